@@ -1,0 +1,86 @@
+package relay
+
+import (
+	"strings"
+	"time"
+)
+
+// Alias is a named public endpoint. Values are snapshots: a change makes a new
+// one, so a pointer may be kept for the length of a request.
+type Alias struct {
+	ID        int64
+	Name      string
+	Owner     int64
+	OwnerName string
+	Settings  Settings
+	CreatedAt time.Time
+	// LastOnlineAt is when a tunnel was last attached or lost; zero = never online.
+	LastOnlineAt time.Time
+}
+
+// Host header policies of Settings.HostHeader; any other value is sent literally.
+const (
+	HostPreserve = "preserve"
+	HostRewrite  = "rewrite"
+)
+
+// Settings are what an owner may choose for an alias. The JSON names are those of
+// the API; the zero value is not valid, start from DefaultSettings.
+type Settings struct {
+	OfflineStatus    int            `json:"offlineStatus"`
+	AutoDeliver      bool           `json:"autoDeliver"`
+	HostHeader       string         `json:"hostHeader"`
+	Forwarded        bool           `json:"forwarded"`
+	FreshConnections bool           `json:"freshConnections"`
+	ResponseTimeout  *time.Duration `json:"-"` // nil = the server's; outward a duration string or null
+	Retention        *time.Duration `json:"-"` // nil = the server's; outward a duration string or null
+	Paused           bool           `json:"paused"`
+}
+
+// DefaultSettings are those of a new alias.
+func DefaultSettings() Settings {
+	return Settings{OfflineStatus: 202, HostHeader: HostPreserve}
+}
+
+// AliasStatus is what is known about an alias beyond its own row.
+type AliasStatus struct {
+	State  TunnelState
+	Since  time.Time   // of State; zero for never
+	Tunnel *TunnelInfo // nil when offline or never
+	QueueStats
+}
+
+// QueueStats counts what waits at an alias.
+type QueueStats struct {
+	Queued         int   // attempts that wait
+	QueuedEvents   int   // inbound events never delivered and not released: what replay-queued would release
+	QueuedBytes    int64 // request bytes of waiting attempts
+	OldestQueuedAt time.Time
+	LastEventAt    time.Time // first arrival of the newest event; zero = none
+}
+
+var reservedLabels = map[string]bool{
+	"www": true, "api": true, "app": true, "admin": true, "login": true, "dashboard": true,
+	"mail": true, "relay": true, "link": true, "git": true, "root": true, "static": true,
+	"assets": true, "autodiscover": true, "wpad": true, "localhost": true,
+}
+
+// ReservedLabel tells whether a valid label may not become an alias.
+func ReservedLabel(label string) bool {
+	return reservedLabels[label] || strings.HasPrefix(label, "xn--")
+}
+
+// ValidLabel tells whether label is a DNS label in lower case: letters, digits and
+// inner hyphens, 1 to 63 of them (RFC 1123, section 2.1).
+func ValidLabel(label string) bool {
+	if len(label) < 1 || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+		return false
+	}
+	for i := range len(label) {
+		c := label[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,87 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"relay"
+)
+
+// Journal is the write path of the store. Steps of one event take effect in the
+// order in which they were handed over; a Finish never resolves before its Accept
+// and fails if that failed. No contexts: a step that was taken runs to its end.
+// What is handed over must not be changed afterwards. All methods return at once;
+// when the store's write queue is full, the ticket waits up to 2 s for room and
+// then fails with store-unavailable.
+type Journal interface {
+	// NewID makes the next event id: later than every one before it.
+	NewID() relay.ID
+	// Accept stores a new event with its request and, if there is one,
+	// e.Attempts[0], whose State is delivering or queued. Events that are rejected
+	// or incomplete from the start come with that State and with or without an
+	// attempt. A request body of Parts > 0 was stored by Chunk before.
+	Accept(e *relay.Event) *relay.Ticket
+	// Chunk stores part i of a body: n = 0 is the request, n = k the response of
+	// attempt k. Parts are relay.BodyPart bytes, the last one shorter.
+	Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket
+	// Finish ends attempt a.N that this process has under way: state, timing,
+	// error, response. event is the new event state ("" = that of the attempt;
+	// incomplete or rejected where the request was not whole). ErrFenced when the
+	// attempt is no longer ours. A delivered replay makes a still queued attempt 1
+	// canceled (superseded).
+	Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket
+	// Amend replaces the request message of an event that was accepted before its
+	// request was whole, and sets its replay blocker from the body state.
+	Amend(id relay.ID, m *relay.Message) *relay.Ticket
+	// Requeue puts an attempt that is delivering back to queued: not one byte of
+	// it left us. Its ReceivedAt stays.
+	Requeue(id relay.ID, n int) *relay.Ticket
+}
+
+// Queue is what waits, and the reads that a delivery needs.
+type Queue interface {
+	// BeginReplay appends a replay attempt, state delivering (claimed by this
+	// process) when deliver is set, else queued, and gives the event with its
+	// request and the number of the attempt. Errors: ErrNotFound,
+	// event-not-replayable with Reason.
+	BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error)
+	// Next claims the oldest attempt of the alias that may go out by itself: replays
+	// and released originals, and with auto every queued one. nil when none waits.
+	Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error)
+	// Release marks the inbound events queued while offline and never delivered as
+	// released and says how many. A second call gives 0.
+	Release(ctx context.Context, who relay.Actor, alias string) (int, error)
+	// Cancel cancels the queued attempts of an event; conflict when none waits.
+	Cancel(ctx context.Context, who relay.Actor, id relay.ID) error
+	// Event reads one event whole; of each body at most maxBody bytes.
+	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	// Summaries reads list rows for the feed; ids that are gone are left out.
+	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
+	// AttemptHead reads one attempt without its response body, for the feed.
+	AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Attempt, error)
+	// BodyPart reads part i of a stored body in one short query (Chunk's numbers).
+	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+	// QueueStats counts what waits, for the aliases given.
+	QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error)
+}
+
+// Aliases is what the registry knows aliases from.
+type Aliases interface {
+	// AllAliases reads every alias; used at start and after ChangeAlias.
+	AllAliases(ctx context.Context) ([]relay.Alias, error)
+	// AliasByID reads one; ErrNotFound when it is gone.
+	AliasByID(ctx context.Context, id int64) (*relay.Alias, error)
+	// Aliases lists those an actor may see.
+	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	// TouchAlias notes when a tunnel was attached or lost.
+	TouchAlias(ctx context.Context, alias int64, at time.Time) error
+	// StillValid is nil while the actor's credential stands; for open streams.
+	StillValid(ctx context.Context, who relay.Actor) error
+}
+
+// Store is all that this room needs from the cellar.
+type Store interface {
+	Journal
+	Queue
+	Aliases
+}

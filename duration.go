@@ -1,0 +1,45 @@
+package relay
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseDuration reads Go's duration syntax and whole days such as 30d, alone or in
+// front (7d12h). Negative durations are refused.
+func ParseDuration(s string) (time.Duration, error) {
+	rest, total := s, time.Duration(0)
+	if days, after, ok := strings.Cut(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a duration such as 90s, 15m, 12h or 30d", s)
+		}
+		total, rest = time.Duration(n)*24*time.Hour, after
+		if rest == "" {
+			return total, nil
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is not a duration such as 90s, 15m, 12h or 30d", s)
+	}
+	return total + d, nil
+}
+
+// FormatDuration writes a duration as ParseDuration reads it, whole days as 30d.
+func FormatDuration(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,161 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Error is the only error that a front may show. Code is stable and part of the
+// contract; Detail is one sentence for people that says what happened and what to
+// do next; Cause is for the log and never leaves the process.
+type Error struct {
+	Code       string
+	Detail     string
+	Reason     string        // of event-not-replayable: the replay blocker
+	RetryAfter time.Duration // > 0: sent as Retry-After, rounded up to seconds
+	Fields     []FieldError  // of validation-failed
+	Cause      error
+}
+
+// FieldError says what is wrong with one field of an input.
+type FieldError struct {
+	Location string // such as "body.name" or "query.limit"
+	Message  string
+	Value    any
+}
+
+// Error gives code and detail, and the cause where there is one.
+func (e *Error) Error() string {
+	s := e.Code
+	if e.Detail != "" {
+		s += ": " + e.Detail
+	}
+	if e.Cause != nil {
+		s += " (" + e.Cause.Error() + ")"
+	}
+	return s
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Is holds for errors of the same code.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// Errorf makes an Error of a code and a detail for people.
+func Errorf(code, format string, args ...any) *Error {
+	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// AsError gives the *Error within err, or one of code CodeInternal around it; nil
+// for nil.
+func AsError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: CodeInternal, Detail: "something went wrong inside the relay; the log has the reason", Cause: err}
+}
+
+// Codes of answers that the relay makes itself on alias hosts (the local server
+// gave none), of attempt errors, and of the API. Each is a promise.
+const (
+	CodeRequestMalformed          = "request-malformed"
+	CodeAliasNotFound             = "alias-not-found"
+	CodeMethodNotSupported        = "method-not-supported"
+	CodeTransferCodingUnsupported = "transfer-coding-unsupported"
+	CodeHTTPVersionUnsupported    = "http-version-unsupported"
+	CodeRequestTimeout            = "request-timeout"
+	CodeBodyTooLarge              = "body-too-large"
+	CodeTargetTooLong             = "target-too-long"
+	CodeHeadTooLarge              = "head-too-large"
+	CodeHostUnknown               = "host-unknown"
+	CodeLocalRefused              = "local-refused"
+	CodeLocalUnresolvable         = "local-unresolvable"
+	CodeLocalClosed               = "local-closed"
+	CodeLocalMalformed            = "local-malformed"
+	CodeLocalTimeout              = "local-timeout"
+	CodeTunnelLost                = "tunnel-lost"
+	CodeQueueFull                 = "queue-full"
+	CodeStorageFull               = "storage-full"
+	CodeStoreUnavailable          = "store-unavailable"
+	CodeOverloaded                = "overloaded"
+	CodeStopping                  = "stopping"
+	CodeSuperseded                = "superseded"
+	CodeCanceled                  = "canceled"
+	CodeResponseNotStored         = "response-not-stored"
+	CodeCallerGone                = "caller-gone" // the caller left inside its request body
+	CodeBadRequest                = "bad-request"
+	CodeUnauthorized              = "unauthorized"
+	CodeForbidden                 = "forbidden"
+	CodeNotFound                  = "not-found"
+	CodeMethodNotAllowed          = "method-not-allowed"
+	CodeConflict                  = "conflict"
+	CodeEventNotReplayable        = "event-not-replayable"
+	CodeUnsupportedMediaType      = "unsupported-media-type"
+	CodeValidationFailed          = "validation-failed"
+	CodeRateLimited               = "rate-limited"
+	CodeInternal                  = "internal"
+)
+
+var statuses = map[string]int{
+	CodeRequestMalformed:          400,
+	CodeAliasNotFound:             404,
+	CodeMethodNotSupported:        405,
+	CodeTransferCodingUnsupported: 501,
+	CodeHTTPVersionUnsupported:    505,
+	CodeRequestTimeout:            408,
+	CodeBodyTooLarge:              413,
+	CodeTargetTooLong:             414,
+	CodeHeadTooLarge:              431,
+	CodeHostUnknown:               421,
+	CodeLocalRefused:              502,
+	CodeLocalUnresolvable:         502,
+	CodeLocalClosed:               502,
+	CodeLocalMalformed:            502,
+	CodeTunnelLost:                502,
+	CodeLocalTimeout:              504,
+	CodeQueueFull:                 503,
+	CodeStorageFull:               503,
+	CodeStoreUnavailable:          503,
+	CodeOverloaded:                503,
+	CodeStopping:                  503,
+	CodeBadRequest:                400,
+	CodeUnauthorized:              401,
+	CodeForbidden:                 403,
+	CodeNotFound:                  404,
+	CodeMethodNotAllowed:          405,
+	CodeConflict:                  409,
+	CodeEventNotReplayable:        409,
+	CodeUnsupportedMediaType:      415,
+	CodeValidationFailed:          422,
+	CodeRateLimited:               429,
+	CodeInternal:                  500,
+}
+
+// Status is the HTTP status that goes with a code; 500 for a code that has none.
+func Status(code string) int {
+	if s, ok := statuses[code]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// Errors that rooms compare with errors.Is.
+var (
+	// ErrNotFound is the one answer for what does not exist and for what the
+	// asker may not see.
+	ErrNotFound = &Error{Code: CodeNotFound, Detail: "there is nothing here by that name, or it is not yours"}
+	// ErrNotSent: not one byte of the request left us, so it may be queued.
+	ErrNotSent = &Error{Code: "not-sent"}
+	// ErrFenced: another owner took the attempt; its result must not be written.
+	ErrFenced = &Error{Code: "fenced"}
+)

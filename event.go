@@ -1,0 +1,144 @@
+package relay
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Event states; the first six are those of its last attempt.
+const (
+	StateDelivering  = "delivering"
+	StateQueued      = "queued"
+	StateDelivered   = "delivered"
+	StateFailed      = "failed"
+	StateInterrupted = "interrupted"
+	StateCanceled    = "canceled"
+	StateRejected    = "rejected"
+	StateIncomplete  = "incomplete"
+)
+
+// Replay blockers.
+const (
+	BlockedRejected   = "rejected"
+	BlockedIncomplete = "incomplete"
+	BlockedBody       = "body"
+	BlockedUpgraded   = "upgraded"
+)
+
+// Fault is the error of an event or attempt as it is stored and shown.
+type Fault struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Provider is what is recognised about the sender, once, at capture. The zero
+// value means not recognised.
+type Provider struct {
+	Name       string
+	EventType  string
+	DeliveryID string
+	SignedAt   time.Time     // the timestamp that the signature covers; zero = none
+	Tolerance  time.Duration // age at which the provider's libraries refuse it; 0 = never
+}
+
+// Event is a captured request. In lists only the fields of the first block and
+// Request.Body.Size are filled.
+type Event struct {
+	ID           ID
+	AliasID      int64
+	Alias        string    // name
+	ReceivedAt   time.Time // first arrival; order, cursors and retention go by it (through ID)
+	LastAskedAt  time.Time // ReceivedAt of the last attempt: what the record shows as receivedAt
+	Remote       netip.AddrPort
+	TLS          bool
+	Method       string
+	Target       []byte // request-target as shown: of an absolute-form target the part after the authority
+	HTTPMinor    int
+	Host         string
+	Provider     Provider
+	State        string
+	Error        *Fault
+	Status       int // of the last attempt that ended with a response; 0 = none
+	Latency      time.Duration
+	HasLatency   bool
+	AttemptCount int
+	Blocker      string // replay blocker, "" = replayable
+
+	Request  Message
+	Added    []byte // forwarded lines computed at capture, sent before the final empty line
+	Attempts []Attempt
+}
+
+// Attempt kinds.
+const (
+	KindOriginal = "original"
+	KindReplay   = "replay"
+)
+
+// Connection values of an attempt.
+const (
+	ConnectionNew    = "new"
+	ConnectionReused = "reused"
+)
+
+// Timing is where the time of an attempt went, by the monotonic clock, in the
+// terms of HAR: Blocked waits in a queue or for a slot, Connect opens the channel.
+type Timing struct {
+	Blocked, Connect, Send, Wait, Receive time.Duration
+}
+
+// Latency is Connect + Send + Wait + Receive.
+func (t Timing) Latency() time.Duration { return t.Connect + t.Send + t.Wait + t.Receive }
+
+// Attempt is one delivery of an event to the local server, numbered from 1.
+type Attempt struct {
+	N          int
+	Kind       string
+	State      string
+	ReceivedAt time.Time // when it was asked for
+	StartedAt  time.Time // zero = not begun
+	EndedAt    time.Time // zero = not ended
+	Actor      string    // "" for an original
+	Error      *Fault
+	Released   bool
+	Position   int // place in the queue from 1; filled by readers, 0 = not queued
+	Connection string
+	SentHead   []byte // the head as sent, only where it differs from the request's
+	Identical  *bool  // nil while nothing was written, or the original was not whole
+	Timing     Timing
+	HasTiming  bool
+
+	HasResponse   bool
+	Status        int
+	Interim       [][]byte // 1xx heads in order, 101 not among them
+	ResponseState string
+	Response      Message
+}
+
+// Filter selects events of a list; zero fields do not filter.
+type Filter struct {
+	Alias  string // name; foreign or unknown = ErrNotFound
+	Method string
+	Status string // "404" or "2xx"
+	Path   string // prefix of the shown target
+	State  string
+	Since  time.Time // first arrival, inclusive
+	Until  time.Time // first arrival, exclusive
+	Text   string    // in path, headers or body
+	Cursor string    // opaque, from Page.Next
+	Limit  int       // 1-200
+	Budget time.Duration
+}
+
+// Page is one page of a list, newest first.
+type Page struct {
+	Events         []Event
+	Next           string    // "" = nothing older
+	SearchedBackTo time.Time // first arrival of the oldest event looked at
+}
+
+// Claim is an attempt taken out of the queue for delivery by this process.
+type Claim struct {
+	Event *Event // with its request; a body of parts is read by BodyPart
+	N     int
+}

@@ -1,0 +1,110 @@
+package relay
+
+import (
+	"database/sql/driver"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// IDPrefix starts the outward form of every event id.
+const IDPrefix = "evt_"
+
+// ID names an event: a UUIDv7 (RFC 9562, section 5.7), never below the last one
+// issued by the same store, so that id order is arrival order.
+type ID [16]byte
+
+const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// String returns the outward form: "evt_" and 26 characters of lower-case
+// Crockford base32, most significant bits first.
+func (id ID) String() string {
+	var out [26]byte
+	hi, lo := id.words()
+	for i := 25; i >= 0; i-- {
+		out[i] = idAlphabet[lo&31]
+		lo = lo>>5 | hi<<59
+		hi >>= 5
+	}
+	return IDPrefix + string(out[:])
+}
+
+// ParseID reads the outward form. Anything that String would not have written is
+// ErrNotFound: to a caller a malformed id and an unknown one are the same.
+func ParseID(s string) (ID, error) {
+	text, ok := strings.CutPrefix(s, IDPrefix)
+	if !ok || len(text) != 26 || text[0] > '7' {
+		return ID{}, ErrNotFound
+	}
+	var hi, lo uint64
+	for i := range len(text) {
+		v := strings.IndexByte(idAlphabet, text[i])
+		if v < 0 {
+			return ID{}, ErrNotFound
+		}
+		hi = hi<<5 | lo>>59
+		lo = lo<<5 | uint64(v)
+	}
+	var id ID
+	for i := range 8 {
+		id[i] = byte(hi >> (56 - 8*i))
+		id[8+i] = byte(lo >> (56 - 8*i))
+	}
+	return id, nil
+}
+
+func (id ID) words() (hi, lo uint64) {
+	for i := range 8 {
+		hi = hi<<8 | uint64(id[i])
+		lo = lo<<8 | uint64(id[8+i])
+	}
+	return hi, lo
+}
+
+// Time is the millisecond of arrival that the id carries.
+func (id ID) Time() time.Time {
+	hi, _ := id.words()
+	return time.UnixMilli(int64(hi >> 16)).UTC()
+}
+
+// IsZero tells whether the id names nothing.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// MarshalText writes the outward form.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads the outward form.
+func (id *ID) UnmarshalText(b []byte) (err error) {
+	*id, err = ParseID(string(b))
+	return err
+}
+
+// Value stores the id as its 16 bytes.
+func (id ID) Value() (driver.Value, error) { return id[:], nil }
+
+// Scan reads 16 bytes, or the 36-character text form that Postgres gives for a
+// uuid column.
+func (id *ID) Scan(src any) error {
+	var b []byte
+	switch v := src.(type) {
+	case []byte:
+		b = v
+	case string:
+		b = []byte(v)
+	default:
+		return fmt.Errorf("scan event id from %T", src)
+	}
+	if len(b) == 36 {
+		raw, err := hex.DecodeString(strings.ReplaceAll(string(b), "-", ""))
+		if err != nil {
+			return fmt.Errorf("scan event id: %w", err)
+		}
+		b = raw
+	}
+	if len(b) != len(id) {
+		return fmt.Errorf("scan event id: %d bytes", len(b))
+	}
+	copy(id[:], b)
+	return nil
+}
