@@ -1,0 +1,113 @@
+package relay_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rooms is the import map: what each package of the module may import of the
+// module. A room that is not listed fails the test, so that a new one is thought
+// about.
+var rooms = map[string][]string{
+	"relay":                  {},
+	"relay/wire":             {"relay"},
+	"relay/record":           {"relay", "relay/wire"},
+	"relay/server":           {"relay", "relay/wire", "relay/record"},
+	"relay/sshgate":          {"relay", "relay/wire", "relay/record"},
+	"relay/delivery":         {"relay", "relay/wire", "relay/record"},
+	"relay/store":            {"relay", "relay/wire", "relay/record", "relay/migrations"},
+	"relay/store/storetest":  {"relay", "relay/store"},
+	"relay/store/pgtest":     {},
+	"relay/migrations":       {},
+	"relay/api":              {"relay", "relay/wire", "relay/record"},
+	"relay/dashboard":        {"relay", "relay/wire", "relay/record"},
+	"relay/dashboard/assets": {},
+	"relay/client":           {"relay", "relay/wire", "relay/record"},
+	"relay/cmd/relay":        {"relay", "relay/record", "relay/client"},
+	"relay/cmd/relayd":       nil, // the only one that knows every room
+	"relay/bench":            nil,
+}
+
+// fences are packages that a binary must not link, with the reason.
+var fences = map[string]map[string]string{
+	"relay/cmd/relay": {
+		"github.com/lib/pq":         "the client never talks to a database",
+		"github.com/jmoiron/sqlx":   "the client never talks to a database",
+		"modernc.org/sqlite":        "the client never talks to a database",
+		"github.com/a-h/templ":      "the client renders no pages",
+		"github.com/gliderlabs/ssh": "the client is no SSH server",
+	},
+}
+
+type listed struct {
+	ImportPath, Doc string
+	Imports, Deps   []string
+}
+
+func list(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Doc,Imports,Deps", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var pkgs []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+func TestStarImports(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		allowed, known := rooms[p.ImportPath]
+		if !known {
+			t.Errorf("%s is not in the import map of arch_test.go: give it a place there", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if (imp == "relay" || strings.HasPrefix(imp, "relay/")) && allowed != nil && !slices.Contains(allowed, imp) {
+				t.Errorf("%s imports %s: rooms know only the root, wire and record", p.ImportPath, imp)
+			}
+		}
+		if p.ImportPath == "relay" {
+			for _, imp := range p.Imports {
+				if strings.Contains(imp, ".") {
+					t.Errorf("the root package imports %s: it uses the standard library only", imp)
+				}
+			}
+		}
+	}
+}
+
+func TestPackageComments(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		if p.Doc == "" {
+			t.Errorf("%s has no package comment: say its one duty", p.ImportPath)
+		}
+	}
+}
+
+func TestFences(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		for forbidden, why := range fences[p.ImportPath] {
+			for _, dep := range p.Deps {
+				if dep == forbidden || strings.HasPrefix(dep, forbidden+"/") {
+					t.Errorf("%s links %s: %s", p.ImportPath, dep, why)
+				}
+			}
+		}
+	}
+}

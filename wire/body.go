@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"bytes"
+
+	"relay"
+)
+
+// Body follows the framing of one message body without touching its bytes.
+type Body struct {
+	// Tee, if set, gets the decoded body bytes and the framing bytes (chunk-size
+	// lines, last chunk, trailers, final empty line, without the CRLF behind chunk
+	// data) in wire order; one of the two is empty at each call. The slices are
+	// valid during the call only.
+	Tee func(decoded, line []byte)
+
+	strict  bool
+	framing relay.Framing
+	done    bool
+	failed  *relay.Error
+	left    int64 // of the length or of the chunk
+	decoded int64
+	chunk   chunk
+}
+
+// NewBody starts the body that h announces; strict for requests, lenient for
+// responses.
+func NewBody(h *Head) *Body {
+	b := &Body{strict: h.Status == 0, framing: h.Framing, left: h.Length}
+	b.chunk.strict = b.strict
+	b.done = b.framing == relay.FramingNone || b.framing == relay.FramingLength && b.left == 0
+	return b
+}
+
+// Feed takes the next wire bytes. n of them belong to the body; end tells that it
+// is complete, so p[n:] belongs to something else. A body that is empty by its
+// framing ends at Feed(nil). Errors are *relay.Error request-malformed or
+// local-malformed; nothing of p behind n may be forwarded then.
+func (b *Body) Feed(p []byte) (n int, end bool, err error) {
+	switch {
+	case b.failed != nil:
+		return 0, false, b.failed
+	case b.done:
+		return 0, true, nil
+	case b.framing == relay.FramingClose:
+		b.data(p)
+		return len(p), false, nil
+	case b.framing == relay.FramingLength:
+		n = b.take(p)
+		b.done = b.left == 0
+		return n, b.done, nil
+	}
+	for n < len(p) && !b.done {
+		used, e := b.chunked(p[n:])
+		n += used
+		if e != nil {
+			b.failed = e
+			return n, false, e
+		}
+	}
+	return n, b.done, nil
+}
+
+// EOF tells that the peer ended its side: nil when that is a good end. Errors are
+// *relay.Error caller-gone or local-closed.
+func (b *Body) EOF() error {
+	switch {
+	case b.failed != nil:
+		return b.failed
+	case b.done || b.framing == relay.FramingClose:
+		return nil
+	case b.strict:
+		return relay.Errorf(relay.CodeCallerGone, "the caller ended the connection inside its request body; send it again")
+	}
+	return relay.Errorf(relay.CodeLocalClosed, "the local server ended the connection inside its answer; look at its log")
+}
+
+// chunked takes the next stretch: chunk data, its end, or line bytes.
+func (b *Body) chunked(p []byte) (int, *relay.Error) {
+	c := &b.chunk
+	switch c.state {
+	case inData:
+		n := b.take(p)
+		if b.left == 0 {
+			c.state = dataCR
+		}
+		return n, nil
+	case dataCR, dataLF:
+		return c.dataEnd(p)
+	}
+	n := 0
+	for n < len(p) && c.state != inData && c.state != lastEnd {
+		run, why := c.step(p[n:])
+		n += run
+		c.framed += int64(run)
+		if why == "" && c.strict && c.framed > maxFramed+b.decoded/framedShare {
+			why = "its chunks are so small that most of it is not data"
+		}
+		if why != "" {
+			return 0, c.refuse(why)
+		}
+	}
+	b.left, b.done = c.size, c.state == lastEnd
+	if b.Tee != nil {
+		b.Tee(nil, p[:n])
+	}
+	return n, nil
+}
+
+// take passes on as much of p as is left.
+func (b *Body) take(p []byte) int {
+	n := int(min(int64(len(p)), b.left))
+	b.left -= int64(n)
+	b.data(p[:n])
+	return n
+}
+
+func (b *Body) data(p []byte) {
+	b.decoded += int64(len(p))
+	if b.Tee != nil && len(p) > 0 {
+		b.Tee(p, nil)
+	}
+}
+
+// dataEnd takes the CRLF behind chunk data, or its half.
+func (c *chunk) dataEnd(p []byte) (int, *relay.Error) {
+	want := []byte("\r\n")[c.state-dataCR:]
+	n := min(len(p), len(want))
+	if !bytes.Equal(p[:n], want[:n]) {
+		return 0, c.refuse("a chunk is not followed by CRLF")
+	}
+	c.state += chunkState(n)
+	if n == len(want) {
+		c.begin(atSize)
+	}
+	return n, nil
+}

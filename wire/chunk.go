@@ -1,0 +1,247 @@
+package wire
+
+import "relay"
+
+// Bounds of chunked bodies (RFC 9112, section 7.1).
+const (
+	maxChunkDigits = 16
+	maxChunk       = 1 << 60 // bytes of one chunk
+	maxChunkLine   = 4 << 10 // bytes of a chunk-size line, CRLF included
+	maxTrailers    = 64 << 10
+	// A request's lines, all together, may hold maxFramed bytes and one more for
+	// each framedShare bytes of data: they are kept in memory. Responses may be
+	// endless streams of small chunks.
+	maxFramed   = 4 << 20
+	framedShare = 64
+)
+
+// chunkState says what the next byte of a chunked body is.
+type chunkState uint8
+
+const (
+	atSize      chunkState = iota // a digit of the chunk size, or what ends it
+	behindSize                    // white space behind the size
+	inExtension                   // behind the first semicolon
+	sizeLF                        // LF of a chunk-size line
+	inData
+	dataCR // CR behind chunk data; dataLF and dataEnded follow in this order
+	dataLF
+	dataEnded
+	trailerStart
+	inName
+	inValue
+	trailerLF
+	lastLF // LF of the empty line that ends all
+	lastEnd
+)
+
+// chunk reads the lines of a chunked body.
+type chunk struct {
+	strict   bool
+	state    chunkState
+	digits   int
+	size     int64
+	line     int   // bytes of this chunk-size line
+	trailers int   // bytes of the trailer section
+	framed   int64 // bytes of all lines
+	name     [len("transfer-encoding")]byte
+	named    int // length of the trailer name, also beyond name
+}
+
+// begin starts a line.
+func (c *chunk) begin(s chunkState) {
+	c.state, c.digits, c.size, c.line = s, 0, 0, 0
+}
+
+// step takes one line byte, or a run of bytes that change nothing. why is "" or
+// says what is wrong.
+func (c *chunk) step(p []byte) (n int, why string) {
+	if c.state >= trailerStart {
+		n, why = c.trailer(p)
+		c.trailers += n
+		if why == "" && c.trailers > maxTrailers {
+			why = "its trailers are too large"
+		}
+		return n, why
+	}
+	n, why = 1, ""
+	switch c.state {
+	case atSize:
+		why = c.sizeByte(p[0])
+	case behindSize:
+		why = c.padByte(p[0])
+	case inExtension:
+		n = c.run(p)
+		if n == 0 {
+			n, why = 1, c.carriage(p[0], sizeLF)
+		}
+	case sizeLF:
+		why = c.sizeEnd(p[0])
+	}
+	c.line += n
+	if why == "" && c.line > maxChunkLine {
+		why = "a chunk-size line is too long"
+	}
+	return n, why
+}
+
+func (c *chunk) sizeByte(b byte) string {
+	switch {
+	case is(b, hexOctet):
+		c.digits++
+		size, ok := addHex(c.size, b)
+		if !ok || c.digits > maxChunkDigits {
+			return "a chunk size is too large"
+		}
+		c.size = size
+		return ""
+	case c.digits == 0:
+		return "a chunk does not begin with its size in hexadecimal digits"
+	case b == ';':
+		c.state = inExtension
+		return ""
+	case isSpace(b):
+		c.state = behindSize
+		return ""
+	case b == '\r':
+		c.state = sizeLF
+		return ""
+	}
+	return "a chunk size is not followed by CRLF or an extension"
+}
+
+// padByte takes white space between a size and its extension. Without an extension
+// there must be none; some local servers pad their sizes all the same.
+func (c *chunk) padByte(b byte) string {
+	switch {
+	case isSpace(b):
+		return ""
+	case b == ';':
+		c.state = inExtension
+		return ""
+	case b == '\r' && !c.strict:
+		c.state = sizeLF
+		return ""
+	}
+	return "white space follows a chunk size"
+}
+
+func (c *chunk) sizeEnd(b byte) string {
+	switch {
+	case b != '\n':
+		return "a chunk-size line holds a CR without LF"
+	case c.size == 0:
+		c.state = trailerStart
+	default:
+		c.state = inData
+	}
+	return ""
+}
+
+// trailer takes bytes of the trailer section.
+func (c *chunk) trailer(p []byte) (n int, why string) {
+	b := p[0]
+	switch c.state {
+	case trailerStart:
+		return 1, c.trailerByte(b)
+	case inName:
+		return 1, c.nameByte(b)
+	case inValue:
+		if n := c.run(p); n > 0 {
+			return n, ""
+		}
+		return 1, c.carriage(b, trailerLF)
+	case trailerLF:
+		c.state = trailerStart
+	case lastLF:
+		c.state = lastEnd
+	}
+	if b != '\n' {
+		return 1, "a trailer line holds a CR without LF"
+	}
+	return 1, ""
+}
+
+func (c *chunk) trailerByte(b byte) string {
+	switch {
+	case b == '\r':
+		c.state = lastLF
+	case is(b, tokenOctet):
+		c.state, c.named = inName, 0
+		return c.nameByte(b)
+	case isSpace(b) && !c.strict && c.named > 0:
+		c.state = inValue
+	default:
+		return "a trailer line does not begin with a name"
+	}
+	return ""
+}
+
+func (c *chunk) nameByte(b byte) string {
+	switch {
+	case b == ':':
+		c.state = inValue
+		return c.forbidden()
+	case is(b, tokenOctet), !c.strict && is(b, valueOctet):
+		if c.named < len(c.name) {
+			c.name[c.named] = b
+		}
+		c.named++
+		return ""
+	}
+	return "a trailer name holds a byte that names must not have, or has no colon"
+}
+
+// forbidden refuses request trailers that would frame or route the message where a
+// server merges trailers into the headers (RFC 9110, section 6.5.1).
+func (c *chunk) forbidden() string {
+	if !c.strict || c.named > len(c.name) {
+		return ""
+	}
+	name := c.name[:c.named]
+	if fold(name, "content-length") || fold(name, "transfer-encoding") || fold(name, "host") {
+		return "a trailer is named Content-Length, Transfer-Encoding or Host"
+	}
+	return ""
+}
+
+// run is how many bytes of p are plain text of an extension or a value.
+func (c *chunk) run(p []byte) int {
+	n := 0
+	for n < len(p) && (is(p[n], valueOctet) || !c.strict && p[n] != '\r' && p[n] != '\n' && p[n] != 0) {
+		n++
+	}
+	return n
+}
+
+// carriage takes the CR that ends an extension or a value.
+func (c *chunk) carriage(b byte, next chunkState) string {
+	switch b {
+	case '\r':
+		c.state = next
+		return ""
+	case '\n':
+		return "a line of its chunks ends with LF alone"
+	}
+	return "a line of its chunks holds a control byte"
+}
+
+func (c *chunk) refuse(why string) *relay.Error {
+	if c.strict {
+		return malformed(why)
+	}
+	return localMalformed(why)
+}
+
+// addHex appends a hexadecimal digit to a chunk size below maxChunk.
+func addHex(size int64, digit byte) (int64, bool) {
+	switch {
+	case size >= maxChunk>>4:
+		return 0, false
+	case digit <= '9':
+		digit -= '0'
+	default:
+		digit = lower(digit) - 'a' + 10
+	}
+	return size<<4 | int64(digit), true
+}

@@ -1,0 +1,148 @@
+package wire
+
+import (
+	"bytes"
+
+	"relay"
+)
+
+// maxLengthDigits keeps a Content-Length within an int64.
+const maxLengthDigits = 18
+
+// marks is what the header lines of one head say about framing and connection.
+type marks struct {
+	host, length, coding    []byte // the last such line
+	hosts, lengths, codings int    // how many there were
+	close, keep             bool
+	upgrade, expect, auth   bool
+	timeout                 int
+}
+
+// note takes one header line; the value is trimmed.
+func (m *marks) note(name, value []byte) {
+	switch len(name) {
+	case len("host"):
+		if fold(name, "host") {
+			m.host, m.hosts = value, m.hosts+1
+		}
+	case len("expect"):
+		if fold(name, "expect") {
+			m.expect = m.expect || hasToken(value, "100-continue")
+		}
+	case len("upgrade"):
+		if fold(name, "upgrade") {
+			m.upgrade = m.upgrade || len(value) > 0
+		}
+	case len("connection"): // and keep-alive
+		if fold(name, "connection") {
+			m.close = m.close || hasToken(value, "close")
+			m.keep = m.keep || hasToken(value, "keep-alive")
+		} else if fold(name, "keep-alive") {
+			m.keepAlive(value)
+		}
+	case len("content-length"):
+		if fold(name, "content-length") {
+			m.length, m.lengths = value, m.lengths+1
+		}
+	case len("transfer-encoding"):
+		if fold(name, "transfer-encoding") {
+			m.coding, m.codings = value, m.codings+1
+		}
+	case len("authorization"), len("proxy-authorization"), len("www-authenticate"), len("proxy-authenticate"):
+		m.noteAuth(name, value)
+	}
+}
+
+// noteAuth finds the schemes that authenticate a connection instead of a request.
+// In a list of challenges the scheme may stand anywhere; taking a parameter for one
+// only costs a reuse.
+func (m *marks) noteAuth(name, value []byte) {
+	switch {
+	case fold(name, "authorization"), fold(name, "proxy-authorization"):
+		scheme, _, _ := bytes.Cut(value, []byte{' '})
+		m.auth = m.auth || fold(scheme, "ntlm") || fold(scheme, "negotiate")
+	case fold(name, "www-authenticate"), fold(name, "proxy-authenticate"):
+		m.auth = m.auth || hasWord(value, "ntlm") || hasWord(value, "negotiate")
+	}
+}
+
+// keepAlive reads the timeout parameter of a Keep-Alive line.
+func (m *marks) keepAlive(value []byte) {
+	const word = "timeout="
+	for more := true; more; {
+		var item []byte
+		item, value, more = bytes.Cut(value, []byte{','})
+		item = trim(item)
+		if len(item) <= len(word) || !fold(item[:len(word)], word) {
+			continue
+		}
+		if n, ok := parseLength(item[len(word):]); ok {
+			m.timeout = int(min(n, 1<<31-1))
+		}
+	}
+}
+
+// connection fills the connection side of a head (RFC 9112, section 9.3).
+func (m *marks) connection(h *Head) {
+	h.Close = m.close || h.Minor == 0 && !m.keep
+	h.Auth = m.auth
+	h.KeepAliveTimeout = m.timeout
+}
+
+// framing reads the two lines that frame a body; none of them = FramingNone. The
+// reason is "" when they leave no doubt.
+func (m *marks) framing(h *Head) (reason string) {
+	switch {
+	case m.codings > 0 && m.lengths > 0:
+		return "it has both Content-Length and Transfer-Encoding; send only one of them"
+	case m.codings > 1:
+		return "it has more than one Transfer-Encoding line; send only one"
+	case m.lengths > 1:
+		return "it has more than one Content-Length line; send only one"
+	case m.codings > 0 && h.Minor == 0:
+		return "HTTP/1.0 has no Transfer-Encoding; send a Content-Length"
+	case m.codings > 0:
+		if !fold(m.coding, "chunked") {
+			return "its Transfer-Encoding is not chunked"
+		}
+		h.Framing = relay.FramingChunked
+	case m.lengths > 0:
+		n, ok := parseLength(m.length)
+		if !ok {
+			return "its Content-Length is not a plain number of at most 18 digits"
+		}
+		h.Framing, h.Length = relay.FramingLength, n
+	}
+	return ""
+}
+
+// otherCoding tells whether the Transfer-Encoding is a well-formed list that names
+// a coding other than chunked, so that it is unsupported and not malformed.
+func (m *marks) otherCoding() bool {
+	other := false
+	list := m.coding
+	for more := true; more; {
+		var item []byte
+		item, list, more = bytes.Cut(list, []byte{','})
+		name, _, _ := bytes.Cut(item, []byte{';'})
+		name = trim(name)
+		if len(name) == 0 || !only(name, tokenOctet) {
+			return false
+		}
+		other = other || !fold(name, "chunked") || bytes.IndexByte(item, ';') >= 0
+	}
+	return other
+}
+
+func parseLength(p []byte) (n int64, ok bool) {
+	if len(p) == 0 || len(p) > maxLengthDigits {
+		return 0, false
+	}
+	for _, c := range p {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}

@@ -1,0 +1,127 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"relay"
+)
+
+// Rebuild writes the exact wire form of a stored message through to: head (used in
+// place of m.Head), then the body with its framing. next gives the decoded body
+// piece by piece and io.EOF at its end; it may be nil when m.Body.Data is all of it.
+// Pieces given to to are valid during the call only; they may be as small as a
+// chunk-size line, so to should collect them.
+//
+// A message that is not whole comes as far as it is stored; if it ends within or
+// right behind the data of a chunk, the CRLF behind that is left out. Errors are
+// those of next and to, and io.ErrUnexpectedEOF when a body that is said to be
+// complete has another size than m.Body.Size.
+func Rebuild(m *relay.Message, head []byte, next func() ([]byte, error), to func([]byte) error) error {
+	if head == nil {
+		head = m.Head
+	}
+	if err := to(head); err != nil {
+		return err
+	}
+	if m.Framing == relay.FramingNone {
+		return nil
+	}
+	if next == nil {
+		next = once(m.Body.Data)
+	}
+	r := rebuilder{next: next, to: to}
+	var err error
+	if m.Framing == relay.FramingChunked {
+		err = r.chunks(m.Lines)
+	} else {
+		err = r.data(-1)
+	}
+	if err != nil {
+		return err
+	}
+	if b := &m.Body; b.State == relay.BodyComplete && b.Size != 0 && r.passed != b.Size {
+		return fmt.Errorf("rebuild body: %d of %d bytes: %w", r.passed, b.Size, io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// once gives data as the only piece.
+func once(data []byte) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		if len(data) == 0 {
+			return nil, io.EOF
+		}
+		piece := data
+		data = nil
+		return piece, nil
+	}
+}
+
+// rebuilder passes pieces of the decoded body on.
+type rebuilder struct {
+	next   func() ([]byte, error)
+	to     func([]byte) error
+	piece  []byte
+	ended  bool
+	passed int64
+}
+
+// data passes n bytes on, or all when n is negative; fewer when there are no more.
+func (r *rebuilder) data(n int64) error {
+	for n != 0 {
+		for len(r.piece) == 0 {
+			if r.ended {
+				return nil
+			}
+			piece, err := r.next()
+			if err == io.EOF {
+				r.ended, err = true, nil
+			}
+			if err != nil {
+				return err
+			}
+			r.piece = piece
+		}
+		piece := r.piece
+		if n >= 0 && int64(len(piece)) > n {
+			piece = piece[:n]
+		}
+		if err := r.to(piece); err != nil {
+			return err
+		}
+		r.piece = r.piece[len(piece):]
+		r.passed += int64(len(piece))
+		if n >= 0 {
+			n -= int64(len(piece))
+		}
+	}
+	return nil
+}
+
+// chunks puts the stored lines and the data together again.
+func (r *rebuilder) chunks(lines []byte) error {
+	for len(lines) > 0 {
+		end := bytes.IndexByte(lines, '\n') + 1
+		size, ok := chunkSize(lines)
+		if end == 0 || !ok || size == 0 {
+			return r.to(lines) // the last chunk and the trailers, or a line that broke off
+		}
+		if err := r.to(lines[:end]); err != nil {
+			return err
+		}
+		lines = lines[end:]
+		had := r.passed
+		if err := r.data(size); err != nil {
+			return err
+		}
+		if r.passed-had < size || len(lines) == 0 {
+			return nil
+		}
+		if err := r.to([]byte("\r\n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+
+	"relay"
+)
+
+// wholeScan is the size up to which an incomplete head is read as a whole at each
+// call. Of a longer one only the start line and the lines of the last tailScan
+// bytes are: all of it is read once it is complete.
+const (
+	wholeScan = 8 << 10
+	tailScan  = 2 << 10
+)
+
+// Request parses a request head at the start of p, strictly. n is how many bytes it
+// took, one leading empty line (not part of Raw) included. Errors are ErrMore and
+// *relay.Error with the codes of the relay's own answers; the bytes of a refused
+// head are not trusted for anything but display. What is already certain is refused
+// before the head is complete. (RFC 9112, sections 2.2, 3, 5, 6.)
+func Request(p []byte, l Limits) (h *Head, n int, err error) {
+	skip := 0
+	if len(p) > 0 && p[0] == '\r' {
+		if len(p) == 1 {
+			return nil, 0, ErrMore
+		}
+		if p[1] != '\n' {
+			return nil, 0, malformed("it begins with a CR without LF; end lines with CRLF")
+		}
+		skip = 2
+	}
+	l.Seen = max(l.Seen-skip, 0)
+	h, err = request(p[skip:], l)
+	if err != nil {
+		return nil, 0, err
+	}
+	return h, skip + len(h.Raw), nil
+}
+
+func request(p []byte, l Limits) (*Head, error) {
+	m := marks{timeout: -1}
+	var line start
+	var n int
+	var err error
+	if len(p) > wholeScan && !ended(p[min(max(l.Seen-2, 0), len(p)):]) {
+		err = unfinished(p, l)
+	} else if line, err = requestLine(p, l.Target); err == nil {
+		n, err = headerLines(p, line.n, &m)
+	}
+	switch {
+	case errors.Is(err, ErrMore) && l.Head > 0 && len(p) >= l.Head, err == nil && l.Head > 0 && n > l.Head:
+		return nil, relay.Errorf(relay.CodeHeadTooLarge, "the request line and headers are larger than %d bytes; send fewer or shorter headers", l.Head)
+	case err != nil:
+		return nil, err
+	}
+	h := &Head{Raw: p[:n:n], Method: line.method, Target: line.target, Minor: line.minor}
+	if e := m.request(h); e != nil {
+		return nil, e
+	}
+	return h, nil
+}
+
+// ended tells whether an empty line stands anywhere in p.
+func ended(p []byte) bool {
+	return bytes.Contains(p, []byte("\n\r\n")) || bytes.Contains(p, []byte("\n\n"))
+}
+
+// unfinished looks for faults at both ends of a long head without empty line; it
+// never gives nil.
+func unfinished(p []byte, l Limits) error {
+	first := bytes.IndexByte(p, '\n')
+	if first < 0 || first >= l.Seen {
+		if _, err := requestLine(p, l.Target); err != nil {
+			return err
+		}
+	}
+	tail := max(first, len(p)-tailScan)
+	nl := bytes.IndexByte(p[tail:], '\n')
+	if nl < 0 {
+		return ErrMore
+	}
+	var m marks
+	if _, err := headerLines(p, tail+nl+1, &m); err != nil {
+		return err
+	}
+	return ErrMore
+}
+
+// request finishes a head whose lines were all well-formed.
+func (m *marks) request(h *Head) *relay.Error {
+	m.connection(h)
+	h.Expect = m.expect && h.Minor == 1
+	h.Upgrade = m.upgrade && h.Minor == 1
+	switch {
+	case m.hosts > 1:
+		return malformed("it has more than one Host line; send exactly one")
+	case m.hosts == 0 && h.Minor == 1:
+		return malformed("it has no Host line; send exactly one")
+	case m.hosts == 1 && !validHost(m.host):
+		return malformed("its Host is not a host name with an optional port")
+	}
+	h.Host = m.host
+	if e := checkTarget(h, m.hosts == 1); e != nil {
+		return e
+	}
+	if reason := m.framing(h); reason != "" {
+		if m.codings == 1 && m.lengths == 0 && h.Minor == 1 && m.otherCoding() {
+			return relay.Errorf(relay.CodeTransferCodingUnsupported, "the request has a Transfer-Encoding other than chunked; send it chunked or with a Content-Length")
+		}
+		return malformed(reason)
+	}
+	return nil
+}
+
+// start is the first line of a request.
+type start struct {
+	method, target []byte
+	minor          int
+	n              int // bytes of the line, CRLF included
+}
+
+func requestLine(p []byte, limit int) (s start, err error) {
+	i := 0
+	for i < len(p) && is(p[i], tokenOctet) {
+		i++
+	}
+	if i == len(p) {
+		return s, ErrMore
+	}
+	if i == 0 || p[i] != ' ' {
+		return s, malformed("it does not begin with a method and one space, as an HTTP/1.1 request does")
+	}
+	s.method = p[:i:i]
+	at := i + 1
+	i = at
+	for i < len(p) && is(p[i], targetOctet) {
+		i++
+	}
+	if limit > 0 && i-at > limit {
+		return s, relay.Errorf(relay.CodeTargetTooLong, "the path and query are longer than %d bytes; shorten them", limit)
+	}
+	if i == len(p) {
+		return s, ErrMore
+	}
+	if i == at || p[i] != ' ' {
+		return s, malformed("its first line is not method, path and version with one space between them, ended by CRLF")
+	}
+	s.target = p[at:i:i]
+	s.minor, s.n, err = version(p[i+1:])
+	if err == nil && string(s.method) == "CONNECT" {
+		err = relay.Errorf(relay.CodeMethodNotSupported, "CONNECT is not supported here; send the request itself")
+	}
+	s.n += i + 1
+	return s, err
+}
+
+// version reads the end of a request line: "HTTP/1.1", CRLF.
+func version(p []byte) (minor, n int, err error) {
+	const name, whole = "HTTP/", len("HTTP/1.1\r\n")
+	head := p[:min(len(p), whole)]
+	if known := min(len(head), len(name)); string(head[:known]) != name[:known] {
+		return 0, 0, malformed("its first line does not end with an HTTP version")
+	}
+	end := bytes.IndexByte(head, '\n')
+	switch {
+	case end < 0 && len(head) < whole:
+		return 0, 0, ErrMore
+	case end < 1 || head[end-1] != '\r':
+		return 0, 0, malformed("its first line does not end with an HTTP version and CRLF")
+	}
+	v := head[len(name) : end-1]
+	switch {
+	case string(v) == "1.1":
+		return 1, end + 1, nil
+	case string(v) == "1.0":
+		return 0, end + 1, nil
+	case len(v) == 1 && isDigit(v[0]), len(v) == 3 && isDigit(v[0]) && v[1] == '.' && isDigit(v[2]):
+		return 0, 0, relay.Errorf(relay.CodeHTTPVersionUnsupported, "only HTTP/1.0 and HTTP/1.1 are spoken here; send the request as HTTP/1.1")
+	}
+	return 0, 0, malformed("its first line does not end with an HTTP version")
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// headerLines reads the lines from p[i] on and gives the index behind the empty one.
+func headerLines(p []byte, i int, m *marks) (int, error) {
+	for i < len(p) && p[i] != '\r' {
+		name := i
+		for i < len(p) && is(p[i], tokenOctet) {
+			i++
+		}
+		if i == len(p) {
+			return 0, ErrMore
+		}
+		if i == name || p[i] != ':' {
+			return 0, badName(p[i], i == name)
+		}
+		value := i + 1
+		for i = value; i < len(p) && is(p[i], valueOctet); i++ {
+		}
+		if err := lineEnd(p[i:]); err != nil {
+			return 0, err
+		}
+		m.note(p[name:value-1], trim(p[value:i:i]))
+		i += 2
+	}
+	if err := lineEnd(p[i:]); err != nil {
+		return 0, err
+	}
+	return i + 2, nil
+}
+
+// lineEnd expects CRLF.
+func lineEnd(p []byte) error {
+	switch {
+	case len(p) == 0:
+		return ErrMore
+	case p[0] == '\n':
+		return malformed("a header line ends with LF alone; end lines with CRLF")
+	case p[0] != '\r':
+		return malformed("a header value holds a control byte")
+	case len(p) == 1:
+		return ErrMore
+	case p[1] != '\n':
+		return malformed("a header line holds a CR without LF; end lines with CRLF")
+	}
+	return nil
+}
+
+func badName(c byte, first bool) *relay.Error {
+	switch {
+	case first && isSpace(c):
+		return malformed("a header line begins with white space; folded lines are not accepted")
+	case isSpace(c):
+		return malformed("a header name is followed by white space instead of a colon")
+	case first && c == ':':
+		return malformed("a header line has no name")
+	case c == '\r' || c == '\n':
+		return malformed("a header line has no colon")
+	}
+	return malformed("a header name holds a byte that names must not have")
+}
+
+// malformed makes the refusal of a request; why follows "it" = the request.
+func malformed(why string) *relay.Error {
+	return &relay.Error{Code: relay.CodeRequestMalformed, Detail: "the request was not understood: " + why}
+}

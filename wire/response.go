@@ -1,0 +1,171 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+
+	"relay"
+)
+
+// Response parses a response head at the start of p, leniently; req is the head of
+// the request that it answers (nil when that is not known). Errors are ErrMore and
+// *relay.Error local-malformed.
+//
+// Lines may end with LF alone, be folded, and hold odd names or control bytes; the
+// head is Sloppy then. Where the framing could be read in two ways it is refused.
+func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
+	line, err := statusLine(p)
+	if err != nil && !errors.Is(err, ErrMore) {
+		return nil, 0, err
+	}
+	n = headEnd(p, l.Seen)
+	if l.Head > 0 && (n > l.Head || n < 0 && len(p) >= l.Head) {
+		return nil, 0, relay.Errorf(relay.CodeLocalMalformed, "the local server's answer has a head larger than %d bytes", l.Head)
+	}
+	if n < 0 || err != nil {
+		return nil, 0, ErrMore
+	}
+	m := marks{timeout: -1}
+	h = &Head{Raw: p[:n:n], Status: line.code, Minor: line.minor, Sloppy: line.sloppy}
+	if e := responseLines(h, line.n, &m); e != nil {
+		return nil, 0, e
+	}
+	if e := m.response(h, req); e != nil {
+		return nil, 0, e
+	}
+	return h, n, nil
+}
+
+// headEnd is the index behind the first empty line, or -1; the first seen bytes
+// hold none.
+func headEnd(p []byte, seen int) int {
+	from := min(max(seen-2, 0), len(p))
+	p = p[from:]
+	n := bytes.Index(p, []byte("\n\r\n"))
+	if n >= 0 {
+		p = p[:n+1]
+	}
+	if bare := bytes.Index(p, []byte("\n\n")); bare >= 0 {
+		return from + bare + 2
+	}
+	if n >= 0 {
+		return from + n + 3
+	}
+	return -1
+}
+
+// status is the first line of a response.
+type status struct {
+	code, minor int
+	sloppy      bool
+	n           int // bytes of the line, its end included
+}
+
+// statusLine reads "HTTP/1.1 200 reason"; the reason may be empty, and the space
+// before it may be missing. It refuses as soon as the bytes that are there cannot
+// become one.
+func statusLine(p []byte) (s status, err error) {
+	const name, whole = "HTTP/1.", len("HTTP/1.1 200")
+	if known := min(len(p), len(name)); string(p[:known]) != name[:known] {
+		return s, localMalformed("it does not begin with HTTP/1.0 or HTTP/1.1; is it a web server?")
+	}
+	end := bytes.IndexByte(p, '\n')
+	if end < 0 {
+		return s, ErrMore
+	}
+	line, ok := bytes.CutSuffix(p[:end], []byte{'\r'})
+	s.sloppy = !ok
+	s.n = end + 1
+	if len(line) < whole || line[7] != '0' && line[7] != '1' || line[8] != ' ' ||
+		len(line) > whole && line[whole] != ' ' {
+		return s, localMalformed("its status line cannot be read")
+	}
+	code, ok := parseLength(line[9:whole])
+	if !ok || code < 100 || badOctets(line[whole:], &s.sloppy) {
+		return s, localMalformed("its status line cannot be read")
+	}
+	s.code, s.minor = int(code), int(line[7]-'0')
+	return s, nil
+}
+
+// responseLines reads the header lines of h.Raw from index i on.
+func responseLines(h *Head, i int, m *marks) *relay.Error {
+	var name []byte
+	for p := h.Raw[i:]; ; {
+		end := bytes.IndexByte(p, '\n')
+		line, ok := bytes.CutSuffix(p[:end], []byte{'\r'})
+		p = p[end+1:]
+		h.Sloppy = h.Sloppy || !ok
+		if len(line) == 0 {
+			return nil
+		}
+		if badOctets(line, &h.Sloppy) {
+			return localMalformed("a header line holds a NUL or a CR without LF")
+		}
+		value := line
+		if isSpace(line[0]) {
+			// A folded line counts as one more line of the same name: a second
+			// Content-Length, Transfer-Encoding is refused, options are found.
+			h.Sloppy = true
+			if name == nil {
+				return localMalformed("its first header line begins with white space")
+			}
+		} else {
+			colon := bytes.IndexByte(line, ':')
+			if colon <= 0 {
+				return localMalformed("a header line has no name or no colon")
+			}
+			name, value = line[:colon], line[colon+1:]
+			if !only(name, tokenOctet) {
+				h.Sloppy = true
+				name = trim(name)
+				if fold(name, "content-length") || fold(name, "transfer-encoding") {
+					return localMalformed("white space stands between the name and the colon of a line that frames its body")
+				}
+			}
+		}
+		m.note(name, trim(value))
+	}
+}
+
+// badOctets finds what no reader agrees on; lesser evils only make a head sloppy.
+func badOctets(line []byte, sloppy *bool) bool {
+	for _, c := range line {
+		if is(c, valueOctet) {
+			continue
+		}
+		if c == 0 || c == '\r' {
+			return true
+		}
+		*sloppy = true
+	}
+	return false
+}
+
+// response finishes a head: framing by method and status first (RFC 9112, section 6.3).
+func (m *marks) response(h *Head, req *Head) *relay.Error {
+	m.connection(h)
+	h.Upgrade = h.Status == 101
+	if h.Upgrade && req != nil && !req.Upgrade {
+		return localMalformed("it switched protocols (101) without having been asked to")
+	}
+	reason := m.framing(h)
+	switch {
+	case h.Status < 200 || h.Status == 204 || h.Status == 304 || req != nil && string(req.Method) == "HEAD":
+		// There is no body whatever the lines say; whether they make sense
+		// decides only how far the connection is trusted.
+		h.Framing, h.Length = relay.FramingNone, 0
+		h.Sloppy = h.Sloppy || reason != ""
+	case reason != "":
+		return localMalformed(reason)
+	case h.Framing == relay.FramingNone:
+		h.Framing, h.Close = relay.FramingClose, true
+	}
+	h.Close = h.Close || h.Sloppy
+	return nil
+}
+
+// localMalformed makes the refusal of a response; why follows "it" = the answer.
+func localMalformed(why string) *relay.Error {
+	return &relay.Error{Code: relay.CodeLocalMalformed, Detail: "the local server's answer was not understood: " + why}
+}

@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"bytes"
+
+	"relay"
+)
+
+// checkTarget demands one of the forms of RFC 9112, section 3.2, and fills the host
+// from an absolute-form target, which must name the same one as a Host line.
+func checkTarget(h *Head, hasHost bool) *relay.Error {
+	t := h.Target
+	switch {
+	case t[0] == '/':
+		return nil
+	case len(t) == 1 && t[0] == '*':
+		if string(h.Method) != "OPTIONS" {
+			return malformed("the target * goes with OPTIONS only")
+		}
+		return nil
+	}
+	authority, _, ok := cutAbsolute(t)
+	switch {
+	case !ok:
+		return malformed("its target is neither a path nor an http or https address")
+	case !validHost(authority):
+		return malformed("the host in its target is not a host name with an optional port")
+	case hasHost && !sameFold(authority, h.Host):
+		return malformed("its target and its Host line name different hosts")
+	}
+	if !hasHost {
+		h.Host = authority
+	}
+	return nil
+}
+
+// cutAbsolute splits an absolute-form target of http or https.
+func cutAbsolute(t []byte) (authority, rest []byte, ok bool) {
+	const plain, secure = "http://", "https://"
+	n := 0
+	switch {
+	case len(t) >= len(plain) && fold(t[:len(plain)], plain):
+		n = len(plain)
+	case len(t) >= len(secure) && fold(t[:len(secure)], secure):
+		n = len(secure)
+	default:
+		return nil, nil, false
+	}
+	end := bytes.IndexAny(t[n:], "/?#")
+	if end < 0 {
+		end = len(t) - n
+	}
+	return t[n : n+end : n+end], t[n+end:], true
+}
+
+// ShownTarget is everything after the alias domain: the target itself, or, of an
+// absolute-form target, the part behind the authority ("/" when that is empty).
+func ShownTarget(target []byte) []byte {
+	_, rest, ok := cutAbsolute(target)
+	switch {
+	case !ok:
+		return target
+	case len(rest) == 0:
+		return []byte{'/'}
+	}
+	return rest
+}
+
+// validHost takes uri-host [":" port] (RFC 9110, section 7.2) without percent
+// encoding, which no name of an alias has.
+func validHost(p []byte) bool {
+	if len(p) == 0 {
+		return false
+	}
+	if p[0] == '[' {
+		end := bytes.IndexByte(p, ']')
+		return end > 2 && only(p[1:end], literalOctet) && validPort(p[end+1:])
+	}
+	n := bytes.IndexByte(p, ':')
+	if n < 0 {
+		n = len(p)
+	}
+	return n > 0 && only(p[:n], hostOctet) && validPort(p[n:])
+}
+
+// validPort takes "" or a colon with at most five digits; RFC 3986 allows none.
+func validPort(p []byte) bool {
+	if len(p) == 0 {
+		return true
+	}
+	if p[0] != ':' || len(p) > len(":65535") {
+		return false
+	}
+	n, ok := parseLength(p[1:])
+	return len(p) == 1 || ok && n <= 65535
+}

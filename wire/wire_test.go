@@ -1,0 +1,111 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strconv"
+
+	"relay"
+	"relay/wire"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// code gives the code of a refusal; "ok" for nil and "more" for ErrMore.
+func code(err error) string {
+	var e *relay.Error
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, wire.ErrMore):
+		return "more"
+	case errors.As(err, &e):
+		return e.Code
+	}
+	return err.Error()
+}
+
+// message is what was read of one message.
+type message struct {
+	head        *wire.Head
+	body, lines []byte
+	n           int // bytes taken
+	end         bool
+}
+
+// stored is the message as the store keeps it.
+func (m *message) stored() *relay.Message {
+	return &relay.Message{
+		Head: m.head.Raw, Lines: m.lines, Framing: m.head.Framing,
+		Body: relay.Body{Data: m.body, Size: int64(len(m.body)), State: relay.BodyComplete},
+	}
+}
+
+// rebuilt is the wire form of the stored message, the body given in pieces.
+func (m *message) rebuilt(piece int) ([]byte, error) {
+	var wireForm []byte
+	stored := m.stored()
+	err := wire.Rebuild(stored, stored.Head, pieces(stored.Body.Data, piece), func(p []byte) error {
+		wireForm = append(wireForm, p...)
+		return nil
+	})
+	return wireForm, err
+}
+
+func readRequest(p []byte, step int, l wire.Limits) (message, error) {
+	return readMessage(p, step, func(p []byte, seen int) (*wire.Head, int, error) {
+		l.Seen = seen
+		return wire.Request(p, l)
+	})
+}
+
+func readResponse(p []byte, step int, req *wire.Head) (message, error) {
+	return readMessage(p, step, func(p []byte, seen int) (*wire.Head, int, error) {
+		return wire.Response(p, wire.Limits{Seen: seen}, req)
+	})
+}
+
+// readMessage reads p as it would arrive in steps of that many bytes. Pieces of the
+// body are cleared after use: nothing may keep one.
+func readMessage(p []byte, step int, head func(p []byte, seen int) (*wire.Head, int, error)) (m message, err error) {
+	have := 0
+	for m.head == nil {
+		seen := have
+		have = min(have+step, len(p))
+		m.head, m.n, err = head(p[:have], seen)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, wire.ErrMore) || have == len(p) {
+			return m, err
+		}
+	}
+	b := wire.NewBody(m.head)
+	b.Tee = func(decoded, line []byte) {
+		m.body = append(m.body, decoded...)
+		m.lines = append(m.lines, line...)
+	}
+	_, m.end, err = b.Feed(nil)
+	for err == nil && !m.end && m.n < len(p) {
+		piece := bytes.Clone(p[m.n:have])
+		var n int
+		n, m.end, err = b.Feed(piece)
+		m.n += n
+		clear(piece)
+		have = min(max(have, m.n)+step, len(p))
+	}
+	return m, err
+}
+
+// pieces gives data in pieces of n bytes.
+func pieces(data []byte, n int) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		if len(data) == 0 {
+			return nil, io.EOF
+		}
+		piece := data[:min(n, len(data))]
+		data = data[len(piece):]
+		return piece, nil
+	}
+}
