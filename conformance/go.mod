@@ -1,0 +1,27 @@
+module relay/conformance
+
+go 1.26.0
+
+require (
+	github.com/google/go-github/v74 v74.0.0
+	github.com/mccutchen/go-httpbin/v2 v2.26.0
+	github.com/slack-go/slack v0.34.0
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
+	github.com/stripe/stripe-go/v82 v82.5.1
+	github.com/svix/svix-webhooks v1.44.0
+	github.com/twilio/twilio-go v1.31.0
+	golang.org/x/crypto v0.58.0
+	relay v0.0.0-00010101000000-000000000000
+)
+
+require (
+	github.com/golang/mock v1.6.0 // indirect
+	github.com/google/go-querystring v1.1.0 // indirect
+	github.com/gorilla/websocket v1.5.3 // indirect
+	github.com/lib/pq v1.12.3 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	gopkg.in/validator.v2 v2.0.1 // indirect
+)
+
+replace relay => ../

@@ -1,0 +1,51 @@
+package conformance
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// dropbearKey is the rig's key in dropbear's own format.
+func (r *rig) dropbearKey() string {
+	file := filepath.Join(r.dir, "id_dropbear")
+	if _, err := os.Stat(file); err == nil {
+		return file
+	}
+	r.tool("dropbearconvert", "openssh", "dropbear", r.key, file)
+	return file
+}
+
+// puttyKey is the rig's key in PuTTY's own format, the only one that plink reads.
+func (r *rig) puttyKey() string {
+	file := filepath.Join(r.dir, "id.ppk")
+	if _, err := os.Stat(file); err == nil {
+		return file
+	}
+	r.tool("puttygen", r.key, "-O", "private", "-o", file)
+	return file
+}
+
+func (r *rig) tool(name string, args ...string) {
+	r.t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		r.t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+}
+
+// hostKey is the fingerprint of the server's host key.
+func (r *rig) hostKey() string {
+	r.t.Helper()
+	pem, err := os.ReadFile(filepath.Join(r.dir, "data", "ssh_host_ed25519_key"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	signer, err := ssh.ParsePrivateKey(pem)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.TrimSpace(ssh.FingerprintSHA256(signer.PublicKey()))
+}

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	o := AdminOptions{
+		Stats:    func() Stats { return Stats{1, 2, 3, 4, 5, "v1"} },
+		Registry: reg,
+		Loopback: true,
+	}
+	Admin(o) // twice on one registry is fine
+	h := Admin(o)
+	get := func(host, path string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", path, nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	var stats map[string]any
+	if err := json.Unmarshal(get("127.0.0.1:9091", "/debug/stats").Body.Bytes(), &stats); err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"channels", "committed", "goroutines", "openFds", "queued", "rssBytes", "spoolBytes", "tunnels", "version"}
+	if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(stats))); diff != "" {
+		t.Error(diff)
+	}
+	if runtime.GOOS == "linux" && (stats["openFds"].(float64) < 3 || stats["rssBytes"].(float64) < 1<<20) {
+		t.Errorf("got %v", stats)
+	}
+	if stats["queued"] != 3.0 || stats["committed"] != 5.0 || stats["version"] != "v1" {
+		t.Errorf("got %v", stats)
+	}
+	if w := get("localhost", "/metrics"); w.Code != 200 || !strings.Contains(w.Body.String(), "go_goroutines") {
+		t.Errorf("metrics: got %d", w.Code)
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/cmdline"} {
+		if w := get("[::1]:9091", path); w.Code != 200 {
+			t.Errorf("%s: got %d", path, w.Code)
+		}
+	}
+	for host, want := range map[string]int{
+		"localhost": 200, "LOCALHOST:9091": 200, "127.8.9.1": 200, "[::1]": 200,
+		"relay.test": 421, "": 421, "10.0.0.1": 421, "localhost.evil.test": 421, "127.0.0.1.nip.io": 421, "a@localhost": 421,
+	} {
+		if w := get(host, "/debug/stats"); w.Code != want {
+			t.Errorf("%q: got %d, want %d", host, w.Code, want)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// retryDefault is the Retry-After of a 503 whose error names none.
+const retryDefault = 5 * time.Second
+
+// offlineRetry is the Retry-After of an offline answer that is an error status:
+// nobody knows when the tunnel is back.
+const offlineRetry = 60 * time.Second
+
+// allowed are the methods that an alias takes for sure; any other token works too.
+const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+// appendAnswer adds the bytes of an answer of our own: an error as a problem, or
+// the offline answer. The answer to a HEAD request is the head of it only.
+func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool) []byte {
+	status, body := a.Status, []byte(nil)
+	if a.Error != nil {
+		status, body = problem(a.Error, requestID)
+	} else {
+		body = offlineBody(a.Event)
+		if status < 200 || status > 599 {
+			status = relay.DefaultSettings().OfflineStatus
+		}
+	}
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(status)...)
+	b = append(b, "\r\n"...)
+	b = appendContent(b, status, a.Error != nil, len(body))
+	for _, l := range answerLines(a, status) {
+		b = append(b, l[0]+": "+l[1]+"\r\n"...)
+	}
+	if !keep {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	b = append(b, "\r\n"...)
+	if isHead || !hasBody(status) {
+		return b
+	}
+	return append(b, body...)
+}
+
+// appendContent adds the lines that describe a body of n bytes, as far as the
+// status may have one (RFC 9110, sections 8.6, 15.3.6).
+func appendContent(b []byte, status int, isProblem bool, n int) []byte {
+	switch {
+	case status == http.StatusResetContent:
+		return append(b, "Content-Length: 0\r\n"...)
+	case !hasBody(status):
+		return b
+	case isProblem:
+		b = append(b, "Content-Type: application/problem+json\r\n"...)
+	default:
+		b = append(b, "Content-Type: application/json\r\n"...)
+	}
+	b = append(b, "Content-Length: "...)
+	b = strconv.AppendInt(b, int64(n), 10)
+	return append(b, "\r\n"...)
+}
+
+// hasBody tells whether a response of the status may carry content.
+func hasBody(status int) bool {
+	switch status {
+	case http.StatusNoContent, http.StatusResetContent, http.StatusNotModified:
+		return false
+	}
+	return status >= 200
+}
+
+// answerLines are the header lines that say what happened.
+func answerLines(a *relay.Answer, status int) [][2]string {
+	var lines [][2]string
+	retry := time.Duration(0)
+	if a.Error != nil {
+		lines = append(lines, [2]string{"Relay-Error", a.Error.Code})
+		retry = a.Error.RetryAfter
+		if retry <= 0 && status == http.StatusServiceUnavailable {
+			retry = retryDefault
+		}
+	} else if status >= 500 {
+		retry = offlineRetry
+	}
+	if !a.Event.IsZero() {
+		lines = append(lines, [2]string{"Relay-Event", a.Event.String()})
+	}
+	if retry > 0 {
+		seconds := (retry + time.Second - 1) / time.Second
+		lines = append(lines, [2]string{"Retry-After", strconv.FormatInt(int64(seconds), 10)})
+	}
+	if status == http.StatusMethodNotAllowed && a.Error != nil {
+		lines = append(lines, [2]string{"Allow", allowed})
+	}
+	return lines
+}
+
+// problem gives status and body of an error.
+func problem(e *relay.Error, requestID string) (int, []byte) {
+	p := record.ProblemOf(e, requestID)
+	body, err := json.Marshal(p)
+	if err != nil {
+		body = []byte(`{"type":"about:blank","status":500,"code":"internal"}`)
+	}
+	return p.Status, body
+}
+
+func offlineBody(id relay.ID) []byte {
+	return []byte(`{"event":"` + id.String() + `","state":"queued"}`)
+}
+
+// requestID names one answer, so that a person can find it in the log.
+func requestID() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return "req_" + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+}
+
+func errHostUnknown() *relay.Error {
+	return relay.Errorf(relay.CodeHostUnknown, "this relay does not answer for that host")
+}
+
+func errMisdirected() *relay.Error {
+	return relay.Errorf(relay.CodeHostUnknown, "the Host line names another host than the TLS connection was made for; use a connection of its own")
+}
+
+// writeProblem answers with an error on the base site.
+func writeProblem(w http.ResponseWriter, e *relay.Error) {
+	id := requestID()
+	status, body := problem(e, id)
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	for _, l := range answerLines(&relay.Answer{Error: e}, status) {
+		h.Set(l[0], l[1])
+	}
+	h.Set("Connection", "close")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

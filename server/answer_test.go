@@ -1,0 +1,241 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"relay"
+	"relay/record"
+)
+
+var testID = relay.ID{0x01, 0x93, 0x4c, 0x2a, 15: 7}
+
+// Refusals of the front door itself: what is sent, what comes back, whether a
+// rejected event is kept.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	const shop = "Host: shop.hooks.test\r\n"
+	tests := []struct {
+		name, request string
+		status        int
+		code          string
+		kept          bool
+	}{
+		{"not http", "hello there\r\n\r\n", 400, "request-malformed", false},
+		{"two lengths", "POST / HTTP/1.1\r\n" + shop + "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", 400, "request-malformed", true},
+		{"length and chunked", "POST / HTTP/1.1\r\n" + shop + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "request-malformed", true},
+		{"space before colon", "POST / HTTP/1.1\r\n" + shop + "Transfer-Encoding : chunked\r\n\r\n", 400, "request-malformed", true},
+		{"bare LF", "GET / HTTP/1.1\nHost: shop.hooks.test\n\n", 400, "request-malformed", true},
+		{"folded", "GET / HTTP/1.1\r\n" + shop + "X: a\r\n b\r\n\r\n", 400, "request-malformed", true},
+		{"two hosts", "GET / HTTP/1.1\r\n" + shop + shop + "\r\n", 400, "request-malformed", true},
+		{"other target host", "GET http://a.test/ HTTP/1.1\r\n" + shop + "\r\n", 400, "request-malformed", true},
+		{"no host", "GET / HTTP/1.1\r\n\r\n", 400, "request-malformed", false},
+		{"user in host", "GET / HTTP/1.1\r\nHost: u@shop.hooks.test\r\n\r\n", 400, "request-malformed", false},
+		{"bad, unknown alias", "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\nX : y\r\n\r\n", 400, "request-malformed", false},
+		{"unknown alias", "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\n\r\n", 404, "alias-not-found", false},
+		{"no label", "GET / HTTP/1.1\r\nHost: a_b.hooks.test\r\n\r\n", 404, "alias-not-found", false},
+		{"connect", "CONNECT shop.hooks.test:443 HTTP/1.1\r\n" + shop + "\r\n", 405, "method-not-supported", true},
+		{"long target", "GET /" + strings.Repeat("a", 17<<10) + " HTTP/1.1\r\n" + shop + "\r\n", 414, "target-too-long", true},
+		{"endless target", "GET /" + strings.Repeat("a", 200<<10), 414, "target-too-long", false},
+		{"deeper name", "GET / HTTP/1.1\r\nHost: a.shop.hooks.test\r\n\r\n", 421, "host-unknown", false},
+		{"health of deeper name", "GET /healthz HTTP/1.1\r\nHost: a.shop.hooks.test\r\n\r\n", 421, "host-unknown", false},
+		{"foreign host", "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", 421, "host-unknown", false},
+		{"http/1.0 without host", "GET / HTTP/1.0\r\n\r\n", 421, "host-unknown", false},
+		{"large head", "GET / HTTP/1.1\r\n" + shop + "X: " + strings.Repeat("a", 140<<10) + "\r\n\r\n", 431, "head-too-large", true},
+		{"gzip coding", "POST / HTTP/1.1\r\n" + shop + "Transfer-Encoding: gzip\r\n\r\n", 501, "transfer-coding-unsupported", true},
+		{"http/2.0", "GET / HTTP/2.0\r\n" + shop + "\r\n", 505, "http-version-unsupported", true},
+		{"http/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http-version-unsupported", false},
+		{"half a head", "GET / HTTP/1.1\r\n" + shop, 400, "request-malformed", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			u := &upstream{}
+			_, addr := start(t, testOptions(t, u))
+			c := dial(t, addr)
+			send(t, c, tt.request)
+			_ = c.(interface{ CloseWrite() error }).CloseWrite()
+			checkProblem(t, rest(t, c), tt.status, tt.code)
+			until(t, func() bool { return !tt.kept || len(u.rejections()) > 0 })
+			kept := u.rejections()
+			if u.captures() != 0 || (len(kept) == 1) != tt.kept {
+				t.Fatalf("%d captures, rejected %.200q", u.captures(), kept)
+			}
+			if tt.kept && (kept[0].alias != "shop" || kept[0].code != tt.code || !strings.HasPrefix(tt.request, kept[0].head)) {
+				t.Errorf("kept %.200q", kept[0])
+			}
+		})
+	}
+}
+
+// checkProblem demands the exact form of an error answer, byte by byte but for the
+// words.
+func checkProblem(t *testing.T, raw string, status int, code string, more ...string) {
+	t.Helper()
+	head, body, _ := strings.Cut(raw, "\r\n\r\n")
+	var p record.Problem
+	if err := json.Unmarshal([]byte(body), &p); err != nil {
+		t.Fatalf("%q: %v", raw, err)
+	}
+	want := []string{
+		fmt.Sprintf("HTTP/1.1 %d %s", status, p.Title),
+		"Content-Type: application/problem+json",
+		fmt.Sprintf("Content-Length: %d", len(body)),
+		"Relay-Error: " + code,
+	}
+	want = append(want, more...)
+	if status == 405 {
+		want = append(want, "Allow: "+allowed)
+	}
+	want = append(want, "Connection: close")
+	if diff := cmp.Diff(want, strings.Split(head, "\r\n")); diff != "" {
+		t.Error(diff)
+	}
+	if p.Status != status || p.Code != code || p.Type != "about:blank" || p.Detail == "" ||
+		!regexp.MustCompile(`^req_[a-z2-7]{16}$`).MatchString(p.RequestID) {
+		t.Errorf("got %s", body)
+	}
+}
+
+// answering gives a server whose captures end with that answer, unread body and all.
+func answering(t *testing.T, a relay.Answer, keep bool) string {
+	u := &upstream{answer: func(context.Context, *relay.Inbound) (relay.Outcome, bool) {
+		return relay.Outcome{Answer: &a, KeepAlive: keep}, true
+	}}
+	_, addr := start(t, testOptions(t, u))
+	return addr
+}
+
+func TestCaptureErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		code   string
+		status int
+		event  relay.ID
+		retry  time.Duration
+		more   []string
+	}{
+		{relay.CodeRequestTimeout, 408, relay.ID{}, 0, nil},
+		{relay.CodeBodyTooLarge, 413, relay.ID{}, 0, nil},
+		{relay.CodeLocalRefused, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+		{relay.CodeLocalUnresolvable, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+		{relay.CodeLocalClosed, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+		{relay.CodeLocalMalformed, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+		{relay.CodeTunnelLost, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+		{relay.CodeLocalTimeout, 504, testID, 0, []string{"Relay-Event: " + testID.String()}},
+		{relay.CodeQueueFull, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
+		{relay.CodeStorageFull, 503, relay.ID{}, 1500 * time.Millisecond, []string{"Retry-After: 2"}},
+		{relay.CodeStoreUnavailable, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
+		{relay.CodeOverloaded, 503, testID, 0, []string{"Relay-Event: " + testID.String(), "Retry-After: 5"}},
+		{relay.CodeStopping, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.code, func(t *testing.T) {
+			t.Parallel()
+			e := &relay.Error{Code: tt.code, Detail: "why", RetryAfter: tt.retry}
+			addr := answering(t, relay.Answer{Error: e, Event: tt.event}, true)
+			checkProblem(t, say(t, addr, hello), tt.status, tt.code, tt.more...)
+			head := say(t, addr, "HEAD / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
+			if !strings.HasSuffix(head, "\r\n\r\n") || !strings.Contains(head, "\r\nContent-Length: 1") {
+				t.Errorf("HEAD: got %q", head)
+			}
+		})
+	}
+}
+
+func TestOfflineAnswer(t *testing.T) {
+	t.Parallel()
+	const get, head = "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n"
+	id := testID.String()
+	body := `{"event":"` + id + `","state":"queued"}`
+	typed := fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\nRelay-Event: %s\r\n", len(body), id)
+	tests := []struct {
+		name, request string
+		status        int
+		keep          bool
+		want          string
+	}{
+		{"202", get, 202, true, "HTTP/1.1 202 Accepted\r\n" + typed + "\r\n" + body},
+		{"202 head", head, 202, true, "HTTP/1.1 202 Accepted\r\n" + typed + "\r\n"},
+		{"202 body not whole", get, 202, false, "HTTP/1.1 202 Accepted\r\n" + typed + "Connection: close\r\n\r\n" + body},
+		{"202 close asked", "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n", 202, true, "HTTP/1.1 202 Accepted\r\n" + typed + "Connection: close\r\n\r\n" + body},
+		{"202 http/1.0", "GET / HTTP/1.0\r\nHost: shop.hooks.test\r\nConnection: keep-alive\r\n\r\n", 202, true, "HTTP/1.1 202 Accepted\r\n" + typed + "Connection: close\r\n\r\n" + body},
+		{"200", get, 200, false, "HTTP/1.1 200 OK\r\n" + typed + "Connection: close\r\n\r\n" + body},
+		{"204", get, 204, true, "HTTP/1.1 204 No Content\r\nRelay-Event: " + id + "\r\n\r\n"},
+		{"205", get, 205, true, "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\nRelay-Event: " + id + "\r\n\r\n"},
+		{"304", get, 304, true, "HTTP/1.1 304 Not Modified\r\nRelay-Event: " + id + "\r\n\r\n"},
+		{"299", get, 299, true, "HTTP/1.1 299 \r\n" + typed + "\r\n" + body},
+		{"503", get, 503, true, "HTTP/1.1 503 Service Unavailable\r\n" + typed + "Retry-After: 60\r\n\r\n" + body},
+		{"500", get, 500, false, "HTTP/1.1 500 Internal Server Error\r\n" + typed + "Retry-After: 60\r\nConnection: close\r\n\r\n" + body},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			addr := answering(t, relay.Answer{Event: testID, Status: tt.status}, tt.keep)
+			c := dial(t, addr)
+			if strings.Contains(tt.want, "Connection: close") {
+				send(t, c, tt.request)
+				if diff := cmp.Diff(tt.want, rest(t, c)); diff != "" {
+					t.Error(diff)
+				}
+				return
+			}
+			send(t, c, strings.Repeat(tt.request, 2)) // kept: the second one is answered too
+			_ = c.(interface{ CloseWrite() error }).CloseWrite()
+			if diff := cmp.Diff(strings.Repeat(tt.want, 2), rest(t, c)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// After a refusal nothing that follows on the connection is looked at.
+func TestRefusalEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	u := &upstream{}
+	_, addr := start(t, testOptions(t, u))
+	got := say(t, addr, "POST / HTTP/1.1\r\nHost: shop.hooks.test\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+hello)
+	checkProblem(t, got, 400, "request-malformed")
+	if u.captures() != 0 {
+		t.Error("bytes behind a refused request were captured")
+	}
+}
+
+func TestLocalAnswersAreNotTouched(t *testing.T) {
+	t.Parallel()
+	const odd = "HTTP/1.0 799 \r\nx-A:  b \r\n\r\nuntil close"
+	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+		_, _ = in.Caller.Write([]byte(odd))
+		return relay.Outcome{}, true
+	}}
+	_, addr := start(t, testOptions(t, u))
+	if got := say(t, addr, hello); got != odd {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestStateOfCaller(t *testing.T) {
+	t.Parallel()
+	in := make(chan *relay.Inbound, 1)
+	u := &upstream{answer: func(_ context.Context, i *relay.Inbound) (relay.Outcome, bool) {
+		in <- i
+		return relay.Outcome{}, false
+	}}
+	_, addr := start(t, testOptions(t, u))
+	c := dial(t, addr)
+	before := time.Now()
+	send(t, c, hello)
+	readAnswer(t, bufio.NewReader(c), "POST")
+	i := <-in
+	if i.TLS || i.From.String() != c.LocalAddr().String() || i.Arrived.Before(before) || i.Alias.Name != "shop" {
+		t.Errorf("got %+v, connection is from %s", i, c.LocalAddr())
+	}
+}

@@ -1,0 +1,213 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// newBase makes the net/http server of the base site. It has no write timeout,
+// because streams have no end: movingConn cuts viewers who do not read.
+func (s *Server) newBase() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	return &http.Server{
+		Handler:           http.HandlerFunc(s.serveBase),
+		ReadHeaderTimeout: s.opt.HeadTimeout,
+		IdleTimeout:       s.opt.IdleTimeout,
+		MaxHeaderBytes:    s.opt.MaxHead,
+		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100},
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return s.ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if h, ok := c.(*handedConn); ok && h.state != nil {
+				return context.WithValue(ctx, tlsKey{}, h.state)
+			}
+			return ctx
+		},
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				s.newborn.Store(c, struct{}{})
+			} else {
+				s.newborn.Delete(c)
+			}
+		},
+	}
+}
+
+// tlsKey is the context key of the TLS state that net/http cannot see itself.
+type tlsKey struct{}
+
+// serveBase routes a request on a connection that net/http owns. Aliases are not
+// served there: a caller who names one has to use a connection of its own.
+func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
+	if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
+		r.TLS = state
+	}
+	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
+	switch {
+	case to.place == toAlias:
+		writeProblem(w, errMisdirected())
+	case to.place != toBase && !(to.place == elsewhere && health):
+		writeProblem(w, errHostUnknown())
+	case health:
+		s.serveHealth(w, r)
+	case s.stopping.Load():
+		writeProblem(w, errStopping())
+	case r.TLS == nil && s.opt.RedirectPlain:
+		s.redirect(w, r)
+	default:
+		s.serveSite(w, r)
+	}
+}
+
+// redirect leads from plain HTTP to the base URL; 308 keeps the method.
+func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
+	target := r.URL.RequestURI()
+	if !strings.HasPrefix(target, "/") {
+		target = "/"
+	}
+	w.Header().Set("Location", s.opt.Site.URL(target))
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusPermanentRedirect)
+}
+
+// serveSite gives the request to the base site. Bodies have to move. Safe requests
+// end soon after a stop began: they are streams and long polls, or quick.
+func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.reads, cancel)()
+		r = r.WithContext(ctx)
+	}
+	if stall := s.opt.StallTimeout; stall > 0 && r.ContentLength != 0 && r.Body != nil {
+		body := &movingBody{ReadCloser: r.Body, control: http.NewResponseController(w), stall: stall}
+		body.deadline()
+		r.Body = body
+	}
+	s.opt.Base.ServeHTTP(w, r)
+}
+
+// movingBody renews the read deadline of its request with every read and takes it
+// away at the end, so that the answer may take its time.
+type movingBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+func (b *movingBody) deadline() { _ = b.control.SetReadDeadline(time.Now().Add(b.stall)) }
+
+// Read reads with a fresh deadline.
+func (b *movingBody) Read(p []byte) (int, error) {
+	b.deadline()
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// handOver gives the connection to net/http, with the bytes read so far, at a
+// request boundary.
+func (c *conn) handOver() {
+	_ = c.net.SetReadDeadline(time.Time{})
+	var give net.Conn = c.net
+	if t, ok := c.net.(*tls.Conn); !ok || c.w > c.r || c.sni.place != toBase {
+		h := &handedConn{Conn: c.net, conn: c.raw, early: append([]byte(nil), c.buf[c.r:c.w]...)}
+		if ok {
+			state := t.ConnectionState()
+			h.state = &state
+		}
+		give = h
+	}
+	c.handed = c.srv.handoff.give(give)
+}
+
+// handedConn is a connection of which some bytes were read before.
+type handedConn struct {
+	net.Conn
+	conn  *movingConn
+	early []byte
+	state *tls.ConnectionState // nil = plain
+}
+
+// Read gives the early bytes first.
+func (h *handedConn) Read(p []byte) (int, error) {
+	if len(h.early) > 0 {
+		n := copy(p, h.early)
+		if h.early = h.early[n:]; len(h.early) == 0 {
+			h.early = nil
+		}
+		return n, nil
+	}
+	return h.Conn.Read(p)
+}
+
+// CloseWrite lets net/http end its side before it closes.
+func (h *handedConn) CloseWrite() error {
+	if c, ok := h.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return h.conn.CloseWrite()
+}
+
+// closeNewborn closes connections that never sent a request: net/http would wait
+// five seconds for them.
+func (s *Server) closeNewborn() {
+	s.newborn.Range(func(c, _ any) bool {
+		if nc, ok := c.(net.Conn); ok {
+			_ = nc.Close()
+		}
+		return true
+	})
+}
+
+// handoff is the listener of the base server: a channel of connections.
+type handoff struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newHandoff() *handoff {
+	return &handoff{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// give hands a connection to the server; false when that has ended.
+func (h *handoff) give(c net.Conn) bool {
+	select {
+	case h.conns <- c:
+		return true
+	case <-h.done:
+		return false
+	}
+}
+
+// Accept waits for a connection.
+func (h *handoff) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept and give; more than one call is fine.
+func (h *handoff) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return nil
+}
+
+// Addr is of no use here, but has to be something.
+func (h *handoff) Addr() net.Addr { return &net.TCPAddr{} }

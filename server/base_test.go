@@ -1,0 +1,147 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+const baseGet = "GET /x?y=1 HTTP/1.1\r\nHost: relay.test\r\n\r\n"
+
+func TestBaseSite(t *testing.T) {
+	t.Parallel()
+	_, addr := start(t, testOptions(t, &upstream{}))
+	c := dial(t, addr)
+	r := bufio.NewReader(c)
+	send(t, c, baseGet+baseGet) // pipelined: what was read goes along
+	for range 2 {
+		if resp, body := readAnswer(t, r, "GET"); resp.StatusCode != 200 || body != "base GET /x?y=1 tls=false" {
+			t.Errorf("got %d %q", resp.StatusCode, body)
+		}
+	}
+}
+
+// A connection may go from an alias to the base site, but not back.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ second, code string }{
+		"alias":         {hello, "host-unknown"},
+		"unknown alias": {strings.Replace(hello, "Shop.", "nobody.", 1), "host-unknown"},
+		"foreign host":  {strings.Replace(hello, "Shop.hooks", "example", 1), "host-unknown"},
+		"deeper":        {strings.Replace(hello, "Shop", "a.shop", 1), "host-unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := &upstream{}
+			_, addr := start(t, testOptions(t, u))
+			c := dial(t, addr)
+			r := bufio.NewReader(c)
+			send(t, c, hello)
+			readAnswer(t, r, "POST")
+			send(t, c, baseGet)
+			readAnswer(t, r, "GET")
+			send(t, c, tt.second)
+			resp, body := readAnswer(t, r, "POST")
+			if resp.StatusCode != 421 || resp.Header.Get("Relay-Error") != tt.code || !resp.Close ||
+				resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(body, tt.code) {
+				t.Errorf("got %d %v %s", resp.StatusCode, resp.Header, body)
+			}
+			if n := u.captures(); n != 1 {
+				t.Errorf("%d captures", n)
+			}
+		})
+	}
+}
+
+// Bytes that came with the head of a base request belong to its body.
+func TestHandoverInsideABody(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.Base = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(b)
+	})
+	_, addr := start(t, o)
+	c := dial(t, addr)
+	send(t, c, "POST / HTTP/1.1\r\nHost: relay.test\r\nContent-Length: 100000\r\n\r\nfirst")
+	go func() { _, _ = c.Write(bytes.Repeat([]byte("x"), 99995)) }()
+	if _, body := readAnswer(t, bufio.NewReader(c), "POST"); body != "first"+strings.Repeat("x", 99995) {
+		t.Errorf("got %d bytes", len(body))
+	}
+}
+
+func TestBaseBodyStalls(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.StallTimeout = 100 * time.Millisecond
+	failed := make(chan error, 1)
+	o.Base = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		failed <- err
+	})
+	_, addr := start(t, o)
+	c := dial(t, addr)
+	send(t, c, "POST / HTTP/1.1\r\nHost: relay.test\r\nContent-Length: 10\r\n\r\nfirst")
+	if err := <-failed; err == nil {
+		t.Error("a body that stalls was read to its end")
+	}
+}
+
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.RedirectPlain = true
+	o.Site.Base = url.URL{Scheme: "https", Host: "relay.test:8443"}
+	_, addr := start(t, o)
+	for request, want := range map[string]string{
+		"/":          "https://relay.test:8443/",
+		"/a/b?c=%2f": "https://relay.test:8443/a/b?c=%2f",
+		"//evil/x":   "https://relay.test:8443//evil/x",
+	} {
+		got := say(t, addr, "POST "+request+" HTTP/1.1\r\nHost: Relay.test:80\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+		if resp, _ := parse(t, got, "POST"); resp.StatusCode != 308 || resp.Header.Get("Location") != want {
+			t.Errorf("%s: got %d %v", request, resp.StatusCode, resp.Header)
+		}
+	}
+	got := say(t, addr, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n")
+	if resp, _ := parse(t, got, "GET"); resp.StatusCode != 200 {
+		t.Errorf("alias: got %d", resp.StatusCode)
+	}
+	got = say(t, addr, "GET /healthz HTTP/1.1\r\nHost: relay.test\r\nConnection: close\r\n\r\n")
+	if resp, _ := parse(t, got, "GET"); resp.StatusCode != 200 {
+		t.Errorf("health: got %d", resp.StatusCode)
+	}
+}
+
+// Streams of the base site flow, and end when the server stops.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.Base = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(w, "data: 1\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	s, addr := start(t, o)
+	c := dial(t, addr)
+	send(t, c, "GET /stream HTTP/1.1\r\nHost: relay.test\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 9)
+	if _, err := io.ReadFull(resp.Body, b); err != nil || string(b) != "data: 1\n\n" {
+		t.Fatalf("got %q, %v", b, err)
+	}
+	begun := time.Now()
+	if err := s.Shutdown(t.Context()); err != nil || time.Since(begun) > 2*time.Second {
+		t.Errorf("shutdown: %v after %v", err, time.Since(begun))
+	}
+}

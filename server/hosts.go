@@ -1,0 +1,130 @@
+package server
+
+import (
+	"net/netip"
+	"strings"
+
+	"relay"
+)
+
+// place is who answers for a host.
+type place uint8
+
+const (
+	elsewhere place = iota // no host of ours: 421, but for health checks
+	below                  // below the alias domain, but not one label below it: 421
+	toAlias                // one label below the alias domain
+	toBase                 // base site
+	noHost                 // not a host by RFC 9112, section 3.2: 400
+)
+
+// route is where a host leads; label is the lower-case alias label of toAlias.
+type route struct {
+	place place
+	label string
+}
+
+// hosts knows which host goes where. All names are in lower case and without a
+// trailing dot.
+type hosts struct {
+	base     string
+	domain   string
+	loopback bool
+}
+
+func newHosts(site relay.Site) hosts {
+	return hosts{
+		base:     plainName(site.Base.Hostname()),
+		domain:   plainName(site.AliasDomain),
+		loopback: site.Loopback,
+	}
+}
+
+// find routes the value of a Host line, in any letter case, with or without port
+// and trailing dot. The base host wins over an equal alias.
+func (h hosts) find(value string) route {
+	name, ok := splitHost(value)
+	if !ok {
+		return route{place: noHost}
+	}
+	return h.findName(name)
+}
+
+// findName routes a name that splitHost gave.
+func (h hosts) findName(name string) route {
+	switch {
+	case name == "":
+		return route{}
+	case name == h.base:
+		return route{place: toBase}
+	case h.loopback && (name == "localhost" || name == "127.0.0.1" || name == "::1"):
+		return route{place: toBase}
+	}
+	label, ok := strings.CutSuffix(name, "."+h.domain)
+	switch {
+	case !ok || h.domain == "":
+		return route{}
+	case label == "" || strings.Contains(label, "."):
+		return route{place: below}
+	}
+	return route{place: toAlias, label: label}
+}
+
+// plainName is a configured host as find compares it.
+func plainName(name string) string {
+	return strings.TrimSuffix(strings.ToLower(name), ".")
+}
+
+// splitHost gives the name within the value of a Host line (RFC 9110, section 7.2:
+// uri-host, optional port): lower case, one trailing dot removed, an IPv6 literal
+// without its brackets. ok is false when the value is no such thing, as with user
+// information or a path in it. An empty value is well-formed and names nothing.
+func splitHost(value string) (name string, ok bool) {
+	if rest, bracket := strings.CutPrefix(value, "["); bracket {
+		literal, port, closed := strings.Cut(rest, "]")
+		ip, err := netip.ParseAddr(literal)
+		if !closed || err != nil || !ip.Is6() || ip.Zone() != "" || !isPort(port) {
+			return "", false
+		}
+		return ip.String(), true
+	}
+	if i := strings.IndexByte(value, ':'); i >= 0 {
+		if !isPort(value[i:]) {
+			return "", false
+		}
+		value = value[:i]
+	}
+	for i := range len(value) {
+		if !hostByte(value[i]) {
+			return "", false
+		}
+	}
+	return plainName(value), true
+}
+
+// isPort tells whether s is empty or a colon with at most five digits; an empty
+// port is legal (RFC 3986, section 3.2.3).
+func isPort(s string) bool {
+	if s == "" {
+		return true
+	}
+	if s[0] != ':' || len(s) > 6 {
+		return false
+	}
+	for i := 1; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// hostByte tells whether c may stand in a registered name (RFC 3986, section
+// 3.2.2): unreserved, percent-encoded, or a sub-delimiter.
+func hostByte(c byte) bool {
+	switch {
+	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		return true
+	}
+	return strings.IndexByte("-._~%!$&'()*+,;=", c) >= 0
+}

@@ -1,0 +1,127 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// blocking gives an upstream whose requests to /slow wait for release, or for the
+// end of their context.
+func blocking() (u *upstream, begun, release chan struct{}) {
+	begun, release = make(chan struct{}, 10), make(chan struct{})
+	u = &upstream{answer: func(ctx context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+		if !strings.Contains(string(in.Head), "/slow") {
+			return relay.Outcome{}, false
+		}
+		begun <- struct{}{}
+		select {
+		case <-release:
+			return relay.Outcome{}, false
+		case <-ctx.Done():
+			in.Caller.Abort()
+			return relay.Outcome{}, true
+		}
+	}}
+	return u, begun, release
+}
+
+const slow = "GET /slow HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n"
+
+func TestGracefulStop(t *testing.T) {
+	t.Parallel()
+	u, begun, release := blocking()
+	s, addr := start(t, testOptions(t, u))
+	running, idle, late, unborn := dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)
+	send(t, idle, hello)
+	idleReader := bufio.NewReader(idle)
+	readAnswer(t, idleReader, "POST")
+	send(t, late, hello[:20])
+	send(t, running, slow)
+	<-begun
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Shutdown(t.Context()) }()
+	if got := rest(t, idleReader); got != "" {
+		t.Errorf("idle connection: got %q", got)
+	}
+	send(t, late, hello[20:])
+	checkProblem(t, rest(t, late), 503, "stopping", "Retry-After: 5")
+	checkProblem(t, say(t, addr, hello), 503, "stopping", "Retry-After: 5")
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/": 503} {
+		resp, _ := parse(t, say(t, addr, "GET "+path+" HTTP/1.1\r\nHost: relay.test\r\nConnection: close\r\n\r\n"), "GET")
+		if resp.StatusCode != want {
+			t.Errorf("%s: got %d", path, resp.StatusCode)
+		}
+	}
+	close(release)
+	if _, body := parse(t, rest(t, running), "GET"); body != slow {
+		t.Errorf("running request: got %q", body)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if got := rest(t, unborn); got != "" {
+		t.Errorf("unused connection: got %q", got)
+	}
+	if c, err := net.Dial("tcp", addr); err == nil {
+		_ = c.Close()
+		t.Error("still listening")
+	}
+}
+
+// An unfinished head does not hold a stop up.
+func TestStopDoesNotWaitForHeads(t *testing.T) {
+	t.Parallel()
+	s, addr := start(t, testOptions(t, &upstream{}))
+	c := dial(t, addr)
+	send(t, c, hello[:20])
+	until(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for c := range s.conns {
+			if c.phase.Load() == phaseHead {
+				return true
+			}
+		}
+		return false
+	})
+	begun := time.Now()
+	if err := s.Shutdown(t.Context()); err != nil || time.Since(begun) > 3*time.Second {
+		t.Errorf("shutdown: %v after %v", err, time.Since(begun))
+	}
+	checkProblem(t, rest(t, c), 503, "stopping", "Retry-After: 5")
+}
+
+func TestStopCutsWhatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	u, begun, _ := blocking()
+	ln := listen(t)
+	s := New(testOptions(t, u))
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ln) }()
+	c := dial(t, ln.Addr().String())
+	send(t, c, slow)
+	<-begun
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, errOverdue) {
+		t.Errorf("shutdown: %v", err)
+	}
+	if got, err := io.ReadAll(c); !isReset(err) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if err := s.Serve(listen(t)); err != nil {
+		t.Errorf("serve after the stop: %v", err)
+	}
+}
