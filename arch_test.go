@@ -30,7 +30,6 @@ var rooms = map[string][]string{
 	"relay/client":           {"relay", "relay/wire", "relay/record"},
 	"relay/cmd/relay":        {"relay", "relay/record", "relay/client"},
 	"relay/cmd/relayd":       nil, // the only one that knows every room
-	"relay/bench":            nil,
 }
 
 // fences are packages that a binary must not link, with the reason.

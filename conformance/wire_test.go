@@ -90,9 +90,14 @@ func plainCases() []wireCase {
 	add("23 no accept", "GET / HTTP/1.1\r\n"+host+"User-Agent: only\r\n\r\n", ok)
 	add("24 own accept-encoding", "GET / HTTP/1.1\r\n"+host+"Accept-Encoding: br;q=0.1, identity\r\n\r\n", ok)
 	for _, c := range [][2]string{
-		{"25 encoded slashes", "/a%2Fb%2fc"}, {"26 double slashes", "//double//slash///"}, {"27 dots", "/a/./b/../c"},
-		{"28 needless escapes", "/%41%7e~"}, {"29 bare question mark", "/?"}, {"30 query order", "/?b=2&a=1&b=1"},
-		{"31 semicolon", "/?a=1;b=2"}, {"32 bad escape", "/?x=%zz"},
+		{"25 encoded slashes", "/a%2Fb%2fc"},
+		{"26 double slashes", "//double//slash///"},
+		{"27 dots", "/a/./b/../c"},
+		{"28 needless escapes", "/%41%7e~"},
+		{"29 bare question mark", "/?"},
+		{"30 query order", "/?b=2&a=1&b=1"},
+		{"31 semicolon", "/?a=1;b=2"},
+		{"32 bad escape", "/?x=%zz"},
 	} {
 		add(c[0], get(c[1]), ok)
 	}

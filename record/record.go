@@ -1,4 +1,88 @@
 // Package record is the one outward form of the nouns: the JSON of events,
 // attempts, aliases and problems, provider recognition, warnings, settings by
 // name, and text that is safe to print.
+//
+// The types are written by the API, the SSH commands and the live feed, and read
+// back by the client. Absent values are null and never missing, unless a field says
+// otherwise; lists are never null. Functions do not keep or change what they are
+// given and are safe for concurrent use.
 package record
+
+import (
+	"strings"
+	"time"
+
+	"relay"
+)
+
+// List is the form of every list that is not paged.
+type List[T any] struct {
+	Data []T `json:"data" nullable:"false"`
+}
+
+// ListOf makes a List whose data is never null.
+func ListOf[T any](data []T) List[T] {
+	if data == nil {
+		data = []T{}
+	}
+	return List[T]{Data: data}
+}
+
+// Time is a moment as the API writes it: UTC, RFC 3339, always three digits of
+// milliseconds, which are cut and not rounded.
+type Time struct{ time.Time }
+
+// TimeFormat is the layout of Time.
+const TimeFormat = "2006-01-02T15:04:05.000Z"
+
+// String gives the outward form.
+func (t Time) String() string { return t.UTC().Format(TimeFormat) }
+
+// MarshalText writes the outward form.
+func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// MarshalJSON writes the outward form as a string.
+func (t Time) MarshalJSON() ([]byte, error) { return []byte(`"` + t.String() + `"`), nil }
+
+// timeOf is null for the zero time.
+func timeOf(t time.Time) *Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &Time{t}
+}
+
+// textOf is null for the empty text.
+func textOf(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// millis is a duration in milliseconds, to the microsecond.
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// lossy gives bytes as text: every byte that is not part of valid UTF-8 becomes
+// U+FFFD. exact tells that nothing was lost.
+func lossy(b []byte) (s string, exact bool) {
+	s = string(b)
+	valid := strings.ToValidUTF8(s, "")
+	if len(valid) == len(s) {
+		return s, true
+	}
+	return string([]rune(s)), false
+}
+
+// Fault is why an event or attempt stands as it does.
+type Fault struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func faultOf(f *relay.Fault) *Fault {
+	if f == nil {
+		return nil
+	}
+	return &Fault{Code: f.Code, Message: f.Message}
+}

@@ -1,0 +1,174 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/api"
+	"relay/record"
+)
+
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.deliver.state = relay.TunnelOnline
+	made := decoded[record.Alias](h.post(h.asAlice, "/api/v1/aliases", `{"name":"new-one"}`).want(201))
+	if made.Name != "new-one" || made.Owner != "alice" || made.URL != "http://new-one.localhost:8080" || !made.Online || made.Settings.OfflineStatus != 202 {
+		t.Errorf("made %+v", made)
+	}
+	list := decoded[record.List[record.Alias]](h.get(h.asAlice, "/api/v1/aliases").want(200))
+	if len(list.Data) != 2 || list.Data[0].Name != "new-one" || list.Data[1].Name != "shop" {
+		t.Errorf("listed %+v", list)
+	}
+	got := decoded[record.Alias](h.get(h.asAlice, "/api/v1/aliases/new-one").want(200))
+	if got.State != "online" || got.Tunnel != nil {
+		t.Errorf("got %+v", got)
+	}
+	h.call("DELETE", h.asAlice, "/api/v1/aliases/new-one", "").want(204)
+	h.call("DELETE", h.asAlice, "/api/v1/aliases/new-one", "").code(404, "not-found")
+}
+
+func TestTheLabelOfTheBaseHostIsReserved(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *api.Options) { o.Site.AliasDomain, o.Site.Base.Host = "example.com", "hooks.example.com" })
+	h.post(h.asAlice, "/api/v1/aliases", `{"name":"hooks"}`).code(422, "validation-failed")
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	patch := func(body string) record.Settings {
+		t.Helper()
+		return decoded[record.Alias](h.call("PATCH", h.asAlice, "/api/v1/aliases/shop", body).want(200)).Settings
+	}
+	got := patch(`{"offlineStatus":503,"autoDeliver":true,"hostHeader":"rewrite","forwarded":true,"freshConnections":true,"responseTimeout":"90s","retention":"30d","paused":true}`)
+	if got.OfflineStatus != 503 || !got.AutoDeliver || got.HostHeader != "rewrite" || !got.Forwarded || !got.FreshConnections ||
+		*got.ResponseTimeout != "1m30s" || *got.Retention != "30d" || !got.Paused {
+		t.Errorf("got %+v", got)
+	}
+	if got := patch(`{"retention":null,"paused":false}`); got.Retention != nil || got.Paused || !got.Forwarded || got.ResponseTimeout == nil {
+		t.Errorf("only two should have changed: %+v", got)
+	}
+	h.call("PATCH", h.asAlice, "/api/v1/aliases/shop", `{"paused":true,"responseTimeout":"2h"}`).code(422, "validation-failed")
+	if got := patch(`{}`); got.Paused {
+		t.Error("a refused change was made in part")
+	}
+}
+
+func TestMembersAndTransfer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	members := func() string { return h.get(h.asAlice, "/api/v1/aliases/shop/members").want(200).body }
+	if got := strings.TrimSpace(members()); got != `{"data":[]}` {
+		t.Errorf("members: %s", got)
+	}
+	h.call("PUT", h.asAlice, "/api/v1/aliases/shop/members/bob", "").want(204)
+	h.call("PUT", h.asAlice, "/api/v1/aliases/shop/members/bob", "").want(204)
+	if got := strings.TrimSpace(members()); got != `{"data":[{"user":"bob"}]}` {
+		t.Errorf("members: %s", got)
+	}
+	h.get(h.asBob, "/api/v1/aliases/shop").want(200)
+	if a := h.call("DELETE", h.asBob, "/api/v1/aliases/shop", ""); a.status != 403 && a.status != 404 {
+		t.Errorf("a member removes the alias: %d %s", a.status, a.body)
+	}
+	h.call("DELETE", h.asAlice, "/api/v1/aliases/shop/members/bob", "").want(204)
+	h.call("DELETE", h.asAlice, "/api/v1/aliases/shop/members/bob", "").code(404, "not-found")
+	h.get(h.asBob, "/api/v1/aliases/shop").want(404)
+	moved := decoded[record.Alias](h.post(h.asAlice, "/api/v1/aliases/shop/transfer", `{"user":"bob"}`).want(200))
+	if moved.Owner != "bob" {
+		t.Errorf("owner %s", moved.Owner)
+	}
+	h.get(h.asAlice, "/api/v1/aliases/shop").want(404)
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	made := decoded[record.Token](h.post(h.asAlice, "/api/v1/tokens", `{"name":"ci","scopes":["events:read"],"alias":"shop","expiresIn":"30d"}`).want(201))
+	if !strings.HasPrefix(made.Token, "rly_") || made.Name != "ci" || len(made.Scopes) != 1 || *made.Alias != "shop" || made.ExpiresAt == nil {
+		t.Errorf("made %+v", made)
+	}
+	h.get(made.Token, "/api/v1/events").want(200)
+	h.get(made.Token, "/api/v1/aliases").code(403, "forbidden")
+	list := h.get(h.asAlice, "/api/v1/tokens").want(200)
+	if strings.Contains(list.body, made.Token) || !strings.Contains(list.body, made.ID) {
+		t.Errorf("listed %s", list.body)
+	}
+	full := decoded[record.Token](h.post(h.asAlice, "/api/v1/tokens", `{}`).want(201))
+	if len(full.Scopes) != 7 || full.ExpiresAt != nil {
+		t.Errorf("without scopes: %+v", full)
+	}
+	narrow := h.token("alice", relay.Token{Scopes: relay.ScopeAccount | relay.ScopeEventsRead, ExpiresAt: time.Now().Add(time.Hour)})
+	h.post(narrow, "/api/v1/tokens", `{"scopes":["events:write"],"expiresIn":"1m"}`).code(403, "forbidden")
+	h.post(narrow, "/api/v1/tokens", `{"scopes":["events:read"],"expiresIn":"2h"}`).code(403, "forbidden")
+	h.post(narrow, "/api/v1/tokens", `{"scopes":["events:read"],"expiresIn":"1m"}`).want(201)
+	h.call("DELETE", h.asAlice, "/api/v1/tokens/"+made.ID, "").want(204)
+	h.call("DELETE", h.asAlice, "/api/v1/tokens/"+made.ID, "").code(404, "not-found")
+	h.get(made.Token, "/api/v1/events").code(401, "unauthorized")
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	made := decoded[record.Key](h.post(h.asAlice, "/api/v1/keys", `{"name":"laptop","key":"`+testKey+`"}`).want(201))
+	if made.Type != "ssh-ed25519" || !strings.HasPrefix(made.Fingerprint, "SHA256:") || made.Name != "laptop" || made.User != "alice" {
+		t.Errorf("made %+v", made)
+	}
+	h.post(h.asAlice, "/api/v1/keys", `{"key":"`+testKey+`"}`).code(409, "conflict")
+	if a := h.post(h.asBob, "/api/v1/keys", `{"key":"`+testKey+`"}`).code(409, "conflict"); strings.Contains(a.body, "alice") {
+		t.Errorf("tells whose it is: %s", a.body)
+	}
+	if list := decoded[record.List[record.Key]](h.get(h.asAlice, "/api/v1/keys").want(200)); len(list.Data) != 1 {
+		t.Errorf("listed %+v", list)
+	}
+	h.call("DELETE", h.asAlice, "/api/v1/keys/"+made.ID, "").want(204)
+	h.call("DELETE", h.asAlice, "/api/v1/keys/"+made.ID, "").code(404, "not-found")
+}
+
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	made := decoded[record.User](h.post(h.asAlice, "/api/v1/users", `{"name":"eve","admin":true}`).want(201))
+	if made.Name != "eve" || !made.Admin || made.CreatedAt.IsZero() {
+		t.Errorf("made %+v", made)
+	}
+	if list := decoded[record.List[record.User]](h.get(h.asAlice, "/api/v1/users").want(200)); len(list.Data) != 3 {
+		t.Errorf("listed %+v", list)
+	}
+	invite := decoded[record.Invite](h.post(h.asAlice, "/api/v1/users/eve/invite", "").want(201))
+	if !strings.HasPrefix(invite.URL, "http://localhost:8080/invite/") || time.Until(invite.ExpiresAt.Time) > 3*24*time.Hour {
+		t.Errorf("invited %+v", invite)
+	}
+	h.call("DELETE", h.asAlice, "/api/v1/users/eve", "").want(204)
+	h.call("DELETE", h.asAlice, "/api/v1/users/eve", "").code(404, "not-found")
+	h.call("DELETE", h.asAlice, "/api/v1/users/bob", "").want(204)
+	h.get(h.asBob, "/api/v1/me").code(401, "unauthorized")
+	if log := h.get(h.asAlice, "/api/v1/audit?limit=3").want(200); !strings.Contains(log.body, "user.rm") && !strings.Contains(log.body, "user.remove") {
+		t.Errorf("audit: %s", log.body)
+	}
+}
+
+func TestMakingIsLimitedPerAccount(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.event("shop", nil)
+	h.share(id, "")
+	made := 1
+	a := h.post(h.asAlice, "/api/v1/tokens", `{}`)
+	for ; a.status == http.StatusCreated && made < 300; made++ { // a slow machine is allowed a few more
+		a = h.post(h.asAlice, "/api/v1/tokens", `{}`)
+	}
+	a.code(429, "rate-limited")
+	if made < 120 {
+		t.Errorf("refused after %d", made)
+	}
+	if a.header.Get("RateLimit-Policy") != `"account";q=120;w=60` {
+		t.Errorf("header %v", a.header)
+	}
+	h.post(h.asAlice, "/api/v1/tokens", `{"scopes":["x"]}`).code(422, "validation-failed")
+	h.post(h.asBob, "/api/v1/tokens", `{}`).want(201)
+	h.get(h.asAlice, "/api/v1/tokens").want(http.StatusOK)
+}

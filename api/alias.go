@@ -1,0 +1,187 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"relay"
+	"relay/record"
+)
+
+// aliasInput names an alias.
+type aliasInput struct {
+	Alias string `path:"alias"`
+}
+
+// memberInput names a member of an alias.
+type memberInput struct {
+	Alias string `path:"alias"`
+	User  string `path:"user"`
+}
+
+type aliasBody struct {
+	Name string `json:"name" doc:"a DNS label: lower-case letters, digits and inner hyphens"`
+}
+
+type transferInput struct {
+	Alias string `path:"alias"`
+	Body  struct {
+		User string `json:"user"`
+	}
+}
+
+// settingsBody is the schema of a change of settings; what is not there stays.
+type settingsBody struct {
+	OfflineStatus    int     `json:"offlineStatus,omitempty" minimum:"200" maximum:"599"`
+	AutoDeliver      bool    `json:"autoDeliver,omitempty"`
+	HostHeader       string  `json:"hostHeader,omitempty" doc:"preserve, rewrite, or a literal"`
+	Forwarded        bool    `json:"forwarded,omitempty"`
+	FreshConnections bool    `json:"freshConnections,omitempty"`
+	ResponseTimeout  *string `json:"responseTimeout,omitempty" nullable:"true" doc:"such as 90s, up to 1h; null = the server's"`
+	Retention        *string `json:"retention,omitempty" nullable:"true" doc:"such as 30d; null = the server's"`
+	Paused           bool    `json:"paused,omitempty"`
+}
+
+// settingsChange is a body that was checked against settingsBody; unlike that it
+// tells what is not there from what is null.
+type settingsChange map[string]any
+
+// Schema is that of settingsBody.
+func (settingsChange) Schema(r huma.Registry) *huma.Schema {
+	return r.Schema(reflect.TypeFor[settingsBody](), true, "")
+}
+
+type settingsInput struct {
+	Alias string `path:"alias"`
+	Body  settingsChange
+}
+
+func (s *server) addAliasRoutes() {
+	typed(s, route{
+		method: http.MethodGet, path: "/aliases", id: "list-aliases", tag: "aliases",
+		summary: "Aliases that the asker may see", scope: relay.ScopeAliasesRead,
+	}, s.listAliases)
+	typed(s, route{
+		method: http.MethodPost, path: "/aliases", id: "create-alias", tag: "aliases", status: http.StatusCreated,
+		summary: "Make an alias", scope: relay.ScopeAliasesWrite, wide: true, errors: []int{http.StatusConflict},
+	}, s.createAlias)
+	typed(s, route{
+		method: http.MethodGet, path: "/aliases/{alias}", id: "get-alias", tag: "aliases",
+		summary: "One alias", scope: relay.ScopeAliasesRead, resolve: s.namedAlias,
+	}, func(ctx context.Context, c *call, _ *aliasInput) (*body[*record.Alias], error) {
+		return s.aliasBody(ctx, c.alias)
+	})
+	typed(s, route{
+		method: http.MethodPatch, path: "/aliases/{alias}", id: "update-alias", tag: "aliases",
+		summary: "Change settings", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
+	}, s.updateAlias)
+	typed(s, route{
+		method: http.MethodDelete, path: "/aliases/{alias}", id: "delete-alias", tag: "aliases",
+		summary: "Remove an alias with its events, shares, members and tunnel", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
+	}, func(ctx context.Context, c *call, _ *aliasInput) (*nothing, error) {
+		return nil, s.Accounts.RemoveAlias(ctx, c.who, c.alias.Name)
+	})
+	typed(s, route{
+		method: http.MethodPost, path: "/aliases/{alias}/transfer", id: "transfer-alias", tag: "aliases",
+		summary: "Hand an alias to another account", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
+		errors: []int{http.StatusConflict},
+	}, func(ctx context.Context, c *call, in *transferInput) (*body[*record.Alias], error) {
+		alias, err := s.Accounts.TransferAlias(ctx, c.who, c.alias.Name, in.Body.User)
+		if err != nil {
+			return nil, err
+		}
+		return s.aliasBody(ctx, alias)
+	})
+	s.addMemberRoutes()
+}
+
+func (s *server) addMemberRoutes() {
+	typed(s, route{
+		method: http.MethodGet, path: "/aliases/{alias}/members", id: "list-members", tag: "aliases",
+		summary: "Accounts that may attach, see and replay beside the owner", scope: relay.ScopeAliasesRead, resolve: s.namedAlias,
+	}, func(ctx context.Context, c *call, _ *aliasInput) (*body[record.List[record.Member]], error) {
+		names, err := s.Accounts.Members(ctx, c.who, c.alias.Name)
+		if err != nil {
+			return nil, err
+		}
+		return listOf(names, func(name string) record.Member { return record.Member{User: name} }), nil
+	})
+	typed(s, route{
+		method: http.MethodPut, path: "/aliases/{alias}/members/{user}", id: "add-member", tag: "aliases",
+		summary: "Add a member", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
+	}, func(ctx context.Context, c *call, in *memberInput) (*nothing, error) {
+		return nil, s.Accounts.AddMember(ctx, c.who, c.alias.Name, in.User)
+	})
+	typed(s, route{
+		method: http.MethodDelete, path: "/aliases/{alias}/members/{user}", id: "remove-member", tag: "aliases",
+		summary: "Remove a member", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
+	}, func(ctx context.Context, c *call, in *memberInput) (*nothing, error) {
+		return nil, s.Accounts.RemoveMember(ctx, c.who, c.alias.Name, in.User)
+	})
+}
+
+func (s *server) listAliases(ctx context.Context, c *call, _ *nothing) (*body[record.List[record.Alias]], error) {
+	aliases, err := s.Accounts.Aliases(ctx, c.who)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.aliasRecords(ctx, aliases)
+	if err != nil {
+		return nil, err
+	}
+	return &body[record.List[record.Alias]]{record.ListOf(list)}, nil
+}
+
+func (s *server) aliasRecords(ctx context.Context, aliases []relay.Alias) ([]record.Alias, error) {
+	states, err := s.Deliver.Status(ctx, aliases)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]record.Alias, 0, len(aliases))
+	for i := range aliases {
+		list = append(list, *record.OfAlias(&aliases[i], states[i], s.Site))
+	}
+	return list, nil
+}
+
+func (s *server) aliasBody(ctx context.Context, a *relay.Alias) (*body[*record.Alias], error) {
+	list, err := s.aliasRecords(ctx, []relay.Alias{*a})
+	if err != nil {
+		return nil, err
+	}
+	return &body[*record.Alias]{&list[0]}, nil
+}
+
+func (s *server) createAlias(ctx context.Context, c *call, in *body[aliasBody]) (*body[*record.Alias], error) {
+	name := in.Body.Name
+	switch {
+	case !relay.ValidLabel(name):
+		return nil, invalid("body.name", "expected a DNS label: 1 to 63 lower-case letters, digits and inner hyphens", shortValue(name))
+	case relay.ReservedLabel(name) || strings.EqualFold(name+"."+s.Site.AliasDomain, s.Site.Base.Hostname()):
+		return nil, invalid("body.name", "this name is reserved; choose another", name)
+	}
+	alias, err := s.Accounts.CreateAlias(ctx, c.who, name, c.who.AccountName)
+	if err != nil {
+		return nil, err
+	}
+	return s.aliasBody(ctx, alias)
+}
+
+func (s *server) updateAlias(ctx context.Context, c *call, in *settingsInput) (*body[*record.Alias], error) {
+	alias, err := s.Accounts.SetAlias(ctx, c.who, c.alias.Name, func(to *relay.Settings) error {
+		for key, value := range in.Body {
+			if err := record.SetSetting(to, key, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.aliasBody(ctx, alias)
+}

@@ -1,0 +1,79 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"relay"
+)
+
+// sessionCookie is the name of the dashboard's cookie; the prefix makes browsers
+// refuse it without Secure, with a Domain, or from a sibling host.
+func sessionCookie(site relay.Site) string {
+	if site.Base.Scheme == "https" {
+		return "__Host-relay_session"
+	}
+	return "relay_session"
+}
+
+// authenticate finds out who asks, by bearer token or by the dashboard's cookie. A
+// request that shows a token is judged by that alone.
+func (s *server) authenticate(r *http.Request, c *call) error {
+	if c.who.Kind != "" {
+		return nil
+	}
+	if lines, ok := r.Header["Authorization"]; ok {
+		return s.byToken(r, c, lines)
+	}
+	return s.bySession(r, c)
+}
+
+func (s *server) byToken(r *http.Request, c *call, lines []string) error {
+	scheme, secret, _ := strings.Cut(lines[0], " ")
+	secret = strings.TrimSpace(secret)
+	if len(lines) != 1 || !strings.EqualFold(scheme, "Bearer") || secret == "" {
+		return relay.Errorf(relay.CodeUnauthorized, "send one line: Authorization: Bearer rly_…")
+	}
+	who, err := s.Accounts.TokenOwner(r.Context(), secret)
+	if errors.Is(err, relay.ErrNotFound) {
+		return relay.Errorf(relay.CodeUnauthorized, "this token is unknown, expired or revoked; make a new one")
+	}
+	c.who = who
+	return err
+}
+
+func (s *server) bySession(r *http.Request, c *call) error {
+	cookie, err := r.Cookie(sessionCookie(s.Site))
+	if err != nil || cookie.Value == "" {
+		return relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
+	}
+	who, err := s.Accounts.SessionOwner(r.Context(), cookie.Value)
+	if errors.Is(err, relay.ErrNotFound) {
+		return relay.Errorf(relay.CodeUnauthorized, "this session is over; log in again")
+	}
+	if err != nil {
+		return err
+	}
+	// Aliases are same-site siblings of the dashboard, so the cookie comes along
+	// with what their pages send.
+	if s.origin.Check(r) != nil {
+		return relay.Errorf(relay.CodeForbidden, "a page of another origin may not do this with your session; use an API token")
+	}
+	c.who = who
+	return nil
+}
+
+// permit checks scopes and rank.
+func (rt *route) permit(who relay.Actor) error {
+	if !who.Scopes.Has(rt.scope) {
+		return relay.Errorf(relay.CodeForbidden, "this needs the scope %s", strings.Join(rt.scope.Names(), " "))
+	}
+	if rt.wide && who.Alias != 0 {
+		return relay.Errorf(relay.CodeForbidden, "a token limited to one alias may not do this")
+	}
+	if rt.admin && !who.Admin {
+		return relay.Errorf(relay.CodeForbidden, "only an admin may do this")
+	}
+	return nil
+}

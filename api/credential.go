@@ -1,0 +1,103 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"relay"
+	"relay/record"
+)
+
+type tokenBody struct {
+	Name      string   `json:"name,omitempty" maxLength:"100"`
+	Scopes    []string `json:"scopes,omitempty" doc:"none at all: every scope that the maker has"`
+	Alias     string   `json:"alias,omitempty" nullable:"true" doc:"limits the token to one alias"`
+	ExpiresIn *string  `json:"expiresIn,omitempty" nullable:"true" doc:"such as 30d; null = never"`
+}
+
+func (s *server) addTokenRoutes() {
+	typed(s, route{
+		method: http.MethodGet, path: "/tokens", id: "list-tokens", tag: "tokens",
+		summary: "API tokens, without their secrets", scope: relay.ScopeAccount, wide: true,
+	}, func(ctx context.Context, c *call, _ *nothing) (*body[record.List[record.Token]], error) {
+		tokens, err := s.Accounts.Tokens(ctx, c.who, c.who.AccountName)
+		if err != nil {
+			return nil, err
+		}
+		return listOf(tokens, func(t relay.Token) record.Token { return record.OfToken(t, "") }), nil
+	})
+	typed(s, route{
+		method: http.MethodPost, path: "/tokens", id: "create-token", tag: "tokens", status: http.StatusCreated,
+		summary: "Make an API token; the secret is shown once", scope: relay.ScopeAccount, wide: true,
+		errors: []int{http.StatusNotFound, http.StatusTooManyRequests},
+	}, s.createToken)
+	typed(s, route{
+		method: http.MethodDelete, path: "/tokens/{id}", id: "delete-token", tag: "tokens",
+		summary: "Revoke an API token", scope: relay.ScopeAccount, wide: true, errors: []int{http.StatusNotFound},
+	}, func(ctx context.Context, c *call, in *idInput) (*nothing, error) {
+		return nil, s.Accounts.RemoveToken(ctx, c.who, in.ID)
+	})
+}
+
+func (s *server) createToken(ctx context.Context, c *call, in *body[tokenBody]) (*body[record.Token], error) {
+	b := in.Body
+	scopes := c.who.Scopes
+	if len(b.Scopes) > 0 {
+		var err error
+		if scopes, err = relay.ParseScopes(b.Scopes); err != nil {
+			return nil, invalid("body.scopes", relay.AsError(err).Detail, nil)
+		}
+	}
+	expires, err := expiryOf(b.ExpiresIn)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.makeOne(c.who); err != nil {
+		return nil, err
+	}
+	token, secret, err := s.Accounts.CreateToken(ctx, c.who, relay.Token{
+		Account: c.who.Account, AccountName: c.who.AccountName, Name: b.Name, Scopes: scopes, Alias: b.Alias, ExpiresAt: expires,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &body[record.Token]{record.OfToken(token, secret)}, nil
+}
+
+type keyBody struct {
+	Name string `json:"name,omitempty" maxLength:"100"`
+	Key  string `json:"key" maxLength:"20000" doc:"a line as in authorized_keys"`
+}
+
+func (s *server) addKeyRoutes() {
+	typed(s, route{
+		method: http.MethodGet, path: "/keys", id: "list-keys", tag: "keys",
+		summary: "SSH keys", scope: relay.ScopeAccount, wide: true,
+	}, func(ctx context.Context, c *call, _ *nothing) (*body[record.List[record.Key]], error) {
+		keys, err := s.Accounts.Keys(ctx, c.who, c.who.AccountName)
+		if err != nil {
+			return nil, err
+		}
+		return listOf(keys, record.OfKey), nil
+	})
+	typed(s, route{
+		method: http.MethodPost, path: "/keys", id: "create-key", tag: "keys", status: http.StatusCreated,
+		summary: "Register an SSH key", scope: relay.ScopeAccount, wide: true,
+		errors: []int{http.StatusConflict, http.StatusTooManyRequests},
+	}, func(ctx context.Context, c *call, in *body[keyBody]) (*body[record.Key], error) {
+		if err := s.makeOne(c.who); err != nil {
+			return nil, err
+		}
+		key, err := s.Accounts.AddKey(ctx, c.who, c.who.AccountName, in.Body.Name, in.Body.Key)
+		if err != nil {
+			return nil, err
+		}
+		return &body[record.Key]{record.OfKey(key)}, nil
+	})
+	typed(s, route{
+		method: http.MethodDelete, path: "/keys/{id}", id: "delete-key", tag: "keys",
+		summary: "Remove an SSH key", scope: relay.ScopeAccount, wide: true, errors: []int{http.StatusNotFound},
+	}, func(ctx context.Context, c *call, in *idInput) (*nothing, error) {
+		return nil, s.Accounts.RemoveKey(ctx, c.who, in.ID)
+	})
+}

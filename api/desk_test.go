@@ -1,0 +1,183 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/api"
+	"relay/record"
+)
+
+// desk is an API before a real store and a deliverer that only pretends.
+type desk struct {
+	t       *testing.T
+	handler http.Handler
+	deliver *fakeDeliverer
+	site    relay.Site
+	log     *lockedBuffer
+}
+
+// answer is what came back.
+type answer struct {
+	t      *testing.T
+	what   string
+	status int
+	header http.Header
+	body   string
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// newDesk is a desk without a store: for what is answered before one is asked.
+func newDesk(t *testing.T) *desk { return newDeskWith(t, nil, func(*api.Options) {}) }
+
+func newDeskWith(t *testing.T, known api.Accounts, change func(*api.Options)) *desk {
+	t.Helper()
+	d := &desk{
+		t: t, log: &lockedBuffer{}, deliver: &fakeDeliverer{},
+		site: relay.Site{Base: url.URL{Scheme: "http", Host: "localhost:8080"}, AliasDomain: "localhost"},
+	}
+	if known == nil {
+		known = nobody{}
+	}
+	o := api.Options{
+		Deliver: d.deliver, Accounts: known, Site: d.site, Log: slog.New(slog.NewJSONHandler(d.log, nil)),
+		ReplayLimit: api.Rate{N: 60, Per: time.Minute}, ShareReplayLimit: api.Rate{N: 10, Per: time.Minute},
+	}
+	if events, ok := known.(api.Events); ok {
+		o.Events = events
+	}
+	change(&o)
+	d.site = o.Site
+	d.handler = api.New(o)
+	return d
+}
+
+type accounts = api.Accounts
+
+// nobody knows no credential.
+type nobody struct{ accounts }
+
+func (nobody) TokenOwner(context.Context, string) (relay.Actor, error) {
+	return relay.Actor{}, relay.ErrNotFound
+}
+
+func (nobody) SessionOwner(context.Context, string) (relay.Actor, error) {
+	return relay.Actor{}, relay.ErrNotFound
+}
+
+func (nobody) ShareActor(context.Context, string, bool) (relay.Actor, relay.Share, error) {
+	return relay.Actor{}, relay.Share{}, relay.ErrNotFound
+}
+
+func (d *desk) request(method, token, target, body string) *http.Request {
+	r := httptest.NewRequest(method, "http://localhost:8080/", strings.NewReader(body))
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	r.URL, r.RequestURI = u, target
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	return r
+}
+
+func (d *desk) do(r *http.Request) *answer {
+	d.t.Helper()
+	w := httptest.NewRecorder()
+	d.handler.ServeHTTP(w, r)
+	body, err := io.ReadAll(w.Result().Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return &answer{t: d.t, what: r.Method + " " + r.RequestURI, status: w.Code, header: w.Result().Header, body: string(body)}
+}
+
+func (d *desk) call(method, token, target, body string) *answer {
+	d.t.Helper()
+	return d.do(d.request(method, token, target, body))
+}
+
+func (d *desk) get(token, target string) *answer {
+	d.t.Helper()
+	return d.call(http.MethodGet, token, target, "")
+}
+
+func (d *desk) post(token, target, body string) *answer {
+	d.t.Helper()
+	return d.call(http.MethodPost, token, target, body)
+}
+
+// want checks the status, and that an error is a whole problem.
+func (a *answer) want(status int) *answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("%s: %d, want %d: %.500s", a.what, a.status, status, a.body)
+	}
+	if status >= 400 {
+		a.problem()
+	}
+	return a
+}
+
+func (a *answer) problem() record.Problem {
+	a.t.Helper()
+	var p record.Problem
+	a.decode(&p)
+	if a.header.Get("Content-Type") != "application/problem+json" || p.Type != "about:blank" || p.Title == "" || p.Status != a.status ||
+		p.Detail == "" || p.Code == "" || p.RequestID == "" || p.RequestID != a.header.Get("X-Request-Id") || p.Errors == nil {
+		a.t.Errorf("%s: no whole problem: %v %s", a.what, a.header, a.body)
+	}
+	return p
+}
+
+func (a *answer) code(status int, code string) *answer {
+	a.t.Helper()
+	if got := a.want(status).problem().Code; got != code {
+		a.t.Errorf("%s: code %s, want %s: %s", a.what, got, code, a.body)
+	}
+	return a
+}
+
+func (a *answer) decode(v any) {
+	a.t.Helper()
+	if err := json.Unmarshal([]byte(a.body), v); err != nil {
+		a.t.Fatalf("%s: %v in %.300q", a.what, err, a.body)
+	}
+}
+
+// decoded gives an answer as a T.
+func decoded[T any](a *answer) (v T) {
+	a.t.Helper()
+	a.decode(&v)
+	return v
+}

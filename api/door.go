@@ -1,0 +1,223 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// call is one request on its way through the room.
+type call struct {
+	id    string // request id, in the log and in problems
+	route *route // nil when nothing matched
+	who   relay.Actor
+	share relay.Share  // of routes with a share token
+	event *relay.Event // what {id} or the share names, as much as the route asked for
+	alias *relay.Alias // what {alias} or ?alias= names
+	err   error        // what went wrong, for the log
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// ServeHTTP is the door: it names the request, refuses what no route takes, and
+// writes one line to the log when the request is over.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{id: "req_" + strings.ToLower(rand.Text()[:20])}
+	out := &answer{ResponseWriter: w}
+	began := time.Now()
+	defer func() {
+		broken := recover()
+		if broken != nil && broken != http.ErrAbortHandler {
+			s.Log.Error("api handler panicked", "requestId", c.id, "panic", broken, "stack", string(debug.Stack()))
+			broken = s.afterPanic(out, c)
+		}
+		s.logCall(r, c, out, time.Since(began))
+		if broken != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	h := out.Header()
+	h.Set("X-Request-Id", c.id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	if !clean(r.URL.Path) {
+		s.fail(out, c, relay.ErrNotFound)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		s.refuse(out, r, c)
+		return
+	}
+	s.mux.ServeHTTP(out, r)
+}
+
+// afterPanic answers 500 where that is still possible; otherwise it gives the value
+// to go on panicking with, which breaks the connection.
+func (s *server) afterPanic(out *answer, c *call) any {
+	if out.status != 0 {
+		return http.ErrAbortHandler
+	}
+	s.fail(out, c, errors.New("panic, logged above"))
+	return nil
+}
+
+// clean tells whether a path is as the mux would want it; the mux would redirect
+// any other.
+func clean(p string) bool {
+	tidy := path.Clean(p)
+	return strings.HasPrefix(p, "/") && (p == tidy || p == tidy+"/" && tidy != "/")
+}
+
+// refuse answers what no route takes: 404, or 405 when the path has other methods,
+// and that only to those who may know.
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, c *call) {
+	allow := s.allowed(r)
+	if allow == "" {
+		s.fail(w, c, relay.ErrNotFound)
+		return
+	}
+	other := r.Clone(r.Context())
+	other.Method, _, _ = strings.Cut(allow, ", ")
+	_, pattern := s.mux.Handler(other)
+	if rt := s.routes[pattern]; rt != nil && !rt.public {
+		if err := s.authenticate(r, c); err != nil {
+			s.fail(w, c, err)
+			return
+		}
+	}
+	w.Header().Set("Allow", allow)
+	s.fail(w, c, relay.Errorf(relay.CodeMethodNotAllowed, "this path takes %s", allow))
+}
+
+// allowed is the Allow line that the mux gives for a path whose method is wrong, ""
+// when the path itself is unknown.
+func (s *server) allowed(r *http.Request) string {
+	h, _ := s.mux.Handler(r)
+	probe := &headerProbe{header: http.Header{}}
+	h.ServeHTTP(probe, r)
+	return probe.header.Get("Allow")
+}
+
+// headerProbe catches the header lines of the mux' own answers.
+type headerProbe struct{ header http.Header }
+
+func (p *headerProbe) Header() http.Header         { return p.header }
+func (p *headerProbe) Write(b []byte) (int, error) { return len(b), nil }
+func (p *headerProbe) WriteHeader(int)             {}
+
+// guard lets a request through to h when it passes the checks of its route.
+func (s *server) guard(rt *route, h http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := callOf(r.Context())
+		c.route = rt
+		if err := s.check(rt, r, c); err != nil {
+			s.fail(w, c, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}
+}
+
+func (s *server) check(rt *route, r *http.Request, c *call) error {
+	if !rt.public {
+		if err := s.authenticate(r, c); err != nil {
+			return err
+		}
+		if err := rt.permit(c.who); err != nil {
+			return err
+		}
+	}
+	if rt.resolve != nil {
+		if err := rt.resolve(r, c); err != nil {
+			return err
+		}
+	}
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return invalid("query", "the query of the address cannot be read", nil)
+	}
+	return nil
+}
+
+// fail writes an error as problem+json. It is the one place where an error becomes
+// a status.
+func (s *server) fail(w http.ResponseWriter, c *call, err error) {
+	problem, header := s.problem(c, err)
+	writeProblem(w, problem, header)
+}
+
+// logCall writes the line of the request. Paths are logged as the route's pattern
+// with the names of event and alias: the path itself may hold a share token.
+func (s *server) logCall(r *http.Request, c *call, out *answer, took time.Duration) {
+	attrs := []any{
+		slog.String("requestId", c.id),
+		slog.String("method", record.SafeTextMax(r.Method, 20)),
+		slog.Int("status", out.status),
+		slog.Float64("ms", float64(took.Microseconds())/1000),
+		slog.Int64("bytes", out.bytes),
+		slog.String("remote", r.RemoteAddr),
+	}
+	if c.route != nil {
+		attrs = append(attrs, slog.String("route", c.route.path))
+	}
+	if c.who.Kind != "" {
+		attrs = append(attrs, slog.String("actor", record.SafeTextMax(c.who.String(), 100)))
+	}
+	if c.event != nil {
+		attrs = append(attrs, slog.String("event", c.event.ID.String()))
+	}
+	if c.alias != nil {
+		attrs = append(attrs, slog.String("alias", c.alias.Name))
+	}
+	level := slog.LevelInfo
+	if c.err != nil {
+		attrs = append(attrs, slog.String("error", record.SafeTextMax(c.err.Error(), 500)))
+	}
+	if out.status >= http.StatusInternalServerError && !errors.Is(c.err, context.Canceled) {
+		level = slog.LevelError
+	}
+	s.Log.Log(r.Context(), level, "api request", attrs...)
+}
+
+// answer notes what was answered.
+type answer struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+// WriteHeader notes the status.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write notes how much is written.
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -1,0 +1,130 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// listBudget is the time after which a list gives what it has found, below the
+// promised 500 ms.
+const listBudget = 350 * time.Millisecond
+
+// eventInput names an event.
+type eventInput struct {
+	ID string `path:"id"`
+}
+
+type listInput struct {
+	Alias  string    `query:"alias"`
+	Method string    `query:"method"`
+	Status string    `query:"status" doc:"such as 404 or 2xx"`
+	Path   string    `query:"path" doc:"what the path starts with"`
+	State  string    `query:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete"`
+	Since  time.Time `query:"since" doc:"first arrival, this moment included"`
+	Until  time.Time `query:"until" doc:"first arrival, this moment not included"`
+	Text   string    `query:"q" maxLength:"1000" doc:"text in path, headers or body"`
+	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
+	Cursor string    `query:"cursor" maxLength:"500"`
+	Wait   string    `query:"wait" doc:"such as 30s, at most 60s: answers as soon as an event matches that arrived after the call"`
+}
+
+var statusFilter = regexp.MustCompile(`^([1-9]xx|[1-9][0-9][0-9])$`)
+
+func (in *listInput) filter() (relay.Filter, error) {
+	if in.Status != "" && !statusFilter.MatchString(in.Status) {
+		return relay.Filter{}, invalid("query.status", "expected a status such as 404 or a class such as 2xx", shortValue(in.Status))
+	}
+	return relay.Filter{
+		Alias: in.Alias, Method: in.Method, Status: in.Status, Path: in.Path, State: in.State,
+		Since: in.Since, Until: in.Until, Text: in.Text, Cursor: in.Cursor, Limit: in.Limit, Budget: listBudget,
+	}, nil
+}
+
+func (s *server) addEventRoutes() {
+	typed(s, route{
+		method: http.MethodGet, path: "/events", id: "list-events", tag: "events",
+		summary: "Events, newest first", scope: relay.ScopeEventsRead, resolve: s.queriedAlias,
+	}, s.listEvents)
+	typed(s, route{
+		method: http.MethodGet, path: "/events/{id}", id: "get-event", tag: "events",
+		summary: "The whole record of an event", scope: relay.ScopeEventsRead, resolve: s.namedEvent(record.MaxBody),
+	}, func(_ context.Context, c *call, _ *eventInput) (*body[*record.Event], error) {
+		return &body[*record.Event]{record.Of(c.event, s.Site, time.Now())}, nil
+	})
+	typed(s, route{
+		method: http.MethodDelete, path: "/events/{id}", id: "delete-event", tag: "events",
+		summary: "Remove an event; its queued attempts are canceled", scope: relay.ScopeEventsWrite, resolve: s.namedEvent(0),
+		errors: []int{http.StatusConflict},
+	}, func(ctx context.Context, c *call, _ *eventInput) (*nothing, error) {
+		return nil, s.Events.DeleteEvent(ctx, c.who, c.event.ID)
+	})
+	typed(s, route{
+		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-event", tag: "events",
+		summary: "Cancel what waits of an event; a body is ignored", scope: relay.ScopeEventsReplay, resolve: s.namedEvent(0),
+		errors: []int{http.StatusConflict},
+	}, func(ctx context.Context, c *call, _ *eventInput) (*body[*record.Event], error) {
+		e, err := s.Deliver.Cancel(ctx, c.who, c.event.ID)
+		if err != nil {
+			return nil, err
+		}
+		return &body[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
+	})
+}
+
+func (s *server) listEvents(ctx context.Context, c *call, in *listInput) (*body[*record.Page], error) {
+	f, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	wait, err := waitOf(in.Wait, 0)
+	if err != nil {
+		return nil, err
+	}
+	var page relay.Page
+	if wait > 0 {
+		page, err = s.awaitEvents(ctx, c, f, wait)
+	} else {
+		page, err = s.Events.Events(ctx, c.who, f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &body[*record.Page]{record.PageOf(page, s.Site, time.Now())}, nil
+}
+
+// awaitEvents waits until an event matches that arrived after now, to the
+// millisecond of its id; an empty page when none did in time.
+func (s *server) awaitEvents(ctx context.Context, c *call, f relay.Filter, wait time.Duration) (relay.Page, error) {
+	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
+		f.Since = began
+	}
+	f.Cursor = ""
+	var alias int64
+	if c.alias != nil {
+		alias = c.alias.ID
+	}
+	sub, err := s.Deliver.Subscribe(ctx, c.who, alias, "")
+	if err != nil {
+		return relay.Page{}, err
+	}
+	defer sub.Close()
+	deadline, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		page, err := s.Events.Events(ctx, c.who, f)
+		if err != nil || len(page.Events) > 0 {
+			return page, err
+		}
+		if _, err := sub.Next(deadline); err != nil {
+			if deadline.Err() != nil && ctx.Err() == nil {
+				return relay.Page{SearchedBackTo: f.Since}, nil
+			}
+			return relay.Page{}, err
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"relay/record"
+)
+
+// newHuma makes the typed layer: no schema links in bodies, no documentation pages,
+// errors in the relay's own form.
+func (s *server) newHuma() huma.API {
+	config := huma.DefaultConfig("Relay", "1")
+	config.Info.Description = "Captured webhook requests, their deliveries and replays. Version 1 only gains keys, values and routes; clients ignore what they do not know."
+	config.CreateHooks = nil
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
+	config.RejectUnknownQueryParameters = true
+	config.Transformers = []huma.Transformer{s.shape}
+	config.Servers = []*huma.Server{{URL: "/"}}
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token":   {Type: "http", Scheme: "bearer", Description: "an API token, rly_…"},
+		"session": {Type: "apiKey", In: "cookie", Name: sessionCookie(s.Site), Description: "the dashboard's cookie; unsafe methods from its own origin only"},
+	}
+	return humago.New(guarded{s}, config)
+}
+
+// addOpenAPIRoute comes last: it writes the document down.
+func (s *server) addOpenAPIRoute() {
+	s.plain(route{
+		method: http.MethodGet, path: "/openapi.json", id: "get-openapi", tag: "about",
+		summary: "This document", public: true,
+		answers: map[string]*huma.Response{"200": {
+			Description: "OpenAPI 3.1",
+			Content:     map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: "object"}}},
+		}},
+	}, func(w http.ResponseWriter, _ *http.Request, _ *call) error {
+		writeRaw(w, http.StatusOK, s.openapi)
+		return nil
+	})
+	doc := s.huma.OpenAPI()
+	schemas := doc.Components.Schemas
+	// huma describes its own error type beside ours, which takes its place.
+	delete(schemas.Map(), "ErrorModel")
+	delete(schemas.Map(), "ErrorDetail")
+	for name, schema := range schemas.Map() {
+		t := schemas.TypeFromRef("#/components/schemas/" + name)
+		if t.PkgPath() == reflect.TypeFor[record.Event]().PkgPath() {
+			schema.AdditionalProperties = nil // answers gain keys, requests must not have unknown ones
+		}
+		allowNull(schema, t)
+	}
+	var err error
+	if s.openapi, err = json.MarshalIndent(doc, "", " "); err != nil {
+		panic("api: the OpenAPI document cannot be written: " + err.Error())
+	}
+}
+
+// allowNull says of every property that is a pointer to an object that it may be
+// null, which huma leaves out.
+func allowNull(schema *huma.Schema, t reflect.Type) {
+	if t == nil || t.Kind() != reflect.Struct {
+		return
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		property := schema.Properties[name]
+		if property == nil || property.Ref == "" || f.Type.Kind() != reflect.Pointer || f.Tag.Get("nullable") == "false" || strings.Contains(options, "omitempty") {
+			continue
+		}
+		schema.Properties[name] = &huma.Schema{
+			Description: property.Description,
+			AnyOf:       []*huma.Schema{{Ref: property.Ref}, {Type: "null"}},
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"relay"
+	"relay/wire"
+)
+
+func (s *server) addRawRoutes() {
+	add := func(path, id, summary string, fn func(http.ResponseWriter, *http.Request, *call) error) {
+		s.plain(route{
+			method: http.MethodGet, path: path, id: id, tag: "bytes", summary: summary,
+			scope: relay.ScopeEventsRead, resolve: s.namedEvent(relay.InlineBody),
+			answers: map[string]*huma.Response{"200": {
+				Description: "The bytes, as an attachment",
+				Content:     map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}},
+			}},
+		}, fn)
+	}
+	add("/events/{id}/request.raw", "get-request-raw", "The exact bytes of the request as received", s.requestRaw)
+	add("/events/{id}/request.body", "get-request-body", "The decoded body of the request", s.requestBody)
+	add("/events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes as sent to the local server", s.attemptRequestRaw)
+	add("/events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent", s.responseRaw)
+	add("/events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response", s.responseBody)
+}
+
+func (s *server) requestRaw(w http.ResponseWriter, r *http.Request, c *call) error {
+	return s.sendWire(w, r, c, 0, &c.event.Request, c.event.Request.Head, "request.raw")
+}
+
+func (s *server) requestBody(w http.ResponseWriter, r *http.Request, c *call) error {
+	return s.sendBody(w, r, c, 0, &c.event.Request.Body, "request.body")
+}
+
+func (s *server) attemptRequestRaw(w http.ResponseWriter, r *http.Request, c *call) error {
+	a, err := attemptOf(r, c)
+	if err != nil {
+		return err
+	}
+	// Identical is known from the first byte on, but for requests that were not whole.
+	whole := c.event.Request.Body.State == relay.BodyComplete
+	if a.Identical == nil && (whole || a.StartedAt.IsZero()) {
+		return relay.ErrNotFound
+	}
+	head := c.event.Request.Head
+	if len(a.SentHead) > 0 {
+		head = a.SentHead
+	}
+	return s.sendWire(w, r, c, 0, &c.event.Request, head, "attempt-"+strconv.Itoa(a.N)+"-request.raw")
+}
+
+func (s *server) responseRaw(w http.ResponseWriter, r *http.Request, c *call) error {
+	a, err := answeredAttempt(r, c)
+	if err != nil {
+		return err
+	}
+	return s.sendWire(w, r, c, a.N, &a.Response, a.Response.Head, "attempt-"+strconv.Itoa(a.N)+"-response.raw")
+}
+
+func (s *server) responseBody(w http.ResponseWriter, r *http.Request, c *call) error {
+	a, err := answeredAttempt(r, c)
+	if err != nil {
+		return err
+	}
+	return s.sendBody(w, r, c, a.N, &a.Response.Body, "attempt-"+strconv.Itoa(a.N)+"-response.body")
+}
+
+func attemptOf(r *http.Request, c *call) (*relay.Attempt, error) {
+	text := r.PathValue("n")
+	n, err := strconv.Atoi(text)
+	if err != nil || strconv.Itoa(n) != text {
+		return nil, relay.ErrNotFound
+	}
+	for i := range c.event.Attempts {
+		if c.event.Attempts[i].N == n {
+			return &c.event.Attempts[i], nil
+		}
+	}
+	return nil, relay.ErrNotFound
+}
+
+func answeredAttempt(r *http.Request, c *call) (*relay.Attempt, error) {
+	a, err := attemptOf(r, c)
+	if err == nil && !a.HasResponse {
+		err = relay.ErrNotFound
+	}
+	return a, err
+}
+
+// attachment sets the lines that keep a browser from doing anything with bytes that
+// strangers wrote but saving them.
+func attachment(w http.ResponseWriter, c *call, name string) {
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="`+c.event.ID.String()+"-"+name+`"`)
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+}
+
+// sendWire rebuilds a message as it crossed the wire. n is 0 for the request, else
+// the attempt.
+func (s *server) sendWire(w http.ResponseWriter, r *http.Request, c *call, n int, m *relay.Message, head []byte, name string) error {
+	pieces, err := s.pieces(r.Context(), c.event.ID, n, &m.Body)
+	if err != nil {
+		return err
+	}
+	attachment(w, c, name)
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	s.broken(c, wire.Rebuild(m, head, pieces, writeTo(w)))
+	return nil
+}
+
+func (s *server) sendBody(w http.ResponseWriter, r *http.Request, c *call, n int, b *relay.Body, name string) error {
+	pieces, err := s.pieces(r.Context(), c.event.ID, n, b)
+	if err != nil {
+		return err
+	}
+	attachment(w, c, name)
+	if b.Parts == 0 {
+		w.Header().Set("Content-Length", strconv.Itoa(len(b.Data)))
+	}
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	write := writeTo(w)
+	for {
+		piece, err := pieces()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = write(piece)
+		}
+		s.broken(c, err)
+	}
+}
+
+// broken ends an answer that cannot be brought to its end, so that nobody takes
+// what came for the whole.
+func (s *server) broken(c *call, err error) {
+	if err != nil {
+		c.err = err
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func writeTo(w http.ResponseWriter) func([]byte) error {
+	return func(p []byte) error {
+		_, err := w.Write(p)
+		return err
+	}
+}
+
+// pieces gives a stored body piece by piece, io.EOF at its end. The first part is
+// read at once, so that a store that is gone is still an answer of its own.
+func (s *server) pieces(ctx context.Context, id relay.ID, n int, b *relay.Body) (func() ([]byte, error), error) {
+	first, i := b.Data, 0
+	if b.Parts > 0 {
+		var err error
+		if first, err = s.Events.BodyPart(ctx, id, n, 0); err != nil {
+			return nil, err
+		}
+	}
+	return func() ([]byte, error) {
+		i++
+		switch {
+		case i == 1 && len(first) > 0:
+			return first, nil
+		case i <= b.Parts && i > 1:
+			return s.Events.BodyPart(ctx, id, n, i-1)
+		default:
+			return nil, io.EOF
+		}
+	}, nil
+}

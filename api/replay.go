@@ -1,0 +1,185 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"relay"
+	"relay/record"
+)
+
+// replayWait is how long a replay waits for the end of its attempt when the caller
+// does not say.
+const replayWait = 30 * time.Second
+
+func (s *server) addReplayRoutes() {
+	wait := &huma.Param{Name: "wait", In: "query", Description: "how long to wait for the end of the attempt, 0s to 60s; 30s when absent", Schema: &huma.Schema{Type: "string"}}
+	once := &huma.Param{Name: "Idempotency-Key", In: "header", Description: "for 24 h the same key and target give the stored answer", Schema: &huma.Schema{Type: "string"}}
+	s.plain(route{
+		method: http.MethodPost, path: "/events/{id}/replay", id: "replay-event", tag: "events",
+		summary: "Send an event again, exactly as it came; a body is ignored", scope: relay.ScopeEventsReplay,
+		resolve: s.namedEvent(0), query: []*huma.Param{wait, once},
+		errors: []int{http.StatusConflict, http.StatusTooManyRequests},
+		answers: map[string]*huma.Response{
+			"200": s.jsonAnswer("The attempt ended, however it ended", record.Event{}),
+			"202": s.jsonAnswer("The attempt is queued or still under way", record.Event{}),
+		},
+	}, s.replay)
+	s.plain(route{
+		method: http.MethodPost, path: "/aliases/{alias}/replay-queued", id: "replay-queued", tag: "aliases",
+		summary: "Release the inbound events that were queued while offline; a body is ignored", scope: relay.ScopeEventsReplay,
+		resolve: s.namedAlias, query: []*huma.Param{once},
+		errors:  []int{http.StatusConflict, http.StatusTooManyRequests},
+		answers: map[string]*huma.Response{"202": s.jsonAnswer("How many were released", record.Released{})},
+	}, s.replayQueued)
+	s.plain(route{
+		method: http.MethodPost, path: "/events/shared/{token}/replay", id: "replay-shared", tag: "shares",
+		summary: "Send a shared event again; a body is ignored", public: true, resolve: s.sharedEvent, query: []*huma.Param{wait},
+		errors: []int{http.StatusConflict, http.StatusTooManyRequests},
+		answers: map[string]*huma.Response{
+			"200": s.jsonAnswer("The attempt ended, however it ended", record.SharedReplay{}),
+			"202": s.jsonAnswer("The attempt is queued or still under way", record.SharedReplay{}),
+		},
+	}, s.replayShared)
+}
+
+func (s *server) replay(w http.ResponseWriter, r *http.Request, c *call) error {
+	wait, err := waitOf(r.URL.Query().Get("wait"), replayWait)
+	if err != nil {
+		return err
+	}
+	if err := replayable(c.event); err != nil {
+		return err
+	}
+	return s.once(w, r, c, func(ctx context.Context) (int, any, error) {
+		e, n, err := s.Deliver.Replay(ctx, c.who, c.event.ID, wait)
+		if err != nil {
+			return 0, nil, err
+		}
+		return replayStatus(e, n), record.Of(e, s.Site, time.Now()), nil
+	})
+}
+
+func (s *server) replayQueued(w http.ResponseWriter, r *http.Request, c *call) error {
+	return s.once(w, r, c, func(ctx context.Context) (int, any, error) {
+		n, err := s.Deliver.Release(ctx, c.who, c.alias.Name)
+		return http.StatusAccepted, record.Released{Alias: c.alias.Name, Released: n}, err
+	})
+}
+
+func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) error {
+	wait, err := waitOf(r.URL.Query().Get("wait"), replayWait)
+	if err != nil {
+		return err
+	}
+	if err := replayable(c.event); err != nil {
+		return err
+	}
+	if err := s.shareReplays.take(c.share.ID); err != nil {
+		return err
+	}
+	if _, _, err := s.Accounts.ShareActor(r.Context(), r.PathValue("token"), true); err != nil {
+		return err
+	}
+	e, n, err := s.Deliver.Replay(r.Context(), c.who, c.event.ID, wait)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, replayStatus(e, n), record.OfSharedReplay(e, n))
+}
+
+// replayable refuses early, before the rate is counted.
+func replayable(e *relay.Event) error {
+	if e.Blocker == "" {
+		return nil
+	}
+	refused := relay.Errorf(relay.CodeEventNotReplayable, "this event cannot be sent again: %s", blockers[e.Blocker])
+	refused.Reason = e.Blocker
+	return refused
+}
+
+// blockers say in words why an event cannot be replayed.
+var blockers = map[string]string{
+	relay.BlockedRejected:   "the request was refused and not kept whole",
+	relay.BlockedIncomplete: "the caller went away before the request was whole",
+	relay.BlockedBody:       "its body was not kept whole",
+	relay.BlockedUpgraded:   "it was a connection upgrade, which has no end to repeat",
+}
+
+func replayStatus(e *relay.Event, n int) int {
+	for i := range e.Attempts {
+		if a := &e.Attempts[i]; a.N == n {
+			switch a.State {
+			case relay.StateQueued, relay.StateDelivering:
+				return http.StatusAccepted
+			}
+			return http.StatusOK
+		}
+	}
+	return http.StatusAccepted
+}
+
+// maxIdempotencyKey bounds the key, in bytes.
+const maxIdempotencyKey = 255
+
+// once counts the call against the replay limit and runs it, under the caller's
+// Idempotency-Key if there is one: then a call that was answered is answered alike
+// and not run again. Answers of failures are not kept, so that a retry may succeed.
+func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(context.Context) (int, any, error)) error {
+	key := r.Header.Get("Idempotency-Key")
+	if len(key) > maxIdempotencyKey {
+		return invalid("header.Idempotency-Key", "expected at most 255 bytes", nil)
+	}
+	ctx := r.Context()
+	if key != "" {
+		// The caller may be gone before the end; what was done must be remembered.
+		ctx = context.WithoutCancel(ctx)
+		status, stored, err := s.Accounts.BeginIdempotent(r.Context(), c.who, key, r.Method+" "+r.URL.Path)
+		if err != nil {
+			return err
+		}
+		if status != 0 {
+			writeRaw(w, status, stored)
+			return nil
+		}
+	}
+	ended := key == ""
+	defer func() {
+		if !ended { // a panic: the key must not stay taken
+			_ = s.Accounts.EndIdempotent(ctx, c.who, key, 0, nil)
+		}
+	}()
+	status, answer, err := s.limited(ctx, c, run)
+	if key != "" {
+		ended = true
+		if kept := s.Accounts.EndIdempotent(ctx, c.who, key, status, answer); err == nil {
+			err = kept
+		}
+	}
+	if err != nil {
+		return err
+	}
+	writeRaw(w, status, answer)
+	return nil
+}
+
+// limited gives status 0 with every error.
+func (s *server) limited(ctx context.Context, c *call, run func(context.Context) (int, any, error)) (int, []byte, error) {
+	if err := s.replays.take(string(c.who.Kind) + ":" + c.who.Credential); err != nil {
+		return 0, nil, err
+	}
+	status, v, err := run(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	answer, err := json.Marshal(v)
+	if err != nil {
+		return 0, nil, fmt.Errorf("encode answer: %w", err)
+	}
+	return status, answer, nil
+}

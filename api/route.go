@@ -1,0 +1,244 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"relay"
+	"relay/record"
+)
+
+// route is one operation: what the guard checks and what the OpenAPI document says.
+type route struct {
+	method, path string // path below Prefix
+	id, summary  string
+	tag          string
+	status       int // of success; 0 = huma's choice
+
+	scope  relay.Scope
+	public bool // nobody is asked who they are
+	admin  bool
+	wide   bool // not for tokens limited to one alias
+
+	// resolve finds what the path names, before the input is looked at.
+	resolve func(*http.Request, *call) error
+	errors  []int // documented beside those that follow from the above
+
+	// Of plain routes only; typed ones have it from their types.
+	query   []*huma.Param
+	answers map[string]*huma.Response
+}
+
+func (rt *route) pattern() string { return rt.method + " " + Prefix + rt.path }
+
+// typed registers a route whose input and output huma reads, checks and documents
+// by their types.
+func typed[I, O any](s *server, rt route, fn func(context.Context, *call, *I) (*O, error)) {
+	s.routes[rt.pattern()] = &rt
+	if _, ok := reflect.TypeFor[I]().FieldByName("Body"); ok {
+		rt.errors = append(rt.errors, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	op := s.operation(&rt)
+	huma.Register(s.huma, *op, func(ctx context.Context, in *I) (*O, error) {
+		c := callOf(ctx)
+		out, err := fn(ctx, c, in)
+		if err != nil {
+			p, h := s.problem(c, err)
+			return nil, &failure{Problem: p, header: h}
+		}
+		return out, nil
+	})
+}
+
+// plain registers a route that reads the request and writes the answer itself. fn
+// may only fail before it has written.
+func (s *server) plain(rt route, fn func(http.ResponseWriter, *http.Request, *call) error) {
+	s.routes[rt.pattern()] = &rt
+	op := s.operation(&rt)
+	op.Parameters = append(pathParams(rt.path), rt.query...)
+	for status, answer := range rt.answers {
+		op.Responses[status] = answer
+	}
+	s.huma.OpenAPI().AddOperation(op)
+	known := make([]string, 0, len(rt.query))
+	for _, p := range rt.query {
+		if p.In == "query" {
+			known = append(known, p.Name)
+		}
+	}
+	s.mux.HandleFunc(rt.pattern(), s.guard(&rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := callOf(r.Context())
+		err := knownQuery(r, known)
+		if err == nil {
+			err = fn(w, r, c)
+		}
+		if err != nil {
+			s.fail(w, c, err)
+		}
+	})))
+}
+
+func knownQuery(r *http.Request, known []string) error {
+	for key := range r.URL.Query() {
+		if !slices.Contains(known, key) {
+			return invalid("query."+record.SafeTextMax(key, 60), "unknown query parameter", nil)
+		}
+	}
+	return nil
+}
+
+// guarded is the mux that huma registers on: each of its handlers gets the guard.
+type guarded struct{ s *server }
+
+// HandleFunc puts the guard of the pattern's route before h.
+func (g guarded) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	g.s.mux.HandleFunc(pattern, g.s.guard(g.s.routes[pattern], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("Accept") // there is JSON and nothing else; huma would answer a type it was asked for
+		h(w, r)
+	})))
+}
+
+// ServeHTTP is there for huma's interface.
+func (g guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.s.mux.ServeHTTP(w, r) }
+
+func (s *server) operation(rt *route) *huma.Operation {
+	op := &huma.Operation{
+		Method:        rt.method,
+		Path:          Prefix + rt.path,
+		OperationID:   rt.id,
+		Summary:       rt.summary,
+		Tags:          []string{rt.tag},
+		DefaultStatus: rt.status,
+		MaxBodyBytes:  maxBody + 1, // huma refuses a body of exactly the limit
+		Responses:     map[string]*huma.Response{},
+		Security:      []map[string][]string{},
+	}
+	codes := []int{http.StatusInternalServerError, http.StatusUnprocessableEntity, http.StatusServiceUnavailable}
+	if !rt.public {
+		op.Security = []map[string][]string{{"token": {}}, {"session": {}}}
+		codes = append(codes, http.StatusUnauthorized, http.StatusForbidden)
+		if names := rt.scope.Names(); len(names) > 0 {
+			op.Description = "Scope: " + strings.Join(names, " ") + "."
+		}
+	}
+	if rt.resolve != nil {
+		codes = append(codes, http.StatusNotFound)
+	}
+	for _, code := range append(codes, rt.errors...) {
+		op.Responses[strconv.Itoa(code)] = s.problemResponse(code)
+	}
+	return op
+}
+
+func (s *server) problemResponse(code int) *huma.Response {
+	return &huma.Response{
+		Description: http.StatusText(code),
+		Content:     map[string]*huma.MediaType{record.ProblemType: {Schema: s.schema(record.Problem{})}},
+	}
+}
+
+func (s *server) schema(v any) *huma.Schema {
+	return s.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
+}
+
+// jsonAnswer documents a JSON answer of a plain route.
+func (s *server) jsonAnswer(description string, v any) *huma.Response {
+	return &huma.Response{
+		Description: description,
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schema(v)}},
+	}
+}
+
+func pathParams(path string) []*huma.Param {
+	var list []*huma.Param
+	for part := range strings.SplitSeq(path, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			schema := &huma.Schema{Type: "string"}
+			if name == "n}" {
+				one := 1.0
+				schema = &huma.Schema{Type: "integer", Minimum: &one}
+			}
+			list = append(list, &huma.Param{Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: schema})
+		}
+	}
+	return list
+}
+
+// writeJSON writes an answer of a plain route.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	writeRaw(w, status, body)
+	return nil
+}
+
+func writeRaw(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// namedEvent resolves {id}; of each body at most most bytes are read.
+func (s *server) namedEvent(most int) func(*http.Request, *call) error {
+	return func(r *http.Request, c *call) error {
+		id, err := relay.ParseID(r.PathValue("id"))
+		if err != nil {
+			return relay.ErrNotFound
+		}
+		c.event, err = s.Events.Event(r.Context(), c.who, id, most)
+		return err
+	}
+}
+
+// namedAlias resolves {alias}.
+func (s *server) namedAlias(r *http.Request, c *call) (err error) {
+	c.alias, err = s.Accounts.Alias(r.Context(), c.who, r.PathValue("alias"))
+	return err
+}
+
+// queriedAlias resolves ?alias=, which may be left out.
+func (s *server) queriedAlias(r *http.Request, c *call) (err error) {
+	if name := r.URL.Query().Get("alias"); name != "" {
+		c.alias, err = s.Accounts.Alias(r.Context(), c.who, name)
+	}
+	return err
+}
+
+// longestWait bounds ?wait= of lists and replays.
+const longestWait = 60 * time.Second
+
+// waitOf reads ?wait=.
+func waitOf(text string, absent time.Duration) (time.Duration, error) {
+	if text == "" {
+		return absent, nil
+	}
+	d, err := relay.ParseDuration(text)
+	if err != nil || d > longestWait {
+		return 0, invalid("query.wait", "expected a duration from 0s to 60s", shortValue(text))
+	}
+	return d, nil
+}
+
+// expiryOf reads a time to live; nil is never.
+func expiryOf(text *string) (time.Time, error) {
+	if text == nil {
+		return time.Time{}, nil
+	}
+	d, err := relay.ParseDuration(*text)
+	if err != nil || d <= 0 || d > 100*365*24*time.Hour {
+		return time.Time{}, invalid("body.expiresIn", "expected a duration above 0 such as 12h or 7d, or null for never", shortValue(*text))
+	}
+	return time.Now().Add(d), nil
+}

@@ -1,0 +1,135 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"relay"
+	"relay/record"
+)
+
+// shareTTL is how long a share is good for when nobody says.
+const shareTTL = "7d"
+
+type shareBody struct {
+	ExpiresIn expiry `json:"expiresIn,omitzero" doc:"such as 12h or 7d; null = never; 7d when absent"`
+	View      bool   `json:"view,omitempty" doc:"holders may also see headers and body, secrets masked"`
+}
+
+// expiry tells an absent expiresIn from null.
+type expiry struct {
+	given bool
+	text  *string
+}
+
+// UnmarshalJSON notes that the key was there.
+func (e *expiry) UnmarshalJSON(b []byte) error {
+	e.given = true
+	return json.Unmarshal(b, &e.text)
+}
+
+// Schema says what the input looks like.
+func (expiry) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Nullable: true}
+}
+
+type shareInput struct {
+	ID   string `path:"id"`
+	Body *shareBody
+}
+
+type shareIDInput struct {
+	ID      string `path:"id"`
+	ShareID string `path:"shareId"`
+}
+
+type sharedInput struct {
+	Token string `path:"token"`
+}
+
+func (s *server) addShareRoutes() {
+	typed(s, route{
+		method: http.MethodPost, path: "/events/{id}/shares", id: "create-share", tag: "shares", status: http.StatusCreated,
+		summary: "Let whoever holds the token replay this event; it is shown once", scope: relay.ScopeEventsShare,
+		resolve: s.namedEvent(0), errors: []int{http.StatusConflict, http.StatusTooManyRequests},
+	}, s.createShare)
+	typed(s, route{
+		method: http.MethodGet, path: "/events/{id}/shares", id: "list-shares", tag: "shares",
+		summary: "Shares of an event, without their tokens", scope: relay.ScopeEventsShare, resolve: s.namedEvent(0),
+	}, func(ctx context.Context, c *call, _ *eventInput) (*body[record.List[record.Share]], error) {
+		shares, err := s.Accounts.Shares(ctx, c.who, c.event.ID)
+		if err != nil {
+			return nil, err
+		}
+		return listOf(shares, func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) }), nil
+	})
+	typed(s, route{
+		method: http.MethodDelete, path: "/events/{id}/shares/{shareId}", id: "delete-share", tag: "shares",
+		summary: "Revoke a share", scope: relay.ScopeEventsShare, resolve: s.namedEvent(0),
+	}, func(ctx context.Context, c *call, in *shareIDInput) (*nothing, error) {
+		return nil, s.Accounts.RemoveShare(ctx, c.who, c.event.ID, in.ShareID)
+	})
+	typed(s, route{
+		method: http.MethodGet, path: "/shared/{token}", id: "get-shared", tag: "shares",
+		summary: "What the holder of a share token may see", public: true, resolve: s.sharedEvent,
+	}, s.shared)
+}
+
+func (s *server) createShare(ctx context.Context, c *call, in *shareInput) (*body[record.Share], error) {
+	var wanted shareBody
+	if in.Body != nil {
+		wanted = *in.Body
+	}
+	if !wanted.ExpiresIn.given {
+		week := shareTTL
+		wanted.ExpiresIn.text = &week
+	}
+	expires, err := expiryOf(wanted.ExpiresIn.text)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.makeOne(c.who); err != nil {
+		return nil, err
+	}
+	share, secret, err := s.Accounts.CreateShare(ctx, c.who, c.event.ID, wanted.View, expires)
+	if err != nil {
+		return nil, err
+	}
+	return &body[record.Share]{record.OfShare(share, secret, s.Site)}, nil
+}
+
+// sharedEvent resolves {token}; unknown, expired and revoked are one answer.
+func (s *server) sharedEvent(r *http.Request, c *call) error {
+	who, share, err := s.Accounts.ShareActor(r.Context(), r.PathValue("token"), false)
+	if err != nil {
+		return err
+	}
+	c.who, c.share = who, share
+	most := 0
+	if share.View && r.Method != http.MethodPost {
+		most = record.MaxBody
+	}
+	c.event, err = s.Events.Event(r.Context(), who, who.Shared, most)
+	return err
+}
+
+type sharedOutput struct {
+	Referrer string `header:"Referrer-Policy"`
+	Robots   string `header:"X-Robots-Tag"`
+	Body     *record.SharedEvent
+}
+
+func (s *server) shared(ctx context.Context, c *call, _ *sharedInput) (*sharedOutput, error) {
+	states, err := s.Deliver.Status(ctx, []relay.Alias{{ID: c.event.AliasID, Name: c.event.Alias}})
+	if err != nil {
+		return nil, err
+	}
+	online := len(states) == 1 && states[0].State == relay.TunnelOnline
+	return &sharedOutput{
+		Referrer: "no-referrer", Robots: "noindex",
+		Body: record.OfShared(c.event, c.share, online),
+	}, nil
+}

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"relay"
+)
+
+// Rhythm of the live stream.
+const (
+	streamComment = 15 * time.Second // longest silence, so that proxies keep the connection
+	streamWrite   = 30 * time.Second // a viewer who takes nothing for this long is dropped
+)
+
+func (s *server) addStreamRoute() {
+	text := &huma.Schema{Type: "string"}
+	s.plain(route{
+		method: http.MethodGet, path: "/stream", id: "stream", tag: "events",
+		summary: "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again)",
+		scope:   relay.ScopeEventsRead, resolve: s.queriedAlias,
+		query: []*huma.Param{
+			{Name: "alias", In: "query", Description: "one alias; all that the asker may see when absent", Schema: text},
+			{Name: "Last-Event-ID", In: "header", Description: "where to go on; answered by resync when that is not known any more", Schema: text},
+		},
+		answers: map[string]*huma.Response{"200": {
+			Description: "A stream without end",
+			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: text}},
+		}},
+	}, s.stream)
+}
+
+func (s *server) stream(w http.ResponseWriter, r *http.Request, c *call) error {
+	ctx := r.Context()
+	if !c.who.ExpiresAt.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, c.who.ExpiresAt)
+		defer cancel()
+	}
+	var alias int64
+	if c.alias != nil {
+		alias = c.alias.ID
+	}
+	sub, err := s.Deliver.Subscribe(ctx, c.who, alias, r.Header.Get("Last-Event-ID"))
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	c.err = s.send(ctx, w, sub)
+	return nil
+}
+
+// send writes items until the viewer goes, access ends or the server stops; why is
+// for the log.
+func (s *server) send(ctx context.Context, w http.ResponseWriter, sub relay.Subscription) error {
+	out := http.NewResponseController(w)
+	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
+	var buf bytes.Buffer
+	buf.WriteString(": connected\nretry: 1000\n\n")
+	for {
+		// Not every writer has deadlines (h2 has, recorders have not).
+		_ = out.SetWriteDeadline(time.Now().Add(streamWrite))
+		if _, err := w.Write(buf.Bytes()); err != nil {
+			return err
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		buf.Reset()
+		items, err := next(ctx, sub)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, context.DeadlineExceeded):
+			buf.WriteString(":\n\n")
+		case err != nil:
+			return err
+		}
+		for i := range items {
+			writeItem(&buf, &items[i])
+		}
+	}
+}
+
+func next(ctx context.Context, sub relay.Subscription) ([]relay.FeedItem, error) {
+	ctx, cancel := context.WithTimeout(ctx, streamComment)
+	defer cancel()
+	return sub.Next(ctx)
+}
+
+func writeItem(buf *bytes.Buffer, item *relay.FeedItem) {
+	if item.ID != "" {
+		buf.WriteString("id: " + item.ID + "\n")
+	}
+	buf.WriteString("event: " + item.Name + "\ndata: ")
+	buf.Write(item.Data)
+	buf.WriteString("\n\n")
+}

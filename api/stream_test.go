@@ -1,0 +1,126 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"relay"
+)
+
+// open starts a stream over a real connection.
+func (h *house) open(ctx context.Context, query, lastID string) (*http.Response, *bufio.Reader) {
+	h.t.Helper()
+	front := httptest.NewServer(h.handler)
+	h.t.Cleanup(front.Close)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+"/api/v1/stream"+query, nil)
+	must(h.t, err)
+	r.Header.Set("Authorization", "Bearer "+h.asAlice)
+	if lastID != "" {
+		r.Header.Set("Last-Event-ID", lastID)
+	}
+	res, err := http.DefaultClient.Do(r)
+	must(h.t, err)
+	h.t.Cleanup(func() { _ = res.Body.Close() })
+	return res, bufio.NewReader(res.Body)
+}
+
+func readUntil(t *testing.T, r *bufio.Reader, end string) string {
+	t.Helper()
+	var b strings.Builder
+	for !strings.HasSuffix(b.String(), end) {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("after %q: %v", b.String(), err)
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+func TestStream(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.deliver.feed = newFeed()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	res, body := h.open(ctx, "?alias=shop", "41")
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" || res.Header.Get("X-Accel-Buffering") != "no" || res.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%d %v", res.StatusCode, res.Header)
+	}
+	readUntil(t, body, "\n\n") // the head and the first comment come before any item
+	if h.deliver.feed.lastID != "41" || h.deliver.feed.alias == 0 || h.deliver.feed.who.Account != h.alice.Account {
+		t.Errorf("subscribed as %+v to %d after %s", h.deliver.feed.who, h.deliver.feed.alias, h.deliver.feed.lastID)
+	}
+	h.deliver.feed.items <- []relay.FeedItem{{ID: "42", Name: "event", Data: []byte(`{"id":"evt_1"}`)}, {Name: "resync", Data: []byte(`{}`)}}
+	want := "id: 42\nevent: event\ndata: {\"id\":\"evt_1\"}\n\nevent: resync\ndata: {}\n\n"
+	if got := readUntil(t, body, "data: {}\n\n"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	cancel()
+	<-h.deliver.feed.closed
+}
+
+func TestStreamEndsWithTheAccess(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.deliver.feed = newFeed()
+	_, body := h.open(t.Context(), "", "")
+	readUntil(t, body, "\n\n")
+	close(h.deliver.feed.items)
+	if rest, err := io.ReadAll(body); err != nil || len(rest) != 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+	<-h.deliver.feed.closed
+}
+
+// flushes is a writer that tells of every flush.
+type flushes struct {
+	http.ResponseWriter
+	out chan string
+	b   strings.Builder
+}
+
+func (f *flushes) Write(p []byte) (int, error) { return f.b.Write(p) }
+
+func (f *flushes) FlushError() error {
+	f.out <- f.b.String()
+	f.b.Reset()
+	return nil
+}
+
+// TestStreamIsNeverSilentForLong runs in the time of a bubble, without sockets and
+// with a credential that expires.
+func TestStreamIsNeverSilentForLong(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	synctest.Test(t, func(t *testing.T) {
+		feed := newFeed()
+		h.deliver.feed = feed
+		d := newDeskWith(t, expiring{h.store, time.Now().Add(40 * time.Second)}, func(o *optionsOf) { o.Deliver, o.Events = h.deliver, h.store })
+		w := &flushes{ResponseWriter: httptest.NewRecorder(), out: make(chan string)}
+		r := d.request("GET", "any", "/api/v1/stream", "").WithContext(t.Context())
+		began := time.Now()
+		ended := make(chan struct{})
+		go func() {
+			d.handler.ServeHTTP(w, r)
+			close(ended)
+		}()
+		<-w.out
+		for i, want := range []time.Duration{15 * time.Second, 30 * time.Second} {
+			if got := <-w.out; got != ":\n\n" || time.Since(began) != want {
+				t.Errorf("comment %d: %q after %s", i, got, time.Since(began))
+			}
+		}
+		<-ended
+		if got := time.Since(began); got != 40*time.Second {
+			t.Errorf("the stream outlived its token: %s", got)
+		}
+	})
+}

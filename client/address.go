@@ -1,0 +1,153 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/kevinburke/ssh_config"
+)
+
+// DefaultServer is the relay that is meant when nothing else is said.
+const DefaultServer = "127.0.0.1:2222"
+
+const (
+	defaultPort = "2222"
+	defaultUser = "relay" // a reserved name: it names no alias, and never an identity
+)
+
+// address is where the relay is dialed and as whom.
+type address struct {
+	host, port, user string
+	identities       []string // IdentityFile of ~/.ssh/config, expanded
+}
+
+func (a address) String() string { return net.JoinHostPort(a.host, a.port) }
+
+// SplitServer takes HOST, HOST:PORT, [IPv6]:PORT and USER@HOST:PORT apart; port and
+// user are "" when not given.
+func SplitServer(s string) (user, host, port string, err error) {
+	rest := s
+	if u, after, ok := strings.Cut(s, "@"); ok {
+		user, rest = u, after
+	}
+	host = rest
+	if h, p, splitErr := net.SplitHostPort(rest); splitErr == nil {
+		host, port = h, p
+	} else if bare := strings.Trim(rest, "[]"); net.ParseIP(bare) != nil {
+		host = bare
+	} else if strings.Contains(rest, ":") {
+		return "", "", "", serverError(s)
+	}
+	if host == "" || strings.ContainsAny(host, " /\\\t\r\n") {
+		return "", "", "", serverError(s)
+	}
+	if port != "" {
+		if n, convErr := strconv.ParseUint(port, 10, 16); convErr != nil || n == 0 {
+			return "", "", "", serverError(s)
+		}
+	}
+	return user, host, port, nil
+}
+
+func serverError(s string) error {
+	return Errorf(ExitUsage, "%q is no server address", s).WithHint("write HOST:PORT, such as %s", DefaultServer)
+}
+
+// resolve finds where a server name leads, by ~/.ssh/config as ssh would. What the
+// name itself says wins. say is told about what could not be used.
+func resolve(server, home string, say func(string)) (address, error) {
+	user, host, port, err := SplitServer(server)
+	if err != nil {
+		return address{}, err
+	}
+	a := address{host: host, port: port, user: user}
+	if conf := readSSHConfig(filepath.Join(home, ".ssh", "config"), say); conf != nil {
+		a.apply(conf, host, home, say)
+	}
+	if a.port == "" {
+		a.port = defaultPort
+	}
+	if a.user == "" {
+		a.user = defaultUser
+	}
+	return a, nil
+}
+
+// readSSHConfig gives nil when there is none that can be used. An error in it is no
+// reason to stop: ssh itself understands more than our parser.
+func readSSHConfig(path string, say func(string)) *ssh_config.Config {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var conf *ssh_config.Config
+	if err == nil {
+		conf, err = ssh_config.Decode(bytes.NewReader(text))
+	}
+	if err != nil {
+		say("warning: " + path + " is not used: " + err.Error())
+		return nil
+	}
+	return conf
+}
+
+func (a *address) apply(conf *ssh_config.Config, name, home string, say func(string)) {
+	get := func(key string) string {
+		value, err := conf.Get(name, key)
+		if err != nil {
+			say("warning: ~/.ssh/config, " + key + " of " + name + ": " + err.Error())
+			return ""
+		}
+		return value
+	}
+	if v := get("HostName"); v != "" {
+		a.host = strings.ReplaceAll(v, "%h", name)
+	}
+	if v := get("Port"); v != "" && a.port == "" {
+		a.port = v
+	}
+	if v := get("User"); v != "" && a.user == "" {
+		a.user = v
+	}
+	for _, key := range []string{"ProxyJump", "ProxyCommand"} {
+		if v := get(key); v != "" && !strings.EqualFold(v, "none") {
+			say("warning: " + key + " of ~/.ssh/config is not used; relay dials " + a.host + " itself")
+		}
+	}
+	files, err := conf.GetAll(name, "IdentityFile")
+	if err != nil {
+		say("warning: ~/.ssh/config, IdentityFile of " + name + ": " + err.Error())
+	}
+	for _, file := range files {
+		if !strings.EqualFold(file, "none") {
+			a.identities = append(a.identities, expandPath(file, home, a.host))
+		}
+	}
+}
+
+func expandPath(path, home, host string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		path = filepath.Join(home, rest)
+	}
+	path = strings.NewReplacer("%%", "%", "%d", home, "%h", host).Replace(path)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(home, ".ssh", path)
+	}
+	return path
+}
+
+// LoopbackName tells whether a host name or address means this machine: a loopback
+// address, localhost or a name below it.
+func LoopbackName(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return ip != nil && ip.IsLoopback()
+}

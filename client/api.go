@@ -1,0 +1,306 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+const (
+	defaultEvents = 20
+	pageLimit     = 200 // of one list request
+	apiPatience   = 90 * time.Second
+)
+
+// API runs commands over HTTP with a token.
+type API struct {
+	base  string
+	token string
+	agent string
+	http  *http.Client
+}
+
+// NewAPI talks to the relay at a base URL. Hosts that end in localhost are dialed
+// on this machine, whatever the resolver thinks of them.
+func NewAPI(base, token, version string) (*API, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, Errorf(ExitUsage, "%q is no base URL", base).WithHint("set RELAY_URL to the address of the dashboard, such as https://relay.example.com")
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = dialLocalhost
+	transport.ResponseHeaderTimeout = apiPatience
+	transport.DisableKeepAlives = true // one command, one or two requests
+	return &API{
+		base: strings.TrimSuffix(base, "/"), token: token, agent: "relay/" + version,
+		http: &http.Client{
+			Transport: transport,
+			// A redirect would be somebody else's idea of where the token goes.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// BaseURL is where the API of a relay is looked for when nobody said.
+func BaseURL(serverHost string) string {
+	if LoopbackName(serverHost) {
+		return "http://127.0.0.1:8080"
+	}
+	if strings.Contains(serverHost, ":") {
+		serverHost = "[" + serverHost + "]"
+	}
+	return "https://" + serverHost
+}
+
+func dialLocalhost(ctx context.Context, network, addr string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: serverDialTimeout}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || !LoopbackName(host) || net.ParseIP(host) != nil {
+		return dialer.DialContext(ctx, network, addr)
+	}
+	conn, err := dialer.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		if six, err6 := dialer.DialContext(ctx, network, net.JoinHostPort("::1", port)); err6 == nil {
+			return six, nil
+		}
+	}
+	return conn, err
+}
+
+// Run sends the requests that make up the command.
+func (a *API) Run(ctx context.Context, c Command, out io.Writer) error {
+	err := a.run(ctx, c, out)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+func (a *API) run(ctx context.Context, c Command, out io.Writer) error {
+	arg := url.PathEscape(c.Arg)
+	switch c.Name {
+	case "whoami":
+		return a.copy(ctx, http.MethodGet, "/me", nil, out)
+	case "aliases":
+		return a.copy(ctx, http.MethodGet, "/aliases", nil, out)
+	case "events":
+		if c.Follow {
+			return a.follow(ctx, c, out)
+		}
+		return a.events(ctx, c, out)
+	case "show":
+		return a.copy(ctx, http.MethodGet, "/events/"+arg, nil, out)
+	case "replay":
+		return a.replay(ctx, arg, out)
+	case "replay-queued":
+		return a.copy(ctx, http.MethodPost, "/aliases/"+arg+"/replay-queued", nil, out)
+	case "share":
+		return a.copy(ctx, http.MethodPost, "/events/"+arg+"/shares", []byte(`{"expiresIn":"7d","view":false}`), out)
+	}
+	return Errorf(ExitUsage, "there is no command %s over the API", c.Name)
+}
+
+// request gives the answer when it is a good one; its body has to be closed.
+func (a *API) request(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, a.base+"/api/v1"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+a.token)
+	req.Header.Set("User-Agent", a.agent)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return nil, (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.base, Cause: err}).
+			WithHint("is that its dashboard's address? set RELAY_URL, or unset RELAY_TOKEN to go over SSH")
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, answerError(resp, a.base)
+}
+
+// answerError makes an error of an answer that is none of 2xx.
+func answerError(resp *http.Response, base string) error {
+	exit := ExitFailure
+	switch resp.StatusCode {
+	case http.StatusUnauthorized:
+		exit = ExitRefused
+	case http.StatusNotFound:
+		exit = ExitNotFound
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var p record.Problem
+	if json.Unmarshal(text, &p) == nil && p.Code != "" {
+		return problemError(exit, &p)
+	}
+	return Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", base, resp.Status).
+		WithHint("set RELAY_URL to the address of the dashboard")
+}
+
+func (a *API) copy(ctx context.Context, method, path string, body []byte, out io.Writer) error {
+	resp, err := a.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(out, resp.Body); err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, "\n")
+	return err
+}
+
+// replay fails where its attempt has, as it does over SSH.
+func (a *API) replay(ctx context.Context, id string, out io.Writer) error {
+	var answer bytes.Buffer
+	if err := a.copy(ctx, http.MethodPost, "/events/"+id+"/replay", nil, &answer); err != nil {
+		return err
+	}
+	var e record.Summary
+	_ = json.Unmarshal(answer.Bytes(), &e) // whoever prints it finds what is wrong
+	if _, err := out.Write(answer.Bytes()); err != nil {
+		return err
+	}
+	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
+		return &Error{Exit: ExitFailure}
+	}
+	return nil
+}
+
+// page is record.Page whose events are kept as they came: a newer relay may say
+// more than we know.
+type page struct {
+	Data       []json.RawMessage `json:"data"`
+	NextCursor *string           `json:"nextCursor"`
+}
+
+// list gives up to n events, newest first.
+func (a *API) list(ctx context.Context, alias string, n int) (page, error) {
+	var all page
+	cursor := ""
+	for {
+		query := url.Values{"alias": {alias}, "limit": {strconv.Itoa(min(n-len(all.Data), pageLimit))}}
+		if cursor != "" {
+			query.Set("cursor", cursor)
+		}
+		var part page
+		if err := a.get(ctx, "/events?"+query.Encode(), &part); err != nil {
+			return all, err
+		}
+		all.Data, all.NextCursor = append(all.Data, part.Data...), part.NextCursor
+		if part.NextCursor == nil || len(all.Data) >= n {
+			return all, nil
+		}
+		cursor = *part.NextCursor
+	}
+}
+
+func (a *API) get(ctx context.Context, path string, into any) error {
+	resp, err := a.request(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("read the answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+func (a *API) events(ctx context.Context, c Command, out io.Writer) error {
+	n := c.N
+	if n == 0 {
+		n = defaultEvents
+	}
+	all, err := a.list(ctx, c.Arg, n)
+	if err != nil {
+		return err
+	}
+	if all.Data == nil {
+		all.Data = []json.RawMessage{}
+	}
+	return json.NewEncoder(out).Encode(all)
+}
+
+// follow writes the last events, oldest first, and then those that come, one object
+// a line. The stream is opened first, so that nothing falls between the two.
+func (a *API) follow(ctx context.Context, c Command, out io.Writer) error {
+	resp, err := a.request(ctx, http.MethodGet, "/stream?"+url.Values{"alias": {c.Arg}}.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	n := c.N
+	if n == 0 {
+		n = defaultEvents
+	}
+	newest, err := a.since(ctx, c.Arg, "", n, out)
+	if err != nil {
+		return err
+	}
+	return readStream(resp.Body, func(name string, data []byte) error {
+		switch name {
+		case "event":
+			newest = max(newest, idOf(data))
+			return writeLine(out, data)
+		case "resync":
+			var err error
+			newest, err = a.since(ctx, c.Arg, newest, pageLimit, out)
+			return err
+		}
+		return nil
+	})
+}
+
+// since writes the events behind an id, oldest first, n at most, and gives the
+// newest id. Ids are in order of arrival.
+func (a *API) since(ctx context.Context, alias, id string, n int, out io.Writer) (string, error) {
+	all, err := a.list(ctx, alias, n)
+	if err != nil {
+		return id, err
+	}
+	newest := id
+	for _, data := range slices.Backward(all.Data) {
+		if this := idOf(data); this > id {
+			newest = this
+			if err := writeLine(out, data); err != nil {
+				return newest, err
+			}
+		}
+	}
+	return newest, nil
+}
+
+func idOf(data []byte) string {
+	var e struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(data, &e)
+	return e.ID
+}
+
+func writeLine(out io.Writer, data []byte) error {
+	var line bytes.Buffer
+	if err := json.Compact(&line, data); err != nil {
+		return err
+	}
+	line.WriteByte('\n')
+	_, err := out.Write(line.Bytes())
+	return err
+}

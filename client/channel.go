@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// maxChannels is how many channels of one connection may be open at a time.
+const maxChannels = 256
+
+// drainAfterClose is how long a local server may take for what was already sent to
+// it when the relay closed the channel.
+const drainAfterClose = 10 * time.Second
+
+// bufferSize is the size of one copy; x/crypto cuts packets of 32 KiB from it.
+const bufferSize = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// carry accepts a channel and carries it to the target until both directions have
+// ended. The local server is dialed at the first byte, so that spare channels cost
+// it nothing and a refusal is known before anything was sent. busy is told when the
+// first byte came, and again when the channel is done.
+func carry(ctx context.Context, offer ssh.NewChannel, target Target, busy func(delta int64)) {
+	ch, requests, err := offer.Accept()
+	if err != nil {
+		return
+	}
+	defer ch.Close()
+	// open ends with the relay's CLOSE, or with the connection.
+	open, closed := context.WithCancel(ctx)
+	go func() {
+		ssh.DiscardRequests(requests)
+		closed()
+	}()
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	n, _ := ch.Read(buf[:])
+	if n == 0 {
+		return
+	}
+	busy(1)
+	defer busy(-1)
+	local, err := target.Dial(open)
+	if err != nil {
+		_, _ = ch.SendRequest(relay.DialFailedRequest, false, ssh.Marshal(dialFailed(err)))
+		return
+	}
+	defer context.AfterFunc(ctx, func() { local.Close() })()
+	splice(open, ch, local, buf, n)
+}
+
+// splice copies both ways; n bytes of buf are already there for the local server.
+func splice(open context.Context, ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
+	defer local.Close()
+	stop := context.AfterFunc(open, func() { _ = local.SetDeadline(time.Now().Add(drainAfterClose)) })
+	defer stop()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		answer(ch, local)
+	}()
+	ask(ch, local, buf, n)
+	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE.
+	select {
+	case <-answered:
+	case <-open.Done():
+		local.Close()
+		<-answered
+	}
+}
+
+// ask copies from the channel to the local server and ends its side in order. A
+// local server that takes no more may still have an answer for us, so the rest is
+// read and dropped: the relay must not stand at a full window.
+func ask(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
+	var broken, err error
+	for {
+		if n > 0 && broken == nil {
+			_, broken = local.Write(buf[:n])
+		}
+		if err != nil {
+			break
+		}
+		n, err = ch.Read(buf[:])
+	}
+	if half, ok := local.(interface{ CloseWrite() error }); ok && broken == nil {
+		_ = half.CloseWrite()
+	}
+}
+
+// answer copies from the local server to the channel. An orderly end is passed on
+// as EOF at once; after a reset there is none, only CLOSE, so that nobody takes
+// what came for complete.
+func answer(ch ssh.Channel, local net.Conn) {
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := local.Read(buf[:])
+		if n > 0 {
+			if _, writeErr := ch.Write(buf[:n]); writeErr != nil {
+				return
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			_ = ch.CloseWrite()
+			return
+		case err != nil:
+			_ = ch.Close()
+			return
+		}
+	}
+}

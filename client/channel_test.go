@@ -1,0 +1,272 @@
+package client
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// alive fails when the other side has closed the channel: then no request on it is
+// answered.
+func alive(t *testing.T, ch ssh.Channel) {
+	t.Helper()
+	if _, err := ch.SendRequest("alive?", true, nil); err != nil {
+		t.Errorf("the channel is closed: %v", err)
+	}
+}
+
+func TestLocalServerIsDialedAtFirstByte(t *testing.T) {
+	ln, target := local(t)
+	conn, _ := online(t, target)
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	alive(t, ch)
+	_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(50 * time.Millisecond))
+	if c, err := ln.Accept(); err == nil {
+		c.Close()
+		t.Fatal("dialed before a byte came")
+	}
+	_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := ch.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal("not dialed at the first byte:", err)
+	}
+	defer c.Close()
+	b := make([]byte, 8)
+	if n, err := c.Read(b); string(b[:n]) != "x" {
+		t.Fatalf("local server got %q, %v", b[:n], err)
+	}
+	ch.Close()
+	if _, err := c.Read(b); err != io.EOF {
+		t.Fatalf("after CLOSE the local server got %v, want EOF", err)
+	}
+}
+
+func TestRefusedDialIsToldBeforeClose(t *testing.T) {
+	ln, target := local(t)
+	ln.Close()
+	conn, _ := online(t, target)
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	r := got(t, "dial-failed", requests)
+	var failed relay.DialFailed
+	if err := ssh.Unmarshal(r.Payload, &failed); r.Type != relay.DialFailedRequest || r.WantReply || err != nil {
+		t.Fatalf("request %s, want reply %v, %v", r.Type, r.WantReply, err)
+	}
+	if failed.Reason != 2 || failed.Class != "refused" || failed.Text == "" {
+		t.Errorf("said %+v", failed)
+	}
+	if _, more := <-requests; more {
+		t.Error("more than one request")
+	}
+	if n, err := ch.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("read %d, %v", n, err)
+	}
+	// The connection goes on.
+	ch2, _, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch2.Close()
+}
+
+func TestTenMiBBothWays(t *testing.T) {
+	ln, target := local(t)
+	conn, _ := online(t, target)
+	const size = 10 << 20
+	down, up := make([]byte, size), make([]byte, size)
+	_, _ = rand.Read(down)
+	_, _ = rand.Read(up)
+	atLocal := make(chan [32]byte, 1)
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			_, _ = c.Write(up)
+			_ = c.(*net.TCPConn).CloseWrite()
+		}()
+		h := sha256.New()
+		_, _ = io.Copy(h, c)
+		atLocal <- [32]byte(h.Sum(nil))
+		c.Close()
+	}()
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = ch.Write(down)
+		_ = ch.CloseWrite()
+	}()
+	back, err := io.ReadAll(ch)
+	if err != nil || !bytes.Equal(back, up) {
+		t.Errorf("got %d bytes from the local server, %v", len(back), err)
+	}
+	if sum := got(t, "hash", atLocal); sum != sha256.Sum256(down) {
+		t.Error("the local server got something else")
+	}
+	// Both directions have ended in order, so the client closes by itself.
+	for r := range requests {
+		t.Errorf("request %s", r.Type)
+	}
+}
+
+func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
+	ln, target := local(t)
+	conn, _ := online(t, target)
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	_, _ = ch.Write([]byte("ask"))
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = c.Write([]byte("answer"))
+	_ = c.(*net.TCPConn).CloseWrite()
+	if text, err := io.ReadAll(ch); string(text) != "answer" || err != nil {
+		t.Errorf("read %q, %v", text, err)
+	}
+	alive(t, ch)
+	// The other direction still works.
+	_, _ = ch.Write([]byte(" more"))
+	_ = ch.CloseWrite()
+	if text, err := io.ReadAll(c); string(text) != "ask more" || err != nil {
+		t.Errorf("local server read %q, %v", text, err)
+	}
+	c.Close()
+}
+
+func TestResetIsNoCleanEnd(t *testing.T) {
+	ln, target := local(t)
+	conn, _ := online(t, target)
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = ch.Write([]byte("ask"))
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadFull(c, make([]byte, 3))
+	_ = c.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	_, _ = io.ReadAll(ch)
+	// CLOSE comes without our having closed: nothing is left of the channel.
+	select {
+	case r, more := <-requests:
+		if more {
+			t.Errorf("request %s", r.Type)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("EOF without CLOSE after a reset")
+	}
+}
+
+func TestEarlyAnswerOfServerThatReadsNoMore(t *testing.T) {
+	ln, target := local(t)
+	conn, _ := online(t, target)
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.ReadFull(c, make([]byte, 1))
+		_, _ = c.Write([]byte("413"))
+		_ = c.(*net.TCPConn).CloseRead()
+		_ = c.(*net.TCPConn).CloseWrite()
+		t.Cleanup(func() { c.Close() })
+	}()
+	// Far more than all windows and socket buffers: it must not stall.
+	sent := make(chan error, 1)
+	go func() {
+		_, err := ch.Write(make([]byte, 32<<20))
+		sent <- err
+	}()
+	if text, err := io.ReadAll(ch); string(text) != "413" || err != nil {
+		t.Errorf("read %q, %v", text, err)
+	}
+	if err := got(t, "end of write", sent); err != nil {
+		t.Log("the rest was refused, which is fine:", err)
+	}
+	ch.Close()
+}
+
+func TestChannel257IsRejected(t *testing.T) {
+	_, target := local(t)
+	conn, _ := online(t, target)
+	var first ssh.Channel
+	for i := range maxChannels {
+		ch, requests, err := conn.channel("stripe-dev")
+		if err != nil {
+			t.Fatalf("channel %d: %v", i+1, err)
+		}
+		go ssh.DiscardRequests(requests)
+		if first == nil {
+			first = ch
+		}
+	}
+	_, _, err := conn.channel("stripe-dev")
+	refused, ok := err.(*ssh.OpenChannelError)
+	if !ok || refused.Reason != ssh.ResourceShortage {
+		t.Fatalf("channel 257: %v", err)
+	}
+	first.Close()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		ch, requests, err := conn.channel("stripe-dev")
+		if err == nil {
+			go ssh.DiscardRequests(requests)
+			ch.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no room after one was closed:", err)
+		}
+	}
+}
+
+func TestForeignChannelsAreRejected(t *testing.T) {
+	_, target := local(t)
+	conn, _ := online(t, target)
+	_, _, err := conn.channel("other")
+	if refused, ok := err.(*ssh.OpenChannelError); !ok || refused.Reason != ssh.Prohibited {
+		t.Errorf("a bind we never asked for: %v", err)
+	}
+	_, _, err = conn.OpenChannel("session", nil)
+	if refused, ok := err.(*ssh.OpenChannelError); !ok || refused.Reason != ssh.UnknownChannelType {
+		t.Errorf("a session towards us: %v", err)
+	}
+	_, _, err = conn.OpenChannel("forwarded-tcpip", []byte{0, 0})
+	if refused, ok := err.(*ssh.OpenChannelError); !ok || refused.Reason != ssh.ConnectionFailed {
+		t.Errorf("a malformed open: %v", err)
+	}
+}

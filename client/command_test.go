@@ -1,0 +1,183 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestCommandLines(t *testing.T) {
+	for want, c := range map[string]Command{
+		"whoami --json":                       {Name: "whoami"},
+		"events stripe-dev -n 5 -f --json":    {Name: "events", Arg: "stripe-dev", N: 5, Follow: true},
+		`show 'a b'\''; rm' --json`:           {Name: "show", Arg: "a b'; rm"},
+		"replay evt_01k0000000000000 --json":  {Name: "replay", Arg: "evt_01k0000000000000"},
+		`replay-queued 'stripe-dev;x' --json`: {Name: "replay-queued", Arg: "stripe-dev;x"},
+	} {
+		if line := c.line(); line != want {
+			t.Errorf("%+v is sent as %s", c, line)
+		}
+	}
+}
+
+func TestCommandOverSSH(t *testing.T) {
+	d := newDouble(t)
+	d.exec = func(command string) (string, string, int) {
+		switch command {
+		case "whoami --json":
+			return `{"user":"alice"}` + "\n", "", 0
+		case "show evt_x --json":
+			return "", `{"code":"not-found","detail":"there is nothing here","errors":[]}` + "\n", ExitNotFound
+		case "replay evt_x --json":
+			return `{"state":"failed"}` + "\n", "", ExitFailure
+		}
+		return "", "relay: what?\n", ExitUsage
+	}
+	dialer, _ := newDialer(t, d.listen())
+	for _, c := range []struct {
+		Command
+		out, err string
+		exit     int
+	}{
+		{Command{Name: "whoami"}, `{"user":"alice"}` + "\n", "", -1},
+		{Command{Name: "show", Arg: "evt_x"}, "", "there is nothing here", ExitNotFound},
+		{Command{Name: "replay", Arg: "evt_x"}, `{"state":"failed"}` + "\n", "", ExitFailure},
+		{Command{Name: "other"}, "", "relay: what?", ExitUsage},
+	} {
+		var out bytes.Buffer
+		err := SSH{dialer}.Run(context.Background(), c.Command, &out)
+		if out.String() != c.out || exitOf(err) != c.exit || err != nil && err.Error() != c.err {
+			t.Errorf("%s: %q, %v", c.Name, out.String(), err)
+		}
+	}
+}
+
+func TestCommandEndsWithItsContext(t *testing.T) {
+	d := newDouble(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	d.exec = func(string) (string, string, int) {
+		cancel()
+		<-ctx.Done()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return "", "", 0
+	}
+	dialer, _ := newDialer(t, d.listen())
+	if err := (SSH{dialer}).Run(ctx, Command{Name: "events", Follow: true}, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// office answers like the API.
+func office(t *testing.T) *API {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/me", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"user":"alice"}`)
+	})
+	mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("cursor") == "" {
+			_, _ = io.WriteString(w, `{"data":[{"id":"evt_5"},{"id":"evt_4"}],"nextCursor":"c"}`)
+		} else {
+			_, _ = io.WriteString(w, `{"data":[{"id":"evt_3"}],"nextCursor":null}`)
+		}
+	})
+	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, ": hello\n\nid: 1\nevent: event\ndata: {\"id\":\"evt_6\",\n")
+		_, _ = io.WriteString(w, "data:  \"state\":\"queued\"}\r\n\r\nevent: tunnel\ndata: {}\n\nevent: resync\ndata: {}\n\n")
+	})
+	mux.HandleFunc("POST /api/v1/events/{id}/replay", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"id":%q,"state":"failed"}`, r.PathValue("id"))
+	})
+	mux.HandleFunc("POST /api/v1/events/{id}/shares", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if string(body) != `{"expiresIn":"7d","view":false}` || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("share asks with %s", body)
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"url":"u"}`)
+	})
+	mux.HandleFunc("GET /api/v1/aliases", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"code":"unauthorized","detail":"who are you"}`)
+	})
+	mux.HandleFunc("/api/v1/events/none", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"code":"not-found","detail":"nothing","errors":[{"location":"path.id","message":"bad"}]}`)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer rly_x" || r.Host[:13] != "api.localhost" {
+			t.Errorf("%s %s: %q at %s", r.Method, r.URL, r.Header.Get("Authorization"), r.Host)
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	api, err := NewAPI(strings.Replace(server.URL, "127.0.0.1", "api.localhost", 1)+"/", "rly_x", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+func TestCommandOverTheAPI(t *testing.T) {
+	api := office(t)
+	for _, c := range []struct {
+		Command
+		out, err string
+		exit     int
+	}{
+		{Command{Name: "whoami"}, `{"user":"alice"}` + "\n", "", -1},
+		{Command{Name: "events", Arg: "a", N: 3}, `{"data":[{"id":"evt_5"},{"id":"evt_4"},{"id":"evt_3"}],"nextCursor":null}` + "\n", "", -1},
+		{Command{Name: "replay", Arg: "evt_1"}, `{"id":"evt_1","state":"failed"}` + "\n", "", ExitFailure},
+		{Command{Name: "share", Arg: "evt_1"}, `{"url":"u"}` + "\n", "", -1},
+		{Command{Name: "aliases"}, "", "who are you", ExitRefused},
+		{Command{Name: "show", Arg: "none"}, "", "nothing; path.id: bad", ExitNotFound},
+		{Command{Name: "show", Arg: "../../x"}, "", "", ExitFailure},
+		{Command{Name: "unheard-of"}, "", "", ExitUsage},
+	} {
+		var out bytes.Buffer
+		err := api.Run(context.Background(), c.Command, &out)
+		if out.String() != c.out || exitOf(err) != c.exit || c.err != "" && err.Error() != c.err {
+			t.Errorf("%s: %q, %v", c.Name, out.String(), err)
+		}
+	}
+}
+
+func TestFollowOverTheAPI(t *testing.T) {
+	var out bytes.Buffer
+	err := office(t).Run(context.Background(), Command{Name: "events", Arg: "a", N: 3, Follow: true}, &out)
+	want := `{"id":"evt_3"}` + "\n" + `{"id":"evt_4"}` + "\n" + `{"id":"evt_5"}` + "\n" + `{"id":"evt_6","state":"queued"}` + "\n"
+	if out.String() != want || exitOf(err) != ExitUnreachable {
+		t.Errorf("%s%v", out.String(), err)
+	}
+}
+
+func TestAPIThatIsNotThere(t *testing.T) {
+	ln, _ := local(t)
+	base := "http://" + ln.Addr().String()
+	ln.Close()
+	api, err := NewAPI(base, "rly_x", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Run(context.Background(), Command{Name: "whoami"}, io.Discard); exitOf(err) != ExitUnreachable {
+		t.Error(err)
+	}
+	if _, err := NewAPI("relay.example.com", "", ""); exitOf(err) != ExitUsage {
+		t.Error(err)
+	}
+	for host, want := range map[string]string{
+		"127.0.0.1": "http://127.0.0.1:8080", "localhost": "http://127.0.0.1:8080",
+		"relay.example.com": "https://relay.example.com", "2001:db8::1": "https://[2001:db8::1]",
+	} {
+		if base := BaseURL(host); base != want {
+			t.Errorf("%s: %s", host, base)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package client
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files of this test anew")
+
+// TestConfigFiles compares what each file of testdata/config means, or the error
+// that a person sees, with golden.txt.
+func TestConfigFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/config/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	var out strings.Builder
+	for _, file := range files {
+		name := filepath.Base(file)
+		c, err := ReadConfig(file, name)
+		if e, ok := err.(*Error); ok {
+			fmt.Fprintf(&out, "%s\n", e.Text)
+			if e.Hint != "" {
+				fmt.Fprintf(&out, "    hint: %s\n", e.Hint)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v is no *Error", name, err)
+			continue
+		}
+		fmt.Fprintf(&out, "%s: server %q\n", name, c.Server)
+		for _, f := range c.Aliases {
+			fmt.Fprintf(&out, "    %s %s %q\n", f.Alias, f.Target.URL, f.Target.HostHeader)
+		}
+	}
+	golden := "testdata/config/golden.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestConfigIsFoundInTheNearestParent(t *testing.T) {
+	top := t.TempDir()
+	deep := filepath.Join(top, "a", "b")
+	if err := os.MkdirAll(filepath.Join(deep, ConfigName), 0o755); err != nil { // a folder of that name is none
+		t.Fatal(err)
+	}
+	if found := FindConfig(deep); found != "" {
+		t.Skipf("there is one above the temporary folder: %s", found)
+	}
+	for _, dir := range []string{top, filepath.Join(top, "a")} {
+		want := filepath.Join(dir, ConfigName)
+		if err := os.WriteFile(want, []byte("version: 1\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if found := FindConfig(deep); found != want {
+			t.Errorf("found %q, want %q", found, want)
+		}
+	}
+}
+
+func TestMissingConfigFile(t *testing.T) {
+	if _, err := ReadConfig("/nonexistent.yaml", "x"); exitOf(err) != ExitFailure {
+		t.Error(err)
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	files, _ := filepath.Glob("testdata/config/*.yaml")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := parseConfig(text, "f")
+		if err == nil && c == nil {
+			t.Error("neither a configuration nor an error")
+		}
+		if err != nil && exitOf(err) != ExitFailure {
+			t.Errorf("%v, exit %d", err, exitOf(err))
+		}
+	})
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"port", "target", "hostHeader"}
+	for typed, want := range map[string]string{
+		"prot": "port", "PORT": "port", "tagret": "target", "hostheader": "hostHeader", "host": "hostHeader", "zzz": "", "": "",
+	} {
+		if near := Nearest(typed, known); near != want {
+			t.Errorf("%q is near %q, want %q", typed, near, want)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+const (
+	serverDialTimeout = 10 * time.Second
+	loginTimeout      = 15 * time.Second // without the time that a person takes to answer
+)
+
+// Dialer logs in to one relay. Its fields are set once; Dial may be called again
+// and again, by one goroutine at a time.
+type Dialer struct {
+	Server   string // HOST[:PORT], a name of ~/.ssh/config too
+	Identity string // key file that alone is used; "" = agent, then default keys
+	HostKey  string // SHA256:… that alone is accepted; "" = known hosts
+	Home     string // where .ssh is
+	StateDir string // where accepted host keys are kept
+	Agent    string // socket of the ssh-agent, or ""
+	Version  string // of this program
+	// Ask asks the person at the terminal; nil = there is nobody.
+	Ask Asker
+	// Say takes lines for people, not yet safe to print.
+	Say func(string)
+
+	// connect replaces TCP in tests.
+	connect func(ctx context.Context, addr string) (net.Conn, error)
+
+	once  sync.Once
+	where address
+	keys  *keyring
+	fail  error
+}
+
+// Conn is a verified and logged-in connection.
+type Conn struct {
+	*ssh.Client
+	Addr string
+	wire *meter
+}
+
+// Host is the host of the server as it is dialed, for what is derived from it.
+func (d *Dialer) Host() (string, error) {
+	d.once.Do(d.prepare)
+	return d.where.host, d.fail
+}
+
+func (d *Dialer) prepare() {
+	d.where, d.fail = resolve(d.Server, d.Home, d.Say)
+	d.keys = &keyring{
+		identity: d.Identity, agent: d.Agent, ask: d.Ask, say: d.Say,
+		files: append(d.where.identities, defaultKeys(d.Home)...),
+	}
+}
+
+func (d *Dialer) hostKeys(ask Asker) *hostKeys {
+	return &hostKeys{
+		pin: d.HostKey, ask: ask, say: d.Say,
+		own:   filepath.Join(d.StateDir, "known_hosts"),
+		files: []string{filepath.Join(d.Home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"},
+	}
+}
+
+// Dial connects, checks the host key and logs in. Errors are *Error:
+// ExitUnreachable when trying again may help, ExitRefused when only a person can.
+func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
+	d.once.Do(d.prepare)
+	if d.fail != nil {
+		return nil, d.fail
+	}
+	for {
+		patience := &patience{ask: d.Ask}
+		conn, err := d.dial(ctx, patience)
+		var e *Error
+		// A person may think longer than the server waits; what was answered holds
+		// for the next try.
+		if errors.As(err, &e) && e.Exit == ExitUnreachable && patience.asked && ctx.Err() == nil {
+			continue
+		}
+		return conn, err
+	}
+}
+
+func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
+	var asker Asker
+	if d.Ask != nil {
+		asker = patience
+	}
+	d.keys.ask = asker
+	if d.Identity != "" { // a wrong file is told of before anything is dialed
+		if _, _, err := d.keys.signers(); err != nil {
+			return nil, err
+		}
+	}
+	addr := d.where.String()
+	raw, err := d.open(ctx, addr)
+	if err != nil {
+		return nil, unreachable(addr, err)
+	}
+	patience.conn = raw
+	hosts := d.hostKeys(asker)
+	if err := hosts.load(); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	signers, done, err := d.keys.signers()
+	if err != nil {
+		raw.Close()
+		return nil, err
+	}
+	defer done()
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	defer stop()
+	wire := newMeter(raw)
+	patience.resume()
+	try := login{addr: addr, hosts: hosts, signers: signers}
+	conn, channels, requests, err := ssh.NewClientConn(wire, addr, try.config(d))
+	if err != nil {
+		return nil, try.explain(ctx, err)
+	}
+	_ = raw.SetDeadline(time.Time{})
+	return &Conn{Client: ssh.NewClient(conn, channels, requests), Addr: addr, wire: wire}, nil
+}
+
+func (d *Dialer) open(ctx context.Context, addr string) (net.Conn, error) {
+	if d.connect != nil {
+		return d.connect(ctx, addr)
+	}
+	return (&net.Dialer{Timeout: serverDialTimeout}).DialContext(ctx, "tcp", addr)
+}
+
+func unreachable(addr string, cause error) *Error {
+	return (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + addr, Cause: cause}).
+		WithHint("is the address right, and is relayd serve running there? pass --server HOST:PORT or set RELAY_SERVER")
+}
+
+// login is one try to log in: what it takes and what was heard.
+type login struct {
+	addr    string
+	hosts   *hostKeys
+	signers []ssh.Signer
+	banner  []string
+}
+
+func (l *login) config(d *Dialer) *ssh.ClientConfig {
+	c := &ssh.ClientConfig{
+		User:              d.where.user,
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(l.signers...)},
+		HostKeyCallback:   l.hosts.check,
+		HostKeyAlgorithms: l.hosts.algorithms(l.addr),
+		ClientVersion:     "SSH-2.0-relay_" + versionToken(d.Version),
+		BannerCallback: func(text string) error {
+			l.banner = append(l.banner, text)
+			return nil
+		},
+	}
+	// AES-GCM first: with AES in the CPU it is twice as fast as ChaCha20.
+	c.Ciphers = []string{
+		ssh.CipherAES128GCM, ssh.CipherAES256GCM, ssh.CipherChaCha20Poly1305,
+		ssh.CipherAES128CTR, ssh.CipherAES192CTR, ssh.CipherAES256CTR,
+	}
+	return c
+}
+
+// versionToken is the version as RFC 4253 section 4.2 allows it: printable ASCII
+// without space and minus.
+func versionToken(v string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f || r == '-' {
+			return '_'
+		}
+		return r
+	}, v)
+}
+
+// explain tells a line that broke from a server that said no.
+func (l *login) explain(ctx context.Context, err error) error {
+	var own *Error
+	var algorithms *ssh.AlgorithmNegotiationError
+	switch {
+	case errors.As(err, &own):
+		return own
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &algorithms) && len(l.hosts.wanted(l.addr)) > 0:
+		return (&Error{Exit: ExitRefused, Text: "the host key of " + l.addr + " may have changed: it has none of the known type", Cause: err}).
+			WithHint("if the relay was set up anew, remove its old line: ssh-keygen -R '%s'", l.addr)
+	case !l.hosts.accepted || broken(err):
+		return unreachable(l.addr, err)
+	}
+	refused := Errorf(ExitRefused, "%s refused the login", l.addr).
+		WithHint("register one of these keys: %s", fingerprints(l.signers))
+	if text := strings.TrimSpace(strings.Join(l.banner, "\n")); text != "" {
+		refused.Cause = errors.New(text)
+	}
+	return refused
+}
+
+// broken tells whether an error is about the line and not an answer of the peer.
+func broken(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
+
+// patience stops the clock of a login while a person is asked.
+type patience struct {
+	ask   Asker
+	conn  net.Conn
+	asked bool
+}
+
+func (p *patience) resume() { _ = p.conn.SetDeadline(time.Now().Add(loginTimeout)) }
+
+// Confirm is Asker.Confirm without a deadline.
+func (p *patience) Confirm(question string) bool {
+	p.asked = true
+	_ = p.conn.SetDeadline(time.Time{})
+	defer p.resume()
+	return p.ask.Confirm(question)
+}
+
+// Passphrase is Asker.Passphrase without a deadline.
+func (p *patience) Passphrase(file string) ([]byte, error) {
+	p.asked = true
+	_ = p.conn.SetDeadline(time.Time{})
+	defer p.resume()
+	return p.ask.Passphrase(file)
+}

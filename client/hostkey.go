@@ -1,0 +1,189 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// hostKeys decides whether a server is the one it says it is. There is no way
+// around it: a key is pinned, known, or accepted on first use where that is safe or
+// a person says so.
+type hostKeys struct {
+	pin   string   // SHA256:… that alone is accepted, or ""
+	files []string // known_hosts files that are read
+	own   string   // the one that is written
+	ask   Asker
+	say   func(string)
+
+	known    ssh.HostKeyCallback
+	accepted bool // the check has passed
+}
+
+// load reads the files. Lines that cannot be understood are left out, as ssh does;
+// files that are missing are none.
+func (h *hostKeys) load() error {
+	dir, err := os.MkdirTemp("", "relay-known-hosts-")
+	if err != nil {
+		return fmt.Errorf("read known hosts: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	var clean []string
+	for i, file := range append(slices.Clone(h.files), h.own) {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return Errorf(ExitRefused, "cannot read the known host keys: %v", err)
+		}
+		path := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.WriteFile(path, knownLines(text), 0o600); err != nil {
+			return fmt.Errorf("read known hosts: %w", err)
+		}
+		clean = append(clean, path)
+	}
+	h.known, err = knownhosts.New(clean...)
+	if err != nil {
+		return Errorf(ExitRefused, "cannot read the known host keys: %v", err)
+	}
+	return nil
+}
+
+// knownLines keeps the lines that the library reads: it gives up on a whole file
+// for one line with a key type that it does not know.
+func knownLines(text []byte) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(text) {
+		if _, _, _, _, _, err := ssh.ParseKnownHosts(line); err == nil {
+			out.Write(bytes.TrimRight(line, "\r\n"))
+			out.WriteByte('\n')
+		}
+	}
+	return out.Bytes()
+}
+
+// wanted lists the keys known for an address, and nil when there is none.
+func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
+	var unknown *knownhosts.KeyError
+	if errors.As(h.known(addr, &net.TCPAddr{}, noKey{}), &unknown) {
+		return unknown.Want
+	}
+	return nil
+}
+
+// noKey is a key that is in no file; asking for it tells which ones are.
+type noKey struct{}
+
+func (noKey) Type() string                        { return "none" }
+func (noKey) Marshal() []byte                     { return []byte("none") }
+func (noKey) Verify([]byte, *ssh.Signature) error { return errors.New("no key") }
+
+// algorithms lists what to ask the server for: without the types that are in the
+// files it would show a key of another type, which would look like a changed one.
+func (h *hostKeys) algorithms(addr string) []string {
+	all := []string{
+		ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
+		ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSASHA512,
+	}
+	want := h.wanted(addr)
+	if h.pin != "" || len(want) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(all, func(algo string) bool {
+		return !slices.ContainsFunc(want, func(k knownhosts.KnownKey) bool {
+			t := k.Key.Type()
+			return t == algo || t == ssh.KeyAlgoRSA && strings.HasPrefix(algo, "rsa-")
+		})
+	})
+}
+
+// check is the ssh.HostKeyCallback; it runs before anything about us is sent.
+func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error {
+	err := h.verdict(addr, remote, key)
+	h.accepted = err == nil
+	return err
+}
+
+func (h *hostKeys) verdict(addr string, remote net.Addr, key ssh.PublicKey) error {
+	shown := ssh.FingerprintSHA256(key)
+	if h.pin != "" {
+		if strings.TrimRight(h.pin, "=") == shown {
+			return nil
+		}
+		return Errorf(ExitRefused, "the host key of %s is %s, not the pinned %s", addr, shown, h.pin).
+			WithHint("somebody may be listening in between; ask whoever runs the relay for its fingerprint")
+	}
+	err := h.known(addr, remote, key)
+	var unknown *knownhosts.KeyError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unknown) && len(unknown.Want) == 0:
+		return h.first(addr, remote, key, shown)
+	case errors.As(err, &unknown):
+		return h.changed(addr, shown, unknown.Want)
+	default:
+		return &Error{Exit: ExitRefused, Text: "the host key of " + addr + " is not accepted", Cause: err}
+	}
+}
+
+func (h *hostKeys) changed(addr, shown string, want []knownhosts.KnownKey) error {
+	var known []string
+	for _, k := range want {
+		known = append(known, ssh.FingerprintSHA256(k.Key))
+	}
+	return Errorf(ExitRefused, "the host key of %s has changed: it shows %s, known is %s", addr, shown, strings.Join(known, " or ")).
+		WithHint("somebody may be listening in between; if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s",
+			knownhosts.Normalize(addr), h.fileOf(addr))
+}
+
+// fileOf is the file that knows the address; the library names our cleaned copies.
+func (h *hostKeys) fileOf(addr string) string {
+	for _, file := range append(slices.Clone(h.files), h.own) {
+		one := hostKeys{own: file}
+		if one.load() == nil && len(one.wanted(addr)) > 0 {
+			return file
+		}
+	}
+	return h.own
+}
+
+// first decides about a host that no file knows.
+func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown string) error {
+	tcp, ok := remote.(*net.TCPAddr)
+	switch {
+	case ok && tcp.IP.IsLoopback():
+		h.say("accepted the host key " + shown + " of " + addr + ": first use, on this machine")
+	case h.ask != nil && h.ask.Confirm("the host key of "+addr+" is not known: "+shown+"\nis that the relay's fingerprint?"):
+	default:
+		return Errorf(ExitRefused, "the host key of %s is not known: it shows %s", addr, shown).
+			WithHint("ask whoever runs the relay for its fingerprint and pass --host-key %s", shown)
+	}
+	if err := h.keep(addr, key); err != nil {
+		h.say("warning: the host key could not be kept, so it is a first use next time too: " + err.Error())
+		return nil
+	}
+	h.say("the host key of " + addr + " is kept in " + h.own)
+	return nil
+}
+
+func (h *hostKeys) keep(addr string, key ssh.PublicKey) error {
+	if err := os.MkdirAll(filepath.Dir(h.own), 0o700); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(h.own, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(knownhosts.Line([]string{addr}, key) + "\n")
+	return errors.Join(err, file.Close())
+}

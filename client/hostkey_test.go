@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+func dialOnce(t *testing.T, d *Dialer) error {
+	t.Helper()
+	conn, err := d.Dial(context.Background())
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
+
+func TestUnknownLoopbackHostIsAcceptedAndKept(t *testing.T) {
+	key := newSigner(t)
+	d := newDouble(t, key)
+	addr := d.listen()
+	dialer, talk := newDialer(t, addr)
+	if err := dialOnce(t, dialer); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(talk.String(), ssh.FingerprintSHA256(key.PublicKey())) {
+		t.Errorf("said %q", talk)
+	}
+	kept, err := os.ReadFile(filepath.Join(dialer.StateDir, "known_hosts"))
+	if want := knownhosts.Line([]string{addr}, key.PublicKey()) + "\n"; err != nil || string(kept) != want {
+		t.Errorf("kept %q, %v; want %q", kept, err, want)
+	}
+	before := len(talk.lines)
+	if err := dialOnce(t, dialer); err != nil || len(talk.lines) != before {
+		t.Errorf("the second time: %v, said %q", err, talk)
+	}
+}
+
+func TestChangedHostKeyStopsBeforeLogin(t *testing.T) {
+	d := newDouble(t)
+	addr := d.listen()
+	dialer, _ := newDialer(t, addr)
+	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), knownhosts.Line([]string{addr}, newSigner(t).PublicKey()))
+	err := dialOnce(t, dialer)
+	if exitOf(err) != ExitRefused || !strings.Contains(err.Error(), "changed") {
+		t.Errorf("%v", err)
+	}
+	if e := err.(*Error); !strings.Contains(e.Hint, filepath.Join(dialer.Home, ".ssh", "known_hosts")) {
+		t.Errorf("hint %q", e.Hint)
+	}
+	d.close()
+	if n := d.auths.Load(); n != 0 {
+		t.Errorf("%d tries to log in at a host that is not the known one", n)
+	}
+}
+
+func keep(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPinnedHostKey(t *testing.T) {
+	key := newSigner(t)
+	d := newDouble(t, key)
+	addr := d.listen()
+	for name, c := range map[string]struct {
+		pin  string
+		exit int
+	}{
+		"right":   {ssh.FingerprintSHA256(key.PublicKey()), -1},
+		"padded":  {ssh.FingerprintSHA256(key.PublicKey()) + "=", -1},
+		"another": {ssh.FingerprintSHA256(newSigner(t).PublicKey()), ExitRefused},
+	} {
+		dialer, _ := newDialer(t, addr)
+		dialer.HostKey = c.pin
+		if err := dialOnce(t, dialer); exitOf(err) != c.exit {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(filepath.Join(dialer.StateDir, "known_hosts")); err == nil {
+			t.Errorf("%s: a pinned key was kept", name)
+		}
+	}
+}
+
+func TestKeyTypesOfTheKnownEntriesAreAskedFor(t *testing.T) {
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := ssh.NewSignerFromKey(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDouble(t, newSigner(t), second)
+	addr := d.listen()
+	dialer, _ := newDialer(t, addr)
+	lines := "# a comment\n" + addr + " ssh-unheard-of AAAA\n" + knownhosts.Line([]string{addr}, second.PublicKey())
+	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), lines)
+	if err := dialOnce(t, dialer); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKnownTypeThatTheServerLacksIsAChange(t *testing.T) {
+	raw, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	old, err := ssh.NewSignerFromKey(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDouble(t)
+	addr := d.listen()
+	dialer, _ := newDialer(t, addr)
+	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), knownhosts.Line([]string{addr}, old.PublicKey()))
+	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused {
+		t.Error(err)
+	}
+	d.close()
+	if n := d.auths.Load(); n != 0 {
+		t.Errorf("%d tries to log in", n)
+	}
+}
+
+// answers is a person who gives fixed answers.
+type answers struct {
+	yes   bool
+	pass  []string
+	asked int
+}
+
+func (a *answers) Confirm(string) bool { a.asked++; return a.yes }
+
+func (a *answers) Passphrase(string) ([]byte, error) {
+	a.asked++
+	pass := a.pass[0]
+	a.pass = a.pass[1:]
+	return []byte(pass), nil
+}
+
+func TestUnknownDistantHost(t *testing.T) {
+	far := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 22}
+	key := newSigner(t).PublicKey()
+	for name, c := range map[string]struct {
+		ask  Asker
+		exit int
+	}{
+		"nobody to ask": {nil, ExitRefused},
+		"says no":       {&answers{}, ExitRefused},
+		"says yes":      {&answers{yes: true}, -1},
+	} {
+		h := &hostKeys{own: filepath.Join(t.TempDir(), "state", "known_hosts"), ask: c.ask, say: (&said{}).say}
+		if err := h.load(); err != nil {
+			t.Fatal(err)
+		}
+		err := h.check("relay.example.com:2222", far, key)
+		if exitOf(err) != c.exit || h.accepted != (c.exit == -1) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.exit != -1 && !strings.Contains(err.(*Error).Hint, "--host-key "+ssh.FingerprintSHA256(key)) {
+			t.Errorf("%s: hint %q", name, err.(*Error).Hint)
+		}
+		if err := h.load(); err != nil {
+			t.Fatal(err)
+		}
+		if known := len(h.wanted("relay.example.com:2222")) > 0; known != (c.exit == -1) {
+			t.Errorf("%s: known afterwards: %v", name, known)
+		}
+	}
+}
+
+func TestRevokedHostKey(t *testing.T) {
+	key := newSigner(t)
+	d := newDouble(t, key)
+	addr := d.listen()
+	dialer, _ := newDialer(t, addr)
+	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), "@revoked * "+string(ssh.MarshalAuthorizedKey(key.PublicKey())))
+	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newSigner(t testing.TB) ssh.Signer {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
+
+// newKeyFile writes a private key and gives its path.
+func newKeyFile(t testing.TB, passphrase string) string {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(key, "")
+	if passphrase != "" {
+		block, err = ssh.MarshalPrivateKeyWithPassphrase(key, "", []byte(passphrase))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// said collects talk.
+type said struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *said) say(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, line)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lines, "\n")
+}
+
+func newDialer(t testing.TB, addr string) (*Dialer, *said) {
+	talk := &said{}
+	home := t.TempDir()
+	return &Dialer{
+		Server: addr, Identity: newKeyFile(t, ""), Home: home, StateDir: filepath.Join(home, "state"),
+		Version: "test", Say: talk.say,
+	}, talk
+}
+
+// upRun is an Up under test.
+type upRun struct {
+	*Up
+	messages chan *Message
+	ready    chan bool
+	lost     chan time.Duration
+	cancel   context.CancelFunc
+	done     chan struct{}
+	err      error
+}
+
+func startUp(t testing.TB, dialer *Dialer, forwards ...Forward) *upRun {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &upRun{
+		messages: make(chan *Message, 256), ready: make(chan bool, 64), lost: make(chan time.Duration, 64),
+		cancel: cancel, done: make(chan struct{}),
+	}
+	r.Up = &Up{
+		Dialer: dialer, Forwards: forwards,
+		Show:  func(m *Message) { r.messages <- m },
+		Ready: func(again bool) { r.ready <- again },
+		Lost:  func(_ error, next time.Duration) { r.lost <- next },
+	}
+	go func() {
+		defer close(r.done)
+		r.err = r.Run(ctx)
+	}()
+	t.Cleanup(func() { r.stop(t) })
+	return r
+}
+
+func (r *upRun) stop(t testing.TB) error {
+	r.cancel()
+	return r.end(t)
+}
+
+func (r *upRun) end(t testing.TB) error {
+	select {
+	case <-r.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Up.Run did not end")
+	}
+	return r.err
+}
+
+// got receives with a deadline.
+func got[T any](t testing.TB, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v, ok := <-from:
+		if !ok {
+			t.Fatalf("%s: channel closed", what)
+		}
+		return v
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s did not come", what)
+	}
+	panic("unreachable")
+}
+
+// local is a listener that stands for a local server.
+func local(t testing.TB) (net.Listener, Target) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	target, err := PortTarget(ln.Addr().(*net.TCPAddr).Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln, target
+}
+
+// online starts a double and an Up with one alias, and waits until it is online.
+func online(t testing.TB, target Target) (*doubleConn, *upRun) {
+	d := newDouble(t)
+	dialer, _ := newDialer(t, d.listen())
+	run := startUp(t, dialer, Forward{"stripe-dev", target})
+	got(t, "ready", run.ready)
+	return got(t, "connection", d.conns), run
+}
+
+func exitOf(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Exit
+	}
+	return -1
+}

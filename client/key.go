@@ -1,0 +1,197 @@
+package client
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+)
+
+// Asker asks the person at the terminal.
+type Asker interface {
+	// Confirm asks a question that is answered by yes or no; the question may have
+	// several lines.
+	Confirm(question string) bool
+	// Passphrase asks for the passphrase of a key file.
+	Passphrase(file string) ([]byte, error)
+}
+
+// keyring gives the keys to log in with. Opened key files are kept, so that a
+// passphrase is asked for once.
+type keyring struct {
+	identity string   // --identity: this key and no other
+	agent    string   // socket of the ssh-agent, or ""
+	files    []string // key files that are tried after the agent; missing ones are skipped
+	ask      Asker
+	say      func(string)
+
+	mu     sync.Mutex
+	opened map[string]ssh.Signer
+}
+
+// defaultKeys are the key files below ~/.ssh that are tried, best first.
+func defaultKeys(home string) []string {
+	var files []string
+	for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
+		files = append(files, filepath.Join(home, ".ssh", name))
+	}
+	return files
+}
+
+// signers lists the keys; done has to be called when they are no longer used.
+func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
+	done = func() {}
+	if k.identity != "" {
+		signer, err := k.open(k.identity)
+		if err != nil {
+			return nil, done, &Error{Exit: ExitUsage, Text: "cannot use the key " + k.identity, Cause: err}
+		}
+		return []ssh.Signer{signer}, done, nil
+	}
+	list, done = k.agentKeys()
+	for _, file := range k.files {
+		signer, err := k.open(file)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			k.say("warning: the key " + file + " is not used: " + err.Error())
+		case !slices.ContainsFunc(list, func(s ssh.Signer) bool { return sameKey(s, signer) }):
+			list = append(list, signer)
+		}
+	}
+	if len(list) == 0 {
+		done()
+		return nil, func() {}, Errorf(ExitRefused, "there is no SSH key to log in with").
+			WithHint("make one with ssh-keygen -t ed25519 and have it registered, or pass --identity FILE")
+	}
+	return list, done, nil
+}
+
+func sameKey(a, b ssh.Signer) bool {
+	return string(a.PublicKey().Marshal()) == string(b.PublicKey().Marshal())
+}
+
+func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
+	none := func() {}
+	if k.agent == "" {
+		return nil, none
+	}
+	conn, err := net.Dial("unix", k.agent)
+	if err != nil {
+		k.say("warning: the ssh-agent is not used: " + err.Error())
+		return nil, none
+	}
+	list, err := agent.NewClient(conn).Signers()
+	if err != nil {
+		conn.Close()
+		k.say("warning: the ssh-agent is not used: " + err.Error())
+		return nil, none
+	}
+	return list, func() { conn.Close() }
+}
+
+// open reads a key file; an encrypted one becomes a signer that asks for its
+// passphrase once the server has accepted its public half.
+func (k *keyring) open(file string) (ssh.Signer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s, ok := k.opened[file]; ok {
+		return s, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := ssh.ParsePrivateKey(text)
+	var locked *ssh.PassphraseMissingError
+	if errors.As(err, &locked) {
+		signer, err = k.lockedKey(file, text, locked.PublicKey)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if k.opened == nil {
+		k.opened = map[string]ssh.Signer{}
+	}
+	k.opened[file] = signer
+	return signer, nil
+}
+
+func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh.Signer, error) {
+	if k.ask == nil {
+		return nil, errors.New("it is encrypted and there is no terminal to ask for its passphrase; add it to an ssh-agent")
+	}
+	if public == nil { // an old format that hides its public half
+		line, err := os.ReadFile(file + ".pub")
+		if err != nil {
+			return nil, err
+		}
+		if public, _, _, _, err = ssh.ParseAuthorizedKey(line); err != nil {
+			return nil, err
+		}
+	}
+	return &lockedSigner{ring: k, file: file, text: text, public: public}, nil
+}
+
+// lockedSigner is an encrypted key that is opened at its first signature.
+type lockedSigner struct {
+	ring   *keyring
+	file   string
+	text   []byte
+	public ssh.PublicKey
+
+	mu     sync.Mutex
+	opened ssh.AlgorithmSigner
+}
+
+func (l *lockedSigner) PublicKey() ssh.PublicKey { return l.public }
+
+func (l *lockedSigner) Sign(random io.Reader, data []byte) (*ssh.Signature, error) {
+	return l.SignWithAlgorithm(random, data, "")
+}
+
+// SignWithAlgorithm asks for the passphrase, three times at most.
+func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range 3 {
+		if l.opened != nil {
+			break
+		}
+		if l.ring.ask == nil {
+			return nil, Errorf(ExitRefused, "the key %s is encrypted and there is no terminal to ask for its passphrase", l.file)
+		}
+		pass, err := l.ring.ask.Passphrase(l.file)
+		if err != nil {
+			return nil, Errorf(ExitRefused, "no passphrase for the key %s", l.file)
+		}
+		signer, err := ssh.ParsePrivateKeyWithPassphrase(l.text, pass)
+		if err == nil {
+			l.opened, _ = signer.(ssh.AlgorithmSigner)
+		}
+	}
+	if l.opened == nil {
+		return nil, Errorf(ExitRefused, "that is not the passphrase of the key %s", l.file)
+	}
+	if random == nil {
+		random = rand.Reader
+	}
+	return l.opened.SignWithAlgorithm(random, data, algorithm)
+}
+
+// fingerprints names keys to people.
+func fingerprints(list []ssh.Signer) string {
+	var names []string
+	for _, s := range list {
+		names = append(names, ssh.FingerprintSHA256(s.PublicKey()))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,142 @@
+package client
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+)
+
+func TestLoginRefused(t *testing.T) {
+	d := newDouble(t)
+	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
+		return nil, &ssh.BannerError{Err: errors.New("unknown"), Message: "key is not registered\nadd it\x1b[2J\n"}
+	}
+	dialer, _ := newDialer(t, d.listen())
+	err := dialOnce(t, dialer)
+	if exitOf(err) != ExitRefused || !strings.Contains(err.Error(), "key is not registered") {
+		t.Errorf("%v", err)
+	}
+	if !strings.Contains(err.(*Error).Hint, "SHA256:") {
+		t.Errorf("hint %q", err.(*Error).Hint)
+	}
+}
+
+func TestServerThatHangsUpIsUnreachable(t *testing.T) {
+	ln, _ := local(t)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	dialer, _ := newDialer(t, ln.Addr().String())
+	if err := dialOnce(t, dialer); exitOf(err) != ExitUnreachable {
+		t.Error(err)
+	}
+}
+
+func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
+	d := newDouble(t)
+	addr := d.listen()
+	dialer, _ := newDialer(t, addr)
+	dialer.Identity = newKeyFile(t, "secret")
+	if err := dialOnce(t, dialer); exitOf(err) != ExitUsage {
+		t.Errorf("without a terminal: %v", err)
+	}
+	dialer, _ = newDialer(t, addr)
+	dialer.Identity = newKeyFile(t, "secret")
+	person := &answers{pass: []string{"wrong", "secret"}}
+	dialer.Ask = person
+	for range 2 {
+		if err := dialOnce(t, dialer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if person.asked != 2 {
+		t.Errorf("asked %d times", person.asked)
+	}
+}
+
+func TestKeyThatIsNotWantedIsNotOpened(t *testing.T) {
+	d := newDouble(t)
+	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
+		return nil, errors.New("no")
+	}
+	dialer, _ := newDialer(t, d.listen())
+	dialer.Identity, dialer.Ask = newKeyFile(t, "secret"), &answers{}
+	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused {
+		t.Errorf("a key that is not registered: %v", err)
+	}
+}
+
+func TestDefaultKeysAgentAndNone(t *testing.T) {
+	d := newDouble(t)
+	addr := d.listen()
+	dialer, _ := newDialer(t, addr)
+	dialer.Identity = ""
+	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused || !strings.Contains(err.Error(), "no SSH key") {
+		t.Errorf("without keys: %v", err)
+	}
+	text, _ := os.ReadFile(newKeyFile(t, ""))
+	keep(t, filepath.Join(dialer.Home, ".ssh", "id_ed25519"), string(text))
+	if err := dialOnce(t, dialer); err != nil {
+		t.Errorf("default key: %v", err)
+	}
+	dialer, _ = newDialer(t, addr)
+	dialer.Identity, dialer.Agent = "", startAgent(t)
+	if err := dialOnce(t, dialer); err != nil {
+		t.Errorf("agent: %v", err)
+	}
+	dialer, talk := newDialer(t, addr)
+	dialer.Identity, dialer.Agent = "", "/nonexistent/agent"
+	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused || !strings.Contains(talk.String(), "agent") {
+		t.Errorf("agent that is gone: %v, said %q", err, talk)
+	}
+}
+
+func startAgent(t *testing.T) string {
+	keys := agent.NewKeyring()
+	text, _ := os.ReadFile(newKeyFile(t, ""))
+	raw, err := ssh.ParseRawPrivateKey(text)
+	if err == nil {
+		err = keys.Add(agent.AddedKey{PrivateKey: raw})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "agent")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = agent.ServeAgent(keys, c)
+			c.Close()
+		}
+	}()
+	return path
+}
+
+func TestMissingIdentity(t *testing.T) {
+	d := newDouble(t)
+	dialer, _ := newDialer(t, d.listen())
+	dialer.Identity = "/nonexistent/key"
+	if err := dialOnce(t, dialer); exitOf(err) != ExitUsage {
+		t.Error(err)
+	}
+}

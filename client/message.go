@@ -1,0 +1,60 @@
+package client
+
+import (
+	"encoding/json"
+	"time"
+
+	"relay/record"
+)
+
+// Types of Message. Others are ignored: a newer relay may know more.
+const (
+	TypeHello      = "hello"
+	TypeOnline     = "online"
+	TypeRefused    = "refused"
+	TypeStale      = "stale"
+	TypeOffline    = "offline"
+	TypeRequest    = "request"
+	TypeSuperseded = "superseded"
+	TypeStopping   = "stopping"
+	TypeReleased   = "released" // answer to Release
+	TypeError      = "error"    // the same
+	TypeRevoked    = "revoked"  // the key is no longer registered
+	TypeDropped    = "dropped"  // requests are missing in the log
+)
+
+// Message is one line that a relay sends to the session of relay up. Which fields
+// are filled goes by Type; nothing in it is safe to print.
+type Message struct {
+	Type         string          `json:"type"`
+	Host         string          `json:"host"` // hello: host of the base URL
+	BaseURL      string          `json:"baseUrl"`
+	User         string          `json:"user"`
+	Version      string          `json:"version"`
+	Alias        string          `json:"alias"`
+	URL          string          `json:"url"`
+	QueuedEvents int             `json:"queuedEvents"`
+	Code         string          `json:"code"`    // refused, error
+	Message      string          `json:"message"` // refused, superseded, error
+	Released     int             `json:"released"`
+	Lines        int             `json:"lines"` // dropped
+	RetryAfterMs int64           `json:"retryAfterMs"`
+	Event        *record.Summary `json:"event"`
+	Attempt      *record.Attempt `json:"attempt"`
+
+	Raw []byte `json:"-"` // the line as it came
+}
+
+// parseMessage reads a line; nil when it is none of ours.
+func parseMessage(line []byte) *Message {
+	m := &Message{}
+	if err := json.Unmarshal(line, m); err != nil || m.Type == "" {
+		return nil
+	}
+	m.Raw = append([]byte(nil), line...)
+	return m
+}
+
+func (m *Message) retryAfter() time.Duration {
+	return min(max(0, time.Duration(m.RetryAfterMs)*time.Millisecond), time.Minute)
+}

@@ -1,0 +1,52 @@
+package client
+
+import "strings"
+
+// Nearest gives the word that somebody most likely meant by a mistyped or cut one,
+// "" when none is close.
+func Nearest(word string, known []string) string {
+	for _, k := range known {
+		if len(word) > 2 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(word)) {
+			return k
+		}
+	}
+	best, found := len(word)/3+2, ""
+	for _, k := range known {
+		if d := distance(word, k); d < best {
+			best, found = d, k
+		}
+	}
+	return found
+}
+
+// distance counts the letters to insert, delete, replace or swap with the next
+// (optimal string alignment), letter case ignored.
+func distance(a, b string) int {
+	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
+	before, last, now := rows[0], rows[1], rows[2]
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		now[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if fold(a[i-1]) == fold(b[j-1]) {
+				cost = 0
+			}
+			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && fold(a[i-1]) == fold(b[j-2]) && fold(a[i-2]) == fold(b[j-1]) {
+				now[j] = min(now[j], before[j-2]+1)
+			}
+		}
+		before, last, now = last, now, before
+	}
+	return last[len(b)]
+}
+
+func fold(c byte) byte {
+	if c >= 'A' && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}

@@ -1,0 +1,268 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestBackoff(t *testing.T) {
+	b := backoff{jitter: func() float64 { return 1 }}
+	var all []time.Duration
+	for range 10 {
+		all = append(all, b.next())
+	}
+	ms := time.Millisecond
+	want := []time.Duration{
+		0, 250 * ms, 500 * ms, 1000 * ms, 2000 * ms, 4000 * ms, 8000 * ms, 15000 * ms, 15000 * ms, 15000 * ms,
+	}
+	if !slices.Equal(all, want) {
+		t.Errorf("bounds %v", all)
+	}
+	b.reset()
+	if d := b.next(); d != 0 {
+		t.Errorf("%v after a reset", d)
+	}
+	for b := (backoff{tries: 100}); b.tries < 1100; {
+		if d := b.next(); d < 0 || d > maxDelay {
+			t.Fatalf("try %d waits %v", b.tries, d)
+		}
+	}
+}
+
+func TestWatchByTheClock(t *testing.T) {
+	s := time.Second
+	var w watch
+	step := func(wall, mono, silence time.Duration) bool { return w.look(wall, mono, silence) != nil }
+	if step(100*s, 0, 0) || step(101*s, 1*s, 9*s) {
+		t.Error("dead too early")
+	}
+	if !step(102*s, 2*s, 11*s) {
+		t.Error("11 s of silence are not noticed")
+	}
+	if !step(110*s, 3*s, 0) {
+		t.Error("a sleep of 7 s is not noticed")
+	}
+	w = watch{}
+	_ = step(0, 0, 0)
+	if step(60*s, 60*s, 60*s) {
+		t.Error("a minute in which we were stopped is held against the peer")
+	}
+	if step(62*s, 62*s, 62*s) || step(64*s, 64*s, 64*s) || !step(66*s, 66*s, 66*s) {
+		t.Error("after that it gets 5 s")
+	}
+}
+
+// memory is one end of a connection in memory. Unlike net.Pipe it has a buffer, as
+// both sides of SSH begin by writing.
+type memory struct {
+	in, out *memoryHalf
+}
+
+type memoryHalf struct {
+	mu     sync.Mutex
+	cond   *sync.Cond
+	data   []byte
+	closed bool
+	frozen bool // what is written is lost, as at a peer that has vanished
+}
+
+func newMemory() (a, b *memory) {
+	one, two := &memoryHalf{}, &memoryHalf{}
+	one.cond, two.cond = sync.NewCond(&one.mu), sync.NewCond(&two.mu)
+	return &memory{one, two}, &memory{two, one}
+}
+
+func (m *memory) Read(p []byte) (int, error) {
+	h := m.in
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.data) == 0 && !h.closed {
+		h.cond.Wait()
+	}
+	if len(h.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, h.data)
+	h.data = h.data[n:]
+	return n, nil
+}
+
+func (m *memory) Write(p []byte) (int, error) {
+	h := m.out
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return 0, io.ErrClosedPipe
+	}
+	if !h.frozen {
+		h.data = append(h.data, p...)
+		h.cond.Broadcast()
+	}
+	return len(p), nil
+}
+
+func (m *memory) Close() error {
+	for _, h := range []*memoryHalf{m.in, m.out} {
+		h.mu.Lock()
+		h.closed = true
+		h.cond.Broadcast()
+		h.mu.Unlock()
+	}
+	return nil
+}
+
+// freeze makes the far side vanish.
+func (m *memory) freeze() {
+	for _, h := range []*memoryHalf{m.in, m.out} {
+		h.mu.Lock()
+		h.frozen = true
+		h.mu.Unlock()
+	}
+}
+
+func (*memory) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+func (*memory) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+func (*memory) SetDeadline(time.Time) error      { return nil }
+func (*memory) SetReadDeadline(time.Time) error  { return nil }
+func (*memory) SetWriteDeadline(time.Time) error { return nil }
+
+// inMemory makes a dialer and a double that meet in memory; up tells whether the
+// double can be reached.
+func inMemory(t *testing.T) (d *double, dialer *Dialer, lines chan *memory, up *atomic.Bool) {
+	d = newDouble(t)
+	dialer, _ = newDialer(t, "127.0.0.1:2222")
+	lines, up = make(chan *memory, 64), new(atomic.Bool)
+	up.Store(true)
+	dialer.connect = func(context.Context, string) (net.Conn, error) {
+		if !up.Load() {
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		}
+		near, far := newMemory()
+		d.serve(far)
+		lines <- near
+		return near, nil
+	}
+	return d, dialer, lines, up
+}
+
+// In synthetic time: the timers of got count as well, so waits that last long go
+// straight to the channels.
+func TestSilentPeerIsGivenUpAfterTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dialer, lines, _ := inMemory(t)
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		got(t, "ready", run.ready)
+		time.Sleep(10 * time.Minute) // a quiet tunnel lives on pings
+		if len(run.lost) > 0 {
+			t.Fatal("lost while all was well")
+		}
+		(<-lines).freeze()
+		begun := time.Now()
+		<-run.lost
+		if after := time.Since(begun); after < 8*time.Second || after > 13*time.Second {
+			t.Errorf("given up after %v", after)
+		}
+		<-run.ready
+		if after := time.Since(begun); after > 13*time.Second {
+			t.Errorf("back after %v", after)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+func TestLossesAreRetriedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dialer, lines, up := inMemory(t)
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		got(t, "ready", run.ready)
+		up.Store(false)
+		(<-lines).Close()
+		begun := time.Now()
+		for i := range 200 {
+			next := <-run.lost
+			if i == 0 && next != 0 || next > maxDelay {
+				t.Fatalf("wait %d is %v", i, next)
+			}
+		}
+		if lasted := time.Since(begun); lasted < 10*time.Minute {
+			t.Errorf("200 tries within %v", lasted)
+		}
+		up.Store(true)
+		if again := <-run.ready; !again {
+			t.Error("not back")
+		}
+		if err := run.stop(t); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
+}
+
+func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, lines, _ := inMemory(t)
+		d.script = func(c *doubleConn, say func(string)) {
+			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+			say(`{"type":"stopping","retryAfterMs":7000}`)
+		}
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		got(t, "ready", run.ready)
+		for m := range run.messages {
+			if m.Type == TypeStopping {
+				break
+			}
+		}
+		(<-lines).Close()
+		if next := <-run.lost; next != 7*time.Second {
+			t.Errorf("the next try is in %v", next)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+func TestPassingRefusalIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, _, _ := inMemory(t)
+		d.script = func(c *doubleConn, say func(string)) {
+			say(`{"type":"refused","alias":"stripe-dev","code":"store-unavailable","message":"later"}`)
+			time.Sleep(forwardAgain + time.Second)
+			if len(c.granted()) == 2 {
+				say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+			}
+		}
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		begun := time.Now()
+		<-run.ready
+		if after := time.Since(begun); after < forwardAgain {
+			t.Errorf("ready after %v", after)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+func TestSilentServerAtLoginIsUnreachable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dialer, _, _ := inMemory(t)
+		dialer.connect = func(context.Context, string) (net.Conn, error) { return nil, context.DeadlineExceeded }
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		<-run.done
+		var e *Error
+		if !errors.As(run.err, &e) || e.Exit != ExitUnreachable || e.Hint == "" {
+			t.Errorf("%v", run.err)
+		}
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,147 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"relay"
+)
+
+const localDialTimeout = 10 * time.Second
+
+// Target is the local server that an alias leads to.
+type Target struct {
+	// URL is scheme and authority without a path: what is shown and announced.
+	URL string
+	// HostHeader is the value of --host-header; "" = the alias' setting.
+	HostHeader string
+
+	addrs []string // tried in this order
+	tls   *tls.Config
+}
+
+// PortTarget is the plain HTTP server on a port of this machine: 127.0.0.1 is tried
+// first, then ::1.
+func PortTarget(port int) (Target, error) {
+	if port < 1 || port > 65535 {
+		return Target{}, Errorf(ExitUsage, "port %d is not between 1 and 65535", port)
+	}
+	p := strconv.Itoa(port)
+	return Target{
+		URL:   "http://127.0.0.1:" + p,
+		addrs: []string{net.JoinHostPort("127.0.0.1", p), net.JoinHostPort("::1", p)},
+	}, nil
+}
+
+// ParseTarget reads the address of a local server: http or https, host, port, and
+// no path. The certificate of a loopback host is not verified, as development
+// servers sign their own.
+func ParseTarget(s string) (Target, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return Target{}, targetError(s, "is no http or https address")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return Target{}, targetError(s, "may hold scheme, host and port only: paths pass through unchanged")
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || u.Hostname() == "" {
+		return Target{}, targetError(s, "has no usable host and port")
+	}
+	t := Target{URL: u.Scheme + "://" + u.Host, addrs: []string{net.JoinHostPort(u.Hostname(), port)}}
+	if u.Scheme == "https" {
+		t.tls = &tls.Config{
+			ServerName:         u.Hostname(),
+			NextProtos:         []string{"http/1.1"}, // what callers of aliases speak
+			InsecureSkipVerify: LoopbackName(u.Hostname()),
+		}
+	}
+	return t, nil
+}
+
+func targetError(s, what string) error {
+	e := Errorf(ExitUsage, "target %q %s", s, what)
+	if !strings.Contains(s, "://") && s != "" {
+		return e.WithHint("did you mean http://%s", strings.TrimPrefix(s, ":"))
+	}
+	return e.WithHint("write it like http://127.0.0.1:3000")
+}
+
+// WithHostHeader gives a copy with the value of --host-header: preserve, rewrite or
+// a literal value.
+func (t Target) WithHostHeader(v string) (Target, error) {
+	for i := range len(v) {
+		if v[i] <= ' ' || v[i] == 0x7f {
+			return t, Errorf(ExitUsage, "host header %q holds a space or control character", v)
+		}
+	}
+	t.HostHeader = v
+	return t, nil
+}
+
+// Dial connects to the local server, TLS handshake included. It gives the error of
+// the first address when none answers.
+func (t Target) Dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
+	defer cancel()
+	var first error
+	for _, addr := range t.addrs {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		if err == nil && t.tls != nil {
+			conn, err = handshake(ctx, conn, t.tls)
+		}
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+func handshake(ctx context.Context, raw net.Conn, config *tls.Config) (net.Conn, error) {
+	conn := tls.Client(raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Reasons of RFC 4254 section 5.1 that a failed local dial is told with; they are
+// those that OpenSSH uses.
+const (
+	reasonProhibited    = 1
+	reasonConnectFailed = 2
+	reasonShortage      = 4
+)
+
+// dialFailed says what the relay is told about a failed local dial.
+func dialFailed(err error) relay.DialFailed {
+	f := relay.DialFailed{Reason: reasonConnectFailed, Class: "other", Text: err.Error()}
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.Class = "refused"
+	case errors.As(err, &dns):
+		f.Reason, f.Class = reasonProhibited, "unresolvable"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		f.Class = "timeout"
+	}
+	if len(f.Text) > 256 {
+		f.Text = strings.ToValidUTF8(f.Text[:256], "")
+	}
+	return f
+}

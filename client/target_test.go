@@ -1,0 +1,123 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+func TestParseTarget(t *testing.T) {
+	for in, want := range map[string]string{
+		"http://127.0.0.1:3000":  "http://127.0.0.1:3000",
+		"http://localhost":       "http://localhost",
+		"https://[::1]:8443/":    "https://[::1]:8443",
+		"localhost:3000":         "",
+		"http://":                "",
+		"http://:3000":           "",
+		"ftp://x":                "",
+		"http://x/y":             "",
+		"http://x?y":             "",
+		"http://u@x":             "",
+		"http://x:99999":         "",
+		"http://x:0":             "",
+		"3000":                   "",
+		"":                       "",
+		"http://a b":             "",
+		"https://example.com":    "https://example.com",
+		"http://127.0.0.1:3000#": "http://127.0.0.1:3000",
+	} {
+		got, err := ParseTarget(in)
+		if got.URL != want || (err != nil) != (want == "") {
+			t.Errorf("%q: %q, %v", in, got.URL, err)
+		}
+		if err != nil && (exitOf(err) != ExitUsage || err.(*Error).Hint == "") {
+			t.Errorf("%q: %+v", in, err)
+		}
+	}
+	for host, unverified := range map[string]bool{"https://localhost:1": true, "https://127.0.0.2": true, "https://a.localhost": true, "https://example.com": false} {
+		if got, _ := ParseTarget(host); got.tls == nil || got.tls.InsecureSkipVerify != unverified {
+			t.Errorf("%s: certificate unverified: %v", host, !unverified)
+		}
+	}
+}
+
+func TestPortIsDialedOnBothLoopbacks(t *testing.T) {
+	ln, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("no IPv6 here:", err)
+	}
+	defer ln.Close()
+	target, err := PortTarget(ln.Addr().(*net.TCPAddr).Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := target.Dial(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	for _, port := range []int{0, -1, 65536} {
+		if _, err := PortTarget(port); exitOf(err) != ExitUsage {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}
+
+func TestHTTPSTargetThroughTheTunnel(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Proto+" "+r.Host)
+	}))
+	defer server.Close()
+	target, err := ParseTarget(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, _ := online(t, target)
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	_, _ = io.WriteString(ch, "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
+	text, err := io.ReadAll(ch)
+	ch.Close()
+	if body, _ := io.ReadAll(readResponse(t, text).Body); err != nil || string(body) != "HTTP/1.1 a.test" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestWhatIsSaidAboutFailedDials(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for _, c := range []struct {
+		err    error
+		reason uint32
+		class  string
+	}{
+		{refused, 2, "refused"},
+		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x"}}, 1, "unresolvable"},
+		{context.DeadlineExceeded, 2, "timeout"},
+		{errors.New(strings.Repeat("ä", 300)), 2, "other"},
+	} {
+		f := dialFailed(c.err)
+		if f.Reason != c.reason || f.Class != c.class || f.Text == "" || len(f.Text) > 256 {
+			t.Errorf("%v: %+v", c.err, f)
+		}
+	}
+}
+
+func TestHostHeaderValues(t *testing.T) {
+	for v, ok := range map[string]bool{"rewrite": true, "shop.test:80": true, "": true, "a b": false, "a\r\nX: y": false, "\x7f": false} {
+		if _, err := (Target{}).WithHostHeader(v); (err == nil) != ok {
+			t.Errorf("%q: %v", v, err)
+		}
+	}
+}

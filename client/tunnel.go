@@ -1,0 +1,311 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+const (
+	forwardPort  = 80
+	answerWithin = 10 * time.Second // forwards and the session's first words
+	finishWithin = 2 * time.Second  // requests under way at a clean disconnect
+	forwardAgain = 3 * time.Second  // after a refusal for a passing reason
+	maxLine      = 16 << 20
+)
+
+// tunnel is one connection of Up: its forwards and its session.
+type tunnel struct {
+	up    *Up
+	conn  *Conn
+	wg    sync.WaitGroup
+	open  atomic.Int64  // channels
+	busy  atomic.Int64  // channels with a request on them
+	idle  chan struct{} // gets one when busy falls to 0
+	stdin io.WriteCloser
+
+	messages chan *Message // closed when the session has ended
+	settled  map[string]bool
+	stopping time.Duration // what the relay asked for when it said that it stops
+	told     bool          // Ready was called
+}
+
+// forwardRequest is the payload of tcpip-forward and its cancel (RFC 4254, section 7.1).
+type forwardRequest struct {
+	Bind string
+	Port uint32
+}
+
+// channelOpen is the payload of a forwarded-tcpip channel (RFC 4254, section 7.2).
+type channelOpen struct {
+	Bind       string
+	Port       uint32
+	Origin     string
+	OriginPort uint32
+}
+
+// run keeps the tunnel until it is lost or ctx ends, and waits for all that it
+// started.
+func (t *tunnel) run(ctx context.Context) error {
+	defer t.wg.Wait()
+	defer t.conn.Close()
+	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	t.settled = map[string]bool{}
+	t.idle = make(chan struct{}, 1)
+	t.messages = make(chan *Message, 64)
+	dead := make(chan error, 1)
+	t.wg.Go(func() { ping(alive, t.conn.Client.Conn) })
+	t.wg.Go(func() {
+		err := watchConn(alive, t.conn.wire)
+		t.conn.Close()
+		dead <- err
+	})
+	channels := t.conn.HandleChannelOpen("forwarded-tcpip")
+	t.wg.Go(func() { t.serve(alive, channels) })
+	t.wg.Go(func() {
+		select {
+		case <-ctx.Done():
+			t.finish()
+		case <-alive.Done():
+		}
+	})
+	err := t.start()
+	if err == nil {
+		err = t.listen(alive)
+	}
+	cancel()
+	t.conn.Close()
+	if reason := <-dead; reason != nil {
+		return reason
+	}
+	return err
+}
+
+// start announces us and the targets, asks for the forwards and opens the session.
+func (t *tunnel) start() error {
+	timer := time.AfterFunc(answerWithin, func() { t.conn.Close() })
+	defer timer.Stop()
+	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial, Version: t.up.Dialer.Version}
+	if _, _, err := t.conn.SendRequest(relay.HelloRequest, false, ssh.Marshal(hello)); err != nil {
+		return t.lost(err)
+	}
+	for _, f := range t.up.forwards() {
+		if err := t.forward(f); err != nil {
+			return t.lost(err)
+		}
+	}
+	return t.openSession()
+}
+
+// forward announces a target and asks for its alias. Whether that was granted is
+// told by the session, with the reason that SSH has no place for.
+func (t *tunnel) forward(f Forward) error {
+	target := relay.Target{Bind: f.Alias, URL: f.Target.URL, HostHeader: f.Target.HostHeader}
+	if _, _, err := t.conn.SendRequest(relay.TargetRequest, false, ssh.Marshal(target)); err != nil {
+		return err
+	}
+	_, _, err := t.conn.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{f.Alias, forwardPort}))
+	return err
+}
+
+// forwardLater asks again for an alias that was refused for a passing reason.
+func (t *tunnel) forwardLater(ctx context.Context, alias string) {
+	forwards := t.up.forwards()
+	i := slices.IndexFunc(forwards, func(f Forward) bool { return AliasLabel(f.Alias) == AliasLabel(alias) })
+	if i < 0 {
+		return
+	}
+	t.wg.Go(func() {
+		if wait(ctx, forwardAgain) {
+			_ = t.forward(forwards[i])
+		}
+	})
+}
+
+func (t *tunnel) openSession() error {
+	session, err := t.conn.NewSession()
+	if err != nil {
+		return t.lost(err)
+	}
+	stdout, err1 := session.StdoutPipe()
+	stderr, err2 := session.StderrPipe()
+	stdin, err3 := session.StdinPipe()
+	if err := errors.Join(err1, err2, err3, session.Start("up --json")); err != nil {
+		return t.lost(err)
+	}
+	t.stdin = stdin
+	t.up.attach(t)
+	t.wg.Go(func() { _, _ = io.Copy(io.Discard, stderr) })
+	t.wg.Go(func() {
+		defer close(t.messages)
+		lines := bufio.NewScanner(stdout)
+		lines.Buffer(make([]byte, 0, 4096), maxLine)
+		for lines.Scan() {
+			if m := parseMessage(lines.Bytes()); m != nil {
+				t.messages <- m
+			}
+		}
+		_ = session.Wait()
+	})
+	return nil
+}
+
+func (t *tunnel) lost(err error) error {
+	return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: err}
+}
+
+// listen hears the session until it ends.
+func (t *tunnel) listen(ctx context.Context) error {
+	defer t.up.detach()
+	defer t.wg.Go(func() {
+		for range t.messages { // until the reader has ended too
+		}
+	})
+	late := time.NewTimer(answerWithin)
+	defer late.Stop()
+	heard := false
+	for {
+		select {
+		case m, ok := <-t.messages:
+			if !ok {
+				return t.ended(heard)
+			}
+			heard = true
+			if err := t.hear(ctx, m); err != nil {
+				return err
+			}
+		case <-late.C:
+			if !heard {
+				return Errorf(ExitFailure, "%s speaks SSH but does not answer like a relay", t.conn.Addr)
+			}
+		}
+	}
+}
+
+func (t *tunnel) ended(heard bool) error {
+	if !heard {
+		return t.lost(errors.New("it closed the session without a word"))
+	}
+	return t.lost(io.EOF)
+}
+
+// hear takes one message; an error ends the tunnel.
+func (t *tunnel) hear(ctx context.Context, m *Message) error {
+	switch m.Type {
+	case TypeOnline:
+		t.settled[m.Alias] = true
+	case TypeSuperseded:
+		t.up.drop(m)
+	case TypeRefused:
+		if permanent(m.Code) {
+			t.up.drop(m)
+		} else {
+			t.forwardLater(ctx, m.Alias)
+		}
+	case TypeStopping:
+		t.stopping = m.retryAfter()
+	}
+	t.up.Show(m)
+	if len(t.up.names()) == 0 {
+		return t.up.gone()
+	}
+	if !t.told && m.Type != TypeHello && t.allSettled() {
+		t.told = true
+		t.up.ready()
+	}
+	return nil
+}
+
+func (t *tunnel) allSettled() bool {
+	return !slices.ContainsFunc(t.up.names(), func(name string) bool { return !t.settled[AliasLabel(name)] })
+}
+
+// AliasLabel is the alias within a bind string such as stripe-dev.example.com.
+func AliasLabel(bind string) string {
+	name, _, _ := strings.Cut(bind, ".")
+	return name
+}
+
+// permanent tells whether asking again for an alias cannot help.
+func permanent(code string) bool {
+	switch code {
+	case relay.CodeStopping, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeRateLimited, relay.CodeInternal:
+		return false
+	}
+	return true
+}
+
+// serve hands every channel to a goroutine of its own.
+func (t *tunnel) serve(ctx context.Context, offers <-chan ssh.NewChannel) {
+	for offer := range offers {
+		var open channelOpen
+		if err := ssh.Unmarshal(offer.ExtraData(), &open); err != nil {
+			_ = offer.Reject(reasonConnectFailed, "malformed forwarded-tcpip")
+			continue
+		}
+		target, ok := t.up.target(open.Bind)
+		if !ok {
+			_ = offer.Reject(reasonProhibited, "nothing is forwarded for "+open.Bind)
+			continue
+		}
+		if t.open.Add(1) > maxChannels {
+			t.open.Add(-1)
+			_ = offer.Reject(reasonShortage, fmt.Sprintf("more than %d connections at a time", maxChannels))
+			continue
+		}
+		t.wg.Go(func() {
+			defer t.open.Add(-1)
+			carry(ctx, offer, target, t.count)
+		})
+	}
+}
+
+// count adds to the channels with a request on them.
+func (t *tunnel) count(delta int64) {
+	if t.busy.Add(delta) > 0 {
+		return
+	}
+	select {
+	case t.idle <- struct{}{}:
+	default:
+	}
+}
+
+// finish takes the forwards back, lets requests under way end for a moment, and
+// closes the connection.
+func (t *tunnel) finish() {
+	end := time.AfterFunc(finishWithin, func() { t.conn.Close() })
+	defer end.Stop()
+	for _, bind := range t.up.names() {
+		_, _, _ = t.conn.SendRequest("cancel-tcpip-forward", false, ssh.Marshal(forwardRequest{bind, forwardPort}))
+	}
+	late := time.NewTimer(finishWithin)
+	defer late.Stop()
+	for t.busy.Load() > 0 {
+		select {
+		case <-t.idle:
+		case <-late.C:
+			t.conn.Close()
+			return
+		}
+	}
+	t.conn.Close()
+}
+
+// release asks for the queued events of an alias.
+func (t *tunnel) release(alias string) error {
+	_, err := io.WriteString(t.stdin, "replay-queued "+alias+"\n")
+	return err
+}

@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// firstTries is how often an unreachable relay is tried before the first
+// connection; once there was one, tries go on for ever.
+const firstTries = 4
+
+// Forward is one alias and where its requests go.
+type Forward struct {
+	Alias  string
+	Target Target
+}
+
+// Up keeps aliases online: connects, forwards, and comes back after every loss that
+// is not final.
+type Up struct {
+	Dialer   *Dialer
+	Forwards []Forward
+	// Show takes what the relay says, in order, one at a time.
+	Show func(*Message)
+	// Ready is called when every alias of a new connection is online or refused.
+	Ready func(again bool)
+	// Lost tells of a loss, or of a first connection that could not be made, and
+	// when the next try is.
+	Lost func(err error, next time.Duration)
+
+	mu      sync.Mutex
+	live    []Forward // those not dropped for good
+	tunnel  *tunnel   // the one that has a session
+	final   *Error    // why the last alias was dropped
+	reached bool      // there has been a connection
+}
+
+// NormalAlias is an alias name as typed, in lower case and without a trailing dot;
+// the relay also takes it with its domain.
+func NormalAlias(name string) string {
+	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+// Run works until ctx ends, which is a clean disconnect and no error, or until
+// trying on cannot help: then it gives an *Error.
+func (u *Up) Run(ctx context.Context) error {
+	u.live = slices.Clone(u.Forwards)
+	var tries backoff
+	for {
+		held, pause, err := u.connect(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !retryable(err) {
+			return err
+		}
+		if held >= healthyAfter {
+			tries.reset()
+		}
+		// The first of tries.next is 0: a loss is answered by a try at once.
+		next := max(pause, tries.next())
+		if !u.reached && tries.tries > firstTries {
+			return err
+		}
+		if u.reached || tries.tries > 1 {
+			u.Lost(err, next)
+		}
+		if !wait(ctx, next) {
+			return nil
+		}
+	}
+}
+
+func retryable(err error) bool {
+	var e *Error
+	return !errors.As(err, &e) || e.Exit == ExitUnreachable
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// connect makes one connection and keeps it. held is how long all was well, pause
+// what a stopping relay asked for.
+func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error) {
+	conn, err := u.Dialer.Dial(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	t := &tunnel{up: u, conn: conn}
+	err = t.run(ctx)
+	return time.Since(begun), t.stopping, err
+}
+
+// ready tells that a connection stands. From now on nobody is asked anything: the
+// host is known, the keys are open, and the keyboard is used for something else.
+func (u *Up) ready() {
+	again := u.reached
+	u.reached = true
+	u.Dialer.Ask = nil
+	u.Ready(again)
+}
+
+// Release asks the relay to send the queued events of an alias. It fails while
+// there is no connection. Safe for concurrent use.
+func (u *Up) Release(alias string) error {
+	u.mu.Lock()
+	t := u.tunnel
+	u.mu.Unlock()
+	if t == nil {
+		return Errorf(ExitUnreachable, "there is no connection to the relay just now")
+	}
+	return t.release(alias)
+}
+
+func (u *Up) attach(t *tunnel) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.tunnel = t
+}
+
+func (u *Up) detach() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.tunnel = nil
+}
+
+func (u *Up) forwards() []Forward {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.live)
+}
+
+func (u *Up) names() []string {
+	var names []string
+	for _, f := range u.forwards() {
+		names = append(names, f.Alias)
+	}
+	return names
+}
+
+func (u *Up) target(bind string) (Target, bool) {
+	for _, f := range u.forwards() {
+		if f.Alias == bind {
+			return f.Target, true
+		}
+	}
+	return Target{}, false
+}
+
+// drop forgets an alias that was taken over or is not ours.
+func (u *Up) drop(m *Message) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.live = slices.DeleteFunc(u.live, func(f Forward) bool { return AliasLabel(f.Alias) == AliasLabel(m.Alias) })
+	if m.Type == TypeSuperseded {
+		u.final = Errorf(ExitTaken, "alias %s was taken over by a newer connection", m.Alias).
+			WithHint("another relay up or ssh forwards it now; run this one again to take it back")
+		return
+	}
+	exit := ExitTaken
+	switch m.Code {
+	case relay.CodeValidationFailed:
+		exit = ExitUsage
+	case relay.CodeConflict: // the account has as many aliases as it may
+		exit = ExitFailure
+	}
+	u.final = Errorf(exit, "alias %s was refused: %s", m.Alias, m.Message)
+}
+
+// gone is why there is nothing left to do.
+func (u *Up) gone() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.final
+}
+
+// SameAlias tells whether two names, with or without their domain, mean one alias.
+func SameAlias(a, b string) bool { return AliasLabel(a) == AliasLabel(b) }

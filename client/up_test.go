@@ -1,0 +1,180 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+func TestUpAnnouncesForwardsAndHears(t *testing.T) {
+	d := newDouble(t)
+	dialer, _ := newDialer(t, d.listen())
+	target, err := ParseTarget("http://127.0.0.1:4000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if target, err = target.WithHostHeader("rewrite"); err != nil {
+		t.Fatal(err)
+	}
+	run := startUp(t, dialer, Forward{"stripe-dev", target}, Forward{"github-dev", target})
+	if got(t, "ready", run.ready) {
+		t.Error("the first connection counts as another one")
+	}
+	conn := got(t, "connection", d.conns)
+	conn.mu.Lock()
+	if want := (relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial, Version: "test"}); conn.hello != want {
+		t.Errorf("hello %+v", conn.hello)
+	}
+	if want := (relay.Target{Bind: "github-dev", URL: "http://127.0.0.1:4000", HostHeader: "rewrite"}); conn.targets["github-dev"] != want {
+		t.Errorf("target %+v", conn.targets["github-dev"])
+	}
+	conn.mu.Unlock()
+	if string(conn.ClientVersion()) != "SSH-2.0-relay_test" || conn.User() != "relay" {
+		t.Errorf("version %s, user %s", conn.ClientVersion(), conn.User())
+	}
+	if c := conn.Conn.(ssh.AlgorithmsConnMetadata).Algorithms(); c.Read.Cipher != "aes128-gcm@openssh.com" {
+		t.Errorf("cipher %s", c.Read.Cipher)
+	}
+	hello, online := got(t, "hello", run.messages), got(t, "online", run.messages)
+	if hello.Type != TypeHello || hello.Host != "relay.test" {
+		t.Errorf("first %s", hello.Raw)
+	}
+	if online.Alias != "stripe-dev" || online.URL != "https://stripe-dev.relay.test" || online.QueuedEvents != 3 {
+		t.Errorf("second %s", online.Raw)
+	}
+	if err := run.Release("stripe-dev"); err != nil {
+		t.Error(err)
+	}
+	if line := got(t, "line", conn.lines); line != "replay-queued stripe-dev" {
+		t.Errorf("R sent %q", line)
+	}
+	if err := run.stop(t); err != nil {
+		t.Error("a clean disconnect gave", err)
+	}
+	if name := got(t, "cancel", conn.canceled); name != "stripe-dev" {
+		t.Errorf("canceled %s", name)
+	}
+	if run.Release("stripe-dev") == nil {
+		t.Error("Release works without a connection")
+	}
+}
+
+func TestUpStopsWhenRefusedForGood(t *testing.T) {
+	for code, exit := range map[string]int{
+		relay.CodeNotFound: ExitTaken, relay.CodeValidationFailed: ExitUsage, relay.CodeConflict: ExitFailure,
+	} {
+		d := newDouble(t)
+		d.refuse["stripe-dev"] = [2]string{code, "no"}
+		dialer, _ := newDialer(t, d.listen())
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		if err := run.end(t); exitOf(err) != exit {
+			t.Errorf("%s: %v, exit %d, want %d", code, err, exitOf(err), exit)
+		}
+	}
+}
+
+func TestUpGoesOnWithTheOthers(t *testing.T) {
+	d := newDouble(t)
+	d.refuse["foreign"] = [2]string{relay.CodeNotFound, "not yours"}
+	dialer, _ := newDialer(t, d.listen())
+	run := startUp(t, dialer, Forward{Alias: "foreign"}, Forward{Alias: "mine"})
+	got(t, "ready", run.ready)
+	if err := run.stop(t); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUpStopsWhenTakenOver(t *testing.T) {
+	d := newDouble(t)
+	d.script = func(c *doubleConn, say func(string)) {
+		say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+		say(`{"type":"newer-than-us","alias":5}`)
+		say(`{"type":"superseded","alias":"stripe-dev","message":"taken over by a newer connection"}`)
+	}
+	dialer, _ := newDialer(t, d.listen())
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+	if err := run.end(t); exitOf(err) != ExitTaken {
+		t.Error(err)
+	}
+}
+
+func TestUpComesBack(t *testing.T) {
+	d := newDouble(t)
+	dialer, _ := newDialer(t, d.listen())
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+	got(t, "ready", run.ready)
+	got(t, "connection", d.conns).Close()
+	if next := got(t, "loss", run.lost); next != 0 {
+		t.Errorf("the first try waits %v", next)
+	}
+	if !got(t, "ready again", run.ready) {
+		t.Error("the second connection counts as the first")
+	}
+	got(t, "second connection", d.conns)
+	if err := run.stop(t); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnreachableAtFirstGivesUp(t *testing.T) {
+	ln, _ := local(t)
+	addr := ln.Addr().String()
+	ln.Close()
+	dialer, _ := newDialer(t, addr)
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+	if err := run.end(t); exitOf(err) != ExitUnreachable {
+		t.Error(err)
+	}
+	if n := len(run.lost); n != firstTries-1 {
+		t.Errorf("%d tries were announced", n)
+	}
+}
+
+func TestNotARelay(t *testing.T) {
+	d := newDouble(t)
+	d.script = func(c *doubleConn, say func(string)) { say("no JSON"); c.Close() }
+	dialer, _ := newDialer(t, d.listen())
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+	if err := run.end(t); err == nil {
+		t.Error("nothing is wrong with a server that speaks no JSON")
+	}
+}
+
+func readResponse(t *testing.T, text []byte) *http.Response {
+	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(text)), nil)
+	if err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return resp
+}
+
+func TestEchoAnswersBodyAndType(t *testing.T) {
+	e, err := StartEcho()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	conn, _ := online(t, e.Target())
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	_, _ = io.WriteString(ch, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Type: text/x\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc")
+	text, err := io.ReadAll(ch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch.Close()
+	resp := readResponse(t, text)
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/x" || string(body) != "abc" {
+		t.Errorf("%s", text)
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/client"
+	"relay/record"
+)
+
+func (p *program) events() *cobra.Command {
+	c := &cobra.Command{Use: "events ALIAS", Short: eventsShort, Args: oneArg("alias")}
+	n := c.Flags().IntP("count", "n", 20, flagCount)
+	follow := c.Flags().BoolP("follow", "f", false, flagFollow)
+	ask := p.ask(c,
+		func(args []string) client.Command {
+			return client.Command{Name: "events", Arg: client.NormalAlias(args[0]), N: *n, Follow: *follow}
+		},
+		decoded(func(w *printer, e *record.Summary) error {
+			if e.ID == "" { // the relay says that it left some out
+				return w.line(someMissing)
+			}
+			if *follow && e.State == relay.StateDelivering {
+				return nil // its end comes too
+			}
+			return w.line(eventLine(e))
+		}))
+	ask.PreRunE = func(*cobra.Command, []string) error {
+		if *n < 1 || *n > 200 {
+			return usage("-n is 1 to 200, not %d", *n)
+		}
+		return nil
+	}
+	return ask
+}
+
+func (p *program) show() *cobra.Command {
+	c := &cobra.Command{Use: "show ID", Short: showShort, Args: oneArg("event id")}
+	return p.ask(c, byID("show"), decoded(showEvent))
+}
+
+func (p *program) replay() *cobra.Command {
+	c := &cobra.Command{Use: "replay ID", Short: replayShort, Args: oneArg("event id")}
+	return p.ask(c, byID("replay"), decoded(showReplay))
+}
+
+func (p *program) share() *cobra.Command {
+	c := &cobra.Command{Use: "share ID", Short: shareShort, Args: oneArg("event id")}
+	return p.ask(c, byID("share"), decoded(func(w *printer, s *record.Share) error { return w.line(s.URL) }))
+}
+
+func byID(name string) func([]string) client.Command {
+	return func(args []string) client.Command { return client.Command{Name: name, Arg: args[0]} }
+}
+
+// showReplay shows the attempt that was asked for: the last one.
+func showReplay(w *printer, e *record.Event) error {
+	if len(e.Attempts) == 0 {
+		return w.line(eventLine(&e.Summary))
+	}
+	last := &e.Attempts[len(e.Attempts)-1]
+	if last.State == relay.StateQueued || last.State == relay.StateDelivering {
+		return w.line(e.ID + " is " + last.State)
+	}
+	return w.line(requestLine(&e.Summary, last))
+}
+
+// showEvent shows everything as it crossed the wire, the request first.
+func showEvent(w *printer, e *record.Event) error {
+	if err := w.line(cameFrom(e)); err != nil {
+		return err
+	}
+	for _, warning := range e.Warnings {
+		if err := w.line(warning.Message); err != nil {
+			return err
+		}
+	}
+	if e.Request != nil {
+		start := e.Method + " " + e.Path + " " + e.HTTPVersion
+		if err := showMessage(w, start, e.Request.Headers, e.Request.Body); err != nil {
+			return err
+		}
+	}
+	for i := range e.Attempts {
+		if err := showAttempt(w, &e.Attempts[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func showAttempt(w *printer, a *record.Attempt) error {
+	if err := w.text("\n"); err != nil {
+		return err
+	}
+	if err := w.line(attemptLine(a)); err != nil || a.Response == nil {
+		return err
+	}
+	r := a.Response
+	start := strings.TrimRight(r.HTTPVersion+" "+statusText(r), " ")
+	return showMessage(w, start, r.Headers, r.Body)
+}
+
+func showMessage(w *printer, start string, headers []record.Header, body *record.Body) error {
+	if err := w.text("\n" + record.SafeText(start) + "\n"); err != nil {
+		return err
+	}
+	for _, h := range headers {
+		if err := w.text(record.SafeText(h.Name()+": "+h.Value()) + "\n"); err != nil {
+			return err
+		}
+	}
+	return showBody(w, body)
+}
+
+func showBody(w *printer, b *record.Body) error {
+	if b == nil || b.Size == 0 {
+		return nil
+	}
+	if b.Encoding != record.EncodingUTF8 {
+		return w.text("\n" + binaryBody(b.Size) + "\n")
+	}
+	text := "\n" + b.Data
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	if b.Truncated {
+		text += cutBody(len(b.Data), b.Size) + "\n"
+	}
+	return w.text(text)
+}

@@ -1,0 +1,226 @@
+// Command relay is the thin client: it puts a local server behind a permanent
+// public URL (relay up), and lists, shows and replays what was sent to it.
+//
+// Data goes to stdout, talk to stderr. Exit codes are those of package client.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"relay/client"
+	"relay/record"
+)
+
+// version is set by the linker; "" = whatever the build recorded.
+var version string
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl+C ends at once
+	p := &program{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
+	root := p.root()
+	root.SetArgs(args)
+	return p.exit(ctx, root.ExecuteContext(ctx))
+}
+
+// program is one run: its streams, its environment and its global flags.
+type program struct {
+	in     *os.File
+	out    *os.File
+	err    io.Writer
+	getenv func(string) string
+
+	server   string
+	identity string
+	config   string
+	output   string
+	hostKey  string
+	noColor  bool
+}
+
+// root builds the command tree; each command has a file of its own.
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "relay",
+		Short:             rootShort,
+		Long:              rootLong,
+		Example:           rootExample,
+		Version:           buildVersion(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              unknownCommand,
+		PersistentPreRunE: func(*cobra.Command, []string) error { return p.checkGlobals() },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&p.server, "server", "", flagServer)
+	flags.StringVar(&p.identity, "identity", "", flagIdentity)
+	flags.StringVar(&p.config, "config", "", flagConfig)
+	flags.StringVar(&p.output, "output", outputCompact, flagOutput)
+	flags.StringVar(&p.hostKey, "host-key", "", flagHostKey)
+	flags.BoolVar(&p.noColor, "no-color", false, flagNoColor)
+	root.SetFlagErrorFunc(flagError)
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	root.AddCommand(p.up(), p.whoami(), p.aliases(), p.events(), p.show(), p.replay(), p.replayQueued(), p.share(),
+		p.configCommand(), p.versionCommand())
+	return root
+}
+
+// Values of --output.
+const (
+	outputCompact = "compact"
+	outputQuiet   = "quiet"
+	outputJSON    = "json"
+)
+
+func (p *program) checkGlobals() error {
+	switch p.output {
+	case outputCompact, outputQuiet, outputJSON:
+	default:
+		return usage("--output is compact, quiet or json, not %q", p.output)
+	}
+	if p.hostKey != "" && !strings.HasPrefix(p.hostKey, "SHA256:") {
+		return usage("--host-key is a fingerprint such as SHA256:…, not %q", p.hostKey)
+	}
+	return nil
+}
+
+// exit tells about an error and gives the exit code.
+func (p *program) exit(ctx context.Context, err error) int {
+	var e *client.Error
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return client.ExitInterrupted
+	case errors.As(err, &e):
+		p.say(e.Error())
+		if e.Hint != "" {
+			p.say(hintPrefix + e.Hint)
+		}
+		return e.Exit
+	}
+	p.say(err.Error())
+	return client.ExitFailure
+}
+
+// say writes lines for people, safe to print.
+func (p *program) say(text string) {
+	for line := range strings.Lines(text) {
+		_, _ = io.WriteString(p.err, sayPrefix+record.SafeText(strings.TrimRight(line, "\r\n"))+"\n")
+	}
+}
+
+// colored tells whether stdout takes colors.
+func (p *program) colored() bool {
+	return !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb" && term.IsTerminal(int(p.out.Fd()))
+}
+
+// dialer gives what logs in to the server of flag, environment or configuration.
+func (p *program) dialer(conf *client.Config) (*client.Dialer, error) {
+	server := p.server
+	if server == "" {
+		server = p.getenv("RELAY_SERVER")
+	}
+	if server == "" {
+		if conf == nil {
+			var err error
+			if conf, err = p.readConfig(); err != nil {
+				return nil, err
+			}
+		}
+		server = conf.Server
+	}
+	if server == "" {
+		server = client.DefaultServer
+	}
+	home := p.home()
+	state := p.getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) {
+		state = filepath.Join(home, ".local", "state")
+	}
+	return &client.Dialer{
+		Server: server, Identity: p.identity, HostKey: p.hostKey,
+		Home: home, StateDir: filepath.Join(state, "relay"), Agent: p.getenv("SSH_AUTH_SOCK"),
+		Version: buildVersion(), Ask: p.asker(), Say: p.say,
+	}, nil
+}
+
+func (p *program) home() string {
+	if home := p.getenv("HOME"); home != "" {
+		return home
+	}
+	if u, err := user.Current(); err == nil && u.HomeDir != "" {
+		return u.HomeDir
+	}
+	return string(filepath.Separator)
+}
+
+// readConfig reads the webhooks.yaml that was named or is nearest; without one it
+// gives an empty configuration.
+func (p *program) readConfig() (*client.Config, error) {
+	if p.config != "" {
+		return client.ReadConfig(p.config, p.config)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	path := client.FindConfig(dir)
+	if path == "" {
+		return &client.Config{}, nil
+	}
+	name, err := filepath.Rel(dir, path)
+	if err != nil {
+		name = path
+	}
+	return client.ReadConfig(path, name)
+}
+
+// remote is where commands run: the API with a token, else SSH with a key.
+func (p *program) remote() (client.Remote, error) {
+	dialer, err := p.dialer(nil)
+	if err != nil {
+		return nil, err
+	}
+	token := p.getenv("RELAY_TOKEN")
+	if token == "" {
+		return client.SSH{Dialer: dialer}, nil
+	}
+	base := p.getenv("RELAY_URL")
+	if base == "" {
+		host, err := dialer.Host()
+		if err != nil {
+			return nil, err
+		}
+		base = client.BaseURL(host)
+	}
+	return client.NewAPI(base, token, buildVersion())
+}
+
+// buildVersion is the version of this program.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "dev"
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"relay/client"
+	"relay/record"
+)
+
+// printer writes data to stdout, safe for a terminal.
+type printer struct {
+	out   io.Writer
+	color bool
+}
+
+func (p *program) printer() *printer { return &printer{out: p.out, color: p.colored()} }
+
+var statusInBrackets = regexp.MustCompile(`\[[1-5]\d\d\]`)
+
+// line writes one line. What came from callers cannot break out of it; the color is
+// put in behind that. In our lines the status stands before anything of a caller.
+func (w *printer) line(text string) error {
+	text = record.SafeText(text)
+	if at := statusInBrackets.FindStringIndex(text); w.color && at != nil {
+		text = text[:at[0]] + statusColor(text[at[0]+1]) + text[at[0]:at[1]] + "\x1b[0m" + text[at[1]:]
+	}
+	_, err := io.WriteString(w.out, text+"\n")
+	return err
+}
+
+func statusColor(class byte) string {
+	switch class {
+	case '5':
+		return "\x1b[31m"
+	case '4':
+		return "\x1b[33m"
+	case '3':
+		return "\x1b[36m"
+	}
+	return "\x1b[32m"
+}
+
+// text writes lines as they are, each of them safe.
+func (w *printer) text(s string) error {
+	for l := range strings.Lines(s) {
+		if _, err := io.WriteString(w.out, record.SafeText(strings.TrimRight(l, "\r\n"))+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// json writes one JSON value on a line of its own.
+func (w *printer) json(raw []byte) error {
+	_, err := io.WriteString(w.out, safeJSON(raw)+"\n")
+	return err
+}
+
+// safeJSON gives the same JSON value in one line that is safe to print: what
+// record.SafeText would escape is written as \uXXXX. raw has to be valid JSON, so
+// all but ASCII white space and punctuation is inside of strings.
+func safeJSON(raw []byte) string {
+	var b strings.Builder
+	for i := 0; i < len(raw); {
+		r, size := utf8.DecodeRune(raw[i:])
+		switch {
+		case r == '\n' || r == '\r' || r == '\t': // between values
+		case r < 0x7f:
+			b.WriteByte(raw[i])
+		case r == utf8.RuneError && size == 1:
+			b.WriteString(`\ufffd`)
+		case record.SafeText(string(r)) == string(r):
+			b.Write(raw[i : i+size])
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// ask adds --json to a command that runs c, and prints its answers: each JSON value
+// as it is, or by show, one call for each item of a list.
+func (p *program) ask(c *cobra.Command, command func(args []string) client.Command, show func(w *printer, item json.RawMessage) error) *cobra.Command {
+	asJSON := c.Flags().Bool("json", false, flagJSON)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		remote, err := p.remote()
+		if err != nil {
+			return err
+		}
+		w := p.printer()
+		take := func(raw json.RawMessage) error {
+			return eachItem(raw, func(item json.RawMessage) error { return show(w, item) })
+		}
+		if *asJSON || p.output == outputJSON {
+			take = func(raw json.RawMessage) error { return w.json(raw) }
+		}
+		from, to := io.Pipe()
+		printed := make(chan error, 1)
+		go func() {
+			err := eachValue(from, take)
+			from.CloseWithError(err)
+			printed <- err
+		}()
+		err = remote.Run(c.Context(), command(args), to)
+		to.Close()
+		printErr := <-printed
+		var told *client.Error
+		if errors.As(err, &told) || printErr == nil {
+			return err
+		}
+		return printErr
+	}
+	return c
+}
+
+// eachValue decodes JSON values until the end of r.
+func eachValue(r io.Reader, take func(json.RawMessage) error) error {
+	values := json.NewDecoder(r)
+	for {
+		var raw json.RawMessage
+		err := values.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the relay's answer: %w", err)
+		}
+		if err := take(raw); err != nil {
+			return err
+		}
+	}
+}
+
+// eachItem gives the items of a list, or the value itself when it is none.
+func eachItem(raw json.RawMessage, take func(json.RawMessage) error) error {
+	var list struct {
+		Data []json.RawMessage `json:"data"`
+	}
+	if len(raw) > 0 && raw[0] == '[' {
+		if err := json.Unmarshal(raw, &list.Data); err != nil {
+			return err
+		}
+	} else if err := json.Unmarshal(raw, &list); err != nil || list.Data == nil {
+		return take(raw)
+	}
+	for _, item := range inOrder(list.Data) {
+		if err := take(item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inOrder puts events with the newest last, next to the prompt, as they also come in
+// a stream. Lists of the relay begin with the newest; ids are in order of arrival.
+func inOrder(list []json.RawMessage) []json.RawMessage {
+	id := func(raw json.RawMessage) string {
+		var e struct {
+			ID string `json:"id"`
+		}
+		_ = json.Unmarshal(raw, &e)
+		return e.ID
+	}
+	if n := len(list); n > 1 && id(list[0]) > id(list[n-1]) {
+		slices.Reverse(list)
+	}
+	return list
+}
+
+// decoded makes a show function of one that takes the decoded item.
+func decoded[T any](show func(w *printer, item *T) error) func(*printer, json.RawMessage) error {
+	return func(w *printer, raw json.RawMessage) error {
+		item := new(T)
+		if err := json.Unmarshal(raw, item); err != nil {
+			return fmt.Errorf("read the relay's answer: %w", err)
+		}
+		return show(w, item)
+	}
+}

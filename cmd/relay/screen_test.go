@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"relay/client"
+)
+
+// shown is a screen and what it showed.
+type shown struct {
+	*screen
+	out, talk strings.Builder
+}
+
+func newShown(t *testing.T, mode string, aliases ...string) *shown {
+	s := &shown{}
+	var forwards []client.Forward
+	for i, alias := range aliases {
+		target, err := client.PortTarget(3000 + i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forwards = append(forwards, client.Forward{Alias: alias, Target: target})
+	}
+	s.screen = newScreen(&printer{out: &s.out}, func(line string) { s.talk.WriteString(line + "\n") }, mode, forwards)
+	return s
+}
+
+func (s *shown) hear(t *testing.T, line string) {
+	t.Helper()
+	m := &client.Message{}
+	if err := json.Unmarshal([]byte(line), m); err != nil {
+		t.Fatal(err)
+	}
+	m.Raw = []byte(line)
+	s.message(m)
+}
+
+const (
+	helloLine   = `{"type":"hello","host":"example.com"}`
+	onlineLine  = `{"type":"online","alias":"stripe-dev","url":"https://stripe-dev.example.com","queuedEvents":3}`
+	requestLog  = `{"type":"request","event":{"id":"evt_1","method":"POST","path":"/hook","state":"delivered"},"attempt":{"number":1,"kind":"original","state":"delivered","startedAt":"2026-11-21T05:17:53.123Z","receivedAt":"2026-11-21T05:17:52.000Z","latencyMs":23.4,"response":{"status":200}}}`
+	refusedLog  = `{"type":"request","event":{"id":"evt_2","method":"PO\u001b[2JST","path":"/a\u202e"},"attempt":{"kind":"replay","receivedAt":"2026-11-21T05:17:52.000Z","latencyMs":0.4,"error":{"code":"local-refused","message":"x\ny"}}}`
+	onlineLine2 = `{"type":"online","alias":"github-dev","url":"https://github-dev.example.com","queuedEvents":1}`
+)
+
+func TestTheFiveLines(t *testing.T) {
+	t.Setenv("TZ", "UTC")
+	s := newShown(t, outputCompact, "stripe-dev")
+	s.hear(t, helloLine)
+	s.hear(t, onlineLine)
+	s.connected(false)
+	s.hear(t, requestLog)
+	s.hear(t, refusedLog)
+	at := time.Date(2026, 11, 21, 5, 17, 53, 0, time.UTC).Local()
+	want := `Connected to relay example.com
+Alias stripe-dev is online
+Public URL    https://stripe-dev.example.com
+Local target  http://127.0.0.1:3000
+Press Ctrl+C to disconnect
+3 events queued while offline; press R or run: relay replay-queued stripe-dev
+` + at.Format(time.TimeOnly) + ` [200] POST /hook (23ms) evt_1
+` + at.Add(-time.Second).Format(time.TimeOnly) + ` [502] PO\x1b[2JST /a\u202e (0ms) evt_2 (replay) local-refused: x\ny
+`
+	if s.out.String() != want {
+		t.Errorf("stdout:\n%s\nwant:\n%s", &s.out, want)
+	}
+	if s.talk.Len() != 0 {
+		t.Errorf("stderr: %s", &s.talk)
+	}
+}
+
+func TestSeveralAliasesAndReconnect(t *testing.T) {
+	s := newShown(t, outputQuiet, "stripe-dev", "github-dev.example.com")
+	s.hear(t, helloLine)
+	s.hear(t, onlineLine)
+	s.hear(t, onlineLine2)
+	s.connected(false)
+	s.hear(t, requestLog)
+	s.lost(errors.New("gone"), 0)
+	s.hear(t, helloLine)
+	s.hear(t, strings.Replace(onlineLine, ":3}", ":0}", 1))
+	s.hear(t, onlineLine2)
+	s.connected(true)
+	s.hear(t, `{"type":"superseded","alias":"github-dev"}`)
+	want := `Connected to relay example.com
+Alias stripe-dev is online
+Public URL    https://stripe-dev.example.com
+Local target  http://127.0.0.1:3000
+Alias github-dev is online
+Public URL    https://github-dev.example.com
+Local target  http://127.0.0.1:3001
+Press Ctrl+C to disconnect
+3 events queued while offline; press R or run: relay replay-queued stripe-dev
+1 event queued while offline; press R or run: relay replay-queued github-dev
+1 event queued while offline; press R or run: relay replay-queued github-dev
+`
+	if s.out.String() != want {
+		t.Errorf("stdout:\n%s\nwant:\n%s", &s.out, want)
+	}
+	talk := `gone; connecting again
+alias stripe-dev is online
+alias github-dev is online
+connected to the relay again
+alias github-dev was taken over by a newer connection
+`
+	if s.talk.String() != talk {
+		t.Errorf("stderr:\n%s\nwant:\n%s", &s.talk, talk)
+	}
+}
+
+func TestJSONOutputIsOneObjectALine(t *testing.T) {
+	s := newShown(t, outputJSON, "stripe-dev")
+	lines := []string{helloLine, onlineLine, `{"type":"newer","x":"` + "\u009b2J\u202e\U0001d173\x7fé" + `"}`}
+	for _, line := range lines {
+		s.hear(t, line)
+	}
+	s.connected(false)
+	want := helloLine + "\n" + onlineLine + "\n" + `{"type":"newer","x":"\u009b2J\u202e\ud834\udd73\u007fé"}` + "\n"
+	if s.out.String() != want {
+		t.Errorf("stdout:\n%s\nwant:\n%s", &s.out, want)
+	}
+}
+
+func TestColorsStandAroundTheStatusOnly(t *testing.T) {
+	var out strings.Builder
+	w := &printer{out: &out, color: true}
+	if err := w.line("05:17:53 [404] GET /[200]\x1b[31m"); err != nil {
+		t.Fatal(err)
+	}
+	if want := "05:17:53 \x1b[33m[404]\x1b[0m GET /[200]\\x1b[31m\n"; out.String() != want {
+		t.Errorf("%q", out.String())
+	}
+}
+
+func TestListsArePrintedNewestLast(t *testing.T) {
+	var ids []string
+	take := func(raw json.RawMessage) error {
+		return eachItem(raw, func(item json.RawMessage) error {
+			ids = append(ids, string(item))
+			return nil
+		})
+	}
+	in := `{"data":[{"id":"evt_2"},{"id":"evt_1"}],"nextCursor":null}` + "\n" + `{"id":"evt_3"}` + "\n" + `[1,2]{"data":[]}`
+	if err := eachValue(strings.NewReader(in), take); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(ids, " "), `{"id":"evt_1"} {"id":"evt_2"} {"id":"evt_3"} 1 2`; got != want {
+		t.Errorf("%s", got)
+	}
+	if err := eachValue(strings.NewReader("no JSON"), take); err == nil {
+		t.Error("an answer that is no JSON is fine")
+	}
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/client"
+)
+
+// upFlags are the flags of relay up.
+type upFlags struct {
+	port       int
+	alias      []string
+	target     string
+	hostHeader string
+	echo       bool
+}
+
+func (p *program) up() *cobra.Command {
+	var f upFlags
+	c := &cobra.Command{Use: "up [ALIAS...]", Short: upShort, Long: upLong, Example: upExample, Args: cobra.ArbitraryArgs}
+	flags := c.Flags()
+	flags.IntVar(&f.port, "port", 0, flagPort)
+	flags.StringSliceVar(&f.alias, "alias", nil, flagAlias)
+	flags.StringVar(&f.target, "target", "", flagTarget)
+	flags.StringVar(&f.hostHeader, "host-header", "", flagHostHeader)
+	flags.BoolVar(&f.echo, "echo", false, flagEcho)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := f.check(flags.Changed("port")); err != nil {
+			return err
+		}
+		return p.runUp(c.Context(), f, append(args, f.alias...))
+	}
+	return c
+}
+
+func (f *upFlags) check(portGiven bool) error {
+	given := 0
+	for _, is := range []bool{portGiven, f.target != "", f.echo} {
+		if is {
+			given++
+		}
+	}
+	if given > 1 {
+		return usage("--port, --target and --echo exclude each other")
+	}
+	if portGiven {
+		_, err := client.PortTarget(f.port)
+		return err
+	}
+	return nil
+}
+
+func (p *program) runUp(ctx context.Context, f upFlags, names []string) error {
+	conf, err := p.readConfig()
+	if err != nil {
+		return err
+	}
+	var echo *client.Echo
+	if f.echo {
+		if echo, err = client.StartEcho(); err != nil {
+			return err
+		}
+		defer echo.Close()
+	}
+	forwards, err := f.forwards(conf, names, echo)
+	if err != nil {
+		return err
+	}
+	dialer, err := p.dialer(conf)
+	if err != nil {
+		return err
+	}
+	screen := newScreen(p.printer(), p.say, p.output, forwards)
+	up := &client.Up{Dialer: dialer, Forwards: forwards, Show: screen.message, Lost: screen.lost}
+	restore := func() {}
+	up.Ready = func(again bool) {
+		screen.connected(again)
+		if !again {
+			restore = readKeys(p.in, func(key byte) { p.pressed(key, up, forwards) })
+		}
+	}
+	err = up.Run(ctx)
+	restore()
+	if err == nil {
+		p.say(goodbye)
+	}
+	return err
+}
+
+// pressed is told about a key; R sends what was queued while offline, and the relay
+// says how much that was.
+func (p *program) pressed(key byte, up *client.Up, forwards []client.Forward) {
+	if key != 'r' && key != 'R' {
+		return
+	}
+	for _, f := range forwards {
+		if err := up.Release(f.Alias); err != nil {
+			p.say(err.Error())
+			return
+		}
+	}
+}
+
+// forwards decides which aliases lead where.
+func (f *upFlags) forwards(conf *client.Config, names []string, echo *client.Echo) ([]client.Forward, error) {
+	names, err := aliasNames(names)
+	if err != nil {
+		return nil, err
+	}
+	fixed, given, err := f.fixedTarget(echo)
+	if err != nil {
+		return nil, err
+	}
+	if given && len(names) == 0 {
+		return nil, usage("which alias?").WithHint("name it: relay up --alias NAME …")
+	}
+	if !given && len(names) == 0 {
+		names = configNames(conf)
+	}
+	if len(names) == 0 {
+		return nil, usage("nothing to do: no alias is named and %s", noConfigOr(conf)).
+			WithHint("relay up --port 3000 --alias NAME")
+	}
+	var list []client.Forward
+	for _, name := range names {
+		target := fixed
+		if !given {
+			if target, err = configTarget(conf, name); err != nil {
+				return nil, err
+			}
+		}
+		if f.hostHeader != "" {
+			if target, err = target.WithHostHeader(f.hostHeader); err != nil {
+				return nil, err
+			}
+		}
+		list = append(list, client.Forward{Alias: name, Target: target})
+	}
+	return list, nil
+}
+
+// fixedTarget is the one that the flags name for all aliases.
+func (f *upFlags) fixedTarget(echo *client.Echo) (t client.Target, given bool, err error) {
+	switch {
+	case echo != nil:
+		return echo.Target(), true, nil
+	case f.target != "":
+		t, err = client.ParseTarget(f.target)
+		return t, true, err
+	case f.port != 0:
+		t, err = client.PortTarget(f.port)
+		return t, true, err
+	}
+	return t, false, nil
+}
+
+// aliasNames normalises names and refuses bad and doubled ones.
+func aliasNames(names []string) ([]string, error) {
+	var list []string
+	for _, typed := range names {
+		name := client.NormalAlias(typed)
+		if !relay.ValidLabel(client.AliasLabel(name)) {
+			return nil, usage("%q is no alias name; it has 1 to 63 letters, digits and inner hyphens", typed)
+		}
+		for _, other := range list {
+			if client.SameAlias(name, other) {
+				return nil, usage("alias %s is named twice", name)
+			}
+		}
+		list = append(list, name)
+	}
+	return list, nil
+}
+
+func configNames(conf *client.Config) []string {
+	var names []string
+	for _, f := range conf.Aliases {
+		names = append(names, f.Alias)
+	}
+	return names
+}
+
+func noConfigOr(conf *client.Config) string {
+	if conf.Path == "" {
+		return noConfig
+	}
+	return conf.Path + " has none"
+}
+
+func configTarget(conf *client.Config, name string) (client.Target, error) {
+	if f, ok := conf.Forward(name); ok {
+		return f.Target, nil
+	}
+	err := usage("where does %s lead? give --port, --target or --echo", name)
+	if conf.Path == "" {
+		return client.Target{}, err.WithHint(noConfig)
+	}
+	if near := client.Nearest(name, configNames(conf)); near != "" {
+		return client.Target{}, usage("alias %s is not in %s", name, conf.Path).WithHint("did you mean %s", near)
+	}
+	return client.Target{}, usage("alias %s is not in %s", name, conf.Path).
+		WithHint("add it there, or give --port, --target or --echo")
+}

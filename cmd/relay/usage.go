@@ -1,0 +1,65 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"relay/client"
+)
+
+// usage is an error about how the program was called.
+func usage(format string, args ...any) *client.Error {
+	return client.Errorf(client.ExitUsage, format, args...)
+}
+
+// unknownCommand is what commands that only hold others do: help, or the error
+// about a name that is none of them.
+func unknownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	err := usage("unknown command %q of %s", args[0], c.CommandPath())
+	if near := client.Nearest(args[0], names); near != "" {
+		return err.WithHint("did you mean %s %s", c.CommandPath(), near)
+	}
+	return err.WithHint("%s --help lists the commands", c.CommandPath())
+}
+
+// flagError makes a usage error of what the flag parser found.
+func flagError(c *cobra.Command, cause error) error {
+	err := usage("%s", strings.ReplaceAll(cause.Error(), "\n", "; "))
+	if typed, ok := strings.CutPrefix(cause.Error(), "unknown flag: --"); ok {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := client.Nearest(typed, names); near != "" {
+			return err.WithHint("did you mean --%s", near)
+		}
+	}
+	return err.WithHint("%s --help lists the flags", c.CommandPath())
+}
+
+// oneArg demands exactly one argument, called what.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 1 && args[0] != "" {
+			return nil
+		}
+		return usage("%s takes one %s", c.CommandPath(), what).WithHint("%s", c.UseLine())
+	}
+}
+
+// noArgs demands that there are none.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usage("%s takes no arguments, not %q", c.CommandPath(), args[0]).WithHint("%s", c.UseLine())
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"relay"
+	"relay/client"
+	"relay/record"
+)
+
+// All that this program says to people stands in this file, but for what the flag
+// library says and for errors, which are made where they happen. Lines on stderr
+// begin with the name of the program, in lower case, and have no stop.
+
+const (
+	sayPrefix  = "relay: "
+	hintPrefix = "hint: "
+	yesNo      = " [y/N] "
+)
+
+const (
+	rootShort   = "put a local server behind a permanent public URL, and replay what was sent to it"
+	rootLong    = "relay puts a local server behind a permanent public URL, and replays what was sent to it."
+	rootExample = `  relay up --port 3000 --alias stripe-dev
+  relay events stripe-dev -f
+  relay replay evt_01k...`
+
+	flagServer   = "SSH address `HOST:PORT` of the relay (RELAY_SERVER, then webhooks.yaml, then " + client.DefaultServer + ")"
+	flagIdentity = "log in with this private key `FILE` and no other (default: ssh-agent, then ~/.ssh)"
+	flagConfig   = "use this `FILE` instead of the nearest webhooks.yaml"
+	flagOutput   = "compact, quiet or json"
+	flagHostKey  = "accept only the host key with this `FINGERPRINT` (SHA256:...)"
+	flagNoColor  = "no colors (also NO_COLOR)"
+	flagJSON     = "print JSON as the API gives it; a stream is one object a line"
+
+	upShort = "connect a local server to one or more aliases"
+	upLong  = `Connect a local server to one or more aliases and log the requests that come.
+With a webhooks.yaml in this folder or a parent the alias name alone suffices, and no
+name means all of its aliases. The connection comes back by itself when it is lost.`
+	upExample = `  relay up --port 3000 --alias stripe-dev
+  relay up --target https://localhost:8443 --alias github-dev --host-header rewrite
+  relay up --echo --alias try-it
+  relay up`
+	flagPort       = "port of the local HTTP server; 127.0.0.1 is dialed, then ::1"
+	flagAlias      = "alias to attach to, the same as an argument"
+	flagTarget     = "`URL` of the local server: http or https, no path; loopback certificates are not verified"
+	flagHostHeader = "Host header that the local server gets: preserve, rewrite or a literal `VALUE`, while this tunnel is attached"
+	flagEcho       = "answer every request with its own body instead of having a local server"
+
+	whoamiShort  = "say as whom the relay knows you"
+	aliasesShort = "list your aliases"
+	eventsShort  = "list the newest events of an alias, the newest last"
+	flagCount    = "how many"
+	flagFollow   = "go on with those to come"
+	someMissing  = "… some events are not shown"
+	showShort    = "show an event with its request, responses and attempts"
+	replayShort  = "send an event again, byte for byte, to the tunnel that is online now"
+	queuedShort  = "send the events that came while the alias was offline"
+	shareShort   = "make a link by which anybody may replay an event for 7 days"
+	configShort  = "look at webhooks.yaml"
+	checkShort   = "check a webhooks.yaml and say what it means"
+	versionShort = "say which version this is"
+
+	pressCtrlC  = "Press Ctrl+C to disconnect"
+	stoppingNow = "the relay is stopping"
+	backAgain   = "connected to the relay again"
+	goodbye     = "disconnected"
+	noConfig    = "there is no " + client.ConfigName + " here or in a parent folder"
+)
+
+func connectedTo(host string) string  { return "Connected to relay " + host }
+func aliasOnline(alias string) string { return "Alias " + alias + " is online" }
+func publicURL(url string) string     { return "Public URL    " + url }
+func localTarget(url string) string   { return "Local target  " + url }
+func onlineAgain(alias string) string { return "alias " + alias + " is online" }
+func offlineNow(alias string) string { return "alias " + alias + " is offline: requests are queued" }
+
+func takenOver(alias string) string {
+	return "alias " + alias + " was taken over by a newer connection"
+}
+func passphraseOf(file string) string  { return "passphrase of " + file + ": " }
+func refused(alias, why string) string { return "alias " + alias + " was refused: " + why }
+
+func queuedWhileOffline(n int, alias string) string {
+	return fmt.Sprintf("%d %s queued while offline; press R or run: relay replay-queued %s", n, plural(n, "event"), alias)
+}
+
+func notShown(lines int) string {
+	return fmt.Sprintf("%d %s not shown: too many at once", lines, plural(lines, "request"))
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
+func lostConnection(err error, next time.Duration) string {
+	if next == 0 {
+		return err.Error() + "; connecting again"
+	}
+	return fmt.Sprintf("%v; connecting again in %.1f s", err, next.Seconds())
+}
+
+func released(r record.Released) string {
+	if r.Released == 0 {
+		return "nothing was queued at " + r.Alias
+	}
+	return fmt.Sprintf("released %d %s of %s", r.Released, plural(r.Released, "event"), r.Alias)
+}
+
+func me(m record.Me) string {
+	s := m.User
+	if m.Admin {
+		s += " (admin)"
+	}
+	if m.Alias != nil {
+		s += ", alias " + *m.Alias + " only"
+	}
+	return s
+}
+
+// requestLine is one ended attempt: 15:04:05 [200] POST /hook (23ms) evt_…
+func requestLine(e *record.Summary, a *record.Attempt) string {
+	at := a.ReceivedAt.Time
+	if a.StartedAt != nil {
+		at = a.StartedAt.Time
+	}
+	status := 0
+	if a.Response != nil {
+		status = a.Response.Status
+	}
+	line := at.Local().Format(time.TimeOnly) + " " + outcome(status, a.Error) + " " + e.Method + " " + e.Path +
+		latency(a.LatencyMs) + " " + e.ID
+	if a.Kind == relay.KindReplay {
+		line += " (replay)"
+	}
+	if a.Error != nil {
+		line += " " + a.Error.Code + ": " + a.Error.Message
+	}
+	return line
+}
+
+// outcome is the status in brackets; without a response it is the status that the
+// relay itself answers with.
+func outcome(status int, fault *record.Fault) string {
+	if status == 0 && fault != nil {
+		status = relay.Status(fault.Code)
+	}
+	if status == 0 {
+		return "[---]"
+	}
+	return fmt.Sprintf("[%d]", status)
+}
+
+func latency(ms *float64) string {
+	if ms == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%.0fms)", math.Round(*ms))
+}
+
+// eventLine is one row of a list.
+func eventLine(e *record.Summary) string {
+	status := 0
+	if e.Status != nil {
+		status = *e.Status
+	}
+	line := e.ReceivedAt.Local().Format(time.DateTime) + " " + outcome(status, e.Error) + " " + e.Method + " " + e.Path +
+		latency(e.LatencyMs) + " " + e.ID
+	if e.State != relay.StateDelivered {
+		line += " " + e.State
+	}
+	if e.AttemptCount > 1 {
+		line += fmt.Sprintf(" (%d attempts)", e.AttemptCount)
+	}
+	return line
+}
+
+func attemptLine(a *record.Attempt) string {
+	status := 0
+	if a.Response != nil {
+		status = a.Response.Status
+	}
+	line := fmt.Sprintf("Attempt %d, %s: %s %s%s", a.Number, a.Kind, outcome(status, a.Error), a.State, latency(a.LatencyMs))
+	if a.Error != nil {
+		line += ", " + a.Error.Code + ": " + a.Error.Message
+	}
+	return line
+}
+
+func aliasLine(a *record.Alias) string {
+	line := fmt.Sprintf("%-20s %-8s %s", a.Name, a.State, a.URL)
+	if a.QueuedEvents > 0 {
+		line += fmt.Sprintf("  %d %s queued", a.QueuedEvents, plural(a.QueuedEvents, "event"))
+	}
+	return line
+}
+
+func cameFrom(e *record.Event) string {
+	return fmt.Sprintf("%s of %s, %s, received %s from %s", e.ID, e.Alias, e.State, e.ReceivedAt.Local().Format(time.DateTime), e.RemoteAddr)
+}
+
+func binaryBody(size int64) string {
+	return fmt.Sprintf("(%d bytes that are no text; --json has them)", size)
+}
+
+func cutBody(shown int, size int64) string {
+	return fmt.Sprintf("(%d of %d bytes)", shown, size)
+}
+
+func configSummary(name string, c *client.Config) string {
+	server := c.Server
+	if server == "" {
+		server = client.DefaultServer + " (default)"
+	}
+	return fmt.Sprintf("%s is fine: server %s, %d %s", name, server, len(c.Aliases), pluralAlias(len(c.Aliases)))
+}
+
+func pluralAlias(n int) string {
+	if n == 1 {
+		return "alias"
+	}
+	return "aliases"
+}
+
+func configAlias(f client.Forward) string {
+	s := fmt.Sprintf("%-20s %s", f.Alias, f.Target.URL)
+	if f.Target.HostHeader != "" {
+		s += "  Host: " + f.Target.HostHeader
+	}
+	return s
+}
+
+func statusText(r *record.Response) string { return fmt.Sprintf("%d %s", r.Status, r.Reason) }

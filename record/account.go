@@ -1,0 +1,144 @@
+package record
+
+import (
+	"time"
+
+	"relay"
+)
+
+// Me says who is asking and what the credential allows.
+type Me struct {
+	User   string   `json:"user"`
+	Admin  bool     `json:"admin"`
+	Scopes []string `json:"scopes" nullable:"false"`
+	Alias  *string  `json:"alias" doc:"the one alias that the credential is limited to, or null"`
+}
+
+// OfActor gives the outward form of an actor.
+func OfActor(who relay.Actor) *Me {
+	return &Me{User: who.AccountName, Admin: who.Admin, Scopes: who.Scopes.Names(), Alias: textOf(who.AliasName)}
+}
+
+// User is an account.
+type User struct {
+	Name      string `json:"name"`
+	Admin     bool   `json:"admin"`
+	CreatedAt Time   `json:"createdAt" format:"date-time"`
+}
+
+// OfAccount gives the outward form of an account.
+func OfAccount(a relay.Account) User {
+	return User{Name: a.Name, Admin: a.Admin, CreatedAt: Time{a.CreatedAt}}
+}
+
+// Token is an API token. Token itself is there only in the answer that made it.
+type Token struct {
+	ID         string   `json:"id"`
+	Token      string   `json:"token,omitempty" doc:"shown once, when it is made"`
+	User       string   `json:"user"`
+	Name       string   `json:"name"`
+	Scopes     []string `json:"scopes" nullable:"false"`
+	Alias      *string  `json:"alias"`
+	CreatedAt  Time     `json:"createdAt" format:"date-time"`
+	ExpiresAt  *Time    `json:"expiresAt" format:"date-time"`
+	LastUsedAt *Time    `json:"lastUsedAt" format:"date-time"`
+}
+
+// OfToken gives the outward form of a token; secret is "" but for the answer that
+// made it.
+func OfToken(t relay.Token, secret string) Token {
+	return Token{
+		ID: t.ID, Token: secret, User: t.AccountName, Name: t.Name, Scopes: t.Scopes.Names(), Alias: textOf(t.Alias),
+		CreatedAt: Time{t.CreatedAt}, ExpiresAt: timeOf(t.ExpiresAt), LastUsedAt: timeOf(t.LastUsedAt),
+	}
+}
+
+// Key is a registered SSH public key.
+type Key struct {
+	ID          string `json:"id"`
+	User        string `json:"user"`
+	Name        string `json:"name"`
+	Fingerprint string `json:"fingerprint"`
+	Type        string `json:"type"`
+	CreatedAt   Time   `json:"createdAt" format:"date-time"`
+	LastUsedAt  *Time  `json:"lastUsedAt" format:"date-time"`
+}
+
+// OfKey gives the outward form of a key.
+func OfKey(k relay.Key) Key {
+	return Key{
+		ID: k.ID, User: k.AccountName, Name: k.Name, Fingerprint: k.Fingerprint, Type: k.Type,
+		CreatedAt: Time{k.CreatedAt}, LastUsedAt: timeOf(k.LastUsedAt),
+	}
+}
+
+// Session is a dashboard login.
+type Session struct {
+	ID         string `json:"id"`
+	CreatedAt  Time   `json:"createdAt" format:"date-time"`
+	LastUsedAt *Time  `json:"lastUsedAt" format:"date-time"`
+	ExpiresAt  *Time  `json:"expiresAt" format:"date-time"`
+	RemoteAddr string `json:"remoteAddr"`
+	UserAgent  string `json:"userAgent"`
+	Current    bool   `json:"current" doc:"the one that asks"`
+}
+
+// OfSession gives the outward form of a session; current tells that who came by it.
+func OfSession(s relay.Session, who relay.Actor) Session {
+	agent, _ := lossy([]byte(s.UserAgent))
+	return Session{
+		ID: s.ID, CreatedAt: Time{s.CreatedAt}, LastUsedAt: timeOf(s.LastUsedAt), ExpiresAt: timeOf(s.ExpiresAt),
+		RemoteAddr: s.Remote, UserAgent: agent, Current: who.Kind == relay.ActorUser && who.Credential == s.ID,
+	}
+}
+
+// Share is permission to replay one event. Token, URL and ReplayURL are there only
+// in the answer that made it.
+type Share struct {
+	ID        string `json:"id"`
+	Token     string `json:"token,omitempty" doc:"shown once, when it is made"`
+	URL       string `json:"url,omitempty" doc:"the page for people; shown once"`
+	ReplayURL string `json:"replayUrl,omitempty" doc:"POST here to replay; shown once"`
+	ExpiresAt *Time  `json:"expiresAt" format:"date-time"`
+	View      bool   `json:"view" doc:"whoever holds it may also see headers and body, secrets masked"`
+	Uses      int    `json:"uses"`
+	CreatedAt Time   `json:"createdAt" format:"date-time"`
+}
+
+// OfShare gives the outward form of a share; secret is "" but for the answer that
+// made it.
+func OfShare(s relay.Share, secret string, site relay.Site) Share {
+	out := Share{ID: s.ID, ExpiresAt: timeOf(s.ExpiresAt), View: s.View, Uses: s.Uses, CreatedAt: Time{s.CreatedAt}}
+	if secret != "" {
+		out.Token = secret
+		out.URL = site.URL("/s/" + secret)
+		out.ReplayURL = site.URL("/api/v1/events/shared/" + secret + "/replay")
+	}
+	return out
+}
+
+// Invite is a one-time link by which a new person registers.
+type Invite struct {
+	URL       string `json:"url"`
+	ExpiresAt Time   `json:"expiresAt" format:"date-time"`
+}
+
+// OfInvite gives the outward form of an invitation.
+func OfInvite(secret string, expires time.Time, site relay.Site) *Invite {
+	return &Invite{URL: site.URL("/invite/" + secret), ExpiresAt: Time{expires}}
+}
+
+// AuditEntry says who did what when.
+type AuditEntry struct {
+	ID     int64  `json:"id"`
+	At     Time   `json:"at" format:"date-time"`
+	Actor  string `json:"actor"`
+	Action string `json:"action"`
+	Target string `json:"target"`
+	Detail string `json:"detail"`
+}
+
+// OfAudit gives the outward form of an audit entry.
+func OfAudit(a relay.AuditEntry) AuditEntry {
+	return AuditEntry{ID: a.ID, At: Time{a.At}, Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail}
+}

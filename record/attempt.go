@@ -1,0 +1,101 @@
+package record
+
+import (
+	"time"
+
+	"relay"
+)
+
+// Timing is where the time of an attempt went, in milliseconds and the terms of
+// HAR. Total is Blocked and the four others, which are the latency.
+type Timing struct {
+	Blocked float64 `json:"blocked"`
+	Connect float64 `json:"connect"`
+	Send    float64 `json:"send"`
+	Wait    float64 `json:"wait"`
+	Receive float64 `json:"receive"`
+	Total   float64 `json:"total"`
+}
+
+// Attempt is one delivery of an event.
+type Attempt struct {
+	Number        int       `json:"number"`
+	Kind          string    `json:"kind" enum:"original,replay"`
+	State         string    `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled"`
+	ReceivedAt    Time      `json:"receivedAt" format:"date-time"`
+	StartedAt     *Time     `json:"startedAt" format:"date-time"`
+	Actor         *string   `json:"actor"`
+	Error         *Fault    `json:"error"`
+	Released      bool      `json:"released"`
+	QueuePosition *int      `json:"queuePosition"`
+	Connection    *string   `json:"connection" doc:"new or reused"`
+	Identical     *bool     `json:"identical"`
+	LatencyMs     *float64  `json:"latencyMs"`
+	Timing        *Timing   `json:"timing"`
+	Response      *Response `json:"response"`
+}
+
+// AttemptMessage is what the live feed says about an attempt that was added or
+// changed. Its response comes without the body.
+type AttemptMessage struct {
+	EventID string   `json:"eventId"`
+	Alias   string   `json:"alias"`
+	Attempt *Attempt `json:"attempt" nullable:"false"`
+}
+
+// OfAttempt gives the outward form of an attempt; without bodies the key body of
+// its response is left out.
+func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
+	out := &Attempt{
+		Number:     a.N,
+		Kind:       a.Kind,
+		State:      a.State,
+		ReceivedAt: Time{a.ReceivedAt},
+		StartedAt:  timeOf(a.StartedAt),
+		Actor:      textOf(a.Actor),
+		Error:      faultOf(a.Error),
+		Released:   a.Released,
+		Connection: textOf(a.Connection),
+		Identical:  a.Identical,
+		Response:   responseOf(a, bodies),
+	}
+	if a.Position > 0 {
+		position := a.Position
+		out.QueuePosition = &position
+	}
+	if a.HasTiming {
+		var latency float64
+		out.Timing, latency = timingOf(a.Timing)
+		out.LatencyMs = &latency
+	}
+	return out
+}
+
+// timingOf cuts each phase to the microsecond before it adds them up, so that the
+// sums hold for whoever adds the shown figures.
+func timingOf(t relay.Timing) (*Timing, float64) {
+	cut := func(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
+	t = relay.Timing{
+		Blocked: cut(t.Blocked), Connect: cut(t.Connect), Send: cut(t.Send), Wait: cut(t.Wait), Receive: cut(t.Receive),
+	}
+	return &Timing{
+		Blocked: millis(t.Blocked),
+		Connect: millis(t.Connect),
+		Send:    millis(t.Send),
+		Wait:    millis(t.Wait),
+		Receive: millis(t.Receive),
+		Total:   millis(t.Blocked + t.Latency()),
+	}, millis(t.Latency())
+}
+
+// lastEnded is the attempt whose outcome an event shows, nil when none ended.
+func lastEnded(attempts []relay.Attempt) *relay.Attempt {
+	for i := len(attempts) - 1; i >= 0; i-- {
+		switch attempts[i].State {
+		case relay.StateQueued, relay.StateDelivering:
+		default:
+			return &attempts[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package record
+
+import (
+	"net/http"
+
+	"relay"
+)
+
+// ProblemType is the media type of a Problem.
+const ProblemType = "application/problem+json"
+
+// Problem is every error that leaves the relay over HTTP, and the last line on
+// stderr of a failed command with --json (RFC 9457).
+type Problem struct {
+	Type      string         `json:"type"`
+	Title     string         `json:"title"`
+	Status    int            `json:"status"`
+	Detail    string         `json:"detail"`
+	Code      string         `json:"code"`
+	Reason    string         `json:"reason,omitempty" doc:"of event-not-replayable: the replay blocker"`
+	RequestID string         `json:"requestId"`
+	Errors    []ProblemError `json:"errors" nullable:"false"`
+}
+
+// ProblemError says what is wrong with one field of an input.
+type ProblemError struct {
+	Location string `json:"location"`
+	Message  string `json:"message"`
+	Value    any    `json:"value,omitempty"`
+}
+
+// Error lets a client give a problem as the error that it is.
+func (p *Problem) Error() string {
+	if p.Detail == "" {
+		return p.Code
+	}
+	return p.Detail
+}
+
+// GetStatus is the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is the media type in which the problem is sent, whatever the caller
+// asked for.
+func (p *Problem) ContentType(string) string { return ProblemType }
+
+// ProblemOf gives the outward form of an error. Errors that are no *relay.Error,
+// and codes that only mean something inside, become internal; causes stay inside.
+func ProblemOf(err error, requestID string) *Problem {
+	e := relay.AsError(err)
+	if e == nil {
+		e = &relay.Error{Code: relay.CodeInternal}
+	}
+	status := relay.Status(e.Code)
+	if status == http.StatusInternalServerError {
+		e = relay.AsError(errInternal{})
+	}
+	p := &Problem{
+		Type:      "about:blank",
+		Title:     http.StatusText(status),
+		Status:    status,
+		Detail:    e.Detail,
+		Code:      e.Code,
+		Reason:    e.Reason,
+		RequestID: requestID,
+		Errors:    make([]ProblemError, 0, len(e.Fields)),
+	}
+	for _, f := range e.Fields {
+		p.Errors = append(p.Errors, ProblemError(f))
+	}
+	return p
+}
+
+// errInternal makes relay.AsError give its own words for an unexpected error.
+type errInternal struct{}
+
+func (errInternal) Error() string { return relay.CodeInternal }

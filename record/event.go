@@ -1,0 +1,160 @@
+package record
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"relay"
+)
+
+// Summary is an event in lists and in the live feed: the record without request,
+// response, timing and attempts.
+type Summary struct {
+	ID            string    `json:"id"`
+	Alias         string    `json:"alias"`
+	URL           string    `json:"url"`
+	ReceivedAt    Time      `json:"receivedAt" format:"date-time" doc:"set by arrival, and anew when a replay is asked for"`
+	State         string    `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete"`
+	Error         *Fault    `json:"error"`
+	Method        string    `json:"method"`
+	Path          string    `json:"path"`
+	PathBase64    string    `json:"pathBase64,omitempty" doc:"only when the path is not UTF-8"`
+	HTTPVersion   string    `json:"httpVersion"`
+	Host          string    `json:"host"`
+	RemoteAddr    string    `json:"remoteAddr"`
+	TLS           bool      `json:"tls"`
+	PayloadSize   int64     `json:"payloadSize"`
+	Status        *int      `json:"status" doc:"of the last attempt that ended"`
+	LatencyMs     *float64  `json:"latencyMs" doc:"of the last attempt that ended"`
+	AttemptCount  int       `json:"attemptCount"`
+	Replayable    bool      `json:"replayable"`
+	ReplayBlocker *string   `json:"replayBlocker" doc:"rejected, incomplete, body, upgraded, or null"`
+	Provider      *Provider `json:"provider"`
+	Warnings      []Warning `json:"warnings" nullable:"false"`
+}
+
+// Event is the whole record of an event. Response and Timing are those of the last
+// attempt that ended.
+type Event struct {
+	Summary
+	Request  *Message  `json:"request" nullable:"false"`
+	Response *Response `json:"response"`
+	Timing   *Timing   `json:"timing"`
+	Attempts []Attempt `json:"attempts" nullable:"false"`
+}
+
+// Page is one page of events, newest first.
+type Page struct {
+	Data           []Summary `json:"data" nullable:"false"`
+	NextCursor     *string   `json:"nextCursor" doc:"null when there is nothing older"`
+	SearchedBackTo *Time     `json:"searchedBackTo" format:"date-time" doc:"first arrival of the oldest event looked at"`
+}
+
+// Of gives the whole record of an event that was read whole; now decides about the
+// warnings.
+func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
+	out := &Event{
+		Summary:  *Summarise(e, site, now),
+		Request:  messageOf(&e.Request),
+		Attempts: make([]Attempt, 0, len(e.Attempts)),
+	}
+	for i := range e.Attempts {
+		out.Attempts = append(out.Attempts, *OfAttempt(&e.Attempts[i], true))
+	}
+	out.Status, out.LatencyMs = nil, nil
+	if last := lastEnded(e.Attempts); last != nil {
+		shown := OfAttempt(last, true)
+		out.Response, out.Timing, out.LatencyMs = shown.Response, shown.Timing, shown.LatencyMs
+		if shown.Response != nil {
+			out.Status = &shown.Response.Status
+		}
+	}
+	return out
+}
+
+// Summarise gives the summary of an event, also of one that was read for a list.
+func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
+	path, exact := lossy(e.Target)
+	host, _ := lossy([]byte(e.Host))
+	method, _ := lossy([]byte(e.Method))
+	out := &Summary{
+		ID:            e.ID.String(),
+		Alias:         e.Alias,
+		URL:           site.AliasURL(e.Alias),
+		ReceivedAt:    Time{e.LastAskedAt},
+		State:         e.State,
+		Error:         faultOf(e.Error),
+		Method:        method,
+		Path:          path,
+		HTTPVersion:   "HTTP/1." + strconv.Itoa(e.HTTPMinor),
+		Host:          host,
+		TLS:           e.TLS,
+		PayloadSize:   e.Request.Body.Size,
+		AttemptCount:  e.AttemptCount,
+		Replayable:    e.Blocker == "",
+		ReplayBlocker: textOf(e.Blocker),
+		Provider:      providerOf(e.Provider),
+		Warnings:      warningsOf(e, now),
+	}
+	if e.LastAskedAt.IsZero() {
+		out.ReceivedAt = Time{e.ReceivedAt}
+	}
+	if !exact {
+		out.PathBase64 = base64.StdEncoding.EncodeToString(e.Target)
+	}
+	if strings.HasPrefix(path, "/") || strings.HasPrefix(path, "?") {
+		out.URL += path
+	}
+	out.outcome(e)
+	return out
+}
+
+// outcome adds what is not known of every event.
+func (out *Summary) outcome(e *relay.Event) {
+	if e.Remote.IsValid() {
+		out.RemoteAddr = e.Remote.String()
+	}
+	if e.Status != 0 {
+		status := e.Status
+		out.Status = &status
+	}
+	if e.HasLatency {
+		latency := millis(e.Latency)
+		out.LatencyMs = &latency
+	}
+}
+
+// PageOf gives a page of summaries.
+func PageOf(p relay.Page, site relay.Site, now time.Time) *Page {
+	out := &Page{Data: make([]Summary, 0, len(p.Events)), NextCursor: textOf(p.Next), SearchedBackTo: timeOf(p.SearchedBackTo)}
+	for i := range p.Events {
+		out.Data = append(out.Data, *Summarise(&p.Events[i], site, now))
+	}
+	return out
+}
+
+// WarningTimestampExpired is the code of the warning that a replay will be refused
+// by the provider's own library because the signature is too old.
+const WarningTimestampExpired = "signature-timestamp-expired"
+
+// Warning says what a person should know before a replay.
+type Warning struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func warningsOf(e *relay.Event, now time.Time) []Warning {
+	list := []Warning{}
+	p := &e.Provider
+	if !p.SignedAt.IsZero() && p.Tolerance > 0 && now.After(p.SignedAt.Add(p.Tolerance)) {
+		list = append(list, Warning{
+			Code: WarningTimestampExpired,
+			Message: fmt.Sprintf("the signature was made at %s and %s libraries refuse it after %s; a replay sends it unchanged, so turn the check off or raise the tolerance in your code while you replay",
+				p.SignedAt.UTC().Format(time.RFC3339), p.Name, relay.FormatDuration(p.Tolerance)),
+		})
+	}
+	return list
+}

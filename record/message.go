@@ -1,0 +1,191 @@
+package record
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"strconv"
+	"unicode/utf8"
+
+	"relay"
+	"relay/wire"
+)
+
+// MaxBody is how many bytes of a body a record carries at most.
+const MaxBody = 1 << 20
+
+// Body encodings.
+const (
+	EncodingUTF8   = "utf8"
+	EncodingBase64 = "base64"
+)
+
+// Header is one header or trailer line: name and value, and, only when the value is
+// not UTF-8, its bytes in base64 as a third item.
+type Header []string
+
+// Name is the name as received.
+func (h Header) Name() string { return h.item(0) }
+
+// Value is the value without outer white space; lossy when there is a third item.
+func (h Header) Value() string { return h.item(1) }
+
+func (h Header) item(i int) string {
+	if i < len(h) {
+		return h[i]
+	}
+	return ""
+}
+
+// Body is a message body. Size and SHA256 cover all of it, Data at most MaxBody
+// bytes from its start.
+type Body struct {
+	Size      int64  `json:"size" doc:"bytes, without transfer coding"`
+	SHA256    string `json:"sha256" doc:"hexadecimal, over the decoded body"`
+	Encoding  string `json:"encoding" enum:"utf8,base64"`
+	Data      string `json:"data"`
+	Truncated bool   `json:"truncated" doc:"data holds less than size"`
+	State     string `json:"state" enum:"complete,receiving,aborted,not_sent,over_limit"`
+}
+
+// Bytes gives the bytes that Data stands for.
+func (b *Body) Bytes() ([]byte, error) {
+	if b.Encoding == EncodingBase64 {
+		return base64.StdEncoding.DecodeString(b.Data)
+	}
+	return []byte(b.Data), nil
+}
+
+// Message is a captured request.
+type Message struct {
+	Headers  []Header `json:"headers" nullable:"false"`
+	Trailers []Header `json:"trailers" nullable:"false"`
+	Framing  string   `json:"framing" enum:"none,length,chunked,close"`
+	Body     *Body    `json:"body" nullable:"false"`
+}
+
+// Response is what a local server answered.
+type Response struct {
+	HTTPVersion string    `json:"httpVersion"`
+	Status      int       `json:"status"`
+	Reason      string    `json:"reason"`
+	Headers     []Header  `json:"headers" nullable:"false"`
+	Trailers    []Header  `json:"trailers" nullable:"false"`
+	Interim     []Interim `json:"interim" nullable:"false"`
+	Framing     string    `json:"framing" enum:"none,length,chunked,close"`
+	State       string    `json:"state" enum:"complete,truncated,cut,upgraded"`
+	// Body is left out of the live feed.
+	Body *Body `json:"body,omitempty"`
+}
+
+// Interim is a 1xx answer that came before the final one.
+type Interim struct {
+	Status  int      `json:"status"`
+	Reason  string   `json:"reason"`
+	Headers []Header `json:"headers" nullable:"false"`
+}
+
+func messageOf(m *relay.Message) *Message {
+	return &Message{
+		Headers:  headersOf(wire.Fields, m.Head),
+		Trailers: headersOf(wire.Trailers, m.Lines),
+		Framing:  m.Framing.String(),
+		Body:     bodyOf(&m.Body),
+	}
+}
+
+func responseOf(a *relay.Attempt, body bool) *Response {
+	if !a.HasResponse {
+		return nil
+	}
+	version, status, reason := statusLine(a.Response.Head)
+	if status == 0 {
+		status = a.Status
+	}
+	r := &Response{
+		HTTPVersion: version,
+		Status:      status,
+		Reason:      reason,
+		Headers:     headersOf(wire.Fields, a.Response.Head),
+		Trailers:    headersOf(wire.Trailers, a.Response.Lines),
+		Interim:     interimOf(a.Interim),
+		Framing:     a.Response.Framing.String(),
+		State:       a.ResponseState,
+	}
+	if body {
+		r.Body = bodyOf(&a.Response.Body)
+	}
+	return r
+}
+
+func interimOf(heads [][]byte) []Interim {
+	list := make([]Interim, 0, len(heads))
+	for _, head := range heads {
+		_, status, reason := statusLine(head)
+		list = append(list, Interim{Status: status, Reason: reason, Headers: headersOf(wire.Fields, head)})
+	}
+	return list
+}
+
+func statusLine(head []byte) (version string, status int, reason string) {
+	if len(head) == 0 {
+		return "", 0, ""
+	}
+	a, b, c := wire.StartLine(head)
+	version, _ = lossy(a)
+	reason, _ = lossy(c)
+	status, _ = strconv.Atoi(string(b))
+	return version, status, reason
+}
+
+func headersOf(fields func([]byte) []wire.Field, p []byte) []Header {
+	list := []Header{}
+	if len(p) == 0 {
+		return list
+	}
+	for _, f := range fields(p) {
+		name, _ := lossy(f.Name)
+		value, exact := lossy(f.Value)
+		h := Header{name, value}
+		if !exact {
+			h = append(h, base64.StdEncoding.EncodeToString(f.Value))
+		}
+		list = append(list, h)
+	}
+	return list
+}
+
+// bodyOf shows what is at hand of a body: the encoding is chosen by that alone, so
+// that a large body need not be read to its end.
+func bodyOf(b *relay.Body) *Body {
+	data := b.Data
+	if len(data) > MaxBody {
+		data = data[:MaxBody]
+	}
+	cut := int64(len(data)) < b.Size
+	out := &Body{Size: b.Size, SHA256: hex.EncodeToString(b.SHA256[:]), Truncated: cut, State: b.State}
+	text := data
+	if cut {
+		text = wholeRunes(data)
+	}
+	if utf8.Valid(text) && bytes.IndexByte(text, 0) < 0 {
+		out.Encoding, out.Data = EncodingUTF8, string(text)
+	} else {
+		out.Encoding, out.Data = EncodingBase64, base64.StdEncoding.EncodeToString(data)
+	}
+	return out
+}
+
+// wholeRunes cuts an unfinished rune off the end of p.
+func wholeRunes(p []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
+		tail := p[len(p)-i:]
+		if utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				return p[:len(p)-i]
+			}
+			break
+		}
+	}
+	return p
+}

@@ -1,0 +1,107 @@
+package record_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+func TestSetSetting(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		key   string
+		value any
+		ok    func(relay.Settings) bool
+	}{
+		{"offlineStatus", float64(503), func(s relay.Settings) bool { return s.OfflineStatus == 503 }},
+		{"offlineStatus", "204", func(s relay.Settings) bool { return s.OfflineStatus == 204 }},
+		{"offlineStatus", json.Number("599"), func(s relay.Settings) bool { return s.OfflineStatus == 599 }},
+		{"autoDeliver", true, func(s relay.Settings) bool { return s.AutoDeliver }},
+		{"forwarded", "on", func(s relay.Settings) bool { return s.Forwarded }},
+		{"freshConnections", "TRUE", func(s relay.Settings) bool { return s.FreshConnections }},
+		{"paused", "off", func(s relay.Settings) bool { return !s.Paused }},
+		{"hostHeader", "localhost:3000", func(s relay.Settings) bool { return s.HostHeader == "localhost:3000" }},
+		{"hostHeader", "rewrite", func(s relay.Settings) bool { return s.HostHeader == "rewrite" }},
+		{"responseTimeout", "1h", func(s relay.Settings) bool { return *s.ResponseTimeout == time.Hour }},
+		{"retention", "30d", func(s relay.Settings) bool { return *s.Retention == 30*24*time.Hour }},
+		{"retention", nil, func(s relay.Settings) bool { return s.Retention == nil }},
+		{"responseTimeout", "default", func(s relay.Settings) bool { return s.ResponseTimeout == nil }},
+	} {
+		s := relay.DefaultSettings()
+		if err := record.SetSetting(&s, tt.key, tt.value); err != nil || !tt.ok(s) {
+			t.Errorf("%s=%v: %v, %+v", tt.key, tt.value, err, s)
+		}
+	}
+}
+
+func TestSetSettingRefuses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		key   string
+		value any
+	}{
+		{"offlineStatus", float64(199)},
+		{"offlineStatus", 600},
+		{"offlineStatus", 202.5},
+		{"offlineStatus", true},
+		{"offlineStatus", "x"},
+		{"offlineStatus", nil},
+		{"autoDeliver", "maybe"},
+		{"autoDeliver", 1},
+		{"autoDeliver", nil},
+		{"hostHeader", ""},
+		{"hostHeader", "a b"},
+		{"hostHeader", "a\r\nX: y"},
+		{"hostHeader", "http://x"},
+		{"hostHeader", nil},
+		{"hostHeader", "ü"},
+		{"responseTimeout", "2h"},
+		{"responseTimeout", "0s"},
+		{"responseTimeout", "-1s"},
+		{"responseTimeout", float64(3)},
+		{"responseTimeout", "soon"},
+		{"retention", "off"},
+		{"retention", true},
+		{"owner", "bob"},
+		{"Paused", true},
+		{"", nil},
+		{"x\n\x1b", nil},
+	} {
+		s := relay.DefaultSettings()
+		err := record.SetSetting(&s, tt.key, tt.value)
+		var e *relay.Error
+		if !errors.As(err, &e) || e.Code != relay.CodeValidationFailed || len(e.Fields) != 1 {
+			t.Errorf("%s=%v: %v", tt.key, tt.value, err)
+		}
+		if s != relay.DefaultSettings() {
+			t.Errorf("%s=%v changed something: %+v", tt.key, tt.value, s)
+		}
+	}
+}
+
+func TestSettingsSurviveTheirOutwardForm(t *testing.T) {
+	t.Parallel()
+	want := relay.DefaultSettings()
+	want.Retention, want.Paused, want.OfflineStatus = ptr(36*time.Hour), true, 503
+	b, err := json.Marshal(record.OfSettings(want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := json.Unmarshal(b, &values); err != nil {
+		t.Fatal(err)
+	}
+	got := relay.DefaultSettings()
+	for key, value := range values {
+		if err := record.SetSetting(&got, key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if *got.Retention != *want.Retention || got.Paused != want.Paused || got.OfflineStatus != want.OfflineStatus {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

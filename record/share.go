@@ -1,0 +1,137 @@
+package record
+
+import (
+	"strings"
+	"time"
+
+	"relay"
+)
+
+// SharedEvent is what the holder of a share token may see. Request and Response
+// are null unless the share allows viewing. It says nothing about the owner: no
+// account, no alias, and no host, from which the alias could be read.
+type SharedEvent struct {
+	Method       string    `json:"method"`
+	Path         string    `json:"path"`
+	ReceivedAt   Time      `json:"receivedAt" format:"date-time"`
+	State        string    `json:"state"`
+	PayloadSize  int64     `json:"payloadSize"`
+	Status       *int      `json:"status"`
+	LatencyMs    *float64  `json:"latencyMs"`
+	ResponseSize *int64    `json:"responseSize"`
+	Online       bool      `json:"online" doc:"a replay would be delivered at once"`
+	Replayable   bool      `json:"replayable"`
+	View         bool      `json:"view"`
+	ExpiresAt    *Time     `json:"expiresAt" format:"date-time"`
+	Request      *Message  `json:"request"`
+	Response     *Response `json:"response"`
+}
+
+// Masked stands for a value that the holder of a share may not see.
+const Masked = "[masked]"
+
+// OfShared gives what a share shows of its event, which was read whole.
+func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
+	full := Of(e, relay.Site{}, time.Time{})
+	out := &SharedEvent{
+		Method:      full.Method,
+		Path:        full.Path,
+		ReceivedAt:  full.ReceivedAt,
+		State:       full.State,
+		PayloadSize: full.PayloadSize,
+		Status:      full.Status,
+		LatencyMs:   full.LatencyMs,
+		Online:      online,
+		Replayable:  full.Replayable,
+		View:        s.View,
+		ExpiresAt:   timeOf(s.ExpiresAt),
+	}
+	if full.Response != nil {
+		out.ResponseSize = &full.Response.Body.Size
+	}
+	if !s.View {
+		return out
+	}
+	mask(full.Request.Headers)
+	mask(full.Request.Trailers)
+	out.Request = full.Request
+	if r := full.Response; r != nil {
+		mask(r.Headers)
+		mask(r.Trailers)
+		for _, i := range r.Interim {
+			mask(i.Headers)
+		}
+		out.Response = r
+	}
+	return out
+}
+
+func mask(headers []Header) {
+	for i, h := range headers {
+		if secretName(strings.ToLower(h.Name())) {
+			headers[i] = Header{h.Name(), Masked}
+		}
+	}
+}
+
+// secretParts are parts of names of header lines whose values are secrets, prove a
+// signature, or name the owner's host.
+var secretParts = []string{
+	"authorization", "cookie", "signature", "secret", "token", "hmac", "api-key", "apikey", "password", "transmission-sig",
+}
+
+func secretName(lower string) bool {
+	switch lower {
+	case "host", "x-forwarded-host", "x-original-host", "forwarded", "origin", "referer":
+		return true
+	}
+	for _, part := range secretParts {
+		if strings.Contains(lower, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// SharedReplay is the answer to a replay by share token.
+type SharedReplay struct {
+	Event   SharedReplayEvent   `json:"event"`
+	Attempt SharedReplayAttempt `json:"attempt"`
+}
+
+// SharedReplayEvent is how the event stands after a replay by share token.
+type SharedReplayEvent struct {
+	State      string `json:"state"`
+	ReceivedAt Time   `json:"receivedAt" format:"date-time"`
+}
+
+// SharedReplayAttempt is the attempt that a replay by share token made.
+type SharedReplayAttempt struct {
+	Number    int      `json:"number"`
+	State     string   `json:"state"`
+	Status    *int     `json:"status"`
+	LatencyMs *float64 `json:"latencyMs"`
+}
+
+// OfSharedReplay gives the outcome of attempt n of an event.
+func OfSharedReplay(e *relay.Event, n int) *SharedReplay {
+	asked := e.LastAskedAt
+	if asked.IsZero() {
+		asked = e.ReceivedAt
+	}
+	out := &SharedReplay{
+		Event:   SharedReplayEvent{State: e.State, ReceivedAt: Time{asked}},
+		Attempt: SharedReplayAttempt{Number: n, State: e.State},
+	}
+	for i := range e.Attempts {
+		if e.Attempts[i].N != n {
+			continue
+		}
+		a := OfAttempt(&e.Attempts[i], false)
+		out.Attempt.State, out.Attempt.LatencyMs = a.State, a.LatencyMs
+		if a.Response != nil {
+			out.Attempt.Status = &a.Response.Status
+		}
+	}
+	return out
+}
