@@ -21,6 +21,9 @@ type Caller interface {
 	// Write sends bytes of the answer as they are; it fails when the caller does
 	// not read for the stall timeout. Not one byte may be written after an error.
 	Write(p []byte) (int, error)
+	// Unhurried takes the stall timeout away from further writes; for upgraded
+	// connections.
+	Unhurried()
 	// CloseWrite ends our side in order (TLS close_notify, FIN).
 	CloseWrite() error
 	// Abort breaks the transfer so that nobody takes it for complete: linger 0,

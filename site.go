@@ -24,6 +24,14 @@ func (s Site) AliasURL(alias string) string {
 	return s.Base.Scheme + "://" + host
 }
 
+// Reserved tells whether a valid label may not become an alias here: a reserved
+// one, or the one that the base host takes.
+func (s Site) Reserved(label string) bool {
+	base := strings.TrimSuffix(s.Base.Hostname(), ".")
+	domain := strings.Trim(s.AliasDomain, ".")
+	return ReservedLabel(label) || strings.EqualFold(label+"."+domain, base)
+}
+
 // URL is an address on the base site.
 func (s Site) URL(path string) string {
 	return strings.TrimSuffix(s.Base.String(), "/") + path

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"reflect"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -161,7 +160,7 @@ func (s *server) createAlias(ctx context.Context, c *call, in *body[aliasBody]) 
 	switch {
 	case !relay.ValidLabel(name):
 		return nil, invalid("body.name", "expected a DNS label: 1 to 63 lower-case letters, digits and inner hyphens", shortValue(name))
-	case relay.ReservedLabel(name) || strings.EqualFold(name+"."+s.Site.AliasDomain, s.Site.Base.Hostname()):
+	case s.Site.Reserved(name):
 		return nil, invalid("body.name", "this name is reserved; choose another", name)
 	}
 	alias, err := s.Accounts.CreateAlias(ctx, c.who, name, c.who.AccountName)

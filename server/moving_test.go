@@ -19,7 +19,7 @@ func TestUnhurriedWrites(t *testing.T) {
 	u := &upstream{}
 	piped(t, func(o *Options) { o.Capture = u }, func(t *testing.T, dial func() net.Conn) {
 		u.answer = func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
-			in.Caller.(interface{ Unhurried() }).Unhurried()
+			in.Caller.Unhurried()
 			_, _ = io.WriteString(in.Caller, "HTTP/1.1 101 Switching Protocols\r\n\r\nupgraded")
 			return relay.Outcome{}, true
 		}

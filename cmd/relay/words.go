@@ -75,7 +75,7 @@ func aliasOnline(alias string) string { return "Alias " + alias + " is online" }
 func publicURL(url string) string     { return "Public URL    " + url }
 func localTarget(url string) string   { return "Local target  " + url }
 func onlineAgain(alias string) string { return "alias " + alias + " is online" }
-func offlineNow(alias string) string { return "alias " + alias + " is offline: requests are queued" }
+func offlineNow(alias string) string  { return "alias " + alias + " is offline: requests are queued" }
 
 func takenOver(alias string) string {
 	return "alias " + alias + " was taken over by a newer connection"

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/record"
+)
+
+func (c *cli) aliasCommand() *cobra.Command {
+	return group("alias", "aliases: add, list, set, transfer, rm",
+		c.aliasAdd(), c.aliasList(), c.aliasSet(), c.aliasTransfer(), c.aliasRemove())
+}
+
+func (c *cli) aliasAdd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "add ALIAS --user NAME", Short: "make an alias; prints its URL", Args: exactly("ALIAS"),
+		Example: "  relayd alias add stripe-dev --user alice",
+	}
+	user := userFlag(cmd, "who owns it")
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		if err := need("user", *user); err != nil {
+			return err
+		}
+		if o.site.Reserved(args[0]) {
+			return relay.Errorf(relay.CodeValidationFailed, "%q is a reserved name; choose another", args[0])
+		}
+		a, err := o.store.CreateAlias(ctx, o.who, args[0], *user)
+		if err != nil {
+			return missing(err, noAccount, *user)
+		}
+		fmt.Fprintln(o.stdout, o.site.AliasURL(a.Name))
+		return nil
+	})
+}
+
+// aliasRow is an alias as its row and its queue tell; whether it is online, only
+// the running server knows.
+type aliasRow struct {
+	Name         string          `json:"name"`
+	URL          string          `json:"url"`
+	Owner        string          `json:"owner"`
+	Queued       int             `json:"queued"`
+	QueuedEvents int             `json:"queuedEvents"`
+	LastEventAt  *record.Time    `json:"lastEventAt"`
+	LastOnlineAt *record.Time    `json:"lastOnlineAt"`
+	CreatedAt    record.Time     `json:"createdAt"`
+	Settings     record.Settings `json:"settings"`
+}
+
+func (c *cli) aliasList() *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "list the aliases", Args: exactly()}
+	asJSON := jsonFlag(cmd)
+	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
+		rows, err := o.aliasRows(ctx)
+		if err != nil {
+			return err
+		}
+		head := []string{"NAME", "OWNER", "QUEUED", "LAST EVENT", "URL"}
+		return printRows(o.stdout, *asJSON, head, rows, func(r aliasRow) []string {
+			return []string{r.Name, or(r.Owner, "-"), strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
+		})
+	})
+}
+
+func (o *operator) aliasRows(ctx context.Context) ([]aliasRow, error) {
+	aliases, err := o.store.Aliases(ctx, o.who)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := o.store.QueueStats(ctx, each(aliases, func(a relay.Alias) int64 { return a.ID }))
+	if err != nil {
+		return nil, err
+	}
+	return each(aliases, func(a relay.Alias) aliasRow {
+		q := stats[a.ID]
+		row := aliasRow{
+			Name: a.Name, URL: o.site.AliasURL(a.Name), Owner: a.OwnerName, Queued: q.Queued, QueuedEvents: q.QueuedEvents,
+			CreatedAt: record.Time{Time: a.CreatedAt}, Settings: record.OfSettings(a.Settings),
+		}
+		if !q.LastEventAt.IsZero() {
+			row.LastEventAt = &record.Time{Time: q.LastEventAt}
+		}
+		if !a.LastOnlineAt.IsZero() {
+			row.LastOnlineAt = &record.Time{Time: a.LastOnlineAt}
+		}
+		return row
+	}), nil
+}
+
+func (c *cli) aliasSet() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "set ALIAS key=value…", Short: "change settings of an alias; `default` gives one back to the server",
+		Example: "  relayd alias set stripe-dev offlineStatus=503 autoDeliver=on responseTimeout=10m",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return exactly("ALIAS", "key=value")(cmd, args)
+			}
+			return nil
+		},
+	}
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		for _, pair := range args[1:] {
+			if _, _, ok := strings.Cut(pair, "="); !ok {
+				return usagef(badAssignment, pair)
+			}
+		}
+		_, err := o.store.SetAlias(ctx, o.who, args[0], func(s *relay.Settings) error {
+			for _, pair := range args[1:] {
+				key, value, _ := strings.Cut(pair, "=")
+				if err := record.SetSetting(s, key, value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return missing(err, noAlias, args[0])
+		}
+		o.say("alias %s changed", args[0])
+		return nil
+	})
+}
+
+func (c *cli) aliasTransfer() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "transfer ALIAS --user NAME", Short: "give an alias to another account", Args: exactly("ALIAS"),
+	}
+	user := userFlag(cmd, "who gets it")
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		if err := need("user", *user); err != nil {
+			return err
+		}
+		if _, err := o.accountOf(ctx, *user); err != nil {
+			return err
+		}
+		if _, err := o.store.TransferAlias(ctx, o.who, args[0], *user); err != nil {
+			return missing(err, noAlias, args[0])
+		}
+		o.say("alias %s belongs to %s now", args[0], *user)
+		return nil
+	})
+}
+
+func (c *cli) aliasRemove() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rm ALIAS", Short: "remove an alias with its events, shares, members and tunnel", Args: exactly("ALIAS"),
+	}
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		if err := o.store.RemoveAlias(ctx, o.who, args[0]); err != nil {
+			return missing(err, noAlias, args[0])
+		}
+		o.say("alias %s removed", args[0])
+		return nil
+	})
+}

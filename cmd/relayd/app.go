@@ -1,0 +1,331 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/errgroup"
+
+	"relay"
+	"relay/api"
+	"relay/dashboard"
+	"relay/delivery"
+	"relay/server"
+	"relay/sshgate"
+	"relay/store"
+)
+
+// app is every room wired to the others. Start it once, Stop it once.
+type app struct {
+	cli *cli
+	cfg Config
+	log *slog.Logger
+
+	store    *store.Store
+	hostKey  ssh.Signer
+	at       addresses
+	site     relay.Site
+	delivery *delivery.Delivery
+	server   *server.Server
+	gate     *sshgate.Gate
+	admin    *http.Server
+	door     *door
+
+	httpLn, httpsLn, sshLn, adminLn net.Listener
+
+	gateServes atomic.Bool
+	failed     chan error // a listener that ended by itself
+}
+
+func newApp(c *cli, cfg Config) *app {
+	return &app{cli: c, cfg: cfg, log: newLog(c.stderr, cfg), door: &door{}, failed: make(chan error, 4)}
+}
+
+// Start opens the store, listens and serves. On Postgres it waits, answering
+// health checks only, until no other relayd serves the same database. When it
+// fails, what was opened is closed again.
+func (a *app) Start(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			a.abandon()
+		}
+	}()
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	if err := a.listen(); err != nil {
+		return err
+	}
+	if err := a.wire(); err != nil {
+		return err
+	}
+	if err := a.serveHTTP(); err != nil {
+		return err
+	}
+	return a.activate(ctx)
+}
+
+// open makes the data dir, the store's schema and the host key where they are not
+// there yet.
+func (a *app) open(ctx context.Context) error {
+	dir := string(a.cfg.DataDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make data dir: %w", err)
+	}
+	var err error
+	if a.store, err = a.cli.openStore(ctx, a.cfg, false); err != nil {
+		return err
+	}
+	from, to, err := a.store.Migrate(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate the store: %w", err)
+	}
+	if from != to {
+		a.log.Info("store migrated", "from", from, "to", to)
+	}
+	a.hostKey, err = sshgate.LoadHostKey(dir)
+	return err
+}
+
+// listen opens every listener, so that a taken port is found before anything runs.
+func (a *app) listen() error {
+	for _, l := range []struct {
+		flag, what string
+		addr       Addr
+		to         *net.Listener
+		real       *string
+	}{
+		{"http-addr", "http", a.cfg.HTTPAddr, &a.httpLn, &a.at.HTTP},
+		{"https-addr", "https", a.cfg.HTTPSAddr, &a.httpsLn, &a.at.HTTPS},
+		{"ssh-addr", "ssh", a.cfg.SSHAddr, &a.sshLn, &a.at.SSH},
+		{"admin-addr", "admin", a.cfg.AdminAddr, &a.adminLn, &a.at.Admin},
+	} {
+		if !l.addr.On() {
+			continue
+		}
+		ln, err := net.Listen("tcp", string(l.addr))
+		if err != nil {
+			return listenFault(l.what, string(l.addr), l.flag, err)
+		}
+		*l.to, *l.real = ln, ln.Addr().String()
+	}
+	a.site = a.cfg.site(a.at)
+	return nil
+}
+
+func listenFault(what, addr, flag string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf(portTaken, what, addr, flag)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf(portForbidden, what, addr, flag)
+	}
+	return fmt.Errorf(portOther, what, addr, err)
+}
+
+// wire makes the rooms. The one knot: the store publishes into delivery, which
+// writes into the store.
+func (a *app) wire() error {
+	c := a.cfg
+	a.delivery = delivery.New(delivery.Options{
+		Store: a.store, Site: a.site, Log: a.log,
+		MaxHead: c.MaxHead.Limit(), MaxBody: c.MaxBody.Limit(), MaxResponseCapture: c.MaxResponseCapture.Limit(),
+		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
+		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
+	})
+	a.door.behind(a.delivery, a.baseSite())
+	a.server = server.New(server.Options{
+		Capture: a.door, Base: a.door, Site: a.site,
+		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
+		MaxHead:       int(c.MaxHead.Limit()), MaxTarget: int(c.MaxTarget.Limit()),
+		HeadTimeout: c.HeadTimeout.Limit(), IdleTimeout: c.IdleTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
+		Ready: a.ready, Log: a.log,
+	})
+	a.gate = sshgate.New(sshgate.Options{
+		HostKey: a.hostKey, Accounts: a.store, Attach: a.delivery, Read: a.store, Replay: a.delivery,
+		Site: a.site, Version: buildVersion(),
+		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
+		Log: a.log,
+	})
+	a.admin = &http.Server{
+		Handler: server.Admin(server.AdminOptions{
+			Stats: a.stats, Loopback: c.AdminAddr.Loopback(), Log: a.log,
+		}),
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	return nil
+}
+
+// baseSite is the API and the dashboard. What begins with /api, however unclean, is
+// the API's: a mux would answer that with a redirect.
+func (a *app) baseSite() http.Handler {
+	office := api.New(api.Options{
+		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log,
+		ReplayLimit:      api.Rate(a.cfg.ReplayLimit),
+		ShareReplayLimit: api.Rate(a.cfg.ShareReplayLimit),
+	})
+	pages := dashboard.New(dashboard.Options{Accounts: a.store, Deliver: a.delivery, Site: a.site, Log: a.log})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := "/" + strings.TrimLeft(r.URL.Path, "/")
+		if path == "/api" || strings.HasPrefix(path, "/api/") {
+			office.ServeHTTP(w, r)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
+}
+
+// serveHTTP answers on the HTTP, TLS and admin listeners. Until activate has run,
+// only health checks and figures are to be had there.
+func (a *app) serveHTTP() error {
+	if a.httpsLn != nil {
+		get, err := server.CertFiles(string(a.cfg.TLSCert), string(a.cfg.TLSKey))
+		if err != nil {
+			return err
+		}
+		conf := &tls.Config{GetCertificate: get, MinVersion: tls.VersionTLS12}
+		a.background("https", func() error { return a.server.ServeTLS(a.httpsLn, conf) })
+	}
+	if a.httpLn != nil {
+		a.background("http", func() error { return a.server.Serve(a.httpLn) })
+	}
+	if a.adminLn != nil {
+		a.background("admin", func() error { return a.admin.Serve(a.adminLn) })
+	}
+	a.log.Info("listening", "http", a.at.HTTP, "https", a.at.HTTPS, "ssh", a.at.SSH, "admin", a.at.Admin)
+	return nil
+}
+
+// background runs a listener; one that ends before Stop ends the program.
+func (a *app) background(name string, serve func() error) {
+	go func() {
+		err := serve()
+		if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		a.failed <- fmt.Errorf("%s listener: %w", name, err)
+	}()
+}
+
+// activate takes the store for this process and opens the doors.
+func (a *app) activate(ctx context.Context) error {
+	held := a.hold()
+	err := a.store.Serve(ctx, func(changes []relay.Change) {
+		a.delivery.Publish(changes)
+		a.gate.Publish(changes)
+	})
+	held()
+	if err != nil {
+		return err
+	}
+	if err := a.delivery.Start(ctx); err != nil {
+		return fmt.Errorf("start delivery: %w", err)
+	}
+	a.background("ssh", func() error { return a.gate.Serve(a.sshLn) })
+	a.gateServes.Store(true)
+	a.door.open()
+	return rememberSite(a.cfg, a.site, a.at)
+}
+
+// hold keeps the SSH listener of a standby from leaving people waiting: whoever
+// comes is turned away at once. The result ends it and waits for that.
+func (a *app) hold() func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	ln := a.sshLn.(*net.TCPListener)
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if conn, err := ln.Accept(); err == nil {
+				_ = conn.Close()
+			} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		_ = ln.SetDeadline(time.Now())
+		<-done
+		_ = ln.SetDeadline(time.Time{})
+	}
+}
+
+// Stop ends everything in order: nothing new is taken, what is under way finishes
+// within the drain time, tunnels are told and closed, the store is flushed. The
+// error says whether requests had to be cut.
+func (a *app) Stop() error {
+	ctx, cancel := a.drain()
+	defer cancel()
+	a.log.Info("stopping", "drain", a.cfg.Drain.String())
+	a.gate.Announce()
+	var rooms errgroup.Group
+	rooms.Go(func() error { return a.server.Shutdown(ctx) })
+	rooms.Go(func() error { return a.delivery.Close(ctx) })
+	overdue := rooms.Wait()
+
+	// Tunnels are let go last: requests under way needed them.
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), a.farewell(ctx))
+	defer done()
+	if err := a.gate.Shutdown(last); err != nil {
+		a.log.Warn("ssh connections were cut", "err", err)
+	}
+	_ = a.admin.Close()
+	err := a.store.Close()
+	if overdue != nil {
+		a.log.Warn("stopped with requests cut", "err", overdue)
+		return errors.Join(fmt.Errorf(drainRanOut, a.cfg.Drain.String()), err)
+	}
+	a.log.Info("stopped")
+	return err
+}
+
+// drain is the time that requests under way have to finish.
+func (a *app) drain() (context.Context, context.CancelFunc) {
+	if a.cfg.Drain == unlimited {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(context.Background(), time.Duration(a.cfg.Drain))
+}
+
+// farewell is what is left of the drain time for closing SSH connections, at least
+// long enough to tell them.
+func (a *app) farewell(ctx context.Context) time.Duration {
+	left := 15 * time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	return max(left, time.Second)
+}
+
+// abandon closes what a failed Start left open.
+func (a *app) abandon() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if a.server != nil {
+		_ = a.server.Shutdown(now)
+		_ = a.delivery.Close(now)
+		_ = a.gate.Shutdown(now)
+		_ = a.admin.Close()
+	}
+	for _, ln := range []net.Listener{a.httpLn, a.httpsLn, a.sshLn, a.adminLn} {
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
+	if a.store != nil {
+		_ = a.store.Close()
+	}
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// operate runs an operator command on the store of h, beside the running server.
+func (h *house) operate(args ...string) (stdout string, code int) {
+	h.t.Helper()
+	var out, errs buffer
+	args = append(args, "--data-dir", h.flags["data-dir"])
+	if url := h.flags["database-url"]; url != "" {
+		args = append(args, "--database-url", url)
+	}
+	code = run(h.t.Context(), args, func(string) string { return "" }, &out, &errs)
+	if code != 0 {
+		h.t.Logf("relayd %s: %s", strings.Join(args, " "), errs.String())
+	}
+	return out.String(), code
+}
+
+// TestBeside: what operator commands change takes effect in the running server
+// within 2 s.
+func TestBeside(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, flags map[string]string) {
+		h := newHouse(t, flags)
+		l := newLocal(t, oddAnswer)
+		key := filepath.Join(h.dir, "guest")
+		if err := generateKey(key); err != nil {
+			t.Fatal(err)
+		}
+		if _, code := h.operate("user", "add", "guest", "--key", key+".pub"); code != 0 {
+			t.Fatalf("user add: exit %d", code)
+		}
+		token, code := h.operate("token", "add", "--user", "guest")
+		if code != 0 || !strings.HasPrefix(token, "rly_") || strings.Count(token, "\n") != 1 {
+			t.Fatalf("token add: exit %d, %q", code, token)
+		}
+		h.key, h.token = key, strings.TrimSpace(token)
+		tn := h.tunnel("guests-own", l.addr)
+
+		within := func(what string, ok func() bool) {
+			t.Helper()
+			begun := time.Now()
+			if !poll(10*time.Second, ok) {
+				t.Fatalf("%s never happened", what)
+			}
+			if took := time.Since(begun); took > 2500*time.Millisecond {
+				t.Errorf("%s took %v, promised are 2 s", what, took)
+			}
+		}
+		h.operate("alias", "set", "guests-own", "paused=on")
+		within("pausing an alias", func() bool {
+			return strings.HasPrefix(h.send(strings.Replace(odd, "demo.", "guests-own.", 1)), "HTTP/1.1 202")
+		})
+		h.operate("user", "rm", "guest")
+		within("cutting a removed account's tunnel", func() bool {
+			select {
+			case <-tn.ended:
+				return true
+			default:
+				return false
+			}
+		})
+		if status := h.api(http.MethodGet, "/me", "", nil); status != http.StatusUnauthorized {
+			t.Errorf("a dead token is answered %d", status)
+		}
+	})
+}
+
+// TestAdmin: the figures, and who may see them.
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, nil)
+	var stats map[string]any
+	res, err := http.Get("http://" + h.app.at.Admin + "/debug/stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(&stats); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"goroutines", "openFds", "rssBytes", "tunnels", "channels", "queued", "spoolBytes", "committed", "version"} {
+		if _, ok := stats[key]; !ok {
+			t.Errorf("/debug/stats has no %s", key)
+		}
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		res, err := http.Get("http://" + h.app.at.HTTP + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("%s answered %d", path, res.StatusCode)
+		}
+	}
+}
+
+// TestNoFirstAccount: where a listener is not on loopback nothing is made, and the
+// log says how to go on.
+func TestNoFirstAccount(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log := &buffer{}
+	nothing := func(string) string { return "" }
+	cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{
+		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": off, "data-dir": dir,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: log}, cfg)
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer a.stopOnce()
+	a.site.Loopback = false
+	out, err := a.firstStart(t.Context(), list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Admin != "" || out.LoginLink != "" || out.Commands != nil {
+		t.Errorf("made %+v", out)
+	}
+	if want := "user add admin --admin --key FILE.pub --data-dir " + dir; !strings.Contains(log.String(), want) {
+		t.Errorf("the log does not say how: %s", log)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "id_ed25519")); err == nil {
+		t.Error("a key was made")
+	}
+}
+
+// TestTLSFiles: an alias over TLS with a certificate from files.
+func TestTLSFiles(t *testing.T) {
+	t.Parallel()
+	cert, key, pool := selfSigned(t)
+	h := newHouse(t, map[string]string{"https-addr": "127.0.0.1:0", "tls": "files", "tls-cert": cert, "tls-key": key})
+	l := newLocal(t, oddAnswer)
+	if h.app.site.Base.Scheme != "https" {
+		t.Errorf("base URL %s", h.app.site.Base.String())
+	}
+	h.app.site.Base.Scheme = "http" // the API client of the tests is a plain one
+	conn, err := tls.Dial("tcp", h.app.at.HTTPS, &tls.Config{RootCAs: pool, ServerName: "demo.localhost"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, code := h.operate("alias", "add", "demo", "--user", h.start.Admin); code != 0 {
+		t.Fatal("alias add")
+	}
+	_ = l
+	if !poll(5*time.Second, func() bool { _, ok := h.app.delivery.Alias("demo"); return ok }) {
+		t.Fatal("the alias never showed up")
+	}
+	if _, err := io.WriteString(conn, odd); err != nil {
+		t.Fatal(err)
+	}
+	answer, _ := io.ReadAll(conn)
+	if !strings.HasPrefix(string(answer), "HTTP/1.1 202 ") {
+		t.Errorf("got %q", answer)
+	}
+}
+
+func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"},
+		DNSNames: []string{"localhost", "*.localhost", "demo.localhost"}, NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(certPEM)
+	return write(t, "cert.pem", string(certPEM)),
+		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))), pool
+}
+
+// TestStandby: on Postgres a second relayd waits, not ready, and takes over when the
+// first is gone.
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	flags := postgresFlags(t)
+	first := newHouse(t, flags)
+	nothing := func(string) string { return "" }
+	log := &buffer{}
+	cfg, _, err := load(sources{getenv: nothing, flags: map[string]string{
+		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": off,
+		"data-dir": t.TempDir(), "database-url": flags["database-url"],
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: log}, cfg)
+	started := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { started <- second.Start(ctx) }()
+	if !poll(20*time.Second, func() bool { return strings.Contains(log.String(), "standby") }) {
+		t.Fatalf("the log does not tell that it waits: %s", log)
+	}
+	at := listening(t, log)
+	if status, body := get(t, at, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "standby") {
+		t.Errorf("/readyz of a standby: %d %s", status, body)
+	}
+	if status, _ := get(t, at, "/healthz"); status != http.StatusOK {
+		t.Errorf("/healthz of a standby: %d", status)
+	}
+	if err := first.app.stopOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	defer second.stopOnce()
+	if !poll(10*time.Second, func() bool { status, _ := get(t, at, "/readyz"); return status == http.StatusOK }) {
+		t.Error("never ready after taking over")
+	}
+}
+
+func listening(t *testing.T, log *buffer) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(log.String(), "msg=listening http=")
+	if !ok {
+		t.Fatalf("no address in the log: %s", log)
+	}
+	addr, _, _ := strings.Cut(rest, " ")
+	return addr
+}
+
+func get(t *testing.T, addr, path string) (int, string) {
+	t.Helper()
+	res, err := http.Get("http://" + addr + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	return res.StatusCode, string(body)
+}
+
+func TestAccountName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"alice": "alice", "John.Doe": "john.doe", "_www": "www", "Jürgen K": "j-rgen-k", "日本": "admin", "": "admin",
+	} {
+		if got := accountName(name); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"relay/record"
+)
+
+// mirror answers with the body it got and keeps the hash of each.
+type mirror struct {
+	mu     sync.Mutex
+	hashes []string
+}
+
+func (m *mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	m.hashes = append(m.hashes, hexSum(body))
+	m.mu.Unlock()
+	_, _ = w.Write(body)
+}
+
+func hexSum(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// TestBulk: 10 MiB go both ways whole, by length and in chunks, are kept in parts,
+// and are the same on a replay.
+func TestBulk(t *testing.T) {
+	t.Parallel()
+	noise := make([]byte, 10<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
+	want := hexSum(noise)
+	onStores(t, func(t *testing.T, flags map[string]string) {
+		h := newHouse(t, flags)
+		m := &mirror{}
+		target := httptest.NewServer(m)
+		t.Cleanup(target.Close)
+		h.tunnel("demo", strings.TrimPrefix(target.URL, "http://"))
+		for i, body := range []io.Reader{bytes.NewReader(noise), io.MultiReader(bytes.NewReader(noise))} {
+			begun := time.Now()
+			res, err := h.client().Post(h.app.site.AliasURL("demo")+"/bulk", "application/octet-stream", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			if err != nil || hexSum(back) != want {
+				t.Fatalf("came back as %d bytes, %v", len(back), err)
+			}
+			t.Logf("10 MiB both ways in %v", time.Since(begun))
+			id := h.newest("demo").ID
+			var e record.Event
+			if status := h.api(http.MethodPost, "/events/"+id+"/replay", "", &e); status != http.StatusOK {
+				t.Fatalf("replay answered %d", status)
+			}
+			if e.Request.Body.SHA256 != want || e.Response.Body.SHA256 != want || e.Response.Body.Size != int64(len(noise)) {
+				t.Errorf("record of request %d: %+v %+v", i, e.Request.Body.SHA256, e.Response.Body.SHA256)
+			}
+			var stored []byte
+			if h.api(http.MethodGet, "/events/"+id+"/attempts/2/response.body", "", &stored); hexSum(stored) != want {
+				t.Errorf("stored response of the replay is another one: %d bytes", len(stored))
+			}
+			if last := e.Attempts[1]; last.Identical == nil || !*last.Identical {
+				t.Errorf("replay %d was not identical", i)
+			}
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for i, got := range m.hashes {
+			if got != want {
+				t.Errorf("delivery %d arrived as %s", i, got)
+			}
+		}
+		if len(m.hashes) != 4 {
+			t.Errorf("%d deliveries, want 4", len(m.hashes))
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// buildClient builds the thin client once, as users get it, into a folder that
+// TestMain removes.
+var buildClient = sync.OnceValues(func() (string, error) {
+	file := filepath.Join(os.TempDir(), "relay-client-"+strconv.Itoa(os.Getpid()), "relay")
+	out, err := exec.Command("go", "build", "-o", file, "relay/cmd/relay").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the client: %w: %s", err, out)
+	}
+	return file, nil
+})
+
+func removeClient() {
+	_ = os.RemoveAll(filepath.Join(os.TempDir(), "relay-client-"+strconv.Itoa(os.Getpid())))
+}
+
+// relay makes a command of the thin client that speaks to h.
+func (h *house) relay(args ...string) *exec.Cmd {
+	h.t.Helper()
+	file, err := buildClient()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.Command(file, append(args,
+		"--server", h.app.at.SSH, "--identity", h.key, "--host-key", ssh.FingerprintSHA256(h.app.hostKey.PublicKey()), "--no-color")...)
+	cmd.Dir = h.t.TempDir()
+	cmd.Env = []string{"HOME=" + cmd.Dir, "PATH=" + os.Getenv("PATH")}
+	return cmd
+}
+
+// TestRelayUp: the bundled client attaches, prints its five lines, carries requests
+// unchanged, logs them, and ends well on Ctrl+C.
+func TestRelayUp(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, flags map[string]string) {
+		h := newHouse(t, flags)
+		l := newLocal(t, oddAnswer)
+		_, port, _ := strings.Cut(l.addr, ":")
+		up := h.relay("up", "--port", port, "--alias", "demo")
+		out, errs := &buffer{}, &buffer{}
+		up.Stdout, up.Stderr = out, errs
+		if err := up.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = up.Process.Kill() })
+		if !poll(20*time.Second, func() bool { return strings.Contains(out.String(), "Press Ctrl+C to disconnect\n") }) {
+			t.Fatalf("relay up said %q and %q", out, errs)
+		}
+		want := "Connected to relay localhost\nAlias demo is online\n" +
+			"Public URL    " + h.app.site.AliasURL("demo") + "\n" +
+			"Local target  http://127.0.0.1:" + port + "\nPress Ctrl+C to disconnect\n"
+		if got := out.String(); got != want {
+			t.Errorf("stdout\n got %q\nwant %q", got, want)
+		}
+		if a := h.alias("demo"); !a.Online || a.Tunnel == nil || a.Tunnel.Target == nil || *a.Tunnel.Target != "http://127.0.0.1:"+port {
+			t.Errorf("alias %+v, tunnel %+v", a, a.Tunnel)
+		}
+
+		if got := h.send(odd); got != oddAnswer {
+			t.Errorf("answer %q", got)
+		}
+		id := h.newest("demo").ID
+		line := regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d \[201\] POST /a//b/\.\./c\?x=1&&y=%zz \(\d+ms\) ` + id + `$`)
+		if !poll(10*time.Second, func() bool { return line.MatchString(out.String()) }) {
+			t.Errorf("no log line in %q", out)
+		}
+		h.replays(h.newest("demo"), 2)
+		h.asks(id)
+
+		if err := up.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if err := up.Wait(); err != nil {
+			t.Errorf("Ctrl+C: %v, %s", err, errs)
+		}
+		for i, got := range l.seen(t, 3) {
+			if got != odd {
+				t.Errorf("request %d: %q", i, got)
+			}
+		}
+	})
+}
+
+// asks runs the commands of the client over SSH.
+func (h *house) asks(id string) {
+	h.t.Helper()
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"whoami"}, h.start.Admin},
+		{[]string{"aliases"}, "demo"},
+		{[]string{"events", "demo", "--json"}, `"` + id + `"`},
+		{[]string{"show", id}, "/a//b/../c"},
+		{[]string{"replay", id}, "201"},
+		{[]string{"version"}, "relay"},
+	} {
+		out, err := h.relay(tc.args...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), tc.want) {
+			h.t.Errorf("relay %v: %v, want %q in:\n%s", tc.args, err, tc.want, out)
+		}
+	}
+	out, err := h.relay("show", "evt_00000000000000000000000000").CombinedOutput()
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 4 {
+		h.t.Errorf("an unknown event: %v, want exit 4: %s", err, out)
+	}
+}

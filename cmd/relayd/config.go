@@ -1,0 +1,189 @@
+package main
+
+import (
+	"net"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"relay"
+)
+
+// Config is every setting of relayd. Each field is a flag, an environment variable
+// RELAY_…, and a key of the --config file; docs/config.md is made from its tags.
+// It is built once, by load, and passed by value.
+//
+// Tags: flag (also the file key), default, help (one line for people), note (what
+// docs/config.md adds), secret (masked when shown, also read from NAME_FILE), file
+// (also read from NAME_FILE, but nothing to hide), zero (0 has a meaning of its own).
+type Config struct {
+	// HTTPAddr takes callers of aliases and the base site. Off needs HTTPSAddr.
+	HTTPAddr Addr `flag:"http-addr" default:"127.0.0.1:8080" help:"plain HTTP listener (aliases and base site)"`
+	// HTTPSAddr needs TLS other than off.
+	HTTPSAddr Addr `flag:"https-addr" default:"off" help:"TLS listener (aliases and base site)"`
+	// SSHAddr is where tunnels come in; it cannot be off.
+	SSHAddr Addr `flag:"ssh-addr" default:"127.0.0.1:2222" help:"SSH listener"`
+	// SSHPublicAddr is empty until Site fills it from the base host and the SSH port.
+	SSHPublicAddr HostPort `flag:"ssh-public-addr" default:"" help:"what printed commands tell people to dial" note:"empty = base host and SSH port; a host without a port means port 22"`
+	// AdminAddr is for operators; on loopback it answers loopback Host values only.
+	AdminAddr Addr `flag:"admin-addr" default:"127.0.0.1:9091" help:"listener for /metrics, /debug/stats and /debug/pprof/, or off"`
+	// BaseURL is empty until Site fills it from the HTTP port.
+	BaseURL BaseURL `flag:"base-url" default:"" help:"address of dashboard and API; its host is the base host" note:"empty = http://localhost:<HTTP port>, or https and its port where there is a TLS listener"`
+	// AliasDomain is lower-case, without dots at either end.
+	AliasDomain Domain `flag:"alias-domain" default:"localhost" help:"aliases are <alias>.<domain>; alias URLs take scheme and port of the base URL"`
+
+	// DataDir is never empty after load.
+	DataDir Text `flag:"data-dir" default:"" help:"folder of SQLite file, host key and certificates" note:"empty = $XDG_DATA_HOME/relayd, else ~/.local/share/relayd"`
+	// DatabaseURL may hold a password.
+	DatabaseURL DatabaseURL `flag:"database-url" default:"" secret:"yes" help:"postgres://… = Postgres; empty = SQLite in the data dir"`
+	// DatabaseDirectURL is DatabaseURL where it is empty.
+	DatabaseDirectURL DatabaseURL `flag:"database-direct-url" default:"" secret:"yes" help:"for migrations and locks when the database URL goes through a pooler" note:"empty = database-url"`
+
+	// TLS says where certificates come from.
+	TLS TLSMode `flag:"tls" default:"off" help:"off, files or acme" note:"acme is refused at start: this build does not have it yet"`
+	// TLSCert and TLSKey are PEM files, read again when they change.
+	TLSCert Text `flag:"tls-cert" default:"" help:"PEM file of the certificate chain, for tls files"`
+	TLSKey  Text `flag:"tls-key" default:"" help:"PEM file of the private key, for tls files"`
+	// ACMEEmail, ACMECA and ACMECARoot wait for tls acme.
+	ACMEEmail  Text `flag:"acme-email" default:"" help:"contact address of the ACME account" note:"not used yet: tls acme is refused"`
+	ACMECA     Text `flag:"acme-ca" default:"" help:"directory URL of the ACME server" note:"not used yet: tls acme is refused"`
+	ACMECARoot Text `flag:"acme-ca-root" default:"" help:"PEM file of the root that signed the ACME server's own certificate" note:"not used yet: tls acme is refused"`
+	// TrustedProxies is refused until listeners read the PROXY protocol.
+	TrustedProxies Prefixes `flag:"trusted-proxies" default:"" help:"CIDRs whose PROXY protocol header is believed, separated by commas" note:"refused at start when set: this build does not read the PROXY protocol yet"`
+
+	// AliasClaim lets whoever forwards a free name own it.
+	AliasClaim Switch `flag:"alias-claim" default:"on" help:"an account that forwards a free, valid alias name becomes its owner"`
+	// MaxAliases is counted per account.
+	MaxAliases Count `flag:"max-aliases" default:"50" help:"aliases per account"`
+
+	// MaxHead bounds request heads and response heads alike.
+	MaxHead Size `flag:"max-head" default:"128KiB" help:"longest request or response head (431)"`
+	// MaxTarget bounds the request-target.
+	MaxTarget Size `flag:"max-target" default:"16KiB" help:"longest request target (414)"`
+	// MaxBody bounds decoded request bodies.
+	MaxBody Size `flag:"max-body" default:"32MiB" help:"largest request body (413)"`
+	// MaxResponseCapture bounds what is stored, never what is passed on.
+	MaxResponseCapture Size `flag:"max-response-capture" default:"32MiB" help:"as much of a response body is stored; all of it goes to the caller"`
+	// MaxAliasStorage waits for the sweeper.
+	MaxAliasStorage Size `flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared nor queued go first" note:"checked, but not enforced yet"`
+	// QueueBytes is counted per alias.
+	QueueBytes Size `flag:"queue-bytes" default:"1GiB" help:"queued request bytes per alias (503 queue-full)"`
+	// MinFree waits for the disk watch; 0 is the same as off.
+	MinFree Size `flag:"min-free" default:"1GiB" zero:"ok" help:"less free space on the data disk: 503 storage-full" note:"checked, but not enforced yet"`
+	// SpoolLimit waits for the spool.
+	SpoolLimit Size `flag:"spool-limit" default:"256MiB" help:"spool for a Postgres that is down" note:"checked, but there is no spool yet: while Postgres is down callers get 503 store-unavailable"`
+
+	// HeadTimeout runs from the first byte of a request.
+	HeadTimeout Duration `flag:"head-timeout" default:"10s" help:"head of a request complete, from its first byte (408)"`
+	// IdleTimeout is for kept connections between two requests.
+	IdleTimeout Duration `flag:"idle-timeout" default:"75s" help:"kept connection without a byte: closed silently"`
+	// StallTimeout is for both directions of a caller's connection.
+	StallTimeout Duration `flag:"stall-timeout" default:"30s" help:"a caller's body that does not move, a caller that does not read"`
+	// ResponseTimeout may be overruled by an alias.
+	ResponseTimeout Duration `flag:"response-timeout" default:"60s" help:"first byte of the local response (504)"`
+	// PingInterval, PingTimeout and StaleClose are the liveness of tunnels. The
+	// first two cannot be off: a vanished peer would never be noticed.
+	PingInterval Duration `flag:"ping-interval" default:"5s" help:"a silent tunnel is asked for a sign of life this often" note:"cannot be off"`
+	PingTimeout  Duration `flag:"ping-timeout" default:"3s" help:"no sign within this: the tunnel is stale and its alias offline" note:"cannot be off"`
+	StaleClose   Duration `flag:"stale-close" default:"60s" help:"a stale tunnel is closed after this"`
+	// Drain of 0 cuts at once, off waits for ever.
+	Drain Duration `flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`
+
+	// Retention waits for the sweeper.
+	Retention Duration `flag:"retention" default:"30d" help:"age at which events go; queued and shared ones stay" note:"checked, but not enforced yet"`
+	// QueueLimit is counted per alias.
+	QueueLimit Count `flag:"queue-limit" default:"10000" help:"queued attempts per alias (503 queue-full)"`
+	// ReplayLimit is counted per token or session.
+	ReplayLimit Rate `flag:"replay-limit" default:"60/min" help:"replays per token or session (429)"`
+	// ShareReplayLimit is counted per share token.
+	ShareReplayLimit Rate `flag:"share-replay-limit" default:"10/min" help:"replays per share token (429)"`
+
+	// InitialAdminKeys is used while the store holds no account.
+	InitialAdminKeys Text `flag:"initial-admin-keys" default:"" file:"yes" help:"authorized_keys text or file: account admin on first start"`
+
+	// LogFormat and LogLevel are of the log on stderr.
+	LogFormat LogFormat `flag:"log-format" default:"text" help:"text or json"`
+	LogLevel  LogLevel  `flag:"log-level" default:"info" help:"debug, info, warn or error"`
+}
+
+// setting is one field of Config together with its texts and where its value came
+// from.
+type setting struct {
+	name, def, help, note string
+	secret, file, zero    bool
+	value                 value
+	origin                string // such as "default", "--drain", "RELAY_DRAIN", "relay.yaml:3"
+}
+
+func (s *setting) env() string {
+	return "RELAY_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// settings lists the fields of c in their order; setting a value changes c.
+func (c *Config) settings() []*setting {
+	v := reflect.ValueOf(c).Elem()
+	list := make([]*setting, v.NumField())
+	for i := range list {
+		tag := v.Type().Field(i).Tag
+		list[i] = &setting{
+			name: tag.Get("flag"), def: tag.Get("default"), help: tag.Get("help"), note: tag.Get("note"),
+			secret: tag.Get("secret") != "", file: tag.Get("file") != "", zero: tag.Get("zero") != "",
+			value: v.Field(i).Addr().Interface().(value), origin: "default",
+		}
+	}
+	return list
+}
+
+// loopback tells whether every listener that is on listens on loopback only.
+func (c *Config) loopback() bool {
+	for _, a := range []Addr{c.HTTPAddr, c.HTTPSAddr, c.SSHAddr, c.AdminAddr} {
+		if a.On() && !a.Loopback() {
+			return false
+		}
+	}
+	return true
+}
+
+// addresses are those that listen. They differ from the settings where a port was
+// left to the system.
+type addresses struct{ HTTP, HTTPS, SSH, Admin string }
+
+func (c *Config) addresses() addresses {
+	return addresses{HTTP: string(c.HTTPAddr), HTTPS: string(c.HTTPSAddr), SSH: string(c.SSHAddr), Admin: string(c.AdminAddr)}
+}
+
+// site says where the relay is reached.
+func (c *Config) site(at addresses) relay.Site {
+	base, err := url.Parse(string(c.BaseURL))
+	switch {
+	case err == nil && c.BaseURL != "":
+	case at.HTTPS != "":
+		base = localURL("https", port(at.HTTPS), "443")
+	default:
+		base = localURL("http", port(at.HTTP), "80")
+	}
+	dial := string(c.SSHPublicAddr)
+	if dial == "" {
+		dial = net.JoinHostPort(base.Hostname(), port(at.SSH))
+	}
+	return relay.Site{Base: *base, AliasDomain: string(c.AliasDomain), SSHAddr: dial, Loopback: c.loopback()}
+}
+
+func localURL(scheme, port, usual string) *url.URL {
+	if port == usual {
+		return &url.URL{Scheme: scheme, Host: "localhost"}
+	}
+	return &url.URL{Scheme: scheme, Host: net.JoinHostPort("localhost", port)}
+}
+
+func port(addr string) string {
+	_, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "0"
+	}
+	if n, err := net.LookupPort("tcp", p); err == nil {
+		return strconv.Itoa(n)
+	}
+	return p
+}

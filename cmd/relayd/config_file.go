@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// fileEntry is one line of the configuration file. Its text is as it was written:
+// what it means is for the setting to say, not for YAML, to which `on` and `1_0`
+// are things of their own.
+type fileEntry struct {
+	text   string
+	origin string // file:line
+}
+
+// readConfigFile reads the YAML file; its keys are flag names.
+func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	tree, err := parser.ParseBytes(content, 0)
+	if err != nil {
+		return nil, syntaxFault(path, err)
+	}
+	entries := map[string]fileEntry{}
+	var faults []error
+	for i, doc := range tree.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		mapping, ok := doc.Body.(*ast.MappingNode)
+		if !ok || i > 0 {
+			line := doc.Body.GetToken().Position.Line
+			return nil, fmt.Errorf("%s:%d: expected one list of `setting: value` lines, such as `http-addr: 127.0.0.1:8080`", path, line)
+		}
+		for _, pair := range mapping.Values {
+			key := pair.Key.GetToken()
+			origin := fmt.Sprintf("%s:%d", path, key.Position.Line)
+			text, err := scalar(pair.Value)
+			if unknown := unknownKey(key.Value, list); unknown != nil {
+				err = unknown
+			}
+			if err != nil {
+				faults = append(faults, fmt.Errorf("%s: %s: %w", origin, key.Value, err))
+				continue
+			}
+			entries[key.Value] = fileEntry{text: text, origin: origin}
+		}
+	}
+	return entries, errors.Join(faults...)
+}
+
+// scalar gives the text of a value; a sequence of scalars is joined by commas.
+func scalar(node ast.Node) (string, error) {
+	switch n := node.(type) {
+	case *ast.StringNode:
+		return n.Value, nil
+	case *ast.LiteralNode:
+		return n.Value.Value, nil
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		return n.GetToken().Value, nil
+	case *ast.SequenceNode:
+		words := make([]string, len(n.Values))
+		for i, item := range n.Values {
+			word, err := scalar(item)
+			if err != nil {
+				return "", err
+			}
+			words[i] = word
+		}
+		return strings.Join(words, ","), nil
+	case *ast.NullNode:
+		return "", errors.New("expected a value; leave the line out for the default")
+	}
+	return "", errors.New("expected a plain value")
+}
+
+func unknownKey(key string, list []*setting) error {
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = s.name
+	}
+	if slices.Contains(names, key) {
+		return nil
+	}
+	if near := nearest(strings.ReplaceAll(strings.ToLower(key), "_", "-"), names); near != "" {
+		return fmt.Errorf("unknown setting; expected a flag name, did you mean %s?", near)
+	}
+	return errors.New("unknown setting; expected a flag name of `relayd serve --help`")
+}
+
+// syntaxFault says where the YAML itself is wrong.
+func syntaxFault(path string, err error) error {
+	var fault yaml.Error
+	if errors.As(err, &fault) && fault.GetToken() != nil {
+		return fmt.Errorf("%s:%d: %s", path, fault.GetToken().Position.Line, fault.GetMessage())
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// nearest gives the word that was probably meant, "" when none is near.
+func nearest(word string, words []string) string {
+	best, least := "", len(word)/3+2
+	for _, w := range words {
+		if d := distance(word, w); d < least {
+			best, least = w, d
+		}
+	}
+	return best
+}
+
+// distance counts the single-letter edits between two words (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

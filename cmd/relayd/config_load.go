@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// sources is where settings may come from, strongest first.
+type sources struct {
+	flags  map[string]string // given on the command line
+	getenv func(string) string
+	file   string // --config; "" = none
+}
+
+// load builds the Config: flag, then environment, then file, then default. The
+// settings come back with their origins. Every mistake is reported, not only the
+// first; the error is then a *usageError.
+func load(src sources) (Config, []*setting, error) {
+	var c Config
+	list := c.settings()
+	var entries map[string]fileEntry
+	var faults []error
+	if src.file == "" {
+		src.file = src.getenv("RELAY_CONFIG")
+	}
+	if src.file != "" {
+		var err error
+		if entries, err = readConfigFile(src.file, list); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	for _, s := range list {
+		if err := s.resolve(src, entries); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	if len(faults) == 0 {
+		faults = c.check(list, src.getenv)
+	}
+	if len(faults) > 0 {
+		return Config{}, nil, &usageError{err: errors.Join(faults...)}
+	}
+	return c, list, nil
+}
+
+// resolve takes the strongest source that has the setting and parses it.
+func (s *setting) resolve(src sources, entries map[string]fileEntry) error {
+	text, origin, err := s.lookup(src, entries)
+	if err != nil {
+		return err
+	}
+	s.origin = origin
+	err = s.value.UnmarshalText([]byte(text))
+	if err == nil && !s.zero && zeroLimit(s.value) {
+		err = fmt.Errorf("%q would allow nothing; write off for no limit", text)
+	}
+	if err == nil {
+		return nil
+	}
+	if strings.HasPrefix(origin, "--") || strings.HasPrefix(origin, "RELAY_") {
+		return fmt.Errorf("%s: %w", origin, err)
+	}
+	return fmt.Errorf("%s: %s: %w", origin, s.name, err)
+}
+
+// zeroLimit tells whether v is a limit of exactly nothing.
+func zeroLimit(v value) bool {
+	switch v := v.(type) {
+	case *Size:
+		return *v == 0
+	case *Count:
+		return *v == 0
+	case *Duration:
+		return *v == 0
+	}
+	return false
+}
+
+func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origin string, err error) {
+	if text, ok := src.flags[s.name]; ok {
+		return text, "--" + s.name, nil
+	}
+	// An empty variable counts as not set: compose files and unit files pass those.
+	text = src.getenv(s.env())
+	if s.secret || s.file {
+		path := src.getenv(s.env() + "_FILE")
+		switch {
+		case path != "" && text != "":
+			return "", "", fmt.Errorf("%s and %s_FILE are both set; keep one", s.env(), s.env())
+		case path != "":
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return "", "", fmt.Errorf("%s_FILE: %w", s.env(), err)
+			}
+			return string(content), s.env() + "_FILE", nil
+		}
+	}
+	if text != "" {
+		return text, s.env(), nil
+	}
+	if e, ok := entries[s.name]; ok {
+		return e.text, e.origin, nil
+	}
+	return s.def, "default", nil
+}
+
+// check looks at settings together and fills what follows from others.
+func (c *Config) check(list []*setting, getenv func(string) string) []error {
+	if c.DatabaseDirectURL == "" {
+		c.DatabaseDirectURL = c.DatabaseURL
+	}
+	var faults []error
+	wrong := func(name, format string, args ...any) {
+		for _, s := range list {
+			if s.name == name {
+				faults = append(faults, fmt.Errorf("%s: %s", s.place(), fmt.Sprintf(format, args...)))
+			}
+		}
+	}
+	if c.DataDir == "" {
+		c.DataDir = Text(defaultDataDir(getenv))
+	}
+	if dir, err := filepath.Abs(string(c.DataDir)); err == nil && c.DataDir != "" {
+		c.DataDir = Text(dir)
+	}
+	if c.DataDir == "" {
+		wrong("data-dir", "there is no home folder to put it in; pass --data-dir")
+	}
+	if !c.SSHAddr.On() {
+		wrong("ssh-addr", "tunnels come in by ssh: it cannot be off")
+	}
+	if !c.HTTPAddr.On() && !c.HTTPSAddr.On() {
+		wrong("http-addr", "it can be off only with --https-addr")
+	}
+	if c.PingInterval == unlimited {
+		wrong("ping-interval", "it cannot be off: a vanished peer would never be noticed")
+	}
+	if c.PingTimeout == unlimited {
+		wrong("ping-timeout", "it cannot be off: a vanished peer would never be noticed")
+	}
+	c.checkTLS(wrong)
+	if len(c.TrustedProxies) > 0 {
+		wrong("trusted-proxies", "this build does not read the PROXY protocol yet; leave it out")
+	}
+	return faults
+}
+
+func (c *Config) checkTLS(wrong func(name, format string, args ...any)) {
+	switch {
+	case c.TLS == "acme":
+		wrong("tls", "this build does not get certificates by itself yet; use files, or off behind a proxy that speaks TLS")
+	case c.TLS == "files" && c.TLSCert == "":
+		wrong("tls-cert", "tls files needs the certificate chain: pass --tls-cert FILE")
+	case c.TLS == "files" && c.TLSKey == "":
+		wrong("tls-key", "tls files needs the private key: pass --tls-key FILE")
+	case c.TLS == "files" && !c.HTTPSAddr.On():
+		wrong("tls", "tls files needs a listener: pass --https-addr such as :443")
+	case c.TLS == off && c.HTTPSAddr.On():
+		wrong("https-addr", "a TLS listener needs certificates: pass --tls files")
+	}
+}
+
+// place is how a message names a setting: by its origin where it was given.
+func (s *setting) place() string {
+	switch {
+	case s.origin == "default":
+		return "--" + s.name
+	case strings.HasPrefix(s.origin, "--"), strings.HasPrefix(s.origin, "RELAY_"):
+		return s.origin
+	}
+	return s.origin + ": " + s.name
+}
+
+func defaultDataDir(getenv func(string) string) string {
+	if dir := getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "relayd")
+	}
+	if home := getenv("HOME"); home != "" {
+		return filepath.Join(home, ".local", "share", "relayd")
+	}
+	return ""
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite generated files")
+
+func env(pairs ...string) func(string) string {
+	m := map[string]string{"HOME": "/home/tester"}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return func(k string) string { return m[k] }
+}
+
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func originOf(list []*setting, name string) string {
+	for _, s := range list {
+		if s.name == name {
+			return s.origin
+		}
+	}
+	return "no such setting"
+}
+
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	file := write(t, "relay.yaml", "drain: 1s\nmax-body: 1MiB\nalias-claim: off\nmax-aliases: 7\n")
+	for _, tc := range []struct {
+		name       string
+		flags      map[string]string
+		getenv     func(string) string
+		file       string
+		want       time.Duration
+		wantOrigin string
+	}{
+		{"default", nil, env(), "", 15 * time.Second, "default"},
+		{"file", nil, env(), file, time.Second, file + ":1"},
+		{"file by environment", nil, env("RELAY_CONFIG", file), "", time.Second, file + ":1"},
+		{"environment over file", nil, env("RELAY_DRAIN", "2s"), file, 2 * time.Second, "RELAY_DRAIN"},
+		{"empty variable is not set", nil, env("RELAY_DRAIN", ""), file, time.Second, file + ":1"},
+		{"flag over environment", map[string]string{"drain": "3s"}, env("RELAY_DRAIN", "2s"), file, 3 * time.Second, "--drain"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c, list, err := load(sources{flags: tc.flags, getenv: tc.getenv, file: tc.file})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Drain.Limit() != tc.want || originOf(list, "drain") != tc.wantOrigin {
+				t.Errorf("got %v from %s, want %v from %s", c.Drain.Limit(), originOf(list, "drain"), tc.want, tc.wantOrigin)
+			}
+		})
+	}
+	c, _, err := load(sources{getenv: env(), file: file})
+	if err != nil || c.AliasClaim || c.MaxAliases != 7 || c.MaxBody != 1<<20 {
+		t.Errorf("values of the file: %v, %+v", err, c)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	c, _, err := load(sources{getenv: env()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := c.site(c.addresses())
+	got := map[string]any{
+		"dir": string(c.DataDir), "base": site.Base.String(), "ssh": site.SSHAddr,
+		"head": c.MaxHead.Limit(), "queue": c.QueueLimit.Limit(), "retention": c.Retention.Limit(), "replays": c.ReplayLimit,
+		"loopback": c.loopback(), "https": c.HTTPSAddr.On(), "claim": bool(c.AliasClaim),
+	}
+	want := map[string]any{
+		"dir": "/home/tester/.local/share/relayd", "base": "http://localhost:8080", "ssh": "localhost:2222",
+		"head": int64(128 << 10), "queue": 10000, "retention": 30 * 24 * time.Hour, "replays": Rate{60, time.Minute},
+		"loopback": true, "https": false, "claim": true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSecretFiles(t *testing.T) {
+	t.Parallel()
+	secret := write(t, "url", "postgres://u:geheim@db:5432/relay?sslpassword=tief&sslmode=disable\n")
+	c, list, err := load(sources{getenv: env("RELAY_DATABASE_URL_FILE", secret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if originOf(list, "database-url") != "RELAY_DATABASE_URL_FILE" || c.DatabaseDirectURL != c.DatabaseURL {
+		t.Errorf("origin %s, direct %s", originOf(list, "database-url"), c.DatabaseDirectURL)
+	}
+	shown := c.DatabaseURL.String()
+	if strings.Contains(shown, "geheim") || strings.Contains(shown, "tief") || !strings.Contains(shown, "u:xxxxx@db:5432/relay") {
+		t.Errorf("shown as %s", shown)
+	}
+	_, _, err = load(sources{getenv: env("RELAY_DATABASE_URL_FILE", secret, "RELAY_DATABASE_URL", "postgres://x/y")})
+	if err == nil || !strings.Contains(err.Error(), "both set") {
+		t.Errorf("both: %v", err)
+	}
+	_, _, err = load(sources{getenv: env("RELAY_DATABASE_URL", "mysql://u:geheim@h/d")})
+	if err == nil || strings.Contains(err.Error(), "geheim") {
+		t.Errorf("a refused URL must not be repeated: %v", err)
+	}
+}
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		into value
+		text string
+		want string // "" = refused
+	}{
+		{new(Size), "128KiB", "128KiB"},
+		{new(Size), "131072", "128KiB"},
+		{new(Size), "5gib", "5GiB"},
+		{new(Size), "3 MB", "3MB"},
+		{new(Size), "1000001", "1000001"},
+		{new(Size), "off", "off"},
+		{new(Size), "0", "0"},
+		{new(Size), "-1", ""},
+		{new(Size), "1.5MiB", ""},
+		{new(Size), "99999999999GiB", ""},
+		{new(Size), "5 apples", ""},
+		{new(Size), "", ""},
+		{new(Duration), "90s", "1m30s"},
+		{new(Duration), "30d", "30d"},
+		{new(Duration), "off", "off"},
+		{new(Duration), "0s", "0s"},
+		{new(Duration), "10", ""},
+		{new(Duration), "-1s", ""},
+		{new(Count), "50", "50"},
+		{new(Count), "off", "off"},
+		{new(Count), "fifty", ""},
+		{new(Count), "-1", ""},
+		{new(Rate), "60/min", "60/min"},
+		{new(Rate), "5/s", "5/s"},
+		{new(Rate), "7/10m", "7/10m"},
+		{new(Rate), "off", "off"},
+		{new(Rate), "60", ""},
+		{new(Rate), "0/min", ""},
+		{new(Rate), "60/fortnight", ""},
+		{new(Switch), "on", "on"},
+		{new(Switch), "false", "off"},
+		{new(Switch), "maybe", ""},
+		{new(Addr), ":8080", ":8080"},
+		{new(Addr), "[::1]:0", "[::1]:0"},
+		{new(Addr), "off", "off"},
+		{new(Addr), "8080", ""},
+		{new(Addr), "host:99999", ""},
+		{new(HostPort), "relay.example.com", "relay.example.com:22"},
+		{new(HostPort), "::1", "[::1]:22"},
+		{new(HostPort), "relay.example.com:2222", "relay.example.com:2222"},
+		{new(HostPort), "user@host:22", ""},
+		{new(BaseURL), "https://Relay.Example.com/", "https://relay.example.com"},
+		{new(BaseURL), "http://localhost:8080", "http://localhost:8080"},
+		{new(BaseURL), "https://relay.example.com/sub", ""},
+		{new(BaseURL), "relay.example.com", ""},
+		{new(BaseURL), "ftp://relay.example.com", ""},
+		{new(Domain), ".Relay.Example.com.", "relay.example.com"},
+		{new(Domain), "exa_mple.com", ""},
+		{new(Domain), "", ""},
+		{new(Prefixes), "10.0.0.0/8, ::1", "10.0.0.0/8,::1/128"},
+		{new(Prefixes), "10.0.0.0/33", ""},
+		{new(TLSMode), "files", "files"},
+		{new(TLSMode), "on", ""},
+		{new(LogLevel), "WARN", "warn"},
+		{new(LogLevel), "loud", ""},
+	} {
+		err := tc.into.UnmarshalText([]byte(tc.text))
+		got := ""
+		if err == nil {
+			got = tc.into.String()
+		}
+		if got != tc.want {
+			t.Errorf("%T %q: got %q (%v), want %q", tc.into, tc.text, got, err, tc.want)
+		}
+	}
+}
+
+func TestChecks(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		flags map[string]string
+		want  string
+	}{
+		{map[string]string{"tls": "acme"}, "--tls: this build does not get certificates by itself yet"},
+		{map[string]string{"tls": "files"}, "--tls-cert"},
+		{map[string]string{"tls": "files", "tls-cert": "c", "tls-key": "k"}, "needs a listener"},
+		{map[string]string{"https-addr": ":443"}, "pass --tls files"},
+		{map[string]string{"trusted-proxies": "10.0.0.0/8"}, "does not read the PROXY protocol yet"},
+		{map[string]string{"ssh-addr": "off"}, "cannot be off"},
+		{map[string]string{"http-addr": "off"}, "only with --https-addr"},
+		{map[string]string{"ping-interval": "off"}, "cannot be off"},
+		{map[string]string{"max-aliases": "0"}, "write off for no limit"},
+		{map[string]string{"max-body": "12parsecs"}, `--max-body: "12parsecs" is not a size such as 128KiB`},
+	} {
+		_, _, err := load(sources{flags: tc.flags, getenv: env()})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v: got %v, want %q in it", tc.flags, err, tc.want)
+		}
+	}
+	if _, _, err := load(sources{flags: map[string]string{"drain": "0s", "min-free": "0"}, getenv: env()}); err != nil {
+		t.Errorf("zero where it means something: %v", err)
+	}
+}
+
+// TestReference compares docs/config.md with the Config struct. `make generate`
+// writes it.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	var want bytes.Buffer
+	if err := writeReference(&want); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("..", "..", "docs", "config.md")
+	if *update {
+		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.String(), string(got)); diff != "" {
+		t.Errorf("docs/config.md is not what `make generate` writes:\n%s", diff)
+	}
+}
+
+// TestFieldComments: every setting says what it is for and has its three names.
+func TestFieldComments(t *testing.T) {
+	t.Parallel()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "config.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok || spec.Name.Name != "Config" {
+			return true
+		}
+		// One comment may speak for the fields right below it.
+		spoken := false
+		end := 0
+		for _, f := range spec.Type.(*ast.StructType).Fields.List {
+			line := fset.Position(f.Pos()).Line
+			spoken = f.Doc != nil || spoken && line == end+1
+			end = fset.Position(f.End()).Line
+			if !spoken {
+				t.Errorf("%s has no comment", f.Names[0])
+			}
+		}
+		return false
+	})
+	var c Config
+	for _, s := range c.settings() {
+		if s.name == "" || s.help == "" {
+			t.Errorf("a field lacks its flag or help tag: %+v", s)
+		}
+		if err := s.value.UnmarshalText([]byte(s.def)); err != nil {
+			t.Errorf("default of %s: %v", s.name, err)
+		}
+	}
+}

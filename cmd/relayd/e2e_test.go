@@ -1,0 +1,165 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"relay/record"
+)
+
+// odd is a request that an HTTP library would tidy up: letter case, order, spacing,
+// duplicates, bytes that are no UTF-8.
+const odd = "POST /a//b/../c?x=1&&y=%zz HTTP/1.1\r\n" +
+	"hOST:   demo.localhost\r\nX-Dup: 1\r\nx-dup:2\r\nX-Bin: caf\xe9\r\nStripe-Signature: t=1,v1=ab\r\n" +
+	"Connection: close\r\nContent-Length: 9\r\n\r\n{\"hi\":1}\n"
+
+const oddAnswer = "HTTP/1.1 201 Well  Done\r\nx-lower: Yes\r\nContent-Length: 5\r\nX-Lower: no\r\nSet-Cookie: a=b\r\n\r\nhello"
+
+// TestLoop is the main job on both stores: a request through ssh -R comes back
+// unchanged, is kept, survives a restart, and is sent again byte for byte.
+func TestLoop(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, flags map[string]string) {
+		h := newHouse(t, flags)
+		l := newLocal(t, oddAnswer)
+		tn := h.tunnel("demo", l.addr)
+
+		if got := h.send(odd); got != oddAnswer {
+			t.Errorf("answer\n got %q\nwant %q", got, oddAnswer)
+		}
+		if got := l.seen(t, 1)[0]; got != odd {
+			t.Errorf("local server\n got %q\nwant %q", got, odd)
+		}
+		e := h.newest("demo")
+		if e.State != "delivered" || e.Status == nil || *e.Status != 201 || e.Path != "/a//b/../c?x=1&&y=%zz" {
+			t.Errorf("event %+v", e)
+		}
+		var raw []byte
+		if h.api(http.MethodGet, "/events/"+e.ID+"/request.raw", "", &raw); string(raw) != odd {
+			t.Errorf("stored\n got %q\nwant %q", raw, odd)
+		}
+
+		h.replays(e, 2)
+		if got := l.seen(t, 2)[1]; got != odd {
+			t.Errorf("replay\n got %q\nwant %q", got, odd)
+		}
+
+		// The same after a restart, with a new tunnel.
+		tn.close()
+		if err := h.app.stopOnce(); err != nil {
+			t.Fatal(err)
+		}
+		h.open()
+		h.tunnel("demo", l.addr)
+		h.replays(e, 3)
+		if got := l.seen(t, 3)[2]; got != odd {
+			t.Errorf("replay after a restart\n got %q\nwant %q", got, odd)
+		}
+	})
+}
+
+// replays sends an event again and checks the record of attempt n.
+func (h *house) replays(before record.Summary, n int) {
+	h.t.Helper()
+	var e record.Event
+	if status := h.api(http.MethodPost, "/events/"+before.ID+"/replay", "", &e); status != http.StatusOK {
+		h.t.Fatalf("replay answered %d", status)
+	}
+	a := e.Attempts[len(e.Attempts)-1]
+	if a.Number != n || a.State != "delivered" || a.Kind != "replay" || a.Identical == nil || !*a.Identical {
+		h.t.Errorf("attempt %+v", a)
+	}
+	if !e.ReceivedAt.After(before.ReceivedAt.Time) {
+		h.t.Errorf("receivedAt %v is not after %v", e.ReceivedAt, before.ReceivedAt)
+	}
+}
+
+// TestOffline: a request while offline is kept and answered 202; it goes out when
+// asked for, a replay by itself.
+func TestOffline(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, flags map[string]string) {
+		h := newHouse(t, flags)
+		l := newLocal(t, oddAnswer)
+		h.tunnel("demo", l.addr).close()
+		if !poll(15*time.Second, func() bool { return !h.alias("demo").Online }) {
+			t.Fatal("still online")
+		}
+		answer := h.send(odd)
+		if !strings.HasPrefix(answer, "HTTP/1.1 202 ") || !strings.Contains(answer, `"state":"queued"`) {
+			t.Fatalf("offline answer %q", answer)
+		}
+		h.send(odd)
+		if a := h.alias("demo"); a.QueuedEvents != 2 {
+			t.Errorf("queuedEvents %d, want 2", a.QueuedEvents)
+		}
+
+		// Neither a restart nor a tunnel delivers an inbound event by itself.
+		if err := h.app.stopOnce(); err != nil {
+			t.Fatal(err)
+		}
+		h.open()
+		second := h.newest("demo")
+		if status := h.api(http.MethodPost, "/events/"+second.ID+"/replay", "", nil); status != http.StatusAccepted {
+			t.Errorf("replay while offline answered %d, want 202", status)
+		}
+		h.tunnel("demo", l.addr)
+		l.seen(t, 1) // the replay alone
+		if !poll(10*time.Second, func() bool { return h.newest("demo").State == "delivered" }) {
+			t.Fatal("the replay never ended")
+		}
+		var released record.Released
+		h.api(http.MethodPost, "/aliases/demo/replay-queued", "", &released)
+		if released.Released != 1 {
+			t.Errorf("released %d, want 1", released.Released)
+		}
+		for i, got := range l.seen(t, 2) {
+			if got != odd {
+				t.Errorf("delivery %d: %q", i, got)
+			}
+		}
+	})
+}
+
+// TestDrain: a request under way finishes within the drain time, or is cut and kept
+// as interrupted, and Stop says so.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, drain, want string
+		finish            bool
+	}{
+		{"finishes", "20s", "delivered", true},
+		{"cut", "100ms", "interrupted", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, map[string]string{"drain": tc.drain})
+			l := newLocal(t, oddAnswer)
+			l.gate = make(chan struct{})
+			h.tunnel("demo", l.addr)
+			answer := make(chan string, 1)
+			go func() { answer <- h.trySend(odd) }()
+			l.seen(t, 1)
+
+			stopped := make(chan error, 1)
+			go func() { stopped <- h.app.stopOnce() }()
+			if tc.finish {
+				poll(10*time.Second, func() bool { return strings.Contains(h.log.String(), "msg=stopping") })
+				close(l.gate)
+			} else {
+				defer close(l.gate)
+			}
+			err, got := <-stopped, <-answer
+			if tc.finish != (err == nil) || tc.finish != (got == oddAnswer) {
+				t.Errorf("stopped with %v, the caller got %q", err, got)
+			}
+			h.open()
+			if e := h.newest("demo"); e.State != tc.want {
+				t.Errorf("the event is %s, want %s", e.State, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// firstStart makes the first account where that may be done, and says on stdout
+// what a person needs next. Off loopback it makes nothing but what
+// RELAY_INITIAL_ADMIN_KEYS asks for.
+func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error) {
+	out := &summary{
+		Store: a.store.Describe(), HTTP: a.site.URL("/"), SSH: a.site.SSHAddr,
+		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()),
+	}
+	accounts, err := a.store.Accounts(ctx, relay.System())
+	if err != nil {
+		return nil, fmt.Errorf("read the accounts: %w", err)
+	}
+	self := newSelf(a, list)
+	if len(accounts) > 0 {
+		out.Admin = likelyAdmin(accounts, self.account())
+		if out.Admin == "" {
+			out.Admin = accounts[0].Name
+		}
+		return out, a.addCommands(ctx, out, self)
+	}
+	if err := a.makeFirst(ctx, out, self); err != nil {
+		return nil, err
+	}
+	if out.Admin == "" {
+		a.log.Warn(fmt.Sprintf(noFirstUser, self.operatorCommand("user", "add", "admin", "--admin", "--key", "FILE.pub")))
+		return out, nil
+	}
+	return out, a.addCommands(ctx, out, self)
+}
+
+// makeFirst makes the first account, if there is anything to make it from: the keys
+// that the operator gave, or, on loopback, those of the person who runs this.
+func (a *app) makeFirst(ctx context.Context, out *summary, self *self) error {
+	keys, err := initialAdminKeys(string(a.cfg.InitialAdminKeys))
+	name := "admin"
+	if err == nil && keys == nil && a.site.Loopback {
+		name = self.account()
+		keys, out.KeyFile, err = self.ownKeys()
+	}
+	if err != nil || keys == nil {
+		return err
+	}
+	if err := a.makeAdmin(ctx, name, keys); err != nil {
+		return fmt.Errorf("make the first account: %w", err)
+	}
+	out.First, out.Admin = true, name
+	for _, k := range keys {
+		out.Fingerprints = append(out.Fingerprints, strings.TrimSpace(k.fingerprint+" "+k.name))
+	}
+	if !a.site.Loopback {
+		return nil // a link in a log that others may read is no secret
+	}
+	secret, err := a.store.CreateLoginLink(ctx, relay.System(), name, loginLinkTTL)
+	if err != nil {
+		return fmt.Errorf("make a login link: %w", err)
+	}
+	out.LoginLink = a.site.URL("/login/" + secret)
+	return nil
+}
+
+func (a *app) makeAdmin(ctx context.Context, name string, keys []publicKey) error {
+	if _, err := a.store.CreateAccount(ctx, relay.System(), name, true); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if _, err := a.store.AddKey(ctx, relay.System(), name, k.name, k.line); err != nil {
+			return fmt.Errorf("add key %s: %w", k.fingerprint, err)
+		}
+	}
+	a.log.Info("first account made", "name", name, "keys", len(keys))
+	return nil
+}
+
+// addCommands fills the lines to try; the identity is one that the account has.
+func (a *app) addCommands(ctx context.Context, out *summary, self *self) error {
+	keys, err := a.store.Keys(ctx, relay.System(), out.Admin)
+	if err != nil {
+		return fmt.Errorf("read the keys of %s: %w", out.Admin, err)
+	}
+	registered := map[string]bool{}
+	for _, k := range keys {
+		registered[k.Fingerprint] = true
+	}
+	out.Commands = self.commands(a.site, out.Admin, self.identity(registered))
+	return nil
+}
+
+// likelyAdmin is the account of the person who runs this, else the first admin.
+func likelyAdmin(accounts []relay.Account, person string) string {
+	first := ""
+	for _, acc := range accounts {
+		if acc.Name == person {
+			return acc.Name
+		}
+		if acc.Admin && first == "" {
+			first = acc.Name
+		}
+	}
+	return first
+}
+
+// self is the person and the program that run this server: their home, keys and
+// how to call the program again.
+type self struct {
+	getenv  func(string) string
+	dataDir string
+	options []string // that operator commands need to find the same store
+}
+
+func newSelf(a *app, list []*setting) *self {
+	s := &self{getenv: a.cli.getenv, dataDir: string(a.cfg.DataDir)}
+	if s.dataDir != defaultDataDir(s.getenv) {
+		s.options = append(s.options, "--data-dir", s.dataDir)
+	}
+	for _, set := range list {
+		line := strings.LastIndexByte(set.origin, ':')
+		if set.name != "database-url" || line < 0 {
+			continue
+		}
+		if file, err := filepath.Abs(set.origin[:line]); err == nil {
+			s.options = append(s.options, "--config", file)
+		}
+	}
+	return s
+}
+
+// account is the name of the person in the letters of account names, or admin.
+func (s *self) account() string {
+	name := s.getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if i := strings.LastIndexByte(name, '\\'); i >= 0 {
+		name = name[i+1:] // DOMAIN\name
+	}
+	return accountName(name)
+}
+
+// accountName makes a valid account name of the name of a system user.
+func accountName(name string) string {
+	valid := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '_' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
+	return or(strings.Trim(valid[:min(len(valid), 63)], "._-"), "admin")
+}
+
+// ownKeys gives every public key in ~/.ssh; with none, those of a pair that is made
+// in the data dir, and the file of its private half.
+func (s *self) ownKeys() (keys []publicKey, keyFile string, err error) {
+	for _, file := range s.publicKeyFiles() {
+		found, err := readKeyFile(file)
+		if err != nil {
+			continue // a certificate, say
+		}
+		for _, k := range found {
+			if !slices.ContainsFunc(keys, func(o publicKey) bool { return o.line == k.line }) {
+				keys = append(keys, k)
+			}
+		}
+	}
+	if len(keys) > 0 {
+		return keys, "", nil
+	}
+	keyFile = s.generatedKey()
+	if _, err := os.Stat(keyFile + ".pub"); errors.Is(err, fs.ErrNotExist) {
+		if err := generateKey(keyFile); err != nil {
+			return nil, "", fmt.Errorf("make a key pair: %w", err)
+		}
+	}
+	keys, err = readKeyFile(keyFile + ".pub")
+	return keys, keyFile, err
+}
+
+func (s *self) publicKeyFiles() []string {
+	files, _ := filepath.Glob(filepath.Join(s.getenv("HOME"), ".ssh", "*.pub"))
+	if s.getenv("HOME") == "" {
+		return nil
+	}
+	return files
+}
+
+func (s *self) generatedKey() string { return filepath.Join(s.dataDir, "id_ed25519") }
+
+// generateKey writes an ed25519 pair in OpenSSH's own form, the private half
+// readable by its owner only, as ssh demands.
+func generateKey(file string) error {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	block, err := ssh.MarshalPrivateKey(private, "relay")
+	if err != nil {
+		return err
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(pem.EncodeToMemory(block))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	line := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + " relay\n"
+	return os.WriteFile(file+".pub", []byte(line), 0o644)
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"relay"
+	"relay/record"
+)
+
+// house is a running relay on free ports, with an account, its key and a token.
+type house struct {
+	t     *testing.T
+	app   *app
+	flags map[string]string
+	dir   string
+	log   *buffer
+	start *summary
+	key   string
+	token string
+}
+
+// newHouse starts a relay; flags come on top of free ports and a folder of its own.
+func newHouse(t *testing.T, flags map[string]string) *house {
+	t.Helper()
+	needTool(t, "ssh")
+	h := &house{t: t, dir: t.TempDir(), log: &buffer{}, flags: map[string]string{
+		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": "127.0.0.1:0", "drain": "5s",
+	}}
+	h.flags["data-dir"] = filepath.Join(h.dir, "data")
+	for k, v := range flags {
+		h.flags[k] = v
+	}
+	h.open()
+	acc, err := h.app.store.AccountByName(t.Context(), h.start.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.key = h.start.KeyFile
+	_, h.token, err = h.app.store.CreateToken(t.Context(), relay.System(), relay.Token{
+		Account: acc.ID, AccountName: acc.Name, Name: "test", Scopes: relay.AllScopes,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of the relay:\n%s", h.log)
+		}
+	})
+	return h
+}
+
+// open starts the app; with the same folder again after close.
+func (h *house) open() {
+	h.t.Helper()
+	nothing := func(string) string { return "" }
+	cfg, list, err := load(sources{flags: h.flags, getenv: nothing})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.app = newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: h.log}, cfg)
+	if err := h.app.Start(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	stopped := h.app
+	h.t.Cleanup(func() { stopped.stopOnce() })
+	if h.start, err = h.app.firstStart(h.t.Context(), list); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+var stops sync.Map
+
+// stopOnce lets a test stop an app that its cleanup would stop too.
+func (a *app) stopOnce() error {
+	if _, done := stops.LoadOrStore(a, true); done {
+		return nil
+	}
+	return a.Stop()
+}
+
+// tunnel opens plain ssh -R to a local address and waits until the alias is online.
+func (h *house) tunnel(alias, local string) *tunnelled {
+	h.t.Helper()
+	known := filepath.Join(h.t.TempDir(), "known_hosts")
+	host, port, _ := net.SplitHostPort(h.app.at.SSH)
+	line := knownhosts.Line([]string{h.app.at.SSH}, h.app.hostKey.PublicKey())
+	if err := os.WriteFile(known, []byte(line+"\n"), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.Command("ssh", "-N", "-R", alias+":80:"+local, "-p", port, "-i", h.key, "-F", "none",
+		"-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes",
+		"-o", "UserKnownHostsFile="+known, host)
+	tn := &tunnelled{cmd: cmd, talk: &buffer{}, ended: make(chan struct{})}
+	cmd.Stderr = tn.talk
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	go func() { _ = cmd.Wait(); close(tn.ended) }()
+	h.t.Cleanup(tn.close)
+	if !poll(20*time.Second, func() bool { return h.alias(alias).Online }) {
+		h.t.Fatalf("%s never came online; ssh said: %s", alias, tn.talk)
+	}
+	return tn
+}
+
+type tunnelled struct {
+	cmd   *exec.Cmd
+	talk  *buffer
+	ended chan struct{}
+}
+
+func (tn *tunnelled) close() {
+	_ = tn.cmd.Process.Kill()
+	<-tn.ended
+}
+
+// client reaches every host name on the HTTP listener.
+func (h *house) client() *http.Client {
+	return &http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", h.app.at.HTTP)
+		},
+	}}
+}
+
+// api calls the API and decodes its answer; the status is given back.
+func (h *house) api(method, path, body string, into any) int {
+	h.t.Helper()
+	req, err := http.NewRequest(method, h.app.site.URL("/api/v1"+path), strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+h.token)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := h.client().Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	switch to := into.(type) {
+	case nil:
+	case *[]byte:
+		*to = text
+	default:
+		if err := json.Unmarshal(text, into); err != nil {
+			h.t.Fatalf("%s %s: %v in %s", method, path, err, text)
+		}
+	}
+	return res.StatusCode
+}
+
+func (h *house) alias(name string) record.Alias {
+	h.t.Helper()
+	var a record.Alias
+	h.api(http.MethodGet, "/aliases/"+name, "", &a)
+	return a
+}
+
+// newest is the newest event of an alias.
+func (h *house) newest(alias string) record.Summary {
+	h.t.Helper()
+	var page struct{ Data []record.Summary }
+	h.api(http.MethodGet, "/events?limit=1&alias="+alias, "", &page)
+	if len(page.Data) == 0 {
+		h.t.Fatalf("%s has no event", alias)
+	}
+	return page.Data[0]
+}
+
+// send writes raw bytes to the HTTP listener and reads one answer, raw, to the end
+// of the connection.
+func (h *house) send(raw string) string {
+	h.t.Helper()
+	conn, err := net.Dial("tcp", h.app.at.HTTP)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(conn, raw); err != nil {
+		h.t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		h.t.Fatalf("read the answer: %v after %q", err, answer)
+	}
+	return string(answer)
+}
+
+// local is a local server on a raw socket: it keeps the bytes of each request and
+// answers with fixed bytes.
+type local struct {
+	addr   string
+	answer string
+	gate   chan struct{} // when set, an answer waits for it
+
+	mu  sync.Mutex
+	got []string
+}
+
+func newLocal(t *testing.T, answer string) *local {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &local{addr: ln.Addr().String(), answer: answer}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go l.serve(conn)
+		}
+	}()
+	return l
+}
+
+func (l *local) serve(conn net.Conn) {
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	for {
+		raw, err := readRequest(r)
+		if err != nil {
+			return
+		}
+		l.mu.Lock()
+		l.got = append(l.got, raw)
+		gate := l.gate
+		l.mu.Unlock()
+		if gate != nil {
+			<-gate
+		}
+		if _, err := io.WriteString(conn, l.answer); err != nil {
+			return
+		}
+	}
+}
+
+// readRequest reads one request with Content-Length or chunks, as raw bytes.
+func readRequest(r *bufio.Reader) (string, error) {
+	var raw bytes.Buffer
+	length, chunked := 0, false
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		raw.WriteString(line)
+		lower := strings.ToLower(strings.TrimSpace(line))
+		if rest, ok := strings.CutPrefix(lower, "content-length:"); ok {
+			_, _ = fmt.Sscan(rest, &length)
+		}
+		chunked = chunked || strings.HasPrefix(lower, "transfer-encoding:")
+		if lower == "" {
+			break
+		}
+	}
+	for chunked {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		raw.WriteString(line)
+		chunked = !strings.HasSuffix(raw.String(), "\r\n0\r\n\r\n")
+	}
+	_, err := io.CopyN(&raw, r, int64(length))
+	return raw.String(), err
+}
+
+// seen gives what came, after waiting for n requests.
+func (l *local) seen(t *testing.T, n int) []string {
+	t.Helper()
+	var got []string
+	poll(20*time.Second, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		got = append([]string(nil), l.got...)
+		return len(got) >= n
+	})
+	if len(got) != n {
+		t.Fatalf("the local server saw %d requests, want %d: %q", len(got), n, got)
+	}
+	return got
+}
+
+// trySend is send for a connection that may be cut.
+func (h *house) trySend(raw string) string {
+	conn, err := net.Dial("tcp", h.app.at.HTTP)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_, _ = io.WriteString(conn, raw)
+	answer, _ := io.ReadAll(conn)
+	return string(answer)
+}

@@ -1,0 +1,182 @@
+// Command relayd is the Relay server: it wires every room, reads the settings and
+// carries the operator commands.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	os.Exit(run(signalled(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+// signalled gives a context that ends with the first SIGINT or SIGTERM; the second
+// ends the process at once.
+func signalled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		os.Exit(exitFailure)
+	}()
+	return ctx
+}
+
+// run is the program without its process: the exit code for args. It stops in order
+// when ctx ends.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	c := &cli{getenv: getenv, stdout: stdout, stderr: stderr}
+	root := c.rootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	c.complain(err)
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// cli is one run of the program: its doors to the outside.
+type cli struct {
+	getenv         func(string) string
+	stdout, stderr io.Writer
+}
+
+// usageError is a mistake in how the program was called or set up: exit code 2.
+type usageError struct {
+	err  error
+	hint string // "" = none
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{err: fmt.Errorf(format, args...)}
+}
+
+func (c *cli) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "relayd",
+		Short:         "the Relay server: permanent webhook URLs, tunnels by ssh, byte-for-byte replay",
+		Long:          rootLong,
+		Example:       rootExample,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddCommand(
+		c.serveCommand(), c.migrateCommand(),
+		c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(),
+		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(),
+		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.demoCommand(),
+	)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{err: flagFault(cmd, err), hint: fmt.Sprintf(hintHelp, cmd.CommandPath())}
+	})
+	return root
+}
+
+// group is a command that only holds others.
+func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			names := make([]string, 0, len(subs))
+			for _, s := range subs {
+				names = append(names, s.Name())
+			}
+			return usagef(needsSubcommand, cmd.CommandPath(), strings.Join(names, ", "))
+		},
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// noSuchCommand refuses what is left over after a command that only holds others.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := fmt.Sprintf(hintHelp, cmd.CommandPath())
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
+	}
+	if near := nearest(args[0], names); near != "" {
+		hint = fmt.Sprintf(hintMeant, near)
+	}
+	return &usageError{err: fmt.Errorf(unknownCommand, cmd.CommandPath(), args[0]), hint: hint}
+}
+
+// exactly demands the named arguments.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		hint := fmt.Sprintf(hintHelp, cmd.CommandPath())
+		if len(args) < len(names) {
+			return &usageError{err: fmt.Errorf(missingArgument, names[len(args)]), hint: hint}
+		}
+		return &usageError{err: fmt.Errorf(extraArgument, args[len(names)]), hint: hint}
+	}
+}
+
+// flagFault adds the flag that was probably meant to an error about an unknown one.
+func flagFault(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf(meantFlag, err, near)
+	}
+	return err
+}
+
+// buildVersion is the version set by the linker, else that of the module.
+func buildVersion() string {
+	if version != "dev" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return version
+}

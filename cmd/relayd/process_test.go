@@ -1,0 +1,179 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay/sshgate"
+)
+
+// process is relayd as a process of its own, for what only a process can show:
+// signals and sudden death. Its house speaks to it like to any other.
+type process struct {
+	*house
+	cmd *exec.Cmd
+	out *buffer
+}
+
+var listeningLine = regexp.MustCompile(`msg=listening http=(\S+) https="" ssh=(\S+)`)
+
+// startProcess runs `relayd serve` on a folder and waits until it serves.
+func startProcess(t *testing.T, dir string, flags map[string]string) *process {
+	t.Helper()
+	needTool(t, "ssh")
+	p := &process{house: &house{t: t, dir: dir, flags: map[string]string{"data-dir": dir}, log: &buffer{}}, out: &buffer{}}
+	args := []string{"serve", "--data-dir", dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off"}
+	for name, value := range flags {
+		p.flags[name] = value
+		args = append(args, "--"+name, value)
+	}
+	p.cmd = exec.Command("relayd", args...) // put into PATH by TestMain
+	p.cmd.Env = append(os.Environ(), "HOME="+dir)
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	if !poll(20*time.Second, func() bool { return strings.Contains(p.out.String(), "export RELAY_TOKEN") }) {
+		t.Fatalf("it never served:\n%s", p.log)
+	}
+	m := listeningLine.FindStringSubmatch(p.log.String())
+	if m == nil {
+		t.Fatalf("no addresses in the log:\n%s", p.log)
+	}
+	cfg, _, err := load(sources{flags: p.flags, getenv: env()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.app = &app{cfg: cfg, at: addresses{HTTP: m[1], SSH: m[2]}}
+	p.app.site = cfg.site(p.app.at)
+	if p.app.hostKey, err = sshgate.LoadHostKey(dir); err != nil {
+		t.Fatal(err)
+	}
+	p.key = filepath.Join(dir, "id_ed25519")
+	line := regexp.MustCompile(`(?m)^  admin +(\S+)$`).FindStringSubmatch(p.out.String())
+	token, code := p.operate("token", "add", "--user", line[1])
+	if code != exitOK {
+		t.Fatal("no token")
+	}
+	p.token = strings.TrimSpace(token)
+	return p
+}
+
+// wait gives the exit code, -1 for death by a signal.
+func (p *process) wait() int {
+	p.t.Helper()
+	done := make(chan struct{})
+	go func() { _ = p.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(20 * time.Second):
+		_ = p.cmd.Process.Kill()
+		p.t.Fatalf("it did not end:\n%s", p.log)
+		return 0
+	}
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestSignals: one signal stops in order, with 1 when requests were cut; a second
+// ends it at once.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, drain string
+		busy, twice bool
+		want        int
+	}{
+		{"idle", "30s", false, false, exitOK},
+		{"drain runs out", "200ms", true, false, exitFailure},
+		{"second signal", "60s", true, true, exitFailure},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			p := startProcess(t, t.TempDir(), map[string]string{"drain": tc.drain})
+			if tc.busy {
+				l := newLocal(t, oddAnswer)
+				l.gate = make(chan struct{})
+				defer close(l.gate)
+				p.tunnel("demo", l.addr)
+				go p.trySend(odd)
+				l.seen(t, 1)
+			}
+			p.signal(syscall.SIGTERM)
+			if !poll(10*time.Second, func() bool { return strings.Contains(p.log.String(), "msg=stopping") }) {
+				t.Fatal("it does not stop")
+			}
+			if tc.twice {
+				p.signal(syscall.SIGINT)
+			}
+			if got := p.wait(); got != tc.want {
+				t.Errorf("exit %d, want %d:\n%s", got, tc.want, p.log)
+			}
+			cut := strings.Contains(p.log.String(), "requests were cut and are kept as interrupted")
+			if want := tc.busy && !tc.twice; cut != want {
+				t.Errorf("told of cut requests: %t, want %t", cut, want)
+			}
+		})
+	}
+}
+
+// TestKilled: whatever was under way when the process died is interrupted, what
+// waited still waits, and both can be sent again.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, flags map[string]string) {
+		dir := t.TempDir()
+		p := startProcess(t, dir, flags)
+		l := newLocal(t, oddAnswer)
+		l.gate = make(chan struct{})
+		p.tunnel("busy", l.addr)
+		p.tunnel("away", l.addr).close()
+		if !poll(15*time.Second, func() bool { return !p.alias("away").Online }) {
+			t.Fatal("still online")
+		}
+		if answer := p.send(strings.Replace(odd, "demo.", "away.", 1)); !strings.HasPrefix(answer, "HTTP/1.1 202 ") {
+			t.Fatalf("offline answer %q", answer)
+		}
+		go p.trySend(strings.Replace(odd, "demo.", "busy.", 1))
+		l.seen(t, 1)
+		if !poll(10*time.Second, func() bool { return p.count("busy") == 1 }) {
+			t.Fatal("the request under way was never stored")
+		}
+		p.signal(os.Kill)
+		p.wait()
+		close(l.gate)
+
+		again := startProcess(t, dir, flags)
+		if e := again.newest("away"); e.State != "queued" {
+			t.Errorf("what waited is %s", e.State)
+		}
+		e := again.newest("busy")
+		if e.State != "interrupted" {
+			t.Errorf("what was under way is %s", e.State)
+		}
+		again.tunnel("busy", l.addr)
+		again.replays(e, 2)
+	})
+}
+
+// count is the number of events of an alias.
+func (h *house) count(alias string) int {
+	h.t.Helper()
+	var page struct{ Data []struct{} }
+	h.api(http.MethodGet, "/events?alias="+alias, "", &page)
+	return len(page.Data)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"relay"
+	"relay/delivery"
+	"relay/server"
+)
+
+// ready says why new events cannot be taken: the store cannot keep them, or no
+// tunnel can come in.
+func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
+	if err := a.store.Ready(ctx); err != nil {
+		reasons = append(reasons, err.Error())
+	}
+	if !a.gateServes.Load() && !a.store.Standby() {
+		reasons = append(reasons, "ssh: not listening yet")
+	}
+	return nil, reasons
+}
+
+// stats are the figures of the admin listener.
+func (a *app) stats() server.Stats {
+	d, s := a.delivery.Stats(), a.store.Stats()
+	return server.Stats{
+		Tunnels: d.Tunnels, Channels: d.Channels, Queued: d.Queued,
+		Committed: s.Committed, Version: buildVersion(),
+	}
+}
+
+// door stands before captures and the base site while this process is not the one
+// that serves the store: a request of a provider must not be told that an alias
+// does not exist only because this relay is still waiting.
+type door struct {
+	capture *delivery.Delivery
+	base    http.Handler
+	serving atomic.Bool
+}
+
+// behind says what the door leads to; before anything is served.
+func (d *door) behind(capture *delivery.Delivery, base http.Handler) {
+	d.capture, d.base = capture, base
+}
+
+func (d *door) open() { d.serving.Store(true) }
+
+const standbyDetail = "this relay is not serving yet; send the request again"
+
+func (d *door) waiting() *relay.Error {
+	e := relay.Errorf(relay.CodeStoreUnavailable, standbyDetail)
+	e.RetryAfter = 2 * time.Second
+	return e
+}
+
+// Alias looks a label up; while the door is shut, every label is let in, to be
+// answered by Capture.
+func (d *door) Alias(label string) (*relay.Alias, bool) {
+	if d.serving.Load() {
+		return d.capture.Alias(label)
+	}
+	return &relay.Alias{Name: label}, true
+}
+
+// Capture runs one request.
+func (d *door) Capture(ctx context.Context, in *relay.Inbound) relay.Outcome {
+	if d.serving.Load() && in.Alias.ID != 0 {
+		return d.capture.Capture(ctx, in)
+	}
+	return relay.Outcome{Answer: &relay.Answer{Error: d.waiting()}}
+}
+
+// Reject keeps a refused request.
+func (d *door) Reject(in *relay.Inbound, why *relay.Error) {
+	if d.serving.Load() && in.Alias.ID != 0 {
+		d.capture.Reject(in, why)
+	}
+}
+
+// ServeHTTP is the base site.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if d.serving.Load() {
+		d.base.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Retry-After", "2")
+	http.Error(w, standbyDetail, http.StatusServiceUnavailable)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+// TestMain makes this test binary answer to the name relayd, and looks for
+// goroutines that outlived the servers of the tests.
+func TestMain(m *testing.M) {
+	testscript.Main(leaks{m}, map[string]func(){"relayd": main})
+}
+
+type leaks struct{ *testing.M }
+
+// Run runs the tests.
+func (l leaks) Run() int {
+	code := l.M.Run()
+	removeClient()
+	if code != 0 {
+		return code
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestScripts runs testdata/script: relayd as its own process, as an operator
+// calls it.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"ssh", "curl", "ssh-keygen"} {
+		needTool(t, tool)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireUniqueNames:  true,
+		RequireExplicitExec: false,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"await": await,
+			"ports": ports,
+		},
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("REAL_SSH", lookPath("ssh"))
+			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
+		},
+	})
+}
+
+// await FILE REGEXP [NAME…] waits until the file matches, and puts the groups into
+// the environment.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: await FILE REGEXP [NAME…]")
+	}
+	re, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	var last []byte
+	found := poll(20*time.Second, func() bool {
+		last, _ = os.ReadFile(ts.MkAbs(args[0]))
+		m := re.FindSubmatch(last)
+		for i := range m {
+			if i > 0 && i+1 < len(args) {
+				ts.Setenv(args[i+1], string(m[i]))
+			}
+		}
+		return m != nil
+	})
+	if !found {
+		ts.Fatalf("%s never matched %s; it holds:\n%s", args[0], args[1], last)
+	}
+}
+
+// ports NAME… puts free TCP ports into the environment.
+func ports(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ts.Check(err)
+		defer ln.Close()
+		_, port, _ := net.SplitHostPort(ln.Addr().String())
+		ts.Setenv(name, port)
+	}
+}

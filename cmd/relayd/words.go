@@ -1,0 +1,169 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"relay"
+)
+
+// Everything that relayd says to people stands in this file, but for the help of
+// single flags. Talk is lower case, without a full stop, on stderr; stdout is data.
+
+const (
+	rootLong = `relayd gives code on your machine a permanent public URL, keeps every request sent
+to it, and sends any of them again, byte for byte.`
+
+	rootExample = `  relayd serve --data-dir .relay
+  relayd user add alice --key alice.pub
+  relayd token add --user alice`
+
+	hintHelp        = "run `%s --help` for what it takes"
+	hintMeant       = "did you mean %s?"
+	hintDataDir     = "start one with `relayd serve`, or pass --data-dir DIR"
+	unknownCommand  = "%s has no command %q"
+	needsSubcommand = "%s needs one of %s"
+	missingArgument = "missing %s"
+	extraArgument   = "%q is more than is needed"
+	meantFlag       = "%w; did you mean --%s?"
+	missingFlag     = "missing --%s"
+	badAssignment   = "%q is not key=value, such as offlineStatus=503 or autoDeliver=on"
+
+	portTaken     = "%s cannot listen on %s: another program uses that port; is another relayd running? choose another with --%s"
+	portForbidden = "%s cannot listen on %s: ports below 1024 need more rights; choose another with --%s"
+	portOther     = "%s cannot listen on %s: %w"
+	drainRanOut   = "the time to stop in order ran out after %s: requests were cut and are kept as interrupted"
+	noFirstUser   = "there is no account yet; make the first one with `%s`, or set RELAY_INITIAL_ADMIN_KEYS and start again"
+	noHealthPort  = "the configured HTTP port is 0, so there is no fixed address to ask; pass --http-addr"
+	unhealthy     = "GET %s answered %d"
+
+	noSSHProgram = "the demo needs the ssh program; install openssh-client"
+)
+
+// complain prints an error to stderr, one line for each thing that is wrong.
+func (c *cli) complain(err error) {
+	for line := range strings.SplitSeq(plain(err), "\n") {
+		fmt.Fprintf(c.stderr, "relayd: %s\n", line)
+	}
+	var usage *usageError
+	if errors.As(err, &usage) && usage.hint != "" {
+		fmt.Fprintf(c.stderr, "relayd: %s\n", usage.hint)
+	}
+}
+
+// say prints talk to stderr.
+func (c *cli) say(format string, args ...any) {
+	fmt.Fprintf(c.stderr, "relayd: "+format+"\n", args...)
+}
+
+// plain is an error as an operator reads it: without codes, causes included.
+func plain(err error) string {
+	var e *relay.Error
+	if !errors.As(err, &e) || e.Detail == "" {
+		return err.Error()
+	}
+	text := strings.Replace(err.Error(), e.Error(), e.Detail, 1)
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// missing puts what was looked for into an error that only says that it is not
+// there.
+func missing(err error, format string, args ...any) error {
+	if errors.Is(err, relay.ErrNotFound) {
+		return fmt.Errorf(format, args...)
+	}
+	return err
+}
+
+const (
+	noAccount = "there is no account %s; `relayd user list` shows them"
+	noAlias   = "there is no alias %s; `relayd alias list` shows them"
+	noToken   = "there is no token %s; `relayd token list` shows their ids"
+	noKey     = "there is no key %s; `relayd key list` shows their fingerprints"
+)
+
+// summary is what a start prints on stdout. Commands stand at the start of a line,
+// so that they can be taken from there.
+type summary struct {
+	Store, HTTP, SSH, HostKey string
+	First                     bool
+	Admin                     string // "" = no account
+	Fingerprints              []string
+	KeyFile                   string // the pair that was made here; "" = the person's own
+	LoginLink                 string // first start only
+	Commands                  *commands
+}
+
+func (s *summary) String() string {
+	var b strings.Builder
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("store", "%s", s.Store)
+	if s.Admin != "" {
+		row("admin", "%s", s.Admin)
+	}
+	for _, f := range s.Fingerprints {
+		row("key", "%s", f)
+	}
+	if s.KeyFile != "" && s.First {
+		row("", "made for you: %s", s.KeyFile)
+	}
+	if s.LoginLink != "" {
+		row("dashboard", "%s  (one use, 15 minutes)", s.LoginLink)
+	} else {
+		row("dashboard", "%s", s.HTTP)
+	}
+	row("ssh", "%s  host key %s", s.SSH, s.HostKey)
+	if s.Commands != nil {
+		b.WriteString(s.Commands.String())
+	}
+	return b.String()
+}
+
+// commands are the lines to try. Each is complete: it works as it is printed.
+type commands struct {
+	SSH, Curl, Token, List, Replay, Login string
+}
+
+func (c *commands) String() string {
+	return "\nOpen a tunnel to a server of yours on port 3000:\n" + c.SSH +
+		"\n\nSend it a webhook:\n" + c.Curl +
+		"\n\nGet an API token, list the events, send the newest one again:\n" + c.Token + "\n" + c.List + "\n" + c.Replay +
+		"\n\nOpen the dashboard by a one-time link:\n" + c.Login + "\n\n"
+}
+
+const referenceHead = `# Settings of relayd
+
+Made by ` + "`relayd config --markdown`" + ` (` + "`make generate`" + `); a test compares it.
+
+A setting is taken from its flag, else from its environment variable, else from the YAML file given by ` + "`--config`" + `
+(` + "`RELAY_CONFIG`" + `), whose keys are the flag names without the dashes, else from its default. An empty variable counts as not set.
+Where ` + "`NAME_FILE`" + ` is listed, it is the path of a file that holds the value; set only one of the two. An unknown key, or a
+value that cannot be understood, is an error that says where it stands and what was expected. ` + "`relayd config`" + ` prints
+each effective value with its origin, passwords masked.
+
+| kind | is written |
+|---|---|
+| size | whole number with ` + "`KiB MiB GiB TiB`" + ` (powers of 1024), ` + "`KB MB GB TB`" + ` (powers of 1000), or bytes |
+| duration | ` + "`90s`, `15m`, `12h`, `30d`, `1h30m`" + ` |
+| rate | ` + "`60/min`, `5/s`, `1000/h`" + ` |
+| switch | ` + "`on` or `off`" + ` |
+| address | ` + "`127.0.0.1:8080`, `:8080`" + ` (all interfaces) |
+| list | separated by commas; in the file a YAML list too |
+
+Sizes, durations, counts and rates that limit something take ` + "`off`" + ` for no limit.
+
+`
+
+const referenceLater = `
+## Not in force yet
+
+These are read and checked, so that files written now stay valid, but nothing acts on them in this build, or it refuses to
+start with them:
+
+`

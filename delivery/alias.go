@@ -1,0 +1,148 @@
+package delivery
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"relay"
+)
+
+// aliasState is one alias with its tunnel and its queue.
+type aliasState struct {
+	d     *Delivery
+	id    int64
+	alias atomic.Pointer[relay.Alias]
+	queue queueCount
+	doubt atomic.Bool // see Delivery.doubts
+
+	mu      sync.Mutex
+	gone    bool // the alias was removed
+	hold    *hold
+	since   time.Time // of the present state
+	ever    bool      // a tunnel was attached at some time
+	serving bool      // its dispatcher runs
+	kick    chan struct{}
+
+	rejects rejectRate
+}
+
+// Alias looks a lower-case label up, in memory only.
+func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
+	d.registry.mu.RLock()
+	st := d.registry.labels[label]
+	d.registry.mu.RUnlock()
+	if st == nil {
+		return nil, false
+	}
+	return st.alias.Load(), true
+}
+
+// online gives the tunnel that new requests go to, with the channel that is closed
+// when it is lost; nil while they have to be queued.
+func (st *aliasState) online() (*hold, <-chan struct{}) {
+	if st.alias.Load().Settings.Paused {
+		return nil, nil
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.hold == nil || st.hold.silent() {
+		return nil, nil
+	}
+	return st.hold, st.hold.lost
+}
+
+func (st *aliasState) attached() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.hold != nil
+}
+
+// status is the present state without the counts of the store.
+func (st *aliasState) status() relay.AliasStatus {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s := relay.AliasStatus{State: relay.TunnelNever, Since: st.since}
+	switch {
+	case st.hold != nil && !st.alias.Load().Settings.Paused:
+		s.State = relay.TunnelOnline
+		if st.hold.silent() {
+			s.State = relay.TunnelStale
+		}
+		info := st.hold.info
+		s.Tunnel = &info
+	case st.ever:
+		s.State = relay.TunnelOffline
+	}
+	return s
+}
+
+// Status tells state, tunnel and queue of aliases, in their order. A paused alias
+// counts as offline.
+func (d *Delivery) Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
+	ids := make([]int64, len(aliases))
+	for i := range aliases {
+		ids[i] = aliases[i].ID
+	}
+	var stats map[int64]relay.QueueStats
+	if len(ids) > 0 {
+		var err error
+		if stats, err = d.store.QueueStats(ctx, ids); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]relay.AliasStatus, len(aliases))
+	for i, id := range ids {
+		if st := d.registry.byID(id); st != nil {
+			out[i] = st.status()
+		} else {
+			out[i].State = relay.TunnelNever
+		}
+		out[i].QueueStats = stats[id]
+	}
+	return out, nil
+}
+
+// changed applies a new value of an alias.
+func (d *Delivery) changed(a *relay.Alias) {
+	var before relay.Settings
+	if st := d.registry.byID(a.ID); st != nil {
+		before = st.alias.Load().Settings
+	}
+	st := d.registry.put(d, a)
+	now := a.Settings
+	if before.Paused && !now.Paused || now.AutoDeliver && !before.AutoDeliver {
+		st.serve()
+	}
+	if before.Paused != now.Paused {
+		st.mu.Lock()
+		if st.hold != nil {
+			st.since = time.Now()
+		}
+		st.mu.Unlock()
+	}
+}
+
+// close ends what an alias has: its tunnel's idle channels and timers.
+func (st *aliasState) close() {
+	st.mu.Lock()
+	h := st.hold
+	st.mu.Unlock()
+	if h != nil {
+		h.drop()
+	}
+}
+
+// removed drops the tunnel of an alias that is gone.
+func (st *aliasState) removed() {
+	st.mu.Lock()
+	st.gone = true
+	h := st.hold
+	st.hold = nil
+	st.mu.Unlock()
+	if h != nil {
+		h.lose()
+		st.d.background(func() { h.t.Close("the alias was removed") })
+	}
+}

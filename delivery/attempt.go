@@ -1,0 +1,161 @@
+package delivery
+
+import (
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// sendAccept has the event stored: with its whole request, or as far as it is.
+func (x *exchange) sendAccept() {
+	x.accepted = true
+	x.acceptedWhole = x.req.rec.isWhole()
+	state := relay.BodyComplete
+	if !x.acceptedWhole {
+		state = relay.BodyReceiving
+	}
+	e := x.event
+	e.State = relay.StateDelivering
+	x.fillRequest(state)
+	a := x.attempt
+	a.State = relay.StateDelivering
+	e.Attempts = []relay.Attempt{a}
+	e.AttemptCount = 1
+	x.accept = x.d.store.Accept(e)
+}
+
+// fillRequest puts what was received into the event.
+func (x *exchange) fillRequest(bodyState string) {
+	e := x.event
+	e.Request = x.req.rec.message(e.Request.Head, x.req.head.Framing, bodyState)
+	e.Provider = record.Recognise(e.Request.Head, x.req.rec.start())
+}
+
+// sendFinish ends the attempt. event is the state of the event where it is not that
+// of the attempt.
+func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
+	if x.at.end.IsZero() {
+		x.at.end = time.Now()
+	}
+	x.catchUp()
+	a := x.attempt
+	a.State, a.EndedAt = state, x.at.end
+	a.Error = faultOf(why)
+	x.fillSent(&a)
+	a.Timing, a.HasTiming = x.timing(), true
+	a.Interim = x.interim
+	if x.final != nil {
+		a.HasResponse = true
+		a.Status = x.final.Status
+		a.ResponseState = x.state
+		body := relay.BodyComplete
+		if _, over := x.res.progress(); over {
+			body = relay.BodyOverLimit
+		}
+		x.res.stop()
+		a.Response = x.res.message(x.final.Raw, x.final.Framing, body)
+	}
+	x.finish = x.d.store.Finish(x.event.ID, &a, event)
+}
+
+// fillSent says how the request went out.
+func (x *exchange) fillSent(a *relay.Attempt) {
+	if x.ch == nil {
+		return
+	}
+	a.Connection = relay.ConnectionNew
+	if x.reused {
+		a.Connection = relay.ConnectionReused
+	}
+	if len(x.wire) != len(x.event.Request.Head) || &x.wire[0] != &x.event.Request.Head[0] {
+		a.SentHead = x.wire
+	}
+	// The sums may be read once the upload writes no more.
+	switch {
+	case x.reqEnd.how == whole || x.sent.Load():
+		same := x.raw.Sum64() == x.written.Sum64()
+		a.Identical = &same
+	case x.acceptedWhole:
+		a.Identical = new(bool) // the answer came before all of it had gone
+	}
+}
+
+// catchUp waits a moment for an upload whose last write may just be returning: the
+// answer to it can be faster.
+func (x *exchange) catchUp() {
+	if !x.uploading || !x.req.rec.isWhole() || x.sent.Load() {
+		return
+	}
+	const moment = 10 * time.Millisecond
+	t := time.NewTimer(moment)
+	defer t.Stop()
+	select {
+	case u := <-x.up:
+		x.joined(u)
+		if u.how == whole {
+			x.at.whole = u.at
+		}
+	case <-t.C:
+	}
+}
+
+// timing says where the time went.
+func (x *exchange) timing() relay.Timing {
+	at := &x.at
+	var t relay.Timing
+	switch {
+	case at.placed.IsZero():
+		t.Blocked = at.end.Sub(at.start)
+		return t
+	case at.open.IsZero():
+		t.Blocked, t.Connect = at.placed.Sub(at.start), at.end.Sub(at.placed)
+		t.Blocked += x.waited()
+		return t
+	}
+	t.Blocked = at.placed.Sub(at.start) + x.waited()
+	if !x.reused {
+		t.Connect = at.open.Sub(at.placed)
+	}
+	first := at.first
+	if first.IsZero() {
+		first = at.end
+	}
+	sent := at.whole
+	if sent.IsZero() || sent.After(first) {
+		sent = first
+	}
+	t.Send = sent.Sub(at.open)
+	t.Wait = first.Sub(sent)
+	t.Receive = max(0, at.end.Sub(first))
+	return t
+}
+
+// waited is the time of a queued attempt before this process took it up.
+func (x *exchange) waited() time.Duration {
+	if !x.queued || x.attempt.ReceivedAt.IsZero() {
+		return 0
+	}
+	return max(0, x.at.start.Sub(x.attempt.ReceivedAt))
+}
+
+func faultOf(e *relay.Error) *relay.Fault {
+	if e == nil {
+		return nil
+	}
+	return &relay.Fault{Code: e.Code, Message: e.Detail}
+}
+
+// noteUnstored says at the attempt, if the store takes that much, that its response
+// could not be stored.
+func (x *exchange) noteUnstored() {
+	a := x.attempt
+	a.State, a.EndedAt = relay.StateDelivered, x.at.end
+	a.Error = &relay.Fault{
+		Code:    relay.CodeResponseNotStored,
+		Message: "the local server answered, but its answer could not be stored, so the caller did not get it whole",
+	}
+	x.fillSent(&a)
+	a.Timing, a.HasTiming = x.timing(), true
+	x.d.store.Finish(x.event.ID, &a, "")
+}

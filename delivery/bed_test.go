@@ -1,0 +1,144 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"relay"
+	"relay/delivery"
+)
+
+// bed is an engine room with one alias and, if serve is given, a tunnel to it.
+type bed struct {
+	t    *testing.T
+	d    *delivery.Delivery
+	s    *memStore
+	real delivery.Store // of realBed
+	a    *relay.Alias
+	tun  *memTunnel
+	hold relay.Attachment
+	opt  delivery.Options
+}
+
+// run starts a bed within a bubble of fake time, and ends it.
+func run(t *testing.T, serve func(*local), f func(b *bed), prepare ...func(b *bed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{t: t, a: &relay.Alias{ID: 7, Name: "hook", Owner: 1, Settings: relay.DefaultSettings()}}
+		b.s = newStore(b.a)
+		b.opt = delivery.Options{
+			Store: b.s, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
+			ResponseTimeout: 60 * time.Second, StallTimeout: 30 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
+		}
+		if serve != nil {
+			b.tun = &memTunnel{serve: serve}
+		}
+		for _, p := range prepare {
+			p(b)
+		}
+		b.d = delivery.New(b.opt)
+		b.s.publish = b.d.Publish
+		if err := b.d.Start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if b.tun != nil {
+			b.hold = b.d.Attach(b.a, b.tun)
+		}
+		defer b.close()
+		f(b)
+	})
+}
+
+func (b *bed) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := b.d.Close(ctx); err != nil {
+		b.t.Error("close:", err)
+	}
+	if n := b.d.Stats().Channels; n != 0 {
+		b.t.Errorf("%d channels left open", n)
+	}
+	b.s.wg.Wait()
+	if b.tun != nil {
+		b.tun.cutAll()
+		b.tun.wg.Wait()
+	}
+}
+
+// inbound splits raw bytes into a request whose body is buffered as far as given.
+func (b *bed) inbound(raw string) (*relay.Inbound, *memCaller) {
+	head, body, _ := strings.Cut(raw, "\r\n\r\n")
+	c := newCaller(body)
+	a, ok := b.d.Alias("hook")
+	if !ok {
+		b.t.Fatal("alias unknown")
+	}
+	return &relay.Inbound{
+		Alias: a, From: netip.MustParseAddrPort("203.0.113.9:5201"), Arrived: time.Now(),
+		Head: []byte(head + "\r\n\r\n"), Caller: c,
+	}, c
+}
+
+// send runs one request to its end.
+func (b *bed) send(raw string) (relay.Outcome, *memCaller) {
+	in, c := b.inbound(raw)
+	return b.d.Capture(context.Background(), in), c
+}
+
+// begin runs one request in the background.
+func (b *bed) begin(raw string) (*memCaller, <-chan relay.Outcome) {
+	in, c := b.inbound(raw)
+	done := make(chan relay.Outcome, 1)
+	go func() { done <- b.d.Capture(context.Background(), in) }()
+	return c, done
+}
+
+func (b *bed) event() *relay.Event {
+	b.t.Helper()
+	e := b.s.only()
+	if e == nil {
+		b.t.Fatal("not exactly one event")
+	}
+	return e
+}
+
+func (b *bed) want(what string, got, want any) {
+	b.t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		b.t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func code(o relay.Outcome) string {
+	switch {
+	case o.Answer == nil:
+		return ""
+	case o.Answer.Error == nil:
+		return fmt.Sprint(o.Answer.Status)
+	}
+	return o.Answer.Error.Code
+}
+
+const (
+	post = "POST /hook?x=1 HTTP/1.1\r\nHost: hook.localhost\r\nContent-Length: 5\r\n\r\nhello"
+	get  = "GET / HTTP/1.1\r\nHost: hook.localhost\r\n\r\n"
+	ok   = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+)
+
+// always answers every request of a connection with the same bytes. want is the
+// last of a request.
+func always(want, answer string) func(*local) {
+	return func(l *local) {
+		for l.until(want) {
+			l.got = nil
+			if !l.Write(answer) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package delivery
+
+import (
+	"crypto/sha256"
+	"hash"
+	"sync"
+
+	"relay"
+)
+
+// recording is one message body on its way through: decoded bytes and chunk lines
+// as they come. What is larger than relay.InlineBody goes ahead to the journal in
+// parts, so that memory stays bounded. One goroutine adds; others may look.
+type recording struct {
+	journal Journal
+	id      relay.ID
+	n       int   // of Journal.Chunk: 0 = the request, else the attempt
+	limit   int64 // decoded bytes that are kept; 0 = all
+
+	mu      sync.Mutex
+	data    []byte // inline body, or the part under way
+	first   []byte // the part that went ahead first, to look at
+	lines   []byte
+	parts   int
+	stored  int64 // in parts
+	size    int64
+	sum     hash.Hash // from the first part, or the limit, on
+	pending []*relay.Ticket
+	over    bool // more came than is kept
+	whole   bool
+	failed  error // a part cannot be stored
+}
+
+// reset makes the recording ready for another message.
+func (r *recording) reset(j Journal, id relay.ID, n int, limit, expect int64) {
+	r.journal, r.id, r.n, r.limit = j, id, n, limit
+	r.data, r.first, r.lines, r.sum, r.failed = nil, nil, nil, nil, nil
+	r.parts, r.stored, r.size = 0, 0, 0
+	r.over, r.whole = false, false
+	r.pending = r.pending[:0]
+	if expect > 0 {
+		r.data = make([]byte, 0, min(expect, 64<<10))
+	}
+}
+
+// tee is given to wire.Body.
+func (r *recording) tee(decoded, line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(line) > 0 {
+		r.line(line)
+		return
+	}
+	r.size += int64(len(decoded))
+	if r.sum != nil {
+		r.sum.Write(decoded)
+	}
+	keep := decoded
+	switch room := r.limit - r.stored - int64(len(r.data)); {
+	case r.over:
+		keep = nil
+	case r.limit > 0 && int64(len(keep)) > room:
+		keep = keep[:room]
+		r.startSum(decoded)
+		r.over = true
+	}
+	for len(keep) > 0 {
+		keep = keep[r.add(keep):]
+	}
+}
+
+// startSum begins the running sum; decoded was not added to data yet.
+func (r *recording) startSum(decoded []byte) {
+	if r.sum == nil {
+		r.sum = sha256.New()
+		r.sum.Write(r.data)
+		r.sum.Write(decoded)
+	}
+}
+
+func (r *recording) line(p []byte) {
+	if r.over {
+		return
+	}
+	if len(r.lines)+len(p) > mostLines {
+		r.over = true
+		r.startSum(nil)
+		return
+	}
+	r.lines = append(r.lines, p...)
+}
+
+// add takes bytes up to the end of the part under way.
+func (r *recording) add(p []byte) int {
+	if r.parts == 0 && len(r.data)+len(p) <= relay.InlineBody {
+		r.data = append(r.data, p...)
+		return len(p)
+	}
+	if r.sum == nil {
+		r.startSum(p) // p is the rest of what came: data holds all before it
+	}
+	if cap(r.data) < relay.BodyPart {
+		r.data = append(make([]byte, 0, relay.BodyPart), r.data...)
+	}
+	n := min(len(p), relay.BodyPart-len(r.data))
+	r.data = append(r.data, p[:n]...)
+	if len(r.data) == relay.BodyPart && n < len(p) || len(r.data) == relay.BodyPart && r.parts > 0 {
+		r.flush()
+	}
+	return n
+}
+
+// flush hands the part under way over; its buffer belongs to the journal then.
+func (r *recording) flush() {
+	r.pending = append(r.pending, r.journal.Chunk(r.id, r.n, r.parts, r.data))
+	if r.parts == 0 {
+		r.first = r.data
+	}
+	r.parts++
+	r.stored += int64(len(r.data))
+	r.data = nil
+}
+
+// room waits until n more bytes cannot leave more than two parts unresolved.
+func (r *recording) room(n int) {
+	r.mu.Lock()
+	var wait *relay.Ticket
+	if len(r.data)+n >= relay.BodyPart && len(r.pending) > 1 {
+		wait = r.pending[len(r.pending)-2]
+	}
+	r.mu.Unlock()
+	if wait != nil {
+		<-wait.Done()
+	}
+	r.settle()
+}
+
+// settle looks at the parts that were resolved, and tells whether one failed.
+func (r *recording) settle() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.settled()
+}
+
+func (r *recording) settled() error {
+	left := r.pending[:0]
+	for _, t := range r.pending {
+		if !closed(t.Done()) {
+			left = append(left, t)
+		} else if t.Err() != nil && r.failed == nil {
+			r.failed = t.Err()
+		}
+	}
+	clear(r.pending[len(left):])
+	r.pending = left
+	return r.failed
+}
+
+// end says that the body is whole; its last part goes ahead.
+func (r *recording) end() {
+	r.room(relay.BodyPart)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.whole = true
+	r.last()
+}
+
+// last hands over what is left of a body in parts.
+func (r *recording) last() {
+	if r.parts > 0 && len(r.data) > 0 {
+		r.flush()
+	}
+}
+
+// stop ends a body that will not become whole: what is there is kept.
+func (r *recording) stop() {
+	r.room(relay.BodyPart)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last()
+}
+
+func (r *recording) isWhole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.whole
+}
+
+// progress is how many decoded bytes came, and whether it were too many.
+func (r *recording) progress() (size int64, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.size, r.over
+}
+
+// cost is what the message takes in a queue beside its head.
+func (r *recording) cost() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.size + int64(len(r.lines))
+}
+
+// message is what is there now. It shares bytes that will not change any more, so
+// it may be handed over while the recording goes on.
+func (r *recording) message(head []byte, framing relay.Framing, state string) relay.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := relay.Message{Head: head, Framing: framing, Lines: r.lines[:len(r.lines):len(r.lines)]}
+	b := &m.Body
+	b.Size, b.State, b.Parts, b.Stored = r.size, state, r.parts, r.stored
+	if r.parts == 0 {
+		b.Data = r.data[:len(r.data):len(r.data)]
+		b.Stored = int64(len(r.data))
+	}
+	if r.sum == nil {
+		b.SHA256 = sha256.Sum256(r.data)
+	} else {
+		r.sum.Sum(b.SHA256[:0])
+	}
+	return m
+}
+
+// start gives the first bytes of the body, for recognising who sent it.
+func (r *recording) start() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.parts > 0 {
+		return r.first
+	}
+	return r.data
+}

@@ -1,0 +1,347 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/delivery"
+)
+
+func TestSlowBodyStreams(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.until("first")
+		l.until("second")
+		l.until("X: y")
+		l.Write(ok)
+	}, func(b *bed) {
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfi")
+		time.Sleep(time.Second)
+		c.in.write([]byte("rst\r\n6\r\nsecond\r\n"))
+		time.Sleep(time.Second)
+		c.in.write([]byte("0\r\nX: y\r\n\r\nGET /next HTTP/1.1"))
+		out := <-done
+		b.want("keep-alive", out.KeepAlive, true)
+		b.want("answer", c.answer(), ok)
+		b.want("given back", string(c.unread), "GET /next HTTP/1.1")
+		e := b.event()
+		b.want("body", string(e.Request.Body.Data), "firstsecond")
+		b.want("lines", string(e.Request.Lines), "5\r\n6\r\n0\r\nX: y\r\n\r\n")
+		b.want("identical", *e.Attempts[0].Identical, true)
+		b.want("send", e.Attempts[0].Timing.Send, 2*time.Second)
+	})
+}
+
+func TestPipelinedRestIsGivenBack(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		_, c := b.send(post + "GET /next HTTP/1.1\r\n")
+		b.want("given back", string(c.unread), "GET /next HTTP/1.1\r\n")
+		b.want("sent", contains(b.tun.channels[0].up.buf, "next"), false)
+	})
+}
+
+func TestCallerGoneInsideBody(t *testing.T) {
+	for name, end := range map[string]error{"ended": io.EOF, "broken": io.ErrUnexpectedEOF} {
+		t.Run(name, func(t *testing.T) {
+			var got []byte
+			run(t, func(l *local) { l.ended(); got = l.got }, func(b *bed) {
+				c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+				time.Sleep(time.Second)
+				c.in.finish(end)
+				out := <-done
+				b.want("relay's answer", code(out), "")
+				e := b.event()
+				b.want("state", e.State, relay.StateIncomplete)
+				b.want("error", e.Error.Code, relay.CodeCallerGone)
+				b.want("body state", e.Request.Body.State, relay.BodyAborted)
+				b.want("body", string(e.Request.Body.Data), "abc")
+				b.tun.wg.Wait()
+				b.want("sent", strings.HasSuffix(string(got), "abc"), true)
+			})
+		})
+	}
+}
+
+func TestCallerStallsInsideBody(t *testing.T) {
+	run(t, func(l *local) { l.ended() }, func(b *bed) {
+		out, _ := b.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+		b.want("code", code(out), relay.CodeRequestTimeout)
+		b.want("state", b.event().State, relay.StateIncomplete)
+	})
+}
+
+func TestMalformedBodyAfterBytes(t *testing.T) {
+	run(t, func(l *local) { l.ended() }, func(b *bed) {
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+		time.Sleep(time.Millisecond)
+		c.in.write([]byte("zz\r\n"))
+		out := <-done
+		b.want("code", code(out), relay.CodeRequestMalformed)
+		b.want("state", b.event().State, relay.StateRejected)
+		b.want("attempts", len(b.event().Attempts), 1)
+	})
+}
+
+func TestMalformedBodyBeforeBytes(t *testing.T) {
+	run(t, func(l *local) { l.ended() }, func(b *bed) {
+		out, _ := b.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+		b.want("code", code(out), relay.CodeRequestMalformed)
+		b.want("state", b.event().State, relay.StateRejected)
+		b.want("opened", b.tun.count(), 0)
+	})
+}
+
+func TestCallerGoneBeforeAnswer(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		time.Sleep(time.Second)
+		l.Write(ok)
+	}, func(b *bed) {
+		in, c := b.inbound(post)
+		c.deaf = errors.New("reset")
+		out := b.d.Capture(context.Background(), in)
+		b.want("relay's answer", code(out), "")
+		b.want("keep-alive", out.KeepAlive, false)
+		a := b.event().Attempts[0]
+		b.want("state", a.State, relay.StateDelivered)
+		b.want("response state", a.ResponseState, relay.ResponseComplete)
+		b.want("response", string(a.Response.Body.Data), "ok")
+	})
+}
+
+func TestCallerGoneInsideStream(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for range 1000 {
+			time.Sleep(time.Second)
+			if !l.Write("1\r\nx\r\n") {
+				return
+			}
+		}
+	}, func(b *bed) {
+		c, done := b.begin(post)
+		time.Sleep(2500 * time.Millisecond)
+		c.mu.Lock()
+		c.deaf = errors.New("reset")
+		c.mu.Unlock()
+		start := time.Now()
+		<-done
+		b.want("read on for", time.Since(start).Round(time.Second), 61*time.Second)
+		a := b.event().Attempts[0]
+		b.want("state", a.State, relay.StateDelivered)
+		b.want("response state", a.ResponseState, relay.ResponseCut)
+	})
+}
+
+func TestTooLargeByLength(t *testing.T) {
+	run(t, always("x", ok), func(b *bed) {
+		out, _ := b.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n")
+		b.want("code", code(out), relay.CodeBodyTooLarge)
+		b.want("opened", b.tun.count(), 0)
+		b.want("state", b.event().State, relay.StateRejected)
+	}, func(b *bed) { b.opt.MaxBody = 1000 })
+}
+
+func TestTooLargeAsItComes(t *testing.T) {
+	run(t, func(l *local) { l.ended() }, func(b *bed) {
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + strings.Repeat("x", 1000))
+		time.Sleep(time.Millisecond)
+		c.in.write([]byte("\r\n1\r\nx\r\n0\r\n\r\n"))
+		out := <-done
+		b.want("code", code(out), relay.CodeBodyTooLarge)
+		e := b.event()
+		b.want("state", e.State, relay.StateIncomplete)
+		b.want("body state", e.Request.Body.State, relay.BodyOverLimit)
+	}, func(b *bed) { b.opt.MaxBody = 1000 })
+}
+
+func TestLargeBodyGoesInParts(t *testing.T) {
+	const size = 5<<20 + 123
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.n(len(l.got) - len(l.got[strings.Index(string(l.got), "\r\n\r\n")+4:]) + size)
+		l.Write(ok)
+	}, func(b *bed) {
+		c, done := b.begin(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size))
+		go c.in.write([]byte(strings.Repeat("0123456789abcdef", size/16+1)[:size]))
+		<-done
+		e := b.event()
+		b.want("answer", c.answer(), ok)
+		b.want("parts", e.Request.Body.Parts, 21)
+		b.want("size", e.Request.Body.Size, size)
+		b.want("at most two unresolved", b.s.num(&b.s.mostUnset) <= 2, true)
+		var all []byte
+		for i := range e.Request.Body.Parts {
+			p := b.s.parts[partKey{e.ID, 0, i}]
+			if i < e.Request.Body.Parts-1 && len(p) != relay.BodyPart {
+				b.t.Errorf("part %d has %d bytes", i, len(p))
+			}
+			all = append(all, p...)
+		}
+		b.want("sha256", e.Request.Body.SHA256, sum(all))
+		b.want("identical", *e.Attempts[0].Identical, true)
+		// and again, out of the store
+		ev, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, time.Minute)
+		b.want("error", err, nil)
+		b.want("state", ev.Attempts[n-1].State, relay.StateDelivered)
+		b.want("replay identical", *ev.Attempts[n-1].Identical, true)
+	}, func(b *bed) { b.s.delay = 3 * time.Millisecond })
+}
+
+func TestLostPartIsNoSuccess(t *testing.T) {
+	run(t, func(l *local) { l.ended() }, func(b *bed) {
+		b.s.fail("chunk", relay.Errorf(relay.CodeStoreUnavailable, "down"))
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+		go c.in.write(make([]byte, 1000000))
+		b.want("code", code(<-done), relay.CodeStoreUnavailable)
+		c.in.finish(io.EOF)
+	})
+}
+
+func TestResponseOverTheCapture(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + strings.Repeat("r", 1000))
+	}, func(b *bed) {
+		_, c := b.send(post)
+		b.want("answer", strings.HasSuffix(c.answer(), strings.Repeat("r", 1000)), true)
+		r := b.event().Attempts[0].Response.Body
+		b.want("state", r.State, relay.BodyOverLimit)
+		b.want("size", r.Size, 1000)
+		b.want("stored", r.Stored, 300)
+		b.want("sha256", r.SHA256, sum([]byte(strings.Repeat("r", 1000))))
+	}, func(b *bed) { b.opt.MaxResponseCapture = 300 })
+}
+
+func TestLargeResponseGoesInParts(t *testing.T) {
+	const size = 3<<20 + 7
+	body := strings.Repeat("0123456789abcde\n", size/16+1)[:size]
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size) + body)
+	}, func(b *bed) {
+		_, c := b.send(post)
+		b.want("answer", strings.HasSuffix(c.answer(), body), true)
+		r := b.event().Attempts[0].Response.Body
+		b.want("size", r.Size, size)
+		b.want("stored", r.Stored, size)
+		b.want("parts", r.Parts, 13)
+		b.want("sha256", r.SHA256, sum([]byte(body)))
+	}, func(b *bed) { b.s.delay = time.Millisecond })
+}
+
+func TestUpgrade(t *testing.T) {
+	const head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write(head + "early")
+		l.until("ping")
+		l.Write("pong")
+		l.ended()
+		l.Write("bye")
+	}, func(b *bed) {
+		c, done := b.begin("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		time.Sleep(time.Second)
+		b.want("state at the 101", b.event().State, relay.StateDelivered)
+		b.want("head", c.answer(), head+"early")
+		c.in.write([]byte("ping"))
+		time.Sleep(10 * time.Minute)
+		b.want("pong", strings.HasSuffix(c.answer(), "pong"), true)
+		c.in.finish(io.EOF)
+		out := <-done
+		b.want("bye", strings.HasSuffix(c.answer(), "pongbye"), true)
+		b.want("half closed", c.halved, true)
+		b.want("aborted", c.wasAborted(), false)
+		b.want("keep-alive", out.KeepAlive, false)
+		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseUpgraded)
+	})
+}
+
+func TestUpgradeAndTunnelLost(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		l.ended()
+	}, func(b *bed) {
+		c, done := b.begin("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		time.Sleep(time.Second)
+		b.hold.Detach(false)
+		<-done
+		b.want("aborted", c.wasAborted(), true)
+	})
+}
+
+func TestSettingsChangeTheHead(t *testing.T) {
+	var got string
+	serve := func(l *local) {
+		l.until("hello")
+		got = string(l.got)
+		l.Write(ok)
+	}
+	run(t, serve, func(b *bed) {
+		b.send(post)
+		b.want("head", got, "POST /hook?x=1 HTTP/1.1\r\nHost: 127.0.0.1:3000\r\nContent-Length: 5\r\n"+
+			"X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: hook.localhost\r\n\r\nhello")
+		e := b.event()
+		b.want("identical", *e.Attempts[0].Identical, false)
+		b.want("sent head", string(e.Attempts[0].SentHead)+"hello", got)
+		b.want("head", string(e.Request.Head)+"hello", post)
+		first := got
+		b.s.change(7, func(s *relay.Settings) { s.Forwarded = false })
+		b.d.Replay(context.Background(), relay.System(), e.ID, time.Minute)
+		b.want("replay", got, first)
+	}, func(b *bed) {
+		b.a.Settings.Forwarded = true
+		b.tun.info = relay.TunnelInfo{Target: "http://127.0.0.1:3000", HostHeader: relay.HostRewrite}
+	})
+}
+
+func TestOwnContinueWhenNoAnswerWillCome(t *testing.T) {
+	run(t, nil, func(b *bed) {
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+		time.Sleep(time.Millisecond)
+		b.want("100", c.answer(), "HTTP/1.1 100 Continue\r\n\r\n")
+		c.in.write([]byte("hello"))
+		out := <-done
+		b.want("answer", code(out), "202")
+		b.want("body", string(b.event().Request.Body.Data), "hello")
+	})
+}
+
+func TestOwnContinueWhenRefused(t *testing.T) {
+	run(t, func(*local) {}, func(b *bed) {
+		b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused")
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+		time.Sleep(time.Millisecond)
+		b.want("100", c.answer(), "HTTP/1.1 100 Continue\r\n\r\n")
+		c.in.write([]byte("hello"))
+		b.want("code", code(<-done), relay.CodeLocalRefused)
+		b.want("body", string(b.event().Request.Body.Data), "hello")
+	})
+}
+
+func TestStoppingRelay(t *testing.T) {
+	run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *bed) {
+		_, done := b.begin(post)
+		time.Sleep(time.Second)
+		ctx, cancel := timeout(5 * time.Second)
+		defer cancel()
+		closed := make(chan error, 1)
+		go func() { closed <- b.d.Close(ctx) }()
+		time.Sleep(time.Second)
+		out, _ := b.send(post)
+		b.want("new ones", code(out), relay.CodeStopping)
+		b.want("cut", code(<-done), relay.CodeTunnelLost)
+		b.want("state", b.event().State, relay.StateInterrupted)
+		b.want("error", <-closed != nil, true)
+	})
+}
+
+var _ = delivery.Stats{}

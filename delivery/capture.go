@@ -1,0 +1,180 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+
+	"relay"
+	"relay/wire"
+)
+
+// Capture runs one request to its end: event, delivery or queue, answer. ctx is not
+// used to cut it short: what a caller was promised outlives the caller, and Close
+// ends what runs.
+func (d *Delivery) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
+	if !d.begin() {
+		return refusal(errStopping(), relay.ID{})
+	}
+	defer d.end()
+	h, _, err := wire.Request(in.Head, wire.Limits{})
+	if err != nil {
+		return refusal(relay.AsError(err), relay.ID{})
+	}
+	st := d.registry.find(d, in.Alias)
+	if d.opt.MaxBody > 0 && h.Framing == relay.FramingLength && h.Length > d.opt.MaxBody {
+		e := errTooLarge(d.opt.MaxBody)
+		st.reject(in, e)
+		return refusal(e, relay.ID{})
+	}
+	x := d.exchange(st, in.Alias)
+	defer x.release()
+	x.inbound(in, h)
+	x.hold, x.lost = st.online()
+	x.wire = x.sentHead(in.Head)
+	x.gather()
+	if x.hold == nil {
+		return x.enqueue()
+	}
+	if d.doubt.Load() || st.doubt.Load() {
+		if out, ok := x.storeFirst(); !ok {
+			return out
+		}
+	}
+	v := x.run()
+	for range 3 {
+		if v != unsent || !x.elsewhere() {
+			break
+		}
+		v = x.run()
+	}
+	return x.conclude(v)
+}
+
+// elsewhere turns to a tunnel that took the place of the one by which not one byte
+// left; false when there is none.
+func (x *exchange) elsewhere() bool {
+	h, lost := x.st.online()
+	if h == nil || h == x.hold {
+		return false
+	}
+	x.leave()
+	x.hold, x.lost = h, lost
+	body := x.first[len(x.wire):]
+	x.wire = x.sentHead(x.event.Request.Head)
+	x.first = x.wire
+	if len(body) > 0 {
+		x.first = append(x.wire[:len(x.wire):len(x.wire)], body...)
+	}
+	return true
+}
+
+func refusal(e *relay.Error, id relay.ID) relay.Outcome {
+	return relay.Outcome{Answer: &relay.Answer{Error: e, Event: id}}
+}
+
+// inbound makes x the exchange of a new event.
+func (x *exchange) inbound(in *relay.Inbound, h *wire.Head) {
+	e := newEvent(in, h)
+	e.ID = x.d.store.NewID()
+	if in.Alias.Settings.Forwarded {
+		e.Added = forwardedLines(in, h)
+	}
+	x.event = e
+	x.origin = in.From
+	x.attempt = relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
+	x.req.receive(x.d, e.ID, in.Caller, h)
+	x.raw.Write(in.Head)
+}
+
+func newEvent(in *relay.Inbound, h *wire.Head) *relay.Event {
+	return &relay.Event{
+		AliasID:     in.Alias.ID,
+		Alias:       in.Alias.Name,
+		ReceivedAt:  in.Arrived,
+		LastAskedAt: in.Arrived,
+		Remote:      in.From,
+		TLS:         in.TLS,
+		Method:      method(h.Method),
+		Target:      wire.ShownTarget(h.Target),
+		HTTPMinor:   h.Minor,
+		Host:        string(h.Host),
+		Request:     relay.Message{Head: in.Head, Framing: h.Framing},
+	}
+}
+
+// method saves an allocation for the usual ones.
+func method(m []byte) string {
+	switch string(m) {
+	case http.MethodPost:
+		return http.MethodPost
+	case http.MethodGet:
+		return http.MethodGet
+	case http.MethodPut:
+		return http.MethodPut
+	}
+	return string(m)
+}
+
+// forwardedLines are the lines that a setting of the alias adds. They are computed
+// once, so that every delivery carries the same bytes.
+func forwardedLines(in *relay.Inbound, h *wire.Head) []byte {
+	var proto, host bool
+	for _, f := range wire.Fields(in.Head) {
+		proto = proto || strings.EqualFold(string(f.Name), "X-Forwarded-Proto")
+		host = host || strings.EqualFold(string(f.Name), "X-Forwarded-Host")
+	}
+	b := append([]byte("X-Forwarded-For: "), in.From.Addr().Unmap().String()...)
+	if !proto {
+		b = append(b, "\r\nX-Forwarded-Proto: http"...)
+		if in.TLS {
+			b = append(b, 's')
+		}
+	}
+	if !host && len(h.Host) > 0 {
+		b = append(b, "\r\nX-Forwarded-Host: "...)
+		b = append(b, h.Host...)
+	}
+	return append(b, "\r\n"...)
+}
+
+// sentHead is the head as the local server gets it: raw itself unless the settings
+// say otherwise.
+func (x *exchange) sentHead(raw []byte) []byte {
+	head := raw
+	if len(x.event.Added) > 0 {
+		head = wire.AddLines(head, x.event.Added)
+	}
+	policy := x.alias.Settings.HostHeader
+	var target string
+	if x.hold != nil {
+		if h := x.hold.info.HostHeader; h != "" {
+			policy = h
+		}
+		target = x.hold.info.Target
+	}
+	switch policy {
+	case "", relay.HostPreserve:
+		return head
+	case relay.HostRewrite:
+		policy = hostOf(target)
+	}
+	if changed := wire.SetHost(head, policy); !bytes.Equal(changed, head) {
+		return changed
+	}
+	return head
+}
+
+// hostOf is the authority of an announced target; plain ssh announces none.
+func hostOf(target string) string {
+	_, rest, ok := strings.Cut(target, "://")
+	if !ok {
+		rest = target
+	}
+	rest, _, _ = strings.Cut(rest, "/")
+	if rest == "" {
+		return "localhost"
+	}
+	return rest
+}

@@ -1,0 +1,99 @@
+package delivery
+
+import (
+	"time"
+
+	"relay"
+)
+
+// line is one channel with the buffer of its outstanding read. It belongs to one
+// exchange, or to the pool of its tunnel.
+type line struct {
+	d     *Delivery
+	ch    relay.Channel
+	asked bool   // a read is outstanding
+	into  []byte // where it goes
+	large *[]byte
+	small []byte
+	bytes bool      // something came while it waited
+	kept  bool      // it served a request before
+	since time.Time // when it was kept
+	until time.Time // how long it may be
+	shut  bool
+}
+
+func newLine(d *Delivery, ch relay.Channel) *line {
+	d.channels.Add(1)
+	return &line{d: d, ch: ch}
+}
+
+// ask has one read outstanding; it may be called again before the answer.
+func (l *line) ask() {
+	if l.asked {
+		return
+	}
+	if l.large == nil {
+		l.large = l.d.piece()
+	}
+	l.asked, l.into = true, *l.large
+	l.ch.Fill(l.into)
+}
+
+// rest leaves a read outstanding in a buffer of the channel's own, small because it
+// may wait for long.
+func (l *line) rest() {
+	if l.large != nil {
+		l.d.pieces.Put(l.large)
+		l.large = nil
+	}
+	if l.small == nil {
+		l.small = make([]byte, smallBuffer)
+	}
+	l.asked, l.into = true, l.small
+	l.ch.Fill(l.into)
+}
+
+// filled notes that the outstanding read was answered.
+func (l *line) filled() { l.asked = false }
+
+// heard tells whether the outstanding read of a waiting channel was answered, and
+// whether by bytes.
+func (l *line) heard() (any, bytes bool) {
+	if l.asked {
+		select {
+		case f := <-l.ch.Filled():
+			l.asked, l.bytes = false, f.N > 0
+		default:
+			return false, false
+		}
+	}
+	return true, l.bytes
+}
+
+// answers is where the outstanding read is answered; nil when there is none.
+func (l *line) answers() <-chan relay.Fill {
+	if l == nil || !l.asked {
+		return nil
+	}
+	return l.ch.Filled()
+}
+
+// close ends the channel. A buffer that a read may still write to is given up.
+func (l *line) close() {
+	if l.shut {
+		return
+	}
+	l.shut = true
+	_ = l.ch.Close()
+	l.d.channels.Add(-1)
+	if l.large != nil && !l.asked {
+		l.d.pieces.Put(l.large)
+	}
+	l.large = nil
+}
+
+// piece gives a pooled buffer of readPiece bytes.
+func (d *Delivery) piece() *[]byte {
+	b, _ := d.pieces.Get().(*[]byte)
+	return b
+}

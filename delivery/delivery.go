@@ -1,0 +1,248 @@
+// Package delivery is the engine room: the only place where a request enters a
+// tunnel. It knows which alias has which tunnel, captures what callers send,
+// exchanges it with the local server, replays it, keeps the queue moving and tells
+// viewers what happened.
+//
+// There is one exchange for originals, replays and queued deliveries; it does not
+// know who reads its answer, so a replay cannot differ from the original.
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"relay"
+)
+
+// Options are what a Delivery is made of. A limit of 0 is off.
+type Options struct {
+	Store Store
+	Site  relay.Site
+	Log   *slog.Logger
+
+	MaxHead            int64         // bytes of a response head
+	MaxBody            int64         // decoded bytes of a request body
+	MaxResponseCapture int64         // decoded bytes of a response body that are stored
+	ResponseTimeout    time.Duration // to the final response head; an alias may have its own
+	StallTimeout       time.Duration // of the caller's connection; kept by the front door
+	QueueLimit         int           // waiting attempts per alias
+	QueueBytes         int64         // their request bytes per alias
+}
+
+// Bounds that are no settings.
+const (
+	channelsPerTunnel  = 64   // in use; upgraded ones apart
+	channelsHardPlain  = 2000 // as many when the first ones hang
+	channelsHardLazy   = 200  // the bundled client takes 256, spares and closing ones among them
+	channelsPerAccount = 4096 // in use, over all tunnels of aliases of one owner
+	channelsInAll      = 8192
+	crowd              = 2000 // requests in flight of one alias, from which waiting for a channel has an end
+
+	slotWait      = 5 * time.Second // that end
+	slotPatience  = time.Second     // in line before one more than channelsPerTunnel is used
+	openWait      = 2 * time.Second // for the answer to a channel open
+	silence       = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
+	silenceLazy   = 2500 * time.Millisecond
+	storeWait     = 10 * time.Second // for a step that stands between a caller and the answer
+	restWait      = 10 * time.Second // for the rest of a request that was answered early
+	cutWait       = 12 * time.Second // for exchanges that were cut to store what they have
+	acceptDelay   = 2 * time.Millisecond
+	crowdDelay    = 100 * time.Millisecond // a local server that is silent for so long may be single-threaded
+	refusalWait   = time.Second
+	expectWait    = time.Second // a replay's body waits so long for 100 Continue
+	defaultReply  = 60 * time.Second
+	firstPiece    = 16 << 10  // head and body bytes in the first write
+	readPiece     = 32 << 10  // one read, either side
+	writePiece    = 64 << 10  // one write to the caller
+	heldOutput    = 256 << 10 // bytes held back before reading stops
+	mostInterim   = 16
+	mostLines     = 4 << 20 // chunk lines kept of one message
+	retryAfter    = 5 * time.Second
+	queueFullWait = 30 * time.Second
+)
+
+// Stats are counters for the admin listener.
+type Stats struct {
+	Tunnels  int // attached, stale ones included
+	Channels int // open, idle ones included
+	Queued   int // attempts that wait
+}
+
+// Delivery is the engine room. Its methods are safe for concurrent use once Start
+// has returned.
+type Delivery struct {
+	opt   Options
+	store Store
+	log   *slog.Logger
+	seed  maphash.Seed
+
+	registry registry
+	feed     *feed
+	all      *slots // channels in use over all tunnels
+	channels atomic.Int64
+	doubt    atomic.Bool // see doubts
+
+	exchanges sync.Pool // *exchange
+	pieces    sync.Pool // *[]byte of readPiece
+
+	base    context.Context // ends when everything must stop
+	endBase context.CancelFunc
+	workers sync.WaitGroup // background goroutines
+
+	mu       sync.Mutex
+	stopping bool
+	running  int           // captures, replays and queued deliveries under way
+	idle     chan struct{} // closed when stopping and none is running
+	stop     chan struct{} // closed when stopping
+	cut      chan struct{} // closed when the drain is over
+}
+
+// New makes a Delivery; Start makes it ready.
+func New(opt Options) *Delivery {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Delivery{
+		opt:   opt,
+		store: opt.Store,
+		log:   opt.Log,
+		seed:  maphash.MakeSeed(),
+		all:   newSlots(channelsInAll, channelsInAll, 0),
+		idle:  make(chan struct{}),
+		stop:  make(chan struct{}),
+		cut:   make(chan struct{}),
+	}
+	d.base, d.endBase = context.WithCancel(context.Background())
+	d.registry.init()
+	d.feed = newFeed(d)
+	d.exchanges.New = func() any { return newExchange(d) }
+	d.pieces.New = func() any { b := make([]byte, readPiece); return &b }
+	return d
+}
+
+// Start reads the aliases and what waits at them and starts the background work.
+// ctx bounds the reading only.
+func (d *Delivery) Start(ctx context.Context) error {
+	aliases, err := d.store.AllAliases(ctx)
+	if err != nil {
+		return fmt.Errorf("read aliases: %w", err)
+	}
+	ids := make([]int64, 0, len(aliases))
+	for i := range aliases {
+		d.registry.put(d, &aliases[i])
+		ids = append(ids, aliases[i].ID)
+	}
+	stats, err := d.store.QueueStats(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("read queues: %w", err)
+	}
+	for id, s := range stats {
+		if st := d.registry.byID(id); st != nil {
+			st.queue.set(s.Queued, s.QueuedBytes)
+		}
+	}
+	d.workers.Add(2)
+	go d.keepAliases()
+	go d.feed.run()
+	return nil
+}
+
+// Close stops in order: nothing new is begun, what runs may end until ctx does,
+// then it is cut and stored as interrupted. It returns an error when something had
+// to be cut.
+func (d *Delivery) Close(ctx context.Context) error {
+	d.mu.Lock()
+	if d.stopping {
+		d.mu.Unlock()
+		<-d.base.Done()
+		return nil
+	}
+	d.stopping = true
+	close(d.stop)
+	if d.running == 0 {
+		close(d.idle)
+	}
+	d.mu.Unlock()
+
+	err := d.drain(ctx)
+	d.endBase()
+	d.registry.each(func(st *aliasState) { st.close() })
+	d.feed.close()
+	d.workers.Wait()
+	return err
+}
+
+func (d *Delivery) drain(ctx context.Context) error {
+	select {
+	case <-d.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	d.mu.Lock()
+	n := d.running
+	d.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	close(d.cut)
+	late := time.NewTimer(cutWait)
+	defer late.Stop()
+	select {
+	case <-d.idle:
+	case <-late.C:
+	}
+	return fmt.Errorf("%d exchanges were cut when the time to stop ran out", n)
+}
+
+// begin counts one piece of work in; false when the relay is stopping.
+func (d *Delivery) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopping {
+		return false
+	}
+	d.running++
+	return true
+}
+
+func (d *Delivery) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running--; d.running == 0 && d.stopping {
+		close(d.idle)
+	}
+}
+
+// background runs f in a goroutine that Close waits for; not at all when the relay
+// is stopping.
+func (d *Delivery) background(f func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopping {
+		return false
+	}
+	d.workers.Go(f)
+	return true
+}
+
+// Stats counts tunnels, channels and waiting attempts.
+func (d *Delivery) Stats() Stats {
+	s := Stats{Channels: int(d.channels.Load())}
+	d.registry.each(func(st *aliasState) {
+		if st.attached() {
+			s.Tunnels++
+		}
+		n, _ := st.queue.get()
+		s.Queued += n
+	})
+	return s
+}
+
+func errStopping() *relay.Error {
+	return &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; try again in a moment", RetryAfter: retryAfter}
+}

@@ -1,0 +1,54 @@
+package delivery
+
+import (
+	"errors"
+
+	"relay"
+)
+
+// errNoWord means that a step was neither stored nor refused in time.
+var errNoWord = errors.New("no word from the store")
+
+// doubts notes that the store fails, for one alias or for all. Until it is known to
+// work again requests are stored before anything of them is forwarded, so that what
+// cannot be kept does not reach a local server either.
+func (d *Delivery) doubts(st *aliasState, err error) {
+	var e *relay.Error
+	switch {
+	case !errors.As(err, &e), e.Code == relay.CodeStoreUnavailable:
+		d.doubt.Store(true)
+	case e.Code == relay.CodeStorageFull:
+		st.doubt.Store(true)
+	}
+}
+
+// trusts notes that the store took something of the alias.
+func (d *Delivery) trusts(st *aliasState) {
+	if d.doubt.Load() {
+		d.doubt.Store(false)
+	}
+	if st.doubt.Load() {
+		st.doubt.Store(false)
+	}
+}
+
+// storeFirst reads the whole request and stores it; then it goes out of what was
+// stored. ok is false when the caller is to get the outcome at once.
+func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
+	if x.reqEnd.how == open {
+		x.readRest()
+	}
+	if x.reqEnd.how != whole {
+		return x.refuse(), false
+	}
+	x.sendAccept()
+	if err := x.stored(); err != nil {
+		return x.said(refusal(err, relay.ID{})), false
+	}
+	x.accept, x.durable, x.deaf = nil, true, false
+	x.req.msg, x.reqEnd = &x.event.Request, ended{}
+	x.raw.Reset()
+	x.raw.Write(x.event.Request.Head)
+	x.gather()
+	return out, true
+}

@@ -1,0 +1,274 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// Bounds of the feed.
+const (
+	feedPause   = 50 * time.Millisecond // between rounds, and between two gifts to a viewer
+	feedRing    = 1024                  // items kept for Last-Event-ID
+	feedPending = 200                   // items that may wait for a viewer
+	feedRound   = 500                   // changes that one round reads
+	aliasWait   = 100 * time.Millisecond
+)
+
+// Names of feed items.
+const (
+	itemEvent   = "event"
+	itemAttempt = "attempt"
+	itemTunnel  = "tunnel"
+	itemResync  = "resync"
+)
+
+// feed tells viewers what happened, after it was committed. One goroutine reads and
+// encodes each change once, and only while somebody may see it.
+type feed struct {
+	d    *Delivery
+	boot string // starts every id, so that those of another run are known as foreign
+
+	mu      sync.Mutex
+	changes []relay.Change
+	lost    map[int64]bool // aliases of which changes were dropped unread
+	wake    chan struct{}
+	viewers map[*viewer]bool
+	closed  bool
+
+	seq    uint64
+	ring   []feedEntry
+	missed map[int64]uint64 // alias -> seq at which an item of it was left out
+	early  uint64           // seq before which nothing is known any more
+}
+
+type feedEntry struct {
+	seq  uint64
+	item relay.FeedItem
+}
+
+func newFeed(d *Delivery) *feed {
+	return &feed{
+		d:       d,
+		boot:    strconv.FormatInt(time.Now().UnixNano(), 36),
+		wake:    make(chan struct{}, 1),
+		viewers: map[*viewer]bool{},
+		missed:  map[int64]uint64{},
+		lost:    map[int64]bool{},
+	}
+}
+
+// Publish takes changes from the store, in commit order. It never waits for
+// viewers; after a change of an alias it waits a moment until the registry has it,
+// so that who made the change finds it in force.
+func (d *Delivery) Publish(changes []relay.Change) {
+	var waits []<-chan struct{}
+	for _, c := range changes {
+		switch c.Kind {
+		case relay.ChangeAlias:
+			waits = append(waits, d.registry.readAgain(c.Alias))
+		case relay.ChangeQueue:
+			d.registry.recount(c.Alias)
+		}
+	}
+	if len(waits) > 0 {
+		late := time.NewTimer(aliasWait)
+		defer late.Stop()
+		for _, w := range waits {
+			select {
+			case <-w:
+				continue
+			case <-late.C:
+			case <-d.base.Done():
+			}
+			break
+		}
+	}
+	d.feed.put(changes...)
+}
+
+// tunnel says that tunnel or queue of an alias changed.
+func (f *feed) tunnel(alias int64) {
+	f.put(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+}
+
+func (f *feed) put(changes ...relay.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	for _, c := range changes {
+		switch {
+		case c.Kind == relay.ChangeAccount:
+		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
+		case !f.watched(c.Alias):
+			f.seq++
+			f.missed[c.Alias] = f.seq
+			continue
+		case len(f.changes) >= feedRound:
+			f.lost[c.Alias] = true
+			continue
+		}
+		f.changes = append(f.changes, c)
+	}
+	if len(f.changes)+len(f.lost) > 0 {
+		f.nudge()
+	}
+}
+
+func (f *feed) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// watched tells whether a viewer may see the alias; under mu.
+func (f *feed) watched(alias int64) bool {
+	for v := range f.viewers {
+		if v.sees(alias) {
+			return true
+		}
+	}
+	return false
+}
+
+// run makes items of changes, a round at a time.
+func (f *feed) run() {
+	defer f.d.workers.Done()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-f.wake:
+		case <-f.d.base.Done():
+			return
+		}
+		select {
+		case <-pause.C:
+		case <-f.d.base.Done():
+			return
+		}
+		f.round()
+		pause.Reset(feedPause)
+	}
+}
+
+func (f *feed) round() {
+	f.mu.Lock()
+	changes, lost := f.changes, f.lost
+	f.changes, f.lost = nil, map[int64]bool{}
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(f.d.base, storeWait)
+	defer cancel()
+	changes = f.access(ctx, changes)
+	items, failed := f.items(ctx, changes)
+	if failed {
+		for _, c := range changes {
+			lost[c.Alias] = true
+		}
+	}
+	f.deliver(items, lost)
+}
+
+// access checks who may still look, and gives the changes that viewers are told.
+func (f *feed) access(ctx context.Context, changes []relay.Change) []relay.Change {
+	aliases := false
+	accounts := map[int64]bool{}
+	told := changes[:0]
+	for _, c := range changes {
+		switch c.Kind {
+		case relay.ChangeAccount:
+			accounts[c.Account] = true
+			continue
+		case relay.ChangeAlias:
+			aliases = true
+		}
+		told = append(told, c)
+	}
+	if !aliases && len(accounts) == 0 {
+		return told
+	}
+	f.mu.Lock()
+	viewers := make([]*viewer, 0, len(f.viewers))
+	for v := range f.viewers {
+		viewers = append(viewers, v)
+	}
+	f.mu.Unlock()
+	for _, v := range viewers {
+		if accounts[v.who.Account] && f.d.store.StillValid(ctx, v.who) != nil {
+			v.cut(relay.ErrNotFound)
+		} else if aliases || accounts[v.who.Account] {
+			v.refresh(ctx)
+		}
+	}
+	return told
+}
+
+// deliver numbers the items and gives them to who may see them.
+func (f *feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range items {
+		f.seq++
+		items[i].ID = f.id(f.seq)
+		f.ring = append(f.ring, feedEntry{f.seq, items[i]})
+	}
+	for alias := range lost {
+		f.seq++
+		f.missed[alias] = f.seq
+	}
+	if over := len(f.ring) - feedRing; over > 0 {
+		f.early = f.ring[over-1].seq
+		f.ring = slices.Delete(f.ring, 0, over)
+	}
+	for v := range f.viewers {
+		v.give(items)
+		for alias := range lost {
+			if v.sees(alias) {
+				v.resync(f.id(f.seq))
+				break
+			}
+		}
+	}
+}
+
+func (f *feed) id(seq uint64) string { return f.boot + "-" + strconv.FormatUint(seq, 10) }
+
+// since gives the items behind an id that a viewer had last; ok is false when it
+// has to read again.
+func (f *feed) since(lastID string, v *viewer) (items []relay.FeedItem, ok bool) {
+	boot, num, _ := strings.Cut(lastID, "-")
+	seq, err := strconv.ParseUint(num, 10, 64)
+	if boot != f.boot || err != nil || seq < f.early || seq > f.seq {
+		return nil, false
+	}
+	for alias, at := range f.missed {
+		if at > seq && v.sees(alias) {
+			return nil, false
+		}
+	}
+	for _, e := range f.ring {
+		if e.seq > seq && v.sees(e.item.Alias) {
+			items = append(items, e.item)
+		}
+	}
+	return items, len(items) <= feedPending
+}
+
+// close ends every viewer's place.
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for v := range f.viewers {
+		v.cut(errStopping())
+	}
+	clear(f.viewers)
+}

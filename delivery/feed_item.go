@@ -1,0 +1,124 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// items reads what changed, the same thing once, in the order of the last word.
+func (f *feed) items(ctx context.Context, changes []relay.Change) (items []relay.FeedItem, failed bool) {
+	changes = coalesce(changes)
+	var ids []relay.ID
+	for _, c := range changes {
+		if c.Kind == relay.ChangeEvent {
+			ids = append(ids, c.Event)
+		}
+	}
+	rows := map[relay.ID]*relay.Event{}
+	if len(ids) > 0 {
+		list, err := f.d.store.Summaries(ctx, ids)
+		if err != nil {
+			f.d.log.Warn("changes not read for the live view", "error", err)
+			return nil, true
+		}
+		for i := range list {
+			rows[list[i].ID] = &list[i]
+		}
+	}
+	now := time.Now()
+	for _, c := range changes {
+		item, err := f.item(ctx, c, rows, now)
+		if err != nil {
+			failed = true
+		} else if item.Data != nil {
+			items = append(items, item)
+		}
+	}
+	return items, failed
+}
+
+// coalesce keeps the last of equal changes. A changed attempt changes its event too.
+func coalesce(changes []relay.Change) []relay.Change {
+	type key struct {
+		kind  relay.ChangeKind
+		alias int64
+		event relay.ID
+		n     int
+	}
+	seen := map[key]bool{}
+	var out []relay.Change
+	add := func(c relay.Change) {
+		k := key{kind: c.Kind, event: c.Event, n: c.N}
+		if c.Kind == relay.ChangeQueue || c.Kind == relay.ChangeAlias {
+			k = key{kind: relay.ChangeQueue, alias: c.Alias}
+		}
+		if !seen[k] {
+			seen[k] = true
+			out = append(out, c)
+		}
+	}
+	for _, c := range slices.Backward(changes) {
+		if c.Kind == relay.ChangeAttempt {
+			e := c
+			e.Kind, e.N = relay.ChangeEvent, 0
+			add(c)
+			add(e)
+			continue
+		}
+		add(c)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// item encodes one change; without Data when there is nothing to say.
+func (f *feed) item(ctx context.Context, c relay.Change, rows map[relay.ID]*relay.Event, now time.Time) (relay.FeedItem, error) {
+	item := relay.FeedItem{Alias: c.Alias}
+	var value any
+	switch c.Kind {
+	case relay.ChangeEvent:
+		e := rows[c.Event]
+		if e == nil {
+			return item, nil
+		}
+		item.Name, value = itemEvent, record.Summarise(e, f.d.opt.Site, now)
+	case relay.ChangeAttempt:
+		a, err := f.d.store.AttemptHead(ctx, c.Event, c.N)
+		if err != nil {
+			return item, gone404(err)
+		}
+		name := ""
+		if st := f.d.registry.byID(c.Alias); st != nil {
+			name = st.alias.Load().Name
+		}
+		item.Name = itemAttempt
+		value = &record.AttemptMessage{EventID: c.Event.String(), Alias: name, Attempt: record.OfAttempt(a, false)}
+	default:
+		st := f.d.registry.byID(c.Alias)
+		if st == nil {
+			return item, nil
+		}
+		a := st.alias.Load()
+		status, err := f.d.Status(ctx, []relay.Alias{*a})
+		if err != nil {
+			return item, err
+		}
+		item.Name, value = itemTunnel, record.OfAlias(a, status[0], f.d.opt.Site)
+	}
+	var err error
+	item.Data, err = json.Marshal(value)
+	return item, err
+}
+
+// gone404 is no error for what was removed meanwhile.
+func gone404(err error) error {
+	if relay.AsError(err).Code == relay.CodeNotFound {
+		return nil
+	}
+	return err
+}

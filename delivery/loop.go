@@ -1,0 +1,204 @@
+package delivery
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"relay"
+)
+
+// arm sets the timer to the next of T1 to T4.
+func (x *exchange) arm() {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	switch w := x.at.whole; {
+	case x.done:
+		sooner(x.at.end.Add(storeWait))
+	case x.final != nil:
+		sooner(x.cutAt)
+	case !w.IsZero():
+		if !x.accepted {
+			sooner(w.Add(acceptDelay))
+		}
+		if !x.crowd && x.at.first.IsZero() && !x.hold.lazy {
+			sooner(w.Add(crowdDelay))
+		}
+		if x.patience > 0 {
+			sooner(w.Add(x.patience))
+		}
+	}
+	if next.Equal(x.armed) {
+		return
+	}
+	x.armed = next
+	if next.IsZero() {
+		x.timer.Stop()
+		return
+	}
+	x.timer.Reset(time.Until(next))
+}
+
+// onTime handles those of T1 to T4 that are due.
+func (x *exchange) onTime(now time.Time) verdict {
+	x.armed = time.Time{}
+	since := now.Sub(x.at.whole)
+	switch {
+	case x.done:
+		return x.fail(storeError(errNoWord))
+	case x.final != nil:
+		if !x.cutAt.IsZero() && !now.Before(x.cutAt) {
+			x.cutShort()
+		}
+		return goOn
+	}
+	x.acceptDue = since >= acceptDelay
+	if since >= crowdDelay && !x.crowd {
+		x.crowd = true
+		if x.at.first.IsZero() && !x.hold.lazy {
+			x.hold.pool.empty()
+		}
+	}
+	if x.patience > 0 && since >= x.patience {
+		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v", x.patience))
+	}
+	return goOn
+}
+
+// cutShort ends an answer that nobody waits for.
+func (x *exchange) cutShort() {
+	x.done, x.extra, x.state = true, true, relay.ResponseCut
+}
+
+func (x *exchange) onUpload(u ended) verdict {
+	x.uploading, x.reqEnd = false, u
+	switch {
+	case u.how == whole:
+		x.at.whole = u.at
+		return goOn
+	case x.final != nil:
+		return goOn
+	case u.how == unread, u.how == unstored:
+		return x.fail(u.err)
+	}
+	return refused
+}
+
+func (x *exchange) onAccept() verdict {
+	err := x.accept.Err()
+	x.accept = nil
+	if err == nil {
+		err = x.req.rec.settle()
+	}
+	if err != nil {
+		x.d.doubts(x.st, err)
+		return x.fail(storeError(err))
+	}
+	x.d.trusts(x.st)
+	x.durable = true
+	return goOn
+}
+
+func (x *exchange) onFinish() verdict {
+	err := x.finish.Err()
+	if x.accept != nil && closed(x.accept.Done()) {
+		if v := x.onAccept(); v != goOn {
+			return v // the reason why Finish failed, too
+		}
+	}
+	if err == nil {
+		err = x.res.settle()
+	}
+	if err != nil {
+		x.d.doubts(x.st, err)
+		x.noteUnstored()
+		return x.fail(storeError(err))
+	}
+	if x.state == relay.ResponseUpgraded && x.req.caller != nil {
+		return spliced
+	}
+	return complete
+}
+
+// onLost fails the exchange, but for an answer that has come already.
+func (x *exchange) onLost() verdict {
+	select {
+	case f := <-x.line.answers():
+		return x.onFill(f)
+	default:
+		return x.fail(errTunnelLost())
+	}
+}
+
+func errTunnelLost() *relay.Error {
+	return relay.Errorf(relay.CodeTunnelLost, "the tunnel went away before the local server had answered; it is not known what became of the request")
+}
+
+// onFill takes what the local server sent.
+func (x *exchange) onFill(f relay.Fill) verdict {
+	x.line.filled()
+	if f.N > 0 {
+		if x.at.first.IsZero() {
+			x.at.first = time.Now()
+			x.early = !x.sent.Load()
+		}
+		if v := x.take(x.line.into[:f.N]); v != goOn {
+			return v
+		}
+	}
+	switch {
+	case f.Err == nil:
+		return goOn
+	case x.done:
+		x.extra = true
+		return goOn
+	}
+	return x.broke(f.Err)
+}
+
+// broke decides what the end of the local server's side means.
+func (x *exchange) broke(err error) verdict {
+	orderly := errors.Is(err, io.EOF)
+	if orderly && x.body != nil && x.body.EOF() == nil {
+		x.done, x.extra, x.state = true, true, relay.ResponseComplete
+		return goOn
+	}
+	if orderly && x.at.first.IsZero() {
+		if x.reused {
+			x.hold.pool.stopReuse()
+		}
+		if why := x.ch.Refusal(refusalWait); why != nil {
+			x.reached = false
+			return x.fail(openError(why))
+		}
+	}
+	if x.lostSoon() {
+		return x.fail(errTunnelLost())
+	}
+	switch {
+	case x.final != nil:
+		x.state = relay.ResponseTruncated
+		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server broke off inside its answer"))
+	case x.reused && x.at.first.IsZero():
+		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed a kept connection without an answer; each request gets its own from now on"))
+	}
+	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer"))
+}
+
+// lostSoon tells whether the tunnel is lost: its channels end a moment before the
+// side door says so.
+func (x *exchange) lostSoon() bool {
+	const moment = 100 * time.Millisecond
+	t := time.NewTimer(moment)
+	defer t.Stop()
+	select {
+	case <-x.lost:
+		return true
+	case <-t.C:
+		return false
+	}
+}

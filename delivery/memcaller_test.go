@@ -1,0 +1,79 @@
+package delivery_test
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// memCaller is a caller's connection; the test holds its other end.
+type memCaller struct {
+	in, out *stream
+	stall   time.Duration
+	head    []byte // buffered bytes
+	mu      sync.Mutex
+	aborted bool
+	halved  bool
+	unread  []byte
+	deaf    error // of writes
+}
+
+func newCaller(buffered string) *memCaller {
+	return &memCaller{in: newStream(), out: newStream(), stall: 30 * time.Second, head: []byte(buffered)}
+}
+
+func (c *memCaller) Buffered() int { return len(c.head) }
+
+func (c *memCaller) Read(p []byte) (int, error) {
+	if len(c.head) > 0 {
+		n := copy(p, c.head)
+		c.head = c.head[n:]
+		return n, nil
+	}
+	n, err := c.in.read(p, c.stall)
+	if err == errLate {
+		return n, relay.Errorf(relay.CodeRequestTimeout, "stalled")
+	}
+	return n, err
+}
+
+func (c *memCaller) Unread(p []byte) { c.unread = append([]byte(nil), p...) }
+
+func (c *memCaller) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	err := c.deaf
+	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return c.out.write(p)
+}
+
+func (c *memCaller) CloseWrite() error {
+	c.mu.Lock()
+	c.halved = true
+	c.mu.Unlock()
+	c.out.finish(io.EOF)
+	return nil
+}
+
+func (c *memCaller) Abort() {
+	c.mu.Lock()
+	c.aborted = true
+	c.mu.Unlock()
+	c.in.finish(io.ErrClosedPipe)
+	c.out.finish(io.ErrClosedPipe)
+}
+
+// answer is all that was written to the caller so far.
+func (c *memCaller) answer() string {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	return string(c.out.buf)
+}
+
+func (c *memCaller) wasAborted() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.aborted }
+
+func (c *memCaller) Unhurried() {}

@@ -1,0 +1,241 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// Bounds of the pauses after a delivery that reached nobody.
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+// enqueue keeps a request of a caller for later and answers when that is durable.
+func (x *exchange) enqueue() relay.Outcome {
+	if x.reqEnd.how != open && x.reqEnd.how != whole {
+		return x.refuse()
+	}
+	if x.accepted { // stored before it was to go out
+		if err := x.requeue(); err != nil {
+			return x.said(refusal(storeError(err), relay.ID{}))
+		}
+		return x.queuedAnswer()
+	}
+	room := x.reserve()
+	if room == nil {
+		return refusal(errQueueFull(), relay.ID{})
+	}
+	x.readRest()
+	if x.reqEnd.how == whole && !x.req.reserve(x.req.rec.cost()) {
+		x.reqEnd = ended{how: queueFull, err: errQueueFull()}
+	}
+	if x.reqEnd.how != whole {
+		x.st.queue.giveBack(1, *room)
+		return x.refuse()
+	}
+	err := x.acceptQueued(*room)
+	if err != nil {
+		return x.said(refusal(err, relay.ID{}))
+	}
+	return x.queuedAnswer()
+}
+
+// reserve takes room in the queue for the request as far as its size is known; it
+// grows with the body. The result is how many bytes are reserved; nil when the queue
+// is full.
+func (x *exchange) reserve() *int64 {
+	q, opt := &x.st.queue, &x.d.opt
+	head := int64(len(x.event.Request.Head))
+	reserved := head + max(0, x.req.head.Length)
+	if !q.reserve(1, reserved, opt.QueueLimit, opt.QueueBytes) {
+		return nil
+	}
+	x.req.reserve = func(cost int64) bool {
+		more := head + cost - reserved
+		if more <= 0 {
+			return true
+		}
+		if !q.reserve(0, more, 0, opt.QueueBytes) {
+			return false
+		}
+		reserved += more
+		return true
+	}
+	return &reserved
+}
+
+// queuedAnswer is what a caller gets whose request is kept for later.
+func (x *exchange) queuedAnswer() relay.Outcome {
+	return x.said(relay.Outcome{
+		Answer:    &relay.Answer{Event: x.event.ID, Status: x.alias.Settings.OfflineStatus},
+		KeepAlive: !x.req.head.Close,
+	})
+}
+
+// acceptQueued stores the event as queued and turns the reservation into a place.
+func (x *exchange) acceptQueued(reserved int64) *relay.Error {
+	x.accepted, x.acceptedWhole = true, true
+	x.fillRequest(relay.BodyComplete)
+	e, cost := x.event, costOf(x.event)
+	e.State = relay.StateQueued
+	e.Attempts = []relay.Attempt{{
+		N: 1, Kind: relay.KindOriginal, State: relay.StateQueued, ReceivedAt: e.ReceivedAt,
+	}}
+	e.AttemptCount = 1
+	st := x.st
+	st.queue.move()
+	t := x.d.store.Accept(e)
+	settle := func() {
+		st.queue.giveBack(1, reserved)
+		if t.Err() != nil {
+			st.queue.moved(0, 0)
+			return
+		}
+		st.queue.moved(1, cost)
+		st.d.feed.tunnel(st.id)
+		if st.alias.Load().Settings.AutoDeliver {
+			st.serve()
+		}
+	}
+	x.accept = t
+	if err := x.stored(); err != nil {
+		if closed(t.Done()) {
+			settle()
+		} else if !x.d.background(func() { <-t.Done(); settle() }) {
+			st.queue.moved(0, 0)
+		}
+		return err
+	}
+	settle()
+	return nil
+}
+
+// serve makes sure that the queue of the alias is looked at.
+func (st *aliasState) serve() {
+	select {
+	case st.kick <- struct{}{}:
+	default:
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.serving {
+		st.serving = st.d.background(st.dispatch)
+	}
+}
+
+// dispatch delivers what waits at the alias: in order, one at a time. It ends when
+// nothing may go out.
+func (st *aliasState) dispatch() {
+	pause := time.Duration(0)
+	for {
+		select {
+		case <-st.kick:
+			pause = 0
+		default:
+		}
+		more, again := st.deliverNext()
+		switch {
+		case more:
+			pause = 0
+		case again:
+			pause = min(lastPause, max(firstPause, 2*pause))
+			if !st.sleep(pause) {
+				return
+			}
+		case st.rest():
+			return
+		}
+	}
+}
+
+// rest ends the dispatcher unless somebody called it meanwhile.
+func (st *aliasState) rest() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.kick) > 0 {
+		return false
+	}
+	st.serving = false
+	return true
+}
+
+// sleep waits until the pause is over or somebody calls; false when the relay stops.
+func (st *aliasState) sleep(pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-st.kick:
+		return true
+	case <-st.d.stop:
+	}
+	st.mu.Lock()
+	st.serving = false
+	st.mu.Unlock()
+	return false
+}
+
+// deliverNext sends the oldest that may go out. more: it was sent, look for another;
+// again: try later.
+func (st *aliasState) deliverNext() (more, again bool) {
+	h, lost := st.online()
+	if h == nil || !st.d.begin() {
+		return false, false
+	}
+	defer st.d.end()
+	ctx, cancel := context.WithTimeout(st.d.base, storeWait)
+	defer cancel()
+	st.queue.move()
+	c, err := st.d.store.Next(ctx, st.id, st.alias.Load().Settings.AutoDeliver)
+	if err != nil || c == nil {
+		st.queue.moved(0, 0)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			st.d.log.Warn("queue not read", "alias", st.id, "error", err)
+		}
+		return false, err != nil
+	}
+	st.queue.moved(-1, -costOf(c.Event))
+	st.d.feed.tunnel(st.id)
+	if !st.d.deliver(st, h, lost, c, true) {
+		return true, false
+	}
+	return false, true
+}
+
+// Release lets the inbound events queued while offline go out: now, or when the
+// tunnel is back. It says how many; a second call gives 0.
+func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
+	n, err := d.store.Release(ctx, who, alias)
+	if err != nil {
+		return 0, err
+	}
+	d.registry.mu.RLock()
+	st := d.registry.labels[alias]
+	d.registry.mu.RUnlock()
+	if st != nil {
+		d.feed.tunnel(st.id)
+		st.serve()
+	}
+	return n, nil
+}
+
+// Cancel cancels what waits of an event and gives the event as it is then. Errors:
+// ErrNotFound, conflict when nothing waits.
+func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) (*relay.Event, error) {
+	if err := d.store.Cancel(ctx, who, id); err != nil {
+		return nil, err
+	}
+	e, err := d.store.Event(ctx, who, id, record.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	d.registry.recount(e.AliasID)
+	d.feed.tunnel(e.AliasID)
+	return e, nil
+}

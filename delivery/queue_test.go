@@ -1,0 +1,271 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"relay"
+	"relay/delivery"
+)
+
+// numbered is a POST whose body is its number.
+func numbered(i int) string {
+	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n%05d", i)
+}
+
+// words puts values behind each other.
+func words(v ...any) string { return strings.TrimSpace(fmt.Sprintln(v...)) }
+
+// taker is a local server that notes the bodies of length 5 it gets.
+type taker struct {
+	mu     sync.Mutex
+	bodies []string
+	slow   time.Duration
+}
+
+func (k *taker) serve(l *local) {
+	for l.until("\r\n\r\n") {
+		i := strings.Index(string(l.got), "\r\n\r\n") + 4
+		if !l.n(i + 5) {
+			return
+		}
+		k.mu.Lock()
+		k.bodies = append(k.bodies, string(l.got[i:i+5]))
+		k.mu.Unlock()
+		time.Sleep(k.slow)
+		l.got = nil
+		if !l.Write(ok) {
+			return
+		}
+	}
+}
+
+func (k *taker) list() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return strings.Join(k.bodies, " ")
+}
+
+func (b *bed) attach(serve func(*local)) (*memTunnel, relay.Attachment) {
+	t := &memTunnel{serve: serve}
+	h := b.d.Attach(b.a, t)
+	b.t.Cleanup(func() {})
+	return t, h
+}
+
+func TestOfflineIsQueued(t *testing.T) {
+	run(t, nil, func(b *bed) {
+		out, c := b.send(post)
+		b.want("answer", code(out), "202")
+		b.want("keep-alive", out.KeepAlive, true)
+		b.want("nothing written", c.answer(), "")
+		e := b.event()
+		b.want("event", out.Answer.Event, e.ID)
+		b.want("state", e.State, relay.StateQueued)
+		b.want("queued", b.d.Stats().Queued, 1)
+	})
+}
+
+func TestOfflineStatusAndPause(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		out, _ := b.send(post)
+		b.want("answer", code(out), "503")
+		st, _ := b.d.Status(context.Background(), []relay.Alias{*b.a})
+		b.want("state", st[0].State, relay.TunnelOffline)
+		b.want("tunnel", st[0].Tunnel == nil, true)
+		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+		b.want("error", err, nil)
+		b.want("replay", e.Attempts[n-1].State, relay.StateQueued)
+		b.s.change(7, func(s *relay.Settings) { s.Paused = false })
+		synctest.Wait()
+		e = b.event()
+		b.want("replay after the pause", e.Attempts[1].State, relay.StateDelivered)
+		b.want("superseded", e.Attempts[0].State, relay.StateCanceled)
+		out, _ = b.send(post)
+		b.want("answer", code(out), "")
+	}, func(b *bed) { b.a.Settings.Paused, b.a.Settings.OfflineStatus = true, 503 })
+}
+
+func TestReleaseInOrder(t *testing.T) {
+	var k taker
+	run(t, nil, func(b *bed) {
+		var want []string
+		for i := range 20 {
+			b.send(numbered(i))
+			want = append(want, fmt.Sprintf("%05d", i))
+			time.Sleep(time.Millisecond)
+		}
+		tun, h := b.attach(k.serve)
+		synctest.Wait()
+		b.want("inbound events wait", k.list(), "")
+		n, err := b.d.Release(context.Background(), relay.System(), "hook")
+		b.want("released", words(n, err), "20 <nil>")
+		synctest.Wait()
+		b.want("order", k.list(), strings.Join(want, " "))
+		b.want("queued", b.d.Stats().Queued, 0)
+		n, _ = b.d.Release(context.Background(), relay.System(), "hook")
+		b.want("released again", n, 0)
+		h.Detach(true)
+		tun.cutAll()
+		tun.wg.Wait()
+	})
+}
+
+func TestReleaseWhileOfflineGoesOutOnAttach(t *testing.T) {
+	var k taker
+	run(t, nil, func(b *bed) {
+		b.send(numbered(1))
+		b.d.Release(context.Background(), relay.System(), "hook")
+		tun, h := b.attach(k.serve)
+		synctest.Wait()
+		b.want("delivered", k.list(), "00001")
+		e := b.event()
+		b.want("state", e.State, relay.StateDelivered)
+		b.want("identical", *e.Attempts[0].Identical, true)
+		h.Detach(false)
+		tun.cutAll()
+	})
+}
+
+func TestAutoDeliver(t *testing.T) {
+	k := taker{slow: time.Second}
+	run(t, nil, func(b *bed) {
+		for i := range 3 {
+			b.send(numbered(i))
+			time.Sleep(time.Millisecond)
+		}
+		tun, h := b.attach(k.serve)
+		time.Sleep(1500 * time.Millisecond)
+		b.want("one at a time", k.list(), "00000 00001")
+		_, done := b.begin(numbered(9))
+		time.Sleep(100 * time.Millisecond)
+		b.want("live ones don't wait", k.list(), "00000 00001 00009")
+		<-done
+		time.Sleep(5 * time.Second)
+		b.want("all", k.list(), "00000 00001 00009 00002")
+		h.Detach(true)
+		tun.cutAll()
+	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+}
+
+func TestRefusedDeliveryGoesBack(t *testing.T) {
+	var k taker
+	run(t, nil, func(b *bed) {
+		for i := range 2 {
+			b.send(numbered(i))
+			time.Sleep(time.Millisecond)
+		}
+		tun := &memTunnel{serve: k.serve, openErr: relay.Errorf(relay.CodeLocalRefused, "refused")}
+		h := b.d.Attach(b.a, tun)
+		time.Sleep(70 * time.Second) // tries at 0, 1, 3, 7, 15, 31, 61 s
+		b.want("requeues", b.s.num(&b.s.requeues), 7)
+		b.want("states", b.s.states(), "queued queued")
+		b.want("queued", b.d.Stats().Queued, 2)
+		tun.set(func() { tun.openErr = nil })
+		time.Sleep(30 * time.Second)
+		b.want("order", k.list(), "00000 00001")
+		h.Detach(true)
+		tun.cutAll()
+	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+}
+
+func TestQueueLimits(t *testing.T) {
+	t.Run("attempts", func(t *testing.T) {
+		run(t, nil, func(b *bed) {
+			for i := range 3 {
+				out, _ := b.send(numbered(i))
+				b.want("answer", code(out), "202")
+			}
+			out, _ := b.send(numbered(9))
+			b.want("full", code(out), relay.CodeQueueFull)
+			b.want("retry", out.Answer.Error.RetryAfter > 0, true)
+			b.want("kept", b.s.num(&b.s.accepts), 3)
+			_, _, err := b.d.Replay(context.Background(), relay.System(), b.s.order[0], 0)
+			b.want("replay", relay.AsError(err).Code, relay.CodeQueueFull)
+			b.d.Cancel(context.Background(), relay.System(), b.s.order[0])
+			synctest.Wait()
+			out, _ = b.send(numbered(10))
+			b.want("after a cancel", code(out), "202")
+		}, func(b *bed) { b.opt.QueueLimit = 3 })
+	})
+	t.Run("at once", func(t *testing.T) {
+		run(t, nil, func(b *bed) {
+			var all []<-chan relay.Outcome
+			for i := range 50 {
+				_, done := b.begin(numbered(i))
+				all = append(all, done)
+			}
+			got := map[string]int{}
+			for _, done := range all {
+				got[code(<-done)]++
+			}
+			b.want("exact", words(got["202"], got[relay.CodeQueueFull]), "10 40")
+		}, func(b *bed) { b.opt.QueueLimit = 10; b.s.delay = 5 * time.Millisecond })
+	})
+	t.Run("bytes", func(t *testing.T) {
+		size := int64(len(numbered(0)))
+		run(t, nil, func(b *bed) {
+			for i := range 2 {
+				out, _ := b.send(numbered(i))
+				b.want("answer", code(out), "202")
+			}
+			out, _ := b.send(numbered(3))
+			b.want("full", code(out), relay.CodeQueueFull)
+			out, _ = b.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+			b.want("chunked", code(out), relay.CodeQueueFull)
+		}, func(b *bed) { b.opt.QueueBytes = 2*size + 10 })
+	})
+	t.Run("seeded", func(t *testing.T) {
+		run(t, nil, func(b *bed) {
+			b.send(numbered(1))
+			b.close()
+			b.d = delivery.New(b.opt)
+			b.s.publish = b.d.Publish
+			b.d.Start(context.Background())
+			out, _ := b.send(numbered(2))
+			b.want("full", code(out), relay.CodeQueueFull)
+		}, func(b *bed) { b.opt.QueueLimit = 1 })
+	})
+}
+
+func TestCallerGoneWhileQueueing(t *testing.T) {
+	run(t, nil, func(b *bed) {
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+		time.Sleep(time.Second)
+		c.Abort()
+		b.want("answer", code(<-done), "")
+		b.want("state", b.event().State, relay.StateIncomplete)
+		b.want("queued", b.d.Stats().Queued, 0)
+	})
+}
+
+func TestRejectIsLimited(t *testing.T) {
+	run(t, nil, func(b *bed) {
+		in, _ := b.inbound("G(ET / HTTP/1.1\r\nHost: hook\r\n\r\n")
+		for range 100 {
+			b.d.Reject(in, relay.Errorf(relay.CodeRequestMalformed, "bad"))
+		}
+		b.want("kept", b.s.num(&b.s.accepts), 60)
+		time.Sleep(time.Minute)
+		b.d.Reject(in, relay.Errorf(relay.CodeRequestMalformed, "bad"))
+		b.want("kept", b.s.num(&b.s.accepts), 61)
+	})
+}
+
+func TestRemovedAlias(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.s.mu.Lock()
+		delete(b.s.aliases, 7)
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 7}})
+		_, known := b.d.Alias("hook")
+		b.want("known", known, false)
+		synctest.Wait()
+		b.want("told", fmt.Sprint(b.tun.closed), "[the alias was removed]")
+	})
+}

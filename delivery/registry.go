@@ -1,0 +1,235 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// registry is what is known about aliases, in memory: a stranger's label costs no
+// query. Nothing outside this file and tunnel.go may assume that a tunnel is in
+// this process.
+type registry struct {
+	mu       sync.RWMutex
+	labels   map[string]*aliasState
+	ids      map[int64]*aliasState
+	accounts map[int64]*slots
+
+	dirty struct {
+		sync.Mutex
+		reload map[int64]chan struct{} // closed when read again
+		touch  map[int64]time.Time
+		count  map[int64]bool
+	}
+	wake chan struct{}
+}
+
+func (r *registry) init() {
+	r.labels = map[string]*aliasState{}
+	r.ids = map[int64]*aliasState{}
+	r.accounts = map[int64]*slots{}
+	r.dirty.reload = map[int64]chan struct{}{}
+	r.dirty.touch = map[int64]time.Time{}
+	r.dirty.count = map[int64]bool{}
+	r.wake = make(chan struct{}, 1)
+}
+
+func (r *registry) byID(id int64) *aliasState {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.ids[id]
+}
+
+func (r *registry) each(f func(*aliasState)) {
+	r.mu.RLock()
+	all := make([]*aliasState, 0, len(r.ids))
+	for _, st := range r.ids {
+		all = append(all, st)
+	}
+	r.mu.RUnlock()
+	for _, st := range all {
+		f(st)
+	}
+}
+
+// put makes a the present value of its alias and gives its state.
+func (r *registry) put(d *Delivery, a *relay.Alias) *aliasState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.ids[a.ID]
+	if st == nil {
+		st = &aliasState{d: d, id: a.ID, since: a.LastOnlineAt, ever: !a.LastOnlineAt.IsZero(), kick: make(chan struct{}, 1)}
+		r.ids[a.ID] = st
+	} else if old := st.alias.Load(); old.Name != a.Name && r.labels[old.Name] == st {
+		delete(r.labels, old.Name)
+	}
+	st.alias.Store(a)
+	r.labels[a.Name] = st
+	return st
+}
+
+// find gives the state of an alias that the registry may not know yet.
+func (r *registry) find(d *Delivery, a *relay.Alias) *aliasState {
+	if st := r.byID(a.ID); st != nil {
+		return st
+	}
+	r.readAgain(a.ID) // it may have been removed, too
+	return r.put(d, a)
+}
+
+func (r *registry) remove(id int64) *aliasState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.ids[id]
+	if st == nil {
+		return nil
+	}
+	delete(r.ids, id)
+	if name := st.alias.Load().Name; r.labels[name] == st {
+		delete(r.labels, name)
+	}
+	return st
+}
+
+// account gives the channel slots of an owner.
+func (r *registry) account(id int64) *slots {
+	r.mu.RLock()
+	s := r.accounts[id]
+	r.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s = r.accounts[id]; s == nil {
+		s = newSlots(channelsPerAccount, channelsPerAccount, 0)
+		r.accounts[id] = s
+	}
+	return s
+}
+
+// readAgain has an alias read from the store; the channel is closed when it was.
+func (r *registry) readAgain(id int64) <-chan struct{} {
+	r.dirty.Lock()
+	defer r.dirty.Unlock()
+	done := r.dirty.reload[id]
+	if done == nil {
+		done = make(chan struct{})
+		r.dirty.reload[id] = done
+	}
+	r.nudge()
+	return done
+}
+
+// touch has the time noted when a tunnel was attached or lost.
+func (r *registry) touch(id int64, at time.Time) {
+	r.dirty.Lock()
+	defer r.dirty.Unlock()
+	r.dirty.touch[id] = at
+	r.nudge()
+}
+
+// recount has the queue of an alias counted again.
+func (r *registry) recount(id int64) {
+	r.dirty.Lock()
+	defer r.dirty.Unlock()
+	r.dirty.count[id] = true
+	r.nudge()
+}
+
+func (r *registry) nudge() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keepAliases does what the registry wants from the store, one thing at a time.
+func (d *Delivery) keepAliases() {
+	defer d.workers.Done()
+	r := &d.registry
+	for {
+		select {
+		case <-r.wake:
+		case <-d.base.Done():
+			d.touchAll() // those lost while stopping
+			return
+		}
+		r.dirty.Lock()
+		reload := r.dirty.reload
+		r.dirty.reload = map[int64]chan struct{}{}
+		r.dirty.Unlock()
+		for id, done := range reload {
+			d.reload(id)
+			close(done)
+		}
+		d.touchAll()
+		d.recountAll()
+	}
+}
+
+func (d *Delivery) reload(id int64) {
+	ctx, cancel := context.WithTimeout(d.base, storeWait)
+	defer cancel()
+	a, err := d.store.AliasByID(ctx, id)
+	switch {
+	case err == nil:
+		d.changed(a)
+	case errors.Is(err, relay.ErrNotFound):
+		if st := d.registry.remove(id); st != nil {
+			st.removed()
+		}
+	case d.base.Err() == nil:
+		d.log.Error("alias not read again", "alias", id, "error", err)
+		time.AfterFunc(time.Second, func() { d.registry.readAgain(id) })
+	}
+}
+
+func (d *Delivery) touchAll() {
+	r := &d.registry
+	r.dirty.Lock()
+	touch := r.dirty.touch
+	r.dirty.touch = map[int64]time.Time{}
+	r.dirty.Unlock()
+	for id, at := range touch {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.base), 2*time.Second)
+		if err := d.store.TouchAlias(ctx, id, at); err != nil && !errors.Is(err, relay.ErrNotFound) {
+			d.log.Warn("time of the tunnel not noted", "alias", id, "error", err)
+		}
+		cancel()
+	}
+}
+
+func (d *Delivery) recountAll() {
+	r := &d.registry
+	r.dirty.Lock()
+	ids := make([]int64, 0, len(r.dirty.count))
+	versions := make([]uint64, 0, len(r.dirty.count))
+	for id := range r.dirty.count {
+		if st := r.byID(id); st != nil {
+			ids = append(ids, id)
+			versions = append(versions, st.queue.version())
+		}
+	}
+	clear(r.dirty.count)
+	r.dirty.Unlock()
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.base, storeWait)
+	defer cancel()
+	stats, err := d.store.QueueStats(ctx, ids)
+	if err != nil {
+		return // the next change asks again
+	}
+	for i, id := range ids {
+		if st := r.byID(id); st != nil && !st.queue.correct(versions[i], stats[id].Queued, stats[id].QueuedBytes) {
+			time.AfterFunc(recountPause, func() { r.recount(id) })
+		}
+	}
+}
+
+const recountPause = 100 * time.Millisecond

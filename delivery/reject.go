@@ -1,0 +1,77 @@
+package delivery
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"relay"
+	"relay/record"
+	"relay/wire"
+)
+
+// rejectsPerMinute is how many refused requests of an alias are kept as events.
+const rejectsPerMinute = 60
+
+// rejectRate counts refused requests of one alias by the minute.
+type rejectRate struct {
+	mu      sync.Mutex
+	since   time.Time
+	n       int
+	dropped int64
+}
+
+func (r *rejectRate) allow(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.since) >= time.Minute {
+		r.since, r.n = now, 0
+	}
+	if r.n++; r.n > rejectsPerMinute {
+		r.dropped++
+		return false
+	}
+	return true
+}
+
+// Reject keeps a refused request of a known alias as an event: best effort, at most
+// 60 a minute for an alias; the rest is only counted. It never blocks.
+func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
+	if in.Alias == nil {
+		return
+	}
+	if st := d.registry.byID(in.Alias.ID); st != nil {
+		st.reject(in, why)
+	}
+}
+
+func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
+	if !st.rejects.allow(time.Now()) || !st.d.begin() {
+		return
+	}
+	defer st.d.end()
+	method, target, _ := wire.StartLine(in.Head)
+	e := &relay.Event{
+		ID:          st.d.store.NewID(),
+		AliasID:     in.Alias.ID,
+		Alias:       in.Alias.Name,
+		ReceivedAt:  in.Arrived,
+		LastAskedAt: in.Arrived,
+		Remote:      in.From,
+		TLS:         in.TLS,
+		Method:      record.SafeTextMax(string(method), 32),
+		Target:      wire.ShownTarget(target),
+		HTTPMinor:   1,
+		State:       relay.StateRejected,
+		Error:       faultOf(why),
+		Blocker:     relay.BlockedRejected,
+		Request:     relay.Message{Head: in.Head, Body: relay.Body{State: relay.BodyNotSent}},
+	}
+	for _, f := range wire.Fields(in.Head) {
+		if strings.EqualFold(string(f.Name), "Host") {
+			e.Host = record.SafeTextMax(string(f.Value), 255)
+			break
+		}
+	}
+	st.d.store.Accept(e) // best effort: nobody waits for the ticket
+}

@@ -1,0 +1,176 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"relay"
+	"relay/record"
+	"relay/wire"
+)
+
+// Replay asks for a new attempt of an event and waits up to wait for its end. The
+// exchange outlives the request that asked for it. The event is as it stands then;
+// n is the number of the new attempt. Errors: ErrNotFound, event-not-replayable,
+// queue-full, stopping.
+func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
+	if !d.begin() {
+		return nil, 0, errStopping()
+	}
+	e, err := d.store.Event(ctx, who, id, 0)
+	if err != nil {
+		d.end()
+		return nil, 0, err
+	}
+	st := d.registry.byID(e.AliasID)
+	if st == nil {
+		d.end()
+		return nil, 0, relay.ErrNotFound
+	}
+	h, lost := st.online()
+	if h == nil {
+		defer d.end()
+		return d.queueReplay(ctx, who, st, e)
+	}
+	c, err := d.store.BeginReplay(ctx, who, id, true)
+	if err != nil {
+		d.end()
+		return nil, 0, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer d.end()
+		defer close(done)
+		if d.deliver(st, h, lost, c, false) {
+			st.serve()
+		}
+	}()
+	if err := await(ctx, done, wait); err != nil {
+		return nil, c.N, err
+	}
+	e, err = d.store.Event(ctx, who, id, record.MaxBody)
+	return e, c.N, err
+}
+
+func await(ctx context.Context, done <-chan struct{}, wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// queueReplay keeps a replay until the tunnel is back.
+func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasState, e *relay.Event) (*relay.Event, int, error) {
+	cost := costOf(e)
+	if !st.queue.reserve(1, cost, d.opt.QueueLimit, d.opt.QueueBytes) {
+		full := errQueueFull()
+		full.Detail = "the tunnel is offline and its queue is full; the replay was not taken"
+		return nil, 0, full
+	}
+	st.queue.move()
+	c, err := d.store.BeginReplay(ctx, who, e.ID, false)
+	st.queue.giveBack(1, cost)
+	if err != nil {
+		st.queue.moved(0, 0)
+		d.registry.recount(st.id) // it may have been taken all the same
+		return nil, 0, err
+	}
+	st.queue.moved(1, cost)
+	d.feed.tunnel(st.id)
+	st.serve() // the tunnel may have come meanwhile
+	e, err = d.store.Event(ctx, who, e.ID, record.MaxBody)
+	return e, c.N, err
+}
+
+// costOf is what an event takes in the queue.
+func costOf(e *relay.Event) int64 {
+	m := &e.Request
+	return int64(len(m.Head)+len(m.Lines)) + m.Body.Size
+}
+
+// deliver sends a stored request. back says that it is in the queue (again): not
+// one byte reached the local server.
+func (d *Delivery) deliver(st *aliasState, h *hold, lost <-chan struct{}, c *relay.Claim, queued bool) (back bool) {
+	x := d.exchange(st, st.alias.Load())
+	defer x.release()
+	x.hold, x.lost, x.queued = h, lost, queued
+	x.event, x.origin = c.Event, c.Event.Remote
+	x.attempt = attemptOf(c)
+	x.accepted, x.acceptedWhole, x.durable = true, true, true
+	head, _, err := wire.Request(c.Event.Request.Head, wire.Limits{})
+	if err != nil {
+		x.fault = relay.AsError(err)
+		x.sendFinish(relay.StateFailed, x.fault, "")
+		x.stored()
+		return false
+	}
+	x.req.resend(d, c.Event.ID, head, &c.Event.Request)
+	x.raw.Write(c.Event.Request.Head)
+	x.wire = x.sentHead(c.Event.Request.Head)
+	x.gather()
+	return x.concludeStored(x.run())
+}
+
+// attemptOf is the claimed attempt as the store gave it.
+func attemptOf(c *relay.Claim) relay.Attempt {
+	for _, a := range c.Event.Attempts {
+		if a.N == c.N {
+			return a
+		}
+	}
+	return relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
+}
+
+// concludeStored ends an exchange that nobody waits for at a connection.
+func (x *exchange) concludeStored(v verdict) (back bool) {
+	if v == complete {
+		x.distrust()
+		if limit, ok := x.reusable(); ok && !x.uploading {
+			x.hold.pool.park(x.line, limit)
+			x.line = nil
+		}
+	}
+	x.leave()
+	if x.uploading {
+		x.tellUpload(false)
+		x.joined(<-x.up)
+	}
+	switch {
+	case v == complete:
+	case v == unsent, v == failed && x.queued && !x.reached:
+		if err := x.requeue(); err != nil {
+			x.d.log.Error("attempt not put back into the queue", "event", x.event.ID, "attempt", x.attempt.N, "error", err)
+		}
+		return true
+	default:
+		x.finishFailed() // the store queues an interrupted queued delivery anew
+		if err := x.stored(); err != nil {
+			x.d.log.Error("end of an attempt not stored", "event", x.event.ID, "attempt", x.attempt.N, "error", err)
+		}
+	}
+	return false
+}
+
+// requeue puts the attempt back into the queue.
+func (x *exchange) requeue() error {
+	q := &x.st.queue
+	q.move()
+	t := x.d.store.Requeue(x.event.ID, x.attempt.N)
+	<-t.Done()
+	if err := t.Err(); err != nil {
+		q.moved(0, 0)
+		x.d.registry.recount(x.st.id)
+		return err
+	}
+	q.moved(1, costOf(x.event))
+	x.d.feed.tunnel(x.st.id)
+	return nil
+}

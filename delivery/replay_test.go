@@ -1,0 +1,148 @@
+package delivery_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+func TestReplay(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.send(post)
+		id := b.event().ID
+		e, n, err := b.d.Replay(context.Background(), relay.System(), id, time.Minute)
+		b.want("error", err, nil)
+		a := e.Attempts[n-1]
+		b.want("attempt", words(a.N, a.State, *a.Identical), "2 delivered true")
+		b.want("origin", b.tun.origins[0], "203.0.113.9:5201")
+		b.want("event unchanged", string(e.Request.Head)+"hello", post)
+	})
+}
+
+func TestReplayOutlivesWho(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		time.Sleep(5 * time.Second)
+		l.Write(ok)
+	}, func(b *bed) {
+		b.send(post)
+		id := b.event().ID
+		e, n, err := b.d.Replay(context.Background(), relay.System(), id, time.Second)
+		b.want("still running", words(e.Attempts[n-1].State, err), "delivering <nil>")
+		ctx, cancel := timeout(time.Second)
+		defer cancel()
+		_, _, err = b.d.Replay(ctx, relay.System(), id, time.Minute)
+		b.want("error", err, context.DeadlineExceeded)
+		time.Sleep(10 * time.Second)
+		b.want("both", b.event().Attempts[1].State+b.event().Attempts[2].State, "delivereddelivered")
+	})
+}
+
+func TestReplayThatCannotBeSentIsQueued(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.send(post)
+		id := b.event().ID
+		b.tun.set(func() { b.tun.heard, b.tun.hang = time.Minute, true })
+		e, n, err := b.d.Replay(context.Background(), relay.System(), id, time.Minute)
+		b.want("queued", words(e.Attempts[n-1].State, err), "queued <nil>")
+		b.tun.set(func() { b.tun.heard, b.tun.hang = 0, false })
+		time.Sleep(time.Second)
+		b.want("delivered when it is back", b.event().Attempts[1].State, relay.StateDelivered)
+	})
+}
+
+func TestReplayTimesOut(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for l.Write("1\r\nx\r\n") {
+			time.Sleep(time.Second)
+		}
+	}, func(b *bed) {
+		b.send2202(post)
+		e, n, _ := b.d.Replay(context.Background(), relay.System(), b.event().ID, 2*time.Minute)
+		b.want("state", e.Attempts[n-1].State, relay.StateDelivered)
+		b.want("response state", e.Attempts[n-1].ResponseState, relay.ResponseCut)
+	})
+}
+
+// send2202 captures a request while the alias is paused.
+func (b *bed) send2202(raw string) {
+	b.s.change(7, func(s *relay.Settings) { s.Paused = true })
+	b.send(raw)
+	b.s.change(7, func(s *relay.Settings) { s.Paused = false })
+}
+
+const expecting = "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello"
+
+func TestReplayWithExpect(t *testing.T) {
+	for name, serve := range map[string]func(*local){
+		"continue": func(l *local) {
+			l.until("\r\n\r\n")
+			time.Sleep(500 * time.Millisecond)
+			if contains(l.got, "hello") {
+				l.Write("HTTP/1.1 500 too early\r\nContent-Length: 0\r\n\r\n")
+				return
+			}
+			l.Write("HTTP/1.1 100 Continue\r\n\r\n")
+			l.until("hello")
+			l.Write(ok)
+		},
+		"silence": func(l *local) {
+			start := time.Now()
+			l.until("hello")
+			if time.Since(start) == time.Second {
+				l.Write(ok)
+			}
+		},
+		"refusal": func(l *local) {
+			l.until("\r\n\r\n")
+			l.Write("HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n")
+			l.ended()
+			if contains(l.got, "hello") {
+				panic("the body was sent")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, serve, func(b *bed) {
+				b.send2202(expecting)
+				e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+				b.want("error", err, nil)
+				a := e.Attempts[n-1]
+				b.want("state", a.State, relay.StateDelivered)
+				if name == "refusal" {
+					b.want("status", words(a.Status, *a.Identical), "417 false")
+				} else {
+					b.want("status", words(a.Status, *a.Identical), "200 true")
+				}
+			})
+		})
+	}
+}
+
+func TestReplayRefusedFails(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.send2202(post)
+		b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused") })
+		e, n, _ := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+		b.want("state", e.Attempts[n-1].State, relay.StateFailed)
+		b.want("error", e.Attempts[n-1].Error.Code, relay.CodeLocalRefused)
+	})
+}
+
+func TestReplayThatIsUpgraded(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		l.ended()
+	}, func(b *bed) {
+		b.send2202("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+		b.want("error", err, nil)
+		a := e.Attempts[n-1]
+		b.want("attempt", words(a.State, a.Status, a.ResponseState), "delivered 101 upgraded")
+	})
+}

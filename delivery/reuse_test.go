@@ -1,0 +1,371 @@
+package delivery_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+func sum(b []byte) [32]byte { return sha256.Sum256(b) }
+
+func timeout(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}
+
+// pause is long enough for a kept channel to be trusted.
+func (b *bed) pause() { time.Sleep(30 * time.Millisecond) }
+
+// last gives attempt 1 of the newest event.
+func (b *bed) last() relay.Attempt {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	return b.s.events[b.s.order[len(b.s.order)-1]].Attempts[0]
+}
+
+func TestReuse(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.send(post)
+		time.Sleep(900 * time.Millisecond)
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+		b.want("opened", b.tun.count(), 1)
+		b.want("connection", b.last().Connection, relay.ConnectionReused)
+		b.want("connect", b.last().Timing.Connect, time.Duration(0))
+		b.want("identical", *b.last().Identical, true)
+		time.Sleep(1100 * time.Millisecond)
+		b.want("closed after a second", b.d.Stats().Channels, 0)
+		b.send(post)
+		b.want("opened", b.tun.count(), 2)
+	})
+}
+
+func TestReuseGuards(t *testing.T) {
+	cl := "Content-Length: 2\r\n"
+	for name, tc := range map[string]struct{ request, answer string }{
+		"response closes":      {post, "HTTP/1.1 200 OK\r\nConnection: close\r\n" + cl + "\r\nok"},
+		"request closes":       {strings.Replace(post, "Host", "Connection: close\r\nHost", 1), ok},
+		"request is 1.0":       {strings.Replace(post, "HTTP/1.1", "HTTP/1.0", 1), ok},
+		"response is 1.0":      {post, "HTTP/1.0 200 OK\r\n" + cl + "\r\nok"},
+		"no body":              {post, "HTTP/1.1 204 No Content\r\n\r\n"},
+		"error":                {post, "HTTP/1.1 404 Not Found\r\n" + cl + "\r\nok"},
+		"keep-alive is zero":   {post, "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=0\r\n" + cl + "\r\nok"},
+		"bytes behind the end": {post, ok + "x"},
+		"sloppy":               {post, "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"},
+		"method":               {strings.Replace(post, "POST", "LOCK", 1), ok},
+		"get with a body":      {strings.Replace(post, "POST", "GET", 1), ok},
+		"upgrade":              {strings.Replace(post, "Host", "Connection: upgrade\r\nUpgrade: x\r\nHost", 1), ok},
+		"expect":               {strings.Replace(post, "Host", "Expect: 100-continue\r\nHost", 1), ok},
+		"ntlm":                 {strings.Replace(post, "Host", "Authorization: NTLM abc\r\nHost", 1), ok},
+		"negotiate":            {post, "HTTP/1.1 200 OK\r\nWWW-Authenticate: Negotiate\r\n" + cl + "\r\nok"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, always("hello", tc.answer), func(b *bed) {
+				b.send(tc.request)
+				b.pause()
+				b.send(tc.request)
+				b.want("opened", b.tun.count(), 2)
+			})
+		})
+	}
+	t.Run("fresh connections", func(t *testing.T) {
+		run(t, always("hello", ok), func(b *bed) {
+			b.send(post)
+			b.pause()
+			b.send(post)
+			b.want("opened", b.tun.count(), 2)
+		}, func(b *bed) { b.a.Settings.FreshConnections = true })
+	})
+	t.Run("answered before the request was whole", func(t *testing.T) {
+		run(t, func(l *local) {
+			l.until("he")
+			l.Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+			l.until("hello")
+			l.Write("ok")
+			l.ended()
+		}, func(b *bed) {
+			c, done := b.begin(strings.TrimSuffix(post, "llo"))
+			time.Sleep(time.Millisecond)
+			c.in.write([]byte("llo"))
+			<-done
+			b.want("kept", b.d.Stats().Channels, 0)
+		})
+	})
+	t.Run("get without a body is fine", func(t *testing.T) {
+		run(t, always("\r\n\r\n", ok), func(b *bed) {
+			b.send(get)
+			b.pause()
+			b.send(get)
+			b.want("opened", b.tun.count(), 1)
+		})
+	})
+	t.Run("error of a get is fine", func(t *testing.T) {
+		run(t, always("\r\n\r\n", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), func(b *bed) {
+			b.send(get)
+			b.pause()
+			b.send(get)
+			b.want("opened", b.tun.count(), 1)
+		})
+	})
+	t.Run("half of the announced keep-alive", func(t *testing.T) {
+		run(t, always("hello", "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n"), func(b *bed) {
+			b.send(post)
+			time.Sleep(600 * time.Millisecond)
+			b.send(post)
+			b.want("opened", b.tun.count(), 2)
+		})
+	})
+}
+
+func TestBytesWhileParkedEndReuse(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write(ok)
+		time.Sleep(10 * time.Millisecond)
+		l.Write("HTTP/1.1 408 Request Timeout\r\n\r\n")
+		l.ended()
+	}, func(b *bed) {
+		b.send(post)
+		time.Sleep(100 * time.Millisecond)
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+		b.want("opened", b.tun.count(), 2)
+		b.send(post)
+		b.want("opened, as reuse is off", b.tun.count(), 3)
+		b.want("connection", b.last().Connection, relay.ConnectionNew)
+	})
+}
+
+func TestCloseWhileParkedIsSeen(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write(ok)
+		time.Sleep(10 * time.Millisecond)
+	}, func(b *bed) {
+		b.send(post)
+		time.Sleep(100 * time.Millisecond)
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+		b.want("opened", b.tun.count(), 2)
+		b.want("connection", b.last().Connection, relay.ConnectionNew)
+	})
+}
+
+func TestCloseAfterEachAnswerLosesNothing(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write(ok)
+	}, func(b *bed) {
+		for range 5 {
+			_, c := b.send(post)
+			b.want("answer", c.answer(), ok)
+		}
+		b.want("opened", b.tun.count(), 5)
+	})
+}
+
+func TestProvenReuseIsImmediate(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.send(post)
+		b.pause()
+		for range 5 {
+			b.send(post)
+		}
+		b.want("opened", b.tun.count(), 1)
+	})
+}
+
+func TestEmptyCloseOfReusedChannel(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write(ok)
+		l.got = nil
+		l.until("hello")
+	}, func(b *bed) {
+		b.send(post)
+		b.pause()
+		out, _ := b.send(post)
+		b.want("code", code(out), relay.CodeLocalClosed)
+		b.want("never sent twice", b.tun.count(), 1)
+		b.want("noted", strings.Contains(b.last().Error.Message, "kept connection"), true)
+		for range 2 {
+			b.pause()
+			b.send(post)
+		}
+		b.want("opened, as reuse is off", b.tun.count(), 3)
+	})
+}
+
+func TestDistrustedStatusEndsReuse(t *testing.T) {
+	run(t, func(l *local) {
+		for i := 0; l.until("\r\n\r\n"); i++ {
+			l.got = nil
+			if i == 1 {
+				l.Write("HTTP/1.1 501 Not Implemented\r\nContent-Length: 0\r\n\r\n")
+				continue
+			}
+			l.Write(ok)
+		}
+	}, func(b *bed) {
+		for range 4 {
+			b.send(get)
+			b.pause()
+		}
+		b.want("opened", b.tun.count(), 3)
+	})
+}
+
+func TestRetryOnlyAfterNotOneByte(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.send(post)
+		b.pause()
+		b.tun.channels[0].dead = errors.New("gone")
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+		b.want("opened", b.tun.count(), 2)
+		b.want("connection", b.last().Connection, relay.ConnectionNew)
+	})
+	t.Run("of a fresh channel: queued", func(t *testing.T) {
+		run(t, always("hello", ok), func(b *bed) {
+			b.tun.dead = []error{errors.New("gone")}
+			out, _ := b.send(post)
+			b.want("answer", code(out), "202")
+			b.want("opened", b.tun.count(), 1)
+		})
+	})
+}
+
+func TestDeadSpareIsReplaced(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		time.Sleep(time.Millisecond)
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+		b.want("identical", *b.last().Identical, true)
+	}, func(b *bed) { b.tun.lazy, b.tun.dead = true, []error{errors.New("gone")} })
+}
+
+func TestSilentLocalServerLosesParkedChannels(t *testing.T) {
+	run(t, func(l *local) {
+		for l.until("hello") {
+			if contains(l.got, "slow") {
+				time.Sleep(900 * time.Millisecond)
+			}
+			l.got = nil
+			l.Write(ok)
+		}
+	}, func(b *bed) {
+		_, done := b.begin(strings.Replace(post, "hook?", "slow?", 1))
+		time.Sleep(20 * time.Millisecond)
+		b.send(post)
+		time.Sleep(70 * time.Millisecond)
+		b.want("after 90 ms", b.d.Stats().Channels, 2)
+		time.Sleep(20 * time.Millisecond)
+		b.want("after 110 ms", b.d.Stats().Channels, 1)
+		<-done
+	})
+}
+
+func TestSparesOfLazyTunnel(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		time.Sleep(time.Millisecond)
+		b.want("one ahead", b.tun.count(), 1)
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+		b.want("connection", b.last().Connection, relay.ConnectionNew)
+		time.Sleep(time.Millisecond)
+		b.want("refilled", b.tun.count(), 2)
+		b.want("waiting", b.d.Stats().Channels, 1)
+		b.send(post)
+		time.Sleep(time.Millisecond)
+		b.want("never reused", b.tun.count(), 3)
+	}, func(b *bed) { b.tun.lazy = true })
+}
+
+func TestSparesFollowThePeak(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		time.Sleep(time.Second)
+		l.Write(ok)
+	}, func(b *bed) {
+		var all []<-chan relay.Outcome
+		for range 5 {
+			_, done := b.begin(post)
+			all = append(all, done)
+		}
+		for _, done := range all {
+			<-done
+		}
+		b.send(post)
+		time.Sleep(time.Millisecond)
+		b.want("spares", b.d.Stats().Channels, 5)
+		time.Sleep(30 * time.Second)
+		b.want("spares when idle", b.d.Stats().Channels, 1)
+	}, func(b *bed) { b.tun.lazy = true })
+}
+
+func TestSilentPeerIsProbed(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.send(post)
+		b.tun.set(func() { b.tun.heard = 2100 * time.Millisecond })
+		b.send(post)
+		b.want("a kept channel is not trusted", b.tun.count(), 2)
+		b.tun.set(func() { b.tun.heard, b.tun.hang = time.Minute, true })
+		start := time.Now()
+		out, _ := b.send(post)
+		b.want("answer", code(out), "202")
+		b.want("within", time.Since(start), 2*time.Second)
+		st, _ := b.d.Status(context.Background(), []relay.Alias{*b.a})
+		b.want("state", st[0].State, relay.TunnelStale)
+		out, _ = b.send(post)
+		b.want("at once", time.Since(start), 2*time.Second)
+		b.want("answer", code(out), "202")
+		b.tun.set(func() { b.tun.heard, b.tun.hang = 0, false })
+		time.Sleep(time.Second)
+		st, _ = b.d.Status(context.Background(), []relay.Alias{*b.a})
+		b.want("state when a byte came", st[0].State, relay.TunnelOnline)
+	})
+}
+
+// slow answers after three seconds.
+func slow(l *local) {
+	l.until("hello")
+	time.Sleep(3 * time.Second)
+	l.Write(ok)
+	l.ended()
+}
+
+func TestSlots(t *testing.T) {
+	run(t, slow, func(b *bed) {
+		var all []<-chan relay.Outcome
+		for range 200 {
+			_, done := b.begin(post)
+			all = append(all, done)
+		}
+		time.Sleep(900 * time.Millisecond)
+		b.want("in use at first", b.d.Stats().Channels, 64)
+		time.Sleep(500 * time.Millisecond)
+		b.want("in use when the first ones hang", b.d.Stats().Channels, 200)
+		for _, done := range all {
+			b.want("answer", code(<-done), "")
+		}
+	}, func(b *bed) { b.a.Settings.FreshConnections = true })
+}
+
+func TestSlotsOfTheBundledClientAreWaitedFor(t *testing.T) {
+	run(t, slow, func(b *bed) {
+		var all []<-chan relay.Outcome
+		for range 600 {
+			_, done := b.begin(post)
+			all = append(all, done)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		b.want("in use, and spares", b.d.Stats().Channels, 216)
+		for _, done := range all {
+			b.want("answer", code(<-done), "")
+		}
+	}, func(b *bed) { b.tun.lazy = true })
+}

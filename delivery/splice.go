@@ -1,0 +1,88 @@
+package delivery
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"relay"
+)
+
+// splice carries an upgraded connection: bytes both ways, each side ended on its
+// own, without any deadline. It counts as no channel in use any more.
+func (x *exchange) splice() relay.Outcome {
+	x.giveUp()
+	x.flush()
+	x.req.caller.Unhurried()
+	upward := make(chan error, 1)
+	go func() { upward <- x.spliceUp() }()
+	joined, ok := x.spliceDown(upward)
+	if !ok {
+		x.line.close()
+		x.req.caller.Abort()
+	}
+	if !joined {
+		<-upward
+	}
+	x.at.end = time.Now()
+	x.sendFinish(relay.StateDelivered, nil, "") // once more, with its length; nobody waits for it
+	return relay.Outcome{}
+}
+
+// spliceDown carries bytes to the caller until both sides have ended. joined tells
+// that the word of the other direction was taken, ok that both ended in order.
+func (x *exchange) spliceDown(upward <-chan error) (joined, ok bool) {
+	localEnded := false
+	for !joined || !localEnded {
+		if !localEnded {
+			x.line.ask()
+		}
+		select {
+		case f := <-x.line.answers():
+			x.line.filled()
+			x.write(x.line.into[:f.N])
+			switch {
+			case x.silent, f.Err != nil && !errors.Is(f.Err, io.EOF):
+				return joined, false
+			case f.Err != nil:
+				localEnded = true
+				_ = x.req.caller.CloseWrite()
+			}
+		case err := <-upward:
+			joined = true
+			if err != nil {
+				return joined, false
+			}
+			_ = x.ch.CloseWrite()
+		case <-x.lost:
+			return joined, false
+		case <-x.d.cut:
+			return joined, false
+		}
+	}
+	return true, true
+}
+
+// spliceUp carries bytes to the local server; nil when the caller ended in order.
+func (x *exchange) spliceUp() error {
+	b := x.d.piece()
+	defer x.d.pieces.Put(b)
+	for {
+		n, err := x.req.caller.Read(*b)
+		if n > 0 {
+			if _, werr := x.ch.Write((*b)[:n]); werr != nil {
+				return werr
+			}
+		}
+		var e *relay.Error
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &e) && e.Code == relay.CodeRequestTimeout:
+			// silence is fine on an upgraded connection
+		default:
+			return err
+		}
+	}
+}

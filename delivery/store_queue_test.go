@@ -1,0 +1,190 @@
+package delivery_test
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"relay"
+)
+
+func copyOf(e *relay.Event) *relay.Event {
+	c := *e
+	c.Attempts = slices.Clone(e.Attempts)
+	return &c
+}
+
+func (s *memStore) BeginReplay(_ context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.events[id]
+	if e == nil {
+		return nil, relay.ErrNotFound
+	}
+	if e.Blocker != "" || e.Request.Body.State != relay.BodyComplete {
+		return nil, &relay.Error{Code: relay.CodeEventNotReplayable, Reason: e.Blocker}
+	}
+	state := relay.StateQueued
+	if deliver {
+		state = relay.StateDelivering
+	}
+	n := len(e.Attempts) + 1
+	e.Attempts = append(e.Attempts, relay.Attempt{N: n, Kind: relay.KindReplay, State: state, ReceivedAt: time.Now(), Actor: who.String()})
+	e.State = state
+	return &relay.Claim{Event: copyOf(e), N: n}, nil
+}
+
+func (s *memStore) Next(_ context.Context, alias int64, auto bool) (*relay.Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var best *relay.Attempt
+	var of *relay.Event
+	for _, id := range s.order {
+		e := s.events[id]
+		for i := range e.Attempts {
+			a := &e.Attempts[i]
+			if e.AliasID == alias && a.State == relay.StateQueued && (auto || a.Released || a.Kind == relay.KindReplay) &&
+				(best == nil || a.ReceivedAt.Before(best.ReceivedAt)) {
+				best, of = a, e
+			}
+		}
+	}
+	if best == nil {
+		return nil, nil
+	}
+	best.State, of.State = relay.StateDelivering, relay.StateDelivering
+	return &relay.Claim{Event: copyOf(of), N: best.N}, nil
+}
+
+func (s *memStore) Release(_ context.Context, _ relay.Actor, alias string) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, e := range s.events {
+		if a := &e.Attempts[0]; e.Alias == alias && a.State == relay.StateQueued && !a.Released {
+			a.Released = true
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (s *memStore) Cancel(_ context.Context, _ relay.Actor, id relay.ID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.events[id]
+	for i := range e.Attempts {
+		if e.Attempts[i].State == relay.StateQueued {
+			e.Attempts[i].State = relay.StateCanceled
+		}
+	}
+	return nil
+}
+
+func (s *memStore) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.events[id]
+	if e == nil {
+		return nil, relay.ErrNotFound
+	}
+	return copyOf(e), nil
+}
+
+func (s *memStore) Summaries(_ context.Context, ids []relay.ID) (list []relay.Event, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	for _, id := range ids {
+		if e := s.events[id]; e != nil {
+			list = append(list, *copyOf(e))
+		}
+	}
+	return list, nil
+}
+
+func (s *memStore) AttemptHead(_ context.Context, id relay.ID, n int) (*relay.Attempt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, a := s.attempt(id, n); a != nil {
+		c := *a
+		return &c, nil
+	}
+	return nil, relay.ErrNotFound
+}
+
+func (s *memStore) BodyPart(_ context.Context, id relay.ID, n, i int) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.parts[partKey{id, n, i}]
+	if !ok {
+		return nil, relay.ErrNotFound
+	}
+	return p, nil
+}
+
+func (s *memStore) QueueStats(_ context.Context, ids []int64) (map[int64]relay.QueueStats, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[int64]relay.QueueStats{}
+	for _, id := range ids {
+		var q relay.QueueStats
+		for _, e := range s.events {
+			for _, a := range e.Attempts {
+				if e.AliasID == id && a.State == relay.StateQueued {
+					q.Queued++
+					q.QueuedBytes += int64(len(e.Request.Head)+len(e.Request.Lines)) + e.Request.Body.Size
+				}
+			}
+		}
+		out[id] = q
+	}
+	return out, nil
+}
+
+func (s *memStore) AllAliases(context.Context) (list []relay.Alias, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.aliases {
+		list = append(list, *a)
+	}
+	return list, nil
+}
+
+func (s *memStore) AliasByID(_ context.Context, id int64) (*relay.Alias, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.aliases[id]
+	if a == nil {
+		return nil, relay.ErrNotFound
+	}
+	c := *a
+	return &c, nil
+}
+
+func (s *memStore) Aliases(_ context.Context, who relay.Actor) (list []relay.Alias, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.aliases {
+		if a.Owner == who.Account {
+			list = append(list, *a)
+		}
+	}
+	return list, nil
+}
+
+func (s *memStore) TouchAlias(_ context.Context, id int64, _ time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touched[id]++
+	return nil
+}
+
+func (s *memStore) StillValid(context.Context, relay.Actor) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.invalid {
+		return relay.ErrNotFound
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package delivery_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+func contains(b []byte, s string) bool { return bytes.Contains(b, []byte(s)) }
+
+// memStore is a store that forgets. Its tickets resolve after delay.
+type memStore struct {
+	mu      sync.Mutex
+	seq     uint64
+	events  map[relay.ID]*relay.Event
+	order   []relay.ID
+	parts   map[partKey][]byte
+	aliases map[int64]*relay.Alias
+	touched map[int64]int
+	invalid bool
+	publish func([]relay.Change)
+
+	delay     time.Duration
+	newest    *relay.Ticket    // steps keep their order
+	failing   map[string]error // by step name
+	accepts   int
+	requeues  int
+	amends    []relay.Message
+	wg        sync.WaitGroup
+	reads     int
+	unsettled int // chunks handed over and not resolved
+	mostUnset int
+}
+
+type partKey struct {
+	id   relay.ID
+	n, i int
+}
+
+func newStore(aliases ...*relay.Alias) *memStore {
+	s := &memStore{
+		events: map[relay.ID]*relay.Event{}, parts: map[partKey][]byte{}, aliases: map[int64]*relay.Alias{},
+		touched: map[int64]int{}, failing: map[string]error{},
+	}
+	for _, a := range aliases {
+		s.aliases[a.ID] = a
+	}
+	return s
+}
+
+func (s *memStore) fail(step string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing[step] = err
+}
+
+// step runs f under the lock after the delay, then resolves.
+func (s *memStore) step(name string, f func() ([]relay.Change, error)) *relay.Ticket {
+	t := relay.NewTicket()
+	run := func() {
+		s.mu.Lock()
+		err := s.failing[name]
+		var changes []relay.Change
+		if err == nil {
+			changes, err = f()
+		}
+		publish := s.publish
+		s.mu.Unlock()
+		if publish != nil && len(changes) > 0 {
+			publish(changes)
+		}
+		t.Resolve(err)
+	}
+	if s.delay == 0 {
+		run()
+		return t
+	}
+	s.wg.Add(1)
+	s.mu.Lock()
+	before := s.newest
+	s.newest = t
+	s.mu.Unlock()
+	time.AfterFunc(s.delay, func() {
+		defer s.wg.Done()
+		if before != nil {
+			<-before.Done()
+		}
+		run()
+	})
+	return t
+}
+
+func (s *memStore) NewID() relay.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seq++
+	var id relay.ID
+	binary.BigEndian.PutUint64(id[8:], s.seq)
+	id[6] = 0x70
+	return id
+}
+
+func (s *memStore) Accept(e *relay.Event) *relay.Ticket {
+	c := *e
+	c.Attempts = slices.Clone(e.Attempts)
+	return s.step("accept", func() ([]relay.Change, error) {
+		s.accepts++
+		for i := range c.Request.Body.Parts {
+			if s.parts[partKey{c.ID, 0, i}] == nil {
+				return nil, errors.New("part lost")
+			}
+		}
+		s.events[c.ID] = &c
+		s.order = append(s.order, c.ID)
+		return []relay.Change{{Kind: relay.ChangeEvent, Alias: c.AliasID, Event: c.ID}}, nil
+	})
+}
+
+func (s *memStore) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
+	s.mu.Lock()
+	s.unsettled++
+	s.mostUnset = max(s.mostUnset, s.unsettled)
+	s.mu.Unlock()
+	return s.step("chunk", func() ([]relay.Change, error) {
+		s.unsettled--
+		s.parts[partKey{id, n, i}] = data
+		return nil, nil
+	})
+}
+
+func (s *memStore) attempt(id relay.ID, n int) (*relay.Event, *relay.Attempt) {
+	e := s.events[id]
+	if e == nil {
+		return nil, nil
+	}
+	for i := range e.Attempts {
+		if e.Attempts[i].N == n {
+			return e, &e.Attempts[i]
+		}
+	}
+	return e, nil
+}
+
+func (s *memStore) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
+	end := *a
+	return s.step("finish", func() ([]relay.Change, error) {
+		e, had := s.attempt(id, end.N)
+		if had == nil {
+			return nil, relay.ErrNotFound
+		}
+		if had.State != relay.StateDelivering && had.ResponseState != relay.ResponseUpgraded {
+			return nil, relay.ErrFenced
+		}
+		end.Kind, end.ReceivedAt, end.Actor, end.Released = had.Kind, had.ReceivedAt, had.Actor, had.Released
+		*had = end
+		e.State, e.Error = end.State, end.Error
+		if event != "" {
+			e.State = event
+		}
+		if end.State == relay.StateDelivered && end.Kind == relay.KindReplay {
+			if _, first := s.attempt(id, 1); first.State == relay.StateQueued {
+				first.State = relay.StateCanceled
+			}
+		}
+		return []relay.Change{{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: end.N}}, nil
+	})
+}
+
+func (s *memStore) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
+	c := *m
+	return s.step("amend", func() ([]relay.Change, error) {
+		s.amends = append(s.amends, c)
+		if e := s.events[id]; e != nil {
+			e.Request = c
+		}
+		return nil, nil
+	})
+}
+
+func (s *memStore) Requeue(id relay.ID, n int) *relay.Ticket {
+	return s.step("requeue", func() ([]relay.Change, error) {
+		e, a := s.attempt(id, n)
+		if a == nil || a.State != relay.StateDelivering {
+			return nil, relay.ErrFenced
+		}
+		s.requeues++
+		a.State, e.State = relay.StateQueued, relay.StateQueued
+		return []relay.Change{{Kind: relay.ChangeQueue, Alias: e.AliasID}}, nil
+	})
+}
+
+// change replaces the settings of an alias and tells the engine room.
+func (s *memStore) change(id int64, f func(*relay.Settings)) {
+	s.mu.Lock()
+	c := *s.aliases[id]
+	f(&c.Settings)
+	s.aliases[id] = &c
+	s.mu.Unlock()
+	s.publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: id}})
+}
+
+// num reads a counter.
+func (s *memStore) num(n *int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *n
+}
+
+// only gives the one event of the store.
+func (s *memStore) only() *relay.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.events) != 1 {
+		return nil
+	}
+	return copyOf(s.events[s.order[0]])
+}
+
+func (s *memStore) states() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, id := range s.order {
+		out = append(out, s.events[id].State)
+	}
+	return strings.Join(out, " ")
+}

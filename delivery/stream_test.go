@@ -1,0 +1,292 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// stream is one direction of bytes in memory, unbounded unless window is set.
+type stream struct {
+	mu     sync.Mutex
+	cond   *sync.Cond
+	buf    []byte
+	window int
+	end    error  // after buf: io.EOF or a failure
+	hook   func() // called under mu after a change
+	late   *time.Timer
+}
+
+func newStream() *stream {
+	s := &stream{}
+	s.cond = sync.NewCond(&s.mu)
+	return s
+}
+
+func (s *stream) changed() {
+	s.cond.Broadcast()
+	if s.hook != nil {
+		s.hook()
+	}
+}
+
+func (s *stream) write(p []byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if s.end != nil {
+			return n, io.ErrClosedPipe
+		}
+		k := len(p) - n
+		if s.window > 0 {
+			k = min(k, s.window-len(s.buf))
+		}
+		if k > 0 {
+			s.buf = append(s.buf, p[n:n+k]...)
+			n += k
+			s.changed()
+		}
+		if n == len(p) {
+			return n, nil
+		}
+		s.cond.Wait()
+	}
+}
+
+func (s *stream) finish(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end == nil {
+		s.end = err
+		s.changed()
+	}
+}
+
+var errLate = errors.New("deadline")
+
+// read waits for bytes, the end, or until d has passed (0 = for ever).
+func (s *stream) read(p []byte, d time.Duration) (int, error) {
+	late := false
+	if d > 0 {
+		t := time.AfterFunc(d, func() {
+			s.mu.Lock()
+			late = true
+			s.cond.Broadcast()
+			s.mu.Unlock()
+		})
+		defer t.Stop()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.buf) == 0 && s.end == nil && !late {
+		s.cond.Wait()
+	}
+	if len(s.buf) == 0 {
+		if s.end != nil {
+			return 0, s.end
+		}
+		return 0, errLate
+	}
+	n := copy(p, s.buf)
+	s.buf = s.buf[:copy(s.buf, s.buf[n:])]
+	s.cond.Broadcast()
+	return n, nil
+}
+
+// memTunnel is a tunnel to a local server that is a function.
+type memTunnel struct {
+	serve func(*local) // runs for each connection
+	lazy  bool
+	info  relay.TunnelInfo
+
+	mu       sync.Mutex
+	heard    time.Duration
+	openErr  error
+	hang     bool // opens are not answered
+	opened   int
+	origins  []netip.AddrPort
+	closed   []string
+	dead     []error // write errors of next channels' first write
+	channels []*memChannel
+	refusal  *relay.Error
+	wg       sync.WaitGroup
+	onClose  func()
+}
+
+func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
+	t.mu.Lock()
+	hang, err := t.hang, t.openErr
+	t.origins = append(t.origins, origin)
+	t.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return nil, relay.ErrNotSent
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &memChannel{t: t, up: newStream(), down: newStream(), filled: make(chan relay.Fill, 1)}
+	c.down.hook = c.pump
+	t.mu.Lock()
+	t.opened++
+	if len(t.dead) > 0 {
+		c.dead, t.dead = t.dead[0], t.dead[1:]
+	}
+	t.channels = append(t.channels, c)
+	t.mu.Unlock()
+	t.wg.Add(1)
+	go func() {
+		defer t.wg.Done()
+		l := &local{c: c}
+		t.serve(l)
+		l.Close()
+	}()
+	return c, nil
+}
+
+func (t *memTunnel) Heard() time.Duration { t.mu.Lock(); defer t.mu.Unlock(); return t.heard }
+func (t *memTunnel) LazyDial() bool       { return t.lazy }
+func (t *memTunnel) Info() relay.TunnelInfo {
+	return t.info
+}
+
+func (t *memTunnel) Close(reason string) {
+	t.mu.Lock()
+	t.closed = append(t.closed, reason)
+	t.mu.Unlock()
+}
+
+func (t *memTunnel) set(f func()) { t.mu.Lock(); f(); t.mu.Unlock() }
+
+func (t *memTunnel) count() int { t.mu.Lock(); defer t.mu.Unlock(); return t.opened }
+
+// cutAll ends every channel as a dying connection does.
+func (t *memTunnel) cutAll() {
+	t.mu.Lock()
+	list := t.channels
+	t.mu.Unlock()
+	for _, c := range list {
+		c.up.finish(io.ErrUnexpectedEOF)
+		c.down.finish(io.EOF)
+	}
+}
+
+// memChannel implements relay.Channel.
+type memChannel struct {
+	t      *memTunnel
+	up     *stream // to the local server
+	down   *stream // from it
+	filled chan relay.Fill
+	want   []byte // guarded by down.mu
+	dead   error  // of the next write
+	shut   bool
+}
+
+func (c *memChannel) Write(p []byte) (int, error) {
+	if c.dead != nil {
+		return 0, c.dead
+	}
+	return c.up.write(p)
+}
+
+func (c *memChannel) Fill(buf []byte) {
+	c.down.mu.Lock()
+	defer c.down.mu.Unlock()
+	if c.want != nil {
+		panic("two reads outstanding")
+	}
+	c.want = buf
+	c.pump()
+}
+
+// pump answers the outstanding read if it can; under down.mu.
+func (c *memChannel) pump() {
+	s := c.down
+	if c.want == nil || len(s.buf) == 0 && s.end == nil {
+		return
+	}
+	n := copy(c.want, s.buf)
+	s.buf = s.buf[:copy(s.buf, s.buf[n:])]
+	f := relay.Fill{N: n}
+	if len(s.buf) == 0 && s.end != nil && n == 0 {
+		f.Err = s.end
+	}
+	c.want = nil
+	c.filled <- f
+}
+
+func (c *memChannel) Filled() <-chan relay.Fill { return c.filled }
+
+func (c *memChannel) Refusal(time.Duration) *relay.Error {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	return c.t.refusal
+}
+
+func (c *memChannel) CloseWrite() error { c.up.finish(io.EOF); return nil }
+
+func (c *memChannel) Close() error {
+	c.up.finish(io.EOF)
+	c.down.finish(io.ErrClosedPipe)
+	return nil
+}
+
+// local is a connection as the local server sees it.
+type local struct {
+	c   *memChannel
+	got []byte // all that was read
+}
+
+func (l *local) Write(s string) bool {
+	_, err := l.c.down.write([]byte(s))
+	return err == nil
+}
+
+// Close ends the local server's side.
+func (l *local) Close() { l.c.down.finish(io.EOF) }
+
+// Break ends it as a broken connection does.
+func (l *local) Break() { l.c.down.finish(io.ErrUnexpectedEOF) }
+
+// until reads until the request holds want; false when it ends before.
+func (l *local) until(want string) bool {
+	b := make([]byte, 32<<10)
+	for !contains(l.got, want) {
+		n, err := l.c.up.read(b, 0)
+		l.got = append(l.got, b[:n]...)
+		if err != nil {
+			return contains(l.got, want)
+		}
+	}
+	return true
+}
+
+// n reads until n bytes came.
+func (l *local) n(n int) bool {
+	b := make([]byte, 32<<10)
+	for len(l.got) < n {
+		k, err := l.c.up.read(b, 0)
+		l.got = append(l.got, b[:k]...)
+		if err != nil {
+			return len(l.got) >= n
+		}
+	}
+	return true
+}
+
+// ended reads to the end of what the tunnel sends.
+func (l *local) ended() {
+	b := make([]byte, 32<<10)
+	for {
+		n, err := l.c.up.read(b, 0)
+		l.got = append(l.got, b[:n]...)
+		if err != nil {
+			return
+		}
+	}
+}

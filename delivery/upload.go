@@ -1,0 +1,144 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"relay"
+	"relay/wire"
+)
+
+// startUpload sends the rest of the request in its own goroutine, which ends before
+// the exchange does.
+func (x *exchange) startUpload() {
+	x.uploading = true
+	go x.upload()
+}
+
+// upload runs until the request has ended one way or another.
+func (x *exchange) upload() {
+	var u ended
+	if x.req.msg == nil {
+		u = x.uploadCaller()
+	} else {
+		u = x.uploadStored()
+	}
+	u.at = time.Now()
+	x.up <- u
+}
+
+func (x *exchange) uploadCaller() ended {
+	b := x.d.piece()
+	defer x.d.pieces.Put(b)
+	r := &x.req
+	for {
+		n, err := r.caller.Read(*b)
+		if n > 0 {
+			used, how, e := r.feed((*b)[:n])
+			if how == open || how == whole {
+				x.raw.Write((*b)[:used])
+				x.send((*b)[:used])
+			}
+			if how != open {
+				x.sent.Store(how == whole && !x.deaf)
+				return ended{how: how, err: e}
+			}
+		}
+		if err != nil {
+			r.rec.stop()
+			return r.fault(err)
+		}
+		if x.enough.Load() {
+			r.rec.stop()
+			return ended{how: gone, err: relay.Errorf(relay.CodeCallerGone, "the relay stopped reading the request")}
+		}
+	}
+}
+
+// uploadStored sends a stored body; nobody waits for bytes once the channel failed.
+func (x *exchange) uploadStored() ended {
+	if !x.mayGo() {
+		return ended{how: unwanted}
+	}
+	out := x.d.piece()
+	defer x.d.pieces.Put(out)
+	n, skip := 0, true
+	err := wire.Rebuild(x.req.msg, nil, x.req.next(), func(p []byte) error {
+		if skip {
+			skip = false
+			return nil
+		}
+		x.raw.Write(p)
+		for len(p) > 0 {
+			k := copy((*out)[n:], p)
+			n, p = n+k, p[k:]
+			if n == len(*out) {
+				x.send((*out)[:n])
+				n = 0
+			}
+		}
+		if x.deaf {
+			return errDeaf
+		}
+		return nil
+	})
+	x.send((*out)[:n])
+	x.sent.Store(!x.deaf && err == nil)
+	if err != nil && !errors.Is(err, errDeaf) {
+		return ended{how: unread, err: storeError(err)}
+	}
+	return ended{how: whole}
+}
+
+// mayGo waits for 100 Continue where a body has to: until the local server says
+// something, or a second has passed. False when it gave its answer instead.
+func (x *exchange) mayGo() bool {
+	if x.goAhead == nil {
+		return true
+	}
+	late := time.NewTimer(expectWait)
+	defer late.Stop()
+	select {
+	case yes := <-x.goAhead:
+		return yes
+	case <-late.C:
+		return true
+	}
+}
+
+// next reads a stored body part by part, each in one short query.
+func (r *request) next() func() ([]byte, error) {
+	parts := r.msg.Body.Parts
+	if parts == 0 {
+		return nil
+	}
+	i := 0
+	return func() ([]byte, error) {
+		if i == parts {
+			return nil, io.EOF
+		}
+		ctx, cancel := context.WithTimeout(r.d.base, storeWait)
+		defer cancel()
+		p, err := r.d.store.BodyPart(ctx, r.id, 0, i)
+		i++
+		return p, err
+	}
+}
+
+// errDeaf ends the rebuilding of a message that nobody takes any more.
+var errDeaf = errors.New("the channel takes no more")
+
+// send writes to the channel as long as it takes something. An error does not end
+// the request: it goes on into the capture.
+func (x *exchange) send(p []byte) {
+	if x.deaf || len(p) == 0 {
+		return
+	}
+	n, err := x.ch.Write(p)
+	x.written.Write(p[:n])
+	if err != nil || n < len(p) {
+		x.deaf = true
+	}
+}

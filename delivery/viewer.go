@@ -1,0 +1,205 @@
+package delivery
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// viewer is one place in the live feed. It implements relay.Subscription.
+type viewer struct {
+	f     *feed
+	who   relay.Actor
+	alias int64 // 0 = all that the actor may see
+
+	mu      sync.Mutex
+	all     bool
+	may     map[int64]bool
+	pending []relay.FeedItem
+	ready   chan struct{} // a token while something waits
+	ended   error
+	last    time.Time
+}
+
+// Subscribe opens the live feed for the actor; alias 0 = all it may see. lastID is
+// the id of the last item that the viewer had, or "". Errors: ErrNotFound for an
+// alias that the actor may not see.
+func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
+	v := &viewer{f: d.feed, who: who, alias: alias, ready: make(chan struct{}, 1)}
+	if err := v.learn(ctx); err != nil {
+		return nil, err
+	}
+	if alias != 0 && !v.sees(alias) {
+		return nil, relay.ErrNotFound
+	}
+	f := d.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, errStopping()
+	}
+	f.viewers[v] = true
+	if lastID != "" {
+		if items, ok := f.since(lastID, v); ok {
+			v.give(items)
+		} else {
+			v.resync(f.id(f.seq))
+		}
+	}
+	return v, nil
+}
+
+// learn reads which aliases the actor may see.
+func (v *viewer) learn(ctx context.Context) error {
+	if v.who.Kind == relay.ActorSystem {
+		v.mu.Lock()
+		v.all = true
+		v.mu.Unlock()
+		return nil
+	}
+	list, err := v.f.d.store.Aliases(ctx, v.who)
+	if err != nil {
+		return err
+	}
+	may := make(map[int64]bool, len(list))
+	for i := range list {
+		if id := list[i].ID; v.who.Alias == 0 || v.who.Alias == id {
+			may[id] = true
+		}
+	}
+	v.mu.Lock()
+	v.may = may
+	v.mu.Unlock()
+	return nil
+}
+
+// refresh learns again; who lost the one alias it looked at is cut.
+func (v *viewer) refresh(ctx context.Context) {
+	if v.learn(ctx) == nil && v.alias != 0 && !v.sees(v.alias) {
+		v.cut(relay.ErrNotFound)
+	}
+}
+
+func (v *viewer) sees(alias int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return (v.alias == 0 || v.alias == alias) && (v.all || v.may[alias])
+}
+
+// give adds items that the viewer may see. One who fell behind has to read again.
+func (v *viewer) give(items []relay.FeedItem) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, item := range items {
+		if v.alias != 0 && v.alias != item.Alias || !v.all && !v.may[item.Alias] {
+			continue
+		}
+		if len(v.pending) >= feedPending {
+			v.pending = append(v.pending[:0], resyncItem(item.ID))
+			continue
+		}
+		if len(v.pending) == 1 && v.pending[0].Name == itemResync {
+			v.pending[0].ID = item.ID // what comes before it is read again is covered
+			continue
+		}
+		v.pending = append(v.pending, item)
+	}
+	v.signal()
+}
+
+func (v *viewer) resync(id string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pending = append(v.pending[:0], resyncItem(id))
+	v.signal()
+}
+
+func resyncItem(id string) relay.FeedItem {
+	return relay.FeedItem{ID: id, Name: itemResync, Data: []byte("{}")}
+}
+
+// signal wakes Next; under mu.
+func (v *viewer) signal() {
+	if len(v.pending) == 0 && v.ended == nil {
+		return
+	}
+	select {
+	case v.ready <- struct{}{}:
+	default:
+	}
+}
+
+// cut ends the place because of why.
+func (v *viewer) cut(why error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended == nil {
+		v.ended = why
+	}
+	v.signal()
+}
+
+// Next waits for at least one item and gives all that wait, at most 20 times a
+// second.
+func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
+	var expiry <-chan time.Time
+	if !v.who.ExpiresAt.IsZero() {
+		t := time.NewTimer(time.Until(v.who.ExpiresAt))
+		defer t.Stop()
+		expiry = t.C
+	}
+	for {
+		select {
+		case <-v.ready:
+		case <-expiry:
+			return nil, relay.ErrNotFound
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if err := v.slow(ctx); err != nil {
+			return nil, err
+		}
+		v.mu.Lock()
+		items, ended := v.pending, v.ended
+		v.pending = nil
+		if ended != nil {
+			v.signal() // for the next call
+		}
+		v.last = time.Now()
+		v.mu.Unlock()
+		switch {
+		case ended != nil:
+			return nil, ended
+		case len(items) > 0:
+			return items, nil
+		}
+	}
+}
+
+// slow keeps the pause between two gifts.
+func (v *viewer) slow(ctx context.Context) error {
+	v.mu.Lock()
+	wait := feedPause - time.Since(v.last)
+	ended := v.ended
+	v.mu.Unlock()
+	if wait <= 0 || ended != nil {
+		return nil
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close gives the place up.
+func (v *viewer) Close() {
+	v.f.mu.Lock()
+	defer v.f.mu.Unlock()
+	delete(v.f.viewers, v)
+}

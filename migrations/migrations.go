@@ -1,0 +1,32 @@
+// Package migrations holds the schema of the store as embedded SQL for goose, one
+// folder an engine with equal version numbers. Migrations only go forward, and a
+// released file is never changed: old and new servers may meet the same database.
+//
+// Shared conventions: times are microseconds since 1970 as integers, 0 = none;
+// flags are 0 or 1; event ids are the 16 bytes of a UUIDv7; what came over the wire
+// is bytes, never text. Codes of states: 0 queued, 1 delivering, 2 delivered,
+// 3 failed, 4 interrupted, 5 canceled, 6 rejected, 7 incomplete. Codes of attempt
+// kinds: 0 original, 1 replay.
+package migrations
+
+import (
+	"embed"
+	"io/fs"
+)
+
+//go:embed sqlite/*.sql postgres/*.sql
+var files embed.FS
+
+// SQLite gives the migrations of the embedded engine.
+func SQLite() fs.FS { return folder("sqlite") }
+
+// Postgres gives those of Postgres 14 or newer.
+func Postgres() fs.FS { return folder("postgres") }
+
+func folder(name string) fs.FS {
+	sub, err := fs.Sub(files, name)
+	if err != nil {
+		panic(err) // the folder is embedded; only a broken build gets here
+	}
+	return sub
+}

@@ -1,0 +1,124 @@
+package sshgate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+const (
+	// linkTime is how long a dashboard link of the command login works.
+	linkTime = 15 * time.Minute
+	// shareTime is how long a share works unless said otherwise.
+	shareTime = 7 * 24 * time.Hour
+)
+
+func (k *call) whoami() error {
+	me := record.OfActor(k.who)
+	return k.print(me, func() string {
+		admin := ""
+		if me.Admin {
+			admin = " (admin)"
+		}
+		return record.SafeText(me.User) + admin + "\n"
+	})
+}
+
+func (k *call) aliases() error {
+	aliases, err := k.g.o.Accounts.Aliases(k.ctx, k.who)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
+	states, err := k.g.o.Attach.Status(k.ctx, aliases)
+	if err != nil {
+		return err
+	}
+	forms := make([]*record.Alias, 0, len(aliases))
+	for i := range aliases {
+		if i < len(states) {
+			forms = append(forms, record.OfAlias(&aliases[i], states[i], k.g.o.Site))
+		}
+	}
+	return k.print(record.ListOf(forms), func() string {
+		var b strings.Builder
+		for _, a := range forms {
+			fmt.Fprintf(&b, "%-24s %-8s %s", a.Name, a.State, a.URL)
+			if a.QueuedEvents > 0 {
+				b.WriteString("  " + queuedEvents(a.QueuedEvents))
+			}
+			b.WriteString("\n")
+		}
+		if len(forms) == 0 {
+			b.WriteString("no alias yet; ssh -N -R ALIAS:80:localhost:3000 makes one\n")
+		}
+		return b.String()
+	})
+}
+
+func (k *call) keys() error {
+	keys, err := k.g.o.Accounts.Keys(k.ctx, k.who, k.who.AccountName)
+	if err != nil {
+		return err
+	}
+	forms := make([]record.Key, 0, len(keys))
+	for _, key := range keys {
+		forms = append(forms, record.OfKey(key))
+	}
+	return k.print(record.ListOf(forms), func() string {
+		var b strings.Builder
+		for _, key := range forms {
+			fmt.Fprintf(&b, "%s  %s  %s\n", record.SafeText(key.Fingerprint), record.SafeText(key.Type), record.SafeText(key.Name))
+		}
+		return b.String()
+	})
+}
+
+// login makes a link for the one who holds the key of this connection.
+func (k *call) login() error {
+	secret, err := k.g.o.Accounts.CreateLoginLink(k.ctx, k.who, k.who.AccountName, linkTime)
+	if err != nil {
+		return err
+	}
+	link := struct {
+		URL       string      `json:"url"`
+		ExpiresAt record.Time `json:"expiresAt"`
+	}{k.g.o.Site.URL("/login/" + secret), record.Time{Time: time.Now().Add(linkTime)}}
+	return k.print(link, func() string { return link.URL + "\n" })
+}
+
+func (k *call) share() error {
+	id, err := k.id()
+	if err != nil {
+		return err
+	}
+	expires := time.Now().Add(shareTime)
+	if text, given := k.flags["expires"]; given {
+		switch d, err := relay.ParseDuration(text); {
+		case text == "never":
+			expires = time.Time{}
+		case err != nil || d == 0:
+			return usage("--expires takes a duration such as 7d, or never")
+		default:
+			expires = time.Now().Add(d)
+		}
+	}
+	_, view := k.flags["view"]
+	share, secret, err := k.g.o.Accounts.CreateShare(k.ctx, k.who, id, view, expires)
+	if err != nil {
+		return err
+	}
+	form := record.OfShare(share, secret, k.g.o.Site)
+	return k.print(form, func() string {
+		until := "never expires"
+		if form.ExpiresAt != nil {
+			until = "expires " + form.ExpiresAt.String()
+		}
+		return fmt.Sprintf("%s\ncurl -X POST %s\n%s; remove it in the dashboard\n", form.URL, form.ReplayURL, until)
+	})
+}

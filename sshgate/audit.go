@@ -1,0 +1,171 @@
+package sshgate
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+const (
+	// pollEvery is how often rights are checked as long as nobody publishes
+	// changes, pollSeldom how often when somebody does.
+	pollEvery  = time.Second
+	pollSeldom = 15 * time.Second
+)
+
+// auditor checks again, in one goroutine for all connections, who may stay: a
+// key, an account, an alias or a membership may be gone.
+type auditor struct {
+	g       *Gate
+	ctx     context.Context
+	cancel  context.CancelFunc
+	stopped chan struct{}
+	wake    chan struct{}
+
+	mu        sync.Mutex
+	published bool
+	due       bool
+}
+
+func newAuditor(g *Gate) *auditor {
+	a := &auditor{g: g, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	return a
+}
+
+// Publish takes the store's changes, and makes what was revoked take effect at
+// once. It never blocks. A gate that is not given changes looks for itself every
+// second.
+func (g *Gate) Publish(changes []relay.Change) {
+	a := g.auditor
+	a.mu.Lock()
+	a.published = true
+	for i := range changes {
+		if k := changes[i].Kind; k == relay.ChangeAccount || k == relay.ChangeAlias {
+			a.due = true
+		}
+	}
+	due := a.due
+	a.mu.Unlock()
+	if !due {
+		return
+	}
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (a *auditor) run() {
+	defer close(a.stopped)
+	timer := time.NewTimer(pollEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-a.wake:
+		case <-timer.C:
+		}
+		a.mu.Lock()
+		next := pollEvery
+		if a.published {
+			next = pollSeldom
+		}
+		a.due = false
+		a.mu.Unlock()
+		a.check()
+		timer.Reset(next)
+	}
+}
+
+// stop ends run and waits for it.
+func (a *auditor) stop() {
+	a.cancel()
+	<-a.stopped
+}
+
+// check asks once for each credential, however many connections came by it.
+func (a *auditor) check() {
+	type credential struct {
+		account int64
+		id      string
+	}
+	byCredential := map[credential][]*conn{}
+	for _, c := range a.g.all() {
+		if c.loggedInAs() {
+			key := credential{c.who.Account, c.who.Credential}
+			byCredential[key] = append(byCredential[key], c)
+		}
+	}
+	for _, conns := range byCredential {
+		if a.ctx.Err() != nil {
+			return
+		}
+		a.checkConns(conns)
+	}
+}
+
+func (a *auditor) checkConns(conns []*conn) {
+	ctx, cancel := context.WithTimeout(a.ctx, askTime)
+	defer cancel()
+	who := conns[0].who
+	if err := a.g.o.Accounts.StillValid(ctx, who); err != nil {
+		if refusal(err) {
+			for _, c := range conns {
+				c.dismiss("this key was removed; register it again to come back")
+			}
+		} else {
+			a.g.o.Log.Warn("check ssh key", "err", err)
+		}
+		return
+	}
+	// Only what was attached before the list is read must be on it.
+	var forwards []*forward
+	for _, c := range conns {
+		forwards = append(forwards, c.attached()...)
+	}
+	if len(forwards) == 0 {
+		return
+	}
+	aliases, err := a.g.o.Accounts.Aliases(ctx, who)
+	if err != nil {
+		a.g.o.Log.Warn("check aliases", "err", err)
+		return
+	}
+	for _, f := range forwards {
+		if !slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.ID == f.alias.ID }) {
+			f.tunnel.c.dismiss("alias " + f.alias.Name + " was removed, or you may not use it any more")
+		}
+	}
+}
+
+// refusal tells a revoked right from a store that cannot answer: nobody is cut off because
+// of the latter.
+func refusal(err error) bool {
+	var e *relay.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case relay.CodeNotFound, relay.CodeUnauthorized, relay.CodeForbidden:
+		return true
+	}
+	return false
+}
+
+// loggedInAs tells whether who can be read.
+func (c *conn) loggedInAs() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.started && !c.dead && !c.leaving
+}
+
+func (c *conn) dismiss(message string) {
+	c.log.Info("ssh connection dismissed", "why", message)
+	c.spawn(func() { c.leave(c.ctx, revoked(message)) })
+}

@@ -1,0 +1,232 @@
+package sshgate
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/record"
+)
+
+// writePiece is how much one write of x/crypto gets: one packet.
+const writePiece = 32 << 10
+
+// settle is how long the end of a channel waits to learn whether the whole
+// connection is ending with it. x/crypto tells both alike.
+const settle = 5 * time.Millisecond
+
+// errLost is the end of a channel that nobody has ended in order.
+var errLost = errors.New("the tunnel was lost")
+
+// channel is a forwarded-tcpip channel as relay.Channel.
+//
+// x/crypto gives no way to interrupt a read or a write that waits for the peer,
+// so both run in goroutines that can be left alone until the channel or the
+// connection ends.
+type channel struct {
+	c      *conn
+	ch     ssh.Channel
+	filled chan relay.Fill
+	wrote  chan wrote
+
+	closing sync.Once
+	done    chan struct{} // closed by Close
+	release sync.Once
+
+	told    chan struct{} // closed when refusal is set
+	refusal atomic.Pointer[relay.Error]
+	gone    chan struct{} // closed when the peer has closed the channel, or is no more
+	judged  chan struct{} // closed after gone, when lost is known
+	lost    bool
+}
+
+type wrote struct {
+	n   int
+	err error
+}
+
+func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request) *channel {
+	c.mu.Lock()
+	c.open++
+	c.mu.Unlock()
+	h := &channel{
+		c: c, ch: ch,
+		filled: make(chan relay.Fill, 1),
+		wrote:  make(chan wrote, 1),
+		done:   make(chan struct{}),
+		told:   make(chan struct{}),
+		gone:   make(chan struct{}),
+		judged: make(chan struct{}),
+	}
+	if !c.spawn(func() { h.requests(reqs) }) {
+		go h.requests(reqs) // the connection has just ended, and with it reqs
+	}
+	return h
+}
+
+// read serves one Fill. It ends with the channel or, at the latest, with the
+// connection.
+func (h *channel) read(buf []byte) {
+	defer h.c.recovered("read")
+	n, err := h.ch.Read(buf)
+	if err != nil && h.broken() {
+		err = errLost
+	}
+	h.filled <- relay.Fill{N: n, Err: err}
+}
+
+// broken tells, after a read has ended, whether that was anything else than the
+// local server's orderly end. A connection that dies ends its channels likewise,
+// and only then says so.
+func (h *channel) broken() bool {
+	patience := time.NewTimer(settle)
+	defer patience.Stop()
+	select {
+	case <-h.gone:
+		<-h.judged
+		return h.lost
+	case <-patience.C:
+		return false // EOF and no CLOSE: the usual half-close
+	}
+}
+
+// requests drains the channel requests and notices the end.
+func (h *channel) requests(reqs <-chan *ssh.Request) {
+	for req := range reqs {
+		if req.Type == relay.DialFailedRequest && h.refusal.Load() == nil {
+			if e := dialFailure(req.Payload); e != nil {
+				h.refusal.Store(e)
+				close(h.told)
+			}
+		}
+		_ = req.Reply(false, nil)
+	}
+	close(h.gone)
+	patience := time.NewTimer(settle)
+	defer patience.Stop()
+	switch {
+	case h.refusal.Load() != nil: // followed by CLOSE, as it was said
+	case h.c.sock.failed.Load():
+		h.lost = true
+	default:
+		select {
+		case <-h.c.ctx.Done():
+			h.lost = true
+		case <-patience.C:
+		}
+	}
+	close(h.judged)
+	h.released()
+}
+
+// dialFailure reads dial-failed@relay; nil when it is malformed.
+func dialFailure(payload []byte) *relay.Error {
+	var d relay.DialFailed
+	if ssh.Unmarshal(payload, &d) != nil {
+		return nil
+	}
+	text := record.SafeTextMax(d.Text, 256)
+	switch {
+	case ssh.RejectionReason(d.Reason) == ssh.ResourceShortage:
+		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", orWords(text, "no reason given"))
+	case d.Class == "unresolvable":
+		return relay.Errorf(relay.CodeLocalUnresolvable, "the name of the local server does not resolve (%s); check the target", orWords(text, "no reason given"))
+	default:
+		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running", orWords(text, d.Class))
+	}
+}
+
+// Write implements relay.Channel. Each packet is copied, so that p is free again
+// when Close releases a write that waits for the peer's window.
+func (h *channel) Write(p []byte) (int, error) {
+	total := 0
+	for {
+		select {
+		case <-h.done:
+			return total, io.ErrClosedPipe
+		default:
+		}
+		piece := h.c.gate.buffers.Get().(*[writePiece]byte)
+		size := copy(piece[:], p[total:])
+		go h.write(piece, size)
+		select {
+		case w := <-h.wrote:
+			total += w.n
+			if w.err != nil || total == len(p) {
+				return total, w.err
+			}
+		case <-h.done:
+			// Something of this packet may be on its way.
+			return max(total, 1), io.ErrClosedPipe
+		}
+	}
+}
+
+func (h *channel) write(piece *[writePiece]byte, size int) {
+	defer h.c.recovered("write")
+	n, err := h.ch.Write(piece[:size])
+	h.c.gate.buffers.Put(piece)
+	h.wrote <- wrote{n, err}
+}
+
+// Fill implements relay.Channel.
+func (h *channel) Fill(buf []byte) { go h.read(buf) }
+
+// Filled implements relay.Channel.
+func (h *channel) Filled() <-chan relay.Fill { return h.filled }
+
+// Refusal implements relay.Channel.
+func (h *channel) Refusal(wait time.Duration) *relay.Error {
+	patience := time.NewTimer(wait)
+	defer patience.Stop()
+	select {
+	case <-h.told:
+	case <-h.gone:
+	case <-h.done:
+	case <-patience.C:
+	}
+	return h.refusal.Load()
+}
+
+// CloseWrite implements relay.Channel.
+func (h *channel) CloseWrite() error {
+	ended := make(chan error, 1)
+	go func() {
+		defer h.c.recovered("half-close")
+		ended <- h.ch.CloseWrite()
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-h.done:
+		return io.ErrClosedPipe
+	}
+}
+
+// Close implements relay.Channel.
+func (h *channel) Close() error {
+	h.closing.Do(func() {
+		close(h.done)
+		h.released()
+		go func() { // it waits where the socket is stuck
+			defer h.c.recovered("close")
+			_ = h.ch.Close()
+		}()
+	})
+	return nil
+}
+
+// released takes the channel out of those that are in use.
+func (h *channel) released() {
+	h.release.Do(func() {
+		h.c.mu.Lock()
+		defer h.c.mu.Unlock()
+		h.c.open--
+		h.c.checkDrained()
+	})
+}

@@ -1,0 +1,105 @@
+package sshgate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("stripe-dev", 1)
+	b.house.queue(a, 3)
+	e := b.house.event(1, a)
+	blocked := b.house.event(2, a)
+	blocked.Blocker = relay.BlockedIncomplete
+	failed := b.house.event(3, b.house.alias("broken", 1))
+	failed.State, failed.Attempts[0].State = relay.StateFailed, relay.StateFailed
+	c := b.mustDial(b.alice)
+	for _, x := range []struct {
+		command  string
+		code     int
+		out, err string // must be within
+	}{
+		{"help", 0, "replay-queued ALIAS", ""},
+		{"help --json", 0, `{"name":"share"`, ""},
+		{"whoami", 0, "alice\n", ""},
+		{"whoami --json", 0, `"user":"alice"`, ""},
+		{"aliases", 0, "stripe-dev               never    http://stripe-dev.example.test:8080  3 events queued while offline", ""},
+		{"aliases --json", 0, `"queuedEvents":3`, ""},
+		{"events stripe-dev", 0, "[200] POST /hook (23ms) " + e.ID.String(), ""},
+		{"events Stripe-Dev.example.test -n 1 --json", 0, `"nextCursor":null`, ""},
+		{"events unknown", 4, "", "relay: "},
+		{"events unknown --json", 4, "", `"code":"not-found"`},
+		{"events", 2, "", "usage: events ALIAS"},
+		{"events stripe-dev -n 0", 2, "", "1 to 200"},
+		{"events stripe-dev -n", 2, "", "needs a value"},
+		{"events stripe-dev -z", 2, "", "no flag"},
+		{"show " + e.ID.String(), 0, `< X-Evil: \x1b[2J`, ""},
+		{"show " + e.ID.String() + " --json", 0, `"attempts":[`, ""},
+		{"show evt_nonsense", 4, "", "relay: "},
+		{"replay " + e.ID.String(), 0, "[200] POST /hook", ""},
+		{"replay --json " + e.ID.String(), 0, `"attemptCount":1`, ""},
+		{"replay " + failed.ID.String(), 1, "", ""},
+		{"replay " + blocked.ID.String() + " --json", 1, "", `"reason":"incomplete"`},
+		{"share " + e.ID.String() + " --json --expires=never", 0, `"replayUrl":"http://relay.example.test:8080/api/v1/events/shared/sharesecret/replay"`, ""},
+		{"share " + e.ID.String() + " --expires soon", 2, "", "--expires takes"},
+		{"login", 0, "http://relay.example.test:8080/login/secret-for-alice\n", ""},
+		{"login --json", 0, `"expiresAt"`, ""},
+		{"keys", 0, "SHA256:", ""},
+		{"keys --json", 0, `"data":[{`, ""},
+		{"version", 0, "relayd v9-test\n", ""},
+		{"version --json", 0, `{"version":"v9-test"}`, ""},
+		{"replay-queued stripe-dev --json", 0, `{"alias":"stripe-dev","released":3}`, ""},
+		{"replay-queued stripe-dev", 0, "0 released of stripe-dev\n", ""},
+		{"format-disk \x1b[2J", 2, "", `unknown command`},
+		{"\x1b]0;evil\a", 2, "", `\x1b]0;evil`},
+		{"'unclosed", 2, "", "quote"},
+		{strings.Repeat("x", 5000), 2, "", "too long"},
+		{"whoami extra", 2, "", "usage: whoami"},
+	} {
+		s, err := c.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr strings.Builder
+		s.Stdout, s.Stderr = &stdout, &stderr
+		code := 0
+		if err := s.Run(x.command); err != nil {
+			e, ok := err.(*ssh.ExitError)
+			if !ok {
+				t.Fatalf("%.60q: %v", x.command, err)
+			}
+			code = e.ExitStatus()
+		}
+		if code != x.code || !strings.Contains(stdout.String(), x.out) || !strings.Contains(stderr.String(), x.err) || (x.code == 0) != (stderr.Len() == 0) && x.err != "" {
+			t.Errorf("%.60q: exit %d, stdout %q, stderr %q\nwant %d, %q, %q", x.command, code, stdout.String(), stderr.String(), x.code, x.out, x.err)
+		}
+		if strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\a") {
+			t.Errorf("%.60q: raw control characters", x.command)
+		}
+	}
+}
+
+func TestEventsFollow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("a", 1)
+	first, second := b.house.event(1, a), b.house.event(2, a)
+	b.house.forget(second)
+	p := b.openssh(b.alice, "127.0.0.1", "events a -f")
+	eventually(t, 5*time.Second, "list", func() bool { return contains(p.out, first.ID.String()) })
+	j := b.openssh(b.alice, "127.0.0.1", "events a -f --json")
+	eventually(t, 5*time.Second, "two followers", func() bool { return b.house.subscribers() == 2 })
+	b.house.publish(attemptEnded(t, b, second)...)
+	eventually(t, 5*time.Second, "line", func() bool { return contains(p.out, second.ID.String()) })
+	eventually(t, 5*time.Second, "object", func() bool { return contains(j.out, `{"id":"`+second.ID.String()) })
+	_ = p.cmd.Process.Kill()
+	_ = j.cmd.Process.Kill()
+	eventually(t, 5*time.Second, "subscriptions closed", func() bool { return b.house.subscribers() == 0 })
+}

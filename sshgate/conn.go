@@ -1,0 +1,242 @@
+package sshgate
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/record"
+)
+
+// askTime bounds one question to the store or the engine room.
+const askTime = 5 * time.Second
+
+// conn is one SSH connection, from the accept to the end of its last goroutine.
+//
+// Global requests and the starts of sessions go through jobs, one after another;
+// what other rooms and timers do takes mu for a moment.
+type conn struct {
+	gate     *Gate
+	sock     *socket
+	remote   netip.AddrPort
+	ctx      context.Context // ends with the connection
+	cancel   context.CancelFunc
+	finished chan struct{} // closed when nothing of the connection runs any more
+
+	handshake *time.Timer
+	idle      *time.Timer
+	once      sync.Once
+	wg        sync.WaitGroup
+
+	// set by start, before anything else of the second half of the struct is used
+	sc     *ssh.ServerConn
+	who    relay.Actor
+	user   string
+	client string
+	log    *slog.Logger
+	jobs   *mailbox
+	lazy   atomic.Bool
+	wake   chan struct{} // to watch: a byte came while stale
+	staled chan struct{} // to watch: somebody else has found the peer silent
+
+	pinging atomic.Bool
+	stale   atomic.Bool
+	stateMu sync.Mutex // orders Stale and Online of the attachments
+
+	mu       sync.Mutex
+	started  bool
+	dead     bool // the socket is closed: no new goroutines
+	loggedIn bool
+	leaving  bool
+	forwards []*forward
+	refused  []notice
+	targets  map[string]relay.Target
+	sessions map[*session]struct{}
+	open     int           // channels to the local server that are in use
+	asked    int           // opens without an answer
+	drained  chan struct{} // made by leave, closed when open is 0
+}
+
+func newConn(g *Gate, tcp net.Conn) *conn {
+	userTimeout := g.o.StaleClose
+	if userTimeout > 0 {
+		userTimeout += 10 * time.Second
+	}
+	var stall time.Duration
+	if g.o.PingInterval > 0 {
+		stall = g.o.PingInterval + g.o.PingTimeout
+	}
+	c := &conn{
+		gate:     g,
+		sock:     newSocket(tcp, stall, userTimeout),
+		finished: make(chan struct{}),
+		jobs:     newMailbox(),
+		wake:     make(chan struct{}, 1),
+		staled:   make(chan struct{}, 1),
+		targets:  map[string]relay.Target{},
+		sessions: map[*session]struct{}{},
+	}
+	if a, err := netip.ParseAddrPort(tcp.RemoteAddr().String()); err == nil {
+		c.remote = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.log = g.o.Log.With("remote", c.remote.String())
+	c.sock.onClose = c.end
+	c.sock.onHeard = c.heard
+	return c
+}
+
+// tooSlow closes the socket itself: a deadline would be wiped by the next read.
+func (c *conn) tooSlow() {
+	c.mu.Lock()
+	late := !c.loggedIn
+	c.mu.Unlock()
+	if late {
+		c.log.Debug("ssh login took too long")
+		_ = c.sock.Close()
+	}
+}
+
+// entered is called when a login has succeeded.
+func (c *conn) entered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loggedIn = true
+	c.handshake.Stop()
+	if !c.dead {
+		c.idle = time.AfterFunc(c.gate.o.IdleClose, c.idleOut)
+	}
+}
+
+// start is called before the first use of an open connection; false means that it
+// is of no use.
+func (c *conn) start(sc *ssh.ServerConn) bool {
+	c.once.Do(func() {
+		who, ok := identity(sc.Permissions)
+		if !ok {
+			_ = c.sock.Close()
+			return
+		}
+		c.who, c.user, c.client = who, sc.User(), clientName(sc.ClientVersion())
+		c.log = c.log.With("account", who.AccountName)
+		c.sc = sc
+		c.mu.Lock()
+		c.started = true
+		c.mu.Unlock()
+		c.spawn(func() { c.jobs.run(c.ctx, c.overflow) })
+		c.spawn(c.watch)
+	})
+	return c.sc != nil
+}
+
+// spawn runs f in a goroutine that the end of the connection waits for; false
+// when the connection has ended.
+func (c *conn) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
+		return false
+	}
+	c.wg.Add(1)
+	go func() {
+		defer c.wg.Done()
+		defer c.recovered("connection")
+		f()
+	}()
+	return true
+}
+
+// recovered is deferred in everything that runs for the peer: a panic ends its
+// connection and no other.
+func (c *conn) recovered(where string) {
+	if r := recover(); r != nil {
+		c.log.Error("panic in the ssh gate", "where", where, "panic", r, "stack", string(debug.Stack()))
+		_ = c.sock.Close()
+	}
+}
+
+func (c *conn) overflow() {
+	c.log.Warn("too many unanswered ssh requests")
+	_ = c.sock.Close()
+}
+
+// end is called once, when the socket has been closed by anyone.
+func (c *conn) end() {
+	c.mu.Lock()
+	c.dead = true
+	if c.handshake != nil {
+		c.handshake.Stop()
+	}
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	forwards := c.forwards
+	c.forwards = nil
+	c.mu.Unlock()
+	c.cancel()
+	go func() {
+		defer close(c.finished)
+		defer c.gate.forget(c)
+		defer c.recovered("end")
+		for _, f := range forwards {
+			f.detach(false)
+		}
+		c.wg.Wait()
+	}()
+}
+
+// idleOut closes a connection that nobody uses for anything.
+func (c *conn) idleOut() {
+	c.mu.Lock()
+	unused := len(c.forwards) == 0 && len(c.sessions) == 0 && !c.leaving && !c.dead
+	if unused && c.jobs.busy() {
+		unused = false
+		c.idle.Reset(time.Second)
+	}
+	c.mu.Unlock()
+	if unused {
+		c.log.Debug("ssh connection without forward and session closed")
+		_ = c.sock.Close()
+	}
+}
+
+// used is called with mu held when forwards or sessions came or went.
+func (c *conn) used() {
+	if c.dead || c.idle == nil {
+		return
+	}
+	if len(c.forwards) == 0 && len(c.sessions) == 0 {
+		c.idle.Reset(c.gate.o.IdleClose)
+	} else {
+		c.idle.Stop()
+	}
+}
+
+// ask is the context of one question to another room.
+func (c *conn) ask() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.ctx, askTime)
+}
+
+// clientName is the software of the peer without protocol and comment, such as
+// OpenSSH_9.2p1 (RFC 4253, section 4.2).
+func clientName(version []byte) string {
+	name := string(version)
+	if len(name) > len("SSH-2.0-") {
+		name = name[len("SSH-2.0-"):]
+	}
+	for i := range len(name) {
+		if name[i] == ' ' {
+			name = name[:i]
+			break
+		}
+	}
+	return record.SafeTextMax(name, 64)
+}

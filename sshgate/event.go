@@ -1,0 +1,281 @@
+package sshgate
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// replayWait is how long the command replay waits for the end of its attempt.
+const replayWait = 30 * time.Second
+
+// showBody is how much of a body the command show prints.
+const showBody = 4 << 10
+
+// events lists the newest events of an alias, the newest last, so that those that
+// follow continue the list.
+func (k *call) events() error {
+	label, err := k.label()
+	if err != nil {
+		return err
+	}
+	n, err := k.number()
+	if err != nil {
+		return err
+	}
+	_, follow := k.flags["f"]
+	page, err := k.g.o.Read.Events(k.ctx, k.who, relay.Filter{Alias: label, Limit: n})
+	if err != nil {
+		return err
+	}
+	if !follow {
+		form := record.PageOf(page, k.g.o.Site, time.Now())
+		return k.print(form, func() string {
+			slices.Reverse(form.Data)
+			return summaryLines(form.Data)
+		})
+	}
+	return k.followEvents(label, page)
+}
+
+// followEvents prints the list, then what ends from now on; with --json one
+// summary a line, whenever an event changes.
+func (k *call) followEvents(label string, page relay.Page) error {
+	alias, err := k.alias(label)
+	if err != nil {
+		return err
+	}
+	feed := k.s.feed(alias.ID)
+	if feed == nil {
+		return relay.Errorf(relay.CodeStoreUnavailable, "the live feed cannot be had right now; try again")
+	}
+	out := newLines()
+	defer out.end()
+	go func() {
+		defer k.s.c.recovered("events")
+		out.write(k.s.ctx, k.out, k.missing)
+	}()
+	summaries := record.PageOf(page, k.g.o.Site, time.Now()).Data
+	slices.Reverse(summaries)
+	for _, e := range summaries {
+		out.put(k.summary(e))
+	}
+	keys := make(chan string)
+	go func() {
+		defer k.s.c.recovered("session input")
+		k.s.input(keys)
+	}()
+	k.followFeed(out, alias.ID, feed, keys)
+	return nil
+}
+
+// followFeed prints what ends until somebody leaves.
+func (k *call) followFeed(out *lines, alias int64, feed <-chan []relay.FeedItem, keys <-chan string) {
+	log := newFollower(k.s)
+	log.only = alias
+	for {
+		select {
+		case items, ok := <-feed:
+			if !ok {
+				return
+			}
+			k.more(out, log, items)
+		case key := <-keys:
+			if key == "q" {
+				return
+			}
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+// summary is one line of a list that is followed.
+func (k *call) summary(e record.Summary) string {
+	if !k.json {
+		return summaryLine(e)
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return "{}"
+	}
+	return string(line)
+}
+
+// missing says within the output that lines are not there.
+func (k *call) missing(n int) string {
+	if k.json {
+		return fmt.Sprintf(`{"dropped":%d}`, n)
+	}
+	return fmt.Sprintf("… %d lines dropped", n)
+}
+
+func (k *call) more(out *lines, log *follower, items []relay.FeedItem) {
+	if k.json {
+		for _, item := range items {
+			if item.Name == "event" && item.Alias == log.only {
+				out.put(string(item.Data))
+			}
+		}
+		return
+	}
+	requests, missed := log.take(items)
+	if missed {
+		out.put("… some requests are not shown")
+	}
+	for _, r := range requests {
+		out.put(requestLine(r))
+	}
+}
+
+// alias finds an alias that the account may see.
+func (k *call) alias(label string) (relay.Alias, error) {
+	aliases, err := k.g.o.Accounts.Aliases(k.ctx, k.who)
+	if err != nil {
+		return relay.Alias{}, err
+	}
+	for _, a := range aliases {
+		if a.Name == label {
+			return a, nil
+		}
+	}
+	return relay.Alias{}, relay.ErrNotFound
+}
+
+func summaryLines(list []record.Summary) string {
+	var b strings.Builder
+	for _, e := range list {
+		b.WriteString(summaryLine(e) + "\n")
+	}
+	return b.String()
+}
+
+func summaryLine(e record.Summary) string {
+	what := e.State
+	if e.Status != nil && e.State == relay.StateDelivered {
+		what = fmt.Sprint(*e.Status)
+	}
+	return eventLine(e.ReceivedAt.Local(), what, e, e.LatencyMs)
+}
+
+func (k *call) show() error {
+	id, err := k.id()
+	if err != nil {
+		return err
+	}
+	e, err := k.g.o.Read.Event(k.ctx, k.who, id, record.MaxBody)
+	if err != nil {
+		return err
+	}
+	form := record.Of(e, k.g.o.Site, time.Now())
+	return k.print(form, func() string { return showText(form) })
+}
+
+// replay sends an event again. It fails where the attempt has.
+func (k *call) replay() error {
+	id, err := k.id()
+	if err != nil {
+		return err
+	}
+	e, n, err := k.g.o.Replay.Replay(k.ctx, k.who, id, replayWait)
+	if err != nil {
+		return err
+	}
+	form := record.Of(e, k.g.o.Site, time.Now())
+	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
+		k.code = exitFailure
+	}
+	return k.print(form, func() string {
+		for _, a := range form.Attempts {
+			if a.Number == n {
+				return replayText(form, a)
+			}
+		}
+		return fmt.Sprintf("%s replayed: %s\n", form.ID, form.State)
+	})
+}
+
+func replayText(e *record.Event, a record.Attempt) string {
+	switch a.State {
+	case relay.StateQueued:
+		return fmt.Sprintf("%s is queued; it goes out when %s is online\n", e.ID, e.Alias)
+	case relay.StateDelivering:
+		return fmt.Sprintf("%s is still being delivered (attempt %d)\n", e.ID, a.Number)
+	}
+	return requestLine(ended{event: e.Summary, attempt: a}) + "\n"
+}
+
+func (k *call) replayQueued() error {
+	label, err := k.label()
+	if err != nil {
+		return err
+	}
+	n, err := k.g.o.Replay.Release(k.ctx, k.who, label)
+	if err != nil {
+		return err
+	}
+	return k.print(record.Released{Alias: label, Released: n}, func() string {
+		return fmt.Sprintf("%d released of %s\n", n, label)
+	})
+}
+
+// showText is an event for people.
+func showText(e *record.Event) string {
+	var b strings.Builder
+	safe := record.SafeText
+	fmt.Fprintf(&b, "%s  %s  %s\n", e.ID, e.State, safe(e.URL))
+	fmt.Fprintf(&b, "received %s from %s, %d bytes\n\n", e.ReceivedAt, safe(e.RemoteAddr), e.PayloadSize)
+	fmt.Fprintf(&b, "> %s %s %s\n", safe(e.Method), safe(e.Path), safe(e.HTTPVersion))
+	if e.Request != nil {
+		showHeaders(&b, "> ", e.Request.Headers)
+		showBodyText(&b, e.Request.Body)
+	}
+	for _, a := range e.Attempts {
+		fmt.Fprintf(&b, "\nattempt %d (%s): %s", a.Number, a.Kind, a.State)
+		if a.Error != nil {
+			fmt.Fprintf(&b, ", %s: %s", safe(a.Error.Code), safe(a.Error.Message))
+		}
+		if a.LatencyMs != nil {
+			fmt.Fprintf(&b, ", %.1f ms", *a.LatencyMs)
+		}
+		b.WriteString("\n")
+		if r := a.Response; r != nil {
+			fmt.Fprintf(&b, "< %s %d %s\n", safe(r.HTTPVersion), r.Status, safe(r.Reason))
+			showHeaders(&b, "< ", r.Headers)
+			showBodyText(&b, r.Body)
+		}
+	}
+	for _, w := range e.Warnings {
+		fmt.Fprintf(&b, "\nwarning: %s\n", safe(w.Message))
+	}
+	return b.String()
+}
+
+func showHeaders(b *strings.Builder, mark string, headers []record.Header) {
+	for _, h := range headers {
+		fmt.Fprintf(b, "%s%s: %s\n", mark, record.SafeText(h.Name()), record.SafeText(h.Value()))
+	}
+}
+
+func showBodyText(b *strings.Builder, body *record.Body) {
+	if body == nil || body.Size == 0 {
+		return
+	}
+	b.WriteString("\n")
+	if body.Encoding != record.EncodingUTF8 {
+		fmt.Fprintf(b, "(%d bytes that are no text, sha256 %s)\n", body.Size, body.SHA256)
+		return
+	}
+	data := body.Data[:min(len(body.Data), showBody)]
+	for line := range strings.Lines(data) {
+		b.WriteString(record.SafeText(strings.TrimRight(line, "\r\n")) + "\n")
+	}
+	if int64(len(data)) < body.Size {
+		fmt.Fprintf(b, "(%d of %d bytes)\n", len(data), body.Size)
+	}
+}

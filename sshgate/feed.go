@@ -1,0 +1,109 @@
+package sshgate
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// memory is how many events and printed attempts a follower remembers.
+const memory = 512
+
+// ended is an attempt that has come to its end, with its event.
+type ended struct {
+	event   record.Summary
+	attempt record.Attempt
+}
+
+// follower makes ended attempts out of feed items. It is used by one goroutine.
+type follower struct {
+	s       *session
+	only    int64 // alias; 0 = those of the connection
+	events  map[string]record.Summary
+	printed map[string]bool
+}
+
+func newFollower(s *session) *follower {
+	return &follower{s: s, events: map[string]record.Summary{}, printed: map[string]bool{}}
+}
+
+// take reads a batch. missed tells that something is missing before it.
+func (f *follower) take(items []relay.FeedItem) (requests []ended, missed bool) {
+	for _, item := range items {
+		if item.Name == "event" && f.wants(item.Alias) {
+			var e record.Summary
+			if json.Unmarshal(item.Data, &e) == nil {
+				if len(f.events) >= memory {
+					clear(f.events)
+				}
+				f.events[e.ID] = e
+			}
+		}
+	}
+	for _, item := range items {
+		switch item.Name {
+		case "resync":
+			missed = true
+		case "attempt":
+			if f.wants(item.Alias) {
+				if r, ok := f.attempt(item.Data); ok {
+					requests = append(requests, r)
+				}
+			}
+		}
+	}
+	return requests, missed
+}
+
+func (f *follower) wants(alias int64) bool {
+	if f.only != 0 {
+		return alias == f.only
+	}
+	return f.s.c.holds(alias)
+}
+
+// attempt reads one attempt; false unless it has ended and is new.
+func (f *follower) attempt(data []byte) (ended, bool) {
+	var m record.AttemptMessage
+	if json.Unmarshal(data, &m) != nil || m.Attempt == nil {
+		return ended{}, false
+	}
+	switch m.Attempt.State {
+	case relay.StateDelivered, relay.StateFailed, relay.StateInterrupted:
+	default:
+		return ended{}, false
+	}
+	key := fmt.Sprintf("%s/%d", m.EventID, m.Attempt.Number)
+	if f.printed[key] {
+		return ended{}, false
+	}
+	e, ok := f.events[m.EventID]
+	if !ok {
+		if e, ok = f.lookUp(m.EventID); !ok {
+			return ended{}, false
+		}
+	}
+	if len(f.printed) >= memory {
+		clear(f.printed)
+	}
+	f.printed[key] = true
+	return ended{event: e, attempt: *m.Attempt}, true
+}
+
+// lookUp reads an event whose summary did not pass by.
+func (f *follower) lookUp(text string) (record.Summary, bool) {
+	id, err := relay.ParseID(text)
+	if err != nil {
+		return record.Summary{}, false
+	}
+	ctx, cancel := f.s.c.ask()
+	defer cancel()
+	e, err := f.s.c.gate.o.Read.Event(ctx, f.s.c.who, id, 0)
+	if err != nil {
+		return record.Summary{}, false
+	}
+	return *record.Summarise(e, f.s.c.gate.o.Site, time.Now()), true
+}

@@ -1,0 +1,207 @@
+package sshgate
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+const (
+	// firstForward is how long a session waits for a forward: the two come
+	// through different goroutines of x/crypto.
+	firstForward = 300 * time.Millisecond
+	// noMore is how long it then waits for the next one.
+	noMore = 25 * time.Millisecond
+)
+
+// view is how a live session looks. Its methods are called by one goroutine.
+type view interface {
+	// begin says what is online and what was refused; false ends the session
+	// with exit.
+	begin(online, refused []notice) (exit int, ok bool)
+	tell(n notice)
+	request(r ended)
+	missed()
+	released(alias string, n int, err error)
+	dropped(n int) string
+	// patient tells whether to wait for the first forward.
+	patient() bool
+	// output is where lines go.
+	output(*lines)
+}
+
+// follow runs a live session: it stays until the peer leaves, says so, or the
+// connection is given up. The end of stdin is not the end of the session.
+func (s *session) follow(v view) int {
+	out := newLines()
+	v.output(out)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		defer s.c.recovered("session output")
+		out.write(s.c.ctx, s.stdout(), v.dropped)
+	}()
+	defer func() {
+		out.end()
+		patience := time.NewTimer(lastWords)
+		defer patience.Stop()
+		select {
+		case <-written:
+		case <-patience.C:
+		}
+	}()
+
+	online, refused := s.c.listen(s)
+	if v.patient() {
+		online, refused = s.gather(online, refused)
+	}
+	feed := s.subscribe()
+	if exit, ok := v.begin(online, refused); !ok {
+		return exit
+	}
+	keys := make(chan string)
+	go func() {
+		defer s.c.recovered("session input")
+		s.input(keys)
+	}()
+	return s.live(v, feed, keys)
+}
+
+// live is the loop of a live session.
+func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string) int {
+	log := newFollower(s)
+	for {
+		select {
+		case <-s.notices.wake:
+			for _, n := range s.notices.take() {
+				v.tell(n)
+			}
+		case items, ok := <-feed:
+			if !ok {
+				feed = nil
+				continue
+			}
+			requests, missed := log.take(items)
+			for _, r := range requests {
+				v.request(r)
+			}
+			if missed {
+				v.missed()
+			}
+		case key := <-keys:
+			if key == "q" {
+				return exitOK
+			}
+			s.release(v, key)
+		case <-s.ctx.Done():
+			for _, n := range s.notices.take() {
+				v.tell(n)
+			}
+			return s.exit(exitOK)
+		}
+	}
+}
+
+// gather waits for the forwards that were asked for together with the session.
+func (s *session) gather(online, refused []notice) (on, off []notice) {
+	last := time.NewTimer(firstForward)
+	defer last.Stop()
+	quiet := time.NewTimer(noMore)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-s.notices.wake:
+			for _, n := range s.notices.take() {
+				switch n.kind {
+				case noticeOnline:
+					online = append(online, n)
+				case noticeRefused:
+					refused = append(refused, n)
+				}
+			}
+			quiet.Reset(noMore)
+		case <-quiet.C:
+			if len(online)+len(refused) > 0 && !s.c.jobs.busy() {
+				return online, refused
+			}
+			quiet.Reset(noMore)
+		case <-last.C:
+			if !s.c.jobs.busy() {
+				return online, refused
+			}
+			last.Reset(noMore)
+		case <-s.ctx.Done():
+			return online, refused
+		}
+	}
+}
+
+// subscribe opens the live feed; nil when it cannot be had.
+func (s *session) subscribe() <-chan []relay.FeedItem {
+	return s.feed(0)
+}
+
+// feed gives the live feed of one alias, or with 0 of all, until the session
+// ends. It is closed when the feed ends before.
+func (s *session) feed(alias int64) <-chan []relay.FeedItem {
+	sub, err := s.c.gate.o.Attach.Subscribe(s.ctx, s.c.who, alias, "")
+	if err != nil {
+		s.c.log.Warn("subscribe to the live feed", "err", err)
+		return nil
+	}
+	items := make(chan []relay.FeedItem)
+	if !s.c.spawn(func() { pump(s.ctx, sub, items) }) {
+		sub.Close()
+		return nil
+	}
+	return items
+}
+
+func pump(ctx context.Context, sub relay.Subscription, items chan<- []relay.FeedItem) {
+	defer close(items)
+	defer sub.Close()
+	for {
+		batch, err := sub.Next(ctx)
+		if err != nil {
+			return
+		}
+		select {
+		case items <- batch:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// release lets out what was queued while offline: with the key R of all aliases
+// of this connection, with the line replay-queued ALIAS of one.
+func (s *session) release(v view, key string) {
+	var names []string
+	if name, ok := strings.CutPrefix(key, "replay-queued "); ok {
+		names = append(names, normalise(strings.TrimSpace(name), s.c.gate.o.Site.AliasDomain))
+	} else if strings.EqualFold(key, "r") {
+		for _, f := range s.c.attached() {
+			names = append(names, f.alias.Name)
+		}
+	}
+	for _, name := range names {
+		ctx, cancel := s.c.ask()
+		n, err := s.c.gate.o.Replay.Release(ctx, s.c.who, name)
+		cancel()
+		v.released(record.SafeText(name), n, err)
+	}
+}
+
+// status asks for the state of one alias.
+func (s *session) status(a *relay.Alias) (relay.AliasStatus, bool) {
+	ctx, cancel := s.c.ask()
+	defer cancel()
+	st, err := s.c.gate.o.Attach.Status(ctx, []relay.Alias{*a})
+	if err != nil || len(st) != 1 {
+		return relay.AliasStatus{}, false
+	}
+	return st[0], true
+}

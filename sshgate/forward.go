@@ -1,0 +1,274 @@
+package sshgate
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/record"
+)
+
+const (
+	maxForwards = 16
+	maxTargets  = 64
+	// givenPort answers a request for port 0; it is the port that every document
+	// names.
+	givenPort = 80
+)
+
+// forwardRequest is the payload of tcpip-forward and of its cancel (RFC 4254,
+// section 7.1).
+type forwardRequest struct {
+	Bind string
+	Port uint32
+}
+
+// forward is one alias attached through one tcpip-forward.
+type forward struct {
+	asked  forwardRequest // as the client wrote it
+	alias  *relay.Alias
+	tunnel *tunnel
+	att    relay.Attachment // under conn.mu; nil until attached
+}
+
+func (f *forward) online() notice {
+	return notice{kind: noticeOnline, alias: f.alias.Name, target: f.tunnel.info.Target, of: f.alias}
+}
+
+// detach ends the hold on the alias.
+func (f *forward) detach(graceful bool) {
+	f.tunnel.closed.Store(true)
+	c := f.tunnel.c
+	c.mu.Lock()
+	att := f.att
+	c.mu.Unlock()
+	if att != nil {
+		att.Detach(graceful)
+	}
+}
+
+// request orders a global request behind those before it. Replies carry no id, so
+// that even a refusal keeps its place.
+func (c *conn) request(req *ssh.Request) {
+	switch req.Type {
+	case "tcpip-forward", "cancel-tcpip-forward", relay.HelloRequest, relay.TargetRequest:
+	default:
+		if !req.WantReply {
+			return
+		}
+	}
+	c.jobs.post(func() {
+		ok, payload := false, []byte(nil)
+		var then func()
+		switch req.Type {
+		case "tcpip-forward":
+			ok, payload, then = c.forward(req.Payload)
+		case "cancel-tcpip-forward":
+			ok = c.cancelForward(req.Payload)
+		case relay.HelloRequest:
+			ok = c.hello(req.Payload)
+		case relay.TargetRequest:
+			ok = c.target(req.Payload)
+		}
+		_ = req.Reply(ok, payload)
+		if then != nil {
+			then()
+		}
+	})
+}
+
+// hello is the bundled client saying what it can do.
+func (c *conn) hello(payload []byte) bool {
+	var h relay.Hello
+	if ssh.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
+		return false
+	}
+	c.lazy.Store(h.Flags&relay.HelloLazyDial != 0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.client = "relay " + record.SafeTextMax(h.Version, 48)
+	return true
+}
+
+// target is the bundled client saying what it will dial.
+func (c *conn) target(payload []byte) bool {
+	var t relay.Target
+	if ssh.Unmarshal(payload, &t) != nil || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.targets[t.Bind]; !known && len(c.targets) >= maxTargets {
+		return false
+	}
+	c.targets[t.Bind] = t
+	return true
+}
+
+// forward attaches an alias. The reply goes out before then is called: a channel
+// must not reach the client before the answer that allows it.
+func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
+	var asked forwardRequest
+	if err := ssh.Unmarshal(payload, &asked); err != nil || asked.Port > 65535 {
+		return false, nil, nil
+	}
+	ctx, cancel := c.ask()
+	defer cancel()
+	a, refusal := c.admitForward(ctx, asked)
+	if refusal != nil {
+		c.log.Info("forward refused", "bind", record.SafeTextMax(asked.Bind, 80), "code", refusal.Code, "err", refusal)
+		c.tell(notice{
+			kind: noticeRefused, alias: record.SafeTextMax(asked.Bind, 80),
+			code: refusal.Code, message: record.SafeText(refusal.Detail),
+		})
+		return false, nil, nil // a payload here makes some clients break off
+	}
+	f := &forward{asked: asked, alias: a}
+	f.tunnel = c.newTunnel(f)
+	if asked.Port == 0 {
+		f.tunnel.port = givenPort
+		reply = ssh.Marshal(struct{ Port uint32 }{givenPort})
+	}
+	return true, reply, func() { c.attach(f) }
+}
+
+func (c *conn) admitForward(ctx context.Context, asked forwardRequest) (*relay.Alias, *relay.Error) {
+	c.mu.Lock()
+	count, leaving := len(c.forwards), c.leaving
+	c.mu.Unlock()
+	if leaving {
+		return nil, relay.Errorf(relay.CodeStopping, "this connection is closing; connect again")
+	}
+	a, refusal := c.resolve(ctx, asked.Bind)
+	if refusal == nil && count >= maxForwards && !c.holds(a.ID) {
+		return nil, relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
+	}
+	return a, refusal
+}
+
+// attach puts the tunnel in place of whatever the alias had.
+func (c *conn) attach(f *forward) {
+	c.mu.Lock()
+	if c.dead || c.leaving {
+		c.mu.Unlock()
+		return
+	}
+	old := c.replace(f)
+	c.used()
+	c.mu.Unlock()
+
+	att := c.gate.o.Attach.Attach(f.alias, f.tunnel)
+	if old != nil {
+		old.detach(true)
+	}
+	c.stateMu.Lock()
+	c.mu.Lock()
+	f.att = att
+	gone := !c.has(f)
+	if !gone {
+		c.tellLocked(f.online())
+	}
+	c.mu.Unlock()
+	if c.stale.Load() && !gone {
+		att.Stale()
+	}
+	c.stateMu.Unlock()
+	if gone {
+		att.Detach(false)
+		return
+	}
+	c.log.Info("alias online", "alias", f.alias.Name)
+}
+
+// replace puts f in place of the forward of the same alias, if there is one. mu is
+// held.
+func (c *conn) replace(f *forward) (old *forward) {
+	kept := make([]*forward, 0, len(c.forwards)+1)
+	for _, other := range c.forwards {
+		if other.alias.ID == f.alias.ID {
+			old = other
+			old.tunnel.closed.Store(true) // its Close must not end this connection
+			continue
+		}
+		kept = append(kept, other)
+	}
+	c.forwards = append(kept, f)
+	return old
+}
+
+// cancelForward takes a forward back; false for one that is not there.
+func (c *conn) cancelForward(payload []byte) bool {
+	var asked forwardRequest
+	if ssh.Unmarshal(payload, &asked) != nil {
+		return false
+	}
+	c.mu.Lock()
+	var f *forward
+	for i, other := range c.forwards {
+		if other.asked.Bind == asked.Bind && (other.asked.Port == asked.Port || other.tunnel.port == asked.Port) {
+			f = other
+			c.forwards = append(c.forwards[:i:i], c.forwards[i+1:]...)
+			c.used()
+			break
+		}
+	}
+	c.mu.Unlock()
+	if f == nil {
+		return false
+	}
+	f.detach(true)
+	c.tell(notice{kind: noticeOffline, alias: f.alias.Name})
+	return true
+}
+
+// has tells, with mu held, whether f is one of the forwards.
+func (c *conn) has(f *forward) bool {
+	for _, other := range c.forwards {
+		if other == f {
+			return true
+		}
+	}
+	return false
+}
+
+// holds tells whether an alias is attached by this connection.
+func (c *conn) holds(alias int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.forwards {
+		if f.alias.ID == alias {
+			return true
+		}
+	}
+	return false
+}
+
+// attached is a snapshot of the forwards that have an attachment.
+func (c *conn) attached() []*forward {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]*forward, 0, len(c.forwards))
+	for _, f := range c.forwards {
+		if f.att != nil {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// newTunnel makes the tunnel of a forward.
+func (c *conn) newTunnel(f *forward) *tunnel {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	target := c.targets[f.asked.Bind]
+	return &tunnel{c: c, bind: f.asked.Bind, port: f.asked.Port, alias: f.alias.Name, info: relay.TunnelInfo{
+		Client:     c.client,
+		Remote:     c.remote,
+		User:       c.who.AccountName,
+		Since:      time.Now(),
+		Target:     record.SafeText(target.URL),
+		HostHeader: target.HostHeader,
+	}}
+}

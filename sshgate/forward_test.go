@@ -1,0 +1,233 @@
+package sshgate
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// forwards asks for a forward and gives the answer.
+func forwards(t *testing.T, c *ssh.Client, bind string, port uint32) (bool, []byte) {
+	t.Helper()
+	ok, payload, err := c.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{bind, port}))
+	if err != nil {
+		t.Fatalf("tcpip-forward: %v", err)
+	}
+	return ok, payload
+}
+
+// accept answers every forwarded channel with handle.
+func accept(t *testing.T, c *ssh.Client, handle func(open forwardedOpen, ch ssh.NewChannel)) {
+	t.Helper()
+	opens := c.HandleChannelOpen("forwarded-tcpip")
+	go func() {
+		for n := range opens {
+			var o forwardedOpen
+			if err := ssh.Unmarshal(n.ExtraData(), &o); err != nil {
+				t.Errorf("open payload: %v", err)
+			}
+			handle(o, n)
+		}
+	}()
+}
+
+func TestForwardReplies(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.alias("foreign", 2)
+	c := b.mustDial(b.alice)
+	for _, x := range []struct {
+		bind string
+		port uint32
+		ok   bool
+		want []byte
+	}{
+		{"stripe-dev", 80, true, nil},
+		{"Stripe-Dev.example.test.", 0, true, []byte{0, 0, 0, 80}},
+		{"stripe-dev", 65535, true, nil},
+		{"stripe-dev", 65536, false, nil},
+		{"foreign", 80, false, nil},
+		{"bad_alias$", 80, false, nil},
+		{"admin", 80, false, nil},
+		{"relay", 80, false, nil},
+		{"xn--bcher-kva", 80, false, nil},
+		{"-a", 80, false, nil},
+		{"a.b", 80, false, nil},
+		{strings.Repeat("a", 64), 80, false, nil},
+		{strings.Repeat("a.", 5000), 80, false, nil},
+		{"\u212Aelvin", 80, false, nil}, // the Kelvin sign is k in lower case
+		{"\x00\x1b[2J", 80, false, nil},
+	} {
+		if ok, payload := forwards(t, c, x.bind, x.port); ok != x.ok || !bytes.Equal(payload, x.want) {
+			t.Errorf("forward %.40q:%d: %v %v, want %v %v", x.bind, x.port, ok, payload, x.ok, x.want)
+		}
+	}
+	for name, payload := range map[string][]byte{
+		"empty": nil, "short": {0, 0, 0, 9, 'a'}, "trailing": append(ssh.Marshal(forwardRequest{"a", 80}), 1),
+	} {
+		if ok, text, err := c.SendRequest("tcpip-forward", true, payload); ok || len(text) > 0 || err != nil {
+			t.Errorf("%s payload: %v %q %v", name, ok, text, err)
+		}
+	}
+	if got := b.house.state("foreign"); got != relay.TunnelNever {
+		t.Errorf("foreign alias is %s", got)
+	}
+}
+
+func TestOnlineAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	forwards(t, c, "a", 80)
+	eventually(t, 100*time.Millisecond, "online", func() bool { return b.house.state("a") == relay.TunnelOnline })
+}
+
+func TestUnknownGlobalRequestsAreAnswered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	for _, name := range []string{"keepalive@openssh.com", "streamlocal-forward@openssh.com", "no-more-sessions@openssh.com", "x"} {
+		if ok, payload, err := c.SendRequest(name, true, []byte("payload")); ok || len(payload) > 0 || err != nil {
+			t.Errorf("%s: %v %q %v", name, ok, payload, err)
+		}
+	}
+}
+
+func TestRefusedChannels(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	for name, want := range map[string]ssh.RejectionReason{
+		"direct-tcpip": ssh.Prohibited, "tun@openssh.com": ssh.Prohibited,
+		"direct-streamlocal@openssh.com": ssh.Prohibited, "x11": ssh.UnknownChannelType, "": ssh.UnknownChannelType,
+	} {
+		_, _, err := c.OpenChannel(name, nil)
+		if e, ok := err.(*ssh.OpenChannelError); !ok || e.Reason != want || e.Message == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSecondForwardOfSameAlias(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	got := make(chan forwardedOpen, 1)
+	accept(t, c, func(o forwardedOpen, n ssh.NewChannel) {
+		got <- o
+		_ = n.Reject(ssh.ConnectionFailed, "")
+	})
+	forwards(t, c, "a", 80)
+	first := b.online("a")
+	if ok, _ := forwards(t, c, "a", 81); !ok {
+		t.Fatal("second forward was refused")
+	}
+	eventually(t, time.Second, "second tunnel", func() bool { return b.house.hold("a").tunnel != first })
+	_, _ = b.online("a").Open(t.Context(), origin)
+	if o := <-got; o.Port != 81 {
+		t.Errorf("channel for port %d, want 81", o.Port)
+	}
+	if _, _, err := c.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+		t.Errorf("the connection was closed: %v", err)
+	}
+}
+
+func TestForwardLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	for i := range maxForwards {
+		if ok, _ := forwards(t, c, fmt.Sprintf("a%d", i), 80); !ok {
+			t.Fatalf("forward %d refused", i)
+		}
+	}
+	if ok, _ := forwards(t, c, "one-more", 80); ok {
+		t.Error("forward 17 accepted")
+	}
+	if ok, _ := forwards(t, c, "a3", 80); !ok {
+		t.Error("an alias that is attached already was refused")
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	forwards(t, c, "a", 80)
+	forwards(t, c, "B", 0)
+	b.online("a")
+	b.online("b")
+	cancel := func(bind string, port uint32, reply bool) bool {
+		ok, _, err := c.SendRequest("cancel-tcpip-forward", reply, ssh.Marshal(forwardRequest{bind, port}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	if cancel("a", 81, true) || cancel("never", 80, true) || cancel("b", 80, true) {
+		t.Error("canceled what was not there")
+	}
+	cancel("a", 80, false)
+	eventually(t, time.Second, "a offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	if b.house.state("b") != relay.TunnelOnline {
+		t.Error("the other forward went too")
+	}
+	if !cancel("B", 80, true) {
+		t.Error("cancel by the given port was refused")
+	}
+	if b.house.state("b") != relay.TunnelOffline {
+		t.Error("b is not offline after the reply")
+	}
+}
+
+func TestExitOnForwardFailure(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.alias("foreign", 2)
+	p := b.openssh(b.alice, "-N", "-o", "ExitOnForwardFailure=yes", "-R", "mine:80:127.0.0.1:1", "-R", "foreign:80:127.0.0.1:1", "127.0.0.1")
+	if code := p.code(t); code != 255 || !contains(p.err, "remote port forwarding failed for listen port 80") {
+		t.Errorf("exit %d: %s", code, p.err)
+	}
+}
+
+func TestStreamlocalIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.openssh(b.alice, "-N", "-o", "ExitOnForwardFailure=yes", "-R", "/stripe-dev:localhost:3000", "127.0.0.1")
+	if code := p.code(t); code != 255 || !contains(p.err, "remote port forwarding failed for listen path /stripe-dev") {
+		t.Errorf("exit %d: %s", code, p.err)
+	}
+}
+
+// TestSlowStoreBlocksNothing: while a claim waits for the store, channels of the
+// connection go on.
+func TestSlowStoreBlocksNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { _ = n.Reject(ssh.ConnectionFailed, "") })
+	forwards(t, c, "a", 80)
+	tun := b.online("a")
+	b.house.slow = make(chan struct{})
+	for i := range 40 { // more than x/crypto buffers
+		if _, _, err := c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{fmt.Sprintf("b%d", i), 80})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		if _, err := tun.Open(ctx, origin); relay.AsError(err).Code != relay.CodeLocalRefused {
+			t.Errorf("open: %v", err)
+		}
+		cancel()
+	}
+	close(b.house.slow)
+	b.online("b0")
+}

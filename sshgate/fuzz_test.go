@@ -1,0 +1,106 @@
+package sshgate
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/record"
+)
+
+// FuzzAlias: whatever bind string, user name and port say, what comes out is a
+// valid label or a refusal, and reading it again changes nothing.
+func FuzzAlias(f *testing.F) {
+	for _, s := range []string{"stripe-dev", "Stripe-Dev.example.test.", "", "*", "[::]", "localhost.", "a.b", "-a", "\u212A", "xn--a", strings.Repeat("a", 64)} {
+		f.Add(s, "example.test")
+		f.Add("stripe", s)
+	}
+	f.Fuzz(func(t *testing.T, bind, domain string) {
+		label, refusal := parseBind(bind, domain)
+		switch {
+		case refusal != nil:
+			if label != "" || unsafeText(refusal.Detail) {
+				t.Errorf("%q: label %q with refusal %q", bind, label, refusal.Detail)
+			}
+		case label != "":
+			if !relay.ValidLabel(label) {
+				t.Errorf("%q: label %q", bind, label)
+			}
+			if again, _ := parseBind(label, domain); again != label && again != "" {
+				t.Errorf("%q: %q, then %q", bind, label, again)
+			}
+		}
+		if user := normalise(bind, domain); relay.ValidLabel(user) && normalise(user, domain) != user {
+			t.Errorf("user %q: %q is not stable", bind, user)
+		}
+	})
+}
+
+func unsafeText(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) })
+}
+
+// FuzzPayloads: no payload of the peer makes a decoder panic, and what is accepted
+// is what would be written.
+func FuzzPayloads(f *testing.F) {
+	f.Add(ssh.Marshal(forwardRequest{"stripe-dev", 80}))
+	f.Add(ssh.Marshal(relay.Hello{Protocol: 1, Flags: 1, Version: "1"}))
+	f.Add(ssh.Marshal(relay.Target{Bind: "a", URL: "http://127.0.0.1:3000", HostHeader: "x"}))
+	f.Add(ssh.Marshal(relay.DialFailed{Reason: 2, Class: "refused", Text: "no"}))
+	f.Add(binary.BigEndian.AppendUint32(nil, 0xffffffff))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		var forward forwardRequest
+		if ssh.Unmarshal(p, &forward) == nil && !slices.Equal(ssh.Marshal(forward), p) {
+			t.Errorf("forward %q is not what was sent", p)
+		}
+		var exec struct{ Command string }
+		if ssh.Unmarshal(p, &exec) == nil && !slices.Equal(ssh.Marshal(exec), p) {
+			t.Errorf("exec %q is not what was sent", p)
+		}
+		if e := dialFailure(p); e != nil && (unsafeText(e.Detail) || relay.Status(e.Code) == 500) {
+			t.Errorf("dial failure %q: %v", p, e)
+		}
+		c := &conn{targets: map[string]relay.Target{}}
+		c.hello(p)
+		c.target(p)
+		if unsafeText(c.client) {
+			t.Errorf("client name %q", c.client)
+		}
+		if name := clientName(p); unsafeText(name) {
+			t.Errorf("client name %q", name)
+		}
+	})
+}
+
+// FuzzCommand: splitting never panics and never makes characters up; quoting a
+// word gives it back.
+func FuzzCommand(f *testing.F) {
+	for _, s := range []string{"events a -n 3", `show 'evt x'`, `a\ b "c d"`, "'", `\`, "a\x00b", "\x1b[2J"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		words, err := splitWords(line)
+		if err != nil {
+			if words != nil || unsafeText(record.SafeText(err.Error())) {
+				t.Errorf("%q: %q, %v", line, words, err)
+			}
+			return
+		}
+		if total := len(strings.Join(words, "")); total > len(line) {
+			t.Errorf("%q: %q", line, words)
+		}
+		var quoted []string
+		for _, w := range words {
+			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+		}
+		again, err := splitWords(strings.Join(quoted, " "))
+		if err == nil && !slices.Equal(again, words) {
+			t.Errorf("%q: %q, then %q", line, words, again)
+		}
+	})
+}

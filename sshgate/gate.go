@@ -1,0 +1,251 @@
+// Package sshgate is the side door: it lets people in by their SSH key, takes
+// their remote forwards as tunnels, and is a user interface for whoever opens a
+// session.
+//
+// gliderlabs/ssh is the accept loop and the dispatcher of channels and global
+// requests, nothing else. Login is done by callbacks of x/crypto in a fresh
+// configuration for every connection; whoever came in is known only from what
+// was put into ServerConn.Permissions after the signature had been verified.
+package sshgate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	gliderlabs "github.com/gliderlabs/ssh"
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// Options says what a Gate works with. The interfaces, HostKey and Site are
+// required.
+type Options struct {
+	HostKey  ssh.Signer // see LoadHostKey
+	Accounts Accounts
+	Attach   Attacher
+	Read     Reader
+	Replay   Replayer
+	Site     relay.Site
+	Version  string // shown by the command version; never in the handshake
+
+	// PingInterval is how long a peer may be silent before it is pinged, PingTimeout
+	// how long it then has before its tunnels are stale, StaleClose how long the
+	// connection is kept after that. 0 = off.
+	PingInterval, PingTimeout, StaleClose time.Duration
+
+	// HandshakeTimeout bounds handshake and login together. 0 = 10 s.
+	HandshakeTimeout time.Duration
+	// IdleClose is how long a connection without forward and session is kept. 0 = 5 s.
+	IdleClose time.Duration
+	// TakeoverDrain is how long requests may go on, on a connection whose alias
+	// was taken over. 0 = 10 s.
+	TakeoverDrain time.Duration
+
+	Log *slog.Logger // nil = silent
+}
+
+// Gate is the SSH server. Its methods are safe for concurrent use.
+type Gate struct {
+	o       Options
+	srv     *gliderlabs.Server
+	buffers sync.Pool
+	auditor *auditor
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	serving   bool
+	stopping  bool
+}
+
+// New makes a Gate; Serve starts it.
+func New(o Options) *Gate {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 10*time.Second)
+	o.IdleClose = orDefault(o.IdleClose, 5*time.Second)
+	o.TakeoverDrain = orDefault(o.TakeoverDrain, 10*time.Second)
+	g := &Gate{
+		o:         o,
+		listeners: map[net.Listener]struct{}{},
+		conns:     map[*conn]struct{}{},
+	}
+	g.buffers.New = func() any { return new([writePiece]byte) }
+	g.auditor = newAuditor(g)
+	g.srv = &gliderlabs.Server{
+		HostSigners:              []gliderlabs.Signer{o.HostKey},
+		Version:                  serverName,
+		ConnCallback:             g.admit,
+		ServerConfigCallback:     g.config,
+		ConnectionFailedCallback: g.failed,
+		ChannelHandlers:          map[string]gliderlabs.ChannelHandler{"default": g.channel},
+		RequestHandlers:          map[string]gliderlabs.RequestHandler{"default": g.request},
+	}
+	return g
+}
+
+func orDefault(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
+// Serve accepts connections on ln until Shutdown, and then gives nil. It owns
+// ln. It may be called for several listeners.
+func (g *Gate) Serve(ln net.Listener) error {
+	g.mu.Lock()
+	if g.stopping {
+		g.mu.Unlock()
+		return errors.Join(net.ErrClosed, ln.Close())
+	}
+	g.listeners[ln] = struct{}{}
+	if !g.serving {
+		g.serving = true
+		go g.auditor.run()
+	}
+	g.mu.Unlock()
+
+	err := g.srv.Serve(ln)
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.listeners, ln)
+	if g.stopping {
+		return nil
+	}
+	return err
+}
+
+// Announce stops accepting and tells every session that the relay is stopping;
+// tunnels go on. Shutdown is to follow.
+func (g *Gate) Announce() {
+	g.mu.Lock()
+	told := g.stopping
+	g.stopping = true
+	for ln := range g.listeners {
+		_ = ln.Close()
+	}
+	g.mu.Unlock()
+	if told {
+		return
+	}
+	for _, c := range g.all() {
+		c.tell(stopping())
+	}
+}
+
+// Shutdown stops accepting, tells every session, lets requests on open channels
+// end, and closes each connection when it has none left. When ctx ends first, the
+// rest is closed at once and the error of ctx is given. It returns when all
+// connections are closed and their holds on aliases are given up. Further calls
+// wait likewise.
+func (g *Gate) Shutdown(ctx context.Context) error {
+	g.Announce()
+	conns := g.all()
+	for _, c := range conns {
+		c.spawn(func() { c.leave(ctx, stopped()) })
+	}
+	g.mu.Lock()
+	serving := g.serving
+	g.mu.Unlock()
+	if serving {
+		g.auditor.stop()
+	}
+	for _, c := range conns {
+		select {
+		case <-c.finished:
+		case <-ctx.Done():
+			_ = c.sock.Close()
+		}
+	}
+	for _, c := range conns {
+		<-c.finished
+	}
+	return ctx.Err()
+}
+
+// admit is where a new TCP connection comes in, before the first byte is
+// exchanged. Limits per source and penalties belong here: giving nil closes it.
+func (g *Gate) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
+	c := newConn(g, tcp)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopping {
+		return nil
+	}
+	g.conns[c] = struct{}{}
+	ctx.SetValue(connKey{}, c)
+	c.handshake = time.AfterFunc(g.o.HandshakeTimeout, c.tooSlow)
+	return c.sock
+}
+
+func (g *Gate) forget(c *conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.conns, c)
+}
+
+// all is a snapshot of the connections.
+func (g *Gate) all() []*conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	conns := make([]*conn, 0, len(g.conns))
+	for c := range g.conns {
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+type connKey struct{}
+
+func connOf(ctx gliderlabs.Context) *conn {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	return c
+}
+
+// failed is told about connections that never logged in.
+func (g *Gate) failed(_ net.Conn, err error) {
+	g.o.Log.Debug("ssh connection ended before login", "err", err)
+}
+
+// request gets every global request, one at a time and in order. It must not
+// block: x/crypto reads nothing more while 16 requests wait.
+func (g *Gate) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
+	c := connOf(ctx)
+	sc, _ := ctx.Value(gliderlabs.ContextKeyConn).(*ssh.ServerConn)
+	if c == nil || sc == nil || !c.start(sc) {
+		return false, nil
+	}
+	own := *req
+	// The reply is ours to give, in order but not now.
+	req.WantReply = false
+	c.request(&own)
+	return false, nil
+}
+
+// channel gets every channel open, each in a goroutine of its own.
+func (g *Gate) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewChannel, ctx gliderlabs.Context) {
+	c := connOf(ctx)
+	if c == nil || !c.start(sc) {
+		_ = open.Reject(ssh.ConnectionFailed, "the connection is closing")
+		return
+	}
+	defer c.recovered("channel")
+	switch open.ChannelType() {
+	case "session":
+		c.session(open)
+	case "direct-tcpip":
+		_ = open.Reject(ssh.Prohibited, "this relay does not connect to other hosts; it takes -R forwards only")
+	case "tun@openssh.com", "direct-streamlocal@openssh.com":
+		_ = open.Reject(ssh.Prohibited, "this relay takes -R forwards and sessions only")
+	default:
+		_ = open.Reject(ssh.UnknownChannelType, "this relay takes -R forwards and sessions only")
+	}
+}

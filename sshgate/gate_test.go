@@ -1,0 +1,322 @@
+package sshgate
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a gate on a loopback port with a fake house behind it.
+type bench struct {
+	t     testing.TB
+	house *fakeHouse
+	gate  *Gate
+	port  string
+	dir   string
+	alice key
+}
+
+// key is a client key in every format that clients want.
+type key struct {
+	signer ssh.Signer
+	path   string // OpenSSH private key
+	actor  relay.Actor
+}
+
+func newBench(t testing.TB, change ...func(*Options)) *bench {
+	t.Helper()
+	dir := t.TempDir()
+	host, err := LoadHostKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	house := newHouse()
+	base, _ := url.Parse("http://relay.example.test:8080")
+	o := Options{
+		HostKey: host, Accounts: house, Attach: house, Read: house, Replay: house,
+		Site:    relay.Site{Base: *base, AliasDomain: "example.test", SSHAddr: "relay.example.test:2222"},
+		Version: "v9-test",
+		Log:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	b := &bench{t: t, house: house, gate: New(o), dir: dir}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, b.port, _ = net.SplitHostPort(ln.Addr().String())
+	served := make(chan error, 1)
+	go func() { served <- b.gate.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := b.gate.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	b.alice = b.newKey("alice", 1)
+	return b
+}
+
+// testWriter writes the gate's log to the test log, as long as the test runs.
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	defer func() { _ = recover() }() // after the test
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// newKey registers a new key for an account; account 0 = not registered.
+func (b *bench) newKey(name string, account int64) key {
+	b.t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	k := key{signer: signer, path: filepath.Join(b.dir, fmt.Sprintf("%s-%x", name, signer.PublicKey().Marshal()[30:34]))}
+	if err := os.WriteFile(k.path, pem.EncodeToMemory(block), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(k.path+".pub", ssh.MarshalAuthorizedKey(signer.PublicKey()), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	k.actor = relay.Actor{
+		Account: account, AccountName: name, Kind: relay.ActorSSH, Name: name, Scopes: relay.AllScopes,
+		Credential: "key_" + ssh.FingerprintSHA256(signer.PublicKey()),
+	}
+	if account != 0 {
+		b.house.mu.Lock()
+		b.house.keys[ssh.FingerprintSHA256(signer.PublicKey())] = k.actor
+		b.house.mu.Unlock()
+	}
+	return k
+}
+
+// need fails, and says what to install, when a program is not there.
+func need(t testing.TB, program, pkg string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatalf("%s is not installed; run: apt-get install %s", program, pkg)
+	}
+	return path
+}
+
+// process is a client program.
+type process struct {
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	out    *output
+	err    *output
+	exited chan struct{}
+}
+
+// output collects what a program prints.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// run starts a program that is killed at the end of the test.
+func (b *bench) run(name string, args ...string) *process {
+	b.t.Helper()
+	p := &process{cmd: exec.Command(name, args...), out: &output{}, err: &output{}, exited: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "HOME="+b.dir, "SSH_AUTH_SOCK=")
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	go func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait()
+	}()
+	b.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+		if b.t.Failed() {
+			b.t.Logf("%s\nstdout: %s\nstderr: %s", p.cmd, p.out, p.err)
+		}
+	})
+	return p
+}
+
+// code waits for the end of the program and gives its exit code.
+func (p *process) code(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(15 * time.Second):
+		t.Fatalf("%s is still running", p.cmd)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// openssh starts the OpenSSH client with a key.
+func (b *bench) openssh(k key, args ...string) *process {
+	b.t.Helper()
+	full := append([]string{
+		"-F", "/dev/null", "-p", b.port, "-i", k.path,
+		"-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=" + filepath.Join(b.dir, "known"),
+		"-o", "GlobalKnownHostsFile=/dev/null",
+	}, args...)
+	return b.run(need(b.t, "ssh", "openssh-client"), full...)
+}
+
+// eventually polls until ok or the deadline.
+func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", within, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// online waits until an alias is online and gives its tunnel.
+func (b *bench) online(alias string) relay.Tunnel {
+	b.t.Helper()
+	eventually(b.t, 10*time.Second, alias+" online", func() bool { return b.house.state(alias) == relay.TunnelOnline })
+	return b.house.hold(alias).tunnel
+}
+
+// local is a TCP server for the far end of tunnels.
+func (b *bench) local(handle func(net.Conn)) (port string) {
+	b.t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				handle(c)
+			})
+		}
+	})
+	b.t.Cleanup(func() {
+		ln.Close()
+		wg.Wait()
+	})
+	_, port, _ = net.SplitHostPort(ln.Addr().String())
+	return port
+}
+
+// greetingServer answers a line with "hello LINE" and closes.
+func greetingServer(c net.Conn) {
+	buf := make([]byte, 64)
+	n, _ := c.Read(buf)
+	fmt.Fprintf(c, "hello %s", buf[:n])
+}
+
+var origin = netip.MustParseAddrPort("203.0.113.9:52011")
+
+// open opens a channel of a tunnel.
+func open(t *testing.T, tun relay.Tunnel) relay.Channel {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	ch, err := tun.Open(ctx, origin)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return ch
+}
+
+// readAll reads a channel to its end.
+func readAll(t *testing.T, ch relay.Channel) ([]byte, error) {
+	t.Helper()
+	var all []byte
+	for {
+		buf := make([]byte, 64<<10)
+		ch.Fill(buf)
+		select {
+		case f := <-ch.Filled():
+			all = append(all, buf[:f.N]...)
+			if f.Err != nil {
+				return all, f.Err
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no answer after %d bytes", len(all))
+		}
+	}
+}
+
+// ask sends one line through a tunnel and checks the answer of a greetingServer.
+func ask(t *testing.T, tun relay.Tunnel) {
+	t.Helper()
+	ch := open(t, tun)
+	defer ch.Close()
+	if n, err := ch.Write([]byte("you")); n != 3 || err != nil {
+		t.Fatalf("write: %d, %v", n, err)
+	}
+	got, err := readAll(t, ch)
+	if string(got) != "hello you" || err != io.EOF {
+		t.Fatalf("got %q, %v, want hello you and EOF", got, err)
+	}
+}
+
+func contains(o *output, text string) bool { return strings.Contains(o.String(), text) }

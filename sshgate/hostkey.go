@@ -1,0 +1,66 @@
+package sshgate
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// hostKeyFile is the name of the host key within the data dir.
+const hostKeyFile = "ssh_host_ed25519_key"
+
+// LoadHostKey reads the host key from dir, and makes one (ed25519, mode 0600)
+// where there is none yet. A key that is there but cannot be read is an error: a
+// new one would look like an attack to everybody who knows the old one.
+func LoadHostKey(dir string) (ssh.Signer, error) {
+	path := filepath.Join(dir, hostKeyFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeHostKey(path); err != nil {
+			return nil, err
+		}
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read host key: %w", err)
+	}
+	key, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("read host key %s: %w; restore it from a backup, or remove it to have a new one made", path, err)
+	}
+	return key, nil
+}
+
+// makeHostKey writes the key whole to a file of another name and links it to its
+// place, so that a crash or a second process never leaves a half-written key.
+func makeHostKey(path string) error {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make host key: %w", err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "relayd")
+	if err != nil {
+		return fmt.Errorf("make host key: %w", err)
+	}
+	draft := fmt.Sprintf("%s.%d", path, os.Getpid())
+	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write host key: %w", err)
+	}
+	defer os.Remove(draft)
+	_, err = f.Write(pem.EncodeToMemory(block))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write host key: %w", err)
+	}
+	if err = os.Link(draft, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write host key: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package sshgate
+
+import (
+	"context"
+	"time"
+)
+
+// farewell is why a connection is given up.
+type farewell struct {
+	notice   notice
+	exit     int  // of its sessions
+	graceful bool // requests on open channels may end first
+}
+
+func stopping() notice {
+	return notice{kind: noticeStopping, message: "the relay is stopping; connect again in a moment"}
+}
+
+// stopped is the end after stopping was told.
+func stopped() farewell { return farewell{exit: exitUnreachable, graceful: true} }
+
+func revoked(message string) farewell {
+	return farewell{notice: notice{kind: noticeRevoked, message: message}, exit: exitRefused}
+}
+
+// leave gives the connection up: sessions are told, nothing new is sent, requests
+// on open channels may end until ctx does, then it is closed. Only the first call
+// does something.
+func (c *conn) leave(ctx context.Context, why farewell) {
+	c.mu.Lock()
+	if c.leaving || c.dead {
+		c.mu.Unlock()
+		return
+	}
+	c.leaving = true
+	c.drained = make(chan struct{})
+	c.checkDrained()
+	forwards := c.forwards
+	c.forwards = nil
+	c.mu.Unlock()
+
+	if why.notice != (notice{}) {
+		c.tell(why.notice)
+	}
+	for _, f := range forwards {
+		f.detach(why.graceful)
+	}
+	if why.graceful {
+		select {
+		case <-c.drained:
+		case <-ctx.Done():
+		case <-c.ctx.Done():
+		}
+	}
+	c.endSessions(why.exit)
+	_ = c.sock.Close()
+}
+
+// checkDrained closes drained when no channel is in use. mu is held. An open that
+// was under way can still add one after that; it is cut like any late request.
+func (c *conn) checkDrained() {
+	if !c.leaving || c.open > 0 {
+		return
+	}
+	select {
+	case <-c.drained:
+	default:
+		close(c.drained)
+	}
+}
+
+// endSessions asks all sessions to end and waits a moment for their last words.
+func (c *conn) endSessions(exit int) {
+	c.mu.Lock()
+	sessions := make([]*session, 0, len(c.sessions))
+	for s := range c.sessions {
+		sessions = append(sessions, s)
+	}
+	c.mu.Unlock()
+	patience := time.NewTimer(time.Second)
+	defer patience.Stop()
+	for _, s := range sessions {
+		s.quit(exit)
+	}
+	for _, s := range sessions {
+		select {
+		case <-s.over:
+		case <-c.ctx.Done():
+			return
+		case <-patience.C:
+			return
+		}
+	}
+}

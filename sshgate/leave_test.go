@@ -1,0 +1,224 @@
+package sshgate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+func TestTakeover(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	release := make(chan struct{})
+	slow := b.local(func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 8))
+		<-release
+		_, _ = io.WriteString(c, "done")
+	})
+	old := b.openssh(b.alice, "-tt", "-R", "a:80:127.0.0.1:"+slow, "127.0.0.1")
+	ch := open(t, b.online("a"))
+	if _, err := ch.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "header", func() bool { return contains(old.out, "Press Ctrl+C") })
+	b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:"+b.local(greetingServer), "127.0.0.1")
+	eventually(t, 5*time.Second, "told", func() bool { return contains(old.out, "taken over by a newer connection") })
+	ask(t, b.online("a"))
+	close(release)
+	if got, err := readAll(t, ch); string(got) != "done" || err != io.EOF {
+		t.Errorf("in flight: %q, %v", got, err)
+	}
+	ch.Close()
+	if code := old.code(t); code != exitTaken && code != 255 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestTakeoverDrainIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.TakeoverDrain = 100 * time.Millisecond })
+	c := b.mustDial(b.alice)
+	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
+		if _, reqs, err := n.Accept(); err == nil {
+			go ssh.DiscardRequests(reqs)
+		}
+	})
+	forwards(t, c, "a", 80)
+	ch := open(t, b.online("a"))
+	defer ch.Close()
+	forwards(t, b.mustDial(b.alice), "a", 80)
+	closed := make(chan struct{})
+	go func() { defer close(closed); _ = c.Wait() }()
+	select {
+	case <-closed:
+	case <-time.After(3 * time.Second):
+		t.Error("the old connection is still open")
+	}
+}
+
+func TestUnusedConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.IdleClose = 200 * time.Millisecond })
+	b.house.claiming = false
+	for _, p := range []*process{
+		b.openssh(b.alice, "-N", "127.0.0.1"),
+		b.openssh(b.alice, "-N", "-R", "foreign:80:127.0.0.1:1", "127.0.0.1"),
+		b.plink(b.alice, "-N", "-R", "foreign:80:127.0.0.1:1", "x@127.0.0.1"),
+	} {
+		if code := p.code(t); code == 0 {
+			t.Errorf("%s: exit 0", p.cmd.Path)
+		}
+	}
+}
+
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	for name, revoke := range map[string]func(b *bench){
+		"key": func(b *bench) { clear(b.house.keys) },
+		"alias": func(b *bench) {
+			b.house.aliases["kept"] = b.house.aliases["a"]
+			delete(b.house.aliases, "a")
+			b.house.aliases["kept"].Owner = 2
+		},
+	} {
+		for _, publish := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", name, publish), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
+				b.online("a")
+				hold := b.house.hold("a")
+				if publish {
+					b.gate.Publish([]relay.Change{{Kind: relay.ChangeEvent}})
+				}
+				b.house.mu.Lock()
+				revoke(b)
+				b.house.mu.Unlock()
+				if publish {
+					b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+				}
+				eventually(t, 2*time.Second, "offline", func() bool {
+					b.house.mu.Lock()
+					defer b.house.mu.Unlock()
+					return hold.detached
+				})
+				if code := p.code(t); code != 255 {
+					t.Errorf("exit %d", code)
+				}
+			})
+		}
+	}
+}
+
+func TestStoreDownCutsNobody(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	forwards(t, c, "a", 80)
+	b.online("a")
+	b.house.mu.Lock()
+	b.house.down = true
+	b.house.mu.Unlock()
+	b.gate.auditor.check()
+	if b.house.state("a") != relay.TunnelOnline {
+		t.Error("cut off because the store was down")
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	release := make(chan struct{})
+	port := b.local(func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 8))
+		<-release
+		_, _ = io.WriteString(c, "done")
+	})
+	p := b.openssh(b.alice, "-tt", "-R", "a:80:127.0.0.1:"+port, "127.0.0.1")
+	ch := open(t, b.online("a"))
+	_, _ = ch.Write([]byte("x"))
+	eventually(t, 5*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C") })
+	idle, err := net.Dial("tcp", "127.0.0.1:"+b.port) // never logs in
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		stopped <- b.gate.Shutdown(ctx)
+	}()
+	eventually(t, 5*time.Second, "told", func() bool { return contains(p.out, "the relay is stopping") })
+	if _, err := net.Dial("tcp", "127.0.0.1:"+b.port); err == nil {
+		t.Error("still listening")
+	}
+	close(release)
+	if got, err := readAll(t, ch); string(got) != "done" || err != io.EOF {
+		t.Errorf("in flight: %q, %v", got, err)
+	}
+	ch.Close()
+	if err := <-stopped; err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+	p.code(t)
+	if h := b.house.hold("a"); !h.detached || !h.graceful {
+		t.Errorf("hold %+v", h)
+	}
+}
+
+func TestShutdownCutsAtItsEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
+		if _, reqs, err := n.Accept(); err == nil {
+			go ssh.DiscardRequests(reqs)
+		}
+	})
+	forwards(t, c, "a", 80)
+	ch := open(t, b.online("a"))
+	defer ch.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := b.gate.Shutdown(ctx); err != context.DeadlineExceeded {
+		t.Errorf("shutdown: %v", err)
+	}
+	if _, err := readAll(t, ch); err == io.EOF {
+		t.Error("a cut channel ended cleanly")
+	}
+}
+
+// TestPanicEndsOneConnection: the other rooms may fail badly.
+func TestPanicEndsOneConnection(t *testing.T) {
+	t.Parallel()
+	var house *fakeHouse
+	b := newBench(t, func(o *Options) {
+		house = o.Accounts.(*fakeHouse)
+		o.Accounts = panicky{house}
+	})
+	good := b.mustDial(b.alice)
+	forwards(t, good, "good", 80)
+	bad := b.mustDial(b.alice)
+	_, _, _ = bad.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"boom", 80}))
+	_ = bad.Wait()
+	if _, _, err := good.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+		t.Errorf("the other connection: %v", err)
+	}
+}
+
+type panicky struct{ *fakeHouse }
+
+func (p panicky) ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
+	if name == "boom" {
+		panic("boom")
+	}
+	return p.fakeHouse.ClaimAlias(ctx, who, name)
+}

@@ -1,0 +1,85 @@
+package sshgate
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+)
+
+// maxLines is how many lines wait for a peer that does not read. A write to a
+// full window waits without end, so what is more is dropped and counted.
+const maxLines = 256
+
+// lines is the output of a live session.
+type lines struct {
+	mu      sync.Mutex
+	waiting []string
+	lost    int
+	ended   bool
+	wake    chan struct{}
+}
+
+func newLines() *lines { return &lines{wake: make(chan struct{}, 1)} }
+
+// put adds a line and never blocks.
+func (l *lines) put(line string) {
+	l.mu.Lock()
+	switch {
+	case l.ended:
+	case l.lost > 0 || len(l.waiting) >= maxLines:
+		l.lost++
+	default:
+		l.waiting = append(l.waiting, line)
+	}
+	l.mu.Unlock()
+	l.poke()
+}
+
+// end lets write return once all is written.
+func (l *lines) end() {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.poke()
+}
+
+func (l *lines) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *lines) take() (waiting []string, lost int, ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waiting, lost, ended = l.waiting, l.lost, l.ended
+	l.waiting, l.lost = nil, 0
+	return waiting, lost, ended
+}
+
+// write writes lines to w until end or an error; ctx is that of the connection.
+// dropped says in the language of the session that n lines are missing.
+func (l *lines) write(ctx context.Context, w io.Writer, dropped func(n int) string) {
+	for {
+		waiting, lost, ended := l.take()
+		if lost > 0 {
+			waiting = append(waiting, dropped(lost))
+		}
+		if len(waiting) > 0 {
+			if _, err := io.WriteString(w, strings.Join(waiting, "\n")+"\n"); err != nil {
+				return
+			}
+			continue
+		}
+		if ended {
+			return
+		}
+		select {
+		case <-l.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package sshgate
+
+import (
+	"context"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/record"
+)
+
+// RSA keys below are weak, above they cost the server too much.
+const minRSA, maxRSA = 2048, 8192
+
+// lookupTime bounds the questions to the store within a login.
+const lookupTime = 3 * time.Second
+
+// login is one login on one connection. x/crypto calls its methods one after
+// another, in the goroutine of the handshake.
+type login struct {
+	c        *conn
+	banner   ssh.ServerPreAuthConn
+	failures int
+	refused  []string // what is wrong with the keys offered so far, for people
+	told     bool
+}
+
+// actorKey is where the verified identity lies in the permissions.
+type actorKey struct{}
+
+// identity is who logged in; false unless a signature was verified for it.
+func identity(p *ssh.Permissions) (relay.Actor, bool) {
+	if p == nil {
+		return relay.Actor{}, false
+	}
+	who, ok := p.ExtraData[actorKey{}].(relay.Actor)
+	return who, ok
+}
+
+var (
+	errNone    = errors.New("login without a key")
+	errRefused = errors.New("key refused")
+)
+
+func (l *login) begin(banner ssh.ServerPreAuthConn) { l.banner = banner }
+
+// none refuses the method by which clients ask what methods there are.
+func (l *login) none(ssh.ConnMetadata) (*ssh.Permissions, error) { return nil, errNone }
+
+// offered says whether a signature by the key would be of use. Nothing is proven
+// at this point, so it changes nothing and remembers only what to tell people.
+func (l *login) offered(_ ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
+	defer l.recovered(&err)
+	if err = checkKey(key); err != nil {
+		return nil, l.refuse(fmt.Sprintf("key %s cannot be used here: %v", ssh.FingerprintSHA256(key), err))
+	}
+	_, err = l.owner(key)
+	switch {
+	case errors.Is(err, relay.ErrNotFound):
+		return nil, l.refuse("key " + ssh.FingerprintSHA256(key) + " is not registered with this relay")
+	case err != nil:
+		return nil, l.unavailable(err)
+	}
+	return &ssh.Permissions{}, nil
+}
+
+// verified decides, after the peer has proven that it holds the key. The owner is
+// looked up again: the answer for the offer may be old.
+func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (p *ssh.Permissions, err error) {
+	defer l.recovered(&err)
+	if err = checkKey(key); err != nil {
+		return nil, errRefused
+	}
+	who, err := l.owner(key)
+	switch {
+	case errors.Is(err, relay.ErrNotFound):
+		return nil, l.refuse("key " + ssh.FingerprintSHA256(key) + " is not registered with this relay")
+	case err != nil:
+		return nil, l.unavailable(err)
+	}
+	_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
+	return &ssh.Permissions{ExtraData: map[any]any{actorKey{}: who}}, nil
+}
+
+// interactive is the method that clients try last, when no key was accepted: the
+// one place where it is known that nothing fits.
+func (l *login) interactive(ssh.ConnMetadata, ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
+	if l.told {
+		return nil, errRefused
+	}
+	return nil, l.explain()
+}
+
+// ended is called after each attempt.
+func (l *login) ended(meta ssh.ConnMetadata, method string, err error) {
+	if err == nil {
+		l.c.log.Info("ssh login", "user", record.SafeTextMax(meta.User(), 64), "client", clientName(meta.ClientVersion()))
+		l.c.entered()
+		return
+	}
+	if method != "none" || l.failures > 0 {
+		l.failures++
+	}
+	if method != "none" {
+		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", err)
+	}
+}
+
+func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
+	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
+	defer cancel()
+	return l.c.gate.o.Accounts.KeyOwner(ctx, ssh.FingerprintSHA256(key))
+}
+
+// refuse notes what is wrong with a key. It is said only when no further try is
+// allowed: the next key of the same agent may be the right one.
+func (l *login) refuse(why string) error {
+	if !slices.Contains(l.refused, why) {
+		l.refused = append(l.refused, why)
+	}
+	if l.failures >= maxAuthTries-1 && !l.told {
+		return l.explain()
+	}
+	return errRefused
+}
+
+func (l *login) unavailable(cause error) error {
+	l.c.log.Error("look up ssh key", "err", cause)
+	if l.told {
+		return errRefused
+	}
+	l.told = true
+	return &ssh.BannerError{Err: errRefused, Message: "relay: keys cannot be looked up right now; try again in a moment\r\n"}
+}
+
+// explain tells once why nobody came in, and what to do.
+func (l *login) explain() error {
+	l.told = true
+	var b strings.Builder
+	for _, why := range l.refused {
+		b.WriteString("relay: " + why + "\r\n")
+	}
+	if len(l.refused) == 0 {
+		b.WriteString("relay: people are known here by their SSH key, and none was offered (ssh-keygen -t ed25519 makes one)\r\n")
+	}
+	b.WriteString("relay: register a key at " + l.c.gate.o.Site.URL("/account") +
+		" or have an admin run: relayd key add --user NAME FILE.pub\r\n")
+	return &ssh.BannerError{Err: errRefused, Message: b.String()}
+}
+
+// recovered turns a panic within the handshake into a refusal.
+func (l *login) recovered(err *error) {
+	if r := recover(); r != nil {
+		l.c.log.Error("panic in the ssh login", "panic", r)
+		*err = errRefused
+	}
+}
+
+// checkKey refuses kinds of keys that must not be used, whoever owns them.
+func checkKey(key ssh.PublicKey) error {
+	if _, ok := key.(*ssh.Certificate); ok {
+		return errors.New("certificates are not supported, offer the plain key")
+	}
+	crypto, ok := key.(ssh.CryptoPublicKey)
+	if !ok {
+		return nil
+	}
+	if k, ok := crypto.CryptoPublicKey().(*rsa.PublicKey); ok {
+		if bits := k.N.BitLen(); bits < minRSA || bits > maxRSA {
+			return fmt.Errorf("it has %d bits, RSA keys need %d to %d", bits, minRSA, maxRSA)
+		}
+	}
+	return nil
+}

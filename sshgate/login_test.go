@@ -1,0 +1,313 @@
+package sshgate
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/pem"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"relay"
+)
+
+// dial logs in with x/crypto.
+func (b *bench) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, string, error) {
+	b.t.Helper()
+	var banner strings.Builder
+	client, err := ssh.Dial("tcp", "127.0.0.1:"+b.port, &ssh.ClientConfig{
+		User: user, Auth: methods, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		BannerCallback: func(text string) error { banner.WriteString(text); return nil },
+		Timeout:        10 * time.Second,
+	})
+	if err == nil {
+		b.t.Cleanup(func() { client.Close() })
+	}
+	return client, banner.String(), err
+}
+
+func (b *bench) mustDial(k key) *ssh.Client {
+	b.t.Helper()
+	client, _, err := b.dial("relay", ssh.PublicKeys(k.signer))
+	if err != nil {
+		b.t.Fatalf("login: %v", err)
+	}
+	return client
+}
+
+func TestNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, _, err := b.dial("alice"); err == nil {
+		t.Fatal("logged in without any proof")
+	}
+}
+
+func TestPasswordIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	asked := false
+	_, _, err := b.dial("alice", ssh.PasswordCallback(func() (string, error) { asked = true; return "alice", nil }))
+	if err == nil || asked {
+		t.Fatalf("password login: %v, asked %v", err, asked)
+	}
+}
+
+func TestUnknownKeyIsTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stranger := b.newKey("stranger", 0)
+	p := b.openssh(stranger, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
+	if code := p.code(t); code != 255 {
+		t.Errorf("exit %d, want 255", code)
+	}
+	fp := ssh.FingerprintSHA256(stranger.signer.PublicKey())
+	if got := p.err.String(); strings.Count(got, fp+" is not registered") != 1 || !strings.Contains(got, "http://relay.example.test:8080/account") {
+		t.Errorf("stderr %q, want %s once and an address", got, fp)
+	}
+	if p := b.dropbear(stranger, "-N", "-R", "a:80:127.0.0.1:1", "x@127.0.0.1"); p.code(t) == 0 || !contains(p.err, fp) {
+		t.Errorf("dropbear: %s", p.err)
+	}
+	if p := b.plink(stranger, "-N", "-R", "a:80:127.0.0.1:1", "x@127.0.0.1"); p.code(t) != 1 || !contains(p.err, fp) {
+		t.Errorf("plink: %s", p.err)
+	}
+}
+
+// TestAgentWithManyKeys: the third of eight keys is right; nobody may read that a
+// key is unknown.
+func TestAgentWithManyKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	agentSocket := b.agent(3, 8)
+	p := b.run(need(t, "ssh", "openssh-client"), "-F", "/dev/null", "-p", b.port, "-o", "IdentityAgent="+agentSocket,
+		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "x@127.0.0.1", "whoami")
+	if code := p.code(t); code != 0 || p.out.String() != "alice\n" {
+		t.Fatalf("exit %d, %q", code, p.out)
+	}
+	if contains(p.err, "not registered") {
+		t.Errorf("told about an unknown key: %s", p.err)
+	}
+}
+
+// TestLastTryIsTold: a client with nothing but keys hears about them before it is
+// cut off.
+func TestLastTryIsTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var signers []ssh.Signer
+	for range maxAuthTries + 2 {
+		signers = append(signers, b.newKey("stranger", 0).signer)
+	}
+	_, banner, err := b.dial("x", ssh.PublicKeys(signers...))
+	if err == nil || strings.Count(banner, "not registered") != maxAuthTries {
+		t.Errorf("%v, banner %q", err, banner)
+	}
+}
+
+// agent serves count keys of which the right one is alice's.
+func (b *bench) agent(right, count int) (socket string) {
+	b.t.Helper()
+	ring := agent.NewKeyring()
+	for i := 1; i <= count; i++ {
+		k := b.alice
+		if i != right {
+			k = b.newKey("stranger", 0)
+		}
+		text, err := os.ReadFile(k.path)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		private, err := ssh.ParseRawPrivateKey(text)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if err := ring.Add(agent.AddedKey{PrivateKey: private}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	socket = filepath.Join(b.dir, "agent")
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = agent.ServeAgent(ring, c)
+			c.Close()
+		}
+	}()
+	b.t.Cleanup(func() {
+		ln.Close()
+		<-done
+	})
+	return socket
+}
+
+// TestOfferedKeyIsNoIdentity: alice's public key is offered without proof, then
+// mallory logs in properly.
+func TestOfferedKeyIsNoIdentity(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.alias("alices", 1)
+	mallory := b.newKey("mallory", 2)
+	// A signature by another key is no proof.
+	if _, _, err := b.dial("alice", ssh.PublicKeys(swapped{b.alice.signer.PublicKey(), mallory.signer})); err == nil {
+		t.Fatal("logged in as alice with a signature of mallory's")
+	}
+	// OpenSSH with the public half of alice's key and mallory's whole key.
+	half := filepath.Join(b.dir, "half")
+	pub, _ := os.ReadFile(b.alice.path + ".pub")
+	if err := os.WriteFile(half+".pub", pub, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := b.run(need(t, "ssh", "openssh-client"), "-F", "/dev/null", "-p", b.port, "-i", half+".pub", "-i", mallory.path,
+		"-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+		"alice@127.0.0.1", "whoami")
+	if code := p.code(t); code != 0 || p.out.String() != "mallory\n" {
+		t.Errorf("exit %d, whoami %q, want mallory", code, p.out)
+	}
+}
+
+// swapped claims one public key and signs with another.
+type swapped struct {
+	public ssh.PublicKey
+	ssh.Signer
+}
+
+func (s swapped) PublicKey() ssh.PublicKey { return s.public }
+
+// TestUserNameIsNoIdentity: the account comes from the key alone, and an alias
+// given as user name is checked against that account.
+func TestUserNameIsNoIdentity(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.claiming = false
+	b.house.alias("alices", 1)
+	mallory := b.newKey("mallory", 2)
+	for _, user := range []string{"alice", "alices", "admin"} {
+		client, _, err := b.dial(user, ssh.PublicKeys(mallory.signer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok, payload, err := client.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"", 80}))
+		if ok || len(payload) != 0 || err != nil {
+			t.Errorf("user %s: forward %v, payload %q, %v", user, ok, payload, err)
+		}
+	}
+	if got := b.house.state("alices"); got != relay.TunnelNever {
+		t.Errorf("alice's alias is %s", got)
+	}
+}
+
+// TestUserNameChangeBetweenAttempts: the first attempt names one user with a key
+// that is refused, the second another one with a good key, on one connection.
+func TestUserNameChangeBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.claiming = false
+	b.house.alias("alices00", 1)
+	b.house.alias("mallory0", 2)
+	mallory, stranger := b.newKey("mallory", 2), b.newKey("stranger", 0)
+	// x/crypto's client keeps to one user name, so its bytes change under it.
+	name := []byte("alices00")
+	first := shifting{stranger.signer, func() { copy(name, "alices00") }}
+	second := shifting{mallory.signer, func() { copy(name, "mallory0") }}
+	client, _, err := b.dial(unsafe.String(&name[0], len(name)), ssh.PublicKeys(first, second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, _, err := client.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"localhost", 80})); !ok || err != nil {
+		t.Fatalf("forward: %v, %v", ok, err)
+	}
+	eventually(t, 2*time.Second, "mallory's own alias online", func() bool { return b.house.state("mallory0") == relay.TunnelOnline })
+	if got := b.house.state("alices00"); got != relay.TunnelNever {
+		t.Errorf("alice's alias is %s", got)
+	}
+}
+
+// shifting does something each time its key is offered.
+type shifting struct {
+	ssh.Signer
+	before func()
+}
+
+func (s shifting) PublicKey() ssh.PublicKey {
+	s.before()
+	return s.Signer.PublicKey()
+}
+
+func TestWeakRSAIsRefused(t *testing.T) {
+	for _, bits := range []int{1024, 2048} {
+		b := newBench(t)
+		path := filepath.Join(b.dir, "rsa")
+		// OpenSSH makes no key of 1024 bits any more, Go only when told.
+		t.Setenv("GODEBUG", "rsa1024min=0")
+		private, err := rsa.GenerateKey(rand.Reader, bits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, err := ssh.MarshalPrivateKey(private, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		signer, err := ssh.NewSignerFromKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.house.mu.Lock()
+		b.house.keys[ssh.FingerprintSHA256(signer.PublicKey())] = b.alice.actor
+		b.house.mu.Unlock()
+		_, banner, err := b.dial("x", ssh.PublicKeys(signer), ssh.KeyboardInteractive(
+			func(string, string, []string, []bool) ([]string, error) { return nil, nil }))
+		if want := bits >= minRSA; (err == nil) != want {
+			t.Errorf("RSA of %d bits: %v", bits, err)
+		} else if !want && !strings.Contains(banner, "it has 1024 bits") {
+			t.Errorf("banner %q", banner)
+		}
+	}
+}
+
+func TestStoreDownRefusesWithWords(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.mu.Lock()
+	b.house.down = true
+	b.house.mu.Unlock()
+	_, banner, err := b.dial("x", ssh.PublicKeys(b.alice.signer))
+	if err == nil || !strings.Contains(banner, "cannot be looked up right now") || strings.Contains(banner, "not registered") {
+		t.Errorf("%v, banner %q", err, banner)
+	}
+}
+
+func TestGreeting(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("stripe-dev", 1)
+	b.house.queue(a, 3)
+	for _, p := range []*process{
+		b.openssh(b.alice, "-N", "-R", "stripe-dev:80:127.0.0.1:1", "x@127.0.0.1"),
+		b.dropbear(b.alice, "-N", "-R", "stripe-dev:80:127.0.0.1:1", "x@127.0.0.1"),
+		b.plink(b.alice, "-N", "-R", "stripe-dev:80:127.0.0.1:1", "x@127.0.0.1"),
+	} {
+		eventually(t, 5*time.Second, "greeting", func() bool {
+			return contains(p.err, "hello alice") && contains(p.err, "http://stripe-dev.example.test:8080") &&
+				contains(p.err, "3 events queued while offline")
+		})
+	}
+}

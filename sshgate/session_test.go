@@ -1,0 +1,219 @@
+package sshgate
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/record"
+)
+
+// attemptEnded gives the feed items of the end of an event's first attempt.
+func attemptEnded(t *testing.T, b *bench, e *relay.Event) []relay.FeedItem {
+	t.Helper()
+	summary, err := json.Marshal(record.Summarise(e, b.gate.o.Site, time.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempt, err := json.Marshal(record.AttemptMessage{
+		EventID: e.ID.String(), Alias: e.Alias, Attempt: record.OfAttempt(&e.Attempts[0], false),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []relay.FeedItem{
+		{Name: "attempt", Alias: e.AliasID, Data: attempt},
+		{Name: "event", Alias: e.AliasID, Data: summary},
+		{Name: "attempt", Alias: e.AliasID, Data: attempt}, // told twice, shown once
+	}
+}
+
+func TestSessionHeaderAndLog(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("stripe-dev", 1)
+	other := b.house.alias("other", 1)
+	b.house.queue(a, 3)
+	p := b.openssh(b.alice, "-R", "stripe-dev:80:127.0.0.1:1", "127.0.0.1")
+	p.stdin.Close() // the end of stdin is not the end of the session
+	eventually(t, 5*time.Second, "header", func() bool { return contains(p.out, "queued") })
+	want := `Connected to relay relay.example.test
+Alias stripe-dev is online
+Public URL    http://stripe-dev.example.test:8080
+Local target  as given in your -R
+Press Ctrl+C to disconnect
+3 events queued while offline; press R or run: relay replay-queued stripe-dev
+`
+	if got := p.out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	e, hidden := b.house.event(1, a), b.house.event(2, other)
+	e.Target = []byte("/hook\x1b[2J")
+	b.house.publish(attemptEnded(t, b, hidden)...)
+	b.house.publish(attemptEnded(t, b, e)...)
+	eventually(t, 5*time.Second, "log line", func() bool { return contains(p.out, e.ID.String()) })
+	line := strings.TrimPrefix(p.out.String(), want)
+	if !regexp.MustCompile(`^\d\d:\d\d:\d\d \[200\] POST /hook\\x1b\[2J \(23ms\) ` + e.ID.String() + "\n$").MatchString(line) {
+		t.Errorf("log %q", line)
+	}
+	select {
+	case <-p.exited:
+		t.Error("the session has ended")
+	default:
+	}
+}
+
+func TestSessionKeys(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{"q": "q", "ctrl-c": "\x03"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			a := b.house.alias("a", 1)
+			b.house.queue(a, 2)
+			p := b.openssh(b.alice, "-tt", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
+			eventually(t, 5*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C to disconnect\r\n") })
+			_, _ = io.WriteString(p.stdin, "r")
+			eventually(t, 5*time.Second, "released", func() bool { return contains(p.out, "2 released of a") })
+			_, _ = io.WriteString(p.stdin, key)
+			if code := p.code(t); code != 0 {
+				t.Errorf("exit %d", code)
+			}
+		})
+	}
+}
+
+func TestSessionWithoutForward(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.openssh(b.alice, "127.0.0.1")
+	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued ALIAS") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
+		t.Errorf("exit %d: %s", code, p.out)
+	}
+}
+
+func TestSessionOfRefusedForward(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.claiming = false
+	b.house.alias("foreign", 2)
+	var texts []string
+	for _, alias := range []string{"foreign", "unknown"} {
+		p := b.openssh(b.alice, "-R", alias+":80:127.0.0.1:1", "127.0.0.1")
+		if code := p.code(t); code != exitTaken {
+			t.Errorf("exit %d", code)
+		}
+		texts = append(texts, strings.ReplaceAll(p.out.String(), alias, "X"))
+	}
+	if texts[0] != texts[1] || !strings.Contains(texts[0], "was refused") {
+		t.Errorf("foreign: %q, unknown: %q; want the same words", texts[0], texts[1])
+	}
+}
+
+// TestFloodOfSessionRequests: window changes, signals and variables without end
+// stall nothing.
+func TestFloodOfSessionRequests(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { _ = n.Reject(ssh.ConnectionFailed, "") })
+	forwards(t, c, "a", 80)
+	s, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.RequestPty("xterm", 24, 80, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shell(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		if i < 40 {
+			_ = s.WindowChange(i, 80)
+		}
+		if i < 200 {
+			_ = s.Signal(ssh.SIGUSR1)
+		}
+		_, _ = s.SendRequest("env", false, ssh.Marshal(struct{ K, V string }{"LANG", "C"}))
+	}
+	for name, want := range map[string]bool{"x11-req": false, "auth-agent-req@openssh.com": false, "subsystem": false, "shell": false, "env": false} {
+		if ok, err := s.SendRequest(name, true, nil); ok != want || err != nil {
+			t.Errorf("%s: %v, %v", name, ok, err)
+		}
+	}
+	if _, err := b.online("a").Open(t.Context(), origin); relay.AsError(err).Code != relay.CodeLocalRefused {
+		t.Errorf("open: %v", err)
+	}
+}
+
+func TestSessionLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	for range maxSessions {
+		if _, err := c.NewSession(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.NewSession(); err == nil {
+		t.Error("a fifth session was opened")
+	}
+}
+
+// TestLogIsDroppedNotBlocked: a peer that does not read costs bounded memory, and
+// reads later how much it missed.
+func TestLogIsDroppedNotBlocked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("a", 1)
+	c := b.mustDial(b.alice)
+	forwards(t, c, "a", 80)
+	ch, reqs, err := c.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(reqs)
+	if ok, err := ch.SendRequest("shell", true, nil); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	eventually(t, 5*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	e := b.house.event(1, a)
+	e.Target = []byte("/" + strings.Repeat("x", 500))
+	const sent = 9000 // more than the window and the lines that wait
+	for n := range sent {
+		e.Attempts[0].N = n + 1
+		b.house.publish(attemptEnded(t, b, e)[1:]...)
+	}
+	eventually(t, 20*time.Second, "all taken", func() bool {
+		b.house.mu.Lock()
+		defer b.house.mu.Unlock()
+		for s := range b.house.subs {
+			return len(s.items) == 0
+		}
+		return false
+	})
+	shown, lost := 0, 0
+	r := bufio.NewScanner(ch)
+	for shown+lost < sent && r.Scan() {
+		var n int
+		if _, err := fmt.Sscanf(r.Text(), "… %d lines dropped", &n); err == nil {
+			lost += n
+		} else if strings.Contains(r.Text(), "[200]") {
+			shown++
+		}
+	}
+	if lost == 0 || shown+lost != sent {
+		t.Errorf("%d shown, %d dropped of %d", shown, lost, sent)
+	}
+	ch.Close()
+}

@@ -1,0 +1,132 @@
+package sshgate
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// socket is the TCP connection below SSH. It notes when the peer was last heard,
+// ends writes that make no progress, and tells once when it is closed.
+type socket struct {
+	net.Conn
+	start   time.Time
+	ack     func() // acknowledges what was read at once; may be nil
+	onHeard func() // called after each read that gave bytes
+	onClose func()
+
+	heard   atomic.Int64 // since start, of the last byte read
+	failed  atomic.Bool  // a read has failed: nothing more will come
+	writing atomic.Int64 // since start, when the write under way last moved; 0 = none
+	limit   time.Duration
+	once    sync.Once
+
+	said  []byte // of our version: already sent, so x/crypto's is dropped
+	ahead []byte // of the peer: read by exchange, not yet by x/crypto
+}
+
+func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
+	return &socket{Conn: tcp, start: time.Now(), limit: stall, ack: tune(tcp, userTimeout)}
+}
+
+func (s *socket) now() int64 { return int64(time.Since(s.start)) }
+
+// quiet is the time since the last byte of the peer.
+func (s *socket) quiet() time.Duration { return time.Duration(s.now() - s.heard.Load()) }
+
+// maxVersion is the longest version line (RFC 4253, section 4.2).
+const maxVersion = 255
+
+// exchange sends our version and looks at the peer's before x/crypto does, because
+// what x/crypto offers is settled before it knows the peer. It gives what there is
+// when the peer says no more; x/crypto finds out itself what is wrong then.
+func (s *socket) exchange(own string) (peer string) {
+	s.said = []byte(own + "\r\n")
+	if _, err := s.Conn.Write(s.said); err != nil {
+		return ""
+	}
+	buf := make([]byte, maxVersion)
+	for n := 0; n < len(buf); {
+		got, err := s.Read(buf[n:])
+		n += got
+		if err != nil || bytes.IndexByte(buf[:n], '\n') >= 0 || n == len(buf) {
+			s.ahead = buf[:n]
+			break
+		}
+	}
+	return string(s.ahead)
+}
+
+// Read notes the time of every byte.
+func (s *socket) Read(p []byte) (int, error) {
+	if len(s.ahead) > 0 {
+		n := copy(p, s.ahead)
+		s.ahead = s.ahead[n:]
+		return n, nil
+	}
+	n, err := s.Conn.Read(p)
+	if n > 0 {
+		s.heard.Store(s.now())
+		s.onHeard()
+		if s.ack != nil {
+			s.ack()
+		}
+	}
+	if err != nil {
+		s.failed.Store(true)
+	}
+	return n, err
+}
+
+// Write writes all of p. The caller serialises writes.
+func (s *socket) Write(p []byte) (int, error) {
+	if s.said != nil {
+		same := bytes.Equal(s.said, p)
+		if s.said = nil; same {
+			return len(p), nil
+		}
+	}
+	written, began := 0, s.now()
+	for {
+		s.writing.Store(max(s.now(), 1))
+		n, err := s.Conn.Write(p[written:])
+		s.writing.Store(0)
+		written += n
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return written, err
+		}
+		// checkWrite has interrupted us: it may have meant the write before.
+		if n == 0 && time.Duration(s.now()-began) >= s.limit {
+			_ = s.Close()
+			return written, err
+		}
+		began = s.now()
+		_ = s.Conn.SetWriteDeadline(time.Time{})
+	}
+}
+
+// checkWrite interrupts a write that has been under way for too long. Write goes
+// on if there was progress.
+func (s *socket) checkWrite() {
+	since := s.writing.Load()
+	if s.limit > 0 && since != 0 && time.Duration(s.now()-since) >= s.limit {
+		_ = s.Conn.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// SetDeadline does nothing: gliderlabs calls it at every read and write, to take
+// deadlines away.
+func (s *socket) SetDeadline(time.Time) error { return nil }
+
+// Close closes the connection; only the first call does something.
+func (s *socket) Close() (err error) {
+	s.once.Do(func() {
+		err = s.Conn.Close()
+		s.onClose()
+	})
+	return err
+}

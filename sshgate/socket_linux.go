@@ -1,0 +1,32 @@
+package sshgate
+
+import (
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tune sets the kernel's own limit for unacknowledged data, which backs up ours,
+// and gives what asks for an immediate acknowledgement: the kernel forgets that
+// wish, so it is repeated after each read. Without it OpenSSH waits 40 ms within
+// the handshake.
+func tune(c net.Conn, userTimeout time.Duration) (ack func()) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	if userTimeout > 0 {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+		})
+	}
+	quick := func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1)
+	}
+	return func() { _ = raw.Control(quick) }
+}

@@ -1,0 +1,133 @@
+package sshgate
+
+import "time"
+
+// heard is called for every read of the socket.
+func (c *conn) heard() {
+	if !c.stale.Load() {
+		return
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// watch follows the peer's pulse: a byte, any byte, is a sign of life. A quiet
+// peer is pinged; one that stays quiet makes its tunnels stale, and they are
+// online again with its next byte. A connection that is stale for long is closed.
+func (c *conn) watch() {
+	o := &c.gate.o
+	var pinged, staleSince time.Duration // since the start of the socket; 0 = no
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now, last := time.Duration(c.sock.now()), time.Duration(c.sock.heard.Load())
+		c.sock.checkWrite()
+		if pinged != 0 && last > pinged {
+			pinged = 0
+		}
+		switch {
+		case c.stale.Load():
+			if staleSince == 0 {
+				staleSince = now
+				c.ping()
+			}
+			if o.StaleClose > 0 && now-staleSince >= o.StaleClose {
+				c.log.Info("silent ssh connection closed", "quiet", now-last)
+				_ = c.sock.Close()
+				return
+			}
+		case o.PingInterval > 0 && pinged == 0 && now-last >= o.PingInterval:
+			pinged = now
+			c.ping()
+		case pinged != 0 && now-pinged >= o.PingTimeout:
+			c.goStale(int64(last))
+			staleSince = now
+		}
+		timer.Reset(c.pause(now, last, pinged, staleSince))
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.wake:
+			c.goOnline()
+			pinged, staleSince = 0, 0
+		case <-c.staled:
+		case <-timer.C:
+		}
+	}
+}
+
+// pause is how long watch has nothing to do.
+func (c *conn) pause(now, last, pinged, staleSince time.Duration) time.Duration {
+	o := &c.gate.o
+	next := time.Hour
+	switch {
+	case c.stale.Load():
+		if o.StaleClose > 0 {
+			next = staleSince + o.StaleClose - now
+		}
+	case pinged != 0:
+		next = pinged + o.PingTimeout - now
+	case o.PingInterval > 0:
+		next = last + o.PingInterval - now
+	}
+	if o.PingInterval > 0 {
+		next = min(next, o.PingInterval) // for checkWrite
+	}
+	return max(next, time.Millisecond)
+}
+
+// ping asks for a sign of life. x/crypto waits for the answer without end, so it
+// does in a goroutine of its own; while one waits there is no use in another,
+// TCP repeats it.
+func (c *conn) ping() {
+	if !c.pinging.CompareAndSwap(false, true) {
+		return
+	}
+	c.spawn(func() {
+		defer c.pinging.Store(false)
+		_, _, _ = c.sc.SendRequest("keepalive@openssh.com", true, nil)
+	})
+}
+
+// goStale marks every tunnel of the connection as silent, unless a byte came
+// after the one at lastHeard.
+func (c *conn) goStale(lastHeard int64) {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if c.stale.Swap(true) {
+		return
+	}
+	c.log.Info("ssh peer is silent", "quiet", c.sock.quiet())
+	for _, f := range c.attached() {
+		f.att.Stale()
+		c.tell(notice{kind: noticeStale, alias: f.alias.Name})
+	}
+	if c.sock.heard.Load() != lastHeard {
+		c.heard()
+	}
+	c.nudge()
+}
+
+// nudge makes watch look at the state again.
+func (c *conn) nudge() {
+	select {
+	case c.staled <- struct{}{}:
+	default:
+	}
+}
+
+// goOnline takes staleness back.
+func (c *conn) goOnline() {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if !c.stale.Swap(false) {
+		return
+	}
+	c.log.Info("ssh peer is back")
+	for _, f := range c.attached() {
+		f.att.Online()
+		c.tell(f.online())
+	}
+}

@@ -1,0 +1,83 @@
+package sshgate
+
+import (
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+func TestFrozenClient(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) {
+		o.PingInterval, o.PingTimeout, o.StaleClose = 200*time.Millisecond, 200*time.Millisecond, 30*time.Second
+	})
+	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:"+b.local(greetingServer), "127.0.0.1")
+	tun := b.online("a")
+	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+	began := time.Now()
+	eventually(t, 5*time.Second, "stale", func() bool { return b.house.state("a") == relay.TunnelStale })
+	t.Logf("stale after %v, heard %v ago", time.Since(began), tun.Heard())
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	began = time.Now()
+	eventually(t, 5*time.Second, "online", func() bool { return b.house.state("a") == relay.TunnelOnline })
+	t.Logf("online after %v", time.Since(began))
+	ask(t, tun)
+}
+
+func TestStaleConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) {
+		o.PingInterval, o.PingTimeout, o.StaleClose = 100*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	})
+	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
+	b.online("a")
+	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+	eventually(t, 5*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+}
+
+func TestIdleTunnelStaysOnline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) {
+		o.PingInterval, o.PingTimeout, o.StaleClose = 20*time.Millisecond, 5*time.Second, 5*time.Second
+	})
+	b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
+	tun := b.online("a")
+	// Each answer to a ping makes Heard smaller than it was.
+	answers, last := 0, tun.Heard()
+	eventually(t, 10*time.Second, "ten answers to pings", func() bool {
+		now := tun.Heard()
+		if now < last {
+			answers++
+		}
+		last = now
+		return answers >= 10
+	})
+	if got := b.house.state("a"); got != relay.TunnelOnline {
+		t.Errorf("state %s", got)
+	}
+}
+
+func TestFrozenWriterIsClosed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) {
+		o.PingInterval, o.PingTimeout = 100*time.Millisecond, 200*time.Millisecond
+	})
+	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:"+b.local(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "127.0.0.1")
+	tun := b.online("a")
+	channels := make([]relay.Channel, 8)
+	for i := range channels {
+		channels[i] = open(t, tun)
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+	for _, ch := range channels {
+		go func() { _, _ = ch.Write(make([]byte, 2<<20)) }()
+	}
+	eventually(t, 10*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	for _, ch := range channels {
+		ch.Close()
+	}
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+// allow fails unless the actor's scopes, where it has any limit, hold want.
+func allow(who relay.Actor, want relay.Scope) error {
+	switch who.Kind {
+	case relay.ActorSystem, relay.ActorUser, relay.ActorSSH:
+		return nil
+	case relay.ActorShare:
+		if want == relay.ScopeEventsReplay {
+			return nil
+		}
+	case relay.ActorToken:
+		if who.Scopes.Has(want) {
+			return nil
+		}
+	}
+	return relay.Errorf(relay.CodeForbidden, "this needs the scope %s", want.Names()[0])
+}
+
+// allowAccount is allow for what belongs to an account and not to one alias.
+func allowAccount(who relay.Actor, want relay.Scope) error {
+	if err := allow(who, want); err != nil {
+		return err
+	}
+	if who.Alias != 0 {
+		return relay.Errorf(relay.CodeForbidden, "a token limited to one alias cannot do this")
+	}
+	return nil
+}
+
+// allowAdmin is allowAccount for what only admins do.
+func allowAdmin(who relay.Actor) error {
+	if err := allowAccount(who, relay.ScopeAccount); err != nil {
+		return err
+	}
+	if !who.Admin {
+		return relay.Errorf(relay.CodeForbidden, "only an admin may do this")
+	}
+	return nil
+}
+
+// aliasAccess is a condition on al (aliases): the actor may see it as owner or
+// member. A removed account sees nothing.
+func aliasAccess(who relay.Actor) (string, []any) {
+	if who.Kind == relay.ActorSystem {
+		return `1 = 1`, nil
+	}
+	may := `EXISTS (SELECT 1 FROM accounts o WHERE o.id = ? AND o.removed_at = 0 AND (al.owner_id = o.id
+		OR EXISTS (SELECT 1 FROM members m WHERE m.alias_id = al.id AND m.account_id = o.id)))`
+	args := []any{who.Account}
+	if who.Alias != 0 {
+		may, args = may+` AND al.id = ?`, append(args, who.Alias)
+	}
+	if who.Kind == relay.ActorShare || who.Kind == relay.ActorQueue {
+		may = `1 = 0` // they never act on an alias
+		args = nil
+	}
+	return may, args
+}
+
+// ownerAccess is a condition on al: the actor owns it.
+func ownerAccess(who relay.Actor) (string, []any) {
+	may, args := aliasAccess(who)
+	if who.Kind == relay.ActorSystem {
+		return may, args
+	}
+	return `(` + may + `) AND al.owner_id = ?`, append(args, who.Account)
+}
+
+// eventAccess is a condition on e (events) and al: the actor may see the event.
+func eventAccess(who relay.Actor) (string, []any) {
+	if who.Kind == relay.ActorShare {
+		return `e.id = ? AND EXISTS (SELECT 1 FROM shares sh WHERE sh.id = ? AND sh.event_id = e.id
+			AND (sh.expires_at = 0 OR sh.expires_at > ?))`, []any{who.Shared, who.Credential, micros(time.Now())}
+	}
+	return aliasAccess(who)
+}
+
+// visible lists the ids of the aliases that an actor may see.
+func (q session) visible(who relay.Actor) (ids []int64, err error) {
+	may, args := aliasAccess(who)
+	err = q.all(&ids, `SELECT al.id FROM aliases al WHERE `+may+` ORDER BY al.id`, args...)
+	return ids, err
+}
+
+// aliasIn is a condition on a column that holds one of the ids.
+func aliasIn(column string, ids []int64) (string, []any, error) {
+	if len(ids) == 0 {
+		return `1 = 0`, nil, nil
+	}
+	return sqlx.In(column+` IN (?)`, ids)
+}
+
+// StillValid is nil while the credential that proved the actor stands, else
+// ErrNotFound. The system always stands.
+func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
+	table := map[relay.ActorKind]string{
+		relay.ActorUser: `sessions x WHERE x.id = ? AND x.expires_at > ?`, relay.ActorToken: `tokens x WHERE x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)`,
+		relay.ActorSSH: `keys x WHERE x.id = ? AND 0 < CAST(? AS BIGINT)`, relay.ActorShare: `shares x WHERE x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)`,
+	}[who.Kind]
+	if who.Kind == relay.ActorSystem {
+		return nil
+	}
+	if table == "" {
+		return relay.ErrNotFound
+	}
+	return s.view(ctx, "check credential", func(q session) error {
+		var one int
+		return q.get(&one, `SELECT 1 FROM `+table+`
+			AND EXISTS (SELECT 1 FROM accounts o WHERE o.id = x.account_id AND o.removed_at = 0)`,
+			who.Credential, micros(time.Now()))
+	})
+}

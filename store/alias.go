@@ -1,0 +1,265 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"relay"
+)
+
+// nameKept is how long the name of a removed alias is kept from other accounts.
+const nameKept = 30 * 24 * time.Hour
+
+const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name AS owner, al.created_at, al.last_online_at, al.offline_status,
+	al.auto_deliver, al.host_header, al.forwarded, al.fresh_connections, al.response_timeout_us, al.retention_us, al.paused
+	FROM aliases al JOIN accounts own ON own.id = al.owner_id WHERE `
+
+type aliasRow struct {
+	ID               int64  `db:"id"`
+	Name             string `db:"name"`
+	OwnerID          int64  `db:"owner_id"`
+	Owner            string `db:"owner"`
+	CreatedAt        int64  `db:"created_at"`
+	LastOnlineAt     int64  `db:"last_online_at"`
+	OfflineStatus    int    `db:"offline_status"`
+	AutoDeliver      int    `db:"auto_deliver"`
+	HostHeader       string `db:"host_header"`
+	Forwarded        int    `db:"forwarded"`
+	FreshConnections int    `db:"fresh_connections"`
+	ResponseTimeout  *int64 `db:"response_timeout_us"`
+	Retention        *int64 `db:"retention_us"`
+	Paused           int    `db:"paused"`
+}
+
+func (r *aliasRow) alias() relay.Alias {
+	return relay.Alias{
+		ID: r.ID, Name: r.Name, Owner: r.OwnerID, OwnerName: r.Owner, CreatedAt: moment(r.CreatedAt), LastOnlineAt: moment(r.LastOnlineAt),
+		Settings: relay.Settings{
+			OfflineStatus: r.OfflineStatus, AutoDeliver: r.AutoDeliver != 0, HostHeader: r.HostHeader, Forwarded: r.Forwarded != 0,
+			FreshConnections: r.FreshConnections != 0, ResponseTimeout: span(r.ResponseTimeout), Retention: span(r.Retention), Paused: r.Paused != 0,
+		},
+	}
+}
+
+func span(us *int64) *time.Duration {
+	if us == nil {
+		return nil
+	}
+	d := time.Duration(*us) * time.Microsecond
+	return &d
+}
+
+func spanArg(d *time.Duration) any {
+	if d == nil {
+		return nil
+	}
+	return d.Microseconds()
+}
+
+func (q session) aliases(where string, args ...any) ([]relay.Alias, error) {
+	var rows []aliasRow
+	if err := q.all(&rows, aliasQuery+where+` ORDER BY al.name`, args...); err != nil {
+		return nil, err
+	}
+	out := make([]relay.Alias, len(rows))
+	for i := range rows {
+		out[i] = rows[i].alias()
+	}
+	return out, nil
+}
+
+// oneAlias gives the only alias that fits, ErrNotFound for none.
+func (q session) oneAlias(where string, args ...any) (*relay.Alias, error) {
+	list, err := q.aliases(where, args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, relay.ErrNotFound
+	}
+	return &list[0], nil
+}
+
+// alias finds an alias that the actor owns or is a member of.
+func (q session) alias(who relay.Actor, name string) (*relay.Alias, error) {
+	may, args := aliasAccess(who)
+	return q.oneAlias(`al.name = ? AND `+may, append([]any{plain(name)}, args...)...)
+}
+
+// ownAlias finds an alias that the actor owns.
+func (q session) ownAlias(who relay.Actor, name string) (*relay.Alias, error) {
+	may, args := ownerAccess(who)
+	a, err := q.oneAlias(`al.name = ? AND `+may, append([]any{plain(name)}, args...)...)
+	if !errors.Is(err, relay.ErrNotFound) {
+		return a, err
+	}
+	if _, memberErr := q.alias(who, name); memberErr == nil {
+		return nil, relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", name)
+	}
+	return nil, err
+}
+
+// AllAliases reads every alias, for the registry.
+func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
+	err = s.view(ctx, "read aliases", func(q session) error {
+		list, err = q.aliases(`1 = 1`)
+		return err
+	})
+	return list, err
+}
+
+// AliasByID reads one alias, for the registry; ErrNotFound when it is gone.
+func (s *Store) AliasByID(ctx context.Context, id int64) (a *relay.Alias, err error) {
+	err = s.view(ctx, "read alias", func(q session) error {
+		a, err = q.oneAlias(`al.id = ?`, id)
+		return err
+	})
+	return a, err
+}
+
+// Aliases lists those that the actor owns or is a member of, by name.
+func (s *Store) Aliases(ctx context.Context, who relay.Actor) (list []relay.Alias, err error) {
+	err = s.view(ctx, "read aliases", func(q session) error {
+		may, args := aliasAccess(who)
+		list, err = q.aliases(may, args...)
+		return err
+	})
+	return list, err
+}
+
+// Alias reads one that the actor owns or is a member of.
+func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (a *relay.Alias, err error) {
+	err = s.view(ctx, "read alias", func(q session) error {
+		a, err = q.alias(who, name)
+		return err
+	})
+	return a, err
+}
+
+// TouchAlias notes when a tunnel was attached or lost.
+func (s *Store) TouchAlias(ctx context.Context, alias int64, at time.Time) error {
+	return s.update(ctx, "note tunnel", func(c *change) error {
+		_, err := c.exec(`UPDATE aliases SET last_online_at = ? WHERE id = ?`, micros(at), alias)
+		return err
+	})
+}
+
+// CreateAlias makes an alias for the account owner, "" = the actor's own; another
+// one only for admins. Errors: validation-failed for invalid and reserved names,
+// conflict for a taken or kept name and for a full quota.
+func (s *Store) CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (a *relay.Alias, err error) {
+	if err := allowAccount(who, relay.ScopeAliasesWrite); err != nil {
+		return nil, err
+	}
+	if err := checkAliasName(name); err != nil {
+		return nil, err
+	}
+	err = s.update(ctx, "create alias", func(c *change) error {
+		account, err := c.subject(who, owner)
+		if err != nil {
+			return err
+		}
+		a, err = s.makeAlias(c, who, account, name)
+		return err
+	})
+	return a, err
+}
+
+// ClaimAlias gives an alias that the actor may attach; see sshgate.Accounts.
+func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a *relay.Alias, err error) {
+	if err := checkAliasName(name); err != nil {
+		return nil, err
+	}
+	if a, err = s.Alias(ctx, who, name); !errors.Is(err, relay.ErrNotFound) {
+		return a, err
+	}
+	if !s.opt.AliasClaim || who.Alias != 0 || who.Account == 0 {
+		return nil, relay.ErrNotFound
+	}
+	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
+		return nil, err
+	}
+	err = s.update(ctx, "claim alias", func(c *change) error {
+		if a, err = c.alias(who, name); !errors.Is(err, relay.ErrNotFound) {
+			return err
+		}
+		account, err := c.subject(who, "")
+		if err != nil {
+			return err
+		}
+		a, err = s.makeAlias(c, who, account, name)
+		if errors.Is(err, errNameTaken) {
+			return relay.ErrNotFound // whose it is stays unsaid
+		}
+		return err
+	})
+	return a, err
+}
+
+func checkAliasName(name string) error {
+	switch {
+	case !relay.ValidLabel(name):
+		return invalid("name", name, "an alias is 1 to 63 lower-case letters, digits and inner hyphens")
+	case relay.ReservedLabel(name):
+		return invalid("name", name, "this name is reserved; choose another one")
+	}
+	return nil
+}
+
+// invalid is a validation-failed about one field.
+func invalid(field string, value any, message string) *relay.Error {
+	e := relay.Errorf(relay.CodeValidationFailed, "%s: %s", field, message)
+	e.Fields = []relay.FieldError{{Location: "body." + field, Message: message, Value: value}}
+	return e
+}
+
+var errNameTaken = errors.New("alias name taken")
+
+// taken is a conflict that can be told from others by errNameTaken.
+func taken(name string) *relay.Error {
+	e := relay.Errorf(relay.CodeConflict, "the name %s is not free; choose another one", name)
+	e.Cause = errNameTaken
+	return e
+}
+
+// makeAlias gives a free name to an account, within its quota.
+func (s *Store) makeAlias(c *change, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
+	now := time.Now()
+	var one []int64
+	if err := c.all(&one, `SELECT id FROM accounts WHERE id = ?`+c.d.forUpdate, owner.ID); err != nil { // one claim of an account at a time
+		return nil, err
+	}
+	var have int
+	if err := c.get(&have, `SELECT COUNT(*) FROM aliases WHERE owner_id = ?`, owner.ID); err != nil {
+		return nil, err
+	}
+	var kept []int64
+	if err := c.all(&kept, `SELECT account_id FROM kept_names WHERE name = ? AND until > ? AND account_id <> ?`, name, micros(now), owner.ID); err != nil {
+		return nil, err
+	}
+	if len(kept) > 0 {
+		return nil, taken(name)
+	}
+	if s.opt.MaxAliases > 0 && have >= s.opt.MaxAliases {
+		return nil, relay.Errorf(relay.CodeConflict, "%s has %d aliases already, the most it may have; remove one first", owner.Name, have)
+	}
+	d := relay.DefaultSettings()
+	var ids []int64
+	if err := c.all(&ids, `INSERT INTO aliases (name, owner_id, created_at, offline_status, auto_deliver, host_header, forwarded, fresh_connections, paused)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id`, name, owner.ID, micros(now), d.OfflineStatus,
+		flag(d.AutoDeliver), d.HostHeader, flag(d.Forwarded), flag(d.FreshConnections), flag(d.Paused)); err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return nil, taken(name)
+	}
+	if _, err := c.exec(`DELETE FROM kept_names WHERE name = ?`, name); err != nil {
+		return nil, err
+	}
+	c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: ids[0], Account: owner.ID})
+	if err := c.audit(who, owner.ID, "alias.add", name, "owner "+owner.Name); err != nil {
+		return nil, err
+	}
+	return c.oneAlias(`al.id = ?`, ids[0])
+}

@@ -1,0 +1,233 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"relay"
+)
+
+// SetAlias replaces the settings of an alias by what edit made of them; for its
+// owner. edit's error is given back as it is.
+func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
+	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
+		return nil, err
+	}
+	err = s.update(ctx, "set alias", func(c *change) error {
+		if a, err = c.ownAlias(who, name); err != nil {
+			return err
+		}
+		set := a.Settings
+		if err := edit(&set); err != nil {
+			return err
+		}
+		if err := checkSettings(&set); err != nil {
+			return err
+		}
+		if _, err := c.exec(`UPDATE aliases SET offline_status = ?, auto_deliver = ?, host_header = ?, forwarded = ?, fresh_connections = ?,
+			response_timeout_us = ?, retention_us = ?, paused = ? WHERE id = ?`, set.OfflineStatus, flag(set.AutoDeliver), set.HostHeader,
+			flag(set.Forwarded), flag(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), flag(set.Paused), a.ID); err != nil {
+			return err
+		}
+		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
+		if err := c.audit(who, a.Owner, "alias.set", name, ""); err != nil {
+			return err
+		}
+		a, err = c.oneAlias(`al.id = ?`, a.ID)
+		return err
+	})
+	return a, err
+}
+
+// checkSettings is the last line: what could break an answer is not stored,
+// whoever asked for it.
+func checkSettings(set *relay.Settings) error {
+	switch {
+	case set.OfflineStatus < 200 || set.OfflineStatus > 599:
+		return invalid("offlineStatus", set.OfflineStatus, "must be 200 to 599")
+	case set.HostHeader == "" || len(set.HostHeader) > 255 || plain(set.HostHeader) != set.HostHeader:
+		return invalid("hostHeader", set.HostHeader, "must be preserve, rewrite or a host")
+	case set.ResponseTimeout != nil && (*set.ResponseTimeout <= 0 || *set.ResponseTimeout > time.Hour):
+		return invalid("responseTimeout", set.ResponseTimeout.String(), "must be more than 0 and at most 1h")
+	case set.Retention != nil && *set.Retention <= 0:
+		return invalid("retention", set.Retention.String(), "must be more than 0")
+	}
+	for _, r := range set.HostHeader {
+		if r <= ' ' || r > '~' {
+			return invalid("hostHeader", set.HostHeader, "must not contain spaces or control characters")
+		}
+	}
+	return nil
+}
+
+// TransferAlias gives an alias to another account: by its owner, by the operator,
+// and by an admin when its owner was removed. Members stay, the old owner is none.
+func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user string) (a *relay.Alias, err error) {
+	if err := allowAccount(who, relay.ScopeAliasesWrite); err != nil {
+		return nil, err
+	}
+	err = s.update(ctx, "transfer alias", func(c *change) error {
+		if a, err = c.transferable(who, name); err != nil {
+			return err
+		}
+		to, err := c.account(user)
+		if err != nil {
+			return invalid("user", user, "there is no such account")
+		}
+		if err := s.checkQuota(c, to); err != nil {
+			return err
+		}
+		if _, err := c.exec(`UPDATE aliases SET owner_id = ? WHERE id = ?`, to.ID, a.ID); err != nil {
+			return err
+		}
+		if _, err := c.exec(`DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, to.ID); err != nil {
+			return err
+		}
+		if err := c.dropAccess(a, a.Owner); err != nil {
+			return err
+		}
+		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: a.Owner})
+		if err := c.audit(who, to.ID, "alias.transfer", name, "from "+a.OwnerName+" to "+to.Name); err != nil {
+			return err
+		}
+		a, err = c.oneAlias(`al.id = ?`, a.ID)
+		return err
+	})
+	return a, err
+}
+
+func (c *change) transferable(who relay.Actor, name string) (*relay.Alias, error) {
+	a, err := c.ownAlias(who, name)
+	if err == nil || !who.Admin {
+		return a, err
+	}
+	if orphan, orphanErr := c.oneAlias(`al.name = ? AND own.removed_at > 0`, plain(name)); orphanErr == nil {
+		return orphan, nil
+	}
+	return nil, err
+}
+
+func (s *Store) checkQuota(c *change, owner relay.Account) error {
+	var have int
+	if err := c.get(&have, `SELECT COUNT(*) FROM aliases WHERE owner_id = ?`, owner.ID); err != nil {
+		return err
+	}
+	if s.opt.MaxAliases > 0 && have >= s.opt.MaxAliases {
+		return relay.Errorf(relay.CodeConflict, "%s has %d aliases already, the most it may have", owner.Name, have)
+	}
+	return nil
+}
+
+// dropAccess ends what an account that lost an alias made for it: tokens limited to
+// it and shares of its events.
+func (c *change) dropAccess(a *relay.Alias, account int64) error {
+	for _, table := range []string{`tokens`, `shares`} {
+		if _, err := c.exec(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveAlias removes an alias with its events, shares, members and tunnel. The
+// name is kept from other accounts for 30 days. The events vanish from every
+// answer at once and are deleted in small batches, behind it where this process
+// serves.
+func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) error {
+	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
+		return err
+	}
+	err := s.update(ctx, "remove alias", func(c *change) error {
+		a, err := c.ownAlias(who, name)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		if _, err := c.exec(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`,
+			a.Name, a.Owner, micros(now.Add(nameKept))); err != nil {
+			return err
+		}
+		if _, err := c.exec(`INSERT INTO removed_aliases (alias_id, removed_at) VALUES (?, ?)`, a.ID, micros(now)); err != nil {
+			return err
+		}
+		if _, err := c.exec(`DELETE FROM aliases WHERE id = ?`, a.ID); err != nil { // members, shares and its tokens go with it
+			return err
+		}
+		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
+		return c.audit(who, a.Owner, "alias.remove", name, "")
+	})
+	if err != nil {
+		return err
+	}
+	if s.stop == nil {
+		return s.clear(ctx)
+	}
+	select {
+	case s.clean <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+const (
+	clearSlice = 200       // events in one transaction, so that the writer is held for a few ms
+	clearAgain = time.Hour // a request that was under way may still bring an event after the removal
+)
+
+// clear deletes what removed aliases left.
+func (s *Store) clear(ctx context.Context) error {
+	var aliases []struct {
+		ID int64 `db:"alias_id"`
+		At int64 `db:"removed_at"`
+	}
+	err := s.view(ctx, "read removed aliases", func(q session) error {
+		return q.all(&aliases, `SELECT alias_id, removed_at FROM removed_aliases`)
+	})
+	if err != nil {
+		return err
+	}
+	for _, a := range aliases {
+		for more := true; more; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if more, err = s.clearSlice(ctx, a.ID, time.Since(moment(a.At)) > clearAgain); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// clearSlice deletes some events of a removed alias and tells whether there may be
+// more; last forgets the alias when there is none.
+func (s *Store) clearSlice(ctx context.Context, alias int64, last bool) (more bool, err error) {
+	err = s.update(ctx, "delete events of a removed alias", func(c *change) error {
+		var ids []relay.ID
+		if err := c.all(&ids, `SELECT id FROM events WHERE alias_id = ? LIMIT ?`, alias, clearSlice); err != nil {
+			return err
+		}
+		if more = len(ids) > 0; more {
+			return c.deleteEvents(ids)
+		}
+		if !last {
+			return nil
+		}
+		_, err := c.exec(`DELETE FROM removed_aliases WHERE alias_id = ?`, alias)
+		return err
+	})
+	return more, err
+}
+
+// Orphans lists the aliases whose owner was removed, for admins to hand on.
+func (s *Store) Orphans(ctx context.Context, who relay.Actor) (list []relay.Alias, err error) {
+	if err := allowAdmin(who); err != nil {
+		return nil, err
+	}
+	err = s.view(ctx, "read orphaned aliases", func(q session) error {
+		list, err = q.aliases(`own.removed_at > 0`)
+		return err
+	})
+	return list, err
+}

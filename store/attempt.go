@@ -1,0 +1,245 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"relay"
+)
+
+// states in the order of their codes; see package migrations.
+var states = []string{
+	relay.StateQueued, relay.StateDelivering, relay.StateDelivered, relay.StateFailed,
+	relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
+}
+
+const (
+	queued = iota
+	delivering
+	delivered
+	failed
+	interrupted
+	canceled
+	rejected
+	incomplete
+)
+
+func stateCode(state string) (int, error) {
+	if i := slices.Index(states, state); i >= 0 {
+		return i, nil
+	}
+	return 0, fmt.Errorf("unknown state %q", state)
+}
+
+var kinds = []string{relay.KindOriginal, relay.KindReplay}
+
+const (
+	original = iota
+	replay
+)
+
+const attemptColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
+	released, from_queue, connection, identical, timing, has_response, status, response_state, claim_node, claim_boot, bytes`
+
+type attemptRow struct {
+	EventID       relay.ID `db:"event_id"`
+	N             int      `db:"n"`
+	AliasID       int64    `db:"alias_id"`
+	Kind          int      `db:"kind"`
+	State         int      `db:"state"`
+	ReceivedAt    int64    `db:"received_at"`
+	StartedAt     int64    `db:"started_at"`
+	EndedAt       int64    `db:"ended_at"`
+	Actor         string   `db:"actor"`
+	ErrorCode     string   `db:"error_code"`
+	ErrorMessage  string   `db:"error_message"`
+	Released      int      `db:"released"`
+	FromQueue     int      `db:"from_queue"`
+	Connection    string   `db:"connection"`
+	Identical     *int     `db:"identical"`
+	Timing        []byte   `db:"timing"`
+	HasResponse   int      `db:"has_response"`
+	Status        int      `db:"status"`
+	ResponseState string   `db:"response_state"`
+	ClaimNode     string   `db:"claim_node"`
+	ClaimBoot     int64    `db:"claim_boot"`
+	Bytes         int64    `db:"bytes"`
+}
+
+func (r *attemptRow) attempt() relay.Attempt {
+	a := relay.Attempt{
+		N: r.N, Kind: kinds[r.Kind&1], State: states[r.State&7],
+		ReceivedAt: moment(r.ReceivedAt), StartedAt: moment(r.StartedAt), EndedAt: moment(r.EndedAt),
+		Actor: r.Actor, Error: faultOf(r.ErrorCode, r.ErrorMessage), Released: r.Released != 0, Connection: r.Connection,
+		HasResponse: r.HasResponse != 0, Status: r.Status, ResponseState: r.ResponseState,
+	}
+	if r.Identical != nil {
+		same := *r.Identical != 0
+		a.Identical = &same
+	}
+	a.Timing, a.HasTiming = unpackTiming(r.Timing)
+	return a
+}
+
+func faultOf(code, message string) *relay.Fault {
+	if code == "" {
+		return nil
+	}
+	return &relay.Fault{Code: code, Message: message}
+}
+
+func faultText(f *relay.Fault) (code, message string) {
+	if f == nil {
+		return "", ""
+	}
+	return plain(f.Code), plain(f.Message)
+}
+
+// attemptArgs are the values of attemptColumns for a new attempt; the claim is
+// this process's while it is delivering.
+func (s *Store) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int) []any {
+	node, boot := "", int64(0)
+	if state != queued {
+		node, boot = s.node, s.boot
+	}
+	code, message := faultText(a.Error)
+	return []any{
+		e.ID, a.N, e.AliasID, kind, state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), plain(a.Actor),
+		code, message, flag(a.Released), 0, plain(a.Connection), identicalArg(a), packTiming(a), flag(a.HasResponse), a.Status,
+		plain(a.ResponseState), node, boot, requestBytes(&e.Request),
+	}
+}
+
+func identicalArg(a *relay.Attempt) any {
+	if a.Identical == nil {
+		return nil
+	}
+	return flag(*a.Identical)
+}
+
+// fillAttempt adds the bytes of an attempt.
+func fillAttempt(a *relay.Attempt, p *payloadRow) {
+	a.SentHead, a.Interim = p.Extra, unpackInterim(p.Interim)
+	if a.HasResponse {
+		a.Response = p.message()
+	}
+}
+
+// hasPayload tells whether an attempt has bytes of its own to keep.
+func hasPayload(a *relay.Attempt) bool {
+	return a.HasResponse || len(a.SentHead) > 0 || len(a.Interim) > 0
+}
+
+// AttemptHead reads one attempt without its response body, for the feed.
+func (s *Store) AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Attempt, error) {
+	var a relay.Attempt
+	err := s.view(ctx, "read attempt", func(q session) error {
+		var row attemptRow
+		if err := q.get(&row, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? AND n = ?`, id, n); err != nil {
+			return err
+		}
+		a = row.attempt()
+		if err := q.place(&row, &a); err != nil {
+			return err
+		}
+		var payloads []payloadRow
+		if err := q.all(&payloads, `SELECT n, head, lines, framing, NULL AS body, parts, stored, size, sha256, state, extra, interim
+			FROM payloads WHERE event_id = ? AND n = ?`, id, n); err != nil {
+			return err
+		}
+		for i := range payloads {
+			fillAttempt(&a, &payloads[i])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &a, nil
+}
+
+// place fills in where a waiting attempt stands in the queue of its alias.
+func (q session) place(row *attemptRow, a *relay.Attempt) error {
+	if row.State != queued {
+		return nil
+	}
+	return q.get(&a.Position, `SELECT COUNT(*) FROM attempts WHERE alias_id = ? AND state = 0
+		AND (received_at, event_id, n) <= (?, ?, ?)`, row.AliasID, row.ReceivedAt, row.EventID, row.N)
+}
+
+// interrupt ends an attempt that was under way when whoever had it is gone.
+func (c *change) interrupt(row *attemptRow, fault relay.Fault) error {
+	now := micros(time.Now())
+	n, err := c.exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
+		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?`,
+		now, fault.Code, fault.Message, row.EventID, row.N, row.ClaimNode, row.ClaimBoot)
+	if err != nil || n == 0 {
+		return err
+	}
+	ended := ending{id: row.EventID, n: row.N, state: interrupted, code: fault.Code, message: fault.Message}
+	if _, err := c.exec(endEvent.one(c.d), ended.args()...); err != nil {
+		return err
+	}
+	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: row.N})
+	if row.FromQueue != 0 {
+		return c.requeue(row)
+	}
+	return nil
+}
+
+const maxRequeues = 3
+
+// requeue appends a new queued attempt for one that was interrupted after it had
+// been taken from the queue, at most three times for an event. It takes the place
+// in the queue that the interrupted one had.
+func (c *change) requeue(row *attemptRow) error {
+	var before int
+	if err := c.get(&before, `SELECT COUNT(*) FROM attempts WHERE event_id = ? AND actor = ?`, row.EventID, string(relay.ActorQueue)); err != nil {
+		return err
+	}
+	if before >= maxRequeues {
+		return nil
+	}
+	var n int
+	if err := c.get(&n, `UPDATE events SET attempts = attempts + 1, state = CASE WHEN state >= 6 THEN state ELSE 0 END,
+		error_code = '', error_message = '' WHERE id = ? RETURNING attempts`, row.EventID); err != nil {
+		return err
+	}
+	_, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
+		row.EventID, n, row.AliasID, row.ReceivedAt, string(relay.ActorQueue), row.Bytes)
+	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: n},
+		relay.Change{Kind: relay.ChangeQueue, Alias: row.AliasID})
+	return err
+}
+
+var interruptedFault = relay.Fault{
+	Code: relay.StateInterrupted, Message: "the relay stopped while this attempt was under way; replay it if the local server did not get it",
+}
+
+// sweep ends, under the serve lock, every attempt that another process or an
+// earlier boot left under way, and says how many.
+func (s *Store) sweep(ctx context.Context) (int, error) {
+	total := 0
+	for {
+		n := 0
+		err := s.update(ctx, "sweep interrupted attempts", func(c *change) error {
+			var rows []attemptRow
+			if err := c.all(&rows, `SELECT `+attemptColumns+` FROM attempts
+				WHERE state = 1 AND NOT (claim_node = ? AND claim_boot = ?) LIMIT 200`, s.node, s.boot); err != nil {
+				return err
+			}
+			n = len(rows)
+			for i := range rows {
+				if err := c.interrupt(&rows[i], interruptedFault); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if total += n; err != nil || n == 0 {
+			return total, err
+		}
+	}
+}

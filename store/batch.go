@@ -1,0 +1,254 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"relay"
+)
+
+// writeChunks makes parts of large bodies durable, in a transaction of their own:
+// the row that refers to them comes later.
+func (s *Store) writeChunks(ctx context.Context, steps []*step) ([]relay.Change, error) {
+	rows := make([][]any, len(steps))
+	for i, st := range steps {
+		rows[i] = []any{st.id, st.n, st.i, present(st.data)}
+	}
+	return s.inBatch(ctx, func(w *writer) error { return w.run(&insertChunks, rows) })
+}
+
+// writeRows makes the other steps durable in one transaction: new events first,
+// merged with what is known of their end, then the rest in rounds, one step of each
+// event at a time.
+func (s *Store) writeRows(ctx context.Context, steps []*step) ([]relay.Change, error) {
+	list := units(steps)
+	for _, st := range steps {
+		st.err = nil
+	}
+	return s.inBatch(ctx, func(w *writer) error {
+		if err := s.insertFresh(w, list); err != nil {
+			return err
+		}
+		next := make([]int, len(list))
+		for i, u := range list {
+			if u.fresh != nil {
+				next[i] = u.fresh.merged
+			}
+		}
+		for {
+			var round []*step
+			for i, u := range list {
+				if next[i] < len(u.steps) {
+					round = append(round, u.steps[next[i]])
+					next[i]++
+				}
+			}
+			if len(round) == 0 {
+				return nil
+			}
+			if err := s.writeRound(w, round); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// inBatch runs one transaction of the journal and gives what to publish after it.
+func (s *Store) inBatch(ctx context.Context, fn func(*writer) error) ([]relay.Change, error) {
+	if s.d.commit == 1 {
+		s.order.Lock()
+		defer s.order.Unlock()
+	}
+	tx, err := s.write.BeginTxx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{change: &change{session: session{ctx, tx, &s.d}}, tx: tx, prepared: s.prepared}
+	if w.prepared != nil {
+		w.bound = make(map[string]*sql.Stmt, len(w.prepared))
+	}
+	if err := fn(w); err != nil {
+		return nil, errors.Join(err, rollback(tx))
+	}
+	if err := tx.Commit(); err != nil {
+		return nil, err
+	}
+	return w.tell, nil
+}
+
+// insertFresh stores the new events of a batch.
+func (s *Store) insertFresh(w *writer, list []*unit) error {
+	var events, attempts, payloads [][]any
+	for _, u := range list {
+		if err := u.merge(); err != nil {
+			return err
+		}
+		f := u.fresh
+		if f == nil {
+			continue
+		}
+		whole, err := w.whole(f)
+		if err != nil {
+			return err
+		}
+		if !whole {
+			for _, st := range u.steps {
+				st.err = errPartsLost
+			}
+			f.merged = len(u.steps)
+			continue
+		}
+		row, err := s.freshRows(f)
+		if err != nil {
+			return err
+		}
+		events, attempts, payloads = append(events, row.event), append(attempts, row.attempts...), append(payloads, row.payloads...)
+		w.publish(f.changes()...)
+	}
+	if err := w.run(&insertEvents, events); err != nil {
+		return err
+	}
+	if err := w.run(&insertAttempts, attempts); err != nil {
+		return err
+	}
+	return w.run(&insertPayloads, payloads)
+}
+
+var errPartsLost = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "a part of the body could not be stored",
+}
+
+// whole tells whether every part of the bodies of a new event was stored.
+func (w *writer) whole(f *fresh) (bool, error) {
+	ok, err := w.stored(f.event.ID, 0, f.request.Body.Parts)
+	if ok && err == nil && f.attempt != nil {
+		ok, err = w.stored(f.event.ID, f.attempt.N, f.attempt.Response.Body.Parts)
+	}
+	return ok, err
+}
+
+func (w *writer) stored(id relay.ID, n, parts int) (bool, error) {
+	if parts == 0 {
+		return true, nil
+	}
+	var have int
+	err := w.get(&have, `SELECT COUNT(*) FROM body_chunks WHERE event_id = ? AND n = ?`, id, n)
+	return have >= parts, err
+}
+
+type freshRows struct {
+	event              []any
+	attempts, payloads [][]any
+}
+
+func (s *Store) freshRows(f *fresh) (r freshRows, err error) {
+	e := *f.event
+	e.Request, e.Blocker = *f.request, f.blocker
+	r.event = eventArgs(&e, f.attempt, f.state)
+	r.payloads = [][]any{payloadArgs(e.ID, 0, f.request, e.Added, nil)}
+	a := f.attempt
+	if a == nil {
+		return r, nil
+	}
+	state, err := stateCode(a.State)
+	if err != nil {
+		return r, err
+	}
+	kind := original
+	if a.Kind == relay.KindReplay {
+		kind = replay
+	}
+	r.attempts = [][]any{s.attemptArgs(&e, a, kind, state)}
+	if hasPayload(a) {
+		r.payloads = append(r.payloads, payloadArgs(e.ID, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
+	}
+	return r, nil
+}
+
+// changes of a new event.
+func (f *fresh) changes() []relay.Change {
+	out := []relay.Change{{Kind: relay.ChangeEvent, Alias: f.event.AliasID, Event: f.event.ID}}
+	switch a := f.attempt; {
+	case a == nil || a.State == relay.StateDelivering:
+	case a.State == relay.StateQueued:
+		out = append(out, relay.Change{Kind: relay.ChangeQueue, Alias: f.event.AliasID})
+	default:
+		out = append(out, relay.Change{Kind: relay.ChangeAttempt, Alias: f.event.AliasID, Event: f.event.ID, N: a.N})
+	}
+	return out
+}
+
+// writeRound applies at most one step of each event.
+func (s *Store) writeRound(w *writer, round []*step) error {
+	var finishes []*step
+	for _, st := range round {
+		var err error
+		switch st.kind {
+		case stepFinish:
+			finishes = append(finishes, st)
+		case stepAmend:
+			err = w.amend(st)
+		case stepRequeue:
+			err = s.giveBack(w, st)
+		default:
+			st.err = relay.Errorf(relay.CodeInternal, "the event %s was handed over twice", st.id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.finish(w, finishes)
+}
+
+// amend replaces the request of an event.
+func (w *writer) amend(st *step) error {
+	m := st.message
+	if ok, err := w.stored(st.id, 0, m.Body.Parts); err != nil || !ok {
+		st.err = errPartsLost
+		return err
+	}
+	args := payloadArgs(st.id, 0, m, nil, nil)
+	var alias []int64
+	if err := w.all(&alias, `UPDATE events SET req_size = ?, blocker = CASE WHEN blocker IN ('', 'body') THEN ? ELSE blocker END
+		WHERE id = ? RETURNING alias_id`, m.Body.Size, bodyBlocker(m.Body.State), st.id); err != nil {
+		return err
+	}
+	if len(alias) == 0 {
+		st.err = relay.ErrNotFound
+		return nil
+	}
+	// args[2:12] are head to state, which all may have changed; the added lines stay.
+	_, err := w.exec(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
+		state = ? WHERE event_id = ? AND n = 0`, append(args[2:12:12], st.id)...)
+	w.publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.id})
+	return err
+}
+
+// giveBack puts an attempt that is ours back to the queue.
+func (s *Store) giveBack(w *writer, st *step) error {
+	var rows []attemptRow
+	if err := w.all(&rows, `UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
+		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?
+		RETURNING event_id, n, alias_id`, st.id, st.n, s.node, s.boot); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		var state []int
+		if err := w.all(&state, `SELECT state FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.n); err != nil {
+			return err
+		}
+		switch {
+		case len(state) == 0:
+			st.err = relay.ErrNotFound
+		case state[0] != queued: // queued: this step ran before and its answer was lost
+			st.err = relay.ErrFenced
+		}
+		return nil
+	}
+	_, err := w.exec(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n)
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.id, N: st.n},
+		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
+	return err
+}

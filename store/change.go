@@ -1,0 +1,168 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// outbox hands changes to the feed in the order in which they were put, from one
+// goroutine, so that a slow feed never holds a transaction.
+type outbox struct {
+	mu      sync.Mutex
+	waiting []outgoing
+	publish func([]relay.Change) // nil until Serve
+	wake    chan struct{}
+	ended   chan struct{}
+	closing bool
+}
+
+type outgoing struct {
+	changes []relay.Change
+	done    chan struct{}
+}
+
+var published = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (o *outbox) start() {
+	o.wake, o.ended = make(chan struct{}, 1), make(chan struct{})
+	go o.run()
+}
+
+// put takes changes; the channel is closed when the feed has been told.
+func (o *outbox) put(changes []relay.Change) <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.publish == nil || o.closing || len(changes) == 0 {
+		return published
+	}
+	done := make(chan struct{})
+	o.waiting = append(o.waiting, outgoing{changes, done})
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+	return done
+}
+
+func (o *outbox) serve(publish func([]relay.Change)) {
+	o.mu.Lock()
+	o.publish = publish
+	o.mu.Unlock()
+}
+
+func (o *outbox) run() {
+	defer close(o.ended)
+	for range o.wake {
+		for {
+			o.mu.Lock()
+			batch, publish, closing := o.waiting, o.publish, o.closing
+			o.waiting = nil
+			o.mu.Unlock()
+			if len(batch) == 0 {
+				if closing {
+					return
+				}
+				break
+			}
+			var all []relay.Change
+			for _, b := range batch {
+				all = append(all, b.changes...)
+			}
+			publish(all)
+			for _, b := range batch {
+				close(b.done)
+			}
+		}
+	}
+}
+
+// close tells the feed what is still waiting and ends the goroutine.
+func (o *outbox) close() {
+	o.mu.Lock()
+	o.closing = true
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+	<-o.ended
+}
+
+// writeRevisions keeps, in the transaction of the change, what other processes
+// must hear of. On Postgres a lock makes revisions commit in the order of their
+// numbers, or a poll could pass over one that commits late.
+func (s *Store) writeRevisions(c *change) error {
+	if len(c.note) == 0 {
+		return nil
+	}
+	if s.d.bulk {
+		if _, err := c.exec(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, revisionLock); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.note {
+		var event any
+		if !n.Event.IsZero() {
+			event = n.Event
+		}
+		if _, err := c.exec(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			micros(time.Now()), s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const revisionLock = 0x72657673
+
+type revisionRow struct {
+	ID         int64     `db:"id"`
+	Origin     string    `db:"origin"`
+	Kind       string    `db:"kind"`
+	Alias      int64     `db:"alias_id"`
+	Event      *relay.ID `db:"event_id"`
+	N          int       `db:"n"`
+	Account    int64     `db:"account_id"`
+	Credential string    `db:"credential"`
+}
+
+func (r *revisionRow) change() relay.Change {
+	c := relay.Change{Kind: relay.ChangeKind(r.Kind), Alias: r.Alias, N: r.N, Account: r.Account, Credential: r.Credential}
+	if r.Event != nil {
+		c.Event = *r.Event
+	}
+	return c
+}
+
+// pollRevisions publishes what other processes changed after revision last and
+// gives the newest number seen.
+func (s *Store) pollRevisions(ctx context.Context, last int64) (int64, error) {
+	var rows []revisionRow
+	err := s.view(ctx, "poll revisions", func(q session) error {
+		return q.all(&rows, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
+			FROM revisions WHERE id > ? ORDER BY id LIMIT 500`, last)
+	})
+	if err != nil {
+		return last, err
+	}
+	var foreign []relay.Change
+	for _, r := range rows {
+		last = r.ID
+		if r.Origin != s.origin {
+			foreign = append(foreign, r.change())
+		}
+	}
+	s.out.put(foreign)
+	return last, nil
+}
+
+func (s *Store) lastRevision(ctx context.Context) (last int64, err error) {
+	err = s.view(ctx, "read last revision", func(q session) error {
+		return q.get(&last, `SELECT COALESCE(MAX(id), 0) FROM revisions`)
+	})
+	return last, err
+}

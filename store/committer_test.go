@@ -1,0 +1,197 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"relay"
+)
+
+// idle is a committer that nobody runs: its queue can be looked at.
+func idle(limit int64) *committer {
+	return &committer{s: &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect}, limit: limit, wake: make(chan struct{}, 1)}
+}
+
+func (c *committer) give(kind stepKind, id byte, size int64) *step {
+	st := &step{kind: kind, id: relay.ID{id}, size: size, ticket: relay.NewTicket(), attempt: &relay.Attempt{N: 1}}
+	if kind == stepAccept {
+		st.event = &relay.Event{ID: st.id}
+	}
+	c.push(st)
+	return st
+}
+
+func resolved(st *step) bool {
+	select {
+	case <-st.ticket.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// Steps that find no room wait for it, 2 s at most, and keep their order.
+func TestQueueRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := idle(100)
+		first := c.give(stepAccept, 1, 90)
+		second := c.give(stepAccept, 2, 20)
+		third := c.give(stepAccept, 3, 5) // fits, but does not overtake
+		time.Sleep(time.Second)
+		if _, rows := c.take(); !slices.Equal(rows, []*step{first}) {
+			t.Fatalf("took %d steps, want the first", len(rows))
+		}
+		time.Sleep(2 * time.Second)
+		if resolved(second) || resolved(third) {
+			t.Fatal("a step that found room was failed")
+		}
+		late := c.give(stepAccept, 4, 90)
+		time.Sleep(roomWait + time.Millisecond)
+		synctest.Wait()
+		if !resolved(late) || !errors.Is(late.ticket.Err(), errQueueFull) {
+			t.Fatalf("a step without room: %v", late.ticket.Err())
+		}
+		if _, rows := c.take(); !slices.Equal(rows, []*step{second, third}) {
+			t.Fatalf("took %d steps, want the second and the third", len(rows))
+		}
+		if c.bytes != 0 || len(c.stalled) != 0 {
+			t.Errorf("left behind: %d bytes, %d stalled", c.bytes, len(c.stalled))
+		}
+	})
+}
+
+// A step larger than the whole queue still gets through, alone.
+func TestQueueLargeStep(t *testing.T) {
+	t.Parallel()
+	c := idle(100)
+	large := c.give(stepAccept, 1, 1000)
+	if _, rows := c.take(); !slices.Equal(rows, []*step{large}) {
+		t.Fatal("a large step does not get through")
+	}
+}
+
+// A row does not pass parts of its event that were handed over before it; it does
+// pass later ones, and rows of other events pass it.
+func TestQueueChunks(t *testing.T) {
+	t.Parallel()
+	c := idle(1 << 20)
+	early := c.give(stepAccept, 9, 1)
+	for range chunkBatch + 1 {
+		c.give(stepChunk, 1, 1)
+	}
+	c.give(stepChunk, 9, 1)
+	blocked, other := c.give(stepAccept, 1, 1), c.give(stepAccept, 2, 1)
+	chunks, rows := c.take()
+	if len(chunks) != chunkBatch || !slices.Equal(rows, []*step{early, other}) {
+		t.Fatalf("took %d chunks and %d rows", len(chunks), len(rows))
+	}
+	chunks, rows = c.take()
+	if len(chunks) != 2 || !slices.Equal(rows, []*step{blocked}) {
+		t.Fatalf("then took %d chunks and %d rows", len(chunks), len(rows))
+	}
+}
+
+// Of a batch that fails only the culprit fails, and the order of each event holds.
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	c := idle(1 << 20)
+	var steps []*step
+	for i := range 10 {
+		for _, kind := range []stepKind{stepAccept, stepFinish} {
+			st := c.give(kind, byte(i), 1)
+			st.n = i
+			steps = append(steps, st)
+		}
+	}
+	culprit := steps[7] // the end of event 3
+	var written []string
+	c.commit(context.Background(), steps, func(_ context.Context, batch []*step) ([]relay.Change, error) {
+		if slices.Contains(batch, culprit) {
+			return nil, fmt.Errorf("poison")
+		}
+		for _, st := range batch {
+			written = append(written, fmt.Sprint(st.n, st.kind))
+		}
+		return nil, nil
+	})
+	for i, st := range steps {
+		if !resolved(st) || (st.ticket.Err() != nil) != (st == culprit) {
+			t.Errorf("step %d: %v", i, st.ticket.Err())
+		}
+	}
+	var want []string
+	for _, st := range steps {
+		if st != culprit {
+			want = append(want, fmt.Sprint(st.n, st.kind))
+		}
+	}
+	if !slices.Equal(written, want) {
+		t.Errorf("written %v, want %v", written, want)
+	}
+}
+
+// When the database cannot be written, all that waits fails at once, and so does
+// what comes until it is back.
+func TestLose(t *testing.T) {
+	t.Parallel()
+	c := idle(1 << 20)
+	batch, waiting := c.give(stepAccept, 1, 1), c.give(stepChunk, 2, 1)
+	_, rows := c.take()
+	c.chunks = []*step{waiting}
+	c.commit(context.Background(), rows, func(context.Context, []*step) ([]relay.Change, error) {
+		return nil, context.DeadlineExceeded
+	})
+	later := c.give(stepFinish, 3, 1)
+	for _, st := range []*step{batch, waiting, later} {
+		if e := relay.AsError(st.ticket.Err()); !resolved(st) || e.Code != relay.CodeStoreUnavailable || e.RetryAfter == 0 {
+			t.Errorf("step %d: %v", st.id[0], st.ticket.Err())
+		}
+	}
+	if c.down() == nil {
+		t.Error("not down")
+	}
+	if n := len(c.s.broken.steps); n != 1 { // the end of event 3
+		t.Errorf("%d results to repair, want 1", n)
+	}
+}
+
+func TestPrefixEnd(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"/a": "/b", "a\xff": "b", "\xff": ""} {
+		if got := prefixEnd([]byte(in)); string(got) != want {
+			t.Errorf("prefixEnd(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Ids keep their order when many are made in one millisecond and when the clock
+// goes back.
+func TestIDOrder(t *testing.T) {
+	t.Parallel()
+	var s idSource
+	now := time.Now()
+	last := s.next(now)
+	for i := range 20_000 {
+		at := now
+		if i%2 == 0 {
+			at = now.Add(-time.Hour)
+		}
+		id := s.next(at)
+		if !less(last, id) || id[6]>>4 != 7 || id[8]>>6 != 2 {
+			t.Fatalf("%x after %x", id, last)
+		}
+		last = id
+	}
+	var again idSource
+	again.raise(last)
+	if id := again.next(now); !less(last, id) {
+		t.Errorf("%x after a restart follows %x", id, last)
+	}
+}

@@ -1,0 +1,344 @@
+package store
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
+	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
+	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`
+
+// listColumns are those of a list row, with the alias' name beside.
+const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
+	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
+	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.attempts, e.blocker, e.req_size, al.name AS alias`
+
+type eventRow struct {
+	ID               relay.ID `db:"id"`
+	AliasID          int64    `db:"alias_id"`
+	Alias            string   `db:"alias"`
+	ReceivedAt       int64    `db:"received_at"`
+	AskedAt          int64    `db:"asked_at"`
+	Remote           string   `db:"remote"`
+	TLS              int      `db:"tls"`
+	Method           string   `db:"method"`
+	Target           []byte   `db:"target"`
+	HTTPMinor        int      `db:"http_minor"`
+	Host             string   `db:"host"`
+	ProviderName     string   `db:"provider_name"`
+	ProviderType     string   `db:"provider_type"`
+	ProviderDelivery string   `db:"provider_delivery"`
+	SignedAt         int64    `db:"signed_at"`
+	Tolerance        int64    `db:"tolerance_us"`
+	State            int      `db:"state"`
+	ErrorCode        string   `db:"error_code"`
+	ErrorMessage     string   `db:"error_message"`
+	Status           int      `db:"status"`
+	Latency          *int64   `db:"latency_us"`
+	Attempts         int      `db:"attempts"`
+	Blocker          string   `db:"blocker"`
+	Size             int64    `db:"req_size"`
+}
+
+func (r *eventRow) event() relay.Event {
+	e := relay.Event{
+		ID: r.ID, AliasID: r.AliasID, Alias: r.Alias, ReceivedAt: moment(r.ReceivedAt), LastAskedAt: moment(r.AskedAt),
+		TLS: r.TLS != 0, Method: r.Method, Target: r.Target, HTTPMinor: r.HTTPMinor, Host: r.Host,
+		Provider: relay.Provider{
+			Name: r.ProviderName, EventType: r.ProviderType, DeliveryID: r.ProviderDelivery,
+			SignedAt: moment(r.SignedAt), Tolerance: time.Duration(r.Tolerance) * time.Microsecond,
+		},
+		State: states[r.State&7], Error: faultOf(r.ErrorCode, r.ErrorMessage), Status: r.Status, AttemptCount: r.Attempts,
+		Blocker: r.Blocker,
+	}
+	e.Remote, _ = netip.ParseAddrPort(r.Remote)
+	if r.Latency != nil {
+		e.Latency, e.HasLatency = time.Duration(*r.Latency)*time.Microsecond, true
+	}
+	e.Request.Body.Size = r.Size
+	return e
+}
+
+// eventArgs are the values of eventColumns for a new event, whose attempt (nil for
+// none) is in the state given.
+func eventArgs(e *relay.Event, a *relay.Attempt, state int) []any {
+	p, fault := e.Provider, e.Error
+	asked, attempts, ended, status := e.ReceivedAt, 0, 0, 0
+	var latency any
+	if a != nil {
+		asked, attempts = a.ReceivedAt, a.N
+		if a.State != relay.StateQueued && a.State != relay.StateDelivering {
+			ended, status, latency = a.N, a.Status, latencyArg(a)
+		}
+		if fault == nil {
+			fault = a.Error
+		}
+	}
+	code, message := faultText(fault)
+	return []any{
+		e.ID, e.AliasID, micros(e.ReceivedAt), micros(asked), e.Remote.String(), flag(e.TLS), plain(e.Method), present(e.Target),
+		e.HTTPMinor, plain(e.Host), plain(p.Name), plain(p.EventType), plain(p.DeliveryID), micros(p.SignedAt),
+		p.Tolerance.Microseconds(), state, code, message, status, latency, attempts, ended, blockerOf(e, state), e.Request.Body.Size,
+	}
+}
+
+func latencyArg(a *relay.Attempt) any {
+	if !a.HasTiming {
+		return nil
+	}
+	return max(a.Timing.Latency().Microseconds(), 0)
+}
+
+// blockerOf says why a new event may not be replayed, "" when it may.
+func blockerOf(e *relay.Event, state int) string {
+	switch {
+	case state == rejected:
+		return relay.BlockedRejected
+	case state == incomplete:
+		return relay.BlockedIncomplete
+	case e.Blocker != "":
+		return plain(e.Blocker)
+	}
+	return bodyBlocker(e.Request.Body.State)
+}
+
+func bodyBlocker(state string) string {
+	if state == relay.BodyComplete || state == "" {
+		return ""
+	}
+	return relay.BlockedBody
+}
+
+// endEvent repeats on events what became of one attempt each; rows of ending. An
+// event that was rejected or incomplete stays so; its state is that of its last
+// attempt, its status that of the last one that ended.
+var endEvent = statement{
+	casts: []string{"uuid", "int", "int", "text", "text", "int", "bigint", "text"},
+	text: `WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (VALUES %s)
+		UPDATE events SET
+			state = CASE WHEN state >= 6 THEN state WHEN v.vstate >= 6 OR attempts = v.vn THEN v.vstate ELSE state END,
+			error_code = CASE WHEN attempts = v.vn AND NOT (state >= 6 AND v.vcode = '') THEN v.vcode ELSE error_code END,
+			error_message = CASE WHEN attempts = v.vn AND NOT (state >= 6 AND v.vcode = '') THEN v.vmessage ELSE error_message END,
+			status = CASE WHEN ended_n <= v.vn THEN v.vstatus ELSE status END,
+			latency_us = CASE WHEN ended_n <= v.vn THEN v.vlatency ELSE latency_us END,
+			ended_n = CASE WHEN ended_n < v.vn THEN v.vn ELSE ended_n END,
+			blocker = CASE WHEN blocker <> '' THEN blocker WHEN v.vstate = 6 THEN 'rejected' WHEN v.vstate = 7 THEN 'incomplete' ELSE v.vblocker END
+		FROM v WHERE id = v.vid`,
+}
+
+// ending is what became of an attempt: values of endEvent.
+type ending struct {
+	id            relay.ID
+	n             int
+	state         int // of the attempt, or rejected or incomplete
+	code, message string
+	status        int
+	latency       any
+	blocker       string
+}
+
+func (e *ending) args() []any {
+	return []any{e.id, e.n, e.state, e.code, e.message, e.status, e.latency, e.blocker}
+}
+
+// Event reads one event whole that the actor may see, with all its attempts; of
+// each body at most maxBody bytes.
+func (s *Store) Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
+	var e relay.Event
+	err := s.view(ctx, "read event", func(q session) error {
+		var err error
+		e, err = q.event(who, id)
+		if err != nil {
+			return err
+		}
+		return q.fill(&e, maxBody)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &e, nil
+}
+
+// event reads the row of an event that the actor may see.
+func (q session) event(who relay.Actor, id relay.ID) (relay.Event, error) {
+	may, args := eventAccess(who)
+	var row eventRow
+	err := q.get(&row, `SELECT `+listColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id
+		WHERE e.id = ? AND `+may, append([]any{id}, args...)...)
+	if err != nil {
+		return relay.Event{}, err
+	}
+	return row.event(), nil
+}
+
+// ownEvent reads the row of an event of an alias that the actor owns: members may
+// see and replay, no more.
+func (q session) ownEvent(who relay.Actor, id relay.ID) (relay.Event, error) {
+	e, err := q.event(who, id)
+	if err != nil || who.Kind == relay.ActorSystem {
+		return e, err
+	}
+	var own []int
+	if err := q.all(&own, `SELECT 1 FROM aliases WHERE id = ? AND owner_id = ?`, e.AliasID, who.Account); err != nil {
+		return e, err
+	}
+	if len(own) == 0 {
+		return e, relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", e.Alias)
+	}
+	return e, nil
+}
+
+// fill adds request and attempts to the row of an event.
+func (q session) fill(e *relay.Event, maxBody int) error {
+	var attempts []attemptRow
+	if err := q.all(&attempts, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? ORDER BY n`, e.ID); err != nil {
+		return err
+	}
+	var payloads []payloadRow
+	if err := q.all(&payloads, `SELECT n, head, lines, framing, body, parts, stored, size, sha256, state, extra, interim
+		FROM payloads WHERE event_id = ?`, e.ID); err != nil {
+		return err
+	}
+	e.Attempts = make([]relay.Attempt, len(attempts))
+	for i := range attempts {
+		e.Attempts[i] = attempts[i].attempt()
+		if err := q.place(&attempts[i], &e.Attempts[i]); err != nil {
+			return err
+		}
+	}
+	for i := range payloads {
+		p := &payloads[i]
+		if err := q.start(e.ID, p, maxBody); err != nil {
+			return err
+		}
+		if p.N == 0 {
+			e.Request, e.Added = p.message(), p.Extra
+		}
+		for j := range e.Attempts {
+			if e.Attempts[j].N == p.N {
+				fillAttempt(&e.Attempts[j], p)
+			}
+		}
+	}
+	return nil
+}
+
+// start cuts an inline body, or reads the first parts of a large one.
+func (q session) start(id relay.ID, p *payloadRow, maxBody int) error {
+	if p.Parts == 0 {
+		if len(p.Body) > maxBody {
+			p.Body = p.Body[:maxBody:maxBody]
+		}
+		return nil
+	}
+	for i := 0; i < p.Parts && len(p.Body) < maxBody; i++ {
+		var part []byte
+		if err := q.get(&part, partQuery, id, p.N, i); err != nil {
+			return err
+		}
+		p.Body = append(p.Body, part[:min(len(part), maxBody-len(p.Body))]...)
+	}
+	return nil
+}
+
+const partQuery = `SELECT data FROM body_chunks WHERE event_id = ? AND n = ? AND i = ?`
+
+// BodyPart reads part i of the request body (n = 0) or of the response body of
+// attempt n. Only for bodies stored as parts, and only after Event let the actor in.
+func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
+	err = s.view(ctx, "read body part", func(q session) error { return q.get(&part, partQuery, id, n, i) })
+	return part, err
+}
+
+// Summaries reads list rows for the feed, in the order of ids; those that are gone
+// are left out.
+func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error) {
+	var out []relay.Event
+	const slice = 200
+	for len(ids) > 0 {
+		some := ids[:min(slice, len(ids))]
+		ids = ids[len(some):]
+		query, args, err := sqlx.In(`SELECT `+listColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id WHERE e.id IN (?)`, values(some))
+		if err != nil {
+			return nil, err
+		}
+		var rows []eventRow
+		if err := s.view(ctx, "read summaries", func(q session) error { return q.all(&rows, query, args...) }); err != nil {
+			return nil, err
+		}
+		byID := map[relay.ID]*eventRow{}
+		for i := range rows {
+			byID[rows[i].ID] = &rows[i]
+		}
+		for _, id := range some {
+			if row := byID[id]; row != nil {
+				out = append(out, row.event())
+			}
+		}
+	}
+	return out, nil
+}
+
+// values makes arguments of a list of ids; an ID itself would be taken for a list.
+func values[T any](list []T) []any {
+	out := make([]any, len(list))
+	for i, v := range list {
+		out[i] = v
+	}
+	return out
+}
+
+// DeleteEvent removes an event with its attempts, bytes and shares, for the owner of
+// its alias; conflict while an attempt is delivering, queued ones go with it.
+func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error {
+	if err := allow(who, relay.ScopeEventsWrite); err != nil {
+		return err
+	}
+	return s.update(ctx, "delete event", func(c *change) error {
+		e, err := c.ownEvent(who, id)
+		if err != nil {
+			return err
+		}
+		var states []int
+		if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
+			return err
+		}
+		waiting := false
+		for _, st := range states {
+			if st == delivering {
+				return relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
+			}
+			waiting = waiting || st == queued
+		}
+		if err := c.deleteEvents([]relay.ID{id}); err != nil {
+			return err
+		}
+		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
+		if waiting {
+			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+		}
+		return nil
+	})
+}
+
+// deleteEvents removes events and all that hangs on them.
+func (c *change) deleteEvents(ids []relay.ID) error {
+	for _, table := range []string{
+		`events WHERE id`, `attempts WHERE event_id`, `payloads WHERE event_id`, `body_chunks WHERE event_id`, `shares WHERE event_id`,
+	} {
+		query, args, err := sqlx.In(`DELETE FROM `+table+` IN (?)`, values(ids))
+		if err != nil {
+			return err
+		}
+		if _, err := c.exec(query, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,307 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"relay"
+)
+
+const (
+	listLimit    = 50
+	listMost     = 200
+	listBudget   = 300 * time.Millisecond
+	sliceMost    = 4096 // rows looked at in one query, for all aliases together
+	sliceLeast   = 10
+	arrivalSlack = 2 * time.Hour
+)
+
+// Events lists what the actor may see, newest first. It looks at the rows in slices
+// and stops when the page is full, when nothing older is left, or when the budget
+// is used up: then the page may hold less than it could, and Next leads on from the
+// oldest event looked at.
+func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
+	var page relay.Page
+	err := s.view(ctx, "list events", func(q session) error {
+		l, err := q.newListing(who, f)
+		if err != nil {
+			return err
+		}
+		page, err = l.run()
+		return err
+	})
+	if err != nil {
+		return relay.Page{}, err
+	}
+	return page, nil
+}
+
+// listing is one list under way.
+type listing struct {
+	session
+	limit      int
+	until      time.Time // of the budget
+	aliases    []int64
+	everything bool   // the operator
+	where      string // conditions of the filter on e
+	args       []any
+	text       []byte
+	before     relay.ID // exclusive
+	floor      relay.ID // inclusive
+	slice      int
+}
+
+func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
+	l := &listing{session: q, limit: f.Limit, slice: listLimit, text: []byte(f.Text), everything: who.Kind == relay.ActorSystem}
+	if l.limit <= 0 {
+		l.limit = listLimit
+	}
+	l.limit = min(l.limit, listMost)
+	budget := f.Budget
+	if budget <= 0 {
+		budget = listBudget
+	}
+	l.until = time.Now().Add(budget)
+	for i := range l.before {
+		l.before[i] = 0xff
+	}
+	if err := l.scope(who, f.Alias); err != nil {
+		return nil, err
+	}
+	l.slice = l.limit + 1
+	if f.Cursor != "" {
+		id, err := relay.ParseID(f.Cursor)
+		if err != nil {
+			return nil, listError("cursor", f.Cursor, "this is not a cursor of an earlier page")
+		}
+		l.before = id
+	}
+	return l, l.filter(f)
+}
+
+// scope finds the aliases that the list is about.
+func (l *listing) scope(who relay.Actor, alias string) (err error) {
+	if alias != "" {
+		a, err := l.alias(who, alias)
+		if err != nil {
+			return err
+		}
+		l.aliases, l.everything = []int64{a.ID}, false
+		return nil
+	}
+	if !l.everything {
+		l.aliases, err = l.visible(who)
+	}
+	return err
+}
+
+func listError(field string, value any, message string) *relay.Error {
+	e := relay.Errorf(relay.CodeValidationFailed, "%s: %s", field, message)
+	e.Fields = []relay.FieldError{{Location: "query." + field, Message: message, Value: value}}
+	return e
+}
+
+func (l *listing) and(condition string, args ...any) {
+	l.where += " AND " + condition
+	l.args = append(l.args, args...)
+}
+
+// filter turns a Filter into conditions.
+func (l *listing) filter(f relay.Filter) error {
+	if f.Method != "" {
+		l.and(`e.method = ?`, plain(f.Method))
+	}
+	if f.Status != "" {
+		low, high, err := statusRange(f.Status)
+		if err != nil {
+			return err
+		}
+		l.and(`e.status >= ? AND e.status <= ?`, low, high)
+	}
+	if f.Path != "" {
+		l.and(`e.target >= ?`, []byte(f.Path))
+		if end := prefixEnd([]byte(f.Path)); end != nil {
+			l.and(`e.target < ?`, end)
+		}
+	}
+	if f.State != "" {
+		code, err := stateCode(f.State)
+		if err != nil {
+			return listError("state", f.State, "expected one of "+strings.Join(states, ", "))
+		}
+		l.and(`e.state = ?`, code)
+	}
+	// Ids carry their time, at or after the arrival; the columns decide.
+	if !f.Since.IsZero() {
+		l.and(`e.received_at >= ?`, micros(f.Since))
+		l.floor = lowestID(f.Since)
+	}
+	if !f.Until.IsZero() {
+		l.and(`e.received_at < ?`, micros(f.Until))
+		if top := lowestID(f.Until.Add(arrivalSlack)); less(top, l.before) {
+			l.before = top
+		}
+	}
+	if len(l.text) > 0 {
+		l.textFilter()
+	}
+	return nil
+}
+
+func statusRange(s string) (low, high int, err error) {
+	if len(s) == 3 && s[0] >= '1' && s[0] <= '9' {
+		if strings.EqualFold(s[1:], "xx") {
+			low = int(s[0]-'0') * 100
+			return low, low + 99, nil
+		}
+		if s[1] >= '0' && s[1] <= '9' && s[2] >= '0' && s[2] <= '9' {
+			low = int(s[0]-'0')*100 + int(s[1]-'0')*10 + int(s[2]-'0')
+			return low, low, nil
+		}
+	}
+	return 0, 0, listError("status", s, "expected a status such as 404 or a class such as 2xx")
+}
+
+// prefixEnd is the lowest byte string behind all that start with p, nil for none.
+func prefixEnd(p []byte) []byte {
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i] != 0xff {
+			end := append([]byte(nil), p[:i+1]...)
+			end[i]++
+			return end
+		}
+	}
+	return nil
+}
+
+func less(a, b relay.ID) bool { return string(a[:]) < string(b[:]) }
+
+// run walks back slice by slice.
+func (l *listing) run() (relay.Page, error) {
+	page := relay.Page{Events: []relay.Event{}}
+	if !l.everything && len(l.aliases) == 0 {
+		return page, nil
+	}
+	for {
+		began := time.Now()
+		bound, more, err := l.bound()
+		if err != nil {
+			return page, err
+		}
+		full, err := l.page(&page, bound)
+		if err != nil || full {
+			return page, err
+		}
+		l.before = bound
+		if !more {
+			page.SearchedBackTo, err = l.oldest()
+			return page, err
+		}
+		page.SearchedBackTo = bound.Time()
+		if !time.Now().Before(l.until) {
+			page.Next = bound.String()
+			return page, nil
+		}
+		l.pace(time.Since(began))
+	}
+}
+
+// pace fits the next slice to what the last one took, so that the budget is not
+// overrun by much.
+func (l *listing) pace(took time.Duration) {
+	switch {
+	case took < 30*time.Millisecond:
+		l.slice = min(l.slice*2, max(sliceMost/max(len(l.aliases), 1), listLimit))
+	case took > 100*time.Millisecond:
+		l.slice = max(l.slice/4, sliceLeast)
+	}
+}
+
+// bound finds the inclusive lower end of the next slice: no alias has more than
+// slice rows in it. more tells that there are rows below.
+func (l *listing) bound() (bound relay.ID, more bool, err error) {
+	bound = l.floor
+	if l.everything {
+		return l.boundOf(bound, `id < ? AND id >= ?`, l.before, l.floor)
+	}
+	for _, alias := range l.aliases {
+		var one bool
+		if bound, one, err = l.boundOf(bound, `alias_id = ? AND id < ? AND id >= ?`, alias, l.before, bound); err != nil {
+			return bound, false, err
+		}
+		more = more || one
+	}
+	return bound, more, nil
+}
+
+// boundOf raises bound to the row that is slice rows back, if there is one.
+func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, bool, error) {
+	var ids []relay.ID
+	err := l.all(&ids, `SELECT id FROM events WHERE `+where+` ORDER BY id DESC LIMIT 1 OFFSET ?`, append(args, l.slice-1)...)
+	if err != nil || len(ids) == 0 {
+		return bound, false, err
+	}
+	return ids[0], true, nil
+}
+
+// oldest is the first arrival of the oldest event that the list was about.
+func (l *listing) oldest() (time.Time, error) {
+	first := int64(0)
+	look := func(where string, args ...any) error {
+		var at []int64
+		err := l.all(&at, `SELECT received_at FROM events WHERE `+where+`id >= ? ORDER BY id LIMIT 1`, append(args, l.floor)...)
+		if len(at) > 0 && (first == 0 || at[0] < first) {
+			first = at[0]
+		}
+		return err
+	}
+	if l.everything {
+		return moment(first), look(``)
+	}
+	for _, alias := range l.aliases {
+		if err := look(`alias_id = ? AND `, alias); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return moment(first), nil
+}
+
+// page adds what fits between bound and before and tells whether the page is full.
+func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, err error) {
+	where, args := `e.id < ? AND e.id >= ?`, []any{l.before, bound}
+	if !l.everything {
+		in, ids, err := aliasIn(`e.alias_id`, l.aliases)
+		if err != nil {
+			return false, err
+		}
+		where, args = where+` AND `+in, append(args, ids...)
+	}
+	room := l.limit - len(page.Events) + 1
+	if len(l.text) > 0 {
+		room = sliceMost // some of them may turn out not to fit
+	}
+	var rows []eventRow
+	if err := l.all(&rows, `SELECT `+listColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id
+		WHERE `+where+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
+		return false, err
+	}
+	for i := range rows {
+		e := rows[i].event()
+		if len(page.Events) == l.limit {
+			page.Next = page.Events[l.limit-1].ID.String()
+			return true, nil
+		}
+		if hit, err := l.found(&e); err != nil {
+			return false, err
+		} else if hit {
+			page.Events = append(page.Events, e)
+		}
+		page.SearchedBackTo = e.ReceivedAt
+		if len(l.text) > 0 && !time.Now().Before(l.until) {
+			page.Next = e.ID.String()
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+
+	"relay"
+)
+
+// textFilter looks in path, heads and bodies, requests and responses alike. Large
+// bodies are looked through one by one afterwards.
+func (l *listing) textFilter() {
+	in := func(column string) string { return fmt.Sprintf(l.d.contains, column) }
+	l.and(`(`+in(`e.target`)+` OR EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND (`+in(`p.head`)+` OR `+in(`p.body`)+` OR p.parts > 0)))`,
+		l.text, l.text, l.text)
+}
+
+// found looks for the text in a row that fits the rest of the filter; rows whose
+// large bodies do not hold it came along because SQL sees no parts.
+func (l *listing) found(e *relay.Event) (bool, error) {
+	if len(l.text) == 0 || bytes.Contains(e.Target, l.text) {
+		return true, nil
+	}
+	var payloads []payloadRow
+	if err := l.all(&payloads, `SELECT n, head, body, parts FROM payloads WHERE event_id = ? ORDER BY n`, e.ID); err != nil {
+		return false, err
+	}
+	for i := range payloads {
+		p := &payloads[i]
+		if bytes.Contains(p.Head, l.text) || bytes.Contains(p.Body, l.text) {
+			return true, nil
+		}
+		if hit, err := l.foundInParts(e.ID, p); err != nil || hit {
+			return hit, err
+		}
+	}
+	return false, nil
+}
+
+// foundInParts looks through a large body, over the seams of its parts too.
+func (l *listing) foundInParts(id relay.ID, p *payloadRow) (bool, error) {
+	var tail []byte
+	for i := range p.Parts {
+		var parts [][]byte
+		if err := l.all(&parts, partQuery, id, p.N, i); err != nil {
+			return false, err
+		}
+		if len(parts) == 0 {
+			return false, nil // deleted meanwhile
+		}
+		if bytes.Contains(append(tail, parts[0]...), l.text) {
+			return true, nil
+		}
+		tail = append([]byte(nil), parts[0][max(0, len(parts[0])-len(l.text)+1):]...)
+	}
+	return false, nil
+}

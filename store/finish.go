@@ -1,0 +1,146 @@
+package store
+
+import (
+	"time"
+
+	"relay"
+)
+
+// finish ends attempts, at most one of each event.
+func (s *Store) finish(w *writer, steps []*step) error {
+	var ready []*step
+	var rows [][]any
+	for _, st := range steps {
+		row, err := w.finishArgs(st)
+		if err != nil {
+			return err
+		}
+		if row != nil {
+			ready, rows = append(ready, st), append(rows, row)
+		}
+	}
+	if len(ready) == 0 {
+		return nil
+	}
+	ended, err := w.returning(&finishAttempts, rows, s.node, s.boot)
+	if err != nil {
+		return err
+	}
+	byID := make(map[relay.ID]*attemptRow, len(ended))
+	for i := range ended {
+		byID[ended[i].EventID] = &ended[i]
+	}
+	var ours []*step
+	for _, st := range ready {
+		if byID[st.id] != nil {
+			ours = append(ours, st)
+		} else if err := s.whyNotOurs(w, st); err != nil {
+			return err
+		}
+	}
+	if err := w.keepEnds(ours); err != nil {
+		return err
+	}
+	for _, st := range ours {
+		if err := w.follow(st, byID[st.id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishArgs are the values of finishAttempts; nil when the step cannot be done.
+func (w *writer) finishArgs(st *step) ([]any, error) {
+	a := st.attempt
+	state, err := stateCode(a.State)
+	if err != nil || state == queued || state == delivering {
+		st.err = relay.Errorf(relay.CodeInternal, "an attempt cannot end as %q", a.State)
+		return nil, nil
+	}
+	if _, err := finishState(st); err != nil {
+		st.err = relay.Errorf(relay.CodeInternal, "an event cannot be %q", st.state)
+		return nil, nil
+	}
+	if ok, err := w.stored(st.id, a.N, a.Response.Body.Parts); err != nil || !ok {
+		st.err = errPartsLost
+		return nil, err
+	}
+	code, message := faultText(a.Error)
+	return []any{
+		st.id, a.N, state, micros(a.StartedAt), micros(a.EndedAt), code, message, plain(a.Connection), identicalArg(a), packTiming(a),
+		flag(a.HasResponse), a.Status, plain(a.ResponseState),
+	}, nil
+}
+
+// whyNotOurs tells a step that ran before, and whose answer was lost, from one whose
+// attempt another owner took and from one whose event was never stored.
+func (s *Store) whyNotOurs(w *writer, st *step) error {
+	var rows []attemptRow
+	if err := w.all(&rows, `SELECT state, ended_at, claim_node, claim_boot FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.attempt.N); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		st.err = relay.ErrNotFound
+		return nil
+	}
+	r := rows[0]
+	state, _ := stateCode(st.attempt.State)
+	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != s.node || r.ClaimBoot != s.boot {
+		st.err = relay.ErrFenced
+	}
+	return nil
+}
+
+// keepEnds stores the bytes of ended attempts and repeats their outcome on the
+// events.
+func (w *writer) keepEnds(steps []*step) error {
+	var payloads, ends [][]any
+	for _, st := range steps {
+		a := st.attempt
+		if hasPayload(a) {
+			if a.ResponseState == relay.ResponseUpgraded { // the second end replaces what was kept at the 101
+				if _, err := w.exec(`DELETE FROM payloads WHERE event_id = ? AND n = ?`, st.id, a.N); err != nil {
+					return err
+				}
+			}
+			payloads = append(payloads, payloadArgs(st.id, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
+		}
+		state, _ := finishState(st) // finishArgs let it pass
+		code, message := faultText(a.Error)
+		e := ending{
+			id: st.id, n: a.N, state: state, code: code, message: message, status: a.Status,
+			latency: latencyArg(a), blocker: upgradeBlocker(a, ""),
+		}
+		ends = append(ends, e.args())
+	}
+	if err := w.run(&insertPayloads, payloads); err != nil {
+		return err
+	}
+	return w.run(&endEvent, ends)
+}
+
+// follow does what the end of an attempt brings with it: an interrupted delivery
+// from the queue is queued again, a delivered replay supersedes a first attempt
+// that still waits.
+func (w *writer) follow(st *step, row *attemptRow) error {
+	a := st.attempt
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.id, N: a.N})
+	switch {
+	case a.State == relay.StateInterrupted && row.FromQueue != 0:
+		return w.requeue(row)
+	case a.State == relay.StateDelivered && row.Kind == replay:
+		return w.supersede(st.id, row.AliasID)
+	}
+	return nil
+}
+
+var supersededFault = relay.Fault{Code: relay.CodeSuperseded, Message: "a replay was delivered while this attempt still waited"}
+
+func (w *writer) supersede(id relay.ID, alias int64) error {
+	n, err := w.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
+		WHERE event_id = ? AND n = 1 AND state = 0`, micros(time.Now()), supersededFault.Code, supersededFault.Message, id)
+	if err == nil && n > 0 {
+		w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	}
+	return err
+}

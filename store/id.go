@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// idSource makes event ids: UUIDv7 with a counter in rand_a, so that ids of one
+// millisecond keep the order in which they were made (RFC 9562, section 6.2).
+type idSource struct {
+	mu      sync.Mutex
+	ms      int64
+	counter uint16
+}
+
+// next makes an id later than every one before it, also when the clock goes back.
+func (s *idSource) next(now time.Time) relay.ID {
+	var id relay.ID
+	if _, err := rand.Read(id[:]); err != nil {
+		panic(err) // crypto/rand never fails on supported systems
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch ms := now.UnixMilli(); {
+	case ms > s.ms:
+		s.ms, s.counter = ms, binary.BigEndian.Uint16(id[6:])&0x3ff // leaves room to count up
+	case s.counter == 0xfff:
+		s.ms, s.counter = s.ms+1, 0
+	default:
+		s.counter++
+	}
+	binary.BigEndian.PutUint32(id[0:], uint32(s.ms>>16))
+	binary.BigEndian.PutUint16(id[4:], uint16(s.ms))
+	binary.BigEndian.PutUint16(id[6:], 0x7000|s.counter)
+	id[8] = 0x80 | id[8]&0x3f
+	return id
+}
+
+// raise makes every later id follow id.
+func (s *idSource) raise(id relay.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ms, counter := id.Time().UnixMilli(), binary.BigEndian.Uint16(id[6:])&0xfff
+	if ms > s.ms || ms == s.ms && counter > s.counter {
+		s.ms, s.counter = ms, counter
+	}
+}
+
+// NewID makes the next event id; see delivery.Journal.
+func (s *Store) NewID() relay.ID { return s.ids.next(time.Now()) }
+
+// raiseIDs starts behind the highest id that is stored.
+func (s *Store) raiseIDs(ctx context.Context) error {
+	return s.view(ctx, "read highest event id", func(q session) error {
+		var last []relay.ID
+		if err := q.all(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
+			return err
+		}
+		for _, id := range last {
+			s.ids.raise(id)
+		}
+		return nil
+	})
+}
+
+// lowestID and its successor bound the ids of a time.
+func lowestID(t time.Time) (id relay.ID) {
+	ms := max(t.UnixMilli(), 0)
+	binary.BigEndian.PutUint32(id[0:], uint32(ms>>16))
+	binary.BigEndian.PutUint16(id[4:], uint16(ms))
+	return id
+}
+
+// newSecret makes prefix and 43 characters of 32 random bytes.
+func newSecret(prefix string) (string, error) {
+	var b [32]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return "", fmt.Errorf("make secret: %w", err)
+	}
+	return prefix + base64.RawURLEncoding.EncodeToString(b[:]), nil
+}
+
+// newName makes a short id of a row, such as tok_….
+func newName(prefix string) string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails on supported systems; a clash would violate the primary key
+	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// hash is what is stored of a secret.
+func hash(secret string) []byte {
+	h := sha256.Sum256([]byte(secret))
+	return h[:]
+}

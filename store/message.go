@@ -1,0 +1,138 @@
+package store
+
+import (
+	"encoding/binary"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"relay"
+)
+
+// payloadColumns are the columns of one request (n = 0) or of what attempt n sent
+// and received.
+const payloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
+
+type payloadRow struct {
+	N       int    `db:"n"`
+	Head    []byte `db:"head"`
+	Lines   []byte `db:"lines"`
+	Framing uint8  `db:"framing"`
+	Body    []byte `db:"body"`
+	Parts   int    `db:"parts"`
+	Stored  int64  `db:"stored"`
+	Size    int64  `db:"size"`
+	SHA256  []byte `db:"sha256"`
+	State   string `db:"state"`
+	Extra   []byte `db:"extra"`
+	Interim []byte `db:"interim"`
+}
+
+// message gives the stored message without the parts of a large body.
+func (r *payloadRow) message() relay.Message {
+	m := relay.Message{Head: r.Head, Lines: r.Lines, Framing: relay.Framing(r.Framing)}
+	m.Body = relay.Body{Data: r.Body, Parts: r.Parts, Stored: r.Stored, Size: r.Size, State: r.State}
+	copy(m.Body.SHA256[:], r.SHA256)
+	return m
+}
+
+// payloadArgs are the values of payloadColumns.
+func payloadArgs(id relay.ID, n int, m *relay.Message, extra, interim []byte) []any {
+	body, stored := m.Body.Data, m.Body.Stored
+	if m.Body.Parts > 0 {
+		body = nil
+	} else {
+		stored = int64(len(body))
+	}
+	return []any{
+		id, n, m.Head, m.Lines, int(m.Framing), 0, body, m.Body.Parts, stored, m.Body.Size,
+		m.Body.SHA256[:], plain(m.Body.State), extra, interim,
+	}
+}
+
+// requestBytes is what a request weighs in the queue.
+func requestBytes(m *relay.Message) int64 { return int64(len(m.Head)+len(m.Lines)) + m.Body.Size }
+
+// packInterim joins 1xx heads, each behind its length.
+func packInterim(heads [][]byte) []byte {
+	var out []byte
+	for _, h := range heads {
+		out = append(binary.AppendUvarint(out, uint64(len(h))), h...)
+	}
+	return out
+}
+
+func unpackInterim(b []byte) [][]byte {
+	var heads [][]byte
+	for len(b) > 0 {
+		n, used := binary.Uvarint(b)
+		if used <= 0 || n > uint64(len(b)-used) {
+			return heads
+		}
+		heads = append(heads, b[used:used+int(n)])
+		b = b[used+int(n):]
+	}
+	return heads
+}
+
+// packTiming keeps the five phases in microseconds; nil when there are none.
+func packTiming(a *relay.Attempt) []byte {
+	if !a.HasTiming {
+		return nil
+	}
+	t := a.Timing
+	var out []byte
+	for _, d := range []time.Duration{t.Blocked, t.Connect, t.Send, t.Wait, t.Receive} {
+		out = binary.AppendUvarint(out, uint64(max(d.Microseconds(), 0)))
+	}
+	return out
+}
+
+func unpackTiming(b []byte) (t relay.Timing, ok bool) {
+	for _, d := range []*time.Duration{&t.Blocked, &t.Connect, &t.Send, &t.Wait, &t.Receive} {
+		us, used := binary.Uvarint(b)
+		if used <= 0 {
+			return relay.Timing{}, false
+		}
+		*d, b = time.Duration(us)*time.Microsecond, b[used:]
+	}
+	return t, true
+}
+
+// plain makes s fit for a text column of both engines: valid UTF-8 without NUL.
+func plain(s string) string {
+	if utf8.ValidString(s) && !strings.Contains(s, "\x00") {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
+}
+
+// micros is how a time is stored; 0 is none.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func moment(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// present gives p, never nil: columns of bytes that must be there.
+func present(p []byte) []byte {
+	if p == nil {
+		return []byte{}
+	}
+	return p
+}

@@ -1,0 +1,328 @@
+// Package pgtest starts a real Postgres for tests from the binaries that are
+// installed: once for a test process, in a temporary directory, on a unix socket, as
+// an unprivileged user when the tests run as root. It ends with the process,
+// however that ends.
+//
+// A machine without Postgres fails the test and names the package to install:
+// tests that skip by themselves say nothing.
+package pgtest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/lib/pq" // the driver
+)
+
+// URL gives the address of an empty schema of its own, on a server that does not
+// wait for the disk. The schema is dropped when the test ends.
+func URL(t testing.TB) string {
+	t.Helper()
+	return schema(t, shared(t, false))
+}
+
+// DurableURL is URL on a server that makes each commit durable (fsync=on), for
+// benchmarks.
+func DurableURL(t testing.TB) string {
+	t.Helper()
+	return schema(t, shared(t, true))
+}
+
+type slot struct {
+	once sync.Once
+	s    *Server
+	err  error
+}
+
+// servers of this process, by fsync.
+var servers [2]slot
+
+func shared(t testing.TB, fsync bool) *Server {
+	t.Helper()
+	i := 0
+	if fsync {
+		i = 1
+	}
+	servers[i].once.Do(func() { servers[i].s, servers[i].err = launch(Options{Fsync: fsync}) })
+	if servers[i].err != nil {
+		t.Fatal(servers[i].err)
+	}
+	return servers[i].s
+}
+
+// Options of a server of its own.
+type Options struct {
+	Fsync bool // each commit waits for the disk
+}
+
+// Server is one Postgres. Tests that stop, kill or freeze it start their own.
+type Server struct {
+	dir  string
+	bin  string
+	opt  Options
+	who  *user.User // nil = as we are
+	cmd  *exec.Cmd
+	hold io.Closer // the watcher ends the server when this is closed
+}
+
+// Start starts a server of its own; it is stopped when the test ends.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	s, err := launch(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop()
+		if err := os.RemoveAll(s.dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// URL gives the address of an empty schema of its own on this server.
+func (s *Server) URL(t testing.TB) string {
+	t.Helper()
+	return schema(t, s)
+}
+
+var schemas atomic.Int64
+
+func schema(t testing.TB, s *Server) string {
+	t.Helper()
+	name := fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1))
+	s.exec(t, `CREATE SCHEMA `+name)
+	t.Cleanup(func() { s.exec(t, `DROP SCHEMA IF EXISTS `+name+` CASCADE`) })
+	return s.address("search_path", name)
+}
+
+func (s *Server) address(more ...string) string {
+	q := url.Values{"host": {s.dir}, "sslmode": {"disable"}}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	u := url.URL{Scheme: "postgres", User: url.User("relay"), Path: "/postgres", RawQuery: q.Encode()}
+	return u.String()
+}
+
+func (s *Server) exec(t testing.TB, statement string) {
+	t.Helper()
+	db, err := sql.Open("postgres", s.address())
+	if err == nil {
+		_, err = db.ExecContext(context.Background(), statement)
+		err = errors.Join(err, db.Close())
+	}
+	if err != nil {
+		t.Errorf("%s: %v", statement, err)
+	}
+}
+
+// launch makes a cluster in a temporary directory and starts a server on it.
+func launch(o Options) (*Server, error) {
+	bin, err := find()
+	if err != nil {
+		return nil, err
+	}
+	// A socket's path has to be short, whatever TMPDIR is.
+	dir, err := os.MkdirTemp("/tmp", "relay-pg")
+	if err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	s := &Server{dir: dir, bin: bin, opt: o}
+	if err = s.dropRoot(); err == nil {
+		err = s.initialise()
+	}
+	if err == nil {
+		err = s.Restart()
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return s, nil
+}
+
+// find looks for the binaries: the newest of Debian's places, then PATH.
+func find() (string, error) {
+	places, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres") // the pattern is well formed
+	slices.SortFunc(places, func(a, b string) int { return version(b) - version(a) })
+	if p, err := exec.LookPath("postgres"); err == nil {
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			places = append(places, real)
+		}
+	}
+	for _, p := range places {
+		dir := filepath.Dir(p)
+		if _, err := os.Stat(filepath.Join(dir, "initdb")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("these tests need a real Postgres 14 or newer, and none is installed: apt-get install postgresql (Debian, Ubuntu), " +
+		"brew install postgresql@16 (macOS), or put postgres and initdb on PATH")
+}
+
+func version(path string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // not a number: oldest
+	return n
+}
+
+// dropRoot chooses who runs the server: Postgres refuses root.
+func (s *Server) dropRoot() error {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, _ := strconv.Atoi(u.Uid)
+		gid, _ := strconv.Atoi(u.Gid)
+		s.who = u
+		return os.Chown(s.dir, uid, gid)
+	}
+	return errors.New("these tests run as root, Postgres does not, and there is no user postgres or nobody to run it as")
+}
+
+func (s *Server) initialise() error {
+	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", s.data(), "-U", "relay", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	s.as(cmd)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// watch is the shell script that owns the server: it ends it, and removes its
+// directory, when its standard input is closed, which happens however the test
+// process ends. A test that dies while it froze the server leaves stopped processes:
+// the kernel then sends HUP to the group, and the others have to be woken to end.
+const watch = `trap '' INT HUP
+dir=$1; shift
+"$@" & server=$!
+while read -r line; do :; done
+kill -INT $server 2>/dev/null
+kill -CONT $server 2>/dev/null
+pkill -CONT -P $server 2>/dev/null
+wait $server
+[ -e "$dir/keep" ] || rm -rf "$dir"`
+
+// Restart starts the server after launch, Stop or Kill, on the data that is there,
+// and waits until it answers.
+func (s *Server) Restart() error {
+	fsync := "off"
+	if s.opt.Fsync {
+		fsync = "on"
+	}
+	// Stale files of a killed server would keep the next one from starting.
+	_ = os.Remove(filepath.Join(s.data(), "postmaster.pid"))
+	_ = os.Remove(filepath.Join(s.dir, "keep"))
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	defer func() { _ = log.Close() }() // the server has its own handle
+	s.cmd = exec.Command("/bin/sh", "-c", watch, "sh", s.dir, filepath.Join(s.bin, "postgres"), "-D", s.data(), "-k", s.dir,
+		"-c", "listen_addresses=", "-c", "fsync="+fsync, "-c", "full_page_writes="+fsync, "-c", "synchronous_commit="+fsync,
+		"-c", "max_connections=200", "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")
+	s.as(s.cmd)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if s.hold, err = s.cmd.StdinPipe(); err != nil {
+		return fmt.Errorf("watch postgres: %w", err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		return fmt.Errorf("start postgres: %w", err)
+	}
+	return s.await()
+}
+
+// await waits until the server answers a query.
+func (s *Server) await() error {
+	db, err := sql.Open("postgres", s.address())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		if err = db.PingContext(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			return fmt.Errorf("postgres does not answer: %w\n%s", err, log)
+		case <-poll.C:
+		}
+	}
+}
+
+// Stop ends the server in order; its data stay for Restart.
+func (s *Server) Stop() {
+	if s.cmd == nil {
+		return
+	}
+	_ = os.WriteFile(filepath.Join(s.dir, "keep"), nil, 0o644) // tells the watcher to leave the data
+	_ = s.hold.Close()
+	_ = s.cmd.Wait() // says how the server ended, which is what we asked for
+	s.cmd = nil
+}
+
+// PID is the server's process, to be frozen or killed.
+func (s *Server) PID() (int, error) {
+	b, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+	if err != nil {
+		return 0, fmt.Errorf("read pid: %w", err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(b), &pid); err != nil {
+		return 0, fmt.Errorf("read pid: %w", err)
+	}
+	return pid, nil
+}
+
+// PIDs are the server's process and those of its connections, which do not stop
+// with it when it is frozen.
+func (s *Server) PIDs(ctx context.Context) (pids []int, err error) {
+	pid, err := s.PID()
+	if err != nil {
+		return nil, err
+	}
+	pids = []int{pid}
+	db, err := sql.Open("postgres", s.address())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	rows, err := db.QueryContext(ctx, `SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()`)
+	if err != nil {
+		return nil, fmt.Errorf("list processes of postgres: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := rows.Scan(&pid); err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, rows.Err()
+}

@@ -1,0 +1,82 @@
+//go:build unix
+
+package store_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+	"relay/store/pgtest"
+)
+
+// While Postgres is gone or frozen events fail within 5 s, and afterwards all is
+// well without a restart; nothing stays delivering.
+func TestPostgresAway(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.Start(t, pgtest.Options{})
+	s := mustServe(t, store.Options{URL: pg.URL(t), DataDir: t.TempDir()})
+	alias := withAlias(t, s)
+	under := &relay.Event{
+		ID: s.NewID(), AliasID: alias, ReceivedAt: time.Now(), State: relay.StateDelivering,
+		Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now()}},
+	}
+	<-s.Accept(under).Done()
+	lost := func() {
+		t.Helper()
+		began := time.Now()
+		if _, err := capture(s, alias); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
+			t.Errorf("an event was stored without a store: %v", err)
+		}
+		if took := time.Since(began); took > 7*time.Second {
+			t.Errorf("the caller waited %v", took)
+		}
+	}
+	back := func() {
+		t.Helper()
+		eventually(t, "events can be stored again", func() bool { _, err := capture(s, alias); return err == nil })
+		eventually(t, "the store is ready", func() bool { return s.Ready(t.Context()) == nil })
+	}
+	pg.Stop()
+	lost()
+	if err := s.Ready(t.Context()); err == nil {
+		t.Error("ready without a database")
+	}
+	finish := s.Finish(under.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, "")
+	<-finish.Done()
+	if finish.Err() == nil {
+		t.Error("an end was stored without a store")
+	}
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	back()
+	eventually(t, "the attempt whose end was lost is interrupted", func() bool {
+		e, err := s.Event(t.Context(), relay.System(), under.ID, 0)
+		return err == nil && e.State == relay.StateInterrupted && e.Error.Code == relay.CodeResponseNotStored
+	})
+
+	thaw := freeze(t, pg)
+	lost()
+	thaw()
+	back()
+}
+
+// freeze stops the server and the processes of its connections until thaw.
+func freeze(t *testing.T, pg *pgtest.Server) (thaw func()) {
+	t.Helper()
+	pids, err := pg.PIDs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signal := func(sig syscall.Signal) {
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, sig) // a connection may have ended meanwhile
+		}
+	}
+	signal(syscall.SIGSTOP)
+	t.Cleanup(func() { signal(syscall.SIGCONT) })
+	return func() { signal(syscall.SIGCONT) }
+}

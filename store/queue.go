@@ -1,0 +1,224 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+// BeginReplay appends a replay attempt; see delivery.Queue.
+func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
+	if err := allow(who, relay.ScopeEventsReplay); err != nil {
+		return nil, err
+	}
+	var claim relay.Claim
+	err := s.update(ctx, "begin replay", func(c *change) error {
+		e, err := c.event(who, id)
+		if err != nil {
+			return err
+		}
+		if e.Blocker != "" {
+			return &relay.Error{
+				Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + blockerText[e.Blocker],
+			}
+		}
+		now, state, started, node, boot := time.Now(), queued, time.Time{}, "", int64(0)
+		if deliver {
+			state, started, node, boot = delivering, now, s.node, s.boot
+		}
+		n := 0
+		if err := c.get(&n, `UPDATE events SET attempts = attempts + 1, asked_at = ?, state = ?, error_code = '', error_message = ''
+			WHERE id = ? AND state < 6 RETURNING attempts`, micros(now), state, id); err != nil {
+			return err
+		}
+		if _, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`)
+			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
+				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
+			id, n, e.AliasID, state, micros(now), micros(started), plain(who.String()), node, boot, id); err != nil {
+			return err
+		}
+		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
+		if !deliver {
+			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+		}
+		claim, err = c.claim(id, n)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &claim, nil
+}
+
+var blockerText = map[string]string{
+	relay.BlockedRejected:   "the relay refused the request",
+	relay.BlockedIncomplete: "the request did not arrive whole",
+	relay.BlockedBody:       "its body is not stored whole",
+	relay.BlockedUpgraded:   "it was answered by a switch of protocols",
+}
+
+// claim reads the event of an attempt to deliver: its request, of large bodies
+// without the parts, and its attempts without their bytes.
+func (q session) claim(id relay.ID, n int) (relay.Claim, error) {
+	e, err := q.event(relay.System(), id)
+	if err != nil {
+		return relay.Claim{}, err
+	}
+	var p payloadRow
+	if err := q.get(&p, `SELECT n, head, lines, framing, body, parts, stored, size, sha256, state, extra, interim
+		FROM payloads WHERE event_id = ? AND n = 0`, id); err != nil {
+		return relay.Claim{}, err
+	}
+	e.Request, e.Added = p.message(), p.Extra
+	var attempts []attemptRow
+	if err := q.all(&attempts, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? ORDER BY n`, id); err != nil {
+		return relay.Claim{}, err
+	}
+	for i := range attempts {
+		e.Attempts = append(e.Attempts, attempts[i].attempt())
+	}
+	return relay.Claim{Event: &e, N: n}, nil
+}
+
+// Next claims the oldest attempt of an alias that may go out by itself; see
+// delivery.Queue. nil when none waits.
+func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
+	const oldest = ` FROM attempts WHERE alias_id = ? AND state = 0 AND (kind = 1 OR released = 1 OR ? = 1)
+		ORDER BY received_at, event_id, n LIMIT 1`
+	var waits []int
+	err := s.view(ctx, "look for queued attempts", func(q session) error {
+		return q.all(&waits, `SELECT 1 AS one`+oldest, alias, flag(auto)) // spares the writer when nothing waits
+	})
+	if err != nil || len(waits) == 0 {
+		return nil, err
+	}
+	var claim *relay.Claim
+	err = s.update(ctx, "claim queued attempt", func(c *change) error {
+		claim = nil
+		var rows []attemptRow
+		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldest+c.d.skipLocked, alias, flag(auto)); err != nil || len(rows) == 0 {
+			return err
+		}
+		r := rows[0]
+		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, claim_boot = ?, from_queue = 1, started_at = ?
+			WHERE event_id = ? AND n = ? AND state = 0`, s.node, s.boot, micros(time.Now()), r.EventID, r.N); err != nil || n == 0 {
+			return err
+		}
+		if _, err := c.exec(`UPDATE events SET state = 1 WHERE id = ? AND attempts = ? AND state < 6`, r.EventID, r.N); err != nil {
+			return err
+		}
+		got, err := c.claim(r.EventID, r.N)
+		if err != nil {
+			return err
+		}
+		claim = &got
+		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: r.EventID, N: r.N}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+		return nil
+	})
+	return claim, err
+}
+
+// Release lets the inbound events of an alias that were queued while it was offline
+// go out; see delivery.Queue.
+func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (released int, err error) {
+	if err := allow(who, relay.ScopeEventsReplay); err != nil {
+		return 0, err
+	}
+	err = s.update(ctx, "release queued events", func(c *change) error {
+		a, err := c.alias(who, alias)
+		if err != nil {
+			return err
+		}
+		var rows []attemptRow
+		if err := c.all(&rows, `UPDATE attempts SET released = 1 WHERE alias_id = ? AND state = 0 AND kind = 0 AND released = 0
+			RETURNING event_id, n`, a.ID); err != nil {
+			return err
+		}
+		if released = len(rows); released == 0 {
+			return nil
+		}
+		c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: a.ID})
+		for _, r := range rows {
+			c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: a.ID, Event: r.EventID, N: r.N})
+		}
+		return nil
+	})
+	return released, err
+}
+
+// Cancel cancels the queued attempts of an event; conflict when none waits.
+func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
+	if err := allow(who, relay.ScopeEventsReplay); err != nil {
+		return err
+	}
+	return s.update(ctx, "cancel queued attempts", func(c *change) error {
+		e, err := c.event(who, id)
+		if err != nil {
+			return err
+		}
+		fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + plain(who.String()) + " while it waited"}
+		var rows []attemptRow
+		if err := c.all(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
+			WHERE event_id = ? AND state = 0 RETURNING event_id, n`, micros(time.Now()), fault.Code, fault.Message, id); err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
+		}
+		for _, r := range rows {
+			ended := ending{id: id, n: r.N, state: canceled, code: fault.Code, message: fault.Message}
+			if _, err := c.exec(endEvent.one(c.d), ended.args()...); err != nil {
+				return err
+			}
+			c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: r.N})
+		}
+		c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+		return nil
+	})
+}
+
+type queueRow struct {
+	Alias  int64 `db:"alias_id"`
+	Queued int   `db:"queued"`
+	Events int   `db:"events"`
+	Bytes  int64 `db:"bytes"`
+	Oldest int64 `db:"oldest"`
+}
+
+// QueueStats counts what waits; every alias asked for is in the result.
+func (s *Store) QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error) {
+	out := make(map[int64]relay.QueueStats, len(aliases))
+	if len(aliases) == 0 {
+		return out, nil
+	}
+	err := s.view(ctx, "count queues", func(q session) error {
+		query, args, err := sqlx.In(`SELECT alias_id, COUNT(*) AS queued, SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END) AS events,
+			CAST(SUM(bytes) AS BIGINT) AS bytes, MIN(received_at) AS oldest FROM attempts WHERE state = 0 AND alias_id IN (?) GROUP BY alias_id`, aliases)
+		if err != nil {
+			return err
+		}
+		var rows []queueRow
+		if err := q.all(&rows, query, args...); err != nil {
+			return err
+		}
+		for _, r := range rows {
+			out[r.Alias] = relay.QueueStats{Queued: r.Queued, QueuedEvents: r.Events, QueuedBytes: r.Bytes, OldestQueuedAt: moment(r.Oldest)}
+		}
+		for _, id := range aliases {
+			var last []int64
+			if err := q.all(&last, `SELECT received_at FROM events WHERE alias_id = ? ORDER BY id DESC LIMIT 1`, id); err != nil {
+				return err
+			}
+			st := out[id]
+			if len(last) > 0 {
+				st.LastEventAt = moment(last[0])
+			}
+			out[id] = st
+		}
+		return nil
+	})
+	return out, err
+}

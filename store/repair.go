@@ -1,0 +1,74 @@
+package store
+
+import (
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// repairs are results that could not be written while the database was away: the
+// attempts would stay delivering for ever. When it is back they end as interrupted,
+// or go back to the queue.
+type repairs struct {
+	mu    sync.Mutex
+	steps map[repairKey]*step
+}
+
+type repairKey struct {
+	id relay.ID
+	n  int
+}
+
+const maxRepairs = 100_000
+
+// note remembers what a step that failed leaves undone.
+func (r *repairs) note(st *step) {
+	var again *step
+	switch st.kind {
+	case stepRequeue:
+		again = &step{kind: stepRequeue, id: st.id, n: st.n}
+	case stepFinish:
+		again = endLost(st.id, st.attempt)
+	case stepAccept: // a commit whose answer was lost may have stored it
+		if len(st.event.Attempts) == 0 || st.event.Attempts[0].State != relay.StateDelivering {
+			return
+		}
+		again = endLost(st.id, &st.event.Attempts[0])
+	default:
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.steps == nil {
+		r.steps = map[repairKey]*step{}
+	}
+	if len(r.steps) < maxRepairs {
+		r.steps[repairKey{st.id, again.n}] = again
+	}
+}
+
+func endLost(id relay.ID, a *relay.Attempt) *step {
+	n := max(a.N, 1)
+	return &step{kind: stepFinish, id: id, n: n, attempt: &relay.Attempt{
+		N: n, State: relay.StateInterrupted, StartedAt: a.StartedAt, EndedAt: time.Now(),
+		Error: &relay.Fault{Code: relay.CodeResponseNotStored, Message: "the outcome could not be stored because the database was away"},
+	}}
+}
+
+// repair hands over what was noted, once the database is back. A step that fails
+// again is noted again.
+func (s *Store) repair() {
+	for _, c := range s.committers {
+		if c.down() != nil {
+			return
+		}
+	}
+	s.broken.mu.Lock()
+	steps := s.broken.steps
+	s.broken.steps = nil
+	s.broken.mu.Unlock()
+	for _, st := range steps {
+		s.hand(st)
+	}
+}

@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+// Schema gives the version that the database has and the one that this program
+// wants; have is 0 in an empty database. It changes nothing.
+func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
+	p, err := s.provider(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, src := range p.ListSources() {
+		want = max(want, src.Version)
+	}
+	var tables []int
+	if err := s.direct.SelectContext(ctx, &tables, s.d.hasSchema); err != nil {
+		return 0, want, s.fault("look for schema", err)
+	}
+	if len(tables) == 0 {
+		return 0, want, nil
+	}
+	err = s.direct.GetContext(ctx, &have, `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`)
+	return have, want, s.fault("read schema version", err)
+}
+
+// Migrate brings the schema up and says from where to where. Several processes may
+// call it at once: each migration is applied by one of them.
+func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
+	if !s.d.bulk { // goose has no lock of its own for SQLite
+		f, err := s.openLock("migrate.lock")
+		if err != nil {
+			return 0, 0, err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		if err := lockFile(f, true); err != nil {
+			return 0, 0, fmt.Errorf("wait for another migration: %w", err)
+		}
+	}
+	from, to, err = s.Schema(ctx)
+	if err != nil || from == to {
+		return from, to, err
+	}
+	if err := s.checkSchema(ctx); err != nil {
+		return from, from, err
+	}
+	p, err := s.provider(ctx)
+	if err != nil {
+		return from, from, err
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return from, from, fmt.Errorf("migrate: %w", err)
+	}
+	return from, to, nil
+}
+
+// provider makes goose's view of the database; on Postgres with a session lock of
+// this schema, over the direct URL.
+func (s *Store) provider(ctx context.Context) (*goose.Provider, error) {
+	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
+	if s.d.bulk {
+		var id int64
+		if err := s.direct.GetContext(ctx, &id, `SELECT hashtext('relay migrations ' || coalesce(current_schema(), ''))`); err != nil {
+			return nil, s.fault("name migration lock", err)
+		}
+		locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(id), lock.WithLockTimeout(1, 120), lock.WithUnlockTimeout(1, 10))
+		if err != nil {
+			return nil, fmt.Errorf("make migration lock: %w", err)
+		}
+		options = append(options, goose.WithSessionLocker(locker))
+	}
+	p, err := goose.NewProvider(s.d.goose, s.direct.DB, s.d.files(), options...)
+	if errors.Is(err, goose.ErrNoMigrations) {
+		return nil, errors.New("this program was built without its migrations")
+	}
+	return p, err
+}

@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/jmoiron/sqlx"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"relay"
+)
+
+const (
+	databaseFile = "relay.db"
+	readers      = 4
+)
+
+// openSQLite opens one writer and some readers on the file in the data dir. The
+// pragmas stand in the DSN because they belong to a connection: auto_vacuum works
+// only before the first table, and FULL makes a commit survive a power loss.
+func (s *Store) openSQLite(ctx context.Context) error {
+	s.d = sqliteDialect
+	if s.opt.DataDir == "" {
+		return errors.New("sqlite needs a data dir")
+	}
+	file := filepath.Join(s.opt.DataDir, databaseFile)
+	if err := s.touchDatabase(file); err != nil {
+		return err
+	}
+	common := []string{"busy_timeout(10000)", "foreign_keys(1)"}
+	var err error
+	s.write, err = openFile(ctx, file, 1, append(common, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)",
+		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)"))
+	if err != nil {
+		return fmt.Errorf("open %s: %w", file, err)
+	}
+	s.direct = s.write
+	s.read, err = openFile(ctx, file, readers, append(common, "query_only(1)", "cache_size(-8192)"))
+	if err != nil {
+		return fmt.Errorf("open %s for reading: %w", file, err)
+	}
+	return nil
+}
+
+// touchDatabase makes the file readable for its owner only, before sqlite would
+// make it by the umask.
+func (s *Store) touchDatabase(file string) error {
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("look for database: %w", err)
+	}
+	if s.opt.NoCreate {
+		return fmt.Errorf("no relay data in %s; pass --data-dir", s.opt.DataDir)
+	}
+	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
+		return fmt.Errorf("make data dir: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("make database: %w", err)
+	}
+	return f.Close()
+}
+
+func openFile(ctx context.Context, file string, conns int, pragmas []string) (*sqlx.DB, error) {
+	q := url.Values{"_txlock": {"immediate"}, "_pragma": pragmas}
+	db, err := sqlx.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+q.Encode())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	if err := db.PingContext(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// place is where the data is, for people.
+func (s *Store) place() string {
+	if s.opt.URL == "" {
+		return filepath.Join(s.opt.DataDir, databaseFile)
+	}
+	u, err := url.Parse(s.opt.URL)
+	if err != nil {
+		return "postgres"
+	}
+	return u.Host + u.Path
+}
+
+// sqliteUnavailable gives the relay code of an error that says that the file
+// cannot be written now, "" for errors of the statement itself.
+func sqliteUnavailable(err error) string {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return relay.CodeStorageFull
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
+		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_INTERRUPT:
+		return relay.CodeStoreUnavailable
+	}
+	return ""
+}

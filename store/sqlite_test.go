@@ -1,0 +1,154 @@
+package store_test
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"relay"
+	"relay/store"
+)
+
+func deaf([]relay.Change) {}
+
+// mustOpen opens a store and closes it with the test.
+func mustOpen(t testing.TB, o store.Options) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func mustServe(t testing.TB, o store.Options) *store.Store {
+	t.Helper()
+	s := mustOpen(t, o)
+	if _, _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(t.Context(), deaf); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSQLiteSecondServer(t *testing.T) {
+	t.Parallel()
+	o := store.Options{DataDir: t.TempDir()}
+	first := mustServe(t, o)
+	second := mustOpen(t, o)
+	err := second.Serve(t.Context(), deaf)
+	if err == nil || !strings.Contains(err.Error(), o.DataDir) || !strings.Contains(err.Error(), "already serves") {
+		t.Fatalf("a second server got %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Serve(t.Context(), deaf); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(second.Describe(), "sqlite ") {
+		t.Error(second.Describe())
+	}
+}
+
+func TestSQLiteNoCreate(t *testing.T) {
+	t.Parallel()
+	o := store.Options{DataDir: filepath.Join(t.TempDir(), "none"), NoCreate: true}
+	_, err := store.Open(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "no relay data in "+o.DataDir) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(o.DataDir); err == nil {
+		t.Error("the data dir was made")
+	}
+}
+
+func TestSQLiteFileIsPrivate(t *testing.T) {
+	t.Parallel()
+	o := store.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+	mustServe(t, o)
+	for _, name := range []string{"relay.db", "relay.db-wal", "node-id", "serve.lock"} {
+		info, err := os.Stat(filepath.Join(o.DataDir, name))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+// What was promised about the file is true of the connection that writes.
+func TestSQLitePragmas(t *testing.T) {
+	t.Parallel()
+	o := store.Options{DataDir: t.TempDir()}
+	mustServe(t, o)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(o.DataDir, "relay.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	for pragma, want := range map[string]string{"journal_mode": "wal", "auto_vacuum": "2"} {
+		var got string
+		if err := db.QueryRow(`PRAGMA ` + pragma).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %s, want %s (%v)", pragma, got, want, err)
+		}
+	}
+}
+
+func TestNewerSchema(t *testing.T) {
+	t.Parallel()
+	for name, o := range engines(t) {
+		s := mustServe(t, o)
+		have, want, err := s.Schema(t.Context())
+		if err != nil || have != want || have == 0 {
+			t.Fatalf("%s: schema %d of %d, %v", name, have, want, err)
+		}
+		driver, dsn := "sqlite", "file:"+filepath.Join(o.DataDir, "relay.db")
+		if o.URL != "" {
+			driver, dsn = "postgres", o.URL
+		}
+		db, err := sql.Open(driver, dsn)
+		if err == nil {
+			_, err = db.Exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, ` + map[string]string{"sqlite": "1", "postgres": "true"}[driver] + `)`)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		if _, err := store.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "newer relayd") {
+			t.Errorf("%s: a newer schema gave %v", name, err)
+		}
+		if _, _, err := s.Migrate(t.Context()); err == nil {
+			t.Errorf("%s: a newer schema was migrated", name)
+		}
+	}
+}
+
+// Several processes that start at once apply each migration once.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, o := range engines(t) {
+		var wg sync.WaitGroup
+		for range 4 {
+			s := mustOpen(t, o)
+			wg.Go(func() {
+				if _, to, err := s.Migrate(t.Context()); err != nil || to == 0 {
+					t.Errorf("%s: migrated to %d, %v", name, to, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+func TestUnknownURL(t *testing.T) {
+	t.Parallel()
+	_, err := store.Open(t.Context(), store.Options{URL: "mysql://user:hunter2@host/db", DataDir: t.TempDir()})
+	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "postgres://") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,173 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// statement is SQL of the journal with a list of rows at %s. Postgres takes all
+// rows in one statement and has to be told their types; SQLite takes them one by
+// one, prepared.
+type statement struct {
+	casts []string // type of each column of a row, for Postgres; nil = known from the table
+	width int      // columns of a row where casts are nil
+	text  string
+	tail  int // further parameters, behind the rows
+}
+
+func insertInto(table, columns string) statement {
+	return statement{
+		width: strings.Count(columns, ",") + 1,
+		text:  `INSERT INTO ` + table + ` (` + columns + `) VALUES %s ON CONFLICT DO NOTHING`,
+	}
+}
+
+var (
+	insertEvents   = insertInto("events", eventColumns)
+	insertAttempts = insertInto("attempts", attemptColumns)
+	insertPayloads = insertInto("payloads", payloadColumns)
+	insertChunks   = insertInto("body_chunks", "event_id, n, i, data")
+)
+
+// finishAttempts ends attempts of this process that are under way. One that was
+// upgraded ends twice: at the 101, and when the connection is over.
+var finishAttempts = statement{
+	casts: []string{
+		"uuid", "int", "int", "bigint", "bigint", "text", "text", "text", "int", "bytea", "int", "int", "text",
+	},
+	text: `WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)
+			AS (VALUES %s)
+		UPDATE attempts SET state = v.vstate, started_at = CASE WHEN v.vstarted > 0 THEN v.vstarted ELSE started_at END,
+			ended_at = v.vended, error_code = v.vcode, error_message = v.vmessage, connection = v.vconnection,
+			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
+		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded')
+			AND claim_node = ? AND claim_boot = ?
+		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`,
+	tail: 2,
+}
+
+// columns of a row.
+func (st *statement) columns() int { return max(st.width, len(st.casts)) }
+
+// one is the statement for one row, with ?.
+func (st *statement) one(d *dialect) string {
+	var row strings.Builder
+	for i := range st.columns() {
+		row.WriteString(",?")
+		if d.bulk && st.casts != nil {
+			row.WriteString("::" + st.casts[i])
+		}
+	}
+	return fmt.Sprintf(st.text, "("+row.String()[1:]+")")
+}
+
+// many is the statement for n rows on Postgres.
+func (st *statement) many(n int) string {
+	var rows strings.Builder
+	parameter := 0
+	for r := range n {
+		for c := range st.columns() {
+			parameter++
+			rows.WriteString([]string{",(", ","}[min(c, 1)])
+			rows.WriteString("$" + strconv.Itoa(parameter))
+			if r == 0 && st.casts != nil {
+				rows.WriteString("::" + st.casts[c])
+			}
+		}
+		rows.WriteByte(')')
+	}
+	text := fmt.Sprintf(st.text, rows.String()[1:])
+	for range st.tail {
+		parameter++
+		text = strings.Replace(text, "?", "$"+strconv.Itoa(parameter), 1)
+	}
+	return text
+}
+
+// prepared holds the statements of the SQLite writer. Preparing takes the one
+// connection, so it is done before a transaction begins.
+type prepared map[string]*sql.Stmt
+
+func (s *Store) prepare(ctx context.Context) (prepared, error) {
+	if s.d.bulk {
+		return nil, nil // no named statements: they do not survive a pooler
+	}
+	p := prepared{}
+	for _, st := range []statement{insertEvents, insertAttempts, insertPayloads, insertChunks, finishAttempts, endEvent} {
+		text := st.one(&s.d)
+		stmt, err := s.write.PrepareContext(ctx, text)
+		if err != nil {
+			return nil, fmt.Errorf("prepare journal: %w", err)
+		}
+		p[text] = stmt
+	}
+	return p, nil
+}
+
+// writer runs statements of the journal within one transaction.
+type writer struct {
+	*change
+	tx       *sqlx.Tx
+	prepared prepared
+	bound    map[string]*sql.Stmt
+}
+
+// run executes a statement for rows.
+func (w *writer) run(st *statement, rows [][]any) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if w.d.bulk {
+		_, err := w.tx.ExecContext(w.ctx, st.many(len(rows)), flat(rows)...)
+		return err
+	}
+	stmt := w.bind(st)
+	for _, row := range rows {
+		if _, err := stmt.ExecContext(w.ctx, row...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returning executes a statement for rows and gives what it returns.
+func (w *writer) returning(st *statement, rows [][]any, tail ...any) (out []attemptRow, err error) {
+	if w.d.bulk {
+		err = w.tx.SelectContext(w.ctx, &out, st.many(len(rows)), append(flat(rows), tail...)...)
+		return out, err
+	}
+	stmt := w.bind(st)
+	for _, row := range rows {
+		var r attemptRow
+		err := stmt.QueryRowContext(w.ctx, append(row[:len(row):len(row)], tail...)...).
+			Scan(&r.EventID, &r.N, &r.AliasID, &r.Kind, &r.FromQueue, &r.ReceivedAt, &r.Bytes)
+		if err == nil {
+			out = append(out, r)
+		} else if err != sql.ErrNoRows {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// bind gives the prepared statement within this transaction.
+func (w *writer) bind(st *statement) *sql.Stmt {
+	text := st.one(w.d)
+	if w.bound[text] == nil {
+		w.bound[text] = w.tx.StmtContext(w.ctx, w.prepared[text])
+	}
+	return w.bound[text]
+}
+
+func flat(rows [][]any) []any {
+	out := make([]any, 0, len(rows)*len(rows[0]))
+	for _, r := range rows {
+		out = append(out, r...)
+	}
+	return out
+}

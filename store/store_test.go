@@ -1,0 +1,31 @@
+package store_test
+
+import (
+	"testing"
+
+	"relay/api"
+	"relay/delivery"
+	"relay/sshgate"
+	"relay/store"
+	"relay/store/pgtest"
+	"relay/store/storetest"
+)
+
+// The store is what the rooms above ask for.
+var (
+	_ delivery.Store   = (*store.Store)(nil)
+	_ sshgate.Accounts = (*store.Store)(nil)
+	_ sshgate.Reader   = (*store.Store)(nil)
+	_ api.Events       = (*store.Store)(nil)
+	_ api.Accounts     = (*store.Store)(nil)
+)
+
+func TestSQLite(t *testing.T) {
+	storetest.Run(t, func(t testing.TB) store.Options { return store.Options{DataDir: t.TempDir()} })
+}
+
+func TestPostgres(t *testing.T) {
+	storetest.Run(t, func(t testing.TB) store.Options {
+		return store.Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
+	})
+}

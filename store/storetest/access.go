@@ -1,0 +1,124 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+)
+
+// testAccess asks for alice's things in the name of everybody who may not have
+// them; each method must find nothing.
+func testAccess(t *testing.T, fresh func(testing.TB) store.Options) {
+	b := setup(t, fresh)
+	ctx := t.Context()
+	id, waiting := b.capture(b.hooks, "/secret", "secret", 200), b.capture(b.hooks, "/waiting", "", 0)
+	share, _, err := b.CreateShare(ctx, b.alice, id, false, time.Time{})
+	b.must(err)
+	_, secret, err := b.CreateToken(ctx, b.bob, relay.Token{Alias: "other"})
+	b.must(err)
+	limited, err := b.TokenOwner(ctx, secret)
+	b.must(err)
+	_, err = b.CreateAlias(ctx, b.alice, "second", "")
+	b.must(err)
+	_, secret, err = b.CreateToken(ctx, b.alice, relay.Token{Alias: "second"})
+	b.must(err)
+	own, err := b.TokenOwner(ctx, secret)
+	b.must(err)
+	strangers := map[string]relay.Actor{
+		"other account": b.bob, "admin": b.root, "token of another alias": limited, "own token of another alias": own,
+		"nobody": {}, "queue": {Kind: relay.ActorQueue, Account: b.alice.Account},
+		"share of another event": {Kind: relay.ActorShare, Account: b.alice.Account, Shared: waiting, Credential: share.ID},
+	}
+	for name, who := range strangers {
+		for method, err := range b.everything(ctx, who, id, share.ID) {
+			e := relay.AsError(err)
+			if err == nil || e.Code != relay.CodeNotFound && e.Code != relay.CodeForbidden {
+				t.Errorf("%s by %s: %v", method, name, err)
+			}
+		}
+		if page := b.list(who, relay.Filter{}); len(page.Events) != 0 {
+			t.Errorf("%s lists %d events", name, len(page.Events))
+		}
+	}
+	b.wantEvent(id, relay.StateDelivered, relay.StateDelivered)
+	b.wantEvent(waiting, relay.StateQueued, relay.StateQueued)
+	if n, err := b.Release(ctx, own, "second"); n != 0 || err != nil {
+		t.Errorf("a token cannot release its own alias: %d, %v", n, err)
+	}
+}
+
+// everything calls each method that takes an actor on an alias or event of alice.
+func (b *bench) everything(ctx context.Context, who relay.Actor, id relay.ID, share string) map[string]error {
+	errs := map[string]error{
+		"DeleteEvent":   b.DeleteEvent(ctx, who, id),
+		"Cancel":        b.Cancel(ctx, who, id),
+		"RemoveShare":   b.RemoveShare(ctx, who, id, share),
+		"RemoveAlias":   b.RemoveAlias(ctx, who, "hooks"),
+		"AddMember":     b.AddMember(ctx, who, "hooks", "bob"),
+		"RemoveMember":  b.RemoveMember(ctx, who, "hooks", "bob"),
+		"unknown event": b.DeleteEvent(ctx, who, relay.ID{1}),
+	}
+	_, errs["Event"] = b.Event(ctx, who, id, 10)
+	_, errs["Events"] = b.Events(ctx, who, relay.Filter{Alias: "hooks"})
+	_, errs["BeginReplay"] = b.BeginReplay(ctx, who, id, false)
+	_, errs["Release"] = b.Release(ctx, who, "hooks")
+	_, errs["Alias"] = b.Alias(ctx, who, "hooks")
+	_, errs["ClaimAlias"] = b.ClaimAlias(ctx, who, "hooks")
+	_, errs["SetAlias"] = b.SetAlias(ctx, who, "hooks", func(s *relay.Settings) error { s.Paused = true; return nil })
+	_, errs["TransferAlias"] = b.TransferAlias(ctx, who, "hooks", "bob")
+	_, errs["Members"] = b.Members(ctx, who, "hooks")
+	_, _, errs["CreateShare"] = b.CreateShare(ctx, who, id, true, time.Time{})
+	_, errs["Shares"] = b.Shares(ctx, who, id)
+	return errs
+}
+
+func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
+	b := setup(t, fresh)
+	ctx := t.Context()
+	id, other := b.capture(b.hooks, "/shared", "", 200), b.capture(b.hooks, "/not", "", 200)
+	sh, secret, err := b.CreateShare(ctx, b.alice, id, true, time.Now().Add(time.Hour))
+	b.must(err)
+	if len(secret) != 43 || sh.Event != id || !sh.View || sh.Uses != 0 || sh.ExpiresAt.IsZero() {
+		t.Errorf("share %+v with %d characters", sh, len(secret))
+	}
+	who, _, err := b.ShareActor(ctx, secret, false)
+	b.must(err)
+	if who.String() != "share" || who.Shared != id || who.Account != b.alice.Account {
+		t.Errorf("actor %+v", who)
+	}
+	_, used, err := b.ShareActor(ctx, secret, true)
+	if err != nil || used.Uses != 1 {
+		t.Errorf("used %+v, %v", used, err)
+	}
+	b.must(b.StillValid(ctx, who))
+	_, err = b.Event(ctx, who, id, 0)
+	b.must(err)
+	_, err = b.Event(ctx, who, other, 0)
+	b.want(relay.CodeNotFound, err)
+	c, err := b.BeginReplay(ctx, who, id, false)
+	if err != nil || c.Event.Attempts[1].Actor != "share" {
+		t.Errorf("replay by a share: %+v, %v", c, err)
+	}
+	b.want(relay.CodeForbidden, b.DeleteEvent(ctx, who, id))
+	b.want(relay.CodeNotFound, b.RemoveShare(ctx, b.alice, other, sh.ID))
+	b.must(b.RemoveShare(ctx, b.alice, id, sh.ID))
+	b.want(relay.CodeNotFound, b.RemoveShare(ctx, b.alice, id, sh.ID))
+	for _, gone := range []string{secret, "", secret + "x"} {
+		_, _, err = b.ShareActor(ctx, gone, true)
+		b.want(relay.CodeNotFound, err)
+	}
+	_, err = b.Event(ctx, who, id, 0)
+	b.want(relay.CodeNotFound, err)
+	b.want(relay.CodeNotFound, b.StillValid(ctx, who))
+
+	_, brief, err := b.CreateShare(ctx, b.alice, id, false, time.Now().Add(50*time.Millisecond))
+	b.must(err)
+	b.eventually("a share expires", func() bool { _, _, err := b.ShareActor(ctx, brief, false); return err != nil })
+	list, err := b.Shares(ctx, b.alice, id)
+	if err != nil || len(list) != 1 {
+		t.Errorf("shares %+v, %v", list, err)
+	}
+}

@@ -1,0 +1,210 @@
+package storetest
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"relay"
+	"relay/store"
+)
+
+func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
+	b := setup(t, fresh)
+	t.Run("round trip", func(t *testing.T) { b.with(t).roundTrip() })
+	t.Run("two batches", func(t *testing.T) { b.with(t).twoBatches() })
+	t.Run("poison", func(t *testing.T) { b.with(t).poison() })
+	t.Run("lost accept", func(t *testing.T) { b.with(t).lostAccept() })
+	t.Run("rejected", func(t *testing.T) { b.with(t).rejected() })
+	t.Run("amend", func(t *testing.T) { b.with(t).amend() })
+	t.Run("upgraded", func(t *testing.T) { b.with(t).upgraded() })
+	t.Run("ids", func(t *testing.T) { b.with(t).ids() })
+}
+
+// with is the same bench for a sub-test.
+func (b *bench) with(t testing.TB) *bench {
+	return &bench{
+		TB: t, Store: b.Store, opt: b.opt, alice: b.alice, bob: b.bob, root: b.root, hooks: b.hooks, other: b.other, changed: b.changed,
+	}
+}
+
+var sameBytes = cmp.Options{
+	cmpopts.EquateEmpty(), cmpopts.EquateComparable(relay.ID{}), cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) }),
+	cmpopts.IgnoreFields(relay.Event{}, "Remote"),
+}
+
+// Every field that goes in comes out.
+func (b *bench) roundTrip() {
+	e := b.newEvent(b.hooks, relay.StateDelivering, "/a?b=\xff", "\x00\xff body")
+	e.Provider = relay.Provider{Name: "stripe", EventType: "invoice.paid", DeliveryID: "evt_1", SignedAt: e.ReceivedAt, Tolerance: 5 * time.Minute}
+	e.Added = []byte("X-Forwarded-For: 203.0.113.9\r\n")
+	e.Request.Lines, e.Request.Framing = []byte("7\r\n0\r\n\r\n"), relay.FramingChunked
+	a := ended(1, relay.StateDelivered, 201, "answer\x00")
+	a.SentHead = []byte("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	accept, finish := b.Accept(e), b.Finish(e.ID, a, "")
+	b.ok(accept)
+	b.ok(finish)
+
+	got := b.read(e.ID)
+	want := *e
+	want.State, want.Status, want.Latency, want.HasLatency, want.AttemptCount = relay.StateDelivered, 201, 10*time.Millisecond, true, 1
+	want.Attempts = []relay.Attempt{*a}
+	want.Attempts[0].Kind, want.Attempts[0].ReceivedAt = relay.KindOriginal, e.Attempts[0].ReceivedAt
+	want.Attempts[0].Timing.Blocked = time.Microsecond // ns are not kept
+	want.Request.Body.Stored, want.Attempts[0].Response.Body.Stored = want.Request.Body.Size, 7
+	if d := cmp.Diff(want, *got, sameBytes); d != "" {
+		b.Errorf("stored event differs (-want +got):\n%s", d)
+	}
+	if got.Remote != e.Remote {
+		b.Errorf("remote %v, want %v", got.Remote, e.Remote)
+	}
+	head, err := b.AttemptHead(b.Context(), e.ID, 1)
+	b.must(err)
+	if len(head.Response.Body.Data) != 0 || !bytes.Equal(head.Response.Head, a.Response.Head) || len(head.Interim) != 2 {
+		b.Errorf("attempt head: %+v", head)
+	}
+	_, err = b.AttemptHead(b.Context(), e.ID, 2)
+	b.want(relay.CodeNotFound, err)
+}
+
+// The same, Accept and Finish in batches of their own; a second end is fenced, the
+// same end again is not.
+func (b *bench) twoBatches() {
+	e := b.newEvent(b.hooks, relay.StateDelivering, "/two", "x")
+	b.ok(b.Accept(e))
+	b.wantEvent(e.ID, relay.StateDelivering, relay.StateDelivering)
+	a := ended(1, relay.StateFailed, 0, "")
+	b.ok(b.Finish(e.ID, a, ""))
+	got := b.wantEvent(e.ID, relay.StateFailed, relay.StateFailed)
+	if got.Error == nil || got.Error.Code != relay.CodeLocalRefused || got.Status != 0 {
+		b.Errorf("failed event: error %+v, status %d", got.Error, got.Status)
+	}
+	b.ok(b.Finish(e.ID, a, ""))
+	b.want(relay.ErrFenced.Code, b.done(b.Finish(e.ID, ended(1, relay.StateDelivered, 200, ""), "")))
+	b.want(relay.ErrFenced.Code, b.done(b.Requeue(e.ID, 1)))
+	b.wantEvent(e.ID, relay.StateFailed, relay.StateFailed)
+}
+
+// What a caller can send never sinks a batch, and a row that cannot be stored fails
+// alone.
+func (b *bench) poison() {
+	var good []*relay.Ticket
+	nasty := b.newEvent(b.hooks, relay.StateDelivering, "/\x00\xff", "\x00")
+	nasty.Method, nasty.Host, nasty.Provider.Name = "P\x00ST", "h\xffst", "\x00"
+	nasty.Request.Head = bytes.Repeat([]byte("\x00\xff"), 1<<19)
+	impossible := b.newEvent(b.hooks, "no such state", "/", "")
+	clash := b.newEvent(b.hooks, relay.StateDelivering, "/clash", "")
+	clash.Attempts[0].State = "no such state"
+	var bad []*relay.Ticket
+	for i := range 40 {
+		good = append(good, b.Accept(b.newEvent(b.hooks, relay.StateDelivering, "/good", "x")))
+		if i == 20 {
+			good = append(good, b.Accept(nasty))
+			bad = append(bad, b.Accept(impossible), b.Accept(clash))
+		}
+	}
+	for _, t := range good {
+		b.ok(t)
+	}
+	for _, t := range bad {
+		if b.done(t) == nil {
+			b.Error("an impossible event was stored")
+		}
+	}
+	got := b.read(nasty.ID)
+	if !bytes.Equal(got.Request.Head, nasty.Request.Head) || string(got.Target) != "/\x00\xff" || strings.Contains(got.Method, "\x00") {
+		b.Error("a nasty event came back changed")
+	}
+}
+
+// A Finish whose Accept failed fails too.
+func (b *bench) lostAccept() {
+	e := b.newEvent(b.hooks, "no such state", "/", "")
+	a, f := b.Accept(e), b.Finish(e.ID, ended(1, relay.StateDelivered, 200, ""), "")
+	if b.done(a) == nil || b.done(f) == nil {
+		b.Error("an impossible event or its end was stored")
+	}
+	unknown := b.NewID()
+	b.want(relay.CodeNotFound, b.done(b.Finish(unknown, ended(1, relay.StateDelivered, 200, ""), "")))
+	b.want(relay.CodeNotFound, b.done(b.Requeue(unknown, 1)))
+	m := message("x", "")
+	b.want(relay.CodeNotFound, b.done(b.Amend(unknown, &m)))
+}
+
+// Rejected and incomplete events keep their state and cannot be replayed.
+func (b *bench) rejected() {
+	e := b.newEvent(b.hooks, "", "/r", "")
+	e.State, e.Error = relay.StateRejected, &relay.Fault{Code: relay.CodeRequestMalformed, Message: "two lengths"}
+	b.ok(b.Accept(e))
+	got := b.wantEvent(e.ID, relay.StateRejected)
+	if got.Blocker != relay.BlockedRejected || got.Error == nil || got.Error.Code != relay.CodeRequestMalformed {
+		b.Errorf("rejected event: %+v", got)
+	}
+	gone := b.newEvent(b.hooks, relay.StateDelivering, "/i", "")
+	b.ok(b.Accept(gone))
+	b.ok(b.Finish(gone.ID, ended(1, relay.StateFailed, 0, ""), relay.StateIncomplete))
+	got = b.wantEvent(gone.ID, relay.StateIncomplete, relay.StateFailed)
+	if got.Blocker != relay.BlockedIncomplete {
+		b.Errorf("incomplete event: %+v", got)
+	}
+	for _, id := range []relay.ID{e.ID, gone.ID} {
+		_, err := b.BeginReplay(b.Context(), b.alice, id, true)
+		b.want(relay.CodeEventNotReplayable, err)
+	}
+}
+
+// A request that was answered early is completed later; until then it is blocked.
+func (b *bench) amend() {
+	for _, wait := range []bool{true, false} {
+		e := b.newEvent(b.hooks, relay.StateDelivering, "/am", "first")
+		e.Request.Body.State = relay.BodyReceiving
+		accept := b.Accept(e)
+		finish := b.Finish(e.ID, ended(1, relay.StateDelivered, 413, ""), "")
+		if wait {
+			b.ok(accept)
+			b.ok(finish)
+			if got := b.read(e.ID); got.Blocker != relay.BlockedBody || got.State != relay.StateDelivered {
+				b.Errorf("before amend: %+v", got)
+			}
+		}
+		m := message("POST /am HTTP/1.1\r\n\r\n", "first and second")
+		b.ok(b.Amend(e.ID, &m))
+		got := b.wantEvent(e.ID, relay.StateDelivered, relay.StateDelivered)
+		if got.Blocker != "" || string(got.Request.Body.Data) != "first and second" || got.Request.Body.Size != 16 {
+			b.Errorf("after amend: %+v", got)
+		}
+	}
+}
+
+// An upgraded attempt ends twice, and its event cannot be replayed.
+func (b *bench) upgraded() {
+	e := b.newEvent(b.hooks, relay.StateDelivering, "/ws", "")
+	b.ok(b.Accept(e))
+	a := ended(1, relay.StateDelivered, 101, "")
+	a.ResponseState = relay.ResponseUpgraded
+	b.ok(b.Finish(e.ID, a, ""))
+	later := *a
+	later.EndedAt = later.EndedAt.Add(time.Second)
+	later.Response = message("HTTP/1.1 101 X\r\n\r\n", "frames")
+	b.ok(b.Finish(e.ID, &later, ""))
+	got := b.wantEvent(e.ID, relay.StateDelivered, relay.StateDelivered)
+	if got.Blocker != relay.BlockedUpgraded || string(got.Attempts[0].Response.Body.Data) != "frames" {
+		b.Errorf("upgraded event: %+v", got)
+	}
+}
+
+// Ids only go up, also over a restart with a clock that went back.
+func (b *bench) ids() {
+	last := b.NewID()
+	for range 10_000 {
+		id := b.NewID()
+		if bytes.Compare(id[:], last[:]) <= 0 {
+			b.Fatalf("%s came after %s", id, last)
+		}
+		last = id
+	}
+}

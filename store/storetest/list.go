@@ -1,0 +1,156 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"relay"
+	"relay/store"
+)
+
+func testList(t *testing.T, fresh func(testing.TB) store.Options) {
+	b := setup(t, fresh)
+	b.must(b.AddMember(t.Context(), b.bob, "other", "alice"))
+	var ids []relay.ID // of alice's two aliases, oldest first
+	for i := range 30 {
+		alias, status := b.hooks, []int{200, 404, 500}[i%3]
+		if i%5 == 0 {
+			alias = b.other
+		}
+		ids = append(ids, b.capture(alias, fmt.Sprintf("/p%d/x%%00?n=%d", i%10, i), fmt.Sprintf("body-%02d", i), status))
+	}
+	t.Run("pages", func(t *testing.T) { b.with(t).pages(ids) })
+	t.Run("filters", func(t *testing.T) { b.with(t).filters(ids) })
+	t.Run("bad filters", func(t *testing.T) { b.with(t).badFilters() })
+	t.Run("budget", func(t *testing.T) { b.with(t).budget(ids) })
+	t.Run("summaries", func(t *testing.T) { b.with(t).summaries(ids) })
+}
+
+func (b *bench) list(who relay.Actor, f relay.Filter) relay.Page {
+	b.Helper()
+	page, err := b.Events(b.Context(), who, f)
+	b.must(err)
+	return page
+}
+
+// walk follows cursors to the end.
+func (b *bench) walk(who relay.Actor, f relay.Filter) (ids []relay.ID) {
+	b.Helper()
+	for range 1000 {
+		page := b.list(who, f)
+		for _, e := range page.Events {
+			ids = append(ids, e.ID)
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return ids
+		}
+	}
+	b.Fatal("a list without end")
+	return nil
+}
+
+func (b *bench) same(what string, got, want []relay.ID) {
+	b.Helper()
+	if d := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); d != "" {
+		b.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+// newest gives the ids that fit, newest first.
+func newest(ids []relay.ID, fits func(i int) bool) (out []relay.ID) {
+	for i := len(ids) - 1; i >= 0; i-- {
+		if fits(i) {
+			out = append(out, ids[i])
+		}
+	}
+	return out
+}
+
+// Pages follow one another without gap or double, also when events arrive meanwhile.
+func (b *bench) pages(ids []relay.ID) {
+	all := newest(ids, func(int) bool { return true })
+	for _, limit := range []int{1, 7, 30, 200} {
+		b.same(fmt.Sprint("limit ", limit), b.walk(b.alice, relay.Filter{Limit: limit}), all)
+	}
+	page := b.list(b.alice, relay.Filter{Limit: 10})
+	fresh := b.capture(b.hooks, "/new", "", 200)
+	b.same("rest", b.walk(b.alice, relay.Filter{Limit: 10, Cursor: page.Next}), all[10:])
+	b.must(b.DeleteEvent(b.Context(), b.alice, fresh))
+	if e := page.Events[0]; e.Alias != "hooks" || e.State != relay.StateDelivered || e.Request.Body.Size != 7 || !e.HasLatency || e.AttemptCount != 1 {
+		b.Errorf("row: %+v", e)
+	}
+	whole := b.list(b.alice, relay.Filter{Limit: 200})
+	if oldest := b.read(ids[0]).ReceivedAt; whole.Next != "" || !whole.SearchedBackTo.Equal(oldest) {
+		b.Errorf("searched back to %v, want %v; next %q", whole.SearchedBackTo, oldest, whole.Next)
+	}
+	b.same("system", b.walk(system, relay.Filter{Limit: 3}), all)
+	b.same("nobody's", b.walk(b.root, relay.Filter{}), nil)
+}
+
+func (b *bench) filters(ids []relay.ID) {
+	tenth := b.read(ids[10]).ReceivedAt
+	for name, c := range map[string]struct {
+		f    relay.Filter
+		fits func(i int) bool
+	}{
+		"alias":        {relay.Filter{Alias: "other"}, func(i int) bool { return i%5 == 0 }},
+		"method":       {relay.Filter{Method: "POST"}, func(int) bool { return true }},
+		"no method":    {relay.Filter{Method: "GET"}, func(int) bool { return false }},
+		"status":       {relay.Filter{Status: "404"}, func(i int) bool { return i%3 == 1 }},
+		"status class": {relay.Filter{Status: "5xx", Limit: 2}, func(i int) bool { return i%3 == 2 }},
+		"path":         {relay.Filter{Path: "/p3/"}, func(i int) bool { return i%10 == 3 }},
+		"state":        {relay.Filter{State: relay.StateDelivered}, func(int) bool { return true }},
+		"no state":     {relay.Filter{State: relay.StateQueued}, func(int) bool { return false }},
+		"since":        {relay.Filter{Since: tenth}, func(i int) bool { return i >= 10 }},
+		"until":        {relay.Filter{Until: tenth}, func(i int) bool { return i < 10 }},
+		"text in body": {relay.Filter{Text: "body-17"}, func(i int) bool { return i == 17 }},
+		"text in path": {relay.Filter{Text: "x%00?n=1"}, func(i int) bool { return i == 1 || i >= 10 && i < 20 }},
+		"text in head": {relay.Filter{Text: "Host: other", Limit: 4}, func(i int) bool { return i%5 == 0 }},
+		"response":     {relay.Filter{Text: "HTTP/1.1 404"}, func(i int) bool { return i%3 == 1 }},
+		"all at once": {
+			relay.Filter{Alias: "hooks", Status: "2xx", Path: "/p", Text: "body-", Since: tenth, Limit: 1},
+			func(i int) bool { return i%5 != 0 && i%3 == 0 && i >= 10 },
+		},
+	} {
+		b.same(name, b.walk(b.alice, c.f), newest(ids, c.fits))
+	}
+}
+
+func (b *bench) badFilters() {
+	for _, f := range []relay.Filter{{Status: "2x"}, {Status: "abc"}, {State: "asleep"}, {Cursor: "page2"}} {
+		_, err := b.Events(b.Context(), b.alice, f)
+		b.want(relay.CodeValidationFailed, err)
+	}
+	for _, alias := range []string{"nobodys", "a\x00b"} {
+		_, err := b.Events(b.Context(), b.alice, relay.Filter{Alias: alias})
+		b.want(relay.CodeNotFound, err)
+	}
+	_, err := b.Events(b.Context(), b.root, relay.Filter{Alias: "hooks"})
+	b.want(relay.CodeNotFound, err)
+}
+
+// A budget that is used up gives a cursor that leads on, never an endless list.
+func (b *bench) budget(ids []relay.ID) {
+	f := relay.Filter{Text: "body-02", Limit: 1, Budget: time.Nanosecond}
+	first := b.list(b.alice, f)
+	if first.Next == "" || first.SearchedBackTo.IsZero() {
+		b.Errorf("a list without budget has cursor %q, searched back to %v", first.Next, first.SearchedBackTo)
+	}
+	b.same("in small steps", b.walk(b.alice, f), []relay.ID{ids[2]})
+}
+
+func (b *bench) summaries(ids []relay.ID) {
+	asked := []relay.ID{ids[3], b.NewID(), ids[1]}
+	rows, err := b.Summaries(b.Context(), asked)
+	b.must(err)
+	if len(rows) != 2 || rows[0].ID != ids[3] || rows[1].ID != ids[1] || rows[0].Alias != "hooks" {
+		b.Errorf("summaries %+v", rows)
+	}
+	rows, err = b.Summaries(b.Context(), nil)
+	if err != nil || len(rows) != 0 {
+		b.Errorf("no summaries: %v, %v", rows, err)
+	}
+}

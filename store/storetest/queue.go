@@ -1,0 +1,244 @@
+package storetest
+
+import (
+	"testing"
+
+	"relay"
+	"relay/store"
+)
+
+func testQueue(t *testing.T, fresh func(testing.TB) store.Options) {
+	for name, test := range map[string]func(*bench){
+		"release": (*bench).release, "order": (*bench).queueOrder, "auto": (*bench).auto, "supersede": (*bench).supersede,
+		"cancel": (*bench).cancel, "give back": (*bench).giveBack, "requeue limit": (*bench).requeueLimit, "replay": (*bench).replay,
+		"stats": (*bench).stats,
+	} {
+		t.Run(name, func(t *testing.T) { test(setup(t, fresh)) })
+	}
+}
+
+func (b *bench) next(auto bool) *relay.Claim {
+	b.Helper()
+	c, err := b.Next(b.Context(), b.hooks.ID, auto)
+	b.must(err)
+	return c
+}
+
+// Inbound events wait until they are released, once.
+func (b *bench) release() {
+	ids := []relay.ID{b.capture(b.hooks, "/1", "one", 0), b.capture(b.hooks, "/2", "two", 0)}
+	if c := b.next(false); c != nil {
+		b.Errorf("claimed %v before it was released", c.Event.ID)
+	}
+	for _, want := range []int{2, 0} {
+		n, err := b.Release(b.Context(), b.alice, "hooks")
+		b.must(err)
+		if n != want {
+			b.Errorf("released %d, want %d", n, want)
+		}
+	}
+	for i, id := range ids {
+		c := b.next(false)
+		if c == nil || c.Event.ID != id || c.N != 1 || string(c.Event.Request.Body.Data) != []string{"one", "two"}[i] {
+			b.Fatalf("claim %d is %+v", i, c)
+		}
+		if a := c.Event.Attempts[0]; a.State != relay.StateDelivering || !a.Released || a.StartedAt.IsZero() {
+			b.Errorf("claimed attempt: %+v", a)
+		}
+		b.wantEvent(id, relay.StateDelivering, relay.StateDelivering)
+		b.ok(b.Finish(id, ended(1, relay.StateDelivered, 200, ""), ""))
+		if got := b.wantEvent(id, relay.StateDelivered, relay.StateDelivered); !got.Attempts[0].Released {
+			b.Error("released was lost")
+		}
+	}
+	if b.next(true) != nil {
+		b.Error("something still waits")
+	}
+}
+
+// The queue goes by when an attempt was asked for, whatever its event's age.
+func (b *bench) queueOrder() {
+	old := b.capture(b.hooks, "/old", "", 200)
+	first := b.capture(b.hooks, "/first", "", 0)
+	_, err := b.BeginReplay(b.Context(), b.alice, old, false)
+	b.must(err)
+	last := b.capture(b.hooks, "/last", "", 0)
+	for i, id := range []relay.ID{first, old, last} {
+		e := b.read(id)
+		if a := e.Attempts[len(e.Attempts)-1]; a.Position != i+1 {
+			b.Errorf("%s has position %d, want %d", e.Target, a.Position, i+1)
+		}
+	}
+	_, err = b.Release(b.Context(), b.alice, "hooks")
+	b.must(err)
+	for _, want := range []relay.ID{first, old, last} {
+		c := b.next(false)
+		if c == nil || c.Event.ID != want {
+			b.Fatalf("wrong order: %+v", c)
+		}
+		b.ok(b.Finish(want, ended(c.N, relay.StateDelivered, 200, ""), ""))
+	}
+}
+
+// With autoDeliver the inbound events need no release; replays never do.
+func (b *bench) auto() {
+	id := b.capture(b.hooks, "/auto", "", 0)
+	if b.next(false) != nil {
+		b.Error("an inbound event went out by itself")
+	}
+	if c := b.next(true); c == nil || c.Event.ID != id {
+		b.Errorf("claim %+v", c)
+	}
+}
+
+// A delivered replay cancels a first attempt that still waits.
+func (b *bench) supersede() {
+	id := b.capture(b.hooks, "/s", "", 0)
+	_, err := b.BeginReplay(b.Context(), b.alice, id, false)
+	b.must(err)
+	b.wantEvent(id, relay.StateQueued, relay.StateQueued, relay.StateQueued)
+	c := b.next(false)
+	if c == nil || c.N != 2 {
+		b.Fatalf("claim %+v", c)
+	}
+	b.ok(b.Finish(id, ended(2, relay.StateDelivered, 204, ""), ""))
+	got := b.wantEvent(id, relay.StateDelivered, relay.StateCanceled, relay.StateDelivered)
+	if e := got.Attempts[0].Error; e == nil || e.Code != relay.CodeSuperseded {
+		b.Errorf("superseded attempt has error %+v", e)
+	}
+	if got.Status != 204 || got.Attempts[1].Actor != "user:alice" || got.Error != nil {
+		b.Errorf("event: %+v", got)
+	}
+	n, err := b.Release(b.Context(), b.alice, "hooks")
+	b.must(err)
+	if n != 0 {
+		b.Errorf("released %d superseded attempts", n)
+	}
+}
+
+func (b *bench) cancel() {
+	id := b.capture(b.hooks, "/c", "", 500)
+	b.want(relay.CodeConflict, b.Cancel(b.Context(), b.alice, id))
+	_, err := b.BeginReplay(b.Context(), b.alice, id, false)
+	b.must(err)
+	if got := b.wantEvent(id, relay.StateQueued, relay.StateDelivered, relay.StateQueued); got.Status != 500 {
+		b.Errorf("a queued event shows status %d, want the earlier 500", got.Status)
+	}
+	b.must(b.Cancel(b.Context(), b.alice, id))
+	got := b.wantEvent(id, relay.StateCanceled, relay.StateDelivered, relay.StateCanceled)
+	if got.Error == nil || got.Error.Code != relay.CodeCanceled {
+		b.Errorf("canceled event: error %+v", got.Error)
+	}
+	b.want(relay.CodeConflict, b.Cancel(b.Context(), b.alice, id))
+}
+
+// An attempt of which not one byte went out goes back to its place.
+func (b *bench) giveBack() {
+	id, later := b.capture(b.hooks, "/1", "", 0), b.capture(b.hooks, "/2", "", 0)
+	before := b.read(id).Attempts[0].ReceivedAt
+	c := b.next(true)
+	b.ok(b.Requeue(id, c.N))
+	got := b.wantEvent(id, relay.StateQueued, relay.StateQueued)
+	if a := got.Attempts[0]; !a.ReceivedAt.Equal(before) || !a.StartedAt.IsZero() {
+		b.Errorf("requeued attempt: %+v", a)
+	}
+	b.ok(b.Requeue(id, c.N))
+	b.want(relay.ErrFenced.Code, b.done(b.Finish(id, ended(1, relay.StateDelivered, 200, ""), "")))
+	if c := b.next(true); c.Event.ID != id {
+		b.Errorf("next is %s, want %s before %s", c.Event.ID, id, later)
+	}
+}
+
+// An interrupted delivery from the queue is queued again three times.
+func (b *bench) requeueLimit() {
+	id := b.capture(b.hooks, "/q", "", 0)
+	_, err := b.Release(b.Context(), b.alice, "hooks")
+	b.must(err)
+	asked := b.read(id).LastAskedAt
+	for n := 1; n <= 4; n++ {
+		c := b.next(false)
+		if c == nil || c.N != n {
+			b.Fatalf("claim %d is %+v", n, c)
+		}
+		b.ok(b.Finish(id, ended(n, relay.StateInterrupted, 0, ""), ""))
+	}
+	if b.next(true) != nil {
+		b.Error("queued a fourth time")
+	}
+	got := b.wantEvent(id, relay.StateInterrupted, relay.StateInterrupted, relay.StateInterrupted, relay.StateInterrupted, relay.StateInterrupted)
+	for _, a := range got.Attempts[1:] {
+		if a.Kind != relay.KindReplay || a.Actor != "queue" {
+			b.Errorf("requeued attempt: %+v", a)
+		}
+	}
+	if !got.LastAskedAt.Equal(asked) {
+		b.Error("a requeue changed when the event was asked for")
+	}
+
+	live := b.newEvent(b.hooks, relay.StateDelivering, "/live", "")
+	b.ok(b.Accept(live))
+	b.ok(b.Finish(live.ID, ended(1, relay.StateInterrupted, 0, ""), ""))
+	b.wantEvent(live.ID, relay.StateInterrupted, relay.StateInterrupted)
+}
+
+// Replays number their attempts without gaps and renew when the event was asked for.
+func (b *bench) replay() {
+	id := b.capture(b.hooks, "/r", "body", 500)
+	before := b.read(id)
+	c, err := b.BeginReplay(b.Context(), b.alice, id, true)
+	b.must(err)
+	if c.N != 2 || string(c.Event.Request.Body.Data) != "body" || len(c.Event.Attempts) != 2 {
+		b.Errorf("claim %+v", c)
+	}
+	got := b.wantEvent(id, relay.StateDelivering, relay.StateDelivered, relay.StateDelivering)
+	if !got.LastAskedAt.After(before.LastAskedAt) || !got.ReceivedAt.Equal(before.ReceivedAt) || got.Status != 500 {
+		b.Errorf("replayed event: %+v", got)
+	}
+	second, err := b.BeginReplay(b.Context(), b.alice, id, true)
+	b.must(err)
+	b.ok(b.Finish(id, ended(second.N, relay.StateDelivered, 200, "second"), ""))
+	b.ok(b.Finish(id, ended(2, relay.StateFailed, 0, ""), ""))
+	got = b.wantEvent(id, relay.StateDelivered, relay.StateDelivered, relay.StateFailed, relay.StateDelivered)
+	if got.Status != 200 || got.Error != nil {
+		b.Errorf("the last attempt does not decide: %+v", got)
+	}
+	_, err = b.BeginReplay(b.Context(), b.alice, b.NewID(), true)
+	b.want(relay.CodeNotFound, err)
+
+	running, err := b.BeginReplay(b.Context(), b.alice, id, true)
+	b.must(err)
+	b.want(relay.CodeConflict, b.DeleteEvent(b.Context(), b.alice, id))
+	b.ok(b.Finish(id, ended(running.N, relay.StateInterrupted, 0, ""), "")) // not from the queue: not queued again
+	b.wantEvent(id, relay.StateInterrupted, relay.StateDelivered, relay.StateFailed, relay.StateDelivered, relay.StateInterrupted)
+	_, err = b.BeginReplay(b.Context(), b.alice, id, false)
+	b.must(err)
+	b.must(b.DeleteEvent(b.Context(), b.alice, id))
+	b.want(relay.CodeNotFound, b.DeleteEvent(b.Context(), b.alice, id))
+	if b.next(true) != nil {
+		b.Error("a deleted event still waits")
+	}
+}
+
+func (b *bench) stats() {
+	first := b.capture(b.hooks, "/1", "12345", 0)
+	b.capture(b.hooks, "/2", "", 0)
+	done := b.capture(b.hooks, "/3", "", 200)
+	_, err := b.BeginReplay(b.Context(), b.alice, done, false)
+	b.must(err)
+	all, err := b.QueueStats(b.Context(), []int64{b.hooks.ID, b.other.ID})
+	b.must(err)
+	q, e := all[b.hooks.ID], b.read(first)
+	if q.Queued != 3 || q.QueuedEvents != 2 || !q.OldestQueuedAt.Equal(e.ReceivedAt) || !q.LastEventAt.Equal(b.read(done).ReceivedAt) {
+		b.Errorf("stats %+v", q)
+	}
+	bytes := int64(0)
+	for _, id := range []relay.ID{first, done} {
+		bytes += int64(len(b.read(id).Request.Head))
+	}
+	if q.QueuedBytes < bytes+5 {
+		b.Errorf("queued bytes %d, want at least %d", q.QueuedBytes, bytes+5)
+	}
+	if other, ok := all[b.other.ID]; !ok || other != (relay.QueueStats{}) {
+		b.Errorf("stats of an empty alias: %+v, %t", other, ok)
+	}
+}
