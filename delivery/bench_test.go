@@ -14,7 +14,6 @@ import (
 type nullStore struct {
 	*memStore
 	done *relay.Ticket
-	n    uint64
 }
 
 func (s *nullStore) NewID() relay.ID                                       { return relay.ID{1} }

@@ -363,7 +363,8 @@ func TestSlotsOfTheBundledClientAreWaitedFor(t *testing.T) {
 			all = append(all, done)
 		}
 		time.Sleep(1500 * time.Millisecond)
-		b.want("in use, and spares", b.d.Stats().Channels, 216)
+		n := b.d.Stats().Channels
+		b.want("200 in use and some spares, within what the client takes", n >= 200 && n <= 240, true)
 		for _, done := range all {
 			b.want("answer", code(<-done), "")
 		}

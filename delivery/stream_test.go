@@ -19,7 +19,6 @@ type stream struct {
 	window int
 	end    error  // after buf: io.EOF or a failure
 	hook   func() // called under mu after a change
-	late   *time.Timer
 }
 
 func newStream() *stream {
@@ -115,7 +114,6 @@ type memTunnel struct {
 	channels []*memChannel
 	refusal  *relay.Error
 	wg       sync.WaitGroup
-	onClose  func()
 }
 
 func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
@@ -184,7 +182,6 @@ type memChannel struct {
 	filled chan relay.Fill
 	want   []byte // guarded by down.mu
 	dead   error  // of the next write
-	shut   bool
 }
 
 func (c *memChannel) Write(p []byte) (int, error) {

@@ -82,5 +82,8 @@ func (c *conn) foretell(who relay.Actor, user string, aliases []relay.Alias) str
 	if _, ok := onlyAlias(who, aliases); ok {
 		return ""
 	}
+	if len(aliases) == 0 {
+		return "  no alias yet: forward a name to make it yours,\r\n    -R ALIAS:80:localhost:3000\r\n"
+	}
 	return "  a forward must name its alias: -R ALIAS:80:localhost:3000\r\n"
 }

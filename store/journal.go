@@ -99,7 +99,6 @@ type unit struct {
 	id    relay.ID
 	steps []*step
 	fresh *fresh // its Accept and what could be merged into it
-	tell  []relay.Change
 }
 
 // units groups the steps of a batch by event, keeping the order of each.
