@@ -32,6 +32,11 @@ test: setup ## every test, with the race detector, on both databases
 	go test -race -shuffle=on -count=1 -timeout 15m ./...
 	cd conformance && go test -race -count=1 -timeout 10m ./...
 
+.PHONY: faults
+faults: setup ## faults in full size, one line of figures each; make test has them short
+	@set -o pipefail; cd conformance && RELAY_FAULTS=full go test -count=1 -timeout 30m -run Fault -v . | \
+		sed -nuE -e 's/^ +[a-z_]+_test\.go:[0-9]+: figure: //p' -e '/^ *(--- FAIL|[a-z_]+_test\.go:[0-9]+: )|^(FAIL|ok|panic)/{/: figure: /!p}'
+
 .PHONY: lint
 lint: ## every check that runs nothing
 	@scripts/lint
@@ -46,5 +51,5 @@ fuzz: ## every fuzz target for FUZZTIME (60s) each
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: ## benchmarks: head parse, exchange, durable commit on both stores
-	go test -run '^$$' -bench '$(BENCH)' -benchmem ./wire ./delivery ./store
+bench: ## benchmarks: head parse, ingress, exchange, durable commit on both stores
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./wire ./server ./delivery ./store

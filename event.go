@@ -125,7 +125,7 @@ type Filter struct {
 	Since  time.Time // first arrival, inclusive
 	Until  time.Time // first arrival, exclusive
 	Text   string    // in path, headers or body
-	Cursor string    // opaque, from Page.Next
+	Cursor string    // opaque, from Page.Next; the id of an event also is one: what is older than it
 	Limit  int       // 1-200
 	Budget time.Duration
 }

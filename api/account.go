@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"relay"
@@ -69,7 +68,7 @@ func listOf[T, R any](items []T, form func(T) R) *body[record.List[R]] {
 
 // makeOne counts one making of a link, share, token or key against the account.
 func (s *server) makeOne(who relay.Actor) error {
-	return s.makes.take(strconv.FormatInt(who.Account, 10))
+	return s.Limits.Make(who)
 }
 
 func (s *server) addSessionRoutes() {

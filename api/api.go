@@ -40,6 +40,9 @@ type Options struct {
 
 	ReplayLimit      Rate // per token or session
 	ShareReplayLimit Rate // per share token
+	// Limits are the buckets when another front counts in them too; nil = own ones of
+	// the two rates above.
+	Limits *Limits
 }
 
 // accountRate bounds what an account may make: links, shares, tokens and keys.
@@ -53,10 +56,7 @@ type server struct {
 	routes map[string]*route // by mux pattern
 	origin *http.CrossOriginProtection
 
-	replays      *limiter
-	shareReplays *limiter
-	makes        *limiter
-	openapi      []byte
+	openapi []byte
 }
 
 // New gives the handler for everything under /api/. It is safe for concurrent use
@@ -65,14 +65,14 @@ func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Limits == nil {
+		o.Limits = NewLimits(o.ReplayLimit, o.ShareReplayLimit)
+	}
 	s := &server{
-		Options:      o,
-		mux:          http.NewServeMux(),
-		routes:       map[string]*route{},
-		origin:       http.NewCrossOriginProtection(),
-		replays:      newLimiter("replays", o.ReplayLimit),
-		shareReplays: newLimiter("shared-replays", o.ShareReplayLimit),
-		makes:        newLimiter("account", accountRate),
+		Options: o,
+		mux:     http.NewServeMux(),
+		routes:  map[string]*route{},
+		origin:  http.NewCrossOriginProtection(),
 	}
 	s.huma = s.newHuma()
 	s.addAccountRoutes()

@@ -2,6 +2,7 @@ package api
 
 import (
 	"container/list"
+	"strconv"
 	"sync"
 	"time"
 
@@ -65,4 +66,31 @@ func (l *limiter) bucket(key string) *rate.Limiter {
 	b := &bucket{key: key, limit: rate.NewLimiter(every, l.rate.N)}
 	l.byKey[key] = l.order.PushFront(b)
 	return b.limit
+}
+
+// Limits are the buckets that the API and the pages count in together. They are
+// safe for concurrent use.
+type Limits struct{ replays, shareReplays, makes *limiter }
+
+// NewLimits makes full buckets: replays per token or session, replays per share.
+func NewLimits(replay, shareReplay Rate) *Limits {
+	return &Limits{
+		replays:      newLimiter("replays", replay),
+		shareReplays: newLimiter("shared-replays", shareReplay),
+		makes:        newLimiter("account", accountRate),
+	}
+}
+
+// Replay counts a replay or release by a token or session; rate-limited when it may
+// not be.
+func (l *Limits) Replay(who relay.Actor) error {
+	return l.replays.take(string(who.Kind) + ":" + who.Credential)
+}
+
+// ShareReplay counts a replay by a share, named by its id.
+func (l *Limits) ShareReplay(share string) error { return l.shareReplays.take(share) }
+
+// Make counts a link, share, token or key that an account makes.
+func (l *Limits) Make(who relay.Actor) error {
+	return l.makes.take(strconv.FormatInt(who.Account, 10))
 }

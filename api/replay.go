@@ -80,7 +80,7 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) e
 	if err := replayable(c.event); err != nil {
 		return err
 	}
-	if err := s.shareReplays.take(c.share.ID); err != nil {
+	if err := s.Limits.ShareReplay(c.share.ID); err != nil {
 		return err
 	}
 	if _, _, err := s.Accounts.ShareActor(r.Context(), r.PathValue("token"), true); err != nil {
@@ -170,7 +170,7 @@ func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(
 
 // limited gives status 0 with every error.
 func (s *server) limited(ctx context.Context, c *call, run func(context.Context) (int, any, error)) (int, []byte, error) {
-	if err := s.replays.take(string(c.who.Kind) + ":" + c.who.Credential); err != nil {
+	if err := s.Limits.Replay(c.who); err != nil {
 		return 0, nil, err
 	}
 	status, v, err := run(ctx)

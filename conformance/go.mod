@@ -11,6 +11,7 @@ require (
 	github.com/svix/svix-webhooks v1.44.0
 	github.com/twilio/twilio-go v1.31.0
 	golang.org/x/crypto v0.58.0
+	golang.org/x/sys v0.49.0
 	relay v0.0.0-00010101000000-000000000000
 )
 
@@ -20,7 +21,6 @@ require (
 	github.com/gorilla/websocket v1.5.3 // indirect
 	github.com/lib/pq v1.12.3 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	gopkg.in/validator.v2 v2.0.1 // indirect
 )
 

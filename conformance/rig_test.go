@@ -87,7 +87,17 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
+// newRig starts a server; extra are settings as NAME=value.
 func newRig(t *testing.T, databaseURL string, extra ...string) *rig {
+	t.Helper()
+	r := makeRig(t, databaseURL, extra...)
+	r.start()
+	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
+	return r
+}
+
+// makeRig is newRig without a server that runs.
+func makeRig(t *testing.T, databaseURL string, extra ...string) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, dir: t.TempDir(), database: databaseURL, extra: extra, log: &syncBuffer{},
@@ -98,12 +108,21 @@ func newRig(t *testing.T, databaseURL string, extra ...string) *rig {
 	t.Cleanup(func() {
 		r.stop(syscall.SIGKILL)
 		if t.Failed() {
-			t.Logf("relayd log:\n%s", tail(r.log.String(), 6000))
+			t.Logf("relayd log:\n%s", tail(withoutRequests(r.log.String()), 6000))
 		}
 	})
-	r.start()
-	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
 	return r
+}
+
+// withoutRequests leaves the lines out that tell of each request: the tests know them.
+func withoutRequests(log string) string {
+	var rest strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, `msg="api request"`) && !strings.Contains(line, "msg=answered") {
+			rest.WriteString(line)
+		}
+	}
+	return rest.String()
 }
 
 func tail(s string, n int) string {

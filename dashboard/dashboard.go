@@ -1,14 +1,26 @@
 // Package dashboard is the living room: the pages for people, rendered on the
-// server with templ. Every page works without a script.
+// server with templ. Every page works without a script; the script adds live rows,
+// replays without leaving the page, keys and copying.
+//
+// A handler gives a component or an error; page renders either. Pages of signed-in
+// people go through signedIn. A request with the header X-Partial: 1 comes from the
+// script and is answered by the part of the page that changed, without the shell.
+// Forms are answered by a redirect (303) to the page that shows the outcome.
 package dashboard
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/a-h/templ"
 
@@ -18,28 +30,61 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Options are what the pages need.
+// Options are what the pages need. Accounts, Events and Deliver are needed.
 type Options struct {
 	Accounts Accounts
+	Events   Events
 	Deliver  Deliverer
+	Limits   Limits // nil = no limits
 	Site     relay.Site
-	Log      *slog.Logger
+	HostKey  string // fingerprint of the SSH host key, SHA256:…; "" = not shown
+	// SSHFlags gives what ssh must be told on this machine for an account to get in,
+	// such as "-i KEY -o IdentitiesOnly=yes"; user "" is a stranger; nil = nothing.
+	SSHFlags func(user string) string
+	Log      *slog.Logger // nil = nothing is logged
 }
 
 type pages struct {
 	Options
+	tags map[string]string // entity tags of assets
 }
 
-// New makes the handler of everything on the base site that is not under /api/.
+// New makes the handler of everything on the base site that is not under /api/. It
+// is safe for concurrent use and starts no goroutines.
 func New(o Options) http.Handler {
-	p := &pages{o}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Limits == nil {
+		o.Limits = unlimited{}
+	}
+	p := &pages{Options: o, tags: assetTags()}
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", p.page(p.home))
+	mux.Handle("GET /{$}", p.signedIn(p.home))
+	mux.Handle("GET /aliases/{alias}", p.signedIn(p.stream))
+	mux.Handle("GET /aliases/{alias}/live", p.signedIn(p.streamLive))
+	mux.Handle("GET /aliases/{alias}/replay-queued", p.signedIn(p.askRelease))
+	mux.Handle("POST /aliases/{alias}/replay-queued", p.signedIn(p.release))
+	mux.Handle("GET /events/{id}", p.signedIn(p.event))
+	mux.Handle("GET /events/{id}/live", p.signedIn(p.eventLive))
+	mux.Handle("GET /events/{id}/image/{n}", p.signedIn(p.image))
+	mux.Handle("GET /events/{id}/export", p.signedIn(p.export))
+	mux.Handle("POST /events/{id}/replay", p.signedIn(p.replay))
+	mux.Handle("POST /events/{id}/cancel", p.signedIn(p.cancel))
+	mux.Handle("POST /events/{id}/shares", p.signedIn(p.share))
+	mux.Handle("POST /events/{id}/shares/{share}/revoke", p.signedIn(p.revoke))
+	mux.Handle("GET /s/{token}", p.page(p.shared))
+	mux.Handle("POST /s/{token}/replay", p.page(p.sharedReplay))
+	p.homeRoutes(mux)
+	p.settingsRoutes(mux)
+	p.accountRoutes(mux)
+	p.adminRoutes(mux)
+	p.inviteRoutes(mux)
 	mux.Handle("GET /login/{token}", p.page(p.login))
 	mux.Handle("POST /login/{token}", p.page(p.useLogin))
 	mux.Handle("POST /logout", p.page(p.logout))
-	mux.Handle("GET /assets/", cached(http.FileServerFS(assets)))
-	mux.Handle("/", p.page(func(http.ResponseWriter, *http.Request) (templ.Component, error) {
+	mux.Handle("GET /assets/", p.cached(http.FileServerFS(assets)))
+	mux.Handle("/", p.signedOrNot(func(http.ResponseWriter, *http.Request) (templ.Component, error) {
 		return nil, relay.ErrNotFound
 	}))
 	return walls(http.NewCrossOriginProtection().Handler(mux))
@@ -61,20 +106,42 @@ func walls(next http.Handler) http.Handler {
 	})
 }
 
-func cached(next http.Handler) http.Handler {
+// assetTags are hashes of the embedded files, which carry no times.
+func assetTags() map[string]string {
+	tags := map[string]string{}
+	_ = fs.WalkDir(assets, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := assets.ReadFile(path)
+		sum := sha256.Sum256(content)
+		tags["/"+path] = `"` + hex.EncodeToString(sum[:8]) + `"`
+		return err
+	})
+	return tags
+}
+
+// cached lets browsers keep assets and ask whether they are still the same ones, so
+// that a new version never meets an old script.
+func (p *pages) cached(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/") {
+		tag, ok := p.tags[r.URL.Path]
+		if !ok {
 			http.NotFound(w, r)
 			return
 		}
-		w.Header().Set("Cache-Control", "public, max-age=3600")
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", tag)
 		next.ServeHTTP(w, r)
 	})
 }
 
+// handler is what page renders the outcome of.
+type handler func(http.ResponseWriter, *http.Request) (templ.Component, error)
+
 // page renders what a handler returns. A nil component without an error means that
 // the handler has answered by itself.
-func (p *pages) page(handle func(http.ResponseWriter, *http.Request) (templ.Component, error)) http.Handler {
+func (p *pages) page(handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status := http.StatusOK
 		body, err := handle(w, r)
@@ -83,10 +150,17 @@ func (p *pages) page(handle func(http.ResponseWriter, *http.Request) (templ.Comp
 			if status = relay.Status(e.Code); status == http.StatusInternalServerError {
 				p.Log.Error("page failed", "path", r.Pattern, "error", err)
 			}
+			retryAfter(w, e)
 			body = failure(status, http.StatusText(status), e.Detail)
+			if partial(r) {
+				body = failurePart(e.Detail)
+			}
 		}
 		if body == nil {
 			return
+		}
+		if s, ok := body.(withStatus); ok {
+			status = s.status
 		}
 		var buf bytes.Buffer
 		if err := body.Render(r.Context(), &buf); err != nil {
@@ -95,9 +169,87 @@ func (p *pages) page(handle func(http.ResponseWriter, *http.Request) (templ.Comp
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Add("Vary", "X-Partial")
 		w.WriteHeader(status)
 		_, _ = w.Write(buf.Bytes())
 	})
+}
+
+// withStatus is a component that is sent with a status other than 200, such as a
+// form that is shown again with what was wrong.
+type withStatus struct {
+	templ.Component
+	status int
+}
+
+// partial tells whether the script asks for the changed part of a page only.
+func partial(r *http.Request) bool { return r.Header.Get("X-Partial") == "1" }
+
+// seeOther answers a form: the browser goes on to path, and reloading it sends
+// nothing again.
+func seeOther(w http.ResponseWriter, r *http.Request, path string) (templ.Component, error) {
+	http.Redirect(w, r, path, http.StatusSeeOther)
+	return nil, nil
+}
+
+// maxForm bounds the body of a form, in bytes.
+const maxForm = 1 << 20
+
+// readForm reads the fields of a posted form into r.PostForm.
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	err := r.ParseForm()
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return relay.Errorf(relay.CodeBodyTooLarge, "the form is too large; at most 1 MiB is taken")
+	}
+	if err != nil {
+		return relay.Errorf(relay.CodeBadRequest, "the form could not be read; go back and send it again")
+	}
+	return nil
+}
+
+// signed is a handler of a page for signed-in people; who asks is given.
+type signed func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error)
+
+// signedIn lets signed-in people through and shows everybody else how to log in.
+func (p *pages) signedIn(handle signed) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok, err := p.visitor(r)
+		if ok {
+			r = r.WithContext(framed(r, who))
+		}
+		p.page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+			switch {
+			case err != nil:
+				return nil, err
+			case !ok:
+				return p.stranger(w, r), nil
+			}
+			return handle(w, r, who)
+		}).ServeHTTP(w, r)
+	})
+}
+
+// signedOrNot is for pages that anybody may see; signed-in people get their header.
+func (p *pages) signedOrNot(handle handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if who, ok, _ := p.visitor(r); ok {
+			r = r.WithContext(framed(r, who))
+		}
+		p.page(handle).ServeHTTP(w, r)
+	})
+}
+
+// stranger shows how to log in, and notes where the person wanted to go.
+func (p *pages) stranger(w http.ResponseWriter, r *http.Request) templ.Component {
+	status := http.StatusOK
+	if r.URL.Path != "/" {
+		status = http.StatusUnauthorized
+		if r.Method == http.MethodGet && !partial(r) {
+			http.SetCookie(w, p.nextCookie(r.URL.RequestURI(), nextAge))
+		}
+	}
+	return withStatus{welcome(p.loginCommand()), status}
 }
 
 // visitor is the signed-in actor; ok is false for anybody else.
@@ -111,4 +263,39 @@ func (p *pages) visitor(r *http.Request) (who relay.Actor, ok bool, err error) {
 		return relay.Actor{}, false, nil
 	}
 	return who, err == nil, err
+}
+
+// frame is what the header of a page says about the signed-in person.
+type frame struct {
+	User  string
+	Admin bool
+	Path  string // of the page shown
+}
+
+type frameKey struct{}
+
+func framed(r *http.Request, who relay.Actor) context.Context {
+	return context.WithValue(r.Context(), frameKey{}, frame{who.AccountName, who.Admin, r.URL.Path})
+}
+
+// frameOf is the zero frame for strangers.
+func frameOf(ctx context.Context) frame {
+	f, _ := ctx.Value(frameKey{}).(frame)
+	return f
+}
+
+// current is the aria-current value of a link in the header.
+func (f frame) current(path string) string {
+	if f.Path == path || path != "/" && strings.HasPrefix(f.Path, path+"/") {
+		return "page"
+	}
+	return "false"
+}
+
+// retryAfter says when to come again, where that is known.
+func retryAfter(w http.ResponseWriter, e *relay.Error) {
+	if e.RetryAfter > 0 {
+		seconds := (e.RetryAfter + time.Second - 1) / time.Second
+		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	}
 }

@@ -1,9 +1,11 @@
 package dashboard
 
 import (
-	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -11,29 +13,38 @@ import (
 	"relay"
 )
 
+// homeView is the list of aliases, with the way to the first event.
 type homeView struct {
-	User    string
 	Aliases []aliasView
+	Create  form
 	Connect connectView
+	Done    string
 }
 
+// aliasView is an alias in the list.
 type aliasView struct {
-	Name, URL, State, Queued, LastEvent string
+	Name, URL, State string
+	Owner            string // "" = one's own
+	Paused           bool
+	Queued           string // "" = nothing waits
+	LastEvent        stamp
 }
 
 // connectView holds the two commands that bring a person to the first event.
 type connectView struct {
-	SSH, Curl string
+	Alias, SSH, Curl string
+	Host, HostKey    string
 }
 
-func (p *pages) home(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	who, ok, err := p.visitor(r)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return welcome(p.loginCommand()), nil
-	}
+func (p *pages) homeRoutes(mux *http.ServeMux) {
+	mux.Handle("POST /aliases", p.signedIn(p.createAlias))
+}
+
+func (p *pages) home(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return p.homePage(r, who, form{name: "alias"})
+}
+
+func (p *pages) homePage(r *http.Request, who relay.Actor, create form) (templ.Component, error) {
 	aliases, err := p.Accounts.Aliases(r.Context(), who)
 	if err != nil {
 		return nil, err
@@ -42,41 +53,106 @@ func (p *pages) home(_ http.ResponseWriter, r *http.Request) (templ.Component, e
 	if err != nil {
 		return nil, err
 	}
-	v := homeView{User: who.AccountName, Connect: p.connect(aliases)}
+	v := homeView{Create: create, Connect: p.connect(who, aliases), Done: doneText(r)}
 	for i, a := range aliases {
-		v.Aliases = append(v.Aliases, p.aliasView(a, status[i]))
+		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
 	return home(v), nil
 }
 
-func (p *pages) aliasView(a relay.Alias, st relay.AliasStatus) aliasView {
-	v := aliasView{Name: a.Name, URL: p.Site.AliasURL(a.Name), State: string(st.State), LastEvent: "none yet"}
-	if st.Queued > 0 {
-		v.Queued = fmt.Sprintf("%d queued", st.Queued)
+// createAlias makes an alias and goes on to its page, which says how to connect.
+func (p *pages) createAlias(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
 	}
-	if !st.LastEventAt.IsZero() {
-		v.LastEvent = st.LastEventAt.UTC().Format(time.DateTime) + " UTC"
+	f := posted("alias", r)
+	name := strings.ToLower(field(r, "name"))
+	var err error
+	if relay.ValidLabel(name) && p.Site.Reserved(name) {
+		f.errors["name"] = "this name is reserved; choose another one"
+	} else {
+		_, err = p.Accounts.CreateAlias(r.Context(), who, name, "")
+	}
+	if err = f.wrong(err, "name"); err != nil {
+		return nil, err
+	}
+	if !f.Failed() {
+		return seeOther(w, r, "/aliases/"+name)
+	}
+	page, err := p.homePage(r, who, f)
+	if err != nil {
+		return nil, err
+	}
+	return again(page), nil
+}
+
+func (p *pages) aliasView(who relay.Actor, a relay.Alias, st relay.AliasStatus, now time.Time) aliasView {
+	v := aliasView{
+		Name: a.Name, URL: p.Site.AliasURL(a.Name), State: string(st.State), Paused: a.Settings.Paused,
+		LastEvent: stampOf(st.LastEventAt, now),
+	}
+	if v.State == "" {
+		v.State = string(relay.TunnelNever)
+	}
+	if a.Owner != who.Account {
+		v.Owner = a.OwnerName
+	}
+	if st.Queued > 0 {
+		v.Queued = strconv.Itoa(st.Queued) + " queued"
 	}
 	return v
 }
 
-func (p *pages) connect(aliases []relay.Alias) connectView {
+// connect shows the first alias, or the name that the documentation uses: forwarding
+// a free name makes it one's own.
+func (p *pages) connect(who relay.Actor, aliases []relay.Alias) connectView {
 	name := "stripe-dev"
 	if len(aliases) > 0 {
 		name = aliases[0].Name
 	}
+	host, _, _ := net.SplitHostPort(p.Site.SSHAddr)
 	return connectView{
-		SSH:  fmt.Sprintf("ssh -N -R %s:80:localhost:3000 %s", name, p.sshTarget()),
-		Curl: fmt.Sprintf("curl -d '{\"hello\":\"relay\"}' %s/hook", p.Site.AliasURL(name)),
+		Alias: name, SSH: p.tunnelCommand(who.AccountName, name), Curl: p.curlCommand(name),
+		Host: host, HostKey: p.HostKey,
 	}
 }
 
-func (p *pages) sshTarget() string {
-	host, port, err := net.SplitHostPort(p.Site.SSHAddr)
-	if err != nil || port == "22" {
-		return host
+// tunnelCommand brings an alias online by plain ssh, for the account user.
+func (p *pages) tunnelCommand(user, alias string) string {
+	return "ssh -N -R " + alias + ":80:localhost:3000 " + p.sshTargetFor(user)
+}
+
+// curlCommand sends a first request. Only localhost and what is below it resolves
+// everywhere without DNS, so another domain on loopback is pinned.
+func (p *pages) curlCommand(alias string) string {
+	command := `curl -d '{"hello":"relay"}' `
+	domain := p.Site.AliasDomain
+	_, notName := netip.ParseAddr(domain)
+	if p.Site.Loopback && notName != nil && domain != "localhost" && !strings.HasSuffix(domain, ".localhost") {
+		port := p.Site.Base.Port()
+		if port == "" {
+			port = map[bool]string{true: "443", false: "80"}[p.secure()]
+		}
+		command += "--resolve " + alias + "." + domain + ":" + port + ":127.0.0.1 "
 	}
-	return "-p " + port + " " + host
+	return command + p.Site.AliasURL(alias) + "/hook"
+}
+
+func (p *pages) sshTarget() string { return p.sshTargetFor("") }
+
+// sshTargetFor is what ssh is told to reach this relay as the account user.
+func (p *pages) sshTargetFor(user string) string {
+	host, port, err := net.SplitHostPort(p.Site.SSHAddr)
+	var words []string
+	if err == nil && port != "22" {
+		words = append(words, "-p", port)
+	}
+	if p.SSHFlags != nil {
+		if flags := p.SSHFlags(user); flags != "" {
+			words = append(words, flags)
+		}
+	}
+	return strings.Join(append(words, host), " ")
 }
 
 func (p *pages) loginCommand() string { return "ssh " + p.sshTarget() + " login" }

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"errors"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/a-h/templ"
 
@@ -44,8 +46,30 @@ func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Componen
 		return nil, err
 	}
 	http.SetCookie(w, p.cookie(session, sessionAge))
-	http.Redirect(w, r, "/", http.StatusSeeOther)
-	return nil, nil
+	next := "/"
+	if c, err := r.Cookie(p.nextCookie("", 0).Name); err == nil {
+		http.SetCookie(w, p.nextCookie("", -1))
+		next = localPath(c.Value)
+	}
+	return seeOther(w, r, next)
+}
+
+const nextAge = 15 * 60 // seconds, as long as a login link is good for
+
+// nextCookie remembers the page that somebody wanted before logging in.
+func (p *pages) nextCookie(path string, age int) *http.Cookie {
+	c := p.cookie(url.QueryEscape(path), age)
+	c.Name = strings.TrimSuffix(c.Name, "session") + "next"
+	return c
+}
+
+// localPath reads a remembered page: a path on this site, or else home.
+func localPath(escaped string) string {
+	path, err := url.QueryUnescape(escaped)
+	if err != nil || len(path) > 2048 || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") {
+		return "/"
+	}
+	return path
 }
 
 func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
@@ -55,8 +79,7 @@ func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component,
 		}
 	}
 	http.SetCookie(w, p.cookie("", -1))
-	http.Redirect(w, r, "/", http.StatusSeeOther)
-	return nil, nil
+	return seeOther(w, r, "/")
 }
 
 func (p *pages) cookie(value string, age int) *http.Cookie {

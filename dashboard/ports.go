@@ -2,11 +2,12 @@ package dashboard
 
 import (
 	"context"
+	"time"
 
 	"relay"
 )
 
-// Accounts is who is signed in and what they see. store satisfies it.
+// Accounts is who is signed in and what they may do. store satisfies it.
 type Accounts interface {
 	// LoginLink tells whose a login link is without using it up; ErrNotFound.
 	LoginLink(ctx context.Context, secret string) (relay.Account, error)
@@ -16,10 +17,102 @@ type Accounts interface {
 	SessionOwner(ctx context.Context, secret string) (relay.Actor, error)
 	// EndSession forgets a session.
 	EndSession(ctx context.Context, secret string) error
+
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	Alias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error)
+
+	Owners
+	Credentials
+	Admins
+
+	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error)
+	// Shares lists those of an event; forbidden for members.
+	Shares(ctx context.Context, who relay.Actor, id relay.ID) ([]relay.Share, error)
+	RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, share string) error
+	// ShareActor gives the actor (kind share) of a share token; ErrNotFound for
+	// unknown, expired and revoked alike. use counts one use.
+	ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error)
 }
 
-// Deliverer tells how aliases stand. delivery satisfies it.
+// Events reads and removes events. store satisfies it.
+type Events interface {
+	Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error)
+	// Event reads one event whole; of each body at most maxBody bytes.
+	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	// BodyPart reads part i of the request body (n = 0) or of the response body of
+	// attempt n; only after Event let the actor in.
+	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+	// Figures counts the events of an alias since a time, in equal buckets, within a
+	// time budget.
+	Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, buckets int) (relay.Figures, error)
+}
+
+// Deliverer moves events and tells how aliases stand. delivery satisfies it.
 type Deliverer interface {
 	Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
+	// Replay asks for a new attempt and waits up to wait for its end; n is its number.
+	Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (e *relay.Event, n int, err error)
+	// Release lets the inbound events go that were queued while offline.
+	Release(ctx context.Context, who relay.Actor, alias string) (int, error)
+	// Cancel cancels what waits of an event; conflict when nothing does.
+	Cancel(ctx context.Context, who relay.Actor, id relay.ID) (*relay.Event, error)
+	Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error)
 }
+
+// Owners is what people do with their aliases. What only the owner may do is
+// forbidden to members, and not-found to everybody else.
+type Owners interface {
+	// CreateAlias makes an alias of the actor's; validation-failed and conflict.
+	CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (*relay.Alias, error)
+	SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (*relay.Alias, error)
+	TransferAlias(ctx context.Context, who relay.Actor, name, user string) (*relay.Alias, error)
+	RemoveAlias(ctx context.Context, who relay.Actor, name string) error
+	Members(ctx context.Context, who relay.Actor, alias string) ([]string, error)
+	AddMember(ctx context.Context, who relay.Actor, alias, user string) error
+	RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error
+}
+
+// Credentials are what proves an account: keys, tokens, sessions, invitations.
+type Credentials interface {
+	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
+	Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error)
+	RemoveKey(ctx context.Context, who relay.Actor, id string) error
+	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error)
+	Tokens(ctx context.Context, who relay.Actor, user string) ([]relay.Token, error)
+	RemoveToken(ctx context.Context, who relay.Actor, id string) error
+	Sessions(ctx context.Context, who relay.Actor) ([]relay.Session, error)
+	RemoveSession(ctx context.Context, who relay.Actor, id string) error
+	// Invite tells who is invited without using the invitation up; ErrNotFound.
+	Invite(ctx context.Context, secret string) (relay.Account, error)
+	// UseInvite burns an invitation: it registers a key and opens a session.
+	UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (session string, acc relay.Account, err error)
+}
+
+// Admins is what only admins do.
+type Admins interface {
+	Accounts(ctx context.Context, who relay.Actor) ([]relay.Account, error)
+	CreateAccount(ctx context.Context, who relay.Actor, name string, admin bool) (relay.Account, error)
+	RemoveAccount(ctx context.Context, who relay.Actor, name string) error
+	CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
+	// Orphans are the aliases of removed accounts.
+	Orphans(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error)
+}
+
+// Limits bound what people ask for; shared with the API, so that both doors count
+// together. The errors are *relay.Error of rate-limited.
+type Limits interface {
+	// Replay counts a replay or release of a session.
+	Replay(who relay.Actor) error
+	// ShareReplay counts a replay by a share, by its id.
+	ShareReplay(share string) error
+	// Make counts a link, share, token or key that an account makes.
+	Make(who relay.Actor) error
+}
+
+// unlimited lets everything pass.
+type unlimited struct{}
+
+func (unlimited) Replay(relay.Actor) error { return nil }
+func (unlimited) ShareReplay(string) error { return nil }
+func (unlimited) Make(relay.Actor) error   { return nil }

@@ -28,6 +28,9 @@ func (d *Delivery) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
 		st.reject(in, e)
 		return refusal(e, relay.ID{})
 	}
+	if e := d.noRoom(in, h, roomWait); e != nil {
+		return refusal(e, relay.ID{})
+	}
 	x := d.exchange(st, in.Alias)
 	defer x.release()
 	x.inbound(in, h)

@@ -32,6 +32,11 @@ type Options struct {
 	StallTimeout       time.Duration // of the caller's connection; kept by the front door
 	QueueLimit         int           // waiting attempts per alias
 	QueueBytes         int64         // their request bytes per alias
+
+	// Room is nil when a request of about need bytes may be kept for the alias, else
+	// the error that its caller gets; it may wait up to wait for room. nil = always
+	// room. Called by many goroutines.
+	Room func(alias, need int64, wait time.Duration) *relay.Error
 }
 
 // Bounds that are no settings.
@@ -71,6 +76,8 @@ type Stats struct {
 	Tunnels  int // attached, stale ones included
 	Channels int // open, idle ones included
 	Queued   int // attempts that wait
+
+	StorageFull int64 // requests since the start that were not taken for want of room
 }
 
 // Delivery is the engine room. Its methods are safe for concurrent use once Start
@@ -86,6 +93,7 @@ type Delivery struct {
 	all      *slots // channels in use over all tunnels
 	channels atomic.Int64
 	doubt    atomic.Bool // see doubts
+	noted    struct{ storageFull atomic.Int64 }
 
 	exchanges sync.Pool // *exchange
 	pieces    sync.Pool // *[]byte of readPiece
@@ -232,7 +240,7 @@ func (d *Delivery) background(f func()) bool {
 
 // Stats counts tunnels, channels and waiting attempts.
 func (d *Delivery) Stats() Stats {
-	s := Stats{Channels: int(d.channels.Load())}
+	s := Stats{Channels: int(d.channels.Load()), StorageFull: d.noted.storageFull.Load()}
 	d.registry.each(func(st *aliasState) {
 		if st.attached() {
 			s.Tunnels++

@@ -18,6 +18,7 @@ func (d *Delivery) doubts(st *aliasState, err error) {
 	case !errors.As(err, &e), e.Code == relay.CodeStoreUnavailable:
 		d.doubt.Store(true)
 	case e.Code == relay.CodeStorageFull:
+		d.noted.storageFull.Add(1)
 		st.doubt.Store(true)
 	}
 }

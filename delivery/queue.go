@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"relay"
@@ -195,10 +196,17 @@ func (st *aliasState) deliverNext() (more, again bool) {
 	c, err := st.d.store.Next(ctx, st.id, st.alias.Load().Settings.AutoDeliver)
 	if err != nil || c == nil {
 		st.queue.moved(0, 0)
-		if err != nil && !errors.Is(err, context.Canceled) {
-			st.d.log.Warn("queue not read", "alias", st.id, "error", err)
+		if err == nil {
+			return false, false
 		}
-		return false, err != nil
+		if level := slog.LevelWarn; !errors.Is(err, context.Canceled) {
+			if e := relay.AsError(err); e.Code == relay.CodeStoreUnavailable {
+				level = slog.LevelDebug // the store says it once for all
+			}
+			st.d.log.Log(ctx, level, "queue not read", "alias", st.id, "error", err)
+		}
+		// The store says soon whether it is back: no growing pause.
+		return st.sleep(firstPause), false
 	}
 	st.queue.moved(-1, -costOf(c.Event))
 	st.d.feed.tunnel(st.id)

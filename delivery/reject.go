@@ -50,6 +50,9 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 		return
 	}
 	defer st.d.end()
+	if st.d.noRoom(in, nil, 0) != nil {
+		return
+	}
 	method, target, _ := wire.StartLine(in.Head)
 	e := &relay.Event{
 		ID:          st.d.store.NewID(),

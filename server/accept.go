@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"relay"
@@ -43,8 +44,10 @@ func (s *Server) serve(ln net.Listener, cfg *tls.Config) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		default:
+			s.met.failed.Inc()
+			freed := s.exhausted(err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.log.Warn("accept", "err", err, "again", pause)
+			s.log.Warn("accept", "err", err, "again", pause, "idle closed", freed)
 			if !s.wait(pause) {
 				return nil
 			}
@@ -52,14 +55,44 @@ func (s *Server) serve(ln net.Listener, cfg *tls.Config) error {
 	}
 }
 
+// shedFiles is how many idle connections are closed each time that the system has
+// no descriptor or memory for another one.
+const shedFiles = 16
+
+// exhausted closes idle connections where that may cure a failed accept, and tells
+// how many.
+func (s *Server) exhausted(err error) int {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			let := s.crowd.shed(shedFiles)
+			for _, nc := range let {
+				_ = nc.Close()
+			}
+			s.met.shed[forFiles].Add(float64(len(let)))
+			return len(let)
+		}
+	}
+	return 0
+}
+
 // admit decides whether a connection may stay and starts to serve it. It is the one
-// place where every connection passes before its first byte is read: what bounds
-// their number, or learns the true source from a proxy, belongs here.
+// place where every connection passes before its first byte is read: what learns
+// the true source from a proxy belongs here, before it asks for a place.
 func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
+	s.met.accepted.Inc()
 	raw := &movingConn{Conn: nc, stall: s.opt.StallTimeout}
 	c := &conn{srv: s, raw: raw, net: raw, from: addrOf(nc.RemoteAddr()), sni: route{}}
+	let, why := s.crowd.join(&raw.seat, nc, c.from.Addr())
+	if why != "" && let == nil {
+		s.turnAway(c, why, cfg != nil)
+		return
+	}
+	if let != nil {
+		s.met.shed[why].Inc()
+		_ = let.Close()
+	}
 	if !s.track(c) {
-		_ = nc.Close()
+		_ = raw.Close()
 		return
 	}
 	go func() {

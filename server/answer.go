@@ -23,6 +23,9 @@ const offlineRetry = 60 * time.Second
 // allowed are the methods that an alias takes for sure; any other token works too.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
+// answerRoom is enough for the head of most answers.
+const answerRoom = 384
+
 // appendAnswer adds the bytes of an answer of our own: an error as a problem, or
 // the offline answer. The answer to a HEAD request is the head of it only.
 func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool) []byte {
@@ -35,6 +38,9 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 			status = relay.DefaultSettings().OfflineStatus
 		}
 	}
+	if b == nil {
+		b = make([]byte, 0, answerRoom+len(body))
+	}
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	b = append(b, ' ')
@@ -42,7 +48,8 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 	b = append(b, "\r\n"...)
 	b = appendContent(b, status, a.Error != nil, len(body))
 	for _, l := range answerLines(a, status) {
-		b = append(b, l[0]+": "+l[1]+"\r\n"...)
+		b = append(append(b, l[0]...), ": "...)
+		b = append(append(b, l[1]...), "\r\n"...)
 	}
 	if !keep {
 		b = append(b, "Connection: close\r\n"...)
@@ -83,7 +90,7 @@ func hasBody(status int) bool {
 
 // answerLines are the header lines that say what happened.
 func answerLines(a *relay.Answer, status int) [][2]string {
-	var lines [][2]string
+	lines := make([][2]string, 0, 4)
 	retry := time.Duration(0)
 	if a.Error != nil {
 		lines = append(lines, [2]string{"Relay-Error", a.Error.Code})

@@ -106,12 +106,11 @@ func checkProblem(t *testing.T, raw string, status int, code string, more ...str
 }
 
 // answering gives a server whose captures end with that answer, unread body and all.
-func answering(t *testing.T, a relay.Answer, keep bool) string {
+func answering(t *testing.T, a relay.Answer, keep bool) (s *Server, addr string) {
 	u := &upstream{answer: func(context.Context, *relay.Inbound) (relay.Outcome, bool) {
 		return relay.Outcome{Answer: &a, KeepAlive: keep}, true
 	}}
-	_, addr := start(t, testOptions(t, u))
-	return addr
+	return start(t, testOptions(t, u))
 }
 
 func TestCaptureErrors(t *testing.T) {
@@ -141,7 +140,7 @@ func TestCaptureErrors(t *testing.T) {
 		t.Run(tt.code, func(t *testing.T) {
 			t.Parallel()
 			e := &relay.Error{Code: tt.code, Detail: "why", RetryAfter: tt.retry}
-			addr := answering(t, relay.Answer{Error: e, Event: tt.event}, true)
+			_, addr := answering(t, relay.Answer{Error: e, Event: tt.event}, true)
 			checkProblem(t, say(t, addr, hello), tt.status, tt.code, tt.more...)
 			head := say(t, addr, "HEAD / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 			if !strings.HasSuffix(head, "\r\n\r\n") || !strings.Contains(head, "\r\nContent-Length: 1") {
@@ -179,7 +178,7 @@ func TestOfflineAnswer(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			addr := answering(t, relay.Answer{Event: testID, Status: tt.status}, tt.keep)
+			_, addr := answering(t, relay.Answer{Event: testID, Status: tt.status}, tt.keep)
 			c := dial(t, addr)
 			if strings.Contains(tt.want, "Connection: close") {
 				send(t, c, tt.request)

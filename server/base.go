@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"relay"
 )
 
 // newBase makes the net/http server of the base site. It has no write timeout,
@@ -34,13 +36,38 @@ func (s *Server) newBase() *http.Server {
 			return ctx
 		},
 		ConnState: func(c net.Conn, state http.ConnState) {
-			if state == http.StateNew {
-				s.newborn.Store(c, struct{}{})
-			} else {
-				s.newborn.Delete(c)
-			}
+			s.follow(c, state)
 		},
 	}
+}
+
+// follow keeps count of connections that are new or idle: these can be let go.
+func (s *Server) follow(c net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		s.newborn.Store(c, struct{}{})
+	} else {
+		s.newborn.Delete(c)
+	}
+	m := movingOf(c)
+	switch {
+	case m == nil:
+	case state == http.StateIdle:
+		m.seat.wait()
+	case state == http.StateActive:
+		m.seat.work()
+	}
+}
+
+// movingOf finds what lies below a connection that was handed over.
+func movingOf(c net.Conn) *movingConn {
+	if h, ok := c.(*handedConn); ok {
+		return h.conn
+	}
+	if t, ok := c.(*tls.Conn); ok {
+		m, _ := t.NetConn().(*movingConn)
+		return m
+	}
+	return nil
 }
 
 // tlsKey is the context key of the TLS state that net/http cannot see itself.
@@ -53,15 +80,24 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		r.TLS = state
 	}
 	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
+	var why *relay.Error
 	switch {
 	case to.place == toAlias:
-		writeProblem(w, errMisdirected())
+		why = errMisdirected()
 	case to.place != toBase && !(to.place == elsewhere && health):
-		writeProblem(w, errHostUnknown())
+		why = errHostUnknown()
+	case !health && s.stopping.Load():
+		why = errStopping()
+	}
+	if why != nil {
+		s.met.made.count(why.Code)
+		writeProblem(w, why)
+		return
+	}
+	s.met.base.Inc()
+	switch {
 	case health:
 		s.serveHealth(w, r)
-	case s.stopping.Load():
-		writeProblem(w, errStopping())
 	case r.TLS == nil && s.opt.RedirectPlain:
 		s.redirect(w, r)
 	default:
@@ -130,6 +166,7 @@ func (c *conn) handOver() {
 		}
 		give = h
 	}
+	c.raw.seat.hand()
 	c.handed = c.srv.handoff.give(give)
 }
 

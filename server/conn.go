@@ -15,7 +15,7 @@ import (
 	"relay/wire"
 )
 
-// Phases of a connection, for Shutdown.
+// Phases of a connection, for Shutdown and metrics.
 const (
 	phaseNew    int32 = iota // nothing read yet, or in its TLS handshake
 	phaseIdle                // kept, waits for another request
@@ -33,9 +33,11 @@ type conn struct {
 	net    net.Conn    // what is read and written: raw, or TLS above it
 	from   netip.AddrPort
 	secure bool
-	sni    route // where that name leads
-	handed bool  // net/http owns it now
-	linger bool  // to be closed in order
+	sni    route  // where that name leads
+	host   string // of the last request, and where it leads: most callers ask for one
+	to     route
+	handed bool // net/http owns it now
+	linger bool // to be closed in order
 
 	phase   atomic.Int32
 	aborted atomic.Bool
@@ -113,6 +115,7 @@ func (c *conn) firstByte() error {
 	if c.w > c.r && !onlyLineEnd(c.buf[c.r:c.w]) {
 		return nil
 	}
+	c.raw.seat.wait()
 	c.deadline(c.srv.opt.IdleTimeout)
 	for {
 		c.room()
@@ -120,6 +123,9 @@ func (c *conn) firstByte() error {
 		c.w += n
 		switch {
 		case n > 0 && !onlyLineEnd(c.buf[c.r:c.w]):
+			if !c.raw.seat.work() {
+				return errIdle
+			}
 			return nil
 		case err != nil:
 			return errIdle

@@ -40,7 +40,7 @@ func (c *conn) request() bool {
 		c.refuseBad(relay.AsError(err))
 		return false
 	}
-	to := c.srv.hosts.find(string(h.Host))
+	to := c.route(h.Host)
 	if c.forBase(h, to) {
 		c.handOver()
 		return false
@@ -58,6 +58,23 @@ func (c *conn) request() bool {
 	}
 	defer c.srv.end()
 	return c.capture(a, h, n)
+}
+
+// rememberedHost is the longest host that a connection keeps in mind while it is
+// idle; names are not longer (RFC 1035, section 2.3.4), and some have a port.
+const rememberedHost = 255 + len(":65535")
+
+// route finds where a host leads.
+func (c *conn) route(host []byte) route {
+	if c.host != "" && string(host) == c.host {
+		return c.to
+	}
+	name := string(host)
+	to := c.srv.hosts.find(name)
+	if len(name) <= rememberedHost {
+		c.host, c.to = name, to
+	}
+	return to
 }
 
 // forBase tells whether net/http is to answer: the base site, and health checks at
@@ -107,7 +124,9 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.fromBuf = false
 	out := c.srv.opt.Capture.Capture(c.srv.ctx, in)
 	keep := out.KeepAlive && !c.aborted.Load()
-	if out.Answer != nil {
+	if out.Answer == nil {
+		c.srv.met.captured.Inc()
+	} else {
 		// Answers of our own are HTTP/1.1 and do not speak the keep-alive of HTTP/1.0.
 		keep = keep && out.Answer.Error == nil && !last && !c.srv.stopping.Load()
 		keep = c.answer(out.Answer, isHead, keep) && keep
@@ -160,6 +179,7 @@ func (c *conn) reject(to route, head []byte, why *relay.Error) {
 	if !ok {
 		return
 	}
+	c.srv.met.rejected.count(why.Code)
 	c.srv.opt.Capture.Reject(&relay.Inbound{
 		Alias:   a,
 		From:    c.from,
@@ -200,23 +220,26 @@ func (c *conn) answer(a *relay.Answer, isHead, keep bool) bool {
 	if c.aborted.Load() {
 		return false
 	}
-	id := requestID()
-	c.logAnswer(a, id)
+	id, code := "", codeQueued
+	if a.Error != nil {
+		id, code = requestID(), a.Error.Code
+	}
+	c.srv.met.made.count(code)
+	c.logAnswer(a, code, id)
 	_, err := c.Write(appendAnswer(nil, a, id, isHead, keep))
 	return err == nil
 }
 
 // logAnswer writes one line for an answer of our own: what is our fault or the
 // tunnel's is worth a line at the usual level, what strangers send is not.
-func (c *conn) logAnswer(a *relay.Answer, id string) {
-	level, code := slog.LevelDebug, "queued"
-	if a.Error != nil {
-		code = a.Error.Code
-		if relay.Status(code) >= 500 {
-			level = slog.LevelInfo
-		}
+func (c *conn) logAnswer(a *relay.Answer, code, id string) {
+	level := slog.LevelDebug
+	if a.Error != nil && relay.Status(code) >= 500 {
+		level = slog.LevelInfo
 	}
-	c.srv.log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from, "event", a.Event)
+	if c.srv.log.Enabled(c.srv.ctx, level) {
+		c.srv.log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from, "event", a.Event)
+	}
 }
 
 // shownHost finds a Host value in bytes that were refused as a request head; nil

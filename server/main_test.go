@@ -177,6 +177,7 @@ func dial(t testing.TB, addr string) net.Conn {
 func say(t testing.TB, addr, request string) string {
 	t.Helper()
 	c := dial(t, addr)
+	defer func() { _ = c.Close() }()
 	send(t, c, request)
 	return rest(t, c)
 }

@@ -6,44 +6,94 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
 // piece is the most that is written under one deadline.
 const piece = 64 << 10
 
+// What a slow reader is granted on top of the stall time: his system takes bytes
+// that he has not read, and says nothing of his reading before a good part of them
+// is gone (RFC 9293, section 3.8.6.2.2): with Linux' defaults on loopback 95 KiB at
+// a time, with a large receive buffer 380 KiB were seen. Whoever reads slowPace
+// bytes a second has emptied it within the time granted, so only then silence proves
+// that nobody reads.
+const (
+	slowPace   = 16 << 10  // bytes a second
+	mostHidden = 512 << 10 // bytes; larger buffers belong to readers who were quick
+)
+
 // movingConn is the connection below TLS. Its writes have no deadline as long as
-// they move: they fail once the peer has taken nothing for the stall time. It has
-// to sit below TLS, where a write that timed out can be continued.
+// they move: they fail once the peer has taken nothing for the stall time and the
+// time in which a slow reader may not be seen to read. It has to sit below TLS,
+// where a write that timed out can be continued.
 type movingConn struct {
 	net.Conn
 	stall time.Duration // 0 = writes never stall
+	seat  seat
 
-	patient atomic.Bool // writes may take for ever from now on
+	patient atomic.Bool  // writes may take for ever from now on
+	sent    atomic.Int64 // bytes written
+	taken   int64        // as many of them were confirmed when we looked last; of the writer
 
 	mu    sync.Mutex
 	until time.Time // write deadline set from above
 }
 
 // Write sends p in pieces and looks four times within the stall time whether bytes
-// moved; how many did is only known when a deadline passes.
+// moved: accepted by our system, or confirmed by the peer's. The first alone would
+// not do, since a large send buffer takes nothing new before much of it is gone.
 func (m *movingConn) Write(p []byte) (int, error) {
 	if m.stall <= 0 || m.patient.Load() {
-		return m.Conn.Write(p)
+		n, err := m.Conn.Write(p)
+		m.sent.Add(int64(n))
+		return n, err
 	}
 	for sent, moved := 0, time.Now(); ; {
 		_ = m.Conn.SetWriteDeadline(m.deadline(m.stall / 4))
 		n, err := m.Conn.Write(p[sent:min(sent+piece, len(p))])
 		sent += n
+		m.sent.Add(int64(n))
 		switch {
 		case err == nil && sent == len(p):
 			return sent, nil
-		case n > 0 && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) && !m.late():
+		case err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || m.late()):
+			return sent, err
+		case n > 0 || m.confirmed():
 			moved = time.Now()
-		case !errors.Is(err, os.ErrDeadlineExceeded) || m.late() || time.Since(moved) >= m.stall:
+		case time.Since(moved) >= m.stall+m.hidden():
 			return sent, err
 		}
 	}
+}
+
+// confirmed tells whether the peer's system has taken bytes since the last look.
+func (m *movingConn) confirmed() bool {
+	c, ok := bottom(m.Conn).(syscall.Conn)
+	if !ok { // in memory: what is written has been read
+		return false
+	}
+	waiting, known := unacked(c)
+	if !known { // no news, and the worst that can be
+		m.taken = min(m.sent.Load(), mostHidden)
+		return false
+	}
+	before := m.taken
+	m.taken = m.sent.Load() - int64(waiting)
+	return m.taken > before
+}
+
+// hidden is how long a reader of slowPace may need for bytes that his system has
+// taken but he has not read yet.
+func (m *movingConn) hidden() time.Duration {
+	return time.Duration(min(m.taken, mostHidden)) * time.Second / slowPace
+}
+
+// Close ends the connection and gives its place back.
+func (m *movingConn) Close() error {
+	m.seat.leave()
+	return m.Conn.Close()
 }
 
 // deadline is d from now, or what was set from above if that is earlier.
@@ -93,7 +143,7 @@ func (m *movingConn) reset() {
 	if c, ok := bottom(m.Conn).(interface{ SetLinger(int) error }); ok {
 		_ = c.SetLinger(0)
 	}
-	_ = m.Conn.Close()
+	_ = m.Close()
 }
 
 // bottom is the socket under any wrappers.

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -30,6 +33,138 @@ func TestUnhurriedWrites(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+// pouring gives an upstream that answers with size bytes of body and tells how the
+// writing ended.
+func pouring(size int) (*upstream, chan error) {
+	ended := make(chan error, 1)
+	return &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+		_, err := fmt.Fprintf(in.Caller, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size)
+		for b := make([]byte, 64<<10); err == nil && size > 0; size -= min(size, len(b)) {
+			_, err = in.Caller.Write(b[:min(size, len(b))])
+		}
+		if err != nil {
+			in.Caller.Abort()
+		}
+		ended <- err
+		return relay.Outcome{}, true
+	}}, ended
+}
+
+// A caller who reads slowly but steadily gets everything, although the systems
+// between hide his reading for longer than the stall time. With default buffers
+// Linux confirms some 95 KiB at a time, each 6 s at this pace; with a large receive
+// buffer 380 KiB at first, which at 16 KiB a second would take 24 s, so that reader
+// is quicker in relation to a shorter stall time.
+func TestSlowReaderIsNotCut(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		buffer       int // receive buffer of the caller; 0 = the system's
+		stall, every time.Duration
+		reads        int  // of 16 KiB each
+		rest         bool // is taken at once in the end
+	}{
+		"default buffer": {0, 2 * time.Second, time.Second, 14, true},
+		"quick":          {0, 100 * time.Millisecond, 100 * time.Millisecond, 30, true},
+		"small buffer":   {4 << 10, 100 * time.Millisecond, 250 * time.Millisecond, 12, false},
+		"large buffer":   {256 << 10, 200 * time.Millisecond, 200 * time.Millisecond, 35, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && tt.every >= time.Second {
+				t.Skip("takes 14 s")
+			}
+			t.Parallel()
+			const size = 16 << 20
+			u, ended := pouring(size)
+			o := testOptions(t, u)
+			o.StallTimeout = tt.stall
+			_, addr := start(t, o)
+			c := dialBuffered(t, addr, tt.buffer)
+			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
+			r, b := bufio.NewReaderSize(c, 16), make([]byte, 16<<10)
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			readEvery(t, tt.every, tt.reads, resp.Body, b, ended)
+			if !tt.rest {
+				_ = c.Close()
+				<-ended
+				return
+			}
+			n, err := io.Copy(io.Discard, resp.Body)
+			if got := n + int64(tt.reads*len(b)); err != nil || got != size {
+				t.Errorf("got %d of %d bytes, %v", got, size, err)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// readEvery fills b n times, once every so often, while the writing must not end.
+func readEvery(t *testing.T, every time.Duration, n int, from io.Reader, b []byte, ended chan error) {
+	t.Helper()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for i := range n {
+		select {
+		case err := <-ended:
+			t.Fatalf("cut after %d reads: %v", i, err)
+		case <-tick.C:
+		}
+		if _, err := io.ReadFull(from, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// One who does not read is cut as soon as that is certain: after the stall time, and
+// the time in which a slow reader would have read what his system took.
+func TestSilentReaderIsCut(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		buffer int
+		most   time.Duration
+	}{
+		"small buffer":   {4 << 10, 5 * time.Second},
+		"default buffer": {0, 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, ended := pouring(64 << 20)
+			o := testOptions(t, u)
+			o.StallTimeout = 400 * time.Millisecond
+			_, addr := start(t, o)
+			c := dialBuffered(t, addr, tt.buffer)
+			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
+			begun := time.Now()
+			err := <-ended
+			took := time.Since(begun)
+			t.Logf("cut after %v", took)
+			if err == nil || took < 400*time.Millisecond || took > tt.most {
+				t.Errorf("got %v after %v", err, took)
+			}
+			if _, err := io.Copy(io.Discard, c); err == nil {
+				t.Error("the answer seems to be whole")
+			}
+		})
+	}
+}
+
+// dialBuffered connects with a receive buffer of that size; 0 = the system's.
+func dialBuffered(t *testing.T, addr string, size int) net.Conn {
+	t.Helper()
+	c := dial(t, addr)
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if tc, ok := c.(*net.TCPConn); ok && size > 0 {
+		if err := tc.SetReadBuffer(size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
 }
 
 // Two thousand kept connections that are silent hold no read buffers.
@@ -70,29 +205,4 @@ func memory() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
-}
-
-func BenchmarkIngress(b *testing.B) {
-	o := testOptions(b, &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
-		var p [1 << 10]byte
-		for in.Caller.Buffered() > 0 {
-			_, _ = in.Caller.Read(p[:])
-		}
-		_, _ = in.Caller.Write([]byte("HTTP/1.1 204 No Content\r\n\r\n"))
-		return relay.Outcome{KeepAlive: true}, true
-	}})
-	o.Log = nil
-	_, addr := start(b, o)
-	c := dial(b, addr)
-	_ = c.SetDeadline(time.Time{})
-	answer := make([]byte, len("HTTP/1.1 204 No Content\r\n\r\n"))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := c.Write([]byte(hello)); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := io.ReadFull(c, answer); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

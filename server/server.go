@@ -17,11 +17,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"relay"
 	"relay/wire"
 )
 
-// Options are what a Server is made of. Limits and timeouts of 0 are off.
+// Options are what a Server is made of. Limits and timeouts of 0 are off, unless
+// they say otherwise.
 type Options struct {
 	Capture Capturer
 	Base    http.Handler // the base site without /healthz and /readyz
@@ -37,6 +40,20 @@ type Options struct {
 	HeadTimeout  time.Duration // from the first byte of a head to its end; also for a TLS handshake
 	IdleTimeout  time.Duration // before that first byte; then closed silently
 	StallTimeout time.Duration // a body that does not move, a caller that does not read
+
+	// MaxConns is how many connections there may be at once on all listeners. Where
+	// there are as many, the one that has been idle longest is closed for the sake of
+	// the next one, and when none is idle, the next one is answered 503 overloaded, or
+	// closed on a TLS listener. 0 = what the limit of open files leaves after 512 for
+	// other uses, at most 20,000; negative = no bound.
+	MaxConns int
+	// MaxConnsPerSource is the same for one IPv4 address or IPv6 /64; loopback has no
+	// such bound. 0 = a quarter of MaxConns, but no less than 2,000 or all of these;
+	// negative = no bound.
+	MaxConnsPerSource int
+
+	// Registry is given the metrics of docs/metrics.md; nil = none are shown.
+	Registry prometheus.Registerer
 
 	// Ready tells what is wrong: parts that work in a lesser way, and reasons why
 	// new events cannot be taken. It is asked at most once a second; its ctx ends
@@ -54,6 +71,9 @@ type Server struct {
 	limits wire.Limits
 	ready  *readiness
 	log    *slog.Logger
+	crowd  *crowd
+	usher  *usher
+	met    *metrics
 
 	ctx    context.Context // of captures and base requests: ends when the server stops for good
 	cancel context.CancelFunc
@@ -87,6 +107,8 @@ func New(o Options) *Server {
 		limits:    wire.Limits{Head: o.MaxHead, Target: o.MaxTarget},
 		ready:     newReadiness(o.Ready),
 		log:       o.Log,
+		crowd:     newCrowd(o.MaxConns, o.MaxConnsPerSource),
+		usher:     newUsher(),
 		handoff:   newHandoff(),
 		listeners: map[net.Listener]struct{}{},
 		conns:     map[*conn]struct{}{},
@@ -94,6 +116,7 @@ func New(o Options) *Server {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.reads, s.unread = context.WithCancel(s.ctx)
+	s.met = newMetrics(s, o.Registry)
 	s.base = s.newBase()
 	return s
 }

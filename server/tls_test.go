@@ -57,6 +57,13 @@ func writeCert(t testing.TB, dir, common string, names ...string) (cert, key str
 // startTLS serves TLS on loopback; the client configuration trusts it.
 func startTLS(t *testing.T, o Options) (addr string, client *tls.Config) {
 	t.Helper()
+	_, addr, client = serverTLS(t, o)
+	return addr, client
+}
+
+// serverTLS is startTLS for those who look at the server too.
+func serverTLS(t *testing.T, o Options) (s *Server, addr string, client *tls.Config) {
+	t.Helper()
 	cert, key := writeCert(t, t.TempDir(), "test", "relay.test", "*.hooks.test", "example.com")
 	get, err := CertFiles(cert, key)
 	if err != nil {
@@ -68,11 +75,12 @@ func startTLS(t *testing.T, o Options) (addr string, client *tls.Config) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	ln, s := listen(t), New(o)
+	ln := listen(t)
+	s = New(o)
 	done := make(chan error, 1)
 	go func() { done <- s.ServeTLS(ln, &tls.Config{GetCertificate: get, NextProtos: []string{acmeProto}}) }()
 	t.Cleanup(func() { stop(t, s, done) })
-	return ln.Addr().String(), &tls.Config{RootCAs: pool}
+	return s, ln.Addr().String(), &tls.Config{RootCAs: pool}
 }
 
 // dialTLS connects with a server name ("" = none) and protocols to offer.

@@ -137,7 +137,7 @@ func dialFailure(payload []byte) *relay.Error {
 	case d.Class == "unresolvable":
 		return relay.Errorf(relay.CodeLocalUnresolvable, "the name of the local server does not resolve (%s); check the target", orWords(text, "no reason given"))
 	default:
-		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running", orWords(text, d.Class))
+		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", orWords(text, record.SafeTextMax(d.Class, 32)))
 	}
 }
 

@@ -163,7 +163,7 @@ func openRefusal(e *ssh.OpenChannelError) *relay.Error {
 	text := record.SafeTextMax(e.Message, 256)
 	switch e.Reason {
 	case ssh.ConnectionFailed:
-		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running", orWords(text, "connection refused"))
+		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", orWords(text, "connection refused"))
 	case ssh.ResourceShortage:
 		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", orWords(text, "no reason given"))
 	default:

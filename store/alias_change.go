@@ -171,7 +171,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 }
 
 const (
-	clearSlice = 200       // events in one transaction, so that the writer is held for a few ms
+	clearSlice = 200       // events looked at together
 	clearAgain = time.Hour // a request that was under way may still bring an event after the removal
 )
 
@@ -203,21 +203,27 @@ func (s *Store) clear(ctx context.Context) error {
 // clearSlice deletes some events of a removed alias and tells whether there may be
 // more; last forgets the alias when there is none.
 func (s *Store) clearSlice(ctx context.Context, alias int64, last bool) (more bool, err error) {
-	err = s.update(ctx, "delete events of a removed alias", func(c *change) error {
-		var ids []relay.ID
-		if err := c.all(&ids, `SELECT id FROM events WHERE alias_id = ? LIMIT ?`, alias, clearSlice); err != nil {
+	var list []doomed
+	err = s.view(ctx, "look for events of a removed alias", func(q session) error {
+		if err := q.all(&list, `SELECT id, attempts FROM events WHERE alias_id = ? LIMIT ?`, alias, clearSlice); err != nil || len(list) == 0 {
 			return err
 		}
-		if more = len(ids) > 0; more {
-			return c.deleteEvents(ids)
+		return q.weigh(list)
+	})
+	if err != nil || len(list) > 0 {
+		if err == nil {
+			_, err = s.remove(ctx, alias, list, time.Time{}, true)
 		}
-		if !last {
-			return nil
-		}
+		return true, err
+	}
+	if !last {
+		return false, nil
+	}
+	err = s.update(ctx, "forget a removed alias", func(c *change) error {
 		_, err := c.exec(`DELETE FROM removed_aliases WHERE alias_id = ?`, alias)
 		return err
 	})
-	return more, err
+	return false, err
 }
 
 // Orphans lists the aliases whose owner was removed, for admins to hand on.

@@ -97,12 +97,12 @@ func faultText(f *relay.Fault) (code, message string) {
 	return plain(f.Code), plain(f.Message)
 }
 
-// attemptArgs are the values of attemptColumns for a new attempt; the claim is
-// this process's while it is delivering.
-func (s *Store) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int) []any {
+// attemptArgs are the values of attemptColumns for a new attempt; the claim is the
+// owner's while it is delivering.
+func (o owner) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int) []any {
 	node, boot := "", int64(0)
 	if state != queued {
-		node, boot = s.node, s.boot
+		node, boot = o.node, o.boot
 	}
 	code, message := faultText(a.Error)
 	return []any{

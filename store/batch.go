@@ -11,23 +11,23 @@ import (
 
 // writeChunks makes parts of large bodies durable, in a transaction of their own:
 // the row that refers to them comes later.
-func (s *Store) writeChunks(ctx context.Context, steps []*step) ([]relay.Change, error) {
+func (s *Store) writeChunks(ctx context.Context, by *penman, steps []*step) ([]relay.Change, error) {
 	rows := make([][]any, len(steps))
 	for i, st := range steps {
 		rows[i] = []any{st.id, st.n, st.i, present(st.data)}
 	}
-	return s.inBatch(ctx, func(w *writer) error { return w.run(&insertChunks, rows) })
+	return s.inBatch(ctx, by, func(w *writer) error { return w.run(&insertChunks, rows) })
 }
 
 // writeRows makes the other steps durable in one transaction: new events first,
 // merged with what is known of their end, then the rest in rounds, one step of each
 // event at a time.
-func (s *Store) writeRows(ctx context.Context, steps []*step) ([]relay.Change, error) {
+func (s *Store) writeRows(ctx context.Context, by *penman, steps []*step) ([]relay.Change, error) {
 	list := units(steps)
 	for _, st := range steps {
 		st.err = nil
 	}
-	return s.inBatch(ctx, func(w *writer) error {
+	return s.inBatch(ctx, by, func(w *writer) error {
 		if err := s.insertFresh(w, list); err != nil {
 			return err
 		}
@@ -56,24 +56,34 @@ func (s *Store) writeRows(ctx context.Context, steps []*step) ([]relay.Change, e
 }
 
 // inBatch runs one transaction of the journal and gives what to publish after it.
-func (s *Store) inBatch(ctx context.Context, fn func(*writer) error) ([]relay.Change, error) {
+func (s *Store) inBatch(ctx context.Context, by *penman, fn func(*writer) error) ([]relay.Change, error) {
 	if s.d.commit == 1 {
 		s.order.Lock()
 		defer s.order.Unlock()
 	}
-	tx, err := s.write.BeginTxx(ctx, nil)
+	tx, err := by.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{change: &change{session: session{ctx, tx, &s.d}}, tx: tx, prepared: s.prepared}
+	w := &writer{change: &change{session: session{ctx, tx, &s.d}}, tx: tx, prepared: s.prepared, by: by}
 	if w.prepared != nil {
 		w.bound = make(map[string]*sql.Stmt, len(w.prepared))
 	}
-	if err := fn(w); err != nil {
+	if err = s.mayCommit(ctx, by); err == nil {
+		err = fn(w)
+	}
+	if err == nil && by.announce {
+		w.note = w.tell
+		err = s.writeRevisions(w.change)
+	}
+	if err != nil {
 		return nil, errors.Join(err, rollback(tx))
 	}
 	if err := tx.Commit(); err != nil {
 		return nil, err
+	}
+	for alias, bytes := range w.grown {
+		s.stock.add(alias, bytes)
 	}
 	return w.tell, nil
 }
@@ -81,6 +91,7 @@ func (s *Store) inBatch(ctx context.Context, fn func(*writer) error) ([]relay.Ch
 // insertFresh stores the new events of a batch.
 func (s *Store) insertFresh(w *writer, list []*unit) error {
 	var events, attempts, payloads [][]any
+	var rows []freshRows
 	for _, u := range list {
 		if err := u.merge(); err != nil {
 			return err
@@ -100,15 +111,29 @@ func (s *Store) insertFresh(w *writer, list []*unit) error {
 			f.merged = len(u.steps)
 			continue
 		}
-		row, err := s.freshRows(f)
+		row, err := w.freshRows(f)
 		if err != nil {
 			return err
 		}
-		events, attempts, payloads = append(events, row.event), append(attempts, row.attempts...), append(payloads, row.payloads...)
-		w.publish(f.changes()...)
+		row.of = f
+		events, rows = append(events, row.event), append(rows, row)
 	}
-	if err := w.run(&insertEvents, events); err != nil {
+	there, err := w.insertEvents(events)
+	if err != nil {
 		return err
+	}
+	for _, row := range rows {
+		f := row.of
+		if there[f.event.ID] {
+			f.merged = 1 // the Accept; the rest may be news
+			continue
+		}
+		attempts, payloads = append(attempts, row.attempts...), append(payloads, row.payloads...)
+		w.grow(f.event.AliasID, kept(f.request, f.event.Added))
+		if f.attempt != nil {
+			w.grow(f.event.AliasID, keptAttempt(f.attempt))
+		}
+		w.publish(f.changes()...)
 	}
 	if err := w.run(&insertAttempts, attempts); err != nil {
 		return err
@@ -139,11 +164,12 @@ func (w *writer) stored(id relay.ID, n, parts int) (bool, error) {
 }
 
 type freshRows struct {
+	of                 *fresh
 	event              []any
 	attempts, payloads [][]any
 }
 
-func (s *Store) freshRows(f *fresh) (r freshRows, err error) {
+func (w *writer) freshRows(f *fresh) (r freshRows, err error) {
 	e := *f.event
 	e.Request, e.Blocker = *f.request, f.blocker
 	r.event = eventArgs(&e, f.attempt, f.state)
@@ -160,7 +186,7 @@ func (s *Store) freshRows(f *fresh) (r freshRows, err error) {
 	if a.Kind == relay.KindReplay {
 		kind = replay
 	}
-	r.attempts = [][]any{s.attemptArgs(&e, a, kind, state)}
+	r.attempts = [][]any{w.by.attemptArgs(&e, a, kind, state)}
 	if hasPayload(a) {
 		r.payloads = append(r.payloads, payloadArgs(e.ID, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
 	}
@@ -191,7 +217,7 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 		case stepAmend:
 			err = w.amend(st)
 		case stepRequeue:
-			err = s.giveBack(w, st)
+			err = w.giveBack(st)
 		default:
 			st.err = relay.Errorf(relay.CodeInternal, "the event %s was handed over twice", st.id)
 		}
@@ -199,7 +225,7 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 			return err
 		}
 	}
-	return s.finish(w, finishes)
+	return w.finish(finishes)
 }
 
 // amend replaces the request of an event.
@@ -219,6 +245,13 @@ func (w *writer) amend(st *step) error {
 		st.err = relay.ErrNotFound
 		return nil
 	}
+	var before []int64
+	if err := w.all(&before, `SELECT `+payloadBytes+` - COALESCE(LENGTH(extra), 0) FROM payloads WHERE event_id = ? AND n = 0`, st.id); err != nil {
+		return err
+	}
+	for _, n := range before {
+		w.grow(alias[0], kept(m)-n)
+	}
 	// args[2:12] are head to state, which all may have changed; the added lines stay.
 	_, err := w.exec(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`, append(args[2:12:12], st.id)...)
@@ -227,11 +260,11 @@ func (w *writer) amend(st *step) error {
 }
 
 // giveBack puts an attempt that is ours back to the queue.
-func (s *Store) giveBack(w *writer, st *step) error {
+func (w *writer) giveBack(st *step) error {
 	var rows []attemptRow
 	if err := w.all(&rows, `UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
 		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?
-		RETURNING event_id, n, alias_id`, st.id, st.n, s.node, s.boot); err != nil {
+		RETURNING event_id, n, alias_id`, st.id, st.n, w.by.node, w.by.boot); err != nil {
 		return err
 	}
 	if len(rows) == 0 {

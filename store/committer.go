@@ -51,7 +51,16 @@ func (s *Store) startCommitters(ctx context.Context) (err error) {
 		s.committers = append(s.committers, c)
 		s.wait.Go(func() { c.run(ctx) })
 	}
+	s.serving.Store(true)
 	return nil
+}
+
+// running gives the committers once they run; for those who may ask earlier.
+func (s *Store) running() []*committer {
+	if !s.serving.Load() {
+		return nil
+	}
+	return s.committers
 }
 
 func (c *committer) push(st *step) {
@@ -180,8 +189,8 @@ func (c *committer) run(ctx context.Context) {
 	for {
 		chunks, rows := c.take()
 		if len(chunks)+len(rows) > 0 {
-			c.commit(ctx, chunks, c.s.writeChunks)
-			c.commit(ctx, rows, c.s.writeRows)
+			c.commit(ctx, chunks, c.writeChunks)
+			c.commit(ctx, rows, c.writeRows)
 			c.mu.Lock()
 			c.busy = 0
 			c.mu.Unlock()
@@ -211,6 +220,10 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 	}
 	deadline := time.Now().Add(commitLimit)
 	for {
+		if c.s.spool.active() {
+			c.divert(steps, nil)
+			return
+		}
 		try, cancel := c.s.tryContext(ctx)
 		changes, err := write(try, steps)
 		cancel()
@@ -221,6 +234,9 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		case retriable(err):
 		case unavailable(err) == "":
 			c.split(ctx, steps, err, write)
+			return
+		case c.s.spools(err):
+			c.divert(steps, err)
 			return
 		case !c.s.d.bulk || time.Now().After(deadline):
 			c.lose(steps, err)
@@ -233,12 +249,15 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 }
 
 // tryContext bounds one transaction, whatever becomes of ctx. SQLite needs no bound:
-// it waits 10 s for the lock of an operator command and gives up by itself, and a
+// it waits 2 s for the lock of an operator command and gives up by itself, and a
 // context that can end costs a goroutine for every statement.
 func (s *Store) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
 	if !s.d.bulk {
 		return ctx, func() {}
+	}
+	if s.spool != nil {
+		return context.WithTimeout(ctx, commitLimit)
 	}
 	return context.WithTimeout(ctx, tryLimit)
 }
@@ -314,9 +333,11 @@ func (c *committer) probe(ctx context.Context) {
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, time.Now().UTC().Format(time.RFC3339Nano))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil {
+	if err == nil && c.s.stillFull(c.lost) == nil {
 		c.lost = nil
 		c.s.log.Info("events can be stored again")
+	} else if err != nil && c.s.spools(err) {
+		c.lost = nil // not of the disk any more: the spool may take them
 	}
 }
 

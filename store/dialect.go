@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -84,6 +85,9 @@ func (s session) exec(query string, args ...any) (int64, error) {
 
 // view runs short reads.
 func (s *Store) view(ctx context.Context, what string, fn func(session) error) error {
+	if err := s.reachable(); err != nil {
+		return s.fault(what, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return s.fault(what, fn(session{ctx, s.read, &s.d}))
@@ -114,6 +118,9 @@ func (s *Store) update(ctx context.Context, what string, fn func(*change) error)
 	}
 	if s.fenced.Load() {
 		return s.fault(what, errFencedServer)
+	}
+	if err := s.reachable(); err != nil {
+		return s.fault(what, err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -175,10 +182,14 @@ func (s *Store) fault(what string, err error) error {
 		return relay.ErrNotFound
 	}
 	if code := unavailable(err); code != "" {
-		return &relay.Error{
+		e := &relay.Error{
 			Code: code, RetryAfter: 2 * time.Second, Detail: "the relay cannot reach its storage; try again in a moment",
 			Cause: fmt.Errorf("%s: %w", what, err),
 		}
+		if code == relay.CodeStorageFull || s.diskFull(err) {
+			e.Code, e.RetryAfter, e.Detail = relay.CodeStorageFull, 30*time.Second, "the relay's disk is full; try again later"
+		}
+		return e
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
@@ -192,6 +203,8 @@ var errFencedServer = &relay.Error{
 func unavailable(err error) string {
 	var network net.Error
 	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return relay.CodeStorageFull
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.As(err, &network):

@@ -300,9 +300,14 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	if err := allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
 	}
-	return s.update(ctx, "delete event", func(c *change) error {
+	weight, alias := []doomed{{ID: id}}, int64(0)
+	err := s.update(ctx, "delete event", func(c *change) error {
 		e, err := c.ownEvent(who, id)
 		if err != nil {
+			return err
+		}
+		alias = e.AliasID
+		if err := c.weigh(weight); err != nil {
 			return err
 		}
 		var states []int
@@ -325,6 +330,10 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		}
 		return nil
 	})
+	if err == nil {
+		s.stock.add(alias, -weight[0].Bytes)
+	}
+	return err
 }
 
 // deleteEvents removes events and all that hangs on them.

@@ -7,7 +7,7 @@ import (
 )
 
 // finish ends attempts, at most one of each event.
-func (s *Store) finish(w *writer, steps []*step) error {
+func (w *writer) finish(steps []*step) error {
 	var ready []*step
 	var rows [][]any
 	for _, st := range steps {
@@ -22,7 +22,11 @@ func (s *Store) finish(w *writer, steps []*step) error {
 	if len(ready) == 0 {
 		return nil
 	}
-	ended, err := w.returning(&finishAttempts, rows, s.node, s.boot)
+	end := &finishAttempts
+	if w.by.late {
+		end = &finishLate
+	}
+	ended, err := w.returning(end, rows, w.by.node, w.by.boot)
 	if err != nil {
 		return err
 	}
@@ -34,7 +38,7 @@ func (s *Store) finish(w *writer, steps []*step) error {
 	for _, st := range ready {
 		if byID[st.id] != nil {
 			ours = append(ours, st)
-		} else if err := s.whyNotOurs(w, st); err != nil {
+		} else if err := w.whyNotOurs(st); err != nil {
 			return err
 		}
 	}
@@ -74,7 +78,7 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 
 // whyNotOurs tells a step that ran before, and whose answer was lost, from one whose
 // attempt another owner took and from one whose event was never stored.
-func (s *Store) whyNotOurs(w *writer, st *step) error {
+func (w *writer) whyNotOurs(st *step) error {
 	var rows []attemptRow
 	if err := w.all(&rows, `SELECT state, ended_at, claim_node, claim_boot FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.attempt.N); err != nil {
 		return err
@@ -85,7 +89,7 @@ func (s *Store) whyNotOurs(w *writer, st *step) error {
 	}
 	r := rows[0]
 	state, _ := stateCode(st.attempt.State)
-	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != s.node || r.ClaimBoot != s.boot {
+	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != w.by.node || r.ClaimBoot != w.by.boot {
 		st.err = relay.ErrFenced
 	}
 	return nil
@@ -124,6 +128,7 @@ func (w *writer) keepEnds(steps []*step) error {
 // that still waits.
 func (w *writer) follow(st *step, row *attemptRow) error {
 	a := st.attempt
+	w.grow(row.AliasID, keptAttempt(a))
 	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.id, N: a.N})
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:

@@ -42,8 +42,14 @@ func (s *Store) Accept(e *relay.Event) *relay.Ticket {
 	return s.hand(&step{kind: stepAccept, id: e.ID, event: e, size: messageSize(&e.Request) + attemptsSize(e.Attempts)})
 }
 
-// Chunk stores part i of a large body; see delivery.Journal.
+// Chunk stores part i of a large body; see delivery.Journal. What is free below
+// Options.MinFree is for requests that are under way, not for more of new ones.
 func (s *Store) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
+	if full := s.disk.low(); full != nil && n == 0 {
+		t := relay.NewTicket()
+		t.Resolve(full)
+		return t
+	}
 	return s.hand(&step{kind: stepChunk, id: id, n: n, i: i, data: data, size: int64(len(data))})
 }
 

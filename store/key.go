@@ -56,16 +56,9 @@ func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authori
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return relay.Key{}, err
 	}
-	public, comment, err := parseKey(authorizedKey)
+	row, err := newKey(name, authorizedKey)
 	if err != nil {
 		return relay.Key{}, err
-	}
-	if name == "" {
-		name = comment
-	}
-	row := keyRow{
-		ID: newName("key_"), Name: short(name), Fingerprint: ssh.FingerprintSHA256(public), Type: public.Type(),
-		AuthorizedKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))), CreatedAt: micros(time.Now()),
 	}
 	err = s.update(ctx, "add key", func(c *change) error {
 		account, err := c.subject(who, user)
@@ -73,21 +66,42 @@ func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authori
 			return err
 		}
 		row.AccountID, row.Account = account.ID, account.Name
-		n, err := c.exec(`INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-			row.ID, row.AccountID, row.Name, row.Fingerprint, row.Type, row.AuthorizedKey, row.CreatedAt)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return relay.Errorf(relay.CodeConflict, "the key %s is registered already", row.Fingerprint)
-		}
-		return c.audit(who, account.ID, "key.add", row.Fingerprint, row.Name)
+		return c.insertKey(who, row)
 	})
 	if err != nil {
 		return relay.Key{}, err
 	}
 	return row.key(), nil
+}
+
+// newKey makes the row of an authorized_keys line, still without its account. name ""
+// takes the comment of the line.
+func newKey(name, authorizedKey string) (*keyRow, error) {
+	public, comment, err := parseKey(authorizedKey)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		name = comment
+	}
+	return &keyRow{
+		ID: newName("key_"), Name: short(name), Fingerprint: ssh.FingerprintSHA256(public), Type: public.Type(),
+		AuthorizedKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))), CreatedAt: micros(time.Now()),
+	}, nil
+}
+
+// insertKey registers a key; conflict when anybody has it.
+func (c *change) insertKey(who relay.Actor, row *keyRow) error {
+	n, err := c.exec(`INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		row.ID, row.AccountID, row.Name, row.Fingerprint, row.Type, row.AuthorizedKey, row.CreatedAt)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return relay.Errorf(relay.CodeConflict, "the key %s is registered already", row.Fingerprint)
+	}
+	return c.audit(who, row.AccountID, "key.add", row.Fingerprint, row.Name)
 }
 
 // parseKey reads one authorized_keys line and accepts the kinds of key that are

@@ -46,6 +46,9 @@ func (s *Store) takeServeLock(ctx context.Context) error {
 		}
 		if !s.standby.Swap(true) {
 			s.log.Info("another relayd serves this database; waiting as standby", "database", s.place())
+			if err := s.adoptAsStandby(ctx); err != nil {
+				return fmt.Errorf("store what waits in the spool: %w", err)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -93,42 +96,54 @@ func (s *Store) tryAdvisoryLock(ctx context.Context) (*sql.Conn, error) {
 	return conn, nil
 }
 
-// holdLock watches the session of the advisory lock. When it was lost it is taken
-// again, and unless this process still is the one that serves, nothing more is
-// written here.
-func (s *Store) holdLock(ctx context.Context) {
+// holdLock watches the session of the advisory lock and tells whether it is there.
+// When it was lost it is taken again, and unless this process still is the one that
+// serves, nothing more is written here but what is in the spool.
+func (s *Store) holdLock(ctx context.Context) bool {
+	s.locking.Lock()
+	defer s.locking.Unlock()
 	if s.lock.conn != nil {
 		probe, cancel := context.WithTimeout(ctx, patience)
-		_, err := s.lock.conn.ExecContext(probe, `SELECT 1`)
+		var serving string
+		err := s.lock.conn.QueryRowContext(probe, `SELECT value FROM meta WHERE name = 'serving'`).Scan(&serving)
 		cancel()
-		if err == nil || ctx.Err() != nil {
-			return
+		switch {
+		case err == nil && serving == s.servingName():
+			return true
+		case ctx.Err() != nil:
+			return false
+		case err == nil: // taken again from one that was about to serve
+			_, _ = s.lock.conn.ExecContext(ctx, `SELECT pg_advisory_unlock_all()`)
+		default:
+			s.log.Warn("serve lock lost with its connection; taking it again", "err", err)
 		}
-		s.log.Warn("serve lock lost with its connection; taking it again", "err", err)
-		_ = s.lock.conn.Close() // it is broken; the pool drops it
+		_ = s.lock.conn.Close() // if it is broken the pool drops it
 		s.lock.conn = nil
 	}
 	serving, err := s.servingNow(ctx)
 	if err != nil {
-		return // the database is away; tried again in a second
+		return false // the database is away; tried again in a second
 	}
 	if serving != s.servingName() {
 		if !s.fenced.Swap(true) {
 			s.log.Error("another relayd took over this database; this one writes nothing more, restart it to make it the standby")
 		}
-		return
+		return false
 	}
-	if conn, err := s.tryAdvisoryLock(ctx); err == nil && conn != nil {
-		s.lock.conn = conn
+	conn, err := s.tryAdvisoryLock(ctx)
+	if err != nil || conn == nil {
+		return false
 	}
+	s.lock.conn = conn
+	return true
 }
 
 func (s *Store) servingName() string { return fmt.Sprintf("%s/%d", s.node, s.boot) }
 
 // servingNow reads who took the serve lock last.
 func (s *Store) servingNow(ctx context.Context) (name string, err error) {
-	err = s.view(ctx, "read serving node", func(q session) error {
-		return q.get(&name, `SELECT value FROM meta WHERE name = 'serving'`)
-	})
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = s.locks.GetContext(ctx, &name, `SELECT value FROM meta WHERE name = 'serving'`)
 	return name, err
 }

@@ -16,6 +16,7 @@ const (
 	poolSize  = 16 // connections of one relayd for its work; two of them commit
 	lockSize  = 3
 	silence   = 2 * time.Second  // of the server in the middle of a statement
+	quiet     = time.Second      // the same for what callers wait for
 	stillness = 10 * time.Minute // the same for a migration
 )
 
@@ -37,6 +38,9 @@ func (s *Store) openPostgres(ctx context.Context) error {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
 	s.read = s.write
+	if err := s.openJournal(ctx, dsn); err != nil {
+		return fmt.Errorf("open postgres %s: %w", s.place(), err)
+	}
 	if s.direct, err = openPool(ctx, direct, lockSize, stillness); err != nil {
 		return fmt.Errorf("open postgres by the direct URL: %w", err)
 	}

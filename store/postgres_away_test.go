@@ -80,3 +80,16 @@ func freeze(t *testing.T, pg *pgtest.Server) (thaw func()) {
 	t.Cleanup(func() { signal(syscall.SIGCONT) })
 	return func() { signal(syscall.SIGCONT) }
 }
+
+// kill ends the server as a crash would, and waits until it is gone.
+func kill(t *testing.T, pg *pgtest.Server) {
+	t.Helper()
+	pids, err := pg.PIDs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	pg.Stop()
+}

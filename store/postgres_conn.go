@@ -18,6 +18,7 @@ import (
 type dialer struct {
 	net.Dialer
 	silence time.Duration
+	dialed  func() // not nil: told of every new connection
 }
 
 // DialContext is what the driver calls.
@@ -25,6 +26,9 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	c, err := d.Dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
+	}
+	if d.dialed != nil {
+		d.dialed()
 	}
 	return &impatientConn{Conn: c, silence: d.silence}, nil
 }
@@ -69,11 +73,15 @@ func (c *impatientConn) Write(p []byte) (int, error) {
 
 // openPool opens a handle whose connections give up after silence.
 func openPool(ctx context.Context, dsn string, size int, silence time.Duration) (*sqlx.DB, error) {
+	return openPoolBy(ctx, dsn, size, &dialer{silence: silence})
+}
+
+func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, error) {
 	connector, err := pq.NewConnector(dsn)
 	if err != nil {
 		return nil, err
 	}
-	connector.Dialer(&dialer{silence: silence})
+	connector.Dialer(by)
 	db := sqlx.NewDb(sql.OpenDB(connector), "postgres")
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)

@@ -125,7 +125,7 @@ func TestPostgresFenced(t *testing.T) {
 	// Again and again, as the first one takes its lock back when it can.
 	eventually(t, "the second one serves", func() bool {
 		_, err := db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
-			AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)`)
+			AND classid::bigint = 1919249505 AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)`)
 		if err != nil {
 			t.Fatal(err)
 		}

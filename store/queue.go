@@ -14,7 +14,11 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 	if err := allow(who, relay.ScopeEventsReplay); err != nil {
 		return nil, err
 	}
+	if err := s.caughtUp(); err != nil {
+		return nil, err
+	}
 	var claim relay.Claim
+	var made lostClaim
 	err := s.update(ctx, "begin replay", func(c *change) error {
 		e, err := c.event(who, id)
 		if err != nil {
@@ -30,10 +34,12 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 			state, started, node, boot = delivering, now, s.node, s.boot
 		}
 		n := 0
+		made = lostClaim{}
 		if err := c.get(&n, `UPDATE events SET attempts = attempts + 1, asked_at = ?, state = ?, error_code = '', error_message = ''
 			WHERE id = ? AND state < 6 RETURNING attempts`, micros(now), state, id); err != nil {
 			return err
 		}
+		made = lostClaim{id: id, n: n, started: micros(started)}
 		if _, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`)
 			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
 				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
@@ -48,6 +54,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		return err
 	})
 	if err != nil {
+		s.broken.noteClaim(made, err)
 		return nil, err
 	}
 	return &claim, nil
@@ -88,6 +95,12 @@ func (q session) claim(id relay.ID, n int) (relay.Claim, error) {
 func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
 	const oldest = ` FROM attempts WHERE alias_id = ? AND state = 0 AND (kind = 1 OR released = 1 OR ? = 1)
 		ORDER BY received_at, event_id, n LIMIT 1`
+	if err := s.caughtUp(); err != nil {
+		return nil, err
+	}
+	if err := s.undoClaims(ctx); err != nil {
+		return nil, err
+	}
 	var waits []int
 	err := s.view(ctx, "look for queued attempts", func(q session) error {
 		return q.all(&waits, `SELECT 1 AS one`+oldest, alias, flag(auto)) // spares the writer when nothing waits
@@ -96,15 +109,17 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 		return nil, err
 	}
 	var claim *relay.Claim
+	var made lostClaim
 	err = s.update(ctx, "claim queued attempt", func(c *change) error {
-		claim = nil
+		claim, made = nil, lostClaim{}
 		var rows []attemptRow
 		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldest+c.d.skipLocked, alias, flag(auto)); err != nil || len(rows) == 0 {
 			return err
 		}
 		r := rows[0]
+		made = lostClaim{id: r.EventID, n: r.N, started: micros(time.Now()), queue: true}
 		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, claim_boot = ?, from_queue = 1, started_at = ?
-			WHERE event_id = ? AND n = ? AND state = 0`, s.node, s.boot, micros(time.Now()), r.EventID, r.N); err != nil || n == 0 {
+			WHERE event_id = ? AND n = ? AND state = 0`, s.node, s.boot, made.started, r.EventID, r.N); err != nil || n == 0 {
 			return err
 		}
 		if _, err := c.exec(`UPDATE events SET state = 1 WHERE id = ? AND attempts = ? AND state < 6`, r.EventID, r.N); err != nil {
@@ -118,7 +133,11 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: r.EventID, N: r.N}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 		return nil
 	})
-	return claim, err
+	if err != nil {
+		s.broken.noteClaim(made, err)
+		return nil, err
+	}
+	return claim, nil
 }
 
 // Release lets the inbound events of an alias that were queued while it was offline

@@ -13,6 +13,9 @@ import (
 type repairs struct {
 	mu    sync.Mutex
 	steps map[repairKey]*step
+
+	claiming sync.Mutex // held while claims are taken back
+	claims   []lostClaim
 }
 
 type repairKey struct {
@@ -59,6 +62,10 @@ func endLost(id relay.ID, a *relay.Attempt) *step {
 // repair hands over what was noted, once the database is back. A step that fails
 // again is noted again.
 func (s *Store) repair() {
+	if s.spool.active() {
+		return
+	}
+	s.repairClaims()
 	for _, c := range s.committers {
 		if c.down() != nil {
 			return

@@ -23,11 +23,15 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if err := s.raiseBoot(ctx); err != nil {
 		return err
 	}
+	s.sign()
 	if err := s.checkDurability(ctx); err != nil {
 		return err
 	}
 	if err := s.makePartitions(ctx, time.Now()); err != nil {
 		return err
+	}
+	if err := s.adopt(ctx); err != nil {
+		return fmt.Errorf("store what waits in the spool: %w", err)
 	}
 	swept, err := s.sweep(ctx)
 	if err != nil {
@@ -46,11 +50,21 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	s.out.serve(publish)
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
+	s.disk.look(s)
+	if err := s.countStock(run); err != nil {
+		return err
+	}
 	if err := s.startCommitters(run); err != nil {
 		return err
 	}
+	if s.spool != nil {
+		s.wait.Go(func() { s.drainLoop(run) })
+	}
 	s.wait.Go(func() { s.watch(run, last) })
 	s.wait.Go(func() { s.tidy(run) })
+	s.wait.Go(func() { s.keepAge(run) })
+	s.wait.Go(func() { s.keepSize(run) })
+	s.wait.Go(func() { s.keepClean(run) })
 	return nil
 }
 
@@ -79,14 +93,15 @@ func (s *Store) watch(ctx context.Context, last int64) {
 		case <-tick.C:
 		}
 		var err error
-		if last, err = s.pollRevisions(ctx, last); err != nil && ctx.Err() == nil {
+		if last, err = s.pollRevisions(ctx, last); err != nil && ctx.Err() == nil && !s.spool.deserted() {
 			s.log.Warn("changes by other processes cannot be read", "err", err)
 		}
+		s.disk.look(s)
 		s.repair()
 		s.flushUsage(ctx)
 		if s.d.bulk {
 			s.holdLock(ctx)
-			if n%10 == 9 && !s.fenced.Load() {
+			if n%10 == 9 && !s.fenced.Load() && !s.spool.deserted() {
 				s.sweepAgain(ctx)
 			}
 		}
@@ -134,19 +149,5 @@ func (s *Store) hourly(ctx context.Context) error {
 	if err := s.makePartitions(ctx, time.Now()); err != nil {
 		return err
 	}
-	now := time.Now()
-	return s.update(ctx, "drop expired rows", func(c *change) error {
-		for query, before := range map[string]time.Time{
-			`DELETE FROM revisions WHERE at < ?`:           now.Add(-time.Hour),
-			`DELETE FROM idempotency WHERE created_at < ?`: now.Add(-idempotencyLife),
-			`DELETE FROM links WHERE expires_at < ?`:       now,
-			`DELETE FROM sessions WHERE expires_at < ?`:    now,
-			`DELETE FROM kept_names WHERE until < ?`:       now,
-		} {
-			if _, err := c.exec(query, micros(before)); err != nil {
-				return fmt.Errorf("%s: %w", query, err)
-			}
-		}
-		return nil
-	})
+	return s.dropExpired(ctx, time.Now())
 }

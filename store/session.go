@@ -170,24 +170,28 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 	}
 	err = s.update(ctx, "use login link", func(c *change) error {
 		var row accountRow
-		now := time.Now()
-		if err := c.get(&row, linkQuery, hash(secret), micros(now)); err != nil {
+		if err := c.get(&row, linkQuery, hash(secret), micros(time.Now())); err != nil {
 			return err
 		}
 		if n, err := c.exec(`DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil || n == 0 {
 			return relay.ErrNotFound
 		}
-		id := newName("ses_")
-		if _, err := c.exec(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, hash(sessionSecret), row.ID, micros(now), micros(now), micros(now.Add(sessionLife)), short(remote), short(userAgent)); err != nil {
-			return err
-		}
 		acc = row.account()
 		who := relay.Actor{Kind: relay.ActorUser, Account: acc.ID, Name: acc.Name}
-		return c.audit(who, acc.ID, "session.add", id, short(remote))
+		return c.openSession(who, sessionSecret, remote, userAgent)
 	})
 	if err != nil {
 		return "", relay.Account{}, err
 	}
 	return sessionSecret, acc, nil
+}
+
+// openSession keeps a new dashboard login of the actor's account.
+func (c *change) openSession(who relay.Actor, secret, remote, userAgent string) error {
+	id, now := newName("ses_"), time.Now()
+	if _, err := c.exec(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		id, hash(secret), who.Account, micros(now), micros(now), micros(now.Add(sessionLife)), short(remote), short(userAgent)); err != nil {
+		return err
+	}
+	return c.audit(who, who.Account, "session.add", id, short(remote))
 }

@@ -45,6 +45,10 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, v
 		if err != nil {
 			return err
 		}
+		var there []int // on Postgres retention waits for us then, or we find nothing
+		if err := c.all(&there, `SELECT 1 FROM events WHERE id = ?`+c.d.forUpdate, id); err != nil || len(there) == 0 {
+			return firstError(err, relay.ErrNotFound)
+		}
 		account := who.Account
 		if who.Kind == relay.ActorSystem {
 			if err := c.get(&account, `SELECT owner_id FROM aliases WHERE id = ?`, e.AliasID); err != nil {

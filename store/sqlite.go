@@ -18,6 +18,8 @@ import (
 const (
 	databaseFile = "relay.db"
 	readers      = 4
+	busyTimeout  = "busy_timeout(2000)"  // for another process, such as an operator command: nobody waits 5 s, also behind another one
+	busyBeside   = "busy_timeout(10000)" // for the server, by a command that runs beside it
 )
 
 // openSQLite opens one writer and some readers on the file in the data dir. The
@@ -25,6 +27,10 @@ const (
 // only before the first table, and FULL makes a commit survive a power loss.
 func (s *Store) openSQLite(ctx context.Context) error {
 	s.d = sqliteDialect
+	s.disk = disk{dir: s.opt.DataDir, min: s.opt.MinFree, free: s.opt.FreeSpace}
+	if s.disk.free == nil {
+		s.disk.free = freeSpace
+	}
 	if s.opt.DataDir == "" {
 		return errors.New("sqlite needs a data dir")
 	}
@@ -32,14 +38,18 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	if err := s.touchDatabase(file); err != nil {
 		return err
 	}
-	common := []string{"busy_timeout(10000)", "foreign_keys(1)"}
+	common := []string{busyTimeout, "foreign_keys(1)"}
+	first := []string{"auto_vacuum(INCREMENTAL)"} // takes the write lock, even when there is nothing to do
+	if s.opt.NoCreate {
+		common[0], first = busyBeside, nil
+	}
 	var err error
-	s.write, err = openFile(ctx, file, 1, append(common, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)",
-		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)"))
+	s.write, err = openFile(ctx, file, 1, append(append(common, first...), "journal_mode(WAL)",
+		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", "wal_autocheckpoint(4000)"))
 	if err != nil {
 		return fmt.Errorf("open %s: %w", file, err)
 	}
-	s.direct = s.write
+	s.direct, s.journal = s.write, s.write
 	s.read, err = openFile(ctx, file, readers, append(common, "query_only(1)", "cache_size(-8192)"))
 	if err != nil {
 		return fmt.Errorf("open %s for reading: %w", file, err)

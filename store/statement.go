@@ -114,7 +114,9 @@ type writer struct {
 	*change
 	tx       *sqlx.Tx
 	prepared prepared
+	by       *penman
 	bound    map[string]*sql.Stmt
+	grown    map[int64]int64 // bytes that aliases have more after the commit
 }
 
 // run executes a statement for rows.

@@ -42,6 +42,18 @@ type Options struct {
 	AliasClaim bool
 	// MaxAliases bounds the aliases of an account; 0 = no bound.
 	MaxAliases int
+	// SpoolLimit bounds, in bytes, what DataDir keeps of the journal while Postgres
+	// does not take it; 0 = nothing is kept. Without meaning on SQLite.
+	SpoolLimit int64
+	// Retention is the age at which events go, unless their alias says otherwise; 0 =
+	// never. MaxAliasStorage bounds what an alias has stored, in bytes; 0 = no bound.
+	Retention       time.Duration
+	MaxAliasStorage int64
+	// MinFree is how many bytes stay free on the disk of a SQLite store: with less,
+	// nothing new is taken; 0 = no matter. FreeSpace says how many bytes are free; nil =
+	// the file system.
+	MinFree   int64
+	FreeSpace func(dir string) (int64, error)
 	// NoCreate makes Open fail where there is no store yet.
 	NoCreate bool
 	// Log gets what operators should know; nil means none.
@@ -59,6 +71,12 @@ type Store struct {
 	direct *sqlx.DB // Postgres: for migrations, past a pooler; else the same as write
 	locks  *sqlx.DB // Postgres: for the serve lock, past a pooler
 
+	journal *sqlx.DB    // of the committers; on SQLite the same as write
+	spool   *spool      // nil = none
+	unsure  atomic.Bool // the committers have a new connection: is the serve lock still ours?
+	pen     penman      // of the committers; set by Serve
+	locking sync.Mutex  // guards lock after Serve
+
 	// order keeps commits and what is published about them in one order where
 	// there is one writer (SQLite).
 	order sync.Mutex
@@ -72,7 +90,17 @@ type Store struct {
 	used     usage
 	broken   repairs
 	prepared prepared // journal statements of SQLite
+	remover  remover
+	stock    stock
+	disk     disk
+	gone     gone
 
+	retaining sync.Mutex
+	daysTried time.Time // when partitions were last looked at
+	sweeping  sync.Mutex
+	orphans   orphans
+
+	serving    atomic.Bool // committers run
 	committers []*committer
 	committed  atomic.Int64
 	batches    atomic.Int64
@@ -93,6 +121,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{opt: o, log: o.Log, clean: make(chan struct{}, 1)}
 	s.out.start()
+	if o.URL != "" && !o.NoCreate {
+		s.spool = newSpool(o, s.place())
+	}
 	var err error
 	switch {
 	case o.URL == "":
@@ -110,7 +141,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.node, err = s.nodeID()
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(s.spoolWaits(err), s.Close())
 	}
 	return s, nil
 }
@@ -167,36 +198,56 @@ func (s *Store) Close() error {
 		for _, c := range s.committers {
 			c.close()
 		}
+		s.drainLast()
 		if s.stop != nil {
 			s.stop()
 		}
 		s.wait.Wait()
+		err = s.spool.close()
 		s.out.close()
 		if s.lock != nil {
-			err = s.lock.release()
+			err = errors.Join(err, unlessAway(s.lock.release()))
 		}
-		for _, db := range []*sqlx.DB{s.read, s.write, s.direct, s.locks} {
+		for _, db := range []*sqlx.DB{s.read, s.write, s.direct, s.locks, s.journal} {
 			if db != nil {
-				err = errors.Join(err, db.Close()) // closing one twice is fine
+				err = errors.Join(err, unlessAway(db.Close())) // closing one twice is fine
 			}
 		}
 	})
 	return err
 }
 
-// Ready is nil when new events can be stored: the database answers a write-side
-// query within 2 s, this process serves, and nobody took its place.
+// unlessAway drops the error of taking leave of a database that is gone.
+func unlessAway(err error) error {
+	if unavailable(err) != "" {
+		return nil
+	}
+	return err
+}
+
+// Ready is nil when new events can be stored: see Health.
 func (s *Store) Ready(ctx context.Context) error {
+	_, err := s.Health(ctx)
+	return err
+}
+
+// health is nil when the database takes new events: it answers a write-side query
+// within 2 s, this process serves, and nobody took its place.
+func (s *Store) health(ctx context.Context) error {
 	switch {
 	case s.fenced.Load():
 		return errors.New("another relayd took over this database")
 	case s.standby.Load():
 		return errors.New("standby: another relayd serves this database")
 	}
-	for _, c := range s.committers {
+	for _, c := range s.running() {
 		if err := c.down(); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
+	}
+	s.disk.look(s)
+	if err := s.disk.reason(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -215,12 +266,17 @@ type Stats struct {
 	Committed   int64 // steps made durable
 	Batches     int64 // transactions that did it
 	QueuedSteps int   // steps that wait or are under way
+	SpoolBytes  int64 // of steps that wait in the spool for Postgres
+	SpoolFull   int64 // steps that were refused because the spool took no more
 }
 
 // Stats gives the figures since Serve.
 func (s *Store) Stats() Stats {
-	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load()}
-	for _, c := range s.committers {
+	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.size()}
+	if s.spool != nil {
+		st.SpoolFull = s.spool.refused.Load()
+	}
+	for _, c := range s.running() {
 		st.QueuedSteps += c.length()
 	}
 	return st

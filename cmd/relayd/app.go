@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sync/errgroup"
 
@@ -143,14 +144,16 @@ func (a *app) wire() error {
 		MaxHead: c.MaxHead.Limit(), MaxBody: c.MaxBody.Limit(), MaxResponseCapture: c.MaxResponseCapture.Limit(),
 		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
 		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
+		Room: a.store.Room,
 	})
+	figures := prometheus.NewRegistry()
 	a.door.behind(a.delivery, a.baseSite())
 	a.server = server.New(server.Options{
 		Capture: a.door, Base: a.door, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
 		MaxHead:       int(c.MaxHead.Limit()), MaxTarget: int(c.MaxTarget.Limit()),
 		HeadTimeout: c.HeadTimeout.Limit(), IdleTimeout: c.IdleTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
-		Ready: a.ready, Log: a.log,
+		Ready: a.ready, Registry: figures, Log: a.log,
 	})
 	a.gate = sshgate.New(sshgate.Options{
 		HostKey: a.hostKey, Accounts: a.store, Attach: a.delivery, Read: a.store, Replay: a.delivery,
@@ -160,7 +163,7 @@ func (a *app) wire() error {
 	})
 	a.admin = &http.Server{
 		Handler: server.Admin(server.AdminOptions{
-			Stats: a.stats, Loopback: c.AdminAddr.Loopback(), Log: a.log,
+			Stats: a.stats, Registry: figures, Loopback: c.AdminAddr.Loopback(), Log: a.log,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
@@ -171,12 +174,14 @@ func (a *app) wire() error {
 // baseSite is the API and the dashboard. What begins with /api, however unclean, is
 // the API's: a mux would answer that with a redirect.
 func (a *app) baseSite() http.Handler {
+	limits := api.NewLimits(api.Rate(a.cfg.ReplayLimit), api.Rate(a.cfg.ShareReplayLimit))
 	office := api.New(api.Options{
-		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log,
-		ReplayLimit:      api.Rate(a.cfg.ReplayLimit),
-		ShareReplayLimit: api.Rate(a.cfg.ShareReplayLimit),
+		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: limits,
 	})
-	pages := dashboard.New(dashboard.Options{Accounts: a.store, Deliver: a.delivery, Site: a.site, Log: a.log})
+	pages := dashboard.New(dashboard.Options{
+		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: limits, Site: a.site, Log: a.log,
+		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()), SSHFlags: a.sshFlags,
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := "/" + strings.TrimLeft(r.URL.Path, "/")
 		if path == "/api" || strings.HasPrefix(path, "/api/") {

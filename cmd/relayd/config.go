@@ -65,14 +65,14 @@ type Config struct {
 	MaxBody Size `flag:"max-body" default:"32MiB" help:"largest request body (413)"`
 	// MaxResponseCapture bounds what is stored, never what is passed on.
 	MaxResponseCapture Size `flag:"max-response-capture" default:"32MiB" help:"as much of a response body is stored; all of it goes to the caller"`
-	// MaxAliasStorage waits for the sweeper.
-	MaxAliasStorage Size `flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared nor queued go first" note:"checked, but not enforced yet"`
+	// MaxAliasStorage counts requests, responses and 512 bytes for each of them.
+	MaxAliasStorage Size `flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared nor queued go first" note:"where none can go: 503 storage-full"`
 	// QueueBytes is counted per alias.
 	QueueBytes Size `flag:"queue-bytes" default:"1GiB" help:"queued request bytes per alias (503 queue-full)"`
-	// MinFree waits for the disk watch; 0 is the same as off.
-	MinFree Size `flag:"min-free" default:"1GiB" zero:"ok" help:"less free space on the data disk: 503 storage-full" note:"checked, but not enforced yet"`
-	// SpoolLimit waits for the spool.
-	SpoolLimit Size `flag:"spool-limit" default:"256MiB" help:"spool for a Postgres that is down" note:"checked, but there is no spool yet: while Postgres is down callers get 503 store-unavailable"`
+	// MinFree is for the disk of a SQLite store; 0 is the same as off.
+	MinFree Size `flag:"min-free" default:"1GiB" zero:"ok" help:"less free space on the data disk: 503 storage-full" note:"looked at each second; with Postgres its disk is not seen from here"`
+	// SpoolLimit is for Postgres only: a SQLite store is on the same disk.
+	SpoolLimit Size `flag:"spool-limit" default:"256MiB" help:"spool in the data dir for a Postgres that is down; full, or off: 503 store-unavailable"`
 
 	// HeadTimeout runs from the first byte of a request.
 	HeadTimeout Duration `flag:"head-timeout" default:"10s" help:"head of a request complete, from its first byte (408)"`
@@ -90,8 +90,8 @@ type Config struct {
 	// Drain of 0 cuts at once, off waits for ever.
 	Drain Duration `flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`
 
-	// Retention waits for the sweeper.
-	Retention Duration `flag:"retention" default:"30d" help:"age at which events go; queued and shared ones stay" note:"checked, but not enforced yet"`
+	// Retention may be overruled by an alias.
+	Retention Duration `flag:"retention" default:"30d" help:"age at which events go; queued and shared ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
 	// QueueLimit is counted per alias.
 	QueueLimit Count `flag:"queue-limit" default:"10000" help:"queued attempts per alias (503 queue-full)"`
 	// ReplayLimit is counted per token or session.

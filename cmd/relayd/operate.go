@@ -54,6 +54,8 @@ func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.
 	return store.Open(ctx, store.Options{
 		URL: string(cfg.DatabaseURL), DirectURL: string(cfg.DatabaseDirectURL), DataDir: string(cfg.DataDir),
 		AliasClaim: bool(cfg.AliasClaim), MaxAliases: cfg.MaxAliases.Limit(), NoCreate: existing,
+		SpoolLimit: cfg.SpoolLimit.Limit(), Retention: cfg.Retention.Limit(),
+		MaxAliasStorage: cfg.MaxAliasStorage.Limit(), MinFree: cfg.MinFree.Limit(),
 		Log: newLog(c.stderr, cfg),
 	})
 }

@@ -14,13 +14,17 @@ import (
 // ready says why new events cannot be taken: the store cannot keep them, or no
 // tunnel can come in.
 func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
-	if err := a.store.Ready(ctx); err != nil {
+	spooling, err := a.store.Health(ctx)
+	if err != nil {
 		reasons = append(reasons, err.Error())
+	}
+	if spooling {
+		degraded = append(degraded, "store")
 	}
 	if !a.gateServes.Load() && !a.store.Standby() {
 		reasons = append(reasons, "ssh: not listening yet")
 	}
-	return nil, reasons
+	return degraded, reasons
 }
 
 // stats are the figures of the admin listener.
@@ -28,7 +32,7 @@ func (a *app) stats() server.Stats {
 	d, s := a.delivery.Stats(), a.store.Stats()
 	return server.Stats{
 		Tunnels: d.Tunnels, Channels: d.Channels, Queued: d.Queued,
-		Committed: s.Committed, Version: buildVersion(),
+		SpoolBytes: s.SpoolBytes, Committed: s.Committed, Version: buildVersion(),
 	}
 }
 

@@ -3,6 +3,7 @@ package pgtest_test
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"relay/store/pgtest"
 )
@@ -43,5 +44,47 @@ func TestRestart(t *testing.T) {
 	}
 	if pid, err := s.PID(); err != nil || pid == 0 {
 		t.Fatalf("pid %d, %v", pid, err)
+	}
+}
+
+// A killed server comes back with what was committed; a frozen one goes on.
+func TestKillAndFreeze(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t, pgtest.Options{Fsync: true})
+	db, err := sql.Open("postgres", s.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if _, err := db.Exec(`CREATE TABLE here (id int)`); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Ping(); err == nil {
+		t.Fatal("a killed server answers")
+	}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := db.Exec(`INSERT INTO here VALUES (1)`)
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		t.Errorf("a frozen server answers: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := s.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("the query that waited for a frozen server: %v", err)
 	}
 }

@@ -23,6 +23,7 @@ func testCredentials(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("tokens", func(t *testing.T) { b.with(t).tokens() })
 	t.Run("narrow tokens", func(t *testing.T) { b.with(t).narrowTokens() })
 	t.Run("logins", func(t *testing.T) { b.with(t).logins() })
+	t.Run("invites", func(t *testing.T) { b.with(t).invites() })
 	t.Run("idempotency", func(t *testing.T) { b.with(t).idempotency() })
 }
 

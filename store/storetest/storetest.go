@@ -25,9 +25,19 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		name string
 		test func(*testing.T, func(testing.TB) store.Options)
 	}{
-		{"Journal", testJournal}, {"Large", testLarge}, {"Queue", testQueue}, {"Crash", testCrash}, {"List", testList},
-		{"Accounts", testAccounts}, {"Credentials", testCredentials}, {"Aliases", testAliases}, {"Access", testAccess},
-		{"Shares", testShares}, {"Changes", testChanges}, {"Load", testLoad},
+		{"Journal", testJournal},
+		{"Large", testLarge},
+		{"Queue", testQueue},
+		{"Crash", testCrash},
+		{"List", testList},
+		{"Accounts", testAccounts},
+		{"Credentials", testCredentials},
+		{"Aliases", testAliases},
+		{"Access", testAccess},
+		{"Shares", testShares},
+		{"Changes", testChanges},
+		{"Figures", testFigures},
+		{"Load", testLoad},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

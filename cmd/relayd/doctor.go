@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
+
+	"relay/store"
+)
+
+func (c *cli) doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "check store, disk, keys, ports and addresses; exit 1 when something fails", Args: exactly(),
+		Long: `Checks the set-up beside a running server or without one, and changes nothing. Each line
+is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
+	}
+	asJSON := jsonFlag(cmd)
+	load := c.settingFlags(cmd, true)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, _, err := load()
+		if err != nil {
+			return err
+		}
+		list := c.examine(cmd.Context(), cfg)
+		if err := printRows(c.stdout, *asJSON, []string{"CHECK", "VERDICT", "REASON", "FIX"}, list, func(f store.Finding) []string {
+			return []string{f.Check, f.Verdict, f.Reason, or(f.Fix, "-")}
+		}); err != nil {
+			return err
+		}
+		failed := 0
+		for _, f := range list {
+			if f.Verdict == store.VerdictFail {
+				failed++
+			}
+		}
+		if failed > 0 {
+			return fmt.Errorf(doctorFailed, failed)
+		}
+		return nil
+	}
+	return cmd
+}
+
+const (
+	doctorFailed = "%d checks failed; the last column says what to do"
+	hostKeyFile  = "ssh_host_ed25519_key"
+	knockLimit   = 3 * time.Second
+	sshGreeting  = "SSH-2.0-relayd"
+)
+
+// examine runs every check.
+func (c *cli) examine(ctx context.Context, cfg Config) []store.Finding {
+	list := []store.Finding{checkDataDir(cfg), checkHostKey(cfg)}
+	list = append(list, c.checkStore(ctx, cfg)...)
+	list = append(list, checkListeners(ctx, cfg)...)
+	return append(list, checkBaseURL(cfg), checkAliasDomain(ctx, cfg))
+}
+
+func passed(check, format string, args ...any) store.Finding {
+	return store.Finding{Check: check, Verdict: store.VerdictOK, Reason: fmt.Sprintf(format, args...)}
+}
+
+func finding(check, verdict, fix, format string, args ...any) store.Finding {
+	return store.Finding{Check: check, Verdict: verdict, Fix: fix, Reason: fmt.Sprintf(format, args...)}
+}
+
+func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
+	s, err := c.openStore(ctx, cfg, true)
+	if err != nil {
+		return []store.Finding{finding("store", store.VerdictFail,
+			"start relayd serve once, or pass the --data-dir or --database-url of the server", "%s", plain(err))}
+	}
+	defer s.Close()
+	return s.Examine(ctx)
+}
+
+// checkDataDir: what is in it must be nobody else's.
+func checkDataDir(cfg Config) store.Finding {
+	const check = "data dir"
+	dir := string(cfg.DataDir)
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return finding(check, store.VerdictFail, hintDataDir, "%v", err)
+	case !info.IsDir():
+		return finding(check, store.VerdictFail, hintDataDir, "%s is not a folder", dir)
+	case info.Mode().Perm()&0o022 != 0:
+		return finding(check, store.VerdictFail, "chmod 700 "+quote(dir), "others may write to %s", dir)
+	}
+	return passed(check, "%s", dir)
+}
+
+// checkHostKey: readable by us and by nobody else, and a key.
+func checkHostKey(cfg Config) store.Finding {
+	const check = "host key"
+	file := filepath.Join(string(cfg.DataDir), hostKeyFile)
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return finding(check, store.VerdictWarn, "start relayd serve once, or put the old key there: people pinned it", "there is none at %s yet", file)
+	}
+	if err != nil {
+		return finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return finding(check, store.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, info.Mode().Perm())
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
+	}
+	key, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		return finding(check, store.VerdictFail, "restore it from a backup, or remove it to have a new one made, which people have to accept", "%s: %v", file, err)
+	}
+	return passed(check, "%s, %04o", ssh.FingerprintSHA256(key.PublicKey()), info.Mode().Perm())
+}
+
+// checkListeners: each port is free, or it is a relay that answers there.
+func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
+	if known, ok := recall(cfg); ok { // no addresses were given: those of the last server count
+		cfg.HTTPAddr, cfg.AdminAddr = Addr(known.HTTPAddr), ""
+		if _, port, err := net.SplitHostPort(known.SSHAddr); err == nil {
+			host, _, _ := net.SplitHostPort(string(cfg.SSHAddr))
+			cfg.SSHAddr = Addr(net.JoinHostPort(host, port))
+		}
+	}
+	for _, l := range []struct {
+		flag  string
+		addr  Addr
+		knock func(ctx context.Context, addr string) error
+	}{
+		{"http-addr", cfg.HTTPAddr, knockHTTP("http", "/healthz")},
+		{"https-addr", cfg.HTTPSAddr, knockHTTP("https", "/healthz")},
+		{"ssh-addr", cfg.SSHAddr, knockSSH},
+		{"admin-addr", cfg.AdminAddr, knockHTTP("http", "/debug/stats")},
+	} {
+		if l.addr.On() {
+			list = append(list, checkListener(ctx, l.flag, string(l.addr), l.knock))
+		}
+	}
+	return list
+}
+
+func checkListener(ctx context.Context, flag, addr string, knock func(context.Context, string) error) store.Finding {
+	ln, err := net.Listen("tcp", addr)
+	if err == nil {
+		_ = ln.Close()
+		return passed(flag, "%s is free; no server runs there", addr)
+	}
+	ctx, cancel := context.WithTimeout(ctx, knockLimit)
+	defer cancel()
+	if kerr := knock(ctx, dialable(addr)); kerr == nil {
+		return passed(flag, "a relay answers at %s", addr)
+	}
+	return finding(flag, store.VerdictFail, "stop what listens there, or choose another with --"+flag,
+		"%v, and it is no relay that answers there", listenFault(strings.TrimSuffix(flag, "-addr"), addr, flag, err))
+}
+
+// dialable is an address to reach a listener of this machine by.
+func dialable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip, perr := netip.ParseAddr(host); err == nil && (host == "" || perr == nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
+}
+
+func knockHTTP(scheme, path string) func(context.Context, string) error {
+	return func(ctx context.Context, addr string) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+addr+path, nil)
+		if err != nil {
+			return err
+		}
+		client := &http.Client{
+			// Only whether it is a relay is asked, on this machine.
+			Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
+		if err == nil && (res.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "{")) {
+			err = fmt.Errorf(unhealthy, addr, res.StatusCode)
+		}
+		return err
+	}
+}
+
+func knockSSH(ctx context.Context, addr string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(knockLimit))
+	start := make([]byte, len(sshGreeting))
+	if _, err := io.ReadFull(conn, start); err != nil || string(start) != sshGreeting {
+		return fmt.Errorf("%s says %q", addr, start)
+	}
+	return nil
+}
+
+func checkBaseURL(cfg Config) store.Finding {
+	const check = "base URL"
+	base := cfg.site(cfg.addresses()).Base
+	host := base.Hostname()
+	_, err := netip.ParseAddr(host)
+	switch {
+	case base.Scheme == "https" && !cfg.HTTPSAddr.On() && cfg.loopback():
+		return finding(check, store.VerdictWarn, "see that something in front ends TLS and passes Host on", "%s is https, and relayd has no TLS listener", base.String())
+	case !cfg.loopback() && (host == "localhost" || strings.HasSuffix(host, ".localhost")):
+		return finding(check, store.VerdictFail, "set --base-url to the address that people use", "relayd listens for other machines, and %s leads each to itself", base.String())
+	case !cfg.loopback() && base.Scheme == "http" && err != nil:
+		return finding(check, store.VerdictWarn, "set up TLS (--tls), or a proxy that ends it", "%s: logins and tokens travel in the clear", base.String())
+	}
+	return passed(check, "%s", base.String())
+}
+
+// checkAliasDomain: aliases are names below it, which have to lead here.
+func checkAliasDomain(ctx context.Context, cfg Config) store.Finding {
+	const check = "alias domain"
+	domain := string(cfg.AliasDomain)
+	if _, err := netip.ParseAddr(domain); err == nil {
+		return finding(check, store.VerdictFail, "set --alias-domain to a name", "%s is an address: there are no names below it", domain)
+	}
+	if domain == "localhost" || strings.HasSuffix(domain, ".localhost") {
+		if !cfg.loopback() {
+			return finding(check, store.VerdictFail, "set --alias-domain to a domain with a wildcard DNS entry", "relayd listens for other machines, and *.%s leads each to itself", domain)
+		}
+		return passed(check, "*.%s is this machine", domain)
+	}
+	ctx, cancel := context.WithTimeout(ctx, knockLimit)
+	defer cancel()
+	if _, err := net.DefaultResolver.LookupHost(ctx, "relay-doctor."+domain); err != nil {
+		return finding(check, store.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err)
+	}
+	return passed(check, "names below %s are found", domain)
+}

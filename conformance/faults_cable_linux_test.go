@@ -1,0 +1,154 @@
+package conformance
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Both ends of the cable: a network that is set aside for benchmarks (RFC 2544).
+const (
+	relayEnd  = "198.18.77.1"
+	clientEnd = "198.18.77.2"
+)
+
+// cable is a network namespace for an ssh client and its local server, tied to this
+// one by a pair of virtual interfaces.
+type cable struct {
+	t           *testing.T
+	space       string
+	here, there string   // interfaces
+	local       string   // address of the local server inside
+	held        *holding // what the local server does
+}
+
+func newCable(t *testing.T) *cable {
+	t.Helper()
+	needRoot(t, "a network namespace")
+	id := fmt.Sprint(os.Getpid() % 100000)
+	c := &cable{t: t, space: "relayf" + id, here: "rlya" + id, there: "rlyb" + id, held: &holding{let: make(chan struct{})}}
+	c.ip("netns", "add", c.space)
+	t.Cleanup(func() { c.ip("netns", "del", c.space) })
+	c.ip("link", "add", c.here, "type", "veth", "peer", "name", c.there)
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", c.here).Run() }) // gone with the namespace, mostly
+	c.ip("link", "set", c.there, "netns", c.space)
+	c.ip("addr", "add", relayEnd+"/30", "dev", c.here)
+	c.ip("link", "set", c.here, "up")
+	c.inside("addr", "add", clientEnd+"/30", "dev", c.there)
+	c.inside("link", "set", "lo", "up")
+	c.inside("link", "set", c.there, "up")
+	c.serve()
+	return c
+}
+
+func (c *cable) ip(args ...string) {
+	c.t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		c.t.Fatalf("ip %s (package iproute2): %v %s", strings.Join(args, " "), err, out)
+	}
+}
+
+func (c *cable) inside(args ...string) {
+	c.t.Helper()
+	c.ip(append([]string{"-n", c.space}, args...)...)
+}
+
+// serve runs the local server inside: a socket belongs to the namespace of the
+// thread that made it. The thread is not used again.
+func (c *cable) serve() {
+	c.t.Helper()
+	made := make(chan error, 1)
+	var ln net.Listener
+	go func() {
+		runtime.LockOSThread()
+		ns, err := os.Open(filepath.Join("/var/run/netns", c.space))
+		if err == nil {
+			defer ns.Close()
+			if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err == nil {
+				ln, err = net.Listen("tcp", "127.0.0.1:0")
+			}
+		}
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		c.t.Fatalf("listen inside the namespace: %v", err)
+	}
+	c.local = ln.Addr().String()
+	srv := &http.Server{Handler: http.HandlerFunc(c.held.serve)}
+	go func() { _ = srv.Serve(ln) }()
+	c.t.Cleanup(func() { srv.Close() })
+}
+
+// rig is a server that takes tunnels from the cable.
+func (c *cable) rig() *rig {
+	c.t.Helper()
+	r := makeRig(c.t, "", quickPulse...)
+	_, port, _ := net.SplitHostPort(r.ssh)
+	r.ssh = net.JoinHostPort(relayEnd, port)
+	// With a listener off loopback the base site answers to its own name only.
+	r.extra = append(r.extra, "RELAY_BASE_URL=http://"+r.http)
+	r.start()
+	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
+	return r
+}
+
+// tunnel runs an ssh client inside the namespace.
+func (c *cable) tunnel(r *rig, alias string) {
+	c.t.Helper()
+	args := []string{"netns", "exec", c.space, "ssh", "-N", "-R", alias + ":80:" + c.local}
+	r.client(alias, "ip", append(args, r.sshArgs()...)...)
+}
+
+// TestFaultCable cuts the line between an ssh client and the server, in both
+// directions and in one. Nobody is told: the relay has to find out. What is under
+// way is answered and marked, what comes is queued, a client from another address
+// has the alias at once, and nothing is left of the old connection.
+func TestFaultCable(t *testing.T) {
+	for name, cut := range map[string]func(c *cable){
+		"pulled": func(c *cable) { c.inside("link", "set", c.there, "down") },
+		// The relay's packets go to a card that nobody has; the client's still come.
+		"deaf client": func(c *cable) {
+			c.ip("neigh", "replace", clientEnd, "lladdr", "02:00:00:00:00:99", "dev", c.here, "nud", "permanent")
+		},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			c := newCable(t)
+			r := c.rig()
+			base := r.atRest()
+			c.tunnel(r, "cable")
+			held := r.later("cable", "/hold")
+			r.waitFor(5*time.Second, "the request to be under way", func() bool { return c.held.inside.Load() == 1 })
+			cut(c)
+			begun := time.Now()
+			next := <-r.later("cable", "/next")
+			under := <-held
+			r.waitFor(30*time.Second, "the alias to be offline", func() bool { return !r.online("cable") })
+			offline := time.Since(begun)
+			begun = time.Now()
+			other := newHolding(t)
+			r.tunnel("cable", other.addr)
+			taken := time.Since(begun)
+			after := <-r.later("cable", "/after")
+			state := r.event(under.event).State
+			stuck := len(r.events("cable", "&state=delivering"))
+			base.Goroutines, base.OpenFds = base.Goroutines+8, base.OpenFds+1 // of the tunnel that is up now
+			now, ok := r.settled(base, 10, 5)
+			figure(t, "line %s: offline after %v, under way answered %d after %v and %s, next %d after %v, taken over from another address after %v and answered %d; tunnels left %d, goroutines %d (before %d), descriptors %d (before %d)",
+				name, offline.Round(100*time.Millisecond), under.status, under.took.Round(100*time.Millisecond), state, next.status, next.took.Round(100*time.Millisecond),
+				taken.Round(10*time.Millisecond), after.status, now.Tunnels, now.Goroutines, base.Goroutines, now.OpenFds, base.OpenFds)
+			if under.status != 502 || under.took > 6*time.Second || state != "interrupted" || next.status != 202 || next.took > 4*time.Second ||
+				offline > 6*time.Second || taken > 2*time.Second || after.status != 200 || stuck > 0 || now.Tunnels != 1 || !ok {
+				t.Errorf("under way %+v (%s), next %+v, offline %v, taken %v, after %+v, stuck %d, now %+v", under, state, next, offline, taken, after, stuck, now)
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package conformance
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFaultDiskFull lets the disk of the data dir run full under load. Callers are
+// told 503, nothing that was answered is missing, and when there is room again all
+// is well without a restart.
+func TestFaultDiskFull(t *testing.T) {
+	disk := smallDisk(t, 48<<20)
+	r := newRig(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=0")
+	r.autossh("disk", localServer(t))
+	l := startLoad(r, "disk", 8, func(l *load) { l.pause = 2 * time.Millisecond })
+	rounds := size(1, 3)
+	var red, back time.Duration
+	for range rounds {
+		l.more(300, 30*time.Second)
+		free := fill(t, disk, 2<<20) // the rest is relayd's own to fill
+		l.waitFor503(60 * time.Second)
+		begun := time.Now()
+		r.waitFor(10*time.Second, "/readyz to say so", func() bool { return r.ready() == 503 })
+		red = max(red, time.Since(begun))
+		free()
+		back = max(back, l.recovery(time.Now()))
+	}
+	l.end()
+	v := l.check(t)
+	figure(t, "disk full x%d: %v, /readyz red after %v, full service after %v, longest wait %v, by status %v, without answer %d",
+		rounds, v, red.Round(100*time.Millisecond), back.Round(100*time.Millisecond), l.longest.Round(10*time.Millisecond), l.codes, l.broken)
+	if !v.ok() || l.noRetry > 0 || red > 5*time.Second || back > 5*time.Second || l.longest > outageAnswer {
+		t.Errorf("a full disk: %v, without Retry-After %d, red %v, back %v, longest wait %v", v, l.noRetry, red, back, l.longest)
+	}
+	if log := strings.ToLower(r.log.String()); !strings.Contains(log, "full") && !strings.Contains(log, "space") {
+		t.Error("the log does not say that the disk is full")
+	}
+}
+
+// waitFor503 waits until a caller is told that nothing can be kept.
+func (l *load) waitFor503(limit time.Duration) {
+	l.r.t.Helper()
+	seen := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.codes[503]
+	}
+	before := seen()
+	l.r.waitFor(limit, "a 503", func() bool { return seen() > before })
+}
+
+// smallDisk mounts an empty file system of that many bytes.
+func smallDisk(t *testing.T, bytes int) string {
+	t.Helper()
+	needRoot(t, "a small tmpfs")
+	dir := t.TempDir()
+	if err := syscall.Mount("relay-faults", dir, "tmpfs", 0, "mode=0700,size="+strconv.Itoa(bytes)); err != nil {
+		t.Fatalf("mount a small tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return dir
+}
+
+// fill takes all room of a disk but leave bytes; the result gives it back.
+func fill(t *testing.T, disk string, leave int64) (free func()) {
+	t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(disk, &st); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(disk, "ballast")
+	if n := int64(st.Bavail)*st.Bsize - leave; n > 0 {
+		// The server may have taken some of it meanwhile: full is full.
+		if err := os.WriteFile(file, make([]byte, n), 0o600); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("fill the disk: %v", err)
+		}
+	}
+	return func() { _ = os.Remove(file) }
+}

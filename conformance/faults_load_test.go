@@ -1,0 +1,229 @@
+package conformance
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// keepTunnel runs plain ssh again whenever it ends, as people do with autossh.
+func keepTunnel(ctx context.Context, r *rig, alias, target string) {
+	for ctx.Err() == nil {
+		args := append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)
+		_ = exec.CommandContext(ctx, "ssh", args...).Run()
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// load is a number of senders that send to one alias until they are stopped, and
+// what they were answered.
+type load struct {
+	r     *rig
+	alias string
+	pause time.Duration // between two requests of a sender
+	retry bool          // senders repeat a request that met no server or a 503
+
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu       sync.Mutex
+	answered map[string]answered // by path
+	codes    map[int]int
+	broken   int           // no answer, or one that broke off
+	longest  time.Duration // until an answer or a failure
+	noRetry  int           // 503 without Retry-After
+	lastFail time.Time
+	lastGood time.Time
+}
+
+type answered struct {
+	sum    string // SHA-256 of the request's body
+	status int
+	whole  bool // the answer came to its end
+}
+
+// startLoad starts senders that stop with the test at the latest.
+func startLoad(r *rig, alias string, senders int, tune func(*load)) *load {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &load{r: r, alias: alias, stop: stop, answered: map[string]answered{}, codes: map[int]int{}}
+	if tune != nil {
+		tune(l)
+	}
+	for i := range senders {
+		l.work.Go(func() { l.send(ctx, i) })
+	}
+	r.t.Cleanup(l.end)
+	return l
+}
+
+// gently keeps what has to be read back in the short form small.
+func gently(l *load) { l.pause = size(20*time.Millisecond, 0) }
+
+// end stops the senders after the request under way.
+func (l *load) end() {
+	l.stop()
+	l.work.Wait()
+}
+
+func (l *load) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.answered)
+}
+
+// more waits until that many further requests were answered.
+func (l *load) more(n int, limit time.Duration) {
+	l.r.t.Helper()
+	before := l.count()
+	l.r.waitFor(limit, fmt.Sprintf("%d answers", n), func() bool { return l.count() >= before+n })
+}
+
+func (l *load) send(ctx context.Context, sender int) {
+	client := callerTo(l.r.http, 30*time.Second)
+	defer client.CloseIdleConnections()
+	for i := 0; ctx.Err() == nil; i++ {
+		path := fmt.Sprintf("/load/%d/%d", sender, i)
+		body := random(200+i%3000, uint64(sender*1000+i))
+		for !l.once(client, path, body) && l.retry && ctx.Err() == nil {
+			wait(ctx, 20*time.Millisecond)
+		}
+		wait(ctx, l.pause)
+	}
+}
+
+// wait passes time unless the load is stopped.
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// once sends one request and notes its outcome; true when it was answered by
+// something other than 503.
+func (l *load) once(client *http.Client, path, body string) bool {
+	begun := time.Now()
+	res, err := client.Post("http://"+l.alias+".localhost"+path, "application/octet-stream", strings.NewReader(body))
+	if err != nil {
+		l.note(begun, path, nil, answered{})
+		<-time.After(5 * time.Millisecond) // nobody listens: do not spin
+		return false
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	res.Body.Close()
+	sum := sha256.Sum256([]byte(body))
+	l.note(begun, path, res, answered{sum: hex.EncodeToString(sum[:]), status: res.StatusCode, whole: err == nil})
+	return err == nil && res.StatusCode != 503
+}
+
+func (l *load) note(begun time.Time, path string, res *http.Response, a answered) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.longest = max(l.longest, time.Since(begun))
+	switch {
+	case res == nil:
+		l.broken++
+		l.lastFail = time.Now()
+		return
+	case a.status == 503:
+		l.codes[503]++
+		l.lastFail = time.Now()
+		if res.Header.Get("Retry-After") == "" {
+			l.noRetry++
+		}
+		return
+	case !a.whole:
+		l.broken++
+		l.lastFail = time.Now()
+	default:
+		l.lastGood = time.Now()
+	}
+	l.codes[a.status]++
+	l.answered[path] = a
+}
+
+// verdict is what became of the requests that were answered.
+type verdict struct {
+	answered  int
+	missing   int // no event
+	different int // an event with another body
+	unproven  int // answered whole, but the attempt is not there as delivered
+	stuck     int // still delivering
+}
+
+func (v verdict) ok() bool { return v.missing+v.different+v.unproven+v.stuck == 0 }
+
+func (v verdict) String() string {
+	return fmt.Sprintf("answered %d, missing %d, different %d, answer not stored %d, still delivering %d",
+		v.answered, v.missing, v.different, v.unproven, v.stuck)
+}
+
+// check looks for the event of every request that was answered, and reads them
+// back, in the short form not all of them: any byte of an answer promises the event
+// with its body, a whole answer of the local server its attempt.
+func (l *load) check(t *testing.T) verdict {
+	t.Helper()
+	stored := map[string]string{}
+	for _, e := range l.r.events(l.alias, "") {
+		stored[e.Path] = e.ID
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := verdict{answered: len(l.answered), stuck: len(l.r.events(l.alias, "&state=delivering"))}
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	paths := make(chan string)
+	for range 4 {
+		readers.Go(func() {
+			for path := range paths {
+				one := l.look(l.answered[path], stored[path])
+				mu.Lock()
+				v.missing, v.different, v.unproven = v.missing+one.missing, v.different+one.different, v.unproven+one.unproven
+				mu.Unlock()
+			}
+		})
+	}
+	most := size(300, len(l.answered))
+	for path := range l.answered {
+		if stored[path] == "" || most > 0 {
+			paths <- path
+			most--
+		}
+	}
+	close(paths)
+	readers.Wait()
+	return v
+}
+
+// look compares one answer with its event.
+func (l *load) look(a answered, id string) (v verdict) {
+	if id == "" {
+		return verdict{missing: 1}
+	}
+	status, body := l.r.api("GET", "/events/"+id, nil)
+	var rec record
+	switch {
+	case status != 200 || json.Unmarshal(body, &rec) != nil:
+		v.missing++
+	case rec.Request.Body.SHA256 != a.sum:
+		v.different++
+	case a.status == 200 && a.whole && (rec.Attempts[0].State != "delivered" || rec.Attempts[0].Response == nil || rec.Attempts[0].Response.State != "complete"):
+		v.unproven++
+	}
+	return v
+}

@@ -1,0 +1,213 @@
+package conformance
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// localFault is one way in which a local server fails, and what has to come of it.
+type localFault struct {
+	name   string
+	script func(c net.Conn, br *bufio.Reader) // the local server; nil = its port is closed
+	status string                             // begin of what the caller gets; "" = nothing
+	code   string                             // Relay-Error and the event's error
+	state  string                             // of the event
+	broken bool                               // the transfer breaks off
+	within time.Duration
+}
+
+func localFaults() []localFault {
+	after := func(say func(c net.Conn)) func(net.Conn, *bufio.Reader) {
+		return func(c net.Conn, br *bufio.Reader) {
+			if _, err := readRaw(br); err == nil {
+				say(c)
+			}
+		}
+	}
+	text := func(s string) func(net.Conn, *bufio.Reader) {
+		return after(func(c net.Conn) { _, _ = io.WriteString(c, s) })
+	}
+	const bad502 = "HTTP/1.1 502 "
+	garbage := localFault{status: bad502, code: "local-malformed", state: "failed", within: 2 * time.Second}
+	as := func(f localFault, name string, script func(net.Conn, *bufio.Reader)) localFault {
+		f.name, f.script = name, script
+		return f
+	}
+	cut := localFault{status: "HTTP/1.1 200 ", state: "delivered", broken: true, within: 2 * time.Second}
+	return []localFault{
+		{name: "F9 refuses", status: bad502, code: "local-refused", state: "failed", within: time.Second},
+		{name: "F10 hangs", script: after(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }),
+			status: "HTTP/1.1 504 ", code: "local-timeout", state: "failed", within: 3 * time.Second},
+		{name: "F9 closes without a word", script: text(""), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second},
+		{name: "F11 closes inside its head", script: text("HTTP/1.1 200 OK\r\nContent-"), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second},
+		as(cut, "F11 dies inside a body with a length", text("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+strings.Repeat("x", 500))),
+		as(cut, "F11 dies inside a chunked body", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")),
+		as(cut, "F11 resets inside its body", after(func(c net.Conn) {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nxxxxx")
+			_ = c.(*net.TCPConn).SetLinger(0)
+		})),
+		as(garbage, "F12 random bytes", text(random(4096, 12))),
+		as(garbage, "F12 head of 10 MiB", text("HTTP/1.1 200 OK\r\nX-Big: "+strings.Repeat("x", 10<<20)+"\r\n\r\n")),
+		as(garbage, "F12 endless interim answers", text(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100)+ok)),
+		as(garbage, "F12 SSH instead of HTTP", text("SSH-2.0-OpenSSH_9.2\r\n")),
+		as(garbage, "F12 bad first chunk", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n")),
+		as(cut, "F12 bad chunk behind good ones", after(func(c net.Conn) {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+			<-time.After(200 * time.Millisecond)
+			_, _ = io.WriteString(c, "zz\r\nhello\r\n0\r\n\r\n")
+		})),
+	}
+}
+
+// TestFaultLocalServer makes the local server fail in every way known and looks at
+// what the caller and the record say, and that the next request is answered.
+func TestFaultLocalServer(t *testing.T) {
+	r := newRig(t, "", "RELAY_RESPONSE_TIMEOUT=1500ms")
+	tg := newTarget(t)
+	r.tunnel("faulty", tg.addr)
+	r.tunnel("refusing", freeAddr(t))
+	passed := 0
+	cases := localFaults()
+	for _, f := range cases {
+		t.Run(strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
+			alias := "faulty"
+			if f.script == nil {
+				alias = "refusing"
+			} else {
+				tg.run(f.script)
+			}
+			f.check(t, r, alias)
+			tg.say(ok, false)
+			if status, body, _ := r.call("faulty", "/next", "x"); status != 200 || body != "ok" {
+				t.Errorf("the next request was answered %d %s", status, body)
+			}
+			tg.next()
+			if !t.Failed() {
+				passed++
+			}
+		})
+	}
+	t.Run("F13_caller_leaves_inside_its_body", func(t *testing.T) { callerLeaves(t, r, tg, &passed) })
+	t.Run("F14_caller_leaves_before_the_answer", func(t *testing.T) { callerGone(t, r, tg, &passed) })
+	figure(t, "%d of %d faults of local servers and callers answered and recorded as promised", passed, len(cases)+2)
+}
+
+func (f localFault) check(t *testing.T, r *rig, alias string) {
+	t.Helper()
+	c := r.dial()
+	begun := time.Now()
+	fmt.Fprintf(c, "POST /fault HTTP/1.1\r\nHost: %s.localhost\r\nContent-Length: 5\r\n\r\nhello", alias)
+	answer, err := wholeAnswer(c)
+	took := time.Since(begun)
+	rec := r.latest(alias)
+	code := ""
+	if rec.Error != nil {
+		code = rec.Error.Code
+	}
+	_, final, _ := strings.Cut("\r\n"+string(answer), "\r\nHTTP/1.1 "+strings.TrimPrefix(f.status, "HTTP/1.1 "))
+	switch {
+	case final == "":
+		t.Errorf("answer %.200q, want %s", answer, f.status)
+	case f.broken != (err != nil):
+		t.Errorf("the transfer ended with %v after %.200q", err, answer)
+	case f.code != "" && !strings.Contains(string(answer), "\r\nRelay-Error: "+f.code+"\r\n"):
+		t.Errorf("no Relay-Error %s in %.300q", f.code, answer)
+	case f.code != "" && !strings.Contains(string(answer), "\r\nRelay-Event: "+rec.ID+"\r\n"):
+		t.Errorf("no Relay-Event %s in %.300q", rec.ID, answer)
+	case f.code != "" && code != f.code, rec.State != f.state:
+		t.Errorf("the event is %s with error %q, want %s with %q", rec.State, code, f.state, f.code)
+	case f.broken && (rec.Response == nil || rec.Response.State != "truncated"):
+		t.Errorf("the response is not recorded as truncated: %+v", rec.Response)
+	case rec.Request.Body.Size != 5 || rec.Request.Body.State != "complete" || !rec.Replayable:
+		t.Errorf("the request is not kept whole: %+v", rec)
+	case took > f.within:
+		t.Errorf("answered after %v, want %v at most", took, f.within)
+	}
+}
+
+// wholeAnswer reads the final answer on a connection to its framed end; the error
+// says that it has none.
+func wholeAnswer(c net.Conn) ([]byte, error) {
+	br := bufio.NewReader(c)
+	var all []byte
+	for {
+		head, err := readHead(br)
+		all = append(all, head...)
+		if err != nil {
+			return all, err
+		}
+		if strings.HasPrefix(string(head), "HTTP/1.1 1") && !strings.HasPrefix(string(head), "HTTP/1.1 101") {
+			continue
+		}
+		length, chunked := framing(head)
+		if chunked {
+			body, err := readChunks(br)
+			return append(all, body...), err
+		}
+		body := make([]byte, length)
+		n, err := io.ReadFull(br, body)
+		return append(all, body[:n]...), err
+	}
+}
+
+// callerLeaves: what a caller did not send whole is never delivered as whole.
+func callerLeaves(t *testing.T, r *rig, tg *target, passed *int) {
+	ended := make(chan error, 1)
+	tg.run(func(_ net.Conn, br *bufio.Reader) {
+		_, err := readRaw(br)
+		ended <- err
+	})
+	c := r.dial()
+	_, _ = io.WriteString(c, "POST /half HTTP/1.1\r\nHost: faulty.localhost\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
+	<-time.After(100 * time.Millisecond)
+	_ = c.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the local server got a whole request")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the local server still waits for the rest")
+	}
+	r.waitFor(5*time.Second, "the event", func() bool { return r.latest("faulty").Path == "/half" })
+	if rec := r.latest("faulty"); rec.State != "incomplete" || rec.Replayable || rec.Request.Body.State != "aborted" {
+		t.Errorf("record: %+v", rec)
+	}
+	if !t.Failed() {
+		*passed++
+	}
+}
+
+// callerGone: the answer to a caller that has gone is still recorded.
+func callerGone(t *testing.T, r *rig, tg *target, passed *int) {
+	got, left := make(chan struct{}), make(chan struct{})
+	tg.run(func(c net.Conn, br *bufio.Reader) {
+		_, _ = readRaw(br)
+		close(got)
+		<-left
+		_, _ = io.WriteString(c, ok)
+	})
+	c := r.dial()
+	_, _ = io.WriteString(c, "POST /left HTTP/1.1\r\nHost: faulty.localhost\r\nContent-Length: 2\r\n\r\nhi")
+	<-got
+	c.Close()
+	<-time.After(100 * time.Millisecond)
+	close(left)
+	var rec record
+	r.waitFor(10*time.Second, "the event", func() bool {
+		rec = r.latest("faulty")
+		return rec.Path == "/left"
+	})
+	if rec.State != "delivered" || rec.Status == nil || *rec.Status != 200 || rec.Response == nil || rec.Response.State != "complete" {
+		t.Errorf("record: %+v, response %+v", rec, rec.Response)
+	}
+	if !t.Failed() {
+		*passed++
+	}
+}

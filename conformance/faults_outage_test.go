@@ -1,0 +1,121 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An answer to a caller takes no longer than this while the store is away.
+const outageAnswer = 5 * time.Second
+
+// TestFaultPostgresKilled kills every process of Postgres under load. Callers are
+// answered within 5 s all the time, relayd goes on by itself when Postgres is back,
+// and nothing that was answered is missing.
+func TestFaultPostgresKilled(t *testing.T) {
+	pg, databaseURL := ownPostgres(t)
+	r := newRig(t, databaseURL)
+	r.autossh("outage", localServer(t))
+	l := startLoad(r, "outage", 16, gently)
+	var back []time.Duration
+	for range size(1, 3) {
+		l.more(200, 30*time.Second)
+		if err := pg.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(size(2*time.Second, 10*time.Second))
+		if err := pg.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		back = append(back, l.recovery(time.Now()))
+	}
+	l.finish(t, fmt.Sprintf("Postgres killed x%d, back to full service after %v", len(back), rounded(back)))
+	for _, d := range back {
+		if d > 5*time.Second {
+			t.Errorf("full service took %v after Postgres was back", d)
+		}
+	}
+}
+
+// TestFaultPostgresFrozen stops every process of Postgres for a while: sockets stay
+// open and nobody answers.
+func TestFaultPostgresFrozen(t *testing.T) {
+	pg, databaseURL := ownPostgres(t)
+	r := newRig(t, databaseURL)
+	r.autossh("outage", localServer(t))
+	l := startLoad(r, "outage", 16, gently)
+	l.more(500, 30*time.Second)
+	before, most := r.stats().RSSBytes, int64(0)
+	if err := pg.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	frozen := size(4*time.Second, 20*time.Second)
+	said := time.Duration(0)
+	for begun := time.Now(); time.Since(begun) < frozen; <-time.After(200 * time.Millisecond) {
+		most = max(most, r.stats().RSSBytes)
+		if said == 0 && (r.degraded() || r.ready() == 503) {
+			said = time.Since(begun)
+		}
+	}
+	tunnels := r.stats().Tunnels
+	if err := pg.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	back := l.recovery(time.Now())
+	grown := (most - before) >> 20
+	l.finish(t, fmt.Sprintf("Postgres frozen %v: memory grew %d MiB, /readyz says so after %v, tunnels up %d, back after %v",
+		frozen, grown, said.Round(100*time.Millisecond), tunnels, rounded([]time.Duration{back})[0]))
+	switch {
+	case grown > 128:
+		t.Errorf("memory grew by %d MiB", grown)
+	case back > 5*time.Second:
+		t.Errorf("full service took %v after Postgres went on", back)
+	case said == 0 || said > 5*time.Second:
+		t.Errorf("/readyz said so after %v", said)
+	case tunnels != 1:
+		t.Errorf("%d tunnels were up", tunnels)
+	}
+}
+
+// recovery waits until the load ran without a failure for a second and gives the
+// time from since to the last failure.
+func (l *load) recovery(since time.Time) time.Duration {
+	l.r.t.Helper()
+	var last time.Time
+	l.r.waitFor(60*time.Second, "full service", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		last = l.lastFail
+		return time.Since(last) > time.Second && time.Since(since) > time.Second && time.Since(l.lastGood) < time.Second
+	})
+	return max(0, last.Sub(since))
+}
+
+// finish stops the load, prints the figure and fails the test where the promises
+// of an outage were broken.
+func (l *load) finish(t *testing.T, what string) {
+	t.Helper()
+	l.end()
+	v := l.check(t)
+	figure(t, "%s; %v, longest wait %v, by status %v, without answer %d", what, v, l.longest.Round(10*time.Millisecond), l.codes, l.broken)
+	switch {
+	case !v.ok():
+		t.Errorf("lost: %v", v)
+	case l.longest > outageAnswer:
+		t.Errorf("a caller waited %v", l.longest)
+	case l.noRetry > 0:
+		t.Errorf("%d answers 503 without Retry-After", l.noRetry)
+	case l.r.ready() != 200:
+		t.Errorf("/readyz is %d at the end", l.r.ready())
+	case !strings.Contains(l.r.log.String(), "stored again") && !strings.Contains(l.r.log.String(), "the spool is empty"):
+		t.Error("the log does not say that the store is back")
+	}
+}
+
+func rounded(ds []time.Duration) []time.Duration {
+	for i := range ds {
+		ds[i] = ds[i].Round(100 * time.Millisecond)
+	}
+	return ds
+}

@@ -1,0 +1,132 @@
+//go:build faults_pending
+
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFaultRetentionByAge lets events grow old. They go, at most 5 s late; those
+// that are queued or shared stay, with their bodies.
+func TestFaultRetentionByAge(t *testing.T) {
+	stores(t, func(t *testing.T, databaseURL string) {
+		const age, old = 10 * time.Second, 60
+		r := newRig(t, databaseURL, "RELAY_RETENTION="+age.String())
+		tunnel := r.tunnel("old", localServer(t))
+		body := strings.Repeat("x", 300<<10) // in chunks of its own
+		first := time.Now()
+		for i := range old {
+			if status, answer, _ := r.call("old", fmt.Sprintf("/%d", i), body[:i*len(body)/old]); status != 200 {
+				t.Fatalf("answered %d %s", status, answer)
+			}
+		}
+		shared := r.share(t, "old", 3)
+		_ = tunnel.Process.Kill()
+		r.waitFor(10*time.Second, "the alias to be offline", func() bool { return !r.online("old") })
+		for range 5 {
+			if status, answer, _ := r.call("old", "/queued", body); status != 202 {
+				t.Fatalf("answered %d %s", status, answer)
+			}
+		}
+		count := func() int { return len(r.events("old", "")) }
+		early := old + 5 - count()
+		kept := time.Since(first)
+		r.waitFor(age+30*time.Second, "the old events to go", func() bool { return count() <= 8 })
+		late := time.Since(first) - age
+		<-time.After(age / 2) // nothing more may go
+		queued := len(r.events("old", "&state=queued"))
+		intact := 0
+		for _, id := range shared {
+			if status, _ := r.api("GET", "/events/"+id+"/request.body", nil); status == 200 {
+				intact++
+			}
+		}
+		r.tunnel("old", localServer(t))
+		r.must(202, "POST", "/aliases/old/replay-queued", nil)
+		r.waitFor(20*time.Second, "the queued events to be delivered", func() bool { return len(r.events("old", "&state=queued")) == 0 })
+		figure(t, "retention %v: %d events went within %v of their time; kept: queued %d of 5, shared %d of 3", age, old-3, late.Round(100*time.Millisecond), queued, intact)
+		if kept < age && early > 0 || late > 12*time.Second || queued != 5 || intact != 3 {
+			t.Errorf("gone early %d after %v, late %v, queued %d, shared %d", early, kept, late, queued, intact)
+		}
+	})
+}
+
+// share shares the n oldest events of an alias and gives their ids.
+func (r *rig) share(t *testing.T, alias string, n int) (ids []string) {
+	t.Helper()
+	all := r.events(alias, "")
+	slices.Reverse(all)
+	for _, e := range all[:n] {
+		r.must(201, "POST", "/events/"+e.ID+"/shares", []byte(`{"expiresIn":"7d","view":false}`))
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// TestFaultRetentionBySize sends more than an alias may store. The oldest events go,
+// never those that are queued or shared; when only such are left, callers are told.
+func TestFaultRetentionBySize(t *testing.T) {
+	stores(t, func(t *testing.T, databaseURL string) {
+		const limit, body = 2 << 20, 100 << 10
+		r := newRig(t, databaseURL, "RELAY_MAX_ALIAS_STORAGE=2MiB")
+		tunnel := r.tunnel("fat", localServer(t))
+		send := func() (int, string) {
+			status, _, header := r.call("fat", "/fat", strings.Repeat("x", body))
+			return status, header.Get("Relay-Error")
+		}
+		for range 5 {
+			send()
+		}
+		shared := r.share(t, "fat", 2)
+		for range 60 {
+			if status, code := send(); status != 200 {
+				t.Errorf("answered %d %s although older events can go", status, code)
+				break
+			}
+		}
+		r.waitFor(30*time.Second, "the oldest events to go", func() bool { return r.stored("fat") <= limit })
+		_ = tunnel.Process.Kill()
+		r.waitFor(10*time.Second, "the alias to be offline", func() bool { return !r.online("fat") })
+		codes := map[string]int{}
+		queued := 0
+		for range 40 {
+			status, code := send()
+			codes[fmt.Sprint(status, code)]++
+			if status == 202 {
+				queued++
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+		found := 0
+		for _, id := range shared {
+			if status, _ := r.api("GET", "/events/"+id, nil); status == 200 {
+				found++
+			}
+		}
+		waiting := len(r.events("fat", "&state=queued"))
+		figure(t, "2 MiB for an alias: %d KiB stored at the end, shared kept %d of 2, queued kept %d of %d, answers when only such are left %v", r.stored("fat")>>10, found, waiting, queued, codes)
+		if found != 2 || waiting != queued || codes["503storage-full"] == 0 {
+			t.Errorf("shared %d, queued %d of %d, answers %v", found, waiting, queued, codes)
+		}
+	})
+}
+
+// stored sums the payloads of an alias' events.
+func (r *rig) stored(alias string) (n int64) {
+	r.t.Helper()
+	var page struct {
+		Data []struct{ PayloadSize int64 }
+	}
+	if err := json.Unmarshal(r.must(200, "GET", "/events?limit=200&alias="+alias, nil), &page); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range page.Data {
+		n += e.PayloadSize
+	}
+	return n
+}

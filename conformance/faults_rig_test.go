@@ -1,0 +1,258 @@
+package conformance
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay/store/pgtest"
+)
+
+// The fault tests run short by default, as part of the normal tests. With
+// RELAY_FAULTS=full they run in the sizes that docs/reliability.md gives figures for.
+// Each prints one line that begins with "figure:".
+
+// size chooses between the short and the full form.
+func size[T any](short, full T) T {
+	if os.Getenv("RELAY_FAULTS") == "full" {
+		return full
+	}
+	return short
+}
+
+// storesInFull runs a test on both stores, in the short form on SQLite only: for
+// faults that the store has little part in.
+func storesInFull(t *testing.T, f func(t *testing.T, databaseURL string)) {
+	if size(false, true) {
+		stores(t, f)
+		return
+	}
+	t.Run("sqlite", func(t *testing.T) { f(t, "") })
+}
+
+// figure prints what a fault test measured.
+func figure(t *testing.T, format string, args ...any) {
+	t.Helper()
+	form := size("short", "full")
+	t.Logf("figure: %s (%s): "+format, append([]any{strings.TrimPrefix(t.Name(), "TestFault"), form}, args...)...)
+}
+
+// needRoot fails a test that has to mount or to make a network namespace.
+func needRoot(t *testing.T, what string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatalf("this test needs root: it makes %s. Run the tests as root, or leave it out with -skip '%s'", what, t.Name())
+	}
+}
+
+// stats are the figures of /debug/stats.
+type stats struct {
+	Goroutines, OpenFds          int
+	Tunnels, Channels, Queued    int
+	RSSBytes, SpoolBytes, Commit int64
+}
+
+func (r *rig) stats() stats {
+	r.t.Helper()
+	var s stats
+	res, err := http.Get("http://" + r.admin + "/debug/stats")
+	if err != nil {
+		r.t.Fatalf("stats: %v", err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(&s); err != nil {
+		r.t.Fatalf("stats: %v", err)
+	}
+	return s
+}
+
+// rssOf reads the memory out of an answer of /debug/stats.
+func rssOf(res *http.Response) int64 {
+	defer res.Body.Close()
+	var s stats
+	_ = json.NewDecoder(res.Body).Decode(&s) // no figure: 0
+	return s.RSSBytes
+}
+
+// settled waits until goroutines and descriptors are within the given distance of
+// base, and gives the last figures seen.
+func (r *rig) settled(base stats, goroutines, fds int) (now stats, ok bool) {
+	r.t.Helper()
+	for range 150 {
+		http.DefaultClient.CloseIdleConnections() // the tests' own connections are none of its leaks
+		now = r.stats()
+		if now.Goroutines <= base.Goroutines+goroutines && now.OpenFds <= base.OpenFds+fds {
+			return now, true
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	return now, false
+}
+
+// atRest gives the figures of a server that has just nothing to do.
+func (r *rig) atRest() stats {
+	r.t.Helper()
+	<-time.After(1500 * time.Millisecond) // kept channels are closed after a second
+	http.DefaultClient.CloseIdleConnections()
+	return r.stats()
+}
+
+// ready gives the status of /readyz, 0 when nobody answers.
+func (r *rig) ready() int {
+	client := &http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	res, err := client.Get("http://" + r.http + "/readyz")
+	if err != nil {
+		return 0
+	}
+	res.Body.Close()
+	return res.StatusCode
+}
+
+// degraded tells whether /readyz says that events go to the spool.
+func (r *rig) degraded() bool {
+	res, err := http.Get("http://" + r.http + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	return res.StatusCode == 200 && strings.Contains(string(body), `"store"`)
+}
+
+// spawn starts relayd serve without waiting for anything.
+func (r *rig) spawn() (*exec.Cmd, chan struct{}) {
+	r.t.Helper()
+	cmd := exec.Command(bin+"/relayd", "serve")
+	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), r.log, r.log
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(gone)
+	}()
+	r.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-gone
+	})
+	return cmd, gone
+}
+
+// exit is how the process that stop ended came to its end.
+func (r *rig) exit() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// pid is the process of the running server.
+func (r *rig) pid() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cmd.Process.Pid
+}
+
+func (r *rig) online(alias string) bool {
+	status, body := r.api("GET", "/aliases/"+alias, nil)
+	var a struct{ Online bool }
+	return status == 200 && json.Unmarshal(body, &a) == nil && a.Online
+}
+
+// alias makes an alias and waits until the server knows it.
+func (r *rig) alias(name string) {
+	r.t.Helper()
+	r.must(201, "POST", "/aliases", []byte(`{"name":"`+name+`"}`))
+}
+
+// localServer is a local server that reads every request whole and answers "done".
+func localServer(t *testing.T) string {
+	t.Helper()
+	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_, _ = io.WriteString(w, "done")
+	})
+}
+
+func serveLocal(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s.Listener.Addr().String()
+}
+
+// callerTo is an HTTP client of its own that reaches every alias at addr.
+func callerTo(addr string, timeout time.Duration) *http.Client {
+	d := &net.Dialer{Timeout: timeout}
+	return &http.Client{Timeout: timeout, Transport: &http.Transport{
+		MaxIdleConnsPerHost: 4, Dial: func(network, _ string) (net.Conn, error) { return d.Dial(network, addr) },
+	}}
+}
+
+// call sends one request on a connection of its own and gives status, body and
+// header of the answer; an error ends as status 0.
+func (r *rig) call(alias, path, body string) (int, string, http.Header) {
+	client := callerTo(r.http, 60*time.Second)
+	defer client.CloseIdleConnections()
+	res, err := client.Post("http://"+alias+".localhost"+path, "text/plain", strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error(), nil
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, "broken: " + err.Error(), res.Header
+	}
+	return res.StatusCode, string(b), res.Header
+}
+
+// drain reads an answer to its end.
+func drain(res *http.Response) error {
+	defer res.Body.Close()
+	_, err := io.Copy(io.Discard, res.Body)
+	return err
+}
+
+// quantile of durations; it sorts them.
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[min(len(d)-1, int(q*float64(len(d))))]
+}
+
+// ownPostgres is a server that a test may stop, kill and freeze, and the address of
+// a schema on it. It is back when the test ends.
+func ownPostgres(t *testing.T) (*pgtest.Server, string) {
+	t.Helper()
+	s := pgtest.Start(t, pgtest.Options{Fsync: true}) // what it said is committed has to be
+	databaseURL := s.URL(t)
+	t.Cleanup(func() { _ = s.Thaw() }) // the schema is dropped after this
+	return s, databaseURL
+}
+
+// freeze stops a process until the result is called or the test ends.
+func freeze(t *testing.T, pid int) (thaw func()) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	thaw = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	t.Cleanup(thaw)
+	return thaw
+}

@@ -1,0 +1,138 @@
+//go:build faults_pending
+
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay/store/pgtest"
+)
+
+// TestFaultSpool takes Postgres away and goes on sending, to an alias that is online
+// and to one that is not. Callers see no failure; what they sent is in the store
+// afterwards, in order, also when relayd is killed meanwhile.
+func TestFaultSpool(t *testing.T) {
+	for name, c := range map[string]struct {
+		away func(*pgtest.Server) error
+		back func(*pgtest.Server) error
+		kill bool
+	}{
+		"postgres killed":            {(*pgtest.Server).Kill, (*pgtest.Server).Restart, false},
+		"postgres frozen":            {(*pgtest.Server).Freeze, (*pgtest.Server).Thaw, false},
+		"postgres and relayd killed": {(*pgtest.Server).Kill, (*pgtest.Server).Restart, true},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			pg, databaseURL := ownPostgres(t)
+			r := newRig(t, databaseURL)
+			r.alias("asleep")
+			r.autossh("awake", localServer(t))
+			l := startLoad(r, "awake", 4, func(l *load) { l.pause = 20 * time.Millisecond })
+			l.more(50, 30*time.Second)
+			before := l.codes503()
+			if err := c.away(pg); err != nil {
+				t.Fatal(err)
+			}
+			queued := size(60, 500)
+			accepted := queueAll(r, queued)
+			<-time.After(size(2*time.Second, 10*time.Second))
+			spool, degraded := r.stats().SpoolBytes, r.degraded()
+			failed := l.codes503() - before
+			if c.kill {
+				l.end()
+				r.stop(syscall.SIGKILL)
+			}
+			if err := c.back(pg); err != nil {
+				t.Fatal(err)
+			}
+			if c.kill {
+				r.start()
+			}
+			r.waitFor(30*time.Second, "the spool to be empty", func() bool { return r.stats().SpoolBytes == 0 })
+			l.end()
+			v, disorder, found := l.check(t), 0, r.events("asleep", "")
+			for i, e := range found { // newest first
+				if i > 0 && e.Path > found[i-1].Path {
+					disorder++
+				}
+			}
+			figure(t, "%s: 503 while it was away %d, spool %d KiB, queued %d of %d, stored %d, out of order %d; %v, by status %v, longest wait %v",
+				name, failed, spool>>10, accepted, queued, len(found), disorder, v, l.codes, l.longest.Round(10*time.Millisecond))
+			if !v.ok() || failed > 0 || spool == 0 || !degraded || accepted != queued || len(found) != queued || disorder > 0 {
+				t.Errorf("%v, failed %d, spool %d, degraded %v, queued %d, stored %d, disorder %d", v, failed, spool, degraded, accepted, len(found), disorder)
+			}
+		})
+	}
+}
+
+// queueAll sends n events to the sleeping alias and counts those that were queued.
+func queueAll(r *rig, n int) (accepted int) {
+	r.t.Helper()
+	for i := range n {
+		if status, _, _ := r.call("asleep", queuePath(i), "event"); status == 202 {
+			accepted++
+		}
+	}
+	return accepted
+}
+
+func (l *load) codes503() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.codes[503] + l.broken
+}
+
+// TestFaultSpoolFull lets the spool run full: then nothing is forwarded and callers
+// are told to come back. Only the request that finds it full may have gone out: it
+// is not answered as if it were kept.
+func TestFaultSpoolFull(t *testing.T) {
+	pg, databaseURL := ownPostgres(t)
+	r := newRig(t, databaseURL, "RELAY_SPOOL_LIMIT=1MiB")
+	var forwarded atomic.Int32
+	r.tunnel("full", serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		forwarded.Add(1)
+	}))
+	if status, body, _ := r.call("full", "/before", "x"); status != 200 {
+		t.Fatalf("answered %d %s", status, body)
+	}
+	if err := pg.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	codes, answered := map[string]int{}, map[string]bool{"/before": true}
+	tail := int32(0)
+	for i := range 60 {
+		path := fmt.Sprintf("/full/%d", i)
+		before := forwarded.Load()
+		status, _, header := r.call("full", path, strings.Repeat("x", 64<<10))
+		codes[fmt.Sprint(status, header.Get("Relay-Error"))]++
+		if status == 200 {
+			answered[path] = true
+		} else {
+			tail += forwarded.Load() - before
+			if header.Get("Retry-After") == "" {
+				t.Errorf("%d without Retry-After", status)
+			}
+		}
+	}
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.waitFor(30*time.Second, "the spool to be empty", func() bool { return r.stats().SpoolBytes == 0 && r.ready() == 200 })
+	missing := len(answered)
+	for _, e := range r.events("full", "") {
+		if answered[e.Path] {
+			missing--
+		}
+	}
+	figure(t, "spool of 1 MiB full: answers %v, forwarded although it was full %d, missing %d", codes, tail, missing)
+	if codes["503store-unavailable"] == 0 || len(answered) < 4 || tail > 1 || missing > 0 {
+		t.Errorf("answers %v, forwarded %d, missing %d", codes, tail, missing)
+	}
+}

@@ -1,0 +1,152 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// quickPulse makes a silent tunnel stale within 2 s and closes it after 3 s more.
+var quickPulse = []string{"RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s", "RELAY_STALE_CLOSE=3s"}
+
+// holding is a local server that holds the requests to /hold until it is let go.
+type holding struct {
+	inside atomic.Int32
+	let    chan struct{}
+	addr   string
+}
+
+func newHolding(t *testing.T) *holding {
+	h := &holding{let: make(chan struct{})}
+	h.addr = serveLocal(t, h.serve)
+	return h
+}
+
+func (h *holding) serve(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path == "/hold" {
+		h.inside.Add(1)
+		select {
+		case <-h.let:
+		case <-req.Context().Done():
+		}
+	}
+	fmt.Fprint(w, "done")
+}
+
+// outcome is what a caller got, and when.
+type outcome struct {
+	status int
+	body   string
+	took   time.Duration
+	event  string
+}
+
+// later sends a request and gives its outcome when there is one.
+func (r *rig) later(alias, path string) <-chan outcome {
+	ch := make(chan outcome, 1)
+	go func() {
+		begun := time.Now()
+		status, body, header := r.call(alias, path, "x")
+		ch <- outcome{status, body, time.Since(begun), header.Get("Relay-Event")}
+	}()
+	return ch
+}
+
+// TestFaultSilentClient freezes the ssh client in the middle of an exchange. What is
+// under way is answered and marked, what comes is queued within 2 s, and when the
+// client goes on, the same connection serves again.
+func TestFaultSilentClient(t *testing.T) {
+	r := newRig(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s")
+	h := newHolding(t)
+	cmd := r.tunnel("silent", h.addr)
+	base := r.atRest()
+	held := r.later("silent", "/hold")
+	r.waitFor(5*time.Second, "the request to be under way", func() bool { return h.inside.Load() == 1 })
+	thaw := freeze(t, cmd.Process.Pid)
+	<-time.After(300 * time.Millisecond)
+	next := <-r.later("silent", "/next")
+	under := <-held
+	r.waitFor(5*time.Second, "the alias to be offline", func() bool { return !r.online("silent") })
+	close(h.let)
+	thaw()
+	r.waitFor(5*time.Second, "the alias to be online again", func() bool { return r.online("silent") })
+	after := <-r.later("silent", "/after")
+	rec := r.event(under.event)
+	now, ok := r.settled(base, 10, 5)
+	figure(t, "ssh client frozen: under way answered %d after %v and %s, next %d after %v, thawed %d; goroutines %d before and %d after, descriptors %d and %d",
+		under.status, under.took.Round(100*time.Millisecond), rec.State, next.status, next.took.Round(100*time.Millisecond), after.status, base.Goroutines, now.Goroutines, base.OpenFds, now.OpenFds)
+	if under.status != 502 || under.took > 5*time.Second || rec.State != "interrupted" || next.status != 202 || next.took > 2500*time.Millisecond || after.status != 200 || !ok {
+		t.Errorf("under way %+v (%s), next %+v, after %+v, before %+v, now %+v", under, rec.State, next, after, base, now)
+	}
+}
+
+// TestFaultTakeover brings a second tunnel for the alias up while a request is under
+// way on the first: it serves at once, the request is not left hanging, and the
+// first client is told and let go.
+func TestFaultTakeover(t *testing.T) {
+	r := newRig(t, "")
+	h := newHolding(t)
+	old := r.tunnel("taken", h.addr)
+	base := r.atRest()
+	held := r.later("taken", "/hold")
+	r.waitFor(5*time.Second, "the request to be under way", func() bool { return h.inside.Load() == 1 })
+	begun := time.Now()
+	args := append([]string{"-N", "-R", "taken:80:" + serveLocal(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "second") })}, r.sshArgs()...)
+	second := exec.Command("ssh", args...)
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Process.Kill(); _ = second.Wait() })
+	var first time.Duration
+	r.waitFor(10*time.Second, "the second tunnel to serve", func() bool {
+		_, body, _ := r.call("taken", "/next", "x")
+		first = time.Since(begun)
+		return body == "second"
+	})
+	close(h.let)
+	under := <-held
+	r.waitFor(10*time.Second, "the first client to end", func() bool { return old.Process.Signal(syscall.Signal(0)) != nil })
+	stuck := len(r.events("taken", "&state=delivering"))
+	now, ok := r.settled(base, 10, 5)
+	figure(t, "takeover in mid-exchange: second tunnel served after %v, the request under way answered %d %q after %v, still delivering %d; goroutines %d before and %d after, descriptors %d and %d",
+		first.Round(10*time.Millisecond), under.status, under.body, under.took.Round(10*time.Millisecond), stuck, base.Goroutines, now.Goroutines, base.OpenFds, now.OpenFds)
+	if under.status != 200 && (under.status != 502 || r.event(under.event).State != "interrupted") || first > 2*time.Second || stuck > 0 || !ok {
+		t.Errorf("under way %+v, second after %v, stuck %d, before %+v, now %+v", under, first, stuck, base, now)
+	}
+}
+
+// TestFaultFlapping kills the ssh client again and again under load. Every request
+// is answered: by the local server, queued, or as a lost tunnel that the record
+// shows as interrupted.
+func TestFaultFlapping(t *testing.T) {
+	storesInFull(t, func(t *testing.T, databaseURL string) {
+		flaps := size(6, 40)
+		r := newRig(t, databaseURL)
+		local := localServer(t)
+		r.tunnel("flappy", local).Process.Kill()
+		base := r.atRest()
+		l := startLoad(r, "flappy", 8, func(l *load) { l.pause = 10 * time.Millisecond })
+		for i := range flaps {
+			ctx, cut := context.WithTimeout(t.Context(), time.Duration(400+(i*137)%400)*time.Millisecond)
+			args := append([]string{"-N", "-R", "flappy:80:" + local}, r.sshArgs()...)
+			_ = exec.CommandContext(ctx, "ssh", args...).Run() // killed at the end of ctx
+			cut()
+		}
+		l.end()
+		r.waitFor(10*time.Second, "the alias to be offline", func() bool { return !r.online("flappy") })
+		interrupted := len(r.events("flappy", "&state=interrupted"))
+		v := l.check(t)
+		now, ok := r.settled(base, 10, 5)
+		figure(t, "%d tunnels killed under load: %v, by status %v, interrupted %d, longest wait %v; goroutines %d before and %d after, descriptors %d and %d",
+			flaps, v, l.codes, interrupted, l.longest.Round(10*time.Millisecond), base.Goroutines, now.Goroutines, base.OpenFds, now.OpenFds)
+		other := len(l.answered) - l.codes[200] - l.codes[202] - l.codes[502]
+		if !v.ok() || other != 0 || l.codes[502] > interrupted || l.codes[200] == 0 || l.longest > outageAnswer || !ok {
+			t.Errorf("%v, codes %v, interrupted %d, longest %v, before %+v, now %+v", v, l.codes, interrupted, l.longest, base, now)
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package conformance
+
+import (
+	"database/sql"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFaultTwoOnOneDataDir: the second server on a data dir says so and exits 1, and
+// the first goes on.
+func TestFaultTwoOnOneDataDir(t *testing.T) {
+	r := newRig(t, "")
+	second := makeRig(t, "", "RELAY_DATA_DIR="+filepath.Join(r.dir, "data"))
+	begun := time.Now()
+	cmd, gone := second.spawn()
+	select {
+	case <-gone:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the second server did not end")
+	}
+	code, said := cmd.ProcessState.ExitCode(), strings.TrimSpace(second.log.String())
+	figure(t, "the second relayd on a data dir exits %d after %v: %s", code, time.Since(begun).Round(10*time.Millisecond), tail(said, 200))
+	if code != 1 || !strings.Contains(said, "another") || r.ready() != 200 {
+		t.Errorf("exit %d, the first is ready: %d, said %q", code, r.ready(), said)
+	}
+}
+
+// TestFaultTwoOnOnePostgres starts two servers at once on one empty database: one
+// migrates and serves, the other waits, and takes over when the first is killed.
+func TestFaultTwoOnOnePostgres(t *testing.T) {
+	_, databaseURL := ownPostgres(t)
+	rigs := []*rig{makeRig(t, databaseURL), makeRig(t, databaseURL)}
+	rigs[1].key = rigs[0].key
+	for _, r := range rigs {
+		r.cmd, r.gone = r.spawn()
+	}
+	up := func(r *rig) bool { return r.ready() == 200 }
+	rigs[0].waitFor(20*time.Second, "one server to be ready", func() bool { return up(rigs[0]) || up(rigs[1]) })
+	first, second := rigs[0], rigs[1]
+	if up(second) {
+		first, second = second, first
+	}
+	second.waitFor(10*time.Second, "the standby to answer", func() bool { return second.ready() == 503 })
+	<-time.After(size(time.Second, 5*time.Second))
+	both := up(first) && up(second)
+	first.token = strings.TrimSpace(first.relayd("token", "add", "--user", "admin"))
+	second.token = first.token
+	first.alias("shared")
+	if status, body, _ := first.call("shared", "/before", "x"); status != 202 {
+		t.Errorf("the first server answered %d %s", status, body)
+	}
+	status, _, header := second.call("shared", "/standby", "x")
+	if status != 503 || header.Get("Retry-After") == "" {
+		t.Errorf("the standby answered %d without or with Retry-After %q", status, header.Get("Retry-After"))
+	}
+	begun := time.Now()
+	first.stop(syscall.SIGKILL)
+	second.waitFor(20*time.Second, "the standby to take over", func() bool { return up(second) })
+	took := time.Since(begun)
+	if status, body, _ := second.call("shared", "/after", "x"); status != 202 {
+		t.Errorf("the second server answered %d %s", status, body)
+	}
+	events := len(second.events("shared", ""))
+	migrated := migrations(t, databaseURL)
+	figure(t, "two relayd started at once on an empty Postgres: each migration ran %d times, one standby; it serves %v after the first was killed; events %d of 2",
+		migrated, took.Round(10*time.Millisecond), events)
+	if migrated != 1 || both || events != 2 || took > 5*time.Second {
+		t.Errorf("migrated %d times, both ready %v, events %d, takeover %v", migrated, both, events, took)
+	}
+}
+
+// migrations gives how often the most repeated migration was applied.
+func migrations(t *testing.T, databaseURL string) (n int) {
+	t.Helper()
+	db, err := sql.Open("postgres", databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRow(`SELECT max(n) FROM (SELECT count(*) AS n FROM goose_db_version WHERE is_applied GROUP BY version_id) AS each`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestFaultQueueFull: a queue that is full by count or by bytes is said so, and what
+// was queued before stays.
+func TestFaultQueueFull(t *testing.T) {
+	for name, c := range map[string]struct {
+		setting, body string
+		fits          int
+	}{
+		"count": {"RELAY_QUEUE_LIMIT=20", "x", 20},
+		"bytes": {"RELAY_QUEUE_BYTES=200KiB", strings.Repeat("x", 10<<10), 18},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "", c.setting)
+			r.alias("narrow")
+			codes := map[int]int{}
+			var last http.Header
+			for range 30 {
+				status, _, header := r.call("narrow", "/q", c.body)
+				codes[status]++
+				if status == 503 {
+					last = header
+				}
+			}
+			queued := len(r.events("narrow", "&state=queued"))
+			figure(t, "%s: answers %v, queued %d", c.setting, codes, queued)
+			if codes[202] < c.fits || codes[202] == 30 || codes[202]+codes[503] != 30 || queued != codes[202] ||
+				last.Get("Relay-Error") != "queue-full" || last.Get("Retry-After") == "" {
+				t.Errorf("answers %v, queued %d, header %v", codes, queued, last)
+			}
+		})
+	}
+}

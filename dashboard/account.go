@@ -1,0 +1,160 @@
+package dashboard
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// accountView is what proves an account, and where it is logged in.
+type accountView struct {
+	User     string
+	Admin    bool
+	Keys     []keyView
+	Tokens   []tokenView
+	Sessions []sessionView
+	Aliases  []string // that a token may be limited to
+	Key      form
+	Token    form
+	Done     string
+}
+
+type keyView struct {
+	ID, Name, Fingerprint, Type string
+	Added, LastUsed             stamp
+}
+
+type tokenView struct {
+	ID, Name, Scopes, Alias  string
+	Added, Expires, LastUsed stamp
+	Expired                  bool
+}
+
+type sessionView struct {
+	ID, Browser, Remote      string
+	Began, LastUsed, Expires stamp
+	Current                  bool
+}
+
+const keyHint = "the one line of a .pub file, such as ~/.ssh/id_ed25519.pub; ssh-keygen -t ed25519 makes one"
+
+func (p *pages) accountRoutes(mux *http.ServeMux) {
+	mux.Handle("GET /account", p.signedIn(p.account))
+	mux.Handle("POST /account/keys", p.signedIn(p.addKey))
+	mux.Handle("POST /account/keys/{id}/remove", p.signedIn(p.removeKey))
+	mux.Handle("POST /account/tokens", p.signedIn(p.createToken))
+	mux.Handle("POST /account/tokens/{id}/remove", p.signedIn(p.removeToken))
+	mux.Handle("POST /account/sessions/{id}/remove", p.signedIn(p.removeSession))
+}
+
+func (p *pages) account(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return p.accountPage(r, who, form{name: "key"}, form{name: "token"})
+}
+
+func (p *pages) accountPage(r *http.Request, who relay.Actor, key, token form) (templ.Component, error) {
+	ctx, now := r.Context(), time.Now()
+	keys, err := p.Accounts.Keys(ctx, who, who.AccountName)
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := p.Accounts.Tokens(ctx, who, who.AccountName)
+	if err != nil {
+		return nil, err
+	}
+	sessions, err := p.Accounts.Sessions(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	aliases, err := p.Accounts.Aliases(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	v := accountView{User: who.AccountName, Admin: who.Admin, Key: key, Token: token, Done: doneText(r)}
+	for i := range keys {
+		v.Keys = append(v.Keys, keyViewOf(&keys[i], now))
+	}
+	for i := range tokens {
+		v.Tokens = append(v.Tokens, tokenViewOf(&tokens[i], now))
+	}
+	for i := range sessions {
+		v.Sessions = append(v.Sessions, sessionViewOf(&sessions[i], who, now))
+	}
+	for i := range aliases {
+		v.Aliases = append(v.Aliases, aliases[i].Name)
+	}
+	return account(v), nil
+}
+
+func keyViewOf(k *relay.Key, now time.Time) keyView {
+	return keyView{
+		ID: k.ID, Name: record.SafeTextMax(k.Name, 100), Fingerprint: k.Fingerprint, Type: k.Type,
+		Added: stampOf(k.CreatedAt, now), LastUsed: stampOf(k.LastUsedAt, now),
+	}
+}
+
+func sessionViewOf(s *relay.Session, who relay.Actor, now time.Time) sessionView {
+	v := sessionView{
+		ID: s.ID, Browser: record.SafeTextMax(s.UserAgent, 120), Remote: record.SafeTextMax(s.Remote, 60),
+		Began: stampOf(s.CreatedAt, now), LastUsed: stampOf(s.LastUsedAt, now), Expires: stampOf(s.ExpiresAt, now),
+		Current: s.ID == who.Credential,
+	}
+	if v.Browser == "" {
+		v.Browser = "unknown browser"
+	}
+	return v
+}
+
+func (p *pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	if err := p.Limits.Make(who); err != nil {
+		return nil, err
+	}
+	f := posted("key", r)
+	_, err := p.Accounts.AddKey(r.Context(), who, "", field(r, "name"), r.PostForm.Get("key"))
+	if err = f.wrong(err, "key"); err != nil {
+		return nil, err
+	}
+	if !f.Failed() {
+		return seeOther(w, r, "/account?done=key-added")
+	}
+	page, err := p.accountPage(r, who, f, form{name: "token"})
+	if err != nil {
+		return nil, err
+	}
+	return again(page), nil
+}
+
+// removeKey takes a key of one's own away; admins remove those of others by the
+// program, so an id that is not in the list is unknown here.
+func (p *pages) removeKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := p.Accounts.RemoveKey(r.Context(), justSelf(who), r.PathValue("id")); err != nil {
+		return nil, err
+	}
+	return seeOther(w, r, "/account?done=key-removed")
+}
+
+func (p *pages) removeToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := p.Accounts.RemoveToken(r.Context(), justSelf(who), r.PathValue("id")); err != nil {
+		return nil, err
+	}
+	return seeOther(w, r, "/account?done=token-removed")
+}
+
+func (p *pages) removeSession(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := p.Accounts.RemoveSession(r.Context(), who, r.PathValue("id")); err != nil {
+		return nil, err
+	}
+	return seeOther(w, r, "/account?done=logged-out")
+}
+
+// justSelf is the actor without the rights of an admin over others.
+func justSelf(who relay.Actor) relay.Actor {
+	who.Admin = false
+	return who
+}

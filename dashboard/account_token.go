@@ -1,0 +1,161 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// secretView is a secret that was just made.
+type secretView struct {
+	Title, What, Secret, Then, Example, Back string
+}
+
+// scopeView is a permission that a token may have.
+type scopeView struct{ Name, What string }
+
+var scopeViews = []scopeView{
+	{"events:read", "list and read events, follow the stream"},
+	{"events:replay", "replay, release what is queued, cancel"},
+	{"events:write", "delete events"},
+	{"events:share", "make and revoke share links"},
+	{"aliases:read", "list aliases and their settings"},
+	{"aliases:write", "make, change, hand over and delete aliases"},
+	{"account", "keys, tokens, sessions and accounts"},
+}
+
+// lifetimes are what a new token can be good for, the first one being proposed.
+var lifetimes = []struct{ Value, Text string }{
+	{"30d", "30 days"},
+	{"1d", "1 day"},
+	{"7d", "7 days"},
+	{"90d", "90 days"},
+	{"365d", "1 year"},
+	{"never", "for good"},
+}
+
+const (
+	maxTokenName = 100 // characters
+	maxTokenLife = 100 * 365 * 24 * time.Hour
+)
+
+func tokenViewOf(t *relay.Token, now time.Time) tokenView {
+	v := tokenView{
+		ID: t.ID, Name: record.SafeTextMax(t.Name, maxTokenName), Scopes: strings.Join(t.Scopes.Names(), ", "), Alias: t.Alias,
+		Added: stampOf(t.CreatedAt, now), Expires: stampOf(t.ExpiresAt, now), LastUsed: stampOf(t.LastUsedAt, now),
+		Expired: !t.ExpiresAt.IsZero() && !t.ExpiresAt.After(now),
+	}
+	if t.Scopes == relay.AllScopes {
+		v.Scopes = "everything"
+	}
+	return v
+}
+
+// createToken answers with the secret itself instead of a redirect: nothing keeps it,
+// so there is no page to go to that could show it.
+func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	f := posted("token", r)
+	t := f.token(time.Now())
+	var secret string
+	if !f.Failed() {
+		if err := p.Limits.Make(who); err != nil {
+			return nil, err
+		}
+		var err error
+		t, secret, err = p.Accounts.CreateToken(r.Context(), who, t)
+		if errors.Is(err, relay.ErrNotFound) {
+			err = relay.Errorf(relay.CodeConflict, "there is no such alias of yours")
+		}
+		if err = f.wrong(err, "alias"); err != nil {
+			return nil, err
+		}
+	}
+	if f.Failed() {
+		page, err := p.accountPage(r, who, form{name: "key"}, f)
+		if err != nil {
+			return nil, err
+		}
+		return again(page), nil
+	}
+	return secretOnce(p.newTokenView(t, secret)), nil
+}
+
+func (p *pages) newTokenView(t relay.Token, secret string) secretView {
+	name := "The token"
+	if t.Name != "" {
+		name = "The token " + record.SafeTextMax(t.Name, maxTokenName)
+	}
+	v := tokenViewOf(&t, time.Now())
+	what := name + " may do: " + v.Scopes + "."
+	if t.Alias != "" {
+		what += " It sees the alias " + t.Alias + " only."
+	}
+	return secretView{
+		Title: "Token made", What: what, Secret: secret, Back: "/account",
+		Then:    "Keep it where programs keep secrets, such as the variable RELAY_TOKEN; if it is lost, revoke it and make another.",
+		Example: `curl -H "Authorization: Bearer $RELAY_TOKEN" ` + p.Site.URL("/api/v1/me"),
+	}
+}
+
+// token reads the form of a new token; what is wrong is noted in it.
+func (f form) token(now time.Time) relay.Token {
+	t := relay.Token{Name: strings.TrimSpace(f.Value("name")), Alias: f.Value("alias")}
+	if len(t.Name) > maxTokenName {
+		f.errors["name"] = "at most 100 characters"
+	}
+	if scopes := f.values["scopes"]; len(scopes) == 0 {
+		f.errors["scopes"] = "choose at least one"
+	} else if s, err := relay.ParseScopes(scopes); err != nil {
+		f.errors["scopes"] = relay.AsError(err).Detail
+	} else {
+		t.Scopes = s
+	}
+	switch life := f.Value("expiresIn"); {
+	case life == "never":
+	default:
+		d, err := relay.ParseDuration(life)
+		if err != nil || d <= 0 || d > maxTokenLife {
+			f.errors["expiresIn"] = "choose how long the token is good for"
+			break
+		}
+		t.ExpiresAt = now.Add(d)
+	}
+	return t
+}
+
+// lifetime is what is chosen in the form.
+func (f form) lifetime(value string) bool {
+	if chosen := f.Value("expiresIn"); chosen != "" {
+		return chosen == value
+	}
+	return value == lifetimes[0].Value
+}
+
+// scope tells whether a box is ticked: in a fresh form those that read and replay.
+func (f form) scope(name string) bool {
+	if f.values == nil {
+		return slices.Contains([]string{"events:read", "events:replay", "aliases:read"}, name)
+	}
+	return f.Has("scopes", name)
+}
+
+const tokenAliasHint = "a token limited to one alias sees nothing else and makes no keys or tokens"
+
+// lastKeyText warns before the last key goes.
+func lastKeyText(keys int) string {
+	const text = "Connections that it opened are cut at once."
+	if keys == 1 {
+		return text + " It is your last key: without one you cannot log in again, unless an admin invites you."
+	}
+	return text
+}

@@ -1,0 +1,206 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// adminView is who has an account here.
+type adminView struct {
+	Users   []userView
+	Orphans []orphanView
+	Add     form
+	Done    string
+}
+
+type userView struct {
+	Name  string
+	Admin bool
+	You   bool
+	Added stamp
+}
+
+// orphanView is an alias whose owner was removed.
+type orphanView struct {
+	Name, Was string
+	Transfer  form
+}
+
+// auditView is who did what when.
+type auditView struct {
+	Rows []auditRow
+	More bool // there may be older ones that a longer list shows
+}
+
+type auditRow struct {
+	At                            stamp
+	Actor, Action, Target, Detail string
+}
+
+// Lengths of the audit log's two lists.
+const (
+	auditShort = 100
+	auditLong  = 1000
+)
+
+func (p *pages) adminRoutes(mux *http.ServeMux) {
+	admin := func(handle signed) http.Handler { return p.signedIn(onlyAdmin(handle)) }
+	mux.Handle("GET /admin", admin(p.admin))
+	mux.Handle("GET /admin/audit", admin(p.audit))
+	mux.Handle("POST /admin/users", admin(p.addUser))
+	mux.Handle("POST /admin/users/{user}/invite", admin(p.inviteUser))
+	mux.Handle("POST /admin/users/{user}/remove", admin(p.removeUser))
+	mux.Handle("POST /admin/aliases/{alias}/transfer", admin(p.transferOrphan))
+}
+
+func onlyAdmin(handle signed) signed {
+	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		if !who.Admin {
+			return nil, relay.Errorf(relay.CodeForbidden, "only an admin may see this page")
+		}
+		return handle(w, r, who)
+	}
+}
+
+func (p *pages) admin(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return p.adminPage(r, who, form{name: "user"}, "", form{})
+}
+
+// adminPage shows the forms given in place of empty ones; transfer is that of the
+// alias orphan.
+func (p *pages) adminPage(r *http.Request, who relay.Actor, add form, orphan string, transfer form) (templ.Component, error) {
+	users, err := p.Accounts.Accounts(r.Context(), who)
+	if err != nil {
+		return nil, err
+	}
+	orphans, err := p.Accounts.Orphans(r.Context(), who)
+	if err != nil {
+		return nil, err
+	}
+	v := adminView{Add: add, Done: doneText(r)}
+	for _, u := range users {
+		v.Users = append(v.Users, userView{u.Name, u.Admin, u.ID == who.Account, stampOf(u.CreatedAt, time.Now())})
+	}
+	for _, a := range orphans {
+		o := orphanView{a.Name, a.OwnerName, form{name: "of-" + a.Name}}
+		if a.Name == orphan {
+			transfer.name = o.Transfer.name
+			o.Transfer = transfer
+		}
+		v.Orphans = append(v.Orphans, o)
+	}
+	return admin(v), nil
+}
+
+func (p *pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	f := posted("user", r)
+	_, err := p.Accounts.CreateAccount(r.Context(), who, field(r, "name"), f.Has("admin", "on"))
+	if err = f.wrong(err, "name"); err != nil {
+		return nil, err
+	}
+	if !f.Failed() {
+		return seeOther(w, r, "/admin?done=user-added")
+	}
+	page, err := p.adminPage(r, who, f, "", form{})
+	if err != nil {
+		return nil, err
+	}
+	return again(page), nil
+}
+
+// inviteLife is how long an invitation is good for.
+const inviteLife = 3 * 24 * time.Hour
+
+// inviteUser answers with the link itself: nothing keeps it.
+func (p *pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := p.Limits.Make(who); err != nil {
+		return nil, err
+	}
+	user := r.PathValue("user")
+	secret, err := p.Accounts.CreateInvite(r.Context(), who, user, inviteLife)
+	if err != nil {
+		return nil, err
+	}
+	return secretOnce(secretView{
+		Title:  "Invitation of " + user,
+		What:   "Whoever opens this link may add an SSH key to the account " + user + " and is logged in as it. It works once, within 3 days.",
+		Secret: p.Site.URL("/invite/" + secret),
+		Then:   "Send it to that person alone.",
+		Back:   "/admin",
+	}), nil
+}
+
+// removeUser removes another account: that of the last admin would leave nobody who
+// could bring it back.
+func (p *pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	user := r.PathValue("user")
+	if user == who.AccountName {
+		return nil, relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it")
+	}
+	if err := p.Accounts.RemoveAccount(r.Context(), who, user); err != nil {
+		return nil, err
+	}
+	return seeOther(w, r, "/admin?done=user-removed")
+}
+
+// transferOrphan hands on an alias whose owner was removed.
+func (p *pages) transferOrphan(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	alias, f := r.PathValue("alias"), posted("", r)
+	if err := p.orphaned(r, who, alias); err != nil {
+		return nil, err
+	}
+	_, err := p.Accounts.TransferAlias(r.Context(), who, alias, field(r, "user"))
+	if err = f.wrong(err, "user"); err != nil {
+		return nil, err
+	}
+	if !f.Failed() {
+		return seeOther(w, r, "/admin?done=transferred")
+	}
+	page, err := p.adminPage(r, who, form{name: "user"}, alias, f)
+	if err != nil {
+		return nil, err
+	}
+	return again(page), nil
+}
+
+// orphaned is nil for aliases of the page: others are handed over by their owners.
+func (p *pages) orphaned(r *http.Request, who relay.Actor, alias string) error {
+	orphans, err := p.Accounts.Orphans(r.Context(), who)
+	for _, a := range orphans {
+		if a.Name == alias {
+			return nil
+		}
+	}
+	return errors.Join(err, relay.ErrNotFound)
+}
+
+func (p *pages) audit(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	limit := auditShort
+	if r.URL.Query().Has("all") {
+		limit = auditLong
+	}
+	entries, err := p.Accounts.Audit(r.Context(), who, limit)
+	if err != nil {
+		return nil, err
+	}
+	v := auditView{More: limit == auditShort && len(entries) == limit}
+	for _, e := range entries {
+		v.Rows = append(v.Rows, auditRow{
+			At: stampOf(e.At, time.Now()), Actor: record.SafeTextMax(e.Actor, 100), Action: record.SafeTextMax(e.Action, 40),
+			Target: record.SafeTextMax(e.Target, 100), Detail: record.SafeTextMax(e.Detail, 200),
+		})
+	}
+	return audit(v), nil
+}

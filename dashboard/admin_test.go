@@ -1,0 +1,64 @@
+package dashboard_test
+
+import (
+	"testing"
+
+	"relay"
+)
+
+func TestAdminPagesAreForAdmins(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	for _, path := range []string{"/admin", "/admin/audit"} {
+		o.get("alice", path).want(403, "only an admin").lacks("bob")
+		o.get("", path).want(401)
+		o.get("root", path).want(200)
+	}
+	for _, path := range []string{"/admin/users", "/admin/users/bob/invite", "/admin/users/bob/remove", "/admin/aliases/shop/transfer"} {
+		o.post("alice", path, "name", "carol", "user", "alice").want(403).lacks("/invite/")
+	}
+	o.get("alice", "/account").want(200).lacks(`href="/admin"`)
+	o.get("root", "/account").want(200, `href="/admin"`, "is an admin")
+}
+
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	for name, text := range map[string]string{"": "an account name is", "No Name": "an account name is", "bob": "an account bob already", "<b>": "&lt;b&gt;"} {
+		o.post("root", "/admin/users", "name", name).want(422, text, "user-name-wrong")
+	}
+	o.post("root", "/admin/users", "name", " carol ", "admin", "on").leads("/admin?done=user-added")
+	if a, err := o.AccountByName(t.Context(), "carol"); err != nil || !a.Admin {
+		t.Errorf("carol is %+v, %v", a, err)
+	}
+	o.post("root", "/admin/users", "name", "dave").leads("/admin?done=user-added")
+	o.get("root", "/admin?done=user-added").want(200, "The account was made.", `data-user="carol"`, "Its aliases and their events stay")
+	o.post("root", "/admin/users/nobody/invite").want(404)
+	o.post("root", "/admin/users/nobody/remove").want(404)
+	o.post("root", "/admin/users/root/remove").want(409, "your own account")
+
+	o.alias("bob", "shop")
+	o.post("root", "/admin/users/bob/remove").leads("/admin?done=user-removed")
+	o.get("bob", "/account").want(401)
+	o.get("root", "/admin").want(200, "Aliases of removed accounts", "shop", "was of bob").lacks(`data-user="bob"`)
+	o.post("root", "/admin/aliases/shop/transfer", "user", "nobody").want(422, "there is no such account", `value="nobody"`, "of-shop-user-wrong")
+	o.post("root", "/admin/aliases/none/transfer", "user", "alice").want(404)
+	o.post("root", "/admin/aliases/shop/transfer", "user", "alice").leads("/admin?done=transferred")
+	o.get("alice", "/aliases/shop/settings").want(200, "Save settings")
+	o.post("root", "/admin/aliases/shop/transfer", "user", "root").want(404)
+	o.get("root", "/admin").lacks("Aliases of removed accounts")
+}
+
+func TestAuditLog(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	_, err := o.AddKey(t.Context(), o.actor("alice"), "", "\u202e<img src=x>", o.publicKey())
+	o.must(err)
+	o.get("root", "/admin/audit").want(200, "user:alice", "key.add", `\u202e&lt;img src=x&gt;`, "session.add").lacks("Show more", "<img")
+	for range 100 {
+		_, err := o.CreateLoginLink(t.Context(), relay.System(), "alice", 0)
+		o.must(err)
+	}
+	o.get("root", "/admin/audit").want(200, "Show more").lacks("key.add")
+	o.get("root", "/admin/audit?all").want(200, "key.add").lacks("Show more")
+}

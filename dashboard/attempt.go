@@ -1,0 +1,214 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"relay"
+	"relay/record"
+	"relay/wire"
+)
+
+// attemptView is one column: the original or a replay.
+type attemptView struct {
+	N                     int
+	Title, State, Actor   string
+	Asked, Queue, Error   string
+	Outcome, Class        string
+	Latency, Connection   string
+	Timing                *timingView
+	Fidelity              string
+	Changed               []string // lines that differ from the original
+	Same                  bool     // byte for byte
+	Response              *messageView
+	RawRequest, RawAnswer string // addresses, "" = there is none
+	Compare               string // address of the comparison with the original
+}
+
+// timingView is the bar of one attempt, drawn in a box of 1000 by 10.
+type timingView struct {
+	Phases []phaseView
+	Total  string
+	Label  string // all of it in words
+}
+
+type phaseView struct {
+	Name, Text string
+	X, Width   string
+}
+
+// attempts adds the columns: all when there are few or all were asked for, else the
+// original and the newest.
+func (v *eventView) attempts(r *http.Request, e *relay.Event) {
+	list := e.Attempts
+	if len(list) > shownAttempts && r.URL.Query().Get("attempts") != "all" {
+		v.HiddenCount = len(list) - shownAttempts
+		q := r.URL.Query()
+		q.Set("attempts", "all")
+		v.Hidden = withQuery("/events/"+v.ID, q)
+		list = append([]relay.Attempt{list[0]}, list[len(list)-shownAttempts+1:]...)
+	}
+	longest := longestOf(list)
+	for i := range list {
+		v.Attempts = append(v.Attempts, attemptOf(r, e, &list[i], longest))
+	}
+	for i := range e.Attempts {
+		if a := &e.Attempts[i]; a.State == relay.StateQueued {
+			v.Queued = "Attempt " + strconv.Itoa(a.N) + " is queued"
+			if a.Position > 0 {
+				v.Queued += ", place " + strconv.Itoa(a.Position)
+			}
+			break
+		}
+	}
+	v.compare(r, e)
+}
+
+func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float64) attemptView {
+	out := record.OfAttempt(a, false)
+	v := attemptView{
+		N: a.N, Title: "Original", State: a.State, Actor: record.SafeTextMax(a.Actor, 120),
+		Asked: out.ReceivedAt.String(), Outcome: a.State, Class: "state " + a.State, Connection: a.Connection,
+	}
+	if a.Kind == relay.KindReplay {
+		v.Title = "Replay " + strconv.Itoa(a.N-1)
+	}
+	if a.Error != nil {
+		v.Error = a.Error.Code + ": " + record.SafeTextMax(a.Error.Message, 500)
+	}
+	if a.State == relay.StateQueued {
+		v.Queue = "waits for the tunnel"
+		if a.Position > 0 {
+			v.Queue += ", place " + strconv.Itoa(a.Position)
+		}
+	}
+	if out.Timing != nil {
+		v.Timing, v.Latency = timingOf(out.Timing, longest), millisText(*out.LatencyMs)
+	}
+	v.fidelity(e, a)
+	if a.HasResponse {
+		v.Outcome, v.Class = strconv.Itoa(a.Status), statusClass(a.Status)
+		v.Response = responseView(r, e, a)
+		v.RawAnswer = apiPath(e.ID) + "/attempts/" + strconv.Itoa(a.N) + "/response.raw"
+		if a.N > 1 && e.Attempts[0].HasResponse {
+			v.Compare = diffPath(e.ID, 1, a.N)
+		}
+	}
+	return v
+}
+
+func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageView {
+	n := strconv.Itoa(a.N)
+	m := &messageView{
+		Start: startLine(a.Response.Head), Headers: pairsOf(wire.Fields, a.Response.Head),
+		Trailers: pairsOf(wire.Trailers, a.Response.Lines), Framing: a.Response.Framing.String(),
+	}
+	for _, head := range a.Interim {
+		m.Interim = append(m.Interim, messageView{Start: startLine(head), Headers: pairsOf(wire.Fields, head)})
+	}
+	switch a.ResponseState {
+	case relay.ResponseTruncated:
+		m.State = "The local server broke off inside this response."
+	case relay.ResponseCut:
+		m.State = "The relay stopped reading this response."
+	case relay.ResponseUpgraded:
+		m.State = "The connection was upgraded; what followed is not kept."
+	}
+	m.Body = showBody(bodySource{
+		id: "response-" + n, what: "Response body of attempt " + n, body: &a.Response.Body, head: a.Response.Head,
+		download: apiPath(e.ID) + "/attempts/" + n + "/response.body", image: "/events/" + e.ID.String() + "/image/" + n,
+		param: "response", query: r.URL.Query(), path: r.URL.Path,
+	})
+	return m
+}
+
+// fidelity tells whether what was sent are the bytes that came.
+func (v *attemptView) fidelity(e *relay.Event, a *relay.Attempt) {
+	m := &e.Request
+	if a.Identical == nil {
+		v.Fidelity = "Nothing was sent."
+		if !a.StartedAt.IsZero() {
+			v.Fidelity = "What was sent is not known to be whole."
+		}
+		return
+	}
+	head := m.Head
+	if len(a.SentHead) > 0 {
+		head = a.SentHead
+	}
+	size := int64(len(head)+len(m.Lines)) + m.Body.Size
+	v.RawRequest = apiPath(e.ID) + "/attempts/" + strconv.Itoa(a.N) + "/request.raw"
+	v.Same = *a.Identical
+	if v.Same {
+		v.Fidelity = fmt.Sprintf("Byte for byte what the caller sent: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
+		return
+	}
+	v.Fidelity = fmt.Sprintf("Not the bytes that came: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
+	v.Changed = changedLines(m.Head, head)
+}
+
+func shortHash(b *relay.Body) string { return hex.EncodeToString(b.SHA256[:6]) + "…" }
+
+// changedLines tells which lines of a head were taken away or added.
+func changedLines(was, is []byte) []string {
+	const most = 8
+	var list []string
+	tell := func(sign string, from, without []byte) {
+		have := map[string]int{}
+		for line := range bytes.Lines(without) {
+			have[string(line)]++
+		}
+		for line := range bytes.Lines(from) {
+			if have[string(line)]--; have[string(line)] < 0 && len(list) < most {
+				list = append(list, sign+" "+record.SafeTextMax(string(bytes.TrimRight(line, "\r\n")), 300))
+			}
+		}
+	}
+	tell("−", was, is)
+	tell("+", is, was)
+	return list
+}
+
+// longestOf is the longest total of some attempts, in ms: bars side by side have
+// one scale.
+func longestOf(list []relay.Attempt) float64 {
+	longest := 0.0
+	for i := range list {
+		if t := record.OfAttempt(&list[i], false).Timing; t != nil {
+			longest = max(longest, t.Total)
+		}
+	}
+	return longest
+}
+
+func timingOf(t *record.Timing, longest float64) *timingView {
+	v := &timingView{Total: millisText(t.Total)}
+	scale := 0.0
+	if longest > 0 {
+		scale = 1000 / longest
+	}
+	at := 0.0
+	for _, phase := range []struct {
+		name string
+		ms   float64
+	}{{"blocked", t.Blocked}, {"connect", t.Connect}, {"send", t.Send}, {"wait", t.Wait}, {"receive", t.Receive}} {
+		v.Phases = append(v.Phases, phaseView{
+			Name: phase.name, Text: millisText(phase.ms),
+			X: strconv.FormatFloat(at*scale, 'f', 1, 64), Width: strconv.FormatFloat(phase.ms*scale, 'f', 1, 64),
+		})
+		v.Label += phase.name + " " + millisText(phase.ms) + ", "
+		at += phase.ms
+	}
+	v.Label += "total " + v.Total
+	return v
+}
+
+// names tells whether an item of the feed is about an event.
+func names(data []byte, id relay.ID) bool {
+	var about struct{ ID, EventID string }
+	return json.Unmarshal(data, &about) == nil && (about.ID == id.String() || about.EventID == id.String())
+}

@@ -1,0 +1,304 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+
+	"relay"
+	"relay/record"
+)
+
+// Bounds of a comparison.
+const (
+	diffBody   = 128 << 10 // bytes of each body
+	diffLines  = 4000      // lines of each side
+	diffFields = 100       // changed fields and changed lines that are listed
+	diffValue  = 200       // runes of a value
+)
+
+// diffView compares the responses of two attempts.
+type diffView struct {
+	Left, Right int
+	Headline    string
+	Headers     []diffLine
+	Fields      []fieldChange // of two JSON bodies
+	Body        []diffLine
+	BodyNote    string
+	Close       string // address without the comparison
+}
+
+// diffLine is one line: "+" only right, "-" only left, " " both, "…" left out.
+type diffLine struct{ Sign, Text string }
+
+// Class is the style of the line.
+func (l diffLine) Class() string {
+	switch l.Sign {
+	case "+":
+		return "added"
+	case "-":
+		return "removed"
+	}
+	return "same"
+}
+
+// fieldChange is a place in a JSON body whose value differs; "" = it is not there.
+type fieldChange struct{ Path, Was, Is string }
+
+// diffChoice is an attempt that can be compared.
+type diffChoice struct {
+	N           int
+	Label       string
+	Left, Right bool // chosen
+}
+
+func diffPath(id relay.ID, left, right int) string {
+	return fmt.Sprintf("/events/%s?diff=%d,%d#diff", id, left, right)
+}
+
+// compare adds what can be compared, and the comparison that the address asks for:
+// diff=1,3, or left=1 and right=3 from the form.
+func (v *eventView) compare(r *http.Request, e *relay.Event) {
+	q := r.URL.Query()
+	left, right, _ := strings.Cut(q.Get("diff"), ",")
+	if left == "" {
+		left, right = q.Get("left"), q.Get("right")
+	}
+	var was, is *relay.Attempt
+	for i := range e.Attempts {
+		a := &e.Attempts[i]
+		if !a.HasResponse {
+			continue
+		}
+		n := strconv.Itoa(a.N)
+		c := diffChoice{N: a.N, Label: fmt.Sprintf("attempt %d: %d", a.N, a.Status), Left: n == left, Right: n == right}
+		if c.Left {
+			was = a
+		}
+		if c.Right {
+			is = a
+		}
+		v.Choices = append(v.Choices, c)
+	}
+	if len(v.Choices) < 2 {
+		v.Choices = nil
+		return
+	}
+	if was == nil || is == nil {
+		v.Choices[max(0, len(v.Choices)-2)].Left, v.Choices[len(v.Choices)-1].Right = true, true
+		return
+	}
+	q.Del("diff")
+	q.Del("left")
+	q.Del("right")
+	d := compare(was, is)
+	d.Close = withQuery("/events/"+v.ID, q)
+	v.Diff = &d
+}
+
+// compare tells how the response of one attempt differs from that of another.
+func compare(was, is *relay.Attempt) diffView {
+	d := diffView{Left: was.N, Right: is.N}
+	parts := []string{strconv.Itoa(was.Status)}
+	if was.Status != is.Status {
+		parts[0] += " → " + strconv.Itoa(is.Status)
+	} else {
+		parts[0] += " both times"
+	}
+	lines, _ := lineDiff(headLines(was.Response.Head), headLines(is.Response.Head), 0)
+	d.Headers = lines
+	if n := changes(lines); n > 0 {
+		parts = append(parts, countText(n, "header line changed", "header lines changed"))
+	}
+	parts = append(parts, d.bodies(was, is))
+	if was.HasTiming && is.HasTiming {
+		parts = append(parts, slower(was, is))
+	}
+	d.Headline = strings.Join(parts, ", ")
+	return d
+}
+
+// bodies compares two bodies, JSON by its fields, and says the outcome in words.
+func (d *diffView) bodies(was, is *relay.Attempt) string {
+	a, b := &was.Response.Body, &is.Response.Body
+	if a.Size == b.Size && a.SHA256 == b.SHA256 {
+		d.BodyNote = "The bodies are the same, byte for byte."
+		return "same body"
+	}
+	left, right := contentOf(was.Response.Head, a), contentOf(is.Response.Head, b)
+	if !isText(left.plain, left.cut) || !isText(right.plain, right.cut) {
+		d.BodyNote = fmt.Sprintf("Bodies that are no text are not compared: %s and %s.", sizeText(a.Size), sizeText(b.Size))
+		return "other body"
+	}
+	one, oneJSON := left.lines()
+	two, twoJSON := right.lines()
+	if left.cut || right.cut || len(left.plain) > diffBody || len(right.plain) > diffBody {
+		d.BodyNote = fmt.Sprintf("Only the first %s are compared.", sizeText(diffBody))
+	}
+	n := 0
+	if oneJSON && twoJSON {
+		d.Fields, n = fieldChanges(left.plain, right.plain)
+	}
+	lines, ok := lineDiff(one, two, 3)
+	d.Body = lines
+	if !ok {
+		d.BodyNote = "The bodies have too many lines to compare."
+	}
+	switch {
+	case n > 0:
+		return countText(n, "field changed", "fields changed")
+	case oneJSON && twoJSON && ok:
+		return "same values, written otherwise"
+	case ok:
+		return countText(changes(lines), "line changed", "lines changed")
+	}
+	return "other body"
+}
+
+// lines are the text of a body for comparing, JSON indented.
+func (c *content) lines() (text string, isJSON bool) {
+	p := c.plain[:min(len(c.plain), diffBody)]
+	cut := c.cut || len(p) < len(c.plain)
+	if c.isJSON() {
+		if out, fault := prettyJSON(p, cut); fault == nil {
+			return visible(out) + "\n", !cut
+		}
+	}
+	return visible(p) + "\n", false
+}
+
+func headLines(head []byte) string {
+	_, fields, _ := bytes.Cut(head, []byte("\n"))
+	return visible(bytes.TrimRight(fields, "\r\n")) + "\n"
+}
+
+// lineDiff gives what changed with some lines around it; false when there is too much.
+func lineDiff(was, is string, context int) ([]diffLine, bool) {
+	if strings.Count(was, "\n") > diffLines || strings.Count(is, "\n") > diffLines {
+		return nil, false
+	}
+	edits := udiff.Lines(was, is)
+	u, err := udiff.ToUnifiedDiff("", "", was, edits, context)
+	if err != nil {
+		return nil, false
+	}
+	var list []diffLine
+	changed := 0
+	for i, h := range u.Hunks {
+		if i > 0 && context > 0 {
+			list = append(list, diffLine{"…", ""})
+		}
+		for _, l := range h.Lines {
+			line := diffLine{" ", record.SafeTextMax(strings.TrimSuffix(l.Content, "\n"), 500)}
+			switch l.Kind {
+			case udiff.Delete:
+				line.Sign = "-"
+			case udiff.Insert:
+				line.Sign = "+"
+			}
+			if line.Sign != " " {
+				changed++
+			}
+			if changed > 4*diffFields {
+				return append(list, diffLine{"…", "more changes are not shown"}), true
+			}
+			list = append(list, line)
+		}
+	}
+	return list, true
+}
+
+// changes counts changed lines: one taken away and one added beside it are one.
+func changes(lines []diffLine) int {
+	total, removed, added := 0, 0, 0
+	for _, l := range append(slices.Clone(lines), diffLine{Sign: " "}) {
+		switch l.Sign {
+		case "-":
+			removed++
+		case "+":
+			added++
+		default:
+			total += max(removed, added)
+			removed, added = 0, 0
+		}
+	}
+	return total
+}
+
+// fieldChanges lists the places at which two JSON values differ, and counts them.
+func fieldChanges(was, is []byte) (list []fieldChange, n int) {
+	left, right := map[string]string{}, map[string]string{}
+	if flatten(left, was) != nil || flatten(right, is) != nil {
+		return nil, 0
+	}
+	paths := make([]string, 0, len(left))
+	for path := range left {
+		paths = append(paths, path)
+	}
+	for path := range right {
+		if _, ok := left[path]; !ok {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	for _, path := range paths {
+		if left[path] == right[path] {
+			continue
+		}
+		if n++; n <= diffFields {
+			list = append(list, fieldChange{
+				Path: record.SafeTextMax(path, diffValue), Was: record.SafeTextMax(left[path], diffValue), Is: record.SafeTextMax(right[path], diffValue),
+			})
+		}
+	}
+	return list, n
+}
+
+// flatten notes every value that is no object or array, and every empty one of
+// these, by its path.
+func flatten(into map[string]string, p []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(p))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return err
+	}
+	var walk func(path string, depth int, v any)
+	walk = func(path string, depth int, v any) {
+		object, _ := v.(map[string]any)
+		array, _ := v.([]any)
+		if len(object)+len(array) == 0 || depth == jsonDepth {
+			text, _ := json.Marshal(v)
+			into[path] = string(text)
+			return
+		}
+		for name, inner := range object {
+			walk(strings.TrimPrefix(path+"."+name, "."), depth+1, inner)
+		}
+		for i, inner := range array {
+			walk(path+"["+strconv.Itoa(i)+"]", depth+1, inner)
+		}
+	}
+	walk("", 0, v)
+	return nil
+}
+
+// slower says how much later the second answer came.
+func slower(was, is *relay.Attempt) string {
+	ms := float64(is.Timing.Latency().Microseconds()-was.Timing.Latency().Microseconds()) / 1000
+	switch {
+	case math.Abs(ms) < 0.05:
+		return "as fast"
+	case ms > 0:
+		return millisText(ms) + " slower"
+	default:
+		return millisText(-ms) + " faster"
+	}
+}

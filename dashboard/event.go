@@ -1,0 +1,322 @@
+package dashboard
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+	"relay/wire"
+)
+
+// Bounds of the inspector.
+const (
+	shownBody     = 256 << 10 // bytes of one body
+	shownBodies   = 4 << 20   // bytes of all bodies of a page together
+	shownAttempts = 8         // columns: the original and the newest
+	shownLines    = 300       // header lines, query and form fields of one table
+	shownValue    = 4 << 10   // runes of a value in a table
+)
+
+// eventView is the inspector of one event.
+type eventView struct {
+	ID, Alias, State, AliasState string
+	Online                       bool
+	Method, Path, URL            string
+	Outcome, Class               string
+	Facts                        []pair
+	Error                        string
+	Blocker                      string // why there is no replay, "" = there is
+	Queued                       string // place in the queue, "" = nothing waits
+	Command                      string // how to bring the tunnel back, "" = it is there
+	Provider                     *providerView
+	Request                      messageView
+	Attempts                     []attemptView
+	Hidden                       string // address that shows all attempts, "" = all are shown
+	HiddenCount                  int
+	Choices                      []diffChoice
+	Diff                         *diffView
+	Shares                       sharesView
+	Live                         string
+	Notice                       string
+}
+
+// pair is a name and a value, both safe to show.
+type pair struct{ Name, Value string }
+
+// messageView is a request or a response.
+type messageView struct {
+	Start    string // request or status line
+	Headers  []pair
+	Query    []pair
+	Trailers []pair
+	Interim  []messageView
+	State    string // of a response, "" = complete
+	Framing  string
+	Body     bodyView
+}
+
+// providerView is what is known about the sender.
+type providerView struct {
+	Name, EventType, DeliveryID string
+	Signed, Age, Tolerance      string
+	Meaning                     string
+	Expired                     bool
+	Same                        string // address of events that name the same delivery
+}
+
+// event is the inspector of one event.
+func (p *pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	v, err := p.eventView(r, who)
+	if err != nil {
+		return nil, err
+	}
+	if partial(r) {
+		return eventPart(v), nil
+	}
+	return event(v), nil
+}
+
+// readEvent reads an event with as much of its bodies as a page shows: less of each
+// the more attempts there are.
+func (p *pages) readEvent(r *http.Request, who relay.Actor) (*relay.Event, error) {
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.Events.Event(r.Context(), who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	return p.Events.Event(r.Context(), who, id, min(shownBody, shownBodies/(1+len(e.Attempts))))
+}
+
+func (p *pages) eventView(r *http.Request, who relay.Actor) (eventView, error) {
+	e, err := p.readEvent(r, who)
+	if err != nil {
+		return eventView{}, err
+	}
+	a, err := p.Accounts.Alias(r.Context(), who, e.Alias)
+	if err != nil {
+		return eventView{}, err
+	}
+	head, err := p.aliasHead(r, a)
+	if err != nil {
+		return eventView{}, err
+	}
+	now, s := time.Now(), record.Summarise(e, p.Site, time.Now())
+	row := rowOf(s)
+	v := eventView{
+		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State, Online: head.Online,
+		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 2000), URL: record.SafeTextMax(s.URL, 2000),
+		Outcome: row.Outcome, Class: row.Class, Facts: factsOf(e, s),
+		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now),
+		Live: withQuery("/events/"+s.ID+"/live", url.Values{"v": {eventVersion(e)}}),
+	}
+	if s.Error != nil {
+		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
+	}
+	if !head.Online && !head.Paused {
+		v.Command = head.Command
+	}
+	v.Request = p.requestView(r, e)
+	v.attempts(r, e)
+	v.Shares = p.sharesView(r, who, e)
+	return v, nil
+}
+
+// eventVersion names what the page of an event shows.
+func eventVersion(e *relay.Event) string {
+	h := fnv.New64a()
+	fmt.Fprint(h, e.State, e.LastAskedAt.UnixMilli(), e.Request.Body.State)
+	for i := range e.Attempts {
+		a := &e.Attempts[i]
+		fmt.Fprint(h, a.N, a.State, a.Position, a.Status, a.ResponseState)
+	}
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// factsOf are the lines below the title.
+func factsOf(e *relay.Event, s *record.Summary) []pair {
+	facts := []pair{
+		{"Received", e.ReceivedAt.UTC().Format("2006-01-02 15:04:05.000 UTC")},
+		{"From", s.RemoteAddr},
+		{"Protocol", s.HTTPVersion + map[bool]string{true: " over TLS", false: ""}[s.TLS]},
+		{"Host", record.SafeTextMax(s.Host, 300)},
+		{"Event", s.ID},
+	}
+	if e.LastAskedAt.After(e.ReceivedAt) {
+		facts = append(facts, pair{"Last asked for", e.LastAskedAt.UTC().Format("2006-01-02 15:04:05.000 UTC")})
+	}
+	return facts
+}
+
+// blockerText says in words why an event cannot be sent again.
+func blockerText(blocker string) string {
+	switch blocker {
+	case "":
+		return ""
+	case relay.BlockedRejected:
+		return "The request was refused and not kept whole, so it cannot be sent again."
+	case relay.BlockedIncomplete:
+		return "The caller went away before the request was whole, so it cannot be sent again."
+	case relay.BlockedBody:
+		return "The body was not kept whole, so it cannot be sent again."
+	default:
+		return "It was a connection upgrade, which has no end to repeat."
+	}
+}
+
+func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {
+	m := messageView{Framing: e.Request.Framing.String()}
+	if len(e.Request.Head) > 0 {
+		m.Start = startLine(e.Request.Head)
+	}
+	m.Headers, m.Trailers = pairsOf(wire.Fields, e.Request.Head), pairsOf(wire.Trailers, e.Request.Lines)
+	m.Query = queryPairs(e.Target)
+	m.Body = showBody(bodySource{
+		id: "request", what: "Request body", body: &e.Request.Body, head: e.Request.Head, download: apiPath(e.ID) + "/request.body",
+		image: "/events/" + e.ID.String() + "/image/0", param: "body", query: r.URL.Query(), path: r.URL.Path,
+	})
+	return m
+}
+
+func apiPath(id relay.ID) string { return "/api/v1/events/" + id.String() }
+
+// startLine is the first line of a head.
+func startLine(head []byte) string {
+	for i, c := range head {
+		if c == '\r' || c == '\n' {
+			head = head[:i]
+			break
+		}
+	}
+	return record.SafeTextMax(string(head), 2000)
+}
+
+// pairsOf are header or trailer lines in their order, names as they were written.
+func pairsOf(read func([]byte) []wire.Field, p []byte) []pair {
+	if len(p) == 0 {
+		return nil
+	}
+	fields := read(p)
+	list := make([]pair, 0, min(len(fields), shownLines))
+	for i, f := range fields {
+		if i == shownLines {
+			return append(list, pair{"…", fmt.Sprintf("%d more lines; the raw download has them", len(fields)-i)})
+		}
+		list = append(list, pair{record.SafeTextMax(string(f.Name), 300), record.SafeTextMax(string(f.Value), shownValue)})
+	}
+	return list
+}
+
+// providerOf says who sent it and what a replay now would mean to the check of its
+// signature.
+func providerOf(e *relay.Event, now time.Time) *providerView {
+	p := &e.Provider
+	if p.Name == "" {
+		return nil
+	}
+	v := &providerView{Name: record.SafeText(p.Name), EventType: record.SafeText(p.EventType), DeliveryID: record.SafeText(p.DeliveryID)}
+	if p.DeliveryID != "" {
+		v.Same = withQuery("/aliases/"+e.Alias, url.Values{"q": {p.DeliveryID}})
+	}
+	if p.SignedAt.IsZero() {
+		return v
+	}
+	age := now.Sub(p.SignedAt)
+	v.Signed = p.SignedAt.UTC().Format("2006-01-02 15:04:05 UTC")
+	v.Age = relay.FormatDuration(age.Truncate(time.Second))
+	switch {
+	case p.Tolerance <= 0:
+		v.Meaning = "The sender's libraries do not look at the age: a replay is checked like the original."
+	case age > p.Tolerance:
+		v.Tolerance, v.Expired = relay.FormatDuration(p.Tolerance), true
+		v.Meaning = "Too old: a replay sends the signature unchanged, and the sender's libraries refuse it. Raise the tolerance in your code while you replay."
+	default:
+		v.Tolerance = relay.FormatDuration(p.Tolerance)
+		v.Meaning = "Still fresh: a replay passes the sender's check until " + p.SignedAt.Add(p.Tolerance).UTC().Format("15:04:05 UTC") + "."
+	}
+	return v
+}
+
+// image sends a body as the picture that it is, if it is one of a few kinds that
+// carry no script.
+func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.Events.Event(r.Context(), who, id, relay.InlineBody)
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.Atoi(r.PathValue("n"))
+	body := &e.Request.Body
+	for i := range e.Attempts {
+		if a := &e.Attempts[i]; a.N == n {
+			body = &a.Response.Body
+		}
+	}
+	kind := imageKind(body.Data)
+	if err != nil || n < 0 || n > len(e.Attempts) || kind == "" {
+		return nil, relay.ErrNotFound
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	if body.Parts == 0 {
+		_, _ = w.Write(body.Data)
+		return nil, nil
+	}
+	for i := range body.Parts {
+		part, err := p.Events.BodyPart(r.Context(), id, n, i)
+		if err == nil {
+			_, err = w.Write(part)
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // the head is out: nobody may take it for whole
+		}
+	}
+	return nil, nil
+}
+
+// eventLive tells the page of an event that it changed.
+func (p *pages) eventLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.Events.Event(r.Context(), who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := p.Deliver.Subscribe(r.Context(), who, e.AliasID, lastID(r))
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Close()
+	if e, err = p.Events.Event(r.Context(), who, id, 0); err != nil { // as it is now that nothing is missed
+		return nil, err
+	}
+	l := openLive(w)
+	if r.Method == http.MethodHead {
+		return nil, nil
+	}
+	if v := r.URL.Query().Get("v"); v != "" && v != eventVersion(e) && lastID(r) == "" {
+		l.put("", liveEvent, "{}")
+	}
+	p.ended(r, l.run(r.Context(), sub, func(item *relay.FeedItem) error {
+		switch {
+		case item.Name == "resync", item.Name == "tunnel", names(item.Data, id):
+			l.put(item.ID, liveEvent, "{}")
+		}
+		return nil
+	}))
+	return nil, nil
+}

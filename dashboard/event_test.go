@@ -1,0 +1,286 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/dashboard"
+	"relay/record"
+)
+
+func TestInspectorShowsWhatCame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.online()
+	id := r.send(post("/hook?b=2&a=%41&b=%zz", `{"z":1.0,"a":"\u00e9","z":2}`, "X-lower: one", "X-LOWER: two", "X-Bin: caf\xe9\u202e",
+		fmt.Sprintf("Stripe-Signature: t=%d,v1=x", time.Now().Add(-time.Hour).Unix()))).String()
+	page := r.get("/events/"+id, 200)
+	contains(t, "inspector", page,
+		`data-event-id="`+id+`"`, `data-attempt="1"`, "POST /hook?b=2&amp;a=%41&amp;b=%zz HTTP/1.1",
+		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // what turns the text around stays visible
+		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;\\u00e9&#34;,\n  &#34;z&#34;: 2", // no byte of a value changed
+		"sha256 ", "Byte for byte what the caller sent", "Sent by stripe", "Too old", "tolerance 5m", "/request.raw", "/response.body",
+		`<rect class="wait"`, "HTTP/1.1 200 OK", "new connection",
+	)
+	if strings.Index(page, "<code>X-lower</code>") > strings.Index(page, "<code>X-LOWER</code>") {
+		t.Error("header lines are not in their order")
+	}
+	contains(t, "hex", r.get("/events/"+id+"?body=hex", 200), "7b 22 7a 22 3a 31 2e 30")
+	contains(t, "raw", r.get("/events/"+id+"?body=raw", 200), `{&#34;z&#34;:1.0,`)
+	if part := r.do("GET", "/events/"+id, nil, http.Header{"X-Partial": {"1"}}, 200); strings.Contains(part, "<html") || !strings.Contains(part, `id="event"`) {
+		t.Errorf("partial: %.200s", part)
+	}
+	for _, other := range []string{"evt_00000000000000000000000000", "evt_x", "..%2f"} {
+		r.get("/events/"+other, 404)
+	}
+	_, err := r.s.CreateAccount(context.Background(), relay.System(), "mallory", false)
+	must(t, err)
+	r.login("mallory")
+	for _, path := range []string{"/events/" + id, "/aliases/hook", "/aliases/hook/live", "/events/" + id + "/live", "/events/" + id + "/export?format=json", "/aliases/hook/replay-queued"} {
+		r.get(path, 404)
+	}
+	for _, path := range []string{"/events/" + id + "/replay", "/events/" + id + "/cancel", "/events/" + id + "/shares", "/aliases/hook/replay-queued"} {
+		r.submit(path, nil, 404)
+	}
+	r.client = &http.Client{}
+	contains(t, "stranger", r.get("/events/"+id, 401), "login")
+}
+
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	body := func(kind, content string, more ...string) string {
+		lines := strings.Join(append(more, ""), "\r\n")
+		return r.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: %s\r\n%sContent-Length: %d\r\n\r\n%s", kind, lines, len(content), content)).String()
+	}
+	var zipped, bomb bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write([]byte(`{"packed":true}`))
+	_ = z.Close()
+	z = gzip.NewWriter(&bomb)
+	zeros := bytes.Repeat([]byte("0"), 1<<20)
+	for range 64 {
+		_, _ = z.Write(zeros)
+	}
+	_ = z.Close()
+	png := "\x89PNG\r\n\x1a\n" + strings.Repeat("x", 40)
+	for _, c := range []struct {
+		name, id string
+		wants    []string
+	}{
+		{"broken json", body("application/json", "{\n  \"a\": tru!\n}"), []string{"Not JSON: line 2, column 8", "<mark>t</mark>ru!"}},
+		{"form", body("application/x-www-form-urlencoded", "a=1+2&b=%3Cb%3E&bad=%zz"), []string{"<code>1 2</code>", "&lt;b&gt;", "%zz"}},
+		{"binary", body("application/octet-stream", "\x00\x01\xff"), []string{"00 01 ff"}},
+		{"gzip", body("application/json", zipped.String(), "Content-Encoding: gzip"), []string{"&#34;packed&#34;: true", "Unpacked from gzip"}},
+		{"not gzip", body("application/json", "{}", "Content-Encoding: gzip"), []string{"it says gzip, but is not"}},
+		{"bomb", body("text/plain", bomb.String(), "Content-Encoding: gzip"), []string{"Only the first 256.0 KiB are shown"}},
+		{"multipart", body("multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"up<\"; filename=\"x.txt\"\r\n\r\nhello\r\n--b--\r\n"), []string{"up&lt;", "x.txt", "hello"}},
+		{"png", body("image/png", png), []string{`/image/0"`}},
+		{"svg is no picture", body("image/svg+xml", "<svg onload=alert(1)>"), []string{"&lt;svg onload=alert(1)&gt;"}},
+		{"empty", body("text/plain", ""), []string{"0 B"}},
+	} {
+		contains(t, c.name, r.get("/events/"+c.id, 200), c.wants...)
+	}
+	res, err := r.client.Get(r.base + "/events/" + body("image/png", png) + "/image/0")
+	must(t, err)
+	_ = res.Body.Close()
+	if res.Header.Get("Content-Type") != "image/png" || res.Header.Get("Content-Security-Policy") != "sandbox; default-src 'none'" {
+		t.Errorf("image: %v", res.Header)
+	}
+	r.get("/events/"+body("image/svg+xml", "<svg/>")+"/image/0", 404)
+}
+
+func TestHugeBodiesStaySmallPages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	line := `{"a":"` + strings.Repeat("x", 20<<20) + `"}`
+	deep := strings.Repeat("[", 300_000) + strings.Repeat("]", 300_000)
+	wide := strings.Repeat("1,", 300_000)
+	for name, request := range map[string]string{
+		"one line": post("/", line), "deep": post("/", deep), "wide": post("/", strings.Repeat("[", 60)+wide+"1"+strings.Repeat("]", 60)),
+		"fields": strings.Replace(post("/", strings.Repeat("a=b&", 1_000_000)), "application/json", "application/x-www-form-urlencoded", 1),
+	} {
+		id := r.send(request).String()
+		began := time.Now()
+		page := r.get("/events/"+id, 200)
+		took := time.Since(began)
+		t.Logf("%s: %d KiB in %v", name, len(page)>>10, took)
+		if len(page) > 3<<20 || took > 3*time.Second {
+			t.Errorf("%s: a page of %d bytes after %v", name, len(page), took)
+		}
+	}
+}
+
+func TestReplayAndCompare(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.online()
+	r.answers(func([]byte, []byte) string {
+		body := `{"error":{"code":7},"list":[1,2],"same":true}`
+		return fmt.Sprintf("HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nX-A: 1\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	})
+	id := r.send(post("/hook", "{}")).String()
+	r.answers(func([]byte, []byte) string {
+		body := `{"list":[1,3],"same":true,"error":{"code":7}}`
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-A: 2\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	})
+	page := r.submit("/events/"+id+"/replay", nil, 200)
+	contains(t, "after a replay", page, `data-attempt="2"`, "Replay 1", "user:alice", "Compare with the original", "by user:alice")
+	page = r.get("/events/"+id+"?diff=1,2", 200)
+	contains(t, "diff", page, "500 → 200", "1 header line changed", "1 field changed", "list[1]", `class="removed"`)
+	page = r.get("/events/"+id+"?left=2&right=1", 200)
+	contains(t, "diff by form", page, "200 → 500")
+	r.get("/events/"+id+"?diff=1,99", 200)
+
+	r.offline()
+	page = r.submit("/events/"+id+"/replay", nil, 200)
+	contains(t, "queued", page, `data-state="queued"`, "place 1", "Cancel queued", "ssh -N -R hook")
+	page = r.submit("/events/"+id+"/cancel", nil, 200)
+	contains(t, "canceled", page, `data-attempt="3" data-state="canceled"`)
+	r.submit("/events/"+id+"/cancel", nil, 409)
+	if part := r.do("POST", "/events/"+id+"/replay", nil, http.Header{"X-Partial": {"1"}}, 200); !strings.Contains(part, "Attempt 4 is queued") || strings.Contains(part, "<html") {
+		t.Errorf("partial answer: %q", part)
+	}
+}
+
+func TestManyAttemptsAreFolded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.online()
+	id := r.send(post("/hook", "{}")).String()
+	for range 12 {
+		r.submit("/events/"+id+"/replay", nil, 200)
+	}
+	page := r.get("/events/"+id, 200)
+	contains(t, "folded", page, `data-attempt="1"`, `data-attempt="13"`, "Show all attempts")
+	if n := strings.Count(page, "data-attempt="); n != 8 {
+		t.Errorf("%d columns", n)
+	}
+	if n := strings.Count(r.get("/events/"+id+"?attempts=all", 200), "data-attempt="); n != 13 {
+		t.Errorf("%d columns of all", n)
+	}
+}
+
+type oneEach struct{ replays, shares int }
+
+func (s *oneEach) Replay(relay.Actor) error    { s.replays++; return once(s.replays) }
+func (s *oneEach) ShareReplay(id string) error { s.shares++; return once(s.shares) }
+func (s *oneEach) Make(relay.Actor) error      { return nil }
+func once(n int) error {
+	if n > 1 {
+		e := relay.Errorf(relay.CodeRateLimited, "too many")
+		e.RetryAfter = time.Second
+		return e
+	}
+	return nil
+}
+
+func TestShares(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *dashboard.Options) { o.Limits = &oneEach{} })
+	r.online()
+	id := r.send(post("/hook", `{"card":"4242"}`, "Authorization: Bearer topsecret", "Stripe-Signature: t=1,v1=hidden")).String()
+	page := r.submit("/events/"+id+"/shares", url.Values{"expires": {"1h"}}, 200)
+	token := regexp.MustCompile(`/s/([A-Za-z0-9_-]+)`).FindStringSubmatch(page)[1]
+	if strings.Contains(r.get("/events/"+id, 200), token) {
+		t.Error("the address is shown twice")
+	}
+	view := regexp.MustCompile(`/s/([A-Za-z0-9_-]+)`).FindStringSubmatch(r.submit("/events/"+id+"/shares", url.Values{"view": {"on"}, "expires": {""}}, 200))[1]
+	r.submit("/events/"+id+"/shares", url.Values{"expires": {"soon"}}, 422)
+	owner := r.client
+	r.client = &http.Client{}
+	page = r.get("/s/"+token, 200)
+	contains(t, "shared page", page, "POST</span> /hook", "exactly as it came", "online", "Replay</button>")
+	for _, secret := range []string{"alice", "hook.localhost", "4242", "topsecret", "Log out"} {
+		if strings.Contains(page, secret) {
+			t.Errorf("the shared page tells %q", secret)
+		}
+	}
+	page = r.get("/s/"+view, 200)
+	contains(t, "with view", page, "4242", "[masked]")
+	if strings.Contains(page, "topsecret") || strings.Contains(page, "hidden") && strings.Contains(page, "v1=hidden") || strings.Contains(page, "hook.localhost") {
+		t.Error("secrets are not masked")
+	}
+	res, err := r.client.Get(r.base + "/s/" + token)
+	must(t, err)
+	_ = res.Body.Close()
+	for name, want := range map[string]string{"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Robots-Tag": "noindex, nofollow"} {
+		if got := res.Header.Get(name); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	// A form of a page without referrer says that its origin is null.
+	null := http.Header{"Origin": {"null"}, "Sec-Fetch-Site": {"same-origin"}}
+	contains(t, "result", r.do("POST", "/s/"+token+"/replay", nil, null, 200), "Your replay", "The local server answered", ">200<")
+	r.do("POST", "/s/"+token+"/replay", nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403)
+	r.do("POST", "/s/"+token+"/replay", nil, null, 429)
+	if strings.Contains(r.get("/s/"+token+"?attempt=1", 200), "Your replay") {
+		t.Error("other attempts are told")
+	}
+	r.get("/s/nonsense", 404)
+	r.client = owner
+	page = r.get("/events/"+id, 200)
+	contains(t, "list", page, "1 use", "0 uses", "replay and view", "never")
+	share := regexp.MustCompile(`data-share="([^"]+)"`).FindStringSubmatch(page)[1]
+	r.submit("/events/"+id+"/shares/"+share+"/revoke", nil, 200)
+	r.get("/s/"+token, 404)
+	r.get("/s/"+view, 200)
+}
+
+func TestExports(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.online()
+	id := r.send(post("/hook?x=1", `{"a":1}`)).String()
+	contains(t, "curl", r.get("/events/"+id+"/export?format=curl", 200), "curl ", "--data-raw '{\"a\":1}'", "/hook?x=1'")
+	var h record.HAR
+	must(t, json.Unmarshal([]byte(r.get("/events/"+id+"/export?format=har", 200)), &h))
+	if len(h.Log.Entries) != 1 || h.Log.Entries[0].Response.Status != 200 || h.Log.Entries[0].Request.PostData.Text != `{"a":1}` {
+		t.Errorf("har: %+v", h)
+	}
+	var e record.Event
+	must(t, json.Unmarshal([]byte(r.get("/events/"+id+"/export?format=json", 200)), &e))
+	if e.ID != id {
+		t.Error("json is of another event")
+	}
+	r.get("/events/"+id+"/export?format=exe", 422)
+}
+
+func TestHostileBytesStayText(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.online()
+	evil := `"'><script>alert(1)</script><img src=x onerror=alert(1)>javascript:`
+	r.answers(func([]byte, []byte) string {
+		return fmt.Sprintf("HTTP/1.1 200 %s\r\nContent-Type: text/html\r\nX-%s\r\nX-Evil: %s\r\nContent-Length: %d\r\n\r\n%s", evil, "A: b", evil, len(evil), evil)
+	})
+	squeezed := strings.ReplaceAll(evil, " ", "/")
+	id := r.send(post("/"+squeezed+"?q="+squeezed, evil, "X-Evil: "+evil, "X-GitHub-Event: "+evil, "X-GitHub-Delivery: "+evil)).String()
+	r.submit("/events/"+id+"/replay", nil, 200)
+	share := regexp.MustCompile(`/s/[A-Za-z0-9_-]+`).FindString(r.submit("/events/"+id+"/shares", url.Values{"view": {"on"}}, 200))
+	for _, path := range []string{
+		"/aliases/hook", "/aliases/hook?q=" + url.QueryEscape(evil), "/aliases/hook?status=" + url.QueryEscape(evil), "/aliases/hook?path=" + url.QueryEscape(evil),
+		"/events/" + id, "/events/" + id + "?body=raw&response=hex", "/events/" + id + "?diff=1,2", share, "/events/" + id + "?body=" + url.QueryEscape(evil),
+	} {
+		res, err := r.client.Get(r.base + path)
+		must(t, err)
+		var page bytes.Buffer
+		_, _ = page.ReadFrom(res.Body)
+		_ = res.Body.Close()
+		for _, bad := range []string{"<script>alert", "<img src=x", `href="javascript:`} {
+			if strings.Contains(page.String(), bad) {
+				t.Errorf("%s: %q got through", path, bad)
+			}
+		}
+	}
+}

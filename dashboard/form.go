@@ -1,0 +1,133 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+)
+
+// form is what a form shows again when something in it was wrong: what was typed,
+// and by field what is the matter. The zero form but for its name is an empty one.
+type form struct {
+	name   string // tells the forms of a page apart
+	values url.Values
+	errors map[string]string
+}
+
+// posted is the form that a request brought.
+func posted(name string, r *http.Request) form {
+	return form{name: name, values: r.PostForm, errors: map[string]string{}}
+}
+
+// ID is the id of a field's input, unique in the page.
+func (f form) ID(field string) string { return f.name + "-" + field }
+
+// Value is what was typed.
+func (f form) Value(field string) string { return f.values.Get(field) }
+
+// Has tells whether a box of the field was ticked.
+func (f form) Has(field, value string) bool {
+	for _, v := range f.values[field] {
+		if v == value {
+			return true
+		}
+	}
+	return false
+}
+
+// Error is what is wrong with a field, "" for nothing.
+func (f form) Error(field string) string { return f.errors[field] }
+
+// Failed tells whether anything is wrong.
+func (f form) Failed() bool { return len(f.errors) > 0 }
+
+// attributes point from an input to its hint and to what is wrong with it.
+func (f form) attributes(field, hint string) templ.Attributes {
+	at := templ.Attributes{}
+	var by []string
+	if hint != "" {
+		by = append(by, f.ID(field)+"-hint")
+	}
+	if f.Error(field) != "" {
+		at["aria-invalid"] = "true"
+		at["autofocus"] = true // of several the first one counts
+		by = append(by, f.ID(field)+"-wrong")
+	}
+	if len(by) > 0 {
+		at["aria-describedby"] = strings.Join(by, " ")
+	}
+	return at
+}
+
+// wrong notes an error that the person can mend beside its field, or beside the one
+// given where the error names none. It gives back every other error.
+func (f form) wrong(err error, field string) error {
+	e := relay.AsError(err)
+	switch {
+	case e == nil:
+		return nil
+	case e.Code == relay.CodeValidationFailed && len(e.Fields) > 0:
+		for _, bad := range e.Fields {
+			name := strings.TrimPrefix(bad.Location, "body.")
+			if !f.values.Has(name) {
+				name = field
+			}
+			f.errors[name] = bad.Message
+		}
+		return nil
+	case e.Code == relay.CodeValidationFailed, e.Code == relay.CodeConflict:
+		f.errors[field] = e.Detail
+		return nil
+	}
+	return err
+}
+
+// field is the value of a posted field without the spaces around it that copying
+// brings along.
+func field(r *http.Request, name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
+
+// again shows a page whose form was wrong.
+func again(page templ.Component) templ.Component {
+	return withStatus{page, http.StatusUnprocessableEntity}
+}
+
+// stamp is a time as a page shows it: ISO for machines and on hover, Text for people.
+type stamp struct{ ISO, Text string }
+
+// stampOf gives the zero stamp for the zero time.
+func stampOf(t, now time.Time) stamp {
+	if t.IsZero() {
+		return stamp{}
+	}
+	t = t.UTC()
+	text := t.Format("2006-01-02 15:04")
+	if now.UTC().Format(time.DateOnly) == t.Format(time.DateOnly) {
+		text = t.Format(time.TimeOnly)
+	}
+	return stamp{ISO: t.Format("2006-01-02T15:04:05.000Z"), Text: text + " UTC"}
+}
+
+// doneTexts are what a page says after a form went through; the key stands in its
+// address, so that nothing but these texts can be shown.
+var doneTexts = map[string]string{
+	"saved":          "The settings were saved.",
+	"member-added":   "The member was added.",
+	"member-removed": "The member was removed; tunnels and pages it had open were cut.",
+	"left":           "You left the alias.",
+	"transferred":    "The alias was handed over.",
+	"alias-removed":  "The alias was deleted.",
+	"key-added":      "The key was added.",
+	"key-removed":    "The key was removed; connections that it opened were cut.",
+	"token-removed":  "The token was revoked.",
+	"logged-out":     "That session was logged out.",
+	"user-added":     "The account was made. Invite its person, or add a key with relayd key add.",
+	"user-removed":   "The account was removed.",
+}
+
+// doneText is what became of the form before, "" for none.
+func doneText(r *http.Request) string { return doneTexts[r.URL.Query().Get("done")] }

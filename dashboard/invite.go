@@ -1,0 +1,72 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/a-h/templ"
+
+	"relay"
+)
+
+// inviteView is the page of an invited person.
+type inviteView struct {
+	User, Host string
+	Key        form
+}
+
+func (p *pages) inviteRoutes(mux *http.ServeMux) {
+	mux.Handle("GET /invite/{token}", p.page(p.invite))
+	mux.Handle("POST /invite/{token}", p.page(p.useInvite))
+}
+
+func (p *pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.invited(r)
+	if err != nil {
+		return nil, err
+	}
+	return p.invitePage(acc, form{name: "invite"}), nil
+}
+
+func (p *pages) invitePage(acc relay.Account, f form) templ.Component {
+	return invite(inviteView{User: acc.Name, Host: p.Site.Base.Host, Key: f})
+}
+
+// invited is whose invitation the address holds.
+func (p *pages) invited(r *http.Request) (relay.Account, error) {
+	acc, err := p.Accounts.Invite(r.Context(), r.PathValue("token"))
+	if errors.Is(err, relay.ErrNotFound) {
+		err = errDeadInvite
+	}
+	return acc, err
+}
+
+var errDeadInvite = relay.Errorf(relay.CodeNotFound, "this invitation was used, has run out, or never was; ask an admin for a new one")
+
+// useInvite registers the key and logs the browser in. A key that is refused leaves
+// the invitation as it was.
+func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.invited(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	if err := p.Limits.Make(relay.Actor{Account: acc.ID}); err != nil {
+		return nil, err
+	}
+	f := posted("invite", r)
+	session, _, err := p.Accounts.UseInvite(r.Context(), r.PathValue("token"), r.PostForm.Get("key"), r.RemoteAddr, r.UserAgent())
+	if errors.Is(err, relay.ErrNotFound) {
+		err = errDeadInvite
+	}
+	if err = f.wrong(err, "key"); err != nil {
+		return nil, err
+	}
+	if f.Failed() {
+		return again(p.invitePage(acc, f)), nil
+	}
+	http.SetCookie(w, p.cookie(session, sessionAge))
+	return seeOther(w, r, "/")
+}

@@ -1,0 +1,73 @@
+package dashboard_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"relay"
+)
+
+// TestBrowserOffice walks the pages of settings and accounts on a narrow screen: no
+// errors in the console, nothing wider than the screen, forms that work.
+func TestBrowserOffice(t *testing.T) {
+	r := newRig(t)
+	sys := relay.System()
+	_, err := r.s.CreateAccount(t.Context(), sys, "root", true)
+	must(t, err)
+	_, err = r.s.CreateAccount(t.Context(), sys, "somebody.with.a.rather.long.name-for-a-narrow-screen", false)
+	must(t, err)
+	_, err = r.s.TransferAlias(t.Context(), sys, "hook", "root")
+	must(t, err)
+	_, err = r.s.CreateAlias(t.Context(), sys, strings.Repeat("long", 15), "root")
+	must(t, err)
+	must(t, r.s.AddMember(t.Context(), sys, "hook", "alice"))
+	invite, err := r.s.CreateInvite(t.Context(), sys, "alice", time.Hour)
+	must(t, err)
+	r.login("root")
+	r.online()
+	for range 3 {
+		r.send(post("/hook", "{}"))
+	}
+	b := newBrowser(t, r)
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 800, DeviceScaleFactor: 1, Mobile: true})
+	fits := func(path string) {
+		t.Helper()
+		if wide := value[int](b, `document.documentElement.scrollWidth`); wide > 390 {
+			t.Errorf("%s is %d px wide", path, wide)
+		}
+	}
+	for _, path := range []string{"/", "/aliases/hook/settings", "/account", "/admin", "/admin/audit", "/invite/" + invite} {
+		b.open(path)
+		fits(path)
+		// Whatever takes input has a name for those who do not see it.
+		if bare := value[string](b, `[...document.querySelectorAll("main input:not([type=hidden]), main select, main textarea")].filter(e => !e.labels.length).map(e => e.name).join()`); bare != "" {
+			t.Errorf("%s: no label on %s", path, bare)
+		}
+		if twice := value[string](b, `[...document.querySelectorAll("[id]")].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i).join()`); twice != "" {
+			t.Errorf("%s: ids twice: %s", path, twice)
+		}
+	}
+	b.open("/")
+	b.see(`[data-copy="#url-hook"]`)
+
+	b.open("/account")
+	do(b, chromedp.SendKeys(chromedp.CSS("#token-name"), "from a browser"))
+	b.click(`form[action="/account/tokens"] button`)
+	b.see("#secret")
+	fits("a new token")
+	if secret := value[string](b, `document.querySelector("#secret").textContent`); !strings.HasPrefix(secret, "rly_") {
+		t.Errorf("secret %q", secret)
+	}
+	b.open("/account")
+	b.until(`document.body.innerText.includes("from a browser") && !document.body.innerText.includes("rly_")`)
+
+	b.open("/aliases/hook/settings?window=1h")
+	b.until(`document.querySelectorAll("#plot rect.all").length > 0`)
+	do(b, chromedp.SendKeys(chromedp.CSS("#remove-confirm"), "hook"))
+	b.click(`form[action="/aliases/hook/settings/remove"] button`)
+	b.until(`document.body.innerText.includes("The alias was deleted.")`)
+}

@@ -1,0 +1,252 @@
+package dashboard
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"relay"
+)
+
+// plotView is what came to an alias over time, drawn and told.
+type plotView struct {
+	Windows  []plotWindow
+	Summary  []string // sentences
+	Failed   string   // why there are no figures
+	Count    plotPanel
+	Latency  plotPanel
+	From, To stamp
+	Rows     []plotRow // parts of the time that had events, newest first
+}
+
+// plotWindow is a choice of how far back to look.
+type plotWindow struct {
+	Text, Href string
+	Current    bool
+}
+
+// plotPanel is one drawing above a time axis, plotWidth × plotHeight large; numbers
+// in it are coordinates.
+type plotPanel struct {
+	Label   string // for those who do not see it
+	Top     string // what its upper edge stands for; "" = there is nothing to draw
+	Unknown string // width of the part that was not counted, "" = none
+	Bars    []plotBar
+	Lines   []plotLine
+}
+
+// plotBar is one part of the time: all events, and the errors among them at its foot.
+type plotBar struct {
+	X, Width, Y, Height, ErrorY, ErrorHeight, Title string
+}
+
+// plotLine joins neighbouring parts; one without neighbours is a dot at X, Y.
+type plotLine struct {
+	Class, Path, X, Y string
+}
+
+// plotRow is one part of the time in numbers.
+type plotRow struct {
+	From                     stamp
+	Events, Errors, P50, P95 string
+}
+
+// Size of a drawing; the page scales it.
+const (
+	plotWidth  = 600.0
+	plotHeight = 90.0
+	plotEdge   = 4.0 // kept free above and below lines, which have a width
+)
+
+var plotWindows = []struct {
+	name, text string
+	length     time.Duration
+	buckets    int
+}{
+	{"1h", "hour", time.Hour, 60},
+	{"24h", "24 hours", 24 * time.Hour, 48},
+	{"7d", "7 days", 7 * 24 * time.Hour, 84},
+	{"30d", "30 days", 30 * 24 * time.Hour, 60},
+}
+
+// plot counts what came to an alias in the window that the address names; path is
+// that of the page. A store that cannot count leaves the rest of the page alone.
+func (p *pages) plot(r *http.Request, who relay.Actor, alias, path string) plotView {
+	chosen := 1
+	for i, w := range plotWindows {
+		if r.URL.Query().Get("window") == w.name {
+			chosen = i
+		}
+	}
+	var v plotView
+	for i, w := range plotWindows {
+		v.Windows = append(v.Windows, plotWindow{w.text, path + "?window=" + w.name + "#plot", i == chosen})
+	}
+	w, now := plotWindows[chosen], time.Now().UTC()
+	f, err := p.Events.Figures(r.Context(), who, alias, now.Add(-w.length), w.buckets)
+	if err != nil {
+		p.Log.Warn("figures not read", "alias", alias, "error", err)
+		v.Failed = "The figures cannot be read now: " + relay.AsError(err).Detail
+		return v
+	}
+	v.fill(&f, w.text, now)
+	return v
+}
+
+func (v *plotView) fill(f *relay.Figures, window string, now time.Time) {
+	v.From, v.To = stampOf(f.Buckets[0].From, now), stampOf(f.To, now)
+	v.Summary = plotSentences(f, window, now)
+	if f.Total.Events == 0 {
+		return
+	}
+	v.Count, v.Latency = countPanel(f, now), latencyPanel(f)
+	for i := len(f.Buckets) - 1; i >= 0; i-- {
+		b := &f.Buckets[i]
+		if b.Events == 0 {
+			continue
+		}
+		row := plotRow{From: stampOf(b.From, now), Events: strconv.Itoa(b.Events), Errors: strconv.Itoa(b.Errors)}
+		if b.N > 0 {
+			row.P50, row.P95 = latencyText(b.P50), latencyText(b.P95)
+		}
+		v.Rows = append(v.Rows, row)
+	}
+}
+
+// Quantiles of fewer latencies than these would only name the slowest one.
+const (
+	enoughForP95 = 20
+	enoughForP99 = 100
+)
+
+// plotSentences say what the drawings show, and no more than was measured.
+func plotSentences(f *relay.Figures, window string, now time.Time) []string {
+	t := &f.Total
+	if t.Events == 0 {
+		return []string{"No event in the last " + window + "."}
+	}
+	text := countText(t.Events, "event", "events") + " in the last " + window + ", "
+	switch t.Errors {
+	case 0:
+		text += "no error."
+	default:
+		text += strconv.Itoa(t.Errors) + " with an error: no answer, or one of 400 or above."
+	}
+	out := []string{text}
+	if f.Partial {
+		out = append(out, "There are more events than can be counted at once: only those since "+stampOf(f.From, now).Text+" are.")
+	}
+	switch {
+	case t.N == 0:
+		out = append(out, "No latency was measured.")
+	case t.N == 1:
+		out = append(out, "One latency was measured: "+latencyText(t.Max)+".")
+	default:
+		text = strconv.Itoa(t.N) + " latencies: half within " + latencyText(t.P50)
+		if t.N >= enoughForP95 {
+			text += ", 95 % within " + latencyText(t.P95)
+		}
+		if t.N >= enoughForP99 {
+			text += ", 99 % within " + latencyText(t.P99)
+		}
+		out = append(out, text+", the slowest "+latencyText(t.Max)+".")
+	}
+	return out
+}
+
+// latencyText never calls something that took time nothing.
+func latencyText(d time.Duration) string {
+	if d > 0 && d < 100*time.Microsecond {
+		return "under 0.1 ms"
+	}
+	return millisText(float64(d.Microseconds()) / 1000)
+}
+
+func countPanel(f *relay.Figures, now time.Time) plotPanel {
+	most := 0
+	for i := range f.Buckets {
+		most = max(most, f.Buckets[i].Events)
+	}
+	p := plotPanel{Label: "Events over time, errors at the foot of each bar", Top: countText(most, "event", "events"), Unknown: unknownWidth(f)}
+	width := plotWidth / float64(len(f.Buckets))
+	for i := range f.Buckets {
+		b := &f.Buckets[i]
+		if b.Events == 0 {
+			continue
+		}
+		all, bad := plotHeight*float64(b.Events)/float64(most), plotHeight*float64(b.Errors)/float64(most)
+		p.Bars = append(p.Bars, plotBar{
+			X: coordinate(float64(i)*width + width*.1), Width: coordinate(width * .8),
+			Y: coordinate(plotHeight - all), Height: coordinate(all), ErrorY: coordinate(plotHeight - bad), ErrorHeight: coordinate(bad),
+			Title: stampOf(b.From, now).Text + ": " + countText(b.Events, "event", "events") + ", " + countText(b.Errors, "error", "errors"),
+		})
+	}
+	return p
+}
+
+// latencyPanel draws quantiles by part of the time, from zero up; parts in which
+// nothing was measured are gaps. One latency makes no drawing.
+func latencyPanel(f *relay.Figures) plotPanel {
+	if f.Total.N < 2 {
+		return plotPanel{}
+	}
+	most := time.Microsecond
+	for i := range f.Buckets {
+		most = max(most, f.Buckets[i].P95)
+	}
+	p := plotPanel{Label: "Latency over time: the median, and above it the 95th percentile", Top: latencyText(most), Unknown: unknownWidth(f)}
+	for _, q := range []struct {
+		class string
+		of    func(*relay.Bucket) time.Duration
+	}{
+		{"p95", func(b *relay.Bucket) time.Duration { return b.P95 }},
+		{"p50", func(b *relay.Bucket) time.Duration { return b.P50 }},
+	} {
+		p.Lines = append(p.Lines, plotLines(f.Buckets, q.class, func(b *relay.Bucket) float64 {
+			return plotEdge + (plotHeight-2*plotEdge)*(1-float64(q.of(b))/float64(most))
+		})...)
+	}
+	return p
+}
+
+func plotLines(buckets []relay.Bucket, class string, y func(*relay.Bucket) float64) (lines []plotLine) {
+	width := plotWidth / float64(len(buckets))
+	var run plotLine
+	points := 0
+	end := func() {
+		switch {
+		case points == 1:
+			run.Path = ""
+			lines = append(lines, run)
+		case points > 1:
+			lines = append(lines, run)
+		}
+		run, points = plotLine{Class: class}, 0
+	}
+	end()
+	for i := range buckets {
+		if buckets[i].N == 0 {
+			end()
+			continue
+		}
+		run.X, run.Y = coordinate((float64(i)+.5)*width), coordinate(y(&buckets[i]))
+		step := " L"
+		if points++; points == 1 {
+			step = "M"
+		}
+		run.Path += step + run.X + " " + run.Y
+	}
+	end()
+	return lines
+}
+
+// unknownWidth is how much of a drawing stands for what was not counted.
+func unknownWidth(f *relay.Figures) string {
+	if !f.Partial {
+		return ""
+	}
+	first := f.Buckets[0].From
+	return coordinate(plotWidth * float64(f.From.Sub(first)) / float64(f.To.Sub(first)))
+}
+
+func coordinate(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }

@@ -1,0 +1,284 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/dashboard"
+	"relay/delivery"
+	"relay/store"
+	"relay/wire"
+)
+
+// rig is the dashboard before a real store and a real delivery; only the tunnel is
+// in memory.
+type rig struct {
+	t       *testing.T
+	s       *store.Store
+	d       *delivery.Delivery
+	alias   *relay.Alias
+	base    string
+	client  *http.Client
+	session string
+	hold    relay.Attachment
+
+	mu     sync.Mutex
+	answer func(head, body []byte) string
+}
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{\"ok\":true}"
+
+func newRig(t *testing.T, change ...func(*dashboard.Options)) *rig {
+	t.Helper()
+	ctx, sys := context.Background(), relay.System()
+	s, err := store.Open(ctx, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50})
+	must(t, err)
+	_, _, err = s.Migrate(ctx)
+	must(t, err)
+	r := &rig{t: t, s: s, answer: func([]byte, []byte) string { return ok }}
+	srv := httptest.NewUnstartedServer(nil)
+	r.base = "http://" + srv.Listener.Addr().String()
+	base, err := url.Parse(r.base)
+	must(t, err)
+	site := relay.Site{Base: *base, AliasDomain: "localhost", SSHAddr: "localhost:2222", Loopback: true}
+	r.d = delivery.New(delivery.Options{
+		Store: s, Site: site, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
+		ResponseTimeout: 10 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
+	})
+	must(t, s.Serve(ctx, r.d.Publish))
+	must(t, r.d.Start(ctx))
+	o := dashboard.Options{Accounts: s, Events: s, Deliver: r.d, Site: site}
+	for _, c := range change {
+		c(&o)
+	}
+	srv.Config.Handler = dashboard.New(o)
+	srv.Start()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		srv.CloseClientConnections()
+		_ = r.d.Close(ctx)
+		srv.Close()
+		must(t, s.Close())
+	})
+	_, err = s.CreateAccount(ctx, sys, "alice", false)
+	must(t, err)
+	r.alias, err = s.CreateAlias(ctx, sys, "hook", "alice")
+	must(t, err)
+	r.login("alice")
+	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// login signs the rig's client in.
+func (r *rig) login(name string) {
+	ctx := context.Background()
+	link, err := r.s.CreateLoginLink(ctx, relay.System(), name, time.Minute)
+	must(r.t, err)
+	r.session, _, err = r.s.UseLoginLink(ctx, link, "127.0.0.1:1", "test")
+	must(r.t, err)
+	jar, err := cookiejar.New(nil)
+	must(r.t, err)
+	u, _ := url.Parse(r.base)
+	jar.SetCookies(u, []*http.Cookie{{Name: "relay_session", Value: r.session}})
+	r.client = &http.Client{Jar: jar}
+}
+
+// online attaches a tunnel to the alias.
+func (r *rig) online() {
+	r.hold = r.d.Attach(r.alias, &tunnel{r: r})
+}
+
+func (r *rig) offline() { r.hold.Detach(true) }
+
+func (r *rig) answers(f func(head, body []byte) string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = f
+}
+
+// send brings a request to the alias, as a caller would, and gives its event.
+func (r *rig) send(request string) relay.ID {
+	r.t.Helper()
+	_, n, err := wire.Request([]byte(request), wire.Limits{})
+	must(r.t, err)
+	a, found := r.d.Alias("hook")
+	if !found {
+		r.t.Fatal("no alias")
+	}
+	c := &caller{rest: []byte(request[n:]), gone: make(chan struct{})}
+	defer close(c.gone)
+	r.d.Capture(context.Background(), &relay.Inbound{
+		Alias: a, From: netip.MustParseAddrPort("203.0.113.9:52011"), Arrived: time.Now(), Head: []byte(request[:n]), Caller: c,
+	})
+	page, err := r.s.Events(context.Background(), relay.System(), relay.Filter{Alias: "hook", Limit: 1})
+	must(r.t, err)
+	if len(page.Events) == 0 {
+		r.t.Fatal("nothing was kept")
+	}
+	return page.Events[0].ID
+}
+
+// post is a POST request with a JSON body.
+func post(path, body string, headers ...string) string {
+	lines := ""
+	for _, h := range headers {
+		lines += h + "\r\n"
+	}
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", path, lines, len(body), body)
+}
+
+// get fetches a page; it must have the status.
+func (r *rig) get(path string, status int) string {
+	r.t.Helper()
+	return r.do("GET", path, nil, nil, status)
+}
+
+// submit posts a form and follows the redirect.
+func (r *rig) submit(path string, form url.Values, status int) string {
+	r.t.Helper()
+	return r.do("POST", path, form, nil, status)
+}
+
+func (r *rig) do(method, path string, form url.Values, header http.Header, status int) string {
+	r.t.Helper()
+	req, err := http.NewRequest(method, r.base+path, strings.NewReader(form.Encode()))
+	must(r.t, err)
+	if method == "POST" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	res, err := r.client.Do(req)
+	must(r.t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	must(r.t, err)
+	if res.StatusCode != status {
+		r.t.Fatalf("%s %s = %d, want %d: %.600s", method, path, res.StatusCode, status, body)
+	}
+	return string(body)
+}
+
+// contains checks that a page has each of the texts.
+func contains(t *testing.T, what, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			t.Errorf("%s lacks %q", what, text)
+		}
+	}
+}
+
+// caller is a caller's connection in memory: its body is there, its answer goes
+// nowhere.
+type caller struct {
+	rest []byte
+	gone chan struct{}
+}
+
+func (c *caller) Buffered() int { return len(c.rest) }
+
+func (c *caller) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		<-c.gone
+		return 0, io.ErrClosedPipe
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+func (c *caller) Unread([]byte)               {}
+func (c *caller) Write(p []byte) (int, error) { return len(p), nil }
+func (c *caller) Unhurried()                  {}
+func (c *caller) CloseWrite() error           { return nil }
+func (c *caller) Abort()                      {}
+
+// tunnel leads to the rig's answer function.
+type tunnel struct{ r *rig }
+
+func (u *tunnel) Open(context.Context, netip.AddrPort) (relay.Channel, error) {
+	far, near := net.Pipe()
+	go u.serve(far)
+	return &channel{Conn: near, filled: make(chan relay.Fill, 1)}, nil
+}
+
+func (u *tunnel) Heard() time.Duration { return 0 }
+func (u *tunnel) LazyDial() bool       { return false }
+func (u *tunnel) Close(string)         {}
+
+func (u *tunnel) Info() relay.TunnelInfo {
+	return relay.TunnelInfo{Client: "OpenSSH_9.2p1", Remote: netip.MustParseAddrPort("127.0.0.1:4000"), User: "alice", Since: time.Now()}
+}
+
+// serve answers one request after another.
+func (u *tunnel) serve(c net.Conn) {
+	defer c.Close()
+	var got []byte
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		got = append(got, buf[:n]...)
+		h, n, err := wire.Request(got, wire.Limits{})
+		if err != nil {
+			continue
+		}
+		end := n + int(h.Length)
+		if h.Framing == relay.FramingChunked {
+			if end = bytes.LastIndex(got, []byte("0\r\n\r\n")) + 5; end < n {
+				continue
+			}
+		}
+		if len(got) < end {
+			continue
+		}
+		u.r.mu.Lock()
+		answer := u.r.answer
+		u.r.mu.Unlock()
+		if _, err := io.WriteString(c, answer(got[:n:n], got[n:end:end])); err != nil {
+			return
+		}
+		got = got[end:]
+	}
+}
+
+// channel is a connection to the local server.
+type channel struct {
+	net.Conn
+	filled chan relay.Fill
+}
+
+func (c *channel) Fill(buf []byte) {
+	go func() {
+		n, err := c.Read(buf)
+		c.filled <- relay.Fill{N: n, Err: err}
+	}()
+}
+
+func (c *channel) Filled() <-chan relay.Fill          { return c.filled }
+func (c *channel) Refusal(time.Duration) *relay.Error { return nil }
+func (c *channel) CloseWrite() error                  { return nil }

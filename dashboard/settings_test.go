@@ -1,0 +1,153 @@
+package dashboard_test
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+)
+
+func TestSettingsAreKept(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.alias("alice", "shop")
+	const path = "/aliases/shop/settings"
+	o.get("alice", path).want(200,
+		`name="offlineStatus" value="202"`, `name="hostHeader" value="preserve"`, `name="autoDeliver"`, `name="forwarded"`,
+		`name="freshConnections"`, `name="responseTimeout"`, `name="retention"`, `name="paused"`, "Default: 202", "No event in the last 24 hours.")
+	o.post("alice", path, "offlineStatus", " 503 ", "autoDeliver", "off", "autoDeliver", "on", "hostHeader", "localhost:3000",
+		"forwarded", "off", "freshConnections", "on", "responseTimeout", "30m", "retention", "7d", "paused", "on").leads(path + "?done=saved")
+	a, err := o.Alias(t.Context(), o.actor("alice"), "shop")
+	o.must(err)
+	s := a.Settings
+	if s.OfflineStatus != 503 || !s.AutoDeliver || s.HostHeader != "localhost:3000" || s.Forwarded || !s.FreshConnections || !s.Paused ||
+		*s.ResponseTimeout != 30*time.Minute || *s.Retention != 7*24*time.Hour {
+		t.Errorf("settings %+v", s)
+	}
+	o.get("alice", path+"?done=saved").want(200, "The settings were saved.", `value="30m"`, `value="7d"`)
+	o.get("alice", path+"?done=<script>").lacks("script>1", "&lt;script")
+
+	// What a form does not hold stays; an empty duration is the server's own again.
+	o.post("alice", path, "retention", "", "paused", "off").leads(path + "?done=saved")
+	a, err = o.Alias(t.Context(), o.actor("alice"), "shop")
+	o.must(err)
+	if a.Settings.Retention != nil || a.Settings.Paused || a.Settings.OfflineStatus != 503 || !a.Settings.AutoDeliver {
+		t.Errorf("settings %+v", a.Settings)
+	}
+}
+
+func TestSettingsSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.alias("alice", "shop")
+	const path = "/aliases/shop/settings"
+	for _, bad := range []struct{ key, value, id string }{
+		{"offlineStatus", "199", "set-offlineStatus-wrong"},
+		{"offlineStatus", "600", "set-offlineStatus-wrong"},
+		{"offlineStatus", "", "set-offlineStatus-wrong"},
+		{"offlineStatus", "2e2", "set-offlineStatus-wrong"},
+		{"hostHeader", "a\r\nX-Evil: 1", "set-hostHeader-wrong"},
+		{"hostHeader", "", "set-hostHeader-wrong"},
+		{"responseTimeout", "2h", "set-responseTimeout-wrong"},
+		{"responseTimeout", "soon", "set-responseTimeout-wrong"},
+		{"retention", "-1h", "set-retention-wrong"},
+		{"retention", "99999999d", "set-retention-wrong"},
+		{"autoDeliver", "maybe", "set-autoDeliver-wrong"},
+	} {
+		o.post("alice", path, bad.key, bad.value, "paused", "on").want(422, `id="`+bad.id+`"`, `aria-invalid="true"`)
+	}
+	o.post("alice", path, "offlineStatus", "77", "retention", "soon").want(422, `value="77"`, `value="soon"`, "set-retention-wrong", "set-offlineStatus-wrong")
+	a, err := o.Alias(t.Context(), o.actor("alice"), "shop")
+	if err != nil || a.Settings != relay.DefaultSettings() {
+		t.Errorf("a refused form changed %+v, %v", a, err)
+	}
+}
+
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.alias("alice", "shop")
+	const path = "/aliases/shop/settings"
+	o.post("alice", path+"/members", "user", "nobody").want(422, "no account of that name", `value="nobody"`)
+	o.post("alice", path+"/members", "user", "").want(422)
+	o.post("alice", path+"/members", "user", "alice").want(422, "owns shop")
+	o.post("alice", path+"/members", "user", " bob ").leads(path + "?done=member-added")
+	o.get("alice", path).want(200, "bob", path+"/members/bob/remove")
+
+	// A member looks and leaves, no more.
+	o.get("bob", path).want(200, "Only alice, the owner, may change them.", "Leave shop").
+		lacks("Save settings", "Delete alias", "Hand over", "Add member", `name="offlineStatus"`)
+	o.post("bob", path, "paused", "on").want(403, "only alice")
+	o.post("bob", path+"/members", "user", "root").want(403)
+	o.post("bob", path+"/transfer", "user", "bob").want(403)
+	o.post("bob", path+"/remove", "confirm", "shop").want(403)
+	o.post("bob", path+"/members/root/remove").want(403)
+	o.post("bob", path+"/members/bob/remove").leads("/?done=left")
+	o.get("bob", path).want(404)
+	o.post("alice", path+"/members/bob/remove").want(404)
+	o.post("alice", path+"/members", "user", "bob").leads(path + "?done=member-added")
+	o.post("alice", path+"/members/bob/remove").leads(path + "?done=member-removed")
+}
+
+func TestTransferAndRemove(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.alias("alice", "shop")
+	const path = "/aliases/shop/settings"
+	o.post("alice", path+"/transfer", "user", "nobody").want(422, "there is no such account", `value="nobody"`)
+	o.post("alice", path+"/transfer", "user", "alice").want(422, "yours already")
+	o.post("alice", path+"/transfer", "user", "bob").leads("/?done=transferred")
+	o.get("alice", path).want(404)
+	for _, typed := range []string{"", "Shop", "shop2"} {
+		o.post("bob", path+"/remove", "confirm", typed).want(422, "type shop to delete it", `value="`+typed+`"`)
+	}
+	o.post("bob", path+"/remove", "confirm", " shop ").leads("/?done=alias-removed")
+	o.get("bob", "/?done=alias-removed").want(200, "The alias was deleted.").lacks(`href="/aliases/shop"`)
+	o.get("bob", path).want(404)
+}
+
+// An alias of another account and one that does not exist answer alike, admins
+// included.
+func TestForeignAliasesLookUnknown(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.alias("alice", "shop")
+	for _, user := range []string{"bob", "root"} {
+		for path, fields := range map[string][]string{
+			"": {"paused", "on"}, "/members": {"user", "bob"}, "/members/alice/remove": {}, "/transfer": {"user", "bob"}, "/remove": {"confirm", "shop"},
+		} {
+			foreign := o.post(user, "/aliases/shop/settings"+path, fields...).want(404)
+			unknown := o.post(user, "/aliases/none/settings"+path, fields...).want(404)
+			if foreign.body != unknown.body {
+				t.Errorf("%s: a foreign alias answers differently:\n%s\n%s", path, foreign.body, unknown.body)
+			}
+		}
+		foreign, unknown := o.get(user, "/aliases/shop/settings").want(404), o.get(user, "/aliases/none/settings").want(404)
+		if foreign.body != unknown.body {
+			t.Errorf("a foreign alias looks different:\n%s\n%s", foreign.body, unknown.body)
+		}
+	}
+	if a, err := o.Alias(t.Context(), o.actor("alice"), "shop"); err != nil || a.Settings.Paused {
+		t.Errorf("alias %+v, %v", a, err)
+	}
+}
+
+func TestPlotIsHonest(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	a := o.alias("alice", "shop")
+	const path = "/aliases/shop/settings"
+	o.get("alice", path).want(200, "No event in the last 24 hours.").lacks("<svg", "latencies")
+	o.event(a, 200, 12*time.Millisecond)
+	o.get("alice", path).want(200, "1 event in the last 24 hours, no error.", "One latency was measured: 12 ms.", "<svg", "1 event").
+		lacks("percentile", "95 %  within", "Latency over time")
+	o.event(a, 500, 30*time.Millisecond)
+	o.event(a, 0, 0)
+	o.get("alice", path+"?window=1h").want(200, "3 events in the last hour, 2 with an error", "2 latencies: half within 12 ms, the slowest 30 ms.",
+		"Latency over time", `aria-current="true">hour</a>`).lacks("95 % within")
+	for range 18 {
+		o.event(a, 200, 10*time.Millisecond)
+	}
+	o.get("alice", path+"?window=7d").want(200, "20 latencies: half within 10 ms, 95 % within 12 ms, the slowest 30 ms.").lacks("99 %")
+	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">24 hours</a>`)
+}

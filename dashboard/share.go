@@ -1,0 +1,289 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// sharesView lists who else may replay an event.
+type sharesView struct {
+	Error string // why there is no list
+	List  []shareView
+	Made  string // address of the share just made, shown once
+	View  bool   // of that one
+}
+
+type shareView struct{ ID, What, Made, Expires, Uses string }
+
+// sharesView never fails: the rest of the page does not need it.
+func (p *pages) sharesView(r *http.Request, who relay.Actor, e *relay.Event) sharesView {
+	list, err := p.Accounts.Shares(r.Context(), who, e.ID)
+	v := sharesView{Error: errText(err)}
+	for _, s := range list {
+		x := shareView{
+			ID: s.ID, What: "replay", Made: s.CreatedAt.UTC().Format(time.DateTime) + " UTC",
+			Expires: "never", Uses: countText(s.Uses, "use", "uses"),
+		}
+		if s.View {
+			x.What = "replay and view"
+		}
+		if !s.ExpiresAt.IsZero() {
+			x.Expires = s.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
+			if s.ExpiresAt.Before(time.Now()) {
+				x.Expires = "expired"
+			}
+		}
+		v.List = append(v.List, x)
+	}
+	return v
+}
+
+// expiries are what the form offers; "" = never.
+func expiries() []pair {
+	return []pair{{"1 hour", "1h"}, {"1 day", "1d"}, {"7 days", "7d"}, {"30 days", "30d"}, {"never", ""}}
+}
+
+// share makes a share. Its address is on this answer and nowhere else.
+func (p *pages) share(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	expires, err := expiryOf(r.PostForm.Get("expires"))
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Limits.Make(who); err != nil {
+		return nil, err
+	}
+	view := r.PostForm.Get("view") == "on"
+	_, secret, err := p.Accounts.CreateShare(r.Context(), who, id, view, expires)
+	if err != nil {
+		return nil, err
+	}
+	r.URL.Path = "/events/" + id.String() // where the tabs of the page lead
+	v, err := p.eventView(r, who)
+	if err != nil {
+		return nil, err
+	}
+	v.Shares.Made, v.Shares.View = p.Site.URL("/s/"+secret), view
+	if partial(r) {
+		return eventPart(v), nil
+	}
+	return event(v), nil
+}
+
+func expiryOf(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	d, err := relay.ParseDuration(text)
+	if err != nil || d <= 0 || d > 100*365*24*time.Hour {
+		return time.Time{}, relay.Errorf(relay.CodeValidationFailed, "expires: expected a time to live such as 12h or 7d, or nothing for never")
+	}
+	return time.Now().Add(d), nil
+}
+
+// revoke ends a share.
+func (p *pages) revoke(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Accounts.RemoveShare(r.Context(), who, id, r.PathValue("share")); err != nil && !errors.Is(err, relay.ErrNotFound) {
+		return nil, err
+	}
+	return seeOther(w, r, "/events/"+id.String()+"#shares")
+}
+
+// sharedView is what the holder of a share sees: nothing about the owner.
+type sharedView struct {
+	Method, Path, Received string
+	Size, Outcome, Class   string
+	Latency, ResponseSize  string
+	Online, Replayable     bool
+	View                   bool
+	Expires                string
+	Action                 string // of the replay form
+	Request, Response      *sharedMessage
+	Result                 *sharedResult
+}
+
+type sharedMessage struct {
+	Start        string
+	Headers      []pair
+	Body         string
+	BodyNote     string
+	Size, SHA256 string
+}
+
+type sharedResult struct{ State, Outcome, Class, Latency, Text string }
+
+// discreet keeps the address of a shared page, which is its secret, to itself.
+func discreet(w http.ResponseWriter) {
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("X-Robots-Tag", "noindex, nofollow")
+}
+
+// shared is the public page of a share.
+func (p *pages) shared(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	discreet(w)
+	who, share, err := p.Accounts.ShareActor(r.Context(), r.PathValue("token"), false)
+	if err != nil {
+		return nil, deadShare(err)
+	}
+	most := 0
+	if share.View {
+		most = shownBody
+	}
+	e, err := p.Events.Event(r.Context(), who, who.Shared, most)
+	if err != nil {
+		return nil, deadShare(err)
+	}
+	states, err := p.Deliver.Status(r.Context(), []relay.Alias{{ID: e.AliasID, Name: e.Alias}})
+	if err != nil {
+		return nil, err
+	}
+	online := len(states) == 1 && states[0].State == relay.TunnelOnline
+	v := sharedOf(record.OfShared(e, share, online))
+	v.Action = "/s/" + r.PathValue("token") + "/replay"
+	v.Result = resultOf(e, r.URL.Query().Get("attempt"))
+	return shared(v), nil
+}
+
+func deadShare(err error) error {
+	if errors.Is(err, relay.ErrNotFound) {
+		return relay.Errorf(relay.CodeNotFound, "this link has run out, was revoked, or never was; ask who gave it to you for a new one")
+	}
+	return err
+}
+
+// sharedReplay sends the event of a share again.
+func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	discreet(w)
+	token := r.PathValue("token")
+	who, share, err := p.Accounts.ShareActor(r.Context(), token, false)
+	if err != nil {
+		return nil, deadShare(err)
+	}
+	e, err := p.Events.Event(r.Context(), who, who.Shared, 0)
+	if err != nil {
+		return nil, deadShare(err)
+	}
+	if e.Blocker != "" {
+		return nil, relay.Errorf(relay.CodeEventNotReplayable, "%s", blockerText(e.Blocker))
+	}
+	if err := p.Limits.ShareReplay(share.ID); err != nil {
+		return nil, err
+	}
+	if _, _, err := p.Accounts.ShareActor(r.Context(), token, true); err != nil {
+		return nil, deadShare(err)
+	}
+	_, n, err := p.Deliver.Replay(r.Context(), who, e.ID, replayWait)
+	if err != nil {
+		return nil, err
+	}
+	return seeOther(w, r, "/s/"+token+"?attempt="+strconv.Itoa(n)+"#result")
+}
+
+func sharedOf(s *record.SharedEvent) sharedView {
+	v := sharedView{
+		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: s.ReceivedAt.UTC().Format(time.DateTime) + " UTC",
+		Size: sizeText(s.PayloadSize), Outcome: s.State, Class: "state " + s.State,
+		Online: s.Online, Replayable: s.Replayable, View: s.View, Expires: "never",
+	}
+	if s.Status != nil {
+		v.Outcome, v.Class = strconv.Itoa(*s.Status), statusClass(*s.Status)
+	}
+	if s.LatencyMs != nil {
+		v.Latency = millisText(*s.LatencyMs)
+	}
+	if s.ResponseSize != nil {
+		v.ResponseSize = sizeText(*s.ResponseSize)
+	}
+	if s.ExpiresAt != nil {
+		v.Expires = s.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
+	}
+	if s.Request != nil {
+		v.Request = sharedMessageOf(s.Request.Headers, s.Request.Body)
+	}
+	if r := s.Response; r != nil {
+		v.Response = sharedMessageOf(r.Headers, r.Body)
+		v.Response.Start = record.SafeTextMax(strconv.Itoa(r.Status)+" "+r.Reason, 200)
+	}
+	return v
+}
+
+func sharedMessageOf(headers []record.Header, b *record.Body) *sharedMessage {
+	m := &sharedMessage{Size: sizeText(b.Size), SHA256: b.SHA256}
+	for i, h := range headers {
+		if i == shownLines {
+			m.Headers = append(m.Headers, pair{"…", countText(len(headers)-i, "more line", "more lines")})
+			break
+		}
+		m.Headers = append(m.Headers, pair{record.SafeTextMax(h.Name(), 300), record.SafeTextMax(h.Value(), shownValue)})
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		return m
+	}
+	data = data[:min(len(data), shownBody)]
+	if b.Encoding == record.EncodingUTF8 {
+		m.Body = visible(data)
+	} else {
+		data = data[:min(len(data), shownHex)]
+		m.Body = hexDump(data)
+	}
+	if int64(len(data)) < b.Size {
+		m.BodyNote = "Only the first " + sizeText(int64(len(data))) + " are shown."
+	}
+	return m
+}
+
+// resultOf is the outcome of a replay that came by a share; other attempts are not
+// told.
+func resultOf(e *relay.Event, text string) *sharedResult {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return nil
+	}
+	for i := range e.Attempts {
+		if a := &e.Attempts[i]; a.N == n && a.Actor == string(relay.ActorShare) {
+			return outcomeOf(record.OfAttempt(a, false))
+		}
+	}
+	return nil
+}
+
+func outcomeOf(a *record.Attempt) *sharedResult {
+	v := &sharedResult{State: a.State, Outcome: a.State, Class: "state " + a.State}
+	if a.Response != nil {
+		v.Outcome, v.Class = strconv.Itoa(a.Response.Status), statusClass(a.Response.Status)
+	}
+	if a.LatencyMs != nil {
+		v.Latency = millisText(*a.LatencyMs)
+	}
+	switch a.State {
+	case relay.StateQueued:
+		v.Text = "The tunnel is offline. The replay is queued and goes out by itself when it is back."
+	case relay.StateDelivering:
+		v.Text = "It is under way; reload this page for the result."
+	case relay.StateDelivered:
+		v.Text = "The local server answered."
+	case relay.StateFailed:
+		v.Text = "The local server gave no answer."
+	default:
+		v.Text = "It was not brought to its end."
+	}
+	return v
+}

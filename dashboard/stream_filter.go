@@ -1,0 +1,127 @@
+package dashboard
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// streamFilter is the filter of a stream as it stands in the address, each field as
+// it was typed.
+type streamFilter struct {
+	Method, Status, Path, State string
+	Since, Until                string
+	Text                        string
+	Cursor                      string
+}
+
+// filterOf reads the filter of an address.
+func filterOf(q url.Values) streamFilter {
+	get := func(name string) string {
+		s := strings.TrimSpace(q.Get(name))
+		return s[:min(len(s), 1000)]
+	}
+	return streamFilter{
+		Method: strings.ToUpper(get("method")), Status: strings.ToLower(get("status")), Path: get("path"), State: get("state"),
+		Since: get("since"), Until: get("until"), Text: get("q"), Cursor: get("cursor"),
+	}
+}
+
+// query is the address of the filter; fields that do not filter are left out.
+func (f *streamFilter) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{
+		"method": f.Method, "status": f.Status, "path": f.Path, "state": f.State,
+		"since": f.Since, "until": f.Until, "q": f.Text, "cursor": f.Cursor,
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// Active tells whether anything is filtered.
+func (f *streamFilter) Active() bool {
+	return f.Method+f.Status+f.Path+f.State+f.Since+f.Until+f.Text != ""
+}
+
+// of is the filter for the store.
+func (f *streamFilter) of(alias string) (relay.Filter, error) {
+	out := relay.Filter{
+		Alias: alias, Method: f.Method, Status: f.Status, Path: f.Path, State: f.State, Text: f.Text,
+		Cursor: f.Cursor, Limit: streamRows, Budget: streamBudget,
+	}
+	var err error
+	if out.Since, err = typedTime("since", f.Since); err != nil {
+		return out, err
+	}
+	if out.Until, err = typedTime("until", f.Until); err != nil {
+		return out, err
+	}
+	if f.Status != "" && !validStatus(f.Status) {
+		return out, relay.Errorf(relay.CodeValidationFailed, "status: expected a status such as 404 or a class such as 2xx")
+	}
+	return out, nil
+}
+
+func validStatus(s string) bool {
+	if len(s) != 3 || s[0] < '1' || s[0] > '9' {
+		return false
+	}
+	_, err := strconv.Atoi(s)
+	return err == nil || s[1:] == "xx"
+}
+
+// typedTime reads a moment as a browser's time field writes it, in UTC, or RFC 3339.
+func typedTime(name, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, relay.Errorf(relay.CodeValidationFailed, "%s: expected a time such as 2026-11-21T14:30 (UTC)", name)
+}
+
+// shows tells whether a new or changed event belongs into the list as far as its
+// summary tells; those that do not are only updated where they stand. What text a
+// body holds is not known here.
+func (f *streamFilter) shows(s *record.Summary) bool {
+	if f.Cursor != "" || f.Text != "" || f.Method != "" && f.Method != s.Method || f.State != "" && f.State != s.State ||
+		!strings.HasPrefix(s.Path, f.Path) || !f.showsStatus(s.Status) {
+		return false
+	}
+	id, err := relay.ParseID(s.ID)
+	if err != nil {
+		return false
+	}
+	since, _ := typedTime("", f.Since)
+	until, _ := typedTime("", f.Until)
+	return !id.Time().Before(since) && (until.IsZero() || id.Time().Before(until))
+}
+
+func (f *streamFilter) showsStatus(status *int) bool {
+	if f.Status == "" {
+		return true
+	}
+	if status == nil {
+		return false
+	}
+	have := strconv.Itoa(*status)
+	return have == f.Status || f.Status == have[:1]+"xx"
+}
+
+// eventStates are the states that a filter offers.
+func eventStates() []string {
+	return []string{
+		relay.StateDelivering, relay.StateQueued, relay.StateDelivered, relay.StateFailed,
+		relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
+	}
+}

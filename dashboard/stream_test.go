@@ -1,0 +1,187 @@
+package dashboard_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+func TestStreamShowsAndFilters(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	contains(t, "empty alias", r.get("/aliases/hook", 200), "ssh -N -R hook:80:localhost:3000", "No event yet", "never")
+	r.online()
+	r.answers(func(head, _ []byte) string {
+		if strings.Contains(string(head), "/bad") {
+			return "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"
+		}
+		return ok
+	})
+	good := r.send(post("/good?x=1", `{"type":"invoice.paid","id":"evt_1"}`, "Stripe-Signature: t=1,v1=x"))
+	bad := r.send(post("/bad", `{"needle":1}`))
+	page := r.get("/aliases/hook", 200)
+	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "stripe", "invoice.paid", "online")
+	if strings.Index(page, bad.String()) > strings.Index(page, good.String()) {
+		t.Error("the newest is not on top")
+	}
+	for query, want := range map[string]relay.ID{
+		"status=5xx": bad, "status=200": good, "path=/go": good, "q=needle": bad, "state=delivered&path=/bad": bad, "method=post&path=/good": good,
+		"since=2020-01-01T00:00&path=/bad": bad,
+	} {
+		page := r.get("/aliases/hook?"+query, 200)
+		if n := strings.Count(page, "data-event-id="); n != 1 || !strings.Contains(page, want.String()) {
+			t.Errorf("%s: %d rows", query, n)
+		}
+	}
+	contains(t, "no match", r.get("/aliases/hook?path=/none", 200), "No event matches")
+	contains(t, "wrong filter", r.get("/aliases/hook?status=abc", 422), "expected a status")
+	r.get("/aliases/hook?since=yesterday", 422)
+	r.get("/aliases/hook?cursor=nonsense", 422)
+	r.get("/aliases/other", 404)
+}
+
+func TestStreamPages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i := range 103 {
+		r.send(post(fmt.Sprintf("/n/%03d", i), ""))
+	}
+	page := r.get("/aliases/hook", 200)
+	if n := strings.Count(page, "data-event-id="); n != 100 {
+		t.Fatalf("%d rows on the first page", n)
+	}
+	_, link, _ := strings.Cut(page, `id="older" href="`)
+	link, _, _ = strings.Cut(link, `"`)
+	page = r.get(strings.ReplaceAll(link, "&amp;", "&"), 200)
+	contains(t, "second page", page, "/n/000", "/n/002", "Newest events")
+	if n := strings.Count(page, "data-event-id="); n != 3 {
+		t.Errorf("%d rows on the second page", n)
+	}
+}
+
+func TestReplayQueuedAsksOnceMore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.send(post("/a", "{}"))
+	id := r.send(post("/b", "{}"))
+	contains(t, "stream", r.get("/aliases/hook", 200), "Replay all queued (2)", `data-state="queued"`)
+	contains(t, "question", r.get("/aliases/hook/replay-queued", 200), "Replay all queued (2)", "Oldest", "Newest", "runs your code", "not online")
+	page := r.submit("/aliases/hook/replay-queued", nil, 200)
+	contains(t, "afterwards", page, "2 events were released", "when the tunnel is back")
+	if strings.Contains(page, "Replay all queued") {
+		t.Error("the button is still there")
+	}
+	r.online()
+	r.await("queue drained", func() bool {
+		e, err := r.s.Event(context.Background(), relay.System(), id, 0)
+		return err == nil && e.State == relay.StateDelivered
+	})
+}
+
+// await polls until ok holds.
+func (r *rig) await(what string, ok func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	r.t.Fatalf("never happened: %s", what)
+}
+
+// listen opens live updates and gives their messages.
+func (r *rig) listen(path string) <-chan string {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, "GET", r.base+path, nil)
+	must(r.t, err)
+	res, err := r.client.Do(req)
+	must(r.t, err)
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" {
+		r.t.Fatalf("%s: %d %s", path, res.StatusCode, res.Header.Get("Content-Type"))
+	}
+	messages := make(chan string, 100)
+	go func() {
+		defer res.Body.Close()
+		defer close(messages)
+		var m strings.Builder
+		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+			if lines.Text() != "" {
+				m.WriteString(lines.Text() + "\n")
+				continue
+			}
+			messages <- m.String()
+			m.Reset()
+		}
+	}()
+	return messages
+}
+
+func (r *rig) hear(messages <-chan string, want ...string) string {
+	r.t.Helper()
+	late := time.After(5 * time.Second)
+	for {
+		select {
+		case m, open := <-messages:
+			if !open {
+				r.t.Fatalf("live updates ended before %q", want)
+			}
+			all := true
+			for _, w := range want {
+				all = all && strings.Contains(m, w)
+			}
+			if all {
+				return m
+			}
+		case <-late:
+			r.t.Fatalf("never heard %q", want)
+		}
+	}
+}
+
+// liveOf is the address of a page's live updates.
+func liveOf(t *testing.T, page string) string {
+	t.Helper()
+	_, link, found := strings.Cut(page, `data-live="`)
+	link, _, _ = strings.Cut(link, `"`)
+	if !found {
+		t.Fatal("the page has no live updates")
+	}
+	return strings.ReplaceAll(link, "&amp;", "&")
+}
+
+func TestLiveRowsArrive(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.online()
+	first := r.send(post("/first", "{}"))
+	live := liveOf(t, r.get("/aliases/hook", 200))
+	messages := r.listen(live)
+	r.hear(messages, ": connected")
+	r.send(post("/live", `{}`))
+	m := r.hear(messages, "event: row", `data-state="delivered"`, "/live")
+	if strings.Count(m, "\ndata: ") != 1 || !strings.HasPrefix(m, "id: ") {
+		t.Errorf("message %q", m)
+	}
+	r.submit("/events/"+first.String()+"/replay", nil, 200)
+	r.hear(messages, "event: row", first.String(), "↻1")
+	r.offline()
+	r.hear(messages, "event: alias", `data-state="offline"`, "ssh -N -R hook")
+
+	// What happened between the page and its live updates is not missed.
+	r.hear(r.listen(live), "event: resync")
+	id, _, _ := strings.Cut(strings.TrimPrefix(m, "id: "), "\n")
+	r.hear(r.listen(live+"&after="+url.QueryEscape(id)), "event: row", first.String())
+
+	filtered := r.listen("/aliases/hook/live?path=%2Fother")
+	r.hear(filtered, ": connected")
+	r.send(post("/live", `{}`))
+	r.hear(filtered, "event: update", "/live")
+}

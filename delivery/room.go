@@ -1,0 +1,28 @@
+package delivery
+
+import (
+	"time"
+
+	"relay"
+	"relay/wire"
+)
+
+// roomWait is how long a request waits for older events of its alias to go.
+const roomWait = 2 * time.Second
+
+// noRoom says why a request cannot be kept, before a byte of it is forwarded; nil
+// when it can. A chunked body weighs nothing yet: it is noticed when it is stored.
+func (d *Delivery) noRoom(in *relay.Inbound, h *wire.Head, wait time.Duration) *relay.Error {
+	if d.opt.Room == nil {
+		return nil
+	}
+	need := int64(len(in.Head))
+	if h != nil {
+		need += max(0, h.Length)
+	}
+	e := d.opt.Room(in.Alias.ID, need, wait)
+	if e != nil {
+		d.noted.storageFull.Add(1)
+	}
+	return e
+}

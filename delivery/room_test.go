@@ -1,0 +1,51 @@
+package delivery_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/delivery"
+)
+
+// Without room nothing is forwarded and nothing kept; it is counted, and over when
+// there is room again.
+func TestNoRoom(t *testing.T) {
+	var k taker
+	b := realBed(t)
+	full := &relay.Error{Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second}
+	needs := make(chan int64, 10)
+	d := delivery.New(delivery.Options{
+		Store: b.real, MaxBody: 1 << 20, ResponseTimeout: time.Second,
+		Room: func(alias, need int64, _ time.Duration) *relay.Error {
+			if alias != b.a.ID {
+				t.Errorf("asked for alias %d", alias)
+			}
+			needs <- need
+			return full
+		},
+	})
+	must(t, d.Start(context.Background()))
+	first := b.d
+	b.d = d
+	tun, _ := b.attach(k.serve)
+	defer func() { tun.cutAll(); tun.wg.Wait() }()
+	out, _ := b.send(numbered(1))
+	b.want("answer", code(out), relay.CodeStorageFull)
+	b.want("event", out.Answer.Event.IsZero(), true)
+	b.want("retry", out.Answer.Error.RetryAfter, 30*time.Second)
+	b.want("need", <-needs, int64(len(numbered(1))))
+	b.d.Reject(&relay.Inbound{Alias: b.a, Head: []byte("bad\r\n\r\n"), Arrived: time.Now()}, relay.Errorf(relay.CodeRequestMalformed, "x"))
+	<-needs
+	b.want("counted", d.Stats().StorageFull, int64(2))
+	b.want("forwarded", strings.TrimSpace(k.list()), "")
+	stats, err := b.real.QueueStats(context.Background(), []int64{b.a.ID})
+	must(t, err)
+	b.want("kept", stats[b.a.ID].LastEventAt.IsZero(), true)
+	ctx, cancel := timeout(5 * time.Second)
+	defer cancel()
+	must(t, d.Close(ctx))
+	b.d = first
+}

@@ -1,0 +1,122 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"relay"
+	"relay/wire"
+)
+
+// inlineCURL is how many bytes of a body a command carries itself; larger ones are
+// read from a file, because a shell bounds the length of its lines.
+const inlineCURL = 64 << 10
+
+// CURL gives a POSIX shell command that sends the request of an event to its alias
+// again: method, target, header lines in their order and every byte of the body.
+// What curl would add by itself is switched off; Host and the framing lines stand
+// where curl puts them. file is the name that the command reads a body from that is
+// too large for a command line, or not all at hand.
+func CURL(e *relay.Event, site relay.Site, file string) string {
+	c := &curl{}
+	body := e.Request.Body
+	inline := body.Size <= inlineCURL && int64(len(body.Data)) == body.Size
+	if body.Size > 0 && inline && !plainArgument(body.Data) {
+		c.b.WriteString("printf '" + octal(body.Data) + "' | ")
+	}
+	c.b.WriteString("curl -sS -i --globoff --path-as-is")
+	c.option(map[bool]string{true: "--http1.0", false: "--http1.1"}[e.HTTPMinor == 0])
+	if e.Method == "HEAD" {
+		c.option("--head")
+	} else {
+		c.option("-X " + quoted([]byte(e.Method)))
+	}
+	c.target(e, site)
+	c.headers(e)
+	switch {
+	case body.Size == 0 && e.Request.Framing != relay.FramingNone:
+		c.option("--data-raw ''")
+	case body.Size == 0:
+	case !inline:
+		c.option("--data-binary " + quoted([]byte("@"+file)))
+	case plainArgument(body.Data):
+		c.option("--data-raw " + quoted(body.Data))
+	default:
+		c.option("--data-binary @-")
+	}
+	return c.b.String() + "\n"
+}
+
+type curl struct{ b strings.Builder }
+
+func (c *curl) option(s string) { c.b.WriteString(" \\\n  " + s) }
+
+func (c *curl) target(e *relay.Event, site relay.Site) {
+	if len(e.Target) > 0 && e.Target[0] == '/' && bytes.IndexByte(e.Target, '#') < 0 && plainArgument(e.Target) {
+		c.option(quoted([]byte(site.AliasURL(e.Alias) + string(e.Target))))
+		return
+	}
+	c.option("--request-target " + quoted(e.Target))
+	c.option(quoted([]byte(site.AliasURL(e.Alias) + "/")))
+}
+
+// headers gives the lines, but for those that curl makes of the body.
+func (c *curl) headers(e *relay.Event) {
+	added := map[string]bool{"user-agent": true, "accept": true, "content-type": true, "expect": true}
+	for _, f := range wire.Fields(e.Request.Head) {
+		lower := strings.ToLower(string(f.Name))
+		delete(added, lower)
+		switch {
+		case lower == "content-length":
+		case len(f.Value) == 0: // with a colon curl would take the line out
+			c.option("-H " + quoted([]byte(string(f.Name)+";")))
+		default:
+			c.option("-H " + quoted([]byte(string(f.Name)+": "+string(f.Value))))
+		}
+	}
+	for _, name := range []string{"User-Agent", "Accept", "Content-Type", "Expect"} {
+		if added[strings.ToLower(name)] {
+			c.option("-H '" + name + ":'")
+		}
+	}
+}
+
+// plainArgument tells whether bytes can stand in a quoted word of a command as they
+// are, and be read by people there.
+func plainArgument(p []byte) bool {
+	if !utf8.Valid(p) {
+		return false
+	}
+	for _, line := range strings.FieldsFunc(string(p), func(r rune) bool { return r == '\n' || r == '\t' }) {
+		if SafeText(line) != line {
+			return false
+		}
+	}
+	return true
+}
+
+// quoted is one word of a POSIX shell.
+func quoted(p []byte) string {
+	if plainArgument(p) {
+		return "'" + strings.ReplaceAll(string(p), "'", `'\''`) + "'"
+	}
+	return `"$(printf '` + octal(p) + `')"`
+}
+
+// octal is a format of printf that gives exactly p.
+func octal(p []byte) string {
+	var b strings.Builder
+	for _, c := range p {
+		switch {
+		case c == '%':
+			b.WriteString("%%")
+		case c == '\\' || c == '\'' || c < 0x20 || c >= 0x7f:
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// quick is a Capturer that costs nothing by itself.
+type quick struct {
+	alias  *relay.Alias
+	answer []byte
+	queued *relay.Answer // nil = answer is written
+}
+
+func (q *quick) Alias(string) (*relay.Alias, bool) { return q.alias, true }
+
+func (q *quick) Reject(*relay.Inbound, *relay.Error) {}
+
+func (q *quick) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
+	for in.Caller.Buffered() > 0 {
+		c, ok := in.Caller.(*conn)
+		if !ok {
+			break
+		}
+		c.r = c.w
+	}
+	if q.queued != nil {
+		return relay.Outcome{Answer: q.queued, KeepAlive: true}
+	}
+	_, _ = in.Caller.Write(q.answer)
+	return relay.Outcome{KeepAlive: true}
+}
+
+// BenchmarkIngress is one round trip of a kept connection through the front door,
+// both ends of the socket together: captured = answered by a local server that takes
+// no time, queued = answered by the relay while the tunnel is offline.
+func BenchmarkIngress(b *testing.B) {
+	q := quick{alias: &relay.Alias{ID: 1, Name: "shop"}, answer: []byte("HTTP/1.1 204 No Content\r\n\r\n")}
+	b.Run("captured", func(b *testing.B) { benchIngress(b, &q, len(q.answer)) })
+	q2 := q
+	q2.queued = &relay.Answer{Event: testID, Status: 202}
+	b.Run("queued", func(b *testing.B) {
+		benchIngress(b, &q2, len(appendAnswer(nil, q2.queued, requestID(), false, true)))
+	})
+}
+
+func benchIngress(b *testing.B, q *quick, size int) {
+	o := testOptions(b, &upstream{})
+	o.Capture, o.Log = q, nil
+	_, addr := start(b, o)
+	c := dial(b, addr)
+	_ = c.SetDeadline(time.Time{})
+	request, answer := []byte(hello), make([]byte, size)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Write(request); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, answer); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+func TestDefaultBounds(t *testing.T) {
+	t.Parallel()
+	for files, want := range map[int]int{
+		0: 20000, 256: 128, 1000: 500, 1024: 512, 4096: 3584, 20000: 19488, 1 << 20: 20000,
+	} {
+		if got := defaultConns(files); got != want {
+			t.Errorf("%d files: got %d connections, want %d", files, got, want)
+		}
+	}
+	for _, tt := range []struct{ most, mostFrom, want, wantFrom int }{
+		{-1, -1, 0, 0},
+		{-1, 0, 0, 5000},
+		{10, 0, 10, 10},
+		{3584, 0, 3584, 2000},
+		{10000, 0, 10000, 2500},
+		{100, 3, 100, 3},
+		{100, -1, 100, 0},
+	} {
+		if c := newCrowd(tt.most, tt.mostFrom); c.most != tt.want || c.mostFrom != tt.wantFrom {
+			t.Errorf("%d, %d: got %d, %d, want %d, %d", tt.most, tt.mostFrom, c.most, c.mostFrom, tt.want, tt.wantFrom)
+		}
+	}
+	if c := newCrowd(0, 0); c.most <= 0 || c.most > 20000 {
+		t.Errorf("default %d", c.most)
+	}
+}
+
+func TestSources(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(0, 0)
+	for from, want := range map[string]string{
+		"127.0.0.1": "", "127.9.9.9": "", "::1": "", "::ffff:127.0.0.1": "",
+		"203.0.113.9": "203.0.113.9", "::ffff:203.0.113.9": "203.0.113.9",
+		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
+	} {
+		got := ""
+		if src := c.source(netip.MustParseAddr(from)); src != nil {
+			got = src.addr.String()
+		}
+		if got != want {
+			t.Errorf("%s: got source %q, want %q", from, got, want)
+		}
+	}
+	if c.source(netip.Addr{}) != nil {
+		t.Error("no address counts as a source")
+	}
+}
+
+// waiting is how many connections may be let go.
+func waiting(s *Server) (n int) {
+	s.crowd.mu.Lock()
+	defer s.crowd.mu.Unlock()
+	for seat := s.crowd.idle.first; seat != nil; seat = seat.links[0].after {
+		n++
+	}
+	return n
+}
+
+// kept connects and makes one request; the connection is idle then.
+func kept(t *testing.T, s *Server, addr string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	before := waiting(s)
+	c := dial(t, addr)
+	r := bufio.NewReader(c)
+	send(t, c, hello)
+	readAnswer(t, r, "POST")
+	until(t, func() bool { return waiting(s) == before+1 })
+	return c, r
+}
+
+func TestLongestIdleGivesWay(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.MaxConns = 3
+	s, addr := start(t, o)
+	first, r1 := kept(t, s, addr)
+	second, r2 := kept(t, s, addr)
+	_, r3 := kept(t, s, addr)
+	send(t, first, hello) // now the second one has been idle longest
+	readAnswer(t, r1, "POST")
+	until(t, func() bool { return waiting(s) == 3 })
+	if _, body := parse(t, say(t, addr, "GET / HTTP/1.0\r\nHost: shop.hooks.test\r\n\r\n"), "GET"); body == "" {
+		t.Error("no answer to the newest")
+	}
+	if got := rest(t, r2); got != "" {
+		t.Errorf("the longest idle one got %q", got)
+	}
+	_ = second.Close()
+	send(t, first, hello)
+	readAnswer(t, r1, "POST")
+	if r3.Buffered() != 0 {
+		t.Error("the third one got something")
+	}
+	if n := count(t, s.met.shed[forTotal]); n != 1 {
+		t.Errorf("%v shed", n)
+	}
+}
+
+// A connection on which nothing was ever asked is let go like an idle one, so that
+// silent ones cannot keep others out.
+func TestSilentOnesGiveWay(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.MaxConns = 10
+	_, addr := start(t, o)
+	for range 50 {
+		dial(t, addr)
+	}
+	for range 20 {
+		c := dial(t, addr)
+		send(t, c, hello)
+		readAnswer(t, bufio.NewReader(c), "POST")
+	}
+}
+
+// Idle connections of the base site give way too; streams do not.
+func TestBaseConnectionsGiveWay(t *testing.T) {
+	t.Parallel()
+	for _, proto := range []string{"h2", "http/1.1"} {
+		t.Run(proto, func(t *testing.T) {
+			t.Parallel()
+			o := testOptions(t, &upstream{})
+			o.MaxConns = 2
+			o.Base = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, "data")
+				_ = http.NewResponseController(w).Flush()
+				if r.URL.Path == "/stream" {
+					<-r.Context().Done()
+				}
+			})
+			s, addr, cfg := serverTLS(t, o)
+			get := func(path string) *http.Response {
+				c := cfg.Clone()
+				c.ServerName = "relay.test"
+				tr := &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: proto == "h2"}
+				t.Cleanup(tr.CloseIdleConnections)
+				tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return new(net.Dialer).DialContext(ctx, "tcp", addr)
+				}
+				req, err := http.NewRequestWithContext(t.Context(), "GET", "https://relay.test"+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return resp
+			}
+			stream := get("/stream")
+			defer func() { _ = stream.Body.Close() }()
+			for range 5 { // each on a connection of its own, which it keeps
+				resp := get("/")
+				if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data" {
+					t.Fatalf("got %q, %v", b, err)
+				}
+				_ = resp.Body.Close()
+				until(t, func() bool { return waiting(s) == 1 })
+			}
+			if _, err := io.ReadFull(stream.Body, make([]byte, 4)); err != nil {
+				t.Errorf("stream: %v", err)
+			}
+		})
+	}
+}
+
+// fromAddr is a connection that seems to come from elsewhere.
+type fromAddr struct {
+	net.Conn
+	addr string
+}
+
+func (f fromAddr) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(f.addr))
+}
+
+func TestBoundOfASource(t *testing.T) {
+	t.Parallel()
+	u, begun, release := blocking()
+	o := testOptions(t, u)
+	o.MaxConnsPerSource = 2
+	s, ln, done := New(o), newHandoff(), make(chan error, 1)
+	go func() { done <- s.Serve(ln) }()
+	defer stop(t, s, done)
+	var all []net.Conn
+	from := func(addr string) net.Conn {
+		mine, theirs := net.Pipe()
+		all = append(all, mine)
+		_ = mine.SetDeadline(time.Now().Add(20 * time.Second))
+		ln.give(fromAddr{theirs, addr})
+		return mine
+	}
+	for _, addr := range []string{"[2001:db8::1]:1", "[2001:db8::2:0:0:2]:1"} {
+		send(t, from(addr), slow)
+		<-begun
+	}
+	refused := from("[2001:db8::3]:1")
+	send(t, refused, slow)
+	checkProblem(t, rest(t, refused), 503, "overloaded", "Retry-After: 5")
+	for _, addr := range []string{"[2001:db8:0:1::3]:1", "192.0.2.1:1", "192.0.2.2:1", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"} {
+		send(t, from(addr), slow)
+		<-begun
+	}
+	mine := from("192.0.2.1:2") // the second one, silent
+	until(t, func() bool { return waiting(s) == 1 })
+	third := from("192.0.2.1:3") // takes its place
+	if got := rest(t, mine); got != "" {
+		t.Errorf("silent one: got %q", got)
+	}
+	send(t, third, slow)
+	<-begun
+	if n := count(t, s.met.refused[forSource]); n != 1 {
+		t.Errorf("%v refused", n)
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+	close(release)
+}
+
+// Whatever way connections end, none keeps a place.
+func TestPlacesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+		if strings.HasPrefix(string(in.Head), "GET /abort") {
+			in.Caller.Abort()
+			return relay.Outcome{}, true
+		}
+		return relay.Outcome{}, false
+	}}
+	o := testOptions(t, u)
+	o.Log = nil
+	s, addr := start(t, o)
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			c := dial(t, addr)
+			_, _ = io.WriteString(c, []string{
+				"", "GET", hello, "GET /abort HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n", baseGet, "nonsense\r\n\r\n",
+			}[i%6])
+			if i%6 > 1 {
+				_, _ = c.Read(make([]byte, 1))
+			}
+			_ = c.Close()
+		})
+	}
+	wg.Wait()
+	until(t, func() bool {
+		here, handed := s.crowd.count()
+		return here == 0 && handed == 0
+	})
+	if n := waiting(s); n != 0 || len(s.crowd.sources) != 0 {
+		t.Errorf("%d in line, %d sources", n, len(s.crowd.sources))
+	}
+}
+
+// Whoever connects to the TLS listener and says nothing is idle too.
+func TestHandshakesThatNeverBeginGiveWay(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.MaxConns = 4
+	addr, cfg := startTLS(t, o)
+	for range 20 {
+		dial(t, addr)
+	}
+	c, err := dialTLS(t, addr, cfg, "shop.hooks.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, c, hello)
+	readAnswer(t, bufio.NewReader(c), "POST")
+}

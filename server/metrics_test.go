@@ -1,0 +1,132 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"relay"
+)
+
+// count is what a counter stands at.
+func count(t testing.TB, c prometheus.Counter) float64 {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 1 {
+		t.Fatalf("got %v, %v", families, err)
+	}
+	return families[0].GetMetric()[0].GetCounter().GetValue()
+}
+
+// figures are all metrics that are not 0, as name{labels} value.
+func figures(t *testing.T, reg prometheus.Gatherer) []string {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			v := m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			if v == 0 {
+				continue
+			}
+			labels := []string{}
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			all = append(all, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), v))
+		}
+	}
+	return all
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	o, reg := testOptions(t, &upstream{}), prometheus.NewRegistry()
+	o.Registry = reg
+	s, addr := start(t, o)
+	kept(t, s, addr)
+	say(t, addr, strings.Replace(hello, "Shop", "nobody", 1))
+	say(t, addr, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nX : y\r\n\r\n")
+	say(t, addr, "GET / HTTP/2.0\r\nHost: nobody.hooks.test\r\n\r\n")
+	c := dial(t, addr)
+	send(t, c, baseGet)
+	readAnswer(t, bufio.NewReader(c), "GET")
+	want := []string{
+		"relay_http_accepted_total{} 5",
+		"relay_http_connections{phase=base} 1",
+		"relay_http_connections{phase=idle} 1",
+		"relay_http_rejected_total{code=request-malformed} 1",
+		"relay_http_requests_total{answer=base,code=} 1",
+		"relay_http_requests_total{answer=captured,code=} 1",
+		"relay_http_requests_total{answer=relay,code=alias-not-found} 1",
+		"relay_http_requests_total{answer=relay,code=http-version-unsupported} 1",
+		"relay_http_requests_total{answer=relay,code=request-malformed} 1",
+	}
+	until(t, func() bool { return slices.Equal(figures(t, reg), want) || t.Failed() })
+}
+
+// Offline answers, and codes that nobody foresaw, are counted too.
+func TestMetricsOfCaptures(t *testing.T) {
+	t.Parallel()
+	for code, a := range map[string]relay.Answer{
+		"queued":        {Event: testID, Status: 202},
+		"local-refused": {Error: relay.Errorf(relay.CodeLocalRefused, "x")},
+		"other":         {Error: relay.Errorf("brand-new", "x")},
+	} {
+		s, addr := answering(t, a, true)
+		say(t, addr, strings.Replace(hello, "X-Dup: 1", "Connection: close", 1))
+		if n := count(t, s.met.made[code]); n != 1 {
+			t.Errorf("%s: counted %v", code, n)
+		}
+	}
+}
+
+// Two servers on one registry is a mistake, but not a deadly one.
+func TestMetricsTwice(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.Registry = prometheus.NewRegistry()
+	New(o)
+	_, addr := start(t, o)
+	c := dial(t, addr)
+	send(t, c, hello)
+	readAnswer(t, bufio.NewReader(c), "POST")
+}
+
+// The page about metrics names exactly those that there are.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, reg := testOptions(t, &upstream{}), prometheus.NewRegistry()
+	o.Registry = reg
+	New(o)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have, told []string
+	for _, f := range families {
+		have = append(have, f.GetName())
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(relay_http_[a-z_]+)").FindAllSubmatch(page, -1) {
+		told = append(told, string(m[1]))
+	}
+	slices.Sort(told)
+	if !slices.Equal(have, told) {
+		t.Errorf("docs/metrics.md tells of %q, there are %q", told, have)
+	}
+}

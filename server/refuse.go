@@ -1,0 +1,100 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"relay"
+)
+
+// Bounds of the courtesy towards connections that are turned away.
+const (
+	ushers    = 64                    // who are answered in order at the same time
+	turnTime  = time.Second           // for the first bytes of the request to come
+	turnPause = 10 * time.Second      // between two lines in the log
+	turnWrite = 50 * time.Millisecond // for the answer, where nobody waits for it
+)
+
+// usher answers connections for which there is no place.
+type usher struct {
+	free chan struct{} // one for each that may be answered in order now
+
+	said   atomic.Int64 // when the log was told, in ns since 1970
+	silent atomic.Int64 // refusals since
+}
+
+func newUsher() *usher { return &usher{free: make(chan struct{}, ushers)} }
+
+// turnAway ends a connection that has no place: with 503 overloaded, or without a
+// word where that would have to be encrypted first. A few at a time get their answer
+// in order, after their request began and with a close that cannot take it away from
+// them; beyond these it is sent at once, and lost on some, but costs no goroutine.
+func (s *Server) turnAway(c *conn, why string, secure bool) {
+	s.met.refused[why].Inc()
+	s.usher.tell(s, c, why)
+	if secure {
+		_ = c.raw.Close()
+		return
+	}
+	select {
+	case s.usher.free <- struct{}{}:
+	default:
+		answerAndClose(c.raw)
+		return
+	}
+	if !s.track(c) {
+		<-s.usher.free
+		_ = c.raw.Close()
+		return
+	}
+	go func() {
+		defer func() { <-s.usher.free }()
+		defer s.untrack(c)
+		c.turnAway()
+	}()
+}
+
+// turnAway answers after the first bytes of a request: some clients take an answer
+// that comes before they asked for a fault.
+func (c *conn) turnAway() {
+	c.rewind()
+	c.deadline(turnTime)
+	n, err := c.net.Read(c.buf)
+	if n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	c.w = n
+	c.phase.Store(phaseLinger)
+	isHead := bytes.HasPrefix(c.buf[:n], []byte("HEAD "))
+	if _, err := c.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded()}, requestID(), isHead, false)); err == nil {
+		c.closeOrderly()
+	}
+}
+
+// answerAndClose does not wait: the first bytes on a connection always fit into its
+// send buffer.
+func answerAndClose(nc net.Conn) {
+	_ = nc.SetWriteDeadline(time.Now().Add(turnWrite))
+	_, _ = nc.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded()}, requestID(), false, false))
+	_ = nc.Close()
+}
+
+// tell writes a line to the log, but not for every connection.
+func (u *usher) tell(s *Server, c *conn, why string) {
+	now, said := time.Now().UnixNano(), u.said.Load()
+	if now-said < int64(turnPause) || !u.said.CompareAndSwap(said, now) {
+		u.silent.Add(1)
+		return
+	}
+	s.log.Warn("connection refused: too many are busy", "bound", why, "from", c.from, "more since last told", u.silent.Swap(0))
+}
+
+func errOverloaded() *relay.Error {
+	e := relay.Errorf(relay.CodeOverloaded, "the relay has as many connections as it can serve; send the request again in a moment, on a connection that is kept")
+	e.RetryAfter = retryDefault
+	return e
+}

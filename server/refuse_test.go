@@ -1,0 +1,145 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestRefusedWhereAllAreBusy(t *testing.T) {
+	t.Parallel()
+	u, begun, release := blocking()
+	o := testOptions(t, u)
+	o.MaxConns = 2
+	s, addr := start(t, o)
+	busy := []net.Conn{dial(t, addr), dial(t, addr)}
+	for _, c := range busy {
+		send(t, c, slow)
+		<-begun
+	}
+	checkProblem(t, say(t, addr, hello), 503, "overloaded", "Retry-After: 5")
+	head := say(t, addr, "HEAD / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
+	if !strings.HasPrefix(head, "HTTP/1.1 503 ") || !strings.HasSuffix(head, "\r\n\r\n") {
+		t.Errorf("HEAD: got %q", head)
+	}
+	close(release)
+	for _, c := range busy {
+		if _, body := readAnswer(t, bufio.NewReader(c), "GET"); body != slow {
+			t.Errorf("busy one: got %q", body)
+		}
+	}
+	until(t, func() bool { return waiting(s) == 2 })
+	if _, body := parse(t, say(t, addr, strings.Replace(slow, "1.1", "1.0", 1)), "GET"); !strings.HasPrefix(body, "GET /slow") {
+		t.Errorf("afterwards: got %q", body)
+	}
+	if n := count(t, s.met.refused[forTotal]); n != 2 {
+		t.Errorf("%v refused", n)
+	}
+}
+
+func TestRefusedByTLS(t *testing.T) {
+	t.Parallel()
+	u, begun, release := blocking()
+	o := testOptions(t, u)
+	o.MaxConns = 1
+	addr, cfg := startTLS(t, o)
+	c, err := dialTLS(t, addr, cfg, "shop.hooks.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, c, slow)
+	<-begun
+	if _, err := dialTLS(t, addr, cfg, "shop.hooks.test"); err == nil {
+		t.Error("a connection above the bound got through its handshake")
+	}
+	close(release)
+	readAnswer(t, bufio.NewReader(c), "GET")
+}
+
+// A flood of connections for which there is no place costs a bounded number of
+// goroutines, and all of them are closed.
+func TestRefusalsAreBounded(t *testing.T) {
+	u, begun, release := blocking()
+	o := testOptions(t, u)
+	o.MaxConns, o.Log = 1, nil
+	s, addr := start(t, o)
+	c := dial(t, addr)
+	send(t, c, slow)
+	<-begun
+	before := runtime.NumGoroutine()
+	conns := make([]net.Conn, 500)
+	for i := range conns {
+		conns[i] = dial(t, addr) // and silent
+	}
+	until(t, func() bool { return count(t, s.met.refused[forTotal]) == 500 })
+	if n := runtime.NumGoroutine() - before; n > ushers {
+		t.Errorf("%d goroutines for connections that were refused", n)
+	}
+	answered := 0
+	for _, c := range conns {
+		if b, _ := io.ReadAll(c); strings.HasPrefix(string(b), "HTTP/1.1 503 ") {
+			answered++
+		}
+		_ = c.Close()
+	}
+	if answered < 400 {
+		t.Errorf("only %d of 500 got an answer", answered)
+	}
+	close(release)
+	readAnswer(t, bufio.NewReader(c), "GET")
+}
+
+// failing is a listener that has no descriptors left for a while.
+type failing struct {
+	*handoff
+	times chan error
+}
+
+func (f failing) Accept() (net.Conn, error) {
+	select {
+	case err := <-f.times:
+		return nil, err
+	default:
+		return f.handoff.Accept()
+	}
+}
+
+func TestAcceptWithoutDescriptors(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	s := New(o)
+	ln := failing{newHandoff(), make(chan error, 3)}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ln) }()
+	defer stop(t, s, done)
+	idle := make([]net.Conn, shedFiles+4)
+	for i := range idle {
+		mine, theirs := net.Pipe()
+		t.Cleanup(func() { _ = mine.Close() })
+		ln.give(theirs)
+		idle[i] = mine
+	}
+	until(t, func() bool { return waiting(s) == len(idle) })
+	ln.times <- &net.OpError{Op: "accept", Net: "tcp", Err: fmt.Errorf("accept4: %w", syscall.EMFILE)}
+	mine, theirs := net.Pipe()
+	defer func() { _ = mine.Close() }()
+	ln.give(theirs) // the accept under way; the next one fails, and is tried again
+	until(t, func() bool { return count(t, s.met.failed) == 1 })
+	for _, c := range idle[:shedFiles] {
+		if got := rest(t, c); got != "" {
+			t.Errorf("got %q", got)
+		}
+	}
+	send(t, idle[shedFiles], hello)
+	readAnswer(t, bufio.NewReader(idle[shedFiles]), "POST")
+	mine2, theirs2 := net.Pipe()
+	defer func() { _ = mine2.Close() }()
+	ln.give(theirs2)
+	send(t, mine2, hello)
+	readAnswer(t, bufio.NewReader(mine2), "POST")
+}

@@ -1,0 +1,236 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"relay"
+)
+
+// Verdicts of a Finding.
+const (
+	VerdictOK   = "ok"
+	VerdictWarn = "warn" // it works, but not as one would want
+	VerdictFail = "fail"
+)
+
+// Finding is what one check of the store came to, for people.
+type Finding struct {
+	Check   string `json:"check"`
+	Verdict string `json:"verdict"`
+	Reason  string `json:"reason"`
+	Fix     string `json:"fix"` // "" = nothing to do
+}
+
+// examineLimit is for one check: counting a large store takes its time.
+const examineLimit = 2 * time.Minute
+
+// Examine checks the store beside a running server or without one, and changes
+// nothing. A check that cannot be done is a failed one.
+func (s *Store) Examine(ctx context.Context) []Finding {
+	db := s.direct
+	if !s.d.bulk {
+		db = s.read
+	}
+	list := []Finding{s.examineSchema(ctx)}
+	if list[0].Verdict == VerdictFail {
+		return list
+	}
+	for _, check := range []struct {
+		name string
+		do   func(session) Finding
+	}{
+		{"durability", s.examineDurability},
+		{"free space", s.examineDisk},
+		{"attempt counts", examineCounts},
+		{"event states", examineStates},
+		{"left-over bytes", examineOrphans},
+		{"under way", s.examineUnderWay},
+		{"clock", examineClock},
+	} {
+		limited, cancel := context.WithTimeout(ctx, examineLimit)
+		f := check.do(session{limited, db, &s.d})
+		cancel()
+		f.Check = check.name
+		list = append(list, f)
+	}
+	return list
+}
+
+func fine(format string, args ...any) Finding {
+	return Finding{Verdict: VerdictOK, Reason: fmt.Sprintf(format, args...)}
+}
+
+func undone(err error) Finding {
+	return Finding{
+		Verdict: VerdictFail, Reason: "the check could not be done: " + err.Error(), Fix: "see whether the database answers, then run relayd doctor again",
+	}
+}
+
+func (s *Store) examineSchema(ctx context.Context) Finding {
+	have, want, err := s.Schema(ctx)
+	f := fine("%s, schema %d", s.Describe(), have)
+	switch {
+	case err != nil:
+		f = undone(err)
+	case have != want:
+		f.Verdict, f.Reason = VerdictFail, fmt.Sprintf("%s has schema %d, this build wants %d", s.Describe(), have, want)
+		f.Fix = "run relayd migrate, or start the server, which does it too"
+	}
+	f.Check = "store"
+	return f
+}
+
+// examineDurability looks at what makes a commit survive a power loss.
+func (s *Store) examineDurability(q session) Finding {
+	type setting struct{ query, want, fix string }
+	settings := []setting{
+		{`PRAGMA journal_mode`, "wal", "stop the server and start it again: it sets what it needs"},
+		{`PRAGMA synchronous`, "2", "this build opens the file with less; report it"},
+	}
+	if s.d.bulk {
+		settings = []setting{
+			{`SHOW fsync`, "on", "set fsync = on in postgresql.conf and restart postgres"},
+			{`SHOW synchronous_commit`, "on", "set synchronous_commit = on for the database of the relay"},
+			{`SHOW full_page_writes`, "on", "set full_page_writes = on in postgresql.conf, unless the file system does it"},
+		}
+	} else {
+		q.q = s.write // the pragmas are those of a connection
+	}
+	for _, set := range settings {
+		var got string
+		if err := q.get(&got, set.query); err != nil {
+			return undone(err)
+		}
+		if got != set.want && (set.want != "on" || got == "off" || got == "local") {
+			return Finding{
+				Verdict: VerdictFail, Fix: set.fix,
+				Reason: fmt.Sprintf("%s is %s, not %s: a power loss may lose events that were answered", set.query, got, set.want),
+			}
+		}
+	}
+	return fine("commits wait for the disk")
+}
+
+func (s *Store) examineDisk(session) Finding {
+	if s.d.bulk {
+		return fine("the disk of postgres is not seen from here")
+	}
+	free, err := s.disk.free(s.disk.dir)
+	if err != nil {
+		return undone(err)
+	}
+	f := fine("%s free in %s, min-free is %s", amount(free), s.disk.dir, amount(s.disk.min))
+	switch {
+	case free < s.disk.min:
+		f.Verdict, f.Fix = VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"
+	case free < 2*s.disk.min:
+		f.Verdict, f.Fix = VerdictWarn, "soon callers get 503; free some space there"
+	}
+	return f
+}
+
+// counted makes a finding of a number that has to be 0.
+func counted(q session, query string, args []any, ok, reason, fix string) Finding {
+	var n int64
+	if err := q.get(&n, query, args...); err != nil {
+		return undone(err)
+	}
+	if n == 0 {
+		return fine("%s", ok)
+	}
+	return Finding{Verdict: VerdictFail, Reason: fmt.Sprintf(reason, n), Fix: fix}
+}
+
+const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
+
+func examineCounts(q session) Finding {
+	return counted(q, `SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id)`, nil,
+		"every event has the attempts that it counts", "%d events do not have the attempts that they count", reportIt)
+}
+
+func examineStates(q session) Finding {
+	return counted(q, `SELECT COUNT(*) FROM events e JOIN attempts a ON a.event_id = e.id AND a.n = e.attempts WHERE e.state < 6 AND e.state <> a.state`,
+		nil, "every event has the state of its last attempt", "%d events do not have the state of their last attempt", reportIt)
+}
+
+// examineOrphans looks for bytes that no event refers to; those of the last hours may
+// still be swept, or be on their way.
+func examineOrphans(q session) Finding {
+	before := lowestID(time.Now().Add(-3 * orphanAge))
+	return counted(q, `SELECT (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = c.event_id))
+		+ (SELECT COUNT(*) FROM payloads p WHERE p.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`,
+		[]any{before, before}, "no bytes are left over", "%d rows of bytes belong to no event",
+		"start the server, or leave it running: it sweeps them within the hour")
+}
+
+// examineUnderWay: what is delivering must belong to the server that runs.
+func (s *Store) examineUnderWay(q session) Finding {
+	serving, err := s.served(q)
+	if err != nil {
+		return undone(err)
+	}
+	var name []string
+	if err := q.all(&name, `SELECT value FROM meta WHERE name = 'serving'`); err != nil {
+		return undone(err)
+	}
+	owner := ""
+	if serving && len(name) > 0 {
+		owner = name[0]
+	}
+	f := counted(q, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND claim_node || '/' || claim_boot <> ?`, []any{owner},
+		"", "%d attempts are under way and no server has them", "start the server: it marks them interrupted, or queues them again")
+	switch {
+	case f.Verdict == VerdictOK && serving:
+		f.Reason = "a server runs, and has all that is under way"
+	case f.Verdict == VerdictOK:
+		f.Reason = "no server runs, and nothing is under way"
+	}
+	return f
+}
+
+// served tells whether a server holds the serve lock.
+func (s *Store) served(q session) (bool, error) {
+	if s.d.bulk {
+		var n int
+		err := q.get(&n, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid::bigint = ?
+			AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(advisoryLock))
+		return n > 0, err
+	}
+	if s.lock != nil {
+		return true, nil
+	}
+	f, err := os.OpenFile(filepath.Join(s.opt.DataDir, "serve.lock"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	taken := lockFile(f, false) != nil
+	return taken, f.Close()
+}
+
+// examineClock compares the newest event with the clock.
+func examineClock(q session) Finding {
+	var last []relay.ID
+	if err := q.all(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
+		return undone(err)
+	}
+	if len(last) == 0 {
+		return fine("there are no events yet")
+	}
+	ahead := time.Until(last[0].Time())
+	if ahead < time.Minute {
+		return fine("the newest event is of %s", last[0].Time().Format(time.RFC3339))
+	}
+	return Finding{
+		Verdict: VerdictWarn, Reason: fmt.Sprintf("the newest event is %s ahead of the clock: the clock was wrong then, or is now", ahead.Round(time.Second)),
+		Fix: "have the time synchronised (chrony, systemd-timesyncd); order stays right meanwhile, ages are off by as much",
+	}
+}

@@ -1,0 +1,136 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"relay"
+)
+
+// Bounds of counting.
+const (
+	figuresBudget = 250 * time.Millisecond
+	figuresSlice  = 2048    // rows of one query
+	figuresRows   = 200_000 // most rows of all
+	figuresMost   = 200     // most buckets
+)
+
+// Figures counts the events of an alias that the actor may see, from since to now, in
+// equal buckets. It walks back along the ids, newest first, and stops when its budget
+// is used up: then Partial is set and From is how far back it came.
+func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, buckets int) (relay.Figures, error) {
+	now := time.Now().UTC()
+	if buckets < 1 || buckets > figuresMost || !since.Before(now) {
+		return relay.Figures{}, listError("since", nil, "must lie in the past, with 1 to 200 buckets")
+	}
+	c := newCounting(since, now, buckets)
+	err := s.view(ctx, "count events", func(q session) error {
+		a, err := q.alias(who, alias)
+		if err != nil {
+			return err
+		}
+		return c.walk(q, a.ID)
+	})
+	if err != nil {
+		return relay.Figures{}, err
+	}
+	return c.figures(), nil
+}
+
+// counting is one walk under way.
+type counting struct {
+	out       relay.Figures
+	width     time.Duration
+	latencies [][]time.Duration // by bucket
+	rows      int
+	budget    time.Duration
+	slice     int
+}
+
+func newCounting(since, now time.Time, buckets int) *counting {
+	c := &counting{
+		out:       relay.Figures{From: since, To: now, Buckets: make([]relay.Bucket, buckets)},
+		width:     max(now.Sub(since)/time.Duration(buckets), 1),
+		latencies: make([][]time.Duration, buckets),
+		budget:    figuresBudget, slice: figuresSlice,
+	}
+	for i := range c.out.Buckets {
+		c.out.Buckets[i].From = since.Add(time.Duration(i) * c.width)
+	}
+	return c
+}
+
+type figureRow struct {
+	ID      relay.ID `db:"id"`
+	State   int      `db:"state"`
+	Status  int      `db:"status"`
+	Latency *int64   `db:"latency_us"`
+}
+
+// walk counts slice by slice, each a range of the index on alias and id.
+func (c *counting) walk(q session, alias int64) error {
+	var before relay.ID
+	for i := range before {
+		before[i] = 0xff
+	}
+	floor, began := lowestID(c.out.From), time.Now()
+	for {
+		var rows []figureRow
+		if err := q.all(&rows, `SELECT id, state, status, latency_us FROM events WHERE alias_id = ? AND id >= ? AND id < ?
+			ORDER BY id DESC LIMIT ?`, alias, floor, before, c.slice); err != nil {
+			return err
+		}
+		for i := range rows {
+			c.count(&rows[i])
+		}
+		if c.rows += len(rows); len(rows) < c.slice {
+			return nil
+		}
+		before = rows[len(rows)-1].ID
+		if time.Since(began) > c.budget || c.rows >= figuresRows {
+			c.out.From, c.out.Partial = before.Time(), true
+			return nil
+		}
+	}
+}
+
+// count puts a row into its bucket. Ids are made a little after the arrival, so an
+// event may seem to come from behind the end.
+func (c *counting) count(r *figureRow) {
+	last := len(c.latencies) - 1
+	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), last)
+	b := &c.out.Buckets[i]
+	b.Events++
+	if r.State == failed || r.State == interrupted || r.State == rejected || r.State == incomplete || r.Status >= 400 {
+		b.Errors++
+	}
+	if r.Latency != nil {
+		c.latencies[i] = append(c.latencies[i], time.Duration(*r.Latency)*time.Microsecond)
+	}
+}
+
+func (c *counting) figures() relay.Figures {
+	var all []time.Duration
+	total := &c.out.Total
+	total.From = c.out.From
+	for i := range c.out.Buckets {
+		b := &c.out.Buckets[i]
+		total.Events += b.Events
+		total.Errors += b.Errors
+		all = append(all, c.latencies[i]...)
+		b.Latency = latencyOf(c.latencies[i])
+	}
+	total.Latency = latencyOf(all)
+	return c.out
+}
+
+func latencyOf(measured []time.Duration) relay.Latency {
+	n := len(measured)
+	if n == 0 {
+		return relay.Latency{}
+	}
+	slices.Sort(measured)
+	rank := func(percent int) time.Duration { return measured[(n*percent+99)/100-1] }
+	return relay.Latency{N: n, P50: rank(50), P95: rank(95), P99: rank(99), Max: measured[n-1]}
+}

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// figured is a store with n events of one alias of the system's, a minute apart.
+func figured(t *testing.T, n int) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), Options{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.CreateAccount(t.Context(), relay.System(), "alice", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	al, err := s.CreateAlias(t.Context(), relay.System(), "hooks", a.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	err = s.update(t.Context(), "insert", func(c *change) error {
+		for i := range n {
+			at := now.Add(-time.Duration(i) * time.Minute)
+			id := lowestID(at)
+			id[15] = 1
+			if _, err := c.exec(`INSERT INTO events (`+eventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', x'', 1, '', '', '', '', 0, 0, ?, '', '', 200, ?, 1, 1, '', 0)`,
+				id, al.ID, micros(at), micros(at), delivered, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// When counting takes too long, the newest events are counted and how far back is
+// said; nothing is made up for the rest.
+func TestFiguresStopAtTheirBudget(t *testing.T) {
+	t.Parallel()
+	s := figured(t, 100)
+	now := time.Now().UTC()
+	for _, c := range []struct {
+		budget time.Duration
+		slice  int
+		events int
+	}{{time.Hour, 7, 100}, {time.Hour, 100, 100}, {0, 10, 10}, {0, 200, 100}} {
+		count := newCounting(now.Add(-2*time.Hour), now, 12)
+		count.budget, count.slice = c.budget, c.slice
+		if err := s.view(t.Context(), "count", func(q session) error { return count.walk(q, 1) }); err != nil {
+			t.Fatal(err)
+		}
+		f := count.figures()
+		if f.Total.Events != c.events || f.Total.N != c.events || f.Partial != (c.events < 100) {
+			t.Errorf("budget %v, slices of %d: %d events, partial %v", c.budget, c.slice, f.Total.Events, f.Partial)
+		}
+		if f.Partial && now.Sub(f.From).Round(time.Minute) != time.Duration(c.events-1)*time.Minute {
+			t.Errorf("counted back to %v before now", now.Sub(f.From))
+		}
+	}
+}
+
+func TestQuantilesAreMeasuredValues(t *testing.T) {
+	t.Parallel()
+	of := func(n int) (list []time.Duration) {
+		for i := range n {
+			list = append(list, time.Duration(n-i))
+		}
+		return list
+	}
+	for n, want := range map[int]relay.Latency{
+		0: {}, 1: {N: 1, P50: 1, P95: 1, P99: 1, Max: 1}, 2: {N: 2, P50: 1, P95: 2, P99: 2, Max: 2},
+		20: {N: 20, P50: 10, P95: 19, P99: 20, Max: 20}, 100: {N: 100, P50: 50, P95: 95, P99: 99, Max: 100},
+	} {
+		if got := latencyOf(of(n)); got != want {
+			t.Errorf("%d values: %+v, want %+v", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+//go:build unix
+
+package pgtest
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Kill ends the server and every process of its connections at once, as a power cut
+// would: nothing is flushed. Restart starts it again on what is on the disk.
+func (s *Server) Kill() error {
+	pids, err := s.signal(syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	s.Stop() // ends the watcher; the server is gone already
+	return gone(pids)
+}
+
+// Freeze stops the server and every process of its connections without ending
+// them: sockets stay open and nobody answers.
+func (s *Server) Freeze() error {
+	_, err := s.signal(syscall.SIGSTOP)
+	return err
+}
+
+// Thaw lets a frozen server go on.
+func (s *Server) Thaw() error {
+	_, err := s.signal(syscall.SIGCONT)
+	return err
+}
+
+// signal sends sig to the server first, so that it makes no further process, and
+// then to its children. It works on a frozen server too, which answers no query.
+func (s *Server) signal(sig syscall.Signal) ([]int, error) {
+	server, err := s.PID()
+	if err != nil {
+		return nil, err
+	}
+	var children []int
+	if sig == syscall.SIGKILL { // those of a dead parent are no longer found
+		if children, err = childrenOf(server); err != nil {
+			return nil, err
+		}
+	}
+	if err := syscall.Kill(server, sig); err != nil {
+		return nil, fmt.Errorf("signal postgres: %w", err)
+	}
+	if sig != syscall.SIGKILL {
+		if children, err = childrenOf(server); err != nil {
+			return nil, err
+		}
+	}
+	for _, pid := range children {
+		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return nil, fmt.Errorf("signal postgres: %w", err)
+		}
+	}
+	return children, nil
+}
+
+func childrenOf(pid int) ([]int, error) {
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return nil, nil // it has none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list processes of postgres: %w", err)
+	}
+	var pids []int
+	for _, word := range strings.Fields(string(out)) {
+		child, err := strconv.Atoi(word)
+		if err != nil {
+			return nil, fmt.Errorf("list processes of postgres: %w", err)
+		}
+		pids = append(pids, child)
+	}
+	return pids, nil
+}
+
+// gone waits until killed processes have let go of the data: a server that starts
+// beside a last writer would see half of its work.
+func gone(pids []int) error {
+	deadline := time.Now().Add(5 * time.Second)
+	for _, pid := range pids {
+		for syscall.Kill(pid, 0) == nil && !zombie(pid) {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("process %d of postgres outlives SIGKILL", pid)
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// zombie tells whether a process has ended and only waits to be collected.
+func zombie(pid int) bool {
+	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	return err != nil || strings.HasPrefix(strings.TrimSpace(string(out)), "Z")
+}

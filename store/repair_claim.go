@@ -1,0 +1,103 @@
+package store
+
+import (
+	"context"
+
+	"relay"
+)
+
+// lostClaim is a claim whose commit was not answered. It may stand, and then nobody
+// delivers: it is undone before anything else is claimed. The moment of the claim
+// tells it from a later one.
+type lostClaim struct {
+	id      relay.ID
+	n       int
+	started int64
+	queue   bool // taken from the queue; else a replay that was just begun
+}
+
+var lostReplayFault = relay.Fault{
+	Code: relay.StateInterrupted, Message: "the database went away while this replay was begun; nothing of it was sent",
+}
+
+// noteClaim remembers a claim that failed for err, unless it cannot have been made.
+func (r *repairs) noteClaim(c lostClaim, err error) {
+	if err == nil || c.started == 0 || relay.AsError(err).Code != relay.CodeStoreUnavailable {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.claims) < maxRepairs {
+		r.claims = append(r.claims, c)
+	}
+}
+
+// firstClaim gives the oldest claim in doubt, after that one was taken back when
+// undone is set.
+func (r *repairs) firstClaim(undone bool) (c lostClaim, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if undone {
+		r.claims = r.claims[1:]
+	}
+	if len(r.claims) == 0 {
+		return c, false
+	}
+	return r.claims[0], true
+}
+
+// undoClaims takes back the claims in doubt.
+func (s *Store) undoClaims(ctx context.Context) error {
+	r := &s.broken
+	if _, some := r.firstClaim(false); !some {
+		return nil
+	}
+	if !r.claiming.TryLock() {
+		return errCatchingUp
+	}
+	defer r.claiming.Unlock()
+	for c, some := r.firstClaim(false); some; c, some = r.firstClaim(true) {
+		if err := s.undoClaim(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undoClaim waits for what an earlier connection may still do to the rows, then
+// looks at them.
+func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
+	id := lost.id
+	return s.update(ctx, "take back a claim", func(c *change) error {
+		var locked []int
+		if err := c.all(&locked, `SELECT 1 FROM events WHERE id = ?`+c.d.forUpdate, id); err != nil {
+			return err
+		}
+		if err := c.all(&locked, `SELECT 1 FROM attempts WHERE event_id = ? AND n = ?`+c.d.forUpdate, id, lost.n); err != nil {
+			return err
+		}
+		var rows []attemptRow
+		if err := c.all(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? AND n = ? AND state = 1
+			AND claim_node = ? AND claim_boot = ? AND started_at = ?`, id, lost.n, s.node, s.boot, lost.started); err != nil || len(rows) == 0 {
+			return err
+		}
+		if !lost.queue {
+			return c.interrupt(&rows[0], lostReplayFault)
+		}
+		if _, err := c.exec(`UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
+			WHERE event_id = ? AND n = ?`, id, lost.n); err != nil {
+			return err
+		}
+		_, err := c.exec(`UPDATE events SET state = 0 WHERE id = ? AND attempts = ? AND state < 6`, id, lost.n)
+		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: id, N: lost.n},
+			relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
+		return err
+	})
+}
+
+// repairClaims does the same once the database is back, though nobody claims.
+func (s *Store) repairClaims() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_ = s.undoClaims(ctx) // tried again in a second
+}

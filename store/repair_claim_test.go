@@ -1,0 +1,79 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// A claim whose commit was not answered is taken back, if it stands; the next claim
+// of the attempt is not.
+func TestLostClaim(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, err := Open(ctx, Options{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, _, err := s.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(ctx, func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.CreateAccount(ctx, relay.System(), "alice", false); err != nil {
+		t.Fatal(err)
+	}
+	alias, err := s.CreateAlias(ctx, relay.System(), "hooks", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &relay.Event{
+		ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: relay.StateQueued,
+		Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued, ReceivedAt: time.Now()}},
+	}
+	ticket := s.Accept(e)
+	if <-ticket.Done(); ticket.Err() != nil {
+		t.Fatal(ticket.Err())
+	}
+	started := claimed(t, s, alias.ID, e.ID)
+	away := &relay.Error{Code: relay.CodeStoreUnavailable}
+	s.broken.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
+	s.broken.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, errors.New("not of the database"))
+	again := claimed(t, s, alias.ID, e.ID) // which takes the other one back first
+	s.broken.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
+	if err := s.undoClaims(ctx); err != nil || again == started {
+		t.Fatal(err)
+	}
+	if got, err := s.Event(ctx, relay.System(), e.ID, 0); err != nil || got.State != relay.StateDelivering {
+		t.Fatalf("a later claim was taken back: %+v, %v", got, err)
+	}
+	end := s.Finish(e.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, "")
+	if <-end.Done(); end.Err() != nil {
+		t.Fatal(end.Err())
+	}
+	c, err := s.BeginReplay(ctx, relay.System(), e.ID, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.broken.noteClaim(lostClaim{id: e.ID, n: c.N, started: micros(c.Event.Attempts[1].StartedAt)}, away)
+	s.repair()
+	got, err := s.Event(ctx, relay.System(), e.ID, 0)
+	if err != nil || got.Attempts[1].State != relay.StateInterrupted || len(got.Attempts) != 2 {
+		t.Errorf("a replay that nobody has: %+v, %v", got, err)
+	}
+}
+
+// claimed claims the one attempt and gives the moment of the claim.
+func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
+	t.Helper()
+	c, err := s.Next(context.Background(), alias, true)
+	if err != nil || c == nil || c.Event.ID != id {
+		t.Fatalf("claimed %+v, %v", c, err)
+	}
+	return micros(c.Event.Attempts[0].StartedAt)
+}

@@ -1,0 +1,185 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"relay"
+)
+
+// Times of retention. What is due is looked for so often that it goes at most
+// max(5 s, retention/100) late.
+const (
+	retainTick  = time.Second
+	retainRare  = time.Hour
+	auditLife   = 365 * 24 * time.Hour
+	expiredRows = 200
+)
+
+// RetentionStats count what went since Serve.
+type RetentionStats struct {
+	Expired     int64         // events removed by age
+	Evicted     int64         // events removed because their alias had too much
+	DroppedDays int64         // partitions of a day that went whole (Postgres)
+	Orphans     int64         // events of which only parts of bodies were left
+	FreedBytes  int64         // request and response bytes that went with the events
+	StoredBytes int64         // of all aliases now; 0 where nothing bounds it
+	LongestHold time.Duration // of the writer by one transaction that deletes
+}
+
+// keeper is an alias as retention sees it.
+type keeper struct {
+	ID   int64  `db:"id"`
+	Span *int64 `db:"retention_us"`
+	Name string `db:"name"`
+}
+
+// span is how long events of the alias stay; 0 = for ever.
+func (k *keeper) span(server time.Duration) time.Duration {
+	if k.Span != nil {
+		return time.Duration(*k.Span) * time.Microsecond
+	}
+	return server
+}
+
+// lateness is how long an event may outlive its retention.
+func lateness(span time.Duration) time.Duration { return max(5*time.Second, span/100) }
+
+// keepAge removes events by age until ctx ends.
+func (s *Store) keepAge(ctx context.Context) {
+	tick := time.NewTicker(retainTick)
+	defer tick.Stop()
+	type plan struct {
+		span time.Duration
+		next time.Time
+	}
+	plans := map[int64]plan{}
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool {
+			p, known := plans[id]
+			if known && p.span == span && now.Before(p.next) {
+				return false
+			}
+			plans[id] = plan{span, now.Add(min(retainRare, lateness(span)*2/5))}
+			return true
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			s.log.Warn("old events cannot be removed now; tried again each second", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+// Retain removes, as of now, every event that outlived the retention of its alias,
+// and gives their number. The serving process does it by itself; a test brings its
+// own time.
+func (s *Store) Retain(ctx context.Context, now time.Time) (int, error) {
+	return s.retain(ctx, now, func(int64, time.Duration) bool { return true })
+}
+
+// retain does one pass over the aliases that are due.
+func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64, span time.Duration) bool) (total int, err error) {
+	s.retaining.Lock()
+	defer s.retaining.Unlock()
+	var aliases []keeper
+	if err := s.view(ctx, "read retention of aliases", func(q session) error {
+		return q.all(&aliases, `SELECT id, name, retention_us FROM aliases ORDER BY id`)
+	}); err != nil {
+		return 0, err
+	}
+	if total, err = s.dropDays(ctx, now); err != nil {
+		return total, err
+	}
+	var first error
+	for i := range aliases {
+		a := &aliases[i]
+		span := a.span(s.opt.Retention)
+		if span <= 0 || !due(a.ID, span) {
+			continue
+		}
+		n, err := s.expire(ctx, a, now, now.Add(-span))
+		total += n
+		if err != nil {
+			if ctx.Err() != nil {
+				return total, err
+			}
+			if first == nil {
+				first = fmt.Errorf("alias %s: %w", a.Name, err)
+			}
+		}
+	}
+	if total > 0 {
+		first = firstError(first, s.vacuum(ctx))
+	}
+	return total, first
+}
+
+func firstError(list ...error) error {
+	for _, err := range list {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expire removes the events of one alias that came before the time given.
+func (s *Store) expire(ctx context.Context, a *keeper, now, before time.Time) (total int, err error) {
+	var after relay.ID
+	for {
+		list, err := s.oldest(ctx, a.ID, after, lowestID(before), now)
+		if err != nil || len(list) == 0 {
+			if total > 0 {
+				s.log.Info("old events removed", "alias", a.Name, "events", total, "before", before.UTC().Format(time.RFC3339))
+			}
+			return total, err
+		}
+		after = list[len(list)-1].ID
+		done, err := s.remove(ctx, a.ID, list, now, false)
+		total += done.events
+		s.gone.expired.Add(int64(done.events))
+		s.gone.bytes.Add(done.bytes)
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+// dropExpired deletes rows of small tables that expired, some at a time.
+func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
+	for _, t := range []struct {
+		table, key, at string
+		before         time.Time
+		limit          int
+	}{
+		{`revisions`, `id`, `at`, now.Add(-time.Hour), expiredRows},
+		{`idempotency`, `credential, key`, `created_at`, now.Add(-idempotencyLife), 10}, // they hold answers
+		{`links`, `hash`, `expires_at`, now, expiredRows},
+		{`sessions`, `id`, `expires_at`, now, expiredRows},
+		{`kept_names`, `name`, `until`, now, expiredRows},
+		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
+	} {
+		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? LIMIT ?)`, t.table, t.key, t.at)
+		for n := int64(t.limit); n == int64(t.limit); {
+			err := s.brief(ctx, "drop expired "+t.table, func(c *change, _ int) (err error) {
+				n, err = c.exec(query, micros(t.before), t.limit)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,376 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+)
+
+var system = relay.System()
+
+// onEngines runs a test on each engine.
+func onEngines(t *testing.T, test func(t *testing.T, o store.Options)) {
+	t.Helper()
+	t.Parallel()
+	for name, o := range engines(t) {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, o) })
+	}
+}
+
+// idAt is an id of an event that came at a time.
+func idAt(s *store.Store, at time.Time) relay.ID {
+	id, ms := s.NewID(), at.UnixMilli()
+	binary.BigEndian.PutUint32(id[0:], uint32(ms>>16))
+	binary.BigEndian.PutUint16(id[4:], uint16(ms))
+	return id
+}
+
+// eventAt is an event that came at a time; its first attempt is in the state given.
+func eventAt(s *store.Store, alias int64, at time.Time, state, body string) *relay.Event {
+	return &relay.Event{
+		ID: idAt(s, at), AliasID: alias, ReceivedAt: at, State: state, Method: "POST", Target: []byte("/"),
+		Request: relay.Message{
+			Head: []byte("POST / HTTP/1.1\r\nHost: hooks.localhost\r\n\r\n"), Framing: relay.FramingLength,
+			Body: relay.Body{Data: []byte(body), Size: int64(len(body)), State: relay.BodyComplete},
+		},
+		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: state, ReceivedAt: at}},
+	}
+}
+
+func settled(t testing.TB, tickets ...*relay.Ticket) {
+	t.Helper()
+	for _, ticket := range tickets {
+		select {
+		case <-ticket.Done():
+		case <-time.After(30 * time.Second):
+			t.Fatal("a ticket was never resolved")
+		}
+		if err := ticket.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// stored stores an event that was delivered, "" for one that still is in the state.
+func stored(t testing.TB, s *store.Store, e *relay.Event) relay.ID {
+	t.Helper()
+	tickets := []*relay.Ticket{s.Accept(e)}
+	if e.State == relay.StateDelivering {
+		tickets = append(tickets, s.Finish(e.ID, answered(1, "ok"), ""))
+	}
+	settled(t, tickets...)
+	return e.ID
+}
+
+func answered(n int, body string) *relay.Attempt {
+	return &relay.Attempt{
+		N: n, State: relay.StateDelivered, EndedAt: time.Now(), Status: 200, HasResponse: true, ResponseState: relay.ResponseComplete,
+		Response: relay.Message{
+			Head: []byte("HTTP/1.1 200 OK\r\n\r\n"),
+			Body: relay.Body{Data: []byte(body), Size: int64(len(body)), State: relay.BodyComplete},
+		},
+	}
+}
+
+func there(t testing.TB, s *store.Store, id relay.ID) bool {
+	t.Helper()
+	_, err := s.Event(t.Context(), system, id, 0)
+	if err != nil && !errors.Is(err, relay.ErrNotFound) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func retain(t testing.TB, s *store.Store, now time.Time, want int) {
+	t.Helper()
+	if n, err := s.Retain(t.Context(), now); err != nil || n != want {
+		t.Errorf("retention removed %d, want %d (%v)", n, want, err)
+	}
+}
+
+// database opens the database beside the store.
+func database(t testing.TB, o store.Options) *sql.DB {
+	t.Helper()
+	driver, dsn := "sqlite", "file:"+filepath.Join(o.DataDir, "relay.db")+"?_pragma=busy_timeout(5000)"
+	if o.URL != "" {
+		driver, dsn = "postgres", o.URL
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func count(t testing.TB, db *sql.DB, query string) (n int) {
+	t.Helper()
+	if err := db.QueryRow(query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// What outlived the retention of its alias goes, with all that hangs on it; what
+// waits, is under way or is shared stays.
+func TestRetentionByAge(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.Retention = 24 * time.Hour
+		s := mustServe(t, o)
+		alias, now := withAlias(t, s), time.Now()
+		old, young := now.Add(-25*time.Hour), now.Add(-23*time.Hour)
+		plain := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "plain"))
+		fresh := stored(t, s, eventAt(s, alias, young, relay.StateDelivering, "fresh"))
+		waiting := stored(t, s, eventAt(s, alias, old, relay.StateQueued, "waiting"))
+		underWay := eventAt(s, alias, old, relay.StateDelivering, "under way")
+		settled(t, s.Accept(underWay))
+		shared := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "shared"))
+		lapsed := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "lapsed"))
+		replayed := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "replayed"))
+		share, _, err := s.CreateShare(t.Context(), system, shared, false, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.CreateShare(t.Context(), system, lapsed, false, now.Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.BeginReplay(t.Context(), system, replayed, false); err != nil {
+			t.Fatal(err)
+		}
+		later := now.Add(2 * time.Second)
+		eventually(t, "the loop removed what was due", func() bool { return !there(t, s, plain) })
+		if _, err := s.Retain(t.Context(), later); err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range map[string]struct {
+			id   relay.ID
+			stay bool
+		}{
+			"plain": {plain, false}, "fresh": {fresh, true}, "waiting": {waiting, true}, "under way": {underWay.ID, true},
+			"shared": {shared, true}, "lapsed": {lapsed, false}, "replayed": {replayed, true},
+		} {
+			if there(t, s, c.id) != c.stay {
+				t.Errorf("%s: there is %v", name, !c.stay)
+			}
+		}
+		db := database(t, o)
+		for _, table := range []string{"attempts", "payloads", "shares"} {
+			if n := count(t, db, `SELECT COUNT(*) FROM `+table+` x WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = x.event_id)`); n > 0 {
+				t.Errorf("%d rows are left in %s", n, table)
+			}
+		}
+
+		settled(t, s.Finish(underWay.ID, answered(1, "late"), ""))
+		if err := s.RemoveShare(t.Context(), system, shared, share.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Cancel(t.Context(), system, replayed); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "what is free now goes too", func() bool {
+			_, err := s.Retain(t.Context(), later)
+			return err == nil && !there(t, s, underWay.ID) && !there(t, s, shared) && !there(t, s, replayed)
+		})
+		if st := s.Retention(); st.Expired != 5 {
+			t.Errorf("counted %d events", st.Expired)
+		}
+	})
+}
+
+// An alias' own retention wins over the server's, in both directions; without either
+// events stay for ever.
+func TestRetentionOfAlias(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		s := mustServe(t, o)
+		alias, now := withAlias(t, s), time.Now()
+		id := stored(t, s, eventAt(s, alias, now.Add(-time.Hour), relay.StateDelivering, "x"))
+		retain(t, s, now.AddDate(9, 0, 0), 0)
+		set := func(span time.Duration) {
+			t.Helper()
+			if _, err := s.SetAlias(t.Context(), system, "hooks", func(set *relay.Settings) error { set.Retention = &span; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(2 * time.Hour)
+		retain(t, s, now, 0)
+		set(time.Minute)
+		eventually(t, "the shorter retention holds", func() bool { return !there(t, s, id) })
+	})
+}
+
+// Large bodies go in pieces, with their parts; orphans of them go later.
+func TestRetentionOfLargeBodies(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.Retention = 1000 * time.Hour
+		s := mustServe(t, o)
+		alias, now := withAlias(t, s), time.Now()
+		part := bytes.Repeat([]byte("0123456789abcdef"), relay.BodyPart/16)
+		for range 3 {
+			e := eventAt(s, alias, now.Add(-time.Hour), relay.StateDelivering, "")
+			for i := range 40 {
+				settled(t, s.Chunk(e.ID, 0, i, part))
+			}
+			e.Request.Body = relay.Body{Parts: 40, Stored: 40 * relay.BodyPart, Size: 40 * relay.BodyPart, State: relay.BodyComplete}
+			id := stored(t, s, e)
+			for n := 2; n < 20; n++ { // many inline responses: too much for one transaction
+				if _, err := s.BeginReplay(t.Context(), system, id, true); err != nil {
+					t.Fatal(err)
+				}
+				settled(t, s.Finish(id, answered(n, string(part[:200<<10])), ""))
+			}
+		}
+		retain(t, s, now.Add(2000*time.Hour), 3)
+		db := database(t, o)
+		for _, table := range []string{"events", "attempts", "payloads", "body_chunks"} {
+			if n := count(t, db, `SELECT COUNT(*) FROM `+table); n > 0 {
+				t.Errorf("%d rows are left in %s", n, table)
+			}
+		}
+		t.Logf("longest hold of the writer: %v", s.Retention().LongestHold)
+
+		young, old := idAt(s, now), idAt(s, now.Add(-2*time.Hour))
+		for _, id := range []relay.ID{young, old} {
+			settled(t, s.Chunk(id, 0, 0, part))
+		}
+		sweep := func(want int) {
+			t.Helper()
+			if n, err := s.SweepOrphans(t.Context(), now); err != nil || n != want {
+				t.Errorf("swept %d, want %d (%v)", n, want, err)
+			}
+		}
+		sweep(0) // it may still come in
+		settled(t, s.Chunk(old, 0, 1, part))
+		sweep(0) // and does
+		sweep(1)
+		sweep(0)
+		if n := count(t, db, `SELECT COUNT(*) FROM body_chunks`); n != 1 {
+			t.Errorf("%d parts are left, want the young one", n)
+		}
+	})
+}
+
+// The events of 20,000 webhooks go without holding the writer of SQLite for long,
+// while others write.
+func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
+	o := store.Options{DataDir: t.TempDir(), Retention: 1000 * time.Hour}
+	s := mustServe(t, o)
+	alias, now := withAlias(t, s), time.Now()
+	events := 20_000
+	if testing.Short() {
+		events = 2000
+	}
+	body := string(bytes.Repeat([]byte("0123456789abcdef"), 128))
+	var tickets []*relay.Ticket
+	for i := range events {
+		e := eventAt(s, alias, now.Add(-time.Hour), relay.StateDelivering, body)
+		if i%200 == 0 {
+			e = eventAt(s, alias, now.Add(-time.Hour), relay.StateDelivering, string(bytes.Repeat([]byte("x"), 250<<10)))
+		}
+		tickets = append(tickets, s.Accept(e), s.Finish(e.ID, answered(1, body), ""))
+		if len(tickets) > 4000 {
+			settled(t, tickets...)
+			tickets = nil
+		}
+	}
+	settled(t, tickets...)
+	before := size(t, o)
+	ctx, stop := context.WithCancel(t.Context())
+	var slowest, writes atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			began := time.Now()
+			if _, err := capture(s, alias); err != nil {
+				t.Error(err)
+				return
+			}
+			slowest.Store(max(slowest.Load(), int64(time.Since(began))))
+			writes.Add(1)
+		}
+	}()
+	eventually(t, "some captures alone", func() bool { return writes.Load() > 1000 })
+	alone := time.Duration(slowest.Swap(0))
+	writes.Store(0)
+	began := time.Now()
+	n, err := s.Retain(t.Context(), now.Add(999*time.Hour+59*time.Minute))
+	took := time.Since(began)
+	stop()
+	<-done
+	if err != nil || n != events {
+		t.Fatalf("removed %d of %d, %v", n, events, err)
+	}
+	st := s.Retention()
+	t.Logf("%d events in %v, longest hold of the writer %v; meanwhile %d captures, the slowest took %v (%v without retention); file %d -> %d MiB",
+		n, took, st.LongestHold, writes.Load(), time.Duration(slowest.Load()), alone, before>>20, size(t, o)>>20)
+	if limit := max(20*time.Millisecond*slack, 3*alone); st.LongestHold > limit {
+		t.Errorf("the writer was held for %v, more than %v", st.LongestHold, limit)
+	}
+	db := database(t, o)
+	if free, pages := count(t, db, `PRAGMA freelist_count`), count(t, db, `PRAGMA page_count`); free > 1024+pages/50 {
+		t.Errorf("%d of %d pages are free and were not given back", free, pages)
+	}
+}
+
+// slack is for machines that are busy with other tests.
+const slack = 10
+
+func size(t testing.TB, o store.Options) int64 {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(o.DataDir, "relay.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// A whole day goes as a partition, unless something in it must stay.
+func TestRetentionDropsDays(t *testing.T) {
+	t.Parallel()
+	o := engines(t)["postgres"]
+	o.Retention = 24 * time.Hour
+	s := mustServe(t, o)
+	alias, now := withAlias(t, s), time.Now()
+	var list []relay.ID
+	for range 20 {
+		list = append(list, stored(t, s, eventAt(s, alias, now, relay.StateDelivering, "x")))
+	}
+	if _, _, err := s.CreateShare(t.Context(), system, list[0], false, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	db := database(t, o)
+	day := func() int {
+		return count(t, db, fmt.Sprintf(`SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass('events_%s')`, now.UTC().Format("20060102")))
+	}
+	retain(t, s, now.Add(72*time.Hour), 19)
+	if day() != 1 || !there(t, s, list[0]) {
+		t.Error("a day with a shared event was dropped")
+	}
+	more := stored(t, s, eventAt(s, alias, now, relay.StateDelivering, "x"))
+	if shares, err := s.Shares(t.Context(), system, list[0]); err != nil {
+		t.Fatal(err)
+	} else if err := s.RemoveShare(t.Context(), system, list[0], shares[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	retain(t, s, now.Add(74*time.Hour), 2)
+	if day() != 0 || there(t, s, more) {
+		t.Error("the day was not dropped")
+	}
+	if st := s.Retention(); st.DroppedDays < 1 || st.Expired != 21 {
+		t.Errorf("counted %+v", st)
+	}
+	if again := stored(t, s, eventAt(s, alias, now, relay.StateDelivering, "x")); !there(t, s, again) {
+		t.Error("nothing can be stored after a drop")
+	}
+}

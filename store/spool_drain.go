@@ -1,0 +1,334 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+const (
+	drainSteps = 1024
+	drainBytes = 4 << 20
+	drainPause = 100 * time.Millisecond // before the database is asked again
+	closeDrain = 5 * time.Second        // of a stop, for what the spool holds
+)
+
+// penman writes steps: over which handle, and in whose name.
+type penman struct {
+	db *sqlx.DB
+	owner
+	// late is set for steps that waited in the spool: some of them, or all, may be
+	// in the database already, the attempts of a live request may have been swept.
+	late bool
+	// tell other processes, because this one is not the one that serves.
+	announce bool
+}
+
+// errLockUnsure keeps steps from a database whose serve lock this process may have
+// lost; they wait in the spool until it has it again.
+var errLockUnsure = fmt.Errorf("the serve lock has to be taken again: %w", sql.ErrConnDone)
+
+// errDeserted answers at once while the database is known to be away.
+var errDeserted = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
+
+var errCatchingUp = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
+	Detail: "the relay's storage is away or catching up with what came meanwhile; try again in a moment",
+}
+
+// reachable fails while it is known that the database does not answer.
+func (s *Store) reachable() error {
+	if s.spool.deserted() {
+		return errDeserted
+	}
+	return nil
+}
+
+// caughtUp fails while steps wait in the spool: what is claimed now could be older
+// than they are, or be changed by one of them that is written twice.
+func (s *Store) caughtUp() error {
+	if s.spool.active() {
+		return errCatchingUp
+	}
+	return nil
+}
+
+// finishLate is finishAttempts for steps of the spool: another server may have
+// taken over meanwhile and swept an attempt whose caller already had the answer.
+// One that was taken from the queue stays interrupted: it was queued again.
+var finishLate = statement{
+	casts: finishAttempts.casts, tail: finishAttempts.tail,
+	text: strings.Replace(finishAttempts.text, `AND (state = 1 OR`,
+		`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0 OR`, 1),
+}
+
+var insertEventsLate = statement{width: insertEvents.width, text: insertEvents.text + ` RETURNING id`}
+
+// insertEvents stores rows of events and gives those that were there before: steps
+// that come late may be in the database already, by a commit whose answer was lost.
+func (w *writer) insertEvents(rows [][]any) (there map[relay.ID]bool, err error) {
+	if !w.by.late || len(rows) == 0 {
+		return nil, w.run(&insertEvents, rows)
+	}
+	var stored []relay.ID
+	if err := w.tx.SelectContext(w.ctx, &stored, insertEventsLate.many(len(rows)), flat(rows)...); err != nil {
+		return nil, err
+	}
+	there = make(map[relay.ID]bool)
+	for _, row := range rows {
+		there[row[0].(relay.ID)] = true
+	}
+	for _, id := range stored {
+		delete(there, id)
+	}
+	return there, nil
+}
+
+// drainLoop writes the spool to the database whenever something is in it.
+func (s *Store) drainLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.spool.wake:
+		}
+		if s.spool.active() {
+			_ = s.drain(ctx, s.mayDrain) // ctx ended: the rest waits for the next start
+		}
+	}
+}
+
+// mayDrain tells whether this process may write: it holds the serve lock, or
+// another server took over, which the claims of what is in the spool allow for.
+func (s *Store) mayDrain(ctx context.Context) bool {
+	return s.holdLock(ctx) || s.fenced.Load()
+}
+
+// drain writes what is in the spool to the database, in order, until it is empty or
+// ctx ends. may is asked before the first step and again after each failure.
+func (s *Store) drain(ctx context.Context, may func(context.Context) bool) error {
+	d := drainer{s: s, limit: drainSteps, aliases: map[int64]bool{}}
+	allowed := false
+	for ctx.Err() == nil {
+		if !allowed {
+			allowed = may(ctx)
+			s.spool.away.Store(!allowed)
+		}
+		done, err := false, error(nil)
+		if allowed {
+			done, err = d.round(ctx)
+		}
+		switch {
+		case done:
+			d.tell()
+			return nil
+		case !allowed, err != nil:
+			allowed = false
+			select {
+			case <-ctx.Done():
+			case <-time.After(drainPause):
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// drainer is one run of drain.
+type drainer struct {
+	s       *Store
+	limit   int            // steps of a batch
+	aliases map[int64]bool // whose queues changed
+}
+
+// round writes one batch. A batch that is refused because of one of its steps is
+// tried again with fewer, until that step is alone; it is kept aside then.
+func (d *drainer) round(ctx context.Context) (done bool, err error) {
+	p := d.s.spool
+	steps, from, to, err := p.peek(d.limit, drainBytes)
+	if err != nil {
+		p.log.Error("the spool cannot be read", "err", err)
+		return false, err
+	}
+	if len(steps) == 0 {
+		if err := d.s.warm(ctx); err != nil {
+			return false, err
+		}
+		return p.finish(), nil
+	}
+	err = d.write(ctx, steps, from.by)
+	switch {
+	case err == nil:
+		p.advance(from, to)
+		d.limit = min(drainSteps, 2*d.limit)
+		return false, nil
+	case retriable(err):
+		return false, nil
+	case len(steps) > 1:
+		d.limit = len(steps) / 2
+	case unavailable(err) == "":
+		p.log.Error("a step of the spool cannot be stored; it stays in the data dir", "event", steps[0].id.String(), "err", err)
+		if err := p.setAside(steps[0]); err != nil {
+			return false, err
+		}
+		p.advance(from, to)
+		return false, nil
+	}
+	if unavailable(err) == "" {
+		return false, nil
+	}
+	return false, err
+}
+
+// write makes a batch durable: the parts of bodies first, as a committer does.
+func (d *drainer) write(ctx context.Context, steps []*step, by owner) error {
+	s := d.s
+	pen := &penman{db: s.write, owner: by, late: true, announce: s.fenced.Load() || s.standby.Load()}
+	var chunks, rows []*step
+	for _, st := range steps {
+		if st.kind == stepChunk {
+			chunks = append(chunks, st)
+		} else {
+			rows = append(rows, st)
+		}
+	}
+	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
+	defer cancel()
+	if len(chunks) > 0 {
+		if _, err := s.writeChunks(try, pen, chunks); err != nil {
+			return err
+		}
+	}
+	if len(rows) > 0 {
+		changes, err := s.writeRows(try, pen, rows)
+		if err != nil {
+			return err
+		}
+		s.out.put(d.hold(changes))
+	}
+	s.committed.Add(int64(len(steps)))
+	s.batches.Add(1)
+	for _, st := range rows {
+		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
+			s.log.Warn("a step of the spool had no effect", "event", st.id.String(), "kind", st.kind, "err", st.err)
+		}
+	}
+	return nil
+}
+
+// hold keeps back that queues changed: a count would miss what is still in the
+// spool.
+func (d *drainer) hold(changes []relay.Change) []relay.Change {
+	return slices.DeleteFunc(changes, func(c relay.Change) bool {
+		if c.Kind == relay.ChangeQueue {
+			d.aliases[c.Alias] = true
+		}
+		return c.Kind == relay.ChangeQueue
+	})
+}
+
+// tell has the queues counted now that the spool is empty.
+func (d *drainer) tell() {
+	var changes []relay.Change
+	for id := range d.aliases {
+		changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
+	}
+	d.s.out.put(changes)
+}
+
+// warm opens the connections of the committers again, and makes sure of the serve
+// lock after that: a connection that is opened later says that the database was
+// away once more.
+func (s *Store) warm(ctx context.Context) error {
+	if s.journal == nil || s.lock == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s.unsure.Store(false)
+	var held []*sql.Conn
+	defer func() {
+		for _, c := range held {
+			_ = c.Close() // back to the pool
+		}
+	}()
+	for range s.d.commit {
+		for {
+			c, err := s.journal.Conn(ctx)
+			if err != nil {
+				return err
+			}
+			if c.PingContext(ctx) == nil {
+				held = append(held, c)
+				break
+			}
+			_ = c.Close() // broken; the pool drops it
+		}
+	}
+	if s.unsure.Swap(false) && !s.fenced.Load() && !s.holdLock(ctx) {
+		s.unsure.Store(true)
+		return errLockUnsure
+	}
+	return nil
+}
+
+// adopt writes what earlier processes left in the data dir to the database, under
+// the serve lock and before anything is swept: their attempts may have ended.
+func (s *Store) adopt(ctx context.Context) error {
+	if s.spool == nil {
+		return nil
+	}
+	if err := s.spool.load(); err != nil {
+		return err
+	}
+	if !s.spool.active() {
+		return s.warm(ctx)
+	}
+	s.log.Info("storing what waits in the spool of an earlier run", "bytes", s.spool.size())
+	return s.drain(ctx, s.mayDrain)
+}
+
+// adoptAsStandby does the same while another relayd serves: this one may wait for
+// long, and what it once answered belongs into the database. Claims of an earlier
+// run disturb nobody.
+func (s *Store) adoptAsStandby(ctx context.Context) error {
+	if s.spool == nil {
+		return nil
+	}
+	if err := s.spool.load(); err != nil || !s.spool.active() {
+		return err
+	}
+	return s.drain(ctx, func(context.Context) bool { return true })
+}
+
+// keepPace holds a committer that has put bytes into the spool back, while the
+// database is taking what is there, until that has taken a multiple, for
+// keepPaceLimit at most: or callers that are quicker than the database would keep
+// the spool from ever getting empty.
+func (p *spool) keepPace(bytes int64) {
+	late := time.NewTimer(keepPaceLimit)
+	defer late.Stop()
+	p.mu.Lock()
+	goal := p.drained + keepPaceRatio*bytes
+	for p.filling.Load() && !p.away.Load() && p.full == nil && p.drained < goal {
+		if p.moved == nil {
+			p.moved = make(chan struct{})
+		}
+		moved := p.moved
+		p.mu.Unlock()
+		select {
+		case <-moved:
+		case <-late.C:
+			return
+		}
+		p.mu.Lock()
+	}
+	p.mu.Unlock()
+}

@@ -1,0 +1,285 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The spool is a row of files in the data dir, each of this form:
+//
+//	"relayspl"                    8 bytes
+//	progress, CRC-32C of it       8 + 4 bytes, little endian: all before it is in the database
+//	records                       length and CRC-32C of the content (4 + 4 bytes), content
+//
+// The first record says in whose name the steps were made. Progress is a hint: what
+// is written a second time changes nothing.
+const (
+	spoolMagic    = "relayspl"
+	segmentHead   = int64(len(spoolMagic) + 12)
+	recordHead    = 8
+	spoolPrefix   = "spool-"
+	spoolDamaged  = ".damaged"
+	ownerFormat   = 0xff // first byte of the record that names the owner
+	spoolFileMode = 0o600
+)
+
+// owner is in whose name steps are written: claims carry it.
+type owner struct {
+	node string
+	boot int64
+}
+
+// segment is one file of the spool. Its lock belongs to the process that has it open.
+type segment struct {
+	file *os.File
+	path string
+	by   owner
+	read int64 // all before it is in the database
+	end  int64 // all before it is durable here
+	torn int64 // bytes behind end, cut off when it was opened
+	odd  bool  // those were written whole and read back different
+}
+
+// createSegment makes a file that holds first, durably, under a name that is free
+// from number seq on, and gives the number that comes next.
+func createSegment(dir string, by owner, seq int, first []byte) (*segment, int, error) {
+	for {
+		path := filepath.Join(dir, fmt.Sprintf(spoolPrefix+"%010d-%06d", by.boot, seq))
+		seq++
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, spoolFileMode)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, seq, err
+		}
+		head := startOfSegment(by)
+		sg := &segment{file: f, path: path, by: by, read: int64(len(head)), end: int64(len(head))}
+		err = lockFile(f, false)
+		if err == nil {
+			_, err = f.WriteAt(head, 0)
+		}
+		if err == nil {
+			err = sg.append(first)
+		}
+		if err == nil {
+			err = syncDir(dir)
+		}
+		if err != nil {
+			return nil, seq, errors.Join(err, sg.remove())
+		}
+		return sg, seq, nil
+	}
+}
+
+// append makes records durable. After an error the file ends where it did before,
+// and nothing more may be appended to it: what the disk holds is not known.
+func (sg *segment) append(records []byte) error {
+	_, err := sg.file.WriteAt(records, sg.end)
+	if err == nil {
+		err = sg.file.Sync()
+	}
+	if err != nil {
+		return errors.Join(err, sg.file.Truncate(sg.end))
+	}
+	sg.end += int64(len(records))
+	return nil
+}
+
+// openSegment opens a file that a process left behind, and cuts off what it had
+// not written whole. nil when its process is still there, or when it is empty: then
+// it is removed.
+func openSegment(path string) (*segment, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open spool: %w", err)
+	}
+	sg := &segment{file: f, path: path}
+	if !sg.ours() {
+		return nil, f.Close()
+	}
+	whole, err := sg.scan()
+	switch {
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("read spool %s: %w", path, err), f.Close())
+	case !whole:
+		return nil, sg.discard()
+	case sg.read == sg.end && !sg.odd:
+		return nil, sg.remove()
+	}
+	return sg, nil
+}
+
+// ours takes the lock, unless the process that made the file lives, or has removed
+// it meanwhile.
+func (sg *segment) ours() bool {
+	if lockFile(sg.file, false) != nil {
+		return false
+	}
+	open, err := sg.file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(sg.path)
+	return err == nil && os.SameFile(open, there)
+}
+
+// scan finds the owner, the progress and the end of what was written whole. whole
+// is false when not even the first record is there: nothing was promised then.
+func (sg *segment) scan() (whole bool, err error) {
+	info, err := sg.file.Stat()
+	if err != nil {
+		return false, err
+	}
+	head := make([]byte, segmentHead)
+	if _, err := sg.file.ReadAt(head, 0); err == io.EOF || err == nil && string(head[:len(spoolMagic)]) != spoolMagic {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	sg.end, sg.read = info.Size(), segmentHead
+	if known, err := sg.readOwner(); !known {
+		return false, err
+	}
+	progress := head[len(spoolMagic):]
+	done := int64(binary.LittleEndian.Uint64(progress))
+	sound := crc32.Checksum(progress[:8], castagnoli) == binary.LittleEndian.Uint32(progress[8:])
+	at, from := sg.read, sg.read
+	for at < sg.end {
+		content, err := sg.next(at)
+		if ioOnly(err) != nil {
+			return false, err
+		}
+		if content == nil {
+			sg.odd = err != nil
+			break
+		}
+		if at += recordHead + int64(len(content)); sound && at == done {
+			from = at
+		}
+	}
+	sg.torn = sg.end - at
+	sg.read, sg.end = from, at
+	return true, nil
+}
+
+// readOwner reads the first record; known is false when it is not there.
+func (sg *segment) readOwner() (known bool, err error) {
+	content, err := sg.next(sg.read)
+	if err != nil || content == nil || content[0] != ownerFormat {
+		return false, ioOnly(err)
+	}
+	c := coder{b: content[1:], reading: true}
+	c.text(&sg.by.node)
+	number(&c, &sg.by.boot)
+	sg.read += recordHead + int64(len(content))
+	return c.err == nil, nil
+}
+
+// next reads the content of the record at an offset; nil when it is not whole.
+func (sg *segment) next(at int64) ([]byte, error) {
+	head := make([]byte, recordHead)
+	if at+recordHead > sg.end {
+		return nil, nil
+	}
+	if _, err := sg.file.ReadAt(head, at); err != nil {
+		return nil, err
+	}
+	size := recordHead + int64(binary.LittleEndian.Uint32(head))
+	if at+size > sg.end {
+		return nil, nil
+	}
+	record := make([]byte, size)
+	if _, err := sg.file.ReadAt(record, at); err != nil {
+		return nil, err
+	}
+	content, _, err := readRecord(record)
+	return content, err
+}
+
+// ioOnly drops the error of a damaged record.
+func ioOnly(err error) error {
+	if errors.Is(err, errStepDamaged) {
+		return nil
+	}
+	return err
+}
+
+// peek reads up to limit steps, of bytes together unless the first is larger, from
+// where the database has them, and gives where they end.
+func (sg *segment) peek(limit int, bytes int64) (steps []*step, to int64, err error) {
+	buf := make([]byte, min(bytes, sg.end-sg.read))
+	if _, err := sg.file.ReadAt(buf, sg.read); err != nil {
+		return nil, sg.read, err
+	}
+	to = sg.read
+	for len(steps) < limit {
+		content, size, err := readRecord(buf)
+		if err == nil && size == 0 && len(steps) == 0 && to < sg.end { // one record larger than the buffer
+			if content, err = sg.next(to); content == nil && err == nil {
+				err = errStepDamaged
+			}
+			size, buf = recordHead+len(content), nil
+		}
+		if err != nil {
+			return steps, to, err
+		}
+		if content == nil {
+			break
+		}
+		st, err := parseStep(content)
+		if err != nil {
+			return steps, to, err
+		}
+		steps, to = append(steps, st), to+int64(size)
+		buf = buf[min(size, len(buf)):]
+	}
+	return steps, to, nil
+}
+
+// advance notes what the database has.
+func (sg *segment) advance(to int64) {
+	sg.read = to
+	var b [12]byte
+	putProgress(b[:], to)
+	_, _ = sg.file.WriteAt(b[:], int64(len(spoolMagic))) // a hint
+}
+
+// remove deletes the file.
+func (sg *segment) remove() error {
+	err := sg.file.Close() // first: not every system deletes an open file
+	if gone := os.Remove(sg.path); !errors.Is(gone, os.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}
+
+// discard takes a file out of the spool and leaves it for people to look at, unless
+// there is nothing in it.
+func (sg *segment) discard() error {
+	if info, err := sg.file.Stat(); err == nil && info.Size() <= segmentHead {
+		return sg.remove()
+	}
+	return errors.Join(sg.file.Close(), os.Rename(sg.path, sg.path+spoolDamaged))
+}
+
+// leftSegments are the paths of what is in the spool of a data dir, oldest first.
+func leftSegments(dir string) []string {
+	list, _ := os.ReadDir(dir) // sorted; a data dir that cannot be read has failed before
+	var out []string
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), spoolPrefix) && !strings.HasSuffix(e.Name(), spoolDamaged) {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out
+}

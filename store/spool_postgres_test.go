@@ -1,0 +1,346 @@
+//go:build unix
+
+package store_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+	"relay/store/pgtest"
+)
+
+// spooling gives a served store with a spool on a Postgres of its own.
+func spooling(t *testing.T, limit int64, durable ...bool) (*store.Store, *pgtest.Server, store.Options) {
+	t.Helper()
+	pg := pgtest.Start(t, pgtest.Options{Fsync: len(durable) > 0})
+	o := store.Options{URL: pg.URL(t), DataDir: t.TempDir(), SpoolLimit: limit, Log: testLog(t)}
+	return mustServe(t, o), pg, o
+}
+
+// ledger is what callers were told.
+type ledger struct {
+	mu       sync.Mutex
+	answered []relay.ID
+	refused  int
+	slowest  time.Duration
+}
+
+func (l *ledger) ask(s *store.Store, alias int64) error {
+	began := time.Now()
+	id, err := capture(s, alias)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.slowest = max(l.slowest, time.Since(began))
+	if err != nil {
+		l.refused++
+		return err
+	}
+	l.answered = append(l.answered, id)
+	return nil
+}
+
+// load sends from several callers until the result is called.
+func (l *ledger) load(s *store.Store, alias int64, callers int) (stop func()) {
+	var wait sync.WaitGroup
+	done := make(chan struct{})
+	for range callers {
+		wait.Go(func() {
+			pace := time.NewTicker(5 * time.Millisecond)
+			defer pace.Stop()
+			for {
+				select {
+				case <-done:
+					return
+				case <-pace.C:
+				}
+				if err := l.ask(s, alias); err != nil {
+					<-time.After(20 * time.Millisecond)
+				}
+			}
+		})
+	}
+	return sync.OnceFunc(func() { close(done); wait.Wait() })
+}
+
+// missing counts what was answered and is not in the database with its end.
+func (l *ledger) missing(t *testing.T, s *store.Store) (n int) {
+	t.Helper()
+	list, err := s.Summaries(t.Context(), l.answered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = len(l.answered)
+	for _, e := range list {
+		if e.State == relay.StateDelivered && e.AttemptCount == 1 && e.Status == 200 {
+			n--
+		} else {
+			t.Logf("%s: %+v", e.ID, e)
+		}
+	}
+	return n
+}
+
+func backInService(t *testing.T, s *store.Store) time.Duration {
+	t.Helper()
+	began := time.Now()
+	eventually(t, "the spool is drained", func() bool {
+		degraded, err := s.Health(t.Context())
+		return err == nil && !degraded && s.Stats().SpoolBytes == 0
+	})
+	return time.Since(began)
+}
+
+// Postgres is killed under load and comes back: nobody is refused, nothing that was
+// answered is missing, and it is over soon after.
+func TestSpoolKilled(t *testing.T) {
+	t.Parallel()
+	s, pg, o := spooling(t, 256<<20, true)
+	alias := withAlias(t, s)
+	var l ledger
+	stop := l.load(s, alias, 8)
+	defer stop()
+	eventually(t, "some are stored", func() bool { return s.Stats().Committed > 200 })
+	kill(t, pg)
+	eventually(t, "events go to the spool", func() bool { return s.Stats().SpoolBytes > 1<<20 })
+	if degraded, err := s.Health(t.Context()); !degraded || err != nil {
+		t.Errorf("while postgres is away: degraded %v, %v", degraded, err)
+	}
+	began := time.Now()
+	if _, err := s.Event(t.Context(), relay.System(), relay.ID{}, 0); relay.AsError(err).Code != relay.CodeStoreUnavailable || time.Since(began) > 5*time.Second {
+		t.Errorf("a read says %v after %v", err, time.Since(began))
+	}
+	if _, err := s.Next(t.Context(), alias, true); relay.AsError(err).Code != relay.CodeStoreUnavailable {
+		t.Errorf("a claim says %v", err)
+	}
+	for _, path := range spoolFiles(t, o.DataDir) {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	took := backInService(t, s)
+	stop()
+	backInService(t, s)
+	if missing := l.missing(t, s); missing > 0 || l.refused > 0 {
+		t.Errorf("of %d answered %d are missing, %d were refused", len(l.answered), missing, l.refused)
+	}
+	if took > 5*time.Second || l.slowest > 3*time.Second {
+		t.Errorf("back after %v, slowest caller %v", took, l.slowest)
+	}
+	if left := spoolFiles(t, o.DataDir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	t.Logf("answered %d, back after %v, slowest caller %v", len(l.answered), took, l.slowest)
+}
+
+// Postgres freezes under load for a while: callers wait for about a second once,
+// memory stays bounded.
+func TestSpoolFrozen(t *testing.T) {
+	t.Parallel()
+	s, pg, _ := spooling(t, 256<<20)
+	alias := withAlias(t, s)
+	var l ledger
+	stop := l.load(s, alias, 8)
+	defer stop()
+	eventually(t, "some are stored", func() bool { return s.Stats().Committed > 200 })
+	before := heap()
+	thaw := freeze(t, pg)
+	eventually(t, "events go to the spool", func() bool { return s.Stats().SpoolBytes > 1<<20 })
+	frozen := 4 * time.Second
+	if os.Getenv("RELAY_LONG") != "" {
+		frozen = 20 * time.Second
+	}
+	<-time.After(frozen)
+	grown := heap() - before
+	thaw()
+	took := backInService(t, s)
+	stop()
+	backInService(t, s)
+	if missing := l.missing(t, s); missing > 0 || l.refused > 0 {
+		t.Errorf("of %d answered %d are missing, %d were refused", len(l.answered), missing, l.refused)
+	}
+	if took > 5*time.Second || l.slowest > 3*time.Second || grown > 128<<20 {
+		t.Errorf("back after %v, slowest caller %v, grown by %d MiB", took, l.slowest, grown>>20)
+	}
+	t.Logf("answered %d, back after %v, slowest caller %v, grown by %d KiB", len(l.answered), took, l.slowest, grown>>10)
+}
+
+// A full spool refuses, at once and with a reason, and takes events again after.
+func TestSpoolFull(t *testing.T) {
+	t.Parallel()
+	s, pg, _ := spooling(t, 64<<10)
+	alias := withAlias(t, s)
+	var l ledger
+	pg.Stop()
+	var err error
+	for err == nil {
+		err = l.ask(s, alias)
+	}
+	if e := relay.AsError(err); e.Code != relay.CodeStoreUnavailable || e.RetryAfter <= 0 || len(l.answered) == 0 {
+		t.Errorf("full after %d: %v", len(l.answered), err)
+	}
+	if err := s.Ready(t.Context()); err == nil {
+		t.Error("ready with a full spool")
+	}
+	if st := s.Stats(); st.SpoolFull == 0 || st.SpoolBytes > 64<<10 {
+		t.Errorf("%+v", st)
+	}
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	backInService(t, s)
+	if err := l.ask(s, alias); err != nil {
+		t.Error(err)
+	}
+	if missing := l.missing(t, s); missing > 0 {
+		t.Errorf("of %d answered %d are missing", len(l.answered), missing)
+	}
+	eventually(t, "what was refused in the middle has an end", func() bool {
+		page, err := s.Events(t.Context(), relay.System(), relay.Filter{State: relay.StateDelivering, Limit: 10})
+		return err == nil && len(page.Events) == 0
+	})
+}
+
+// A large body whose parts reach the database before, during and after an outage is
+// whole; an attempt that was queued and put back is queued once.
+func TestSpoolKinds(t *testing.T) {
+	t.Parallel()
+	s, pg, _ := spooling(t, 64<<20)
+	alias := withAlias(t, s)
+	const parts = 6
+	var want []byte
+	e := &relay.Event{
+		ID: s.NewID(), AliasID: alias, ReceivedAt: time.Now(), State: relay.StateDelivering, Method: "POST", Target: []byte("/large"),
+		Request: relay.Message{Head: []byte("POST /large HTTP/1.1\r\n\r\n"), Body: relay.Body{
+			Parts: parts, Stored: parts * relay.BodyPart, Size: parts * relay.BodyPart, State: relay.BodyComplete,
+		}},
+		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: time.Now()}},
+	}
+	for i := range parts {
+		if i == parts/2 {
+			pg.Stop()
+		}
+		data := bytes.Repeat([]byte{byte('a' + i)}, relay.BodyPart)
+		want = append(want, data...)
+		kept(t, s.Chunk(e.ID, 0, i, data))
+	}
+	kept(t, s.Accept(e))
+	kept(t, s.Requeue(e.ID, 1))
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	backInService(t, s)
+	got, err := s.Event(t.Context(), relay.System(), e.ID, len(want))
+	if err != nil || got.State != relay.StateQueued || !bytes.Equal(got.Request.Body.Data, want) {
+		t.Fatalf("%+v, %v", got.State, err)
+	}
+	c, err := s.Next(t.Context(), alias, true)
+	if err != nil || c == nil || c.Event.ID != e.ID {
+		t.Fatalf("claim: %+v, %v", c, err)
+	}
+	pg.Stop()
+	kept(t, s.Finish(e.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now(), HasResponse: true, Status: 201}, ""))
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	backInService(t, s)
+	got, err = s.Event(t.Context(), relay.System(), e.ID, 0)
+	if err != nil || got.State != relay.StateDelivered || got.Status != 201 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// What a process left in the spool is stored at the next start, before its attempts
+// are swept; while Postgres is still away the start is refused and nothing is lost.
+func TestSpoolLeft(t *testing.T) {
+	t.Parallel()
+	s, pg, o := spooling(t, 64<<20)
+	alias := withAlias(t, s)
+	var l ledger
+	pg.Stop()
+	for range 50 {
+		if err := l.ask(s, alias); err != nil {
+			t.Fatal(err)
+		}
+	}
+	under := &relay.Event{
+		ID: s.NewID(), AliasID: alias, ReceivedAt: time.Now(), State: relay.StateDelivering,
+		Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now()}},
+	}
+	kept(t, s.Accept(under))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "spool") {
+		t.Errorf("opened without a database: %v", err)
+	}
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustServe(t, o)
+	if missing := l.missing(t, s); missing > 0 {
+		t.Errorf("of %d answered %d are missing", len(l.answered), missing)
+	}
+	if e, err := s.Event(t.Context(), relay.System(), under.ID, 0); err != nil || e.State != relay.StateInterrupted {
+		t.Errorf("what was under way: %+v, %v", e, err)
+	}
+	if left := spoolFiles(t, o.DataDir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func kept(t *testing.T, ticket *relay.Ticket) {
+	t.Helper()
+	<-ticket.Done()
+	if err := ticket.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func spoolFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(dir, "spool-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// testLog writes what operators would read into the log of the test.
+func testLog(t *testing.T) *slog.Logger {
+	w := &testWriter{t: t}
+	t.Cleanup(func() { w.mu.Lock(); w.t = nil; w.mu.Unlock() })
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+type testWriter struct {
+	mu sync.Mutex
+	t  *testing.T
+}
+
+func (w *testWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.t != nil {
+		w.t.Log(string(bytes.TrimSpace(p)))
+	}
+	return len(p), nil
+}

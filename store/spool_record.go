@@ -1,0 +1,68 @@
+package store
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// appendRecord writes the head of a record in front of what content appends.
+func appendRecord(out []byte, content func([]byte) []byte) []byte {
+	at := len(out)
+	out = content(append(out, make([]byte, recordHead)...))
+	body := out[at+recordHead:]
+	binary.LittleEndian.PutUint32(out[at:], uint32(len(body)))
+	binary.LittleEndian.PutUint32(out[at+4:], crc32.Checksum(body, castagnoli))
+	return out
+}
+
+// readRecord gives the content of the first record in b and how long the record is:
+// 0 when b does not hold all of it, which is not an error.
+func readRecord(b []byte) (content []byte, size int, err error) {
+	if len(b) < recordHead {
+		return nil, 0, nil
+	}
+	n := int64(binary.LittleEndian.Uint32(b))
+	if n > int64(len(b)-recordHead) {
+		return nil, 0, nil
+	}
+	content = b[recordHead : recordHead+n : recordHead+n]
+	if n == 0 { // a file system may have made room for what was never written
+		return nil, 0, nil
+	}
+	if crc32.Checksum(content, castagnoli) != binary.LittleEndian.Uint32(b[4:]) {
+		return nil, 0, errStepDamaged
+	}
+	return content, recordHead + int(n), nil
+}
+
+// startOfSegment is what a new file begins with.
+func startOfSegment(by owner) []byte {
+	out := append([]byte(spoolMagic), make([]byte, 12)...)
+	putProgress(out[len(spoolMagic):], 0)
+	return appendRecord(out, func(b []byte) []byte {
+		c := coder{b: append(b, ownerFormat)}
+		c.text(&by.node)
+		number(&c, &by.boot)
+		return c.b
+	})
+}
+
+func putProgress(b []byte, at int64) {
+	binary.LittleEndian.PutUint64(b, uint64(at))
+	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b[:8], castagnoli))
+}
+
+// encode gives the records of steps.
+func encode(steps []*step) []byte {
+	size := int64(0)
+	for _, st := range steps {
+		size += st.size + stepOverhead
+	}
+	out := make([]byte, 0, size)
+	for _, st := range steps {
+		out = appendRecord(out, func(b []byte) []byte { return appendStep(b, st) })
+	}
+	return out
+}

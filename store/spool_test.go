@@ -1,0 +1,420 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"relay"
+)
+
+// dry is a spool without a database behind it.
+func dry(t testing.TB, dir string, boot, limit int64) *spool {
+	t.Helper()
+	p := newSpool(Options{SpoolLimit: limit, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, "nowhere")
+	p.by = owner{"node_a", boot}
+	t.Cleanup(func() { _ = p.close() })
+	return p
+}
+
+func chunkSteps(from, n, size int) (steps []*step) {
+	for i := range n {
+		steps = append(steps, &step{
+			kind: stepChunk, id: relay.ID{byte(from + i)}, n: from + i, data: bytes.Repeat([]byte{byte(from + i)}, size), size: int64(size),
+		})
+	}
+	return steps
+}
+
+// drainDry takes everything out of a spool, a few steps at a time, and gives their
+// numbers.
+func drainDry(t testing.TB, p *spool, limit int) (got []int) {
+	t.Helper()
+	for {
+		steps, from, to, err := p.peek(limit, 1<<10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(steps) == 0 {
+			break
+		}
+		for _, st := range steps {
+			got = append(got, st.n)
+			if want := bytes.Repeat([]byte{byte(st.n)}, len(st.data)); !bytes.Equal(st.data, want) {
+				t.Fatalf("step %d has other bytes", st.n)
+			}
+		}
+		p.advance(from, to)
+	}
+	if !p.finish() || p.active() {
+		t.Fatal("not empty")
+	}
+	return got
+}
+
+func numbers(n int) (out []int) {
+	for i := range n {
+		out = append(out, i)
+	}
+	return out
+}
+
+func mustPut(t testing.TB, p *spool, steps []*step) {
+	t.Helper()
+	if _, err := p.put(steps, errLockUnsure); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Steps come out in the order in which they went in, over many files, also when
+// more come meanwhile; then nothing is left on the disk.
+func TestSpoolOrder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := dry(t, dir, 1, 128<<10)
+	for i := range 10 {
+		mustPut(t, p, chunkSteps(10*i, 10, 600))
+	}
+	if n := len(leftSegments(dir)); n < 4 {
+		t.Errorf("only %d files", n)
+	}
+	steps, from, to, err := p.peek(15, 1<<20)
+	if err != nil || len(steps) != 15 {
+		t.Fatalf("%d steps, %v", len(steps), err)
+	}
+	p.advance(from, to)
+	mustPut(t, p, chunkSteps(100, 10, 5000)) // larger than what is read at once
+	if got := drainDry(t, p, 7); !slices.Equal(got, numbers(110)[15:]) {
+		t.Errorf("came out as %v", got)
+	}
+	if left := leftSegments(dir); len(left) > 0 || p.size() != 0 {
+		t.Errorf("left: %v, %d bytes", left, p.size())
+	}
+}
+
+// A full spool takes nothing more until some of it is stored, and never more than
+// its limit.
+func TestSpoolLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10
+	dir := t.TempDir()
+	p := dry(t, dir, 1, limit)
+	n := 0
+	for {
+		_, err := p.put(chunkSteps(n, 1, 1000), errLockUnsure)
+		if err != nil {
+			if !errors.Is(err, errSpoolFull) || p.refused.Load() != 1 {
+				t.Error(err)
+			}
+			break
+		}
+		n++
+	}
+	var used int64
+	for _, path := range leftSegments(dir) {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v", info, err)
+		}
+		used += info.Size()
+	}
+	if used > limit || used < limit*9/10 {
+		t.Errorf("%d bytes of %d, %d steps", used, limit, n)
+	}
+	if _, err := p.put(chunkSteps(0, 1, 1), nil); !errors.Is(err, errSpoolFull) || p.blocked() == nil {
+		t.Errorf("a small step passed: %v", err)
+	}
+	for p.blocked() != nil {
+		_, from, to, err := p.peek(1, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.advance(from, to)
+	}
+	mustPut(t, p, chunkSteps(n, 1, 1000))
+	if got := drainDry(t, p, 100); got[len(got)-1] != n {
+		t.Errorf("the last one is %d, want %d", got[len(got)-1], n)
+	}
+}
+
+// A process may die at any byte of a write: what was whole before is read back, and
+// the rest is left out.
+func TestSpoolTorn(t *testing.T) {
+	t.Parallel()
+	p := dry(t, t.TempDir(), 3, 1<<20)
+	var ends []int64
+	for i := range 4 {
+		mustPut(t, p, chunkSteps(i, 1, 20))
+		ends = append(ends, p.segments[0].end)
+	}
+	whole, err := os.ReadFile(p.segments[0].path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := range len(whole) + 1 {
+		for _, behind := range [][]byte{nil, make([]byte, 100)} {
+			dir := t.TempDir()
+			path := filepath.Join(dir, filepath.Base(p.segments[0].path))
+			content := append(whole[:size:size], behind...)
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			for _, end := range ends {
+				if bytes.HasPrefix(content, whole[:end]) { // its last bytes may be zeros, too
+					want++
+				}
+			}
+			again := dry(t, dir, 4, 1<<20)
+			if err := again.load(); err != nil {
+				t.Fatalf("cut at %d: %v", size, err)
+			}
+			if want > 0 && again.segments[0].by != p.by {
+				t.Fatalf("cut at %d: in the name of %+v", size, again.segments[0].by)
+			}
+			if got := drainDry(t, again, 100); !slices.Equal(got, numbers(want)) {
+				t.Fatalf("cut at %d: %v, want %d steps", size, got, want)
+			}
+		}
+	}
+}
+
+// Bytes that changed on the disk cost what is behind them in their file, and that
+// is kept for people; other files are read.
+func TestSpoolDamaged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := dry(t, dir, 1, 16<<10)
+	for i := range 30 {
+		mustPut(t, p, chunkSteps(i, 1, 200))
+	}
+	first, second := p.segments[0], p.segments[1]
+	if _, err := second.file.WriteAt([]byte{0xff}, second.read+recordHead+50); err != nil {
+		t.Fatal(err)
+	}
+	steps, from, to, err := p.peek(2, 1<<20)
+	if err != nil || len(steps) != 2 || from != first {
+		t.Fatal(len(steps), err)
+	}
+	p.advance(from, to)
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	again := dry(t, dir, 2, 16<<10)
+	if err := again.load(); err != nil {
+		t.Fatal(err)
+	}
+	got := drainDry(t, again, 100)
+	if got[0] != 2 || got[len(got)-1] != 29 || len(got) >= 28 || !slices.IsSorted(got) {
+		t.Errorf("read back %v", got)
+	}
+	kept, err := filepath.Glob(filepath.Join(dir, "*"+spoolDamaged))
+	if err != nil || len(kept) != 1 {
+		t.Errorf("kept aside: %v, %v", kept, err)
+	}
+	if err := dry(t, dir, 3, 16<<10).load(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The spool of a process that lives is its own; when that is gone the next one has
+// it, in front of its own.
+func TestSpoolOwned(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old := dry(t, dir, 1, 1<<20)
+	mustPut(t, old, chunkSteps(0, 3, 10))
+	next := dry(t, dir, 2, 1<<20)
+	if err := next.load(); err != nil || next.active() {
+		t.Fatalf("took the spool of a living process: %v", err)
+	}
+	mustPut(t, next, chunkSteps(3, 2, 10))
+	if err := old.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.load(); err != nil {
+		t.Fatal(err)
+	}
+	if got := drainDry(t, next, 100); !slices.Equal(got, numbers(5)) {
+		t.Errorf("came out as %v", got)
+	}
+}
+
+// A file that cannot be written fails the steps and nothing else; later ones go to
+// a new file.
+func TestSpoolUnwritable(t *testing.T) {
+	t.Parallel()
+	p := dry(t, t.TempDir(), 1, 1<<20)
+	mustPut(t, p, chunkSteps(0, 2, 10))
+	p.segments[0].file = readOnly(t, p.segments[0])
+	if _, err := p.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
+		t.Fatalf("written to a file that cannot be: %v", err)
+	}
+	mustPut(t, p, chunkSteps(2, 2, 10))
+	if got := drainDry(t, p, 100); !slices.Equal(got, numbers(4)) {
+		t.Errorf("came out as %v", got)
+	}
+}
+
+func readOnly(t *testing.T, sg *segment) *os.File {
+	t.Helper()
+	f, err := os.Open(sg.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sg.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Every field of a step survives, also those that are added later.
+func TestStepRoundTrip(t *testing.T) {
+	t.Parallel()
+	same := cmp.Options{
+		cmp.AllowUnexported(step{}), cmpopts.EquateComparable(netip.AddrPort{}),
+		cmpopts.IgnoreFields(step{}, "size", "ticket", "seq", "stalled", "dead", "err"),
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		st := &step{event: &relay.Event{}, attempt: &relay.Attempt{}, message: &relay.Message{}}
+		fill(t, rng, reflect.ValueOf(st.event).Elem())
+		fill(t, rng, reflect.ValueOf(st.attempt).Elem())
+		fill(t, rng, reflect.ValueOf(st.message).Elem())
+		st.kind, st.id, st.n, st.i, st.state, st.data = stepKind(rng.IntN(5)), relay.ID{1, 2}, 3, 4, "failed", []byte("x")
+		got, err := parseStep(appendStep(nil, st))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(st, got, same); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	for _, st := range []*step{{kind: stepRequeue, n: 2}, {kind: stepAccept, event: &relay.Event{Target: []byte{}}}} {
+		got, err := parseStep(appendStep(nil, st))
+		if diff := cmp.Diff(st, got, same); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+	}
+}
+
+// fill gives every field a value that is not zero, where it can. Bodies are inline:
+// of others Data is not part of a step.
+func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
+	switch p := v.Addr().Interface().(type) {
+	case *time.Time:
+		*p = time.UnixMicro(1 + rng.Int64N(1<<50)).UTC()
+		return
+	case *netip.AddrPort:
+		*p = netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 2, 3, byte(rng.Uint32())}), 80)
+		return
+	case *relay.Body:
+		*p = relay.Body{Data: []byte("body"), Stored: 4, Size: 9 + rng.Int64N(9), SHA256: [32]byte{1, 2}, State: "complete"}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, rng, v.Field(i))
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(t, rng, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(t, rng, v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprint("s", rng.Uint32()))
+	case reflect.Bool:
+		v.SetBool(rng.IntN(4) > 0)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1 + rng.Int64N(1<<40))
+	case reflect.Uint8:
+		v.SetUint(1 + rng.Uint64N(200))
+	default:
+		t.Fatalf("a field of type %v", v.Type())
+	}
+}
+
+// Whatever a file holds, reading it ends, without more memory than the file has
+// bytes, and what is read is written the same way again.
+func FuzzSpoolFile(f *testing.F) {
+	st := &step{kind: stepFinish, attempt: &relay.Attempt{N: 1, Interim: [][]byte{[]byte("HTTP/1.1 103\r\n\r\n")}}}
+	f.Add(append(startOfSegment(owner{"n", 1}), encode([]*step{st, {kind: stepRequeue}})...))
+	f.Add(startOfSegment(owner{"n", 1})[:30])
+	f.Add(appendStep(nil, st))
+	f.Fuzz(readAnything)
+}
+
+// The same for bytes that changed at random: the coverage of the engines makes the
+// fuzzer slow here.
+func TestSpoolGarbage(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 4))
+	st := &step{kind: stepAccept, event: &relay.Event{Target: []byte("/"), Attempts: []relay.Attempt{{N: 1}}}}
+	file := append(startOfSegment(owner{"n", 1}), encode([]*step{st, {kind: stepRequeue}, st})...)
+	for range 3000 {
+		content := slices.Clone(file[:rng.IntN(len(file)+1)])
+		bare := appendStep(nil, st)
+		for range rng.IntN(4) {
+			for _, b := range [][]byte{content, bare} {
+				if len(b) > 0 {
+					b[rng.IntN(len(b))] = byte(rng.Uint32())
+				}
+			}
+		}
+		readAnything(t, content)
+		readAnything(t, bare)
+	}
+}
+
+func readAnything(t *testing.T, b []byte) {
+	if st, err := parseStep(b); err == nil {
+		again, err := parseStep(appendStep(nil, st))
+		if err != nil || again.kind != st.kind || again.id != st.id {
+			t.Fatalf("%+v became %+v, %v", st, again, err)
+		}
+	}
+	dir, err := os.MkdirTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "spool-1"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := dry(t, dir, 2, 1<<20)
+	if err := p.load(); err != nil {
+		t.Fatal(err)
+	}
+	for p.active() {
+		steps, from, to, err := p.peek(3, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(steps) == 0 && !p.finish() {
+			t.Fatal("nothing to read and not empty")
+		}
+		if len(steps) > 0 {
+			p.advance(from, to)
+		}
+	}
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,244 @@
+package store_test
+
+import (
+	"errors"
+	"math"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+)
+
+// room asks whether a request may come, waiting for older ones to go.
+func room(t testing.TB, s *store.Store, alias, need int64, want string) {
+	t.Helper()
+	code := ""
+	e := s.Room(alias, need, 10*time.Second)
+	if e != nil {
+		code = e.Code
+		if e.RetryAfter <= 0 {
+			t.Error("no Retry-After")
+		}
+	}
+	if code != want {
+		t.Errorf("room for %d: %q, want %q", need, code, want)
+	}
+}
+
+// What an alias may store is held: the oldest events go, those that must stay do
+// not, and when none can go there is no room. Also after a restart.
+func TestStorageOfAlias(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.MaxAliasStorage = 1 << 20
+		s := mustServe(t, o)
+		alias, now := withAlias(t, s), time.Now().Add(-time.Hour)
+		body := strings.Repeat("0123456789abcdef", 6400) // 100 KiB
+		const weight = 104 << 10
+		var list []relay.ID
+		add := func(state string) {
+			t.Helper()
+			now = now.Add(time.Millisecond)
+			list = append(list, stored(t, s, eventAt(s, alias, now, state, body)))
+		}
+		room(t, s, alias, 2<<20, relay.CodeStorageFull) // more than it may ever have
+		for range 10 {
+			room(t, s, alias, weight, "")
+			add(relay.StateDelivering)
+		}
+		if _, _, err := s.CreateShare(t.Context(), system, list[1], false, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			room(t, s, alias, weight, "")
+			add(relay.StateDelivering)
+		}
+		if there(t, s, list[0]) || !there(t, s, list[1]) || there(t, s, list[2]) || !there(t, s, list[14]) {
+			t.Error("not the oldest went, or a shared one")
+		}
+		if st := s.Retention(); st.StoredBytes > 1<<20 || st.Evicted < 5 {
+			t.Errorf("%+v", st)
+		}
+
+		counted := s.Retention().StoredBytes
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = mustServe(t, o)
+		eventually(t, "the same is counted after a restart", func() bool { return s.Retention().StoredBytes == counted })
+
+		for s.Room(alias, weight, 10*time.Second) == nil && len(list) < 40 {
+			add(relay.StateQueued) // they push out all that may go, then nothing more fits
+		}
+		room(t, s, alias, weight, relay.CodeStorageFull)
+		if n := len(list); n < 20 || n > 26 || !there(t, s, list[1]) {
+			t.Errorf("%d events until it was full", n)
+		}
+		if other, err := s.CreateAlias(t.Context(), system, "other", "alice"); err != nil {
+			t.Fatal(err)
+		} else {
+			room(t, s, other.ID, weight, "")
+		}
+		if err := s.DeleteEvent(t.Context(), system, list[len(list)-1]); err != nil {
+			t.Fatal(err)
+		}
+		room(t, s, alias, weight, "")
+	})
+}
+
+// What is counted as commits go by is what is counted at a start.
+func TestStorageCountsAlike(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.MaxAliasStorage = 1 << 40
+		s := mustServe(t, o)
+		alias := withAlias(t, s)
+		e := eventAt(s, alias, time.Now(), relay.StateDelivering, "some body")
+		e.Added = []byte("X-Forwarded-For: 203.0.113.9\r\n")
+		id := stored(t, s, e)
+		if _, err := s.BeginReplay(t.Context(), system, id, true); err != nil {
+			t.Fatal(err)
+		}
+		again := answered(2, "another answer")
+		again.SentHead, again.Interim = []byte("POST / HTTP/1.1\r\n\r\n"), [][]byte{[]byte("HTTP/1.1 103 Early Hints\r\n\r\n")}
+		settled(t, s.Finish(id, again, ""))
+		large := eventAt(s, alias, time.Now(), relay.StateDelivering, "")
+		settled(t, s.Chunk(large.ID, 0, 0, make([]byte, relay.BodyPart)), s.Chunk(large.ID, 0, 1, make([]byte, 100)))
+		large.Request.Body = relay.Body{Parts: 1, Stored: relay.BodyPart, Size: relay.BodyPart, State: relay.BodyReceiving}
+		stored(t, s, large)
+		whole := large.Request
+		whole.Body = relay.Body{Parts: 2, Stored: relay.BodyPart + 100, Size: relay.BodyPart + 100, State: relay.BodyComplete}
+		settled(t, s.Amend(large.ID, &whole))
+		rejected := eventAt(s, alias, time.Now(), relay.StateRejected, "")
+		rejected.Attempts = nil
+		stored(t, s, rejected)
+		gone := stored(t, s, eventAt(s, alias, time.Now(), relay.StateDelivering, "gone"))
+		if err := s.DeleteEvent(t.Context(), system, gone); err != nil {
+			t.Fatal(err)
+		}
+		counted := s.Retention().StoredBytes
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = mustServe(t, o)
+		eventually(t, "all was counted", func() bool { return s.Retention().StoredBytes > 0 })
+		if again := s.Retention().StoredBytes; again != counted || counted < relay.BodyPart {
+			t.Errorf("counted %d by the commits, %d at the start", counted, again)
+		}
+	})
+}
+
+// With less than min-free nothing new is taken, /readyz says why, and it ends by
+// itself. What is under way may end.
+func TestMinFree(t *testing.T) {
+	t.Parallel()
+	var free atomic.Int64
+	free.Store(10 << 30)
+	s := mustServe(t, store.Options{
+		DataDir: t.TempDir(), MinFree: 1 << 30, FreeSpace: func(string) (int64, error) { return free.Load(), nil },
+	})
+	alias := withAlias(t, s)
+	room(t, s, alias, 1, "")
+	e := eventAt(s, alias, time.Now(), relay.StateDelivering, "under way")
+	settled(t, s.Accept(e))
+	free.Store(1<<30 - 1)
+	eventually(t, "it is noticed", func() bool { return s.Ready(t.Context()) != nil })
+	room(t, s, alias, 1, relay.CodeStorageFull)
+	if err := s.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "less than min-free 1.0 GiB") || !strings.Contains(err.Error(), "--retention") {
+		t.Errorf("the reason is %v", err)
+	}
+	settled(t, s.Finish(e.ID, answered(1, "late"), ""), s.Chunk(e.ID, 1, 0, []byte("x")))
+	part := s.Chunk(s.NewID(), 0, 0, []byte("x"))
+	<-part.Done()
+	if !errors.Is(part.Err(), &relay.Error{Code: relay.CodeStorageFull}) {
+		t.Errorf("a part of a new body: %v", part.Err())
+	}
+	free.Store(1 << 30)
+	eventually(t, "it ends by itself", func() bool { return s.Room(alias, 1, 0) == nil && s.Ready(t.Context()) == nil })
+}
+
+// The file system is asked where nobody else answers.
+func TestFreeSpace(t *testing.T) {
+	t.Parallel()
+	s := mustServe(t, store.Options{DataDir: t.TempDir(), MinFree: math.MaxInt64})
+	if err := s.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "free in ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A disk that runs full while it is written to: storage-full, nothing that was
+// answered is missing, and when there is room it goes on without a restart.
+func TestDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	if runtime.GOOS != "linux" {
+		t.Skip("a small file system of its own needs Linux")
+	}
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", dir).CombinedOutput(); err != nil {
+		t.Skipf("no file system can be mounted here: %s", out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", dir).Run() })
+	s := mustServe(t, store.Options{DataDir: dir})
+	t.Cleanup(func() { _ = s.Close() }) // before the file system goes
+	alias, at := withAlias(t, s), time.Now().Add(-time.Hour)
+	body := strings.Repeat("0123456789abcdef", 8<<10)
+	var kept []relay.ID
+	var err error
+	for range 1000 {
+		e := eventAt(s, alias, at, relay.StateDelivering, body)
+		accept, finish := s.Accept(e), s.Finish(e.ID, answered(1, "ok"), "")
+		<-accept.Done()
+		<-finish.Done()
+		if err = errors.Join(accept.Err(), finish.Err()); err != nil {
+			break
+		}
+		kept = append(kept, e.ID)
+	}
+	if !errors.Is(err, &relay.Error{Code: relay.CodeStorageFull}) {
+		t.Fatalf("after %d events: %v", len(kept), err)
+	}
+	if err := s.Ready(t.Context()); err == nil {
+		t.Error("ready with a full disk")
+	}
+	for _, id := range kept {
+		if !there(t, s, id) {
+			t.Errorf("%s is missing", id)
+		}
+	}
+	if out, err := exec.Command("mount", "-o", "remount,size=64m", dir).CombinedOutput(); err != nil {
+		t.Fatalf("remount: %s", out)
+	}
+	eventually(t, "it goes on", func() bool { _, err := capture(s, alias); return err == nil && s.Ready(t.Context()) == nil })
+	t.Logf("%d events were kept until the disk was full", len(kept))
+}
+
+// A database that another process keeps locked is unavailable, within 5 s, and comes
+// back by itself.
+func TestDatabaseBusy(t *testing.T) {
+	t.Parallel()
+	o := store.Options{DataDir: t.TempDir()}
+	s := mustServe(t, o)
+	alias := withAlias(t, s)
+	conn, err := database(t, o).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.ExecContext(t.Context(), `BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err = capture(s, alias)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if !errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := conn.ExecContext(t.Context(), `ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it goes on", func() bool { _, err := capture(s, alias); return err == nil })
+}
