@@ -14,7 +14,7 @@ func TestFaultKillRelay(t *testing.T) {
 		kills, between := size(2, 20), size(100, 1100)
 		r := newRig(t, databaseURL)
 		r.autossh("crash", localServer(t))
-		l := startLoad(r, "crash", size(8, 32), nil)
+		l := startLoad(r, "crash", size(8, 32), func(l *load) { l.compare = 100_000 })
 		for range kills {
 			l.more(between, 60*time.Second)
 			r.stop(syscall.SIGKILL)

@@ -41,8 +41,10 @@ func localFaults() []localFault {
 	cut := localFault{status: "HTTP/1.1 200 ", state: "delivered", broken: true, within: 2 * time.Second}
 	return []localFault{
 		{name: "F9 refuses", status: bad502, code: "local-refused", state: "failed", within: time.Second},
-		{name: "F10 hangs", script: after(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }),
-			status: "HTTP/1.1 504 ", code: "local-timeout", state: "failed", within: 3 * time.Second},
+		{
+			name: "F10 hangs", script: after(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }),
+			status: "HTTP/1.1 504 ", code: "local-timeout", state: "failed", within: 3 * time.Second,
+		},
 		{name: "F9 closes without a word", script: text(""), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second},
 		{name: "F11 closes inside its head", script: text("HTTP/1.1 200 OK\r\nContent-"), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second},
 		as(cut, "F11 dies inside a body with a length", text("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+strings.Repeat("x", 500))),

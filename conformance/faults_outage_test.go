@@ -97,8 +97,12 @@ func (l *load) recovery(since time.Time) time.Duration {
 func (l *load) finish(t *testing.T, what string) {
 	t.Helper()
 	l.end()
+	begun, left := time.Now(), l.r.stats().SpoolBytes
+	l.r.waitFor(120*time.Second, "the spool to be empty", func() bool { return l.r.stats().SpoolBytes == 0 })
+	drained := time.Since(begun)
 	v := l.check(t)
-	figure(t, "%s; %v, longest wait %v, by status %v, without answer %d", what, v, l.longest.Round(10*time.Millisecond), l.codes, l.broken)
+	figure(t, "%s; spool %d KiB at the end of the load, empty after %v; %v, longest wait %v, by status %v, without answer %d",
+		what, left>>10, drained.Round(100*time.Millisecond), v, l.longest.Round(10*time.Millisecond), l.codes, l.broken)
 	switch {
 	case !v.ok():
 		t.Errorf("lost: %v", v)

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -205,10 +204,4 @@ func timingOf(t *record.Timing, longest float64) *timingView {
 	}
 	v.Label += "total " + v.Total
 	return v
-}
-
-// names tells whether an item of the feed is about an event.
-func names(data []byte, id relay.ID) bool {
-	var about struct{ ID, EventID string }
-	return json.Unmarshal(data, &about) == nil && (about.ID == id.String() || about.EventID == id.String())
 }

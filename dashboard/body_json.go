@@ -17,9 +17,6 @@ type jsonFault struct {
 	Why    string
 }
 
-// Error says it with line and column, which need the text.
-func (f *jsonFault) Error() string { return f.Why }
-
 // in gives line and column, both from 1, the column in bytes.
 func (f *jsonFault) in(p []byte) (line, column int) {
 	line, column = 1, 1

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -311,12 +312,39 @@ func (p *pages) eventLive(w http.ResponseWriter, r *http.Request, who relay.Acto
 	if v := r.URL.Query().Get("v"); v != "" && v != eventVersion(e) && lastID(r) == "" {
 		l.put("", liveEvent, "{}")
 	}
+	n := news{id: id.String(), queued: e.State == relay.StateQueued}
 	p.ended(r, l.run(r.Context(), sub, func(item *relay.FeedItem) error {
-		switch {
-		case item.Name == "resync", item.Name == "tunnel", names(item.Data, id):
+		if n.concerns(item) {
 			l.put(item.ID, liveEvent, "{}")
 		}
 		return nil
 	}))
 	return nil, nil
+}
+
+// news tells which items of the feed change what the page of an event shows.
+type news struct {
+	id     string
+	queued bool   // then its place in the queue is shown
+	tunnel string // state of the tunnel as last heard
+}
+
+func (n *news) concerns(item *relay.FeedItem) bool {
+	var about struct{ ID, EventID, State string }
+	if json.Unmarshal(item.Data, &about) != nil {
+		return false
+	}
+	switch item.Name {
+	case "resync":
+		return true
+	case "tunnel": // also for every change of the queue
+		changed := about.State != n.tunnel
+		n.tunnel = about.State
+		return changed || n.queued
+	case "event":
+		if about.ID == n.id {
+			n.queued = about.State == relay.StateQueued
+		}
+	}
+	return about.ID == n.id || about.EventID == n.id
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"strings"
 	"testing"
@@ -184,4 +185,33 @@ func TestLiveRowsArrive(t *testing.T) {
 	r.hear(filtered, ": connected")
 	r.send(post("/live", `{}`))
 	r.hear(filtered, "event: update", "/live")
+}
+
+func TestLoginLeadsWhereOneWanted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	link, err := r.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Minute)
+	must(t, err)
+	jar, err := cookiejar.New(nil)
+	must(t, err)
+	r.client = &http.Client{Jar: jar}
+	contains(t, "stranger", r.get("/aliases/hook?path=%2Fa", 401), "login")
+	contains(t, "after login", r.submit("/login/"+link, nil, 200), `data-live="/aliases/hook/live?path=%2Fa`)
+
+	// Only pages of this site are gone to.
+	link, err = r.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Minute)
+	must(t, err)
+	r.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, bad := range []string{"//evil.example", "https://evil.example", "/\\evil.example", ""} {
+		req, _ := http.NewRequest("POST", r.base+"/login/"+link, nil)
+		req.Header.Set("Cookie", "relay_next="+url.QueryEscape(bad))
+		res, err := r.client.Do(req)
+		must(t, err)
+		_ = res.Body.Close()
+		if to := res.Header.Get("Location"); res.StatusCode == 303 && to != "/" {
+			t.Errorf("%q leads to %q", bad, to)
+		}
+		link, err = r.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Minute)
+		must(t, err)
+	}
 }

@@ -1,7 +1,7 @@
 // Live rows, replays in place, copying and keys. Every page works without it.
 "use strict";
 (() => {
-const most = 500, perFrame = 50;
+const most = 300, perFrame = 50;
 const $ = (sel, from = document) => from.querySelector(sel);
 const $$ = (sel, from = document) => [...from.querySelectorAll(sel)];
 const waiting = new Map(); // event id -> {name, html}: rows not shown yet
