@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -23,7 +24,7 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 		r.measure(phase / 4) // warm
 		for try := 1; ; try++ {
 			still := r.measure(phase)
-			stop := r.flood(size(150, 400))
+			stop := r.flood(size(150, 250))
 			noisy := r.measure(phase)
 			stop()
 			still.add(r.measure(phase))
@@ -98,6 +99,7 @@ func (r *rig) flood(n int) (stop func()) {
 	r.t.Helper()
 	end := make(chan struct{})
 	var work sync.WaitGroup
+	var came atomic.Int32
 	for i := range n {
 		work.Go(func() {
 			select {
@@ -110,6 +112,7 @@ func (r *rig) flood(n int) (stop func()) {
 				if err != nil {
 					return
 				}
+				came.Add(1)
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -126,6 +129,7 @@ func (r *rig) flood(n int) (stop func()) {
 			}
 		})
 	}
-	r.waitFor(10*time.Second, "the flood to be under way", func() bool { return r.stats().Channels >= 50 })
+	r.waitFor(10*time.Second, "the flood to be under way", func() bool { return int(came.Load()) >= n && r.stats().Channels >= 50 })
+	<-time.After(time.Second) // what it costs to come is not what is measured
 	return func() { close(end); work.Wait() }
 }
