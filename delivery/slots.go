@@ -70,17 +70,22 @@ func (s *slots) wait(gone, cut <-chan struct{}) bool {
 	}
 }
 
-// squeeze takes a place beyond the easy ones for who stands in line.
+// squeeze gives a place beyond the easy ones to the first in line, who has waited at
+// least as long as the caller. True when the caller's own turn has come.
 func (s *slots) squeeze(turn chan struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.waiting, turn); i >= 0 {
-		if !s.take(s.hard) {
-			return false
-		}
-		s.waiting = slices.Delete(s.waiting, i, i+1)
+	if len(s.waiting) > 0 && s.take(s.hard) {
+		s.call()
 	}
-	return true // the turn had come meanwhile
+	return closed(turn)
+}
+
+// call tells the first in line that a place is its own; only with mu held.
+func (s *slots) call() {
+	close(s.waiting[0])
+	s.waiting[0] = nil
+	s.waiting = s.waiting[1:]
 }
 
 // leave gives a place in line up; false when the turn had come meanwhile.
@@ -101,9 +106,7 @@ func (s *slots) release() {
 		s.used--
 		return
 	}
-	close(s.waiting[0])
-	s.waiting[0] = nil
-	s.waiting = s.waiting[1:]
+	s.call()
 }
 
 // places are the slots that one channel in use takes: of its tunnel, of the

@@ -41,3 +41,26 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 		}
 	})
 }
+
+// All who wait look for a place in the same instant: the last to come took it from
+// the first.
+func TestPlacesGoToWhoCameFirst(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSlots(1, 2, 100)
+			s.try()
+			turn := make(chan int)
+			for i := range 5 {
+				go func() { s.wait(nil, nil); turn <- i }()
+				synctest.Wait()
+			}
+			for want := range 5 {
+				if got := <-turn; got != want {
+					t.Fatalf("place %d went to who came as number %d", want, got)
+				}
+				s.release() // one of two, so the line waits for its patience again
+			}
+			s.release()
+		})
+	}
+}
