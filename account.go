@@ -121,6 +121,18 @@ type Key struct {
 	LastUsedAt    time.Time
 }
 
+// Enrolment is a proven key whose holder waits to be let in by somebody who is
+// signed in. The code is not part of it: only the holder of the key sees that.
+type Enrolment struct {
+	Link        string // last part of the page's address
+	Fingerprint string // SHA256:…
+	KeyType     string // such as ssh-ed25519
+	Remote      string // source address
+	Client      string // version text of the SSH client
+	AskedAt     time.Time
+	ExpiresAt   time.Time
+}
+
 // Token is an API token; its secret is shown once and stored as a hash.
 type Token struct {
 	ID          string // tok_…
