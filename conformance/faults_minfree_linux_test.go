@@ -1,5 +1,3 @@
-//go:build faults_pending
-
 package conformance
 
 import (

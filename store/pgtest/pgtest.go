@@ -326,3 +326,13 @@ func (s *Server) PIDs(ctx context.Context) (pids []int, err error) {
 	}
 	return pids, rows.Err()
 }
+
+// Program is the path of a program that came with the server, such as pg_dump.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}

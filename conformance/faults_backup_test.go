@@ -1,0 +1,134 @@
+package conformance
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay/store/pgtest"
+)
+
+// TestFaultRestore makes a backup under load, loses the machine, and restores into an
+// empty folder, as docs/operations.md says. What was answered before the backup began
+// is there, what waited still waits, and the clients know the host key again.
+func TestFaultRestore(t *testing.T) {
+	stores(t, func(t *testing.T, databaseURL string) {
+		r := newRig(t, databaseURL)
+		r.alias("asleep")
+		queued := size(20, 200)
+		for i := range queued {
+			if status, body, _ := r.call("asleep", fmt.Sprintf("/%d", i), "x"); status != 202 {
+				t.Fatalf("queued: %d %s", status, body)
+			}
+		}
+		tunnel := r.tunnel("busy", localServer(t))
+		before := startLoad(r, "busy", 8, gently)
+		before.more(size(200, 2000), 60*time.Second)
+		before.end()
+		during := startLoad(r, "busy", 4, func(l *load) { l.pause = 5 * time.Millisecond })
+		during.more(20, 30*time.Second)
+		begun := time.Now()
+		restored := r.backup(t)
+		took := time.Since(begun)
+		during.more(20, 30*time.Second)
+		during.end()
+		_ = tunnel.Process.Kill()
+		r.stop(syscall.SIGKILL)
+
+		begun = time.Now()
+		restored()
+		r.start()
+		back := time.Since(begun)
+		r.tunnel("busy", localServer(t)) // with the same known_hosts
+		v := before.check(t)
+		waiting := len(r.events("asleep", "&state=queued"))
+		doctor := r.relayd("doctor")
+		status, _, _ := r.call("busy", "/after", "x")
+		figure(t, "backup under load in %v, restored in %v: %v; queued %d of %d", took.Round(time.Millisecond), back.Round(time.Millisecond), v, waiting, queued)
+		if !v.ok() || waiting != queued || status != 200 {
+			t.Errorf("%v; queued %d of %d; then answered %d\n%s", v, waiting, queued, status, doctor)
+		}
+	})
+}
+
+// backup copies store and host key; the result puts them where nothing is.
+func (r *rig) backup(t *testing.T) (restore func()) {
+	t.Helper()
+	dir, data := t.TempDir(), filepath.Join(r.dir, "data")
+	key := filepath.Join(dir, "ssh_host_ed25519_key")
+	copyFile(t, filepath.Join(data, "ssh_host_ed25519_key"), key)
+	store := r.backupSQLite
+	if r.database != "" {
+		store = r.backupPostgres
+	}
+	stored := store(t, dir)
+	return func() {
+		r.dir = t.TempDir()
+		copyFile(t, filepath.Join(filepath.Dir(data), "known_hosts"), filepath.Join(r.dir, "known_hosts"))
+		data := filepath.Join(r.dir, "data")
+		if err := os.Mkdir(data, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		copyFile(t, key, filepath.Join(data, "ssh_host_ed25519_key"))
+		stored()
+	}
+}
+
+func (r *rig) backupSQLite(t *testing.T, dir string) func() {
+	file := filepath.Join(dir, "relay.db")
+	r.relayd("backup", file)
+	return func() { copyFile(t, file, filepath.Join(r.dir, "data", "relay.db")) }
+}
+
+// backupPostgres dumps the schema and restores it on another server.
+func (r *rig) backupPostgres(t *testing.T, dir string) func() {
+	file := filepath.Join(dir, "relay.dump")
+	from, schema := plainURL(t, r.database)
+	command(t, pgtest.Program(t, "pg_dump"), "--format=custom", "--schema="+schema, "--file="+file, from)
+	return func() {
+		other := pgtest.Start(t, pgtest.Options{Fsync: true})
+		to := other.URL(t)
+		plain, fresh := plainURL(t, to)
+		command(t, pgtest.Program(t, "pg_restore"), "--no-owner", "--dbname="+plain, file)
+		r.database = strings.ReplaceAll(to, fresh, schema)
+	}
+}
+
+// plainURL is a database's address without the schema, which only our driver takes
+// from there.
+func plainURL(t *testing.T, databaseURL string) (plain, schema string) {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	schema = q.Get("search_path")
+	q.Del("search_path")
+	u.RawQuery = q.Encode()
+	return u.String(), schema
+}
+
+func command(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
