@@ -73,7 +73,11 @@ func (k *call) keys() error {
 	return k.print(record.ListOf(forms), func() string {
 		var b strings.Builder
 		for _, key := range forms {
-			fmt.Fprintf(&b, "%s  %s  %s\n", record.SafeText(key.Fingerprint), record.SafeText(key.Type), record.SafeText(key.Name))
+			fmt.Fprintf(&b, "%s  %s  %s", record.SafeText(key.Fingerprint), record.SafeText(key.Type), record.SafeText(key.Name))
+			if key.ID == k.who.Credential {
+				b.WriteString("  (this key)")
+			}
+			b.WriteString("\n")
 		}
 		return b.String()
 	})
@@ -89,7 +93,26 @@ func (k *call) login() error {
 		URL       string      `json:"url"`
 		ExpiresAt record.Time `json:"expiresAt"`
 	}{k.g.o.Site.URL("/login/" + secret), record.Time{Time: time.Now().Add(linkTime)}}
+	k.talk("the link opens the dashboard as " + record.SafeText(k.who.AccountName) + ", once, within " + relay.FormatDuration(linkTime))
 	return k.print(link, func() string { return link.URL + "\n" })
+}
+
+// tokenName is the longest name of a token.
+const tokenName = 100
+
+// token makes an API token with all that the account may do. Programs ask for it:
+// the answer is JSON always. The store keeps a record of it.
+func (k *call) token() error {
+	k.json = true
+	name := strings.TrimSpace(k.flags["name"])
+	if name == "" || record.SafeTextMax(name, tokenName) != name {
+		return usage("--name takes up to 100 characters that can be printed")
+	}
+	made, secret, err := k.g.o.Accounts.CreateToken(k.ctx, k.who, relay.Token{Name: name})
+	if err != nil {
+		return err
+	}
+	return k.print(record.OfToken(made, secret), nil)
 }
 
 func (k *call) share() error {

@@ -96,7 +96,7 @@ func (c *conn) claim(ctx context.Context, label string) (*relay.Alias, *relay.Er
 	a, err := c.gate.o.Accounts.ClaimAlias(ctx, c.who, label)
 	switch {
 	case errors.Is(err, relay.ErrNotFound):
-		return nil, relay.Errorf(relay.CodeNotFound, "there is no alias %q here that you may use", label)
+		return nil, relay.Errorf(relay.CodeNotFound, "there is no alias %q here that you may use; the command aliases lists yours", label)
 	case err != nil:
 		return nil, relay.AsError(err)
 	}

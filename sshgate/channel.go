@@ -34,6 +34,7 @@ type channel struct {
 	filled chan relay.Fill
 	wrote  chan wrote
 
+	begun   bool // somebody has written
 	closing sync.Once
 	done    chan struct{} // closed by Close
 	release sync.Once
@@ -144,6 +145,8 @@ func dialFailure(payload []byte) *relay.Error {
 // Write implements relay.Channel. Each packet is copied, so that p is free again
 // when Close releases a write that waits for the peer's window.
 func (h *channel) Write(p []byte) (int, error) {
+	first := !h.begun
+	h.begun = true
 	total := 0
 	for {
 		select {
@@ -157,6 +160,9 @@ func (h *channel) Write(p []byte) (int, error) {
 		select {
 		case w := <-h.wrote:
 			total += w.n
+			if w.err != nil && total == 0 && first && h.turnedAway() {
+				return 0, nil
+			}
 			if w.err != nil || total == len(p) {
 				return total, w.err
 			}
@@ -164,6 +170,26 @@ func (h *channel) Write(p []byte) (int, error) {
 			// Something of this packet may be on its way.
 			return max(total, 1), io.ErrClosedPipe
 		}
+	}
+}
+
+// turnedAway tells, when the first write has failed, whether the peer had closed the
+// channel by then, on a connection that lives: plink and some libraries confirm a
+// channel before they dial, and close it when that fails. That is the local server's
+// answer and no proof that another try is due; the next read tells the end. Clients
+// that dial at the first byte close channels for other reasons.
+func (h *channel) turnedAway() bool {
+	if h.c.lazy.Load() {
+		return false
+	}
+	patience := time.NewTimer(settle)
+	defer patience.Stop()
+	select {
+	case <-h.gone:
+		<-h.judged
+		return !h.lost
+	case <-patience.C:
+		return false
 	}
 }
 

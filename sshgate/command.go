@@ -2,11 +2,9 @@ package sshgate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strconv"
 	"strings"
 
@@ -16,28 +14,100 @@ import (
 
 // command is one command of the session.
 type command struct {
-	name  string
-	args  string // for people; the words in capitals are required
+	name     string
+	args     string // for people; a command has one argument or none
+	does     string
+	flags    []flag   // those it takes beside --json
+	examples []string // what stands behind ssh HOST
+	hidden   bool     // for programs: not in the list
+	run      func(*call) error
+}
+
+// flag is one flag of a command.
+type flag struct {
+	name  string // as in call.flags; one letter with one hyphen, else two
+	also  string // another name for it
+	value string // what it takes, "" = nothing
 	does  string
-	flags string // those it takes beside --json
-	run   func(*call) error
+}
+
+func (f flag) String() string {
+	name := dashed(f.name)
+	if f.value != "" {
+		name += " " + f.value
+	}
+	return name
+}
+
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
 }
 
 // commands lists what a session can be asked.
 func commands() []command {
 	return []command{
-		{"help", "", "list the commands", "", (*call).help},
-		{"whoami", "", "show the account of this key", "", (*call).whoami},
-		{"aliases", "", "list aliases with URL, state and queue", "", (*call).aliases},
-		{"events", "ALIAS [-n N] [-f]", "list the newest events; -f follows", "n f", (*call).events},
-		{"show", "ID", "show an event with its attempts", "", (*call).show},
-		{"replay", "ID", "send an event again, byte for byte", "", (*call).replay},
-		{"replay-queued", "ALIAS", "send what was queued while offline", "", (*call).replayQueued},
-		{"share", "ID [--expires 7d] [--view]", "let others replay one event", "expires view", (*call).share},
-		{"login", "", "make a one-time link to the dashboard", "", (*call).login},
-		{"keys", "", "list the keys of the account", "", (*call).keys},
-		{"version", "", "show the version of the relay", "", (*call).version},
+		{name: "help", args: "[COMMAND]", does: "list the commands, or explain one", examples: []string{"help replay"}, run: (*call).help},
+		{name: "whoami", does: "show the account of this key", examples: []string{"whoami"}, run: (*call).whoami},
+		{name: "aliases", does: "list aliases with state, URL and queue", examples: []string{"aliases", "aliases --json"}, run: (*call).aliases},
+		{name: "events", args: "ALIAS", does: "list the newest events of an alias, the newest last", flags: []flag{
+			{name: "n", also: "count", value: "N", does: "how many, 1 to 200; 20 if not given"},
+			{name: "f", also: "follow", does: "go on with those to come; q or Ctrl+C ends"},
+		}, examples: []string{"events stripe-dev -n 50", "events stripe-dev -f --json"}, run: (*call).events},
+		{name: "wait", args: "ALIAS", does: "wait for an event to come and end, and show it", flags: []flag{
+			{name: "path", value: "PATH", does: "only one whose path begins so"},
+			{name: "method", value: "METHOD", does: "only one of this method"},
+			{name: "timeout", value: "DURATION", does: "how long, at most 1h; 30s if not given. Exit 1 when none came"},
+		}, examples: []string{"wait stripe-dev --path /hook --timeout 1m --json"}, run: (*call).wait},
+		{name: "show", args: "ID", does: "show an event with headers, bodies and attempts", examples: []string{"show evt_01k…"}, run: (*call).show},
+		{name: "replay", args: "ID", does: "send an event again, byte for byte, and compare", examples: []string{"replay evt_01k…"}, run: (*call).replay},
+		{name: "replay-queued", args: "ALIAS", does: "send what was queued while offline", examples: []string{"replay-queued stripe-dev"}, run: (*call).replayQueued},
+		{name: "share", args: "ID", does: "let others replay one event", flags: []flag{
+			{name: "expires", value: "DURATION", does: "how long the link works, or never; 7d if not given"},
+			{name: "view", does: "show headers and body too, secrets masked"},
+		}, examples: []string{"share evt_01k… --expires 1h", "share evt_01k… --view"}, run: (*call).share},
+		{name: "export", args: "ID", does: "print an event as a command, an archive or a test", flags: []flag{
+			{name: "format", value: "FORMAT", does: strings.Join(record.ExportFormats, ", ") + "; curl if not given"},
+		}, examples: []string{"export evt_01k…", "export evt_01k… --format har > event.har"}, run: (*call).export},
+		{name: "login", does: "make a one-time link to the dashboard", examples: []string{"login"}, run: (*call).login},
+		{name: "keys", does: "list the keys of the account", examples: []string{"keys"}, run: (*call).keys},
+		{name: "version", does: "show the version of the relay", examples: []string{"version"}, run: (*call).version},
+		{name: "token", does: "make an API token of the account", flags: []flag{
+			{name: "name", value: "TEXT", does: "what the token is for"},
+		}, examples: []string{"token --name laptop"}, hidden: true, run: (*call).token},
 	}
+}
+
+// usage is how the command is typed.
+func (c command) usage() string {
+	words := []string{c.name}
+	if c.args != "" {
+		words = append(words, c.args)
+	}
+	for _, f := range c.flags {
+		words = append(words, "["+f.String()+"]")
+	}
+	return strings.Join(words, " ")
+}
+
+// find gives the command of a name; the error names the one that was meant.
+func find(name string) (command, error) {
+	var names []string
+	for _, c := range commands() {
+		if c.name == name {
+			return c, nil
+		}
+		if !c.hidden {
+			names = append(names, c.name)
+		}
+	}
+	text := fmt.Sprintf("unknown command %q", record.SafeTextMax(name, 64))
+	if near := meant(name, names); near != "" {
+		text += "; did you mean " + near + "?"
+	}
+	return command{}, usage(text + "; the command help lists all")
 }
 
 // call is one command being run.
@@ -66,54 +136,96 @@ func usage(text string) error { return &usageError{text} }
 
 // dispatch runs a command line and gives its exit code.
 func (k *call) dispatch(words []string) int {
+	asksHelp := false
 	for _, w := range words {
 		k.json = k.json || w == "--json"
+		asksHelp = asksHelp || w == "--help" || w == "-h"
 	}
-	for _, c := range commands() {
-		if c.name == words[0] {
-			if err := k.parse(c, words[1:]); err != nil {
-				return k.fail(err)
-			}
-			if err := c.run(k); err != nil {
-				return k.fail(err)
-			}
-			return k.s.exit(k.code)
-		}
+	for len(words) > 1 && words[0] == "--json" {
+		words = words[1:]
 	}
-	return k.fail(usage(fmt.Sprintf("unknown command %q; the command help lists all", record.SafeTextMax(words[0], 64))))
+	switch {
+	case asksHelp && words[0][0] != '-':
+		words = []string{"help", words[0]}
+	case asksHelp, words[0] == "?":
+		words = []string{"help"}
+	case words[0] == "--version":
+		words = []string{"version"}
+	}
+	c, err := find(words[0])
+	if err == nil {
+		err = k.parse(c, words[1:])
+	}
+	if err == nil {
+		err = c.run(k)
+	}
+	if err != nil {
+		return k.fail(err)
+	}
+	return k.s.exit(k.code)
 }
 
 // parse separates flags from arguments and counts those.
 func (k *call) parse(c command, words []string) error {
-	for i := 0; i < len(words); i++ {
+	for i, only := 0, false; i < len(words); i++ {
 		word := words[i]
-		if word == "--json" {
-			continue
-		}
-		if len(word) < 2 || word[0] != '-' {
+		switch {
+		case only || len(word) < 2 || word[0] != '-':
 			k.words = append(k.words, word)
-			continue
-		}
-		name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		if !strings.Contains(" "+c.flags+" ", " "+name+" ") {
-			return usage(fmt.Sprintf("%s has no flag %q", c.name, record.SafeTextMax(word, 64)))
-		}
-		if takesValue := name == "n" || name == "expires"; takesValue && !given {
-			if i++; i == len(words) {
-				return usage(fmt.Sprintf("the flag -%s needs a value", name))
+		case word == "--":
+			only = true
+		case word == "--json":
+		default:
+			name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
+			f, ok := c.flag(name)
+			if !ok {
+				return c.unknownFlag(word, name)
 			}
-			value = words[i]
+			switch {
+			case f.value == "" && given:
+				return usage("the flag " + dashed(f.name) + " takes no value")
+			case f.value != "" && !given && i+1 < len(words):
+				i++
+				value = words[i]
+			}
+			if f.value != "" && value == "" {
+				return usage(fmt.Sprintf("the flag %s needs a value: %s", dashed(f.name), f))
+			}
+			k.flags[f.name] = value
 		}
-		k.flags[name] = value
 	}
-	wanted := 0
-	if c.args != "" {
-		wanted = 1
+	least, most := 0, 0
+	switch {
+	case strings.HasPrefix(c.args, "["):
+		most = 1
+	case c.args != "":
+		least, most = 1, 1
 	}
-	if len(k.words) != wanted {
-		return usage(strings.TrimSpace("usage: " + c.name + " " + c.args))
+	if len(k.words) < least || len(k.words) > most {
+		return usage("usage: " + c.usage())
 	}
 	return nil
+}
+
+func (c command) flag(name string) (flag, bool) {
+	for _, f := range c.flags {
+		if name == f.name || name == f.also && name != "" {
+			return f, true
+		}
+	}
+	return flag{}, false
+}
+
+func (c command) unknownFlag(word, name string) error {
+	names := []string{"json"}
+	for _, f := range c.flags {
+		names = append(names, f.name)
+	}
+	text := fmt.Sprintf("%s has no flag %q", c.name, record.SafeTextMax(word, 64))
+	if near := meant(name, names); near != "" {
+		text += "; did you mean " + dashed(near) + "?"
+	}
+	return usage(text + "; usage: " + c.usage())
 }
 
 // fail says what went wrong on stderr and gives the exit code that goes with it.
@@ -124,11 +236,13 @@ func (k *call) fail(err error) int {
 		err = relay.Errorf(relay.CodeValidationFailed, "%s", wrong.text)
 	}
 	if k.json {
-		_ = json.NewEncoder(k.err).Encode(record.ProblemOf(err, ""))
+		if text, bad := jsonText(record.ProblemOf(err, "")); bad == nil {
+			fmt.Fprintln(k.err, text)
+		}
 	} else {
 		fmt.Fprintf(k.err, "relay: %s\n", problemText(err))
 	}
-	if e := relay.AsError(err); e.Code == relay.CodeInternal {
+	if e := relay.AsError(err); e.Code == relay.CodeInternal && k.ctx.Err() == nil {
 		k.s.c.log.Error("ssh command", "err", err)
 	}
 	return k.s.exit(exitOf(err, isUsage))
@@ -153,11 +267,23 @@ func problemText(err error) string {
 
 // print writes one JSON object, or the text.
 func (k *call) print(object any, text func() string) error {
-	if k.json {
-		return json.NewEncoder(k.out).Encode(object)
+	if !k.json {
+		_, err := io.WriteString(k.out, text())
+		return err
 	}
-	_, err := io.WriteString(k.out, text())
+	line, err := jsonText(object)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(k.out, line+"\n")
 	return err
+}
+
+// talk writes to people, beside the answer, unless a program reads it.
+func (k *call) talk(text string) {
+	if !k.json {
+		fmt.Fprintf(k.err, "relay: %s\n", text)
+	}
 }
 
 // number is the value of -n.
@@ -185,42 +311,23 @@ func (k *call) label() (string, error) {
 	return label, nil
 }
 
-// helpText says what can be done here.
-func helpText(c *conn) string {
-	site := &c.gate.o.Site
-	host, port := site.SSHAddr, ""
-	if h, p, err := net.SplitHostPort(site.SSHAddr); err == nil {
-		if host = h; p != "22" {
-			port = " -p " + p
+// interruptible lets Ctrl+C at a terminal end a command that takes its time.
+func (k *call) interruptible() {
+	if !k.s.screen.hasPTY() {
+		return
+	}
+	keys := make(chan string)
+	k.s.spawn("session input", func() { k.s.input(keys) })
+	k.s.spawn("session keys", func() {
+		for {
+			select {
+			case key := <-keys:
+				if key == "q" {
+					k.s.quit(exitInterrupted)
+				}
+			case <-k.s.ctx.Done():
+				return
+			}
 		}
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "This is the relay %s; you are %s.\n\n", site.Base.Hostname(), record.SafeText(c.who.AccountName))
-	fmt.Fprintf(&b, "Open a tunnel:  ssh -N -R ALIAS:80:localhost:3000%s %s\n", port, host)
-	fmt.Fprintf(&b, "Run a command:  ssh%s %s COMMAND\n\n", port, host)
-	for _, k := range commands() {
-		fmt.Fprintf(&b, "  %-40s %s\n", strings.TrimSpace(k.name+" "+k.args), k.does)
-	}
-	b.WriteString("\nEach command takes --json.\n")
-	return b.String()
-}
-
-func (k *call) help() error {
-	type entry struct {
-		Name        string `json:"name"`
-		Usage       string `json:"usage"`
-		Description string `json:"description"`
-	}
-	entries := []entry{}
-	for _, c := range commands() {
-		entries = append(entries, entry{c.name, strings.TrimSpace(c.name + " " + c.args), c.does})
-	}
-	return k.print(record.ListOf(entries), func() string { return helpText(k.s.c) })
-}
-
-func (k *call) version() error {
-	v := struct {
-		Version string `json:"version"`
-	}{k.g.o.Version}
-	return k.print(v, func() string { return "relayd " + v.Version + "\n" })
+	})
 }

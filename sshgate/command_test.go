@@ -10,29 +10,36 @@ import (
 	"relay"
 )
 
-func TestCommands(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("stripe-dev", 1)
-	b.house.queue(a, 3)
-	e := b.house.event(1, a)
-	blocked := b.house.event(2, a)
-	blocked.Blocker = relay.BlockedIncomplete
-	failed := b.house.event(3, b.house.alias("broken", 1))
-	failed.State, failed.Attempts[0].State = relay.StateFailed, relay.StateFailed
-	c := b.mustDial(b.alice)
-	for _, x := range []struct {
-		command  string
-		code     int
-		out, err string // must be within
-	}{
+// commandCase is a command line and what it must give.
+type commandCase struct {
+	command  string
+	code     int
+	out, err string // must be within
+}
+
+// plainCases are about help, lists and wrong use.
+func plainCases(e string) []commandCase {
+	return []commandCase{
 		{"help", 0, "replay-queued ALIAS", ""},
 		{"help --json", 0, `{"name":"share"`, ""},
+		{"help events", 0, "usage: ssh -p 2222 relay.example.test events ALIAS [-n N] [-f]", ""},
+		{"help events", 0, "  ssh -p 2222 relay.example.test events stripe-dev -n 50\n", ""},
+		{"events --help", 0, "usage: ssh -p 2222 relay.example.test events", ""},
+		{"--help", 0, "Open a tunnel:", ""},
+		{"help replya", 2, "", "did you mean replay?"},
+		{"evnts stripe-dev", 2, "", "did you mean events?"},
+		{"REPLAY x", 2, "", "did you mean replay?"},
+		{"xyzzy", 2, "", `unknown command "xyzzy"; the command help lists all`},
+		{"share x --expire 7d", 2, "", "did you mean --expires?"},
+		{"share x --view=1", 2, "", "takes no value"},
+		{"events stripe-dev --follow=yes", 2, "", "takes no value"},
+		{"events -- stripe-dev", 0, "[200] POST /hook", ""},
+		{"--json whoami", 0, `"user":"alice"`, ""},
 		{"whoami", 0, "alice\n", ""},
 		{"whoami --json", 0, `"user":"alice"`, ""},
 		{"aliases", 0, "stripe-dev               never    http://stripe-dev.example.test:8080  3 events queued while offline", ""},
 		{"aliases --json", 0, `"queuedEvents":3`, ""},
-		{"events stripe-dev", 0, "[200] POST /hook (23ms) " + e.ID.String(), ""},
+		{"events stripe-dev", 0, "[200] POST /hook (23ms) " + e, ""},
 		{"events Stripe-Dev.example.test -n 1 --json", 0, `"nextCursor":null`, ""},
 		{"events unknown", 4, "", "relay: "},
 		{"events unknown --json", 4, "", `"code":"not-found"`},
@@ -40,15 +47,33 @@ func TestCommands(t *testing.T) {
 		{"events stripe-dev -n 0", 2, "", "1 to 200"},
 		{"events stripe-dev -n", 2, "", "needs a value"},
 		{"events stripe-dev -z", 2, "", "no flag"},
-		{"show " + e.ID.String(), 0, `< X-Evil: \x1b[2J`, ""},
-		{"show " + e.ID.String() + " --json", 0, `"attempts":[`, ""},
+	}
+}
+
+// eventCases are about events and the account.
+func eventCases(e, blocked, failed string) []commandCase {
+	return []commandCase{
+		{"show " + e, 0, `< X-Evil: \x1b[2J`, ""},
+		{"show " + e + " --json", 0, `"attempts":[`, ""},
 		{"show evt_nonsense", 4, "", "relay: "},
-		{"replay " + e.ID.String(), 0, "[200] POST /hook", ""},
-		{"replay --json " + e.ID.String(), 0, `"attemptCount":1`, ""},
-		{"replay " + failed.ID.String(), 1, "", ""},
-		{"replay " + blocked.ID.String() + " --json", 1, "", `"reason":"incomplete"`},
-		{"share " + e.ID.String() + " --json --expires=never", 0, `"replayUrl":"http://relay.example.test:8080/api/v1/events/shared/sharesecret/replay"`, ""},
-		{"share " + e.ID.String() + " --expires soon", 2, "", "--expires takes"},
+		{"replay " + e, 0, "[200] POST /hook", ""},
+		{"replay --json " + e, 0, `"attemptCount":1`, ""},
+		{"replay " + failed, 1, "", ""},
+		{"replay " + blocked + " --json", 1, "", `"reason":"incomplete"`},
+		{"share " + e + " --json --expires=never", 0, `"replayUrl":"http://relay.example.test:8080/api/v1/events/shared/sharesecret/replay"`, ""},
+		{"share " + e + " --expires soon", 2, "", "--expires takes"},
+		{"export " + e, 0, "curl -sS", ""},
+		{"export " + e + " --format har", 0, `"log": {`, ""},
+		{"export " + e + " --format=har --json", 0, `{"log":{`, ""},
+		{"export " + e + " --json", 0, `{"format":"curl","name":"evt_`, ""},
+		{"export " + e + " --format go", 0, "func TestEvent(", ""},
+		{"export " + e + " --format pdf", 2, "", "--format is one of curl, har"},
+		{"wait stripe-dev --timeout 1ms", 1, "", "no such event came within 1ms"},
+		{"wait stripe-dev --timeout 2h", 2, "", "at most 1h"},
+		{"wait unknown", 4, "", "relay: "},
+		{"token --name laptop", 0, `"token":"rly_secret"`, ""},
+		{"token", 2, "", "--name takes"},
+		{"token --name 'a\x1b'", 2, "", "--name takes"},
 		{"login", 0, "http://relay.example.test:8080/login/secret-for-alice\n", ""},
 		{"login --json", 0, `"expiresAt"`, ""},
 		{"keys", 0, "SHA256:", ""},
@@ -62,7 +87,22 @@ func TestCommands(t *testing.T) {
 		{"'unclosed", 2, "", "quote"},
 		{strings.Repeat("x", 5000), 2, "", "too long"},
 		{"whoami extra", 2, "", "usage: whoami"},
-	} {
+	}
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("stripe-dev", 1)
+	b.house.queue(a, 3)
+	e := b.house.event(1, a)
+	blocked := b.house.event(2, a)
+	blocked.Blocker = relay.BlockedIncomplete
+	failed := b.house.event(3, b.house.alias("broken", 1))
+	failed.State, failed.Attempts[0].State = relay.StateFailed, relay.StateFailed
+	c := b.mustDial(b.alice)
+	ids := [3]string{e.ID.String(), blocked.ID.String(), failed.ID.String()}
+	for _, x := range append(plainCases(ids[0]), eventCases(ids[0], ids[1], ids[2])...) {
 		s, err := c.NewSession()
 		if err != nil {
 			t.Fatal(err)

@@ -12,16 +12,16 @@ import (
 // maxAuthTries lets an agent with many keys reach the right one.
 const maxAuthTries = 20
 
-// config makes the configuration of one connection. It is never shared:
-// gliderlabs adds to it, and the callbacks are those of this connection.
+// config makes the configuration of one connection. It is never shared: gliderlabs
+// adds to it, and the callbacks are those of this connection. It must not wait for
+// anything: gliderlabs holds a lock meanwhile.
 func (g *Gate) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 	c := connOf(ctx)
 	l := &login{c: c}
-	peer := c.sock.exchange("SSH-2.0-" + serverName)
 	return &ssh.ServerConfig{
 		Config: ssh.Config{
 			KeyExchanges: []string{ssh.KeyExchangeMLKEM768X25519, ssh.KeyExchangeCurve25519},
-			Ciphers:      ciphers(hasAES() && !strings.HasPrefix(peer, "SSH-2.0-dropbear")),
+			Ciphers:      ciphers(hasAES() && !strings.HasPrefix(c.version, "SSH-2.0-dropbear")),
 			MACs:         []string{ssh.HMACSHA256ETM, ssh.HMACSHA512ETM},
 		},
 		PublicKeyAuthAlgorithms: []string{

@@ -30,6 +30,9 @@ type conn struct {
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
 	finished chan struct{} // closed when nothing of the connection runs any more
+	lost     chan struct{} // closed when a read has failed: the peer has gone
+	place    place
+	version  string // of the peer, as it said it; set before the handshake
 
 	handshake *time.Timer
 	idle      *time.Timer
@@ -39,6 +42,7 @@ type conn struct {
 	// set by start, before anything else of the second half of the struct is used
 	sc     *ssh.ServerConn
 	who    relay.Actor
+	visit  *visit // the connection is only there to have its key registered
 	user   string
 	client string
 	log    *slog.Logger
@@ -55,6 +59,9 @@ type conn struct {
 	started  bool
 	dead     bool // the socket is closed: no new goroutines
 	loggedIn bool
+	fault    fault     // why nobody has logged in
+	patience time.Time // when the time for the login is over
+	received bool      // the one session of a visit was there
 	leaving  bool
 	forwards []*forward
 	refused  []notice
@@ -78,6 +85,7 @@ func newConn(g *Gate, tcp net.Conn) *conn {
 		gate:     g,
 		sock:     newSocket(tcp, stall, userTimeout),
 		finished: make(chan struct{}),
+		lost:     make(chan struct{}),
 		jobs:     newMailbox(),
 		wake:     make(chan struct{}, 1),
 		staled:   make(chan struct{}, 1),
@@ -91,17 +99,55 @@ func newConn(g *Gate, tcp net.Conn) *conn {
 	c.log = g.o.Log.With("remote", c.remote.String())
 	c.sock.onClose = c.end
 	c.sock.onHeard = c.heard
+	c.sock.onLost = func() { close(c.lost) }
+	c.place = place{c: c, from: sourceOf(c.remote.Addr()), local: g.local(c.remote.Addr())}
 	return c
 }
 
 // tooSlow closes the socket itself: a deadline would be wiped by the next read.
 func (c *conn) tooSlow() {
 	c.mu.Lock()
-	late := !c.loggedIn
+	late := !c.loggedIn && !time.Now().Before(c.patience)
 	c.mu.Unlock()
 	if late {
 		c.log.Debug("ssh login took too long")
+		c.blame(faultSlow)
 		_ = c.sock.Close()
+	}
+}
+
+// allow gives the rest of the login this much time, within what a login may take
+// at most with a person in it.
+func (c *conn) allow(d time.Duration) {
+	o := &c.gate.o
+	d = min(d, o.EnrolTime+o.HandshakeTimeout-time.Since(c.sock.start))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.dead && !c.loggedIn {
+		c.patience = time.Now().Add(d)
+		c.handshake.Reset(d)
+	}
+}
+
+// fault is why a connection has led to no login.
+type fault int
+
+const (
+	faultSilent  fault = iota // not a byte came, as of a health check
+	faultNothing              // something came, but no try to log in
+	faultNone                 // nobody's
+	faultOurs                 // the store could not answer, or there was no place
+	faultRefused              // a login was refused
+	faultSlow                 // the time for it ran out
+)
+
+// blame notes why there is no login so far: the last word counts, unless it was
+// ours to blame.
+func (c *conn) blame(f fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fault != faultOurs && !c.loggedIn {
+		c.fault = f
 	}
 }
 
@@ -111,6 +157,11 @@ func (c *conn) entered() {
 	defer c.mu.Unlock()
 	c.loggedIn = true
 	c.handshake.Stop()
+	c.gate.crowd.enter(&c.place)
+	c.gate.metrics.login()
+	if !c.place.local {
+		c.gate.penalties.forgive(c.place.from)
+	}
 	if !c.dead {
 		c.idle = time.AfterFunc(c.gate.o.IdleClose, c.idleOut)
 	}
@@ -125,6 +176,7 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 			_ = c.sock.Close()
 			return
 		}
+		c.visit = visiting(sc.Permissions)
 		c.who, c.user, c.client = who, sc.User(), clientName(sc.ClientVersion())
 		c.log = c.log.With("account", who.AccountName)
 		c.sc = sc
@@ -133,6 +185,9 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		c.mu.Unlock()
 		c.spawn(func() { c.jobs.run(c.ctx, c.overflow) })
 		c.spawn(c.watch)
+		if c.visit == nil {
+			c.spawn(c.announceHostKeys)
+		}
 	})
 	return c.sc != nil
 }

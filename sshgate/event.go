@@ -1,7 +1,6 @@
 package sshgate
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,9 +9,6 @@ import (
 	"relay"
 	"relay/record"
 )
-
-// replayWait is how long the command replay waits for the end of its attempt.
-const replayWait = 30 * time.Second
 
 // showBody is how much of a body the command show prints.
 const showBody = 4 << 10
@@ -37,7 +33,11 @@ func (k *call) events() error {
 		form := record.PageOf(page, k.g.o.Site, time.Now())
 		return k.print(form, func() string {
 			slices.Reverse(form.Data)
-			return summaryLines(form.Data)
+			var b strings.Builder
+			for i := range form.Data {
+				b.WriteString(k.s.screen.row(ofSummary(&form.Data[i])) + "\n")
+			}
+			return b.String()
 		})
 	}
 	return k.followEvents(label, page)
@@ -56,20 +56,14 @@ func (k *call) followEvents(label string, page relay.Page) error {
 	}
 	out := newLines()
 	defer out.end()
-	go func() {
-		defer k.s.c.recovered("events")
-		out.write(k.s.ctx, k.out, k.missing)
-	}()
+	k.s.spawn("session output", func() { out.write(k.s.ctx, k.out, k.missing) })
 	summaries := record.PageOf(page, k.g.o.Site, time.Now()).Data
 	slices.Reverse(summaries)
 	for _, e := range summaries {
 		out.put(k.summary(e))
 	}
 	keys := make(chan string)
-	go func() {
-		defer k.s.c.recovered("session input")
-		k.s.input(keys)
-	}()
+	k.s.spawn("session input", func() { k.s.input(keys) })
 	k.followFeed(out, alias.ID, feed, keys)
 	return nil
 }
@@ -98,13 +92,13 @@ func (k *call) followFeed(out *lines, alias int64, feed <-chan []relay.FeedItem,
 // summary is one line of a list that is followed.
 func (k *call) summary(e record.Summary) string {
 	if !k.json {
-		return summaryLine(e)
+		return k.s.screen.row(ofSummary(&e))
 	}
-	line, err := json.Marshal(e)
+	line, err := jsonText(e)
 	if err != nil {
 		return "{}"
 	}
-	return string(line)
+	return line
 }
 
 // missing says within the output that lines are not there.
@@ -119,7 +113,7 @@ func (k *call) more(out *lines, log *follower, items []relay.FeedItem) {
 	if k.json {
 		for _, item := range items {
 			if item.Name == "event" && item.Alias == log.only {
-				out.put(string(item.Data))
+				out.put(visibleJSON(item.Data))
 			}
 		}
 		return
@@ -129,7 +123,7 @@ func (k *call) more(out *lines, log *follower, items []relay.FeedItem) {
 		out.put("… some requests are not shown")
 	}
 	for _, r := range requests {
-		out.put(requestLine(r))
+		out.put(k.s.screen.row(ofAttempt(r)))
 	}
 }
 
@@ -147,81 +141,21 @@ func (k *call) alias(label string) (relay.Alias, error) {
 	return relay.Alias{}, relay.ErrNotFound
 }
 
-func summaryLines(list []record.Summary) string {
-	var b strings.Builder
-	for _, e := range list {
-		b.WriteString(summaryLine(e) + "\n")
-	}
-	return b.String()
-}
-
-func summaryLine(e record.Summary) string {
-	what := e.State
-	if e.Status != nil && e.State == relay.StateDelivered {
-		what = fmt.Sprint(*e.Status)
-	}
-	return eventLine(e.ReceivedAt.Local(), what, e, e.LatencyMs)
-}
-
 func (k *call) show() error {
 	id, err := k.id()
 	if err != nil {
 		return err
 	}
-	e, err := k.g.o.Read.Event(k.ctx, k.who, id, record.MaxBody)
+	most := showBody
+	if k.json {
+		most = record.MaxBody
+	}
+	e, err := k.g.o.Read.Event(k.ctx, k.who, id, most)
 	if err != nil {
 		return err
 	}
 	form := record.Of(e, k.g.o.Site, time.Now())
 	return k.print(form, func() string { return showText(form) })
-}
-
-// replay sends an event again. It fails where the attempt has.
-func (k *call) replay() error {
-	id, err := k.id()
-	if err != nil {
-		return err
-	}
-	e, n, err := k.g.o.Replay.Replay(k.ctx, k.who, id, replayWait)
-	if err != nil {
-		return err
-	}
-	form := record.Of(e, k.g.o.Site, time.Now())
-	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
-		k.code = exitFailure
-	}
-	return k.print(form, func() string {
-		for _, a := range form.Attempts {
-			if a.Number == n {
-				return replayText(form, a)
-			}
-		}
-		return fmt.Sprintf("%s replayed: %s\n", form.ID, form.State)
-	})
-}
-
-func replayText(e *record.Event, a record.Attempt) string {
-	switch a.State {
-	case relay.StateQueued:
-		return fmt.Sprintf("%s is queued; it goes out when %s is online\n", e.ID, e.Alias)
-	case relay.StateDelivering:
-		return fmt.Sprintf("%s is still being delivered (attempt %d)\n", e.ID, a.Number)
-	}
-	return requestLine(ended{event: e.Summary, attempt: a}) + "\n"
-}
-
-func (k *call) replayQueued() error {
-	label, err := k.label()
-	if err != nil {
-		return err
-	}
-	n, err := k.g.o.Replay.Release(k.ctx, k.who, label)
-	if err != nil {
-		return err
-	}
-	return k.print(record.Released{Alias: label, Released: n}, func() string {
-		return fmt.Sprintf("%d released of %s\n", n, label)
-	})
 }
 
 // showText is an event for people.
@@ -273,7 +207,8 @@ func showBodyText(b *strings.Builder, body *record.Body) {
 	}
 	data := body.Data[:min(len(body.Data), showBody)]
 	for line := range strings.Lines(data) {
-		b.WriteString(record.SafeText(strings.TrimRight(line, "\r\n")) + "\n")
+		line = strings.ReplaceAll(strings.TrimRight(line, "\r\n"), "\t", "    ")
+		b.WriteString(record.SafeText(line) + "\n")
 	}
 	if int64(len(data)) < body.Size {
 		fmt.Fprintf(b, "(%d of %d bytes)\n", len(data), body.Size)

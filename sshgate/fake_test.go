@@ -3,8 +3,11 @@ package sshgate
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"relay"
 )
@@ -15,6 +18,7 @@ type fakeHouse struct {
 	claiming bool
 	down     bool // the store does not answer
 	keys     map[string]relay.Actor
+	tokens   map[string]relay.Actor
 	aliases  map[string]*relay.Alias
 	members  map[string][]int64
 	nextID   int64
@@ -30,6 +34,7 @@ func newHouse() *fakeHouse {
 	return &fakeHouse{
 		claiming: true,
 		keys:     map[string]relay.Actor{},
+		tokens:   map[string]relay.Actor{},
 		aliases:  map[string]*relay.Alias{},
 		members:  map[string][]int64{},
 		held:     map[int64]*fakeHold{},
@@ -236,15 +241,19 @@ func (f *fakeHouse) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, 
 	return list, nil
 }
 
+func (f *fakeHouse) NoteLogin(relay.Actor, string) {}
+
 func (f *fakeHouse) StillValid(_ context.Context, who relay.Actor) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
 		return errors.New("connection refused")
 	}
-	for _, known := range f.keys {
-		if known.Credential == who.Credential {
-			return nil
+	for _, proofs := range []map[string]relay.Actor{f.keys, f.tokens} {
+		for _, known := range proofs {
+			if known.Credential == who.Credential {
+				return nil
+			}
 		}
 	}
 	return relay.ErrNotFound
@@ -260,6 +269,34 @@ func (f *fakeHouse) Keys(context.Context, relay.Actor, string) ([]relay.Key, err
 	return list, nil
 }
 
+func (f *fakeHouse) AddKey(_ context.Context, who relay.Actor, _, _, line string) (relay.Key, error) {
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+	if err != nil {
+		return relay.Key{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fp := ssh.FingerprintSHA256(key)
+	if _, taken := f.keys[fp]; taken {
+		return relay.Key{}, relay.Errorf(relay.CodeConflict, "this key is registered already")
+	}
+	f.keys[fp] = relay.Actor{
+		Account: who.Account, AccountName: who.AccountName, Kind: relay.ActorSSH, Name: who.AccountName,
+		Scopes: relay.AllScopes, Credential: "key_" + fp,
+	}
+	return relay.Key{Fingerprint: fp}, nil
+}
+
+func (f *fakeHouse) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	who, ok := f.tokens[secret]
+	if !ok {
+		return relay.Actor{}, relay.ErrNotFound
+	}
+	return who, nil
+}
+
 func (f *fakeHouse) CreateLoginLink(_ context.Context, who relay.Actor, user string, _ time.Duration) (string, error) {
 	return "secret-for-" + user, nil
 }
@@ -271,6 +308,11 @@ func (f *fakeHouse) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, v
 	return relay.Share{ID: "shr_1", Event: id, View: view, ExpiresAt: expires}, "sharesecret", nil
 }
 
+func (f *fakeHouse) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {
+	t.ID, t.AccountName, t.Scopes = "tok_1", who.AccountName, who.Scopes
+	return t, "rly_secret", nil
+}
+
 func (f *fakeHouse) Events(_ context.Context, _ relay.Actor, q relay.Filter) (relay.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -279,7 +321,8 @@ func (f *fakeHouse) Events(_ context.Context, _ relay.Actor, q relay.Filter) (re
 	}
 	var p relay.Page
 	for _, e := range f.events {
-		if e.Alias == q.Alias && len(p.Events) < q.Limit {
+		if e.Alias == q.Alias && len(p.Events) < q.Limit && (q.Method == "" || q.Method == e.Method) &&
+			strings.HasPrefix(string(e.Target), q.Path) && !e.ReceivedAt.Before(q.Since) {
 			p.Events = append(p.Events, *e)
 		}
 	}

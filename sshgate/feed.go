@@ -9,8 +9,9 @@ import (
 	"relay/record"
 )
 
-// memory is how many events and printed attempts a follower remembers.
-const memory = 512
+// memory is how many events and printed attempts a follower remembers, memoryBytes
+// how large their encoded form may be together.
+const memory, memoryBytes = 512, 1 << 20
 
 // ended is an attempt that has come to its end, with its event.
 type ended struct {
@@ -23,6 +24,7 @@ type follower struct {
 	s       *session
 	only    int64 // alias; 0 = those of the connection
 	events  map[string]record.Summary
+	size    int // of what events was made of, in bytes
 	printed map[string]bool
 }
 
@@ -36,10 +38,7 @@ func (f *follower) take(items []relay.FeedItem) (requests []ended, missed bool) 
 		if item.Name == "event" && f.wants(item.Alias) {
 			var e record.Summary
 			if json.Unmarshal(item.Data, &e) == nil {
-				if len(f.events) >= memory {
-					clear(f.events)
-				}
-				f.events[e.ID] = e
+				f.remember(e, len(item.Data))
 			}
 		}
 	}
@@ -56,6 +55,17 @@ func (f *follower) take(items []relay.FeedItem) (requests []ended, missed bool) 
 		}
 	}
 	return requests, missed
+}
+
+// remember keeps an event; when there are too many, all others go: what is not known
+// any more can be looked up.
+func (f *follower) remember(e record.Summary, size int) {
+	if len(f.events) >= memory || f.size+size > memoryBytes {
+		clear(f.events)
+		f.size = 0
+	}
+	f.events[e.ID] = e
+	f.size += size
 }
 
 func (f *follower) wants(alias int64) bool {

@@ -39,11 +39,10 @@ func (s *session) follow(v view) int {
 	out := newLines()
 	v.output(out)
 	written := make(chan struct{})
-	go func() {
+	s.spawn("session output", func() {
 		defer close(written)
-		defer s.c.recovered("session output")
 		out.write(s.c.ctx, s.stdout(), v.dropped)
-	}()
+	})
 	defer func() {
 		out.end()
 		patience := time.NewTimer(lastWords)
@@ -63,10 +62,7 @@ func (s *session) follow(v view) int {
 		return exit
 	}
 	keys := make(chan string)
-	go func() {
-		defer s.c.recovered("session input")
-		s.input(keys)
-	}()
+	s.spawn("session input", func() { s.input(keys) })
 	return s.live(v, feed, keys)
 }
 

@@ -13,10 +13,12 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	gliderlabs "github.com/gliderlabs/ssh"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
@@ -26,6 +28,7 @@ import (
 // required.
 type Options struct {
 	HostKey  ssh.Signer // see LoadHostKey
+	NextKey  ssh.Signer // the host key that follows it, announced beforehand; nil = none. See LoadNextHostKey
 	Accounts Accounts
 	Attach   Attacher
 	Read     Reader
@@ -45,6 +48,17 @@ type Options struct {
 	// TakeoverDrain is how long requests may go on, on a connection whose alias
 	// was taken over. 0 = 10 s.
 	TakeoverDrain time.Duration
+	// EnrolTime is how long a proven key waits to be let in, and a prompt for a
+	// token to be answered. 0 = 110 s, so that with the handshake it stays within
+	// two minutes.
+	EnrolTime time.Duration
+
+	Bounds Bounds
+	// Trusted are proxies: what comes from their own addresses is many people's, so
+	// that no bound per source and no penalty holds there.
+	Trusted []netip.Prefix
+
+	Registry prometheus.Registerer // gets the figures of docs/metrics.md; nil = none
 
 	Log *slog.Logger // nil = silent
 }
@@ -55,6 +69,12 @@ type Gate struct {
 	srv     *gliderlabs.Server
 	buffers sync.Pool
 	auditor *auditor
+
+	crowd      *crowd
+	penalties  *penalties
+	enrolments *enrolments
+	fights     *fights
+	metrics    *metrics
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -71,11 +91,17 @@ func New(o Options) *Gate {
 	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 10*time.Second)
 	o.IdleClose = orDefault(o.IdleClose, 5*time.Second)
 	o.TakeoverDrain = orDefault(o.TakeoverDrain, 10*time.Second)
+	o.EnrolTime = orDefault(o.EnrolTime, 110*time.Second)
 	g := &Gate{
-		o:         o,
-		listeners: map[net.Listener]struct{}{},
-		conns:     map[*conn]struct{}{},
+		o:          o,
+		crowd:      newCrowd(o.Bounds),
+		penalties:  newPenalties(),
+		enrolments: newEnrolments(),
+		fights:     newFights(),
+		listeners:  map[net.Listener]struct{}{},
+		conns:      map[*conn]struct{}{},
 	}
+	g.metrics = newMetrics(g, o.Registry)
 	g.buffers.New = func() any { return new([writePiece]byte) }
 	g.auditor = newAuditor(g)
 	g.srv = &gliderlabs.Server{
@@ -171,27 +197,6 @@ func (g *Gate) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// admit is where a new TCP connection comes in, before the first byte is
-// exchanged. Limits per source and penalties belong here: giving nil closes it.
-func (g *Gate) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
-	c := newConn(g, tcp)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.stopping {
-		return nil
-	}
-	g.conns[c] = struct{}{}
-	ctx.SetValue(connKey{}, c)
-	c.handshake = time.AfterFunc(g.o.HandshakeTimeout, c.tooSlow)
-	return c.sock
-}
-
-func (g *Gate) forget(c *conn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.conns, c)
-}
-
 // all is a snapshot of the connections.
 func (g *Gate) all() []*conn {
 	g.mu.Lock()
@@ -223,9 +228,16 @@ func (g *Gate) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Re
 	if c == nil || sc == nil || !c.start(sc) {
 		return false, nil
 	}
+	if c.visit != nil {
+		return false, nil
+	}
 	own := *req
 	// The reply is ours to give, in order but not now.
 	req.WantReply = false
+	if own.Type == hostKeysProve {
+		c.jobs.post(func() { _ = own.Reply(g.proveHostKeys(sc.SessionID(), own.Payload)) })
+		return false, nil
+	}
 	c.request(&own)
 	return false, nil
 }
@@ -238,6 +250,10 @@ func (g *Gate) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewCha
 		return
 	}
 	defer c.recovered("channel")
+	if c.visit != nil {
+		c.receive(c.visit, open)
+		return
+	}
 	switch open.ChannelType() {
 	case "session":
 		c.session(open)

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -170,6 +171,7 @@ func (b *bench) run(name string, args ...string) *process {
 	b.t.Helper()
 	p := &process{cmd: exec.Command(name, args...), out: &output{}, err: &output{}, exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), "HOME="+b.dir, "SSH_AUTH_SOCK=")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal to ask on
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {

@@ -13,8 +13,12 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// hostKeyFile is the name of the host key within the data dir.
-const hostKeyFile = "ssh_host_ed25519_key"
+// Names of the host keys within the data dir: the one in use, and the one that
+// follows it.
+const (
+	hostKeyFile     = "ssh_host_ed25519_key"
+	nextHostKeyFile = hostKeyFile + ".next"
+)
 
 // LoadHostKey reads the host key from dir, and makes one (ed25519, mode 0600)
 // where there is none yet. A key that is there but cannot be read is an error: a
@@ -34,6 +38,29 @@ func LoadHostKey(dir string) (ssh.Signer, error) {
 	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
 		return nil, fmt.Errorf("read host key %s: %w; restore it from a backup, or remove it to have a new one made", path, err)
+	}
+	return key, nil
+}
+
+// LoadNextHostKey reads the host key that shall follow the one in use, from
+// ssh_host_ed25519_key.next in dir; nil when there is none. Clients that know the
+// relay learn it at their next login, so that nobody is warned when it is put in
+// the place of the first.
+func LoadNextHostKey(dir string) (ssh.Signer, error) {
+	path := filepath.Join(dir, nextHostKeyFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read next host key: %w", err)
+	}
+	key, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("read next host key %s: %w; make it anew with ssh-keygen -t ed25519 -N '' -f %s, or remove it", path, err, path)
+	}
+	if key.PublicKey().Type() != ssh.KeyAlgoED25519 {
+		return nil, fmt.Errorf("next host key %s is of type %s; make it with ssh-keygen -t ed25519", path, key.PublicKey().Type())
 	}
 	return key, nil
 }

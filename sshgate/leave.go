@@ -39,6 +39,9 @@ func (c *conn) leave(ctx context.Context, why farewell) {
 	c.forwards = nil
 	c.mu.Unlock()
 
+	if why.notice.kind == noticeSuperseded && !c.stale.Load() {
+		c.gate.fights.lost(why.notice.alias, loser{c.who.Credential, c.place.from})
+	}
 	if why.notice != (notice{}) {
 		c.tell(why.notice)
 	}

@@ -7,14 +7,16 @@ import (
 	"sync"
 )
 
-// maxLines is how many lines wait for a peer that does not read. A write to a
-// full window waits without end, so what is more is dropped and counted.
-const maxLines = 256
+// maxLines is how many lines wait for a peer that does not read, maxWaiting how
+// many bytes. A write to a full window waits without end, so what is more is
+// dropped and counted.
+const maxLines, maxWaiting = 256, 1 << 20
 
 // lines is the output of a live session.
 type lines struct {
 	mu      sync.Mutex
 	waiting []string
+	size    int // of waiting, in bytes
 	lost    int
 	ended   bool
 	wake    chan struct{}
@@ -27,10 +29,11 @@ func (l *lines) put(line string) {
 	l.mu.Lock()
 	switch {
 	case l.ended:
-	case l.lost > 0 || len(l.waiting) >= maxLines:
+	case l.lost > 0 || len(l.waiting) >= maxLines || len(l.waiting) > 0 && l.size+len(line) > maxWaiting:
 		l.lost++
 	default:
 		l.waiting = append(l.waiting, line)
+		l.size += len(line)
 	}
 	l.mu.Unlock()
 	l.poke()
@@ -55,7 +58,7 @@ func (l *lines) take() (waiting []string, lost int, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	waiting, lost, ended = l.waiting, l.lost, l.ended
-	l.waiting, l.lost = nil, 0
+	l.waiting, l.size, l.lost = nil, 0, 0
 	return waiting, lost, ended
 }
 

@@ -29,6 +29,12 @@ type login struct {
 	failures int
 	refused  []string // what is wrong with the keys offered so far, for people
 	told     bool
+	keys     int           // how often a key was offered
+	prompts  int           // how often a token was asked for
+	gone     bool          // the client left while its key waited
+	down     bool          // the store could not answer
+	proven   ssh.PublicKey // by a client that is shown the link by other means than a banner
+	sponsor  *relay.Actor  // whose token was good: the key proven next is registered for it
 }
 
 // actorKey is where the verified identity lies in the permissions.
@@ -53,16 +59,23 @@ func (l *login) begin(banner ssh.ServerPreAuthConn) { l.banner = banner }
 // none refuses the method by which clients ask what methods there are.
 func (l *login) none(ssh.ConnMetadata) (*ssh.Permissions, error) { return nil, errNone }
 
+// enrolling tells whether the login is for registering a key only.
+func (l *login) enrolling(meta ssh.ConnMetadata) bool { return lower(meta.User()) == enrolUser }
+
 // offered says whether a signature by the key would be of use. Nothing is proven
 // at this point, so it changes nothing and remembers only what to tell people.
-func (l *login) offered(_ ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
+func (l *login) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
+	l.keys++
 	if err = checkKey(key); err != nil {
 		return nil, l.refuse(fmt.Sprintf("key %s cannot be used here: %v", ssh.FingerprintSHA256(key), err))
 	}
 	_, err = l.owner(key)
 	switch {
 	case errors.Is(err, relay.ErrNotFound):
+		if l.sponsor != nil || l.enrolling(meta) && !l.told {
+			break // proven, it can be registered
+		}
 		return nil, l.refuse("key " + ssh.FingerprintSHA256(key) + " is not registered with this relay")
 	case err != nil:
 		return nil, l.unavailable(err)
@@ -78,38 +91,74 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permis
 		return nil, errRefused
 	}
 	who, err := l.owner(key)
+	before := err == nil
 	switch {
-	case errors.Is(err, relay.ErrNotFound):
-		return nil, l.refuse("key " + ssh.FingerprintSHA256(key) + " is not registered with this relay")
-	case err != nil:
+	case err == nil:
+	case !errors.Is(err, relay.ErrNotFound):
 		return nil, l.unavailable(err)
+	case l.sponsor != nil:
+		who, err = l.register(key)
+	case l.enrolling(meta) && lateBanners(meta):
+		l.proven = key
+		return nil, &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{KeyboardInteractiveCallback: l.enrolByText}}
+	case l.enrolling(meta):
+		who, err = l.enrol(meta, key, l.banner.SendAuthBanner)
+	default:
+		return nil, l.refuse("key " + ssh.FingerprintSHA256(key) + " is not registered with this relay")
 	}
-	_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
-	return &ssh.Permissions{ExtraData: map[any]any{actorKey{}: who}}, nil
+	if err != nil {
+		return nil, err
+	}
+	return l.admit(meta, who, before), nil
 }
 
-// interactive is the method that clients try last, when no key was accepted: the
-// one place where it is known that nothing fits.
-func (l *login) interactive(ssh.ConnMetadata, ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
-	if l.told {
-		return nil, errRefused
+// admit makes the identity of a connection, and says what its holder wants to know.
+func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) *ssh.Permissions {
+	extra := map[any]any{actorKey{}: who}
+	l.c.gate.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
+	if l.enrolling(meta) {
+		v := &visit{lines: welcome(&l.c.gate.o.Site, who, before)}
+		extra[visitKey{}] = v
+		_ = l.banner.SendAuthBanner("relay: " + strings.Join(v.lines, "\r\nrelay: ") + "\r\n")
+	} else {
+		l.calm(who)
+		_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
 	}
-	return nil, l.explain()
+	return &ssh.Permissions{ExtraData: extra}
 }
 
 // ended is called after each attempt.
 func (l *login) ended(meta ssh.ConnMetadata, method string, err error) {
-	if err == nil {
+	var next *ssh.PartialSuccessError
+	switch {
+	case err == nil:
 		l.c.log.Info("ssh login", "user", record.SafeTextMax(meta.User(), 64), "client", clientName(meta.ClientVersion()))
 		l.c.entered()
+		return
+	case errors.As(err, &next):
 		return
 	}
 	if method != "none" || l.failures > 0 {
 		l.failures++
 	}
 	if method != "none" {
+		l.c.blame(l.fault(meta))
 		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", err)
 	}
+}
+
+// fault is what a refused attempt makes of the connection. A key that waited in
+// vain was proven, and a store that is down is ours.
+func (l *login) fault(meta ssh.ConnMetadata) fault {
+	switch {
+	case l.down:
+		return faultOurs
+	case l.enrolling(meta) && l.gone:
+		return faultNothing
+	case l.enrolling(meta) && l.told:
+		return faultNone
+	}
+	return faultRefused
 }
 
 func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
@@ -131,17 +180,24 @@ func (l *login) refuse(why string) error {
 }
 
 func (l *login) unavailable(cause error) error {
-	l.c.log.Error("look up ssh key", "err", cause)
+	l.c.log.Error("look up who may log in", "err", cause)
+	l.down = true
 	if l.told {
 		return errRefused
 	}
 	l.told = true
-	return &ssh.BannerError{Err: errRefused, Message: "relay: keys cannot be looked up right now; try again in a moment\r\n"}
+	return l.say("keys cannot be looked up right now; try again in a moment")
+}
+
+// say refuses with a line for people.
+func (l *login) say(text string) error {
+	return &ssh.BannerError{Err: errRefused, Message: "relay: " + text + "\r\n"}
 }
 
 // explain tells once why nobody came in, and what to do.
 func (l *login) explain() error {
 	l.told = true
+	site := &l.c.gate.o.Site
 	var b strings.Builder
 	for _, why := range l.refused {
 		b.WriteString("relay: " + why + "\r\n")
@@ -149,7 +205,12 @@ func (l *login) explain() error {
 	if len(l.refused) == 0 {
 		b.WriteString("relay: people are known here by their SSH key, and none was offered (ssh-keygen -t ed25519 makes one)\r\n")
 	}
-	b.WriteString("relay: register a key at " + l.c.gate.o.Site.URL("/account") +
+	if l.c.remote.IsValid() {
+		b.WriteString("relay: you come from " + l.c.remote.Addr().String() + "\r\n")
+	}
+	b.WriteString("relay: to register a key, run: ssh " + dialed(site, enrolUser+"@") + "\r\n")
+	b.WriteString("relay: or with an API token: ssh -o PreferredAuthentications=keyboard-interactive,publickey " + dialed(site, enrolUser+"@") + "\r\n")
+	b.WriteString("relay: or do it at " + site.URL("/account") +
 		" or have an admin run: relayd key add --user NAME FILE.pub\r\n")
 	return &ssh.BannerError{Err: errRefused, Message: b.String()}
 }

@@ -41,8 +41,11 @@ func (c *conn) tell(n notice) {
 
 // tellLocked is tell with mu held.
 func (c *conn) tellLocked(n notice) {
-	if n.kind == noticeRefused && len(c.refused) < maxRefused {
-		c.refused = append(c.refused, n)
+	if n.kind == noticeRefused {
+		c.gate.metrics.forwardRefused(n.code)
+		if len(c.refused) < maxRefused {
+			c.refused = append(c.refused, n)
+		}
 	}
 	for s := range c.sessions {
 		s.notices.put(n)

@@ -3,9 +3,6 @@ package sshgate
 import (
 	"fmt"
 	"strings"
-	"time"
-
-	"relay/record"
 )
 
 // plainView is a live session for people: the five lines of relay up, then a line
@@ -27,7 +24,7 @@ func (v *plainView) begin(online, refused []notice) (int, bool) {
 		if v.s.ctx.Err() != nil {
 			return v.s.exit(exitFailure), false
 		}
-		v.put(helpText(v.s.c))
+		v.put(v.s.c.helpText())
 		return exitFailure, false
 	}
 	v.out.put("Connected to relay " + v.s.c.gate.o.Site.Base.Hostname())
@@ -103,7 +100,7 @@ func (v *plainView) tell(n notice) {
 	}
 }
 
-func (v *plainView) request(r ended) { v.out.put(requestLine(r)) }
+func (v *plainView) request(r ended) { v.out.put(v.s.screen.row(ofAttempt(r))) }
 
 func (v *plainView) released(alias string, n int, err error) {
 	if err != nil {
@@ -111,31 +108,4 @@ func (v *plainView) released(alias string, n int, err error) {
 		return
 	}
 	v.out.put(fmt.Sprintf("%d released of %s", n, alias))
-}
-
-// requestLine is one request of the live log:
-//
-//	15:04:05 [200] POST /hook (23ms) evt_…
-func requestLine(r ended) string {
-	at := time.Now()
-	if r.attempt.StartedAt != nil {
-		at = r.attempt.StartedAt.Local()
-	}
-	what := r.attempt.State
-	switch {
-	case r.attempt.Response != nil:
-		what = fmt.Sprint(r.attempt.Response.Status)
-	case r.attempt.Error != nil:
-		what = r.attempt.Error.Code
-	}
-	return eventLine(at, what, r.event, r.attempt.LatencyMs)
-}
-
-func eventLine(at time.Time, what string, e record.Summary, latencyMs *float64) string {
-	took := ""
-	if latencyMs != nil {
-		took = fmt.Sprintf(" (%.0fms)", *latencyMs)
-	}
-	return fmt.Sprintf("%s [%s] %s %s%s %s", at.Format(time.TimeOnly), record.SafeText(what),
-		record.SafeText(e.Method), record.SafeTextMax(e.Path, 512), took, e.ID)
 }

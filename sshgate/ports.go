@@ -28,11 +28,22 @@ type Accounts interface {
 	// validation-failed for invalid and reserved names; conflict for a full quota.
 	ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error)
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	// NoteLogin keeps in the audit log that somebody came in by a proven key from the
+	// address remote. It never blocks.
+	NoteLogin(who relay.Actor, remote string)
 	// StillValid is nil while the actor's credential stands.
 	StillValid(ctx context.Context, who relay.Actor) error
 	Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error)
+	// AddKey registers a public key, one authorized_keys line, for the account user
+	// ("" = the actor's own); conflict when anybody has it.
+	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
+	// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired ones.
+	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 	CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
 	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error)
+	// CreateToken makes an API token of the actor's account with t's Name; without
+	// scopes it may do what the actor may. The secret is given once.
+	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error)
 }
 
 // Reader reads events. store satisfies it.

@@ -1,10 +1,8 @@
 package sshgate
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,10 +18,13 @@ const (
 	exitNotFound    = 4
 	exitTaken       = 5
 	exitUnreachable = 69
+	exitInterrupted = 130
 )
 
 const (
-	maxSessions = 4
+	// maxSessions is how many sessions a connection may have, maxLingering how many
+	// with those whose last words the peer does not take.
+	maxSessions, maxLingering = 4, 16
 	// startTime is how long a session channel may stay without a command.
 	startTime = 10 * time.Second
 	// lastWords is how long the end of a session waits for a peer that does not read.
@@ -37,14 +38,20 @@ type session struct {
 	ctx     context.Context // ends with the channel, or when the session shall end
 	cancel  context.CancelFunc
 	notices notices
-	over    chan struct{} // closed when the session has ended
+	screen  screen
+	work    sync.WaitGroup // goroutines of the session beside its own
+	over    chan struct{}  // closed when the session has ended
+	done    bool           // under conn.mu: only the end is left
+
+	starts chan string // the command, "" for a shell
+
+	// of requests
+	begun bool
+	next  *string // begun, and not yet started
 
 	mu     sync.Mutex
-	pty    bool
-	begun  bool
-	asked  bool // somebody wants it to end
+	ending bool // somebody wants it to end
 	code   int
-	starts chan string // the command, "" for a shell
 }
 
 // session runs one session channel to its end.
@@ -81,7 +88,13 @@ func (c *conn) session(open ssh.NewChannel) {
 func (c *conn) join(s *session) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.dead || c.leaving || len(c.sessions) >= maxSessions {
+	busy := 0
+	for other := range c.sessions {
+		if !other.done {
+			busy++
+		}
+	}
+	if c.dead || c.leaving || busy >= maxSessions || len(c.sessions) >= maxLingering {
 		return false
 	}
 	c.sessions[s] = struct{}{}
@@ -89,54 +102,89 @@ func (c *conn) join(s *session) bool {
 	return true
 }
 
+// part forgets a session once nothing of it runs any more.
 func (c *conn) part(s *session) {
 	close(s.over)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.sessions, s)
-	c.used()
+	free := func() {
+		s.work.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.sessions, s)
+		c.used()
+	}
+	if !c.spawn(free) {
+		free() // the connection has ended, and with it every read and write
+	}
 }
 
 // requests answers what the client wants of the session, and drains the rest:
 // unread requests would stop the whole connection.
 func (s *session) requests(reqs <-chan *ssh.Request) {
 	for req := range reqs {
-		_ = req.Reply(s.request(req), nil)
+		ok, command := s.request(req), s.asked()
+		_ = req.Reply(ok, nil)
+		if command != nil { // not before the reply: a quick command would end the channel first
+			s.starts <- *command
+		}
 	}
 	s.cancel()
 }
 
 func (s *session) request(req *ssh.Request) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch req.Type {
 	case "pty-req":
-		s.pty = true
-		return true
+		return s.screen.request(req.Payload)
+	case "window-change":
+		return s.screen.change(req.Payload)
+	case "env":
+		return s.screen.env(req.Payload)
+	case "signal":
+		return s.signal(req.Payload)
 	case "shell":
-		if s.begun || len(req.Payload) > 0 {
-			return false
-		}
-		s.begun = true
-		s.starts <- ""
-		return true
+		return len(req.Payload) == 0 && s.begin("")
 	case "exec":
 		var exec struct{ Command string }
-		if s.begun || ssh.Unmarshal(req.Payload, &exec) != nil {
-			return false
-		}
-		s.begun = true
-		s.starts <- exec.Command
+		return ssh.Unmarshal(req.Payload, &exec) == nil && s.begin(exec.Command)
+	}
+	return false // x11-req, auth-agent-req@openssh.com, subsystem, break, …
+}
+
+// begin takes the one command of the session; false when it has one.
+func (s *session) begin(command string) bool {
+	if s.begun {
+		return false
+	}
+	s.begun, s.next = true, &command
+	return true
+}
+
+// asked gives the command that was just begun.
+func (s *session) asked() *string {
+	command := s.next
+	s.next = nil
+	return command
+}
+
+// signal ends the session where that is what the signal is for (RFC 4254, section
+// 6.9).
+func (s *session) signal(payload []byte) bool {
+	var signal struct{ Name string }
+	if ssh.Unmarshal(payload, &signal) != nil {
+		return false
+	}
+	switch signal.Name {
+	case "INT", "TERM", "HUP", "QUIT":
+		s.quit(exitInterrupted)
 		return true
 	}
-	return false // env, x11-req, auth-agent-req@openssh.com, subsystem, signal, …
+	return false
 }
 
 // quit asks the session to end with an exit code.
 func (s *session) quit(code int) {
 	s.mu.Lock()
-	if !s.asked {
-		s.asked, s.code = true, code
+	if !s.ending {
+		s.ending, s.code = true, code
 	}
 	s.mu.Unlock()
 	s.cancel()
@@ -146,29 +194,25 @@ func (s *session) quit(code int) {
 func (s *session) exit(otherwise int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.asked {
+	if s.ending {
 		return s.code
 	}
 	return otherwise
 }
 
-func (s *session) hasPTY() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pty
-}
-
 // finish says the exit code and closes the channel, without waiting for a peer
 // that does not read.
 func (s *session) finish(code int) {
+	s.c.mu.Lock()
+	s.done = true // whoever hears of the end may ask for the next session
+	s.c.mu.Unlock()
 	done := make(chan struct{})
-	go func() {
+	s.spawn("finish", func() {
 		defer close(done)
-		defer s.c.recovered("finish")
 		_ = s.ch.CloseWrite()
 		_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(code)}))
 		_ = s.ch.Close()
-	}()
+	})
 	patience := time.NewTimer(lastWords)
 	defer patience.Stop()
 	select {
@@ -205,60 +249,16 @@ func (s *session) ordered() {
 	}
 }
 
-func (s *session) stdout() io.Writer { return s.terminal(s.ch) }
-func (s *session) stderr() io.Writer { return s.terminal(s.ch.Stderr()) }
+func (s *session) stdout() io.Writer { return s.screen.writer(s.ch) }
+func (s *session) stderr() io.Writer { return s.screen.writer(s.ch.Stderr()) }
 
-// terminal gives what writes lines as the peer needs them.
-func (s *session) terminal(w io.Writer) io.Writer {
-	if s.hasPTY() {
-		return crlf{w}
-	}
-	return w
-}
-
-// crlf ends lines as a raw terminal needs it.
-type crlf struct{ w io.Writer }
-
-func (t crlf) Write(p []byte) (int, error) {
-	if _, err := t.w.Write(bytes.ReplaceAll(p, []byte("\n"), []byte("\r\n"))); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-// maxLine is the longest line of input that is looked at.
-const maxLine = 256
-
-// input gives what comes on stdin: single keys with a terminal, else lines. The
-// end of stdin means nothing: ssh without a terminal has none from the start.
-func (s *session) input(keys chan<- string) {
-	var line []byte
-	buf := make([]byte, 256)
-	for {
-		n, err := s.ch.Read(buf)
-		for _, b := range buf[:n] {
-			key := ""
-			switch {
-			case b == 3:
-				key = "q"
-			case s.hasPTY() && strings.IndexByte("qQrR", b) >= 0:
-				key = strings.ToLower(string(b))
-			case b == '\n' || b == '\r':
-				key, line = string(line), line[:0]
-			case len(line) < maxLine:
-				line = append(line, b)
-			}
-			if key == "" {
-				continue
-			}
-			select {
-			case keys <- key:
-			case <-s.ctx.Done():
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
+// spawn runs f in a goroutine of the session, which the connection remembers until
+// all of them have ended, however long the peer leaves a write hanging.
+func (s *session) spawn(where string, f func()) {
+	s.work.Add(1)
+	go func() {
+		defer s.work.Done()
+		defer s.c.recovered(where)
+		f()
+	}()
 }

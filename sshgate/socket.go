@@ -17,6 +17,7 @@ type socket struct {
 	start   time.Time
 	ack     func() // acknowledges what was read at once; may be nil
 	onHeard func() // called after each read that gave bytes
+	onLost  func() // called once, after the first read that failed
 	onClose func()
 
 	heard   atomic.Int64 // since start, of the last byte read
@@ -76,8 +77,8 @@ func (s *socket) Read(p []byte) (int, error) {
 			s.ack()
 		}
 	}
-	if err != nil {
-		s.failed.Store(true)
+	if err != nil && !s.failed.Swap(true) {
+		s.onLost()
 	}
 	return n, err
 }

@@ -12,6 +12,13 @@ import (
 // wish, so it is repeated after each read. Without it OpenSSH waits 40 ms within
 // the handshake.
 func tune(c net.Conn, userTimeout time.Duration) (ack func()) {
+	for { // behind what reads a proxy's header
+		inner, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = inner.NetConn()
+	}
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil

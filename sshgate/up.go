@@ -1,10 +1,6 @@
 package sshgate
 
-import (
-	"encoding/json"
-
-	"relay/record"
-)
+import "relay/record"
 
 // jsonView is the session of the bundled client: one JSON object a line. Clients
 // ignore types that they don't know.
@@ -46,17 +42,17 @@ func (v *jsonView) patient() bool     { return false }
 func (v *jsonView) missed()           { v.put(upMessage{Type: "resync"}) }
 
 func (v *jsonView) dropped(n int) string {
-	line, _ := json.Marshal(upMessage{Type: "dropped", Lines: n})
-	return string(line)
+	line, _ := jsonText(upMessage{Type: "dropped", Lines: n})
+	return line
 }
 
 func (v *jsonView) put(message any) {
-	line, err := json.Marshal(message)
+	line, err := jsonText(message)
 	if err != nil {
 		v.s.c.log.Error("encode session message", "err", err)
 		return
 	}
-	v.out.put(string(line))
+	v.out.put(line)
 }
 
 func (v *jsonView) begin(online, refused []notice) (int, bool) {

@@ -1,0 +1,305 @@
+package sshgate
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+var (
+	linkLine = regexp.MustCompile(`http://relay\.example\.test:8080/link/([a-z0-9]+)`)
+	codeLine = regexp.MustCompile(`(?m)^(?:\| )?Code: ([2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4})\r?$`)
+	bob      = relay.Actor{Account: 2, AccountName: "bob", Kind: relay.ActorUser, Name: "bob", Scopes: relay.AllScopes, Credential: "ses_1"}
+)
+
+// invited waits until a client was shown link and code.
+func invited(t *testing.T, p *process) (link, code string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "link and code", func() bool {
+		text := p.err.String() + p.out.String()
+		l, c := linkLine.FindStringSubmatch(text), codeLine.FindStringSubmatch(text)
+		if l == nil || c == nil {
+			return false
+		}
+		link, code = l[1], c[1]
+		return true
+	})
+	return link, code
+}
+
+// TestEnrolment is the whole way with every client: shown, approved, told, and the
+// key is good for a login then.
+func TestEnrolment(t *testing.T) {
+	for name, start := range map[string]func(b *bench, k key) *process{
+		"openssh":         func(b *bench, k key) *process { return b.openssh(k, "link@127.0.0.1") },
+		"openssh, pty":    func(b *bench, k key) *process { return b.openssh(k, "-tt", "link@127.0.0.1") },
+		"openssh, -N":     func(b *bench, k key) *process { return b.openssh(k, "-N", "link@127.0.0.1") },
+		"openssh, batch":  func(b *bench, k key) *process { return b.openssh(k, "-o", "BatchMode=yes", "Link@127.0.0.1") },
+		"openssh, -T, -R": func(b *bench, k key) *process { return b.openssh(k, "-T", "-R", "a:80:127.0.0.1:1", "link@127.0.0.1") },
+		"dropbear":        func(b *bench, k key) *process { return b.dropbear(k, "-T", "link@127.0.0.1") },
+		"plink":           func(b *bench, k key) *process { return b.plink(k, "link@127.0.0.1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, func(o *Options) { o.IdleClose = 200 * time.Millisecond })
+			stranger := b.newKey("stranger", 0)
+			fp := ssh.FingerprintSHA256(stranger.signer.PublicKey())
+			p := start(b, stranger)
+			link, code := invited(t, p)
+			got, err := b.gate.Enrolment(link)
+			if err != nil || got.Fingerprint != fp || got.KeyType != "ssh-ed25519" || got.Remote != "127.0.0.1" || got.Client == "" || got.Link != link {
+				t.Errorf("enrolment %+v, %v", got, err)
+			}
+			if left := got.ExpiresAt.Sub(got.AskedAt); left <= 0 || left > 2*time.Minute {
+				t.Errorf("waits %v", left)
+			}
+			if err := b.gate.Approve(t.Context(), bob, link, strings.ToLower(strings.Replace(code, "-", " ", 1))); err != nil {
+				t.Fatalf("approve: %v", err)
+			}
+			exit := p.code(t)
+			if said := p.err.String() + p.out.String(); !strings.Contains(said, "this key now belongs to bob") || !strings.Contains(said, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
+				t.Errorf("said %q", said)
+			}
+			if want := 0; name != "openssh, -N" && exit != want { // with -N the connection can only be closed
+				t.Errorf("exit %d, want %d", exit, want)
+			}
+			if h := b.house.hold("a"); h != nil {
+				t.Error("a connection of link@ attached an alias")
+			}
+			if _, err := b.gate.Enrolment(link); !errors.Is(err, relay.ErrNotFound) {
+				t.Errorf("after the approval: %v", err)
+			}
+			if client, _, err := b.dial("relay", ssh.PublicKeys(stranger.signer)); err != nil {
+				t.Errorf("login afterwards: %v", err)
+			} else if who, ok := b.house.keys[fp]; !ok || who.AccountName != "bob" {
+				t.Errorf("the key belongs to %+v", who)
+			} else {
+				client.Close()
+			}
+		})
+	}
+}
+
+// link starts an enrolment with x/crypto; what it ends with comes from the channel.
+func (b *bench) link(k key) (banner *output, ended chan error) {
+	banner, ended = &output{}, make(chan error, 1)
+	go func() {
+		client, err := ssh.Dial("tcp", "127.0.0.1:"+b.port, &ssh.ClientConfig{
+			User: "link", Auth: []ssh.AuthMethod{ssh.PublicKeys(k.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+			BannerCallback: func(text string) error { _, err := banner.Write([]byte(text)); return err },
+		})
+		if err == nil {
+			client.Close()
+		}
+		ended <- err
+	}()
+	return banner, ended
+}
+
+func (b *bench) shown(banner *output) (link, code string) {
+	b.t.Helper()
+	eventually(b.t, 10*time.Second, "code", func() bool { return codeLine.MatchString(banner.String()) })
+	return linkLine.FindStringSubmatch(banner.String())[1], codeLine.FindStringSubmatch(banner.String())[1]
+}
+
+func TestWrongCodesEndAnEnrolment(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stranger := b.newKey("stranger", 0)
+	banner, ended := b.link(stranger)
+	link, code := b.shown(banner)
+	wrong := map[bool]string{true: "2222-2223", false: "2222-2222"}[code == "2222-2222"]
+	for n, typed := range []string{"", wrong, "ÄÖÜ", strings.Repeat("A", 1<<16), code + "A"} {
+		if err := b.gate.Approve(t.Context(), bob, link, typed); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeValidationFailed {
+			t.Fatalf("try %d: %v", n, err)
+		}
+	}
+	if err := b.gate.Approve(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
+		t.Errorf("the right code after five wrong ones: %v", err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("let in")
+	}
+	if !contains(banner, "typed wrong too often") {
+		t.Errorf("banner %q", banner)
+	}
+	b.house.mu.Lock()
+	defer b.house.mu.Unlock()
+	if _, ok := b.house.keys[ssh.FingerprintSHA256(stranger.signer.PublicKey())]; ok {
+		t.Error("registered")
+	}
+}
+
+func TestEnrolmentExpires(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.EnrolTime = 300 * time.Millisecond })
+	p := b.openssh(b.newKey("stranger", 0), "link@127.0.0.1")
+	link, code := invited(t, p)
+	if exit := p.code(t); exit != 255 || !contains(p.err, "nobody approved the key in time") {
+		t.Errorf("exit %d: %s", exit, p.err)
+	}
+	if err := b.gate.Approve(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
+		t.Errorf("approve after the end: %v", err)
+	}
+	if n := strings.Count(p.err.String(), "Code: "); n != 1 {
+		t.Errorf("%d codes shown", n)
+	}
+}
+
+// TestEnrolmentEndsWithItsClient: nobody can approve a key whose holder has given up.
+func TestEnrolmentEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.openssh(b.newKey("stranger", 0), "link@127.0.0.1")
+	link, _ := invited(t, p)
+	_ = p.cmd.Process.Kill()
+	eventually(t, 5*time.Second, "gone", func() bool {
+		_, err := b.gate.Enrolment(link)
+		return err != nil
+	})
+	eventually(t, 5*time.Second, "place free", func() bool { return b.gate.Stats().Connections == 0 })
+}
+
+func TestEnrolmentOfRegisteredKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.openssh(b.alice, "link@127.0.0.1")
+	if exit := p.code(t); exit != 0 || !contains(p.out, "already registered, it belongs to alice; nothing to do") {
+		t.Errorf("exit %d: %s", exit, p.out)
+	}
+	p = b.openssh(b.alice, "link@127.0.0.1", "whoami")
+	if exit := p.code(t); exit != exitUsage || p.out.String() != "" || !contains(p.err, "no command was run") {
+		t.Errorf("exit %d: %q, %s", exit, p.out, p.err)
+	}
+}
+
+// TestVisitDoesNothingElse: neither forwards nor channels, though the key is good.
+func TestVisitDoesNothingElse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client, _, err := b.dial("link", ssh.PublicKeys(b.alice.signer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, req := range []string{"tcpip-forward", "streamlocal-forward@openssh.com", hostKeysProve, relay.HelloRequest, "x"} {
+		if ok, payload, err := client.SendRequest(req, true, ssh.Marshal(forwardRequest{"a", 80})); ok || len(payload) > 0 || err != nil {
+			t.Errorf("%s: %v, %q, %v", req, ok, payload, err)
+		}
+	}
+	for _, kind := range []string{"direct-tcpip", "x11", "tun@openssh.com"} {
+		if _, _, err := client.OpenChannel(kind, nil); err == nil {
+			t.Errorf("%s was opened", kind)
+		}
+	}
+	ch, reqs, err := client.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(reqs)
+	for _, req := range []string{"subsystem", "env", "x11-req", "auth-agent-req@openssh.com"} {
+		if ok, err := ch.SendRequest(req, true, nil); ok || err != nil {
+			t.Errorf("%s: %v, %v", req, ok, err)
+		}
+	}
+	if _, _, err := client.OpenChannel("session", nil); err == nil {
+		t.Error("a second session was opened")
+	}
+	if b.house.state("a") != relay.TunnelNever {
+		t.Error("attached")
+	}
+}
+
+// TestWaitersAreBounded: who waits is not pushed out by others, of the same source
+// or of another one.
+func TestWaitersAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.Bounds.SourceWaiting = 2 })
+	first, firstEnd := b.link(b.newKey("first", 0))
+	link, code := b.shown(first)
+	second, secondEnd := b.link(b.newKey("second", 0))
+	b.shown(second)
+	third, thirdEnd := b.link(b.newKey("third", 0))
+	if err := <-thirdEnd; err == nil || !contains(third, "too many keys wait") {
+		t.Errorf("the third: %v, %s", err, third)
+	}
+	if err := b.gate.Approve(t.Context(), bob, link, code); err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	if err := <-firstEnd; err != nil {
+		t.Error(err)
+	}
+	for _, c := range b.gate.all() {
+		_ = c.sock.Close()
+	}
+	<-secondEnd
+}
+
+// TestEnrolmentAnew: the same key asks again; only the newest link is good.
+func TestEnrolmentAnew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stranger := b.newKey("stranger", 0)
+	first, firstEnd := b.link(stranger)
+	oldLink, _ := b.shown(first)
+	second, secondEnd := b.link(stranger)
+	link, code := b.shown(second)
+	if err := <-firstEnd; err == nil || !contains(first, "a newer connection asks") {
+		t.Errorf("the first: %v, %s", err, first)
+	}
+	if _, err := b.gate.Enrolment(oldLink); err == nil {
+		t.Error("the old link works")
+	}
+	if err := b.gate.Approve(t.Context(), bob, link, code); err != nil {
+		t.Error(err)
+	}
+	if err := <-secondEnd; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFailedApprovalWaitsOn: a store that refuses ends nothing.
+func TestFailedApprovalWaitsOn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	banner, ended := b.link(b.newKey("stranger", 0))
+	link, code := b.shown(banner)
+	w := b.gate.enrolments.list
+	b.gate.enrolments.mu.Lock()
+	for _, e := range w {
+		b.house.mu.Lock()
+		b.house.keys[e.Fingerprint] = b.alice.actor // somebody else was faster
+		b.house.mu.Unlock()
+	}
+	b.gate.enrolments.mu.Unlock()
+	if err := b.gate.Approve(t.Context(), bob, link, code); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeConflict {
+		t.Errorf("approve: %v", err)
+	}
+	if _, err := b.gate.Enrolment(link); err != nil {
+		t.Errorf("waits no more: %v", err)
+	}
+	for _, c := range b.gate.all() {
+		_ = c.sock.Close()
+	}
+	<-ended
+}
+
+// TestLinkNeedsProof: a public key that is offered without a signature shows no
+// link, and one with a wrong signature neither.
+func TestLinkNeedsProof(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stranger, other := b.newKey("stranger", 0), b.newKey("other", 0)
+	_, banner, err := b.dial("link", ssh.PublicKeys(swapped{stranger.signer.PublicKey(), other.signer}))
+	if err == nil || strings.Contains(banner, "Code") {
+		t.Errorf("%v, banner %q", err, banner)
+	}
+	if n := b.gate.Stats().Enrolments; n != 0 {
+		t.Errorf("%d wait", n)
+	}
+}

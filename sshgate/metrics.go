@@ -1,0 +1,181 @@
+package sshgate
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"relay"
+)
+
+// Stats are counts of the gate as they stand.
+type Stats struct {
+	Connections int    `json:"connections"` // all
+	Silent      int    `json:"silent"`      // nothing was heard yet
+	Handshaking int    `json:"handshaking"` // not logged in yet
+	Waiting     int    `json:"waiting"`     // a person is awaited
+	LoggedIn    int    `json:"loggedIn"`
+	Enrolments  int    `json:"enrolments"` // keys that wait for approval
+	Tunnels     int    `json:"tunnels"`
+	Penalised   int    `json:"penalised"` // sources that are kept out
+	Accepted    uint64 `json:"accepted"`  // since the start
+	Dropped     uint64 `json:"dropped"`   // since the start, for want of a place or by a penalty
+	Refused     uint64 `json:"refused"`   // logins, since the start
+}
+
+// Results of connections, as far as logging in goes.
+const (
+	loginOK      = "ok"
+	loginRefused = "refused"
+	loginSlow    = "timeout"
+	loginNone    = "none"        // nobody tried
+	loginVain    = "unapproved"  // a proven key that nobody let in
+	loginOurs    = "unavailable" // the store could not answer, or there was no place
+)
+
+var loginResults = []string{loginOK, loginRefused, loginSlow, loginNone, loginVain, loginOurs}
+
+// forwardCodes are why forwards are refused.
+var forwardCodes = []string{
+	relay.CodeNotFound, relay.CodeValidationFailed, relay.CodeConflict, relay.CodeOverloaded, relay.CodeStopping,
+	relay.CodeStoreUnavailable, relay.CodeInternal, otherCode,
+}
+
+// otherCode stands for what was not foreseen.
+const otherCode = "other"
+
+// metrics are the figures of the gate; docs/metrics.md says what they mean.
+type metrics struct {
+	accepted                         prometheus.Counter
+	drops, logins, refusals, enrolls *prometheus.CounterVec
+
+	came, dropped, refused atomic.Uint64 // of these, for Stats
+}
+
+// newMetrics makes the counters and registers them; nothing is registered on nil.
+func newMetrics(g *Gate, reg prometheus.Registerer) *metrics {
+	ends := make([]string, 0, len(enrolEnds))
+	for _, how := range enrolEnds {
+		ends = append(ends, string(how))
+	}
+	m := &metrics{
+		accepted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "relay_sshgate_accepted_total",
+			Help: "Connections accepted by the SSH listener, dropped ones included.",
+		}),
+		drops: vector("relay_sshgate_dropped_total", "Connections closed for want of a place or by a penalty, by reason.", "reason", dropReasons),
+		logins: vector("relay_sshgate_logins_total", "Connections that have ended or logged in, by what became of their login.", "result",
+			loginResults),
+		refusals: vector("relay_sshgate_forwards_refused_total", "Forwards refused, by code.", "code", forwardCodes),
+		enrolls:  vector("relay_sshgate_enrolments_total", "Keys that asked to be let in, by how that ended.", "result", ends),
+	}
+	if reg == nil {
+		return m
+	}
+	for _, c := range []prometheus.Collector{m.accepted, m.drops, m.logins, m.refusals, m.enrolls, gauges{g}} {
+		if err := reg.Register(c); err != nil {
+			g.o.Log.Warn("register metrics of the ssh gate", "err", err)
+		}
+	}
+	return m
+}
+
+// vector makes counters for every value that a label can have.
+func vector(name, help, label string, values []string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	for _, value := range values {
+		v.WithLabelValues(value)
+	}
+	return v
+}
+
+func (m *metrics) accept() {
+	m.came.Add(1)
+	m.accepted.Inc()
+}
+
+func (m *metrics) drop(reason string) {
+	m.dropped.Add(1)
+	m.drops.WithLabelValues(reason).Inc()
+}
+
+func (m *metrics) forwardRefused(code string) {
+	if !slices.Contains(forwardCodes, code) {
+		code = otherCode
+	}
+	m.refusals.WithLabelValues(code).Inc()
+}
+
+func (m *metrics) enrolment(how enrolEnd) { m.enrolls.WithLabelValues(string(how)).Inc() }
+
+func (m *metrics) login() { m.logins.WithLabelValues(loginOK).Inc() }
+
+// noLogin counts a connection that ended without a login.
+func (m *metrics) noLogin(f fault) {
+	result := loginNone
+	switch f {
+	case faultRefused:
+		m.refused.Add(1)
+		result = loginRefused
+	case faultSlow:
+		result = loginSlow
+	case faultNone:
+		result = loginVain
+	case faultOurs:
+		result = loginOurs
+	}
+	m.logins.WithLabelValues(result).Inc()
+}
+
+// Stats counts. It takes locks for moments only.
+func (g *Gate) Stats() Stats {
+	by := g.crowd.counts()
+	g.enrolments.mu.Lock()
+	waiting := len(g.enrolments.list)
+	g.enrolments.mu.Unlock()
+	return Stats{
+		Connections: by.all(), Silent: by[phaseSilent], Handshaking: by[phaseHandshake],
+		Waiting: by[phaseWaiting], LoggedIn: by[phaseIn], Enrolments: waiting, Tunnels: g.tunnels(),
+		Penalised: g.penalties.shutOut(),
+		Accepted:  g.metrics.came.Load(), Dropped: g.metrics.dropped.Load(), Refused: g.metrics.refused.Load(),
+	}
+}
+
+// tunnels counts the forwards that are attached.
+func (g *Gate) tunnels() (n int) {
+	for _, c := range g.all() {
+		n += len(c.attached())
+	}
+	return n
+}
+
+// gauges are the figures that are counted when somebody looks.
+type gauges struct{ g *Gate }
+
+var (
+	connectionsDesc = prometheus.NewDesc("relay_sshgate_connections", "SSH connections now, by how far they have come.", []string{"phase"}, nil)
+	tunnelsDesc     = prometheus.NewDesc("relay_sshgate_tunnels", "Aliases attached now.", nil, nil)
+	penalisedDesc   = prometheus.NewDesc("relay_sshgate_penalised_sources", "Sources kept out now for failed logins.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (gauges) Describe(to chan<- *prometheus.Desc) {
+	to <- connectionsDesc
+	to <- tunnelsDesc
+	to <- penalisedDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c gauges) Collect(to chan<- prometheus.Metric) {
+	s := c.g.Stats()
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	gauge(connectionsDesc, s.Silent, "silent")
+	gauge(connectionsDesc, s.Handshaking, "handshake")
+	gauge(connectionsDesc, s.Waiting, "waiting")
+	gauge(connectionsDesc, s.LoggedIn, "in")
+	gauge(tunnelsDesc, s.Tunnels)
+	gauge(penalisedDesc, s.Penalised)
+}

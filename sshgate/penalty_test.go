@@ -1,0 +1,207 @@
+package sshgate
+
+import (
+	"bufio"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+func TestPenalties(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	p := newPenalties()
+	p.now = func() time.Time { return now }
+	a, b := sourceOf(netip.MustParseAddr("203.0.113.9")), sourceOf(netip.MustParseAddr("2001:db8::1"))
+	if b != sourceOf(netip.MustParseAddr("2001:db8::ffff")) || b == sourceOf(netip.MustParseAddr("2001:db8:0:1::1")) {
+		t.Error("IPv6 goes by /64")
+	}
+	if a != sourceOf(netip.MustParseAddr("::ffff:203.0.113.9")) {
+		t.Error("a mapped address is the IPv4 one")
+	}
+	p.add(a, penaltyRefused)
+	p.add(a, penaltyRefused)
+	if p.left(a) != 0 {
+		t.Error("kept out too early")
+	}
+	p.add(a, penaltyRefused)
+	if got := p.left(a); got != 15*time.Second || p.left(b) != 0 || p.shutOut() != 1 {
+		t.Errorf("left %v, other %v", got, p.left(b))
+	}
+	now = now.Add(14 * time.Second)
+	if got := p.left(a); got != time.Second {
+		t.Errorf("left %v", got)
+	}
+	now = now.Add(2 * time.Second)
+	if p.left(a) != 0 || p.shutOut() != 0 {
+		t.Error("kept out after it was paid")
+	}
+	p.add(a, penaltyRefused)
+	if p.left(a) != 0 {
+		t.Error("what was paid counts again")
+	}
+	for range 1000 {
+		p.add(b, penaltySlow)
+	}
+	if got := p.left(b); got != penaltyMost {
+		t.Errorf("left %v, want at most %v", got, penaltyMost)
+	}
+	p.forgive(b)
+	if p.left(b) != 0 {
+		t.Error("not forgiven")
+	}
+}
+
+func TestPenaltiesAreBounded(t *testing.T) {
+	t.Parallel()
+	p := newPenalties()
+	for i := range maxPenalties + 1000 {
+		p.add(sourceOf(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)})), penaltySlow)
+	}
+	if len(p.by) > maxPenalties {
+		t.Errorf("%d remembered", len(p.by))
+	}
+}
+
+// elsewhere makes connections look as if they came from another address.
+type elsewhere struct {
+	net.Listener
+	from net.Addr
+}
+
+func (l elsewhere) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return fromElsewhere{c, l.from}, nil
+}
+
+type fromElsewhere struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c fromElsewhere) RemoteAddr() net.Addr { return c.from }
+
+// serveFrom lets the gate serve another port, whose peers all come from one address.
+func (b *bench) serveFrom(addr string) (port string) {
+	b.t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = b.gate.Serve(elsewhere{ln, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))})
+	}()
+	b.t.Cleanup(func() { ln.Close(); <-served })
+	_, port, _ = net.SplitHostPort(ln.Addr().String())
+	return port
+}
+
+func dialPort(port string, k key) (*ssh.Client, error) {
+	return ssh.Dial("tcp", "127.0.0.1:"+port, &ssh.ClientConfig{
+		User: "x", Auth: []ssh.AuthMethod{ssh.PublicKeys(k.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+	})
+}
+
+// TestFailingSourceIsKeptOut: after four refused logins not even the right key gets
+// in from there; from elsewhere it does, and loopback never pays.
+func TestFailingSourceIsKeptOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	bad, good := b.serveFrom("203.0.113.9:5000"), b.serveFrom("203.0.113.10:5000")
+	stranger := b.newKey("stranger", 0)
+	for n := range 4 {
+		if _, err := dialPort(bad, stranger); err == nil {
+			t.Fatal("a stranger logged in")
+		}
+		if _, _, err := b.dial("x", ssh.PublicKeys(stranger.signer)); err == nil {
+			t.Fatal("a stranger logged in")
+		}
+		eventually(t, 5*time.Second, "counted", func() bool { return b.gate.Stats().Refused >= uint64(2*n+2) })
+	}
+	eventually(t, 5*time.Second, "penalty", func() bool { return b.gate.Stats().Penalised == 1 })
+	c, err := net.Dial("tcp", "127.0.0.1:"+bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if line, _ := bufio.NewReader(c).ReadString('\n'); !strings.Contains(line, "too many failed logins from your address") {
+		t.Errorf("told %q", line)
+	}
+	if _, err := dialPort(bad, b.alice); err == nil {
+		t.Error("came in during a penalty")
+	}
+	for _, port := range []string{good, b.port} {
+		client, err := dialPort(port, b.alice)
+		if err != nil {
+			t.Errorf("port %s: %v", port, err)
+			continue
+		}
+		client.Close()
+	}
+}
+
+// TestKnocksCostNothing: a health check that connects and leaves is not punished.
+func TestKnocksCostNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	port := b.serveFrom("203.0.113.9:5000")
+	for range 40 {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	eventually(t, 5*time.Second, "all gone", func() bool { s := b.gate.Stats(); return s.Accepted == 40 && s.Connections == 0 })
+	if client, err := dialPort(port, b.alice); err != nil {
+		t.Error(err)
+	} else {
+		client.Close()
+	}
+}
+
+func TestTrustedProxiesPayNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.Trusted = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
+	port := b.serveFrom("203.0.113.9:5000")
+	stranger := b.newKey("stranger", 0)
+	for range 5 {
+		_, _ = dialPort(port, stranger)
+	}
+	eventually(t, 5*time.Second, "counted", func() bool { return b.gate.Stats().Refused == 5 })
+	if _, err := dialPort(port, b.alice); err != nil {
+		t.Error(err)
+	}
+	if n := b.gate.Stats().Penalised; n != 0 {
+		t.Errorf("%d sources kept out", n)
+	}
+}
+
+// TestSourceBound: one source has so many places, another one is not hindered.
+func TestSourceBound(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.Bounds.Source = 2 })
+	here, there := b.serveFrom("203.0.113.9:5000"), b.serveFrom("[2001:db8::1]:5000")
+	for n, port := range []string{here, here, there} {
+		client, err := dialPort(port, b.alice)
+		if err != nil {
+			t.Fatalf("connection %d: %v", n, err)
+		}
+		defer client.Close()
+	}
+	if _, err := dialPort(here, b.alice); err == nil {
+		t.Error("a third connection came in")
+	}
+	if s := b.gate.Stats(); s.Dropped != 1 || s.LoggedIn != 3 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,75 @@
+package sshgate
+
+import (
+	"bytes"
+	"crypto/rand"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// OpenSSH's extension by which clients learn host keys from a server that they
+// trust already (its file PROTOCOL, section 2.5).
+const (
+	hostKeys      = "hostkeys-00@openssh.com"
+	hostKeysProve = "hostkeys-prove-00@openssh.com"
+)
+
+// maxProofs is how many keys a client may want proven at once; it can know of two.
+const maxProofs = 8
+
+// hostKeySigners are the keys that are announced, the one in use first.
+func (g *Gate) hostKeySigners() []ssh.Signer {
+	keys := []ssh.Signer{g.o.HostKey}
+	if g.o.NextKey != nil {
+		keys = append(keys, g.o.NextKey)
+	}
+	return keys
+}
+
+// announceHostKeys tells the client all host keys. One that keeps them learns the
+// next one, and forgets what is not among them any more.
+func (c *conn) announceHostKeys() {
+	var payload []byte
+	for _, key := range c.gate.hostKeySigners() {
+		payload = append(payload, ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})...)
+	}
+	_, _, _ = c.sc.SendRequest(hostKeys, false, payload)
+}
+
+// proveHostKeys signs the session with each key that the client names, to show that
+// it is ours. A key that is not makes the whole answer a refusal.
+func (g *Gate) proveHostKeys(session, payload []byte) (ok bool, reply []byte) {
+	for n := 0; len(payload) > 0; n++ {
+		var next struct {
+			Key  []byte
+			Rest []byte `ssh:"rest"`
+		}
+		if n >= maxProofs || ssh.Unmarshal(payload, &next) != nil {
+			return false, nil
+		}
+		payload = next.Rest
+		signer := g.signerOf(next.Key)
+		if signer == nil {
+			return false, nil
+		}
+		sig, err := signer.Sign(rand.Reader, ssh.Marshal(struct {
+			What    string
+			Session []byte
+			Key     []byte
+		}{hostKeysProve, session, next.Key}))
+		if err != nil {
+			return false, nil
+		}
+		reply = append(reply, ssh.Marshal(struct{ Sig []byte }{ssh.Marshal(sig)})...)
+	}
+	return len(reply) > 0, reply
+}
+
+func (g *Gate) signerOf(blob []byte) ssh.Signer {
+	for _, key := range g.hostKeySigners() {
+		if bytes.Equal(key.PublicKey().Marshal(), blob) {
+			return key
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package sshgate
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// nextHostKey makes the key that shall follow.
+func nextHostKey(t *testing.T, dir string) ssh.Signer {
+	t.Helper()
+	if key, err := LoadNextHostKey(dir); key != nil || err != nil {
+		t.Fatalf("a next host key where there is none: %v", err)
+	}
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, nextHostKeyFile), pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key, err := LoadNextHostKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestOpenSSHLearnsTheNextHostKey: a client that trusts the relay knows the next key
+// after a login, and forgets the old one once it is gone.
+func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
+	t.Parallel()
+	var current, next ssh.Signer
+	b := newBench(t, func(o *Options) {
+		current, next = o.HostKey, nextHostKey(t, t.TempDir())
+		o.NextKey = next
+	})
+	known := filepath.Join(b.dir, "known")
+	host := "[127.0.0.1]:" + b.port
+	line := knownhosts.Line([]string{host}, current.PublicKey()) + "\n"
+	if err := os.WriteFile(known, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	login := func() {
+		t.Helper()
+		p := b.openssh(b.alice, "-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=yes", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
+		b.online("a")
+		eventually(t, 10*time.Second, "known hosts changed", func() bool {
+			text, _ := os.ReadFile(known)
+			return string(text) != line
+		})
+		_ = p.stdin.Close()
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+	login()
+	text, _ := os.ReadFile(known)
+	if got := string(text); strings.Count(got, "ssh-ed25519") != 2 || !strings.Contains(got, authorizedKey(next.PublicKey())) {
+		t.Fatalf("known hosts: %q", got)
+	}
+
+	after := newBench(t, func(o *Options) { o.HostKey = next })
+	moved := strings.ReplaceAll(string(text), host, "[127.0.0.1]:"+after.port)
+	if err := os.WriteFile(known, []byte(moved), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line, b.port, b.house = moved, after.port, after.house
+	fp := ssh.FingerprintSHA256(b.alice.signer.PublicKey())
+	after.house.mu.Lock()
+	after.house.keys[fp] = b.alice.actor
+	after.house.mu.Unlock()
+	login()
+	text, _ = os.ReadFile(known)
+	if got := string(text); strings.Count(got, "ssh-ed25519") != 1 || !strings.Contains(got, authorizedKey(next.PublicKey())) {
+		t.Errorf("known hosts after the change: %q", got)
+	}
+}
+
+func TestHostKeyProof(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client := b.mustDial(b.alice)
+	key := b.gate.o.HostKey.PublicKey()
+	mine := ssh.Marshal(struct{ Key []byte }{key.Marshal()})
+	ok, reply, err := client.SendRequest(hostKeysProve, true, mine)
+	var got struct{ Sig []byte }
+	var sig ssh.Signature
+	if err != nil || !ok || ssh.Unmarshal(reply, &got) != nil || ssh.Unmarshal(got.Sig, &sig) != nil {
+		t.Fatalf("%v, %v, %q", ok, err, reply)
+	}
+	if err := key.Verify(ssh.Marshal(struct {
+		What    string
+		Session []byte
+		Key     []byte
+	}{hostKeysProve, client.SessionID(), key.Marshal()}), &sig); err != nil {
+		t.Error(err)
+	}
+	for name, payload := range map[string][]byte{
+		"nothing": nil, "a stranger's": ssh.Marshal(struct{ Key []byte }{b.alice.signer.PublicKey().Marshal()}),
+		"ours and a stranger's": append(append([]byte{}, mine...), ssh.Marshal(struct{ Key []byte }{b.alice.signer.PublicKey().Marshal()})...),
+		"cut off":               mine[:len(mine)-1], "too many": []byte(strings.Repeat(string(mine), maxProofs+1)),
+	} {
+		if ok, reply, err := client.SendRequest(hostKeysProve, true, payload); ok || len(reply) > 0 || err != nil {
+			t.Errorf("%s: %v, %q, %v", name, ok, reply, err)
+		}
+	}
+}
+
+func TestBrokenNextHostKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, nextHostKeyFile), []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadNextHostKey(dir); err == nil || !strings.Contains(err.Error(), "ssh-keygen") {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzHostKeyProof(f *testing.F) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	key, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		f.Fatal(err)
+	}
+	g := &Gate{o: Options{HostKey: key}}
+	mine := ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})
+	f.Add(mine)
+	f.Add(append(mine, mine...))
+	f.Add(mine[:7])
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		ok, reply := g.proveHostKeys([]byte("session"), payload)
+		if ok != (len(reply) > 0) || ok && len(payload)%len(mine) != 0 {
+			t.Errorf("%q: %v, %q", payload, ok, reply)
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package sshgate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+func TestRowFits(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 15, 4, 5, 0, time.Local)
+	for _, path := range []string{"/", "/hook", "/" + strings.Repeat("x", 600), "/" + strings.Repeat("界", 300), "/\u0301\u0301" + strings.Repeat("é", 90)} {
+		for _, method := range []string{"GET", "PROPPATCH", strings.Repeat("M", 500)} {
+			for _, state := range []string{relay.StateDelivered, relay.StateInterrupted} {
+				latency := 1234.5
+				r := newRow(at, 0, state, nil, &record.Summary{ID: "evt_01k0000000000000000000000", Method: method, Path: path}, &latency)
+				r.note = "(replay)"
+				for columns := minColumns - 1; columns < 200; columns++ {
+					line := r.fit(columns).words(func(_ tone, text string) string { return text })
+					if n := columnsOf(line); n > columns {
+						t.Fatalf("%d columns instead of %d: %s", n, columns, line)
+					}
+					if !strings.ContainsAny(line, "/…") || !strings.HasPrefix(line, "15:04:05 [") {
+						t.Fatalf("%d columns: %q", columns, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestRowKeepsWhatMatters(t *testing.T) {
+	t.Parallel()
+	latency := 23.4
+	r := newRow(time.Date(2026, 11, 21, 15, 4, 5, 0, time.Local), 200, relay.StateDelivered, nil,
+		&record.Summary{ID: "evt_01k0000000000000000000000", Method: "POST", Path: "/webhooks/stripe/live"}, &latency)
+	r.note = "(replay)"
+	plain := func(_ tone, text string) string { return text }
+	for columns, want := range map[int]string{
+		100: "15:04:05 [200] POST /webhooks/stripe/live (23ms) evt_01k0000000000000000000000 (replay)",
+		80:  "15:04:05 [200] POST /webhooks/str… (23ms) evt_01k0000000000000000000000 (replay)",
+		60:  "15:04:05 [200] POST /webhooks/stripe/live (23ms)",
+		40:  "15:04:05 [200] POST /webhooks/st… (23ms)",
+		30:  "15:04:05 [200] POST /webhooks…",
+	} {
+		if got := r.fit(columns).words(plain); got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+}
+
+// TestRowOfFailure: without a response the row shows what the caller was answered,
+// and why.
+func TestRowOfFailure(t *testing.T) {
+	t.Parallel()
+	e := &record.Summary{ID: "evt_1", Method: "GET", Path: "/"}
+	var s screen
+	for _, x := range []struct {
+		state string
+		fault *record.Fault
+		want  string
+	}{
+		{relay.StateFailed, &record.Fault{Code: relay.CodeLocalRefused}, "[502] GET / evt_1 local-refused"},
+		{relay.StateInterrupted, &record.Fault{Code: relay.CodeTunnelLost}, "[502] GET / evt_1 tunnel-lost"},
+		{relay.StateRejected, &record.Fault{Code: relay.CodeBodyTooLarge}, "[413] GET / evt_1 body-too-large"},
+		{relay.StateQueued, nil, "[queued] GET / evt_1"},
+		{relay.StateCanceled, &record.Fault{Code: relay.CodeSuperseded}, "[canceled] GET / evt_1"},
+	} {
+		if got := s.row(newRow(time.Now(), 0, x.state, x.fault, e, nil)); !strings.HasSuffix(got, x.want) {
+			t.Errorf("%s: %q, want %q", x.state, got, x.want)
+		}
+	}
+}
+
+func TestMeant(t *testing.T) {
+	t.Parallel()
+	names := []string{"help", "whoami", "aliases", "events", "show", "replay", "replay-queued", "share", "login", "keys"}
+	for typed, want := range map[string]string{
+		"evnts": "events", "event": "events", "alias": "aliases", "reply": "replay", "replay-que": "replay-queued",
+		"shwo": "show", "ls": "", "xyzzy": "", "": "", "Keys": "keys", "whoamI": "whoami", strings.Repeat("x", 4000): "",
+	} {
+		if got := meant(typed, names); got != want {
+			t.Errorf("%.20q: %q, want %q", typed, got, want)
+		}
+	}
+}
+
+// TestLinesAreBoundedInBytes: lines of the bundled client carry whole headers.
+func TestLinesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	l := newLines()
+	for range maxLines {
+		l.put(strings.Repeat("x", 100<<10))
+	}
+	waiting, lost, _ := l.take()
+	if size := len(strings.Join(waiting, "")); size > maxWaiting || len(waiting)+lost != maxLines || lost == 0 {
+		t.Errorf("%d lines of %d bytes wait, %d lost", len(waiting), size, lost)
+	}
+	l.put(strings.Repeat("x", 2*maxWaiting)) // one line always has a place
+	if waiting, lost, _ := l.take(); len(waiting) != 1 || lost != 0 {
+		t.Errorf("%d lines wait, %d lost", len(waiting), lost)
+	}
+}
+
+// TestFollowerIsBounded: what it remembers does not grow with the events that pass.
+func TestFollowerIsBounded(t *testing.T) {
+	t.Parallel()
+	f := newFollower(nil)
+	for i := range 5000 {
+		f.remember(record.Summary{ID: strings.Repeat("i", i%700), Path: strings.Repeat("p", 16<<10)}, 17<<10)
+		if len(f.events) > memory || f.size > memoryBytes {
+			t.Fatalf("%d events of %d bytes", len(f.events), f.size)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package sshgate
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// show is a session with a terminal of a kind, whose output is collected.
+func show(t *testing.T, c *ssh.Client, term string, columns int, env map[string]string) (*ssh.Session, *output, io.Writer) {
+	t.Helper()
+	s, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	for name, value := range env {
+		_ = s.Setenv(name, value)
+	}
+	if term != "" {
+		if err := s.RequestPty(term, 24, columns, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in, err := s.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &output{}
+	s.Stdout = out
+	if err := s.Shell(); err != nil {
+		t.Fatal(err)
+	}
+	return s, out, in
+}
+
+// TestColours: only a terminal that can show them, of somebody who wants them, gets
+// colours.
+func TestColours(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		term string
+		env  map[string]string
+		want bool
+	}{
+		"terminal":    {"xterm-256color", nil, true},
+		"no terminal": {"", nil, false},
+		"dumb":        {"dumb", nil, false},
+		"NO_COLOR":    {"xterm", map[string]string{"NO_COLOR": "1"}, false},
+		"TERM":        {"xterm", map[string]string{"TERM": "dumb"}, false},
+		"empty":       {"xterm", map[string]string{"NO_COLOR": ""}, true},
+		"other":       {"xterm", map[string]string{"LANG": "C"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			a := b.house.alias("a", 1)
+			c := b.mustDial(b.alice)
+			forwards(t, c, "a", 80)
+			_, out, _ := show(t, c, x.term, 120, x.env)
+			eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+			e := b.house.event(1, a)
+			b.house.publish(attemptEnded(t, b, e)...)
+			eventually(t, 30*time.Second, "line", func() bool { return contains(out, e.ID.String()) })
+			if got := contains(out, "\x1b[32m[200]\x1b[0m POST"); got != x.want || !x.want && contains(out, "\x1b") {
+				t.Errorf("colours %v, want %v: %q", got, x.want, out)
+			}
+		})
+	}
+}
+
+// TestNarrowWindow: lines of the log fit a window, also after it was resized.
+func TestNarrowWindow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("a", 1)
+	c := b.mustDial(b.alice)
+	forwards(t, c, "a", 80)
+	s, out, _ := show(t, c, "dumb", 200, nil)
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	e := b.house.event(1, a)
+	e.Target = []byte("/" + strings.Repeat("x", 300))
+	for n, columns := range []int{200, 80, 60, 40, 25, 1, 0} {
+		if err := s.WindowChange(24, columns); err != nil {
+			t.Fatal(err)
+		}
+		// Requests of a channel are answered in order.
+		if ok, err := s.SendRequest("subsystem", true, nil); ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		e.Attempts[0].N = n + 1
+		before := strings.Count(out.String(), "[200]")
+		b.house.publish(attemptEnded(t, b, e)...)
+		eventually(t, 30*time.Second, "line", func() bool {
+			text := out.String()
+			return strings.Count(text, "[200]") > before && strings.HasSuffix(text, "\r\n")
+		})
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\r\n"), "\r\n")
+		last := lines[len(lines)-1]
+		if n := columnsOf(last); columns > 0 && n >= max(columns, minColumns) || columns == 0 && n < 300 {
+			t.Errorf("%d columns: %d in %q", columns, n, last)
+		}
+	}
+}
+
+// TestEndsOfSession: what ends a live log, and with what exit code.
+func TestEndsOfSession(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		term string
+		end  func(s *ssh.Session, in io.Writer)
+		code int
+	}{
+		"ctrl-d": {"xterm", func(_ *ssh.Session, in io.Writer) { _, _ = in.Write([]byte{ctrlD}) }, 0},
+		"ctrl-c": {"", func(_ *ssh.Session, in io.Writer) { _, _ = in.Write([]byte{ctrlC}) }, 0},
+		"line q": {"", func(_ *ssh.Session, in io.Writer) { _, _ = in.Write([]byte("q\n")) }, 0},
+		"TERM":   {"xterm", func(s *ssh.Session, _ io.Writer) { _ = s.Signal(ssh.SIGTERM) }, exitInterrupted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			c := b.mustDial(b.alice)
+			forwards(t, c, "a", 80)
+			s, _, in := show(t, c, x.term, 80, nil)
+			eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+			x.end(s, in)
+			code := 0
+			if err := s.Wait(); err != nil {
+				exit, ok := err.(*ssh.ExitError)
+				if !ok {
+					t.Fatal(err)
+				}
+				code = exit.ExitStatus()
+			}
+			if code != x.code {
+				t.Errorf("exit %d, want %d", code, x.code)
+			}
+			if b.house.state("a") != relay.TunnelOnline {
+				t.Error("the forward ended with the session")
+			}
+		})
+	}
+}
+
+// TestUnreadLogStopsNothing: while nobody reads the log, tunnels, commands and
+// pings of the same connection go on.
+func TestUnreadLogStopsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.PingInterval, o.PingTimeout = 50*time.Millisecond, time.Minute })
+	a := b.house.alias("a", 1)
+	c := b.mustDial(b.alice)
+	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
+		ch, reqs, err := n.Accept()
+		if err != nil {
+			return
+		}
+		go ssh.DiscardRequests(reqs)
+		go func() { // one answer, as greetingServer gives
+			buf := make([]byte, 64)
+			n, _ := ch.Read(buf)
+			_, _ = fmt.Fprintf(ch, "hello %s", buf[:n])
+			_ = ch.Close()
+		}()
+	})
+	forwards(t, c, "a", 80)
+	ch, reqs, err := c.OpenChannel("session", nil) // its output is never read
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(reqs)
+	if ok, err := ch.SendRequest("shell", true, nil); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	e := b.house.event(1, a)
+	e.Target = []byte("/" + strings.Repeat("x", 500))
+	for n := range 5000 {
+		e.Attempts[0].N = n + 1
+		b.house.publish(attemptEnded(t, b, e)[1:]...)
+	}
+	ask(t, b.online("a"))
+	if out, _, code := runs(t, c, "whoami"); code != 0 || out != "alice\n" {
+		t.Errorf("exit %d: %q", code, out)
+	}
+	if b.house.state("a") != relay.TunnelOnline {
+		t.Error("not online")
+	}
+	ch.Close()
+}
+
+// TestCommandsBesideForwards: commands work on a connection that carries tunnels,
+// with a terminal and without, and the tunnels stay.
+func TestCommandsBesideForwards(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	forwards(t, c, "a", 80)
+	for range 3 * maxSessions {
+		s, err := c.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RequestPty("xterm", 24, 80, nil); err != nil {
+			t.Fatal(err)
+		}
+		out, err := s.Output("whoami")
+		if err != nil || string(out) != "alice\r\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+		if plain, _, _ := runs(t, c, "whoami"); plain != "alice\n" {
+			t.Errorf("%q", plain)
+		}
+	}
+	if b.house.state("a") != relay.TunnelOnline {
+		t.Error("the forward ended with a command")
+	}
+}
+
+// TestWait: an event that comes while somebody waits is shown once it has ended; one
+// that was there before, or does not match, is not.
+// TestWaitIsInterrupted: Ctrl+C at a terminal ends a command that waits.
+// TestGreetingFits: PuTTY breaks lines of 76, and everything that is known stands in
+// the greeting.

@@ -1,0 +1,176 @@
+package sshgate
+
+import (
+	"crypto/ed25519"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+func someKey(t testing.TB) ssh.PublicKey {
+	t.Helper()
+	key, err := ssh.NewPublicKey(ed25519.NewKeyFromSeed(make([]byte, 32)).Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// token makes an API token of bob's.
+func (b *bench) token(secret string, change ...func(*relay.Actor)) string {
+	who := relay.Actor{Account: 2, AccountName: "bob", Kind: relay.ActorToken, Name: "ci", Scopes: relay.AllScopes, Credential: "tok_" + secret}
+	for _, f := range change {
+		f(&who)
+	}
+	b.house.mu.Lock()
+	defer b.house.mu.Unlock()
+	b.house.tokens[secret] = who
+	return secret
+}
+
+// typing answers prompts for a token.
+func typing(secrets ...string) ssh.AuthMethod {
+	return ssh.RetryableAuthMethod(ssh.KeyboardInteractive(func(_, _ string, questions []string, echos []bool) ([]string, error) {
+		if len(questions) != 1 || questions[0] != "Token: " || echos[0] {
+			return nil, os.ErrInvalid
+		}
+		answer := secrets[0]
+		if len(secrets) > 1 {
+			secrets = secrets[1:]
+		}
+		return []string{answer}, nil
+	}), 5)
+}
+
+func TestTokenRegistersTheKeyProvenNext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stranger := b.newKey("stranger", 0)
+	fp := ssh.FingerprintSHA256(stranger.signer.PublicKey())
+	_, banner, err := b.dial("link", typing("rly_wrong", b.token("rly_good")), ssh.PublicKeys(stranger.signer))
+	if err != nil {
+		t.Fatalf("%v, banner %q", err, banner)
+	}
+	for _, want := range []string{"this token is unknown", "the token is good", "key " + fp + " is registered now", "next: ssh -N"} {
+		if strings.Count(banner, want) != 1 {
+			t.Errorf("%q is not told once: %q", want, banner)
+		}
+	}
+	forwards(t, b.mustDial(stranger), "a", 80)
+	if got := b.online("a").Info().User; got != "bob" {
+		t.Errorf("forwarded as %s", got)
+	}
+}
+
+// TestTokenAloneIsNoLogin: a token proves no key, so it lets nobody in.
+func TestTokenAloneIsNoLogin(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	secret := b.token("rly_good")
+	if _, _, err := b.dial("link", typing(secret)); err == nil {
+		t.Error("logged in by a token")
+	}
+	// The key that was offered without proof is not registered either.
+	stranger, other := b.newKey("stranger", 0), b.newKey("other", 0)
+	if _, _, err := b.dial("link", typing(secret), ssh.PublicKeys(swapped{stranger.signer.PublicKey(), other.signer})); err == nil {
+		t.Error("logged in with a signature of another key")
+	}
+	b.house.mu.Lock()
+	defer b.house.mu.Unlock()
+	if len(b.house.keys) != 1 {
+		t.Errorf("%d keys registered", len(b.house.keys)-1)
+	}
+}
+
+// TestTokenNeverMovesAKey: the key proven after a token of bob's is alice's: it is
+// her login, not his.
+func TestTokenNeverMovesAKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	secret := b.token("rly_good")
+	_, banner, err := b.dial("link", typing(secret), ssh.PublicKeys(b.alice.signer))
+	if err != nil || !strings.Contains(banner, "belongs to alice; nothing to do") {
+		t.Fatalf("%v, %q", err, banner)
+	}
+	forwards(t, b.mustDial(b.alice), "a", 80)
+	if got := b.online("a").Info().User; got != "alice" {
+		t.Errorf("came in as %s", got)
+	}
+}
+
+func TestTokensThatMayNot(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*relay.Actor){
+		"no account scope": func(a *relay.Actor) { a.Scopes = relay.AllScopes &^ relay.ScopeAccount },
+		"one alias":        func(a *relay.Actor) { a.Alias = 7 },
+	} {
+		b := newBench(t)
+		secret := b.token("rly_narrow", change)
+		_, banner, err := b.dial("link", typing(secret), ssh.PublicKeys(b.newKey("stranger", 0).signer))
+		if err == nil || !strings.Contains(banner, "may not register keys") {
+			t.Errorf("%s: %v, %q", name, err, banner)
+		}
+	}
+}
+
+// TestTokenTries: no more than three are asked for on a connection, and an empty
+// answer ends the asking.
+func TestTokenTries(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		user, typed string
+		asked       int
+	}{{"link", "rly_wrong", tokenTries}, {"link", "", 1}, {"x", "rly_wrong", 0}} {
+		b := newBench(t)
+		asked := 0
+		_, banner, err := b.dial(c.user, ssh.RetryableAuthMethod(ssh.KeyboardInteractive(func(string, string, []string, []bool) ([]string, error) {
+			asked++
+			return []string{c.typed}, nil
+		}), 8))
+		if err == nil || asked != c.asked || strings.Count(banner, "none was offered") != 1 {
+			t.Errorf("%v: asked %d times: %v, %q", c, asked, err, banner)
+		}
+	}
+}
+
+// TestPromptIsBounded: a prompt that nobody answers keeps a connection no longer than
+// an approval may take, however often it is asked.
+func TestPromptIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.EnrolTime, o.HandshakeTimeout = 100*time.Millisecond, 2*time.Second })
+	asked, answered := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _, _ = b.dial("link", ssh.KeyboardInteractive(func(string, string, []string, []bool) ([]string, error) {
+			close(asked)
+			<-b.gate.all()[0].lost
+			return []string{"x"}, nil
+		}))
+	}()
+	<-asked
+	eventually(t, 10*time.Second, "closed", func() bool { return b.gate.Stats().Connections == 0 })
+	<-answered
+}
+
+// TestTokenWithOpenSSH types the token by askpass.
+func TestTokenWithOpenSSH(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stranger := b.newKey("stranger", 0)
+	askpass := filepath.Join(b.dir, "askpass")
+	if err := os.WriteFile(askpass, []byte("#!/bin/sh\necho "+b.token("rly_good")+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := b.run("env", "SSH_ASKPASS="+askpass, "SSH_ASKPASS_REQUIRE=force", need(t, "ssh", "openssh-client"), "-F", "/dev/null", "-p", b.port,
+		"-i", stranger.path, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+		"-o", "PreferredAuthentications=keyboard-interactive,publickey", "link@127.0.0.1")
+	if code := p.code(t); code != 0 || !contains(p.out, "belongs to bob") {
+		t.Errorf("exit %d, %q, %s", code, p.out, p.err)
+	}
+}

@@ -1,0 +1,94 @@
+package sshgate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// How long the command wait waits: by itself, and at most.
+const waitTime, maxWaitTime = 30 * time.Second, time.Hour
+
+// wait shows the first event that comes to an alias from now on and matches, once
+// it has ended. An event that is still under way when time is up is shown as it is.
+func (k *call) wait() error {
+	f, timeout, err := k.waitFor()
+	if err != nil {
+		return err
+	}
+	alias, err := k.alias(f.Alias)
+	if err != nil {
+		return err
+	}
+	k.interruptible()
+	sub, err := k.g.o.Attach.Subscribe(k.ctx, k.who, alias.ID, "") // before the first look: nothing is missed between
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	ctx, cancel := context.WithTimeout(k.ctx, timeout)
+	defer cancel()
+	e, err := k.await(ctx, sub, f)
+	switch {
+	case k.ctx.Err() != nil:
+		return relay.Errorf(relay.CodeCanceled, "interrupted")
+	case err != nil:
+		return err
+	case e == nil:
+		return relay.Errorf(relay.CodeRequestTimeout, "no such event came within %s", relay.FormatDuration(timeout))
+	}
+	form := record.Of(e, k.g.o.Site, time.Now())
+	return k.print(form, func() string { return k.s.screen.row(ofSummary(&form.Summary)) + "\n" })
+}
+
+// waitFor reads what is waited for, and how long.
+func (k *call) waitFor() (f relay.Filter, timeout time.Duration, err error) {
+	label, err := k.label()
+	if err != nil {
+		return f, 0, err
+	}
+	timeout = waitTime
+	if text, given := k.flags["timeout"]; given {
+		if timeout, err = relay.ParseDuration(text); err != nil || timeout <= 0 || timeout > maxWaitTime {
+			return f, 0, usage("--timeout takes a duration such as 30s, at most 1h")
+		}
+	}
+	// Ids have milliseconds.
+	return relay.Filter{
+		Alias: label, Path: k.flags["path"], Method: strings.ToUpper(k.flags["method"]),
+		Since: time.Now().Truncate(time.Millisecond), Limit: 200,
+	}, timeout, nil
+}
+
+// await gives the oldest event that matches, nil when none came until ctx ends.
+func (k *call) await(ctx context.Context, sub relay.Subscription, f relay.Filter) (*relay.Event, error) {
+	var found *relay.Event
+	for {
+		if found == nil {
+			page, err := k.g.o.Read.Events(k.ctx, k.who, f)
+			if err != nil {
+				return nil, err
+			}
+			if n := len(page.Events); n > 0 {
+				found = &page.Events[n-1]
+			}
+		}
+		if found != nil {
+			e, err := k.g.o.Read.Event(k.ctx, k.who, found.ID, record.MaxBody)
+			if err != nil || e.State != relay.StateDelivering {
+				return e, err
+			}
+			found = e
+		}
+		if _, err := sub.Next(ctx); err != nil {
+			if ctx.Err() != nil {
+				return found, nil
+			}
+			return nil, fmt.Errorf("wait for the live feed: %w", err)
+		}
+	}
+}

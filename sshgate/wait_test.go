@@ -1,0 +1,74 @@
+package sshgate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("a", 1)
+	b.house.event(1, a) // long ago
+	c := b.mustDial(b.alice)
+	type result struct {
+		out  string
+		code int
+	}
+	done := make(chan result, 1)
+	go func() {
+		out, _, code := runs(t, c, "wait a --path /hook --method post --timeout 1m --json")
+		done <- result{out, code}
+	}()
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	at := time.Now().Add(time.Second)
+	later := func(n byte, change func(e *relay.Event)) *relay.Event {
+		e := b.house.event(n, a)
+		b.house.mu.Lock()
+		defer b.house.mu.Unlock()
+		e.ReceivedAt = at
+		change(e)
+		return e
+	}
+	other := later(2, func(e *relay.Event) { e.Target = []byte("/other") })
+	b.house.publish(attemptEnded(t, b, other)...)
+	e := later(3, func(e *relay.Event) { e.State = relay.StateDelivering })
+	b.house.publish(relay.FeedItem{Name: "event", Alias: a.ID})
+	b.house.mu.Lock()
+	ended := *e
+	ended.State = relay.StateDelivered
+	b.house.events[e.ID] = &ended
+	b.house.mu.Unlock()
+	b.house.publish(relay.FeedItem{Name: "event", Alias: a.ID})
+	if r := <-done; r.code != 0 || !strings.HasPrefix(r.out, `{"id":"`+e.ID.String()+`"`) || !strings.Contains(r.out, `"state":"delivered"`) || !strings.Contains(r.out, `"attempts":[`) {
+		t.Errorf("%+v", r)
+	}
+	eventually(t, 30*time.Second, "subscription closed", func() bool { return b.house.subscribers() == 0 })
+}
+
+func TestWaitIsInterrupted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.alias("a", 1)
+	c := b.mustDial(b.alice)
+	s, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_ = s.RequestPty("xterm", 24, 80, nil)
+	in, _ := s.StdinPipe()
+	if err := s.Start("wait a --timeout 1h"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	_, _ = in.Write([]byte{ctrlC})
+	if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != exitInterrupted {
+		t.Errorf("exit %v", exit)
+	}
+}
