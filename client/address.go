@@ -130,6 +130,12 @@ func (a *address) apply(conf *ssh_config.Config, name, home string, say func(str
 	}
 }
 
+// Addr is the host and port that is dialed, after ~/.ssh/config.
+func (d *Dialer) Addr() (string, error) {
+	d.once.Do(d.prepare)
+	return d.where.String(), d.fail
+}
+
 func expandPath(path, home, host string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		path = filepath.Join(home, rest)
@@ -139,6 +145,17 @@ func expandPath(path, home, host string) string {
 		path = filepath.Join(home, ".ssh", path)
 	}
 	return path
+}
+
+// SameServer tells whether two HOST:PORT lead to the same relay: all names of this
+// machine are one.
+func SameServer(a, b string) bool {
+	if strings.EqualFold(a, b) {
+		return true
+	}
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	return errA == nil && errB == nil && portA == portB && LoopbackName(hostA) && LoopbackName(hostB)
 }
 
 // LoopbackName tells whether a host name or address means this machine: a loopback

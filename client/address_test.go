@@ -68,3 +68,18 @@ func TestSSHConfigThatCannotBeReadOnlyWarns(t *testing.T) {
 		t.Errorf("%v, %v, said %q", a, err, talk)
 	}
 }
+
+func TestSameServer(t *testing.T) {
+	for pair, want := range map[[2]string]bool{
+		{"localhost:2222", "127.0.0.1:2222"}:        true,
+		{"[::1]:2222", "LOCALHOST:2222"}:            true,
+		{"relay.test:22", "Relay.Test:22"}:          true,
+		{"localhost:2222", "127.0.0.1:2223"}:        false,
+		{"localhost:2222", "relay.test:2222"}:       false,
+		{"localhost.relay.test:22", "127.0.0.1:22"}: false,
+	} {
+		if SameServer(pair[0], pair[1]) != want {
+			t.Errorf("%v: %t", pair, !want)
+		}
+	}
+}

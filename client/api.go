@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -79,6 +78,9 @@ func dialLocalhost(ctx context.Context, network, addr string) (net.Conn, error) 
 	return conn, err
 }
 
+// Door names the base URL.
+func (a *API) Door() Door { return Door{Name: "api", Addr: a.base} }
+
 // Run sends the requests that make up the command.
 func (a *API) Run(ctx context.Context, c Command, out io.Writer) error {
 	err := a.run(ctx, c, out)
@@ -107,7 +109,11 @@ func (a *API) run(ctx context.Context, c Command, out io.Writer) error {
 	case "replay-queued":
 		return a.copy(ctx, http.MethodPost, "/aliases/"+arg+"/replay-queued", nil, out)
 	case "share":
-		return a.copy(ctx, http.MethodPost, "/events/"+arg+"/shares", []byte(`{"expiresIn":"7d","view":false}`), out)
+		return a.share(ctx, c, out)
+	case "export":
+		return a.export(ctx, c, out)
+	case "wait":
+		return a.wait(ctx, c, out)
 	}
 	return Errorf(ExitUsage, "there is no command %s over the API", c.Name)
 }
@@ -118,7 +124,9 @@ func (a *API) request(ctx context.Context, method, path string, body []byte) (*h
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+a.token)
+	if a.token != "" {
+		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
 	req.Header.Set("User-Agent", a.agent)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -126,7 +134,7 @@ func (a *API) request(ctx context.Context, method, path string, body []byte) (*h
 	resp, err := a.http.Do(req)
 	if err != nil {
 		return nil, (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.base, Cause: err}).
-			WithHint("is that its dashboard's address? set RELAY_URL, or unset RELAY_TOKEN to go over SSH")
+			WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
@@ -143,11 +151,17 @@ func answerError(resp *http.Response, base string) error {
 		exit = ExitRefused
 	case http.StatusNotFound:
 		exit = ExitNotFound
+	case http.StatusUnprocessableEntity:
+		exit = ExitUsage
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var p record.Problem
 	if json.Unmarshal(text, &p) == nil && p.Code != "" {
-		return problemError(exit, &p)
+		e := problemError(exit, &p)
+		if exit == ExitRefused {
+			return e.WithHint("relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key")
+		}
+		return e
 	}
 	return Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", base, resp.Status).
 		WithHint("set RELAY_URL to the address of the dashboard")
@@ -159,7 +173,7 @@ func (a *API) copy(ctx context.Context, method, path string, body []byte, out io
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(out, resp.Body); err != nil {
+	if err := copyBounded(out, resp.Body); err != nil {
 		return err
 	}
 	_, err = io.WriteString(out, "\n")
@@ -186,8 +200,9 @@ func (a *API) replay(ctx context.Context, id string, out io.Writer) error {
 // page is record.Page whose events are kept as they came: a newer relay may say
 // more than we know.
 type page struct {
-	Data       []json.RawMessage `json:"data"`
-	NextCursor *string           `json:"nextCursor"`
+	Data           []json.RawMessage `json:"data"`
+	NextCursor     *string           `json:"nextCursor"`
+	SearchedBackTo json.RawMessage   `json:"searchedBackTo,omitempty"`
 }
 
 // list gives up to n events, newest first.
@@ -203,7 +218,8 @@ func (a *API) list(ctx context.Context, alias string, n int) (page, error) {
 		if err := a.get(ctx, "/events?"+query.Encode(), &part); err != nil {
 			return all, err
 		}
-		all.Data, all.NextCursor = append(all.Data, part.Data...), part.NextCursor
+		all.Data = append(all.Data, part.Data...)
+		all.NextCursor, all.SearchedBackTo = part.NextCursor, part.SearchedBackTo
 		if part.NextCursor == nil || len(all.Data) >= n {
 			return all, nil
 		}
@@ -217,8 +233,9 @@ func (a *API) get(ctx context.Context, path string, into any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("read the answer to %s: %w", path, err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(into); err != nil {
+		return (&Error{Exit: ExitFailure, Text: a.base + " gave an answer that cannot be read", Cause: err}).
+			WithHint("set RELAY_URL to the address of the dashboard")
 	}
 	return nil
 }

@@ -11,6 +11,11 @@ const (
 	firstDelay   = 250 * time.Millisecond
 	maxDelay     = 15 * time.Second
 	healthyAfter = 30 * time.Second
+	// fairAfter is how long it has to hold to be more than a try.
+	fairAfter = time.Second
+	// knockEvery is how often a relay that is not running is knocked at during a
+	// longer wait: a refused connect costs it nothing, and it is back within that.
+	knockEvery = time.Second
 )
 
 // backoff counts the tries since the last healthy connection.

@@ -27,6 +27,8 @@ type Error struct {
 	Text  string // what happened: lower case, no stop; "" = the printed answer tells
 	Hint  string // what to do next, or ""
 	Cause error  // or nil
+
+	login bool // the server knows none of the keys, or says so
 }
 
 // Error gives the text and the cause.

@@ -9,24 +9,42 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
+	"relay"
 	"relay/record"
 )
 
 // Command is one question to a relay, the same over SSH and over the API.
 type Command struct {
-	Name   string // whoami, aliases, events, show, replay, replay-queued, share
-	Arg    string // alias or event id
-	N      int    // events: how many; 0 = as many as the relay thinks right
-	Follow bool   // events: go on with those to come, one object a line
+	Name    string // whoami, aliases, events, show, replay, replay-queued, share, export, wait; over SSH also token
+	Arg     string // alias or event id
+	N       int    // events: how many; 0 = as many as the relay thinks right
+	Follow  bool   // events: go on with those to come, one object a line
+	Expires string // share: how long it works, such as 12h or 7d, or never; "" = 7d
+	View    bool   // share: its holder may see headers and body
+	Format  string // export: curl, har, json, go, js or python
+	Path    string // wait: what the path has to start with
+	Method  string // wait: the method that it has to have
+	Title   string // token: its name
+	// Timeout is how long wait waits.
+	Timeout time.Duration
 }
 
-// Remote runs commands. Run writes the JSON answer to out as it comes; errors are
-// *Error, or those of ctx and out.
+// Remote runs commands. Run writes the JSON answer to out as it comes, and of export
+// the text itself; errors are *Error, or those of ctx and out.
 type Remote interface {
 	Run(ctx context.Context, c Command, out io.Writer) error
+	// Door says in words for people which way commands go.
+	Door() Door
+}
+
+// Door is a way to a relay.
+type Door struct {
+	Name string // ssh or api
+	Addr string // HOST:PORT or base URL
 }
 
 // line is the command as it is typed behind ssh HOST.
@@ -41,7 +59,24 @@ func (c Command) line() string {
 	if c.Follow {
 		words = append(words, "-f")
 	}
-	return strings.Join(append(words, "--json"), " ")
+	if c.View {
+		words = append(words, "--view")
+	}
+	timeout := ""
+	if c.Timeout > 0 {
+		timeout = relay.FormatDuration(c.Timeout)
+	}
+	for _, f := range [][2]string{
+		{"expires", c.Expires}, {"format", c.Format}, {"path", c.Path}, {"method", c.Method}, {"timeout", timeout}, {"name", c.Title},
+	} {
+		if f[1] != "" {
+			words = append(words, "--"+f[0], quote(f[1]))
+		}
+	}
+	if c.Name != "export" {
+		words = append(words, "--json")
+	}
+	return strings.Join(words, " ")
 }
 
 // quote keeps a word one word for whoever splits like a shell.
@@ -57,6 +92,15 @@ func quote(s string) string {
 
 // SSH runs commands in a session of the relay.
 type SSH struct{ Dialer *Dialer }
+
+// Door names the SSH address.
+func (s SSH) Door() Door {
+	addr, err := s.Dialer.Addr()
+	if err != nil {
+		addr = s.Dialer.Server
+	}
+	return Door{Name: "ssh", Addr: addr}
+}
 
 // Run makes a connection of its own for the command.
 func (s SSH) Run(ctx context.Context, c Command, out io.Writer) error {
@@ -75,14 +119,7 @@ func (s SSH) Run(ctx context.Context, c Command, out io.Writer) error {
 		_ = watchConn(alive, conn.wire)
 		conn.Close()
 	})
-	session, err := conn.NewSession()
-	if err == nil {
-		var said bytes.Buffer
-		session.Stdout, session.Stderr = out, &said
-		if err = session.Run(c.line()); err != nil {
-			err = sessionError(err, said.Bytes())
-		}
-	}
+	err = runSession(conn, c, out)
 	conn.Close()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -90,9 +127,32 @@ func (s SSH) Run(ctx context.Context, c Command, out io.Writer) error {
 	return err
 }
 
+func runSession(conn *Conn, c Command, out io.Writer) error {
+	session, err := conn.NewSession()
+	if err != nil {
+		return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: err}
+	}
+	if !c.Follow {
+		out = &bounded{out: out, left: maxAnswer}
+	}
+	var said bytes.Buffer
+	session.Stdout, session.Stderr = out, &bounded{out: &said, left: maxSaid}
+	if err := session.Run(c.line()); err != nil {
+		return sessionError(err, said.Bytes())
+	}
+	return nil
+}
+
+// maxSaid bounds what is read of a command's talk.
+const maxSaid = 1 << 20
+
 // sessionError is what a failed command said on stderr, with its exit status.
 func sessionError(err error, said []byte) error {
 	var exit *ssh.ExitError
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
 	if !errors.As(err, &exit) {
 		return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: err}
 	}
@@ -102,10 +162,10 @@ func sessionError(err error, said []byte) error {
 	if json.Unmarshal([]byte(last), &p) == nil && p.Code != "" {
 		return problemError(exit.ExitStatus(), &p)
 	}
-	return Errorf(exit.ExitStatus(), "%s", last)
+	return Errorf(exit.ExitStatus(), "%s", strings.TrimPrefix(last, "relay: "))
 }
 
-func problemError(exit int, p *record.Problem) error {
+func problemError(exit int, p *record.Problem) *Error {
 	e := Errorf(exit, "%s", p.Error())
 	for _, f := range p.Errors {
 		e.Text += "; " + f.Location + ": " + f.Message

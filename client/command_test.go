@@ -48,7 +48,7 @@ func TestCommandOverSSH(t *testing.T) {
 		{Command{Name: "whoami"}, `{"user":"alice"}` + "\n", "", -1},
 		{Command{Name: "show", Arg: "evt_x"}, "", "there is nothing here", ExitNotFound},
 		{Command{Name: "replay", Arg: "evt_x"}, `{"state":"failed"}` + "\n", "", ExitFailure},
-		{Command{Name: "other"}, "", "relay: what?", ExitUsage},
+		{Command{Name: "other"}, "", "what?", ExitUsage},
 	} {
 		var out bytes.Buffer
 		err := SSH{dialer}.Run(context.Background(), c.Command, &out)

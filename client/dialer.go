@@ -36,6 +36,11 @@ type Dialer struct {
 	// connect replaces TCP in tests.
 	connect func(ctx context.Context, addr string) (net.Conn, error)
 
+	// again says that this relay was reached before: it is dialed with more zeal.
+	again      bool
+	spare      net.Conn // made ahead, greeted, not logged in
+	spareSince time.Time
+
 	once  sync.Once
 	where address
 	keys  *keyring
@@ -103,7 +108,7 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 		}
 	}
 	addr := d.where.String()
-	raw, err := d.open(ctx, addr)
+	raw, err := d.raw(ctx, addr)
 	if err != nil {
 		return nil, unreachable(addr, err)
 	}
@@ -130,6 +135,17 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 	}
 	_ = raw.SetDeadline(time.Time{})
 	return &Conn{Client: ssh.NewClient(conn, channels, requests), Addr: addr, wire: wire}, nil
+}
+
+// raw gives a connection that nobody has logged in on.
+func (d *Dialer) raw(ctx context.Context, addr string) (net.Conn, error) {
+	if conn := d.take(); conn != nil {
+		return conn, nil
+	}
+	if d.again {
+		return d.reach(ctx, addr)
+	}
+	return d.open(ctx, addr)
 }
 
 func (d *Dialer) open(ctx context.Context, addr string) (net.Conn, error) {
@@ -206,6 +222,7 @@ func (l *login) explain(ctx context.Context, err error) error {
 	}
 	refused := Errorf(ExitRefused, "%s refused the login", l.addr).
 		WithHint("register one of these keys: %s", fingerprints(l.signers))
+	refused.login = true
 	if text := strings.TrimSpace(strings.Join(l.banner, "\n")); text != "" {
 		refused.Cause = errors.New(text)
 	}

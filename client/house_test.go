@@ -85,6 +85,8 @@ type upRun struct {
 	messages chan *Message
 	ready    chan bool
 	lost     chan time.Duration
+	local    chan LocalNews
+	changes  chan *Error // of the network, as if this machine had noticed
 	cancel   context.CancelFunc
 	done     chan struct{}
 	err      error
@@ -94,6 +96,7 @@ func startUp(t testing.TB, dialer *Dialer, forwards ...Forward) *upRun {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &upRun{
 		messages: make(chan *Message, 256), ready: make(chan bool, 64), lost: make(chan time.Duration, 64),
+		local: make(chan LocalNews, 64), changes: make(chan *Error),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	r.Up = &Up{
@@ -101,6 +104,17 @@ func startUp(t testing.TB, dialer *Dialer, forwards ...Forward) *upRun {
 		Show:  func(m *Message) { r.messages <- m },
 		Ready: func(again bool) { r.ready <- again },
 		Lost:  func(_ error, next time.Duration) { r.lost <- next },
+		Local: func(n LocalNews) { r.local <- n },
+		sense: func(ctx context.Context, tell func(*Error)) {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case why := <-r.changes:
+					tell(why)
+				}
+			}
+		},
 	}
 	go func() {
 		defer close(r.done)

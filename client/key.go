@@ -1,7 +1,10 @@
 package client
 
 import (
+	"bytes"
+	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/pem"
 	"errors"
 	"io"
 	"net"
@@ -73,6 +76,62 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 			WithHint("make one with ssh-keygen -t ed25519 and have it registered, or pass --identity FILE")
 	}
 	return list, done, nil
+}
+
+// none tells that there is no key in any place.
+func (k *keyring) none() bool {
+	quiet := &keyring{agent: k.agent, files: k.files, ask: k.ask, say: func(string) {}}
+	list, done, err := quiet.signers()
+	done()
+	return err != nil || len(list) == 0
+}
+
+// NoKey tells that there is nothing to log in with: no key is named, the ssh-agent
+// has none, and there are no key files.
+func (d *Dialer) NoKey() bool {
+	d.once.Do(d.prepare)
+	return d.Identity == "" && d.keys.none()
+}
+
+// FirstKey is the public half of the key that is offered first.
+func (d *Dialer) FirstKey() (ssh.PublicKey, error) {
+	d.once.Do(d.prepare)
+	d.keys.ask = d.Ask
+	list, done, err := d.keys.signers()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return list[0].PublicKey(), nil
+}
+
+// MakeKey writes a new ed25519 key pair as ssh-keygen does, without a passphrase,
+// and gives its public half. A key that is there already is not touched.
+func MakeKey(file, comment string) (ssh.PublicKey, error) {
+	if text, err := os.ReadFile(file); err == nil {
+		signer, err := ssh.ParsePrivateKey(text)
+		if err != nil {
+			return nil, &Error{Exit: ExitFailure, Text: "cannot use the key " + file, Cause: err}
+		}
+		return signer.PublicKey(), nil
+	}
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	block, err := ssh.MarshalPrivateKey(private, comment)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	if err := writePrivate(file, pem.EncodeToMemory(block)); err != nil {
+		return nil, &Error{Exit: ExitFailure, Text: "cannot make a key", Cause: err}
+	}
+	line := append(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)), " "+comment+"\n"...)
+	return key, writePrivate(file+".pub", line)
 }
 
 func sameKey(a, b ssh.Signer) bool {

@@ -18,7 +18,13 @@ const (
 	silentAfter = 5 * time.Second
 	graceAfter  = 5 * time.Second
 	clockJump   = 5 * time.Second
+	// proofWithin is how long a suspected connection may stay silent once a fresh one
+	// was greeted: the way is free and the relay answers, so that one is dead.
+	proofWithin = 300 * time.Millisecond
+	proofLook   = 50 * time.Millisecond
 )
+
+var errAsleep = Errorf(ExitUnreachable, "this machine was asleep")
 
 const keepaliveRequest = "keepalive@openssh.com"
 
@@ -28,6 +34,7 @@ type meter struct {
 	net.Conn
 	made  time.Time
 	heard atomic.Int64 // since made, monotonic
+	reads atomic.Int64 // how often something was heard
 }
 
 func newMeter(c net.Conn) *meter { return &meter{Conn: c, made: time.Now()} }
@@ -36,6 +43,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	n, err := m.Conn.Read(p)
 	if n > 0 {
 		m.heard.Store(int64(time.Since(m.made)))
+		m.reads.Add(1)
 	}
 	return n, err
 }
@@ -46,17 +54,21 @@ func (m *meter) silence() time.Duration {
 }
 
 // ping sends keepalives until ctx or the connection ends. Any answer will do.
-func ping(ctx context.Context, conn ssh.Conn) {
+func ping(ctx context.Context, conn ssh.Conn) { pingOr(ctx, conn, nil) }
+
+// pingOr is ping that also sends one when it is asked to by now.
+func pingOr(ctx context.Context, conn ssh.Conn, now <-chan struct{}) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-now:
 		case <-tick.C:
-			if _, _, err := conn.SendRequest(keepaliveRequest, true, nil); err != nil {
-				return
-			}
+		}
+		if _, _, err := conn.SendRequest(keepaliveRequest, true, nil); err != nil {
+			return
 		}
 	}
 }
@@ -78,16 +90,20 @@ func (w *watch) look(wall, mono, silence time.Duration) error {
 	case first:
 		return nil
 	case wallStep-monoStep > clockJump:
-		return Errorf(ExitUnreachable, "this machine was asleep")
+		return errAsleep
 	case monoStep > 3*watchEvery:
 		// We were stopped, not the peer: what it sent meanwhile still waits in the
 		// socket, so it gets the time to show itself.
 		w.pardon = mono + graceAfter
 	}
 	if silence > silentAfter+graceAfter && mono >= w.pardon {
-		return Errorf(ExitUnreachable, "the relay has been silent for %d s", int(silence.Seconds()))
+		return silent(silence)
 	}
 	return nil
+}
+
+func silent(d time.Duration) *Error {
+	return Errorf(ExitUnreachable, "the relay has been silent for %d s", int(d.Seconds()))
 }
 
 // watchConn looks until ctx ends or the connection is found dead; then it closes

@@ -34,6 +34,8 @@ type tunnel struct {
 	busy  atomic.Int64  // channels with a request on them
 	idle  chan struct{} // gets one when busy falls to 0
 	stdin io.WriteCloser
+	// pingNow asks for a keepalive at once; capacity 1.
+	pingNow chan struct{}
 
 	messages chan *Message // closed when the session has ended
 	settled  map[string]bool
@@ -66,9 +68,10 @@ func (t *tunnel) run(ctx context.Context) error {
 	t.idle = make(chan struct{}, 1)
 	t.messages = make(chan *Message, 64)
 	dead := make(chan error, 1)
-	t.wg.Go(func() { ping(alive, t.conn.Client.Conn) })
+	t.pingNow = make(chan struct{}, 1)
+	t.wg.Go(func() { pingOr(alive, t.conn.Client.Conn, t.pingNow) })
 	t.wg.Go(func() {
-		err := watchConn(alive, t.conn.wire)
+		err := t.guard(alive)
 		t.conn.Close()
 		dead <- err
 	})
@@ -87,7 +90,7 @@ func (t *tunnel) run(ctx context.Context) error {
 	}
 	cancel()
 	t.conn.Close()
-	if reason := <-dead; reason != nil {
+	if reason := <-dead; reason != nil && retryable(err) {
 		return reason
 	}
 	return err
@@ -216,6 +219,11 @@ func (t *tunnel) hear(ctx context.Context, m *Message) error {
 		}
 	case TypeStopping:
 		t.stopping = m.retryAfter()
+	case TypeRevoked:
+		if m.Alias == "" { // the login itself, or what cannot be told from it
+			return Errorf(ExitRefused, "the relay has ended this connection: %s", m.Message)
+		}
+		t.up.drop(m)
 	}
 	t.up.Show(m)
 	if len(t.up.names()) == 0 {
@@ -255,7 +263,7 @@ func (t *tunnel) serve(ctx context.Context, offers <-chan ssh.NewChannel) {
 			_ = offer.Reject(reasonConnectFailed, "malformed forwarded-tcpip")
 			continue
 		}
-		target, ok := t.up.target(open.Bind)
+		forward, ok := t.up.forward(open.Bind)
 		if !ok {
 			_ = offer.Reject(reasonProhibited, "nothing is forwarded for "+open.Bind)
 			continue
@@ -267,7 +275,7 @@ func (t *tunnel) serve(ctx context.Context, offers <-chan ssh.NewChannel) {
 		}
 		t.wg.Go(func() {
 			defer t.open.Add(-1)
-			carry(ctx, offer, target, t.count)
+			carry(ctx, offer, forward, t.up.locals, t.count)
 		})
 	}
 }

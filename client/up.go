@@ -1,11 +1,15 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"relay"
@@ -33,6 +37,14 @@ type Up struct {
 	// Lost tells of a loss, or of a first connection that could not be made, and
 	// when the next try is.
 	Lost func(err error, next time.Duration)
+	// Local tells what is odd about local servers, once each; nil = nobody cares. It
+	// may be called by several goroutines.
+	Local func(LocalNews)
+
+	// sense tells of changed networks and sleeps; tests replace it.
+	sense   func(ctx context.Context, tell func(*Error))
+	changed chan *Error // why the way to the relay may be another one now
+	locals  *locals
 
 	mu      sync.Mutex
 	live    []Forward // those not dropped for good
@@ -48,31 +60,115 @@ func NormalAlias(name string) string {
 }
 
 // Run works until ctx ends, which is a clean disconnect and no error, or until
-// trying on cannot help: then it gives an *Error.
+// trying on cannot help: then it gives an *Error. It waits for all that it started.
 func (u *Up) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	defer cancel()
 	u.live = slices.Clone(u.Forwards)
+	u.changed = make(chan *Error, 1)
+	u.locals = newLocals(u.Local)
+	defer u.locals.close()
+	defer u.Dialer.drop()
+	if u.sense == nil {
+		u.sense = sense
+	}
+	watchers.Go(func() {
+		u.sense(ctx, func(why *Error) {
+			select {
+			case u.changed <- why:
+			default: // one waits already
+			}
+		})
+	})
+	return u.keepOn(ctx)
+}
+
+// keepOn connects again and again.
+func (u *Up) keepOn(ctx context.Context) error {
 	var tries backoff
+	var doubts int
 	for {
+		begun := time.Now()
 		held, pause, err := u.connect(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !retryable(err) {
+		if held > 0 {
+			doubts, begun = 0, time.Now()
+		}
+		var refused bool
+		if refused, doubts = u.doubt(err, doubts); !refused && !retryable(err) {
 			return err
 		}
 		if held >= healthyAfter {
 			tries.reset()
+		} else if held >= fairAfter {
+			tries.tries = min(tries.tries, 1)
 		}
-		// The first of tries.next is 0: a loss is answered by a try at once.
-		next := max(pause, tries.next())
+		// The first of tries.next is 0: a loss is answered by a try at once. What a try
+		// took counts as waiting.
+		next := max(pause, tries.next()-time.Since(begun))
+		if refused {
+			next = max(next, doubtPause)
+		}
 		if !u.reached && tries.tries > firstTries {
 			return err
 		}
 		if u.reached || tries.tries > 1 {
 			u.Lost(err, next)
 		}
-		if !wait(ctx, next) {
+		if !u.pause(ctx, next, pause, err, &tries) {
 			return nil
+		}
+	}
+}
+
+// A relay whose store is away refuses logins that it would take a moment later, so
+// one that let us in before is asked again before its refusal is believed.
+const (
+	doubtTimes = 3
+	doubtPause = time.Second
+)
+
+// doubt tells whether err is a refused login that is not believed yet.
+func (u *Up) doubt(err error, before int) (bool, int) {
+	var e *Error
+	if !u.reached || !errors.As(err, &e) || !e.login || before >= doubtTimes {
+		return false, before
+	}
+	return true, before + 1
+}
+
+// pause waits before the next try. It ends early when the way to the relay has
+// changed, but not before atLeast, which a stopping relay asked for. It gives false
+// at the end of ctx.
+func (u *Up) pause(ctx context.Context, d, atLeast time.Duration, why error, tries *backoff) bool {
+	if !wait(ctx, atLeast) {
+		return false
+	}
+	timer := time.NewTimer(d - atLeast)
+	defer timer.Stop()
+	var knock <-chan time.Time
+	if u.reached && errors.Is(why, syscall.ECONNREFUSED) {
+		ticker := time.NewTicker(knockEvery - rand.N(knockEvery/4))
+		defer ticker.Stop()
+		knock = ticker.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-u.changed:
+			tries.reset()
+			return true
+		case <-knock:
+			if u.Dialer.knock(ctx) {
+				return true
+			}
 		}
 	}
 }
@@ -100,10 +196,14 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	if err != nil {
 		return 0, 0, err
 	}
+	select {
+	case <-u.changed: // this connection was made after that
+	default:
+	}
 	begun := time.Now()
 	t := &tunnel{up: u, conn: conn}
 	err = t.run(ctx)
-	return time.Since(begun), t.stopping, err
+	return max(1, time.Since(begun)), t.stopping, err
 }
 
 // ready tells that a connection stands. From now on nobody is asked anything: the
@@ -112,19 +212,53 @@ func (u *Up) ready() {
 	again := u.reached
 	u.reached = true
 	u.Dialer.Ask = nil
+	u.Dialer.again = true
 	u.Ready(again)
 }
 
 // Release asks the relay to send the queued events of an alias. It fails while
 // there is no connection. Safe for concurrent use.
 func (u *Up) Release(alias string) error {
-	u.mu.Lock()
-	t := u.tunnel
-	u.mu.Unlock()
-	if t == nil {
-		return Errorf(ExitUnreachable, "there is no connection to the relay just now")
+	t, err := u.connected()
+	if err != nil {
+		return err
 	}
 	return t.release(alias)
+}
+
+// Ask runs a command in a session of its own on the connection that carries the
+// tunnel, and writes the JSON answer to out. Errors are *Error or those of ctx. Safe
+// for concurrent use; the relay takes three at a time.
+func (u *Up) Ask(ctx context.Context, c Command, out io.Writer) error {
+	t, err := u.connected()
+	if err != nil {
+		return err
+	}
+	session, err := t.conn.NewSession()
+	if err != nil {
+		return t.lost(err)
+	}
+	defer session.Close()
+	defer context.AfterFunc(ctx, func() { session.Close() })()
+	var said bytes.Buffer
+	session.Stdout, session.Stderr = out, &said
+	if err = session.Run(c.line()); err != nil {
+		err = sessionError(err, said.Bytes())
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// connected is the tunnel that has a session.
+func (u *Up) connected() (*tunnel, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.tunnel == nil {
+		return nil, Errorf(ExitUnreachable, "there is no connection to the relay just now")
+	}
+	return u.tunnel, nil
 }
 
 func (u *Up) attach(t *tunnel) {
@@ -153,13 +287,13 @@ func (u *Up) names() []string {
 	return names
 }
 
-func (u *Up) target(bind string) (Target, bool) {
+func (u *Up) forward(bind string) (Forward, bool) {
 	for _, f := range u.forwards() {
 		if f.Alias == bind {
-			return f.Target, true
+			return f, true
 		}
 	}
-	return Target{}, false
+	return Forward{}, false
 }
 
 // drop forgets an alias that was taken over or is not ours.
@@ -170,6 +304,10 @@ func (u *Up) drop(m *Message) {
 	if m.Type == TypeSuperseded {
 		u.final = Errorf(ExitTaken, "alias %s was taken over by a newer connection", m.Alias).
 			WithHint("another relay up or ssh forwards it now; run this one again to take it back")
+		return
+	}
+	if m.Type == TypeRevoked {
+		u.final = Errorf(ExitTaken, "%s", m.Message)
 		return
 	}
 	exit := ExitTaken

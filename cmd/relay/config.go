@@ -12,9 +12,9 @@ func (p *program) configCommand() *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: configShort, Args: cobra.ArbitraryArgs, RunE: unknownCommand}
 	c.AddCommand(&cobra.Command{
 		Use:   "check",
-		Short: checkShort,
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return p.checkConfig() },
+		Short: checkShort, Example: checkExample,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return p.checkConfig() },
 	})
 	return c
 }

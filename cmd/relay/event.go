@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,7 +13,7 @@ import (
 )
 
 func (p *program) events() *cobra.Command {
-	c := &cobra.Command{Use: "events ALIAS", Short: eventsShort, Args: oneArg("alias")}
+	c := &cobra.Command{Use: "events ALIAS", Short: eventsShort, Example: eventsExample, Args: oneArg("alias")}
 	n := c.Flags().IntP("count", "n", 20, flagCount)
 	follow := c.Flags().BoolP("follow", "f", false, flagFollow)
 	ask := p.ask(c,
@@ -37,18 +39,45 @@ func (p *program) events() *cobra.Command {
 }
 
 func (p *program) show() *cobra.Command {
-	c := &cobra.Command{Use: "show ID", Short: showShort, Args: oneArg("event id")}
+	c := &cobra.Command{Use: "show ID", Short: showShort, Example: showExample, Args: oneArg("event id")}
 	return p.ask(c, byID("show"), decoded(showEvent))
 }
 
 func (p *program) replay() *cobra.Command {
-	c := &cobra.Command{Use: "replay ID", Short: replayShort, Args: oneArg("event id")}
+	c := &cobra.Command{Use: "replay ID", Short: replayShort, Example: replayExample, Args: oneArg("event id")}
 	return p.ask(c, byID("replay"), decoded(showReplay))
 }
 
 func (p *program) share() *cobra.Command {
-	c := &cobra.Command{Use: "share ID", Short: shareShort, Args: oneArg("event id")}
-	return p.ask(c, byID("share"), decoded(func(w *printer, s *record.Share) error { return w.line(s.URL) }))
+	c := &cobra.Command{Use: "share ID", Short: shareShort, Long: shareLong, Example: shareExample, Args: oneArg("event id")}
+	expires := c.Flags().String("expires", "7d", flagExpires)
+	view := c.Flags().Bool("view", false, flagView)
+	ask := p.ask(c,
+		func(args []string) client.Command {
+			return client.Command{Name: "share", Arg: args[0], Expires: *expires, View: *view}
+		},
+		decoded(func(w *printer, s *record.Share) error {
+			return errors.Join(w.line(s.URL), w.line(shareReplay(s.ReplayURL)), w.line(shareEnds(s.ExpiresAt)))
+		}))
+	ask.PreRunE = func(*cobra.Command, []string) error {
+		if *expires == "never" {
+			return nil
+		}
+		if d, err := relay.ParseDuration(*expires); err != nil || d <= 0 {
+			return usage("--expires is a duration above 0 such as 12h or 7d, or never, not %q", *expires)
+		}
+		return nil
+	}
+	return ask
+}
+
+// object writes a value as JSON on a line of its own.
+func (w *printer) object(v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return w.json(raw)
 }
 
 func byID(name string) func([]string) client.Command {

@@ -2,7 +2,14 @@
 
 package main
 
-import "os"
+import (
+	"context"
+	"os"
+)
 
-// readKeys does nothing here: single keys need a Unix terminal.
-func readKeys(*os.File, func(byte)) (restore func()) { return func() {} }
+// keyboard does nothing here: single keys need a Unix terminal.
+type keyboard struct{}
+
+func openKeyboard(context.Context, *os.File, *console, func([]byte)) *keyboard { return nil }
+
+func (*keyboard) close() {}

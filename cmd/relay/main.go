@@ -77,8 +77,27 @@ func (p *program) root() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
-	root.AddCommand(p.up(), p.whoami(), p.aliases(), p.events(), p.show(), p.replay(), p.replayQueued(), p.share(),
-		p.configCommand(), p.versionCommand())
+	root.CompletionOptions.DisableDefaultCmd = true
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"tunnel", tunnelGroup, []*cobra.Command{p.up()}},
+		{"events", eventsGroup, []*cobra.Command{
+			p.aliases(), p.events(), p.wait(), p.show(), p.replay(), p.replayQueued(), p.share(), p.export(),
+		}},
+		{"account", accountGroup, []*cobra.Command{p.login(), p.logout(), p.whoami()}},
+		{"program", programGroup, []*cobra.Command{p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+		}
+		root.AddCommand(g.commands...)
+	}
+	root.SetHelpCommandGroupID("program")
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: helpShort, Args: cobra.ArbitraryArgs, RunE: help, GroupID: "program"})
+	p.completeAliases(root)
 	return root
 }
 
@@ -132,36 +151,6 @@ func (p *program) colored() bool {
 	return !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb" && term.IsTerminal(int(p.out.Fd()))
 }
 
-// dialer gives what logs in to the server of flag, environment or configuration.
-func (p *program) dialer(conf *client.Config) (*client.Dialer, error) {
-	server := p.server
-	if server == "" {
-		server = p.getenv("RELAY_SERVER")
-	}
-	if server == "" {
-		if conf == nil {
-			var err error
-			if conf, err = p.readConfig(); err != nil {
-				return nil, err
-			}
-		}
-		server = conf.Server
-	}
-	if server == "" {
-		server = client.DefaultServer
-	}
-	home := p.home()
-	state := p.getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(state) {
-		state = filepath.Join(home, ".local", "state")
-	}
-	return &client.Dialer{
-		Server: server, Identity: p.identity, HostKey: p.hostKey,
-		Home: home, StateDir: filepath.Join(state, "relay"), Agent: p.getenv("SSH_AUTH_SOCK"),
-		Version: buildVersion(), Ask: p.asker(), Say: p.say,
-	}, nil
-}
-
 func (p *program) home() string {
 	if home := p.getenv("HOME"); home != "" {
 		return home
@@ -191,27 +180,6 @@ func (p *program) readConfig() (*client.Config, error) {
 		name = path
 	}
 	return client.ReadConfig(path, name)
-}
-
-// remote is where commands run: the API with a token, else SSH with a key.
-func (p *program) remote() (client.Remote, error) {
-	dialer, err := p.dialer(nil)
-	if err != nil {
-		return nil, err
-	}
-	token := p.getenv("RELAY_TOKEN")
-	if token == "" {
-		return client.SSH{Dialer: dialer}, nil
-	}
-	base := p.getenv("RELAY_URL")
-	if base == "" {
-		host, err := dialer.Host()
-		if err != nil {
-			return nil, err
-		}
-		base = client.BaseURL(host)
-	}
-	return client.NewAPI(base, token, buildVersion())
 }
 
 // buildVersion is the version of this program.

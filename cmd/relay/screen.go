@@ -15,12 +15,17 @@ type screen struct {
 	say      func(string)
 	mode     string // of --output
 	forwards []client.Forward
+	pick     *picker // nil = nobody can pick
 
 	mu     sync.Mutex
+	base   string          // base URL
 	begun  bool            // line 1 is out
 	shown  map[string]bool // aliases whose lines are out
 	queued map[string]int
 	ready  bool // the last of the fixed lines is out
+
+	reason   string // of the last loss that was told, and when; "" since we are back
+	reasonAt time.Time
 }
 
 func newScreen(w *printer, say func(string), mode string, forwards []client.Forward) *screen {
@@ -36,6 +41,7 @@ func (s *screen) message(m *client.Message) {
 	}
 	switch m.Type {
 	case client.TypeHello:
+		s.base = m.BaseURL
 		if !s.begun {
 			s.begun = true
 			s.line(connectedTo(m.Host))
@@ -43,9 +49,7 @@ func (s *screen) message(m *client.Message) {
 	case client.TypeOnline:
 		s.online(m)
 	case client.TypeRequest:
-		if s.mode == outputCompact && m.Event != nil && m.Attempt != nil {
-			_ = s.w.line(requestLine(m.Event, m.Attempt))
-		}
+		s.request(m)
 	case client.TypeRefused:
 		if len(s.forwards) > 1 { // of a single one it is the error at the end
 			s.say(refused(m.Alias, m.Message))
@@ -57,6 +61,23 @@ func (s *screen) message(m *client.Message) {
 	default:
 		s.notice(m)
 	}
+}
+
+func (s *screen) request(m *client.Message) {
+	if s.mode != outputCompact || m.Event == nil || m.Attempt == nil {
+		return
+	}
+	line := logLine(m.Event, m.Attempt, len(s.forwards) > 1)
+	if s.pick == nil || s.pick.add(m.Event, line) {
+		_ = s.w.line(line)
+	}
+}
+
+// baseURL is the address of the dashboard.
+func (s *screen) baseURL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.base
 }
 
 // notice shows what needs no keeping in mind.
@@ -110,8 +131,46 @@ func (s *screen) connected(again bool) {
 	} else {
 		s.line(pressCtrlC)
 	}
-	s.ready = true
+	s.ready, s.reason = true, ""
 	s.tellQueued()
+	if s.mode == outputJSON {
+		_ = s.w.object(readyMessage{Type: "ready", Again: again, Aliases: s.targets()})
+	}
+}
+
+// readyMessage and the two below are the lines of --output json that the client adds
+// to those of the relay.
+type readyMessage struct {
+	Type    string        `json:"type"`
+	Again   bool          `json:"again"`
+	Aliases []aliasTarget `json:"aliases"`
+}
+
+type aliasTarget struct {
+	Alias  string `json:"alias"`
+	Target string `json:"target"`
+}
+
+type lostMessage struct {
+	Type      string `json:"type"`
+	Message   string `json:"message"`
+	RetryInMs int64  `json:"retryInMs"`
+}
+
+type localMessage struct {
+	Type    string `json:"type"`
+	Alias   string `json:"alias"`
+	Target  string `json:"target"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func (s *screen) targets() []aliasTarget {
+	list := make([]aliasTarget, 0, len(s.forwards))
+	for _, f := range s.forwards {
+		list = append(list, aliasTarget{f.Alias, f.Target.URL})
+	}
+	return list
 }
 
 func (s *screen) tellQueued() {
@@ -125,7 +184,31 @@ func (s *screen) tellQueued() {
 	}
 }
 
-func (s *screen) lost(err error, next time.Duration) { s.say(lostConnection(err, next)) }
+// sameAgain is how long one and the same reason is not repeated for.
+const sameAgain = time.Minute
+
+func (s *screen) lost(err error, next time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text := err.Error(); text != s.reason || time.Since(s.reasonAt) > sameAgain {
+		s.reason, s.reasonAt = text, time.Now()
+		s.say(lostConnection(err, next))
+	}
+	if s.mode == outputJSON {
+		_ = s.w.object(lostMessage{"lost", err.Error(), next.Milliseconds()})
+	}
+}
+
+// local tells what is odd about a local server.
+func (s *screen) local(n client.LocalNews) {
+	s.say(localNews(n))
+	if n.Hint != "" {
+		s.say(hintPrefix + n.Hint)
+	}
+	if s.mode == outputJSON {
+		_ = s.w.object(localMessage{n.Kind, n.Alias, n.Target, n.Text, n.Hint})
+	}
+}
 
 // line writes one of the lines for people that programs do not read as JSON.
 func (s *screen) line(text string) {

@@ -44,7 +44,7 @@ const (
 	helloLine   = `{"type":"hello","host":"example.com"}`
 	onlineLine  = `{"type":"online","alias":"stripe-dev","url":"https://stripe-dev.example.com","queuedEvents":3}`
 	requestLog  = `{"type":"request","event":{"id":"evt_1","method":"POST","path":"/hook","state":"delivered"},"attempt":{"number":1,"kind":"original","state":"delivered","startedAt":"2026-11-21T05:17:53.123Z","receivedAt":"2026-11-21T05:17:52.000Z","latencyMs":23.4,"response":{"status":200}}}`
-	refusedLog  = `{"type":"request","event":{"id":"evt_2","method":"PO\u001b[2JST","path":"/a\u202e"},"attempt":{"kind":"replay","receivedAt":"2026-11-21T05:17:52.000Z","latencyMs":0.4,"error":{"code":"local-refused","message":"x\ny"}}}`
+	refusedLog  = `{"type":"request","event":{"id":"evt_2","method":"PO\u001b[2JST","path":"/a\u202e"},"attempt":{"number":2,"kind":"replay","receivedAt":"2026-11-21T05:17:52.000Z","latencyMs":0.4,"error":{"code":"local-refused","message":"x\ny"}}}`
 	onlineLine2 = `{"type":"online","alias":"github-dev","url":"https://github-dev.example.com","queuedEvents":1}`
 )
 
@@ -64,13 +64,22 @@ Local target  http://127.0.0.1:3000
 Press Ctrl+C to disconnect
 3 events queued while offline; press R or run: relay replay-queued stripe-dev
 ` + at.Format(time.TimeOnly) + ` [200] POST /hook (23ms) evt_1
-` + at.Add(-time.Second).Format(time.TimeOnly) + ` [502] PO\x1b[2JST /a\u202e (0ms) evt_2 (replay) local-refused: x\ny
+` + at.Add(-time.Second).Format(time.TimeOnly) + ` [502] PO\x1b[2JST /a\u202e (0ms) evt_2 replay #2 local-refused: x\ny
 `
 	if s.out.String() != want {
 		t.Errorf("stdout:\n%s\nwant:\n%s", &s.out, want)
 	}
 	if s.talk.Len() != 0 {
 		t.Errorf("stderr: %s", &s.talk)
+	}
+}
+
+func TestSeveralAliasesAreNamedInTheLog(t *testing.T) {
+	t.Setenv("TZ", "UTC")
+	s := newShown(t, outputCompact, "stripe-dev", "github-dev")
+	s.hear(t, strings.Replace(requestLog, `"id":"evt_1"`, `"id":"evt_1","alias":"github-dev"`, 1))
+	if want := " [200] POST /hook (23ms) evt_1 alias github-dev\n"; !strings.HasSuffix(s.out.String(), want) {
+		t.Errorf("%s", &s.out)
 	}
 }
 
@@ -82,6 +91,7 @@ func TestSeveralAliasesAndReconnect(t *testing.T) {
 	s.connected(false)
 	s.hear(t, requestLog)
 	s.lost(errors.New("gone"), 0)
+	s.lost(errors.New("gone"), time.Second) // said once
 	s.hear(t, helloLine)
 	s.hear(t, strings.Replace(onlineLine, ":3}", ":0}", 1))
 	s.hear(t, onlineLine2)
@@ -120,7 +130,13 @@ func TestJSONOutputIsOneObjectALine(t *testing.T) {
 		s.hear(t, line)
 	}
 	s.connected(false)
-	want := helloLine + "\n" + onlineLine + "\n" + `{"type":"newer","x":"\u009b2J\u202e\ud834\udd73\u007fé"}` + "\n"
+	s.lost(errors.New("gone\x1b"), 250*time.Millisecond)
+	s.local(client.LocalNews{Kind: client.LocalDown, Alias: "stripe-dev", Target: "http://127.0.0.1:3000", Text: "down"})
+	want := helloLine + "\n" + onlineLine + "\n" + `{"type":"newer","x":"\u009b2J\u202e\ud834\udd73\u007fé"}
+{"type":"ready","again":false,"aliases":[{"alias":"stripe-dev","target":"http://127.0.0.1:3000"}]}
+{"type":"lost","message":"gone\u001b","retryInMs":250}
+{"type":"local-down","alias":"stripe-dev","target":"http://127.0.0.1:3000","message":"down"}
+`
 	if s.out.String() != want {
 		t.Errorf("stdout:\n%s\nwant:\n%s", &s.out, want)
 	}

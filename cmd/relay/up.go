@@ -4,10 +4,14 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"relay"
 	"relay/client"
 )
+
+// mostAliases is how many one connection carries; the relay takes no more.
+const mostAliases = 16
 
 // upFlags are the flags of relay up.
 type upFlags struct {
@@ -73,35 +77,54 @@ func (p *program) runUp(ctx context.Context, f upFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	screen := newScreen(p.printer(), p.say, p.output, forwards)
-	up := &client.Up{Dialer: dialer, Forwards: forwards, Show: screen.message, Lost: screen.lost}
-	restore := func() {}
+	return p.keepUp(ctx, &client.Up{Dialer: dialer, Forwards: forwards})
+}
+
+// keepUp shows what happens until the end, and obeys keys where there are some.
+func (p *program) keepUp(ctx context.Context, up *client.Up) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := p.printer()
+	screen := newScreen(w, p.say, p.output, up.Forwards)
+	up.Show, up.Lost, up.Local = screen.message, screen.lost, screen.local
+	h := p.hands(up, screen, w, cancel)
+	var keys *keyboard
 	up.Ready = func(again bool) {
 		screen.connected(again)
-		if !again {
-			restore = readKeys(p.in, func(key byte) { p.pressed(key, up, forwards) })
+		if !again && h != nil {
+			keys = h.listen(ctx)
 		}
 	}
-	err = up.Run(ctx)
-	restore()
+	err := up.Run(ctx)
+	cancel()
+	keys.close()
+	if h != nil {
+		h.wg.Wait()
+	}
 	if err == nil {
 		p.say(goodbye)
 	}
 	return err
 }
 
-// pressed is told about a key; R sends what was queued while offline, and the relay
-// says how much that was.
-func (p *program) pressed(key byte, up *client.Up, forwards []client.Forward) {
-	if key != 'r' && key != 'R' {
-		return
+// hands gives what obeys keys, nil where nobody can press one or see what it does.
+// From here on there is room below all that is written for a line about what is
+// selected.
+func (p *program) hands(up *client.Up, screen *screen, w *printer, quit func()) *hands {
+	if p.output == outputJSON || p.getenv("TERM") == "dumb" || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(p.out.Fd())) {
+		return nil
 	}
-	for _, f := range forwards {
-		if err := up.Release(f.Alias); err != nil {
-			p.say(err.Error())
-			return
+	tty := p.out
+	con := &console{tty: tty, asleep: true, width: func() int {
+		width, _, err := term.GetSize(int(tty.Fd()))
+		if err != nil {
+			return 0
 		}
-	}
+		return width
+	}}
+	w.out, p.err = con.over(w.out), con.over(p.err)
+	screen.pick = newPicker(con)
+	return &hands{p: p, up: up, screen: screen, con: con, pick: screen.pick, out: w, quit: quit}
 }
 
 // forwards decides which aliases lead where.
@@ -119,6 +142,9 @@ func (f *upFlags) forwards(conf *client.Config, names []string, echo *client.Ech
 	}
 	if !given && len(names) == 0 {
 		names = configNames(conf)
+	}
+	if len(names) > mostAliases {
+		return nil, usage("%s", tooManyAliases(len(names))).WithHint("name some of them here and the others in a second relay up")
 	}
 	if len(names) == 0 {
 		return nil, usage("nothing to do: no alias is named and %s", noConfigOr(conf)).

@@ -56,6 +56,30 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
+// optionalArg allows one argument, called what.
+func optionalArg(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 0 || len(args) == 1 && args[0] != "" {
+			return nil
+		}
+		return usage("%s takes at most one %s", c.CommandPath(), what).WithHint("%s", c.UseLine())
+	}
+}
+
+// help shows the help of a command, and fails where there is none of that name.
+func help(c *cobra.Command, args []string) error {
+	found, rest, err := c.Root().Find(args)
+	if err != nil || found == nil {
+		found, rest = c.Root(), args
+	}
+	if len(rest) > 0 {
+		return unknownCommand(found, rest)
+	}
+	found.InitDefaultHelpFlag()
+	found.InitDefaultVersionFlag()
+	return found.Help()
+}
+
 // noArgs demands that there are none.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {

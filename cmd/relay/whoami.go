@@ -1,6 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"relay/client"
@@ -8,8 +13,36 @@ import (
 )
 
 func (p *program) whoami() *cobra.Command {
-	c := &cobra.Command{Use: "whoami", Short: whoamiShort, Args: noArgs}
-	return p.ask(c,
-		func([]string) client.Command { return client.Command{Name: "whoami"} },
-		decoded(func(w *printer, m *record.Me) error { return w.line(me(*m)) }))
+	c := &cobra.Command{Use: "whoami", Short: whoamiShort, Example: whoamiExample, Args: noArgs}
+	asJSON := c.Flags().Bool("json", false, flagJSON)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		remote, err := p.remote()
+		if err != nil {
+			return err
+		}
+		var answer bytes.Buffer
+		if err := remote.Run(c.Context(), client.Command{Name: "whoami"}, &answer); err != nil {
+			return err
+		}
+		return p.showMe(answer.Bytes(), remote.Door(), *asJSON || p.output == outputJSON)
+	}
+	return c
+}
+
+// showMe says who and by which way; JSON is the relay's answer with the way added.
+func (p *program) showMe(answer []byte, door client.Door, asJSON bool) error {
+	w := p.printer()
+	if asJSON {
+		fields := map[string]any{}
+		if err := json.Unmarshal(answer, &fields); err != nil {
+			return fmt.Errorf("read the relay's answer: %w", err)
+		}
+		fields["door"], fields["relay"] = door.Name, door.Addr
+		return w.object(fields)
+	}
+	var m record.Me
+	if err := json.Unmarshal(answer, &m); err != nil {
+		return fmt.Errorf("read the relay's answer: %w", err)
+	}
+	return errors.Join(w.line(me(m)), w.line(byDoor(door)))
 }

@@ -10,8 +10,8 @@ import (
 	"relay/record"
 )
 
-// All that this program says to people stands in this file, but for what the flag
-// library says and for errors, which are made where they happen. Lines on stderr
+// All that this program says to people stands in this file and those beside it, but
+// for what the flag library says and for errors, which are made where they happen. Lines on stderr
 // begin with the name of the program, in lower case, and have no stop.
 
 const (
@@ -27,10 +27,10 @@ const (
   relay events stripe-dev -f
   relay replay evt_01k...`
 
-	flagServer   = "SSH address `HOST:PORT` of the relay (RELAY_SERVER, then webhooks.yaml, then " + client.DefaultServer + ")"
+	flagServer   = "SSH address `HOST:PORT` of the relay (RELAY_SERVER, then webhooks.yaml, then the newest login, then " + client.DefaultServer + ")"
 	flagIdentity = "log in with this private key `FILE` and no other (default: ssh-agent, then ~/.ssh)"
 	flagConfig   = "use this `FILE` instead of the nearest webhooks.yaml"
-	flagOutput   = "compact, quiet or json"
+	flagOutput   = "`FORMAT` of what is printed: compact, quiet or json"
 	flagHostKey  = "accept only the host key with this `FINGERPRINT` (SHA256:...)"
 	flagNoColor  = "no colors (also NO_COLOR)"
 	flagJSON     = "print JSON as the API gives it; a stream is one object a line"
@@ -38,7 +38,9 @@ const (
 	upShort = "connect a local server to one or more aliases"
 	upLong  = `Connect a local server to one or more aliases and log the requests that come.
 With a webhooks.yaml in this folder or a parent the alias name alone suffices, and no
-name means all of its aliases. The connection comes back by itself when it is lost.`
+name means all of its aliases. The connection comes back by itself when it is lost.
+At a terminal, ? lists the keys.
+` + upJSON
 	upExample = `  relay up --port 3000 --alias stripe-dev
   relay up --target https://localhost:8443 --alias github-dev --host-header rewrite
   relay up --echo --alias try-it
@@ -49,16 +51,15 @@ name means all of its aliases. The connection comes back by itself when it is lo
 	flagHostHeader = "Host header that the local server gets: preserve, rewrite or a literal `VALUE`, while this tunnel is attached"
 	flagEcho       = "answer every request with its own body instead of having a local server"
 
-	whoamiShort  = "say as whom the relay knows you"
+	whoamiShort  = "say as whom the relay knows you, and by which way"
 	aliasesShort = "list your aliases"
 	eventsShort  = "list the newest events of an alias, the newest last"
-	flagCount    = "how many"
+	flagCount    = "how many, `N` is 1 to 200"
 	flagFollow   = "go on with those to come"
 	someMissing  = "… some events are not shown"
 	showShort    = "show an event with its request, responses and attempts"
 	replayShort  = "send an event again, byte for byte, to the tunnel that is online now"
 	queuedShort  = "send the events that came while the alias was offline"
-	shareShort   = "make a link by which anybody may replay an event for 7 days"
 	configShort  = "look at webhooks.yaml"
 	checkShort   = "check a webhooks.yaml and say what it means"
 	versionShort = "say which version this is"
@@ -99,7 +100,7 @@ func plural(n int, noun string) string {
 }
 
 func lostConnection(err error, next time.Duration) string {
-	if next == 0 {
+	if next < 50*time.Millisecond {
 		return err.Error() + "; connecting again"
 	}
 	return fmt.Sprintf("%v; connecting again in %.1f s", err, next.Seconds())
@@ -135,9 +136,7 @@ func requestLine(e *record.Summary, a *record.Attempt) string {
 	}
 	line := at.Local().Format(time.TimeOnly) + " " + outcome(status, a.Error) + " " + e.Method + " " + e.Path +
 		latency(a.LatencyMs) + " " + e.ID
-	if a.Kind == relay.KindReplay {
-		line += " (replay)"
-	}
+	line += replayMark(a)
 	if a.Error != nil {
 		line += " " + a.Error.Code + ": " + a.Error.Message
 	}

@@ -1,0 +1,98 @@
+package client
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLoginsAreKeptForOnePerson(t *testing.T) {
+	logins := Logins{Dir: filepath.Join(t.TempDir(), "config", "relay")}
+	if list, err := logins.Read(); err != nil || len(list) != 0 {
+		t.Fatal(list, err)
+	}
+	a := Login{BaseURL: "https://a.test", Server: "a.test:2222", User: "alice", Token: "rly_a", TokenID: "tok_1"}
+	b := Login{BaseURL: "https://b.test", Server: "b.test:22", User: "bob", Token: "rly_b", Key: "/k"}
+	for _, l := range []Login{a, b, a} {
+		if err := logins.Save(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := logins.Read()
+	if err != nil || len(list) != 2 || list[0] != b || list[1] != a {
+		t.Errorf("%+v, %v: want b, then a as the newest", list, err)
+	}
+	for path, want := range map[string]os.FileMode{logins.Dir: 0o700, logins.Path(): 0o600} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(logins.Dir, ".*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := errors.Join(logins.Forget("a.test:2222"), logins.Forget("a.test:2222")); err != nil {
+		t.Error(err)
+	}
+	if list, _ = logins.Read(); len(list) != 1 || list[0] != b {
+		t.Errorf("%+v", list)
+	}
+	if err := logins.Forget("b.test:22"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(logins.Path()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file is still there: %v", err)
+	}
+}
+
+func TestLoginsThatOthersMayReadAreRefused(t *testing.T) {
+	logins := Logins{Dir: t.TempDir()}
+	if err := logins.Save(Login{Server: "a:1", Token: "rly_secret"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o620, 0o602} {
+		if err := os.Chmod(logins.Path(), mode); err != nil {
+			t.Fatal(err)
+		}
+		_, err := logins.Read()
+		var e *Error
+		if !errors.As(err, &e) || e.Exit != ExitFailure || !strings.HasPrefix(e.Hint, "chmod 600 ") || strings.Contains(e.Error()+e.Hint, "rly_") {
+			t.Errorf("%04o: %v", mode, err)
+		}
+		if err := logins.Save(Login{Server: "b:1"}); err == nil {
+			t.Errorf("%04o: written over", mode)
+		}
+	}
+}
+
+func TestLoginsThatAreNoLogins(t *testing.T) {
+	logins := Logins{Dir: t.TempDir()}
+	for _, text := range []string{"", "{", "[]", `{"version":2,"logins":[]}`} {
+		if err := os.WriteFile(logins.Path(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := logins.Read(); exitOf(err) != ExitFailure {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestPrivateFilesAreWholeOrOld(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := writePrivate(path, []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Chmod(dir, 0o700) }()
+	if err := writePrivate(path, []byte("new")); err == nil && os.Geteuid() != 0 {
+		t.Error("written into a folder that is closed")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "old" && os.Geteuid() != 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+}

@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSkewIsTheLeastThatExplains(t *testing.T) {
+	asked := time.Date(2026, 11, 21, 12, 0, 0, 500e6, time.UTC)
+	answered := asked.Add(200 * time.Millisecond)
+	for theirs, want := range map[time.Time]time.Duration{
+		asked.Truncate(time.Second):                    0,
+		asked.Truncate(time.Second).Add(time.Second):   300 * time.Millisecond,
+		asked.Truncate(time.Second).Add(-time.Second):  500 * time.Millisecond,
+		asked.Truncate(time.Second).Add(2 * time.Hour): 2*time.Hour - 700*time.Millisecond,
+		asked.Truncate(time.Second).Add(-time.Hour):    time.Hour - 500*time.Millisecond,
+	} {
+		if got := skewOf(theirs, asked, answered); got != want {
+			t.Errorf("%s: %s, want %s", theirs, got, want)
+		}
+	}
+}
+
+// verdicts gives what a doctor found, by check.
+func verdicts(t *testing.T, d *Doctor) map[string]Finding {
+	found := map[string]Finding{}
+	for _, f := range d.Examine(context.Background()) {
+		found[f.Check] = f
+		if f.Verdict == VerdictFail && f.Fix == "" {
+			t.Errorf("%s: nothing to do about %q", f.Check, f.Reason)
+		}
+	}
+	return found
+}
+
+func TestDoctorLooksAtEverything(t *testing.T) {
+	relayd := newDouble(t)
+	relayd.exec = func(command string) (string, string, int) {
+		if command == "whoami --json" {
+			return `{"user":"alice"}` + "\n", "", 0
+		}
+		return `{"data":[{"name":"a","state":"online","online":true,"url":"https://a.test","since":"2026-11-21T05:17:53.123Z"},
+			{"name":"b","state":"offline","queuedEvents":3,"url":"https://b.test"}]}` + "\n", "", 0
+	}
+	relayd.config.ServerVersion = "SSH-2.0-relayd_test"
+	_, target := local(t)
+	closed, gone := local(t)
+	closed.Close()
+	dialer, _ := newDialer(t, relayd.listen())
+	found := verdicts(t, &Doctor{
+		Dialer: dialer, Remote: SSH{dialer}, BaseURL: "http://127.0.0.1:1",
+		Forwards: []Forward{{"a", target}, {"b", gone}, {"c", target}},
+	})
+	for check, want := range map[string]string{
+		"name resolution": VerdictOK, "port": VerdictOK, "host key": VerdictOK, "login": VerdictOK,
+		"alias a": VerdictOK, "alias b": VerdictWarn, "alias c": VerdictWarn,
+		"local server of a": VerdictOK, "local server of b": VerdictFail, "clock": VerdictSkip,
+	} {
+		if found[check].Verdict != want {
+			t.Errorf("%s: %+v, want %s", check, found[check], want)
+		}
+	}
+	if s := found["alias b"]; !strings.Contains(s.Reason, "3 events queued") || !strings.Contains(s.Fix, "relay up b") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestDoctorTellsTheHTTPPort: what answers is no SSH server, and the rest is not
+// looked at.
+func TestDoctorTellsTheHTTPPort(t *testing.T) {
+	for greeting, want := range map[string]string{"HTTP/1.1 400 Bad Request\r\n\r\n": "does not speak SSH", "": "says nothing"} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write([]byte(greeting))
+				conn.Close()
+			}
+		}()
+		dialer, _ := newDialer(t, ln.Addr().String())
+		found := verdicts(t, &Doctor{Dialer: dialer, Remote: SSH{dialer}, BaseURL: "http://127.0.0.1:1"})
+		ln.Close()
+		if f := found["port"]; f.Verdict != VerdictFail || !strings.Contains(f.Reason, want) {
+			t.Errorf("%+v", f)
+		}
+		for _, check := range []string{"host key", "login", "alias"} {
+			if found[check].Verdict != VerdictSkip {
+				t.Errorf("%s: %+v", check, found[check])
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay/record"
+)
+
+// Site is where a relay is reached, as it says itself at its base URL.
+type Site struct {
+	BaseURL  string          // as it was asked
+	SSHAddr  string          // HOST:PORT to dial
+	HostKeys []ssh.PublicKey // what SSH will show there
+}
+
+// CleanBase gives a base URL as typed by people its scheme, and takes path and end
+// away: a relay has none. Names of this machine get http, others https.
+func CleanBase(typed string) (string, error) {
+	text := typed
+	if !strings.Contains(text, "://") {
+		scheme := "https://"
+		if u, err := url.Parse("http://" + text); err == nil && LoopbackName(u.Hostname()) {
+			scheme = "http://"
+		}
+		text = scheme + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Path != "" && u.Path != "/" {
+		return "", Errorf(ExitUsage, "%q is no base URL", typed).
+			WithHint("give the address of the dashboard, such as https://relay.example.com")
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+// Private tells whether nobody in between can read or change what goes to a base
+// URL: it is https, or this machine.
+func Private(base string) bool {
+	u, err := url.Parse(base)
+	return err == nil && (u.Scheme == "https" || LoopbackName(u.Hostname()))
+}
+
+// Discover asks a relay at its base URL for SSH address and host keys. A relay that
+// does not tell gives a Site without them.
+func Discover(ctx context.Context, base, version string) (*Site, error) {
+	api, err := NewAPI(base, "", version)
+	if err != nil {
+		return nil, err
+	}
+	site := &Site{BaseURL: api.base}
+	var told record.SSH
+	err = api.get(ctx, "/ssh", &told)
+	var e *Error
+	switch {
+	case errors.As(err, &e) && (e.Exit == ExitNotFound || e.Exit == ExitRefused):
+		return site, nil
+	case errors.As(err, &e) && e.Exit == ExitUnreachable:
+		return nil, e.WithHint("is that its dashboard's address, and is relayd serve running there?")
+	case err != nil:
+		return nil, err
+	}
+	if _, _, _, err := SplitServer(told.Addr); err != nil || strings.Contains(told.Addr, "@") {
+		return nil, Errorf(ExitFailure, "%s tells %q as its SSH address, which is none", base, told.Addr)
+	}
+	site.SSHAddr = told.Addr
+	for _, k := range told.HostKeys {
+		key, err := parseHostKey(k.Key)
+		if err != nil {
+			return nil, &Error{Exit: ExitFailure, Text: base + " tells a host key that cannot be read", Cause: err}
+		}
+		site.HostKeys = append(site.HostKeys, key)
+	}
+	return site, nil
+}
+
+// parseHostKey reads the base64 of a key, alone or in an authorized_keys line.
+func parseHostKey(text string) (ssh.PublicKey, error) {
+	if key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(text)); err == nil {
+		return key, nil
+	}
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return nil, err
+	}
+	return ssh.ParsePublicKey(raw)
+}
+
+// accountPage is how a relay that lets nobody in still tells where its dashboard is.
+var accountPage = regexp.MustCompile(`(https?://[^\s\x00-\x1f\x7f]+)/account\b`)
+
+// FindBase looks for the base URL of a relay of which only the SSH address is known:
+// where dashboards usually are, and else by asking the SSH side, whose host key is
+// checked before it is believed. "" when none was found.
+func (d *Dialer) FindBase(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, findLimit)
+	defer cancel()
+	host, err := d.Host()
+	if err != nil {
+		return ""
+	}
+	addr, _ := d.Addr()
+	_, port, _ := net.SplitHostPort(addr)
+	usual := BaseURL(host)
+	if site, err := Discover(ctx, usual, d.Version); err == nil {
+		if _, _, told, _ := SplitServer(site.SSHAddr); told == port {
+			return usual
+		}
+	}
+	told, err := d.askBase(ctx)
+	if err != nil {
+		if page := accountPage.FindStringSubmatch(err.Error()); page != nil {
+			told = page[1]
+		}
+	}
+	base, err := CleanBase(told)
+	if err != nil {
+		return ""
+	}
+	return base
+}
+
+// findLimit bounds the search for a base URL.
+const findLimit = 10 * time.Second
+
+// askBase reads the first line that a session of relay up says.
+func (d *Dialer) askBase(ctx context.Context) (string, error) {
+	conn, err := d.Dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	session, err := conn.NewSession()
+	if err != nil {
+		return "", err
+	}
+	out, err := session.StdoutPipe()
+	if err == nil {
+		err = session.Start("up --json")
+	}
+	if err != nil {
+		return "", err
+	}
+	var hello Message
+	err = json.NewDecoder(io.LimitReader(out, maxLine)).Decode(&hello)
+	return hello.BaseURL, err
+}
+
+// head gives the header lines of any answer at a path of the base site.
+func (a *API) head(ctx context.Context, path string) (http.Header, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", a.agent)
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Header, resp.Body.Close()
+}

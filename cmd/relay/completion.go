@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/client"
+	"relay/record"
+)
+
+// completionLimit is how long a person who pressed Tab waits for the relay.
+const completionLimit = 1500 * time.Millisecond
+
+// shells are those that completion knows, best known first.
+var shells = []string{"bash", "zsh", "fish", "powershell"}
+
+func (p *program) completion() *cobra.Command {
+	c := &cobra.Command{
+		Use: "completion SHELL", Short: completionShort, Long: completionLong, Example: completionExample,
+		Args: oneArg("shell: " + strings.Join(shells, ", ")), ValidArgs: shells, DisableFlagsInUseLine: true,
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		root := c.Root()
+		switch args[0] {
+		case "bash":
+			return root.GenBashCompletionV2(p.out, true)
+		case "zsh":
+			return root.GenZshCompletion(p.out)
+		case "fish":
+			return root.GenFishCompletion(p.out, true)
+		case "powershell":
+			return root.GenPowerShellCompletionWithDesc(p.out)
+		}
+		err := usage("there is no completion for %q", args[0])
+		if near := client.Nearest(args[0], shells); near != "" {
+			return err.WithHint("did you mean relay completion %s", near)
+		}
+		return err.WithHint("%s are known", strings.Join(shells, ", "))
+	}
+	return c
+}
+
+// completeAliases gives the commands that take an alias its names to offer.
+func (p *program) completeAliases(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "events", "wait", "replay-queued":
+			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				if len(args) > 0 {
+					return nil, cobra.ShellCompDirectiveNoFileComp
+				}
+				return p.offer(c.Context(), typed, nil), cobra.ShellCompDirectiveNoFileComp
+			}
+		case "up", "doctor":
+			offer := func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				return p.offer(c.Context(), typed, args), cobra.ShellCompDirectiveNoFileComp
+			}
+			c.ValidArgsFunction = offer
+			if c.Flags().Lookup("alias") != nil {
+				_ = c.RegisterFlagCompletionFunc("alias", offer)
+			}
+		case "completion", "man":
+		default:
+			if c.ValidArgsFunction == nil {
+				c.ValidArgsFunction = cobra.NoFileCompletions
+			}
+		}
+	}
+	_ = root.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions([]string{outputCompact, outputQuiet, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
+	for _, flag := range []string{"server", "host-key"} {
+		_ = root.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+}
+
+// offer lists alias names that begin as typed: those of webhooks.yaml, else those of
+// the account. It says nothing and asks nobody; without an answer there are none.
+func (p *program) offer(ctx context.Context, typed string, taken []string) []string {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	var names []string
+	if conf, err := p.readConfig(); err == nil {
+		names = configNames(conf)
+	}
+	if len(names) == 0 {
+		names = p.aliasesOf(ctx)
+	}
+	var list []string
+	for _, name := range names {
+		if relay.ValidLabel(name) && strings.HasPrefix(name, strings.ToLower(typed)) && !contains(taken, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func contains(taken []string, name string) bool {
+	for _, t := range taken {
+		if client.SameAlias(client.NormalAlias(t), name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *program) aliasesOf(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, completionLimit)
+	defer cancel()
+	quiet := *p
+	quiet.err = io.Discard // no talk, and nobody to ask
+	remote, err := quiet.remote()
+	if err != nil {
+		return nil
+	}
+	var answer bytes.Buffer
+	var list record.List[record.Alias]
+	if remote.Run(ctx, client.Command{Name: "aliases"}, &answer) != nil || json.Unmarshal(answer.Bytes(), &list) != nil {
+		return nil
+	}
+	var names []string
+	for _, a := range list.Data {
+		names = append(names, a.Name)
+	}
+	return names
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"relay/client"
+)
+
+// folder is where this program keeps things of one kind: below the folder that the
+// environment names for them, or below the home.
+func (p *program) folder(env string, below ...string) string {
+	dir := p.getenv(env)
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(append([]string{p.home()}, below...)...)
+	}
+	return filepath.Join(dir, "relay")
+}
+
+// logins is where logins are kept.
+func (p *program) logins() client.Logins {
+	return client.Logins{Dir: p.folder("XDG_CONFIG_HOME", ".config")}
+}
+
+// whichServer names the relay that is meant: by flag, environment, configuration,
+// the newest login, or the default.
+func (p *program) whichServer(conf *client.Config) (string, error) {
+	if p.server != "" {
+		return p.server, nil
+	}
+	if server := p.getenv("RELAY_SERVER"); server != "" {
+		return server, nil
+	}
+	if conf == nil {
+		var err error
+		if conf, err = p.readConfig(); err != nil {
+			return "", err
+		}
+	}
+	if conf.Server != "" {
+		return conf.Server, nil
+	}
+	list, err := p.logins().Read()
+	if err != nil {
+		return "", err
+	}
+	if len(list) > 0 {
+		return list[len(list)-1].Server, nil
+	}
+	return client.DefaultServer, nil
+}
+
+// dialer gives what logs in to the relay that is meant.
+func (p *program) dialer(conf *client.Config) (*client.Dialer, error) {
+	server, err := p.whichServer(conf)
+	if err != nil {
+		return nil, err
+	}
+	dialer := p.dialerTo(server, p.identity)
+	if p.identity != "" {
+		return dialer, nil
+	}
+	login, err := p.loginAt(dialer)
+	if err != nil {
+		return nil, err
+	}
+	if login != nil && login.Key != "" {
+		return p.dialerTo(server, login.Key), nil
+	}
+	if own := p.logins().OwnKey(); exists(own) && dialer.NoKey() {
+		return p.dialerTo(server, own), nil
+	}
+	return dialer, nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+func (p *program) dialerTo(server, identity string) *client.Dialer {
+	return &client.Dialer{
+		Server: server, Identity: identity, HostKey: p.hostKey,
+		Home: p.home(), StateDir: p.folder("XDG_STATE_HOME", ".local", "state"), Agent: p.getenv("SSH_AUTH_SOCK"),
+		Version: buildVersion(), Ask: p.asker(), Say: p.say,
+	}
+}
+
+// loginAt gives the login at the relay that a dialer dials; nil = there is none.
+func (p *program) loginAt(dialer *client.Dialer) (*client.Login, error) {
+	addr, err := dialer.Addr()
+	if err != nil {
+		return nil, err
+	}
+	list, err := p.logins().Read()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if client.SameServer(list[i].Server, addr) {
+			return &list[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// remote is where commands run: the API with a token or a login, else SSH with a
+// key. A key that is named on the command line is meant to be used.
+func (p *program) remote() (client.Remote, error) {
+	dialer, err := p.dialer(nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.remoteBy(dialer)
+}
+
+func (p *program) remoteBy(dialer *client.Dialer) (client.Remote, error) {
+	token := p.getenv("RELAY_TOKEN")
+	if token == "" && p.identity != "" {
+		return client.SSH{Dialer: dialer}, nil
+	}
+	login, err := p.loginAt(dialer)
+	if err != nil {
+		return nil, err
+	}
+	base := p.getenv("RELAY_URL")
+	switch {
+	case token == "" && login == nil:
+		return client.SSH{Dialer: dialer}, nil
+	case token == "":
+		token, base = login.Token, login.BaseURL
+	case base == "":
+		if base, err = p.findBase(dialer, login); err != nil {
+			return nil, err
+		}
+	}
+	if !client.Private(base) {
+		p.say(clearText(base))
+	}
+	return client.NewAPI(base, token, buildVersion())
+}
+
+// findBase is baseOf, but that it also asks the relay.
+func (p *program) findBase(dialer *client.Dialer, login *client.Login) (string, error) {
+	if login == nil {
+		if found := dialer.FindBase(context.Background()); found != "" {
+			return found, nil
+		}
+	}
+	return baseOf(dialer, login)
+}
+
+// baseOf is where the API of a relay is when nobody says: where the login was, or
+// where it is looked for.
+func baseOf(dialer *client.Dialer, login *client.Login) (string, error) {
+	if login != nil {
+		return login.BaseURL, nil
+	}
+	host, err := dialer.Host()
+	if err != nil {
+		return "", err
+	}
+	return client.BaseURL(host), nil
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"relay/client"
+	"relay/record"
+)
+
+func (p *program) export() *cobra.Command {
+	c := &cobra.Command{Use: "export ID", Short: exportShort, Long: exportLong, Example: exportExample, Args: oneArg("event id")}
+	format := c.Flags().String("format", "curl", flagFormat)
+	asJSON := c.Flags().Bool("json", false, flagExportJSON)
+	c.PreRunE = func(*cobra.Command, []string) error {
+		known := client.Formats()
+		if slices.Contains(known, *format) {
+			return nil
+		}
+		err := usage("--format is %s, not %q", strings.Join(known, ", "), *format)
+		if near := client.Nearest(*format, known); near != "" {
+			return err.WithHint("did you mean --format %s", near)
+		}
+		return err
+	}
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(client.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	c.RunE = func(c *cobra.Command, args []string) error {
+		remote, err := p.remote()
+		if err != nil {
+			return err
+		}
+		var answer bytes.Buffer
+		if err := remote.Run(c.Context(), client.Command{Name: "export", Arg: args[0], Format: *format}, &answer); err != nil {
+			return err
+		}
+		text := exportText(*format, answer.Bytes())
+		w := p.printer()
+		if *asJSON || p.output == outputJSON {
+			return w.object(map[string]string{"id": args[0], "format": *format, "text": text})
+		}
+		return w.source(text)
+	}
+	return c
+}
+
+// exportText gives an export as it is written to a file; those in JSON look the same
+// whichever way they came.
+func exportText(format string, answer []byte) string {
+	if format != "har" && format != "json" || !json.Valid(answer) {
+		return string(answer)
+	}
+	var text bytes.Buffer
+	if err := json.Indent(&text, []byte(safeJSON(answer)), "", "  "); err != nil {
+		return string(answer)
+	}
+	return text.String() + "\n"
+}
+
+// source writes text that a program will read. Exports have nothing in them that
+// cannot be shown, but for tabs: what a relay sends beyond that is not one.
+func (w *printer) source(s string) error {
+	var b strings.Builder
+	for l := range strings.Lines(s) {
+		for i, part := range strings.Split(strings.TrimRight(l, "\n"), "\t") {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(record.SafeText(part))
+		}
+		b.WriteByte('\n')
+	}
+	_, err := w.out.Write([]byte(b.String()))
+	return err
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay/record"
+)
+
+// nasty is what callers and local servers send to those who look at a terminal.
+func nasty() []string {
+	list := []string{
+		"\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "\x1bP$q\"p\x1b\\", "\x1b[6n", "\x1bc",
+		"\x9b31m", "\u009b31m", "\u0085", "\x07\x08\x7f", "\x00", "\r\nrelay: you are logged out", "a\rb", "a\tb", "\u2028\u2029",
+		"\u202egnp.exe", "\u2066x\u2069", "\u200b\u200d\ufeff", "\U000e0041", "\xff\xfe", "\xc3\x28", "\xed\xa0\x80", "\x0e\x0f", "\x1b[?1049h",
+	}
+	return append(list, strings.Repeat("\x1b[31m", 2000))
+}
+
+// places puts a nasty text where an answer of a relay can have one, and names the
+// command that shows it.
+var places = []struct {
+	name    string
+	command []string
+	answer  func(bad string) (status int, body string)
+}{
+	{"whoami", []string{"whoami"}, func(bad string) (int, string) { return 200, `{"user":` + quoted(bad) + `,"scopes":[],"alias":null}` }},
+	{"aliases", []string{"aliases"}, func(bad string) (int, string) {
+		return 200, `{"data":[{"name":` + quoted(bad) + `,"state":` + quoted(bad) + `,"url":` + quoted(bad) + `,"queuedEvents":2}]}`
+	}},
+	{"event", []string{"events", "a"}, func(bad string) (int, string) { return 200, `{"data":[` + event(bad) + `],"nextCursor":null}` }},
+	{"show", []string{"show", "evt_1"}, func(bad string) (int, string) { return 200, event(bad) }},
+	{"replay", []string{"replay", "evt_1"}, func(bad string) (int, string) { return 200, event(bad) }},
+	{"share", []string{"share", "evt_1"}, func(bad string) (int, string) {
+		return 201, `{"id":"shr_1","url":` + quoted(bad) + `,"replayUrl":` + quoted(bad) + `}`
+	}},
+	{"export", []string{"export", "evt_1"}, func(bad string) (int, string) { return 200, "curl " + bad }},
+	{"export har", []string{"export", "evt_1", "--format", "har"}, func(bad string) (int, string) { return 200, `{"log":` + quoted(bad) + `}` }},
+	{"problem", []string{"show", "evt_1"}, func(bad string) (int, string) {
+		return 404, `{"code":"not-found","detail":` + quoted(bad) + `,"errors":[{"location":` + quoted(bad) + `,"message":` + quoted(bad) + `}]}`
+	}},
+	{"no answer of a relay", []string{"aliases"}, func(bad string) (int, string) { return 502, bad }},
+	{"no JSON", []string{"aliases"}, func(bad string) (int, string) { return 200, `{"data":` + bad }},
+	{"doctor", []string{"doctor"}, func(bad string) (int, string) { return 200, `{"user":` + quoted(bad) + `,"data":[]}` }},
+}
+
+// quoted is a JSON string that holds the bytes as they are, where JSON allows it.
+func quoted(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < 0x20 || c == '"' || c == '\\':
+			fmt.Fprintf(&b, `\u%04x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+func event(bad string) string {
+	q := quoted(bad)
+	message := `{"headers":[[` + q + `,` + q + `]],"trailers":[],"framing":"length","httpVersion":` + q + `,"status":200,"reason":` + q +
+		`,"interim":[],"state":"complete","body":{"size":9,"sha256":"x","encoding":"utf8","data":` + q + `,"truncated":true,"state":"complete"}}`
+	return `{"id":` + q + `,"alias":` + q + `,"url":` + q + `,"receivedAt":"2026-11-21T05:17:53.123Z","state":` + q +
+		`,"error":{"code":` + q + `,"message":` + q + `},"method":` + q + `,"path":` + q + `,"httpVersion":` + q + `,"remoteAddr":` + q +
+		`,"status":200,"attemptCount":2,"warnings":[{"code":"x","message":` + q + `}],"request":` + message + `,"response":` + message +
+		`,"attempts":[{"number":1,"kind":` + q + `,"state":` + q + `,"receivedAt":"2026-11-21T05:17:53.123Z","error":{"code":` + q +
+		`,"message":` + q + `},"response":` + message + `}]}`
+}
+
+const secret = "rly_c2VjcmV0c2VjcmV0c2VjcmV0"
+
+// TestNothingRaw: whatever a relay says, no byte of it plays with the terminal, in
+// text and in JSON, over the API and over SSH. The token is in no output.
+func TestNothingRaw(t *testing.T) {
+	t.Parallel()
+	office := &hostileOffice{}
+	web := httptest.NewServer(office)
+	t.Cleanup(web.Close)
+	gate := newHostileGate(t, office)
+	cases := 0
+	for _, place := range places {
+		for i, bad := range append([]string{strings.Join(nasty(), "")}, nasty()...) {
+			office.set(place.answer(bad))
+			for _, form := range []string{"compact", "json"} {
+				args := append(place.command, "--output", form, "--server", gate.addr)
+				api := map[string]string{"RELAY_TOKEN": secret, "RELAY_URL": web.URL}
+				harmless(t, place.name+" over the API", api, args...)
+				cases++
+				if i == 0 { // all at once: both doors lead to one printer
+					harmless(t, place.name+" over SSH", nil, append(args, "--identity", gate.key)...)
+					cases++
+				}
+			}
+		}
+	}
+	if cases < 200 {
+		t.Errorf("only %d cases", cases)
+	}
+	t.Logf("%d cases", cases)
+}
+
+func harmless(t *testing.T, name string, env map[string]string, args ...string) {
+	t.Helper()
+	_, stdout, stderr := inProcess(t, env, args...)
+	for line := range strings.Lines(stdout + stderr) {
+		line = strings.TrimSuffix(line, "\n")
+		if args[0] == "export" { // source text has tabs
+			line = strings.ReplaceAll(line, "\t", "")
+		}
+		if record.SafeText(line) != line {
+			t.Fatalf("%s: %q", name, line)
+		}
+		if strings.Contains(line, secret) {
+			t.Fatalf("%s says %q", name, line)
+		}
+	}
+	// Errors that a relay has of its own words are one line, and stdout has bodies.
+	if env != nil && strings.Contains(stderr, "\nrelay: you are logged out") {
+		t.Fatalf("%s says something that the program did not: %q", name, stderr)
+	}
+	if len(stdout)+len(stderr) == 0 {
+		t.Fatalf("%s says nothing", name)
+	}
+}
+
+// hostileOffice answers every question alike.
+type hostileOffice struct {
+	mu     sync.Mutex
+	status int
+	body   string
+}
+
+func (o *hostileOffice) set(status int, body string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.status, o.body = status, body
+}
+
+func (o *hostileOffice) get() (status int, body string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.status, o.body
+}
+
+// ServeHTTP gives the answer that was set.
+func (o *hostileOffice) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	status, body := o.get()
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(body))
+}
+
+// hostileGate is an SSH server that answers every command with what the office says.
+type hostileGate struct{ addr, key string }
+
+func newHostileGate(t *testing.T, office *hostileOffice) hostileGate {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	config := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil }}
+	config.AddHostKey(signer)
+	go func() {
+		for {
+			raw, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serveHostile(raw, config, office)
+		}
+	}()
+	return hostileGate{ln.Addr().String(), key}
+}
+
+func serveHostile(raw net.Conn, config *ssh.ServerConfig, office *hostileOffice) {
+	defer raw.Close()
+	_, channels, requests, err := ssh.NewServerConn(raw, config)
+	if err != nil {
+		return
+	}
+	go ssh.DiscardRequests(requests)
+	for offer := range channels {
+		ch, asked, err := offer.Accept()
+		if err != nil {
+			return
+		}
+		for r := range asked {
+			_ = r.Reply(true, nil)
+			status, body := office.get()
+			out, exit := ch.Stderr(), uint32(1)
+			if status/100 == 2 {
+				out, exit = ch, 0
+			} else if !json.Valid([]byte(body)) {
+				body = "relay: " + body
+			}
+			_, _ = out.Write([]byte(body + "\n"))
+			_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{exit}))
+			ch.Close()
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
+
+	"relay/client"
+	"relay/record"
+)
+
+// loginFlags are the flags of relay login.
+type loginFlags struct {
+	withToken bool
+	noBrowser bool
+	name      string
+	json      bool
+}
+
+func (p *program) login() *cobra.Command {
+	var f loginFlags
+	c := &cobra.Command{Use: "login [URL]", Short: loginShort, Long: loginLong, Example: loginExample, Args: optionalArg("base URL")}
+	c.Flags().BoolVar(&f.withToken, "with-token", false, flagWithToken)
+	c.Flags().BoolVar(&f.noBrowser, "no-browser", false, flagNoBrowser)
+	c.Flags().StringVar(&f.name, "name", "", flagTokenName)
+	c.Flags().BoolVar(&f.json, "json", false, flagLoginJSON)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		typed := p.getenv("RELAY_URL")
+		if len(args) > 0 {
+			typed = args[0]
+		}
+		f.json = f.json || p.output == outputJSON
+		if f.name == "" {
+			host, _ := os.Hostname()
+			f.name = tokenName(host)
+		}
+		return p.runLogin(c.Context(), f, typed)
+	}
+	return c
+}
+
+func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) error {
+	base, err := p.loginBase(typed)
+	if err != nil {
+		return err
+	}
+	site, err := client.Discover(ctx, base, buildVersion())
+	if err != nil {
+		return err
+	}
+	if err := p.trust(site); err != nil {
+		return err
+	}
+	login := client.Login{BaseURL: base}
+	var api *client.API
+	if f.withToken { // a wrong one is told of before anything is made
+		if api, err = p.tokenFromStdin(ctx, &login); err != nil {
+			return err
+		}
+	}
+	dialer, err := p.loginDialer(site)
+	if err != nil {
+		return err
+	}
+	if login.Server, err = dialer.Addr(); err != nil {
+		return err
+	}
+	if f.withToken {
+		err = p.registerKey(ctx, dialer, api, f.name)
+	} else {
+		err = p.loginByKey(ctx, dialer, &login, f)
+	}
+	if err != nil {
+		return err
+	}
+	login.Key = dialer.Identity
+	if login.Key != "" {
+		if login.Key, err = filepath.Abs(login.Key); err != nil {
+			return err
+		}
+	}
+	if err := p.logins().Save(login); err != nil {
+		return err
+	}
+	return p.loggedIn(f, login)
+}
+
+// loginBase is the base URL that is meant.
+func (p *program) loginBase(typed string) (string, error) {
+	if typed == "" {
+		server, err := p.whichServer(nil)
+		if err != nil {
+			return "", err
+		}
+		dialer := p.dialerTo(server, "")
+		login, err := p.loginAt(dialer)
+		if err != nil {
+			return "", err
+		}
+		if typed, err = baseOf(dialer, login); err != nil {
+			return "", err
+		}
+	}
+	base, err := client.CleanBase(typed)
+	if err == nil && !client.Private(base) && p.asker() == nil {
+		return "", notEncrypted(base)
+	}
+	return base, err
+}
+
+func notEncrypted(base string) error {
+	return client.Errorf(client.ExitRefused, "%s is not encrypted: whoever is in between could read the token and show another host key", base).
+		WithHint("use its https address")
+}
+
+// trust asks where what a relay says about its host key could be somebody else's.
+func (p *program) trust(site *client.Site) error {
+	if client.Private(site.BaseURL) {
+		return nil
+	}
+	var shown []string
+	for _, key := range site.HostKeys {
+		shown = append(shown, ssh.FingerprintSHA256(key))
+	}
+	if ask := p.asker(); ask != nil && ask.Confirm(trustQuestion(site.BaseURL, strings.Join(shown, " "))) {
+		return nil
+	}
+	return notEncrypted(site.BaseURL)
+}
+
+// loginDialer pins the host key, and sees to it that there is a key to log in with.
+func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
+	server := p.server
+	if server == "" {
+		server = p.getenv("RELAY_SERVER")
+	}
+	if server == "" {
+		server = site.SSHAddr
+	}
+	if server == "" { // it does not say
+		var err error
+		if server, err = p.whichServer(nil); err != nil {
+			return nil, err
+		}
+	}
+	dialer := p.dialerTo(server, p.identity)
+	if len(site.HostKeys) > 0 && p.hostKey == "" {
+		if err := dialer.Pin(site.HostKeys); err != nil {
+			return nil, err
+		}
+	}
+	if !dialer.NoKey() {
+		return dialer, nil
+	}
+	own := p.logins().OwnKey()
+	had := exists(own)
+	host, _ := os.Hostname()
+	key, err := client.MakeKey(own, tokenName(host))
+	if err != nil {
+		return nil, err
+	}
+	if !had {
+		p.say(madeKey(own, ssh.FingerprintSHA256(key)))
+	}
+	return p.dialerTo(server, own), nil
+}
+
+// tokenFromStdin reads a token and asks the relay whose it is.
+func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*client.API, error) {
+	token, err := client.ReadToken(p.in)
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.NewAPI(login.BaseURL, token, buildVersion())
+	if err != nil {
+		return nil, err
+	}
+	me, err := api.Me(ctx)
+	if err != nil {
+		return nil, err
+	}
+	login.Token, login.User = token, me.User
+	return api, nil
+}
+
+// registerKey makes the key that is offered first one of the account. A token that
+// may not do that still serves for commands.
+func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *client.API, name string) error {
+	key, err := dialer.FirstKey()
+	if err == nil {
+		_, err = api.RegisterKey(ctx, name, key)
+	}
+	if err != nil {
+		p.say(keyNotRegistered(err))
+	}
+	return ctx.Err()
+}
+
+// loginByKey has the key approved when it is not known yet, and makes a token by it.
+func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *client.Login, f loginFlags) error {
+	me, err := whoIs(ctx, dialer)
+	var e *client.Error
+	if errors.As(err, &e) && e.Exit == client.ExitRefused {
+		if err := p.enrol(ctx, dialer, f); err != nil {
+			return err
+		}
+		me, err = whoIs(ctx, dialer)
+	}
+	if err != nil {
+		return err
+	}
+	token, err := dialer.MakeToken(ctx, f.name)
+	if err != nil {
+		return err
+	}
+	login.User, login.Token, login.TokenID = me.User, token.Token, token.ID
+	return nil
+}
+
+func whoIs(ctx context.Context, dialer *client.Dialer) (*record.Me, error) {
+	var answer strings.Builder
+	me := &record.Me{}
+	if err := (client.SSH{Dialer: dialer}).Run(ctx, client.Command{Name: "whoami"}, &answer); err != nil {
+		return nil, err
+	}
+	return me, json.Unmarshal([]byte(answer.String()), me)
+}
+
+func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags) error {
+	var failed error
+	err := dialer.Enrol(ctx, func(link, code string) {
+		w := p.printer()
+		if f.json {
+			failed = w.object(map[string]string{"link": link, "code": code})
+		} else {
+			failed = errors.Join(w.line(openLink(link)), w.line(codeIs(code)))
+		}
+		p.say(waitingForApproval)
+		if p.asker() != nil && !f.noBrowser {
+			p.browse(link)
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+// browse opens a page for the person at the terminal; when that cannot be done the
+// link is there to be clicked.
+func (p *program) browse(link string) {
+	if c := p.opener(link); c != nil && c.Start() == nil {
+		go func() { _ = c.Wait() }()
+	}
+}
+
+func (p *program) loggedIn(f loginFlags, login client.Login) error {
+	w := p.printer()
+	if f.json {
+		return w.object(map[string]string{"user": login.User, "baseUrl": login.BaseURL, "server": login.Server, "key": login.Key})
+	}
+	return w.line(loggedInAs(login))
+}

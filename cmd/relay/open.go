@@ -1,0 +1,31 @@
+package main
+
+import (
+	"net/url"
+	"os/exec"
+	"runtime"
+)
+
+// opener is the command that shows a page to the person at this machine, nil when
+// there is none, as on a machine without a screen.
+func (p *program) opener(link string) *exec.Cmd {
+	u, err := url.Parse(link)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return nil
+	}
+	name, args := "xdg-open", []string{u.String()}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", u.String()}
+	default:
+		if p.getenv("DISPLAY") == "" && p.getenv("WAYLAND_DISPLAY") == "" && p.getenv("BROWSER") == "" {
+			return nil
+		}
+	}
+	if _, err := exec.LookPath(name); err != nil {
+		return nil
+	}
+	return exec.Command(name, args...)
+}

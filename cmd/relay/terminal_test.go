@@ -1,0 +1,313 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// relayAt is a real relayd for tests of a terminal.
+type relayAt struct{ http, ssh, key string }
+
+func newRelay(t *testing.T) relayAt {
+	t.Helper()
+	program, err := buildRelayd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	srv := &server{out: &output{}, done: make(chan struct{})}
+	srv.cmd = exec.Command(program, "serve", "--data-dir", dir, "--admin-addr", "off", "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0")
+	srv.cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	srv.cmd.Stdout, srv.cmd.Stderr = srv.out, srv.out
+	if err := srv.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = srv.cmd.Wait(); close(srv.done) }()
+	t.Cleanup(srv.kill)
+	if !poll(func() bool { return strings.Contains(srv.out.String(), "export RELAY_TOKEN") }) {
+		t.Fatalf("relayd never served:\n%s", srv.out)
+	}
+	at := listening.FindStringSubmatch(srv.out.String())
+	return relayAt{http: at[1], ssh: at[2], key: filepath.Join(dir, "id_ed25519")}
+}
+
+// call sends a request to an alias and gives the status.
+func (r relayAt) call(t *testing.T, alias, path string) int {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, "http://"+r.http+path, strings.NewReader("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(r.http)
+	req.Host, req.Close = alias+".localhost:"+port, true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	return res.StatusCode
+}
+
+// atTerminal is a relay up at a terminal of its own.
+type atTerminal struct {
+	t    *testing.T
+	tty  *os.File
+	cmd  *exec.Cmd
+	out  *output
+	seen int
+	done chan struct{}
+	was  unix.Termios
+}
+
+func (r relayAt) upAtTerminal(t *testing.T, env ...string) *atTerminal {
+	t.Helper()
+	a := &atTerminal{t: t, out: &output{}, done: make(chan struct{})}
+	a.cmd = exec.Command("relay", "up", "--echo", "--alias", "stripe-dev", "--server", r.ssh, "--identity", r.key)
+	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=xterm", "NO_COLOR=1", "DISPLAY=", "WAYLAND_DISPLAY=", "BROWSER=")
+	a.cmd.Env = append(a.cmd.Env, env...)
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.tty = master
+	_ = pty.Setsize(master, &pty.Winsize{Rows: 30, Cols: 120})
+	a.was = a.modes()
+	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = slave, slave, slave
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The test keeps its own end of the terminal open, so that its modes can be seen
+	// when the program is gone.
+	t.Cleanup(func() {
+		_ = a.cmd.Process.Kill()
+		<-a.done
+		slave.Close()
+		master.Close()
+	})
+	go func() { _, _ = io.Copy(a.out, master) }()
+	go func() { _ = a.cmd.Wait(); close(a.done) }()
+	a.sees(`Press Ctrl\+C to disconnect`)
+	a.sees(`press \? for keys`)
+	return a
+}
+
+// sees waits for text that matches, after what was seen before.
+func (a *atTerminal) sees(pattern string) []string {
+	a.t.Helper()
+	re := regexp.MustCompile(pattern)
+	var m []string
+	if !poll(func() bool {
+		text := a.out.String()[a.seen:]
+		at := re.FindStringSubmatchIndex(text)
+		if at == nil {
+			return false
+		}
+		m = re.FindStringSubmatch(text)
+		a.seen += at[1]
+		return true
+	}) {
+		a.t.Fatalf("%s was not shown; the terminal got\n%q", pattern, a.out.String())
+	}
+	return m
+}
+
+func (a *atTerminal) press(keys string) {
+	a.t.Helper()
+	if _, err := io.WriteString(a.tty, keys); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// insists presses a key until it has the effect.
+func (a *atTerminal) insists(key, effect string) {
+	a.t.Helper()
+	if !poll(func() bool {
+		if strings.Contains(a.out.String()[a.seen:], effect) {
+			return true
+		}
+		a.press(key)
+		return false
+	}) {
+		a.t.Errorf("%s does not give %q", key, effect)
+	}
+}
+
+func (a *atTerminal) modes() unix.Termios {
+	a.t.Helper()
+	m, err := unix.IoctlGetTermios(int(a.tty.Fd()), unix.TCGETS)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return *m
+}
+
+func (a *atTerminal) single() bool { return a.modes().Lflag&(unix.ICANON|unix.ECHO) == 0 }
+
+// ends waits for the end of the program, and checks that the terminal is as it was.
+func (a *atTerminal) ends(how string) {
+	a.t.Helper()
+	if !poll(func() bool {
+		select {
+		case <-a.done:
+			return true
+		default:
+			return false
+		}
+	}) {
+		a.t.Fatalf("it does not end; the terminal got\n%q", a.out.String())
+	}
+	if got := a.cmd.ProcessState.String(); !strings.HasPrefix(got, how) {
+		a.t.Errorf("it ended by %s, not %s", got, how)
+	}
+	if now := a.modes(); now != a.was {
+		a.t.Errorf("the modes of the terminal were %+v and are %+v", a.was, now)
+	}
+	a.sees(regexp.QuoteMeta(pasteOff))
+}
+
+// stopped tells whether the program is stopped, by proc(5).
+func (a *atTerminal) stopped() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(after, "T")
+}
+
+func TestKeysAtATerminal(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	bin := t.TempDir()
+	opened := filepath.Join(bin, "opened")
+	script := "#!/bin/sh\necho \"$1\" > " + opened + ".new && mv " + opened + ".new " + opened + "\n"
+	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a := r.upAtTerminal(t, "PATH="+bin+":"+os.Getenv("PATH"), "DISPLAY=:77")
+	if !a.single() {
+		t.Error("keys are not read one by one")
+	}
+	a.press("j")
+	a.sees(noneShown)
+	r.call(t, "stripe-dev", "/one")
+	id := a.sees(`\d\d:\d\d:\d\d \[200\] POST /one \(\d+ms\) (evt_\w+)\r\n`)[1]
+	r.call(t, "stripe-dev", "/two")
+	a.sees(`POST /two \(\d+ms\) evt_\w+\r\n`)
+	a.press("j")
+	a.sees(`> 2/2 .*POST /two`)
+	a.press("k")
+	a.sees(`> 1/2 .*POST /one`)
+	a.press("r")
+	a.sees(`\[200\] POST /one \(\d+ms\) ` + id + ` replay #2\r\n`)
+	a.press("d")
+	a.sees(`POST /one HTTP/1.1\r\n`)
+	a.sees(`Attempt 2, replay: \[200\]`)
+	a.press("c")
+	command, err := base64.StdEncoding.DecodeString(a.sees(`\x1b\]52;c;([A-Za-z0-9+/=]+)\x07`)[1])
+	if err != nil || !strings.HasPrefix(string(command), "curl ") || !strings.Contains(string(command), "/one") {
+		t.Errorf("copied %q, %v", command, err)
+	}
+	a.sees("press c again")
+	a.press("c")
+	a.sees(`curl -sS`)
+	a.press("o")
+	var link []byte
+	if !poll(func() bool { link, err = os.ReadFile(opened); return err == nil }) || !strings.HasSuffix(strings.TrimSpace(string(link)), "/events/"+id) {
+		t.Errorf("opened %q", link)
+	}
+	a.press("?")
+	a.sees("j k select")
+	a.press("q")
+	a.ends("exit status 0")
+	a.sees(`$`)
+	if !strings.Contains(a.out.String(), goodbye) {
+		t.Error("no goodbye")
+	}
+}
+
+func TestFilterPasteAndResizeAtATerminal(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	a := r.upAtTerminal(t)
+	a.press("/")
+	a.sees("filter: _")
+	for _, key := range []string{"w", "a", "n", "t"} {
+		a.press(key)
+		a.sees("filter: \\w*" + key + "_")
+	}
+	a.press("\r")
+	a.sees("only requests with .want. are shown")
+	r.call(t, "stripe-dev", "/other")
+	r.call(t, "stripe-dev", "/wanted")
+	a.sees(`POST /wanted \(`)
+	if strings.Contains(a.out.String(), "/other") {
+		t.Error("the filter lets everything through")
+	}
+	a.press(pasteBegin + "q\nR q\n" + pasteEnd)
+	a.press("qqR some text that was pasted q\nq\n")
+	_ = pty.Setsize(a.tty, &pty.Winsize{Rows: 5, Cols: 12})
+	r.call(t, "stripe-dev", "/wanted2")
+	a.sees(`POST /wanted2 \(`)
+	a.insists("k", "> ") // after what looks like pasted text no key counts for a moment
+	a.insists("o", "/events/evt_")
+	a.press("\x03")
+	a.ends("exit status 0")
+}
+
+func TestSuspendedAndResumed(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	a := r.upAtTerminal(t)
+	for range 2 {
+		a.press("\x1a") // Ctrl+Z
+		if !poll(a.stopped) {
+			t.Fatal("Ctrl+Z does not stop it")
+		}
+		if now := a.modes(); now != a.was {
+			t.Errorf("stopped, the modes of the terminal are %+v, not %+v", now, a.was)
+		}
+		_ = a.cmd.Process.Signal(syscall.SIGCONT)
+		if !poll(a.single) {
+			t.Error("resumed, keys are not read one by one")
+		}
+		r.call(t, "stripe-dev", "/after")
+		a.sees(`\[200\] POST /after`)
+		a.press("?")
+		a.sees("j k select")
+	}
+	a.press("q")
+	a.ends("exit status 0")
+}
+
+func TestTerminalIsPutBackAtEveryEnd(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	for sig, how := range map[syscall.Signal]string{
+		syscall.SIGINT: "exit status 0", syscall.SIGTERM: "exit status 0", syscall.SIGHUP: "signal: hangup", syscall.SIGQUIT: "exit status 2",
+	} {
+		a := r.upAtTerminal(t)
+		_ = a.cmd.Process.Signal(sig)
+		a.ends(how)
+	}
+	first, second := r.upAtTerminal(t), r.upAtTerminal(t) // the alias is taken over
+	first.ends("exit status 5")
+	second.press("q")
+	second.ends("exit status 0")
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/client"
+	"relay/record"
+)
+
+// longestTimeout bounds --timeout of wait.
+const longestTimeout = time.Hour
+
+func (p *program) wait() *cobra.Command {
+	c := &cobra.Command{Use: "wait ALIAS", Short: waitShort, Long: waitLong, Example: waitExample, Args: oneArg("alias")}
+	path := c.Flags().String("path", "", flagPath)
+	method := c.Flags().String("method", "", flagMethod)
+	timeout := c.Flags().String("timeout", "30s", flagTimeout)
+	var limit time.Duration
+	ask := p.ask(c,
+		func(args []string) client.Command {
+			return client.Command{
+				Name: "wait", Arg: client.NormalAlias(args[0]), Path: *path, Method: strings.ToUpper(*method), Timeout: limit,
+			}
+		},
+		decoded(func(w *printer, e *record.Summary) error { return w.line(eventLine(e)) }))
+	ask.PreRunE = func(*cobra.Command, []string) (err error) {
+		if limit, err = relay.ParseDuration(*timeout); err != nil || limit <= 0 || limit > longestTimeout {
+			return usage("--timeout is a duration above 0 such as 30s or 5m, at most 1h, not %q", *timeout)
+		}
+		return nil
+	}
+	return ask
+}

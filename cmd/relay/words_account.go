@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"relay/client"
+	"relay/record"
+)
+
+// What is said about logins, shares and findings.
+
+const (
+	noLogins           = "there is no login; commands go over SSH with the key, or by RELAY_TOKEN"
+	waitingForApproval = "waiting until somebody who is signed in there approves the key, 2 minutes at most"
+	tokenStays         = "the token was made elsewhere, and stays valid until it is revoked there"
+	keyStays           = "the SSH key still logs in; remove it in the dashboard, or log out with --key next time"
+)
+
+func tokenName(host string) string {
+	if host == "" {
+		return "relay"
+	}
+	return "relay on " + record.SafeTextMax(host, 60)
+}
+
+func clearText(base string) string {
+	return "warning: " + base + " is not encrypted: whoever is in between can read the token"
+}
+
+func trustQuestion(base, fingerprints string) string {
+	return base + " is not encrypted: whoever is in between can read the token.\nIt shows the host key " + fingerprints + "\nIs that the relay's fingerprint, and is this network safe?"
+}
+
+func madeKey(file, fingerprint string) string {
+	return "there was no SSH key, so one was made: " + file + " (" + fingerprint + ")"
+}
+
+func keyNotRegistered(err error) string {
+	return "warning: the token works, but no SSH key was registered with it: " + err.Error()
+}
+func openLink(link string) string { return "Open  " + link }
+func codeIs(code string) string   { return "Code: " + code }
+
+func loggedInAs(l client.Login) string {
+	return "Logged in to " + l.BaseURL + " as " + l.User
+}
+
+func loggedOut(l *client.Login) string { return "Logged out of " + l.BaseURL }
+
+func stillValid(l *client.Login) string {
+	return "logged out here, but " + l.BaseURL + " could not be told, so the token is still valid"
+}
+
+func loginsKept(list []client.Login) string {
+	var where []string
+	for _, l := range list {
+		where = append(where, l.BaseURL+" as "+l.User)
+	}
+	return strings.Join(where, ", ")
+}
+
+func byDoor(d client.Door) string {
+	if d.Name == "api" {
+		return "by token, over the API at " + d.Addr
+	}
+	return "by key, over SSH at " + d.Addr
+}
+
+func shareReplay(url string) string { return "curl -X POST " + url }
+
+func shareEnds(at *record.Time) string {
+	if at == nil {
+		return "it never expires; revoke it in the dashboard"
+	}
+	return "it expires " + at.Local().Format(time.DateTime) + "; revoke it in the dashboard"
+}
+
+// findingLine is a finding with its reason in a column of its own.
+func findingLine(f client.Finding, width int) string {
+	line := fmt.Sprintf("%-4s  %-*s  %s", f.Verdict, width, f.Check, f.Reason)
+	if f.Fix != "" {
+		line += "; fix: " + f.Fix
+	}
+	return line
+}
+
+func checksFailed(n int) string {
+	return fmt.Sprintf("%d %s failed; each line says what to do", n, plural(n, "check"))
+}
