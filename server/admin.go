@@ -37,6 +37,8 @@ type Stats struct {
 	SpoolBytes int64
 	Committed  int64 // events since start
 	Version    string
+
+	HTTP, SSH, Limits any // what stands at each door, as JSON; nil = left out
 }
 
 // processStats is the JSON of /debug/stats.
@@ -50,6 +52,10 @@ type processStats struct {
 	SpoolBytes int64  `json:"spoolBytes"`
 	Committed  int64  `json:"committed"`
 	Version    string `json:"version"`
+
+	HTTP   any `json:"http,omitempty"`
+	SSH    any `json:"ssh,omitempty"`
+	Limits any `json:"limits,omitempty"`
 }
 
 // Admin answers /metrics, /debug/stats and /debug/pprof/.
@@ -107,6 +113,7 @@ func gather(stats func() Stats) processStats {
 		SpoolBytes: s.SpoolBytes,
 		Committed:  s.Committed,
 		Version:    s.Version,
+		HTTP:       s.HTTP, SSH: s.SSH, Limits: s.Limits,
 	}
 }
 

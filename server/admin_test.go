@@ -17,7 +17,9 @@ func TestAdmin(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	o := AdminOptions{
-		Stats:    func() Stats { return Stats{1, 2, 3, 4, 5, "v1"} },
+		Stats: func() Stats {
+			return Stats{Tunnels: 1, Channels: 2, Queued: 3, SpoolBytes: 4, Committed: 5, Version: "v1"}
+		},
 		Registry: reg,
 		Loopback: true,
 	}

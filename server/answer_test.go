@@ -2,9 +2,11 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"testing"
@@ -236,5 +238,23 @@ func TestStateOfCaller(t *testing.T) {
 	i := <-in
 	if i.TLS || i.From.String() != c.LocalAddr().String() || i.Arrived.Before(before) || i.Alias.Name != "shop" {
 		t.Errorf("got %+v, connection is from %s", i, c.LocalAddr())
+	}
+}
+
+// An answer without an event is told without one.
+func TestLogOfAnswerWithoutEvent(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	o := testOptions(t, &upstream{})
+	o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c := &conn{srv: New(o)}
+	c.logAnswer(&relay.Answer{Error: errHostUnknown()}, relay.CodeHostUnknown, "req_1")
+	if got := log.String(); strings.Contains(got, "event") || !strings.Contains(got, "request=req_1") {
+		t.Errorf("without an event: %s", got)
+	}
+	log.Reset()
+	c.logAnswer(&relay.Answer{Event: testID}, codeQueued, "")
+	if got := log.String(); !strings.Contains(got, "event="+testID.String()) {
+		t.Errorf("with an event: %s", got)
 	}
 }

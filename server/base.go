@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -15,7 +16,11 @@ import (
 )
 
 // newBase makes the net/http server of the base site. It has no write timeout,
-// because streams have no end: movingConn cuts viewers who do not read.
+// because streams have no end: movingConn cuts viewers who do not read. Against
+// floods of resets, CONTINUATION and control frames stand the bounds of net/http
+// itself: streams count until their handler has returned, heads by MaxHeaderBytes,
+// queued control frames by 10,000. Frames are as small as RFC 9113 allows: there is
+// nothing large to be sent to a dashboard.
 func (s *Server) newBase() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -26,7 +31,7 @@ func (s *Server) newBase() *http.Server {
 		IdleTimeout:       s.opt.IdleTimeout,
 		MaxHeaderBytes:    s.opt.MaxHead,
 		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 16 << 10},
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return s.ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -82,6 +87,8 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
 	var why *relay.Error
 	switch {
+	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
+		why = relay.Errorf(relay.CodeMethodNotSupported, "the base site knows no %s", r.Method)
 	case to.place == toAlias:
 		why = errMisdirected()
 	case to.place != toBase && !(to.place == elsewhere && health):
@@ -96,6 +103,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	}
 	s.met.base.Inc()
 	switch {
+	case s.serveChallenge(w, r):
 	case health:
 		s.serveHealth(w, r)
 	case r.TLS == nil && s.opt.RedirectPlain:
@@ -119,6 +127,7 @@ func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
 // serveSite gives the request to the base site. Bodies have to move. Safe requests
 // end soon after a stop began: they are streams and long polls, or quick.
 func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
+	s.wall(w.Header())
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -130,7 +139,24 @@ func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 		body.deadline()
 		r.Body = body
 	}
+	if r.ProtoMajor == 2 && r.ContentLength > 0 && r.ContentLength <= smallBody {
+		r.Body = wholeBody(r.Body)
+	}
 	s.opt.Base.ServeHTTP(w, r)
+}
+
+// smallBody is the most that is read of an HTTP/2 request before it is answered.
+const smallBody = 16 << 10
+
+// wholeBody reads a body to its end. An HTTP/2 message whose length is not the one
+// that was declared is malformed (RFC 9113, section 8.1.1) and has to be treated so
+// even where nobody would look at its body; the stream is reset then.
+func wholeBody(body io.ReadCloser) io.ReadCloser {
+	b, err := io.ReadAll(body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return io.NopCloser(bytes.NewReader(b))
 }
 
 // movingBody renews the read deadline of its request with every read and takes it

@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -11,10 +12,13 @@ import (
 // CertFiles serves a certificate from two PEM files, for tls.Config.GetCertificate.
 // The files are looked at again at most once a second; when one has changed, the
 // pair is read anew. A pair that cannot be read, as in the middle of a renewal,
-// leaves the last good one in use. The error is that of the first reading. The
-// function is safe for concurrent use.
-func CertFiles(cert, key string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
-	f := &certFiles{cert: cert, key: key}
+// leaves the last good one in use, and log (nil = none) gets a line. The error is
+// that of the first reading. The function is safe for concurrent use.
+func CertFiles(cert, key string, log *slog.Logger) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	f := &certFiles{cert: cert, key: key, log: log}
 	stamp := f.look()
 	if err := f.load(stamp); err != nil {
 		return nil, err
@@ -24,9 +28,10 @@ func CertFiles(cert, key string) (func(*tls.ClientHelloInfo) (*tls.Certificate, 
 
 type certFiles struct {
 	cert, key string
+	log       *slog.Logger
 
 	mu     sync.Mutex
-	stamp  string // of the pair in use
+	stamp  string // of what was read last, good or bad
 	looked time.Time
 	pair   *tls.Certificate
 }
@@ -46,20 +51,31 @@ func (f *certFiles) look() string {
 }
 
 func (f *certFiles) load(stamp string) error {
+	f.stamp = stamp
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
 		return fmt.Errorf("read certificate %s with key %s: %w", f.cert, f.key, err)
 	}
-	f.pair, f.stamp = &pair, stamp
+	f.pair = &pair
 	return nil
+}
+
+// renew reads changed files; the last good pair stays where they are no good.
+func (f *certFiles) renew(stamp string) {
+	if err := f.load(stamp); err != nil {
+		f.log.Error("changed certificate files cannot be used; the last good certificate stays in use until they change again",
+			"err", err, "expires", f.pair.Leaf.NotAfter)
+		return
+	}
+	f.log.Info("certificate files read again", "cert", f.cert, "expires", f.pair.Leaf.NotAfter)
 }
 
 func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.looked) >= time.Second {
-		if stamp := f.look(); stamp != "" && stamp != f.stamp {
-			_ = f.load(stamp) // the last good pair stays
+		if stamp := f.look(); stamp != f.stamp {
+			f.renew(stamp)
 		}
 	}
 	return f.pair, nil

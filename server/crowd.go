@@ -29,7 +29,9 @@ type crowd struct {
 
 	mu      sync.Mutex
 	here    int
-	handed  int // of these, how many net/http owns
+	handed  int   // of these, how many net/http owns
+	refused int64 // since the start
+	let     int64 // since the start: lost their place while idle
 	sources map[netip.Addr]*source
 	idle    line
 }
@@ -100,9 +102,11 @@ func (c *crowd) join(s *seat, socket net.Conn, from netip.Addr) (let net.Conn, w
 		loser, why = c.idle.first, forTotal
 	}
 	if why != "" && loser == nil {
+		c.refused++
 		return nil, why
 	}
 	if loser != nil {
+		c.let++
 		let = loser.socket
 		c.remove(loser)
 	}
@@ -166,6 +170,7 @@ func (c *crowd) shed(n int) (let []net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for ; n > 0 && c.idle.first != nil; n-- {
+		c.let++
 		let = append(let, c.idle.first.socket)
 		c.remove(c.idle.first)
 	}
@@ -177,6 +182,28 @@ func (c *crowd) count() (here, handed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.here, c.handed
+}
+
+// CrowdStats are the connections of the HTTP and TLS listeners as they stand.
+type CrowdStats struct {
+	Connections   int   `json:"connections"`   // all
+	Base          int   `json:"base"`          // of these, how many are with the base site
+	Sources       int   `json:"sources"`       // that count: loopback does not
+	Most          int   `json:"most"`          // connections that there may be; 0 = no bound
+	MostPerSource int   `json:"mostPerSource"` // 0 = no bound
+	Refused       int64 `json:"refused"`       // since the start
+	Shed          int64 `json:"shed"`          // idle ones closed for the sake of others, since the start
+}
+
+// Stats counts connections for /debug/stats.
+func (s *Server) Stats() CrowdStats {
+	c := s.crowd
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return CrowdStats{
+		Connections: c.here, Base: c.handed, Sources: len(c.sources), Most: c.most, MostPerSource: c.mostFrom,
+		Refused: c.refused, Shed: c.let,
+	}
 }
 
 // wait puts the connection in line: it asks for nothing at the moment.

@@ -40,6 +40,9 @@ func (c *conn) request() bool {
 		c.refuseBad(relay.AsError(err))
 		return false
 	}
+	if c.challenge(h) {
+		return false
+	}
 	to := c.route(h.Host)
 	if c.forBase(h, to) {
 		c.handOver()
@@ -237,9 +240,14 @@ func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 	if a.Error != nil && relay.Status(code) >= 500 {
 		level = slog.LevelInfo
 	}
-	if c.srv.log.Enabled(c.srv.ctx, level) {
-		c.srv.log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from, "event", a.Event)
+	if !c.srv.log.Enabled(c.srv.ctx, level) {
+		return
 	}
+	log := c.srv.log
+	if !a.Event.IsZero() {
+		log = log.With("event", a.Event)
+	}
+	log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from)
 }
 
 // shownHost finds a Host value in bytes that were refused as a request head; nil

@@ -3,8 +3,6 @@ package server
 import (
 	"bufio"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -102,31 +100,4 @@ func TestMetricsTwice(t *testing.T) {
 	c := dial(t, addr)
 	send(t, c, hello)
 	readAnswer(t, bufio.NewReader(c), "POST")
-}
-
-// The page about metrics names exactly those that there are.
-func TestMetricsAreDocumented(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, reg := testOptions(t, &upstream{}), prometheus.NewRegistry()
-	o.Registry = reg
-	New(o)
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var have, told []string
-	for _, f := range families {
-		have = append(have, f.GetName())
-	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(relay_http_[a-z_]+)").FindAllSubmatch(page, -1) {
-		told = append(told, string(m[1]))
-	}
-	slices.Sort(told)
-	if !slices.Equal(have, told) {
-		t.Errorf("docs/metrics.md tells of %q, there are %q", told, have)
-	}
 }

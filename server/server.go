@@ -34,6 +34,11 @@ type Options struct {
 	// apart; to be set when this server also has a TLS listener.
 	RedirectPlain bool
 
+	// Challenge answers a CA that asks a host (in lower case) for a path on plain
+	// HTTP; ok only for a challenge that is pending. Nothing else is ever taken from
+	// an alias. nil = none.
+	Challenge func(host, path string) (answer string, ok bool)
+
 	MaxHead   int // bytes of a request head; 431
 	MaxTarget int // bytes of a request-target; 414
 

@@ -65,7 +65,7 @@ func startTLS(t *testing.T, o Options) (addr string, client *tls.Config) {
 func serverTLS(t *testing.T, o Options) (s *Server, addr string, client *tls.Config) {
 	t.Helper()
 	cert, key := writeCert(t, t.TempDir(), "test", "relay.test", "*.hooks.test", "example.com")
-	get, err := CertFiles(cert, key)
+	get, err := CertFiles(cert, key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,11 +280,11 @@ func TestSilentHandshake(t *testing.T) {
 func TestCertFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := CertFiles(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")); err == nil || !strings.Contains(err.Error(), "cert.pem") {
+	if _, err := CertFiles(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), nil); err == nil || !strings.Contains(err.Error(), "cert.pem") {
 		t.Errorf("missing files: %v", err)
 	}
 	cert, key := writeCert(t, dir, "first", "a.test")
-	get, err := CertFiles(cert, key)
+	get, err := CertFiles(cert, key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

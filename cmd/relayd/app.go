@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/ssh"
-	"golang.org/x/sync/errgroup"
 
 	"relay"
 	"relay/api"
@@ -35,6 +35,7 @@ type app struct {
 
 	store    *store.Store
 	hostKey  ssh.Signer
+	nextKey  ssh.Signer // nil = none is announced
 	at       addresses
 	site     relay.Site
 	delivery *delivery.Delivery
@@ -42,6 +43,11 @@ type app struct {
 	gate     *sshgate.Gate
 	admin    *http.Server
 	door     *door
+	limits   *api.Limits
+
+	proxies *server.Proxies
+	acme    *server.ACME // nil unless certificates come by ACME
+	tls     *tls.Config  // nil without a TLS listener
 
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 
@@ -71,9 +77,10 @@ func (a *app) Start(ctx context.Context) (err error) {
 	if err := a.wire(); err != nil {
 		return err
 	}
-	if err := a.serveHTTP(); err != nil {
-		return err
+	if shared := sameSite(a.site); shared != "" {
+		a.log.Warn(fmt.Sprintf(sameSiteReason, a.site.Base.Host, a.site.AliasDomain, shared), "fix", sameSiteFix)
 	}
+	a.serveHTTP()
 	return a.activate(ctx)
 }
 
@@ -95,7 +102,10 @@ func (a *app) open(ctx context.Context) error {
 	if from != to {
 		a.log.Info("store migrated", "from", from, "to", to)
 	}
-	a.hostKey, err = sshgate.LoadHostKey(dir)
+	if a.hostKey, err = sshgate.LoadHostKey(dir); err != nil {
+		return err
+	}
+	a.nextKey, err = sshgate.LoadNextHostKey(dir)
 	return err
 }
 
@@ -139,27 +149,32 @@ func listenFault(what, addr, flag string, err error) error {
 // writes into the store.
 func (a *app) wire() error {
 	c := a.cfg
+	figures := newFigures()
+	a.store.Register(figures)
 	a.delivery = delivery.New(delivery.Options{
-		Store: a.store, Site: a.site, Log: a.log,
+		Store: a.store, Site: a.site, Registry: figures, Log: a.log,
 		MaxHead: c.MaxHead.Limit(), MaxBody: c.MaxBody.Limit(), MaxResponseCapture: c.MaxResponseCapture.Limit(),
 		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
 		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
-		Room: a.store.Room,
+		Room: a.store.Room, StoreFirst: a.store.StoreFirst,
 	})
-	figures := prometheus.NewRegistry()
-	a.door.behind(a.delivery, a.baseSite())
+	a.proxies = server.NewProxies(server.ProxyOptions{Trusted: c.TrustedProxies, Registry: figures, Log: a.log})
+	if err := a.makeTLS(figures); err != nil {
+		return err
+	}
+	a.gate = sshgate.New(sshgate.Options{
+		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.delivery, Read: a.store, Replay: a.delivery,
+		Site: a.site, Version: buildVersion(),
+		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
+		Trusted: c.TrustedProxies, Registry: figures, Log: a.log,
+	})
+	a.door.behind(a.delivery, a.baseSite(figures))
 	a.server = server.New(server.Options{
 		Capture: a.door, Base: a.door, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
 		MaxHead:       int(c.MaxHead.Limit()), MaxTarget: int(c.MaxTarget.Limit()),
 		HeadTimeout: c.HeadTimeout.Limit(), IdleTimeout: c.IdleTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
-		Ready: a.ready, Registry: figures, Log: a.log,
-	})
-	a.gate = sshgate.New(sshgate.Options{
-		HostKey: a.hostKey, Accounts: a.store, Attach: a.delivery, Read: a.store, Replay: a.delivery,
-		Site: a.site, Version: buildVersion(),
-		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
-		Log: a.log,
+		Challenge: a.challenge(), Ready: a.ready, Registry: figures, Log: a.log,
 	})
 	a.admin = &http.Server{
 		Handler: server.Admin(server.AdminOptions{
@@ -173,14 +188,17 @@ func (a *app) wire() error {
 
 // baseSite is the API and the dashboard. What begins with /api, however unclean, is
 // the API's: a mux would answer that with a redirect.
-func (a *app) baseSite() http.Handler {
+func (a *app) baseSite(figures prometheus.Registerer) http.Handler {
 	limits := api.NewLimits(api.Rate(a.cfg.ReplayLimit), api.Rate(a.cfg.ShareReplayLimit))
 	office := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: limits,
+		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: figures,
 	})
+	a.limits = limits
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: limits, Site: a.site, Log: a.log,
 		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()), SSHFlags: a.sshFlags,
+		Enrolments: a.gate,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := "/" + strings.TrimLeft(r.URL.Path, "/")
@@ -192,25 +210,37 @@ func (a *app) baseSite() http.Handler {
 	})
 }
 
+// hostKeys is what the SSH side shows, for clients that pin it. Keys may be nil.
+func hostKeys(signers ...ssh.Signer) []relay.HostKey {
+	list := make([]relay.HostKey, 0, len(signers))
+	for _, s := range signers {
+		if s == nil {
+			continue
+		}
+		k := s.PublicKey()
+		list = append(list, relay.HostKey{
+			Type: k.Type(), Key: base64.StdEncoding.EncodeToString(k.Marshal()), Fingerprint: ssh.FingerprintSHA256(k),
+		})
+	}
+	return list
+}
+
 // serveHTTP answers on the HTTP, TLS and admin listeners. Until activate has run,
 // only health checks and figures are to be had there.
-func (a *app) serveHTTP() error {
+func (a *app) serveHTTP() {
 	if a.httpsLn != nil {
-		get, err := server.CertFiles(string(a.cfg.TLSCert), string(a.cfg.TLSKey))
-		if err != nil {
-			return err
-		}
-		conf := &tls.Config{GetCertificate: get, MinVersion: tls.VersionTLS12}
-		a.background("https", func() error { return a.server.ServeTLS(a.httpsLn, conf) })
+		a.background("https", func() error { return a.server.ServeTLS(a.proxies.Listener(a.httpsLn, false), a.tls) })
 	}
 	if a.httpLn != nil {
-		a.background("http", func() error { return a.server.Serve(a.httpLn) })
+		a.background("http", func() error { return a.server.Serve(a.proxies.Listener(a.httpLn, false)) })
 	}
 	if a.adminLn != nil {
 		a.background("admin", func() error { return a.admin.Serve(a.adminLn) })
 	}
+	if a.acme != nil {
+		a.acme.Start()
+	}
 	a.log.Info("listening", "http", a.at.HTTP, "https", a.at.HTTPS, "ssh", a.at.SSH, "admin", a.at.Admin)
-	return nil
 }
 
 // background runs a listener; one that ends before Stop ends the program.
@@ -238,9 +268,9 @@ func (a *app) activate(ctx context.Context) error {
 	if err := a.delivery.Start(ctx); err != nil {
 		return fmt.Errorf("start delivery: %w", err)
 	}
-	a.background("ssh", func() error { return a.gate.Serve(a.sshLn) })
-	a.gateServes.Store(true)
+	a.background("ssh", func() error { return a.gate.Serve(a.proxies.Listener(a.sshLn, true)) })
 	a.door.open()
+	a.gateServes.Store(true)
 	return rememberSite(a.cfg, a.site, a.at)
 }
 
@@ -265,72 +295,5 @@ func (a *app) hold() func() {
 		_ = ln.SetDeadline(time.Now())
 		<-done
 		_ = ln.SetDeadline(time.Time{})
-	}
-}
-
-// Stop ends everything in order: nothing new is taken, what is under way finishes
-// within the drain time, tunnels are told and closed, the store is flushed. The
-// error says whether requests had to be cut.
-func (a *app) Stop() error {
-	ctx, cancel := a.drain()
-	defer cancel()
-	a.log.Info("stopping", "drain", a.cfg.Drain.String())
-	a.gate.Announce()
-	var rooms errgroup.Group
-	rooms.Go(func() error { return a.server.Shutdown(ctx) })
-	rooms.Go(func() error { return a.delivery.Close(ctx) })
-	overdue := rooms.Wait()
-
-	// Tunnels are let go last: requests under way needed them.
-	last, done := context.WithTimeout(context.WithoutCancel(ctx), a.farewell(ctx))
-	defer done()
-	if err := a.gate.Shutdown(last); err != nil {
-		a.log.Warn("ssh connections were cut", "err", err)
-	}
-	_ = a.admin.Close()
-	err := a.store.Close()
-	if overdue != nil {
-		a.log.Warn("stopped with requests cut", "err", overdue)
-		return errors.Join(fmt.Errorf(drainRanOut, a.cfg.Drain.String()), err)
-	}
-	a.log.Info("stopped")
-	return err
-}
-
-// drain is the time that requests under way have to finish.
-func (a *app) drain() (context.Context, context.CancelFunc) {
-	if a.cfg.Drain == unlimited {
-		return context.WithCancel(context.Background())
-	}
-	return context.WithTimeout(context.Background(), time.Duration(a.cfg.Drain))
-}
-
-// farewell is what is left of the drain time for closing SSH connections, at least
-// long enough to tell them.
-func (a *app) farewell(ctx context.Context) time.Duration {
-	left := 15 * time.Second
-	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline)
-	}
-	return max(left, time.Second)
-}
-
-// abandon closes what a failed Start left open.
-func (a *app) abandon() {
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
-	if a.server != nil {
-		_ = a.server.Shutdown(now)
-		_ = a.delivery.Close(now)
-		_ = a.gate.Shutdown(now)
-		_ = a.admin.Close()
-	}
-	for _, ln := range []net.Listener{a.httpLn, a.httpsLn, a.sshLn, a.adminLn} {
-		if ln != nil {
-			_ = ln.Close()
-		}
-	}
-	if a.store != nil {
-		_ = a.store.Close()
 	}
 }

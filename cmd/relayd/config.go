@@ -41,16 +41,16 @@ type Config struct {
 	DatabaseDirectURL DatabaseURL `flag:"database-direct-url" default:"" secret:"yes" help:"for migrations and locks when the database URL goes through a pooler" note:"empty = database-url"`
 
 	// TLS says where certificates come from.
-	TLS TLSMode `flag:"tls" default:"off" help:"off, files or acme" note:"acme is refused at start: this build does not have it yet"`
+	TLS TLSMode `flag:"tls" default:"off" help:"off, files or acme" note:"files are read again when they change; acme gets certificates by itself, which accepts the terms of its CA"`
 	// TLSCert and TLSKey are PEM files, read again when they change.
 	TLSCert Text `flag:"tls-cert" default:"" help:"PEM file of the certificate chain, for tls files"`
 	TLSKey  Text `flag:"tls-key" default:"" help:"PEM file of the private key, for tls files"`
-	// ACMEEmail, ACMECA and ACMECARoot wait for tls acme.
-	ACMEEmail  Text `flag:"acme-email" default:"" help:"contact address of the ACME account" note:"not used yet: tls acme is refused"`
-	ACMECA     Text `flag:"acme-ca" default:"" help:"directory URL of the ACME server" note:"not used yet: tls acme is refused"`
-	ACMECARoot Text `flag:"acme-ca-root" default:"" help:"PEM file of the root that signed the ACME server's own certificate" note:"not used yet: tls acme is refused"`
-	// TrustedProxies is refused until listeners read the PROXY protocol.
-	TrustedProxies Prefixes `flag:"trusted-proxies" default:"" help:"CIDRs whose PROXY protocol header is believed, separated by commas" note:"refused at start when set: this build does not read the PROXY protocol yet"`
+	// ACMEEmail, ACMECA and ACMECARoot are for tls acme only.
+	ACMEEmail  Text `flag:"acme-email" default:"" help:"contact address of the ACME account, for tls acme"`
+	ACMECA     Text `flag:"acme-ca" default:"" help:"directory URL of the ACME server, for tls acme" note:"empty = Let's Encrypt"`
+	ACMECARoot Text `flag:"acme-ca-root" default:"" help:"PEM file of the root that signed the ACME server's own certificate" note:"trusted beside those of the system"`
+	// TrustedProxies are for every listener but that for operators.
+	TrustedProxies Prefixes `flag:"trusted-proxies" default:"" help:"CIDRs whose PROXY protocol header (v1 or v2) is believed, separated by commas" note:"from these it is demanded, on HTTP, TLS and SSH; from others it is refused"`
 
 	// AliasClaim lets whoever forwards a free name own it.
 	AliasClaim Switch `flag:"alias-claim" default:"on" help:"an account that forwards a free, valid alias name becomes its owner"`
@@ -79,7 +79,7 @@ type Config struct {
 	// IdleTimeout is for kept connections between two requests.
 	IdleTimeout Duration `flag:"idle-timeout" default:"75s" help:"kept connection without a byte: closed silently"`
 	// StallTimeout is for both directions of a caller's connection.
-	StallTimeout Duration `flag:"stall-timeout" default:"30s" help:"a caller's body that does not move, a caller that does not read"`
+	StallTimeout Duration `flag:"stall-timeout" default:"30s" help:"a caller's body that does not move, a caller that does not read" note:"a caller who reads slowly may be held some seconds longer, about 6 were seen: his system takes bytes that he has not read"`
 	// ResponseTimeout may be overruled by an alias.
 	ResponseTimeout Duration `flag:"response-timeout" default:"60s" help:"first byte of the local response (504)"`
 	// PingInterval, PingTimeout and StaleClose are the liveness of tunnels. The

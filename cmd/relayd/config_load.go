@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,24 +143,24 @@ func (c *Config) check(list []*setting, getenv func(string) string) []error {
 		wrong("ping-timeout", "it cannot be off: a vanished peer would never be noticed")
 	}
 	c.checkTLS(wrong)
-	if len(c.TrustedProxies) > 0 {
-		wrong("trusted-proxies", "this build does not read the PROXY protocol yet; leave it out")
-	}
 	return faults
 }
 
 func (c *Config) checkTLS(wrong func(name, format string, args ...any)) {
 	switch {
-	case c.TLS == "acme":
-		wrong("tls", "this build does not get certificates by itself yet; use files, or off behind a proxy that speaks TLS")
 	case c.TLS == "files" && c.TLSCert == "":
 		wrong("tls-cert", "tls files needs the certificate chain: pass --tls-cert FILE")
 	case c.TLS == "files" && c.TLSKey == "":
 		wrong("tls-key", "tls files needs the private key: pass --tls-key FILE")
-	case c.TLS == "files" && !c.HTTPSAddr.On():
-		wrong("tls", "tls files needs a listener: pass --https-addr such as :443")
+	case c.TLS != off && !c.HTTPSAddr.On():
+		wrong("tls", "tls %s needs a listener: pass --https-addr such as :443", c.TLS)
 	case c.TLS == off && c.HTTPSAddr.On():
-		wrong("https-addr", "a TLS listener needs certificates: pass --tls files")
+		wrong("https-addr", "a TLS listener needs certificates: pass --tls files or --tls acme")
+	case c.TLS == "acme" && c.BaseURL == "" && c.ACMECA == "": // a CA of one's own may do localhost
+		wrong("base-url", "tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com")
+	}
+	if u, err := url.Parse(string(c.ACMECA)); c.ACMECA != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
+		wrong("acme-ca", "%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", string(c.ACMECA))
 	}
 }
 

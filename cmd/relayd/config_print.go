@@ -61,7 +61,6 @@ func writeReference(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(referenceHead)
 	b.WriteString("| flag and file key | environment | default | meaning |\n|---|---|---|---|\n")
-	var later []*setting
 	var defaults Config
 	for _, s := range defaults.settings() {
 		def, env, note := "`"+s.def+"`", "`"+s.env()+"`", ""
@@ -73,16 +72,9 @@ func writeReference(w io.Writer) error {
 		}
 		if s.note != "" {
 			note = " (" + s.note + ")"
-			if strings.Contains(s.note, "yet") {
-				later = append(later, s)
-			}
 		}
 		row := fmt.Sprintf("| `--%s` | %s | %s | %s%s |\n", s.name, env, def, s.help, note)
 		b.WriteString(strings.NewReplacer("<alias>", "`<alias>`", "<domain>", "`<domain>`", "<HTTP port>", "`<HTTP port>`").Replace(row))
-	}
-	b.WriteString(referenceLater)
-	for _, s := range later {
-		fmt.Fprintf(&b, "- `%s`: %s\n", s.name, s.note)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

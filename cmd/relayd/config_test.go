@@ -204,11 +204,13 @@ func TestChecks(t *testing.T) {
 		flags map[string]string
 		want  string
 	}{
-		{map[string]string{"tls": "acme"}, "--tls: this build does not get certificates by itself yet"},
+		{map[string]string{"tls": "acme"}, "--tls: tls acme needs a listener"},
+		{map[string]string{"tls": "acme", "https-addr": ":443"}, "--base-url: tls acme needs the name"},
+		{map[string]string{"acme-ca": "acme.example.com"}, "--acme-ca: \"acme.example.com\" is not the https URL"},
 		{map[string]string{"tls": "files"}, "--tls-cert"},
 		{map[string]string{"tls": "files", "tls-cert": "c", "tls-key": "k"}, "needs a listener"},
 		{map[string]string{"https-addr": ":443"}, "pass --tls files"},
-		{map[string]string{"trusted-proxies": "10.0.0.0/8"}, "does not read the PROXY protocol yet"},
+		{map[string]string{"trusted-proxies": "10.0.0.0/8, everybody"}, "\"everybody\" is not a network"},
 		{map[string]string{"ssh-addr": "off"}, "cannot be off"},
 		{map[string]string{"http-addr": "off"}, "only with --https-addr"},
 		{map[string]string{"ping-interval": "off"}, "cannot be off"},

@@ -66,7 +66,9 @@ func (c *cli) examine(ctx context.Context, cfg Config) []store.Finding {
 	list := []store.Finding{checkDataDir(cfg), checkHostKey(cfg)}
 	list = append(list, c.checkStore(ctx, cfg)...)
 	list = append(list, checkListeners(ctx, cfg)...)
-	return append(list, checkBaseURL(cfg), checkAliasDomain(ctx, cfg))
+	list = append(list, checkCertificate(cfg)...)
+	list = append(list, checkProxies(cfg)...)
+	return append(list, checkBaseURL(cfg), checkAliasDomain(ctx, cfg), checkSite(cfg))
 }
 
 func passed(check, format string, args ...any) store.Finding {
@@ -142,10 +144,10 @@ func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
 		addr  Addr
 		knock func(ctx context.Context, addr string) error
 	}{
-		{"http-addr", cfg.HTTPAddr, knockHTTP("http", "/healthz")},
-		{"https-addr", cfg.HTTPSAddr, knockHTTP("https", "/healthz")},
-		{"ssh-addr", cfg.SSHAddr, knockSSH},
-		{"admin-addr", cfg.AdminAddr, knockHTTP("http", "/debug/stats")},
+		{"http-addr", cfg.HTTPAddr, knockHTTP(cfg, cfg.TrustedProxies, "http", "/healthz")},
+		{"https-addr", cfg.HTTPSAddr, knockHTTP(cfg, cfg.TrustedProxies, "https", "/healthz")},
+		{"ssh-addr", cfg.SSHAddr, knockSSH(cfg.TrustedProxies)},
+		{"admin-addr", cfg.AdminAddr, knockHTTP(cfg, nil, "http", "/debug/stats")},
 	} {
 		if l.addr.On() {
 			list = append(list, checkListener(ctx, l.flag, string(l.addr), l.knock))
@@ -178,7 +180,9 @@ func dialable(addr string) string {
 	return addr
 }
 
-func knockHTTP(scheme, path string) func(context.Context, string) error {
+func knockHTTP(cfg Config, trusted Prefixes, scheme, path string) func(context.Context, string) error {
+	base := cfg.site(cfg.addresses()).Base
+	baseHost := base.Hostname()
 	return func(ctx context.Context, addr string) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+addr+path, nil)
 		if err != nil {
@@ -186,7 +190,10 @@ func knockHTTP(scheme, path string) func(context.Context, string) error {
 		}
 		client := &http.Client{
 			// Only whether it is a relay is asked, on this machine.
-			Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+			Transport: &http.Transport{
+				DisableKeepAlives: true, DialContext: dialSelf(trusted),
+				TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: baseHost},
+			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		res, err := client.Do(req)
@@ -202,18 +209,20 @@ func knockHTTP(scheme, path string) func(context.Context, string) error {
 	}
 }
 
-func knockSSH(ctx context.Context, addr string) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return err
+func knockSSH(trusted Prefixes) func(context.Context, string) error {
+	return func(ctx context.Context, addr string) error {
+		conn, err := dialSelf(trusted)(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(knockLimit))
+		start := make([]byte, len(sshGreeting))
+		if _, err := io.ReadFull(conn, start); err != nil || string(start) != sshGreeting {
+			return fmt.Errorf("%s says %q", addr, start)
+		}
+		return nil
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(knockLimit))
-	start := make([]byte, len(sshGreeting))
-	if _, err := io.ReadFull(conn, start); err != nil || string(start) != sshGreeting {
-		return fmt.Errorf("%s says %q", addr, start)
-	}
-	return nil
 }
 
 func checkBaseURL(cfg Config) store.Finding {
@@ -224,6 +233,8 @@ func checkBaseURL(cfg Config) store.Finding {
 	switch {
 	case base.Scheme == "https" && !cfg.HTTPSAddr.On() && cfg.loopback():
 		return finding(check, store.VerdictWarn, "see that something in front ends TLS and passes Host on", "%s is https, and relayd has no TLS listener", base.String())
+	case base.Scheme == "http" && cfg.HTTPSAddr.On():
+		return finding(check, store.VerdictWarn, "set --base-url to its https address", "there is a TLS listener, and %s leads people past it", base.String())
 	case !cfg.loopback() && (host == "localhost" || strings.HasSuffix(host, ".localhost")):
 		return finding(check, store.VerdictFail, "set --base-url to the address that people use", "relayd listens for other machines, and %s leads each to itself", base.String())
 	case !cfg.loopback() && base.Scheme == "http" && err != nil:

@@ -55,8 +55,8 @@ func askHealth(ctx context.Context, cfg Config) error {
 	site := cfg.site(cfg.addresses())
 	client := &http.Client{
 		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: site.Base.Hostname()},
+			DisableKeepAlives: true, DialContext: dialSelf(cfg.TrustedProxies),
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: site.Base.Hostname()},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

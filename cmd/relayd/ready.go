@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"relay"
 	"relay/delivery"
 	"relay/server"
@@ -21,10 +23,21 @@ func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	if spooling {
 		degraded = append(degraded, "store")
 	}
-	if !a.gateServes.Load() && !a.store.Standby() {
-		reasons = append(reasons, "ssh: not listening yet")
+	// Asked last: a standby is one only after the store was asked, or not yet.
+	if err == nil && !a.gateServes.Load() {
+		reasons = append(reasons, "not serving yet")
 	}
 	return degraded, reasons
+}
+
+// newFigures is the registry of every room, with what this program is.
+func newFigures() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "relay_build_info", Help: "Always 1; the label tells which build this is.",
+		ConstLabels: prometheus.Labels{"version": buildVersion()},
+	}, func() float64 { return 1 }))
+	return reg
 }
 
 // stats are the figures of the admin listener.
@@ -33,6 +46,7 @@ func (a *app) stats() server.Stats {
 	return server.Stats{
 		Tunnels: d.Tunnels, Channels: d.Channels, Queued: d.Queued,
 		SpoolBytes: s.SpoolBytes, Committed: s.Committed, Version: buildVersion(),
+		HTTP: a.server.Stats(), SSH: a.gate.Stats(), Limits: a.limits.Stats(),
 	}
 }
 

@@ -159,11 +159,3 @@ each effective value with its origin, passwords masked.
 Sizes, durations, counts and rates that limit something take ` + "`off`" + ` for no limit.
 
 `
-
-const referenceLater = `
-## Not in force yet
-
-These are read and checked, so that files written now stay valid, but nothing acts on them in this build, or it refuses to
-start with them:
-
-`

@@ -1,0 +1,153 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3/acme"
+)
+
+// Bounds of getting certificates.
+const (
+	orderTime     = 3 * time.Minute  // for one try, whoever still waits for it
+	orderPatience = 20 * time.Second // of a handshake, where the server's own is longer
+	orderSlots    = 4                // tries at the same time
+	mostOrders    = 1000             // failures that are remembered
+	renewCheck    = time.Minute      // between two looks at what has to be renewed; in memory
+)
+
+// order is what is known about a name whose certificate is not there.
+type order struct {
+	running chan struct{} // closed when the try under way ends; nil = none is
+	quick   int           // failures one after another that say nothing about the name
+	slow    int           // the other ones
+	again   time.Time     // not before
+	err     error         // of the last try
+}
+
+// order gives the end of a try for a name, a new one if need be. The error says why
+// there is none now.
+func (a *ACME) order(name string, owner int64) (<-chan struct{}, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := a.orders[name]
+	switch {
+	case a.stopped:
+		return nil, errors.New("the relay is stopping")
+	case o == nil:
+		if len(a.orders) >= mostOrders {
+			a.forget()
+		}
+		o = &order{}
+		a.orders[name] = o
+	case o.running != nil:
+		return o.running, nil
+	case time.Now().Before(o.again):
+		return nil, fmt.Errorf("the certificate of %s is tried again in %v; it failed: %w", name, time.Until(o.again).Round(time.Second), o.err)
+	}
+	o.running = make(chan struct{})
+	a.wg.Add(1)
+	go a.run(name, owner, o)
+	return o.running, nil
+}
+
+// forget drops failures that may be tried again, or any where all are fresh; a.mu is
+// held.
+func (a *ACME) forget() {
+	for _, all := range []bool{false, true} {
+		for name, o := range a.orders {
+			if o.running == nil && (all || time.Now().After(o.again)) {
+				delete(a.orders, name)
+			}
+		}
+		if len(a.orders) < mostOrders {
+			return
+		}
+	}
+}
+
+// run is one try. What is in the folder is taken from there.
+func (a *ACME) run(name string, owner int64, o *order) {
+	defer a.wg.Done()
+	began, err := time.Now(), error(nil)
+	select {
+	case a.slots <- struct{}{}:
+		ctx, cancel := context.WithTimeout(a.ctx, orderTime)
+		err = a.obtain(ctx, name, owner)
+		cancel()
+		<-a.slots
+	case <-a.ctx.Done():
+		err = a.ctx.Err()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(o.running)
+	o.running, o.err = nil, err
+	if err == nil {
+		delete(a.orders, name)
+		a.opt.Log.Info("certificate ready", "name", name, "seconds", time.Since(began).Seconds())
+		return
+	}
+	if a.stopped {
+		return
+	}
+	wait := o.postpone(err)
+	a.opt.Log.Warn("no certificate", "name", name, "err", err, "again", wait)
+}
+
+func (a *ACME) obtain(ctx context.Context, name string, owner int64) error {
+	cert, err := a.conf.CacheManagedCertificate(ctx, name)
+	switch {
+	case err == nil && !cert.Expired():
+		a.met.count(certLoaded)
+		return nil
+	case err == nil: // what is in memory counts as taken care of
+		a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		a.met.count(certFailed)
+		return err
+	case err != nil && owner != 0:
+		if err := a.budget.spend(name, owner, time.Now()); err != nil {
+			a.met.count(certRefused)
+			return err
+		}
+	}
+	if err := a.conf.ManageSync(ctx, []string{name}); err != nil {
+		a.met.count(certFailed)
+		return err
+	}
+	a.met.count(certIssued)
+	return nil
+}
+
+// Pauses between tries. A CA that cannot be reached costs nobody anything; one that
+// has looked and said no counts that (with Let's Encrypt five an hour for a name).
+var (
+	quickPauses = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, time.Minute}
+	slowPauses  = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
+)
+
+// postpone says when to try again after err.
+func (o *order) postpone(err error) time.Duration {
+	var said acme.Problem
+	var spent *budgetError
+	wait := time.Duration(0)
+	switch {
+	case errors.As(err, &spent):
+		wait = min(spent.wait, time.Hour)
+	case errors.As(err, &said) && said.Type == acme.ProblemTypeRateLimited:
+		wait = time.Hour
+	case errors.As(err, &said) && said.Type != acme.ProblemTypeBadNonce && said.Type != acme.ProblemTypeServerInternal:
+		wait = slowPauses[min(o.slow, len(slowPauses)-1)]
+		o.slow++
+	default:
+		wait = quickPauses[min(o.quick, len(quickPauses)-1)]
+		o.quick++
+	}
+	o.again = time.Now().Add(wait)
+	return wait
+}

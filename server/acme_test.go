@@ -1,0 +1,231 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mholt/acmez/v3/acme"
+
+	"relay"
+)
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	spend := func(name string, account int64) error {
+		return newBudget(dir).spend(name, account, now) // anew each time: it lives in a file
+	}
+	for i := range budgetAccount {
+		if err := spend(fmt.Sprintf("a%d.test", i), 1); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+	}
+	var spent *budgetError
+	if err := spend("more.test", 1); !errors.As(err, &spent) || spent.wait != budgetWeek-budgetAccount*time.Minute {
+		t.Errorf("one name more: %v, wait %v", err, spent)
+	}
+	if err := spend("a3.test", 1); err != nil {
+		t.Errorf("a name that was counted: %v", err)
+	}
+	for i := range budgetTotal - budgetAccount {
+		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i%2)); err != nil {
+			t.Errorf("another account: %v", err)
+		}
+	}
+	if err := spend("last.test", 9); !errors.As(err, &spent) {
+		t.Errorf("more than all may have: %v", err)
+	}
+	now = now.Add(budgetWeek - budgetAccount*time.Minute)
+	if err := spend("more.test", 1); err != nil {
+		t.Errorf("a week after the first: %v", err)
+	}
+	info, err := os.Stat(filepath.Join(dir, budgetFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+}
+
+func TestPostpone(t *testing.T) {
+	t.Parallel()
+	denied := fmt.Errorf("order: %w", acme.Problem{Type: acme.ProblemTypeUnauthorized})
+	o := &order{}
+	for i, want := range append(slowPauses, time.Hour, time.Hour) {
+		if got := o.postpone(denied); got != want {
+			t.Errorf("denial %d: %v, want %v", i+1, got, want)
+		}
+	}
+	o = &order{}
+	for i, want := range append(quickPauses, time.Minute) {
+		if got := o.postpone(errors.New("connection refused")); got != want {
+			t.Errorf("failure %d: %v, want %v", i+1, got, want)
+		}
+	}
+	for _, c := range []struct {
+		err  error
+		want time.Duration
+	}{
+		{&budgetError{wait: 48 * time.Hour}, time.Hour},
+		{&budgetError{wait: time.Minute}, time.Minute},
+		{acme.Problem{Type: acme.ProblemTypeRateLimited}, time.Hour},
+		{acme.Problem{Type: acme.ProblemTypeBadNonce}, time.Second},
+		{acme.Problem{Type: acme.ProblemTypeServerInternal}, time.Second},
+	} {
+		if got := (&order{}).postpone(c.err); got != c.want {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+// newTestACME is one whose CA cannot be reached; labels that begin with good may
+// have certificates.
+func newTestACME(t *testing.T) *ACME {
+	t.Helper()
+	a, err := NewACME(ACMEOptions{
+		Site: relay.Site{Base: url.URL{Scheme: "https", Host: "relay.test"}, AliasDomain: "hooks.test"},
+		Alias: func(label string) (int64, bool) {
+			return 1, strings.HasPrefix(label, "good")
+		},
+		Dir: filepath.Join(t.TempDir(), "certificates"), CA: "https://127.0.0.1:1/directory",
+		HTTPAddr: "127.0.0.1:1", TLSAddr: "127.0.0.1:1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Stop)
+	return a
+}
+
+// Names that may not have a certificate cost nothing: no order, no memory.
+func TestStrangersNames(t *testing.T) {
+	t.Parallel()
+	a := newTestACME(t)
+	for i := range 1000 {
+		for _, name := range []string{fmt.Sprintf("bad%d.hooks.test", i), fmt.Sprintf("good%d.a.hooks.test", i), "elsewhere.test"} {
+			if cert, err := a.Certificate(&tls.ClientHelloInfo{ServerName: name}); cert != nil || err != nil {
+				t.Fatalf("%s: %v, %v", name, cert, err)
+			}
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.orders) > 0 {
+		t.Errorf("%d orders", len(a.orders))
+	}
+}
+
+// A try that failed is not made anew for every handshake.
+func TestFailedOrderIsRemembered(t *testing.T) {
+	t.Parallel()
+	a := newTestACME(t)
+	ended, err := a.order("good.hooks.test", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := a.order("good.hooks.test", 1); err == nil && again != ended {
+		t.Error("two tries at the same time")
+	}
+	a.mu.Lock()
+	o := a.orders["good.hooks.test"]
+	a.mu.Unlock()
+	a.Stop() // the try need not be waited for: it ends with the program
+	<-ended
+	if o.err == nil {
+		t.Error("a certificate came from nowhere")
+	}
+	a.mu.Lock()
+	a.stopped, o.again = false, time.Now().Add(time.Minute)
+	a.mu.Unlock()
+	if _, err := a.order("good.hooks.test", 1); err == nil || !strings.Contains(err.Error(), "tried again in 1m0s") {
+		t.Errorf("right after a failure: %v", err)
+	}
+}
+
+// Failures are remembered for so many names and no more.
+func TestOrdersAreBounded(t *testing.T) {
+	t.Parallel()
+	a := newTestACME(t)
+	a.mu.Lock()
+	for i := range mostOrders {
+		a.orders[fmt.Sprintf("good%d.hooks.test", i)] = &order{again: time.Now().Add(time.Hour), err: errors.New("no")}
+	}
+	a.forget()
+	n := len(a.orders)
+	a.mu.Unlock()
+	if n >= mostOrders {
+		t.Errorf("%d orders are remembered", n)
+	}
+}
+
+// Only the path of a pending challenge is taken from an alias, on plain HTTP only,
+// and the answer comes before the redirect of the base host.
+func TestChallengeOnPlainHTTP(t *testing.T) {
+	t.Parallel()
+	u := &upstream{}
+	o := testOptions(t, u)
+	o.Site.Base.Scheme, o.RedirectPlain = "https", true
+	o.Challenge = func(host, path string) (string, bool) {
+		return host + " is ours", path == challengePath+"token" && (host == "shop.hooks.test" || host == "relay.test")
+	}
+	_, addr := start(t, o)
+	const get = "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n"
+	for _, host := range []string{"shop.hooks.test", "SHOP.hooks.test:80", "relay.test"} {
+		resp, body := parse(t, say(t, addr, fmt.Sprintf(get, challengePath+"token", host)), "GET")
+		if resp.StatusCode != http.StatusOK || !strings.HasSuffix(body, " is ours") || resp.Header.Get("Content-Type") != "text/plain" {
+			t.Errorf("%s: %v %q", host, resp.Status, body)
+		}
+	}
+	if u.captures() > 0 {
+		t.Error("a challenge was captured")
+	}
+	for _, target := range []string{challengePath + "other", challengePath, "/.well-known/acme-challenge", "/"} {
+		c := dial(t, addr)
+		send(t, c, fmt.Sprintf(get, target, "shop.hooks.test"))
+		if resp, body := readAnswer(t, bufio.NewReader(c), "GET"); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, "GET "+target) {
+			t.Errorf("%s on an alias did not reach it: %v %q", target, resp.Status, body)
+		}
+	}
+	c := dial(t, addr) // on a connection that net/http owns already
+	send(t, c, fmt.Sprintf(get, "/healthz", "relay.test"))
+	br := bufio.NewReader(c)
+	readAnswer(t, br, "GET")
+	send(t, c, fmt.Sprintf(get, challengePath+"token", "relay.test"))
+	if resp, body := readAnswer(t, br, "GET"); resp.StatusCode != http.StatusOK || body != "relay.test is ours" {
+		t.Errorf("second request: %v %q", resp.Status, body)
+	}
+	send(t, c, fmt.Sprintf(get, challengePath+"other", "relay.test"))
+	if resp, _ := readAnswer(t, br, "GET"); resp.StatusCode != http.StatusPermanentRedirect {
+		t.Errorf("third request: %v", resp.Status)
+	}
+}
+
+// A name that may have no certificate is refused in the words of TLS, and a CA that
+// asks for what was never ordered alike.
+func TestUnknownNameInTLS(t *testing.T) {
+	t.Parallel()
+	a := newTestACME(t)
+	ln, s := listen(t), New(testOptions(t, &upstream{}))
+	done := make(chan error, 1)
+	go func() { done <- s.ServeTLS(ln, a.Config()) }()
+	t.Cleanup(func() { stop(t, s, done) })
+	for _, c := range []*tls.Config{
+		{ServerName: "bad.hooks.test"}, {ServerName: "elsewhere.test"}, {ServerName: "good.hooks.test", NextProtos: []string{acmeProto}},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		_, err := (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", ln.Addr().String())
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), "unrecognized name") {
+			t.Errorf("%s %v: %v", c.ServerName, c.NextProtos, err)
+		}
+	}
+}

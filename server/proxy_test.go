@@ -1,0 +1,257 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"relay"
+)
+
+// proxied serves behind Proxies that trust 127.0.0.2.
+func proxied(t *testing.T, u *upstream, timeout time.Duration) (p *Proxies, s *Server, addr string, reg *prometheus.Registry) {
+	t.Helper()
+	reg = prometheus.NewRegistry()
+	p = NewProxies(ProxyOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/31")}, Timeout: timeout, Registry: reg})
+	ln := listen(t)
+	o := testOptions(t, u)
+	o.MaxConnsPerSource = 1
+	s = New(o)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(p.Listener(ln, false)) }()
+	t.Cleanup(func() { stop(t, s, done) })
+	return p, s, ln.Addr().String(), reg
+}
+
+func dialAs(t *testing.T, source, addr string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+	c, err := d.Dial("tcp", addr)
+	if err != nil {
+		t.Skipf("no connection from %s here: %v", source, err)
+	}
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+const proxyLine = "PROXY TCP4 203.0.113.9 192.0.2.1 52011 80\r\n"
+
+// Silent trusted peers hold nobody up, and the true source is what is counted: of
+// one source, only so many connections may be here.
+func TestSilentProxyDoesNotBlockAccept(t *testing.T) {
+	t.Parallel()
+	from := make(chan netip.AddrPort, 4)
+	u := &upstream{}
+	u.answer = echoSource(from)
+	_, s, addr, reg := proxied(t, u, time.Minute)
+	for range 40 {
+		dialAs(t, "127.0.0.2", addr)
+	}
+	c := dialAs(t, "127.0.0.2", addr)
+	send(t, c, proxyLine+"GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n")
+	if resp, _ := parse(t, rest(t, c), "GET"); resp.StatusCode != http.StatusOK {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if got := <-from; got.String() != "203.0.113.9:52011" {
+		t.Errorf("the request came from %v", got)
+	}
+	if st := s.Stats(); st.Connections > 1 {
+		t.Errorf("%+v: headers that have not come take places", st)
+	}
+	send(t, dialAs(t, "127.0.0.3", addr), "PROXY UNKNOWN\r\nGET / HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n")
+	if got := <-from; got.Addr().String() != "127.0.0.3" {
+		t.Errorf("a health check of the proxy came from %v", got)
+	}
+	if n := countOf(t, reg, "relay_proxy_headers_total", headerTaken) + countOf(t, reg, "relay_proxy_headers_total", headerLocal); n != 2 {
+		t.Errorf("%v headers were counted", n)
+	}
+}
+
+func echoSource(to chan netip.AddrPort) func(ctx context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+	return func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+		to <- in.From
+		return relay.Outcome{}, false
+	}
+}
+
+// Whoever is trusted and says nothing is let go, without a word.
+func TestProxyHeaderTimeout(t *testing.T) {
+	t.Parallel()
+	_, _, addr, reg := proxied(t, &upstream{}, 50*time.Millisecond)
+	c := dialAs(t, "127.0.0.2", addr)
+	send(t, c, proxyLine[:20])
+	if b, err := io.ReadAll(c); len(b) > 0 || err != nil && !isReset(err) {
+		t.Errorf("got %q, %v", b, err)
+	}
+	if n := countOf(t, reg, "relay_proxy_headers_total", headerLate); n != 1 {
+		t.Errorf("%v timeouts were counted", n)
+	}
+}
+
+func TestBareConnectionFromProxy(t *testing.T) {
+	t.Parallel()
+	u := &upstream{}
+	_, _, addr, reg := proxied(t, u, time.Minute)
+	c := dialAs(t, "127.0.0.2", addr)
+	send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
+	if b, err := io.ReadAll(c); len(b) > 0 || err != nil && !isReset(err) {
+		t.Errorf("got %q, %v", b, err)
+	}
+	if n := countOf(t, reg, "relay_proxy_headers_total", headerMissing); n != 1 || u.captures() > 0 {
+		t.Errorf("%v missing headers were counted, %d requests came", n, u.captures())
+	}
+}
+
+// Other sources do not choose who they are.
+func TestProxyHeaderFromStranger(t *testing.T) {
+	t.Parallel()
+	u := &upstream{}
+	_, _, addr, _ := proxied(t, u, time.Minute)
+	for _, header := range []string{proxyLine, headerV2(0x21, 0x11, inet4...)} {
+		got := say(t, addr, header+"GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
+		if resp, _ := parse(t, got, "GET"); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%q: status %d, want 400", header, resp.StatusCode)
+		}
+	}
+	if u.captures() > 0 {
+		t.Error("a request got through behind a forged header")
+	}
+}
+
+// A protocol that reads over unknown lines must not see the header at all.
+func TestGuardedListener(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	p := NewProxies(ProxyOptions{Registry: reg})
+	ln := p.Listener(listen(t), true)
+	defer func() { _ = ln.Close() }()
+	for text, want := range map[string]bool{
+		proxyLine + "SSH-2.0-x\r\n": false, headerV2(0x21, 0x11, inet4...) + "SSH-2.0-x\r\n": false,
+		"SSH-2.0-OpenSSH_9.2\r\n": true, "\r\nSSH-2.0-x\r\n": true, "P": true,
+	} {
+		c := dial(t, ln.Addr().String())
+		send(t, c, text)
+		_ = c.(*net.TCPConn).CloseWrite()
+		in, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(iotest.OneByteReader(in))
+		if want && (string(got) != text || err != nil) || !want && !errors.Is(err, errStranger) {
+			t.Errorf("%q: read %q, %v", text, got, err)
+		}
+		_ = in.Close()
+	}
+	if n := countOf(t, reg, "relay_proxy_headers_total", headerStranger); n != 2 {
+		t.Errorf("%v forged headers were counted", n)
+	}
+}
+
+// A closed listener leaves nothing behind, whoever waits on it; goleak looks.
+func TestProxyListenerCloses(t *testing.T) {
+	t.Parallel()
+	p := NewProxies(ProxyOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	raw := listen(t)
+	ln := p.Listener(raw, false)
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := ln.Accept()
+		waiting <- err
+	}()
+	dial(t, raw.Addr().String()) // silent
+	send(t, dial(t, raw.Addr().String()), proxyLine[:9])
+	_ = ln.Close()
+	_ = ln.Close()
+	if err := <-waiting; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+}
+
+// countOf is a counter with that one label value.
+func countOf(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
+	t.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Errorf("there is no %s of %s", name, label)
+	return 0
+}
+
+// Bounds go by the source that the proxy names, over TLS as well: one caller does
+// not use up the places of the others, who all come by the same proxy.
+func TestBoundsCountTheTrueSource(t *testing.T) {
+	t.Parallel()
+	hold, from := make(chan struct{}), make(chan netip.AddrPort, 4)
+	u := &upstream{}
+	u.answer = func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+		from <- in.From
+		<-hold
+		return relay.Outcome{}, false
+	}
+	_, _, addr, _ := proxied(t, u, time.Minute)
+	const request = "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n"
+	first := dialAs(t, "127.0.0.2", addr)
+	send(t, first, proxyLine+request)
+	<-from // it is busy and cannot be let go
+	second := dialAs(t, "127.0.0.2", addr)
+	send(t, second, proxyLine+request)
+	if resp, _ := parse(t, rest(t, second), "GET"); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a second connection of one source: status %d, want 503", resp.StatusCode)
+	}
+	other := dialAs(t, "127.0.0.2", addr)
+	send(t, other, strings.Replace(proxyLine, "203.0.113.9", "203.0.113.10", 1)+request)
+	if got := <-from; got.Addr().String() != "203.0.113.10" {
+		t.Errorf("another source came from %v", got)
+	}
+	close(hold)
+	for _, c := range []net.Conn{first, other} {
+		if resp, _ := parse(t, rest(t, c), "GET"); resp.StatusCode != http.StatusOK {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+	}
+}
+
+func TestProxyHeaderBeforeTLS(t *testing.T) {
+	t.Parallel()
+	cert, key := writeCert(t, t.TempDir(), "test", "*.hooks.test")
+	get, err := CertFiles(cert, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := make(chan netip.AddrPort, 1)
+	u := &upstream{answer: echoSource(from)}
+	p := NewProxies(ProxyOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}})
+	ln, s := listen(t), New(testOptions(t, u))
+	done := make(chan error, 1)
+	go func() { done <- s.ServeTLS(p.Listener(ln, false), &tls.Config{GetCertificate: get}) }()
+	t.Cleanup(func() { stop(t, s, done) })
+	raw := dialAs(t, "127.0.0.2", ln.Addr().String())
+	send(t, raw, headerV2(0x21, 0x21, inet6...))
+	c := tls.Client(raw, &tls.Config{ServerName: "shop.hooks.test", InsecureSkipVerify: true})
+	send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n")
+	if resp, _ := parse(t, rest(t, c), "GET"); resp.StatusCode != http.StatusOK {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if got := <-from; got.String() != "[2001:db8::7]:52011" {
+		t.Errorf("the request came from %v", got)
+	}
+}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"bufio"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// What every answer of the base site says to browsers; a page may say more.
+func TestWall(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ scheme, host, hsts string }{
+		{"https", "relay.test", "max-age=15552000"},
+		{"http", "relay.test", ""},
+		{"https", "localhost:8443", ""},
+		{"https", "dash.localhost", ""},
+		{"https", "127.0.0.1", ""},
+	} {
+		o := testOptions(t, &upstream{})
+		o.Site.Base.Scheme, o.Site.Base.Host = c.scheme, c.host
+		o.Base = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/page" {
+				w.Header().Set("Content-Security-Policy", "page's own")
+			}
+		})
+		s := New(o)
+		for path, csp := range map[string]string{"/": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", "/page": "page's own"} {
+			r, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
+			r.Host = c.host
+			s.serveBase(w, r)
+			h := w.Result().Header
+			for name, want := range map[string]string{
+				"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Content-Security-Policy": csp,
+				"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+				"Strict-Transport-Security": c.hsts,
+			} {
+				if got := h.Get(name); got != want || len(h.Values(name)) > 1 {
+					t.Errorf("%s://%s%s: %s is %q, want %q", c.scheme, c.host, path, name, h.Values(name), want)
+				}
+			}
+		}
+	}
+}
+
+// Nobody speaks for the base site by a name of their own, as a page does after its
+// name was made to lead to this machine.
+func TestReboundNames(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.Site.Loopback = true
+	_, addr := start(t, o)
+	for host, want := range map[string]int{
+		"relay.test": 200, "localhost": 200, "127.0.0.1:8080": 200, "[::1]": 200,
+		"evil.test": 421, "127.0.0.1.nip.io": 421, "localhost.evil.test": 421, "127.0.0.2": 421, "0.0.0.0": 421,
+	} {
+		resp, _ := parse(t, say(t, addr, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"), "GET")
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", host, resp.StatusCode, want)
+		}
+	}
+	for _, method := range []string{"CONNECT", "TRACE"} {
+		c := dial(t, addr) // the second request: net/http reads that
+		br := bufio.NewReader(c)
+		send(t, c, "GET / HTTP/1.1\r\nHost: relay.test\r\n\r\n")
+		readAnswer(t, br, "GET")
+		target := map[string]string{"CONNECT": "relay.test:80", "TRACE": "/"}[method]
+		send(t, c, method+" "+target+" HTTP/1.1\r\nHost: relay.test\r\n\r\n")
+		if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %v, %v", method, resp, err)
+		}
+	}
+}
