@@ -213,6 +213,17 @@ func TestSessionsAndOrigins(t *testing.T) {
 	}
 }
 
+// TestTwoSessionCookiesAreNone: a page one label away can set a second one where there
+// is no https.
+func TestTwoSessionCookiesAreNone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	r := h.request("GET", "", "/api/v1/me", "")
+	r.AddCookie(&http.Cookie{Name: "relay_session", Value: h.session("bob")})
+	r.AddCookie(&http.Cookie{Name: "relay_session", Value: h.session("alice")})
+	h.do(r).code(401, "unauthorized")
+}
+
 func TestCookieNameUnderHTTPS(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(o *api.Options) { o.Site.Base.Scheme = "https" })

@@ -126,7 +126,7 @@ func (s *server) addUserRoutes() {
 	typed(s, route{
 		method: http.MethodPost, path: "/users/{user}/invite", id: "create-invite", tag: "users", status: http.StatusCreated,
 		summary: "Make a one-time link by which a person registers", scope: relay.ScopeAccount, admin: true, wide: true,
-		errors: []int{http.StatusNotFound, http.StatusTooManyRequests},
+		errors: []int{http.StatusNotFound},
 	}, s.invite)
 }
 

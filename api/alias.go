@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"reflect"
 
@@ -86,7 +87,7 @@ func (s *server) addAliasRoutes() {
 	})
 	typed(s, route{
 		method: http.MethodPost, path: "/aliases/{alias}/transfer", id: "transfer-alias", tag: "aliases",
-		summary: "Hand an alias to another account", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
+		summary: "Hand an alias to another account; an admin also one whose owner was removed", scope: relay.ScopeAliasesWrite, resolve: s.givenAlias,
 		errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *call, in *transferInput) (*body[*record.Alias], error) {
 		alias, err := s.Accounts.TransferAlias(ctx, c.who, c.alias.Name, in.Body.User)
@@ -96,6 +97,26 @@ func (s *server) addAliasRoutes() {
 		return s.aliasBody(ctx, alias)
 	})
 	s.addMemberRoutes()
+}
+
+// givenAlias resolves {alias} of a transfer: an admin may also name one that is
+// nobody's because its owner was removed.
+func (s *server) givenAlias(r *http.Request, c *call) error {
+	err := s.namedAlias(r, c)
+	if !errors.Is(err, relay.ErrNotFound) || !c.who.Admin || !c.who.Scopes.Has(relay.ScopeAccount) || c.who.Alias != 0 {
+		return err
+	}
+	orphans, listErr := s.Accounts.Orphans(r.Context(), c.who)
+	if listErr != nil {
+		return listErr
+	}
+	for i := range orphans {
+		if orphans[i].Name == r.PathValue("alias") {
+			c.alias = &orphans[i]
+			return nil
+		}
+	}
+	return err
 }
 
 func (s *server) addMemberRoutes() {

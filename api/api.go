@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
 )
@@ -43,10 +44,10 @@ type Options struct {
 	// Limits are the buckets when another front counts in them too; nil = own ones of
 	// the two rates above.
 	Limits *Limits
-}
 
-// accountRate bounds what an account may make: links, shares, tokens and keys.
-var accountRate = Rate{N: 120, Per: time.Minute}
+	HostKeys []relay.HostKey       // what the SSH side shows, for clients that pin them
+	Registry prometheus.Registerer // is given the figures of docs/metrics.md; nil = none
+}
 
 // server is the handler that New gives.
 type server struct {
@@ -57,6 +58,7 @@ type server struct {
 	origin *http.CrossOriginProtection
 
 	openapi []byte
+	figures *metrics
 }
 
 // New gives the handler for everything under /api/. It is safe for concurrent use
@@ -82,6 +84,9 @@ func New(o Options) http.Handler {
 	s.addReplayRoutes()
 	s.addShareRoutes()
 	s.addStreamRoute()
+	s.addExportRoute()
+	s.addSSHRoute()
 	s.addOpenAPIRoute()
+	s.figures = newMetrics(o.Registry, o.Limits, s.routes)
 	return s
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -35,7 +36,7 @@ func (s *server) byToken(r *http.Request, c *call, lines []string) error {
 	if len(lines) != 1 || !strings.EqualFold(scheme, "Bearer") || secret == "" {
 		return relay.Errorf(relay.CodeUnauthorized, "send one line: Authorization: Bearer rly_…")
 	}
-	who, err := s.Accounts.TokenOwner(r.Context(), secret)
+	who, err := s.prove(r, secret, s.Accounts.TokenOwner)
 	if errors.Is(err, relay.ErrNotFound) {
 		return relay.Errorf(relay.CodeUnauthorized, "this token is unknown, expired or revoked; make a new one")
 	}
@@ -43,12 +44,27 @@ func (s *server) byToken(r *http.Request, c *call, lines []string) error {
 	return err
 }
 
-func (s *server) bySession(r *http.Request, c *call) error {
-	cookie, err := r.Cookie(sessionCookie(s.Site))
-	if err != nil || cookie.Value == "" {
-		return relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
+// prove looks a secret up unless its source showed too many wrong ones.
+func (s *server) prove(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (relay.Actor, error) {
+	if err := s.Limits.Try(r.RemoteAddr, secret); err != nil {
+		return relay.Actor{}, err
 	}
-	who, err := s.Accounts.SessionOwner(r.Context(), cookie.Value)
+	who, err := owner(r.Context(), secret)
+	if err == nil || errors.Is(err, relay.ErrNotFound) {
+		s.Limits.Tried(r.RemoteAddr, secret, err == nil)
+	}
+	return who, err
+}
+
+func (s *server) bySession(r *http.Request, c *call) error {
+	cookies := r.CookiesNamed(sessionCookie(s.Site))
+	switch {
+	case len(cookies) == 0 || cookies[0].Value == "":
+		return relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
+	case len(cookies) > 1: // one is perhaps a neighbour's, who wants you to act as him
+		return relay.Errorf(relay.CodeUnauthorized, "more than one session cookie came; clear the cookies of this site and log in again")
+	}
+	who, err := s.prove(r, cookies[0].Value, s.Accounts.SessionOwner)
 	if errors.Is(err, relay.ErrNotFound) {
 		return relay.Errorf(relay.CodeUnauthorized, "this session is over; log in again")
 	}

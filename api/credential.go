@@ -29,7 +29,7 @@ func (s *server) addTokenRoutes() {
 	typed(s, route{
 		method: http.MethodPost, path: "/tokens", id: "create-token", tag: "tokens", status: http.StatusCreated,
 		summary: "Make an API token; the secret is shown once", scope: relay.ScopeAccount, wide: true,
-		errors: []int{http.StatusNotFound, http.StatusTooManyRequests},
+		errors: []int{http.StatusNotFound},
 	}, s.createToken)
 	typed(s, route{
 		method: http.MethodDelete, path: "/tokens/{id}", id: "delete-token", tag: "tokens",
@@ -83,7 +83,7 @@ func (s *server) addKeyRoutes() {
 	typed(s, route{
 		method: http.MethodPost, path: "/keys", id: "create-key", tag: "keys", status: http.StatusCreated,
 		summary: "Register an SSH key", scope: relay.ScopeAccount, wide: true,
-		errors: []int{http.StatusConflict, http.StatusTooManyRequests},
+		errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *call, in *body[keyBody]) (*body[record.Key], error) {
 		if err := s.makeOne(c.who); err != nil {
 			return nil, err

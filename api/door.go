@@ -25,6 +25,7 @@ type call struct {
 	event *relay.Event // what {id} or the share names, as much as the route asked for
 	alias *relay.Alias // what {alias} or ?alias= names
 	err   error        // what went wrong, for the log
+	long  bool         // it waited for something: its time says nothing
 }
 
 type callKey struct{}
@@ -46,7 +47,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.Log.Error("api handler panicked", "requestId", c.id, "panic", broken, "stack", string(debug.Stack()))
 			broken = s.afterPanic(out, c)
 		}
-		s.logCall(r, c, out, time.Since(began))
+		took := time.Since(began)
+		s.logCall(r, c, out, took)
+		s.figures.count(c, out.status, took)
 		if broken != nil {
 			panic(http.ErrAbortHandler)
 		}

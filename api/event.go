@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"regexp"
 	"time"
@@ -98,33 +99,78 @@ func (s *server) listEvents(ctx context.Context, c *call, in *listInput) (*body[
 }
 
 // awaitEvents waits until an event matches that arrived after now, to the
-// millisecond of its id; an empty page when none did in time.
+// millisecond of its id; an empty page when none did in time. It looks whenever
+// something happened, and always from where it began: what the live feed left out
+// (resync) is found all the same.
 func (s *server) awaitEvents(ctx context.Context, c *call, f relay.Filter, wait time.Duration) (relay.Page, error) {
+	c.long = true
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
 		f.Since = began
 	}
-	f.Cursor = ""
-	var alias int64
-	if c.alias != nil {
-		alias = c.alias.ID
+	leave, err := s.Limits.waits.take(accountKey(c.who))
+	if err != nil {
+		return relay.Page{}, err
 	}
-	sub, err := s.Deliver.Subscribe(ctx, c.who, alias, "")
+	defer leave()
+	sub, err := s.Deliver.Subscribe(ctx, c.who, aliasID(c.alias), "")
 	if err != nil {
 		return relay.Page{}, err
 	}
 	defer sub.Close()
 	deadline, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	f.Cursor = ""
 	for {
 		page, err := s.Events.Events(ctx, c.who, f)
 		if err != nil || len(page.Events) > 0 {
 			return page, err
 		}
-		if _, err := sub.Next(deadline); err != nil {
-			if deadline.Err() != nil && ctx.Err() == nil {
-				return relay.Page{SearchedBackTo: f.Since}, nil
-			}
+		if f.Cursor = page.Next; f.Cursor != "" && deadline.Err() == nil {
+			continue // the search ran out of its time, not of events
+		}
+		err = nextEvent(deadline, sub)
+		switch {
+		case err == nil:
+		case errors.Is(err, relay.ErrNotFound):
+			return relay.Page{}, s.accessEnded(ctx, c)
+		case deadline.Err() != nil && ctx.Err() == nil:
+			return relay.Page{SearchedBackTo: f.Since}, nil
+		default:
 			return relay.Page{}, err
 		}
+		f.Cursor = ""
 	}
+}
+
+// nextEvent waits for an item that may tell of an event.
+func nextEvent(ctx context.Context, sub relay.Subscription) error {
+	for {
+		items, err := sub.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range items {
+			if items[i].Name != "tunnel" {
+				return nil
+			}
+		}
+	}
+}
+
+// accessEnded says why a feed ended by ErrNotFound: the alias is gone or not the
+// asker's any more, or the credential is.
+func (s *server) accessEnded(ctx context.Context, c *call) error {
+	if c.alias != nil {
+		if _, err := s.Accounts.Alias(ctx, c.who, c.alias.Name); err != nil {
+			return err
+		}
+	}
+	return relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
+}
+
+func aliasID(a *relay.Alias) int64 {
+	if a == nil {
+		return 0
+	}
+	return a.ID
 }

@@ -301,45 +301,6 @@ func TestReplayLimit(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/events").want(200)
 }
 
-func TestIdempotency(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	h.delivers(relay.StateDelivered)
-	target := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
-	once := func(key, target string) *answer {
-		r := h.request("POST", h.asAlice, target, "")
-		r.Header.Set("Idempotency-Key", key)
-		return h.do(r)
-	}
-	first, second := once("k", target).want(200), once("k", target).want(200)
-	if first.body != second.body || h.deliver.calls() != 1 || second.header.Get("Content-Type") != "application/json" {
-		t.Errorf("%d replays; %s, %s", h.deliver.calls(), first.body, second.body)
-	}
-	elsewhere := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
-	once("k", elsewhere).code(422, "validation-failed")
-	once(strings.Repeat("k", 256), target).code(422, "validation-failed")
-	h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
-		return nil, 0, relay.Errorf(relay.CodeQueueFull, "full")
-	}
-	once("again", target).code(503, "queue-full")
-	h.delivers(relay.StateDelivered)
-	once("again", target).want(200)
-	running := make(chan struct{})
-	finish := make(chan struct{})
-	h.deliver.replay = func(who relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
-		close(running)
-		<-finish
-		e, err := h.store.Event(t.Context(), who, id, 0)
-		return e, 1, err
-	}
-	done := make(chan *answer, 1)
-	go func() { done <- once("slow", target) }()
-	<-running
-	once("slow", target).code(409, "conflict")
-	close(finish)
-	(<-done).want(200)
-}
-
 func TestReplayQueued(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

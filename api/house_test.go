@@ -25,8 +25,14 @@ type house struct {
 
 func newHouse(t *testing.T, changes ...func(*api.Options)) *house {
 	t.Helper()
+	return newHouseOf(t, 50, changes...)
+}
+
+// newHouseOf is newHouse where an account may have only so many aliases.
+func newHouseOf(t *testing.T, aliases int, changes ...func(*api.Options)) *house {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := store.Open(ctx, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50})
+	s, err := store.Open(ctx, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: aliases})
 	must(t, err)
 	t.Cleanup(func() {
 		cancel()

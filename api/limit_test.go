@@ -41,14 +41,90 @@ func TestLimiterForgetsTheLongestUnused(t *testing.T) {
 	}
 	_ = l.take("0") // used again, so 1 is the longest unused
 	_ = l.take("new")
-	if len(l.byKey) != maxKeys || l.order.Len() != maxKeys {
-		t.Errorf("%d keys, %d in order", len(l.byKey), l.order.Len())
+	if got := l.buckets.size(); got != maxKeys {
+		t.Errorf("%d keys", got)
 	}
 	if l.take("0") == nil || l.take("new") == nil {
 		t.Error("a key in use was forgotten")
 	}
 	if l.take("1") != nil {
 		t.Error("the longest unused key was kept")
+	}
+}
+
+// TestGuessesAreSlowedAndNeighboursAreNot: who shows wrong secrets is refused before
+// anything is looked up, but for secrets that were right.
+func TestGuessesAreSlowedAndNeighboursAreNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimits(Rate{}, Rate{})
+		const here = "203.0.113.9:1000"
+		l.Tried(here, "good", true)
+		for range sourceRate.N {
+			if err := l.Try(here, "bad"); err != nil {
+				t.Fatal(err)
+			}
+			l.Tried(here, "bad", false)
+		}
+		var e *relay.Error
+		if err := l.Try("203.0.113.9:2000", "other"); !errors.As(err, &e) || e.Code != relay.CodeRateLimited || e.RetryAfter <= 0 {
+			t.Errorf("another port of the source: %v", err)
+		}
+		for what, err := range map[string]error{
+			"a good secret from there": l.Try(here, "good"), "another source": l.Try("203.0.113.10:1000", "bad"),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		time.Sleep(e.RetryAfter)
+		if err := l.Try(here, "other"); err != nil {
+			t.Errorf("after the time it named: %v", err)
+		}
+		if s := l.Stats(); s.Refused[kindSources] != 1 || s.Keys[kindSources] != 1 {
+			t.Errorf("stats: %+v", s)
+		}
+	})
+}
+
+func TestSources(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		"203.0.113.9:1": "203.0.113.9", "[::ffff:203.0.113.9]:1": "203.0.113.9", "[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:1": "fe80::/64", "": "unknown", "@": "unknown",
+	} {
+		if got := sourceKey(remote); got != want {
+			t.Errorf("%q: %s, want %s", remote, got, want)
+		}
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	p := newPlaces("x")
+	var first func()
+	for i := range openPerAccount {
+		leave, err := p.take("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = leave
+		}
+	}
+	if _, err := p.take("a"); err == nil {
+		t.Error("one too many")
+	}
+	if _, err := p.take("b"); err != nil {
+		t.Errorf("another account: %v", err)
+	}
+	first()
+	first() // twice is once
+	if _, err := p.take("a"); err != nil {
+		t.Errorf("after one has left: %v", err)
+	}
+	if p.open() != openPerAccount+1 || p.refused.Load() != 1 {
+		t.Errorf("%d open, %d refused", p.open(), p.refused.Load())
 	}
 }
 

@@ -40,6 +40,7 @@ type document struct {
 
 type operation struct {
 	OperationID string
+	Description string
 	Security    []map[string][]string
 	Responses   map[string]struct {
 		Content map[string]struct{ Schema map[string]any }
@@ -59,7 +60,7 @@ func openAPI(t *testing.T) (doc document) {
 	return doc
 }
 
-// contractRoutes are all routes of version 1 but export, which is not built.
+// contractRoutes are all routes of version 1.
 var contractRoutes = strings.Fields(`
 	GET:/me GET:/aliases POST:/aliases GET:/aliases/{alias} PATCH:/aliases/{alias} DELETE:/aliases/{alias}
 	POST:/aliases/{alias}/transfer GET:/aliases/{alias}/members PUT:/aliases/{alias}/members/{user} DELETE:/aliases/{alias}/members/{user}
@@ -67,7 +68,7 @@ var contractRoutes = strings.Fields(`
 	GET:/events/{id}/attempts/{n}/request.raw GET:/events/{id}/attempts/{n}/response.raw GET:/events/{id}/attempts/{n}/response.body
 	POST:/events/{id}/replay POST:/events/{id}/cancel POST:/events/{id}/shares GET:/events/{id}/shares DELETE:/events/{id}/shares/{shareId}
 	POST:/events/shared/{token}/replay GET:/shared/{token} GET:/stream GET:/tokens POST:/tokens DELETE:/tokens/{id} GET:/keys POST:/keys DELETE:/keys/{id}
-	GET:/sessions DELETE:/sessions/{id} GET:/users POST:/users DELETE:/users/{user} POST:/users/{user}/invite GET:/audit GET:/openapi.json`)
+	GET:/sessions DELETE:/sessions/{id} GET:/users POST:/users DELETE:/users/{user} POST:/users/{user}/invite GET:/audit GET:/openapi.json GET:/ssh GET:/events/{id}/export`)
 
 func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 	t.Parallel()
@@ -144,7 +145,7 @@ func TestEveryDescribedRouteIsThere(t *testing.T) {
 	d := newDesk(t)
 	for path, operations := range openAPI(t).Paths {
 		for method, op := range operations {
-			if path == "/api/v1/openapi.json" {
+			if path == "/api/v1/openapi.json" || path == "/api/v1/ssh" {
 				continue
 			}
 			concrete := strings.NewReplacer("{alias}", "x", "{id}", "x", "{n}", "1", "{user}", "x", "{token}", "x", "{shareId}", "x").Replace(path)

@@ -94,12 +94,17 @@ func answeredAttempt(r *http.Request, c *call) (*relay.Attempt, error) {
 	return a, err
 }
 
-// attachment sets the lines that keep a browser from doing anything with bytes that
-// strangers wrote but saving them.
+// attachment is sandbox for bytes of an event.
 func attachment(w http.ResponseWriter, c *call, name string) {
+	sandbox(w, c.event.ID.String()+"-"+name)
+	w.Header().Set("Content-Type", "application/octet-stream")
+}
+
+// sandbox sets the lines that keep a browser from doing anything with what strangers
+// wrote but saving it.
+func sandbox(w http.ResponseWriter, name string) {
 	h := w.Header()
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", `attachment; filename="`+c.event.ID.String()+"-"+name+`"`)
+	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 }

@@ -24,7 +24,7 @@ func (s *server) addReplayRoutes() {
 		method: http.MethodPost, path: "/events/{id}/replay", id: "replay-event", tag: "events",
 		summary: "Send an event again, exactly as it came; a body is ignored", scope: relay.ScopeEventsReplay,
 		resolve: s.namedEvent(0), query: []*huma.Param{wait, once},
-		errors: []int{http.StatusConflict, http.StatusTooManyRequests},
+		errors: []int{http.StatusConflict},
 		answers: map[string]*huma.Response{
 			"200": s.jsonAnswer("The attempt ended, however it ended", record.Event{}),
 			"202": s.jsonAnswer("The attempt is queued or still under way", record.Event{}),
@@ -34,13 +34,13 @@ func (s *server) addReplayRoutes() {
 		method: http.MethodPost, path: "/aliases/{alias}/replay-queued", id: "replay-queued", tag: "aliases",
 		summary: "Release the inbound events that were queued while offline; a body is ignored", scope: relay.ScopeEventsReplay,
 		resolve: s.namedAlias, query: []*huma.Param{once},
-		errors:  []int{http.StatusConflict, http.StatusTooManyRequests},
+		errors:  []int{http.StatusConflict},
 		answers: map[string]*huma.Response{"202": s.jsonAnswer("How many were released", record.Released{})},
 	}, s.replayQueued)
 	s.plain(route{
 		method: http.MethodPost, path: "/events/shared/{token}/replay", id: "replay-shared", tag: "shares",
 		summary: "Send a shared event again; a body is ignored", public: true, resolve: s.sharedEvent, query: []*huma.Param{wait},
-		errors: []int{http.StatusConflict, http.StatusTooManyRequests},
+		errors: []int{http.StatusConflict},
 		answers: map[string]*huma.Response{
 			"200": s.jsonAnswer("The attempt ended, however it ended", record.SharedReplay{}),
 			"202": s.jsonAnswer("The attempt is queued or still under way", record.SharedReplay{}),
@@ -56,12 +56,19 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *call) error {
 	if err := replayable(c.event); err != nil {
 		return err
 	}
+	c.long = true
 	return s.once(w, r, c, func(ctx context.Context) (int, any, error) {
 		e, n, err := s.Deliver.Replay(ctx, c.who, c.event.ID, wait)
 		if err != nil {
 			return 0, nil, err
 		}
 		return replayStatus(e, n), record.Of(e, s.Site, time.Now()), nil
+	}, func(ctx context.Context) (any, error) {
+		e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
+		if err != nil {
+			return nil, err
+		}
+		return record.Of(e, s.Site, time.Now()), nil
 	})
 }
 
@@ -69,7 +76,7 @@ func (s *server) replayQueued(w http.ResponseWriter, r *http.Request, c *call) e
 	return s.once(w, r, c, func(ctx context.Context) (int, any, error) {
 		n, err := s.Deliver.Release(ctx, c.who, c.alias.Name)
 		return http.StatusAccepted, record.Released{Alias: c.alias.Name, Released: n}, err
-	})
+	}, nil)
 }
 
 func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) error {
@@ -86,6 +93,7 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) e
 	if _, _, err := s.Accounts.ShareActor(r.Context(), r.PathValue("token"), true); err != nil {
 		return err
 	}
+	c.long = true
 	e, n, err := s.Deliver.Replay(r.Context(), c.who, c.event.ID, wait)
 	if err != nil {
 		return err
@@ -124,13 +132,20 @@ func replayStatus(e *relay.Event, n int) int {
 	return http.StatusAccepted
 }
 
-// maxIdempotencyKey bounds the key, in bytes.
-const maxIdempotencyKey = 255
+// Bounds of what is remembered for an Idempotency-Key, in bytes. Bodies of events
+// make answers large, and a day of them would fill a disk: beyond keptAnswer only the
+// status is kept.
+const (
+	maxIdempotencyKey = 255
+	keptAnswer        = 64 << 10
+)
 
 // once counts the call against the replay limit and runs it, under the caller's
 // Idempotency-Key if there is one: then a call that was answered is answered alike
 // and not run again. Answers of failures are not kept, so that a retry may succeed.
-func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(context.Context) (int, any, error)) error {
+// again makes the answer anew when it was too large to be kept; nil where that cannot
+// be.
+func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(context.Context) (int, any, error), again func(context.Context) (any, error)) error {
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > maxIdempotencyKey {
 		return invalid("header.Idempotency-Key", "expected at most 255 bytes", nil)
@@ -144,8 +159,7 @@ func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(
 			return err
 		}
 		if status != 0 {
-			writeRaw(w, status, stored)
-			return nil
+			return answerAgain(w, r, status, stored, again)
 		}
 	}
 	ended := key == ""
@@ -157,7 +171,11 @@ func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(
 	status, answer, err := s.limited(ctx, c, run)
 	if key != "" {
 		ended = true
-		if kept := s.Accounts.EndIdempotent(ctx, c.who, key, status, answer); err == nil {
+		stored := answer
+		if again != nil && len(stored) > keptAnswer {
+			stored = nil
+		}
+		if kept := s.Accounts.EndIdempotent(ctx, c.who, key, status, stored); err == nil {
 			err = kept
 		}
 	}
@@ -166,6 +184,19 @@ func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(
 	}
 	writeRaw(w, status, answer)
 	return nil
+}
+
+// answerAgain gives a remembered answer.
+func answerAgain(w http.ResponseWriter, r *http.Request, status int, stored []byte, again func(context.Context) (any, error)) error {
+	if len(stored) > 0 || again == nil {
+		writeRaw(w, status, stored)
+		return nil
+	}
+	v, err := again(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, status, v)
 }
 
 // limited gives status 0 with every error.

@@ -133,6 +133,9 @@ func (s *server) operation(rt *route) *huma.Operation {
 	if rt.resolve != nil {
 		codes = append(codes, http.StatusNotFound)
 	}
+	if !rt.public || rt.resolve != nil {
+		codes = append(codes, http.StatusTooManyRequests) // a secret is shown
+	}
 	for _, code := range append(codes, rt.errors...) {
 		op.Responses[strconv.Itoa(code)] = s.problemResponse(code)
 	}

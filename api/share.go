@@ -54,7 +54,7 @@ func (s *server) addShareRoutes() {
 	typed(s, route{
 		method: http.MethodPost, path: "/events/{id}/shares", id: "create-share", tag: "shares", status: http.StatusCreated,
 		summary: "Let whoever holds the token replay this event; it is shown once", scope: relay.ScopeEventsShare,
-		resolve: s.namedEvent(0), errors: []int{http.StatusConflict, http.StatusTooManyRequests},
+		resolve: s.namedEvent(0), errors: []int{http.StatusConflict},
 	}, s.createShare)
 	typed(s, route{
 		method: http.MethodGet, path: "/events/{id}/shares", id: "list-shares", tag: "shares",
@@ -103,7 +103,11 @@ func (s *server) createShare(ctx context.Context, c *call, in *shareInput) (*bod
 
 // sharedEvent resolves {token}; unknown, expired and revoked are one answer.
 func (s *server) sharedEvent(r *http.Request, c *call) error {
-	who, share, err := s.Accounts.ShareActor(r.Context(), r.PathValue("token"), false)
+	var share relay.Share
+	who, err := s.prove(r, r.PathValue("token"), func(ctx context.Context, secret string) (who relay.Actor, err error) {
+		who, share, err = s.Accounts.ShareActor(ctx, secret, false)
+		return who, err
+	})
 	if err != nil {
 		return err
 	}

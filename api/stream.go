@@ -42,11 +42,12 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *call) error {
 		ctx, cancel = context.WithDeadline(ctx, c.who.ExpiresAt)
 		defer cancel()
 	}
-	var alias int64
-	if c.alias != nil {
-		alias = c.alias.ID
+	leave, err := s.Limits.streams.take(accountKey(c.who))
+	if err != nil {
+		return err
 	}
-	sub, err := s.Deliver.Subscribe(ctx, c.who, alias, r.Header.Get("Last-Event-ID"))
+	defer leave()
+	sub, err := s.Deliver.Subscribe(ctx, c.who, aliasID(c.alias), r.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
 	}

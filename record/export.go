@@ -2,13 +2,72 @@ package record
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"relay"
 	"relay/wire"
 )
+
+// ExportFormats are the forms that Export knows.
+var ExportFormats = []string{"curl", "har", "json", "go", "js", "python"}
+
+// Exported is an event in a form that other programs read.
+type Exported struct {
+	Type string // media type
+	Name string // of the file
+	Body []byte
+}
+
+// Export gives an event that was read whole, bodies up to MaxBody, in one of
+// ExportFormats. Errors are those of ExportGo, and validation-failed for another
+// format. creator is the version of the program, now decides about warnings.
+func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time) (*Exported, error) {
+	id := e.ID.String()
+	var text string
+	var err error
+	switch format {
+	case "curl":
+		return &Exported{"text/plain; charset=utf-8", id + ".sh", []byte(CURL(e, site, id+"-request.body"))}, nil
+	case "har":
+		return exportJSON(id+".har", HAROf(e, site, creator))
+	case "json":
+		return exportJSON(id+".json", Of(e, site, now))
+	case "go":
+		text, err = ExportGo(e)
+		return exportText(id+"_test.go", text, err)
+	case "js":
+		text, err = ExportJS(e)
+		return exportText(id+".test.js", text, err)
+	case "python":
+		text, err = ExportPython(e)
+		return exportText("test_"+id+".py", text, err)
+	}
+	known := "expected one of " + strings.Join(ExportFormats, ", ")
+	return nil, &relay.Error{
+		Code: relay.CodeValidationFailed, Detail: "query.format: " + known,
+		Fields: []relay.FieldError{{Location: "query.format", Message: known}},
+	}
+}
+
+func exportJSON(name string, v any) (*Exported, error) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode export: %w", err)
+	}
+	return &Exported{"application/json", name, append(body, '\n')}, nil
+}
+
+// exportText is a program: plain text to browsers, whatever language it is in.
+func exportText(name, text string, err error) (*Exported, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &Exported{"text/plain; charset=utf-8", name, []byte(text)}, nil
+}
 
 // inlineCURL is how many bytes of a body a command carries itself; larger ones are
 // read from a file, because a shell bounds the length of its lines.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"unicode/utf8"
@@ -59,6 +60,7 @@ type HARPostData struct {
 	Params   []HARPair `json:"params"`
 	Text     string    `json:"text"`
 	Encoding string    `json:"_encoding,omitempty"`
+	Comment  string    `json:"comment,omitempty"`
 }
 
 // HARResponse is the response of an attempt; status 0 when there was none.
@@ -81,6 +83,7 @@ type HARContent struct {
 	MimeType string `json:"mimeType"`
 	Text     string `json:"text,omitempty"`
 	Encoding string `json:"encoding,omitempty"`
+	Comment  string `json:"comment,omitempty"`
 }
 
 // HARTimings are the phases in ms; -1 = does not apply.
@@ -142,7 +145,7 @@ func harRequest(e *relay.Event, site relay.Site) HARRequest {
 	}
 	if e.Request.Body.Size > 0 {
 		text, encoding := harText(m.Body)
-		r.PostData = &HARPostData{MimeType: mimeOf(m.Headers), Params: []HARPair{}, Text: text, Encoding: encoding}
+		r.PostData = &HARPostData{MimeType: mimeOf(m.Headers), Params: []HARPair{}, Text: text, Encoding: encoding, Comment: cutNote(m.Body)}
 	}
 	return r
 }
@@ -167,6 +170,7 @@ func harResponse(a *Attempt, from *relay.Attempt) HARResponse {
 	r.Headers, r.HeadersSize, r.BodySize = harPairs(m.Headers), len(from.Response.Head), m.Body.Size
 	r.Content = HARContent{Size: m.Body.Size, MimeType: mimeOf(m.Headers)}
 	r.Content.Text, r.Content.Encoding = harText(m.Body)
+	r.Content.Comment = cutNote(m.Body)
 	for _, h := range m.Headers {
 		if strings.EqualFold(h.Name(), "location") {
 			r.RedirectURL = h.Value()
@@ -181,6 +185,14 @@ func harText(b *Body) (text, encoding string) {
 		return b.Data, ""
 	}
 	return b.Data, EncodingBase64
+}
+
+// cutNote says of a body that the archive holds only its start.
+func cutNote(b *Body) string {
+	if !b.Truncated {
+		return ""
+	}
+	return fmt.Sprintf("only the start of the %d bytes stands here", b.Size)
 }
 
 func harPairs(headers []Header) []HARPair {

@@ -1,0 +1,150 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// hostilePage is what a tunnel may serve one label away from the API: it tries to read
+// and to act there with the cookie of whoever looks at it, and notes what it got.
+const hostilePage = `<!DOCTYPE html><title>evil</title><body><script>
+const base = "BASE/api/v1", got = [];
+const note = (what, text) => { if (text) got.push(what + ": " + text); };
+const acts = [["POST", "/tokens", '{"name":"stolen"}'], ["POST", "/aliases", '{"name":"stolen"}'], ["PATCH", "/aliases/shop", '{"paused":true}'],
+	["PUT", "/aliases/shop/members/bob", ""], ["POST", "/aliases/shop/transfer", '{"user":"bob"}'], ["POST", "/aliases/shop/replay-queued", ""],
+	["POST", "/events/EVENT/replay", ""], ["POST", "/events/EVENT/shares", "{}"], ["DELETE", "/events/EVENT", ""], ["POST", "/users", '{"name":"stolen","admin":true}']];
+const reads = ["/me", "/events", "/events/EVENT", "/events/EVENT/request.body", "/tokens", "/events/EVENT/export?format=json"];
+async function run() {
+	for (const path of reads) for (const mode of ["cors", "no-cors"])
+		try { note("read " + mode + path, await (await fetch(base + path, {credentials: "include", mode})).text()); } catch {}
+	for (const [method, path, body] of acts) {
+		const all = {method, credentials: "include", body: body || undefined};
+		try { note("act " + path, String((await fetch(base + path, {...all, headers: {"Content-Type": "application/json"}})).status)); } catch {}
+		try { note("act plainly " + path, String((await fetch(base + path, {...all, headers: {"Content-Type": "text/plain"}})).status)); } catch {}
+		try { await fetch(base + path, {...all, method: "POST", mode: "no-cors", headers: {"Content-Type": "text/plain"}}); } catch {}
+		try { navigator.sendBeacon(base + path, new Blob([body], {type: "text/plain"})); } catch {}
+		const frame = document.createElement("iframe");
+		frame.name = "f" + path.replace(/\W/g, "");
+		document.body.append(frame);
+		const form = document.createElement("form");
+		form.method = "post"; form.action = base + path; form.target = frame.name; form.enctype = "text/plain";
+		const field = document.createElement("input");
+		field.name = body.slice(0, -1) + (body ? ',"x":"' : ""); field.value = body ? '"}' : "";
+		form.append(field); document.body.append(form); form.submit();
+	}
+	for (const path of ["/events/EVENT/export?format=js", "/events/EVENT/export?format=json", "/me", "/openapi.json"]) await new Promise(done => {
+		const script = document.createElement("script");
+		script.src = base + path;
+		script.onload = () => { if (path !== "/openapi.json") note("script " + path, "loaded"); done(); };
+		script.onerror = done;
+		document.body.append(script);
+	});
+	await new Promise(done => {
+		const source = new EventSource(base + "/stream", {withCredentials: true});
+		source.onopen = () => { note("stream", "open"); source.close(); done(); };
+		source.onerror = () => { source.close(); done(); };
+	});
+	window.got = got;
+}
+run().catch(e => { window.got = ["broke: " + e]; });
+</script>`
+
+// TestBrowserHostileNeighbour looks, logged in, at a page of an alias that attacks the
+// API: nothing is read and nothing changes.
+func TestBrowserHostileNeighbour(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.deliver.feed = newFeed()
+	close(h.deliver.feed.items)
+	id := h.event("shop", nil).String()
+	cookie := h.session("alice")
+	visits := &lockedBuffer{}
+	front := httptest.NewUnstartedServer(nil)
+	_, port, err := net.SplitHostPort(front.Listener.Addr().String())
+	must(t, err)
+	base := "http://relay.test:" + port // one site with its neighbour, as localhost would not be
+	front.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.Host, "evil."):
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, strings.NewReplacer("BASE", base, "EVENT", id).Replace(hostilePage))
+		case r.URL.Path == "/":
+			http.SetCookie(w, &http.Cookie{Name: "relay_session", Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+		default:
+			if _, err := r.Cookie("relay_session"); err == nil {
+				fmt.Fprintln(visits, r.Method)
+			}
+			h.handler.ServeHTTP(w, r)
+		}
+	})
+	front.Start()
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	before := h.belongings(id)
+	if got := visit(t, base+"/", "http://evil.relay.test:"+port+"/"); len(got) > 0 {
+		t.Errorf("the neighbour got something:\n%.3000s", strings.Join(got, "\n"))
+	}
+	if after := h.belongings(id); after != before {
+		t.Errorf("something changed:\n%s\n%s", before, after)
+	}
+	// The cookie was sent along with all of it, or the test would show nothing.
+	if seen := visits.String(); !strings.Contains(seen, "GET") || !strings.Contains(seen, "POST") {
+		t.Errorf("no request carried the cookie: %q", seen)
+	}
+}
+
+// visit opens pages in a Chromium of its own and gives what the last one got.
+func visit(t *testing.T, pages ...string) []string {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal("chromium is not installed; `make setup` does that")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("host-resolver-rules", "MAP *.test 127.0.0.1"), chromedp.WSURLReadTimeout(time.Minute))
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
+	defer cancel()
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	defer cancel()
+	ctx, cancel = chromedp.NewContext(ctx)
+	defer cancel()
+	for _, page := range pages {
+		_, err := chromedp.Run(ctx, chromedp.Navigate(page))
+		must(t, err)
+	}
+	for {
+		there, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!window.got"))
+		must(t, err)
+		if there {
+			break
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	got, err := chromedp.Run(ctx, chromedp.Evaluate[[]string]("window.got"))
+	must(t, err)
+	return got
+}
+
+// belongings is what an attack might change, in words.
+func (h *house) belongings(id string) string {
+	h.t.Helper()
+	var b strings.Builder
+	for _, path := range []string{"tokens", "aliases", "aliases/shop/members", "events/" + id + "/shares", "events/" + id, "users"} {
+		for line := range strings.SplitSeq(h.get(h.asAlice, "/api/v1/"+path).want(200).body, ",") {
+			if !strings.Contains(line, "lastUsedAt") {
+				b.WriteString(line + ",")
+			}
+		}
+	}
+	fmt.Fprint(&b, h.deliver.calls())
+	return b.String()
+}

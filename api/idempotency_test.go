@@ -1,0 +1,76 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.delivers(relay.StateDelivered)
+	target := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
+	once := func(key, target string) *answer {
+		r := h.request("POST", h.asAlice, target, "")
+		r.Header.Set("Idempotency-Key", key)
+		return h.do(r)
+	}
+	first, second := once("k", target).want(200), once("k", target).want(200)
+	if first.body != second.body || h.deliver.calls() != 1 || second.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%d replays; %s, %s", h.deliver.calls(), first.body, second.body)
+	}
+	elsewhere := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
+	once("k", elsewhere).code(422, "validation-failed")
+	once(strings.Repeat("k", 256), target).code(422, "validation-failed")
+	h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
+		return nil, 0, relay.Errorf(relay.CodeQueueFull, "full")
+	}
+	once("again", target).code(503, "queue-full")
+	h.delivers(relay.StateDelivered)
+	once("again", target).want(200)
+	running := make(chan struct{})
+	finish := make(chan struct{})
+	h.deliver.replay = func(who relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
+		close(running)
+		<-finish
+		e, err := h.store.Event(t.Context(), who, id, 0)
+		return e, 1, err
+	}
+	done := make(chan *answer, 1)
+	go func() { done <- once("slow", target) }()
+	<-running
+	once("slow", target).code(409, "conflict")
+	close(finish)
+	(<-done).want(200)
+}
+
+// TestIdempotencyOfLargeAnswers: a day of them must not fill the disk, so the record is
+// read again; the replay is not made again.
+func TestIdempotencyOfLargeAnswers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.delivers(relay.StateDelivered)
+	id := h.event("shop", func(e *relay.Event) {
+		body := strings.Repeat("x", 100_000)
+		e.Request = message(fmt.Sprintf("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: %d\r\n\r\n", len(body)), body)
+	})
+	for range 2 {
+		r := h.request("POST", h.asAlice, "/api/v1/events/"+id.String()+"/replay", "")
+		r.Header.Set("Idempotency-Key", "k")
+		if e := decoded[record.Event](h.do(r).want(200)); e.ID != id.String() || e.Request.Body.Size != 100_000 {
+			t.Errorf("answered %s with %d bytes", e.ID, e.Request.Body.Size)
+		}
+	}
+	if h.deliver.calls() != 1 {
+		t.Errorf("%d replays", h.deliver.calls())
+	}
+	_, stored, err := h.store.BeginIdempotent(t.Context(), h.alice, "k", "POST /api/v1/events/"+id.String()+"/replay")
+	if err != nil || len(stored) != 0 {
+		t.Errorf("%d bytes are kept: %v", len(stored), err)
+	}
+}

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the figures of docs/metrics.md.
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  prometheus.Histogram
+}
+
+// unknownRoute is the route of calls that no route takes.
+const unknownRoute = "none"
+
+func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "relay_api_requests_total", Help: "API calls that were answered, by route and class of status.",
+		}, []string{"route", "status"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "relay_api_request_seconds", Help: "Time to answer an API call, but for streams, waits and replays.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+	}
+	if reg == nil {
+		return m
+	}
+	names := []string{unknownRoute}
+	for _, rt := range routes {
+		names = append(names, rt.id)
+	}
+	for _, name := range names {
+		for _, class := range []string{"2xx", "4xx", "5xx"} {
+			m.requests.WithLabelValues(name, class)
+		}
+	}
+	reg.MustRegister(m.requests, m.seconds)
+	for kind := range l.refusals() {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "relay_api_rate_limited_total", Help: "Calls of API and pages answered by rate-limited, by the kind of limit.",
+			ConstLabels: prometheus.Labels{"kind": kind},
+		}, func() float64 { return float64(l.refusals()[kind]) }))
+	}
+	open := func(name, help string, p *places) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(p.open()) }))
+	}
+	open("relay_api_streams", "Live streams of the API that are open.", l.streams)
+	open("relay_api_waits", "Calls that wait for an event.", l.waits)
+	return m
+}
+
+// count notes a call that is over; status 0 is one whose asker had gone.
+func (m *metrics) count(c *call, status int, took time.Duration) {
+	if status == 0 {
+		return
+	}
+	name := unknownRoute
+	if c.route != nil {
+		name = c.route.id
+	}
+	m.requests.WithLabelValues(name, strconv.Itoa(status/100)+"xx").Inc()
+	if !c.long && name != "stream" {
+		m.seconds.Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,135 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// quiet is a feed that never has anything; each waiter gets one.
+type quiet struct {
+	*fakeDeliverer
+	open chan *fakeFeed
+}
+
+func (q quiet) Subscribe(context.Context, relay.Actor, int64, string) (relay.Subscription, error) {
+	feed := newFeed()
+	q.open <- feed
+	return feed, nil
+}
+
+// waits starts a call that waits, in the background.
+func (h *house) waits(ctx context.Context, token, query string) <-chan *answer {
+	done := make(chan *answer, 1)
+	go func() {
+		done <- h.do(h.request(http.MethodGet, token, "/api/v1/events?wait=30s"+query, "").WithContext(ctx))
+	}()
+	return done
+}
+
+func quietHouse(t *testing.T) (*house, quiet) {
+	t.Helper()
+	q := quiet{open: make(chan *fakeFeed)}
+	return newHouse(t, func(o *optionsOf) { o.Deliver = q }), q
+}
+
+// TestWaitsAreBoundedPerAccount: whoever waits too often at once is told, and nobody
+// else is.
+func TestWaitsAreBoundedPerAccount(t *testing.T) {
+	t.Parallel()
+	h, q := quietHouse(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls []<-chan *answer
+	for range 100 {
+		calls = append(calls, h.waits(ctx, h.asAlice, ""))
+		<-q.open
+	}
+	refused := h.get(h.asAlice, "/api/v1/events?wait=30s").code(429, "rate-limited")
+	if refused.header.Get("Retry-After") == "" || refused.header.Get("RateLimit-Policy") == "" {
+		t.Errorf("header %v", refused.header)
+	}
+	h.get(h.asAlice, "/api/v1/events").want(200) // what does not wait is not bounded
+	other := h.waits(ctx, h.asBob, "")
+	<-q.open
+	cancel() // the askers go
+	for _, call := range append(calls, other) {
+		<-call
+	}
+	again := h.waits(t.Context(), h.asAlice, "")
+	close((<-q.open).items)
+	(<-again).code(401, "unauthorized")
+}
+
+// TestWaitEndsWithTheAccess: a feed that ends says why the call ends.
+func TestWaitEndsWithTheAccess(t *testing.T) {
+	t.Parallel()
+	h, q := quietHouse(t)
+	call := h.waits(t.Context(), h.asAlice, "&alias=shop")
+	feed := <-q.open
+	close(feed.items) // the credential was revoked
+	(<-call).code(401, "unauthorized")
+	<-feed.closed
+	call = h.waits(t.Context(), h.asAlice, "&alias=shop")
+	feed = <-q.open
+	must(t, h.store.RemoveAlias(t.Context(), relay.System(), "shop"))
+	close(feed.items)
+	(<-call).code(404, "not-found")
+}
+
+// TestWaitFindsWhatTheFeedLeftOut: after a resync it looks from where it began.
+func TestWaitFindsWhatTheFeedLeftOut(t *testing.T) {
+	t.Parallel()
+	h, q := quietHouse(t)
+	old := h.event("shop", nil)
+	for h.store.NewID().Time().UnixMilli() == old.Time().UnixMilli() { // the wait goes by milliseconds
+		<-time.After(time.Millisecond)
+	}
+	call := h.waits(t.Context(), h.asAlice, "&method=PUT")
+	feed := <-q.open
+	id := h.event("shop", func(e *relay.Event) { e.Method = "PUT" })
+	h.event("shop", nil)
+	var got *answer
+	select {
+	case feed.items <- []relay.FeedItem{{Name: "resync", Data: []byte("{}")}}:
+		got = <-call
+	case got = <-call: // it had not looked for the first time
+	}
+	page := decoded[record.Page](got.want(200))
+	if len(page.Data) != 1 || page.Data[0].ID != id.String() {
+		t.Errorf("got %s, want %s", got.body, id)
+	}
+}
+
+// TestWaitOfNothing lasts as long as it was asked to.
+func TestWaitOfNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	synctest.Test(t, func(t *testing.T) {
+		h.deliver.feed = newFeed()
+		d := newDeskWith(t, expiring{h.store, time.Time{}}, func(o *optionsOf) { o.Deliver, o.Events = h.deliver, nothing{} })
+		began := time.Now()
+		a := d.get("any", "/api/v1/events?wait=60s").want(200)
+		if took := time.Since(began); took != time.Minute || !strings.Contains(a.body, `"data":[]`) {
+			t.Errorf("after %s: %s", took, a.body)
+		}
+	})
+}
+
+// nothing is a store without events.
+type nothing struct{ events }
+
+type events = interface {
+	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
+}
+
+func (nothing) Events(context.Context, relay.Actor, relay.Filter) (relay.Page, error) {
+	return relay.Page{}, nil
+}

@@ -1,0 +1,314 @@
+package api_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// The walk asks for every route of the OpenAPI document with credentials that may not
+// have it. A new route is walked by itself; one with a new kind of name in its path
+// fails the walk until it is said what stands there.
+
+// step is one route.
+type step struct {
+	method, path, scope string
+	public              bool
+}
+
+func (s step) String() string { return s.method + " " + s.path }
+
+func steps(t *testing.T) (list []step) {
+	t.Helper()
+	for path, operations := range openAPI(t).Paths {
+		for method, op := range operations {
+			s := step{method: strings.ToUpper(method), path: path, public: len(op.Security) == 0}
+			if names, ok := strings.CutPrefix(op.Description, "Scope: "); ok {
+				s.scope = strings.TrimSuffix(names, ".")
+			}
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b step) int { return strings.Compare(a.String(), b.String()) })
+	if len(list) < 40 {
+		t.Fatalf("the document has only %d routes", len(list))
+	}
+	return list
+}
+
+// things are names that stand in paths.
+type things struct{ alias, event, token, key, session, share, secret, user string }
+
+// at fills the names of a path in.
+func (n things) at(t *testing.T, path string) string {
+	t.Helper()
+	id := n.event
+	switch {
+	case strings.Contains(path, "/tokens/"):
+		id = n.token
+	case strings.Contains(path, "/keys/"):
+		id = n.key
+	case strings.Contains(path, "/sessions/"):
+		id = n.session
+	}
+	path = strings.NewReplacer("{alias}", n.alias, "{id}", id, "{n}", "1", "{shareId}", n.share, "{token}", n.secret, "{user}", n.user).Replace(path)
+	if strings.Contains(path, "{") {
+		t.Fatalf("say in the walk what stands in %s", path)
+	}
+	return path
+}
+
+// marks are what shows that an answer is about somebody's things.
+func (n things) marks() []string {
+	return []string{`"` + n.alias + `"`, n.event, n.token, n.key, n.session, n.share}
+}
+
+// walk is a house with one of everything.
+type walk struct {
+	*house
+	steps        []step
+	alices, bobs things
+}
+
+var nothings = things{"nope", relay.ID{1}.String(), "tok_nope", "key_nope", "ses_nope", "shr_nope", "nope", "nobody"}
+
+func newWalk(t *testing.T) *walk {
+	t.Helper()
+	w := &walk{house: newHouse(t), steps: steps(t)}
+	w.deliver.feed = newFeed()
+	close(w.deliver.feed.items) // streams that open end at once
+	w.alices = w.oneOfEach(w.alice, "alice", "shop", testKey, "bob")
+	w.bobs = w.oneOfEach(w.bob, "bob", "other", otherKey, "alice")
+	return w
+}
+
+const otherKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAESIzRFVmd4iZqrvM3e/wARIjNEVWZ3iJmqu8zd7v8A bob@laptop"
+
+func (w *walk) oneOfEach(who relay.Actor, user, alias, key, other string) things {
+	w.t.Helper()
+	ctx := w.t.Context()
+	id := w.event(alias, nil)
+	k, err := w.store.AddKey(ctx, who, user, "k", key)
+	must(w.t, err)
+	token, _, err := w.store.CreateToken(ctx, relay.System(), relay.Token{AccountName: user, Scopes: relay.AllScopes})
+	must(w.t, err)
+	share, secret, err := w.store.CreateShare(ctx, who, id, true, time.Time{})
+	must(w.t, err)
+	w.session(user)
+	sessions, err := w.store.Sessions(ctx, who)
+	must(w.t, err)
+	return things{alias, id.String(), token.ID, k.ID, sessions[0].ID, share.ID, secret, other}
+}
+
+// ask sends a request of a step; unsafe ones carry an empty object.
+func (w *walk) ask(s step, token string, n things) *answer {
+	w.t.Helper()
+	body := ""
+	if s.method == "POST" || s.method == "PUT" || s.method == "PATCH" {
+		body = "{}"
+	}
+	return w.call(s.method, token, n.at(w.t, s.path), body)
+}
+
+// untouched checks that nothing came of the walk.
+func (w *walk) untouched() {
+	w.t.Helper()
+	for token, n := range map[string]things{w.asAlice: w.alices, w.asBob: w.bobs} {
+		for _, path := range []string{"/api/v1/events/" + n.event, "/api/v1/aliases/" + n.alias} {
+			w.get(token, path).want(200)
+		}
+		for path, id := range map[string]string{"keys": n.key, "tokens": n.token, "sessions": n.session, "events/" + n.event + "/shares": n.share} {
+			if a := w.get(token, "/api/v1/"+path).want(200); !strings.Contains(a.body, id) {
+				w.t.Errorf("%s is gone from %s", id, path)
+			}
+		}
+	}
+	if n := w.deliver.calls(); n != 0 {
+		w.t.Errorf("%d replays", n)
+	}
+}
+
+func TestWalkWithoutCredential(t *testing.T) {
+	t.Parallel()
+	w := newWalk(t)
+	public := 0
+	for _, s := range w.steps {
+		if s.public {
+			public++
+			continue
+		}
+		for _, n := range []things{w.alices, nothings} {
+			w.ask(s, "", n).code(401, "unauthorized")
+		}
+	}
+	if public != 4 { // openapi.json, ssh, the two of a share
+		t.Errorf("%d routes are for everybody", public)
+	}
+	for _, s := range w.steps { // with a share token that is none
+		if strings.Contains(s.path, "{token}") {
+			w.ask(s, "", nothings).code(404, "not-found")
+		}
+	}
+	w.untouched()
+}
+
+func TestWalkWithDeadTokens(t *testing.T) {
+	t.Parallel()
+	w := newWalk(t)
+	expired := w.token("alice", relay.Token{Scopes: relay.AllScopes, ExpiresAt: time.Now().Add(300 * time.Millisecond)})
+	revoked := w.token("alice", relay.Token{Scopes: relay.AllScopes})
+	w.get(revoked, "/api/v1/me").want(200)
+	who, err := w.store.TokenOwner(t.Context(), revoked)
+	must(t, err)
+	must(t, w.store.RemoveToken(t.Context(), relay.System(), who.Credential))
+	for deadline := time.Now().Add(30 * time.Second); w.get(expired, "/api/v1/me").status != 401; {
+		if time.Now().After(deadline) {
+			t.Fatal("the token does not expire")
+		}
+	}
+	for _, s := range w.steps {
+		if !s.public {
+			w.ask(s, expired, w.alices).code(401, "unauthorized")
+			w.ask(s, revoked, w.alices).code(401, "unauthorized")
+			w.ask(s, w.alices.secret, w.alices).code(401, "unauthorized") // a share token is none for these
+		}
+	}
+	w.untouched()
+}
+
+// TestWalkWithAStrangersToken: bob is no admin and has nothing to do with alice.
+func TestWalkWithAStrangersToken(t *testing.T) {
+	t.Parallel()
+	w := newWalk(t)
+	for _, s := range w.steps {
+		switch {
+		case s.public:
+		case strings.Contains(s.path, "/users"):
+			w.ask(s, w.asBob, w.alices).code(403, "forbidden")
+		case strings.Contains(s.path, "{"):
+			foreign, unknown := w.ask(s, w.asBob, w.alices).code(404, "not-found"), w.ask(s, w.asBob, nothings).code(404, "not-found")
+			if foreign.sameBody() != unknown.sameBody() {
+				t.Errorf("%s differs:\nforeign %s\nunknown %s", s, foreign.sameBody(), unknown.sameBody())
+			}
+		default:
+			w.shows(w.ask(s, w.asBob, w.alices), w.alices)
+		}
+	}
+	w.untouched()
+}
+
+// shows fails when an answer is about somebody else's things.
+func (w *walk) shows(a *answer, n things) {
+	w.t.Helper()
+	for _, mark := range n.marks() {
+		if strings.Contains(a.body, mark) {
+			w.t.Errorf("%s shows %s: %.300s", a.what, mark, a.body)
+		}
+	}
+}
+
+// TestWalkWithOneScope: a token of one scope gets nothing that needs another.
+func TestWalkWithOneScope(t *testing.T) {
+	t.Parallel()
+	w := newWalk(t)
+	for _, name := range relay.AllScopes.Names() {
+		scope, err := relay.ParseScopes([]string{name})
+		must(t, err)
+		token := w.token("alice", relay.Token{Scopes: scope})
+		for _, s := range w.steps {
+			if s.public || s.scope == "" {
+				continue
+			}
+			if s.scope != name {
+				w.ask(s, token, w.alices).code(403, "forbidden")
+			} else if a := w.ask(s, token, nothings); a.status == 401 || a.status == 403 {
+				t.Errorf("%s alone: %s: %d %s", name, s, a.status, a.body)
+			}
+		}
+	}
+	for _, s := range w.steps {
+		if !s.public && s.scope == "" && s.path != "/api/v1/me" {
+			t.Errorf("%s needs no scope", s)
+		}
+	}
+	w.untouched()
+}
+
+// TestWalkWithATokenOfAnotherAlias: it sees its own alias and has no account.
+func TestWalkWithATokenOfAnotherAlias(t *testing.T) {
+	t.Parallel()
+	w := newWalk(t)
+	w.alias(w.alice, "second")
+	token := w.token("alice", relay.Token{Scopes: relay.AllScopes, Alias: "second"})
+	for _, s := range w.steps {
+		account := false
+		for _, part := range []string{"/users", "/tokens", "/keys", "/sessions", "/audit"} {
+			account = account || strings.HasPrefix(s.path, "/api/v1"+part)
+		}
+		switch {
+		case s.public:
+		case account || s.String() == "POST /api/v1/aliases":
+			w.ask(s, token, w.alices).code(403, "forbidden")
+		case strings.Contains(s.path, "{"):
+			foreign, unknown := w.ask(s, token, w.alices).code(404, "not-found"), w.ask(s, token, nothings).code(404, "not-found")
+			if foreign.sameBody() != unknown.sameBody() {
+				t.Errorf("%s differs:\nforeign %s\nunknown %s", s, foreign.sameBody(), unknown.sameBody())
+			}
+		default:
+			w.shows(w.ask(s, token, w.alices), w.alices)
+		}
+	}
+	w.untouched()
+}
+
+// TestWalkAsAnAdminWhoIsNoMember: alice rules the accounts and sees nobody's events.
+func TestWalkAsAnAdminWhoIsNoMember(t *testing.T) {
+	t.Parallel()
+	w := newWalk(t)
+	for _, s := range w.steps {
+		named := strings.Contains(s.path, "{alias}") || strings.Contains(s.path, "/events/{id}") || strings.Contains(s.path, "/sessions/{id}")
+		switch {
+		case s.public:
+		case named:
+			foreign, unknown := w.ask(s, w.asAlice, w.bobs).code(404, "not-found"), w.ask(s, w.asAlice, nothings).code(404, "not-found")
+			if foreign.sameBody() != unknown.sameBody() {
+				t.Errorf("%s differs:\nforeign %s\nunknown %s", s, foreign.sameBody(), unknown.sameBody())
+			}
+		case s.method == "GET" && s.path != "/api/v1/audit" && !strings.Contains(s.path, "{"):
+			w.shows(w.ask(s, w.asAlice, w.bobs), w.bobs)
+		}
+	}
+	w.untouched()
+}
+
+// TestNoTokenMakesAWiderOne tries every scope from every other.
+func TestNoTokenMakesAWiderOne(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	names := relay.AllScopes.Names()
+	for i, name := range names {
+		own := relay.ScopeAccount | relay.Scope(1<<i)
+		maker := h.token("alice", relay.Token{Scopes: own, ExpiresAt: time.Now().Add(time.Hour)})
+		for j, other := range names {
+			a := h.post(maker, "/api/v1/tokens", `{"scopes":["`+other+`"],"expiresIn":"30m"}`)
+			if may := own.Has(relay.Scope(1 << j)); may {
+				a.want(201)
+			} else {
+				a.code(403, "forbidden")
+			}
+		}
+		for _, body := range []string{
+			`{"scopes":["` + name + `"],"expiresIn":"61m"}`, `{"scopes":["` + name + `"],"expiresIn":null}`, `{"scopes":["` + name + `"]}`, `{}`,
+		} {
+			h.post(maker, "/api/v1/tokens", body).code(403, "forbidden")
+		}
+		made := decoded[struct{ Scopes []string }](h.post(maker, "/api/v1/tokens", `{"expiresIn":"1m"}`).want(201))
+		if want := own.Names(); !slices.Equal(made.Scopes, want) {
+			t.Errorf("without scopes: %v, want %v", made.Scopes, want)
+		}
+	}
+	h.post(h.asBob, "/api/v1/tokens", `{"alias":"shop"}`).code(404, "not-found")
+}

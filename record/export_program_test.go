@@ -1,0 +1,231 @@
+package record_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/format"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/record"
+	"relay/wire"
+)
+
+// language is one that tests are exported in. A program that does not need to be on
+// every machine that runs these tests is optional.
+type language struct {
+	name, file string
+	export     func(*relay.Event) (string, error)
+	run        []string
+	optional   bool
+}
+
+var languages = []language{
+	{"go", "export.go", record.ExportGo, []string{"go", "run"}, false},
+	{"go test", "export_test.go", record.ExportGo, []string{"go", "test", "-count=1"}, false},
+	{"python", "test_export.py", record.ExportPython, []string{"python3"}, false},
+	{"js", "export.js", record.ExportJS, []string{"node"}, true},
+	{"js module", "export.mjs", record.ExportJS, []string{"node"}, true},
+}
+
+// write puts the program of an event into a folder of its own, outside every module.
+func (l language) write(t *testing.T, e *relay.Event) (dir string) {
+	t.Helper()
+	text, err := l.export(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, l.file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// start runs the program against addr.
+func (l language) start(t *testing.T, dir, addr string, env ...string) (string, error) {
+	t.Helper()
+	if _, err := exec.LookPath(l.run[0]); err != nil {
+		if l.optional {
+			t.Skipf("there is no %s here", l.run[0])
+		}
+		t.Fatalf("this test needs %s", l.run[0])
+	}
+	cmd := exec.CommandContext(t.Context(), l.run[0], append(l.run[1:len(l.run):len(l.run)], l.file)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), append(env, "RELAY_TEST_ADDR="+addr, "GO111MODULE=off", "GOFLAGS=")...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// rawServer reads exactly want bytes of each connection, answers, and gives what came
+// in all.
+func rawServer(t *testing.T, want int, answer string) (addr string, got <-chan []byte) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	heard := make(chan []byte, 1)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
+			b := make([]byte, want)
+			n, _ := io.ReadFull(c, b)
+			_, _ = io.WriteString(c, answer)
+			rest, _ := io.ReadAll(c)
+			_ = c.Close()
+			heard <- append(b[:n], rest...)
+		}
+	}()
+	return ln.Addr().String(), heard
+}
+
+// hostile is a request that holds every byte in its body and, where HTTP lets it, in
+// its head, with what ends literals, comments and programs.
+func hostile(t *testing.T) *relay.Event {
+	t.Helper()
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	body := "\"\"\"'''`\\\"; import os; os._exit(3) #*/ -->\n{lines}{status}${id}\\x41\\u0041\\\r\n" + string(every) + "\u2028\u202e\xed\xa0\x80"
+	head := "POST /\"`'{id}?$(x)=\\ HTTP/1.1\r\nhOsT: Hook.localhost:8080\r\nX-A:  two  \r\nx-a: \"\\\xe9\xff`'\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
+	e := captured(t, head, body)
+	half := len(body) / 2
+	e.Request.Lines = []byte(fmt.Sprintf("%X;a=\"b\"\r\n%x\r\n000\r\nX-Sum: \"\\\xff\r\n\r\n", half, len(body)-half))
+	e.Attempts = []relay.Attempt{{N: 1, HasResponse: true, Status: 418}, {N: 2, State: relay.StateFailed}}
+	return e
+}
+
+func rawOf(t *testing.T, e *relay.Event) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := wire.Rebuild(&e.Request, nil, nil, func(p []byte) error { b.Write(p); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestExportedTestsSendTheExactBytes runs them as a reader would.
+func TestExportedTestsSendTheExactBytes(t *testing.T) {
+	t.Parallel()
+	e := hostile(t)
+	want := rawOf(t, e)
+	for _, l := range languages {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			dir := l.write(t, e)
+			addr, got := rawServer(t, len(want), "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 418 Teapot\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			if out, err := l.start(t, dir, addr); err != nil {
+				t.Errorf("it fails: %v\n%s", err, out)
+			}
+			if b := <-got; !bytes.Equal(b, want) {
+				t.Errorf("sent\n%q\nwant\n%q", b, want)
+			}
+			addr, got = rawServer(t, len(want), "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+			if out, err := l.start(t, dir, addr); err == nil || !strings.Contains(out, "500") {
+				t.Errorf("another status passes: %v\n%s", err, out)
+			}
+			<-got
+		})
+	}
+}
+
+func TestExportedTestsSpeakTLS(t *testing.T) {
+	t.Parallel()
+	e := captured(t, "GET /x HTTP/1.1\r\nHost: a.b\r\n\r\n", "") // never answered: any 2xx will do
+	s := httptest.NewTLSServer(nil)                              // nil: 404 for everything
+	defer s.Close()
+	for _, l := range languages {
+		if l.name == "go test" || l.name == "js module" {
+			continue // as the other form
+		}
+		t.Run(l.name, func(t *testing.T) {
+			out, err := l.start(t, l.write(t, e), s.Listener.Addr().String(), "RELAY_TEST_TLS=1")
+			if err == nil || !strings.Contains(out, "404") {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+// TestExportedGoIsTidy: gofmt and vet have nothing to say.
+func TestExportedGoIsTidy(t *testing.T) {
+	t.Parallel()
+	l := languages[1]
+	dir := l.write(t, hostile(t))
+	text, err := os.ReadFile(filepath.Join(dir, l.file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tidy, err := format.Source(text); err != nil || !bytes.Equal(tidy, text) {
+		t.Errorf("gofmt: %v\n%s", err, tidy)
+	}
+	l.run = []string{"go", "vet"}
+	if out, err := l.start(t, dir, ""); err != nil {
+		t.Errorf("vet: %v\n%s", err, out)
+	}
+}
+
+func TestExportsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	whole := func() *relay.Event { return withBody([]byte("hello")) }
+	for name, c := range map[string]struct {
+		change func(*relay.Event)
+		code   string
+	}{
+		"whole":            {func(*relay.Event) {}, ""},
+		"upgraded":         {func(e *relay.Event) { e.Blocker = relay.BlockedUpgraded }, ""},
+		"rejected":         {func(e *relay.Event) { e.Blocker = relay.BlockedRejected }, relay.CodeEventNotReplayable},
+		"still coming":     {func(e *relay.Event) { e.Request.Body.State = relay.BodyReceiving }, relay.CodeEventNotReplayable},
+		"body over limit":  {func(e *relay.Event) { e.Request.Body.State = relay.BodyOverLimit }, relay.CodeEventNotReplayable},
+		"body not at hand": {func(e *relay.Event) { e.Request.Body.Size++ }, relay.CodeBodyTooLarge},
+		"large":            {func(e *relay.Event) { *e = *withBody(make([]byte, record.MaxBody+1)) }, relay.CodeBodyTooLarge},
+		"many chunk lines": {func(e *relay.Event) {
+			*e = *withBody(bytes.Repeat([]byte("x"), record.MaxBody))
+			e.Request.Framing, e.Request.Lines = relay.FramingChunked, append(bytes.Repeat([]byte("1\r\n"), record.MaxBody), "0\r\n\r\n"...)
+		}, relay.CodeBodyTooLarge},
+	} {
+		e := whole()
+		c.change(e)
+		formats := []string{"go", "js", "python"}
+		if len(e.Request.Body.Data) > 100 {
+			formats = formats[:1] // as the others, and slow
+		}
+		for _, f := range formats {
+			_, err := record.Export(e, f, relay.Site{}, "1", time.Now())
+			var refused *relay.Error
+			code := ""
+			if errors.As(err, &refused) {
+				code = refused.Code
+			}
+			if code != c.code || (err != nil) != (c.code != "") {
+				t.Errorf("%s as %s: %v, want %q", name, f, err, c.code)
+			}
+		}
+	}
+	if _, err := record.Export(whole(), "ruby", relay.Site{}, "1", time.Now()); relay.AsError(err).Code != relay.CodeValidationFailed {
+		t.Errorf("an unknown format: %v", err)
+	}
+	for _, f := range record.ExportFormats {
+		if out, err := record.Export(whole(), f, relay.Site{AliasDomain: "localhost"}, "1", time.Now()); err != nil || len(out.Body) == 0 || out.Name == "" || !slices.Contains([]string{"text/plain; charset=utf-8", "application/json"}, out.Type) {
+			t.Errorf("%s: %+v %v", f, out, err)
+		}
+	}
+}
