@@ -21,6 +21,7 @@ type accountView struct {
 	Key      form
 	Token    form
 	Done     string
+	Command  string // to open a first tunnel by, after a key was let in
 }
 
 type keyView struct {
@@ -44,6 +45,7 @@ const keyHint = "the one line of a .pub file, such as ~/.ssh/id_ed25519.pub; ssh
 
 func (p *pages) accountRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /account", p.signedIn(p.account))
+	mux.Handle("GET /account/audit", p.signedIn(p.auditOwn))
 	mux.Handle("POST /account/keys", p.signedIn(p.addKey))
 	mux.Handle("POST /account/keys/{id}/remove", p.signedIn(p.removeKey))
 	mux.Handle("POST /account/tokens", p.signedIn(p.createToken))
@@ -74,6 +76,9 @@ func (p *pages) accountPage(r *http.Request, who relay.Actor, key, token form) (
 		return nil, err
 	}
 	v := accountView{User: who.AccountName, Admin: who.Admin, Key: key, Token: token, Done: doneText(r)}
+	if r.URL.Query().Get("done") == "key-approved" {
+		v.Command = p.connect(who, aliases).SSH
+	}
 	for i := range keys {
 		v.Keys = append(v.Keys, keyViewOf(&keys[i], now))
 	}

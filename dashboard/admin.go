@@ -8,7 +8,6 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
-	"relay/record"
 )
 
 // adminView is who has an account here.
@@ -32,27 +31,10 @@ type orphanView struct {
 	Transfer  form
 }
 
-// auditView is who did what when.
-type auditView struct {
-	Rows []auditRow
-	More bool // there may be older ones that a longer list shows
-}
-
-type auditRow struct {
-	At                            stamp
-	Actor, Action, Target, Detail string
-}
-
-// Lengths of the audit log's two lists.
-const (
-	auditShort = 100
-	auditLong  = 1000
-)
-
 func (p *pages) adminRoutes(mux *http.ServeMux) {
 	admin := func(handle signed) http.Handler { return p.signedIn(onlyAdmin(handle)) }
 	mux.Handle("GET /admin", admin(p.admin))
-	mux.Handle("GET /admin/audit", admin(p.audit))
+	mux.Handle("GET /admin/audit", admin(p.auditAll))
 	mux.Handle("POST /admin/users", admin(p.addUser))
 	mux.Handle("POST /admin/users/{user}/invite", admin(p.inviteUser))
 	mux.Handle("POST /admin/users/{user}/remove", admin(p.removeUser))
@@ -184,23 +166,4 @@ func (p *pages) orphaned(r *http.Request, who relay.Actor, alias string) error {
 		}
 	}
 	return errors.Join(err, relay.ErrNotFound)
-}
-
-func (p *pages) audit(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	limit := auditShort
-	if r.URL.Query().Has("all") {
-		limit = auditLong
-	}
-	entries, err := p.Accounts.Audit(r.Context(), who, limit)
-	if err != nil {
-		return nil, err
-	}
-	v := auditView{More: limit == auditShort && len(entries) == limit}
-	for _, e := range entries {
-		v.Rows = append(v.Rows, auditRow{
-			At: stampOf(e.At, time.Now()), Actor: record.SafeTextMax(e.Actor, 100), Action: record.SafeTextMax(e.Action, 40),
-			Target: record.SafeTextMax(e.Target, 100), Detail: record.SafeTextMax(e.Detail, 200),
-		})
-	}
-	return audit(v), nil
 }

@@ -62,3 +62,19 @@ func TestAuditLog(t *testing.T) {
 	o.get("root", "/admin/audit").want(200, "Show more").lacks("key.add")
 	o.get("root", "/admin/audit?all").want(200, "key.add").lacks("Show more")
 }
+
+func TestAuditLogIsFiltered(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.alias("alice", "shop")
+	o.alias("bob", "secret-of-bob")
+	o.post("alice", "/account/keys", "name", "laptop", "key", o.publicKey()).leads("/account?done=key-added")
+	o.get("root", "/admin/audit?what=alias").want(200, "alias.add", "shop", "secret-of-bob").lacks("<code>key.add")
+	o.get("root", "/admin/audit?what=alias&who=BOB").want(200, "secret-of-bob", `value="BOB"`).lacks(">shop<")
+	o.get("root", "/admin/audit?on=shop").want(200, "alias.add").lacks("secret-of-bob")
+	o.get("root", "/admin/audit?on=%3Cscript%3E").want(200, "None of the newest", "&lt;script&gt;", "Clear")
+	o.get("alice", "/account/audit").want(200, "alias.add", "key.add", "laptop").lacks("secret-of-bob", "user:bob")
+	o.get("root", "/account/audit").want(200).lacks("secret-of-bob", "shop")
+	o.get("alice", "/account/audit?what=key").want(200, "key.add").lacks("<code>alias.add")
+	o.get("", "/account/audit").want(401)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"relay"
 	"relay/record"
@@ -16,7 +17,8 @@ import (
 type attemptView struct {
 	N                     int
 	Title, State, Actor   string
-	Asked, Queue, Error   string
+	Asked, AskedISO       string
+	Queue, Error          string
 	Outcome, Class        string
 	Latency, Connection   string
 	Timing                *timingView
@@ -53,25 +55,34 @@ func (v *eventView) attempts(r *http.Request, e *relay.Event) {
 	}
 	longest := longestOf(list)
 	for i := range list {
-		v.Attempts = append(v.Attempts, attemptOf(r, e, &list[i], longest))
+		v.Attempts = append(v.Attempts, attemptOf(r, e, &list[i], longest, v.auto))
 	}
 	for i := range e.Attempts {
 		if a := &e.Attempts[i]; a.State == relay.StateQueued {
-			v.Queued = "Attempt " + strconv.Itoa(a.N) + " is queued"
-			if a.Position > 0 {
-				v.Queued += ", place " + strconv.Itoa(a.Position)
-			}
+			v.Queued = "Attempt " + strconv.Itoa(a.N) + " " + queueText(a, v.auto)
 			break
 		}
 	}
 	v.compare(r, e)
 }
 
-func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float64) attemptView {
+// queueText says what a queued attempt waits for; auto is autoDeliver of its alias.
+func queueText(a *relay.Attempt, auto bool) string {
+	s := "waits for the tunnel"
+	if a.Kind == relay.KindOriginal && !a.Released && !auto {
+		s = "waits for “Replay all queued”, or for a replay"
+	}
+	if a.Position > 0 {
+		s += ", place " + strconv.Itoa(a.Position)
+	}
+	return s
+}
+
+func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float64, auto bool) attemptView {
 	out := record.OfAttempt(a, false)
 	v := attemptView{
 		N: a.N, Title: "Original", State: a.State, Actor: record.SafeTextMax(a.Actor, 120),
-		Asked: out.ReceivedAt.String(), Outcome: a.State, Class: "state " + a.State, Connection: a.Connection,
+		Asked: shortTime(a.ReceivedAt, time.Now()), AskedISO: out.ReceivedAt.String(), Outcome: a.State, Class: "state " + a.State, Connection: a.Connection,
 	}
 	if a.Kind == relay.KindReplay {
 		v.Title = "Replay " + strconv.Itoa(a.N-1)
@@ -80,10 +91,7 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 		v.Error = a.Error.Code + ": " + record.SafeTextMax(a.Error.Message, 500)
 	}
 	if a.State == relay.StateQueued {
-		v.Queue = "waits for the tunnel"
-		if a.Position > 0 {
-			v.Queue += ", place " + strconv.Itoa(a.Position)
-		}
+		v.Queue = queueText(a, auto)
 	}
 	if out.Timing != nil {
 		v.Timing, v.Latency = timingOf(out.Timing, longest), millisText(*out.LatencyMs)

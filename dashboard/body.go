@@ -2,30 +2,18 @@ package dashboard
 
 import (
 	"bytes"
-	"compress/gzip"
-	"compress/zlib"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
-	"mime"
-	"mime/multipart"
-	"net/http"
 	"net/url"
 	"strings"
 	"unicode/utf8"
 
 	"relay"
 	"relay/record"
-	"relay/wire"
 )
 
-// Bounds of body views.
-const (
-	shownHex      = 16 << 10 // bytes of a hex dump
-	shownParts    = 50       // parts of a multipart body
-	shownPartText = 4 << 10  // bytes of one part
-)
+// shownHex is how many bytes a hex dump has.
+const shownHex = 16 << 10
 
 // Names of body views, in the order of their tabs.
 const (
@@ -70,11 +58,6 @@ type tabView struct {
 	Current    bool
 }
 
-// partView is one part of a multipart body.
-type partView struct {
-	Name, File, Type, Size, Text string
-}
-
 // showBody makes the view that the address asks for, or the one that says most.
 func showBody(s bodySource) bodyView {
 	b := s.body
@@ -115,102 +98,6 @@ func bodyState(b *relay.Body) string {
 		return "It was larger than what is kept; size and SHA-256 cover all of it."
 	}
 	return ""
-}
-
-// content is what is at hand of a body and what it claims to be.
-type content struct {
-	raw     []byte // as stored, perhaps only its start
-	plain   []byte // without content coding
-	cut     bool   // plain is not all of it
-	size    int64
-	kind    string // media type in lower case, "" = unknown
-	params  map[string]string
-	coding  string // content coding that was taken off
-	problem string // why it was not
-}
-
-func contentOf(head []byte, b *relay.Body) *content {
-	c := &content{raw: b.Data[:min(len(b.Data), shownBody)], size: b.Size}
-	c.plain, c.cut = c.raw, int64(len(c.raw)) < b.Size
-	coding := ""
-	if len(head) > 0 {
-		for _, f := range wire.Fields(head) {
-			switch strings.ToLower(string(f.Name)) {
-			case "content-type":
-				c.kind, c.params, _ = mime.ParseMediaType(string(f.Value))
-			case "content-encoding":
-				coding = strings.ToLower(string(f.Value))
-			}
-		}
-	}
-	c.decode(coding)
-	return c
-}
-
-// decode takes gzip and deflate off for the view, never more than the view holds.
-func (c *content) decode(coding string) {
-	var open func(io.Reader) (io.ReadCloser, error)
-	switch coding {
-	case "", "identity":
-		return
-	case "gzip", "x-gzip":
-		open = func(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) }
-	case "deflate":
-		open = zlib.NewReader
-	default:
-		c.problem = "coded as " + record.SafeTextMax(coding, 40) + ", which this view cannot read"
-		return
-	}
-	r, err := open(bytes.NewReader(c.raw))
-	if err != nil {
-		c.problem = "it says " + coding + ", but is not"
-		return
-	}
-	out, err := io.ReadAll(io.LimitReader(r, shownBody+1))
-	if err != nil && (!errors.Is(err, io.ErrUnexpectedEOF) || !c.cut) {
-		c.problem = coding + " data that breaks off or is damaged"
-	}
-	c.coding = coding
-	if len(out) > shownBody {
-		out, c.cut = out[:shownBody], true
-	}
-	c.plain = out
-}
-
-// views are those that make sense, the best one first.
-func (c *content) views() []string {
-	switch {
-	case imageKind(c.raw) != "" && strings.HasPrefix(c.kind, "image/"):
-		return []string{viewImage, viewHex}
-	case strings.HasPrefix(c.kind, "multipart/") && c.params["boundary"] != "":
-		return []string{viewParts, viewRaw, viewHex}
-	case !isText(c.plain, c.cut):
-		return []string{viewHex, viewRaw}
-	case c.isJSON() || c.isForm() || c.coding != "":
-		return []string{viewPretty, viewRaw, viewHex}
-	default:
-		return []string{viewRaw, viewHex}
-	}
-}
-
-func (c *content) isJSON() bool {
-	if c.kind == "application/json" || strings.HasSuffix(c.kind, "+json") {
-		return true
-	}
-	start := bytes.TrimLeft(c.plain[:min(len(c.plain), 1024)], " \t\r\n")
-	return len(start) > 0 && (start[0] == '{' || start[0] == '[') && c.kind != "text/html" && !c.isForm()
-}
-
-func (c *content) isForm() bool { return c.kind == "application/x-www-form-urlencoded" }
-
-// isText tells whether bytes are to be read by people: UTF-8 without NUL.
-func isText(p []byte, cut bool) bool {
-	if cut { // a rune may be cut in the middle
-		for i := 0; i < utf8.UTFMax && len(p) > 0 && !utf8.Valid(p[max(0, len(p)-utf8.UTFMax):]); i++ {
-			p = p[:len(p)-1]
-		}
-	}
-	return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0
 }
 
 func (c *content) show(v *bodyView, image string) {
@@ -291,69 +178,3 @@ func visible(p []byte) string {
 
 // hexDump is offset, bytes and letters, 16 bytes a line.
 func hexDump(p []byte) string { return strings.TrimSuffix(hex.Dump(p), "\n") }
-
-// formPairs are the fields of a form or query in their order; what cannot be read
-// stays as it is.
-func formPairs(s string) []pair {
-	var list []pair
-	for part := range strings.SplitSeq(s, "&") {
-		if part == "" {
-			continue
-		}
-		if len(list) == shownLines {
-			return append(list, pair{"…", fmt.Sprintf("%d more fields; the download has them", strings.Count(s, "&")+1-shownLines)})
-		}
-		name, value, _ := strings.Cut(part, "=")
-		list = append(list, pair{unescaped(name), unescaped(value)})
-	}
-	return list
-}
-
-func unescaped(s string) string {
-	if plain, err := url.QueryUnescape(s); err == nil {
-		s = plain
-	}
-	return record.SafeTextMax(s, shownValue)
-}
-
-func queryPairs(target []byte) []pair {
-	_, query, ok := bytes.Cut(target, []byte("?"))
-	if !ok {
-		return nil
-	}
-	return formPairs(string(query))
-}
-
-// partsOf reads a multipart body as far as it is at hand.
-func partsOf(p []byte, boundary string) []partView {
-	var list []partView
-	r := multipart.NewReader(bytes.NewReader(p), boundary)
-	for len(list) < shownParts {
-		part, err := r.NextRawPart()
-		if err != nil {
-			break
-		}
-		data, _ := io.ReadAll(part)
-		v := partView{
-			Name: record.SafeTextMax(part.FormName(), 200), File: record.SafeTextMax(part.FileName(), 200),
-			Type: record.SafeTextMax(part.Header.Get("Content-Type"), 200), Size: sizeText(int64(len(data))),
-		}
-		if isText(data, false) {
-			v.Text = visible(data[:min(len(data), shownPartText)])
-		} else {
-			v.Text = hexDump(data[:min(len(data), 512)])
-		}
-		list = append(list, v)
-	}
-	return list
-}
-
-// imageKind is the type of a picture that may be shown: known by its first bytes and
-// without script; "" for everything else.
-func imageKind(p []byte) string {
-	switch kind := http.DetectContentType(p[:min(len(p), 512)]); kind {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-		return kind
-	}
-	return ""
-}

@@ -159,7 +159,7 @@ func (j *jsonPrinter) text() *jsonFault {
 			k += n - 1
 		}
 	}
-	j.i = len(j.p)
+	j.take(len(j.p) - j.i) // of a string that was cut, what there is
 	return j.fail("the end within a string")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,11 +43,11 @@ func newBrowser(t *testing.T, r *rig) *browser {
 	t.Cleanup(cancel)
 	b := &browser{t: t, r: r, ctx: ctx}
 	must(t, chromedp.Listen(ctx, b.listen))
-	b.ctx, cancel = context.WithTimeout(ctx, 100*time.Second)
+	b.ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
 	t.Cleanup(cancel)
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
-	call(b, network.SetCookie, network.SetCookieParams{Name: "relay_session", Value: r.session, URL: r.base})
+	b.signIn()
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -76,6 +77,33 @@ func (b *browser) listen(ev any) {
 	}
 }
 
+// signIn gives the browser the session of its rig.
+func (b *browser) signIn() {
+	b.t.Helper()
+	call(b, network.SetCookie, network.SetCookieParams{Name: "relay_session", Value: b.r.session, URL: b.r.base})
+}
+
+// forget empties the console.
+func (b *browser) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.errors = nil
+}
+
+// ignore forgets what the browser says of pages that were to have a status.
+func (b *browser) ignore(statuses ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.errors = slices.DeleteFunc(b.errors, func(e string) bool {
+		for _, status := range statuses {
+			if strings.Contains(e, "responded with a status of "+status) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 func call[P, R any](b *browser, cmd cdp.Command[P, R], params P) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.ctx, cmd, params); err != nil {
@@ -92,6 +120,7 @@ func do[T any](b *browser, action chromedp.Action[T]) T {
 	return v
 }
 
+// open loads a page; its script has run then.
 func (b *browser) open(path string) { b.t.Helper(); do(b, chromedp.Navigate(b.r.base+path)) }
 
 // value evaluates an expression.
@@ -103,7 +132,7 @@ func value[T any](b *browser, expression string) T {
 // until waits for an expression to become true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if is, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("!!("+expression+")")); err == nil && is {
 			return
 		}
@@ -149,7 +178,7 @@ func TestBrowserJourney(t *testing.T) {
 	b.key("j")
 	b.key("\r")
 	b.until(`document.querySelector("#event")`)
-	b.until(`document.querySelectorAll("[data-attempt]").length === 1`)
+	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 1`)
 	r.answers(func([]byte, []byte) string {
 		return "HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n{\"ok\":false}"
 	})
@@ -160,7 +189,7 @@ func TestBrowserJourney(t *testing.T) {
 	b.until(`document.querySelector('[data-attempt="3"][data-state="delivered"]')`)
 	b.key("d")
 	b.until(`document.querySelector("#diff")?.textContent.includes("500 both times, same body")`)
-	b.click("#attempt-2 a[data-part]")
+	b.click("#attempt-2 a.compare")
 	b.until(`document.querySelector("#diff")?.textContent.includes("200 → 500")`)
 	if !strings.Contains(value[string](b, "location.href"), "diff=1,2") {
 		t.Error("the comparison is not in the address")
@@ -188,12 +217,17 @@ func TestBrowserBurst(t *testing.T) {
 	r := newRig(t)
 	r.online()
 	b := newBrowser(t, r)
+	// A busy machine steals frames: the best of three counts, and sending itself, to
+	// which the browser adds nothing, tells how busy it is.
 	best := 1e9
-	for try := 0; try < 3 && best > 500; try++ { // a busy machine may steal a frame
-		best = min(best, b.burst())
+	for range 3 {
+		gap, took := b.burst()
+		if best = min(best, gap/(500*max(1, took.Seconds()/5))); best <= 1 {
+			break
+		}
 	}
-	if best > 500 {
-		t.Errorf("a gap of %.0f ms between two frames", best)
+	if best > 1 {
+		t.Errorf("a gap between two frames %.1f times as long as it may be", best)
 	}
 	shown := value[[]string](b, `[...document.querySelectorAll("#rows tr")].slice(0, 100).map(r => r.id)`)
 	b.open("/aliases/hook")
@@ -212,12 +246,13 @@ func TestBrowserBurst(t *testing.T) {
 }
 
 // burst sends 1,001 events at once and gives the longest gap between two frames, in
-// ms.
-func (b *browser) burst() float64 {
+// ms, and how long sending took.
+func (b *browser) burst() (gap float64, took time.Duration) {
 	b.t.Helper()
 	b.open("/aliases/hook")
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	value[any](b, `window.gap = 0; { let last = performance.now(); const tick = now => { gap = Math.max(gap, now - last); last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick); }`)
+	began := time.Now()
 	var senders sync.WaitGroup
 	for k := range 4 {
 		senders.Go(func() {
@@ -227,15 +262,17 @@ func (b *browser) burst() float64 {
 		})
 	}
 	senders.Wait()
+	took = time.Since(began)
 	last := b.r.send(post("/last", "{}")).String()
 	b.until(fmt.Sprintf(`document.querySelector("#rows").firstElementChild?.id === "%s"`, last))
 	b.until(fmt.Sprintf(`document.querySelector("#%s").dataset.state === "delivered"`, last))
-	rows, gap := value[int](b, `document.querySelector("#rows").children.length`), value[float64](b, "gap")
-	b.t.Logf("burst: %d rows in the page, longest gap %.0f ms", rows, gap)
+	rows := value[int](b, `document.querySelector("#rows").children.length`)
+	gap = value[float64](b, "gap")
+	b.t.Logf("burst: sent in %v, %d rows in the page, longest gap %.0f ms", took, rows, gap)
 	if rows < 100 || rows > 500 {
 		b.t.Errorf("%d rows in the page", rows)
 	}
-	return gap
+	return gap, took
 }
 
 func TestBrowserWithoutScript(t *testing.T) {

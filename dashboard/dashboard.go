@@ -36,8 +36,10 @@ type Options struct {
 	Events   Events
 	Deliver  Deliverer
 	Limits   Limits // nil = no limits
-	Site     relay.Site
-	HostKey  string // fingerprint of the SSH host key, SHA256:…; "" = not shown
+	// Enrolments are keys that wait to be let in; nil = there is no such page.
+	Enrolments Enrolments
+	Site       relay.Site
+	HostKey    string // fingerprint of the SSH host key, SHA256:…; "" = not shown
 	// SSHFlags gives what ssh must be told on this machine for an account to get in,
 	// such as "-i KEY -o IdentitiesOnly=yes"; user "" is a stranger; nil = nothing.
 	SSHFlags func(user string) string
@@ -46,7 +48,8 @@ type Options struct {
 
 type pages struct {
 	Options
-	tags map[string]string // entity tags of assets
+	tags  map[string]string // entity tags of assets
+	known known
 }
 
 // New makes the handler of everything on the base site that is not under /api/. It
@@ -80,6 +83,7 @@ func New(o Options) http.Handler {
 	p.accountRoutes(mux)
 	p.adminRoutes(mux)
 	p.inviteRoutes(mux)
+	p.enrolmentRoutes(mux)
 	mux.Handle("GET /login/{token}", p.page(p.login))
 	mux.Handle("POST /login/{token}", p.page(p.useLogin))
 	mux.Handle("POST /logout", p.page(p.logout))
@@ -152,8 +156,11 @@ func (p *pages) page(handle handler) http.Handler {
 			}
 			retryAfter(w, e)
 			body = failure(status, http.StatusText(status), e.Detail)
+			if e.Code == relay.CodeStoreUnavailable {
+				body = outage(p.outageOf(r, e))
+			}
 			if partial(r) {
-				body = failurePart(e.Detail)
+				body = failurePart(status, e.Detail)
 			}
 		}
 		if body == nil {
@@ -161,6 +168,9 @@ func (p *pages) page(handle handler) http.Handler {
 		}
 		if s, ok := body.(withStatus); ok {
 			status = s.status
+		}
+		if partial(r) {
+			status = http.StatusOK // a browser's console calls any other an error; data-status tells it
 		}
 		var buf bytes.Buffer
 		if err := body.Render(r.Context(), &buf); err != nil {
@@ -242,24 +252,43 @@ func (p *pages) signedOrNot(handle handler) http.Handler {
 
 // stranger shows how to log in, and notes where the person wanted to go.
 func (p *pages) stranger(w http.ResponseWriter, r *http.Request) templ.Component {
+	if partial(r) {
+		return failurePart(http.StatusUnauthorized, "you are logged out; log in again")
+	}
 	status := http.StatusOK
 	if r.URL.Path != "/" {
 		status = http.StatusUnauthorized
-		if r.Method == http.MethodGet && !partial(r) {
-			http.SetCookie(w, p.nextCookie(r.URL.RequestURI(), nextAge))
-		}
+		p.comeBack(w, r)
 	}
 	return withStatus{welcome(p.loginCommand()), status}
 }
 
+// comeBack notes where somebody wanted to go before logging in.
+func (p *pages) comeBack(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet && !partial(r) {
+		http.SetCookie(w, p.nextCookie(r.URL.RequestURI(), nextAge))
+	}
+}
+
+// errTwoSessions: without https a page on an alias host may set a cookie for this
+// site too, and nobody is to act by a session that somebody else chose.
+var errTwoSessions = relay.Errorf(relay.CodeBadRequest, "two different sessions came with this request; a page on an alias host may have set one of them: clear the cookies of this site and log in again")
+
 // visitor is the signed-in actor; ok is false for anybody else.
 func (p *pages) visitor(r *http.Request) (who relay.Actor, ok bool, err error) {
-	c, err := r.Cookie(p.cookieName())
-	if err != nil {
+	cookies := r.CookiesNamed(p.cookieName())
+	if len(cookies) == 0 {
 		return relay.Actor{}, false, nil
+	}
+	c := cookies[0]
+	for _, other := range cookies[1:] {
+		if other.Value != c.Value {
+			return relay.Actor{}, false, errTwoSessions
+		}
 	}
 	who, err = p.Accounts.SessionOwner(r.Context(), c.Value)
 	if errors.Is(err, relay.ErrNotFound) {
+		p.known.forget(c.Value)
 		return relay.Actor{}, false, nil
 	}
 	return who, err == nil, err

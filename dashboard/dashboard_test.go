@@ -142,6 +142,24 @@ func TestCrossSitePostsAreRefused(t *testing.T) {
 	}
 }
 
+// On plain http an alias page can add a cookie; it must not choose whose account is
+// used.
+func TestTwoSessionsAreNone(t *testing.T) {
+	t.Parallel()
+	house := newHouse()
+	house.sessions["mine"], house.sessions["tossed"] = "alice", "mallory"
+	h := serve(t, house, "http://example.com")
+	for _, order := range []string{"relay_session=mine; relay_session=tossed", "relay_session=tossed; relay_session=mine"} {
+		res, body := ask(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", order) })
+		if res.StatusCode != 400 || !strings.Contains(body, "clear the cookies") || strings.Contains(body, "mallory") {
+			t.Errorf("%s = %d: %s", order, res.StatusCode, body)
+		}
+	}
+	if res, _ := ask(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=mine") }); res.StatusCode != 200 {
+		t.Errorf("the same twice = %d", res.StatusCode)
+	}
+}
+
 func TestHomeShowsAliasesAsText(t *testing.T) {
 	t.Parallel()
 	house := newHouse()

@@ -45,7 +45,8 @@ type eventView struct {
 	Diff                         *diffView
 	Shares                       sharesView
 	Live                         string
-	Notice                       string
+
+	auto bool // autoDeliver of the alias
 }
 
 // pair is a name and a value, both safe to show.
@@ -61,15 +62,6 @@ type messageView struct {
 	State    string // of a response, "" = complete
 	Framing  string
 	Body     bodyView
-}
-
-// providerView is what is known about the sender.
-type providerView struct {
-	Name, EventType, DeliveryID string
-	Signed, Age, Tolerance      string
-	Meaning                     string
-	Expired                     bool
-	Same                        string // address of events that name the same delivery
 }
 
 // event is the inspector of one event.
@@ -126,9 +118,10 @@ func (p *pages) eventView(r *http.Request, who relay.Actor) (eventView, error) {
 	if !head.Online && !head.Paused {
 		v.Command = head.Command
 	}
+	v.auto = a.Settings.AutoDeliver
 	v.Request = p.requestView(r, e)
 	v.attempts(r, e)
-	v.Shares = p.sharesView(r, who, e)
+	v.Shares = p.sharesView(r, who, e, a)
 	return v, nil
 }
 
@@ -215,36 +208,6 @@ func pairsOf(read func([]byte) []wire.Field, p []byte) []pair {
 		list = append(list, pair{record.SafeTextMax(string(f.Name), 300), record.SafeTextMax(string(f.Value), shownValue)})
 	}
 	return list
-}
-
-// providerOf says who sent it and what a replay now would mean to the check of its
-// signature.
-func providerOf(e *relay.Event, now time.Time) *providerView {
-	p := &e.Provider
-	if p.Name == "" {
-		return nil
-	}
-	v := &providerView{Name: record.SafeText(p.Name), EventType: record.SafeText(p.EventType), DeliveryID: record.SafeText(p.DeliveryID)}
-	if p.DeliveryID != "" {
-		v.Same = withQuery("/aliases/"+e.Alias, url.Values{"q": {p.DeliveryID}})
-	}
-	if p.SignedAt.IsZero() {
-		return v
-	}
-	age := now.Sub(p.SignedAt)
-	v.Signed = p.SignedAt.UTC().Format("2006-01-02 15:04:05 UTC")
-	v.Age = relay.FormatDuration(age.Truncate(time.Second))
-	switch {
-	case p.Tolerance <= 0:
-		v.Meaning = "The sender's libraries do not look at the age: a replay is checked like the original."
-	case age > p.Tolerance:
-		v.Tolerance, v.Expired = relay.FormatDuration(p.Tolerance), true
-		v.Meaning = "Too old: a replay sends the signature unchanged, and the sender's libraries refuse it. Raise the tolerance in your code while you replay."
-	default:
-		v.Tolerance = relay.FormatDuration(p.Tolerance)
-		v.Meaning = "Still fresh: a replay passes the sender's check until " + p.SignedAt.Add(p.Tolerance).UTC().Format("15:04:05 UTC") + "."
-	}
-	return v
 }
 
 // image sends a body as the picture that it is, if it is one of a few kinds that

@@ -100,27 +100,6 @@ func TestBodies(t *testing.T) {
 	r.get("/events/"+body("image/svg+xml", "<svg/>")+"/image/0", 404)
 }
 
-func TestHugeBodiesStaySmallPages(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	line := `{"a":"` + strings.Repeat("x", 20<<20) + `"}`
-	deep := strings.Repeat("[", 300_000) + strings.Repeat("]", 300_000)
-	wide := strings.Repeat("1,", 300_000)
-	for name, request := range map[string]string{
-		"one line": post("/", line), "deep": post("/", deep), "wide": post("/", strings.Repeat("[", 60)+wide+"1"+strings.Repeat("]", 60)),
-		"fields": strings.Replace(post("/", strings.Repeat("a=b&", 1_000_000)), "application/json", "application/x-www-form-urlencoded", 1),
-	} {
-		id := r.send(request).String()
-		began := time.Now()
-		page := r.get("/events/"+id, 200)
-		took := time.Since(began)
-		t.Logf("%s: %d KiB in %v", name, len(page)>>10, took)
-		if len(page) > 3<<20 || took > 3*time.Second {
-			t.Errorf("%s: a page of %d bytes after %v", name, len(page), took)
-		}
-	}
-}
-
 func TestReplayAndCompare(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -144,7 +123,7 @@ func TestReplayAndCompare(t *testing.T) {
 
 	r.offline()
 	page = r.submit("/events/"+id+"/replay", nil, 200)
-	contains(t, "queued", page, `data-state="queued"`, "place 1", "Cancel queued", "ssh -N -R hook")
+	contains(t, "queued", page, `data-state="queued"`, "waits for the tunnel, place 1", "Cancel queued", "ssh -N -R hook")
 	page = r.submit("/events/"+id+"/cancel", nil, 200)
 	contains(t, "canceled", page, `data-attempt="3" data-state="canceled"`)
 	r.submit("/events/"+id+"/cancel", nil, 409)
@@ -200,7 +179,7 @@ func TestShares(t *testing.T) {
 	owner := r.client
 	r.client = &http.Client{}
 	page = r.get("/s/"+token, 200)
-	contains(t, "shared page", page, "POST</span> /hook", "exactly as it came", "online", "Replay</button>")
+	contains(t, "shared page", page, `POST</span> <span class="path">/hook`, "exactly as it came", "online", "Replay</button>")
 	for _, secret := range []string{"alice", "hook.localhost", "4242", "topsecret", "Log out"} {
 		if strings.Contains(page, secret) {
 			t.Errorf("the shared page tells %q", secret)

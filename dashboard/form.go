@@ -122,6 +122,7 @@ var doneTexts = map[string]string{
 	"transferred":    "The alias was handed over.",
 	"alias-removed":  "The alias was deleted.",
 	"key-added":      "The key was added.",
+	"key-approved":   "The key was let in: the waiting terminal says so now. From here on it opens tunnels and logs in as you; if that was not what you meant, remove it below.",
 	"key-removed":    "The key was removed; connections that it opened were cut.",
 	"token-removed":  "The token was revoked.",
 	"logged-out":     "That session was logged out.",

@@ -57,6 +57,9 @@ func (p *pages) homePage(r *http.Request, who relay.Actor, create form) (templ.C
 	for i, a := range aliases {
 		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
+	if c, err := r.Cookie(p.cookieName()); err == nil {
+		p.known.keep(c.Value, v.Aliases, time.Now())
+	}
 	return home(v), nil
 }
 

@@ -128,7 +128,7 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 		l.put("", liveResync, "{}")
 	}
 	f := filterOf(r.URL.Query())
-	p.ended(r, l.run(r.Context(), sub, func(item *relay.FeedItem) error { return p.streamItem(r.Context(), l, &f, item) }))
+	p.ended(r, l.run(r.Context(), sub, func(item *relay.FeedItem) error { return p.streamItem(r, who, l, &f, item) }))
 	return nil, nil
 }
 
@@ -162,7 +162,8 @@ func (p *pages) freshStream(r *http.Request, who relay.Actor, a *relay.Alias) (b
 }
 
 // streamItem shows one item of the feed as what the page has for it.
-func (p *pages) streamItem(ctx context.Context, l *live, f *streamFilter, item *relay.FeedItem) error {
+func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, f *streamFilter, item *relay.FeedItem) error {
+	ctx := r.Context()
 	switch item.Name {
 	case "event":
 		var s record.Summary
@@ -179,7 +180,9 @@ func (p *pages) streamItem(ctx context.Context, l *live, f *streamFilter, item *
 		if err := json.Unmarshal(item.Data, &a); err != nil {
 			return err
 		}
-		return l.render(ctx, item.ID, liveAlias, aliasPanel(p.headOf(ctx, &a)))
+		head := p.headOf(ctx, &a)
+		p.drain(ctx, who, &head, released(r))
+		return l.render(ctx, item.ID, liveAlias, aliasPanel(head))
 	case "resync":
 		l.put(item.ID, liveResync, "{}")
 	}

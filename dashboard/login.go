@@ -77,6 +77,7 @@ func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component,
 		if err := p.Accounts.EndSession(r.Context(), c.Value); err != nil && !errors.Is(err, relay.ErrNotFound) {
 			return nil, err
 		}
+		p.known.forget(c.Value)
 	}
 	http.SetCookie(w, p.cookie("", -1))
 	return seeOther(w, r, "/")

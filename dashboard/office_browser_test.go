@@ -65,8 +65,9 @@ func TestBrowserOffice(t *testing.T) {
 	b.open("/account")
 	b.until(`document.body.innerText.includes("from a browser") && !document.body.innerText.includes("rly_")`)
 
-	b.open("/aliases/hook/settings?window=1h")
+	b.open("/aliases/hook?window=1h")
 	b.until(`document.querySelectorAll("#plot rect.all").length > 0`)
+	b.open("/aliases/hook/settings")
 	do(b, chromedp.SendKeys(chromedp.CSS("#remove-confirm"), "hook"))
 	b.click(`form[action="/aliases/hook/settings/remove"] button`)
 	b.until(`document.body.innerText.includes("The alias was deleted.")`)

@@ -119,9 +119,15 @@ func (r *rig) answers(f func(head, body []byte) string) {
 // send brings a request to the alias, as a caller would, and gives its event.
 func (r *rig) send(request string) relay.ID {
 	r.t.Helper()
+	return r.sendTo("hook", request)
+}
+
+// sendTo brings a request to an alias.
+func (r *rig) sendTo(alias, request string) relay.ID {
+	r.t.Helper()
 	_, n, err := wire.Request([]byte(request), wire.Limits{})
 	must(r.t, err)
-	a, found := r.d.Alias("hook")
+	a, found := r.d.Alias(alias)
 	if !found {
 		r.t.Fatal("no alias")
 	}
@@ -130,7 +136,7 @@ func (r *rig) send(request string) relay.ID {
 	r.d.Capture(context.Background(), &relay.Inbound{
 		Alias: a, From: netip.MustParseAddrPort("203.0.113.9:52011"), Arrived: time.Now(), Head: []byte(request[:n]), Caller: c,
 	})
-	page, err := r.s.Events(context.Background(), relay.System(), relay.Filter{Alias: "hook", Limit: 1})
+	page, err := r.s.Events(context.Background(), relay.System(), relay.Filter{Alias: alias, Limit: 1})
 	must(r.t, err)
 	if len(page.Events) == 0 {
 		r.t.Fatal("nothing was kept")
@@ -282,3 +288,9 @@ func (c *channel) Fill(buf []byte) {
 func (c *channel) Filled() <-chan relay.Fill          { return c.filled }
 func (c *channel) Refusal(time.Duration) *relay.Error { return nil }
 func (c *channel) CloseWrite() error                  { return nil }
+
+// count is how often a text is in a page from a mark on.
+func count(page, from, text string) int {
+	_, rest, _ := strings.Cut(page, from)
+	return strings.Count(rest, text) - strings.Count(rest[max(0, strings.Index(rest, `<dialog id="keys"`)):], text)
+}

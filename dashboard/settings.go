@@ -19,7 +19,6 @@ type settingsView struct {
 	Fields                []settingField
 	Members               []string
 	forms                 settingsForms
-	Plot                  plotView
 	Done                  string
 }
 
@@ -101,8 +100,7 @@ func (p *pages) settingsPage(r *http.Request, who relay.Actor, a *relay.Alias, f
 	}
 	return settings(settingsView{
 		Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, Own: a.Owner == who.Account,
-		Fields: fieldsOf(&a.Settings, forms.Set), Members: members, forms: forms,
-		Plot: p.plot(r, who, a.Name, settingsPath(a.Name)), Done: doneText(r),
+		Fields: fieldsOf(&a.Settings, forms.Set), Members: members, forms: forms, Done: doneText(r),
 	}), nil
 }
 

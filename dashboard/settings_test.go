@@ -14,7 +14,7 @@ func TestSettingsAreKept(t *testing.T) {
 	const path = "/aliases/shop/settings"
 	o.get("alice", path).want(200,
 		`name="offlineStatus" value="202"`, `name="hostHeader" value="preserve"`, `name="autoDeliver"`, `name="forwarded"`,
-		`name="freshConnections"`, `name="responseTimeout"`, `name="retention"`, `name="paused"`, "Default: 202", "No event in the last 24 hours.")
+		`name="freshConnections"`, `name="responseTimeout"`, `name="retention"`, `name="paused"`, "Default: 202")
 	o.post("alice", path, "offlineStatus", " 503 ", "autoDeliver", "off", "autoDeliver", "on", "hostHeader", "localhost:3000",
 		"forwarded", "off", "freshConnections", "on", "responseTimeout", "30m", "retention", "7d", "paused", "on").leads(path + "?done=saved")
 	a, err := o.Alias(t.Context(), o.actor("alice"), "shop")
@@ -136,8 +136,8 @@ func TestPlotIsHonest(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
 	a := o.alias("alice", "shop")
-	const path = "/aliases/shop/settings"
-	o.get("alice", path).want(200, "No event in the last 24 hours.").lacks("<svg", "latencies")
+	const path = "/aliases/shop"
+	o.get("alice", path).want(200, "No event in the last 24 hours.").lacks("<figure", "latencies")
 	o.event(a, 200, 12*time.Millisecond)
 	o.get("alice", path).want(200, "1 event in the last 24 hours, no error.", "One latency was measured: 12 ms.", "<svg", "1 event").
 		lacks("percentile", "95 %  within", "Latency over time")

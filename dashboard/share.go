@@ -14,6 +14,7 @@ import (
 
 // sharesView lists who else may replay an event.
 type sharesView struct {
+	Owner string // who alone may share it; "" = whoever looks
 	Error string // why there is no list
 	List  []shareView
 	Made  string // address of the share just made, shown once
@@ -23,7 +24,10 @@ type sharesView struct {
 type shareView struct{ ID, What, Made, Expires, Uses string }
 
 // sharesView never fails: the rest of the page does not need it.
-func (p *pages) sharesView(r *http.Request, who relay.Actor, e *relay.Event) sharesView {
+func (p *pages) sharesView(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) sharesView {
+	if a.Owner != who.Account {
+		return sharesView{Owner: a.OwnerName}
+	}
 	list, err := p.Accounts.Shares(r.Context(), who, e.ID)
 	v := sharesView{Error: errText(err)}
 	for _, s := range list {

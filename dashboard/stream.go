@@ -34,6 +34,7 @@ type streamView struct {
 	Back   string // how far a search went, "" = to the end
 	Live   string // address of the live updates
 	Notice string
+	Plot   *plotView // nil = not on this page
 }
 
 // aliasHead is how an alias stands, above its stream.
@@ -42,6 +43,8 @@ type aliasHead struct {
 	Online, Paused          bool
 	Client                  string // of the tunnel
 	Queued, QueuedEvents    int
+	Released                int       // let go by the page before, 0 = none
+	Sending                 []rowView // on their way while others wait
 	Oldest                  string
 	Command, Client2, Curl  string // what to type: ssh, relay up, a first request
 }
@@ -67,6 +70,7 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if err != nil {
 		return nil, err
 	}
+	p.drain(r.Context(), who, &head, released(r))
 	v := streamView{Alias: head, Filter: filterOf(r.URL.Query()), Notice: releasedNotice(r, head)}
 	page, err := p.list(r, who, a, &v)
 	if err != nil {
@@ -76,9 +80,14 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 		v.Rows = append(v.Rows, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now())))
 	}
 	v.links(a.Name, page)
-	switch {
-	case partial(r):
+	if partial(r) {
 		return streamParts(v), nil
+	}
+	if v.Filter == (streamFilter{}) {
+		plot := p.plot(r, who, a.Name, "/aliases/"+a.Name)
+		v.Plot = &plot
+	}
+	switch {
 	case v.Error != "":
 		return withStatus{stream(v), http.StatusUnprocessableEntity}, nil
 	}
@@ -108,6 +117,9 @@ func (v *streamView) links(alias string, page relay.Page) {
 	q := v.Filter.query()
 	v.Live = path + "/live"
 	live := v.Filter.query()
+	if v.Alias.Released > 0 {
+		live.Set("released", strconv.Itoa(v.Alias.Released))
+	}
 	if v.Filter.Cursor == "" {
 		live.Set("v", v.version())
 	} else {
@@ -243,6 +255,8 @@ func sizeText(n int64) string {
 // millisText is a duration for people.
 func millisText(ms float64) string {
 	switch {
+	case ms > 0 && ms < .05:
+		return "<0.1 ms"
 	case ms < 10:
 		return fmt.Sprintf("%.1f ms", ms)
 	case ms < 10_000:
@@ -258,68 +272,6 @@ func countText(n int, one, many string) string {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
-}
-
-func releasedNotice(r *http.Request, a aliasHead) string {
-	n, err := strconv.Atoi(r.URL.Query().Get("released"))
-	if err != nil || n < 0 {
-		return ""
-	}
-	s := countText(n, "event was released", "events were released")
-	if !a.Online && n > 0 {
-		s += "; they go out when the tunnel is back"
-	}
-	return s + "."
-}
-
-// releaseView is the question before queued events go out.
-type releaseView struct {
-	Alias          aliasHead
-	Newest, Button string
-}
-
-// askRelease shows what "replay all queued" would do.
-func (p *pages) askRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
-	head, err := p.aliasHead(r, a)
-	if err != nil {
-		return nil, err
-	}
-	v := releaseView{Alias: head, Button: releaseButton(head.QueuedEvents)}
-	page, err := p.Events.Events(r.Context(), who, relay.Filter{
-		Alias: a.Name, State: relay.StateQueued, Limit: streamRows, Budget: streamBudget,
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i := range page.Events {
-		if page.Events[i].AttemptCount == 1 {
-			v.Newest = page.Events[i].ReceivedAt.UTC().Format(time.DateTime) + " UTC"
-			break
-		}
-	}
-	return release(v), nil
-}
-
-func releaseButton(n int) string { return fmt.Sprintf("Replay all queued (%d)", n) }
-
-// release lets the queued inbound events of an alias go.
-func (p *pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
-	if err := p.Limits.Replay(who); err != nil {
-		return nil, err
-	}
-	n, err := p.Deliver.Release(r.Context(), who, a.Name)
-	if err != nil {
-		return nil, err
-	}
-	return seeOther(w, r, "/aliases/"+a.Name+"?released="+strconv.Itoa(n))
 }
 
 // errText is the sentence of an error for people; "" for nil.

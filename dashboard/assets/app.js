@@ -21,12 +21,12 @@ function parse(html) {
 // Parts of pages.
 async function part(url, init = {}) {
 	const r = await fetch(url, { ...init, headers: { "X-Partial": "1" } });
-	if (r.status === 401) return location.reload();
-	const content = parse(await r.text());
-	if (r.ok) return content;
-	say(($(".failure", content) || content).textContent.trim() || "This did not work; try again.");
+	const content = parse(await r.text()), failed = $("[data-status]", content); // errors come as 200 to the script
+	if (failed?.dataset.status === "401") return location.reload();
+	if (r.ok && !failed) return content;
+	say((failed || content).textContent.trim() || "This did not work; try again.");
 }
-const newest = el => $$("[data-attempt]", el).slice(-1).map(a => `Attempt ${a.dataset.attempt}: ${a.dataset.state} ${$(".pill", a).textContent}`).join();
+const newest = el => $$("[data-attempt]", el).slice(-1).map(a => `Attempt ${a.dataset.attempt}: ` + [...new Set([a.dataset.state, $(".pill", a).textContent, $(".place", a)?.textContent])].join(" ").trim()).join();
 function put(fresh, old) {
 	const inside = old.contains(document.activeElement) && document.activeElement;
 	const many = old.localName === "tr", before = many ? "" : newest(old), made = !many && $("#made", old);

@@ -1,0 +1,95 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// auditView is who did what when.
+type auditView struct {
+	Title, Path string
+	Everything  bool // all accounts, for admins
+	Filter      auditFilter
+	Actions     []string // that occur, for the filter
+	Rows        []auditRow
+	Searched    int
+	More        string // address of a longer list, "" = there is none
+}
+
+type auditRow struct {
+	At                            stamp
+	Actor, Action, Target, Detail string
+}
+
+// auditFilter picks entries: who did it, what was done, and on what.
+type auditFilter struct{ Who, What, On string }
+
+// Lengths of the audit log's two lists.
+const (
+	auditShort = 100
+	auditLong  = 1000
+)
+
+// auditAll is every account's log, for admins.
+func (p *pages) auditAll(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return p.auditPage(r, who, auditView{Title: "Audit log", Path: "/admin/audit", Everything: true})
+}
+
+// auditOwn is what was done by an account and to it.
+func (p *pages) auditOwn(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return p.auditPage(r, justSelf(who), auditView{Title: "Your audit log", Path: "/account/audit"})
+}
+
+func (p *pages) auditPage(r *http.Request, who relay.Actor, v auditView) (templ.Component, error) {
+	q := r.URL.Query()
+	get := func(name string) string {
+		s := strings.TrimSpace(q.Get(name))
+		return s[:min(len(s), 200)]
+	}
+	v.Filter = auditFilter{get("who"), get("what"), get("on")}
+	limit := auditShort
+	if q.Has("all") || v.Filter != (auditFilter{}) {
+		limit = auditLong
+	}
+	entries, err := p.Accounts.Audit(r.Context(), who, limit)
+	if err != nil {
+		return nil, err
+	}
+	v.Searched = len(entries)
+	if limit == auditShort && len(entries) == limit {
+		v.More = withQuery(v.Path, url.Values{"all": {""}})
+	}
+	now := time.Now()
+	for i := range entries {
+		e := &entries[i]
+		if kind, _, _ := strings.Cut(e.Action, "."); !slices.Contains(v.Actions, kind) {
+			v.Actions = append(v.Actions, kind)
+		}
+		if v.Filter.shows(e) {
+			v.Rows = append(v.Rows, auditRow{
+				At: stampOf(e.At, now), Actor: record.SafeTextMax(e.Actor, 100), Action: record.SafeTextMax(e.Action, 40),
+				Target: record.SafeTextMax(e.Target, 100), Detail: record.SafeTextMax(e.Detail, 200),
+			})
+		}
+	}
+	slices.Sort(v.Actions)
+	return audit(v), nil
+}
+
+// shows tells whether an entry passes: What is an action or the noun before its dot,
+// the others are parts of a text, letter case aside.
+func (f *auditFilter) shows(e *relay.AuditEntry) bool {
+	part := func(text, of string) bool {
+		return of == "" || strings.Contains(strings.ToLower(text), strings.ToLower(of))
+	}
+	return part(e.Actor, f.Who) && part(e.Target+" "+e.Detail, f.On) &&
+		(f.What == "" || e.Action == f.What || strings.HasPrefix(e.Action, f.What+"."))
+}

@@ -1,0 +1,79 @@
+package dashboard
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/url"
+	"strings"
+
+	"relay/record"
+)
+
+// Bounds of forms and multipart bodies.
+const (
+	shownParts    = 50      // parts of a multipart body
+	shownPartText = 4 << 10 // bytes of one part
+)
+
+// partView is one part of a multipart body.
+type partView struct {
+	Name, File, Type, Size, Text string
+}
+
+// formPairs are the fields of a form or query in their order; what cannot be read
+// stays as it is.
+func formPairs(s string) []pair {
+	var list []pair
+	for part := range strings.SplitSeq(s, "&") {
+		if part == "" {
+			continue
+		}
+		if len(list) == shownLines {
+			return append(list, pair{"…", fmt.Sprintf("%d more fields; the download has them", strings.Count(s, "&")+1-shownLines)})
+		}
+		name, value, _ := strings.Cut(part, "=")
+		list = append(list, pair{unescaped(name), unescaped(value)})
+	}
+	return list
+}
+
+func unescaped(s string) string {
+	if plain, err := url.QueryUnescape(s); err == nil {
+		s = plain
+	}
+	return record.SafeTextMax(s, shownValue)
+}
+
+func queryPairs(target []byte) []pair {
+	_, query, ok := bytes.Cut(target, []byte("?"))
+	if !ok {
+		return nil
+	}
+	return formPairs(string(query))
+}
+
+// partsOf reads a multipart body as far as it is at hand.
+func partsOf(p []byte, boundary string) []partView {
+	var list []partView
+	r := multipart.NewReader(bytes.NewReader(p), boundary)
+	for len(list) < shownParts {
+		part, err := r.NextRawPart()
+		if err != nil {
+			break
+		}
+		data, _ := io.ReadAll(part)
+		v := partView{
+			Name: record.SafeTextMax(part.FormName(), 200), File: record.SafeTextMax(part.FileName(), 200),
+			Type: record.SafeTextMax(part.Header.Get("Content-Type"), 200), Size: sizeText(int64(len(data))),
+		}
+		if isText(data, false) {
+			v.Text = visible(data[:min(len(data), shownPartText)])
+		} else {
+			v.Text = hexDump(data[:min(len(data), 512)])
+		}
+		list = append(list, v)
+	}
+	return list
+}

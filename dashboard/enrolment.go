@@ -1,0 +1,100 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// enrolmentView is a key that waits to be let in.
+type enrolmentView struct {
+	User, Fingerprint, KeyType string
+	Remote, Client             string
+	Asked, Ends                stamp
+	Code                       form
+}
+
+// enrolmentRoutes are there only where keys can wait.
+func (p *pages) enrolmentRoutes(mux *http.ServeMux) {
+	if p.Enrolments == nil {
+		return
+	}
+	mux.Handle("GET /link/{code}", p.linked(p.enrolment))
+	mux.Handle("POST /link/{code}", p.linked(p.approve))
+}
+
+// linked lets signed-in people through. Everybody else is told how to get in, in the
+// same words for links behind which nothing waits.
+func (p *pages) linked(handle signed) http.Handler {
+	in := p.signedIn(handle)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok, err := p.visitor(r); ok || err != nil {
+			in.ServeHTTP(w, r)
+			return
+		}
+		p.page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+			p.comeBack(w, r)
+			return withStatus{enrolmentStranger(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}, nil
+		}).ServeHTTP(w, r)
+	})
+}
+
+func (p *pages) enrolment(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return p.enrolmentPage(r, who, form{name: "link"})
+}
+
+func (p *pages) enrolmentPage(r *http.Request, who relay.Actor, code form) (templ.Component, error) {
+	e, err := p.Enrolments.Enrolment(r.PathValue("code"))
+	if err != nil {
+		return nil, deadEnrolment(err)
+	}
+	now := time.Now()
+	return enrolment(enrolmentView{
+		User: who.AccountName, Fingerprint: record.SafeTextMax(e.Fingerprint, 100), KeyType: record.SafeTextMax(e.KeyType, 60),
+		Remote: record.SafeTextMax(e.Remote, 100), Client: record.SafeTextMax(e.Client, 100),
+		Asked: stampOf(e.AskedAt, now), Ends: stampOf(e.ExpiresAt, now), Code: code,
+	}), nil
+}
+
+// approve lets the key in when the code is the one that its holder sees: the link
+// alone, which somebody else may have sent, approves nothing.
+func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	if err := p.Limits.Make(who); err != nil {
+		return nil, err
+	}
+	f := posted("link", r)
+	code := field(r, "code")
+	var err error
+	if code == "" {
+		f.errors["code"] = "type the code that the terminal shows"
+	} else {
+		err = p.Enrolments.Approve(r.Context(), who, r.PathValue("code"), code)
+	}
+	if err = f.wrong(err, "code"); err != nil {
+		return nil, deadEnrolment(err)
+	}
+	if !f.Failed() {
+		return seeOther(w, r, "/account?done=key-approved")
+	}
+	f.values.Del("code") // it was wrong; nobody mends one letter of it
+	page, err := p.enrolmentPage(r, who, f)
+	if err != nil {
+		return nil, err
+	}
+	return again(page), nil
+}
+
+func deadEnrolment(err error) error {
+	if errors.Is(err, relay.ErrNotFound) {
+		return relay.Errorf(relay.CodeNotFound, "no key waits here any more: it was approved, given up, or its two minutes are over; run ssh link@… again for a new link")
+	}
+	return err
+}

@@ -1,0 +1,175 @@
+package dashboard_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/dashboard"
+)
+
+// gallery is a relay in use: alice has an alias with traffic, one that is offline
+// with a queue and one that was never connected; root is an admin.
+type gallery struct {
+	*rig
+	paid      relay.ID // answered by 500, then replayed twice
+	single    relay.ID // with one attempt
+	queued    relay.ID
+	share     string // path of a shared page with view
+	invite    string
+	loginLink string
+	pace      time.Duration // that the local server takes more or less of, as real code does
+}
+
+// waitingCode is what the holder of the waiting key sees.
+const waitingCode = "WXYZ-2345"
+
+// waiting is one key that waits to be let in.
+type waiting struct {
+	accounts
+	wrong int
+	gone  bool
+}
+
+func (w *waiting) Enrolment(link string) (relay.Enrolment, error) {
+	if w.gone || link != "k3yl1nk" {
+		return relay.Enrolment{}, relay.ErrNotFound
+	}
+	return relay.Enrolment{
+		Link: link, Fingerprint: "SHA256:J4NOu0pAyTQfXcmh9Lx6eQw2mTzZ5yq0sB1rC8dVhUE", KeyType: "ssh-ed25519",
+		Remote: "203.0.113.77", Client: "SSH-2.0-OpenSSH_9.2p1", AskedAt: time.Now(), ExpiresAt: time.Now().Add(2 * time.Minute),
+	}, nil
+}
+
+func (w *waiting) Approve(ctx context.Context, who relay.Actor, link, code string) error {
+	switch {
+	case w.gone || link != "k3yl1nk":
+		return relay.ErrNotFound
+	case code != waitingCode:
+		if w.wrong++; w.wrong == 3 {
+			w.gone = true
+		}
+		return relay.Errorf(relay.CodeValidationFailed, "this is not the code that the terminal shows")
+	}
+	w.gone = true
+	return nil
+}
+
+func newGallery(t *testing.T, pace time.Duration) *gallery {
+	t.Helper()
+	base, _ := url.Parse("http://localhost:8080")
+	g := &gallery{pace: pace, rig: newRig(t, func(o *dashboard.Options) {
+		o.Site.Base = *base
+		o.Enrolments = &waiting{}
+		o.HostKey = "SHA256:0Q1kCq0nHkZqk5m0T8l7Wg3b2Yx9v6u5t4s3r2q1p0o"
+	})}
+	ctx, sys := t.Context(), relay.System()
+	_, err := g.s.CreateAccount(ctx, sys, "root", true)
+	must(t, err)
+	must(t, g.s.RemoveAlias(ctx, sys, "hook"))
+	for _, name := range []string{"stripe-dev", "github-dev", "shop-staging"} {
+		g.alias, err = g.s.CreateAlias(ctx, sys, name, "alice")
+		must(t, err)
+	}
+	g.login("alice")
+	g.await("aliases known", func() bool { _, ok := g.d.Alias("shop-staging"); return ok })
+	g.traffic()
+	g.shares()
+	return g
+}
+
+// traffic fills the aliases by what a payment provider and a forge would send.
+func (g *gallery) traffic() {
+	g.alias, _ = g.d.Alias("stripe-dev")
+	g.online()
+	g.answers(g.shop)
+	for i, kind := range []string{
+		"customer.created", "checkout.session.completed", "invoice.created", "invoice.paid", "charge.succeeded", "payment_intent.succeeded",
+		"customer.subscription.updated", "invoice.payment_failed", "charge.refunded", "charge.succeeded", "payout.paid", "customer.updated",
+	} {
+		g.sendTo("stripe-dev", stripe(kind, i))
+	}
+	g.answers(func(head, body []byte) string {
+		time.Sleep(17 * g.pace)
+		return httpAnswer("500 Internal Server Error", `{"error":{"type":"db_timeout","message":"orders: connection pool exhausted"},"received":true,"took_ms":41}`)
+	})
+	g.paid = g.sendTo("stripe-dev", stripe("invoice.paid", 12))
+	g.answers(g.shop)
+	g.single = g.sendTo("stripe-dev", stripe("checkout.session.completed", 13))
+	g.sendTo("stripe-dev", "GET /health?probe=1 HTTP/1.1\r\nHost: stripe-dev.localhost\r\nUser-Agent: curl/8.5.0\r\n\r\n")
+	g.submit("/events/"+g.paid.String()+"/replay", nil, 200)
+	g.submit("/events/"+g.paid.String()+"/replay", nil, 200)
+
+	github, _ := g.d.Alias("github-dev")
+	stripe := g.alias
+	g.alias = github
+	g.online()
+	g.sendTo("github-dev", forge("push", "main"))
+	g.offline()
+	g.sendTo("github-dev", forge("pull_request", "opened"))
+	g.queued = g.sendTo("github-dev", forge("issues", "opened"))
+	g.alias = stripe
+}
+
+func (g *gallery) shares() {
+	page := g.submit("/events/"+g.paid.String()+"/shares", url.Values{"view": {"on"}, "expires": {"7d"}}, 200)
+	g.share = regexp.MustCompile(`/s/[A-Za-z0-9_-]+`).FindString(page)
+	var err error
+	g.invite, err = g.s.CreateInvite(context.Background(), relay.System(), "alice", time.Hour)
+	must(g.t, err)
+	g.loginLink, err = g.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Hour)
+	must(g.t, err)
+}
+
+// pages are the addresses of everything that can be looked at, as alice, and those
+// of admins.
+func (g *gallery) pages() (own, admin []string) {
+	paid := "/events/" + g.paid.String()
+	own = []string{
+		"/", "/aliases/stripe-dev", "/aliases/stripe-dev?q=invoice&status=5xx", "/aliases/stripe-dev?path=/none", "/aliases/stripe-dev?status=abc",
+		"/aliases/github-dev", "/aliases/shop-staging", "/aliases/github-dev/replay-queued", "/aliases/stripe-dev/settings",
+		paid, paid + "?diff=1,2", paid + "?body=hex&response=raw", "/events/" + g.queued.String(),
+		"/account", "/account/audit", "/link/k3yl1nk", "/link/none", g.share, "/invite/" + g.invite, "/login/" + g.loginLink, "/nothing",
+	}
+	return own, []string{"/admin", "/admin/audit", "/admin/audit?who=user:alice&what=share"}
+}
+
+// shop answers as a shop would.
+func (g *gallery) shop(head, body []byte) string {
+	time.Sleep(time.Duration(1+len(body)%7) * g.pace)
+	if strings.HasPrefix(string(head), "GET") {
+		return httpAnswer("200 OK", `{"status":"ok"}`)
+	}
+	return httpAnswer("200 OK", `{"received":true,"order":"ord_8842","took_ms":7}`)
+}
+
+func httpAnswer(status, body string) string {
+	return fmt.Sprintf("HTTP/1.1 %s\r\nContent-Type: application/json; charset=utf-8\r\nX-Request-Id: req_7f3a91\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+}
+
+func stripe(kind string, n int) string {
+	body := fmt.Sprintf(`{"id":"evt_1QK%02dz2eZvKYlo2C","object":"event","api_version":"2026-08-27","created":%d,"type":%q,"livemode":false,`+
+		`"data":{"object":{"id":"in_1QK%02d","object":"invoice","customer":"cus_R4n8","currency":"eur","amount_paid":%d,"status":"paid",`+
+		`"customer_email":"ana@example.com","lines":{"data":[{"description":"Team plan","quantity":3}]}}},"pending_webhooks":1}`,
+		n, time.Now().Unix(), kind, n, 1200+37*n)
+	now := time.Now().Unix()
+	mac := hmac.New(sha256.New, []byte("whsec_demo"))
+	fmt.Fprintf(mac, "%d.%s", now, body)
+	return fmt.Sprintf("POST /webhooks/stripe HTTP/1.1\r\nHost: stripe-dev.localhost\r\nUser-Agent: Stripe/1.0 (+https://stripe.com/docs/webhooks)\r\n"+
+		"Accept: */*; q=0.5, application/xml\r\nCache-Control: no-cache\r\nContent-Type: application/json; charset=utf-8\r\n"+
+		"Stripe-Signature: t=%d,v1=%s\r\nContent-Length: %d\r\n\r\n%s", now, hex.EncodeToString(mac.Sum(nil)), len(body), body)
+}
+
+func forge(kind, action string) string {
+	body := fmt.Sprintf(`{"action":%q,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action)
+	return fmt.Sprintf("POST /webhooks/github HTTP/1.1\r\nHost: github-dev.localhost\r\nUser-Agent: GitHub-Hookshot/044aadd\r\nX-GitHub-Event: %s\r\n"+
+		"X-GitHub-Delivery: 72d3162e-cc78-11e3-81ab-4c9367dc0958\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", kind, len(body), body)
+}

@@ -1,0 +1,80 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestBrowserKeys presses every key of the list, and types them all into a field.
+func TestBrowserKeys(t *testing.T) {
+	r := newRig(t)
+	r.online()
+	r.send(post("/first", "{}"))
+	second := r.send(post("/second", "{}")).String()
+	b := newBrowser(t, r)
+	b.open("/aliases/hook")
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	focus := func(text string) {
+		t.Helper()
+		b.until(fmt.Sprintf(`document.activeElement.textContent.includes(%q)`, text))
+	}
+	b.key("j")
+	focus("/second")
+	b.key("j")
+	focus("/first")
+	b.key("j")
+	focus("/first")
+	b.key("k")
+	focus("/second")
+	b.key("r")
+	b.until(fmt.Sprintf(`document.querySelector("#%s").textContent.includes("↻1")`, second))
+	focus("/second") // the row was replaced, the focus stays
+	b.key("c")
+	b.until(`document.querySelector("#say").textContent === "Copied." || document.querySelector("dialog[open] textarea")?.value.includes("curl ")`)
+	value[any](b, `document.querySelector("dialog[open]")?.close()`)
+	b.key("f")
+	b.until(`!document.querySelector("#follow").checked`)
+	b.key("f")
+	b.until(`document.querySelector("#follow").checked`)
+
+	b.key("/")
+	b.until(`document.activeElement.id === "search" && document.querySelector(".filters").open`)
+	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "jkrdcsfx/?ga"))
+	b.until(`document.querySelector("#search").value.endsWith("jkrdcsfx/?ga")`) // the driver types / even where that was prevented
+	if value[bool](b, `document.querySelector("#keys").open || location.pathname !== "/aliases/hook"`) {
+		t.Error("a key did something while somebody typed")
+	}
+	value[any](b, `document.activeElement.blur()`)
+	b.key("?")
+	b.until(`document.querySelector("#keys").open`)
+	b.key("r") // none within a dialog either
+	b.click("#keys button")
+	b.until(`!document.querySelector("#keys").open`)
+	if n := value[string](b, fmt.Sprintf(`document.querySelector("#%s .replays").textContent.trim()`, second)); n != "↻1" {
+		t.Errorf("replays: %q", n)
+	}
+
+	b.key("k") // wherever the dialog left the focus
+	b.key("k")
+	focus("/second")
+	b.key("\r")
+	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 2`)
+	b.key("d")
+	b.until(`document.querySelector("#diff")`)
+	b.key("s")
+	b.until(`document.activeElement.id === "share"`)
+	value[any](b, `document.activeElement.blur()`)
+	r.offline()
+	b.until(`document.querySelector("#reconnect")`)
+	b.key("r")
+	b.until(`document.querySelector('[data-attempt="3"][data-state="queued"]')`)
+	b.until(`document.querySelector("#say").textContent.includes("place 1")`)
+	b.key("x")
+	b.until(`document.querySelector('[data-attempt="3"][data-state="canceled"]')`)
+	b.key("x") // nothing waits: said, and no error in the console
+	b.until(`/nothing|no attempt|waits/i.test(document.querySelector("#say").textContent)`)
+	b.until(`["g", "a"].every(key => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true})))`)
+	b.until(`location.pathname === "/"`)
+}

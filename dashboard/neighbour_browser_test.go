@@ -1,0 +1,160 @@
+package dashboard_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"relay"
+	"relay/dashboard"
+)
+
+// hostile is what an alias' owner may serve one label away from the dashboard: it
+// tries to act and to read there in the name of whoever looks at it, and notes what
+// it got. BASE and EVENT are filled in.
+const hostile = `<!DOCTYPE html><title>evil</title><body><script>
+const base = "BASE", got = [];
+const note = (what, text) => { if (text) got.push(what + ": " + text); };
+async function run() {
+	for (const path of ["/", "/account", "/events/EVENT", "/events/EVENT/export?format=json"]) {
+		try { note("read " + path, (await (await fetch(base + path, {credentials: "include"})).text()).slice(0, 80)); } catch {}
+		try { note("read opaque " + path, await (await fetch(base + path, {credentials: "include", mode: "no-cors"})).text()); } catch {}
+	}
+	const acts = [["/events/EVENT/replay", ""], ["/aliases/hook/settings", "paused=on"], ["/aliases/hook/settings/remove", "confirm=hook"], ["/aliases", "name=stolen"],
+		["/aliases/hook/settings/members", "user=mallory"], ["/account/tokens", "name=x&scopes=account"], ["/logout", ""], ["/events/EVENT/shares", "expires="], ["/link/k3yl1nk", "code=WXYZ-2345"]];
+	for (const [path, body] of acts) {
+		try { await fetch(base + path, {method: "POST", body, credentials: "include", mode: "no-cors", headers: {"Content-Type": "application/x-www-form-urlencoded"}}); } catch {}
+		try { const r = await fetch(base + path, {method: "POST", body, credentials: "include", headers: {"X-Partial": "1", "Content-Type": "application/x-www-form-urlencoded"}}); note("post " + path, String(r.status)); } catch {}
+		try { navigator.sendBeacon(base + path, new URLSearchParams(body)); } catch {}
+		const frame = document.createElement("iframe");
+		frame.name = "f" + path.replace(/\W/g, "");
+		document.body.append(frame);
+		const form = document.createElement("form");
+		form.method = "post"; form.action = base + path; form.target = frame.name;
+		for (const [name, value] of new URLSearchParams(body)) { const i = document.createElement("input"); i.name = name; i.value = value; form.append(i); }
+		document.body.append(form);
+		form.submit();
+	}
+	await new Promise(done => {
+		const frame = document.createElement("iframe");
+		frame.src = base + "/account";
+		frame.onload = () => { try { note("frame", frame.contentDocument.body.innerText.includes("alice") && "alice"); } catch {} done(); };
+		document.body.append(frame);
+	});
+	for (const path of ["/events/EVENT/export?format=json", "/events/EVENT/export?format=curl", "/aliases/hook"]) await new Promise(done => {
+		const script = document.createElement("script");
+		script.src = base + path;
+		script.onload = () => { note("script " + path, "loaded"); done(); };
+		script.onerror = done;
+		document.body.append(script);
+	});
+	try {
+		const source = new EventSource(base + "/aliases/hook/live", {withCredentials: true});
+		await new Promise(done => { source.onopen = () => { note("live", "open"); done(); }; source.onerror = done; });
+		source.close();
+	} catch {}
+	note("cookie read", document.cookie.includes("relay_session=") && document.cookie);
+	for (const more of ["; Domain=localhost; Path=/", "; Domain=localhost; Path=/account", "; Domain=.localhost; Path=/aliases", "; Path=/"]) document.cookie = "relay_session=TOSSED" + more;
+	for (const more of ["; Domain=localhost; Path=/", "; Path=/"]) document.cookie = "__Host-relay_session=TOSSED; Secure" + more;
+	const w = window.open(base + "/account");
+	window.opened = w;
+	window.got = got;
+}
+run().catch(e => { window.got = ["broke: " + e]; });
+</script>`
+
+// TestBrowserHostileNeighbour looks, logged in, at a page of an alias that attacks
+// the dashboard: nothing is read and nothing changes.
+func TestBrowserHostileNeighbour(t *testing.T) {
+	r := newRig(t)
+	r.online()
+	id := r.send(post("/hook", "{}")).String()
+	ctx, sys := t.Context(), relay.System()
+	_, err := r.s.CreateAccount(ctx, sys, "mallory", false)
+	must(t, err)
+	mallory, err := r.s.CreateLoginLink(ctx, sys, "mallory", 0)
+	must(t, err)
+	tossed, _, err := r.s.UseLoginLink(ctx, mallory, "", "")
+	must(t, err)
+
+	// The dashboard at localhost, the alias at evil.localhost, on one listener.
+	srv := httptest.NewUnstartedServer(nil)
+	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
+	must(t, err)
+	base := "http://localhost:" + port
+	u, _ := url.Parse(base)
+	w := &waiting{}
+	pages := dashboard.New(dashboard.Options{
+		Accounts: r.s, Events: r.s, Deliver: r.d, Enrolments: w,
+		Site: relay.Site{Base: *u, AliasDomain: "localhost", SSHAddr: "localhost:2222", Loopback: true},
+	})
+	srv.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		if !strings.HasPrefix(req.Host, "evil.") {
+			pages.ServeHTTP(rw, req)
+			return
+		}
+		rw.Header().Set("Content-Type", "text/html")
+		rw.Header().Add("Set-Cookie", "relay_session="+tossed+"; Domain=localhost; Path=/")
+		_, _ = io.WriteString(rw, strings.NewReplacer("BASE", base, "EVENT", id, "TOSSED", tossed).Replace(hostile))
+	})
+	srv.Start()
+	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
+	r.base = base
+
+	b := newBrowser(t, r)
+	before := r.state(id)
+	do(b, chromedp.Navigate("http://evil.localhost:"+port+"/"))
+	b.until(`window.got`)
+	if got := value[[]string](b, `got`); len(got) > 0 {
+		t.Errorf("the neighbour got something:\n%s", strings.Join(got, "\n"))
+	}
+	b.until(`(() => { try { return !opened || opened.closed || !opened.document; } catch { return true; } })()`)
+	if after := r.state(id); after != before {
+		t.Errorf("something changed:\n%s\n%s", before, after)
+	}
+	if w.gone || w.wrong > 0 {
+		t.Error("a key was let in, or a code was tried")
+	}
+	b.forget() // what the browser refused the neighbour is in its console
+	b.open("/account")
+	if who := value[string](b, `document.querySelector(".top form span")?.textContent || "nobody"`); who != "alice" {
+		t.Errorf("alice is now %s", who)
+	}
+}
+
+// state is what an attack might change, in words.
+func (r *rig) state(id string) string {
+	r.t.Helper()
+	ctx, sys := context.Background(), relay.System()
+	var b strings.Builder
+	who, err := r.s.SessionOwner(ctx, r.session)
+	must(r.t, err)
+	event, err := relay.ParseID(id)
+	must(r.t, err)
+	e, err := r.s.Event(ctx, sys, event, 0)
+	must(r.t, err)
+	a, err := r.s.Alias(ctx, who, "hook")
+	must(r.t, err)
+	members, err := r.s.Members(ctx, who, "hook")
+	must(r.t, err)
+	tokens, err := r.s.Tokens(ctx, who, "alice")
+	must(r.t, err)
+	shares, err := r.s.Shares(ctx, who, event)
+	must(r.t, err)
+	aliases, err := r.s.Aliases(ctx, who)
+	must(r.t, err)
+	for _, n := range []int{len(e.Attempts), len(members), len(tokens), len(shares), len(aliases)} {
+		b.WriteString(strings.Repeat("|", n) + ".")
+	}
+	if a.Settings.Paused {
+		b.WriteString("paused")
+	}
+	return b.String()
+}

@@ -1,0 +1,48 @@
+package dashboard
+
+import (
+	"net/url"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+// providerView is what is known about the sender.
+type providerView struct {
+	Name, EventType, DeliveryID string
+	Signed, Age, Tolerance      string
+	Meaning                     string
+	Expired                     bool
+	Same                        string // address of events that name the same delivery
+}
+
+// providerOf says who sent it and what a replay now would mean to the check of its
+// signature.
+func providerOf(e *relay.Event, now time.Time) *providerView {
+	p := &e.Provider
+	if p.Name == "" {
+		return nil
+	}
+	v := &providerView{Name: record.SafeText(p.Name), EventType: record.SafeText(p.EventType), DeliveryID: record.SafeText(p.DeliveryID)}
+	if p.DeliveryID != "" {
+		v.Same = withQuery("/aliases/"+e.Alias, url.Values{"q": {p.DeliveryID}})
+	}
+	if p.SignedAt.IsZero() {
+		return v
+	}
+	age := now.Sub(p.SignedAt)
+	v.Signed = p.SignedAt.UTC().Format("2006-01-02 15:04:05 UTC")
+	v.Age = relay.FormatDuration(age.Truncate(time.Second))
+	switch {
+	case p.Tolerance <= 0:
+		v.Meaning = "The sender's libraries do not look at the age: a replay is checked like the original."
+	case age > p.Tolerance:
+		v.Tolerance, v.Expired = relay.FormatDuration(p.Tolerance), true
+		v.Meaning = "Too old: a replay sends the signature unchanged, and the sender's libraries refuse it. Raise the tolerance in your code while you replay."
+	default:
+		v.Tolerance = relay.FormatDuration(p.Tolerance)
+		v.Meaning = "Still fresh: a replay passes the sender's check until " + p.SignedAt.Add(p.Tolerance).UTC().Format("15:04:05 UTC") + "."
+	}
+	return v
+}

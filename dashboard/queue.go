@@ -1,0 +1,129 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// shownSending is how many events a page names that are being sent while a queue
+// drains.
+const shownSending = 3
+
+// Waiting counts the deliveries that go out by themselves.
+func (a *aliasHead) Waiting() int { return max(0, a.Queued-a.QueuedEvents) }
+
+// Sent counts how many of the events released last are out.
+func (a *aliasHead) Sent() int { return max(0, a.Released-a.Waiting()) }
+
+// Draining says how the queue goes on.
+func (a *aliasHead) Draining() string {
+	waiting := countText(a.Waiting(), "delivery waits", "deliveries wait")
+	switch {
+	case a.Waiting() == 0:
+		return "Nothing waits any more."
+	case a.Paused:
+		return waiting + " for the end of the pause."
+	case a.Online:
+		return waiting + " for a turn: one at a time, in order."
+	default:
+		return waiting + " for the tunnel and go out by themselves."
+	}
+}
+
+// released is how many events the page let go before, as its address says; 0 = none.
+func released(r *http.Request) int {
+	n, err := strconv.Atoi(r.URL.Query().Get("released"))
+	if err != nil || n < 0 || n > 1_000_000 {
+		return 0
+	}
+	return n
+}
+
+// drain adds how far the queue is on its way out. Without the list of what is being
+// sent the rest of the page still holds.
+func (p *pages) drain(ctx context.Context, who relay.Actor, a *aliasHead, released int) {
+	a.Released, a.Sending = released, nil
+	if !a.Online || a.Waiting() == 0 {
+		return
+	}
+	page, err := p.Events.Events(ctx, who, relay.Filter{
+		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: streamBudget / 4,
+	})
+	if err != nil {
+		p.Log.Warn("deliveries not read", "alias", a.Name, "error", err)
+		return
+	}
+	for i := range page.Events {
+		a.Sending = append(a.Sending, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now())))
+	}
+}
+
+func releasedNotice(r *http.Request, a aliasHead) string {
+	n, err := strconv.Atoi(r.URL.Query().Get("released"))
+	if err != nil || n < 0 {
+		return ""
+	}
+	s := countText(n, "event was released", "events were released")
+	if !a.Online && n > 0 {
+		s += "; they go out when the tunnel is back"
+	}
+	return s + "."
+}
+
+// releaseView is the question before queued events go out.
+type releaseView struct {
+	Alias          aliasHead
+	Newest, Button string
+}
+
+// askRelease shows what "replay all queued" would do.
+func (p *pages) askRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
+	if err != nil {
+		return nil, err
+	}
+	head, err := p.aliasHead(r, a)
+	if err != nil {
+		return nil, err
+	}
+	v := releaseView{Alias: head, Button: releaseButton(head.QueuedEvents)}
+	page, err := p.Events.Events(r.Context(), who, relay.Filter{
+		Alias: a.Name, State: relay.StateQueued, Limit: streamRows, Budget: streamBudget,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range page.Events {
+		if page.Events[i].AttemptCount == 1 {
+			v.Newest = page.Events[i].ReceivedAt.UTC().Format(time.DateTime) + " UTC"
+			break
+		}
+	}
+	return release(v), nil
+}
+
+func releaseButton(n int) string { return "Replay all queued (" + strconv.Itoa(n) + ")" }
+
+// release lets the queued inbound events of an alias go.
+func (p *pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Limits.Replay(who); err != nil {
+		return nil, err
+	}
+	n, err := p.Deliver.Release(r.Context(), who, a.Name)
+	if err != nil {
+		return nil, err
+	}
+	return seeOther(w, r, withQuery("/aliases/"+a.Name, url.Values{"released": {strconv.Itoa(n)}}))
+}
