@@ -39,6 +39,20 @@ func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
 	return st.alias.Load(), true
 }
 
+// WasOnline tells whether a tunnel was attached to the alias of a lower-case label at
+// any time, and who owns it; in memory only.
+func (d *Delivery) WasOnline(label string) (owner int64, ok bool) {
+	d.registry.mu.RLock()
+	st := d.registry.labels[label]
+	d.registry.mu.RUnlock()
+	if st == nil {
+		return 0, false
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.alias.Load().Owner, st.ever && !st.gone
+}
+
 // online gives the tunnel that new requests go to, with the channel that is closed
 // when it is lost; nil while they have to be queued.
 func (st *aliasState) online() (*hold, <-chan struct{}) {
@@ -51,12 +65,6 @@ func (st *aliasState) online() (*hold, <-chan struct{}) {
 		return nil, nil
 	}
 	return st.hold, st.hold.lost
-}
-
-func (st *aliasState) attached() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.hold != nil
 }
 
 // status is the present state without the counts of the store.

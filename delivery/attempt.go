@@ -56,6 +56,9 @@ func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 		x.res.stop()
 		a.Response = x.res.message(x.final.Raw, x.final.Framing, body)
 	}
+	if x.finish == nil {
+		x.finished(&a)
+	}
 	x.finish = x.d.store.Finish(x.event.ID, &a, event)
 }
 

@@ -15,9 +15,13 @@ import (
 // ends what runs.
 func (d *Delivery) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
 	if !d.begin() {
-		return refusal(errStopping(), relay.ID{})
+		return d.noted.captured(refusal(errStopping(), relay.ID{}))
 	}
 	defer d.end()
+	return d.noted.captured(d.capture(in))
+}
+
+func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 	h, _, err := wire.Request(in.Head, wire.Limits{})
 	if err != nil {
 		return refusal(relay.AsError(err), relay.ID{})
@@ -40,7 +44,7 @@ func (d *Delivery) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
 	if x.hold == nil {
 		return x.enqueue()
 	}
-	if d.doubt.Load() || st.doubt.Load() {
+	if d.careful(st) {
 		if out, ok := x.storeFirst(); !ok {
 			return out
 		}

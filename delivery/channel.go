@@ -15,6 +15,8 @@ type line struct {
 	into  []byte // where it goes
 	large *[]byte
 	small []byte
+	first bool      // a read was answered: more may follow
+	spare bool      // it waited in the pool: what is wrong with it may be old
 	bytes bool      // something came while it waited
 	kept  bool      // it served a request before
 	since time.Time // when it was kept
@@ -27,9 +29,24 @@ func newLine(d *Delivery, ch relay.Channel) *line {
 	return &line{d: d, ch: ch}
 }
 
+// way says how a request came by the channel.
+func (l *line) way() string {
+	switch {
+	case l.kept:
+		return relay.ConnectionReused
+	case l.spare:
+		return viaSpare
+	}
+	return relay.ConnectionNew
+}
+
 // ask has one read outstanding; it may be called again before the answer.
 func (l *line) ask() {
 	if l.asked {
+		return
+	}
+	if !l.first {
+		l.askSmall()
 		return
 	}
 	if l.large == nil {
@@ -39,13 +56,9 @@ func (l *line) ask() {
 	l.ch.Fill(l.into)
 }
 
-// rest leaves a read outstanding in a buffer of the channel's own, small because it
-// may wait for long.
-func (l *line) rest() {
-	if l.large != nil {
-		l.d.pieces.Put(l.large)
-		l.large = nil
-	}
+// askSmall reads into a buffer of the channel's own, small because the answer may be
+// long in coming: of those who wait for a local server that hangs there may be many.
+func (l *line) askSmall() {
 	if l.small == nil {
 		l.small = make([]byte, smallBuffer)
 	}
@@ -53,8 +66,18 @@ func (l *line) rest() {
 	l.ch.Fill(l.into)
 }
 
+// rest leaves a read outstanding while the channel waits in the pool.
+func (l *line) rest() {
+	if l.large != nil {
+		l.d.pieces.Put(l.large)
+		l.large = nil
+	}
+	l.spare = true
+	l.askSmall()
+}
+
 // filled notes that the outstanding read was answered.
-func (l *line) filled() { l.asked = false }
+func (l *line) filled() { l.asked, l.first = false, true }
 
 // heard tells whether the outstanding read of a waiting channel was answered, and
 // whether by bytes.

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"relay"
 )
 
@@ -37,6 +39,13 @@ type Options struct {
 	// the error that its caller gets; it may wait up to wait for room. nil = always
 	// room. Called by many goroutines.
 	Room func(alias, need int64, wait time.Duration) *relay.Error
+	// StoreFirst tells whether requests have to be stored before anything of them is
+	// forwarded, because it is not sure that what keeps them has room; nil = never.
+	// Called once a request, so it must answer from memory.
+	StoreFirst func() bool
+
+	// Registry gets the figures of this room for /metrics; nil = none.
+	Registry prometheus.Registerer
 }
 
 // Bounds that are no settings.
@@ -93,7 +102,7 @@ type Delivery struct {
 	all      *slots // channels in use over all tunnels
 	channels atomic.Int64
 	doubt    atomic.Bool // see doubts
-	noted    struct{ storageFull atomic.Int64 }
+	noted    counts
 
 	exchanges sync.Pool // *exchange
 	pieces    sync.Pool // *[]byte of readPiece
@@ -127,7 +136,13 @@ func New(opt Options) *Delivery {
 	}
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.registry.init()
+	d.noted.init()
 	d.feed = newFeed(d)
+	if opt.Registry != nil {
+		if err := opt.Registry.Register(figures{d}); err != nil {
+			d.log.Warn("register metrics of the engine room", "err", err)
+		}
+	}
 	d.exchanges.New = func() any { return newExchange(d) }
 	d.pieces.New = func() any { b := make([]byte, readPiece); return &b }
 	return d
@@ -240,15 +255,11 @@ func (d *Delivery) background(f func()) bool {
 
 // Stats counts tunnels, channels and waiting attempts.
 func (d *Delivery) Stats() Stats {
-	s := Stats{Channels: int(d.channels.Load()), StorageFull: d.noted.storageFull.Load()}
-	d.registry.each(func(st *aliasState) {
-		if st.attached() {
-			s.Tunnels++
-		}
-		n, _ := st.queue.get()
-		s.Queued += n
-	})
-	return s
+	tunnels, queued := d.tunnels()
+	return Stats{
+		Channels: int(d.channels.Load()), StorageFull: d.noted.storageFull.Load(),
+		Tunnels: tunnels[relay.TunnelOnline] + tunnels[relay.TunnelStale], Queued: queued,
+	}
 }
 
 func errStopping() *relay.Error {

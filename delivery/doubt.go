@@ -33,6 +33,11 @@ func (d *Delivery) trusts(st *aliasState) {
 	}
 }
 
+// careful tells whether a request has to be stored before it goes out.
+func (d *Delivery) careful(st *aliasState) bool {
+	return d.doubt.Load() || st.doubt.Load() || d.opt.StoreFirst != nil && d.opt.StoreFirst()
+}
+
 // storeFirst reads the whole request and stores it; then it goes out of what was
 // stored. ok is false when the caller is to get the outcome at once.
 func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {

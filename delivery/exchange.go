@@ -162,6 +162,7 @@ func (x *exchange) run() verdict {
 		return refused
 	}
 	if err := x.connect(); err != nil {
+		x.d.noted.refused.add(err.Code)
 		x.reached = false
 		if err == relay.ErrNotSent {
 			return unsent
@@ -189,7 +190,10 @@ func (x *exchange) fail(err *relay.Error) verdict {
 // after a channel that had waited proved that not one byte had left.
 func (x *exchange) connect() *relay.Error {
 	x.places = places{x.hold.slot, x.d.registry.account(x.alias.Owner), x.d.all}
-	if err := x.places.acquire(x.lost, x.d.cut); err != nil {
+	x.d.noted.waiting.Add(1)
+	err := x.places.acquire(x.lost, x.d.cut)
+	x.d.noted.waiting.Add(-1)
+	if err != nil {
 		return err
 	}
 	x.placed = true
@@ -203,6 +207,7 @@ func (x *exchange) connect() *relay.Error {
 			return err
 		}
 		x.line, x.ch, x.reused = l, l.ch, l.kept
+		x.d.noted.opened.add(l.way())
 		x.at.open = time.Now()
 		n, werr := l.ch.Write(x.first)
 		x.written.Write(x.first[:n])
@@ -210,7 +215,7 @@ func (x *exchange) connect() *relay.Error {
 			x.deaf = werr != nil || n < len(x.first)
 			return nil
 		}
-		waited := l.small != nil // in the pool: what is wrong with it may be old
+		waited := l.spare
 		l.close()
 		x.line, x.ch = nil, nil
 		if fresh || !waited {

@@ -75,6 +75,9 @@ type Aliases interface {
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	// TouchAlias notes when a tunnel was attached or lost.
 	TouchAlias(ctx context.Context, alias int64, at time.Time) error
+	// NoteTakeover keeps in the audit log that a tunnel took an alias from another one.
+	// It never blocks.
+	NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo)
 	// StillValid is nil while the actor's credential stands; for open streams.
 	StillValid(ctx context.Context, who relay.Actor) error
 }

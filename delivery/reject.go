@@ -15,10 +15,9 @@ const rejectsPerMinute = 60
 
 // rejectRate counts refused requests of one alias by the minute.
 type rejectRate struct {
-	mu      sync.Mutex
-	since   time.Time
-	n       int
-	dropped int64
+	mu    sync.Mutex
+	since time.Time
+	n     int
 }
 
 func (r *rejectRate) allow(now time.Time) bool {
@@ -28,7 +27,6 @@ func (r *rejectRate) allow(now time.Time) bool {
 		r.since, r.n = now, 0
 	}
 	if r.n++; r.n > rejectsPerMinute {
-		r.dropped++
 		return false
 	}
 	return true
@@ -47,12 +45,15 @@ func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 
 func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 	if !st.rejects.allow(time.Now()) || !st.d.begin() {
+		st.d.noted.dropped.Add(1)
 		return
 	}
 	defer st.d.end()
 	if st.d.noRoom(in, nil, 0) != nil {
+		st.d.noted.dropped.Add(1)
 		return
 	}
+	st.d.noted.rejected.Add(1)
 	method, target, _ := wire.StartLine(in.Head)
 	e := &relay.Event{
 		ID:          st.d.store.NewID(),

@@ -171,6 +171,7 @@ func (x *exchange) requeue() error {
 		return err
 	}
 	q.moved(1, costOf(x.event))
+	x.d.noted.requeued.Add(1)
 	x.d.feed.tunnel(x.st.id)
 	return nil
 }

@@ -21,7 +21,7 @@ func (d *Delivery) noRoom(in *relay.Inbound, h *wire.Head, wait time.Duration) *
 		need += max(0, h.Length)
 	}
 	e := d.opt.Room(in.Alias.ID, need, wait)
-	if e != nil {
+	if e != nil && e.Code == relay.CodeStorageFull {
 		d.noted.storageFull.Add(1)
 	}
 	return e

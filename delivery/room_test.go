@@ -49,3 +49,24 @@ func TestNoRoom(t *testing.T) {
 	must(t, d.Close(ctx))
 	b.d = first
 }
+
+// While the store cannot be sure of its room, a request is stored before a byte of
+// it is forwarded; one that cannot be stored reaches nobody.
+func TestStoreFirst(t *testing.T) {
+	var k taker
+	var first bool
+	run(t, k.serve, func(b *bed) {
+		first = true
+		b.s.fail("accept", relay.Errorf(relay.CodeStoreUnavailable, "full"))
+		out, _ := b.send(numbered(1))
+		b.want("answer", code(out), relay.CodeStoreUnavailable)
+		b.want("forwarded", k.list(), "")
+		b.s.fail("accept", nil)
+		_, c := b.send(numbered(2))
+		b.want("answer", c.answer(), ok)
+		_, c = b.send(numbered(3))
+		b.want("answer", c.answer(), ok)
+		b.want("forwarded", k.list(), "00002 00003")
+		b.want("identical", *b.last().Identical, true)
+	}, func(b *bed) { b.opt.StoreFirst = func() bool { return first } })
+}

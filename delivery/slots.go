@@ -16,7 +16,14 @@ type slots struct {
 
 	mu      sync.Mutex
 	used    int
-	waiting []chan struct{}
+	waiting []turn
+	timer   *time.Timer // of the line, while there is one
+}
+
+// turn is a place in the line.
+type turn struct {
+	come  chan struct{} // closed when a place is given
+	since time.Time
 }
 
 func newSlots(easy, hard, crowd int) *slots { return &slots{easy: easy, hard: hard, crowd: crowd} }
@@ -25,12 +32,12 @@ func newSlots(easy, hard, crowd int) *slots { return &slots{easy: easy, hard: ha
 func (s *slots) try() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.take(s.easy)
+	return s.take()
 }
 
-// take takes a place below most; only with mu held.
-func (s *slots) take(most int) bool {
-	if s.used >= most || most == s.easy && len(s.waiting) > 0 {
+// take is try with mu held.
+func (s *slots) take() bool {
+	if s.used >= s.easy || len(s.waiting) > 0 {
 		return false
 	}
 	s.used++
@@ -41,58 +48,72 @@ func (s *slots) take(most int) bool {
 // came first, or, in a crowd, slotWait has passed.
 func (s *slots) wait(gone, cut <-chan struct{}) bool {
 	s.mu.Lock()
-	if s.take(s.easy) {
+	if s.take() {
 		s.mu.Unlock()
 		return true
 	}
-	crowded := s.used+len(s.waiting) >= s.crowd
-	turn := make(chan struct{})
-	s.waiting = append(s.waiting, turn)
+	var enough <-chan time.Time
+	if s.used+len(s.waiting) >= s.crowd {
+		late := time.NewTimer(slotWait)
+		defer late.Stop()
+		enough = late.C
+	}
+	t := turn{make(chan struct{}), time.Now()}
+	s.waiting = append(s.waiting, t)
+	if len(s.waiting) == 1 {
+		s.watch(slotPatience)
+	}
 	s.mu.Unlock()
-	begin := time.Now()
-	again := time.NewTicker(slotPatience)
-	defer again.Stop()
-	for {
-		select {
-		case <-turn:
-			return true
-		case <-again.C:
-			if s.squeeze(turn) {
-				return true
-			}
-			if !crowded || time.Since(begin) < slotWait {
-				continue
-			}
-		case <-gone:
-		case <-cut:
-		}
-		return !s.leave(turn)
+	select {
+	case <-t.come:
+		return true
+	case <-gone:
+	case <-cut:
+	case <-enough:
+	}
+	return !s.leave(t)
+}
+
+// watch has the line looked at after a while, where it may get more than the easy
+// places; only with mu held.
+func (s *slots) watch(after time.Duration) {
+	switch {
+	case s.hard <= s.easy:
+	case s.timer == nil:
+		s.timer = time.AfterFunc(after, s.squeeze)
+	default:
+		s.timer.Reset(after)
 	}
 }
 
-// squeeze gives a place beyond the easy ones to the first in line, who has waited at
-// least as long as the caller. True when the caller's own turn has come.
-func (s *slots) squeeze(turn chan struct{}) bool {
+// squeeze gives places beyond the easy ones to those who have waited long enough. One
+// timer does it for the whole line: what hangs must not cost more the longer it is.
+func (s *slots) squeeze() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) > 0 && s.take(s.hard) {
+	for len(s.waiting) > 0 {
+		left := slotPatience - time.Since(s.waiting[0].since)
+		if left > 0 || s.used >= s.hard {
+			s.watch(max(left, slotPatience/8))
+			return
+		}
+		s.used++
 		s.call()
 	}
-	return closed(turn)
 }
 
 // call tells the first in line that a place is its own; only with mu held.
 func (s *slots) call() {
-	close(s.waiting[0])
-	s.waiting[0] = nil
+	close(s.waiting[0].come)
+	s.waiting[0] = turn{}
 	s.waiting = s.waiting[1:]
 }
 
 // leave gives a place in line up; false when the turn had come meanwhile.
-func (s *slots) leave(turn chan struct{}) bool {
+func (s *slots) leave(t turn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.Index(s.waiting, turn)
+	i := slices.Index(s.waiting, t)
 	if i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 	}

@@ -180,6 +180,12 @@ func (s *memStore) TouchAlias(_ context.Context, id int64, _ time.Time) error {
 	return nil
 }
 
+func (s *memStore) NoteTakeover(_ *relay.Alias, from, by relay.TunnelInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takeovers = append(s.takeovers, from.User+" "+by.User)
+}
+
 func (s *memStore) StillValid(context.Context, relay.Actor) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,15 +16,16 @@ func contains(b []byte, s string) bool { return bytes.Contains(b, []byte(s)) }
 
 // memStore is a store that forgets. Its tickets resolve after delay.
 type memStore struct {
-	mu      sync.Mutex
-	seq     uint64
-	events  map[relay.ID]*relay.Event
-	order   []relay.ID
-	parts   map[partKey][]byte
-	aliases map[int64]*relay.Alias
-	touched map[int64]int
-	invalid bool
-	publish func([]relay.Change)
+	mu        sync.Mutex
+	seq       uint64
+	events    map[relay.ID]*relay.Event
+	order     []relay.ID
+	parts     map[partKey][]byte
+	aliases   map[int64]*relay.Alias
+	touched   map[int64]int
+	takeovers []string
+	invalid   bool
+	publish   func([]relay.Change)
 
 	delay     time.Duration
 	newest    *relay.Ticket    // steps keep their order

@@ -49,7 +49,10 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	old := st.hold
 	st.hold, st.since, st.ever = h, now, true
 	st.mu.Unlock()
+	d.noted.attached.Add(1)
 	if old != nil {
+		d.noted.takenOver.Add(1)
+		d.store.NoteTakeover(a, old.info, h.info)
 		old.pool.close()
 		d.background(func() { old.t.Close("taken over by a newer connection") })
 	}

@@ -72,6 +72,7 @@ func TestTakeover(t *testing.T) {
 		tun, h := b.attach(k.serve)
 		synctest.Wait()
 		b.want("told", fmt.Sprint(b.tun.closed), "[taken over by a newer connection]")
+		b.want("in the audit log", len(b.s.takeovers), 1)
 		b.send(numbered(1))
 		b.want("newest gets new requests", k.list(), "00001")
 		<-done

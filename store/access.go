@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -77,10 +76,10 @@ func ownerAccess(who relay.Actor) (string, []any) {
 }
 
 // eventAccess is a condition on e (events) and al: the actor may see the event.
-func eventAccess(who relay.Actor) (string, []any) {
+func (q session) eventAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorShare {
 		return `e.id = ? AND EXISTS (SELECT 1 FROM shares sh WHERE sh.id = ? AND sh.event_id = e.id
-			AND (sh.expires_at = 0 OR sh.expires_at > ?))`, []any{who.Shared, who.Credential, micros(time.Now())}
+			AND (sh.expires_at = 0 OR sh.expires_at > ?))`, []any{who.Shared, who.Credential, micros(q.now())}
 	}
 	return aliasAccess(who)
 }
@@ -117,6 +116,6 @@ func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
 		var one int
 		return q.get(&one, `SELECT 1 FROM `+table+`
 			AND EXISTS (SELECT 1 FROM accounts o WHERE o.id = x.account_id AND o.removed_at = 0)`,
-			who.Credential, micros(time.Now()))
+			who.Credential, micros(s.now()))
 	})
 }

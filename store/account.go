@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"time"
 
 	"relay"
 )
@@ -63,7 +62,7 @@ func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string,
 		return a, invalid("name", name, "an account name is 1 to 63 lower-case letters, digits and inner . _ -")
 	}
 	err = s.update(ctx, "create account", func(c *change) error {
-		now := time.Now()
+		now := s.now()
 		var ids []int64
 		if err := c.all(&ids, `INSERT INTO accounts (name, admin, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING id`,
 			name, flag(admin), micros(now)); err != nil {
@@ -132,7 +131,7 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 				return err
 			}
 		}
-		if _, err := c.exec(`UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ?`, micros(time.Now()), a.ID); err != nil {
+		if _, err := c.exec(`UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ?`, micros(c.now()), a.ID); err != nil {
 			return err
 		}
 		var aliases []int64

@@ -11,6 +11,10 @@ import (
 // nameKept is how long the name of a removed alias is kept from other accounts.
 const nameKept = 30 * 24 * time.Hour
 
+// churn is how many names an account may have let go within that time, as a multiple
+// of the aliases that it may have.
+const churn = 10
+
 const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name AS owner, al.created_at, al.last_online_at, al.offline_status,
 	al.auto_deliver, al.host_header, al.forwarded, al.fresh_connections, al.response_timeout_us, al.retention_us, al.paused
 	FROM aliases al JOIN accounts own ON own.id = al.owner_id WHERE `
@@ -223,9 +227,30 @@ func taken(name string) *relay.Error {
 	return e
 }
 
+// checkChurn keeps an account from holding names without bound by making and removing
+// aliases: each name is kept from others for a while. One that it let go itself is
+// always there for it.
+func (s *Store) checkChurn(c *change, owner relay.Account, name string, now time.Time) error {
+	if s.opt.MaxAliases <= 0 {
+		return nil
+	}
+	var released int
+	if err := c.get(&released, `SELECT COUNT(*) FROM kept_names WHERE account_id = ? AND until > ? AND name <> ?`, owner.ID, micros(now), name); err != nil {
+		return err
+	}
+	if released < churn*s.opt.MaxAliases {
+		return nil
+	}
+	var own []int64
+	if err := c.all(&own, `SELECT account_id FROM kept_names WHERE name = ? AND account_id = ? AND until > ?`, name, owner.ID, micros(now)); err != nil || len(own) > 0 {
+		return err
+	}
+	return relay.Errorf(relay.CodeConflict, "%s let %d names go within 30 days, the most it may; use one of those again", owner.Name, released)
+}
+
 // makeAlias gives a free name to an account, within its quota.
 func (s *Store) makeAlias(c *change, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
-	now := time.Now()
+	now := s.now()
 	var one []int64
 	if err := c.all(&one, `SELECT id FROM accounts WHERE id = ?`+c.d.forUpdate, owner.ID); err != nil { // one claim of an account at a time
 		return nil, err
@@ -240,6 +265,9 @@ func (s *Store) makeAlias(c *change, who relay.Actor, owner relay.Account, name 
 	}
 	if len(kept) > 0 {
 		return nil, taken(name)
+	}
+	if err := s.checkChurn(c, owner, name, now); err != nil {
+		return nil, err
 	}
 	if s.opt.MaxAliases > 0 && have >= s.opt.MaxAliases {
 		return nil, relay.Errorf(relay.CodeConflict, "%s has %d aliases already, the most it may have; remove one first", owner.Name, have)

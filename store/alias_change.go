@@ -30,8 +30,10 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 			return err
 		}
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
-		if err := c.audit(who, a.Owner, "alias.set", name, ""); err != nil {
-			return err
+		if what := changedSettings(&a.Settings, &set); what != "" {
+			if err := c.audit(who, a.Owner, "alias.set", name, what); err != nil {
+				return err
+			}
 		}
 		a, err = c.oneAlias(`al.id = ?`, a.ID)
 		return err
@@ -142,7 +144,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		if err != nil {
 			return err
 		}
-		now := time.Now()
+		now := s.now()
 		if _, err := c.exec(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`,
 			a.Name, a.Owner, micros(now.Add(nameKept))); err != nil {
@@ -150,6 +152,13 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		}
 		if _, err := c.exec(`INSERT INTO removed_aliases (alias_id, removed_at) VALUES (?, ?)`, a.ID, micros(now)); err != nil {
 			return err
+		}
+		var holders []int64 // of tokens that end with it
+		if err := c.all(&holders, `SELECT DISTINCT account_id FROM tokens WHERE alias_id = ?`, a.ID); err != nil {
+			return err
+		}
+		for _, id := range holders {
+			c.announce(relay.Change{Kind: relay.ChangeAccount, Account: id})
 		}
 		if _, err := c.exec(`DELETE FROM aliases WHERE id = ?`, a.ID); err != nil { // members, shares and its tokens go with it
 			return err
@@ -192,7 +201,7 @@ func (s *Store) clear(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if more, err = s.clearSlice(ctx, a.ID, time.Since(moment(a.At)) > clearAgain); err != nil {
+			if more, err = s.clearSlice(ctx, a.ID, s.now().Sub(moment(a.At)) > clearAgain); err != nil {
 				return err
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"relay"
 )
@@ -171,7 +170,7 @@ func (q session) place(row *attemptRow, a *relay.Attempt) error {
 
 // interrupt ends an attempt that was under way when whoever had it is gone.
 func (c *change) interrupt(row *attemptRow, fault relay.Fault) error {
-	now := micros(time.Now())
+	now := micros(c.now())
 	n, err := c.exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
 		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?`,
 		now, fault.Code, fault.Message, row.EventID, row.N, row.ClaimNode, row.ClaimBoot)

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"relay"
@@ -10,8 +12,20 @@ import (
 // audit keeps who did what, in the transaction that does it. subject is the account
 // that it is about, which may read the entry too.
 func (c *change) audit(who relay.Actor, subject int64, action, target, detail string) error {
+	return c.auditAt(c.now(), who, subject, action, target, detail)
+}
+
+func (c *change) auditAt(at time.Time, who relay.Actor, subject int64, action, target, detail string) error {
 	_, err := c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		micros(time.Now()), plain(who.String()), who.Account, subject, action, plain(target), plain(detail))
+		micros(at), plain(who.String()), who.Account, subject, action, plain(target), plain(detail))
+	return err
+}
+
+// auditOfAlias is audit for what concerns the owner of an alias.
+func (c *change) auditOfAlias(who relay.Actor, alias int64, action, target, detail string) error {
+	_, err := c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail)
+		SELECT CAST(? AS BIGINT), ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
+		micros(c.now()), plain(who.String()), who.Account, action, plain(target), plain(detail), alias)
 	return err
 }
 
@@ -44,4 +58,30 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 		list[i] = relay.AuditEntry{ID: r.ID, At: moment(r.At), Actor: r.Actor, Action: r.Action, Target: r.Target, Detail: r.Detail}
 	}
 	return list, err
+}
+
+// changedSettings says for people what differs between two settings.
+func changedSettings(a, b *relay.Settings) string {
+	var out []string
+	diff := func(name string, from, to any) {
+		if f, t := fmt.Sprint(from), fmt.Sprint(to); f != t {
+			out = append(out, name+" "+f+" -> "+t)
+		}
+	}
+	onOff := map[bool]string{true: "on", false: "off"}
+	span := func(d *time.Duration) string {
+		if d == nil {
+			return "the server's"
+		}
+		return relay.FormatDuration(*d)
+	}
+	diff("offlineStatus", a.OfflineStatus, b.OfflineStatus)
+	diff("autoDeliver", onOff[a.AutoDeliver], onOff[b.AutoDeliver])
+	diff("hostHeader", a.HostHeader, b.HostHeader)
+	diff("forwarded", onOff[a.Forwarded], onOff[b.Forwarded])
+	diff("freshConnections", onOff[a.FreshConnections], onOff[b.FreshConnections])
+	diff("responseTimeout", span(a.ResponseTimeout), span(b.ResponseTimeout))
+	diff("retention", span(a.Retention), span(b.Retention))
+	diff("paused", onOff[a.Paused], onOff[b.Paused])
+	return strings.Join(out, ", ")
 }

@@ -65,11 +65,14 @@ func (s *Store) inBatch(ctx context.Context, by *penman, fn func(*writer) error)
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{change: &change{session: session{ctx, tx, &s.d}}, tx: tx, prepared: s.prepared, by: by}
+	w := &writer{change: &change{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, by: by}
 	if w.prepared != nil {
 		w.bound = make(map[string]*sql.Stmt, len(w.prepared))
 	}
 	if err = s.mayCommit(ctx, by); err == nil {
+		err = s.awaitDisk(w.session)
+	}
+	if err == nil {
 		err = fn(w)
 	}
 	if err == nil && by.announce {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"sync"
-	"time"
 
 	"relay"
 )
@@ -110,7 +109,7 @@ func (s *Store) writeRevisions(c *change) error {
 		}
 		if _, err := c.exec(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			micros(time.Now()), s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential); err != nil {
+			micros(s.now()), s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential); err != nil {
 			return err
 		}
 	}

@@ -10,15 +10,11 @@ import (
 
 // Bounds of the journal. A batch is what waits, up to these: no timer holds it back.
 const (
-	batchSteps  = 256 // 128 events with their ends
-	batchBytes  = 4 << 20
-	chunkBatch  = 4 // parts in one transaction: the only writer of SQLite is held for a few ms
-	queueBytes  = 64 << 20
-	roomWait    = 2 * time.Second         // for room in the queue
-	commitLimit = 2500 * time.Millisecond // from then on a batch is not tried again
-	tryLimit    = 2 * patience            // of one try; a silent server fails it earlier
-	retryPause  = 20 * time.Millisecond
-	probeEvery  = 250 * time.Millisecond
+	batchSteps = 256 // 128 events with their ends
+	batchBytes = 4 << 20
+	chunkBatch = 4 // parts in one transaction: the only writer of SQLite is held for a few ms
+	queueBytes = 64 << 20
+	roomWait   = 2 * time.Second // for room in the queue
 )
 
 // committer makes steps durable, in order for each event, one transaction at a time.
@@ -103,6 +99,7 @@ func (c *committer) signal() {
 // refuse fails a step that was not tried; a result that is lost this way is
 // repaired when the database is back.
 func (c *committer) refuse(st *step, cause error) {
+	c.s.meter.failed.Add(1)
 	c.s.broken.note(st)
 	st.ticket.Resolve(c.s.fault("write event", cause))
 }
@@ -207,137 +204,6 @@ func (c *committer) run(ctx context.Context) {
 		default:
 			<-c.wake
 		}
-	}
-}
-
-// commit makes steps durable by write, which runs one transaction and resolves
-// nothing. A batch that fails because of one of its rows is split until only that
-// row fails; one that fails because the database is away is tried again for a while
-// (every step may run twice) and then fails whole, with all that waits.
-func (c *committer) commit(ctx context.Context, steps []*step, write func(context.Context, []*step) ([]relay.Change, error)) {
-	if len(steps) == 0 {
-		return
-	}
-	deadline := time.Now().Add(commitLimit)
-	for {
-		if c.s.spool.active() {
-			c.divert(steps, nil)
-			return
-		}
-		try, cancel := c.s.tryContext(ctx)
-		changes, err := write(try, steps)
-		cancel()
-		switch {
-		case err == nil:
-			c.settle(steps, changes)
-			return
-		case retriable(err):
-		case unavailable(err) == "":
-			c.split(ctx, steps, err, write)
-			return
-		case c.s.spools(err):
-			c.divert(steps, err)
-			return
-		case !c.s.d.bulk || time.Now().After(deadline):
-			c.lose(steps, err)
-			return
-		default:
-			// The connection is gone or the server starts; the next try dials again.
-			<-time.After(retryPause)
-		}
-	}
-}
-
-// tryContext bounds one transaction, whatever becomes of ctx. SQLite needs no bound:
-// it waits 2 s for the lock of an operator command and gives up by itself, and a
-// context that can end costs a goroutine for every statement.
-func (s *Store) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx = context.WithoutCancel(ctx)
-	if !s.d.bulk {
-		return ctx, func() {}
-	}
-	if s.spool != nil {
-		return context.WithTimeout(ctx, commitLimit)
-	}
-	return context.WithTimeout(ctx, tryLimit)
-}
-
-func (c *committer) settle(steps []*step, changes []relay.Change) {
-	c.s.committed.Add(int64(len(steps)))
-	c.s.batches.Add(1)
-	c.s.out.put(changes)
-	for _, st := range steps {
-		st.ticket.Resolve(st.err)
-	}
-}
-
-// split finds the row that a batch fails for. Steps of one event stay together
-// until the event is alone.
-func (c *committer) split(ctx context.Context, steps []*step, cause error, write func(context.Context, []*step) ([]relay.Change, error)) {
-	list := units(steps)
-	switch {
-	case len(steps) == 1:
-		c.s.log.Error("a row cannot be stored", "event", steps[0].id.String(), "err", cause)
-		c.s.broken.note(steps[0])
-		steps[0].ticket.Resolve(&relay.Error{
-			Code: relay.CodeStoreUnavailable, Detail: "the relay cannot store this request", Cause: cause,
-		})
-	case len(list) == 1:
-		for _, st := range steps {
-			c.commit(ctx, []*step{st}, write)
-		}
-	default:
-		half := len(list) / 2
-		c.commit(ctx, flatten(list[:half]), write)
-		c.commit(ctx, flatten(list[half:]), write)
-	}
-}
-
-func flatten(list []*unit) (steps []*step) {
-	for _, u := range list {
-		steps = append(steps, u.steps...)
-	}
-	return steps
-}
-
-// lose fails the batch and everything that waits behind it.
-func (c *committer) lose(steps []*step, cause error) {
-	c.s.log.Error("events cannot be stored; callers get 503 until the database is back", "err", cause)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lost = cause
-	for _, list := range [][]*step{steps, c.chunks, c.rows} {
-		for _, st := range list {
-			if st.dead {
-				continue
-			}
-			if st.stalled != nil {
-				st.stalled.timer.Stop()
-				st.stalled = nil
-			}
-			c.refuse(st, cause)
-		}
-	}
-	c.rows, c.chunks, c.stalled, c.bytes = nil, nil, nil, 0
-}
-
-// probe waits for the database to take writes again.
-func (c *committer) probe(ctx context.Context) {
-	select {
-	case <-c.wake: // closing
-	case <-time.After(probeEvery):
-	}
-	try, cancel := c.s.tryContext(ctx)
-	defer cancel()
-	_, err := session{try, c.s.write, &c.s.d}.exec(`INSERT INTO meta (name, value) VALUES ('probe', ?)
-		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, time.Now().UTC().Format(time.RFC3339Nano))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil && c.s.stillFull(c.lost) == nil {
-		c.lost = nil
-		c.s.log.Info("events can be stored again")
-	} else if err != nil && c.s.spools(err) {
-		c.lost = nil // not of the disk any more: the spool may take them
 	}
 }
 

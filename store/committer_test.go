@@ -15,7 +15,9 @@ import (
 
 // idle is a committer that nobody runs: its queue can be looked at.
 func idle(limit int64) *committer {
-	return &committer{s: &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect}, limit: limit, wake: make(chan struct{}, 1)}
+	s := &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect}
+	s.meter.init()
+	return &committer{s: s, limit: limit, wake: make(chan struct{}, 1)}
 }
 
 func (c *committer) give(kind stepKind, id byte, size int64) *step {

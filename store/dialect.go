@@ -64,6 +64,7 @@ type session struct {
 	ctx context.Context
 	q   querier
 	d   *dialect
+	*clock
 }
 
 func (s session) get(dest any, query string, args ...any) error {
@@ -90,7 +91,7 @@ func (s *Store) view(ctx context.Context, what string, fn func(session) error) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return s.fault(what, fn(session{ctx, s.read, &s.d}))
+	return s.fault(what, fn(session{ctx, s.read, &s.d, &s.clock}))
 }
 
 // change is one operation under way.
@@ -113,6 +114,18 @@ func (c *change) announce(changes ...relay.Change) {
 // caller who leaves does not cut it short: a canceled statement would cost the
 // connection. fn may run more than once, when the engine asks for a retry.
 func (s *Store) update(ctx context.Context, what string, fn func(*change) error) error {
+	return s.updateBy(ctx, what, s.begin, fn)
+}
+
+// beginner begins a transaction; end is called behind its end.
+type beginner func(context.Context) (tx *sqlx.Tx, end func(), err error)
+
+func (s *Store) begin(ctx context.Context) (*sqlx.Tx, func(), error) {
+	tx, err := s.write.BeginTxx(ctx, nil)
+	return tx, func() {}, err
+}
+
+func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn func(*change) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -127,7 +140,7 @@ func (s *Store) update(ctx context.Context, what string, fn func(*change) error)
 	var published <-chan struct{}
 	var err error
 	for range 3 {
-		if published, err = s.attemptUpdate(ctx, fn); !retriable(err) {
+		if published, err = s.attemptUpdate(ctx, begin, fn); !retriable(err) {
 			break
 		}
 	}
@@ -138,17 +151,21 @@ func (s *Store) update(ctx context.Context, what string, fn func(*change) error)
 	return nil
 }
 
-func (s *Store) attemptUpdate(ctx context.Context, fn func(*change) error) (<-chan struct{}, error) {
+func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*change) error) (<-chan struct{}, error) {
 	if s.d.commit == 1 {
 		s.order.Lock()
 		defer s.order.Unlock()
 	}
-	tx, err := s.write.BeginTxx(ctx, nil)
+	tx, end, err := begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &change{session: session{ctx, tx, &s.d}}
-	if err = fn(c); err == nil {
+	defer end()
+	c := &change{session: session{ctx, tx, &s.d, &s.clock}}
+	if err = s.awaitDisk(c.session); err == nil {
+		err = fn(c)
+	}
+	if err == nil {
 		err = s.writeRevisions(c)
 	}
 	if err != nil {

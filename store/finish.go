@@ -1,8 +1,6 @@
 package store
 
 import (
-	"time"
-
 	"relay"
 )
 
@@ -143,7 +141,7 @@ var supersededFault = relay.Fault{Code: relay.CodeSuperseded, Message: "a replay
 
 func (w *writer) supersede(id relay.ID, alias int64) error {
 	n, err := w.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
-		WHERE event_id = ? AND n = 1 AND state = 0`, micros(time.Now()), supersededFault.Code, supersededFault.Message, id)
+		WHERE event_id = ? AND n = 1 AND state = 0`, micros(w.now()), supersededFault.Code, supersededFault.Message, id)
 	if err == nil && n > 0 {
 		w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 	}

@@ -55,9 +55,9 @@ func (s *idSource) raise(id relay.ID) {
 }
 
 // NewID makes the next event id; see delivery.Journal.
-func (s *Store) NewID() relay.ID { return s.ids.next(time.Now()) }
+func (s *Store) NewID() relay.ID { return s.ids.next(s.now()) }
 
-// raiseIDs starts behind the highest id that is stored.
+// raiseIDs starts behind the highest id that is stored, and behind what waits.
 func (s *Store) raiseIDs(ctx context.Context) error {
 	return s.view(ctx, "read highest event id", func(q session) error {
 		var last []relay.ID
@@ -67,6 +67,11 @@ func (s *Store) raiseIDs(ctx context.Context) error {
 		for _, id := range last {
 			s.ids.raise(id)
 		}
+		var newest int64
+		if err := q.get(&newest, `SELECT COALESCE(MAX(received_at), 0) FROM attempts WHERE state = 0`); err != nil {
+			return err
+		}
+		s.clock.follow(moment(newest))
 		return nil
 	})
 }

@@ -15,7 +15,7 @@ const idempotencyLife = 24 * time.Hour
 func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error) {
 	err = s.update(ctx, "begin idempotent call", func(c *change) error {
 		status, body = 0, nil
-		now := time.Now()
+		now := s.now()
 		key, target := plain(key), plain(target)
 		if _, err := c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ? OR status = 0 AND boot <> ?)`,
 			who.Credential, key, micros(now.Add(-idempotencyLife)), s.boot); err != nil {

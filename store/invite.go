@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"relay"
 )
@@ -14,7 +13,7 @@ const inviteQuery = linkQuery + ` AND x.kind = '` + linkInvite + `'`
 func (s *Store) Invite(ctx context.Context, secret string) (relay.Account, error) {
 	var row accountRow
 	err := s.view(ctx, "read invite", func(q session) error {
-		return q.get(&row, inviteQuery, hash(secret), micros(time.Now()))
+		return q.get(&row, inviteQuery, hash(secret), micros(s.now()))
 	})
 	return row.account(), err
 }
@@ -33,7 +32,7 @@ func (s *Store) UseInvite(ctx context.Context, secret, keyLine, remote, userAgen
 	}
 	err = s.update(ctx, "use invite", func(c *change) error {
 		var row accountRow
-		if err := c.get(&row, inviteQuery, hash(secret), micros(time.Now())); err != nil {
+		if err := c.get(&row, inviteQuery, hash(secret), micros(c.now())); err != nil {
 			return err
 		}
 		if n, err := c.exec(`DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil || n == 0 {

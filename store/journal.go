@@ -37,8 +37,10 @@ type step struct {
 // stepOverhead is what a step weighs besides its bytes.
 const stepOverhead = 512
 
-// Accept stores a new event; see delivery.Journal.
+// Accept stores a new event; see delivery.Journal. When the clock went back its times
+// are moved behind those of events that came before it.
 func (s *Store) Accept(e *relay.Event) *relay.Ticket {
+	s.clock.settle(e)
 	return s.hand(&step{kind: stepAccept, id: e.ID, event: e, size: messageSize(&e.Request) + attemptsSize(e.Attempts)})
 }
 

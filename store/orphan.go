@@ -113,7 +113,7 @@ func (s *Store) keepClean(ctx context.Context) {
 	tick := time.NewTicker(orphanEvery)
 	defer tick.Stop()
 	for {
-		if _, err := s.SweepOrphans(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if _, err := s.SweepOrphans(ctx, s.now()); err != nil && ctx.Err() == nil {
 			s.log.Warn("left-over bodies cannot be removed now", "err", err)
 		}
 		select {

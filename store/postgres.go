@@ -33,6 +33,7 @@ func (s *Store) openPostgres(ctx context.Context) error {
 		if direct, err = postgresDSN(s.opt.DirectURL); err != nil {
 			return fmt.Errorf("direct database URL: %w", err)
 		}
+		s.pooled = direct != dsn
 	}
 	if s.write, err = openPool(ctx, dsn, poolSize, silence); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
@@ -155,12 +156,22 @@ func (s *Store) makeDay(ctx context.Context, day time.Time) error {
 	return tx.Commit()
 }
 
+// awaitDisk has a transaction wait for the disk where that cannot be said once for a
+// connection: behind a pooler each transaction may have another one.
+func (s *Store) awaitDisk(q session) error {
+	if !s.pooled {
+		return nil
+	}
+	_, err := q.q.ExecContext(q.ctx, fmt.Sprintf(awaitDisk, true))
+	return err
+}
+
 // checkDurability warns when the engine was told not to wait for the disk: a commit
-// would then promise more than it keeps.
+// would then promise more than it keeps. synchronous_commit is no matter, see waiting.
 func (s *Store) checkDurability(ctx context.Context) error {
 	bad := map[string]string{`PRAGMA journal_mode`: "memory", `PRAGMA synchronous`: "0"}
 	if s.d.bulk {
-		bad = map[string]string{`SHOW fsync`: "off", `SHOW synchronous_commit`: "off"}
+		bad = map[string]string{`SHOW fsync`: "off", `SHOW full_page_writes`: "off"}
 	}
 	for query, value := range bad {
 		var got string

@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -71,6 +73,35 @@ func (c *impatientConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// waiting makes connections whose commits wait for the disk, also where the server,
+// the database or the role has synchronous_commit=off: what is told to a caller has to
+// survive the server.
+type waiting struct{ *pq.Connector }
+
+// awaitDisk turns it on for a session (local: for a transaction) that has it off;
+// other values are stronger, or were chosen for replicas.
+const awaitDisk = `SELECT set_config('synchronous_commit', 'on', %t) WHERE current_setting('synchronous_commit') = 'off'`
+
+// Connect is what the pool calls.
+func (w waiting) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := w.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	session, ok := conn.(driver.QueryerContext)
+	if !ok {
+		return nil, errors.Join(errors.New("the driver cannot query"), conn.Close())
+	}
+	rows, err := session.QueryContext(ctx, fmt.Sprintf(awaitDisk, false), nil)
+	if err == nil {
+		err = rows.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
 // openPool opens a handle whose connections give up after silence.
 func openPool(ctx context.Context, dsn string, size int, silence time.Duration) (*sqlx.DB, error) {
 	return openPoolBy(ctx, dsn, size, &dialer{silence: silence})
@@ -82,7 +113,7 @@ func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB
 		return nil, err
 	}
 	connector.Dialer(by)
-	db := sqlx.NewDb(sql.OpenDB(connector), "postgres")
+	db := sqlx.NewDb(sql.OpenDB(waiting{connector}), "postgres")
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(5 * time.Minute)

@@ -181,3 +181,29 @@ func TestPostgresPartitions(t *testing.T) {
 		t.Error(s.Describe())
 	}
 }
+
+// A commit waits for the disk also where the server was told that none should, on
+// every connection that writes; doctor does not mind.
+func TestPostgresWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	o := engines(t)["postgres"]
+	o.URL += "&synchronous_commit=off"
+	pooled := o
+	pooled.DirectURL = o.URL + "&application_name=direct"
+	for name, o := range map[string]store.Options{"direct": o, "pooled": pooled} {
+		s := mustOpen(t, o)
+		for _, value := range s.CommitSettings(t.Context()) {
+			if value != "on" {
+				t.Errorf("%s: a session has synchronous_commit %s", name, value)
+			}
+		}
+		if _, _, err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range s.Examine(t.Context()) {
+			if f.Check == "durability" && (f.Verdict == store.VerdictOK) != strings.Contains(f.Reason, "wait for the disk") {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -29,7 +30,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 				Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + blockerText[e.Blocker],
 			}
 		}
-		now, state, started, node, boot := time.Now(), queued, time.Time{}, "", int64(0)
+		now, state, started, node, boot := s.clock.arrival(s.now()), queued, time.Time{}, "", int64(0)
 		if deliver {
 			state, started, node, boot = delivering, now, s.node, s.boot
 		}
@@ -50,8 +51,10 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		if !deliver {
 			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
-		claim, err = c.claim(id, n)
-		return err
+		if claim, err = c.claim(id, n); err != nil {
+			return err
+		}
+		return c.auditOfAlias(who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
 	})
 	if err != nil {
 		s.broken.noteClaim(made, err)
@@ -117,7 +120,7 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 			return err
 		}
 		r := rows[0]
-		made = lostClaim{id: r.EventID, n: r.N, started: micros(time.Now()), queue: true}
+		made = lostClaim{id: r.EventID, n: r.N, started: micros(s.now()), queue: true}
 		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, claim_boot = ?, from_queue = 1, started_at = ?
 			WHERE event_id = ? AND n = ? AND state = 0`, s.node, s.boot, made.started, r.EventID, r.N); err != nil || n == 0 {
 			return err
@@ -163,7 +166,7 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 		for _, r := range rows {
 			c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: a.ID, Event: r.EventID, N: r.N})
 		}
-		return nil
+		return c.audit(who, a.Owner, "replay-queued", a.Name, strconv.Itoa(released)+" events")
 	})
 	return released, err
 }
@@ -181,7 +184,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 		fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + plain(who.String()) + " while it waited"}
 		var rows []attemptRow
 		if err := c.all(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
-			WHERE event_id = ? AND state = 0 RETURNING event_id, n`, micros(time.Now()), fault.Code, fault.Message, id); err != nil {
+			WHERE event_id = ? AND state = 0 RETURNING event_id, n`, micros(s.now()), fault.Code, fault.Message, id); err != nil {
 			return err
 		}
 		if len(rows) == 0 {
@@ -195,7 +198,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 			c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: r.N})
 		}
 		c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
-		return nil
+		return c.auditOfAlias(who, e.AliasID, "cancel", id.String(), "")
 	})
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,7 @@ import (
 const (
 	removalRows   = 200 // most rows in one, bodies weighed as rows
 	removalFew    = 4
-	removalAim    = 6 * time.Millisecond // its length on SQLite
+	removalAim    = 4 * time.Millisecond // its length on SQLite
 	removalFirst  = 60
 	removalBulk   = 1000 // rows on Postgres, where nobody waits for it
 	rowPerBytes   = 16 << 10
@@ -49,7 +50,11 @@ func (s *Store) brief(ctx context.Context, what string, fn func(c *change, budge
 		budget = removalBulk
 	}
 	var began time.Time
-	err := s.update(ctx, what, func(c *change) error {
+	begin := s.begin
+	if !s.d.bulk {
+		begin = s.beginLazy
+	}
+	err := s.updateBy(ctx, what, begin, func(c *change) error {
 		began = time.Now() // the writer is ours from here to the end of the commit
 		return fn(c, budget)
 	})
@@ -67,6 +72,33 @@ func (s *Store) brief(ctx context.Context, what string, fn func(c *change, budge
 		s.checkpoint(ctx)
 	}
 	return pause(ctx, took)
+}
+
+// beginLazy begins a transaction on SQLite whose commit does not wait for the disk,
+// which could take longer than all the rest of it: after a power loss what it deleted
+// may be there again, and goes again. The next commit of the journal waits for both.
+func (s *Store) beginLazy(ctx context.Context) (*sqlx.Tx, func(), error) {
+	conn, err := s.write.Connx(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	end := func() {
+		if _, err := conn.ExecContext(context.WithoutCancel(ctx), `PRAGMA synchronous = FULL`); err != nil {
+			s.log.Error("the writer is opened again, to have it wait for the disk", "err", err)
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // drops it
+		}
+		_ = conn.Close() // back to the pool
+	}
+	if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = NORMAL`); err != nil {
+		end()
+		return nil, nil, err
+	}
+	tx, err := conn.BeginTxx(ctx, nil)
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	return tx, end, nil
 }
 
 // note sets the budget by how long a transaction took.

@@ -13,7 +13,8 @@ import (
 const (
 	retainTick  = time.Second
 	retainRare  = time.Hour
-	auditLife   = 365 * 24 * time.Hour
+	auditLife   = 400 * 24 * time.Hour
+	auditRows   = 100_000 // most that are kept, however young
 	expiredRows = 200
 )
 
@@ -56,13 +57,18 @@ func (s *Store) keepAge(ctx context.Context) {
 	}
 	plans := map[int64]plan{}
 	failing := false
+	var jumps leaps
+	jumps.doubtful(s.now())
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		now := time.Now()
+		now := s.now()
+		if jumps.doubtful(now) {
+			continue
+		}
 		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool {
 			p, known := plans[id]
 			if known && p.span == span && now.Before(p.next) {
@@ -74,7 +80,7 @@ func (s *Store) keepAge(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !failing {
+		if err != nil && !failing && !s.spool.deserted() {
 			s.log.Warn("old events cannot be removed now; tried again each second", "err", err)
 		}
 		failing = err != nil
@@ -179,6 +185,21 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 			if err != nil {
 				return err
 			}
+		}
+	}
+	return s.trimAudit(ctx)
+}
+
+// trimAudit deletes the oldest rows of the audit log beyond the most that are kept.
+func (s *Store) trimAudit(ctx context.Context) error {
+	for n := int64(expiredRows); n == expiredRows; {
+		err := s.brief(ctx, "trim the audit log", func(c *change, _ int) (err error) {
+			n, err = c.exec(`DELETE FROM audit WHERE id IN (SELECT id FROM audit
+				WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id LIMIT ?)`, auditRows, expiredRows)
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

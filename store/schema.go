@@ -30,8 +30,9 @@ func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
 	return have, want, s.fault("read schema version", err)
 }
 
-// Migrate brings the schema up and says from where to where. Several processes may
-// call it at once: each migration is applied by one of them.
+// Migrate brings the schema up and says from where to where: the same when there was
+// nothing to do. Several processes may call it at once: each migration is applied, and
+// told, by one of them.
 func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	if !s.d.bulk { // goose has no lock of its own for SQLite
 		f, err := s.openLock("migrate.lock")
@@ -54,8 +55,12 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	if err != nil {
 		return from, from, err
 	}
-	if _, err := p.Up(ctx); err != nil {
+	done, err := p.Up(ctx)
+	if err != nil {
 		return from, from, fmt.Errorf("migrate: %w", err)
+	}
+	if len(done) == 0 { // another process did it while this one waited for the lock
+		return to, to, nil
 	}
 	return from, to, nil
 }

@@ -27,7 +27,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if err := s.checkDurability(ctx); err != nil {
 		return err
 	}
-	if err := s.makePartitions(ctx, time.Now()); err != nil {
+	if err := s.makePartitions(ctx, s.now()); err != nil {
 		return err
 	}
 	if err := s.adopt(ctx); err != nil {
@@ -98,7 +98,10 @@ func (s *Store) watch(ctx context.Context, last int64) {
 		}
 		s.disk.look(s)
 		s.repair()
-		s.flushUsage(ctx)
+		if s.reachable() == nil {
+			s.flushUsage(ctx)
+			s.flushNotes(ctx)
+		}
 		if s.d.bulk {
 			s.holdLock(ctx)
 			if n%10 == 9 && !s.fenced.Load() && !s.spool.deserted() {
@@ -125,12 +128,15 @@ func (s *Store) sweepAgain(ctx context.Context) {
 func (s *Store) tidy(ctx context.Context) {
 	minute := time.NewTicker(time.Minute)
 	defer minute.Stop()
+	var jumps leaps
+	jumps.doubtful(s.now())
 	for n := 0; ; n++ {
+		sure := !jumps.doubtful(s.now())
 		if err := s.clear(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("events of removed aliases cannot be deleted yet", "err", err)
 		}
 		if n%60 == 0 {
-			if err := s.hourly(ctx); err != nil && ctx.Err() == nil {
+			if err := s.hourly(ctx, sure); err != nil && ctx.Err() == nil {
 				s.log.Warn("hourly tidying failed", "err", err)
 			}
 		}
@@ -144,10 +150,11 @@ func (s *Store) tidy(ctx context.Context) {
 	}
 }
 
-// hourly makes the partitions of the days ahead and drops rows that expired.
-func (s *Store) hourly(ctx context.Context) error {
-	if err := s.makePartitions(ctx, time.Now()); err != nil {
+// hourly makes the partitions of the days ahead and, when the clock can be believed,
+// drops rows that expired.
+func (s *Store) hourly(ctx context.Context, sure bool) error {
+	if err := s.makePartitions(ctx, s.now()); err != nil || !sure {
 		return err
 	}
-	return s.dropExpired(ctx, time.Now())
+	return s.dropExpired(ctx, s.now())
 }

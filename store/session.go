@@ -31,7 +31,7 @@ const sessionQuery = `SELECT x.id, x.account_id, o.name AS account, o.admin, x.c
 func (s *Store) SessionOwner(ctx context.Context, secret string) (who relay.Actor, err error) {
 	var row sessionRow
 	if err := s.view(ctx, "read session", func(q session) error {
-		return q.get(&row, sessionQuery+`x.hash = ? AND x.expires_at > ?`, hash(secret), micros(time.Now()))
+		return q.get(&row, sessionQuery+`x.hash = ? AND x.expires_at > ?`, hash(secret), micros(s.now()))
 	}); err != nil {
 		return who, err
 	}
@@ -50,7 +50,7 @@ func (s *Store) Sessions(ctx context.Context, who relay.Actor) ([]relay.Session,
 		if err != nil {
 			return err
 		}
-		return q.all(&rows, sessionQuery+where+` AND x.expires_at > ? ORDER BY x.created_at, x.id`, append(args, micros(time.Now()))...)
+		return q.all(&rows, sessionQuery+where+` AND x.expires_at > ? ORDER BY x.created_at, x.id`, append(args, micros(s.now()))...)
 	})
 	list := make([]relay.Session, len(rows))
 	for i, r := range rows {
@@ -136,7 +136,7 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, user, kind stri
 		if err != nil {
 			return err
 		}
-		now := time.Now()
+		now := s.now()
 		if _, err := c.exec(`INSERT INTO links (hash, account_id, kind, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`,
 			hash(secret), account.ID, kind, micros(now), micros(now.Add(ttl))); err != nil {
 			return err
@@ -157,7 +157,7 @@ const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at FROM links x JOIN 
 func (s *Store) LoginLink(ctx context.Context, secret string) (relay.Account, error) {
 	var row accountRow
 	err := s.view(ctx, "read login link", func(q session) error {
-		return q.get(&row, linkQuery, hash(secret), micros(time.Now()))
+		return q.get(&row, linkQuery, hash(secret), micros(s.now()))
 	})
 	return row.account(), err
 }
@@ -170,7 +170,7 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 	}
 	err = s.update(ctx, "use login link", func(c *change) error {
 		var row accountRow
-		if err := c.get(&row, linkQuery, hash(secret), micros(time.Now())); err != nil {
+		if err := c.get(&row, linkQuery, hash(secret), micros(c.now())); err != nil {
 			return err
 		}
 		if n, err := c.exec(`DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil || n == 0 {
@@ -188,7 +188,7 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 
 // openSession keeps a new dashboard login of the actor's account.
 func (c *change) openSession(who relay.Actor, secret, remote, userAgent string) error {
-	id, now := newName("ses_"), time.Now()
+	id, now := newName("ses_"), c.now()
 	if _, err := c.exec(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		id, hash(secret), who.Account, micros(now), micros(now), micros(now.Add(sessionLife)), short(remote), short(userAgent)); err != nil {
 		return err

@@ -34,7 +34,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, v
 	if err := allow(who, relay.ScopeEventsShare); err != nil {
 		return sh, "", err
 	}
-	if !expires.IsZero() && !expires.After(time.Now()) {
+	if !expires.IsZero() && !expires.After(s.now()) {
 		return sh, "", invalid("expiresIn", nil, "must be in the future")
 	}
 	if secret, err = newSecret(""); err != nil {
@@ -57,7 +57,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, v
 		}
 		name := newName("shr_")
 		if _, err := c.exec(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			name, hash(secret), id, e.AliasID, account, flag(view), micros(time.Now()), micros(expires)); err != nil {
+			name, hash(secret), id, e.AliasID, account, flag(view), micros(s.now()), micros(expires)); err != nil {
 			return err
 		}
 		var row shareRow
@@ -123,14 +123,18 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error) {
 	const stands = `sh.hash = ? AND (sh.expires_at = 0 OR sh.expires_at > ?)`
 	var row shareRow
-	read := func(q session) error { return q.get(&row, shareQuery+stands, hash(secret), micros(time.Now())) }
+	read := func(q session) error { return q.get(&row, shareQuery+stands, hash(secret), micros(s.now())) }
 	err := s.view(ctx, "read share", read)
 	if err == nil && use {
 		err = s.update(ctx, "count use of a share", func(c *change) error {
 			if _, err := c.exec(`UPDATE shares SET uses = uses + 1 WHERE id = ?`, row.ID); err != nil {
 				return err
 			}
-			return read(c.session)
+			if err := read(c.session); err != nil {
+				return err
+			}
+			who := relay.Actor{Kind: relay.ActorShare, Name: row.ID, Account: row.Owner}
+			return c.audit(who, row.Owner, "share.use", row.ID, row.Event.String())
 		})
 	}
 	if err != nil {

@@ -30,8 +30,10 @@ type spool struct {
 	limit int64  // bytes on the disk
 	log   *slog.Logger
 
-	filling atomic.Bool // something is in it
-	away    atomic.Bool // the database did not answer the last time it was asked
+	filling atomic.Bool  // something is in it
+	away    atomic.Bool  // the database did not answer the last time it was asked
+	closed  atomic.Bool  // nothing new is taken: full, for who does not hold mu
+	taken   atomic.Int64 // bytes on the disk, the same
 	refused atomic.Int64
 	wake    chan struct{} // of the drainer
 
@@ -39,8 +41,9 @@ type spool struct {
 	by       owner // of this process
 	segments []*segment
 	seq      int
-	sealed   bool  // nothing more may be appended to the last segment
-	full     error // why nothing more is taken, nil when it is
+	sealed   bool              // nothing more may be appended to the last segment
+	full     error             // why nothing new is taken, nil when it is
+	turned   map[relay.ID]bool // events that were refused since it was empty
 	since    time.Time
 	steps    int64         // taken since then
 	drained  int64         // bytes that reached the database since the start
@@ -63,37 +66,6 @@ func (p *spool) active() bool { return p != nil && p.filling.Load() }
 // deserted tells whether the database is known to be away.
 func (p *spool) deserted() bool { return p != nil && p.away.Load() }
 
-// put makes steps durable here because the database did not take them, for the
-// reason given (nil: others are here already). It is full until some of it has
-// reached the database; then nothing is taken, however small.
-func (p *spool) put(steps []*step, why error) (bytes int64, err error) {
-	records := encode(steps)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.full != nil {
-		p.refused.Add(int64(len(steps)))
-		return 0, p.full
-	}
-	if p.used()+int64(len(records)) > p.limit {
-		p.refused.Add(int64(len(steps)))
-		if len(p.segments) > 0 { // or nothing would ever make room
-			p.full = errSpoolFull
-		}
-		p.complain("the spool is full; callers get 503 until postgres is back: bring it back, or raise --spool-limit",
-			"database", p.place, "limit", p.limit)
-		return 0, errSpoolFull
-	}
-	if err := p.append(records); err != nil {
-		p.refused.Add(int64(len(steps)))
-		p.complain("the spool cannot be written; callers get 503: make room in the data dir, or bring postgres back", "dir", p.dir, "err", err)
-		return 0, &relay.Error{Code: relay.CodeStoreUnavailable, RetryAfter: spoolRetryAfter, Detail: errSpoolFull.Detail, Cause: err}
-	}
-	p.complained = time.Time{}
-	p.begin(why)
-	p.steps += int64(len(steps))
-	return int64(len(records)), nil
-}
-
 // complain logs now and then what keeps happening.
 func (p *spool) complain(what string, args ...any) {
 	if time.Since(p.complained) > 10*time.Second {
@@ -110,6 +82,7 @@ var errSpoolFull = &relay.Error{
 // append writes to the last file, or to a new one when that has its size or could
 // not be written.
 func (p *spool) append(records []byte) error {
+	defer func() { p.taken.Store(p.used()) }()
 	if n := len(p.segments); n > 0 && !p.sealed && p.segments[n-1].end < p.segmentSize() {
 		err := p.segments[n-1].append(records)
 		p.sealed = err != nil
@@ -194,6 +167,7 @@ func (p *spool) load() error {
 	}
 	p.sealed = p.sealed || len(p.segments) == 0
 	p.segments = append(left, p.segments...)
+	p.taken.Store(p.used())
 	p.begin(nil)
 	return nil
 }
@@ -264,7 +238,8 @@ func (p *spool) advance(sg *segment, to int64) {
 func (p *spool) drop() {
 	sg := p.segments[0]
 	p.segments = p.segments[1:]
-	p.full = nil
+	p.reopen()
+	p.taken.Store(p.used())
 	var err error
 	if sg.odd {
 		err = sg.discard()
@@ -288,7 +263,9 @@ func (p *spool) finish() bool {
 	for len(p.segments) > 0 {
 		p.drop()
 	}
-	p.full = nil
+	p.reopen()
+	p.turned = nil
+	p.taken.Store(0)
 	p.filling.Store(false)
 	if p.moved != nil {
 		close(p.moved)

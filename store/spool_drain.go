@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -187,40 +188,68 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	return false, err
 }
 
-// write makes a batch durable: the parts of bodies first, as a committer does.
+// write makes a batch durable, over two connections as the committers do: steps of
+// different events do not depend on each other. When one half fails the batch is
+// written again, which changes nothing of the other one.
 func (d *drainer) write(ctx context.Context, steps []*step, by owner) error {
-	s := d.s
-	pen := &penman{db: s.write, owner: by, late: true, announce: s.fenced.Load() || s.standby.Load()}
-	var chunks, rows []*step
+	began := time.Now()
+	lanes := make([]lane, drainLanes)
 	for _, st := range steps {
+		l := &lanes[int(st.id[15])%drainLanes]
 		if st.kind == stepChunk {
-			chunks = append(chunks, st)
+			l.chunks = append(l.chunks, st)
 		} else {
-			rows = append(rows, st)
+			l.rows = append(l.rows, st)
 		}
 	}
+	pen := &penman{db: d.s.write, owner: by, late: true, announce: d.s.fenced.Load() || d.s.standby.Load()}
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
-	if len(chunks) > 0 {
-		if _, err := s.writeChunks(try, pen, chunks); err != nil {
+	var busy sync.WaitGroup
+	for i := range lanes {
+		busy.Go(func() { lanes[i].write(try, d.s, pen) })
+	}
+	busy.Wait()
+	for i := range lanes {
+		if err := lanes[i].err; err != nil {
 			return err
 		}
 	}
-	if len(rows) > 0 {
-		changes, err := s.writeRows(try, pen, rows)
-		if err != nil {
-			return err
-		}
-		s.out.put(d.hold(changes))
+	for i := range lanes {
+		d.s.out.put(d.hold(lanes[i].changes))
+		d.complain(lanes[i].rows)
 	}
-	s.committed.Add(int64(len(steps)))
-	s.batches.Add(1)
+	d.s.wrote(len(steps), time.Since(began))
+	return nil
+}
+
+// drainLanes is how many connections write the spool.
+const drainLanes = 2
+
+// lane is what one connection writes of a batch.
+type lane struct {
+	chunks, rows []*step
+	changes      []relay.Change
+	err          error
+}
+
+// write makes the parts of bodies durable first, as a committer does.
+func (l *lane) write(ctx context.Context, s *Store, pen *penman) {
+	if len(l.chunks) > 0 {
+		_, l.err = s.writeChunks(ctx, pen, l.chunks)
+	}
+	if len(l.rows) > 0 && l.err == nil {
+		l.changes, l.err = s.writeRows(ctx, pen, l.rows)
+	}
+}
+
+// complain logs steps that changed nothing although they should have.
+func (d *drainer) complain(rows []*step) {
 	for _, st := range rows {
 		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
-			s.log.Warn("a step of the spool had no effect", "event", st.id.String(), "kind", st.kind, "err", st.err)
+			d.s.log.Warn("a step of the spool had no effect", "event", st.id.String(), "kind", st.kind, "err", st.err)
 		}
 	}
-	return nil
 }
 
 // hold keeps back that queues changed: a count would miss what is still in the
@@ -241,71 +270,6 @@ func (d *drainer) tell() {
 		changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 	}
 	d.s.out.put(changes)
-}
-
-// warm opens the connections of the committers again, and makes sure of the serve
-// lock after that: a connection that is opened later says that the database was
-// away once more.
-func (s *Store) warm(ctx context.Context) error {
-	if s.journal == nil || s.lock == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	s.unsure.Store(false)
-	var held []*sql.Conn
-	defer func() {
-		for _, c := range held {
-			_ = c.Close() // back to the pool
-		}
-	}()
-	for range s.d.commit {
-		for {
-			c, err := s.journal.Conn(ctx)
-			if err != nil {
-				return err
-			}
-			if c.PingContext(ctx) == nil {
-				held = append(held, c)
-				break
-			}
-			_ = c.Close() // broken; the pool drops it
-		}
-	}
-	if s.unsure.Swap(false) && !s.fenced.Load() && !s.holdLock(ctx) {
-		s.unsure.Store(true)
-		return errLockUnsure
-	}
-	return nil
-}
-
-// adopt writes what earlier processes left in the data dir to the database, under
-// the serve lock and before anything is swept: their attempts may have ended.
-func (s *Store) adopt(ctx context.Context) error {
-	if s.spool == nil {
-		return nil
-	}
-	if err := s.spool.load(); err != nil {
-		return err
-	}
-	if !s.spool.active() {
-		return s.warm(ctx)
-	}
-	s.log.Info("storing what waits in the spool of an earlier run", "bytes", s.spool.size())
-	return s.drain(ctx, s.mayDrain)
-}
-
-// adoptAsStandby does the same while another relayd serves: this one may wait for
-// long, and what it once answered belongs into the database. Claims of an earlier
-// run disturb nobody.
-func (s *Store) adoptAsStandby(ctx context.Context) error {
-	if s.spool == nil {
-		return nil
-	}
-	if err := s.spool.load(); err != nil || !s.spool.active() {
-		return err
-	}
-	return s.drain(ctx, func(context.Context) bool { return true })
 }
 
 // keepPace holds a committer that has put bytes into the spool back, while the

@@ -98,14 +98,19 @@ func (c *committer) writeRows(ctx context.Context, steps []*step) ([]relay.Chang
 
 // divert makes steps durable in the spool, or fails them.
 func (c *committer) divert(steps []*step, why error) {
-	size, err := c.s.spool.put(steps, why)
+	refused, size, err := c.s.spool.put(steps, why)
+	lost := make(map[*step]bool, len(refused))
+	for _, st := range refused {
+		lost[st] = true
+	}
 	for _, st := range steps {
-		if err != nil {
+		if lost[st] {
 			c.refuse(st, err)
 			continue
 		}
 		st.ticket.Resolve(nil)
 	}
+	c.s.meter.spooled.Add(int64(len(steps) - len(refused)))
 	c.s.spool.keepPace(size)
 }
 

@@ -3,19 +3,11 @@ package store
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"relay"
 )
@@ -73,7 +65,7 @@ func numbers(n int) (out []int) {
 
 func mustPut(t testing.TB, p *spool, steps []*step) {
 	t.Helper()
-	if _, err := p.put(steps, errLockUnsure); err != nil {
+	if _, _, err := p.put(steps, errLockUnsure); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,7 +105,7 @@ func TestSpoolLimit(t *testing.T) {
 	p := dry(t, dir, 1, limit)
 	n := 0
 	for {
-		_, err := p.put(chunkSteps(n, 1, 1000), errLockUnsure)
+		_, _, err := p.put(chunkSteps(n, 1, 1000), errLockUnsure)
 		if err != nil {
 			if !errors.Is(err, errSpoolFull) || p.refused.Load() != 1 {
 				t.Error(err)
@@ -133,7 +125,7 @@ func TestSpoolLimit(t *testing.T) {
 	if used > limit || used < limit*9/10 {
 		t.Errorf("%d bytes of %d, %d steps", used, limit, n)
 	}
-	if _, err := p.put(chunkSteps(0, 1, 1), nil); !errors.Is(err, errSpoolFull) || p.blocked() == nil {
+	if _, _, err := p.put(freshSteps(0, 1, 1), nil); !errors.Is(err, errSpoolFull) || p.blocked() == nil {
 		t.Errorf("a small step passed: %v", err)
 	}
 	for p.blocked() != nil {
@@ -259,7 +251,7 @@ func TestSpoolUnwritable(t *testing.T) {
 	p := dry(t, t.TempDir(), 1, 1<<20)
 	mustPut(t, p, chunkSteps(0, 2, 10))
 	p.segments[0].file = readOnly(t, p.segments[0])
-	if _, err := p.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
+	if _, _, err := p.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
 		t.Fatalf("written to a file that cannot be: %v", err)
 	}
 	mustPut(t, p, chunkSteps(2, 2, 10))
@@ -278,143 +270,4 @@ func readOnly(t *testing.T, sg *segment) *os.File {
 		t.Fatal(err)
 	}
 	return f
-}
-
-// Every field of a step survives, also those that are added later.
-func TestStepRoundTrip(t *testing.T) {
-	t.Parallel()
-	same := cmp.Options{
-		cmp.AllowUnexported(step{}), cmpopts.EquateComparable(netip.AddrPort{}),
-		cmpopts.IgnoreFields(step{}, "size", "ticket", "seq", "stalled", "dead", "err"),
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		st := &step{event: &relay.Event{}, attempt: &relay.Attempt{}, message: &relay.Message{}}
-		fill(t, rng, reflect.ValueOf(st.event).Elem())
-		fill(t, rng, reflect.ValueOf(st.attempt).Elem())
-		fill(t, rng, reflect.ValueOf(st.message).Elem())
-		st.kind, st.id, st.n, st.i, st.state, st.data = stepKind(rng.IntN(5)), relay.ID{1, 2}, 3, 4, "failed", []byte("x")
-		got, err := parseStep(appendStep(nil, st))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(st, got, same); diff != "" {
-			t.Fatal(diff)
-		}
-	}
-	for _, st := range []*step{{kind: stepRequeue, n: 2}, {kind: stepAccept, event: &relay.Event{Target: []byte{}}}} {
-		got, err := parseStep(appendStep(nil, st))
-		if diff := cmp.Diff(st, got, same); diff != "" || err != nil {
-			t.Error(diff, err)
-		}
-	}
-}
-
-// fill gives every field a value that is not zero, where it can. Bodies are inline:
-// of others Data is not part of a step.
-func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
-	switch p := v.Addr().Interface().(type) {
-	case *time.Time:
-		*p = time.UnixMicro(1 + rng.Int64N(1<<50)).UTC()
-		return
-	case *netip.AddrPort:
-		*p = netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 2, 3, byte(rng.Uint32())}), 80)
-		return
-	case *relay.Body:
-		*p = relay.Body{Data: []byte("body"), Stored: 4, Size: 9 + rng.Int64N(9), SHA256: [32]byte{1, 2}, State: "complete"}
-		return
-	}
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(t, rng, v.Field(i))
-		}
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(t, rng, v.Elem())
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
-		fallthrough
-	case reflect.Array:
-		for i := range v.Len() {
-			fill(t, rng, v.Index(i))
-		}
-	case reflect.String:
-		v.SetString(fmt.Sprint("s", rng.Uint32()))
-	case reflect.Bool:
-		v.SetBool(rng.IntN(4) > 0)
-	case reflect.Int, reflect.Int64:
-		v.SetInt(1 + rng.Int64N(1<<40))
-	case reflect.Uint8:
-		v.SetUint(1 + rng.Uint64N(200))
-	default:
-		t.Fatalf("a field of type %v", v.Type())
-	}
-}
-
-// Whatever a file holds, reading it ends, without more memory than the file has
-// bytes, and what is read is written the same way again.
-func FuzzSpoolFile(f *testing.F) {
-	st := &step{kind: stepFinish, attempt: &relay.Attempt{N: 1, Interim: [][]byte{[]byte("HTTP/1.1 103\r\n\r\n")}}}
-	f.Add(append(startOfSegment(owner{"n", 1}), encode([]*step{st, {kind: stepRequeue}})...))
-	f.Add(startOfSegment(owner{"n", 1})[:30])
-	f.Add(appendStep(nil, st))
-	f.Fuzz(readAnything)
-}
-
-// The same for bytes that changed at random: the coverage of the engines makes the
-// fuzzer slow here.
-func TestSpoolGarbage(t *testing.T) {
-	t.Parallel()
-	rng := rand.New(rand.NewPCG(3, 4))
-	st := &step{kind: stepAccept, event: &relay.Event{Target: []byte("/"), Attempts: []relay.Attempt{{N: 1}}}}
-	file := append(startOfSegment(owner{"n", 1}), encode([]*step{st, {kind: stepRequeue}, st})...)
-	for range 3000 {
-		content := slices.Clone(file[:rng.IntN(len(file)+1)])
-		bare := appendStep(nil, st)
-		for range rng.IntN(4) {
-			for _, b := range [][]byte{content, bare} {
-				if len(b) > 0 {
-					b[rng.IntN(len(b))] = byte(rng.Uint32())
-				}
-			}
-		}
-		readAnything(t, content)
-		readAnything(t, bare)
-	}
-}
-
-func readAnything(t *testing.T, b []byte) {
-	if st, err := parseStep(b); err == nil {
-		again, err := parseStep(appendStep(nil, st))
-		if err != nil || again.kind != st.kind || again.id != st.id {
-			t.Fatalf("%+v became %+v, %v", st, again, err)
-		}
-	}
-	dir, err := os.MkdirTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "spool-1"), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := dry(t, dir, 2, 1<<20)
-	if err := p.load(); err != nil {
-		t.Fatal(err)
-	}
-	for p.active() {
-		steps, from, to, err := p.peek(3, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(steps) == 0 && !p.finish() {
-			t.Fatal("nothing to read and not empty")
-		}
-		if len(steps) > 0 {
-			p.advance(from, to)
-		}
-	}
-	if err := p.close(); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"relay"
@@ -133,15 +134,23 @@ func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, o := range engines(t) {
 		var wg sync.WaitGroup
+		var told atomic.Int32
 		for range 4 {
 			s := mustOpen(t, o)
 			wg.Go(func() {
-				if _, to, err := s.Migrate(t.Context()); err != nil || to == 0 {
+				from, to, err := s.Migrate(t.Context())
+				if err != nil || to == 0 {
 					t.Errorf("%s: migrated to %d, %v", name, to, err)
+				}
+				if from != to {
+					told.Add(1)
 				}
 			})
 		}
 		wg.Wait()
+		if n := told.Load(); n != 1 {
+			t.Errorf("%s: %d say that they migrated", name, n)
+		}
 	}
 }
 

@@ -97,10 +97,14 @@ func (k *stock) total() (sum int64) {
 
 // Room is nil when a request of about need bytes may be kept for the alias, else
 // storage-full: the disk is nearly full, or the alias has all it may have and none
-// of it can go. Where older events can go first, it waits up to wait for that.
-// Answered from memory; nothing is reserved.
+// of it can go; or store-unavailable: Postgres is away and the spool full. Where
+// older events can go first, it waits up to wait for that. Answered from memory;
+// nothing is reserved.
 func (s *Store) Room(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.disk.low(); err != nil {
+		return err
+	}
+	if err := s.spool.admits(need); err != nil {
 		return err
 	}
 	ok, w := s.stock.fits(alias, need)
@@ -156,7 +160,7 @@ func (s *Store) countStock(ctx context.Context) error {
 	if s.d.bulk {
 		begin = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 	}
-	q := session{context.WithoutCancel(ctx), conn, &s.d}
+	q := session{context.WithoutCancel(ctx), conn, &s.d, &s.clock}
 	if _, err = q.q.ExecContext(q.ctx, begin); err == nil {
 		var one []int
 		err = q.all(&one, `SELECT 1 FROM events LIMIT 1`) // takes the snapshot
@@ -267,7 +271,7 @@ func (s *Store) evict(ctx context.Context, alias, need int64) error {
 	target := s.stock.over(alias, need)
 	var after relay.ID
 	for total := (removed{}); target > total.bytes; {
-		now := time.Now()
+		now := s.now()
 		list, err := s.oldest(ctx, alias, after, lastID, now)
 		if err != nil {
 			return err

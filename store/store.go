@@ -54,6 +54,9 @@ type Options struct {
 	// the file system.
 	MinFree   int64
 	FreeSpace func(dir string) (int64, error)
+	// Now is the clock on the wall; nil = time.Now. How long something takes is never
+	// measured by it.
+	Now func() time.Time
 	// NoCreate makes Open fail where there is no store yet.
 	NoCreate bool
 	// Log gets what operators should know; nil means none.
@@ -70,6 +73,7 @@ type Store struct {
 	read   *sqlx.DB
 	direct *sqlx.DB // Postgres: for migrations, past a pooler; else the same as write
 	locks  *sqlx.DB // Postgres: for the serve lock, past a pooler
+	pooled bool     // write, read and journal go through a pooler
 
 	journal *sqlx.DB    // of the committers; on SQLite the same as write
 	spool   *spool      // nil = none
@@ -88,11 +92,14 @@ type Store struct {
 	ids      idSource
 	out      outbox
 	used     usage
+	notes    notes
+	meter    meter
 	broken   repairs
 	prepared prepared // journal statements of SQLite
 	remover  remover
 	stock    stock
 	disk     disk
+	clock    clock
 	gone     gone
 
 	retaining sync.Mutex
@@ -120,6 +127,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{opt: o, log: o.Log, clean: make(chan struct{}, 1)}
+	s.clock.start(o.Now)
+	s.meter.init()
 	s.out.start()
 	if o.URL != "" && !o.NoCreate {
 		s.spool = newSpool(o, s.place())
@@ -199,6 +208,7 @@ func (s *Store) Close() error {
 			c.close()
 		}
 		s.drainLast()
+		s.noteLast()
 		if s.stop != nil {
 			s.stop()
 		}

@@ -37,7 +37,7 @@ func (r *tokenRow) token() relay.Token {
 func (s *Store) TokenOwner(ctx context.Context, secret string) (who relay.Actor, err error) {
 	var row tokenRow
 	if err := s.view(ctx, "read token", func(q session) error {
-		return q.get(&row, tokenQuery+`x.hash = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, hash(secret), micros(time.Now()))
+		return q.get(&row, tokenQuery+`x.hash = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, hash(secret), micros(s.now()))
 	}); err != nil {
 		return who, err
 	}
@@ -81,7 +81,7 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 		}
 		id := newName("tok_")
 		if _, err := c.exec(`INSERT INTO tokens (id, hash, account_id, name, scopes, alias_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, hash(secret), account.ID, short(t.Name), int64(t.Scopes), alias, micros(time.Now()), micros(t.ExpiresAt)); err != nil {
+			id, hash(secret), account.ID, short(t.Name), int64(t.Scopes), alias, micros(s.now()), micros(t.ExpiresAt)); err != nil {
 			return err
 		}
 		var row tokenRow

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	freePages  = 1024                 // kept free within the SQLite file, beside a fiftieth of it: new events go there
-	vacuumTime = 2 * time.Millisecond // of giving pages back in one transaction
+	freePages  = 1024             // kept free within the SQLite file, beside a fiftieth of it: new events go there
+	vacuumTime = time.Millisecond // of giving pages back in one transaction
 )
 
 // vacuum gives pages of the SQLite file that deletes left free back to the disk, in

@@ -2,6 +2,7 @@ package pgtest_test
 
 import (
 	"database/sql"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -86,5 +87,11 @@ func TestKillAndFreeze(t *testing.T) {
 	}
 	if err := <-answered; err != nil {
 		t.Errorf("the query that waited for a frozen server: %v", err)
+	}
+}
+
+func TestProgram(t *testing.T) {
+	if out, err := exec.Command(Program(t, "pg_dump"), "--version").CombinedOutput(); err != nil {
+		t.Errorf("pg_dump: %v %s", err, out)
 	}
 }

@@ -237,6 +237,7 @@ func (b *bench) removeAlias() {
 	_, token, err := b.CreateToken(ctx, b.alice, relay.Token{Alias: "claimed"})
 	b.must(err)
 	b.must(b.RemoveAlias(ctx, b.alice, "claimed"))
+	b.heard("a token that ended with its alias", func(c relay.Change) bool { return c.Kind == relay.ChangeAccount && c.Account == b.alice.Account })
 	b.want(relay.CodeNotFound, b.RemoveAlias(ctx, b.alice, "claimed"))
 	_, _, err = b.ShareActor(ctx, share, false)
 	b.want(relay.CodeNotFound, err)

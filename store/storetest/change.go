@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"relay"
 	"relay/store"
@@ -40,6 +41,7 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.heard("key revoked by another process", func(c relay.Change) bool {
 		return c.Kind == relay.ChangeAccount && c.Account == b.bob.Account && c.Credential == k.ID
 	})
+	b.revokedBeside(beside)
 	b.must(beside.RemoveAlias(ctx, system, "beside"))
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,6 +51,54 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 		}
 	}
 	t.Error("an alias of this process was not told")
+}
+
+// revokedBeside takes away by another process whatever opens a door; this one has to
+// hear of each within 2 s, to cut what came in by it.
+func (b *bench) revokedBeside(beside *store.Store) {
+	b.Helper()
+	ctx := b.Context()
+	told := func(what string, account int64, revoke func() error) {
+		b.Helper()
+		b.mu.Lock()
+		before := b.changes
+		b.changes = nil
+		b.mu.Unlock()
+		defer func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.changes = append(before, b.changes...)
+		}()
+		b.must(revoke())
+		began := time.Now()
+		b.heard(what, func(c relay.Change) bool { return c.Kind == relay.ChangeAccount && c.Account == account })
+		if took := time.Since(began); took > 10*2*time.Second {
+			b.Errorf("%s: heard after %v", what, took)
+		}
+	}
+	token, _, err := beside.CreateToken(ctx, b.bob, relay.Token{})
+	b.must(err)
+	told("token", b.bob.Account, func() error { return beside.RemoveToken(ctx, system, token.ID) })
+	link, err := beside.CreateLoginLink(ctx, system, "bob", 0)
+	b.must(err)
+	_, _, err = beside.UseLoginLink(ctx, link, "192.0.2.1", "browser")
+	b.must(err)
+	sessions, err := beside.Sessions(ctx, b.bob)
+	if err != nil || len(sessions) != 1 {
+		b.Fatal(sessions, err)
+	}
+	told("session", b.bob.Account, func() error { return beside.RemoveSession(ctx, system, sessions[0].ID) })
+	b.must(beside.AddMember(ctx, b.alice, "hooks", "bob"))
+	told("member", b.bob.Account, func() error { return beside.RemoveMember(ctx, b.alice, "hooks", "bob") })
+	event := b.capture(b.hooks, "/shared", "", 200)
+	share, _, err := beside.CreateShare(ctx, b.alice, event, true, time.Time{})
+	b.must(err)
+	told("share", b.alice.Account, func() error { return beside.RemoveShare(ctx, b.alice, event, share.ID) })
+	_, err = beside.CreateAccount(ctx, system, "erin", false)
+	b.must(err)
+	erin, err := beside.AccountByName(ctx, "erin")
+	b.must(err)
+	told("account", erin.ID, func() error { return beside.RemoveAccount(ctx, system, "erin") })
 }
 
 // testLoad: 64 senders hand over events at once; each keeps its own order, each

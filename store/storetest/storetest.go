@@ -37,6 +37,8 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		{"Shares", testShares},
 		{"Changes", testChanges},
 		{"Figures", testFigures},
+		{"Audit", testAudit},
+		{"Clock", testClock},
 		{"Load", testLoad},
 	}
 	for _, g := range groups {

@@ -1,0 +1,212 @@
+package delivery
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"relay"
+)
+
+// Labels that are no codes.
+const (
+	outcomeAnswered = "answered" // the local server's answer went out, or its caller had gone
+	outcomeQueued   = "queued"
+	labelOther      = "other"
+
+	kindQueued = "queued" // an attempt that waited, of either kind
+	viaSpare   = "spare"
+)
+
+var outcomes = []string{
+	outcomeAnswered, outcomeQueued,
+	relay.CodeRequestMalformed, relay.CodeRequestTimeout, relay.CodeBodyTooLarge, relay.CodeLocalRefused, relay.CodeLocalUnresolvable,
+	relay.CodeLocalClosed, relay.CodeLocalMalformed, relay.CodeLocalTimeout, relay.CodeTunnelLost, relay.CodeQueueFull,
+	relay.CodeStorageFull, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeStopping, labelOther,
+}
+
+var refusals = []string{
+	relay.CodeOverloaded, relay.CodeLocalRefused, relay.CodeLocalUnresolvable, relay.CodeLocalTimeout, relay.ErrNotSent.Code, labelOther,
+}
+
+var (
+	kinds  = []string{relay.KindOriginal, relay.KindReplay, kindQueued}
+	ends   = []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted}
+	ways   = []string{relay.ConnectionNew, relay.ConnectionReused, viaSpare}
+	states = []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale}
+)
+
+// tally are counters by one label whose values are known beforehand; counting is one
+// atomic addition.
+type tally map[string]*atomic.Int64
+
+func newTally(labels []string) tally {
+	t := make(tally, len(labels))
+	for _, l := range labels {
+		t[l] = new(atomic.Int64)
+	}
+	return t
+}
+
+// add counts one more; a label that nobody foresaw counts as other.
+func (t tally) add(label string) {
+	c := t[label]
+	if c == nil {
+		c = t[labelOther]
+	}
+	if c != nil {
+		c.Add(1)
+	}
+}
+
+// counts are what metrics and Stats show; docs/metrics.md says what they mean.
+type counts struct {
+	outcomes tally            // of captures
+	ended    map[string]tally // attempts, by kind and state
+	opened   tally            // channels, by way
+	refused  tally            // requests that got no channel
+	statuses [10]atomic.Int64 // answers of local servers, by hundreds
+
+	requeued, attached, takenOver atomic.Int64
+	rejected, dropped             atomic.Int64
+	storageFull                   atomic.Int64
+	waiting                       atomic.Int64 // for a place
+}
+
+func (c *counts) init() {
+	c.outcomes, c.opened, c.refused = newTally(outcomes), newTally(ways), newTally(refusals)
+	c.ended = map[string]tally{}
+	for _, k := range kinds {
+		c.ended[k] = newTally(ends)
+	}
+}
+
+// captured counts how a capture ended.
+func (c *counts) captured(o relay.Outcome) relay.Outcome {
+	switch {
+	case o.Answer == nil:
+		c.outcomes.add(outcomeAnswered)
+	case o.Answer.Error == nil:
+		c.outcomes.add(outcomeQueued)
+	default:
+		c.outcomes.add(o.Answer.Error.Code)
+	}
+	return o
+}
+
+// finished counts the end of an attempt.
+func (x *exchange) finished(a *relay.Attempt) {
+	kind := a.Kind
+	if x.queued {
+		kind = kindQueued
+	}
+	if t := x.d.noted.ended[kind]; t != nil {
+		t.add(a.State)
+	}
+	if a.HasResponse && a.Status > 0 {
+		x.d.noted.statuses[min(a.Status/100, len(x.d.noted.statuses)-1)].Add(1)
+	}
+}
+
+// figures are the metrics of the room; the requests only count.
+type figures struct{ d *Delivery }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("relay_delivery_"+name, help, labels, nil)
+}
+
+var (
+	descRunning   = describe("running", "Captures, replays and queued deliveries under way.")
+	descCaptures  = describe("captures_total", "Requests of callers that ended, by outcome.", "outcome")
+	descAttempts  = describe("attempts_total", "Attempts that ended, by kind and state.", "kind", "state")
+	descResponses = describe("responses_total", "Final answers of local servers, by class of their status.", "class")
+	descQueued    = describe("queued", "Attempts that wait in queues.")
+	descRequeued  = describe("requeued_total", "Attempts put back into the queue because not one byte of them left.")
+	descTunnels   = describe("tunnels", "Aliases with a tunnel, by its state.", "state")
+	descAttached  = describe("attached_total", "Tunnels that took an alias.")
+	descTakenOver = describe("taken_over_total", "Tunnels that lost their alias to a newer one.")
+	descChannels  = describe("channels", "Channels of tunnels that are open, idle ones included.")
+	descWaiting   = describe("channels_waiting", "Requests that wait for a place on their tunnel.")
+	descOpened    = describe("channels_total", "Channels given to a request, by way.", "way")
+	descRefused   = describe("channels_refused_total", "Requests that got no channel, by reason.", "reason")
+	descRejected  = describe("rejected_total", "Refused requests that were kept as events.")
+	descDropped   = describe("rejected_dropped_total", "Refused requests that were not kept: more than 60 a minute at an alias, or no room.")
+	descFull      = describe("storage_full_total", "Requests that were not taken for want of room.")
+	descViewers   = describe("viewers", "Open places in the live view.")
+)
+
+// Describe is part of prometheus.Collector.
+func (f figures) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descRunning, descCaptures, descAttempts, descResponses, descQueued, descRequeued, descTunnels, descAttached, descTakenOver,
+		descChannels, descWaiting, descOpened, descRefused, descRejected, descDropped, descFull, descViewers,
+	} {
+		to <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (f figures) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, n int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	counter := func(d *prometheus.Desc, n *atomic.Int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
+	}
+	each := func(d *prometheus.Desc, t tally, labels ...string) {
+		for label, n := range t {
+			counter(d, n, append(labels, label)...)
+		}
+	}
+	n := &f.d.noted
+	f.d.mu.Lock()
+	running := f.d.running
+	f.d.mu.Unlock()
+	gauge(descRunning, int64(running))
+	each(descCaptures, n.outcomes)
+	for kind, t := range n.ended {
+		each(descAttempts, t, kind)
+	}
+	for i := 1; i < len(n.statuses); i++ {
+		counter(descResponses, &n.statuses[i], string(rune('0'+i))+"xx")
+	}
+	counter(descRequeued, &n.requeued)
+	counter(descAttached, &n.attached)
+	counter(descTakenOver, &n.takenOver)
+	gauge(descChannels, f.d.channels.Load())
+	gauge(descWaiting, n.waiting.Load())
+	each(descOpened, n.opened)
+	each(descRefused, n.refused)
+	counter(descRejected, &n.rejected)
+	counter(descDropped, &n.dropped)
+	counter(descFull, &n.storageFull)
+	f.d.feed.mu.Lock()
+	viewers := len(f.d.feed.viewers)
+	f.d.feed.mu.Unlock()
+	gauge(descViewers, int64(viewers))
+	tunnels, queued := f.d.tunnels()
+	gauge(descQueued, int64(queued))
+	for _, s := range states {
+		gauge(descTunnels, int64(tunnels[s]), string(s))
+	}
+}
+
+// tunnels counts tunnels by state, and what waits, over all aliases. A paused alias
+// counts by what its tunnel is.
+func (d *Delivery) tunnels() (byState map[relay.TunnelState]int, queued int) {
+	byState = map[relay.TunnelState]int{}
+	d.registry.each(func(st *aliasState) {
+		n, _ := st.queue.get()
+		queued += n
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		switch {
+		case st.hold == nil:
+		case st.hold.silent():
+			byState[relay.TunnelStale]++
+		default:
+			byState[relay.TunnelOnline]++
+		}
+	})
+	return byState, queued
+}

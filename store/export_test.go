@@ -1,0 +1,30 @@
+package store
+
+import "context"
+
+// CommitSettings gives synchronous_commit as transactions of each handle see it, after
+// the session was told otherwise where a pooler could do that.
+func (s *Store) CommitSettings(ctx context.Context) (values []string) {
+	read := func(q session) error {
+		var value string
+		err := q.get(&value, `SHOW synchronous_commit`)
+		values = append(values, value)
+		return err
+	}
+	note := func(err error) {
+		if err != nil {
+			values = append(values, err.Error())
+		}
+	}
+	note(s.view(ctx, "", read))
+	if s.pooled {
+		for range poolSize {
+			_, err := s.write.ExecContext(ctx, `SET synchronous_commit = off`)
+			note(err)
+		}
+	}
+	note(s.update(ctx, "", func(c *change) error { return read(c.session) }))
+	_, err := s.inBatch(ctx, &penman{db: s.journal}, func(w *writer) error { return read(w.session) })
+	note(err)
+	return values
+}

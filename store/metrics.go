@@ -1,0 +1,145 @@
+package store
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// meter counts what the journal does; nothing in it is locked. docs/metrics.md says
+// what the figures mean.
+type meter struct {
+	batch  prometheus.Histogram // steps of a transaction
+	commit prometheus.Histogram // its seconds
+
+	failed  atomic.Int64 // steps that failed
+	retried atomic.Int64 // transactions that were tried again
+	spooled atomic.Int64 // steps that went to the spool
+}
+
+func (m *meter) init() {
+	m.batch = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "relay_store_batch_steps", Help: "Steps of one transaction of the journal.",
+		Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 1024},
+	})
+	m.commit = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "relay_store_commit_seconds", Help: "How long one transaction of the journal took, commit included.",
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5},
+	})
+}
+
+// wrote counts a transaction of the journal.
+func (s *Store) wrote(steps int, took time.Duration) {
+	s.committed.Add(int64(steps))
+	s.batches.Add(1)
+	s.meter.batch.Observe(float64(steps))
+	s.meter.commit.Observe(took.Seconds())
+}
+
+// Register gives the figures of the store to a registry, for /metrics.
+func (s *Store) Register(reg prometheus.Registerer) {
+	for _, c := range []prometheus.Collector{s.meter.batch, s.meter.commit, figuresOf{s}} {
+		if err := reg.Register(c); err != nil {
+			s.log.Warn("register metrics of the store", "err", err)
+		}
+	}
+}
+
+// figuresOf are the metrics that are read when somebody asks.
+type figuresOf struct{ s *Store }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("relay_store_"+name, help, labels, nil)
+}
+
+var (
+	descSteps    = describe("steps_total", "Steps of the journal that are in the database.")
+	descQueue    = describe("queued_steps", "Steps that wait to be written or are being written.")
+	descFailed   = describe("failed_steps_total", "Steps that could not be kept: what they were for got 503, or its end is repaired later.")
+	descRetried  = describe("retries_total", "Transactions of the journal that were tried again.")
+	descUp       = describe("up", "1 while new events can be kept, in the spool too.")
+	descSpool    = describe("spool_bytes", "Bytes in the spool that are not in Postgres yet.")
+	descSpooled  = describe("spool_steps_total", "Steps that went to the spool.")
+	descDrained  = describe("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.")
+	descRefused  = describe("spool_refused_steps_total", "Steps that found no room in the spool.")
+	descRemoved  = describe("retention_events_total", "Events that retention removed, by reason.", "reason")
+	descDays     = describe("retention_days_total", "Days that were dropped whole (Postgres).")
+	descFreed    = describe("retention_bytes_total", "Request and response bytes that went with removed events.")
+	descStored   = describe("stored_bytes", "Bytes stored of all aliases, while max-alias-storage is on.")
+	descHold     = describe("retention_longest_hold_seconds", "Longest time that a transaction of retention held the writer.")
+	descDiskFree = describe("disk_free_bytes", "Free space where the SQLite file is.")
+)
+
+// Describe is part of prometheus.Collector.
+func (f figuresOf) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descSteps, descQueue, descFailed, descRetried, descUp, descSpool, descSpooled, descDrained, descRefused,
+		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree,
+	} {
+		to <- d
+	}
+}
+
+// Collect is part of prometheus.Collector. It does not ask the database.
+func (f figuresOf) Collect(to chan<- prometheus.Metric) {
+	s := f.s
+	gauge := func(d *prometheus.Desc, v float64) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	counter := func(d *prometheus.Desc, n int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	st, gone := s.Stats(), s.Retention()
+	counter(descSteps, st.Committed)
+	gauge(descQueue, float64(st.QueuedSteps))
+	counter(descFailed, s.meter.failed.Load())
+	counter(descRetried, s.meter.retried.Load())
+	up := 0.0
+	if s.takes() {
+		up = 1
+	}
+	gauge(descUp, up)
+	gauge(descSpool, float64(st.SpoolBytes))
+	counter(descSpooled, s.meter.spooled.Load())
+	counter(descDrained, s.spool.drainedBytes())
+	counter(descRefused, st.SpoolFull)
+	counter(descRemoved, gone.Expired, "age")
+	counter(descRemoved, gone.Evicted, "size")
+	counter(descRemoved, gone.Orphans, "orphan")
+	counter(descDays, gone.DroppedDays)
+	counter(descFreed, gone.FreedBytes)
+	gauge(descStored, float64(gone.StoredBytes))
+	gauge(descHold, gone.LongestHold.Seconds())
+	if s.disk.free != nil {
+		if free, err := s.disk.free(s.disk.dir); err == nil {
+			gauge(descDiskFree, float64(free))
+		}
+	}
+}
+
+// takes tells, from memory, whether new events can be kept.
+func (s *Store) takes() bool {
+	if s.fenced.Load() || s.standby.Load() || !s.serving.Load() || s.disk.low() != nil {
+		return false
+	}
+	if s.spool != nil && s.spool.closed.Load() {
+		return false
+	}
+	for _, c := range s.running() {
+		if c.down() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// drainedBytes is how much of the spool reached the database since the start.
+func (p *spool) drainedBytes() int64 {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.drained
+}

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"errors"
+	"testing"
+
+	"relay"
+)
+
+// freshSteps are new events with a body of a size.
+func freshSteps(from, n, size int) (steps []*step) {
+	for i := range n {
+		id := relay.ID{1, byte((from + i) >> 8), byte(from + i)}
+		steps = append(steps, &step{kind: stepAccept, id: id, event: &relay.Event{
+			ID: id, Request: relay.Message{Body: relay.Body{Data: make([]byte, size), Size: int64(size)}},
+		}})
+	}
+	return steps
+}
+
+func endOf(st *step, size int) *step {
+	return &step{kind: stepFinish, id: st.id, n: 1, attempt: &relay.Attempt{
+		N: 1, State: relay.StateDelivered, Response: relay.Message{Body: relay.Body{Data: make([]byte, size)}},
+	}}
+}
+
+// When the spool is full for new events, the ends of those that were let in still
+// find room; the steps of an event that was refused do not.
+func TestSpoolKeepsRoomForEnds(t *testing.T) {
+	t.Parallel()
+	p := dry(t, t.TempDir(), 1, 256<<10)
+	if p.admits(1<<30) != nil || p.short() {
+		t.Error("a spool that is not in use keeps something out")
+	}
+	var in []*step
+	for n := 0; ; n++ {
+		st := freshSteps(n, 1, 4000)
+		refused, _, err := p.put(st, errLockUnsure)
+		if err == nil {
+			in = append(in, st...)
+			if !p.short() {
+				t.Fatal("a small spool takes requests that were forwarded already")
+			}
+			continue
+		}
+		if len(refused) != 1 || !errors.Is(err, errSpoolFull) || p.admits(0) == nil || p.blocked() == nil {
+			t.Errorf("refused %d: %v", len(refused), err)
+		}
+		if _, _, err := p.put([]*step{endOf(st[0], 1)}, nil); err == nil {
+			t.Error("the end of an event that was refused was taken")
+		}
+		break
+	}
+	if used := p.used(); used > p.forNew() || used < p.forNew()*8/10 {
+		t.Errorf("new events have %d of %d bytes", used, p.forNew())
+	}
+	late := freshSteps(1000, 1, 1)[0]
+	batch := []*step{late}
+	for _, st := range in {
+		batch = append(batch, endOf(st, 500))
+	}
+	refused, _, err := p.put(append(batch, endOf(late, 1)), nil)
+	if !errors.Is(err, errSpoolFull) || len(refused) != 2 || refused[0] != late || refused[1].id != late.id {
+		t.Errorf("refused %d, %v", len(refused), err)
+	}
+	for p.blocked() != nil {
+		_, from, to, err := p.peek(1, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.advance(from, to)
+	}
+	if p.admits(100) != nil {
+		t.Error("nothing is let in although there is room again")
+	}
+	mustPut(t, p, freshSteps(2000, 1, 100))
+}

@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+)
+
+// testAudit checks that who did what is written down, and who may read it.
+func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
+	b := setup(t, fresh)
+	ctx := t.Context()
+	id := b.capture(b.hooks, "/audited", "x", 200)
+	waiting := b.capture(b.hooks, "/waiting", "x", 0)
+	b.must(b.AddMember(ctx, b.alice, "hooks", "bob"))
+
+	c, err := b.BeginReplay(ctx, b.bob, id, true)
+	b.must(err)
+	b.ok(b.Finish(id, ended(c.N, relay.StateDelivered, 200, ""), ""))
+	n, err := b.Release(ctx, b.alice, "hooks")
+	if err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	_, err = b.Release(ctx, b.alice, "hooks") // nothing left: nothing happened
+	b.must(err)
+	b.must(b.Cancel(ctx, b.alice, waiting))
+	share, secret, err := b.CreateShare(ctx, b.alice, id, false, time.Time{})
+	b.must(err)
+	_, _, err = b.ShareActor(ctx, secret, false)
+	b.must(err)
+	who, _, err := b.ShareActor(ctx, secret, true)
+	b.must(err)
+	_, err = b.BeginReplay(ctx, who, id, false)
+	b.must(err)
+	month := 10 * 24 * time.Hour
+	_, err = b.SetAlias(ctx, b.alice, "hooks", func(s *relay.Settings) error { s.Paused, s.Retention = true, &month; return nil })
+	b.must(err)
+	_, err = b.SetAlias(ctx, b.alice, "hooks", func(*relay.Settings) error { return nil })
+	b.must(err)
+	link, err := b.CreateLoginLink(ctx, b.alice, "", 0)
+	b.must(err)
+	_, _, err = b.UseLoginLink(ctx, link, "192.0.2.7", "browser")
+	b.must(err)
+	key := relay.Actor{Account: b.bob.Account, Kind: relay.ActorSSH, Name: "bob", Credential: "key_1"}
+	for range 3 {
+		b.NoteLogin(key, "192.0.2.8:1")
+		b.NoteTakeover(b.hooks, relay.TunnelInfo{User: "alice"}, relay.TunnelInfo{User: "bob"})
+	}
+
+	var rows []relay.AuditEntry
+	b.eventually("what nobody waits for is written", func() bool {
+		rows, err = b.Audit(ctx, b.alice, 0)
+		return err == nil && slices.ContainsFunc(rows, func(e relay.AuditEntry) bool { return e.Action == "alias.takeover" })
+	})
+	for _, want := range []string{
+		"user:bob replay " + id.String() + " attempt 2", "user:alice replay-queued hooks 1 events", "user:alice cancel " + waiting.String() + " ",
+		"share share.use " + share.ID + " " + id.String(), "share replay " + id.String() + " attempt 3",
+		"user:alice alias.set hooks retention the server's -> 10d, paused off -> on", "user:alice session.add ", "ssh:bob alias.takeover hooks from alice at",
+	} {
+		n := 0
+		for _, e := range rows {
+			if strings.HasPrefix(strings.Join([]string{e.Actor, e.Action, e.Target, e.Detail}, " "), want) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d rows of: %s", n, want)
+		}
+	}
+	logins := func(who relay.Actor) (n int) {
+		rows, err := b.Audit(ctx, who, 0)
+		b.must(err)
+		for _, e := range rows {
+			if e.Action == "login.ssh" {
+				n++
+			}
+		}
+		return n
+	}
+	if mine, foreign, admin := logins(b.bob), logins(b.alice), logins(b.root); mine != 1 || foreign != 0 || admin != 1 {
+		t.Errorf("logins of bob: he sees %d, alice %d, an admin %d", mine, foreign, admin)
+	}
+	_, err = b.Audit(ctx, who, 0)
+	b.want(relay.CodeForbidden, err)
+}
