@@ -53,3 +53,11 @@ fuzz: ## every fuzz target for FUZZTIME (60s) each
 .PHONY: bench
 bench: ## benchmarks: head parse, ingress, exchange, durable commit on both stores
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./wire ./server ./delivery ./store
+
+.PHONY: axe
+axe: ## accessibility of every page, by axe-core from npm; not part of test
+	@scripts/axe
+
+.PHONY: screenshots
+screenshots: ## the README's pictures of the dashboard, from a real run
+	@scripts/screenshots

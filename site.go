@@ -36,3 +36,10 @@ func (s Site) Reserved(label string) bool {
 func (s Site) URL(path string) string {
 	return strings.TrimSuffix(s.Base.String(), "/") + path
 }
+
+// HostKey is a public key by which the relay proves itself to SSH clients.
+type HostKey struct {
+	Type        string // such as ssh-ed25519
+	Key         string // the key in base64, as it follows the type in a known_hosts line
+	Fingerprint string // SHA256:…
+}

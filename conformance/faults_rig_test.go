@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -157,13 +158,6 @@ func (r *rig) exit() int {
 	return r.cmd.ProcessState.ExitCode()
 }
 
-// pid is the process of the running server.
-func (r *rig) pid() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.cmd.Process.Pid
-}
-
 func (r *rig) online(alias string) bool {
 	status, body := r.api("GET", "/aliases/"+alias, nil)
 	var a struct{ Online bool }
@@ -199,7 +193,10 @@ func serveLocal(t *testing.T, h http.HandlerFunc) string {
 func callerTo(addr string, timeout time.Duration) *http.Client {
 	d := &net.Dialer{Timeout: timeout}
 	return &http.Client{Timeout: timeout, Transport: &http.Transport{
-		MaxIdleConnsPerHost: 4, Dial: func(network, _ string) (net.Conn, error) { return d.Dial(network, addr) },
+		MaxIdleConnsPerHost: 4,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, network, addr)
+		},
 	}}
 }
 

@@ -1,0 +1,122 @@
+package conformance
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// pebble is a CA that runs on loopback and rejects half of all nonces.
+type pebble struct {
+	t         *testing.T
+	directory string
+	root      string // PEM file: signed the CA's own web server
+	manage    string
+	client    *http.Client
+	end       func()
+}
+
+// newPebble starts one that validates at these ports, and whose certificates are
+// good for so long.
+func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *pebble {
+	t.Helper()
+	for _, name := range []string{"pebble", "pebble-challtestsrv"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("%s is not installed: apt-get install pebble", name)
+		}
+	}
+	dir := t.TempDir()
+	cert, key := testCert(t, dir, "localhost")
+	listen, manage, dns, api := freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)
+	conf := fmt.Sprintf(`{"pebble": {"listenAddress": %q, "managementListenAddress": %q, "certificate": %q, "privateKey": %q,
+		"httpPort": %s, "tlsPort": %s, "ocspResponderURL": "", "externalAccountBindingRequired": false,
+		"certificateValidityPeriod": %d}}`, listen, manage, cert, key, httpPort, tlsPort, validity/time.Second)
+	file := filepath.Join(dir, "pebble.json")
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names := exec.Command("pebble-challtestsrv", "-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-dns01", dns, "-management", api,
+		"-http01", "", "-https01", "", "-tlsalpn01", "")
+	ca := exec.Command("pebble", "-config", file, "-dnsserver", dns)
+	ca.Env = append(os.Environ(), "PEBBLE_WFE_NONCEREJECT=50", "PEBBLE_VA_NOSLEEP=1", "PEBBLE_AUTHZREUSE=0")
+	p := &pebble{t: t, directory: "https://" + listen + "/dir", root: cert, manage: "https://" + manage}
+	ends := []func(){run(t, names), run(t, ca)}
+	p.end = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	t.Cleanup(p.end)
+	p.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: poolOf(t, cert)}}}
+	(&rig{t: t}).waitFor(30*time.Second, "pebble to answer", func() bool {
+		res, err := p.client.Get(p.directory)
+		if err == nil {
+			res.Body.Close()
+		}
+		return err == nil
+	})
+	return p
+}
+
+// run starts a program whose output is shown when the test fails, and gives what ends it.
+func run(t *testing.T, cmd *exec.Cmd) (end func()) {
+	t.Helper()
+	out := &syncBuffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(gone)
+	}()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s:\n%s", cmd.Path, tail(out.String(), 3000))
+		}
+	})
+	return func() {
+		_ = cmd.Process.Kill()
+		<-gone
+	}
+}
+
+func poolOf(t *testing.T, files ...string) *x509.CertPool {
+	t.Helper()
+	pool := x509.NewCertPool()
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool.AppendCertsFromPEM(text)
+	}
+	return pool
+}
+
+// issued are the roots of what the CA issues.
+func (p *pebble) issued() *x509.CertPool {
+	p.t.Helper()
+	res, err := p.client.Get(p.manage + "/roots/0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		p.t.Fatalf("no root in %q", text)
+	}
+	return pool
+}

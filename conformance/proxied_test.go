@@ -1,0 +1,130 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// proxyHeaders are what proxies send before a connection from 203.0.113.9:52011.
+func proxyHeaders() map[string][]byte {
+	v2 := append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"), 203, 0, 113, 9, 127, 0, 0, 1, 0xcb, 0x2b, 0, 80)
+	return map[string][]byte{"v1": []byte("PROXY TCP4 203.0.113.9 127.0.0.1 52011 80\r\n"), "v2": v2}
+}
+
+// TestProxiedHTTP: the source that a trusted proxy names is the one in the record.
+func TestProxiedHTTP(t *testing.T) {
+	t.Parallel()
+	r := makeRig(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
+	r.start()
+	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
+	r.tunnel("shop", okServer(t))
+	for version, header := range proxyHeaders() {
+		c := dialFrom(t, "127.0.0.2", r.http)
+		for i := range header { // in pieces: nothing says that it comes at once
+			if _, err := c.Write(header[i : i+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := ask(t, c, "GET", "shop.localhost", "/"+version); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			t.Errorf("%s: %q", version, got)
+		}
+		var page struct {
+			Data []struct{ Path, RemoteAddr string }
+		}
+		if err := json.Unmarshal(r.must(200, "GET", "/events?limit=1&alias=shop", nil), &page); err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Data) != 1 || page.Data[0].Path != "/"+version || page.Data[0].RemoteAddr != "203.0.113.9:52011" {
+			t.Errorf("%s: %+v, want the source of the header", version, page.Data)
+		}
+		c = dialFrom(t, "127.0.0.1", r.http)
+		if _, err := c.Write(header); err != nil {
+			t.Fatal(err)
+		}
+		if got := ask(t, c, "GET", "shop.localhost", "/forged"); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+			t.Errorf("%s from a source that is not trusted: %q, want 400", version, got)
+		}
+	}
+	if got := ask(t, dialFrom(t, "127.0.0.2", r.http), "GET", "shop.localhost", "/bare"); got != "" {
+		t.Errorf("a trusted source without a header was answered %q", got)
+	}
+}
+
+func dialFrom(t *testing.T, source, addr string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}, Timeout: 10 * time.Second}
+	c, err := d.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	return c
+}
+
+// TestProxiedSSH logs in with an SSH client over connections that began with a PROXY
+// header.
+func TestProxiedSSH(t *testing.T) {
+	t.Parallel()
+	r := makeRig(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
+	r.start()
+	for version, header := range proxyHeaders() {
+		c := dialFrom(t, "127.0.0.2", r.ssh)
+		if _, err := c.Write(header); err != nil {
+			t.Fatal(err)
+		}
+		if out := r.whoami(c); !bytes.Contains(out, []byte("admin")) {
+			t.Errorf("%s: whoami said %q", version, out)
+		}
+		c = dialFrom(t, "127.0.0.1", r.ssh)
+		if _, err := c.Write(header); err != nil {
+			t.Fatal(err)
+		}
+		if out := r.whoami(c); out != nil {
+			t.Errorf("%s from a source that is not trusted: whoami said %q", version, out)
+		}
+	}
+	if out := r.whoami(dialFrom(t, "127.0.0.2", r.ssh)); out != nil {
+		t.Errorf("a trusted source without a header got in: %q", out)
+	}
+	if out := r.whoami(dialFrom(t, "127.0.0.1", r.ssh)); !bytes.Contains(out, []byte("admin")) {
+		t.Errorf("without a proxy: whoami said %q", out)
+	}
+}
+
+// whoami runs that command over c; nil when there was no login.
+func (r *rig) whoami(c net.Conn) []byte {
+	r.t.Helper()
+	text, err := os.ReadFile(r.key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	signer, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	conn, chans, reqs, err := ssh.NewClientConn(c, r.ssh, &ssh.ClientConfig{
+		User: "admin", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback
+	})
+	if err != nil {
+		return nil
+	}
+	client := ssh.NewClient(conn, chans, reqs)
+	defer client.Close()
+	session, err := client.NewSession()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := session.CombinedOutput("whoami")
+	if err != nil {
+		r.t.Errorf("whoami: %v", err)
+	}
+	return out
+}

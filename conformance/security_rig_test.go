@@ -1,0 +1,246 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// person is an account with a key, a token and the things that these keep open.
+type person struct {
+	r           *rig
+	name, key   string
+	fingerprint string
+	token, id   string // of the token
+}
+
+// person makes an account; who is an admin beside the first one does not matter here.
+func (r *rig) person(name string) *person {
+	r.t.Helper()
+	p := &person{r: r, name: name, key: filepath.Join(r.dir, name)}
+	writeKey(r.t, p.key)
+	r.relayd("user", "add", name, "--key", p.key+".pub")
+	pub, err := os.ReadFile(p.key + ".pub")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	parsed, _, _, _, err := ssh.ParseAuthorizedKey(pub)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p.fingerprint = ssh.FingerprintSHA256(parsed)
+	p.renew()
+	return p
+}
+
+// renew makes another token.
+func (p *person) renew() {
+	p.r.t.Helper()
+	p.token = strings.TrimSpace(p.r.relayd("token", "add", "--user", p.name))
+	var list struct{ Data []struct{ ID string } }
+	p.r.decode(p.do("GET", "/tokens", "", 200), &list)
+	p.id = list.Data[len(list.Data)-1].ID
+}
+
+func (r *rig) decode(b []byte, v any) {
+	r.t.Helper()
+	if err := json.Unmarshal(b, v); err != nil {
+		r.t.Fatalf("%v in %.300s", err, b)
+	}
+}
+
+// bearer is a request with a token.
+func (r *rig) bearer(ctx context.Context, token, method, path, body string) *http.Request {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+r.http+"/api/v1"+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req
+}
+
+// do calls the API as the person; want 0 takes every status.
+func (p *person) do(method, path, body string, want int) []byte {
+	p.r.t.Helper()
+	res, err := http.DefaultClient.Do(p.r.bearer(p.r.t.Context(), p.token, method, path, body))
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil || want != 0 && res.StatusCode != want {
+		p.r.t.Fatalf("%s %s = %d, want %d: %v %.300s", method, path, res.StatusCode, want, err, b)
+	}
+	return b
+}
+
+// tunnel opens a tunnel by OpenSSH with the person's key; the channel tells its end.
+func (p *person) tunnel(alias, target string) <-chan error {
+	p.r.t.Helper()
+	args := append([]string{"-N", "-R", alias + ":80:" + target}, p.r.sshArgs()...)
+	for i, a := range args {
+		if a == p.r.key {
+			args[i] = p.key
+		}
+	}
+	cmd := exec.Command("ssh", args...)
+	out := &syncBuffer{}
+	cmd.Stderr = out
+	if err := cmd.Start(); err != nil {
+		p.r.t.Fatal(err)
+	}
+	ended, gone := make(chan error, 1), make(chan struct{})
+	go func() {
+		ended <- cmd.Wait()
+		close(gone)
+	}()
+	p.r.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-gone
+	})
+	p.r.waitFor(20*time.Second, alias+" to be online", func() bool {
+		select {
+		case <-gone:
+			p.r.t.Fatalf("ssh ended: %s", out)
+		default:
+		}
+		return strings.Contains(string(p.do("GET", "/aliases/"+alias, "", 0)), `"online":true`)
+	})
+	return ended
+}
+
+// follow opens a stream by a prepared request; the channel tells its end.
+func (r *rig) follow(req *http.Request) <-chan error {
+	r.t.Helper()
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if res.StatusCode != 200 {
+		r.t.Fatalf("stream: %d", res.StatusCode)
+	}
+	body := bufio.NewReader(res.Body)
+	if _, err := body.ReadString('\n'); err != nil {
+		r.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, body)
+		res.Body.Close()
+		ended <- err
+	}()
+	return ended
+}
+
+func (p *person) stream(query string) <-chan error {
+	p.r.t.Helper()
+	return p.r.follow(p.r.bearer(p.r.t.Context(), p.token, "GET", "/stream"+query, ""))
+}
+
+// wait asks for an event that never comes; what it got is the error.
+func (p *person) wait(query string) <-chan error {
+	p.r.t.Helper()
+	open := p.r.metric("relay_api_waits")
+	ended := make(chan error, 1)
+	req := p.r.bearer(p.r.t.Context(), p.token, "GET", "/events?path=/never&wait=60s"+query, "")
+	go func() {
+		res, err := http.DefaultClient.Do(req)
+		if err == nil {
+			res.Body.Close()
+			err = errors.New(res.Status)
+		}
+		ended <- err
+	}()
+	p.r.waitFor(20*time.Second, "the call to wait", func() bool { return p.r.metric("relay_api_waits") > open })
+	return ended
+}
+
+// metric reads one figure without labels.
+func (r *rig) metric(name string) (v float64) {
+	r.t.Helper()
+	for line := range strings.Lines(r.fetch("http://" + r.admin + "/metrics")) {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			_, _ = fmt.Sscan(rest, &v)
+		}
+	}
+	return v
+}
+
+// fetch reads a page without a credential.
+func (r *rig) fetch(address string) string {
+	r.t.Helper()
+	res, err := http.Get(address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// browser is somebody with a cookie jar; login is by a one-time link.
+func (r *rig) browser(user string) (*http.Client, string) {
+	r.t.Helper()
+	link := strings.TrimSpace(r.relayd("login-link", "--user", user))
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := c.Post(r.local(link), "application/x-www-form-urlencoded", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	res.Body.Close()
+	here, _ := url.Parse("http://" + r.http)
+	if len(jar.Cookies(here)) == 0 {
+		r.t.Fatalf("login = %d without a cookie", res.StatusCode)
+	}
+	return c, link
+}
+
+// local is an address of the base site by the listener's own, which is the base site
+// too on loopback.
+func (r *rig) local(address string) string {
+	r.t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	u.Scheme, u.Host = "http", r.http
+	return u.String()
+}
+
+func (r *rig) cookie(c *http.Client) *http.Cookie {
+	r.t.Helper()
+	here, _ := url.Parse("http://" + r.http)
+	for _, cookie := range c.Jar.Cookies(here) {
+		if cookie.Name == "relay_session" {
+			return cookie
+		}
+	}
+	r.t.Fatal("there is no session cookie")
+	return nil
+}

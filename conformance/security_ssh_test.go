@@ -1,0 +1,266 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// try runs a client to its end, without a terminal, and gives all it said.
+func (r *rig) try(env []string, name string, args ...string) (exit int, said string) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(r.env(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		r.t.Fatalf("%s %v did not end: %s", name, args, out)
+	}
+	if cmd.ProcessState == nil {
+		r.t.Fatalf("%s: %v", name, err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+// ssh is OpenSSH's client with options before the host, and what follows it.
+func (r *rig) sshLine(key, user string, options []string, rest ...string) []string {
+	host, port, _ := net.SplitHostPort(r.ssh)
+	args := append([]string{
+		"-F", "none", "-i", key, "-p", port, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no",
+		"-o", "UserKnownHostsFile=" + filepath.Join(r.dir, "known_hosts"),
+	}, options...)
+	return append(append(args, user+"@"+host), rest...)
+}
+
+func TestSecuritySSHAudit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	host, port, _ := net.SplitHostPort(r.ssh)
+	_, out := r.try(nil, "ssh-audit", "-n", "-b", "-p", port, host)
+	fails, warns := 0, 0
+	for line := range strings.Lines(out) {
+		switch {
+		case strings.Contains(line, "[fail]"):
+			fails++
+			t.Error(strings.TrimSpace(line))
+		case strings.Contains(line, "[warn]") && !strings.Contains(line, "unknown algorithm"):
+			warns++
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	if !strings.Contains(out, "curve25519-sha256") || !strings.Contains(out, "[info]") {
+		t.Errorf("ssh-audit did not look: %s", out)
+	}
+	t.Logf("figure: ssh-audit: %d failures, %d warnings but those of algorithms it does not know", fails, warns)
+}
+
+// TestSecuritySSHSilentSockets: a thousand sockets that say nothing, or only their
+// version, and a real login beside them.
+func TestSecuritySSHSilentSockets(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	for n := range 1000 {
+		c, err := net.Dial("tcp", r.ssh)
+		if err != nil {
+			t.Fatalf("socket %d: %v", n, err)
+		}
+		defer c.Close()
+		if n%4 == 0 {
+			_, _ = c.Write([]byte("SSH-2.0-silent\r\n"))
+		}
+	}
+	began := time.Now()
+	exit, said := r.try(nil, "ssh", r.sshLine(r.key, "admin", []string{"-o", "LogLevel=ERROR"}, "whoami")...)
+	took := time.Since(began)
+	if exit != 0 || !strings.Contains(said, "admin") {
+		t.Fatalf("exit %d: %s", exit, said)
+	}
+	if took > 3*time.Second {
+		t.Errorf("the login took %v", took)
+	}
+	t.Logf("figure: login beside 1 000 silent sockets: %v", took.Round(time.Millisecond))
+	var s struct {
+		SSH struct{ Connections, Silent, Dropped int }
+	}
+	r.waitFor(20*time.Second, "silent sockets to be counted", func() bool {
+		res, err := http.Get("http://" + r.admin + "/debug/stats")
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		return json.NewDecoder(res.Body).Decode(&s) == nil && s.SSH.Dropped > 0 && s.SSH.Connections < 1000
+	})
+}
+
+// listening are the sockets on which a process takes connections.
+func listening(t *testing.T, pid int) (list []string) {
+	t.Helper()
+	mine := map[string]bool{}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name()))
+		if inode, ok := strings.CutPrefix(to, "socket:["); ok {
+			mine[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	for file, state := range map[string]struct {
+		column int
+		value  string
+		inode  int
+	}{"tcp": {3, "0A", 9}, "tcp6": {3, "0A", 9}, "udp": {3, "07", 9}, "udp6": {3, "07", 9}, "unix": {3, "00010000", 6}} {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, file))
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			words := strings.Fields(lines.Text())
+			if len(words) > state.inode && words[state.column] == state.value && mine[words[state.inode]] {
+				list = append(list, file+" "+words[1])
+			}
+		}
+		f.Close()
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestSecuritySSHOpensNothing: whatever a client asks for, the server listens where
+// it did before, and connects to nobody.
+func TestSecuritySSHOpensNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	knocked := make(chan struct{}, 16)
+	prey, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prey.Close()
+	go func() {
+		for {
+			c, err := prey.Accept()
+			if err != nil {
+				return
+			}
+			knocked <- struct{}{}
+			c.Close()
+		}
+	}()
+	before := listening(t, r.cmd.Process.Pid)
+	if len(before) != 3 {
+		t.Errorf("listens on %v at first", before)
+	}
+	to := prey.Addr().String()
+	for name, c := range map[string]struct {
+		options []string
+		rest    []string
+	}{
+		"-W":             {[]string{"-W", to}, nil},
+		"-L":             {[]string{"-o", "ExitOnForwardFailure=yes", "-L", filepath.Join(r.dir, "l") + ":" + to}, []string{"version"}},
+		"-w":             {[]string{"-w", "any"}, []string{"version"}},
+		"-X":             {[]string{"-X"}, []string{"version"}},
+		"-A":             {[]string{"-A"}, []string{"version"}},
+		"sftp":           {[]string{"-s"}, []string{"sftp"}},
+		"SetEnv":         {[]string{"-o", "SetEnv=PATH=/evil"}, []string{"version"}},
+		"-R unix":        {[]string{"-o", "ExitOnForwardFailure=yes", "-R", "/tmp/relay-never.sock:" + to}, []string{"version"}},
+		"-R any":         {[]string{"-R", "0.0.0.0:18080:" + to}, []string{"version"}},
+		"-R alias":       {[]string{"-R", "walls:18081:" + to}, []string{"version"}},
+		"-R zero":        {[]string{"-R", "walls:0:" + to}, []string{"version"}},
+		"-R dynamic":     {[]string{"-R", "18082"}, []string{"version"}},
+		"-R many, ports": {[]string{"-R", "walls:22:" + to, "-R", "walls:443:" + to, "-R", "walls:65535:" + to}, []string{"version"}},
+	} {
+		exit, said := r.try(nil, "ssh", r.sshLine(r.key, "admin", c.options, c.rest...)...)
+		if (name == "-W" || name == "sftp" || name == "-R unix") && exit == 0 {
+			t.Errorf("%s: exit 0: %s", name, said)
+		}
+		if name == "-W" && !strings.Contains(said, "administratively prohibited") {
+			t.Errorf("-W: %s", said)
+		}
+	}
+	tunnel := r.tunnel("walls", to)
+	if after := listening(t, r.cmd.Process.Pid); !slices.Equal(before, after) {
+		t.Errorf("listened on %v, with a tunnel on %v", before, after)
+	}
+	_ = tunnel.Process.Kill()
+	if _, err := os.Stat("/tmp/relay-never.sock"); err == nil {
+		t.Error("a socket was made in the file system")
+	}
+	select {
+	case <-knocked:
+		t.Error("somebody was connected to")
+	default:
+	}
+}
+
+// TestSecuritySSHEnrolment: a stranger's key gets in by the page, after one wrong
+// code, and is good for a tunnel then.
+func TestSecuritySSHEnrolment(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	key := filepath.Join(r.dir, "laptop")
+	writeKey(t, key)
+	browser, _ := r.browser("admin")
+	link, code := regexp.MustCompile(`http://\S+/link/[a-z0-9]+`), regexp.MustCompile(`(?m)^Code: (\S{4}-\S{4})\r?$`)
+
+	cmd := exec.Command("ssh", r.sshLine(key, "link", nil)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	said := &syncBuffer{}
+	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	r.waitFor(15*time.Second, "link and code", func() bool {
+		return link.MatchString(said.String()) && code.MatchString(said.String())
+	})
+	page, right := link.FindString(said.String()), code.FindStringSubmatch(said.String())[1]
+	wrong := "AAAA-AAAA"
+	if right == wrong {
+		wrong = "BBBB-BBBB"
+	}
+	res, err := browser.PostForm(r.local(page), url.Values{"code": {wrong}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if exit, _ := r.try(nil, "ssh", r.sshLine(key, "admin", nil, "whoami")...); exit == 0 {
+		t.Error("a wrong code let the key in")
+	}
+	if res, err = browser.PostForm(r.local(page), url.Values{"code": {right}}); err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	select {
+	case err := <-ended:
+		if err != nil || !strings.Contains(said.String(), "this key now belongs to admin") || !strings.Contains(said.String(), "next: ssh -N -R ALIAS:80") {
+			t.Errorf("%v: %s", err, said)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("still waiting after the approval (%s): %s", res.Status, said)
+	}
+	if exit, out := r.try(nil, "ssh", r.sshLine(key, "admin", []string{"-o", "LogLevel=ERROR"}, "whoami")...); exit != 0 || !strings.HasPrefix(out, "admin") {
+		t.Errorf("exit %d: %s", exit, out)
+	}
+	if secret := strings.TrimPrefix(page, page[:strings.LastIndex(page, "/")+1]); strings.Contains(r.log.String(), secret) || strings.Contains(r.log.String(), right) {
+		t.Error("link or code stand in the log")
+	}
+}

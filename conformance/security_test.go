@@ -1,0 +1,207 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// revoked is the time after which a revoked credential must not be good for anything
+// any more (2 s are promised); ten times that, for machines that have other things to
+// do. What was measured is printed as a figure.
+const revoked = 20 * time.Second
+
+// cutSoon waits for the end of each of what and prints how long it took since began.
+func cutSoon(t *testing.T, began time.Time, how string, what map[string]<-chan error) {
+	t.Helper()
+	late := time.NewTimer(revoked)
+	defer late.Stop()
+	for name, ended := range what {
+		select {
+		case err := <-ended:
+			t.Logf("figure: %s: %s ended after %s (%v)", how, name, time.Since(began).Round(time.Millisecond), err)
+		case <-late.C:
+			t.Fatalf("%s: %s goes on", how, name)
+		}
+	}
+}
+
+// TestSecurityRevocation: what is taken away by the API is taken away at once, and
+// what the command line takes away in another process soon after.
+func TestSecurityRevocation(t *testing.T) {
+	stores(t, func(t *testing.T, databaseURL string) {
+		r := newRig(t, databaseURL)
+		target := localServer(t)
+		t.Run("key", func(t *testing.T) { testRevokedKey(t, r, target) })
+		t.Run("token", func(t *testing.T) { testRevokedToken(t, r) })
+		t.Run("user", func(t *testing.T) { testRevokedUser(t, r, target) })
+		t.Run("member", func(t *testing.T) { testRevokedMember(t, r, target) })
+		t.Run("share", func(t *testing.T) { testRevokedShare(t, r) })
+		t.Run("session", func(t *testing.T) { testRevokedSession(t, r) })
+	})
+}
+
+// on gives the rig to a subtest.
+func (r *rig) on(t *testing.T) *rig {
+	return &rig{
+		t: t, dir: r.dir, http: r.http, ssh: r.ssh, admin: r.admin, key: r.key, token: r.token,
+		database: r.database, extra: r.extra, log: r.log, cmd: r.cmd, gone: r.gone,
+	}
+}
+
+func testRevokedKey(t *testing.T, r *rig, target string) {
+	r = r.on(t)
+	carol := r.person("carol")
+	ended := carol.tunnel("carols", target)
+	began := time.Now()
+	carol.do("DELETE", "/keys/"+carol.keyID(), "", 204)
+	cutSoon(t, began, "key by API", map[string]<-chan error{"the tunnel": ended})
+	r.relayd("key", "add", "--user", "carol", carol.key+".pub")
+	ended = carol.tunnel("carols", target)
+	began = time.Now()
+	r.relayd("key", "rm", carol.fingerprint)
+	cutSoon(t, began, "key by command", map[string]<-chan error{"the tunnel": ended})
+}
+
+func (p *person) keyID() string {
+	p.r.t.Helper()
+	var list struct{ Data []struct{ ID string } }
+	p.r.decode(p.do("GET", "/keys", "", 200), &list)
+	return list.Data[0].ID
+}
+
+func testRevokedToken(t *testing.T, r *rig) {
+	r = r.on(t)
+	dave := r.person("dave")
+	dave.do("POST", "/aliases", `{"name":"daves"}`, 201)
+	for how, revoke := range map[string]func(){
+		"token by API":     func() { dave.do("DELETE", "/tokens/"+dave.id, "", 204) },
+		"token by command": func() { r.relayd("token", "rm", dave.id) },
+	} {
+		open := map[string]<-chan error{
+			"the stream": dave.stream(""), "the stream of an alias": dave.stream("?alias=daves"), "the wait": dave.wait(""),
+		}
+		began := time.Now()
+		revoke()
+		cutSoon(t, began, how, open)
+		r.waitFor(revoked, "the token to be refused", func() bool {
+			return bytes.Contains(dave.do("GET", "/me", "", 0), []byte("unauthorized"))
+		})
+		dave.renew()
+	}
+}
+
+func testRevokedUser(t *testing.T, r *rig, target string) {
+	r = r.on(t)
+	for i, how := range []string{"user by API", "user by command"} {
+		name := fmt.Sprintf("erin%d", i)
+		erin := r.person(name)
+		open := map[string]<-chan error{"the tunnel": erin.tunnel(name+"s", target), "the stream": erin.stream(""), "the wait": erin.wait("&alias=" + name + "s")}
+		began := time.Now()
+		if i == 0 {
+			r.must(204, "DELETE", "/users/"+name, nil)
+		} else {
+			r.relayd("user", "rm", name)
+		}
+		cutSoon(t, began, how, open)
+		if got := erin.do("GET", "/me", "", 0); !bytes.Contains(got, []byte("unauthorized")) {
+			t.Errorf("%s: the token is still good: %s", how, got)
+		}
+		// The alias is kept, and handed on by an admin only.
+		moved := r.must(200, "POST", "/aliases/"+name+"s/transfer", []byte(`{"user":"admin"}`))
+		if !bytes.Contains(moved, []byte(`"owner":"admin"`)) {
+			t.Errorf("handed on: %s", moved)
+		}
+	}
+}
+
+func testRevokedMember(t *testing.T, r *rig, target string) {
+	r = r.on(t)
+	frank := r.person("frank")
+	r.alias("ours")
+	r.must(204, "PUT", "/aliases/ours/members/frank", nil)
+	open := map[string]<-chan error{"the tunnel": frank.tunnel("ours", target), "the stream": frank.stream("?alias=ours"), "the wait": frank.wait("&alias=ours")}
+	began := time.Now()
+	r.must(204, "DELETE", "/aliases/ours/members/frank", nil)
+	cutSoon(t, began, "member by API", open)
+	if got := frank.do("GET", "/aliases/ours", "", 404); !bytes.Contains(got, []byte("not-found")) {
+		t.Errorf("%s", got)
+	}
+}
+
+func testRevokedShare(t *testing.T, r *rig) {
+	r = r.on(t)
+	r.alias("shared")
+	if status, body, _ := r.call("shared", "/hook", "hello"); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	id := r.events("shared", "")[0].ID
+	var share struct{ ID, Token, ReplayURL string }
+	r.decode(r.must(201, "POST", "/events/"+id+"/shares", []byte(`{"view":true}`)), &share)
+	address := "http://" + r.http + "/api/v1/shared/" + share.Token
+	if got := r.fetch(address); !strings.Contains(got, `"method":"POST"`) {
+		t.Fatalf("the share shows %s", got)
+	}
+	began := time.Now()
+	r.must(204, "DELETE", "/events/"+id+"/shares/"+share.ID, nil)
+	r.waitFor(revoked, "the share to end", func() bool { return strings.Contains(r.fetch(address), "not-found") })
+	t.Logf("figure: share by API: ended after %s", time.Since(began).Round(time.Millisecond))
+	res, err := http.Post(r.local(share.ReplayURL), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != 404 {
+		t.Errorf("a revoked share replays: %d", res.StatusCode)
+	}
+}
+
+func testRevokedSession(t *testing.T, r *rig) {
+	r = r.on(t)
+	r.alias("watched")
+	c, _ := r.browser("admin")
+	withCookie := func(path string) *http.Request {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.http+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.AddCookie(r.cookie(c))
+		return req
+	}
+	var list struct {
+		Data []struct {
+			ID      string
+			Current bool
+		}
+	}
+	res, err := c.Get("http://" + r.http + "/api/v1/sessions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	open := map[string]<-chan error{
+		"the stream": r.follow(withCookie("/api/v1/stream")), "the page's stream": r.follow(withCookie("/aliases/watched/live")),
+	}
+	began := time.Now()
+	for _, s := range list.Data {
+		if s.Current {
+			r.must(204, "DELETE", "/sessions/"+s.ID, nil)
+		}
+	}
+	cutSoon(t, began, "session by API", open)
+	r.waitFor(revoked, "the cookie to be refused", func() bool {
+		res, err := http.DefaultClient.Do(withCookie("/api/v1/me"))
+		if err != nil {
+			return false
+		}
+		res.Body.Close()
+		return res.StatusCode == 401
+	})
+}

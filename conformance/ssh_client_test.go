@@ -1,0 +1,194 @@
+package conformance
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// everyClient are the clients of the rows, in the order in which a takeover passes
+// from one to the next.
+var everyClient = []string{"openssh", "dbclient", "plink", "paramiko", "asyncssh"}
+
+// programs are those of them that start at once: the libraries need a Python each.
+var programs = everyClient[:3]
+
+// forwarding is what a client is asked to forward.
+type forwarding struct {
+	user, bind, port string
+	to               string // host:port
+	session          bool   // no -N
+	flags            []string
+}
+
+// client is an SSH client that runs.
+type sshClient struct {
+	r    *rig
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *syncBuffer // both of its outputs
+	gone chan struct{}
+}
+
+// runs starts a program that is killed with the test.
+func (r *rig) runs(t *testing.T, name string, args ...string) *sshClient {
+	t.Helper()
+	c := &sshClient{r: r, cmd: exec.Command(name, args...), out: &syncBuffer{}, gone: make(chan struct{})}
+	c.cmd.Env = append(r.env(), "SSH_AUTH_SOCK=", "DISPLAY=")
+	c.cmd.Stdout, c.cmd.Stderr = c.out, c.out
+	var err error
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	go func() {
+		_ = c.cmd.Wait()
+		close(c.gone)
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		<-c.gone
+		if t.Failed() {
+			t.Logf("%v\n%s", c.cmd.Args, tail(c.out.String(), 2000))
+		}
+	})
+	return c
+}
+
+// code waits for the end of the client.
+func (c *sshClient) code(t *testing.T, limit time.Duration) int {
+	t.Helper()
+	select {
+	case <-c.gone:
+	case <-time.After(limit):
+		t.Fatalf("still running after %v: %v\n%s", limit, c.cmd.Args, c.out.String())
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
+func (c *sshClient) ended() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// openSSH are options and place of OpenSSH's client, the destination last.
+func (r *rig) openSSH(user string) []string {
+	host, port, _ := net.SplitHostPort(r.ssh)
+	return []string{
+		"-F", "none", "-i", r.key, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no",
+		"-o", "UserKnownHostsFile=" + filepath.Join(r.dir, "known_hosts"), "-p", port, user + "@" + host,
+	}
+}
+
+// library are the arguments of the client that is made of a Python library.
+func (r *rig) library(name, user string, more ...string) []string {
+	host, port, _ := net.SplitHostPort(r.ssh)
+	return append([]string{"testdata/ssh_client.py", name, host, port, user, r.key}, more...)
+}
+
+const python = "/usr/bin/python3"
+
+// forward starts a client that forwards.
+func (r *rig) forward(t *testing.T, client string, f forwarding) *sshClient {
+	t.Helper()
+	if f.user == "" {
+		f.user = "relay"
+	}
+	if f.port == "" {
+		f.port = "80"
+	}
+	spec := f.port + ":" + f.to
+	if f.bind != "" {
+		spec = f.bind + ":" + spec
+	}
+	host, port, _ := net.SplitHostPort(r.ssh)
+	none := []string{"-N"}
+	if f.session {
+		none = nil
+	}
+	flags := append(none, f.flags...)
+	switch client {
+	case "openssh":
+		return r.runs(t, "ssh", append(append(flags, "-R", spec), r.openSSH(f.user)...)...)
+	case "dbclient":
+		return r.runs(t, "dbclient", append(flags, "-y", "-y", "-i", r.dropbearKey(), "-p", port, "-R", spec, f.user+"@"+host)...)
+	case "plink":
+		return r.runs(t, "plink", append(flags, "-batch", "-hostkey", r.hostKey(), "-i", r.puttyKey(), "-P", port, "-R", spec, f.user+"@"+host)...)
+	}
+	toHost, toPort, _ := net.SplitHostPort(f.to)
+	if f.bind == "" {
+		f.bind = "localhost"
+	}
+	return r.runs(t, python, r.library(client, f.user, "forward", f.bind, f.port, toHost, toPort)...)
+}
+
+// command runs a command of the relay by a client.
+func (r *rig) command(t *testing.T, client, line string) *sshClient {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(r.ssh)
+	switch client {
+	case "openssh":
+		return r.runs(t, "ssh", append(r.openSSH("relay"), line)...)
+	case "dbclient":
+		return r.runs(t, "dbclient", "-y", "-y", "-i", r.dropbearKey(), "-p", port, "relay@"+host, line)
+	case "plink":
+		return r.runs(t, "plink", "-batch", "-hostkey", r.hostKey(), "-i", r.puttyKey(), "-P", port, "relay@"+host, line)
+	}
+	return r.runs(t, python, r.library(client, "relay", "exec", line)...)
+}
+
+// serves waits until an alias answers with a body.
+func (r *rig) serves(t *testing.T, alias, want string) {
+	t.Helper()
+	got := ""
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if !r.online(alias) {
+			continue
+		}
+		if _, got, _ = r.call(alias, "/", "x"); got == want {
+			return
+		}
+	}
+	t.Fatalf("%s answered %.200q, want %q", alias, got, want)
+}
+
+// within polls until ok holds.
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("waited %v in vain for %s", limit, what)
+}
+
+// state is the state of an alias, as the API tells it.
+func (r *rig) state(alias string) string {
+	status, body := r.api("GET", "/aliases/"+alias, nil)
+	var a struct{ State string }
+	if status != 200 || json.Unmarshal(body, &a) != nil {
+		return ""
+	}
+	return a.State
+}
+
+// says is a local server that answers every request with a text.
+func says(t *testing.T, text string) (addr string) {
+	t.Helper()
+	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_, _ = io.WriteString(w, text)
+	})
+}

@@ -1,0 +1,211 @@
+package conformance
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// dials logs in with a private key file.
+func (r *rig) dials(t *testing.T, key string) *ssh.Client {
+	t.Helper()
+	pem, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.ParsePrivateKey(pem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ssh.Dial("tcp", r.ssh, &ssh.ClientConfig{
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// asks runs a command on a connection.
+func asks(t *testing.T, c *ssh.Client, line string) (stdout, stderr string, code int) {
+	t.Helper()
+	s, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var out, bad strings.Builder
+	s.Stdout, s.Stderr = &out, &bad
+	if err := s.Run(line); err != nil {
+		exit, ok := err.(*ssh.ExitError)
+		if !ok {
+			t.Fatalf("%s: %v", line, err)
+		}
+		code = exit.ExitStatus()
+	}
+	return out.String(), bad.String(), code
+}
+
+// TestSSHPermissionWalk runs every command that the relay lists, with every flag, as
+// one account on what is another's, on both stores: none succeeds, and each answers
+// word for word as for what does not exist.
+func TestSSHPermissionWalk(t *testing.T) {
+	stores(t, func(t *testing.T, databaseURL string) {
+		r := newRig(t, databaseURL)
+		mallory := filepath.Join(t.TempDir(), "id")
+		writeKey(t, mallory)
+		r.relayd("user", "add", "mallory", "--key", mallory+".pub")
+		r.tunnel("mine", says(t, "x"))
+		r.call("mine", "/secret-path", "secret-body")
+		id := r.latest("mine").ID
+		r.call("mine", "/", "x")
+		thief, owner := r.dials(t, mallory), r.dials(t, r.key)
+		w := &walk{t: t, thief: thief, owner: owner, id: id, unknown: id[:len(id)-4] + "0000"}
+		for _, c := range w.commands() {
+			w.command(c)
+		}
+		for _, line := range []string{"mine", "none"} {
+			ok, payload, err := thief.SendRequest("tcpip-forward", true, ssh.Marshal(struct {
+				Bind string
+				Port uint32
+			}{line, 80}))
+			if line == "mine" && (ok || len(payload) > 0) || err != nil {
+				t.Errorf("forward of %s: %v %q %v", line, ok, payload, err)
+			}
+		}
+		if n := len(r.events("mine", "")); n != 2 {
+			t.Errorf("%d events", n)
+		}
+		t.Logf("%d commands walked, on what is foreign and on what is unknown", w.walked)
+	})
+}
+
+// walk is one walk of an account through what is another's.
+type walk struct {
+	t            *testing.T
+	thief, owner *ssh.Client
+	id, unknown  string // of an event
+	walked       int
+}
+
+// listed is a command as help tells of it.
+type listed struct {
+	Name, Usage string
+	Flags       []struct{ Name, Value string }
+}
+
+func (w *walk) commands() []listed {
+	text, _, code := asks(w.t, w.thief, "help --json")
+	var list struct{ Data []listed }
+	if err := json.Unmarshal([]byte(text), &list); err != nil || code != 0 || len(list.Data) < 12 {
+		w.t.Fatalf("help: exit %d, %v: %s", code, err, text)
+	}
+	return list.Data
+}
+
+// lines are the ways to type a command behind its argument.
+func (c listed) lines() []string {
+	values := map[string]string{"N": "5", "PATH": "/", "METHOD": "POST", "DURATION": "1s", "FORMAT": "json"}
+	lines := []string{"", " --json"}
+	for _, f := range c.Flags {
+		flag := " " + f.Name
+		if f.Value != "" {
+			flag += " " + values[f.Value]
+		}
+		lines = append(lines, flag, flag+" --json")
+	}
+	return lines
+}
+
+func (w *walk) command(c listed) {
+	foreign, none := "mine", "none"
+	switch {
+	case strings.Contains(c.Usage, " ALIAS"):
+	case strings.Contains(c.Usage, " ID"):
+		foreign, none = w.id, w.unknown
+		if _, bad, code := asks(w.t, w.owner, c.Name+" "+w.id); code != 0 {
+			w.t.Errorf("the owner's %s: exit %d: %s", c.Name, code, bad)
+		}
+	default: // without an argument a command can only tell of the asker
+		if out, bad, _ := asks(w.t, w.thief, c.Name); strings.Contains(out+bad, "mine") || strings.Contains(out+bad, "secret") {
+			w.t.Errorf("%s shows what is another's: %s%s", c.Name, out, bad)
+		}
+		return
+	}
+	for _, line := range c.lines() {
+		w.walked++
+		out, bad, code := asks(w.t, w.thief, c.Name+" "+foreign+line)
+		outNone, badNone, codeNone := asks(w.t, w.thief, c.Name+" "+none+line)
+		if code != 4 || out != "" {
+			w.t.Errorf("%s %s%s: exit %d: %s%s", c.Name, foreign, line, code, out, bad)
+		}
+		if out != outNone || code != codeNone || sameWords(bad) != sameWords(badNone) {
+			w.t.Errorf("%s%s: foreign %q, unknown %q", c.Name, line, bad, badNone)
+		}
+	}
+}
+
+var requestID = regexp.MustCompile(`"requestId":"[^"]*"`)
+
+func sameWords(s string) string { return requestID.ReplaceAllString(s, "") }
+
+// TestSSHToken: the token that the bundled client asks for at its login works, and the
+// audit shows it.
+func TestSSHToken(t *testing.T) {
+	r := newRig(t, "")
+	out, bad, code := asks(t, r.dials(t, r.key), "token --name 'the laptop'")
+	var token struct{ ID, Token, Name string }
+	if err := json.Unmarshal([]byte(out), &token); err != nil || code != 0 || token.Name != "the laptop" {
+		t.Fatalf("exit %d, %v: %s%s", code, err, out, bad)
+	}
+	r.token = token.Token
+	r.must(200, "GET", "/aliases", nil)
+	if audit := r.relayd("audit"); !strings.Contains(audit, "token.add") || !strings.Contains(audit, "ssh:admin") {
+		t.Errorf("audit:\n%s", audit)
+	}
+}
+
+// TestSSHWaitAndReplay: wait, replay and its difference, as a test suite uses
+// them.
+func TestSSHWaitAndReplay(t *testing.T) {
+	r := newRig(t, "")
+	r.tunnel("hook", says(t, "hello"))
+	c := r.dials(t, r.key)
+	type answer struct {
+		out  string
+		code int
+	}
+	got := make(chan answer, 1)
+	go func() {
+		out, bad, code := asks(t, c, "wait hook --path /wanted --json --timeout 30s")
+		got <- answer{out + bad, code}
+	}()
+	var a answer
+	for n := 0; a.out == "" && n < 1000; n++ { // the wait may begin after the first
+		r.call("hook", "/other", "x")
+		r.call("hook", "/wanted", "x")
+		select {
+		case a = <-got:
+		default:
+		}
+	}
+	var rec record
+	if err := json.Unmarshal([]byte(a.out), &rec); err != nil || a.code != 0 || rec.Path != "/wanted" || rec.State != "delivered" || len(rec.Attempts) != 1 {
+		t.Fatalf("exit %d, %v: %.600s", a.code, err, a.out)
+	}
+	out, bad, code := asks(t, c, "replay "+rec.ID)
+	if code != 0 || !strings.Contains(out, "(replay)\ncompared with attempt 1:\n  status   200, as before\n") || !strings.Contains(out, "the same 5 bytes") {
+		t.Errorf("exit %d: %s%s", code, out, bad)
+	}
+	for _, format := range []string{"curl", "har", "json", "go", "js", "python"} {
+		if out, bad, code := asks(t, c, "export "+rec.ID+" --format "+format); code != 0 || !strings.Contains(out, "/wanted") {
+			t.Errorf("%s: exit %d: %s%s", format, code, out, bad)
+		}
+	}
+}

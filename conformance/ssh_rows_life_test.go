@@ -1,0 +1,203 @@
+package conformance
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func rowSilence(t *testing.T, r *rig) {
+	awake := map[string]func(){}
+	running := map[string]*sshClient{}
+	for _, client := range everyClient {
+		c := r.forward(t, client, forwarding{bind: "c16-" + client, to: says(t, client)})
+		r.serves(t, "c16-"+client, client)
+		awake[client], running[client] = freeze(t, c.cmd.Process.Pid), c
+	}
+	for _, client := range everyClient {
+		begun := time.Now()
+		if status, body, _ := r.call("c16-"+client, "/asleep", "x"); status != 202 && status != 502 {
+			t.Errorf("%s asleep: %d %s", client, status, body)
+		} else if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("%s asleep: answered after %v", client, took)
+		}
+	}
+	for _, client := range everyClient {
+		within(t, 10*time.Second, client+" stale", func() bool { return r.state("c16-"+client) == "stale" })
+		if status, _, _ := r.call("c16-"+client, "/stale", "x"); status != 202 {
+			t.Errorf("%s stale: %d", client, status)
+		}
+		awake[client]()
+		r.serves(t, "c16-"+client, client)
+		if running[client].ended() {
+			t.Errorf("%s did not survive", client)
+		}
+	}
+}
+
+func rowLocalDown(t *testing.T, r *rig) {
+	each(t, everyClient, func(t *testing.T, client string) {
+		alias, want := "c17-"+client, "local-refused"
+		if client == "plink" || client == "paramiko" { // they confirm, then close
+			want = "local-closed"
+		}
+		r.forward(t, client, forwarding{bind: alias, to: freeAddr(t)})
+		within(t, 15*time.Second, "online", func() bool { return r.online(alias) })
+		status, body, header := r.call(alias, "/", "x")
+		if status != 502 || header.Get("Relay-Error") != want {
+			t.Errorf("%d %s %s", status, header.Get("Relay-Error"), body)
+		}
+		if rec := r.event(header.Get("Relay-Event")); rec.State != "failed" || !rec.Replayable || r.state(alias) != "online" {
+			t.Errorf("event %s, alias %s", rec.State, r.state(alias))
+		}
+	})
+}
+
+func rowNothingSaid(t *testing.T, r *rig) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 4096))
+			c.Close()
+		}
+	}()
+	each(t, everyClient, func(t *testing.T, client string) {
+		alias := "c18-" + client
+		r.forward(t, client, forwarding{bind: alias, to: ln.Addr().String()})
+		within(t, 15*time.Second, "online", func() bool { return r.online(alias) })
+		if status, _, header := r.call(alias, "/", "x"); status != 502 || header.Get("Relay-Error") != "local-closed" || r.state(alias) != "online" {
+			t.Errorf("%d %s, alias %s", status, header.Get("Relay-Error"), r.state(alias))
+		}
+	})
+}
+
+func rowDirect(t *testing.T, r *rig) {
+	const words = "this relay does not connect to other hosts"
+	each(t, []string{"openssh", "paramiko", "asyncssh"}, func(t *testing.T, client string) {
+		var c *sshClient
+		if client == "openssh" {
+			c = r.runs(t, "ssh", append([]string{"-W", "127.0.0.1:1"}, r.openSSH("relay")...)...)
+		} else {
+			c = r.runs(t, python, r.library(client, "relay", "direct")...)
+		}
+		within(t, 15*time.Second, "words of refusal", func() bool {
+			return strings.Contains(c.out.String(), words) || client == "paramiko" && strings.Contains(c.out.String(), "refused 1")
+		})
+	})
+}
+
+func rowNotOffered(t *testing.T, r *rig) {
+	c := r.runs(t, "ssh", append(append([]string{"-s"}, r.openSSH("relay")...), "sftp")...)
+	if code := c.code(t, 15*time.Second); code != 255 || !strings.Contains(c.out.String(), "subsystem request failed") {
+		t.Errorf("subsystem: exit %d: %s", code, c.out)
+	}
+	c = r.runs(t, "ssh", append(append([]string{"-A", "-o", "SendEnv=LANG", "-o", "SetEnv=X=y"}, r.openSSH("relay")...), "whoami")...)
+	if code := c.code(t, 15*time.Second); code != 0 {
+		t.Errorf("agent and environment: exit %d: %s", code, c.out)
+	}
+	c = r.runs(t, "ssh", append([]string{"-N", "-R", "/c25:localhost:3000"}, r.openSSH("relay")...)...)
+	within(t, 15*time.Second, "words of refusal", func() bool {
+		return strings.Contains(c.out.String(), "remote port forwarding failed for listen path /c25")
+	})
+}
+
+func rowAlive(t *testing.T, r *rig) {
+	asking := map[string]*sshClient{
+		"openssh": r.forward(t, "openssh", forwarding{
+			bind: "c26-openssh", to: says(t, "openssh"), flags: []string{"-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1"},
+		}),
+		"dbclient": r.forward(t, "dbclient", forwarding{bind: "c26-dbclient", to: says(t, "dbclient"), flags: []string{"-K", "1"}}),
+	}
+	begun := time.Now()
+	for client := range asking {
+		r.serves(t, "c26-"+client, client)
+	}
+	within(t, 10*time.Second, "a time in which they ask", func() bool { return time.Since(begun) > 3500*time.Millisecond })
+	for client, c := range asking {
+		if c.ended() {
+			t.Errorf("%s: %s", client, c.out)
+		}
+		r.serves(t, "c26-"+client, client)
+	}
+}
+
+func rowFlood(t *testing.T, r *rig) {
+	host, port, _ := net.SplitHostPort(says(t, "through"))
+	c := r.runs(t, python, r.library("asyncssh", "relay", "flood", "c27", host, port)...)
+	r.serves(t, "c27", "through")
+	within(t, 20*time.Second, "the flood", func() bool { return strings.Contains(c.out.String(), "flooded") })
+	begun := time.Now()
+	r.serves(t, "c27", "through")
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("answered after %v", took)
+	}
+}
+
+func rowRemoved(t *testing.T, r *rig) {
+	each(t, programs, func(t *testing.T, client string) {
+		alias := "c32-" + client
+		c := r.forward(t, client, forwarding{bind: alias, to: says(t, client)})
+		r.serves(t, alias, client)
+		r.must(204, "DELETE", "/aliases/"+alias, nil)
+		begun := time.Now()
+		c.code(t, 15*time.Second)
+		t.Logf("%s was let go after %v", client, time.Since(begun).Round(time.Millisecond))
+	})
+}
+
+func rowRekey(t *testing.T, r *rig) {
+	down := random(20<<20, 5)
+	to := serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
+		b, err := io.ReadAll(req.Body)
+		if err != nil || string(b) != down {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		_, _ = io.WriteString(w, down)
+	})
+	r.forward(t, "openssh", forwarding{bind: "c33", to: to, flags: []string{"-o", "RekeyLimit=1M"}})
+	within(t, 15*time.Second, "online", func() bool { return r.online("c33") })
+	if status, body, _ := r.call("c33", "/", down); status != 200 || body != down {
+		t.Errorf("%d, %d bytes", status, len(body))
+	}
+}
+
+func rowRestart(t *testing.T, r *rig) {
+	session := r.forward(t, "openssh", forwarding{bind: "c30", to: says(t, "x"), session: true})
+	r.serves(t, "c30", "x")
+	all := []*sshClient{session}
+	for _, client := range programs {
+		all = append(all, r.forward(t, client, forwarding{bind: "c30-" + client, to: says(t, client)}))
+		r.serves(t, "c30-"+client, client)
+	}
+	key := r.hostKey()
+	r.stop(syscall.SIGTERM)
+	for _, c := range all {
+		c.code(t, 20*time.Second)
+	}
+	if !strings.Contains(session.out.String(), "the relay is stopping") {
+		t.Errorf("the session was told %s", session.out)
+	}
+	r.start()
+	if got := r.hostKey(); got != key {
+		t.Errorf("host key %s, was %s", got, key)
+	}
+	c := r.runs(t, "ssh", append(append([]string{"-o", "StrictHostKeyChecking=yes"}, r.openSSH("relay")...), "version")...)
+	if code := c.code(t, 15*time.Second); code != 0 {
+		t.Errorf("after the restart: exit %d: %s", code, c.out)
+	}
+	if state := r.state("c30"); state != "offline" {
+		t.Errorf("the alias is %s", state)
+	}
+}

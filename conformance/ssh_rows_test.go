@@ -1,0 +1,270 @@
+package conformance
+
+import (
+	"io"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSSHRows drives one relay with the SSH clients that people have, a row of what
+// each must see after the other: TestSSHRows/C05/plink is a spelling as plink sends it.
+// The rows about keys, logins and floods stand with the tests of enrolment.
+func TestSSHRows(t *testing.T) {
+	r := newRig(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s", "RELAY_MAX_ALIASES=200")
+	r.relayd("user", "add", "bob")
+	r.relayd("alias", "add", "bobs", "--user", "bob")
+	r.dropbearKey()
+	r.puttyKey()
+	for _, row := range []struct {
+		name string
+		run  func(t *testing.T, r *rig)
+	}{
+		{"C01_C03_forward", rowForward},
+		{"C02_port_zero", rowPortZero},
+		{"C04_alias_as_user", rowUser},
+		{"C05_capitals", rowCapitals},
+		{"C06_refused", rowRefused},
+		{"C07_C21_unused_and_stdin_at_its_end", rowUnused},
+		{"C12_C15_takeover_and_death", rowTakeover},
+		{"C13_twice", rowTwice},
+		{"C14_cancel", rowCancel},
+		{"C16_C19_silence", rowSilence},
+		{"C17_local_down", rowLocalDown},
+		{"C18_nothing_said", rowNothingSaid},
+		{"C20_no_forward", rowNoForward},
+		{"C22_commands", rowCommands},
+		{"C23_direct", rowDirect},
+		{"C24_C25_not_offered", rowNotOffered},
+		{"C26_client_asks_for_life", rowAlive},
+		{"C27_flood_of_requests", rowFlood},
+		{"C32_removed", rowRemoved},
+		{"C33_rekey", rowRekey},
+		{"C30_C31_stop_and_restart", rowRestart}, // the last: it stops the relay
+	} {
+		t.Run(row.name, func(t *testing.T) { row.run(t, r) })
+	}
+}
+
+// each runs a row with every client.
+func each(t *testing.T, clients []string, f func(t *testing.T, client string)) {
+	for _, client := range clients {
+		t.Run(client, func(t *testing.T) { f(t, client) })
+	}
+}
+
+func rowForward(t *testing.T, r *rig) {
+	each(t, everyClient, func(t *testing.T, client string) {
+		c := r.forward(t, client, forwarding{bind: "c1-" + client, to: says(t, client)})
+		r.serves(t, "c1-"+client, client)
+		if c.ended() {
+			t.Error("the client has ended")
+		}
+		if client == "plink" { // shows the greeting, as the three programs do
+			within(t, 10*time.Second, "greeting", func() bool { return strings.Contains(c.out.String(), "hello admin") })
+		}
+	})
+}
+
+func rowPortZero(t *testing.T, r *rig) {
+	each(t, []string{"openssh", "dbclient", "paramiko", "asyncssh"}, func(t *testing.T, client string) {
+		c := r.forward(t, client, forwarding{bind: "c2-" + client, port: "0", to: says(t, client)})
+		r.serves(t, "c2-"+client, client)
+		within(t, 10*time.Second, "the port", func() bool {
+			return strings.Contains(c.out.String(), "Allocated port 80 ") || strings.Contains(c.out.String(), "forwarded 80")
+		})
+	})
+}
+
+func rowUser(t *testing.T, r *rig) {
+	each(t, programs, func(t *testing.T, client string) {
+		r.forward(t, client, forwarding{user: "C4-" + client, to: says(t, client)})
+		r.serves(t, "c4-"+client, client)
+	})
+}
+
+func rowCapitals(t *testing.T, r *rig) {
+	each(t, everyClient, func(t *testing.T, client string) {
+		r.forward(t, client, forwarding{bind: "C5-" + strings.ToUpper(client) + ".", to: says(t, client)})
+		r.serves(t, "c5-"+client, client)
+	})
+}
+
+// rowRefused: foreign, invalid and reserved names, and what each client says.
+func rowRefused(t *testing.T, r *rig) {
+	words := map[string]string{
+		"openssh":  "remote port forwarding failed for listen port 80",
+		"dbclient": "Remote TCP forward request failed",
+		"plink":    "Remote port forwarding from",
+		"paramiko": "refused TCP forwarding request denied",
+		"asyncssh": "refused Failed to create remote TCP listener",
+	}
+	each(t, everyClient, func(t *testing.T, client string) {
+		binds := []string{"bobs", "bad_alias$", "admin"}
+		if client == "paramiko" || client == "asyncssh" {
+			binds = binds[:1] // these take their time to start
+		}
+		for _, bind := range binds {
+			f := forwarding{bind: bind, to: "127.0.0.1:1"}
+			if client == "plink" {
+				f.flags = []string{"-v"} // without it, nothing is said
+			}
+			c := r.forward(t, client, f)
+			within(t, 15*time.Second, "words of refusal", func() bool { return strings.Contains(c.out.String(), words[client]) })
+		}
+	})
+	t.Run("ExitOnForwardFailure", func(t *testing.T) {
+		flags := []string{"-o", "ExitOnForwardFailure=yes"}
+		if code := r.forward(t, "openssh", forwarding{bind: "bobs", to: "127.0.0.1:1", flags: flags}).code(t, 15*time.Second); code != 255 {
+			t.Errorf("openssh: exit %d", code)
+		}
+		if code := r.forward(t, "dbclient", forwarding{bind: "bobs", to: "127.0.0.1:1", flags: flags}).code(t, 15*time.Second); code != 1 {
+			t.Errorf("dbclient: exit %d", code)
+		}
+	})
+	t.Run("session", func(t *testing.T) {
+		c := r.forward(t, "openssh", forwarding{bind: "bobs", to: "127.0.0.1:1", session: true})
+		if code := c.code(t, 15*time.Second); code != 5 || !strings.Contains(c.out.String(), `there is no alias "bobs" here that you may use`) {
+			t.Errorf("exit %d: %s", code, c.out)
+		}
+	})
+}
+
+// logged is a line of the live log; plink asks for a terminal, and gets colours.
+var logged = regexp.MustCompile(`\d\d:\d\d:\d\d (\x1b\[32m)?\[200\](\x1b\[0m)? POST / \(\d+ms\) evt_`)
+
+// rowUnused: without an accepted forward and a session a connection ends after 5 s;
+// with a forward and a session whose stdin is at its end it stays.
+func rowUnused(t *testing.T, r *rig) {
+	stay := map[string]*sshClient{}
+	for _, client := range []string{"openssh", "dbclient", "plink"} {
+		f := forwarding{bind: "c21-" + client, to: says(t, client), session: true}
+		if client == "dbclient" {
+			f.flags = []string{"-T"} // it asks for a terminal otherwise
+		}
+		stay[client] = r.forward(t, client, f)
+		stay[client].in.Close()
+		r.serves(t, "c21-"+client, client)
+	}
+	leave := map[string]*sshClient{}
+	for _, client := range everyClient {
+		leave[client] = r.forward(t, client, forwarding{bind: "bobs", to: "127.0.0.1:1"})
+	}
+	for client, c := range leave {
+		if code := c.code(t, 25*time.Second); code == 0 {
+			t.Errorf("%s: exit 0", client)
+		}
+	}
+	if out := leave["openssh"].out.String(); !strings.Contains(out, "closed by remote host") {
+		t.Errorf("openssh: %s", out)
+	}
+	for client, c := range stay {
+		if c.ended() {
+			t.Errorf("%s ended with its stdin: %s", client, c.out)
+			continue
+		}
+		r.serves(t, "c21-"+client, client)
+		within(t, 10*time.Second, "the log of "+client, func() bool { return logged.MatchString(c.out.String()) })
+	}
+}
+
+// rowTakeover: an alias goes from client to client, each old one is let go; the death
+// of the last takes the alias offline.
+func rowTakeover(t *testing.T, r *rig) {
+	var old *sshClient
+	for _, client := range everyClient {
+		c := r.forward(t, client, forwarding{bind: "c12", to: says(t, client), session: client == "openssh"})
+		r.serves(t, "c12", client)
+		if old != nil {
+			if code := old.code(t, 20*time.Second); code == 0 && !strings.Contains(old.cmd.Path, "plink") {
+				t.Errorf("%v: exit 0 after it was taken over", old.cmd.Args[0])
+			}
+			if strings.HasSuffix(old.cmd.Path, "/ssh") && !strings.Contains(old.out.String(), "taken over by a newer connection") {
+				t.Errorf("the session was told %s", old.out)
+			}
+		}
+		old = c
+	}
+	_ = old.cmd.Process.Kill()
+	within(t, 5*time.Second, "offline", func() bool { return r.state("c12") == "offline" })
+}
+
+func rowTwice(t *testing.T, r *rig) {
+	r.forward(t, "openssh", forwarding{bind: "c13", to: says(t, "first"), flags: []string{"-R", "c13:81:" + says(t, "second")}})
+	// -R of the flags comes first on the command line.
+	r.serves(t, "c13", "first")
+}
+
+func rowCancel(t *testing.T, r *rig) {
+	t.Run("openssh", func(t *testing.T) {
+		socket := filepath.Join(t.TempDir(), "mux")
+		to := says(t, "x")
+		r.forward(t, "openssh", forwarding{bind: "c14-keep", to: to, flags: []string{"-M", "-S", socket}})
+		r.serves(t, "c14-keep", "x")
+		for _, x := range []struct{ do, state string }{{"forward", "online"}, {"cancel", "offline"}} {
+			args := append([]string{"-S", socket, "-O", x.do, "-R", "c14-openssh:80:" + to}, r.openSSH("relay")...)
+			if code := r.runs(t, "ssh", args...).code(t, 15*time.Second); code != 0 {
+				t.Errorf("-O %s: exit %d", x.do, code)
+			}
+			within(t, 10*time.Second, x.state, func() bool { return r.state("c14-openssh") == x.state })
+		}
+		// C22: a command beside the forwards of the same connection.
+		c := r.runs(t, "ssh", append(append([]string{"-S", socket}, r.openSSH("relay")...), "whoami")...)
+		if code := c.code(t, 15*time.Second); code != 0 || !strings.Contains(c.out.String(), "admin") {
+			t.Errorf("exit %d: %s", code, c.out)
+		}
+		r.serves(t, "c14-keep", "x")
+	})
+	each(t, []string{"paramiko", "asyncssh"}, func(t *testing.T, client string) {
+		c := r.forward(t, client, forwarding{bind: "c14-" + client, to: says(t, client)})
+		r.serves(t, "c14-"+client, client)
+		_, _ = io.WriteString(c.in, "cancel\n")
+		within(t, 10*time.Second, "offline", func() bool { return r.state("c14-"+client) == "offline" })
+	})
+}
+
+// rowSilence: all clients sleep at once; what comes is queued, and the same
+// connections serve again when they wake.
+// rowNoForward: a session without a forward shows help.
+func rowNoForward(t *testing.T, r *rig) {
+	each(t, []string{"openssh", "dbclient", "plink"}, func(t *testing.T, client string) {
+		c := r.command(t, client, "")
+		if code := c.code(t, 15*time.Second); code != 1 || !strings.Contains(c.out.String(), "replay-queued ALIAS") {
+			t.Errorf("exit %d: %s", code, c.out)
+		}
+	})
+}
+
+func rowCommands(t *testing.T, r *rig) {
+	each(t, everyClient, func(t *testing.T, client string) {
+		for _, x := range []struct {
+			line string
+			code int
+			text string
+		}{
+			{"whoami --json", 0, `{"user":"admin"`},
+			{"evnts x", 2, "did you mean events?"},
+			{"show evt_wrong", 4, "relay: there is nothing here by that name"},
+			{"replay a b", 2, "usage: replay ID"},
+			{"events 'a b' -x", 2, "no flag"},
+		} {
+			if x.code != 0 && (client == "paramiko" || client == "asyncssh") {
+				continue // these take their time to start
+			}
+			c := r.command(t, client, x.line)
+			if code := c.code(t, 15*time.Second); code != x.code || !strings.Contains(c.out.String(), x.text) {
+				t.Errorf("%s: exit %d: %s", x.line, code, c.out)
+			}
+		}
+	})
+}
+
+// rowNotOffered: what is not offered is refused plainly and stops nothing.
+// rowAlive: clients that ask whether the relay lives get an answer.
+// rowRemoved: an alias that is removed takes the connection with it.
+// rowRekey: new keys every MiB in both directions change no byte. The other clients
+// do so after a GiB, and their programs have no option for it.
+// rowRestart: sessions are told of a stop, clients leave, and the host key is the same
+// after a restart.

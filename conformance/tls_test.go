@@ -1,0 +1,327 @@
+package conformance
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// testCert writes a self-signed certificate for names and gives its files.
+func testCert(t *testing.T, dir string, names ...string) (cert, key string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   now.Add(-time.Hour), NotAfter: now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// tlsRig is a relay at https://relay.test with aliases below it.
+type tlsRig struct {
+	*rig
+	https string
+	roots *x509.CertPool
+}
+
+func newTLSRig(t *testing.T, extra ...string) *tlsRig {
+	t.Helper()
+	r := &tlsRig{rig: makeRig(t, "", extra...), https: freeAddr(t)}
+	_, port, _ := net.SplitHostPort(r.https)
+	r.extra = append(r.extra, "RELAY_HTTPS_ADDR="+r.https, "RELAY_BASE_URL=https://relay.test:"+port, "RELAY_ALIAS_DOMAIN=relay.test",
+		"RELAY_SSH_PUBLIC_ADDR="+r.ssh)
+	return r
+}
+
+// hand makes a TLS connection for a name, offering protocols.
+func (r *tlsRig) hand(name string, protocols ...string) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.https)
+	if err != nil {
+		return nil, err
+	}
+	t := tls.Client(c, &tls.Config{ServerName: name, RootCAs: r.roots, NextProtos: protocols})
+	if err := t.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	_ = t.SetDeadline(time.Now().Add(30 * time.Second))
+	return t, nil
+}
+
+// awaitCert makes connections until one is trusted, and tells how long that took.
+func (r *tlsRig) awaitCert(name string) time.Duration {
+	r.t.Helper()
+	began, last := time.Now(), error(nil)
+	for time.Since(began) < 100*time.Second {
+		c, err := r.hand(name)
+		if err == nil {
+			c.Close()
+			return time.Since(began)
+		}
+		last = err
+		time.Sleep(50 * time.Millisecond)
+	}
+	r.t.Fatalf("no trusted certificate for %s: %v", name, last)
+	return 0
+}
+
+// forward opens a tunnel by ssh and waits until a request gets through it.
+func (r *tlsRig) forward(alias, target string) {
+	r.t.Helper()
+	cmd := exec.Command("ssh", append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)...)
+	cmd.Env = r.env()
+	end := run(r.t, cmd)
+	r.t.Cleanup(end)
+	r.waitFor(30*time.Second, alias+" to be online", func() bool {
+		return strings.HasPrefix(r.plain("GET", alias+".relay.test", "/online"), "HTTP/1.1 200")
+	})
+}
+
+// plain sends a request over plain HTTP and gives the whole answer.
+func (r *tlsRig) plain(method, host, target string) string {
+	r.t.Helper()
+	return ask(r.t, r.dial(), method, host, target)
+}
+
+func ask(t *testing.T, c net.Conn, method, host, target string) string {
+	t.Helper()
+	defer c.Close()
+	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", method, target, host)
+	b, err := io.ReadAll(c)
+	if err != nil {
+		t.Logf("%s %s: %v", host, target, err)
+	}
+	return string(b)
+}
+
+// okServer is a local server that says which path it was asked for.
+func okServer(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		fmt.Fprintf(w, "local server was asked for %s", req.URL.Path)
+	})}
+	go func() { _ = srv.Serve(ln) }()
+	t.Cleanup(func() { srv.Close() })
+	return ln.Addr().String()
+}
+
+// TestCertificatesFromCA has a real ACME server, which rejects half of all nonces,
+// validate the relay's own ports, once by each kind of challenge.
+func TestCertificatesFromCA(t *testing.T) {
+	for _, kind := range []string{"http-01", "tls-alpn-01"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := newTLSRig(t, "RELAY_TLS=acme", "RELAY_ACME_EMAIL=ops@relay.test", "RELAY_LOG_LEVEL=debug")
+			_, httpPort, _ := net.SplitHostPort(r.http)
+			_, tlsPort, _ := net.SplitHostPort(r.https)
+			_, closed, _ := net.SplitHostPort(freeAddr(t))
+			if kind == "http-01" {
+				tlsPort = closed
+			} else {
+				httpPort = closed
+			}
+			ca := newPebble(t, httpPort, tlsPort, 90*24*time.Hour)
+			r.extra = append(r.extra, "RELAY_ACME_CA="+ca.directory, "RELAY_ACME_CA_ROOT="+ca.root)
+			r.start()
+			r.roots = ca.issued()
+			t.Logf("%s: base host: certificate after %.1f s", kind, r.awaitCert("relay.test").Seconds())
+			r.checkUnknownNames()
+			r.forward("shop", okServer(t))
+			t.Logf("%s: alias: certificate after %.1f s", kind, r.awaitCert("shop.relay.test").Seconds())
+			r.checkAliasOverTLS()
+			r.checkFolder()
+			r.checkRestart(ca)
+		})
+	}
+}
+
+// checkUnknownNames: strangers' names cost no order, and no waiting.
+func (r *tlsRig) checkUnknownNames() {
+	for _, name := range []string{"shop.relay.test", "nobody.relay.test", "a.b.relay.test", "elsewhere.test"} {
+		began := time.Now()
+		if c, err := r.hand(name); err == nil || !strings.Contains(err.Error(), "unrecognized name") {
+			r.t.Errorf("handshake for %s = %v, %v; want it refused as unrecognized", name, c, err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			r.t.Errorf("handshake for %s was refused after %v", name, took)
+		}
+	}
+	if n := strings.Count(r.log.String(), "obtaining certificate"); n != 1 {
+		r.t.Errorf("%d certificates were ordered, want that of the base host only", n)
+	}
+}
+
+func (r *tlsRig) checkAliasOverTLS() {
+	c, err := r.hand("shop.relay.test", "h2", "http/1.1")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if p := c.ConnectionState().NegotiatedProtocol; p != "http/1.1" {
+		r.t.Errorf("an alias host speaks %q", p)
+	}
+	if got := ask(r.t, c, "GET", "shop.relay.test", "/hook"); !strings.HasSuffix(got, "local server was asked for /hook") {
+		r.t.Errorf("answer over TLS: %q", got)
+	}
+	const path = "/.well-known/acme-challenge/aGVsbG8"
+	if got := r.plain("GET", "shop.relay.test", path); !strings.HasSuffix(got, "local server was asked for "+path) {
+		r.t.Errorf("a path like a challenge's, with none pending, did not reach the local server: %q", got)
+	}
+	if got := r.plain("GET", "relay.test", path); !strings.HasPrefix(got, "HTTP/1.1 308 ") {
+		r.t.Errorf("plain HTTP on the base host: %q", got)
+	}
+	if c, err = r.hand("relay.test", "h2", "http/1.1"); err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	if p := c.ConnectionState().NegotiatedProtocol; p != "h2" {
+		r.t.Errorf("the base host speaks %q", p)
+	}
+}
+
+// checkFolder: keys are for the relay's own eyes.
+func (r *tlsRig) checkFolder() {
+	err := filepath.WalkDir(filepath.Join(r.dir, "data", "certificates"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			r.t.Errorf("%s has mode %04o", path, info.Mode().Perm())
+		}
+		return err
+	})
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+// checkRestart: what was issued is kept, and the CA is not needed for it.
+func (r *tlsRig) checkRestart(ca *pebble) {
+	r.stop(syscall.SIGTERM)
+	ca.end()
+	r.start()
+	for _, name := range []string{"relay.test", "shop.relay.test"} {
+		r.t.Logf("%s after a restart, without the CA: %.2f s", name, r.awaitCert(name).Seconds())
+	}
+}
+
+// TestEndedCertificate: a relay that comes back after its certificate has ended gets
+// a new one at once.
+func TestEndedCertificate(t *testing.T) {
+	t.Parallel()
+	r := newTLSRig(t, "RELAY_TLS=acme")
+	_, httpPort, _ := net.SplitHostPort(r.http)
+	_, tlsPort, _ := net.SplitHostPort(r.https)
+	ca := newPebble(t, httpPort, tlsPort, 10*time.Second)
+	r.extra = append(r.extra, "RELAY_ACME_CA="+ca.directory, "RELAY_ACME_CA_ROOT="+ca.root)
+	r.start()
+	var first *x509.Certificate
+	r.waitFor(60*time.Second, "a certificate", func() bool {
+		c, err := tls.Dial("tcp", r.https, &tls.Config{ServerName: "relay.test", InsecureSkipVerify: true}) // it may have ended
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		first = c.ConnectionState().PeerCertificates[0]
+		return true
+	})
+	r.stop(syscall.SIGTERM)
+	r.waitFor(60*time.Second, "its end", func() bool { return time.Since(first.NotAfter) > 2*time.Second })
+	r.start()
+	r.waitFor(60*time.Second, "another certificate", func() bool {
+		c, err := tls.Dial("tcp", r.https, &tls.Config{ServerName: "relay.test", InsecureSkipVerify: true})
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].NotAfter.After(first.NotAfter)
+	})
+}
+
+// TestCertificateFiles: files are read again without a restart, bad ones are not used.
+func TestCertificateFiles(t *testing.T) {
+	t.Parallel()
+	r := newTLSRig(t, "RELAY_TLS=files")
+	cert, key := testCert(t, r.dir, "relay.test", "*.relay.test")
+	r.extra = append(r.extra, "RELAY_TLS_CERT="+cert, "RELAY_TLS_KEY="+key)
+	r.roots = poolOf(t, cert)
+	r.start()
+	first := r.serial("relay.test")
+	if err := os.WriteFile(cert, []byte("not a certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.waitFor(20*time.Second, "the log to tell of the bad files", func() bool {
+		if got := r.serial("relay.test"); got != first {
+			t.Fatalf("serial %s with bad files, want the old one", got)
+		}
+		return strings.Contains(r.log.String(), "changed certificate files cannot be used")
+	})
+	testCert(t, r.dir, "relay.test", "*.relay.test")
+	r.roots = nil
+	r.waitFor(20*time.Second, "the new certificate", func() bool { return r.serial("shop.relay.test") != first })
+
+	r.roots = poolOf(t, cert)
+	c, err := r.hand("relay.test", "http/1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, c, "GET", "shop.relay.test", "/"); !strings.HasPrefix(got, "HTTP/1.1 421 ") {
+		t.Errorf("server name of one, Host of the other: %q, want 421", got)
+	}
+}
+
+// serial is that of the certificate served for a name; without roots it is not
+// verified.
+func (r *tlsRig) serial(name string) string {
+	r.t.Helper()
+	conf := &tls.Config{ServerName: name, RootCAs: r.roots, InsecureSkipVerify: r.roots == nil}
+	c, err := tls.Dial("tcp", r.https, conf)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
+}

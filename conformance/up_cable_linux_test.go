@@ -1,0 +1,88 @@
+package conformance
+
+import (
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// slowRig is a server for the cable that keeps a silent tunnel as long as it does by
+// default.
+func (c *cable) slowRig() *rig {
+	c.t.Helper()
+	r := makeRig(c.t, "")
+	_, port, _ := net.SplitHostPort(r.ssh)
+	r.ssh = net.JoinHostPort(relayEnd, port)
+	r.extra = append(r.extra, "RELAY_BASE_URL=http://"+r.http)
+	r.start()
+	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
+	return r
+}
+
+// up runs relay up inside the namespace.
+func (c *cable) up(r *rig, alias string) *upClient {
+	c.t.Helper()
+	return r.upBy([]string{"ip", "netns", "exec", c.space}, "--echo", "--alias", alias)
+}
+
+// drop makes everything between both ends vanish, and gives what ends that.
+func (c *cable) drop() (restore func()) {
+	c.t.Helper()
+	run := func(args ...string) {
+		args = append([]string{"netns", "exec", c.space, "iptables", "-w"}, args...)
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			c.t.Fatalf("ip %v (package iptables): %v %s", args, err, out)
+		}
+	}
+	run("-I", "INPUT", "-i", c.there, "-j", "DROP")
+	run("-I", "OUTPUT", "-o", c.there, "-j", "DROP")
+	return func() {
+		run("-D", "OUTPUT", "-o", c.there, "-j", "DROP")
+		run("-D", "INPUT", "-i", c.there, "-j", "DROP")
+	}
+}
+
+// TestUpAfterSilence drops every packet for a while, which nothing on the client's
+// machine shows, and measures how long after that the alias serves again. Nothing
+// here is a limit but that it comes back: the machine may be busy.
+func TestUpAfterSilence(t *testing.T) {
+	c := newCable(t)
+	r := c.slowRig()
+	u := c.up(r, "silence")
+	r.back("silence", 10*time.Second)
+	for _, gap := range size([]time.Duration{7 * time.Second}, []time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second, 40 * time.Second}) {
+		restore := c.drop()
+		<-time.After(gap)
+		restore()
+		figure(t, "%v without a packet: back after %v", gap, r.back("silence", 30*time.Second).Round(10*time.Millisecond))
+	}
+	if !strings.Contains(u.talk.String(), "has been silent") {
+		t.Errorf("it said %s", u.talk)
+	}
+}
+
+// TestUpAfterAnotherNetwork takes the network away and brings it back, once under
+// the same address and once under another one, as when a laptop moves.
+func TestUpAfterAnotherNetwork(t *testing.T) {
+	c := newCable(t)
+	c.ip("addr", "add", "198.18.78.1/30", "dev", c.here)
+	r := c.slowRig()
+	u := c.up(r, "moved")
+	r.back("moved", 10*time.Second)
+	gap := size(3*time.Second, 20*time.Second)
+	c.inside("link", "set", c.there, "down")
+	<-time.After(gap)
+	c.inside("link", "set", c.there, "up")
+	same := r.back("moved", 30*time.Second)
+	c.inside("addr", "del", clientEnd+"/30", "dev", c.there)
+	<-time.After(gap)
+	c.inside("addr", "add", "198.18.78.2/30", "dev", c.there)
+	c.inside("route", "replace", "default", "via", "198.18.78.1")
+	other := r.back("moved", 30*time.Second)
+	figure(t, "network gone for %v and back: serves %v after the same address, %v after another one", gap, same.Round(10*time.Millisecond), other.Round(10*time.Millisecond))
+	if !strings.Contains(u.talk.String(), "connecting again") {
+		t.Errorf("it said %s", u.talk)
+	}
+}

@@ -1,0 +1,333 @@
+package conformance
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// upClient is one relay up.
+type upClient struct {
+	r    *rig
+	cmd  *exec.Cmd
+	out  *syncBuffer // stdout
+	talk *syncBuffer // stderr
+	gone chan struct{}
+}
+
+// up runs relay up with these arguments and waits until it says that it is online.
+func (r *rig) up(args ...string) *upClient {
+	r.t.Helper()
+	return r.upBy(nil, args...)
+}
+
+// upBy is up behind another command, such as one that enters a network namespace.
+func (r *rig) upBy(before []string, args ...string) *upClient {
+	r.t.Helper()
+	words := append(before, filepath.Join(bin, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
+	words = append(words, args...)
+	u := &upClient{r: r, cmd: exec.Command(words[0], words[1:]...), out: &syncBuffer{}, talk: &syncBuffer{}, gone: make(chan struct{})}
+	u.cmd.Env, u.cmd.Stdout, u.cmd.Stderr = r.env(), u.out, u.talk
+	if err := u.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	go func() {
+		_ = u.cmd.Wait()
+		close(u.gone)
+	}()
+	r.t.Cleanup(func() {
+		_ = u.cmd.Process.Kill()
+		<-u.gone
+		if r.t.Failed() {
+			r.t.Logf("relay up said:\n%s%s", u.out, u.talk)
+		}
+	})
+	r.waitFor(20*time.Second, "relay up to be online", func() bool {
+		select {
+		case <-u.gone:
+			r.t.Fatalf("relay up ended: %s%s", u.out, u.talk)
+		default:
+		}
+		return strings.Contains(u.out.String(), "Press Ctrl+C") || strings.Contains(u.out.String(), `"type":"ready"`)
+	})
+	return u
+}
+
+// exit waits for the end and gives the exit code.
+func (u *upClient) exit() int {
+	u.r.t.Helper()
+	select {
+	case <-u.gone:
+	case <-time.After(30 * time.Second):
+		u.r.t.Fatalf("relay up does not end: %s%s", u.out, u.talk)
+	}
+	return u.cmd.ProcessState.ExitCode()
+}
+
+func (u *upClient) says(what string) {
+	u.r.t.Helper()
+	u.r.waitFor(30*time.Second, "relay up to say "+what, func() bool { return strings.Contains(u.talk.String(), what) })
+}
+
+func (u *upClient) shows(what string) {
+	u.r.t.Helper()
+	u.r.waitFor(30*time.Second, "relay up to show "+what, func() bool { return strings.Contains(u.out.String(), what) })
+}
+
+// back waits until a request comes through the alias, and gives how long that took.
+// Requests are sent side by side: one that meets a silent tunnel takes 2 s.
+func (r *rig) back(alias string, limit time.Duration) time.Duration {
+	r.t.Helper()
+	begun := time.Now()
+	came := make(chan time.Duration, int(limit/(25*time.Millisecond))+1)
+	r.waitFor(limit, alias+" to serve", func() bool {
+		go func() {
+			if status, _, _ := r.call(alias, "/back", "x"); status == 200 {
+				came <- time.Since(begun)
+			}
+		}()
+		select {
+		case d := <-came:
+			came <- d
+			return true
+		case <-time.After(25 * time.Millisecond):
+			return false
+		}
+	})
+	return <-came
+}
+
+// TestUpComesBackAfterAKill kills the relay and starts it again on the same ports.
+func TestUpComesBackAfterAKill(t *testing.T) {
+	r := newRig(t, "")
+	u := r.up("--echo", "--alias", "back")
+	var took []time.Duration
+	for range size(2, 10) {
+		<-time.After(1200 * time.Millisecond) // one that holds no second counts as a failed try
+		r.stop(syscall.SIGKILL)
+		r.start()
+		took = append(took, r.back("back", 40*time.Second))
+	}
+	// In order it is told to wait a second.
+	r.stop(syscall.SIGTERM)
+	r.start()
+	inOrder := r.back("back", 40*time.Second)
+	figure(t, "relay up after kill -9 and restart: back %v after readiness; after an orderly restart %v", rounded(took), inOrder.Round(10*time.Millisecond))
+	if !strings.Contains(u.talk.String(), "connecting again") || !strings.Contains(u.talk.String(), "connected to the relay again") {
+		t.Errorf("it said %s", u.talk)
+	}
+	_ = u.cmd.Process.Signal(syscall.SIGINT)
+	if code := u.exit(); code != 0 {
+		t.Errorf("Ctrl+C: exit %d", code)
+	}
+}
+
+// TestUpTakenOver brings a second relay up for the same alias up: it serves at once,
+// and the first one stops and does not take the alias back.
+func TestUpTakenOver(t *testing.T) {
+	r := newRig(t, "")
+	hello := func(text string) string {
+		return "http://" + serveLocal(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
+	}
+	first := r.up("--target", hello("first"), "--alias", "taken")
+	begun := time.Now()
+	second := r.up("--target", hello("second"), "--alias", "taken")
+	r.waitFor(10*time.Second, "the second to serve", func() bool {
+		_, body, _ := r.call("taken", "/", "x")
+		return body == "second"
+	})
+	took := time.Since(begun)
+	code := first.exit()
+	figure(t, "second relay up serves %v after its start; the first ends with exit %d", took.Round(10*time.Millisecond), code)
+	if code != 5 || !strings.Contains(first.talk.String(), "alias taken was taken over by a newer connection") {
+		t.Errorf("exit %d, it said %s", code, first.talk)
+	}
+	for range 5 {
+		if _, body, _ := r.call("taken", "/", "x"); body != "second" {
+			t.Errorf("%q serves", body)
+		}
+	}
+	if text := second.talk.String(); strings.Contains(text, "connecting again") {
+		t.Errorf("the second said %s", text)
+	}
+}
+
+// TestUpStopsForGood ends relay up where trying again cannot help.
+func TestUpStopsForGood(t *testing.T) {
+	r := newRig(t, "")
+	u := r.up("--echo", "--alias", "gone")
+	fields := strings.Fields(r.relayd("key", "list"))
+	for _, f := range fields {
+		if strings.HasPrefix(f, "SHA256:") {
+			r.relayd("key", "rm", f)
+		}
+	}
+	if code := u.exit(); code != 3 {
+		t.Errorf("key removed: exit %d, it said %s", code, u.talk)
+	}
+}
+
+// TestUpOfOthers leaves the aliases alone that are not ours, and goes on with ours.
+func TestUpOfOthers(t *testing.T) {
+	r := newRig(t, "")
+	r.relayd("user", "add", "bob")
+	r.relayd("alias", "add", "bobs", "--user", "bob")
+	u := r.up("--echo", "--alias", "bobs", "--alias", "mine")
+	u.says("alias bobs was refused: ")
+	r.back("mine", 10*time.Second)
+	u.shows(" alias mine\n")
+	cmd := exec.Command(filepath.Join(bin, "relay"), "up", "--echo", "--alias", "bobs", "--server", r.ssh, "--identity", r.key)
+	cmd.Env = r.env()
+	out, _ := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != 5 {
+		t.Errorf("a foreign alias: exit %d, %s", code, out)
+	}
+}
+
+// TestUpPrintsNothingRaw sends hostile paths, headers and reasons through, and looks
+// for control bytes in all that relay prints, in every form of output.
+func TestUpPrintsNothingRaw(t *testing.T) {
+	r := newRig(t, "")
+	const n = 200
+	var calls atomic.Int32
+	tg := newTarget(t)
+	tg.run(func(c net.Conn, br *bufio.Reader) {
+		if _, err := readRaw(br); err == nil {
+			_, _ = io.WriteString(c, hostileAnswer(int(calls.Add(1))))
+		}
+	})
+	ups := map[string]*upClient{}
+	for _, mode := range []string{"compact", "json"} {
+		ups[mode] = r.up("--target", "http://"+tg.addr, "--alias", "raw-"+mode, "--output", mode)
+	}
+	answered := map[string]int{}
+	for i := range n {
+		for mode := range ups {
+			if r.hostile("raw-"+mode, i) {
+				answered[mode]++
+			}
+		}
+	}
+	for mode, u := range ups {
+		if answered[mode] < n/2 {
+			t.Fatalf("only %d hostile requests were let through", answered[mode])
+		}
+		r.waitFor(20*time.Second, "the log of "+mode, func() bool {
+			lines := 0
+			for line := range strings.Lines(u.out.String()) {
+				if strings.Contains(line, "evt_") {
+					lines++
+				}
+			}
+			return lines >= answered[mode]
+		})
+		checkPrintable(t, mode, u.out.String(), u.talk.String())
+	}
+	all := r.events("raw-compact", "")
+	for _, args := range [][]string{{"events", "raw-compact", "-n", "200"}, {"show", all[0].ID}, {"show", all[len(all)-1].ID}} {
+		for _, mode := range []string{"compact", "json"} {
+			cmd := exec.Command(filepath.Join(bin, "relay"), append(args, "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey(), "--output", mode)...)
+			cmd.Env = r.env()
+			out, err := cmd.CombinedOutput()
+			if err != nil || len(out) == 0 {
+				t.Errorf("relay %v: %v %s", args, err, out)
+			}
+			checkPrintable(t, args[0]+" "+mode, string(out))
+		}
+	}
+	figure(t, "%d hostile requests, %d of them let through and answered with hostile heads, in log lines, JSON, events and show: control bytes 0",
+		2*n, answered["compact"]+answered["json"])
+}
+
+// hostile sends a request that would play with a terminal, and tells whether the
+// relay let it through.
+func (r *rig) hostile(alias string, i int) bool {
+	r.t.Helper()
+	path := fmt.Sprintf("/x%c\u009b31m\u202e%c\xff%d", rune(0x80+i%0x20), rune(0x200b+i%5), i)
+	if i%4 == 0 {
+		path += fmt.Sprintf("\x1b[2J%c\x7f", rune(1+i%8))
+	}
+	c := r.dial()
+	defer c.Close()
+	host := alias + ".localhost"
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nX-A: \t\u009b5m%c\u202e\r\nConnection: close\r\n\r\n", path, host, rune(0x80+i%0x20))
+	answer, _ := io.ReadAll(c)
+	return len(answer) > 9 && !strings.Contains(string(answer), "Relay-Error")
+}
+
+func hostileAnswer(i int) string {
+	return fmt.Sprintf("HTTP/1.1 %d r\u009b5m\u202e%c\r\nX-A: \u009b5m%c\r\nContent-Length: 6\r\nConnection: close\r\n\r\n\x1b[1m\xff\a",
+		200+i%300, rune(0x80+i%0x20), rune(0x80+i%0x20))
+}
+
+// checkPrintable finds bytes and characters that move a cursor or turn the writing.
+func checkPrintable(t *testing.T, what string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		for _, c := range text {
+			if c < ' ' && c != '\n' || c >= 0x7f && c < 0xa0 || c >= 0x200b && c <= 0x200f || c >= 0x202a && c <= 0x202e {
+				t.Errorf("%s holds %U", what, c)
+				return
+			}
+		}
+	}
+}
+
+// upEvent is a line of --output json.
+type upEvent struct {
+	Type, Alias, Host, URL, Target, Message string
+	Aliases                                 []struct{ Alias, Target string }
+	Event                                   struct{ ID string }
+	Attempt                                 struct{ Kind string }
+}
+
+// TestUpJSON reads every line of --output json as one object.
+func TestUpJSON(t *testing.T) {
+	r := newRig(t, "")
+	cmd := exec.Command(filepath.Join(bin, "relay"), "up", "--echo", "--alias", "js", "--server", r.ssh, "--identity", r.key, "--output", "json")
+	cmd.Env = r.env()
+	out := &syncBuffer{}
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	seen := func(n int) (all []upEvent) {
+		r.waitFor(20*time.Second, fmt.Sprintf("%d lines", n), func() bool {
+			all = nil
+			for line := range strings.Lines(out.String()) {
+				var e upEvent
+				if strings.HasSuffix(line, "\n") && json.Unmarshal([]byte(line), &e) != nil {
+					t.Fatalf("no JSON: %s", line)
+				}
+				all = append(all, e)
+			}
+			return len(all) >= n
+		})
+		return all
+	}
+	first := seen(3)
+	if first[0].Type != "hello" || first[0].Host == "" || first[1].Type != "online" || first[1].Alias != "js" || first[1].URL == "" ||
+		first[2].Type != "ready" || len(first[2].Aliases) != 1 || !strings.HasPrefix(first[2].Aliases[0].Target, "http://127.0.0.1:") {
+		t.Errorf("%+v", first)
+	}
+	r.call("js", "/hook", "x")
+	e := seen(4)[3]
+	if e.Type != "request" || !strings.HasPrefix(e.Event.ID, "evt_") || e.Attempt.Kind != "original" {
+		t.Errorf("%+v", e)
+	}
+	r.replay(e.Event.ID)
+	if e := seen(5)[4]; e.Attempt.Kind != "replay" {
+		t.Errorf("%+v", e)
+	}
+}
