@@ -91,7 +91,7 @@ func TestKillAndFreeze(t *testing.T) {
 }
 
 func TestProgram(t *testing.T) {
-	if out, err := exec.Command(Program(t, "pg_dump"), "--version").CombinedOutput(); err != nil {
+	if out, err := exec.Command(pgtest.Program(t, "pg_dump"), "--version").CombinedOutput(); err != nil {
 		t.Errorf("pg_dump: %v %s", err, out)
 	}
 }
