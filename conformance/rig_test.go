@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -132,15 +133,30 @@ func tail(s string, n int) string {
 	return s
 }
 
+// freeAddr gives an address where nobody listens. It is below the ports that the
+// system gives to connections: one of those could take it before its user does.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		n, err := rand.Int(rand.Reader, big.NewInt(20_000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+n.Int64())
+		if _, given := given.LoadOrStore(addr, true); given {
+			continue
+		}
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			_ = ln.Close()
+			return addr
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("found no free port")
+	return ""
 }
+
+// given are the addresses that freeAddr gave.
+var given sync.Map
 
 func writeKey(t *testing.T, file string) {
 	t.Helper()

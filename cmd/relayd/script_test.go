@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -82,13 +84,21 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ports NAME… puts free TCP ports into the environment.
+// ports NAME… puts free TCP ports into the environment, below those that the system
+// gives to connections: one of these could take a port before its user does.
 func ports(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		ts.Check(err)
-		defer ln.Close()
-		_, port, _ := net.SplitHostPort(ln.Addr().String())
-		ts.Setenv(name, port)
+		for try := 0; ts.Getenv(name) == ""; try++ {
+			port := strconv.Itoa(10_000 + rand.IntN(20_000))
+			ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+			if err != nil {
+				if try > 100 {
+					ts.Fatalf("no free port: %v", err)
+				}
+				continue
+			}
+			defer ln.Close()
+			ts.Setenv(name, port)
+		}
 	}
 }
