@@ -33,6 +33,9 @@ type Fill struct {
 	Err error
 }
 
+// AliasRemoved is the reason of Tunnel.Close for an alias that is no more.
+const AliasRemoved = "the alias was removed"
+
 // Channel is one connection to a local server. Reads are asked for and can be
 // abandoned: x/crypto gives no way to interrupt one.
 type Channel interface {
@@ -71,7 +74,8 @@ type Tunnel interface {
 	// Info describes the tunnel.
 	Info() TunnelInfo
 	// Close drops the tunnel because of reason, which sessions of the connection
-	// are told; in-flight channels may finish within 10 s.
+	// are told; in-flight channels may finish within 10 s. For AliasRemoved other
+	// aliases of the same connection stay.
 	Close(reason string)
 }
 

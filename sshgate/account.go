@@ -52,6 +52,9 @@ func (k *call) aliases() error {
 			if a.QueuedEvents > 0 {
 				b.WriteString("  " + queuedEvents(a.QueuedEvents))
 			}
+			if k.g.fights.contested(a.Name) {
+				b.WriteString("  changes hands all the time: stop one of the clients that forward it")
+			}
 			b.WriteString("\n")
 		}
 		if len(forms) == 0 {
@@ -85,6 +88,9 @@ func (k *call) keys() error {
 
 // login makes a link for the one who holds the key of this connection.
 func (k *call) login() error {
+	if err := k.g.o.Limits.Make(k.who); err != nil {
+		return err
+	}
 	secret, err := k.g.o.Accounts.CreateLoginLink(k.ctx, k.who, k.who.AccountName, linkTime)
 	if err != nil {
 		return err
@@ -107,6 +113,9 @@ func (k *call) token() error {
 	name := strings.TrimSpace(k.flags["name"])
 	if name == "" || record.SafeTextMax(name, tokenName) != name {
 		return usage("--name takes up to 100 characters that can be printed")
+	}
+	if err := k.g.o.Limits.Make(k.who); err != nil {
+		return err
 	}
 	made, secret, err := k.g.o.Accounts.CreateToken(k.ctx, k.who, relay.Token{Name: name})
 	if err != nil {
@@ -132,6 +141,12 @@ func (k *call) share() error {
 		}
 	}
 	_, view := k.flags["view"]
+	if _, err := k.g.o.Read.Event(k.ctx, k.who, id, 0); err != nil { // before it is counted
+		return err
+	}
+	if err := k.g.o.Limits.Make(k.who); err != nil {
+		return err
+	}
 	share, secret, err := k.g.o.Accounts.CreateShare(k.ctx, k.who, id, view, expires)
 	if err != nil {
 		return err

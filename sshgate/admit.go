@@ -94,10 +94,13 @@ func (g *Gate) forget(c *conn) {
 	g.mu.Unlock()
 	g.crowd.leave(&c.place)
 	c.mu.Lock()
-	in, fault := c.loggedIn, c.fault
+	in, fault, key := c.loggedIn, c.fault, c.refusedKey
 	c.mu.Unlock()
 	if in {
 		return
+	}
+	if key != "" && fault == faultRefused {
+		g.unheard.note(c.place.from, key)
 	}
 	g.metrics.noLogin(fault)
 	if cost := fault.cost(); cost > 0 && !stopping && !c.place.local {

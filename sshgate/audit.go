@@ -78,7 +78,9 @@ func (a *auditor) run() {
 		}
 		a.due = false
 		a.mu.Unlock()
-		a.check()
+		if !a.check() {
+			next = pollEvery
+		}
 		timer.Reset(next)
 	}
 }
@@ -89,8 +91,9 @@ func (a *auditor) stop() {
 	<-a.stopped
 }
 
-// check asks once for each credential, however many connections came by it.
-func (a *auditor) check() {
+// check asks once for each credential, however many connections came by it. false
+// means that the store could not answer, so that it is to be done again.
+func (a *auditor) check() bool {
 	type credential struct {
 		account int64
 		id      string
@@ -103,26 +106,26 @@ func (a *auditor) check() {
 		}
 	}
 	for _, conns := range byCredential {
-		if a.ctx.Err() != nil {
-			return
+		if a.ctx.Err() != nil || !a.checkConns(conns) {
+			return false
 		}
-		a.checkConns(conns)
 	}
+	return true
 }
 
-func (a *auditor) checkConns(conns []*conn) {
+func (a *auditor) checkConns(conns []*conn) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, askTime)
 	defer cancel()
 	who := conns[0].who
 	if err := a.g.o.Accounts.StillValid(ctx, who); err != nil {
-		if refusal(err) {
-			for _, c := range conns {
-				c.dismiss("this key was removed; register it again to come back")
-			}
-		} else {
+		if !refusal(err) {
 			a.g.o.Log.Warn("check ssh key", "err", err)
+			return false
 		}
-		return
+		for _, c := range conns {
+			c.dismiss("this key was removed; register it again to come back")
+		}
+		return true
 	}
 	// Only what was attached before the list is read must be on it.
 	var forwards []*forward
@@ -130,18 +133,20 @@ func (a *auditor) checkConns(conns []*conn) {
 		forwards = append(forwards, c.attached()...)
 	}
 	if len(forwards) == 0 {
-		return
+		return true
 	}
 	aliases, err := a.g.o.Accounts.Aliases(ctx, who)
 	if err != nil {
 		a.g.o.Log.Warn("check aliases", "err", err)
-		return
+		return false
 	}
 	for _, f := range forwards {
 		if !slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.ID == f.alias.ID }) {
-			f.tunnel.c.dismiss("alias " + f.alias.Name + " was removed, or you may not use it any more")
+			c := f.tunnel.c
+			c.spawn(func() { c.withdraw(f) })
 		}
 	}
+	return true
 }
 
 // refusal tells a revoked right from a store that cannot answer: nobody is cut off because
@@ -165,6 +170,28 @@ func (c *conn) loggedInAs() bool {
 	return c.started && !c.dead && !c.leaving
 }
 
+// withdraw takes a forward back whose alias may not be used any more. What it was the
+// last forward of is given up; else the others go on.
+func (c *conn) withdraw(f *forward) {
+	c.mu.Lock()
+	if !c.has(f) {
+		c.mu.Unlock()
+		return
+	}
+	c.forwards = slices.DeleteFunc(slices.Clone(c.forwards), func(other *forward) bool { return other == f })
+	last := len(c.forwards) == 0
+	c.used()
+	c.mu.Unlock()
+	why := "alias " + f.alias.Name + " was removed, or you may not use it any more"
+	c.log.Info("forward withdrawn", "alias", f.alias.Name)
+	c.tell(notice{kind: noticeRevoked, alias: f.alias.Name, message: why})
+	f.detach(false)
+	if last {
+		c.leave(c.ctx, farewell{exit: exitTaken})
+	}
+}
+
+// dismiss gives a connection up whose key is not good any more.
 func (c *conn) dismiss(message string) {
 	c.log.Info("ssh connection dismissed", "why", message)
 	c.spawn(func() { c.leave(c.ctx, revoked(message)) })

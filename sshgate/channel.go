@@ -16,6 +16,9 @@ import (
 // writePiece is how much one write of x/crypto gets: one packet.
 const writePiece = 32 << 10
 
+// maxUnclosed is how many channels that are closed here a peer may leave open.
+const maxUnclosed = 1024
+
 // settle is how long the end of a channel waits to learn whether the whole
 // connection is ending with it. x/crypto tells both alike.
 const settle = 5 * time.Millisecond
@@ -34,7 +37,10 @@ type channel struct {
 	filled chan relay.Fill
 	wrote  chan wrote
 
-	begun   bool // somebody has written
+	begun bool // somebody has written
+	// reading is held while x/crypto reads: at the end of a channel it wakes one reader
+	// only, and a second one would wait for ever.
+	reading sync.Mutex
 	closing sync.Once
 	done    chan struct{} // closed by Close
 	release sync.Once
@@ -54,6 +60,7 @@ type wrote struct {
 func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request) *channel {
 	c.mu.Lock()
 	c.open++
+	c.alive++
 	c.mu.Unlock()
 	h := &channel{
 		c: c, ch: ch,
@@ -74,7 +81,9 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request) *channel {
 // connection.
 func (h *channel) read(buf []byte) {
 	defer h.c.recovered("read")
+	h.reading.Lock()
 	n, err := h.ch.Read(buf)
+	h.reading.Unlock()
 	if err != nil && h.broken() {
 		err = errLost
 	}
@@ -123,6 +132,9 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 	}
 	close(h.judged)
 	h.released()
+	h.c.mu.Lock()
+	h.c.alive--
+	h.c.mu.Unlock()
 }
 
 // dialFailure reads dial-failed@relay; nil when it is malformed.
@@ -206,8 +218,12 @@ func (h *channel) Fill(buf []byte) { go h.read(buf) }
 // Filled implements relay.Channel.
 func (h *channel) Filled() <-chan relay.Fill { return h.filled }
 
-// Refusal implements relay.Channel.
+// Refusal implements relay.Channel. Only clients that dial at the first byte say why
+// they could not, so nothing is awaited of others.
 func (h *channel) Refusal(wait time.Duration) *relay.Error {
+	if !h.c.lazy.Load() {
+		return nil
+	}
 	patience := time.NewTimer(wait)
 	defer patience.Stop()
 	select {
@@ -242,6 +258,11 @@ func (h *channel) Close() error {
 		go func() { // it waits where the socket is stuck
 			defer h.c.recovered("close")
 			_ = h.ch.Close()
+			// What the peer sends all the same must not wait here for its CLOSE. The
+			// window is not opened again.
+			h.reading.Lock()
+			defer h.reading.Unlock()
+			_, _ = io.Copy(io.Discard, h.ch)
 		}()
 	})
 	return nil
@@ -254,5 +275,9 @@ func (h *channel) released() {
 		defer h.c.mu.Unlock()
 		h.c.open--
 		h.c.checkDrained()
+		if h.c.alive-h.c.open > maxUnclosed {
+			h.c.log.Warn("the ssh peer does not close its channels")
+			go func() { _ = h.c.sock.Close() }() // it takes mu
+		}
 	})
 }

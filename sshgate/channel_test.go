@@ -35,7 +35,7 @@ func TestClosedBeforeTheFirstWrite(t *testing.T) {
 			defer ch.Close()
 			select {
 			case <-ch.gone:
-			case <-time.After(10 * time.Second):
+			case <-time.After(60 * time.Second):
 				t.Fatal("the channel was not closed")
 			}
 			n, err := ch.Write([]byte("GET / HTTP/1.1\r\n\r\n"))

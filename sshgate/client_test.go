@@ -52,7 +52,7 @@ func (b *bench) plink(k key, args ...string) *process {
 	}, args...)...)
 }
 
-const bulk = 10 << 20
+const bulk = 5 << 20
 
 // bulkServer reads bulk bytes and answers their hash and as many other bytes.
 func bulkServer(answer []byte) func(net.Conn) {
@@ -173,7 +173,7 @@ func TestSpellings(t *testing.T) {
 				"-R", c.forward+":127.0.0.1:"+port, c.user+"@127.0.0.1")
 			ask(t, b.online(c.alias))
 			if c.name == "port 0" {
-				eventually(t, 2*time.Second, "allocated port", func() bool {
+				eventually(t, 30*time.Second, "allocated port", func() bool {
 					return contains(p.err, "Allocated port 80 for remote forward")
 				})
 			}
@@ -227,7 +227,7 @@ func TestControlMasterForwardAndCancel(t *testing.T) {
 	if code := b.openssh(b.alice, "-S", socket, "-O", "cancel", "-R", "more:80:127.0.0.1:"+port, "relay@127.0.0.1").code(t); code != 0 {
 		t.Fatalf("-O cancel: exit %d", code)
 	}
-	eventually(t, 2*time.Second, "more offline", func() bool { return b.house.state("more") == relay.TunnelOffline })
+	eventually(t, 30*time.Second, "more offline", func() bool { return b.house.state("more") == relay.TunnelOffline })
 	ask(t, b.online("keep"))
 }
 

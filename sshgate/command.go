@@ -145,7 +145,7 @@ func (k *call) dispatch(words []string) int {
 		words = words[1:]
 	}
 	switch {
-	case asksHelp && words[0][0] != '-':
+	case asksHelp && !strings.HasPrefix(words[0], "-"):
 		words = []string{"help", words[0]}
 	case asksHelp, words[0] == "?":
 		words = []string{"help"}

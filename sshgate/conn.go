@@ -51,25 +51,29 @@ type conn struct {
 	wake   chan struct{} // to watch: a byte came while stale
 	staled chan struct{} // to watch: somebody else has found the peer silent
 
+	answering atomic.Int64 // goroutines for channels that the peer has opened
+
 	pinging atomic.Bool
 	stale   atomic.Bool
 	stateMu sync.Mutex // orders Stale and Online of the attachments
 
-	mu       sync.Mutex
-	started  bool
-	dead     bool // the socket is closed: no new goroutines
-	loggedIn bool
-	fault    fault     // why nobody has logged in
-	patience time.Time // when the time for the login is over
-	received bool      // the one session of a visit was there
-	leaving  bool
-	forwards []*forward
-	refused  []notice
-	targets  map[string]relay.Target
-	sessions map[*session]struct{}
-	open     int           // channels to the local server that are in use
-	asked    int           // opens without an answer
-	drained  chan struct{} // made by leave, closed when open is 0
+	mu         sync.Mutex
+	started    bool
+	dead       bool // the socket is closed: no new goroutines
+	loggedIn   bool
+	fault      fault     // why nobody has logged in
+	refusedKey string    // the last one, unless somebody was told why
+	patience   time.Time // when the time for the login is over
+	received   bool      // the one session of a visit was there
+	leaving    bool
+	forwards   []*forward
+	refused    []notice
+	targets    map[string]relay.Target
+	sessions   map[*session]struct{}
+	open       int           // channels to the local server that are in use
+	alive      int           // those and the ones that the peer has not closed yet
+	asked      int           // opens without an answer, or answered too late and not closed yet
+	drained    chan struct{} // made by leave, closed when open is 0
 }
 
 func newConn(g *Gate, tcp net.Conn) *conn {
@@ -159,6 +163,8 @@ func (c *conn) entered() {
 	c.handshake.Stop()
 	c.gate.crowd.enter(&c.place)
 	c.gate.metrics.login()
+	c.refusedKey = ""
+	c.gate.unheard.forget(c.place.from)
 	if !c.place.local {
 		c.gate.penalties.forgive(c.place.from)
 	}
@@ -251,7 +257,7 @@ func (c *conn) end() {
 // idleOut closes a connection that nobody uses for anything.
 func (c *conn) idleOut() {
 	c.mu.Lock()
-	unused := len(c.forwards) == 0 && len(c.sessions) == 0 && !c.leaving && !c.dead
+	unused := len(c.forwards) == 0 && c.busy() == 0 && !c.leaving && !c.dead
 	if unused && c.jobs.busy() {
 		unused = false
 		c.idle.Reset(time.Second)
@@ -268,7 +274,7 @@ func (c *conn) used() {
 	if c.dead || c.idle == nil {
 		return
 	}
-	if len(c.forwards) == 0 && len(c.sessions) == 0 {
+	if len(c.forwards) == 0 && c.busy() == 0 {
 		c.idle.Reset(c.gate.o.IdleClose)
 	} else {
 		c.idle.Stop()

@@ -21,7 +21,7 @@ var (
 // invited waits until a client was shown link and code.
 func invited(t *testing.T, p *process) (link, code string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "link and code", func() bool {
+	eventually(t, 30*time.Second, "link and code", func() bool {
 		text := p.err.String() + p.out.String()
 		l, c := linkLine.FindStringSubmatch(text), codeLine.FindStringSubmatch(text)
 		if l == nil || c == nil {
@@ -104,7 +104,7 @@ func (b *bench) link(k key) (banner *output, ended chan error) {
 
 func (b *bench) shown(banner *output) (link, code string) {
 	b.t.Helper()
-	eventually(b.t, 10*time.Second, "code", func() bool { return codeLine.MatchString(banner.String()) })
+	eventually(b.t, 30*time.Second, "code", func() bool { return codeLine.MatchString(banner.String()) })
 	return linkLine.FindStringSubmatch(banner.String())[1], codeLine.FindStringSubmatch(banner.String())[1]
 }
 
@@ -159,11 +159,11 @@ func TestEnrolmentEndsWithItsClient(t *testing.T) {
 	p := b.openssh(b.newKey("stranger", 0), "link@127.0.0.1")
 	link, _ := invited(t, p)
 	_ = p.cmd.Process.Kill()
-	eventually(t, 5*time.Second, "gone", func() bool {
+	eventually(t, 30*time.Second, "gone", func() bool {
 		_, err := b.gate.Enrolment(link)
 		return err != nil
 	})
-	eventually(t, 5*time.Second, "place free", func() bool { return b.gate.Stats().Connections == 0 })
+	eventually(t, 30*time.Second, "place free", func() bool { return b.gate.Stats().Connections == 0 })
 }
 
 func TestEnrolmentOfRegisteredKey(t *testing.T) {

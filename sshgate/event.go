@@ -55,8 +55,7 @@ func (k *call) followEvents(label string, page relay.Page) error {
 		return relay.Errorf(relay.CodeStoreUnavailable, "the live feed cannot be had right now; try again")
 	}
 	out := newLines()
-	defer out.end()
-	k.s.spawn("session output", func() { out.write(k.s.ctx, k.out, k.missing) })
+	defer k.s.print(out, k.missing)()
 	summaries := record.PageOf(page, k.g.o.Site, time.Now()).Data
 	slices.Reverse(summaries)
 	for _, e := range summaries {
@@ -64,29 +63,38 @@ func (k *call) followEvents(label string, page relay.Page) error {
 	}
 	keys := make(chan string)
 	k.s.spawn("session input", func() { k.s.input(keys) })
-	k.followFeed(out, alias.ID, feed, keys)
-	return nil
+	return k.followFeed(out, alias.ID, feed, keys)
 }
 
-// followFeed prints what ends until somebody leaves.
-func (k *call) followFeed(out *lines, alias int64, feed <-chan []relay.FeedItem, keys <-chan string) {
+// followFeed prints what ends until somebody leaves, or may not look any more.
+func (k *call) followFeed(out *lines, alias int64, feed <-chan []relay.FeedItem, keys <-chan string) error {
 	log := newFollower(k.s)
 	log.only = alias
 	for {
 		select {
 		case items, ok := <-feed:
-			if !ok {
-				return
+			if !ok && k.ctx.Err() == nil {
+				return k.g.whyFeedEnded()
 			}
 			k.more(out, log, items)
 		case key := <-keys:
 			if key == "q" {
-				return
+				return nil
 			}
 		case <-k.ctx.Done():
-			return
+			return nil
 		}
 	}
+}
+
+// whyFeedEnded tells what ended a live feed that its viewer did not.
+func (g *Gate) whyFeedEnded() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopping {
+		return relay.Errorf(relay.CodeStopping, "%s", stopping().message)
+	}
+	return relay.Errorf(relay.CodeNotFound, "the live feed has ended: the alias was removed, or you may not use it any more")
 }
 
 // summary is one line of a list that is followed.

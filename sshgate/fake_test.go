@@ -2,12 +2,11 @@ package sshgate
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/crypto/ssh"
 
 	"relay"
 )
@@ -28,6 +27,7 @@ type fakeHouse struct {
 	released []string
 	queued   map[int64]int
 	slow     chan struct{} // if set, ClaimAlias waits for it
+	pending  chan struct{} // if set, Replay tells of itself there, and waits for the end of its context
 }
 
 func newHouse() *fakeHouse {
@@ -128,6 +128,7 @@ func (f *fakeHouse) state(alias string) relay.TunnelState {
 type fakeSub struct {
 	house *fakeHouse
 	items chan []relay.FeedItem
+	gone  chan struct{} // closed by Close
 }
 
 func (s *fakeSub) Next(ctx context.Context) ([]relay.FeedItem, error) {
@@ -140,6 +141,7 @@ func (s *fakeSub) Next(ctx context.Context) ([]relay.FeedItem, error) {
 }
 
 func (s *fakeSub) Close() {
+	close(s.gone)
 	s.house.mu.Lock()
 	defer s.house.mu.Unlock()
 	delete(s.house.subs, s)
@@ -148,7 +150,7 @@ func (s *fakeSub) Close() {
 func (f *fakeHouse) Subscribe(context.Context, relay.Actor, int64, string) (relay.Subscription, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := &fakeSub{house: f, items: make(chan []relay.FeedItem, 4096)}
+	s := &fakeSub{house: f, items: make(chan []relay.FeedItem, 4096), gone: make(chan struct{})}
 	f.subs[s] = true
 	return s, nil
 }
@@ -159,158 +161,30 @@ func (f *fakeHouse) subscribers() int {
 	return len(f.subs)
 }
 
+// publish never holds a lock while a subscriber is slow: it may ask the house
+// something before it reads on.
 func (f *fakeHouse) publish(items ...relay.FeedItem) {
+	f.mu.Lock()
+	subs := slices.Collect(maps.Keys(f.subs))
+	f.mu.Unlock()
+	for _, s := range subs {
+		select {
+		case s.items <- items:
+		case <-s.gone:
+		}
+	}
+}
+
+// taken tells whether every subscriber has taken all that was published.
+func (f *fakeHouse) taken() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.subs {
-		s.items <- items
-	}
-}
-
-func (f *fakeHouse) KeyOwner(_ context.Context, fingerprint string) (relay.Actor, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return relay.Actor{}, errors.New("connection refused")
-	}
-	who, ok := f.keys[fingerprint]
-	if !ok {
-		return relay.Actor{}, relay.ErrNotFound
-	}
-	return who, nil
-}
-
-func (f *fakeHouse) mayUse(a *relay.Alias, who relay.Actor) bool {
-	if a.Owner == who.Account {
-		return true
-	}
-	for _, m := range f.members[a.Name] {
-		if m == who.Account {
-			return true
+		if len(s.items) > 0 {
+			return false
 		}
 	}
-	return false
-}
-
-func (f *fakeHouse) ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
-	if f.slow != nil {
-		select {
-		case <-f.slow:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !relay.ValidLabel(name) || relay.ReservedLabel(name) {
-		return nil, relay.Errorf(relay.CodeValidationFailed, "%s is not a valid name", name)
-	}
-	a := f.aliases[name]
-	switch {
-	case a == nil && f.claiming:
-		return f.add(name, who.Account), nil
-	case a == nil || !f.mayUse(a, who):
-		return nil, relay.ErrNotFound
-	}
-	return a, nil
-}
-
-func (f *fakeHouse) add(name string, owner int64) *relay.Alias {
-	f.nextID++
-	a := &relay.Alias{ID: f.nextID, Name: name, Owner: owner, Settings: relay.DefaultSettings()}
-	f.aliases[name] = a
-	return a
-}
-
-// alias makes an alias.
-func (f *fakeHouse) alias(name string, owner int64) *relay.Alias {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.add(name, owner)
-}
-
-func (f *fakeHouse) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var list []relay.Alias
-	for _, a := range f.aliases {
-		if f.mayUse(a, who) {
-			list = append(list, *a)
-		}
-	}
-	return list, nil
-}
-
-func (f *fakeHouse) NoteLogin(relay.Actor, string) {}
-
-func (f *fakeHouse) StillValid(_ context.Context, who relay.Actor) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.down {
-		return errors.New("connection refused")
-	}
-	for _, proofs := range []map[string]relay.Actor{f.keys, f.tokens} {
-		for _, known := range proofs {
-			if known.Credential == who.Credential {
-				return nil
-			}
-		}
-	}
-	return relay.ErrNotFound
-}
-
-func (f *fakeHouse) Keys(context.Context, relay.Actor, string) ([]relay.Key, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var list []relay.Key
-	for fp, who := range f.keys {
-		list = append(list, relay.Key{ID: who.Credential, Fingerprint: fp, Type: "ssh-ed25519", Name: "laptop"})
-	}
-	return list, nil
-}
-
-func (f *fakeHouse) AddKey(_ context.Context, who relay.Actor, _, _, line string) (relay.Key, error) {
-	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
-	if err != nil {
-		return relay.Key{}, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fp := ssh.FingerprintSHA256(key)
-	if _, taken := f.keys[fp]; taken {
-		return relay.Key{}, relay.Errorf(relay.CodeConflict, "this key is registered already")
-	}
-	f.keys[fp] = relay.Actor{
-		Account: who.Account, AccountName: who.AccountName, Kind: relay.ActorSSH, Name: who.AccountName,
-		Scopes: relay.AllScopes, Credential: "key_" + fp,
-	}
-	return relay.Key{Fingerprint: fp}, nil
-}
-
-func (f *fakeHouse) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	who, ok := f.tokens[secret]
-	if !ok {
-		return relay.Actor{}, relay.ErrNotFound
-	}
-	return who, nil
-}
-
-func (f *fakeHouse) CreateLoginLink(_ context.Context, who relay.Actor, user string, _ time.Duration) (string, error) {
-	return "secret-for-" + user, nil
-}
-
-func (f *fakeHouse) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error) {
-	if _, err := f.Event(context.Background(), relay.Actor{}, id, 0); err != nil {
-		return relay.Share{}, "", err
-	}
-	return relay.Share{ID: "shr_1", Event: id, View: view, ExpiresAt: expires}, "sharesecret", nil
-}
-
-func (f *fakeHouse) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {
-	t.ID, t.AccountName, t.Scopes = "tok_1", who.AccountName, who.Scopes
-	return t, "rly_secret", nil
+	return true
 }
 
 func (f *fakeHouse) Events(_ context.Context, _ relay.Actor, q relay.Filter) (relay.Page, error) {
@@ -339,7 +213,12 @@ func (f *fakeHouse) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) 
 	return e, nil
 }
 
-func (f *fakeHouse) Replay(_ context.Context, _ relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
+func (f *fakeHouse) Replay(ctx context.Context, _ relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
+	if f.pending != nil {
+		f.pending <- struct{}{}
+		<-ctx.Done()
+		return nil, 0, ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e, ok := f.events[id]

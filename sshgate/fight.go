@@ -48,8 +48,9 @@ func newFights() *fights {
 	return &fights{now: time.Now, paid: map[string]time.Time{}, losses: map[loser]loss{}}
 }
 
-// lost notes that somebody who was well has lost an alias to a newer connection.
-func (f *fights) lost(alias string, who loser) {
+// lost notes that somebody who was well has lost an alias to a newer connection. It
+// tells whether that was too often.
+func (f *fights) lost(alias string, who loser) (over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
@@ -59,7 +60,7 @@ func (f *fights) lost(alias string, who loser) {
 		paid = now
 	}
 	paid = paid.Add(fightRefill)
-	if over := paid.Sub(now) > fightBurst*fightRefill; over {
+	if over = paid.Sub(now) > fightBurst*fightRefill; over {
 		paid = now.Add(fightBurst * fightRefill)
 		if _, known := f.losses[who]; known || len(f.losses) < maxFights {
 			f.losses[who] = loss{alias, now}
@@ -68,6 +69,15 @@ func (f *fights) lost(alias string, who loser) {
 	if _, known := f.paid[alias]; known || len(f.paid) < maxFights {
 		f.paid[alias] = paid
 	}
+	return over
+}
+
+// contested tells whether an alias has changed hands more often lately than people do
+// by hand.
+func (f *fights) contested(alias string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.paid[alias].Sub(f.now()) > fightBurst*fightRefill/2
 }
 
 // due is how long a loser has to wait before it comes in again, and for which
@@ -100,6 +110,18 @@ func (f *fights) sweep(now time.Time) {
 		}
 	}
 }
+
+// contest tells the sessions of whoever has an alias now that it is fought for.
+func (g *Gate) contest(alias int64, name string) {
+	for _, c := range g.all() {
+		if c.holds(alias) {
+			c.tell(notice{kind: noticeContested, alias: name, message: fmt.Sprintf(contestedWords, name)})
+		}
+	}
+}
+
+// contestedWords are what the winner reads.
+const contestedWords = "Alias %s changes hands all the time: two clients take it from each other; stop one of them"
 
 // calm makes a login wait that is one side of a fight, and says why.
 func (l *login) calm(who relay.Actor) {

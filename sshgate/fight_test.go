@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,9 @@ func TestFights(t *testing.T) {
 			t.Fatalf("takeover %d costs %v", n+1, wait)
 		}
 	}
-	f.lost("a", a)
+	if !f.lost("a", a) || !f.contested("a") || f.contested("b") {
+		t.Error("not noticed")
+	}
 	if _, wait := f.due(loser{credential: "key_2"}); wait != 0 {
 		t.Error("somebody else waits")
 	}
@@ -35,7 +38,9 @@ func TestFights(t *testing.T) {
 		t.Error("another alias costs")
 	}
 	now = now.Add(time.Hour)
-	f.lost("a", a)
+	if f.lost("a", a) || f.contested("a") {
+		t.Error("noticed an hour later")
+	}
 	if _, wait := f.due(a); wait != 0 {
 		t.Error("an hour later it still costs")
 	}
@@ -51,9 +56,9 @@ func TestFightIsDamped(t *testing.T) {
 		client := b.mustDial(b.alice)
 		forwards(t, client, "a", 80)
 		hold := b.house.hold("a")
-		eventually(t, 5*time.Second, "online", func() bool { h := b.house.hold("a"); return h != nil && h == hold })
+		eventually(t, 30*time.Second, "online", func() bool { h := b.house.hold("a"); return h != nil && h == hold })
 	}
-	eventually(t, 5*time.Second, "a loser", func() bool {
+	eventually(t, 30*time.Second, "a loser", func() bool {
 		b.gate.fights.mu.Lock()
 		defer b.gate.fights.mu.Unlock()
 		return len(b.gate.fights.losses) > 0
@@ -70,11 +75,15 @@ func TestFightIsDamped(t *testing.T) {
 		}
 		ended <- err
 	}()
-	eventually(t, 5*time.Second, "told", func() bool { return contains(banner, "changes hands all the time") })
+	eventually(t, 30*time.Second, "told", func() bool { return contains(banner, "changes hands all the time") })
+	text, _, _ := runs(t, b.mustDial(b.newKey("alice", 1)), "aliases")
+	if !strings.Contains(text, "changes hands all the time") {
+		t.Errorf("aliases: %s", text)
+	}
 	other := b.newKey("alice", 1)
 	client := b.mustDial(other)
 	forwards(t, client, "a", 80)
-	eventually(t, 5*time.Second, "the person wins", func() bool {
+	eventually(t, 30*time.Second, "the person wins", func() bool {
 		h := b.house.hold("a")
 		return h.tunnel.(*tunnel).c.who.Credential == other.actor.Credential
 	})
@@ -82,4 +91,26 @@ func TestFightIsDamped(t *testing.T) {
 		_ = c.sock.Close()
 	}
 	<-ended
+}
+
+// TestWinnerHearsOfTheFight: whoever has the alias reads in the live log that others
+// take it, and a program is not bothered with it.
+func TestWinnerHearsOfTheFight(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.TakeoverDrain = 10 * time.Millisecond })
+	a := b.house.alias("a", 1)
+	c := b.mustDial(b.alice)
+	forwards(t, c, "a", 80)
+	_, out, _ := show(t, c, "", 80, nil)
+	s, next := saying(t, c)
+	eventually(t, 30*time.Second, "subscriptions", func() bool { return b.house.subscribers() == 2 })
+	b.gate.contest(a.ID, a.Name)
+	eventually(t, 30*time.Second, "words", func() bool { return contains(out, "Alias a changes hands all the time: two clients") })
+	if kind, _ := next(); kind != "online" {
+		t.Error(kind)
+	}
+	_ = s.Signal(ssh.SIGTERM)
+	if kind, _ := next(); kind != "" {
+		t.Errorf("the program was told %s", kind)
+	}
 }

@@ -38,32 +38,42 @@ type view interface {
 func (s *session) follow(v view) int {
 	out := newLines()
 	v.output(out)
-	written := make(chan struct{})
+	defer s.print(out, v.dropped)()
+	online, refused := s.c.listen(s)
+	var rest []notice
+	if v.patient() {
+		online, refused, rest = s.gather(online, refused)
+	}
+	feed := s.subscribe()
+	if exit, ok := v.begin(online, refused); !ok {
+		return exit
+	}
+	for _, n := range rest {
+		v.tell(n)
+	}
+	keys := make(chan string)
+	s.spawn("session input", func() { s.input(keys) })
+	return s.live(v, feed, keys)
+}
+
+// print writes lines to stdout until what it gives is called, which waits a moment for
+// a peer that does not read.
+func (s *session) print(out *lines, dropped func(n int) string) (end func()) {
+	written, to := make(chan struct{}), s.stdout()
 	s.spawn("session output", func() {
 		defer close(written)
-		out.write(s.c.ctx, s.stdout(), v.dropped)
+		out.write(s.c.ctx, to, dropped)
 	})
-	defer func() {
+	return func() {
 		out.end()
 		patience := time.NewTimer(lastWords)
 		defer patience.Stop()
 		select {
 		case <-written:
 		case <-patience.C:
+			s.stuck = true
 		}
-	}()
-
-	online, refused := s.c.listen(s)
-	if v.patient() {
-		online, refused = s.gather(online, refused)
 	}
-	feed := s.subscribe()
-	if exit, ok := v.begin(online, refused); !ok {
-		return exit
-	}
-	keys := make(chan string)
-	s.spawn("session input", func() { s.input(keys) })
-	return s.live(v, feed, keys)
 }
 
 // live is the loop of a live session.
@@ -101,8 +111,9 @@ func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string)
 	}
 }
 
-// gather waits for the forwards that were asked for together with the session.
-func (s *session) gather(online, refused []notice) (on, off []notice) {
+// gather waits for the forwards that were asked for together with the session. rest is
+// what else happened meanwhile.
+func (s *session) gather(online, refused []notice) (on, off, rest []notice) {
 	last := time.NewTimer(firstForward)
 	defer last.Stop()
 	quiet := time.NewTimer(noMore)
@@ -116,21 +127,23 @@ func (s *session) gather(online, refused []notice) (on, off []notice) {
 					online = append(online, n)
 				case noticeRefused:
 					refused = append(refused, n)
+				default:
+					rest = append(rest, n)
 				}
 			}
 			quiet.Reset(noMore)
 		case <-quiet.C:
 			if len(online)+len(refused) > 0 && !s.c.jobs.busy() {
-				return online, refused
+				return online, refused, rest
 			}
 			quiet.Reset(noMore)
 		case <-last.C:
 			if !s.c.jobs.busy() {
-				return online, refused
+				return online, refused, rest
 			}
 			last.Reset(noMore)
 		case <-s.ctx.Done():
-			return online, refused
+			return online, refused, rest
 		}
 	}
 }
@@ -184,11 +197,18 @@ func (s *session) release(v view, key string) {
 		}
 	}
 	for _, name := range names {
-		ctx, cancel := s.c.ask()
-		n, err := s.c.gate.o.Replay.Release(ctx, s.c.who, name)
-		cancel()
+		n, err := s.releaseOne(name)
 		v.released(record.SafeText(name), n, err)
 	}
+}
+
+func (s *session) releaseOne(name string) (int, error) {
+	if err := s.c.gate.o.Limits.Replay(s.c.who); err != nil {
+		return 0, err
+	}
+	ctx, cancel := s.c.ask()
+	defer cancel()
+	return s.c.gate.o.Replay.Release(ctx, s.c.who, name)
 }
 
 // status asks for the state of one alias.

@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -95,7 +96,11 @@ func (c *conn) hello(payload []byte) bool {
 // target is the bundled client saying what it will dial.
 func (c *conn) target(payload []byte) bool {
 	var t relay.Target
-	if ssh.Unmarshal(payload, &t) != nil || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
+	if ssh.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
+		return false
+	}
+	// It becomes the value of a line of requests.
+	if strings.ContainsFunc(t.HostHeader, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return false
 	}
 	c.mu.Lock()
@@ -233,6 +238,18 @@ func (c *conn) has(f *forward) bool {
 	return false
 }
 
+// forwardOf is the forward that a tunnel is of; nil when it was taken back.
+func (c *conn) forwardOf(t *tunnel) *forward {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.forwards {
+		if f.tunnel == t {
+			return f
+		}
+	}
+	return nil
+}
+
 // holds tells whether an alias is attached by this connection.
 func (c *conn) holds(alias int64) bool {
 	c.mu.Lock()
@@ -263,7 +280,7 @@ func (c *conn) newTunnel(f *forward) *tunnel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	target := c.targets[f.asked.Bind]
-	return &tunnel{c: c, bind: f.asked.Bind, port: f.asked.Port, alias: f.alias.Name, info: relay.TunnelInfo{
+	return &tunnel{c: c, bind: f.asked.Bind, port: f.asked.Port, alias: f.alias.Name, id: f.alias.ID, info: relay.TunnelInfo{
 		Client:     c.client,
 		Remote:     c.remote,
 		User:       c.who.AccountName,

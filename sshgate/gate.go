@@ -22,10 +22,11 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/record"
 )
 
-// Options says what a Gate works with. The interfaces, HostKey and Site are
-// required.
+// Options says what a Gate works with. HostKey, Accounts, Attach, Read, Replay and
+// Site are required.
 type Options struct {
 	HostKey  ssh.Signer // see LoadHostKey
 	NextKey  ssh.Signer // the host key that follows it, announced beforehand; nil = none. See LoadNextHostKey
@@ -33,6 +34,7 @@ type Options struct {
 	Attach   Attacher
 	Read     Reader
 	Replay   Replayer
+	Limits   Limits // nil = none
 	Site     relay.Site
 	Version  string // shown by the command version; never in the handshake
 
@@ -74,6 +76,7 @@ type Gate struct {
 	penalties  *penalties
 	enrolments *enrolments
 	fights     *fights
+	unheard    unheard
 	metrics    *metrics
 
 	mu        sync.Mutex
@@ -87,6 +90,9 @@ type Gate struct {
 func New(o Options) *Gate {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Limits == nil {
+		o.Limits = boundless{}
 	}
 	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 10*time.Second)
 	o.IdleClose = orDefault(o.IdleClose, 5*time.Second)
@@ -217,7 +223,7 @@ func connOf(ctx gliderlabs.Context) *conn {
 
 // failed is told about connections that never logged in.
 func (g *Gate) failed(_ net.Conn, err error) {
-	g.o.Log.Debug("ssh connection ended before login", "err", err)
+	g.o.Log.Debug("ssh connection ended before login", "err", record.SafeTextMax(err.Error(), 300))
 }
 
 // request gets every global request, one at a time and in order. It must not
@@ -242,6 +248,10 @@ func (g *Gate) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Re
 	return false, nil
 }
 
+// maxAnswering is how many opens of channels, sessions that run included, a peer may
+// have in work: one that does not read keeps each of them.
+const maxAnswering = 256
+
 // channel gets every channel open, each in a goroutine of its own.
 func (g *Gate) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewChannel, ctx gliderlabs.Context) {
 	c := connOf(ctx)
@@ -250,6 +260,12 @@ func (g *Gate) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewCha
 		return
 	}
 	defer c.recovered("channel")
+	if c.answering.Add(1) > maxAnswering {
+		c.log.Warn("too many unanswered ssh channels")
+		_ = c.sock.Close()
+		return
+	}
+	defer c.answering.Add(-1)
 	if c.visit != nil {
 		c.receive(c.visit, open)
 		return

@@ -34,6 +34,7 @@ type bench struct {
 	t     testing.TB
 	house *fakeHouse
 	gate  *Gate
+	ln    *net.TCPListener
 	port  string
 	dir   string
 	alice key
@@ -69,11 +70,12 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.ln = ln.(*net.TCPListener)
 	_, b.port, _ = net.SplitHostPort(ln.Addr().String())
 	served := make(chan error, 1)
 	go func() { served <- b.gate.Serve(ln) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := b.gate.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
@@ -199,7 +201,7 @@ func (p *process) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.exited:
-	case <-time.After(15 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatalf("%s is still running", p.cmd)
 	}
 	return p.cmd.ProcessState.ExitCode()
@@ -235,7 +237,7 @@ func eventually(t testing.TB, within time.Duration, what string, ok func() bool)
 // online waits until an alias is online and gives its tunnel.
 func (b *bench) online(alias string) relay.Tunnel {
 	b.t.Helper()
-	eventually(b.t, 10*time.Second, alias+" online", func() bool { return b.house.state(alias) == relay.TunnelOnline })
+	eventually(b.t, 30*time.Second, alias+" online", func() bool { return b.house.state(alias) == relay.TunnelOnline })
 	return b.house.hold(alias).tunnel
 }
 
@@ -279,7 +281,7 @@ var origin = netip.MustParseAddrPort("203.0.113.9:52011")
 // open opens a channel of a tunnel.
 func open(t *testing.T, tun relay.Tunnel) relay.Channel {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	ch, err := tun.Open(ctx, origin)
 	if err != nil {
@@ -301,7 +303,7 @@ func readAll(t *testing.T, ch relay.Channel) ([]byte, error) {
 			if f.Err != nil {
 				return all, f.Err
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(60 * time.Second):
 			t.Fatalf("no answer after %d bytes", len(all))
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
+// TestGreetingFits: PuTTY breaks lines of 76, and everything that is known stands in
+// the greeting.
 func TestGreetingFits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

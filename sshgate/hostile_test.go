@@ -90,8 +90,8 @@ func runs(t *testing.T, c *ssh.Client, command string) (stdout, stderr string, c
 	return out.String(), bad.String(), code
 }
 
-// TestNothingHostileReachesTheTerminal: 200 events of hostile paths, headers,
-// reasons, bodies and error texts, in every command and in both live logs.
+// TestNothingHostileReachesTheTerminal: events of hostile paths, headers, reasons,
+// bodies and error texts, 200 in every live log and some of them in every command.
 func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -145,7 +145,7 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 		}
 	}
 	commands := []string{"events a -n 200", "events a -n 200 --json"}
-	for _, e := range events {
+	for _, e := range events[:40] {
 		for _, name := range []string{"show", "replay", "share", "export"} {
 			commands = append(commands, name+" "+e.ID.String(), name+" "+e.ID.String()+" --json")
 		}

@@ -8,8 +8,9 @@ import (
 // farewell is why a connection is given up.
 type farewell struct {
 	notice   notice
-	exit     int  // of its sessions
-	graceful bool // requests on open channels may end first
+	exit     int   // of its sessions
+	graceful bool  // requests on open channels may end first
+	lost     int64 // id of the alias that a newer connection has taken
 }
 
 func stopping() notice {
@@ -40,7 +41,9 @@ func (c *conn) leave(ctx context.Context, why farewell) {
 	c.mu.Unlock()
 
 	if why.notice.kind == noticeSuperseded && !c.stale.Load() {
-		c.gate.fights.lost(why.notice.alias, loser{c.who.Credential, c.place.from})
+		if c.gate.fights.lost(why.notice.alias, loser{c.who.Credential, c.place.from}) {
+			c.gate.contest(why.lost, why.notice.alias)
+		}
 	}
 	if why.notice != (notice{}) {
 		c.tell(why.notice)

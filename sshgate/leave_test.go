@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,9 +28,9 @@ func TestTakeover(t *testing.T) {
 	if _, err := ch.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "header", func() bool { return contains(old.out, "Press Ctrl+C") })
+	eventually(t, 30*time.Second, "header", func() bool { return contains(old.out, "Press Ctrl+C") })
 	b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:"+b.local(greetingServer), "127.0.0.1")
-	eventually(t, 5*time.Second, "told", func() bool { return contains(old.out, "taken over by a newer connection") })
+	eventually(t, 30*time.Second, "told", func() bool { return contains(old.out, "taken over by a newer connection") })
 	ask(t, b.online("a"))
 	close(release)
 	if got, err := readAll(t, ch); string(got) != "done" || err != io.EOF {
@@ -58,7 +59,7 @@ func TestTakeoverDrainIsBounded(t *testing.T) {
 	go func() { defer close(closed); _ = c.Wait() }()
 	select {
 	case <-closed:
-	case <-time.After(3 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the old connection is still open")
 	}
 }
@@ -104,7 +105,7 @@ func TestRevocation(t *testing.T) {
 				if publish {
 					b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
 				}
-				eventually(t, 2*time.Second, "offline", func() bool {
+				eventually(t, 30*time.Second, "offline", func() bool {
 					b.house.mu.Lock()
 					defer b.house.mu.Unlock()
 					return hold.detached
@@ -144,7 +145,7 @@ func TestShutdown(t *testing.T) {
 	p := b.openssh(b.alice, "-tt", "-R", "a:80:127.0.0.1:"+port, "127.0.0.1")
 	ch := open(t, b.online("a"))
 	_, _ = ch.Write([]byte("x"))
-	eventually(t, 5*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C") })
+	eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C") })
 	idle, err := net.Dial("tcp", "127.0.0.1:"+b.port) // never logs in
 	if err != nil {
 		t.Fatal(err)
@@ -152,13 +153,14 @@ func TestShutdown(t *testing.T) {
 	defer idle.Close()
 	stopped := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		stopped <- b.gate.Shutdown(ctx)
 	}()
-	eventually(t, 5*time.Second, "told", func() bool { return contains(p.out, "the relay is stopping") })
-	if _, err := net.Dial("tcp", "127.0.0.1:"+b.port); err == nil {
-		t.Error("still listening")
+	eventually(t, 30*time.Second, "told", func() bool { return contains(p.out, "the relay is stopping") })
+	// Its own word counts: the port may be somebody else's by now.
+	if err := b.ln.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("still listening: %v", err)
 	}
 	close(release)
 	if got, err := readAll(t, ch); string(got) != "done" || err != io.EOF {

@@ -68,7 +68,7 @@ func (l *login) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permis
 	defer l.recovered(&err)
 	l.keys++
 	if err = checkKey(key); err != nil {
-		return nil, l.refuse(fmt.Sprintf("key %s cannot be used here: %v", ssh.FingerprintSHA256(key), err))
+		return nil, l.refuse(key, fmt.Sprintf("cannot be used here: %v", err))
 	}
 	_, err = l.owner(key)
 	switch {
@@ -76,7 +76,7 @@ func (l *login) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permis
 		if l.sponsor != nil || l.enrolling(meta) && !l.told {
 			break // proven, it can be registered
 		}
-		return nil, l.refuse("key " + ssh.FingerprintSHA256(key) + " is not registered with this relay")
+		return nil, l.refuse(key, "is not registered with this relay")
 	case err != nil:
 		return nil, l.unavailable(err)
 	}
@@ -104,7 +104,7 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permis
 	case l.enrolling(meta):
 		who, err = l.enrol(meta, key, l.banner.SendAuthBanner)
 	default:
-		return nil, l.refuse("key " + ssh.FingerprintSHA256(key) + " is not registered with this relay")
+		return nil, l.refuse(key, "is not registered with this relay")
 	}
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (l *login) ended(meta ssh.ConnMetadata, method string, err error) {
 	}
 	if method != "none" {
 		l.c.blame(l.fault(meta))
-		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", err)
+		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
 	}
 }
 
@@ -168,15 +168,28 @@ func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
 }
 
 // refuse notes what is wrong with a key. It is said only when no further try is
-// allowed: the next key of the same agent may be the right one.
-func (l *login) refuse(why string) error {
+// allowed, or likely: the next key of the same agent may be the right one.
+func (l *login) refuse(key ssh.PublicKey, what string) error {
+	fingerprint := ssh.FingerprintSHA256(key)
+	why := "key " + fingerprint + " " + what
 	if !slices.Contains(l.refused, why) {
 		l.refused = append(l.refused, why)
 	}
-	if l.failures >= maxAuthTries-1 && !l.told {
+	if l.told {
+		return errRefused
+	}
+	if l.failures >= maxAuthTries-1 || l.c.gate.unheard.ends(l.c.place.from, fingerprint) {
 		return l.explain()
 	}
+	l.c.endsAt(fingerprint)
 	return errRefused
+}
+
+// endsAt notes the key at which a login may end without a word; "" = it was told why.
+func (c *conn) endsAt(fingerprint string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refusedKey = fingerprint
 }
 
 func (l *login) unavailable(cause error) error {
@@ -197,6 +210,7 @@ func (l *login) say(text string) error {
 // explain tells once why nobody came in, and what to do.
 func (l *login) explain() error {
 	l.told = true
+	l.c.endsAt("")
 	site := &l.c.gate.o.Site
 	var b strings.Builder
 	for _, why := range l.refused {

@@ -25,7 +25,7 @@ func (b *bench) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, strin
 	client, err := ssh.Dial("tcp", "127.0.0.1:"+b.port, &ssh.ClientConfig{
 		User: user, Auth: methods, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
 		BannerCallback: func(text string) error { banner.WriteString(text); return nil },
-		Timeout:        10 * time.Second,
+		Timeout:        60 * time.Second,
 	})
 	if err == nil {
 		b.t.Cleanup(func() { client.Close() })
@@ -236,7 +236,7 @@ func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	if ok, _, err := client.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"localhost", 80})); !ok || err != nil {
 		t.Fatalf("forward: %v, %v", ok, err)
 	}
-	eventually(t, 2*time.Second, "mallory's own alias online", func() bool { return b.house.state("mallory0") == relay.TunnelOnline })
+	eventually(t, 30*time.Second, "mallory's own alias online", func() bool { return b.house.state("mallory0") == relay.TunnelOnline })
 	if got := b.house.state("alices00"); got != relay.TunnelNever {
 		t.Errorf("alice's alias is %s", got)
 	}
@@ -309,7 +309,7 @@ func TestGreeting(t *testing.T) {
 		b.dropbear(b.alice, "-N", "-R", "stripe-dev:80:127.0.0.1:1", "x@127.0.0.1"),
 		b.plink(b.alice, "-N", "-R", "stripe-dev:80:127.0.0.1:1", "x@127.0.0.1"),
 	} {
-		eventually(t, 5*time.Second, "greeting", func() bool {
+		eventually(t, 30*time.Second, "greeting", func() bool {
 			return contains(p.err, "hello alice") && contains(p.err, "http://stripe-dev.example.test:8080") &&
 				contains(p.err, "3 events queued while offline")
 		})

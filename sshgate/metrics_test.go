@@ -61,7 +61,7 @@ func TestFigures(t *testing.T) {
 		{"relay_sshgate_forwards_refused_total", "validation-failed", 1},
 		{"relay_sshgate_enrolments_total", string(enrolApproved), 0},
 	} {
-		eventually(t, 5*time.Second, want.name+" "+want.label, func() bool { return figure(t, reg, want.name, want.label) == want.n })
+		eventually(t, 30*time.Second, want.name+" "+want.label, func() bool { return figure(t, reg, want.name, want.label) == want.n })
 	}
 	if s := b.gate.Stats(); s.Connections != 2 || s.Enrolments != 1 || s.Tunnels != 1 || s.Refused != 1 {
 		t.Errorf("%+v", s)

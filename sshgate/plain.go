@@ -95,7 +95,10 @@ func (v *plainView) tell(n notice) {
 		v.out.put("Alias " + n.alias + " is offline: its forward was canceled")
 	case noticeSuperseded:
 		v.out.put("Alias " + n.alias + ": " + n.message)
-	case noticeStopping, noticeRevoked:
+	case noticeRevoked:
+		delete(v.shown, n.alias)
+		v.out.put(n.message)
+	case noticeStopping, noticeContested:
 		v.out.put(n.message)
 	}
 }

@@ -60,3 +60,18 @@ type Replayer interface {
 	// Release lets the inbound events queued while offline go out; says how many.
 	Release(ctx context.Context, who relay.Actor, alias string) (int, error)
 }
+
+// Limits count what people do, together with the other fronts. Both give rate-limited
+// when there was too much of it lately. api's satisfies it.
+type Limits interface {
+	// Make counts a login, share, token or key that the actor's account makes.
+	Make(who relay.Actor) error
+	// Replay counts a replay or release by the actor's credential.
+	Replay(who relay.Actor) error
+}
+
+// boundless are Limits that let everything through.
+type boundless struct{}
+
+func (boundless) Make(relay.Actor) error   { return nil }
+func (boundless) Replay(relay.Actor) error { return nil }

@@ -19,6 +19,9 @@ func (k *call) replay() error {
 	if err != nil {
 		return err
 	}
+	if err := k.countReplay(id); err != nil {
+		return err
+	}
 	k.interruptible()
 	e, n, err := k.g.o.Replay.Replay(k.ctx, k.who, id, replayWait)
 	if err != nil {
@@ -35,6 +38,15 @@ func (k *call) replay() error {
 		}
 		return k.replayText(form, form.Attempts[i])
 	})
+}
+
+// countReplay counts a replay against the limit, unless it would be refused anyway.
+func (k *call) countReplay(id relay.ID) error {
+	e, err := k.g.o.Read.Event(k.ctx, k.who, id, 0)
+	if err != nil || e.Blocker != "" {
+		return err // the replay itself has the words for it
+	}
+	return k.g.o.Limits.Replay(k.who)
 }
 
 func (k *call) replayText(e *record.Event, a record.Attempt) string {
@@ -160,6 +172,12 @@ func changedHeaders(was, is []record.Header) []string {
 func (k *call) replayQueued() error {
 	label, err := k.label()
 	if err != nil {
+		return err
+	}
+	if _, err := k.alias(label); err != nil { // before it is counted
+		return err
+	}
+	if err := k.g.o.Limits.Replay(k.who); err != nil {
 		return err
 	}
 	n, err := k.g.o.Replay.Release(k.ctx, k.who, label)

@@ -57,7 +57,7 @@ func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 		t.Helper()
 		p := b.openssh(b.alice, "-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=yes", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 		b.online("a")
-		eventually(t, 10*time.Second, "known hosts changed", func() bool {
+		eventually(t, 30*time.Second, "known hosts changed", func() bool {
 			text, _ := os.ReadFile(known)
 			return string(text) != line
 		})

@@ -174,16 +174,12 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	go ssh.DiscardRequests(reqs)
-	if ok, err := ch.SendRequest("shell", true, nil); !ok || err != nil {
+	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"up --json"})); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
-	e := b.house.event(1, a)
-	e.Target = []byte("/" + strings.Repeat("x", 500))
-	for n := range 5000 {
-		e.Attempts[0].N = n + 1
-		b.house.publish(attemptEnded(t, b, e)[1:]...)
-	}
+	eventually(t, time.Minute, "subscription", func() bool { return b.house.subscribers() == 1 })
+	b.flood(b.house.event(1, a), 300)
+	eventually(t, time.Minute, "all taken", b.house.taken)
 	ask(t, b.online("a"))
 	if out, _, code := runs(t, c, "whoami"); code != 0 || out != "alice\n" {
 		t.Errorf("exit %d: %q", code, out)
@@ -221,9 +217,3 @@ func TestCommandsBesideForwards(t *testing.T) {
 		t.Error("the forward ended with a command")
 	}
 }
-
-// TestWait: an event that comes while somebody waits is shown once it has ended; one
-// that was there before, or does not match, is not.
-// TestWaitIsInterrupted: Ctrl+C at a terminal ends a command that waits.
-// TestGreetingFits: PuTTY breaks lines of 76, and everything that is known stands in
-// the greeting.

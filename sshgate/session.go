@@ -23,7 +23,7 @@ const (
 
 const (
 	// maxSessions is how many sessions a connection may have, maxLingering how many
-	// with those whose last words the peer does not take.
+	// with those whose last words the peer does not take, or which it does not close.
 	maxSessions, maxLingering = 4, 16
 	// startTime is how long a session channel may stay without a command.
 	startTime = 10 * time.Second
@@ -44,6 +44,8 @@ type session struct {
 	done    bool           // under conn.mu: only the end is left
 
 	starts chan string // the command, "" for a shell
+
+	stuck bool // of its own goroutine: a write to stdout is left to hang
 
 	// of requests
 	begun bool
@@ -70,9 +72,7 @@ func (c *conn) session(open ssh.NewChannel) {
 		return
 	}
 	s.ch = ch
-	if !c.spawn(func() { s.requests(reqs) }) {
-		return
-	}
+	s.spawn("session requests", func() { s.requests(reqs) })
 	late := time.NewTimer(startTime)
 	defer late.Stop()
 	select {
@@ -88,13 +88,7 @@ func (c *conn) session(open ssh.NewChannel) {
 func (c *conn) join(s *session) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	busy := 0
-	for other := range c.sessions {
-		if !other.done {
-			busy++
-		}
-	}
-	if c.dead || c.leaving || busy >= maxSessions || len(c.sessions) >= maxLingering {
+	if c.dead || c.leaving || c.busy() >= maxSessions || len(c.sessions) >= maxLingering {
 		return false
 	}
 	c.sessions[s] = struct{}{}
@@ -102,7 +96,18 @@ func (c *conn) join(s *session) bool {
 	return true
 }
 
-// part forgets a session once nothing of it runs any more.
+// busy is how many sessions have not ended; mu is held.
+func (c *conn) busy() (n int) {
+	for s := range c.sessions {
+		if !s.done {
+			n++
+		}
+	}
+	return n
+}
+
+// part forgets a session once nothing of it runs any more and the peer has closed it
+// too.
 func (c *conn) part(s *session) {
 	close(s.over)
 	free := func() {
@@ -205,11 +210,14 @@ func (s *session) exit(otherwise int) int {
 func (s *session) finish(code int) {
 	s.c.mu.Lock()
 	s.done = true // whoever hears of the end may ask for the next session
+	s.c.used()
 	s.c.mu.Unlock()
 	done := make(chan struct{})
 	s.spawn("finish", func() {
 		defer close(done)
-		_ = s.ch.CloseWrite()
+		if !s.stuck { // x/crypto allows no other write beside it
+			_ = s.ch.CloseWrite()
+		}
 		_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(code)}))
 		_ = s.ch.Close()
 	})

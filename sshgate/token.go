@@ -92,6 +92,9 @@ func (l *login) register(key ssh.PublicKey) (relay.Actor, error) {
 	if err := accounts.StillValid(ctx, *l.sponsor); err != nil {
 		return relay.Actor{}, l.say("the token is not valid any more")
 	}
+	if err := l.c.gate.o.Limits.Make(*l.sponsor); err != nil {
+		return relay.Actor{}, l.say(record.SafeText(relay.AsError(err).Detail))
+	}
 	name := "ssh from " + l.c.remote.Addr().String()
 	if _, err := accounts.AddKey(ctx, *l.sponsor, "", name, authorizedKey(key)); err != nil {
 		l.c.log.Warn("register ssh key by token", "err", err)

@@ -14,7 +14,8 @@ import (
 )
 
 // maxUnanswered is how many opens without an answer a connection may have. Each
-// keeps a goroutine until the peer answers or the connection ends.
+// keeps a goroutine until the peer answers, and, if it was too late, closes what it
+// opened.
 const maxUnanswered = 2048
 
 // forwardedOpen is the payload of a forwarded-tcpip open (RFC 4254, section 7.2).
@@ -32,6 +33,7 @@ type tunnel struct {
 	bind   string
 	port   uint32
 	alias  string
+	id     int64 // of the alias
 	info   relay.TunnelInfo
 	closed atomic.Bool // detached or replaced: Close means nothing any more
 }
@@ -45,9 +47,18 @@ func (t *tunnel) LazyDial() bool { return t.c.lazy.Load() }
 // Info describes the tunnel.
 func (t *tunnel) Info() relay.TunnelInfo { return t.info }
 
-// Close gives the connection up because of reason. It returns at once.
+// Close gives the connection up because of reason, or, when the alias is no more,
+// what the alias has of it. It returns at once.
 func (t *tunnel) Close(reason string) {
 	if t.closed.Swap(true) {
+		return
+	}
+	if reason == relay.AliasRemoved {
+		t.c.spawn(func() {
+			if f := t.c.forwardOf(t); f != nil {
+				t.c.withdraw(f)
+			}
+		})
 		return
 	}
 	t.c.spawn(func() {
@@ -57,6 +68,7 @@ func (t *tunnel) Close(reason string) {
 			notice:   notice{kind: noticeSuperseded, alias: t.alias, message: record.SafeText(reason)},
 			exit:     exitTaken,
 			graceful: true,
+			lost:     t.id,
 		})
 	})
 }
@@ -111,7 +123,7 @@ func (t *tunnel) open(o *opening, origin netip.AddrPort) {
 	ch, reqs, err := t.c.sc.OpenChannel("forwarded-tcpip", ssh.Marshal(forwardedOpen{
 		Bind: t.bind, Port: t.port, Origin: text, OriginPort: uint32(origin.Port()),
 	}))
-	t.c.answered()
+	defer t.c.answered()
 	if !o.over.Swap(true) {
 		o.result <- opened{ch, reqs, err}
 		return

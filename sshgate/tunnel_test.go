@@ -91,7 +91,7 @@ func TestOpenOnDeadConnection(t *testing.T) {
 	if _, err := tun.Open(t.Context(), origin); err != relay.ErrNotSent {
 		t.Errorf("open while the connection dies: %v", err)
 	}
-	eventually(t, time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
 	if _, err := tun.Open(t.Context(), origin); err != relay.ErrNotSent {
 		t.Errorf("open after that: %v", err)
 	}
@@ -168,7 +168,7 @@ func TestLostConnectionIsNoCleanEnd(t *testing.T) {
 			t.Errorf("got %q, %v, want part and no EOF", got, err)
 		}
 		ch.Close()
-		eventually(t, time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+		eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
 	}
 }
 
@@ -226,7 +226,7 @@ func TestCloseReleasesBlockedWrite(t *testing.T) {
 		if err == nil {
 			t.Error("no error")
 		}
-	case <-time.After(2 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("write is still blocked")
 	}
 	if n, err := ch.Write([]byte("x")); n != 0 || err == nil {

@@ -10,6 +10,8 @@ import (
 	"relay"
 )
 
+// TestWait: an event that comes while somebody waits is shown once it has ended; one
+// that was there before, or does not match, is not.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -51,6 +53,7 @@ func TestWait(t *testing.T) {
 	eventually(t, 30*time.Second, "subscription closed", func() bool { return b.house.subscribers() == 0 })
 }
 
+// TestWaitIsInterrupted: Ctrl+C at a terminal ends a command that waits.
 func TestWaitIsInterrupted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -19,11 +19,11 @@ func TestFrozenClient(t *testing.T) {
 	tun := b.online("a")
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 	began := time.Now()
-	eventually(t, 5*time.Second, "stale", func() bool { return b.house.state("a") == relay.TunnelStale })
+	eventually(t, 30*time.Second, "stale", func() bool { return b.house.state("a") == relay.TunnelStale })
 	t.Logf("stale after %v, heard %v ago", time.Since(began), tun.Heard())
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	began = time.Now()
-	eventually(t, 5*time.Second, "online", func() bool { return b.house.state("a") == relay.TunnelOnline })
+	eventually(t, 30*time.Second, "online", func() bool { return b.house.state("a") == relay.TunnelOnline })
 	t.Logf("online after %v", time.Since(began))
 	ask(t, tun)
 }
@@ -36,7 +36,7 @@ func TestStaleConnectionIsClosed(t *testing.T) {
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 	b.online("a")
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
-	eventually(t, 5*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
 }
 
 func TestIdleTunnelStaysOnline(t *testing.T) {
@@ -48,7 +48,7 @@ func TestIdleTunnelStaysOnline(t *testing.T) {
 	tun := b.online("a")
 	// Each answer to a ping makes Heard smaller than it was.
 	answers, last := 0, tun.Heard()
-	eventually(t, 10*time.Second, "ten answers to pings", func() bool {
+	eventually(t, 30*time.Second, "ten answers to pings", func() bool {
 		now := tun.Heard()
 		if now < last {
 			answers++
@@ -76,7 +76,7 @@ func TestFrozenWriterIsClosed(t *testing.T) {
 	for _, ch := range channels {
 		go func() { _, _ = ch.Write(make([]byte, 2<<20)) }()
 	}
-	eventually(t, 10*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
 	for _, ch := range channels {
 		ch.Close()
 	}

@@ -1,0 +1,154 @@
+package sshgate
+
+import (
+	"bufio"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// saying starts up --json and gives its messages, but for hello.
+func saying(t *testing.T, c *ssh.Client) (s *ssh.Session, next func() (kind, alias string)) {
+	t.Helper()
+	s, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start("up --json"); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	return s, func() (string, string) {
+		for lines.Scan() {
+			var m struct{ Type, Alias string }
+			if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+				t.Fatal(err)
+			}
+			if m.Type != "hello" {
+				return m.Type, m.Alias
+			}
+		}
+		return "", ""
+	}
+}
+
+// TestRemovedAliasLeavesTheOthers: a connection loses the one alias only, however the
+// gate hears of it, and is given up when none is left.
+func TestRemovedAliasLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(b *bench, alias string){
+		"told by the store": func(b *bench, alias string) {
+			b.house.mu.Lock()
+			delete(b.house.aliases, alias)
+			b.house.mu.Unlock()
+			b.gate.Publish([]relay.Change{{Kind: relay.ChangeAlias}})
+		},
+		"found out": func(b *bench, alias string) {
+			b.house.mu.Lock()
+			b.house.aliases[alias].Owner = 2
+			b.house.mu.Unlock()
+		},
+		"told by the tunnel's holder": func(b *bench, alias string) { b.house.hold(alias).tunnel.Close(relay.AliasRemoved) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			c := b.mustDial(b.alice)
+			holds := map[string]*fakeHold{}
+			for _, alias := range []string{"a", "b", "c"} {
+				forwards(t, c, alias, 80)
+				b.online(alias)
+				holds[alias] = b.house.hold(alias)
+			}
+			s, next := saying(t, c)
+			for range holds {
+				if kind, _ := next(); kind != "online" {
+					t.Fatal(kind)
+				}
+			}
+			for i, alias := range []string{"b", "a", "c"} {
+				remove(b, alias)
+				if kind, of := next(); kind != "revoked" || of != alias {
+					t.Fatalf("told %q of %q", kind, of)
+				}
+				eventually(t, 30*time.Second, "offline", func() bool {
+					b.house.mu.Lock()
+					defer b.house.mu.Unlock()
+					return holds[alias].detached
+				})
+				if _, _, err := c.SendRequest("keepalive@openssh.com", true, nil); err != nil && i < 2 {
+					t.Errorf("the connection ended with %s: %v", alias, err)
+				}
+			}
+			if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != exitTaken {
+				t.Errorf("exit %v", exit)
+			}
+			_ = c.Wait()
+		})
+	}
+}
+
+// TestRemovedAliasWithoutSession: plain ssh -N with two aliases keeps the other one,
+// and takes the first again when it may.
+func TestRemovedAliasWithoutSession(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "-R", "b:80:127.0.0.1:"+b.local(greetingServer), "127.0.0.1")
+	b.online("a")
+	tun := b.online("b")
+	b.house.hold("a").tunnel.Close(relay.AliasRemoved)
+	eventually(t, 30*time.Second, "a offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	ask(t, tun)
+	b.house.hold("b").tunnel.Close(relay.AliasRemoved)
+	if code := p.code(t); code != 255 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// TestWaitingCommandsEndWithTheirKey: a replay, a wait and a list that is followed
+// are cut when the key is removed.
+func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"replay ", "wait a --timeout 1h", "events a -f"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.house.pending = make(chan struct{}, 1)
+			e := b.house.event(1, b.house.alias("a", 1))
+			c := b.mustDial(b.alice)
+			if command == "replay " {
+				command += e.ID.String()
+			}
+			s, err := c.NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Start(command); err != nil {
+				t.Fatal(err)
+			}
+			if len(command) > 20 {
+				<-b.house.pending
+			} else {
+				eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+			}
+			b.house.mu.Lock()
+			clear(b.house.keys)
+			b.house.mu.Unlock()
+			began := time.Now()
+			b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+			if err := s.Wait(); err == nil {
+				t.Error("exit 0")
+			}
+			_ = c.Wait()
+			t.Logf("ended after %v", time.Since(began))
+		})
+	}
+}

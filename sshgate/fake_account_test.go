@@ -1,0 +1,158 @@
+package sshgate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+func (f *fakeHouse) KeyOwner(_ context.Context, fingerprint string) (relay.Actor, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return relay.Actor{}, errors.New("connection refused")
+	}
+	who, ok := f.keys[fingerprint]
+	if !ok {
+		return relay.Actor{}, relay.ErrNotFound
+	}
+	return who, nil
+}
+
+func (f *fakeHouse) mayUse(a *relay.Alias, who relay.Actor) bool {
+	if a.Owner == who.Account {
+		return true
+	}
+	for _, m := range f.members[a.Name] {
+		if m == who.Account {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fakeHouse) ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
+	if f.slow != nil {
+		select {
+		case <-f.slow:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !relay.ValidLabel(name) || relay.ReservedLabel(name) {
+		return nil, relay.Errorf(relay.CodeValidationFailed, "%s is not a valid name", name)
+	}
+	a := f.aliases[name]
+	switch {
+	case a == nil && f.claiming:
+		a = f.add(name, who.Account)
+	case a == nil || !f.mayUse(a, who):
+		return nil, relay.ErrNotFound
+	}
+	own := *a // tests change theirs
+	return &own, nil
+}
+
+func (f *fakeHouse) add(name string, owner int64) *relay.Alias {
+	f.nextID++
+	a := &relay.Alias{ID: f.nextID, Name: name, Owner: owner, Settings: relay.DefaultSettings()}
+	f.aliases[name] = a
+	return a
+}
+
+// alias makes an alias.
+func (f *fakeHouse) alias(name string, owner int64) *relay.Alias {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.add(name, owner)
+}
+
+func (f *fakeHouse) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []relay.Alias
+	for _, a := range f.aliases {
+		if f.mayUse(a, who) {
+			list = append(list, *a)
+		}
+	}
+	return list, nil
+}
+
+func (f *fakeHouse) NoteLogin(relay.Actor, string) {}
+
+func (f *fakeHouse) StillValid(_ context.Context, who relay.Actor) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return errors.New("connection refused")
+	}
+	for _, proofs := range []map[string]relay.Actor{f.keys, f.tokens} {
+		for _, known := range proofs {
+			if known.Credential == who.Credential {
+				return nil
+			}
+		}
+	}
+	return relay.ErrNotFound
+}
+
+func (f *fakeHouse) Keys(context.Context, relay.Actor, string) ([]relay.Key, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []relay.Key
+	for fp, who := range f.keys {
+		list = append(list, relay.Key{ID: who.Credential, Fingerprint: fp, Type: "ssh-ed25519", Name: "laptop"})
+	}
+	return list, nil
+}
+
+func (f *fakeHouse) AddKey(_ context.Context, who relay.Actor, _, _, line string) (relay.Key, error) {
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+	if err != nil {
+		return relay.Key{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fp := ssh.FingerprintSHA256(key)
+	if _, taken := f.keys[fp]; taken {
+		return relay.Key{}, relay.Errorf(relay.CodeConflict, "this key is registered already")
+	}
+	f.keys[fp] = relay.Actor{
+		Account: who.Account, AccountName: who.AccountName, Kind: relay.ActorSSH, Name: who.AccountName,
+		Scopes: relay.AllScopes, Credential: "key_" + fp,
+	}
+	return relay.Key{Fingerprint: fp}, nil
+}
+
+func (f *fakeHouse) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	who, ok := f.tokens[secret]
+	if !ok {
+		return relay.Actor{}, relay.ErrNotFound
+	}
+	return who, nil
+}
+
+func (f *fakeHouse) CreateLoginLink(_ context.Context, who relay.Actor, user string, _ time.Duration) (string, error) {
+	return "secret-for-" + user, nil
+}
+
+func (f *fakeHouse) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error) {
+	if _, err := f.Event(context.Background(), relay.Actor{}, id, 0); err != nil {
+		return relay.Share{}, "", err
+	}
+	return relay.Share{ID: "shr_1", Event: id, View: view, ExpiresAt: expires}, "sharesecret", nil
+}
+
+func (f *fakeHouse) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {
+	t.ID, t.AccountName, t.Scopes = "tok_1", who.AccountName, who.Scopes
+	return t, "rly_secret", nil
+}

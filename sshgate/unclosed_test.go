@@ -1,0 +1,204 @@
+package sshgate
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gliderlabs "github.com/gliderlabs/ssh"
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// The peers of these tests break the protocol in ways that no library does, so they are
+// played at the border to x/crypto.
+
+// oneConn is the context of one connection.
+type oneConn struct {
+	gliderlabs.Context
+	c *conn
+}
+
+func (o oneConn) Value(key any) any {
+	if key == (connKey{}) {
+		return o.c
+	}
+	return nil
+}
+
+// rude is a channel, and the open of one, of a peer that takes what it is sent and
+// never says CLOSE.
+type rude struct {
+	ssh.Channel
+	reqs   chan *ssh.Request
+	reject func() error
+}
+
+func (r *rude) ChannelType() string                               { return "session" }
+func (r *rude) ExtraData() []byte                                 { return nil }
+func (r *rude) Accept() (ssh.Channel, <-chan *ssh.Request, error) { return r, r.reqs, nil }
+func (r *rude) Reject(ssh.RejectionReason, string) error          { return r.reject() }
+func (r *rude) Read([]byte) (int, error)                          { return 0, io.EOF }
+func (r *rude) Write(p []byte) (int, error)                       { return len(p), nil }
+func (r *rude) Close() error                                      { return nil }
+func (r *rude) CloseWrite() error                                 { return nil }
+func (r *rude) SendRequest(string, bool, []byte) (bool, error)    { return false, nil }
+func (r *rude) Stderr() io.ReadWriter                             { return r }
+
+// met is the gate's side of a connection that a client has opened and used.
+func (b *bench) met() (*ssh.Client, *conn) {
+	b.t.Helper()
+	client := b.mustDial(b.alice)
+	if _, _, err := client.SendRequest("x", true, nil); err != nil {
+		b.t.Fatal(err)
+	}
+	return client, b.gate.all()[0]
+}
+
+func closed(t *testing.T, client *ssh.Client) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = client.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the connection is still open")
+	}
+}
+
+// TestOpensWithoutEnd: a peer that opens channels and does not read the refusals
+// loses its connection before they fill the memory.
+func TestOpensWithoutEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client, c := b.met()
+	stuck := make(chan struct{})
+	open := &rude{reject: func() error { <-stuck; return nil }}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stuck)
+	c.mu.Lock()
+	c.leaving = true // so that each is refused
+	c.mu.Unlock()
+	for range maxAnswering + 1 {
+		wg.Go(func() { b.gate.channel(nil, c.sc, open, oneConn{c: c}) })
+	}
+	closed(t, client)
+}
+
+// TestChannelsLeftOpen: a peer that never closes the channels of ended requests loses
+// its connection before they fill the memory.
+func TestChannelsLeftOpen(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.IdleClose = time.Hour })
+	client, c := b.met()
+	reqs := make(chan *ssh.Request)
+	defer close(reqs)
+	for range maxUnclosed + 1 {
+		_ = c.newChannel(&rude{reqs: reqs}, reqs).Close()
+	}
+	closed(t, client)
+}
+
+// TestSessionsLeftOpen: a peer that never closes ended sessions gets no more of them,
+// and they keep no connection alive.
+func TestSessionsLeftOpen(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.IdleClose = 2 * time.Second })
+	client, c := b.met()
+	refused := false
+	for range maxLingering + 1 {
+		reqs := make(chan *ssh.Request, 1)
+		defer close(reqs)
+		reqs <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Line string }{"version"})}
+		c.session(&rude{reqs: reqs, reject: func() error { refused = !c.gone(); return nil }})
+	}
+	if !refused {
+		t.Error("no session was refused")
+	}
+	closed(t, client)
+}
+
+// TestTargetsThatAreNone: what a client announces is bounded, its name too, and no
+// line of a request can be made of it.
+func TestTargetsThatAreNone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client, c := b.met()
+	for _, target := range []relay.Target{
+		{Bind: strings.Repeat("x", 100_000)},
+		{Bind: "a", URL: strings.Repeat("x", 100_000)},
+		{Bind: "a", HostHeader: strings.Repeat("x", 100_000)},
+		{Bind: "a", HostHeader: "x\r\nX-Evil: 1"},
+		{Bind: "a", HostHeader: "x y"},
+		{Bind: "a", HostHeader: "x\x00"},
+	} {
+		if ok, _, err := client.SendRequest(relay.TargetRequest, true, ssh.Marshal(target)); ok || err != nil {
+			t.Error(ok, err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.targets) != 0 {
+		t.Error("kept")
+	}
+}
+
+// TestEmptyCommand: a command line of empty words once was a panic.
+func TestEmptyCommand(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.mustDial(b.alice)
+	for line, want := range map[string]int{"'' --help": exitUsage, "''": exitUsage, "'' -h": exitUsage, "--help ''": exitOK, "help ''": exitUsage} {
+		if _, _, code := runs(t, c, line); code != want {
+			t.Errorf("%s: exit %d, want %d", line, code, want)
+		}
+	}
+}
+
+// TestChecksAreRepeatedUntilTheStoreAnswers: a key that was removed while the store
+// could not be asked is found out soon after, though changes are published.
+func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 64)
+	b := newBench(t, func(o *Options) { o.Accounts = telling{o.Accounts.(*fakeHouse), asked} })
+	client := b.mustDial(b.alice)
+	forwards(t, client, "a", 80)
+	b.online("a")
+	b.house.mu.Lock()
+	b.house.down = true
+	clear(b.house.keys)
+	b.house.mu.Unlock()
+	b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+	<-asked
+	if b.house.state("a") != relay.TunnelOnline {
+		t.Error("cut off because the store was down")
+	}
+	b.house.mu.Lock()
+	b.house.down = false
+	b.house.mu.Unlock()
+	began := time.Now()
+	closed(t, client)
+	if took := time.Since(began); took > pollSeldom-time.Second {
+		t.Errorf("found out after %v", took)
+	}
+}
+
+// telling tells of each question whether a credential still stands.
+type telling struct {
+	*fakeHouse
+	asked chan struct{}
+}
+
+func (f telling) StillValid(ctx context.Context, who relay.Actor) error {
+	err := f.fakeHouse.StillValid(ctx, who)
+	select {
+	case f.asked <- struct{}{}:
+	default:
+	}
+	return err
+}
