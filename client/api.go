@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +36,9 @@ func NewAPI(base, token, version string) (*API, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, Errorf(ExitUsage, "%q is no base URL", base).WithHint("set RELAY_URL to the address of the dashboard, such as https://relay.example.com")
+	}
+	if u.User != nil { // it would stand in every message
+		return nil, Errorf(ExitUsage, "the base URL %s holds a login", u.Redacted()).WithHint("write it without; RELAY_TOKEN holds the token")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = dialLocalhost
@@ -99,7 +101,7 @@ func (a *API) run(ctx context.Context, c Command, out io.Writer) error {
 		return a.copy(ctx, http.MethodGet, "/aliases", nil, out)
 	case "events":
 		if c.Follow {
-			return a.follow(ctx, c, out)
+			return follow(ctx, a, c, out)
 		}
 		return a.events(ctx, c, out)
 	case "show":
@@ -120,6 +122,11 @@ func (a *API) run(ctx context.Context, c Command, out io.Writer) error {
 
 // request gives the answer when it is a good one; its body has to be closed.
 func (a *API) request(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	return a.requestAfter(ctx, method, path, body, "")
+}
+
+// requestAfter is request for what comes behind an item of the stream; "" = for all.
+func (a *API) requestAfter(ctx context.Context, method, path string, body []byte, after string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, a.base+"/api/v1"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -128,6 +135,9 @@ func (a *API) request(ctx context.Context, method, path string, body []byte) (*h
 		req.Header.Set("Authorization", "Bearer "+a.token)
 	}
 	req.Header.Set("User-Agent", a.agent)
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -163,8 +173,10 @@ func answerError(resp *http.Response, base string) error {
 		}
 		return e
 	}
-	return Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", base, resp.Status).
+	e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", base, resp.Status).
 		WithHint("set RELAY_URL to the address of the dashboard")
+	e.passing = resp.StatusCode >= http.StatusInternalServerError // a proxy whose relay is away
+	return e
 }
 
 func (a *API) copy(ctx context.Context, method, path string, body []byte, out io.Writer) error {
@@ -253,71 +265,4 @@ func (a *API) events(ctx context.Context, c Command, out io.Writer) error {
 		all.Data = []json.RawMessage{}
 	}
 	return json.NewEncoder(out).Encode(all)
-}
-
-// follow writes the last events, oldest first, and then those that come, one object
-// a line. The stream is opened first, so that nothing falls between the two.
-func (a *API) follow(ctx context.Context, c Command, out io.Writer) error {
-	resp, err := a.request(ctx, http.MethodGet, "/stream?"+url.Values{"alias": {c.Arg}}.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	n := c.N
-	if n == 0 {
-		n = defaultEvents
-	}
-	newest, err := a.since(ctx, c.Arg, "", n, out)
-	if err != nil {
-		return err
-	}
-	return readStream(resp.Body, func(name string, data []byte) error {
-		switch name {
-		case "event":
-			newest = max(newest, idOf(data))
-			return writeLine(out, data)
-		case "resync":
-			var err error
-			newest, err = a.since(ctx, c.Arg, newest, pageLimit, out)
-			return err
-		}
-		return nil
-	})
-}
-
-// since writes the events behind an id, oldest first, n at most, and gives the
-// newest id. Ids are in order of arrival.
-func (a *API) since(ctx context.Context, alias, id string, n int, out io.Writer) (string, error) {
-	all, err := a.list(ctx, alias, n)
-	if err != nil {
-		return id, err
-	}
-	newest := id
-	for _, data := range slices.Backward(all.Data) {
-		if this := idOf(data); this > id {
-			newest = this
-			if err := writeLine(out, data); err != nil {
-				return newest, err
-			}
-		}
-	}
-	return newest, nil
-}
-
-func idOf(data []byte) string {
-	var e struct {
-		ID string `json:"id"`
-	}
-	_ = json.Unmarshal(data, &e)
-	return e.ID
-}
-
-func writeLine(out io.Writer, data []byte) error {
-	var line bytes.Buffer
-	if err := json.Compact(&line, data); err != nil {
-		return err
-	}
-	line.WriteByte('\n')
-	_, err := out.Write(line.Bytes())
-	return err
 }

@@ -102,13 +102,16 @@ func TestTenMiBBothWays(t *testing.T) {
 		if err != nil {
 			return
 		}
+		written := make(chan struct{})
 		go func() {
+			defer close(written)
 			_, _ = c.Write(up)
 			_ = c.(*net.TCPConn).CloseWrite()
 		}()
 		h := sha256.New()
 		_, _ = io.Copy(h, c)
 		atLocal <- [32]byte(h.Sum(nil))
+		<-written
 		c.Close()
 	}()
 	ch, requests, err := conn.channel("stripe-dev")

@@ -28,7 +28,8 @@ type Error struct {
 	Hint  string // what to do next, or ""
 	Cause error  // or nil
 
-	login bool // the server knows none of the keys, or says so
+	login   bool // the server knows none of the keys, or says so
+	passing bool // the relay answered, and may answer otherwise in a moment
 }
 
 // Error gives the text and the cause.

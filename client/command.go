@@ -31,6 +31,9 @@ type Command struct {
 	Title   string // token: its name
 	// Timeout is how long wait waits.
 	Timeout time.Duration
+	// Say takes lines for people, not yet safe to print: that events lost its connection
+	// while it follows, and that it is back. nil = nobody cares.
+	Say func(string)
 }
 
 // Remote runs commands. Run writes the JSON answer to out as it comes, and of export
@@ -102,8 +105,17 @@ func (s SSH) Door() Door {
 	return Door{Name: "ssh", Addr: addr}
 }
 
-// Run makes a connection of its own for the command.
+// Run makes a connection of its own for the command, and another one whenever it is
+// lost while events are followed.
 func (s SSH) Run(ctx context.Context, c Command, out io.Writer) error {
+	if c.Follow {
+		return follow(ctx, s, c, out)
+	}
+	return s.run(ctx, c, out, func() {})
+}
+
+// run makes one connection for the command; begun is called when it stands.
+func (s SSH) run(ctx context.Context, c Command, out io.Writer, begun func()) error {
 	conn, err := s.Dialer.Dial(ctx)
 	if err != nil {
 		return err
@@ -119,6 +131,7 @@ func (s SSH) Run(ctx context.Context, c Command, out io.Writer) error {
 		_ = watchConn(alive, conn.wire)
 		conn.Close()
 	})
+	begun()
 	err = runSession(conn, c, out)
 	conn.Close()
 	if ctx.Err() != nil {
@@ -167,6 +180,7 @@ func sessionError(err error, said []byte) error {
 
 func problemError(exit int, p *record.Problem) *Error {
 	e := Errorf(exit, "%s", p.Error())
+	e.passing = !permanent(p.Code)
 	for _, f := range p.Errors {
 		e.Text += "; " + f.Location + ": " + f.Message
 	}

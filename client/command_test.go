@@ -87,10 +87,6 @@ func office(t *testing.T) *API {
 			_, _ = io.WriteString(w, `{"data":[{"id":"evt_3"}],"nextCursor":null}`)
 		}
 	})
-	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, ": hello\n\nid: 1\nevent: event\ndata: {\"id\":\"evt_6\",\n")
-		_, _ = io.WriteString(w, "data:  \"state\":\"queued\"}\r\n\r\nevent: tunnel\ndata: {}\n\nevent: resync\ndata: {}\n\n")
-	})
 	mux.HandleFunc("POST /api/v1/events/{id}/replay", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"id":%q,"state":"failed"}`, r.PathValue("id"))
 	})
@@ -146,15 +142,6 @@ func TestCommandOverTheAPI(t *testing.T) {
 		if out.String() != c.out || exitOf(err) != c.exit || c.err != "" && err.Error() != c.err {
 			t.Errorf("%s: %q, %v", c.Name, out.String(), err)
 		}
-	}
-}
-
-func TestFollowOverTheAPI(t *testing.T) {
-	var out bytes.Buffer
-	err := office(t).Run(context.Background(), Command{Name: "events", Arg: "a", N: 3, Follow: true}, &out)
-	want := `{"id":"evt_3"}` + "\n" + `{"id":"evt_4"}` + "\n" + `{"id":"evt_5"}` + "\n" + `{"id":"evt_6","state":"queued"}` + "\n"
-	if out.String() != want || exitOf(err) != ExitUnreachable {
-		t.Errorf("%s%v", out.String(), err)
 	}
 }
 

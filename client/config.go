@@ -173,6 +173,9 @@ func (r configReader) aliases(n ast.Node) ([]Forward, error) {
 		if !relay.ValidLabel(name) {
 			return nil, r.at(e.Key, "%q is no alias name; it has 1 to 63 lower-case letters, digits and inner hyphens", name)
 		}
+		if relay.ReservedLabel(name) {
+			return nil, r.at(e.Key, "%q is a reserved name; choose another one", name)
+		}
 		f, err := r.alias(name, e)
 		if err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package client
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,17 +42,13 @@ func (l Logins) OwnKey() string { return filepath.Join(l.Dir, "id_ed25519") }
 // Read gives the logins, the newest last. A file that others can read or write is
 // refused: whoever read it has the tokens.
 func (l Logins) Read() ([]Login, error) {
-	info, err := os.Stat(l.Path())
+	text, info, err := readWhole(l.Path())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		return nil, Errorf(ExitFailure, "others can read %s, which holds tokens (mode %04o)", l.Path(), info.Mode().Perm()).
 			WithHint("chmod 600 '%s', then relay logout and relay login if somebody may have read it", l.Path())
-	}
-	var text []byte
-	if err == nil {
-		text, err = os.ReadFile(l.Path())
 	}
 	if err != nil {
 		return nil, &Error{Exit: ExitFailure, Text: "cannot read the logins", Cause: err}
@@ -62,6 +59,24 @@ func (l Logins) Read() ([]Login, error) {
 			WithHint("remove it and run relay login again")
 	}
 	return file.Logins, nil
+}
+
+// maxLogins bounds the file of logins.
+const maxLogins = 1 << 20
+
+// readWhole reads a small file and tells about the very file that was read.
+func readWhole(path string) ([]byte, fs.FileInfo, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxLogins))
+	return text, info, err
 }
 
 // Save keeps a login as the newest, in place of an older one at the same server.

@@ -92,6 +92,9 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 		if errors.As(err, &e) && e.Exit == ExitUnreachable && patience.asked && ctx.Err() == nil {
 			continue
 		}
+		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+			return nil, ctx.Err() // also where a question was left without an answer
+		}
 		return conn, err
 	}
 }
@@ -166,6 +169,7 @@ type login struct {
 	hosts   *hostKeys
 	signers []ssh.Signer
 	banner  []string
+	said    int // bytes of it
 }
 
 // noAnswers is the method behind the last key: it proves nothing, but a server that
@@ -182,7 +186,7 @@ func (l *login) config(d *Dialer) *ssh.ClientConfig {
 		HostKeyAlgorithms: l.hosts.algorithms(l.addr),
 		ClientVersion:     "SSH-2.0-relay_" + versionToken(d.Version),
 		BannerCallback: func(text string) error {
-			l.banner = append(l.banner, text)
+			l.heard(text)
 			return nil
 		},
 	}
@@ -192,6 +196,16 @@ func (l *login) config(d *Dialer) *ssh.ClientConfig {
 		ssh.CipherAES128CTR, ssh.CipherAES192CTR, ssh.CipherAES256CTR,
 	}
 	return c
+}
+
+// maxBanner bounds what is kept of a relay's words before the login.
+const maxBanner = 64 << 10
+
+func (l *login) heard(text string) {
+	if l.said+len(text) <= maxBanner {
+		l.said += len(text)
+		l.banner = append(l.banner, text)
+	}
 }
 
 // versionToken is the version as RFC 4253 section 4.2 allows it: printable ASCII
@@ -223,10 +237,20 @@ func (l *login) explain(ctx context.Context, err error) error {
 	refused := Errorf(ExitRefused, "%s refused the login", l.addr).
 		WithHint("register one of these keys: %s", fingerprints(l.signers))
 	refused.login = true
-	if text := strings.TrimSpace(strings.Join(l.banner, "\n")); text != "" {
+	if text := bannerText(l.banner); text != "" {
 		refused.Cause = errors.New(text)
 	}
 	return refused
+}
+
+// bannerText is what the relay said, without the word that each of its lines begins
+// with: it is printed before every line here as well.
+func bannerText(banner []string) string {
+	lines := strings.Split(strings.TrimSpace(strings.Join(banner, "\n")), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(strings.TrimRight(line, "\r"), "relay: ")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // broken tells whether an error is about the line and not an answer of the peer.

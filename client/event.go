@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"relay"
@@ -19,6 +20,8 @@ const (
 	defaultTimeout = 30 * time.Second
 	// longestAsk is how long one request of wait waits; the relay allows 60 s.
 	longestAsk = 55 * time.Second
+	// overlap is how long before its end the next one is asked.
+	overlap = 5 * time.Second
 	// maxAnswer bounds what is read of one answer that is held in memory.
 	maxAnswer = 256 << 20
 )
@@ -80,48 +83,118 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.out.Write(p)
 }
 
-// wait gives the first event that matches and arrives after the call. Where one
-// request may not wait long enough it asks again; what arrived between two of them
-// is found by its id, which is above that of the newest event before.
+// wait gives the first event that matches and arrives after the call.
 func (a *API) wait(ctx context.Context, c Command, out io.Writer) error {
 	left := c.Timeout
 	if left <= 0 {
 		left = defaultTimeout
 	}
-	end := time.Now().Add(left)
 	query := url.Values{"alias": {c.Arg}}
 	for key, value := range map[string]string{"path": c.Path, "method": c.Method} {
 		if value != "" {
 			query.Set(key, value)
 		}
 	}
-	newest := ""
-	if left > longestAsk {
-		var err error
-		if newest, err = a.newest(ctx, query); err != nil {
-			return err
+	w := &waiting{api: a, query: query, end: time.Now().Add(left), answers: make(chan waitAnswer)}
+	e, err := w.run(ctx, left > longestAsk)
+	if err != nil {
+		return err
+	}
+	if e == nil {
+		return Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(left))
+	}
+	return a.ended(ctx, idOf(e), w.end, out)
+}
+
+// waiting is a wait under way. Where one question may not wait long enough the next
+// one is asked before that ends, so that one waits at any time and an event is seen at
+// once whenever it comes.
+type waiting struct {
+	api     *API
+	query   url.Values
+	end     time.Time
+	answers chan waitAnswer
+	wg      sync.WaitGroup
+	open    int    // questions
+	newest  string // event before the wait, in a long one; ids are in order of arrival
+}
+
+type waitAnswer struct {
+	events []json.RawMessage
+	err    error
+	early  time.Duration // before its time
+}
+
+// run gives the event, or nil when none came in time.
+func (w *waiting) run(ctx context.Context, long bool) (e json.RawMessage, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer w.wg.Wait()
+	defer cancel()
+	if long {
+		if w.newest, err = w.api.newest(ctx, w.query); err != nil {
+			return nil, err
 		}
 	}
+	lap := time.NewTicker(longestAsk - overlap)
+	defer lap.Stop()
+	w.ask(ctx)
 	for {
-		began, ask := time.Now(), max(min(time.Until(end), longestAsk), time.Millisecond)
-		events, err := a.ask(ctx, query, ask)
-		if err == nil && len(events) == 0 && left > longestAsk {
-			events, err = a.ask(ctx, query, 0)
-		}
-		if err != nil {
-			return err
-		}
-		if e := oldestAfter(events, newest); e != nil {
-			return a.ended(ctx, idOf(e), end, out)
-		}
-		if time.Until(end) <= 0 {
-			return Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(left))
-		}
-		// A relay that does not wait is not asked all the time.
-		if early := ask - time.Since(began); early > 0 && !wait(ctx, min(early, 250*time.Millisecond)) {
-			return ctx.Err()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-lap.C:
+			if time.Until(w.end) > overlap {
+				w.ask(ctx)
+			}
+		case answer := <-w.answers:
+			w.open--
+			e, done, err := w.heard(ctx, answer, long)
+			if done || err != nil {
+				return e, err
+			}
 		}
 	}
+}
+
+// ask asks one question that waits as long as one may.
+func (w *waiting) ask(ctx context.Context) {
+	w.open++
+	w.wg.Go(func() {
+		began, limit := time.Now(), max(min(time.Until(w.end), longestAsk), time.Millisecond)
+		events, err := w.api.ask(ctx, w.query, limit)
+		select {
+		case w.answers <- waitAnswer{events, err, limit - time.Since(began)}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// heard takes the end of a question. When no other one waits, as behind a relay that
+// answers early, it looks for what came meanwhile and asks again.
+func (w *waiting) heard(ctx context.Context, answer waitAnswer, long bool) (e json.RawMessage, done bool, err error) {
+	if answer.err != nil {
+		return nil, true, answer.err
+	}
+	if e = oldestAfter(answer.events, w.newest); e != nil {
+		return e, true, nil
+	}
+	if w.open > 0 {
+		return nil, false, nil
+	}
+	if time.Until(w.end) <= 0 {
+		return nil, true, nil
+	}
+	// A relay that does not wait is not asked all the time.
+	if answer.early > 0 && !wait(ctx, min(answer.early, 250*time.Millisecond)) {
+		return nil, true, ctx.Err()
+	}
+	w.ask(ctx)
+	if long {
+		events, err := w.api.ask(ctx, w.query, 0)
+		e = oldestAfter(events, w.newest)
+		return e, e != nil, err
+	}
+	return nil, false, nil
 }
 
 // ended writes the whole record of an event once it has ended, or as it is when

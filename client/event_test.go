@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -123,6 +124,50 @@ func TestLongWaitMissesNothing(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(out), &e) != nil || e.ID != "evt_2" {
 		t.Errorf("%q, %v", out, err)
 	}
+}
+
+// TestLongWaitSeesAnEventAtOnce: one question waits at any time, also while the one
+// before ends. Time is synthetic; the relay answers from memory.
+func TestLongWaitSeesAnEventAtOnce(t *testing.T) {
+	for _, at := range []time.Duration{time.Second, 54 * time.Second, 55 * time.Second, 56 * time.Second, 100 * time.Second, 105 * time.Second, 170 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			came := start.Add(at)
+			api, err := NewAPI("http://relay.test", "rly_x", "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			api.http.Transport = answering(func(r *http.Request) string {
+				limit, err := time.ParseDuration(r.FormValue("wait"))
+				if err != nil {
+					return `{"data":[]}`
+				}
+				asked := time.Now()
+				switch {
+				case asked.After(came):
+					wait(r.Context(), limit)
+				case came.Before(asked.Add(limit)):
+					wait(r.Context(), came.Sub(asked))
+					return `{"data":[{"id":"evt_1"}]}`
+				default:
+					wait(r.Context(), limit)
+				}
+				return `{"data":[]}`
+			})
+			w := &waiting{api: api, query: nil, end: start.Add(3 * time.Minute), answers: make(chan waitAnswer)}
+			e, err := w.run(t.Context(), true)
+			if err != nil || idOf(e) != "evt_1" || time.Since(came) > time.Second {
+				t.Errorf("an event after %v: %s, %v, seen %v late", at, e, err, time.Since(came))
+			}
+		})
+	}
+}
+
+// answering is a RoundTripper that answers from memory.
+type answering func(r *http.Request) string
+
+func (f answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(f(r))), Request: r}, nil
 }
 
 func TestWaitAndShareLines(t *testing.T) {

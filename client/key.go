@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
@@ -35,6 +36,7 @@ type keyring struct {
 	files    []string // key files that are tried after the agent; missing ones are skipped
 	ask      Asker
 	say      func(string)
+	within   time.Duration // for the agent to list its keys; 0 = agentWithin
 
 	mu     sync.Mutex
 	opened map[string]ssh.Signer
@@ -108,9 +110,13 @@ func (d *Dialer) FirstKey() (ssh.PublicKey, error) {
 // MakeKey writes a new ed25519 key pair as ssh-keygen does, without a passphrase,
 // and gives its public half. A key that is there already is not touched.
 func MakeKey(file, comment string) (ssh.PublicKey, error) {
-	if text, err := os.ReadFile(file); err == nil {
-		signer, err := ssh.ParsePrivateKey(text)
-		if err != nil {
+	text, err := os.ReadFile(file)
+	if !errors.Is(err, os.ErrNotExist) {
+		var signer ssh.Signer
+		if err == nil {
+			signer, err = ssh.ParsePrivateKey(text)
+		}
+		if err != nil { // nothing is put in its place
 			return nil, &Error{Exit: ExitFailure, Text: "cannot use the key " + file, Cause: err}
 		}
 		return signer.PublicKey(), nil
@@ -134,6 +140,9 @@ func MakeKey(file, comment string) (ssh.PublicKey, error) {
 	return key, writePrivate(file+".pub", line)
 }
 
+// agentWithin is how long an ssh-agent may take to list its keys.
+const agentWithin = 5 * time.Second
+
 func sameKey(a, b ssh.Signer) bool {
 	return string(a.PublicKey().Marshal()) == string(b.PublicKey().Marshal())
 }
@@ -143,12 +152,18 @@ func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 	if k.agent == "" {
 		return nil, none
 	}
-	conn, err := net.Dial("unix", k.agent)
+	within := agentWithin
+	if k.within > 0 {
+		within = k.within
+	}
+	conn, err := net.DialTimeout("unix", k.agent, within)
 	if err != nil {
 		k.say("warning: the ssh-agent is not used: " + err.Error())
 		return nil, none
 	}
+	_ = conn.SetDeadline(time.Now().Add(within))
 	list, err := agent.NewClient(conn).Signers()
+	_ = conn.SetDeadline(time.Time{}) // it may ask a person before it signs
 	if err != nil {
 		conn.Close()
 		k.say("warning: the ssh-agent is not used: " + err.Error())

@@ -160,6 +160,9 @@ func (t *tunnel) openSession() error {
 				t.messages <- m
 			}
 		}
+		if lines.Err() != nil { // a line that does not end: nothing is heard any more
+			t.conn.Close()
+		}
 		_ = session.Wait()
 	})
 	return nil

@@ -241,7 +241,7 @@ func (u *Up) Ask(ctx context.Context, c Command, out io.Writer) error {
 	defer session.Close()
 	defer context.AfterFunc(ctx, func() { session.Close() })()
 	var said bytes.Buffer
-	session.Stdout, session.Stderr = out, &said
+	session.Stdout, session.Stderr = out, &bounded{out: &said, left: maxSaid}
 	if err = session.Run(c.line()); err != nil {
 		err = sessionError(err, said.Bytes())
 	}

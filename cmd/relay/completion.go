@@ -116,7 +116,7 @@ func (p *program) aliasesOf(ctx context.Context) []string {
 	defer cancel()
 	quiet := *p
 	quiet.err = io.Discard // no talk, and nobody to ask
-	remote, err := quiet.remote()
+	remote, err := quiet.remote(ctx)
 	if err != nil {
 		return nil
 	}

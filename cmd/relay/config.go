@@ -10,24 +10,38 @@ import (
 
 func (p *program) configCommand() *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: configShort, Args: cobra.ArbitraryArgs, RunE: unknownCommand}
-	c.AddCommand(&cobra.Command{
-		Use:   "check",
-		Short: checkShort, Example: checkExample,
-		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return p.checkConfig() },
-	})
+	check := &cobra.Command{Use: "check", Short: checkShort, Example: checkExample, Args: noArgs}
+	asJSON := check.Flags().Bool("json", false, flagJSON)
+	check.RunE = func(*cobra.Command, []string) error { return p.checkConfig(*asJSON || p.output == outputJSON) }
+	c.AddCommand(check)
 	return c
 }
 
-func (p *program) checkConfig() error {
+// checkedConfig is what config check --json prints of a file that is fine.
+type checkedConfig struct {
+	File    string         `json:"file"`
+	Server  *string        `json:"server"` // null = the file does not say
+	Aliases []checkedAlias `json:"aliases"`
+}
+
+type checkedAlias struct {
+	Alias      string  `json:"alias"`
+	Target     string  `json:"target"`
+	HostHeader *string `json:"hostHeader"` // null = preserved
+}
+
+func (p *program) checkConfig(asJSON bool) error {
 	conf, err := p.readConfig()
 	if err != nil {
 		return err
 	}
 	if conf.Path == "" {
-		return client.Errorf(client.ExitFailure, noConfig)
+		return client.Errorf(client.ExitFailure, noConfig).WithHint(noConfigHint)
 	}
 	w := p.printer()
+	if asJSON {
+		return w.object(checked(conf))
+	}
 	err = w.line(configSummary(filepath.Base(conf.Path), conf))
 	for _, f := range conf.Aliases {
 		if err == nil {
@@ -35,4 +49,20 @@ func (p *program) checkConfig() error {
 		}
 	}
 	return err
+}
+
+func checked(conf *client.Config) checkedConfig {
+	out := checkedConfig{File: conf.Path, Server: said(conf.Server), Aliases: []checkedAlias{}}
+	for _, f := range conf.Aliases {
+		out.Aliases = append(out.Aliases, checkedAlias{f.Alias, f.Target.URL, said(f.Target.HostHeader)})
+	}
+	return out
+}
+
+// said is a text that may be missing.
+func said(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }

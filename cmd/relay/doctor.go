@@ -39,7 +39,7 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]clie
 	}
 	dialer.Ask, dialer.Say = nil, func(string) {}
 	d := &client.Doctor{Dialer: dialer, Remote: client.SSH{Dialer: dialer}, BaseURL: p.getenv("RELAY_URL"), Forwards: forwards}
-	if remote, err := p.remoteBy(dialer); err == nil {
+	if remote, err := p.remoteBy(ctx, dialer); err == nil {
 		d.Remote = remote
 	}
 	if door := d.Remote.Door(); door.Name == "api" {

@@ -107,15 +107,15 @@ func (p *program) loginAt(dialer *client.Dialer) (*client.Login, error) {
 
 // remote is where commands run: the API with a token or a login, else SSH with a
 // key. A key that is named on the command line is meant to be used.
-func (p *program) remote() (client.Remote, error) {
+func (p *program) remote(ctx context.Context) (client.Remote, error) {
 	dialer, err := p.dialer(nil)
 	if err != nil {
 		return nil, err
 	}
-	return p.remoteBy(dialer)
+	return p.remoteBy(ctx, dialer)
 }
 
-func (p *program) remoteBy(dialer *client.Dialer) (client.Remote, error) {
+func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.Remote, error) {
 	token := p.getenv("RELAY_TOKEN")
 	if token == "" && p.identity != "" {
 		return client.SSH{Dialer: dialer}, nil
@@ -131,7 +131,7 @@ func (p *program) remoteBy(dialer *client.Dialer) (client.Remote, error) {
 	case token == "":
 		token, base = login.Token, login.BaseURL
 	case base == "":
-		if base, err = p.findBase(dialer, login); err != nil {
+		if base, err = p.findBase(ctx, dialer, login); err != nil {
 			return nil, err
 		}
 	}
@@ -142,9 +142,9 @@ func (p *program) remoteBy(dialer *client.Dialer) (client.Remote, error) {
 }
 
 // findBase is baseOf, but that it also asks the relay.
-func (p *program) findBase(dialer *client.Dialer, login *client.Login) (string, error) {
+func (p *program) findBase(ctx context.Context, dialer *client.Dialer, login *client.Login) (string, error) {
 	if login == nil {
-		if found := dialer.FindBase(context.Background()); found != "" {
+		if found := dialer.FindBase(ctx); found != "" {
 			return found, nil
 		}
 	}

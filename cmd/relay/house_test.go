@@ -22,19 +22,35 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// builtRelayd is where the server is built for the scripts; TestMain removes it.
-func builtRelayd() string {
-	return filepath.Join(os.TempDir(), "relay-scripts-"+strconv.Itoa(os.Getpid()), "relayd")
+// builtIn is where the programs are built; TestMain removes it.
+func builtIn() string {
+	return filepath.Join(os.TempDir(), "relay-scripts-"+strconv.Itoa(os.Getpid()))
 }
 
-// buildRelayd builds the server once: the scripts talk to a real one.
-var buildRelayd = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("go", "build", "-o", builtRelayd(), "relay/cmd/relayd").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build relayd: %w: %s", err, out)
+// build builds both programs once, as they are shipped: many short runs of a program
+// that looks for data races take minutes, and the packages' own tests look for them.
+var build = sync.OnceValue(func() error {
+	if err := os.MkdirAll(builtIn(), 0o700); err != nil {
+		return err
 	}
-	return builtRelayd(), nil
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", builtIn(), "relay/cmd/relay", "relay/cmd/relayd").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the programs: %w: %s", err, out)
+	}
+	return nil
 })
+
+// built is the folder with both programs.
+func built(t *testing.T) string {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	return builtIn()
+}
+
+func relayProgram() string  { return filepath.Join(builtIn(), "relay") }
+func relaydProgram() string { return filepath.Join(builtIn(), "relayd") }
 
 // server is one relayd of a script.
 type server struct {
@@ -61,9 +77,13 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
+// patience is far more than anything here takes: it is for machines that do other
+// things as well.
+const patience = 2 * time.Minute
+
 // poll asks until something is so, or patience ends.
 func poll(so func() bool) bool {
-	end := time.Now().Add(40 * time.Second)
+	end := time.Now().Add(patience)
 	for !so() {
 		if time.Now().After(end) {
 			return false
@@ -86,9 +106,7 @@ var (
 // serve [FLAG…] starts relayd in the folder data of the script, on free ports or on
 // those it had before, and sets HTTP, SSH, BASE, ADMIN, KEY, TOKEN and RELAYD.
 func (s *servers) serve(ts *testscript.TestScript, neg bool, args []string) {
-	program, err := buildRelayd()
-	ts.Check(err)
-	dir := ts.MkAbs("data")
+	program, dir := relaydProgram(), ts.MkAbs("data")
 	addr := func(name string) string {
 		if old := ts.Getenv(name); old != "" {
 			return "127.0.0.1:" + old
@@ -96,20 +114,14 @@ func (s *servers) serve(ts *testscript.TestScript, neg bool, args []string) {
 		return "127.0.0.1:0"
 	}
 	all := append([]string{"serve", "--data-dir", dir, "--admin-addr", "off", "--http-addr", addr("HTTP"), "--ssh-addr", addr("SSH")}, args...)
-	srv := &server{cmd: exec.Command(program, all...), out: &output{}, done: make(chan struct{})}
 	home := ts.MkAbs("server-home")
 	ts.Check(os.MkdirAll(home, 0o700))
-	srv.cmd.Env = append(os.Environ(), "HOME="+home)
-	srv.cmd.Stdout, srv.cmd.Stderr = srv.out, srv.out
-	ts.Check(srv.cmd.Start())
-	go func() { _ = srv.cmd.Wait(); close(srv.done) }()
+	srv, err := startServer(home, all...)
+	ts.Check(err)
 	ts.Defer(srv.kill)
 	s.mu.Lock()
 	s.list[dir] = srv
 	s.mu.Unlock()
-	if !poll(func() bool { return strings.Contains(srv.out.String(), "export RELAY_TOKEN") }) {
-		ts.Fatalf("relayd never served:\n%s", srv.out)
-	}
 	at := listening.FindStringSubmatch(srv.out.String())
 	_, httpPort, _ := net.SplitHostPort(at[1])
 	_, sshPort, _ := net.SplitHostPort(at[2])
@@ -121,6 +133,32 @@ func (s *servers) serve(ts *testscript.TestScript, neg bool, args []string) {
 		"KEY": filepath.Join(dir, "id_ed25519"), "TOKEN": strings.TrimSpace(string(token)),
 	} {
 		ts.Setenv(name, value)
+	}
+}
+
+// startServer starts relayd and waits until it serves.
+func startServer(home string, args ...string) (*server, error) {
+	srv := &server{cmd: exec.Command(relaydProgram(), args...), out: &output{}, done: make(chan struct{})}
+	srv.cmd.Env = append(os.Environ(), "HOME="+home)
+	srv.cmd.Stdout, srv.cmd.Stderr = srv.out, srv.out
+	if err := srv.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { _ = srv.cmd.Wait(); close(srv.done) }()
+	serves := poll(func() bool { return srv.ended() || strings.Contains(srv.out.String(), "export RELAY_TOKEN") })
+	if !serves || srv.ended() {
+		srv.kill()
+		return nil, fmt.Errorf("relayd never served:\n%s", srv.out)
+	}
+	return srv, nil
+}
+
+func (srv *server) ended() bool {
+	select {
+	case <-srv.done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -137,7 +175,7 @@ func (s *servers) stop(ts *testscript.TestScript, _ bool, _ []string) {
 	_ = srv.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-srv.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		ts.Fatalf("relayd did not stop:\n%s", srv.out)
 	}
 }
@@ -176,7 +214,7 @@ func approve(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	jar, err := cookiejar.New(nil)
 	ts.Check(err)
-	browser := &http.Client{Jar: jar, Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	browser := &http.Client{Jar: jar, Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	post(ts, browser, strings.TrimSpace(string(link)), nil)
 	body := post(ts, browser, args[0], url.Values{"code": {args[1]}})
 	if strings.Contains(body, `name="code"`) {
@@ -200,8 +238,50 @@ func post(ts *testscript.TestScript, browser *http.Client, to string, form url.V
 	return string(text)
 }
 
+// relayAt is a real relayd that tests share, each with aliases of its own.
+type relayAt struct{ http, ssh, key string }
+
+// sharedRelay is started when the first test wants it.
+type sharedRelay struct {
+	once sync.Once
+	dir  string
+	srv  *server
+	err  error
+}
+
+var shared sharedRelay
+
+func theRelay(t *testing.T) relayAt {
+	t.Helper()
+	built(t)
+	shared.once.Do(func() { shared.err = shared.start() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	at := listening.FindStringSubmatch(shared.srv.out.String())
+	return relayAt{http: at[1], ssh: at[2], key: filepath.Join(shared.dir, "data", "id_ed25519")}
+}
+
+func (s *sharedRelay) start() (err error) {
+	if s.dir, err = os.MkdirTemp("", "relay-shared-"); err != nil {
+		return err
+	}
+	s.srv, err = startServer(s.dir, "serve", "--data-dir", filepath.Join(s.dir, "data"),
+		"--admin-addr", "off", "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0")
+	return err
+}
+
+func (s *sharedRelay) stop() {
+	if s.srv != nil {
+		s.srv.kill()
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
 // removeBuilt takes what was built for the scripts away.
-func removeBuilt() { _ = os.RemoveAll(filepath.Dir(builtRelayd())) }
+func removeBuilt() { _ = os.RemoveAll(builtIn()) }
 
 // needTool fails where a program that the scripts call is missing.
 func needTool(t *testing.T, name string) {

@@ -70,7 +70,7 @@ func (p *program) revoke(ctx context.Context, api *client.API, dialer *client.Di
 		}
 	}
 	if login.TokenID == "" {
-		p.say(tokenStays)
+		p.say(tokenStays(login))
 		return nil
 	}
 	return api.RemoveToken(ctx, login.TokenID)

@@ -32,7 +32,7 @@ func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl+C ends at once
-	p := &program{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
+	p := &program{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, interrupted: ctx.Done()}
 	root := p.root()
 	root.SetArgs(args)
 	return p.exit(ctx, root.ExecuteContext(ctx))
@@ -44,6 +44,8 @@ type program struct {
 	out    *os.File
 	err    io.Writer
 	getenv func(string) string
+	// interrupted is closed by the first Ctrl+C; nil = there is none.
+	interrupted <-chan struct{}
 
 	server   string
 	identity string

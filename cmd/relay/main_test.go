@@ -10,18 +10,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain makes this program itself the command relay of the scripts.
-func TestMain(m *testing.M) {
-	testscript.Main(tidy{m}, map[string]func(){"relay": main})
-}
+// TestMain removes what was built for the tests, and ends the relayd that they share.
+func TestMain(m *testing.M) { os.Exit(tidily(m)) }
 
-// tidy removes what was built for the tests.
-type tidy struct{ *testing.M }
-
-// Run runs the tests.
-func (t tidy) Run() int {
+func tidily(m *testing.M) int {
 	defer removeBuilt()
-	return t.M.Run()
+	defer shared.stop()
+	return m.Run()
 }
 
 // TestScripts runs the program as people do. Homes are empty, and no relay is within
@@ -32,14 +27,16 @@ func TestScripts(t *testing.T) {
 		needTool(t, tool)
 	}
 	running := &servers{list: map[string]*server{}}
+	programs := built(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "same": same, "serve": running.serve, "stop-server": running.stop, "await": await, "approve": approve,
+			"relay": runs, "exits": exits, "same": same, "serve": running.serve, "stop-server": running.stop, "await": await, "approve": approve,
 		},
 		Setup: func(e *testscript.Env) error {
 			home := e.WorkDir + "/home"
 			e.Setenv("HOME", home)
+			e.Setenv("PATH", programs+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("TZ", "UTC")
 			e.Setenv("ESCAPE", "\x1b[2J")
 			for _, name := range []string{"RELAY_SERVER", "RELAY_TOKEN", "RELAY_URL", "SSH_AUTH_SOCK", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
@@ -48,6 +45,16 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(home, 0o700)
 		},
 	})
+}
+
+// runs is the command relay of the scripts.
+func runs(ts *testscript.TestScript, neg bool, args []string) {
+	switch err := ts.Exec("relay", args...); {
+	case err != nil && !neg:
+		ts.Fatalf("relay: %v", err)
+	case err == nil && neg:
+		ts.Fatalf("relay did not fail")
+	}
 }
 
 // exits N command… demands an exit code. Its output is that of the last command.

@@ -41,15 +41,13 @@ type ranRelay struct {
 }
 
 func runRelay(ts *testscript.TestScript, token string, args []string) ranRelay {
-	program, err := exec.LookPath("relay")
-	ts.Check(err)
-	c := exec.Command(program, args...)
+	c := exec.Command(relayProgram(), args...)
 	c.Dir = ts.MkAbs(".")
 	c.Env = append(os.Environ(), "HOME="+ts.Getenv("HOME"), "TZ=UTC", "XDG_CONFIG_HOME=", "XDG_STATE_HOME=",
 		"RELAY_SERVER="+ts.Getenv("RELAY_SERVER"), "RELAY_TOKEN="+token, "RELAY_URL="+ts.Getenv("BASE"))
 	var stdout, stderr strings.Builder
 	c.Stdout, c.Stderr = &stdout, &stderr
-	err = c.Run()
+	err := c.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		ts.Fatalf("%v", err)

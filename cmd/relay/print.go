@@ -97,7 +97,7 @@ func safeJSON(raw []byte) string {
 func (p *program) ask(c *cobra.Command, command func(args []string) client.Command, show func(w *printer, item json.RawMessage) error) *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, flagJSON)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		remote, err := p.remote()
+		remote, err := p.remote(c.Context())
 		if err != nil {
 			return err
 		}

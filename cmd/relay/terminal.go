@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -18,13 +19,14 @@ func (p *program) asker() client.Asker {
 	if !ok || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(talk.Fd())) {
 		return nil
 	}
-	return person{in: p.in, talk: talk}
+	return person{in: p.in, talk: talk, interrupted: p.interrupted}
 }
 
 // person is whoever sits at the terminal.
 type person struct {
-	in   *os.File
-	talk io.Writer
+	in          *os.File
+	talk        io.Writer
+	interrupted <-chan struct{}
 }
 
 // Confirm takes yes and y for a yes and everything else for a no.
@@ -34,7 +36,9 @@ func (a person) Confirm(question string) bool {
 		lines = append(lines, sayPrefix+record.SafeText(strings.TrimRight(line, "\n")))
 	}
 	_, _ = io.WriteString(a.talk, strings.Join(lines, "\n")+yesNo)
-	line, _ := bufio.NewReader(a.in).ReadString('\n')
+	line, _ := orInterrupted(a.interrupted, func() (string, error) {
+		return bufio.NewReader(io.LimitReader(a.in, longestAnswer)).ReadString('\n')
+	})
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
 		return true
@@ -45,7 +49,41 @@ func (a person) Confirm(question string) bool {
 // Passphrase reads without showing what is typed.
 func (a person) Passphrase(file string) ([]byte, error) {
 	_, _ = io.WriteString(a.talk, sayPrefix+passphraseOf(record.SafeText(file)))
-	pass, err := term.ReadPassword(int(a.in.Fd()))
+	fd := int(a.in.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return nil, err
+	}
+	pass, err := orInterrupted(a.interrupted, func() ([]byte, error) { return term.ReadPassword(fd) })
+	if errors.Is(err, errInterrupted) {
+		_ = term.Restore(fd, before)
+	}
 	_, _ = io.WriteString(a.talk, "\n")
 	return pass, err
+}
+
+// longestAnswer bounds the answer to a question.
+const longestAnswer = 4096
+
+var errInterrupted = errors.New("interrupted")
+
+// orInterrupted reads from the terminal until Ctrl+C. Nothing can interrupt the read
+// itself, which then ends with the program.
+func orInterrupted[T any](interrupted <-chan struct{}, read func() (T, error)) (T, error) {
+	type answer struct {
+		typed T
+		err   error
+	}
+	came := make(chan answer, 1)
+	go func() {
+		typed, err := read()
+		came <- answer{typed, err}
+	}()
+	select {
+	case a := <-came:
+		return a.typed, a.err
+	case <-interrupted:
+		var none T
+		return none, errInterrupted
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,32 +20,6 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
-
-// relayAt is a real relayd for tests of a terminal.
-type relayAt struct{ http, ssh, key string }
-
-func newRelay(t *testing.T) relayAt {
-	t.Helper()
-	program, err := buildRelayd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	srv := &server{out: &output{}, done: make(chan struct{})}
-	srv.cmd = exec.Command(program, "serve", "--data-dir", dir, "--admin-addr", "off", "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0")
-	srv.cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
-	srv.cmd.Stdout, srv.cmd.Stderr = srv.out, srv.out
-	if err := srv.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = srv.cmd.Wait(); close(srv.done) }()
-	t.Cleanup(srv.kill)
-	if !poll(func() bool { return strings.Contains(srv.out.String(), "export RELAY_TOKEN") }) {
-		t.Fatalf("relayd never served:\n%s", srv.out)
-	}
-	at := listening.FindStringSubmatch(srv.out.String())
-	return relayAt{http: at[1], ssh: at[2], key: filepath.Join(dir, "id_ed25519")}
-}
 
 // call sends a request to an alias and gives the status.
 func (r relayAt) call(t *testing.T, alias, path string) int {
@@ -74,10 +49,19 @@ type atTerminal struct {
 	was  unix.Termios
 }
 
-func (r relayAt) upAtTerminal(t *testing.T, env ...string) *atTerminal {
+func (r relayAt) upAtTerminal(t *testing.T, alias string, env ...string) *atTerminal {
+	t.Helper()
+	a := runAtTerminal(t, env, "up", "--echo", "--alias", alias, "--server", r.ssh, "--identity", r.key)
+	a.sees(`Press Ctrl\+C to disconnect`)
+	a.sees(`press \? for keys`)
+	return a
+}
+
+// runAtTerminal starts the program at a terminal of its own.
+func runAtTerminal(t *testing.T, env []string, args ...string) *atTerminal {
 	t.Helper()
 	a := &atTerminal{t: t, out: &output{}, done: make(chan struct{})}
-	a.cmd = exec.Command("relay", "up", "--echo", "--alias", "stripe-dev", "--server", r.ssh, "--identity", r.key)
+	a.cmd = exec.Command(relayProgram(), args...)
 	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=xterm", "NO_COLOR=1", "DISPLAY=", "WAYLAND_DISPLAY=", "BROWSER=")
 	a.cmd.Env = append(a.cmd.Env, env...)
 	master, slave, err := pty.Open()
@@ -89,7 +73,7 @@ func (r relayAt) upAtTerminal(t *testing.T, env ...string) *atTerminal {
 	a.was = a.modes()
 	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = slave, slave, slave
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := a.cmd.Start(); err != nil {
+	if err := startWithSignals(a.cmd); err != nil {
 		t.Fatal(err)
 	}
 	// The test keeps its own end of the terminal open, so that its modes can be seen
@@ -102,9 +86,17 @@ func (r relayAt) upAtTerminal(t *testing.T, env ...string) *atTerminal {
 	})
 	go func() { _, _ = io.Copy(a.out, master) }()
 	go func() { _ = a.cmd.Wait(); close(a.done) }()
-	a.sees(`Press Ctrl\+C to disconnect`)
-	a.sees(`press \? for keys`)
 	return a
+}
+
+// startWithSignals starts a command that no signal is ignored by: what runs under
+// nohup ignores SIGHUP, and so does whatever it starts, but for signals that it has a
+// handler for.
+func startWithSignals(c *exec.Cmd) error {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
+	defer signal.Stop(caught)
+	return c.Start()
 }
 
 // sees waits for text that matches, after what was seen before.
@@ -159,8 +151,15 @@ func (a *atTerminal) modes() unix.Termios {
 
 func (a *atTerminal) single() bool { return a.modes().Lflag&(unix.ICANON|unix.ECHO) == 0 }
 
-// ends waits for the end of the program, and checks that the terminal is as it was.
+// ends is leaves for relay up, which also has pasted text marked.
 func (a *atTerminal) ends(how string) {
+	a.t.Helper()
+	a.leaves(how)
+	a.sees(regexp.QuoteMeta(pasteOff))
+}
+
+// leaves waits for the end of the program, and checks that the terminal is as it was.
+func (a *atTerminal) leaves(how string) {
 	a.t.Helper()
 	if !poll(func() bool {
 		select {
@@ -178,7 +177,6 @@ func (a *atTerminal) ends(how string) {
 	if now := a.modes(); now != a.was {
 		a.t.Errorf("the modes of the terminal were %+v and are %+v", a.was, now)
 	}
-	a.sees(regexp.QuoteMeta(pasteOff))
 }
 
 // stopped tells whether the program is stopped, by proc(5).
@@ -193,22 +191,22 @@ func (a *atTerminal) stopped() bool {
 
 func TestKeysAtATerminal(t *testing.T) {
 	t.Parallel()
-	r := newRelay(t)
+	r := theRelay(t)
 	bin := t.TempDir()
 	opened := filepath.Join(bin, "opened")
 	script := "#!/bin/sh\necho \"$1\" > " + opened + ".new && mv " + opened + ".new " + opened + "\n"
 	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	a := r.upAtTerminal(t, "PATH="+bin+":"+os.Getenv("PATH"), "DISPLAY=:77")
+	a := r.upAtTerminal(t, "keys-dev", "PATH="+bin+":"+os.Getenv("PATH"), "DISPLAY=:77")
 	if !a.single() {
 		t.Error("keys are not read one by one")
 	}
 	a.press("j")
 	a.sees(noneShown)
-	r.call(t, "stripe-dev", "/one")
+	r.call(t, "keys-dev", "/one")
 	id := a.sees(`\d\d:\d\d:\d\d \[200\] POST /one \(\d+ms\) (evt_\w+)\r\n`)[1]
-	r.call(t, "stripe-dev", "/two")
+	r.call(t, "keys-dev", "/two")
 	a.sees(`POST /two \(\d+ms\) evt_\w+\r\n`)
 	a.press("j")
 	a.sees(`> 2/2 .*POST /two`)
@@ -244,8 +242,8 @@ func TestKeysAtATerminal(t *testing.T) {
 
 func TestFilterPasteAndResizeAtATerminal(t *testing.T) {
 	t.Parallel()
-	r := newRelay(t)
-	a := r.upAtTerminal(t)
+	r := theRelay(t)
+	a := r.upAtTerminal(t, "filter-dev")
 	a.press("/")
 	a.sees("filter: _")
 	for _, key := range []string{"w", "a", "n", "t"} {
@@ -254,8 +252,8 @@ func TestFilterPasteAndResizeAtATerminal(t *testing.T) {
 	}
 	a.press("\r")
 	a.sees("only requests with .want. are shown")
-	r.call(t, "stripe-dev", "/other")
-	r.call(t, "stripe-dev", "/wanted")
+	r.call(t, "filter-dev", "/other")
+	r.call(t, "filter-dev", "/wanted")
 	a.sees(`POST /wanted \(`)
 	if strings.Contains(a.out.String(), "/other") {
 		t.Error("the filter lets everything through")
@@ -263,7 +261,7 @@ func TestFilterPasteAndResizeAtATerminal(t *testing.T) {
 	a.press(pasteBegin + "q\nR q\n" + pasteEnd)
 	a.press("qqR some text that was pasted q\nq\n")
 	_ = pty.Setsize(a.tty, &pty.Winsize{Rows: 5, Cols: 12})
-	r.call(t, "stripe-dev", "/wanted2")
+	r.call(t, "filter-dev", "/wanted2")
 	a.sees(`POST /wanted2 \(`)
 	a.insists("k", "> ") // after what looks like pasted text no key counts for a moment
 	a.insists("o", "/events/evt_")
@@ -273,8 +271,8 @@ func TestFilterPasteAndResizeAtATerminal(t *testing.T) {
 
 func TestSuspendedAndResumed(t *testing.T) {
 	t.Parallel()
-	r := newRelay(t)
-	a := r.upAtTerminal(t)
+	r := theRelay(t)
+	a := r.upAtTerminal(t, "suspend-dev")
 	for range 2 {
 		a.press("\x1a") // Ctrl+Z
 		if !poll(a.stopped) {
@@ -287,7 +285,7 @@ func TestSuspendedAndResumed(t *testing.T) {
 		if !poll(a.single) {
 			t.Error("resumed, keys are not read one by one")
 		}
-		r.call(t, "stripe-dev", "/after")
+		r.call(t, "suspend-dev", "/after")
 		a.sees(`\[200\] POST /after`)
 		a.press("?")
 		a.sees("j k select")
@@ -296,17 +294,40 @@ func TestSuspendedAndResumed(t *testing.T) {
 	a.ends("exit status 0")
 }
 
+// TestCtrlCAtAPassphrase: the first Ctrl+C ends the program, and the terminal shows
+// again what is typed.
+func TestCtrlCAtAPassphrase(t *testing.T) {
+	t.Parallel()
+	r := theRelay(t)
+	key := filepath.Join(t.TempDir(), "locked")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-a", "1", "-N", "secret", "-f", key).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	admin := adminLine.FindStringSubmatch(shared.srv.out.String())[1]
+	add := exec.Command(relaydProgram(), "key", "add", "--user", admin, "--data-dir", filepath.Join(shared.dir, "data"), key+".pub")
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a := runAtTerminal(t, nil, "whoami", "--server", r.ssh, "--identity", key)
+	a.sees("passphrase")
+	if !poll(func() bool { return a.modes().Lflag&unix.ECHO == 0 }) {
+		t.Error("the passphrase is shown")
+	}
+	a.press("\x03")
+	a.leaves("exit status 130")
+}
+
 func TestTerminalIsPutBackAtEveryEnd(t *testing.T) {
 	t.Parallel()
-	r := newRelay(t)
+	r := theRelay(t)
 	for sig, how := range map[syscall.Signal]string{
 		syscall.SIGINT: "exit status 0", syscall.SIGTERM: "exit status 0", syscall.SIGHUP: "signal: hangup", syscall.SIGQUIT: "exit status 2",
 	} {
-		a := r.upAtTerminal(t)
+		a := r.upAtTerminal(t, "ends-dev")
 		_ = a.cmd.Process.Signal(sig)
 		a.ends(how)
 	}
-	first, second := r.upAtTerminal(t), r.upAtTerminal(t) // the alias is taken over
+	first, second := r.upAtTerminal(t, "ends-dev"), r.upAtTerminal(t, "ends-dev") // the alias is taken over
 	first.ends("exit status 5")
 	second.press("q")
 	second.ends("exit status 0")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,9 +34,24 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	return err.WithHint("%s --help lists the commands", c.CommandPath())
 }
 
+// valueWords says what the values of a flag are; "" where the parser's own words do.
+func valueWords(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int":
+		return "a whole number"
+	case "bool":
+		return "true or false"
+	}
+	return ""
+}
+
 // flagError makes a usage error of what the flag parser found.
 func flagError(c *cobra.Command, cause error) error {
 	err := usage("%s", strings.ReplaceAll(cause.Error(), "\n", "; "))
+	var wrong *pflag.InvalidValueError
+	if errors.As(cause, &wrong) && valueWords(wrong.GetFlag()) != "" {
+		err = usage("--%s takes %s, not %q", wrong.GetFlag().Name, valueWords(wrong.GetFlag()), wrong.GetValue())
+	}
 	if typed, ok := strings.CutPrefix(cause.Error(), "unknown flag: --"); ok {
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })

@@ -16,7 +16,7 @@ func (p *program) whoami() *cobra.Command {
 	c := &cobra.Command{Use: "whoami", Short: whoamiShort, Example: whoamiExample, Args: noArgs}
 	asJSON := c.Flags().Bool("json", false, flagJSON)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		remote, err := p.remote()
+		remote, err := p.remote(c.Context())
 		if err != nil {
 			return err
 		}

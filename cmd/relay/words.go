@@ -64,11 +64,12 @@ At a terminal, ? lists the keys.
 	checkShort   = "check a webhooks.yaml and say what it means"
 	versionShort = "say which version this is"
 
-	pressCtrlC  = "Press Ctrl+C to disconnect"
-	stoppingNow = "the relay is stopping"
-	backAgain   = "connected to the relay again"
-	goodbye     = "disconnected"
-	noConfig    = "there is no " + client.ConfigName + " here or in a parent folder"
+	pressCtrlC   = "Press Ctrl+C to disconnect"
+	stoppingNow  = "the relay is stopping"
+	backAgain    = "connected to the relay again"
+	goodbye      = "disconnected"
+	noConfig     = "there is no " + client.ConfigName + " here or in a parent folder"
+	noConfigHint = "write one, or name one by --config FILE"
 )
 
 func connectedTo(host string) string  { return "Connected to relay " + host }

@@ -14,7 +14,6 @@ import (
 const (
 	noLogins           = "there is no login; commands go over SSH with the key, or by RELAY_TOKEN"
 	waitingForApproval = "waiting until somebody who is signed in there approves the key, 2 minutes at most"
-	tokenStays         = "the token was made elsewhere, and stays valid until it is revoked there"
 	keyStays           = "the SSH key still logs in; remove it in the dashboard, or log out with --key next time"
 )
 
@@ -45,6 +44,10 @@ func codeIs(code string) string   { return "Code: " + code }
 
 func loggedInAs(l client.Login) string {
 	return "Logged in to " + l.BaseURL + " as " + l.User
+}
+
+func tokenStays(l *client.Login) string {
+	return "the token was made elsewhere, so it stays valid; revoke it at " + l.BaseURL + "/account if nothing else uses it"
 }
 
 func loggedOut(l *client.Login) string { return "Logged out of " + l.BaseURL }

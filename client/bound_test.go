@@ -1,0 +1,90 @@
+package client
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBannerIsBounded: a relay can say what it likes before the login, as much as it
+// likes; what is kept has a bound.
+func TestBannerIsBounded(t *testing.T) {
+	l := &login{}
+	for range 1000 {
+		l.heard(strings.Repeat("x", 1000))
+	}
+	if n := len(strings.Join(l.banner, "")); n > maxBanner || n < maxBanner-1000 {
+		t.Errorf("%d bytes are kept", n)
+	}
+}
+
+// TestAgentThatDoesNotAnswer: an ssh-agent that hangs costs a moment, not the login.
+func TestAgentThatDoesNotAnswer(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent")
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	talk := &said{}
+	k := &keyring{agent: socket, files: []string{newKeyFile(t, "")}, say: talk.say, within: 10 * time.Millisecond}
+	list, done, err := k.signers()
+	defer done()
+	if err != nil || len(list) != 1 || !strings.Contains(talk.String(), "the ssh-agent is not used") {
+		t.Errorf("%d keys, %v, said %q", len(list), err, talk)
+	}
+}
+
+// TestKeyThatCannotBeReadIsNotReplaced: only where there is no key one is made.
+func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
+	dir := t.TempDir()
+	unreadable := filepath.Join(dir, "folder")
+	if err := os.Mkdir(unreadable, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	broken := filepath.Join(dir, "broken")
+	keep(t, broken, "no key")
+	for _, file := range []string{unreadable, broken} {
+		if _, err := MakeKey(file, "x"); exitOf(err) != ExitFailure {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if text, err := os.ReadFile(broken); strings.TrimSpace(string(text)) != "no key" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := os.Stat(unreadable + ".pub"); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a public half was written")
+	}
+}
+
+// TestBaseURLWithALogin: a password in it would stand in every message.
+func TestBaseURLWithALogin(t *testing.T) {
+	_, err := NewAPI("https://me:secret@relay.test", "rly_x", "test")
+	if exitOf(err) != ExitUsage || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestMessageWithoutEndEndsTheConnection: a session that cannot be heard any more is
+// no connection.
+func TestMessageWithoutEndEndsTheConnection(t *testing.T) {
+	d := newDouble(t)
+	dialer, _ := newDialer(t, d.listen())
+	first := true
+	d.script = func(_ *doubleConn, say func(string)) {
+		say(`{"type":"online","alias":"stripe-dev","url":"u"}`)
+		if first {
+			first = false
+			say(strings.Repeat("x", maxLine+1))
+		}
+	}
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+	got(t, "loss", run.lost)
+	for again := false; !again; {
+		again = got(t, "ready", run.ready)
+	}
+}

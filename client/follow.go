@@ -1,0 +1,313 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"relay/record"
+)
+
+const (
+	// remembered is how many events a follower knows, to tell what it has written.
+	remembered = 1024
+	// catchUp is how many events are asked for when something may have been missed.
+	catchUp = pageLimit
+	// quietStream is how long a stream of the API may send nothing; the relay comments
+	// every 15 s.
+	quietStream = 45 * time.Second
+)
+
+// source is a door that events are followed through, over one connection a call. It
+// calls f.begin when that stands.
+type source interface {
+	followOnce(ctx context.Context, c Command, f *followed) error
+}
+
+// follow writes the last events, oldest first, and then those that come, one object a
+// line. A lost connection is made anew, again and again, and what was missed meanwhile
+// is written then; it ends with ctx, a definite refusal, an error of out, or when the
+// first connection cannot be made.
+func follow(ctx context.Context, from source, c Command, out io.Writer) error {
+	if c.N == 0 {
+		c.N = defaultEvents
+	}
+	f := &followed{out: out, say: c.Say, known: map[string]seen{}}
+	if f.say == nil {
+		f.say = func(string) {}
+	}
+	var tries backoff
+	doubts := 0
+	for {
+		f.since, f.part = time.Time{}, nil
+		err := from.followOnce(ctx, c, f)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !f.since.IsZero() && time.Since(f.since) > fairAfter {
+			doubts = 0
+			tries.reset()
+		}
+		if !f.again(err, &doubts) {
+			return err
+		}
+		next := tries.next()
+		if doubts > 0 {
+			next = max(next, doubtPause)
+		}
+		f.lost(err, next)
+		if !wait(ctx, next) {
+			return ctx.Err()
+		}
+		c.N = catchUp
+	}
+}
+
+// followed is what a follower has written so far, over all its connections.
+type followed struct {
+	out io.Writer
+	say func(string)
+
+	known  map[string]seen // the events that were written last
+	order  []string        // their ids, the oldest first
+	newest string          // id; ids are in order of arrival
+	after  string          // id of the last item of the API's stream
+
+	begun  bool // there was a connection
+	since  time.Time
+	gone   bool // the loss was told, and that it is over was not
+	failed error
+
+	part   []byte // of a line
+	listed string // the last id of a list that is being caught up with; "" = none is
+}
+
+// seen is how an event was when it was written.
+type seen struct {
+	state, at string
+	attempts  int
+}
+
+// begin is told when a connection stands.
+func (f *followed) begin() {
+	f.since, f.listed = time.Now(), ""
+	if f.begun {
+		f.listed = "-" // below every id: what comes first is a list
+	}
+	if f.gone {
+		f.say("connected to the relay again")
+	}
+	f.begun, f.gone = true, false
+}
+
+func (f *followed) lost(err error, next time.Duration) {
+	if f.gone {
+		return
+	}
+	f.gone = true
+	in := "now"
+	if next >= time.Second {
+		in = fmt.Sprintf("in %d s", int(next.Seconds()+0.5))
+	}
+	why := "the relay has ended the stream"
+	if err != nil {
+		why = err.Error()
+	}
+	f.say(why + "; connecting again " + in)
+}
+
+// again tells whether a new connection may help.
+func (f *followed) again(err error, doubts *int) bool {
+	if !f.begun || f.failed != nil {
+		return false
+	}
+	var e *Error
+	switch {
+	case err == nil:
+		return true
+	case !errors.As(err, &e):
+		return false
+	case e.login && *doubts < doubtTimes, // as Up.doubt
+		e.Exit == ExitNotFound && *doubts < 1 && f.stood(): // so a relay that stops ends a feed
+		*doubts++
+		return true
+	}
+	return e.passing || e.Exit == ExitUnreachable
+}
+
+// stood tells whether there was a feed at all: a session over SSH begins also for an
+// alias that is not there.
+func (f *followed) stood() bool {
+	return f.newest != "" || !f.since.IsZero() && time.Since(f.since) > quietStream
+}
+
+// Write takes the output of the command events -f over SSH: on each connection a list,
+// oldest first, and then what happens.
+func (f *followed) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		line, rest, whole := bytes.Cut(p, []byte("\n"))
+		if len(f.part)+len(line) > maxLine {
+			f.failed = errLongLine
+			return 0, f.failed
+		}
+		f.part, p = append(f.part, line...), rest
+		if !whole {
+			break
+		}
+		if err := f.heard(bytes.TrimSpace(f.part)); err != nil {
+			return 0, err
+		}
+		f.part = f.part[:0]
+	}
+	return n, nil
+}
+
+// heard takes one line over SSH. A list that is caught up with comes in the order of
+// ids, up to the newest one known or beyond; a line out of order is news.
+func (f *followed) heard(line []byte) error {
+	if len(line) == 0 {
+		return nil
+	}
+	var e record.Summary
+	_ = json.Unmarshal(line, &e) // whoever prints it finds what is wrong
+	old := f.listed != "" && e.ID > f.listed && e.ID <= f.newest
+	if f.listed = e.ID; !old || e.ID == f.newest {
+		f.listed = ""
+	}
+	return f.take(line, &e, old)
+}
+
+// take writes a line, but for one of a list that tells nothing new.
+func (f *followed) take(line []byte, e *record.Summary, old bool) error {
+	now := seen{e.State, e.ReceivedAt.String(), e.AttemptCount}
+	before, known := f.known[e.ID]
+	if old && (!known || before == now) {
+		return nil
+	}
+	if e.ID != "" {
+		f.remember(e.ID, now, known)
+	}
+	if f.failed = writeLine(f.out, line); f.failed != nil {
+		return f.failed
+	}
+	return nil
+}
+
+func (f *followed) remember(id string, now seen, known bool) {
+	f.newest = max(f.newest, id)
+	f.known[id] = now
+	if known {
+		return
+	}
+	if f.order = append(f.order, id); len(f.order) > remembered {
+		delete(f.known, f.order[0])
+		f.order = slices.Delete(f.order, 0, 1)
+	}
+}
+
+func (s SSH) followOnce(ctx context.Context, c Command, f *followed) error {
+	err := s.run(ctx, c, f, f.begin)
+	if f.failed != nil {
+		return f.failed
+	}
+	return err
+}
+
+// followOnce opens the stream first, so that nothing falls between it and the list.
+// Behind an item that it knows the relay needs no list, and says resync otherwise.
+func (a *API) followOnce(ctx context.Context, c Command, f *followed) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := a.requestAfter(ctx, http.MethodGet, "/stream?"+url.Values{"alias": {c.Arg}}.Encode(), nil, f.after)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	f.begin()
+	if f.after == "" {
+		if err := a.missed(ctx, c, f); err != nil {
+			return err
+		}
+	}
+	quiet := time.AfterFunc(quietStream, cancel)
+	err = readStream(&heardReader{resp.Body, quiet}, func(id, name string, data []byte) error {
+		defer func() { f.after = id }()
+		switch name {
+		case "event":
+			var e record.Summary
+			_ = json.Unmarshal(data, &e)
+			return f.take(data, &e, false)
+		case "resync":
+			return a.missed(ctx, c, f)
+		}
+		return nil
+	})
+	switch ended := quiet.Stop(); {
+	case f.failed != nil:
+		return f.failed
+	case !ended:
+		return silent(quietStream)
+	}
+	return err
+}
+
+// missed writes what of the last events is new, oldest first.
+func (a *API) missed(ctx context.Context, c Command, f *followed) error {
+	n := c.N
+	if f.newest != "" {
+		n = catchUp
+	}
+	all, err := a.list(ctx, c.Arg, n)
+	if err != nil {
+		return err
+	}
+	for _, data := range slices.Backward(all.Data) {
+		var e record.Summary
+		_ = json.Unmarshal(data, &e)
+		if err := f.take(data, &e, e.ID <= f.newest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// heardReader puts off an end by silence at each read.
+type heardReader struct {
+	io.Reader
+	quiet *time.Timer
+}
+
+// Read reads on.
+func (h *heardReader) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if n > 0 {
+		h.quiet.Reset(quietStream)
+	}
+	return n, err
+}
+
+func idOf(data []byte) string {
+	var e struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(data, &e)
+	return e.ID
+}
+
+func writeLine(out io.Writer, data []byte) error {
+	var line bytes.Buffer
+	if err := json.Compact(&line, data); err != nil {
+		return err
+	}
+	line.WriteByte('\n')
+	_, err := out.Write(line.Bytes())
+	return err
+}
