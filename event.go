@@ -87,8 +87,18 @@ type Timing struct {
 	Blocked, Connect, Send, Wait, Receive time.Duration
 }
 
-// Latency is Connect + Send + Wait + Receive.
-func (t Timing) Latency() time.Duration { return t.Connect + t.Send + t.Wait + t.Receive }
+// Micros is t with every phase cut to the microsecond: what is stored and shown.
+func (t Timing) Micros() Timing {
+	cut := func(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
+	return Timing{Blocked: cut(t.Blocked), Connect: cut(t.Connect), Send: cut(t.Send), Wait: cut(t.Wait), Receive: cut(t.Receive)}
+}
+
+// Latency is Connect + Send + Wait + Receive, each in whole microseconds, so that the
+// sum is one and the same wherever it is made.
+func (t Timing) Latency() time.Duration {
+	t = t.Micros()
+	return t.Connect + t.Send + t.Wait + t.Receive
+}
 
 // Attempt is one delivery of an event to the local server, numbered from 1.
 type Attempt struct {

@@ -31,6 +31,22 @@ type Caller interface {
 	Abort()
 }
 
+// Presence is what is known of a caller whom nobody reads.
+type Presence uint8
+
+// Callers come and go.
+const (
+	CallerThere Presence = iota // or it is not known
+	CallerEnded                 // ended their side in order; they may still read the answer
+	CallerLost                  // the connection is broken: nobody reads
+)
+
+// Watched is a Caller that can tell, without reading, whether anybody is there. It
+// may be asked while another goroutine writes.
+type Watched interface {
+	Presence() Presence
+}
+
 // Inbound is one request to an alias, its head parsed and routed.
 type Inbound struct {
 	Alias   *Alias

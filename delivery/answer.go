@@ -25,6 +25,10 @@ func (x *exchange) conclude(v verdict) relay.Outcome {
 // answered gives the last piece out and decides what becomes of both connections.
 func (x *exchange) answered() relay.Outcome {
 	x.flush()
+	if x.state == relay.ResponseCut && x.ended && !x.silent {
+		x.req.caller.Abort() // if they read on after all, they see that it is not whole
+		x.silent = true
+	}
 	x.distrust()
 	whole := x.wholeNow()
 	if !whole {

@@ -61,6 +61,7 @@ type exchange struct {
 	early     bool // it began before the request was written whole
 	begun     bool // a byte of a final answer went to the caller
 	silent    bool // the caller takes no more
+	ended     bool // the caller has ended their side; perhaps they read on
 	reached   bool // false: it is known that no byte reached the local server
 	fault     *relay.Error
 
@@ -74,6 +75,7 @@ type exchange struct {
 	at       marks
 	patience time.Duration // T3
 	cutAt    time.Time     // T4; zero = none
+	lookAt   time.Time     // next look after the caller; zero = none
 	timer    *time.Timer
 	armed    time.Time
 }

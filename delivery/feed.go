@@ -17,6 +17,7 @@ const (
 	feedRing    = 1024                  // items kept for Last-Event-ID
 	feedPending = 200                   // items that may wait for a viewer
 	feedRound   = 500                   // changes that one round reads
+	feedMissed  = 10_000                // aliases of which it is known that items were left out
 	aliasWait   = 100 * time.Millisecond
 )
 
@@ -108,8 +109,7 @@ func (f *feed) put(changes ...relay.Change) {
 		case c.Kind == relay.ChangeAccount:
 		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
 		case !f.watched(c.Alias):
-			f.seq++
-			f.missed[c.Alias] = f.seq
+			f.miss(c.Alias)
 			continue
 		case len(f.changes) >= feedRound:
 			f.lost[c.Alias] = true
@@ -120,6 +120,17 @@ func (f *feed) put(changes ...relay.Change) {
 	if len(f.changes)+len(f.lost) > 0 {
 		f.nudge()
 	}
+}
+
+// miss notes that an item of an alias is left out; under mu. When that is known of too
+// many, also of aliases that are gone, nothing from before is known any more.
+func (f *feed) miss(alias int64) {
+	if _, known := f.missed[alias]; !known && len(f.missed) >= feedMissed {
+		clear(f.missed)
+		f.early = f.seq
+	}
+	f.seq++
+	f.missed[alias] = f.seq
 }
 
 func (f *feed) nudge() {
@@ -221,8 +232,7 @@ func (f *feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 		f.ring = append(f.ring, feedEntry{f.seq, items[i]})
 	}
 	for alias := range lost {
-		f.seq++
-		f.missed[alias] = f.seq
+		f.miss(alias)
 	}
 	if over := len(f.ring) - feedRing; over > 0 {
 		f.early = f.ring[over-1].seq

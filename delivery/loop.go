@@ -21,6 +21,7 @@ func (x *exchange) arm() {
 		sooner(x.at.end.Add(storeWait))
 	case x.final != nil:
 		sooner(x.cutAt)
+		sooner(x.lookAt)
 	case !w.IsZero():
 		if !x.accepted {
 			sooner(w.Add(acceptDelay))
@@ -53,6 +54,8 @@ func (x *exchange) onTime(now time.Time) verdict {
 	case x.final != nil:
 		if !x.cutAt.IsZero() && !now.Before(x.cutAt) {
 			x.cutShort()
+		} else if !x.lookAt.IsZero() && !now.Before(x.lookAt) {
+			x.look(now)
 		}
 		return goOn
 	}
@@ -130,8 +133,16 @@ func (x *exchange) onLost() verdict {
 	case f := <-x.line.answers():
 		return x.onFill(f)
 	default:
-		return x.fail(errTunnelLost())
+		return x.fail(x.tunnelLost())
 	}
+}
+
+// tunnelLost says what is known of an exchange whose tunnel went away.
+func (x *exchange) tunnelLost() *relay.Error {
+	if x.final != nil {
+		return relay.Errorf(relay.CodeTunnelLost, "the tunnel went away inside the local server's answer; it has run, but its answer is not whole")
+	}
+	return errTunnelLost()
 }
 
 func errTunnelLost() *relay.Error {
@@ -177,7 +188,7 @@ func (x *exchange) broke(err error) verdict {
 		}
 	}
 	if x.lostSoon() {
-		return x.fail(errTunnelLost())
+		return x.fail(x.tunnelLost())
 	}
 	switch {
 	case x.final != nil:

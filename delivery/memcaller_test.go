@@ -18,7 +18,14 @@ type memCaller struct {
 	halved  bool
 	unread  []byte
 	deaf    error // of writes
+	state   relay.Presence
 }
+
+// Presence tells what the test set by become.
+func (c *memCaller) Presence() relay.Presence { c.mu.Lock(); defer c.mu.Unlock(); return c.state }
+
+// become sets what the system knows of the caller.
+func (c *memCaller) become(p relay.Presence) { c.mu.Lock(); c.state = p; c.mu.Unlock() }
 
 func newCaller(buffered string) *memCaller {
 	return &memCaller{in: newStream(), out: newStream(), stall: 30 * time.Second, head: []byte(buffered)}

@@ -88,9 +88,16 @@ func (r *registry) remove(id int64) *aliasState {
 		return nil
 	}
 	delete(r.ids, id)
-	if name := st.alias.Load().Name; r.labels[name] == st {
-		delete(r.labels, name)
+	a := st.alias.Load()
+	if r.labels[a.Name] == st {
+		delete(r.labels, a.Name)
 	}
+	for _, other := range r.ids {
+		if other.alias.Load().Owner == a.Owner {
+			return st
+		}
+	}
+	delete(r.accounts, a.Owner) // its last alias; who still has a slot gives it back all the same
 	return st
 }
 

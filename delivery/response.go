@@ -91,6 +91,8 @@ func (x *exchange) begin(h *wire.Head) {
 	x.tellUpload(false)
 	if x.req.caller == nil || x.silent {
 		x.listenOnly()
+	} else {
+		x.watch()
 	}
 	expect := int64(0)
 	if h.Framing == relay.FramingLength {
@@ -150,7 +152,7 @@ func (x *exchange) content(p []byte) verdict {
 		x.final = nil // no usable answer
 		return x.fail(relay.AsError(err))
 	}
-	if _, full := x.res.progress(); full && !x.cutAt.IsZero() && !x.done {
+	if _, full := x.res.progress(); full && !x.cutAt.IsZero() && !x.done && (x.silent || x.req.caller == nil) {
 		x.cutShort()
 	}
 	return goOn
@@ -189,6 +191,7 @@ func (x *exchange) write(p []byte) bool {
 		}
 		p = p[len(piece):]
 	}
+	x.taken()
 	return true
 }
 

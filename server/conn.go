@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"relay"
@@ -231,6 +232,14 @@ func (c *conn) Unread(p []byte) {
 // Write sends bytes as they are; movingConn keeps watch over callers that do not
 // read.
 func (c *conn) Write(p []byte) (int, error) { return c.net.Write(p) }
+
+// Presence tells whether the caller is still there.
+func (c *conn) Presence() relay.Presence {
+	if s, ok := bottom(c.raw.Conn).(syscall.Conn); ok {
+		return presence(s)
+	}
+	return relay.CallerThere
+}
 
 // Unhurried takes the stall timeout away from further writes, for a connection that
 // was upgraded; Read still reports each stall as a request-timeout and may be called

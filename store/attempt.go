@@ -139,10 +139,11 @@ func (s *Store) AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Att
 		if err := q.get(&row, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? AND n = ?`, id, n); err != nil {
 			return err
 		}
-		a = row.attempt()
-		if err := q.place(&row, &a); err != nil {
+		list := []relay.Attempt{row.attempt()}
+		if err := q.place([]attemptRow{row}, list); err != nil {
 			return err
 		}
+		a = list[0]
 		var payloads []payloadRow
 		if err := q.all(&payloads, `SELECT n, head, lines, framing, NULL AS body, parts, stored, size, sha256, state, extra, interim
 			FROM payloads WHERE event_id = ? AND n = ?`, id, n); err != nil {
@@ -159,13 +160,30 @@ func (s *Store) AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Att
 	return &a, nil
 }
 
-// place fills in where a waiting attempt stands in the queue of its alias.
-func (q session) place(row *attemptRow, a *relay.Attempt) error {
-	if row.State != queued {
+// place fills in where the waiting ones of the attempts of an event stand in the queue
+// of their alias.
+func (q session) place(rows []attemptRow, list []relay.Attempt) error {
+	if !slices.ContainsFunc(rows, func(r attemptRow) bool { return r.State == queued }) {
 		return nil
 	}
-	return q.get(&a.Position, `SELECT COUNT(*) FROM attempts WHERE alias_id = ? AND state = 0
-		AND (received_at, event_id, n) <= (?, ?, ?)`, row.AliasID, row.ReceivedAt, row.EventID, row.N)
+	var places []struct {
+		N     int `db:"n"`
+		Place int `db:"place"`
+	}
+	if err := q.all(&places, `SELECT n, place FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS place
+		FROM attempts WHERE alias_id = ? AND state = 0) waiting WHERE event_id = ?`, rows[0].AliasID, rows[0].EventID); err != nil {
+		return err
+	}
+	byN := make(map[int]int, len(places))
+	for _, p := range places {
+		byN[p.N] = p.Place
+	}
+	for i := range rows {
+		if rows[i].State == queued {
+			list[i].Position = byN[rows[i].N]
+		}
+	}
+	return nil
 }
 
 // interrupt ends an attempt that was under way when whoever had it is gone.

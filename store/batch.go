@@ -85,6 +85,7 @@ func (s *Store) inBatch(ctx context.Context, by *penman, fn func(*writer) error)
 	if err := tx.Commit(); err != nil {
 		return nil, err
 	}
+	s.mover.grown()
 	for alias, bytes := range w.grown {
 		s.stock.add(alias, bytes)
 	}

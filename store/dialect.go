@@ -161,6 +161,7 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*chan
 		return nil, err
 	}
 	defer end()
+	defer func() { _ = rollback(tx) }() // of an operation that panics: end must find the connection free
 	c := &change{session: session{ctx, tx, &s.d, &s.clock}}
 	if err = s.awaitDisk(c.session); err == nil {
 		err = fn(c)
@@ -174,6 +175,7 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*chan
 	if err := tx.Commit(); err != nil {
 		return nil, err
 	}
+	s.mover.grown()
 	return s.out.put(c.tell), nil
 }
 

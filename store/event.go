@@ -148,7 +148,9 @@ func (e *ending) args() []any {
 }
 
 // Event reads one event whole that the actor may see, with all its attempts; of
-// each body at most maxBody bytes.
+// each body at most maxBody bytes, and where that is over relay.InlineBody, of all
+// together at most 16 MiB: what does not fit comes without its bytes, those of the
+// request, the first attempt and the last ones before others.
 func (s *Store) Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
 	var e relay.Event
 	err := s.view(ctx, "read event", func(q session) error {
@@ -200,60 +202,30 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 	if err := q.all(&attempts, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? ORDER BY n`, e.ID); err != nil {
 		return err
 	}
-	var payloads []payloadRow
-	if err := q.all(&payloads, `SELECT n, head, lines, framing, body, parts, stored, size, sha256, state, extra, interim
-		FROM payloads WHERE event_id = ?`, e.ID); err != nil {
+	var list []payloadRow
+	if err := q.all(&list, `SELECT n, head, lines, framing, parts, stored, size, sha256, state, extra, interim
+		FROM payloads WHERE event_id = ? ORDER BY n`, e.ID); err != nil {
 		return err
+	}
+	payloads, byN := make([]*payloadRow, len(list)), make(map[int]*payloadRow, len(list))
+	for i := range list {
+		payloads[i], byN[list[i].N] = &list[i], &list[i]
+	}
+	if err := q.fillBodies(e.ID, payloads, maxBody, budgetOf(maxBody)); err != nil {
+		return err
+	}
+	if p := byN[0]; p != nil {
+		e.Request, e.Added = p.message(), p.Extra
 	}
 	e.Attempts = make([]relay.Attempt, len(attempts))
 	for i := range attempts {
-		e.Attempts[i] = attempts[i].attempt()
-		if err := q.place(&attempts[i], &e.Attempts[i]); err != nil {
-			return err
+		a := &e.Attempts[i]
+		*a = attempts[i].attempt()
+		if p := byN[a.N]; p != nil {
+			fillAttempt(a, p)
 		}
 	}
-	for i := range payloads {
-		p := &payloads[i]
-		if err := q.start(e.ID, p, maxBody); err != nil {
-			return err
-		}
-		if p.N == 0 {
-			e.Request, e.Added = p.message(), p.Extra
-		}
-		for j := range e.Attempts {
-			if e.Attempts[j].N == p.N {
-				fillAttempt(&e.Attempts[j], p)
-			}
-		}
-	}
-	return nil
-}
-
-// start cuts an inline body, or reads the first parts of a large one.
-func (q session) start(id relay.ID, p *payloadRow, maxBody int) error {
-	if p.Parts == 0 {
-		if len(p.Body) > maxBody {
-			p.Body = p.Body[:maxBody:maxBody]
-		}
-		return nil
-	}
-	for i := 0; i < p.Parts && len(p.Body) < maxBody; i++ {
-		var part []byte
-		if err := q.get(&part, partQuery, id, p.N, i); err != nil {
-			return err
-		}
-		p.Body = append(p.Body, part[:min(len(part), maxBody-len(p.Body))]...)
-	}
-	return nil
-}
-
-const partQuery = `SELECT data FROM body_chunks WHERE event_id = ? AND n = ? AND i = ?`
-
-// BodyPart reads part i of the request body (n = 0) or of the response body of
-// attempt n. Only for bodies stored as parts, and only after Event let the actor in.
-func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
-	err = s.view(ctx, "read body part", func(q session) error { return q.get(&part, partQuery, id, n, i) })
-	return part, err
+	return q.place(attempts, e.Attempts)
 }
 
 // Summaries reads list rows for the feed, in the order of ids; those that are gone

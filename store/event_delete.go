@@ -3,65 +3,76 @@ package store
 import (
 	"context"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 )
 
 // DeleteEvent removes an event with its attempts, bytes and shares, for the owner of
-// its alias; conflict while an attempt is delivering, queued ones go with it.
+// its alias; conflict while an attempt is delivering, queued ones go with it. It
+// vanishes from every answer at once; many or large bodies follow in short
+// transactions, before this returns.
 func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error {
 	if err := allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
 	}
-	weight, alias := []doomed{{ID: id}}, int64(0)
+	list, alias, heavy := []doomed{{ID: id}}, int64(0), false
 	err := s.update(ctx, "delete event", func(c *change) error {
 		e, err := c.ownEvent(who, id)
 		if err != nil {
 			return err
 		}
 		alias = e.AliasID
-		if err := c.weigh(weight); err != nil {
+		waiting, err := c.waits(id)
+		if err != nil {
 			return err
 		}
-		var states []int
-		if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
+		list[0] = doomed{ID: id, Attempts: e.AttemptCount}
+		if err := c.weigh(list); err != nil {
 			return err
 		}
-		waiting := false
-		for _, st := range states {
-			if st == delivering {
-				return relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
+		tables := []string{`events WHERE id`, `attempts WHERE event_id`, `shares WHERE event_id`, `payloads WHERE event_id`}
+		if heavy = list[0].rows() > removalRows; heavy {
+			tables = tables[:3]
+		}
+		for _, table := range tables {
+			if _, err := c.exec(`DELETE FROM `+table+` = ?`, id); err != nil {
+				return err
 			}
-			waiting = waiting || st == queued
-		}
-		if err := c.deleteEvents([]relay.ID{id}); err != nil {
-			return err
 		}
 		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
 		if waiting {
 			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
-		return nil
+		return c.auditOfAlias(who, e.AliasID, "event.remove", id.String(), "of "+e.Alias)
 	})
-	if err == nil {
-		s.stock.add(alias, -weight[0].Bytes)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// deleteEvents removes events and all that hangs on them.
-func (c *change) deleteEvents(ids []relay.ID) error {
-	for _, table := range []string{
-		`events WHERE id`, `attempts WHERE event_id`, `payloads WHERE event_id`, `body_chunks WHERE event_id`, `shares WHERE event_id`,
-	} {
-		query, args, err := sqlx.In(`DELETE FROM `+table+` IN (?)`, values(ids))
-		if err != nil {
-			return err
-		}
-		if _, err := c.exec(query, args...); err != nil {
-			return err
-		}
+	s.stock.add(alias, -list[0].Bytes)
+	ctx = context.WithoutCancel(ctx)
+	if heavy {
+		err = s.removeRest(ctx, leftPayloads, []relay.ID{id})
+	}
+	if err == nil && list[0].Parts > 0 {
+		err = s.removeRest(ctx, leftParts, []relay.ID{id})
+	}
+	if err != nil {
+		s.log.Warn("some bytes of a removed event are still stored; they go with the next left-over ones", "event", id.String(), "err", err)
 	}
 	return nil
+}
+
+// waits tells whether an attempt of an event waits in the queue; conflict while one is
+// under way.
+func (c *change) waits(id relay.ID) (waiting bool, err error) {
+	var states []int
+	if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
+		return false, err
+	}
+	for _, st := range states {
+		if st == delivering {
+			return false, relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
+		}
+		waiting = waiting || st == queued
+	}
+	return waiting, nil
 }

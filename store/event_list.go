@@ -12,7 +12,8 @@ const (
 	listLimit    = 50
 	listMost     = 200
 	listBudget   = 300 * time.Millisecond
-	sliceMost    = 4096 // rows looked at in one query, for all aliases together
+	sliceMost    = 4096 // rows of an alias looked at in one query, fewer of each of many
+	searchMost   = 4096 // rows whose bytes are looked at in one query
 	sliceLeast   = 10
 	arrivalSlack = 2 * time.Hour
 )
@@ -50,10 +51,11 @@ type listing struct {
 	before     relay.ID // exclusive
 	floor      relay.ID // inclusive
 	slice      int
+	search     int
 }
 
 func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
-	l := &listing{session: q, limit: f.Limit, slice: listLimit, text: []byte(f.Text), everything: who.Kind == relay.ActorSystem}
+	l := &listing{session: q, limit: f.Limit, search: searchMost, text: []byte(f.Text), everything: who.Kind == relay.ActorSystem}
 	if l.limit <= 0 {
 		l.limit = listLimit
 	}
@@ -189,11 +191,12 @@ func (l *listing) run() (relay.Page, error) {
 		if err != nil {
 			return page, err
 		}
-		full, err := l.page(&page, bound)
+		full, reached, err := l.page(&page, bound)
 		if err != nil || full {
 			return page, err
 		}
-		l.before = bound
+		more = more || reached != bound
+		bound, l.before = reached, reached
 		if !more {
 			page.SearchedBackTo, err = l.oldest()
 			return page, err
@@ -212,7 +215,8 @@ func (l *listing) run() (relay.Page, error) {
 func (l *listing) pace(took time.Duration) {
 	switch {
 	case took < 30*time.Millisecond:
-		l.slice = min(l.slice*2, max(sliceMost/max(len(l.aliases), 1), listLimit))
+		// The alias with the most events ends a slice: the others have fewer in it.
+		l.slice = min(l.slice*2, sliceMost, max(8*sliceMost/max(len(l.aliases), 1), listLimit))
 	case took > 100*time.Millisecond:
 		l.slice = max(l.slice/4, sliceLeast)
 	}
@@ -267,41 +271,45 @@ func (l *listing) oldest() (time.Time, error) {
 	return moment(first), nil
 }
 
-// page adds what fits between bound and before and tells whether the page is full.
-func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, err error) {
+// page adds what fits between bound and before and tells whether the page is full, and
+// how far it came: to bound, unless there were too many to search in at once.
+func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
 	where, args := `e.id < ? AND e.id >= ?`, []any{l.before, bound}
 	if !l.everything {
 		in, ids, err := aliasIn(`e.alias_id`, l.aliases)
 		if err != nil {
-			return false, err
+			return false, bound, err
 		}
 		where, args = where+` AND `+in, append(args, ids...)
 	}
 	room := l.limit - len(page.Events) + 1
 	if len(l.text) > 0 {
-		room = sliceMost // some of them may turn out not to fit
+		room = l.search // some of them may turn out not to fit
 	}
 	var rows []eventRow
 	if err := l.all(&rows, `SELECT `+listColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id
 		WHERE `+where+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
-		return false, err
+		return false, bound, err
 	}
 	for i := range rows {
 		e := rows[i].event()
 		if len(page.Events) == l.limit {
 			page.Next = page.Events[l.limit-1].ID.String()
-			return true, nil
+			return true, bound, nil
 		}
 		if hit, err := l.found(&e); err != nil {
-			return false, err
+			return false, bound, err
 		} else if hit {
 			page.Events = append(page.Events, e)
 		}
 		page.SearchedBackTo = e.ReceivedAt
 		if len(l.text) > 0 && !time.Now().Before(l.until) {
 			page.Next = e.ID.String()
-			return true, nil
+			return true, bound, nil
 		}
 	}
-	return false, nil
+	if len(l.text) > 0 && len(rows) == room {
+		bound = rows[room-1].ID
+	}
+	return false, bound, nil
 }

@@ -21,16 +21,19 @@ func (l *listing) found(e *relay.Event) (bool, error) {
 	if len(l.text) == 0 || bytes.Contains(e.Target, l.text) {
 		return true, nil
 	}
-	var payloads []payloadRow
-	if err := l.all(&payloads, `SELECT n, head, body, parts FROM payloads WHERE event_id = ? ORDER BY n`, e.ID); err != nil {
+	// The bytes stay in the database: an event may have hundreds of attempts.
+	var inline []int
+	in := func(column string) string { return fmt.Sprintf(l.d.contains, column) }
+	if err := l.all(&inline, `SELECT n FROM payloads p WHERE p.event_id = ? AND (`+in(`p.head`)+` OR `+in(`p.body`)+`) LIMIT 1`,
+		e.ID, l.text, l.text); err != nil || len(inline) > 0 {
+		return len(inline) > 0, err
+	}
+	var large []payloadRow
+	if err := l.all(&large, `SELECT n, parts FROM payloads WHERE event_id = ? AND parts > 0 ORDER BY n`, e.ID); err != nil {
 		return false, err
 	}
-	for i := range payloads {
-		p := &payloads[i]
-		if bytes.Contains(p.Head, l.text) || bytes.Contains(p.Body, l.text) {
-			return true, nil
-		}
-		if hit, err := l.foundInParts(e.ID, p); err != nil || hit {
+	for i := range large {
+		if hit, err := l.foundInParts(e.ID, &large[i]); err != nil || hit {
 			return hit, err
 		}
 	}

@@ -17,22 +17,20 @@ import (
 // callers of every alias wait for it: how much it takes on follows from how long the
 // last ones took.
 const (
-	removalRows   = 200 // most rows in one, bodies weighed as rows
-	removalFew    = 4
-	removalAim    = 4 * time.Millisecond // its length on SQLite
-	removalFirst  = 60
-	removalBulk   = 1000 // rows on Postgres, where nobody waits for it
-	rowPerBytes   = 16 << 10
-	rowsPerPart   = relay.BodyPart / rowPerBytes
-	checkpointPer = 2 // transactions between two checkpoints of the log
+	removalRows  = 200                  // most rows in one, bodies weighed as rows
+	removalFew   = 32                   // on a busy machine a transaction takes its time however few they are
+	removalAim   = 4 * time.Millisecond // its length on SQLite
+	removalFirst = 60
+	removalBulk  = 1000 // rows on Postgres, where nobody waits for it
+	rowPerBytes  = 16 << 10
+	rowsPerPart  = relay.BodyPart / rowPerBytes
 )
 
 // remover paces deletes: one transaction at a time, as large as keeps it short, and
 // a pause behind it.
 type remover struct {
 	mu      sync.Mutex
-	budget  int // rows of the next transaction; 0 = none ran yet
-	runs    int
+	budget  int          // rows of the next transaction; 0 = none ran yet
 	longest atomic.Int64 // ns
 }
 
@@ -40,38 +38,35 @@ type remover struct {
 // turn, and as long as the transaction took behind it, so that the journal has half
 // of the writer at least.
 func (s *Store) brief(ctx context.Context, what string, fn func(c *change, budget int) error) error {
-	r := &s.remover
-	r.mu.Lock()
-	if r.budget == 0 {
-		r.budget = removalFirst
-	}
-	budget := r.budget
-	if s.d.bulk {
-		budget = removalBulk
-	}
-	var began time.Time
-	begin := s.begin
-	if !s.d.bulk {
-		begin = s.beginLazy
-	}
-	err := s.updateBy(ctx, what, begin, func(c *change) error {
-		began = time.Now() // the writer is ours from here to the end of the commit
-		return fn(c, budget)
-	})
-	took := time.Since(began)
-	if !began.IsZero() {
-		r.note(took)
-	}
-	r.runs++
-	checkpoint := !s.d.bulk && r.runs%checkpointPer == 0
-	r.mu.Unlock()
+	took, err := s.oneRemoval(ctx, what, fn)
 	if err != nil {
 		return err
 	}
-	if checkpoint {
-		s.checkpoint(ctx)
-	}
 	return pause(ctx, took)
+}
+
+// oneRemoval is brief without the pause; it says how long the writer was held.
+func (s *Store) oneRemoval(ctx context.Context, what string, fn func(c *change, budget int) error) (took time.Duration, err error) {
+	r := &s.remover
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.budget == 0 {
+		r.budget = removalFirst
+	}
+	budget, begin := r.budget, s.beginLazy
+	if s.d.bulk {
+		budget, begin = removalBulk, s.begin
+	}
+	var began time.Time
+	err = s.updateBy(ctx, what, begin, func(c *change) error {
+		began = time.Now() // the writer is ours from here to the end of the commit
+		return fn(c, budget)
+	})
+	if !began.IsZero() {
+		took = time.Since(began)
+		r.note(took)
+	}
+	return took, err
 }
 
 // beginLazy begins a transaction on SQLite whose commit does not wait for the disk,
@@ -111,19 +106,6 @@ func (r *remover) note(took time.Duration) {
 		r.budget = max(removalFew, r.budget*3/4)
 	case took < removalAim/2:
 		r.budget = min(removalRows, r.budget+r.budget/4+1)
-	}
-}
-
-// checkpoint moves the log into the file by a reader, which nobody has to wait for;
-// else the writer would do it at the end of some commit.
-func (s *Store) checkpoint(ctx context.Context) {
-	var row struct {
-		Busy int `db:"busy"`
-		Log  int `db:"log"`
-		Done int `db:"checkpointed"`
-	}
-	if err := s.read.GetContext(ctx, &row, `PRAGMA wal_checkpoint(PASSIVE)`); err != nil && ctx.Err() == nil {
-		s.log.Debug("log not checkpointed", "err", err)
 	}
 }
 

@@ -10,29 +10,55 @@ import (
 // journal behind them do.
 func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	t.Parallel()
-	s := figured(t, 1)
-	level := func() (n int) {
-		t.Helper()
-		if err := s.write.Get(&n, `PRAGMA synchronous`); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	const normal, full = 1, 2
-	during := 0
-	if err := s.brief(t.Context(), "", func(c *change, _ int) error { return c.get(&during, `PRAGMA synchronous`) }); err != nil {
-		t.Fatal(err)
-	}
-	if during != normal || level() != full {
-		t.Errorf("synchronous is %d during and %d behind it", during, level())
-	}
+	s := figured(t, 1)
 	mine := errors.New("mine")
-	if err := s.brief(t.Context(), "", func(*change, int) error { return mine }); !errors.Is(err, mine) || level() != full {
-		t.Errorf("%v, then synchronous %d", err, level())
-	}
-	ended, end := context.WithCancel(t.Context())
-	_ = s.brief(ended, "", func(*change, int) error { end(); return nil }) // its pause may be over before
-	if level() != full {
-		t.Errorf("synchronous %d after the end of a context", level())
+	for name, fn := range map[string]func(*testing.T, *change, context.CancelFunc) error{
+		"done":  func(*testing.T, *change, context.CancelFunc) error { return nil },
+		"fails": func(*testing.T, *change, context.CancelFunc) error { return mine },
+		"fails in a statement": func(_ *testing.T, c *change, _ context.CancelFunc) error {
+			if _, err := c.exec(`DELETE FROM audit`); err != nil {
+				return err
+			}
+			_, err := c.exec(`DELETE FROM nowhere`)
+			return err
+		},
+		"the engine rolls back": func(_ *testing.T, c *change, _ context.CancelFunc) error {
+			_, err := c.exec(`ROLLBACK`)
+			return err
+		},
+		"its caller leaves": func(_ *testing.T, _ *change, leave context.CancelFunc) error { leave(); return nil },
+		"panics": func(_ *testing.T, c *change, _ context.CancelFunc) error {
+			_, _ = c.exec(`DELETE FROM audit`)
+			panic(mine)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			during, behind := 0, 0
+			func() {
+				defer func() { _ = recover() }()
+				_ = s.brief(ctx, "", func(c *change, _ int) error {
+					if err := c.get(&during, `PRAGMA synchronous`); err != nil {
+						t.Error(err)
+					}
+					return fn(t, c, leave)
+				})
+			}()
+			// There is one writer, so this is the connection of the next commit.
+			if err := s.write.Get(&behind, `PRAGMA synchronous`); err != nil {
+				t.Fatal(err)
+			}
+			if during != normal || behind != full {
+				t.Errorf("synchronous is %d during it and %d behind it", during, behind)
+			}
+			if err := s.update(t.Context(), "", func(c *change) error {
+				_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('x', '') ON CONFLICT DO NOTHING`)
+				return errors.Join(err, c.get(&behind, `PRAGMA synchronous`))
+			}); err != nil || behind != full {
+				t.Errorf("the next commit: %v, synchronous %d", err, behind)
+			}
+		})
 	}
 }

@@ -187,15 +187,15 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 			}
 		}
 	}
-	return s.trimAudit(ctx)
+	return s.trimAudit(ctx, auditRows)
 }
 
-// trimAudit deletes the oldest rows of the audit log beyond the most that are kept.
-func (s *Store) trimAudit(ctx context.Context) error {
+// trimAudit deletes the oldest rows of the audit log beyond keep.
+func (s *Store) trimAudit(ctx context.Context, keep int) error {
 	for n := int64(expiredRows); n == expiredRows; {
 		err := s.brief(ctx, "trim the audit log", func(c *change, _ int) (err error) {
 			n, err = c.exec(`DELETE FROM audit WHERE id IN (SELECT id FROM audit
-				WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id LIMIT ?)`, auditRows, expiredRows)
+				WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id LIMIT ?)`, keep, expiredRows)
 			return err
 		})
 		if err != nil {

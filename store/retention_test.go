@@ -213,12 +213,12 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 		s := mustServe(t, o)
 		alias, now := withAlias(t, s), time.Now()
 		part := bytes.Repeat([]byte("0123456789abcdef"), relay.BodyPart/16)
-		for range 3 {
+		for range 2 {
 			e := eventAt(s, alias, now.Add(-time.Hour), relay.StateDelivering, "")
-			for i := range 40 {
+			for i := range 20 {
 				settled(t, s.Chunk(e.ID, 0, i, part))
 			}
-			e.Request.Body = relay.Body{Parts: 40, Stored: 40 * relay.BodyPart, Size: 40 * relay.BodyPart, State: relay.BodyComplete}
+			e.Request.Body = relay.Body{Parts: 20, Stored: 20 * relay.BodyPart, Size: 20 * relay.BodyPart, State: relay.BodyComplete}
 			id := stored(t, s, e)
 			for n := 2; n < 20; n++ { // many inline responses: too much for one transaction
 				if _, err := s.BeginReplay(t.Context(), system, id, true); err != nil {
@@ -227,7 +227,7 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 				settled(t, s.Finish(id, answered(n, string(part[:200<<10])), ""))
 			}
 		}
-		retain(t, s, now.Add(2000*time.Hour), 3)
+		retain(t, s, now.Add(2000*time.Hour), 2)
 		db := database(t, o)
 		for _, table := range []string{"events", "attempts", "payloads", "body_chunks"} {
 			if n := count(t, db, `SELECT COUNT(*) FROM `+table); n > 0 {

@@ -57,6 +57,9 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if err := s.startCommitters(run); err != nil {
 		return err
 	}
+	if s.mover.db != nil {
+		s.wait.Go(func() { s.keepMoving(run) })
+	}
 	if s.spool != nil {
 		s.wait.Go(func() { s.drainLoop(run) })
 	}

@@ -79,6 +79,9 @@ var errSpoolFull = &relay.Error{
 	Detail: "the relay's storage is away and what it keeps meanwhile is full; try again in a moment",
 }
 
+// errSpoolUnready is errSpoolFull for the operator, who can do something about it.
+var errSpoolUnready = errors.New("store: postgres is away and the spool is full; bring postgres back, or raise --spool-limit")
+
 // append writes to the last file, or to a new one when that has its size or could
 // not be written.
 func (p *spool) append(records []byte) error {

@@ -12,6 +12,7 @@ const (
 	spoolForEnds = 4        // 1/4
 	spoolSmall   = 64 << 20 // a spool of less than this is short of room from the start
 	spoolTurned  = 10_000   // ids of refused events that are remembered
+	spoolUsual   = 4 << 10  // bytes of a request of no special size
 )
 
 // forNew is how many bytes new events may fill.
@@ -28,6 +29,10 @@ func (p *spool) admits(need int64) *relay.Error {
 	}
 	return nil
 }
+
+// admitsUsual is nil while an event of no special size would be let in: callers are
+// turned away before the spool itself refuses anything, and readiness has to say so.
+func (p *spool) admitsUsual() *relay.Error { return p.admits(min(spoolUsual, p.forNew()/8)) }
 
 // short tells whether the room for new events is so little that those under way at
 // once could fill it.

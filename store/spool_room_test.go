@@ -24,6 +24,24 @@ func endOf(st *step, size int) *step {
 	}}
 }
 
+// A spool that turns usual requests away is not ready, also before it was tried.
+func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
+	t.Parallel()
+	p := dry(t, t.TempDir(), 1, 256<<10)
+	if p.admitsUsual() != nil {
+		t.Error("an unused spool admits nothing")
+	}
+	for n := 0; p.admits(100) == nil; n++ {
+		mustPut(t, p, freshSteps(n, 1, 100))
+	}
+	if p.blocked() != nil {
+		t.Fatal("the spool itself refused; nothing is tested")
+	}
+	if p.admitsUsual() == nil {
+		t.Error("ready although requests are turned away")
+	}
+}
+
 // When the spool is full for new events, the ends of those that were let in still
 // find room; the steps of an event that was refused do not.
 func TestSpoolKeepsRoomForEnds(t *testing.T) {

@@ -75,8 +75,8 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	if s.spool == nil || s.fenced.Load() || s.standby.Load() || !s.serving.Load() {
 		return false, s.health(ctx)
 	}
-	if full := s.spool.blocked(); full != nil {
-		return true, fmt.Errorf("store: %w", full)
+	if s.spool.blocked() != nil || s.spool.admitsUsual() != nil {
+		return true, errSpoolUnready
 	}
 	if s.spool.active() {
 		return true, nil

@@ -45,7 +45,7 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	}
 	var err error
 	s.write, err = openFile(ctx, file, 1, append(append(common, first...), "journal_mode(WAL)",
-		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", "wal_autocheckpoint(4000)"))
+		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", moveAtLast)))
 	if err != nil {
 		return fmt.Errorf("open %s: %w", file, err)
 	}
@@ -53,6 +53,14 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	s.read, err = openFile(ctx, file, readers, append(common, "query_only(1)", "cache_size(-8192)"))
 	if err != nil {
 		return fmt.Errorf("open %s for reading: %w", file, err)
+	}
+	if s.opt.NoCreate {
+		return nil // the server beside it moves the log
+	}
+	s.mover.wake = make(chan struct{}, 1)
+	s.mover.db, err = openFile(ctx, file, 1, append(common, "query_only(1)", "synchronous(FULL)"))
+	if err != nil {
+		return fmt.Errorf("open %s for its log: %w", file, err)
 	}
 	return nil
 }

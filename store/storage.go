@@ -51,6 +51,9 @@ func (k *stock) add(alias, bytes int64) {
 	if bytes < 0 {
 		delete(k.stuck, alias)
 	}
+	if k.used[alias] == 0 { // also of one that was removed
+		delete(k.used, alias)
+	}
 }
 
 // want asks for room; the lock is held.

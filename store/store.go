@@ -97,6 +97,7 @@ type Store struct {
 	broken   repairs
 	prepared prepared // journal statements of SQLite
 	remover  remover
+	mover    mover
 	stock    stock
 	disk     disk
 	clock    clock
@@ -218,7 +219,7 @@ func (s *Store) Close() error {
 		if s.lock != nil {
 			err = errors.Join(err, unlessAway(s.lock.release()))
 		}
-		for _, db := range []*sqlx.DB{s.read, s.write, s.direct, s.locks, s.journal} {
+		for _, db := range []*sqlx.DB{s.mover.db, s.read, s.write, s.direct, s.locks, s.journal} {
 			if db != nil {
 				err = errors.Join(err, unlessAway(db.Close())) // closing one twice is fine
 			}

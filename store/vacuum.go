@@ -33,6 +33,7 @@ func (s *Store) vacuum(ctx context.Context) error {
 			keep = 0
 		}
 		if free <= keep {
+			s.moveLog(ctx, 1) // the file shrinks by that
 			return nil
 		}
 		err := s.brief(ctx, "give free pages back", func(c *change, _ int) error {

@@ -51,6 +51,9 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 		b.NoteTakeover(b.hooks, relay.TunnelInfo{User: "alice"}, relay.TunnelInfo{User: "bob"})
 	}
 
+	b.must(b.DeleteEvent(ctx, b.alice, waiting))
+	b.want(relay.CodeForbidden, b.DeleteEvent(ctx, b.bob, id)) // not done, so not written
+
 	var rows []relay.AuditEntry
 	b.eventually("what nobody waits for is written", func() bool {
 		rows, err = b.Audit(ctx, b.alice, 0)
@@ -59,6 +62,7 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 	for _, want := range []string{
 		"user:bob replay " + id.String() + " attempt 2", "user:alice replay-queued hooks 1 events", "user:alice cancel " + waiting.String() + " ",
 		"share share.use " + share.ID + " " + id.String(), "share replay " + id.String() + " attempt 3",
+		"user:alice event.remove " + waiting.String() + " of hooks",
 		"user:alice alias.set hooks retention the server's -> 10d, paused off -> on", "user:alice session.add ", "ssh:bob alias.takeover hooks from alice at",
 	} {
 		n := 0

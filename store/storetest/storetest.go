@@ -39,6 +39,7 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		{"Figures", testFigures},
 		{"Audit", testAudit},
 		{"Clock", testClock},
+		{"Lives", testLives},
 		{"Load", testLoad},
 	}
 	for _, g := range groups {

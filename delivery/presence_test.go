@@ -1,0 +1,53 @@
+package delivery_test
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// A caller who leaves while the local server is silent inside its answer is noticed
+// although there is nothing to write.
+func TestCallerGoneInsideSilence(t *testing.T) {
+	for name, what := range map[string]relay.Presence{"reset": relay.CallerLost, "closed": relay.CallerEnded} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) {
+				l.until("hello")
+				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
+				l.ended()
+			}, func(b *bed) {
+				c, done := b.begin(post)
+				time.Sleep(time.Hour) // an answer has no deadline while somebody waits for it
+				c.become(what)
+				start := time.Now()
+				<-done
+				readOn := time.Since(start)
+				b.want("bounded", readOn >= time.Minute && readOn <= time.Minute+2*time.Second, true)
+				a := b.event().Attempts[0]
+				b.want("state", a.State, relay.StateDelivered)
+				b.want("response state", a.ResponseState, relay.ResponseCut)
+				b.want("broken", c.wasAborted(), what == relay.CallerEnded)
+			})
+		})
+	}
+}
+
+// One who has only ended their side gets all that comes, however long it takes.
+func TestHalfClosedCallerReadsOn(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+		for range 9 {
+			time.Sleep(50 * time.Second)
+			l.Write("x")
+		}
+	}, func(b *bed) {
+		c, done := b.begin(post)
+		time.Sleep(time.Second)
+		c.become(relay.CallerEnded)
+		<-done
+		b.want("answer", c.answer(), "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nxxxxxxxxx")
+		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseComplete)
+	})
+}

@@ -1,0 +1,59 @@
+package server
+
+import (
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// What became of a peer is known without reading what it had sent before.
+func TestPresenceOfAPeer(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("asks TCP_INFO")
+	}
+	ways := map[string]struct {
+		leave func(*net.TCPConn) error
+		want  relay.Presence
+	}{
+		"stays": {func(*net.TCPConn) error { return nil }, relay.CallerThere},
+		"ends":  {(*net.TCPConn).CloseWrite, relay.CallerEnded},
+		"reset": {func(c *net.TCPConn) error { _ = c.SetLinger(0); return c.Close() }, relay.CallerLost},
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			peer, err := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = peer.Close() }()
+			c, err := l.AcceptTCP()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			if _, err := peer.Write([]byte("unread")); err != nil {
+				t.Fatal(err)
+			}
+			if err := way.leave(peer); err != nil {
+				t.Fatal(err)
+			}
+			var got relay.Presence
+			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				if got = presence(c); got == way.want {
+					return
+				}
+			}
+			t.Errorf("presence is %d, want %d", got, way.want)
+		})
+	}
+}

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"testing"
+	"time"
+)
+
+// The audit log ends: what is older than 400 days goes, and what is beyond the number
+// of newest ones that are kept.
+func TestAuditLogIsBounded(t *testing.T) {
+	t.Parallel()
+	s := figured(t, 1)
+	now := time.Now()
+	fill := func(rows int, at time.Time) {
+		t.Helper()
+		if err := s.update(t.Context(), "", func(c *change) error {
+			_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
+				INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', 0, 0, 'x', '', '' FROM k`, rows, micros(at))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(want int) {
+		t.Helper()
+		var n, least int
+		if err := s.read.Get(&n, `SELECT COUNT(*) FROM audit`); err != nil || n != want {
+			t.Errorf("%d entries are left, not %d (%v)", n, want, err)
+		}
+		if err := s.read.Get(&least, `SELECT MAX(id) - MIN(id) + 1 FROM audit`); err != nil || least != want {
+			t.Errorf("those that are left are not the newest (%v)", err)
+		}
+	}
+	if err := s.update(t.Context(), "", func(c *change) error { _, err := c.exec(`DELETE FROM audit`); return err }); err != nil {
+		t.Fatal(err)
+	}
+	fill(expiredRows+50, now.Add(-auditLife-time.Minute))
+	fill(10, now.Add(-auditLife+time.Minute))
+	if err := s.dropExpired(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	left(10)
+	fill(300+2*expiredRows, now)
+	for range 2 {
+		if err := s.trimAudit(t.Context(), 300); err != nil {
+			t.Fatal(err)
+		}
+		left(300)
+	}
+}

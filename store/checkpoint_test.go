@@ -1,0 +1,43 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// The log goes into the file behind the commits, not in one of them; the writer does
+// it only where nobody else could.
+func TestLogIsMovedBesideTheWriter(t *testing.T) {
+	t.Parallel()
+	s := figured(t, 1)
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 { // each some 50 pages
+		if err := s.update(t.Context(), "", func(c *change) error {
+			_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('x', hex(randomblob(100000)))
+				ON CONFLICT (name) DO UPDATE SET value = excluded.value`)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for late := time.Now().Add(30 * time.Second); ; <-time.After(5 * time.Millisecond) {
+		var log logState
+		if err := s.read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
+			t.Fatal(err)
+		}
+		if log.Log-log.Done < moveFrom {
+			break
+		}
+		if time.Now().After(late) {
+			t.Fatalf("the log was not moved: %+v", log)
+		}
+	}
+	var last int
+	if err := s.write.Get(&last, `PRAGMA wal_autocheckpoint`); err != nil || last != moveAtLast {
+		t.Errorf("the writer moves the log from %d pages on, %v", last, err)
+	}
+}

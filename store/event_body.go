@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+// bodyBudget bounds the bodies of one event that are read together, in bytes, where
+// much of each is asked for.
+const bodyBudget = 16 << 20
+
+const (
+	partQuery   = `SELECT data FROM body_chunks WHERE event_id = ? AND n = ? AND i = ?`
+	inlineSlice = 100 // bodies of one query
+)
+
+// budgetOf is how much of all bodies together is read where most bytes of each are.
+func budgetOf(most int) int64 {
+	if most > relay.InlineBody {
+		return bodyBudget
+	}
+	return math.MaxInt64
+}
+
+// fillBodies reads the bodies of the rows, in order of n: of each at most most bytes,
+// of all left. When they are too much together, that of the request comes first, then
+// those of the first attempt and of the last ones; what does not fit comes without its
+// bytes.
+func (q session) fillBodies(id relay.ID, rows []*payloadRow, most int, left int64) error {
+	if most <= 0 || len(rows) == 0 {
+		return nil
+	}
+	inline := make(map[int]*payloadRow, len(rows))
+	for i := range rows {
+		p := rows[i]
+		if i > 1 { // 0, 1, then from the end
+			p = rows[len(rows)+1-i]
+		}
+		want := min(p.Stored, int64(most))
+		if want == 0 || want > left {
+			continue
+		}
+		left -= want
+		if p.Parts == 0 {
+			inline[p.N] = p
+		} else if err := q.readParts(id, p, int(want)); err != nil {
+			return err
+		}
+	}
+	return q.readInline(id, inline, most)
+}
+
+// readParts reads the start of a large body.
+func (q session) readParts(id relay.ID, p *payloadRow, want int) error {
+	for i := 0; i < p.Parts && len(p.Body) < want; i++ {
+		var part []byte
+		if err := q.get(&part, partQuery, id, p.N, i); err != nil {
+			return err
+		}
+		p.Body = append(p.Body, part[:min(len(part), want-len(p.Body))]...)
+	}
+	return nil
+}
+
+// readInline reads the bodies that are in the rows, by n.
+func (q session) readInline(id relay.ID, rows map[int]*payloadRow, most int) error {
+	var slice []int
+	for n := range rows {
+		slice = append(slice, n)
+	}
+	for len(slice) > 0 {
+		some := slice[:min(len(slice), inlineSlice)]
+		slice = slice[len(some):]
+		query, args, err := sqlx.In(`SELECT n, SUBSTR(body, 1, ?) AS body FROM payloads WHERE event_id = ? AND n IN (?)`, most, id, some)
+		if err != nil {
+			return err
+		}
+		var got []payloadRow
+		if err := q.all(&got, query, args...); err != nil {
+			return err
+		}
+		for i := range got {
+			rows[got[i].N].Body = got[i].Body
+		}
+	}
+	return nil
+}
+
+// BodyPart reads part i of the request body (n = 0) or of the response body of
+// attempt n; a body that is not stored as parts is part 0. Only after Event let the
+// actor in.
+func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
+	err = s.view(ctx, "read body part", func(q session) error {
+		err := q.get(&part, partQuery, id, n, i)
+		if i == 0 && errors.Is(err, sql.ErrNoRows) {
+			err = q.get(&part, `SELECT body FROM payloads WHERE event_id = ? AND n = ? AND parts = 0`, id, n)
+		}
+		return err
+	})
+	return part, err
+}
