@@ -213,14 +213,34 @@ func TestSessionsAndOrigins(t *testing.T) {
 	}
 }
 
-// TestTwoSessionCookiesAreNone: a page one label away can set a second one where there
-// is no https.
-func TestTwoSessionCookiesAreNone(t *testing.T) {
+// TestSessionsOfTwoAccountsAreNone: a page one label away can add cookies where there
+// is no https, but not choose as whom somebody acts.
+func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	r := h.request("GET", "", "/api/v1/me", "")
 	r.AddCookie(&http.Cookie{Name: "relay_session", Value: h.session("bob")})
 	r.AddCookie(&http.Cookie{Name: "relay_session", Value: h.session("alice")})
+	h.do(r).code(401, "unauthorized")
+}
+
+// TestTossedCookiesLogNobodyOut: what is no session is passed over.
+func TestTossedCookiesLogNobodyOut(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	mine, again := h.session("alice"), h.session("alice")
+	for _, values := range [][]string{{"tossed", mine}, {mine, "tossed"}, {mine, mine}, {mine, again}, {"", "a", "b", mine}} {
+		r := h.request("GET", "", "/api/v1/me", "")
+		for _, v := range values {
+			r.AddCookie(&http.Cookie{Name: "relay_session", Value: v})
+		}
+		if a := h.do(r).want(200); !strings.Contains(a.body, `"alice"`) {
+			t.Errorf("%d cookies: %s", len(values), a.body)
+		}
+	}
+	r := h.request("GET", "", "/api/v1/me", "")
+	r.AddCookie(&http.Cookie{Name: "relay_session", Value: "a"})
+	r.AddCookie(&http.Cookie{Name: "relay_session", Value: "b"})
 	h.do(r).code(401, "unauthorized")
 }
 

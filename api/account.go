@@ -121,6 +121,9 @@ func (s *server) addUserRoutes() {
 		summary: "Remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on",
 		scope:   relay.ScopeAccount, admin: true, wide: true, errors: []int{http.StatusNotFound, http.StatusConflict},
 	}, func(ctx context.Context, c *call, in *userInput) (*nothing, error) {
+		if in.User == c.who.AccountName { // of the last admin nobody could bring it back
+			return nil, relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it, or: relayd user rm")
+		}
 		return nil, s.Accounts.RemoveAccount(ctx, c.who, in.User)
 	})
 	typed(s, route{

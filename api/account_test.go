@@ -151,6 +151,36 @@ func TestUsers(t *testing.T) {
 	}
 }
 
+func TestNobodyRemovesTheirOwnAccount(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if p := h.call("DELETE", h.asAlice, "/api/v1/users/alice", "").code(409, "conflict").problem(); !strings.Contains(p.Detail, "another admin") {
+		t.Errorf("said %q", p.Detail)
+	}
+	h.get(h.asAlice, "/api/v1/me").want(200)
+}
+
+func TestWhatIsWrongIsSaidInTheDetail(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for body, want := range map[string]string{
+		`{"name":5}`:          "body.name: ",
+		`{"name":5,"more":1}`: "(and 1 more; see errors)",
+	} {
+		if p := h.post(h.asAlice, "/api/v1/aliases", body).code(422, "validation-failed").problem(); !strings.Contains(p.Detail, want) {
+			t.Errorf("%s: said %q", body, p.Detail)
+		}
+	}
+}
+
+func TestMediaTypesHaveNoCase(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	r := h.request("POST", h.asAlice, "/api/v1/aliases", `{"name":"loud"}`)
+	r.Header.Set("Content-Type", "Application/JSON; Charset=UTF-8")
+	h.do(r).want(201)
+}
+
 func TestMakingIsLimitedPerAccount(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

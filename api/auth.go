@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"relay"
@@ -56,18 +57,11 @@ func (s *server) prove(r *http.Request, secret string, owner func(context.Contex
 	return who, err
 }
 
+// triedSessions is how many session cookies of one request are looked up.
+const triedSessions = 4
+
 func (s *server) bySession(r *http.Request, c *call) error {
-	cookies := r.CookiesNamed(sessionCookie(s.Site))
-	switch {
-	case len(cookies) == 0 || cookies[0].Value == "":
-		return relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
-	case len(cookies) > 1: // one is perhaps a neighbour's, who wants you to act as him
-		return relay.Errorf(relay.CodeUnauthorized, "more than one session cookie came; clear the cookies of this site and log in again")
-	}
-	who, err := s.prove(r, cookies[0].Value, s.Accounts.SessionOwner)
-	if errors.Is(err, relay.ErrNotFound) {
-		return relay.Errorf(relay.CodeUnauthorized, "this session is over; log in again")
-	}
+	who, err := s.visitor(r)
 	if err != nil {
 		return err
 	}
@@ -78,6 +72,41 @@ func (s *server) bySession(r *http.Request, c *call) error {
 	}
 	c.who = who
 	return nil
+}
+
+// errGuesses is the code of what Limits.Try refuses.
+var errGuesses = relay.Errorf(relay.CodeRateLimited, "")
+
+// visitor is whose session came along. Without https a page on an alias host may add
+// cookies of its own: those that are no session are passed over, and sessions of two
+// accounts are refused, or a neighbour could choose as whom somebody acts. The
+// dashboard has the same rule.
+func (s *server) visitor(r *http.Request) (who relay.Actor, err error) {
+	var tried []string
+	for _, cookie := range r.CookiesNamed(sessionCookie(s.Site)) {
+		if cookie.Value == "" || slices.Contains(tried, cookie.Value) || len(tried) == triedSessions {
+			continue
+		}
+		tried = append(tried, cookie.Value)
+		owner, e := s.prove(r, cookie.Value, s.Accounts.SessionOwner)
+		switch {
+		case e != nil && (err == nil || errors.Is(err, relay.ErrNotFound)):
+			err = e
+		case e == nil && who.Kind != "" && who.Account != owner.Account:
+			return relay.Actor{}, relay.Errorf(relay.CodeUnauthorized, "session cookies of two accounts came; clear the cookies of this site and log in again")
+		case e == nil && who.Kind == "":
+			who = owner
+		}
+	}
+	switch {
+	case len(tried) == 0:
+		return who, relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
+	case who.Kind != "" && (errors.Is(err, relay.ErrNotFound) || errors.Is(err, errGuesses)):
+		return who, nil // what was wrong, or not looked up, is no session of this person
+	case errors.Is(err, relay.ErrNotFound):
+		return who, relay.Errorf(relay.CodeUnauthorized, "this session is over; log in again")
+	}
+	return who, err
 }
 
 // permit checks scopes and rank.

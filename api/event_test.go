@@ -193,6 +193,7 @@ func TestRawAndBody(t *testing.T) {
 		wireForm = string(e.Request.Head) + "hello"
 		e.Attempts[0].SentHead = bytes.Replace(e.Request.Head, []byte("shop.localhost"), []byte("localhost:3000"), 1)
 		sent = string(e.Attempts[0].SentHead) + "hello"
+		e.Attempts[0].Interim = [][]byte{[]byte("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"), []byte("HTTP/1.1 102 Processing\r\n\r\n")}
 		e.Attempts[0].Response = relay.Message{
 			Head:  []byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
 			Lines: []byte("2;x=y\r\n0\r\nX-Sum: 1\r\n\r\n"), Framing: relay.FramingChunked, Body: wholeBody("ok"),
@@ -202,7 +203,8 @@ func TestRawAndBody(t *testing.T) {
 	h.get(h.asAlice, e+"/request.raw").bytes(wireForm)
 	h.get(h.asAlice, e+"/request.body").bytes("hello")
 	h.get(h.asAlice, e+"/attempts/1/request.raw").bytes(sent)
-	h.get(h.asAlice, e+"/attempts/1/response.raw").bytes("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n")
+	h.get(h.asAlice, e+"/attempts/1/response.raw").bytes("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n" +
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n")
 	h.get(h.asAlice, e+"/attempts/1/response.body").bytes("ok")
 	for _, n := range []string{"0", "2", "01", "-1", "x", "99999999999999999999"} {
 		h.get(h.asAlice, e+"/attempts/"+n+"/response.raw").code(404, "not-found")

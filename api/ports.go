@@ -33,6 +33,8 @@ type Accounts interface {
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 	// SessionOwner gives the actor of a dashboard session's secret; ErrNotFound.
 	SessionOwner(ctx context.Context, secret string) (relay.Actor, error)
+	// StillValid is nil while the actor's credential stands, else ErrNotFound.
+	StillValid(ctx context.Context, who relay.Actor) error
 
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	Alias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error)

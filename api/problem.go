@@ -127,7 +127,19 @@ func inputError(m *huma.ErrorModel) *relay.Error {
 		}
 		e.Fields = append(e.Fields, f)
 	}
+	if e.Code == relay.CodeValidationFailed && len(e.Fields) > 0 {
+		e.Detail = firstField(e.Fields)
+	}
 	return e
+}
+
+// firstField says what is wrong with the first field and how many more there are.
+func firstField(fields []relay.FieldError) string {
+	text := fields[0].Location + ": " + fields[0].Message
+	if more := len(fields) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more; see errors)", more)
+	}
+	return text
 }
 
 // shortValue keeps a wrong value only where it is small: never a whole body.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -27,7 +28,7 @@ func (s *server) addRawRoutes() {
 	add("/events/{id}/request.raw", "get-request-raw", "The exact bytes of the request as received", s.requestRaw)
 	add("/events/{id}/request.body", "get-request-body", "The decoded body of the request", s.requestBody)
 	add("/events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes as sent to the local server", s.attemptRequestRaw)
-	add("/events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent", s.responseRaw)
+	add("/events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first", s.responseRaw)
 	add("/events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response", s.responseBody)
 }
 
@@ -61,7 +62,8 @@ func (s *server) responseRaw(w http.ResponseWriter, r *http.Request, c *call) er
 	if err != nil {
 		return err
 	}
-	return s.sendWire(w, r, c, a.N, &a.Response, a.Response.Head, "attempt-"+strconv.Itoa(a.N)+"-response.raw")
+	head := append(bytes.Join(a.Interim, nil), a.Response.Head...)
+	return s.sendWire(w, r, c, a.N, &a.Response, head, "attempt-"+strconv.Itoa(a.N)+"-response.raw")
 }
 
 func (s *server) responseBody(w http.ResponseWriter, r *http.Request, c *call) error {

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -58,7 +59,7 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *call) error {
 	}
 	c.long = true
 	return s.once(w, r, c, func(ctx context.Context) (int, any, error) {
-		e, n, err := s.Deliver.Replay(ctx, c.who, c.event.ID, wait)
+		e, n, err := s.replayAs(ctx, c.who, c.event.ID, wait)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -99,6 +100,50 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) e
 		return err
 	}
 	return writeJSON(w, replayStatus(e, n), record.OfSharedReplay(e, n))
+}
+
+// checkEvery is how often a call that waits looks whether its credential still stands.
+const checkEvery = time.Second
+
+// errEnded is the cause of a wait that is over because its credential is.
+var errEnded = errors.New("the credential has ended")
+
+// replayAs sends an event again and waits for the end of the attempt, as long as the
+// actor's credential stands. The attempt itself goes on without it.
+func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watchAccess(ctx, who, cancel)
+	}()
+	defer func() {
+		cancel(nil)
+		<-watched
+	}()
+	e, n, err := s.Deliver.Replay(ctx, who, id, wait)
+	if context.Cause(ctx) != errEnded {
+		return e, n, err
+	}
+	return nil, n, relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
+}
+
+// watchAccess ends ctx once the credential of who stands no more. A store that cannot
+// answer ends nothing.
+func (s *server) watchAccess(ctx context.Context, who relay.Actor, end context.CancelCauseFunc) {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if errors.Is(s.Accounts.StillValid(ctx, who), relay.ErrNotFound) {
+			end(errEnded)
+			return
+		}
+	}
 }
 
 // replayable refuses early, before the rate is counted.

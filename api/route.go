@@ -103,6 +103,10 @@ type guarded struct{ s *server }
 func (g guarded) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	g.s.mux.HandleFunc(pattern, g.s.guard(g.s.routes[pattern], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Accept") // there is JSON and nothing else; huma would answer a type it was asked for
+		// Media types have no case (RFC 9110, section 8.3.1); huma compares bytes.
+		if media := r.Header.Get("Content-Type"); media != "" {
+			r.Header.Set("Content-Type", strings.ToLower(media))
+		}
 		h(w, r)
 	})))
 }

@@ -158,13 +158,18 @@ func (stingy) Make(relay.Actor) error {
 	return e
 }
 
+func (stingy) Try(string, string) error   { return nil }
+func (stingy) Tried(string, string, bool) {}
+
 func TestMakingIsLimited(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, func(opt *dashboard.Options) { opt.Limits = stingy{} })
 	invite, err := o.CreateInvite(t.Context(), relay.System(), "bob", 0)
 	o.must(err)
+	login, err := o.CreateLoginLink(t.Context(), relay.System(), "bob", 0)
+	o.must(err)
 	for path, user := range map[string]string{
-		"/account/keys": "alice", "/account/tokens": "alice", "/admin/users/bob/invite": "root", "/invite/" + invite: "",
+		"/login/" + login: "", "/account/keys": "alice", "/account/tokens": "alice", "/admin/users/bob/invite": "root", "/invite/" + invite: "",
 	} {
 		a := o.post(user, path, "key", o.publicKey(), "scopes", "account", "expiresIn", "7d").want(429, "too many")
 		if a.head.Get("Retry-After") != "2" {
@@ -172,4 +177,5 @@ func TestMakingIsLimited(t *testing.T) {
 		}
 	}
 	o.get("", "/invite/"+invite).want(200)
+	o.get("", "/login/"+login).want(200) // not burned
 }

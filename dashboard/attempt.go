@@ -112,7 +112,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	n := strconv.Itoa(a.N)
 	m := &messageView{
 		Start: startLine(a.Response.Head), Headers: pairsOf(wire.Fields, a.Response.Head),
-		Trailers: pairsOf(wire.Trailers, a.Response.Lines), Framing: a.Response.Framing.String(),
+		Trailers: pairsOf(wire.Trailers, a.Response.Lines),
 	}
 	for _, head := range a.Interim {
 		m.Interim = append(m.Interim, messageView{Start: startLine(head), Headers: pairsOf(wire.Fields, head)})

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -91,20 +92,24 @@ func New(o Options) http.Handler {
 	mux.Handle("/", p.signedOrNot(func(http.ResponseWriter, *http.Request) (templ.Component, error) {
 		return nil, relay.ErrNotFound
 	}))
-	return walls(http.NewCrossOriginProtection().Handler(mux))
+	return p.walls(http.NewCrossOriginProtection().Handler(mux))
 }
 
 // walls puts the headers on that keep a page from being framed, sniffed or scripted
 // by anything but itself.
-func walls(next http.Handler) http.Handler {
+func (p *pages) walls(next http.Handler) http.Handler {
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	// Elsewhere browsers ignore that header, and say so in the console as an error.
+	isolates := p.secure() || p.Site.Base.Hostname() == "localhost" || net.ParseIP(p.Site.Base.Hostname()).IsLoopback()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", csp)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		if isolates {
+			h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		}
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
@@ -222,20 +227,24 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 type signed func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error)
 
 // signedIn lets signed-in people through and shows everybody else how to log in.
-func (p *pages) signedIn(handle signed) http.Handler {
+func (p *pages) signedIn(handle signed) http.Handler { return p.signedInOr(handle, p.stranger) }
+
+// signedInOr is signedIn with a page of its own for everybody else.
+func (p *pages) signedInOr(handle signed, stranger func(http.ResponseWriter, *http.Request) templ.Component) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok, err := p.visitor(r)
+		v, ok, err := p.visitor(r)
+		p.sweep(w, r)
 		if ok {
-			r = r.WithContext(framed(r, who))
+			r = r.WithContext(framed(r, v))
 		}
 		p.page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 			switch {
 			case err != nil:
 				return nil, err
 			case !ok:
-				return p.stranger(w, r), nil
+				return stranger(w, r), nil
 			}
-			return handle(w, r, who)
+			return handle(w, r, v.who)
 		}).ServeHTTP(w, r)
 	})
 }
@@ -243,8 +252,8 @@ func (p *pages) signedIn(handle signed) http.Handler {
 // signedOrNot is for pages that anybody may see; signed-in people get their header.
 func (p *pages) signedOrNot(handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if who, ok, _ := p.visitor(r); ok {
-			r = r.WithContext(framed(r, who))
+		if v, ok, _ := p.visitor(r); ok {
+			r = r.WithContext(framed(r, v))
 		}
 		p.page(handle).ServeHTTP(w, r)
 	})
@@ -270,41 +279,19 @@ func (p *pages) comeBack(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// errTwoSessions: without https a page on an alias host may set a cookie for this
-// site too, and nobody is to act by a session that somebody else chose.
-var errTwoSessions = relay.Errorf(relay.CodeBadRequest, "two different sessions came with this request; a page on an alias host may have set one of them: clear the cookies of this site and log in again")
-
-// visitor is the signed-in actor; ok is false for anybody else.
-func (p *pages) visitor(r *http.Request) (who relay.Actor, ok bool, err error) {
-	cookies := r.CookiesNamed(p.cookieName())
-	if len(cookies) == 0 {
-		return relay.Actor{}, false, nil
-	}
-	c := cookies[0]
-	for _, other := range cookies[1:] {
-		if other.Value != c.Value {
-			return relay.Actor{}, false, errTwoSessions
-		}
-	}
-	who, err = p.Accounts.SessionOwner(r.Context(), c.Value)
-	if errors.Is(err, relay.ErrNotFound) {
-		p.known.forget(c.Value)
-		return relay.Actor{}, false, nil
-	}
-	return who, err == nil, err
-}
-
 // frame is what the header of a page says about the signed-in person.
 type frame struct {
 	User  string
 	Admin bool
 	Path  string // of the page shown
+
+	session string // secret that the person is signed in by
 }
 
 type frameKey struct{}
 
-func framed(r *http.Request, who relay.Actor) context.Context {
-	return context.WithValue(r.Context(), frameKey{}, frame{who.AccountName, who.Admin, r.URL.Path})
+func framed(r *http.Request, v visitor) context.Context {
+	return context.WithValue(r.Context(), frameKey{}, frame{v.who.AccountName, v.who.Admin, r.URL.Path, v.session})
 }
 
 // frameOf is the zero frame for strangers.
@@ -315,8 +302,11 @@ func frameOf(ctx context.Context) frame {
 
 // current is the aria-current value of a link in the header.
 func (f frame) current(path string) string {
-	if f.Path == path || path != "/" && strings.HasPrefix(f.Path, path+"/") {
+	switch {
+	case f.Path == path:
 		return "page"
+	case path != "/" && strings.HasPrefix(f.Path, path+"/"), path == "/" && (strings.HasPrefix(f.Path, "/aliases/") || strings.HasPrefix(f.Path, "/events/")):
+		return "true"
 	}
 	return "false"
 }

@@ -31,16 +31,9 @@ func (p *pages) enrolmentRoutes(mux *http.ServeMux) {
 // linked lets signed-in people through. Everybody else is told how to get in, in the
 // same words for links behind which nothing waits.
 func (p *pages) linked(handle signed) http.Handler {
-	in := p.signedIn(handle)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok, err := p.visitor(r); ok || err != nil {
-			in.ServeHTTP(w, r)
-			return
-		}
-		p.page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-			p.comeBack(w, r)
-			return withStatus{enrolmentStranger(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}, nil
-		}).ServeHTTP(w, r)
+	return p.signedInOr(handle, func(w http.ResponseWriter, r *http.Request) templ.Component {
+		p.comeBack(w, r)
+		return withStatus{enrolmentStranger(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}
 	})
 }
 

@@ -28,7 +28,6 @@ const (
 // eventView is the inspector of one event.
 type eventView struct {
 	ID, Alias, State, AliasState string
-	Online                       bool
 	Method, Path, URL            string
 	Outcome, Class               string
 	Facts                        []pair
@@ -60,7 +59,6 @@ type messageView struct {
 	Trailers []pair
 	Interim  []messageView
 	State    string // of a response, "" = complete
-	Framing  string
 	Body     bodyView
 }
 
@@ -106,7 +104,7 @@ func (p *pages) eventView(r *http.Request, who relay.Actor) (eventView, error) {
 	now, s := time.Now(), record.Summarise(e, p.Site, time.Now())
 	row := rowOf(s)
 	v := eventView{
-		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State, Online: head.Online,
+		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State,
 		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 2000), URL: record.SafeTextMax(s.URL, 2000),
 		Outcome: row.Outcome, Class: row.Class, Facts: factsOf(e, s),
 		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now),
@@ -168,7 +166,7 @@ func blockerText(blocker string) string {
 }
 
 func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {
-	m := messageView{Framing: e.Request.Framing.String()}
+	var m messageView
 	if len(e.Request.Head) > 0 {
 		m.Start = startLine(e.Request.Head)
 	}

@@ -29,7 +29,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 		`data-event-id="`+id+`"`, `data-attempt="1"`, "POST /hook?b=2&amp;a=%41&amp;b=%zz HTTP/1.1",
 		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // what turns the text around stays visible
 		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;\\u00e9&#34;,\n  &#34;z&#34;: 2", // no byte of a value changed
-		"sha256 ", "Byte for byte what the caller sent", "Sent by stripe", "Too old", "tolerance 5m", "/request.raw", "/response.body",
+		"sha256 ", "Byte for byte what the caller sent", "Sent by Stripe", "Too old", "tolerance 5m", "/request.raw", "/response.body",
 		`<rect class="wait"`, "HTTP/1.1 200 OK", "new connection",
 	)
 	if strings.Index(page, "<code>X-lower</code>") > strings.Index(page, "<code>X-LOWER</code>") {
@@ -155,6 +155,8 @@ type oneEach struct{ replays, shares int }
 func (s *oneEach) Replay(relay.Actor) error    { s.replays++; return once(s.replays) }
 func (s *oneEach) ShareReplay(id string) error { s.shares++; return once(s.shares) }
 func (s *oneEach) Make(relay.Actor) error      { return nil }
+func (s *oneEach) Try(string, string) error    { return nil }
+func (s *oneEach) Tried(string, string, bool)  {}
 func once(n int) error {
 	if n > 1 {
 		e := relay.Errorf(relay.CodeRateLimited, "too many")

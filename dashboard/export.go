@@ -1,8 +1,8 @@
 package dashboard
 
 import (
-	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/a-h/templ"
@@ -11,8 +11,22 @@ import (
 	"relay/record"
 )
 
-// export gives an event in a form that other programs read: a cURL command as text,
-// HAR and JSON as files.
+// exportView is one form in which an event can be taken along.
+type exportView struct{ Format, Name, What string }
+
+// exports are all of record.ExportFormats, in the order of the menu.
+func exports() []exportView {
+	return []exportView{
+		{"curl", "cURL", "a shell command that sends the same bytes again"},
+		{"go", "Go test", "sends the exact bytes to your handler and checks the status"},
+		{"js", "JavaScript test", "the same for node --test"},
+		{"python", "Python test", "the same for pytest or python"},
+		{"har", "HAR", "request and responses, for browsers’ tools and Postman"},
+		{"json", "JSON", "the whole record, as the API gives it"},
+	}
+}
+
+// export gives an event in a form that other programs read, as a file.
 func (p *pages) export(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	id, err := relay.ParseID(r.PathValue("id"))
 	if err != nil {
@@ -22,26 +36,13 @@ func (p *pages) export(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if err != nil {
 		return nil, err
 	}
-	var v any
-	format := r.URL.Query().Get("format")
-	switch format {
-	case "curl":
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte(record.CURL(e, p.Site, e.ID.String()+"-request.body")))
-		return nil, nil
-	case "har":
-		v = record.HAROf(e, p.Site, "1")
-	case "json":
-		v = record.Of(e, p.Site, time.Now())
-	default:
-		return nil, relay.Errorf(relay.CodeValidationFailed, "format: expected one of curl, har, json")
-	}
-	body, err := json.MarshalIndent(v, "", "  ")
+	out, err := record.Export(e, r.URL.Query().Get("format"), p.Site, "1", time.Now())
 	if err != nil {
 		return nil, err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Disposition", `attachment; filename="`+e.ID.String()+"."+format+`"`)
-	_, _ = w.Write(body)
+	w.Header().Set("Content-Type", out.Type)
+	w.Header().Set("Content-Disposition", `attachment; filename="`+out.Name+`"`)
+	w.Header().Set("Content-Length", strconv.Itoa(len(out.Body)))
+	_, _ = w.Write(out.Body)
 	return nil, nil
 }

@@ -26,7 +26,6 @@ type gallery struct {
 	share     string // path of a shared page with view
 	invite    string
 	loginLink string
-	pace      time.Duration // that the local server takes more or less of, as real code does
 }
 
 // waitingCode is what the holder of the waiting key sees.
@@ -63,10 +62,10 @@ func (w *waiting) Approve(ctx context.Context, who relay.Actor, link, code strin
 	return nil
 }
 
-func newGallery(t *testing.T, pace time.Duration) *gallery {
+func newGallery(t *testing.T) *gallery {
 	t.Helper()
 	base, _ := url.Parse("http://localhost:8080")
-	g := &gallery{pace: pace, rig: newRig(t, func(o *dashboard.Options) {
+	g := &gallery{rig: newRig(t, func(o *dashboard.Options) {
 		o.Site.Base = *base
 		o.Enrolments = &waiting{}
 		o.HostKey = "SHA256:0Q1kCq0nHkZqk5m0T8l7Wg3b2Yx9v6u5t4s3r2q1p0o"
@@ -98,7 +97,6 @@ func (g *gallery) traffic() {
 		g.sendTo("stripe-dev", stripe(kind, i))
 	}
 	g.answers(func(head, body []byte) string {
-		time.Sleep(17 * g.pace)
 		return httpAnswer("500 Internal Server Error", `{"error":{"type":"db_timeout","message":"orders: connection pool exhausted"},"received":true,"took_ms":41}`)
 	})
 	g.paid = g.sendTo("stripe-dev", stripe("invoice.paid", 12))
@@ -144,7 +142,6 @@ func (g *gallery) pages() (own, admin []string) {
 
 // shop answers as a shop would.
 func (g *gallery) shop(head, body []byte) string {
-	time.Sleep(time.Duration(1+len(body)%7) * g.pace)
 	if strings.HasPrefix(string(head), "GET") {
 		return httpAnswer("200 OK", `{"status":"ok"}`)
 	}

@@ -32,8 +32,8 @@ type aliasView struct {
 
 // connectView holds the two commands that bring a person to the first event.
 type connectView struct {
-	Alias, SSH, Curl string
-	Host, HostKey    string
+	SSH, Curl     string
+	Host, HostKey string
 }
 
 func (p *pages) homeRoutes(mux *http.ServeMux) {
@@ -57,9 +57,7 @@ func (p *pages) homePage(r *http.Request, who relay.Actor, create form) (templ.C
 	for i, a := range aliases {
 		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
-	if c, err := r.Cookie(p.cookieName()); err == nil {
-		p.known.keep(c.Value, v.Aliases, time.Now())
-	}
+	p.known.keep(frameOf(r.Context()).session, v.Aliases, time.Now())
 	return home(v), nil
 }
 
@@ -115,7 +113,7 @@ func (p *pages) connect(who relay.Actor, aliases []relay.Alias) connectView {
 	}
 	host, _, _ := net.SplitHostPort(p.Site.SSHAddr)
 	return connectView{
-		Alias: name, SSH: p.tunnelCommand(who.AccountName, name), Curl: p.curlCommand(name),
+		SSH: p.tunnelCommand(who.AccountName, name), Curl: p.curlCommand(name),
 		Host: host, HostKey: p.HostKey,
 	}
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -34,7 +35,8 @@ func (p *pages) invitePage(acc relay.Account, f form) templ.Component {
 
 // invited is whose invitation the address holds.
 func (p *pages) invited(r *http.Request) (relay.Account, error) {
-	acc, err := p.Accounts.Invite(r.Context(), r.PathValue("token"))
+	secret := r.PathValue("token")
+	acc, err := prove(p, r, secret, func(ctx context.Context) (relay.Account, error) { return p.Accounts.Invite(ctx, secret) })
 	if errors.Is(err, relay.ErrNotFound) {
 		err = errDeadInvite
 	}

@@ -67,7 +67,7 @@ func invite(v inviteView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</h1><p>Your SSH key is your account: it opens tunnels and logs you in. Paste its public half; this link then stops working and this browser is logged in.</p><form method=\"post\" class=\"fields\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</h1><p>Your SSH key is your account: it opens tunnels and logs you in. Paste its public half; this link then stops working and this browser is logged in.</p><form method=\"post\" class=\"fields panel\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

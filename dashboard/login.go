@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -11,33 +12,34 @@ import (
 	"relay"
 )
 
-const sessionAge = 30 * 24 * 3600 // seconds
-
-// cookieName is bound to the host by its prefix where the base site is https, so
-// that a page on an alias host cannot set it (RFC 6265bis, section 4.1.3.2).
-func (p *pages) cookieName() string {
-	if p.secure() {
-		return "__Host-relay_session"
-	}
-	return "relay_session"
-}
-
-func (p *pages) secure() bool { return p.Site.Base.Scheme == "https" }
-
 // login shows whose link it is; only the button uses it up, so that previews of
 // the link do not.
 func (p *pages) login(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	acc, err := p.Accounts.LoginLink(r.Context(), r.PathValue("token"))
-	if errors.Is(err, relay.ErrNotFound) {
-		return nil, p.deadLink()
-	}
+	acc, err := p.loginLink(r)
 	if err != nil {
 		return nil, err
 	}
 	return login(acc.Name), nil
 }
 
+// loginLink is whose link the address holds.
+func (p *pages) loginLink(r *http.Request) (relay.Account, error) {
+	secret := r.PathValue("token")
+	acc, err := prove(p, r, secret, func(ctx context.Context) (relay.Account, error) { return p.Accounts.LoginLink(ctx, secret) })
+	if errors.Is(err, relay.ErrNotFound) {
+		err = p.deadLink()
+	}
+	return acc, err
+}
+
 func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.loginLink(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Limits.Make(relay.Actor{Account: acc.ID}); err != nil {
+		return nil, err
+	}
 	session, _, err := p.Accounts.UseLoginLink(r.Context(), r.PathValue("token"), r.RemoteAddr, r.UserAgent())
 	if errors.Is(err, relay.ErrNotFound) {
 		return nil, p.deadLink()
@@ -73,21 +75,15 @@ func localPath(escaped string) string {
 }
 
 func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	if c, err := r.Cookie(p.cookieName()); err == nil {
-		if err := p.Accounts.EndSession(r.Context(), c.Value); err != nil && !errors.Is(err, relay.ErrNotFound) {
+	for _, secret := range p.sessions(r) {
+		if err := p.Accounts.EndSession(r.Context(), secret); err != nil && !errors.Is(err, relay.ErrNotFound) {
 			return nil, err
 		}
-		p.known.forget(c.Value)
+		p.known.forget(secret)
 	}
+	p.sweep(w, r)
 	http.SetCookie(w, p.cookie("", -1))
 	return seeOther(w, r, "/")
-}
-
-func (p *pages) cookie(value string, age int) *http.Cookie {
-	return &http.Cookie{
-		Name: p.cookieName(), Value: value, Path: "/", MaxAge: age,
-		HttpOnly: true, Secure: p.secure(), SameSite: http.SameSiteLaxMode,
-	}
 }
 
 func (p *pages) deadLink() error {

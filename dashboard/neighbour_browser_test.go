@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -61,8 +62,9 @@ async function run() {
 		source.close();
 	} catch {}
 	note("cookie read", document.cookie.includes("relay_session=") && document.cookie);
-	for (const more of ["; Domain=localhost; Path=/", "; Domain=localhost; Path=/account", "; Domain=.localhost; Path=/aliases", "; Path=/"]) document.cookie = "relay_session=TOSSED" + more;
-	for (const more of ["; Domain=localhost; Path=/", "; Path=/"]) document.cookie = "__Host-relay_session=TOSSED; Secure" + more;
+	for (const more of ["; Domain=relay.test; Path=/", "; Domain=relay.test; Path=/account", "; Domain=.relay.test; Path=/aliases", "; Path=/"]) document.cookie = "relay_session=TOSSED" + more;
+	for (const more of ["; Domain=relay.test; Path=/", "; Path=/"]) document.cookie = "__Host-relay_session=TOSSED; Secure" + more;
+	window.tossed = document.cookie;
 	const w = window.open(base + "/account");
 	window.opened = w;
 	window.got = got;
@@ -84,24 +86,29 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	tossed, _, err := r.s.UseLoginLink(ctx, mallory, "", "")
 	must(t, err)
 
-	// The dashboard at localhost, the alias at evil.localhost, on one listener.
+	// Dashboard and alias on one listener, and of one site, as below localhost they
+	// would not be.
 	srv := httptest.NewUnstartedServer(nil)
 	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
 	must(t, err)
-	base := "http://localhost:" + port
+	base := "http://relay.test:" + port
 	u, _ := url.Parse(base)
 	w := &waiting{}
 	pages := dashboard.New(dashboard.Options{
 		Accounts: r.s, Events: r.s, Deliver: r.d, Enrolments: w,
-		Site: relay.Site{Base: *u, AliasDomain: "localhost", SSHAddr: "localhost:2222", Loopback: true},
+		Site: relay.Site{Base: *u, AliasDomain: "relay.test", SSHAddr: "localhost:2222", Loopback: true},
 	})
+	var twice atomic.Int64 // requests to the dashboard with a tossed session beside the real one
 	srv.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		if !strings.HasPrefix(req.Host, "evil.") {
+			if len(req.CookiesNamed("relay_session")) > 1 {
+				twice.Add(1)
+			}
 			pages.ServeHTTP(rw, req)
 			return
 		}
 		rw.Header().Set("Content-Type", "text/html")
-		rw.Header().Add("Set-Cookie", "relay_session="+tossed+"; Domain=localhost; Path=/")
+		rw.Header().Add("Set-Cookie", "relay_session="+tossed+"; Domain=relay.test; Path=/")
 		_, _ = io.WriteString(rw, strings.NewReplacer("BASE", base, "EVENT", id, "TOSSED", tossed).Replace(hostile))
 	})
 	srv.Start()
@@ -110,7 +117,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 
 	b := newBrowser(t, r)
 	before := r.state(id)
-	do(b, chromedp.Navigate("http://evil.localhost:"+port+"/"))
+	do(b, chromedp.Navigate("http://evil.relay.test:"+port+"/"))
 	b.until(`window.got`)
 	if got := value[[]string](b, `got`); len(got) > 0 {
 		t.Errorf("the neighbour got something:\n%s", strings.Join(got, "\n"))
@@ -122,8 +129,15 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	if w.gone || w.wrong > 0 {
 		t.Error("a key was let in, or a code was tried")
 	}
+	if got := value[string](b, `tossed`); !strings.Contains(got, "relay_session="+tossed) || twice.Load() == 0 {
+		t.Errorf("the browser did not take the tossed cookies (%q), or sent them %d times: the test shows nothing", got, twice.Load())
+	}
 	b.forget() // what the browser refused the neighbour is in its console
+	// The tossed session is of an account: nobody's before what was tossed is removed,
+	// which takes one look.
 	b.open("/account")
+	b.open("/account")
+	b.ignore(401)
 	if who := value[string](b, `document.querySelector(".top form span")?.textContent || "nobody"`); who != "alice" {
 		t.Errorf("alice is now %s", who)
 	}

@@ -55,6 +55,7 @@ func TestBrowserOffice(t *testing.T) {
 	b.see(`[data-copy="#url-hook"]`)
 
 	b.open("/account")
+	b.click(`summary:has(+ form[action="/account/tokens"])`)
 	do(b, chromedp.SendKeys(chromedp.CSS("#token-name"), "from a browser"))
 	b.click(`form[action="/account/tokens"] button`)
 	b.see("#secret")

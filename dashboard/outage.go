@@ -78,9 +78,9 @@ func (p *pages) outageOf(r *http.Request, e *relay.Error) outageView {
 			v.Again += "?" + r.URL.RawQuery
 		}
 	}
-	if c, err := r.Cookie(p.cookieName()); err == nil {
+	if secrets := p.sessions(r); len(secrets) == 1 { // of two nobody could tell now whose is right
 		now := time.Now()
-		seen := p.known.of(c.Value, now)
+		seen := p.known.of(secrets[0], now)
 		v.Seen, v.Aliases = stampOf(seen.at, now), seen.aliases
 	}
 	return v

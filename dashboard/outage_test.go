@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,8 @@ import (
 
 	"relay"
 	"relay/dashboard"
+	"relay/store"
+	"relay/store/pgtest"
 )
 
 // away is a store whose database does not answer while down is set.
@@ -66,5 +69,147 @@ func TestOutageShowsWhatIsKnown(t *testing.T) {
 	r.do("GET", "/", nil, http.Header{"Cookie": {"relay_session=" + r.session}}, 503)
 	if page := r.do("GET", "/", nil, http.Header{"Cookie": {"relay_session=" + r.session}}, 503); strings.Contains(page, "hook.localhost") {
 		t.Error("an ended session still sees aliases")
+	}
+}
+
+// later is a store that knows who asks and then fails.
+type later struct {
+	accounts
+	down *atomic.Bool
+}
+
+func (s later) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
+	if s.down.Load() {
+		return nil, errAway
+	}
+	return s.accounts.Aliases(ctx, who)
+}
+
+// unread are events that cannot be read.
+type unread struct {
+	events
+	down *atomic.Bool
+}
+
+type events = dashboard.Events
+
+func (u unread) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
+	if u.down.Load() {
+		return relay.Page{}, errAway
+	}
+	return u.events.Events(ctx, who, f)
+}
+
+func (u unread) Event(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
+	if u.down.Load() {
+		return nil, errAway
+	}
+	return u.events.Event(ctx, who, id, most)
+}
+
+var errAway = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer")
+
+// TestOutageInTheMiddleOfAPage: the session was found, what comes after it was not.
+func TestOutageInTheMiddleOfAPage(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	r := newRig(t, func(o *dashboard.Options) {
+		o.Accounts, o.Events = later{o.Accounts, &down}, unread{o.Events, &down}
+	})
+	id := r.send(post("/hook", "{}")).String()
+	r.get("/", 200)
+	down.Store(true)
+	for _, path := range []string{"/", "/aliases/hook", "/events/" + id, "/events/" + id + "/export?format=curl", "/account"} {
+		contains(t, path, r.get(path, 503), "The database does not answer", "http://hook.localhost", "Log out")
+	}
+}
+
+// fetch is do for any goroutine and any status.
+func (r *rig) fetch(method, path string) (status int, page string, err error) {
+	req, err := http.NewRequest(method, r.base+path, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(body), err
+}
+
+// TestOutageOfPostgres takes the real database away from under the pages, dead and
+// then silent: what is known is shown, and nobody waits longer than 5 s.
+func TestOutageOfPostgres(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.Start(t, pgtest.Options{})
+	r := newRigOn(t, store.Options{URL: pg.URL(t), DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50, SpoolLimit: 64 << 20})
+	r.online()
+	id := r.send(post("/hook", "{}")).String()
+	longest := time.Duration(0)
+	outage := func(how string) {
+		t.Helper()
+		posts := []string{"/events/" + id + "/replay", "/aliases/hook/replay-queued", "/logout"}
+		paths := append(posts, "/", "/aliases/hook", "/aliases/hook/settings", "/events/"+id, "/account", "/aliases/hook/live")
+		type answer struct {
+			path, page string
+			status     int
+			took       time.Duration
+			err        error
+		}
+		answers := make(chan answer, len(paths))
+		for i, path := range paths {
+			method := "GET"
+			if i < len(posts) {
+				method = "POST"
+			}
+			go func() {
+				a := answer{path: path}
+				began := time.Now()
+				a.status, a.page, a.err = r.fetch(method, path)
+				a.took = time.Since(began)
+				answers <- a
+			}()
+		}
+		for range paths {
+			a := <-answers
+			must(t, a.err)
+			longest = max(longest, a.took)
+			if a.status != 503 {
+				t.Errorf("%s: %s = %d", how, a.path, a.status)
+			}
+			contains(t, how+" "+a.path, a.page, "The database does not answer", "Your aliases as they were at", "http://hook.localhost")
+		}
+	}
+	back := func() {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			status, _, err := r.fetch("GET", "/events/"+id)
+			must(t, err)
+			if status == 200 {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d after the database is back", status)
+			}
+		}
+	}
+	r.get("/", 200)
+	must(t, pg.Kill())
+	outage("dead")
+	must(t, pg.Restart())
+	back()
+	r.get("/", 200)
+	must(t, pg.Freeze())
+	func() {
+		defer func() { must(t, pg.Thaw()) }()
+		outage("silent")
+	}()
+	back()
+	r.submit("/events/"+id+"/replay", nil, 200)
+	t.Logf("the longest wait was %v", longest)
+	if longest > 5*time.Second {
+		t.Errorf("somebody waited %v", longest)
 	}
 }

@@ -69,10 +69,14 @@ var plotWindows = []struct {
 	{"30d", "30 days", 30 * 24 * time.Hour, 60},
 }
 
-// plot counts what came to an alias in the window that the address names; path is
-// that of the page. A store that cannot count leaves the rest of the page alone.
-func (p *pages) plot(r *http.Request, who relay.Actor, alias, path string) plotView {
+// plot counts what came to an alias in the window that the address names, or in the
+// shorter one of two that has its newest event; path is that of the page. A store that
+// cannot count leaves the rest of the page alone.
+func (p *pages) plot(r *http.Request, who relay.Actor, alias, path string, newest time.Time) plotView {
 	chosen := 1
+	if time.Since(newest) < time.Hour {
+		chosen = 0
+	}
 	for i, w := range plotWindows {
 		if r.URL.Query().Get("window") == w.name {
 			chosen = i
@@ -128,9 +132,9 @@ func plotSentences(f *relay.Figures, window string, now time.Time) []string {
 	text := countText(t.Events, "event", "events") + " in the last " + window + ", "
 	switch t.Errors {
 	case 0:
-		text += "no error."
+		text += "no errors."
 	default:
-		text += strconv.Itoa(t.Errors) + " with an error: no answer, or one of 400 or above."
+		text += strconv.Itoa(t.Errors) + " with an error."
 	}
 	out := []string{text}
 	if f.Partial {
@@ -142,14 +146,14 @@ func plotSentences(f *relay.Figures, window string, now time.Time) []string {
 	case t.N == 1:
 		out = append(out, "One latency was measured: "+latencyText(t.Max)+".")
 	default:
-		text = strconv.Itoa(t.N) + " latencies: half within " + latencyText(t.P50)
+		text = "Latency: median " + latencyText(t.P50)
 		if t.N >= enoughForP95 {
 			text += ", 95 % within " + latencyText(t.P95)
 		}
 		if t.N >= enoughForP99 {
 			text += ", 99 % within " + latencyText(t.P99)
 		}
-		out = append(out, text+", the slowest "+latencyText(t.Max)+".")
+		out = append(out, text+", slowest "+latencyText(t.Max)+".")
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"net/url"
+	"strings"
 	"time"
 
 	"relay"
@@ -24,7 +25,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 	if p.Name == "" {
 		return nil
 	}
-	v := &providerView{Name: record.SafeText(p.Name), EventType: record.SafeText(p.EventType), DeliveryID: record.SafeText(p.DeliveryID)}
+	v := &providerView{Name: providerName(p.Name), EventType: record.SafeText(p.EventType), DeliveryID: record.SafeText(p.DeliveryID)}
 	if p.DeliveryID != "" {
 		v.Same = withQuery("/aliases/"+e.Alias, url.Values{"q": {p.DeliveryID}})
 	}
@@ -45,4 +46,19 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 		v.Meaning = "Still fresh: a replay passes the sender's check until " + p.SignedAt.Add(p.Tolerance).UTC().Format("15:04:05 UTC") + "."
 	}
 	return v
+}
+
+// providerNames are names as their owners write them, where that is not the word of
+// the record with a capital.
+var providerNames = map[string]string{
+	"github": "GitHub", "gitlab": "GitLab", "woocommerce": "WooCommerce", "standard-webhooks": "Standard Webhooks", "sendgrid": "SendGrid",
+	"aws-sns": "Amazon SNS", "hubspot": "HubSpot", "paypal": "PayPal", "circleci": "CircleCI", "lemonsqueezy": "Lemon Squeezy", "cloudevents": "CloudEvents",
+}
+
+// providerName is what people call a provider.
+func providerName(word string) string {
+	if name, special := providerNames[word]; special || word == "" {
+		return name
+	}
+	return strings.ToUpper(word[:1]) + word[1:]
 }

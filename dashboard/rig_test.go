@@ -43,8 +43,13 @@ const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:
 
 func newRig(t *testing.T, change ...func(*dashboard.Options)) *rig {
 	t.Helper()
+	return newRigOn(t, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50}, change...)
+}
+
+func newRigOn(t *testing.T, so store.Options, change ...func(*dashboard.Options)) *rig {
+	t.Helper()
 	ctx, sys := context.Background(), relay.System()
-	s, err := store.Open(ctx, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50})
+	s, err := store.Open(ctx, so)
 	must(t, err)
 	_, _, err = s.Migrate(ctx)
 	must(t, err)

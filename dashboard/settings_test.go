@@ -137,17 +137,18 @@ func TestPlotIsHonest(t *testing.T) {
 	o := newOffice(t)
 	a := o.alias("alice", "shop")
 	const path = "/aliases/shop"
-	o.get("alice", path).want(200, "No event in the last 24 hours.").lacks("<figure", "latencies")
+	o.get("alice", path).want(200, "No event yet.").lacks("<figure", "latency")
 	o.event(a, 200, 12*time.Millisecond)
-	o.get("alice", path).want(200, "1 event in the last 24 hours, no error.", "One latency was measured: 12 ms.", "<svg", "1 event").
+	o.get("alice", path).want(200, "1 event in the last hour, no errors.", "One latency was measured: 12 ms.", "<svg", "1 event").
 		lacks("percentile", "95 %  within", "Latency over time")
 	o.event(a, 500, 30*time.Millisecond)
 	o.event(a, 0, 0)
-	o.get("alice", path+"?window=1h").want(200, "3 events in the last hour, 2 with an error", "2 latencies: half within 12 ms, the slowest 30 ms.",
+	o.get("alice", path+"?window=24h").want(200, "in the last 24 hours")
+	o.get("alice", path+"?window=1h").want(200, "3 events in the last hour, 2 with an error", "Latency: median 12 ms, slowest 30 ms.",
 		"Latency over time", `aria-current="true">hour</a>`).lacks("95 % within")
 	for range 18 {
 		o.event(a, 200, 10*time.Millisecond)
 	}
-	o.get("alice", path+"?window=7d").want(200, "20 latencies: half within 10 ms, 95 % within 12 ms, the slowest 30 ms.").lacks("99 %")
-	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">24 hours</a>`)
+	o.get("alice", path+"?window=7d").want(200, "Latency: median 10 ms, 95 % within 12 ms, slowest 30 ms.").lacks("99 %")
+	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">hour</a>`)
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -142,7 +143,7 @@ func discreet(w http.ResponseWriter) {
 // shared is the public page of a share.
 func (p *pages) shared(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	discreet(w)
-	who, share, err := p.Accounts.ShareActor(r.Context(), r.PathValue("token"), false)
+	who, share, err := p.shareOf(r)
 	if err != nil {
 		return nil, deadShare(err)
 	}
@@ -165,6 +166,16 @@ func (p *pages) shared(w http.ResponseWriter, r *http.Request) (templ.Component,
 	return shared(v), nil
 }
 
+// shareOf is the share whose token is in the address; looking counts no use.
+func (p *pages) shareOf(r *http.Request) (who relay.Actor, share relay.Share, err error) {
+	token := r.PathValue("token")
+	who, err = prove(p, r, token, func(ctx context.Context) (who relay.Actor, err error) {
+		who, share, err = p.Accounts.ShareActor(ctx, token, false)
+		return who, err
+	})
+	return who, share, err
+}
+
 func deadShare(err error) error {
 	if errors.Is(err, relay.ErrNotFound) {
 		return relay.Errorf(relay.CodeNotFound, "this link has run out, was revoked, or never was; ask who gave it to you for a new one")
@@ -176,7 +187,7 @@ func deadShare(err error) error {
 func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	discreet(w)
 	token := r.PathValue("token")
-	who, share, err := p.Accounts.ShareActor(r.Context(), token, false)
+	who, share, err := p.shareOf(r)
 	if err != nil {
 		return nil, deadShare(err)
 	}
@@ -243,6 +254,9 @@ func sharedMessageOf(headers []record.Header, b *record.Body) *sharedMessage {
 	}
 	data = data[:min(len(data), shownBody)]
 	if b.Encoding == record.EncodingUTF8 {
+		if pretty, fault := prettyJSON(data, int64(len(data)) < b.Size); fault == nil {
+			data = pretty
+		}
 		m.Body = visible(data)
 	} else {
 		data = data[:min(len(data), shownHex)]

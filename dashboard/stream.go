@@ -35,6 +35,7 @@ type streamView struct {
 	Live   string // address of the live updates
 	Notice string
 	Plot   *plotView // nil = not on this page
+	Fight  *fightView
 }
 
 // aliasHead is how an alias stands, above its stream.
@@ -83,12 +84,12 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if partial(r) {
 		return streamParts(v), nil
 	}
-	if v.Filter == (streamFilter{}) {
-		plot := p.plot(r, who, a.Name, "/aliases/"+a.Name)
+	if v.Filter == (streamFilter{}) && len(page.Events) > 0 {
+		plot := p.plot(r, who, a.Name, "/aliases/"+a.Name, page.Events[0].ReceivedAt)
 		v.Plot = &plot
+		v.Fight = p.fight(r.Context(), who, a, time.Now())
 	}
-	switch {
-	case v.Error != "":
+	if v.Error != "" {
 		return withStatus{stream(v), http.StatusUnprocessableEntity}, nil
 	}
 	return stream(v), nil
@@ -221,7 +222,7 @@ func rowOf(s *record.Summary) rowView {
 		v.Latency = millisText(*s.LatencyMs)
 	}
 	if s.Provider != nil {
-		v.Provider = record.SafeTextMax(s.Provider.Name, 40)
+		v.Provider = providerName(s.Provider.Name)
 		if s.Provider.EventType != nil {
 			v.EventType = record.SafeTextMax(*s.Provider.EventType, 60)
 		}

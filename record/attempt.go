@@ -1,8 +1,6 @@
 package record
 
 import (
-	"time"
-
 	"relay"
 )
 
@@ -74,10 +72,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 // timingOf cuts each phase to the microsecond before it adds them up, so that the
 // sums hold for whoever adds the shown figures.
 func timingOf(t relay.Timing) (*Timing, float64) {
-	cut := func(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
-	t = relay.Timing{
-		Blocked: cut(t.Blocked), Connect: cut(t.Connect), Send: cut(t.Send), Wait: cut(t.Wait), Receive: cut(t.Receive),
-	}
+	t = t.Micros()
 	return &Timing{
 		Blocked: millis(t.Blocked),
 		Connect: millis(t.Connect),

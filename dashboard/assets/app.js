@@ -1,7 +1,7 @@
 // Live rows, replays in place, copying and keys. Every page works without it.
 "use strict";
 (() => {
-const most = 300, perFrame = 50;
+const most = 300, perFrame = 25;
 const $ = (sel, from = document) => from.querySelector(sel);
 const $$ = (sel, from = document) => [...from.querySelectorAll(sel)];
 const waiting = new Map(); // event id -> {name, html}: rows not shown yet
@@ -20,8 +20,7 @@ function parse(html) {
 
 // Parts of pages.
 async function part(url, init = {}) {
-	const r = await fetch(url, { ...init, headers: { "X-Partial": "1" } });
-	const content = parse(await r.text()), failed = $("[data-status]", content); // errors come as 200 to the script
+	const r = await fetch(url, { ...init, headers: { "X-Partial": "1" } }), content = parse(await r.text()), failed = $("[data-status]", content); // errors come as 200 to the script
 	if (failed?.dataset.status === "401") return location.reload();
 	if (r.ok && !failed) return content;
 	say((failed || content).textContent.trim() || "This did not work; try again.");
@@ -36,7 +35,8 @@ function put(fresh, old) {
 	if (!many) enhance(fresh);
 	if ($("#follow", old)?.checked === false) $("#follow", fresh).checked = false;
 	if (left) $(".attempts", fresh)?.scrollTo(left, 0);
-	if (inside) ((inside.id && document.getElementById(inside.id)) || $("a", fresh))?.focus({ preventScroll: true });
+	const near = inside && (document.getElementById(inside.closest("[id]").id) || fresh); // what is at its place now gets the focus
+	if (inside) (near.id === inside.id ? near : $$(inside.localName, near).find(e => e.textContent === inside.textContent) || $("#replay, a", fresh))?.focus({ preventScroll: true });
 	if (fresh.id === "event" && newest(fresh) !== before) say(newest(fresh));
 }
 function swap(content) {
@@ -149,15 +149,15 @@ async function copy(text) {
 const copyFrom = async url => { const r = await fetch(url); if (r.ok) copy(await r.text()); };
 function enhance(el) {
 	for (const b of $$("[data-copy], [data-copy-from], .tools", el)) b.hidden = false;
-	for (const p of $$("#link", el)) p.textContent = linked;
+	for (const p of $$("#link", el)) p.dataset.is = p.textContent = linked;
 }
 document.addEventListener("click", e => {
-	const t = e.target.closest("[data-copy], [data-copy-from], a[data-part], #new");
+	const t = e.target.closest("[data-copy], [data-copy-from], a[data-part], #new, #show-keys");
 	if (!t || e.ctrlKey || e.metaKey || e.shiftKey) return;
 	if (t.dataset.copy) copy($(t.dataset.copy).textContent);
 	else if (t.dataset.copyFrom) copyFrom(t.dataset.copyFrom);
 	else if (t.id === "new") { $("#follow").checked = true; scrollTo(0, 0); later(); }
-	else { e.preventDefault(); go(new URL(t.href)); }
+	else { e.preventDefault(); t.id === "show-keys" ? keys["?"]() : go(new URL(t.href)); }
 });
 document.addEventListener("change", e => { if (e.target.id === "follow") later(); });
 document.addEventListener("submit", e => {
@@ -184,7 +184,7 @@ const keys = {
 	s: id => $("#share") ? $("#share").focus() : id && location.assign(`/events/${id}#shares`),
 	f: () => { $("#follow")?.click(); },
 	"/": () => { const s = $("#search"); if (s) { s.closest("details").open = true; s.focus(); } },
-	"?": () => $("#keys").showModal(),
+	"?": () => $("#keys")?.showModal(),
 };
 let g = -1e4; // when g was pressed
 document.addEventListener("keydown", e => {

@@ -1,0 +1,133 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+
+	"relay"
+)
+
+const sessionAge = 30 * 24 * 3600 // seconds
+
+// Bounds of what a request with more than one session costs.
+const (
+	triedSessions = 4 // that are looked up
+	sweptPaths    = 6
+	sweptDomains  = 3
+)
+
+// cookieName is bound to the host by its prefix where the base site is https, so
+// that a page on an alias host cannot set it (RFC 6265bis, section 4.1.3.2).
+func (p *pages) cookieName() string {
+	if p.secure() {
+		return "__Host-relay_session"
+	}
+	return "relay_session"
+}
+
+func (p *pages) secure() bool { return p.Site.Base.Scheme == "https" }
+
+func (p *pages) cookie(value string, age int) *http.Cookie {
+	return &http.Cookie{
+		Name: p.cookieName(), Value: value, Path: "/", MaxAge: age,
+		HttpOnly: true, Secure: p.secure(), SameSite: http.SameSiteLaxMode,
+	}
+}
+
+// sessions are the secrets that came with a request, each once.
+func (p *pages) sessions(r *http.Request) []string {
+	var secrets []string
+	for _, c := range r.CookiesNamed(p.cookieName()) {
+		if c.Value != "" && !slices.Contains(secrets, c.Value) && len(secrets) < triedSessions {
+			secrets = append(secrets, c.Value)
+		}
+	}
+	return secrets
+}
+
+// errTwoSessions: without https a page on an alias host may set a cookie for this
+// site too, and nobody is to act by a session that somebody else chose.
+var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "sessions of two accounts came with this request; a page on an alias host may have set one of them. Try again: what others set was removed. If this comes back, clear the cookies of this site and log in again")
+
+// errGuesses is the code of what Limits.Try refuses.
+var errGuesses = relay.Errorf(relay.CodeRateLimited, "")
+
+// visitor is who is signed in, and by which session; ok is false for anybody else.
+// Sessions that are over, or never were, are passed over: whoever can add a cookie
+// to a request (see errTwoSessions) logs nobody out.
+func (p *pages) visitor(r *http.Request) (v visitor, ok bool, err error) {
+	secrets := p.sessions(r)
+	for _, secret := range secrets {
+		who, e := prove(p, r, secret, func(ctx context.Context) (relay.Actor, error) { return p.Accounts.SessionOwner(ctx, secret) })
+		switch {
+		case errors.Is(e, relay.ErrNotFound):
+			p.known.forget(secret)
+		case e != nil:
+			err = e
+		case ok && who.Account != v.who.Account:
+			return visitor{}, false, errTwoSessions
+		case !ok:
+			v, ok = visitor{who: who, session: secret}, true
+		}
+	}
+	if ok && errors.Is(err, errGuesses) {
+		err = nil // what was not looked up is no session of this person
+	}
+	return v, ok && err == nil, err
+}
+
+// visitor is a signed-in person.
+type visitor struct {
+	who     relay.Actor
+	session string // its secret
+}
+
+// prove looks a secret up that came with a request, unless its source showed too
+// many wrong ones.
+func prove[T any](p *pages, r *http.Request, secret string, look func(context.Context) (T, error)) (T, error) {
+	if err := p.Limits.Try(r.RemoteAddr, secret); err != nil {
+		var none T
+		return none, err
+	}
+	found, err := look(r.Context())
+	if err == nil || errors.Is(err, relay.ErrNotFound) {
+		p.Limits.Tried(r.RemoteAddr, secret, err == nil)
+	}
+	return found, err
+}
+
+// sweep removes session cookies that another host of the same domain set: unlike
+// ours they carry a Domain. Their paths lead to the one asked for.
+func (p *pages) sweep(w http.ResponseWriter, r *http.Request) {
+	if p.secure() || len(p.sessions(r)) < 2 {
+		return
+	}
+	for _, domain := range parentDomains(p.Site.Base.Hostname()) {
+		at := path.Clean(r.URL.Path)
+		for range sweptPaths {
+			c := p.cookie("", -1)
+			c.Domain, c.Path = domain, at
+			http.SetCookie(w, c)
+			at = path.Dir(at)
+		}
+	}
+}
+
+// parentDomains are the domains of a host whose cookies it gets, itself first; none
+// for an address, and none of one label: no browser lets anybody set those.
+func parentDomains(host string) []string {
+	var list []string
+	if net.ParseIP(host) != nil {
+		return nil
+	}
+	for strings.Contains(host, ".") && len(list) < sweptDomains {
+		list = append(list, host)
+		_, host, _ = strings.Cut(host, ".")
+	}
+	return list
+}

@@ -1,0 +1,266 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// showcase is the whole thing as a person has it: the relayd program, a local shop,
+// a tunnel by ssh -R between them, and senders. Nothing in it is staged but the bug.
+type showcase struct {
+	t       *testing.T
+	relayd  string
+	home    string
+	data    string // relayd's folder
+	base    string // of the dashboard
+	port    string
+	shopAt  string
+	shop    *http.Server
+	account string
+}
+
+// secrets that the senders sign with, as one sets them up at a provider.
+const (
+	stripeSecret = "whsec_5f2b8c1e"
+	githubSecret = "it's a secret to everybody"
+)
+
+func newShowcase(t *testing.T, relayd string) *showcase {
+	t.Helper()
+	s := &showcase{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana", shopAt: address(t, "3000")}
+	httpAt, sshAt := address(t, "8080"), address(t, "2222")
+	_, s.port, _ = net.SplitHostPort(httpAt)
+	_, sshPort, _ := net.SplitHostPort(sshAt)
+	s.base = "http://localhost:" + s.port
+	key := filepath.Join(s.home, "id_ed25519")
+	s.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "ana@laptop", "-f", key)
+	s.start(relayd, "serve", "--data-dir", s.data, "--http-addr", httpAt, "--ssh-addr", sshAt, "--admin-addr", "off")
+	s.await("relayd to be ready", func() bool {
+		res, err := http.Get(s.base + "/readyz")
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return err == nil && res.StatusCode == http.StatusOK
+	})
+	s.run(relayd, "user", "add", s.account, "--data-dir", s.data, "--key", key+".pub")
+	s.open(false)
+	t.Cleanup(func() { _ = s.shop.Close() })
+	target := ":80:" + s.shopAt
+	s.start("ssh", "-N", "-F", "none", "-i", key, "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile="+filepath.Join(s.home, "known_hosts"),
+		"-o", "StrictHostKeyChecking=accept-new", "-o", "ExitOnForwardFailure=yes",
+		"-R", "stripe-dev"+target, "-R", "github-dev"+target, "-p", sshPort, "127.0.0.1")
+	s.await("the tunnel", func() bool {
+		return strings.Count(s.run(relayd, "alias", "list", "--json", "--data-dir", s.data), `"owner"`) == 2
+	})
+	return s
+}
+
+// address is a loopback address with the port that people know, if it is free.
+func address(t *testing.T, port string) string {
+	t.Helper()
+	for _, at := range []string{"127.0.0.1:" + port, "127.0.0.1:0"} {
+		if l, err := net.Listen("tcp", at); err == nil {
+			_ = l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+func (s *showcase) env() []string { return append(os.Environ(), "HOME="+s.home, "SSH_AUTH_SOCK=") }
+
+// run runs a program to its end and gives what it says.
+func (s *showcase) run(name string, args ...string) string {
+	s.t.Helper()
+	c := exec.Command(name, args...)
+	c.Env = s.env()
+	out, err := c.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			out = append(out, exit.Stderr...)
+		}
+		s.t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// start starts a program that is stopped at the end of the test.
+func (s *showcase) start(name string, args ...string) {
+	s.t.Helper()
+	c := exec.Command(name, args...)
+	c.Env = s.env()
+	var said bytes.Buffer
+	c.Stdout, c.Stderr = &said, &said
+	must(s.t, c.Start())
+	s.t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		_ = c.Wait()
+		if s.t.Failed() {
+			s.t.Logf("%s said: %.4000s", name, said.String())
+		}
+	})
+}
+
+func (s *showcase) await(what string, is func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// open starts the shop; repaired, it knows customers without a name.
+func (s *showcase) open(repaired bool) {
+	if s.shop != nil {
+		_ = s.shop.Close()
+	}
+	l, err := net.Listen("tcp", s.shopAt)
+	must(s.t, err)
+	s.shop = &http.Server{Handler: &shop{file: filepath.Join(s.home, "orders.jsonl"), repaired: repaired}}
+	go func() { _ = s.shop.Serve(l) }()
+}
+
+// shop is a small web shop that takes webhooks: it checks signatures and writes
+// orders to its disk.
+type shop struct {
+	file     string
+	repaired bool
+	mu       sync.Mutex
+	orders   int
+}
+
+type invoice struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+	Data struct {
+		Object struct {
+			Customer     string  `json:"customer"`
+			CustomerName *string `json:"customer_name"`
+			AmountPaid   int     `json:"amount_paid"`
+		} `json:"object"`
+	} `json:"data"`
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	body, err := io.ReadAll(r.Body)
+	answer := func(status int, v any) {
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	defer func() {
+		if bug := recover(); bug != nil {
+			answer(http.StatusInternalServerError, map[string]any{"error": fmt.Sprint(bug), "handler": "invoicePaid"})
+		}
+	}()
+	switch {
+	case err != nil:
+		answer(http.StatusBadRequest, map[string]any{"error": err.Error()})
+	case r.Method == http.MethodGet:
+		answer(http.StatusOK, map[string]any{"status": "ok"})
+	case r.URL.Path == "/webhooks/stripe" && !signedByStripe(r, body), r.URL.Path == "/webhooks/github" && !signedByGitHub(r, body):
+		answer(http.StatusUnauthorized, map[string]any{"error": "bad signature"})
+	default:
+		answer(http.StatusOK, s.take(body))
+	}
+}
+
+// take books one event.
+func (s *shop) take(body []byte) map[string]any {
+	var e invoice
+	if err := json.Unmarshal(body, &e); err != nil || e.Type != "invoice.paid" {
+		return map[string]any{"received": true}
+	}
+	name := "customer " + e.Data.Object.Customer
+	if !s.repaired || e.Data.Object.CustomerName != nil {
+		name = *e.Data.Object.CustomerName // the bug: not every customer has one
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orders++
+	order := map[string]any{"received": true, "order": 8840 + s.orders, "customer": name, "paid": e.Data.Object.AmountPaid}
+	line, _ := json.Marshal(order)
+	f, err := os.OpenFile(s.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, _ = f.Write(append(line, '\n'))
+		_ = f.Sync()
+		_ = f.Close()
+	}
+	return order
+}
+
+func mac(secret string, text []byte) string {
+	m := hmac.New(sha256.New, []byte(secret))
+	m.Write(text)
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+func signedByStripe(r *http.Request, body []byte) bool {
+	stamp, sum, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Stripe-Signature"), "t="), ",v1=")
+	return hmac.Equal([]byte(sum), []byte(mac(stripeSecret, []byte(stamp+"."+string(body)))))
+}
+
+func signedByGitHub(r *http.Request, body []byte) bool {
+	return hmac.Equal([]byte(r.Header.Get("X-Hub-Signature-256")), []byte("sha256="+mac(githubSecret, body)))
+}
+
+// post sends a request to an alias as a provider does, and gives the status.
+func (s *showcase) post(alias, path string, body []byte, header ...string) int {
+	s.t.Helper()
+	method := http.MethodPost
+	if body == nil {
+		method = http.MethodGet
+	}
+	req, err := http.NewRequest(method, "http://127.0.0.1:"+s.port+path, bytes.NewReader(body))
+	must(s.t, err)
+	req.Host = alias + ".localhost:" + s.port
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	must(s.t, err)
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+// stripe sends an event as Stripe signs them; customer "" has no name.
+func (s *showcase) stripe(kind string, n int, customer string) int {
+	s.t.Helper()
+	name := "null"
+	if customer != "" {
+		name = fmt.Sprintf("%q", customer)
+	}
+	now := time.Now().Unix()
+	body := fmt.Appendf(nil, `{"id":"evt_1Q%02dKz2eZvKYlo2C","object":"event","api_version":"2026-08-27","created":%d,"type":%q,"livemode":false,`+
+		`"data":{"object":{"id":"in_1Q%02dKz","object":"invoice","customer":"cus_R4n%02d","customer_name":%s,"currency":"eur","amount_paid":%d,"status":"paid",`+
+		`"lines":{"data":[{"description":"Team plan","quantity":3}]}}},"pending_webhooks":1}`, n, now, kind, n, n, name, 1200+37*n)
+	return s.post("stripe-dev", "/webhooks/stripe", body, "User-Agent", "Stripe/1.0 (+https://stripe.com/docs/webhooks)", "Accept", "*/*; q=0.5, application/xml",
+		"Content-Type", "application/json; charset=utf-8", "Stripe-Signature", fmt.Sprintf("t=%d,v1=%s", now, mac(stripeSecret, fmt.Appendf(nil, "%d.%s", now, body))))
+}
+
+// github sends an event as GitHub signs them.
+func (s *showcase) github(kind, action string, n int) int {
+	s.t.Helper()
+	body := fmt.Appendf(nil, `{"action":%q,"number":%d,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action, n)
+	return s.post("github-dev", "/webhooks/github", body, "User-Agent", "GitHub-Hookshot/044aadd", "Content-Type", "application/json", "X-GitHub-Event", kind,
+		"X-GitHub-Delivery", fmt.Sprintf("72d3162e-cc78-11e3-81ab-4c9367dc%04d", n), "X-Hub-Signature-256", "sha256="+mac(githubSecret, body))
+}
