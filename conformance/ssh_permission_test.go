@@ -70,6 +70,7 @@ func TestSSHPermissionWalk(t *testing.T) {
 		for _, c := range w.commands() {
 			w.command(c)
 		}
+		w.token(r)
 		for _, line := range []string{"mine", "none"} {
 			ok, payload, err := thief.SendRequest("tcpip-forward", true, ssh.Marshal(struct {
 				Bind string
@@ -94,6 +95,22 @@ type walk struct {
 	walked       int
 }
 
+// token checks that a token of the thief's sees no more than the thief.
+func (w *walk) token(r *rig) {
+	out, bad, code := asks(w.t, w.thief, "token --name walk")
+	var token struct{ Token string }
+	if err := json.Unmarshal([]byte(out), &token); err != nil || code != 0 {
+		w.t.Fatalf("token: exit %d, %v: %s", code, err, bad)
+	}
+	own := r.on(w.t)
+	own.token = token.Token
+	for _, path := range []string{"/aliases/mine", "/events/" + w.id, "/events?alias=mine"} {
+		if status, body := own.api("GET", path, nil); status != 404 {
+			w.t.Errorf("%s with a token of the thief's: %d %s", path, status, body)
+		}
+	}
+}
+
 // listed is a command as help tells of it.
 type listed struct {
 	Name, Usage string
@@ -106,7 +123,12 @@ func (w *walk) commands() []listed {
 	if err := json.Unmarshal([]byte(text), &list); err != nil || code != 0 || len(list.Data) < 12 {
 		w.t.Fatalf("help: exit %d, %v: %s", code, err, text)
 	}
-	return list.Data
+	for _, c := range list.Data {
+		if c.Name == "token" {
+			w.t.Error("token is listed: it is for programs")
+		}
+	}
+	return append(list.Data, listed{Name: "token", Usage: "token"}) // not listed, and walked all the same
 }
 
 // lines are the ways to type a command behind its argument.

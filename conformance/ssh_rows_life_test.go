@@ -4,12 +4,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
+// rowSilence: all clients sleep at once; what comes is queued, and the same
+// connections serve again when they wake.
 func rowSilence(t *testing.T, r *rig) {
 	awake := map[string]func(){}
 	running := map[string]*sshClient{}
@@ -98,6 +102,7 @@ func rowDirect(t *testing.T, r *rig) {
 	})
 }
 
+// rowNotOffered: what is not offered is refused plainly and stops nothing.
 func rowNotOffered(t *testing.T, r *rig) {
 	c := r.runs(t, "ssh", append(append([]string{"-s"}, r.openSSH("relay")...), "sftp")...)
 	if code := c.code(t, 15*time.Second); code != 255 || !strings.Contains(c.out.String(), "subsystem request failed") {
@@ -113,6 +118,7 @@ func rowNotOffered(t *testing.T, r *rig) {
 	})
 }
 
+// rowAlive: clients that ask whether the relay lives get an answer.
 func rowAlive(t *testing.T, r *rig) {
 	asking := map[string]*sshClient{
 		"openssh": r.forward(t, "openssh", forwarding{
@@ -145,6 +151,7 @@ func rowFlood(t *testing.T, r *rig) {
 	}
 }
 
+// rowRemoved: an alias that is removed takes the connection with it.
 func rowRemoved(t *testing.T, r *rig) {
 	each(t, programs, func(t *testing.T, client string) {
 		alias := "c32-" + client
@@ -157,8 +164,64 @@ func rowRemoved(t *testing.T, r *rig) {
 	})
 }
 
+// rekeyed is how many bytes go each way. More of them take a while under -race.
+func rekeyed(t *testing.T) int {
+	mib := 8
+	if text := os.Getenv("RELAY_TEST_REKEY_MIB"); text != "" {
+		var err error
+		if mib, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return mib << 20
+}
+
+// rowKeyRemoved: a key that an operator removes takes tunnel, log and a command that
+// waits with it.
+func rowKeyRemoved(t *testing.T, r *rig) {
+	carol := r.person("carol32")
+	own := r.on(t)
+	own.key, own.token = carol.key, carol.token
+	tunnel := own.forward(t, "openssh", forwarding{bind: "c32-key", to: says(t, "x"), session: true})
+	own.serves(t, "c32-key", "x")
+	waiting := own.command(t, "openssh", "wait c32-key --path /never --timeout 5m")
+	within(t, 15*time.Second, "the command", func() bool { return strings.Contains(waiting.out.String(), "hello carol32") })
+	r.relayd("key", "rm", carol.fingerprint)
+	begun := time.Now()
+	for _, c := range []*sshClient{tunnel, waiting} {
+		if code := c.code(t, 20*time.Second); code == 0 {
+			t.Errorf("%v: exit 0: %s", c.cmd.Args, c.out)
+		}
+	}
+	t.Logf("figure: tunnel and waiting command ended %v after the key was removed", time.Since(begun).Round(time.Millisecond))
+	if !strings.Contains(tunnel.out.String(), "this key was removed") {
+		t.Errorf("the session was told %s", tunnel.out)
+	}
+	if state := own.state("c32-key"); state != "offline" {
+		t.Errorf("the alias is %s", state)
+	}
+}
+
+// rowDeath: an alias is offline at once when its client dies.
+func rowDeath(t *testing.T, r *rig) {
+	each(t, programs, func(t *testing.T, client string) {
+		alias := "c15-" + client
+		c := r.forward(t, client, forwarding{bind: alias, to: says(t, client)})
+		r.serves(t, alias, client)
+		_ = c.cmd.Process.Kill()
+		begun := time.Now()
+		within(t, 10*time.Second, "offline", func() bool { return r.state(alias) == "offline" })
+		t.Logf("figure: %s killed: offline within %v", client, time.Since(begun).Round(time.Millisecond))
+		if status, body, _ := r.call(alias, "/", "x"); status != 202 {
+			t.Errorf("%d %s", status, body)
+		}
+	})
+}
+
+// rowRekey: new keys every MiB in both directions change no byte. The other clients
+// do so after a GiB, and their programs have no option for it.
 func rowRekey(t *testing.T, r *rig) {
-	down := random(20<<20, 5)
+	down := random(rekeyed(t), 5)
 	to := serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
 		b, err := io.ReadAll(req.Body)
 		if err != nil || string(b) != down {
@@ -168,11 +231,15 @@ func rowRekey(t *testing.T, r *rig) {
 	})
 	r.forward(t, "openssh", forwarding{bind: "c33", to: to, flags: []string{"-o", "RekeyLimit=1M"}})
 	within(t, 15*time.Second, "online", func() bool { return r.online("c33") })
+	begun := time.Now()
 	if status, body, _ := r.call("c33", "/", down); status != 200 || body != down {
 		t.Errorf("%d, %d bytes", status, len(body))
 	}
+	t.Logf("%d MiB each way in %v", len(down)>>20, time.Since(begun).Round(time.Millisecond))
 }
 
+// rowRestart: sessions are told of a stop, clients leave, and the host key is the same
+// after a restart.
 func rowRestart(t *testing.T, r *rig) {
 	session := r.forward(t, "openssh", forwarding{bind: "c30", to: says(t, "x"), session: true})
 	r.serves(t, "c30", "x")

@@ -200,8 +200,7 @@ func (s *score) plain(t *testing.T, r *rig, tg *target, c wireCase) {
 	count(&s.original, "request at the local server", tg.next(), []byte(c.request))
 	count(&s.response, "response at the caller", answer, []byte(c.response))
 	rec := r.latest("wire")
-	final := withoutInterim(c.response)
-	s.checkStored(t, r, rec, c, final)
+	s.checkStored(t, r, rec, c)
 
 	again := r.replay(rec.ID)
 	count(&s.replay, "request of the replay", tg.next(), []byte(c.request))
@@ -209,24 +208,15 @@ func (s *score) plain(t *testing.T, r *rig, tg *target, c wireCase) {
 		t.Errorf("replay: %+v", again.Attempts)
 	}
 	same(t, "attempts/2/request.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/2/request.raw", nil), []byte(c.request))
-	same(t, "attempts/2/response.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/2/response.raw", nil), []byte(final))
+	same(t, "attempts/2/response.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/2/response.raw", nil), []byte(c.response))
 }
 
-// withoutInterim cuts leading 1xx heads off.
-func withoutInterim(response string) string {
-	for strings.HasPrefix(response, "HTTP/1.1 10") {
-		_, response, _ = strings.Cut(response, "\r\n\r\n")
-	}
-	return response
-}
-
-// checkStored compares the raw endpoints; final is the response without interim
-// heads.
-func (s *score) checkStored(t *testing.T, r *rig, rec record, c wireCase, final string) {
+// checkStored compares the raw endpoints.
+func (s *score) checkStored(t *testing.T, r *rig, rec record, c wireCase) {
 	t.Helper()
 	okReq := same(t, "request.raw", r.must(200, "GET", "/events/"+rec.ID+"/request.raw", nil), []byte(c.request))
 	okSent := same(t, "attempts/1/request.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/1/request.raw", nil), []byte(c.request))
-	okRes := same(t, "attempts/1/response.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/1/response.raw", nil), []byte(final))
+	okRes := same(t, "attempts/1/response.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/1/response.raw", nil), []byte(c.response))
 	if okReq && okSent && okRes {
 		s.stored++
 	}

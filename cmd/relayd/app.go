@@ -162,9 +162,10 @@ func (a *app) wire() error {
 	if err := a.makeTLS(figures); err != nil {
 		return err
 	}
+	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
 	a.gate = sshgate.New(sshgate.Options{
 		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.delivery, Read: a.store, Replay: a.delivery,
-		Site: a.site, Version: buildVersion(),
+		Limits: a.limits, Site: a.site, Version: buildVersion(),
 		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
 		Trusted: c.TrustedProxies, Registry: figures, Log: a.log,
 	})
@@ -189,14 +190,12 @@ func (a *app) wire() error {
 // baseSite is the API and the dashboard. What begins with /api, however unclean, is
 // the API's: a mux would answer that with a redirect.
 func (a *app) baseSite(figures prometheus.Registerer) http.Handler {
-	limits := api.NewLimits(api.Rate(a.cfg.ReplayLimit), api.Rate(a.cfg.ShareReplayLimit))
 	office := api.New(api.Options{
-		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: limits,
+		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: a.limits,
 		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: figures,
 	})
-	a.limits = limits
 	pages := dashboard.New(dashboard.Options{
-		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: limits, Site: a.site, Log: a.log,
+		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log,
 		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()), SSHFlags: a.sshFlags,
 		Enrolments: a.gate,
 	})

@@ -46,6 +46,9 @@ func effective(cfg Config, list []*setting) []settingRow {
 	rows := make([]settingRow, len(list))
 	for i, s := range list {
 		rows[i] = settingRow{Name: s.name, Value: s.value.String(), Origin: s.origin}
+		if _, ok := s.value.(*Duration); ok && s.origin == "default" {
+			rows[i].Value = s.def // 75s, as everything else that is printed calls it
+		}
 		if text, ok := derived[s.name]; ok && rows[i].Value == "" {
 			rows[i].Value = text
 		}

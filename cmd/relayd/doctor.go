@@ -64,6 +64,7 @@ const (
 // examine runs every check.
 func (c *cli) examine(ctx context.Context, cfg Config) []store.Finding {
 	list := []store.Finding{checkDataDir(cfg), checkHostKey(cfg)}
+	list = append(list, checkNextKey(cfg)...)
 	list = append(list, c.checkStore(ctx, cfg)...)
 	list = append(list, checkListeners(ctx, cfg)...)
 	list = append(list, checkCertificate(cfg)...)

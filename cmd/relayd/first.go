@@ -34,6 +34,7 @@ func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error)
 	self := newSelf(a, list)
 	if len(accounts) > 0 {
 		out.Admin = likelyAdmin(accounts, self.account())
+		out.NoAdmin = !anyAdmin(accounts)
 		if out.Admin == "" {
 			out.Admin = accounts[0].Name
 		}
@@ -118,6 +119,10 @@ func likelyAdmin(accounts []relay.Account, person string) string {
 		}
 	}
 	return first
+}
+
+func anyAdmin(accounts []relay.Account) bool {
+	return slices.ContainsFunc(accounts, func(a relay.Account) bool { return a.Admin })
 }
 
 // self is the person and the program that run this server: their home, keys and

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,20 +18,26 @@ func (c *cli) healthcheckCommand() *cobra.Command {
 		Use: "healthcheck", Short: "ask the running server for /healthz; exit 0 when it answers well", Args: exactly(),
 	}
 	load := c.settingFlags(cmd, false)
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, _, err := load()
 		if err != nil {
 			return err
 		}
-		return askHealth(cmd.Context(), cfg)
+		address, err := askHealth(cmd.Context(), cfg)
+		if err == nil && *asJSON {
+			err = printJSON(c.stdout, map[string]string{"status": "ok", "url": address})
+		}
+		return err
 	}
 	return cmd
 }
 
-// askHealth asks the plain listener, or the TLS one where there is no other. The
+// askHealth asks the plain listener, or the TLS one where there is no other, and
+// gives the address that it asked. The
 // certificate is not checked: it names the public host, and this is the same
 // machine.
-func askHealth(ctx context.Context, cfg Config) error {
+func askHealth(ctx context.Context, cfg Config) (address string, err error) {
 	scheme, addr := "http", string(cfg.HTTPAddr)
 	if known, ok := recall(cfg); ok && known.HTTPAddr != "" {
 		addr = known.HTTPAddr
@@ -40,17 +47,17 @@ func askHealth(ctx context.Context, cfg Config) error {
 	}
 	host, port, _ := net.SplitHostPort(addr)
 	if port == "0" {
-		return errors.New(noHealthPort)
+		return "", errors.New(noHealthPort)
 	}
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	address := scheme + "://" + net.JoinHostPort(host, port) + "/healthz"
+	address = scheme + "://" + net.JoinHostPort(host, port) + "/healthz"
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	site := cfg.site(cfg.addresses())
 	client := &http.Client{
@@ -62,11 +69,15 @@ func askHealth(ctx context.Context, cfg Config) error {
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return err
+		var cause *url.Error
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return "", fmt.Errorf(noHealth, address, err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf(unhealthy, address, res.StatusCode)
+		return "", fmt.Errorf(unhealthy, address, res.StatusCode)
 	}
-	return nil
+	return address, nil
 }

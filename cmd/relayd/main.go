@@ -102,26 +102,38 @@ func (c *cli) rootCommand() *cobra.Command {
 		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(),
 		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.demoCommand(),
 	)
+	strictCompletion(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{err: flagFault(cmd, err), hint: fmt.Sprintf(hintHelp, cmd.CommandPath())}
 	})
 	return root
 }
 
+// strictCompletion makes cobra's own command refuse a shell that it does not know,
+// and a call without one, as the other groups do.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.RunE = noSuchCommand, needsOne
+		}
+	}
+}
+
 // group is a command that only holds others.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: noSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			names := make([]string, 0, len(subs))
-			for _, s := range subs {
-				names = append(names, s.Name())
-			}
-			return usagef(needsSubcommand, cmd.CommandPath(), strings.Join(names, ", "))
-		},
-	}
+	cmd := &cobra.Command{Use: use, Short: short, Args: noSuchCommand, RunE: needsOne}
 	cmd.AddCommand(subs...)
 	return cmd
+}
+
+// needsOne refuses a command that only holds others when none of them is named.
+func needsOne(cmd *cobra.Command, _ []string) error {
+	names := make([]string, 0, len(cmd.Commands()))
+	for _, s := range cmd.Commands() {
+		names = append(names, s.Name())
+	}
+	return usagef(needsSubcommand, cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // noSuchCommand refuses what is left over after a command that only holds others.

@@ -66,6 +66,9 @@ func (c *cli) userRemove() *cobra.Command {
 			return missing(err, noAccount, args[0])
 		}
 		o.say("account %s removed; `relayd alias list` shows aliases to hand on", args[0])
+		if rest, err := o.store.Accounts(ctx, o.who); err == nil && !anyAdmin(rest) {
+			o.say(noAdminLeft)
+		}
 		return nil
 	})
 }

@@ -36,7 +36,9 @@ to it, and sends any of them again, byte for byte.`
 	drainRanOut   = "the time to stop in order ran out after %s: requests were cut and are kept as interrupted"
 	noFirstUser   = "there is no account yet; make the first one with `%s`, or set RELAY_INITIAL_ADMIN_KEYS and start again"
 	noHealthPort  = "the configured HTTP port is 0, so there is no fixed address to ask; pass --http-addr"
-	unhealthy     = "GET %s answered %d"
+	noHealth      = "no relayd answers at %s (%v); start it with `relayd serve`, or pass the --http-addr or --data-dir of the one that runs"
+	unhealthy     = "GET %s answered %d; the log of that relayd says why"
+	noAdminLeft   = "no admin is left; make one with `relayd user add NAME --admin`"
 
 	noSSHProgram = "the demo needs the ssh program; install openssh-client"
 )
@@ -64,7 +66,7 @@ func plain(err error) string {
 		return err.Error()
 	}
 	text := strings.Replace(err.Error(), e.Error(), e.Detail, 1)
-	if e.Cause != nil {
+	if e.Cause != nil && e.Code != relay.CodeConflict { // there it only tells conflicts apart
 		text += ": " + e.Cause.Error()
 	}
 	return text
@@ -92,6 +94,7 @@ type summary struct {
 	Store, HTTP, SSH, HostKey string
 	First                     bool
 	Admin                     string // "" = no account
+	NoAdmin                   bool   // there are accounts, and none is an admin
 	Fingerprints              []string
 	KeyFile                   string // the pair that was made here; "" = the person's own
 	LoginLink                 string // first start only
@@ -104,7 +107,10 @@ func (s *summary) String() string {
 		fmt.Fprintf(&b, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("store", "%s", s.Store)
-	if s.Admin != "" {
+	switch {
+	case s.NoAdmin:
+		row("admin", noAdminLeft)
+	case s.Admin != "":
 		row("admin", "%s", s.Admin)
 	}
 	for _, f := range s.Fingerprints {

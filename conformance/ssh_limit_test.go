@@ -1,0 +1,52 @@
+package conformance
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestSSHLimits: what an account makes counts together, over SSH and by the API, and
+// replays have the limit of the settings.
+func TestSSHLimits(t *testing.T) {
+	r := newRig(t, "", "RELAY_REPLAY_LIMIT=2/min")
+	r.tunnel("mine", says(t, "x"))
+	r.call("mine", "/", "x")
+	id := r.latest("mine").ID
+	c := r.dials(t, r.key)
+	limited := func(line string) {
+		t.Helper()
+		if _, bad, code := asks(t, c, line); code != 1 || !strings.Contains(bad, "too many of these calls") {
+			t.Errorf("%s: exit %d: %s", line, code, bad)
+		}
+		out, bad, code := asks(t, c, line+" --json")
+		var problem struct {
+			Code   string
+			Status int
+		}
+		if err := json.Unmarshal([]byte(bad), &problem); err != nil || code != 1 || out != "" || problem.Code != "rate-limited" || problem.Status != 429 {
+			t.Errorf("%s --json: exit %d, %v: %s%s", line, code, err, out, bad)
+		}
+	}
+	for range 2 {
+		if _, bad, code := asks(t, c, "replay "+id); code != 0 {
+			t.Fatalf("replay: exit %d: %s", code, bad)
+		}
+	}
+	limited("replay " + id)
+	limited("replay-queued mine")
+	r.must(200, "POST", "/events/"+id+"/replay", nil) // a token has places of its own
+	made := 0
+	for ; made < 1000; made++ {
+		if _, _, code := asks(t, c, "login"); code != 0 {
+			break
+		}
+	}
+	if made < 120 || made == 1000 {
+		t.Errorf("%d links were made", made)
+	}
+	limited("login")
+	limited("share " + id)
+	limited("token --name x")
+	r.must(429, "POST", "/events/"+id+"/shares", []byte(`{}`))
+}

@@ -1,0 +1,54 @@
+package conformance
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSSHRemovedAliases: relay up with three aliases loses the one that is removed, and
+// the one that it may not use any more, and goes on with the last; without any it ends.
+func TestSSHRemovedAliases(t *testing.T) {
+	r := newRig(t, "")
+	bob := r.person("bob")
+	local := says(t, "x")
+	for _, alias := range []string{"kept", "removed"} {
+		r.relayd("alias", "add", alias, "--user", "bob")
+	}
+	r.relayd("alias", "add", "lent", "--user", "admin")
+	r.must(204, "PUT", "/aliases/lent/members/bob", nil)
+	config := filepath.Join(t.TempDir(), "webhooks.yaml")
+	target := `{ target: "http://` + local + `" }`
+	text := "version: 1\naliases:\n  kept: " + target + "\n  removed: " + target + "\n  lent: " + target + "\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own := r.on(t)
+	own.key, own.token = bob.key, bob.token
+	u := own.up("--config", config)
+	for _, alias := range []string{"kept", "removed", "lent"} {
+		own.serves(t, alias, "x")
+	}
+	own.must(204, "DELETE", "/aliases/removed", nil)
+	r.must(204, "DELETE", "/aliases/lent/members/bob", nil)
+	within(t, 10*time.Second, "lent to be offline", func() bool { return r.state("lent") == "offline" })
+	within(t, 10*time.Second, "words about both", func() bool {
+		said := u.out.String() + u.talk.String()
+		return strings.Contains(said, "removed was removed") && strings.Contains(said, "lent was removed, or you may not use it")
+	})
+	own.serves(t, "kept", "x")
+	if said := u.talk.String(); strings.Contains(said, "econnect") {
+		t.Errorf("the connection was lost: %s", said)
+	}
+	own.must(204, "DELETE", "/aliases/kept", nil)
+	select {
+	case <-u.gone:
+	case <-time.After(20 * time.Second):
+		t.Fatal("still running without an alias")
+	}
+	if code := u.cmd.ProcessState.ExitCode(); code != 5 {
+		t.Errorf("exit %d", code)
+	}
+}
