@@ -58,7 +58,7 @@ func TestBrowserByKeyboardAlone(t *testing.T) {
 		t.Errorf("an update of the panel moved the focus to %q", on)
 	}
 	value[any](b, `document.querySelector("#rows tr:last-child a").focus()`)
-	b.key("\r")
+	b.follow()
 	b.until(`document.readyState === "complete" && document.querySelector("#event")`)
 	b.until(`document.querySelector(".tools:not([hidden])")`)
 	stops += b.tabTo(".skip", 1)

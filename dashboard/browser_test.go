@@ -161,6 +161,23 @@ func (b *browser) click(sel string) {
 }
 
 func (b *browser) key(k string)   { b.t.Helper(); do(b, chromedp.KeyEvent(k)) }
+
+// follow opens the focused link by Enter, and tries again when a live update took it
+// away between the press and what it does.
+func (b *browser) follow() {
+	b.t.Helper()
+	from := value[string](b, `location.href`)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		b.key("\r")
+		for pause := time.Now().Add(3 * time.Second); time.Now().Before(pause); time.Sleep(20 * time.Millisecond) {
+			if to, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`location.href`)); err == nil && to != from {
+				return
+			}
+		}
+	}
+	b.t.Fatalf("Enter leads nowhere from %s", from)
+}
+
 func (b *browser) see(sel string) { b.t.Helper(); do(b, chromedp.WaitVisible(chromedp.CSS(sel))) }
 
 func TestBrowserJourney(t *testing.T) {
@@ -179,7 +196,7 @@ func TestBrowserJourney(t *testing.T) {
 		t.Error("the empty state is still there")
 	}
 	b.key("j")
-	b.key("\r")
+	b.follow()
 	b.until(`document.querySelector("#event")`)
 	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 1`)
 	r.answers(func([]byte, []byte) string {

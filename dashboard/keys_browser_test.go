@@ -59,7 +59,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("k") // wherever the dialog left the focus
 	b.key("k")
 	focus("/second")
-	b.key("\r")
+	b.follow()
 	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 2`)
 	b.key("d")
 	b.until(`document.querySelector("#diff")`)
