@@ -160,7 +160,7 @@ func (b *browser) click(sel string) {
 	}
 }
 
-func (b *browser) key(k string)   { b.t.Helper(); do(b, chromedp.KeyEvent(k)) }
+func (b *browser) key(k string) { b.t.Helper(); do(b, chromedp.KeyEvent(k)) }
 
 // follow opens the focused link by Enter, and tries again when a live update took it
 // away between the press and what it does.
