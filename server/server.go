@@ -165,12 +165,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // beginStop turns new requests away and lets go of what is idle.
 func (s *Server) beginStop() {
-	if s.stopping.Swap(true) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping.Swap(true) { // under mu: end looks at it too, and drained is closed once
 		return
 	}
 	time.AfterFunc(streamGrace, s.unread)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.busy == 0 {
 		close(s.drained)
 	}

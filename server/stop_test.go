@@ -125,3 +125,21 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 		t.Errorf("serve after the stop: %v", err)
 	}
 }
+
+// The last request may end in the very moment in which the stop begins: both found
+// that nothing ran any more, and the second to say so brought the process down.
+func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
+	t.Parallel()
+	for range 20_000 {
+		s := &Server{drained: make(chan struct{}), conns: map[*conn]struct{}{}, unread: func() {}}
+		s.begin()
+		ended := make(chan struct{})
+		go func() {
+			s.end()
+			close(ended)
+		}()
+		s.beginStop()
+		<-ended
+		<-s.drained
+	}
+}
