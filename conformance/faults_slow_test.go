@@ -20,7 +20,7 @@ func TestFaultSlowStore(t *testing.T) {
 	r := newRig(t, link.databaseURL)
 	r.autossh("slow", localServer(t))
 	l := startLoad(r, "slow", 16, gently)
-	phase := size(2*time.Second, 10*time.Second)
+	phase := size(5*time.Second, 10*time.Second) // an answer takes two seconds then
 	quick := l.during(phase)
 	link.delay.Store(int64(100 * time.Millisecond))
 	slow := l.during(phase)
