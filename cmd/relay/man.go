@@ -106,14 +106,25 @@ func options(b *bytes.Buffer, title string, flags *pflag.FlagSet) {
 	})
 }
 
+// paragraphs are the text of a command as roff.
 func paragraphs(text string) string {
 	var b strings.Builder
+	list := false // indented lines stand as they are
 	for line := range strings.Lines(text) {
-		if line = strings.TrimRight(line, "\n"); line == "" {
-			b.WriteString(".PP\n")
-			continue
+		line = strings.TrimRight(line, "\n")
+		if indented := strings.HasPrefix(line, " "); indented != list {
+			list = indented
+			b.WriteString(map[bool]string{true: ".nf\n", false: ".fi\n"}[list])
 		}
-		b.WriteString(roff(line) + "\n")
+		if line == "" {
+			line = ".PP"
+		} else {
+			line = roff(line)
+		}
+		b.WriteString(line + "\n")
+	}
+	if list {
+		b.WriteString(".fi\n")
 	}
 	return b.String()
 }

@@ -20,7 +20,7 @@ With --output json each line of stdout is one object. Its type says which keys i
   request    event, attempt (as the API has them)
   stale, offline, superseded  alias             stopping retryAfterMs
   released   alias, released                    error    alias, code, message
-  revoked    message                            dropped  lines
+  revoked    alias, message                      dropped  lines
   local-down, local-up, local-host, local-speaks-tls, local-speaks-http, local-certificate
              alias, target, message, hint
 More types and keys may come; ignore those you don't know.`
