@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,11 +86,7 @@ func TestSQLitePragmas(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
 	mustServe(t, o)
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(o.DataDir, "relay.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, o)
 	for pragma, want := range map[string]string{"journal_mode": "wal", "auto_vacuum": "2"} {
 		var got string
 		if err := db.QueryRow(`PRAGMA ` + pragma).Scan(&got); err != nil || got != want {
@@ -108,18 +103,9 @@ func TestNewerSchema(t *testing.T) {
 		if err != nil || have != want || have == 0 {
 			t.Fatalf("%s: schema %d of %d, %v", name, have, want, err)
 		}
-		driver, dsn := "sqlite", "file:"+filepath.Join(o.DataDir, "relay.db")
-		if o.URL != "" {
-			driver, dsn = "postgres", o.URL
+		if _, err := database(t, o).Exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)`); err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
-		db, err := sql.Open(driver, dsn)
-		if err == nil {
-			_, err = db.Exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, ` + map[string]string{"sqlite": "1", "postgres": "true"}[driver] + `)`)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
 		if _, err := store.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "newer relayd") {
 			t.Errorf("%s: a newer schema gave %v", name, err)
 		}
