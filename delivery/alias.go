@@ -151,6 +151,6 @@ func (st *aliasState) removed() {
 	st.mu.Unlock()
 	if h != nil {
 		h.lose()
-		st.d.background(func() { h.t.Close("the alias was removed") })
+		st.d.background(func() { h.t.Close(relay.AliasRemoved) })
 	}
 }

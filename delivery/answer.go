@@ -54,7 +54,7 @@ func (x *exchange) wholeNow() bool {
 	if x.reqEnd.how == whole && !x.acceptedWhole {
 		x.amend()
 	}
-	return x.reqEnd.how == whole
+	return x.reqEnd.how == whole || x.acceptedWhole // stored first, and not wanted by the local server
 }
 
 func (x *exchange) joined(u ended) { x.uploading, x.reqEnd = false, u }
@@ -107,7 +107,7 @@ func (x *exchange) amend() {
 	case x.unsentBody():
 		state = relay.BodyNotSent
 	}
-	x.req.rec.stop()
+	x.req.rec.stop(x.req.body)
 	m := x.req.rec.message(x.event.Request.Head, x.req.head.Framing, state)
 	x.d.store.Amend(x.event.ID, &m)
 }
@@ -225,7 +225,8 @@ func (x *exchange) readRest() {
 	if x.reqEnd.how != open {
 		return
 	}
-	if x.unsentBody() && x.req.head.Minor > 0 && x.req.caller.Buffered() == 0 {
+	waits := x.uploading || x.req.caller.Buffered() == 0 // the upload has read what was there
+	if waits && x.unsentBody() && x.req.head.Minor > 0 {
 		x.continued = true
 		x.write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
 	}
@@ -259,13 +260,16 @@ func (x *exchange) refuse() relay.Outcome {
 			state = relay.StateRejected
 		}
 	}
-	if state == relay.StateRejected && (!sent || !x.st.rejects.allow(time.Now())) {
-		if !sent && x.st.rejects.allow(time.Now()) {
-			x.acceptBad(state, body, why, false) // best effort: nobody waits
+	if state == relay.StateRejected {
+		if !x.st.mayReject() {
+			return x.said(refusal(why, relay.ID{}))
 		}
-		return x.said(refusal(why, relay.ID{}))
+		x.d.noted.rejected.Add(1)
 	}
 	x.acceptBad(state, body, why, sent)
+	if state == relay.StateRejected && !sent { // best effort: nobody waits
+		return x.said(refusal(why, relay.ID{}))
+	}
 	err := x.stored()
 	switch {
 	case x.reqEnd.how == gone:
@@ -282,7 +286,7 @@ func (x *exchange) acceptBad(state, body string, why *relay.Error, sent bool) {
 	if x.unsentBody() {
 		body = relay.BodyNotSent
 	}
-	x.req.rec.stop()
+	x.req.rec.stop(x.req.body)
 	e := x.event
 	x.fillRequest(body)
 	if !sent {

@@ -53,7 +53,7 @@ func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 		if _, over := x.res.progress(); over {
 			body = relay.BodyOverLimit
 		}
-		x.res.stop()
+		x.res.stop(x.body)
 		a.Response = x.res.message(x.final.Raw, x.final.Framing, body)
 	}
 	if x.finish == nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"relay"
+	"relay/wire"
 )
 
 // recording is one message body on its way through: decoded bytes and chunk lines
@@ -172,8 +173,12 @@ func (r *recording) last() {
 	}
 }
 
-// stop ends a body that will not become whole: what is there is kept.
-func (r *recording) stop() {
+// stop ends a body that will not become whole: what is there is kept. framing, if not
+// nil, is what has followed it; it is stopped too.
+func (r *recording) stop(framing *wire.Body) {
+	if framing != nil {
+		framing.Stop()
+	}
 	r.room(relay.BodyPart)
 	r.mu.Lock()
 	defer r.mu.Unlock()

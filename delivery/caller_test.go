@@ -237,47 +237,6 @@ func TestLargeResponseGoesInParts(t *testing.T) {
 	}, func(b *bed) { b.s.delay = time.Millisecond })
 }
 
-func TestUpgrade(t *testing.T) {
-	const head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
-	run(t, func(l *local) {
-		l.until("\r\n\r\n")
-		l.Write(head + "early")
-		l.until("ping")
-		l.Write("pong")
-		l.ended()
-		l.Write("bye")
-	}, func(b *bed) {
-		c, done := b.begin("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
-		time.Sleep(time.Second)
-		b.want("state at the 101", b.event().State, relay.StateDelivered)
-		b.want("head", c.answer(), head+"early")
-		c.in.write([]byte("ping"))
-		time.Sleep(10 * time.Minute)
-		b.want("pong", strings.HasSuffix(c.answer(), "pong"), true)
-		c.in.finish(io.EOF)
-		out := <-done
-		b.want("bye", strings.HasSuffix(c.answer(), "pongbye"), true)
-		b.want("half closed", c.halved, true)
-		b.want("aborted", c.wasAborted(), false)
-		b.want("keep-alive", out.KeepAlive, false)
-		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseUpgraded)
-	})
-}
-
-func TestUpgradeAndTunnelLost(t *testing.T) {
-	run(t, func(l *local) {
-		l.until("\r\n\r\n")
-		l.Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
-		l.ended()
-	}, func(b *bed) {
-		c, done := b.begin("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
-		time.Sleep(time.Second)
-		b.hold.Detach(false)
-		<-done
-		b.want("aborted", c.wasAborted(), true)
-	})
-}
-
 func TestSettingsChangeTheHead(t *testing.T) {
 	var got string
 	serve := func(l *local) {
@@ -323,6 +282,20 @@ func TestOwnContinueWhenRefused(t *testing.T) {
 		b.want("100", c.answer(), "HTTP/1.1 100 Continue\r\n\r\n")
 		c.in.write([]byte("hello"))
 		b.want("code", code(<-done), relay.CodeLocalRefused)
+		b.want("body", string(b.event().Request.Body.Data), "hello")
+	})
+}
+
+func TestOwnContinueWhenTheTunnelIsLost(t *testing.T) {
+	run(t, func(l *local) { l.until("\r\n\r\n"); l.ended() }, func(b *bed) {
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+		time.Sleep(time.Second)
+		b.want("100 before", c.answer(), "")
+		b.hold.Detach(false)
+		time.Sleep(time.Second)
+		b.want("100", c.answer(), "HTTP/1.1 100 Continue\r\n\r\n")
+		c.in.write([]byte("hello"))
+		b.want("code", code(<-done), relay.CodeTunnelLost)
 		b.want("body", string(b.event().Request.Body.Data), "hello")
 	})
 }

@@ -68,7 +68,8 @@ const (
 	acceptDelay   = 2 * time.Millisecond
 	crowdDelay    = 100 * time.Millisecond // a local server that is silent for so long may be single-threaded
 	refusalWait   = time.Second
-	expectWait    = time.Second // a replay's body waits so long for 100 Continue
+	expectWait    = time.Second      // a replay's body waits so long for 100 Continue
+	leastPush     = 30 * time.Second // see exchange.pushLimit
 	defaultReply  = 60 * time.Second
 	firstPiece    = 16 << 10  // head and body bytes in the first write
 	readPiece     = 32 << 10  // one read, either side

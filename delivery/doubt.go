@@ -49,6 +49,9 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 	}
 	x.sendAccept()
 	if err := x.stored(); err != nil {
+		if !closed(x.accept.Done()) { // it may be stored yet, and nobody will deliver it
+			x.sendFinish(relay.StateFailed, err, "")
+		}
 		return x.said(refusal(err, relay.ID{})), false
 	}
 	x.accept, x.durable, x.deaf = nil, true, false

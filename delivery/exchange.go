@@ -34,6 +34,7 @@ type exchange struct {
 	written   maphash.Hash // over what the channel took
 	deaf      bool         // the channel takes no more; of the upload while that runs
 	sent      atomic.Bool  // the last byte was written
+	writing   atomic.Int64 // since when the upload is in a write: ns behind at.start; 0 = it is not
 	enough    atomic.Bool  // the upload is to stop
 	goAhead   chan bool    // to a body that waits for 100 Continue; nil = none does
 	up        chan ended
@@ -76,6 +77,7 @@ type exchange struct {
 	patience time.Duration // T3
 	cutAt    time.Time     // T4; zero = none
 	lookAt   time.Time     // next look after the caller; zero = none
+	pushAt   time.Time     // next look after the upload; zero = none
 	timer    *time.Timer
 	armed    time.Time
 }
@@ -125,6 +127,9 @@ func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 func (x *exchange) release() {
 	x.timer.Stop()
 	x.leave()
+	if x.uploading { // must not be: its last word would be taken for that of the next exchange
+		return
+	}
 	if cap(x.out) > writePiece {
 		x.out = nil
 	}
@@ -157,8 +162,7 @@ func (x *exchange) giveUp() {
 // run carries the request to the local server and the answer as far as it comes.
 func (x *exchange) run() verdict {
 	if x.reqEnd.how != open && x.reqEnd.how != whole {
-		if x.req.msg != nil {
-			x.reached = false
+		if x.req.msg != nil { // it would not be read another time either
 			return x.fail(x.reqEnd.err)
 		}
 		return refused
@@ -215,6 +219,7 @@ func (x *exchange) connect() *relay.Error {
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {
 			x.deaf = werr != nil || n < len(x.first)
+			x.hold.pool.refill()
 			return nil
 		}
 		waited := l.spare

@@ -212,12 +212,16 @@ func (f *feed) access(ctx context.Context, changes []relay.Change) []relay.Chang
 		viewers = append(viewers, v)
 	}
 	f.mu.Unlock()
+	learned := true
 	for _, v := range viewers {
 		if accounts[v.who.Account] && f.d.store.StillValid(ctx, v.who) != nil {
 			v.cut(relay.ErrNotFound)
 		} else if aliases || accounts[v.who.Account] {
-			v.refresh(ctx)
+			learned = v.refresh(ctx) && learned
 		}
+	}
+	if !learned && f.d.base.Err() == nil { // who may look is asked until it is known
+		time.AfterFunc(time.Second, func() { f.put(relay.Change{Kind: relay.ChangeAlias}) })
 	}
 	return told
 }

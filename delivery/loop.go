@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// arm sets the timer to the next of T1 to T4.
+// arm sets the timer to the next of T1 to T4, or looks.
 func (x *exchange) arm() {
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -22,7 +22,9 @@ func (x *exchange) arm() {
 	case x.final != nil:
 		sooner(x.cutAt)
 		sooner(x.lookAt)
-	case !w.IsZero():
+	case w.IsZero():
+		sooner(x.pushAt)
+	default:
 		if !x.accepted {
 			sooner(w.Add(acceptDelay))
 		}
@@ -58,6 +60,8 @@ func (x *exchange) onTime(now time.Time) verdict {
 			x.look(now)
 		}
 		return goOn
+	case x.at.whole.IsZero():
+		return x.onPush(now)
 	}
 	x.acceptDue = since >= acceptDelay
 	if since >= crowdDelay && !x.crowd {

@@ -46,7 +46,10 @@ func (c *memCaller) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *memCaller) Unread(p []byte) { c.unread = append([]byte(nil), p...) }
+func (c *memCaller) Unread(p []byte) {
+	c.unread = append([]byte(nil), p...)
+	c.head = append(c.unread[:len(c.unread):len(c.unread)], c.head...)
+}
 
 func (c *memCaller) Write(p []byte) (int, error) {
 	c.mu.Lock()

@@ -82,7 +82,6 @@ func (p *pool) take() *line {
 			return nil
 		}
 		if p.sound(l) {
-			p.refill()
 			return l
 		}
 		l.close()
@@ -231,7 +230,9 @@ func (p *pool) wanted() int {
 	return max(1, min(mostSpares, max(p.peak[0], p.peak[1])))
 }
 
-// refill opens spares in the background as far as they are wanted.
+// refill opens spares in the background as far as they are wanted. It is called behind
+// each first write, so that a spare neither goes ahead of the request that took the
+// last one nor comes too late for the next.
 func (p *pool) refill() {
 	if !p.h.lazy {
 		return

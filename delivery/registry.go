@@ -76,8 +76,9 @@ func (r *registry) find(d *Delivery, a *relay.Alias) *aliasState {
 	if st := r.byID(a.ID); st != nil {
 		return st
 	}
-	r.readAgain(a.ID) // it may have been removed, too
-	return r.put(d, a)
+	st := r.put(d, a)
+	r.readAgain(a.ID) // a may be old, or of an alias that was removed
+	return st
 }
 
 func (r *registry) remove(id int64) *aliasState {
@@ -230,7 +231,14 @@ func (d *Delivery) recountAll() {
 	defer cancel()
 	stats, err := d.store.QueueStats(ctx, ids)
 	if err != nil {
-		return // the next change asks again
+		if d.base.Err() == nil {
+			time.AfterFunc(time.Second, func() {
+				for _, id := range ids {
+					r.recount(id)
+				}
+			})
+		}
+		return
 	}
 	for i, id := range ids {
 		if st := r.byID(id); st != nil && !st.queue.correct(versions[i], stats[id].Queued, stats[id].QueuedBytes) {

@@ -43,8 +43,21 @@ func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 	}
 }
 
+// mayReject tells whether one more refused request may be kept; one that may not is
+// counted.
+func (st *aliasState) mayReject() bool {
+	if !st.rejects.allow(time.Now()) {
+		st.d.noted.dropped.Add(1)
+		return false
+	}
+	return true
+}
+
 func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
-	if !st.rejects.allow(time.Now()) || !st.d.begin() {
+	if !st.mayReject() {
+		return
+	}
+	if !st.d.begin() {
 		st.d.noted.dropped.Add(1)
 		return
 	}

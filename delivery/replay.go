@@ -2,6 +2,8 @@ package delivery
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"time"
 
 	"relay"
@@ -147,16 +149,26 @@ func (x *exchange) concludeStored(v verdict) (back bool) {
 	case v == complete:
 	case v == unsent, v == failed && x.queued && !x.reached:
 		if err := x.requeue(); err != nil {
-			x.d.log.Error("attempt not put back into the queue", "event", x.event.ID, "attempt", x.attempt.N, "error", err)
+			x.lament("attempt not put back into the queue", err)
 		}
 		return true
 	default:
 		x.finishFailed() // the store queues an interrupted queued delivery anew
 		if err := x.stored(); err != nil {
-			x.d.log.Error("end of an attempt not stored", "event", x.event.ID, "attempt", x.attempt.N, "error", err)
+			x.lament("end of an attempt not stored", err)
 		}
 	}
 	return false
+}
+
+// lament logs that a step of an attempt failed. An event that was removed meanwhile,
+// with its alias perhaps, is no fault of the store.
+func (x *exchange) lament(what string, err error) {
+	level := slog.LevelError
+	if errors.Is(err, relay.ErrNotFound) {
+		level = slog.LevelDebug
+	}
+	x.d.log.Log(context.Background(), level, what, "event", x.event.ID, "attempt", x.attempt.N, "error", err)
 }
 
 // requeue puts the attempt back into the queue.

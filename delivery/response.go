@@ -31,13 +31,14 @@ func (x *exchange) take(p []byte) verdict {
 
 // heads reads response heads up to the final one and gives what is behind it.
 func (x *exchange) heads(p []byte) ([]byte, verdict) {
-	held := len(x.head) > 0
-	if held {
+	limits := wire.Limits{Head: int(x.d.opt.MaxHead), Seen: len(x.head)}
+	if len(x.head) > 0 {
 		x.head = append(x.head, p...)
 		p = x.head
 	}
 	for len(p) > 0 {
-		h, n, err := wire.Response(p, wire.Limits{Head: int(x.d.opt.MaxHead)}, x.req.head)
+		h, n, err := wire.Response(p, limits, x.req.head)
+		limits.Seen = 0
 		if errors.Is(err, wire.ErrMore) {
 			x.head = append(x.head[:0], p...)
 			return nil, goOn

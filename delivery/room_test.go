@@ -18,7 +18,7 @@ func TestNoRoom(t *testing.T) {
 	full := &relay.Error{Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second}
 	needs := make(chan int64, 10)
 	d := delivery.New(delivery.Options{
-		Store: b.real, MaxBody: 1 << 20, ResponseTimeout: time.Second,
+		Store: b.real, MaxBody: 1 << 20, ResponseTimeout: realWait,
 		Room: func(alias, need int64, _ time.Duration) *relay.Error {
 			if alias != b.a.ID {
 				t.Errorf("asked for alias %d", alias)
@@ -44,7 +44,7 @@ func TestNoRoom(t *testing.T) {
 	stats, err := b.real.QueueStats(context.Background(), []int64{b.a.ID})
 	must(t, err)
 	b.want("kept", stats[b.a.ID].LastEventAt.IsZero(), true)
-	ctx, cancel := timeout(5 * time.Second)
+	ctx, cancel := timeout(realWait)
 	defer cancel()
 	must(t, d.Close(ctx))
 	b.d = first

@@ -29,6 +29,9 @@ func (x *exchange) splice() relay.Outcome {
 	return relay.Outcome{}
 }
 
+// errNotWhole ends an upgraded connection whose caller never finished the request.
+var errNotWhole = errors.New("the request did not become whole")
+
 // spliceDown carries bytes to the caller until both sides have ended. joined tells
 // that the word of the other direction was taken, ok that both ended in order.
 func (x *exchange) spliceDown(upward <-chan error) (joined, ok bool) {
@@ -63,8 +66,19 @@ func (x *exchange) spliceDown(upward <-chan error) (joined, ok bool) {
 	return true, true
 }
 
-// spliceUp carries bytes to the local server; nil when the caller ended in order.
+// spliceUp carries bytes to the local server; nil when the caller ended in order. A
+// request that was not whole when it was answered by 101 goes first, to its end: two
+// must not read one caller.
 func (x *exchange) spliceUp() error {
+	if x.uploading {
+		x.joined(<-x.up)
+	}
+	if !x.acceptedWhole {
+		x.amend()
+	}
+	if x.reqEnd.how != whole {
+		return errNotWhole
+	}
 	b := x.d.piece()
 	defer x.d.pieces.Put(b)
 	for {

@@ -126,6 +126,9 @@ func (s *memStore) BodyPart(_ context.Context, id relay.ID, n, i int) ([]byte, e
 func (s *memStore) QueueStats(_ context.Context, ids []int64) (map[int64]relay.QueueStats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.failing["stats"]; err != nil {
+		return nil, err
+	}
 	out := map[int64]relay.QueueStats{}
 	for _, id := range ids {
 		var q relay.QueueStats
@@ -165,6 +168,9 @@ func (s *memStore) AliasByID(_ context.Context, id int64) (*relay.Alias, error) 
 func (s *memStore) Aliases(_ context.Context, who relay.Actor) (list []relay.Alias, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.failing["aliases"]; err != nil {
+		return nil, err
+	}
 	for _, a := range s.aliases {
 		if a.Owner == who.Account {
 			list = append(list, *a)

@@ -102,6 +102,9 @@ type memTunnel struct {
 	serve func(*local) // runs for each connection
 	lazy  bool
 	info  relay.TunnelInfo
+	// window is how many bytes of a request a local server leaves unread before the
+	// channel takes no more; 0 = any number.
+	window int
 
 	mu       sync.Mutex
 	heard    time.Duration
@@ -129,7 +132,7 @@ func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Chan
 		return nil, err
 	}
 	c := &memChannel{t: t, up: newStream(), down: newStream(), filled: make(chan relay.Fill, 1)}
-	c.down.hook = c.pump
+	c.down.hook, c.up.window = c.pump, t.window
 	t.mu.Lock()
 	t.opened++
 	if len(t.dead) > 0 {
@@ -274,6 +277,16 @@ func (l *local) n(n int) bool {
 		}
 	}
 	return true
+}
+
+// hang reads nothing until the tunnel has closed the connection.
+func (l *local) hang() {
+	s := l.c.up
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.end == nil {
+		s.cond.Wait()
+	}
 }
 
 // ended reads to the end of what the tunnel sends.

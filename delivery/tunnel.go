@@ -43,7 +43,7 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	if st.gone {
 		st.mu.Unlock()
 		h.lose()
-		d.background(func() { t.Close("the alias was removed") })
+		d.background(func() { t.Close(relay.AliasRemoved) })
 		return h
 	}
 	old := st.hold

@@ -14,6 +14,9 @@ import (
 // the exchange does.
 func (x *exchange) startUpload() {
 	x.uploading = true
+	if x.patience > 0 {
+		x.pushAt = time.Now().Add(x.pushLimit())
+	}
 	go x.upload()
 }
 
@@ -47,11 +50,9 @@ func (x *exchange) uploadCaller() ended {
 			}
 		}
 		if err != nil {
-			r.rec.stop()
 			return r.fault(err)
 		}
 		if x.enough.Load() {
-			r.rec.stop()
 			return ended{how: gone, err: relay.Errorf(relay.CodeCallerGone, "the relay stopped reading the request")}
 		}
 	}
@@ -136,9 +137,31 @@ func (x *exchange) send(p []byte) {
 	if x.deaf || len(p) == 0 {
 		return
 	}
+	x.writing.Store(max(1, int64(time.Since(x.at.start))))
 	n, err := x.ch.Write(p)
+	x.writing.Store(0)
 	x.written.Write(p[:n])
 	if err != nil || n < len(p) {
 		x.deaf = true
 	}
+}
+
+// pushLimit is how long a piece of the request may wait for the local server to take
+// it: as long as the answer to all of it may, but not so short that a slow line would
+// be taken for a server that hangs.
+func (x *exchange) pushLimit() time.Duration { return max(x.patience, leastPush) }
+
+// onPush ends an exchange whose local server takes no more of the request: it would
+// hold its caller and its place for as long as the tunnel stands.
+func (x *exchange) onPush(now time.Time) verdict {
+	var waited time.Duration
+	if began := x.writing.Load(); began > 0 {
+		waited = now.Sub(x.at.start) - time.Duration(began)
+	}
+	limit := x.pushLimit()
+	if waited >= limit {
+		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
+	}
+	x.pushAt = now.Add(limit - waited)
+	return goOn
 }

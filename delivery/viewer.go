@@ -75,11 +75,16 @@ func (v *viewer) learn(ctx context.Context) error {
 	return nil
 }
 
-// refresh learns again; who lost the one alias it looked at is cut.
-func (v *viewer) refresh(ctx context.Context) {
-	if v.learn(ctx) == nil && v.alias != 0 && !v.sees(v.alias) {
+// refresh learns again; who lost the one alias it looked at is cut. False when the
+// store could not tell.
+func (v *viewer) refresh(ctx context.Context) bool {
+	if v.learn(ctx) != nil {
+		return false
+	}
+	if v.alias != 0 && !v.sees(v.alias) {
 		v.cut(relay.ErrNotFound)
 	}
+	return true
 }
 
 func (v *viewer) sees(alias int64) bool {

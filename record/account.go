@@ -12,11 +12,17 @@ type Me struct {
 	Admin  bool     `json:"admin"`
 	Scopes []string `json:"scopes" nullable:"false"`
 	Alias  *string  `json:"alias" doc:"the one alias that the credential is limited to, or null"`
+	// TokenID lets a client that was only given a token's secret revoke it.
+	TokenID string `json:"tokenId,omitempty" doc:"of the token that asks; absent when no token does"`
 }
 
 // OfActor gives the outward form of an actor.
 func OfActor(who relay.Actor) *Me {
-	return &Me{User: who.AccountName, Admin: who.Admin, Scopes: who.Scopes.Names(), Alias: textOf(who.AliasName)}
+	me := &Me{User: who.AccountName, Admin: who.Admin, Scopes: who.Scopes.Names(), Alias: textOf(who.AliasName)}
+	if who.Kind == relay.ActorToken {
+		me.TokenID = who.Credential
+	}
+	return me
 }
 
 // User is an account.

@@ -133,14 +133,14 @@ func TestExportedTestsSendTheExactBytes(t *testing.T) {
 			dir := l.write(t, e)
 			addr, got := rawServer(t, len(want), "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 418 Teapot\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 			if out, err := l.start(t, dir, addr); err != nil {
-				t.Errorf("it fails: %v\n%s", err, out)
+				t.Fatalf("it fails: %v\n%s", err, out)
 			}
 			if b := <-got; !bytes.Equal(b, want) {
 				t.Errorf("sent\n%q\nwant\n%q", b, want)
 			}
 			addr, got = rawServer(t, len(want), "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
 			if out, err := l.start(t, dir, addr); err == nil || !strings.Contains(out, "500") {
-				t.Errorf("another status passes: %v\n%s", err, out)
+				t.Fatalf("another status passes: %v\n%s", err, out)
 			}
 			<-got
 		})

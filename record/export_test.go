@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
@@ -86,6 +88,10 @@ func captured(t *testing.T, head, body string) *relay.Event {
 // TestCURLSendsTheSameAgain runs the commands with a real shell and a real curl.
 func TestCURLSendsTheSameAgain(t *testing.T) {
 	site, got := listen(t)
+	home := t.TempDir() // another program may have the same port of ::1, or people a proxy
+	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("ipv4\nnoproxy = \"*\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
@@ -102,7 +108,9 @@ func TestCURLSendsTheSameAgain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			command := record.CURL(captured(t, c.head, c.body), site, "body")
-			out, err := exec.Command("sh", "-c", command).CombinedOutput()
+			cmd := exec.Command("sh", "-c", command)
+			cmd.Env = append(os.Environ(), "CURL_HOME="+home)
+			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v: %s\n%s", err, out, command)
 			}

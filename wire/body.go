@@ -10,8 +10,8 @@ import (
 type Body struct {
 	// Tee, if set, gets the decoded body bytes and the framing bytes (chunk-size
 	// lines, last chunk, trailers, final empty line, without the CRLF behind chunk
-	// data) in wire order; one of the two is empty at each call. The slices are
-	// valid during the call only.
+	// data but for that of Stop) in wire order; one of the two is empty at each call.
+	// The slices are valid during the call only.
 	Tee func(decoded, line []byte)
 
 	strict  bool
@@ -73,6 +73,22 @@ func (b *Body) EOF() error {
 		return relay.Errorf(relay.CodeCallerGone, "the caller ended the connection inside its request body; send it again")
 	}
 	return relay.Errorf(relay.CodeLocalClosed, "the local server ended the connection inside its answer; look at its log")
+}
+
+// Stop tells that no more of the body comes, whole or not, and is called once: Tee gets
+// as a line what came of a CRLF behind chunk data, where nothing came behind that.
+// Rebuild would not know of it otherwise.
+func (b *Body) Stop() {
+	end := "\r\n"
+	switch c := &b.chunk; {
+	case b.done || b.Tee == nil || b.framing != relay.FramingChunked:
+		return
+	case c.state == dataLF:
+		end = "\r"
+	case c.state != atSize || c.line > 0 || b.decoded == 0:
+		return
+	}
+	b.Tee(nil, []byte(end))
 }
 
 // chunked takes the next stretch: chunk data, its end, or line bytes.

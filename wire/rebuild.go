@@ -14,9 +14,9 @@ import (
 // Pieces given to to are valid during the call only; they may be as small as a
 // chunk-size line, so to should collect them.
 //
-// A message that is not whole comes as far as it is stored; if it ends within or
-// right behind the data of a chunk, the CRLF behind that is left out. Errors are
-// those of next and to, and io.ErrUnexpectedEOF when a body that is said to be
+// A message that is not whole comes as far as it is stored; if it ends right behind
+// the data of a chunk, as much of the CRLF behind that comes as Body.Stop noted. Errors
+// are those of next and to, and io.ErrUnexpectedEOF when a body that is said to be
 // complete has another size than m.Body.Size.
 func Rebuild(m *relay.Message, head []byte, next func() ([]byte, error), to func([]byte) error) error {
 	if head == nil {
@@ -116,8 +116,11 @@ func (r *rebuilder) chunks(lines []byte) error {
 		if err := r.data(size); err != nil {
 			return err
 		}
-		if r.passed-had < size || len(lines) == 0 {
+		switch {
+		case r.passed-had < size || len(lines) == 0:
 			return nil
+		case lines[0] == '\r': // no line begins so: it broke off within the CRLF, or behind it
+			return r.to(lines)
 		}
 		if err := r.to([]byte("\r\n")); err != nil {
 			return err

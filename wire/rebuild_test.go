@@ -39,6 +39,8 @@ func TestRebuildPart(t *testing.T) {
 	for _, c := range []struct{ name, lines, data, want string }{
 		{"within data", "5\r\n", "ab", "5\r\nab"},
 		{"behind data", "2\r\n", "ab", "2\r\nab"},
+		{"within the CRLF behind data", "2\r\n\r", "ab", "2\r\nab\r"},
+		{"behind the CRLF behind data", "2\r\n1\r\n\r\n", "abc", "2\r\nab\r\n1\r\nc\r\n"},
 		{"within a size", "2\r\n1", "ab", "2\r\nab\r\n1"},
 		{"before the LF of a size", "2\r\n1\r", "ab", "2\r\nab\r\n1\r"},
 		{"within trailers", "2\r\n0\r\nX: ", "ab", "2\r\nab\r\n0\r\nX: "},

@@ -95,6 +95,7 @@ func readMessage(p []byte, step int, head func(p []byte, seen int) (*wire.Head, 
 		clear(piece)
 		have = min(max(have, m.n)+step, len(p))
 	}
+	b.Stop()
 	return m, err
 }
 

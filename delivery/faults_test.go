@@ -1,0 +1,156 @@
+package delivery_test
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"relay"
+	"relay/wire"
+)
+
+func yes() bool { return true }
+
+// A request that was stored first and then refused at its head by the local server was
+// amended as if its caller had gone, so it could not be replayed.
+func TestStoredFirstAndRefusedStaysWhole(t *testing.T) {
+	const no = "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n"
+	run(t, func(l *local) { l.until("\r\n\r\n"); l.Write(no); l.ended() }, func(b *bed) {
+		out, c := b.send(expecting)
+		b.want("answer", c.answer(), no)
+		b.want("keep-alive", out.KeepAlive, true)
+		e := b.event()
+		b.want("body", words(e.Request.Body.State, string(e.Request.Body.Data)), "complete hello")
+		b.want("amended", len(b.s.amends), 0)
+	}, func(b *bed) { b.opt.StoreFirst = yes })
+}
+
+// An event whose caller was told that it could not be stored stayed delivering for ever
+// when the store took it after all.
+func TestStoredFirstTooLateIsNotLeftDelivering(t *testing.T) {
+	var k taker
+	run(t, k.serve, func(b *bed) {
+		out, _ := b.send(numbered(1))
+		b.want("code", code(out), relay.CodeStoreUnavailable)
+		time.Sleep(time.Minute)
+		b.want("state", b.event().State, relay.StateFailed)
+		b.want("forwarded", k.list(), "")
+	}, func(b *bed) { b.opt.StoreFirst, b.s.delay = yes, 15*time.Second })
+}
+
+// Once a spare could not be opened and none was left, none was ever opened again.
+func TestSparesComeBack(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		time.Sleep(time.Millisecond)
+		b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeOverloaded, "full") })
+		b.send(post)
+		time.Sleep(time.Second)
+		b.want("spares", b.d.Stats().Channels, 0)
+		b.tun.set(func() { b.tun.openErr = nil })
+		b.send(post)
+		time.Sleep(time.Millisecond)
+		b.want("spares when there can be some", b.d.Stats().Channels, 1)
+	}, func(b *bed) { b.tun.lazy = true })
+}
+
+// What broke off right behind a chunk was stored without the CRLF of that chunk.
+func TestBrokenOffBehindAChunkIsStoredExactly(t *testing.T) {
+	raw := func(m relay.Message) string {
+		var out []byte
+		if err := wire.Rebuild(&m, nil, nil, func(p []byte) error { out = append(out, p...); return nil }); err != nil {
+			t.Error(err)
+		}
+		return string(out)
+	}
+	for _, end := range []string{"", "\r", "\r\n", "\r\n2"} {
+		answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n3\r\nabc" + end
+		run(t, func(l *local) { l.until("hello"); l.Write(answer) }, func(b *bed) {
+			b.send(post)
+			b.want("response", raw(b.event().Attempts[0].Response), answer)
+		})
+		request := "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n3\r\nabc" + end
+		run(t, func(l *local) { l.ended() }, func(b *bed) {
+			c, done := b.begin(request)
+			c.in.finish(io.EOF)
+			<-done
+			b.want("request", raw(b.event().Request), request)
+		})
+	}
+}
+
+// A stored request that cannot be read whole went back to the head of its queue for
+// ever, and nothing behind it was delivered.
+func TestBrokenEventDoesNotStopTheQueue(t *testing.T) {
+	var k taker
+	run(t, nil, func(b *bed) {
+		b.send(numbered(1))
+		b.s.mu.Lock()
+		b.s.events[b.s.order[0]].Request.Body.Size++
+		b.s.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		b.send(numbered(2))
+		tun, _ := b.attach(k.serve)
+		synctest.Wait()
+		b.want("delivered", k.list(), "00002")
+		b.want("states", b.s.states(), "failed delivered")
+		tun.cutAll()
+		tun.wg.Wait()
+	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+}
+
+// A viewer whose rights could not be read again went on by the old ones for ever.
+func TestRightsOfAViewerAreReadUntilTheyAreKnown(t *testing.T) {
+	run(t, nil, func(b *bed) {
+		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
+		must(t, err)
+		defer sub.Close()
+		b.s.fail("aliases", relay.Errorf(relay.CodeStoreUnavailable, "down"))
+		b.s.mu.Lock()
+		given := *b.s.aliases[7]
+		given.Owner = 2
+		b.s.aliases[7] = &given
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 7}})
+		time.Sleep(10 * time.Second)
+		b.s.fail("aliases", nil)
+		time.Sleep(2 * time.Second)
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeQueue, Alias: 7}})
+		ctx, cancel := timeout(time.Minute)
+		defer cancel()
+		_, err = sub.Next(ctx)
+		b.want("error", relay.AsError(err).Code, relay.CodeNotFound)
+	})
+}
+
+// A queue that could not be counted again was taken for full until the next change.
+func TestQueueIsCountedAgainWhenTheStoreIsBack(t *testing.T) {
+	run(t, nil, func(b *bed) {
+		b.send(numbered(1))
+		b.s.fail("stats", relay.Errorf(relay.CodeStoreUnavailable, "down"))
+		_, err := b.d.Cancel(context.Background(), relay.System(), b.event().ID)
+		must(t, err)
+		time.Sleep(10 * time.Second)
+		b.want("queued", b.d.Stats().Queued, 1)
+		b.s.fail("stats", nil)
+		time.Sleep(2 * time.Second)
+		b.want("queued when it is back", b.d.Stats().Queued, 0)
+	})
+}
+
+// A request that was refused for its body is counted as one refused for its head is.
+func TestRefusedBodiesAreCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	run(t, nil, func(b *bed) {
+		for range 70 {
+			b.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+		}
+		got := shown(t, reg)
+		b.want("kept", got["rejected_total"], 60)
+		b.want("not kept", got["rejected_dropped_total"], 10)
+		b.want("accepts", b.s.num(&b.s.accepts), 60)
+	}, func(b *bed) { b.opt.Registry = reg })
+}

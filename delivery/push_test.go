@@ -1,0 +1,91 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+const largeSize = 1 << 20
+
+// largePost has a body that does not fit into what a channel takes unread.
+var largePost = fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", largeSize)
+
+// A local server that stops reading in the middle of a large request held its caller
+// and its place for ever: the time to answer began with the last byte only.
+func TestLocalServerTakesNoMore(t *testing.T) {
+	run(t, func(l *local) { l.until("\r\n\r\n"); l.hang() }, func(b *bed) {
+		start := time.Now()
+		c, done := b.begin(largePost)
+		c.in.write(make([]byte, largeSize))
+		out := <-done
+		b.want("code", code(out), relay.CodeLocalTimeout)
+		b.want("after", time.Since(start).Round(time.Second), 60*time.Second)
+		e := b.event()
+		b.want("state", e.State, relay.StateFailed)
+		b.want("body", words(e.Request.Body.State, e.Request.Body.Size), words(relay.BodyComplete, largeSize))
+		b.want("identical", *e.Attempts[0].Identical, false)
+		b.want("channels", b.d.Stats().Channels, 0)
+		e, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, 2*time.Minute)
+		b.want("error", err, nil)
+		b.want("replay", words(e.Attempts[n-1].State, e.Attempts[n-1].Error.Code), "failed local-timeout")
+	}, func(b *bed) { b.tun.window = 64 << 10 })
+}
+
+// Neither a caller nor a local server that is slow is taken for one that hangs.
+func TestSlowUploadIsNoTimeout(t *testing.T) {
+	const pieces = 16
+	for name, who := range map[string]struct{ caller, local time.Duration }{"caller": {25 * time.Second, 0}, "local server": {0, 25 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) {
+				l.until("\r\n\r\n")
+				for range pieces / 2 {
+					time.Sleep(who.local)
+					l.n(len(l.got) + largeSize/pieces)
+				}
+				l.n(len(largePost) + largeSize)
+				l.Write(ok)
+			}, func(b *bed) {
+				c, done := b.begin(largePost)
+				for range pieces {
+					time.Sleep(who.caller)
+					c.in.write(make([]byte, largeSize/pieces))
+				}
+				<-done
+				b.want("answer", c.answer(), ok)
+				b.want("identical", *b.event().Attempts[0].Identical, true)
+			}, func(b *bed) {
+				second := time.Second
+				b.tun.window, b.a.Settings.ResponseTimeout = 64<<10, &second
+			})
+		})
+	}
+}
+
+// A queued delivery that hangs in its body lets the next one go.
+func TestQueueGoesOnPastOneThatTakesNoMore(t *testing.T) {
+	var k taker
+	run(t, nil, func(b *bed) {
+		c, done := b.begin(largePost)
+		c.in.write(make([]byte, largeSize))
+		<-done
+		time.Sleep(time.Millisecond)
+		b.send(numbered(2))
+		tun := &memTunnel{window: 64 << 10, serve: func(l *local) {
+			if l.until("\r\n\r\n"); contains(l.got, fmt.Sprint("Content-Length: ", largeSize)) {
+				l.hang()
+				return
+			}
+			k.serve(l)
+		}}
+		b.d.Attach(b.a, tun)
+		time.Sleep(2 * time.Minute)
+		b.want("delivered", k.list(), "00002")
+		b.want("states", b.s.states(), "failed delivered")
+		tun.cutAll()
+		tun.wg.Wait()
+	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+}

@@ -1,0 +1,108 @@
+package delivery_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+const (
+	upgrading = "POST / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\nContent-Length: 5\r\n\r\n"
+	switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
+)
+
+func TestUpgrade(t *testing.T) {
+	const head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write(head + "early")
+		l.until("ping")
+		l.Write("pong")
+		l.ended()
+		l.Write("bye")
+	}, func(b *bed) {
+		c, done := b.begin("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		time.Sleep(time.Second)
+		b.want("state at the 101", b.event().State, relay.StateDelivered)
+		b.want("head", c.answer(), head+"early")
+		c.in.write([]byte("ping"))
+		time.Sleep(10 * time.Minute)
+		b.want("pong", strings.HasSuffix(c.answer(), "pong"), true)
+		c.in.finish(io.EOF)
+		out := <-done
+		b.want("bye", strings.HasSuffix(c.answer(), "pongbye"), true)
+		b.want("half closed", c.halved, true)
+		b.want("aborted", c.wasAborted(), false)
+		b.want("keep-alive", out.KeepAlive, false)
+		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseUpgraded)
+	})
+}
+
+func TestUpgradeAndTunnelLost(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		l.ended()
+	}, func(b *bed) {
+		c, done := b.begin("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		time.Sleep(time.Second)
+		b.hold.Detach(false)
+		<-done
+		b.want("aborted", c.wasAborted(), true)
+	})
+}
+
+// A local server that switched protocols before the request was whole had two readers
+// at its caller, and the next exchange was told how that request ended.
+func TestUpgradeBeforeTheRequestIsWhole(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write(switching)
+		l.until("helloping")
+		l.Write("pong")
+		l.ended()
+	}, func(b *bed) {
+		c, done := b.begin(upgrading + "he")
+		time.Sleep(time.Second)
+		b.want("head", c.answer(), switching)
+		c.in.write([]byte("lloping"))
+		time.Sleep(time.Second)
+		b.want("pong", c.answer(), switching+"pong")
+		e := b.event()
+		b.want("body", words(e.Request.Body.State, string(e.Request.Body.Data)), "complete hello")
+		c.in.finish(io.EOF)
+		<-done
+		b.want("aborted", c.wasAborted(), false)
+		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseUpgraded)
+	})
+}
+
+func TestUpgradeAndCallerGoneInsideItsRequest(t *testing.T) {
+	var got string
+	run(t, func(l *local) {
+		if l.until("\r\n\r\n"); !contains(l.got, "Upgrade") {
+			l.until("hello")
+			l.Write(ok)
+			return
+		}
+		l.Write(switching)
+		l.ended()
+		got = string(l.got)
+	}, func(b *bed) {
+		c, done := b.begin(upgrading + "he")
+		time.Sleep(time.Second)
+		c.in.finish(io.EOF)
+		<-done
+		b.want("aborted", c.wasAborted(), true)
+		b.want("body", b.event().Request.Body.State, relay.BodyAborted)
+		b.tun.wg.Wait()
+		b.want("sent", strings.HasSuffix(got, "\r\n\r\nhe"), true)
+		for range 3 {
+			_, c := b.send(post)
+			b.want("the next ones", c.answer(), ok)
+		}
+	})
+}
