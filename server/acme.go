@@ -38,8 +38,8 @@ type ACMEOptions struct {
 	Log      *slog.Logger          // nil = discarded
 }
 
-// ACME gets certificates by RFC 8555 for the base host and, one by one as they are
-// asked for, for the aliases that may have one. Handshakes never talk to the CA:
+// ACME gets certificates by RFC 8555 for the base host and, one by one as they come
+// online or are asked for, for the aliases that may have one. Handshakes never talk to the CA:
 // they start a try in the background that outlives them, and wait for it for a
 // bounded time. What failed is not tried again for a while. Safe for concurrent use.
 type ACME struct {
@@ -48,7 +48,8 @@ type ACME struct {
 	cache  *certmagic.Cache
 	conf   *certmagic.Config
 	budget *budget
-	slots  chan struct{}
+	slots  chan struct{} // of tries
+	early  chan struct{} // of tries that nobody waits for
 	met    byLabel
 
 	ctx    context.Context // of tries
@@ -75,7 +76,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	}
 	a := &ACME{
 		opt: o, hosts: newHosts(o.Site), budget: newBudget(o.Dir),
-		slots: make(chan struct{}, orderSlots), met: acmeMetrics(o.Registry, o.Log),
+		slots: make(chan struct{}, orderSlots), early: make(chan struct{}, aheadSlots), met: acmeMetrics(o.Registry, o.Log),
 		orders: map[string]*order{},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -152,7 +153,20 @@ func (a *ACME) event(_ context.Context, event string, data map[string]any) error
 
 // Start gets the certificate of the base host in the background, once the listeners
 // answer.
-func (a *ACME) Start() { _, _ = a.order(a.hosts.base, 0) }
+func (a *ACME) Start() { _, _ = a.order(a.hosts.base, 0, false) }
+
+// Online says that a tunnel was attached to an alias. Its certificate is got in the
+// background where it is not there yet, so that the first visitor finds it. New names
+// may use half of the week's budget in this way; the rest is for names that somebody
+// asks for. It never blocks.
+func (a *ACME) Online(label string) {
+	name := label + "." + a.hosts.domain
+	owner, ok := a.opt.Alias(label)
+	if !ok || a.hosts.findName(name).place != toAlias || len(a.cache.AllMatchingCertificates(name)) > 0 {
+		return
+	}
+	_, _ = a.order(name, owner, true)
+}
 
 // Stop ends tries and renewals and waits for them; more than one call is fine.
 func (a *ACME) Stop() {
@@ -202,7 +216,7 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	if cert, err := a.conf.GetCertificateWithContext(hello.Context(), hello); err == nil {
 		return cert, nil
 	}
-	ended, err := a.order(name, owner)
+	ended, err := a.order(name, owner, false)
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ type ordered struct {
 type budgetError struct {
 	detail string
 	wait   time.Duration // until there may be
+	ahead  bool          // there may be for names that somebody asks for
 }
 
 func (e *budgetError) Error() string { return e.detail }
@@ -45,13 +46,18 @@ func (e *budgetError) Error() string { return e.detail }
 func newBudget(dir string) *budget { return &budget{file: filepath.Join(dir, budgetFile)} }
 
 // spend notes a name; a *budgetError where the week is used up, for the account or
-// for all. A name that stands there already costs nothing.
-func (b *budget) spend(name string, account int64, now time.Time) error {
+// for all; half of the week where nobody has asked for the name yet (ahead). A name
+// that stands there already costs nothing.
+func (b *budget) spend(name string, account int64, now time.Time, ahead bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list, err := b.read(now)
 	if err != nil {
 		return err
+	}
+	mostOwn, most := budgetAccount, budgetTotal
+	if ahead {
+		mostOwn, most = mostOwn/2, most/2
 	}
 	own, oldest, oldestOwn := 0, now, now
 	for _, o := range list {
@@ -68,13 +74,15 @@ func (b *budget) spend(name string, account int64, now time.Time) error {
 		}
 	}
 	switch {
-	case own >= budgetAccount:
+	case own >= mostOwn:
 		return &budgetError{
+			ahead:  ahead,
 			detail: fmt.Sprintf("the account has had certificates for %d new names within a week", own),
 			wait:   oldestOwn.Add(budgetWeek).Sub(now),
 		}
-	case len(list) >= budgetTotal:
+	case len(list) >= most:
 		return &budgetError{
+			ahead:  ahead,
 			detail: fmt.Sprintf("there were certificates for %d new names within a week; a wildcard certificate has no such bound", len(list)),
 			wait:   oldest.Add(budgetWeek).Sub(now),
 		}

@@ -16,6 +16,7 @@ const (
 	orderTime     = 3 * time.Minute  // for one try, whoever still waits for it
 	orderPatience = 20 * time.Second // of a handshake, where the server's own is longer
 	orderSlots    = 4                // tries at the same time
+	aheadSlots    = 2                // of these, for names that nobody has asked for yet
 	mostOrders    = 1000             // failures that are remembered
 	renewCheck    = time.Minute      // between two looks at what has to be renewed; in memory
 )
@@ -23,6 +24,8 @@ const (
 // order is what is known about a name whose certificate is not there.
 type order struct {
 	running chan struct{} // closed when the try under way ends; nil = none is
+	ahead   bool          // nobody has asked for the name yet
+	asked   chan struct{} // closed when somebody does
 	quick   int           // failures one after another that say nothing about the name
 	slow    int           // the other ones
 	again   time.Time     // not before
@@ -30,8 +33,9 @@ type order struct {
 }
 
 // order gives the end of a try for a name, a new one if need be. The error says why
-// there is none now.
-func (a *ACME) order(name string, owner int64) (<-chan struct{}, error) {
+// there is none now. ahead means that nobody has asked for the name yet; others that
+// do have precedence.
+func (a *ACME) order(name string, owner int64, ahead bool) (<-chan struct{}, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o := a.orders[name]
@@ -45,11 +49,15 @@ func (a *ACME) order(name string, owner int64) (<-chan struct{}, error) {
 		o = &order{}
 		a.orders[name] = o
 	case o.running != nil:
+		if o.ahead && !ahead {
+			o.ahead = false
+			close(o.asked)
+		}
 		return o.running, nil
 	case time.Now().Before(o.again):
 		return nil, fmt.Errorf("the certificate of %s is tried again in %v; it failed: %w", name, time.Until(o.again).Round(time.Second), o.err)
 	}
-	o.running = make(chan struct{})
+	o.running, o.asked, o.ahead = make(chan struct{}), make(chan struct{}), ahead
 	a.wg.Add(1)
 	go a.run(name, owner, o)
 	return o.running, nil
@@ -73,33 +81,57 @@ func (a *ACME) forget() {
 // run is one try. What is in the folder is taken from there.
 func (a *ACME) run(name string, owner int64, o *order) {
 	defer a.wg.Done()
-	began, err := time.Now(), error(nil)
-	select {
-	case a.slots <- struct{}{}:
-		ctx, cancel := context.WithTimeout(a.ctx, orderTime)
-		err = a.obtain(ctx, name, owner)
-		cancel()
-		<-a.slots
-	case <-a.ctx.Done():
-		err = a.ctx.Err()
-	}
+	began := time.Now()
+	err := a.inTurn(o, func(ctx context.Context) error { return a.obtain(ctx, name, owner, o) })
+	var spent *budgetError
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	close(o.running)
 	o.running, o.err = nil, err
-	if err == nil {
+	switch {
+	case err == nil:
 		delete(a.orders, name)
 		a.opt.Log.Info("certificate ready", "name", name, "seconds", time.Since(began).Seconds())
-		return
+	case a.stopped:
+	case errors.As(err, &spent) && spent.ahead:
+		delete(a.orders, name) // there may be room for whoever asks
+		a.opt.Log.Debug("no certificate ahead of its first visitor", "name", name, "err", err)
+	default:
+		wait := o.postpone(err)
+		a.opt.Log.Warn("no certificate", "name", name, "err", err, "again", wait)
 	}
-	if a.stopped {
-		return
-	}
-	wait := o.postpone(err)
-	a.opt.Log.Warn("no certificate", "name", name, "err", err, "again", wait)
 }
 
-func (a *ACME) obtain(ctx context.Context, name string, owner int64) error {
+// inTurn runs f when there is a place for the order.
+func (a *ACME) inTurn(o *order, f func(context.Context) error) error {
+	if a.isAhead(o) {
+		select {
+		case a.early <- struct{}{}:
+			defer func() { <-a.early }()
+		case <-o.asked:
+		case <-a.ctx.Done():
+			return a.ctx.Err()
+		}
+	}
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-a.ctx.Done():
+		return a.ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, orderTime)
+	defer cancel()
+	return f(ctx)
+}
+
+// isAhead tells whether still nobody has asked for the name.
+func (a *ACME) isAhead(o *order) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return o.ahead
+}
+
+func (a *ACME) obtain(ctx context.Context, name string, owner int64, o *order) error {
 	cert, err := a.conf.CacheManagedCertificate(ctx, name)
 	switch {
 	case err == nil && !cert.Expired():
@@ -111,8 +143,11 @@ func (a *ACME) obtain(ctx context.Context, name string, owner int64) error {
 		a.met.count(certFailed)
 		return err
 	case err != nil && owner != 0:
-		if err := a.budget.spend(name, owner, time.Now()); err != nil {
-			a.met.count(certRefused)
+		ahead := a.isAhead(o)
+		if err := a.budget.spend(name, owner, time.Now(), ahead); err != nil {
+			if !ahead {
+				a.met.count(certRefused)
+			}
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	spend := func(name string, account int64) error {
-		return newBudget(dir).spend(name, account, now) // anew each time: it lives in a file
+		return newBudget(dir).spend(name, account, now, false) // anew each time: it lives in a file
 	}
 	for i := range budgetAccount {
 		if err := spend(fmt.Sprintf("a%d.test", i), 1); err != nil {
@@ -53,6 +53,34 @@ func TestBudget(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, budgetFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v", info, err)
+	}
+}
+
+// Names that nobody has asked for yet leave half of the week to those that somebody
+// does, for each account and for all.
+func TestBudgetAhead(t *testing.T) {
+	t.Parallel()
+	b, now := newBudget(t.TempDir()), time.Now()
+	for i := range budgetTotal / 2 {
+		if err := b.spend(fmt.Sprintf("a%d.test", i), int64(i/(budgetAccount/2)), now, true); err != nil {
+			t.Fatal(err)
+		}
+		var spent *budgetError
+		if i == budgetAccount/2-1 {
+			if err := b.spend("more.test", 0, now, true); !errors.As(err, &spent) || !spent.ahead {
+				t.Errorf("more than half of what an account may have: %v", err)
+			}
+		}
+	}
+	var spent *budgetError
+	if err := b.spend("last.test", 9, now, true); !errors.As(err, &spent) || !spent.ahead {
+		t.Errorf("more than half of all: %v", err)
+	}
+	if err := b.spend("a0.test", 0, now, true); err != nil {
+		t.Errorf("a name that was counted: %v", err)
+	}
+	if err := b.spend("more.test", 0, now, false); err != nil {
+		t.Errorf("a name that somebody asks for: %v", err)
 	}
 }
 
@@ -128,11 +156,11 @@ func TestStrangersNames(t *testing.T) {
 func TestFailedOrderIsRemembered(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
-	ended, err := a.order("good.hooks.test", 1)
+	ended, err := a.order("good.hooks.test", 1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := a.order("good.hooks.test", 1); err == nil && again != ended {
+	if again, err := a.order("good.hooks.test", 1, false); err == nil && again != ended {
 		t.Error("two tries at the same time")
 	}
 	a.mu.Lock()
@@ -144,10 +172,91 @@ func TestFailedOrderIsRemembered(t *testing.T) {
 		t.Error("a certificate came from nowhere")
 	}
 	a.mu.Lock()
-	a.stopped, o.again = false, time.Now().Add(time.Minute)
+	a.stopped, o.again = false, time.Now().Add(time.Hour)
 	a.mu.Unlock()
-	if _, err := a.order("good.hooks.test", 1); err == nil || !strings.Contains(err.Error(), "tried again in 1m0s") {
+	if _, err := a.order("good.hooks.test", 1, false); err == nil || !strings.Contains(err.Error(), "is tried again in ") {
 		t.Errorf("right after a failure: %v", err)
+	}
+}
+
+// The certificate of an alias is ordered as it comes online, not by its first
+// visitor only, who was refused when that took long.
+func TestOrderAheadOfFirstVisitor(t *testing.T) {
+	t.Parallel()
+	a := newTestACME(t)
+	for _, label := range []string{"bad", "good.a", ""} {
+		a.Online(label)
+	}
+	a.mu.Lock()
+	if len(a.orders) > 0 {
+		t.Errorf("%d orders for names that may have none", len(a.orders))
+	}
+	a.mu.Unlock()
+	a.Online("good")
+	failed := func() (err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if o := a.orders["good.hooks.test"]; o != nil {
+			err = o.err
+		}
+		return err
+	}
+	until(t, func() bool { return failed() != nil }) // its CA cannot be reached
+}
+
+// Where half of the week is used up, nothing is ordered ahead, and nothing stands in
+// the way of somebody who asks.
+func TestOrderAheadWithoutBudget(t *testing.T) {
+	t.Parallel()
+	a := newTestACME(t)
+	for i := range budgetAccount / 2 {
+		if err := a.budget.spend(fmt.Sprintf("a%d.hooks.test", i), 1, time.Now(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, err := a.order("good.hooks.test", 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	a.mu.Lock()
+	n := len(a.orders)
+	a.mu.Unlock()
+	if n > 0 {
+		t.Error("an order ahead that found no budget is remembered as a failure")
+	}
+	if ended, err = a.order("good.hooks.test", 1, false); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if list, err := a.budget.read(time.Now()); err != nil || len(list) != budgetAccount/2+1 {
+		t.Errorf("%d names are counted, %v", len(list), err)
+	}
+}
+
+// Somebody who asks does not stand in line behind names that nobody asks for.
+func TestVisitorsComeBeforeOrdersAhead(t *testing.T) {
+	t.Parallel()
+	a := newTestACME(t)
+	for range aheadSlots { // as if so many were under way
+		a.early <- struct{}{}
+	}
+	ended, err := a.order("good.hooks.test", 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+		t.Error("the order did not wait for its turn")
+	default:
+	}
+	same, err := a.order("good.hooks.test", 1, false)
+	if err != nil || same != ended {
+		t.Fatalf("another try: %v", err)
+	}
+	<-ended
+	for range aheadSlots {
+		<-a.early
 	}
 }
 
@@ -221,7 +330,7 @@ func TestUnknownNameInTLS(t *testing.T) {
 	for _, c := range []*tls.Config{
 		{ServerName: "bad.hooks.test"}, {ServerName: "elsewhere.test"}, {ServerName: "good.hooks.test", NextProtos: []string{acmeProto}},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err := (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", ln.Addr().String())
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "unrecognized name") {

@@ -120,9 +120,11 @@ func gather(stats func() Stats) processStats {
 // isLoopback tells whether a Host value names this machine to itself.
 func isLoopback(host string) bool {
 	name, ok := splitHost(host)
-	if !ok {
-		return false
-	}
+	return ok && isLoopbackName(name)
+}
+
+// isLoopbackName is isLoopback for a name that splitHost gave.
+func isLoopbackName(name string) bool {
 	ip, err := netip.ParseAddr(name)
 	return name == "localhost" || (err == nil && ip.IsLoopback())
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -257,4 +258,29 @@ func TestLogOfAnswerWithoutEvent(t *testing.T) {
 	if got := log.String(); !strings.Contains(got, "event="+testID.String()) {
 		t.Errorf("with an event: %s", got)
 	}
+}
+
+// A flood of failures is not a flood of lines, and nobody is led to believe that the
+// lines are all.
+func TestLogOfManyFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		o := testOptions(t, &upstream{})
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c, a := &conn{srv: New(o)}, &relay.Answer{Error: relay.Errorf(relay.CodeLocalRefused, "x")}
+		for range toldPerSecond + 30 {
+			c.logAnswer(a, relay.CodeLocalRefused, "req_1")
+		}
+		if got := log.String(); strings.Count(got, "\n") != toldPerSecond || strings.Contains(got, "not told") {
+			t.Errorf("in one second: %s", got)
+		}
+		log.Reset()
+		time.Sleep(time.Second)
+		c.logAnswer(a, relay.CodeLocalRefused, "req_1")
+		c.logAnswer(a, relay.CodeLocalRefused, "req_1")
+		if got := log.String(); strings.Count(got, "\n") != 2 || strings.Count(got, `"more not told"=30`) != 1 {
+			t.Errorf("in the next second: %s", got)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -32,7 +33,7 @@ func (s *Server) newBase() *http.Server {
 		MaxHeaderBytes:    s.opt.MaxHead,
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 16 << 10},
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:          log.New(baseLog{s.log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return s.ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if h, ok := c.(*handedConn); ok && h.state != nil {
@@ -44,6 +45,20 @@ func (s *Server) newBase() *http.Server {
 			s.follow(c, state)
 		},
 	}
+}
+
+// baseLog takes what net/http has to say: of callers' faults at the debug level, of
+// panics in our pages as errors.
+type baseLog struct{ log *slog.Logger }
+
+// Write takes one message.
+func (l baseLog) Write(p []byte) (int, error) {
+	level := slog.LevelDebug
+	if bytes.Contains(p, []byte("panic serving")) {
+		level = slog.LevelError
+	}
+	l.log.Log(context.Background(), level, string(bytes.TrimSpace(p)))
+	return len(p), nil
 }
 
 // follow keeps count of connections that are new or idle: these can be let go.

@@ -270,25 +270,31 @@ func (c *conn) Abort() {
 
 // Bounds of a lingering close.
 const (
-	lingerTime  = 3 * time.Second
+	lingerTime  = 3 * time.Second  // and as long as it takes at slowPace to send what came
+	lingerMost  = 30 * time.Second // with that
 	lingerBytes = 64 << 20
 	lingerHead  = 256 << 10 // of a refused head, where heads have no limit
 )
 
 // closeOrderly ends our side, then discards what the caller still sends, for a
 // while: closing a socket with unread input resets it, and a reset can take the
-// answer away from a caller who has not read it yet.
+// answer away from a caller who has not read it yet. Meanwhile the connection may
+// lose its place to others.
 func (c *conn) closeOrderly() {
 	if c.aborted.Load() || c.CloseWrite() != nil {
 		return
 	}
-	_ = c.raw.SetReadDeadline(time.Now().Add(lingerTime))
-	if c.srv.isClosed() {
-		_ = c.raw.SetReadDeadline(time.Now().Add(hasteGrace))
-	}
+	c.raw.seat.wait()
 	b, _ := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
+	begun, most := time.Now(), lingerMost
 	for n := 0; n < lingerBytes; {
+		wait := lingerTime + time.Duration(n)*time.Second/slowPace
+		_ = c.raw.SetReadDeadline(begun.Add(min(wait, most)))
+		if most == lingerMost && c.srv.isClosed() { // asked now, as hasten sets the deadline once it is closed
+			most = min(time.Since(begun)+hasteGrace, most)
+			_ = c.raw.SetReadDeadline(begun.Add(most))
+		}
 		k, err := c.raw.Read(*b)
 		if n += k; err != nil {
 			return

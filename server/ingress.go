@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
+	"time"
 
 	"relay"
 	"relay/wire"
@@ -18,7 +20,6 @@ func (c *conn) serve() {
 		return
 	}
 	for c.request() {
-		c.phase.Store(phaseIdle)
 		if c.srv.stopping.Load() {
 			c.phase.Store(phaseLinger)
 			c.linger = true
@@ -45,6 +46,7 @@ func (c *conn) request() bool {
 	}
 	to := c.route(h.Host)
 	if c.forBase(h, to) {
+		c.r += n - len(h.Raw) // net/http takes no empty line before a request
 		c.handOver()
 		return false
 	}
@@ -134,7 +136,9 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 		keep = keep && out.Answer.Error == nil && !last && !c.srv.stopping.Load()
 		keep = c.answer(out.Answer, isHead, keep) && keep
 	}
-	if !keep {
+	if keep {
+		c.phase.Store(phaseIdle)
+	} else {
 		c.phase.Store(phaseLinger)
 		c.linger = true
 	}
@@ -192,6 +196,9 @@ func (c *conn) reject(to route, head []byte, why *relay.Error) {
 	}, why)
 }
 
+// headPause is how long the rest of a refused head is waited for.
+const headPause = time.Second
+
 // restOfHead reads what belongs to a refused head, for a short time and within the
 // limit of heads.
 func (c *conn) restOfHead() []byte {
@@ -199,7 +206,7 @@ func (c *conn) restOfHead() []byte {
 	if most <= 0 {
 		most = lingerHead
 	}
-	c.deadline(lingerTime / 3)
+	c.deadline(headPause)
 	for c.w-c.r < most {
 		c.room()
 		n, err := c.net.Read(c.buf[c.w:])
@@ -234,7 +241,8 @@ func (c *conn) answer(a *relay.Answer, isHead, keep bool) bool {
 }
 
 // logAnswer writes one line for an answer of our own: what is our fault or the
-// tunnel's is worth a line at the usual level, what strangers send is not.
+// tunnel's is worth a line at the usual level, as long as these are not too many;
+// what strangers send is not.
 func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 	level := slog.LevelDebug
 	if a.Error != nil && relay.Status(code) >= 500 {
@@ -244,10 +252,48 @@ func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 		return
 	}
 	log := c.srv.log
+	if level == slog.LevelInfo {
+		more, ok := c.srv.told.may(time.Now())
+		if !ok {
+			return
+		}
+		if more > 0 {
+			log = log.With("more not told", more)
+		}
+	}
 	if !a.Event.IsZero() {
 		log = log.With("event", a.Event)
 	}
 	log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from)
+}
+
+// toldPerSecond is how many answers of our own are told at the usual level within a
+// second: a flood on one alias whose local server is down must not become a flood of
+// lines, which all requests would wait for.
+const toldPerSecond = 20
+
+// told counts lines of the log by the second. Safe for concurrent use.
+type told struct {
+	mu     sync.Mutex
+	since  time.Time
+	n      int
+	silent int
+}
+
+// may tells whether there may be a line now, and how many there were not since the
+// last one.
+func (t *told) may(now time.Time) (silent int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Sub(t.since) >= time.Second {
+		t.since, t.n = now, 0
+	}
+	if t.n++; t.n > toldPerSecond {
+		t.silent++
+		return 0, false
+	}
+	silent, t.silent = t.silent, 0
+	return silent, true
 }
 
 // shownHost finds a Host value in bytes that were refused as a request head; nil

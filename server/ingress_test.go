@@ -255,9 +255,9 @@ func until(t testing.TB, true func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(10 * time.Second); !true(); <-tick.C {
+	for end := time.Now().Add(patience); !true(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatal("condition was not met within 10 s")
+			t.Fatal("condition was not met within", patience)
 		}
 	}
 }
@@ -276,5 +276,52 @@ func TestAnswerSurvivesUnreadBody(t *testing.T) {
 	resp, _ := parse(t, rest(t, c), "POST")
 	if resp.StatusCode != http.StatusNotFound {
 		t.Errorf("got %d", resp.StatusCode)
+	}
+}
+
+// ending is a connection in memory whose write side can be ended.
+type ending struct{ net.Conn }
+
+func (ending) CloseWrite() error { return nil }
+
+// A caller who goes on sending, as over a slow line, may finish before the connection
+// is closed: a reset could take an answer away that was not read yet. There is an end
+// to that, and neither silence nor a trickle is waited for.
+func TestLingeringClose(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		times, bytes int // one second between them
+		want         time.Duration
+	}{
+		"silent":  {0, 0, lingerTime},
+		"trickle": {100, 1, lingerTime},
+		"upload":  {5, 64 << 10, lingerTime + 5*(64<<10)*time.Second/slowPace},
+		"endless": {100, 64 << 10, lingerMost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, ln := New(testOptions(t, &upstream{})), newHandoff()
+				done := make(chan error, 1)
+				go func() { done <- s.Serve(ln) }()
+				c, theirs := net.Pipe()
+				ln.give(ending{theirs})
+				send(t, c, "POST / HTTP/1.1\r\nHost: nobody.hooks.test\r\nContent-Length: 1000\r\n\r\n")
+				readAnswer(t, bufio.NewReader(c), "POST")
+				begun := time.Now()
+				for range tt.times {
+					time.Sleep(time.Second)
+					if _, err := c.Write(make([]byte, tt.bytes)); err != nil {
+						break
+					}
+				}
+				_, _ = c.Read(make([]byte, 1)) // the pipe ends both ways
+				if took := time.Since(begun); took < tt.want || took > tt.want+time.Second {
+					t.Errorf("closed after %v, want %v", took, tt.want)
+				}
+				_ = c.Close()
+				stop(t, s, done)
+			})
+		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"net"
 	"runtime"
 	"testing"
-	"time"
 
 	"relay"
 )
@@ -47,13 +46,7 @@ func TestPresenceOfAPeer(t *testing.T) {
 			if err := way.leave(peer); err != nil {
 				t.Fatal(err)
 			}
-			var got relay.Presence
-			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-				if got = presence(c); got == way.want {
-					return
-				}
-			}
-			t.Errorf("presence is %d, want %d", got, way.want)
+			until(t, func() bool { return presence(c) == way.want })
 		})
 	}
 }

@@ -94,7 +94,7 @@ func (p *Proxies) Listener(ln net.Listener, guard bool) net.Listener {
 }
 
 func (p *Proxies) trusts(a net.Addr) bool {
-	from := addrOf(a).Addr()
+	from := addrOf(a).Addr().WithZone("") // prefixes have none
 	for _, t := range p.opt.Trusted {
 		if t.Contains(from) {
 			return true

@@ -40,7 +40,7 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 	if err != nil {
 		t.Skipf("no connection from %s here: %v", source, err)
 	}
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -126,6 +126,17 @@ func TestProxyHeaderFromStranger(t *testing.T) {
 	}
 	if u.captures() > 0 {
 		t.Error("a request got through behind a forged header")
+	}
+}
+
+// Which interface an address belongs to has no part in whether it is trusted.
+func TestTrustedAddressWithZone(t *testing.T) {
+	t.Parallel()
+	p := NewProxies(ProxyOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("fe80::/10")}})
+	for from, want := range map[string]bool{"[fe80::1%eth0]:1": true, "[fe80::1]:1": true, "[2001:db8::1]:1": false} {
+		if got := p.trusts(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))); got != want {
+			t.Errorf("%s: trusted %v", from, got)
+		}
 	}
 }
 

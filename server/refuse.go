@@ -21,13 +21,16 @@ const (
 
 // usher answers connections for which there is no place.
 type usher struct {
-	free chan struct{} // one for each that may be answered in order now
+	free     chan struct{} // one for each that may be answered in order now
+	patience time.Duration // for the first bytes of a request
 
 	said   atomic.Int64 // when the log was told, in ns since 1970
 	silent atomic.Int64 // refusals since
 }
 
-func newUsher() *usher { return &usher{free: make(chan struct{}, ushers)} }
+func newUsher() *usher {
+	return &usher{free: make(chan struct{}, ushers), patience: turnTime}
+}
 
 // turnAway ends a connection that has no place: with 503 overloaded, or without a
 // word where that would have to be encrypted first. A few at a time get their answer
@@ -62,7 +65,7 @@ func (s *Server) turnAway(c *conn, why string, secure bool) {
 // that comes before they asked for a fault.
 func (c *conn) turnAway() {
 	c.rewind()
-	c.deadline(turnTime)
+	c.deadline(c.srv.usher.patience)
 	n, err := c.net.Read(c.buf)
 	if n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return

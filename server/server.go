@@ -78,6 +78,7 @@ type Server struct {
 	log    *slog.Logger
 	crowd  *crowd
 	usher  *usher
+	told   told
 	met    *metrics
 
 	ctx    context.Context // of captures and base requests: ends when the server stops for good
@@ -192,7 +193,8 @@ func (s *Server) awaitCut() {
 }
 
 // hasten ends what is still connected: unfinished heads and lingering closes get a
-// short moment, everything else is closed.
+// short moment, captures that have not even noticed that they were cut are broken
+// off, everything else is closed.
 func (s *Server) hasten(cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,6 +203,11 @@ func (s *Server) hasten(cut bool) {
 		case phaseHead, phaseLinger:
 			if !cut {
 				_ = c.raw.SetReadDeadline(time.Now().Add(hasteGrace))
+				continue
+			}
+		case phaseBusy:
+			if cut { // nobody may take what has come so far for the whole
+				c.Abort()
 				continue
 			}
 		}

@@ -38,7 +38,10 @@ const slow = "GET /slow HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n"
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	u, begun, release := blocking()
-	s, addr := start(t, testOptions(t, u))
+	ln, s := listen(t), New(testOptions(t, u))
+	done, addr := make(chan error, 1), ln.Addr().String()
+	go func() { done <- s.Serve(ln) }()
+	t.Cleanup(func() { stop(t, s, done) })
 	running, idle, late, unborn := dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)
 	send(t, idle, hello)
 	idleReader := bufio.NewReader(idle)
@@ -71,16 +74,17 @@ func TestGracefulStop(t *testing.T) {
 	if got := rest(t, unborn); got != "" {
 		t.Errorf("unused connection: got %q", got)
 	}
-	if c, err := net.Dial("tcp", addr); err == nil {
-		_ = c.Close()
-		t.Error("still listening")
+	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) { // others may listen at that port by now
+		t.Errorf("still listening: %v", err)
 	}
 }
 
 // An unfinished head does not hold a stop up.
 func TestStopDoesNotWaitForHeads(t *testing.T) {
 	t.Parallel()
-	s, addr := start(t, testOptions(t, &upstream{}))
+	o := testOptions(t, &upstream{})
+	o.HeadTimeout = patience
+	s, addr := start(t, o)
 	c := dial(t, addr)
 	send(t, c, hello[:20])
 	until(t, func() bool {
@@ -94,7 +98,7 @@ func TestStopDoesNotWaitForHeads(t *testing.T) {
 		return false
 	})
 	begun := time.Now()
-	if err := s.Shutdown(t.Context()); err != nil || time.Since(begun) > 3*time.Second {
+	if err := s.Shutdown(t.Context()); err != nil || time.Since(begun) > patience/2 {
 		t.Errorf("shutdown: %v after %v", err, time.Since(begun))
 	}
 	checkProblem(t, rest(t, c), 503, "stopping", "Retry-After: 5")
@@ -141,5 +145,38 @@ func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
 		s.beginStop()
 		<-ended
 		<-s.drained
+	}
+}
+
+// A capture that does not notice that its time is over is broken off: an answer that
+// goes on until the connection ends would otherwise seem to be whole.
+func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{})
+	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+		_, _ = io.WriteString(in.Caller, "HTTP/1.1 200 OK\r\n\r\nhalf")
+		close(begun)
+		for b := make([]byte, 1); ; {
+			if _, err := in.Caller.Read(b); err != nil {
+				return relay.Outcome{}, true
+			}
+		}
+	}}
+	ln, s := listen(t), New(testOptions(t, u))
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ln) }()
+	c := dial(t, ln.Addr().String())
+	send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
+	<-begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, errOverdue) {
+		t.Errorf("shutdown: %v", err)
+	}
+	if got, err := io.ReadAll(c); !isReset(err) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("serve: %v", err)
 	}
 }

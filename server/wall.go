@@ -15,7 +15,9 @@ func (s *Server) wall(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	if s.isolates() {
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
 	if s.secureSite() {
@@ -26,6 +28,17 @@ func (s *Server) wall(h http.Header) {
 // secureSite tells whether people reach the base host by https alone. On localhost
 // it is not so, whatever the base URL says: other programs have ports there too.
 func (s *Server) secureSite() bool {
-	name := s.hosts.base
-	return s.opt.Site.Base.Scheme == "https" && !isLoopback(name) && !strings.HasSuffix(name, ".localhost")
+	return s.opt.Site.Base.Scheme == "https" && !isLocal(s.hosts.base)
+}
+
+// isolates tells whether browsers heed Cross-Origin-Opener-Policy at the base URL.
+// Elsewhere they ignore it, and say so in the console as an error.
+func (s *Server) isolates() bool {
+	return s.opt.Site.Base.Scheme == "https" || isLocal(s.hosts.base)
+}
+
+// isLocal tells whether a name, without port and brackets, is one of those that
+// browsers take to be this machine.
+func isLocal(name string) bool {
+	return isLoopbackName(name) || strings.HasSuffix(name, ".localhost")
 }

@@ -10,12 +10,17 @@ import (
 // What every answer of the base site says to browsers; a page may say more.
 func TestWall(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ scheme, host, hsts string }{
-		{"https", "relay.test", "max-age=15552000"},
-		{"http", "relay.test", ""},
-		{"https", "localhost:8443", ""},
-		{"https", "dash.localhost", ""},
-		{"https", "127.0.0.1", ""},
+	const alone = "same-origin"
+	for _, c := range []struct{ scheme, host, hsts, opener string }{
+		{"https", "relay.test", "max-age=15552000", alone},
+		{"http", "relay.test", "", ""}, // browsers would complain in their console
+		{"http", "203.0.113.9:8080", "", ""},
+		{"http", "localhost:8080", "", alone},
+		{"http", "127.0.0.1:8080", "", alone},
+		{"https", "localhost:8443", "", alone},
+		{"https", "dash.localhost", "", alone},
+		{"https", "127.0.0.1", "", alone},
+		{"https", "[::1]:8443", "", alone},
 	} {
 		o := testOptions(t, &upstream{})
 		o.Site.Base.Scheme, o.Site.Base.Host = c.scheme, c.host
@@ -32,7 +37,7 @@ func TestWall(t *testing.T) {
 			h := w.Result().Header
 			for name, want := range map[string]string{
 				"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Content-Security-Policy": csp,
-				"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+				"Cross-Origin-Opener-Policy": c.opener, "Cross-Origin-Resource-Policy": "same-origin",
 				"Strict-Transport-Security": c.hsts,
 			} {
 				if got := h.Get(name); got != want || len(h.Values(name)) > 1 {
