@@ -27,6 +27,16 @@ type TunnelInfo struct {
 	HostHeader string // relay up --host-header; "" = the alias' setting
 }
 
+// RefusedForward is a remote forward that was asked for and not let in, for people.
+type RefusedForward struct {
+	At      time.Time // the last time
+	Times   int       // how often it was asked for, at least 1
+	Bind    string    // what ssh -R was given as address; safe text
+	Code    string
+	Message string // why, and what to do; safe text
+	Remote  netip.AddrPort
+}
+
 // Fill is the result of one read of a Channel.
 type Fill struct {
 	N   int

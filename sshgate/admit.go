@@ -67,7 +67,7 @@ func (g *Gate) shed(victim *place, reason string) {
 		return
 	}
 	g.metrics.drop(reason)
-	victim.c.log.Debug("ssh connection closed for another one", "reason", reason)
+	g.o.Log.Debug("ssh connection closed for another one", "remote", victim.c.remote.String(), "reason", reason)
 	victim.c.blame(faultOurs)
 	_ = victim.c.sock.Close()
 }
@@ -92,7 +92,7 @@ func (g *Gate) forget(c *conn) {
 	delete(g.conns, c)
 	stopping := g.stopping
 	g.mu.Unlock()
-	g.crowd.leave(&c.place)
+	defer g.crowd.leave(&c.place) // last: who sees that it has gone sees what it has cost
 	c.mu.Lock()
 	in, fault, key := c.loggedIn, c.fault, c.refusedKey
 	c.mu.Unlock()

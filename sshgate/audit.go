@@ -27,12 +27,13 @@ type auditor struct {
 	wake    chan struct{}
 
 	mu        sync.Mutex
+	seldom    time.Duration // pollSeldom
 	published bool
 	due       bool
 }
 
 func newAuditor(g *Gate) *auditor {
-	a := &auditor{g: g, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
+	a := &auditor{g: g, stopped: make(chan struct{}), wake: make(chan struct{}, 1), seldom: pollSeldom}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
@@ -74,7 +75,7 @@ func (a *auditor) run() {
 		a.mu.Lock()
 		next := pollEvery
 		if a.published {
-			next = pollSeldom
+			next = a.seldom
 		}
 		a.due = false
 		a.mu.Unlock()

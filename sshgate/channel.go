@@ -20,8 +20,10 @@ const writePiece = 32 << 10
 const maxUnclosed = 1024
 
 // settle is how long the end of a channel waits to learn whether the whole
-// connection is ending with it. x/crypto tells both alike.
-const settle = 5 * time.Millisecond
+// connection is ending with it. x/crypto tells both alike. Where that is not clear
+// then, because whoever reads the connection was not there yet, it waits as long
+// again, maxSettles times at most.
+const settle, maxSettles = 5 * time.Millisecond, 200
 
 // errLost is the end of a channel that nobody has ended in order.
 var errLost = errors.New("the tunnel was lost")
@@ -101,8 +103,29 @@ func (h *channel) broken() bool {
 		<-h.judged
 		return h.lost
 	case <-patience.C:
-		return false // EOF and no CLOSE: the usual half-close
+		return h.c.ending() // if not, it is EOF and no CLOSE: the usual half-close
 	}
+}
+
+// ending tells whether the connection has ended, or is about to. A peer's goodbye is
+// the last that x/crypto reads, and it tells the channels before it closes the socket:
+// a connection goes on only when its next bytes are awaited.
+func (c *conn) ending() bool {
+	tick := time.NewTicker(settle)
+	defer tick.Stop()
+	for range maxSettles {
+		switch {
+		case c.sock.failed.Load(), c.ctx.Err() != nil:
+			return true
+		case c.sock.reading.Load():
+			return false
+		}
+		select {
+		case <-c.ctx.Done():
+		case <-tick.C:
+		}
+	}
+	return false
 }
 
 // requests drains the channel requests and notices the end.
@@ -121,14 +144,12 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 	defer patience.Stop()
 	switch {
 	case h.refusal.Load() != nil: // followed by CLOSE, as it was said
-	case h.c.sock.failed.Load():
-		h.lost = true
 	default:
 		select {
 		case <-h.c.ctx.Done():
-			h.lost = true
 		case <-patience.C:
 		}
+		h.lost = h.c.ending()
 	}
 	close(h.judged)
 	h.released()

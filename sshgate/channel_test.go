@@ -1,9 +1,11 @@
 package sshgate
 
 import (
+	"context"
 	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -54,6 +56,35 @@ func TestClosedBeforeTheFirstWrite(t *testing.T) {
 			if n, err := ch.Write([]byte("more")); n != 0 || err == nil {
 				t.Errorf("second write: %d, %v", n, err)
 			}
+		})
+	}
+}
+
+// TestLateEndOfConnection: x/crypto ends the channels of a connection before it closes
+// it. On a busy machine the time between was enough to take the end of the tunnel for
+// that of an answer.
+func TestLateEndOfConnection(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		set  func(c *conn)
+		ends bool
+	}{
+		"goodbye":         {func(c *conn) { time.AfterFunc(100*settle, c.cancel) }, true},
+		"broken":          {func(c *conn) { c.sock.failed.Store(true) }, true},
+		"goes on":         {func(c *conn) { c.sock.reading.Store(true) }, false},
+		"goes on, slowly": {func(c *conn) { time.AfterFunc(100*settle, func() { c.sock.reading.Store(true) }) }, false},
+		"not to be known": {func(*conn) {}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &conn{sock: &socket{}}
+				c.ctx, c.cancel = context.WithCancel(t.Context())
+				defer c.cancel()
+				x.set(c)
+				if c.ending() != x.ends {
+					t.Errorf("want %v", x.ends)
+				}
+			})
 		})
 	}
 }

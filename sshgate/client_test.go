@@ -5,8 +5,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,17 +103,11 @@ func TestRealClientsCarryBulk(t *testing.T) {
 }
 
 func TestRealClientsReportRefusedDial(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	ln.Close()
 	for name, start := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			start(b, b.alice, port)
+			start(b, b.alice, deafPort(t))
 			tun := b.online("stripe-dev")
 			ch, err := tun.Open(t.Context(), origin)
 			if name == "plink" { // confirms, then closes
@@ -134,6 +131,25 @@ func TestRealClientsReportRefusedDial(t *testing.T) {
 			}
 		})
 	}
+}
+
+// deafPort is a port of loopback that refuses every connection. It is kept until the
+// end of the test, so that nobody else listens there meanwhile.
+func deafPort(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Itoa(name.(*syscall.SockaddrInet4).Port)
 }
 
 func TestUnresolvableTarget(t *testing.T) {
@@ -217,6 +233,8 @@ func TestControlMasterForwardAndCancel(t *testing.T) {
 	socket := filepath.Join(b.dir, "mux")
 	b.openssh(b.alice, "-N", "-M", "-S", socket, "-R", "keep:80:127.0.0.1:"+port, "relay@127.0.0.1")
 	b.online("keep")
+	// The master asks for its forwards before it makes its socket.
+	eventually(t, 30*time.Second, "socket of the master", func() bool { _, err := os.Stat(socket); return err == nil })
 	if code := b.openssh(b.alice, "-S", socket, "-O", "forward", "-R", "more:80:127.0.0.1:"+port, "relay@127.0.0.1").code(t); code != 0 {
 		t.Fatalf("-O forward: exit %d", code)
 	}

@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -142,4 +143,89 @@ func TestEventsFollow(t *testing.T) {
 	_ = p.cmd.Process.Kill()
 	_ = j.cmd.Process.Kill()
 	eventually(t, 30*time.Second, "subscriptions closed", func() bool { return b.house.subscribers() == 0 })
+}
+
+// TestNothingIsMissedBetweenListAndFeed: what ends while events -f reads its list is
+// printed, and once. It was in neither of the two.
+func TestNothingIsMissedBetweenListAndFeed(t *testing.T) {
+	t.Parallel()
+	for name, listed := range map[string]bool{"after the list": false, "before the list": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &eventful{}
+			b := newBench(t, func(o *Options) { r.fakeHouse, o.Read = o.Read.(*fakeHouse), r })
+			a := b.house.alias("a", 1)
+			var e *relay.Event
+			r.meanwhile = func() {
+				e = b.house.event(1, a)
+				b.house.publish(attemptEnded(t, b, e)...)
+				if !listed {
+					b.house.forget(e)
+				}
+			}
+			s, err := b.mustDial(b.alice).NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := &output{}
+			s.Stdout = out
+			if err := s.Start("events a -f"); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 30*time.Second, "first line", func() bool { return contains(out, "[200] POST /hook") })
+			last := b.house.event(2, a)
+			b.house.publish(attemptEnded(t, b, last)...)
+			eventually(t, 30*time.Second, "last line", func() bool { return contains(out, last.ID.String()) })
+			if n := strings.Count(out.String(), e.ID.String()); n != 1 {
+				t.Errorf("printed %d times: %s", n, out)
+			}
+		})
+	}
+}
+
+// eventful is a reader during whose lists something happens.
+type eventful struct {
+	*fakeHouse
+	meanwhile func()
+}
+
+func (r *eventful) Events(ctx context.Context, who relay.Actor, q relay.Filter) (relay.Page, error) {
+	r.meanwhile()
+	return r.fakeHouse.Events(ctx, who, q)
+}
+
+// TestEndOfAFollowedList: a store that did not answer is not taken for an alias that was
+// removed.
+func TestEndOfAFollowedList(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.alias("a", 1)
+	c := b.mustDial(b.alice)
+	for _, x := range []struct {
+		before func()
+		code   int
+		words  string
+	}{
+		{func() {}, exitFailure, "run the command again"},
+		{func() { delete(b.house.aliases, "a") }, exitNotFound, "the alias was removed"},
+	} {
+		s, err := c.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := &output{}
+		s.Stderr = bad
+		if err := s.Start("events a -f"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+		b.house.mu.Lock()
+		x.before()
+		b.house.mu.Unlock()
+		b.house.endFeeds()
+		if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != x.code || !contains(bad, x.words) {
+			t.Errorf("%v, %s, want %d, %s", exit, bad, x.code, x.words)
+		}
+		eventually(t, 30*time.Second, "its end", func() bool { return b.house.subscribers() == 0 })
+	}
 }

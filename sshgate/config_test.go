@@ -3,6 +3,7 @@ package sshgate
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +16,15 @@ import (
 
 func TestSilentPeerIsClosed(t *testing.T) {
 	t.Parallel()
+	patient := newBench(t)
+	greeted, err := net.Dial("tcp", "127.0.0.1:"+patient.port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer greeted.Close()
+	if line, err := bufio.NewReader(greeted).ReadString('\n'); line != "SSH-2.0-relayd\r\n" {
+		t.Errorf("version line %q, %v", line, err)
+	}
 	b := newBench(t, func(o *Options) { o.HandshakeTimeout = 300 * time.Millisecond })
 	for name, words := range map[string]string{"silent": "", "version only": "SSH-2.0-x\r\n", "no SSH": "GET / HTTP/1.1\r\n\r\n"} {
 		c, err := net.Dial("tcp", "127.0.0.1:"+b.port)
@@ -23,11 +33,7 @@ func TestSilentPeerIsClosed(t *testing.T) {
 		}
 		_, _ = c.Write([]byte(words))
 		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
-		r := bufio.NewReader(c)
-		if line, _ := r.ReadString('\n'); line != "SSH-2.0-relayd\r\n" {
-			t.Errorf("%s: version line %q", name, line)
-		}
-		if _, err := r.WriteTo(&bytes.Buffer{}); err != nil && strings.Contains(err.Error(), "timeout") {
+		if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
 			t.Errorf("%s: still open", name)
 		}
 		c.Close()

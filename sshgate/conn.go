@@ -45,7 +45,7 @@ type conn struct {
 	visit  *visit // the connection is only there to have its key registered
 	user   string
 	client string
-	log    *slog.Logger
+	log    *slog.Logger // changed once by start, with mu held
 	jobs   *mailbox
 	lazy   atomic.Bool
 	wake   chan struct{} // to watch: a byte came while stale
@@ -53,7 +53,7 @@ type conn struct {
 
 	answering atomic.Int64 // goroutines for channels that the peer has opened
 
-	pinging atomic.Bool
+	pings   atomic.Int64 // asked for since the last one was answered
 	stale   atomic.Bool
 	stateMu sync.Mutex // orders Stale and Online of the attachments
 
@@ -112,9 +112,10 @@ func newConn(g *Gate, tcp net.Conn) *conn {
 func (c *conn) tooSlow() {
 	c.mu.Lock()
 	late := !c.loggedIn && !time.Now().Before(c.patience)
+	log := c.log
 	c.mu.Unlock()
 	if late {
-		c.log.Debug("ssh login took too long")
+		log.Debug("ssh login took too long")
 		c.blame(faultSlow)
 		_ = c.sock.Close()
 	}
@@ -184,9 +185,9 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		}
 		c.visit = visiting(sc.Permissions)
 		c.who, c.user, c.client = who, sc.User(), clientName(sc.ClientVersion())
-		c.log = c.log.With("account", who.AccountName)
 		c.sc = sc
 		c.mu.Lock()
+		c.log = c.log.With("account", who.AccountName) // timers may be using it
 		c.started = true
 		c.mu.Unlock()
 		c.spawn(func() { c.jobs.run(c.ctx, c.overflow) })
@@ -262,9 +263,10 @@ func (c *conn) idleOut() {
 		unused = false
 		c.idle.Reset(time.Second)
 	}
+	log := c.log
 	c.mu.Unlock()
 	if unused {
-		c.log.Debug("ssh connection without forward and session closed")
+		log.Debug("ssh connection without forward and session closed")
 		_ = c.sock.Close()
 	}
 }

@@ -231,7 +231,7 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 		return relay.Actor{}, l.say("too many keys wait for approval at the moment; try again in two minutes")
 	}
 	defer g.crowd.resume(&l.c.place)
-	l.c.allow(g.o.EnrolTime + lookupTime)
+	l.c.allow(g.o.EnrolTime + g.o.HandshakeTimeout) // so that the end can still be told
 	now := time.Now()
 	w := g.enrolments.add(key, relay.Enrolment{
 		Remote: l.c.remote.Addr().String(), Client: clientName(meta.ClientVersion()),
@@ -262,7 +262,7 @@ func (l *login) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 	if err != nil {
 		return nil, err
 	}
-	return l.admit(meta, who, false), nil
+	return l.admit(meta, who, false)
 }
 
 // await waits for the end of an enrolment.

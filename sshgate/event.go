@@ -24,57 +24,62 @@ func (k *call) events() error {
 	if err != nil {
 		return err
 	}
-	_, follow := k.flags["f"]
-	page, err := k.g.o.Read.Events(k.ctx, k.who, relay.Filter{Alias: label, Limit: n})
+	newest := relay.Filter{Alias: label, Limit: n}
+	if _, follow := k.flags["f"]; follow {
+		return k.followEvents(newest)
+	}
+	page, err := k.g.o.Read.Events(k.ctx, k.who, newest)
 	if err != nil {
 		return err
 	}
-	if !follow {
-		form := record.PageOf(page, k.g.o.Site, time.Now())
-		return k.print(form, func() string {
-			slices.Reverse(form.Data)
-			var b strings.Builder
-			for i := range form.Data {
-				b.WriteString(k.s.screen.row(ofSummary(&form.Data[i])) + "\n")
-			}
-			return b.String()
-		})
-	}
-	return k.followEvents(label, page)
+	form := record.PageOf(page, k.g.o.Site, time.Now())
+	return k.print(form, func() string {
+		slices.Reverse(form.Data)
+		var b strings.Builder
+		for i := range form.Data {
+			b.WriteString(k.s.screen.row(ofSummary(&form.Data[i])) + "\n")
+		}
+		return b.String()
+	})
 }
 
 // followEvents prints the list, then what ends from now on; with --json one
 // summary a line, whenever an event changes.
-func (k *call) followEvents(label string, page relay.Page) error {
-	alias, err := k.alias(label)
+func (k *call) followEvents(newest relay.Filter) error {
+	alias, err := k.alias(newest.Alias)
 	if err != nil {
 		return err
 	}
-	feed := k.s.feed(alias.ID)
+	feed := k.s.feed(alias.ID) // before the list: nothing is missed between
 	if feed == nil {
 		return relay.Errorf(relay.CodeStoreUnavailable, "the live feed cannot be had right now; try again")
 	}
+	page, err := k.g.o.Read.Events(k.ctx, k.who, newest)
+	if err != nil {
+		return err
+	}
+	log := newFollower(k.s)
+	log.only = alias.ID
 	out := newLines()
 	defer k.s.print(out, k.missing)()
 	summaries := record.PageOf(page, k.g.o.Site, time.Now()).Data
 	slices.Reverse(summaries)
 	for _, e := range summaries {
 		out.put(k.summary(e))
+		log.listed(&e)
 	}
 	keys := make(chan string)
 	k.s.spawn("session input", func() { k.s.input(keys) })
-	return k.followFeed(out, alias.ID, feed, keys)
+	return k.followFeed(out, log, feed, keys)
 }
 
 // followFeed prints what ends until somebody leaves, or may not look any more.
-func (k *call) followFeed(out *lines, alias int64, feed <-chan []relay.FeedItem, keys <-chan string) error {
-	log := newFollower(k.s)
-	log.only = alias
+func (k *call) followFeed(out *lines, log *follower, feed <-chan []relay.FeedItem, keys <-chan string) error {
 	for {
 		select {
 		case items, ok := <-feed:
 			if !ok && k.ctx.Err() == nil {
-				return k.g.whyFeedEnded()
+				return k.whyFeedEnded(log.only)
 			}
 			k.more(out, log, items)
 		case key := <-keys:
@@ -87,14 +92,22 @@ func (k *call) followFeed(out *lines, alias int64, feed <-chan []relay.FeedItem,
 	}
 }
 
-// whyFeedEnded tells what ended a live feed that its viewer did not.
-func (g *Gate) whyFeedEnded() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.stopping {
+// whyFeedEnded tells what ended the live feed of an alias that its viewer did not.
+func (k *call) whyFeedEnded(alias int64) error {
+	k.g.mu.Lock()
+	ends := k.g.stopping
+	k.g.mu.Unlock()
+	if ends {
 		return relay.Errorf(relay.CodeStopping, "%s", stopping().message)
 	}
-	return relay.Errorf(relay.CodeNotFound, "the live feed has ended: the alias was removed, or you may not use it any more")
+	aliases, err := k.g.o.Accounts.Aliases(k.ctx, k.who)
+	switch {
+	case err != nil:
+		return err
+	case !slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.ID == alias }):
+		return relay.Errorf(relay.CodeNotFound, "the live feed has ended: the alias was removed, or you may not use it any more")
+	}
+	return relay.Errorf(relay.CodeStoreUnavailable, "the live feed has ended, because the store did not answer; run the command again")
 }
 
 // summary is one line of a list that is followed.

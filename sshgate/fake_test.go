@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -50,6 +51,7 @@ type fakeHold struct {
 	alias    *relay.Alias
 	tunnel   relay.Tunnel
 	state    relay.TunnelState
+	stales   int // how often it was told to be stale
 	detached bool
 	graceful bool
 }
@@ -59,6 +61,9 @@ func (h *fakeHold) current() bool { return h.house.held[h.alias.ID] == h && !h.d
 func (h *fakeHold) set(s relay.TunnelState) {
 	h.house.mu.Lock()
 	defer h.house.mu.Unlock()
+	if s == relay.TunnelStale {
+		h.stales++
+	}
 	if h.current() {
 		h.state = s
 	}
@@ -129,12 +134,15 @@ type fakeSub struct {
 	house *fakeHouse
 	items chan []relay.FeedItem
 	gone  chan struct{} // closed by Close
+	ended chan struct{} // closed when it has no more to give
 }
 
 func (s *fakeSub) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	select {
 	case items := <-s.items:
 		return items, nil
+	case <-s.ended:
+		return nil, errors.New("the store does not answer")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -150,9 +158,18 @@ func (s *fakeSub) Close() {
 func (f *fakeHouse) Subscribe(context.Context, relay.Actor, int64, string) (relay.Subscription, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := &fakeSub{house: f, items: make(chan []relay.FeedItem, 4096), gone: make(chan struct{})}
+	s := &fakeSub{house: f, items: make(chan []relay.FeedItem, 4096), gone: make(chan struct{}), ended: make(chan struct{})}
 	f.subs[s] = true
 	return s, nil
+}
+
+// endFeeds ends every live feed, as a store that does not answer does.
+func (f *fakeHouse) endFeeds() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.subs {
+		close(s.ended)
+	}
 }
 
 func (f *fakeHouse) subscribers() int {

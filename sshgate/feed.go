@@ -75,18 +75,33 @@ func (f *follower) wants(alias int64) bool {
 	return f.s.c.holds(alias)
 }
 
+// listed is told that an event was printed by other means: its last attempt is not to be
+// printed again.
+func (f *follower) listed(e *record.Summary) {
+	f.printed[printedKey(e.ID, e.AttemptCount)] = hasEnded(e.State)
+}
+
+func printedKey(id string, attempt int) string { return fmt.Sprintf("%s/%d", id, attempt) }
+
+// hasEnded tells whether an attempt in this state is shown.
+func hasEnded(state string) bool {
+	switch state {
+	case relay.StateDelivered, relay.StateFailed, relay.StateInterrupted:
+		return true
+	}
+	return false
+}
+
 // attempt reads one attempt; false unless it has ended and is new.
 func (f *follower) attempt(data []byte) (ended, bool) {
 	var m record.AttemptMessage
 	if json.Unmarshal(data, &m) != nil || m.Attempt == nil {
 		return ended{}, false
 	}
-	switch m.Attempt.State {
-	case relay.StateDelivered, relay.StateFailed, relay.StateInterrupted:
-	default:
+	if !hasEnded(m.Attempt.State) {
 		return ended{}, false
 	}
-	key := fmt.Sprintf("%s/%d", m.EventID, m.Attempt.Number)
+	key := printedKey(m.EventID, m.Attempt.Number)
 	if f.printed[key] {
 		return ended{}, false
 	}

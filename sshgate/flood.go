@@ -14,6 +14,7 @@ import (
 type Bounds struct {
 	Total            int // connections in all; 10 000
 	Source           int // connections of one source, not of loopback; 1 024
+	Account          int // connections of one account; half of Total
 	Silent           int // connections that have not told their version yet; 512
 	Handshakes       int // connections that have, and are not logged in yet; 1 024. From a quarter of it on some are dropped by chance
 	SourceHandshakes int // silent ones and handshakes of one source, not of loopback; 128
@@ -22,12 +23,15 @@ type Bounds struct {
 }
 
 func (b Bounds) withDefaults() Bounds {
+	if b.Total <= 0 {
+		b.Total = 10_000
+	}
 	for _, x := range []struct {
 		n         *int
 		otherwise int
 	}{
-		{&b.Total, 10_000},
 		{&b.Source, 1024},
+		{&b.Account, max(1, b.Total/2)},
 		{&b.Silent, 512},
 		{&b.Handshakes, 1024},
 		{&b.SourceHandshakes, 128},
@@ -83,6 +87,7 @@ type place struct {
 	local bool // loopback, or a trusted proxy: everybody together, so no bound per source
 	phase phase
 	left  bool
+	owner int64 // the account that it is counted for; 0 = none yet
 }
 
 // quiet is how long nothing was heard there.
@@ -108,15 +113,16 @@ type crowd struct {
 	bounds Bounds
 	dice   func() float64 // in [0, 1)
 
-	mu      sync.Mutex
-	total   tally
-	sources map[netip.Prefix]*tally
-	silent  []*place // oldest first
-	shaking []*place // oldest first
+	mu       sync.Mutex
+	total    tally
+	sources  map[netip.Prefix]*tally
+	accounts map[int64]int
+	silent   []*place // oldest first
+	shaking  []*place // oldest first
 }
 
 func newCrowd(b Bounds) *crowd {
-	return &crowd{bounds: b.withDefaults(), dice: rand.Float64, sources: map[netip.Prefix]*tally{}}
+	return &crowd{bounds: b.withDefaults(), dice: rand.Float64, sources: map[netip.Prefix]*tally{}, accounts: map[int64]int{}}
 }
 
 // arrive takes a new connection in. It gives why it must be dropped, "" = it may
@@ -189,6 +195,22 @@ func (w *crowd) wait(p *place) bool {
 // resume is told that a wait is over.
 func (w *crowd) resume(p *place) { w.to(p, phaseHandshake) }
 
+// seat counts a connection for the account that is about to log in; false when that
+// has too many.
+func (w *crowd) seat(p *place, account int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case p.left || p.owner != 0:
+		return true
+	case w.accounts[account] >= w.bounds.Account:
+		return false
+	}
+	p.owner = account
+	w.accounts[account]++
+	return true
+}
+
 // enter is told that a login has succeeded.
 func (w *crowd) enter(p *place) { w.to(p, phaseIn) }
 
@@ -203,6 +225,13 @@ func (w *crowd) leave(p *place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.remove(p)
+	if p.owner == 0 {
+		return
+	}
+	if w.accounts[p.owner]--; w.accounts[p.owner] == 0 {
+		delete(w.accounts, p.owner)
+	}
+	p.owner = 0
 }
 
 // counts are the connections by phase.

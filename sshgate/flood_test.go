@@ -3,6 +3,7 @@ package sshgate
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +111,7 @@ func TestCrowdForgets(t *testing.T) {
 			w.resume(p)
 		}
 		if i%5 == 0 {
+			w.seat(p, int64(i%3+1))
 			w.enter(p)
 		}
 	}
@@ -117,7 +119,7 @@ func TestCrowdForgets(t *testing.T) {
 		w.leave(p)
 		w.leave(p)
 	}
-	if w.counts() != (tally{}) || len(w.sources) != 0 || len(w.silent) != 0 || len(w.shaking) != 0 {
+	if w.counts() != (tally{}) || len(w.sources) != 0 || len(w.accounts) != 0 || len(w.silent) != 0 || len(w.shaking) != 0 {
 		t.Errorf("left: %v, %d sources, %d silent, %d handshakes", w.counts(), len(w.sources), len(w.silent), len(w.shaking))
 	}
 }
@@ -137,6 +139,7 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 			_, _ = c.Write([]byte("SSH-2.0-x\r\n"))
 		}
 	}
+	eventually(t, 30*time.Second, "all at the door", func() bool { return b.gate.Stats().Accepted == 1000 })
 	began := time.Now()
 	client, _, err := b.dial("x", ssh.PublicKeys(b.alice.signer))
 	if err != nil {
@@ -155,4 +158,29 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 		t.Errorf("the login took %v", took)
 	}
 	eventually(t, 30*time.Second, "bounded", func() bool { s := b.gate.Stats(); return s.Silent+s.Handshaking <= 200 && s.Dropped > 0 })
+}
+
+// TestAccountBound: one account cannot take the places of all others, and has its own
+// back when it leaves.
+func TestAccountBound(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.Bounds.Account = 2 })
+	first := b.mustDial(b.alice)
+	b.mustDial(b.newKey("alice", 1))
+	_, banner, err := b.dial("x", ssh.PublicKeys(b.alice.signer))
+	if err == nil || !strings.Contains(banner, "this account has too many connections open") {
+		t.Errorf("a third one: %v, %q", err, banner)
+	}
+	b.mustDial(b.newKey("bob", 2))
+	first.Close()
+	eventually(t, 30*time.Second, "a place", func() bool {
+		client, _, err := b.dial("x", ssh.PublicKeys(b.alice.signer))
+		if err == nil {
+			client.Close()
+		}
+		return err == nil
+	})
+	if want := (Bounds{Total: 1}).withDefaults(); want.Account != 1 {
+		t.Errorf("%+v", want)
+	}
 }

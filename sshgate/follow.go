@@ -15,6 +15,8 @@ const (
 	firstForward = 300 * time.Millisecond
 	// noMore is how long it then waits for the next one.
 	noMore = 25 * time.Millisecond
+	// feedRetry is how long a session without the live feed waits until it asks for it.
+	feedRetry = 5 * time.Second
 )
 
 // view is how a live session looks. Its methods are called by one goroutine.
@@ -76,10 +78,15 @@ func (s *session) print(out *lines, dropped func(n int) string) (end func()) {
 	}
 }
 
-// live is the loop of a live session.
+// live is the loop of a live session. A feed that ends, because the store could not
+// answer, does not end it.
 func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string) int {
 	log := newFollower(s)
+	var retry <-chan time.Time
 	for {
+		if feed == nil && retry == nil {
+			retry = time.After(s.c.gate.feedRetry)
+		}
 		select {
 		case <-s.notices.wake:
 			for _, n := range s.notices.take() {
@@ -95,6 +102,10 @@ func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string)
 				v.request(r)
 			}
 			if missed {
+				v.missed()
+			}
+		case <-retry:
+			if retry, feed = nil, s.subscribe(); feed != nil {
 				v.missed()
 			}
 		case key := <-keys:
@@ -114,7 +125,7 @@ func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string)
 // gather waits for the forwards that were asked for together with the session. rest is
 // what else happened meanwhile.
 func (s *session) gather(online, refused []notice) (on, off, rest []notice) {
-	last := time.NewTimer(firstForward)
+	last := time.NewTimer(s.c.gate.firstForward)
 	defer last.Stop()
 	quiet := time.NewTimer(noMore)
 	defer quiet.Stop()

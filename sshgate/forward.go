@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,13 +124,10 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 	defer cancel()
 	a, refusal := c.admitForward(ctx, asked)
 	if refusal != nil {
-		c.log.Info("forward refused", "bind", record.SafeTextMax(asked.Bind, 80), "code", refusal.Code, "err", refusal)
-		c.tell(notice{
-			kind: noticeRefused, alias: record.SafeTextMax(asked.Bind, 80),
-			code: refusal.Code, message: record.SafeText(refusal.Detail),
-		})
+		c.refuse(asked.Bind, refusal)
 		return false, nil, nil // a payload here makes some clients break off
 	}
+	c.gate.refused.settled(c.who.Account, shownBind(asked.Bind))
 	f := &forward{asked: asked, alias: a}
 	f.tunnel = c.newTunnel(f)
 	if asked.Port == 0 {
@@ -141,16 +139,36 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 
 func (c *conn) admitForward(ctx context.Context, asked forwardRequest) (*relay.Alias, *relay.Error) {
 	c.mu.Lock()
-	count, leaving := len(c.forwards), c.leaving
+	full, leaving := len(c.forwards) >= maxForwards, c.leaving
 	c.mu.Unlock()
-	if leaving {
+	tooMany := relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
+	switch {
+	case leaving:
 		return nil, relay.Errorf(relay.CodeStopping, "this connection is closing; connect again")
+	case full && !c.mayHold(asked.Bind): // before a free name is claimed in vain
+		return nil, tooMany
 	}
 	a, refusal := c.resolve(ctx, asked.Bind)
-	if refusal == nil && count >= maxForwards && !c.holds(a.ID) {
-		return nil, relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
+	if refusal == nil && full && !c.holds(a.ID) {
+		return nil, tooMany
 	}
 	return a, refusal
+}
+
+// mayHold tells whether a bind string can mean an alias that is attached by this
+// connection.
+func (c *conn) mayHold(bind string) bool {
+	domain := c.gate.o.Site.AliasDomain
+	label, refusal := parseBind(bind, domain)
+	if label == "" && refusal == nil {
+		label = normalise(c.user, domain)
+		if !relay.ValidLabel(label) || c.gate.reserved(label) {
+			return true // the only alias of the account
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.forwards, func(f *forward) bool { return f.alias.Name == label })
 }
 
 // attach puts the tunnel in place of whatever the alias had.

@@ -153,6 +153,16 @@ func TestForwardLimit(t *testing.T) {
 	if ok, _ := forwards(t, c, "one-more", 80); ok {
 		t.Error("forward 17 accepted")
 	}
+	b.house.mu.Lock()
+	if len(b.house.aliases) != maxForwards {
+		t.Error("the name of a refused forward was claimed")
+	}
+	b.house.mu.Unlock()
+	for range 2 * maxJobs { // one by one, as fast as they are answered
+		if ok, _ := forwards(t, c, "one-more", 80); ok {
+			t.Fatal("accepted")
+		}
+	}
 	if ok, _ := forwards(t, c, "a3", 80); !ok {
 		t.Error("an alias that is attached already was refused")
 	}
@@ -231,5 +241,5 @@ func TestSlowStoreBlocksNothing(t *testing.T) {
 		cancel()
 	}
 	close(b.house.slow)
-	b.online("b0")
+	b.online("b14") // the last one that has a place; b0 may have waited too long
 }

@@ -76,8 +76,11 @@ type Gate struct {
 	penalties  *penalties
 	enrolments *enrolments
 	fights     *fights
+	refused    *refused
 	unheard    unheard
 	metrics    *metrics
+
+	firstForward, feedRetry time.Duration // the constants, but in tests
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -104,9 +107,11 @@ func New(o Options) *Gate {
 		penalties:  newPenalties(),
 		enrolments: newEnrolments(),
 		fights:     newFights(),
+		refused:    newRefused(),
 		listeners:  map[net.Listener]struct{}{},
 		conns:      map[*conn]struct{}{},
 	}
+	g.firstForward, g.feedRetry = firstForward, feedRetry
 	g.metrics = newMetrics(g, o.Registry)
 	g.buffers.New = func() any { return new([writePiece]byte) }
 	g.auditor = newAuditor(g)
@@ -231,10 +236,11 @@ func (g *Gate) failed(_ net.Conn, err error) {
 func (g *Gate) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
 	c := connOf(ctx)
 	sc, _ := ctx.Value(gliderlabs.ContextKeyConn).(*ssh.ServerConn)
-	if c == nil || sc == nil || !c.start(sc) {
+	if c == nil || sc == nil {
 		return false, nil
 	}
-	if c.visit != nil {
+	defer c.recovered("request")
+	if !c.start(sc) || c.visit != nil {
 		return false, nil
 	}
 	own := *req

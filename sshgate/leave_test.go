@@ -42,6 +42,33 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
+// TestTakeoverByMember: the newest wins, whichever permitted account it is of.
+func TestTakeoverByMember(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.alias("a", 1)
+	b.house.members["a"] = []int64{2}
+	owner, member := b.mustDial(b.alice), b.mustDial(b.newKey("bob", 2))
+	forwards(t, owner, "a", 80)
+	b.online("a")
+	s, next := saying(t, owner)
+	if kind, _ := next(); kind != "online" {
+		t.Fatal(kind)
+	}
+	if ok, payload := forwards(t, member, "A.", 80); !ok || len(payload) > 0 {
+		t.Fatalf("%v, %q", ok, payload)
+	}
+	if kind, alias := next(); kind != "superseded" || alias != "a" {
+		t.Errorf("told %s of %s", kind, alias)
+	}
+	if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != exitTaken {
+		t.Errorf("exit %v", exit)
+	}
+	if got := b.online("a").Info().User; got != "bob" {
+		t.Errorf("the tunnel is %s's", got)
+	}
+}
+
 func TestTakeoverDrainIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.TakeoverDrain = 100 * time.Millisecond })
@@ -76,6 +103,25 @@ func TestUnusedConnectionIsClosed(t *testing.T) {
 		if code := p.code(t); code == 0 {
 			t.Errorf("%s: exit 0", p.cmd.Path)
 		}
+	}
+}
+
+// TestIdleCloseBesideFirstRequest: the timer of an unused connection and its first
+// request, at the same time, once used its logger at the same time.
+func TestIdleCloseBesideFirstRequest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for range 10 {
+		client := b.mustDial(b.alice)
+		c := b.gate.all()[0]
+		go func() { _, _, _ = client.SendRequest("x", true, nil) }()
+		for unused := true; unused; { // until the request is on its way, or the connection is closed
+			c.idleOut()
+			c.mu.Lock()
+			unused = !c.dead
+			c.mu.Unlock()
+		}
+		eventually(t, 30*time.Second, "its end", func() bool { return len(b.gate.all()) == 0 })
 	}
 }
 

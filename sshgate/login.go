@@ -32,7 +32,7 @@ type login struct {
 	keys     int           // how often a key was offered
 	prompts  int           // how often a token was asked for
 	gone     bool          // the client left while its key waited
-	down     bool          // the store could not answer
+	ours     bool          // the store could not answer, or there was no place
 	proven   ssh.PublicKey // by a client that is shown the link by other means than a banner
 	sponsor  *relay.Actor  // whose token was good: the key proven next is registered for it
 }
@@ -109,11 +109,16 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permis
 	if err != nil {
 		return nil, err
 	}
-	return l.admit(meta, who, before), nil
+	return l.admit(meta, who, before)
 }
 
 // admit makes the identity of a connection, and says what its holder wants to know.
-func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) *ssh.Permissions {
+func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
+	if !l.c.gate.crowd.seat(&l.c.place, who.Account) {
+		l.c.log.Warn("too many ssh connections of one account", "account", who.AccountName)
+		l.ours, l.told = true, true
+		return nil, l.say("this account has too many connections open; close some of them")
+	}
 	extra := map[any]any{actorKey{}: who}
 	l.c.gate.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
 	if l.enrolling(meta) {
@@ -124,7 +129,7 @@ func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) *ssh.
 		l.calm(who)
 		_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
 	}
-	return &ssh.Permissions{ExtraData: extra}
+	return &ssh.Permissions{ExtraData: extra}, nil
 }
 
 // ended is called after each attempt.
@@ -148,10 +153,10 @@ func (l *login) ended(meta ssh.ConnMetadata, method string, err error) {
 }
 
 // fault is what a refused attempt makes of the connection. A key that waited in
-// vain was proven, and a store that is down is ours.
+// vain was proven, and a store that is down is ours, as is a want of places.
 func (l *login) fault(meta ssh.ConnMetadata) fault {
 	switch {
-	case l.down:
+	case l.ours:
 		return faultOurs
 	case l.enrolling(meta) && l.gone:
 		return faultNothing
@@ -194,7 +199,7 @@ func (c *conn) endsAt(fingerprint string) {
 
 func (l *login) unavailable(cause error) error {
 	l.c.log.Error("look up who may log in", "err", cause)
-	l.down = true
+	l.ours = true
 	if l.told {
 		return errRefused
 	}

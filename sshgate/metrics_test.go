@@ -63,16 +63,17 @@ func TestFigures(t *testing.T) {
 	} {
 		eventually(t, 30*time.Second, want.name+" "+want.label, func() bool { return figure(t, reg, want.name, want.label) == want.n })
 	}
-	if s := b.gate.Stats(); s.Connections != 2 || s.Enrolments != 1 || s.Tunnels != 1 || s.Refused != 1 {
-		t.Errorf("%+v", s)
-	}
+	eventually(t, 30*time.Second, "the same in Stats", func() bool {
+		s := b.gate.Stats()
+		return s.Connections == 2 && s.Enrolments == 1 && s.Tunnels == 1 && s.Refused == 1
+	})
 	for _, c := range b.gate.all() {
 		_ = c.sock.Close()
 	}
 	<-ended
-	if got := figure(t, reg, "relay_sshgate_enrolments_total", string(enrolLeft)); got != 1 {
-		t.Errorf("%v enrolments left", got)
-	}
+	eventually(t, 30*time.Second, "its end counted", func() bool {
+		return figure(t, reg, "relay_sshgate_enrolments_total", string(enrolLeft)) == 1
+	})
 }
 
 // TestFiguresAreDocumented: docs/metrics.md names each of them.

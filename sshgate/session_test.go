@@ -44,7 +44,7 @@ func TestSessionHeaderAndLog(t *testing.T) {
 	b.house.queue(a, 3)
 	p := b.openssh(b.alice, "-R", "stripe-dev:80:127.0.0.1:1", "127.0.0.1")
 	p.stdin.Close() // the end of stdin is not the end of the session
-	eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "queued") })
+	eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "replay-queued stripe-dev\n") })
 	want := `Connected to relay relay.example.test
 Alias stripe-dev is online
 Public URL    http://stripe-dev.example.test:8080
@@ -94,6 +94,7 @@ func TestSessionKeys(t *testing.T) {
 func TestSessionWithoutForward(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	b.gate.firstForward = firstForward // there is none to wait for
 	p := b.openssh(b.alice, "127.0.0.1")
 	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued ALIAS") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
 		t.Errorf("exit %d: %s", code, p.out)
@@ -228,4 +229,22 @@ func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 			t.Fatalf("exit %d: %q", code, out)
 		}
 	}
+}
+
+// TestLogOutlivesItsFeed: a live log whose feed ends under it goes on with the next one,
+// and says that something may be missing. It used to be silent from then on.
+func TestLogOutlivesItsFeed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.gate.feedRetry = time.Millisecond
+	a := b.house.alias("a", 1)
+	c := b.mustDial(b.alice)
+	forwards(t, c, "a", 80)
+	_, out, _ := show(t, c, "", 80, nil)
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	b.house.endFeeds()
+	eventually(t, 30*time.Second, "next feed", func() bool { return contains(out, "some requests are not shown") })
+	e := b.house.event(1, a)
+	b.house.publish(attemptEnded(t, b, e)...)
+	eventually(t, 30*time.Second, "line", func() bool { return contains(out, e.ID.String()) })
 }

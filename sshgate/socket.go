@@ -22,6 +22,7 @@ type socket struct {
 
 	heard   atomic.Int64 // since start, of the last byte read
 	failed  atomic.Bool  // a read has failed: nothing more will come
+	reading atomic.Bool  // somebody waits for the peer's next bytes
 	writing atomic.Int64 // since start, when the write under way last moved; 0 = none
 	limit   time.Duration
 	once    sync.Once
@@ -69,7 +70,9 @@ func (s *socket) Read(p []byte) (int, error) {
 		s.ahead = s.ahead[n:]
 		return n, nil
 	}
+	s.reading.Store(true)
 	n, err := s.Conn.Read(p)
+	s.reading.Store(false)
 	if n > 0 {
 		s.heard.Store(s.now())
 		s.onHeard()

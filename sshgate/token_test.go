@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -144,17 +145,18 @@ func TestTokenTries(t *testing.T) {
 func TestPromptIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.EnrolTime, o.HandshakeTimeout = 100*time.Millisecond, 20*time.Second })
-	asked, answered := make(chan struct{}), make(chan struct{})
+	asked, gone, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(answered)
 		_, _, _ = b.dial("link", ssh.KeyboardInteractive(func(string, string, []string, []bool) ([]string, error) {
 			close(asked)
-			<-b.gate.all()[0].lost
+			<-gone
 			return []string{"x"}, nil
 		}))
 	}()
 	<-asked
 	eventually(t, 30*time.Second, "closed", func() bool { return b.gate.Stats().Connections == 0 })
+	close(gone)
 	<-answered
 }
 
@@ -164,7 +166,12 @@ func TestTokenWithOpenSSH(t *testing.T) {
 	b := newBench(t)
 	stranger := b.newKey("stranger", 0)
 	askpass := filepath.Join(b.dir, "askpass")
-	if err := os.WriteFile(askpass, []byte("#!/bin/sh\necho "+b.token("rly_good")+"\n"), 0o700); err != nil {
+	// A process that another test starts meanwhile would hold the file open for
+	// writing for a moment, and nobody could run it then.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(askpass, []byte("#!/bin/sh\necho "+b.token("rly_good")+"\n"), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	p := b.run("env", "SSH_ASKPASS="+askpass, "SSH_ASKPASS_REQUIRE=force", need(t, "ssh", "openssh-client"), "-F", "/dev/null", "-p", b.port,

@@ -3,6 +3,7 @@ package sshgate
 import (
 	"context"
 	"errors"
+	"io"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -130,6 +131,7 @@ func (t *tunnel) open(o *opening, origin netip.AddrPort) {
 	}
 	if err == nil { // nobody waits any more
 		_ = ch.Close()
+		t.c.spawn(func() { _, _ = io.Copy(io.Discard, ch) }) // what is sent all the same
 		ssh.DiscardRequests(reqs)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"testing"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -14,7 +13,7 @@ import (
 
 func TestUpProtocol(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.PingInterval, o.PingTimeout = 5*time.Second, 5*time.Second })
+	b := newBench(t)
 	a := b.house.alias("a", 1)
 	b.house.alias("foreign", 2)
 	b.house.queue(a, 3)

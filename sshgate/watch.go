@@ -79,15 +79,19 @@ func (c *conn) pause(now, last, pinged, staleSince time.Duration) time.Duration 
 }
 
 // ping asks for a sign of life. x/crypto waits for the answer without end, so it
-// does in a goroutine of its own; while one waits there is no use in another,
-// TCP repeats it.
+// does in a goroutine of its own; while one waits there is no use in another, TCP
+// repeats it. But that one may be answered and not know it yet, so another follows.
 func (c *conn) ping() {
-	if !c.pinging.CompareAndSwap(false, true) {
+	if c.pings.Add(1) > 1 {
 		return
 	}
 	c.spawn(func() {
-		defer c.pinging.Store(false)
-		_, _, _ = c.sc.SendRequest("keepalive@openssh.com", true, nil)
+		for {
+			asked := c.pings.Load()
+			if _, _, err := c.sc.SendRequest("keepalive@openssh.com", true, nil); err != nil || c.pings.CompareAndSwap(asked, 0) {
+				return
+			}
+		}
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
 	"relay"
 )
 
@@ -34,7 +36,7 @@ func TestStaleConnectionIsClosed(t *testing.T) {
 		o.PingInterval, o.PingTimeout, o.StaleClose = 100*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
 	})
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
-	b.online("a")
+	eventually(t, 30*time.Second, "attached", func() bool { return b.house.hold("a") != nil }) // online may be over
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 	eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
 }
@@ -42,7 +44,7 @@ func TestStaleConnectionIsClosed(t *testing.T) {
 func TestIdleTunnelStaysOnline(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) {
-		o.PingInterval, o.PingTimeout, o.StaleClose = 20*time.Millisecond, 5*time.Second, 5*time.Second
+		o.PingInterval, o.PingTimeout, o.StaleClose = 20*time.Millisecond, time.Minute, time.Minute
 	})
 	b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 	tun := b.online("a")
@@ -79,5 +81,53 @@ func TestFrozenWriterIsClosed(t *testing.T) {
 	eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
 	for _, ch := range channels {
 		ch.Close()
+	}
+}
+
+// TestPingIsNeverSwallowed: a ping that is asked for while one is being answered goes out
+// after it. It did not, and a peer that was well was taken for silent.
+func TestPingIsNeverSwallowed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tcp, err := net.Dial("tcp", "127.0.0.1:"+b.port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, opens, reqs, err := ssh.NewClientConn(tcp, "", &ssh.ClientConfig{
+		User: "x", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	go func() {
+		for open := range opens {
+			_ = open.Reject(ssh.Prohibited, "")
+		}
+	}()
+	if _, _, err := client.SendRequest("x", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := b.gate.all()[0]
+	pings := func() *ssh.Request {
+		t.Helper()
+		for {
+			select {
+			case req := <-reqs:
+				if req.WantReply {
+					return req
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("no ping")
+			}
+		}
+	}
+	for range 3 { // and the last one leaves nothing behind
+		c.ping()
+		first := pings()
+		c.ping()
+		_ = first.Reply(false, nil)
+		_ = pings().Reply(false, nil)
+		eventually(t, 30*time.Second, "answered", func() bool { return c.pings.Load() == 0 })
 	}
 }
