@@ -1,12 +1,14 @@
 package relay_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -48,22 +50,30 @@ type listed struct {
 	Imports, Deps   []string
 }
 
-func list(t *testing.T) []listed {
-	t.Helper()
+// listOnce asks the go command once for all tests: it is the slow part of them.
+var listOnce = sync.OnceValues(func() (pkgs []listed, err error) {
 	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Doc,Imports,Deps", "./...").Output()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		return nil, err
 	}
-	var pkgs []listed
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return pkgs
+			return pkgs, nil
 		} else if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		pkgs = append(pkgs, p)
 	}
+})
+
+func list(t *testing.T) []listed {
+	t.Helper()
+	pkgs, err := listOnce()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	return pkgs
 }
 
 func TestStarImports(t *testing.T) {

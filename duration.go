@@ -2,13 +2,14 @@ package relay
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // ParseDuration reads Go's duration syntax and whole days such as 30d, alone or in
-// front (7d12h). Negative durations are refused.
+// front (7d12h). Negative durations and those beyond 292 years are refused.
 func ParseDuration(s string) (time.Duration, error) {
 	rest, total := s, time.Duration(0)
 	if days, after, ok := strings.Cut(s, "d"); ok {
@@ -22,7 +23,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		}
 	}
 	d, err := time.ParseDuration(rest)
-	if err != nil || d < 0 {
+	if err != nil || d < 0 || d > math.MaxInt64-total {
 		return 0, fmt.Errorf("%q is not a duration such as 90s, 15m, 12h or 30d", s)
 	}
 	return total + d, nil

@@ -22,7 +22,7 @@ func TestDurations(t *testing.T) {
 			t.Errorf("%q written as %q reads as %v, %v", in, relay.FormatDuration(got), back, err)
 		}
 	}
-	for _, bad := range []string{"", "d", "-1d", "30", "-5s", "1d-2h", "1.5d", "99999999d", "5 m"} {
+	for _, bad := range []string{"", "d", "-1d", "30", "-5s", "1d-2h", "1.5d", "99999999d", "5 m", "65535d2000000h", "1d9223372036s"} {
 		if d, err := relay.ParseDuration(bad); err == nil {
 			t.Errorf("ParseDuration(%q) = %v; want an error", bad, d)
 		}

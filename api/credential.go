@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
+	"time"
 
 	"relay"
 	"relay/record"
@@ -52,6 +54,9 @@ func (s *server) createToken(ctx context.Context, c *call, in *body[tokenBody]) 
 	if err != nil {
 		return nil, err
 	}
+	if err := within(c.who, scopes, expires); err != nil {
+		return nil, err
+	}
 	if err := s.makeOne(c.who); err != nil {
 		return nil, err
 	}
@@ -62,6 +67,22 @@ func (s *server) createToken(ctx context.Context, c *call, in *body[tokenBody]) 
 		return nil, err
 	}
 	return &body[record.Token]{record.OfToken(token, secret)}, nil
+}
+
+// within holds a new token within the one that makes it, as the store does, and says
+// what would be.
+func within(who relay.Actor, scopes relay.Scope, expires time.Time) error {
+	if who.Kind != relay.ActorToken {
+		return nil
+	}
+	if more := scopes &^ who.Scopes; more != 0 {
+		return relay.Errorf(relay.CodeForbidden, "a token cannot make one with more scopes than its own; leave out %s", strings.Join(more.Names(), " "))
+	}
+	if end := who.ExpiresAt; !end.IsZero() && (expires.IsZero() || expires.After(end)) {
+		return relay.Errorf(relay.CodeForbidden, "a token cannot make one that lasts longer than itself; give an expiresIn below %s",
+			relay.FormatDuration(max(time.Until(end).Truncate(time.Second), time.Second)))
+	}
+	return nil
 }
 
 type keyBody struct {

@@ -119,7 +119,9 @@ func (d *desk) do(r *http.Request) *answer {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return &answer{t: d.t, what: r.Method + " " + r.RequestURI, status: w.Code, header: w.Result().Header, body: string(body)}
+	a := &answer{t: d.t, what: r.Method + " " + r.RequestURI, status: w.Code, header: w.Result().Header, body: string(body)}
+	a.asPromised(r)
+	return a
 }
 
 func (d *desk) call(method, token, target, body string) *answer {

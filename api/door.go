@@ -49,7 +49,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		took := time.Since(began)
 		s.logCall(r, c, out, took)
-		s.figures.count(c, out.status, took)
+		if !errors.Is(c.err, context.Canceled) { // nobody was there for the answer
+			s.figures.count(c, out.status, took)
+		}
 		if broken != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -133,8 +135,35 @@ func (s *server) guard(rt *route, h http.Handler) http.HandlerFunc {
 			s.fail(w, c, err)
 			return
 		}
+		query, err := queryOf(r)
+		if err != nil {
+			s.fail(w, c, err)
+			return
+		}
+		// huma has a reader of its own, which makes "true" of a key without a value.
+		plain := *r.URL
+		plain.RawQuery = query.Encode()
+		r.URL = &plain
 		h.ServeHTTP(w, r)
 	}
+}
+
+// queryOf reads the query of the address. No key means two things at once, and a wait
+// without a value is more likely a variable that was not set than no wait at all.
+func queryOf(r *http.Request) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, invalid("query", "the query of the address cannot be read", nil)
+	}
+	for key, values := range query {
+		if len(values) > 1 {
+			return nil, invalid("query."+record.SafeTextMax(key, 60), "is there more than once", nil)
+		}
+		if key == "wait" && values[0] == "" {
+			return nil, invalid("query.wait", expectedWait, nil)
+		}
+	}
+	return query, nil
 }
 
 func (s *server) check(rt *route, r *http.Request, c *call) error {
@@ -150,9 +179,6 @@ func (s *server) check(rt *route, r *http.Request, c *call) error {
 		if err := rt.resolve(r, c); err != nil {
 			return err
 		}
-	}
-	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
-		return invalid("query", "the query of the address cannot be read", nil)
 	}
 	return nil
 }

@@ -98,8 +98,12 @@ func TestListWaitsForWhatArrives(t *testing.T) {
 	h.event("shop", nil)
 	h.deliver.feed = newFeed()
 	first := make(chan *answer, 1)
-	go func() { first <- h.get(h.asAlice, "/api/v1/events?alias=shop&path=/new&wait=30s") }()
-	h.deliver.feed.items <- []relay.FeedItem{{Name: "event", Data: []byte("{}")}} // it looked once, and looks again
+	go func() { first <- h.get(h.asAlice, "/api/v1/events?alias=shop&path=/new&wait=60s") }()
+	select {
+	case h.deliver.feed.items <- []relay.FeedItem{{Name: "event", Data: []byte("{}")}}: // it looked once, and looks again
+	case a := <-first:
+		t.Fatalf("it did not wait: %d %s", a.status, a.body)
+	}
 	id := h.event("shop", func(e *relay.Event) { e.Target = []byte("/new") })
 	var found *answer
 	select { // it may have seen the event when it looked again
@@ -116,6 +120,7 @@ func TestListWaitsForWhatArrives(t *testing.T) {
 		t.Errorf("subscribed as %+v to %d", h.deliver.feed.who, h.deliver.feed.alias)
 	}
 	h.deliver.feed = newFeed()
+	past(id)
 	if page := h.list("alias=shop&wait=10ms"); len(page.Data) != 0 {
 		t.Errorf("nothing arrived, and the list has %v", page.Data)
 	}

@@ -130,7 +130,7 @@ func (h *house) wait(ticket *relay.Ticket) {
 	select {
 	case <-ticket.Done():
 		must(h.t, ticket.Err())
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		h.t.Fatal("the store did not answer")
 	}
 }

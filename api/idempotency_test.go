@@ -27,6 +27,7 @@ func TestIdempotency(t *testing.T) {
 	elsewhere := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
 	once("k", elsewhere).code(422, "validation-failed")
 	once(strings.Repeat("k", 256), target).code(422, "validation-failed")
+	once("\xff", target).code(422, "validation-failed") // the store could not tell it from another one
 	h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
 		return nil, 0, relay.Errorf(relay.CodeQueueFull, "full")
 	}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -19,6 +20,9 @@ func TestMetrics(t *testing.T) {
 	h.get("", "/api/v1/me").want(401)
 	h.get("", "/api/v1/shared/s3cret").want(404)
 	h.get("", "/api/v1/nope/s3cret").want(404)
+	gone, leave := context.WithCancel(t.Context())
+	leave() // before the answer: that is no failure of ours
+	h.do(h.request("GET", h.asAlice, "/api/v1/events", "").WithContext(gone)).code(503, "stopping")
 	families, err := reg.Gather()
 	must(t, err)
 	seen := map[string]float64{}
@@ -34,7 +38,8 @@ func TestMetrics(t *testing.T) {
 	for name, want := range map[string]float64{
 		"relay_api_requests_total get-me 2xx": 1, "relay_api_requests_total get-me 4xx": 1, "relay_api_requests_total get-me 5xx": 0,
 		"relay_api_requests_total get-shared 4xx": 1, "relay_api_requests_total none 4xx": 1, "relay_api_requests_total list-events 2xx": 0,
-		"relay_api_rate_limited_total replays": 0, "relay_api_rate_limited_total source": 0, "relay_api_rate_limited_total waits": 0,
+		"relay_api_requests_total list-events 5xx": 0,
+		"relay_api_rate_limited_total replays":     0, "relay_api_rate_limited_total source": 0, "relay_api_rate_limited_total waits": 0,
 		"relay_api_streams": 0, "relay_api_waits": 0, "relay_api_request_seconds": 4,
 	} {
 		if got, ok := seen[name]; !ok || got != want {

@@ -20,6 +20,7 @@ func (s *server) newHuma() huma.API {
 	config.CreateHooks = nil
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.RejectUnknownQueryParameters = true
+	config.Formats = map[string]huma.Format{"application/json": strictJSON(), "json": strictJSON()}
 	config.Transformers = []huma.Transformer{s.shape}
 	config.Servers = []*huma.Server{{URL: "/"}}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,6 +40,9 @@ func (l *limited) Unwrap() error { return l.refused }
 
 // problem gives the outward form of an error and the header lines that go with it.
 func (s *server) problem(c *call, err error) (*record.Problem, http.Header) {
+	if errors.Is(err, context.Canceled) { // the asker has gone and reads nothing, or we stop
+		err = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; try again in a moment", RetryAfter: time.Second, Cause: err}
+	}
 	c.err = err
 	p := record.ProblemOf(err, c.id)
 	h := http.Header{}
@@ -102,44 +106,38 @@ func (s *server) shape(ctx huma.Context, _ string, v any) (any, error) {
 	return v, nil
 }
 
+// maxFields bounds the wrong fields that one answer tells of: a body has room for a
+// hundred thousand.
+const maxFields = 50
+
 // inputError says in the relay's words what huma found.
 func inputError(m *huma.ErrorModel) *relay.Error {
 	e := &relay.Error{Code: relay.CodeValidationFailed, Detail: "the request is not as this route wants it; see errors"}
 	switch m.Status {
 	case http.StatusBadRequest:
 		e.Code, e.Detail = relay.CodeBadRequest, "the body must be one JSON value"
-	case http.StatusRequestTimeout:
-		e.Code, e.Detail = relay.CodeRequestTimeout, "the body did not come in time"
-	case http.StatusRequestEntityTooLarge:
-		e.Code, e.Detail = relay.CodeBodyTooLarge, "the body is larger than 1 MiB"
 	case http.StatusUnsupportedMediaType:
 		e.Code, e.Detail = relay.CodeUnsupportedMediaType, "send the body as application/json"
 	case http.StatusInternalServerError:
 		return &relay.Error{Code: relay.CodeInternal, Cause: m}
 	}
-	for _, d := range m.Errors {
+	for _, d := range m.Errors[:min(len(m.Errors), maxFields)] {
 		if d == nil {
 			continue
 		}
 		f := relay.FieldError{Location: d.Location, Message: d.Message}
-		if m.Status == http.StatusUnprocessableEntity {
+		if m.Status == http.StatusUnprocessableEntity && d.Location != "body" { // never the whole body
 			f.Value = shortValue(d.Value)
 		}
 		e.Fields = append(e.Fields, f)
 	}
 	if e.Code == relay.CodeValidationFailed && len(e.Fields) > 0 {
-		e.Detail = firstField(e.Fields)
+		e.Detail = e.Fields[0].Location + ": " + e.Fields[0].Message
+		if more := len(m.Errors) - 1; more > 0 {
+			e.Detail += fmt.Sprintf(" (and %d more; see errors)", more)
+		}
 	}
 	return e
-}
-
-// firstField says what is wrong with the first field and how many more there are.
-func firstField(fields []relay.FieldError) string {
-	text := fields[0].Location + ": " + fields[0].Message
-	if more := len(fields) - 1; more > 0 {
-		text += fmt.Sprintf(" (and %d more; see errors)", more)
-	}
-	return text
 }
 
 // shortValue keeps a wrong value only where it is small: never a whole body.

@@ -18,7 +18,7 @@ func (s *server) addRawRoutes() {
 	add := func(path, id, summary string, fn func(http.ResponseWriter, *http.Request, *call) error) {
 		s.plain(route{
 			method: http.MethodGet, path: path, id: id, tag: "bytes", summary: summary,
-			scope: relay.ScopeEventsRead, resolve: s.namedEvent(relay.InlineBody),
+			scope: relay.ScopeEventsRead, resolve: s.namedEvent(0), // bodies come piece by piece
 			answers: map[string]*huma.Response{"200": {
 				Description: "The bytes, as an attachment",
 				Content:     map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}},
@@ -134,7 +134,7 @@ func (s *server) sendBody(w http.ResponseWriter, r *http.Request, c *call, n int
 	}
 	attachment(w, c, name)
 	if b.Parts == 0 {
-		w.Header().Set("Content-Length", strconv.Itoa(len(b.Data)))
+		w.Header().Set("Content-Length", strconv.FormatInt(b.Stored, 10))
 	}
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
@@ -172,22 +172,23 @@ func writeTo(w http.ResponseWriter) func([]byte) error {
 // pieces gives a stored body piece by piece, io.EOF at its end. The first part is
 // read at once, so that a store that is gone is still an answer of its own.
 func (s *server) pieces(ctx context.Context, id relay.ID, n int, b *relay.Body) (func() ([]byte, error), error) {
-	first, i := b.Data, 0
-	if b.Parts > 0 {
+	var first []byte
+	i, parts := 0, b.Parts
+	if b.Stored > 0 {
 		var err error
 		if first, err = s.Events.BodyPart(ctx, id, n, 0); err != nil {
 			return nil, err
 		}
+		parts = max(parts, 1) // one that is stored with its row is part 0
 	}
 	return func() ([]byte, error) {
 		i++
 		switch {
-		case i == 1 && len(first) > 0:
-			return first, nil
-		case i <= b.Parts && i > 1:
-			return s.Events.BodyPart(ctx, id, n, i-1)
-		default:
+		case i > parts:
 			return nil, io.EOF
+		case i == 1:
+			return first, nil
 		}
+		return s.Events.BodyPart(ctx, id, n, i-1)
 	}, nil
 }

@@ -65,3 +65,43 @@ func TestPanicsAreAnswered(t *testing.T) {
 	d.get(h.asAlice, "/api/v1/aliases").code(500, "internal")
 	d.get(h.asAlice, "/api/v1/me").want(200)
 }
+
+// sparing is a store that notes how much of each body is asked for with an event.
+type sparing struct {
+	*store.Store
+	most *[]int
+}
+
+func (s sparing) Event(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
+	*s.most = append(*s.most, most)
+	return s.Store.Event(ctx, who, id, most)
+}
+
+// TestDownloadsReadOneBody: with each download all bodies of the event were read, and
+// an event may have hundreds.
+func TestDownloadsReadOneBody(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var most []int
+	d := newDeskWith(t, h.store, func(o *api.Options) { o.Events = sparing{h.store, &most} })
+	e := "/api/v1/events/" + h.event("shop", nil).String()
+	for path, want := range map[string]string{
+		"/request.body": "hello", "/attempts/1/response.body": "ok",
+		"/request.raw":                "POST /hook?x=1 HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 5\r\nAuthorization: s3cret\r\n\r\nhello",
+		"/attempts/1/response.raw":    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		"/attempts/1/request.raw":     "POST /hook?x=1 HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 5\r\nAuthorization: s3cret\r\n\r\nhello",
+		"/attempts/1/request.raw?x=1": "",
+	} {
+		if a := d.get(h.asAlice, e+path); want != "" {
+			a.bytes(want)
+		}
+	}
+	for _, n := range most {
+		if n != 0 {
+			t.Errorf("%d bytes of each body were asked for", n)
+		}
+	}
+	if len(most) != 6 {
+		t.Errorf("%d events were read", len(most))
+	}
+}

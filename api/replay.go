@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -54,8 +55,8 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := replayable(c.event); err != nil {
-		return err
+	if refused := replayable(c.event); refused != nil {
+		return refused
 	}
 	c.long = true
 	return s.once(w, r, c, func(ctx context.Context) (int, any, error) {
@@ -85,8 +86,8 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) e
 	if err != nil {
 		return err
 	}
-	if err := replayable(c.event); err != nil {
-		return err
+	if refused := replayable(c.event); refused != nil {
+		return refused
 	}
 	if err := s.Limits.ShareReplay(c.share.ID); err != nil {
 		return err
@@ -95,7 +96,7 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) e
 		return err
 	}
 	c.long = true
-	e, n, err := s.Deliver.Replay(r.Context(), c.who, c.event.ID, wait)
+	e, n, err := s.replayAs(r.Context(), c.who, c.event.ID, wait)
 	if err != nil {
 		return err
 	}
@@ -122,8 +123,11 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 		<-watched
 	}()
 	e, n, err := s.Deliver.Replay(ctx, who, id, wait)
-	if context.Cause(ctx) != errEnded {
+	switch {
+	case context.Cause(ctx) != errEnded:
 		return e, n, err
+	case who.Kind == relay.ActorShare: // as if it had come later
+		return nil, n, relay.ErrNotFound
 	}
 	return nil, n, relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
 }
@@ -146,8 +150,8 @@ func (s *server) watchAccess(ctx context.Context, who relay.Actor, end context.C
 	}
 }
 
-// replayable refuses early, before the rate is counted.
-func replayable(e *relay.Event) error {
+// replayable refuses early, before the rate is counted; nil = it can be sent again.
+func replayable(e *relay.Event) *relay.Error {
 	if e.Blocker == "" {
 		return nil
 	}
@@ -192,8 +196,8 @@ const (
 // be.
 func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(context.Context) (int, any, error), again func(context.Context) (any, error)) error {
 	key := r.Header.Get("Idempotency-Key")
-	if len(key) > maxIdempotencyKey {
-		return invalid("header.Idempotency-Key", "expected at most 255 bytes", nil)
+	if len(key) > maxIdempotencyKey || !utf8.ValidString(key) || len(r.Header["Idempotency-Key"]) > 1 {
+		return invalid("header.Idempotency-Key", "expected one line of at most 255 bytes of UTF-8", nil)
 	}
 	ctx := r.Context()
 	if key != "" {

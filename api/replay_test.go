@@ -23,7 +23,7 @@ func (p patient) Replay(ctx context.Context, _ relay.Actor, _ relay.ID, _ time.D
 }
 
 // TestWaitingReplayEndsWithItsCredential: a call that waits for the end of a replay
-// ends when its token does, and not with a record.
+// ends when its token or share does, and not with a record.
 func TestWaitingReplayEndsWithItsCredential(t *testing.T) {
 	t.Parallel()
 	p := patient{begun: make(chan struct{})}
@@ -32,30 +32,33 @@ func TestWaitingReplayEndsWithItsCredential(t *testing.T) {
 		o.Deliver = p
 	})
 	id := h.event("shop", nil)
-	answers := map[string]chan *answer{}
-	for name, r := range map[string]*http.Request{
-		"once":   h.request("POST", h.asAlice, "/api/v1/events/"+id.String()+"/replay?wait=60s", ""),
-		"by key": h.request("POST", h.asAlice, "/api/v1/events/"+id.String()+"/replay?wait=60s", ""),
-	} {
-		if name == "by key" {
-			r.Header.Set("Idempotency-Key", "one")
-		}
-		got := make(chan *answer, 1)
-		answers[name] = got
-		go func() { got <- h.do(r) }()
+	share := h.share(id, "")
+	target := "/api/v1/events/" + id.String() + "/replay?wait=60s"
+	byKey := h.request("POST", h.asAlice, target, "")
+	byKey.Header.Set("Idempotency-Key", "one")
+	calls := []struct {
+		r    *http.Request
+		want int
+		got  chan *answer
+	}{
+		{r: h.request("POST", h.asAlice, target, ""), want: 401},
+		{r: byKey, want: 401},
+		{r: h.request("POST", "", "/api/v1/events/shared/"+share.Token+"/replay?wait=60s", ""), want: 404},
+	}
+	for i := range calls {
+		c := &calls[i]
+		c.got = make(chan *answer, 1)
+		go func() { c.got <- h.do(c.r) }()
 		<-p.begun
 	}
-	began := time.Now()
+	must(t, h.store.RemoveShare(t.Context(), h.alice, id, share.ID))
 	must(t, h.store.RemoveToken(t.Context(), h.alice, h.alice.Credential))
-	for name, got := range answers {
+	for _, c := range calls {
 		select {
-		case a := <-got:
-			if a.status != http.StatusUnauthorized {
-				t.Errorf("%s: %d %s", name, a.status, a.body)
-			}
-		case <-time.After(20 * time.Second):
-			t.Fatalf("%s: still waiting", name)
+		case a := <-c.got:
+			a.want(c.want)
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: still waiting", c.r.URL.Path)
 		}
 	}
-	t.Logf("ended after %v", time.Since(began))
 }

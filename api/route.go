@@ -1,9 +1,13 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -28,6 +32,7 @@ type route struct {
 	public bool // nobody is asked who they are
 	admin  bool
 	wide   bool // not for tokens limited to one alias
+	bodied bool // takes a body; of the other ones it is ignored
 
 	// resolve finds what the path names, before the input is looked at.
 	resolve func(*http.Request, *call) error
@@ -44,8 +49,8 @@ func (rt *route) pattern() string { return rt.method + " " + Prefix + rt.path }
 // by their types.
 func typed[I, O any](s *server, rt route, fn func(context.Context, *call, *I) (*O, error)) {
 	s.routes[rt.pattern()] = &rt
-	if _, ok := reflect.TypeFor[I]().FieldByName("Body"); ok {
-		rt.errors = append(rt.errors, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	if _, rt.bodied = reflect.TypeFor[I]().FieldByName("Body"); rt.bodied {
+		rt.errors = append(rt.errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	op := s.operation(&rt)
 	huma.Register(s.huma, *op, func(ctx context.Context, in *I) (*O, error) {
@@ -101,7 +106,16 @@ type guarded struct{ s *server }
 
 // HandleFunc puts the guard of the pattern's route before h.
 func (g guarded) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
-	g.s.mux.HandleFunc(pattern, g.s.guard(g.s.routes[pattern], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	rt := g.s.routes[pattern]
+	g.s.mux.HandleFunc(pattern, g.s.guard(rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rt.bodied {
+			body, err := readBody(r.Body)
+			if err != nil {
+				g.s.fail(w, callOf(r.Context()), err)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
 		r.Header.Del("Accept") // there is JSON and nothing else; huma would answer a type it was asked for
 		// Media types have no case (RFC 9110, section 8.3.1); huma compares bytes.
 		if media := r.Header.Get("Content-Type"); media != "" {
@@ -109,6 +123,22 @@ func (g guarded) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Re
 		}
 		h(w, r)
 	})))
+}
+
+// readBody reads a body to its end. huma would take one that breaks off for a fault of
+// ours, and has a deadline of its own beside that of the front door.
+func readBody(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxBody+1))
+	var slow net.Error
+	switch {
+	case errors.As(err, &slow) && slow.Timeout():
+		return nil, &relay.Error{Code: relay.CodeRequestTimeout, Detail: "the body did not come in time", Cause: err}
+	case err != nil:
+		return nil, &relay.Error{Code: relay.CodeBadRequest, Detail: "the body broke off, or is not framed as HTTP wants it", Cause: err}
+	case len(body) > maxBody:
+		return nil, relay.Errorf(relay.CodeBodyTooLarge, "the body is larger than 1 MiB")
+	}
+	return body, nil
 }
 
 // ServeHTTP is there for huma's interface.
@@ -122,9 +152,11 @@ func (s *server) operation(rt *route) *huma.Operation {
 		Summary:       rt.summary,
 		Tags:          []string{rt.tag},
 		DefaultStatus: rt.status,
-		MaxBodyBytes:  maxBody + 1, // huma refuses a body of exactly the limit
-		Responses:     map[string]*huma.Response{},
-		Security:      []map[string][]string{},
+		// readBody has seen to both.
+		MaxBodyBytes:    -1,
+		BodyReadTimeout: -1,
+		Responses:       map[string]*huma.Response{},
+		Security:        []map[string][]string{},
 	}
 	codes := []int{http.StatusInternalServerError, http.StatusUnprocessableEntity, http.StatusServiceUnavailable}
 	if !rt.public {
@@ -226,6 +258,8 @@ func (s *server) queriedAlias(r *http.Request, c *call) (err error) {
 // longestWait bounds ?wait= of lists and replays.
 const longestWait = 60 * time.Second
 
+const expectedWait = "expected a duration from 0s to 60s"
+
 // waitOf reads ?wait=.
 func waitOf(text string, absent time.Duration) (time.Duration, error) {
 	if text == "" {
@@ -233,7 +267,7 @@ func waitOf(text string, absent time.Duration) (time.Duration, error) {
 	}
 	d, err := relay.ParseDuration(text)
 	if err != nil || d > longestWait {
-		return 0, invalid("query.wait", "expected a duration from 0s to 60s", shortValue(text))
+		return 0, invalid("query.wait", expectedWait, shortValue(text))
 	}
 	return d, nil
 }

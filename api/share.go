@@ -91,6 +91,10 @@ func (s *server) createShare(ctx context.Context, c *call, in *shareInput) (*bod
 	if err != nil {
 		return nil, err
 	}
+	if refused := replayable(c.event); refused != nil && !wanted.View {
+		refused.Detail += `; a share with "view":true can still show it`
+		return nil, refused
+	}
 	if err := s.makeOne(c.who); err != nil {
 		return nil, err
 	}

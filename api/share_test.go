@@ -125,3 +125,21 @@ func TestSharedEvent(t *testing.T) {
 		t.Errorf("open: %s", open.body)
 	}
 }
+
+// TestSharesThatAreGoodForNothing: what cannot be replayed and is not shown either is
+// no share.
+func TestSharesThatAreGoodForNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	shares := "/api/v1/events/" + h.event("shop", rejected).String() + "/shares"
+	for _, body := range []string{"", `{"view":false}`} {
+		p := h.post(h.asAlice, shares, body).code(409, "event-not-replayable").problem()
+		if p.Reason != "rejected" || !strings.Contains(p.Detail, `"view":true`) {
+			t.Errorf("%q: %+v", body, p)
+		}
+	}
+	h.post(h.asAlice, shares, `{"view":"yes"}`).code(422, "validation-failed")
+	shown := decoded[record.Share](h.post(h.asAlice, shares, `{"view":true}`).want(201))
+	h.get("", "/api/v1/shared/"+shown.Token).want(200)
+	h.post("", "/api/v1/events/shared/"+shown.Token+"/replay", "").code(409, "event-not-replayable")
+}

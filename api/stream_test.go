@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -122,5 +123,56 @@ func TestStreamIsNeverSilentForLong(t *testing.T) {
 		if got := time.Since(began); got != 40*time.Second {
 			t.Errorf("the stream outlived its token: %s", got)
 		}
+	})
+}
+
+// oneConn is a listener that has one connection to give.
+type oneConn struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (l oneConn) Accept() (net.Conn, error) {
+	c, ok := <-l.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l oneConn) Close() error {
+	close(l.conns)
+	return nil
+}
+
+func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestViewersWhoTakeNothingAreDropped: a connection nobody reads from holds its place
+// in the feed for half a minute and no longer. A pipe has no buffers.
+func TestViewersWhoTakeNothingAreDropped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		feed := newFeed()
+		d := newDeskWith(t, byName{}, func(o *optionsOf) { o.Deliver, o.Events = &fakeDeliverer{feed: feed}, nothing{} })
+		l := oneConn{conns: make(chan net.Conn, 1)}
+		server := &http.Server{Handler: d.handler}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(l) }()
+		viewer, theirs := net.Pipe()
+		l.conns <- theirs
+		_, err := io.WriteString(viewer, "GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n\r\n")
+		must(t, err)
+		res, err := http.ReadResponse(bufio.NewReader(viewer), nil)
+		must(t, err)
+		readUntil(t, bufio.NewReader(res.Body), "\n\n")
+		began := time.Now()
+		feed.items <- []relay.FeedItem{{ID: "1", Name: "event", Data: []byte(`{}`)}}
+		<-feed.closed
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("dropped after %s", took)
+		}
+		must(t, viewer.Close())
+		must(t, server.Close())
+		<-served
 	})
 }

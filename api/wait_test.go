@@ -25,12 +25,19 @@ func (q quiet) Subscribe(context.Context, relay.Actor, int64, string) (relay.Sub
 }
 
 // waits starts a call that waits, in the background.
-func (h *house) waits(ctx context.Context, token, query string) <-chan *answer {
+func (d *desk) waits(ctx context.Context, token, query string) <-chan *answer {
 	done := make(chan *answer, 1)
 	go func() {
-		done <- h.do(h.request(http.MethodGet, token, "/api/v1/events?wait=30s"+query, "").WithContext(ctx))
+		done <- d.do(d.request(http.MethodGet, token, "/api/v1/events?wait=60s"+query, "").WithContext(ctx))
 	}()
 	return done
+}
+
+// past returns when a wait that begins now is not about id: it goes by milliseconds.
+func past(id relay.ID) {
+	for !time.Now().Truncate(time.Millisecond).After(id.Time()) {
+		<-time.After(time.Millisecond)
+	}
 }
 
 func quietHouse(t *testing.T) (*house, quiet) {
@@ -39,31 +46,45 @@ func quietHouse(t *testing.T) (*house, quiet) {
 	return newHouse(t, func(o *optionsOf) { o.Deliver = q }), q
 }
 
+// byName knows tokens by the name of their account: alice's and bob's.
+type byName struct{ accounts }
+
+func (byName) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
+	account := int64(1)
+	if secret == "bob" {
+		account = 2
+	}
+	return relay.Actor{Kind: relay.ActorToken, Account: account, AccountName: secret, Scopes: relay.AllScopes, Credential: secret}, nil
+}
+
 // TestWaitsAreBoundedPerAccount: whoever waits too often at once is told, and nobody
-// else is.
+// else is. In a bubble no wait is over before all of them have begun.
 func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	t.Parallel()
-	h, q := quietHouse(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var calls []<-chan *answer
-	for range 100 {
-		calls = append(calls, h.waits(ctx, h.asAlice, ""))
+	synctest.Test(t, func(t *testing.T) {
+		q := quiet{open: make(chan *fakeFeed)}
+		d := newDeskWith(t, byName{}, func(o *optionsOf) { o.Deliver, o.Events = q, nothing{} })
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls []<-chan *answer
+		for range 100 {
+			calls = append(calls, d.waits(ctx, "alice", ""))
+			<-q.open
+		}
+		refused := d.get("alice", "/api/v1/events?wait=30s").code(429, "rate-limited")
+		if refused.header.Get("Retry-After") == "" || refused.header.Get("RateLimit-Policy") == "" {
+			t.Errorf("header %v", refused.header)
+		}
+		d.get("alice", "/api/v1/events").want(200) // what does not wait is not bounded
+		other := d.waits(ctx, "bob", "")
 		<-q.open
-	}
-	refused := h.get(h.asAlice, "/api/v1/events?wait=30s").code(429, "rate-limited")
-	if refused.header.Get("Retry-After") == "" || refused.header.Get("RateLimit-Policy") == "" {
-		t.Errorf("header %v", refused.header)
-	}
-	h.get(h.asAlice, "/api/v1/events").want(200) // what does not wait is not bounded
-	other := h.waits(ctx, h.asBob, "")
-	<-q.open
-	cancel() // the askers go
-	for _, call := range append(calls, other) {
-		<-call
-	}
-	again := h.waits(t.Context(), h.asAlice, "")
-	close((<-q.open).items)
-	(<-again).code(401, "unauthorized")
+		cancel() // the askers go
+		for _, call := range append(calls, other) {
+			<-call
+		}
+		again := d.waits(t.Context(), "alice", "")
+		close((<-q.open).items)
+		(<-again).code(401, "unauthorized")
+	})
 }
 
 // TestWaitEndsWithTheAccess: a feed that ends says why the call ends.
@@ -87,9 +108,7 @@ func TestWaitFindsWhatTheFeedLeftOut(t *testing.T) {
 	t.Parallel()
 	h, q := quietHouse(t)
 	old := h.event("shop", nil)
-	for h.store.NewID().Time().UnixMilli() == old.Time().UnixMilli() { // the wait goes by milliseconds
-		<-time.After(time.Millisecond)
-	}
+	past(old)
 	call := h.waits(t.Context(), h.asAlice, "&method=PUT")
 	feed := <-q.open
 	id := h.event("shop", func(e *relay.Event) { e.Method = "PUT" })

@@ -1,0 +1,105 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBodiesAreReadByTheLetter: encoding/json alone takes NAME for name, the last one
+// of two, and null for anything.
+func TestBodiesAreReadByTheLetter(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	shares := "POST /api/v1/events/" + h.event("shop", nil).String() + "/shares "
+	for line, want := range map[string]string{
+		`POST /api/v1/aliases {"Name":"new"}`:                       `write "name"`,
+		`POST /api/v1/aliases {"name":"new","NAME":"other"}`:        `write "name"`,
+		`POST /api/v1/aliases {"name":"new","name":"other"}`:        `"name" is there twice`,
+		`POST /api/v1/aliases {"name":"new","n\u0061me":"other"}`:   `"name" is there twice`,
+		`POST /api/v1/aliases {"name":null}`:                        "body.name",
+		`POST /api/v1/tokens {"ſcopes":["events:read"]}`:            `write "scopes"`, // folds to an s
+		`POST /api/v1/tokens {"name":null}`:                         `"name" cannot be null`,
+		`POST /api/v1/tokens {"expiresIn":"1h","expiresIn":null}`:   `"expiresIn" is there twice`,
+		`PATCH /api/v1/aliases/shop {"paused":true,"paused":false}`: `"paused" is there twice`,
+		`PATCH /api/v1/aliases/shop {"Paused":true}`:                "Paused",
+		`POST /api/v1/aliases/shop/transfer {"User":"bob"}`:         `write "user"`,
+		shares + `{"view":null}`:                                    `"view" cannot be null`,
+		shares + `{"View":true}`:                                    `write "view"`,
+		shares + `{"view":false,"view":true}`:                       `"view" is there twice`,
+		`POST /api/v1/users {"name":"eve","admin":null}`:            `"admin" cannot be null`,
+		`POST /api/v1/keys {"Key":"x"}`:                             `write "key"`,
+	} {
+		if p := h.line(h.asAlice, line).code(422, "validation-failed").problem(); !strings.Contains(p.Detail, want) {
+			t.Errorf("%s: said %q, want %q", line, p.Detail, want)
+		}
+	}
+	for _, line := range []string{
+		`POST /api/v1/tokens {"name":"","scopes":null,"alias":null,"expiresIn":null}`, // all of them may be null but the name
+		shares + `{"expiresIn":null,"view":true}`, shares + `{}`, `PATCH /api/v1/aliases/shop {"retention":null}`,
+	} {
+		if a := h.line(h.asAlice, line); a.status >= 300 {
+			t.Errorf("%s: %d %s", line, a.status, a.body)
+		}
+	}
+}
+
+// TestKeysWithoutAValueInTheQuery are empty, as everywhere else.
+func TestKeysWithoutAValueInTheQuery(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.event("shop", nil).String()
+	for _, query := range []string{"q", "alias", "method", "limit", "q&alias=shop", "status=&state=&limit=&cursor=&since="} {
+		if got := h.ids(query); len(got) != 1 || got[0] != id {
+			t.Errorf("?%s: %v", query, got)
+		}
+	}
+	h.post(h.asAlice, "/api/v1/events/"+id+"/replay?wait=", "").code(422, "validation-failed")
+}
+
+// TestManyWrongKeysMakeNoLargeAnswer: a body of 1 MiB has room for a hundred thousand.
+func TestManyWrongKeysMakeNoLargeAnswer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var b strings.Builder
+	b.WriteString(`{"name":"new"`)
+	for i := range 20_000 {
+		fmt.Fprintf(&b, `,"k%d":%d`, i, i)
+	}
+	b.WriteString(`}`)
+	p := h.post(h.asAlice, "/api/v1/aliases", b.String()).code(422, "validation-failed").problem()
+	if len(p.Errors) != 50 || !strings.Contains(p.Detail, "(and 19999 more; see errors)") {
+		t.Errorf("%d errors: %s", len(p.Errors), p.Detail)
+	}
+}
+
+// TestBodiesThatBreakOff are faults of the caller: they were answered by 500.
+func TestBodiesThatBreakOff(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	front := httptest.NewServer(h.handler)
+	t.Cleanup(front.Close)
+	for _, body := range []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "Content-Length: 50\r\n\r\n{\"name\":"} {
+		c, err := net.Dial("tcp", front.Listener.Addr().String())
+		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = io.WriteString(c, "POST /api/v1/aliases HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer "+h.asAlice+"\r\n"+body)
+		must(t, err)
+		must(t, c.(*net.TCPConn).CloseWrite())
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		must(t, err)
+		text, err := io.ReadAll(res.Body)
+		must(t, err)
+		if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), `"bad-request"`) {
+			t.Errorf("%q: %d %s", body, res.StatusCode, text)
+		}
+		must(t, c.Close())
+	}
+	h.get(h.asAlice, "/api/v1/aliases/new").want(404)
+}
