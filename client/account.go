@@ -28,8 +28,8 @@ func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) (
 	if err != nil {
 		return "", err
 	}
-	id, known := a.keyID(ctx, key)
-	if known {
+	// Where the list cannot be read, making the key says why.
+	if id, err = a.keyID(ctx, key); err == nil && id != "" {
 		return id, nil
 	}
 	var made record.Key
@@ -40,32 +40,49 @@ func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) (
 	return made.ID, json.Unmarshal(answer.Bytes(), &made)
 }
 
-// keyID finds a key among those of the account.
-func (a *API) keyID(ctx context.Context, key ssh.PublicKey) (id string, known bool) {
+// keyID finds a key among those of the account; "" = it is none of them.
+func (a *API) keyID(ctx context.Context, key ssh.PublicKey) (id string, err error) {
 	var list record.List[record.Key]
-	if a.get(ctx, "/keys", &list) != nil {
-		return "", false
+	if err := a.get(ctx, "/keys", &list); err != nil {
+		return "", err
 	}
 	for _, k := range list.Data {
 		if k.Fingerprint == ssh.FingerprintSHA256(key) {
-			return k.ID, true
+			return k.ID, nil
 		}
 	}
-	return "", false
+	return "", nil
 }
 
 // RemoveKey takes a key from the account; one that is not there is fine.
 func (a *API) RemoveKey(ctx context.Context, key ssh.PublicKey) error {
-	id, known := a.keyID(ctx, key)
-	if !known {
-		return nil
+	id, err := a.keyID(ctx, key)
+	if err != nil || id == "" {
+		return err
 	}
 	return a.remove(ctx, "/keys/"+url.PathEscape(id))
 }
 
-// RemoveToken revokes a token by its id; one that is gone already is fine.
-func (a *API) RemoveToken(ctx context.Context, id string) error {
-	return a.remove(ctx, "/tokens/"+url.PathEscape(id))
+// RevokeToken revokes the API's own token; one that is gone already is fine. id is its
+// id; "" = the relay is asked for it. It gives false when the relay does not say which
+// token it is, or when the token may not revoke any.
+func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err error) {
+	var e *Error
+	if id == "" {
+		me, err := a.Me(ctx)
+		switch {
+		case errors.As(err, &e) && e.Exit == ExitRefused:
+			return true, nil
+		case err != nil || me.TokenID == "":
+			return false, err
+		}
+		id = me.TokenID
+	}
+	err = a.remove(ctx, "/tokens/"+url.PathEscape(id))
+	if errors.As(err, &e) && e.forbidden {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (a *API) remove(ctx context.Context, path string) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -42,6 +43,7 @@ func NewAPI(base, token, version string) (*API, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = dialLocalhost
+	transport.Proxy = proxyOf
 	transport.ResponseHeaderTimeout = apiPatience
 	transport.DisableKeepAlives = true // one command, one or two requests
 	return &API{
@@ -63,6 +65,14 @@ func BaseURL(serverHost string) string {
 		serverHost = "[" + serverHost + "]"
 	}
 	return "https://" + serverHost
+}
+
+// proxyOf gives the proxy that the environment names, but for names of this machine.
+func proxyOf(r *http.Request) (*url.URL, error) {
+	if LoopbackName(r.URL.Hostname()) {
+		return nil, nil
+	}
+	return http.ProxyFromEnvironment(r)
 }
 
 func dialLocalhost(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -143,7 +153,7 @@ func (a *API) requestAfter(ctx context.Context, method, path string, body []byte
 	}
 	resp, err := a.http.Do(req)
 	if err != nil {
-		return nil, (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.base, Cause: err}).
+		return nil, (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.base, Cause: ofRequest(err)}).
 			WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
 	}
 	if resp.StatusCode/100 == 2 {
@@ -151,6 +161,16 @@ func (a *API) requestAfter(ctx context.Context, method, path string, body []byte
 	}
 	defer resp.Body.Close()
 	return nil, answerError(resp, a.base)
+}
+
+// ofRequest is why a request failed, without the address that the HTTP client puts
+// before it.
+func ofRequest(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
 }
 
 // answerError makes an error of an answer that is none of 2xx.
@@ -168,6 +188,7 @@ func answerError(resp *http.Response, base string) error {
 	var p record.Problem
 	if json.Unmarshal(text, &p) == nil && p.Code != "" {
 		e := problemError(exit, &p)
+		e.forbidden = resp.StatusCode == http.StatusForbidden
 		if exit == ExitRefused {
 			return e.WithHint("relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key")
 		}
@@ -175,6 +196,9 @@ func answerError(resp *http.Response, base string) error {
 	}
 	e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", base, resp.Status).
 		WithHint("set RELAY_URL to the address of the dashboard")
+	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
+		e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
+	}
 	e.passing = resp.StatusCode >= http.StatusInternalServerError // a proxy whose relay is away
 	return e
 }

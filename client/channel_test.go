@@ -37,7 +37,7 @@ func TestLocalServerIsDialedAtFirstByte(t *testing.T) {
 		c.Close()
 		t.Fatal("dialed before a byte came")
 	}
-	_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+	_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(longEnough))
 	if _, err := ch.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +57,7 @@ func TestLocalServerIsDialedAtFirstByte(t *testing.T) {
 }
 
 func TestRefusedDialIsToldBeforeClose(t *testing.T) {
-	ln, target := local(t)
-	ln.Close()
+	_, target := refusing(t)
 	conn, _ := online(t, target)
 	ch, requests, err := conn.channel("stripe-dev")
 	if err != nil {
@@ -185,7 +184,7 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 		if more {
 			t.Errorf("request %s", r.Type)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(longEnough):
 		t.Error("EOF without CLOSE after a reset")
 	}
 }
@@ -244,7 +243,7 @@ func TestChannel257IsRejected(t *testing.T) {
 		t.Fatalf("channel 257: %v", err)
 	}
 	first.Close()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(longEnough); ; {
 		ch, requests, err := conn.channel("stripe-dev")
 		if err == nil {
 			go ssh.DiscardRequests(requests)

@@ -28,8 +28,9 @@ type Error struct {
 	Hint  string // what to do next, or ""
 	Cause error  // or nil
 
-	login   bool // the server knows none of the keys, or says so
-	passing bool // the relay answered, and may answer otherwise in a moment
+	login     bool // the server knows none of the keys, or says so
+	passing   bool // the relay answered, and may answer otherwise in a moment
+	forbidden bool // the token may not do that
 }
 
 // Error gives the text and the cause.

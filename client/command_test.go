@@ -146,9 +146,8 @@ func TestCommandOverTheAPI(t *testing.T) {
 }
 
 func TestAPIThatIsNotThere(t *testing.T) {
-	ln, _ := local(t)
-	base := "http://" + ln.Addr().String()
-	ln.Close()
+	addr, _ := refusing(t)
+	base := "http://" + addr
 	api, err := NewAPI(base, "rly_x", "test")
 	if err != nil {
 		t.Fatal(err)
@@ -166,5 +165,61 @@ func TestAPIThatIsNotThere(t *testing.T) {
 		if base := BaseURL(host); base != want {
 			t.Errorf("%s: %s", host, base)
 		}
+	}
+}
+
+// TestNamesOfThisMachineGoThroughNoProxy: the standard library knows localhost only,
+// not the names below it.
+func TestNamesOfThisMachineGoThroughNoProxy(t *testing.T) {
+	for _, base := range []string{"http://relay.localhost:8080", "http://127.0.0.1", "http://[::1]:1"} {
+		r, err := http.NewRequest(http.MethodGet, base, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if proxy, err := proxyOf(r); proxy != nil || err != nil {
+			t.Errorf("%s goes through %v, %v", base, proxy, err)
+		}
+	}
+}
+
+func TestRedirectSaysWhereTo(t *testing.T) {
+	server := httptest.NewServer(http.RedirectHandler("https://relay.test/login", http.StatusFound))
+	defer server.Close()
+	api, err := NewAPI(server.URL, "rly_x", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *Error
+	if err := api.Run(t.Context(), Command{Name: "whoami"}, io.Discard); !errors.As(err, &e) || !strings.Contains(e.Hint, "https://relay.test") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestKeyThatMayNotBeRemovedStays: a token that may not see the keys was taken for an
+// account that has none.
+func TestKeyThatMayNotBeRemovedStays(t *testing.T) {
+	status := http.StatusForbidden
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/me") {
+			_, _ = io.WriteString(w, `{"user":"alice","tokenId":"tok_1"}`)
+			return
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"code":"forbidden","detail":"no"}`)
+	}))
+	defer server.Close()
+	api, err := NewAPI(server.URL, "rly_x", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.RemoveKey(t.Context(), newSigner(t).PublicKey()); exitOf(err) != ExitFailure {
+		t.Errorf("removed: %v", err)
+	}
+	if revoked, err := api.RevokeToken(t.Context(), ""); revoked || err != nil {
+		t.Errorf("revoked %t, %v", revoked, err)
+	}
+	status = http.StatusNoContent
+	if revoked, err := api.RevokeToken(t.Context(), ""); !revoked || err != nil {
+		t.Errorf("revoked %t, %v", revoked, err)
 	}
 }

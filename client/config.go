@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
@@ -76,7 +75,7 @@ func parseConfig(text []byte, name string) (*Config, error) {
 	r := configReader{name}
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return nil, r.syntax(err)
+		return nil, r.syntax(text, err)
 	}
 	var body ast.Node
 	for _, doc := range file.Docs {
@@ -93,15 +92,6 @@ func parseConfig(text []byte, name string) (*Config, error) {
 		return nil, r.errorf(start, "version is missing").WithHint("begin the file with: version: 1")
 	}
 	return r.config(body)
-}
-
-// syntax gives the library's error with its place.
-func (r configReader) syntax(err error) error {
-	var e yaml.Error
-	if errors.As(err, &e) && e.GetToken() != nil {
-		return r.errorf(e.GetToken().Position, "%s", e.GetMessage())
-	}
-	return Errorf(ExitFailure, "%s: %v", r.name, err)
 }
 
 func (r configReader) errorf(p *token.Position, format string, args ...any) *Error {
@@ -272,7 +262,11 @@ func (r configReader) entries(n ast.Node, what string) ([]*ast.MappingValueNode,
 	case *ast.MappingValueNode:
 		return []*ast.MappingValueNode{m}, nil
 	}
-	return nil, r.wrongType(n, what, "keys with values")
+	err := r.wrongType(n, what, "keys with values")
+	if s, ok := plain(n).(*ast.StringNode); ok && strings.Contains(s.Value, ":") {
+		return nil, err.WithHint(wellFormed)
+	}
+	return nil, err
 }
 
 func (r configReader) integer(n ast.Node, what string) (int64, error) {
@@ -299,7 +293,7 @@ func (r configReader) text(n ast.Node, what string) (string, error) {
 	return "", r.wrongType(n, what, "text")
 }
 
-func (r configReader) wrongType(n ast.Node, what, want string) error {
+func (r configReader) wrongType(n ast.Node, what, want string) *Error {
 	got := map[ast.NodeType]string{
 		ast.MappingType: "keys with values", ast.MappingValueType: "keys with values", ast.SequenceType: "a list",
 		ast.IntegerType: "a number", ast.FloatType: "a number with a fraction", ast.StringType: "text",

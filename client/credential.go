@@ -22,7 +22,7 @@ type Login struct {
 }
 
 // Logins is the file of logins: JSON, for its owner's eyes only, written whole or
-// not at all. Two programs that write at the same time: the later one wins.
+// not at all. Programs that change it at the same time do so one after another.
 type Logins struct {
 	Dir string // of the program's configuration; made when needed, 0700
 }
@@ -81,26 +81,30 @@ func readWhole(path string) ([]byte, fs.FileInfo, error) {
 
 // Save keeps a login as the newest, in place of an older one at the same server.
 func (l Logins) Save(login Login) error {
-	list, err := l.Read()
-	if err != nil {
-		return err
-	}
-	return l.write(append(without(list, login.Server), login))
+	return locked(l.Dir, func() error {
+		list, err := l.Read()
+		if err != nil {
+			return err
+		}
+		return l.write(append(without(list, login.Server), login))
+	})
 }
 
 // Forget removes the login at a server. The file goes with the last of them.
 func (l Logins) Forget(server string) error {
-	list, err := l.Read()
-	if err != nil {
-		return err
-	}
-	if list = without(list, server); len(list) > 0 {
-		return l.write(list)
-	}
-	if err := os.Remove(l.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return locked(l.Dir, func() error {
+		list, err := l.Read()
+		if err != nil {
+			return err
+		}
+		if list = without(list, server); len(list) > 0 {
+			return l.write(list)
+		}
+		if err := os.Remove(l.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
 }
 
 func without(list []Login, server string) []Login {

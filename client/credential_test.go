@@ -2,10 +2,14 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/crypto/ssh"
 )
 
 func TestLoginsAreKeptForOnePerson(t *testing.T) {
@@ -30,7 +34,7 @@ func TestLoginsAreKeptForOnePerson(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(logins.Dir, ".*")); len(left) != 0 {
+	if left, _ := filepath.Glob(filepath.Join(logins.Dir, ".logins*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if err := errors.Join(logins.Forget("a.test:2222"), logins.Forget("a.test:2222")); err != nil {
@@ -44,6 +48,49 @@ func TestLoginsAreKeptForOnePerson(t *testing.T) {
 	}
 	if _, err := os.Stat(logins.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is still there: %v", err)
+	}
+}
+
+// TestLoginsOfManyAtOnce: of programs that logged in at the same time one login was
+// lost, and its token stayed behind at the relay.
+func TestLoginsOfManyAtOnce(t *testing.T) {
+	logins := Logins{Dir: filepath.Join(t.TempDir(), "relay")}
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			if err := logins.Save(Login{Server: fmt.Sprintf("%d.test:22", i), Token: "rly_x"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if list, err := logins.Read(); err != nil || len(list) != 20 {
+		t.Errorf("%d logins, %v", len(list), err)
+	}
+}
+
+// TestOneKeyIsMadeByManyAtOnce: each made one of its own, and one was left.
+func TestOneKeyIsMadeByManyAtOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "relay", "id_ed25519")
+	made := make(chan string, 10)
+	var all sync.WaitGroup
+	for range cap(made) {
+		all.Go(func() {
+			key, err := MakeKey(file, "x")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			made <- ssh.FingerprintSHA256(key)
+		})
+	}
+	all.Wait()
+	close(made)
+	first := <-made
+	for other := range made {
+		if other != first {
+			t.Errorf("%s and %s", first, other)
+		}
 	}
 }
 

@@ -131,7 +131,8 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 	defer stop()
 	wire := newMeter(raw)
 	patience.resume()
-	try := login{addr: addr, hosts: hosts, signers: signers}
+	d.keys.locked = nil
+	try := login{addr: addr, hosts: hosts, signers: signers, keys: d.keys}
 	conn, channels, requests, err := ssh.NewClientConn(wire, addr, try.config(d))
 	if err != nil {
 		return nil, try.explain(ctx, err)
@@ -168,6 +169,7 @@ type login struct {
 	addr    string
 	hosts   *hostKeys
 	signers []ssh.Signer
+	keys    *keyring
 	banner  []string
 	said    int // bytes of it
 }
@@ -231,11 +233,16 @@ func (l *login) explain(ctx context.Context, err error) error {
 	case errors.As(err, &algorithms) && len(l.hosts.wanted(l.addr)) > 0:
 		return (&Error{Exit: ExitRefused, Text: "the host key of " + l.addr + " may have changed: it has none of the known type", Cause: err}).
 			WithHint("if the relay was set up anew, remove its old line: ssh-keygen -R '%s'", l.addr)
+	case !l.hosts.accepted && !timedOut(err):
+		return unreachable(l.addr, err).WithHint("is that the SSH address of the relay, and is relayd serve running there? its HTTP port is another one")
 	case !l.hosts.accepted || broken(err):
 		return unreachable(l.addr, err)
 	}
+	if l.keys.locked != nil { // else the server says that it was offered none
+		return l.keys.locked
+	}
 	refused := Errorf(ExitRefused, "%s refused the login", l.addr).
-		WithHint("register one of these keys: %s", fingerprints(l.signers))
+		WithHint("relay login URL has a key approved in the browser; offered here: %s", fingerprints(l.signers))
 	refused.login = true
 	if text := bannerText(l.banner); text != "" {
 		refused.Cause = errors.New(text)
@@ -251,6 +258,11 @@ func bannerText(banner []string) string {
 		lines[i] = strings.TrimPrefix(strings.TrimRight(line, "\r"), "relay: ")
 	}
 	return strings.Join(lines, "\n")
+}
+
+func timedOut(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) && netErr.Timeout()
 }
 
 // broken tells whether an error is about the line and not an answer of the peer.

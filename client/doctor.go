@@ -2,13 +2,13 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -36,7 +36,6 @@ type Finding struct {
 
 const (
 	probeLimit = 5 * time.Second // of one question to the network
-	localLimit = time.Second     // of dialing a local server
 	// skews: signatures of webhooks are good for minutes, so that a wrong clock
 	// makes them fail.
 	skewWarn = 5 * time.Second
@@ -53,6 +52,7 @@ type Doctor struct {
 	BaseURL  string
 	Forwards []Forward // of webhooks.yaml, or as the person asks
 
+	limit  time.Duration // in place of probeLimit; 0 = that
 	list   []Finding
 	addr   string
 	shown  ssh.PublicKey // the host key that the relay shows
@@ -73,8 +73,12 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 	return d.list
 }
 
+// patience is how long one question to the network may take.
+func (d *Doctor) patience() time.Duration { return cmp.Or(d.limit, probeLimit) }
+
 func (d *Doctor) note(check, verdict, fix, format string, args ...any) {
-	d.list = append(d.list, Finding{Check: check, Verdict: verdict, Reason: fmt.Sprintf(format, args...), Fix: fix})
+	reason := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ") // a finding is one line
+	d.list = append(d.list, Finding{Check: check, Verdict: verdict, Reason: reason, Fix: fix})
 	d.broken = d.broken || verdict == VerdictFail
 }
 
@@ -97,7 +101,7 @@ func (d *Doctor) names(ctx context.Context) (host string) {
 		d.note(check, VerdictOK, "", "%s is an address", host)
 		return host
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.patience())
 	defer cancel()
 	found, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
@@ -138,11 +142,11 @@ func (d *Doctor) port(ctx context.Context) {
 }
 
 func (d *Doctor) dial(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.patience())
 	defer cancel()
 	conn, err := d.Dialer.open(ctx, d.addr)
 	if err == nil {
-		_ = conn.SetDeadline(time.Now().Add(probeLimit))
+		_ = conn.SetDeadline(time.Now().Add(d.patience()))
 	}
 	return conn, err
 }
@@ -191,7 +195,7 @@ func fixOf(err error) string {
 }
 
 func (d *Doctor) run(ctx context.Context, c Command, out *bytes.Buffer) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*probeLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*d.patience())
 	defer cancel()
 	return d.Remote.Run(ctx, c, out)
 }
@@ -252,7 +256,7 @@ func (d *Doctor) locals(ctx context.Context) {
 		return
 	}
 	for _, f := range d.Forwards {
-		limited, cancel := context.WithTimeout(ctx, localLimit)
+		limited, cancel := context.WithTimeout(ctx, d.patience())
 		conn, err := f.Target.Dial(limited)
 		cancel()
 		if err != nil {
@@ -282,12 +286,12 @@ func (d *Doctor) clock(ctx context.Context, host string) {
 		d.list = append(d.list, Finding{check, VerdictFail, err.Error(), "set RELAY_URL to the address of the dashboard"})
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.patience())
 	defer cancel()
 	asked := time.Now()
 	header, err := api.head(ctx, "/healthz")
 	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + base + ": " + plainCause(err), "set RELAY_URL to the address of the dashboard"})
+		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + base + ": " + ofRequest(err).Error(), "set RELAY_URL to the address of the dashboard"})
 		return
 	}
 	theirs, err := http.ParseTime(header.Get("Date"))
@@ -320,13 +324,4 @@ func skewOf(theirs, asked, answered time.Time) time.Duration {
 		return asked.Sub(theirs.Add(time.Second))
 	}
 	return 0
-}
-
-// plainCause is an error without the address that the HTTP client puts before it.
-func plainCause(err error) string {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		return wrapped.Err.Error()
-	}
-	return err.Error()
 }

@@ -46,13 +46,15 @@ func follow(ctx context.Context, from source, c Command, out io.Writer) error {
 	var tries backoff
 	doubts := 0
 	for {
-		f.since, f.part = time.Time{}, nil
+		f.since, f.part, f.came = time.Time{}, nil, false
 		err := from.followOnce(ctx, c, f)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !f.since.IsZero() && time.Since(f.since) > fairAfter {
+		if f.fed() {
 			doubts = 0
+		}
+		if !f.since.IsZero() && time.Since(f.since) > fairAfter {
 			tries.reset()
 		}
 		if !f.again(err, &doubts) {
@@ -82,6 +84,7 @@ type followed struct {
 
 	begun  bool // there was a connection
 	since  time.Time
+	came   bool // over this connection the relay has shown that there is a feed
 	gone   bool // the loss was told, and that it is over was not
 	failed error
 
@@ -144,8 +147,12 @@ func (f *followed) again(err error, doubts *int) bool {
 
 // stood tells whether there was a feed at all: a session over SSH begins also for an
 // alias that is not there.
-func (f *followed) stood() bool {
-	return f.newest != "" || !f.since.IsZero() && time.Since(f.since) > quietStream
+func (f *followed) stood() bool { return f.newest != "" || f.fed() }
+
+// fed tells whether there was one over this connection. That the connection held for a
+// moment says nothing: so long a refusal may take.
+func (f *followed) fed() bool {
+	return f.came || !f.since.IsZero() && time.Since(f.since) > quietStream
 }
 
 // Write takes the output of the command events -f over SSH: on each connection a list,
@@ -188,6 +195,7 @@ func (f *followed) heard(line []byte) error {
 // take writes a line, but for one of a list that tells nothing new.
 func (f *followed) take(line []byte, e *record.Summary, old bool) error {
 	now := seen{e.State, e.ReceivedAt.String(), e.AttemptCount}
+	f.came = true
 	before, known := f.known[e.ID]
 	if old && (!known || before == now) {
 		return nil
@@ -232,6 +240,7 @@ func (a *API) followOnce(ctx context.Context, c Command, f *followed) error {
 	}
 	defer resp.Body.Close()
 	f.begin()
+	f.came = true
 	if f.after == "" {
 		if err := a.missed(ctx, c, f); err != nil {
 			return err

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // lines collects whole lines; it ends a follower once enough have come.
@@ -117,6 +119,26 @@ func TestFollowOverSSHGoesOnAfterALoss(t *testing.T) {
 	if asked != 4 || strings.Count(talk.String(), "connecting again") != 3 { // not found is believed the second time
 		t.Errorf("said %q", talk)
 	}
+}
+
+// TestSlowRefusalEndsAFollow: a relay that takes its time to say that an alias is gone
+// was asked for ever.
+func TestSlowRefusalEndsAFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, _, _ := inMemory(t)
+		asked := 0
+		d.exec = func(string) (string, string, int) {
+			if asked++; asked == 1 {
+				return "{\"id\":\"evt_1\"}\n", "", 69
+			}
+			time.Sleep(2 * fairAfter)
+			return "", `{"code":"not-found","detail":"the alias is gone"}`, ExitNotFound
+		}
+		err := SSH{dialer}.Run(t.Context(), Command{Name: "events", Arg: "a", Follow: true}, io.Discard)
+		if exitOf(err) != ExitNotFound || asked != 3 {
+			t.Errorf("asked %d times, %v", asked, err)
+		}
+	})
 }
 
 func TestFollowEnds(t *testing.T) {

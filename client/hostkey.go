@@ -179,6 +179,10 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown 
 // replace makes keys the ones that are known for an address, in place of those that
 // this program knew before.
 func (h *hostKeys) replace(addr string, keys []ssh.PublicKey) error {
+	return locked(filepath.Dir(h.own), func() error { return h.rewrite(addr, keys) })
+}
+
+func (h *hostKeys) rewrite(addr string, keys []ssh.PublicKey) error {
 	old, err := os.ReadFile(h.own)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -207,14 +211,20 @@ func (d *Dialer) Pin(keys []ssh.PublicKey) error {
 	return d.hostKeys(nil).replace(addr, keys)
 }
 
+// keep adds a key to those that this program knows.
 func (h *hostKeys) keep(addr string, key ssh.PublicKey) error {
-	if err := os.MkdirAll(filepath.Dir(h.own), 0o700); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(h.own, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(knownhosts.Line([]string{addr}, key) + "\n")
-	return errors.Join(err, file.Close())
+	return locked(filepath.Dir(h.own), func() error {
+		old, err := os.ReadFile(h.own)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if len(old) > 0 && old[len(old)-1] != '\n' { // somebody has edited it
+			old = append(old, '\n')
+		}
+		line := knownhosts.Line([]string{addr}, key) + "\n"
+		if bytes.Contains(old, []byte(line)) { // another one was faster
+			return nil
+		}
+		return writePrivate(h.own, append(old, line...))
+	})
 }

@@ -191,3 +191,21 @@ func TestRevokedHostKey(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestKnownHostsWithoutALastLineEnd: a key that was added stood on the line of another.
+func TestKnownHostsWithoutALastLineEnd(t *testing.T) {
+	h := &hostKeys{own: filepath.Join(t.TempDir(), "known_hosts")}
+	one, two := newSigner(t).PublicKey(), newSigner(t).PublicKey()
+	if err := os.WriteFile(h.own, []byte(knownhosts.Line([]string{"a.test:1"}, one)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := h.keep("b.test:2", two); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := knownhosts.Line([]string{"a.test:1"}, one) + "\n" + knownhosts.Line([]string{"b.test:2"}, two) + "\n"
+	if text, err := os.ReadFile(h.own); err != nil || string(text) != want {
+		t.Errorf("%s, %v", text, err)
+	}
+}

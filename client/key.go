@@ -40,6 +40,7 @@ type keyring struct {
 
 	mu     sync.Mutex
 	opened map[string]ssh.Signer
+	locked error // why a key that the server wanted could not be opened
 }
 
 // defaultKeys are the key files below ~/.ssh that are tried, best first.
@@ -57,7 +58,11 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	if k.identity != "" {
 		signer, err := k.open(k.identity)
 		if err != nil {
-			return nil, done, &Error{Exit: ExitUsage, Text: "cannot use the key " + k.identity, Cause: err}
+			failed := &Error{Exit: ExitUsage, Text: "cannot use the key " + k.identity, Cause: err}
+			if private, ok := strings.CutSuffix(k.identity, ".pub"); ok {
+				failed = failed.WithHint("that is the public half; name the private one: %s", private)
+			}
+			return nil, done, failed
 		}
 		return []ssh.Signer{signer}, done, nil
 	}
@@ -75,7 +80,7 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	if len(list) == 0 {
 		done()
 		return nil, func() {}, Errorf(ExitRefused, "there is no SSH key to log in with").
-			WithHint("make one with ssh-keygen -t ed25519 and have it registered, or pass --identity FILE")
+			WithHint("relay login URL makes one and has it approved; or pass --identity FILE")
 	}
 	return list, done, nil
 }
@@ -109,7 +114,18 @@ func (d *Dialer) FirstKey() (ssh.PublicKey, error) {
 
 // MakeKey writes a new ed25519 key pair as ssh-keygen does, without a passphrase,
 // and gives its public half. A key that is there already is not touched.
-func MakeKey(file, comment string) (ssh.PublicKey, error) {
+func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
+	lockErr := locked(filepath.Dir(file), func() error {
+		key, err = makeKey(file, comment)
+		return nil
+	})
+	if lockErr != nil {
+		return nil, &Error{Exit: ExitFailure, Text: "cannot make a key", Cause: lockErr}
+	}
+	return key, err
+}
+
+func makeKey(file, comment string) (ssh.PublicKey, error) {
 	text, err := os.ReadFile(file)
 	if !errors.Is(err, os.ErrNotExist) {
 		var signer ssh.Signer
@@ -232,33 +248,46 @@ func (l *lockedSigner) Sign(random io.Reader, data []byte) (*ssh.Signature, erro
 	return l.SignWithAlgorithm(random, data, "")
 }
 
-// SignWithAlgorithm asks for the passphrase, three times at most.
+// SignWithAlgorithm asks for the passphrase, three times at most. The SSH library goes
+// on to the next key when that fails, so the reason is also left with the ring.
 func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for range 3 {
-		if l.opened != nil {
-			break
-		}
-		if l.ring.ask == nil {
-			return nil, Errorf(ExitRefused, "the key %s is encrypted and there is no terminal to ask for its passphrase", l.file)
-		}
-		pass, err := l.ring.ask.Passphrase(l.file)
-		if err != nil {
-			return nil, Errorf(ExitRefused, "no passphrase for the key %s", l.file)
-		}
-		signer, err := ssh.ParsePrivateKeyWithPassphrase(l.text, pass)
-		if err == nil {
-			l.opened, _ = signer.(ssh.AlgorithmSigner)
-		}
+	if l.opened == nil {
+		l.ring.locked = l.open()
 	}
 	if l.opened == nil {
-		return nil, Errorf(ExitRefused, "that is not the passphrase of the key %s", l.file)
+		return nil, l.ring.locked
 	}
 	if random == nil {
 		random = rand.Reader
 	}
 	return l.opened.SignWithAlgorithm(random, data, algorithm)
+}
+
+// open asks for the passphrase until it fits.
+func (l *lockedSigner) open() error {
+	wrong := Errorf(ExitRefused, "that is not the passphrase of the key %s", l.file)
+	for try := range 3 {
+		if l.ring.ask == nil {
+			return Errorf(ExitRefused, "the key %s is encrypted and there is no terminal to ask for its passphrase", l.file)
+		}
+		if try > 0 {
+			l.ring.say(wrong.Text)
+		}
+		pass, err := l.ring.ask.Passphrase(l.file)
+		if err != nil {
+			return Errorf(ExitRefused, "no passphrase for the key %s", l.file)
+		}
+		signer, err := ssh.ParsePrivateKeyWithPassphrase(l.text, pass)
+		if err != nil {
+			continue
+		}
+		if l.opened, _ = signer.(ssh.AlgorithmSigner); l.opened != nil {
+			return nil
+		}
+	}
+	return wrong
 }
 
 // fingerprints names keys to people.

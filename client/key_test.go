@@ -66,6 +66,34 @@ func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
 	}
 }
 
+// TestWrongPassphraseIsTheReason: the relay said that no key was offered, and that was
+// believed.
+func TestWrongPassphraseIsTheReason(t *testing.T) {
+	d := newDouble(t)
+	d.config.KeyboardInteractiveCallback = func(ssh.ConnMetadata, ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
+		return nil, &ssh.BannerError{Err: errors.New("no"), Message: "no key was offered\n"}
+	}
+	dialer, talk := newDialer(t, d.listen())
+	dialer.Identity, dialer.Ask = newKeyFile(t, "secret"), &answers{pass: []string{"a", "b", "c"}}
+	err := dialOnce(t, dialer)
+	if exitOf(err) != ExitRefused || !strings.HasPrefix(err.Error(), "that is not the passphrase of the key ") {
+		t.Errorf("%v", err)
+	}
+	if strings.Count(talk.String(), "that is not the passphrase") != 2 {
+		t.Errorf("said %q", talk)
+	}
+}
+
+func TestPublicHalfIsNoIdentity(t *testing.T) {
+	dialer, _ := newDialer(t, "127.0.0.1:1")
+	dialer.Identity += ".pub"
+	keep(t, dialer.Identity, "ssh-ed25519 AAAA x")
+	var e *Error
+	if err := dialOnce(t, dialer); !errors.As(err, &e) || e.Exit != ExitUsage || !strings.HasSuffix(e.Hint, strings.TrimSuffix(dialer.Identity, ".pub")) {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestKeyThatIsNotWantedIsNotOpened(t *testing.T) {
 	d := newDouble(t)
 	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {

@@ -81,7 +81,7 @@ func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error 
 	defer raw.Close()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
 	_ = raw.SetDeadline(time.Now().Add(enrolTimeout))
-	return enrol(ctx, dialer, &login{addr: addr, hosts: hosts, signers: signers[:1]}, raw, show)
+	return enrol(ctx, dialer, &login{addr: addr, hosts: hosts, signers: signers[:1], keys: dialer.keys}, raw, show)
 }
 
 // enrol is the handshake, in which the relay waits for the approval.

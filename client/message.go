@@ -55,6 +55,10 @@ func parseMessage(line []byte) *Message {
 	return m
 }
 
+// Passing tells of a refused alias that it is asked for again, because the reason may
+// pass.
+func (m *Message) Passing() bool { return m.Type == TypeRefused && !permanent(m.Code) }
+
 func (m *Message) retryAfter() time.Duration {
 	return min(max(0, time.Duration(m.RetryAfterMs)*time.Millisecond), time.Minute)
 }

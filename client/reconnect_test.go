@@ -206,6 +206,52 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 	})
 }
 
+// TestTimeOfAStopCounts: a relay that asked for a second and then took ten to stop is
+// dialed at once.
+func TestTimeOfAStopCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, lines, _ := inMemory(t)
+		d.script = func(c *doubleConn, say func(string)) {
+			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+			say(`{"type":"stopping","retryAfterMs":1000}`)
+		}
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		got(t, "ready", run.ready)
+		time.Sleep(10 * time.Second)
+		(<-lines).Close()
+		if next := <-run.lost; next != 0 {
+			t.Errorf("the next try is in %v", next)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+// TestLossWithAnAliasThatWaits: one alias was online and another one refused for now; a
+// relay that then goes away is not given up as one that was never reached.
+func TestLossWithAnAliasThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, lines, up := inMemory(t)
+		d.script = func(c *doubleConn, say func(string)) {
+			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+			say(`{"type":"refused","alias":"github-dev","code":"overloaded","message":"later"}`)
+		}
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"}, Forward{Alias: "github-dev"})
+		for m := range run.messages {
+			if m.Type == TypeRefused {
+				break
+			}
+		}
+		up.Store(false)
+		(<-lines).Close()
+		for range 3 * firstTries {
+			<-run.lost
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
 func TestPassingRefusalIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)

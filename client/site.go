@@ -66,7 +66,10 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 	case errors.As(err, &e) && (e.Exit == ExitNotFound || e.Exit == ExitRefused):
 		return site, nil
 	case errors.As(err, &e) && e.Exit == ExitUnreachable:
-		return nil, e.WithHint("is that its dashboard's address, and is relayd serve running there?")
+		if strings.Contains(e.Error(), `"SSH-2.0-`) {
+			return nil, e.WithHint("that is an SSH port; give the address of the dashboard: relay login URL")
+		}
+		return nil, e.WithHint("is that the address of its dashboard, and is relayd serve running there? relay login URL names another")
 	case err != nil:
 		return nil, err
 	}

@@ -71,8 +71,12 @@ func ParseTarget(s string) (Target, error) {
 
 func targetError(s, what string) error {
 	e := Errorf(ExitUsage, "target %q %s", s, what)
-	if !strings.Contains(s, "://") && s != "" {
-		return e.WithHint("did you mean http://%s", strings.TrimPrefix(s, ":"))
+	port := strings.TrimPrefix(s, ":")
+	if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+		return e.WithHint("did you mean http://127.0.0.1:%s", port)
+	}
+	if !strings.Contains(s, ":/") && s != "" && s[0] != '/' {
+		return e.WithHint("did you mean http://%s", s)
 	}
 	return e.WithHint("write it like http://127.0.0.1:3000")
 }

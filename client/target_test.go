@@ -50,6 +50,19 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
+func TestTargetThatWasMeant(t *testing.T) {
+	for in, want := range map[string]string{
+		"3000": "did you mean http://127.0.0.1:3000", ":3000": "did you mean http://127.0.0.1:3000",
+		"localhost:3000": "did you mean http://localhost:3000", "unix:/run/app.sock": "write it like http://127.0.0.1:3000",
+		"/run/app.sock": "write it like http://127.0.0.1:3000", "unix:///run/app.sock": "write it like http://127.0.0.1:3000",
+	} {
+		var e *Error
+		if _, err := ParseTarget(in); !errors.As(err, &e) || e.Hint != want {
+			t.Errorf("%s: %+v", in, e)
+		}
+	}
+}
+
 func TestPortIsDialedOnBothLoopbacks(t *testing.T) {
 	ln, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {

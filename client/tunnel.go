@@ -39,8 +39,8 @@ type tunnel struct {
 
 	messages chan *Message // closed when the session has ended
 	settled  map[string]bool
-	stopping time.Duration // what the relay asked for when it said that it stops
-	told     bool          // Ready was called
+	leaveFor time.Time // until then a relay that stops asked to be left alone; zero = it did not
+	told     bool      // Ready was called
 }
 
 // forwardRequest is the payload of tcpip-forward and its cancel (RFC 4254, section 7.1).
@@ -125,14 +125,14 @@ func (t *tunnel) forward(f Forward) error {
 
 // forwardLater asks again for an alias that was refused for a passing reason.
 func (t *tunnel) forwardLater(ctx context.Context, alias string) {
-	forwards := t.up.forwards()
-	i := slices.IndexFunc(forwards, func(f Forward) bool { return AliasLabel(f.Alias) == AliasLabel(alias) })
-	if i < 0 {
-		return
-	}
 	t.wg.Go(func() {
-		if wait(ctx, forwardAgain) {
-			_ = t.forward(forwards[i])
+		if !wait(ctx, forwardAgain) {
+			return
+		}
+		for _, f := range t.up.forwards() { // it may have been dropped meanwhile
+			if SameAlias(f.Alias, alias) {
+				_ = t.forward(f)
+			}
 		}
 	})
 }
@@ -212,16 +212,17 @@ func (t *tunnel) hear(ctx context.Context, m *Message) error {
 	switch m.Type {
 	case TypeOnline:
 		t.settled[m.Alias] = true
+		t.up.reached = true
 	case TypeSuperseded:
 		t.up.drop(m)
 	case TypeRefused:
-		if permanent(m.Code) {
-			t.up.drop(m)
-		} else {
+		if m.Passing() {
 			t.forwardLater(ctx, m.Alias)
+		} else {
+			t.up.drop(m)
 		}
 	case TypeStopping:
-		t.stopping = m.retryAfter()
+		t.leaveFor = time.Now().Add(m.retryAfter())
 	case TypeRevoked:
 		if m.Alias == "" { // the login itself, or what cannot be told from it
 			return Errorf(ExitRefused, "the relay has ended this connection: %s", m.Message)

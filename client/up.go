@@ -32,7 +32,8 @@ type Up struct {
 	Forwards []Forward
 	// Show takes what the relay says, in order, one at a time.
 	Show func(*Message)
-	// Ready is called when every alias of a new connection is online or refused.
+	// Ready is called when every alias of a new connection is online or refused for
+	// good; again tells of one after the first.
 	Ready func(again bool)
 	// Lost tells of a loss, or of a first connection that could not be made, and
 	// when the next try is.
@@ -50,7 +51,8 @@ type Up struct {
 	live    []Forward // those not dropped for good
 	tunnel  *tunnel   // the one that has a session
 	final   *Error    // why the last alias was dropped
-	reached bool      // there has been a connection
+	reached bool      // an alias has been online
+	told    bool      // Ready has been called
 }
 
 // NormalAlias is an alias name as typed, in lower case and without a trailing dot;
@@ -62,6 +64,9 @@ func NormalAlias(name string) string {
 // Run works until ctx ends, which is a clean disconnect and no error, or until
 // trying on cannot help: then it gives an *Error. It waits for all that it started.
 func (u *Up) Run(ctx context.Context) error {
+	if len(u.Forwards) == 0 {
+		return Errorf(ExitUsage, "no alias is named")
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var watchers sync.WaitGroup
 	defer watchers.Wait()
@@ -203,14 +208,14 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	begun := time.Now()
 	t := &tunnel{up: u, conn: conn}
 	err = t.run(ctx)
-	return max(1, time.Since(begun)), t.stopping, err
+	return max(1, time.Since(begun)), max(0, time.Until(t.leaveFor)), err
 }
 
 // ready tells that a connection stands. From now on nobody is asked anything: the
 // host is known, the keys are open, and the keyboard is used for something else.
 func (u *Up) ready() {
-	again := u.reached
-	u.reached = true
+	again := u.told
+	u.told = true
 	u.Dialer.Ask = nil
 	u.Dialer.again = true
 	u.Ready(again)

@@ -123,9 +123,7 @@ func TestUpComesBack(t *testing.T) {
 }
 
 func TestUnreachableAtFirstGivesUp(t *testing.T) {
-	ln, _ := local(t)
-	addr := ln.Addr().String()
-	ln.Close()
+	addr, _ := refusing(t)
 	dialer, _ := newDialer(t, addr)
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 	if err := run.end(t); exitOf(err) != ExitUnreachable {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"time"
@@ -21,6 +22,23 @@ const completionLimit = 1500 * time.Millisecond
 // shells are those that completion knows, best known first.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
+// bashAlone lets the script for bash work where the package bash-completion is not
+// installed, whose functions it calls.
+const bashAlone = `
+__relay_init_completion()
+{
+    COMPREPLY=()
+    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+        _get_comp_words_by_ref "$@" cur prev words cword
+        return
+    fi
+    words=("${COMP_WORDS[@]}")
+    cword=$COMP_CWORD
+    cur=${words[cword]}
+    prev=${words[cword-1]}
+}
+`
+
 func (p *program) completion() *cobra.Command {
 	c := &cobra.Command{
 		Use: "completion SHELL", Short: completionShort, Long: completionLong, Example: completionExample,
@@ -30,7 +48,7 @@ func (p *program) completion() *cobra.Command {
 		root := c.Root()
 		switch args[0] {
 		case "bash":
-			return root.GenBashCompletionV2(p.out, true)
+			return errors.Join(root.GenBashCompletionV2(p.out, true), p.printer().source(bashAlone))
 		case "zsh":
 			return root.GenZshCompletion(p.out)
 		case "fish":

@@ -90,7 +90,10 @@ func showReplay(w *printer, e *record.Event) error {
 		return w.line(eventLine(&e.Summary))
 	}
 	last := &e.Attempts[len(e.Attempts)-1]
-	if last.State == relay.StateQueued || last.State == relay.StateDelivering {
+	if last.State == relay.StateQueued {
+		return w.line(isQueued(e.ID))
+	}
+	if last.State == relay.StateDelivering {
 		return w.line(e.ID + " is " + last.State)
 	}
 	return w.line(requestLine(&e.Summary, last))

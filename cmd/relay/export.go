@@ -34,7 +34,8 @@ func (p *program) export() *cobra.Command {
 			return err
 		}
 		var answer bytes.Buffer
-		if err := remote.Run(c.Context(), client.Command{Name: "export", Arg: args[0], Format: *format}, &answer); err != nil {
+		asked := client.Command{Name: "export", Arg: args[0], Format: *format}
+		if err := hinted(asked.Name, remote.Run(c.Context(), asked, &answer)); err != nil {
 			return err
 		}
 		text := exportText(*format, answer.Bytes())

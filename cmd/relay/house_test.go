@@ -180,7 +180,7 @@ func (s *servers) stop(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
-// await FILE REGEXP [NAME…] waits until the file matches, and puts the groups into
+// await FILE REGEXP [NAME…] waits until the lines of the file match, and puts the groups into
 // the environment.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -191,7 +191,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	var last []byte
 	found := poll(func() bool {
 		last, _ = os.ReadFile(ts.MkAbs(args[0]))
-		m := re.FindSubmatch(last)
+		m := re.FindSubmatch(last[:bytes.LastIndexByte(last, '\n')+1]) // no line that is half written
 		for i := range m {
 			if i > 0 && i+1 < len(args) {
 				ts.Setenv(args[i+1], string(m[i]))

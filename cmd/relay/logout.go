@@ -33,21 +33,36 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	if err != nil {
 		return err
 	}
-	revoked := p.revoke(ctx, api, dialer, login, withKey)
+	var keyErr error
+	if withKey {
+		keyErr = removeKey(ctx, api, dialer)
+	}
+	revoked, err := api.RevokeToken(ctx, login.TokenID)
+	if err == nil && !revoked {
+		p.say(tokenStays(login))
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	// Whatever the relay said: nothing of the login stays here.
 	if err := p.logins().Forget(login.Server); err != nil {
 		return err
 	}
-	own := p.logins().OwnKey()
-	if withKey && revoked == nil && login.Key == own {
+	if own := p.logins().OwnKey(); withKey && keyErr == nil && login.Key == own {
 		_ = os.Remove(own)
 		_ = os.Remove(own + ".pub")
 	}
-	if revoked != nil {
-		return &client.Error{
-			Exit: client.ExitUnreachable, Text: stillValid(login), Cause: revoked,
-			Hint: "revoke it at " + login.BaseURL + "/account",
-		}
+	return p.loggedOut(login, withKey, err, keyErr)
+}
+
+// loggedOut says how it ended, and what is left at the relay.
+func (p *program) loggedOut(login *client.Login, withKey bool, tokenErr, keyErr error) error {
+	account := login.BaseURL + "/account"
+	if tokenErr != nil {
+		return &client.Error{Exit: client.ExitUnreachable, Text: stillValid(login), Cause: tokenErr, Hint: "revoke it at " + account}
+	}
+	if keyErr != nil {
+		return &client.Error{Exit: client.ExitFailure, Text: stillLogsIn(login), Cause: keyErr, Hint: "remove it at " + account}
 	}
 	if err := p.printer().line(loggedOut(login)); err != nil {
 		return err
@@ -58,20 +73,11 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	return nil
 }
 
-// revoke takes token and, if that is wanted, key from the account.
-func (p *program) revoke(ctx context.Context, api *client.API, dialer *client.Dialer, login *client.Login, withKey bool) error {
-	if withKey {
-		key, err := dialer.FirstKey()
-		if err == nil {
-			err = api.RemoveKey(ctx, key)
-		}
-		if err != nil {
-			return err
-		}
+// removeKey takes the key that is offered first from the account.
+func removeKey(ctx context.Context, api *client.API, dialer *client.Dialer) error {
+	key, err := dialer.FirstKey()
+	if err != nil {
+		return err
 	}
-	if login.TokenID == "" {
-		p.say(tokenStays(login))
-		return nil
-	}
-	return api.RemoveToken(ctx, login.TokenID)
+	return api.RemoveKey(ctx, key)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"relay": runs, "exits": exits, "same": same, "serve": running.serve, "stop-server": running.stop, "await": await, "approve": approve,
+			"relay": runs, "exits": exits, "until": until, "same": same, "serve": running.serve, "stop-server": running.stop, "await": await, "approve": approve,
 		},
 		Setup: func(e *testscript.Env) error {
 			home := e.WorkDir + "/home"
@@ -54,6 +55,19 @@ func runs(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("relay: %v", err)
 	case err == nil && neg:
 		ts.Fatalf("relay did not fail")
+	}
+}
+
+// until REGEXP command… runs a command again and again until it succeeds with a stdout
+// that matches.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP command args")
+	}
+	re, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	if !poll(func() bool { return ts.Exec(args[1], args[2:]...) == nil && re.MatchString(ts.ReadFile("stdout")) }) {
+		ts.Fatalf("the output of %s never matched %s", args[1], args[0])
 	}
 }
 

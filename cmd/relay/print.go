@@ -101,11 +101,15 @@ func (p *program) ask(c *cobra.Command, command func(args []string) client.Comma
 		if err != nil {
 			return err
 		}
-		w := p.printer()
+		w, shown := p.printer(), 0
 		take := func(raw json.RawMessage) error {
-			return eachItem(raw, func(item json.RawMessage) error { return show(w, item) })
+			return eachItem(raw, func(item json.RawMessage) error {
+				shown++
+				return show(w, item)
+			})
 		}
-		if *asJSON || p.output == outputJSON {
+		inJSON := *asJSON || p.output == outputJSON
+		if inJSON {
 			take = func(raw json.RawMessage) error { return w.json(raw) }
 		}
 		from, to := io.Pipe()
@@ -115,16 +119,35 @@ func (p *program) ask(c *cobra.Command, command func(args []string) client.Comma
 			from.CloseWithError(err)
 			printed <- err
 		}()
-		err = remote.Run(c.Context(), command(args), to)
+		asked := command(args)
+		err = hinted(asked.Name, remote.Run(c.Context(), asked, to))
 		to.Close()
 		printErr := <-printed
 		var told *client.Error
-		if errors.As(err, &told) || printErr == nil {
-			return err
+		if !errors.As(err, &told) && printErr != nil {
+			return printErr
 		}
-		return printErr
+		if none := nothingYet[asked.Name]; err == nil && shown == 0 && !inJSON && none != "" {
+			p.say(none)
+		}
+		return err
 	}
 	return c
+}
+
+// hinted says where the names are that a command takes, behind one that there is not.
+func hinted(command string, err error) error {
+	var e *client.Error
+	if !errors.As(err, &e) || e.Exit != client.ExitNotFound || e.Hint != "" {
+		return err
+	}
+	switch command {
+	case "events", "wait", "replay-queued":
+		return e.WithHint("%s", hintAliases)
+	case "show", "replay", "share", "export":
+		return e.WithHint("%s", hintEvents)
+	}
+	return err
 }
 
 // eachValue decodes JSON values until the end of r.

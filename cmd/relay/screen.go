@@ -22,14 +22,15 @@ type screen struct {
 	begun  bool            // line 1 is out
 	shown  map[string]bool // aliases whose lines are out
 	queued map[string]int
-	ready  bool // the last of the fixed lines is out
+	later  map[string]string // why an alias that is asked for again was refused
+	ready  bool              // the last of the fixed lines is out
 
 	reason   string // of the last loss that was told, and when; "" since we are back
 	reasonAt time.Time
 }
 
 func newScreen(w *printer, say func(string), mode string, forwards []client.Forward) *screen {
-	return &screen{w: w, say: say, mode: mode, forwards: forwards, shown: map[string]bool{}, queued: map[string]int{}}
+	return &screen{w: w, say: say, mode: mode, forwards: forwards, shown: map[string]bool{}, queued: map[string]int{}, later: map[string]string{}}
 }
 
 // message shows what the relay said.
@@ -51,15 +52,28 @@ func (s *screen) message(m *client.Message) {
 	case client.TypeRequest:
 		s.request(m)
 	case client.TypeRefused:
-		if len(s.forwards) > 1 { // of a single one it is the error at the end
-			s.say(refused(m.Alias, m.Message))
-		}
+		s.refused(m)
 	case client.TypeSuperseded:
 		if len(s.forwards) > 1 {
 			s.say(takenOver(m.Alias))
 		}
 	default:
 		s.notice(m)
+	}
+}
+
+// refused tells why an alias is not online; of a single one that is not asked for
+// again it is the error at the end.
+func (s *screen) refused(m *client.Message) {
+	text := refused(m.Alias, m.Message)
+	switch {
+	case m.Passing():
+		if s.later[m.Alias] != text { // it is refused again and again
+			s.later[m.Alias] = text
+			s.say(text + askingAgain)
+		}
+	case len(s.forwards) > 1:
+		s.say(text)
 	}
 }
 
@@ -100,6 +114,7 @@ func (s *screen) notice(m *client.Message) {
 
 func (s *screen) online(m *client.Message) {
 	s.queued[m.Alias] = m.QueuedEvents
+	delete(s.later, m.Alias)
 	if s.shown[m.Alias] {
 		s.say(onlineAgain(m.Alias))
 		return

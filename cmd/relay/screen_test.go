@@ -123,6 +123,20 @@ alias github-dev was taken over by a newer connection
 	}
 }
 
+// TestRefusalThatMayPassIsTold: with a single alias nothing was said, and the program
+// seemed to hang.
+func TestRefusalThatMayPassIsTold(t *testing.T) {
+	s := newShown(t, outputCompact, "stripe-dev")
+	for range 3 {
+		s.hear(t, `{"type":"refused","alias":"stripe-dev","code":"store-unavailable","message":"the store is away"}`)
+	}
+	s.hear(t, onlineLine)
+	s.hear(t, `{"type":"refused","alias":"stripe-dev","code":"not-found","message":"it is the error at the end"}`)
+	if want := "alias stripe-dev was refused: the store is away; asking again\n"; s.talk.String() != want {
+		t.Errorf("said %q", s.talk.String())
+	}
+}
+
 func TestJSONOutputIsOneObjectALine(t *testing.T) {
 	s := newShown(t, outputJSON, "stripe-dev")
 	lines := []string{helloLine, onlineLine, `{"type":"newer","x":"` + "\u009b2J\u202e\U0001d173\x7fé" + `"}`}

@@ -39,6 +39,9 @@ func (a person) Confirm(question string) bool {
 	line, _ := orInterrupted(a.interrupted, func() (string, error) {
 		return bufio.NewReader(io.LimitReader(a.in, longestAnswer)).ReadString('\n')
 	})
+	if !strings.HasSuffix(line, "\n") { // Ctrl+D, or Ctrl+C
+		_, _ = io.WriteString(a.talk, "\n")
+	}
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
 		return true

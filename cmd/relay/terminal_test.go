@@ -234,10 +234,7 @@ func TestKeysAtATerminal(t *testing.T) {
 	a.sees("j k select")
 	a.press("q")
 	a.ends("exit status 0")
-	a.sees(`$`)
-	if !strings.Contains(a.out.String(), goodbye) {
-		t.Error("no goodbye")
-	}
+	a.sees(goodbye) // what a program wrote may be read from its terminal when it is gone
 }
 
 func TestFilterPasteAndResizeAtATerminal(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -221,8 +222,11 @@ func configTarget(conf *client.Config, name string) (client.Target, error) {
 		return f.Target, nil
 	}
 	err := usage("where does %s lead? give --port, --target or --echo", name)
+	if port, convErr := strconv.Atoi(name); convErr == nil {
+		return client.Target{}, err.WithHint("did you mean relay up --port %d --alias NAME", port)
+	}
 	if conf.Path == "" {
-		return client.Target{}, err.WithHint(noConfig)
+		return client.Target{}, err.WithHint("relay up --port 3000 --alias %s, or a %s that says it; %s", name, client.ConfigName, noConfig)
 	}
 	if near := client.Nearest(name, configNames(conf)); near != "" {
 		return client.Target{}, usage("alias %s is not in %s", name, conf.Path).WithHint("did you mean %s", near)

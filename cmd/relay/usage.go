@@ -59,6 +59,18 @@ func flagError(c *cobra.Command, cause error) error {
 			return err.WithHint("did you mean --%s", near)
 		}
 	}
+	var short *pflag.NotExistError
+	if errors.As(cause, &short) && short.GetSpecifiedShortnames() != "" {
+		var meant string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if meant == "" && strings.HasPrefix(f.Name, short.GetSpecifiedName()) {
+				meant = f.Name
+			}
+		})
+		if meant != "" {
+			return err.WithHint("did you mean --%s", meant)
+		}
+	}
 	return err.WithHint("%s --help lists the flags", c.CommandPath())
 }
 

@@ -56,6 +56,8 @@ At a terminal, ? lists the keys.
 	eventsShort  = "list the newest events of an alias, the newest last"
 	flagCount    = "how many, `N` is 1 to 200"
 	flagFollow   = "go on with those to come"
+	hintAliases  = "relay aliases lists yours"
+	hintEvents   = "relay events ALIAS lists those of an alias"
 	someMissing  = "… some events are not shown"
 	showShort    = "show an event with its request, responses and attempts"
 	replayShort  = "send an event again, byte for byte, to the tunnel that is online now"
@@ -65,12 +67,19 @@ At a terminal, ? lists the keys.
 	versionShort = "say which version this is"
 
 	pressCtrlC   = "Press Ctrl+C to disconnect"
+	askingAgain  = "; asking again"
 	stoppingNow  = "the relay is stopping"
 	backAgain    = "connected to the relay again"
 	goodbye      = "disconnected"
 	noConfig     = "there is no " + client.ConfigName + " here or in a parent folder"
 	noConfigHint = "write one, or name one by --config FILE"
 )
+
+// nothingYet is what is said in place of an empty list.
+var nothingYet = map[string]string{
+	"aliases": "there are no aliases yet; relay up --port 3000 --alias NAME makes one",
+	"events":  "no event has come yet",
+}
 
 func connectedTo(host string) string  { return "Connected to relay " + host }
 func aliasOnline(alias string) string { return "Alias " + alias + " is online" }
@@ -111,7 +120,7 @@ func released(r record.Released) string {
 	if r.Released == 0 {
 		return "nothing was queued at " + r.Alias
 	}
-	return fmt.Sprintf("released %d %s of %s", r.Released, plural(r.Released, "event"), r.Alias)
+	return fmt.Sprintf("released %d %s of %s: what cannot go out now goes when the alias is online", r.Released, plural(r.Released, "event"), r.Alias)
 }
 
 func me(m record.Me) string {

@@ -47,13 +47,17 @@ func loggedInAs(l client.Login) string {
 }
 
 func tokenStays(l *client.Login) string {
-	return "the token was made elsewhere, so it stays valid; revoke it at " + l.BaseURL + "/account if nothing else uses it"
+	return "the token may not revoke itself, so it stays valid; revoke it at " + l.BaseURL + "/account if nothing else uses it"
 }
 
 func loggedOut(l *client.Login) string { return "Logged out of " + l.BaseURL }
 
 func stillValid(l *client.Login) string {
 	return "logged out here, but " + l.BaseURL + " could not be told, so the token is still valid"
+}
+
+func stillLogsIn(l *client.Login) string {
+	return "logged out of " + l.BaseURL + ", but the SSH key still logs in"
 }
 
 func loginsKept(list []client.Login) string {
