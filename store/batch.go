@@ -272,17 +272,18 @@ func (w *writer) giveBack(st *step) error {
 		return err
 	}
 	if len(rows) == 0 {
-		var state []int
-		if err := w.all(&state, `SELECT state FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.n); err != nil {
+		if err := w.all(&rows, `SELECT alias_id, state FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.n); err != nil {
 			return err
 		}
 		switch {
-		case len(state) == 0:
+		case len(rows) == 0:
 			st.err = relay.ErrNotFound
-		case state[0] != queued: // queued: this step ran before and its answer was lost
+			return nil
+		case rows[0].State != queued:
 			st.err = relay.ErrFenced
+			return nil
 		}
-		return nil
+		// Queued: this step ran before, its answer was lost, and it was told to nobody.
 	}
 	_, err := w.exec(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n)
 	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.id, N: st.n},

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -15,16 +16,17 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
 		t.Fatal(err)
 	}
+	pages := strings.Repeat("x", 200_000)
 	for range 30 { // each some 50 pages
 		if err := s.update(t.Context(), "", func(c *change) error {
-			_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('x', hex(randomblob(100000)))
-				ON CONFLICT (name) DO UPDATE SET value = excluded.value`)
+			_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('x', ?)
+				ON CONFLICT (name) DO UPDATE SET value = excluded.value`, pages)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for late := time.Now().Add(30 * time.Second); ; <-time.After(5 * time.Millisecond) {
+	for late := time.Now().Add(time.Minute); ; <-time.After(5 * time.Millisecond) {
 		var log logState
 		if err := s.read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
 			t.Fatal(err)

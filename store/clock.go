@@ -107,6 +107,13 @@ const (
 	leapWait = 10 * time.Minute // before what the clock says now is believed
 )
 
+// leaps begins to watch the clock.
+func (s *Store) leaps() leaps {
+	var l leaps
+	l.doubtful(s.now())
+	return l
+}
+
 // doubtful tells whether the clock was set forward by much a short while ago, or the
 // machine slept: a mistake that is put right in that time shall cost nobody an event.
 func (l *leaps) doubtful(wall time.Time) bool {

@@ -18,13 +18,20 @@ const (
 // commit makes steps durable by write, which runs one transaction and resolves
 // nothing. A batch that fails because of one of its rows is split until only that
 // row fails; one that fails because the database is away is tried again for a while
-// (every step may run twice) and then fails whole, with all that waits.
+// (every step may run twice) and then fails whole, with all that waits. Steps that
+// were taken together with those fail at once: nobody waits twice.
 func (c *committer) commit(ctx context.Context, steps []*step, write func(context.Context, []*step) ([]relay.Change, error)) {
 	if len(steps) == 0 {
 		return
 	}
 	deadline := time.Now().Add(commitLimit)
-	for {
+	for tries := 1; ; tries++ {
+		if err := c.down(); err != nil {
+			for _, st := range steps {
+				c.refuse(st, err)
+			}
+			return
+		}
 		if c.s.spool.active() {
 			c.divert(steps, nil)
 			return
@@ -47,7 +54,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		case c.s.spools(err):
 			c.divert(steps, err)
 			return
-		case !c.s.d.bulk || time.Now().After(deadline):
+		case !c.s.d.bulk || tries > 1 && time.Now().After(deadline): // one try may be all that a machine under load had time for
 			c.lose(steps, err)
 			return
 		default:

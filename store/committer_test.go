@@ -164,6 +164,45 @@ func TestLose(t *testing.T) {
 	}
 }
 
+// While Postgres is silent a caller without a spool waits less than 5 s, also behind
+// parts of bodies that were taken together with what it waits for; and nobody is turned
+// away because the machine had time for one try only.
+func TestNobodyWaitsTwice(t *testing.T) {
+	t.Parallel()
+	silent := func(took time.Duration, tries *int) func(context.Context, []*step) ([]relay.Change, error) {
+		return func(context.Context, []*step) ([]relay.Change, error) {
+			*tries++
+			time.Sleep(took)
+			return nil, context.DeadlineExceeded
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := idle(1 << 20)
+		c.s.d = postgresDialect
+		c.give(stepChunk, 1, 1)
+		row := c.give(stepFinish, 2, 1)
+		chunks, rows := c.take()
+		began, tries := time.Now(), 0
+		c.commit(t.Context(), chunks, silent(quiet, &tries))
+		c.commit(t.Context(), rows, silent(quiet, &tries))
+		took := time.Since(began)
+		if e := relay.AsError(row.ticket.Err()); !resolved(row) || e.Code != relay.CodeStoreUnavailable || took >= patience || tries < 2 {
+			t.Errorf("%v after %v and %d tries", row.ticket.Err(), took, tries)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := idle(1 << 20)
+		c.s.d = postgresDialect
+		c.give(stepAccept, 1, 1)
+		_, rows := c.take()
+		tries := 0
+		c.commit(t.Context(), rows, silent(2*commitLimit, &tries))
+		if tries != 2 {
+			t.Errorf("tried %d times", tries)
+		}
+	})
+}
+
 func TestPrefixEnd(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{"/a": "/b", "a\xff": "b", "\xff": ""} {

@@ -133,6 +133,9 @@ func (s *Store) examineDisk(session) Finding {
 		return undone(err)
 	}
 	f := fine("%s free in %s, min-free is %s", amount(free), s.disk.dir, amount(s.disk.min))
+	if s.disk.min <= 0 {
+		f = fine("%s free in %s, min-free is off", amount(free), s.disk.dir)
+	}
 	switch {
 	case free < s.disk.min:
 		f.Verdict, f.Fix = VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"

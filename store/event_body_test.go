@@ -58,8 +58,8 @@ func TestDeleteLargeEvent(t *testing.T) {
 		alias := withAlias(t, s)
 		part := []byte(strings.Repeat("x", relay.BodyPart))
 		e := eventAt(s, alias, s.NewID().Time(), relay.StateDelivering, "")
-		e.Request.Body = relay.Body{Parts: 20, Stored: 20 * relay.BodyPart, Size: 20 * relay.BodyPart, State: relay.BodyComplete}
-		for i := range 20 {
+		e.Request.Body = relay.Body{Parts: 8, Stored: 8 * relay.BodyPart, Size: 8 * relay.BodyPart, State: relay.BodyComplete}
+		for i := range 8 {
 			settled(t, s.Chunk(e.ID, 0, i, part))
 		}
 		settled(t, s.Accept(e), s.Finish(e.ID, answered(1, string(part)), ""))

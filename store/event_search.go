@@ -8,10 +8,11 @@ import (
 )
 
 // textFilter looks in path, heads and bodies, requests and responses alike. Large
-// bodies are looked through one by one afterwards.
+// bodies are looked through one by one afterwards. OFFSET keeps Postgres from looking
+// through all that is stored first, in order to compare ids with what it found.
 func (l *listing) textFilter() {
 	in := func(column string) string { return fmt.Sprintf(l.d.contains, column) }
-	l.and(`(`+in(`e.target`)+` OR EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND (`+in(`p.head`)+` OR `+in(`p.body`)+` OR p.parts > 0)))`,
+	l.and(`(`+in(`e.target`)+` OR EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND (`+in(`p.head`)+` OR `+in(`p.body`)+` OR p.parts > 0) LIMIT 1 OFFSET 0))`,
 		l.text, l.text, l.text)
 }
 

@@ -75,10 +75,11 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 }
 
 // whyNotOurs tells a step that ran before, and whose answer was lost, from one whose
-// attempt another owner took and from one whose event was never stored.
+// attempt another owner took and from one whose event was never stored. What the first
+// one changed was told to nobody then.
 func (w *writer) whyNotOurs(st *step) error {
 	var rows []attemptRow
-	if err := w.all(&rows, `SELECT state, ended_at, claim_node, claim_boot FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.attempt.N); err != nil {
+	if err := w.all(&rows, `SELECT alias_id, state, ended_at, claim_node, claim_boot FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.attempt.N); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
@@ -89,7 +90,10 @@ func (w *writer) whyNotOurs(st *step) error {
 	state, _ := stateCode(st.attempt.State)
 	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != w.by.node || r.ClaimBoot != w.by.boot {
 		st.err = relay.ErrFenced
+		return nil
 	}
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: r.AliasID, Event: st.id, N: st.attempt.N},
+		relay.Change{Kind: relay.ChangeQueue, Alias: r.AliasID})
 	return nil
 }
 

@@ -16,12 +16,18 @@ type serveLock struct {
 	conn *sql.Conn // postgres: the session that holds the advisory lock
 }
 
+// release gives the lock up.
 func (l *serveLock) release() error {
 	switch {
 	case l.file != nil:
 		return l.file.Close()
 	case l.conn != nil:
-		return l.conn.Close()
+		// Before the connection goes: the server notices the end of that some time later,
+		// and who serves next would wait until then.
+		ctx, cancel := context.WithTimeout(context.Background(), silence)
+		defer cancel()
+		_, err := l.conn.ExecContext(ctx, `SELECT pg_advisory_unlock_all()`)
+		return errors.Join(err, l.conn.Close())
 	}
 	return nil
 }

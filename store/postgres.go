@@ -18,23 +18,29 @@ const (
 	silence   = 2 * time.Second  // of the server in the middle of a statement
 	quiet     = time.Second      // the same for what callers wait for
 	stillness = 10 * time.Minute // the same for a migration
+
+	soon = "2"  // seconds until a connection is there, where callers wait for it
+	late = "10" // the same where nobody does
 )
 
 // openPostgres opens the pool, and past a pooler a handle for the serve lock and one
 // for migrations.
 func (s *Store) openPostgres(ctx context.Context) error {
 	s.d = postgresDialect
-	dsn, err := postgresDSN(s.opt.URL)
+	dsn, err := postgresDSN(s.opt.URL, soon)
 	if err != nil {
 		return fmt.Errorf("database URL: %w", err)
 	}
-	direct := dsn
+	by := s.opt.URL
 	if s.opt.DirectURL != "" {
-		if direct, err = postgresDSN(s.opt.DirectURL); err != nil {
-			return fmt.Errorf("direct database URL: %w", err)
-		}
-		s.pooled = direct != dsn
+		by = s.opt.DirectURL
 	}
+	direct, err := postgresDSN(by, soon)
+	if err != nil {
+		return fmt.Errorf("direct database URL: %w", err)
+	}
+	s.pooled = direct != dsn
+	unhurried, _ := postgresDSN(by, late) // as good as direct
 	if s.write, err = openPool(ctx, dsn, poolSize, silence); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
@@ -42,7 +48,7 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	if err := s.openJournal(ctx, dsn); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
-	if s.direct, err = openPool(ctx, direct, lockSize, stillness); err != nil {
+	if s.direct, err = openPool(ctx, unhurried, lockSize, stillness); err != nil {
 		return fmt.Errorf("open postgres by the direct URL: %w", err)
 	}
 	s.direct.SetMaxIdleConns(0) // needed now and then
@@ -54,15 +60,16 @@ func (s *Store) openPostgres(ctx context.Context) error {
 
 // postgresDSN adds what the store relies on: binary_parameters sends bytes as they
 // are, in one round trip and without named statements (poolers); the connect
-// timeout has to be here because a context does not cover dials of the pool.
-func postgresDSN(address string) (string, error) {
+// timeout, in seconds, has to be here because a context does not cover dials of the
+// pool; one in the address wins.
+func postgresDSN(address, connect string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return "", errors.New("not a valid address") // url's error would repeat the password
 	}
 	q := u.Query()
 	q.Set("binary_parameters", "yes")
-	for name, value := range map[string]string{"connect_timeout": "2", "sslmode": "prefer", "application_name": "relayd"} {
+	for name, value := range map[string]string{"connect_timeout": connect, "sslmode": "prefer", "application_name": "relayd"} {
 		if !q.Has(name) {
 			q.Set(name, value)
 		}

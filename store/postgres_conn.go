@@ -117,8 +117,27 @@ func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(5 * time.Minute)
-	if err := db.PingContext(ctx); err != nil {
+	if err := firstPing(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
+}
+
+// firstPing makes sure that there is a server. One that is too busy to let us in at
+// once, or starts, is asked for a while: nobody waits for it yet.
+func firstPing(ctx context.Context, db *sqlx.DB) error {
+	began := time.Now()
+	for {
+		err := db.PingContext(ctx)
+		var network net.Error
+		var e *pq.Error
+		busy := errors.As(err, &network) && network.Timeout() || errors.As(err, &e) && e.Code == "57P03" // cannot_connect_now
+		if !busy || ctx.Err() != nil || time.Since(began) > 2*patience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+		}
+	}
 }

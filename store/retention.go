@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"relay"
@@ -47,18 +48,35 @@ func (k *keeper) span(server time.Duration) time.Duration {
 // lateness is how long an event may outlive its retention.
 func lateness(span time.Duration) time.Duration { return max(5*time.Second, span/100) }
 
+// plans say when the events of each alias are looked at next.
+type plans map[int64]plan
+
+type plan struct {
+	span time.Duration
+	next time.Time
+}
+
+// due tells whether an alias is to be looked at now, and plans the next time.
+func (p plans) due(now time.Time, alias int64, span time.Duration) bool {
+	last, known := p[alias]
+	if known && last.span == span && now.Before(last.next) {
+		return false
+	}
+	p[alias] = plan{span, now.Add(min(retainRare, lateness(span)*2/5))}
+	return true
+}
+
+// forget drops the plans of aliases that are gone: those that were due long ago.
+func (p plans) forget(now time.Time) {
+	maps.DeleteFunc(p, func(_ int64, last plan) bool { return now.Sub(last.next) > retainRare })
+}
+
 // keepAge removes events by age until ctx ends.
-func (s *Store) keepAge(ctx context.Context) {
+func (s *Store) keepAge(ctx context.Context, jumps leaps) {
 	tick := time.NewTicker(retainTick)
 	defer tick.Stop()
-	type plan struct {
-		span time.Duration
-		next time.Time
-	}
-	plans := map[int64]plan{}
+	next := plans{}
 	failing := false
-	var jumps leaps
-	jumps.doubtful(s.now())
 	for {
 		select {
 		case <-ctx.Done():
@@ -69,14 +87,8 @@ func (s *Store) keepAge(ctx context.Context) {
 		if jumps.doubtful(now) {
 			continue
 		}
-		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool {
-			p, known := plans[id]
-			if known && p.span == span && now.Before(p.next) {
-				return false
-			}
-			plans[id] = plan{span, now.Add(min(retainRare, lateness(span)*2/5))}
-			return true
-		})
+		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return next.due(now, id, span) })
+		next.forget(now)
 		if ctx.Err() != nil {
 			return
 		}

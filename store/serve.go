@@ -64,8 +64,9 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 		s.wait.Go(func() { s.drainLoop(run) })
 	}
 	s.wait.Go(func() { s.watch(run, last) })
-	s.wait.Go(func() { s.tidy(run) })
-	s.wait.Go(func() { s.keepAge(run) })
+	jumps := s.leaps() // from here on, whenever the loops get to run
+	s.wait.Go(func() { s.tidy(run, jumps) })
+	s.wait.Go(func() { s.keepAge(run, jumps) })
 	s.wait.Go(func() { s.keepSize(run) })
 	s.wait.Go(func() { s.keepClean(run) })
 	return nil
@@ -128,11 +129,9 @@ func (s *Store) sweepAgain(ctx context.Context) {
 
 // tidy removes what removed aliases left, at once when one is removed, and each
 // hour makes partitions and drops what expired.
-func (s *Store) tidy(ctx context.Context) {
+func (s *Store) tidy(ctx context.Context, jumps leaps) {
 	minute := time.NewTicker(time.Minute)
 	defer minute.Stop()
-	var jumps leaps
-	jumps.doubtful(s.now())
 	for n := 0; ; n++ {
 		sure := !jumps.doubtful(s.now())
 		if err := s.clear(ctx); err != nil && ctx.Err() == nil {

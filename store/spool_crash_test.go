@@ -64,8 +64,9 @@ func TestSpoolKilledProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bufio.NewScanner(out)
-		var stopped sync.WaitGroup
-		for n := 0; lines.Scan(); n++ {
+		stopped := make(chan struct{})
+		n, behind := 0, 0 // lines in all, and since Postgres is gone
+		for ; lines.Scan(); n++ {
 			word, rest, _ := strings.Cut(lines.Text(), " ")
 			id, err := relay.ParseID(word)
 			if err != nil {
@@ -76,17 +77,25 @@ func TestSpoolKilledProcess(t *testing.T) {
 			} else if l.refused++; l.refused < 5 {
 				t.Error(lines.Text())
 			}
-			switch n {
-			case 300:
-				stopped.Go(pg.Stop)
-			case 2000 + 100*round:
+			if n == 300 {
+				go func() { defer close(stopped); pg.Stop() }()
+			}
+			select {
+			case <-stopped:
+				behind++
+			default:
+			}
+			if behind == 500+100*round {
 				if err := child.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		_ = child.Wait() // killed
-		stopped.Wait()
+		if n <= 300 {
+			t.Fatalf("the relay ended by itself after %d events", n)
+		}
+		<-stopped
 		if len(spoolFiles(t, o.DataDir)) == 0 {
 			t.Error("nothing waits in the spool")
 		}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	"modernc.org/sqlite"
@@ -94,10 +95,23 @@ func openFile(ctx context.Context, file string, conns int, pragmas []string) (*s
 	}
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
-	if err := db.PingContext(ctx); err != nil {
+	if err := firstOpen(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
+}
+
+// firstOpen opens the first connection. While another process keeps the file locked,
+// such as for a migration, it is tried for a while: nobody waits for it yet.
+func firstOpen(ctx context.Context, db *sqlx.DB) error {
+	began := time.Now()
+	for {
+		err := db.PingContext(ctx)
+		var e *sqlite.Error
+		if !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY || ctx.Err() != nil || time.Since(began) > 2*patience {
+			return err
+		}
+	}
 }
 
 // place is where the data is, for people.

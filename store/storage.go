@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -265,7 +266,9 @@ func (k *stock) over(alias, need int64) int64 {
 func (k *stock) isStuck(alias int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stuck[alias] = time.Now()
+	now := time.Now()
+	maps.DeleteFunc(k.stuck, func(_ int64, at time.Time) bool { return now.Sub(at) > stuckFor })
+	k.stuck[alias] = now
 }
 
 // evict removes the oldest events of an alias that need not stay until need more

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"time"
 )
@@ -18,7 +19,7 @@ func (s *Store) vacuum(ctx context.Context) error {
 	if s.d.bulk {
 		return nil // autovacuum does that
 	}
-	for {
+	for least := int64(math.MaxInt64); ; {
 		var pages, free int64
 		if err := s.view(ctx, "count free pages", func(q session) error {
 			if err := q.get(&pages, `PRAGMA page_count`); err != nil {
@@ -32,10 +33,11 @@ func (s *Store) vacuum(ctx context.Context) error {
 		if s.disk.low() != nil {
 			keep = 0
 		}
-		if free <= keep {
+		if free <= keep || pages >= least { // the last round gave none back: the file was made by something else, without auto_vacuum
 			s.moveLog(ctx, 1) // the file shrinks by that
 			return nil
 		}
+		least = pages
 		err := s.brief(ctx, "give free pages back", func(c *change, _ int) error {
 			// The statement works as it is stepped through, a page a row, and keeps what
 			// it did when it is left early.

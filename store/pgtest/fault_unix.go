@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,28 +37,23 @@ func (s *Server) Thaw() error {
 	return err
 }
 
-// signal sends sig to the server first, so that it makes no further process, and
-// then to its children. It works on a frozen server too, which answers no query.
+// signal sends sig to the server and to its children. The server is stopped before they
+// are listed, so that it makes no further one meanwhile: one that outlives a killed
+// server keeps the next one from starting. It works on a frozen server too, which
+// answers no query.
 func (s *Server) signal(sig syscall.Signal) ([]int, error) {
 	server, err := s.PID()
 	if err != nil {
 		return nil, err
 	}
-	var children []int
-	if sig == syscall.SIGKILL { // those of a dead parent are no longer found
-		if children, err = childrenOf(server); err != nil {
-			return nil, err
-		}
-	}
-	if err := syscall.Kill(server, sig); err != nil {
+	if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
 		return nil, fmt.Errorf("signal postgres: %w", err)
 	}
-	if sig != syscall.SIGKILL {
-		if children, err = childrenOf(server); err != nil {
-			return nil, err
-		}
+	children, err := childrenOf(server)
+	if err != nil {
+		return nil, errors.Join(err, syscall.Kill(server, syscall.SIGCONT))
 	}
-	for _, pid := range children {
+	for _, pid := range append(slices.Clone(children), server) {
 		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return nil, fmt.Errorf("signal postgres: %w", err)
 		}

@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -32,15 +33,19 @@ import (
 // wait for the disk. The schema is dropped when the test ends.
 func URL(t testing.TB) string {
 	t.Helper()
-	return schema(t, shared(t, false))
+	return patient(schema(t, shared(t, false)))
 }
 
 // DurableURL is URL on a server that makes each commit durable (fsync=on), for
 // benchmarks.
 func DurableURL(t testing.TB) string {
 	t.Helper()
-	return schema(t, shared(t, true))
+	return patient(schema(t, shared(t, true)))
 }
+
+// patient has a connection wait for a machine that is busy with other tests. A server
+// of its own may be stopped or frozen, which has to be noticed as early as usual.
+func patient(address string) string { return address + "&connect_timeout=30" }
 
 type slot struct {
 	once sync.Once
@@ -240,7 +245,7 @@ func (s *Server) Restart() error {
 	defer func() { _ = log.Close() }() // the server has its own handle
 	s.cmd = exec.Command("/bin/sh", "-c", watch, "sh", s.dir, filepath.Join(s.bin, "postgres"), "-D", s.data(), "-k", s.dir,
 		"-c", "listen_addresses=", "-c", "fsync="+fsync, "-c", "full_page_writes="+fsync, "-c", "synchronous_commit="+fsync,
-		"-c", "max_connections=200", "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")
+		"-c", "max_connections="+strconv.Itoa(connections()), "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")
 	s.as(s.cmd)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if s.hold, err = s.cmd.StdinPipe(); err != nil {
@@ -252,6 +257,10 @@ func (s *Server) Restart() error {
 	return s.await()
 }
 
+// connections is how many there may be: as many tests run at once as there are cores,
+// and each has a relay or two with their pools.
+func connections() int { return min(max(200, 50*runtime.GOMAXPROCS(0)), 1000) }
+
 // await waits until the server answers a query.
 func (s *Server) await() error {
 	db, err := sql.Open("postgres", s.address())
@@ -259,7 +268,7 @@ func (s *Server) await() error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
@@ -298,33 +307,6 @@ func (s *Server) PID() (int, error) {
 		return 0, fmt.Errorf("read pid: %w", err)
 	}
 	return pid, nil
-}
-
-// PIDs are the server's process and those of its connections, which do not stop
-// with it when it is frozen.
-func (s *Server) PIDs(ctx context.Context) (pids []int, err error) {
-	pid, err := s.PID()
-	if err != nil {
-		return nil, err
-	}
-	pids = []int{pid}
-	db, err := sql.Open("postgres", s.address())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	rows, err := db.QueryContext(ctx, `SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()`)
-	if err != nil {
-		return nil, fmt.Errorf("list processes of postgres: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		if err := rows.Scan(&pid); err != nil {
-			return nil, err
-		}
-		pids = append(pids, pid)
-	}
-	return pids, rows.Err()
 }
 
 // Program is the path of a program that came with the server, such as pg_dump.

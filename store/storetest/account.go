@@ -277,7 +277,7 @@ func (b *bench) removeAlias() {
 // eventually polls until ok holds.
 func (b *bench) eventually(what string, ok func() bool) {
 	b.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

@@ -121,7 +121,7 @@ func (b *bench) hear(changes []relay.Change) {
 // heard waits for a change that fits.
 func (b *bench) heard(what string, fits func(relay.Change) bool) {
 	b.Helper()
-	late := time.NewTimer(10 * time.Second)
+	late := time.NewTimer(30 * time.Second)
 	defer late.Stop()
 	for {
 		b.mu.Lock()
@@ -169,7 +169,7 @@ func (b *bench) done(t *relay.Ticket) error {
 	select {
 	case <-t.Done():
 		return t.Err()
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		b.Fatal("a ticket was never resolved")
 		return nil
 	}

@@ -1,0 +1,88 @@
+package store_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"relay/store"
+	"relay/store/pgtest"
+)
+
+// A relay that is started while another process keeps the file locked for longer than a
+// caller would wait starts a little later.
+func TestOpenBesideALongTransaction(t *testing.T) {
+	t.Parallel()
+	o := store.Options{DataDir: t.TempDir()}
+	mustServe(t, o)
+	conn, err := database(t, o).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.ExecContext(t.Context(), `BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	ended.Add(1)
+	time.AfterFunc(2300*time.Millisecond, func() { // the writer waits 2 s
+		defer ended.Done()
+		if _, err := conn.ExecContext(context.WithoutCancel(t.Context()), `ROLLBACK`); err != nil {
+			t.Error(err)
+		}
+	})
+	mustOpen(t, o)
+	ended.Wait()
+}
+
+// A Postgres that lets nobody in at first is asked again.
+func TestOpenOfABusyPostgres(t *testing.T) {
+	t.Parallel()
+	address, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = front.Close() })
+	q := address.Query()
+	socket := filepath.Join(q.Get("host"), ".s.PGSQL.5432")
+	q.Del("host")
+	q.Set("connect_timeout", "1")
+	address.Host, address.RawQuery = front.Addr().String(), q.Encode()
+	go func() {
+		for n := 0; ; n++ {
+			c, err := front.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			if n > 0 { // the first one is never answered
+				go carry(c, socket)
+			}
+		}
+	}()
+	mustOpen(t, store.Options{URL: address.String(), DataDir: t.TempDir()})
+}
+
+// carry connects two sockets until one of them ends.
+func carry(c net.Conn, socket string) {
+	defer func() { _ = c.Close() }()
+	server, err := net.Dial("unix", socket)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	go func() {
+		_, _ = io.Copy(server, c)
+		_ = server.Close()
+	}()
+	_, _ = io.Copy(c, server)
+}

@@ -1,0 +1,237 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"relay"
+	"relay/store/pgtest"
+)
+
+// planner asks Postgres how it would run each statement, before it is run.
+type planner struct {
+	driver.Connector
+
+	mu   sync.Mutex
+	seen map[string]string // plan by statement
+}
+
+func (p *planner) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := p.Connector.Connect(ctx)
+	return plannedConn{c, p}, err
+}
+
+type plannedConn struct {
+	driver.Conn
+	planner *planner
+}
+
+func (c plannedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+}
+
+func (c plannedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.planner.explain(ctx, c.Conn, query, args); err != nil {
+		return nil, err
+	}
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+func (c plannedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.planner.explain(ctx, c.Conn, query, args); err != nil {
+		return nil, err
+	}
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+var explained = regexp.MustCompile(`^(SELECT|WITH|INSERT|UPDATE|DELETE)`)
+
+func (p *planner) explain(ctx context.Context, c driver.Conn, query string, args []driver.NamedValue) error {
+	if !explained.MatchString(query) {
+		return nil
+	}
+	rows, err := c.(driver.QueryerContext).QueryContext(ctx, `EXPLAIN `+query, args)
+	if err != nil {
+		return fmt.Errorf("explain %s: %w", query, err)
+	}
+	var plan strings.Builder
+	line := make([]driver.Value, 1)
+	for rows.Next(line) == nil {
+		fmt.Fprintf(&plan, "%s\n", line[0])
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen[query] = plan.String()
+	return rows.Close()
+}
+
+// planned runs an operation, and complains of statements that read a whole table or sort
+// much of it.
+func (p *planner) planned(t *testing.T, what string, do func() error) {
+	t.Helper()
+	p.mu.Lock()
+	clear(p.seen)
+	p.mu.Unlock()
+	if err := do(); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.seen) == 0 {
+		t.Errorf("%s: no statement was seen", what)
+	}
+	for query, plan := range p.seen {
+		if fault := faultOfPlan(plan); fault != "" {
+			t.Errorf("%s %s:\n%s\n%s", what, fault, strings.Join(strings.Fields(query), " "), plan)
+		}
+	}
+}
+
+var (
+	wholeScan = regexp.MustCompile(`Seq Scan on (events|attempts|payloads)_[0-9]`)
+	sorted    = regexp.MustCompile(`Sort  \(cost=[0-9.]+ rows=([0-9]+)`)
+)
+
+// faultOfPlan says what is wrong with a plan, "" for nothing. One day may be read from
+// end to end where much of it is asked for, but not one after the other.
+func faultOfPlan(plan string) string {
+	days := map[string]int{}
+	for _, m := range wholeScan.FindAllStringSubmatch(plan, -1) {
+		if days[m[1]]++; days[m[1]] > 2 {
+			return "reads all of " + m[1]
+		}
+	}
+	for _, m := range sorted.FindAllStringSubmatch(plan, -1) {
+		if rows, err := strconv.Atoi(m[1]); err != nil || rows > sliceMost {
+			return "sorts " + m[1] + " rows"
+		}
+	}
+	return ""
+}
+
+const planRows = 20_000 // events of the store that the plans are for, over nine days
+
+// Lists, queues and retention go by an index, and never through all that is stored.
+func TestPostgresPlans(t *testing.T) {
+	t.Parallel()
+	s, p := storeWithPlans(t)
+	who := fillForPlans(t, s)
+	ctx, now := t.Context(), time.Now()
+	var all []relay.ID
+	if err := s.read.Select(&all, `SELECT id FROM events ORDER BY id`); err != nil {
+		t.Fatal(err)
+	}
+	middle := all[len(all)/2]
+	for what, f := range map[string]relay.Filter{
+		"first page": {}, "page in the middle": {Cursor: middle.String()}, "alias": {Alias: "a3"}, "rare alias": {Alias: "a2"},
+		"status": {Status: "404"}, "state": {State: relay.StateQueued}, "method": {Method: "GET"}, "path": {Alias: "a3", Path: "/x"},
+		"time": {Since: middle.Time(), Until: middle.Time().Add(time.Hour)}, "text": {Text: "needle"}, "text of an alias": {Alias: "a3", Text: "needle"},
+	} {
+		f.Budget = 50 * time.Millisecond
+		for _, by := range []relay.Actor{who, relay.System()} {
+			p.planned(t, "list by "+what, func() error { _, err := s.Events(ctx, by, f); return err })
+		}
+	}
+	p.planned(t, "event", func() error { _, err := s.Event(ctx, who, middle, 100); return err })
+	p.planned(t, "attempt", func() error { _, err := s.AttemptHead(ctx, middle, 1); return err })
+	p.planned(t, "summaries", func() error { _, err := s.Summaries(ctx, all[:200]); return err })
+	p.planned(t, "figures", func() error { _, err := s.Figures(ctx, who, "a3", now.Add(-time.Hour), 10); return err })
+	p.planned(t, "queues", func() error { _, err := s.QueueStats(ctx, []int64{1, 2, 3, 4}); return err })
+	p.planned(t, "replay", func() error { _, err := s.BeginReplay(ctx, who, middle, false); return err })
+	p.planned(t, "next", func() error { _, err := s.Next(ctx, 4, true); return err })
+	p.planned(t, "release", func() error { _, err := s.Release(ctx, who, "a3"); return err })
+	p.planned(t, "start", func() error { return s.raiseIDs(ctx) })
+	p.planned(t, "sweep", func() error { _, err := s.sweep(ctx); return err })
+	p.planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
+	p.planned(t, "removal of an alias", func() error { _, err := s.clearSlice(ctx, 3, false); return err })
+	p.planned(t, "orphans", func() error { _, _, err := s.lostRows(ctx, "payloads", relay.ID{}, middle); return err })
+	p.planned(t, "retention", func() error {
+		list, err := s.oldest(ctx, 4, relay.ID{}, middle, now)
+		if err == nil {
+			_, err = s.remove(ctx, 4, list, now, false)
+		}
+		return err
+	})
+	p.planned(t, "retention of days", func() error { _, err := s.dropDays(ctx, now); return err })
+}
+
+// storeWithPlans gives a store that nobody serves, and what sees its statements.
+func storeWithPlans(t *testing.T) (*Store, *planner) {
+	t.Helper()
+	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Retention: 1000 * time.Hour}
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.makePartitions(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	dsn, err := postgresDSN(o.URL, soon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connector, err := pq.NewConnector(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &planner{Connector: connector, seen: map[string]string{}}
+	db := sqlx.NewDb(sql.OpenDB(p), "postgres")
+	t.Cleanup(func() { _ = db.Close() })
+	pool := s.write
+	t.Cleanup(func() { _ = pool.Close() })
+	s.write, s.read = db, db
+	return s, p
+}
+
+// fillForPlans makes twenty aliases of one account, half of all events the fourth's, and
+// every five hundredth of them in the queue.
+func fillForPlans(t *testing.T, s *Store) relay.Actor {
+	t.Helper()
+	ctx := t.Context()
+	a, err := s.CreateAccount(ctx, relay.System(), "alice", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		if _, err := s.CreateAlias(ctx, relay.System(), fmt.Sprint("a", i), "alice"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -1).UnixMilli()
+	step := (9 * 24 * time.Hour / planRows).Milliseconds()
+	conn, err := s.direct.Conn(ctx) // which may take long, and keeps the table
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for _, statement := range []string{
+		fmt.Sprintf(`CREATE TEMP TABLE x AS SELECT i, ms * 1000 AS at, 1 + CASE WHEN i %% 2 = 0 THEN 3 ELSE i %% 20 END AS alias,
+			CASE WHEN i %% 500 = 0 THEN 0 ELSE 2 END AS state,
+			(lpad(to_hex(ms >> 16), 8, '0') || lpad(to_hex(ms & 65535), 4, '0') || '70008000' || lpad(to_hex(i), 12, '0'))::uuid AS id
+			FROM (SELECT i, %d + i * %d AS ms FROM generate_series(0, %d::bigint) i) times`, begin, step, planRows-1),
+		`INSERT INTO events (` + eventColumns + `) SELECT id, alias, at, at, '', 0, 'POST', '/', 1, '', '', '', '', 0, 0, state, '', '', 200, 1, 1, 1, '', 5 FROM x`,
+		`INSERT INTO attempts (` + attemptColumns + `) SELECT id, 1, alias, 0, state, at, at, at, '', '', '', 0, 0, 'new', 1, NULL, 1, 200, 'complete', 'n', 1, 10 FROM x`,
+		`INSERT INTO payloads (` + payloadColumns + `) SELECT id, n, '/', NULL, 0, 0, '/', 0, 1, 1, NULL, 'complete', NULL, NULL FROM x, (VALUES (0), (1)) v (n)`,
+		`ANALYZE`,
+	} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	return relay.Actor{Account: a.ID, AccountName: a.Name, Name: a.Name, Kind: relay.ActorUser, Scopes: relay.AllScopes}
+}

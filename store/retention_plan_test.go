@@ -1,0 +1,32 @@
+package store
+
+import (
+	"testing"
+	"time"
+)
+
+// What is remembered of aliases goes when they do.
+func TestAliasesAreForgotten(t *testing.T) {
+	t.Parallel()
+	now, p := time.Now(), plans{}
+	if !p.due(now, 1, time.Hour) || p.due(now, 1, time.Hour) || !p.due(now, 1, 2*time.Hour) {
+		t.Error("when an alias is due")
+	}
+	for range 5 {
+		now = now.Add(retainRare)
+		p.due(now, 2, time.Hour)
+		p.forget(now)
+	}
+	if _, there := p[2]; len(p) != 1 || !there {
+		t.Errorf("planned are %v", p)
+	}
+
+	var k stock
+	k.init(1)
+	k.isStuck(1)
+	k.stuck[1] = k.stuck[1].Add(-2 * stuckFor)
+	k.isStuck(2)
+	if len(k.stuck) != 1 {
+		t.Errorf("stuck are %v", k.stuck)
+	}
+}
