@@ -29,8 +29,10 @@ setup: ## install what the tests drive, or name it
 
 .PHONY: test
 test: setup ## every test, with the race detector, on both databases
-	go test -race -shuffle=on -count=1 -timeout 15m ./...
-	cd conformance && go test -race -count=1 -timeout 20m ./...
+	@failed=0; \
+	go test -race -shuffle=on -count=1 -timeout 30m ./... || failed=1; \
+	(cd conformance && go test -race -count=1 -timeout 30m ./...) || failed=1; \
+	exit $$failed
 
 .PHONY: faults
 faults: setup ## faults in full size, one line of figures each; make test has them short

@@ -38,6 +38,7 @@ type Options struct {
 	Accounts Accounts
 	Site     relay.Site
 	Log      *slog.Logger // nil = nothing is logged
+	Version  string       // of the program, named as the maker of exported files
 
 	ReplayLimit      Rate // per token or session
 	ShareReplayLimit Rate // per share token

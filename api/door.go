@@ -217,7 +217,11 @@ func (s *server) logCall(r *http.Request, c *call, out *answer, took time.Durati
 	if c.err != nil {
 		attrs = append(attrs, slog.String("error", record.SafeTextMax(c.err.Error(), 500)))
 	}
-	if out.status >= http.StatusInternalServerError && !errors.Is(c.err, context.Canceled) {
+	switch {
+	case errors.Is(c.err, context.Canceled):
+	case out.status == http.StatusServiceUnavailable: // a bound was reached, or a stop
+		level = slog.LevelWarn
+	case out.status >= http.StatusInternalServerError:
 		level = slog.LevelError
 	}
 	s.Log.Log(r.Context(), level, "api request", attrs...)

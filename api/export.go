@@ -34,7 +34,7 @@ func (s *server) addExportRoute() {
 }
 
 func (s *server) export(w http.ResponseWriter, r *http.Request, c *call) error {
-	out, err := record.Export(c.event, r.URL.Query().Get("format"), s.Site, "1", time.Now())
+	out, err := record.Export(c.event, r.URL.Query().Get("format"), s.Site, s.Version, time.Now())
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestClientsCarryTenMiB(t *testing.T) {
 			alias := "big-" + name
 			connect(alias)
 			conn := r.dial()
-			_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(3 * time.Minute))
 			head := "POST /big HTTP/1.1\r\nHost: " + alias + ".localhost\r\nConnection: close\r\nContent-Length: " + strconv.Itoa(len(up)) + "\r\n\r\n"
 			go func() { _, _ = io.WriteString(conn, head+up) }()
 			answer, err := io.ReadAll(conn)

@@ -123,7 +123,7 @@ func TestFaultSlowHeads(t *testing.T) {
 	for range sockets {
 		c := r.dial()
 		work.Go(func() {
-			if trickle(c, 2*patience) {
+			if trickle(c, bound(2*patience)) {
 				closed.Add(1)
 				last.Store(max(last.Load(), int64(time.Since(begun))))
 			}
@@ -148,7 +148,7 @@ func TestFaultSlowHeads(t *testing.T) {
 	}
 	figure(t, "%d sockets with a slow head: %d closed, the last after %v; probes answered %d of %d, slowest %v",
 		sockets, closed.Load(), time.Duration(last.Load()).Round(100*time.Millisecond), answered, probes, slowest.Round(time.Millisecond))
-	if int(closed.Load()) != sockets || time.Duration(last.Load()) > 2*patience || answered != probes || slowest > time.Second {
+	if int(closed.Load()) != sockets || time.Duration(last.Load()) > bound(2*patience) || answered != probes || slowest > bound(time.Second) {
 		t.Errorf("closed %d of %d, the last after %v; probes %d of %d, slowest %v", closed.Load(), sockets, time.Duration(last.Load()), answered, probes, slowest)
 	}
 }

@@ -35,7 +35,7 @@ func TestFaultDiskFull(t *testing.T) {
 	v := l.check(t)
 	figure(t, "disk full x%d: %v, /readyz red after %v, full service after %v, longest wait %v, by status %v, without answer %d",
 		rounds, v, red.Round(100*time.Millisecond), back.Round(100*time.Millisecond), l.longest.Round(10*time.Millisecond), l.codes, l.broken)
-	if !v.ok() || l.noRetry > 0 || red > 5*time.Second || back > 5*time.Second || l.longest > outageAnswer {
+	if !v.ok() || l.noRetry > 0 || red > bound(5*time.Second) || back > bound(5*time.Second) || l.longest > bound(outageAnswer) {
 		t.Errorf("a full disk: %v, without Retry-After %d, red %v, back %v, longest wait %v", v, l.noRetry, red, back, l.longest)
 	}
 	if log := strings.ToLower(r.log.String()); !strings.Contains(log, "full") && !strings.Contains(log, "space") {
@@ -46,13 +46,8 @@ func TestFaultDiskFull(t *testing.T) {
 // waitFor503 waits until a caller is told that nothing can be kept.
 func (l *load) waitFor503(limit time.Duration) {
 	l.r.t.Helper()
-	seen := func() int {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.codes[503]
-	}
-	before := seen()
-	l.r.waitFor(limit, "a 503", func() bool { return seen() > before })
+	before := l.code(503)
+	l.r.waitFor(limit, "a 503", func() bool { return l.code(503) > before })
 }
 
 // smallDisk mounts an empty file system of that many bytes.
@@ -61,7 +56,7 @@ func smallDisk(t *testing.T, bytes int) string {
 	needRoot(t, "a small tmpfs")
 	dir := t.TempDir()
 	if err := syscall.Mount("relay-faults", dir, "tmpfs", 0, "mode=0700,size="+strconv.Itoa(bytes)); err != nil {
-		t.Fatalf("mount a small tmpfs: %v", err)
+		t.Fatalf("mount a small tmpfs: %v; the test %s", err, needs(t, "a small tmpfs"))
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {

@@ -11,33 +11,43 @@ import (
 )
 
 // TestFaultNoisyNeighbour floods one alias whose local server never answers and
-// compares what another alias' callers wait with and without it, in one run. A
-// disturbed machine gets two more tries.
+// compares what another alias' callers wait with and without it: turns of both in one
+// run, their waits pooled, so that whatever else the machine does meets both alike.
+// The short form has too few samples for a verdict on times. It shows that the other
+// alias' callers are all answered, and mostly sooner than the hung server is given up.
 func TestFaultNoisyNeighbour(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {
-		r := newRig(t, databaseURL, "RELAY_RESPONSE_TIMEOUT="+hang.String())
+		r := newRig(t, databaseURL)
 		hung := newTarget(t)
 		hung.run(func(c net.Conn, _ *bufio.Reader) { <-t.Context().Done() })
 		r.tunnel("noisy", hung.addr)
+		r.must(200, "PATCH", "/aliases/noisy", []byte(`{"responseTimeout":"`+hang.String()+`"}`))
 		r.tunnel("quiet", localServer(t))
-		phase := size(2*time.Second, 8*time.Second)
+		turns, phase := size(1, 5), size(2*time.Second, 4*time.Second)
 		r.measure(phase / 4) // warm
-		for try := 1; ; try++ {
-			still := r.measure(phase)
-			stop := r.flood(size(150, 250))
-			noisy := r.measure(phase)
-			stop()
+		var still, noisy quiet
+		codes := map[string]int{}
+		for range turns {
 			still.add(r.measure(phase))
-			got := float64(quantile(noisy.waits, 0.99)) / float64(quantile(still.waits, 0.99))
-			if got > 2 && try < 3 {
-				continue
+			stop := r.flood(size(150, 250), codes)
+			noisy.add(r.measure(phase))
+			stop()
+		}
+		with, without := quantile(noisy.waits, 0.99), quantile(still.waits, 0.99)
+		median, ratio := quantile(noisy.waits, 0.5), float64(with)/float64(without)
+		figure(t, "one alias flooded, its local server hung, in %d turns: p99 of another alias %v with it, %v without: ratio %.2f; median with it %v; requests %d and %d, errors %d; the flood was answered %v",
+			turns, with.Round(10*time.Microsecond), without.Round(10*time.Microsecond), ratio, median.Round(10*time.Microsecond),
+			len(noisy.waits), len(still.waits), still.errors+noisy.errors, codes)
+		if still.errors+noisy.errors > 0 || median >= hang {
+			t.Errorf("errors %d, median %v", still.errors+noisy.errors, median)
+		}
+		if most := size(0.0, 2.0); most > 0 && ratio > most {
+			t.Errorf("p99 ratio %.2f", ratio)
+		}
+		for code := range codes {
+			if code != "status 504" {
+				t.Errorf("the flood was answered %v", codes)
 			}
-			figure(t, "one alias flooded, its local server hung: p99 of another alias %v with it, %v without: ratio %.2f (try %d); requests %d and %d, errors %d",
-				quantile(noisy.waits, 0.99).Round(10*time.Microsecond), quantile(still.waits, 0.99).Round(10*time.Microsecond), got, try, len(noisy.waits), len(still.waits), still.errors+noisy.errors)
-			if got > 2 || still.errors+noisy.errors > 0 {
-				t.Errorf("p99 ratio %.2f, errors %d", got, still.errors+noisy.errors)
-			}
-			return
 		}
 	})
 }
@@ -66,6 +76,9 @@ func (r *rig) measure(d time.Duration) quiet {
 		work.Go(func() {
 			c, err := net.Dial("tcp", r.http)
 			if err != nil {
+				mu.Lock()
+				q.errors++
+				mu.Unlock()
 				return
 			}
 			defer c.Close()
@@ -91,15 +104,17 @@ func (r *rig) measure(d time.Duration) quiet {
 	return q
 }
 
-// flood keeps n requests to the noisy alias under way, and waits until they are. The
+// flood keeps n requests to the noisy alias under way, and waits until they are. What
+// they are answered is counted in codes, which is to be read after stop. The
 // first come one after another, so that those that get through to the local server
 // do not all time out in the same moment: such a burst would show how fast the
 // machine is, not what the aliases have to do with each other.
-func (r *rig) flood(n int) (stop func()) {
+func (r *rig) flood(n int, codes map[string]int) (stop func()) {
 	r.t.Helper()
 	end := make(chan struct{})
 	var work sync.WaitGroup
 	var came atomic.Int32
+	var mu sync.Mutex
 	for i := range n {
 		work.Go(func() {
 			select {
@@ -113,23 +128,25 @@ func (r *rig) flood(n int) (stop func()) {
 					return
 				}
 				came.Add(1)
-				done := make(chan struct{})
+				done := make(chan error, 1)
 				go func() {
-					defer close(done)
-					_ = exchange(c, bufio.NewReader(c), "noisy", fmt.Sprintf("/%d/%d", i, k), random(8<<10, uint64(i)))
+					done <- exchange(c, bufio.NewReader(c), "noisy", fmt.Sprintf("/%d/%d", i, k), random(8<<10, uint64(i)))
 				}()
 				select {
 				case <-end:
 					c.Close()
 					<-done
 					return
-				case <-done:
+				case err := <-done:
 					c.Close()
+					mu.Lock()
+					codes[fmt.Sprint(err)]++
+					mu.Unlock()
 				}
 			}
 		})
 	}
-	r.waitFor(10*time.Second, "the flood to be under way", func() bool { return int(came.Load()) >= n && r.stats().Channels >= 50 })
+	r.waitFor(20*time.Second, "the flood to be under way", func() bool { return int(came.Load()) >= n && r.stats().Channels >= 50 })
 	<-time.After(time.Second) // what it costs to come is not what is measured
 	return func() { close(end); work.Wait() }
 }

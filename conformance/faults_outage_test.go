@@ -32,7 +32,7 @@ func TestFaultPostgresKilled(t *testing.T) {
 	}
 	l.finish(t, fmt.Sprintf("Postgres killed x%d, back to full service after %v", len(back), rounded(back)))
 	for _, d := range back {
-		if d > 5*time.Second {
+		if d > bound(5*time.Second) {
 			t.Errorf("full service took %v after Postgres was back", d)
 		}
 	}
@@ -52,26 +52,28 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	}
 	frozen := size(4*time.Second, 20*time.Second)
 	said := time.Duration(0)
-	for begun := time.Now(); time.Since(begun) < frozen; <-time.After(200 * time.Millisecond) {
+	begun := time.Now()
+	for ; time.Since(begun) < frozen || said == 0 && time.Since(begun) < bound(5*time.Second); <-time.After(200 * time.Millisecond) {
 		most = max(most, r.stats().RSSBytes)
 		if said == 0 && (r.degraded() || r.ready() == 503) {
 			said = time.Since(begun)
 		}
 	}
 	tunnels := r.stats().Tunnels
+	frozen = time.Since(begun)
 	if err := pg.Thaw(); err != nil {
 		t.Fatal(err)
 	}
 	back := l.recovery(time.Now())
 	grown := (most - before) >> 20
 	l.finish(t, fmt.Sprintf("Postgres frozen %v: memory grew %d MiB, /readyz says so after %v, tunnels up %d, back after %v",
-		frozen, grown, said.Round(100*time.Millisecond), tunnels, rounded([]time.Duration{back})[0]))
+		frozen.Round(100*time.Millisecond), grown, said.Round(100*time.Millisecond), tunnels, rounded([]time.Duration{back})[0]))
 	switch {
 	case grown > 128:
 		t.Errorf("memory grew by %d MiB", grown)
-	case back > 5*time.Second:
+	case back > bound(5*time.Second):
 		t.Errorf("full service took %v after Postgres went on", back)
-	case said == 0 || said > 5*time.Second:
+	case said == 0 || said > bound(5*time.Second):
 		t.Errorf("/readyz said so after %v", said)
 	case tunnels != 1:
 		t.Errorf("%d tunnels were up", tunnels)
@@ -83,7 +85,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 func (l *load) recovery(since time.Time) time.Duration {
 	l.r.t.Helper()
 	var last time.Time
-	l.r.waitFor(60*time.Second, "full service", func() bool {
+	l.r.waitFor(30*time.Second, "full service", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		last = l.lastFail
@@ -106,7 +108,7 @@ func (l *load) finish(t *testing.T, what string) {
 	switch {
 	case !v.ok():
 		t.Errorf("lost: %v", v)
-	case l.longest > outageAnswer:
+	case l.longest > bound(outageAnswer):
 		t.Errorf("a caller waited %v", l.longest)
 	case l.noRetry > 0:
 		t.Errorf("%d answers 503 without Retry-After", l.noRetry)

@@ -52,11 +52,11 @@ func TestFaultQueueOverKill(t *testing.T) {
 		r.autossh("asleep", serveLocal(t, got.serve))
 		r.must(202, "POST", "/aliases/asleep/replay-queued", nil)
 		for k := range kills {
-			r.waitFor(60*time.Second, "a part of the queue to arrive", func() bool { return len(got.seen()) >= (k+1)*events/(kills+2) })
+			r.waitFor(30*time.Second, "a part of the queue to arrive", func() bool { return len(got.seen()) >= (k+1)*events/(kills+2) })
 			r.stop(syscall.SIGKILL)
 			r.start()
 		}
-		r.waitFor(120*time.Second, "the queue to be empty", func() bool { return len(r.events("asleep", "&state=delivered")) == events })
+		r.waitFor(60*time.Second, "the queue to be empty", func() bool { return len(r.events("asleep", "&state=delivered")) == events })
 		checkQueue(t, r, got.seen(), events, kills+1)
 	})
 }

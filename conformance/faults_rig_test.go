@@ -3,12 +3,14 @@ package conformance
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +31,13 @@ func size[T any](short, full T) T {
 		return full
 	}
 	return short
+}
+
+// bound is the limit for a time that a test measures. The full form holds what is
+// promised; the short form shares its machine with whatever else runs there, and a
+// limit only tells an answer from a hang.
+func bound(promised time.Duration) time.Duration {
+	return size(max(5*promised, 20*time.Second), promised)
 }
 
 // storesInFull runs a test on both stores, in the short form on SQLite only: for
@@ -52,8 +61,13 @@ func figure(t *testing.T, format string, args ...any) {
 func needRoot(t *testing.T, what string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Fatalf("this test needs root: it makes %s. Run the tests as root, or leave it out with -skip '%s'", what, t.Name())
+		t.Fatalf("this test %s", needs(t, what))
 	}
+}
+
+// needs says what a machine lacks on which the root user may not do that.
+func needs(t *testing.T, what string) string {
+	return fmt.Sprintf("needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN: it makes %s. Run the tests as root (in a container: --privileged), or leave it out with -skip '%s'", what, t.Name())
 }
 
 // stats are the figures of /debug/stats.
@@ -89,7 +103,7 @@ func rssOf(res *http.Response) int64 {
 // base, and gives the last figures seen.
 func (r *rig) settled(base stats, goroutines, fds int) (now stats, ok bool) {
 	r.t.Helper()
-	for range 150 {
+	for range 300 {
 		http.DefaultClient.CloseIdleConnections() // the tests' own connections are none of its leaks
 		now = r.stats()
 		if now.Goroutines <= base.Goroutines+goroutines && now.OpenFds <= base.OpenFds+fds {
@@ -97,12 +111,36 @@ func (r *rig) settled(base stats, goroutines, fds int) (now stats, ok bool) {
 		}
 		<-time.After(100 * time.Millisecond)
 	}
+	r.t.Logf("descriptors: %v", r.descriptors())
 	return now, false
 }
 
-// atRest gives the figures of a server that has just nothing to do.
+// descriptors counts what relayd has open by what it is, for a test that finds too
+// many.
+func (r *rig) descriptors() map[string]int {
+	kinds := map[string]int{}
+	dir := fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid)
+	files, _ := os.ReadDir(dir) // nothing to tell without /proc
+	for _, f := range files {
+		to, _ := os.Readlink(filepath.Join(dir, f.Name()))
+		kind, _, _ := strings.Cut(to, ":[")
+		kinds[kind]++
+	}
+	return kinds
+}
+
+// atRest gives the figures of a server that has just nothing to do, and has opened as
+// many connections to its store as it ever will: those are made when many ask at once,
+// and kept.
 func (r *rig) atRest() stats {
 	r.t.Helper()
+	for range 5 {
+		var readers sync.WaitGroup
+		for range 16 {
+			readers.Go(func() { r.api("GET", "/events?limit=200&q=nothing", nil) })
+		}
+		readers.Wait()
+	}
 	<-time.After(1500 * time.Millisecond) // kept channels are closed after a second
 	http.DefaultClient.CloseIdleConnections()
 	return r.stats()
@@ -110,7 +148,7 @@ func (r *rig) atRest() stats {
 
 // ready gives the status of /readyz, 0 when nobody answers.
 func (r *rig) ready() int {
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: 20 * time.Second}
 	defer client.CloseIdleConnections()
 	res, err := client.Get("http://" + r.http + "/readyz")
 	if err != nil {
@@ -198,6 +236,17 @@ func callerTo(addr string, timeout time.Duration) *http.Client {
 			return d.DialContext(ctx, network, addr)
 		},
 	}}
+}
+
+// through calls an alias whose tunnel is up until the answer is not that the request
+// was queued: on a busy machine a tunnel may be silent for a moment.
+func (r *rig) through(alias, path, body string) (status int, answer string, header http.Header) {
+	r.t.Helper()
+	within(r.t, 10*time.Second, alias+" to be reached", func() bool {
+		status, answer, header = r.call(alias, path, body)
+		return status != 202
+	})
+	return status, answer, header
 }
 
 // call sends one request on a connection of its own and gives status, body and

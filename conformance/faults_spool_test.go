@@ -40,7 +40,11 @@ func TestFaultSpool(t *testing.T) {
 			queued := size(60, 500)
 			accepted := queueAll(r, queued)
 			<-time.After(size(2*time.Second, 10*time.Second))
-			spool, degraded := r.stats().SpoolBytes, r.degraded()
+			degraded := false
+			for begun := time.Now(); !degraded && time.Since(begun) < bound(5*time.Second); <-time.After(50 * time.Millisecond) {
+				degraded = r.degraded()
+			}
+			spool := r.stats().SpoolBytes
 			failed := l.codes503() - before
 			if c.kill {
 				l.end()

@@ -21,10 +21,18 @@ func TestHTTP2(t *testing.T) {
 	_, port, _ := net.SplitHostPort(https)
 	r.extra = append(r.extra, "RELAY_TLS_CERT="+cert, "RELAY_TLS_KEY="+key, "RELAY_HTTPS_ADDR="+https, "RELAY_BASE_URL=https://localhost:"+port)
 	r.start()
-	out, err := exec.Command("go", "tool", "h2spec", "-t", "-k", "-h", "localhost", "-p", port, "--timeout", "4").CombinedOutput()
-	sum := regexp.MustCompile(`(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed`).FindSubmatch(out)
-	if sum == nil {
-		t.Fatalf("h2spec: %v\n%s", err, out)
+	var out []byte
+	var sum [][]byte
+	for _, patience := range []string{"4", "20"} { // a case that a busy machine made late gets more time
+		var err error
+		out, err = exec.Command("go", "tool", "h2spec", "-t", "-k", "-h", "localhost", "-p", port, "--timeout", patience).CombinedOutput()
+		sum = regexp.MustCompile(`(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed`).FindSubmatch(out)
+		if sum == nil {
+			t.Fatalf("h2spec: %v\n%s", err, out)
+		}
+		if passed, _ := strconv.Atoi(string(sum[2])); passed >= h2Cases {
+			break
+		}
 	}
 	t.Logf("h2spec: %s", sum[0])
 	_, failures, _ := strings.Cut(string(out), "Failures:")

@@ -84,7 +84,7 @@ func TestHTTPBinThroughTheTunnel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 		_, _ = io.WriteString(conn, request)
 		answer, err := io.ReadAll(conn)
 		if err != nil {

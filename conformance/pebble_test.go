@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// pebble is a CA that runs on loopback and rejects half of all nonces.
+// pebble is a CA that runs on loopback and rejects a fifth of all nonces.
 type pebble struct {
 	t         *testing.T
 	directory string
@@ -29,7 +29,7 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 	t.Helper()
 	for _, name := range []string{"pebble", "pebble-challtestsrv"} {
 		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%s is not installed: apt-get install pebble", name)
+			t.Fatalf("%s is not installed: apt-get install pebble", name)
 		}
 	}
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 	names := exec.Command("pebble-challtestsrv", "-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-dns01", dns, "-management", api,
 		"-http01", "", "-https01", "", "-tlsalpn01", "")
 	ca := exec.Command("pebble", "-config", file, "-dnsserver", dns)
-	ca.Env = append(os.Environ(), "PEBBLE_WFE_NONCEREJECT=50", "PEBBLE_VA_NOSLEEP=1", "PEBBLE_AUTHZREUSE=0")
+	ca.Env = append(os.Environ(), "PEBBLE_WFE_NONCEREJECT=20", "PEBBLE_VA_NOSLEEP=1", "PEBBLE_AUTHZREUSE=0")
 	p := &pebble{t: t, directory: "https://" + listen + "/dir", root: cert, manage: "https://" + manage}
 	ends := []func(){run(t, names), run(t, ca)}
 	p.end = func() {
@@ -55,7 +55,7 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 	}
 	t.Cleanup(p.end)
 	p.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: poolOf(t, cert)}}}
-	(&rig{t: t}).waitFor(30*time.Second, "pebble to answer", func() bool {
+	within(t, 30*time.Second, "pebble to answer", func() bool {
 		res, err := p.client.Get(p.directory)
 		if err == nil {
 			res.Body.Close()

@@ -22,7 +22,7 @@ import (
 // try runs a client to its end, without a terminal, and gives all it said.
 func (r *rig) try(env []string, name string, args ...string) (exit int, said string) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(r.env(), env...)
@@ -90,7 +90,7 @@ func TestSecuritySSHSilentSockets(t *testing.T) {
 	if exit != 0 || !strings.Contains(said, "admin") {
 		t.Fatalf("exit %d: %s", exit, said)
 	}
-	if took > 3*time.Second {
+	if took > bound(3*time.Second) {
 		t.Errorf("the login took %v", took)
 	}
 	t.Logf("figure: login beside 1 000 silent sockets: %v", took.Round(time.Millisecond))
@@ -167,7 +167,7 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 	if len(before) != 3 {
 		t.Errorf("listens on %v at first", before)
 	}
-	to := prey.Addr().String()
+	to, never := prey.Addr().String(), filepath.Join(r.dir, "never.sock")
 	for name, c := range map[string]struct {
 		options []string
 		rest    []string
@@ -179,7 +179,7 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 		"-A":             {[]string{"-A"}, []string{"version"}},
 		"sftp":           {[]string{"-s"}, []string{"sftp"}},
 		"SetEnv":         {[]string{"-o", "SetEnv=PATH=/evil"}, []string{"version"}},
-		"-R unix":        {[]string{"-o", "ExitOnForwardFailure=yes", "-R", "/tmp/relay-never.sock:" + to}, []string{"version"}},
+		"-R unix":        {[]string{"-o", "ExitOnForwardFailure=yes", "-R", never + ":" + to}, []string{"version"}},
 		"-R any":         {[]string{"-R", "0.0.0.0:18080:" + to}, []string{"version"}},
 		"-R alias":       {[]string{"-R", "walls:18081:" + to}, []string{"version"}},
 		"-R zero":        {[]string{"-R", "walls:0:" + to}, []string{"version"}},
@@ -199,7 +199,7 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 		t.Errorf("listened on %v, with a tunnel on %v", before, after)
 	}
 	_ = tunnel.Process.Kill()
-	if _, err := os.Stat("/tmp/relay-never.sock"); err == nil {
+	if _, err := os.Stat(never); err == nil {
 		t.Error("a socket was made in the file system")
 	}
 	select {
@@ -254,7 +254,7 @@ func TestSecuritySSHEnrolment(t *testing.T) {
 		if err != nil || !strings.Contains(said.String(), "this key now belongs to admin") || !strings.Contains(said.String(), "next: ssh -N -R ALIAS:80") {
 			t.Errorf("%v: %s", err, said)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatalf("still waiting after the approval (%s): %s", res.Status, said)
 	}
 	if exit, out := r.try(nil, "ssh", r.sshLine(key, "admin", []string{"-o", "LogLevel=ERROR"}, "whoami")...); exit != 0 || !strings.HasPrefix(out, "admin") {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"io"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,7 +14,8 @@ import (
 // each must see after the other: TestSSHRows/C05/plink is a spelling as plink sends it.
 // The rows about keys, logins and floods stand with the tests of enrolment.
 func TestSSHRows(t *testing.T) {
-	r := newRig(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s", "RELAY_MAX_ALIASES=200", "RELAY_MAX_BODY=256MiB")
+	// A client may be late by 3 s without being stale, and sleep for long.
+	r := newRig(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=3s", "RELAY_STALE_CLOSE=10m", "RELAY_MAX_ALIASES=200", "RELAY_MAX_BODY=256MiB")
 	r.relayd("user", "add", "bob")
 	r.relayd("alias", "add", "bobs", "--user", "bob")
 	r.dropbearKey()
@@ -216,7 +218,12 @@ func rowTwice(t *testing.T, r *rig) {
 
 func rowCancel(t *testing.T, r *rig) {
 	t.Run("openssh", func(t *testing.T) {
-		socket := filepath.Join(t.TempDir(), "mux")
+		dir, err := os.MkdirTemp("", "mux") // the name of a socket has at most 107 bytes
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		socket := filepath.Join(dir, "s")
 		to := says(t, "x")
 		r.forward(t, "openssh", forwarding{bind: "c14-keep", to: to, flags: []string{"-M", "-S", socket}})
 		r.serves(t, "c14-keep", "x")

@@ -92,8 +92,8 @@ func (tg *target) next() []byte {
 	select {
 	case b := <-tg.got:
 		return b
-	case <-time.After(10 * time.Second):
-		tg.t.Fatal("the local server got no request within 10 s")
+	case <-time.After(60 * time.Second):
+		tg.t.Fatal("the local server got no request within 60 s")
 		return nil
 	}
 }

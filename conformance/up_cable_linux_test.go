@@ -14,7 +14,7 @@ func (c *cable) slowRig() *rig {
 	c.t.Helper()
 	r := makeRig(c.t, "")
 	_, port, _ := net.SplitHostPort(r.ssh)
-	r.ssh = net.JoinHostPort(relayEnd, port)
+	r.ssh = net.JoinHostPort(c.near, port)
 	r.extra = append(r.extra, "RELAY_BASE_URL=http://"+r.http)
 	r.start()
 	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
@@ -52,7 +52,8 @@ func TestUpAfterSilence(t *testing.T) {
 	r := c.slowRig()
 	u := c.up(r, "silence")
 	r.back("silence", 10*time.Second)
-	for _, gap := range size([]time.Duration{7 * time.Second}, []time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second, 40 * time.Second}) {
+	// The last one is longer than the client waits for a byte in any case.
+	for _, gap := range size([]time.Duration{13 * time.Second}, []time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second, 40 * time.Second}) {
 		restore := c.drop()
 		<-time.After(gap)
 		restore()
@@ -67,7 +68,8 @@ func TestUpAfterSilence(t *testing.T) {
 // the same address and once under another one, as when a laptop moves.
 func TestUpAfterAnotherNetwork(t *testing.T) {
 	c := newCable(t)
-	c.ip("addr", "add", "198.18.78.1/30", "dev", c.here)
+	near, far := strings.Replace(c.near, ".18.", ".19.", 1), strings.Replace(c.far, ".18.", ".19.", 1)
+	c.ip("addr", "add", near+"/30", "dev", c.here)
 	r := c.slowRig()
 	u := c.up(r, "moved")
 	r.back("moved", 10*time.Second)
@@ -76,10 +78,10 @@ func TestUpAfterAnotherNetwork(t *testing.T) {
 	<-time.After(gap)
 	c.inside("link", "set", c.there, "up")
 	same := r.back("moved", 30*time.Second)
-	c.inside("addr", "del", clientEnd+"/30", "dev", c.there)
+	c.inside("addr", "del", c.far+"/30", "dev", c.there)
 	<-time.After(gap)
-	c.inside("addr", "add", "198.18.78.2/30", "dev", c.there)
-	c.inside("route", "replace", "default", "via", "198.18.78.1")
+	c.inside("addr", "add", far+"/30", "dev", c.there)
+	c.inside("route", "replace", "default", "via", near)
 	other := r.back("moved", 30*time.Second)
 	figure(t, "network gone for %v and back: serves %v after the same address, %v after another one", gap, same.Round(10*time.Millisecond), other.Round(10*time.Millisecond))
 	if !strings.Contains(u.talk.String(), "connecting again") {

@@ -105,10 +105,10 @@ func TestExportedTestSendsWhatWasReceived(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 		got <- b[:n]
 	}()
-	cmd := exec.Command("/usr/bin/python3", file)
+	cmd := exec.Command(python, file)
 	cmd.Env = append(os.Environ(), "RELAY_TEST_ADDR="+ln.Addr().String())
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+		t.Fatalf("%v: %s", err, out)
 	}
 	if b := <-got; string(b) != sent {
 		t.Errorf("sent %q", b)

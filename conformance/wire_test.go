@@ -303,7 +303,7 @@ func eventStream(t *testing.T, r *rig, tg *target) {
 			fmt.Fprintf(c, "data: %02d\n\n", i)
 			select {
 			case <-seen:
-			case <-time.After(5 * time.Second):
+			case <-time.After(60 * time.Second):
 				return
 			}
 		}

@@ -35,7 +35,7 @@ type upRequest struct {
 
 // retryAfterMs is how long a client waits before it comes back to a relay that
 // stops.
-const retryAfterMs = 1000
+const retryAfterMs = 250
 
 func (v *jsonView) output(out *lines) { v.out = out }
 func (v *jsonView) patient() bool     { return false }

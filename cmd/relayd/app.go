@@ -51,8 +51,8 @@ type app struct {
 
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 
-	gateServes atomic.Bool
-	failed     chan error // a listener that ended by itself
+	begun  atomic.Bool // everything is served, and the first account is made
+	failed chan error  // a listener that ended by itself
 }
 
 func newApp(c *cli, cfg Config) *app {
@@ -164,7 +164,7 @@ func (a *app) wire() error {
 	}
 	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
 	a.gate = sshgate.New(sshgate.Options{
-		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.delivery, Read: a.store, Replay: a.delivery,
+		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: buildVersion(),
 		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
 		Trusted: c.TrustedProxies, Registry: figures, Log: a.log,
@@ -192,7 +192,7 @@ func (a *app) wire() error {
 func (a *app) baseSite(figures prometheus.Registerer) http.Handler {
 	office := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: a.limits,
-		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: figures,
+		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: figures, Version: buildVersion(),
 	})
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log,
@@ -253,7 +253,8 @@ func (a *app) background(name string, serve func() error) {
 	}()
 }
 
-// activate takes the store for this process and opens the doors.
+// activate takes the store for this process and opens the doors. Ready it is when
+// firstStart is done.
 func (a *app) activate(ctx context.Context) error {
 	held := a.hold()
 	err := a.store.Serve(ctx, func(changes []relay.Change) {
@@ -269,7 +270,6 @@ func (a *app) activate(ctx context.Context) error {
 	}
 	a.background("ssh", func() error { return a.gate.Serve(a.proxies.Listener(a.sshLn, true)) })
 	a.door.open()
-	a.gateServes.Store(true)
 	return rememberSite(a.cfg, a.site, a.at)
 }
 

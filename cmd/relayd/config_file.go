@@ -97,13 +97,19 @@ func unknownKey(key string, list []*setting) error {
 	return errors.New("unknown setting; expected a flag name of `relayd serve --help`")
 }
 
-// syntaxFault says where the YAML itself is wrong.
+// syntaxFault says where the YAML itself is wrong, and what was expected there.
 func syntaxFault(path string, err error) error {
 	var fault yaml.Error
-	if errors.As(err, &fault) && fault.GetToken() != nil {
-		return fmt.Errorf("%s:%d: %s", path, fault.GetToken().Position.Line, fault.GetMessage())
+	if !errors.As(err, &fault) || fault.GetToken() == nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return fmt.Errorf("%s: %w", path, err)
+	place := fmt.Sprintf("%s:%d", path, fault.GetToken().Position.Line)
+	if key, first, twice := strings.Cut(fault.GetMessage(), "already defined at ["); twice {
+		line, _, _ := strings.Cut(first, ":")
+		key = strings.Trim(strings.TrimPrefix(key, "mapping key "), `" `)
+		return fmt.Errorf("%s: %s is set in line %s already; expected each setting once", place, key, line)
+	}
+	return fmt.Errorf("%s: expected `setting: value` on a line of its own, without spaces before it; what YAML says: %s", place, fault.GetMessage())
 }
 
 // nearest gives the word that was probably meant, "" when none is near.

@@ -57,7 +57,8 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 const (
 	doctorFailed = "%d checks failed; the last column says what to do"
 	hostKeyFile  = "ssh_host_ed25519_key"
-	knockLimit   = 3 * time.Second
+	knockLimit   = 10 * time.Second // for a relay on a busy machine
+	lookupLimit  = 3 * time.Second
 	sshGreeting  = "SSH-2.0-relayd"
 )
 
@@ -83,8 +84,11 @@ func finding(check, verdict, fix, format string, args ...any) store.Finding {
 func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
 	s, err := c.openStore(ctx, cfg, true)
 	if err != nil {
-		return []store.Finding{finding("store", store.VerdictFail,
-			"start relayd serve once, or pass the --data-dir or --database-url of the server", "%s", plain(err))}
+		fix := "start relayd serve once, or pass the --data-dir or --database-url of the server"
+		if cfg.DatabaseURL != "" {
+			fix = "make sure that the database of --database-url answers and lets relayd in"
+		}
+		return []store.Finding{finding("store", store.VerdictFail, fix, "%s", plain(err))}
 	}
 	defer s.Close()
 	return s.Examine(ctx)
@@ -257,7 +261,7 @@ func checkAliasDomain(ctx context.Context, cfg Config) store.Finding {
 		}
 		return passed(check, "*.%s is this machine", domain)
 	}
-	ctx, cancel := context.WithTimeout(ctx, knockLimit)
+	ctx, cancel := context.WithTimeout(ctx, lookupLimit)
 	defer cancel()
 	if _, err := net.DefaultResolver.LookupHost(ctx, "relay-doctor."+domain); err != nil {
 		return finding(check, store.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err)

@@ -21,8 +21,17 @@ import (
 
 // firstStart makes the first account where that may be done, and says on stdout
 // what a person needs next. Off loopback it makes nothing but what
-// RELAY_INITIAL_ADMIN_KEYS asks for.
+// RELAY_INITIAL_ADMIN_KEYS asks for. Only then is the relay ready: whoever waited for
+// that finds the account.
 func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error) {
+	out, err := a.welcome(ctx, list)
+	if err == nil {
+		a.begun.Store(true)
+	}
+	return out, err
+}
+
+func (a *app) welcome(ctx context.Context, list []*setting) (*summary, error) {
 	out := &summary{
 		Store: a.store.Describe(), HTTP: a.site.URL("/"), SSH: a.site.SSHAddr,
 		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()),

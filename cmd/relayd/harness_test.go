@@ -25,9 +25,9 @@ func lookPath(name string) string {
 	return path
 }
 
-// poll asks until ok or the time is over.
+// poll asks until ok or the time is over: four times what a quiet machine may take.
 func poll(limit time.Duration, ok func() bool) bool {
-	late := time.NewTimer(limit)
+	late := time.NewTimer(4 * limit)
 	defer late.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -133,7 +133,7 @@ func (tn *tunnelled) close() {
 
 // client reaches every host name on the HTTP listener.
 func (h *house) client() *http.Client {
-	return &http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{
+	return &http.Client{Timeout: 4 * time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", h.app.at.HTTP)
@@ -200,7 +200,7 @@ func (h *house) send(raw string) string {
 		h.t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(90 * time.Second))
 	if _, err := io.WriteString(conn, raw); err != nil {
 		h.t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func (h *house) trySend(raw string) string {
 		return err.Error()
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(90 * time.Second))
 	_, _ = io.WriteString(conn, raw)
 	answer, _ := io.ReadAll(conn)
 	return string(answer)

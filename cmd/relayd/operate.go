@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -51,13 +53,30 @@ func (c *cli) operate(cmd *cobra.Command, do func(ctx context.Context, o *operat
 
 // openStore opens the store that the settings name.
 func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.Store, error) {
-	return store.Open(ctx, store.Options{
+	s, err := store.Open(ctx, store.Options{
 		URL: string(cfg.DatabaseURL), DirectURL: string(cfg.DatabaseDirectURL), DataDir: string(cfg.DataDir),
 		AliasClaim: bool(cfg.AliasClaim), MaxAliases: cfg.MaxAliases.Limit(), NoCreate: existing,
 		SpoolLimit: cfg.SpoolLimit.Limit(), Retention: cfg.Retention.Limit(),
 		MaxAliasStorage: cfg.MaxAliasStorage.Limit(), MinFree: cfg.MinFree.Limit(),
 		Log: newLog(c.stderr, cfg),
 	})
+	if err != nil && cfg.DatabaseURL != "" {
+		err = databaseFault(err)
+	}
+	return s, err
+}
+
+// databaseFault adds what to do to an error about a Postgres that does not let us in.
+func databaseFault(err error) error {
+	var network *net.OpError
+	var refusal interface{ SQLState() string }
+	switch {
+	case errors.As(err, &network):
+		return fmt.Errorf(databaseAway, err)
+	case errors.As(err, &refusal) && (strings.HasPrefix(refusal.SQLState(), "28") || refusal.SQLState() == "3D000"):
+		return fmt.Errorf(databaseRefuses, err)
+	}
+	return err
 }
 
 func newLog(w io.Writer, cfg Config) *slog.Logger {

@@ -18,8 +18,9 @@ import (
 // signals and sudden death. Its house speaks to it like to any other.
 type process struct {
 	*house
-	cmd *exec.Cmd
-	out *buffer
+	cmd  *exec.Cmd
+	out  *buffer
+	gone chan struct{}
 }
 
 var listeningLine = regexp.MustCompile(`msg=listening http=(\S+) https="" ssh=(\S+)`)
@@ -28,19 +29,23 @@ var listeningLine = regexp.MustCompile(`msg=listening http=(\S+) https="" ssh=(\
 func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	t.Helper()
 	needTool(t, "ssh")
-	p := &process{house: &house{t: t, dir: dir, flags: map[string]string{"data-dir": dir}, log: &buffer{}}, out: &buffer{}}
+	p := &process{house: &house{t: t, dir: dir, flags: map[string]string{"data-dir": dir}, log: &buffer{}}, out: &buffer{}, gone: make(chan struct{})}
 	args := []string{"serve", "--data-dir", dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off"}
 	for name, value := range flags {
 		p.flags[name] = value
 		args = append(args, "--"+name, value)
 	}
 	p.cmd = exec.Command("relayd", args...) // put into PATH by TestMain
-	p.cmd.Env = append(os.Environ(), "HOME="+dir)
+	p.cmd.Env = append(os.Environ(), "HOME="+dir, "GORACE="+hurry)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	go func() { _ = p.cmd.Wait(); close(p.gone) }()
+	t.Cleanup(func() { // it must not write into a folder that is being removed
+		_ = p.cmd.Process.Kill()
+		<-p.gone
+	})
 	if !poll(20*time.Second, func() bool { return strings.Contains(p.out.String(), "export RELAY_TOKEN") }) {
 		t.Fatalf("it never served:\n%s", p.log)
 	}
@@ -70,12 +75,10 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 // wait gives the exit code, -1 for death by a signal.
 func (p *process) wait() int {
 	p.t.Helper()
-	done := make(chan struct{})
-	go func() { _ = p.cmd.Wait(); close(done) }()
 	select {
-	case <-done:
+	case <-p.gone:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(20 * time.Second):
+	case <-time.After(90 * time.Second):
 		_ = p.cmd.Process.Kill()
 		p.t.Fatalf("it did not end:\n%s", p.log)
 		return 0

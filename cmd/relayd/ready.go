@@ -14,7 +14,7 @@ import (
 )
 
 // ready says why new events cannot be taken: the store cannot keep them, or no
-// tunnel can come in.
+// tunnel can come in yet.
 func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	spooling, err := a.store.Health(ctx)
 	if err != nil {
@@ -24,7 +24,7 @@ func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 		degraded = append(degraded, "store")
 	}
 	// Asked last: a standby is one only after the store was asked, or not yet.
-	if err == nil && !a.gateServes.Load() {
+	if err == nil && !a.begun.Load() {
 		reasons = append(reasons, "not serving yet")
 	}
 	return degraded, reasons

@@ -10,7 +10,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"relay"
+	"relay/delivery"
 	"relay/server"
+	"relay/sshgate"
 )
 
 // certificatesDir is the folder of ACME accounts, keys and certificates within the
@@ -70,4 +73,27 @@ func (a *app) challenge() func(host, path string) (string, bool) {
 		return nil
 	}
 	return a.acme.Challenge
+}
+
+// attacher is where tunnels are announced: delivery, and where certificates come by
+// ACME the one who orders that of the alias.
+func (a *app) attacher() sshgate.Attacher {
+	if a.acme == nil {
+		return a.delivery
+	}
+	return ahead{a.delivery, a.acme}
+}
+
+// ahead orders the certificate of an alias as a tunnel is attached to it, so that its
+// first visitor need not wait.
+type ahead struct {
+	*delivery.Delivery
+	acme *server.ACME
+}
+
+// Attach makes t the tunnel of the alias.
+func (d ahead) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
+	h := d.Delivery.Attach(a, t)
+	d.acme.Online(a.Name)
+	return h
 }

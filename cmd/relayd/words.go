@@ -40,6 +40,9 @@ to it, and sends any of them again, byte for byte.`
 	unhealthy     = "GET %s answered %d; the log of that relayd says why"
 	noAdminLeft   = "no admin is left; make one with `relayd user add NAME --admin`"
 
+	databaseAway    = "%w; start Postgres there, or correct --database-url (RELAY_DATABASE_URL)"
+	databaseRefuses = "%w; correct user, password or database name of --database-url (RELAY_DATABASE_URL)"
+
 	noSSHProgram = "the demo needs the ssh program; install openssh-client"
 )
 
