@@ -137,10 +137,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 func (v *attemptView) fidelity(e *relay.Event, a *relay.Attempt) {
 	m := &e.Request
 	if a.Identical == nil {
-		v.Fidelity = "Nothing was sent."
-		if !a.StartedAt.IsZero() {
-			v.Fidelity = "What was sent is not known to be whole."
-		}
+		v.Fidelity = unsent(e, a)
 		return
 	}
 	head := m.Head
@@ -156,6 +153,20 @@ func (v *attemptView) fidelity(e *relay.Event, a *relay.Attempt) {
 	}
 	v.Fidelity = fmt.Sprintf("Not the bytes that came: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
 	v.Changed = changedLines(m.Head, head)
+}
+
+// unsent says what is known of an attempt that cannot be compared with the original.
+func unsent(e *relay.Event, a *relay.Attempt) string {
+	switch {
+	case a.State == relay.StateDelivering:
+		return "It is on its way."
+	case a.State == relay.StateInterrupted:
+		return "How much was sent is not known."
+	case !a.StartedAt.IsZero() && e.Request.Body.State != relay.BodyComplete:
+		return "What was sent is not known to be whole."
+	default:
+		return "Nothing was sent."
+	}
 }
 
 func shortHash(b *relay.Body) string { return hex.EncodeToString(b.SHA256[:6]) + "…" }

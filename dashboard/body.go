@@ -93,7 +93,7 @@ func bodyState(b *relay.Body) string {
 	case relay.BodyAborted:
 		return "The caller went away before its end."
 	case relay.BodyNotSent:
-		return "The caller never sent it."
+		return "It was not read: the answer came before it."
 	case relay.BodyOverLimit:
 		return "It was larger than what is kept; size and SHA-256 cover all of it."
 	}

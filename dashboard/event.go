@@ -30,7 +30,7 @@ type eventView struct {
 	ID, Alias, State, AliasState string
 	Method, Path, URL            string
 	Outcome, Class               string
-	Facts                        []pair
+	Facts                        []fact
 	Error                        string
 	Blocker                      string // why there is no replay, "" = there is
 	Queued                       string // place in the queue, "" = nothing waits
@@ -50,6 +50,12 @@ type eventView struct {
 
 // pair is a name and a value, both safe to show.
 type pair struct{ Name, Value string }
+
+// fact is a pair, or a name and a time.
+type fact struct {
+	pair
+	At stamp
+}
 
 // messageView is a request or a response.
 type messageView struct {
@@ -135,16 +141,21 @@ func eventVersion(e *relay.Event) string {
 }
 
 // factsOf are the lines below the title.
-func factsOf(e *relay.Event, s *record.Summary) []pair {
-	facts := []pair{
-		{"Received", e.ReceivedAt.UTC().Format("2006-01-02 15:04:05.000 UTC")},
+func factsOf(e *relay.Event, s *record.Summary) []fact {
+	at := func(name string, t time.Time) fact {
+		return fact{pair{Name: name}, stamp{ISO: t.UTC().Format(stampISO), Text: t.UTC().Format("2006-01-02 15:04:05.000 UTC")}}
+	}
+	facts := []fact{at("Received", e.ReceivedAt)}
+	for _, f := range []pair{
 		{"From", s.RemoteAddr},
 		{"Protocol", s.HTTPVersion + map[bool]string{true: " over TLS", false: ""}[s.TLS]},
 		{"Host", record.SafeTextMax(s.Host, 300)},
 		{"Event", s.ID},
+	} {
+		facts = append(facts, fact{pair: f})
 	}
 	if e.LastAskedAt.After(e.ReceivedAt) {
-		facts = append(facts, pair{"Last asked for", e.LastAskedAt.UTC().Format("2006-01-02 15:04:05.000 UTC")})
+		facts = append(facts, at("Last asked for", e.LastAskedAt))
 	}
 	return facts
 }
@@ -215,7 +226,8 @@ func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 	if err != nil {
 		return nil, err
 	}
-	e, err := p.Events.Event(r.Context(), who, id, relay.InlineBody)
+	const magic = 64 // bytes that tell what a body is
+	e, err := p.Events.Event(r.Context(), who, id, magic)
 	if err != nil {
 		return nil, err
 	}
@@ -230,20 +242,20 @@ func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 	if err != nil || n < 0 || n > len(e.Attempts) || kind == "" {
 		return nil, relay.ErrNotFound
 	}
+	part, err := p.Events.BodyPart(r.Context(), id, n, 0)
+	if err != nil {
+		return nil, err
+	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	if body.Parts == 0 {
-		_, _ = w.Write(body.Data)
-		return nil, nil
-	}
-	for i := range body.Parts {
-		part, err := p.Events.BodyPart(r.Context(), id, n, i)
-		if err == nil {
+	_, err = w.Write(part)
+	for i := 1; i < body.Parts && err == nil; i++ {
+		if part, err = p.Events.BodyPart(r.Context(), id, n, i); err == nil {
 			_, err = w.Write(part)
 		}
-		if err != nil {
-			panic(http.ErrAbortHandler) // the head is out: nobody may take it for whole
-		}
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // the head is out: nobody may take it for whole
 	}
 	return nil, nil
 }

@@ -29,7 +29,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 		`data-event-id="`+id+`"`, `data-attempt="1"`, "POST /hook?b=2&amp;a=%41&amp;b=%zz HTTP/1.1",
 		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // what turns the text around stays visible
 		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;\\u00e9&#34;,\n  &#34;z&#34;: 2", // no byte of a value changed
-		"sha256 ", "Byte for byte what the caller sent", "Sent by Stripe", "Too old", "tolerance 5m", "/request.raw", "/response.body",
+		"sha256 ", "Byte for byte what the caller sent", "Sent by Stripe", "Too old", "</time>, 1h", " ago (tolerance 5m)", "/request.raw", "/response.body",
 		`<rect class="wait"`, "HTTP/1.1 200 OK", "new connection",
 	)
 	if strings.Index(page, "<code>X-lower</code>") > strings.Index(page, "<code>X-LOWER</code>") {
@@ -113,7 +113,7 @@ func TestReplayAndCompare(t *testing.T) {
 		body := `{"list":[1,3],"same":true,"error":{"code":7}}`
 		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-A: 2\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	})
-	page := r.submit("/events/"+id+"/replay", nil, 200)
+	page := r.replay(id)
 	contains(t, "after a replay", page, `data-attempt="2"`, "Replay 1", "user:alice", "Compare with the original", "by user:alice")
 	page = r.get("/events/"+id+"?diff=1,2", 200)
 	contains(t, "diff", page, "500 → 200", "1 header line changed", "1 field changed", "list[1]", `class="removed"`)
@@ -132,13 +132,24 @@ func TestReplayAndCompare(t *testing.T) {
 	}
 }
 
+// TestNothingSentIsSaidSo: an attempt that met no server was said to have sent
+// something that is not known to be whole.
+func TestNothingSentIsSaidSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.online()
+	r.refuse.Store(true)
+	page := r.get("/events/"+r.send(post("/hook", "{}")).String(), 200)
+	contains(t, "refused", page, `data-state="failed"`, "Nothing was sent.")
+}
+
 func TestManyAttemptsAreFolded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.online()
 	id := r.send(post("/hook", "{}")).String()
 	for range 12 {
-		r.submit("/events/"+id+"/replay", nil, 200)
+		r.replay(id)
 	}
 	page := r.get("/events/"+id, 200)
 	contains(t, "folded", page, `data-attempt="1"`, `data-attempt="13"`, "Show all attempts")
@@ -202,7 +213,14 @@ func TestShares(t *testing.T) {
 	}
 	// A form of a page without referrer says that its origin is null.
 	null := http.Header{"Origin": {"null"}, "Sec-Fetch-Site": {"same-origin"}}
-	contains(t, "result", r.do("POST", "/s/"+token+"/replay", nil, null, 200), "Your replay", "The local server answered", ">200<")
+	page = r.do("POST", "/s/"+token+"/replay", nil, null, 200)
+	r.await("the end of the shared replay", func() bool {
+		if strings.Contains(page, "It is under way") {
+			page = r.get("/s/"+token+"?attempt=2", 200)
+		}
+		return !strings.Contains(page, "It is under way")
+	})
+	contains(t, "result", page, "Your replay", "The local server answered", ">200<")
 	r.do("POST", "/s/"+token+"/replay", nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403)
 	r.do("POST", "/s/"+token+"/replay", nil, null, 429)
 	if strings.Contains(r.get("/s/"+token+"?attempt=1", 200), "Your replay") {
@@ -247,7 +265,7 @@ func TestHostileBytesStayText(t *testing.T) {
 	})
 	squeezed := strings.ReplaceAll(evil, " ", "/")
 	id := r.send(post("/"+squeezed+"?q="+squeezed, evil, "X-Evil: "+evil, "X-GitHub-Event: "+evil, "X-GitHub-Delivery: "+evil)).String()
-	r.submit("/events/"+id+"/replay", nil, 200)
+	r.replay(id)
 	share := regexp.MustCompile(`/s/[A-Za-z0-9_-]+`).FindString(r.submit("/events/"+id+"/shares", url.Values{"view": {"on"}}, 200))
 	for _, path := range []string{
 		"/aliases/hook", "/aliases/hook?q=" + url.QueryEscape(evil), "/aliases/hook?status=" + url.QueryEscape(evil), "/aliases/hook?path=" + url.QueryEscape(evil),

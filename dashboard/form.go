@@ -96,7 +96,10 @@ func again(page templ.Component) templ.Component {
 	return withStatus{page, http.StatusUnprocessableEntity}
 }
 
-// stamp is a time as a page shows it: ISO for machines and on hover, Text for people.
+const stampISO = "2006-01-02T15:04:05.000Z"
+
+// stamp is a time as a page shows it: ISO for machines and on hover, Text for people,
+// in UTC. The script turns the text into the zone of whoever looks.
 type stamp struct{ ISO, Text string }
 
 // stampOf gives the zero stamp for the zero time.
@@ -109,7 +112,15 @@ func stampOf(t, now time.Time) stamp {
 	if now.UTC().Format(time.DateOnly) == t.Format(time.DateOnly) {
 		text = t.Format(time.TimeOnly)
 	}
-	return stamp{ISO: t.Format("2006-01-02T15:04:05.000Z"), Text: text + " UTC"}
+	return stamp{ISO: t.Format(stampISO), Text: text + " UTC"}
+}
+
+// exactly is the stamp of a time whose day matters.
+func exactly(t time.Time) stamp {
+	if t.IsZero() {
+		return stamp{}
+	}
+	return stamp{ISO: t.UTC().Format(stampISO), Text: t.UTC().Format(time.DateTime) + " UTC"}
 }
 
 // doneTexts are what a page says after a form went through; the key stands in its

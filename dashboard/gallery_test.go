@@ -103,8 +103,8 @@ func (g *gallery) traffic() {
 	g.answers(g.shop)
 	g.single = g.sendTo("stripe-dev", stripe("checkout.session.completed", 13))
 	g.sendTo("stripe-dev", "GET /health?probe=1 HTTP/1.1\r\nHost: stripe-dev.localhost\r\nUser-Agent: curl/8.5.0\r\n\r\n")
-	g.submit("/events/"+g.paid.String()+"/replay", nil, 200)
-	g.submit("/events/"+g.paid.String()+"/replay", nil, 200)
+	g.replay(g.paid.String())
+	g.replay(g.paid.String())
 
 	github, _ := g.d.Alias("github-dev")
 	stripe := g.alias

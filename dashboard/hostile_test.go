@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +24,10 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 	lines := make([]string, 10_000)
 	for i := range lines {
 		lines[i] = fmt.Sprintf("a%d: b", i)
+	}
+	most := time.Second
+	if raced() {
+		most *= 5 // the detector's own work
 	}
 	for name, id := range map[string]string{
 		"one line of 20 MB":      send("application/json", `{"a":"`+strings.Repeat("x", 20<<20)+`"}`),
@@ -41,10 +47,16 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 			t.Error("nothing of a long string is shown")
 		}
 		t.Logf("%s: %d KiB in %v, %d MiB of memory", name, len(page)>>10, took, memory>>20)
-		if len(page) > 3<<20 || took > time.Second || memory > 64<<20 {
+		if len(page) > 3<<20 || took > most || memory > 64<<20 {
 			t.Errorf("%s: a page of %d bytes after %v with %d MiB", name, len(page), took, memory>>20)
 		}
 	}
+}
+
+// raced tells whether the race detector is at work.
+func raced() bool {
+	info, _ := debug.ReadBuildInfo()
+	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // cost fetches a page three times and gives the least time of the processor that it

@@ -132,12 +132,12 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	if got := value[string](b, `tossed`); !strings.Contains(got, "relay_session="+tossed) || twice.Load() == 0 {
 		t.Errorf("the browser did not take the tossed cookies (%q), or sent them %d times: the test shows nothing", got, twice.Load())
 	}
-	b.forget() // what the browser refused the neighbour is in its console
 	// The tossed session is of an account: nobody's before what was tossed is removed,
 	// which takes one look.
+	b.expect(401)
 	b.open("/account")
+	b.forget() // what the browser refused the neighbour is in its console until that page is gone
 	b.open("/account")
-	b.ignore(401)
 	if who := value[string](b, `document.querySelector(".top form span")?.textContent || "nobody"`); who != "alice" {
 		t.Errorf("alice is now %s", who)
 	}

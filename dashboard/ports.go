@@ -40,7 +40,8 @@ type Events interface {
 	// Event reads one event whole; of each body at most maxBody bytes.
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
 	// BodyPart reads part i of the request body (n = 0) or of the response body of
-	// attempt n; only after Event let the actor in.
+	// attempt n; a body that is not stored as parts is part 0. Only after Event let the
+	// actor in.
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// Figures counts the events of an alias since a time, in equal buckets, within a
 	// time budget.

@@ -12,8 +12,10 @@ import (
 // providerView is what is known about the sender.
 type providerView struct {
 	Name, EventType, DeliveryID string
-	Signed, Age, Tolerance      string
+	Signed                      stamp
+	Age, Tolerance              string
 	Meaning                     string
+	Until                       stamp // ends the sentence of Meaning, zero = it has its own end
 	Expired                     bool
 	Same                        string // address of events that name the same delivery
 }
@@ -32,8 +34,8 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 	if p.SignedAt.IsZero() {
 		return v
 	}
-	age := now.Sub(p.SignedAt)
-	v.Signed = p.SignedAt.UTC().Format("2006-01-02 15:04:05 UTC")
+	age := max(0, now.Sub(p.SignedAt)) // the sender's clock may be ahead
+	v.Signed = exactly(p.SignedAt)
 	v.Age = relay.FormatDuration(age.Truncate(time.Second))
 	switch {
 	case p.Tolerance <= 0:
@@ -43,7 +45,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 		v.Meaning = "Too old: a replay sends the signature unchanged, and the sender's libraries refuse it. Raise the tolerance in your code while you replay."
 	default:
 		v.Tolerance = relay.FormatDuration(p.Tolerance)
-		v.Meaning = "Still fresh: a replay passes the sender's check until " + p.SignedAt.Add(p.Tolerance).UTC().Format("15:04:05 UTC") + "."
+		v.Meaning, v.Until = "Still fresh: a replay passes the sender's check until", stampOf(p.SignedAt.Add(p.Tolerance), now)
 	}
 	return v
 }

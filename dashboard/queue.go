@@ -80,8 +80,9 @@ func releasedNotice(r *http.Request, a aliasHead) string {
 
 // releaseView is the question before queued events go out.
 type releaseView struct {
-	Alias          aliasHead
-	Newest, Button string
+	Alias  aliasHead
+	Newest stamp
+	Button string
 }
 
 // askRelease shows what "replay all queued" would do.
@@ -103,7 +104,7 @@ func (p *pages) askRelease(_ http.ResponseWriter, r *http.Request, who relay.Act
 	}
 	for i := range page.Events {
 		if page.Events[i].AttemptCount == 1 {
-			v.Newest = page.Events[i].ReceivedAt.UTC().Format(time.DateTime) + " UTC"
+			v.Newest = exactly(page.Events[i].ReceivedAt)
 			break
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,8 @@ type rig struct {
 	client  *http.Client
 	session string
 	hold    relay.Attachment
+
+	refuse atomic.Bool // the local server is not there
 
 	mu     sync.Mutex
 	answer func(head, body []byte) string
@@ -61,7 +64,7 @@ func newRigOn(t *testing.T, so store.Options, change ...func(*dashboard.Options)
 	site := relay.Site{Base: *base, AliasDomain: "localhost", SSHAddr: "localhost:2222", Loopback: true}
 	r.d = delivery.New(delivery.Options{
 		Store: s, Site: site, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
-		ResponseTimeout: 10 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
+		ResponseTimeout: patience, QueueLimit: 10000, QueueBytes: 1 << 30,
 	})
 	must(t, s.Serve(ctx, r.d.Publish))
 	must(t, r.d.Start(ctx))
@@ -170,6 +173,20 @@ func (r *rig) submit(path string, form url.Values, status int) string {
 	return r.do("POST", path, form, nil, status)
 }
 
+// replay sends an event again and gives its page when the new attempt ended: before
+// that, should the machine take longer than the form waits for.
+func (r *rig) replay(id string) (page string) {
+	r.t.Helper()
+	page = r.submit("/events/"+id+"/replay", nil, 200)
+	r.await("the end of the replay of "+id, func() bool {
+		if strings.Contains(page, `data-state="delivering"`) {
+			page = r.get("/events/"+id, 200)
+		}
+		return !strings.Contains(page, `data-state="delivering"`)
+	})
+	return page
+}
+
 func (r *rig) do(method, path string, form url.Values, header http.Header, status int) string {
 	r.t.Helper()
 	req, err := http.NewRequest(method, r.base+path, strings.NewReader(form.Encode()))
@@ -230,6 +247,9 @@ func (c *caller) Abort()                      {}
 type tunnel struct{ r *rig }
 
 func (u *tunnel) Open(context.Context, netip.AddrPort) (relay.Channel, error) {
+	if u.r.refuse.Load() {
+		return nil, relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached")
+	}
 	far, near := net.Pipe()
 	go u.serve(far)
 	return &channel{Conn: near, filled: make(chan relay.Fill, 1)}, nil

@@ -22,7 +22,11 @@ type sharesView struct {
 	View  bool   // of that one
 }
 
-type shareView struct{ ID, What, Made, Expires, Uses string }
+type shareView struct {
+	ID, What, Uses string
+	Made, Expires  stamp // Expires zero = never
+	Dead           bool  // it has run out
+}
 
 // sharesView never fails: the rest of the page does not need it.
 func (p *pages) sharesView(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) sharesView {
@@ -33,18 +37,13 @@ func (p *pages) sharesView(r *http.Request, who relay.Actor, e *relay.Event, a *
 	v := sharesView{Error: errText(err)}
 	for _, s := range list {
 		x := shareView{
-			ID: s.ID, What: "replay", Made: s.CreatedAt.UTC().Format(time.DateTime) + " UTC",
-			Expires: "never", Uses: countText(s.Uses, "use", "uses"),
+			ID: s.ID, What: "replay", Made: exactly(s.CreatedAt), Expires: exactly(s.ExpiresAt),
+			Uses: countText(s.Uses, "use", "uses"),
 		}
 		if s.View {
 			x.What = "replay and view"
 		}
-		if !s.ExpiresAt.IsZero() {
-			x.Expires = s.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
-			if s.ExpiresAt.Before(time.Now()) {
-				x.Expires = "expired"
-			}
-		}
+		x.Dead = !s.ExpiresAt.IsZero() && s.ExpiresAt.Before(time.Now())
 		v.List = append(v.List, x)
 	}
 	return v
@@ -113,15 +112,15 @@ func (p *pages) revoke(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 
 // sharedView is what the holder of a share sees: nothing about the owner.
 type sharedView struct {
-	Method, Path, Received string
-	Size, Outcome, Class   string
-	Latency, ResponseSize  string
-	Online, Replayable     bool
-	View                   bool
-	Expires                string
-	Action                 string // of the replay form
-	Request, Response      *sharedMessage
-	Result                 *sharedResult
+	Method, Path          string
+	Received, Expires     stamp // Expires zero = never
+	Size, Outcome, Class  string
+	Latency, ResponseSize string
+	Online, Replayable    bool
+	View                  bool
+	Action                string // of the replay form
+	Request, Response     *sharedMessage
+	Result                *sharedResult
 }
 
 type sharedMessage struct {
@@ -213,9 +212,9 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 
 func sharedOf(s *record.SharedEvent) sharedView {
 	v := sharedView{
-		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: s.ReceivedAt.UTC().Format(time.DateTime) + " UTC",
+		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: exactly(s.ReceivedAt.Time),
 		Size: sizeText(s.PayloadSize), Outcome: s.State, Class: "state " + s.State,
-		Online: s.Online, Replayable: s.Replayable, View: s.View, Expires: "never",
+		Online: s.Online, Replayable: s.Replayable, View: s.View,
 	}
 	if s.Status != nil {
 		v.Outcome, v.Class = strconv.Itoa(*s.Status), statusClass(*s.Status)
@@ -227,7 +226,7 @@ func sharedOf(s *record.SharedEvent) sharedView {
 		v.ResponseSize = sizeText(*s.ResponseSize)
 	}
 	if s.ExpiresAt != nil {
-		v.Expires = s.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
+		v.Expires = exactly(s.ExpiresAt.Time)
 	}
 	if s.Request != nil {
 		v.Request = sharedMessageOf(s.Request.Headers, s.Request.Body)

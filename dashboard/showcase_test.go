@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -30,8 +31,7 @@ type showcase struct {
 	data    string // relayd's folder
 	base    string // of the dashboard
 	port    string
-	shopAt  string
-	shop    *http.Server
+	shop    shop
 	account string
 }
 
@@ -41,27 +41,21 @@ const (
 	githubSecret = "it's a secret to everybody"
 )
 
-func newShowcase(t *testing.T, relayd string) *showcase {
+// newShowcase starts it, on the ports that people know if known is set and they are
+// free: tests run beside others that may want those.
+func newShowcase(t *testing.T, relayd string, known bool) *showcase {
 	t.Helper()
-	s := &showcase{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana", shopAt: address(t, "3000")}
-	httpAt, sshAt := address(t, "8080"), address(t, "2222")
-	_, s.port, _ = net.SplitHostPort(httpAt)
-	_, sshPort, _ := net.SplitHostPort(sshAt)
-	s.base = "http://localhost:" + s.port
+	s := &showcase{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana"}
+	ports := []string{"0", "0", "0"}
+	if known {
+		ports = []string{"3000", "8080", "2222"}
+	}
 	key := filepath.Join(s.home, "id_ed25519")
 	s.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "ana@laptop", "-f", key)
-	s.start(relayd, "serve", "--data-dir", s.data, "--http-addr", httpAt, "--ssh-addr", sshAt, "--admin-addr", "off")
-	s.await("relayd to be ready", func() bool {
-		res, err := http.Get(s.base + "/readyz")
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		return err == nil && res.StatusCode == http.StatusOK
-	})
+	sshPort := s.serve(ports[1], ports[2])
 	s.run(relayd, "user", "add", s.account, "--data-dir", s.data, "--key", key+".pub")
-	s.open(false)
-	t.Cleanup(func() { _ = s.shop.Close() })
-	target := ":80:" + s.shopAt
+	shopAt := s.open(ports[0])
+	target := ":80:" + shopAt
 	s.start("ssh", "-N", "-F", "none", "-i", key, "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile="+filepath.Join(s.home, "known_hosts"),
 		"-o", "StrictHostKeyChecking=accept-new", "-o", "ExitOnForwardFailure=yes",
 		"-R", "stripe-dev"+target, "-R", "github-dev"+target, "-p", sshPort, "127.0.0.1")
@@ -69,6 +63,38 @@ func newShowcase(t *testing.T, relayd string) *showcase {
 		return strings.Count(s.run(relayd, "alias", "list", "--json", "--data-dir", s.data), `"owner"`) == 2
 	})
 	return s
+}
+
+// serve starts relayd, and gives its SSH port. Between the choice of a port and its
+// use another program may take it: then there is another one.
+func (s *showcase) serve(httpPort, sshPort string) string {
+	s.t.Helper()
+	for range 3 {
+		httpAt, sshAt := address(s.t, httpPort), address(s.t, sshPort)
+		_, s.port, _ = net.SplitHostPort(httpAt)
+		s.base = "http://localhost:" + s.port
+		ended := s.start(s.relayd, "serve", "--data-dir", s.data, "--http-addr", httpAt, "--ssh-addr", sshAt, "--admin-addr", "off")
+		ready := false
+		s.await("relayd to be ready, or to end", func() bool {
+			select {
+			case <-ended:
+				return true
+			default:
+			}
+			res, err := http.Get(s.base + "/readyz")
+			if err == nil {
+				_ = res.Body.Close()
+			}
+			ready = err == nil && res.StatusCode == http.StatusOK
+			return ready
+		})
+		if ready {
+			_, port, _ := net.SplitHostPort(sshAt)
+			return port
+		}
+	}
+	s.t.Fatal("relayd ends at once, three times")
+	return ""
 }
 
 // address is a loopback address with the port that people know, if it is free.
@@ -102,48 +128,65 @@ func (s *showcase) run(name string, args ...string) string {
 	return string(out)
 }
 
-// start starts a program that is stopped at the end of the test.
-func (s *showcase) start(name string, args ...string) {
+// start starts a program that is stopped at the end of the test; ended is closed when
+// it has ended.
+func (s *showcase) start(name string, args ...string) (ended <-chan struct{}) {
 	s.t.Helper()
 	c := exec.Command(name, args...)
 	c.Env = s.env()
 	var said bytes.Buffer
 	c.Stdout, c.Stderr = &said, &said
 	must(s.t, c.Start())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Wait()
+	}()
 	s.t.Cleanup(func() {
 		_ = c.Process.Signal(syscall.SIGTERM)
-		_ = c.Wait()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			s.t.Errorf("%s does not end", name)
+			_ = c.Process.Kill()
+			<-done
+		}
 		if s.t.Failed() {
 			s.t.Logf("%s said: %.4000s", name, said.String())
 		}
 	})
+	return done
 }
 
 func (s *showcase) await(what string, is func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("waited in vain for %s", what)
 		}
 	}
 }
 
-// open starts the shop; repaired, it knows customers without a name.
-func (s *showcase) open(repaired bool) {
-	if s.shop != nil {
-		_ = s.shop.Close()
+// open starts the shop and gives its address.
+func (s *showcase) open(port string) string {
+	s.t.Helper()
+	l, err := net.Listen("tcp", address(s.t, port))
+	if err != nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}
-	l, err := net.Listen("tcp", s.shopAt)
 	must(s.t, err)
-	s.shop = &http.Server{Handler: &shop{file: filepath.Join(s.home, "orders.jsonl"), repaired: repaired}}
-	go func() { _ = s.shop.Serve(l) }()
+	s.shop.file = filepath.Join(s.home, "orders.jsonl")
+	server := &http.Server{Handler: &s.shop}
+	go func() { _ = server.Serve(l) }()
+	s.t.Cleanup(func() { _ = server.Close() })
+	return l.Addr().String()
 }
 
 // shop is a small web shop that takes webhooks: it checks signatures and writes
-// orders to its disk.
+// orders to its disk. Repaired, it knows customers without a name.
 type shop struct {
 	file     string
-	repaired bool
+	repaired atomic.Bool
 	mu       sync.Mutex
 	orders   int
 }
@@ -191,7 +234,7 @@ func (s *shop) take(body []byte) map[string]any {
 		return map[string]any{"received": true}
 	}
 	name := "customer " + e.Data.Object.Customer
-	if !s.repaired || e.Data.Object.CustomerName != nil {
+	if !s.repaired.Load() || e.Data.Object.CustomerName != nil {
 		name = *e.Data.Object.CustomerName // the bug: not every customer has one
 	}
 	s.mu.Lock()

@@ -28,10 +28,10 @@ type streamView struct {
 	Alias  aliasHead
 	Filter streamFilter
 	Rows   []rowView
-	Error  string // what is wrong with the filter
+	Wrong  form   // what is wrong with the filter, by field
 	Older  string // address of the next page, "" = none
 	Newest string // address of the first page, "" = this is it
-	Back   string // how far a search went, "" = to the end
+	Back   stamp  // how far a search went, zero = to the end
 	Live   string // address of the live updates
 	Notice string
 	Plot   *plotView // nil = not on this page
@@ -40,14 +40,14 @@ type streamView struct {
 
 // aliasHead is how an alias stands, above its stream.
 type aliasHead struct {
-	Name, URL, State, Since string
-	Online, Paused          bool
-	Client                  string // of the tunnel
-	Queued, QueuedEvents    int
-	Released                int       // let go by the page before, 0 = none
-	Sending                 []rowView // on their way while others wait
-	Oldest                  string
-	Command, Client2, Curl  string // what to type: ssh, relay up, a first request
+	Name, URL, State       string
+	Since, Oldest          stamp
+	Online, Paused         bool
+	Client                 string // of the tunnel
+	Queued, QueuedEvents   int
+	Released               int       // let go by the page before, 0 = none
+	Sending                []rowView // on their way while others wait
+	Command, Client2, Curl string    // what to type: ssh, relay up, a first request
 }
 
 // rowView is one event in a list.
@@ -89,7 +89,7 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 		v.Plot = &plot
 		v.Fight = p.fight(r.Context(), who, a, time.Now())
 	}
-	if v.Error != "" {
+	if v.Wrong.Failed() {
 		return withStatus{stream(v), http.StatusUnprocessableEntity}, nil
 	}
 	return stream(v), nil
@@ -103,10 +103,7 @@ func (p *pages) list(r *http.Request, who relay.Actor, a *relay.Alias, v *stream
 		page, err = p.Events.Events(r.Context(), who, f)
 	}
 	if e := relay.AsError(err); e != nil && e.Code == relay.CodeValidationFailed {
-		v.Error = e.Detail
-		for _, field := range e.Fields {
-			v.Error += "; " + field.Location + ": " + field.Message
-		}
+		v.Wrong = wrongFilter(e)
 		return page, nil
 	}
 	return page, err
@@ -135,7 +132,7 @@ func (v *streamView) links(alias string, page relay.Page) {
 	q.Set("cursor", page.Next)
 	v.Older = withQuery(path, q)
 	if len(page.Events) < streamRows && !page.SearchedBackTo.IsZero() {
-		v.Back = page.SearchedBackTo.UTC().Format(time.DateTime) + " UTC"
+		v.Back = exactly(page.SearchedBackTo)
 	}
 }
 
@@ -189,11 +186,11 @@ func (p *pages) headOf(ctx context.Context, a *record.Alias) aliasHead {
 	if !a.Online {
 		h.Command = p.tunnelCommand(frameOf(ctx).User, a.Name)
 	}
-	if a.Since != nil && !a.Since.IsZero() {
-		h.Since = a.Since.UTC().Format(time.DateTime) + " UTC"
+	if a.Since != nil {
+		h.Since = exactly(a.Since.Time)
 	}
 	if a.OldestQueuedAt != nil {
-		h.Oldest = a.OldestQueuedAt.UTC().Format(time.DateTime) + " UTC"
+		h.Oldest = exactly(a.OldestQueuedAt.Time)
 	}
 	if a.Tunnel != nil {
 		h.Client = record.SafeTextMax(a.Tunnel.Client+" of "+a.Tunnel.User+" from "+a.Tunnel.RemoteAddr, 200)

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,17 +57,42 @@ func (f *streamFilter) of(alias string) (relay.Filter, error) {
 		Alias: alias, Method: f.Method, Status: f.Status, Path: f.Path, State: f.State, Text: f.Text,
 		Cursor: f.Cursor, Limit: streamRows, Budget: streamBudget,
 	}
-	var err error
-	if out.Since, err = typedTime("since", f.Since); err != nil {
-		return out, err
+	bad := relay.Errorf(relay.CodeValidationFailed, "the filter cannot be read")
+	moment := func(name, typed string) time.Time {
+		t, ok := typedTime(typed)
+		if !ok {
+			bad.Fields = append(bad.Fields, relay.FieldError{Location: "query." + name, Message: "expected a time such as 2026-11-21 14:30"})
+		}
+		return t
 	}
-	if out.Until, err = typedTime("until", f.Until); err != nil {
-		return out, err
-	}
+	out.Since, out.Until = moment("since", f.Since), moment("until", f.Until)
 	if f.Status != "" && !validStatus(f.Status) {
-		return out, relay.Errorf(relay.CodeValidationFailed, "status: expected a status such as 404 or a class such as 2xx")
+		bad.Fields = append(bad.Fields, relay.FieldError{Location: "query.status", Message: "expected a status such as 404 or a class such as 2xx"})
+	}
+	if f.State != "" && !slices.Contains(eventStates(), f.State) {
+		bad.Fields = append(bad.Fields, relay.FieldError{Location: "query.state", Message: "expected one of the states listed"})
+	}
+	if len(bad.Fields) > 0 {
+		return out, bad
 	}
 	return out, nil
+}
+
+// filterFields are those of the form; what is wrong elsewhere stands below it.
+var filterFields = []string{"status", "state", "since", "until"}
+
+// wrongFilter tells by field what is wrong with a filter.
+func wrongFilter(e *relay.Error) form {
+	f := form{name: "filter", errors: map[string]string{}}
+	for _, bad := range e.Fields {
+		if name := strings.TrimPrefix(bad.Location, "query."); slices.Contains(filterFields, name) {
+			f.errors[name] = bad.Message
+		}
+	}
+	if len(f.errors) == 0 {
+		f.errors[""] = e.Detail
+	}
+	return f
 }
 
 func validStatus(s string) bool {
@@ -77,17 +103,18 @@ func validStatus(s string) bool {
 	return err == nil || s[1:] == "xx"
 }
 
-// typedTime reads a moment as a browser's time field writes it, in UTC, or RFC 3339.
-func typedTime(name, s string) (time.Time, error) {
+// typedTime reads a moment as a browser's time field writes it, in UTC, or RFC 3339;
+// nothing is the zero time.
+func typedTime(s string) (time.Time, bool) {
 	if s == "" {
-		return time.Time{}, nil
+		return time.Time{}, true
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.Parse(layout, s); err == nil {
-			return t, nil
+			return t, true
 		}
 	}
-	return time.Time{}, relay.Errorf(relay.CodeValidationFailed, "%s: expected a time such as 2026-11-21T14:30 (UTC)", name)
+	return time.Time{}, false
 }
 
 // shows tells whether a new or changed event belongs into the list as far as its
@@ -102,8 +129,8 @@ func (f *streamFilter) shows(s *record.Summary) bool {
 	if err != nil {
 		return false
 	}
-	since, _ := typedTime("", f.Since)
-	until, _ := typedTime("", f.Until)
+	since, _ := typedTime(f.Since)
+	until, _ := typedTime(f.Until)
 	return !id.Time().Before(since) && (until.IsZero() || id.Time().Before(until))
 }
 

@@ -28,7 +28,7 @@ func TestStreamShowsAndFilters(t *testing.T) {
 	good := r.send(post("/good?x=1", `{"type":"invoice.paid","id":"evt_1"}`, "Stripe-Signature: t=1,v1=x"))
 	bad := r.send(post("/bad", `{"needle":1}`))
 	page := r.get("/aliases/hook", 200)
-	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "Stripe", "invoice.paid", "online")
+	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "Stripe", "invoice.paid", "online", "since <time", "</time> · OpenSSH", "Time<span class=\"zone\"> (UTC)")
 	if strings.Index(page, bad.String()) > strings.Index(page, good.String()) {
 		t.Error("the newest is not on top")
 	}
@@ -42,7 +42,11 @@ func TestStreamShowsAndFilters(t *testing.T) {
 		}
 	}
 	contains(t, "no match", r.get("/aliases/hook?path=/none", 200), "No event matches")
-	contains(t, "wrong filter", r.get("/aliases/hook?status=abc", 422), "expected a status")
+	wrong := r.get("/aliases/hook?status=abc&since=yesterday&until=2026-11-21", 422)
+	contains(t, "wrong filter", wrong, "expected a status", "expected a time", `value="abc"`, `value="yesterday"`, `id="filter-status-wrong"`, `aria-describedby="filter-since-wrong"`)
+	if strings.Contains(wrong, "No event matches") || strings.Contains(wrong, "filter-until-wrong") {
+		t.Error("a filter that cannot be read is told as one that finds nothing")
+	}
 	r.get("/aliases/hook?since=yesterday", 422)
 	r.get("/aliases/hook?cursor=nonsense", 422)
 	r.get("/aliases/other", 404)
@@ -89,7 +93,7 @@ func TestReplayQueuedAsksOnceMore(t *testing.T) {
 // await polls until ok holds.
 func (r *rig) await(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
@@ -127,7 +131,7 @@ func (r *rig) listen(path string) <-chan string {
 
 func (r *rig) hear(messages <-chan string, want ...string) string {
 	r.t.Helper()
-	late := time.After(5 * time.Second)
+	late := time.After(patience)
 	for {
 		select {
 		case m, open := <-messages:
@@ -171,7 +175,7 @@ func TestLiveRowsArrive(t *testing.T) {
 	if strings.Count(m, "\ndata: ") != 1 || !strings.HasPrefix(m, "id: ") {
 		t.Errorf("message %q", m)
 	}
-	r.submit("/events/"+first.String()+"/replay", nil, 200)
+	r.replay(first.String())
 	r.hear(messages, "event: row", first.String(), "↻1")
 	r.offline()
 	r.hear(messages, "event: alias", `data-state="offline"`, "ssh -N -R hook")

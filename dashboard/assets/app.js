@@ -6,7 +6,6 @@ const $ = (sel, from = document) => from.querySelector(sel);
 const $$ = (sel, from = document) => [...from.querySelectorAll(sel)];
 const waiting = new Map(); // event id -> {name, html}: rows not shown yet
 let source, lastID = "", panel = "", again = false, frame = 0, quiet = 0, reading = null, linked = "";
-
 function say(text) {
 	$("#say").textContent = text;
 	clearTimeout(quiet);
@@ -15,9 +14,23 @@ function say(text) {
 function parse(html) {
 	const t = document.createElement("template");
 	t.innerHTML = html; // made by the server, which escapes what others wrote
+	local(t.content);
 	return t.content;
 }
-
+// Times come in UTC, which their title keeps, and are shown in the zone of whoever looks.
+const iso = at => new Date(at - at.getTimezoneOffset() * 6e4).toISOString().replace("T", " "), zoned = new Date().getTimezoneOffset() !== 0;
+function local(el) {
+	for (const t of zoned ? $$("time", el) : []) {
+		const at = new Date(t.dateTime), here = iso(at), clock = /\d\d:[\d:.]+/.exec(t.textContent)[0].length;
+		const day = /^\d{4}/.test(t.textContent) ? here.slice(0, 11) : here.slice(0, 10) === iso(new Date()).slice(0, 10) ? "" : at.toLocaleDateString("en", { month: "short", day: "numeric" }) + " ";
+		t.textContent = day + here.slice(11, 11 + clock);
+	}
+	for (const z of $$(".zone", el)) z.hidden = zoned;
+}
+function utc(field) { // a time typed in that zone, as the server reads it
+	const typed = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?$/.exec(field.value.trim()), at = typed && new Date(`${typed[1]}T${typed[2] || "00:00"}`);
+	if (zoned && at > 0) field.value = at.toISOString();
+}
 // Parts of pages.
 async function part(url, init = {}) {
 	const r = await fetch(url, { ...init, headers: { "X-Partial": "1" } }), content = parse(await r.text()), failed = $("[data-status]", content); // errors come as 200 to the script
@@ -40,12 +53,9 @@ function put(fresh, old) {
 	if (fresh.id === "event" && newest(fresh) !== before) say(newest(fresh));
 }
 function swap(content) {
-	let found = false;
-	for (const fresh of content ? $$("#event, #alias, #stream", content) : []) {
-		const old = document.getElementById(fresh.id);
-		if (old) { put(fresh, old); found = true; }
-	}
-	return found;
+	const both = content ? $$("#event, #alias, #stream", content).map(fresh => [fresh, document.getElementById(fresh.id)]).filter(([, old]) => old) : [];
+	for (const [fresh, old] of both) put(fresh, old);
+	return both.length > 0;
 }
 function reread() { // one at a time; what comes meanwhile is read once more
 	const at = location.href;
@@ -66,7 +76,6 @@ async function post(url, body) {
 	if (newest(document) === before) say(content.textContent.trim()); // else it was overtaken by its end
 	if ($("#event")) reread();
 }
-
 // Live updates.
 const held = () => scrollY > 120 || !$("#follow")?.checked;
 function later() { frame ||= requestAnimationFrame(flush); }
@@ -95,8 +104,8 @@ function insert(id, html) {
 	rows.insertBefore(parse(html), below);
 	$("#empty")?.remove();
 	if (rows.children.length <= most) return;
-	rows.lastElementChild.remove();
 	const older = $("#older"), url = new URL(older.href);
+	rows.lastElementChild.remove();
 	url.searchParams.set("cursor", rows.lastElementChild.id);
 	older.href = url;
 	older.parentNode.hidden = false;
@@ -120,10 +129,9 @@ function connect() {
 	const at = $("[data-live]");
 	source?.close();
 	if (!at || document.hidden) return;
-	const url = new URL(at.dataset.live, location.href);
+	const url = new URL(at.dataset.live, location.href), tell = text => { linked = text; enhance(document); };
 	if (lastID) url.searchParams.set("after", lastID);
 	source = new EventSource(url);
-	const tell = text => { linked = text; enhance(document); };
 	source.onopen = () => tell("live");
 	source.onerror = () => { tell("reconnecting…"); if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000); };
 	for (const name of ["row", "update", "alias", "event", "resync"]) source.addEventListener(name, e => take(name, e));
@@ -131,13 +139,9 @@ function connect() {
 document.addEventListener("visibilitychange", connect);
 addEventListener("scroll", () => { if ((waiting.size || again) && !held()) later(); }, { passive: true });
 addEventListener("popstate", reread);
-
 // Copying.
 async function copy(text) {
-	try {
-		await navigator.clipboard.writeText(text);
-		say("Copied.");
-	} catch { // no permission, or no https: show it, selected
+	try { await navigator.clipboard.writeText(text); say("Copied."); } catch { // no permission, or no https: show it, selected
 		const d = parse('<dialog><p>Copy this:</p><textarea readonly rows="8" cols="60" aria-label="Text to copy"></textarea><form method="dialog"><button>Close</button></form></dialog>').firstElementChild;
 		document.body.append(d);
 		$("textarea", d).value = text;
@@ -162,12 +166,12 @@ document.addEventListener("click", e => {
 document.addEventListener("change", e => { if (e.target.id === "follow") later(); });
 document.addEventListener("submit", e => {
 	const f = e.target, fields = new URLSearchParams(new FormData(f));
+	if (f.matches("[role=search]")) return void $$("[name=since], [name=until]", f).forEach(utc);
 	if (f.matches("[data-post]")) post(f.action, fields);
 	else if (f.matches("[data-part]")) { const url = new URL(f.action); url.search = fields; go(url); }
 	else return;
 	e.preventDefault();
 });
-
 // Keys.
 const here = () => $("#event")?.dataset.eventId || document.activeElement.closest("[data-event-id]")?.dataset.eventId;
 function move(by) {
@@ -175,14 +179,11 @@ function move(by) {
 	all[at < 0 ? 0 : Math.min(Math.max(at + by, 0), all.length - 1)]?.focus();
 }
 const keys = {
-	j: () => move(1),
-	k: () => move(-1),
-	r: id => id && post(`/events/${id}/replay`),
-	x: id => id && post(`/events/${id}/cancel`),
+	j: () => move(1), k: () => move(-1),
+	r: id => id && post(`/events/${id}/replay`), x: id => id && post(`/events/${id}/cancel`),
 	c: id => id && copyFrom(`/events/${id}/export?format=curl`),
-	d: () => $("#compare")?.requestSubmit(),
+	d: () => $("#compare")?.requestSubmit(), f: () => $("#follow")?.click(),
 	s: id => $("#share") ? $("#share").focus() : id && location.assign(`/events/${id}#shares`),
-	f: () => { $("#follow")?.click(); },
 	"/": () => { const s = $("#search"); if (s) { s.closest("details").open = true; s.focus(); } },
 	"?": () => $("#keys")?.showModal(),
 };
@@ -191,10 +192,9 @@ document.addEventListener("keydown", e => {
 	if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select, [contenteditable], dialog")) return;
 	if (e.key === "a" && e.timeStamp - g < 2000) return location.assign("/");
 	g = e.key === "g" ? e.timeStamp : -1e4;
-	if (!Object.hasOwn(keys, e.key)) return;
-	e.preventDefault();
-	keys[e.key](here());
+	if (Object.hasOwn(keys, e.key)) { e.preventDefault(); keys[e.key](here()); }
 });
+local(document);
 enhance(document);
 connect();
 })();

@@ -1,0 +1,118 @@
+package dashboard_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long a browser on a busy machine may take for one step.
+const patience = time.Minute
+
+// chromium is the browser that the tests of this package share: one process, in which
+// every test has a window and cookies of its own. It starts when the first test asks
+// for it, and anew when it has died.
+type chromium struct {
+	mu   sync.Mutex
+	dir  string          // its profile and temporary files
+	ctx  context.Context // nil = not started
+	stop func()
+}
+
+var shared chromium
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	shared.close()
+	os.Exit(code)
+}
+
+// tab opens a window that is closed at the end of the test.
+func (c *chromium) tab(t *testing.T) context.Context {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx != nil && gone(c.ctx) {
+		t.Log("Chromium died after an earlier test; another one is started")
+		c.end()
+	}
+	if c.ctx == nil {
+		c.start(t)
+	}
+	ctx, cancel := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel)
+	// The context of the first step is that of the window's whole life, so it has no
+	// deadline of its own.
+	late := time.AfterFunc(patience, cancel)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("Chromium opens no window: %v", err)
+	}
+	late.Stop()
+	return ctx
+}
+
+func (c *chromium) start(t *testing.T) {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal("chromium is not installed; `make setup` does that")
+	}
+	// A short path of its own: it leaves files there, and a socket whose address may
+	// have 107 bytes.
+	c.dir, err = os.MkdirTemp("", "relay-chromium-")
+	must(t, err)
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(patience), chromedp.WindowSize(1280, 900),
+		chromedp.Flag("host-resolver-rules", "MAP *.test 127.0.0.1"),
+		chromedp.UserDataDir(filepath.Join(c.dir, "profile")), chromedp.Env("TMPDIR="+c.dir))
+	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), opts...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	c.ctx, c.stop = ctx, func() {
+		cancel()
+		stopAllocator()
+	}
+	late := time.AfterFunc(2*patience, stopAllocator)
+	if err := chromedp.Do(ctx); err != nil {
+		c.end()
+		t.Fatalf("Chromium does not start: %v", err)
+	}
+	late.Stop()
+}
+
+// gone tells whether the browser of a context has died.
+func gone(ctx context.Context) bool {
+	b := chromedp.FromContext(ctx).Browser
+	if b == nil {
+		return true
+	}
+	select {
+	case <-b.LostConnection:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *chromium) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx != nil {
+		c.end()
+	}
+}
+
+// end stops the browser and removes what it left. Its children may outlive it by a
+// moment and still write.
+func (c *chromium) end() {
+	c.stop()
+	for end := time.Now().Add(10 * time.Second); os.RemoveAll(c.dir) != nil && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	c.ctx, c.stop = nil, nil
+}

@@ -1,0 +1,62 @@
+package dashboard_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// TestBrowserShowsTimesInItsZone: what the server says in UTC is read in the zone of
+// whoever looks, in the page and in live rows, and a time typed there is meant there.
+func TestBrowserShowsTimesInItsZone(t *testing.T) {
+	r := newRig(t)
+	r.online()
+	id := r.send(post("/first", "{}")).String()
+	b := newBrowser(t, r)
+	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kathmandu"}) // 5:45 ahead, all the year
+	ahead := time.FixedZone("", int((5*time.Hour + 45*time.Minute).Seconds()))
+	local := func(sel, layout string) {
+		t.Helper()
+		b.see(sel)
+		iso, shown := value[string](b, `document.querySelector("`+sel+`").title`), value[string](b, `document.querySelector("`+sel+`").textContent`)
+		at, err := time.Parse(time.RFC3339Nano, iso)
+		must(t, err)
+		if want := at.In(ahead).Format(layout); shown != want {
+			t.Errorf("%s of %s shows %q, want %q", sel, iso, shown, want)
+		}
+		if _, offset := at.Zone(); offset != 0 {
+			t.Errorf("the title %s is not in UTC", iso)
+		}
+	}
+	b.open("/aliases/hook")
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	local("#rows time", "15:04:05")
+	local("#alias time", time.DateTime)
+	if text := value[string](b, `document.querySelector(".events thead th").innerText`); text != "Time" {
+		t.Errorf("the column says %q", text)
+	}
+	second := r.send(post("/second", "{}")).String()
+	b.until(`document.querySelectorAll("#rows tr").length === 2`)
+	local("#"+second+" time", "15:04:05")
+	b.open("/events/" + id)
+	local(".facts time", "2006-01-02 15:04:05.000")
+
+	b.open("/aliases/hook?path=/first")
+	now := time.Now()
+	do(b, chromedp.SendKeys(chromedp.CSS("[name=since]"), now.Add(-time.Hour).In(ahead).Format("2006-01-02 15:04")))
+	do(b, chromedp.SendKeys(chromedp.CSS("[name=until]"), now.Add(time.Hour).In(ahead).Format("2006-01-02T15:04")))
+	b.click(".filters button")
+	b.until(`location.search.includes("since=") && document.readyState === "complete"`)
+	if rows := value[int](b, `document.querySelectorAll("#rows tr").length`); rows != 1 {
+		t.Errorf("%d rows between an hour ago and in an hour: %s", rows, value[string](b, `location.search`))
+	}
+
+	// A row of another day says which. Without a script, and in UTC, all of it is UTC.
+	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
+	b.open("/aliases/hook")
+	if text := value[string](b, `document.querySelector(".events thead th").innerText`); text != "Time (UTC)" {
+		t.Errorf("in UTC the column says %q", text)
+	}
+}
