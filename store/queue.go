@@ -26,9 +26,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 			return err
 		}
 		if e.Blocker != "" {
-			return &relay.Error{
-				Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + blockerText[e.Blocker],
-			}
+			return notReplayable(&e)
 		}
 		now, state, started, node, boot := s.clock.arrival(s.now()), queued, time.Time{}, "", int64(0)
 		if deliver {
@@ -61,6 +59,13 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		return nil, err
 	}
 	return &claim, nil
+}
+
+// notReplayable says why e cannot be sent again.
+func notReplayable(e *relay.Event) *relay.Error {
+	return &relay.Error{
+		Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + blockerText[e.Blocker],
+	}
 }
 
 var blockerText = map[string]string{

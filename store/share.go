@@ -30,6 +30,7 @@ func (r *shareRow) share() relay.Share {
 
 // CreateShare lets whoever holds the secret replay one event, and see it when view
 // is set; expires zero = never. By the owner of the alias. The secret is given once.
+// event-not-replayable when it could neither be replayed nor be seen.
 func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, view bool, expires time.Time) (sh relay.Share, secret string, err error) {
 	if err := allow(who, relay.ScopeEventsShare); err != nil {
 		return sh, "", err
@@ -44,6 +45,9 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, v
 		e, err := c.ownEvent(who, id)
 		if err != nil {
 			return err
+		}
+		if e.Blocker != "" && !view {
+			return notReplayable(&e)
 		}
 		var there []int // on Postgres retention waits for us then, or we find nothing
 		if err := c.all(&there, `SELECT 1 FROM events WHERE id = ?`+c.d.forUpdate, id); err != nil || len(there) == 0 {
