@@ -39,7 +39,9 @@ type Options struct {
 	Limits   Limits // nil = no limits
 	// Enrolments are keys that wait to be let in; nil = there is no such page.
 	Enrolments Enrolments
+	Tunnels    Tunnels // nil = nothing is known of refused ones
 	Site       relay.Site
+	Version    string // of the program, named as the maker of exported files
 	HostKey    string // fingerprint of the SSH host key, SHA256:…; "" = not shown
 	// SSHFlags gives what ssh must be told on this machine for an account to get in,
 	// such as "-i KEY -o IdentitiesOnly=yes"; user "" is a stranger; nil = nothing.

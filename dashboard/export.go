@@ -36,7 +36,7 @@ func (p *pages) export(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if err != nil {
 		return nil, err
 	}
-	out, err := record.Export(e, r.URL.Query().Get("format"), p.Site, "1", time.Now())
+	out, err := record.Export(e, r.URL.Query().Get("format"), p.Site, p.Version, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/record"
 )
 
 // homeView is the list of aliases, with the way to the first event.
@@ -19,6 +20,13 @@ type homeView struct {
 	Create  form
 	Connect connectView
 	Done    string
+	Refused []refusedView
+}
+
+// refusedView is a tunnel that was asked for and not let in.
+type refusedView struct {
+	Bind, Why, From, Times string // Times "" = once
+	At                     stamp
 }
 
 // aliasView is an alias in the list.
@@ -53,12 +61,27 @@ func (p *pages) homePage(r *http.Request, who relay.Actor, create form) (templ.C
 	if err != nil {
 		return nil, err
 	}
-	v := homeView{Create: create, Connect: p.connect(who, aliases), Done: doneText(r)}
+	v := homeView{Create: create, Connect: p.connect(who, aliases), Done: doneText(r), Refused: p.refused(who, time.Now())}
 	for i, a := range aliases {
 		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
 	p.known.keep(frameOf(r.Context()).session, v.Aliases, time.Now())
 	return home(v), nil
+}
+
+// refused is what the actor's own ssh may have been told where nobody looked.
+func (p *pages) refused(who relay.Actor, now time.Time) (list []refusedView) {
+	if p.Tunnels == nil {
+		return nil
+	}
+	for _, x := range p.Tunnels.Refused(who.Account) {
+		v := refusedView{Bind: record.SafeText(x.Bind), Why: record.SafeText(x.Message), From: x.Remote.Addr().String(), At: stampOf(x.At, now)}
+		if x.Times > 1 {
+			v.Times = countText(x.Times, "time", "times")
+		}
+		list = append(list, v)
+	}
+	return list
 }
 
 // createAlias makes an alias and goes on to its page, which says how to connect.

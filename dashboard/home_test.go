@@ -2,8 +2,10 @@ package dashboard_test
 
 import (
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"relay"
 	"relay/dashboard"
@@ -29,6 +31,30 @@ func TestHomeLeadsToTheFirstEvent(t *testing.T) {
 	o.must(o.AddMember(t.Context(), o.actor("alice"), "shop", "bob"))
 	o.get("bob", "/").want(200, "shop", "of alice")
 	o.get("", "/").want(200, "ssh -p 2222 localhost login").lacks("shop")
+}
+
+// refusing is a gate that has refused something to an account.
+type refusing struct{ account int64 }
+
+func (r *refusing) Refused(account int64) []relay.RefusedForward {
+	if account != r.account {
+		return nil
+	}
+	remote := netip.MustParseAddrPort("192.0.2.7:4022")
+	return []relay.RefusedForward{
+		{At: time.Now(), Times: 12, Bind: "shop", Code: relay.CodeNotFound, Message: "no alias of yours is called <shop>", Remote: remote},
+		{At: time.Now().Add(-time.Minute), Times: 1, Bind: "", Code: relay.CodeValidationFailed, Message: "say which alias", Remote: remote},
+	}
+}
+
+// Somebody whose ssh runs unseen is told on the first page why no tunnel opens.
+func TestRefusedTunnelsAreSaid(t *testing.T) {
+	t.Parallel()
+	gate := &refusing{}
+	o := newOffice(t, func(opt *dashboard.Options) { opt.Tunnels = gate })
+	gate.account = o.actor("alice").Account
+	o.get("alice", "/").want(200, `id="refused"`, "<code>shop</code>", "no alias of yours is called &lt;shop&gt;", "from 192.0.2.7", "12 times", "say which alias")
+	o.get("bob", "/").want(200).lacks(`id="refused"`)
 }
 
 func TestCreateAlias(t *testing.T) {

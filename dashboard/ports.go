@@ -100,6 +100,13 @@ type Credentials interface {
 	UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (session string, acc relay.Account, err error)
 }
 
+// Tunnels tells what became of tunnels that people tried to open.
+type Tunnels interface {
+	// Refused lists the forwards that were lately refused to an account, and not let in
+	// since; the newest first.
+	Refused(account int64) []relay.RefusedForward
+}
+
 // Admins is what only admins do.
 type Admins interface {
 	Accounts(ctx context.Context, who relay.Actor) ([]relay.Account, error)

@@ -195,9 +195,9 @@ func (a *app) baseSite(figures prometheus.Registerer) http.Handler {
 		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: figures, Version: buildVersion(),
 	})
 	pages := dashboard.New(dashboard.Options{
-		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log,
+		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: buildVersion(),
 		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()), SSHFlags: a.sshFlags,
-		Enrolments: a.gate,
+		Enrolments: a.gate, Tunnels: a.gate,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := "/" + strings.TrimLeft(r.URL.Path, "/")
