@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"reflect"
@@ -117,9 +118,10 @@ func (g guarded) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Re
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
 		r.Header.Del("Accept") // there is JSON and nothing else; huma would answer a type it was asked for
-		// Media types have no case (RFC 9110, section 8.3.1); huma compares bytes.
-		if media := r.Header.Get("Content-Type"); media != "" {
-			r.Header.Set("Content-Type", strings.ToLower(media))
+		// Media types have no case, and may have spaces before their parameters (RFC 9110,
+		// section 8.3.1); huma compares bytes.
+		if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != "" {
+			r.Header.Set("Content-Type", media)
 		}
 		h(w, r)
 	})))

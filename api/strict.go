@@ -3,9 +3,11 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -21,14 +23,30 @@ func strictJSON() huma.Format {
 	return huma.Format{
 		Marshal: huma.DefaultJSONFormat.Marshal,
 		Unmarshal: func(data []byte, v any) error {
-			if _, loose := v.(*any); !loose {
-				if err := byTheLetter(data, keysOf(reflect.TypeOf(v))); err != nil {
-					return err
-				}
+			if loose, ok := v.(*any); ok {
+				return anyJSON(data, loose)
+			}
+			if err := byTheLetter(data, keysOf(reflect.TypeOf(v))); err != nil {
+				return err
 			}
 			return json.Unmarshal(data, v)
 		},
 	}
+}
+
+// anyJSON reads a body for its schema. encoding/json puts another character where one
+// is no UTF-8, which JSON has to be (RFC 8259, section 8.1). A number that is too large
+// for it is JSON all the same: it is left null here, and found in the second reading
+// where the schema takes that.
+func anyJSON(data []byte, v *any) error {
+	if !utf8.Valid(data) {
+		return errors.New("the body is not UTF-8")
+	}
+	err := json.Unmarshal(data, v)
+	if large := (*json.UnmarshalTypeError)(nil); errors.As(err, &large) {
+		return nil
+	}
+	return err
 }
 
 // byTheLetter checks the keys of the object that data is: none twice, none in another

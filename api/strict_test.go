@@ -50,6 +50,49 @@ func TestBodiesAreReadByTheLetter(t *testing.T) {
 	}
 }
 
+// TestBodiesThatAreNoUTF8 are no JSON: each wrong byte became another character, so that
+// a name was kept that nobody had sent.
+func TestBodiesThatAreNoUTF8(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, line := range []string{"POST /api/v1/tokens {\"name\":\"caf\xe9\"}", "POST /api/v1/aliases {\"name\":\"new\",\"\xff\":1}"} {
+		h.line(h.asAlice, line).code(400, "bad-request")
+	}
+	h.line(h.asAlice, `POST /api/v1/tokens {"name":"café"}`).want(201)
+}
+
+// TestNumbersBeyondAllBounds are JSON of a wrong shape: they were answered as no JSON.
+func TestNumbersBeyondAllBounds(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.event("shop", nil).String()
+	for _, line := range []string{
+		`POST /api/v1/aliases {"name":1e400}`, `POST /api/v1/aliases {"name":"new","more":-1e400}`, `POST /api/v1/aliases 1e400`,
+		`PATCH /api/v1/aliases/shop {"offlineStatus":1e400}`, `PATCH /api/v1/aliases/shop {"retention":1e400}`, `PATCH /api/v1/aliases/shop {"paused":1e400}`,
+		`POST /api/v1/tokens {"expiresIn":1e400}`, `POST /api/v1/tokens {"scopes":1e400}`, `POST /api/v1/tokens {"alias":1e400}`,
+		`POST /api/v1/events/` + id + `/shares {"expiresIn":1e400}`, `POST /api/v1/events/` + id + `/shares 1e400`,
+	} {
+		h.line(h.asAlice, line).code(422, "validation-failed")
+	}
+	h.line(h.asAlice, `POST /api/v1/aliases {"name":1e400`).code(400, "bad-request")
+}
+
+// TestMediaTypesInAnySpelling: a space before the parameters was refused.
+func TestMediaTypesInAnySpelling(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for media, status := range map[string]int{
+		"application/json ; charset=utf-8": 200, " Application/JSON;Charset=UTF-8": 200, "application/json;": 200, "application/json; charset": 200,
+		"application/merge-patch+json": 200, "": 200, "text/plain": 415, "application/jsonp": 415, "application/json, text/plain": 415,
+	} {
+		r := h.request("PATCH", h.asAlice, "/api/v1/aliases/shop", `{"paused":false}`)
+		r.Header.Set("Content-Type", media)
+		if a := h.do(r); a.status != status {
+			t.Errorf("%q: %d %s", media, a.status, a.body)
+		}
+	}
+}
+
 // TestKeysWithoutAValueInTheQuery are empty, as everywhere else.
 func TestKeysWithoutAValueInTheQuery(t *testing.T) {
 	t.Parallel()

@@ -3,31 +3,45 @@
 package client
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// lockPatience is how long others may hold the files of a folder, one after another: each
+// takes a moment, or seconds on a disk that is busy. lockPause is between two looks.
+const lockPatience, lockPause = time.Minute, 20 * time.Millisecond
+
 // locked does something to the files of a folder while no other process does. The
-// folder is made when needed; the lock goes with its process.
-func locked(dir string, do func() error) error {
+// folder is made when needed; the lock goes with its process. A process that was stopped
+// while it had the lock is not waited for without end.
+func locked(dir string, do func() error) error { return lockedWithin(lockPatience, dir, do) }
+
+func lockedWithin(patience time.Duration, dir string, do func() error) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	path := filepath.Join(dir, ".lock")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	began := time.Now()
 	for {
-		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		if err != unix.EINTR {
-			break
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil, err == unix.ENOLCK, errors.Is(err, errors.ErrUnsupported): // the last two: a file system without locks
+			return do()
+		case err != unix.EWOULDBLOCK && err != unix.EINTR:
+			return &os.PathError{Op: "lock", Path: path, Err: err}
+		case time.Since(began) >= patience:
+			return Errorf(ExitFailure, "another relay program holds %s", path).
+				WithHint("is one stopped in another terminal? end it, or let it go on, and try again")
 		}
+		time.Sleep(lockPause)
 	}
-	if err != nil && err != unix.ENOLCK && err != unix.ENOTSUP { // a file system without locks
-		return err
-	}
-	return do()
 }

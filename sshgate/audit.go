@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"relay"
@@ -25,6 +26,7 @@ type auditor struct {
 	cancel  context.CancelFunc
 	stopped chan struct{}
 	wake    chan struct{}
+	rights  atomic.Int64 // counts the changes of rights that were published
 
 	mu        sync.Mutex
 	seldom    time.Duration // pollSeldom
@@ -55,9 +57,23 @@ func (g *Gate) Publish(changes []relay.Change) {
 	if !due {
 		return
 	}
+	a.rights.Add(1)
+	a.soon()
+}
+
+// soon has everybody checked without waiting for the time.
+func (a *auditor) soon() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
+	}
+}
+
+// since is called once something can be seen by check that was decided on when rights
+// was what asOf is: a check meanwhile has passed it over.
+func (a *auditor) since(asOf int64) {
+	if a.rights.Load() != asOf {
+		a.soon()
 	}
 }
 

@@ -152,3 +152,74 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 		})
 	}
 }
+
+// lateHold is a house where something happens while a tunnel is being attached.
+type lateHold struct {
+	*fakeHouse
+	meanwhile func()
+}
+
+func (h lateHold) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
+	h.meanwhile()
+	return h.fakeHouse.Attach(a, t)
+}
+
+// audited waits until the gate has taken up what was published.
+func (b *bench) audited() {
+	b.t.Helper()
+	a := b.gate.auditor
+	eventually(b.t, 30*time.Second, "audit", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return !a.due
+	})
+}
+
+// TestRightsLostBetweenTheQuestionAndTheUse: who lost a right after it was asked for, and
+// before anybody could see the use of it, kept it until the next look, a quarter of a
+// minute later.
+func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
+	t.Parallel()
+	t.Run("membership", func(t *testing.T) {
+		t.Parallel()
+		var b *bench
+		b = newBench(t, func(o *Options) {
+			o.Attach = lateHold{o.Accounts.(*fakeHouse), func() {
+				b.house.mu.Lock()
+				clear(b.house.members)
+				b.house.mu.Unlock()
+				b.gate.Publish([]relay.Change{{Kind: relay.ChangeAlias}})
+				b.audited()
+			}}
+		})
+		b.seldom()
+		b.house.alias("a", 1)
+		b.house.members["a"] = []int64{2}
+		c := b.mustDial(b.newKey("bob", 2))
+		forwards(t, c, "a", 80)
+		closed(t, c)
+	})
+	t.Run("key", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		b.seldom()
+		c := b.mustDial(b.alice)
+		b.house.mu.Lock()
+		clear(b.house.keys)
+		b.house.mu.Unlock()
+		b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+		b.audited()
+		_, _, _ = c.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"a", 80})) // may be cut already
+		closed(t, c)
+	})
+}
+
+// seldom has the gate look at rights only when it is told of a change.
+func (b *bench) seldom() {
+	b.t.Helper()
+	b.gate.auditor.mu.Lock()
+	b.gate.auditor.seldom, b.gate.auditor.due = time.Hour, true
+	b.gate.auditor.mu.Unlock()
+	b.gate.Publish([]relay.Change{{Kind: relay.ChangeEvent}})
+	b.audited()
+}

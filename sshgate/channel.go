@@ -109,15 +109,17 @@ func (h *channel) broken() bool {
 
 // ending tells whether the connection has ended, or is about to. A peer's goodbye is
 // the last that x/crypto reads, and it tells the channels before it closes the socket:
-// a connection goes on only when its next bytes are awaited.
+// a connection goes on only when its next bytes are awaited. On a busy one they never are
+// for long, so that it counts as well that they were read since.
 func (c *conn) ending() bool {
+	before := c.sock.reads.Load()
 	tick := time.NewTicker(settle)
 	defer tick.Stop()
 	for range maxSettles {
 		switch {
 		case c.sock.failed.Load(), c.ctx.Err() != nil:
 			return true
-		case c.sock.reading.Load():
+		case c.sock.reading.Load(), c.sock.reads.Load() != before:
 			return false
 		}
 		select {

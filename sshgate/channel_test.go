@@ -88,3 +88,22 @@ func TestLateEndOfConnection(t *testing.T) {
 		})
 	}
 }
+
+// TestEndOfAnAnswerOnABusyConnection: where bytes come without a pause nobody is ever seen
+// to wait for them, and each end of an answer took up to a second.
+func TestEndOfAnAnswerOnABusyConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &conn{sock: &socket{}}
+		c.ctx, c.cancel = context.WithCancel(t.Context())
+		defer c.cancel()
+		time.AfterFunc(3*settle/2, func() { c.sock.reads.Add(1) })
+		began := time.Now()
+		if c.ending() {
+			t.Error("taken for the end of the connection")
+		}
+		if took := time.Since(began); took > 2*settle {
+			t.Errorf("took %v", took)
+		}
+	})
+}

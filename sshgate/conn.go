@@ -33,6 +33,7 @@ type conn struct {
 	lost     chan struct{} // closed when a read has failed: the peer has gone
 	place    place
 	version  string // of the peer, as it said it; set before the handshake
+	asOf     int64  // what auditor.rights was when the login asked whose key it is
 
 	handshake *time.Timer
 	idle      *time.Timer
@@ -190,6 +191,7 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		c.log = c.log.With("account", who.AccountName) // timers may be using it
 		c.started = true
 		c.mu.Unlock()
+		c.gate.auditor.since(c.asOf)
 		c.spawn(func() { c.jobs.run(c.ctx, c.overflow) })
 		c.spawn(c.watch)
 		if c.visit == nil {

@@ -42,11 +42,11 @@ func (s *session) follow(v view) int {
 	v.output(out)
 	defer s.print(out, v.dropped)()
 	online, refused := s.c.listen(s)
+	feed := s.subscribe() // before anything is awaited: a request may come with the alias
 	var rest []notice
 	if v.patient() {
 		online, refused, rest = s.gather(online, refused)
 	}
-	feed := s.subscribe()
 	if exit, ok := v.begin(online, refused); !ok {
 		return exit
 	}

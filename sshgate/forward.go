@@ -32,6 +32,7 @@ type forward struct {
 	asked  forwardRequest // as the client wrote it
 	alias  *relay.Alias
 	tunnel *tunnel
+	asOf   int64            // what auditor.rights was before the alias was asked for
 	att    relay.Attachment // under conn.mu; nil until attached
 }
 
@@ -122,13 +123,14 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 	}
 	ctx, cancel := c.ask()
 	defer cancel()
+	asOf := c.gate.auditor.rights.Load()
 	a, refusal := c.admitForward(ctx, asked)
 	if refusal != nil {
 		c.refuse(asked.Bind, refusal)
 		return false, nil, nil // a payload here makes some clients break off
 	}
 	c.gate.refused.settled(c.who.Account, shownBind(asked.Bind))
-	f := &forward{asked: asked, alias: a}
+	f := &forward{asked: asked, alias: a, asOf: asOf}
 	f.tunnel = c.newTunnel(f)
 	if asked.Port == 0 {
 		f.tunnel.port = givenPort
@@ -202,6 +204,7 @@ func (c *conn) attach(f *forward) {
 		att.Detach(false)
 		return
 	}
+	c.gate.auditor.since(f.asOf)
 	c.log.Info("alias online", "alias", f.alias.Name)
 }
 

@@ -169,6 +169,7 @@ func (l *login) fault(meta ssh.ConnMetadata) fault {
 func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
 	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
 	defer cancel()
+	l.c.asOf = l.c.gate.auditor.rights.Load()
 	return l.c.gate.o.Accounts.KeyOwner(ctx, ssh.FingerprintSHA256(key))
 }
 

@@ -71,6 +71,34 @@ Press Ctrl+C to disconnect
 	}
 }
 
+// TestRequestBesideTheHeader: what came while a session waited for its forwards was not
+// in its log.
+func TestRequestBesideTheHeader(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.house.alias("a", 1)
+	c := b.mustDial(b.alice)
+	s, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	out := &output{}
+	s.Stdout = out
+	if err := s.Shell(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	forwards(t, c, "a", 80)
+	b.online("a")
+	e := b.house.event(1, a)
+	b.house.publish(attemptEnded(t, b, e)...)
+	eventually(t, 30*time.Second, "log line", func() bool { return contains(out, e.ID.String()) })
+	if text := out.String(); !strings.HasPrefix(text, "Connected to relay") || strings.Index(text, e.ID.String()) < strings.Index(text, "Press Ctrl+C") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
 func TestSessionKeys(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{"q": "q", "ctrl-c": "\x03"} {

@@ -23,6 +23,7 @@ type socket struct {
 	heard   atomic.Int64 // since start, of the last byte read
 	failed  atomic.Bool  // a read has failed: nothing more will come
 	reading atomic.Bool  // somebody waits for the peer's next bytes
+	reads   atomic.Int64 // how often somebody began to
 	writing atomic.Int64 // since start, when the write under way last moved; 0 = none
 	limit   time.Duration
 	once    sync.Once
@@ -70,6 +71,7 @@ func (s *socket) Read(p []byte) (int, error) {
 		s.ahead = s.ahead[n:]
 		return n, nil
 	}
+	s.reads.Add(1)
 	s.reading.Store(true)
 	n, err := s.Conn.Read(p)
 	s.reading.Store(false)

@@ -1,0 +1,46 @@
+//go:build unix
+
+package client
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestLockOfAStoppedProgram: who holds the lock and does not go on, as after Ctrl+Z, is
+// not waited for without end.
+func TestLockOfAStoppedProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	other, err := os.Create(filepath.Join(dir, ".lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	called := false
+	do := func() error {
+		called = true
+		return nil
+	}
+	var e *Error
+	if err := lockedWithin(3*lockPause, dir, do); !errors.As(err, &e) || e.Exit != ExitFailure || e.Hint == "" || called {
+		t.Errorf("%v, called: %v", err, called)
+	}
+	released := make(chan struct{})
+	time.AfterFunc(3*lockPause, func() { // it goes on
+		defer close(released)
+		_ = unix.Flock(int(other.Fd()), unix.LOCK_UN)
+	})
+	if err := lockedWithin(time.Minute, dir, do); err != nil || !called {
+		t.Errorf("%v, called: %v", err, called)
+	}
+	<-released
+}
