@@ -17,6 +17,7 @@ type recording struct {
 	id      relay.ID
 	n       int   // of Journal.Chunk: 0 = the request, else the attempt
 	limit   int64 // decoded bytes that are kept; 0 = all
+	expect  int64 // decoded bytes that are said to come; 0 = unknown
 
 	mu      sync.Mutex
 	data    []byte // inline body, or the part under way
@@ -34,14 +35,11 @@ type recording struct {
 
 // reset makes the recording ready for another message.
 func (r *recording) reset(j Journal, id relay.ID, n int, limit, expect int64) {
-	r.journal, r.id, r.n, r.limit = j, id, n, limit
+	r.journal, r.id, r.n, r.limit, r.expect = j, id, n, limit, expect
 	r.data, r.first, r.lines, r.sum, r.failed = nil, nil, nil, nil, nil
 	r.parts, r.stored, r.size = 0, 0, 0
 	r.over, r.whole = false, false
 	r.pending = r.pending[:0]
-	if expect > 0 {
-		r.data = make([]byte, 0, min(expect, 64<<10))
-	}
 }
 
 // tee is given to wire.Body.
@@ -94,6 +92,9 @@ func (r *recording) line(p []byte) {
 // add takes bytes up to the end of the part under way.
 func (r *recording) add(p []byte) int {
 	if r.parts == 0 && len(r.data)+len(p) <= relay.InlineBody {
+		if r.data == nil && r.expect > 0 { // as much as one who sent p may be trusted with
+			r.data = make([]byte, 0, max(int64(len(p)), min(r.expect, 64<<10, 4*int64(len(p)))))
+		}
 		r.data = append(r.data, p...)
 		return len(p)
 	}

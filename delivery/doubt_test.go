@@ -73,3 +73,18 @@ func TestTakeoverWhileWaiting(t *testing.T) {
 		tun.cutAll()
 	})
 }
+
+// With autoDeliver an event that was stored first and then reached nobody stayed queued
+// until the tunnel was attached again, though it had not gone away.
+func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
+	var k taker
+	run(t, k.serve, func(b *bed) {
+		b.tun.set(func() { b.tun.openErr = relay.ErrNotSent })
+		out, _ := b.send(numbered(1))
+		b.want("answer", code(out), "202")
+		b.tun.set(func() { b.tun.openErr = nil })
+		time.Sleep(time.Minute)
+		b.want("delivered", k.list(), "00001")
+		b.want("state", b.event().State, relay.StateDelivered)
+	}, func(b *bed) { b.opt.StoreFirst, b.a.Settings.AutoDeliver = yes, true })
+}

@@ -2,7 +2,9 @@ package delivery_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,4 +155,24 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 		b.want("not kept", got["rejected_dropped_total"], 10)
 		b.want("accepts", b.s.num(&b.s.accepts), 60)
 	}, func(b *bed) { b.opt.Registry = reg })
+}
+
+// A caller who only says that a body comes takes no room for it.
+func TestPromisedBodyTakesNoMemory(t *testing.T) {
+	const callers, each = 200, 64 << 10
+	run(t, nil, func(b *bed) {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for range callers {
+			c, done := b.begin(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\nx", each))
+			defer func() { c.in.finish(io.EOF); <-done }()
+		}
+		synctest.Wait()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if took := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / callers; took >= each {
+			t.Errorf("each of those who wait holds %d bytes", took)
+		}
+	})
 }

@@ -26,7 +26,7 @@ func (x *exchange) look(now time.Time) {
 	if !ok || x.silent {
 		return
 	}
-	if x.uploading { // the upload reads, and learns it there
+	if x.uploading && x.stuck(now) < x.pushLimit() { // the upload reads, and learns it there
 		x.lookAt = now.Add(lookEvery)
 		return
 	}

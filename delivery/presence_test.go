@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"io"
 	"testing"
 	"time"
 
@@ -50,4 +51,32 @@ func TestHalfClosedCallerReadsOn(t *testing.T) {
 		b.want("answer", c.answer(), "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nxxxxxxxxx")
 		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseComplete)
 	})
+}
+
+// A caller who left while the rest of the request waited for a local server that had
+// begun its answer and hung was never noticed: who waits to write does not read.
+func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
+		l.hang()
+	}, func(b *bed) {
+		c, done := b.begin(largePost)
+		c.in.write(make([]byte, largeSize/2))
+		time.Sleep(time.Hour) // an answer has no deadline while somebody waits for it
+		b.want("channels", b.d.Stats().Channels, 1)
+		c.become(relay.CallerLost)
+		c.in.finish(io.ErrUnexpectedEOF)
+		select {
+		case <-done:
+		case <-time.After(time.Hour):
+			t.Error("still waiting")
+			b.hold.Detach(false)
+			<-done
+		}
+		e := b.event()
+		b.want("body", words(e.Request.Body.State, e.Request.Body.Size), words(relay.BodyAborted, largeSize/2))
+		b.want("response state", e.Attempts[0].ResponseState, relay.ResponseCut)
+		b.want("channels", b.d.Stats().Channels, 0)
+	}, func(b *bed) { b.tun.window = 64 << 10 })
 }

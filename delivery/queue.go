@@ -25,6 +25,7 @@ func (x *exchange) enqueue() relay.Outcome {
 		if err := x.requeue(); err != nil {
 			return x.said(refusal(storeError(err), relay.ID{}))
 		}
+		x.st.serveQueued()
 		return x.queuedAnswer()
 	}
 	room := x.reserve()
@@ -99,9 +100,7 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 		}
 		st.queue.moved(1, cost)
 		st.d.feed.tunnel(st.id)
-		if st.alias.Load().Settings.AutoDeliver {
-			st.serve()
-		}
+		st.serveQueued()
 	}
 	x.accept = t
 	if err := x.stored(); err != nil {
@@ -126,6 +125,14 @@ func (st *aliasState) serve() {
 	defer st.mu.Unlock()
 	if !st.serving {
 		st.serving = st.d.background(st.dispatch)
+	}
+}
+
+// serveQueued is serve for an inbound event that was queued: the tunnel may be there,
+// or have come meanwhile.
+func (st *aliasState) serveQueued() {
+	if st.alias.Load().Settings.AutoDeliver {
+		st.serve()
 	}
 }
 

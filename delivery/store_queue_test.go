@@ -61,6 +61,9 @@ func (s *memStore) Release(_ context.Context, _ relay.Actor, alias string) (int,
 	defer s.mu.Unlock()
 	n := 0
 	for _, e := range s.events {
+		if len(e.Attempts) == 0 {
+			continue
+		}
 		if a := &e.Attempts[0]; e.Alias == alias && a.State == relay.StateQueued && !a.Released {
 			a.Released = true
 			n++

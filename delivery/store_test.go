@@ -167,6 +167,8 @@ func (s *memStore) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ti
 		if end.State == relay.StateDelivered && end.Kind == relay.KindReplay {
 			if _, first := s.attempt(id, 1); first.State == relay.StateQueued {
 				first.State = relay.StateCanceled
+				queue := relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID}
+				return []relay.Change{queue, {Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: end.N}}, nil
 			}
 		}
 		return []relay.Change{{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: end.N}}, nil

@@ -154,14 +154,20 @@ func (x *exchange) pushLimit() time.Duration { return max(x.patience, leastPush)
 // onPush ends an exchange whose local server takes no more of the request: it would
 // hold its caller and its place for as long as the tunnel stands.
 func (x *exchange) onPush(now time.Time) verdict {
-	var waited time.Duration
-	if began := x.writing.Load(); began > 0 {
-		waited = now.Sub(x.at.start) - time.Duration(began)
-	}
-	limit := x.pushLimit()
+	waited, limit := x.stuck(now), x.pushLimit()
 	if waited >= limit {
 		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
 	}
 	x.pushAt = now.Add(limit - waited)
 	return goOn
+}
+
+// stuck is how long the piece of the request that goes out now has waited for the
+// local server; 0 = none does.
+func (x *exchange) stuck(now time.Time) time.Duration {
+	began := x.writing.Load()
+	if began == 0 {
+		return 0
+	}
+	return now.Sub(x.at.start) - time.Duration(began)
 }

@@ -17,7 +17,7 @@ const (
 	orderPatience = 20 * time.Second // of a handshake, where the server's own is longer
 	orderSlots    = 4                // tries at the same time
 	aheadSlots    = 2                // of these, for names that nobody has asked for yet
-	mostOrders    = 1000             // failures that are remembered
+	mostOrders    = 1000             // failures that are remembered, and names ahead of their first visitor
 	renewCheck    = time.Minute      // between two looks at what has to be renewed; in memory
 )
 
@@ -45,6 +45,9 @@ func (a *ACME) order(name string, owner int64, ahead bool) (<-chan struct{}, err
 	case o == nil:
 		if len(a.orders) >= mostOrders {
 			a.forget()
+		}
+		if ahead && len(a.orders) >= mostOrders { // all under way: it waits for its first visitor
+			return nil, errors.New("too many certificates are being got")
 		}
 		o = &order{}
 		a.orders[name] = o

@@ -285,6 +285,7 @@ func (c *conn) closeOrderly() {
 		return
 	}
 	c.raw.seat.wait()
+	c.rewind() // what it has sent of a head may be large
 	b, _ := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
 	begun, most := time.Now(), lingerMost

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 )
 
 func TestRefusedWhereAllAreBusy(t *testing.T) {
@@ -143,4 +145,33 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	ln.give(theirs2)
 	send(t, mine2, hello)
 	readAnswer(t, bufio.NewReader(mine2), "POST")
+}
+
+// A connection whose large head was refused kept it in memory until the lingering close
+// was over.
+func TestLingeringCloseForgetsTheHead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(t, &upstream{})
+		o.MaxHead = 128 << 10
+		s, ln := New(o), newHandoff()
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ln) }()
+		c, theirs := net.Pipe()
+		ln.give(ending{theirs})
+		go func() {
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\nX: "+strings.Repeat("x", o.MaxHead))
+		}()
+		if resp, _ := readAnswer(t, bufio.NewReader(c), "GET"); resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("got %d", resp.StatusCode)
+		}
+		synctest.Wait()
+		for held := range s.conns {
+			if len(held.buf) > len(held.smallBuf) {
+				t.Errorf("it holds %d bytes while it lingers", len(held.buf))
+			}
+		}
+		_ = c.Close()
+		stop(t, s, done)
+	})
 }
