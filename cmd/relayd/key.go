@@ -144,12 +144,15 @@ func initialAdminKeys(setting string) ([]publicKey, error) {
 	if setting == "" {
 		return nil, nil
 	}
-	keys, err := parseKeys("RELAY_INITIAL_ADMIN_KEYS", setting)
+	keys, err := parseKeys("--initial-admin-keys", setting)
 	if err == nil || strings.Contains(setting, "\n") {
 		return keys, err
 	}
 	fromFile, ferr := readKeyFile(setting)
 	if errors.Is(ferr, os.ErrNotExist) {
+		if !strings.Contains(setting, " ") {
+			return nil, fmt.Errorf("--initial-admin-keys: there is no file %s, and it is no public key such as `ssh-ed25519 AAAA… name` either", setting)
+		}
 		return nil, fmt.Errorf("%w, or the path of a file that holds one", err)
 	}
 	return fromFile, ferr

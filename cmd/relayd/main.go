@@ -170,6 +170,10 @@ func exactly(names ...string) cobra.PositionalArgs {
 
 // flagFault adds the flag that was probably meant to an error about an unknown one.
 func flagFault(cmd *cobra.Command, err error) error {
+	var wrong *pflag.InvalidValueError
+	if errors.As(err, &wrong) && wrong.GetFlag().Value.Type() == "int" {
+		return fmt.Errorf("--%s takes a whole number, not %q", wrong.GetFlag().Name, wrong.GetValue())
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
