@@ -37,6 +37,9 @@ func (x *exchange) answered() relay.Outcome {
 		x.hold.pool.park(x.line, limit)
 		x.line = nil
 	}
+	if x.short { // a close in order would be the end of the answer to them
+		x.req.caller.Abort()
+	}
 	keep := whole && !x.silent && x.state == relay.ResponseComplete &&
 		!x.req.head.Close && !x.final.Close && !x.final.Sloppy && x.final.Framing != relay.FramingClose
 	return relay.Outcome{KeepAlive: keep}
@@ -64,7 +67,7 @@ func (x *exchange) joined(u ended) { x.uploading, x.reqEnd = false, u }
 func (x *exchange) takeRest() {
 	x.line.close()
 	caller := x.req.caller
-	if x.final.Framing == relay.FramingClose || x.unsentBody() {
+	if !x.short && (x.final.Framing == relay.FramingClose || x.unsentBody()) {
 		_ = caller.CloseWrite()
 	}
 	if x.uploading {

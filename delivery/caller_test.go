@@ -115,6 +115,29 @@ func TestCallerGoneBeforeAnswer(t *testing.T) {
 	})
 }
 
+// Of an answer that ends with its connection, a close in order says that it is whole:
+// who could not be given all of it must see a break, also behind a rest of the request.
+func TestSlowCallerOfAShortAnswerSeesABreak(t *testing.T) {
+	for name, request := range map[string]string{
+		"whole request": post, "answered early": "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello",
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) {
+				l.until("hello")
+				l.Write("HTTP/1.1 200 OK\r\n\r\nnot the end")
+			}, func(b *bed) {
+				in, c := b.inbound(request)
+				c.deaf = errors.New("i/o timeout")
+				out := b.d.Capture(context.Background(), in)
+				b.want("keep-alive", out.KeepAlive, false)
+				b.want("aborted", c.wasAborted(), true)
+				b.want("ended in order", c.wasHalved(), false)
+				b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseComplete)
+			})
+		})
+	}
+}
+
 func TestCallerGoneInsideStream(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")

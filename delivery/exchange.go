@@ -62,6 +62,7 @@ type exchange struct {
 	early     bool // it began before the request was written whole
 	begun     bool // a byte of a final answer went to the caller
 	silent    bool // the caller takes no more
+	short     bool // and has not had all that was written
 	ended     bool // the caller has ended their side; perhaps they read on
 	reached   bool // false: it is known that no byte reached the local server
 	fault     *relay.Error
@@ -255,7 +256,7 @@ func (x *exchange) loop() verdict {
 		case <-lost:
 			v = x.onLost()
 		case <-cut:
-			v = x.fail(relay.Errorf(relay.CodeTunnelLost, "the relay stopped before the local server had answered"))
+			v = x.fail(x.stopped())
 		}
 		if v != goOn {
 			return v

@@ -149,6 +149,14 @@ func (x *exchange) tunnelLost() *relay.Error {
 	return errTunnelLost()
 }
 
+// stopped is the same of an exchange that the end of the relay's patience cut.
+func (x *exchange) stopped() *relay.Error {
+	if x.final != nil {
+		return relay.Errorf(relay.CodeTunnelLost, "the relay stopped inside the local server's answer; it has run, but its answer is not whole")
+	}
+	return relay.Errorf(relay.CodeTunnelLost, "the relay stopped before the local server had answered; it is not known what became of the request")
+}
+
 func errTunnelLost() *relay.Error {
 	return relay.Errorf(relay.CodeTunnelLost, "the tunnel went away before the local server had answered; it is not known what became of the request")
 }

@@ -86,4 +86,6 @@ func (c *memCaller) answer() string {
 
 func (c *memCaller) wasAborted() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.aborted }
 
+func (c *memCaller) wasHalved() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.halved }
+
 func (c *memCaller) Unhurried() {}

@@ -183,7 +183,7 @@ func (x *exchange) write(p []byte) bool {
 	for len(p) > 0 {
 		piece := p[:min(len(p), writePiece)]
 		if _, err := x.req.caller.Write(piece); err != nil {
-			x.silent = true
+			x.silent, x.short = true, true
 			x.out = x.out[:0]
 			if x.final != nil {
 				x.listenOnly()
