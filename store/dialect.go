@@ -28,7 +28,7 @@ type dialect struct {
 	files      func() fs.FS
 	hasSchema  string // gives a row when the version table exists
 	forUpdate  string // suffix that locks the rows read
-	skipLocked string // suffix of a claim
+	skipLocked string // the same, but for those that somebody else has
 	contains   string // bytes column (%s) contains the ? bytes
 	commit     int    // committers
 	bulk       bool   // multi-row statements pay

@@ -176,7 +176,7 @@ func examineOrphans(q session) Finding {
 	return counted(q, `SELECT (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = c.event_id))
 		+ (SELECT COUNT(*) FROM payloads p WHERE p.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`,
 		[]any{before, before}, "no bytes are left over", "%d rows of bytes belong to no event",
-		"start the server, or leave it running: it sweeps them within the hour")
+		"start the server, or leave it running: it sweeps them within a day")
 }
 
 // examineUnderWay: what is delivering must belong to the server that runs.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"relay"
 )
@@ -29,14 +30,9 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		if err := c.weigh(list); err != nil {
 			return err
 		}
-		tables := []string{`events WHERE id`, `attempts WHERE event_id`, `shares WHERE event_id`, `payloads WHERE event_id`}
-		if heavy = list[0].rows() > removalRows; heavy {
-			tables = tables[:3]
-		}
-		for _, table := range tables {
-			if _, err := c.exec(`DELETE FROM `+table+` = ?`, id); err != nil {
-				return err
-			}
+		heavy = list[0].rows() > removalRows
+		if err := c.deleteEvent(id, heavy); err != nil {
+			return err
 		}
 		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
 		if waiting {
@@ -61,6 +57,8 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	return nil
 }
 
+var errUnderWay = relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
+
 // waits tells whether an attempt of an event waits in the queue; conflict while one is
 // under way.
 func (c *change) waits(id relay.ID) (waiting bool, err error) {
@@ -68,11 +66,34 @@ func (c *change) waits(id relay.ID) (waiting bool, err error) {
 	if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
 		return false, err
 	}
-	for _, st := range states {
-		if st == delivering {
-			return false, relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
-		}
-		waiting = waiting || st == queued
+	if slices.Contains(states, delivering) {
+		return false, errUnderWay
 	}
-	return waiting, nil
+	return slices.Contains(states, queued), nil
+}
+
+// deleteEvent deletes the rows of an event, and unless they are too many its payloads.
+// On Postgres the row of the event is deleted once nobody has it, and a replay may have
+// been begun meanwhile: conflict then.
+func (c *change) deleteEvent(id relay.ID, heavy bool) error {
+	if _, err := c.exec(`DELETE FROM events WHERE id = ?`, id); err != nil {
+		return err
+	}
+	var states []int
+	if err := c.all(&states, `DELETE FROM attempts WHERE event_id = ? RETURNING state`, id); err != nil {
+		return err
+	}
+	if slices.Contains(states, delivering) {
+		return errUnderWay
+	}
+	tables := []string{`shares`, `payloads`}
+	if heavy {
+		tables = tables[:1]
+	}
+	for _, table := range tables {
+		if _, err := c.exec(`DELETE FROM `+table+` WHERE event_id = ?`, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -48,6 +48,7 @@ type listing struct {
 	where      string // conditions of the filter on e
 	args       []any
 	text       []byte
+	start      relay.ID // before, of the whole list
 	before     relay.ID // exclusive
 	floor      relay.ID // inclusive
 	slice      int
@@ -112,7 +113,7 @@ func (l *listing) and(condition string, args ...any) {
 // filter turns a Filter into conditions.
 func (l *listing) filter(f relay.Filter) error {
 	if f.Method != "" {
-		l.and(`e.method = ?`, plain(f.Method))
+		l.and(`UPPER(e.method) = ?`, strings.ToUpper(plain(f.Method)))
 	}
 	if f.Status != "" {
 		low, high, err := statusRange(f.Status)
@@ -182,6 +183,7 @@ func less(a, b relay.ID) bool { return string(a[:]) < string(b[:]) }
 // run walks back slice by slice.
 func (l *listing) run() (relay.Page, error) {
 	page := relay.Page{Events: []relay.Event{}}
+	l.start = l.before
 	if !l.everything && len(l.aliases) == 0 {
 		return page, nil
 	}
@@ -291,25 +293,41 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 		WHERE `+where+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
 		return false, bound, err
 	}
-	for i := range rows {
-		e := rows[i].event()
-		if len(page.Events) == l.limit {
-			page.Next = page.Events[l.limit-1].ID.String()
-			return true, bound, nil
-		}
-		if hit, err := l.found(&e); err != nil {
-			return false, bound, err
-		} else if hit {
-			page.Events = append(page.Events, e)
-		}
-		page.SearchedBackTo = e.ReceivedAt
-		if len(l.text) > 0 && !time.Now().Before(l.until) {
-			page.Next = e.ID.String()
-			return true, bound, nil
-		}
+	if full, err := l.sift(page, rows); err != nil || full {
+		return full, bound, err
 	}
 	if len(l.text) > 0 && len(rows) == room {
 		bound = rows[room-1].ID
 	}
 	return false, bound, nil
+}
+
+// sift adds the rows that fit, and tells whether the page ends with them.
+func (l *listing) sift(page *relay.Page, rows []eventRow) (full bool, err error) {
+	last := l.before
+	for i := range rows {
+		e := rows[i].event()
+		if len(page.Events) == l.limit {
+			page.Next = page.Events[l.limit-1].ID.String()
+			return true, nil
+		}
+		hit, later, err := l.found(&e, last == l.start)
+		if err != nil {
+			return false, err
+		}
+		if later {
+			page.Next = last.String()
+			return true, nil
+		}
+		if hit {
+			page.Events = append(page.Events, e)
+		}
+		last = e.ID
+		page.SearchedBackTo = e.ReceivedAt
+		if len(l.text) > 0 && !time.Now().Before(l.until) {
+			page.Next = e.ID.String()
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"relay"
 )
@@ -16,46 +17,61 @@ func (l *listing) textFilter() {
 		l.text, l.text, l.text)
 }
 
+// searchAlone is how long a list looks through the large bodies of one event at most; the
+// whole list has patience.
+const searchAlone = 3 * time.Second
+
 // found looks for the text in a row that fits the rest of the filter; rows whose
-// large bodies do not hold it came along because SQL sees no parts.
-func (l *listing) found(e *relay.Event) (bool, error) {
+// large bodies do not hold it came along because SQL sees no parts. When those take
+// longer than the budget, the event is left for later: it is the first of the next page
+// then, which looks at it longer. What is not looked through by then is passed over.
+func (l *listing) found(e *relay.Event, first bool) (hit, later bool, err error) {
 	if len(l.text) == 0 || bytes.Contains(e.Target, l.text) {
-		return true, nil
+		return true, false, nil
 	}
 	// The bytes stay in the database: an event may have hundreds of attempts.
 	var inline []int
 	in := func(column string) string { return fmt.Sprintf(l.d.contains, column) }
 	if err := l.all(&inline, `SELECT n FROM payloads p WHERE p.event_id = ? AND (`+in(`p.head`)+` OR `+in(`p.body`)+`) LIMIT 1`,
 		e.ID, l.text, l.text); err != nil || len(inline) > 0 {
-		return len(inline) > 0, err
+		return len(inline) > 0, false, err
 	}
 	var large []payloadRow
 	if err := l.all(&large, `SELECT n, parts FROM payloads WHERE event_id = ? AND parts > 0 ORDER BY n`, e.ID); err != nil {
-		return false, err
+		return false, false, err
+	}
+	until := l.until
+	if first {
+		until = until.Add(searchAlone)
 	}
 	for i := range large {
-		if hit, err := l.foundInParts(e.ID, &large[i]); err != nil || hit {
-			return hit, err
+		hit, cut, err := l.foundInParts(e.ID, &large[i], until)
+		if err != nil || hit || cut {
+			return hit, cut && !first, err
 		}
 	}
-	return false, nil
+	return false, false, nil
 }
 
-// foundInParts looks through a large body, over the seams of its parts too.
-func (l *listing) foundInParts(id relay.ID, p *payloadRow) (bool, error) {
+// foundInParts looks through a large body, over the seams of its parts too, until the
+// time given: cut tells that something of it is left.
+func (l *listing) foundInParts(id relay.ID, p *payloadRow, until time.Time) (hit, cut bool, err error) {
 	var tail []byte
 	for i := range p.Parts {
+		if !time.Now().Before(until) {
+			return false, true, nil
+		}
 		var parts [][]byte
 		if err := l.all(&parts, partQuery, id, p.N, i); err != nil {
-			return false, err
+			return false, false, err
 		}
 		if len(parts) == 0 {
-			return false, nil // deleted meanwhile
+			return false, false, nil // deleted meanwhile
 		}
 		if bytes.Contains(append(tail, parts[0]...), l.text) {
-			return true, nil
+			return true, false, nil
 		}
 		tail = append([]byte(nil), parts[0][max(0, len(parts[0])-len(l.text)+1):]...)
 	}
-	return false, nil
+	return false, false, nil
 }

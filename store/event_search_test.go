@@ -35,3 +35,56 @@ func TestSearchPassesNothingOver(t *testing.T) {
 		}
 	}
 }
+
+// A list looks through large bodies as long as it has time, and then leaves the event to
+// the next page, which looks at it first and longer; it gets past one that takes too long.
+func TestSearchInLargeBodies(t *testing.T) {
+	t.Parallel()
+	s := figured(t, 3)
+	var page relay.Page
+	err := s.update(t.Context(), "", func(c *change) error {
+		for _, n := range []int{0, 1} {
+			if _, err := c.exec(`INSERT INTO payloads (`+payloadColumns+`) SELECT id, ?, NULL, NULL, 0, 0, NULL, 2, 10, 10, NULL, '', NULL, NULL FROM events`, n); err != nil {
+				return err
+			}
+			for i, part := range []string{"no nee", "dle?"} {
+				if _, err := c.exec(`INSERT INTO body_chunks (event_id, n, i, data) SELECT id, ?, ?, CAST(? AS BLOB) FROM events`, n, i, part[n:]); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := relay.Actor{Account: 1, AccountName: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
+	f := relay.Filter{Text: "needle", Budget: time.Nanosecond}
+	for found := 0; found < 3; found++ {
+		if page, err = s.Events(t.Context(), who, f); err != nil || len(page.Events) != 1 || page.Next == "" {
+			t.Fatalf("page %d: %+v, %v", found, page, err)
+		}
+		f.Cursor = page.Next
+	}
+	err = s.view(t.Context(), "", func(q session) error {
+		l, err := q.newListing(who, f)
+		if err != nil {
+			return err
+		}
+		e := &page.Events[0]
+		for first, left := range map[bool]time.Duration{false: -time.Second, true: -2 * searchAlone} {
+			l.until = time.Now().Add(left)
+			if hit, later, err := l.found(e, first); hit || later == first || err != nil {
+				t.Errorf("out of time, first %v: hit %v, later %v, %v", first, hit, later, err)
+			}
+		}
+		l.until = time.Now()
+		if hit, _, err := l.found(e, true); !hit || err != nil {
+			t.Errorf("the first of a page: %v, %v", hit, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -4,7 +4,10 @@ import (
 	commandline "flag"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestMain keeps the databases of the tests in memory where there is room: on a busy
@@ -20,11 +23,12 @@ func TestMain(m *testing.M) {
 }
 
 func inMemory(run func() int) int {
-	const memory, room = "/dev/shm", 2 << 30
+	const memory, room = "/dev/shm", 2 << 30 // many times what they take
 	if free, err := freeSpace(memory); err != nil || free < room {
 		return run()
 	}
-	dir, err := os.MkdirTemp(memory, "relay-store-")
+	dropLeft(memory)
+	dir, err := os.MkdirTemp(memory, prefix)
 	if err != nil {
 		return run()
 	}
@@ -37,4 +41,17 @@ func inMemory(run func() int) int {
 		return run()
 	}
 	return run()
+}
+
+const prefix = "relay-store-" // of folders in memory
+
+// dropLeft removes what tests that were killed left: it is memory.
+func dropLeft(memory string) {
+	list, _ := os.ReadDir(memory) // best effort, like the rest of it
+	for _, e := range list {
+		info, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) > time.Hour {
+			_ = os.RemoveAll(filepath.Join(memory, e.Name()))
+		}
+	}
 }

@@ -101,27 +101,38 @@ func (q session) claim(id relay.ID, n int) (relay.Claim, error) {
 // Next claims the oldest attempt of an alias that may go out by itself; see
 // delivery.Queue. nil when none waits.
 func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
-	const oldest = ` FROM attempts WHERE alias_id = ? AND state = 0 AND (kind = 1 OR released = 1 OR ? = 1)
-		ORDER BY received_at, event_id, n LIMIT 1`
 	if err := s.caughtUp(); err != nil {
 		return nil, err
 	}
 	if err := s.undoClaims(ctx); err != nil {
 		return nil, err
 	}
-	var waits []int
-	err := s.view(ctx, "look for queued attempts", func(q session) error {
-		return q.all(&waits, `SELECT 1 AS one`+oldest, alias, flag(auto)) // spares the writer when nothing waits
-	})
-	if err != nil || len(waits) == 0 {
-		return nil, err
+	for {
+		var waits []int
+		err := s.view(ctx, "look for queued attempts", func(q session) error {
+			return q.all(&waits, `SELECT 1 AS one`+oldestQueued, alias, flag(auto)) // spares the writer when nothing waits
+		})
+		if err != nil || len(waits) == 0 {
+			return nil, err
+		}
+		if claim, err := s.claimOldest(ctx, alias, auto); err != nil || claim != nil {
+			return claim, err
+		}
+		// It was canceled or removed meanwhile: another one may wait behind it.
 	}
-	var claim *relay.Claim
+}
+
+const oldestQueued = ` FROM attempts WHERE alias_id = ? AND state = 0 AND (kind = 1 OR released = 1 OR ? = 1)
+	ORDER BY received_at, event_id, n LIMIT 1`
+
+// claimOldest waits for who changes the oldest attempt, and never passes it over: those
+// behind it come later. nil when it does not wait any more.
+func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim *relay.Claim, err error) {
 	var made lostClaim
 	err = s.update(ctx, "claim queued attempt", func(c *change) error {
 		claim, made = nil, lostClaim{}
 		var rows []attemptRow
-		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldest+c.d.skipLocked, alias, flag(auto)); err != nil || len(rows) == 0 {
+		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldestQueued+c.d.forUpdate, alias, flag(auto)); err != nil || len(rows) == 0 {
 			return err
 		}
 		r := rows[0]

@@ -105,6 +105,7 @@ func (s *Store) watch(ctx context.Context, last int64) {
 		if s.reachable() == nil {
 			s.flushUsage(ctx)
 			s.flushNotes(ctx)
+			s.endAllLate(ctx)
 		}
 		if s.d.bulk {
 			s.holdLock(ctx)

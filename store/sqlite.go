@@ -111,6 +111,10 @@ func firstOpen(ctx context.Context, db *sqlx.DB) error {
 		if !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY || ctx.Err() != nil || time.Since(began) > 2*patience {
 			return err
 		}
+		select { // not every lock is waited for
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ var (
 )
 
 // finishAttempts ends attempts of this process that are under way. One that was
-// upgraded ends twice: at the 101, and when the connection is over.
+// upgraded is delivered from the 101 on, and ends once more when the connection is over.
 var finishAttempts = statement{
 	casts: []string{
 		"uuid", "int", "int", "bigint", "bigint", "text", "text", "text", "int", "bytea", "int", "int", "text",
@@ -45,7 +45,7 @@ var finishAttempts = statement{
 		UPDATE attempts SET state = v.vstate, started_at = CASE WHEN v.vstarted > 0 THEN v.vstarted ELSE started_at END,
 			ended_at = v.vended, error_code = v.vcode, error_message = v.vmessage, connection = v.vconnection,
 			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
-		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded')
+		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded' AND v.vstate = 2)
 			AND claim_node = ? AND claim_boot = ?
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`,
 	tail: 2,

@@ -164,7 +164,7 @@ func (s *Store) countStock(ctx context.Context) error {
 	if s.d.bulk {
 		begin = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 	}
-	q := session{context.WithoutCancel(ctx), conn, &s.d, &s.clock}
+	q := session{ctx, conn, &s.d, &s.clock}
 	if _, err = q.q.ExecContext(q.ctx, begin); err == nil {
 		var one []int
 		err = q.all(&one, `SELECT 1 FROM events LIMIT 1`) // takes the snapshot
@@ -200,7 +200,7 @@ func (k *stock) count(q session) error {
 	}
 	err := q.all(&rows, `SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
 		FROM payloads p JOIN events e ON e.id = p.event_id GROUP BY e.alias_id`)
-	if _, rerr := q.q.ExecContext(q.ctx, `ROLLBACK`); err == nil {
+	if _, rerr := q.q.ExecContext(context.WithoutCancel(q.ctx), `ROLLBACK`); err == nil {
 		err = rerr
 	}
 	if err != nil {

@@ -95,6 +95,7 @@ type Store struct {
 	notes    notes
 	meter    meter
 	broken   repairs
+	late     lateEnds
 	prepared prepared // journal statements of SQLite
 	remover  remover
 	mover    mover

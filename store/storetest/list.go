@@ -98,6 +98,7 @@ func (b *bench) filters(ids []relay.ID) {
 	}{
 		"alias":        {relay.Filter{Alias: "other"}, func(i int) bool { return i%5 == 0 }},
 		"method":       {relay.Filter{Method: "POST"}, func(int) bool { return true }},
+		"any case":     {relay.Filter{Method: "post"}, func(int) bool { return true }},
 		"no method":    {relay.Filter{Method: "GET"}, func(int) bool { return false }},
 		"status":       {relay.Filter{Status: "404"}, func(i int) bool { return i%3 == 1 }},
 		"status class": {relay.Filter{Status: "5xx", Limit: 2}, func(i int) bool { return i%3 == 2 }},

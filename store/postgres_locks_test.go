@@ -1,0 +1,126 @@
+package store_test
+
+import (
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// begun opens a transaction beside the store that does what is given.
+func begun(t *testing.T, db *sql.DB, statements ...string) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	for _, statement := range statements {
+		if _, err := tx.Exec(statement); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	return tx
+}
+
+// blocks tells whether a statement that starts so waits for a lock of tx.
+func blocks(t *testing.T, db *sql.DB, tx *sql.Tx, statement string) bool {
+	t.Helper()
+	var pid, n int
+	if err := tx.QueryRow(`SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	err := db.QueryRow(`SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)) AND query LIKE $2`, pid, statement+"%").Scan(&n)
+	return err == nil && n > 0
+}
+
+// A replay that is begun while its event is being deleted keeps the event.
+func TestDeleteBesideAReplay(t *testing.T) {
+	t.Parallel()
+	o := engines(t)["postgres"]
+	s := mustServe(t, o)
+	id := stored(t, s, eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x"))
+	db := database(t, o)
+	tx := begun(t, db, `UPDATE events SET attempts = attempts + 1, state = 1`,
+		`INSERT INTO attempts SELECT event_id, n + 1, alias_id, 1, 1, received_at, started_at, 0, '', '', '', 0, 0, '', NULL, NULL, 0, 0, '',
+			claim_node, claim_boot, bytes FROM attempts`)
+	deleted := make(chan error, 1)
+	go func() { deleted <- s.DeleteEvent(t.Context(), system, id) }()
+	eventually(t, "the delete waits for the replay", func() bool { return blocks(t, db, tx, "DELETE FROM events") || len(deleted) > 0 })
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	err := <-deleted
+	if errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // it waits for 2 s only
+		err = s.DeleteEvent(t.Context(), system, id)
+	}
+	if !errors.Is(err, &relay.Error{Code: relay.CodeConflict}) || !there(t, s, id) {
+		t.Errorf("an event under way was deleted: %v", err)
+	}
+	settled(t, s.Finish(id, answered(2, "x"), ""))
+}
+
+// The oldest attempt of a queue is not passed over while somebody else looks at it, such
+// as who asks for the removal of its event: order is kept, and none is left behind.
+func TestNextWaitsForTheOldest(t *testing.T) {
+	t.Parallel()
+	o := engines(t)["postgres"]
+	s := mustServe(t, o)
+	alias, now := withAlias(t, s), time.Now()
+	first := stored(t, s, eventAt(s, alias, now.Add(-time.Minute), relay.StateQueued, "x"))
+	stored(t, s, eventAt(s, alias, now, relay.StateQueued, "x"))
+	db := database(t, o)
+	tx := begun(t, db, `SELECT 1 FROM attempts ORDER BY received_at LIMIT 1 FOR UPDATE`)
+	type answer struct {
+		claim *relay.Claim
+		err   error
+	}
+	answers := make(chan answer, 1)
+	next := func() {
+		c, err := s.Next(t.Context(), alias, true)
+		answers <- answer{c, err}
+	}
+	go next()
+	eventually(t, "the claim waits", func() bool {
+		return blocks(t, db, tx, "SELECT event_id, n, alias_id FROM attempts") || len(answers) > 0
+	})
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	got := <-answers
+	if errors.Is(got.err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // it waits for 2 s only
+		next()
+		got = <-answers
+	}
+	if got.err != nil || got.claim == nil || got.claim.Event.ID != first {
+		t.Errorf("claimed %+v, %v, want the first", got.claim, got.err)
+	}
+}
+
+// A store that is stopped does not count to the end what is stored.
+func TestCloseEndsTheCount(t *testing.T) {
+	t.Parallel()
+	o := engines(t)["postgres"]
+	if err := mustServe(t, o).Close(); err != nil { // makes the partitions
+		t.Fatal(err)
+	}
+	db := database(t, o)
+	tx := begun(t, db, `LOCK TABLE payloads IN ACCESS EXCLUSIVE MODE`)
+	o.MaxAliasStorage = 1 << 30
+	s := mustServe(t, o)
+	eventually(t, "the count waits", func() bool { return blocks(t, db, tx, "SELECT e.alias_id, CAST(SUM") })
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for the count")
+		_ = tx.Rollback()
+		<-closed
+	}
+}
