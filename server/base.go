@@ -103,7 +103,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	var why *relay.Error
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
-		why = relay.Errorf(relay.CodeMethodNotSupported, "the base site knows no %s", r.Method)
+		why = relay.Errorf(relay.CodeMethodNotAllowed, "the base site knows no %s", r.Method)
 	case to.place == toAlias:
 		why = errMisdirected()
 	case to.place != toBase && !(to.place == elsewhere && health):

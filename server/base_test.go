@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,27 @@ func TestEmptyLineBeforeBaseRequest(t *testing.T) {
 		}
 		if resp, body := readAnswer(t, r, "GET"); resp.StatusCode != 200 || body != "base GET /x?y=1 tls=false" {
 			t.Errorf("%s: got %d %q", name, resp.StatusCode, body)
+		}
+	}
+}
+
+// A caller of the base site gets a problem with a code for each request, also for one
+// that net/http would have refused in plain text.
+func TestBaseTargetThatIsNoURL(t *testing.T) {
+	t.Parallel()
+	_, addr := start(t, testOptions(t, &upstream{}))
+	for request, want := range map[string]string{
+		"GET /api/v1/%zz HTTP/1.1\r\n":  "400 request-malformed",
+		"GET /%zz HTTP/1.1\r\n":         "400 request-malformed",
+		"TRACE /api/v1/me HTTP/1.1\r\n": "405 method-not-allowed",
+	} {
+		c := dial(t, addr)
+		send(t, c, request+"Host: relay.test\r\n\r\n")
+		resp, body := readAnswer(t, bufio.NewReader(c), "GET")
+		status, code, _ := strings.Cut(want, " ")
+		if strconv.Itoa(resp.StatusCode) != status || !strings.Contains(body, `"`+code+`"`) ||
+			resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%q: got %d %q", request, resp.StatusCode, body)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -46,6 +47,11 @@ func (c *conn) request() bool {
 	}
 	to := c.route(h.Host)
 	if c.forBase(h, to) {
+		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // net/http would say so without a code
+			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the request target does not read as a URL; a %% begins an escape such as %%20"),
+				bytes.Equal(h.Method, []byte("HEAD")))
+			return false
+		}
 		c.r += n - len(h.Raw) // net/http takes no empty line before a request
 		c.handOver()
 		return false

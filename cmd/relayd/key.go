@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -98,6 +99,23 @@ func (o *operator) addKeys(ctx context.Context, user string, keys []publicKey) e
 			return missing(err, noAccount, user)
 		}
 		o.say("key %s added to %s", added.Fingerprint, user)
+	}
+	return nil
+}
+
+// areNew is an error where one of the keys is somebody's already.
+func (o *operator) areNew(ctx context.Context, keys []publicKey) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	known, err := o.store.Keys(ctx, o.who, "")
+	if err != nil {
+		return err
+	}
+	for _, k := range known {
+		if slices.ContainsFunc(keys, func(x publicKey) bool { return x.fingerprint == k.Fingerprint }) {
+			return fmt.Errorf("key %s belongs to %s already", k.Fingerprint, k.AccountName)
+		}
 	}
 	return nil
 }

@@ -30,6 +30,11 @@ func (c *cli) tokenAdd() *cobra.Command {
 		if err := need("user", *user); err != nil {
 			return err
 		}
+		for _, limit := range []string{"scope", "alias"} { // an unset variable in a script must not lift a limit
+			if f := cmd.Flags().Lookup(limit); f.Changed && strings.Trim(f.Value.String(), ", ") == "" {
+				return usagef("--%s is empty; leave it out for a token without that limit", limit)
+			}
+		}
 		t, err := newToken(*name, *scope, *alias, *expires)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,9 @@ func (c *cli) userAdd() *cobra.Command {
 			if keys, err = readKeyFile(*file); err != nil {
 				return err
 			}
+		}
+		if err := o.areNew(ctx, keys); err != nil {
+			return fmt.Errorf("%w; no account was made", err)
 		}
 		acc, err := o.store.CreateAccount(ctx, o.who, args[0], *admin)
 		if err != nil {
