@@ -81,6 +81,7 @@ func TestTokenFormSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	o.post("alice", "/account/tokens", "name", strings.Repeat("x", 101), "expiresIn", "7d", "scopes", "account").want(422, "at most 100")
+	o.post("alice", "/account/tokens", "name", strings.Repeat("ü", 100), "expiresIn", "7d", "scopes", "account").want(200, "It is shown this once.")
 	o.post("alice", "/account/tokens", "name", "kept", "expiresIn", "90d", "scopes", "nonsense", "scopes", "account").
 		want(422, `value="account" checked`, `value="90d" selected`).lacks(`value="events:read" checked`)
 	for name, fields := range map[string][]string{

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/a-h/templ"
 
@@ -110,7 +111,7 @@ func (p *pages) newTokenView(t relay.Token, secret string) secretView {
 // token reads the form of a new token; what is wrong is noted in it.
 func (f form) token(now time.Time) relay.Token {
 	t := relay.Token{Name: strings.TrimSpace(f.Value("name")), Alias: f.Value("alias")}
-	if len(t.Name) > maxTokenName {
+	if utf8.RuneCountInString(t.Name) > maxTokenName {
 		f.errors["name"] = "at most 100 characters"
 	}
 	if scopes := f.values["scopes"]; len(scopes) == 0 {

@@ -76,5 +76,6 @@ func TestAuditLogIsFiltered(t *testing.T) {
 	o.get("alice", "/account/audit").want(200, "alias.add", "key.add", "laptop").lacks("secret-of-bob", "user:bob")
 	o.get("root", "/account/audit").want(200).lacks("secret-of-bob", "shop")
 	o.get("alice", "/account/audit?what=key").want(200, "key.add").lacks("<code>alias.add")
+	o.get("alice", "/account/audit?what=key.add").want(200, `<option value="key.add" selected`, "laptop").lacks("<code>alias.add")
 	o.get("", "/account/audit").want(401)
 }

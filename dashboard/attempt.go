@@ -17,7 +17,7 @@ import (
 type attemptView struct {
 	N                     int
 	Title, State, Actor   string
-	Asked, AskedISO       string
+	Asked                 stamp
 	Queue, Error          string
 	Outcome, Class        string
 	Latency, Connection   string
@@ -82,7 +82,8 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 	out := record.OfAttempt(a, false)
 	v := attemptView{
 		N: a.N, Title: "Original", State: a.State, Actor: record.SafeTextMax(a.Actor, 120),
-		Asked: shortTime(a.ReceivedAt, time.Now()), AskedISO: out.ReceivedAt.String(), Outcome: a.State, Class: "state " + a.State, Connection: a.Connection,
+		Asked:   stamp{ISO: out.ReceivedAt.String(), Text: shortTime(a.ReceivedAt, time.Now()) + " UTC"},
+		Outcome: a.State, Class: "state " + a.State, Connection: a.Connection,
 	}
 	if a.Kind == relay.KindReplay {
 		v.Title = "Replay " + strconv.Itoa(a.N-1)

@@ -20,7 +20,8 @@ type auditView struct {
 	Filter      auditFilter
 	Actions     []string // that occur, for the filter
 	Rows        []auditRow
-	Searched    int
+	Searched    int    // entries that were looked through
+	Bound       bool   // and there may be older ones that no page shows
 	More        string // address of a longer list, "" = there is none
 }
 
@@ -63,7 +64,7 @@ func (p *pages) auditPage(r *http.Request, who relay.Actor, v auditView) (templ.
 	if err != nil {
 		return nil, err
 	}
-	v.Searched = len(entries)
+	v.Searched, v.Bound = len(entries), len(entries) == auditLong
 	if limit == auditShort && len(entries) == limit {
 		v.More = withQuery(v.Path, url.Values{"all": {""}})
 	}
@@ -79,6 +80,9 @@ func (p *pages) auditPage(r *http.Request, who relay.Actor, v auditView) (templ.
 				Target: record.SafeTextMax(e.Target, 100), Detail: record.SafeTextMax(e.Detail, 200),
 			})
 		}
+	}
+	if f := v.Filter.What; f != "" && !slices.Contains(v.Actions, f) {
+		v.Actions = append(v.Actions, f) // one action alone, or one of long ago
 	}
 	slices.Sort(v.Actions)
 	return audit(v), nil

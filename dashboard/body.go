@@ -117,16 +117,18 @@ func (c *content) show(v *bodyView, image string) {
 	case viewRaw:
 		v.Text = visible(c.raw)
 	case viewParts:
-		v.Parts = partsOf(c.raw, c.params["boundary"])
-		if len(v.Parts) == 0 {
+		parts, more := partsOf(c.plain, c.params["boundary"])
+		if v.Parts = parts; len(parts) == 0 {
 			v.Fault = "no part of a multipart body was found; see raw"
+		} else if more {
+			v.Note = strings.TrimSpace(v.Note + fmt.Sprintf(" Only the first %d parts are shown.", shownParts))
 		}
 	default:
 		c.pretty(v)
 	}
 	if c.problem != "" {
 		v.Fault = strings.TrimPrefix(v.Fault+"; "+c.problem, "; ")
-	} else if c.coding != "" && v.View == viewPretty {
+	} else if c.coding != "" && (v.View == viewPretty || v.View == viewParts) {
 		v.Note = strings.TrimSpace("Unpacked from " + c.coding + " for this view. " + v.Note)
 	}
 }

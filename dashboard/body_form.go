@@ -15,6 +15,7 @@ import (
 const (
 	shownParts    = 50      // parts of a multipart body
 	shownPartText = 4 << 10 // bytes of one part
+	shownPartHex  = 512     // of one that is no text
 )
 
 // partView is one part of a multipart body.
@@ -54,26 +55,30 @@ func queryPairs(target []byte) []pair {
 	return formPairs(string(query))
 }
 
-// partsOf reads a multipart body as far as it is at hand.
-func partsOf(p []byte, boundary string) []partView {
-	var list []partView
+// partsOf reads a multipart body as far as it is at hand; more tells that it has parts
+// beyond those that are shown.
+func partsOf(p []byte, boundary string) (list []partView, more bool) {
 	r := multipart.NewReader(bytes.NewReader(p), boundary)
-	for len(list) < shownParts {
+	for {
 		part, err := r.NextRawPart()
-		if err != nil {
-			break
+		if err != nil || len(list) == shownParts {
+			return list, err == nil
 		}
-		data, _ := io.ReadAll(part)
+		data, err := io.ReadAll(part)
 		v := partView{
 			Name: record.SafeTextMax(part.FormName(), 200), File: record.SafeTextMax(part.FileName(), 200),
 			Type: record.SafeTextMax(part.Header.Get("Content-Type"), 200), Size: sizeText(int64(len(data))),
 		}
-		if isText(data, false) {
-			v.Text = visible(data[:min(len(data), shownPartText)])
-		} else {
-			v.Text = hexDump(data[:min(len(data), 512)])
+		if err != nil {
+			v.Size = "at least " + v.Size
+		}
+		most, text := shownPartHex, hexDump
+		if isText(data, err != nil) {
+			most, text = shownPartText, visible
+		}
+		if v.Text = text(data[:min(len(data), most)]); len(data) > most {
+			v.Size += ", of which the first " + sizeText(int64(most)) + " are shown"
 		}
 		list = append(list, v)
 	}
-	return list
 }

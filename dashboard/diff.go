@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	udiff "github.com/aymanbagabas/go-udiff"
 
 	"relay"
-	"relay/record"
 )
 
 // Bounds of a comparison.
@@ -22,6 +20,7 @@ const (
 	diffLines  = 4000      // lines of each side
 	diffFields = 100       // changed fields and changed lines that are listed
 	diffValue  = 200       // runes of a value
+	diffLong   = 500       // runes of a line
 )
 
 // diffView compares the responses of two attempts.
@@ -139,27 +138,41 @@ func (d *diffView) bodies(was, is *relay.Attempt) string {
 	}
 	one, oneJSON := left.lines()
 	two, twoJSON := right.lines()
-	if left.cut || right.cut || len(left.plain) > diffBody || len(right.plain) > diffBody {
-		d.BodyNote = fmt.Sprintf("Only the first %s are compared.", sizeText(diffBody))
-	}
-	n := 0
-	if oneJSON && twoJSON {
-		d.Fields, n = fieldChanges(left.plain, right.plain)
-	}
 	lines, ok := lineDiff(one, two, 3)
 	d.Body = lines
-	if !ok {
+	beyond := max(left.beyond(), right.beyond())
+	switch {
+	case !ok:
 		d.BodyNote = "The bodies have too many lines to compare."
+	case beyond > 0:
+		d.BodyNote = "Only the first " + sizeText(int64(beyond)) + " are compared."
+	}
+	n, err := 0, errNoJSON
+	if oneJSON && twoJSON {
+		d.Fields, n, err = fieldChanges(left.plain, right.plain)
 	}
 	switch {
 	case n > 0:
 		return countText(n, "field changed", "fields changed")
-	case oneJSON && twoJSON && ok:
+	case err == nil && ok:
 		return "same values, written otherwise"
-	case ok:
+	case !ok:
+		return "other body"
+	case len(lines) > 0:
 		return countText(changes(lines), "line changed", "lines changed")
+	case beyond > 0:
+		return "bodies that differ further on"
 	}
-	return "other body"
+	d.BodyNote = "The bodies are the same as text, but not their bytes: line ends differ, or how they are packed."
+	return "same text, other bytes"
+}
+
+// beyond is how much of a body is compared where that is not all of it, else 0.
+func (c *content) beyond() int {
+	if !c.cut && len(c.plain) <= diffBody {
+		return 0
+	}
+	return min(len(c.plain), diffBody)
 }
 
 // lines are the text of a body for comparing, JSON indented.
@@ -196,7 +209,7 @@ func lineDiff(was, is string, context int) ([]diffLine, bool) {
 			list = append(list, diffLine{"…", ""})
 		}
 		for _, l := range h.Lines {
-			line := diffLine{" ", record.SafeTextMax(strings.TrimSuffix(l.Content, "\n"), 500)}
+			line := diffLine{" ", cutLine(strings.TrimSuffix(l.Content, "\n"))}
 			switch l.Kind {
 			case udiff.Delete:
 				line.Sign = "-"
@@ -215,6 +228,17 @@ func lineDiff(was, is string, context int) ([]diffLine, bool) {
 	return list, true
 }
 
+// cutLine is the start of a line that is safe to show, with its tabs.
+func cutLine(s string) string {
+	n := 0
+	for i := range s {
+		if n++; n > diffLong {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
 // changes counts changed lines: one taken away and one added beside it are one.
 func changes(lines []diffLine) int {
 	total, removed, added := 0, 0, 0
@@ -230,64 +254,6 @@ func changes(lines []diffLine) int {
 		}
 	}
 	return total
-}
-
-// fieldChanges lists the places at which two JSON values differ, and counts them.
-func fieldChanges(was, is []byte) (list []fieldChange, n int) {
-	left, right := map[string]string{}, map[string]string{}
-	if flatten(left, was) != nil || flatten(right, is) != nil {
-		return nil, 0
-	}
-	paths := make([]string, 0, len(left))
-	for path := range left {
-		paths = append(paths, path)
-	}
-	for path := range right {
-		if _, ok := left[path]; !ok {
-			paths = append(paths, path)
-		}
-	}
-	slices.Sort(paths)
-	for _, path := range paths {
-		if left[path] == right[path] {
-			continue
-		}
-		if n++; n <= diffFields {
-			list = append(list, fieldChange{
-				Path: record.SafeTextMax(path, diffValue), Was: record.SafeTextMax(left[path], diffValue), Is: record.SafeTextMax(right[path], diffValue),
-			})
-		}
-	}
-	return list, n
-}
-
-// flatten notes every value that is no object or array, and every empty one of
-// these, by its path.
-func flatten(into map[string]string, p []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(p))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return err
-	}
-	var walk func(path string, depth int, v any)
-	walk = func(path string, depth int, v any) {
-		object, _ := v.(map[string]any)
-		array, _ := v.([]any)
-		if len(object)+len(array) == 0 || depth == jsonDepth {
-			text, _ := json.Marshal(v)
-			into[path] = string(text)
-			return
-		}
-		for name, inner := range object {
-			walk(strings.TrimPrefix(path+"."+name, "."), depth+1, inner)
-		}
-		for i, inner := range array {
-			walk(path+"["+strconv.Itoa(i)+"]", depth+1, inner)
-		}
-	}
-	walk("", 0, v)
-	return nil
 }
 
 // slower says how much later the second answer came.

@@ -114,7 +114,7 @@ func TestReplayAndCompare(t *testing.T) {
 		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-A: 2\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	})
 	page := r.replay(id)
-	contains(t, "after a replay", page, `data-attempt="2"`, "Replay 1", "user:alice", "Compare with the original", "by user:alice")
+	contains(t, "after a replay", page, `data-attempt="2"`, "Replay 1", "user:alice", "Compare with the original", " UTC</time> by user:alice")
 	page = r.get("/events/"+id+"?diff=1,2", 200)
 	contains(t, "diff", page, "500 → 200", "1 header line changed", "1 field changed", "list[1]", `class="removed"`)
 	page = r.get("/events/"+id+"?left=2&right=1", 200)

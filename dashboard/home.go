@@ -25,8 +25,9 @@ type homeView struct {
 
 // refusedView is a tunnel that was asked for and not let in.
 type refusedView struct {
-	Bind, Why, From, Times string // Times "" = once
-	At                     stamp
+	Bind, Why string // Bind "" = the text names it, or there was none
+	From      string // and how often
+	At        stamp
 }
 
 // aliasView is an alias in the list.
@@ -75,9 +76,12 @@ func (p *pages) refused(who relay.Actor, now time.Time) (list []refusedView) {
 		return nil
 	}
 	for _, x := range p.Tunnels.Refused(who.Account) {
-		v := refusedView{Bind: record.SafeText(x.Bind), Why: record.SafeText(x.Message), From: x.Remote.Addr().String(), At: stampOf(x.At, now)}
+		v := refusedView{Bind: record.SafeText(x.Bind), Why: record.SafeText(x.Message), From: " from " + x.Remote.Addr().String(), At: stampOf(x.At, now)}
+		if strings.Contains(x.Message, `"`+x.Bind+`"`) {
+			v.Bind = ""
+		}
 		if x.Times > 1 {
-			v.Times = countText(x.Times, "time", "times")
+			v.From += ", " + countText(x.Times, "time", "times")
 		}
 		list = append(list, v)
 	}

@@ -43,6 +43,7 @@ func (r *refusing) Refused(account int64) []relay.RefusedForward {
 	remote := netip.MustParseAddrPort("192.0.2.7:4022")
 	return []relay.RefusedForward{
 		{At: time.Now(), Times: 12, Bind: "shop", Code: relay.CodeNotFound, Message: "no alias of yours is called <shop>", Remote: remote},
+		{At: time.Now(), Times: 1, Bind: "admin", Code: relay.CodeValidationFailed, Message: `"admin" is a reserved name`, Remote: remote},
 		{At: time.Now().Add(-time.Minute), Times: 1, Bind: "", Code: relay.CodeValidationFailed, Message: "say which alias", Remote: remote},
 	}
 }
@@ -53,7 +54,8 @@ func TestRefusedTunnelsAreSaid(t *testing.T) {
 	gate := &refusing{}
 	o := newOffice(t, func(opt *dashboard.Options) { opt.Tunnels = gate })
 	gate.account = o.actor("alice").Account
-	o.get("alice", "/").want(200, `id="refused"`, "<code>shop</code>", "no alias of yours is called &lt;shop&gt;", "from 192.0.2.7", "12 times", "say which alias")
+	o.get("alice", "/").want(200, `id="refused"`, "<code>shop</code>", "no alias of yours is called &lt;shop&gt;", "from 192.0.2.7", "12 times", "say which alias", "is a reserved name").
+		lacks("<code>admin</code>") // its text names it
 	o.get("bob", "/").want(200).lacks(`id="refused"`)
 }
 

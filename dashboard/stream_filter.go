@@ -121,7 +121,7 @@ func typedTime(s string) (time.Time, bool) {
 // summary tells; those that do not are only updated where they stand. What text a
 // body holds is not known here.
 func (f *streamFilter) shows(s *record.Summary) bool {
-	if f.Cursor != "" || f.Text != "" || f.Method != "" && f.Method != s.Method || f.State != "" && f.State != s.State ||
+	if f.Cursor != "" || f.Text != "" || f.Method != "" && !strings.EqualFold(f.Method, s.Method) || f.State != "" && f.State != s.State ||
 		!strings.HasPrefix(s.Path, f.Path) || !f.showsStatus(s.Status) {
 		return false
 	}

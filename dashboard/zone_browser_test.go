@@ -53,6 +53,15 @@ func TestBrowserShowsTimesInItsZone(t *testing.T) {
 		t.Errorf("%d rows between an hour ago and in an hour: %s", rows, value[string](b, `location.search`))
 	}
 
+	// None of that moves what is on the page already.
+	for _, path := range []string{"/account", "/aliases/hook", "/events/" + id} {
+		b.open(path)
+		const moved = `(() => { const o = new PerformanceObserver(() => {}); o.observe({ type: "layout-shift", buffered: true }); return o.takeRecords().reduce((n, e) => n + e.value, 0.0001); })()`
+		if n := value[float64](b, moved); n > 0.01 {
+			t.Errorf("%s jumps by %.3f", path, n)
+		}
+	}
+
 	// A row of another day says which. Without a script, and in UTC, all of it is UTC.
 	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
 	b.open("/aliases/hook")
