@@ -63,22 +63,11 @@ func (a *API) RemoveKey(ctx context.Context, key ssh.PublicKey) error {
 	return a.remove(ctx, "/keys/"+url.PathEscape(id))
 }
 
-// RevokeToken revokes the API's own token; one that is gone already is fine. id is its
-// id; "" = the relay is asked for it. It gives false when the relay does not say which
-// token it is, or when the token may not revoke any.
+// RevokeToken revokes the API's own token, whose id it takes; one that is gone already
+// is fine. It gives false when the token may not revoke any.
 func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err error) {
-	var e *Error
-	if id == "" {
-		me, err := a.Me(ctx)
-		switch {
-		case errors.As(err, &e) && e.Exit == ExitRefused:
-			return true, nil
-		case err != nil || me.TokenID == "":
-			return false, err
-		}
-		id = me.TokenID
-	}
 	err = a.remove(ctx, "/tokens/"+url.PathEscape(id))
+	var e *Error
 	if errors.As(err, &e) && e.forbidden {
 		return false, nil
 	}

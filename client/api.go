@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,9 @@ type API struct {
 	token string
 	agent string
 	http  *http.Client
+
+	// TokenHint is what to do when the token is refused; "" = the usual.
+	TokenHint string
 }
 
 // NewAPI talks to the relay at a base URL. Hosts that end in localhost are dialed
@@ -160,7 +164,7 @@ func (a *API) requestAfter(ctx context.Context, method, path string, body []byte
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, answerError(resp, a.base)
+	return nil, a.answerError(resp)
 }
 
 // ofRequest is why a request failed, without the address that the HTTP client puts
@@ -174,7 +178,7 @@ func ofRequest(err error) error {
 }
 
 // answerError makes an error of an answer that is none of 2xx.
-func answerError(resp *http.Response, base string) error {
+func (a *API) answerError(resp *http.Response) error {
 	exit := ExitFailure
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
@@ -189,12 +193,13 @@ func answerError(resp *http.Response, base string) error {
 	if json.Unmarshal(text, &p) == nil && p.Code != "" {
 		e := problemError(exit, &p)
 		e.forbidden = resp.StatusCode == http.StatusForbidden
+		e.conflict = resp.StatusCode == http.StatusConflict
 		if exit == ExitRefused {
-			return e.WithHint("relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key")
+			return e.WithHint("%s", cmp.Or(a.TokenHint, "relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key"))
 		}
 		return e
 	}
-	e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", base, resp.Status).
+	e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", a.base, resp.Status).
 		WithHint("set RELAY_URL to the address of the dashboard")
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
 		e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)

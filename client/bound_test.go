@@ -1,12 +1,15 @@
 package client
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -86,5 +89,34 @@ func TestMessageWithoutEndEndsTheConnection(t *testing.T) {
 	got(t, "loss", run.lost)
 	for again := false; !again; {
 		again = got(t, "ready", run.ready)
+	}
+}
+
+// TestSilentPeerIsNamed: a person who waits for a peer that takes the connection and
+// never speaks is told so, once; nobody else is, nor where the connection comes back.
+func TestSilentPeerIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		person, again bool
+		want          int
+	}{{true, false, 1}, {true, true, 0}, {false, false, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			dialer, talk := newDialer(t, "relay.test:2222")
+			if c.person {
+				dialer.Ask = &answers{}
+			}
+			dialer.again = c.again
+			dialer.connect = func(context.Context, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				go func() { _, _ = io.Copy(io.Discard, there) }()
+				return here, nil
+			}
+			if _, err := dialer.Dial(t.Context()); exitOf(err) != ExitUnreachable {
+				t.Errorf("%v", err)
+			}
+			synctest.Wait()
+			if n := strings.Count(talk.String(), "waiting for relay.test:2222 …"); n != c.want {
+				t.Errorf("person %t, again %t: said %d times\n%s", c.person, c.again, n, talk)
+			}
+		})
 	}
 }

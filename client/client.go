@@ -8,7 +8,10 @@
 // to be passed through record.SafeText by whoever prints it.
 package client
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Exit codes of the program relay.
 const (
@@ -31,6 +34,7 @@ type Error struct {
 	login     bool // the server knows none of the keys, or says so
 	passing   bool // the relay answered, and may answer otherwise in a moment
 	forbidden bool // the token may not do that
+	conflict  bool // something stands against it
 }
 
 // Error gives the text and the cause.
@@ -39,6 +43,12 @@ func (e *Error) Error() string {
 		return e.Text
 	}
 	return e.Text + ": " + e.Cause.Error()
+}
+
+// Conflict tells whether the relay refused because of what there is already.
+func Conflict(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.conflict
 }
 
 // Unwrap gives the cause.

@@ -200,10 +200,6 @@ func TestRedirectSaysWhereTo(t *testing.T) {
 func TestKeyThatMayNotBeRemovedStays(t *testing.T) {
 	status := http.StatusForbidden
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/me") {
-			_, _ = io.WriteString(w, `{"user":"alice","tokenId":"tok_1"}`)
-			return
-		}
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, `{"code":"forbidden","detail":"no"}`)
 	}))
@@ -215,11 +211,31 @@ func TestKeyThatMayNotBeRemovedStays(t *testing.T) {
 	if err := api.RemoveKey(t.Context(), newSigner(t).PublicKey()); exitOf(err) != ExitFailure {
 		t.Errorf("removed: %v", err)
 	}
-	if revoked, err := api.RevokeToken(t.Context(), ""); revoked || err != nil {
+	if revoked, err := api.RevokeToken(t.Context(), "tok_1"); revoked || err != nil {
 		t.Errorf("revoked %t, %v", revoked, err)
 	}
 	status = http.StatusNoContent
-	if revoked, err := api.RevokeToken(t.Context(), ""); !revoked || err != nil {
+	if revoked, err := api.RevokeToken(t.Context(), "tok_1"); !revoked || err != nil {
 		t.Errorf("revoked %t, %v", revoked, err)
+	}
+}
+
+// TestRefusedTokenFromElsewhere: whoever named the token says what to do.
+func TestRefusedTokenFromElsewhere(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"code":"unauthorized","detail":"no"}`)
+	}))
+	defer server.Close()
+	api, err := NewAPI(server.URL, "rly_x", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"relay login URL", "unset it"} {
+		var e *Error
+		if _, err := api.Me(t.Context()); !errors.As(err, &e) || !strings.Contains(e.Hint, want) {
+			t.Errorf("%q is not the hint of %v", want, err)
+		}
+		api.TokenHint = "unset it"
 	}
 }

@@ -111,6 +111,8 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 		}
 	}
 	addr := d.where.String()
+	spoke := d.waiting(addr)
+	defer spoke()
 	raw, err := d.raw(ctx, addr)
 	if err != nil {
 		return nil, unreachable(addr, err)
@@ -132,13 +134,26 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 	wire := newMeter(raw)
 	patience.resume()
 	d.keys.locked = nil
-	try := login{addr: addr, hosts: hosts, signers: signers, keys: d.keys}
+	try := login{addr: addr, hosts: hosts, signers: signers, keys: d.keys, spoke: spoke}
 	conn, channels, requests, err := ssh.NewClientConn(wire, addr, try.config(d))
 	if err != nil {
 		return nil, try.explain(ctx, err)
 	}
 	_ = raw.SetDeadline(time.Time{})
 	return &Conn{Client: ssh.NewClient(conn, channels, requests), Addr: addr, wire: wire}, nil
+}
+
+// sayWaiting is how long a peer may be silent before a person is told.
+const sayWaiting = 3 * time.Second
+
+// waiting tells a person at the terminal who is waited for, unless spoke is called
+// before. A connection that comes back has its own words.
+func (d *Dialer) waiting(addr string) (spoke func()) {
+	if d.Ask == nil || d.Say == nil || d.again {
+		return func() {}
+	}
+	timer := time.AfterFunc(sayWaiting, func() { d.Say("waiting for " + addr + " …") })
+	return func() { timer.Stop() }
 }
 
 // raw gives a connection that nobody has logged in on.
@@ -170,8 +185,17 @@ type login struct {
 	hosts   *hostKeys
 	signers []ssh.Signer
 	keys    *keyring
+	spoke   func() // called when the peer has shown its host key; may be nil
 	banner  []string
 	said    int // bytes of it
+}
+
+// hostKey is called when the peer has shown its host key.
+func (l *login) hostKey(host string, remote net.Addr, key ssh.PublicKey) error {
+	if l.spoke != nil {
+		l.spoke()
+	}
+	return l.hosts.check(host, remote, key)
 }
 
 // noAnswers is the method behind the last key: it proves nothing, but a server that
@@ -184,7 +208,7 @@ func (l *login) config(d *Dialer) *ssh.ClientConfig {
 	c := &ssh.ClientConfig{
 		User:              d.where.user,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(l.signers...), ssh.KeyboardInteractive(noAnswers)},
-		HostKeyCallback:   l.hosts.check,
+		HostKeyCallback:   l.hostKey,
 		HostKeyAlgorithms: l.hosts.algorithms(l.addr),
 		ClientVersion:     "SSH-2.0-relay_" + versionToken(d.Version),
 		BannerCallback: func(text string) error {

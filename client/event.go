@@ -29,6 +29,25 @@ const (
 // Formats are what an event can be exported as.
 func Formats() []string { return []string{"curl", "har", "json", "go", "js", "python"} }
 
+// ExportName is the file name that relays give an export of an event; a text that is no
+// event id stands in it as it is.
+func ExportName(id, format string) string {
+	if parsed, err := relay.ParseID(id); err == nil {
+		id = parsed.String()
+	}
+	switch format {
+	case "har", "json":
+		return id + "." + format
+	case "go":
+		return id + "_test.go"
+	case "js":
+		return id + ".test.js"
+	case "python":
+		return "test_" + id + ".py"
+	}
+	return id + ".sh"
+}
+
 func (a *API) share(ctx context.Context, c Command, out io.Writer) error {
 	wish := struct {
 		ExpiresIn *string `json:"expiresIn"`

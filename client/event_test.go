@@ -13,6 +13,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"relay"
+	"relay/record"
 )
 
 // bench is an API whose answers are functions of the request, with what was asked.
@@ -192,5 +195,20 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 	}
 	if _, err := b.Write([]byte("def")); exitOf(err) != ExitFailure || out.String() != "abc" {
 		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// TestExportName: both programs name an export alike.
+func TestExportName(t *testing.T) {
+	e := &relay.Event{Method: "GET"}
+	e.Request.Body.State = relay.BodyComplete
+	for _, format := range Formats() {
+		out, err := record.Export(e, format, relay.Site{AliasDomain: "localhost"}, "1", time.Now())
+		if err != nil {
+			t.Fatalf("%s: %v", format, err)
+		}
+		if name := ExportName(e.ID.String(), format); name != out.Name {
+			t.Errorf("%s is %s here and %s there", format, name, out.Name)
+		}
 	}
 }

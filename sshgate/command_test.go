@@ -66,7 +66,7 @@ func eventCases(e, blocked, failed string) []commandCase {
 		{"export " + e, 0, "curl -sS", ""},
 		{"export " + e + " --format har", 0, `"log": {`, ""},
 		{"export " + e + " --format=har --json", 0, `{"log":{`, ""},
-		{"export " + e + " --json", 0, `{"format":"curl","name":"evt_`, ""},
+		{"export " + e + " --json", 0, `{"format":"curl","id":"` + e + `","name":"` + e + `.sh","text":"`, ""},
 		{"export " + e + " --format go", 0, "func TestEvent(", ""},
 		{"export " + e + " --format pdf", 2, "", "--format is one of curl, har"},
 		{"wait stripe-dev --timeout 1ms", 1, "", "no such event came within 1ms"},

@@ -39,9 +39,10 @@ func (k *call) export() error {
 		}
 		return k.print(struct {
 			Format string `json:"format"`
+			ID     string `json:"id"`
 			Name   string `json:"name"`
 			Text   string `json:"text"`
-		}{format, out.Name, string(out.Body)}, nil)
+		}{format, id.String(), out.Name, string(out.Body)}, nil)
 	}
 	text := string(out.Body)
 	if isJSON {

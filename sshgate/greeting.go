@@ -26,15 +26,18 @@ func (c *conn) greeting(who relay.Actor, user string) string {
 		return b.String()
 	}
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
-	b.WriteString(c.greetAliases(ctx, aliases))
-	b.WriteString(c.foretell(who, user, aliases))
+	warning := c.foretell(who, user, aliases)
+	rows := greetRows - strings.Count(b.String()+warning, "\n")
+	b.WriteString(c.greetAliases(ctx, aliases, rows))
+	b.WriteString(warning)
 	return b.String()
 }
 
 // greetAliases names aliases, those about which there is something to say before the
-// others, as far as there is room.
-func (c *conn) greetAliases(ctx context.Context, aliases []relay.Alias) string {
+// others, in so many rows at most.
+func (c *conn) greetAliases(ctx context.Context, aliases []relay.Alias, rows int) string {
 	site := &c.gate.o.Site
+	all := len(aliases)
 	aliases = slices.Clone(aliases[:min(len(aliases), greetMost)])
 	states, err := c.gate.o.Attach.Status(ctx, aliases)
 	if err != nil || len(states) != len(aliases) {
@@ -58,21 +61,27 @@ func (c *conn) greetAliases(ctx context.Context, aliases []relay.Alias) string {
 	var b strings.Builder
 	shown := 0
 	for _, lines := range append(notable, other...) {
-		if strings.Count(b.String()+lines, "\n") > greetRows || b.Len()+len(lines) > greetBytes {
+		left := rows
+		if shown+1 < all {
+			left-- // for the line about the rest
+		}
+		if strings.Count(b.String()+lines, "\n") > left || b.Len()+len(lines) > greetBytes {
 			break
 		}
 		b.WriteString(lines)
 		shown++
 	}
-	if more := len(notable) + len(other) - shown; more > 0 {
-		fmt.Fprintf(&b, "  and more: see the command aliases\r\n")
+	if more := all - shown; more > 0 {
+		fmt.Fprintf(&b, "  and %d more: see the command aliases\r\n", more)
 	}
 	return b.String()
 }
 
-// Dropbear shows 20 lines of a greeting, and no more than 2000 bytes. These leave room
-// for what stands before and after the aliases.
-const greetRows, greetBytes = 16, 1500
+// Dropbear shows 19 line feeds and 2050 bytes. It takes the carriage returns out and
+// counts on to where the text ended before, which is the last line feed again: that
+// leaves 18 rows for all. The bytes are those of the aliases, and leave room for what
+// stands before and after them.
+const greetRows, greetBytes = 18, 1500
 
 // greetMost is how many aliases are looked at.
 const greetMost = 50
@@ -139,16 +148,29 @@ func queuedEvents(n int) string {
 }
 
 // foretell warns of what would be refused, as far as key and user name tell, and
-// says what to do.
+// says what to do. Whether the forward that follows names its alias cannot be known
+// yet, and a name that is somebody else's is not told from one that nobody has.
 func (c *conn) foretell(who relay.Actor, user string, aliases []relay.Alias) string {
-	_, only := onlyAlias(who, aliases)
-	label := normalise(user, c.gate.o.Site.AliasDomain)
-	switch {
-	case len(aliases) == 0:
+	if len(aliases) == 0 {
 		return "  no alias yet: forward a free name to make it yours,\r\n    -R ALIAS:80:localhost:3000\r\n" +
 			"  where the relay refuses that, an admin makes one: relayd alias add\r\n"
-	case only || relay.ValidLabel(label) && !c.gate.reserved(label):
+	}
+	label := normalise(user, c.gate.o.Site.AliasDomain)
+	_, only := onlyAlias(who, aliases)
+	if only || slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.Name == label }) {
 		return ""
 	}
-	return "  a forward must name its alias: -R ALIAS:80:localhost:3000\r\n"
+	unless, why := "", "is reserved"
+	switch {
+	case !relay.ValidLabel(label):
+		why = "cannot be an alias"
+	case !c.gate.reserved(label):
+		unless, why = " (unless free to claim)", "is no alias of yours"
+	}
+	first, gap := "  -R without an alias would be refused"+unless+": user name", " "
+	second := "\"" + record.SafeTextMax(user, 40) + "\" " + why + ";"
+	if len(first)+len(gap)+len(second) > greetColumns {
+		gap = "\r\n    "
+	}
+	return first + gap + second + "\r\n    -R ALIAS:80:localhost:3000 names one\r\n"
 }

@@ -28,8 +28,8 @@ func TestGreetingFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(text, "\n"); n > 20 || len(text) > 1900 {
-		t.Errorf("%d lines, %d bytes: dropbear shows 20 and 2000", n, len(text))
+	if n := strings.Count(text, "\n"); n > greetRows || len(text) > 1900 {
+		t.Errorf("%d lines, %d bytes: dropbear shows 18 and 2050", n, len(text))
 	}
 	for line := range strings.SplitSeq(text, "\r\n") {
 		if len(line) > 76 && !strings.Contains(line, "://"+long) {
@@ -38,7 +38,7 @@ func TestGreetingFits(t *testing.T) {
 	}
 	for _, want := range []string{
 		"hello alice", "never online yet", "online from 127.0.0.1 since ", "by alice, Go; a new forward takes over",
-		"paused: ", "1234 events queued while offline", "and more: ", "a forward must name its alias",
+		"paused: ", "1234 events queued while offline", " more: see the command aliases", "-R without an alias would be refused",
 		"http://" + long + ".example.test:8080",
 	} {
 		if !strings.Contains(text, want) {
@@ -59,5 +59,64 @@ func TestGreetingWithoutAlias(t *testing.T) {
 	}
 	if !strings.Contains(text, "no alias yet: forward a free name") || !strings.Contains(text, "relayd alias add") {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestGreetingIsShownWholeByDropbear: with nine aliases it was a line too long.
+func TestGreetingIsShownWholeByDropbear(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for n := range 25 {
+		name := fmt.Sprintf("alias-%02d", n)
+		b.house.queue(b.house.alias(name, 1), 3)
+		if n != 0 && n != 8 && n != 24 {
+			continue
+		}
+		for _, user := range []string{"root", "stripe-dev", name} {
+			p := b.dropbear(b.alice, user+"@127.0.0.1", "version")
+			<-p.exited
+			if said := p.err.String(); strings.Contains(said, "too long") || !strings.Contains(said, "hello alice") {
+				t.Errorf("%d aliases, %s:\n%s", n+1, user, said)
+			}
+		}
+	}
+}
+
+// TestForetold: a refusal that comes of the user name stands in the greeting, in the
+// same words for a name of somebody else and one of nobody, and only there.
+func TestForetold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.claiming = false
+	for _, name := range []string{"mine-a", "mine-b"} {
+		b.house.alias(name, 1)
+	}
+	b.house.alias("foreign", 2)
+	said := func(user string) string {
+		t.Helper()
+		client, text, err := b.dial(user, ssh.PublicKeys(b.alice.signer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok, _, err := client.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"", 80}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, after, told := strings.Cut(text, "-R without an alias would be refused"); told != !ok {
+			t.Errorf("%s: attached %t, and the greeting says\n%s", user, ok, text)
+		} else {
+			return after
+		}
+		return ""
+	}
+	for user, want := range map[string]string{
+		"root": "user name \"root\" is reserved;\r\n", "a_b": "cannot be an alias", "mine-a": "", "MINE-B.example.test": "",
+	} {
+		if text := said(user); !strings.Contains(text, want) {
+			t.Errorf("%s: %q", user, text)
+		}
+	}
+	if foreign, free := said("foreign"), said("nothing"); strings.Replace(foreign, "foreign", "nothing", 1) != free || free == "" {
+		t.Errorf("%q and %q", foreign, free)
 	}
 }

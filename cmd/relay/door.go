@@ -138,7 +138,14 @@ func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.R
 	if !client.Private(base) {
 		p.say(clearText(base))
 	}
-	return client.NewAPI(base, token, buildVersion())
+	api, err := client.NewAPI(base, token, buildVersion())
+	if err != nil {
+		return nil, err // not a nil API within a Remote
+	}
+	if p.getenv("RELAY_TOKEN") != "" {
+		api.TokenHint = tokenWins
+	}
+	return api, nil
 }
 
 // findBase is baseOf, but that it also asks the relay.

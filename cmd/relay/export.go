@@ -41,7 +41,9 @@ func (p *program) export() *cobra.Command {
 		text := exportText(*format, answer.Bytes())
 		w := p.printer()
 		if *asJSON || p.output == outputJSON {
-			return w.object(map[string]string{"id": args[0], "format": *format, "text": text})
+			return w.object(map[string]string{
+				"format": *format, "id": args[0], "name": client.ExportName(args[0], *format), "text": text,
+			})
 		}
 		return w.source(text)
 	}

@@ -72,7 +72,7 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 		return err
 	}
 	if f.withToken {
-		err = p.registerKey(ctx, dialer, api, f.name)
+		err = p.registerKey(ctx, dialer, api, &login, f.name)
 	} else {
 		err = p.loginByKey(ctx, dialer, &login, f)
 	}
@@ -191,10 +191,18 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 
 // registerKey makes the key that is offered first one of the account. A token that
 // may not do that still serves for commands.
-func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *client.API, name string) error {
+func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *client.API, login *client.Login, name string) error {
 	key, err := dialer.FirstKey()
 	if err == nil {
 		_, err = api.RegisterKey(ctx, name, key)
+	}
+	if client.Conflict(err) {
+		if me, refused := whoIs(ctx, dialer); refused == nil { // somebody has it
+			err = nil
+			if me.User != login.User {
+				p.say(keyOfAnother(me.User))
+			}
+		}
 	}
 	if err != nil {
 		p.say(keyNotRegistered(err))

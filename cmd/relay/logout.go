@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"relay/client"
+	"relay/record"
 )
 
 func (p *program) logout() *cobra.Command {
@@ -37,10 +39,7 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	if withKey {
 		keyErr = removeKey(ctx, api, dialer)
 	}
-	revoked, err := api.RevokeToken(ctx, login.TokenID)
-	if err == nil && !revoked {
-		p.say(tokenStays(login))
-	}
+	err = p.endToken(ctx, api, login)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -53,6 +52,28 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 		_ = os.Remove(own + ".pub")
 	}
 	return p.loggedOut(login, withKey, err, keyErr)
+}
+
+// endToken revokes the token that the login made. One that was handed in serves
+// others too: it stays, and that is said.
+func (p *program) endToken(ctx context.Context, api *client.API, login *client.Login) error {
+	if login.TokenID == "" {
+		me, err := api.Me(ctx)
+		var e *client.Error
+		if errors.As(err, &e) && e.Exit == client.ExitRefused { // somebody revoked it
+			return nil
+		}
+		if err != nil { // its id is for people only
+			me = &record.Me{}
+		}
+		p.say(madeElsewhere(login, me.TokenID))
+		return nil
+	}
+	revoked, err := api.RevokeToken(ctx, login.TokenID)
+	if err == nil && !revoked {
+		p.say(tokenStays(login))
+	}
+	return err
 }
 
 // loggedOut says how it ended, and what is left at the relay.

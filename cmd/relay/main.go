@@ -67,7 +67,7 @@ func (p *program) root() *cobra.Command {
 		SilenceUsage:      true,
 		Args:              cobra.ArbitraryArgs,
 		RunE:              unknownCommand,
-		PersistentPreRunE: func(*cobra.Command, []string) error { return p.checkGlobals() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return p.checkGlobals(c.Name()) },
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.server, "server", "", flagServer)
@@ -110,7 +110,7 @@ const (
 	outputJSON    = "json"
 )
 
-func (p *program) checkGlobals() error {
+func (p *program) checkGlobals(command string) error {
 	switch p.output {
 	case outputCompact, outputQuiet, outputJSON:
 	default:
@@ -118,6 +118,12 @@ func (p *program) checkGlobals() error {
 	}
 	if p.hostKey != "" && !strings.HasPrefix(p.hostKey, "SHA256:") {
 		return usage("--host-key is a fingerprint such as SHA256:…, not %q", p.hostKey)
+	}
+	// A file that was named has to be there and good, also where nothing in it decides;
+	// doctor tells of it among other things.
+	if p.config != "" && command != "doctor" {
+		_, err := p.readConfig()
+		return err
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 const (
 	noLogins           = "there is no login; commands go over SSH with the key, or by RELAY_TOKEN"
 	waitingForApproval = "waiting until somebody who is signed in there approves the key, 2 minutes at most"
+	tokenWins          = "RELAY_TOKEN is set and wins over login and key: unset it, or set a good one"
 	keyStays           = "the SSH key still logs in; remove it in the dashboard, or log out with --key next time"
 )
 
@@ -36,6 +37,12 @@ func madeKey(file, fingerprint string) string {
 	return "there was no SSH key, so one was made: " + file + " (" + fingerprint + ")"
 }
 
+// keyOfAnother is about a key that logs in as somebody else than the token.
+func keyOfAnother(user string) string {
+	return "warning: the token works, but the SSH key belongs to another account: tunnels go as " + user +
+		"; relay login URL --with-token --identity FILE takes another key"
+}
+
 func keyNotRegistered(err error) string {
 	return "warning: the token works, but no SSH key was registered with it: " + err.Error()
 }
@@ -48,6 +55,14 @@ func loggedInAs(l client.Login) string {
 
 func tokenStays(l *client.Login) string {
 	return "the token may not revoke itself, so it stays valid; revoke it at " + l.BaseURL + "/account if nothing else uses it"
+}
+
+// madeElsewhere is about a token that was handed in; id is "" where nobody says.
+func madeElsewhere(l *client.Login, id string) string {
+	if id == "" {
+		return "the token was made elsewhere and stays valid; revoke it at " + l.BaseURL + "/account"
+	}
+	return "the token was made elsewhere and stays valid; revoke it with relayd token rm " + id + " or at " + l.BaseURL + "/account"
 }
 
 func loggedOut(l *client.Login) string { return "Logged out of " + l.BaseURL }

@@ -56,8 +56,8 @@ token is stored for this person only, and commands go over the API from then on.
 	flagNoBrowser = "do not open a browser; show the link only"
 	flagTokenName = "`TEXT` that names token and key in the dashboard (default: relay on this host)"
 
-	logoutShort   = "revoke the stored token and forget it"
-	logoutLong    = "Revoke the token of the login at this relay and forget it. The SSH key still logs in."
+	logoutShort   = "revoke the token that the login made, and forget it"
+	logoutLong    = "Revoke the token of the login at this relay and forget it; one that was handed in by\n--with-token stays valid. The SSH key still logs in."
 	flagLogoutKey = "take the SSH key from the account too"
 
 	doctorShort = "check everything between a local server and the relay"
