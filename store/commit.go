@@ -117,7 +117,11 @@ func flatten(list []*unit) (steps []*step) {
 
 // lose fails the batch and everything that waits behind it.
 func (c *committer) lose(steps []*step, cause error) {
-	c.s.log.Error("events cannot be stored; callers get 503 until the database is back", "err", cause)
+	until := "the database is back"
+	if c.s.diskFull(cause) {
+		until = amount(fullDisk) + " are free on the data disk"
+	}
+	c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", cause)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lost = cause
