@@ -19,7 +19,7 @@ import (
 const (
 	removalRows  = 200                  // most rows in one, bodies weighed as rows
 	removalFew   = 32                   // on a busy machine a transaction takes its time however few they are
-	removalAim   = 4 * time.Millisecond // its length on SQLite
+	removalAim   = 2 * time.Millisecond // its length on SQLite
 	removalFirst = 60
 	removalBulk  = 1000 // rows on Postgres, where nobody waits for it
 	rowPerBytes  = 16 << 10
