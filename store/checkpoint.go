@@ -40,7 +40,7 @@ func (s *Store) keepMoving(ctx context.Context) {
 			return
 		case <-s.mover.wake:
 		}
-		s.moveLog(ctx, moveFrom)
+		s.moveLog(ctx, logState.worthMoving)
 		select {
 		case <-ctx.Done():
 			return
@@ -57,15 +57,24 @@ type logState struct {
 	Done int `db:"checkpointed"`
 }
 
-// moveLog moves what is in the log when it is as much as least. Neither readers nor
-// the writer wait for it. Best effort: what stays there is moved behind some commit.
-func (s *Store) moveLog(ctx context.Context, least int) {
+// worthMoving is true when enough waits to be moved.
+func (l logState) worthMoving() bool { return l.Log-l.Done >= moveFrom }
+
+// waits is true when anything does.
+func (l logState) waits() bool { return l.Log > l.Done }
+
+// long is true when the log should begin anew, which it can once all of it is moved.
+func (l logState) long() bool { return l.Log >= moveAtLast && l.waits() }
+
+// moveLog moves what is in the log when that is due. Neither readers nor the writer
+// wait for it. Best effort: what stays there is moved behind some commit.
+func (s *Store) moveLog(ctx context.Context, due func(logState) bool) {
 	if s.mover.db == nil {
 		return
 	}
 	var log logState
 	err := s.mover.db.GetContext(ctx, &log, `PRAGMA wal_checkpoint(NOOP)`)
-	if err == nil && log.Log-log.Done >= least {
+	if err == nil && due(log) {
 		err = s.mover.db.GetContext(ctx, &log, `PRAGMA wal_checkpoint(PASSIVE)`)
 	}
 	if err != nil && ctx.Err() == nil {

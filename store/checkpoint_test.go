@@ -43,3 +43,42 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 		t.Errorf("the writer moves the log from %d pages on, %v", last, err)
 	}
 }
+
+// A removal carries no long log into the file at its commit, where every caller waits
+// for the writer, but behind it; or the log would grow without an end where nobody else
+// writes.
+func TestRemovalMovesTheLogBehindItself(t *testing.T) {
+	t.Parallel()
+	s := figured(t, 1) // not served: nobody else moves the log
+	if _, err := s.oneRemoval(t.Context(), "", func(c *change, _ int) error {
+		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (moveAtLast+100)<<12))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	state := func() (log logState) {
+		if err := s.read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
+			t.Fatal(err)
+		}
+		return log
+	}
+	if before := state(); before.Log < moveAtLast {
+		t.Fatalf("the log is too short for this test: %+v", before)
+	}
+	remove := func(c *change, _ int) error {
+		_, err := c.exec(`DELETE FROM meta WHERE name = 'y'`)
+		return err
+	}
+	if _, err := s.oneRemoval(t.Context(), "", remove); err != nil {
+		t.Fatal(err)
+	}
+	if log := state(); log.Done > 0 {
+		t.Errorf("moved in the commit of a removal: %+v", log)
+	}
+	if err := s.brief(t.Context(), "", remove); err != nil {
+		t.Fatal(err)
+	}
+	if log := state(); log.Log > log.Done {
+		t.Errorf("not moved behind a removal: %+v", log)
+	}
+}

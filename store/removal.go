@@ -36,12 +36,13 @@ type remover struct {
 
 // brief runs one transaction of deletes within the budget it is given. It waits its
 // turn, and as long as the transaction took behind it, so that the journal has half
-// of the writer at least.
+// of the writer at least. Meanwhile a log that grew long is moved into the file.
 func (s *Store) brief(ctx context.Context, what string, fn func(c *change, budget int) error) error {
 	took, err := s.oneRemoval(ctx, what, fn)
 	if err != nil {
 		return err
 	}
+	s.moveLog(ctx, logState.long)
 	return pause(ctx, took)
 }
 
@@ -69,22 +70,29 @@ func (s *Store) oneRemoval(ctx context.Context, what string, fn func(c *change, 
 	return took, err
 }
 
-// beginLazy begins a transaction on SQLite whose commit does not wait for the disk,
-// which could take longer than all the rest of it: after a power loss what it deleted
-// may be there again, and goes again. The next commit of the journal waits for both.
+// What the writer does at a commit: wait for the disk, and carry a long log into the
+// file; or, for a removal, neither.
+const (
+	commitLazily = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0`
+	commitFirmly = `PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = %d`
+)
+
+// beginLazy begins a transaction on SQLite whose commit waits for nothing, which could
+// take longer than all the rest of it: after a power loss what it deleted may be there
+// again, and goes again. The next commit of the journal waits for both.
 func (s *Store) beginLazy(ctx context.Context) (*sqlx.Tx, func(), error) {
 	conn, err := s.write.Connx(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	end := func() {
-		if _, err := conn.ExecContext(context.WithoutCancel(ctx), `PRAGMA synchronous = FULL`); err != nil {
+		if _, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(commitFirmly, moveAtLast)); err != nil {
 			s.log.Error("the writer is opened again, to have it wait for the disk", "err", err)
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // drops it
 		}
 		_ = conn.Close() // back to the pool
 	}
-	if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = NORMAL`); err != nil {
+	if _, err := conn.ExecContext(ctx, commitLazily); err != nil {
 		end()
 		return nil, nil, err
 	}

@@ -34,7 +34,7 @@ func (s *Store) vacuum(ctx context.Context) error {
 			keep = 0
 		}
 		if free <= keep || pages >= least { // the last round gave none back: the file was made by something else, without auto_vacuum
-			s.moveLog(ctx, 1) // the file shrinks by that
+			s.moveLog(ctx, logState.waits) // the file shrinks by that
 			return nil
 		}
 		least = pages
