@@ -107,7 +107,7 @@ func (s *Store) Retain(ctx context.Context, now time.Time) (int, error) {
 }
 
 // retain does one pass over the aliases that are due.
-func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64, span time.Duration) bool) (total int, err error) {
+func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64, span time.Duration) bool) (int, error) {
 	s.retaining.Lock()
 	defer s.retaining.Unlock()
 	var aliases []keeper
@@ -116,10 +116,7 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 	}); err != nil {
 		return 0, err
 	}
-	if total, err = s.dropDays(ctx, now); err != nil {
-		return total, err
-	}
-	var first error
+	total, first := s.dropDays(ctx, now)
 	for i := range aliases {
 		a := &aliases[i]
 		span := a.span(s.opt.Retention)

@@ -312,3 +312,22 @@ func TestRetentionDropsDays(t *testing.T) {
 		t.Error("nothing can be stored after a drop")
 	}
 }
+
+// A day that cannot be dropped keeps no other events from going.
+func TestRetentionGoesOnBesideADayThatStays(t *testing.T) {
+	t.Parallel()
+	o := engines(t)["postgres"]
+	o.Retention = 24 * time.Hour
+	s := mustServe(t, o)
+	alias, now := withAlias(t, s), time.Now()
+	old := stored(t, s, eventAt(s, alias, now, relay.StateDelivering, "x"))
+	if _, err := database(t, o).Exec(fmt.Sprintf(`DROP TABLE payloads_%s`, now.UTC().AddDate(0, 0, -1).Format("20060102"))); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Retain(t.Context(), now.Add(72*time.Hour)); err == nil || n != 1 {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	if there(t, s, old) {
+		t.Error("an old event stays beside a day that cannot be dropped")
+	}
+}
