@@ -57,7 +57,8 @@ type Channel interface {
 	// walks away from an outstanding Fill gives buf up for good.
 	Fill(buf []byte)
 	// Filled delivers the result of the outstanding Fill. After io.EOF the
-	// local server has ended its side in order; another error is a broken one.
+	// local server has ended its side in order; io.ErrUnexpectedEOF is one that
+	// broke off behind a tunnel that lives, any other error a tunnel that broke.
 	Filled() <-chan Fill
 	// Refusal is asked after io.EOF without a byte: it waits up to wait for the
 	// peer's CLOSE and gives what the client said about a failed local dial
@@ -103,12 +104,16 @@ type Attachment interface {
 }
 
 // Names of the global and channel requests between relayd and the bundled client.
-// All are sent with want_reply false and marshalled as RFC 4251 section 5 types,
-// in the order of the struct fields below.
+// They are sent with want_reply false, but for BrokeOffRequest, and marshalled as
+// RFC 4251 section 5 types, in the order of the struct fields below.
 const (
 	HelloRequest      = "hello@relay"       // global, before tcpip-forward
 	TargetRequest     = "target@relay"      // global, before its tcpip-forward
 	DialFailedRequest = "dial-failed@relay" // channel, then CLOSE
+	// BrokeOffRequest says of a channel that the local server did not end its answer in
+	// order. It has no payload; CLOSE follows its reply, whatever that is, so that nobody
+	// can see the end before its meaning.
+	BrokeOffRequest = "broke-off@relay"
 )
 
 // HelloLazyDial is the bit of Hello.Flags by which a client says that it dials its

@@ -100,8 +100,9 @@ func ask(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
 }
 
 // answer copies from the local server to the channel. An orderly end is passed on
-// as EOF at once; after a reset there is none, only CLOSE, so that nobody takes
-// what came for complete. look sees what passes.
+// as EOF at once; a reset is told as such, so that nobody takes what came for
+// complete: the relay cannot see whether CLOSE came behind an EOF. look sees what
+// passes.
 func answer(ch ssh.Channel, local net.Conn, look *reader) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
@@ -119,6 +120,8 @@ func answer(ch ssh.Channel, local net.Conn, look *reader) {
 			_ = ch.CloseWrite()
 			return
 		case err != nil:
+			// It fails where the channel or the connection has ended: nobody asks then.
+			_, _ = ch.SendRequest(relay.BrokeOffRequest, true, nil)
 			_ = ch.Close()
 			return
 		}

@@ -162,6 +162,8 @@ func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
 	c.Close()
 }
 
+// TestResetIsNoCleanEnd: a reset is told before CLOSE, and CLOSE waits until that was
+// taken, or the relay could see the end first and take it for an orderly one.
 func TestResetIsNoCleanEnd(t *testing.T) {
 	ln, target := local(t)
 	conn, _ := online(t, target)
@@ -175,9 +177,18 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.ReadFull(c, make([]byte, 3))
+	_, _ = io.WriteString(c, "answer")
+	if _, err := io.ReadFull(ch, make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
 	_ = c.(*net.TCPConn).SetLinger(0)
 	c.Close()
-	_, _ = io.ReadAll(ch)
+	r := got(t, "request", requests)
+	if r.Type != relay.BrokeOffRequest || len(r.Payload) != 0 || !r.WantReply {
+		t.Fatalf("request %s, want reply %v", r.Type, r.WantReply)
+	}
+	alive(t, ch) // not closed yet
+	_ = r.Reply(false, nil)
 	// CLOSE comes without our having closed: nothing is left of the channel.
 	select {
 	case r, more := <-requests:
@@ -186,6 +197,9 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 		}
 	case <-time.After(longEnough):
 		t.Error("EOF without CLOSE after a reset")
+	}
+	if _, err := ch.SendRequest("alive?", false, nil); err == nil {
+		t.Error("the channel is still open")
 	}
 }
 

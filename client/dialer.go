@@ -260,7 +260,7 @@ func (l *login) explain(ctx context.Context, err error) error {
 	case !l.hosts.accepted && !timedOut(err):
 		return unreachable(l.addr, err).WithHint("is that the SSH address of the relay, and is relayd serve running there? its HTTP port is another one")
 	case !l.hosts.accepted || broken(err):
-		return unreachable(l.addr, err)
+		return l.cutOff(err)
 	}
 	if l.keys.locked != nil { // else the server says that it was offered none
 		return l.keys.locked
@@ -272,6 +272,17 @@ func (l *login) explain(ctx context.Context, err error) error {
 		refused.Cause = errors.New(text)
 	}
 	return refused
+}
+
+// cutOff is a line that broke before the login was decided. A relay that cannot judge a
+// key right now says so and hangs up.
+func (l *login) cutOff(cause error) *Error {
+	text := bannerText(l.banner)
+	if text == "" {
+		return unreachable(l.addr, cause)
+	}
+	return (&Error{Exit: ExitUnreachable, Text: l.addr + " has ended the login", Cause: errors.New(text)}).
+		WithHint("this does not mean that your key is refused; try again in a moment")
 }
 
 // bannerText is what the relay said, without the word that each of its lines begins

@@ -192,12 +192,13 @@ func (f *followed) heard(line []byte) error {
 	return f.take(line, &e, old)
 }
 
-// take writes a line, but for one of a list that tells nothing new.
+// take writes a line, but for one that tells nothing new: of a list, or because the
+// relay tells how an event stands now for each change, and two came close together.
 func (f *followed) take(line []byte, e *record.Summary, old bool) error {
 	now := seen{e.State, e.ReceivedAt.String(), e.AttemptCount}
 	f.came = true
 	before, known := f.known[e.ID]
-	if old && (!known || before == now) {
+	if old && !known || known && before == now && (old || e.State != "") {
 		return nil
 	}
 	if e.ID != "" {

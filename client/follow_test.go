@@ -94,6 +94,29 @@ func TestFollowOverTheAPIGoesOnAfterALoss(t *testing.T) {
 	}
 }
 
+// TestFollowWritesNothingTwice: two changes close together are told with what the second
+// one made of the event, and its line came twice.
+func TestFollowWritesNothingTwice(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":[]}`) })
+	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, streamed("s1", `{"id":"evt_1","state":"queued","attemptCount":1}`)+
+			strings.Repeat(streamed("s2", `{"id":"evt_1","state":"delivered","attemptCount":1}`), 2)+
+			streamed("s3", `{"id":"evt_1","state":"delivered","attemptCount":2}`))
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	api, err := NewAPI(server.URL, "rly_x", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := following(t, api, 3)
+	want := "{\"evt_1\",\"state\":\"queued\",\"attemptCount\":1}\n{\"evt_1\",\"state\":\"delivered\",\"attemptCount\":1}\n{\"evt_1\",\"state\":\"delivered\",\"attemptCount\":2}\n"
+	if out != want || !errors.Is(err, context.Canceled) {
+		t.Errorf("%s%v", out, err)
+	}
+}
+
 func TestFollowOverSSHGoesOnAfterALoss(t *testing.T) {
 	d := newDouble(t)
 	asked := 0

@@ -130,8 +130,8 @@ func (u *Up) keepOn(ctx context.Context) error {
 	}
 }
 
-// A relay whose store is away refuses logins that it would take a moment later, so
-// one that let us in before is asked again before its refusal is believed.
+// Older relays whose store is away refuse logins that they would take a moment later,
+// so one that let us in before is asked again before its refusal is believed.
 const (
 	doubtTimes = 3
 	doubtPause = time.Second

@@ -157,8 +157,12 @@ func (a *auditor) checkConns(conns []*conn) bool {
 		a.g.o.Log.Warn("check aliases", "err", err)
 		return false
 	}
+	may := make(map[int64]bool, len(aliases))
+	for i := range aliases {
+		may[aliases[i].ID] = true
+	}
 	for _, f := range forwards {
-		if !slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.ID == f.alias.ID }) {
+		if !may[f.alias.ID] {
 			c := f.tunnel.c
 			c.spawn(func() { c.withdraw(f) })
 		}

@@ -16,8 +16,14 @@ import (
 // writePiece is how much one write of x/crypto gets: one packet.
 const writePiece = 32 << 10
 
-// maxUnclosed is how many channels that are closed here a peer may leave open.
-const maxUnclosed = 1024
+// maxUnclosed is how many channels that are closed here a peer may leave open when it
+// closes none of them for unclosedTime: a crowd of requests that ends all at once leaves
+// more to a client that is slow and means well. maxAlive bounds those too.
+const (
+	maxUnclosed  = 1024
+	unclosedTime = 10 * time.Second
+	maxAlive     = 8192
+)
 
 // settle is how long the end of a channel waits to learn whether the whole
 // connection is ending with it. x/crypto tells both alike. Where that is not clear
@@ -49,6 +55,7 @@ type channel struct {
 
 	told    chan struct{} // closed when refusal is set
 	refusal atomic.Pointer[relay.Error]
+	torn    atomic.Bool   // the peer has said that the local server broke off
 	gone    chan struct{} // closed when the peer has closed the channel, or is no more
 	judged  chan struct{} // closed after gone, when lost is known
 	lost    bool
@@ -86,7 +93,11 @@ func (h *channel) read(buf []byte) {
 	h.reading.Lock()
 	n, err := h.ch.Read(buf)
 	h.reading.Unlock()
-	if err != nil && h.broken() {
+	switch {
+	case err == nil:
+	case h.torn.Load(): // it was said, and answered, before the end
+		err = io.ErrUnexpectedEOF
+	case h.broken():
 		err = errLost
 	}
 	h.filled <- relay.Fill{N: n, Err: err}
@@ -139,6 +150,9 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 				close(h.told)
 			}
 		}
+		if req.Type == relay.BrokeOffRequest {
+			h.torn.Store(true)
+		}
 		_ = req.Reply(false, nil)
 	}
 	close(h.gone)
@@ -157,6 +171,7 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 	h.released()
 	h.c.mu.Lock()
 	h.c.alive--
+	h.c.closedAt = time.Now()
 	h.c.mu.Unlock()
 }
 
@@ -298,9 +313,27 @@ func (h *channel) released() {
 		defer h.c.mu.Unlock()
 		h.c.open--
 		h.c.checkDrained()
-		if h.c.alive-h.c.open > maxUnclosed {
-			h.c.log.Warn("the ssh peer does not close its channels")
-			go func() { _ = h.c.sock.Close() }() // it takes mu
+		if h.c.alive-h.c.open > maxUnclosed && !h.c.counting && !h.c.dead {
+			h.c.counting, h.c.closedAt = true, time.Now()
+			time.AfterFunc(unclosedTime, func() { h.c.countUnclosed(time.Now()) })
 		}
 	})
+}
+
+// countUnclosed looks after a peer that has left too many channels open: as long as it
+// closes some it has time, and it is given up once it closes none.
+func (c *conn) countUnclosed(now time.Time) {
+	c.mu.Lock()
+	unclosed, quiet := c.alive-c.open, now.Sub(c.closedAt)
+	c.counting = unclosed > maxUnclosed && !c.dead
+	again, log := c.counting && quiet < unclosedTime, c.log
+	if again {
+		time.AfterFunc(unclosedTime-quiet, func() { c.countUnclosed(time.Now()) })
+	}
+	gone := !c.counting
+	c.mu.Unlock()
+	if !gone && !again {
+		log.Warn("the ssh peer does not close its channels; the connection is given up", "open", unclosed)
+		_ = c.sock.Close()
+	}
 }

@@ -52,6 +52,7 @@ type conn struct {
 	wake   chan struct{} // to watch: a byte came while stale
 	staled chan struct{} // to watch: somebody else has found the peer silent
 
+	asking    atomic.Int64 // questions to the store that wait for their turn or their answer
 	answering atomic.Int64 // goroutines for channels that the peer has opened
 
 	pings   atomic.Int64 // asked for since the last one was answered
@@ -73,6 +74,8 @@ type conn struct {
 	sessions   map[*session]struct{}
 	open       int           // channels to the local server that are in use
 	alive      int           // those and the ones that the peer has not closed yet
+	closedAt   time.Time     // when the peer closed one last, or was first seen to leave too many
+	counting   bool          // too many are left, and countUnclosed looks after it
 	asked      int           // opens without an answer, or answered too late and not closed yet
 	drained    chan struct{} // made by leave, closed when open is 0
 }

@@ -1,7 +1,6 @@
 package sshgate
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -90,9 +89,9 @@ type place struct {
 	owner int64 // the account that it is counted for; 0 = none yet
 }
 
-// quiet is how long nothing was heard there.
+// quiet is how long nothing was heard there; 0 = it waits for us.
 func (p *place) quiet() time.Duration {
-	if p.c == nil {
+	if p.c == nil || p.c.asking.Load() > 0 {
 		return 0
 	}
 	return p.c.sock.quiet()
@@ -175,7 +174,7 @@ func (w *crowd) speak(p *place) (victim *place) {
 	if n <= start || n <= full && w.dice() >= 0.3+0.7*float64(n-start)/float64(full-start) {
 		return nil
 	}
-	victim = slices.MaxFunc(busiest(w.shaking), func(a, b *place) int { return cmp.Compare(a.quiet(), b.quiet()) })
+	victim = quietest(busiest(w.shaking))
 	w.remove(victim)
 	return victim
 }
@@ -304,6 +303,18 @@ func busiest(list []*place) (most []*place) {
 	for _, p := range list {
 		if p.from == top {
 			most = append(most, p)
+		}
+	}
+	return most
+}
+
+// quietest is the one of a list where nothing was heard for longest; of those who wait
+// for us the one that came last.
+func quietest(list []*place) (most *place) {
+	var longest time.Duration
+	for _, p := range list {
+		if q := p.quiet(); most == nil || q >= longest {
+			most, longest = p, q
 		}
 	}
 	return most

@@ -121,10 +121,7 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 	if err := ssh.Unmarshal(payload, &asked); err != nil || asked.Port > 65535 {
 		return false, nil, nil
 	}
-	ctx, cancel := c.ask()
-	defer cancel()
-	asOf := c.gate.auditor.rights.Load()
-	a, refusal := c.admitForward(ctx, asked)
+	a, asOf, refusal := c.admitForward(asked)
 	if refusal != nil {
 		c.refuse(asked.Bind, refusal)
 		return false, nil, nil // a payload here makes some clients break off
@@ -139,7 +136,22 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 	return true, reply, func() { c.attach(f) }
 }
 
-func (c *conn) admitForward(ctx context.Context, asked forwardRequest) (*relay.Alias, *relay.Error) {
+// admitForward gives the alias that is meant, and what auditor.rights was before it was
+// asked for.
+func (c *conn) admitForward(asked forwardRequest) (a *relay.Alias, asOf int64, refusal *relay.Error) {
+	done, ok := c.turn()
+	if !ok {
+		return nil, 0, relay.Errorf(relay.CodeStopping, "this connection has ended")
+	}
+	defer done()
+	ctx, cancel := c.ask()
+	defer cancel()
+	asOf = c.gate.auditor.rights.Load()
+	a, refusal = c.mayForward(ctx, asked)
+	return a, asOf, refusal
+}
+
+func (c *conn) mayForward(ctx context.Context, asked forwardRequest) (*relay.Alias, *relay.Error) {
 	c.mu.Lock()
 	full, leaving := len(c.forwards) >= maxForwards, c.leaving
 	c.mu.Unlock()

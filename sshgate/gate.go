@@ -79,6 +79,7 @@ type Gate struct {
 	refused    *refused
 	unheard    unheard
 	metrics    *metrics
+	turns      *turns
 
 	firstForward, feedRetry time.Duration // the constants, but in tests
 
@@ -108,6 +109,7 @@ func New(o Options) *Gate {
 		enrolments: newEnrolments(),
 		fights:     newFights(),
 		refused:    newRefused(),
+		turns:      newTurns(),
 		listeners:  map[net.Listener]struct{}{},
 		conns:      map[*conn]struct{}{},
 	}

@@ -15,11 +15,18 @@ import (
 // greeting is what everybody reads at login, with -N too: account, aliases, what
 // waits, and refusals that can be foretold.
 func (c *conn) greeting(who relay.Actor, user string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "relay %s: hello %s\r\n", c.gate.o.Site.Base.Hostname(), record.SafeText(who.AccountName))
+	if c.gate.turns.crowded() { // to be let in soon is worth more than to be told all
+		return b.String() + "  many are coming in right now: see the command aliases\r\n"
+	}
+	done, ok := c.turn()
+	if !ok {
+		return ""
+	}
+	defer done()
 	ctx, cancel := context.WithTimeout(c.ctx, lookupTime)
 	defer cancel()
-	site := &c.gate.o.Site
-	var b strings.Builder
-	fmt.Fprintf(&b, "relay %s: hello %s\r\n", site.Base.Hostname(), record.SafeText(who.AccountName))
 	aliases, err := c.gate.o.Accounts.Aliases(ctx, who)
 	if err != nil {
 		c.log.Warn("list aliases for the greeting", "err", err)

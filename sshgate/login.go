@@ -52,6 +52,7 @@ func identity(p *ssh.Permissions) (relay.Actor, bool) {
 var (
 	errNone    = errors.New("login without a key")
 	errRefused = errors.New("key refused")
+	errLeft    = errors.New("the client has gone")
 )
 
 func (l *login) begin(banner ssh.ServerPreAuthConn) { l.banner = banner }
@@ -116,8 +117,7 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permis
 func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
 	if !l.c.gate.crowd.seat(&l.c.place, who.Account) {
 		l.c.log.Warn("too many ssh connections of one account", "account", who.AccountName)
-		l.ours, l.told = true, true
-		return nil, l.say("this account has too many connections open; close some of them")
+		return nil, l.notNow("this account has too many connections open; close some of them")
 	}
 	extra := map[any]any{actorKey{}: who}
 	l.c.gate.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
@@ -146,6 +146,11 @@ func (l *login) ended(meta ssh.ConnMetadata, method string, err error) {
 	if method != "none" || l.failures > 0 {
 		l.failures++
 	}
+	defer func() {
+		if l.ours && l.failures >= maxAuthTries { // else a goodbye that reads as a refusal follows
+			_ = l.hangUp()
+		}
+	}()
 	if method != "none" {
 		l.c.blame(l.fault(meta))
 		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
@@ -167,6 +172,11 @@ func (l *login) fault(meta ssh.ConnMetadata) fault {
 }
 
 func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
+	done, ok := l.c.turn()
+	if !ok {
+		return relay.Actor{}, errLeft
+	}
+	defer done()
 	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
 	defer cancel()
 	l.c.asOf = l.c.gate.auditor.rights.Load()
@@ -199,13 +209,32 @@ func (c *conn) endsAt(fingerprint string) {
 }
 
 func (l *login) unavailable(cause error) error {
-	l.c.log.Error("look up who may log in", "err", cause)
-	l.ours = true
-	if l.told {
+	if cause == errLeft || l.c.ctx.Err() != nil {
 		return errRefused
 	}
-	l.told = true
-	return l.say("keys cannot be looked up right now; try again in a moment")
+	l.c.log.Error("look up who may log in", "err", cause)
+	if l.told {
+		l.ours = true
+		return errRefused
+	}
+	return l.notNow("keys cannot be looked up right now; try again in a moment")
+}
+
+// notNow refuses for a reason that has nothing to do with the key. A refused login is
+// final for its client, so that this one is cut off at last: see hangUp.
+func (l *login) notNow(text string) error {
+	l.ours, l.told = true, true
+	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n") // before ended, which may hang up
+	return errRefused
+}
+
+// hangUp ends a login that could not be judged where a refusal would be its last word:
+// whoever comes back by itself does so after a broken line, and never after a refusal.
+// Until then the client may try its other keys, and by then it has read notNow's line:
+// PuTTY shows none before the answer to the method under way.
+func (l *login) hangUp() error {
+	_ = l.c.sock.Close()
+	return errRefused
 }
 
 // say refuses with a line for people.

@@ -15,9 +15,10 @@ import (
 type socket struct {
 	net.Conn
 	start   time.Time
-	ack     func() // acknowledges what was read at once; may be nil
-	onHeard func() // called after each read that gave bytes
-	onLost  func() // called once, after the first read that failed
+	ack     func()      // acknowledges what was read at once; may be nil
+	unread  func() bool // the peer has sent what nobody has read; may be nil
+	onHeard func()      // called after each read that gave bytes
+	onLost  func()      // called once, after the first read that failed
 	onClose func()
 
 	heard   atomic.Int64 // since start, of the last byte read
@@ -33,13 +34,32 @@ type socket struct {
 }
 
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
-	return &socket{Conn: tcp, start: time.Now(), limit: stall, ack: tune(tcp, userTimeout)}
+	s := &socket{Conn: tcp, start: time.Now(), limit: stall}
+	s.ack, s.unread = tune(tcp, userTimeout)
+	return s
 }
 
 func (s *socket) now() int64 { return int64(time.Since(s.start)) }
 
+// Where the machine has more to do than it can, bytes of the peer wait in the kernel
+// for their reader's turn. That is looked at once nothing was read for silentFrom, and
+// such a peer is not taken for silent before silentMost.
+const (
+	silentFrom = time.Second
+	silentMost = 30 * time.Second
+)
+
+// lastHeard is when the peer was heard last, since the start.
+func (s *socket) lastHeard() int64 {
+	now, last := s.now(), s.heard.Load()
+	if q := time.Duration(now - last); q >= silentFrom && q < silentMost && s.unread != nil && s.unread() {
+		return now
+	}
+	return last
+}
+
 // quiet is the time since the last byte of the peer.
-func (s *socket) quiet() time.Duration { return time.Duration(s.now() - s.heard.Load()) }
+func (s *socket) quiet() time.Duration { return time.Duration(max(0, s.now()-s.lastHeard())) }
 
 // maxVersion is the longest version line (RFC 4253, section 4.2).
 const maxVersion = 255

@@ -10,8 +10,8 @@ import (
 // tune sets the kernel's own limit for unacknowledged data, which backs up ours,
 // and gives what asks for an immediate acknowledgement: the kernel forgets that
 // wish, so it is repeated after each read. Without it OpenSSH waits 40 ms within
-// the handshake.
-func tune(c net.Conn, userTimeout time.Duration) (ack func()) {
+// the handshake. unread tells whether bytes of the peer have come that nobody has read.
+func tune(c net.Conn, userTimeout time.Duration) (ack func(), unread func() bool) {
 	for { // behind what reads a proxy's header
 		inner, ok := c.(interface{ NetConn() net.Conn })
 		if !ok {
@@ -21,11 +21,11 @@ func tune(c net.Conn, userTimeout time.Duration) (ack func()) {
 	}
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	if userTimeout > 0 {
 		_ = raw.Control(func(fd uintptr) {
@@ -35,5 +35,10 @@ func tune(c net.Conn, userTimeout time.Duration) (ack func()) {
 	quick := func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1)
 	}
-	return func() { _ = raw.Control(quick) }
+	unread = func() bool {
+		n, err := 0, error(nil)
+		look := func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }
+		return raw.Control(look) == nil && err == nil && n > 0
+	}
+	return func() { _ = raw.Control(quick) }, unread
 }

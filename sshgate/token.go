@@ -29,7 +29,10 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 	defer l.recovered(&err)
 	g := l.c.gate
 	if !l.enrolling(meta) || l.keys > 0 || l.prompts >= tokenTries {
-		if l.told {
+		switch {
+		case l.ours:
+			return nil, l.hangUp()
+		case l.told:
 			return nil, errRefused
 		}
 		return nil, l.explain()

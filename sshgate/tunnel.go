@@ -105,15 +105,15 @@ func (t *tunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel
 	if o.over.Swap(true) { // the answer was faster
 		return t.use(<-o.result)
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && t.c.ctx.Err() == nil && t.c.sock.heard.Load() == lastHeard {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && t.c.ctx.Err() == nil {
 		t.c.goStale(lastHeard)
 	}
 	return nil, relay.ErrNotSent
 }
 
 func (t *tunnel) open(o *opening, origin netip.AddrPort) {
-	if !t.c.reserve() {
-		o.result <- opened{err: relay.ErrNotSent}
+	if err := t.c.reserve(); err != nil {
+		o.result <- opened{err: err}
 		return
 	}
 	addr := origin.Addr().Unmap()
@@ -136,16 +136,23 @@ func (t *tunnel) open(o *opening, origin netip.AddrPort) {
 	}
 }
 
-// reserve counts an open without an answer.
-func (c *conn) reserve() bool {
+// reserve counts an open without an answer, or says why there can be none.
+func (c *conn) reserve() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked >= maxUnanswered {
-		return false
+	switch {
+	case c.asked >= maxUnanswered:
+		return relay.ErrNotSent
+	case c.alive+c.asked >= maxAlive:
+		return errUnclosed
 	}
 	c.asked++
-	return true
+	return nil
 }
+
+// errUnclosed is the answer to a request whose tunnel still has to close the channels of
+// those before it.
+var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not closed its earlier connections yet; try again in a moment")
 
 func (c *conn) answered() {
 	c.mu.Lock()
@@ -166,6 +173,8 @@ func (t *tunnel) use(r opened) (relay.Channel, error) {
 	switch {
 	case r.err == nil:
 		return t.c.newChannel(r.ch, r.reqs), nil
+	case r.err == error(errUnclosed):
+		return nil, errUnclosed
 	case errors.As(r.err, &refused):
 		return nil, openRefusal(refused)
 	}

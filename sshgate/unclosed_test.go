@@ -3,6 +3,7 @@ package sshgate
 import (
 	"context"
 	"io"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -101,7 +102,62 @@ func TestChannelsLeftOpen(t *testing.T) {
 	for range maxUnclosed + 1 {
 		_ = c.newChannel(&rude{reqs: reqs}, reqs).Close()
 	}
+	c.countUnclosed(time.Now().Add(unclosedTime))
 	closed(t, client)
+}
+
+// TestCrowdThatEndsAtOnce: when many requests end together their client closes the
+// channels as fast as it can. It lost its tunnel, with all that was under way.
+func TestCrowdThatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.IdleClose = time.Hour })
+	client, c := b.met()
+	var all []chan *ssh.Request
+	for range 2 * maxUnclosed {
+		reqs := make(chan *ssh.Request)
+		all = append(all, reqs)
+		_ = c.newChannel(&rude{reqs: reqs}, reqs).Close()
+	}
+	left := func() (int, time.Time) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.alive, c.closedAt
+	}
+	for i, reqs := range all {
+		close(reqs)
+		if i%100 == 0 {
+			eventually(t, 30*time.Second, "it to be seen as closed", func() bool { n, _ := left(); return n < len(all)-i })
+			_, last := left()
+			c.countUnclosed(last.Add(unclosedTime - time.Millisecond))
+		}
+	}
+	eventually(t, 30*time.Second, "all to be closed", func() bool { n, _ := left(); return n == 0 })
+	c.countUnclosed(time.Now().Add(time.Hour))
+	if _, _, err := client.SendRequest("x", true, nil); err != nil {
+		t.Errorf("the connection was given up: %v", err)
+	}
+}
+
+// TestChannelsBeyondAll: a client that closes, but later than requests come, gets no
+// more of them for a while.
+func TestChannelsBeyondAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.IdleClose = time.Hour })
+	_, c := b.met()
+	c.mu.Lock()
+	c.alive += maxAlive
+	c.mu.Unlock()
+	tun := &tunnel{c: c}
+	_, err := tun.Open(t.Context(), netip.AddrPort{})
+	if relay.AsError(err).Code != relay.CodeOverloaded {
+		t.Errorf("a channel beyond all: %v", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alive -= maxAlive
+	if c.asked != 0 {
+		t.Errorf("%d opens are counted as under way", c.asked)
+	}
 }
 
 // TestSessionsLeftOpen: a peer that never closes ended sessions gets no more of them,

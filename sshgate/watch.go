@@ -22,7 +22,7 @@ func (c *conn) watch() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		now, last := time.Duration(c.sock.now()), time.Duration(c.sock.heard.Load())
+		now, last := time.Duration(c.sock.now()), time.Duration(c.sock.lastHeard())
 		c.sock.checkWrite()
 		if pinged != 0 && last > pinged {
 			pinged = 0
@@ -42,8 +42,9 @@ func (c *conn) watch() {
 			pinged = now
 			c.ping()
 		case pinged != 0 && now-pinged >= o.PingTimeout:
-			c.goStale(int64(last))
-			staleSince = now
+			if c.goStale(int64(last)); c.stale.Load() {
+				staleSince = now
+			}
 		}
 		timer.Reset(c.pause(now, last, pinged, staleSince))
 		select {
@@ -100,7 +101,7 @@ func (c *conn) ping() {
 func (c *conn) goStale(lastHeard int64) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
-	if c.stale.Swap(true) {
+	if c.sock.lastHeard() != lastHeard || c.stale.Swap(true) {
 		return
 	}
 	c.log.Info("ssh peer is silent", "quiet", c.sock.quiet())

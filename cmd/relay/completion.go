@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"relay"
 	"relay/client"
@@ -91,11 +93,43 @@ func (p *program) completeAliases(root *cobra.Command) {
 			}
 		}
 	}
-	_ = root.RegisterFlagCompletionFunc("output",
-		cobra.FixedCompletions([]string{outputCompact, outputQuiet, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
-	for _, flag := range []string{"server", "host-key"} {
-		_ = root.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	completeFlags(root)
+}
+
+// flagValues are those of flags that take one of a few words. Other flags take what
+// nobody can guess, but for flagFiles.
+var flagValues = map[string][]string{
+	"output":      {outputCompact, outputQuiet, outputJSON},
+	"host-header": {relay.HostPreserve, relay.HostRewrite},
+	"method":      {"GET", "POST", "PUT", "PATCH", "DELETE"},
+	"expires":     {"1h", "1d", "7d", "30d", "never"},
+}
+
+// flagFiles are the flags that take a file, which shells complete by themselves.
+var flagFiles = []string{"config", "identity"}
+
+// completeFlags says of each flag what its values are: where nobody does, shells offer
+// files. A flag that has words already keeps them.
+func completeFlags(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		completeFlags(sub)
 	}
+	complete := func(f *pflag.Flag) {
+		if f.Value.Type() == "bool" || slices.Contains(flagFiles, f.Name) {
+			return
+		}
+		_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(flagValues[f.Name], cobra.ShellCompDirectiveNoFileComp))
+	}
+	c.LocalFlags().VisitAll(complete)
+}
+
+// plainUsages takes the quotes around the names of values out of the words about
+// flags: help reads them, and completion would show them.
+func plainUsages(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		plainUsages(sub)
+	}
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
 // offer lists alias names that begin as typed: those of webhooks.yaml, else those of

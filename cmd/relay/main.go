@@ -34,6 +34,9 @@ func run(args []string) int {
 	context.AfterFunc(ctx, stop) // a second Ctrl+C ends at once
 	p := &program{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, interrupted: ctx.Done()}
 	root := p.root()
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		plainUsages(root)
+	}
 	root.SetArgs(args)
 	return p.exit(ctx, root.ExecuteContext(ctx))
 }

@@ -79,7 +79,7 @@ func safeJSON(raw []byte) string {
 			b.WriteByte(raw[i])
 		case r == utf8.RuneError && size == 1:
 			b.WriteString(`\ufffd`)
-		case record.SafeText(string(r)) == string(r):
+		case record.Shown(r):
 			b.Write(raw[i : i+size])
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)

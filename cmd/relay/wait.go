@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"net/url"
 	"strings"
 	"time"
 
@@ -28,10 +30,26 @@ func (p *program) wait() *cobra.Command {
 		},
 		decoded(func(w *printer, e *record.Summary) error { return w.line(eventLine(e)) }))
 	ask.PreRunE = func(*cobra.Command, []string) (err error) {
+		if *path, err = pathPrefix(*path); err != nil {
+			return err
+		}
 		if limit, err = relay.ParseDuration(*timeout); err != nil || limit <= 0 || limit > longestTimeout {
 			return usage("--timeout is a duration above 0 such as 30s or 5m, at most 1h, not %q", *timeout)
 		}
 		return nil
 	}
 	return ask
+}
+
+// pathPrefix is what paths begin with, as typed by people: hook means /hook, for there
+// is no path that could begin with hook.
+func pathPrefix(typed string) (string, error) {
+	if typed == "" || strings.ContainsAny(typed[:1], "/?*") {
+		return typed, nil
+	}
+	if u, err := url.Parse(typed); err == nil && u.Host != "" {
+		err := usage("--path is what the path starts with, not %q", typed)
+		return "", err.WithHint("did you mean --path %s", cmp.Or(u.RequestURI(), "/"))
+	}
+	return "/" + typed, nil
 }

@@ -40,7 +40,7 @@ json are records, and go, js and python are tests that send the exact bytes.`
 and exit 0; exit 1 when none came in time. Start it before what causes the event.`
 	waitExample = `  relay wait stripe-dev --path /hook --timeout 30s --json
   relay wait stripe-dev --method POST`
-	flagPath    = "what the path has to start with: a `PREFIX` such as /hook"
+	flagPath    = "what the path has to start with: a `PREFIX` such as /hook, or hook for short"
 	flagMethod  = "`METHOD` it has to have"
 	flagTimeout = "`DURATION` to wait, at most 1h"
 

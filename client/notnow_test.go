@@ -1,0 +1,75 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// notNow makes the double one that cannot judge keys while the result is set: it says
+// so, refuses them, and hangs up when it is asked in another way.
+func (d *double) notNow() *atomic.Bool {
+	away := new(atomic.Bool)
+	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
+		if away.Load() {
+			return nil, &ssh.BannerError{Err: errors.New("not now"), Message: "relay: keys cannot be looked up right now\r\n"}
+		}
+		return nil, nil
+	}
+	d.config.KeyboardInteractiveCallback = func(ssh.ConnMetadata, ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, c := range d.open {
+			c.Close()
+		}
+		return nil, errors.New("not now")
+	}
+	return away
+}
+
+// TestRelayThatHangsUpAtLoginIsUnreachable: what it said is shown, and trying again is
+// what helps.
+func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, _, _ := inMemory(t)
+		d.notNow().Store(true)
+		err := dialOnce(t, dialer)
+		var e *Error
+		if !errors.As(err, &e) || e.Exit != ExitUnreachable || !strings.HasSuffix(err.Error(), "has ended the login: keys cannot be looked up right now") {
+			t.Errorf("exit %d, %v", exitOf(err), err)
+		} else if strings.Contains(e.Hint, "address") || e.login {
+			t.Errorf("hint %q, taken for a refusal: %v", e.Hint, e.login)
+		}
+		synctest.Wait()
+	})
+}
+
+// TestLossWhileTheStoreIsAway: relay up comes back however long that takes; it gave up
+// after three refusals.
+func TestLossWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, lines, _ := inMemory(t)
+		away := d.notNow()
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		got(t, "ready", run.ready)
+		away.Store(true)
+		(<-lines).Close()
+		for range 50 {
+			select {
+			case <-run.lost:
+			case <-run.done:
+				t.Fatalf("given up: %v", run.err)
+			}
+		}
+		away.Store(false)
+		if again := <-run.ready; !again {
+			t.Error("not back")
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,76 @@
+package sshgate
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// noAnswers is the method that relay up tries behind its last key.
+func noAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
+	return make([]string, len(questions)), nil
+}
+
+// TestStoreAwayIsNoRefusedLogin: relay up gave up for good when its line was cut while
+// Postgres was away, because its key was refused. Whoever asks behind the last key, or at
+// the last try, finds a broken line instead.
+func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.mu.Lock()
+	b.house.down = true
+	b.house.mu.Unlock()
+	for name, keys := range map[string]int{"one key": 1, "three keys": 3, "more keys than tries": maxAuthTries + 2} {
+		signers := []ssh.Signer{b.alice.signer}
+		for len(signers) < keys {
+			signers = append(signers, b.newKey("stranger", 0).signer)
+		}
+		_, banner, err := b.dial("x", ssh.PublicKeys(signers...), ssh.KeyboardInteractive(noAnswers))
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v, want a broken line", name, err)
+		}
+		if strings.Count(banner, "keys cannot be looked up right now") != 1 || strings.Contains(banner, "register") {
+			t.Errorf("%s: banner %q", name, banner)
+		}
+	}
+	b.house.mu.Lock()
+	b.house.down = false
+	b.house.mu.Unlock()
+	b.mustDial(b.alice)
+}
+
+// TestFullAccountIsNoRefusedLogin: the same of a key that is good, and of an account that
+// has no place left for the moment.
+func TestFullAccountIsNoRefusedLogin(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.Bounds.Account = 1 })
+	b.mustDial(b.alice)
+	_, banner, err := b.dial("x", ssh.PublicKeys(b.alice.signer), ssh.KeyboardInteractive(noAnswers))
+	if !errors.Is(err, io.EOF) || strings.Count(banner, "this account has too many connections open") != 1 {
+		t.Errorf("%v, banner %q", err, banner)
+	}
+	// Another key of the same client may be that of another account.
+	if _, _, err := b.dial("x", ssh.PublicKeys(b.alice.signer, b.newKey("bob", 2).signer)); err != nil {
+		t.Errorf("the second key: %v", err)
+	}
+}
+
+// TestStoreAwayIsShownByRealClients: the line is cut only when it has been read.
+func TestStoreAwayIsShownByRealClients(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.house.mu.Lock()
+	b.house.down = true
+	b.house.mu.Unlock()
+	forward := []string{"-N", "-R", "a:80:127.0.0.1:1", "x@127.0.0.1"}
+	for name, p := range map[string]*process{
+		"openssh": b.openssh(b.alice, forward...), "dropbear": b.dropbear(b.alice, forward...), "plink": b.plink(b.alice, forward...),
+	} {
+		if code := p.code(t); code == 0 || !contains(p.err, "keys cannot be looked up right now") {
+			t.Errorf("%s: exit %d, %s", name, code, p.err)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package sshgate
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// slowHouse answers who a key belongs to when it is told so.
+type slowHouse struct {
+	*fakeHouse
+	open      chan struct{}
+	now, most atomic.Int64
+}
+
+func (h *slowHouse) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
+	h.most.Store(max(h.most.Load(), h.now.Add(1)))
+	defer h.now.Add(-1)
+	<-h.open // for longer than a question may take, on a busy machine
+	return h.fakeHouse.KeyOwner(ctx, fingerprint)
+}
+
+// TestAllComeAtOnce: after a restart all clients come at once, and each asked the store
+// at once: none had its answer in time, all were refused and came again.
+func TestAllComeAtOnce(t *testing.T) {
+	t.Parallel()
+	var h *slowHouse
+	b := newBench(t, func(o *Options) {
+		h = &slowHouse{fakeHouse: o.Accounts.(*fakeHouse), open: make(chan struct{})}
+		o.Accounts, o.HandshakeTimeout = h, time.Minute
+	})
+	const clients = askers + manyWait + 10
+	var work sync.WaitGroup
+	var short atomic.Int64
+	for range clients {
+		work.Go(func() {
+			_, banner, err := b.dial("relay", ssh.PublicKeys(b.alice.signer))
+			if err != nil {
+				t.Errorf("login: %v", err)
+			}
+			if strings.Contains(banner, "many are coming in") {
+				short.Add(1)
+			}
+		})
+	}
+	eventually(t, 30*time.Second, "all to wait", func() bool { return b.gate.turns.line.Load() == clients-askers })
+	if n := h.now.Load(); n != askers || h.most.Load() > askers {
+		t.Errorf("%d ask at once", n)
+	}
+	close(h.open)
+	work.Wait()
+	if n := b.gate.turns.line.Load(); n != 0 || len(b.gate.turns.free) != 0 {
+		t.Errorf("%d wait and %d ask when all are in", n, len(b.gate.turns.free))
+	}
+	if _, banner, err := b.dial("relay", ssh.PublicKeys(b.alice.signer)); err != nil || !strings.Contains(banner, "no alias yet") {
+		t.Errorf("afterwards the greeting is %q, %v", banner, err)
+	}
+}
+
+// TestClientsThatLeaveTheLine: who has gone asks the store for nothing.
+func TestClientsThatLeaveTheLine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client, c := b.met()
+	for range askers {
+		b.gate.turns.free <- struct{}{}
+	}
+	left := make(chan bool)
+	go func() { _, ok := c.turn(); left <- ok }()
+	client.Close()
+	if <-left {
+		t.Error("a turn for one that has gone")
+	}
+	if n := b.gate.turns.line.Load() + c.asking.Load(); n != 0 {
+		t.Errorf("%d wait for it", n)
+	}
+	for range askers {
+		<-b.gate.turns.free
+	}
+}
+
+// TestWhoWaitsForUsIsNotQuiet: of many handshakes those had to go that had sent all and
+// waited for our answer, the longest of them first.
+func TestWhoWaitsForUsIsNotQuiet(t *testing.T) {
+	t.Parallel()
+	w := newCrowd(Bounds{Handshakes: 40})
+	w.dice = func() float64 { return 0 }
+	var list []*place
+	for i := range 11 {
+		c := &conn{sock: &socket{start: time.Now().Add(-time.Minute)}}
+		if i != 5 {
+			c.asking.Add(1)
+		}
+		p := &place{c: c, from: sourceOf(netip.MustParseAddr("203.0.113.1"))}
+		c.place = *p
+		list = append(list, p)
+		w.arrive(p)
+	}
+	var victims []*place
+	for _, p := range list {
+		if v := w.speak(p); v != nil {
+			victims = append(victims, v)
+		}
+	}
+	if len(victims) != 1 || victims[0] != list[5] {
+		t.Errorf("not the quiet one had to go: %d of %v", len(victims), victims)
+	}
+	late := &place{c: &conn{sock: &socket{start: time.Now()}}, from: list[0].from}
+	late.c.asking.Add(1)
+	w.arrive(late)
+	if v := w.speak(late); v != late {
+		t.Error("one that waits for us had to go for a newer one")
+	}
+}
+
+// TestUnreadBytesAreNoSilence: a peer whose bytes have come, and wait for their reader on
+// a busy machine, was taken for silent, and what was under way on it for lost.
+func TestUnreadBytesAreNoSilence(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	peer, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	tcp, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	s := newSocket(tcp, time.Minute, 0)
+	if s.unread == nil {
+		t.Skip("this system does not tell")
+	}
+	s.onHeard = func() {}
+	s.start = time.Now().Add(-5 * time.Second)
+	if q := s.quiet(); q < 5*time.Second {
+		t.Errorf("quiet for %v where nothing came", q)
+	}
+	if _, err := peer.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "the byte to come", s.unread)
+	if q := s.quiet(); q > time.Second {
+		t.Errorf("quiet for %v with a byte to read", q)
+	}
+	s.start = time.Now().Add(-2 * silentMost)
+	if q := s.quiet(); q < silentMost {
+		t.Errorf("quiet for %v with a byte that nobody reads", q)
+	}
+	if _, err := s.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if q := s.quiet(); q > silentMost {
+		t.Errorf("quiet for %v after it was read", q)
+	}
+}
