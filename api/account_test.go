@@ -110,6 +110,35 @@ func TestTokens(t *testing.T) {
 	h.get(made.Token, "/api/v1/events").code(401, "unauthorized")
 }
 
+// TestNamesThatCannotBeShown: names with control characters were kept, and stood
+// escaped wherever they were shown. Those that are there can still be removed.
+func TestNamesThatCannotBeShown(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, name := range []string{`a\u001b[2Jb`, `a\nb`, `\u202egnp`, `\u0000`, `a\u200bb`, `\u009b31m`, `\u0301`} {
+		for path, more := range map[string]string{"/api/v1/tokens": "", "/api/v1/keys": `,"key":"` + testKey + `"`} {
+			p := h.post(h.asAlice, path, `{"name":"`+name+`"`+more+`}`).code(422, "validation-failed").problem()
+			if len(p.Errors) != 1 || p.Errors[0].Location != "body.name" {
+				t.Errorf("%s of %s: %+v", name, path, p)
+			}
+		}
+		h.post(h.asAlice, "/api/v1/users", `{"name":"eve`+name+`"}`).code(422, "validation-failed")
+	}
+	p := h.post(h.asAlice, "/api/v1/keys", `{"key":"`+testKey+` me\u001b[2J"}`).code(422, "validation-failed").problem()
+	if len(p.Errors) != 1 || p.Errors[0].Location != "body.key" {
+		t.Errorf("the comment of a key: %+v", p)
+	}
+	h.post(h.asAlice, "/api/v1/keys", `{"name":"Zoë's 日本 laptop","key":"`+testKey+` me\u001b[2J"}`).want(201)
+	old := h.token("alice", relay.Token{Name: "old\x1b[2J", Scopes: relay.AllScopes})
+	who, err := h.store.TokenOwner(t.Context(), old)
+	must(t, err)
+	if list := h.get(h.asAlice, "/api/v1/tokens").want(200); !strings.Contains(list.body, `"old\u001b[2J"`) {
+		t.Errorf("listed %s", list.body)
+	}
+	h.call("DELETE", h.asAlice, "/api/v1/tokens/"+who.Credential, "").want(204)
+	h.get(old, "/api/v1/events").code(401, "unauthorized")
+}
+
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
 	"relay"
 	"relay/record"
 )
@@ -43,6 +45,9 @@ func (s *server) addTokenRoutes() {
 
 func (s *server) createToken(ctx context.Context, c *call, in *body[tokenBody]) (*body[record.Token], error) {
 	b := in.Body
+	if fault := record.NameFault(b.Name); fault != "" {
+		return nil, invalid("body.name", fault, nil)
+	}
 	scopes := c.who.Scopes
 	if len(b.Scopes) > 0 {
 		var err error
@@ -90,6 +95,21 @@ type keyBody struct {
 	Key  string `json:"key" maxLength:"20000" doc:"a line as in authorized_keys"`
 }
 
+// name refuses a name that cannot be shown; without one the comment of the line is it.
+func (b *keyBody) name() error {
+	if fault := record.NameFault(b.Name); fault != "" {
+		return invalid("body.name", fault, nil)
+	}
+	if b.Name != "" {
+		return nil
+	}
+	_, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(b.Key))
+	if fault := record.NameFault(comment); err == nil && fault != "" {
+		return invalid("body.key", "the comment of the line "+fault+", or give a name", nil)
+	}
+	return nil // what is wrong with the key itself is said by the store
+}
+
 func (s *server) addKeyRoutes() {
 	typed(s, route{
 		method: http.MethodGet, path: "/keys", id: "list-keys", tag: "keys",
@@ -106,6 +126,9 @@ func (s *server) addKeyRoutes() {
 		summary: "Register an SSH key", scope: relay.ScopeAccount, wide: true,
 		errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *call, in *body[keyBody]) (*body[record.Key], error) {
+		if err := in.Body.name(); err != nil {
+			return nil, err
+		}
 		if err := s.makeOne(c.who); err != nil {
 			return nil, err
 		}

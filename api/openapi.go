@@ -20,7 +20,8 @@ func (s *server) newHuma() huma.API {
 	config.CreateHooks = nil
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.RejectUnknownQueryParameters = true
-	config.Formats = map[string]huma.Format{"application/json": strictJSON(), "json": strictJSON()}
+	strict := strictJSON()
+	config.Formats = map[string]huma.Format{"application/json": strict, "json": strict}
 	config.Transformers = []huma.Transformer{s.shape}
 	config.Servers = []*huma.Server{{URL: "/"}}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,13 +21,21 @@ import (
 // 400), and then as the type that the handler takes (an error is 422). What is JSON
 // but not by the letter is found in the second reading.
 func strictJSON() huma.Format {
+	var tables sync.Map // of reflect.Type to map[string]bool: one for each type of a body
+	known := func(t reflect.Type) map[string]bool {
+		if table, ok := tables.Load(t); ok {
+			return table.(map[string]bool)
+		}
+		table, _ := tables.LoadOrStore(t, keysOf(t))
+		return table.(map[string]bool)
+	}
 	return huma.Format{
 		Marshal: huma.DefaultJSONFormat.Marshal,
 		Unmarshal: func(data []byte, v any) error {
 			if loose, ok := v.(*any); ok {
 				return anyJSON(data, loose)
 			}
-			if err := byTheLetter(data, keysOf(reflect.TypeOf(v))); err != nil {
+			if err := byTheLetter(data, known(reflect.TypeOf(v))); err != nil {
 				return err
 			}
 			return json.Unmarshal(data, v)

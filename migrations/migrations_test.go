@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"io/fs"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,6 +36,50 @@ func versions(t *testing.T, dir fs.FS) []string {
 			t.Errorf("%s: name must start with five digits and an underscore", name)
 		}
 		out = append(out, version)
+	}
+	return out
+}
+
+// Both engines must have the same columns, in the same order: the store has one text of
+// SQL for both.
+func TestEqualColumns(t *testing.T) {
+	t.Parallel()
+	sqlite, postgres := columns(t, migrations.SQLite()), columns(t, migrations.Postgres())
+	if len(sqlite) < 15 {
+		t.Fatalf("found %d tables", len(sqlite))
+	}
+	if d := cmp.Diff(sqlite, postgres); d != "" {
+		t.Errorf("sqlite and postgres differ (-sqlite +postgres):\n%s", d)
+	}
+}
+
+var tableOf = regexp.MustCompile(`(?s)CREATE TABLE (\w+) \(\n(.*?)\n\)`)
+
+// columns gives the columns of each table, and which may not be null.
+func columns(t *testing.T, dir fs.FS) map[string][]string {
+	t.Helper()
+	names, err := fs.Glob(dir, "*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]string{}
+	for _, name := range names {
+		text, err := fs.ReadFile(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range tableOf.FindAllStringSubmatch(string(text), -1) {
+			for line := range strings.Lines(table[2]) {
+				column := strings.Fields(line)[0]
+				if column != strings.ToLower(column) {
+					continue // a key of the table
+				}
+				if strings.Contains(line, "NOT NULL") {
+					column += " NOT NULL"
+				}
+				out[table[1]] = append(out[table[1]], column)
+			}
+		}
 	}
 	return out
 }

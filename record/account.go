@@ -59,6 +59,16 @@ func OfToken(t relay.Token, secret string) Token {
 	}
 }
 
+// NameFault says what is wrong with a name that a person gives to a token or key, as
+// the predicate of a sentence for people; "" = nothing is. Names stand in lists, logs
+// and audit rows, where nobody should have to read around an escape.
+func NameFault(name string) string {
+	if IsSafeText(name) {
+		return ""
+	}
+	return "holds characters that cannot be shown as they are, such as control characters, line ends or invisible ones; leave them out"
+}
+
 // Key is a registered SSH public key.
 type Key struct {
 	ID          string `json:"id"`

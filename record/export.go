@@ -87,17 +87,13 @@ func CURL(e *relay.Event, site relay.Site, file string) string {
 	}
 	c.b.WriteString("curl -sS -i --globoff --path-as-is")
 	c.option(map[bool]string{true: "--http1.0", false: "--http1.1"}[e.HTTPMinor == 0])
-	if e.Method == "HEAD" {
-		c.option("--head")
-	} else {
-		c.option("-X " + quoted([]byte(e.Method)))
-	}
+	bodied := c.method(e)
 	c.target(e, site)
-	c.headers(e)
+	c.headers(e, bodied)
 	switch {
-	case body.Size == 0 && e.Request.Framing != relay.FramingNone:
-		c.option("--data-raw ''")
+	case !bodied:
 	case body.Size == 0:
+		c.option("--data-raw ''")
 	case !inline:
 		c.option("--data-binary " + quoted([]byte("@"+file)))
 	case plainArgument(body.Data):
@@ -112,23 +108,47 @@ type curl struct{ b strings.Builder }
 
 func (c *curl) option(s string) { c.b.WriteString(" \\\n  " + s) }
 
+// method tells whether curl is to send a body, be it an empty one, and frame it. It
+// does not for HEAD, but when it takes that for a word like any other: then it waits
+// in vain for the body of the answer.
+func (c *curl) method(e *relay.Event) (bodied bool) {
+	body, framing := e.Request.Body.Size > 0, e.Request.Framing
+	switch {
+	case e.Method != "HEAD":
+		c.option("-X " + quoted([]byte(e.Method)))
+		return body || framing != relay.FramingNone
+	case body || framing == relay.FramingChunked:
+		c.option("-X HEAD --max-time 10")
+		return true
+	}
+	c.option("--head")
+	return false
+}
+
+// target gives the request-target as it was sent. In a URL curl codes what is not
+// ASCII, and leaves out what comes behind a #.
 func (c *curl) target(e *relay.Event, site relay.Site) {
-	if len(e.Target) > 0 && e.Target[0] == '/' && bytes.IndexByte(e.Target, '#') < 0 && plainArgument(e.Target) {
-		c.option(quoted([]byte(site.AliasURL(e.Alias) + string(e.Target))))
+	target := e.Target
+	if len(e.Request.Head) > 0 {
+		_, target, _ = wire.StartLine(e.Request.Head)
+	}
+	other := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }
+	if len(target) > 0 && target[0] == '/' && bytes.IndexFunc(target, other) < 0 {
+		c.option(quoted([]byte(site.AliasURL(e.Alias) + string(target))))
 		return
 	}
-	c.option("--request-target " + quoted(e.Target))
+	c.option("--request-target " + quoted(target))
 	c.option(quoted([]byte(site.AliasURL(e.Alias) + "/")))
 }
 
 // headers gives the lines, but for those that curl makes of the body.
-func (c *curl) headers(e *relay.Event) {
+func (c *curl) headers(e *relay.Event, bodied bool) {
 	added := map[string]bool{"user-agent": true, "accept": true, "content-type": true, "expect": true}
 	for _, f := range wire.Fields(e.Request.Head) {
 		lower := strings.ToLower(string(f.Name))
 		delete(added, lower)
 		switch {
-		case lower == "content-length":
+		case lower == "content-length" && bodied:
 		case len(f.Value) == 0: // with a colon curl would take the line out
 			c.option("-H " + quoted([]byte(string(f.Name)+";")))
 		default:
@@ -149,7 +169,7 @@ func plainArgument(p []byte) bool {
 		return false
 	}
 	for _, line := range strings.FieldsFunc(string(p), func(r rune) bool { return r == '\n' || r == '\t' }) {
-		if SafeText(line) != line {
+		if !IsSafeText(line) {
 			return false
 		}
 	}
@@ -164,14 +184,15 @@ func quoted(p []byte) string {
 	return `"$(printf '` + octal(p) + `')"`
 }
 
-// octal is a format of printf that gives exactly p.
+// octal is a format of printf that gives exactly p. A minus at its start would be an
+// option, and within double quotes a shell with a history reads a !.
 func octal(p []byte) string {
 	var b strings.Builder
-	for _, c := range p {
+	for i, c := range p {
 		switch {
 		case c == '%':
 			b.WriteString("%%")
-		case c == '\\' || c == '\'' || c < 0x20 || c >= 0x7f:
+		case c == '\\' || c == '\'' || c == '!' || c < 0x20 || c >= 0x7f || c == '-' && i == 0:
 			fmt.Fprintf(&b, `\%03o`, c)
 		default:
 			b.WriteByte(c)

@@ -105,6 +105,14 @@ func TestCURLSendsTheSameAgain(t *testing.T) {
 		{"nothing", "DELETE /x HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
 		{"empty", "POST / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 0\r\n\r\n", ""},
 		{"head", "HEAD / HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
+		{"head with an empty body", "HEAD / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 0\r\n\r\n", ""},
+		{"head with a body", "HEAD / HTTP/1.0\r\nHost: a.b\r\nContent-Length: 2\r\n\r\n", "ab"},
+		{"head with empty chunks", "HEAD / HTTP/1.1\r\nHost: a.b\r\nTransfer-Encoding: chunked\r\n\r\n", ""},
+		{"multipart", "POST / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 27\r\n\r\n", "--xYz\r\n\r\nhello!!\r\n--xYz--\r\n"},
+		{"minus first", "POST / HTTP/1.1\r\nHost: a.b\r\n-x: caf\xe9!x!\r\nContent-Length: 3\r\n\r\n", "-n\x00"},
+		{"path that is not ASCII", "POST /caf\u00e9?\u65e5 HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
+		{"whole address as target", "POST http://a.b?x HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
+		{"no path", "OPTIONS * HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			command := record.CURL(captured(t, c.head, c.body), site, "body")
@@ -164,5 +172,31 @@ func TestHAR(t *testing.T) {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("har lacks %s: %s", want, text)
 		}
+	}
+}
+
+// TestHAROfManyAttemptsStaysSmall: each entry had the whole request again, so that a
+// body of 1 MiB and a day of replays were gigabytes.
+func TestHAROfManyAttemptsStaysSmall(t *testing.T) {
+	t.Parallel()
+	e := captured(t, "POST /?a&b HTTP/1.1\r\nHost: a.b\r\nContent-Length: 1048576\r\n\r\n", strings.Repeat("x", 1<<20))
+	for n := range 1000 {
+		e.Attempts = append(e.Attempts, relay.Attempt{N: n + 1, Kind: relay.KindReplay, State: relay.StateDelivered})
+	}
+	har := record.HAROf(e, relay.Site{AliasDomain: "example.com"}, "1")
+	text, err := json.Marshal(har)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(text) > 20<<20 {
+		t.Errorf("%d bytes", len(text))
+	}
+	entries := har.Log.Entries
+	if len(entries) != 1000 || entries[0].Request.PostData == nil || len(entries[0].Request.Headers) != 2 {
+		t.Errorf("%d entries, the first %+v", len(entries), entries[0].Attempt)
+	}
+	last := entries[999].Request
+	if last.PostData != nil || last.Method != "POST" || last.BodySize != 1<<20 || last.Comment == "" || last.Headers == nil || last.QueryString == nil {
+		t.Errorf("the last one: %+v", last)
 	}
 }

@@ -52,6 +52,7 @@ type HARRequest struct {
 	PostData    *HARPostData `json:"postData,omitempty"`
 	HeadersSize int          `json:"headersSize"`
 	BodySize    int64        `json:"bodySize"`
+	Comment     string       `json:"comment,omitempty"`
 }
 
 // HARPostData is the body of a request; Encoding is base64 where it is no text.
@@ -103,11 +104,16 @@ type HARPair struct {
 	Value string `json:"value"`
 }
 
+// maxHARRequests bounds the bytes of requests in one archive: each entry has its own,
+// and an event may have been replayed a thousand times.
+const maxHARRequests = 16 << 20
+
 // HAROf gives the archive of an event that was read whole: an entry per attempt,
-// one without a response where there was none. creator is the version of the program.
+// one without a response where there was none. Entries beyond maxHARRequests have
+// their request without headers and body. creator is the version of the program.
 func HAROf(e *relay.Event, site relay.Site, creator string) *HAR {
 	h := &HAR{HARLog{Version: "1.2", Creator: HARCreator{Name: "relay", Version: creator}, Entries: []HAREntry{}}}
-	request := harRequest(e, site)
+	request, left := harRequest(e, site), maxHARRequests
 	attempts := e.Attempts
 	if len(attempts) == 0 {
 		attempts = []relay.Attempt{{ReceivedAt: e.ReceivedAt, Error: e.Error}}
@@ -125,6 +131,9 @@ func HAROf(e *relay.Event, site relay.Site, creator string) *HAR {
 		if len(attempts[i].SentHead) > 0 {
 			entry.Request.Headers = harPairs(headersOf(wire.Fields, attempts[i].SentHead))
 			entry.Request.HeadersSize = len(attempts[i].SentHead)
+		}
+		if left -= entry.Request.weight(); left < 0 && i > 0 {
+			entry.Request.strip()
 		}
 		h.Log.Entries = append(h.Log.Entries, entry)
 	}
@@ -148,6 +157,27 @@ func harRequest(e *relay.Event, site relay.Site) HARRequest {
 		r.PostData = &HARPostData{MimeType: mimeOf(m.Headers), Params: []HARPair{}, Text: text, Encoding: encoding, Comment: cutNote(m.Body)}
 	}
 	return r
+}
+
+// weight is about how many bytes a request takes in the archive.
+func (r *HARRequest) weight() int {
+	const pair = 30 // of its punctuation
+	n := len(r.URL)
+	for _, list := range [][]HARPair{r.Headers, r.QueryString} {
+		for _, p := range list {
+			n += len(p.Name) + len(p.Value) + pair
+		}
+	}
+	if r.PostData != nil {
+		n += len(r.PostData.Text)
+	}
+	return n
+}
+
+// strip leaves out what the first entry has too.
+func (r *HARRequest) strip() {
+	r.Headers, r.QueryString, r.PostData = []HARPair{}, []HARPair{}, nil
+	r.Comment = "headers and body of the request stand in the first entries only: they are too large to be repeated in all"
 }
 
 func unescape(s string) string {

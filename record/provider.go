@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"relay"
 	"relay/wire"
@@ -168,10 +167,7 @@ func equalLower(b []byte, lower string) bool {
 // label keeps a value only if it can be shown as it is: text columns and terminals
 // get it later.
 func label(b []byte) string {
-	if len(b) == 0 || len(b) > maxLabel || !utf8.Valid(b) {
-		return ""
-	}
-	if s := string(b); SafeText(s) == s {
+	if s := string(b); len(s) <= maxLabel && IsSafeText(s) {
 		return s
 	}
 	return ""

@@ -52,37 +52,50 @@ func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 	if !s.View {
 		return out
 	}
-	mask(full.Request.Headers)
-	mask(full.Request.Trailers)
+	host := ownHost(e.Host)
+	mask(full.Request.Headers, host)
+	mask(full.Request.Trailers, host)
 	out.Request = full.Request
 	if r := full.Response; r != nil {
-		mask(r.Headers)
-		mask(r.Trailers)
+		mask(r.Headers, host)
+		mask(r.Trailers, host)
 		for _, i := range r.Interim {
-			mask(i.Headers)
+			mask(i.Headers, host)
 		}
 		out.Response = r
 	}
 	return out
 }
 
-func mask(headers []Header) {
+// ownHost is the host of an alias as it came, without its port; "" where that says
+// nothing.
+func ownHost(host string) string {
+	name, _, _ := strings.Cut(strings.ToLower(host), ":")
+	return strings.Trim(name, ".")
+}
+
+// mask hides values that are secrets, and those in which the owner's host stands, as
+// in a redirect.
+func mask(headers []Header, host string) {
 	for i, h := range headers {
-		if secretName(strings.ToLower(h.Name())) {
+		if secretName(strings.ToLower(h.Name())) || host != "" && strings.Contains(strings.ToLower(h.Value()), host) {
 			headers[i] = Header{h.Name(), Masked}
 		}
 	}
 }
 
-// secretParts are parts of names of header lines whose values are secrets, prove a
-// signature, or name the owner's host.
+// secretParts are parts of names of header lines whose values are secrets, or prove a
+// signature.
 var secretParts = []string{
 	"authorization", "cookie", "signature", "secret", "token", "hmac", "api-key", "apikey", "password", "transmission-sig",
+	"x-auth", "access-key", "credential", "jwt",
 }
 
 func secretName(lower string) bool {
 	switch lower {
 	case "host", "x-forwarded-host", "x-original-host", "forwarded", "origin", "referer":
+		return true
+	case "x-trello-webhook", "plaid-verification": // signatures by other names
 		return true
 	}
 	for _, part := range secretParts {

@@ -9,11 +9,13 @@ import (
 // SafeText makes text that came from a caller or a local server safe to print on a
 // terminal and in a line of its own: control characters (C0, DEL, C1 also when UTF-8
 // coded), line ends, characters that turn the direction of writing, characters
-// without width and bytes that are no UTF-8 are written as \n, \x1b, \u202e or \xff.
-// Everything else stays as it is, backslashes too.
+// without width, accents without a letter or more than a few on one, and bytes that
+// are no UTF-8 are written as \n, \x1b, \u202e or \xff. Everything else stays as it
+// is, backslashes too.
 func SafeText(s string) string {
+	marks := noLetter
 	for i, r := range s {
-		if r == utf8.RuneError || hidden(r) {
+		if r == utf8.RuneError || !marks.shown(r) {
 			return escape(s, i)
 		}
 	}
@@ -39,16 +41,29 @@ func SafeTextMax(s string, most int) string {
 	return ""
 }
 
+// Shown tells whether SafeText leaves a character as it is wherever it stands, accents
+// aside: those need a letter.
+func Shown(r rune) bool { return !hidden(r) }
+
+// IsSafeText tells whether SafeText leaves a text as it is.
+func IsSafeText(s string) bool { return SafeText(s) == s }
+
+// escape writes s, of which the first clean bytes can stay.
 func escape(s string, clean int) string {
 	var b strings.Builder
 	b.Grow(len(s) + 16)
 	b.WriteString(s[:clean])
+	marks := noLetter
+	for _, r := range s[:clean] {
+		marks.shown(r)
+	}
 	for i := clean; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
+			marks = noLetter
 			writeEscape(&b, 'x', uint32(s[i]), 2)
-		case !hidden(r):
+		case marks.shown(r):
 			b.WriteString(s[i : i+size])
 		case r == '\n':
 			b.WriteString(`\n`)
@@ -77,6 +92,33 @@ func writeEscape(b *strings.Builder, kind byte, v uint32, digits int) {
 	}
 }
 
+// accents counts the marks on the last letter: terminals stack as many as there are,
+// over the lines above, and put one without a letter onto what was printed before.
+type accents int
+
+const (
+	maxAccents accents = 10 // no script needs more
+	noLetter           = maxAccents
+)
+
+// shown takes the next character and tells whether it can stay as it is.
+func (n *accents) shown(r rune) bool {
+	switch {
+	case r >= 0x20 && r < 0x7f:
+		*n = 0
+	case hidden(r):
+		*n = noLetter
+		return false
+	case r < 0x300 || !unicode.In(r, unicode.Mn, unicode.Me):
+		*n = 0
+	case *n >= maxAccents:
+		return false
+	default:
+		*n++
+	}
+	return true
+}
+
 // hidden tells of characters that move the cursor, turn the text or cannot be seen.
 func hidden(r rune) bool {
 	if r < 0x20 || r >= 0x7f && r < 0xa0 {
@@ -85,21 +127,24 @@ func hidden(r rune) bool {
 	if r < 0xa0 {
 		return false
 	}
-	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, blank)
+	return r&0xfffe == 0xfffe || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, blank)
 }
 
 // blank are letters and marks that show nothing although Unicode does not count
-// them as format characters.
+// them as format characters, and places that it keeps for such ones.
 var blank = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x034f, Hi: 0x034f, Stride: 1}, // combining grapheme joiner
 		{Lo: 0x115f, Hi: 0x1160, Stride: 1}, // Hangul fillers
 		{Lo: 0x17b4, Hi: 0x17b5, Stride: 1}, // Khmer inherent vowels
-		{Lo: 0x180b, Hi: 0x180e, Stride: 1}, // Mongolian selectors
+		{Lo: 0x180b, Hi: 0x180f, Stride: 1}, // Mongolian selectors
+		{Lo: 0x2065, Hi: 0x2065, Stride: 1}, // among invisible operators
 		{Lo: 0x2800, Hi: 0x2800, Stride: 1}, // blank Braille
 		{Lo: 0x3164, Hi: 0x3164, Stride: 1}, // Hangul filler
+		{Lo: 0xfdd0, Hi: 0xfdef, Stride: 1}, // no characters
 		{Lo: 0xfe00, Hi: 0xfe0f, Stride: 1}, // variation selectors
 		{Lo: 0xffa0, Hi: 0xffa0, Stride: 1}, // half-width Hangul filler
+		{Lo: 0xfff0, Hi: 0xfff8, Stride: 1}, // among interlinear marks
 	},
-	R32: []unicode.Range32{{Lo: 0xe0100, Hi: 0xe01ef, Stride: 1}}, // variation selectors
+	R32: []unicode.Range32{{Lo: 0xe0000, Hi: 0xe0fff, Stride: 1}}, // tags, variation selectors
 }

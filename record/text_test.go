@@ -27,6 +27,14 @@ func TestSafeText(t *testing.T) {
 		"\xff\xc3":               `\xff\xc3`,
 		"\ufffd":                 "\ufffd",
 		"\ud7ff":                 "\ud7ff",
+		"\u180f\u2065\ufff3":     `\u180f\u2065\ufff3`,
+		"\ufdd0\uffff\U0001fffe": `\ufdd0\uffff\U0001fffe`,
+		"\U000e0fff\U000e0080":   `\U000e0fff\U000e0080`,
+		"\u0301x":                `\u0301x`,
+		"a\n\u20e0":              `a\n\u20e0`,
+		"\xff\u0301":             `\xff\u0301`,
+		"नमस्ते שָׁלוֹם e\u0301":                       "नमस्ते שָׁלוֹם e\u0301",
+		"Z" + strings.Repeat("\u0336", 12) + "b\u0301": "Z" + strings.Repeat("\u0336", 10) + `\u0336\u0336` + "b\u0301",
 	} {
 		if got := record.SafeText(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
@@ -67,6 +75,9 @@ func FuzzSafeText(f *testing.F) {
 			if r < 0x20 || r >= 0x7f && r <= 0x9f || strings.ContainsRune("\u200b\u200e\u202e\u2066\u2028\ufeff", r) {
 				t.Fatalf("%q keeps %U", s, r)
 			}
+		}
+		if record.IsSafeText(s) != (got == s) {
+			t.Fatalf("%q is safe or not", s)
 		}
 		if again := record.SafeText(got); again != got {
 			t.Fatalf("%q is changed again: %q, %q", s, got, again)

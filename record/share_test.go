@@ -1,0 +1,65 @@
+package record_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"relay"
+	"relay/record"
+)
+
+func TestSharedShowsNoSecretsAndNoOwner(t *testing.T) {
+	t.Parallel()
+	e := replayed(t)
+	e.Request.Head = []byte("POST /hook HTTP/1.1\r\nHost: stripe-dev.example.com\r\nAuthorization: Bearer s3cret\r\nCookie: s3cret\r\n" +
+		"Stripe-Signature: t=1,v1=s3cret\r\nX-Hub-Signature-256: s3cret\r\nX-Shopify-Hmac-Sha256: s3cret\r\nX-Plain: shown\r\n\r\n")
+	e.Attempts[1].Response.Head = []byte("HTTP/1.1 200 OK\r\nset-cookie: s3cret\r\n\r\n")
+	b, err := json.Marshal(record.OfShared(e, relay.Share{View: true}, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"s3cret", "stripe-dev", "token:ci"} {
+		if bytes.Contains(b, []byte(word)) {
+			t.Errorf("%s is in %s", word, b)
+		}
+	}
+	if !bytes.Contains(b, []byte("shown")) {
+		t.Errorf("a plain header is missing in %s", b)
+	}
+	golden(t, "shared.json", record.OfShared(e, relay.Share{View: true}, true))
+	closed := record.OfShared(e, relay.Share{}, false)
+	if closed.Request != nil || closed.Response != nil || closed.PayloadSize != 8 || *closed.ResponseSize != 3 {
+		t.Errorf("without view: %+v", closed)
+	}
+}
+
+func TestSharedReplay(t *testing.T) {
+	t.Parallel()
+	golden(t, "shared_replay.json", record.OfSharedReplay(replayed(t), 2))
+}
+
+// TestSharesDoNotNameTheOwnersHost: a redirect did, and two providers' signatures have
+// names that do not say so.
+func TestSharesDoNotNameTheOwnersHost(t *testing.T) {
+	t.Parallel()
+	e := replayed(t)
+	e.Host = "Stripe-Dev.example.com:8443"
+	e.Request.Head = []byte("POST / HTTP/1.1\r\nHost: stripe-dev.example.com:8443\r\nX-Trello-Webhook: c2ln\r\nPlaid-Verification: ey.ey\r\nX-Plain: kept\r\n\r\n")
+	e.Attempts[1].Response.Head = []byte("HTTP/1.1 302 Found\r\nLocation: https://STRIPE-DEV.example.com:8443/next\r\nLink: <https://other.example.com>\r\n\r\n")
+	text, err := json.Marshal(record.OfShared(e, relay.Share{View: true}, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"stripe-dev", "c2ln", "ey.ey"} {
+		if strings.Contains(strings.ToLower(string(text)), secret) {
+			t.Errorf("%s in %s", secret, text)
+		}
+	}
+	for _, open := range []string{"kept", "other.example.com"} {
+		if !strings.Contains(string(text), open) {
+			t.Errorf("no %s in %s", open, text)
+		}
+	}
+}
