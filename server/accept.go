@@ -47,7 +47,10 @@ func (s *Server) serve(ln net.Listener, cfg *tls.Config) error {
 			s.met.failed.Inc()
 			freed := s.exhausted(err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.log.Warn("accept", "err", err, "again", pause, "idle closed", freed)
+			if silent, ok := s.acceptTold.may(time.Now()); ok {
+				s.log.Warn("connections cannot be accepted; raise the limit of open files (LimitNOFILE=, ulimit -n)",
+					"err", err, "again", pause, "idle closed", freed, "more", silent)
+			}
 			if !s.wait(pause) {
 				return nil
 			}

@@ -41,7 +41,8 @@ type ACMEOptions struct {
 // ACME gets certificates by RFC 8555 for the base host and, one by one as they come
 // online or are asked for, for the aliases that may have one. Handshakes never talk to the CA:
 // they start a try in the background that outlives them, and wait for it for a
-// bounded time. What failed is not tried again for a while. Safe for concurrent use.
+// bounded time. What failed is tried again by itself after a while, as long as that may
+// help. Safe for concurrent use.
 type ACME struct {
 	opt    ACMEOptions
 	hosts  hosts
@@ -55,7 +56,10 @@ type ACME struct {
 	ctx    context.Context // of tries
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	once   sync.Once // for the end of certmagic's cache
+	once   sync.Once
+	ended  chan struct{} // closed when all of it has ended
+	// endCache ends certmagic's cache and waits for what it is doing.
+	endCache func()
 
 	mu      sync.Mutex
 	stopped bool
@@ -77,7 +81,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	a := &ACME{
 		opt: o, hosts: newHosts(o.Site), budget: newBudget(o.Dir),
 		slots: make(chan struct{}, orderSlots), early: make(chan struct{}, aheadSlots), met: acmeMetrics(o.Registry, o.Log),
-		orders: map[string]*order{},
+		orders: map[string]*order{}, ended: make(chan struct{}),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.configure()
@@ -94,6 +98,7 @@ func (a *ACME) configure() {
 		RenewCheckInterval: renewCheck,
 		Logger:             log,
 	})
+	a.endCache = a.cache.Stop
 	a.conf = certmagic.New(a.cache, certmagic.Config{
 		DefaultServerName: a.hosts.base,
 		Storage:           newFolder(o.Dir),
@@ -168,14 +173,28 @@ func (a *ACME) Online(label string) {
 	_, _ = a.order(name, owner, true)
 }
 
-// Stop ends tries and renewals and waits for them; more than one call is fine.
+// Stop ends tries and renewals and waits for them, but not for long: a look at what has
+// to be renewed asks the CA about one certificate after the other, which may take any
+// time where it does not answer, and certmagic does not break that off. More than one
+// call is fine.
 func (a *ACME) Stop() {
 	a.mu.Lock()
 	a.stopped = true
 	a.mu.Unlock()
 	a.cancel()
-	a.wg.Wait()
-	a.once.Do(a.cache.Stop)
+	a.once.Do(func() {
+		go func() {
+			defer close(a.ended)
+			a.wg.Wait()
+			a.endCache()
+		}()
+	})
+	late := time.NewTimer(stopPatience)
+	defer late.Stop()
+	select {
+	case <-a.ended:
+	case <-late.C:
+	}
 }
 
 // may tells whether a name may have a certificate, and whose budget it takes; 0 =

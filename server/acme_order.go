@@ -17,6 +17,7 @@ const (
 	orderPatience = 20 * time.Second // of a handshake, where the server's own is longer
 	orderSlots    = 4                // tries at the same time
 	aheadSlots    = 2                // of these, for names that nobody has asked for yet
+	stopPatience  = 2 * time.Second  // with tries that are told to end
 	mostOrders    = 1000             // failures that are remembered, and names ahead of their first visitor
 	renewCheck    = time.Minute      // between two looks at what has to be renewed; in memory
 )
@@ -100,8 +101,24 @@ func (a *ACME) run(name string, owner int64, o *order) {
 		delete(a.orders, name) // there may be room for whoever asks
 		a.opt.Log.Debug("no certificate ahead of its first visitor", "name", name, "err", err)
 	default:
-		wait := o.postpone(err)
-		a.opt.Log.Warn("no certificate", "name", name, "err", err, "again", wait)
+		wait, byItself := o.postpone(err)
+		if byItself || name == a.hosts.base {
+			a.opt.Log.Warn("no certificate", "name", name, "err", err, "again", wait)
+			time.AfterFunc(wait, func() { a.retry(name, o) })
+		} else {
+			a.opt.Log.Warn("no certificate; it is tried again when somebody asks for it, or a tunnel is attached", "name", name, "err", err, "not before", wait)
+		}
+	}
+}
+
+// retry tries once more to get a certificate that did not come, without waiting for a
+// visitor: he would find none, or wait too long.
+func (a *ACME) retry(name string, o *order) {
+	a.mu.Lock()
+	current := a.orders[name] == o
+	a.mu.Unlock()
+	if owner, ok := a.may(name); ok && current {
+		_, _ = a.order(name, owner, true)
 	}
 }
 
@@ -169,23 +186,25 @@ var (
 	slowPauses  = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
 )
 
-// postpone says when to try again after err.
-func (o *order) postpone(err error) time.Duration {
+// postpone says how long not to try again after err, and whether to try then without
+// having been asked: as long as that costs nothing, or the name may yet become good.
+func (o *order) postpone(err error) (wait time.Duration, byItself bool) {
 	var said acme.Problem
 	var spent *budgetError
-	wait := time.Duration(0)
 	switch {
 	case errors.As(err, &spent):
 		wait = min(spent.wait, time.Hour)
 	case errors.As(err, &said) && said.Type == acme.ProblemTypeRateLimited:
 		wait = time.Hour
 	case errors.As(err, &said) && said.Type != acme.ProblemTypeBadNonce && said.Type != acme.ProblemTypeServerInternal:
+		byItself = o.slow < len(slowPauses)
 		wait = slowPauses[min(o.slow, len(slowPauses)-1)]
 		o.slow++
 	default:
+		byItself = true
 		wait = quickPauses[min(o.quick, len(quickPauses)-1)]
 		o.quick++
 	}
 	o.again = time.Now().Add(wait)
-	return wait
+	return wait, byItself
 }

@@ -3,6 +3,8 @@ package server
 import (
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Each of very many tunnels that came at once had a goroutine of its own that waited
@@ -21,4 +23,54 @@ func TestOrdersAheadAreBounded(t *testing.T) {
 	if len(a.orders) > mostOrders {
 		t.Error("one more was taken")
 	}
+}
+
+// What failed because the CA could not be reached waited for the next visitor, who then
+// waited in vain: his handshake gives up sooner than an order is done.
+func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
+	t.Parallel()
+	a := newTestACME(t) // its CA refuses connections
+	a.Start()
+	a.Online("good")
+	failures := func(name string) int {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if o := a.orders[name]; o != nil {
+			return o.quick
+		}
+		return 0
+	}
+	for _, name := range []string{"relay.test", "good.hooks.test"} {
+		until(t, func() bool { return failures(name) > 1 })
+	}
+	name := "gone.hooks.test" // an alias that was removed meanwhile
+	o := &order{}
+	a.mu.Lock()
+	a.orders[name] = o
+	a.mu.Unlock()
+	a.retry(name, o)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if o.running != nil {
+		t.Error("a name that may have no certificate was tried again")
+	}
+}
+
+// A stop waited for a look at the CA that takes as long as the CA likes, certificate by
+// certificate, before anything else was stopped.
+func TestStopDoesNotWaitForTheCA(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, answer := newTestACME(t), make(chan struct{})
+		end := a.endCache
+		a.endCache = func() { <-answer; end() }
+		begun := time.Now()
+		a.Stop()
+		if took := time.Since(begun); took > stopPatience {
+			t.Errorf("took %v", took)
+		}
+		a.Stop()
+		close(answer)
+		<-a.ended
+	})
 }

@@ -89,14 +89,15 @@ func TestPostpone(t *testing.T) {
 	denied := fmt.Errorf("order: %w", acme.Problem{Type: acme.ProblemTypeUnauthorized})
 	o := &order{}
 	for i, want := range append(slowPauses, time.Hour, time.Hour) {
-		if got := o.postpone(denied); got != want {
-			t.Errorf("denial %d: %v, want %v", i+1, got, want)
+		got, byItself := o.postpone(denied)
+		if got != want || byItself != (i < len(slowPauses)) {
+			t.Errorf("denial %d: %v, by itself %v, want %v", i+1, got, byItself, want)
 		}
 	}
 	o = &order{}
 	for i, want := range append(quickPauses, time.Minute) {
-		if got := o.postpone(errors.New("connection refused")); got != want {
-			t.Errorf("failure %d: %v, want %v", i+1, got, want)
+		if got, byItself := o.postpone(errors.New("connection refused")); got != want || !byItself {
+			t.Errorf("failure %d: %v, by itself %v, want %v", i+1, got, byItself, want)
 		}
 	}
 	for _, c := range []struct {
@@ -109,7 +110,7 @@ func TestPostpone(t *testing.T) {
 		{acme.Problem{Type: acme.ProblemTypeBadNonce}, time.Second},
 		{acme.Problem{Type: acme.ProblemTypeServerInternal}, time.Second},
 	} {
-		if got := (&order{}).postpone(c.err); got != c.want {
+		if got, _ := (&order{}).postpone(c.err); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
 	}

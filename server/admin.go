@@ -35,7 +35,7 @@ type Stats struct {
 	Channels   int // open towards local servers
 	Queued     int // attempts that wait
 	SpoolBytes int64
-	Committed  int64 // events since start
+	Committed  int64 // steps of the journal since start
 	Version    string
 
 	HTTP, SSH, Limits any // what stands at each door, as JSON; nil = left out

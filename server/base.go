@@ -17,7 +17,8 @@ import (
 )
 
 // newBase makes the net/http server of the base site. It has no write timeout,
-// because streams have no end: movingConn cuts viewers who do not read. Against
+// because streams have no end: movingConn cuts viewers who do not read, over HTTP/2
+// movingAnswer those who leave no room for it. Against
 // floods of resets, CONTINUATION and control frames stand the bounds of net/http
 // itself: streams count until their handler has returned, heads by MaxHeaderBytes,
 // queued control frames by 10,000. Frames are as small as RFC 9113 allows: there is
@@ -99,6 +100,11 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
 		r.TLS = state
 	}
+	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 2 {
+		a := newMovingAnswer(w, stall)
+		defer a.deadline() // what is left is written behind the handler
+		w = a
+	}
 	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
 	var why *relay.Error
 	switch {
@@ -172,26 +178,6 @@ func wholeBody(body io.ReadCloser) io.ReadCloser {
 		panic(http.ErrAbortHandler)
 	}
 	return io.NopCloser(bytes.NewReader(b))
-}
-
-// movingBody renews the read deadline of its request with every read and takes it
-// away at the end, so that the answer may take its time.
-type movingBody struct {
-	io.ReadCloser
-	control *http.ResponseController
-	stall   time.Duration
-}
-
-func (b *movingBody) deadline() { _ = b.control.SetReadDeadline(time.Now().Add(b.stall)) }
-
-// Read reads with a fresh deadline.
-func (b *movingBody) Read(p []byte) (int, error) {
-	b.deadline()
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		_ = b.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 // handOver gives the connection to net/http, with the bytes read so far, at a

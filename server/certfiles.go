@@ -12,8 +12,10 @@ import (
 // CertFiles serves a certificate from two PEM files, for tls.Config.GetCertificate.
 // The files are looked at again at most once a second; when one has changed, the
 // pair is read anew. A pair that cannot be read, as in the middle of a renewal,
-// leaves the last good one in use, and log (nil = none) gets a line. The error is
-// that of the first reading. The function is safe for concurrent use.
+// leaves the last good one in use, and log (nil = none) gets a line; it is tried again
+// with every look, since a mode that is set right, or a descriptor that is free again,
+// does not show on a file. The error is that of the first reading. The function is safe
+// for concurrent use.
 func CertFiles(cert, key string, log *slog.Logger) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -32,6 +34,7 @@ type certFiles struct {
 
 	mu     sync.Mutex
 	stamp  string // of what was read last, good or bad
+	fault  string // what is wrong with that; "" = nothing
 	looked time.Time
 	pair   *tls.Certificate
 }
@@ -60,13 +63,18 @@ func (f *certFiles) load(stamp string) error {
 	return nil
 }
 
-// renew reads changed files; the last good pair stays where they are no good.
+// renew reads changed files; the last good pair stays where they are no good. The log
+// is told once of each fault.
 func (f *certFiles) renew(stamp string) {
 	if err := f.load(stamp); err != nil {
-		f.log.Error("changed certificate files cannot be used; the last good certificate stays in use until they change again",
-			"err", err, "expires", f.pair.Leaf.NotAfter)
+		if f.fault != err.Error() {
+			f.log.Error("changed certificate files cannot be used; the last good certificate stays in use until they can",
+				"err", err, "expires", f.pair.Leaf.NotAfter)
+		}
+		f.fault = err.Error()
 		return
 	}
+	f.fault = ""
 	f.log.Info("certificate files read again", "cert", f.cert, "expires", f.pair.Leaf.NotAfter)
 }
 
@@ -74,7 +82,7 @@ func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.looked) >= time.Second {
-		if stamp := f.look(); stamp != f.stamp {
+		if stamp := f.look(); stamp != f.stamp || f.fault != "" {
 			f.renew(stamp)
 		}
 	}

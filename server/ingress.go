@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
 	"relay"
@@ -271,35 +270,6 @@ func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 		log = log.With("event", a.Event)
 	}
 	log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from)
-}
-
-// toldPerSecond is how many answers of our own are told at the usual level within a
-// second: a flood on one alias whose local server is down must not become a flood of
-// lines, which all requests would wait for.
-const toldPerSecond = 20
-
-// told counts lines of the log by the second. Safe for concurrent use.
-type told struct {
-	mu     sync.Mutex
-	since  time.Time
-	n      int
-	silent int
-}
-
-// may tells whether there may be a line now, and how many there were not since the
-// last one.
-func (t *told) may(now time.Time) (silent int, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now.Sub(t.since) >= time.Second {
-		t.since, t.n = now, 0
-	}
-	if t.n++; t.n > toldPerSecond {
-		t.silent++
-		return 0, false
-	}
-	silent, t.silent = t.silent, 0
-	return silent, true
 }
 
 // shownHost finds a Host value in bytes that were refused as a request head; nil

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,11 +49,9 @@ type ProxyOptions struct {
 // and record counts the true one. One without a header, or with one that cannot be
 // read, is closed without a word. Safe for concurrent use.
 type Proxies struct {
-	opt ProxyOptions
-	met byLabel
-
-	said   atomic.Int64 // when the log was told, in ns since 1970
-	silent atomic.Int64 // refusals since
+	opt  ProxyOptions
+	met  byLabel
+	told lines // of the log
 }
 
 // NewProxies makes Proxies; Listener applies them.
@@ -65,7 +62,7 @@ func NewProxies(o ProxyOptions) *Proxies {
 	if o.Timeout <= 0 {
 		o.Timeout = headerTime
 	}
-	p := &Proxies{opt: o, met: byLabel{}}
+	p := &Proxies{opt: o, met: byLabel{}, told: lines{most: 1, per: toldPause}}
 	vec := counters("relay_proxy_headers_total", "Connections from trusted proxies, and PROXY headers from other sources, by what became of them.", "result")
 	if o.Registry != nil {
 		if err := o.Registry.Register(vec); err != nil {
@@ -105,13 +102,10 @@ func (p *Proxies) trusts(a net.Addr) bool {
 
 // tell writes a line to the log, but not for every connection.
 func (p *Proxies) tell(result string, from net.Addr, err error) {
-	now, said := time.Now().UnixNano(), p.said.Load()
-	if now-said < int64(turnPause) || !p.said.CompareAndSwap(said, now) {
-		p.silent.Add(1)
-		return
+	if more, ok := p.told.may(time.Now()); ok {
+		p.opt.Log.Warn("connection from a trusted proxy closed: it has to begin with a PROXY header",
+			"from", from, "result", result, "err", err, "more since last told", more)
 	}
-	p.opt.Log.Warn("connection from a trusted proxy closed: it has to begin with a PROXY header",
-		"from", from, "result", result, "err", err, "more since last told", p.silent.Swap(0))
 }
 
 // accepted is what one call of Accept gives.

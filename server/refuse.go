@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"relay"
@@ -15,7 +14,6 @@ import (
 const (
 	ushers    = 64                    // who are answered in order at the same time
 	turnTime  = time.Second           // for the first bytes of the request to come
-	turnPause = 10 * time.Second      // between two lines in the log
 	turnWrite = 50 * time.Millisecond // for the answer, where nobody waits for it
 )
 
@@ -23,13 +21,11 @@ const (
 type usher struct {
 	free     chan struct{} // one for each that may be answered in order now
 	patience time.Duration // for the first bytes of a request
-
-	said   atomic.Int64 // when the log was told, in ns since 1970
-	silent atomic.Int64 // refusals since
+	told     lines         // of the log
 }
 
 func newUsher() *usher {
-	return &usher{free: make(chan struct{}, ushers), patience: turnTime}
+	return &usher{free: make(chan struct{}, ushers), patience: turnTime, told: lines{most: 1, per: toldPause}}
 }
 
 // turnAway ends a connection that has no place: with 503 overloaded, or without a
@@ -38,7 +34,9 @@ func newUsher() *usher {
 // them; beyond these it is sent at once, and lost on some, but costs no goroutine.
 func (s *Server) turnAway(c *conn, why string, secure bool) {
 	s.met.refused[why].Inc()
-	s.usher.tell(s, c, why)
+	if more, ok := s.usher.told.may(time.Now()); ok {
+		s.log.Warn("connection refused: too many are busy", "bound", why, "from", c.from, "more since last told", more)
+	}
 	if secure {
 		_ = c.raw.Close()
 		return
@@ -84,16 +82,6 @@ func answerAndClose(nc net.Conn) {
 	_ = nc.SetWriteDeadline(time.Now().Add(turnWrite))
 	_, _ = nc.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded()}, requestID(), false, false))
 	_ = nc.Close()
-}
-
-// tell writes a line to the log, but not for every connection.
-func (u *usher) tell(s *Server, c *conn, why string) {
-	now, said := time.Now().UnixNano(), u.said.Load()
-	if now-said < int64(turnPause) || !u.said.CompareAndSwap(said, now) {
-		u.silent.Add(1)
-		return
-	}
-	s.log.Warn("connection refused: too many are busy", "bound", why, "from", c.from, "more since last told", u.silent.Swap(0))
 }
 
 func errOverloaded() *relay.Error {

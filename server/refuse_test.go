@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestRefusedWhereAllAreBusy(t *testing.T) {
@@ -145,6 +147,28 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	ln.give(theirs2)
 	send(t, mine2, hello)
 	readAnswer(t, bufio.NewReader(mine2), "POST")
+}
+
+// Without descriptors each accept that failed was a line: thousands a minute.
+func TestAcceptsThatFailAreOneLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(t, &upstream{})
+		var log strings.Builder
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		s := New(o)
+		ln := failing{newHandoff(), make(chan error, 6)}
+		for range cap(ln.times) {
+			ln.times <- &net.OpError{Op: "accept", Net: "tcp", Err: fmt.Errorf("accept4: %w", syscall.EMFILE)}
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ln) }()
+		time.Sleep(toldPause / 2)
+		stop(t, s, done)
+		if n := strings.Count(log.String(), "too many open files"); n != 1 || count(t, s.met.failed) != 6 {
+			t.Errorf("%d lines for %v failures:\n%s", n, count(t, s.met.failed), log.String())
+		}
+	})
 }
 
 // A connection whose large head was refused kept it in memory until the lingering close

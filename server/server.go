@@ -71,15 +71,16 @@ type Options struct {
 // Server answers on the listeners given to Serve and ServeTLS until Shutdown. All
 // methods are safe for concurrent use.
 type Server struct {
-	opt    Options
-	hosts  hosts
-	limits wire.Limits
-	ready  *readiness
-	log    *slog.Logger
-	crowd  *crowd
-	usher  *usher
-	told   told
-	met    *metrics
+	opt        Options
+	hosts      hosts
+	limits     wire.Limits
+	ready      *readiness
+	log        *slog.Logger
+	crowd      *crowd
+	usher      *usher
+	told       lines // of the log, for answers of our own
+	acceptTold lines // the same for connections that the system had no room for
+	met        *metrics
 
 	ctx    context.Context // of captures and base requests: ends when the server stops for good
 	cancel context.CancelFunc
@@ -108,17 +109,19 @@ func New(o Options) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		opt:       o,
-		hosts:     newHosts(o.Site),
-		limits:    wire.Limits{Head: o.MaxHead, Target: o.MaxTarget},
-		ready:     newReadiness(o.Ready),
-		log:       o.Log,
-		crowd:     newCrowd(o.MaxConns, o.MaxConnsPerSource),
-		usher:     newUsher(),
-		handoff:   newHandoff(),
-		listeners: map[net.Listener]struct{}{},
-		conns:     map[*conn]struct{}{},
-		drained:   make(chan struct{}),
+		opt:        o,
+		hosts:      newHosts(o.Site),
+		limits:     wire.Limits{Head: o.MaxHead, Target: o.MaxTarget},
+		ready:      newReadiness(o.Ready),
+		log:        o.Log,
+		crowd:      newCrowd(o.MaxConns, o.MaxConnsPerSource),
+		usher:      newUsher(),
+		told:       lines{most: toldPerSecond, per: time.Second},
+		acceptTold: lines{most: 1, per: toldPause},
+		handoff:    newHandoff(),
+		listeners:  map[net.Listener]struct{}{},
+		conns:      map[*conn]struct{}{},
+		drained:    make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.reads, s.unread = context.WithCancel(s.ctx)

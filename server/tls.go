@@ -68,7 +68,8 @@ func (c *conn) handshake(cfg *tls.Config) bool {
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
 		c.rewind()
-		c.refuse(relay.Errorf(relay.CodeRequestMalformed, "this port speaks TLS; use https"), false)
+		c.refuse(relay.Errorf(relay.CodeRequestMalformed, "this port speaks TLS; use https"),
+			string(plain.RecordHeader[:]) == "HEAD ")
 		c.closeOrderly()
 	}
 	if err != nil {

@@ -259,6 +259,9 @@ func TestPlainHTTPOnTheTLSPort(t *testing.T) {
 	t.Parallel()
 	addr, _ := startTLS(t, testOptions(t, &upstream{}))
 	checkProblem(t, say(t, addr, "GET / HTTP/1.1\r\nHost: relay.test\r\n\r\n"), 400, "request-malformed")
+	if got := say(t, addr, "HEAD / HTTP/1.1\r\nHost: relay.test\r\n\r\n"); !strings.HasSuffix(got, "\r\n\r\n") {
+		t.Errorf("a HEAD request got a body: %q", got)
+	}
 }
 
 func TestSilentHandshake(t *testing.T) {
@@ -275,35 +278,4 @@ func TestSilentHandshake(t *testing.T) {
 		}
 		stop(t, s, done)
 	})
-}
-
-func TestCertFiles(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if _, err := CertFiles(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), nil); err == nil || !strings.Contains(err.Error(), "cert.pem") {
-		t.Errorf("missing files: %v", err)
-	}
-	cert, key := writeCert(t, dir, "first", "a.test")
-	get, err := CertFiles(cert, key, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	common := func() string {
-		c, err := get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.Leaf.Subject.CommonName
-	}
-	if got := common(); got != "first" {
-		t.Errorf("got %q", got)
-	}
-	if err := os.WriteFile(cert, []byte("half a fi"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := common(); got != "first" {
-		t.Errorf("while renewing: got %q", got)
-	}
-	writeCert(t, dir, "second", "a.test")
-	until(t, func() bool { return common() == "second" })
 }
