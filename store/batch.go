@@ -12,47 +12,53 @@ import (
 // writeChunks makes parts of large bodies durable, in a transaction of their own:
 // the row that refers to them comes later.
 func (s *Store) writeChunks(ctx context.Context, by *penman, steps []*step) ([]relay.Change, error) {
+	return s.inBatch(ctx, by, func(w *writer) error { return w.putChunks(steps) })
+}
+
+func (w *writer) putChunks(steps []*step) error {
 	rows := make([][]any, len(steps))
 	for i, st := range steps {
 		rows[i] = []any{st.id, st.n, st.i, present(st.data)}
 	}
-	return s.inBatch(ctx, by, func(w *writer) error { return w.run(&insertChunks, rows) })
+	return w.run(&insertChunks, rows)
 }
 
 // writeRows makes the other steps durable in one transaction: new events first,
 // merged with what is known of their end, then the rest in rounds, one step of each
 // event at a time.
 func (s *Store) writeRows(ctx context.Context, by *penman, steps []*step) ([]relay.Change, error) {
+	return s.inBatch(ctx, by, func(w *writer) error { return s.putRows(w, steps) })
+}
+
+func (s *Store) putRows(w *writer, steps []*step) error {
 	list := units(steps)
 	for _, st := range steps {
 		st.err = nil
 	}
-	return s.inBatch(ctx, by, func(w *writer) error {
-		if err := s.insertFresh(w, list); err != nil {
+	if err := s.insertFresh(w, list); err != nil {
+		return err
+	}
+	next := make([]int, len(list))
+	for i, u := range list {
+		if u.fresh != nil {
+			next[i] = u.fresh.merged
+		}
+	}
+	for {
+		var round []*step
+		for i, u := range list {
+			if next[i] < len(u.steps) {
+				round = append(round, u.steps[next[i]])
+				next[i]++
+			}
+		}
+		if len(round) == 0 {
+			return nil
+		}
+		if err := s.writeRound(w, round); err != nil {
 			return err
 		}
-		next := make([]int, len(list))
-		for i, u := range list {
-			if u.fresh != nil {
-				next[i] = u.fresh.merged
-			}
-		}
-		for {
-			var round []*step
-			for i, u := range list {
-				if next[i] < len(u.steps) {
-					round = append(round, u.steps[next[i]])
-					next[i]++
-				}
-			}
-			if len(round) == 0 {
-				return nil
-			}
-			if err := s.writeRound(w, round); err != nil {
-				return err
-			}
-		}
-	})
+	}
 }
 
 // inBatch runs one transaction of the journal and gives what to publish after it.
@@ -63,14 +69,14 @@ func (s *Store) inBatch(ctx context.Context, by *penman, fn func(*writer) error)
 	}
 	tx, err := by.db.BeginTxx(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, s.outside(err)
 	}
 	w := &writer{change: &change{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, by: by}
 	if w.prepared != nil {
 		w.bound = make(map[string]*sql.Stmt, len(w.prepared))
 	}
 	if err = s.mayCommit(ctx, by); err == nil {
-		err = s.awaitDisk(w.session)
+		err = s.prepareTx(w.session, quiet)
 	}
 	if err == nil {
 		err = fn(w)
@@ -83,7 +89,7 @@ func (s *Store) inBatch(ctx context.Context, by *penman, fn func(*writer) error)
 		return nil, errors.Join(err, rollback(tx))
 	}
 	if err := tx.Commit(); err != nil {
-		return nil, err
+		return nil, s.outside(err)
 	}
 	s.mover.grown()
 	for alias, bytes := range w.grown {
@@ -263,12 +269,18 @@ func (w *writer) amend(st *step) error {
 	return err
 }
 
+const giveBack = `UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
+	WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?
+	RETURNING event_id, n, alias_id`
+
 // giveBack puts an attempt that is ours back to the queue.
 func (w *writer) giveBack(st *step) error {
 	var rows []attemptRow
-	if err := w.all(&rows, `UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
-		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?
-		RETURNING event_id, n, alias_id`, st.id, st.n, w.by.node, w.by.boot); err != nil {
+	back := giveBack
+	if w.by.late {
+		back = giveBackLate
+	}
+	if err := w.all(&rows, back, st.id, st.n, w.by.node, w.by.boot); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
@@ -285,8 +297,10 @@ func (w *writer) giveBack(st *step) error {
 		}
 		// Queued: this step ran before, its answer was lost, and it was told to nobody.
 	}
-	_, err := w.exec(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n)
 	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.id, N: st.n},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
-	return err
+	if _, err := w.exec(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n); err != nil {
+		return err
+	}
+	return w.supersedeLate(st.id, st.n, rows[0].AliasID)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"relay"
@@ -13,6 +14,8 @@ const (
 	tryLimit    = 2 * patience            // of one try; a silent server fails it earlier
 	retryPause  = 20 * time.Millisecond
 	probeEvery  = 250 * time.Millisecond
+
+	complainEvery = 10 * time.Second // while a small row may fit where no event does
 )
 
 // commit makes steps durable by write, which runs one transaction and resolves
@@ -47,7 +50,8 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		}
 		c.s.meter.retried.Add(1)
 		switch {
-		case retriable(err):
+		case retriable(err) && time.Now().Before(deadline):
+			<-time.After(retryPause)
 		case unavailable(err) == "":
 			c.split(ctx, steps, err, write)
 			return
@@ -117,14 +121,10 @@ func flatten(list []*unit) (steps []*step) {
 
 // lose fails the batch and everything that waits behind it.
 func (c *committer) lose(steps []*step, cause error) {
-	until := "the database is back"
-	if c.s.diskFull(cause) {
-		until = amount(fullDisk) + " are free on the data disk"
-	}
-	c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", cause)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lost = cause
+	c.complain()
 	for _, list := range [][]*step{steps, c.chunks, c.rows} {
 		for _, st := range list {
 			if st.dead {
@@ -140,6 +140,37 @@ func (c *committer) lose(steps []*step, cause error) {
 	c.rows, c.chunks, c.stalled, c.bytes = nil, nil, nil, 0
 }
 
+// complain says now and then why nothing can be stored; with the lock held.
+func (c *committer) complain() {
+	if time.Since(c.complained) < complainEvery {
+		return
+	}
+	c.complained, c.told = time.Now(), true
+	until := "the database is back"
+	switch {
+	case c.s.diskFull(c.lost):
+		until = amount(fullDisk) + " are free on the data disk"
+	case unavailable(c.lost) == relay.CodeStorageFull:
+		until = "there is room on the disk of postgres: make some, or set a shorter --retention"
+	}
+	c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", c.lost)
+}
+
+// tryWrite is nil when the database takes a row, in a transaction as those of events are.
+func (s *Store) tryWrite(ctx context.Context) error {
+	tx, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = session{ctx, tx, &s.d, &s.clock}.exec(`INSERT INTO meta (name, value) VALUES ('probe', ?)
+		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, time.Now().UTC().Format(time.RFC3339Nano))
+	if err != nil {
+		return errors.Join(err, rollback(tx))
+	}
+	return tx.Commit()
+}
+
 // probe waits for the database to take writes again.
 func (c *committer) probe(ctx context.Context) {
 	select {
@@ -148,14 +179,19 @@ func (c *committer) probe(ctx context.Context) {
 	}
 	try, cancel := c.s.tryContext(ctx)
 	defer cancel()
-	_, err := session{try, c.s.write, &c.s.d, &c.s.clock}.exec(`INSERT INTO meta (name, value) VALUES ('probe', ?)
-		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, time.Now().UTC().Format(time.RFC3339Nano))
+	err := c.s.tryWrite(try)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil && c.s.stillFull(c.lost) == nil {
+	switch {
+	case err == nil && c.s.stillFull(c.lost) == nil:
 		c.lost = nil
-		c.s.log.Info("events can be stored again")
-	} else if err != nil && c.s.spools(err) {
+		if c.told {
+			c.s.log.Info("events can be stored again")
+		}
+		c.told = false
+	case err != nil && c.s.spools(err):
 		c.lost = nil // not of the disk any more: the spool may take them
+	default:
+		c.complain()
 	}
 }

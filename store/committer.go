@@ -12,26 +12,38 @@ import (
 const (
 	batchSteps = 256 // 128 events with their ends
 	batchBytes = 4 << 20
-	chunkBatch = 4 // parts in one transaction: the only writer of SQLite is held for a few ms
-	queueBytes = 64 << 20
+	chunkBatch = 4               // parts in one transaction: the only writer of SQLite is held for a few ms
 	roomWait   = 2 * time.Second // for room in the queue
+)
+
+// What waits for the database, in all. Parts of bodies have room of their own, so that
+// the large bodies of one alias do not turn the requests of others away, and are waited
+// for longer: who sends one only gets slower, as nothing more is read from the socket.
+const (
+	queueBytes = 64 << 20
+	partBytes  = queueBytes / 4
+	partWait   = 10 * time.Second // for room among them
 )
 
 // committer makes steps durable, in order for each event, one transaction at a time.
 type committer struct {
 	s     *Store
-	limit int64
+	limit int64 // bytes of rows
+	parts int   // chunks: the first ones have room, each weighs at most BodyPart
 
 	mu      sync.Mutex
 	rows    []*step
 	chunks  []*step
-	stalled []*step // of rows and chunks: no room for them yet
+	stalled []*step // rows without room so far
 	bytes   int64   // of the others
 	busy    int     // steps in the transaction under way
 	seq     uint64
 	closing bool
 	lost    error // the database cannot be used now: steps fail at once
 	wake    chan struct{}
+
+	complained time.Time // when it was last said that nothing can be stored
+	told       bool      // and it was not taken back yet
 }
 
 // stall ends a step that found no room in time.
@@ -43,12 +55,20 @@ func (s *Store) startCommitters(ctx context.Context) (err error) {
 		return err
 	}
 	for range s.d.commit {
-		c := &committer{s: s, limit: queueBytes / int64(s.d.commit), wake: make(chan struct{}, 1)}
+		c := newCommitter(s, s.d.commit)
 		s.committers = append(s.committers, c)
 		s.wait.Go(func() { c.run(ctx) })
 	}
 	s.serving.Store(true)
 	return nil
+}
+
+// newCommitter makes one of n, which share the room.
+func newCommitter(s *Store, n int) *committer {
+	return &committer{
+		s: s, limit: (queueBytes - partBytes) / int64(n), parts: partBytes / (relay.BodyPart + stepOverhead) / n,
+		wake: make(chan struct{}, 1),
+	}
 }
 
 // running gives the committers once they run; for those who may ask earlier.
@@ -75,18 +95,25 @@ func (c *committer) push(st *step) {
 	}
 	c.seq++
 	st.seq = c.seq
-	if len(c.stalled) > 0 || c.bytes > 0 && c.bytes+st.size > c.limit {
-		st.stalled = &stall{time.AfterFunc(roomWait, func() { c.expire(st) })}
-		c.stalled = append(c.stalled, st)
-	} else {
-		c.bytes += st.size
-	}
-	if st.kind == stepChunk {
+	switch {
+	case st.kind == stepChunk:
+		if len(c.chunks) >= c.parts {
+			c.stall(st, partWait)
+		}
 		c.chunks = append(c.chunks, st)
-	} else {
+	case len(c.stalled) > 0 || c.bytes > 0 && c.bytes+st.size > c.limit:
+		c.stall(st, roomWait)
+		c.stalled, c.rows = append(c.stalled, st), append(c.rows, st)
+	default:
+		c.bytes += st.size
 		c.rows = append(c.rows, st)
 	}
 	c.signal()
+}
+
+// stall lets a step wait for room.
+func (c *committer) stall(st *step, most time.Duration) {
+	st.stalled = &stall{time.AfterFunc(most, func() { c.expire(st) })}
 }
 
 func (c *committer) signal() {
@@ -115,12 +142,13 @@ func (c *committer) expire(st *step) {
 	if st.stalled == nil || st.dead {
 		return
 	}
-	st.dead = true
+	st.dead, st.data = true, nil // it stays in its list until that is taken
 	c.refuse(st, errQueueFull)
 }
 
 // admit lets stalled steps in, in order, as room comes.
 func (c *committer) admit() {
+	c.admitChunks()
 	for len(c.stalled) > 0 {
 		st := c.stalled[0]
 		if !st.dead {
@@ -135,8 +163,25 @@ func (c *committer) admit() {
 	}
 }
 
+// admitChunks gives room to the first chunks.
+func (c *committer) admitChunks() {
+	room := c.parts
+	for _, st := range c.chunks {
+		if room == 0 {
+			return
+		}
+		if st.dead {
+			continue
+		}
+		if room--; st.stalled != nil {
+			st.stalled.timer.Stop()
+			st.stalled = nil
+		}
+	}
+}
+
 // take removes the next chunks and the next rows from the queue. A row does not
-// pass chunks of its event that were handed over before it.
+// pass chunks of its event that were handed over before it, but those of others.
 func (c *committer) take() (chunks, rows []*step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,6 +189,9 @@ func (c *committer) take() (chunks, rows []*step) {
 	chunks, c.chunks = cut(c.chunks, chunkBatch, nil)
 	var first map[relay.ID]uint64
 	for _, st := range c.chunks {
+		if st.dead {
+			continue
+		}
 		if first == nil {
 			first = map[relay.ID]uint64{}
 		}
@@ -152,10 +200,8 @@ func (c *committer) take() (chunks, rows []*step) {
 		}
 	}
 	rows, c.rows = cut(c.rows, batchSteps, first)
-	for _, list := range [][]*step{chunks, rows} {
-		for _, st := range list {
-			c.bytes -= st.size
-		}
+	for _, st := range rows {
+		c.bytes -= st.size
 	}
 	c.admit()
 	c.busy = len(chunks) + len(rows)

@@ -17,7 +17,7 @@ import (
 func idle(limit int64) *committer {
 	s := &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect}
 	s.meter.init()
-	return &committer{s: s, limit: limit, wake: make(chan struct{}, 1)}
+	return &committer{s: s, limit: limit, parts: 64, wake: make(chan struct{}, 1)}
 }
 
 func (c *committer) give(kind stepKind, id byte, size int64) *step {

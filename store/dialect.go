@@ -158,12 +158,12 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*chan
 	}
 	tx, end, err := begin(ctx)
 	if err != nil {
-		return nil, err
+		return nil, s.outside(err)
 	}
 	defer end()
 	defer func() { _ = rollback(tx) }() // of an operation that panics: end must find the connection free
 	c := &change{session: session{ctx, tx, &s.d, &s.clock}}
-	if err = s.awaitDisk(c.session); err == nil {
+	if err = s.prepareTx(c.session, silence); err == nil {
 		err = fn(c)
 	}
 	if err == nil {
@@ -173,7 +173,7 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*chan
 		return nil, errors.Join(err, rollback(tx))
 	}
 	if err := tx.Commit(); err != nil {
-		return nil, err
+		return nil, s.outside(err)
 	}
 	s.mover.grown()
 	return s.out.put(c.tell), nil
@@ -232,5 +232,11 @@ func unavailable(err error) string {
 	if code := sqliteUnavailable(err); code != "" {
 		return code
 	}
-	return postgresUnavailable(err)
+	if code := postgresUnavailable(err); code != "" {
+		return code
+	}
+	if away := (*awayError)(nil); errors.As(err, &away) {
+		return relay.CodeStoreUnavailable
+	}
+	return ""
 }

@@ -17,7 +17,7 @@ import (
 // disk watches the free space where the SQLite file is.
 type disk struct {
 	dir  string
-	min  int64                           // bytes that stay free; 0 = no matter
+	min  int64                           // bytes that stay free; 0 = as few as may be
 	free func(dir string) (int64, error) // asks the file system
 
 	mu   sync.Mutex
@@ -29,11 +29,14 @@ type disk struct {
 // for want of space is not tried again.
 const fullDisk = 16 << 20
 
+// noRoom is too little for any event, also where min-free is off.
+const noRoom = 1 << 20
+
 const diskEvery = 900 * time.Millisecond // between two questions; asked each second
 
 // look asks how much is free and tells when that changed what may be taken.
 func (d *disk) look(s *Store) {
-	if d.free == nil || d.min <= 0 {
+	if d.free == nil {
 		return
 	}
 	d.mu.Lock()
@@ -47,15 +50,15 @@ func (d *disk) look(s *Store) {
 	switch {
 	case err != nil:
 		s.log.Warn("free space cannot be asked for", "dir", d.dir, "err", err)
-	case free < d.min:
+	case free < max(d.min, noRoom):
 		d.full.Store(&relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
 			Detail: "the relay's disk is nearly full; nothing of this request was kept",
-			Cause:  fmt.Errorf("%s free in %s, less than min-free %s", amount(free), d.dir, amount(d.min)),
+			Cause:  fmt.Errorf("%s free in %s, less than min-free %s", amount(free), d.dir, amount(max(d.min, noRoom))),
 		})
 		if was == nil {
 			s.log.Error("the data disk is nearly full; callers get 503 until there is room: free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free",
-				"dir", d.dir, "free", amount(free), "min-free", amount(d.min))
+				"dir", d.dir, "free", amount(free), "min-free", amount(max(d.min, noRoom)))
 		}
 	default:
 		if d.full.Store(nil); was != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"relay"
@@ -44,10 +45,13 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 		name string
 		do   func(session) Finding
 	}{
+		{"serve lock", s.examineLock},
 		{"durability", s.examineDurability},
 		{"free space", s.examineDisk},
+		{"pages", s.examinePages},
 		{"attempt counts", examineCounts},
 		{"event states", examineStates},
+		{"stored bytes", examineBytes},
 		{"left-over bytes", examineOrphans},
 		{"under way", s.examineUnderWay},
 		{"clock", examineClock},
@@ -59,6 +63,22 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 		list = append(list, f)
 	}
 	return list
+}
+
+// examineLock looks at whether the lock that keeps a second server away can hold.
+func (s *Store) examineLock(q session) Finding {
+	if !s.d.bulk {
+		return fine("a file in %s", s.opt.DataDir)
+	}
+	switch err := s.checkDirect(q.ctx); {
+	case errors.Is(err, errShared):
+		return Finding{Verdict: VerdictFail, Reason: sharedReason, Fix: sharedFix}
+	case err != nil:
+		return undone(err)
+	case s.pooled:
+		return fine("a lock in postgres, by the direct URL")
+	}
+	return fine("a lock in postgres")
 }
 
 func fine(format string, args ...any) Finding {
@@ -137,12 +157,52 @@ func (s *Store) examineDisk(session) Finding {
 		f = fine("%s free in %s, min-free is off", amount(free), s.disk.dir)
 	}
 	switch {
-	case free < s.disk.min:
+	case free < max(s.disk.min, noRoom):
 		f.Verdict, f.Fix = VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"
 	case free < 2*s.disk.min:
 		f.Verdict, f.Fix = VerdictWarn, "soon callers get 503; free some space there"
 	}
 	return f
+}
+
+// pagesLimit is for looking at the pages of a file, beside a server whose log cannot
+// begin anew meanwhile.
+const pagesLimit = 30 * time.Second
+
+// examinePages looks at every page of a SQLite file. One that is damaged is noticed
+// only by who reads just that one, and spreads when it is written on.
+func (s *Store) examinePages(q session) Finding {
+	if s.d.bulk {
+		return fine("postgres looks after its pages itself")
+	}
+	var cancel context.CancelFunc
+	q.ctx, cancel = context.WithTimeout(q.ctx, pagesLimit)
+	defer cancel()
+	var wrong []string
+	err := q.all(&wrong, `PRAGMA quick_check(3)`)
+	switch {
+	case err != nil && errors.Is(q.ctx.Err(), context.DeadlineExceeded):
+		return Finding{
+			Verdict: VerdictWarn, Reason: fmt.Sprintf("the file is too large to be looked at within %v; nothing wrong was found until then", pagesLimit),
+			Fix: "when the server is stopped, run: sqlite3 " + databaseFile + " 'PRAGMA quick_check', in the data dir",
+		}
+	case err != nil && !damaged(err):
+		return undone(err)
+	case err != nil:
+		wrong = []string{err.Error()}
+	case len(wrong) == 1 && wrong[0] == "ok":
+		return fine("every page of the database is as it should be")
+	}
+	var list []string // one row may be several lines, the first of which names the file
+	for line := range strings.Lines(strings.Join(wrong, "\n")) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "***") {
+			list = append(list, line)
+		}
+	}
+	return Finding{
+		Verdict: VerdictFail, Reason: "the database file is damaged: " + strings.Join(list, "; "),
+		Fix: "stop the server, keep a copy of the data dir, look at the disk, and restore a backup (docs/operations.md)",
+	}
 }
 
 // counted makes a finding of a number that has to be 0.
@@ -160,13 +220,29 @@ func counted(q session, query string, args []any, ok, reason, fix string) Findin
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
 
 func examineCounts(q session) Finding {
-	return counted(q, `SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id)`, nil,
+	f := counted(q, `SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id)`, nil,
 		"every event has the attempts that it counts", "%d events do not have the attempts that they count", reportIt)
+	if f.Verdict != VerdictOK {
+		return f
+	}
+	return counted(q, `SELECT COUNT(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = a.event_id)`, nil,
+		f.Reason, "%d attempts belong to no event", reportIt)
 }
 
 func examineStates(q session) Finding {
 	return counted(q, `SELECT COUNT(*) FROM events e JOIN attempts a ON a.event_id = e.id AND a.n = e.attempts WHERE e.state < 6 AND e.state <> a.state`,
 		nil, "every event has the state of its last attempt", "%d events do not have the state of their last attempt", reportIt)
+}
+
+// examineBytes looks for bytes that are missed: of requests, of responses, parts of
+// large bodies. What belongs to no event may be on its way out.
+func examineBytes(q session) Finding {
+	return counted(q, `SELECT (SELECT COUNT(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND p.n = 0))
+		+ (SELECT COUNT(*) FROM attempts a WHERE a.has_response = 1 AND NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = a.event_id AND p.n = a.n))
+		+ (SELECT COUNT(*) FROM payloads p WHERE p.parts > (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id = p.event_id AND c.n = p.n)
+			AND p.parts > 0 AND EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`, nil,
+		"every event has the bytes of its requests and responses", "the bytes of %d requests or responses are not there, or not all of them",
+		"these cannot be shown whole or replayed, nothing else suffers; a backup may have them. Report it with the version of relayd")
 }
 
 // examineOrphans looks for bytes that no event refers to; those of the last hours may
@@ -178,6 +254,8 @@ func examineOrphans(q session) Finding {
 		[]any{before, before}, "no bytes are left over", "%d rows of bytes belong to no event",
 		"start the server, or leave it running: it sweeps them within a day")
 }
+
+const startFix = "start the server: it marks them interrupted, or queues them again"
 
 // examineUnderWay: what is delivering must belong to the server that runs.
 func (s *Store) examineUnderWay(q session) Finding {
@@ -194,12 +272,14 @@ func (s *Store) examineUnderWay(q session) Finding {
 		owner = name[0]
 	}
 	f := counted(q, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND claim_node || '/' || claim_boot <> ?`, []any{owner},
-		"", "%d attempts are under way and no server has them", "start the server: it marks them interrupted, or queues them again")
+		"", "%d attempts are under way and no server has them", startFix)
 	switch {
 	case f.Verdict == VerdictOK && serving:
 		f.Reason = "a server runs, and has all that is under way"
 	case f.Verdict == VerdictOK:
 		f.Reason = "no server runs, and nothing is under way"
+	case f.Fix == startFix && !serving:
+		f.Verdict = VerdictWarn // a server that was killed leaves it so, and a backup has it
 	}
 	return f
 }

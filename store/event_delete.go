@@ -15,6 +15,9 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	if err := allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
 	}
+	if err := s.caughtUp(); err != nil {
+		return err // what waits in the spool may be of this event, and would bring it back
+	}
 	list, alias, heavy := []doomed{{ID: id}}, int64(0), false
 	err := s.update(ctx, "delete event", func(c *change) error {
 		e, err := c.ownEvent(who, id)

@@ -143,11 +143,25 @@ func (w *writer) follow(st *step, row *attemptRow) error {
 
 var supersededFault = relay.Fault{Code: relay.CodeSuperseded, Message: "a replay was delivered while this attempt still waited"}
 
-func (w *writer) supersede(id relay.ID, alias int64) error {
-	n, err := w.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
-		WHERE event_id = ? AND n = 1 AND state = 0`, micros(w.now()), supersededFault.Code, supersededFault.Message, id)
+// supersede cancels the first attempt of an event if it waits.
+func (c *change) supersede(id relay.ID, alias int64) error {
+	n, err := c.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
+		WHERE event_id = ? AND n = 1 AND state = 0`, micros(c.now()), supersededFault.Code, supersededFault.Message, id)
 	if err == nil && n > 0 {
-		w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 	}
 	return err
+}
+
+// supersedeLate does it for a first attempt that has come back to the queue, if a replay
+// was delivered while it was away.
+func (c *change) supersedeLate(id relay.ID, n int, alias int64) error {
+	if n != 1 {
+		return nil
+	}
+	var replays []int
+	if err := c.all(&replays, `SELECT n FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, id); err != nil || len(replays) == 0 {
+		return err
+	}
+	return c.supersede(id, alias)
 }

@@ -32,6 +32,7 @@ type step struct {
 	stalled *stall // not nil while there is no room for it
 	dead    bool   // resolved while it waited
 	err     error  // of this step alone, found in its transaction
+	to      int64  // where it ends in its file of the spool; 0 = it comes from elsewhere
 }
 
 // stepOverhead is what a step weighs besides its bytes.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/record"
 )
 
 type keyRow struct {
@@ -75,14 +76,17 @@ func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authori
 }
 
 // newKey makes the row of an authorized_keys line, still without its account. name ""
-// takes the comment of the line.
+// takes the comment of the line. A given name that cannot be shown is refused; of a comment,
+// which a program wrote, what cannot be shown is escaped, and the file works.
 func newKey(name, authorizedKey string) (*keyRow, error) {
 	public, comment, err := parseKey(authorizedKey)
 	if err != nil {
 		return nil, err
 	}
 	if name == "" {
-		name = comment
+		name = record.SafeText(comment)
+	} else if fault := record.NameFault(name); fault != "" {
+		return nil, invalid("name", nil, fault)
 	}
 	return &keyRow{
 		ID: newName("key_"), Name: short(name), Fingerprint: ssh.FingerprintSHA256(public), Type: public.Type(),

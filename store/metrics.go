@@ -57,25 +57,27 @@ var (
 	descSteps    = describe("steps_total", "Steps of the journal that are in the database.")
 	descQueue    = describe("queued_steps", "Steps that wait to be written or are being written.")
 	descFailed   = describe("failed_steps_total", "Steps that could not be kept: what they were for got 503, or its end is repaired later.")
-	descRetried  = describe("retries_total", "Transactions of the journal that were tried again.")
+	descRetried  = describe("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.")
 	descUp       = describe("up", "1 while new events can be kept, in the spool too.")
 	descSpool    = describe("spool_bytes", "Bytes in the spool that are not in Postgres yet.")
+	descLimit    = describe("spool_limit_bytes", "Most that the spool may hold; 0 where there is none.")
 	descSpooled  = describe("spool_steps_total", "Steps that went to the spool.")
 	descDrained  = describe("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.")
 	descRefused  = describe("spool_refused_steps_total", "Steps that found no room in the spool.")
 	descRemoved  = describe("retention_events_total", "Events that retention removed, by reason.", "reason")
-	descDays     = describe("retention_days_total", "Days that were dropped whole (Postgres).")
+	descDays     = describe("retention_partitions_total", "Days that were dropped whole (Postgres).")
 	descFreed    = describe("retention_bytes_total", "Request and response bytes that went with removed events.")
 	descStored   = describe("stored_bytes", "Bytes stored of all aliases, while max-alias-storage is on.")
 	descHold     = describe("retention_longest_hold_seconds", "Longest time that a transaction of retention held the writer.")
 	descDiskFree = describe("disk_free_bytes", "Free space where the SQLite file is.")
+	descMinFree  = describe("min_free_bytes", "With less free space than this nothing new is taken; 0 = off.")
 )
 
 // Describe is part of prometheus.Collector.
 func (f figuresOf) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSteps, descQueue, descFailed, descRetried, descUp, descSpool, descSpooled, descDrained, descRefused,
-		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree,
+		descSteps, descQueue, descFailed, descRetried, descUp, descSpool, descLimit, descSpooled, descDrained, descRefused,
+		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree, descMinFree,
 	} {
 		to <- d
 	}
@@ -101,6 +103,7 @@ func (f figuresOf) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(descUp, up)
 	gauge(descSpool, float64(st.SpoolBytes))
+	gauge(descLimit, float64(s.spool.most()))
 	counter(descSpooled, s.meter.spooled.Load())
 	counter(descDrained, s.spool.drainedBytes())
 	counter(descRefused, st.SpoolFull)
@@ -112,6 +115,7 @@ func (f figuresOf) Collect(to chan<- prometheus.Metric) {
 	gauge(descStored, float64(gone.StoredBytes))
 	gauge(descHold, gone.LongestHold.Seconds())
 	if s.disk.free != nil {
+		gauge(descMinFree, float64(s.disk.min))
 		if free, err := s.disk.free(s.disk.dir); err == nil {
 			gauge(descDiskFree, float64(free))
 		}
@@ -142,4 +146,12 @@ func (p *spool) drainedBytes() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.drained
+}
+
+// most is how many bytes the spool may hold.
+func (p *spool) most() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.limit
 }

@@ -52,6 +52,10 @@ func TestMetrics(t *testing.T) {
 			got["relay_store_commit_seconds"] != got["relay_store_batch_steps"] || got["relay_store_failed_steps_total"] != 0 {
 			t.Errorf("%v", got)
 		}
+		spool, hasDisk := got["relay_store_spool_limit_bytes"], o.URL == ""
+		if _, there := got["relay_store_min_free_bytes"]; there != hasDisk || spool != float64(o.SpoolLimit) {
+			t.Errorf("spool limit %v, min-free there: %t", spool, there)
+		}
 		for _, name := range []string{
 			"relay_store_queued_steps", "relay_store_spool_bytes", "relay_store_spool_refused_steps_total",
 			"relay_store_retention_events_total age", "relay_store_retention_events_total size", "relay_store_retries_total",

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/lib/pq"
-
-	"relay"
 )
 
 const (
@@ -41,7 +39,7 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	}
 	s.pooled = direct != dsn
 	unhurried, _ := postgresDSN(by, late) // as good as direct
-	if s.write, err = openPool(ctx, dsn, poolSize, silence); err != nil {
+	if s.write, err = openPoolBy(ctx, dsn, poolSize, &dialer{silence: silence, shared: s.pooled}); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
 	s.read = s.write
@@ -76,29 +74,6 @@ func postgresDSN(address, connect string) (string, error) {
 	}
 	u.RawQuery = q.Encode()
 	return u.String(), nil
-}
-
-// postgresUnavailable gives the relay code of an error that says that the server
-// cannot serve now, "" for errors of the statement itself.
-func postgresUnavailable(err error) string {
-	var e *pq.Error
-	if !errors.As(err, &e) {
-		return ""
-	}
-	switch {
-	case e.Code == "53100": // disk_full
-		return relay.CodeStorageFull
-	case e.Code.Class() == "08", e.Code.Class() == "53", e.Code.Class() == "57", e.Code.Class() == "58",
-		e.Code == "25006": // read_only_sql_transaction: we were failed over to a replica
-		return relay.CodeStoreUnavailable
-	}
-	return ""
-}
-
-// retriable tells whether the engine asks to run the same transaction again.
-func retriable(err error) bool {
-	var e *pq.Error
-	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01") // serialization failure, deadlock
 }
 
 const (
@@ -163,18 +138,18 @@ func (s *Store) makeDay(ctx context.Context, day time.Time) error {
 	return tx.Commit()
 }
 
-// awaitDisk has a transaction wait for the disk where that cannot be said once for a
-// connection: behind a pooler each transaction may have another one.
-func (s *Store) awaitDisk(q session) error {
+// prepareTx gives a transaction the settings that relayd relies on where they cannot be
+// given to a session once: behind a pooler each transaction may have another one.
+func (s *Store) prepareTx(q session, silence time.Duration) error {
 	if !s.pooled {
 		return nil
 	}
-	_, err := q.q.ExecContext(q.ctx, fmt.Sprintf(awaitDisk, true))
+	_, err := q.q.ExecContext(q.ctx, sessionSettings(true, lockWait(silence)))
 	return err
 }
 
 // checkDurability warns when the engine was told not to wait for the disk: a commit
-// would then promise more than it keeps. synchronous_commit is no matter, see waiting.
+// would then promise more than it keeps. synchronous_commit is no matter, see sessionSettings.
 func (s *Store) checkDurability(ctx context.Context) error {
 	bad := map[string]string{`PRAGMA journal_mode`: "memory", `PRAGMA synchronous`: "0"}
 	if s.d.bulk {

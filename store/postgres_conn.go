@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -21,6 +20,7 @@ type dialer struct {
 	net.Dialer
 	silence time.Duration
 	dialed  func() // not nil: told of every new connection
+	shared  bool   // by a pooler: others may get the session, so its settings are not ours
 }
 
 // DialContext is what the driver calls.
@@ -73,33 +73,31 @@ func (c *impatientConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// waiting makes connections whose commits wait for the disk, also where the server,
-// the database or the role has synchronous_commit=off: what is told to a caller has to
-// survive the server.
-type waiting struct{ *pq.Connector }
-
-// awaitDisk turns it on for a session (local: for a transaction) that has it off;
-// other values are stronger, or were chosen for replicas.
-const awaitDisk = `SELECT set_config('synchronous_commit', 'on', %t) WHERE current_setting('synchronous_commit') = 'off'`
+// settling makes connections with the settings that relayd relies on.
+type settling struct {
+	*pq.Connector
+	settings string // the statement that makes them
+	shared   bool   // by a pooler
+}
 
 // Connect is what the pool calls.
-func (w waiting) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := w.Connector.Connect(ctx)
+func (c settling) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, &awayError{err}
 	}
-	session, ok := conn.(driver.QueryerContext)
+	session, ok := conn.(driverConn)
 	if !ok {
-		return nil, errors.Join(errors.New("the driver cannot query"), conn.Close())
+		return nil, errors.Join(errors.New("the driver lacks what the pool makes use of"), conn.Close())
 	}
-	rows, err := session.QueryContext(ctx, fmt.Sprintf(awaitDisk, false), nil)
+	rows, err := session.QueryContext(context.WithoutCancel(ctx), c.settings, nil) // silence bounds it
 	if err == nil {
 		err = rows.Close()
 	}
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, &awayError{errors.Join(err, conn.Close())}
 	}
-	return conn, nil
+	return &postgresSession{driverConn: session, shared: c.shared}, nil
 }
 
 // openPool opens a handle whose connections give up after silence.
@@ -113,7 +111,11 @@ func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB
 		return nil, err
 	}
 	connector.Dialer(by)
-	db := sqlx.NewDb(sql.OpenDB(waiting{connector}), "postgres")
+	wait := lockWait(by.silence)
+	if by.shared || by.silence >= stillness {
+		wait = 0
+	}
+	db := sqlx.NewDb(sql.OpenDB(settling{connector, sessionSettings(false, wait), by.shared}), "postgres")
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(5 * time.Minute)

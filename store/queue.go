@@ -98,6 +98,13 @@ func (q session) claim(id relay.ID, n int) (relay.Claim, error) {
 	return relay.Claim{Event: &e, N: n}, nil
 }
 
+// errNotSettled keeps the queue of an alias in order: one goes out at a time, and what
+// became of the last one is not stored yet. It may come back to its place.
+var errNotSettled = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
+	Detail: "it is not stored yet what became of the last delivery from this queue",
+}
+
 // Next claims the oldest attempt of an alias that may go out by itself; see
 // delivery.Queue. nil when none waits.
 func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
@@ -108,12 +115,19 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 		return nil, err
 	}
 	for {
-		var waits []int
+		var waits, taken []int
 		err := s.view(ctx, "look for queued attempts", func(q session) error {
-			return q.all(&waits, `SELECT 1 AS one`+oldestQueued, alias, flag(auto)) // spares the writer when nothing waits
+			err := q.all(&waits, `SELECT 1 AS one`+oldestQueued, alias, flag(auto)) // spares the writer when nothing waits
+			if err == nil && len(waits) > 0 {
+				err = q.all(&taken, `SELECT 1 AS one FROM attempts WHERE alias_id = ? AND state = 1 AND from_queue = 1 LIMIT 1`, alias)
+			}
+			return err
 		})
-		if err != nil || len(waits) == 0 {
+		switch {
+		case err != nil || len(waits) == 0:
 			return nil, err
+		case len(taken) > 0:
+			return nil, errNotSettled
 		}
 		if claim, err := s.claimOldest(ctx, alias, auto); err != nil || claim != nil {
 			return claim, err

@@ -51,6 +51,9 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	if err := s.checkSchema(ctx); err != nil {
 		return from, from, err
 	}
+	if err := s.checkDirect(ctx); err != nil {
+		return from, from, err
+	}
 	p, err := s.provider(ctx)
 	if err != nil {
 		return from, from, err

@@ -63,6 +63,9 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if s.spool != nil {
 		s.wait.Go(func() { s.drainLoop(run) })
 	}
+	if s.d.bulk {
+		s.wait.Go(func() { s.keepLock(run) })
+	}
 	s.wait.Go(func() { s.watch(run, last) })
 	jumps := s.leaps() // from here on, whenever the loops get to run
 	s.wait.Go(func() { s.tidy(run, jumps) })
@@ -72,11 +75,16 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	return nil
 }
 
-// raiseBoot numbers this start of this node and notes it as the serving one.
+// raiseBoot numbers this start of this node and notes it as the serving one. A call with
+// an Idempotency-Key that has no answer yet ended with the server that ran it: on another
+// node that may have had the same number.
 func (s *Store) raiseBoot(ctx context.Context) error {
 	return s.update(ctx, "raise boot number", func(c *change) error {
 		if err := c.get(&s.boot, `INSERT INTO nodes (node, boot) VALUES (?, 1)
 			ON CONFLICT (node) DO UPDATE SET boot = nodes.boot + 1 RETURNING boot`, s.node); err != nil {
+			return err
+		}
+		if _, err := c.exec(`DELETE FROM idempotency WHERE status = 0`); err != nil {
 			return err
 		}
 		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('serving', ?)
@@ -85,8 +93,8 @@ func (s *Store) raiseBoot(ctx context.Context) error {
 	})
 }
 
-// watch runs each second: changes of other processes, the serve lock, attempts of
-// servers that are gone, results that could not be written.
+// watch runs each second: changes of other processes, attempts of servers that are gone,
+// results that could not be written.
 func (s *Store) watch(ctx context.Context, last int64) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -107,12 +115,24 @@ func (s *Store) watch(ctx context.Context, last int64) {
 			s.flushNotes(ctx)
 			s.endAllLate(ctx)
 		}
-		if s.d.bulk {
-			s.holdLock(ctx)
-			if n%10 == 9 && !s.fenced.Load() && !s.spool.deserted() {
-				s.sweepAgain(ctx)
-			}
+		if s.d.bulk && n%10 == 9 && !s.spool.deserted() && s.holdLock(ctx) {
+			s.sweepAgain(ctx)
 		}
+	}
+}
+
+// keepLock asks each second whether the serve lock of Postgres is still held, whatever
+// else takes its time: a lock that nobody asks for is given up, see endAlone.
+func (s *Store) keepLock(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.holdLock(ctx)
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 // used. Methods are safe for concurrent use.
 type spool struct {
 	dir   string
+	node  string // whose data dir that is
 	place string // of the database, for people
 	limit int64  // bytes on the disk
 	log   *slog.Logger
@@ -50,6 +51,10 @@ type spool struct {
 	moved    chan struct{} // closed when drained grows
 
 	complained time.Time
+
+	probing sync.Mutex
+	probed  time.Time // when the disk was last tried
+	faulty  error     // why it took nothing then
 }
 
 // newSpool gives the spool in a data dir; nil where there is to be none.
@@ -66,7 +71,7 @@ func (p *spool) active() bool { return p != nil && p.filling.Load() }
 // deserted tells whether the database is known to be away.
 func (p *spool) deserted() bool { return p != nil && p.away.Load() }
 
-// complain logs now and then what keeps happening.
+// complain logs now and then what keeps happening; with the lock held.
 func (p *spool) complain(what string, args ...any) {
 	if time.Since(p.complained) > 10*time.Second {
 		p.complained = time.Now()
@@ -147,11 +152,12 @@ func (p *spool) blocked() error {
 	return p.full
 }
 
-// load adds what earlier processes left, in front of what is here. They must have
-// ended; what a living one has is its own.
-func (p *spool) load() error {
+// load adds what earlier processes of a node left, in front of what is here. They must
+// have ended; what a living one has is its own.
+func (p *spool) load(node string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.node = node
 	var left []*segment
 	for _, path := range leftSegments(p.dir) {
 		sg, err := p.open(path)
@@ -181,17 +187,24 @@ func (p *spool) open(path string) (*segment, error) {
 			return nil, nil
 		}
 	}
-	sg, err := openSegment(path)
-	if err == nil && sg != nil && sg.torn > 0 {
+	sg, err := openSegment(path, p.node)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w; events wait in it: see that relayd may read and write it", err)
+	case sg == nil:
+	case sg.odd:
+		p.log.Error("a spool file is damaged; what can be read of it is stored, and the file stays in the data dir",
+			"file", filepath.Base(path)+spoolDamaged, "lost at its end", sg.torn)
+	case sg.torn > 0:
 		p.log.Warn("the end of a spool file was not written whole and is left out: nothing of it was promised to a caller",
-			"file", filepath.Base(path), "bytes", sg.torn, "differs", sg.odd)
+			"file", filepath.Base(path), "bytes", sg.torn)
 	}
-	return sg, err
+	return sg, nil
 }
 
 // peek gives the oldest steps, up to limit, the file they are in and where they
-// end in it. none when the spool is empty. A record that cannot be read takes the
-// rest of its file with it; that is kept aside.
+// end in it. none when the spool is empty. A record that cannot be read is passed over,
+// with what is behind it where its length is wrong too; the file is kept aside.
 func (p *spool) peek(limit int, bytes int64) (steps []*step, from *segment, to int64, err error) {
 	for {
 		from = nil
@@ -212,11 +225,15 @@ func (p *spool) peek(limit int, bytes int64) (steps []*step, from *segment, to i
 		if len(steps) > 0 || ioOnly(err) != nil {
 			return steps, from, to, ioOnly(err)
 		}
+		behind, err := sg.behind(sg.read)
+		if err != nil {
+			return nil, from, 0, err
+		}
 		p.log.Error("a spool file is damaged; what cannot be read of it stays in the data dir",
-			"file", filepath.Base(sg.path)+spoolDamaged, "bytes", sg.end-sg.read, "err", err)
+			"file", filepath.Base(sg.path)+spoolDamaged, "bytes", behind-sg.read)
 		p.mu.Lock()
 		from.odd, p.sealed = true, p.sealed || len(p.segments) == 1
-		from.read = from.end
+		from.read = behind
 		p.mu.Unlock()
 	}
 }
@@ -250,7 +267,7 @@ func (p *spool) drop() {
 		err = sg.remove()
 	}
 	if err != nil {
-		p.log.Warn("a spool file that was stored cannot be removed; it is stored again at the next start, which changes nothing", "err", err)
+		p.log.Warn("a spool file that was stored cannot be removed; it is read once more at the next start, and not stored twice", "err", err)
 	}
 }
 
@@ -278,14 +295,13 @@ func (p *spool) finish() bool {
 	return true
 }
 
-// setAside keeps a step for people, because the database will never take it.
-func (p *spool) setAside(st *step) error {
-	name := filepath.Join(p.dir, fmt.Sprintf("%srefused%s", spoolPrefix, spoolDamaged))
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, spoolFileMode)
+// setAside keeps steps for people, because the database will never take them.
+func (p *spool) setAside(steps []*step) error {
+	f, err := os.OpenFile(filepath.Join(p.dir, spoolRefused), os.O_CREATE|os.O_APPEND|os.O_WRONLY, spoolFileMode)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(encode([]*step{st}))
+	_, err = f.Write(encode(steps))
 	if err == nil {
 		err = f.Sync()
 	}

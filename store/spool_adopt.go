@@ -42,19 +42,43 @@ func (s *Store) warm(ctx context.Context) error {
 }
 
 // adopt writes what earlier processes left in the data dir to the database, under
-// the serve lock and before anything is swept: their attempts may have ended.
+// the serve lock and before anything is swept: their attempts may have ended. Also
+// where there is to be no spool any more.
 func (s *Store) adopt(ctx context.Context) error {
+	p := s.spool
+	if p == nil {
+		if p = s.bequest(); p == nil {
+			return nil
+		}
+		defer func() { _ = p.close() }() // empty, unless ctx ended
+	}
+	if err := p.load(s.node); err != nil {
+		return err
+	}
+	if p.active() {
+		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.size())
+		return s.drain(ctx, p, s.mayDrain)
+	}
 	if s.spool == nil {
 		return nil
 	}
-	if err := s.spool.load(); err != nil {
-		return err
+	return s.warm(ctx)
+}
+
+// bequest is the spool of an earlier run where this one has none; nil when nothing was
+// left.
+func (s *Store) bequest() *spool {
+	if s.opt.DataDir == "" || len(leftSegments(s.opt.DataDir)) == 0 {
+		return nil
 	}
-	if !s.spool.active() {
-		return s.warm(ctx)
+	if !s.d.bulk {
+		s.log.Warn("files of a spool wait in the data dir for the Postgres database that they were made for; they are stored when relayd runs with it and this data dir",
+			"dir", s.opt.DataDir)
+		return nil
 	}
-	s.log.Info("storing what waits in the spool of an earlier run", "bytes", s.spool.size())
-	return s.drain(ctx, s.mayDrain)
+	o := s.opt
+	o.SpoolLimit = 1 // nothing is put into it
+	return newSpool(o, s.place())
 }
 
 // adoptAsStandby does the same while another relayd serves: this one may wait for
@@ -64,8 +88,8 @@ func (s *Store) adoptAsStandby(ctx context.Context) error {
 	if s.spool == nil {
 		return nil
 	}
-	if err := s.spool.load(); err != nil || !s.spool.active() {
+	if err := s.spool.load(s.node); err != nil || !s.spool.active() {
 		return err
 	}
-	return s.drain(ctx, func(context.Context) bool { return true })
+	return s.drain(ctx, s.spool, func(context.Context) bool { return true })
 }

@@ -158,3 +158,118 @@ func TestSpoolFenced(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A caller was told that its event is queued, while Postgres was away, and a standby took
+// over and swept the attempt: the event is queued all the same when the first server has
+// stored its spool, unless somebody asked for another attempt.
+func TestSpoolQueuedBeforeATakeover(t *testing.T) {
+	t.Parallel()
+	first, pg, o := spooling(t, 64<<20)
+	alias := withAlias(t, first)
+	event := func() relay.ID {
+		e := &relay.Event{
+			ID: first.NewID(), AliasID: alias, ReceivedAt: time.Now(), State: relay.StateDelivering, Method: "POST", Target: []byte("/"),
+			Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now()}},
+		}
+		kept(t, first.Accept(e))
+		return e.ID
+	}
+	told, replayed := event(), event()
+	pg.Stop()
+	for _, id := range []relay.ID{told, replayed} {
+		kept(t, first.Requeue(id, 1))
+	}
+	first.Hold() // as if this process did not run for a moment
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	second := mustServe(t, store.Options{URL: o.URL, DataDir: t.TempDir(), Log: testLog(t)})
+	if e, err := second.Event(t.Context(), relay.System(), told, 0); err != nil || e.State != relay.StateInterrupted {
+		t.Fatalf("after the takeover: %+v, %v", e, err)
+	}
+	c, err := second.BeginReplay(t.Context(), relay.System(), replayed, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept(t, second.Finish(replayed, &relay.Attempt{N: c.N, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
+	first.GoOn()
+	eventually(t, "the first one has stored its spool", func() bool { return len(spoolFiles(t, o.DataDir)) == 0 })
+	if e, err := second.Event(t.Context(), relay.System(), told, 0); err != nil || e.State != relay.StateQueued || e.Error != nil {
+		t.Errorf("what the caller was told is queued: %+v, %v", e, err)
+	}
+	if e, err := second.Event(t.Context(), relay.System(), replayed, 0); err != nil || e.State != relay.StateDelivered {
+		t.Errorf("what was replayed meanwhile: %+v, %v", e, err)
+	}
+	c, err = second.Next(t.Context(), alias, true)
+	if err != nil || c == nil || c.Event.ID != told || c.N != 1 {
+		t.Errorf("out of the queue comes %+v, %v", c, err)
+	}
+}
+
+// What an earlier run left is stored also when there is to be no spool any more.
+func TestSpoolLeftAndOff(t *testing.T) {
+	t.Parallel()
+	s, pg, o := spooling(t, 64<<20)
+	alias := withAlias(t, s)
+	var l ledger
+	pg.Stop()
+	for range 20 {
+		if err := l.ask(s, alias); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.SpoolLimit = 0
+	if _, err := store.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "spool") {
+		t.Errorf("opened without a database: %v", err)
+	}
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustServe(t, o)
+	if missing := l.missing(t, s); missing > 0 {
+		t.Errorf("of %d answered %d are missing", len(l.answered), missing)
+	}
+	if left := spoolFiles(t, o.DataDir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := l.ask(s, alias); err != nil {
+		t.Error(err)
+	}
+}
+
+// While Postgres is away and the disk of the spool takes nothing the relay is not ready;
+// it is by itself when the disk does.
+func TestSpoolWithoutADisk(t *testing.T) {
+	t.Parallel()
+	s, pg, o := spooling(t, 64<<20)
+	alias := withAlias(t, s)
+	away := o.DataDir + ".away"
+	if err := os.Rename(o.DataDir, away); err != nil {
+		t.Fatal(err)
+	}
+	pg.Stop()
+	if degraded, err := s.Health(t.Context()); err == nil {
+		t.Errorf("ready without a disk for the spool: degraded %v", degraded)
+	}
+	var l ledger
+	if err := l.ask(s, alias); relay.AsError(err).Code != relay.CodeStoreUnavailable {
+		t.Errorf("an event: %v", err)
+	}
+	if err := os.Rename(away, o.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the relay is ready", func() bool { _, err := s.Health(t.Context()); return err == nil })
+	if err := l.ask(s, alias); err != nil {
+		t.Error(err)
+	}
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	backInService(t, s)
+	if missing := l.missing(t, s); missing > 0 {
+		t.Errorf("of %d answered %d are missing", len(l.answered), missing)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
 
 	"relay"
 )
@@ -20,6 +21,9 @@ const (
 	drainBytes = 4 << 20
 	drainPause = 100 * time.Millisecond // before the database is asked again
 	closeDrain = 5 * time.Second        // of a stop, for what the spool holds
+	closeStuck = time.Second            // of that, while the database takes nothing
+
+	lamentEvery = 10 * time.Second
 )
 
 // penman writes steps: over which handle, and in whose name.
@@ -71,6 +75,13 @@ var finishLate = statement{
 		`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0 OR`, 1),
 }
 
+// giveBackLate is giveBack in the same way, while nobody has asked for another attempt:
+// a caller was told that the event is queued.
+var giveBackLate = strings.Replace(strings.Replace(giveBack, `claim_boot = 0`,
+	`claim_boot = 0, ended_at = 0, error_code = '', error_message = ''`, 1), `AND state = 1`,
+	`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0
+		AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n))`, 1)
+
 var insertEventsLate = statement{width: insertEvents.width, text: insertEvents.text + ` RETURNING id`}
 
 // insertEvents stores rows of events and gives those that were there before: steps
@@ -102,7 +113,7 @@ func (s *Store) drainLoop(ctx context.Context) {
 		case <-s.spool.wake:
 		}
 		if s.spool.active() {
-			_ = s.drain(ctx, s.mayDrain) // ctx ended: the rest waits for the next start
+			_ = s.drain(ctx, s.spool, s.mayDrain) // ctx ended: the rest waits for the next start
 		}
 	}
 }
@@ -115,13 +126,13 @@ func (s *Store) mayDrain(ctx context.Context) bool {
 
 // drain writes what is in the spool to the database, in order, until it is empty or
 // ctx ends. may is asked before the first step and again after each failure.
-func (s *Store) drain(ctx context.Context, may func(context.Context) bool) error {
-	d := drainer{s: s, limit: drainSteps, aliases: map[int64]bool{}}
+func (s *Store) drain(ctx context.Context, p *spool, may func(context.Context) bool) error {
+	d := drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}}
 	allowed := false
 	for ctx.Err() == nil {
 		if !allowed {
 			allowed = may(ctx)
-			s.spool.away.Store(!allowed)
+			p.away.Store(!allowed)
 		}
 		done, err := false, error(nil)
 		if allowed {
@@ -130,6 +141,7 @@ func (s *Store) drain(ctx context.Context, may func(context.Context) bool) error
 		switch {
 		case done:
 			d.tell()
+			d.tidyMarks(ctx)
 			return nil
 		case !allowed, err != nil:
 			allowed = false
@@ -145,55 +157,102 @@ func (s *Store) drain(ctx context.Context, may func(context.Context) bool) error
 // drainer is one run of drain.
 type drainer struct {
 	s       *Store
-	limit   int            // steps of a batch
-	aliases map[int64]bool // whose queues changed
+	p       *spool
+	limit   int               // steps of a portion
+	aliases map[int64]bool    // whose queues changed
+	foreign map[relay.ID]bool // events that were left out, see known
+
+	lamented time.Time
 }
 
-// round writes one batch. A batch that is refused because of one of its steps is
-// tried again with fewer, until that step is alone; it is kept aside then.
+// portion is what is written together, of one file.
+type portion struct {
+	steps []*step
+	from  *segment
+	to    int64 // where they end
+}
+
+// round writes one portion. One that fails is tried again with fewer steps: it may be
+// too much for a slow database. A step for which the database refuses it is found that
+// way, and kept aside.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
-	p := d.s.spool
-	steps, from, to, err := p.peek(d.limit, drainBytes)
+	steps, from, to, err := d.p.peek(d.limit, drainBytes)
 	if err != nil {
-		p.log.Error("the spool cannot be read", "err", err)
+		d.lament("the spool cannot be read; what is in it waits", err)
 		return false, err
 	}
 	if len(steps) == 0 {
 		if err := d.s.warm(ctx); err != nil {
 			return false, err
 		}
-		return p.finish(), nil
+		return d.p.finish(), nil
 	}
-	err = d.write(ctx, steps, from.by)
+	strange, err := d.write(ctx, portion{steps, from, to})
 	switch {
 	case err == nil:
-		p.advance(from, to)
 		d.limit = min(drainSteps, 2*d.limit)
-		return false, nil
-	case retriable(err):
-		return false, nil
 	case len(steps) > 1:
 		d.limit = len(steps) / 2
-	case unavailable(err) == "":
-		p.log.Error("a step of the spool cannot be stored; it stays in the data dir", "event", steps[0].id.String(), "err", err)
-		if err := p.setAside(steps[0]); err != nil {
+		if poison(err) {
+			return false, nil
+		}
+		return false, d.told(err)
+	case !poison(err):
+		return false, d.told(err)
+	default:
+		d.p.log.Error("a step of the spool cannot be stored; it stays in the data dir", "event", steps[0].id.String(), "err", err)
+		strange = steps
+	}
+	if len(strange) > 0 {
+		if err := d.p.setAside(strange); err != nil {
+			d.lament("what cannot be stored of the spool cannot be kept aside either", err)
 			return false, err
 		}
-		p.advance(from, to)
-		return false, nil
 	}
-	if unavailable(err) == "" {
-		return false, nil
-	}
-	return false, err
+	d.p.advance(from, to)
+	return false, nil
 }
 
-// write makes a batch durable, over two connections as the committers do: steps of
-// different events do not depend on each other. When one half fails the batch is
-// written again, which changes nothing of the other one.
-func (d *drainer) write(ctx context.Context, steps []*step, by owner) error {
+// poison tells whether the database refuses a step for what is in it. Whatever else it
+// says, as that somebody may not log in any more or that a table is not there, passes
+// when somebody has seen to it: the steps wait.
+func poison(err error) bool { return unavailable(err) == "" }
+
+// told logs an error that the server gave, so that somebody can see to it, and gives it
+// back.
+func (d *drainer) told(err error) error {
+	var e *pq.Error
+	if errors.As(err, &e) {
+		d.lament("postgres does not take what waits in the spool; it is tried again until it does", err)
+	}
+	return err
+}
+
+// lament logs now and then why the spool stays as it is.
+func (d *drainer) lament(what string, err error) {
+	if !d.lamented.IsZero() && time.Since(d.lamented) < lamentEvery {
+		return
+	}
+	d.lamented = time.Now()
+	d.p.log.Error(what, "dir", d.p.dir, "err", err)
+}
+
+// write makes a portion durable, over two connections as the committers do: steps of
+// different events do not depend on each other. When one half fails all of it is
+// written again, which leaves the other one as it is. It gives what is to be kept
+// aside.
+func (d *drainer) write(ctx context.Context, some portion) (strange []*step, err error) {
 	began := time.Now()
+	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
+	defer cancel()
+	steps, strange, err := d.known(try, some)
+	if err != nil {
+		return nil, err
+	}
 	lanes := make([]lane, drainLanes)
+	for i := range lanes {
+		lanes[i].mark, lanes[i].to = some.from.mark(i), some.to
+	}
 	for _, st := range steps {
 		l := &lanes[int(st.id[15])%drainLanes]
 		if st.kind == stepChunk {
@@ -202,9 +261,7 @@ func (d *drainer) write(ctx context.Context, steps []*step, by owner) error {
 			l.rows = append(l.rows, st)
 		}
 	}
-	pen := &penman{db: d.s.write, owner: by, late: true, announce: d.s.fenced.Load() || d.s.standby.Load()}
-	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
-	defer cancel()
+	pen := &penman{db: d.s.write, owner: some.from.by, late: true, announce: d.s.fenced.Load() || d.s.standby.Load()}
 	var busy sync.WaitGroup
 	for i := range lanes {
 		busy.Go(func() { lanes[i].write(try, d.s, pen) })
@@ -212,7 +269,7 @@ func (d *drainer) write(ctx context.Context, steps []*step, by owner) error {
 	busy.Wait()
 	for i := range lanes {
 		if err := lanes[i].err; err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for i := range lanes {
@@ -220,27 +277,7 @@ func (d *drainer) write(ctx context.Context, steps []*step, by owner) error {
 		d.complain(lanes[i].rows)
 	}
 	d.s.wrote(len(steps), time.Since(began))
-	return nil
-}
-
-// drainLanes is how many connections write the spool.
-const drainLanes = 2
-
-// lane is what one connection writes of a batch.
-type lane struct {
-	chunks, rows []*step
-	changes      []relay.Change
-	err          error
-}
-
-// write makes the parts of bodies durable first, as a committer does.
-func (l *lane) write(ctx context.Context, s *Store, pen *penman) {
-	if len(l.chunks) > 0 {
-		_, l.err = s.writeChunks(ctx, pen, l.chunks)
-	}
-	if len(l.rows) > 0 && l.err == nil {
-		l.changes, l.err = s.writeRows(ctx, pen, l.rows)
-	}
+	return strange, nil
 }
 
 // complain logs steps that changed nothing although they should have.

@@ -17,15 +17,16 @@ import (
 //	progress, CRC-32C of it       8 + 4 bytes, little endian: all before it is in the database
 //	records                       length and CRC-32C of the content (4 + 4 bytes), content
 //
-// The first record says in whose name the steps were made. Progress is a hint: what
-// is written a second time changes nothing.
+// The first record says in whose name the steps were made. Progress is a hint: the
+// database knows itself what it has, see mark.
 const (
 	spoolMagic    = "relayspl"
 	segmentHead   = int64(len(spoolMagic) + 12)
 	recordHead    = 8
 	spoolPrefix   = "spool-"
 	spoolDamaged  = ".damaged"
-	ownerFormat   = 0xff // first byte of the record that names the owner
+	spoolRefused  = spoolPrefix + "refused" + spoolDamaged // steps that the database does not take
+	ownerFormat   = 0xff                                   // first byte of the record that names the owner
 	spoolFileMode = 0o600
 )
 
@@ -43,7 +44,7 @@ type segment struct {
 	read int64 // all before it is in the database
 	end  int64 // all before it is durable here
 	torn int64 // bytes behind end, cut off when it was opened
-	odd  bool  // those were written whole and read back different
+	odd  bool  // something in it was written whole and read back different
 }
 
 // createSegment makes a file that holds first, durably, under a name that is free
@@ -93,9 +94,9 @@ func (sg *segment) append(records []byte) error {
 }
 
 // openSegment opens a file that a process left behind, and cuts off what it had
-// not written whole. nil when its process is still there, or when it is empty: then
-// it is removed.
-func openSegment(path string) (*segment, error) {
+// not written whole. nil when its process is still there. Of one without a beginning
+// nothing can be read: it is odd and has no steps.
+func openSegment(path, node string) (*segment, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -107,14 +108,13 @@ func openSegment(path string) (*segment, error) {
 	if !sg.ours() {
 		return nil, f.Close()
 	}
-	whole, err := sg.scan()
-	switch {
-	case err != nil:
+	whole, err := sg.scan(node)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read spool %s: %w", path, err), f.Close())
-	case !whole:
-		return nil, sg.discard()
-	case sg.read == sg.end && !sg.odd:
-		return nil, sg.remove()
+	}
+	if !whole {
+		sg.torn, sg.odd = sg.end, sg.end > segmentHead
+		sg.read, sg.end = 0, 0
 	}
 	return sg, nil
 }
@@ -135,19 +135,24 @@ func (sg *segment) ours() bool {
 
 // scan finds the owner, the progress and the end of what was written whole. whole
 // is false when not even the first record is there: nothing was promised then.
-func (sg *segment) scan() (whole bool, err error) {
+func (sg *segment) scan(node string) (whole bool, err error) {
 	info, err := sg.file.Stat()
 	if err != nil {
 		return false, err
 	}
+	sg.end = info.Size()
 	head := make([]byte, segmentHead)
 	if _, err := sg.file.ReadAt(head, 0); err == io.EOF || err == nil && string(head[:len(spoolMagic)]) != spoolMagic {
 		return false, nil
 	} else if err != nil {
 		return false, err
 	}
-	sg.end, sg.read = info.Size(), segmentHead
-	if known, err := sg.readOwner(); !known {
+	sg.read = segmentHead
+	known, err := sg.readOwner()
+	if err == nil && !known {
+		known, err = sg.guessOwner(node)
+	}
+	if !known {
 		return false, err
 	}
 	progress := head[len(spoolMagic):]
@@ -159,8 +164,19 @@ func (sg *segment) scan() (whole bool, err error) {
 		if ioOnly(err) != nil {
 			return false, err
 		}
+		if err != nil {
+			sg.odd = true
+			behind, err := sg.behind(at)
+			if err != nil {
+				return false, err
+			}
+			if behind == sg.end {
+				break
+			}
+			at = behind
+			continue
+		}
 		if content == nil {
-			sg.odd = err != nil
 			break
 		}
 		if at += recordHead + int64(len(content)); sound && at == done {
@@ -240,7 +256,9 @@ func (sg *segment) peek(limit int, bytes int64) (steps []*step, to int64, err er
 		if err != nil {
 			return steps, to, err
 		}
-		steps, to = append(steps, st), to+int64(size)
+		to += int64(size)
+		st.to = to
+		steps = append(steps, st)
 		buf = buf[min(size, len(buf)):]
 	}
 	return steps, to, nil
@@ -272,14 +290,19 @@ func (sg *segment) discard() error {
 	return errors.Join(sg.file.Close(), os.Rename(sg.path, sg.path+spoolDamaged))
 }
 
-// leftSegments are the paths of what is in the spool of a data dir, oldest first.
+// leftSegments are the paths of what is in the spool of a data dir, oldest first. What
+// somebody else put there under another name is none of it.
 func leftSegments(dir string) []string {
 	list, _ := os.ReadDir(dir) // sorted; a data dir that cannot be read has failed before
 	var out []string
 	for _, e := range list {
-		if strings.HasPrefix(e.Name(), spoolPrefix) && !strings.HasSuffix(e.Name(), spoolDamaged) {
+		numbers, ours := strings.CutPrefix(e.Name(), spoolPrefix)
+		boot, seq, both := strings.Cut(numbers, "-")
+		if ours && both && isNumber(boot) && isNumber(seq) && !e.IsDir() {
 			out = append(out, filepath.Join(dir, e.Name()))
 		}
 	}
 	return out
 }
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"relay"
@@ -38,6 +41,27 @@ func (p *spool) admitsUsual() *relay.Error { return p.admits(min(spoolUsual, p.f
 // once could fill it.
 func (p *spool) short() bool {
 	return p.active() && (p.limit < spoolSmall || p.taken.Load() > p.forNew()/2)
+}
+
+// unwritable is why the disk of the spool takes nothing, nil when it does. It is tried
+// with a small file, as no event may come to find out, at most once in probeEvery.
+func (p *spool) unwritable() error {
+	p.probing.Lock()
+	defer p.probing.Unlock()
+	if time.Since(p.probed) < probeEvery {
+		return p.faulty
+	}
+	f, err := os.CreateTemp(p.dir, ".spool-try-*")
+	if err == nil {
+		if _, err = f.Write(make([]byte, spoolUsual)); err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	if p.faulty, p.probed = nil, time.Now(); err != nil {
+		p.faulty = fmt.Errorf("store: postgres is away and the spool cannot be written: %w; make room in the data dir, or bring postgres back", err)
+	}
+	return p.faulty
 }
 
 // StoreFirst tells whether a request has to be stored before anything of it is

@@ -132,11 +132,11 @@ func readAnything(t *testing.T, b []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "spool-1"), b, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "spool-0000000001-000000"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := dry(t, dir, 2, 1<<20)
-	if err := p.load(); err != nil {
+	if err := p.load("node_a"); err != nil {
 		t.Fatal(err)
 	}
 	for p.active() {

@@ -20,7 +20,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	q := u.Query()
 	q.Set("connect_timeout", "1")
 	u.RawQuery = q.Encode()
-	by := &dialer{silence: quiet, dialed: func() { s.unsure.Store(true) }}
+	by := &dialer{silence: quiet, shared: s.pooled, dialed: func() { s.unsure.Store(true) }}
 	s.journal, err = openPoolBy(ctx, u.String(), s.d.commit, by)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *Store) spools(err error) bool {
 
 // spoolWaits adds to the reason why the store cannot be opened what waits for it.
 func (s *Store) spoolWaits(err error) error {
-	if s.spool == nil {
+	if s.opt.URL == "" || s.opt.NoCreate || s.opt.DataDir == "" {
 		return err
 	}
 	if n := len(leftSegments(s.opt.DataDir)); n > 0 {
@@ -79,11 +79,11 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 		return true, errSpoolUnready
 	}
 	if s.spool.active() {
-		return true, nil
+		return true, s.spool.unwritable()
 	}
 	err = s.health(ctx)
 	if err != nil && s.spools(err) {
-		return true, nil // the next event goes to the spool
+		return true, s.spool.unwritable() // or the next event goes to the spool
 	}
 	return false, err
 }
@@ -115,13 +115,18 @@ func (c *committer) divert(steps []*step, why error) {
 }
 
 // drainLast gives the spool a moment to reach the database before the store closes,
-// unless that is away.
+// unless that is away, or takes nothing for a while.
 func (s *Store) drainLast() {
 	if s.stop == nil || !s.spool.active() {
 		return
 	}
 	deadline := time.Now().Add(closeDrain)
-	for s.spool.active() && !s.spool.deserted() && time.Now().Before(deadline) {
+	for left, moved := s.spool.size(), time.Now(); s.spool.active() && !s.spool.deserted() && time.Now().Before(deadline); {
 		<-time.After(drainPause)
+		if now := s.spool.size(); now < left {
+			left, moved = now, time.Now()
+		} else if time.Since(moved) > closeStuck {
+			return
+		}
 	}
 }

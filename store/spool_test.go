@@ -170,7 +170,7 @@ func TestSpoolTorn(t *testing.T) {
 				}
 			}
 			again := dry(t, dir, 4, 1<<20)
-			if err := again.load(); err != nil {
+			if err := again.load("node_a"); err != nil {
 				t.Fatalf("cut at %d: %v", size, err)
 			}
 			if want > 0 && again.segments[0].by != p.by {
@@ -183,8 +183,8 @@ func TestSpoolTorn(t *testing.T) {
 	}
 }
 
-// Bytes that changed on the disk cost what is behind them in their file, and that
-// is kept for people; other files are read.
+// Bytes that changed on the disk so that it is not known where the next step begins cost
+// what is behind them in their file, and that is kept for people; other files are read.
 func TestSpoolDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -193,7 +193,7 @@ func TestSpoolDamaged(t *testing.T) {
 		mustPut(t, p, chunkSteps(i, 1, 200))
 	}
 	first, second := p.segments[0], p.segments[1]
-	if _, err := second.file.WriteAt([]byte{0xff}, second.read+recordHead+50); err != nil {
+	if _, err := second.file.WriteAt([]byte{0xff}, second.read); err != nil { // of a length
 		t.Fatal(err)
 	}
 	steps, from, to, err := p.peek(2, 1<<20)
@@ -205,7 +205,7 @@ func TestSpoolDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := dry(t, dir, 2, 16<<10)
-	if err := again.load(); err != nil {
+	if err := again.load("node_a"); err != nil {
 		t.Fatal(err)
 	}
 	got := drainDry(t, again, 100)
@@ -216,7 +216,7 @@ func TestSpoolDamaged(t *testing.T) {
 	if err != nil || len(kept) != 1 {
 		t.Errorf("kept aside: %v, %v", kept, err)
 	}
-	if err := dry(t, dir, 3, 16<<10).load(); err != nil {
+	if err := dry(t, dir, 3, 16<<10).load("node_a"); err != nil {
 		t.Error(err)
 	}
 }
@@ -229,14 +229,14 @@ func TestSpoolOwned(t *testing.T) {
 	old := dry(t, dir, 1, 1<<20)
 	mustPut(t, old, chunkSteps(0, 3, 10))
 	next := dry(t, dir, 2, 1<<20)
-	if err := next.load(); err != nil || next.active() {
+	if err := next.load("node_a"); err != nil || next.active() {
 		t.Fatalf("took the spool of a living process: %v", err)
 	}
 	mustPut(t, next, chunkSteps(3, 2, 10))
 	if err := old.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := next.load(); err != nil {
+	if err := next.load("node_a"); err != nil {
 		t.Fatal(err)
 	}
 	if got := drainDry(t, next, 100); !slices.Equal(got, numbers(5)) {

@@ -48,12 +48,12 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	s.write, err = openFile(ctx, file, 1, append(append(common, first...), "journal_mode(WAL)",
 		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", moveAtLast)))
 	if err != nil {
-		return fmt.Errorf("open %s: %w", file, err)
+		return fmt.Errorf("open %s: %w%s", file, err, s.openAdvice(err))
 	}
 	s.direct, s.journal = s.write, s.write
 	s.read, err = openFile(ctx, file, readers, append(common, "query_only(1)", "cache_size(-8192)"))
 	if err != nil {
-		return fmt.Errorf("open %s for reading: %w", file, err)
+		return fmt.Errorf("open %s for reading: %w%s", file, err, s.openAdvice(err))
 	}
 	if s.opt.NoCreate {
 		return nil // the server beside it moves the log
@@ -61,14 +61,47 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	s.mover.wake = make(chan struct{}, 1)
 	s.mover.db, err = openFile(ctx, file, 1, append(common, "query_only(1)", "synchronous(FULL)"))
 	if err != nil {
-		return fmt.Errorf("open %s for its log: %w", file, err)
+		return fmt.Errorf("open %s for its log: %w%s", file, err, s.openAdvice(err))
 	}
 	return nil
 }
 
+// openAdvice says what to do about a file that cannot be opened; "" where the error
+// says all.
+func (s *Store) openAdvice(err error) string {
+	forUser := "; let the user that runs relayd read and write " + s.opt.DataDir + " and every file in it"
+	var e *sqlite.Error
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return forUser
+	case !errors.As(err, &e):
+		return ""
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
+		return forUser
+	case sqlite3.SQLITE_FULL:
+		return "; free some space on the disk of " + s.opt.DataDir
+	case sqlite3.SQLITE_BUSY:
+		return "; another program keeps it locked: end that, then try again"
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return "; keep a copy of " + s.opt.DataDir + ", look at the disk, and restore a backup (docs/operations.md)"
+	}
+	return ""
+}
+
+// damaged tells whether an error means that what is in the file makes no sense.
+func damaged(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_CORRUPT || e.Code()&0xff == sqlite3.SQLITE_NOTADB)
+}
+
 // touchDatabase makes the file readable for its owner only, before sqlite would
-// make it by the umask.
+// make it by the umask. It refuses one that is beside the log of another.
 func (s *Store) touchDatabase(file string) error {
+	if err := strayLog(file); err != nil {
+		return fmt.Errorf("%w%s", err, s.openAdvice(err))
+	}
 	if _, err := os.Stat(file); err == nil {
 		return nil
 	} else if !errors.Is(err, os.ErrNotExist) {

@@ -160,6 +160,17 @@ func TestMinFree(t *testing.T) {
 	eventually(t, "it ends by itself", func() bool { return s.Room(alias, 1, 0) == nil && s.Ready(t.Context()) == nil })
 }
 
+// A full disk was taken for ready where min-free is off, until the first event failed.
+func TestFullDiskWithoutMinFree(t *testing.T) {
+	t.Parallel()
+	s := mustServe(t, store.Options{DataDir: t.TempDir(), FreeSpace: func(string) (int64, error) { return 4 << 10, nil }})
+	alias := withAlias(t, s)
+	room(t, s, alias, 1, relay.CodeStorageFull)
+	if err := s.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "4.0 KiB free") {
+		t.Errorf("the reason is %v", err)
+	}
+}
+
 // The file system is asked where nobody else answers.
 func TestFreeSpace(t *testing.T) {
 	t.Parallel()

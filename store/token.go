@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 type tokenRow struct {
@@ -54,11 +55,14 @@ func (s *Store) TokenOwner(ctx context.Context, secret string) (who relay.Actor,
 
 // CreateToken makes an API token from t's AccountName ("" = the actor's own), Name,
 // Scopes (0 = all that the actor has), Alias and ExpiresAt. No token can make one
-// wider than itself; one limited to an alias can make none. The secret is given
-// once.
+// wider than itself; one limited to an alias can make none. A name that cannot be shown
+// is refused (validation-failed). The secret is given once.
 func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error) {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return made, "", err
+	}
+	if fault := record.NameFault(t.Name); fault != "" {
+		return made, "", invalid("name", nil, fault)
 	}
 	if err := narrow(who, &t); err != nil {
 		return made, "", err

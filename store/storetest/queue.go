@@ -11,7 +11,7 @@ func testQueue(t *testing.T, fresh func(testing.TB) store.Options) {
 	for name, test := range map[string]func(*bench){
 		"release": (*bench).release, "order": (*bench).queueOrder, "auto": (*bench).auto, "supersede": (*bench).supersede,
 		"cancel": (*bench).cancel, "give back": (*bench).giveBack, "requeue limit": (*bench).requeueLimit, "replay": (*bench).replay,
-		"stats": (*bench).stats,
+		"stats": (*bench).stats, "supersede late": (*bench).supersedeLate, "one at a time": (*bench).oneAtATime,
 	} {
 		t.Run(name, func(t *testing.T) { test(setup(t, fresh)) })
 	}
@@ -114,6 +114,47 @@ func (b *bench) supersede() {
 	if n != 0 {
 		b.Errorf("released %d superseded attempts", n)
 	}
+}
+
+// A first attempt that is under way when a replay is delivered, and comes back to the
+// queue after that, is not delivered once more.
+func (b *bench) supersedeLate() {
+	id := b.capture(b.hooks, "/s", "", 0)
+	if c := b.next(true); c == nil || c.Event.ID != id {
+		b.Fatalf("claim %+v", c)
+	}
+	c, err := b.BeginReplay(b.Context(), b.alice, id, true)
+	b.must(err)
+	b.ok(b.Finish(id, ended(c.N, relay.StateDelivered, 200, ""), ""))
+	b.ok(b.Requeue(id, 1))
+	got := b.wantEvent(id, relay.StateDelivered, relay.StateCanceled, relay.StateDelivered)
+	if e := got.Attempts[0].Error; e == nil || e.Code != relay.CodeSuperseded {
+		b.Errorf("superseded attempt has error %+v", e)
+	}
+	if c := b.next(true); c != nil {
+		b.Errorf("claim %+v", c)
+	}
+}
+
+// Nothing passes a delivery from the queue of which it is not known yet whether it comes
+// back; live replays have nothing to do with it.
+func (b *bench) oneAtATime() {
+	first, second := b.capture(b.hooks, "/1", "", 0), b.capture(b.hooks, "/2", "", 0)
+	b.next(true)
+	live := b.capture(b.hooks, "/live", "", 200)
+	c, err := b.BeginReplay(b.Context(), b.alice, live, true)
+	b.must(err)
+	_, err = b.Next(b.Context(), b.hooks.ID, true)
+	b.want(relay.CodeStoreUnavailable, err)
+	b.ok(b.Finish(first, ended(1, relay.StateInterrupted, 0, ""), ""))
+	for n, id := range []relay.ID{first, second} {
+		c := b.next(true)
+		if c == nil || c.Event.ID != id || c.N != 2-n {
+			b.Fatalf("claim %d is %+v", n, c)
+		}
+		b.ok(b.Finish(id, ended(c.N, relay.StateDelivered, 200, ""), ""))
+	}
+	b.ok(b.Finish(live, ended(c.N, relay.StateDelivered, 200, ""), ""))
 }
 
 func (b *bench) cancel() {

@@ -1,0 +1,59 @@
+package store_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"relay"
+	"relay/store"
+)
+
+// A call with an Idempotency-Key that ended with its server can be made again on the next
+// one, which is another node with the same boot number; an answer that was given stays.
+func TestIdempotencyAfterTakeover(t *testing.T) {
+	t.Parallel()
+	for name, o := range engines(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			who := relay.Actor{Kind: relay.ActorToken, Credential: "tok_1"}
+			begin := func(s *store.Store, key string, want int) {
+				t.Helper()
+				if status, _, err := s.BeginIdempotent(t.Context(), who, key, "POST /a"); err != nil || status != want {
+					t.Fatalf("key %s: status %d, %v, want %d", key, status, err, want)
+				}
+			}
+			first := mustServe(t, o)
+			begin(first, "cut", 0)
+			begin(first, "done", 0)
+			if err := first.EndIdempotent(t.Context(), who, "done", 202, []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Close(); err != nil {
+				t.Fatal(err)
+			}
+			o = otherNode(t, o)
+			second := mustServe(t, o)
+			var boots int
+			if err := database(t, o).QueryRow(`SELECT count(*) FROM nodes WHERE boot = 1`).Scan(&boots); err != nil || boots != 2 {
+				t.Fatalf("%d nodes with boot number 1, %v", boots, err)
+			}
+			begin(second, "cut", 0)
+			begin(second, "done", 202)
+		})
+	}
+}
+
+// otherNode gives the same store to another node: one with its own data dir, or one that
+// was made from a copy without the name of the first.
+func otherNode(t *testing.T, o store.Options) store.Options {
+	t.Helper()
+	if o.URL != "" {
+		o.DataDir = t.TempDir()
+		return o
+	}
+	if err := os.Remove(filepath.Join(o.DataDir, "node-id")); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}

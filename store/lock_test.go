@@ -1,0 +1,28 @@
+package store
+
+import (
+	"strings"
+	"testing"
+
+	"relay/store/pgtest"
+)
+
+// The session of the serve lock ends alone where the server knows how, and a server
+// without that setting is no reason not to start.
+func TestEndAlone(t *testing.T) {
+	t.Parallel()
+	db, err := openPool(t.Context(), pgtest.URL(t), 1, silence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	for _, statement := range []string{strings.ReplaceAll(endAlone, "idle_session_timeout", "idle_unknown_timeout"), endAlone} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	var got string
+	if err := db.Get(&got, `SHOW idle_session_timeout`); err != nil || got != "15s" {
+		t.Errorf("the session of the lock ends after %q, %v", got, err)
+	}
+}

@@ -1,0 +1,227 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"relay/store/pgtest"
+)
+
+// A session gives up a lock before nobody waits for it any more, or others would pile up
+// behind it; a shorter limit of somebody else stays, and so do the settings of a session
+// that a pooler gives to others.
+func TestSessionSettings(t *testing.T) {
+	t.Parallel()
+	address := pgtest.URL(t)
+	for name, c := range map[string]struct {
+		more, lock, statement string
+		by                    dialer
+	}{
+		"usual":      {"", "1800ms", "5s", dialer{silence: silence}},
+		"shorter":    {"&lock_timeout=100ms&statement_timeout=200", "100ms", "200ms", dialer{silence: silence}},
+		"longer":     {"&lock_timeout=1h&statement_timeout=2d", "1800ms", "5s", dialer{silence: silence}},
+		"migrations": {"", "0", "0", dialer{silence: stillness}},
+		"pooled":     {"", "0", "0", dialer{silence: silence, shared: true}},
+	} {
+		db, err := openPoolBy(t.Context(), address+c.more, 1, &c.by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		for setting, want := range map[string]string{"lock_timeout": c.lock, "statement_timeout": c.statement} {
+			var got string
+			if err := db.Get(&got, `SHOW `+setting); err != nil || got != want {
+				t.Errorf("%s: %s is %s, not %s; %v", name, setting, got, want, err)
+			}
+		}
+	}
+}
+
+// Behind a pooler each transaction has these settings, and the session keeps none.
+func TestTransactionSettings(t *testing.T) {
+	t.Parallel()
+	o := Options{URL: pgtest.URL(t) + "&synchronous_commit=off", DataDir: t.TempDir()}
+	o.DirectURL = o.URL + "&application_name=direct"
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	s.write.SetMaxOpenConns(1)
+	read := func(q session) (lock string) {
+		if err := q.get(&lock, `SELECT current_setting('lock_timeout') || ' ' || current_setting('synchronous_commit')`); err != nil {
+			t.Error(err)
+		}
+		return lock
+	}
+	if err := s.update(t.Context(), "", func(c *change) error {
+		if got := read(c.session); got != "1800ms on" {
+			t.Errorf("in a transaction: %s", got)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.view(t.Context(), "", func(q session) error {
+		if got := read(q); got != "0 on" { // on for good: that is no harm to others
+			t.Errorf("behind it: %s", got)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A setting that refused something may have been taken back since the session began: the
+// next statement has a new one. What a row is refused for costs no session.
+func TestSettingThatWasTakenBack(t *testing.T) {
+	t.Parallel()
+	db, err := openPool(t.Context(), pgtest.URL(t), 1, silence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	backend := func() (pid int) {
+		t.Helper()
+		if err := db.Get(&pid, `SELECT pg_backend_pid()`); err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	first := backend()
+	for statement, renews := range map[string]bool{
+		`SELECT 1/0`: false, `SELECT 1 FROM nowhere`: true, `SET statement_timeout = 10; SELECT pg_sleep(1)`: true,
+	} {
+		if _, err := db.Exec(statement); err == nil {
+			t.Errorf("%s: no error", statement)
+		}
+		now := backend()
+		if (now != first) != renews {
+			t.Errorf("%s: session %d, then %d", statement, first, now)
+		}
+		first = now
+	}
+}
+
+// A session that lives is nobody else's: however many look at the same time.
+func TestOwnSession(t *testing.T) {
+	t.Parallel()
+	db, err := openPool(t.Context(), pgtest.URL(t), 3*lockSize, silence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	var all sync.WaitGroup
+	for range lockSize {
+		all.Go(func() {
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			if err := ownSession(t.Context(), db, conn); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A statement whose caller leaves is not called off through a pooler: pgbouncer 1.18 may
+// die of a request to do so whose connection is closed early.
+func TestPoolerIsSentNoCancel(t *testing.T) {
+	t.Parallel()
+	front := newFront(t)
+	o := Options{URL: front.address, DirectURL: pgtest.URL(t), DataDir: t.TempDir()}
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for range 3 {
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, leave)
+		_ = s.view(ctx, "", func(q session) error {
+			var none []string
+			return q.all(&none, `SELECT pg_sleep(0.2)::text`)
+		})
+		leave()
+	}
+	if err := s.view(t.Context(), "", func(q session) error {
+		var one int
+		return q.get(&one, `SELECT 1`)
+	}); err != nil {
+		t.Error(err)
+	}
+	if n := front.cancels.Load(); n > 0 {
+		t.Errorf("%d statements were called off", n)
+	}
+}
+
+// front is a TCP proxy before Postgres that counts requests to call off a statement.
+type front struct {
+	address string
+	cancels atomic.Int32
+}
+
+func newFront(t *testing.T) *front {
+	t.Helper()
+	u, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	q := u.Query()
+	socket := filepath.Join(q.Get("host"), ".s.PGSQL.5432")
+	q.Del("host")
+	u.Host, u.RawQuery = ln.Addr().String(), q.Encode()
+	f := &front{address: u.String()}
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go f.carry(c, socket)
+		}
+	}()
+	return f
+}
+
+func (f *front) carry(near net.Conn, socket string) {
+	defer near.Close()
+	first := make([]byte, 8)
+	if _, err := io.ReadFull(near, first); err != nil {
+		return
+	}
+	const cancelRequest = 80877102
+	if binary.BigEndian.Uint32(first[4:]) == cancelRequest {
+		f.cancels.Add(1)
+	}
+	far, err := net.Dial("unix", socket)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	if _, err := far.Write(first); err != nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(far, near)
+		_ = far.Close()
+	}()
+	_, _ = io.Copy(near, far)
+}

@@ -1,0 +1,166 @@
+//go:build unix
+
+package store_test
+
+import (
+	"bytes"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+	"relay/store/pgtest"
+)
+
+// cable is a line to Postgres that can be pulled out: then neither end hears of it, the
+// server not even when it is in again, as over a network that was cut for minutes.
+type cable struct {
+	to string // socket of the server
+	ln net.Listener
+
+	mu     sync.Mutex
+	pulled bool
+	catch  chan struct{}         // not nil: pulled by the next COMMIT, and closed then
+	relayd map[net.Conn]struct{} // ends of what is connected
+	server []net.Conn            // all that there ever were
+}
+
+func overCable(t *testing.T, address string) (string, *cable) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/tmp", "relay-cut") // a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = ".s.PGSQL.5432"
+	q := u.Query()
+	c := &cable{to: filepath.Join(q.Get("host"), name), relayd: map[net.Conn]struct{}{}}
+	if c.ln, err = net.Listen("unix", filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+	go c.accept()
+	t.Cleanup(func() {
+		_ = c.ln.Close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, conn := range c.server {
+			_ = conn.Close()
+		}
+		_ = os.RemoveAll(dir)
+	})
+	q.Set("host", dir)
+	u.RawQuery = q.Encode()
+	return u.String(), c
+}
+
+func (c *cable) accept() {
+	for {
+		relayd, err := c.ln.Accept()
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		server, err := net.Dial("unix", c.to)
+		if c.pulled || err != nil {
+			_ = relayd.Close()
+		} else {
+			c.relayd[relayd] = struct{}{}
+			c.server = append(c.server, server)
+			go c.pass(server, relayd, true)
+			go c.pass(relayd, server, false)
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *cable) pass(to, from net.Conn, up bool) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		c.mu.Lock()
+		if up && c.catch != nil && bytes.Contains(buf[:n], []byte("COMMIT")) {
+			close(c.catch)
+			c.catch = nil
+			c.pull()
+		}
+		gone := c.pulled
+		c.mu.Unlock()
+		if gone {
+			return
+		}
+		if n > 0 {
+			_, _ = to.Write(buf[:n]) // an end that is gone is read
+		}
+		if err != nil {
+			_ = to.Close()
+			return
+		}
+	}
+}
+
+// pull cuts every connection; the lock is held.
+func (c *cable) pull() {
+	c.pulled = true
+	for conn := range c.relayd {
+		_ = conn.Close()
+		delete(c.relayd, conn)
+	}
+}
+
+func (c *cable) plug() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pulled = false
+}
+
+// The line to Postgres is cut while a transaction is under way, and the server does not
+// hear of it: neither that transaction nor the serve lock of the old session keeps the
+// relay from going on over new connections.
+func TestSpoolAfterACutLine(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.Start(t, pgtest.Options{})
+	address, line := overCable(t, pg.URL(t))
+	s := mustServe(t, store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 64 << 20, Log: testLog(t)})
+	alias := withAlias(t, s)
+	var l ledger
+	if err := l.ask(s, alias); err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan struct{})
+	line.mu.Lock()
+	line.catch = cut
+	line.mu.Unlock()
+	eventually(t, "the line is cut in the middle of a transaction", func() bool {
+		if err := l.ask(s, alias); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-cut:
+			return true
+		default:
+			return false
+		}
+	})
+	for range 20 {
+		if err := l.ask(s, alias); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line.plug()
+	took := backInService(t, s)
+	if missing := l.missing(t, s); missing > 0 || l.refused > 0 {
+		t.Errorf("of %d answered %d are missing, %d were refused", len(l.answered), missing, l.refused)
+	}
+	if _, err := s.BeginReplay(t.Context(), relay.System(), l.answered[0], false); err != nil {
+		t.Error(err)
+	}
+	t.Logf("back in service %v after the line was back", took.Round(time.Millisecond))
+}
