@@ -23,6 +23,7 @@ type aliasState struct {
 	since   time.Time // of the present state
 	ever    bool      // a tunnel was attached at some time
 	serving bool      // its dispatcher runs
+	look    bool      // which is to look once more before it ends
 	kick    chan struct{}
 
 	rejects rejectRate

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"errors"
 	"time"
 
 	"relay"
@@ -85,12 +86,6 @@ func (x *exchange) takeRest() {
 	x.amend()
 }
 
-// unsentBody tells whether the caller waits for a 100 Continue that will not come.
-func (x *exchange) unsentBody() bool {
-	size, _ := x.req.rec.progress()
-	return x.req.head.Expect && !x.continued && size == 0
-}
-
 // stopUpload ends an upload that may wait for a caller who says nothing.
 func (x *exchange) stopUpload() {
 	x.enough.Store(true)
@@ -131,6 +126,7 @@ func (x *exchange) failed() relay.Outcome {
 	}
 	x.finishFailed()
 	if err := x.stored(); err != nil {
+		x.endWithoutAnswer()
 		x.fault, x.state = err, ""
 	}
 	if x.uploading {
@@ -153,7 +149,7 @@ func (x *exchange) failed() relay.Outcome {
 	if x.silent {
 		return relay.Outcome{}
 	}
-	return refusal(x.fault, x.kept())
+	return refusal(x.unkept(x.fault), x.kept())
 }
 
 // finishFailed ends the attempt, unless that was tried already.
@@ -170,6 +166,13 @@ func (x *exchange) finishFailed() {
 // storeFault tells whether it is the store that fails.
 func (x *exchange) storeFault() bool {
 	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull
+}
+
+// storeAway tells whether the stored request could not be read on because the store was
+// away, not because a part of it is missing.
+func (x *exchange) storeAway() bool {
+	var cause *relay.Error
+	return x.reqEnd.how == unread && errors.As(x.fault.Cause, &cause) && cause.Code == relay.CodeStoreUnavailable
 }
 
 // kept is the id that goes with an answer: none when the event may not be stored.
@@ -190,6 +193,9 @@ func (x *exchange) failedState() string {
 		return relay.StateInterrupted
 	case x.final != nil && x.state == relay.ResponseTruncated:
 		return relay.StateDelivered
+	case x.queued && x.storeAway(): // it goes out again
+		x.final = nil
+		return relay.StateInterrupted
 	}
 	x.final = nil
 	return relay.StateFailed
@@ -228,11 +234,7 @@ func (x *exchange) readRest() {
 	if x.reqEnd.how != open {
 		return
 	}
-	waits := x.uploading || x.req.caller.Buffered() == 0 // the upload has read what was there
-	if waits && x.unsentBody() && x.req.head.Minor > 0 {
-		x.continued = true
-		x.write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
-	}
+	x.continueNow()
 	if !x.uploading {
 		x.deaf = true
 		x.startUpload()
@@ -251,7 +253,7 @@ func (x *exchange) refuse() relay.Outcome {
 	sent := x.ch != nil
 	x.leave()
 	if x.reqEnd.how == unstored || x.reqEnd.how == queueFull {
-		return x.said(refusal(why, relay.ID{}))
+		return x.said(refusal(x.unkept(why), relay.ID{}))
 	}
 	state, body := relay.StateIncomplete, relay.BodyAborted
 	switch x.reqEnd.how {
@@ -278,7 +280,7 @@ func (x *exchange) refuse() relay.Outcome {
 	case x.reqEnd.how == gone:
 		return relay.Outcome{}
 	case err != nil:
-		return x.said(refusal(err, relay.ID{}))
+		return x.said(refusal(x.unkept(err), relay.ID{}))
 	}
 	return x.said(refusal(why, x.event.ID))
 }

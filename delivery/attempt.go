@@ -149,6 +149,14 @@ func faultOf(e *relay.Error) *relay.Fault {
 	return &relay.Fault{Code: e.Code, Message: e.Detail}
 }
 
+// endWithoutAnswer ends an attempt whose end was not stored because of its answer: a
+// part of that is missing, say. It would be delivering for ever.
+func (x *exchange) endWithoutAnswer() {
+	if x.final != nil && x.finish != nil && closed(x.finish.Done()) && x.finish.Err() != nil {
+		x.noteUnstored()
+	}
+}
+
 // noteUnstored says at the attempt, if the store takes that much, that its response
 // could not be stored.
 func (x *exchange) noteUnstored() {
@@ -157,6 +165,9 @@ func (x *exchange) noteUnstored() {
 	a.Error = &relay.Fault{
 		Code:    relay.CodeResponseNotStored,
 		Message: "the local server answered, but its answer could not be stored, so the caller did not get it whole",
+	}
+	if x.fault != nil && x.fault.Code == relay.CodeTunnelLost {
+		a.State, a.Error = relay.StateInterrupted, faultOf(x.fault)
 	}
 	x.fillSent(&a)
 	a.Timing, a.HasTiming = x.timing(), true

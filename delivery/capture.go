@@ -48,6 +48,10 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		if out, ok := x.storeFirst(); !ok {
 			return out
 		}
+		if h, _ := st.online(); h == nil { // that took its time
+			return x.enqueue()
+		}
+		x.elsewhere()
 	}
 	v := x.run()
 	for range 3 {
@@ -59,7 +63,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 	return x.conclude(v)
 }
 
-// elsewhere turns to a tunnel that took the place of the one by which not one byte
+// elsewhere turns to a tunnel that took the place of the one by which not one byte has
 // left; false when there is none.
 func (x *exchange) elsewhere() bool {
 	h, lost := x.st.online()

@@ -15,6 +15,7 @@ type queueCount struct {
 	}
 	moving  int // steps handed to the store whose effect on n is not noted yet
 	changes uint64
+	found   func() // called when something waits after the store was asked; nil = nobody cares
 }
 
 func (q *queueCount) set(n int, bytes int64) {
@@ -84,10 +85,22 @@ func (q *queueCount) version() uint64 {
 // version was taken; then it says false.
 func (q *queueCount) correct(version uint64, n int, bytes int64) bool {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.moving > 0 || q.changes != version {
+		q.mu.Unlock()
 		return false
 	}
 	q.n, q.bytes = n, bytes
+	found := q.found
+	q.mu.Unlock()
+	if n > 0 && found != nil {
+		found()
+	}
 	return true
+}
+
+// whenFound has f called when something waits after the store was asked.
+func (q *queueCount) whenFound(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.found = f
 }

@@ -53,8 +53,8 @@ const (
 	channelsPerTunnel  = 64   // in use; upgraded ones apart
 	channelsHardPlain  = 2000 // as many when the first ones hang
 	channelsHardLazy   = 200  // the bundled client takes 256, spares and closing ones among them
-	channelsPerAccount = 4096 // in use, over all tunnels of aliases of one owner
-	channelsInAll      = 8192
+	channelsPerAccount = 4096 // in use beyond those of each tunnel, over all tunnels of aliases of one owner
+	channelsInAll      = 8192 // the same over all owners
 	crowd              = 2000 // requests in flight of one alias, from which waiting for a channel has an end
 
 	slotWait      = 5 * time.Second // that end
@@ -170,8 +170,9 @@ func (d *Delivery) Start(ctx context.Context) error {
 			st.queue.set(s.Queued, s.QueuedBytes)
 		}
 	}
-	d.workers.Add(2)
+	d.workers.Add(3)
 	go d.keepAliases()
+	go d.keepTimes()
 	go d.feed.run()
 	return nil
 }

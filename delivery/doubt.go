@@ -61,3 +61,15 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 	x.gather()
 	return out, true
 }
+
+// unkept is what a caller is told of a request that could not be kept. That there is no
+// room says that nothing of it was forwarded, which is the truth no more once it was.
+func (x *exchange) unkept(e *relay.Error) *relay.Error {
+	if e.Code != relay.CodeStorageFull && e.Code != relay.CodeQueueFull || x.ch == nil || !x.reached {
+		return e
+	}
+	c := *e
+	c.Code = relay.CodeStoreUnavailable
+	c.Detail = "the request, or a part of it, went out to the local server, but the relay has no room left to keep it"
+	return &c
+}

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,4 +88,46 @@ func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
 		b.want("delivered", k.list(), "00001")
 		b.want("state", b.event().State, relay.StateDelivered)
 	}, func(b *bed) { b.opt.StoreFirst, b.a.Settings.AutoDeliver = yes, true })
+}
+
+// A request that had gone out was answered with storage-full when the disk became full
+// at that moment: that code promises that nothing was forwarded.
+func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
+	full := &relay.Error{Code: relay.CodeStorageFull, Detail: "the disk is full", RetryAfter: 30 * time.Second}
+	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", 3*relay.BodyPart)
+	never := func(l *local) { l.ended() }
+	for name, c := range map[string]struct {
+		step, request string
+		serve         func(*local)
+	}{
+		"request not stored":                  {"accept", post, always("hello", ok)},
+		"request without answer not stored":   {"accept", post, never},
+		"answer not stored":                   {"finish", post, always("hello", ok)},
+		"part of the request not stored":      {"chunk", large, never},
+		"request that went bad not stored":    {"accept", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhe", never},
+		"request behind a refusal not stored": {"accept", post, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) { c.serve(l) }, func(b *bed) {
+				want := relay.CodeStoreUnavailable
+				if c.serve == nil { // not one byte was forwarded
+					b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused") })
+					want = relay.CodeStorageFull
+				}
+				b.s.fail(c.step, full)
+				call, done := b.begin(c.request)
+				if c.step == "chunk" {
+					go call.in.write(make([]byte, 3*relay.BodyPart))
+				}
+				out := <-done
+				b.want("code", code(out), want)
+				b.want("retry", out.Answer.Error.RetryAfter, 30*time.Second)
+				b.want("event", out.Answer.Event.IsZero(), true)
+				out, _ = b.send(post)
+				if c.step == "accept" { // it is known now, and stored first
+					b.want("the next one", code(out), relay.CodeStorageFull)
+				}
+			})
+		})
+	}
 }

@@ -33,6 +33,7 @@ type exchange struct {
 	raw       maphash.Hash // over the request as it came
 	written   maphash.Hash // over what the channel took
 	deaf      bool         // the channel takes no more; of the upload while that runs
+	held      atomic.Bool  // the caller keeps the body back until a 100, and nobody has sent it
 	sent      atomic.Bool  // the last byte was written
 	writing   atomic.Int64 // since when the upload is in a write: ns behind at.start; 0 = it is not
 	enough    atomic.Bool  // the upload is to stop
@@ -79,6 +80,7 @@ type exchange struct {
 	cutAt    time.Time     // T4; zero = none
 	lookAt   time.Time     // next look after the caller; zero = none
 	pushAt   time.Time     // next look after the upload; zero = none
+	goAt     time.Time     // end of waiting for somebody to let the body go; zero = none
 	timer    *time.Timer
 	armed    time.Time
 }
@@ -183,6 +185,9 @@ func (x *exchange) run() verdict {
 		if x.req.msg != nil && x.expects() {
 			x.goAhead = make(chan bool, 1)
 		}
+		if x.req.msg == nil {
+			x.holds()
+		}
 		x.startUpload()
 	}
 	return x.loop()
@@ -196,15 +201,18 @@ func (x *exchange) fail(err *relay.Error) verdict {
 // connect finds a channel and writes the first piece. A second try is made only
 // after a channel that had waited proved that not one byte had left.
 func (x *exchange) connect() *relay.Error {
-	x.places = places{x.hold.slot, x.d.registry.account(x.alias.Owner), x.d.all}
+	x.places = places{tunnel: x.hold.slot, owner: x.d.registry.account(x.alias.Owner), all: x.d.all}
 	x.d.noted.waiting.Add(1)
-	err := x.places.acquire(x.lost, x.d.cut)
+	err := x.places.acquire(x.patience, x.lost, x.d.cut)
 	x.d.noted.waiting.Add(-1)
 	if err != nil {
 		return err
 	}
 	x.placed = true
 	x.hold.pool.use()
+	if closed(x.lost) { // while it was stored, or waited for a place
+		return relay.ErrNotSent
+	}
 	x.at.placed = time.Now()
 	x.attempt.StartedAt = x.at.placed
 	fresh := x.alias.Settings.FreshConnections
@@ -219,7 +227,7 @@ func (x *exchange) connect() *relay.Error {
 		n, werr := l.ch.Write(x.first)
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {
-			x.deaf = werr != nil || n < len(x.first)
+			x.deaf, x.reached = werr != nil || n < len(x.first), true
 			x.hold.pool.refill()
 			return nil
 		}

@@ -24,6 +24,7 @@ func (x *exchange) arm() {
 		sooner(x.lookAt)
 	case w.IsZero():
 		sooner(x.pushAt)
+		sooner(x.goAt)
 	default:
 		if !x.accepted {
 			sooner(w.Add(acceptDelay))
@@ -61,7 +62,7 @@ func (x *exchange) onTime(now time.Time) verdict {
 		}
 		return goOn
 	case x.at.whole.IsZero():
-		return x.onPush(now)
+		return x.onSilence(now)
 	}
 	x.acceptDue = since >= acceptDelay
 	if since >= crowdDelay && !x.crowd {
@@ -71,7 +72,7 @@ func (x *exchange) onTime(now time.Time) verdict {
 		}
 	}
 	if x.patience > 0 && since >= x.patience {
-		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v", x.patience))
+		return x.fail(unanswered(x.patience))
 	}
 	return goOn
 }
@@ -199,7 +200,7 @@ func (x *exchange) broke(err error) verdict {
 			return x.fail(openError(why))
 		}
 	}
-	if x.lostSoon() {
+	if !orderly && !errors.Is(err, io.ErrUnexpectedEOF) && x.handedOn() || x.lostSoon() {
 		return x.fail(x.tunnelLost())
 	}
 	switch {
@@ -210,6 +211,14 @@ func (x *exchange) broke(err error) verdict {
 		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed a kept connection without an answer; each request gets its own from now on"))
 	}
 	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer"))
+}
+
+// handedOn tells whether the tunnel has the alias no more. Nobody says that it is lost
+// then: a channel that does not end in order ends with its connection.
+func (x *exchange) handedOn() bool {
+	x.st.mu.Lock()
+	defer x.st.mu.Unlock()
+	return x.hold.detached || x.st.hold != x.hold
 }
 
 // lostSoon tells whether the tunnel is lost: its channels end a moment before the

@@ -11,7 +11,7 @@ import (
 // order in which they were handed over; a Finish never resolves before its Accept
 // and fails if that failed. No contexts: a step that was taken runs to its end.
 // What is handed over must not be changed afterwards. All methods return at once;
-// when the store's write queue is full, the ticket waits up to 2 s for room and
+// when the store's write queue is full, the ticket waits up to 2 s (a Chunk 10 s) for room and
 // then fails with store-unavailable.
 type Journal interface {
 	// NewID makes the next event id: later than every one before it.

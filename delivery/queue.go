@@ -121,9 +121,24 @@ func (st *aliasState) serve() {
 	case st.kick <- struct{}{}:
 	default:
 	}
+	st.queue.whenFound(st.lookAgain) // from the first tunnel on
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if !st.serving {
+		st.serving = st.d.background(st.dispatch)
+	}
+}
+
+// lookAgain has the queue looked at once more after the store has changed it by itself,
+// as it does behind an outage. It ends no pause: what the dispatcher gives back changes
+// the queue as well.
+func (st *aliasState) lookAgain() {
+	if h, _ := st.online(); h == nil {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.look = st.serving; !st.serving {
 		st.serving = st.d.background(st.dispatch)
 	}
 }
@@ -165,7 +180,8 @@ func (st *aliasState) dispatch() {
 func (st *aliasState) rest() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(st.kick) > 0 {
+	if len(st.kick) > 0 || st.look {
+		st.look = false
 		return false
 	}
 	st.serving = false
@@ -192,8 +208,7 @@ func (st *aliasState) sleep(pause time.Duration) bool {
 // deliverNext sends the oldest that may go out. more: it was sent, look for another;
 // again: try later.
 func (st *aliasState) deliverNext() (more, again bool) {
-	h, lost := st.online()
-	if h == nil || !st.d.begin() {
+	if h, _ := st.online(); h == nil || !st.d.begin() {
 		return false, false
 	}
 	defer st.d.end()
@@ -217,7 +232,7 @@ func (st *aliasState) deliverNext() (more, again bool) {
 	}
 	st.queue.moved(-1, -costOf(c.Event))
 	st.d.feed.tunnel(st.id)
-	if !st.d.deliver(st, h, lost, c, true) {
+	if !st.d.deliver(st, c, true) {
 		return true, false
 	}
 	return false, true
@@ -227,15 +242,15 @@ func (st *aliasState) deliverNext() (more, again bool) {
 // tunnel is back. It says how many; a second call gives 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
-	if err != nil {
-		return 0, err
-	}
 	d.registry.mu.RLock()
 	st := d.registry.labels[alias]
 	d.registry.mu.RUnlock()
-	if st != nil {
+	if st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // they may have been released all the same
 		d.feed.tunnel(st.id)
 		st.serve()
+	}
+	if err != nil {
+		return 0, err
 	}
 	return n, nil
 }

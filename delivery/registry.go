@@ -23,8 +23,11 @@ type registry struct {
 		reload map[int64]chan struct{} // closed when read again
 		touch  map[int64]time.Time
 		count  map[int64]bool
+		rest   time.Time // no queue is counted before
+		due    bool      // then they are
 	}
-	wake chan struct{}
+	wake    chan struct{}
+	touched chan struct{} // to keepTimes
 }
 
 func (r *registry) init() {
@@ -35,6 +38,7 @@ func (r *registry) init() {
 	r.dirty.touch = map[int64]time.Time{}
 	r.dirty.count = map[int64]bool{}
 	r.wake = make(chan struct{}, 1)
+	r.touched = make(chan struct{}, 1)
 }
 
 func (r *registry) byID(id int64) *aliasState {
@@ -137,7 +141,7 @@ func (r *registry) touch(id int64, at time.Time) {
 	r.dirty.Lock()
 	defer r.dirty.Unlock()
 	r.dirty.touch[id] = at
-	r.nudge()
+	nudge(r.touched)
 }
 
 // recount has the queue of an alias counted again.
@@ -148,9 +152,11 @@ func (r *registry) recount(id int64) {
 	r.nudge()
 }
 
-func (r *registry) nudge() {
+func (r *registry) nudge() { nudge(r.wake) }
+
+func nudge(wake chan struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
@@ -163,7 +169,6 @@ func (d *Delivery) keepAliases() {
 		select {
 		case <-r.wake:
 		case <-d.base.Done():
-			d.touchAll() // those lost while stopping
 			return
 		}
 		r.dirty.Lock()
@@ -174,10 +179,31 @@ func (d *Delivery) keepAliases() {
 			d.reload(id)
 			close(done)
 		}
-		d.touchAll()
 		d.recountAll()
 	}
 }
+
+// keepTimes notes when tunnels came and went. Each is a transaction of its own, so that
+// it takes a while where many come at once; nobody waits for it.
+func (d *Delivery) keepTimes() {
+	defer d.workers.Done()
+	for {
+		select {
+		case <-d.registry.touched:
+			d.touchAll(d.base)
+		case <-d.base.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(d.base), touchWait)
+			defer cancel()
+			d.touchAll(last) // those lost while stopping
+			return
+		}
+	}
+}
+
+const (
+	touchWait  = 2 * time.Second // for one note, and for all those at the end
+	touchAgain = 5 * time.Second // after the store could not take one
+)
 
 func (d *Delivery) reload(id int64) {
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
@@ -196,24 +222,50 @@ func (d *Delivery) reload(id int64) {
 	}
 }
 
-func (d *Delivery) touchAll() {
+// touchAll notes what there is to note, until ctx ends or the store fails.
+func (d *Delivery) touchAll(ctx context.Context) {
 	r := &d.registry
 	r.dirty.Lock()
 	touch := r.dirty.touch
 	r.dirty.touch = map[int64]time.Time{}
 	r.dirty.Unlock()
 	for id, at := range touch {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.base), 2*time.Second)
-		if err := d.store.TouchAlias(ctx, id, at); err != nil && !errors.Is(err, relay.ErrNotFound) {
-			d.log.Warn("time of the tunnel not noted", "alias", id, "error", err)
+		if err := d.touch(ctx, id, at); err != nil && !errors.Is(err, relay.ErrNotFound) {
+			r.untouched(touch)
+			if ctx.Err() == nil {
+				d.log.Debug("times of tunnels not noted yet", "aliases", len(touch), "error", err)
+				time.AfterFunc(touchAgain, func() { nudge(r.touched) })
+			}
+			return
 		}
-		cancel()
+		delete(touch, id)
+	}
+}
+
+func (d *Delivery) touch(ctx context.Context, id int64, at time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, touchWait)
+	defer cancel()
+	return d.store.TouchAlias(ctx, id, at)
+}
+
+// untouched takes back what was not noted, but for what has changed since.
+func (r *registry) untouched(touch map[int64]time.Time) {
+	r.dirty.Lock()
+	defer r.dirty.Unlock()
+	for id, at := range touch {
+		if _, newer := r.dirty.touch[id]; !newer {
+			r.dirty.touch[id] = at
+		}
 	}
 }
 
 func (d *Delivery) recountAll() {
 	r := &d.registry
 	r.dirty.Lock()
+	if !r.mayCount(time.Now()) {
+		r.dirty.Unlock()
+		return
+	}
 	ids := make([]int64, 0, len(r.dirty.count))
 	versions := make([]uint64, 0, len(r.dirty.count))
 	for id := range r.dirty.count {
@@ -229,7 +281,9 @@ func (d *Delivery) recountAll() {
 	}
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
 	defer cancel()
+	begun := time.Now()
 	stats, err := d.store.QueueStats(ctx, ids)
+	r.rest(time.Since(begun))
 	if err != nil {
 		if d.base.Err() == nil {
 			time.AfterFunc(time.Second, func() {
@@ -247,4 +301,34 @@ func (d *Delivery) recountAll() {
 	}
 }
 
-const recountPause = 100 * time.Millisecond
+const (
+	recountPause = 100 * time.Millisecond
+	countRest    = 9 // times as long as a count took, so that long queues cost a tenth of the time at most
+	longestRest  = 5 * time.Second
+)
+
+// rest has nothing counted again for a while, by how long the last count took.
+func (r *registry) rest(took time.Duration) {
+	r.dirty.Lock()
+	defer r.dirty.Unlock()
+	r.dirty.rest = time.Now().Add(min(countRest*took, longestRest))
+}
+
+// mayCount tells whether queues may be counted now; if not, and some are to be, it has
+// that done later. With dirty held.
+func (r *registry) mayCount(now time.Time) bool {
+	early := r.dirty.rest.Sub(now)
+	if early <= 0 {
+		return true
+	}
+	if len(r.dirty.count) > 0 && !r.dirty.due {
+		r.dirty.due = true
+		time.AfterFunc(early, func() {
+			r.dirty.Lock()
+			r.dirty.due = false
+			r.dirty.Unlock()
+			r.nudge()
+		})
+	}
+	return false
+}

@@ -29,8 +29,7 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 		d.end()
 		return nil, 0, relay.ErrNotFound
 	}
-	h, lost := st.online()
-	if h == nil {
+	if h, _ := st.online(); h == nil {
 		defer d.end()
 		return d.queueReplay(ctx, who, st, e)
 	}
@@ -43,7 +42,7 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 	go func() {
 		defer d.end()
 		defer close(done)
-		if d.deliver(st, h, lost, c, false) {
+		if d.deliver(st, c, false) {
 			st.serve()
 		}
 	}()
@@ -83,6 +82,7 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasSt
 	if err != nil {
 		st.queue.moved(0, 0)
 		d.registry.recount(st.id) // it may have been taken all the same
+		st.serve()
 		return nil, 0, err
 	}
 	st.queue.moved(1, cost)
@@ -98,12 +98,14 @@ func costOf(e *relay.Event) int64 {
 	return int64(len(m.Head)+len(m.Lines)) + m.Body.Size
 }
 
-// deliver sends a stored request. back says that it is in the queue (again): not
-// one byte reached the local server.
-func (d *Delivery) deliver(st *aliasState, h *hold, lost <-chan struct{}, c *relay.Claim, queued bool) (back bool) {
+// deliver sends a stored request by the tunnel that the alias has now: while the store
+// was asked it may have been lost, or taken over. back says that it is in the queue
+// (again): not one byte reached the local server.
+func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool) {
 	x := d.exchange(st, st.alias.Load())
 	defer x.release()
-	x.hold, x.lost, x.queued = h, lost, queued
+	x.hold, x.lost = st.online()
+	x.queued = queued
 	x.event, x.origin = c.Event, c.Event.Remote
 	x.attempt = attemptOf(c)
 	x.accepted, x.acceptedWhole, x.durable = true, true, true
@@ -118,7 +120,11 @@ func (d *Delivery) deliver(st *aliasState, h *hold, lost <-chan struct{}, c *rel
 	x.raw.Write(c.Event.Request.Head)
 	x.wire = x.sentHead(c.Event.Request.Head)
 	x.gather()
-	return x.concludeStored(x.run())
+	v := unsent
+	if x.hold != nil {
+		v = x.run()
+	}
+	return x.concludeStored(v)
 }
 
 // attemptOf is the claimed attempt as the store gave it.
@@ -155,6 +161,7 @@ func (x *exchange) concludeStored(v verdict) (back bool) {
 	default:
 		x.finishFailed() // the store queues an interrupted queued delivery anew
 		if err := x.stored(); err != nil {
+			x.endWithoutAnswer()
 			x.lament("end of an attempt not stored", err)
 		}
 	}

@@ -67,7 +67,10 @@ func (x *exchange) onInterim(h *wire.Head) verdict {
 		return x.fail(relay.Errorf(relay.CodeLocalMalformed, "the local server sent too many interim answers (1xx)"))
 	}
 	x.interim = append(x.interim, h.Raw)
-	x.continued = x.continued || h.Status == 100
+	if h.Status == 100 {
+		x.continued = true
+		x.letGo()
+	}
 	x.tellUpload(true)
 	if x.req.caller != nil && x.req.head.Minor > 0 {
 		x.write(h.Raw)
@@ -90,6 +93,7 @@ func (x *exchange) tellUpload(yes bool) {
 func (x *exchange) begin(h *wire.Head) {
 	x.final = h
 	x.tellUpload(false)
+	x.letGo()
 	if x.req.caller == nil || x.silent {
 		x.listenOnly()
 	} else {

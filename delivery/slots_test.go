@@ -1,43 +1,57 @@
 package delivery
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"relay"
 )
 
+// waitsFor takes a place like a request without an end of its patience.
+func (s *slots) waitsFor() (place, bool) {
+	p, end := s.wait(0, nil, nil)
+	return p, end == waitOver
+}
+
 func TestOverloadedInACrowdOnly(t *testing.T) {
-	s := newSlots(2, 3, 5)
-	for i := range 3 {
-		if got, want := s.try(), i < 2; got != want {
-			t.Fatalf("try %d = %v with two easy places", i+1, got)
-		}
-	}
 	synctest.Test(t, func(t *testing.T) {
-		got := make(chan bool, 8)
+		s := newSlots(2, 3, 5)
+		var had []place
+		for i := range 3 {
+			p, got := s.try()
+			if want := i < 2; got != want {
+				t.Fatalf("try %d = %v with two easy places", i+1, got)
+			}
+			had = append(had, p)
+		}
+		got := make(chan place, 8)
 		for range 3 {
-			go func() { got <- s.wait(nil, nil) }()
+			go func() {
+				if p, ok := s.waitsFor(); ok {
+					got <- p
+				}
+			}()
 			synctest.Wait()
 		}
 		begin := time.Now()
-		if s.wait(nil, nil) || time.Since(begin) != slotWait {
-			t.Errorf("the sixth in flight waited %v", time.Since(begin))
+		if _, end := s.wait(0, nil, nil); end != waitCrowded || time.Since(begin) != slotWait {
+			t.Errorf("the sixth in flight waited %v, to the end %d", time.Since(begin), end)
 		}
-		if !<-got || len(got) != 0 {
+		third := <-got
+		if len(got) != 0 {
 			t.Error("not one of the waiting got the one hard place")
 		}
-		for range 3 {
-			s.release()
+		for _, p := range []place{had[0], had[1], third} {
+			s.release(p)
 		}
-		for range 2 {
-			if !<-got {
-				t.Error("a released place was not handed on")
-			}
-		}
-		s.release()
-		s.release()
-		if s.used != 0 {
-			t.Errorf("%d places in use at the end", s.used)
+		s.release(<-got)
+		s.release(<-got)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.used != 0 || s.ages.hung(time.Now().Add(time.Hour)) != 0 {
+			t.Errorf("%d places in use at the end, %d of them hang", s.used, s.ages.old)
 		}
 	})
 }
@@ -48,19 +62,173 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSlots(1, 2, 100)
-			s.try()
-			turn := make(chan int)
+			hung, _ := s.try()
+			type ready struct {
+				i int
+				p place
+			}
+			turns := make(chan ready)
 			for i := range 5 {
-				go func() { s.wait(nil, nil); turn <- i }()
+				go func() { p, _ := s.waitsFor(); turns <- ready{i, p} }()
 				synctest.Wait()
 			}
 			for want := range 5 {
-				if got := <-turn; got != want {
-					t.Fatalf("place %d went to who came as number %d", want, got)
+				got := <-turns
+				if got.i != want {
+					t.Fatalf("place %d went to who came as number %d", want, got.i)
 				}
-				s.release() // one of two, so the line waits for its patience again
+				s.release(got.p) // one of two, so the line waits for its patience again
 			}
-			s.release()
+			s.release(hung)
 		})
 	}
+}
+
+// A crowd whose local server is quick has to wait its turn and no more: once the first
+// had waited a second, all of it was let onto the tunnel at once, which made that slow.
+func TestCrowdThatMovesIsNotLetInAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(64, 2000, 2000)
+		most := 0
+		var work sync.WaitGroup
+		for range 1999 {
+			work.Go(func() {
+				p, ok := s.waitsFor()
+				if !ok {
+					t.Error("no place")
+					return
+				}
+				s.mu.Lock()
+				most = max(most, s.used)
+				s.mu.Unlock()
+				time.Sleep(50 * time.Millisecond)
+				s.release(p)
+			})
+		}
+		begin := time.Now()
+		work.Wait()
+		if most > 128 {
+			t.Errorf("%d at once", most)
+		}
+		if took := time.Since(begin); took > 1999/64*50*time.Millisecond+50*time.Millisecond {
+			t.Errorf("the crowd took %v", took)
+		}
+	})
+}
+
+// What hangs keeps no place from the others: for each that hangs there are more.
+func TestHungPlacesAreMadeUpFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(64, 2000, 2000)
+		for range 64 {
+			s.try()
+		}
+		got := make(chan place, 200)
+		for range 200 {
+			go func() { p, _ := s.waitsFor(); got <- p }()
+		}
+		synctest.Wait()
+		time.Sleep(slotPatience + slotStep)
+		synctest.Wait()
+		if len(got) != 200 {
+			t.Errorf("%d of 200 have a place beside 64 that hang", len(got))
+		}
+	})
+}
+
+// What hangs at other aliases took the last places of the relay from one whose local
+// server is well: it was told overloaded with few in flight.
+func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner, all := newSlots(10, 10, 0), newSlots(10, 10, 0)
+		noisy, quiet := newSlots(4, 100, 100), newSlots(4, 100, 100)
+		stop := make(chan struct{})
+		var work sync.WaitGroup
+		ask := func(s *slots, n int) (had, lost *int) {
+			had, lost = new(int), new(int)
+			var mu sync.Mutex
+			for range n {
+				work.Go(func() {
+					p := places{tunnel: s, owner: owner, all: all}
+					err := p.acquire(0, nil, stop)
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						*lost++
+						return
+					}
+					*had++
+					work.Go(func() { <-stop; p.release() })
+				})
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			return had, lost
+		}
+		if had, lost := ask(noisy, 50); *had != 14 || *lost != 0 {
+			t.Errorf("%d places of the noisy one, %d refused", *had, *lost)
+		}
+		if had, lost := ask(quiet, 10); *had != 4 || *lost != 0 {
+			t.Errorf("%d places of the quiet one, %d refused", *had, *lost)
+		}
+		close(stop)
+		work.Wait()
+		time.Sleep(time.Minute) // the lines' timers
+		synctest.Wait()
+		if noisy.used+quiet.used+owner.used+all.used != 0 {
+			t.Errorf("in use at the end: %d, %d, %d, %d", noisy.used, quiet.used, owner.used, all.used)
+		}
+	})
+}
+
+// A request in line behind others that hang waited for each of them in turn: with the
+// bundled client, which takes 200 at a time, ten minutes.
+func TestNobodyWaitsLongerThanForAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := places{tunnel: newSlots(1, 1, 100), owner: newSlots(1, 1, 0), all: newSlots(1, 1, 0)}
+		p.tunnel.try()
+		begin := time.Now()
+		err := p.acquire(15*time.Second, nil, nil)
+		if err == nil || err.Code != relay.CodeLocalTimeout || time.Since(begin) != 15*time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// Requests that hang in places beyond the easy ones kept the easy ones from everybody
+// when no place beyond was left: who came then waited until they had ended.
+func TestHungPlacesBeyondLeaveTheEasyOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner, all, tunnel := newSlots(5, 5, 0), newSlots(5, 5, 0), newSlots(2, 100, 100)
+		ask := func() *places { return &places{tunnel: tunnel, owner: owner, all: all} }
+		var quick, hung []*places
+		for i := range 7 {
+			p := ask()
+			if err := p.acquire(0, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if i < 2 {
+				quick = append(quick, p)
+			} else {
+				hung = append(hung, p)
+			}
+		}
+		for _, p := range quick {
+			p.release()
+		}
+		for range 3 { // one after another: none of them takes a shared place
+			p := ask()
+			if err := p.acquire(2*slotPatience, nil, nil); err != nil {
+				t.Fatal("beside five that hang:", err)
+			}
+			p.release()
+		}
+		for _, p := range hung {
+			p.release()
+		}
+		time.Sleep(time.Minute)
+		if tunnel.used+tunnel.extra+owner.used+all.used+tunnel.ages.hung(time.Now()) != 0 {
+			t.Errorf("in use at the end: %d, %d, %d, %d", tunnel.used, tunnel.extra, owner.used, all.used)
+		}
+	})
 }

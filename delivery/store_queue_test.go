@@ -119,6 +119,9 @@ func (s *memStore) AttemptHead(_ context.Context, id relay.ID, n int) (*relay.At
 func (s *memStore) BodyPart(_ context.Context, id relay.ID, n, i int) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.failing["part"]; err != nil {
+		return nil, err
+	}
 	p, ok := s.parts[partKey{id, n, i}]
 	if !ok {
 		return nil, relay.ErrNotFound

@@ -158,6 +158,11 @@ func (s *memStore) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ti
 		if had.State != relay.StateDelivering && had.ResponseState != relay.ResponseUpgraded {
 			return nil, relay.ErrFenced
 		}
+		for i := range end.Response.Body.Parts {
+			if s.parts[partKey{id, end.N, i}] == nil {
+				return nil, errors.New("part lost")
+			}
+		}
 		end.Kind, end.ReceivedAt, end.Actor, end.Released = had.Kind, had.ReceivedAt, had.Actor, had.Released
 		*had = end
 		e.State, e.Error = end.State, end.Error

@@ -37,8 +37,10 @@ func (x *exchange) uploadCaller() ended {
 	defer x.d.pieces.Put(b)
 	r := &x.req
 	for {
+		held := x.held.Load()
 		n, err := r.caller.Read(*b)
 		if n > 0 {
+			x.letGo()
 			used, how, e := r.feed((*b)[:n])
 			if how == open || how == whole {
 				x.raw.Write((*b)[:used])
@@ -50,7 +52,10 @@ func (x *exchange) uploadCaller() ended {
 			}
 		}
 		if err != nil {
-			return r.fault(err)
+			u := r.fault(err)
+			if u.how != stalled || !held { // who was not let go has a whole stall timeout from then on
+				return u
+			}
 		}
 		if x.enough.Load() {
 			return ended{how: gone, err: relay.Errorf(relay.CodeCallerGone, "the relay stopped reading the request")}
@@ -88,9 +93,18 @@ func (x *exchange) uploadStored() ended {
 	x.send((*out)[:n])
 	x.sent.Store(!x.deaf && err == nil)
 	if err != nil && !errors.Is(err, errDeaf) {
-		return ended{how: unread, err: storeError(err)}
+		return ended{how: unread, err: unreadable(err)}
 	}
 	return ended{how: whole}
+}
+
+// unreadable says that a stored request could not be read to its end.
+func unreadable(cause error) *relay.Error {
+	return &relay.Error{
+		Code:       relay.CodeStoreUnavailable,
+		Detail:     "the relay could not read the stored request to its end, so the local server did not get all of it",
+		RetryAfter: retryAfter, Cause: cause,
+	}
 }
 
 // mayGo waits for 100 Continue where a body has to: until the local server says

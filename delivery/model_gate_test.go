@@ -1,0 +1,215 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"relay"
+	"relay/store"
+)
+
+// gate stands between an engine room and its store: steps take their time, before they
+// are handed over and before their word comes back, and none does anything once the
+// relay was killed. It watches how the queue is emptied.
+type gate struct {
+	*store.Store
+	w *world
+
+	mu     sync.Mutex
+	dead   bool
+	unread bool // bodies cannot be read
+	before time.Duration
+	after  time.Duration
+	newest chan struct{} // closed when the last step was handed over
+	taken  string        // the attempt from the queue that is under way
+}
+
+var errKilled = &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "killed"}
+
+func (g *gate) kill() { g.mu.Lock(); g.dead = true; g.mu.Unlock() }
+
+func (g *gate) slow(before, after time.Duration) {
+	g.mu.Lock()
+	g.before, g.after = before, after
+	g.mu.Unlock()
+}
+
+func (g *gate) read(can bool) { g.mu.Lock(); g.unread = !can; g.mu.Unlock() }
+
+// BodyPart fails as it does while a database is away.
+func (g *gate) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
+	g.mu.Lock()
+	unread := g.unread
+	g.mu.Unlock()
+	if unread {
+		return nil, errKilled
+	}
+	return g.Store.BodyPart(ctx, id, n, i)
+}
+
+func (g *gate) times() (before, after time.Duration, dead bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.before, g.after, g.dead
+}
+
+// step hands a step over, behind those before it.
+func (g *gate) step(hand func() *relay.Ticket) *relay.Ticket {
+	g.mu.Lock()
+	before, after, behind := g.before, g.after, g.newest
+	handed := make(chan struct{})
+	g.newest = handed
+	g.mu.Unlock()
+	t := relay.NewTicket()
+	go func() {
+		if behind != nil {
+			<-behind
+		}
+		time.Sleep(before)
+		var real *relay.Ticket
+		if _, _, dead := g.times(); !dead {
+			real = hand()
+		}
+		close(handed)
+		if real != nil {
+			<-real.Done()
+			time.Sleep(after)
+		}
+		if _, _, dead := g.times(); dead || real == nil {
+			t.Resolve(errKilled)
+			return
+		}
+		t.Resolve(real.Err())
+	}()
+	return t
+}
+
+// flush waits until every step was handed over.
+func (g *gate) flush() {
+	for {
+		g.mu.Lock()
+		newest := g.newest
+		g.mu.Unlock()
+		if newest == nil || closedNow(newest) {
+			return
+		}
+		<-newest
+	}
+}
+
+func closedNow(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g *gate) Accept(e *relay.Event) *relay.Ticket {
+	c := *e
+	c.Attempts = slices.Clone(e.Attempts)
+	number, _ := numbers(string(e.Request.Head))
+	g.w.mu.Lock()
+	g.w.numbers[e.ID] = number
+	g.w.mu.Unlock()
+	return g.step(func() *relay.Ticket { return g.Store.Accept(&c) })
+}
+
+func (g *gate) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
+	return g.step(func() *relay.Ticket { return g.Store.Chunk(id, n, i, data) })
+}
+
+func (g *gate) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
+	return g.step(func() *relay.Ticket { return g.Store.Amend(id, m) })
+}
+
+func (g *gate) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
+	g.over(id, a.N, a.State)
+	return g.step(func() *relay.Ticket { return g.Store.Finish(id, a, event) })
+}
+
+func (g *gate) Requeue(id relay.ID, n int) *relay.Ticket {
+	g.over(id, n, "back")
+	return g.step(func() *relay.Ticket { return g.Store.Requeue(id, n) })
+}
+
+func (g *gate) over(id relay.ID, n int, state string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	name := fmt.Sprint(id, "/", n)
+	g.w.say("%s is %s", g.w.name(id, n), state)
+	if g.taken == name {
+		g.taken = ""
+	}
+}
+
+// Next claims, and looks whether that was the one whose turn it was.
+func (g *gate) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
+	before, after, dead := g.times()
+	if dead {
+		return nil, errKilled
+	}
+	time.Sleep(before)
+	if _, _, dead := g.times(); dead {
+		return nil, errKilled
+	}
+	waited, under := g.w.waiting(auto)
+	c, err := g.Store.Next(ctx, alias, auto)
+	if c == nil || err != nil {
+		if err != nil {
+			g.w.say("queue: %v", err)
+		}
+		return c, err
+	}
+	g.take(c)
+	waits, still := g.w.waiting(auto)
+	mine := turn{c.Event.Attempts[c.N-1].ReceivedAt.UnixMicro(), c.Event.ID, c.N}
+	for _, other := range waited {
+		if other.before(mine) && slices.Contains(waits, other) {
+			g.w.fault("%s is taken before %s", g.w.name(mine.id, mine.n), g.w.name(other.id, other.n))
+		}
+	}
+	for _, other := range under {
+		if other != mine && other.before(mine) && slices.Contains(still, other) {
+			g.w.fault("%s is taken although it is not known what became of %s", g.w.name(mine.id, mine.n), g.w.name(other.id, other.n))
+		}
+	}
+	time.Sleep(after)
+	if _, _, dead := g.times(); dead {
+		return nil, errKilled
+	}
+	return c, nil
+}
+
+// take notes a claim: only one may be under way.
+func (g *gate) take(c *relay.Claim) {
+	name := fmt.Sprint(c.Event.ID, "/", c.N)
+	g.w.say("%s is taken from the queue", g.w.name(c.Event.ID, c.N))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.taken != "" {
+		g.w.fault("%s is taken while %s is under way", name, g.taken)
+	}
+	g.taken = name
+}
+
+func (g *gate) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
+	before, after, dead := g.times()
+	if dead {
+		return nil, errKilled
+	}
+	time.Sleep(before)
+	if _, _, dead := g.times(); dead {
+		return nil, errKilled
+	}
+	c, err := g.Store.BeginReplay(ctx, who, id, deliver)
+	time.Sleep(after)
+	if _, _, dead := g.times(); dead {
+		return nil, errKilled
+	}
+	return c, err
+}

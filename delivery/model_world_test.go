@@ -1,0 +1,235 @@
+package delivery_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"math/rand"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"relay"
+	"relay/delivery"
+	"relay/store"
+)
+
+// world is one relay of a model after the other, on one store, with the site behind
+// its tunnels.
+type world struct {
+	t    *testing.T
+	rnd  *rand.Rand
+	site *site
+
+	dirs  string // where the data dirs are made
+	runs  int
+	dir   string
+	db    *sql.DB // the file beside the store, for looking and for making it fail
+	real  *store.Store
+	gate  *gate
+	d     *delivery.Delivery
+	alias *relay.Alias
+	ended chan struct{} // closed when this relay has ended
+	links []*link       // the last one has the alias, unless offline
+	off   bool
+	busy  sync.WaitGroup // callers and others who ask
+
+	mu       sync.Mutex
+	last     int
+	log      []string
+	wrong    []string
+	promises []promise
+	deleted  map[int]bool
+	numbers  map[relay.ID]int // of events
+}
+
+// promise is what somebody was told, and must be true from then on.
+type promise struct {
+	what   string
+	number int
+	n      int // attempt
+	holds  func(e *eventRow, a *attemptRow) bool
+}
+
+func (w *world) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (w *world) fault(format string, args ...any) {
+	w.say("WRONG "+format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+}
+
+// must ends the test with all that was done: in a bubble a plain failure would be hidden
+// by what it leaves running.
+func (w *world) must(err error) {
+	if err != nil {
+		panic(strings.Join(w.log, "\n") + "\n" + err.Error())
+	}
+}
+
+// newTemplate makes a data dir with one alias, to be copied.
+func newTemplate(t *testing.T) string {
+	ctx, dir := context.Background(), t.TempDir()
+	s, err := store.Open(ctx, store.Options{DataDir: dir})
+	must(t, err)
+	_, _, err = s.Migrate(ctx)
+	must(t, err)
+	_, err = s.CreateAccount(ctx, relay.System(), "alice", false)
+	must(t, err)
+	_, err = s.CreateAlias(ctx, relay.System(), "hook", "alice")
+	must(t, err)
+	must(t, s.Close())
+	return dir
+}
+
+// copyDir gives a new data dir with the files of another one as they are now.
+func (w *world) copyDir(from string) string {
+	w.runs++
+	to := filepath.Join(w.dirs, fmt.Sprint(w.runs))
+	w.must(os.MkdirAll(to, 0o700))
+	files, err := filepath.Glob(filepath.Join(from, "*"))
+	w.must(err)
+	for _, name := range files {
+		if filepath.Ext(name) == ".db-shm" {
+			continue
+		}
+		in, err := os.Open(name)
+		w.must(err)
+		out, err := os.Create(filepath.Join(to, filepath.Base(name)))
+		w.must(err)
+		_, err = io.Copy(out, in)
+		w.must(err)
+		w.must(in.Close())
+		w.must(out.Close())
+	}
+	return to
+}
+
+// start starts a relay on the data dir.
+func (w *world) start() {
+	ctx := context.Background()
+	var err error
+	w.db, err = sql.Open("sqlite", "file:"+filepath.Join(w.dir, "relay.db")+"?_pragma=busy_timeout(5000)")
+	w.must(err)
+	w.heal() // it would not start
+	w.real, err = store.Open(ctx, store.Options{DataDir: w.dir})
+	w.must(err)
+	w.gate = &gate{Store: w.real, w: w}
+	w.ended, w.links, w.off = make(chan struct{}), nil, true
+	w.d = delivery.New(delivery.Options{
+		Store: w.gate, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
+		ResponseTimeout: 20 * time.Second, StallTimeout: 30 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
+	})
+	w.must(w.real.Serve(ctx, w.d.Publish))
+	w.must(w.d.Start(ctx))
+	w.alias, err = w.real.Alias(ctx, relay.System(), "hook")
+	w.must(err)
+}
+
+// stop ends the relay within drain; what is left of it after that is cut.
+func (w *world) stop(drain time.Duration) {
+	ctx, cancel := timeout(drain)
+	defer cancel()
+	if drain == 0 {
+		cancel()
+	}
+	_ = w.d.Close(ctx)
+	w.end()
+}
+
+// kill ends the relay as a kill -9 does: what is on the disk now is all that is left.
+func (w *world) kill() {
+	synctest.Wait() // nothing is half written
+	w.gate.kill()
+	for _, l := range w.links {
+		l.lose()
+	}
+	dir := w.copyDir(w.dir)
+	w.stop(0)
+	w.dir = dir
+}
+
+func (w *world) end() {
+	for _, l := range w.links {
+		l.lose()
+		l.hold.Detach(false)
+	}
+	close(w.ended)
+	w.busy.Wait()
+	for _, l := range w.links {
+		l.wg.Wait()
+	}
+	w.gate.flush()
+	w.must(w.real.Close())
+	w.must(w.db.Close())
+}
+
+// attach makes a new tunnel; one that has the alias is taken over.
+func (w *world) attach(lazy bool) {
+	l := newLink(w, lazy)
+	w.links, w.off = append(w.links, l), false
+	l.hold = w.d.Attach(w.alias, l)
+}
+
+// link is the tunnel that has the alias, nil while there is none.
+func (w *world) link() *link {
+	if w.off {
+		return nil
+	}
+	return w.links[len(w.links)-1]
+}
+
+// send has a caller send one request.
+func (w *world) send(size int) {
+	w.last++
+	number := w.last
+	head := request(number, size)
+	c := newCaller(head[len(head)-size:])
+	in := &relay.Inbound{
+		From: netip.MustParseAddrPort("203.0.113.9:5201"), Arrived: time.Now(), Head: []byte(head[:len(head)-size]), Caller: c,
+	}
+	in.Alias, _ = w.d.Alias("hook")
+	d := w.d
+	leave := time.AfterFunc(40*time.Second, func() { c.in.finish(io.EOF) })
+	w.busy.Go(func() {
+		defer leave.Stop()
+		out := d.Capture(context.Background(), in)
+		w.say("event %d: answered %s %.20q", number, code(out), c.answer())
+		w.promised(number, out, c)
+	})
+}
+
+// fail makes steps of the store fail that touch a table, or not any more.
+func (w *world) fail(table, how string) {
+	synctest.Wait() // who waits for a lock in a bubble sleeps, and holds up those behind it
+	_, err := w.db.Exec(`CREATE TRIGGER IF NOT EXISTS broken_` + table + how + ` BEFORE ` + how + ` ON ` + table + ` BEGIN SELECT RAISE(ABORT, 'broken'); END`)
+	w.must(err)
+}
+
+func (w *world) heal() {
+	synctest.Wait()
+	var names []string
+	rows, err := w.db.Query(`SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'broken_%'`)
+	w.must(err)
+	for rows.Next() {
+		var name string
+		w.must(rows.Scan(&name))
+		names = append(names, name)
+	}
+	w.must(rows.Err())
+	for _, name := range names {
+		_, err := w.db.Exec(`DROP TRIGGER ` + name)
+		w.must(err)
+	}
+}

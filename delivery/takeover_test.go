@@ -1,0 +1,183 @@
+package delivery_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// die ends every channel as the side door does for a connection that has ended.
+func (t *memTunnel) die() {
+	t.mu.Lock()
+	list := t.channels
+	t.mu.Unlock()
+	for _, c := range list {
+		c.up.finish(errors.New("lost"))
+		c.down.finish(errors.New("lost"))
+	}
+}
+
+// outcome is the state of an attempt with its error.
+func outcome(a relay.Attempt) string {
+	if a.Error == nil {
+		return a.State
+	}
+	return a.State + " " + a.Error.Code
+}
+
+// A request on a tunnel that was taken over, whose connection then ended, was said to be
+// failed by the local server (local-closed): nobody tells the old hold that it is lost.
+func TestTakenOverAndThenLost(t *testing.T) {
+	run(t, func(l *local) { l.ended() }, func(b *bed) {
+		_, done := b.begin(post)
+		time.Sleep(time.Second)
+		tun, _ := b.attach(always("hello", ok))
+		b.hold.Detach(true)
+		time.Sleep(10 * time.Second)
+		b.tun.die()
+		b.want("code", code(<-done), relay.CodeTunnelLost)
+		b.want("state", b.event().State, relay.StateInterrupted)
+		tun.cutAll()
+		tun.wg.Wait()
+	})
+}
+
+// The same of a queued delivery: it was lost to the queue.
+func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
+	run(t, nil, func(b *bed) {
+		b.send(post)
+		first, h := b.attach(func(l *local) { l.ended() })
+		time.Sleep(time.Second)
+		tun, _ := b.attach(always("hello", ok))
+		h.Detach(true)
+		time.Sleep(10 * time.Second)
+		first.die()
+		time.Sleep(time.Second)
+		b.want("attempt", outcome(b.last()), "interrupted tunnel-lost")
+		for _, m := range []*memTunnel{first, tun} {
+			m.cutAll()
+			m.wg.Wait()
+		}
+	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+}
+
+// A request that was stored before it went out went by the tunnel of before: one that
+// was lost meanwhile (502, although not one byte had left), or taken over.
+func TestTunnelLostWhileStoringFirst(t *testing.T) {
+	for _, how := range []string{"stale", "lost", "taken over"} {
+		t.Run(how, func(t *testing.T) {
+			var old, k taker
+			run(t, old.serve, func(b *bed) {
+				c, done := b.begin(numbered(1))
+				time.Sleep(time.Second)
+				tun := &memTunnel{serve: k.serve}
+				switch how {
+				case "stale":
+					b.hold.Stale()
+				case "lost":
+					b.hold.Detach(false)
+				default:
+					b.d.Attach(b.a, tun)
+				}
+				out := <-done
+				b.want("by the tunnel of before", old.list(), "")
+				if how == "taken over" {
+					b.want("answer", c.answer(), ok)
+					b.want("by the new one", k.list(), "00001")
+				} else {
+					b.want("answer", code(out), "202")
+					b.want("state", b.event().State, relay.StateQueued)
+				}
+				tun.cutAll()
+				tun.wg.Wait()
+			}, func(b *bed) { b.opt.StoreFirst, b.s.delay = yes, 2*time.Second })
+		})
+	}
+}
+
+// What the store puts into the queue by itself, as after an outage, waited for the next
+// tunnel although there was one.
+func TestQueuedByTheStoreGoesOut(t *testing.T) {
+	var k taker
+	run(t, k.serve, func(b *bed) {
+		b.send(numbered(1))
+		b.s.mu.Lock()
+		e := b.s.events[b.s.order[0]]
+		e.Attempts = append(e.Attempts, relay.Attempt{N: 2, Kind: relay.KindReplay, State: relay.StateQueued, Actor: "queue", ReceivedAt: time.Now()})
+		e.State = relay.StateQueued
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeQueue, Alias: 7}})
+		time.Sleep(time.Second)
+		b.want("delivered", k.list(), "00001 00001")
+		b.want("queued", b.d.Stats().Queued, 0)
+	})
+}
+
+// A large event of the queue whose body could not be read on, because the database was
+// away, was failed: it was never delivered, and waited no more.
+func TestQueuedBodyThatCannotBeReadGoesOutAgain(t *testing.T) {
+	for name, err := range map[string]error{
+		relay.StateInterrupted: relay.Errorf(relay.CodeStoreUnavailable, "away"), relay.StateFailed: relay.ErrNotFound,
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, nil, func(b *bed) {
+				body := strings.Repeat("x", 3*relay.BodyPart)
+				b.send(request(1, len(body)))
+				b.s.fail("part", err)
+				tun, _ := b.attach(func(l *local) { l.ended() })
+				time.Sleep(time.Second)
+				b.want("attempt", outcome(b.last()), name+" store-unavailable")
+				tun.cutAll()
+				tun.wg.Wait()
+			}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+		})
+	}
+}
+
+// An attempt whose answer broke off, and of which a part could not be stored, was
+// delivering for ever.
+func TestUnstoredPartOfABrokenAnswer(t *testing.T) {
+	for _, how := range []string{"broken", "lost"} {
+		for _, queued := range []bool{false, true} {
+			t.Run(words(how, queued), func(t *testing.T) {
+				run(t, nil, func(b *bed) {
+					if queued {
+						b.send(post)
+					}
+					tun, h := b.attach(func(l *local) {
+						l.until("hello")
+						l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n")
+						time.Sleep(time.Second)
+						l.Write(strings.Repeat("x", 2*relay.BodyPart))
+						l.ended()
+					})
+					done := make(<-chan relay.Outcome)
+					if !queued {
+						_, done = b.begin(post)
+					}
+					time.Sleep(1100 * time.Millisecond)
+					b.s.fail("chunk", errors.New("full"))
+					time.Sleep(time.Second)
+					b.s.fail("chunk", nil)
+					if how == "lost" {
+						h.Detach(false)
+					}
+					tun.die()
+					if !queued {
+						<-done
+					}
+					time.Sleep(5 * time.Second)
+					want := "delivered " + relay.CodeResponseNotStored
+					if how == "lost" {
+						want = "interrupted " + relay.CodeTunnelLost
+					}
+					b.want("attempt", outcome(b.last()), want)
+					tun.wg.Wait()
+				}, func(b *bed) { b.a.Settings.AutoDeliver, b.s.delay = true, 500*time.Millisecond })
+			})
+		}
+	}
+}

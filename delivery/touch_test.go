@@ -1,0 +1,110 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"relay"
+)
+
+// frozenTimes is a store that does not take the times of tunnels.
+type frozenTimes struct {
+	*memStore
+	thawed atomic.Bool
+}
+
+func (s *frozenTimes) TouchAlias(ctx context.Context, id int64, at time.Time) error {
+	if s.thawed.Load() {
+		return s.memStore.TouchAlias(ctx, id, at)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Where many tunnels come at once, each time they came is a transaction. All that was
+// changed about an alias meanwhile was not in force before the last of them; and a stop
+// with a store that is away took two seconds for each.
+func TestTimesOfManyTunnelsHoldNothingUp(t *testing.T) {
+	const many = 300
+	var s *frozenTimes
+	run(t, nil, func(b *bed) {
+		tun := &memTunnel{serve: slow}
+		for id := range int64(many) {
+			a, ok := b.d.Alias(fmt.Sprint("many", id))
+			if !ok {
+				t.Fatal("alias unknown")
+			}
+			b.d.Attach(a, tun)
+		}
+		synctest.Wait()
+		begin := time.Now()
+		b.s.change(7, func(s *relay.Settings) { s.Paused = true })
+		if a, _ := b.d.Alias("hook"); !a.Settings.Paused || time.Since(begin) > 0 {
+			t.Errorf("the change is in force %v after %v", a.Settings.Paused, time.Since(begin))
+		}
+		s.thawed.Store(true)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := len(b.s.touched); n != many {
+			t.Errorf("%d of %d noted once the store was back", n, many)
+		}
+		s.thawed.Store(false)
+		for id := range int64(many) {
+			a, _ := b.d.Alias(fmt.Sprint("many", id))
+			b.d.Attach(a, tun)
+		}
+		begin = time.Now()
+		if err := b.d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+	}, func(b *bed) {
+		for id := range int64(many) {
+			b.s.aliases[1000+id] = &relay.Alias{ID: 1000 + id, Name: fmt.Sprint("many", id), Owner: 1, Settings: relay.DefaultSettings()}
+		}
+		s = &frozenTimes{memStore: b.s}
+		b.opt.Store = s
+	})
+}
+
+// slowCount is a store that takes a second to count queues.
+type slowCount struct {
+	*memStore
+	n atomic.Int64
+}
+
+func (s *slowCount) QueueStats(ctx context.Context, ids []int64) (map[int64]relay.QueueStats, error) {
+	s.n.Add(1)
+	time.Sleep(time.Second)
+	return s.memStore.QueueStats(ctx, ids)
+}
+
+// Each delivery has its queue counted again. Where that takes long, because the queue is
+// long, it was done without a pause, and what was changed about aliases had to wait.
+func TestLongQueuesAreNotCountedAllTheTime(t *testing.T) {
+	var s *slowCount
+	run(t, nil, func(b *bed) {
+		before := s.n.Load()
+		for range 600 {
+			b.d.Publish([]relay.Change{{Kind: relay.ChangeQueue, Alias: 7}})
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := s.n.Load() - before; n < 8 || n > 12 {
+			t.Errorf("counted %d times in a minute", n)
+		}
+		before = s.n.Load()
+		time.Sleep(time.Minute)
+		if n := s.n.Load() - before; n > 1 {
+			t.Errorf("counted %d times with nothing to count", n)
+		}
+	}, func(b *bed) {
+		s = &slowCount{memStore: b.s}
+		b.opt.Store = s
+	})
+}
