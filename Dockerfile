@@ -17,6 +17,7 @@ ENV RELAY_DATA_DIR=/data \
     RELAY_SSH_ADDR=:2222
 VOLUME /data
 EXPOSE 8080 2222
-HEALTHCHECK --interval=10s --timeout=5s CMD ["relayd", "healthcheck"]
+# Longer than 5 s, which healthcheck itself waits; a start may have to migrate first.
+HEALTHCHECK --interval=10s --timeout=7s --start-period=60s CMD ["relayd", "healthcheck"]
 ENTRYPOINT ["relayd"]
 CMD ["serve"]

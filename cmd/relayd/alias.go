@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -32,11 +33,34 @@ func (c *cli) aliasAdd() *cobra.Command {
 		}
 		a, err := o.store.CreateAlias(ctx, o.who, args[0], *user)
 		if err != nil {
-			return missing(err, noAccount, *user)
+			return o.whyNotFree(ctx, missing(err, noAccount, *user), args[0])
 		}
 		fmt.Fprintln(o.stdout, o.site.AliasURL(a.Name))
 		return nil
 	})
+}
+
+// whyNotFree makes more of a conflict about a name, for an operator who may know: who
+// has it, or for whom it is kept and until when. Where there is no more to say, or it
+// cannot be asked for, err stays.
+func (o *operator) whyNotFree(ctx context.Context, err error, name string) error {
+	var conflict *relay.Error
+	if !errors.As(err, &conflict) || conflict.Code != relay.CodeConflict {
+		return err
+	}
+	if user, until, kerr := o.store.KeptName(ctx, o.who, name); kerr == nil {
+		if user == "" {
+			return fmt.Errorf(nameKept, name, when(until))
+		}
+		return fmt.Errorf(nameKeptFor, name, user, when(until))
+	}
+	aliases, aerr := o.store.Aliases(ctx, o.who)
+	for i := range aliases {
+		if aerr == nil && aliases[i].Name == name {
+			return fmt.Errorf(nameTaken, name, or(aliases[i].OwnerName, "nobody"))
+		}
+	}
+	return err
 }
 
 // aliasRow is an alias as its row and its queue tell; whether it is online, only

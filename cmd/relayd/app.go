@@ -95,6 +95,9 @@ func (a *app) open(ctx context.Context) error {
 	if a.store, err = a.cli.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
+	if err := a.store.Claim(); err != nil { // before the schema that another one works with is touched
+		return err
+	}
 	from, to, err := a.store.Migrate(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate the store: %w", err)
@@ -270,6 +273,7 @@ func (a *app) activate(ctx context.Context) error {
 	}
 	a.background("ssh", func() error { return a.gate.Serve(a.proxies.Listener(a.sshLn, true)) })
 	a.door.open()
+	a.log.Info("serving", "store", a.store.Describe()) // after "listening", or after a wait as standby
 	return rememberSite(a.cfg, a.site, a.at)
 }
 

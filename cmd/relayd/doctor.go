@@ -57,6 +57,7 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 const (
 	doctorFailed = "%d checks failed; the last column says what to do"
 	hostKeyFile  = "ssh_host_ed25519_key"
+	databaseFile = "relay.db"
 	knockLimit   = 10 * time.Second // for a relay on a busy machine
 	lookupLimit  = 3 * time.Second
 	sshGreeting  = "SSH-2.0-relayd"
@@ -67,6 +68,7 @@ func (c *cli) examine(ctx context.Context, cfg Config) []store.Finding {
 	list := []store.Finding{checkDataDir(cfg), checkHostKey(cfg)}
 	list = append(list, checkNextKey(cfg)...)
 	list = append(list, c.checkStore(ctx, cfg)...)
+	list = append(list, checkSpool(cfg)...)
 	list = append(list, checkListeners(ctx, cfg)...)
 	list = append(list, checkCertificate(cfg)...)
 	list = append(list, checkProxies(cfg)...)
@@ -85,13 +87,23 @@ func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
 	s, err := c.openStore(ctx, cfg, true)
 	if err != nil {
 		fix := "start relayd serve once, or pass the --data-dir or --database-url of the server"
-		if cfg.DatabaseURL != "" {
+		_, inside := os.Stat(filepath.Join(string(cfg.DataDir), databaseFile))
+		switch {
+		case cfg.DatabaseURL != "":
 			fix = "make sure that the database of --database-url answers and lets relayd in"
+		case errors.Is(err, fs.ErrPermission), errors.Is(inside, fs.ErrPermission):
+			fix = "run relayd doctor as the user that runs relayd; if that is you: chown -R USER " + quote(string(cfg.DataDir))
+		case inside == nil:
+			fix = "do as the reason says, then run relayd doctor again"
 		}
 		return []store.Finding{finding("store", store.VerdictFail, fix, "%s", plain(err))}
 	}
 	defer s.Close()
-	return s.Examine(ctx)
+	list := s.Examine(ctx)
+	if list[0].Verdict == store.VerdictFail {
+		return list // there are no tables to look at
+	}
+	return append(list, checkQueues(ctx, s, cfg))
 }
 
 // checkDataDir: what is in it must be nobody else's.

@@ -49,6 +49,11 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("docs/metrics.md tells of %s, which is not there", name)
 		}
 	}
+	for _, name := range names(`\b(relay_\w+?)(?:_bucket)?\b`, string(page)) { // of the alerts and the advice
+		if !slices.Contains(have, name) {
+			t.Errorf("docs/metrics.md speaks of %s, which is not there", name)
+		}
+	}
 }
 
 func names(pattern, text string) (list []string) {

@@ -40,6 +40,10 @@ to it, and sends any of them again, byte for byte.`
 	unhealthy     = "GET %s answered %d; the log of that relayd says why"
 	noAdminLeft   = "no admin is left; make one with `relayd user add NAME --admin`"
 
+	nameTaken   = "the alias %s is there already and belongs to %s; `relayd alias transfer %[1]s --user NAME` gives it to another account"
+	nameKeptFor = "the name %s is kept for %s until %s, because an alias of that name was removed; `relayd alias add %[1]s --user %[2]s` makes it anew, empty, and `relayd alias transfer %[1]s --user NAME` hands it on"
+	nameKept    = "the name %s is kept until %s, because an alias of that name was removed, and so was the account that had it; choose another name until then"
+
 	databaseAway    = "%w; start Postgres there, or correct --database-url (RELAY_DATABASE_URL)"
 	databaseRefuses = "%w; correct user, password or database name of --database-url (RELAY_DATABASE_URL)"
 

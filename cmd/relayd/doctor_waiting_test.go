@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"relay"
+	"relay/store"
+)
+
+// TestDoctorSpool: events that wait on the disk for a Postgres are told, with what to
+// do, also where the store was changed meanwhile.
+func TestDoctorSpool(t *testing.T) {
+	t.Parallel()
+	const url = "postgres://localhost/relay"
+	for _, tc := range []struct {
+		name, url     string
+		limit         Size
+		files         map[string]int
+		verdict, says string
+	}{
+		{"none on SQLite", "", 1 << 20, nil, "", ""},
+		{"none", url, 1 << 20, nil, store.VerdictOK, "nothing waits"},
+		{"some", url, 1 << 20, map[string]int{"spool-0000000001-000000": 2048}, store.VerdictWarn, "2.0 KiB of events wait"},
+		{"without a limit", url, unlimited, map[string]int{"spool-0000000001-000000": 2048}, store.VerdictWarn, "2.0 KiB of events wait"},
+		{"full", url, 4096, map[string]int{"spool-0000000001-000000": 2048, "spool-0000000001-000001": 1024}, store.VerdictFail, "callers get 503"},
+		{"another store now", "", 1 << 20, map[string]int{"spool-0000000001-000000": 20}, store.VerdictFail, "the store is SQLite now"},
+		{"damaged", url, 1 << 20, map[string]int{"spool-0000000001-000000.damaged": 20}, store.VerdictWarn, "1 file of the spool"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Config{DataDir: Text(t.TempDir()), DatabaseURL: DatabaseURL(tc.url), SpoolLimit: tc.limit}
+			for name, size := range tc.files {
+				if err := os.WriteFile(filepath.Join(string(cfg.DataDir), name), make([]byte, size), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			list := checkSpool(cfg)
+			if tc.verdict == "" {
+				if len(list) > 0 {
+					t.Errorf("got %+v", list)
+				}
+				return
+			}
+			if len(list) != 1 || list[0].Verdict != tc.verdict || !strings.Contains(list[0].Reason, tc.says) || (list[0].Fix == "") != (tc.verdict == store.VerdictOK) {
+				t.Errorf("got %+v", list)
+			}
+		})
+	}
+}
+
+// waiting is a store of one alias for checkQueues.
+type waiting struct {
+	stats relay.QueueStats
+	err   error
+}
+
+func (w waiting) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) {
+	return []relay.Alias{{ID: 7, Name: "shop"}}, w.err
+}
+
+func (w waiting) QueueStats(context.Context, []int64) (map[int64]relay.QueueStats, error) {
+	return map[int64]relay.QueueStats{7: w.stats}, nil
+}
+
+// TestDoctorQueues: a queue that is full, or will be soon, is told before and while
+// callers are turned away for it.
+func TestDoctorQueues(t *testing.T) {
+	t.Parallel()
+	cfg := Config{QueueLimit: 10, QueueBytes: 1000}
+	for _, tc := range []struct {
+		name          string
+		s             waiting
+		cfg           Config
+		verdict, says string
+	}{
+		{"empty", waiting{}, cfg, store.VerdictOK, "nothing waits"},
+		{"some", waiting{stats: relay.QueueStats{Queued: 3}}, cfg, store.VerdictOK, "3 attempts waiting at 1 alias,"},
+		{"many", waiting{stats: relay.QueueStats{Queued: 8}}, cfg, store.VerdictWarn, "queue of shop is nearly full"},
+		{"large", waiting{stats: relay.QueueStats{Queued: 1, QueuedBytes: 800}}, cfg, store.VerdictWarn, "queue of shop is nearly full"},
+		{"full", waiting{stats: relay.QueueStats{Queued: 10}}, cfg, store.VerdictFail, "callers get 503"},
+		{"without limits", waiting{stats: relay.QueueStats{Queued: 1e6}}, Config{QueueLimit: unlimited, QueueBytes: unlimited}, store.VerdictOK, "1000000 attempts waiting"},
+		{"unknown", waiting{err: errors.New("no answer")}, cfg, store.VerdictFail, "no answer"},
+	} {
+		f := checkQueues(t.Context(), tc.s, tc.cfg)
+		if f.Verdict != tc.verdict || !strings.Contains(f.Reason, tc.says) || (f.Fix == "") != (tc.verdict == store.VerdictOK) {
+			t.Errorf("%s: got %+v", tc.name, f)
+		}
+	}
+}
