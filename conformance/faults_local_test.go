@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ type localFault struct {
 	broken bool                               // the transfer breaks off
 	within time.Duration
 	came   chan struct{} // closed when the caller has got a byte; nil where nobody waits for that
+	upOnly bool          // SSH alone has no words for it
 }
 
 func localFaults() []localFault {
@@ -52,7 +55,12 @@ func localFaults() []localFault {
 		})
 		return f
 	}
+	unframed := later("F11 resets inside a body that its end ends", "HTTP/1.1 200 OK\r\n\r\nhello", func(c net.Conn) {
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
+	unframed.upOnly = true
 	return []localFault{
+		unframed,
 		{name: "F9 refuses", status: bad502, code: "local-refused", state: "failed", within: time.Second},
 		{
 			name: "F10 hangs", script: after(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }),
@@ -60,6 +68,11 @@ func localFaults() []localFault {
 		},
 		{name: "F9 closes without a word", script: text(""), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second},
 		{name: "F11 closes inside its head", script: text("HTTP/1.1 200 OK\r\nContent-"), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second},
+		{
+			name: "F11 closes behind an interim answer", script: text("HTTP/1.1 102 Processing\r\n\r\n"),
+			status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second,
+		},
+		as(cut, "F11 dies behind the last chunk", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n")),
 		as(cut, "F11 dies inside a body with a length", text("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+strings.Repeat("x", 500))),
 		as(cut, "F11 dies inside a chunked body", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")),
 		later("F11 resets inside its body", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nxxxxx", func(c net.Conn) {
@@ -69,50 +82,80 @@ func localFaults() []localFault {
 		as(garbage, "F12 head of 10 MiB", text("HTTP/1.1 200 OK\r\nX-Big: "+strings.Repeat("x", 10<<20)+"\r\n\r\n")),
 		as(garbage, "F12 endless interim answers", text(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100)+ok)),
 		as(garbage, "F12 SSH instead of HTTP", text("SSH-2.0-OpenSSH_9.2\r\n")),
+		as(garbage, "F12 two lengths", text("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok")),
+		as(garbage, "F12 length and chunks", text("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")),
+		as(garbage, "F12 chunks in HTTP 1.0", text("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")),
+		as(garbage, "F12 HTTP 0.9", text("<html>hello</html>")),
+		as(garbage, "F12 NUL in its head", text("HTTP/1.1 200 OK\r\nX: a\x00b\r\nContent-Length: 2\r\n\r\nok")),
+		as(garbage, "F12 switches protocols unasked", text("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")),
+		as(garbage, "F12 one interim answer too many", text(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 17)+ok)),
+		as(garbage, "F12 chunk size of 17 digits", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00000000000000005\r\nhello\r\n0\r\n\r\n")),
 		as(garbage, "F12 bad first chunk", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n")),
+		later("F12 chunk extension of 1 MiB", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", func(c net.Conn) {
+			_, _ = io.WriteString(c, "5;"+strings.Repeat("e", 1<<20)+"\r\nhello\r\n0\r\n\r\n")
+		}),
+		later("F12 ten thousand trailers", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", func(c net.Conn) {
+			_, _ = io.WriteString(c, "0\r\n"+strings.Repeat("X-Trailer: 1234567890\r\n", 10000)+"\r\n")
+		}),
 		later("F12 bad chunk behind good ones", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", func(c net.Conn) {
 			_, _ = io.WriteString(c, "zz\r\nhello\r\n0\r\n\r\n")
 		}),
 	}
 }
 
-// TestFaultLocalServer makes the local server fail in every way known and looks at
-// what the caller and the record say, and that the next request is answered.
+// TestFaultLocalServer makes the local server fail in every way known, behind both kinds
+// of tunnel, and looks at what the caller and the record say, and that the next request
+// is answered.
 func TestFaultLocalServer(t *testing.T) {
 	r := newRig(t, "")
 	tg := newTarget(t)
-	r.tunnel("faulty", tg.addr)
-	r.tunnel("refusing", freeAddr(t))
-	r.tunnel("hanging", tg.addr)
-	r.must(200, "PATCH", "/aliases/hanging", []byte(`{"responseTimeout":"1500ms"}`)) // the others may take longer on a busy machine
-	passed := 0
-	cases := localFaults()
-	for _, f := range cases {
-		t.Run(strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
-			alias := "faulty"
-			switch {
-			case f.script == nil:
-				alias = "refusing"
-			case f.code == "local-timeout":
-				alias = "hanging"
-				fallthrough
-			default:
-				tg.run(f.script)
-			}
-			f.check(t, r, alias)
-			tg.say(ok, false)
-			if status, body, _ := r.call("faulty", "/next", "x"); status != 200 || body != "ok" {
-				t.Errorf("the next request was answered %d %s", status, body)
-			}
-			tg.next()
-			if !t.Failed() {
-				passed++
-			}
-		})
+	closed := freeAddr(t)
+	tunnels := map[string]func(alias, target string){
+		"ssh": func(alias, target string) { r.tunnel(alias, target) },
+		"up": func(alias, target string) {
+			r.client(alias, filepath.Join(bin, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--target", "http://"+target, "--alias", alias)
+		},
+	}
+	passed, all := 0, 2
+	for _, way := range []string{"ssh", "up"} {
+		tunnels[way](way+"-faulty", tg.addr)
+		tunnels[way](way+"-refusing", closed)
+		tunnels[way](way+"-hanging", tg.addr)
+		r.must(200, "PATCH", "/aliases/"+way+"-hanging", []byte(`{"responseTimeout":"1500ms"}`)) // the others may take longer on a busy machine
+		cases := slices.DeleteFunc(localFaults(), func(f localFault) bool { return f.upOnly && way != "up" })
+		all += len(cases)
+		for _, f := range cases {
+			t.Run(way+"_"+strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
+				if f.happens(t, r, tg, way); !t.Failed() {
+					passed++
+				}
+			})
+		}
 	}
 	t.Run("F13_caller_leaves_inside_its_body", func(t *testing.T) { callerLeaves(t, r, tg, &passed) })
 	t.Run("F14_caller_leaves_before_the_answer", func(t *testing.T) { callerGone(t, r, tg, &passed) })
-	figure(t, "%d of %d faults of local servers and callers answered and recorded as promised", passed, len(cases)+2)
+	figure(t, "%d of %d faults of local servers and callers answered and recorded as promised", passed, all)
+}
+
+// happens is one fault behind one kind of tunnel, and a request after it.
+func (f localFault) happens(t *testing.T, r *rig, tg *target, way string) {
+	t.Helper()
+	alias := way + "-faulty"
+	switch {
+	case f.script == nil:
+		alias = way + "-refusing"
+	case f.code == "local-timeout":
+		alias = way + "-hanging"
+		fallthrough
+	default:
+		tg.run(f.script)
+	}
+	f.check(t, r, alias)
+	tg.say(ok, false)
+	if status, body, _ := r.call(way+"-faulty", "/next", "x"); status != 200 || body != "ok" {
+		t.Errorf("the next request was answered %d %s", status, body)
+	}
+	tg.next()
 }
 
 func (f localFault) check(t *testing.T, r *rig, alias string) {
@@ -167,8 +210,12 @@ func wholeAnswer(br *bufio.Reader) ([]byte, error) {
 			continue
 		}
 		length, chunked := framing(head)
-		if chunked {
+		switch {
+		case chunked:
 			body, err := readChunks(br)
+			return append(all, body...), err
+		case !strings.Contains(strings.ToLower(string(head)), "\r\ncontent-length:"):
+			body, err := io.ReadAll(br)
 			return append(all, body...), err
 		}
 		body := make([]byte, length)
@@ -188,7 +235,7 @@ func callerLeaves(t *testing.T, r *rig, tg *target, passed *int) {
 		ended <- err
 	})
 	c := r.dial()
-	_, _ = io.WriteString(c, "POST /half HTTP/1.1\r\nHost: faulty.localhost\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
+	_, _ = io.WriteString(c, "POST /half HTTP/1.1\r\nHost: ssh-faulty.localhost\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
 	select {
 	case <-began: // a reset may throw away what the relay has not read yet
 	case <-time.After(30 * time.Second):
@@ -204,8 +251,8 @@ func callerLeaves(t *testing.T, r *rig, tg *target, passed *int) {
 	case <-time.After(30 * time.Second):
 		t.Error("the local server still waits for the rest")
 	}
-	r.waitFor(5*time.Second, "the event", func() bool { return r.latest("faulty").Path == "/half" })
-	if rec := r.latest("faulty"); rec.State != "incomplete" || rec.Replayable || rec.Request.Body.State != "aborted" {
+	r.waitFor(5*time.Second, "the event", func() bool { return r.latest("ssh-faulty").Path == "/half" })
+	if rec := r.latest("ssh-faulty"); rec.State != "incomplete" || rec.Replayable || rec.Request.Body.State != "aborted" {
 		t.Errorf("record: %+v", rec)
 	}
 	if !t.Failed() {
@@ -223,14 +270,14 @@ func callerGone(t *testing.T, r *rig, tg *target, passed *int) {
 		_, _ = io.WriteString(c, ok)
 	})
 	c := r.dial()
-	_, _ = io.WriteString(c, "POST /left HTTP/1.1\r\nHost: faulty.localhost\r\nContent-Length: 2\r\n\r\nhi")
+	_, _ = io.WriteString(c, "POST /left HTTP/1.1\r\nHost: ssh-faulty.localhost\r\nContent-Length: 2\r\n\r\nhi")
 	<-got
 	c.Close()
 	<-time.After(100 * time.Millisecond) // the relay may know by now, or not: the record is the same
 	close(left)
 	var rec record
 	r.waitFor(10*time.Second, "the event", func() bool {
-		rec = r.latest("faulty")
+		rec = r.latest("ssh-faulty")
 		return rec.Path == "/left"
 	})
 	if rec.State != "delivered" || rec.Status == nil || *rec.Status != 200 || rec.Response == nil || rec.Response.State != "complete" {

@@ -5,10 +5,14 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -119,4 +123,102 @@ func (p *pebble) issued() *x509.CertPool {
 		p.t.Fatalf("no root in %q", text)
 	}
 	return pool
+}
+
+// gate is an address behind which a CA may be there, or not, or say nothing.
+type gate struct {
+	t       *testing.T
+	addr    string
+	knocked chan struct{} // a connection was made while it said nothing
+}
+
+func newGate(t *testing.T) *gate {
+	return &gate{t: t, addr: freeAddr(t), knocked: make(chan struct{}, 1000)}
+}
+
+// serve listens until the result is called; serving does what is to be done with each
+// connection.
+func (g *gate) serve(serving func(c net.Conn)) (end func()) {
+	g.t.Helper()
+	ln, err := net.Listen("tcp", g.addr)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			g.t.Cleanup(func() { c.Close() })
+			go serving(c)
+		}
+	}()
+	return func() { ln.Close() }
+}
+
+// freeze accepts connections and says nothing.
+func (g *gate) freeze() (end func()) {
+	return g.serve(func(net.Conn) { g.knocked <- struct{}{} })
+}
+
+// open leads to an address.
+func (g *gate) open(to string) (end func()) {
+	return g.serve(func(c net.Conn) {
+		there, err := net.Dial("tcp", to)
+		if err != nil {
+			c.Close()
+			return
+		}
+		go func() {
+			_, _ = io.Copy(there, c)
+			there.Close()
+		}()
+		_, _ = io.Copy(c, there)
+		c.Close()
+	})
+}
+
+// TestCertificateAuthorityAway: a CA that says nothing does not hold up a stop, and one
+// that was not there when the relay started is asked again without a visitor.
+func TestCertificateAuthorityAway(t *testing.T) {
+	t.Parallel()
+	r := newTLSRig(t, "RELAY_TLS=acme")
+	_, httpPort, _ := net.SplitHostPort(r.http)
+	_, tlsPort, _ := net.SplitHostPort(r.https)
+	ca := newPebble(t, httpPort, tlsPort, 90*24*time.Hour)
+	at, err := url.Parse(ca.directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGate(t)
+	r.extra = append(r.extra, "RELAY_ACME_CA=https://"+g.addr+"/dir", "RELAY_ACME_CA_ROOT="+ca.root)
+	r.roots = ca.issued()
+
+	thaw := g.freeze()
+	r.start()
+	r.waitFor(60*time.Second, "the relay to ask the CA", func() bool { return len(g.knocked) > 0 })
+	begun := time.Now()
+	r.stop(syscall.SIGTERM)
+	if code, took := r.cmd.ProcessState.ExitCode(), time.Since(begun); code != 0 || took > bound(5*time.Second) {
+		t.Errorf("with a CA that says nothing the relay ended with %d after %v", code, took)
+	}
+	thaw()
+
+	r.start()
+	r.forward("shop", okServer(t))
+	for _, name := range []string{"relay.test", "shop.relay.test"} {
+		r.waitFor(60*time.Second, "the failure for "+name, func() bool {
+			return strings.Contains(r.log.String(), `msg="no certificate" name=`+name)
+		})
+	}
+	t.Cleanup(g.open(at.Host))
+	begun = time.Now()
+	for _, name := range []string{"relay.test", "shop.relay.test"} {
+		r.waitFor(90*time.Second, "the certificate of "+name, func() bool {
+			return strings.Contains(r.log.String(), `msg="certificate ready" name=`+name)
+		})
+		t.Logf("%s: certificate %.1f s after the CA was there", name, time.Since(begun).Seconds())
+		r.awaitCert(name)
+	}
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"net"
 	"os"
@@ -35,14 +36,8 @@ func TestProxiedHTTP(t *testing.T) {
 		if got := ask(t, c, "GET", "shop.localhost", "/"+version); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 			t.Errorf("%s: %q", version, got)
 		}
-		var page struct {
-			Data []struct{ Path, RemoteAddr string }
-		}
-		if err := json.Unmarshal(r.must(200, "GET", "/events?limit=1&alias=shop", nil), &page); err != nil {
-			t.Fatal(err)
-		}
-		if len(page.Data) != 1 || page.Data[0].Path != "/"+version || page.Data[0].RemoteAddr != "203.0.113.9:52011" {
-			t.Errorf("%s: %+v, want the source of the header", version, page.Data)
+		if path, from := r.lastSource("shop"); path != "/"+version || from != "203.0.113.9:52011" {
+			t.Errorf("%s: %s is recorded as from %s, want the source of the header", version, path, from)
 		}
 		c = dialFrom(t, "127.0.0.1", r.http)
 		if _, err := c.Write(header); err != nil {
@@ -54,6 +49,57 @@ func TestProxiedHTTP(t *testing.T) {
 	}
 	if got := ask(t, dialFrom(t, "127.0.0.2", r.http), "GET", "shop.localhost", "/bare"); got != "" {
 		t.Errorf("a trusted source without a header was answered %q", got)
+	}
+}
+
+// lastSource is the path of an alias' newest event, and whom it came from.
+func (r *rig) lastSource(alias string) (path, from string) {
+	r.t.Helper()
+	var page struct {
+		Data []struct{ Path, RemoteAddr string }
+	}
+	if err := json.Unmarshal(r.must(200, "GET", "/events?limit=1&alias="+alias, nil), &page); err != nil {
+		r.t.Fatal(err)
+	}
+	if len(page.Data) != 1 {
+		return "", ""
+	}
+	return page.Data[0].Path, page.Data[0].RemoteAddr
+}
+
+// TestProxiedTLS: the header stands before the TLS greeting; what is no header, or comes
+// from somebody else, gets no TLS.
+func TestProxiedTLS(t *testing.T) {
+	t.Parallel()
+	r, tg := newFilesRig(t, "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
+	tg.say(ok, true)
+	over := func(source string, header []byte) (string, error) {
+		c := dialFrom(t, source, r.https)
+		if _, err := c.Write(header); err != nil {
+			t.Fatal(err)
+		}
+		s := tls.Client(c, &tls.Config{ServerName: overTLS, RootCAs: r.roots})
+		if err := s.HandshakeContext(t.Context()); err != nil {
+			return "", err
+		}
+		return ask(t, s, "GET", overTLS, "/"), nil
+	}
+	for version, header := range proxyHeaders() {
+		if got, err := over("127.0.0.2", header); got != ok || err != nil {
+			t.Errorf("%s: %q, %v", version, got, err)
+		}
+		tg.next()
+		if path, from := r.lastSource("shop"); path != "/" || from != "203.0.113.9:52011" {
+			t.Errorf("%s: %s is recorded as from %s", version, path, from)
+		}
+		for source, bad := range map[string][]byte{"127.0.0.1": header, "127.0.0.2": header[:len(header)-1], "127.0.0.3": header} {
+			if got, err := over(source, bad); err == nil {
+				t.Errorf("%s, %d bytes from %s: %q", version, len(bad), source, got)
+			}
+		}
+	}
+	if got, err := over("127.0.0.2", nil); err == nil {
+		t.Errorf("a trusted source without a header: %q", got)
 	}
 }
 

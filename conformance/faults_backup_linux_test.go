@@ -1,0 +1,32 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFaultBackupDiskFull writes a backup to a disk that is too small for it. The command
+// says which disk is full and leaves nothing there.
+func TestFaultBackupDiskFull(t *testing.T) {
+	r := newRig(t, "")
+	r.alias("big")
+	for i := range 8 {
+		if status, body, _ := r.call("big", fmt.Sprintf("/%d", i), strings.Repeat("x", 1<<20)); status != 202 {
+			t.Fatalf("queued: %d %s", status, body)
+		}
+	}
+	disk := smallDisk(t, 4<<20)
+	cmd := exec.Command(filepath.Join(bin, "relayd"), "backup", filepath.Join(disk, "relay.db"))
+	cmd.Env = r.env()
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "no room for the backup in "+disk) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if left, err := os.ReadDir(disk); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}

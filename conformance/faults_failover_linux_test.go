@@ -1,0 +1,176 @@
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay/store/pgtest"
+)
+
+// TestFaultFailover cuts relayd off from its Postgres and leads it to a replica, which
+// takes no writes until it is promoted. What was answered meanwhile is in the new primary.
+func TestFaultFailover(t *testing.T) {
+	d := newDBA(t)
+	t.Cleanup(func() { // it drops what the test made, and must not wait for a replica then
+		if err := d.pg.Restart(); err != nil {
+			t.Error(err)
+			return
+		}
+		d.do(`ALTER SYSTEM RESET synchronous_standby_names`, `SELECT pg_reload_conf()`)
+	})
+	replica := d.replicate()
+	front := newSwitch(t, d.socket)
+	r := newRig(t, front.url(d.url()))
+	r.autossh("failover", localServer(t))
+	l := startLoad(r, "failover", 4, func(l *load) { l.pause = 10 * time.Millisecond })
+	l.more(50, 30*time.Second)
+	within(t, 20*time.Second, "the replica to be in step", func() bool {
+		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
+	})
+	d.do(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
+	front.to(replica.socket)
+	refused := size(2*time.Second, 10*time.Second)
+	<-time.After(refused)
+	degraded := r.degraded()
+	within(t, 20*time.Second, "the replica to have all that was committed", func() bool {
+		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()`) == 1
+	})
+	if err := d.pg.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	replica.promote()
+	back := l.recovery(time.Now())
+	l.end()
+	r.waitFor(60*time.Second, "the spool to be empty", func() bool { return r.stats().SpoolBytes == 0 && r.ready() == 200 })
+	v := l.check(t)
+	figure(t, "led to a replica for %v, which was then promoted: %v, by status %v, without answer %d, longest wait %v, degraded %v, back after %v",
+		refused, v, l.codes, l.broken, l.longest.Round(10*time.Millisecond), degraded, back.Round(100*time.Millisecond))
+	if !v.ok() || l.codes[503] > 0 || l.broken > 0 || l.longest > bound(outageAnswer) || !degraded {
+		t.Errorf("%v, by status %v, degraded %v", v, l.codes, degraded)
+	}
+	if left, _ := filepath.Glob(filepath.Join(r.dir, "data", "*refused*")); len(left) > 0 {
+		t.Errorf("given up: %v", left)
+	}
+}
+
+// replica is a hot standby of a server.
+type replica struct {
+	t      *testing.T
+	socket string
+}
+
+// replicate makes one, which the server waits for at each commit.
+func (d *dba) replicate() *replica {
+	d.t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "relay-replica")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var as *syscall.Credential
+	if os.Getuid() == 0 {
+		as = unprivileged(d.t)
+		if err := os.Chown(dir, int(as.Uid), int(as.Gid)); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	run := func(name string, args ...string) *exec.Cmd {
+		cmd := exec.Command(pgtest.Program(d.t, name), args...)
+		cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true, Credential: as, Pdeathsig: syscall.SIGINT}
+		return cmd
+	}
+	data := filepath.Join(dir, "data")
+	source := fmt.Sprintf("host=%s user=relay application_name=replica", d.socket)
+	if out, err := run("pg_basebackup", "-D", data, "-d", source, "-R", "-c", "fast", "--no-sync").CombinedOutput(); err != nil {
+		d.t.Fatalf("pg_basebackup: %v\n%s", err, out)
+	}
+	server, log := run("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=1000", "-c", "shared_buffers=64MB"), &syncBuffer{}
+	server.Stdout, server.Stderr = log, log
+	if err := server.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		_ = server.Process.Signal(syscall.SIGINT)
+		_ = server.Wait()
+		_ = os.RemoveAll(dir)
+		if d.t.Failed() {
+			d.t.Logf("log of the replica:\n%s", tail(log.String(), 2000))
+		}
+	})
+	d.do(`ALTER SYSTEM SET synchronous_standby_names = 'replica'`, `SELECT pg_reload_conf()`)
+	return &replica{d.t, dir}
+}
+
+// promote makes it a server of its own.
+func (r *replica) promote() {
+	r.t.Helper()
+	of := &dba{t: r.t, socket: r.socket}
+	of.open("app")
+	of.do(`ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_promote()`)
+}
+
+// outlet is a TCP proxy before a Postgres that can be led to another one.
+type outlet struct {
+	addr   string
+	socket atomic.Pointer[string]
+}
+
+func newSwitch(t *testing.T, socket string) *outlet {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	o := &outlet{addr: ln.Addr().String()}
+	o.to(socket)
+	go func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go o.carry(near)
+		}
+	}()
+	return o
+}
+
+// to leads new connections to the server of a folder.
+func (o *outlet) to(socket string) { o.socket.Store(&socket) }
+
+func (o *outlet) carry(near net.Conn) {
+	defer near.Close()
+	far, err := net.Dial("unix", filepath.Join(*o.socket.Load(), ".s.PGSQL.5432"))
+	if err != nil {
+		return
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[0], way[1])
+			_ = way[0].Close()
+			_ = way[1].Close()
+		})
+	}
+	both.Wait()
+}
+
+// url is an address through it.
+func (o *outlet) url(direct string) string {
+	u, err := url.Parse(direct)
+	if err != nil {
+		return ""
+	}
+	u.Host, u.RawQuery = o.addr, "sslmode=disable"
+	return u.String()
+}

@@ -1,0 +1,232 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay/store/pgtest"
+)
+
+// dba is somebody with all rights on a Postgres, and a database there that belongs to
+// an ordinary role: what relayd gets in production.
+type dba struct {
+	t      *testing.T
+	pg     *pgtest.Server
+	db     *sql.DB // as superuser, of the same database
+	socket string  // folder
+}
+
+// appRole is the role of relayd, appPassword its password where one is asked for.
+const appRole, appPassword = "app", "first"
+
+func newDBA(t *testing.T) *dba {
+	t.Helper()
+	pg := pgtest.Start(t, pgtest.Options{Fsync: true})
+	u, err := url.Parse(pg.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &dba{t: t, pg: pg, socket: u.Query().Get("host")}
+	d.open("postgres")
+	d.do(`CREATE ROLE `+appRole+` LOGIN PASSWORD '`+appPassword+`'`, `CREATE DATABASE app OWNER `+appRole)
+	d.open("app")
+	return d
+}
+
+// open works in a database from now on.
+func (d *dba) open(database string) {
+	d.t.Helper()
+	db, err := sql.Open("postgres", d.address("relay", "", database))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = db.Close() })
+	d.db = db
+}
+
+// address of a database on the server itself.
+func (d *dba) address(role, password, database string) string {
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(role, password), Path: "/" + database}
+	u.RawQuery = url.Values{"host": {d.socket}, "sslmode": {"disable"}}.Encode()
+	return u.String()
+}
+
+// url is what relayd gets.
+func (d *dba) url() string { return d.address(appRole, appPassword, "app") }
+
+// do runs statements as superuser.
+func (d *dba) do(statements ...string) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, statement := range statements {
+		if _, err := d.db.ExecContext(ctx, statement); err != nil {
+			d.t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// count asks for one number.
+func (d *dba) count(query string) (n int) {
+	d.t.Helper()
+	if err := d.db.QueryRow(query).Scan(&n); err != nil {
+		d.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// terminate ends every session of the role of relayd.
+func (d *dba) terminate() {
+	d.t.Helper()
+	d.do(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
+}
+
+// sessions counts those of the role of relayd.
+func (d *dba) sessions() int {
+	d.t.Helper()
+	return d.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
+}
+
+// bouncer is a pgbouncer before a server.
+type bouncer struct {
+	t    *testing.T
+	dir  string
+	addr string
+	mode string // of its pools
+	log  *syncBuffer
+	cmd  *exec.Cmd
+	hold io.Closer // the watcher ends it when this is closed, as when the test ends
+}
+
+// newBouncer starts one; settings are those of pgbouncer.ini.
+func (d *dba) newBouncer(settings map[string]string) *bouncer {
+	d.t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "relay-bouncer")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	b := &bouncer{t: d.t, dir: dir, addr: freeAddr(d.t), mode: settings["pool_mode"], log: &syncBuffer{}}
+	d.t.Cleanup(func() {
+		b.kill()
+		_ = os.RemoveAll(dir)
+		if d.t.Failed() {
+			d.t.Logf("pgbouncer log:\n%s", tail(b.log.String(), 3000))
+		}
+	})
+	b.configure(d.socket, settings)
+	b.start()
+	return b
+}
+
+func (b *bouncer) configure(socket string, settings map[string]string) {
+	b.t.Helper()
+	_, port, _ := net.SplitHostPort(b.addr)
+	all := map[string]string{
+		"listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": "", "auth_type": "trust",
+		"auth_file": filepath.Join(b.dir, "users"), "admin_users": "relay", "default_pool_size": "20", "server_login_retry": "1",
+	}
+	maps.Copy(all, settings)
+	var ini strings.Builder
+	fmt.Fprintf(&ini, "[databases]\n* = host=%s\n[pgbouncer]\n", socket)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&ini, "%s = %s\n", name, all[name])
+	}
+	for name, content := range map[string]string{"ini": ini.String(), "users": `"relay" ""` + "\n" + `"` + appRole + `" "` + appPassword + `"` + "\n"} {
+		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(content), 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(b.dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// leash is the shell script that owns it.
+const leash = `trap '' INT HUP
+"$@" & p=$!
+read -r line
+kill -KILL $p 2>/dev/null
+wait $p`
+
+// start runs it as somebody else than root, and waits until it answers.
+func (b *bouncer) start() {
+	b.t.Helper()
+	program := "pgbouncer"
+	if _, err := exec.LookPath(program); err != nil {
+		program = "/usr/sbin/pgbouncer" // not in the path of everybody
+	}
+	b.cmd = exec.Command("/bin/sh", "-c", leash, "sh", program, filepath.Join(b.dir, "ini"))
+	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Getuid() == 0 {
+		b.cmd.SysProcAttr.Credential = unprivileged(b.t)
+	}
+	var err error
+	if b.hold, err = b.cmd.StdinPipe(); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	within(b.t, 10*time.Second, "pgbouncer to answer (apt-get install pgbouncer)", func() bool {
+		c, err := net.Dial("tcp", b.addr)
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		return true
+	})
+}
+
+// kill ends it at once.
+func (b *bouncer) kill() {
+	_ = b.hold.Close()
+	_ = b.cmd.Wait() // says how it ended, which is what we asked for
+}
+
+// say gives a command to its console.
+func (b *bouncer) say(command string) {
+	b.t.Helper()
+	db, err := sql.Open("postgres", "postgres://relay@"+b.addr+"/pgbouncer?sslmode=disable")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(command); err != nil {
+		b.t.Errorf("pgbouncer: %s: %v", command, err)
+	}
+}
+
+// url is that of relayd through it.
+func (b *bouncer) url() string {
+	return "postgres://" + appRole + ":" + appPassword + "@" + b.addr + "/app?sslmode=disable"
+}
+
+// unprivileged is somebody who may run what root may not.
+func unprivileged(t *testing.T) *syscall.Credential {
+	t.Helper()
+	for _, name := range []string{"postgres", "nobody"} {
+		if u, err := user.Lookup(name); err == nil {
+			uid, _ := strconv.ParseUint(u.Uid, 10, 32)
+			gid, _ := strconv.ParseUint(u.Gid, 10, 32)
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		}
+	}
+	t.Fatal("there is no user postgres or nobody")
+	return nil
+}

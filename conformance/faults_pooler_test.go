@@ -1,0 +1,227 @@
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFaultPooler runs relayd behind pgbouncer, in both modes that it can work with, with
+// a direct URL beside it, and takes pgbouncer and Postgres away under load.
+func TestFaultPooler(t *testing.T) {
+	for mode, settings := range map[string]map[string]string{
+		"transaction": {"pool_mode": "transaction"},
+		"session":     {"pool_mode": "session", "default_pool_size": "40"},
+		"transaction, two connections": {
+			"pool_mode": "transaction", "default_pool_size": "2", "server_lifetime": "1", "idle_transaction_timeout": "2", "server_idle_timeout": "1",
+		},
+	} {
+		if mode != "transaction" && size(true, false) {
+			continue
+		}
+		t.Run(strings.ReplaceAll(mode, " ", "_"), func(t *testing.T) {
+			d := newDBA(t)
+			d.do(`ALTER ROLE ` + appRole + ` SET synchronous_commit = off`)
+			b := d.newBouncer(settings)
+			r := newRig(t, b.url(), "RELAY_DATABASE_DIRECT_URL="+d.url())
+			r.autossh("pooled", echoServer(t))
+			usual(t, r)
+			outages(t, d, b, r)
+			usual(t, r)
+			overKill(t, r)
+			takeover(t, r)
+		})
+	}
+}
+
+// outages takes pgbouncer and Postgres away under load.
+func outages(t *testing.T, d *dba, b *bouncer, r *rig) {
+	t.Helper()
+	for _, c := range []struct {
+		name       string
+		away, back func()
+	}{
+		{"pgbouncer paused", func() { b.say("PAUSE") }, func() { b.say("RESUME") }},
+		{"pgbouncer killed", b.kill, b.start},
+		{"Postgres killed behind it", func() { must(t, d.pg.Kill()) }, func() { must(t, d.pg.Restart()) }},
+		{"every session terminated", d.terminate, func() {}},
+	} {
+		if c.name == "pgbouncer paused" && b.mode == "session" {
+			continue // it waits there until every client has gone
+		}
+		if c.name == "every session terminated" && size(true, false) {
+			continue // as TestFaultRudeDBA does
+		}
+		l := startLoad(r, "pooled", 4, func(l *load) { l.pause = 10 * time.Millisecond })
+		l.more(50, 30*time.Second)
+		c.away()
+		<-time.After(size(1500*time.Millisecond, 5*time.Second))
+		c.back()
+		back := l.recovery(time.Now())
+		l.end()
+		r.waitFor(60*time.Second, "the spool to be empty", func() bool { return r.stats().SpoolBytes == 0 && r.ready() == 200 })
+		v := l.check(t)
+		figure(t, "%s: %v, by status %v, without answer %d, longest wait %v, back after %v",
+			c.name, v, l.codes, l.broken, l.longest.Round(10*time.Millisecond), back.Round(100*time.Millisecond))
+		if !v.ok() || l.codes[503] > 0 || l.broken > 0 || l.longest > bound(outageAnswer) {
+			t.Errorf("%s: %v, by status %v, longest wait %v", c.name, v, l.codes, l.longest)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func echoServer(t *testing.T) string {
+	t.Helper()
+	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
+}
+
+// usual does what people do all day: a body of several parts, a replay, the live view, a
+// key and a token made and removed beside the server, which acts on it.
+func usual(t *testing.T, r *rig) {
+	t.Helper()
+	live := r.live()
+	defer live.close()
+	body := random(900<<10, 7)
+	status, answer, _ := r.through("pooled", "/usual", body)
+	if status != 200 || answer != body {
+		t.Errorf("a large body: %d, %d bytes of %d", status, len(answer), len(body))
+	}
+	e := r.latest("pooled")
+	if raw := r.must(200, "GET", "/events/"+e.ID+"/request.body", nil); string(raw) != body {
+		t.Errorf("stored %d bytes of %d", len(raw), len(body))
+	}
+	if again := r.replay(e.ID); len(again.Attempts) != 2 || again.Attempts[1].State != "delivered" || again.Attempts[1].Identical == nil || !*again.Attempts[1].Identical {
+		t.Errorf("a replay: %+v", again.Attempts)
+	}
+	r.waitFor(10*time.Second, "the live view to show the event and its replay", func() bool {
+		return strings.Contains(live.String(), e.ID) && strings.Contains(live.String(), `"number":2`)
+	})
+	token := strings.TrimSpace(r.relayd("token", "add", "--user", "admin", "--name", "beside"))
+	mine, id := r.token, ""
+	r.token = token
+	if status, body := r.api("GET", "/me", nil); status != 200 {
+		t.Errorf("a new token: %d %s", status, body)
+	} else {
+		_, rest, _ := strings.Cut(string(body), `"tokenId":"`)
+		id, _, _ = strings.Cut(rest, `"`)
+	}
+	r.relayd("token", "rm", id)
+	r.waitFor(5*time.Second, "a removed token to be refused", func() bool { status, _ := r.api("GET", "/me", nil); return status == 401 })
+	r.token = mine
+}
+
+// overKill queues events, kills relayd and has them delivered.
+func overKill(t *testing.T, r *rig) {
+	t.Helper()
+	r.alias("asleep")
+	n := size(30, 200)
+	if accepted := queueAll(r, n); accepted != n {
+		t.Errorf("queued %d of %d", accepted, n)
+	}
+	r.stop(syscall.SIGKILL)
+	begun := time.Now()
+	r.start()
+	back := time.Since(begun)
+	got := &arrivals{}
+	r.autossh("asleep", serveLocal(t, got.serve))
+	r.must(202, "POST", "/aliases/asleep/replay-queued", nil)
+	r.waitFor(60*time.Second, "the queue to be empty", func() bool { return len(r.events("asleep", "&state=delivered")) == n })
+	figure(t, "relayd killed, serving again after %v", back.Round(10*time.Millisecond))
+	checkQueue(t, r, got.seen(), n, 0)
+}
+
+// takeover has a second relayd wait, and the first one killed.
+func takeover(t *testing.T, r *rig) {
+	t.Helper()
+	second := makeRig(t, r.database, r.extra...)
+	second.key, second.token = r.key, r.token
+	second.cmd, second.gone = second.spawn()
+	second.waitFor(20*time.Second, "the standby to answer", func() bool { return second.ready() == 503 })
+	<-time.After(2 * time.Second)
+	if second.ready() != 503 || r.ready() != 200 {
+		t.Errorf("the first is %d, the second %d", r.ready(), second.ready())
+	}
+	begun := time.Now()
+	r.stop(syscall.SIGKILL)
+	second.waitFor(20*time.Second, "the standby to take over", func() bool { return second.ready() == 200 })
+	took := time.Since(begun)
+	if status, body, _ := second.call("asleep", "/after", "x"); status != 202 {
+		t.Errorf("the second server answered %d %s", status, body)
+	}
+	figure(t, "the standby serves %v after the first was killed", took.Round(10*time.Millisecond))
+	if took > bound(5*time.Second) {
+		t.Errorf("the takeover took %v", took)
+	}
+}
+
+// live is the stream of changes, as it comes in.
+type live struct {
+	syncBuffer
+	close func()
+}
+
+func (r *rig) live() *live {
+	r.t.Helper()
+	req, err := http.NewRequest("GET", "http://"+r.http+"/api/v1/stream", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil || res.StatusCode != 200 {
+		r.t.Fatalf("the live view: %v, %v", res, err)
+	}
+	l := &live{}
+	var reading sync.WaitGroup
+	reading.Go(func() { _, _ = io.Copy(l, res.Body) })
+	l.close = sync.OnceFunc(func() { res.Body.Close(); reading.Wait() })
+	return l
+}
+
+// TestFaultPoolerWithoutDirectURL: where sessions are handed on after each transaction
+// and there is no other way to Postgres, no lock would hold anything: relayd says what to
+// do instead of serving. Where sessions stay whole it serves.
+func TestFaultPoolerWithoutDirectURL(t *testing.T) {
+	d := newDBA(t)
+	b := d.newBouncer(map[string]string{"pool_mode": "transaction"})
+	r := makeRig(t, b.url())
+	begun := time.Now()
+	cmd, gone := r.spawn()
+	select {
+	case <-gone:
+	case <-time.After(60 * time.Second):
+		t.Fatal("it serves")
+	}
+	said := strings.TrimSpace(r.log.String())
+	figure(t, "exit %d after %v: %s", cmd.ProcessState.ExitCode(), time.Since(begun).Round(10*time.Millisecond), tail(said, 300))
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "database-direct-url") {
+		t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), said)
+	}
+	r.extra = append(r.extra, "RELAY_DATABASE_DIRECT_URL="+d.url())
+	r.start()
+	r.stop(syscall.SIGTERM)
+	r.extra = nil
+	doctor := exec.Command(bin+"/relayd", "doctor")
+	doctor.Env = r.env()
+	if out, err := doctor.CombinedOutput(); err == nil || !strings.Contains(string(out), "database-direct-url") {
+		t.Errorf("doctor: %v\n%s", err, out)
+	}
+	whole := d.newBouncer(map[string]string{"pool_mode": "session", "default_pool_size": "40"})
+	r.database = whole.url()
+	r.start()
+	if out := fmt.Sprint(r.ready()); out != "200" {
+		t.Errorf("behind a pooler that keeps sessions: %s", out)
+	}
+}

@@ -1,0 +1,127 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+)
+
+// api calls the API with the admin's token.
+func (r *rig) api(method, path string, body []byte) (int, []byte) {
+	r.t.Helper()
+	req, err := http.NewRequest(method, "http://"+r.http+"/api/v1"+path, bytes.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.token)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, []byte(err.Error())
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, []byte(err.Error())
+	}
+	return res.StatusCode, b
+}
+
+func (r *rig) must(status int, method, path string, body []byte) []byte {
+	r.t.Helper()
+	got, out := r.api(method, path, body)
+	if got != status {
+		r.t.Fatalf("%s %s = %d, want %d: %.600s", method, path, got, status, out)
+	}
+	return out
+}
+
+// record is the part of an event record that the tests look at.
+type record struct {
+	ID, State, Path string
+	Status          *int
+	Replayable      bool
+	ReplayBlocker   *string
+	Request         struct {
+		Framing string
+		Body    struct {
+			Size   int64
+			SHA256 string
+			State  string
+		}
+	}
+	Response *struct {
+		State string
+	}
+	Error *struct {
+		Code string
+	}
+	Attempts []struct {
+		Number     int
+		Kind       string
+		State      string
+		Connection string
+		Identical  *bool
+		Response   *struct{ State string }
+	}
+}
+
+func (r *rig) event(id string) record {
+	r.t.Helper()
+	var rec record
+	if err := json.Unmarshal(r.must(200, "GET", "/events/"+id, nil), &rec); err != nil {
+		r.t.Fatal(err)
+	}
+	return rec
+}
+
+// events lists an alias' events, newest first.
+func (r *rig) events(alias, query string) []record {
+	r.t.Helper()
+	var all []record
+	for cursor := ""; ; {
+		var page struct {
+			Data       []record
+			NextCursor *string
+		}
+		if err := json.Unmarshal(r.must(200, "GET", "/events?limit=200&alias="+alias+query+cursor, nil), &page); err != nil {
+			r.t.Fatal(err)
+		}
+		all = append(all, page.Data...)
+		if page.NextCursor == nil {
+			return all
+		}
+		cursor = "&cursor=" + *page.NextCursor
+	}
+}
+
+// latest is the newest event of an alias, read again until it has ended.
+func (r *rig) latest(alias string) record {
+	r.t.Helper()
+	var rec record
+	r.waitFor(10*time.Second, "the newest event of "+alias+" to end", func() bool {
+		var page struct{ Data []record }
+		if err := json.Unmarshal(r.must(200, "GET", "/events?limit=1&alias="+alias, nil), &page); err != nil {
+			r.t.Fatal(err)
+		}
+		if len(page.Data) == 0 || page.Data[0].State == "delivering" {
+			return false
+		}
+		rec = r.event(page.Data[0].ID)
+		return true
+	})
+	return rec
+}
+
+func (r *rig) replay(id string) record {
+	r.t.Helper()
+	var rec record
+	if err := json.Unmarshal(r.must(200, "POST", "/events/"+id+"/replay", nil), &rec); err != nil {
+		r.t.Fatal(err)
+	}
+	return rec
+}
