@@ -18,6 +18,7 @@ import (
 type house struct {
 	*desk
 	store      *store.Store
+	dir        string // of its data
 	alice, bob relay.Actor
 	asAlice    string // tokens with every scope
 	asBob      string
@@ -32,7 +33,8 @@ func newHouse(t *testing.T, changes ...func(*api.Options)) *house {
 func newHouseOf(t *testing.T, aliases int, changes ...func(*api.Options)) *house {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := store.Open(ctx, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: aliases})
+	dir := t.TempDir()
+	s, err := store.Open(ctx, store.Options{DataDir: dir, AliasClaim: true, MaxAliases: aliases})
 	must(t, err)
 	t.Cleanup(func() {
 		cancel()
@@ -41,7 +43,7 @@ func newHouseOf(t *testing.T, aliases int, changes ...func(*api.Options)) *house
 	_, _, err = s.Migrate(ctx)
 	must(t, err)
 	must(t, s.Serve(ctx, func([]relay.Change) {}))
-	h := &house{store: s}
+	h := &house{store: s, dir: dir}
 	h.desk = newDeskWith(t, s, func(o *api.Options) {
 		for _, change := range changes {
 			change(o)

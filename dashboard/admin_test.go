@@ -52,7 +52,7 @@ func TestUsers(t *testing.T) {
 func TestAuditLog(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t)
-	_, err := o.AddKey(t.Context(), o.actor("alice"), "", "\u202e<img src=x>", o.publicKey())
+	_, err := o.AddKey(t.Context(), o.actor("alice"), "", "", o.publicKey()+" \u202e<img src=x>")
 	o.must(err)
 	o.get("root", "/admin/audit").want(200, "user:alice", "key.add", `\u202e&lt;img src=x&gt;`, "session.add").lacks("Show more", "<img")
 	for range 100 {
