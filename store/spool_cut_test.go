@@ -110,7 +110,8 @@ func (c *scissors) pass(to, from net.Conn, bytesLeft int, up bool, cut func()) {
 		}
 		if up && !calm && bytes.Contains(buf[:n], []byte("COMMIT")) && c.chance(12) == 0 {
 			c.lost.Add(1)
-			_ = from.Close() // the relay hears nothing of it, the server goes on
+			_ = from.Close()                                    // the relay hears nothing of it, the server goes on
+			_ = to.SetReadDeadline(time.Now().Add(time.Second)) // for whoever reads it; the answer may have come already
 			_, _ = io.Copy(io.Discard, to)
 			return
 		}
