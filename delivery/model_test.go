@@ -19,7 +19,7 @@ import (
 // the end, and whether each delivery is explained. RELAY_MODEL="first seed,sequences,
 // steps" makes it longer.
 func TestModel(t *testing.T) {
-	seed, sequences, steps, long := time.Now().UnixNano()%1e9, 25, 40, 3*time.Second
+	seed, sequences, steps, long := int64(1), 25, 40, 3*time.Second
 	if text := os.Getenv("RELAY_MODEL"); text != "" {
 		var given [3]int
 		for i, s := range strings.SplitN(text, ",", 3) {

@@ -214,8 +214,7 @@ func (c *told) wrong(t *testing.T, s *store.Store) string {
 // is in the order of what came.
 func TestSpoolOfCutConnections(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	const seed = 1 // where the line is cut differs from run to run all the same
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pg := pgtest.Start(t, pgtest.Options{})
 	direct := pg.URL(t)
