@@ -129,7 +129,7 @@ type Enrolment struct {
 	KeyType     string // such as ssh-ed25519
 	Remote      string // source address
 	Client      string // version text of the SSH client
-	AskedAt     time.Time
+	RequestedAt     time.Time
 	ExpiresAt   time.Time
 }
 

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// rooms is the import map: what each package of the module may import of the
+// allowedImports maps each package to what it may import: what each package of the module may import of the
 // module. A room that is not listed fails the test, so that a new one is thought
 // about.
-var rooms = map[string][]string{
+var allowedImports = map[string][]string{
 	"relay":                  {},
 	"relay/wire":             {"relay"},
 	"relay/record":           {"relay", "relay/wire"},
@@ -31,11 +31,11 @@ var rooms = map[string][]string{
 	"relay/dashboard/assets": {},
 	"relay/client":           {"relay", "relay/wire", "relay/record"},
 	"relay/cmd/relay":        {"relay", "relay/record", "relay/client"},
-	"relay/cmd/relayd":       nil, // the only one that knows every room
+	"relay/cmd/relayd":       nil, // it wires all packages together
 }
 
-// fences are packages that a binary must not link, with the reason.
-var fences = map[string]map[string]string{
+// forbiddenDeps are packages that a binary must not link, with the reason.
+var forbiddenDeps = map[string]map[string]string{
 	"relay/cmd/relay": {
 		"github.com/lib/pq":         "the client never talks to a database",
 		"github.com/jmoiron/sqlx":   "the client never talks to a database",
@@ -79,14 +79,14 @@ func list(t *testing.T) []listed {
 func TestStarImports(t *testing.T) {
 	t.Parallel()
 	for _, p := range list(t) {
-		allowed, known := rooms[p.ImportPath]
+		allowed, known := allowedImports[p.ImportPath]
 		if !known {
 			t.Errorf("%s is not in the import map of arch_test.go: give it a place there", p.ImportPath)
 			continue
 		}
 		for _, imp := range p.Imports {
 			if (imp == "relay" || strings.HasPrefix(imp, "relay/")) && allowed != nil && !slices.Contains(allowed, imp) {
-				t.Errorf("%s imports %s: rooms know only the root, wire and record", p.ImportPath, imp)
+				t.Errorf("%s imports %s: packages may import only the root, wire and record", p.ImportPath, imp)
 			}
 		}
 		if p.ImportPath == "relay" {
@@ -108,10 +108,10 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-func TestFences(t *testing.T) {
+func TestForbiddenDependencies(t *testing.T) {
 	t.Parallel()
 	for _, p := range list(t) {
-		for forbidden, why := range fences[p.ImportPath] {
+		for forbidden, why := range forbiddenDeps[p.ImportPath] {
 			for _, dep := range p.Deps {
 				if dep == forbidden || strings.HasPrefix(dep, forbidden+"/") {
 					t.Errorf("%s links %s: %s", p.ImportPath, dep, why)

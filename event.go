@@ -48,7 +48,7 @@ type Event struct {
 	AliasID      int64
 	Alias        string    // name
 	ReceivedAt   time.Time // first arrival; order, cursors and retention go by it (through ID)
-	LastAskedAt  time.Time // ReceivedAt of the last attempt: what the record shows as receivedAt
+	LastReceivedAt  time.Time // ReceivedAt of the last attempt: what the record shows as receivedAt
 	Remote       netip.AddrPort
 	TLS          bool
 	Method       string
@@ -65,7 +65,7 @@ type Event struct {
 	Blocker      string // replay blocker, "" = replayable
 
 	Request  Message
-	Added    []byte // forwarded lines computed at capture, sent before the final empty line
+	ForwardedLines    []byte // forwarded lines computed at capture, sent before the final empty line
 	Attempts []Attempt
 }
 

@@ -21,9 +21,9 @@ type Caller interface {
 	// Write sends bytes of the answer as they are; it fails when the caller does
 	// not read for the stall timeout. Not one byte may be written after an error.
 	Write(p []byte) (int, error)
-	// Unhurried takes the stall timeout away from further writes; for upgraded
+	// DisableWriteTimeout takes the stall timeout away from further writes; for upgraded
 	// connections.
-	Unhurried()
+	DisableWriteTimeout()
 	// CloseWrite ends our side in order (TLS close_notify, FIN).
 	CloseWrite() error
 	// Abort breaks the transfer so that nobody takes it for complete: linger 0,
@@ -36,14 +36,14 @@ type Presence uint8
 
 // Callers come and go.
 const (
-	CallerThere Presence = iota // or it is not known
-	CallerEnded                 // ended their side in order; they may still read the answer
-	CallerLost                  // the connection is broken: nobody reads
+	CallerPresent Presence = iota // or it is not known
+	CallerHalfClosed                 // ended their side in order; they may still read the answer
+	CallerReset                  // the connection is broken: nobody reads
 )
 
-// Watched is a Caller that can tell, without reading, whether anybody is there. It
+// PresenceReporter is a Caller that can tell, without reading, whether anybody is there. It
 // may be asked while another goroutine writes.
-type Watched interface {
+type PresenceReporter interface {
 	Presence() Presence
 }
 

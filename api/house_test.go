@@ -141,7 +141,7 @@ func newEvent(id relay.ID, a *relay.Alias) *relay.Event {
 	now := id.Time()
 	identical := true
 	return &relay.Event{
-		ID: id, AliasID: a.ID, Alias: a.Name, ReceivedAt: now, LastAskedAt: now,
+		ID: id, AliasID: a.ID, Alias: a.Name, ReceivedAt: now, LastReceivedAt: now,
 		Remote: netip.MustParseAddrPort("203.0.113.9:52011"), Method: "POST", Target: []byte("/hook?x=1"), HTTPMinor: 1,
 		Host: a.Name + ".localhost", State: relay.StateDelivered,
 		Request: message(fmt.Sprintf("POST /hook?x=1 HTTP/1.1\r\nHost: %s.localhost\r\nContent-Length: 5\r\nAuthorization: s3cret\r\n\r\n", a.Name), "hello"),

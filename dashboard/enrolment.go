@@ -50,7 +50,7 @@ func (p *pages) enrolmentPage(r *http.Request, who relay.Actor, code form) (temp
 	return enrolment(enrolmentView{
 		User: who.AccountName, Fingerprint: record.SafeTextMax(e.Fingerprint, 100), KeyType: record.SafeTextMax(e.KeyType, 60),
 		Remote: record.SafeTextMax(e.Remote, 100), Client: record.SafeTextMax(e.Client, 100),
-		Asked: stampOf(e.AskedAt, now), Ends: stampOf(e.ExpiresAt, now), Code: code,
+		Asked: stampOf(e.RequestedAt, now), Ends: stampOf(e.ExpiresAt, now), Code: code,
 	}), nil
 }
 

@@ -132,7 +132,7 @@ func (p *pages) eventView(r *http.Request, who relay.Actor) (eventView, error) {
 // eventVersion names what the page of an event shows.
 func eventVersion(e *relay.Event) string {
 	h := fnv.New64a()
-	fmt.Fprint(h, e.State, e.LastAskedAt.UnixMilli(), e.Request.Body.State)
+	fmt.Fprint(h, e.State, e.LastReceivedAt.UnixMilli(), e.Request.Body.State)
 	for i := range e.Attempts {
 		a := &e.Attempts[i]
 		fmt.Fprint(h, a.N, a.State, a.Position, a.Status, a.ResponseState)
@@ -154,8 +154,8 @@ func factsOf(e *relay.Event, s *record.Summary) []fact {
 	} {
 		facts = append(facts, fact{pair: f})
 	}
-	if e.LastAskedAt.After(e.ReceivedAt) {
-		facts = append(facts, at("Last asked for", e.LastAskedAt))
+	if e.LastReceivedAt.After(e.ReceivedAt) {
+		facts = append(facts, at("Last asked for", e.LastReceivedAt))
 	}
 	return facts
 }

@@ -44,7 +44,7 @@ func (w *waiting) Enrolment(link string) (relay.Enrolment, error) {
 	}
 	return relay.Enrolment{
 		Link: link, Fingerprint: "SHA256:J4NOu0pAyTQfXcmh9Lx6eQw2mTzZ5yq0sB1rC8dVhUE", KeyType: "ssh-ed25519",
-		Remote: "203.0.113.77", Client: "SSH-2.0-OpenSSH_9.2p1", AskedAt: time.Now(), ExpiresAt: time.Now().Add(2 * time.Minute),
+		Remote: "203.0.113.77", Client: "SSH-2.0-OpenSSH_9.2p1", RequestedAt: time.Now(), ExpiresAt: time.Now().Add(2 * time.Minute),
 	}, nil
 }
 

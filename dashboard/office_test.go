@@ -191,7 +191,7 @@ func (o *office) event(a *relay.Alias, status int, took time.Duration) {
 	o.Helper()
 	now := time.Now().UTC()
 	e := &relay.Event{
-		ID: o.NewID(), AliasID: a.ID, Alias: a.Name, ReceivedAt: now, LastAskedAt: now, Remote: netip.MustParseAddrPort("192.0.2.7:1"),
+		ID: o.NewID(), AliasID: a.ID, Alias: a.Name, ReceivedAt: now, LastReceivedAt: now, Remote: netip.MustParseAddrPort("192.0.2.7:1"),
 		Method: "POST", Target: []byte("/hook"), HTTPMinor: 1, Host: a.Name + ".localhost", State: relay.StateDelivering,
 		Request:  relay.Message{Head: []byte("POST /hook HTTP/1.1\r\n\r\n"), Body: relay.Body{State: relay.BodyComplete}},
 		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now}},

@@ -126,4 +126,4 @@ func TestExchangeAllocates(t *testing.T) {
 	}
 }
 
-func (c *sinkCaller) Unhurried() {}
+func (c *sinkCaller) DisableWriteTimeout() {}

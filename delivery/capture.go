@@ -90,7 +90,7 @@ func (x *exchange) inbound(in *relay.Inbound, h *wire.Head) {
 	e := newEvent(in, h)
 	e.ID = x.d.store.NewID()
 	if in.Alias.Settings.Forwarded {
-		e.Added = forwardedLines(in, h)
+		e.ForwardedLines = forwardedLines(in, h)
 	}
 	x.event = e
 	x.origin = in.From
@@ -104,7 +104,7 @@ func newEvent(in *relay.Inbound, h *wire.Head) *relay.Event {
 		AliasID:     in.Alias.ID,
 		Alias:       in.Alias.Name,
 		ReceivedAt:  in.Arrived,
-		LastAskedAt: in.Arrived,
+		LastReceivedAt: in.Arrived,
 		Remote:      in.From,
 		TLS:         in.TLS,
 		Method:      method(h.Method),
@@ -154,8 +154,8 @@ func forwardedLines(in *relay.Inbound, h *wire.Head) []byte {
 // say otherwise.
 func (x *exchange) sentHead(raw []byte) []byte {
 	head := raw
-	if len(x.event.Added) > 0 {
-		head = wire.AddLines(head, x.event.Added)
+	if len(x.event.ForwardedLines) > 0 {
+		head = wire.AddLines(head, x.event.ForwardedLines)
 	}
 	policy := x.alias.Settings.HostHeader
 	var target string

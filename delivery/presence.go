@@ -14,7 +14,7 @@ const lookEvery = time.Second
 // leaves while the local server is silent would be noticed by the next write only,
 // which may never come.
 func (x *exchange) watch() {
-	if _, ok := x.req.caller.(relay.Watched); ok && !x.silent {
+	if _, ok := x.req.caller.(relay.PresenceReporter); ok && !x.silent {
 		x.lookAt = time.Now().Add(lookEvery)
 	}
 }
@@ -22,7 +22,7 @@ func (x *exchange) watch() {
 // look acts on what became of the caller.
 func (x *exchange) look(now time.Time) {
 	x.lookAt = time.Time{}
-	w, ok := x.req.caller.(relay.Watched)
+	w, ok := x.req.caller.(relay.PresenceReporter)
 	if !ok || x.silent {
 		return
 	}
@@ -31,14 +31,14 @@ func (x *exchange) look(now time.Time) {
 		return
 	}
 	switch w.Presence() {
-	case relay.CallerLost:
+	case relay.CallerReset:
 		x.silent, x.out = true, x.out[:0]
 		x.listenOnly()
 		return
-	case relay.CallerEnded: // perhaps for good, perhaps reading on
+	case relay.CallerHalfClosed: // perhaps for good, perhaps reading on
 		x.ended = true
 		x.listenOnly()
-	case relay.CallerThere:
+	case relay.CallerPresent:
 	}
 	x.lookAt = now.Add(lookEvery)
 }

@@ -11,7 +11,7 @@ import (
 // A caller who leaves while the local server is silent inside its answer is noticed
 // although there is nothing to write.
 func TestCallerGoneInsideSilence(t *testing.T) {
-	for name, what := range map[string]relay.Presence{"reset": relay.CallerLost, "closed": relay.CallerEnded} {
+	for name, what := range map[string]relay.Presence{"reset": relay.CallerReset, "closed": relay.CallerHalfClosed} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(l *local) {
 				l.until("hello")
@@ -28,7 +28,7 @@ func TestCallerGoneInsideSilence(t *testing.T) {
 				a := b.event().Attempts[0]
 				b.want("state", a.State, relay.StateDelivered)
 				b.want("response state", a.ResponseState, relay.ResponseCut)
-				b.want("broken", c.wasAborted(), what == relay.CallerEnded)
+				b.want("broken", c.wasAborted(), what == relay.CallerHalfClosed)
 			})
 		})
 	}
@@ -46,7 +46,7 @@ func TestHalfClosedCallerReadsOn(t *testing.T) {
 	}, func(b *bed) {
 		c, done := b.begin(post)
 		time.Sleep(time.Second)
-		c.become(relay.CallerEnded)
+		c.become(relay.CallerHalfClosed)
 		<-done
 		b.want("answer", c.answer(), "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nxxxxxxxxx")
 		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseComplete)
@@ -65,7 +65,7 @@ func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
 		c.in.write(make([]byte, largeSize/2))
 		time.Sleep(time.Hour) // an answer has no deadline while somebody waits for it
 		b.want("channels", b.d.Stats().Channels, 1)
-		c.become(relay.CallerLost)
+		c.become(relay.CallerReset)
 		c.in.finish(io.ErrUnexpectedEOF)
 		select {
 		case <-done:

@@ -73,7 +73,7 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 		AliasID:     in.Alias.ID,
 		Alias:       in.Alias.Name,
 		ReceivedAt:  in.Arrived,
-		LastAskedAt: in.Arrived,
+		LastReceivedAt: in.Arrived,
 		Remote:      in.From,
 		TLS:         in.TLS,
 		Method:      record.SafeTextMax(string(method), 32),

@@ -13,7 +13,7 @@ import (
 func (x *exchange) splice() relay.Outcome {
 	x.giveUp()
 	x.flush()
-	x.req.caller.Unhurried()
+	x.req.caller.DisableWriteTimeout()
 	upward := make(chan error, 1)
 	go func() { upward <- x.spliceUp() }()
 	joined, ok := x.spliceDown(upward)

@@ -84,7 +84,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 		ID:            e.ID.String(),
 		Alias:         e.Alias,
 		URL:           site.AliasURL(e.Alias),
-		ReceivedAt:    Time{e.LastAskedAt},
+		ReceivedAt:    Time{e.LastReceivedAt},
 		State:         e.State,
 		Error:         faultOf(e.Error),
 		Method:        method,
@@ -99,7 +99,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 		Provider:      providerOf(e.Provider),
 		Warnings:      warningsOf(e, now),
 	}
-	if e.LastAskedAt.IsZero() {
+	if e.LastReceivedAt.IsZero() {
 		out.ReceivedAt = Time{e.ReceivedAt}
 	}
 	if !exact {

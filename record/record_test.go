@@ -67,7 +67,7 @@ func replayed(t *testing.T) *relay.Event {
 	t.Helper()
 	return &relay.Event{
 		ID: id(t), AliasID: 1, Alias: "stripe-dev",
-		ReceivedAt: noon, LastAskedAt: noon.Add(time.Minute),
+		ReceivedAt: noon, LastReceivedAt: noon.Add(time.Minute),
 		Remote: netip.MustParseAddrPort("203.0.113.9:52011"), TLS: true,
 		Method: "POST", Target: []byte("/hook?x=1"), HTTPMinor: 1, Host: "stripe-dev.example.com",
 		Provider: relay.Provider{Name: "stripe", EventType: "invoice.paid", DeliveryID: "evt_1N", SignedAt: noon, Tolerance: 5 * time.Minute},
@@ -153,7 +153,7 @@ func keys(t *testing.T, v any) map[string]any {
 func TestRejectedEventJSON(t *testing.T) {
 	t.Parallel()
 	e := &relay.Event{
-		ID: id(t), Alias: "a", ReceivedAt: noon, LastAskedAt: noon, Method: "GET", Target: []byte("/caf\xe9"), HTTPMinor: 1,
+		ID: id(t), Alias: "a", ReceivedAt: noon, LastReceivedAt: noon, Method: "GET", Target: []byte("/caf\xe9"), HTTPMinor: 1,
 		State: relay.StateRejected, Error: &relay.Fault{Code: relay.CodeRequestMalformed, Message: "two lengths"},
 		Blocker: relay.BlockedRejected,
 		Request: relay.Message{Body: relay.Body{State: relay.BodyNotSent}},

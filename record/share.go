@@ -128,7 +128,7 @@ type SharedReplayAttempt struct {
 
 // OfSharedReplay gives the outcome of attempt n of an event.
 func OfSharedReplay(e *relay.Event, n int) *SharedReplay {
-	asked := e.LastAskedAt
+	asked := e.LastReceivedAt
 	if asked.IsZero() {
 		asked = e.ReceivedAt
 	}

@@ -238,13 +238,13 @@ func (c *conn) Presence() relay.Presence {
 	if s, ok := bottom(c.raw.Conn).(syscall.Conn); ok {
 		return presence(s)
 	}
-	return relay.CallerThere
+	return relay.CallerPresent
 }
 
-// Unhurried takes the stall timeout away from further writes, for a connection that
+// DisableWriteTimeout takes the stall timeout away from further writes, for a connection that
 // was upgraded; Read still reports each stall as a request-timeout and may be called
 // again.
-func (c *conn) Unhurried() {
+func (c *conn) DisableWriteTimeout() {
 	c.raw.patient.Store(true)
 	_ = c.raw.Conn.SetWriteDeadline(time.Time{})
 }

@@ -17,12 +17,12 @@ import (
 )
 
 // Writes of an upgraded connection wait for as long as the caller likes.
-func TestUnhurriedWrites(t *testing.T) {
+func TestWritesWithoutTimeout(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
 	piped(t, func(o *Options) { o.Capture = u }, func(t *testing.T, dial func() net.Conn) {
 		u.answer = func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
-			in.Caller.Unhurried()
+			in.Caller.DisableWriteTimeout()
 			_, _ = io.WriteString(in.Caller, "HTTP/1.1 101 Switching Protocols\r\n\r\nupgraded")
 			return relay.Outcome{}, true
 		}

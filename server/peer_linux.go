@@ -19,16 +19,16 @@ const (
 func presence(c syscall.Conn) relay.Presence {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return relay.CallerThere
+		return relay.CallerPresent
 	}
 	var info *unix.TCPInfo
 	asked := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
 	switch {
 	case asked != nil || err != nil:
 	case info.State == tcpClosed:
-		return relay.CallerLost
+		return relay.CallerReset
 	case info.State == tcpCloseWait:
-		return relay.CallerEnded
+		return relay.CallerHalfClosed
 	}
-	return relay.CallerThere
+	return relay.CallerPresent
 }

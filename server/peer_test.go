@@ -18,9 +18,9 @@ func TestPresenceOfAPeer(t *testing.T) {
 		leave func(*net.TCPConn) error
 		want  relay.Presence
 	}{
-		"stays": {func(*net.TCPConn) error { return nil }, relay.CallerThere},
-		"ends":  {(*net.TCPConn).CloseWrite, relay.CallerEnded},
-		"reset": {func(c *net.TCPConn) error { _ = c.SetLinger(0); return c.Close() }, relay.CallerLost},
+		"stays": {func(*net.TCPConn) error { return nil }, relay.CallerPresent},
+		"ends":  {(*net.TCPConn).CloseWrite, relay.CallerHalfClosed},
+		"reset": {func(c *net.TCPConn) error { _ = c.SetLinger(0); return c.Close() }, relay.CallerReset},
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {

@@ -235,7 +235,7 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 	now := time.Now()
 	w := g.enrolments.add(key, relay.Enrolment{
 		Remote: l.c.remote.Addr().String(), Client: clientName(meta.ClientVersion()),
-		AskedAt: now, ExpiresAt: now.Add(g.o.EnrolTime),
+		RequestedAt: now, ExpiresAt: now.Add(g.o.EnrolTime),
 	})
 	l.c.log.Info("ssh key waits for approval", "fingerprint", w.Fingerprint)
 	if err := show(invitation(w, g.o.Site.URL("/link/"+w.Link))); err != nil {

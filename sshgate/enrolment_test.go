@@ -60,7 +60,7 @@ func TestEnrolment(t *testing.T) {
 			if err != nil || got.Fingerprint != fp || got.KeyType != "ssh-ed25519" || got.Remote != "127.0.0.1" || got.Client == "" || got.Link != link {
 				t.Errorf("enrolment %+v, %v", got, err)
 			}
-			if left := got.ExpiresAt.Sub(got.AskedAt); left <= 0 || left > 2*time.Minute {
+			if left := got.ExpiresAt.Sub(got.RequestedAt); left <= 0 || left > 2*time.Minute {
 				t.Errorf("waits %v", left)
 			}
 			if err := b.gate.Approve(t.Context(), bob, link, strings.ToLower(strings.Replace(code, "-", " ", 1))); err != nil {

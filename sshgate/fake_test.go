@@ -267,7 +267,7 @@ func (f *fakeHouse) event(n byte, a *relay.Alias) *relay.Event {
 	at := time.UnixMilli(1_760_000_000_000)
 	head := "POST /hook HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
 	e := &relay.Event{
-		ID: id, AliasID: a.ID, Alias: a.Name, ReceivedAt: at, LastAskedAt: at,
+		ID: id, AliasID: a.ID, Alias: a.Name, ReceivedAt: at, LastReceivedAt: at,
 		Method: "POST", Target: []byte("/hook"), HTTPMinor: 1, Host: "x", State: relay.StateDelivered,
 		Status: 200, Latency: 23 * time.Millisecond, HasLatency: true, AttemptCount: 1,
 		Request: relay.Message{

@@ -139,7 +139,7 @@ func (s *Store) insertFresh(w *writer, list []*unit) error {
 			continue
 		}
 		attempts, payloads = append(attempts, row.attempts...), append(payloads, row.payloads...)
-		w.grow(f.event.AliasID, kept(f.request, f.event.Added))
+		w.grow(f.event.AliasID, kept(f.request, f.event.ForwardedLines))
 		if f.attempt != nil {
 			w.grow(f.event.AliasID, keptAttempt(f.attempt))
 		}
@@ -183,7 +183,7 @@ func (w *writer) freshRows(f *fresh) (r freshRows, err error) {
 	e := *f.event
 	e.Request, e.Blocker = *f.request, f.blocker
 	r.event = eventArgs(&e, f.attempt, f.state)
-	r.payloads = [][]any{payloadArgs(e.ID, 0, f.request, e.Added, nil)}
+	r.payloads = [][]any{payloadArgs(e.ID, 0, f.request, e.ForwardedLines, nil)}
 	a := f.attempt
 	if a == nil {
 		return r, nil

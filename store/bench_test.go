@@ -104,7 +104,7 @@ func webhook(id relay.ID, alias int64, random *rand.Rand) (*relay.Event, *relay.
 	now := time.Now()
 	request, response := noise(random, 2048), noise(random, 512)
 	e := &relay.Event{
-		ID: id, AliasID: alias, Alias: "hooks", ReceivedAt: now, LastAskedAt: now, Remote: netip.MustParseAddrPort("203.0.113.9:52011"),
+		ID: id, AliasID: alias, Alias: "hooks", ReceivedAt: now, LastReceivedAt: now, Remote: netip.MustParseAddrPort("203.0.113.9:52011"),
 		Method: "POST", Target: []byte("/webhooks/stripe"), HTTPMinor: 1, Host: "hooks.localhost", State: relay.StateDelivering,
 		Request:  body(noise(random, 600), request),
 		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now, StartedAt: now}},

@@ -90,7 +90,7 @@ func (c *clock) settle(e *relay.Event) {
 	if moved.Equal(t) {
 		return
 	}
-	e.ReceivedAt, e.LastAskedAt = moved, moved
+	e.ReceivedAt, e.LastReceivedAt = moved, moved
 	if len(e.Attempts) > 0 && e.Attempts[0].ReceivedAt.Equal(t) {
 		e.Attempts[0].ReceivedAt = moved
 	}

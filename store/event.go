@@ -48,7 +48,7 @@ type eventRow struct {
 
 func (r *eventRow) event() relay.Event {
 	e := relay.Event{
-		ID: r.ID, AliasID: r.AliasID, Alias: r.Alias, ReceivedAt: moment(r.ReceivedAt), LastAskedAt: moment(r.AskedAt),
+		ID: r.ID, AliasID: r.AliasID, Alias: r.Alias, ReceivedAt: moment(r.ReceivedAt), LastReceivedAt: moment(r.AskedAt),
 		TLS: r.TLS != 0, Method: r.Method, Target: r.Target, HTTPMinor: r.HTTPMinor, Host: r.Host,
 		Provider: relay.Provider{
 			Name: r.ProviderName, EventType: r.ProviderType, DeliveryID: r.ProviderDelivery,
@@ -215,7 +215,7 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 		return err
 	}
 	if p := byN[0]; p != nil {
-		e.Request, e.Added = p.message(), p.Extra
+		e.Request, e.ForwardedLines = p.message(), p.Extra
 	}
 	e.Attempts = make([]relay.Attempt, len(attempts))
 	for i := range attempts {

@@ -87,7 +87,7 @@ func (q session) claim(id relay.ID, n int) (relay.Claim, error) {
 		FROM payloads WHERE event_id = ? AND n = 0`, id); err != nil {
 		return relay.Claim{}, err
 	}
-	e.Request, e.Added = p.message(), p.Extra
+	e.Request, e.ForwardedLines = p.message(), p.Extra
 	var attempts []attemptRow
 	if err := q.all(&attempts, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? ORDER BY n`, id); err != nil {
 		return relay.Claim{}, err

@@ -185,7 +185,7 @@ func (c *coder) event(e *relay.Event) {
 	number(c, &e.AliasID)
 	c.text(&e.Alias)
 	c.when(&e.ReceivedAt)
-	c.when(&e.LastAskedAt)
+	c.when(&e.LastReceivedAt)
 	remote, _ := e.Remote.MarshalBinary() // it has no error to give
 	c.bytes(&remote)
 	if c.reading && c.err == nil && e.Remote.UnmarshalBinary(remote) != nil {
@@ -205,7 +205,7 @@ func (c *coder) event(e *relay.Event) {
 	number(c, &e.AttemptCount)
 	c.text(&e.Blocker)
 	c.message(&e.Request)
-	c.bytes(&e.Added)
+	c.bytes(&e.ForwardedLines)
 	n := c.count(len(e.Attempts))
 	for i := 0; i < n && c.err == nil; i++ {
 		if c.reading {

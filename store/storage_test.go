@@ -97,7 +97,7 @@ func TestStorageCountsAlike(t *testing.T) {
 		s := mustServe(t, o)
 		alias := withAlias(t, s)
 		e := eventAt(s, alias, time.Now(), relay.StateDelivering, "some body")
-		e.Added = []byte("X-Forwarded-For: 203.0.113.9\r\n")
+		e.ForwardedLines = []byte("X-Forwarded-For: 203.0.113.9\r\n")
 		id := stored(t, s, e)
 		if _, err := s.BeginReplay(t.Context(), system, id, true); err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ var sameBytes = cmp.Options{
 func (b *bench) roundTrip() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/a?b=\xff", "\x00\xff body")
 	e.Provider = relay.Provider{Name: "stripe", EventType: "invoice.paid", DeliveryID: "evt_1", SignedAt: e.ReceivedAt, Tolerance: 5 * time.Minute}
-	e.Added = []byte("X-Forwarded-For: 203.0.113.9\r\n")
+	e.ForwardedLines = []byte("X-Forwarded-For: 203.0.113.9\r\n")
 	e.Request.Lines, e.Request.Framing = []byte("7\r\n0\r\n\r\n"), relay.FramingChunked
 	a := ended(1, relay.StateDelivered, 201, "answer\x00")
 	a.SentHead = []byte("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -195,7 +195,7 @@ func (b *bench) requeueLimit() {
 	id := b.capture(b.hooks, "/q", "", 0)
 	_, err := b.Release(b.Context(), b.alice, "hooks")
 	b.must(err)
-	asked := b.read(id).LastAskedAt
+	asked := b.read(id).LastReceivedAt
 	for n := 1; n <= 4; n++ {
 		c := b.next(false)
 		if c == nil || c.N != n {
@@ -212,7 +212,7 @@ func (b *bench) requeueLimit() {
 			b.Errorf("requeued attempt: %+v", a)
 		}
 	}
-	if !got.LastAskedAt.Equal(asked) {
+	if !got.LastReceivedAt.Equal(asked) {
 		b.Error("a requeue changed when the event was asked for")
 	}
 
@@ -232,7 +232,7 @@ func (b *bench) replay() {
 		b.Errorf("claim %+v", c)
 	}
 	got := b.wantEvent(id, relay.StateDelivering, relay.StateDelivered, relay.StateDelivering)
-	if !got.LastAskedAt.After(before.LastAskedAt) || !got.ReceivedAt.Equal(before.ReceivedAt) || got.Status != 500 {
+	if !got.LastReceivedAt.After(before.LastReceivedAt) || !got.ReceivedAt.Equal(before.ReceivedAt) || got.Status != 500 {
 		b.Errorf("replayed event: %+v", got)
 	}
 	second, err := b.BeginReplay(b.Context(), b.alice, id, true)

@@ -191,7 +191,7 @@ func message(head, body string) relay.Message {
 func (b *bench) newEvent(a *relay.Alias, state, path, body string) *relay.Event {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	e := &relay.Event{
-		ID: b.NewID(), AliasID: a.ID, Alias: a.Name, ReceivedAt: now, LastAskedAt: now, Remote: netip.MustParseAddrPort("203.0.113.9:52011"),
+		ID: b.NewID(), AliasID: a.ID, Alias: a.Name, ReceivedAt: now, LastReceivedAt: now, Remote: netip.MustParseAddrPort("203.0.113.9:52011"),
 		TLS: true, Method: "POST", Target: []byte(path), HTTPMinor: 1, Host: a.Name + ".localhost", State: state,
 		Request: message("POST "+path+" HTTP/1.1\r\nHost: "+a.Name+".localhost\r\n\r\n", body),
 	}
