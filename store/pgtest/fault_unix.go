@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// Kill ends the server and every process of its connections at once, as a power cut
-// would: nothing is flushed. Restart starts it again on what is on the disk.
+// Kill ends the server and every process of its connections at once, with SIGKILL. The
+// kernel keeps what they wrote, synced or not: this is a crash of Postgres, not a loss of
+// power. Restart starts the server again on its data.
 func (s *Server) Kill() error {
 	pids, err := s.signal(syscall.SIGKILL)
 	if err != nil {
@@ -80,10 +81,11 @@ func childrenOf(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// gone waits until killed processes have let go of the data: a server that starts
-// beside a last writer would see half of its work.
+// gone waits until killed processes have ended: a server that starts beside a last
+// writer would read half of what that one writes. A process in a write to a busy disk
+// ends when the write does, so the wait is long.
 func gone(pids []int) error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for _, pid := range pids {
 		for syscall.Kill(pid, 0) == nil && !zombie(pid) {
 			if time.Now().After(deadline) {

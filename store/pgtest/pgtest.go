@@ -150,7 +150,7 @@ func launch(o Options) (*Server, error) {
 	}
 	s := &Server{dir: dir, bin: bin, opt: o}
 	if err = s.dropRoot(); err == nil {
-		err = s.initialise()
+		err = s.makeCluster()
 	}
 	if err == nil {
 		err = s.Restart()
@@ -203,15 +203,6 @@ func (s *Server) dropRoot() error {
 	return errors.New("these tests run as root, Postgres does not, and there is no user postgres or nobody to run it as")
 }
 
-func (s *Server) initialise() error {
-	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", s.data(), "-U", "relay", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	s.as(cmd)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, out)
-	}
-	return nil
-}
-
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // watch is the shell script that owns the server: it ends it, and removes its
@@ -245,7 +236,7 @@ func (s *Server) Restart() error {
 	defer func() { _ = log.Close() }() // the server has its own handle
 	s.cmd = exec.Command("/bin/sh", "-c", watch, "sh", s.dir, filepath.Join(s.bin, "postgres"), "-D", s.data(), "-k", s.dir,
 		"-c", "listen_addresses=", "-c", "fsync="+fsync, "-c", "full_page_writes="+fsync, "-c", "synchronous_commit="+fsync,
-		"-c", "max_connections="+strconv.Itoa(connections()), "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")
+		"-c", "recovery_init_sync_method="+recoverySync(), "-c", "max_connections="+strconv.Itoa(connections()), "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")
 	s.as(s.cmd)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if s.hold, err = s.cmd.StdinPipe(); err != nil {
@@ -255,6 +246,16 @@ func (s *Server) Restart() error {
 		return fmt.Errorf("start postgres: %w", err)
 	}
 	return s.await()
+}
+
+// recoverySync is how a server that was killed brings its data to the disk before it
+// recovers. syncfs is one call; fsync is one for each of some thousand files, which
+// takes seconds. Only Linux has syncfs.
+func recoverySync() string {
+	if runtime.GOOS == "linux" {
+		return "syncfs"
+	}
+	return "fsync"
 }
 
 // connections is how many there may be: as many tests run at once as there are cores,

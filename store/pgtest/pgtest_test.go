@@ -3,6 +3,7 @@ package pgtest_test
 import (
 	"database/sql"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -94,4 +95,26 @@ func TestProgram(t *testing.T) {
 	if out, err := exec.Command(pgtest.Program(t, "pg_dump"), "--version").CombinedOutput(); err != nil {
 		t.Errorf("pg_dump: %v %s", err, out)
 	}
+}
+
+// The first cluster of a machine leaves a template, the second one is a copy of it, and
+// a machine without a cache folder runs initdb for each.
+func TestTemplate(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	for i := range 2 {
+		db, err := sql.Open("postgres", pgtest.Start(t, pgtest.Options{}).URL(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		if _, err := db.Exec(`CREATE TABLE here (id int)`); err != nil {
+			t.Fatalf("cluster %d: %v", i, err)
+		}
+		if found, _ := filepath.Glob(filepath.Join(cache, "relay-tests", "*", "PG_VERSION")); len(found) != 1 {
+			t.Fatalf("after cluster %d the cache has the templates %v, want one", i, found)
+		}
+	}
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(pgtest.Program(t, "postgres"), "no folder"))
+	pgtest.Start(t, pgtest.Options{})
 }
