@@ -28,7 +28,7 @@ func everyRoute(alias string, event relay.ID, key, token, share string) []string
 	}
 }
 
-func (d *desk) line(token, line string) *answer {
+func (d *client) line(token, line string) *answer {
 	d.t.Helper()
 	method, rest, _ := strings.Cut(line, " ")
 	target, body, _ := strings.Cut(rest, " ")
@@ -42,7 +42,7 @@ func (a *answer) sameBody() string {
 
 func TestForeignAndUnknownAreTheSameAnswer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	key, err := h.store.AddKey(t.Context(), h.alice, "alice", "k", testKey)
 	must(t, err)
@@ -72,7 +72,7 @@ const testKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH
 // TestAdminsSeeOthersOnlyAsMembers: alice is an admin and no member of bob's alias.
 func TestAdminsSeeOthersOnlyAsMembers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("other", nil)
 	h.get(h.asAlice, "/api/v1/events/"+id.String()).want(404)
 	h.call("PUT", h.asBob, "/api/v1/aliases/other/members/alice", "").want(204)
@@ -82,8 +82,8 @@ func TestAdminsSeeOthersOnlyAsMembers(t *testing.T) {
 
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.delivers(relay.StateDelivered)
+	h := newFixture(t)
+	h.setDeliveryState(relay.StateDelivered)
 	h.deliver.release = func(relay.Actor, string) (int, error) { return 0, nil }
 	h.deliver.cancel = func(relay.Actor, relay.ID) (*relay.Event, error) {
 		return nil, relay.Errorf(relay.CodeConflict, "nothing waits")
@@ -132,7 +132,7 @@ func TestScopes(t *testing.T) {
 
 func TestAliasLimitedTokens(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.alias(h.alice, "second")
 	shop, second := h.event("shop", nil), h.event("second", nil)
 	limited := h.token("alice", relay.Token{Scopes: relay.AllScopes, Alias: "shop"})
@@ -156,7 +156,7 @@ func TestAliasLimitedTokens(t *testing.T) {
 
 func TestUsersAreForAdmins(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, line := range []string{"GET /api/v1/users", `POST /api/v1/users {"name":"eve"}`, "DELETE /api/v1/users/alice", "POST /api/v1/users/alice/invite"} {
 		h.line(h.asBob, line).code(403, "forbidden")
 	}
@@ -164,7 +164,7 @@ func TestUsersAreForAdmins(t *testing.T) {
 
 func TestSessionsAndOrigins(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	cookie := h.session("alice")
 	try := func(method, target string, lines ...string) int {
 		r := h.request(method, "", target, "")
@@ -217,7 +217,7 @@ func TestSessionsAndOrigins(t *testing.T) {
 // is no https, but not choose as whom somebody acts.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	r := h.request("GET", "", "/api/v1/me", "")
 	r.AddCookie(&http.Cookie{Name: "relay_session", Value: h.session("bob")})
 	r.AddCookie(&http.Cookie{Name: "relay_session", Value: h.session("alice")})
@@ -227,7 +227,7 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 // TestTossedCookiesLogNobodyOut: what is no session is passed over.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	mine, again := h.session("alice"), h.session("alice")
 	for _, values := range [][]string{{"tossed", mine}, {mine, "tossed"}, {mine, mine}, {mine, again}, {"", "a", "b", mine}} {
 		r := h.request("GET", "", "/api/v1/me", "")
@@ -246,7 +246,7 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 
 func TestCookieNameUnderHTTPS(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.Site.Base.Scheme = "https" })
+	h := newFixture(t, func(o *api.Options) { o.Site.Base.Scheme = "https" })
 	cookie := h.session("alice")
 	for name, want := range map[string]int{"relay_session": 401, "__Host-relay_session": 200} {
 		r := h.request("GET", "", "/api/v1/me", "")
@@ -259,7 +259,7 @@ func TestCookieNameUnderHTTPS(t *testing.T) {
 
 func TestChecksComeInTheirOrder(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", rejected)
 	reader := h.token("alice", relay.Token{Scopes: relay.ScopeEventsRead})
 	e, none := "/api/v1/events/"+id.String(), "/api/v1/events/"+relay.ID{1}.String()
@@ -289,7 +289,7 @@ func TestChecksComeInTheirOrder(t *testing.T) {
 
 func TestInput(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for line, want := range map[string]string{
 		`POST /api/v1/aliases {"name":`:                     "400 bad-request",
 		`POST /api/v1/aliases {"name":"x"}{}`:               "400 bad-request",
@@ -348,7 +348,7 @@ func TestInput(t *testing.T) {
 
 func TestBodiesThatAreNotTaken(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	send := func(media, body string) *answer {
 		r := h.request("POST", h.asAlice, "/api/v1/aliases", body)
 		r.Header.Set("Content-Type", media)

@@ -9,15 +9,15 @@ import (
 	"relay/record"
 )
 
-// inviteTTL is how long an invitation is good for.
-const inviteTTL = 3 * 24 * time.Hour
+// inviteLifetime is how long an invitation is good for.
+const inviteLifetime = 3 * 24 * time.Hour
 
-// nothing is the input of routes without one, and the output of those that answer
+// noContent is the input of routes without one, and the output of those that answer
 // 204.
-type nothing struct{}
+type noContent struct{}
 
-// body is an output of one JSON value.
-type body[T any] struct{ Body T }
+// jsonBody is an output of one JSON value.
+type jsonBody[T any] struct{ Body T }
 
 // idInput names a token, key or session.
 type idInput struct {
@@ -30,62 +30,62 @@ type userInput struct {
 }
 
 func (s *server) addAccountRoutes() {
-	typed(s, route{method: http.MethodGet, path: "/me", id: "get-me", tag: "account", summary: "Who is asking"}, s.me)
+	registerTyped(s, route{method: http.MethodGet, path: "/me", id: "get-me", tag: "account", summary: "Who is asking"}, s.me)
 	s.addTokenRoutes()
 	s.addKeyRoutes()
 	s.addSessionRoutes()
 	s.addUserRoutes()
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/audit", id: "list-audit", tag: "account",
-		summary: "Who did what: own entries, all of them for admins, newest first", scope: relay.ScopeAccount, wide: true,
+		summary: "Who did what: own entries, all of them for admins, newest first", scope: relay.ScopeAccount, unlimitedOnly: true,
 	}, s.audit)
 }
 
-func (s *server) me(_ context.Context, c *call, _ *nothing) (*body[*record.Me], error) {
-	return &body[*record.Me]{record.OfActor(c.who)}, nil
+func (s *server) me(_ context.Context, c *requestInfo, _ *noContent) (*jsonBody[*record.Me], error) {
+	return &jsonBody[*record.Me]{record.OfActor(c.who)}, nil
 }
 
 type auditInput struct {
 	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-func (s *server) audit(ctx context.Context, c *call, in *auditInput) (*body[record.List[record.AuditEntry]], error) {
+func (s *server) audit(ctx context.Context, c *requestInfo, in *auditInput) (*jsonBody[record.List[record.AuditEntry]], error) {
 	entries, err := s.Accounts.Audit(ctx, c.who, in.Limit)
 	if err != nil {
 		return nil, err
 	}
-	return listOf(entries, record.OfAudit), nil
+	return listAnswer(entries, record.OfAudit), nil
 }
 
-// listOf gives a list answer, each item in its outward form.
-func listOf[T, R any](items []T, form func(T) R) *body[record.List[R]] {
+// listAnswer gives a list answer, each item in its outward form.
+func listAnswer[T, R any](items []T, form func(T) R) *jsonBody[record.List[R]] {
 	data := make([]R, 0, len(items))
 	for _, item := range items {
 		data = append(data, form(item))
 	}
-	return &body[record.List[R]]{record.ListOf(data)}
+	return &jsonBody[record.List[R]]{record.ListOf(data)}
 }
 
-// makeOne counts one making of a link, share, token or key against the account.
-func (s *server) makeOne(who relay.Actor) error {
-	return s.Limits.Make(who)
+// countCreation counts one making of a link, share, token or key against the account.
+func (s *server) countCreation(who relay.Actor) error {
+	return s.Limits.Create(who)
 }
 
 func (s *server) addSessionRoutes() {
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/sessions", id: "list-sessions", tag: "account",
-		summary: "Dashboard sessions", scope: relay.ScopeAccount, wide: true,
-	}, func(ctx context.Context, c *call, _ *nothing) (*body[record.List[record.Session]], error) {
+		summary: "Dashboard sessions", scope: relay.ScopeAccount, unlimitedOnly: true,
+	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Session]], error) {
 		sessions, err := s.Accounts.Sessions(ctx, c.who)
 		if err != nil {
 			return nil, err
 		}
-		return listOf(sessions, func(x relay.Session) record.Session { return record.OfSession(x, c.who) }), nil
+		return listAnswer(sessions, func(x relay.Session) record.Session { return record.OfSession(x, c.who) }), nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/sessions/{id}", id: "delete-session", tag: "account",
-		summary: "Log a dashboard session out", scope: relay.ScopeAccount, wide: true, errors: []int{http.StatusNotFound},
-	}, func(ctx context.Context, c *call, in *idInput) (*nothing, error) {
+		summary: "Log a dashboard session out", scope: relay.ScopeAccount, unlimitedOnly: true, errors: []int{http.StatusNotFound},
+	}, func(ctx context.Context, c *requestInfo, in *idInput) (*noContent, error) {
 		return nil, s.Accounts.RemoveSession(ctx, c.who, in.ID)
 	})
 }
@@ -96,51 +96,51 @@ type userBody struct {
 }
 
 func (s *server) addUserRoutes() {
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/users", id: "list-users", tag: "users",
-		summary: "All accounts", scope: relay.ScopeAccount, admin: true, wide: true,
-	}, func(ctx context.Context, c *call, _ *nothing) (*body[record.List[record.User]], error) {
+		summary: "All accounts", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true,
+	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.User]], error) {
 		accounts, err := s.Accounts.Accounts(ctx, c.who)
 		if err != nil {
 			return nil, err
 		}
-		return listOf(accounts, record.OfAccount), nil
+		return listAnswer(accounts, record.OfAccount), nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPost, path: "/users", id: "create-user", tag: "users", status: http.StatusCreated,
-		summary: "Make an account", scope: relay.ScopeAccount, admin: true, wide: true, errors: []int{http.StatusConflict},
-	}, func(ctx context.Context, c *call, in *body[userBody]) (*body[record.User], error) {
+		summary: "Make an account", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true, errors: []int{http.StatusConflict},
+	}, func(ctx context.Context, c *requestInfo, in *jsonBody[userBody]) (*jsonBody[record.User], error) {
 		account, err := s.Accounts.CreateAccount(ctx, c.who, in.Body.Name, in.Body.Admin)
 		if err != nil {
 			return nil, err
 		}
-		return &body[record.User]{record.OfAccount(account)}, nil
+		return &jsonBody[record.User]{record.OfAccount(account)}, nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/users/{user}", id: "delete-user", tag: "users",
 		summary: "Remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on",
-		scope:   relay.ScopeAccount, admin: true, wide: true, errors: []int{http.StatusNotFound, http.StatusConflict},
-	}, func(ctx context.Context, c *call, in *userInput) (*nothing, error) {
+		scope:   relay.ScopeAccount, admin: true, unlimitedOnly: true, errors: []int{http.StatusNotFound, http.StatusConflict},
+	}, func(ctx context.Context, c *requestInfo, in *userInput) (*noContent, error) {
 		if in.User == c.who.AccountName { // of the last admin nobody could bring it back
 			return nil, relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it, or: relayd user rm")
 		}
 		return nil, s.Accounts.RemoveAccount(ctx, c.who, in.User)
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPost, path: "/users/{user}/invite", id: "create-invite", tag: "users", status: http.StatusCreated,
-		summary: "Make a one-time link by which a person registers", scope: relay.ScopeAccount, admin: true, wide: true,
+		summary: "Make a one-time link by which a person registers", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true,
 		errors: []int{http.StatusNotFound},
 	}, s.invite)
 }
 
-func (s *server) invite(ctx context.Context, c *call, in *userInput) (*body[*record.Invite], error) {
-	if err := s.makeOne(c.who); err != nil {
+func (s *server) invite(ctx context.Context, c *requestInfo, in *userInput) (*jsonBody[*record.Invite], error) {
+	if err := s.countCreation(c.who); err != nil {
 		return nil, err
 	}
-	expires := time.Now().Add(inviteTTL)
-	secret, err := s.Accounts.CreateInvite(ctx, c.who, in.User, inviteTTL)
+	expires := time.Now().Add(inviteLifetime)
+	secret, err := s.Accounts.CreateInvite(ctx, c.who, in.User, inviteLifetime)
 	if err != nil {
 		return nil, err
 	}
-	return &body[*record.Invite]{record.OfInvite(secret, expires, s.Site)}, nil
+	return &jsonBody[*record.Invite]{record.OfInvite(secret, expires, s.Site)}, nil
 }

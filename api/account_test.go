@@ -15,7 +15,7 @@ import (
 
 func TestAliases(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.deliver.state = relay.TunnelOnline
 	made := decoded[record.Alias](h.post(h.asAlice, "/api/v1/aliases", `{"name":"new-one"}`).want(201))
 	if made.Name != "new-one" || made.Owner != "alice" || made.URL != "http://new-one.localhost:8080" || !made.Online || made.Settings.OfflineStatus != 202 {
@@ -35,13 +35,13 @@ func TestAliases(t *testing.T) {
 
 func TestTheLabelOfTheBaseHostIsReserved(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.Site.AliasDomain, o.Site.Base.Host = "example.com", "hooks.example.com" })
+	h := newFixture(t, func(o *api.Options) { o.Site.AliasDomain, o.Site.Base.Host = "example.com", "hooks.example.com" })
 	h.post(h.asAlice, "/api/v1/aliases", `{"name":"hooks"}`).code(422, "validation-failed")
 }
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	patch := func(body string) record.Settings {
 		t.Helper()
 		return decoded[record.Alias](h.call("PATCH", h.asAlice, "/api/v1/aliases/shop", body).want(200)).Settings
@@ -62,7 +62,7 @@ func TestSettings(t *testing.T) {
 
 func TestMembersAndTransfer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	members := func() string { return h.get(h.asAlice, "/api/v1/aliases/shop/members").want(200).body }
 	if got := strings.TrimSpace(members()); got != `{"data":[]}` {
 		t.Errorf("members: %s", got)
@@ -88,7 +88,7 @@ func TestMembersAndTransfer(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	made := decoded[record.Token](h.post(h.asAlice, "/api/v1/tokens", `{"name":"ci","scopes":["events:read"],"alias":"shop","expiresIn":"30d"}`).want(201))
 	if !strings.HasPrefix(made.Token, "rly_") || made.Name != "ci" || len(made.Scopes) != 1 || *made.Alias != "shop" || made.ExpiresAt == nil {
 		t.Errorf("made %+v", made)
@@ -116,7 +116,7 @@ func TestTokens(t *testing.T) {
 // escaped wherever they were shown. Those that are there can still be removed.
 func TestNamesThatCannotBeShown(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, name := range []string{`a\u001b[2Jb`, `a\nb`, `\u202egnp`, `\u0000`, `a\u200bb`, `\u009b31m`, `\u0301`} {
 		for path, more := range map[string]string{"/api/v1/tokens": "", "/api/v1/keys": `,"key":"` + testKey + `"`} {
 			p := h.post(h.asAlice, path, `{"name":"`+name+`"`+more+`}`).code(422, "validation-failed").problem()
@@ -148,7 +148,7 @@ func TestNamesThatCannotBeShown(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	made := decoded[record.Key](h.post(h.asAlice, "/api/v1/keys", `{"name":"laptop","key":"`+testKey+`"}`).want(201))
 	if made.Type != "ssh-ed25519" || !strings.HasPrefix(made.Fingerprint, "SHA256:") || made.Name != "laptop" || made.User != "alice" {
 		t.Errorf("made %+v", made)
@@ -166,7 +166,7 @@ func TestKeys(t *testing.T) {
 
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	made := decoded[record.User](h.post(h.asAlice, "/api/v1/users", `{"name":"eve","admin":true}`).want(201))
 	if made.Name != "eve" || !made.Admin || made.CreatedAt.IsZero() {
 		t.Errorf("made %+v", made)
@@ -189,7 +189,7 @@ func TestUsers(t *testing.T) {
 
 func TestNobodyRemovesTheirOwnAccount(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	if p := h.call("DELETE", h.asAlice, "/api/v1/users/alice", "").code(409, "conflict").problem(); !strings.Contains(p.Detail, "another admin") {
 		t.Errorf("said %q", p.Detail)
 	}
@@ -198,7 +198,7 @@ func TestNobodyRemovesTheirOwnAccount(t *testing.T) {
 
 func TestWhatIsWrongIsSaidInTheDetail(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for body, want := range map[string]string{
 		`{"name":5}`:          "body.name: ",
 		`{"name":5,"more":1}`: "(and 1 more; see errors)",
@@ -211,7 +211,7 @@ func TestWhatIsWrongIsSaidInTheDetail(t *testing.T) {
 
 func TestMediaTypesHaveNoCase(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	r := h.request("POST", h.asAlice, "/api/v1/aliases", `{"name":"loud"}`)
 	r.Header.Set("Content-Type", "Application/JSON; Charset=UTF-8")
 	h.do(r).want(201)
@@ -222,12 +222,12 @@ func TestMediaTypesHaveNoCase(t *testing.T) {
 func TestMakingIsLimitedPerAccount(t *testing.T) {
 	t.Parallel()
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
-	h := newHouse(t, func(o *api.Options) { o.Limits = limits })
+	h := newFixture(t, func(o *api.Options) { o.Limits = limits })
 	h.share(h.event("shop", nil), "")
 	made := 1
 	var refused *answer
 	for deadline := time.Now().Add(time.Minute); refused == nil; {
-		for limits.Make(h.alice) == nil {
+		for limits.Create(h.alice) == nil {
 			made++
 		}
 		if a := h.post(h.asAlice, "/api/v1/tokens", `{}`); a.status == http.StatusTooManyRequests {
@@ -252,7 +252,7 @@ func TestMakingIsLimitedPerAccount(t *testing.T) {
 // revoke it; a session has none.
 func TestTokensKnowTheirID(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	me := decoded[record.Me](h.get(h.asAlice, "/api/v1/me").want(200))
 	if me.TokenID == "" || me.TokenID != h.alice.Credential {
 		t.Errorf("token %q, want %q", me.TokenID, h.alice.Credential)
@@ -270,7 +270,7 @@ func TestTokensKnowTheirID(t *testing.T) {
 // no more than that it may not.
 func TestAnEndingTokenIsToldWhatItMayMake(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	maker := h.token("alice", relay.Token{Scopes: relay.ScopeAccount | relay.ScopeEventsRead, ExpiresAt: time.Now().Add(48 * time.Hour)})
 	p := h.post(maker, "/api/v1/tokens", `{}`).code(403, "forbidden").problem()
 	if !strings.Contains(p.Detail, "give an expiresIn below 47h") {

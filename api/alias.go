@@ -61,35 +61,35 @@ type settingsInput struct {
 }
 
 func (s *server) addAliasRoutes() {
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/aliases", id: "list-aliases", tag: "aliases",
 		summary: "Aliases that the asker may see", scope: relay.ScopeAliasesRead,
 	}, s.listAliases)
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPost, path: "/aliases", id: "create-alias", tag: "aliases", status: http.StatusCreated,
-		summary: "Make an alias", scope: relay.ScopeAliasesWrite, wide: true, errors: []int{http.StatusConflict},
+		summary: "Make an alias", scope: relay.ScopeAliasesWrite, unlimitedOnly: true, errors: []int{http.StatusConflict},
 	}, s.createAlias)
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/aliases/{alias}", id: "get-alias", tag: "aliases",
-		summary: "One alias", scope: relay.ScopeAliasesRead, resolve: s.namedAlias,
-	}, func(ctx context.Context, c *call, _ *aliasInput) (*body[*record.Alias], error) {
+		summary: "One alias", scope: relay.ScopeAliasesRead, resolve: s.resolveAlias,
+	}, func(ctx context.Context, c *requestInfo, _ *aliasInput) (*jsonBody[*record.Alias], error) {
 		return s.aliasBody(ctx, c.alias)
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPatch, path: "/aliases/{alias}", id: "update-alias", tag: "aliases",
-		summary: "Change settings", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
+		summary: "Change settings", scope: relay.ScopeAliasesWrite, resolve: s.resolveAlias,
 	}, s.updateAlias)
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/aliases/{alias}", id: "delete-alias", tag: "aliases",
-		summary: "Remove an alias with its events, shares, members and tunnel", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
-	}, func(ctx context.Context, c *call, _ *aliasInput) (*nothing, error) {
+		summary: "Remove an alias with its events, shares, members and tunnel", scope: relay.ScopeAliasesWrite, resolve: s.resolveAlias,
+	}, func(ctx context.Context, c *requestInfo, _ *aliasInput) (*noContent, error) {
 		return nil, s.Accounts.RemoveAlias(ctx, c.who, c.alias.Name)
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPost, path: "/aliases/{alias}/transfer", id: "transfer-alias", tag: "aliases",
-		summary: "Hand an alias to another account; an admin also one whose owner was removed", scope: relay.ScopeAliasesWrite, resolve: s.givenAlias,
+		summary: "Hand an alias to another account; an admin also one whose owner was removed", scope: relay.ScopeAliasesWrite, resolve: s.resolveTransferAlias,
 		errors: []int{http.StatusConflict},
-	}, func(ctx context.Context, c *call, in *transferInput) (*body[*record.Alias], error) {
+	}, func(ctx context.Context, c *requestInfo, in *transferInput) (*jsonBody[*record.Alias], error) {
 		alias, err := s.Accounts.TransferAlias(ctx, c.who, c.alias.Name, in.Body.User)
 		if err != nil {
 			return nil, err
@@ -99,10 +99,10 @@ func (s *server) addAliasRoutes() {
 	s.addMemberRoutes()
 }
 
-// givenAlias resolves {alias} of a transfer: an admin may also name one that is
+// resolveTransferAlias resolves {alias} of a transfer: an admin may also name one that is
 // nobody's because its owner was removed.
-func (s *server) givenAlias(r *http.Request, c *call) error {
-	err := s.namedAlias(r, c)
+func (s *server) resolveTransferAlias(r *http.Request, c *requestInfo) error {
+	err := s.resolveAlias(r, c)
 	if !errors.Is(err, relay.ErrNotFound) || !c.who.Admin || !c.who.Scopes.Has(relay.ScopeAccount) || c.who.Alias != 0 {
 		return err
 	}
@@ -120,31 +120,31 @@ func (s *server) givenAlias(r *http.Request, c *call) error {
 }
 
 func (s *server) addMemberRoutes() {
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/aliases/{alias}/members", id: "list-members", tag: "aliases",
-		summary: "Accounts that may attach, see and replay beside the owner", scope: relay.ScopeAliasesRead, resolve: s.namedAlias,
-	}, func(ctx context.Context, c *call, _ *aliasInput) (*body[record.List[record.Member]], error) {
+		summary: "Accounts that may attach, see and replay beside the owner", scope: relay.ScopeAliasesRead, resolve: s.resolveAlias,
+	}, func(ctx context.Context, c *requestInfo, _ *aliasInput) (*jsonBody[record.List[record.Member]], error) {
 		names, err := s.Accounts.Members(ctx, c.who, c.alias.Name)
 		if err != nil {
 			return nil, err
 		}
-		return listOf(names, func(name string) record.Member { return record.Member{User: name} }), nil
+		return listAnswer(names, func(name string) record.Member { return record.Member{User: name} }), nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPut, path: "/aliases/{alias}/members/{user}", id: "add-member", tag: "aliases",
-		summary: "Add a member", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
-	}, func(ctx context.Context, c *call, in *memberInput) (*nothing, error) {
+		summary: "Add a member", scope: relay.ScopeAliasesWrite, resolve: s.resolveAlias,
+	}, func(ctx context.Context, c *requestInfo, in *memberInput) (*noContent, error) {
 		return nil, s.Accounts.AddMember(ctx, c.who, c.alias.Name, in.User)
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/aliases/{alias}/members/{user}", id: "remove-member", tag: "aliases",
-		summary: "Remove a member", scope: relay.ScopeAliasesWrite, resolve: s.namedAlias,
-	}, func(ctx context.Context, c *call, in *memberInput) (*nothing, error) {
+		summary: "Remove a member", scope: relay.ScopeAliasesWrite, resolve: s.resolveAlias,
+	}, func(ctx context.Context, c *requestInfo, in *memberInput) (*noContent, error) {
 		return nil, s.Accounts.RemoveMember(ctx, c.who, c.alias.Name, in.User)
 	})
 }
 
-func (s *server) listAliases(ctx context.Context, c *call, _ *nothing) (*body[record.List[record.Alias]], error) {
+func (s *server) listAliases(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Alias]], error) {
 	aliases, err := s.Accounts.Aliases(ctx, c.who)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (s *server) listAliases(ctx context.Context, c *call, _ *nothing) (*body[re
 	if err != nil {
 		return nil, err
 	}
-	return &body[record.List[record.Alias]]{record.ListOf(list)}, nil
+	return &jsonBody[record.List[record.Alias]]{record.ListOf(list)}, nil
 }
 
 func (s *server) aliasRecords(ctx context.Context, aliases []relay.Alias) ([]record.Alias, error) {
@@ -168,15 +168,15 @@ func (s *server) aliasRecords(ctx context.Context, aliases []relay.Alias) ([]rec
 	return list, nil
 }
 
-func (s *server) aliasBody(ctx context.Context, a *relay.Alias) (*body[*record.Alias], error) {
+func (s *server) aliasBody(ctx context.Context, a *relay.Alias) (*jsonBody[*record.Alias], error) {
 	list, err := s.aliasRecords(ctx, []relay.Alias{*a})
 	if err != nil {
 		return nil, err
 	}
-	return &body[*record.Alias]{&list[0]}, nil
+	return &jsonBody[*record.Alias]{&list[0]}, nil
 }
 
-func (s *server) createAlias(ctx context.Context, c *call, in *body[aliasBody]) (*body[*record.Alias], error) {
+func (s *server) createAlias(ctx context.Context, c *requestInfo, in *jsonBody[aliasBody]) (*jsonBody[*record.Alias], error) {
 	name := in.Body.Name
 	switch {
 	case !relay.ValidLabel(name):
@@ -191,7 +191,7 @@ func (s *server) createAlias(ctx context.Context, c *call, in *body[aliasBody]) 
 	return s.aliasBody(ctx, alias)
 }
 
-func (s *server) updateAlias(ctx context.Context, c *call, in *settingsInput) (*body[*record.Alias], error) {
+func (s *server) updateAlias(ctx context.Context, c *requestInfo, in *settingsInput) (*jsonBody[*record.Alias], error) {
 	alias, err := s.Accounts.SetAlias(ctx, c.who, c.alias.Name, func(to *relay.Settings) error {
 		for key, value := range in.Body {
 			if err := record.SetSetting(to, key, value); err != nil {

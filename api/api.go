@@ -59,7 +59,7 @@ type server struct {
 	origin *http.CrossOriginProtection
 
 	openapi []byte
-	figures *metrics
+	metrics *metrics
 }
 
 // New gives the handler for everything under /api/. It is safe for concurrent use
@@ -88,6 +88,6 @@ func New(o Options) http.Handler {
 	s.addExportRoute()
 	s.addSSHRoute()
 	s.addOpenAPIRoute()
-	s.figures = newMetrics(o.Registry, o.Limits, s.routes)
+	s.metrics = newMetrics(o.Registry, o.Limits, s.routes)
 	return s
 }

@@ -21,23 +21,23 @@ func sessionCookie(site relay.Site) string {
 
 // authenticate finds out who asks, by bearer token or by the dashboard's cookie. A
 // request that shows a token is judged by that alone.
-func (s *server) authenticate(r *http.Request, c *call) error {
+func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 	if c.who.Kind != "" {
 		return nil
 	}
 	if lines, ok := r.Header["Authorization"]; ok {
-		return s.byToken(r, c, lines)
+		return s.authenticateToken(r, c, lines)
 	}
-	return s.bySession(r, c)
+	return s.authenticateSession(r, c)
 }
 
-func (s *server) byToken(r *http.Request, c *call, lines []string) error {
+func (s *server) authenticateToken(r *http.Request, c *requestInfo, lines []string) error {
 	scheme, secret, _ := strings.Cut(lines[0], " ")
 	secret = strings.TrimSpace(secret)
 	if len(lines) != 1 || !strings.EqualFold(scheme, "Bearer") || secret == "" {
 		return relay.Errorf(relay.CodeUnauthorized, "send one line: Authorization: Bearer rly_…")
 	}
-	who, err := s.prove(r, secret, s.Accounts.TokenOwner)
+	who, err := s.lookUpSecret(r, secret, s.Accounts.TokenOwner)
 	if errors.Is(err, relay.ErrNotFound) {
 		return relay.Errorf(relay.CodeUnauthorized, "this token is unknown, expired or revoked; make a new one")
 	}
@@ -45,23 +45,23 @@ func (s *server) byToken(r *http.Request, c *call, lines []string) error {
 	return err
 }
 
-// prove looks a secret up unless its source showed too many wrong ones.
-func (s *server) prove(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (relay.Actor, error) {
-	if err := s.Limits.Try(r.RemoteAddr, secret); err != nil {
+// lookUpSecret looks a secret up unless its source showed too many wrong ones.
+func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (relay.Actor, error) {
+	if err := s.Limits.CheckSecret(r.RemoteAddr, secret); err != nil {
 		return relay.Actor{}, err
 	}
 	who, err := owner(r.Context(), secret)
 	if err == nil || errors.Is(err, relay.ErrNotFound) {
-		s.Limits.Tried(r.RemoteAddr, secret, err == nil)
+		s.Limits.RecordSecret(r.RemoteAddr, secret, err == nil)
 	}
 	return who, err
 }
 
-// triedSessions is how many session cookies of one request are looked up.
-const triedSessions = 4
+// maxSessionCookies is how many session cookies of one request are looked up.
+const maxSessionCookies = 4
 
-func (s *server) bySession(r *http.Request, c *call) error {
-	who, err := s.visitor(r)
+func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
+	who, err := s.sessionActor(r)
 	if err != nil {
 		return err
 	}
@@ -74,21 +74,21 @@ func (s *server) bySession(r *http.Request, c *call) error {
 	return nil
 }
 
-// errGuesses is the code of what Limits.Try refuses.
-var errGuesses = relay.Errorf(relay.CodeRateLimited, "")
+// errTooManyGuesses is the code of what Limits.Try refuses.
+var errTooManyGuesses = relay.Errorf(relay.CodeRateLimited, "")
 
-// visitor is whose session came along. Without https a page on an alias host may add
+// sessionActor is whose session came along. Without https a page on an alias host may add
 // cookies of its own: those that are no session are passed over, and sessions of two
 // accounts are refused, or a neighbour could choose as whom somebody acts. The
 // dashboard has the same rule.
-func (s *server) visitor(r *http.Request) (who relay.Actor, err error) {
+func (s *server) sessionActor(r *http.Request) (who relay.Actor, err error) {
 	var tried []string
 	for _, cookie := range r.CookiesNamed(sessionCookie(s.Site)) {
-		if cookie.Value == "" || slices.Contains(tried, cookie.Value) || len(tried) == triedSessions {
+		if cookie.Value == "" || slices.Contains(tried, cookie.Value) || len(tried) == maxSessionCookies {
 			continue
 		}
 		tried = append(tried, cookie.Value)
-		owner, e := s.prove(r, cookie.Value, s.Accounts.SessionOwner)
+		owner, e := s.lookUpSecret(r, cookie.Value, s.Accounts.SessionOwner)
 		switch {
 		case e != nil && (err == nil || errors.Is(err, relay.ErrNotFound)):
 			err = e
@@ -101,7 +101,7 @@ func (s *server) visitor(r *http.Request) (who relay.Actor, err error) {
 	switch {
 	case len(tried) == 0:
 		return who, relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
-	case who.Kind != "" && (errors.Is(err, relay.ErrNotFound) || errors.Is(err, errGuesses)):
+	case who.Kind != "" && (errors.Is(err, relay.ErrNotFound) || errors.Is(err, errTooManyGuesses)):
 		return who, nil // what was wrong, or not looked up, is no session of this person
 	case errors.Is(err, relay.ErrNotFound):
 		return who, relay.Errorf(relay.CodeUnauthorized, "this session is over; log in again")
@@ -109,12 +109,12 @@ func (s *server) visitor(r *http.Request) (who relay.Actor, err error) {
 	return who, err
 }
 
-// permit checks scopes and rank.
-func (rt *route) permit(who relay.Actor) error {
+// authorize checks scopes and rank.
+func (rt *route) authorize(who relay.Actor) error {
 	if !who.Scopes.Has(rt.scope) {
 		return relay.Errorf(relay.CodeForbidden, "this needs the scope %s", strings.Join(rt.scope.Names(), " "))
 	}
-	if rt.wide && who.Alias != 0 {
+	if rt.unlimitedOnly && who.Alias != 0 {
 		return relay.Errorf(relay.CodeForbidden, "a token limited to one alias may not do this")
 	}
 	if rt.admin && !who.Admin {

@@ -65,7 +65,7 @@ run().catch(e => { window.got = ["broke: " + e]; });
 // API: nothing is read and nothing changes.
 func TestBrowserHostileNeighbour(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.deliver.feed = newFeed()
 	close(h.deliver.feed.items)
 	id := h.event("shop", nil).String()
@@ -91,11 +91,11 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	})
 	front.Start()
 	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
-	before := h.belongings(id)
-	if got := visit(t, base+"/", "http://evil.relay.test:"+port+"/"); len(got) > 0 {
+	before := h.resources(id)
+	if got := loadPages(t, base+"/", "http://evil.relay.test:"+port+"/"); len(got) > 0 {
 		t.Errorf("the neighbour got something:\n%.3000s", strings.Join(got, "\n"))
 	}
-	if after := h.belongings(id); after != before {
+	if after := h.resources(id); after != before {
 		t.Errorf("something changed:\n%s\n%s", before, after)
 	}
 	// The cookie was sent along with all of it, or the test would show nothing.
@@ -104,13 +104,13 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	}
 }
 
-// visit opens pages in a Chromium of its own and gives what the last one got. A
+// loadPages opens pages in a Chromium of its own and gives what the last one got. A
 // browser that does not start, dies, or loses its network is no finding about the
 // API: it gets three tries.
-func visit(t *testing.T, pages ...string) []string {
+func loadPages(t *testing.T, pages ...string) []string {
 	t.Helper()
 	for try := 1; ; try++ {
-		got, err := tryVisit(t, pages)
+		got, err := tryLoadPages(t, pages)
 		if err == nil {
 			return got
 		}
@@ -121,7 +121,7 @@ func visit(t *testing.T, pages ...string) []string {
 	}
 }
 
-func tryVisit(t *testing.T, pages []string) (got []string, err error) {
+func tryLoadPages(t *testing.T, pages []string) (got []string, err error) {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -157,8 +157,8 @@ func tryVisit(t *testing.T, pages []string) (got []string, err error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[[]string]("window.got"))
 }
 
-// belongings is what an attack might change, in words.
-func (h *house) belongings(id string) string {
+// resources is what an attack might change, in words.
+func (h *fixture) resources(id string) string {
 	h.t.Helper()
 	var b strings.Builder
 	for _, path := range []string{"tokens", "aliases", "aliases/shop/members", "events/" + id + "/shares", "events/" + id, "users"} {

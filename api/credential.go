@@ -20,30 +20,30 @@ type tokenBody struct {
 }
 
 func (s *server) addTokenRoutes() {
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/tokens", id: "list-tokens", tag: "tokens",
-		summary: "API tokens, without their secrets", scope: relay.ScopeAccount, wide: true,
-	}, func(ctx context.Context, c *call, _ *nothing) (*body[record.List[record.Token]], error) {
+		summary: "API tokens, without their secrets", scope: relay.ScopeAccount, unlimitedOnly: true,
+	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Token]], error) {
 		tokens, err := s.Accounts.Tokens(ctx, c.who, c.who.AccountName)
 		if err != nil {
 			return nil, err
 		}
-		return listOf(tokens, func(t relay.Token) record.Token { return record.OfToken(t, "") }), nil
+		return listAnswer(tokens, func(t relay.Token) record.Token { return record.OfToken(t, "") }), nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPost, path: "/tokens", id: "create-token", tag: "tokens", status: http.StatusCreated,
-		summary: "Make an API token; the secret is shown once", scope: relay.ScopeAccount, wide: true,
+		summary: "Make an API token; the secret is shown once", scope: relay.ScopeAccount, unlimitedOnly: true,
 		errors: []int{http.StatusNotFound},
 	}, s.createToken)
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/tokens/{id}", id: "delete-token", tag: "tokens",
-		summary: "Revoke an API token", scope: relay.ScopeAccount, wide: true, errors: []int{http.StatusNotFound},
-	}, func(ctx context.Context, c *call, in *idInput) (*nothing, error) {
+		summary: "Revoke an API token", scope: relay.ScopeAccount, unlimitedOnly: true, errors: []int{http.StatusNotFound},
+	}, func(ctx context.Context, c *requestInfo, in *idInput) (*noContent, error) {
 		return nil, s.Accounts.RemoveToken(ctx, c.who, in.ID)
 	})
 }
 
-func (s *server) createToken(ctx context.Context, c *call, in *body[tokenBody]) (*body[record.Token], error) {
+func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[tokenBody]) (*jsonBody[record.Token], error) {
 	b := in.Body
 	if fault := record.NameFault(b.Name); fault != "" {
 		return nil, invalid("body.name", fault, nil)
@@ -55,14 +55,14 @@ func (s *server) createToken(ctx context.Context, c *call, in *body[tokenBody]) 
 			return nil, invalid("body.scopes", relay.AsError(err).Detail, nil)
 		}
 	}
-	expires, err := expiryOf(b.ExpiresIn)
+	expires, err := parseExpiry(b.ExpiresIn)
 	if err != nil {
 		return nil, err
 	}
-	if err := within(c.who, scopes, expires); err != nil {
+	if err := checkTokenLimits(c.who, scopes, expires); err != nil {
 		return nil, err
 	}
-	if err := s.makeOne(c.who); err != nil {
+	if err := s.countCreation(c.who); err != nil {
 		return nil, err
 	}
 	token, secret, err := s.Accounts.CreateToken(ctx, c.who, relay.Token{
@@ -71,12 +71,12 @@ func (s *server) createToken(ctx context.Context, c *call, in *body[tokenBody]) 
 	if err != nil {
 		return nil, err
 	}
-	return &body[record.Token]{record.OfToken(token, secret)}, nil
+	return &jsonBody[record.Token]{record.OfToken(token, secret)}, nil
 }
 
-// within holds a new token within the one that makes it, as the store does, and says
+// checkTokenLimits holds a new token within the one that makes it, as the store does, and says
 // what would be.
-func within(who relay.Actor, scopes relay.Scope, expires time.Time) error {
+func checkTokenLimits(who relay.Actor, scopes relay.Scope, expires time.Time) error {
 	if who.Kind != relay.ActorToken {
 		return nil
 	}
@@ -95,8 +95,8 @@ type keyBody struct {
 	Key  string `json:"key" maxLength:"20000" doc:"a line as in authorized_keys"`
 }
 
-// name refuses a name that cannot be shown; without one the comment of the line is it.
-func (b *keyBody) name() error {
+// checkName refuses a name that cannot be shown; without one the comment of the line is it.
+func (b *keyBody) checkName() error {
 	if fault := record.NameFault(b.Name); fault != "" {
 		return invalid("body.name", fault, nil)
 	}
@@ -111,37 +111,37 @@ func (b *keyBody) name() error {
 }
 
 func (s *server) addKeyRoutes() {
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/keys", id: "list-keys", tag: "keys",
-		summary: "SSH keys", scope: relay.ScopeAccount, wide: true,
-	}, func(ctx context.Context, c *call, _ *nothing) (*body[record.List[record.Key]], error) {
+		summary: "SSH keys", scope: relay.ScopeAccount, unlimitedOnly: true,
+	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Key]], error) {
 		keys, err := s.Accounts.Keys(ctx, c.who, c.who.AccountName)
 		if err != nil {
 			return nil, err
 		}
-		return listOf(keys, record.OfKey), nil
+		return listAnswer(keys, record.OfKey), nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPost, path: "/keys", id: "create-key", tag: "keys", status: http.StatusCreated,
-		summary: "Register an SSH key", scope: relay.ScopeAccount, wide: true,
+		summary: "Register an SSH key", scope: relay.ScopeAccount, unlimitedOnly: true,
 		errors: []int{http.StatusConflict},
-	}, func(ctx context.Context, c *call, in *body[keyBody]) (*body[record.Key], error) {
-		if err := in.Body.name(); err != nil {
+	}, func(ctx context.Context, c *requestInfo, in *jsonBody[keyBody]) (*jsonBody[record.Key], error) {
+		if err := in.Body.checkName(); err != nil {
 			return nil, err
 		}
-		if err := s.makeOne(c.who); err != nil {
+		if err := s.countCreation(c.who); err != nil {
 			return nil, err
 		}
 		key, err := s.Accounts.AddKey(ctx, c.who, c.who.AccountName, in.Body.Name, in.Body.Key)
 		if err != nil {
 			return nil, err
 		}
-		return &body[record.Key]{record.OfKey(key)}, nil
+		return &jsonBody[record.Key]{record.OfKey(key)}, nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/keys/{id}", id: "delete-key", tag: "keys",
-		summary: "Remove an SSH key", scope: relay.ScopeAccount, wide: true, errors: []int{http.StatusNotFound},
-	}, func(ctx context.Context, c *call, in *idInput) (*nothing, error) {
+		summary: "Remove an SSH key", scope: relay.ScopeAccount, unlimitedOnly: true, errors: []int{http.StatusNotFound},
+	}, func(ctx context.Context, c *requestInfo, in *idInput) (*noContent, error) {
 		return nil, s.Accounts.RemoveKey(ctx, c.who, in.ID)
 	})
 }

@@ -47,67 +47,67 @@ func (in *listInput) filter() (relay.Filter, error) {
 }
 
 func (s *server) addEventRoutes() {
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/events", id: "list-events", tag: "events",
-		summary: "Events, newest first", scope: relay.ScopeEventsRead, resolve: s.queriedAlias,
+		summary: "Events, newest first", scope: relay.ScopeEventsRead, resolve: s.resolveQueryAlias,
 	}, s.listEvents)
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/events/{id}", id: "get-event", tag: "events",
-		summary: "The whole record of an event", scope: relay.ScopeEventsRead, resolve: s.namedEvent(record.MaxBody),
-	}, func(_ context.Context, c *call, _ *eventInput) (*body[*record.Event], error) {
-		return &body[*record.Event]{record.Of(c.event, s.Site, time.Now())}, nil
+		summary: "The whole record of an event", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(record.MaxBody),
+	}, func(_ context.Context, c *requestInfo, _ *eventInput) (*jsonBody[*record.Event], error) {
+		return &jsonBody[*record.Event]{record.Of(c.event, s.Site, time.Now())}, nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/events/{id}", id: "delete-event", tag: "events",
-		summary: "Remove an event; its queued attempts are canceled", scope: relay.ScopeEventsWrite, resolve: s.namedEvent(0),
+		summary: "Remove an event; its queued attempts are canceled", scope: relay.ScopeEventsWrite, resolve: s.resolveEvent(0),
 		errors: []int{http.StatusConflict},
-	}, func(ctx context.Context, c *call, _ *eventInput) (*nothing, error) {
+	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*noContent, error) {
 		return nil, s.Events.DeleteEvent(ctx, c.who, c.event.ID)
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-event", tag: "events",
-		summary: "Cancel what waits of an event; a body is ignored", scope: relay.ScopeEventsReplay, resolve: s.namedEvent(0),
+		summary: "Cancel what waits of an event; a body is ignored", scope: relay.ScopeEventsReplay, resolve: s.resolveEvent(0),
 		errors: []int{http.StatusConflict},
-	}, func(ctx context.Context, c *call, _ *eventInput) (*body[*record.Event], error) {
+	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*jsonBody[*record.Event], error) {
 		e, err := s.Deliver.Cancel(ctx, c.who, c.event.ID)
 		if err != nil {
 			return nil, err
 		}
-		return &body[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
+		return &jsonBody[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
 	})
 }
 
-func (s *server) listEvents(ctx context.Context, c *call, in *listInput) (*body[*record.Page], error) {
+func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) (*jsonBody[*record.Page], error) {
 	f, err := in.filter()
 	if err != nil {
 		return nil, err
 	}
-	wait, err := waitOf(in.Wait, 0)
+	wait, err := parseWait(in.Wait, 0)
 	if err != nil {
 		return nil, err
 	}
 	var page relay.Page
 	if wait > 0 {
-		page, err = s.awaitEvents(ctx, c, f, wait)
+		page, err = s.waitForEvents(ctx, c, f, wait)
 	} else {
 		page, err = s.Events.Events(ctx, c.who, f)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &body[*record.Page]{record.PageOf(page, s.Site, time.Now())}, nil
+	return &jsonBody[*record.Page]{record.PageOf(page, s.Site, time.Now())}, nil
 }
 
-// awaitEvents waits until an event matches that arrived after now, to the
+// waitForEvents waits until an event matches that arrived after now, to the
 // millisecond of its id; an empty page when none did in time. It looks whenever
 // something happened, and always from where it began: what the live feed left out
 // (resync) is found all the same.
-func (s *server) awaitEvents(ctx context.Context, c *call, f relay.Filter, wait time.Duration) (relay.Page, error) {
-	c.long = true
+func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filter, wait time.Duration) (relay.Page, error) {
+	c.waited = true
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
 		f.Since = began
 	}
-	leave, err := s.Limits.waits.take(accountKey(c.who))
+	leave, err := s.Limits.waits.acquire(accountKey(c.who))
 	if err != nil {
 		return relay.Page{}, err
 	}
@@ -128,11 +128,11 @@ func (s *server) awaitEvents(ctx context.Context, c *call, f relay.Filter, wait 
 		if f.Cursor = page.Next; f.Cursor != "" && deadline.Err() == nil {
 			continue // the search ran out of its time, not of events
 		}
-		err = nextEvent(deadline, sub)
+		err = waitForEventItem(deadline, sub)
 		switch {
 		case err == nil:
 		case errors.Is(err, relay.ErrNotFound):
-			return relay.Page{}, s.accessEnded(ctx, c)
+			return relay.Page{}, s.accessEndedError(ctx, c)
 		case deadline.Err() != nil && ctx.Err() == nil:
 			return relay.Page{SearchedBackTo: f.Since}, nil
 		default:
@@ -142,8 +142,8 @@ func (s *server) awaitEvents(ctx context.Context, c *call, f relay.Filter, wait 
 	}
 }
 
-// nextEvent waits for an item that may tell of an event.
-func nextEvent(ctx context.Context, sub relay.Subscription) error {
+// waitForEventItem waits for an item that may tell of an event.
+func waitForEventItem(ctx context.Context, sub relay.Subscription) error {
 	for {
 		items, err := sub.Next(ctx)
 		if err != nil {
@@ -157,9 +157,9 @@ func nextEvent(ctx context.Context, sub relay.Subscription) error {
 	}
 }
 
-// accessEnded says why a feed ended by ErrNotFound: the alias is gone or not the
+// accessEndedError says why a feed ended by ErrNotFound: the alias is gone or not the
 // asker's any more, or the credential is.
-func (s *server) accessEnded(ctx context.Context, c *call) error {
+func (s *server) accessEndedError(ctx context.Context, c *requestInfo) error {
 	if c.alias != nil {
 		if _, err := s.Accounts.Alias(ctx, c.who, c.alias.Name); err != nil {
 			return err

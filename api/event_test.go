@@ -15,12 +15,12 @@ import (
 	"relay/record"
 )
 
-func (h *house) list(query string) record.Page {
+func (h *fixture) list(query string) record.Page {
 	h.t.Helper()
 	return decoded[record.Page](h.get(h.asAlice, "/api/v1/events?"+query).want(200))
 }
 
-func (h *house) ids(query string) (ids []string) {
+func (h *fixture) ids(query string) (ids []string) {
 	h.t.Helper()
 	for _, e := range h.list(query).Data {
 		ids = append(ids, e.ID)
@@ -30,7 +30,7 @@ func (h *house) ids(query string) (ids []string) {
 
 func TestListFilters(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.alias(h.alice, "second")
 	hook := h.event("shop", nil).String()
 	get := h.event("shop", func(e *relay.Event) { e.Method, e.Target = "GET", []byte("/health?needle") }).String()
@@ -64,7 +64,7 @@ func TestListFilters(t *testing.T) {
 
 func TestListPages(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	var want []string
 	for range 5 {
 		want = append([]string{h.event("shop", nil).String()}, want...)
@@ -94,7 +94,7 @@ func TestListPages(t *testing.T) {
 
 func TestListWaitsForWhatArrives(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.event("shop", nil)
 	h.deliver.feed = newFeed()
 	first := make(chan *answer, 1)
@@ -120,7 +120,7 @@ func TestListWaitsForWhatArrives(t *testing.T) {
 		t.Errorf("subscribed as %+v to %d", h.deliver.feed.who, h.deliver.feed.alias)
 	}
 	h.deliver.feed = newFeed()
-	past(id)
+	waitUntilAfter(id)
 	if page := h.list("alias=shop&wait=10ms"); len(page.Data) != 0 {
 		t.Errorf("nothing arrived, and the list has %v", page.Data)
 	}
@@ -128,7 +128,7 @@ func TestListWaitsForWhatArrives(t *testing.T) {
 
 func TestGetEvent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	e := decoded[record.Event](h.get(h.asAlice, "/api/v1/events/"+id.String()).want(200))
 	if e.ID != id.String() || e.Alias != "shop" || e.URL != "http://shop.localhost:8080/hook?x=1" || e.Request.Body.Data != "hello" ||
@@ -142,7 +142,7 @@ func TestGetEvent(t *testing.T) {
 
 func TestDeleteEvent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	busy := h.event("shop", func(e *relay.Event) { e.State, e.Attempts[0].State = relay.StateDelivering, relay.StateDelivering })
 	h.call("DELETE", h.asAlice, "/api/v1/events/"+busy.String(), "").code(409, "conflict")
 	id := h.event("shop", queued)
@@ -155,7 +155,7 @@ func TestDeleteEvent(t *testing.T) {
 
 func TestCancelIgnoresTheBody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", queued)
 	h.deliver.cancel = func(who relay.Actor, id relay.ID) (*relay.Event, error) {
 		if err := h.store.Cancel(t.Context(), who, id); err != nil {
@@ -192,7 +192,7 @@ func (a *answer) bytes(want string) {
 
 func TestRawAndBody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	var wireForm, sent string
 	id := h.event("shop", func(e *relay.Event) {
 		wireForm = string(e.Request.Head) + "hello"
@@ -227,7 +227,7 @@ func TestRawAndBody(t *testing.T) {
 
 func TestRawOfALargeBody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	data := bytes.Repeat([]byte("0123456789abcdef"), 40_000) // 640 000 bytes, three parts
 	id := h.event("shop", func(e *relay.Event) {
 		parts := 0
@@ -252,14 +252,14 @@ func TestRawOfALargeBody(t *testing.T) {
 
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	target := "/api/v1/events/" + id.String() + "/replay"
 	for state, want := range map[string]int{
 		relay.StateDelivered: 200, relay.StateFailed: 200, relay.StateInterrupted: 200, relay.StateCanceled: 200,
 		relay.StateQueued: 202, relay.StateDelivering: 202,
 	} {
-		h.delivers(state)
+		h.setDeliveryState(state)
 		r := h.request("POST", h.asAlice, target, "\x00 any body")
 		r.Header.Set("Content-Type", "nonsense")
 		e := decoded[record.Event](h.do(r).want(want))
@@ -292,8 +292,8 @@ func TestReplay(t *testing.T) {
 
 func TestReplayLimit(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.ReplayLimit = api.Rate{N: 5, Per: time.Hour} })
-	h.delivers(relay.StateDelivered)
+	h := newFixture(t, func(o *api.Options) { o.ReplayLimit = api.Rate{N: 5, Per: time.Hour} })
+	h.setDeliveryState(relay.StateDelivered)
 	target := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
 	for range 5 {
 		h.post(h.asAlice, target, "").want(200)
@@ -310,7 +310,7 @@ func TestReplayLimit(t *testing.T) {
 
 func TestReplayQueued(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	left := 3
 	h.deliver.release = func(who relay.Actor, alias string) (int, error) {
 		n := left

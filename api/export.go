@@ -20,10 +20,10 @@ func (s *server) addExportRoute() {
 		"text/plain":       {Schema: &huma.Schema{Type: "string"}},
 		"application/json": {Schema: &huma.Schema{Type: "object"}},
 	}
-	s.plain(route{
+	s.registerRaw(route{
 		method: http.MethodGet, path: "/events/{id}/export", id: "export-event", tag: "events",
 		summary: "An event for other programs: a curl command, HAR, JSON, or a test that sends the exact bytes",
-		scope:   relay.ScopeEventsRead, resolve: s.namedEvent(record.MaxBody),
+		scope:   relay.ScopeEventsRead, resolve: s.resolveEvent(record.MaxBody),
 		errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge},
 		query: []*huma.Param{{
 			Name: "format", In: "query", Required: true, Schema: &huma.Schema{Type: "string", Enum: formats},
@@ -33,12 +33,12 @@ func (s *server) addExportRoute() {
 	}, s.export)
 }
 
-func (s *server) export(w http.ResponseWriter, r *http.Request, c *call) error {
+func (s *server) export(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
 	out, err := record.Export(c.event, r.URL.Query().Get("format"), s.Site, s.Version, time.Now())
 	if err != nil {
 		return err
 	}
-	sandbox(w, out.Name)
+	setDownloadHeaders(w, out.Name)
 	w.Header().Set("Content-Type", out.Type)
 	w.Header().Set("Content-Length", strconv.Itoa(len(out.Body)))
 	w.WriteHeader(http.StatusOK)

@@ -12,7 +12,7 @@ import (
 
 func TestExport(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	base := "/api/v1/events/" + id.String() + "/export"
 	for format, want := range map[string]struct{ media, name, text string }{
@@ -44,7 +44,7 @@ func TestExport(t *testing.T) {
 // TestExportOfALargeBody: a test of that size is refused, all else is given.
 func TestExportOfALargeBody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", func(e *relay.Event) {
 		e.Request.Body.Size = record.MaxBody + 1 // what is stored of it does not matter
 	})
@@ -60,7 +60,7 @@ func TestExportOfALargeBody(t *testing.T) {
 func TestSSH(t *testing.T) {
 	t.Parallel()
 	key := relay.HostKey{Type: "ssh-ed25519", Key: "AAAA", Fingerprint: "SHA256:x"}
-	d := newDeskWith(t, nil, func(o *api.Options) {
+	d := newClientWith(t, nil, func(o *api.Options) {
 		o.HostKeys, o.Site.SSHAddr = []relay.HostKey{key}, "localhost:2222"
 	})
 	a := d.get("", "/api/v1/ssh").want(200)
@@ -68,7 +68,7 @@ func TestSSH(t *testing.T) {
 	if strings.TrimSpace(a.body) != want || a.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%v %s", a.header, a.body)
 	}
-	if a := newDesk(t).get("", "/api/v1/ssh").want(200); !strings.Contains(a.body, `"hostKeys":[]`) {
+	if a := newClient(t).get("", "/api/v1/ssh").want(200); !strings.Contains(a.body, `"hostKeys":[]`) {
 		t.Errorf("without keys: %s", a.body)
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.delivers(relay.StateDelivered)
+	h := newFixture(t)
+	h.setDeliveryState(relay.StateDelivered)
 	target := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
 	once := func(key, target string) *answer {
 		r := h.request("POST", h.asAlice, target, "")
@@ -32,7 +32,7 @@ func TestIdempotency(t *testing.T) {
 		return nil, 0, relay.Errorf(relay.CodeQueueFull, "full")
 	}
 	once("again", target).code(503, "queue-full")
-	h.delivers(relay.StateDelivered)
+	h.setDeliveryState(relay.StateDelivered)
 	once("again", target).want(200)
 	running := make(chan struct{})
 	finish := make(chan struct{})
@@ -54,8 +54,8 @@ func TestIdempotency(t *testing.T) {
 // read again; the replay is not made again.
 func TestIdempotencyOfLargeAnswers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.delivers(relay.StateDelivered)
+	h := newFixture(t)
+	h.setDeliveryState(relay.StateDelivered)
 	id := h.event("shop", func(e *relay.Event) {
 		body := strings.Repeat("x", 100_000)
 		e.Request = message(fmt.Sprintf("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: %d\r\n\r\n", len(body)), body)

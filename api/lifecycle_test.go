@@ -15,7 +15,7 @@ import (
 // TestLifeOfAnAccount: invited, at work, removed, and what it had handed on.
 func TestLifeOfAnAccount(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.post(h.asAlice, "/api/v1/users", `{"name":"eve"}`).want(201)
 	invite := decoded[record.Invite](h.post(h.asAlice, "/api/v1/users/eve/invite", "").want(201))
 	if left := time.Until(invite.ExpiresAt.Time); left < 71*time.Hour || left > 72*time.Hour {
@@ -61,7 +61,7 @@ func TestLifeOfAnAccount(t *testing.T) {
 
 // fingerprintOf asks the store what it makes of a key, by way of an account that is
 // made for that.
-func fingerprintOf(t *testing.T, h *house, key string) string {
+func fingerprintOf(t *testing.T, h *fixture, key string) string {
 	t.Helper()
 	h.account("keyholder", false)
 	k, err := h.store.AddKey(t.Context(), relay.System(), "keyholder", "", key)
@@ -73,7 +73,7 @@ func fingerprintOf(t *testing.T, h *house, key string) string {
 // TestOnlyAWholeAdminHandsOn: an admin's narrower token cannot take what is nobody's.
 func TestOnlyAWholeAdminHandsOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.call("DELETE", h.asAlice, "/api/v1/users/bob", "").want(204)
 	const transfer, body = "/api/v1/aliases/other/transfer", `{"user":"alice"}`
 	h.post(h.token("alice", relay.Token{Scopes: relay.ScopeAliasesWrite}), transfer, body).code(404, "not-found")
@@ -85,7 +85,7 @@ func TestOnlyAWholeAdminHandsOn(t *testing.T) {
 // the old alias shows.
 func TestANameIsKeptAfterItsAliasIsGone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	share := h.share(id, "")
 	h.call("PUT", h.asAlice, "/api/v1/aliases/shop/members/bob", "").want(204)
@@ -106,7 +106,7 @@ func TestANameIsKeptAfterItsAliasIsGone(t *testing.T) {
 // TestEveryDeedIsInTheAuditLog does what the API can do and looks for the rows.
 func TestEveryDeedIsInTheAuditLog(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	h.post(h.asAlice, "/api/v1/users", `{"name":"eve"}`).want(201)
 	h.post(h.asAlice, "/api/v1/users/eve/invite", "").want(201)
@@ -114,7 +114,7 @@ func TestEveryDeedIsInTheAuditLog(t *testing.T) {
 	token := decoded[record.Token](h.post(h.asAlice, "/api/v1/tokens", `{"name":"spare"}`).want(201))
 	key := decoded[record.Key](h.post(h.asAlice, "/api/v1/keys", `{"key":"`+testKey+`"}`).want(201))
 	share := h.share(id, "")
-	h.delivers(relay.StateDelivered)
+	h.setDeliveryState(relay.StateDelivered)
 	h.post("", "/api/v1/events/shared/"+share.Token+"/replay", "").want(200)
 	sessions := decoded[record.List[record.Session]](h.get(h.asAlice, "/api/v1/sessions").want(200))
 	h.post(h.asAlice, "/api/v1/aliases", `{"name":"second"}`).want(201)
@@ -172,7 +172,7 @@ func TestEveryDeedIsInTheAuditLog(t *testing.T) {
 // so an account could take every name there is, a few at a time.
 func TestNamesAreNotHoardedByLettingThemGo(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(t, 2)
+	h := newFixtureWithAliases(t, 2)
 	took := 0
 	for ; took < 100; took++ {
 		name := "name" + strconv.Itoa(took)

@@ -28,44 +28,44 @@ var (
 
 // Calls that stay open, at once.
 const (
-	openPerAccount = 100
-	openInAll      = 4096
+	maxOpenPerAccount = 100
+	maxOpenTotal      = 4096
 )
 
 // Kinds of limit, as they are named in RateLimit headers and figures.
 const (
 	kindReplays      = "replays"
 	kindShareReplays = "shared-replays"
-	kindMakes        = "account"
+	kindCreations    = "account"
 	kindSources      = "source"
 	kindStreams      = "streams"
 	kindWaits        = "waits"
 )
 
-// limiter is a token bucket per key. It is safe for concurrent use.
-type limiter struct {
+// rateLimiter is a token bucket per key. It is safe for concurrent use.
+type rateLimiter struct {
 	name    string
 	rate    Rate
 	buckets *recent[*rate.Limiter]
 	refused atomic.Int64
 }
 
-func newLimiter(name string, r Rate) *limiter {
-	return &limiter{name: name, rate: r, buckets: newRecent[*rate.Limiter](maxKeys)}
+func newLimiter(name string, r Rate) *rateLimiter {
+	return &rateLimiter{name: name, rate: r, buckets: newRecent[*rate.Limiter](maxKeys)}
 }
 
-func (l *limiter) off() bool { return l.rate.N <= 0 || l.rate.Per <= 0 }
+func (l *rateLimiter) disabled() bool { return l.rate.N <= 0 || l.rate.Per <= 0 }
 
-func (l *limiter) bucket(key string) *rate.Limiter {
+func (l *rateLimiter) bucket(key string) *rate.Limiter {
 	b, _ := l.buckets.get(key, func() *rate.Limiter {
 		return rate.NewLimiter(rate.Every(l.rate.Per/time.Duration(l.rate.N)), l.rate.N)
 	})
 	return b
 }
 
-// take counts one call of key, or says when the next one may come.
-func (l *limiter) take(key string) error {
-	if l.off() {
+// allow counts one call of key, or says when the next one may come.
+func (l *rateLimiter) allow(key string) error {
+	if l.disabled() {
 		return nil
 	}
 	r := l.bucket(key).Reserve()
@@ -74,12 +74,12 @@ func (l *limiter) take(key string) error {
 		return nil
 	}
 	r.Cancel()
-	return l.refuse(wait)
+	return l.refusal(wait)
 }
 
-// empty is an error when a call of key would not be let through now; it counts none.
-func (l *limiter) empty(key string) error {
-	if l.off() {
+// check is an error when a call of key would not be let through now; it counts none.
+func (l *rateLimiter) check(key string) error {
+	if l.disabled() {
 		return nil
 	}
 	b, known := l.buckets.get(key, nil)
@@ -90,26 +90,26 @@ func (l *limiter) empty(key string) error {
 	if missing <= 0 {
 		return nil
 	}
-	return l.refuse(time.Duration(missing * float64(l.rate.Per) / float64(l.rate.N)))
+	return l.refusal(time.Duration(missing * float64(l.rate.Per) / float64(l.rate.N)))
 }
 
-func (l *limiter) refuse(wait time.Duration) error {
+func (l *rateLimiter) refusal(wait time.Duration) error {
 	l.refused.Add(1)
 	e := relay.Errorf(relay.CodeRateLimited, "too many of these calls: %d in %s are allowed; wait and try again", l.rate.N, relay.FormatDuration(l.rate.Per))
 	e.RetryAfter = max(wait, time.Millisecond)
-	return &limited{refused: e, name: l.name, rate: l.rate}
+	return &rateLimitError{err: e, name: l.name, rate: l.rate}
 }
 
 // Limits are the buckets that the API and the pages count in together. They are
 // safe for concurrent use.
 type Limits struct {
-	replays, shareReplays, makes, sources *limiter
+	replays, shareReplays, creations, sources *rateLimiter
 
-	// good are hashes of credentials that were right lately: a neighbour who guesses
+	// validSecrets are hashes of credentials that were right lately: a neighbour who guesses
 	// does not shut them out. Being in it proves nothing.
-	good *recent[struct{}]
+	validSecrets *recent[struct{}]
 
-	streams, waits *places
+	streams, waits *concurrencyLimiter
 }
 
 // NewLimits makes full buckets: replays per token or session, replays per share.
@@ -117,41 +117,41 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 	return &Limits{
 		replays:      newLimiter(kindReplays, replay),
 		shareReplays: newLimiter(kindShareReplays, shareReplay),
-		makes:        newLimiter(kindMakes, accountRate),
+		creations:    newLimiter(kindCreations, accountRate),
 		sources:      newLimiter(kindSources, sourceRate),
-		good:         newRecent[struct{}](maxKeys),
-		streams:      newPlaces(kindStreams),
-		waits:        newPlaces(kindWaits),
+		validSecrets: newRecent[struct{}](maxKeys),
+		streams:      newConcurrencyLimiter(kindStreams),
+		waits:        newConcurrencyLimiter(kindWaits),
 	}
 }
 
 // Replay counts a replay or release by a token or session; rate-limited when it may
 // not be.
 func (l *Limits) Replay(who relay.Actor) error {
-	return l.replays.take(string(who.Kind) + ":" + who.Credential)
+	return l.replays.allow(string(who.Kind) + ":" + who.Credential)
 }
 
 // ShareReplay counts a replay by a share, named by its id.
-func (l *Limits) ShareReplay(share string) error { return l.shareReplays.take(share) }
+func (l *Limits) ShareReplay(share string) error { return l.shareReplays.allow(share) }
 
-// Make counts a login, link, share, token or key that an account makes.
-func (l *Limits) Make(who relay.Actor) error { return l.makes.take(accountKey(who)) }
+// Create counts a login, link, share, token or key that an account makes.
+func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accountKey(who)) }
 
-// Try is asked before a secret that remote (host:port) shows is looked up:
+// CheckSecret is asked before a secret that remote (host:port) shows is looked up:
 // rate-limited when too many wrong ones came from there lately. A secret that was
 // right here lately is let through.
-func (l *Limits) Try(remote, secret string) error {
-	if _, was := l.good.get(secretKey(secret), nil); was {
+func (l *Limits) CheckSecret(remote, secret string) error {
+	if _, was := l.validSecrets.get(secretKey(secret), nil); was {
 		return nil
 	}
-	return l.sources.empty(sourceKey(remote))
+	return l.sources.check(sourceKey(remote))
 }
 
-// Tried tells how a look-up ended.
-func (l *Limits) Tried(remote, secret string, right bool) {
+// RecordSecret tells how a look-up ended.
+func (l *Limits) RecordSecret(remote, secret string, right bool) {
 	if right {
-		l.good.get(secretKey(secret), func() struct{} { return struct{}{} })
-	} else if !l.sources.off() {
+		l.validSecrets.get(secretKey(secret), func() struct{} { return struct{}{} })
+	} else if !l.sources.disabled() {
 		l.sources.bucket(sourceKey(remote)).Allow()
 	}
 }
@@ -190,16 +190,16 @@ type LimitStats struct {
 
 // Stats gives the counts for /debug/stats.
 func (l *Limits) Stats() LimitStats {
-	s := LimitStats{Refused: l.refusals(), Keys: map[string]int{}, Streams: l.streams.open(), Waits: l.waits.open()}
-	for _, b := range []*limiter{l.replays, l.shareReplays, l.makes, l.sources} {
+	s := LimitStats{Refused: l.refusedCounts(), Keys: map[string]int{}, Streams: l.streams.open(), Waits: l.waits.open()}
+	for _, b := range []*rateLimiter{l.replays, l.shareReplays, l.creations, l.sources} {
 		s.Keys[b.name] = b.buckets.size()
 	}
 	return s
 }
 
-func (l *Limits) refusals() map[string]int64 {
+func (l *Limits) refusedCounts() map[string]int64 {
 	counts := map[string]int64{l.streams.name: l.streams.refused.Load(), l.waits.name: l.waits.refused.Load()}
-	for _, b := range []*limiter{l.replays, l.shareReplays, l.makes, l.sources} {
+	for _, b := range []*rateLimiter{l.replays, l.shareReplays, l.creations, l.sources} {
 		counts[b.name] = b.refused.Load()
 	}
 	return counts

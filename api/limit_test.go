@@ -15,19 +15,19 @@ func TestLimiterRefills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter("x", Rate{N: 2, Per: time.Minute})
 		for i, want := range []bool{true, true, false, false} {
-			if err := l.take("k"); (err == nil) != want {
+			if err := l.allow("k"); (err == nil) != want {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
 		var e *relay.Error
-		if err := l.take("k"); !errors.As(err, &e) || e.Code != relay.CodeRateLimited || e.RetryAfter != 30*time.Second {
+		if err := l.allow("k"); !errors.As(err, &e) || e.Code != relay.CodeRateLimited || e.RetryAfter != 30*time.Second {
 			t.Errorf("refused with %v", err)
 		}
 		time.Sleep(30 * time.Second)
-		if err := l.take("k"); err != nil {
+		if err := l.allow("k"); err != nil {
 			t.Errorf("after the time it named: %v", err)
 		}
-		if err := l.take("other"); err != nil {
+		if err := l.allow("other"); err != nil {
 			t.Errorf("another key: %v", err)
 		}
 	})
@@ -37,17 +37,17 @@ func TestLimiterForgetsTheLongestUnused(t *testing.T) {
 	t.Parallel()
 	l := newLimiter("x", Rate{N: 1, Per: time.Hour})
 	for i := range maxKeys {
-		_ = l.take(fmt.Sprint(i))
+		_ = l.allow(fmt.Sprint(i))
 	}
-	_ = l.take("0") // used again, so 1 is the longest unused
-	_ = l.take("new")
+	_ = l.allow("0") // used again, so 1 is the longest unused
+	_ = l.allow("new")
 	if got := l.buckets.size(); got != maxKeys {
 		t.Errorf("%d keys", got)
 	}
-	if l.take("0") == nil || l.take("new") == nil {
+	if l.allow("0") == nil || l.allow("new") == nil {
 		t.Error("a key in use was forgotten")
 	}
-	if l.take("1") != nil {
+	if l.allow("1") != nil {
 		t.Error("the longest unused key was kept")
 	}
 }
@@ -59,26 +59,26 @@ func TestGuessesAreSlowedAndNeighboursAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimits(Rate{}, Rate{})
 		const here = "203.0.113.9:1000"
-		l.Tried(here, "good", true)
+		l.RecordSecret(here, "good", true)
 		for range sourceRate.N {
-			if err := l.Try(here, "bad"); err != nil {
+			if err := l.CheckSecret(here, "bad"); err != nil {
 				t.Fatal(err)
 			}
-			l.Tried(here, "bad", false)
+			l.RecordSecret(here, "bad", false)
 		}
 		var e *relay.Error
-		if err := l.Try("203.0.113.9:2000", "other"); !errors.As(err, &e) || e.Code != relay.CodeRateLimited || e.RetryAfter <= 0 {
+		if err := l.CheckSecret("203.0.113.9:2000", "other"); !errors.As(err, &e) || e.Code != relay.CodeRateLimited || e.RetryAfter <= 0 {
 			t.Errorf("another port of the source: %v", err)
 		}
 		for what, err := range map[string]error{
-			"a good secret from there": l.Try(here, "good"), "another source": l.Try("203.0.113.10:1000", "bad"),
+			"a good secret from there": l.CheckSecret(here, "good"), "another source": l.CheckSecret("203.0.113.10:1000", "bad"),
 		} {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 		time.Sleep(e.RetryAfter)
-		if err := l.Try(here, "other"); err != nil {
+		if err := l.CheckSecret(here, "other"); err != nil {
 			t.Errorf("after the time it named: %v", err)
 		}
 		if s := l.Stats(); s.Refused[kindSources] != 1 || s.Keys[kindSources] != 1 {
@@ -101,10 +101,10 @@ func TestSources(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	t.Parallel()
-	p := newPlaces("x")
+	p := newConcurrencyLimiter("x")
 	var first func()
-	for i := range openPerAccount {
-		leave, err := p.take("a")
+	for i := range maxOpenPerAccount {
+		leave, err := p.acquire("a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,18 +112,18 @@ func TestPlaces(t *testing.T) {
 			first = leave
 		}
 	}
-	if _, err := p.take("a"); err == nil {
+	if _, err := p.acquire("a"); err == nil {
 		t.Error("one too many")
 	}
-	if _, err := p.take("b"); err != nil {
+	if _, err := p.acquire("b"); err != nil {
 		t.Errorf("another account: %v", err)
 	}
 	first()
 	first() // twice is once
-	if _, err := p.take("a"); err != nil {
+	if _, err := p.acquire("a"); err != nil {
 		t.Errorf("after one has left: %v", err)
 	}
-	if p.open() != openPerAccount+1 || p.refused.Load() != 1 {
+	if p.open() != maxOpenPerAccount+1 || p.refused.Load() != 1 {
 		t.Errorf("%d open, %d refused", p.open(), p.refused.Load())
 	}
 }
@@ -132,7 +132,7 @@ func TestNoLimit(t *testing.T) {
 	t.Parallel()
 	l := newLimiter("x", Rate{})
 	for range 1000 {
-		if err := l.take("k"); err != nil {
+		if err := l.allow("k"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestCleanPaths(t *testing.T) {
 		"/": true, "/api/v1/me": true, "/api/v1/me/": true, "/api/...": true, "/api/.hidden": true,
 		"": false, "api": false, "//": false, "/api//": false, "/api/.": false, "/api/..": false, "/api/../x": false, "/api/x//y": false,
 	} {
-		if got := clean(path); got != want {
+		if got := isCleanPath(path); got != want {
 			t.Errorf("%q: %t", path, got)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // metrics are the figures of docs/metrics.md.
 type metrics struct {
 	requests *prometheus.CounterVec
-	seconds  prometheus.Histogram
+	duration prometheus.Histogram
 }
 
 // unknownRoute is the route of calls that no route takes.
@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) 
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "relay_api_requests_total", Help: "API calls that were answered, by route and class of status.",
 		}, []string{"route", "status"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "relay_api_request_seconds", Help: "Time to answer an API call, but for streams, waits and replays.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
@@ -38,14 +38,14 @@ func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) 
 			m.requests.WithLabelValues(name, class)
 		}
 	}
-	reg.MustRegister(m.requests, m.seconds)
-	for kind := range l.refusals() {
+	reg.MustRegister(m.requests, m.duration)
+	for kind := range l.refusedCounts() {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "relay_api_rate_limited_total", Help: "Calls of API and pages answered by rate-limited, by the kind of limit.",
 			ConstLabels: prometheus.Labels{"kind": kind},
-		}, func() float64 { return float64(l.refusals()[kind]) }))
+		}, func() float64 { return float64(l.refusedCounts()[kind]) }))
 	}
-	open := func(name, help string, p *places) {
+	open := func(name, help string, p *concurrencyLimiter) {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(p.open()) }))
 	}
 	open("relay_api_streams", "Live streams of the API that are open.", l.streams)
@@ -53,8 +53,8 @@ func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) 
 	return m
 }
 
-// count notes a call that is over; status 0 is one whose asker had gone.
-func (m *metrics) count(c *call, status int, took time.Duration) {
+// record notes a call that is over; status 0 is one whose asker had gone.
+func (m *metrics) record(c *requestInfo, status int, took time.Duration) {
 	if status == 0 {
 		return
 	}
@@ -63,7 +63,7 @@ func (m *metrics) count(c *call, status int, took time.Duration) {
 		name = c.route.id
 	}
 	m.requests.WithLabelValues(name, strconv.Itoa(status/100)+"xx").Inc()
-	if !c.long && name != "stream" {
-		m.seconds.Observe(took.Seconds())
+	if !c.waited && name != "stream" {
+		m.duration.Observe(took.Seconds())
 	}
 }

@@ -15,7 +15,7 @@ import (
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
-	h := newHouse(t, func(o *api.Options) { o.Registry = reg })
+	h := newFixture(t, func(o *api.Options) { o.Registry = reg })
 	h.get(h.asAlice, "/api/v1/me").want(200)
 	h.get("", "/api/v1/me").want(401)
 	h.get("", "/api/v1/shared/s3cret").want(404)

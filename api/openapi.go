@@ -22,25 +22,25 @@ func (s *server) newHuma() huma.API {
 	config.RejectUnknownQueryParameters = true
 	strict := strictJSON()
 	config.Formats = map[string]huma.Format{"application/json": strict, "json": strict}
-	config.Transformers = []huma.Transformer{s.shape}
+	config.Transformers = []huma.Transformer{s.transformError}
 	config.Servers = []*huma.Server{{URL: "/"}}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer", Description: "an API token, rly_…"},
 		"session": {Type: "apiKey", In: "cookie", Name: sessionCookie(s.Site), Description: "the dashboard's cookie; unsafe methods from its own origin only"},
 	}
-	return humago.New(guarded{s}, config)
+	return humago.New(checkedMux{s}, config)
 }
 
 // addOpenAPIRoute comes last: it writes the document down.
 func (s *server) addOpenAPIRoute() {
-	s.plain(route{
+	s.registerRaw(route{
 		method: http.MethodGet, path: "/openapi.json", id: "get-openapi", tag: "about",
 		summary: "This document", public: true,
 		answers: map[string]*huma.Response{"200": {
 			Description: "OpenAPI 3.1",
 			Content:     map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: "object"}}},
 		}},
-	}, func(w http.ResponseWriter, _ *http.Request, _ *call) error {
+	}, func(w http.ResponseWriter, _ *http.Request, _ *requestInfo) error {
 		writeRaw(w, http.StatusOK, s.openapi)
 		return nil
 	})

@@ -17,7 +17,7 @@ const goldenOpenAPI = "testdata/openapi.json"
 
 func TestOpenAPIIsTheCommittedOne(t *testing.T) {
 	t.Parallel()
-	got := newDesk(t).get("", "/api/v1/openapi.json").want(200).body
+	got := newClient(t).get("", "/api/v1/openapi.json").want(200).body
 	if *update {
 		if err := os.WriteFile(goldenOpenAPI, []byte(got+"\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ type operation struct {
 
 func openAPI(t *testing.T) (doc document) {
 	t.Helper()
-	body := newDesk(t).get("", "/api/v1/openapi.json").want(200).body
+	body := newClient(t).get("", "/api/v1/openapi.json").want(200).body
 	if err := json.Unmarshal([]byte(body), &doc); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func checkOperation(t *testing.T, name, path string, op operation) {
 
 func TestOpenAPIReferencesLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	body := newDesk(t).get("", "/api/v1/openapi.json").want(200).body
+	body := newClient(t).get("", "/api/v1/openapi.json").want(200).body
 	doc := openAPI(t)
 	for _, part := range strings.Split(body, `"$ref": "#/components/schemas/`)[1:] {
 		name, _, _ := strings.Cut(part, `"`)
@@ -142,7 +142,7 @@ func TestOpenAPIReferencesLeadSomewhere(t *testing.T) {
 
 func TestEveryDescribedRouteIsThere(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newClient(t)
 	for path, operations := range openAPI(t).Paths {
 		for method, op := range operations {
 			if path == "/api/v1/openapi.json" || path == "/api/v1/ssh" {

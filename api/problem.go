@@ -25,21 +25,21 @@ func invalid(location, message string, value any) error {
 	}
 }
 
-// limited is a relay.Error that also tells the limit it ran into.
-type limited struct {
-	refused *relay.Error
-	name    string
-	rate    Rate
+// rateLimitError is a relay.Error that also tells the limit it ran into.
+type rateLimitError struct {
+	err  *relay.Error
+	name string
+	rate Rate
 }
 
 // Error is that of the error without the limit.
-func (l *limited) Error() string { return l.refused.Error() }
+func (l *rateLimitError) Error() string { return l.err.Error() }
 
 // Unwrap gives the error without the limit.
-func (l *limited) Unwrap() error { return l.refused }
+func (l *rateLimitError) Unwrap() error { return l.err }
 
 // problem gives the outward form of an error and the header lines that go with it.
-func (s *server) problem(c *call, err error) (*record.Problem, http.Header) {
+func (s *server) problem(c *requestInfo, err error) (*record.Problem, http.Header) {
 	if errors.Is(err, context.Canceled) { // the asker has gone and reads nothing, or we stop
 		err = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; try again in a moment", RetryAfter: time.Second, Cause: err}
 	}
@@ -51,20 +51,20 @@ func (s *server) problem(c *call, err error) (*record.Problem, http.Header) {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if e.RetryAfter > 0 {
-		h.Set("Retry-After", wholeSeconds(e.RetryAfter))
+		h.Set("Retry-After", ceilSeconds(e.RetryAfter))
 	} else if p.Status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", "1")
 	}
-	var l *limited
+	var l *rateLimitError
 	if errors.As(err, &l) {
-		h.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%s", l.name, wholeSeconds(e.RetryAfter)))
-		h.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%s", l.name, l.rate.N, wholeSeconds(l.rate.Per)))
+		h.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%s", l.name, ceilSeconds(e.RetryAfter)))
+		h.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%s", l.name, l.rate.N, ceilSeconds(l.rate.Per)))
 	}
 	return p, h
 }
 
-// wholeSeconds rounds up, for nobody should come back too early.
-func wholeSeconds(d time.Duration) string {
+// ceilSeconds rounds up, for nobody should come back too early.
+func ceilSeconds(d time.Duration) string {
 	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
 }
 
@@ -83,23 +83,23 @@ func writeProblem(w http.ResponseWriter, p *record.Problem, h http.Header) {
 	_, _ = w.Write(body)
 }
 
-// failure carries a problem through huma to the wire.
-type failure struct {
+// problemError carries a problem through huma to the wire.
+type problemError struct {
 	*record.Problem
 	header http.Header
 }
 
 // GetHeaders gives the lines that go with the problem.
-func (f *failure) GetHeaders() http.Header { return f.header }
+func (f *problemError) GetHeaders() http.Header { return f.header }
 
-// shape is the transformer that gives errors of typed routes their outward form:
+// transformError is the transformer that gives errors of typed routes their outward form:
 // what a handler returned, and what huma itself found in the input.
-func (s *server) shape(ctx huma.Context, _ string, v any) (any, error) {
+func (s *server) transformError(ctx huma.Context, _ string, v any) (any, error) {
 	switch v := v.(type) {
-	case *failure:
+	case *problemError:
 		return v.Problem, nil
 	case *huma.ErrorModel:
-		p, _ := s.problem(callOf(ctx.Context()), inputError(v))
+		p, _ := s.problem(requestInfoOf(ctx.Context()), inputError(v))
 		p.Status, p.Title = v.Status, http.StatusText(v.Status)
 		return p, nil
 	}

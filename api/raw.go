@@ -15,10 +15,10 @@ import (
 )
 
 func (s *server) addRawRoutes() {
-	add := func(path, id, summary string, fn func(http.ResponseWriter, *http.Request, *call) error) {
-		s.plain(route{
+	add := func(path, id, summary string, fn func(http.ResponseWriter, *http.Request, *requestInfo) error) {
+		s.registerRaw(route{
 			method: http.MethodGet, path: path, id: id, tag: "bytes", summary: summary,
-			scope: relay.ScopeEventsRead, resolve: s.namedEvent(0), // bodies come piece by piece
+			scope: relay.ScopeEventsRead, resolve: s.resolveEvent(0), // bodies come piece by piece
 			answers: map[string]*huma.Response{"200": {
 				Description: "The bytes, as an attachment",
 				Content:     map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}},
@@ -32,15 +32,15 @@ func (s *server) addRawRoutes() {
 	add("/events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response", s.responseBody)
 }
 
-func (s *server) requestRaw(w http.ResponseWriter, r *http.Request, c *call) error {
+func (s *server) requestRaw(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
 	return s.sendWire(w, r, c, 0, &c.event.Request, c.event.Request.Head, "request.raw")
 }
 
-func (s *server) requestBody(w http.ResponseWriter, r *http.Request, c *call) error {
+func (s *server) requestBody(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
 	return s.sendBody(w, r, c, 0, &c.event.Request.Body, "request.body")
 }
 
-func (s *server) attemptRequestRaw(w http.ResponseWriter, r *http.Request, c *call) error {
+func (s *server) attemptRequestRaw(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
 	a, err := attemptOf(r, c)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *server) attemptRequestRaw(w http.ResponseWriter, r *http.Request, c *ca
 	return s.sendWire(w, r, c, 0, &c.event.Request, head, "attempt-"+strconv.Itoa(a.N)+"-request.raw")
 }
 
-func (s *server) responseRaw(w http.ResponseWriter, r *http.Request, c *call) error {
+func (s *server) responseRaw(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
 	a, err := answeredAttempt(r, c)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (s *server) responseRaw(w http.ResponseWriter, r *http.Request, c *call) er
 	return s.sendWire(w, r, c, a.N, &a.Response, head, "attempt-"+strconv.Itoa(a.N)+"-response.raw")
 }
 
-func (s *server) responseBody(w http.ResponseWriter, r *http.Request, c *call) error {
+func (s *server) responseBody(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
 	a, err := answeredAttempt(r, c)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *server) responseBody(w http.ResponseWriter, r *http.Request, c *call) e
 	return s.sendBody(w, r, c, a.N, &a.Response.Body, "attempt-"+strconv.Itoa(a.N)+"-response.body")
 }
 
-func attemptOf(r *http.Request, c *call) (*relay.Attempt, error) {
+func attemptOf(r *http.Request, c *requestInfo) (*relay.Attempt, error) {
 	text := r.PathValue("n")
 	n, err := strconv.Atoi(text)
 	if err != nil || strconv.Itoa(n) != text {
@@ -88,7 +88,7 @@ func attemptOf(r *http.Request, c *call) (*relay.Attempt, error) {
 	return nil, relay.ErrNotFound
 }
 
-func answeredAttempt(r *http.Request, c *call) (*relay.Attempt, error) {
+func answeredAttempt(r *http.Request, c *requestInfo) (*relay.Attempt, error) {
 	a, err := attemptOf(r, c)
 	if err == nil && !a.HasResponse {
 		err = relay.ErrNotFound
@@ -96,15 +96,15 @@ func answeredAttempt(r *http.Request, c *call) (*relay.Attempt, error) {
 	return a, err
 }
 
-// attachment is sandbox for bytes of an event.
-func attachment(w http.ResponseWriter, c *call, name string) {
-	sandbox(w, c.event.ID.String()+"-"+name)
+// setBytesHeaders is sandbox for bytes of an event.
+func setBytesHeaders(w http.ResponseWriter, c *requestInfo, name string) {
+	setDownloadHeaders(w, c.event.ID.String()+"-"+name)
 	w.Header().Set("Content-Type", "application/octet-stream")
 }
 
-// sandbox sets the lines that keep a browser from doing anything with what strangers
+// setDownloadHeaders sets the lines that keep a browser from doing anything with what strangers
 // wrote but saving it.
-func sandbox(w http.ResponseWriter, name string) {
+func setDownloadHeaders(w http.ResponseWriter, name string) {
 	h := w.Header()
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
@@ -113,26 +113,26 @@ func sandbox(w http.ResponseWriter, name string) {
 
 // sendWire rebuilds a message as it crossed the wire. n is 0 for the request, else
 // the attempt.
-func (s *server) sendWire(w http.ResponseWriter, r *http.Request, c *call, n int, m *relay.Message, head []byte, name string) error {
-	pieces, err := s.pieces(r.Context(), c.event.ID, n, &m.Body)
+func (s *server) sendWire(w http.ResponseWriter, r *http.Request, c *requestInfo, n int, m *relay.Message, head []byte, name string) error {
+	pieces, err := s.bodyReader(r.Context(), c.event.ID, n, &m.Body)
 	if err != nil {
 		return err
 	}
-	attachment(w, c, name)
+	setBytesHeaders(w, c, name)
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	s.broken(c, wire.Rebuild(m, head, pieces, writeTo(w)))
+	s.abortAnswer(c, wire.Rebuild(m, head, pieces, writeTo(w)))
 	return nil
 }
 
-func (s *server) sendBody(w http.ResponseWriter, r *http.Request, c *call, n int, b *relay.Body, name string) error {
-	pieces, err := s.pieces(r.Context(), c.event.ID, n, b)
+func (s *server) sendBody(w http.ResponseWriter, r *http.Request, c *requestInfo, n int, b *relay.Body, name string) error {
+	pieces, err := s.bodyReader(r.Context(), c.event.ID, n, b)
 	if err != nil {
 		return err
 	}
-	attachment(w, c, name)
+	setBytesHeaders(w, c, name)
 	if b.Parts == 0 {
 		w.Header().Set("Content-Length", strconv.FormatInt(b.Stored, 10))
 	}
@@ -149,13 +149,13 @@ func (s *server) sendBody(w http.ResponseWriter, r *http.Request, c *call, n int
 		if err == nil {
 			err = write(piece)
 		}
-		s.broken(c, err)
+		s.abortAnswer(c, err)
 	}
 }
 
-// broken ends an answer that cannot be brought to its end, so that nobody takes
+// abortAnswer ends an answer that cannot be brought to its end, so that nobody takes
 // what came for the whole.
-func (s *server) broken(c *call, err error) {
+func (s *server) abortAnswer(c *requestInfo, err error) {
 	if err != nil {
 		c.err = err
 		panic(http.ErrAbortHandler)
@@ -169,9 +169,9 @@ func writeTo(w http.ResponseWriter) func([]byte) error {
 	}
 }
 
-// pieces gives a stored body piece by piece, io.EOF at its end. The first part is
+// bodyReader gives a stored body piece by piece, io.EOF at its end. The first part is
 // read at once, so that a store that is gone is still an answer of its own.
-func (s *server) pieces(ctx context.Context, id relay.ID, n int, b *relay.Body) (func() ([]byte, error), error) {
+func (s *server) bodyReader(ctx context.Context, id relay.ID, n int, b *relay.Body) (func() ([]byte, error), error) {
 	var first []byte
 	i, parts := 0, b.Parts
 	if b.Stored > 0 {

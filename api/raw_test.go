@@ -32,8 +32,8 @@ func (failing) BodyPart(_ context.Context, _ relay.ID, n, i int) ([]byte, error)
 
 func TestBrokenBodiesAreNotTakenForWhole(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	d := newDeskWith(t, h.store, func(o *api.Options) { o.Events = failing{h.store} })
+	h := newFixture(t)
+	d := newClientWith(t, h.store, func(o *api.Options) { o.Events = failing{h.store} })
 	front := httptest.NewServer(d.handler)
 	t.Cleanup(front.Close)
 	e := "/api/v1/events/" + relay.ID{1}.String()
@@ -60,19 +60,19 @@ func (panicking) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) { 
 
 func TestPanicsAreAnswered(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	d := newDeskWith(t, panicking{h.store}, func(o *api.Options) { o.Events = h.store })
+	h := newFixture(t)
+	d := newClientWith(t, panicking{h.store}, func(o *api.Options) { o.Events = h.store })
 	d.get(h.asAlice, "/api/v1/aliases").code(500, "internal")
 	d.get(h.asAlice, "/api/v1/me").want(200)
 }
 
-// sparing is a store that notes how much of each body is asked for with an event.
-type sparing struct {
+// bodyLimitRecorder is a store that notes how much of each body is asked for with an event.
+type bodyLimitRecorder struct {
 	*store.Store
 	most *[]int
 }
 
-func (s sparing) Event(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
+func (s bodyLimitRecorder) Event(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
 	*s.most = append(*s.most, most)
 	return s.Store.Event(ctx, who, id, most)
 }
@@ -81,9 +81,9 @@ func (s sparing) Event(ctx context.Context, who relay.Actor, id relay.ID, most i
 // an event may have hundreds.
 func TestDownloadsReadOneBody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	var most []int
-	d := newDeskWith(t, h.store, func(o *api.Options) { o.Events = sparing{h.store, &most} })
+	d := newClientWith(t, h.store, func(o *api.Options) { o.Events = bodyLimitRecorder{h.store, &most} })
 	e := "/api/v1/events/" + h.event("shop", nil).String()
 	for path, want := range map[string]string{
 		"/request.body": "hello", "/attempts/1/response.body": "ok",

@@ -22,24 +22,24 @@ const replayWait = 30 * time.Second
 func (s *server) addReplayRoutes() {
 	wait := &huma.Param{Name: "wait", In: "query", Description: "how long to wait for the end of the attempt, 0s to 60s; 30s when absent", Schema: &huma.Schema{Type: "string"}}
 	once := &huma.Param{Name: "Idempotency-Key", In: "header", Description: "for 24 h the same key and target give the stored answer", Schema: &huma.Schema{Type: "string"}}
-	s.plain(route{
+	s.registerRaw(route{
 		method: http.MethodPost, path: "/events/{id}/replay", id: "replay-event", tag: "events",
 		summary: "Send an event again, exactly as it came; a body is ignored", scope: relay.ScopeEventsReplay,
-		resolve: s.namedEvent(0), query: []*huma.Param{wait, once},
+		resolve: s.resolveEvent(0), query: []*huma.Param{wait, once},
 		errors: []int{http.StatusConflict},
 		answers: map[string]*huma.Response{
 			"200": s.jsonAnswer("The attempt ended, however it ended", record.Event{}),
 			"202": s.jsonAnswer("The attempt is queued or still under way", record.Event{}),
 		},
 	}, s.replay)
-	s.plain(route{
+	s.registerRaw(route{
 		method: http.MethodPost, path: "/aliases/{alias}/replay-queued", id: "replay-queued", tag: "aliases",
 		summary: "Release the inbound events that were queued while offline; a body is ignored", scope: relay.ScopeEventsReplay,
-		resolve: s.namedAlias, query: []*huma.Param{once},
+		resolve: s.resolveAlias, query: []*huma.Param{once},
 		errors:  []int{http.StatusConflict},
 		answers: map[string]*huma.Response{"202": s.jsonAnswer("How many were released", record.Released{})},
 	}, s.replayQueued)
-	s.plain(route{
+	s.registerRaw(route{
 		method: http.MethodPost, path: "/events/shared/{token}/replay", id: "replay-shared", tag: "shares",
 		summary: "Send a shared event again; a body is ignored", public: true, resolve: s.sharedEvent, query: []*huma.Param{wait},
 		errors: []int{http.StatusConflict},
@@ -50,16 +50,16 @@ func (s *server) addReplayRoutes() {
 	}, s.replayShared)
 }
 
-func (s *server) replay(w http.ResponseWriter, r *http.Request, c *call) error {
-	wait, err := waitOf(r.URL.Query().Get("wait"), replayWait)
+func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
+	wait, err := parseWait(r.URL.Query().Get("wait"), replayWait)
 	if err != nil {
 		return err
 	}
-	if refused := replayable(c.event); refused != nil {
+	if refused := checkReplayable(c.event); refused != nil {
 		return refused
 	}
-	c.long = true
-	return s.once(w, r, c, func(ctx context.Context) (int, any, error) {
+	c.waited = true
+	return s.runIdempotent(w, r, c, func(ctx context.Context) (int, any, error) {
 		e, n, err := s.replayAs(ctx, c.who, c.event.ID, wait)
 		if err != nil {
 			return 0, nil, err
@@ -74,19 +74,19 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *call) error {
 	})
 }
 
-func (s *server) replayQueued(w http.ResponseWriter, r *http.Request, c *call) error {
-	return s.once(w, r, c, func(ctx context.Context) (int, any, error) {
+func (s *server) replayQueued(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
+	return s.runIdempotent(w, r, c, func(ctx context.Context) (int, any, error) {
 		n, err := s.Deliver.Release(ctx, c.who, c.alias.Name)
 		return http.StatusAccepted, record.Released{Alias: c.alias.Name, Released: n}, err
 	}, nil)
 }
 
-func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) error {
-	wait, err := waitOf(r.URL.Query().Get("wait"), replayWait)
+func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
+	wait, err := parseWait(r.URL.Query().Get("wait"), replayWait)
 	if err != nil {
 		return err
 	}
-	if refused := replayable(c.event); refused != nil {
+	if refused := checkReplayable(c.event); refused != nil {
 		return refused
 	}
 	if err := s.Limits.ShareReplay(c.share.ID); err != nil {
@@ -95,7 +95,7 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) e
 	if _, _, err := s.Accounts.ShareActor(r.Context(), r.PathValue("token"), true); err != nil {
 		return err
 	}
-	c.long = true
+	c.waited = true
 	e, n, err := s.replayAs(r.Context(), c.who, c.event.ID, wait)
 	if err != nil {
 		return err
@@ -103,11 +103,11 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *call) e
 	return writeJSON(w, replayStatus(e, n), record.OfSharedReplay(e, n))
 }
 
-// checkEvery is how often a call that waits looks whether its credential still stands.
-const checkEvery = time.Second
+// credentialCheckInterval is how often a call that waits looks whether its credential still stands.
+const credentialCheckInterval = time.Second
 
-// errEnded is the cause of a wait that is over because its credential is.
-var errEnded = errors.New("the credential has ended")
+// errCredentialEnded is the cause of a wait that is over because its credential is.
+var errCredentialEnded = errors.New("the credential has ended")
 
 // replayAs sends an event again and waits for the end of the attempt, as long as the
 // actor's credential stands. The attempt itself goes on without it.
@@ -116,7 +116,7 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		s.watchAccess(ctx, who, cancel)
+		s.watchCredential(ctx, who, cancel)
 	}()
 	defer func() {
 		cancel(nil)
@@ -124,7 +124,7 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	}()
 	e, n, err := s.Deliver.Replay(ctx, who, id, wait)
 	switch {
-	case context.Cause(ctx) != errEnded:
+	case context.Cause(ctx) != errCredentialEnded:
 		return e, n, err
 	case who.Kind == relay.ActorShare: // as if it had come later
 		return nil, n, relay.ErrNotFound
@@ -132,10 +132,10 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return nil, n, relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
 }
 
-// watchAccess ends ctx once the credential of who stands no more. A store that cannot
+// watchCredential ends ctx once the credential of who stands no more. A store that cannot
 // answer ends nothing.
-func (s *server) watchAccess(ctx context.Context, who relay.Actor, end context.CancelCauseFunc) {
-	tick := time.NewTicker(checkEvery)
+func (s *server) watchCredential(ctx context.Context, who relay.Actor, end context.CancelCauseFunc) {
+	tick := time.NewTicker(credentialCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -144,24 +144,24 @@ func (s *server) watchAccess(ctx context.Context, who relay.Actor, end context.C
 		case <-tick.C:
 		}
 		if errors.Is(s.Accounts.StillValid(ctx, who), relay.ErrNotFound) {
-			end(errEnded)
+			end(errCredentialEnded)
 			return
 		}
 	}
 }
 
-// replayable refuses early, before the rate is counted; nil = it can be sent again.
-func replayable(e *relay.Event) *relay.Error {
+// checkReplayable refuses early, before the rate is counted; nil = it can be sent again.
+func checkReplayable(e *relay.Event) *relay.Error {
 	if e.Blocker == "" {
 		return nil
 	}
-	refused := relay.Errorf(relay.CodeEventNotReplayable, "this event cannot be sent again: %s", blockers[e.Blocker])
+	refused := relay.Errorf(relay.CodeEventNotReplayable, "this event cannot be sent again: %s", blockerTexts[e.Blocker])
 	refused.Reason = e.Blocker
 	return refused
 }
 
-// blockers say in words why an event cannot be replayed.
-var blockers = map[string]string{
+// blockerTexts say in words why an event cannot be replayed.
+var blockerTexts = map[string]string{
 	relay.BlockedRejected:   "the request was refused and not kept whole",
 	relay.BlockedIncomplete: "the caller went away before the request was whole",
 	relay.BlockedBody:       "its body was not kept whole",
@@ -186,15 +186,15 @@ func replayStatus(e *relay.Event, n int) int {
 // status is kept.
 const (
 	maxIdempotencyKey = 255
-	keptAnswer        = 64 << 10
+	maxStoredAnswer   = 64 << 10
 )
 
-// once counts the call against the replay limit and runs it, under the caller's
+// runIdempotent counts the call against the replay limit and runs it, under the caller's
 // Idempotency-Key if there is one: then a call that was answered is answered alike
 // and not run again. Answers of failures are not kept, so that a retry may succeed.
 // again makes the answer anew when it was too large to be kept; nil where that cannot
 // be.
-func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(context.Context) (int, any, error), again func(context.Context) (any, error)) error {
+func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *requestInfo, run func(context.Context) (int, any, error), again func(context.Context) (any, error)) error {
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > maxIdempotencyKey || !utf8.ValidString(key) || len(r.Header["Idempotency-Key"]) > 1 {
 		return invalid("header.Idempotency-Key", "expected one line of at most 255 bytes of UTF-8", nil)
@@ -208,7 +208,7 @@ func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(
 			return err
 		}
 		if status != 0 {
-			return answerAgain(w, r, status, stored, again)
+			return writeStoredAnswer(w, r, status, stored, again)
 		}
 	}
 	ended := key == ""
@@ -217,11 +217,11 @@ func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(
 			_ = s.Accounts.EndIdempotent(ctx, c.who, key, 0, nil)
 		}
 	}()
-	status, answer, err := s.limited(ctx, c, run)
+	status, answer, err := s.runLimited(ctx, c, run)
 	if key != "" {
 		ended = true
 		stored := answer
-		if again != nil && len(stored) > keptAnswer {
+		if again != nil && len(stored) > maxStoredAnswer {
 			stored = nil
 		}
 		if kept := s.Accounts.EndIdempotent(ctx, c.who, key, status, stored); err == nil {
@@ -235,8 +235,8 @@ func (s *server) once(w http.ResponseWriter, r *http.Request, c *call, run func(
 	return nil
 }
 
-// answerAgain gives a remembered answer.
-func answerAgain(w http.ResponseWriter, r *http.Request, status int, stored []byte, again func(context.Context) (any, error)) error {
+// writeStoredAnswer gives a remembered answer.
+func writeStoredAnswer(w http.ResponseWriter, r *http.Request, status int, stored []byte, again func(context.Context) (any, error)) error {
 	if len(stored) > 0 || again == nil {
 		writeRaw(w, status, stored)
 		return nil
@@ -248,8 +248,8 @@ func answerAgain(w http.ResponseWriter, r *http.Request, status int, stored []by
 	return writeJSON(w, status, v)
 }
 
-// limited gives status 0 with every error.
-func (s *server) limited(ctx context.Context, c *call, run func(context.Context) (int, any, error)) (int, []byte, error) {
+// runLimited gives status 0 with every error.
+func (s *server) runLimited(ctx context.Context, c *requestInfo, run func(context.Context) (int, any, error)) (int, []byte, error) {
 	if err := s.Limits.Replay(c.who); err != nil {
 		return 0, nil, err
 	}

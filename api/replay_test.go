@@ -10,13 +10,13 @@ import (
 	"relay/api"
 )
 
-// patient is a Deliverer whose replays end with those who wait for them only.
-type patient struct {
+// blockingDeliverer is a Deliverer whose replays end with those who wait for them only.
+type blockingDeliverer struct {
 	*fakeDeliverer
 	begun chan struct{}
 }
 
-func (p patient) Replay(ctx context.Context, _ relay.Actor, _ relay.ID, _ time.Duration) (*relay.Event, int, error) {
+func (p blockingDeliverer) Replay(ctx context.Context, _ relay.Actor, _ relay.ID, _ time.Duration) (*relay.Event, int, error) {
 	p.begun <- struct{}{}
 	<-ctx.Done()
 	return nil, 2, ctx.Err()
@@ -26,8 +26,8 @@ func (p patient) Replay(ctx context.Context, _ relay.Actor, _ relay.ID, _ time.D
 // ends when its token or share does, and not with a record.
 func TestWaitingReplayEndsWithItsCredential(t *testing.T) {
 	t.Parallel()
-	p := patient{begun: make(chan struct{})}
-	h := newHouse(t, func(o *api.Options) {
+	p := blockingDeliverer{begun: make(chan struct{})}
+	h := newFixture(t, func(o *api.Options) {
 		p.fakeDeliverer = o.Deliver.(*fakeDeliverer)
 		o.Deliver = p
 	})

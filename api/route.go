@@ -29,14 +29,14 @@ type route struct {
 	tag          string
 	status       int // of success; 0 = huma's choice
 
-	scope  relay.Scope
-	public bool // nobody is asked who they are
-	admin  bool
-	wide   bool // not for tokens limited to one alias
-	bodied bool // takes a body; of the other ones it is ignored
+	scope         relay.Scope
+	public        bool // nobody is asked who they are
+	admin         bool
+	unlimitedOnly bool // not for tokens limited to one alias
+	hasBody       bool // takes a body; of the other ones it is ignored
 
 	// resolve finds what the path names, before the input is looked at.
-	resolve func(*http.Request, *call) error
+	resolve func(*http.Request, *requestInfo) error
 	errors  []int // documented beside those that follow from the above
 
 	// Of plain routes only; typed ones have it from their types.
@@ -46,28 +46,28 @@ type route struct {
 
 func (rt *route) pattern() string { return rt.method + " " + Prefix + rt.path }
 
-// typed registers a route whose input and output huma reads, checks and documents
+// registerTyped registers a route whose input and output huma reads, checks and documents
 // by their types.
-func typed[I, O any](s *server, rt route, fn func(context.Context, *call, *I) (*O, error)) {
+func registerTyped[I, O any](s *server, rt route, fn func(context.Context, *requestInfo, *I) (*O, error)) {
 	s.routes[rt.pattern()] = &rt
-	if _, rt.bodied = reflect.TypeFor[I]().FieldByName("Body"); rt.bodied {
+	if _, rt.hasBody = reflect.TypeFor[I]().FieldByName("Body"); rt.hasBody {
 		rt.errors = append(rt.errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	op := s.operation(&rt)
 	huma.Register(s.huma, *op, func(ctx context.Context, in *I) (*O, error) {
-		c := callOf(ctx)
+		c := requestInfoOf(ctx)
 		out, err := fn(ctx, c, in)
 		if err != nil {
 			p, h := s.problem(c, err)
-			return nil, &failure{Problem: p, header: h}
+			return nil, &problemError{Problem: p, header: h}
 		}
 		return out, nil
 	})
 }
 
-// plain registers a route that reads the request and writes the answer itself. fn
+// registerRaw registers a route that reads the request and writes the answer itself. fn
 // may only fail before it has written.
-func (s *server) plain(rt route, fn func(http.ResponseWriter, *http.Request, *call) error) {
+func (s *server) registerRaw(rt route, fn func(http.ResponseWriter, *http.Request, *requestInfo) error) {
 	s.routes[rt.pattern()] = &rt
 	op := s.operation(&rt)
 	op.Parameters = append(pathParams(rt.path), rt.query...)
@@ -81,19 +81,19 @@ func (s *server) plain(rt route, fn func(http.ResponseWriter, *http.Request, *ca
 			known = append(known, p.Name)
 		}
 	}
-	s.mux.HandleFunc(rt.pattern(), s.guard(&rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := callOf(r.Context())
-		err := knownQuery(r, known)
+	s.mux.HandleFunc(rt.pattern(), s.withChecks(&rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := requestInfoOf(r.Context())
+		err := checkQueryKeys(r, known)
 		if err == nil {
 			err = fn(w, r, c)
 		}
 		if err != nil {
-			s.fail(w, c, err)
+			s.writeError(w, c, err)
 		}
 	})))
 }
 
-func knownQuery(r *http.Request, known []string) error {
+func checkQueryKeys(r *http.Request, known []string) error {
 	for key := range r.URL.Query() {
 		if !slices.Contains(known, key) {
 			return invalid("query."+record.SafeTextMax(key, 60), "unknown query parameter", nil)
@@ -102,17 +102,17 @@ func knownQuery(r *http.Request, known []string) error {
 	return nil
 }
 
-// guarded is the mux that huma registers on: each of its handlers gets the guard.
-type guarded struct{ s *server }
+// checkedMux is the mux that huma registers on: each of its handlers gets the guard.
+type checkedMux struct{ s *server }
 
 // HandleFunc puts the guard of the pattern's route before h.
-func (g guarded) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+func (g checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	rt := g.s.routes[pattern]
-	g.s.mux.HandleFunc(pattern, g.s.guard(rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if rt.bodied {
+	g.s.mux.HandleFunc(pattern, g.s.withChecks(rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rt.hasBody {
 			body, err := readBody(r.Body)
 			if err != nil {
-				g.s.fail(w, callOf(r.Context()), err)
+				g.s.writeError(w, requestInfoOf(r.Context()), err)
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
@@ -144,7 +144,7 @@ func readBody(r io.Reader) ([]byte, error) {
 }
 
 // ServeHTTP is there for huma's interface.
-func (g guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.s.mux.ServeHTTP(w, r) }
+func (g checkedMux) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.s.mux.ServeHTTP(w, r) }
 
 func (s *server) operation(rt *route) *huma.Operation {
 	op := &huma.Operation{
@@ -231,9 +231,9 @@ func writeRaw(w http.ResponseWriter, status int, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// namedEvent resolves {id}; of each body at most most bytes are read.
-func (s *server) namedEvent(most int) func(*http.Request, *call) error {
-	return func(r *http.Request, c *call) error {
+// resolveEvent resolves {id}; of each body at most most bytes are read.
+func (s *server) resolveEvent(most int) func(*http.Request, *requestInfo) error {
+	return func(r *http.Request, c *requestInfo) error {
 		id, err := relay.ParseID(r.PathValue("id"))
 		if err != nil {
 			return relay.ErrNotFound
@@ -243,39 +243,39 @@ func (s *server) namedEvent(most int) func(*http.Request, *call) error {
 	}
 }
 
-// namedAlias resolves {alias}.
-func (s *server) namedAlias(r *http.Request, c *call) (err error) {
+// resolveAlias resolves {alias}.
+func (s *server) resolveAlias(r *http.Request, c *requestInfo) (err error) {
 	c.alias, err = s.Accounts.Alias(r.Context(), c.who, r.PathValue("alias"))
 	return err
 }
 
-// queriedAlias resolves ?alias=, which may be left out.
-func (s *server) queriedAlias(r *http.Request, c *call) (err error) {
+// resolveQueryAlias resolves ?alias=, which may be left out.
+func (s *server) resolveQueryAlias(r *http.Request, c *requestInfo) (err error) {
 	if name := r.URL.Query().Get("alias"); name != "" {
 		c.alias, err = s.Accounts.Alias(r.Context(), c.who, name)
 	}
 	return err
 }
 
-// longestWait bounds ?wait= of lists and replays.
-const longestWait = 60 * time.Second
+// maxWait bounds ?wait= of lists and replays.
+const maxWait = 60 * time.Second
 
-const expectedWait = "expected a duration from 0s to 60s"
+const waitFormat = "expected a duration from 0s to 60s"
 
-// waitOf reads ?wait=.
-func waitOf(text string, absent time.Duration) (time.Duration, error) {
+// parseWait reads ?wait=.
+func parseWait(text string, absent time.Duration) (time.Duration, error) {
 	if text == "" {
 		return absent, nil
 	}
 	d, err := relay.ParseDuration(text)
-	if err != nil || d > longestWait {
-		return 0, invalid("query.wait", expectedWait, shortValue(text))
+	if err != nil || d > maxWait {
+		return 0, invalid("query.wait", waitFormat, shortValue(text))
 	}
 	return d, nil
 }
 
-// expiryOf reads a time to live; nil is never.
-func expiryOf(text *string) (time.Time, error) {
+// parseExpiry reads a time to live; nil is never.
+func parseExpiry(text *string) (time.Time, error) {
 	if text == nil {
 		return time.Time{}, nil
 	}

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// promised is what the OpenAPI document says. Each answer that a test gets from a desk
+// apiDocument is what the OpenAPI document says. Each answer that a test gets from a desk
 // is held against it.
-type promised struct {
+type apiDocument struct {
 	mux     *http.ServeMux
 	answers map[string]map[string]struct {
 		Content map[string]struct{ Schema map[string]any }
@@ -26,7 +26,7 @@ type promised struct {
 	schemas map[string]map[string]any
 }
 
-var theDocument = sync.OnceValues(func() (*promised, error) {
+var loadDocument = sync.OnceValues(func() (*apiDocument, error) {
 	text, err := os.ReadFile(goldenOpenAPI)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ var theDocument = sync.OnceValues(func() (*promised, error) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return nil, err
 	}
-	p := &promised{mux: http.NewServeMux(), schemas: doc.Components.Schemas}
+	p := &apiDocument{mux: http.NewServeMux(), schemas: doc.Components.Schemas}
 	p.answers = map[string]map[string]struct {
 		Content map[string]struct{ Schema map[string]any }
 	}{}
@@ -52,10 +52,10 @@ var theDocument = sync.OnceValues(func() (*promised, error) {
 	return p, nil
 })
 
-// asPromised checks an answer: its status, its media type, and every key of its body.
-func (a *answer) asPromised(r *http.Request) {
+// matchesDocument checks an answer: its status, its media type, and every key of its body.
+func (a *answer) matchesDocument(r *http.Request) {
 	a.t.Helper()
-	doc, err := theDocument()
+	doc, err := loadDocument()
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func (a *answer) asPromised(r *http.Request) {
 
 // check tells what of v is not as schema says. Keys that are not described are wrong
 // here, though clients ignore them.
-func (p *promised) check(schema map[string]any, v any, at string) (wrong []string) {
+func (p *apiDocument) check(schema map[string]any, v any, at string) (wrong []string) {
 	if ref, ok := schema["$ref"].(string); ok {
 		return p.check(p.schemas[strings.TrimPrefix(ref, "#/components/schemas/")], v, at)
 	}
@@ -101,7 +101,7 @@ func (p *promised) check(schema map[string]any, v any, at string) (wrong []strin
 		}
 		return wrong
 	}
-	if kind := schema["type"]; kind != nil && !isA(kind, v) {
+	if kind := schema["type"]; kind != nil && !hasJSONType(kind, v) {
 		return []string{fmt.Sprintf(" %s is %.100v, not %v", at, v, kind)}
 	}
 	if words, ok := schema["enum"].([]any); ok && !slices.Contains(words, v) {
@@ -123,7 +123,7 @@ func (p *promised) check(schema map[string]any, v any, at string) (wrong []strin
 	return wrong
 }
 
-func (p *promised) checkObject(schema, v map[string]any, at string) (wrong []string) {
+func (p *apiDocument) checkObject(schema, v map[string]any, at string) (wrong []string) {
 	required, _ := schema["required"].([]any)
 	for _, name := range required {
 		if _, ok := v[name.(string)]; !ok {
@@ -141,10 +141,10 @@ func (p *promised) checkObject(schema, v map[string]any, at string) (wrong []str
 	return wrong
 }
 
-// isA tells whether v is of a kind, or of one of a list of kinds.
-func isA(kind, v any) bool {
+// hasJSONType tells whether v is of a kind, or of one of a list of kinds.
+func hasJSONType(kind, v any) bool {
 	if kinds, ok := kind.([]any); ok {
-		return slices.ContainsFunc(kinds, func(one any) bool { return isA(one, v) })
+		return slices.ContainsFunc(kinds, func(one any) bool { return hasJSONType(one, v) })
 	}
 	is := "null"
 	switch v := v.(type) {
@@ -168,7 +168,7 @@ func isA(kind, v any) bool {
 // TestAnswersAreHeldAgainstTheDocument: the check finds what it is there for.
 func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 	t.Parallel()
-	doc, err := theDocument()
+	doc, err := loadDocument()
 	must(t, err)
 	me := map[string]any{"$ref": "#/components/schemas/Me"}
 	good := func() map[string]any {

@@ -11,8 +11,8 @@ import (
 	"relay/record"
 )
 
-// shareTTL is how long a share is good for when nobody says.
-const shareTTL = "7d"
+// defaultShareLifetime is how long a share is good for when nobody says.
+const defaultShareLifetime = "7d"
 
 type shareBody struct {
 	ExpiresIn expiry `json:"expiresIn,omitzero" doc:"such as 12h or 7d; null = never; 7d when absent"`
@@ -51,64 +51,64 @@ type sharedInput struct {
 }
 
 func (s *server) addShareRoutes() {
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodPost, path: "/events/{id}/shares", id: "create-share", tag: "shares", status: http.StatusCreated,
 		summary: "Let whoever holds the token replay this event; it is shown once", scope: relay.ScopeEventsShare,
-		resolve: s.namedEvent(0), errors: []int{http.StatusConflict},
+		resolve: s.resolveEvent(0), errors: []int{http.StatusConflict},
 	}, s.createShare)
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/events/{id}/shares", id: "list-shares", tag: "shares",
-		summary: "Shares of an event, without their tokens", scope: relay.ScopeEventsShare, resolve: s.namedEvent(0),
-	}, func(ctx context.Context, c *call, _ *eventInput) (*body[record.List[record.Share]], error) {
+		summary: "Shares of an event, without their tokens", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0),
+	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*jsonBody[record.List[record.Share]], error) {
 		shares, err := s.Accounts.Shares(ctx, c.who, c.event.ID)
 		if err != nil {
 			return nil, err
 		}
-		return listOf(shares, func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) }), nil
+		return listAnswer(shares, func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) }), nil
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/events/{id}/shares/{shareId}", id: "delete-share", tag: "shares",
-		summary: "Revoke a share", scope: relay.ScopeEventsShare, resolve: s.namedEvent(0),
-	}, func(ctx context.Context, c *call, in *shareIDInput) (*nothing, error) {
+		summary: "Revoke a share", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0),
+	}, func(ctx context.Context, c *requestInfo, in *shareIDInput) (*noContent, error) {
 		return nil, s.Accounts.RemoveShare(ctx, c.who, c.event.ID, in.ShareID)
 	})
-	typed(s, route{
+	registerTyped(s, route{
 		method: http.MethodGet, path: "/shared/{token}", id: "get-shared", tag: "shares",
 		summary: "What the holder of a share token may see", public: true, resolve: s.sharedEvent,
 	}, s.shared)
 }
 
-func (s *server) createShare(ctx context.Context, c *call, in *shareInput) (*body[record.Share], error) {
+func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput) (*jsonBody[record.Share], error) {
 	var wanted shareBody
 	if in.Body != nil {
 		wanted = *in.Body
 	}
 	if !wanted.ExpiresIn.given {
-		week := shareTTL
+		week := defaultShareLifetime
 		wanted.ExpiresIn.text = &week
 	}
-	expires, err := expiryOf(wanted.ExpiresIn.text)
+	expires, err := parseExpiry(wanted.ExpiresIn.text)
 	if err != nil {
 		return nil, err
 	}
-	if refused := replayable(c.event); refused != nil && !wanted.View {
+	if refused := checkReplayable(c.event); refused != nil && !wanted.View {
 		refused.Detail += `; a share with "view":true can still show it`
 		return nil, refused
 	}
-	if err := s.makeOne(c.who); err != nil {
+	if err := s.countCreation(c.who); err != nil {
 		return nil, err
 	}
 	share, secret, err := s.Accounts.CreateShare(ctx, c.who, c.event.ID, wanted.View, expires)
 	if err != nil {
 		return nil, err
 	}
-	return &body[record.Share]{record.OfShare(share, secret, s.Site)}, nil
+	return &jsonBody[record.Share]{record.OfShare(share, secret, s.Site)}, nil
 }
 
 // sharedEvent resolves {token}; unknown, expired and revoked are one answer.
-func (s *server) sharedEvent(r *http.Request, c *call) error {
+func (s *server) sharedEvent(r *http.Request, c *requestInfo) error {
 	var share relay.Share
-	who, err := s.prove(r, r.PathValue("token"), func(ctx context.Context, secret string) (who relay.Actor, err error) {
+	who, err := s.lookUpSecret(r, r.PathValue("token"), func(ctx context.Context, secret string) (who relay.Actor, err error) {
 		who, share, err = s.Accounts.ShareActor(ctx, secret, false)
 		return who, err
 	})
@@ -130,7 +130,7 @@ type sharedOutput struct {
 	Body     *record.SharedEvent
 }
 
-func (s *server) shared(ctx context.Context, c *call, _ *sharedInput) (*sharedOutput, error) {
+func (s *server) shared(ctx context.Context, c *requestInfo, _ *sharedInput) (*sharedOutput, error) {
 	states, err := s.Deliver.Status(ctx, []relay.Alias{{ID: c.event.AliasID, Name: c.event.Alias}})
 	if err != nil {
 		return nil, err

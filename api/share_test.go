@@ -10,14 +10,14 @@ import (
 	"relay/record"
 )
 
-func (h *house) share(id relay.ID, body string) record.Share {
+func (h *fixture) share(id relay.ID, body string) record.Share {
 	h.t.Helper()
 	return decoded[record.Share](h.post(h.asAlice, "/api/v1/events/"+id.String()+"/shares", body).want(201))
 }
 
 func TestShares(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	s := h.share(id, `{"expiresIn":"12h","view":true}`)
 	if s.Token == "" || s.URL != "http://localhost:8080/s/"+s.Token || s.ReplayURL != "http://localhost:8080/api/v1/events/shared/"+s.Token+"/replay" ||
@@ -50,11 +50,11 @@ func TestShares(t *testing.T) {
 
 func TestSharedReplay(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	s := h.share(id, "")
 	target := "/api/v1/events/shared/" + s.Token + "/replay"
-	h.delivers(relay.StateDelivered)
+	h.setDeliveryState(relay.StateDelivered)
 	r := h.request("POST", "", target, "anything")
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	a := h.do(r).want(200)
@@ -67,7 +67,7 @@ func TestSharedReplay(t *testing.T) {
 			t.Errorf("%s is in %s", secret, a.body)
 		}
 	}
-	h.delivers(relay.StateQueued)
+	h.setDeliveryState(relay.StateQueued)
 	h.post("", target, "").want(202)
 	shares := decoded[record.List[record.Share]](h.get(h.asAlice, "/api/v1/events/"+id.String()+"/shares").want(200))
 	if shares.Data[0].Uses != 2 {
@@ -86,10 +86,10 @@ func TestSharedReplay(t *testing.T) {
 
 func TestSharedReplayLimitIsPerShare(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.ShareReplayLimit = api.Rate{N: 2, Per: time.Hour} })
+	h := newFixture(t, func(o *api.Options) { o.ShareReplayLimit = api.Rate{N: 2, Per: time.Hour} })
 	id := h.event("shop", nil)
 	one, two := h.share(id, ""), h.share(id, "")
-	h.delivers(relay.StateDelivered)
+	h.setDeliveryState(relay.StateDelivered)
 	for range 2 {
 		h.post("", "/api/v1/events/shared/"+one.Token+"/replay", "").want(200)
 	}
@@ -102,7 +102,7 @@ func TestSharedReplayLimitIsPerShare(t *testing.T) {
 
 func TestSharedEvent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil)
 	h.deliver.state = relay.TunnelOnline
 	closed := h.get("", "/api/v1/shared/"+h.share(id, "").Token).want(200)
@@ -130,7 +130,7 @@ func TestSharedEvent(t *testing.T) {
 // no share.
 func TestSharesThatAreGoodForNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	shares := "/api/v1/events/" + h.event("shop", rejected).String() + "/shares"
 	for _, body := range []string{"", `{"view":false}`} {
 		p := h.post(h.asAlice, shares, body).code(409, "event-not-replayable").problem()

@@ -14,16 +14,16 @@ import (
 
 // Rhythm of the live stream.
 const (
-	streamComment = 15 * time.Second // longest silence, so that proxies keep the connection
-	streamWrite   = 30 * time.Second // a viewer who takes nothing for this long is dropped
+	streamCommentInterval = 15 * time.Second // longest silence, so that proxies keep the connection
+	streamWriteTimeout    = 30 * time.Second // a viewer who takes nothing for this long is dropped
 )
 
 func (s *server) addStreamRoute() {
 	text := &huma.Schema{Type: "string"}
-	s.plain(route{
+	s.registerRaw(route{
 		method: http.MethodGet, path: "/stream", id: "stream", tag: "events",
 		summary: "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again)",
-		scope:   relay.ScopeEventsRead, resolve: s.queriedAlias,
+		scope:   relay.ScopeEventsRead, resolve: s.resolveQueryAlias,
 		query: []*huma.Param{
 			{Name: "alias", In: "query", Description: "one alias; all that the asker may see when absent", Schema: text},
 			{Name: "Last-Event-ID", In: "header", Description: "where to go on; answered by resync when that is not known any more", Schema: text},
@@ -35,14 +35,14 @@ func (s *server) addStreamRoute() {
 	}, s.stream)
 }
 
-func (s *server) stream(w http.ResponseWriter, r *http.Request, c *call) error {
+func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
 	ctx := r.Context()
 	if !c.who.ExpiresAt.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, c.who.ExpiresAt)
 		defer cancel()
 	}
-	leave, err := s.Limits.streams.take(accountKey(c.who))
+	leave, err := s.Limits.streams.acquire(accountKey(c.who))
 	if err != nil {
 		return err
 	}
@@ -58,20 +58,20 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *call) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	c.err = s.send(ctx, w, sub)
+	c.err = s.writeStream(ctx, w, sub)
 	return nil
 }
 
-// send writes items until the viewer goes, access ends or the server stops; why is
+// writeStream writes items until the viewer goes, access ends or the server stops; why is
 // for the log.
-func (s *server) send(ctx context.Context, w http.ResponseWriter, sub relay.Subscription) error {
+func (s *server) writeStream(ctx context.Context, w http.ResponseWriter, sub relay.Subscription) error {
 	out := http.NewResponseController(w)
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	var buf bytes.Buffer
 	buf.WriteString(": connected\nretry: 1000\n\n")
 	for {
 		// Not every writer has deadlines (h2 has, recorders have not).
-		_ = out.SetWriteDeadline(time.Now().Add(streamWrite))
+		_ = out.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 		if _, err := w.Write(buf.Bytes()); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (s *server) send(ctx context.Context, w http.ResponseWriter, sub relay.Subs
 			return err
 		}
 		buf.Reset()
-		items, err := next(ctx, sub)
+		items, err := nextItems(ctx, sub)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -94,8 +94,8 @@ func (s *server) send(ctx context.Context, w http.ResponseWriter, sub relay.Subs
 	}
 }
 
-func next(ctx context.Context, sub relay.Subscription) ([]relay.FeedItem, error) {
-	ctx, cancel := context.WithTimeout(ctx, streamComment)
+func nextItems(ctx context.Context, sub relay.Subscription) ([]relay.FeedItem, error) {
+	ctx, cancel := context.WithTimeout(ctx, streamCommentInterval)
 	defer cancel()
 	return sub.Next(ctx)
 }

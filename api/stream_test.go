@@ -16,7 +16,7 @@ import (
 )
 
 // open starts a stream over a real connection.
-func (h *house) open(ctx context.Context, query, lastID string) (*http.Response, *bufio.Reader) {
+func (h *fixture) open(ctx context.Context, query, lastID string) (*http.Response, *bufio.Reader) {
 	h.t.Helper()
 	front := httptest.NewServer(h.handler)
 	h.t.Cleanup(front.Close)
@@ -47,7 +47,7 @@ func readUntil(t *testing.T, r *bufio.Reader, end string) string {
 
 func TestStream(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.deliver.feed = newFeed()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -70,7 +70,7 @@ func TestStream(t *testing.T) {
 
 func TestStreamEndsWithTheAccess(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.deliver.feed = newFeed()
 	_, body := h.open(t.Context(), "", "")
 	readUntil(t, body, "\n\n")
@@ -81,16 +81,16 @@ func TestStreamEndsWithTheAccess(t *testing.T) {
 	<-h.deliver.feed.closed
 }
 
-// flushes is a writer that tells of every flush.
-type flushes struct {
+// flushRecorder is a writer that tells of every flush.
+type flushRecorder struct {
 	http.ResponseWriter
 	out chan string
 	b   strings.Builder
 }
 
-func (f *flushes) Write(p []byte) (int, error) { return f.b.Write(p) }
+func (f *flushRecorder) Write(p []byte) (int, error) { return f.b.Write(p) }
 
-func (f *flushes) FlushError() error {
+func (f *flushRecorder) FlushError() error {
 	f.out <- f.b.String()
 	f.b.Reset()
 	return nil
@@ -100,12 +100,12 @@ func (f *flushes) FlushError() error {
 // with a credential that expires.
 func TestStreamIsNeverSilentForLong(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	synctest.Test(t, func(t *testing.T) {
 		feed := newFeed()
 		h.deliver.feed = feed
-		d := newDeskWith(t, expiring{h.store, time.Now().Add(40 * time.Second)}, func(o *optionsOf) { o.Deliver, o.Events = h.deliver, h.store })
-		w := &flushes{ResponseWriter: httptest.NewRecorder(), out: make(chan string)}
+		d := newClientWith(t, expiring{h.store, time.Now().Add(40 * time.Second)}, func(o *optionsOf) { o.Deliver, o.Events = h.deliver, h.store })
+		w := &flushRecorder{ResponseWriter: httptest.NewRecorder(), out: make(chan string)}
 		r := d.request("GET", "any", "/api/v1/stream", "").WithContext(t.Context())
 		began := time.Now()
 		ended := make(chan struct{})
@@ -126,13 +126,13 @@ func TestStreamIsNeverSilentForLong(t *testing.T) {
 	})
 }
 
-// oneConn is a listener that has one connection to give.
-type oneConn struct {
+// singleConnListener is a listener that has one connection to give.
+type singleConnListener struct {
 	net.Listener
 	conns chan net.Conn
 }
 
-func (l oneConn) Accept() (net.Conn, error) {
+func (l singleConnListener) Accept() (net.Conn, error) {
 	c, ok := <-l.conns
 	if !ok {
 		return nil, net.ErrClosed
@@ -140,12 +140,12 @@ func (l oneConn) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (l oneConn) Close() error {
+func (l singleConnListener) Close() error {
 	close(l.conns)
 	return nil
 }
 
-func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+func (l singleConnListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // TestViewersWhoTakeNothingAreDropped: a connection nobody reads from holds its place
 // in the feed for half a minute and no longer. A pipe has no buffers.
@@ -153,8 +153,8 @@ func TestViewersWhoTakeNothingAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		feed := newFeed()
-		d := newDeskWith(t, byName{}, func(o *optionsOf) { o.Deliver, o.Events = &fakeDeliverer{feed: feed}, nothing{} })
-		l := oneConn{conns: make(chan net.Conn, 1)}
+		d := newClientWith(t, tokenIsName{}, func(o *optionsOf) { o.Deliver, o.Events = &fakeDeliverer{feed: feed}, emptyEvents{} })
+		l := singleConnListener{conns: make(chan net.Conn, 1)}
 		server := &http.Server{Handler: d.handler}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(l) }()

@@ -12,20 +12,20 @@ import (
 	"relay/record"
 )
 
-// quiet is a feed that never has anything; each waiter gets one.
-type quiet struct {
+// silentFeed is a feed that never has anything; each waiter gets one.
+type silentFeed struct {
 	*fakeDeliverer
 	open chan *fakeFeed
 }
 
-func (q quiet) Subscribe(context.Context, relay.Actor, int64, string) (relay.Subscription, error) {
+func (q silentFeed) Subscribe(context.Context, relay.Actor, int64, string) (relay.Subscription, error) {
 	feed := newFeed()
 	q.open <- feed
 	return feed, nil
 }
 
 // waits starts a call that waits, in the background.
-func (d *desk) waits(ctx context.Context, token, query string) <-chan *answer {
+func (d *client) waits(ctx context.Context, token, query string) <-chan *answer {
 	done := make(chan *answer, 1)
 	go func() {
 		done <- d.do(d.request(http.MethodGet, token, "/api/v1/events?wait=60s"+query, "").WithContext(ctx))
@@ -33,23 +33,23 @@ func (d *desk) waits(ctx context.Context, token, query string) <-chan *answer {
 	return done
 }
 
-// past returns when a wait that begins now is not about id: it goes by milliseconds.
-func past(id relay.ID) {
+// waitUntilAfter returns when a wait that begins now is not about id: it goes by milliseconds.
+func waitUntilAfter(id relay.ID) {
 	for !time.Now().Truncate(time.Millisecond).After(id.Time()) {
 		<-time.After(time.Millisecond)
 	}
 }
 
-func quietHouse(t *testing.T) (*house, quiet) {
+func newSilentFeedFixture(t *testing.T) (*fixture, silentFeed) {
 	t.Helper()
-	q := quiet{open: make(chan *fakeFeed)}
-	return newHouse(t, func(o *optionsOf) { o.Deliver = q }), q
+	q := silentFeed{open: make(chan *fakeFeed)}
+	return newFixture(t, func(o *optionsOf) { o.Deliver = q }), q
 }
 
-// byName knows tokens by the name of their account: alice's and bob's.
-type byName struct{ accounts }
+// tokenIsName knows tokens by the name of their account: alice's and bob's.
+type tokenIsName struct{ accounts }
 
-func (byName) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
+func (tokenIsName) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
 	account := int64(1)
 	if secret == "bob" {
 		account = 2
@@ -62,8 +62,8 @@ func (byName) TokenOwner(_ context.Context, secret string) (relay.Actor, error) 
 func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := quiet{open: make(chan *fakeFeed)}
-		d := newDeskWith(t, byName{}, func(o *optionsOf) { o.Deliver, o.Events = q, nothing{} })
+		q := silentFeed{open: make(chan *fakeFeed)}
+		d := newClientWith(t, tokenIsName{}, func(o *optionsOf) { o.Deliver, o.Events = q, emptyEvents{} })
 		ctx, cancel := context.WithCancel(t.Context())
 		var calls []<-chan *answer
 		for range 100 {
@@ -90,7 +90,7 @@ func TestWaitsAreBoundedPerAccount(t *testing.T) {
 // TestWaitEndsWithTheAccess: a feed that ends says why the call ends.
 func TestWaitEndsWithTheAccess(t *testing.T) {
 	t.Parallel()
-	h, q := quietHouse(t)
+	h, q := newSilentFeedFixture(t)
 	call := h.waits(t.Context(), h.asAlice, "&alias=shop")
 	feed := <-q.open
 	close(feed.items) // the credential was revoked
@@ -106,9 +106,9 @@ func TestWaitEndsWithTheAccess(t *testing.T) {
 // TestWaitFindsWhatTheFeedLeftOut: after a resync it looks from where it began.
 func TestWaitFindsWhatTheFeedLeftOut(t *testing.T) {
 	t.Parallel()
-	h, q := quietHouse(t)
+	h, q := newSilentFeedFixture(t)
 	old := h.event("shop", nil)
-	past(old)
+	waitUntilAfter(old)
 	call := h.waits(t.Context(), h.asAlice, "&method=PUT")
 	feed := <-q.open
 	id := h.event("shop", func(e *relay.Event) { e.Method = "PUT" })
@@ -128,10 +128,10 @@ func TestWaitFindsWhatTheFeedLeftOut(t *testing.T) {
 // TestWaitOfNothing lasts as long as it was asked to.
 func TestWaitOfNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	synctest.Test(t, func(t *testing.T) {
 		h.deliver.feed = newFeed()
-		d := newDeskWith(t, expiring{h.store, time.Time{}}, func(o *optionsOf) { o.Deliver, o.Events = h.deliver, nothing{} })
+		d := newClientWith(t, expiring{h.store, time.Time{}}, func(o *optionsOf) { o.Deliver, o.Events = h.deliver, emptyEvents{} })
 		began := time.Now()
 		a := d.get("any", "/api/v1/events?wait=60s").want(200)
 		if took := time.Since(began); took != time.Minute || !strings.Contains(a.body, `"data":[]`) {
@@ -140,8 +140,8 @@ func TestWaitOfNothing(t *testing.T) {
 	})
 }
 
-// nothing is a store without events.
-type nothing struct{ events }
+// emptyEvents is a store without events.
+type emptyEvents struct{ events }
 
 type events = interface {
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
@@ -149,6 +149,6 @@ type events = interface {
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
 }
 
-func (nothing) Events(context.Context, relay.Actor, relay.Filter) (relay.Page, error) {
+func (emptyEvents) Events(context.Context, relay.Actor, relay.Filter) (relay.Page, error) {
 	return relay.Page{}, nil
 }

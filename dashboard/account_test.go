@@ -153,14 +153,14 @@ func TestInvitation(t *testing.T) {
 // stingy is out of everything.
 type stingy struct{ dashboard.Limits }
 
-func (stingy) Make(relay.Actor) error {
+func (stingy) Create(relay.Actor) error {
 	e := relay.Errorf(relay.CodeRateLimited, "too many of these calls")
 	e.RetryAfter = 1500 * time.Millisecond
 	return e
 }
 
-func (stingy) Try(string, string) error   { return nil }
-func (stingy) Tried(string, string, bool) {}
+func (stingy) CheckSecret(string, string) error  { return nil }
+func (stingy) RecordSecret(string, string, bool) {}
 
 func TestMakingIsLimited(t *testing.T) {
 	t.Parallel()

@@ -69,7 +69,7 @@ func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Ac
 	t := f.token(time.Now())
 	var secret string
 	if !f.Failed() {
-		if err := p.Limits.Make(who); err != nil {
+		if err := p.Limits.Create(who); err != nil {
 			return nil, err
 		}
 		var err error

@@ -104,7 +104,7 @@ const inviteLife = 3 * 24 * time.Hour
 
 // inviteUser answers with the link itself: nothing keeps it.
 func (p *pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := p.Limits.Make(who); err != nil {
+	if err := p.Limits.Create(who); err != nil {
 		return nil, err
 	}
 	user := r.PathValue("user")

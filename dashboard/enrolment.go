@@ -60,7 +60,7 @@ func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor)
 	if err := readForm(w, r); err != nil {
 		return nil, err
 	}
-	if err := p.Limits.Make(who); err != nil {
+	if err := p.Limits.Create(who); err != nil {
 		return nil, err
 	}
 	f := posted("link", r)

@@ -163,11 +163,11 @@ func TestManyAttemptsAreFolded(t *testing.T) {
 
 type oneEach struct{ replays, shares int }
 
-func (s *oneEach) Replay(relay.Actor) error    { s.replays++; return once(s.replays) }
-func (s *oneEach) ShareReplay(id string) error { s.shares++; return once(s.shares) }
-func (s *oneEach) Make(relay.Actor) error      { return nil }
-func (s *oneEach) Try(string, string) error    { return nil }
-func (s *oneEach) Tried(string, string, bool)  {}
+func (s *oneEach) Replay(relay.Actor) error          { s.replays++; return once(s.replays) }
+func (s *oneEach) ShareReplay(id string) error       { s.shares++; return once(s.shares) }
+func (s *oneEach) Create(relay.Actor) error          { return nil }
+func (s *oneEach) CheckSecret(string, string) error  { return nil }
+func (s *oneEach) RecordSecret(string, string, bool) {}
 func once(n int) error {
 	if n > 1 {
 		e := relay.Errorf(relay.CodeRateLimited, "too many")

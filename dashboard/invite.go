@@ -55,7 +55,7 @@ func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Compone
 	if err := readForm(w, r); err != nil {
 		return nil, err
 	}
-	if err := p.Limits.Make(relay.Actor{Account: acc.ID}); err != nil {
+	if err := p.Limits.Create(relay.Actor{Account: acc.ID}); err != nil {
 		return nil, err
 	}
 	f := posted("invite", r)

@@ -37,7 +37,7 @@ func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Componen
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Limits.Make(relay.Actor{Account: acc.ID}); err != nil {
+	if err := p.Limits.Create(relay.Actor{Account: acc.ID}); err != nil {
 		return nil, err
 	}
 	session, _, err := p.Accounts.UseLoginLink(r.Context(), r.PathValue("token"), r.RemoteAddr, r.UserAgent())

@@ -125,20 +125,20 @@ type Limits interface {
 	Replay(who relay.Actor) error
 	// ShareReplay counts a replay by a share, by its id.
 	ShareReplay(share string) error
-	// Make counts a login, link, share, token or key that an account makes.
-	Make(who relay.Actor) error
-	// Try is asked before a secret that remote (host:port) shows is looked up: an
+	// Create counts a login, link, share, token or key that an account makes.
+	Create(who relay.Actor) error
+	// CheckSecret is asked before a secret that remote (host:port) shows is looked up: an
 	// error when too many wrong ones came from there lately.
-	Try(remote, secret string) error
-	// Tried tells how the look-up ended.
-	Tried(remote, secret string, right bool)
+	CheckSecret(remote, secret string) error
+	// RecordSecret tells how the look-up ended.
+	RecordSecret(remote, secret string, right bool)
 }
 
 // unlimited lets everything pass.
 type unlimited struct{}
 
-func (unlimited) Replay(relay.Actor) error   { return nil }
-func (unlimited) ShareReplay(string) error   { return nil }
-func (unlimited) Make(relay.Actor) error     { return nil }
-func (unlimited) Try(string, string) error   { return nil }
-func (unlimited) Tried(string, string, bool) {}
+func (unlimited) Replay(relay.Actor) error          { return nil }
+func (unlimited) ShareReplay(string) error          { return nil }
+func (unlimited) Create(relay.Actor) error          { return nil }
+func (unlimited) CheckSecret(string, string) error  { return nil }
+func (unlimited) RecordSecret(string, string, bool) {}

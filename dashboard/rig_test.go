@@ -239,7 +239,7 @@ func (c *caller) Read(p []byte) (int, error) {
 
 func (c *caller) Unread([]byte)               {}
 func (c *caller) Write(p []byte) (int, error) { return len(p), nil }
-func (c *caller) DisableWriteTimeout()                  {}
+func (c *caller) DisableWriteTimeout()        {}
 func (c *caller) CloseWrite() error           { return nil }
 func (c *caller) Abort()                      {}
 

@@ -90,13 +90,13 @@ type visitor struct {
 // prove looks a secret up that came with a request, unless its source showed too
 // many wrong ones.
 func prove[T any](p *pages, r *http.Request, secret string, look func(context.Context) (T, error)) (T, error) {
-	if err := p.Limits.Try(r.RemoteAddr, secret); err != nil {
+	if err := p.Limits.CheckSecret(r.RemoteAddr, secret); err != nil {
 		var none T
 		return none, err
 	}
 	found, err := look(r.Context())
 	if err == nil || errors.Is(err, relay.ErrNotFound) {
-		p.Limits.Tried(r.RemoteAddr, secret, err == nil)
+		p.Limits.RecordSecret(r.RemoteAddr, secret, err == nil)
 	}
 	return found, err
 }

@@ -81,9 +81,9 @@ type guesses struct {
 	tried []string
 }
 
-func (g *guesses) Make(relay.Actor) error { return nil }
+func (g *guesses) Create(relay.Actor) error { return nil }
 
-func (g *guesses) Try(_, secret string) error {
+func (g *guesses) CheckSecret(_, secret string) error {
 	if !g.on || g.right[secret] {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (g *guesses) Try(_, secret string) error {
 	return e
 }
 
-func (g *guesses) Tried(remote, secret string, right bool) {
+func (g *guesses) RecordSecret(remote, secret string, right bool) {
 	if remote == "" {
 		panic("no source")
 	}

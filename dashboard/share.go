@@ -67,7 +67,7 @@ func (p *pages) share(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Limits.Make(who); err != nil {
+	if err := p.Limits.Create(who); err != nil {
 		return nil, err
 	}
 	view := r.PostForm.Get("view") == "on"

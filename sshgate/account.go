@@ -88,7 +88,7 @@ func (k *call) keys() error {
 
 // login makes a link for the one who holds the key of this connection.
 func (k *call) login() error {
-	if err := k.g.o.Limits.Make(k.who); err != nil {
+	if err := k.g.o.Limits.Create(k.who); err != nil {
 		return err
 	}
 	secret, err := k.g.o.Accounts.CreateLoginLink(k.ctx, k.who, k.who.AccountName, linkTime)
@@ -114,7 +114,7 @@ func (k *call) token() error {
 	if name == "" || record.SafeTextMax(name, tokenName) != name {
 		return usage("--name takes up to 100 characters that can be printed")
 	}
-	if err := k.g.o.Limits.Make(k.who); err != nil {
+	if err := k.g.o.Limits.Create(k.who); err != nil {
 		return err
 	}
 	made, secret, err := k.g.o.Accounts.CreateToken(k.ctx, k.who, relay.Token{Name: name})
@@ -144,7 +144,7 @@ func (k *call) share() error {
 	if _, err := k.g.o.Read.Event(k.ctx, k.who, id, 0); err != nil { // before it is counted
 		return err
 	}
-	if err := k.g.o.Limits.Make(k.who); err != nil {
+	if err := k.g.o.Limits.Create(k.who); err != nil {
 		return err
 	}
 	share, secret, err := k.g.o.Accounts.CreateShare(k.ctx, k.who, id, view, expires)

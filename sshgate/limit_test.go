@@ -27,7 +27,7 @@ func (c *counted) take(key string) error {
 	return nil
 }
 
-func (c *counted) Make(who relay.Actor) error   { return c.take("make " + who.AccountName) }
+func (c *counted) Create(who relay.Actor) error { return c.take("make " + who.AccountName) }
 func (c *counted) Replay(who relay.Actor) error { return c.take("replay " + who.Credential) }
 
 // TestLimits: what is made counts together for an account, replays for a key; wrong

@@ -64,8 +64,8 @@ type Replayer interface {
 // Limits count what people do, together with the other fronts. Both give rate-limited
 // when there was too much of it lately. api's satisfies it.
 type Limits interface {
-	// Make counts a login, share, token or key that the actor's account makes.
-	Make(who relay.Actor) error
+	// Create counts a login, share, token or key that the actor's account makes.
+	Create(who relay.Actor) error
 	// Replay counts a replay or release by the actor's credential.
 	Replay(who relay.Actor) error
 }
@@ -73,5 +73,5 @@ type Limits interface {
 // boundless are Limits that let everything through.
 type boundless struct{}
 
-func (boundless) Make(relay.Actor) error   { return nil }
+func (boundless) Create(relay.Actor) error { return nil }
 func (boundless) Replay(relay.Actor) error { return nil }

@@ -95,7 +95,7 @@ func (l *login) register(key ssh.PublicKey) (relay.Actor, error) {
 	if err := accounts.StillValid(ctx, *l.sponsor); err != nil {
 		return relay.Actor{}, l.say("the token is not valid any more")
 	}
-	if err := l.c.gate.o.Limits.Make(*l.sponsor); err != nil {
+	if err := l.c.gate.o.Limits.Create(*l.sponsor); err != nil {
 		return relay.Actor{}, l.say(record.SafeText(relay.AsError(err).Detail))
 	}
 	name := "ssh from " + l.c.remote.Addr().String()

@@ -18,8 +18,8 @@ import (
 	"relay/record"
 )
 
-// desk is an API before a real store and a deliverer that only pretends.
-type desk struct {
+// client is an API before a real store and a deliverer that only pretends.
+type client struct {
 	t       *testing.T
 	handler http.Handler
 	deliver *fakeDeliverer
@@ -53,17 +53,17 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// newDesk is a desk without a store: for what is answered before one is asked.
-func newDesk(t *testing.T) *desk { return newDeskWith(t, nil, func(*api.Options) {}) }
+// newClient is a desk without a store: for what is answered before one is asked.
+func newClient(t *testing.T) *client { return newClientWith(t, nil, func(*api.Options) {}) }
 
-func newDeskWith(t *testing.T, known api.Accounts, change func(*api.Options)) *desk {
+func newClientWith(t *testing.T, known api.Accounts, change func(*api.Options)) *client {
 	t.Helper()
-	d := &desk{
+	d := &client{
 		t: t, log: &lockedBuffer{}, deliver: &fakeDeliverer{},
 		site: relay.Site{Base: url.URL{Scheme: "http", Host: "localhost:8080"}, AliasDomain: "localhost"},
 	}
 	if known == nil {
-		known = nobody{}
+		known = noAccounts{}
 	}
 	o := api.Options{
 		Deliver: d.deliver, Accounts: known, Site: d.site, Log: slog.New(slog.NewJSONHandler(d.log, nil)),
@@ -80,22 +80,22 @@ func newDeskWith(t *testing.T, known api.Accounts, change func(*api.Options)) *d
 
 type accounts = api.Accounts
 
-// nobody knows no credential.
-type nobody struct{ accounts }
+// noAccounts knows no credential.
+type noAccounts struct{ accounts }
 
-func (nobody) TokenOwner(context.Context, string) (relay.Actor, error) {
+func (noAccounts) TokenOwner(context.Context, string) (relay.Actor, error) {
 	return relay.Actor{}, relay.ErrNotFound
 }
 
-func (nobody) SessionOwner(context.Context, string) (relay.Actor, error) {
+func (noAccounts) SessionOwner(context.Context, string) (relay.Actor, error) {
 	return relay.Actor{}, relay.ErrNotFound
 }
 
-func (nobody) ShareActor(context.Context, string, bool) (relay.Actor, relay.Share, error) {
+func (noAccounts) ShareActor(context.Context, string, bool) (relay.Actor, relay.Share, error) {
 	return relay.Actor{}, relay.Share{}, relay.ErrNotFound
 }
 
-func (d *desk) request(method, token, target, body string) *http.Request {
+func (d *client) request(method, token, target, body string) *http.Request {
 	r := httptest.NewRequest(method, "http://localhost:8080/", strings.NewReader(body))
 	u, err := url.ParseRequestURI(target)
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *desk) request(method, token, target, body string) *http.Request {
 	return r
 }
 
-func (d *desk) do(r *http.Request) *answer {
+func (d *client) do(r *http.Request) *answer {
 	d.t.Helper()
 	w := httptest.NewRecorder()
 	d.handler.ServeHTTP(w, r)
@@ -120,21 +120,21 @@ func (d *desk) do(r *http.Request) *answer {
 		d.t.Fatal(err)
 	}
 	a := &answer{t: d.t, what: r.Method + " " + r.RequestURI, status: w.Code, header: w.Result().Header, body: string(body)}
-	a.asPromised(r)
+	a.matchesDocument(r)
 	return a
 }
 
-func (d *desk) call(method, token, target, body string) *answer {
+func (d *client) call(method, token, target, body string) *answer {
 	d.t.Helper()
 	return d.do(d.request(method, token, target, body))
 }
 
-func (d *desk) get(token, target string) *answer {
+func (d *client) get(token, target string) *answer {
 	d.t.Helper()
 	return d.call(http.MethodGet, token, target, "")
 }
 
-func (d *desk) post(token, target, body string) *answer {
+func (d *client) post(token, target, body string) *answer {
 	d.t.Helper()
 	return d.call(http.MethodPost, token, target, body)
 }

@@ -13,10 +13,10 @@ import (
 	"relay/store"
 )
 
-// house is a desk before a real store, with two accounts that have nothing to do
+// fixture is a desk before a real store, with two accounts that have nothing to do
 // with each other: alice, who is an admin, and bob.
-type house struct {
-	*desk
+type fixture struct {
+	*client
 	store      *store.Store
 	dir        string // of its data
 	alice, bob relay.Actor
@@ -24,13 +24,13 @@ type house struct {
 	asBob      string
 }
 
-func newHouse(t *testing.T, changes ...func(*api.Options)) *house {
+func newFixture(t *testing.T, changes ...func(*api.Options)) *fixture {
 	t.Helper()
-	return newHouseOf(t, 50, changes...)
+	return newFixtureWithAliases(t, 50, changes...)
 }
 
-// newHouseOf is newHouse where an account may have only so many aliases.
-func newHouseOf(t *testing.T, aliases int, changes ...func(*api.Options)) *house {
+// newFixtureWithAliases is newHouse where an account may have only so many aliases.
+func newFixtureWithAliases(t *testing.T, aliases int, changes ...func(*api.Options)) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	dir := t.TempDir()
@@ -43,8 +43,8 @@ func newHouseOf(t *testing.T, aliases int, changes ...func(*api.Options)) *house
 	_, _, err = s.Migrate(ctx)
 	must(t, err)
 	must(t, s.Serve(ctx, func([]relay.Change) {}))
-	h := &house{store: s, dir: dir}
-	h.desk = newDeskWith(t, s, func(o *api.Options) {
+	h := &fixture{store: s, dir: dir}
+	h.client = newClientWith(t, s, func(o *api.Options) {
 		for _, change := range changes {
 			change(o)
 		}
@@ -63,7 +63,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (h *house) account(name string, admin bool) (relay.Actor, string) {
+func (h *fixture) account(name string, admin bool) (relay.Actor, string) {
 	h.t.Helper()
 	_, err := h.store.CreateAccount(h.t.Context(), relay.System(), name, admin)
 	must(h.t, err)
@@ -73,7 +73,7 @@ func (h *house) account(name string, admin bool) (relay.Actor, string) {
 	return who, secret
 }
 
-func (h *house) token(user string, want relay.Token) string {
+func (h *fixture) token(user string, want relay.Token) string {
 	h.t.Helper()
 	account, err := h.store.AccountByName(h.t.Context(), user)
 	must(h.t, err)
@@ -83,14 +83,14 @@ func (h *house) token(user string, want relay.Token) string {
 	return secret
 }
 
-func (h *house) alias(who relay.Actor, name string) {
+func (h *fixture) alias(who relay.Actor, name string) {
 	h.t.Helper()
 	_, err := h.store.CreateAlias(h.t.Context(), who, name, who.AccountName)
 	must(h.t, err)
 }
 
 // session logs a user in and gives the cookie's value.
-func (h *house) session(user string) string {
+func (h *fixture) session(user string) string {
 	h.t.Helper()
 	link, err := h.store.CreateLoginLink(h.t.Context(), relay.System(), user, time.Minute)
 	must(h.t, err)
@@ -101,7 +101,7 @@ func (h *house) session(user string) string {
 
 // event keeps an event of an alias; change may alter it before. It is delivered
 // with 200 unless change says otherwise.
-func (h *house) event(alias string, change func(*relay.Event)) relay.ID {
+func (h *fixture) event(alias string, change func(*relay.Event)) relay.ID {
 	h.t.Helper()
 	a, err := h.store.Alias(h.t.Context(), relay.System(), alias)
 	must(h.t, err)
@@ -127,7 +127,7 @@ func (h *house) event(alias string, change func(*relay.Event)) relay.ID {
 	return e.ID
 }
 
-func (h *house) wait(ticket *relay.Ticket) {
+func (h *fixture) wait(ticket *relay.Ticket) {
 	h.t.Helper()
 	select {
 	case <-ticket.Done():
@@ -175,8 +175,8 @@ func rejected(e *relay.Event) {
 	e.Request.Body = relay.Body{State: relay.BodyNotSent}
 }
 
-// delivers makes the deliverer answer as if attempt 2 had ended in state.
-func (h *house) delivers(state string) {
+// setDeliveryState makes the deliverer answer as if attempt 2 had ended in state.
+func (h *fixture) setDeliveryState(state string) {
 	h.deliver.replay = func(who relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
 		e, err := h.store.Event(context.Background(), who, id, 1<<20)
 		if err != nil {

@@ -16,41 +16,41 @@ import (
 	"relay/record"
 )
 
-// call is one request on its way through the room.
-type call struct {
-	id    string // request id, in the log and in problems
-	route *route // nil when nothing matched
-	who   relay.Actor
-	share relay.Share  // of routes with a share token
-	event *relay.Event // what {id} or the share names, as much as the route asked for
-	alias *relay.Alias // what {alias} or ?alias= names
-	err   error        // what went wrong, for the log
-	long  bool         // it waited for something: its time says nothing
+// requestInfo is one request on its way through the room.
+type requestInfo struct {
+	id     string // request id, in the log and in problems
+	route  *route // nil when nothing matched
+	who    relay.Actor
+	share  relay.Share  // of routes with a share token
+	event  *relay.Event // what {id} or the share names, as much as the route asked for
+	alias  *relay.Alias // what {alias} or ?alias= names
+	err    error        // what went wrong, for the log
+	waited bool         // it waited for something: its time says nothing
 }
 
-type callKey struct{}
+type requestInfoKey struct{}
 
-func callOf(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call)
+func requestInfoOf(ctx context.Context) *requestInfo {
+	c, _ := ctx.Value(requestInfoKey{}).(*requestInfo)
 	return c
 }
 
 // ServeHTTP is the door: it names the request, refuses what no route takes, and
 // writes one line to the log when the request is over.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{id: "req_" + strings.ToLower(rand.Text()[:20])}
-	out := &answer{ResponseWriter: w}
+	c := &requestInfo{id: "req_" + strings.ToLower(rand.Text()[:20])}
+	out := &responseRecorder{ResponseWriter: w}
 	began := time.Now()
 	defer func() {
 		broken := recover()
 		if broken != nil && broken != http.ErrAbortHandler {
 			s.Log.Error("api handler panicked", "requestId", c.id, "panic", broken, "stack", string(debug.Stack()))
-			broken = s.afterPanic(out, c)
+			broken = s.answerPanic(out, c)
 		}
 		took := time.Since(began)
-		s.logCall(r, c, out, took)
+		s.logRequest(r, c, out, took)
 		if !errors.Is(c.err, context.Canceled) { // nobody was there for the answer
-			s.figures.count(c, out.status, took)
+			s.metrics.record(c, out.status, took)
 		}
 		if broken != nil {
 			panic(http.ErrAbortHandler)
@@ -60,41 +60,41 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Request-Id", c.id)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	if !clean(r.URL.Path) {
-		s.fail(out, c, relay.ErrNotFound)
+	if !isCleanPath(r.URL.Path) {
+		s.writeError(out, c, relay.ErrNotFound)
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, c))
 	if _, pattern := s.mux.Handler(r); pattern == "" {
-		s.refuse(out, r, c)
+		s.handleUnmatched(out, r, c)
 		return
 	}
 	s.mux.ServeHTTP(out, r)
 }
 
-// afterPanic answers 500 where that is still possible; otherwise it gives the value
+// answerPanic answers 500 where that is still possible; otherwise it gives the value
 // to go on panicking with, which breaks the connection.
-func (s *server) afterPanic(out *answer, c *call) any {
+func (s *server) answerPanic(out *responseRecorder, c *requestInfo) any {
 	if out.status != 0 {
 		return http.ErrAbortHandler
 	}
-	s.fail(out, c, errors.New("panic, logged above"))
+	s.writeError(out, c, errors.New("panic, logged above"))
 	return nil
 }
 
-// clean tells whether a path is as the mux would want it; the mux would redirect
+// isCleanPath tells whether a path is as the mux would want it; the mux would redirect
 // any other.
-func clean(p string) bool {
+func isCleanPath(p string) bool {
 	tidy := path.Clean(p)
 	return strings.HasPrefix(p, "/") && (p == tidy || p == tidy+"/" && tidy != "/")
 }
 
-// refuse answers what no route takes: 404, or 405 when the path has other methods,
+// handleUnmatched answers what no route takes: 404, or 405 when the path has other methods,
 // and that only to those who may know.
-func (s *server) refuse(w http.ResponseWriter, r *http.Request, c *call) {
-	allow := s.allowed(r)
+func (s *server) handleUnmatched(w http.ResponseWriter, r *http.Request, c *requestInfo) {
+	allow := s.allowHeader(r)
 	if allow == "" {
-		s.fail(w, c, relay.ErrNotFound)
+		s.writeError(w, c, relay.ErrNotFound)
 		return
 	}
 	other := r.Clone(r.Context())
@@ -102,42 +102,42 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, c *call) {
 	_, pattern := s.mux.Handler(other)
 	if rt := s.routes[pattern]; rt != nil && !rt.public {
 		if err := s.authenticate(r, c); err != nil {
-			s.fail(w, c, err)
+			s.writeError(w, c, err)
 			return
 		}
 	}
 	w.Header().Set("Allow", allow)
-	s.fail(w, c, relay.Errorf(relay.CodeMethodNotAllowed, "this path takes %s", allow))
+	s.writeError(w, c, relay.Errorf(relay.CodeMethodNotAllowed, "this path takes %s", allow))
 }
 
-// allowed is the Allow line that the mux gives for a path whose method is wrong, ""
+// allowHeader is the Allow line that the mux gives for a path whose method is wrong, ""
 // when the path itself is unknown.
-func (s *server) allowed(r *http.Request) string {
+func (s *server) allowHeader(r *http.Request) string {
 	h, _ := s.mux.Handler(r)
-	probe := &headerProbe{header: http.Header{}}
+	probe := &headerRecorder{header: http.Header{}}
 	h.ServeHTTP(probe, r)
 	return probe.header.Get("Allow")
 }
 
-// headerProbe catches the header lines of the mux' own answers.
-type headerProbe struct{ header http.Header }
+// headerRecorder catches the header lines of the mux' own answers.
+type headerRecorder struct{ header http.Header }
 
-func (p *headerProbe) Header() http.Header         { return p.header }
-func (p *headerProbe) Write(b []byte) (int, error) { return len(b), nil }
-func (p *headerProbe) WriteHeader(int)             {}
+func (p *headerRecorder) Header() http.Header         { return p.header }
+func (p *headerRecorder) Write(b []byte) (int, error) { return len(b), nil }
+func (p *headerRecorder) WriteHeader(int)             {}
 
-// guard lets a request through to h when it passes the checks of its route.
-func (s *server) guard(rt *route, h http.Handler) http.HandlerFunc {
+// withChecks lets a request through to h when it passes the checks of its route.
+func (s *server) withChecks(rt *route, h http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c := callOf(r.Context())
+		c := requestInfoOf(r.Context())
 		c.route = rt
-		if err := s.check(rt, r, c); err != nil {
-			s.fail(w, c, err)
+		if err := s.runChecks(rt, r, c); err != nil {
+			s.writeError(w, c, err)
 			return
 		}
-		query, err := queryOf(r)
+		query, err := parseQuery(r)
 		if err != nil {
-			s.fail(w, c, err)
+			s.writeError(w, c, err)
 			return
 		}
 		// huma has a reader of its own, which makes "true" of a key without a value.
@@ -148,9 +148,9 @@ func (s *server) guard(rt *route, h http.Handler) http.HandlerFunc {
 	}
 }
 
-// queryOf reads the query of the address. No key means two things at once, and a wait
+// parseQuery reads the query of the address. No key means two things at once, and a wait
 // without a value is more likely a variable that was not set than no wait at all.
-func queryOf(r *http.Request) (url.Values, error) {
+func parseQuery(r *http.Request) (url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, invalid("query", "the query of the address cannot be read", nil)
@@ -160,18 +160,18 @@ func queryOf(r *http.Request) (url.Values, error) {
 			return nil, invalid("query."+record.SafeTextMax(key, 60), "is there more than once", nil)
 		}
 		if key == "wait" && values[0] == "" {
-			return nil, invalid("query.wait", expectedWait, nil)
+			return nil, invalid("query.wait", waitFormat, nil)
 		}
 	}
 	return query, nil
 }
 
-func (s *server) check(rt *route, r *http.Request, c *call) error {
+func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) error {
 	if !rt.public {
 		if err := s.authenticate(r, c); err != nil {
 			return err
 		}
-		if err := rt.permit(c.who); err != nil {
+		if err := rt.authorize(c.who); err != nil {
 			return err
 		}
 	}
@@ -183,16 +183,16 @@ func (s *server) check(rt *route, r *http.Request, c *call) error {
 	return nil
 }
 
-// fail writes an error as problem+json. It is the one place where an error becomes
+// writeError writes an error as problem+json. It is the one place where an error becomes
 // a status.
-func (s *server) fail(w http.ResponseWriter, c *call, err error) {
+func (s *server) writeError(w http.ResponseWriter, c *requestInfo, err error) {
 	problem, header := s.problem(c, err)
 	writeProblem(w, problem, header)
 }
 
-// logCall writes the line of the request. Paths are logged as the route's pattern
+// logRequest writes the line of the request. Paths are logged as the route's pattern
 // with the names of event and alias: the path itself may hold a share token.
-func (s *server) logCall(r *http.Request, c *call, out *answer, took time.Duration) {
+func (s *server) logRequest(r *http.Request, c *requestInfo, out *responseRecorder, took time.Duration) {
 	attrs := []any{
 		slog.String("requestId", c.id),
 		slog.String("method", record.SafeTextMax(r.Method, 20)),
@@ -227,15 +227,15 @@ func (s *server) logCall(r *http.Request, c *call, out *answer, took time.Durati
 	s.Log.Log(r.Context(), level, "api request", attrs...)
 }
 
-// answer notes what was answered.
-type answer struct {
+// responseRecorder notes what was answered.
+type responseRecorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
 }
 
 // WriteHeader notes the status.
-func (a *answer) WriteHeader(status int) {
+func (a *responseRecorder) WriteHeader(status int) {
 	if a.status == 0 && status >= http.StatusOK {
 		a.status = status
 	}
@@ -243,7 +243,7 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // Write notes how much is written.
-func (a *answer) Write(p []byte) (int, error) {
+func (a *responseRecorder) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
@@ -253,4 +253,4 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *responseRecorder) Unwrap() http.ResponseWriter { return a.ResponseWriter }

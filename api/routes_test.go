@@ -41,11 +41,11 @@ func steps(t *testing.T) (list []step) {
 	return list
 }
 
-// things are names that stand in paths.
-type things struct{ alias, event, token, key, session, share, secret, user string }
+// resourceIDs are names that stand in paths.
+type resourceIDs struct{ alias, event, token, key, session, share, secret, user string }
 
 // at fills the names of a path in.
-func (n things) at(t *testing.T, path string) string {
+func (n resourceIDs) at(t *testing.T, path string) string {
 	t.Helper()
 	id := n.event
 	switch {
@@ -63,23 +63,23 @@ func (n things) at(t *testing.T, path string) string {
 	return path
 }
 
-// marks are what shows that an answer is about somebody's things.
-func (n things) marks() []string {
+// secrets are what shows that an answer is about somebody's things.
+func (n resourceIDs) secrets() []string {
 	return []string{`"` + n.alias + `"`, n.event, n.token, n.key, n.session, n.share}
 }
 
-// walk is a house with one of everything.
-type walk struct {
-	*house
+// routeWalk is a house with one of everything.
+type routeWalk struct {
+	*fixture
 	steps        []step
-	alices, bobs things
+	alices, bobs resourceIDs
 }
 
-var nothings = things{"nope", relay.ID{1}.String(), "tok_nope", "key_nope", "ses_nope", "shr_nope", "nope", "nobody"}
+var unknownIDs = resourceIDs{"nope", relay.ID{1}.String(), "tok_nope", "key_nope", "ses_nope", "shr_nope", "nope", "nobody"}
 
-func newWalk(t *testing.T) *walk {
+func newRouteWalk(t *testing.T) *routeWalk {
 	t.Helper()
-	w := &walk{house: newHouse(t), steps: steps(t)}
+	w := &routeWalk{fixture: newFixture(t), steps: steps(t)}
 	w.deliver.feed = newFeed()
 	close(w.deliver.feed.items) // streams that open end at once
 	w.alices = w.oneOfEach(w.alice, "alice", "shop", testKey, "bob")
@@ -89,7 +89,7 @@ func newWalk(t *testing.T) *walk {
 
 const otherKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAESIzRFVmd4iZqrvM3e/wARIjNEVWZ3iJmqu8zd7v8A bob@laptop"
 
-func (w *walk) oneOfEach(who relay.Actor, user, alias, key, other string) things {
+func (w *routeWalk) oneOfEach(who relay.Actor, user, alias, key, other string) resourceIDs {
 	w.t.Helper()
 	ctx := w.t.Context()
 	id := w.event(alias, nil)
@@ -102,11 +102,11 @@ func (w *walk) oneOfEach(who relay.Actor, user, alias, key, other string) things
 	w.session(user)
 	sessions, err := w.store.Sessions(ctx, who)
 	must(w.t, err)
-	return things{alias, id.String(), token.ID, k.ID, sessions[0].ID, share.ID, secret, other}
+	return resourceIDs{alias, id.String(), token.ID, k.ID, sessions[0].ID, share.ID, secret, other}
 }
 
 // ask sends a request of a step; unsafe ones carry an empty object.
-func (w *walk) ask(s step, token string, n things) *answer {
+func (w *routeWalk) ask(s step, token string, n resourceIDs) *answer {
 	w.t.Helper()
 	body := ""
 	if s.method == "POST" || s.method == "PUT" || s.method == "PATCH" {
@@ -115,10 +115,10 @@ func (w *walk) ask(s step, token string, n things) *answer {
 	return w.call(s.method, token, n.at(w.t, s.path), body)
 }
 
-// untouched checks that nothing came of the walk.
-func (w *walk) untouched() {
+// assertUnchanged checks that nothing came of the walk.
+func (w *routeWalk) assertUnchanged() {
 	w.t.Helper()
-	for token, n := range map[string]things{w.asAlice: w.alices, w.asBob: w.bobs} {
+	for token, n := range map[string]resourceIDs{w.asAlice: w.alices, w.asBob: w.bobs} {
 		for _, path := range []string{"/api/v1/events/" + n.event, "/api/v1/aliases/" + n.alias} {
 			w.get(token, path).want(200)
 		}
@@ -135,14 +135,14 @@ func (w *walk) untouched() {
 
 func TestWalkWithoutCredential(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
+	w := newRouteWalk(t)
 	public := 0
 	for _, s := range w.steps {
 		if s.public {
 			public++
 			continue
 		}
-		for _, n := range []things{w.alices, nothings} {
+		for _, n := range []resourceIDs{w.alices, unknownIDs} {
 			w.ask(s, "", n).code(401, "unauthorized")
 		}
 	}
@@ -151,15 +151,15 @@ func TestWalkWithoutCredential(t *testing.T) {
 	}
 	for _, s := range w.steps { // with a share token that is none
 		if strings.Contains(s.path, "{token}") {
-			w.ask(s, "", nothings).code(404, "not-found")
+			w.ask(s, "", unknownIDs).code(404, "not-found")
 		}
 	}
-	w.untouched()
+	w.assertUnchanged()
 }
 
 func TestWalkWithDeadTokens(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
+	w := newRouteWalk(t)
 	expired := w.shortLived("alice")
 	revoked := w.token("alice", relay.Token{Scopes: relay.AllScopes})
 	w.get(revoked, "/api/v1/me").want(200)
@@ -178,12 +178,12 @@ func TestWalkWithDeadTokens(t *testing.T) {
 			w.ask(s, w.alices.secret, w.alices).code(401, "unauthorized") // a share token is none for these
 		}
 	}
-	w.untouched()
+	w.assertUnchanged()
 }
 
 // shortLived makes a token that ends soon. One that would have ended before it is made
 // is refused, so each try of a machine that stands still gives it more time.
-func (w *walk) shortLived(user string) string {
+func (w *routeWalk) shortLived(user string) string {
 	w.t.Helper()
 	for life := 300 * time.Millisecond; ; life *= 2 {
 		_, secret, err := w.store.CreateToken(w.t.Context(), relay.System(), relay.Token{
@@ -201,14 +201,14 @@ func (w *walk) shortLived(user string) string {
 // TestWalkWithAStrangersToken: bob is no admin and has nothing to do with alice.
 func TestWalkWithAStrangersToken(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
+	w := newRouteWalk(t)
 	for _, s := range w.steps {
 		switch {
 		case s.public:
 		case strings.Contains(s.path, "/users"):
 			w.ask(s, w.asBob, w.alices).code(403, "forbidden")
 		case strings.Contains(s.path, "{"):
-			foreign, unknown := w.ask(s, w.asBob, w.alices).code(404, "not-found"), w.ask(s, w.asBob, nothings).code(404, "not-found")
+			foreign, unknown := w.ask(s, w.asBob, w.alices).code(404, "not-found"), w.ask(s, w.asBob, unknownIDs).code(404, "not-found")
 			if foreign.sameBody() != unknown.sameBody() {
 				t.Errorf("%s differs:\nforeign %s\nunknown %s", s, foreign.sameBody(), unknown.sameBody())
 			}
@@ -216,13 +216,13 @@ func TestWalkWithAStrangersToken(t *testing.T) {
 			w.shows(w.ask(s, w.asBob, w.alices), w.alices)
 		}
 	}
-	w.untouched()
+	w.assertUnchanged()
 }
 
 // shows fails when an answer is about somebody else's things.
-func (w *walk) shows(a *answer, n things) {
+func (w *routeWalk) shows(a *answer, n resourceIDs) {
 	w.t.Helper()
-	for _, mark := range n.marks() {
+	for _, mark := range n.secrets() {
 		if strings.Contains(a.body, mark) {
 			w.t.Errorf("%s shows %s: %.300s", a.what, mark, a.body)
 		}
@@ -232,7 +232,7 @@ func (w *walk) shows(a *answer, n things) {
 // TestWalkWithOneScope: a token of one scope gets nothing that needs another.
 func TestWalkWithOneScope(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
+	w := newRouteWalk(t)
 	for _, name := range relay.AllScopes.Names() {
 		scope, err := relay.ParseScopes([]string{name})
 		must(t, err)
@@ -243,7 +243,7 @@ func TestWalkWithOneScope(t *testing.T) {
 			}
 			if s.scope != name {
 				w.ask(s, token, w.alices).code(403, "forbidden")
-			} else if a := w.ask(s, token, nothings); a.status == 401 || a.status == 403 {
+			} else if a := w.ask(s, token, unknownIDs); a.status == 401 || a.status == 403 {
 				t.Errorf("%s alone: %s: %d %s", name, s, a.status, a.body)
 			}
 		}
@@ -253,13 +253,13 @@ func TestWalkWithOneScope(t *testing.T) {
 			t.Errorf("%s needs no scope", s)
 		}
 	}
-	w.untouched()
+	w.assertUnchanged()
 }
 
 // TestWalkWithATokenOfAnotherAlias: it sees its own alias and has no account.
 func TestWalkWithATokenOfAnotherAlias(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
+	w := newRouteWalk(t)
 	w.alias(w.alice, "second")
 	token := w.token("alice", relay.Token{Scopes: relay.AllScopes, Alias: "second"})
 	for _, s := range w.steps {
@@ -272,7 +272,7 @@ func TestWalkWithATokenOfAnotherAlias(t *testing.T) {
 		case account || s.String() == "POST /api/v1/aliases":
 			w.ask(s, token, w.alices).code(403, "forbidden")
 		case strings.Contains(s.path, "{"):
-			foreign, unknown := w.ask(s, token, w.alices).code(404, "not-found"), w.ask(s, token, nothings).code(404, "not-found")
+			foreign, unknown := w.ask(s, token, w.alices).code(404, "not-found"), w.ask(s, token, unknownIDs).code(404, "not-found")
 			if foreign.sameBody() != unknown.sameBody() {
 				t.Errorf("%s differs:\nforeign %s\nunknown %s", s, foreign.sameBody(), unknown.sameBody())
 			}
@@ -280,19 +280,19 @@ func TestWalkWithATokenOfAnotherAlias(t *testing.T) {
 			w.shows(w.ask(s, token, w.alices), w.alices)
 		}
 	}
-	w.untouched()
+	w.assertUnchanged()
 }
 
 // TestWalkAsAnAdminWhoIsNoMember: alice rules the accounts and sees nobody's events.
 func TestWalkAsAnAdminWhoIsNoMember(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
+	w := newRouteWalk(t)
 	for _, s := range w.steps {
 		named := strings.Contains(s.path, "{alias}") || strings.Contains(s.path, "/events/{id}") || strings.Contains(s.path, "/sessions/{id}")
 		switch {
 		case s.public:
 		case named:
-			foreign, unknown := w.ask(s, w.asAlice, w.bobs).code(404, "not-found"), w.ask(s, w.asAlice, nothings).code(404, "not-found")
+			foreign, unknown := w.ask(s, w.asAlice, w.bobs).code(404, "not-found"), w.ask(s, w.asAlice, unknownIDs).code(404, "not-found")
 			if foreign.sameBody() != unknown.sameBody() {
 				t.Errorf("%s differs:\nforeign %s\nunknown %s", s, foreign.sameBody(), unknown.sameBody())
 			}
@@ -300,13 +300,13 @@ func TestWalkAsAnAdminWhoIsNoMember(t *testing.T) {
 			w.shows(w.ask(s, w.asAlice, w.bobs), w.bobs)
 		}
 	}
-	w.untouched()
+	w.assertUnchanged()
 }
 
 // TestNoTokenMakesAWiderOne tries every scope from every other.
 func TestNoTokenMakesAWiderOne(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	names := relay.AllScopes.Names()
 	for i, name := range names {
 		own := relay.ScopeAccount | relay.Scope(1<<i)
@@ -336,7 +336,7 @@ func TestNoTokenMakesAWiderOne(t *testing.T) {
 // never a fault of ours.
 func TestWalkWithHostileNames(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
+	w := newRouteWalk(t)
 	for _, name := range []string{"%00", "%ff%fe", "a%2Fb", "%E2%80%AE%0D%0A", "'%22%3B--", strings.Repeat("x", 5000)} {
 		for _, s := range w.steps {
 			path := strings.NewReplacer("{alias}", name, "{id}", name, "{n}", name, "{shareId}", name, "{token}", name, "{user}", name).Replace(s.path)
@@ -369,14 +369,14 @@ func TestWalkWithHostileNames(t *testing.T) {
 			}
 		}
 	}
-	w.untouched()
+	w.assertUnchanged()
 }
 
 // TestWalkWithOtherMethods: every path says which methods it takes, and they are those
 // of the document.
 func TestWalkWithOtherMethods(t *testing.T) {
 	t.Parallel()
-	w := newWalk(t)
+	w := newRouteWalk(t)
 	takes := map[string][]string{}
 	for _, s := range w.steps {
 		takes[s.path] = append(takes[s.path], s.method)
@@ -393,5 +393,5 @@ func TestWalkWithOtherMethods(t *testing.T) {
 			}
 		}
 	}
-	w.untouched()
+	w.assertUnchanged()
 }

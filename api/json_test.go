@@ -16,7 +16,7 @@ import (
 // of two, and null for anything.
 func TestBodiesAreReadByTheLetter(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	shares := "POST /api/v1/events/" + h.event("shop", nil).String() + "/shares "
 	for line, want := range map[string]string{
 		`POST /api/v1/aliases {"Name":"new"}`:                       `write "name"`,
@@ -54,7 +54,7 @@ func TestBodiesAreReadByTheLetter(t *testing.T) {
 // a name was kept that nobody had sent.
 func TestBodiesThatAreNoUTF8(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, line := range []string{"POST /api/v1/tokens {\"name\":\"caf\xe9\"}", "POST /api/v1/aliases {\"name\":\"new\",\"\xff\":1}"} {
 		h.line(h.asAlice, line).code(400, "bad-request")
 	}
@@ -64,7 +64,7 @@ func TestBodiesThatAreNoUTF8(t *testing.T) {
 // TestNumbersBeyondAllBounds are JSON of a wrong shape: they were answered as no JSON.
 func TestNumbersBeyondAllBounds(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil).String()
 	for _, line := range []string{
 		`POST /api/v1/aliases {"name":1e400}`, `POST /api/v1/aliases {"name":"new","more":-1e400}`, `POST /api/v1/aliases 1e400`,
@@ -80,7 +80,7 @@ func TestNumbersBeyondAllBounds(t *testing.T) {
 // TestMediaTypesInAnySpelling: a space before the parameters was refused.
 func TestMediaTypesInAnySpelling(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for media, status := range map[string]int{
 		"application/json ; charset=utf-8": 200, " Application/JSON;Charset=UTF-8": 200, "application/json;": 200, "application/json; charset": 200,
 		"application/merge-patch+json": 200, "": 200, "text/plain": 415, "application/jsonp": 415, "application/json, text/plain": 415,
@@ -96,7 +96,7 @@ func TestMediaTypesInAnySpelling(t *testing.T) {
 // TestKeysWithoutAValueInTheQuery are empty, as everywhere else.
 func TestKeysWithoutAValueInTheQuery(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	id := h.event("shop", nil).String()
 	for _, query := range []string{"q", "alias", "method", "limit", "q&alias=shop", "status=&state=&limit=&cursor=&since="} {
 		if got := h.ids(query); len(got) != 1 || got[0] != id {
@@ -109,7 +109,7 @@ func TestKeysWithoutAValueInTheQuery(t *testing.T) {
 // TestManyWrongKeysMakeNoLargeAnswer: a body of 1 MiB has room for a hundred thousand.
 func TestManyWrongKeysMakeNoLargeAnswer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	var b strings.Builder
 	b.WriteString(`{"name":"new"`)
 	for i := range 20_000 {
@@ -125,7 +125,7 @@ func TestManyWrongKeysMakeNoLargeAnswer(t *testing.T) {
 // TestBodiesThatBreakOff are faults of the caller: they were answered by 500.
 func TestBodiesThatBreakOff(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	front := httptest.NewServer(h.handler)
 	t.Cleanup(front.Close)
 	for _, body := range []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "Content-Length: 50\r\n\r\n{\"name\":"} {

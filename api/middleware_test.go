@@ -8,7 +8,7 @@ import (
 
 func TestUnknownRoutesAreProblems(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newClient(t)
 	for _, path := range []string{
 		"/api/", "/api/v1", "/api/v1/", "/api/v2/me", "/api/v1/nope", "/api/v1/me/", "/api/v1/events/x/y/z", "/api/v1/docs", "/api/v1/schemas/Me",
 		"/api/v1/events/shared/x", "/api/v1/openapi.yaml",
@@ -24,7 +24,7 @@ func TestUnknownRoutesAreProblems(t *testing.T) {
 
 func TestUncleanPathsAreNotFoundAndNeverRedirects(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newClient(t)
 	for _, path := range []string{
 		"/api//v1/me", "/api/v1//me", "/api/v1/me//", "/api/v1/../v1/me", "/api/v1/./me", "/api/v1/me/..", "/api/v1/me/.",
 		"/api/v1/%2e%2e/v1/me", "/api/v1/%2E/me", "/api/v1/a%2F%2Fb", "//api/v1/me", "/api/v1/events//replay",
@@ -38,7 +38,7 @@ func TestUncleanPathsAreNotFoundAndNeverRedirects(t *testing.T) {
 
 func TestWrongMethods(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newClient(t)
 	t.Run("public", func(t *testing.T) {
 		a := d.get("", "/api/v1/events/shared/x/replay").code(405, "method-not-allowed")
 		if a.header.Get("Allow") != "POST" {
@@ -54,7 +54,7 @@ func TestWrongMethods(t *testing.T) {
 
 func TestUnauthorized(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newClient(t)
 	for name, change := range map[string]func(*http.Request){
 		"nothing":        func(*http.Request) {},
 		"unknown token":  func(r *http.Request) { r.Header.Set("Authorization", "Bearer rly_x") },
@@ -74,7 +74,7 @@ func TestUnauthorized(t *testing.T) {
 
 func TestRequestIDIsInTheLogAndSecretsAreNot(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newClient(t)
 	p := d.post("rly_secret", "/api/v1/events/shared/sh4re/replay?x=sh4re", "").want(404).problem()
 	if !strings.Contains(d.log.String(), p.RequestID) {
 		t.Errorf("the log lacks %s: %s", p.RequestID, d.log)
@@ -93,7 +93,7 @@ func TestRequestIDIsInTheLogAndSecretsAreNot(t *testing.T) {
 
 func TestWhateverIsAccepted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, accept := range []string{"", "*/*", "text/html", "json", "application/xml, */*;q=0.1", "application/cbor", ";;;"} {
 		for target, want := range map[string]string{"/api/v1/me": "application/json", "/api/v1/me?x": "application/problem+json"} {
 			r := h.request("GET", h.asAlice, target, "")

@@ -26,16 +26,16 @@ func strictJSON() huma.Format {
 		if table, ok := tables.Load(t); ok {
 			return table.(map[string]bool)
 		}
-		table, _ := tables.LoadOrStore(t, keysOf(t))
+		table, _ := tables.LoadOrStore(t, knownKeys(t))
 		return table.(map[string]bool)
 	}
 	return huma.Format{
 		Marshal: huma.DefaultJSONFormat.Marshal,
 		Unmarshal: func(data []byte, v any) error {
 			if loose, ok := v.(*any); ok {
-				return anyJSON(data, loose)
+				return decodeAny(data, loose)
 			}
-			if err := byTheLetter(data, known(reflect.TypeOf(v))); err != nil {
+			if err := checkObjectKeys(data, known(reflect.TypeOf(v))); err != nil {
 				return err
 			}
 			return json.Unmarshal(data, v)
@@ -43,11 +43,11 @@ func strictJSON() huma.Format {
 	}
 }
 
-// anyJSON reads a body for its schema. encoding/json puts another character where one
+// decodeAny reads a body for its schema. encoding/json puts another character where one
 // is no UTF-8, which JSON has to be (RFC 8259, section 8.1). A number that is too large
 // for it is JSON all the same: it is left null here, and found in the second reading
 // where the schema takes that.
-func anyJSON(data []byte, v *any) error {
+func decodeAny(data []byte, v *any) error {
 	if !utf8.Valid(data) {
 		return errors.New("the body is not UTF-8")
 	}
@@ -58,10 +58,10 @@ func anyJSON(data []byte, v *any) error {
 	return err
 }
 
-// byTheLetter checks the keys of the object that data is: none twice, none in another
+// checkObjectKeys checks the keys of the object that data is: none twice, none in another
 // case than a known one, null only where it may be. known tells that of each key. What
 // is no object is left to the schema; the bodies here hold no objects within.
-func byTheLetter(data []byte, known map[string]bool) error {
+func checkObjectKeys(data []byte, known map[string]bool) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
 		return err
@@ -85,7 +85,7 @@ func byTheLetter(data []byte, known map[string]bool) error {
 		case ok && !null && string(value) == "null":
 			return fmt.Errorf("the key %q cannot be null; leave it out", key)
 		case !ok:
-			if err := otherCase(key, known); err != nil {
+			if err := checkKeyCase(key, known); err != nil {
 				return err
 			}
 		}
@@ -93,8 +93,8 @@ func byTheLetter(data []byte, known map[string]bool) error {
 	return nil
 }
 
-// otherCase refuses a key that encoding/json would take for a known one.
-func otherCase(key string, known map[string]bool) error {
+// checkKeyCase refuses a key that encoding/json would take for a known one.
+func checkKeyCase(key string, known map[string]bool) error {
 	for name := range known {
 		if strings.EqualFold(name, key) {
 			return fmt.Errorf("the key %q is not known; write %q", record.SafeTextMax(key, 60), name)
@@ -103,9 +103,9 @@ func otherCase(key string, known map[string]bool) error {
 	return nil
 }
 
-// keysOf gives the keys of the objects that become a t, and whether each may be null:
+// knownKeys gives the keys of the objects that become a t, and whether each may be null:
 // where the schema says so, as it does of lists. Maps have no keys of their own.
-func keysOf(t reflect.Type) map[string]bool {
+func knownKeys(t reflect.Type) map[string]bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
