@@ -7,7 +7,8 @@ import (
 
 // Caller is the caller's side of an exchange: one HTTP/1.1 connection, positioned
 // behind a request head. Read is used by one goroutine and Write by one other at a
-// time.
+// time. All requests of one connection come with the same Caller, and no other
+// connection ever has an equal one: channels to the local server are kept apart by it.
 type Caller interface {
 	// Buffered is how many bytes Read can give without touching the connection.
 	Buffered() int
@@ -36,9 +37,9 @@ type Presence uint8
 
 // Callers come and go.
 const (
-	CallerPresent Presence = iota // or it is not known
+	CallerPresent    Presence = iota // or it is not known
 	CallerHalfClosed                 // ended their side in order; they may still read the answer
-	CallerReset                  // the connection is broken: nobody reads
+	CallerReset                      // the connection is broken: nobody reads
 )
 
 // PresenceReporter is a Caller that can tell, without reading, whether anybody is there. It

@@ -23,7 +23,12 @@ type bed struct {
 	tun  *memTunnel
 	hold relay.Attachment
 	opt  delivery.Options
+
+	caller *memCaller // the connection of every request; nil = each has one of its own
 }
+
+// oneConnection makes all requests of a test come by one caller connection.
+func oneConnection(b *bed) { b.caller = newCaller("") }
 
 // run starts a bed within a bubble of fake time, and ends it.
 func run(t *testing.T, serve func(*local), f func(b *bed), prepare ...func(b *bed)) {
@@ -74,6 +79,10 @@ func (b *bed) close() {
 func (b *bed) inbound(raw string) (*relay.Inbound, *memCaller) {
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
 	c := newCaller(body)
+	if b.caller != nil {
+		c = b.caller
+		c.head, c.out = []byte(body), newStream()
+	}
 	a, ok := b.d.Alias("hook")
 	if !ok {
 		b.t.Fatal("alias unknown")

@@ -101,17 +101,17 @@ func (x *exchange) inbound(in *relay.Inbound, h *wire.Head) {
 
 func newEvent(in *relay.Inbound, h *wire.Head) *relay.Event {
 	return &relay.Event{
-		AliasID:     in.Alias.ID,
-		Alias:       in.Alias.Name,
-		ReceivedAt:  in.Arrived,
+		AliasID:        in.Alias.ID,
+		Alias:          in.Alias.Name,
+		ReceivedAt:     in.Arrived,
 		LastReceivedAt: in.Arrived,
-		Remote:      in.From,
-		TLS:         in.TLS,
-		Method:      method(h.Method),
-		Target:      wire.ShownTarget(h.Target),
-		HTTPMinor:   h.Minor,
-		Host:        string(h.Host),
-		Request:     relay.Message{Head: in.Head, Framing: h.Framing},
+		Remote:         in.From,
+		TLS:            in.TLS,
+		Method:         method(h.Method),
+		Target:         wire.ShownTarget(h.Target),
+		HTTPMinor:      h.Minor,
+		Host:           string(h.Host),
+		Request:        relay.Message{Head: in.Head, Framing: h.Framing},
 	}
 }
 

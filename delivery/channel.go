@@ -21,6 +21,10 @@ type line struct {
 	kept  bool      // it served a request before
 	since time.Time // when it was kept
 	until time.Time // how long it may be
+	// owner is the caller whose request body this channel has carried; nil = it has
+	// carried none. Only the owner's requests may follow: a local server that answers
+	// without reading a body takes the body for the beginning of the next request.
+	owner relay.Caller
 	shut  bool
 }
 

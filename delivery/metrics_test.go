@@ -74,5 +74,5 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		b.tun.set(func() { b.tun.heard, b.tun.hang = 0, false })
-	}, func(b *bed) { b.opt.Registry = reg })
+	}, oneConnection, func(b *bed) { b.opt.Registry = reg })
 }

@@ -3,8 +3,11 @@ package delivery
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
+
+	"relay"
 )
 
 // pool holds channels of a tunnel that wait for a request: with plain ssh those
@@ -74,10 +77,11 @@ func (p *pool) roll(now time.Time) {
 	p.window = now
 }
 
-// take gives a waiting channel that nothing speaks against, or nil.
-func (p *pool) take() *line {
+// take gives a waiting channel that a request of caller may use, or nil. A replay and a
+// queued delivery have no caller.
+func (p *pool) take(caller relay.Caller) *line {
 	for {
-		l := p.next()
+		l := p.next(caller)
 		if l == nil {
 			return nil
 		}
@@ -88,21 +92,26 @@ func (p *pool) take() *line {
 	}
 }
 
-func (p *pool) next() *line {
+// next removes and returns the spare channel that has waited longest, or the kept one
+// that was used last among those that carried no other caller's body; nil = none.
+func (p *pool) next(caller relay.Caller) *line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := len(p.waiting)
-	if n == 0 || !p.h.lazy && !p.trusted() {
+	i := len(p.waiting) - 1
+	if p.h.lazy {
+		i = min(i, 0)
+	} else if i >= 0 && p.trusted() {
+		for i >= 0 && p.waiting[i].owner != nil && p.waiting[i].owner != caller {
+			i--
+		}
+	} else {
+		i = -1
+	}
+	if i < 0 {
 		return nil
 	}
-	i := 0
-	if !p.h.lazy {
-		i = n - 1
-	}
 	l := p.waiting[i]
-	copy(p.waiting[i:], p.waiting[i+1:])
-	p.waiting[n-1] = nil
-	p.waiting = p.waiting[:n-1]
+	p.waiting = slices.Delete(p.waiting, i, i+1)
 	return l
 }
 

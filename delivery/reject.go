@@ -69,20 +69,20 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 	st.d.noted.rejected.Add(1)
 	method, target, _ := wire.StartLine(in.Head)
 	e := &relay.Event{
-		ID:          st.d.store.NewID(),
-		AliasID:     in.Alias.ID,
-		Alias:       in.Alias.Name,
-		ReceivedAt:  in.Arrived,
+		ID:             st.d.store.NewID(),
+		AliasID:        in.Alias.ID,
+		Alias:          in.Alias.Name,
+		ReceivedAt:     in.Arrived,
 		LastReceivedAt: in.Arrived,
-		Remote:      in.From,
-		TLS:         in.TLS,
-		Method:      record.SafeTextMax(string(method), 32),
-		Target:      wire.ShownTarget(target),
-		HTTPMinor:   1,
-		State:       relay.StateRejected,
-		Error:       faultOf(why),
-		Blocker:     relay.BlockedRejected,
-		Request:     relay.Message{Head: in.Head, Body: relay.Body{State: relay.BodyNotSent}},
+		Remote:         in.From,
+		TLS:            in.TLS,
+		Method:         record.SafeTextMax(string(method), 32),
+		Target:         wire.ShownTarget(target),
+		HTTPMinor:      1,
+		State:          relay.StateRejected,
+		Error:          faultOf(why),
+		Blocker:        relay.BlockedRejected,
+		Request:        relay.Message{Head: in.Head, Body: relay.Body{State: relay.BodyNotSent}},
 	}
 	for _, f := range wire.Fields(in.Head) {
 		if strings.EqualFold(string(f.Name), "Host") {

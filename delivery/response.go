@@ -200,23 +200,28 @@ func (x *exchange) write(p []byte) bool {
 	return true
 }
 
-// reusable tells for how long the channel may be kept for another request, under
-// all the guards that make it safe.
+// reusable tells for how long the channel may be kept for another request, under all
+// the guards that make it safe. It is called once the request has been read to its end.
 func (x *exchange) reusable() (time.Duration, bool) {
 	q, a := x.req.head, x.final
 	limit := reuseLimit
 	if t := a.KeepAliveTimeout; t >= 0 {
 		limit = min(limit, time.Duration(t)*time.Second/2)
 	}
+	hasBody := q.Framing != relay.FramingNone
 	switch {
 	case limit <= 0, x.alias.Settings.FreshConnections, x.state != relay.ResponseComplete:
 	case q.Minor == 0 || a.Minor == 0 || q.Close || a.Close || a.Sloppy:
-	case q.Upgrade || q.Expect || q.Auth || a.Auth:
+	case q.Upgrade || q.Expect || q.Auth || a.Auth || q.ProxyConnection || a.ProxyConnection:
 	case a.Framing != relay.FramingLength && a.Framing != relay.FramingChunked:
 	case !reusableMethod(q), x.early, x.extra, x.deaf:
-	case a.Status >= 400 && q.Framing != relay.FramingNone:
+	case hasBody && (a.Status >= 400 || x.req.caller == nil): // a replay has no caller that could go on
+	case x.req.body != nil && x.req.body.HasTrailers():
 	case x.line == nil || x.line.asked || x.line.shut || !x.hold.pool.mayReuse():
 	default:
+		if hasBody {
+			x.line.owner = x.req.caller
+		}
 		return limit, true
 	}
 	return 0, false

@@ -1,9 +1,11 @@
 package delivery_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +43,7 @@ func TestReuse(t *testing.T) {
 		b.want("closed after a second", b.d.Stats().Channels, 0)
 		b.send(post)
 		b.want("opened", b.tun.count(), 2)
-	})
+	}, oneConnection)
 }
 
 func TestReuseGuards(t *testing.T) {
@@ -61,6 +63,8 @@ func TestReuseGuards(t *testing.T) {
 		"upgrade":              {strings.Replace(post, "Host", "Connection: upgrade\r\nUpgrade: x\r\nHost", 1), ok},
 		"expect":               {strings.Replace(post, "Host", "Expect: 100-continue\r\nHost", 1), ok},
 		"ntlm":                 {strings.Replace(post, "Host", "Authorization: NTLM abc\r\nHost", 1), ok},
+		"proxy-connection":     {strings.Replace(post, "Host", "Proxy-Connection: close\r\nHost", 1), ok},
+		"trailers":             {chunkedWith("Connection: close\r\n"), ok},
 		"negotiate":            {post, "HTTP/1.1 200 OK\r\nWWW-Authenticate: Negotiate\r\n" + cl + "\r\nok"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +73,7 @@ func TestReuseGuards(t *testing.T) {
 				b.pause()
 				b.send(tc.request)
 				b.want("opened", b.tun.count(), 2)
-			})
+			}, oneConnection)
 		})
 	}
 	t.Run("fresh connections", func(t *testing.T) {
@@ -78,7 +82,7 @@ func TestReuseGuards(t *testing.T) {
 			b.pause()
 			b.send(post)
 			b.want("opened", b.tun.count(), 2)
-		}, func(b *bed) { b.a.Settings.FreshConnections = true })
+		}, oneConnection, func(b *bed) { b.a.Settings.FreshConnections = true })
 	})
 	t.Run("answered before the request was whole", func(t *testing.T) {
 		run(t, func(l *local) {
@@ -117,7 +121,78 @@ func TestReuseGuards(t *testing.T) {
 			time.Sleep(600 * time.Millisecond)
 			b.send(post)
 			b.want("opened", b.tun.count(), 2)
-		})
+		}, oneConnection)
+	})
+}
+
+// chunkedWith is a chunked request whose trailer lines are given.
+func chunkedWith(trailers string) string {
+	return "POST /hook HTTP/1.1\r\nHost: hook.localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n" + trailers + "\r\n"
+}
+
+func TestChunkedRequestIsReused(t *testing.T) {
+	run(t, always("\r\n0\r\n\r\n", ok), func(b *bed) {
+		b.send(chunkedWith(""))
+		b.pause()
+		b.send(chunkedWith(""))
+		b.want("opened", b.tun.count(), 1)
+	}, oneConnection)
+}
+
+// TestBodyBytesStayWithTheirCaller: a local server that answers without reading a body
+// takes the body for the beginning of the next request of the connection. So a channel
+// that has carried a body serves only the caller connection that sent it, for good.
+func TestBodyBytesStayWithTheirCaller(t *testing.T) {
+	run(t, ignoresBodies, func(b *bed) {
+		oneConnection(b)
+		attacker := b.caller
+		const body = "GET /evil HTTP/1.1\r\nX-Ignore: "
+		b.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		b.pause()
+		b.caller = nil
+		alone := strings.Replace(get, "Host", "Connection: close\r\nHost", 1)
+		_, victim := b.send(alone)
+		b.want("answer to another caller", answerBody(victim), "GET /")
+		b.want("its connection", b.last().Connection, relay.ConnectionNew)
+		b.pause()
+		b.caller = attacker
+		_, c := b.send(get)
+		b.want("answer to the caller itself", answerBody(c), "GET /evil")
+		b.want("its connection", b.last().Connection, relay.ConnectionReused)
+		b.pause()
+		b.caller = nil
+		_, victim = b.send(alone)
+		b.want("answer to another caller, after a GET of the first one", answerBody(victim), "GET /")
+	})
+}
+
+func answerBody(c *memCaller) string {
+	_, body, _ := strings.Cut(c.answer(), "\r\n\r\n")
+	return body
+}
+
+// ignoresBodies answers each request head with its start, and leaves bodies to be read
+// as the next request.
+func ignoresBodies(l *local) {
+	for l.until("\r\n\r\n") {
+		head, rest, _ := bytes.Cut(l.got, []byte("\r\n\r\n"))
+		line, _, _ := strings.Cut(string(head), " HTTP/1.1")
+		l.got = rest
+		if !l.Write(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(line), line)) {
+			return
+		}
+	}
+}
+
+func TestReplayWithABodyKeepsNoChannel(t *testing.T) {
+	run(t, always("hello", ok), func(b *bed) {
+		b.send(post)
+		b.want("kept for its caller", b.d.Stats().Channels, 1)
+		time.Sleep(2 * time.Second)
+		if _, _, err := b.d.Replay(context.Background(), relay.Actor{}, b.event().ID, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		b.want("kept for nobody", b.d.Stats().Channels, 0)
 	})
 }
 
@@ -137,7 +212,7 @@ func TestBytesWhileParkedEndReuse(t *testing.T) {
 		b.send(post)
 		b.want("opened, as reuse is off", b.tun.count(), 3)
 		b.want("connection", b.last().Connection, relay.ConnectionNew)
-	})
+	}, oneConnection)
 }
 
 func TestCloseWhileParkedIsSeen(t *testing.T) {
@@ -152,7 +227,7 @@ func TestCloseWhileParkedIsSeen(t *testing.T) {
 		b.want("answer", c.answer(), ok)
 		b.want("opened", b.tun.count(), 2)
 		b.want("connection", b.last().Connection, relay.ConnectionNew)
-	})
+	}, oneConnection)
 }
 
 func TestCloseAfterEachAnswerLosesNothing(t *testing.T) {
@@ -165,7 +240,7 @@ func TestCloseAfterEachAnswerLosesNothing(t *testing.T) {
 			b.want("answer", c.answer(), ok)
 		}
 		b.want("opened", b.tun.count(), 5)
-	})
+	}, oneConnection)
 }
 
 func TestProvenReuseIsImmediate(t *testing.T) {
@@ -176,7 +251,7 @@ func TestProvenReuseIsImmediate(t *testing.T) {
 			b.send(post)
 		}
 		b.want("opened", b.tun.count(), 1)
-	})
+	}, oneConnection)
 }
 
 func TestEmptyCloseOfReusedChannel(t *testing.T) {
@@ -197,7 +272,7 @@ func TestEmptyCloseOfReusedChannel(t *testing.T) {
 			b.send(post)
 		}
 		b.want("opened, as reuse is off", b.tun.count(), 3)
-	})
+	}, oneConnection)
 }
 
 func TestDistrustedStatusEndsReuse(t *testing.T) {
@@ -216,7 +291,7 @@ func TestDistrustedStatusEndsReuse(t *testing.T) {
 			b.pause()
 		}
 		b.want("opened", b.tun.count(), 3)
-	})
+	}, oneConnection)
 }
 
 func TestRetryOnlyAfterNotOneByte(t *testing.T) {
@@ -228,7 +303,7 @@ func TestRetryOnlyAfterNotOneByte(t *testing.T) {
 		b.want("answer", c.answer(), ok)
 		b.want("opened", b.tun.count(), 2)
 		b.want("connection", b.last().Connection, relay.ConnectionNew)
-	})
+	}, oneConnection)
 	t.Run("of a fresh channel: queued", func(t *testing.T) {
 		run(t, always("hello", ok), func(b *bed) {
 			b.tun.dead = []error{errors.New("gone")}
@@ -327,5 +402,5 @@ func TestSilentPeerIsProbed(t *testing.T) {
 		time.Sleep(time.Second)
 		st, _ = b.d.Status(context.Background(), []relay.Alias{*b.a})
 		b.want("state when a byte came", st[0].State, relay.TunnelOnline)
-	})
+	}, oneConnection)
 }

@@ -199,7 +199,7 @@ func (h *hold) take(x *exchange, fresh bool) (*line, *relay.Error) {
 	}
 	fresh = fresh || heard > limit
 	if !fresh {
-		if l := h.pool.take(); l != nil {
+		if l := h.pool.take(x.req.caller); l != nil {
 			return l, nil
 		}
 	}

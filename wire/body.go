@@ -91,6 +91,10 @@ func (b *Body) Stop() {
 	b.Tee(nil, []byte(end))
 }
 
+// HasTrailers tells, once the body has ended, whether trailer lines followed its last
+// chunk.
+func (b *Body) HasTrailers() bool { return b.chunk.trailers > len("\r\n") }
+
 // chunked takes the next stretch: chunk data, its end, or line bytes.
 func (b *Body) chunked(p []byte) (int, *relay.Error) {
 	c := &b.chunk

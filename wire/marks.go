@@ -15,6 +15,7 @@ type marks struct {
 	hosts, lengths, codings int    // how many there were
 	close, keep             bool
 	upgrade, expect, auth   bool
+	proxyConnection         bool
 	timeout                 int
 }
 
@@ -48,14 +49,14 @@ func (m *marks) note(name, value []byte) {
 		if fold(name, "transfer-encoding") {
 			m.coding, m.codings = value, m.codings+1
 		}
-	case len("authorization"), len("proxy-authorization"), len("www-authenticate"), len("proxy-authenticate"):
+	case len("authorization"), len("proxy-authorization"), len("www-authenticate"), len("proxy-authenticate"): // and proxy-connection
 		m.noteAuth(name, value)
 	}
 }
 
-// noteAuth finds the schemes that authenticate a connection instead of a request.
-// In a list of challenges the scheme may stand anywhere; taking a parameter for one
-// only costs a reuse.
+// noteAuth finds the schemes that authenticate a connection instead of a request, and
+// Proxy-Connection, whose name is as long as one of theirs. In a list of challenges the
+// scheme may stand anywhere; taking a parameter for one only costs a reuse.
 func (m *marks) noteAuth(name, value []byte) {
 	switch {
 	case fold(name, "authorization"), fold(name, "proxy-authorization"):
@@ -63,6 +64,8 @@ func (m *marks) noteAuth(name, value []byte) {
 		m.auth = m.auth || fold(scheme, "ntlm") || fold(scheme, "negotiate")
 	case fold(name, "www-authenticate"), fold(name, "proxy-authenticate"):
 		m.auth = m.auth || hasWord(value, "ntlm") || hasWord(value, "negotiate")
+	case fold(name, "proxy-connection"):
+		m.proxyConnection = true
 	}
 }
 
@@ -86,6 +89,7 @@ func (m *marks) keepAlive(value []byte) {
 func (m *marks) connection(h *Head) {
 	h.Close = m.close || h.Minor == 0 && !m.keep
 	h.Auth = m.auth
+	h.ProxyConnection = m.proxyConnection
 	h.KeepAliveTimeout = m.timeout
 }
 

@@ -83,10 +83,11 @@ func TestRequestHead(t *testing.T) {
 		{"upgrade", wire.Head{Method: []byte("GET"), Target: []byte("/ws"), Host: []byte("a"), Minor: 1, Upgrade: true}},
 		{"close", wire.Head{Method: []byte("POST"), Target: []byte("/hook"), Host: []byte("a.localhost"), Minor: 1, Framing: relay.FramingLength, Length: 1, Close: true}},
 		{"ntlm", wire.Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Minor: 1, Auth: true}},
+		{"proxy-connection", wire.Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Minor: 1, ProxyConnection: true}},
 		{"host with capitals", wire.Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("A.LocalHost"), Minor: 1}},
 		{"absolute", wire.Head{Method: []byte("GET"), Target: []byte("http://A.localhost/x?y"), Host: []byte("a.localhost"), Minor: 1}},
 		{"absolute without host line", wire.Head{Method: []byte("GET"), Target: []byte("http://a.localhost/"), Host: []byte("a.localhost"), Close: true}},
-		{"hop-by-hop", wire.Head{Method: []byte("POST"), Target: []byte("/hook"), Host: []byte("a.localhost"), Minor: 1, Framing: relay.FramingLength, Length: 1, KeepAliveTimeout: 5}},
+		{"hop-by-hop", wire.Head{Method: []byte("POST"), Target: []byte("/hook"), Host: []byte("a.localhost"), Minor: 1, Framing: relay.FramingLength, Length: 1, KeepAliveTimeout: 5, ProxyConnection: true}},
 		{"leading empty line", wire.Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Minor: 1}},
 	} {
 		got, n, err := wire.Request([]byte(shapes[c.name]), wire.Limits{Head: 128 << 10, Target: 16 << 10})

@@ -106,6 +106,7 @@ func headerShapes() []shape {
 		{"report", "REPORT / HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{"small letters", "post / HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{"ntlm", "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: NTLM TlR=\r\n\r\n"},
+		{"proxy-connection", "GET / HTTP/1.1\r\nHost: a\r\nProxy-Connection: close\r\n\r\n"},
 	}
 }
 

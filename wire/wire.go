@@ -44,7 +44,10 @@ type Head struct {
 	Upgrade bool  // request: asks for one; response: is a 101
 	Expect  bool  // request: Expect: 100-continue
 	Auth    bool  // Authorization or WWW-Authenticate or Proxy-… of NTLM or Negotiate: the connection itself is authenticated
-	Sloppy  bool  // response: accepted leniently (bare LF, folded lines): never reuse, close the caller's connection
+	// ProxyConnection: there is a Proxy-Connection line. It is no standard; some servers
+	// close the connection because of it without saying so, aiohttp 3.8 for one.
+	ProxyConnection bool
+	Sloppy          bool // response: accepted leniently (bare LF, folded lines): never reuse, close the caller's connection
 	// KeepAliveTimeout is the number of Keep-Alive: timeout=, in seconds; -1 = none.
 	KeepAliveTimeout int
 }
