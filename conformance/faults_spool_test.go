@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -136,5 +138,70 @@ func TestFaultSpoolFull(t *testing.T) {
 	figure(t, "spool of 1 MiB full: answers %v, forwarded although it was full %d, missing %d", codes, tail, missing)
 	if codes["503store-unavailable"] == 0 || len(answered) < 4 || tail > 0 || missing > 0 {
 		t.Errorf("answers %v, forwarded %d, missing %d", codes, tail, missing)
+	}
+}
+
+// TestFaultSpoolLargeBodies sends bodies that are stored in parts while Postgres is
+// away. With a spool of this size each request is stored before it is forwarded, so the
+// parts have to be read back from the spool. Every request that is answered reached the
+// local server whole, none reached it cut short, and callers are refused only once the
+// spool is full.
+func TestFaultSpoolLargeBodies(t *testing.T) {
+	const limit = 16 << 20
+	pg, databaseURL := ownPostgres(t)
+	r := newRig(t, databaseURL, "RELAY_SPOOL_LIMIT=16MiB")
+	var mu sync.Mutex
+	whole, short := map[string][sha256.Size]byte{}, 0
+	r.tunnel("large", serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			short++
+			return
+		}
+		whole[req.URL.Path] = sha256.Sum256(body)
+	}))
+	if status, body, _ := r.call("large", "/before", "x"); status != 200 {
+		t.Fatalf("answered %d %s", status, body)
+	}
+	if err := pg.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	codes, wrong, early, answered := map[string]int{}, 0, 0, map[string]int{}
+	for i := range 30 {
+		n := []int{300 << 10, 1 << 20}[i%2]
+		path, body := fmt.Sprintf("/large/%d", i), strings.Repeat(string(rune('a'+i%26)), n)
+		status, _, header := r.call("large", path, body)
+		codes[fmt.Sprint(status, header.Get("Relay-Error"))]++
+		if status != 200 {
+			if r.stats().SpoolBytes < limit/2 {
+				early++
+			}
+			continue
+		}
+		answered[path] = n
+		mu.Lock()
+		if whole[path] != sha256.Sum256([]byte(body)) {
+			wrong++
+		}
+		mu.Unlock()
+	}
+	if err := pg.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.waitFor(30*time.Second, "the spool to be empty", func() bool { return r.stats().SpoolBytes == 0 && r.ready() == 200 })
+	missing := len(answered)
+	for _, e := range r.events("large", "") {
+		if answered[e.Path] > 0 {
+			missing--
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	figure(t, "spool of 16 MiB, bodies of 300 KiB and 1 MiB: answers %v, with other bytes %d, cut short %d, refused before it was full %d, missing %d",
+		codes, wrong, short, early, missing)
+	if len(answered) < 10 || codes["503store-unavailable"] == 0 || wrong+short+early+missing > 0 {
+		t.Errorf("answers %v, with other bytes %d, cut short %d, refused early %d, missing %d", codes, wrong, short, early, missing)
 	}
 }

@@ -131,3 +131,31 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 		})
 	}
 }
+
+// Of a request that was stored first nothing is forwarded while the parts of its body
+// cannot be read: the local server would get its head and then only some of the body.
+func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
+	const size = relay.InlineBody + 1
+	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
+	forwarded := 0
+	run(t, func(l *local) {
+		if l.n(len(large) + size) {
+			forwarded++
+			l.Write(ok)
+		}
+	}, func(b *bed) {
+		b.s.fail("check", relay.Errorf(relay.CodeStoreUnavailable, "down"))
+		call, done := b.begin(large)
+		go call.in.write(make([]byte, size))
+		out := <-done
+		b.want("code", code(out), relay.CodeStoreUnavailable)
+		b.want("state", b.last().State, relay.StateFailed)
+		b.want("channels opened", b.tun.count(), 0)
+		b.s.fail("check", nil)
+		call, done = b.begin(large)
+		go call.in.write(make([]byte, size))
+		<-done
+		b.want("answer", call.answer(), ok)
+		b.want("forwarded whole", forwarded, 1)
+	}, func(b *bed) { b.opt.StoreFirst = yes })
+}

@@ -61,6 +61,8 @@ type Queue interface {
 	AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Attempt, error)
 	// BodyPart reads part i of a stored body in one short query (Chunk's numbers).
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+	// CheckParts is nil when all parts of a stored body can be read now.
+	CheckParts(ctx context.Context, id relay.ID, n, parts int) error
 	// QueueStats counts what waits, for the aliases given.
 	QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error)
 }

@@ -181,7 +181,12 @@ func (x *exchange) gatherStored() {
 	case m.Framing == relay.FramingNone:
 		x.reqEnd = ended{how: whole}
 		return
-	case m.Body.Parts > 0, x.expects(),
+	case m.Body.Parts > 0:
+		if err := x.req.checkParts(); err != nil { // nothing of it leaves then
+			x.reqEnd = ended{how: unread, err: storeError(err)}
+		}
+		return
+	case x.expects(),
 		len(x.wire)+len(m.Lines)+len(m.Body.Data) > firstPiece:
 		return
 	}

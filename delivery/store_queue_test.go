@@ -129,6 +129,17 @@ func (s *memStore) BodyPart(_ context.Context, id relay.ID, n, i int) ([]byte, e
 	return p, nil
 }
 
+func (s *memStore) CheckParts(_ context.Context, id relay.ID, n, parts int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range parts {
+		if _, ok := s.parts[partKey{id, n, i}]; !ok {
+			return relay.ErrNotFound
+		}
+	}
+	return s.failing["check"]
+}
+
 func (s *memStore) QueueStats(_ context.Context, ids []int64) (map[int64]relay.QueueStats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -123,6 +123,13 @@ func (x *exchange) mayGo() bool {
 	}
 }
 
+// checkParts is nil when the stored body can be read to its end.
+func (r *request) checkParts() error {
+	ctx, cancel := context.WithTimeout(r.d.base, storeWait)
+	defer cancel()
+	return r.d.store.CheckParts(ctx, r.id, 0, r.msg.Body.Parts)
+}
+
 // next reads a stored body part by part, each in one short query.
 func (r *request) next() func() ([]byte, error) {
 	parts := r.msg.Body.Parts

@@ -94,8 +94,12 @@ func (q session) readInline(id relay.ID, rows map[int]*payloadRow, most int) err
 
 // BodyPart reads part i of the request body (n = 0) or of the response body of
 // attempt n; a body that is not stored as parts is part 0. Only after Event let the
-// actor in.
+// actor in. While Postgres is away the parts that wait in the spool can be read all the
+// same: a request that is stored before it is forwarded needs them.
 func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
+	if part := s.spool.part(partKey{id, n, i}); part != nil {
+		return part, nil
+	}
 	err = s.view(ctx, "read body part", func(q session) error {
 		err := q.get(&part, partQuery, id, n, i)
 		if i == 0 && errors.Is(err, sql.ErrNoRows) {

@@ -45,6 +45,8 @@ type segment struct {
 	end  int64 // all before it is durable here
 	torn int64 // bytes behind end, cut off when it was opened
 	odd  bool  // something in it was written whole and read back different
+
+	parts map[partKey]int64 // where the parts that this process wrote begin
 }
 
 // createSegment makes a file that holds first, durably, under a name that is free

@@ -107,6 +107,7 @@ func (p *spool) put(steps []*step, why error) (refused []*step, bytes int64, err
 	if len(refused) == 0 {
 		p.complained = time.Time{}
 	}
+	p.segments[len(p.segments)-1].indexParts(steps, records)
 	p.begin(why)
 	p.steps += int64(len(steps))
 	return refused, int64(len(records)), err

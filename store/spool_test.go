@@ -271,3 +271,34 @@ func readOnly(t *testing.T, sg *segment) *os.File {
 	}
 	return f
 }
+
+// Parts of bodies can be read from the spool until the database has them.
+func TestSpoolPartsCanBeRead(t *testing.T) {
+	t.Parallel()
+	p := dry(t, t.TempDir(), 1, 64<<10) // files of 8 KiB
+	for i := range 10 {
+		mustPut(t, p, chunkSteps(2*i, 2, 1500))
+	}
+	missing := func() (n int) {
+		for i := range 20 {
+			key := partKey{id: relay.ID{byte(i)}, n: i}
+			part := p.part(key)
+			if part == nil {
+				n++
+			} else if !bytes.Equal(part, bytes.Repeat([]byte{byte(i)}, 1500)) {
+				t.Errorf("part %d has other bytes", i)
+			}
+			if gone := len(p.without(key.id, key.n, 1)) == 1; gone != (part == nil) {
+				t.Errorf("part %d: missing %v, read %d bytes", i, gone, len(part))
+			}
+		}
+		return n
+	}
+	if n := missing(); n != 0 {
+		t.Errorf("%d of 20 parts are missing", n)
+	}
+	drainDry(t, p, 4)
+	if n := missing(); n != 20 {
+		t.Errorf("%d of 20 parts are missing after the spool was drained", n)
+	}
+}
