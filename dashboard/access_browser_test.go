@@ -25,7 +25,7 @@ func (b *browser) tabTo(sel string, most int) int {
 // TestBrowserByKeyboardAlone goes from the stream to an event and replays it with
 // Tab and Enter, past nothing hidden; what is said is said once, and never for rows.
 func TestBrowserByKeyboardAlone(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	r.send(post("/first", "{}"))
 	b := newBrowser(t, r)
@@ -64,7 +64,7 @@ func TestBrowserByKeyboardAlone(t *testing.T) {
 	value[any](b, `told.length = 0`)
 	b.key("\r")
 	b.until(`document.querySelector('[data-attempt="2"][data-state="delivered"]')`)
-	b.hear("Attempt 2: delivered")
+	b.recordError("Attempt 2: delivered")
 	if told := value[[]string](b, `told`); len(told) > 2 {
 		t.Errorf("one replay is announced so often: %q", told)
 	}

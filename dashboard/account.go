@@ -54,10 +54,10 @@ func (p *pages) accountRoutes(mux *http.ServeMux) {
 }
 
 func (p *pages) account(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.accountPage(r, who, form{name: "key"}, form{name: "token"})
+	return p.renderAccount(r, who, form{name: "key"}, form{name: "token"})
 }
 
-func (p *pages) accountPage(r *http.Request, who relay.Actor, key, token form) (templ.Component, error) {
+func (p *pages) renderAccount(r *http.Request, who relay.Actor, key, token form) (templ.Component, error) {
 	ctx, now := r.Context(), time.Now()
 	keys, err := p.Accounts.Keys(ctx, who, who.AccountName)
 	if err != nil {
@@ -75,7 +75,7 @@ func (p *pages) accountPage(r *http.Request, who relay.Actor, key, token form) (
 	if err != nil {
 		return nil, err
 	}
-	v := accountView{User: who.AccountName, Admin: who.Admin, Key: key, Token: token, Done: doneText(r)}
+	v := accountView{User: who.AccountName, Admin: who.Admin, Key: key, Token: token, Done: successText(r)}
 	if r.URL.Query().Get("done") == "key-approved" {
 		v.Command = p.connect(who, aliases).SSH
 	}
@@ -91,7 +91,7 @@ func (p *pages) accountPage(r *http.Request, who relay.Actor, key, token form) (
 	for i := range aliases {
 		v.Aliases = append(v.Aliases, aliases[i].Name)
 	}
-	return account(v), nil
+	return accountPage(v), nil
 }
 
 func keyViewOf(k *relay.Key, now time.Time) keyView {
@@ -122,30 +122,30 @@ func (p *pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	}
 	f := posted("key", r)
 	_, err := p.Accounts.AddKey(r.Context(), who, "", field(r, "name"), r.PostForm.Get("key"))
-	if err = f.wrong(err, "key"); err != nil {
+	if err = f.addError(err, "key"); err != nil {
 		return nil, err
 	}
 	if !f.Failed() {
 		return seeOther(w, r, "/account?done=key-added")
 	}
-	page, err := p.accountPage(r, who, f, form{name: "token"})
+	page, err := p.renderAccount(r, who, f, form{name: "token"})
 	if err != nil {
 		return nil, err
 	}
-	return again(page), nil
+	return formWithErrors(page), nil
 }
 
 // removeKey takes a key of one's own away; admins remove those of others by the
 // program, so an id that is not in the list is unknown here.
 func (p *pages) removeKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := p.Accounts.RemoveKey(r.Context(), justSelf(who), r.PathValue("id")); err != nil {
+	if err := p.Accounts.RemoveKey(r.Context(), withoutAdmin(who), r.PathValue("id")); err != nil {
 		return nil, err
 	}
 	return seeOther(w, r, "/account?done=key-removed")
 }
 
 func (p *pages) removeToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := p.Accounts.RemoveToken(r.Context(), justSelf(who), r.PathValue("id")); err != nil {
+	if err := p.Accounts.RemoveToken(r.Context(), withoutAdmin(who), r.PathValue("id")); err != nil {
 		return nil, err
 	}
 	return seeOther(w, r, "/account?done=token-removed")
@@ -158,8 +158,8 @@ func (p *pages) removeSession(w http.ResponseWriter, r *http.Request, who relay.
 	return seeOther(w, r, "/account?done=logged-out")
 }
 
-// justSelf is the actor without the rights of an admin over others.
-func justSelf(who relay.Actor) relay.Actor {
+// withoutAdmin is the actor without the rights of an admin over others.
+func withoutAdmin(who relay.Actor) relay.Actor {
 	who.Admin = false
 	return who
 }

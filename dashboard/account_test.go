@@ -13,12 +13,12 @@ import (
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	line := o.publicKey()
 	for _, bad := range []string{"", "ssh-ed25519", "-----BEGIN OPENSSH PRIVATE KEY-----", line + "\n" + o.publicKey(), `command="id" ` + line, "</textarea><script>"} {
 		o.post("alice", "/account/keys", "key", bad).want(422, `id="key-key-wrong"`)
 	}
-	o.post("alice", "/account/keys", "key", line+" me@laptop\r\n").leads("/account?done=key-added")
+	o.post("alice", "/account/keys", "key", line+" me@laptop\r\n").redirectsTo("/account?done=key-added")
 	o.post("bob", "/account/keys", "key", line).want(422, "is registered already", line[:40])
 	keys, err := o.Keys(t.Context(), o.actor("alice"), "")
 	o.must(err)
@@ -30,7 +30,7 @@ func TestKeys(t *testing.T) {
 	for _, user := range []string{"bob", "root"} {
 		o.post(user, "/account/keys/"+keys[0].ID+"/remove").want(404)
 	}
-	o.post("alice", "/account/keys/"+keys[0].ID+"/remove").leads("/account?done=key-removed")
+	o.post("alice", "/account/keys/"+keys[0].ID+"/remove").redirectsTo("/account?done=key-removed")
 	o.post("alice", "/account/keys/"+keys[0].ID+"/remove").want(404)
 }
 
@@ -38,7 +38,7 @@ var tokenText = regexp.MustCompile(`rly_[A-Za-z0-9_-]{43}`)
 
 func TestTokensAreShownOnce(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	made := o.post("alice", "/account/tokens", "name", "ci <i>", "scopes", "events:read", "scopes", "events:replay", "alias", "shop", "expiresIn", "7d").
 		want(200, "It is shown this once.", "events:read, events:replay", "the alias shop only", "ci &lt;i&gt;")
@@ -58,7 +58,7 @@ func TestTokensAreShownOnce(t *testing.T) {
 	for _, user := range []string{"bob", "root"} {
 		o.post(user, "/account/tokens/"+who.Credential+"/remove").want(404)
 	}
-	o.post("alice", "/account/tokens/"+who.Credential+"/remove").leads("/account?done=token-removed")
+	o.post("alice", "/account/tokens/"+who.Credential+"/remove").redirectsTo("/account?done=token-removed")
 	if _, err := o.TokenOwner(t.Context(), secret); err == nil {
 		t.Error("a revoked token still works")
 	}
@@ -66,7 +66,7 @@ func TestTokensAreShownOnce(t *testing.T) {
 
 func TestTokenFormSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("bob", "foreign")
 	for wrong, fields := range map[string][]string{
 		"token-scopes-wrong":    {"name", "kept", "expiresIn", "7d"},
@@ -96,7 +96,7 @@ func TestTokenFormSaysWhatIsWrong(t *testing.T) {
 
 func TestSessions(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	other := o.login("alice")
 	o.get("alice", "/account").want(200, "this browser", "Test/1 &lt;b&gt;", "192.0.2.7", "Log it out", `action="/logout"`).
 		lacks(other.Value, o.cookies["alice"].Value)
@@ -105,19 +105,19 @@ func TestSessions(t *testing.T) {
 	for _, user := range []string{"bob", "root"} {
 		o.post(user, "/account/sessions/"+owner.Credential+"/remove").want(404)
 	}
-	o.post("alice", "/account/sessions/"+owner.Credential+"/remove").leads("/account?done=logged-out")
+	o.post("alice", "/account/sessions/"+owner.Credential+"/remove").redirectsTo("/account?done=logged-out")
 	o.post("alice", "/account/sessions/"+owner.Credential+"/remove").want(404)
 	if _, err := o.SessionOwner(t.Context(), other.Value); err == nil {
 		t.Error("a revoked session still works")
 	}
 	o.get("alice", "/account").want(200).lacks("Log it out")
-	o.post("alice", "/logout").leads("/")
+	o.post("alice", "/logout").redirectsTo("/")
 	o.get("alice", "/account").want(401)
 }
 
 func TestInvitation(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	page := o.post("root", "/admin/users/bob/invite").want(200, "It is shown this once.", "http://localhost:8080/invite/")
 	path := regexp.MustCompile(`/invite/[A-Za-z0-9_-]{43}`).FindString(page.body)
 	o.get("root", "/admin").lacks(path)
@@ -130,7 +130,7 @@ func TestInvitation(t *testing.T) {
 	o.post("", path).want(422)
 	line := o.publicKey()
 	used := o.post("", path, "key", line+" bob@desk")
-	used.leads("/")
+	used.redirectsTo("/")
 	res := http.Response{Header: used.head}
 	if len(res.Cookies()) != 1 || !res.Cookies()[0].HttpOnly {
 		t.Fatalf("cookies %v", res.Cookies())
@@ -150,21 +150,21 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
-// stingy is out of everything.
-type stingy struct{ dashboard.Limits }
+// refuseCreations is out of everything.
+type refuseCreations struct{ dashboard.Limits }
 
-func (stingy) Create(relay.Actor) error {
+func (refuseCreations) Create(relay.Actor) error {
 	e := relay.Errorf(relay.CodeRateLimited, "too many of these calls")
 	e.RetryAfter = 1500 * time.Millisecond
 	return e
 }
 
-func (stingy) CheckSecret(string, string) error  { return nil }
-func (stingy) RecordSecret(string, string, bool) {}
+func (refuseCreations) CheckSecret(string, string) error  { return nil }
+func (refuseCreations) RecordSecret(string, string, bool) {}
 
 func TestMakingIsLimited(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, func(opt *dashboard.Options) { opt.Limits = stingy{} })
+	o := newAccountFixture(t, func(opt *dashboard.Options) { opt.Limits = refuseCreations{} })
 	invite, err := o.CreateInvite(t.Context(), relay.System(), "bob", 0)
 	o.must(err)
 	login, err := o.CreateLoginLink(t.Context(), relay.System(), "bob", 0)

@@ -77,18 +77,18 @@ func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Ac
 		if errors.Is(err, relay.ErrNotFound) {
 			err = relay.Errorf(relay.CodeConflict, "there is no such alias of yours")
 		}
-		if err = f.wrong(err, "alias"); err != nil {
+		if err = f.addError(err, "alias"); err != nil {
 			return nil, err
 		}
 	}
 	if f.Failed() {
-		page, err := p.accountPage(r, who, form{name: "key"}, f)
+		page, err := p.renderAccount(r, who, form{name: "key"}, f)
 		if err != nil {
 			return nil, err
 		}
-		return again(page), nil
+		return formWithErrors(page), nil
 	}
-	return secretOnce(p.newTokenView(t, secret)), nil
+	return secretPage(p.newTokenView(t, secret)), nil
 }
 
 func (p *pages) newTokenView(t relay.Token, secret string) secretView {

@@ -27,12 +27,12 @@ type userView struct {
 
 // orphanView is an alias whose owner was removed.
 type orphanView struct {
-	Name, Was string
-	Transfer  form
+	Name, FormerOwner string
+	Transfer          form
 }
 
 func (p *pages) adminRoutes(mux *http.ServeMux) {
-	admin := func(handle signed) http.Handler { return p.signedIn(onlyAdmin(handle)) }
+	admin := func(handle signedInHandler) http.Handler { return p.signedIn(onlyAdmin(handle)) }
 	mux.Handle("GET /admin", admin(p.admin))
 	mux.Handle("GET /admin/audit", admin(p.auditAll))
 	mux.Handle("POST /admin/users", admin(p.addUser))
@@ -41,7 +41,7 @@ func (p *pages) adminRoutes(mux *http.ServeMux) {
 	mux.Handle("POST /admin/aliases/{alias}/transfer", admin(p.transferOrphan))
 }
 
-func onlyAdmin(handle signed) signed {
+func onlyAdmin(handle signedInHandler) signedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		if !who.Admin {
 			return nil, relay.Errorf(relay.CodeForbidden, "only an admin may see this page")
@@ -51,12 +51,12 @@ func onlyAdmin(handle signed) signed {
 }
 
 func (p *pages) admin(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.adminPage(r, who, form{name: "user"}, "", form{})
+	return p.renderAdmin(r, who, form{name: "user"}, "", form{})
 }
 
-// adminPage shows the forms given in place of empty ones; transfer is that of the
+// renderAdmin shows the forms given in place of empty ones; transfer is that of the
 // alias orphan.
-func (p *pages) adminPage(r *http.Request, who relay.Actor, add form, orphan string, transfer form) (templ.Component, error) {
+func (p *pages) renderAdmin(r *http.Request, who relay.Actor, add form, orphan string, transfer form) (templ.Component, error) {
 	users, err := p.Accounts.Accounts(r.Context(), who)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (p *pages) adminPage(r *http.Request, who relay.Actor, add form, orphan str
 	if err != nil {
 		return nil, err
 	}
-	v := adminView{Add: add, Done: doneText(r)}
+	v := adminView{Add: add, Done: successText(r)}
 	for _, u := range users {
 		v.Users = append(v.Users, userView{u.Name, u.Admin, u.ID == who.Account, stampOf(u.CreatedAt, time.Now())})
 	}
@@ -77,7 +77,7 @@ func (p *pages) adminPage(r *http.Request, who relay.Actor, add form, orphan str
 		}
 		v.Orphans = append(v.Orphans, o)
 	}
-	return admin(v), nil
+	return adminPage(v), nil
 }
 
 func (p *pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
@@ -86,21 +86,21 @@ func (p *pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor)
 	}
 	f := posted("user", r)
 	_, err := p.Accounts.CreateAccount(r.Context(), who, field(r, "name"), f.Has("admin", "on"))
-	if err = f.wrong(err, "name"); err != nil {
+	if err = f.addError(err, "name"); err != nil {
 		return nil, err
 	}
 	if !f.Failed() {
 		return seeOther(w, r, "/admin?done=user-added")
 	}
-	page, err := p.adminPage(r, who, f, "", form{})
+	page, err := p.renderAdmin(r, who, f, "", form{})
 	if err != nil {
 		return nil, err
 	}
-	return again(page), nil
+	return formWithErrors(page), nil
 }
 
-// inviteLife is how long an invitation is good for.
-const inviteLife = 3 * 24 * time.Hour
+// inviteLifetime is how long an invitation is good for.
+const inviteLifetime = 3 * 24 * time.Hour
 
 // inviteUser answers with the link itself: nothing keeps it.
 func (p *pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
@@ -108,11 +108,11 @@ func (p *pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Act
 		return nil, err
 	}
 	user := r.PathValue("user")
-	secret, err := p.Accounts.CreateInvite(r.Context(), who, user, inviteLife)
+	secret, err := p.Accounts.CreateInvite(r.Context(), who, user, inviteLifetime)
 	if err != nil {
 		return nil, err
 	}
-	return secretOnce(secretView{
+	return secretPage(secretView{
 		Title:  "Invitation of " + user,
 		What:   "Whoever opens this link may add an SSH key to the account " + user + " and is logged in as it. It works once, within 3 days.",
 		Secret: p.Site.URL("/invite/" + secret),
@@ -140,25 +140,25 @@ func (p *pages) transferOrphan(w http.ResponseWriter, r *http.Request, who relay
 		return nil, err
 	}
 	alias, f := r.PathValue("alias"), posted("", r)
-	if err := p.orphaned(r, who, alias); err != nil {
+	if err := p.checkOrphan(r, who, alias); err != nil {
 		return nil, err
 	}
 	_, err := p.Accounts.TransferAlias(r.Context(), who, alias, field(r, "user"))
-	if err = f.wrong(err, "user"); err != nil {
+	if err = f.addError(err, "user"); err != nil {
 		return nil, err
 	}
 	if !f.Failed() {
 		return seeOther(w, r, "/admin?done=transferred")
 	}
-	page, err := p.adminPage(r, who, form{name: "user"}, alias, f)
+	page, err := p.renderAdmin(r, who, form{name: "user"}, alias, f)
 	if err != nil {
 		return nil, err
 	}
-	return again(page), nil
+	return formWithErrors(page), nil
 }
 
-// orphaned is nil for aliases of the page: others are handed over by their owners.
-func (p *pages) orphaned(r *http.Request, who relay.Actor, alias string) error {
+// checkOrphan is nil for aliases of the page: others are handed over by their owners.
+func (p *pages) checkOrphan(r *http.Request, who relay.Actor, alias string) error {
 	orphans, err := p.Accounts.Orphans(r.Context(), who)
 	for _, a := range orphans {
 		if a.Name == alias {

@@ -8,7 +8,7 @@ import (
 
 func TestAdminPagesAreForAdmins(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	for _, path := range []string{"/admin", "/admin/audit"} {
 		o.get("alice", path).want(403, "only an admin").lacks("bob")
 		o.get("", path).want(401)
@@ -23,27 +23,27 @@ func TestAdminPagesAreForAdmins(t *testing.T) {
 
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	for name, text := range map[string]string{"": "an account name is", "No Name": "an account name is", "bob": "an account bob already", "<b>": "&lt;b&gt;"} {
 		o.post("root", "/admin/users", "name", name).want(422, text, "user-name-wrong")
 	}
-	o.post("root", "/admin/users", "name", " carol ", "admin", "on").leads("/admin?done=user-added")
+	o.post("root", "/admin/users", "name", " carol ", "admin", "on").redirectsTo("/admin?done=user-added")
 	if a, err := o.AccountByName(t.Context(), "carol"); err != nil || !a.Admin {
 		t.Errorf("carol is %+v, %v", a, err)
 	}
-	o.post("root", "/admin/users", "name", "dave").leads("/admin?done=user-added")
+	o.post("root", "/admin/users", "name", "dave").redirectsTo("/admin?done=user-added")
 	o.get("root", "/admin?done=user-added").want(200, "The account was made.", `data-user="carol"`, "Its aliases and their events stay")
 	o.post("root", "/admin/users/nobody/invite").want(404)
 	o.post("root", "/admin/users/nobody/remove").want(404)
 	o.post("root", "/admin/users/root/remove").want(409, "your own account")
 
 	o.alias("bob", "shop")
-	o.post("root", "/admin/users/bob/remove").leads("/admin?done=user-removed")
+	o.post("root", "/admin/users/bob/remove").redirectsTo("/admin?done=user-removed")
 	o.get("bob", "/account").want(401)
 	o.get("root", "/admin").want(200, "Aliases of removed accounts", "shop", "was of bob").lacks(`data-user="bob"`)
 	o.post("root", "/admin/aliases/shop/transfer", "user", "nobody").want(422, "there is no such account", `value="nobody"`, "of-shop-user-wrong")
 	o.post("root", "/admin/aliases/none/transfer", "user", "alice").want(404)
-	o.post("root", "/admin/aliases/shop/transfer", "user", "alice").leads("/admin?done=transferred")
+	o.post("root", "/admin/aliases/shop/transfer", "user", "alice").redirectsTo("/admin?done=transferred")
 	o.get("alice", "/aliases/shop/settings").want(200, "Save settings")
 	o.post("root", "/admin/aliases/shop/transfer", "user", "root").want(404)
 	o.get("root", "/admin").lacks("Aliases of removed accounts")
@@ -51,7 +51,7 @@ func TestUsers(t *testing.T) {
 
 func TestAuditLog(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	_, err := o.AddKey(t.Context(), o.actor("alice"), "", "", o.publicKey()+" \u202e<img src=x>")
 	o.must(err)
 	o.get("root", "/admin/audit").want(200, "user:alice", "key.add", `\u202e&lt;img src=x&gt;`, "session.add").lacks("Show more", "<img")
@@ -65,10 +65,10 @@ func TestAuditLog(t *testing.T) {
 
 func TestAuditLogIsFiltered(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	o.alias("bob", "secret-of-bob")
-	o.post("alice", "/account/keys", "name", "laptop", "key", o.publicKey()).leads("/account?done=key-added")
+	o.post("alice", "/account/keys", "name", "laptop", "key", o.publicKey()).redirectsTo("/account?done=key-added")
 	o.get("root", "/admin/audit?what=alias").want(200, "alias.add", "shop", "secret-of-bob").lacks("<code>key.add")
 	o.get("root", "/admin/audit?what=alias&who=BOB").want(200, "secret-of-bob", `value="BOB"`).lacks(">shop<")
 	o.get("root", "/admin/audit?on=shop").want(200, "alias.add").lacks("secret-of-bob")

@@ -42,9 +42,9 @@ type phaseView struct {
 	X, Width   string
 }
 
-// attempts adds the columns: all when there are few or all were asked for, else the
+// addAttempts adds the columns: all when there are few or all were asked for, else the
 // original and the newest.
-func (v *eventView) attempts(r *http.Request, e *relay.Event) {
+func (v *eventView) addAttempts(r *http.Request, e *relay.Event) {
 	list := e.Attempts
 	if len(list) > shownAttempts && r.URL.Query().Get("attempts") != "all" {
 		v.HiddenCount = len(list) - shownAttempts
@@ -63,7 +63,7 @@ func (v *eventView) attempts(r *http.Request, e *relay.Event) {
 			break
 		}
 	}
-	v.compare(r, e)
+	v.addComparison(r, e)
 }
 
 // queueText says what a queued attempt waits for; auto is autoDeliver of its alias.
@@ -97,7 +97,7 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 	if out.Timing != nil {
 		v.Timing, v.Latency = timingOf(out.Timing, longest), millisText(*out.LatencyMs)
 	}
-	v.fidelity(e, a)
+	v.setFidelity(e, a)
 	if a.HasResponse {
 		v.Outcome, v.Class = strconv.Itoa(a.Status), statusClass(a.Status)
 		v.Response = responseView(r, e, a)
@@ -134,11 +134,11 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	return m
 }
 
-// fidelity tells whether what was sent are the bytes that came.
-func (v *attemptView) fidelity(e *relay.Event, a *relay.Attempt) {
+// setFidelity tells whether what was sent are the bytes that came.
+func (v *attemptView) setFidelity(e *relay.Event, a *relay.Attempt) {
 	m := &e.Request
 	if a.Identical == nil {
-		v.Fidelity = unsent(e, a)
+		v.Fidelity = unsentText(e, a)
 		return
 	}
 	head := m.Head
@@ -156,8 +156,8 @@ func (v *attemptView) fidelity(e *relay.Event, a *relay.Attempt) {
 	v.Changed = changedLines(m.Head, head)
 }
 
-// unsent says what is known of an attempt that cannot be compared with the original.
-func unsent(e *relay.Event, a *relay.Attempt) string {
+// unsentText says what is known of an attempt that cannot be compared with the original.
+func unsentText(e *relay.Event, a *relay.Attempt) string {
 	switch {
 	case a.State == relay.StateDelivering:
 		return "It is on its way."

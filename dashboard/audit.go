@@ -41,15 +41,15 @@ const (
 
 // auditAll is every account's log, for admins.
 func (p *pages) auditAll(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.auditPage(r, who, auditView{Title: "Audit log", Path: "/admin/audit", Everything: true})
+	return p.renderAudit(r, who, auditView{Title: "Audit log", Path: "/admin/audit", Everything: true})
 }
 
 // auditOwn is what was done by an account and to it.
 func (p *pages) auditOwn(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.auditPage(r, justSelf(who), auditView{Title: "Your audit log", Path: "/account/audit"})
+	return p.renderAudit(r, withoutAdmin(who), auditView{Title: "Your audit log", Path: "/account/audit"})
 }
 
-func (p *pages) auditPage(r *http.Request, who relay.Actor, v auditView) (templ.Component, error) {
+func (p *pages) renderAudit(r *http.Request, who relay.Actor, v auditView) (templ.Component, error) {
 	q := r.URL.Query()
 	get := func(name string) string {
 		s := strings.TrimSpace(q.Get(name))
@@ -74,7 +74,7 @@ func (p *pages) auditPage(r *http.Request, who relay.Actor, v auditView) (templ.
 		if kind, _, _ := strings.Cut(e.Action, "."); !slices.Contains(v.Actions, kind) {
 			v.Actions = append(v.Actions, kind)
 		}
-		if v.Filter.shows(e) {
+		if v.Filter.matches(e) {
 			v.Rows = append(v.Rows, auditRow{
 				At: stampOf(e.At, now), Actor: record.SafeTextMax(e.Actor, 100), Action: record.SafeTextMax(e.Action, 40),
 				Target: record.SafeTextMax(e.Target, 100), Detail: record.SafeTextMax(e.Detail, 200),
@@ -85,12 +85,12 @@ func (p *pages) auditPage(r *http.Request, who relay.Actor, v auditView) (templ.
 		v.Actions = append(v.Actions, f) // one action alone, or one of long ago
 	}
 	slices.Sort(v.Actions)
-	return audit(v), nil
+	return auditPage(v), nil
 }
 
-// shows tells whether an entry passes: What is an action or the noun before its dot,
+// matches tells whether an entry passes: What is an action or the noun before its dot,
 // the others are parts of a text, letter case aside.
-func (f *auditFilter) shows(e *relay.AuditEntry) bool {
+func (f *auditFilter) matches(e *relay.AuditEntry) bool {
 	part := func(text, of string) bool {
 		return of == "" || strings.Contains(strings.ToLower(text), strings.ToLower(of))
 	}

@@ -24,7 +24,7 @@ import (
 // that is an error fails the test.
 type browser struct {
 	t   *testing.T
-	r   *rig
+	r   *fixture
 	ctx context.Context
 
 	mu       sync.Mutex
@@ -33,7 +33,7 @@ type browser struct {
 	crashed  bool
 }
 
-func newBrowser(t *testing.T, r *rig) *browser {
+func newBrowser(t *testing.T, r *fixture) *browser {
 	t.Helper()
 	b := &browser{t: t, r: r, ctx: shared.tab(t)}
 	must(t, chromedp.Listen(b.ctx, b.listen))
@@ -51,7 +51,7 @@ func newBrowser(t *testing.T, r *rig) *browser {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, e := range b.errors {
-			if !b.foretold(e) {
+			if !b.isExpected(e) {
 				t.Errorf("console: %s", e)
 			}
 		}
@@ -62,9 +62,9 @@ func newBrowser(t *testing.T, r *rig) *browser {
 // listener notes in every page what a screen reader is told: it does not stay.
 const listener = `window.told = []; addEventListener("DOMContentLoaded", () => { const say = document.querySelector("#say"); if (say) new MutationObserver(() => { if (say.textContent) told.push(say.textContent); }).observe(say, {childList: true, characterData: true, subtree: true}); })`
 
-// hear waits until a text was told, at any time since the page was opened or told
+// recordError waits until a text was told, at any time since the page was opened or told
 // was emptied.
-func (b *browser) hear(text string) {
+func (b *browser) recordError(text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`told.some(text => text.includes(%q))`, text))
 }
@@ -114,14 +114,14 @@ func (b *browser) expect(statuses ...int) {
 	b.expected = append(b.expected, statuses...)
 }
 
-func (b *browser) foretold(e string) bool {
+func (b *browser) isExpected(e string) bool {
 	return slices.ContainsFunc(b.expected, func(status int) bool {
 		return strings.HasPrefix(e, fmt.Sprintf("Failed to load resource: the server responded with a status of %d (%s) %s/", status, http.StatusText(status), b.r.base))
 	})
 }
 
-// alive ends the test when there is no use in waiting any more.
-func (b *browser) alive() {
+// checkAlive ends the test when there is no use in waiting any more.
+func (b *browser) checkAlive() {
 	b.t.Helper()
 	b.mu.Lock()
 	crashed := b.crashed
@@ -140,7 +140,7 @@ func (b *browser) alive() {
 // machine may need.
 func try[T any](b *browser, action chromedp.Action[T]) (T, error) {
 	b.t.Helper()
-	b.alive()
+	b.checkAlive()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	return chromedp.Run(ctx, action)
@@ -148,11 +148,11 @@ func try[T any](b *browser, action chromedp.Action[T]) (T, error) {
 
 func call[P, R any](b *browser, cmd cdp.Command[P, R], params P) {
 	b.t.Helper()
-	b.alive()
+	b.checkAlive()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	if _, err := chromedp.Call(ctx, cmd, params); err != nil {
-		b.alive()
+		b.checkAlive()
 		b.t.Fatal(err)
 	}
 }
@@ -161,7 +161,7 @@ func do[T any](b *browser, action chromedp.Action[T]) T {
 	b.t.Helper()
 	v, err := try(b, action)
 	if err != nil {
-		b.alive()
+		b.checkAlive()
 		b.t.Fatal(err)
 	}
 	return v
@@ -229,7 +229,7 @@ func (b *browser) see(sel string) {
 }
 
 func TestBrowserJourney(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	b := newBrowser(t, r)
 	b.open("/aliases/hook")
 	b.until(`document.querySelector("#link").textContent === "live"`)
@@ -252,7 +252,7 @@ func TestBrowserJourney(t *testing.T) {
 	})
 	b.click("#replay")
 	b.until(`document.querySelector('[data-attempt="2"][data-state="delivered"]')`)
-	b.hear("Attempt 2: delivered 500")
+	b.recordError("Attempt 2: delivered 500")
 	b.key("r")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="delivered"]')`)
 	b.key("d")
@@ -282,7 +282,7 @@ func TestBrowserJourney(t *testing.T) {
 }
 
 func TestBrowserWithoutScript(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	id := r.send(post("/plain", `{"a":1}`)).String()
 	b := newBrowser(t, r)
@@ -326,7 +326,7 @@ func (b *browser) ended(sel string) {
 }
 
 func TestBrowserNarrow(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	r.answers(func([]byte, []byte) string {
 		return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Long: " + strings.Repeat("x", 400) + "\r\nContent-Length: 402\r\n\r\n\"" + strings.Repeat("y", 400) + "\""

@@ -24,8 +24,8 @@ func TestBrowserBurst(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", relayd, "relay/cmd/relayd").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	s := newShowcase(t, relayd, false)
-	b := newBrowser(t, &rig{t: t, base: s.base})
+	s := newDemoServer(t, relayd, false)
+	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
 	idle := &browser{t: t, ctx: shared.tab(t)}
 	best := 1e9
@@ -54,7 +54,7 @@ func TestBrowserBurst(t *testing.T) {
 }
 
 // enter logs in by a link, as a person does.
-func (b *browser) enter(s *showcase) {
+func (b *browser) enter(s *demoServer) {
 	b.t.Helper()
 	do(b, chromedp.Navigate(strings.TrimSpace(s.run(s.relayd, "login-link", "--user", s.account, "--data-dir", s.data))))
 	b.click("main button")
@@ -66,7 +66,7 @@ const ticking = `window.gap = 0; { let last = performance.now(); const tick = no
 
 // burst sends the events and gives the longest gap between two frames, in ms, less the
 // longest of an idle window.
-func (b *browser) burst(idle *browser, s *showcase, n int) float64 {
+func (b *browser) burst(idle *browser, s *demoServer, n int) float64 {
 	b.t.Helper()
 	b.open("/aliases/stripe-dev")
 	b.until(`document.querySelector("#link").textContent === "live"`)

@@ -51,8 +51,8 @@ type Options struct {
 
 type pages struct {
 	Options
-	tags  map[string]string // entity tags of assets
-	known known
+	assetTags  map[string]string // entity tags of assets
+	aliasCache aliasCache
 }
 
 // New makes the handler of everything on the base site that is not under /api/. It
@@ -64,12 +64,12 @@ func New(o Options) http.Handler {
 	if o.Limits == nil {
 		o.Limits = unlimited{}
 	}
-	p := &pages{Options: o, tags: assetTags()}
+	p := &pages{Options: o, assetTags: assetTags()}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", p.signedIn(p.home))
 	mux.Handle("GET /aliases/{alias}", p.signedIn(p.stream))
 	mux.Handle("GET /aliases/{alias}/live", p.signedIn(p.streamLive))
-	mux.Handle("GET /aliases/{alias}/replay-queued", p.signedIn(p.askRelease))
+	mux.Handle("GET /aliases/{alias}/replay-queued", p.signedIn(p.confirmRelease))
 	mux.Handle("POST /aliases/{alias}/replay-queued", p.signedIn(p.release))
 	mux.Handle("GET /events/{id}", p.signedIn(p.event))
 	mux.Handle("GET /events/{id}/live", p.signedIn(p.eventLive))
@@ -77,9 +77,9 @@ func New(o Options) http.Handler {
 	mux.Handle("GET /events/{id}/export", p.signedIn(p.export))
 	mux.Handle("POST /events/{id}/replay", p.signedIn(p.replay))
 	mux.Handle("POST /events/{id}/cancel", p.signedIn(p.cancel))
-	mux.Handle("POST /events/{id}/shares", p.signedIn(p.share))
-	mux.Handle("POST /events/{id}/shares/{share}/revoke", p.signedIn(p.revoke))
-	mux.Handle("GET /s/{token}", p.page(p.shared))
+	mux.Handle("POST /events/{id}/shares", p.signedIn(p.createShare))
+	mux.Handle("POST /events/{id}/shares/{share}/revoke", p.signedIn(p.revokeShare))
+	mux.Handle("GET /s/{token}", p.page(p.sharedEvent))
 	mux.Handle("POST /s/{token}/replay", p.page(p.sharedReplay))
 	p.homeRoutes(mux)
 	p.settingsRoutes(mux)
@@ -90,16 +90,16 @@ func New(o Options) http.Handler {
 	mux.Handle("GET /login/{token}", p.page(p.login))
 	mux.Handle("POST /login/{token}", p.page(p.useLogin))
 	mux.Handle("POST /logout", p.page(p.logout))
-	mux.Handle("GET /assets/", p.cached(http.FileServerFS(assets)))
-	mux.Handle("/", p.signedOrNot(func(http.ResponseWriter, *http.Request) (templ.Component, error) {
+	mux.Handle("GET /assets/", p.serveCached(http.FileServerFS(assets)))
+	mux.Handle("/", p.optionalLogin(func(http.ResponseWriter, *http.Request) (templ.Component, error) {
 		return nil, relay.ErrNotFound
 	}))
-	return p.walls(http.NewCrossOriginProtection().Handler(mux))
+	return p.securityHeaders(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// walls puts the headers on that keep a page from being framed, sniffed or scripted
+// securityHeaders puts the headers on that keep a page from being framed, sniffed or scripted
 // by anything but itself.
-func (p *pages) walls(next http.Handler) http.Handler {
+func (p *pages) securityHeaders(next http.Handler) http.Handler {
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 	// Elsewhere browsers ignore that header, and say so in the console as an error.
@@ -132,11 +132,11 @@ func assetTags() map[string]string {
 	return tags
 }
 
-// cached lets browsers keep assets and ask whether they are still the same ones, so
+// serveCached lets browsers keep assets and ask whether they are still the same ones, so
 // that a new version never meets an old script.
-func (p *pages) cached(next http.Handler) http.Handler {
+func (p *pages) serveCached(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tag, ok := p.tags[r.URL.Path]
+		tag, ok := p.assetTags[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
 			return
@@ -162,12 +162,12 @@ func (p *pages) page(handle handler) http.Handler {
 				p.Log.Error("page failed", "path", r.Pattern, "error", err)
 			}
 			retryAfter(w, e)
-			body = failure(status, headline(status), e.Detail)
+			body = errorPage(status, statusTitle(status), e.Detail)
 			if e.Code == relay.CodeStoreUnavailable {
-				body = outage(p.outageOf(r, e))
+				body = outagePage(p.outageOf(r, e))
 			}
 			if partial(r) {
-				body = failurePart(status, e.Detail)
+				body = errorFragment(status, e.Detail)
 			}
 		}
 		if body == nil {
@@ -225,8 +225,8 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// headline is what a page says of a status in people's words.
-func headline(status int) string {
+// statusTitle is what a page says of a status in people's words.
+func statusTitle(status int) string {
 	switch status {
 	case http.StatusUnauthorized:
 		return "Not logged in"
@@ -249,19 +249,21 @@ func headline(status int) string {
 	}
 }
 
-// signed is a handler of a page for signed-in people; who asks is given.
-type signed func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error)
+// signedInHandler is a handler of a page for signed-in people; who asks is given.
+type signedInHandler func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error)
 
 // signedIn lets signed-in people through and shows everybody else how to log in.
-func (p *pages) signedIn(handle signed) http.Handler { return p.signedInOr(handle, p.stranger) }
+func (p *pages) signedIn(handle signedInHandler) http.Handler {
+	return p.signedInOrElse(handle, p.loginRequired)
+}
 
-// signedInOr is signedIn with a page of its own for everybody else.
-func (p *pages) signedInOr(handle signed, stranger func(http.ResponseWriter, *http.Request) templ.Component) http.Handler {
+// signedInOrElse is signedIn with a page of its own for everybody else.
+func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.ResponseWriter, *http.Request) templ.Component) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v, ok, err := p.visitor(r)
+		v, ok, err := p.currentSession(r)
 		p.sweep(w, r)
 		if ok {
-			r = r.WithContext(framed(r, v))
+			r = r.WithContext(withViewer(r, v))
 		}
 		p.page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 			switch {
@@ -275,59 +277,59 @@ func (p *pages) signedInOr(handle signed, stranger func(http.ResponseWriter, *ht
 	})
 }
 
-// signedOrNot is for pages that anybody may see; signed-in people get their header.
-func (p *pages) signedOrNot(handle handler) http.Handler {
+// optionalLogin is for pages that anybody may see; signed-in people get their header.
+func (p *pages) optionalLogin(handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if v, ok, _ := p.visitor(r); ok {
-			r = r.WithContext(framed(r, v))
+		if v, ok, _ := p.currentSession(r); ok {
+			r = r.WithContext(withViewer(r, v))
 		}
 		p.page(handle).ServeHTTP(w, r)
 	})
 }
 
-// stranger shows how to log in, and notes where the person wanted to go.
-func (p *pages) stranger(w http.ResponseWriter, r *http.Request) templ.Component {
+// loginRequired shows how to log in, and notes where the person wanted to go.
+func (p *pages) loginRequired(w http.ResponseWriter, r *http.Request) templ.Component {
 	if partial(r) {
-		return failurePart(http.StatusUnauthorized, "you are logged out; log in again")
+		return errorFragment(http.StatusUnauthorized, "you are logged out; log in again")
 	}
 	status := http.StatusOK
 	if r.URL.Path != "/" {
 		status = http.StatusUnauthorized
-		p.comeBack(w, r)
+		p.rememberPage(w, r)
 	}
-	return withStatus{welcome(p.loginCommand()), status}
+	return withStatus{loginHelpPage(p.loginCommand()), status}
 }
 
-// comeBack notes where somebody wanted to go before logging in.
-func (p *pages) comeBack(w http.ResponseWriter, r *http.Request) {
+// rememberPage notes where somebody wanted to go before logging in.
+func (p *pages) rememberPage(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && !partial(r) {
 		http.SetCookie(w, p.nextCookie(r.URL.RequestURI(), nextAge))
 	}
 }
 
-// frame is what the header of a page says about the signed-in person.
-type frame struct {
+// viewer is what the header of a page says about the signed-in person.
+type viewer struct {
 	User  string
 	Admin bool
 	Path  string // of the page shown
 
-	session string // secret that the person is signed in by
+	secret string // secret that the person is signed in by
 }
 
-type frameKey struct{}
+type viewerKey struct{}
 
-func framed(r *http.Request, v visitor) context.Context {
-	return context.WithValue(r.Context(), frameKey{}, frame{v.who.AccountName, v.who.Admin, r.URL.Path, v.session})
+func withViewer(r *http.Request, v session) context.Context {
+	return context.WithValue(r.Context(), viewerKey{}, viewer{v.who.AccountName, v.who.Admin, r.URL.Path, v.secret})
 }
 
-// frameOf is the zero frame for strangers.
-func frameOf(ctx context.Context) frame {
-	f, _ := ctx.Value(frameKey{}).(frame)
+// viewerOf is the zero frame for strangers.
+func viewerOf(ctx context.Context) viewer {
+	f, _ := ctx.Value(viewerKey{}).(viewer)
 	return f
 }
 
 // current is the aria-current value of a link in the header.
-func (f frame) current(path string) string {
+func (f viewer) current(path string) string {
 	switch {
 	case f.Path == path:
 		return "page"

@@ -18,8 +18,8 @@ import (
 // accounts is embedded under a name that is not one of its methods.
 type accounts interface{ dashboard.Accounts }
 
-// house is a store of one account with one login link.
-type house struct {
+// fakeStore is a store of one account with one login link.
+type fakeStore struct {
 	accounts
 	dashboard.Deliverer
 	links, sessions map[string]string
@@ -27,14 +27,14 @@ type house struct {
 	down            error
 }
 
-func (h *house) LoginLink(_ context.Context, secret string) (relay.Account, error) {
+func (h *fakeStore) LoginLink(_ context.Context, secret string) (relay.Account, error) {
 	if name, ok := h.links[secret]; ok {
 		return relay.Account{Name: name}, nil
 	}
 	return relay.Account{}, relay.ErrNotFound
 }
 
-func (h *house) UseLoginLink(_ context.Context, secret, _, _ string) (string, relay.Account, error) {
+func (h *fakeStore) UseLoginLink(_ context.Context, secret, _, _ string) (string, relay.Account, error) {
 	name, ok := h.links[secret]
 	if !ok {
 		return "", relay.Account{}, relay.ErrNotFound
@@ -44,7 +44,7 @@ func (h *house) UseLoginLink(_ context.Context, secret, _, _ string) (string, re
 	return "session-of-" + name, relay.Account{Name: name}, nil
 }
 
-func (h *house) SessionOwner(_ context.Context, secret string) (relay.Actor, error) {
+func (h *fakeStore) SessionOwner(_ context.Context, secret string) (relay.Actor, error) {
 	if h.down != nil {
 		return relay.Actor{}, h.down
 	}
@@ -54,18 +54,20 @@ func (h *house) SessionOwner(_ context.Context, secret string) (relay.Actor, err
 	return relay.Actor{}, relay.ErrNotFound
 }
 
-func (h *house) EndSession(_ context.Context, secret string) error {
+func (h *fakeStore) EndSession(_ context.Context, secret string) error {
 	delete(h.sessions, secret)
 	return nil
 }
 
-func (h *house) Alias(context.Context, relay.Actor, string) (*relay.Alias, error) {
+func (h *fakeStore) Alias(context.Context, relay.Actor, string) (*relay.Alias, error) {
 	return nil, relay.ErrNotFound
 }
 
-func (h *house) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) { return h.aliases, nil }
+func (h *fakeStore) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) {
+	return h.aliases, nil
+}
 
-func (h *house) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
+func (h *fakeStore) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
 	st := make([]relay.AliasStatus, len(aliases))
 	for i := range st {
 		st[i] = relay.AliasStatus{State: relay.TunnelOnline, QueueStats: relay.QueueStats{Queued: 3, LastEventAt: time.Unix(0, 0)}}
@@ -73,11 +75,11 @@ func (h *house) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasS
 	return st, nil
 }
 
-func newHouse() *house {
-	return &house{links: map[string]string{"once": "alice"}, sessions: map[string]string{}}
+func newFakeStore() *fakeStore {
+	return &fakeStore{links: map[string]string{"once": "alice"}, sessions: map[string]string{}}
 }
 
-func serve(t *testing.T, h *house, base string) http.Handler {
+func serve(t *testing.T, h *fakeStore, base string) http.Handler {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
@@ -89,7 +91,7 @@ func serve(t *testing.T, h *house, base string) http.Handler {
 	})
 }
 
-func ask(h http.Handler, method, path string, edit func(*http.Request)) (*http.Response, string) {
+func sendRequest(h http.Handler, method, path string, edit func(*http.Request)) (*http.Response, string) {
 	r := httptest.NewRequest(method, path, nil)
 	if edit != nil {
 		edit(r)
@@ -102,13 +104,13 @@ func ask(h http.Handler, method, path string, edit func(*http.Request)) (*http.R
 
 func TestLoginLinkIsUsedByItsButtonOnly(t *testing.T) {
 	t.Parallel()
-	h := serve(t, newHouse(), "https://example.com")
+	h := serve(t, newFakeStore(), "https://example.com")
 	for range 2 { // looking at it, as a preview does, leaves it alive
-		if res, body := ask(h, "GET", "/login/once", nil); res.StatusCode != 200 || !strings.Contains(body, ">Log in</button>") {
+		if res, body := sendRequest(h, "GET", "/login/once", nil); res.StatusCode != 200 || !strings.Contains(body, ">Log in</button>") {
 			t.Fatalf("GET = %d: %s", res.StatusCode, body)
 		}
 	}
-	res, _ := ask(h, "POST", "/login/once", nil)
+	res, _ := sendRequest(h, "POST", "/login/once", nil)
 	cookies := res.Cookies()
 	if res.StatusCode != 303 || len(cookies) != 1 {
 		t.Fatalf("POST = %d with %d cookies", res.StatusCode, len(cookies))
@@ -117,26 +119,26 @@ func TestLoginLinkIsUsedByItsButtonOnly(t *testing.T) {
 	if c.Name != "__Host-relay_session" || !c.Secure || !c.HttpOnly || c.Path != "/" || c.Domain != "" {
 		t.Errorf("cookie: %+v", c)
 	}
-	if res, _ := ask(h, "POST", "/login/once", nil); res.StatusCode != 404 {
+	if res, _ := sendRequest(h, "POST", "/login/once", nil); res.StatusCode != 404 {
 		t.Errorf("a second use = %d, want 404", res.StatusCode)
 	}
-	if res, body := ask(h, "GET", "/", func(r *http.Request) { r.AddCookie(c) }); res.StatusCode != 200 || !strings.Contains(body, "alice") {
+	if res, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.AddCookie(c) }); res.StatusCode != 200 || !strings.Contains(body, "alice") {
 		t.Errorf("home = %d: %s", res.StatusCode, body)
 	}
-	if res, _ := ask(h, "POST", "/logout", func(r *http.Request) { r.AddCookie(c) }); res.StatusCode != 303 {
+	if res, _ := sendRequest(h, "POST", "/logout", func(r *http.Request) { r.AddCookie(c) }); res.StatusCode != 303 {
 		t.Errorf("logout = %d", res.StatusCode)
 	}
-	if _, body := ask(h, "GET", "/", func(r *http.Request) { r.AddCookie(c) }); strings.Contains(body, "alice") {
+	if _, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.AddCookie(c) }); strings.Contains(body, "alice") {
 		t.Error("still signed in after logging out")
 	}
 }
 
 func TestCrossSitePostsAreRefused(t *testing.T) {
 	t.Parallel()
-	house := newHouse()
+	house := newFakeStore()
 	h := serve(t, house, "https://example.com")
 	for _, site := range []string{"cross-site", "same-site"} {
-		res, _ := ask(h, "POST", "/login/once", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", site) })
+		res, _ := sendRequest(h, "POST", "/login/once", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", site) })
 		if res.StatusCode != 403 {
 			t.Errorf("%s POST = %d, want 403", site, res.StatusCode)
 		}
@@ -148,11 +150,11 @@ func TestCrossSitePostsAreRefused(t *testing.T) {
 
 func TestHomeShowsAliasesAsText(t *testing.T) {
 	t.Parallel()
-	house := newHouse()
+	house := newFakeStore()
 	house.sessions["s"] = `<script>alert(1)</script>`
 	house.aliases = []relay.Alias{{Name: "stripe-dev"}}
 	h := serve(t, house, "http://localhost:8080")
-	res, body := ask(h, "GET", "/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "relay_session", Value: "s"}) })
+	res, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "relay_session", Value: "s"}) })
 	for _, want := range []string{"stripe-dev", "http://stripe-dev.example.com:8080", "online", "3 queued", "ssh -N -R stripe-dev:80:localhost:3000 -p 2222 example.com", "&lt;script&gt;"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("home lacks %q", want)
@@ -168,21 +170,21 @@ func TestHomeShowsAliasesAsText(t *testing.T) {
 
 func TestStrangersAndWrongTurns(t *testing.T) {
 	t.Parallel()
-	house := newHouse()
+	house := newFakeStore()
 	h := serve(t, house, "http://localhost:8080")
-	if res, body := ask(h, "GET", "/", nil); res.StatusCode != 200 || !strings.Contains(body, "ssh -p 2222 example.com login") {
+	if res, body := sendRequest(h, "GET", "/", nil); res.StatusCode != 200 || !strings.Contains(body, "ssh -p 2222 example.com login") {
 		t.Errorf("home of a stranger = %d: %s", res.StatusCode, body)
 	}
 	for _, path := range []string{"/login/none", "/nothing", "/assets/", "/assets/none.css"} {
-		if res, _ := ask(h, "GET", path, nil); res.StatusCode != 404 {
+		if res, _ := sendRequest(h, "GET", path, nil); res.StatusCode != 404 {
 			t.Errorf("%s = %d, want 404", path, res.StatusCode)
 		}
 	}
-	if res, _ := ask(h, "GET", "/assets/style.css", nil); res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/css") {
+	if res, _ := sendRequest(h, "GET", "/assets/style.css", nil); res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/css") {
 		t.Errorf("style sheet = %d %s", res.StatusCode, res.Header.Get("Content-Type"))
 	}
 	house.down = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer; try again in a moment")
-	res, body := ask(h, "GET", "/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "relay_session", Value: "s"}) })
+	res, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "relay_session", Value: "s"}) })
 	if res.StatusCode != 503 || !strings.Contains(body, "does not answer") {
 		t.Errorf("home without a store = %d: %s", res.StatusCode, body)
 	}

@@ -62,9 +62,9 @@ func diffPath(id relay.ID, left, right int) string {
 	return fmt.Sprintf("/events/%s?diff=%d,%d#diff", id, left, right)
 }
 
-// compare adds what can be compared, and the comparison that the address asks for:
+// addComparison adds what can be compared, and the comparison that the address asks for:
 // diff=1,3, or left=1 and right=3 from the form.
-func (v *eventView) compare(r *http.Request, e *relay.Event) {
+func (v *eventView) addComparison(r *http.Request, e *relay.Event) {
 	q := r.URL.Query()
 	left, right, _ := strings.Cut(q.Get("diff"), ",")
 	if left == "" {
@@ -97,13 +97,13 @@ func (v *eventView) compare(r *http.Request, e *relay.Event) {
 	q.Del("diff")
 	q.Del("left")
 	q.Del("right")
-	d := compare(was, is)
+	d := compareResponses(was, is)
 	d.Close = withQuery("/events/"+v.ID, q)
 	v.Diff = &d
 }
 
-// compare tells how the response of one attempt differs from that of another.
-func compare(was, is *relay.Attempt) diffView {
+// compareResponses tells how the response of one attempt differs from that of another.
+func compareResponses(was, is *relay.Attempt) diffView {
 	d := diffView{Left: was.N, Right: is.N}
 	parts := []string{strconv.Itoa(was.Status)}
 	if was.Status != is.Status {
@@ -113,19 +113,19 @@ func compare(was, is *relay.Attempt) diffView {
 	}
 	lines, _ := lineDiff(headLines(was.Response.Head), headLines(is.Response.Head), 0)
 	d.Headers = lines
-	if n := changes(lines); n > 0 {
+	if n := countChanges(lines); n > 0 {
 		parts = append(parts, countText(n, "header line changed", "header lines changed"))
 	}
-	parts = append(parts, d.bodies(was, is))
+	parts = append(parts, d.compareBodies(was, is))
 	if was.HasTiming && is.HasTiming {
-		parts = append(parts, slower(was, is))
+		parts = append(parts, latencyChange(was, is))
 	}
 	d.Headline = strings.Join(parts, ", ")
 	return d
 }
 
-// bodies compares two bodies, JSON by its fields, and says the outcome in words.
-func (d *diffView) bodies(was, is *relay.Attempt) string {
+// compareBodies compares two bodies, JSON by its fields, and says the outcome in words.
+func (d *diffView) compareBodies(was, is *relay.Attempt) string {
 	a, b := &was.Response.Body, &is.Response.Body
 	if a.Size == b.Size && a.SHA256 == b.SHA256 {
 		d.BodyNote = "The bodies are the same, byte for byte."
@@ -136,11 +136,11 @@ func (d *diffView) bodies(was, is *relay.Attempt) string {
 		d.BodyNote = fmt.Sprintf("Bodies that are no text are not compared: %s and %s.", sizeText(a.Size), sizeText(b.Size))
 		return "other body"
 	}
-	one, oneJSON := left.lines()
-	two, twoJSON := right.lines()
+	one, oneJSON := left.diffText()
+	two, twoJSON := right.diffText()
 	lines, ok := lineDiff(one, two, 3)
 	d.Body = lines
-	beyond := max(left.beyond(), right.beyond())
+	beyond := max(left.comparedBytes(), right.comparedBytes())
 	switch {
 	case !ok:
 		d.BodyNote = "The bodies have too many lines to compare."
@@ -159,7 +159,7 @@ func (d *diffView) bodies(was, is *relay.Attempt) string {
 	case !ok:
 		return "other body"
 	case len(lines) > 0:
-		return countText(changes(lines), "line changed", "lines changed")
+		return countText(countChanges(lines), "line changed", "lines changed")
 	case beyond > 0:
 		return "bodies that differ further on"
 	}
@@ -167,16 +167,16 @@ func (d *diffView) bodies(was, is *relay.Attempt) string {
 	return "same text, other bytes"
 }
 
-// beyond is how much of a body is compared where that is not all of it, else 0.
-func (c *content) beyond() int {
+// comparedBytes is how much of a body is compared where that is not all of it, else 0.
+func (c *content) comparedBytes() int {
 	if !c.cut && len(c.plain) <= diffBody {
 		return 0
 	}
 	return min(len(c.plain), diffBody)
 }
 
-// lines are the text of a body for comparing, JSON indented.
-func (c *content) lines() (text string, isJSON bool) {
+// diffText are the text of a body for comparing, JSON indented.
+func (c *content) diffText() (text string, isJSON bool) {
 	p := c.plain[:min(len(c.plain), diffBody)]
 	cut := c.cut || len(p) < len(c.plain)
 	if c.isJSON() {
@@ -239,8 +239,8 @@ func cutLine(s string) string {
 	return s
 }
 
-// changes counts changed lines: one taken away and one added beside it are one.
-func changes(lines []diffLine) int {
+// countChanges counts changed lines: one taken away and one added beside it are one.
+func countChanges(lines []diffLine) int {
 	total, removed, added := 0, 0, 0
 	for _, l := range append(slices.Clone(lines), diffLine{Sign: " "}) {
 		switch l.Sign {
@@ -256,8 +256,8 @@ func changes(lines []diffLine) int {
 	return total
 }
 
-// slower says how much later the second answer came.
-func slower(was, is *relay.Attempt) string {
+// latencyChange says how much later the second answer came.
+func latencyChange(was, is *relay.Attempt) string {
 	ms := float64(is.Timing.Latency().Microseconds()-was.Timing.Latency().Microseconds()) / 1000
 	switch {
 	case math.Abs(ms) < 0.05:

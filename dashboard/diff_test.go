@@ -10,7 +10,7 @@ import (
 // values stand there as they came.
 func TestComparisonSaysWhatDiffers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	deep := func(in string) string { return strings.Repeat("[", 20_000) + in + strings.Repeat("]", 20_000) }
 	long := strings.Repeat(strings.Repeat("a line of text ", 10)+"\n", 1000)
@@ -51,7 +51,7 @@ func TestComparisonSaysWhatDiffers(t *testing.T) {
 // Parts that are left out of the page are told, and how much of one is shown.
 func TestPartsSayWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	part := "--b\r\nContent-Disposition: form-data; name=\"p\"\r\n\r\n" + strings.Repeat("x", 5000) + "\r\n"
 	page := func(body string) string {
 		request := fmt.Sprintf("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n%s", len(body), body)

@@ -24,30 +24,30 @@ func (p *pages) enrolmentRoutes(mux *http.ServeMux) {
 	if p.Enrolments == nil {
 		return
 	}
-	mux.Handle("GET /link/{code}", p.linked(p.enrolment))
-	mux.Handle("POST /link/{code}", p.linked(p.approve))
+	mux.Handle("GET /link/{code}", p.enrolmentHandler(p.enrolment))
+	mux.Handle("POST /link/{code}", p.enrolmentHandler(p.approve))
 }
 
-// linked lets signed-in people through. Everybody else is told how to get in, in the
+// enrolmentHandler lets signed-in people through. Everybody else is told how to get in, in the
 // same words for links behind which nothing waits.
-func (p *pages) linked(handle signed) http.Handler {
-	return p.signedInOr(handle, func(w http.ResponseWriter, r *http.Request) templ.Component {
-		p.comeBack(w, r)
-		return withStatus{enrolmentStranger(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}
+func (p *pages) enrolmentHandler(handle signedInHandler) http.Handler {
+	return p.signedInOrElse(handle, func(w http.ResponseWriter, r *http.Request) templ.Component {
+		p.rememberPage(w, r)
+		return withStatus{enrolmentLoginPage(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}
 	})
 }
 
 func (p *pages) enrolment(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.enrolmentPage(r, who, form{name: "link"})
+	return p.renderEnrolment(r, who, form{name: "link"})
 }
 
-func (p *pages) enrolmentPage(r *http.Request, who relay.Actor, code form) (templ.Component, error) {
+func (p *pages) renderEnrolment(r *http.Request, who relay.Actor, code form) (templ.Component, error) {
 	e, err := p.Enrolments.Enrolment(r.PathValue("code"))
 	if err != nil {
-		return nil, deadEnrolment(err)
+		return nil, enrolmentError(err)
 	}
 	now := time.Now()
-	return enrolment(enrolmentView{
+	return enrolmentPage(enrolmentView{
 		User: who.AccountName, Fingerprint: record.SafeTextMax(e.Fingerprint, 100), KeyType: record.SafeTextMax(e.KeyType, 60),
 		Remote: record.SafeTextMax(e.Remote, 100), Client: record.SafeTextMax(e.Client, 100),
 		Asked: stampOf(e.RequestedAt, now), Ends: stampOf(e.ExpiresAt, now), Code: code,
@@ -71,21 +71,21 @@ func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor)
 	} else {
 		err = p.Enrolments.Approve(r.Context(), who, r.PathValue("code"), code)
 	}
-	if err = f.wrong(err, "code"); err != nil {
-		return nil, deadEnrolment(err)
+	if err = f.addError(err, "code"); err != nil {
+		return nil, enrolmentError(err)
 	}
 	if !f.Failed() {
 		return seeOther(w, r, "/account?done=key-approved")
 	}
 	f.values.Del("code") // it was wrong; nobody mends one letter of it
-	page, err := p.enrolmentPage(r, who, f)
+	page, err := p.renderEnrolment(r, who, f)
 	if err != nil {
 		return nil, err
 	}
-	return again(page), nil
+	return formWithErrors(page), nil
 }
 
-func deadEnrolment(err error) error {
+func enrolmentError(err error) error {
 	if errors.Is(err, relay.ErrNotFound) {
 		return relay.Errorf(relay.CodeNotFound, "no key waits here any more: it was approved, given up, or its two minutes are over; run ssh link@… again for a new link")
 	}

@@ -14,8 +14,8 @@ import (
 
 func TestApproveAKey(t *testing.T) {
 	t.Parallel()
-	w := &waiting{}
-	r := newRig(t, func(o *dashboard.Options) { o.Enrolments = w })
+	w := &fakeEnrolments{}
+	r := newFixture(t, func(o *dashboard.Options) { o.Enrolments = w })
 	page := r.get("/link/k3yl1nk", 200)
 	contains(t, "link page", page, "SHA256:J4NOu0pA", "ssh-ed25519", "203.0.113.77", "OpenSSH_9.2p1", "gives this key your account alice",
 		`name="code"`, ">Approve</button>")
@@ -35,7 +35,7 @@ func TestApproveAKey(t *testing.T) {
 
 func TestTooManyWrongCodesEndAnEnrolment(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *dashboard.Options) { o.Enrolments = &waiting{} })
+	r := newFixture(t, func(o *dashboard.Options) { o.Enrolments = &fakeEnrolments{} })
 	r.submit("/link/k3yl1nk", url.Values{"code": {"a"}}, 422)
 	r.submit("/link/k3yl1nk", url.Values{"code": {"b"}}, 422)
 	r.submit("/link/k3yl1nk", url.Values{"code": {"c"}}, 404)
@@ -44,7 +44,7 @@ func TestTooManyWrongCodesEndAnEnrolment(t *testing.T) {
 
 func TestStrangersComeBackToTheLink(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *dashboard.Options) { o.Enrolments = &waiting{} })
+	r := newFixture(t, func(o *dashboard.Options) { o.Enrolments = &fakeEnrolments{} })
 	link, err := r.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Minute)
 	must(t, err)
 	jar, err := cookiejar.New(nil)
@@ -63,6 +63,6 @@ func TestStrangersComeBackToTheLink(t *testing.T) {
 
 func TestNoEnrolmentsNoPage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.get("/link/k3yl1nk", 404)
 }

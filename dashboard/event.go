@@ -34,7 +34,7 @@ type eventView struct {
 	Error                        string
 	Blocker                      string // why there is no replay, "" = there is
 	Queued                       string // place in the queue, "" = nothing waits
-	Command                      string // how to bring the tunnel back, "" = it is there
+	SSHCommand                   string // how to bring the tunnel back, "" = it is there
 	Provider                     *providerView
 	Request                      messageView
 	Attempts                     []attemptView
@@ -70,14 +70,14 @@ type messageView struct {
 
 // event is the inspector of one event.
 func (p *pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	v, err := p.eventView(r, who)
+	v, err := p.readEventView(r, who)
 	if err != nil {
 		return nil, err
 	}
 	if partial(r) {
-		return eventPart(v), nil
+		return eventFragment(v), nil
 	}
-	return event(v), nil
+	return eventPage(v), nil
 }
 
 // readEvent reads an event with as much of its bodies as a page shows: less of each
@@ -94,7 +94,7 @@ func (p *pages) readEvent(r *http.Request, who relay.Actor) (*relay.Event, error
 	return p.Events.Event(r.Context(), who, id, min(shownBody, shownBodies/(1+len(e.Attempts))))
 }
 
-func (p *pages) eventView(r *http.Request, who relay.Actor) (eventView, error) {
+func (p *pages) readEventView(r *http.Request, who relay.Actor) (eventView, error) {
 	e, err := p.readEvent(r, who)
 	if err != nil {
 		return eventView{}, err
@@ -120,12 +120,12 @@ func (p *pages) eventView(r *http.Request, who relay.Actor) (eventView, error) {
 		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
 	}
 	if !head.Online && !head.Paused {
-		v.Command = head.Command
+		v.SSHCommand = head.SSHCommand
 	}
 	v.auto = a.Settings.AutoDeliver
 	v.Request = p.requestView(r, e)
-	v.attempts(r, e)
-	v.Shares = p.sharesView(r, who, e, a)
+	v.addAttempts(r, e)
+	v.Shares = p.readShares(r, who, e, a)
 	return v, nil
 }
 
@@ -283,26 +283,26 @@ func (p *pages) eventLive(w http.ResponseWriter, r *http.Request, who relay.Acto
 		return nil, nil
 	}
 	if v := r.URL.Query().Get("v"); v != "" && v != eventVersion(e) && lastID(r) == "" {
-		l.put("", liveEvent, "{}")
+		l.write("", liveEvent, "{}")
 	}
-	n := news{id: id.String(), queued: e.State == relay.StateQueued}
-	p.ended(r, l.run(r.Context(), sub, func(item *relay.FeedItem) error {
-		if n.concerns(item) {
-			l.put(item.ID, liveEvent, "{}")
+	n := eventChanges{id: id.String(), queued: e.State == relay.StateQueued}
+	p.logLiveEnd(r, l.stream(r.Context(), sub, func(item *relay.FeedItem) error {
+		if n.affects(item) {
+			l.write(item.ID, liveEvent, "{}")
 		}
 		return nil
 	}))
 	return nil, nil
 }
 
-// news tells which items of the feed change what the page of an event shows.
-type news struct {
+// eventChanges tells which items of the feed change what the page of an event shows.
+type eventChanges struct {
 	id     string
 	queued bool   // then its place in the queue is shown
 	tunnel string // state of the tunnel as last heard
 }
 
-func (n *news) concerns(item *relay.FeedItem) bool {
+func (n *eventChanges) affects(item *relay.FeedItem) bool {
 	var about struct{ ID, EventID, State string }
 	if json.Unmarshal(item.Data, &about) != nil {
 		return false

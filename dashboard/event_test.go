@@ -20,7 +20,7 @@ import (
 
 func TestInspectorShowsWhatCame(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	id := r.send(post("/hook?b=2&a=%41&b=%zz", `{"z":1.0,"a":"\u00e9","z":2}`, "X-lower: one", "X-LOWER: two", "X-Bin: caf\xe9\u202e",
 		fmt.Sprintf("Stripe-Signature: t=%d,v1=x", time.Now().Add(-time.Hour).Unix()))).String()
@@ -58,7 +58,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	body := func(kind, content string, more ...string) string {
 		lines := strings.Join(append(more, ""), "\r\n")
 		return r.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: %s\r\n%sContent-Length: %d\r\n\r\n%s", kind, lines, len(content), content)).String()
@@ -102,7 +102,7 @@ func TestBodies(t *testing.T) {
 
 func TestReplayAndCompare(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	r.answers(func([]byte, []byte) string {
 		body := `{"error":{"code":7},"list":[1,2],"same":true}`
@@ -136,7 +136,7 @@ func TestReplayAndCompare(t *testing.T) {
 // something that is not known to be whole.
 func TestNothingSentIsSaidSo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	r.refuse.Store(true)
 	page := r.get("/events/"+r.send(post("/hook", "{}")).String(), 200)
@@ -145,7 +145,7 @@ func TestNothingSentIsSaidSo(t *testing.T) {
 
 func TestManyAttemptsAreFolded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	id := r.send(post("/hook", "{}")).String()
 	for range 12 {
@@ -161,13 +161,13 @@ func TestManyAttemptsAreFolded(t *testing.T) {
 	}
 }
 
-type oneEach struct{ replays, shares int }
+type oneReplayLimits struct{ replays, shares int }
 
-func (s *oneEach) Replay(relay.Actor) error          { s.replays++; return once(s.replays) }
-func (s *oneEach) ShareReplay(id string) error       { s.shares++; return once(s.shares) }
-func (s *oneEach) Create(relay.Actor) error          { return nil }
-func (s *oneEach) CheckSecret(string, string) error  { return nil }
-func (s *oneEach) RecordSecret(string, string, bool) {}
+func (s *oneReplayLimits) Replay(relay.Actor) error          { s.replays++; return once(s.replays) }
+func (s *oneReplayLimits) ShareReplay(id string) error       { s.shares++; return once(s.shares) }
+func (s *oneReplayLimits) Create(relay.Actor) error          { return nil }
+func (s *oneReplayLimits) CheckSecret(string, string) error  { return nil }
+func (s *oneReplayLimits) RecordSecret(string, string, bool) {}
 func once(n int) error {
 	if n > 1 {
 		e := relay.Errorf(relay.CodeRateLimited, "too many")
@@ -179,7 +179,7 @@ func once(n int) error {
 
 func TestShares(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *dashboard.Options) { o.Limits = &oneEach{} })
+	r := newFixture(t, func(o *dashboard.Options) { o.Limits = &oneReplayLimits{} })
 	r.online()
 	id := r.send(post("/hook", `{"card":"4242"}`, "Authorization: Bearer topsecret", "Stripe-Signature: t=1,v1=hidden")).String()
 	page := r.submit("/events/"+id+"/shares", url.Values{"expires": {"1h"}}, 200)
@@ -238,7 +238,7 @@ func TestShares(t *testing.T) {
 
 func TestExports(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	id := r.send(post("/hook?x=1", `{"a":1}`)).String()
 	contains(t, "curl", r.get("/events/"+id+"/export?format=curl", 200), "curl ", "--data-raw '{\"a\":1}'", "/hook?x=1'")
@@ -257,7 +257,7 @@ func TestExports(t *testing.T) {
 
 func TestHostileBytesStayText(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	evil := `"'><script>alert(1)</script><img src=x onerror=alert(1)>javascript:`
 	r.answers(func([]byte, []byte) string {

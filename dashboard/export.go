@@ -14,8 +14,8 @@ import (
 // exportView is one form in which an event can be taken along.
 type exportView struct{ Format, Name, What string }
 
-// exports are all of record.ExportFormats, in the order of the menu.
-func exports() []exportView {
+// exportMenu are all of record.ExportFormats, in the order of the menu.
+func exportMenu() []exportView {
 	return []exportView{
 		{"curl", "cURL", "a shell command that sends the same bytes again"},
 		{"go", "Go test", "sends the exact bytes to your handler and checks the status"},

@@ -25,7 +25,7 @@ func (p *pages) fight(ctx context.Context, who relay.Actor, a *relay.Alias, now 
 	if a.Owner != who.Account {
 		return nil
 	}
-	entries, err := p.Accounts.Audit(ctx, justSelf(who), fightEntries)
+	entries, err := p.Accounts.Audit(ctx, withoutAdmin(who), fightEntries)
 	if err != nil {
 		p.Log.Warn("audit log not read", "alias", a.Name, "error", err)
 		return nil

@@ -15,7 +15,7 @@ import (
 func TestFightIsShown(t *testing.T) {
 	t.Parallel()
 	var log logged
-	r := newRig(t, func(o *dashboard.Options) { log.accounts = o.Accounts; o.Accounts = &log })
+	r := newFixture(t, func(o *dashboard.Options) { log.accounts = o.Accounts; o.Accounts = &log })
 	r.online()
 	r.send(post("/hook", "{}"))
 	entry := func(ago time.Duration) relay.AuditEntry {
@@ -32,7 +32,7 @@ func TestFightIsShown(t *testing.T) {
 // TestTakeoversReachTheLogThatFightsAreReadFrom: the store writes what the page looks for.
 func TestTakeoversReachTheLogThatFightsAreReadFrom(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	who, err := r.s.SessionOwner(t.Context(), r.session)
 	must(t, err)
 	info := relay.TunnelInfo{User: "bob", Remote: netip.MustParseAddrPort("192.0.2.1:1")}

@@ -64,9 +64,9 @@ func (f form) attributes(field, hint string) templ.Attributes {
 	return at
 }
 
-// wrong notes an error that the person can mend beside its field, or beside the one
+// addError notes an error that the person can mend beside its field, or beside the one
 // given where the error names none. It gives back every other error.
-func (f form) wrong(err error, field string) error {
+func (f form) addError(err error, field string) error {
 	e := relay.AsError(err)
 	switch {
 	case e == nil:
@@ -91,8 +91,8 @@ func (f form) wrong(err error, field string) error {
 // brings along.
 func field(r *http.Request, name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 
-// again shows a page whose form was wrong.
-func again(page templ.Component) templ.Component {
+// formWithErrors shows a page whose form was wrong.
+func formWithErrors(page templ.Component) templ.Component {
 	return withStatus{page, http.StatusUnprocessableEntity}
 }
 
@@ -115,17 +115,17 @@ func stampOf(t, now time.Time) stamp {
 	return stamp{ISO: t.Format(stampISO), Text: text + " UTC"}
 }
 
-// exactly is the stamp of a time whose day matters.
-func exactly(t time.Time) stamp {
+// exactStamp is the stamp of a time whose day matters.
+func exactStamp(t time.Time) stamp {
 	if t.IsZero() {
 		return stamp{}
 	}
 	return stamp{ISO: t.UTC().Format(stampISO), Text: t.UTC().Format(time.DateTime) + " UTC"}
 }
 
-// doneTexts are what a page says after a form went through; the key stands in its
+// successTexts are what a page says after a form went through; the key stands in its
 // address, so that nothing but these texts can be shown.
-var doneTexts = map[string]string{
+var successTexts = map[string]string{
 	"saved":          "The settings were saved.",
 	"member-added":   "The member was added.",
 	"member-removed": "The member was removed; tunnels and pages it had open were cut.",
@@ -141,5 +141,5 @@ var doneTexts = map[string]string{
 	"user-removed":   "The account was removed.",
 }
 
-// doneText is what became of the form before, "" for none.
-func doneText(r *http.Request) string { return doneTexts[r.URL.Query().Get("done")] }
+// successText is what became of the form before, "" for none.
+func successText(r *http.Request) string { return successTexts[r.URL.Query().Get("done")] }

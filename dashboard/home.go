@@ -50,10 +50,10 @@ func (p *pages) homeRoutes(mux *http.ServeMux) {
 }
 
 func (p *pages) home(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.homePage(r, who, form{name: "alias"})
+	return p.renderHome(r, who, form{name: "alias"})
 }
 
-func (p *pages) homePage(r *http.Request, who relay.Actor, create form) (templ.Component, error) {
+func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ.Component, error) {
 	aliases, err := p.Accounts.Aliases(r.Context(), who)
 	if err != nil {
 		return nil, err
@@ -62,12 +62,12 @@ func (p *pages) homePage(r *http.Request, who relay.Actor, create form) (templ.C
 	if err != nil {
 		return nil, err
 	}
-	v := homeView{Create: create, Connect: p.connect(who, aliases), Done: doneText(r), Refused: p.refused(who, time.Now())}
+	v := homeView{Create: create, Connect: p.connect(who, aliases), Done: successText(r), Refused: p.refused(who, time.Now())}
 	for i, a := range aliases {
 		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
-	p.known.keep(frameOf(r.Context()).session, v.Aliases, time.Now())
-	return home(v), nil
+	p.aliasCache.keep(viewerOf(r.Context()).secret, v.Aliases, time.Now())
+	return homePage(v), nil
 }
 
 // refused is what the actor's own ssh may have been told where nobody looked.
@@ -101,17 +101,17 @@ func (p *pages) createAlias(w http.ResponseWriter, r *http.Request, who relay.Ac
 	} else {
 		_, err = p.Accounts.CreateAlias(r.Context(), who, name, "")
 	}
-	if err = f.wrong(err, "name"); err != nil {
+	if err = f.addError(err, "name"); err != nil {
 		return nil, err
 	}
 	if !f.Failed() {
 		return seeOther(w, r, "/aliases/"+name)
 	}
-	page, err := p.homePage(r, who, f)
+	page, err := p.renderHome(r, who, f)
 	if err != nil {
 		return nil, err
 	}
-	return again(page), nil
+	return formWithErrors(page), nil
 }
 
 func (p *pages) aliasView(who relay.Actor, a relay.Alias, st relay.AliasStatus, now time.Time) aliasView {

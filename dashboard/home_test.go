@@ -13,7 +13,7 @@ import (
 
 func TestHomeLeadsToTheFirstEvent(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, func(opt *dashboard.Options) {
+	o := newAccountFixture(t, func(opt *dashboard.Options) {
 		opt.SSHFlags = func(user string) string {
 			if user == "alice" {
 				return "-i /keys/alice -o IdentitiesOnly=yes"
@@ -33,10 +33,10 @@ func TestHomeLeadsToTheFirstEvent(t *testing.T) {
 	o.get("", "/").want(200, "ssh -p 2222 localhost login").lacks("shop")
 }
 
-// refusing is a gate that has refused something to an account.
-type refusing struct{ account int64 }
+// fakeTunnels is a gate that has refused something to an account.
+type fakeTunnels struct{ account int64 }
 
-func (r *refusing) Refused(account int64) []relay.RefusedForward {
+func (r *fakeTunnels) Refused(account int64) []relay.RefusedForward {
 	if account != r.account {
 		return nil
 	}
@@ -51,8 +51,8 @@ func (r *refusing) Refused(account int64) []relay.RefusedForward {
 // Somebody whose ssh runs unseen is told on the first page why no tunnel opens.
 func TestRefusedTunnelsAreSaid(t *testing.T) {
 	t.Parallel()
-	gate := &refusing{}
-	o := newOffice(t, func(opt *dashboard.Options) { opt.Tunnels = gate })
+	gate := &fakeTunnels{}
+	o := newAccountFixture(t, func(opt *dashboard.Options) { opt.Tunnels = gate })
 	gate.account = o.actor("alice").Account
 	o.get("alice", "/").want(200, `id="refused"`, "<code>shop</code>", "no alias of yours is called &lt;shop&gt;", "from 192.0.2.7", "12 times", "say which alias", "is a reserved name").
 		lacks("<code>admin</code>") // its text names it
@@ -61,7 +61,7 @@ func TestRefusedTunnelsAreSaid(t *testing.T) {
 
 func TestCreateAlias(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("bob", "taken")
 	for name, text := range map[string]string{
 		"":                      "an alias is 1 to 63",
@@ -76,12 +76,12 @@ func TestCreateAlias(t *testing.T) {
 			a.want(422, `value="taken"`)
 		}
 	}
-	o.post("alice", "/aliases", "name", " Shop ").leads("/aliases/shop")
+	o.post("alice", "/aliases", "name", " Shop ").redirectsTo("/aliases/shop")
 	if _, err := o.Alias(t.Context(), o.actor("alice"), "shop"); err != nil {
 		t.Error(err)
 	}
-	o.post("alice", "/aliases", "name", "two").leads("/aliases/two")
-	o.post("alice", "/aliases", "name", "three").leads("/aliases/three")
+	o.post("alice", "/aliases", "name", "two").redirectsTo("/aliases/two")
+	o.post("alice", "/aliases", "name", "three").redirectsTo("/aliases/three")
 	o.post("alice", "/aliases", "name", "four").want(422, "has 3 aliases already")
 	o.post("", "/aliases", "name", "stranger").want(401, "login")
 	o.post("alice", "/aliases", "name", strings.Repeat("x", 2<<20)).want(413)
@@ -89,13 +89,13 @@ func TestCreateAlias(t *testing.T) {
 
 func TestCrossSiteFormsAreRefused(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	for _, path := range []string{
 		"/aliases", "/account/keys", "/account/tokens", "/admin/users", "/admin/users/bob/remove", "/invite/x",
 		"/aliases/a/settings", "/aliases/a/settings/members", "/aliases/a/settings/transfer", "/aliases/a/settings/remove",
 	} {
 		for _, origin := range []string{"https://evil.example", "http://shop.localhost:8080", "null"} {
-			res, _ := ask(o.pages, "POST", path, func(r *http.Request) {
+			res, _ := sendRequest(o.pages, "POST", path, func(r *http.Request) {
 				r.AddCookie(o.cookies["root"])
 				r.Header.Set("Origin", origin)
 			})
@@ -112,7 +112,7 @@ func TestCrossSiteFormsAreRefused(t *testing.T) {
 // What a revoked session and a removed account may still do: nothing.
 func TestRevokedSessionsSeeNothing(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	other := o.login("alice")
 	o.must(o.EndSession(t.Context(), o.cookies["alice"].Value))

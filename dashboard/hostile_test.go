@@ -16,7 +16,7 @@ import (
 // Bodies and heads made to be expensive give pages that are small and quick, and cost
 // little memory. It does not run beside others: it measures.
 func TestHostileEventsStaySmallPages(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	send := func(kind, body string, more ...string) string {
 		head := strings.Join(append(more, ""), "\r\n")
 		return r.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: hook.localhost\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", head, kind, len(body), body)).String()
@@ -26,7 +26,7 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 		lines[i] = fmt.Sprintf("a%d: b", i)
 	}
 	most := time.Second
-	if raced() {
+	if raceEnabled() {
 		most *= 5 // the detector's own work
 	}
 	for name, id := range map[string]string{
@@ -53,8 +53,8 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 	}
 }
 
-// raced tells whether the race detector is at work.
-func raced() bool {
+// raceEnabled tells whether the race detector is at work.
+func raceEnabled() bool {
 	info, _ := debug.ReadBuildInfo()
 	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
@@ -62,7 +62,7 @@ func raced() bool {
 // cost fetches a page three times and gives the least time of the processor that it
 // took, which a busy machine does not stretch as it does that of the clock, and the
 // least memory that was allocated meanwhile, in bytes.
-func (r *rig) cost(path string) (page string, best time.Duration, memory uint64) {
+func (r *fixture) cost(path string) (page string, best time.Duration, memory uint64) {
 	best, memory = time.Hour, 1<<62
 	for range 3 {
 		var before, after runtime.MemStats
@@ -77,7 +77,7 @@ func (r *rig) cost(path string) (page string, best time.Duration, memory uint64)
 }
 
 // processorTime is what this process has used.
-func (r *rig) processorTime() time.Duration {
+func (r *fixture) processorTime() time.Duration {
 	r.t.Helper()
 	var u syscall.Rusage
 	must(r.t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

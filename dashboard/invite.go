@@ -22,33 +22,33 @@ func (p *pages) inviteRoutes(mux *http.ServeMux) {
 }
 
 func (p *pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	acc, err := p.invited(r)
+	acc, err := p.invitedAccount(r)
 	if err != nil {
 		return nil, err
 	}
-	return p.invitePage(acc, form{name: "invite"}), nil
+	return p.renderInvite(acc, form{name: "invite"}), nil
 }
 
-func (p *pages) invitePage(acc relay.Account, f form) templ.Component {
-	return invite(inviteView{User: acc.Name, Host: p.Site.Base.Host, Key: f})
+func (p *pages) renderInvite(acc relay.Account, f form) templ.Component {
+	return invitePage(inviteView{User: acc.Name, Host: p.Site.Base.Host, Key: f})
 }
 
-// invited is whose invitation the address holds.
-func (p *pages) invited(r *http.Request) (relay.Account, error) {
+// invitedAccount is whose invitation the address holds.
+func (p *pages) invitedAccount(r *http.Request) (relay.Account, error) {
 	secret := r.PathValue("token")
-	acc, err := prove(p, r, secret, func(ctx context.Context) (relay.Account, error) { return p.Accounts.Invite(ctx, secret) })
+	acc, err := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Account, error) { return p.Accounts.Invite(ctx, secret) })
 	if errors.Is(err, relay.ErrNotFound) {
-		err = errDeadInvite
+		err = errInviteNotFound
 	}
 	return acc, err
 }
 
-var errDeadInvite = relay.Errorf(relay.CodeNotFound, "this invitation was used, has run out, or never was; ask an admin for a new one")
+var errInviteNotFound = relay.Errorf(relay.CodeNotFound, "this invitation was used, has run out, or never was; ask an admin for a new one")
 
 // useInvite registers the key and logs the browser in. A key that is refused leaves
 // the invitation as it was.
 func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	acc, err := p.invited(r)
+	acc, err := p.invitedAccount(r)
 	if err != nil {
 		return nil, err
 	}
@@ -61,13 +61,13 @@ func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Compone
 	f := posted("invite", r)
 	session, _, err := p.Accounts.UseInvite(r.Context(), r.PathValue("token"), r.PostForm.Get("key"), r.RemoteAddr, r.UserAgent())
 	if errors.Is(err, relay.ErrNotFound) {
-		err = errDeadInvite
+		err = errInviteNotFound
 	}
-	if err = f.wrong(err, "key"); err != nil {
+	if err = f.addError(err, "key"); err != nil {
 		return nil, err
 	}
 	if f.Failed() {
-		return again(p.invitePage(acc, f)), nil
+		return formWithErrors(p.renderInvite(acc, f)), nil
 	}
 	http.SetCookie(w, p.cookie(session, sessionAge))
 	return seeOther(w, r, "/")

@@ -9,7 +9,7 @@ import (
 
 // TestBrowserKeys presses every key of the list, and types them all into a field.
 func TestBrowserKeys(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	r.send(post("/first", "{}"))
 	second := r.send(post("/second", "{}")).String()
@@ -70,7 +70,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`document.querySelector("#reconnect")`)
 	b.key("r")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="queued"]')`)
-	b.hear("place 1")
+	b.recordError("place 1")
 	b.key("x")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="canceled"]')`)
 	value[any](b, `told.length = 0`)

@@ -17,8 +17,8 @@ import (
 
 // Rhythm of live updates.
 const (
-	liveComment = 15 * time.Second // longest silence, so that proxies keep the connection
-	liveWrite   = 30 * time.Second // a viewer who takes nothing for this long is dropped
+	liveCommentInterval = 15 * time.Second // longest silence, so that proxies keep the connection
+	liveWriteTimeout    = 30 * time.Second // a viewer who takes nothing for this long is dropped
 )
 
 // Names of live updates, as the script knows them.
@@ -47,8 +47,8 @@ func openLive(w http.ResponseWriter) *live {
 	return l
 }
 
-// put adds one message; data may have several lines.
-func (l *live) put(id, name, data string) {
+// write adds one message; data may have several lines.
+func (l *live) write(id, name, data string) {
 	if id != "" {
 		l.buf.WriteString("id: " + id + "\n")
 	}
@@ -59,13 +59,13 @@ func (l *live) put(id, name, data string) {
 	l.buf.WriteString("\n")
 }
 
-// run sends what show makes of each item until the viewer goes, access ends or the
+// stream sends what show makes of each item until the viewer goes, access ends or the
 // server stops.
-func (l *live) run(ctx context.Context, sub relay.Subscription, show func(*relay.FeedItem) error) error {
+func (l *live) stream(ctx context.Context, sub relay.Subscription, show func(*relay.FeedItem) error) error {
 	defer func() { _ = l.out.SetWriteDeadline(time.Time{}) }()
 	for {
 		// Not every writer has deadlines (h2 has, recorders have not).
-		_ = l.out.SetWriteDeadline(time.Now().Add(liveWrite))
+		_ = l.out.SetWriteDeadline(time.Now().Add(liveWriteTimeout))
 		if _, err := l.w.Write(l.buf.Bytes()); err != nil {
 			return nil
 		}
@@ -91,7 +91,7 @@ func (l *live) run(ctx context.Context, sub relay.Subscription, show func(*relay
 }
 
 func nextItems(ctx context.Context, sub relay.Subscription) ([]relay.FeedItem, error) {
-	ctx, cancel := context.WithTimeout(ctx, liveComment)
+	ctx, cancel := context.WithTimeout(ctx, liveCommentInterval)
 	defer cancel()
 	return sub.Next(ctx)
 }
@@ -116,7 +116,7 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 		return nil, err
 	}
 	defer sub.Close()
-	fresh, err := p.freshStream(r, who, a)
+	fresh, err := p.isStreamCurrent(r, who, a)
 	if err != nil {
 		return nil, err
 	}
@@ -125,23 +125,23 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 		return nil, nil
 	}
 	if !fresh {
-		l.put("", liveResync, "{}")
+		l.write("", liveResync, "{}")
 	}
 	f := filterOf(r.URL.Query())
-	p.ended(r, l.run(r.Context(), sub, func(item *relay.FeedItem) error { return p.streamItem(r, who, l, &f, item) }))
+	p.logLiveEnd(r, l.stream(r.Context(), sub, func(item *relay.FeedItem) error { return p.streamItem(r, who, l, &f, item) }))
 	return nil, nil
 }
 
-// ended notes why live updates stopped; that people leave is nothing to note.
-func (p *pages) ended(r *http.Request, err error) {
+// logLiveEnd notes why live updates stopped; that people leave is nothing to note.
+func (p *pages) logLiveEnd(r *http.Request, err error) {
 	if err != nil && !errors.Is(err, relay.ErrNotFound) && relay.AsError(err).Code != relay.CodeStopping {
 		p.Log.Warn("live updates ended", "path", r.Pattern, "error", err)
 	}
 }
 
-// freshStream tells whether the page still shows what there is: between its making
+// isStreamCurrent tells whether the page still shows what there is: between its making
 // and the beginning of its live updates something may have happened.
-func (p *pages) freshStream(r *http.Request, who relay.Actor, a *relay.Alias) (bool, error) {
+func (p *pages) isStreamCurrent(r *http.Request, who relay.Actor, a *relay.Alias) (bool, error) {
 	version := r.URL.Query().Get("v")
 	if version == "" || lastID(r) != "" {
 		return true, nil
@@ -171,29 +171,29 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, f *streamF
 			return err
 		}
 		name := liveUpdate
-		if f.shows(&s) {
+		if f.matches(&s) {
 			name = liveRow
 		}
-		return l.render(ctx, item.ID, name, row(rowOf(&s)))
+		return l.writeComponent(ctx, item.ID, name, eventRow(rowOf(&s)))
 	case "tunnel":
 		var a record.Alias
 		if err := json.Unmarshal(item.Data, &a); err != nil {
 			return err
 		}
-		head := p.headOf(ctx, &a)
-		p.drain(ctx, who, &head, released(r))
-		return l.render(ctx, item.ID, liveAlias, aliasPanel(head))
+		head := p.aliasHeadOf(ctx, &a)
+		p.addQueueProgress(ctx, who, &head, released(r))
+		return l.writeComponent(ctx, item.ID, liveAlias, aliasPanel(head))
 	case "resync":
-		l.put(item.ID, liveResync, "{}")
+		l.write(item.ID, liveResync, "{}")
 	}
 	return nil
 }
 
-func (l *live) render(ctx context.Context, id, name string, c templ.Component) error {
+func (l *live) writeComponent(ctx context.Context, id, name string, c templ.Component) error {
 	var html bytes.Buffer
 	if err := c.Render(ctx, &html); err != nil {
 		return err
 	}
-	l.put(id, name, html.String())
+	l.write(id, name, html.String())
 	return nil
 }

@@ -19,15 +19,15 @@ func (p *pages) login(_ http.ResponseWriter, r *http.Request) (templ.Component, 
 	if err != nil {
 		return nil, err
 	}
-	return login(acc.Name), nil
+	return loginPage(acc.Name), nil
 }
 
 // loginLink is whose link the address holds.
 func (p *pages) loginLink(r *http.Request) (relay.Account, error) {
 	secret := r.PathValue("token")
-	acc, err := prove(p, r, secret, func(ctx context.Context) (relay.Account, error) { return p.Accounts.LoginLink(ctx, secret) })
+	acc, err := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Account, error) { return p.Accounts.LoginLink(ctx, secret) })
 	if errors.Is(err, relay.ErrNotFound) {
-		err = p.deadLink()
+		err = p.loginLinkError()
 	}
 	return acc, err
 }
@@ -42,7 +42,7 @@ func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Componen
 	}
 	session, _, err := p.Accounts.UseLoginLink(r.Context(), r.PathValue("token"), r.RemoteAddr, r.UserAgent())
 	if errors.Is(err, relay.ErrNotFound) {
-		return nil, p.deadLink()
+		return nil, p.loginLinkError()
 	}
 	if err != nil {
 		return nil, err
@@ -75,17 +75,17 @@ func localPath(escaped string) string {
 }
 
 func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	for _, secret := range p.sessions(r) {
+	for _, secret := range p.sessionSecrets(r) {
 		if err := p.Accounts.EndSession(r.Context(), secret); err != nil && !errors.Is(err, relay.ErrNotFound) {
 			return nil, err
 		}
-		p.known.forget(secret)
+		p.aliasCache.forget(secret)
 	}
 	p.sweep(w, r)
 	http.SetCookie(w, p.cookie("", -1))
 	return seeOther(w, r, "/")
 }
 
-func (p *pages) deadLink() error {
+func (p *pages) loginLinkError() error {
 	return relay.Errorf(relay.CodeNotFound, "this login link was used, has run out, or never was; get a new one with: %s", p.loginCommand())
 }

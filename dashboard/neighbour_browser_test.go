@@ -75,7 +75,7 @@ run().catch(e => { window.got = ["broke: " + e]; });
 // TestBrowserHostileNeighbour looks, logged in, at a page of an alias that attacks
 // the dashboard: nothing is read and nothing changes.
 func TestBrowserHostileNeighbour(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	id := r.send(post("/hook", "{}")).String()
 	ctx, sys := t.Context(), relay.System()
@@ -93,7 +93,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	must(t, err)
 	base := "http://relay.test:" + port
 	u, _ := url.Parse(base)
-	w := &waiting{}
+	w := &fakeEnrolments{}
 	pages := dashboard.New(dashboard.Options{
 		Accounts: r.s, Events: r.s, Deliver: r.d, Enrolments: w,
 		Site: relay.Site{Base: *u, AliasDomain: "relay.test", SSHAddr: "localhost:2222", Loopback: true},
@@ -144,7 +144,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 }
 
 // state is what an attack might change, in words.
-func (r *rig) state(id string) string {
+func (r *fixture) state(id string) string {
 	r.t.Helper()
 	ctx, sys := context.Background(), relay.System()
 	var b strings.Builder

@@ -15,13 +15,13 @@ import (
 	"relay/store/pgtest"
 )
 
-// away is a store whose database does not answer while down is set.
-type away struct {
+// storeDown is a store whose database does not answer while down is set.
+type storeDown struct {
 	accounts
 	down *atomic.Bool
 }
 
-func (a away) SessionOwner(ctx context.Context, secret string) (relay.Actor, error) {
+func (a storeDown) SessionOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	if a.down.Load() {
 		e := relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer")
 		e.RetryAfter = 2 * time.Second
@@ -33,7 +33,7 @@ func (a away) SessionOwner(ctx context.Context, secret string) (relay.Actor, err
 func TestOutageShowsWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
-	r := newRig(t, func(o *dashboard.Options) { o.Accounts = away{o.Accounts, &down} })
+	r := newFixture(t, func(o *dashboard.Options) { o.Accounts = storeDown{o.Accounts, &down} })
 	id := r.send(post("/hook", "{}")).String()
 	r.get("/", 200)
 	down.Store(true)
@@ -72,49 +72,49 @@ func TestOutageShowsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// later is a store that knows who asks and then fails.
-type later struct {
+// failingAliases is a store that knows who asks and then fails.
+type failingAliases struct {
 	accounts
 	down *atomic.Bool
 }
 
-func (s later) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
+func (s failingAliases) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
 	if s.down.Load() {
-		return nil, errAway
+		return nil, errStoreDown
 	}
 	return s.accounts.Aliases(ctx, who)
 }
 
-// unread are events that cannot be read.
-type unread struct {
+// failingEvents are events that cannot be read.
+type failingEvents struct {
 	events
 	down *atomic.Bool
 }
 
 type events = dashboard.Events
 
-func (u unread) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
+func (u failingEvents) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
 	if u.down.Load() {
-		return relay.Page{}, errAway
+		return relay.Page{}, errStoreDown
 	}
 	return u.events.Events(ctx, who, f)
 }
 
-func (u unread) Event(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
+func (u failingEvents) Event(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
 	if u.down.Load() {
-		return nil, errAway
+		return nil, errStoreDown
 	}
 	return u.events.Event(ctx, who, id, most)
 }
 
-var errAway = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer")
+var errStoreDown = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer")
 
 // TestOutageInTheMiddleOfAPage: the session was found, what comes after it was not.
 func TestOutageInTheMiddleOfAPage(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
-	r := newRig(t, func(o *dashboard.Options) {
-		o.Accounts, o.Events = later{o.Accounts, &down}, unread{o.Events, &down}
+	r := newFixture(t, func(o *dashboard.Options) {
+		o.Accounts, o.Events = failingAliases{o.Accounts, &down}, failingEvents{o.Events, &down}
 	})
 	id := r.send(post("/hook", "{}")).String()
 	r.get("/", 200)
@@ -125,7 +125,7 @@ func TestOutageInTheMiddleOfAPage(t *testing.T) {
 }
 
 // fetch is do for any goroutine and any status.
-func (r *rig) fetch(method, path string) (status int, page string, err error) {
+func (r *fixture) fetch(method, path string) (status int, page string, err error) {
 	req, err := http.NewRequest(method, r.base+path, nil)
 	if err != nil {
 		return 0, "", err
@@ -144,7 +144,7 @@ func (r *rig) fetch(method, path string) (status int, page string, err error) {
 func TestOutageOfPostgres(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
-	r := newRigOn(t, store.Options{URL: pg.URL(t), DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50, SpoolLimit: 64 << 20})
+	r := newFixtureOn(t, store.Options{URL: pg.URL(t), DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50, SpoolLimit: 64 << 20})
 	r.online()
 	id := r.send(post("/hook", "{}")).String()
 	outage := func(how string) (longest time.Duration) {

@@ -13,8 +13,8 @@ import (
 // it, every field has a name, no id is there twice, focus is seen, nothing moves for
 // who does not want that, and the console is silent.
 func TestBrowserEveryPage(t *testing.T) {
-	g := newGallery(t)
-	b := newBrowser(t, g.rig)
+	g := newAllPages(t)
+	b := newBrowser(t, g.fixture)
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 800, DeviceScaleFactor: 1, Mobile: true})
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-reduced-motion", Value: "reduce"}, {Name: "prefers-color-scheme", Value: "dark"},
@@ -59,7 +59,7 @@ func (b *browser) inspect(path string) {
 
 func TestPagesStayLight(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	for range 105 {
 		r.send(post("/webhooks/stripe?source=checkout&attempt=1", `{"type":"checkout.session.completed","id":"evt_1"}`, "Stripe-Signature: t=1,v1=x"))
@@ -88,8 +88,8 @@ func TestAxe(t *testing.T) {
 	}
 	axe, err := os.ReadFile(file)
 	must(t, err)
-	g := newGallery(t)
-	b := newBrowser(t, g.rig)
+	g := newAllPages(t)
+	b := newBrowser(t, g.fixture)
 	own, admin := g.pages()
 	var checked, rules, minor int
 	look := func(path, scheme string) {

@@ -35,7 +35,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 		return v
 	}
 	age := max(0, now.Sub(p.SignedAt)) // the sender's clock may be ahead
-	v.Signed = exactly(p.SignedAt)
+	v.Signed = exactStamp(p.SignedAt)
 	v.Age = relay.FormatDuration(age.Truncate(time.Second))
 	switch {
 	case p.Tolerance <= 0:

@@ -17,17 +17,17 @@ import (
 // drains.
 const shownSending = 3
 
-// Waiting counts the deliveries that go out by themselves.
-func (a *aliasHead) Waiting() int { return max(0, a.Queued-a.QueuedEvents) }
+// WaitingCount counts the deliveries that go out by themselves.
+func (a *aliasHead) WaitingCount() int { return max(0, a.Queued-a.QueuedEvents) }
 
-// Sent counts how many of the events released last are out.
-func (a *aliasHead) Sent() int { return max(0, a.Released-a.Waiting()) }
+// SentCount counts how many of the events released last are out.
+func (a *aliasHead) SentCount() int { return max(0, a.Released-a.WaitingCount()) }
 
-// Draining says how the queue goes on.
-func (a *aliasHead) Draining() string {
-	waiting := countText(a.Waiting(), "delivery waits", "deliveries wait")
+// QueueText says how the queue goes on.
+func (a *aliasHead) QueueText() string {
+	waiting := countText(a.WaitingCount(), "delivery waits", "deliveries wait")
 	switch {
-	case a.Waiting() == 0:
+	case a.WaitingCount() == 0:
 		return "Nothing waits any more."
 	case a.Paused:
 		return waiting + " for the end of the pause."
@@ -47,11 +47,11 @@ func released(r *http.Request) int {
 	return n
 }
 
-// drain adds how far the queue is on its way out. Without the list of what is being
+// addQueueProgress adds how far the queue is on its way out. Without the list of what is being
 // sent the rest of the page still holds.
-func (p *pages) drain(ctx context.Context, who relay.Actor, a *aliasHead, released int) {
+func (p *pages) addQueueProgress(ctx context.Context, who relay.Actor, a *aliasHead, released int) {
 	a.Released, a.Sending = released, nil
-	if !a.Online || a.Waiting() == 0 {
+	if !a.Online || a.WaitingCount() == 0 {
 		return
 	}
 	page, err := p.Events.Events(ctx, who, relay.Filter{
@@ -85,8 +85,8 @@ type releaseView struct {
 	Button string
 }
 
-// askRelease shows what "replay all queued" would do.
-func (p *pages) askRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+// confirmRelease shows what "replay all queued" would do.
+func (p *pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
 	if err != nil {
 		return nil, err
@@ -104,11 +104,11 @@ func (p *pages) askRelease(_ http.ResponseWriter, r *http.Request, who relay.Act
 	}
 	for i := range page.Events {
 		if page.Events[i].AttemptCount == 1 {
-			v.Newest = exactly(page.Events[i].ReceivedAt)
+			v.Newest = exactStamp(page.Events[i].ReceivedAt)
 			break
 		}
 	}
-	return release(v), nil
+	return releasePage(v), nil
 }
 
 func releaseButton(n int) string { return "Replay all queued (" + strconv.Itoa(n) + ")" }

@@ -11,7 +11,7 @@ import (
 // A queue on its way out is told by a page without a script, and live.
 func TestDrainIsShown(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	for range 3 {
 		r.send(post("/late", "{}"))
 	}
@@ -49,7 +49,7 @@ func TestDrainIsShown(t *testing.T) {
 
 func TestMembersAreNotOfferedToShare(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	id := r.send(post("/hook", "{}")).String()
 	contains(t, "owner", r.get("/events/"+id, 200), `action="/events/`+id+`/shares"`)
 	ctx, sys := context.Background(), relay.System()

@@ -32,7 +32,7 @@ func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 		return nil, err
 	}
 	if partial(r) {
-		return notice(replayText(e, n)), nil
+		return noticeFragment(replayText(e, n)), nil
 	}
 	return seeOther(w, r, "/events/"+id.String()+"#attempt-"+strconv.Itoa(n))
 }
@@ -61,7 +61,7 @@ func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 		return nil, err
 	}
 	if partial(r) {
-		return notice("What was queued is canceled."), nil
+		return noticeFragment("What was queued is canceled."), nil
 	}
 	return seeOther(w, r, "/events/"+id.String())
 }

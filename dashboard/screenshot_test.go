@@ -29,9 +29,9 @@ func TestScreenshots(t *testing.T) {
 	if dir == "" {
 		t.Skip("RELAY_SCREENSHOTS names no folder")
 	}
-	s := newShowcase(t, os.Getenv("RELAY_RELAYD"), true)
+	s := newDemoServer(t, os.Getenv("RELAY_RELAYD"), true)
 	s.traffic()
-	b := newBrowser(t, &rig{t: t, base: s.base})
+	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
 	const most = 150_000 // bytes
 	take := func(name, scheme string, height int64) {
@@ -68,7 +68,7 @@ func TestScreenshots(t *testing.T) {
 
 // traffic is a minute of what a payment provider and a forge send, one event of which
 // meets the bug of the shop.
-func (s *showcase) traffic() {
+func (s *demoServer) traffic() {
 	s.t.Helper()
 	kinds := []string{
 		"customer.created", "checkout.session.completed", "invoice.created", "invoice.paid", "charge.succeeded", "payment_intent.succeeded",
@@ -106,8 +106,8 @@ func TestGallery(t *testing.T) {
 	if dir == "" {
 		t.Skip("RELAY_GALLERY names no folder")
 	}
-	g := newGallery(t)
-	b := newBrowser(t, g.rig)
+	g := newAllPages(t)
+	b := newBrowser(t, g.fixture)
 	n := 0
 	every := func(paths []string) {
 		for _, path := range paths {

@@ -16,9 +16,9 @@ const sessionAge = 30 * 24 * 3600 // seconds
 
 // Bounds of what a request with more than one session costs.
 const (
-	triedSessions = 4 // that are looked up
-	sweptPaths    = 6
-	sweptDomains  = 3
+	maxSessionCookies = 4 // that are looked up
+	sweptPaths        = 6
+	sweptDomains      = 3
 )
 
 // cookieName is bound to the host by its prefix where the base site is https, so
@@ -39,11 +39,11 @@ func (p *pages) cookie(value string, age int) *http.Cookie {
 	}
 }
 
-// sessions are the secrets that came with a request, each once.
-func (p *pages) sessions(r *http.Request) []string {
+// sessionSecrets are the secrets that came with a request, each once.
+func (p *pages) sessionSecrets(r *http.Request) []string {
 	var secrets []string
 	for _, c := range r.CookiesNamed(p.cookieName()) {
-		if c.Value != "" && !slices.Contains(secrets, c.Value) && len(secrets) < triedSessions {
+		if c.Value != "" && !slices.Contains(secrets, c.Value) && len(secrets) < maxSessionCookies {
 			secrets = append(secrets, c.Value)
 		}
 	}
@@ -54,42 +54,42 @@ func (p *pages) sessions(r *http.Request) []string {
 // site too, and nobody is to act by a session that somebody else chose.
 var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "sessions of two accounts came with this request; a page on an alias host may have set one of them. Try again: what others set was removed. If this comes back, clear the cookies of this site and log in again")
 
-// errGuesses is the code of what Limits.Try refuses.
-var errGuesses = relay.Errorf(relay.CodeRateLimited, "")
+// errTooManyGuesses is the code of what Limits.Try refuses.
+var errTooManyGuesses = relay.Errorf(relay.CodeRateLimited, "")
 
-// visitor is who is signed in, and by which session; ok is false for anybody else.
+// currentSession is who is signed in, and by which session; ok is false for anybody else.
 // Sessions that are over, or never were, are passed over: whoever can add a cookie
 // to a request (see errTwoSessions) logs nobody out.
-func (p *pages) visitor(r *http.Request) (v visitor, ok bool, err error) {
-	secrets := p.sessions(r)
+func (p *pages) currentSession(r *http.Request) (v session, ok bool, err error) {
+	secrets := p.sessionSecrets(r)
 	for _, secret := range secrets {
-		who, e := prove(p, r, secret, func(ctx context.Context) (relay.Actor, error) { return p.Accounts.SessionOwner(ctx, secret) })
+		who, e := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Actor, error) { return p.Accounts.SessionOwner(ctx, secret) })
 		switch {
 		case errors.Is(e, relay.ErrNotFound):
-			p.known.forget(secret)
+			p.aliasCache.forget(secret)
 		case e != nil:
 			err = e
 		case ok && who.Account != v.who.Account:
-			return visitor{}, false, errTwoSessions
+			return session{}, false, errTwoSessions
 		case !ok:
-			v, ok = visitor{who: who, session: secret}, true
+			v, ok = session{who: who, secret: secret}, true
 		}
 	}
-	if ok && errors.Is(err, errGuesses) {
+	if ok && errors.Is(err, errTooManyGuesses) {
 		err = nil // what was not looked up is no session of this person
 	}
 	return v, ok && err == nil, err
 }
 
-// visitor is a signed-in person.
-type visitor struct {
-	who     relay.Actor
-	session string // its secret
+// session is a signed-in person.
+type session struct {
+	who    relay.Actor
+	secret string // its secret
 }
 
-// prove looks a secret up that came with a request, unless its source showed too
+// lookUpSecret looks a secret up that came with a request, unless its source showed too
 // many wrong ones.
-func prove[T any](p *pages, r *http.Request, secret string, look func(context.Context) (T, error)) (T, error) {
+func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(context.Context) (T, error)) (T, error) {
 	if err := p.Limits.CheckSecret(r.RemoteAddr, secret); err != nil {
 		var none T
 		return none, err
@@ -104,7 +104,7 @@ func prove[T any](p *pages, r *http.Request, secret string, look func(context.Co
 // sweep removes session cookies that another host of the same domain set: unlike
 // ours they carry a Domain. Their paths lead to the one asked for.
 func (p *pages) sweep(w http.ResponseWriter, r *http.Request) {
-	if p.secure() || len(p.sessions(r)) < 2 {
+	if p.secure() || len(p.sessionSecrets(r)) < 2 {
 		return
 	}
 	for _, domain := range parentDomains(p.Site.Base.Hostname()) {

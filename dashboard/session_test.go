@@ -16,19 +16,19 @@ import (
 // is no session is passed over, and what it added is removed.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
-	house := newHouse()
+	house := newFakeStore()
 	house.sessions["mine"] = "alice"
 	h := serve(t, house, "http://relay.example.com")
 	for _, order := range []string{
 		"relay_session=mine; relay_session=tossed", "relay_session=tossed; relay_session=mine", "relay_session=mine; relay_session=mine",
 		"relay_session=; relay_session=a; relay_session=b; relay_session=mine",
 	} {
-		res, body := ask(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", order) })
+		res, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", order) })
 		if res.StatusCode != 200 || !strings.Contains(body, "alice") {
 			t.Errorf("%s = %d: %s", order, res.StatusCode, body)
 		}
 	}
-	res, _ := ask(h, "GET", "/aliases/x", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=tossed") })
+	res, _ := sendRequest(h, "GET", "/aliases/x", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=tossed") })
 	var swept []string
 	for _, c := range res.Cookies() {
 		if c.Name != "relay_session" || c.Value != "" || c.MaxAge >= 0 || c.Domain == "" {
@@ -42,7 +42,7 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 		}
 	}
 	for _, base := range []string{"http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080", "https://relay.example.com"} {
-		res, _ := ask(serve(t, house, base), "GET", "/aliases/x", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=tossed") })
+		res, _ := sendRequest(serve(t, house, base), "GET", "/aliases/x", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=tossed") })
 		if slices.ContainsFunc(res.Cookies(), func(c *http.Cookie) bool { return strings.HasSuffix(c.Name, "_session") }) {
 			t.Errorf("%s: cookies %v, which may be our own", base, res.Cookies())
 		}
@@ -53,19 +53,19 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 // choose as whom somebody acts.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
-	house := newHouse()
+	house := newFakeStore()
 	house.sessions["mine"], house.sessions["tossed"], house.sessions["other"] = "alice", "mallory", "alice"
 	h := serve(t, house, "http://relay.example.com")
 	for _, order := range []string{"relay_session=mine; relay_session=tossed", "relay_session=tossed; relay_session=mine", "relay_session=x; relay_session=tossed; relay_session=mine"} {
-		res, body := ask(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", order) })
+		res, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", order) })
 		if res.StatusCode != 401 || !strings.Contains(body, "Try again") || strings.Contains(body, "mallory") || len(res.Cookies()) == 0 {
 			t.Errorf("%s = %d: %s", order, res.StatusCode, body)
 		}
 	}
-	if res, _ := ask(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=other") }); res.StatusCode != 200 {
+	if res, _ := sendRequest(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=other") }); res.StatusCode != 200 {
 		t.Errorf("two of one account = %d", res.StatusCode)
 	}
-	ask(h, "POST", "/logout", func(r *http.Request) {
+	sendRequest(h, "POST", "/logout", func(r *http.Request) {
 		r.Header.Set("Cookie", "relay_session=mine; relay_session=tossed; relay_session=other")
 	})
 	if len(house.sessions) != 0 {
@@ -73,17 +73,17 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	}
 }
 
-// guesses lets nothing wrong be looked up any more once on.
-type guesses struct {
+// guessCounter lets nothing wrong be looked up any more once on.
+type guessCounter struct {
 	dashboard.Limits
 	on    bool
 	right map[string]bool
 	tried []string
 }
 
-func (g *guesses) Create(relay.Actor) error { return nil }
+func (g *guessCounter) Create(relay.Actor) error { return nil }
 
-func (g *guesses) CheckSecret(_, secret string) error {
+func (g *guessCounter) CheckSecret(_, secret string) error {
 	if !g.on || g.right[secret] {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (g *guesses) CheckSecret(_, secret string) error {
 	return e
 }
 
-func (g *guesses) RecordSecret(remote, secret string, right bool) {
+func (g *guessCounter) RecordSecret(remote, secret string, right bool) {
 	if remote == "" {
 		panic("no source")
 	}
@@ -104,8 +104,8 @@ func (g *guesses) RecordSecret(remote, secret string, right bool) {
 
 func TestGuessesAreCounted(t *testing.T) {
 	t.Parallel()
-	g := &guesses{right: map[string]bool{}}
-	o := newOffice(t, func(opt *dashboard.Options) { opt.Limits = g })
+	g := &guessCounter{right: map[string]bool{}}
+	o := newAccountFixture(t, func(opt *dashboard.Options) { opt.Limits = g })
 	invite, err := o.CreateInvite(t.Context(), relay.System(), "bob", 0)
 	o.must(err)
 	login, err := o.CreateLoginLink(t.Context(), relay.System(), "bob", 0)
@@ -136,7 +136,7 @@ func TestGuessesAreCounted(t *testing.T) {
 // TestWhereToIsBoundToTheHost: over https no neighbour chooses where a login leads.
 func TestWhereToIsBoundToTheHost(t *testing.T) {
 	t.Parallel()
-	res, _ := ask(serve(t, newHouse(), "https://example.com"), "GET", "/account", nil)
+	res, _ := sendRequest(serve(t, newFakeStore(), "https://example.com"), "GET", "/account", nil)
 	cookies := res.Cookies()
 	if res.StatusCode != 401 || len(cookies) != 1 || cookies[0].Name != "__Host-relay_next" || !cookies[0].Secure || cookies[0].Domain != "" {
 		t.Errorf("%d, cookies %v", res.StatusCode, cookies)

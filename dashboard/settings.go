@@ -15,7 +15,7 @@ import (
 // settingsView is the page of an alias' settings and people.
 type settingsView struct {
 	Name, URL, Owner, You string
-	Own                   bool // whoever looks owns the alias
+	IsOwner               bool // whoever looks owns the alias
 	Fields                []settingField
 	Members               []string
 	forms                 settingsForms
@@ -90,17 +90,17 @@ func (p *pages) settings(_ http.ResponseWriter, r *http.Request, who relay.Actor
 	if err != nil {
 		return nil, err
 	}
-	return p.settingsPage(r, who, a, newSettingsForms())
+	return p.renderSettings(r, who, a, newSettingsForms())
 }
 
-func (p *pages) settingsPage(r *http.Request, who relay.Actor, a *relay.Alias, forms settingsForms) (templ.Component, error) {
+func (p *pages) renderSettings(r *http.Request, who relay.Actor, a *relay.Alias, forms settingsForms) (templ.Component, error) {
 	members, err := p.Accounts.Members(r.Context(), who, a.Name)
 	if err != nil {
 		return nil, err
 	}
-	return settings(settingsView{
-		Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, Own: a.Owner == who.Account,
-		Fields: fieldsOf(&a.Settings, forms.Set), Members: members, forms: forms, Done: doneText(r),
+	return settingsPage(settingsView{
+		Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
+		Fields: fieldsOf(&a.Settings, forms.Set), Members: members, forms: forms, Done: successText(r),
 	}), nil
 }
 
@@ -156,10 +156,10 @@ func (p *pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.A
 			return nil
 		})
 	}
-	if err = forms.Set.wrong(err, "offlineStatus"); err != nil {
+	if err = forms.Set.addError(err, "offlineStatus"); err != nil {
 		return nil, err
 	}
-	return p.settled(w, r, who, a, forms, forms.Set, "saved")
+	return p.finishSettings(w, r, who, a, forms, forms.Set, "saved")
 }
 
 // applySettings changes settings by the fields posted. Each toggle is posted as off
@@ -169,21 +169,21 @@ func applySettings(set *relay.Settings, r *http.Request, f form) {
 		key := settingFields[i].Key
 		if typed := r.PostForm[key]; len(typed) > 0 {
 			err := record.SetSetting(set, key, strings.TrimSpace(typed[len(typed)-1]))
-			_ = f.wrong(err, key) // nothing but validation-failed
+			_ = f.addError(err, key) // nothing but validation-failed
 		}
 	}
 }
 
-// settled shows the page again with what was wrong in form f, or goes on to it.
-func (p *pages) settled(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias, forms settingsForms, f form, done string) (templ.Component, error) {
+// finishSettings shows the page again with what was wrong in form f, or goes on to it.
+func (p *pages) finishSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias, forms settingsForms, f form, done string) (templ.Component, error) {
 	if !f.Failed() {
 		return seeOther(w, r, settingsPath(a.Name)+"?done="+done)
 	}
-	page, err := p.settingsPage(r, who, a, forms)
+	page, err := p.renderSettings(r, who, a, forms)
 	if err != nil {
 		return nil, err
 	}
-	return again(page), nil
+	return formWithErrors(page), nil
 }
 
 func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
@@ -197,10 +197,10 @@ func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Acto
 	if errors.Is(err, relay.ErrNotFound) {
 		err = relay.Errorf(relay.CodeValidationFailed, "there is no account of that name")
 	}
-	if err = forms.Member.wrong(err, "user"); err != nil {
+	if err = forms.Member.addError(err, "user"); err != nil {
 		return nil, err
 	}
-	return p.settled(w, r, who, a, forms, forms.Member, "member-added")
+	return p.finishSettings(w, r, who, a, forms, forms.Member, "member-added")
 }
 
 // removeMember is for the owner; a member may remove itself.
@@ -231,10 +231,10 @@ func (p *pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.
 	} else if _, err = p.Accounts.TransferAlias(r.Context(), who, a.Name, user); err == nil {
 		return seeOther(w, r, "/?done=transferred")
 	}
-	if err = forms.Transfer.wrong(err, "user"); err != nil {
+	if err = forms.Transfer.addError(err, "user"); err != nil {
 		return nil, err
 	}
-	return p.settled(w, r, who, a, forms, forms.Transfer, "")
+	return p.finishSettings(w, r, who, a, forms, forms.Transfer, "")
 }
 
 // removeAlias deletes an alias when its name was typed.
@@ -252,5 +252,5 @@ func (p *pages) removeAlias(w http.ResponseWriter, r *http.Request, who relay.Ac
 		return seeOther(w, r, "/?done=alias-removed")
 	}
 	forms.Remove.errors["confirm"] = "type " + a.Name + " to delete it"
-	return p.settled(w, r, who, a, forms, forms.Remove, "")
+	return p.finishSettings(w, r, who, a, forms, forms.Remove, "")
 }

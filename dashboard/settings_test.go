@@ -9,14 +9,14 @@ import (
 
 func TestSettingsAreKept(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	const path = "/aliases/shop/settings"
 	o.get("alice", path).want(200,
 		`name="offlineStatus" value="202"`, `name="hostHeader" value="preserve"`, `name="autoDeliver"`, `name="forwarded"`,
 		`name="freshConnections"`, `name="responseTimeout"`, `name="retention"`, `name="paused"`, "Default: 202")
 	o.post("alice", path, "offlineStatus", " 503 ", "autoDeliver", "off", "autoDeliver", "on", "hostHeader", "localhost:3000",
-		"forwarded", "off", "freshConnections", "on", "responseTimeout", "30m", "retention", "7d", "paused", "on").leads(path + "?done=saved")
+		"forwarded", "off", "freshConnections", "on", "responseTimeout", "30m", "retention", "7d", "paused", "on").redirectsTo(path + "?done=saved")
 	a, err := o.Alias(t.Context(), o.actor("alice"), "shop")
 	o.must(err)
 	s := a.Settings
@@ -28,7 +28,7 @@ func TestSettingsAreKept(t *testing.T) {
 	o.get("alice", path+"?done=<script>").lacks("script>1", "&lt;script")
 
 	// What a form does not hold stays; an empty duration is the server's own again.
-	o.post("alice", path, "retention", "", "paused", "off").leads(path + "?done=saved")
+	o.post("alice", path, "retention", "", "paused", "off").redirectsTo(path + "?done=saved")
 	a, err = o.Alias(t.Context(), o.actor("alice"), "shop")
 	o.must(err)
 	if a.Settings.Retention != nil || a.Settings.Paused || a.Settings.OfflineStatus != 503 || !a.Settings.AutoDeliver {
@@ -38,7 +38,7 @@ func TestSettingsAreKept(t *testing.T) {
 
 func TestSettingsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	const path = "/aliases/shop/settings"
 	for _, bad := range []struct{ key, value, id string }{
@@ -65,13 +65,13 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 
 func TestMembers(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	const path = "/aliases/shop/settings"
 	o.post("alice", path+"/members", "user", "nobody").want(422, "no account of that name", `value="nobody"`)
 	o.post("alice", path+"/members", "user", "").want(422)
 	o.post("alice", path+"/members", "user", "alice").want(422, "owns shop")
-	o.post("alice", path+"/members", "user", " bob ").leads(path + "?done=member-added")
+	o.post("alice", path+"/members", "user", " bob ").redirectsTo(path + "?done=member-added")
 	o.get("alice", path).want(200, "bob", path+"/members/bob/remove")
 
 	// A member looks and leaves, no more.
@@ -82,26 +82,26 @@ func TestMembers(t *testing.T) {
 	o.post("bob", path+"/transfer", "user", "bob").want(403)
 	o.post("bob", path+"/remove", "confirm", "shop").want(403)
 	o.post("bob", path+"/members/root/remove").want(403)
-	o.post("bob", path+"/members/bob/remove").leads("/?done=left")
+	o.post("bob", path+"/members/bob/remove").redirectsTo("/?done=left")
 	o.get("bob", path).want(404)
 	o.post("alice", path+"/members/bob/remove").want(404)
-	o.post("alice", path+"/members", "user", "bob").leads(path + "?done=member-added")
-	o.post("alice", path+"/members/bob/remove").leads(path + "?done=member-removed")
+	o.post("alice", path+"/members", "user", "bob").redirectsTo(path + "?done=member-added")
+	o.post("alice", path+"/members/bob/remove").redirectsTo(path + "?done=member-removed")
 }
 
 func TestTransferAndRemove(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	const path = "/aliases/shop/settings"
 	o.post("alice", path+"/transfer", "user", "nobody").want(422, "there is no such account", `value="nobody"`)
 	o.post("alice", path+"/transfer", "user", "alice").want(422, "yours already")
-	o.post("alice", path+"/transfer", "user", "bob").leads("/?done=transferred")
+	o.post("alice", path+"/transfer", "user", "bob").redirectsTo("/?done=transferred")
 	o.get("alice", path).want(404)
 	for _, typed := range []string{"", "Shop", "shop2"} {
 		o.post("bob", path+"/remove", "confirm", typed).want(422, "type shop to delete it", `value="`+typed+`"`)
 	}
-	o.post("bob", path+"/remove", "confirm", " shop ").leads("/?done=alias-removed")
+	o.post("bob", path+"/remove", "confirm", " shop ").redirectsTo("/?done=alias-removed")
 	o.get("bob", "/?done=alias-removed").want(200, "The alias was deleted.").lacks(`href="/aliases/shop"`)
 	o.get("bob", path).want(404)
 }
@@ -110,7 +110,7 @@ func TestTransferAndRemove(t *testing.T) {
 // included.
 func TestForeignAliasesLookUnknown(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	for _, user := range []string{"bob", "root"} {
 		for path, fields := range map[string][]string{
@@ -134,7 +134,7 @@ func TestForeignAliasesLookUnknown(t *testing.T) {
 
 func TestPlotIsHonest(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t)
+	o := newAccountFixture(t)
 	a := o.alias("alice", "shop")
 	const path = "/aliases/shop"
 	o.get("alice", path).want(200, "No event yet.").lacks("<figure", "latency")

@@ -15,21 +15,21 @@ import (
 
 // sharesView lists who else may replay an event.
 type sharesView struct {
-	Owner string // who alone may share it; "" = whoever looks
-	Error string // why there is no list
-	List  []shareView
-	Made  string // address of the share just made, shown once
-	View  bool   // of that one
+	Owner         string // who alone may share it; "" = whoever looks
+	Error         string // why there is no list
+	List          []shareView
+	NewURL        string // address of the share just made, shown once
+	NewAllowsView bool   // of that one
 }
 
 type shareView struct {
-	ID, What, Uses string
-	Made, Expires  stamp // Expires zero = never
-	Dead           bool  // it has run out
+	ID, What, Uses   string
+	Created, Expires stamp // Expires zero = never
+	Expired          bool  // it has run out
 }
 
-// sharesView never fails: the rest of the page does not need it.
-func (p *pages) sharesView(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) sharesView {
+// readShares never fails: the rest of the page does not need it.
+func (p *pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) sharesView {
 	if a.Owner != who.Account {
 		return sharesView{Owner: a.OwnerName}
 	}
@@ -37,13 +37,13 @@ func (p *pages) sharesView(r *http.Request, who relay.Actor, e *relay.Event, a *
 	v := sharesView{Error: errText(err)}
 	for _, s := range list {
 		x := shareView{
-			ID: s.ID, What: "replay", Made: exactly(s.CreatedAt), Expires: exactly(s.ExpiresAt),
+			ID: s.ID, What: "replay", Created: exactStamp(s.CreatedAt), Expires: exactStamp(s.ExpiresAt),
 			Uses: countText(s.Uses, "use", "uses"),
 		}
 		if s.View {
 			x.What = "replay and view"
 		}
-		x.Dead = !s.ExpiresAt.IsZero() && s.ExpiresAt.Before(time.Now())
+		x.Expired = !s.ExpiresAt.IsZero() && s.ExpiresAt.Before(time.Now())
 		v.List = append(v.List, x)
 	}
 	return v
@@ -54,8 +54,8 @@ func expiries() []pair {
 	return []pair{{"1 hour", "1h"}, {"1 day", "1d"}, {"7 days", "7d"}, {"30 days", "30d"}, {"never", ""}}
 }
 
-// share makes a share. Its address is on this answer and nowhere else.
-func (p *pages) share(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+// createShare makes a share. Its address is on this answer and nowhere else.
+func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	if err := readForm(w, r); err != nil {
 		return nil, err
 	}
@@ -76,15 +76,15 @@ func (p *pages) share(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 		return nil, err
 	}
 	r.URL.Path = "/events/" + id.String() // where the tabs of the page lead
-	v, err := p.eventView(r, who)
+	v, err := p.readEventView(r, who)
 	if err != nil {
 		return nil, err
 	}
-	v.Shares.Made, v.Shares.View = p.Site.URL("/s/"+secret), view
+	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL("/s/"+secret), view
 	if partial(r) {
-		return eventPart(v), nil
+		return eventFragment(v), nil
 	}
-	return event(v), nil
+	return eventPage(v), nil
 }
 
 func expiryOf(text string) (time.Time, error) {
@@ -98,8 +98,8 @@ func expiryOf(text string) (time.Time, error) {
 	return time.Now().Add(d), nil
 }
 
-// revoke ends a share.
-func (p *pages) revoke(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+// revokeShare ends a share.
+func (p *pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	id, err := relay.ParseID(r.PathValue("id"))
 	if err != nil {
 		return nil, err
@@ -133,18 +133,18 @@ type sharedMessage struct {
 
 type sharedResult struct{ State, Outcome, Class, Latency, Text string }
 
-// discreet keeps the address of a shared page, which is its secret, to itself.
-func discreet(w http.ResponseWriter) {
+// setPrivateHeaders keeps the address of a shared page, which is its secret, to itself.
+func setPrivateHeaders(w http.ResponseWriter) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.Header().Set("X-Robots-Tag", "noindex, nofollow")
 }
 
-// shared is the public page of a share.
-func (p *pages) shared(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	discreet(w)
-	who, share, err := p.shareOf(r)
+// sharedEvent is the public page of a share.
+func (p *pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	setPrivateHeaders(w)
+	who, share, err := p.currentShare(r)
 	if err != nil {
-		return nil, deadShare(err)
+		return nil, shareError(err)
 	}
 	most := 0
 	if share.View {
@@ -152,7 +152,7 @@ func (p *pages) shared(w http.ResponseWriter, r *http.Request) (templ.Component,
 	}
 	e, err := p.Events.Event(r.Context(), who, who.Shared, most)
 	if err != nil {
-		return nil, deadShare(err)
+		return nil, shareError(err)
 	}
 	states, err := p.Deliver.Status(r.Context(), []relay.Alias{{ID: e.AliasID, Name: e.Alias}})
 	if err != nil {
@@ -162,20 +162,20 @@ func (p *pages) shared(w http.ResponseWriter, r *http.Request) (templ.Component,
 	v := sharedOf(record.OfShared(e, share, online))
 	v.Action = "/s/" + r.PathValue("token") + "/replay"
 	v.Result = resultOf(e, r.URL.Query().Get("attempt"))
-	return shared(v), nil
+	return sharedPage(v), nil
 }
 
-// shareOf is the share whose token is in the address; looking counts no use.
-func (p *pages) shareOf(r *http.Request) (who relay.Actor, share relay.Share, err error) {
+// currentShare is the share whose token is in the address; looking counts no use.
+func (p *pages) currentShare(r *http.Request) (who relay.Actor, share relay.Share, err error) {
 	token := r.PathValue("token")
-	who, err = prove(p, r, token, func(ctx context.Context) (who relay.Actor, err error) {
+	who, err = lookUpSecret(p, r, token, func(ctx context.Context) (who relay.Actor, err error) {
 		who, share, err = p.Accounts.ShareActor(ctx, token, false)
 		return who, err
 	})
 	return who, share, err
 }
 
-func deadShare(err error) error {
+func shareError(err error) error {
 	if errors.Is(err, relay.ErrNotFound) {
 		return relay.Errorf(relay.CodeNotFound, "this link has run out, was revoked, or never was; ask who gave it to you for a new one")
 	}
@@ -184,15 +184,15 @@ func deadShare(err error) error {
 
 // sharedReplay sends the event of a share again.
 func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	discreet(w)
+	setPrivateHeaders(w)
 	token := r.PathValue("token")
-	who, share, err := p.shareOf(r)
+	who, share, err := p.currentShare(r)
 	if err != nil {
-		return nil, deadShare(err)
+		return nil, shareError(err)
 	}
 	e, err := p.Events.Event(r.Context(), who, who.Shared, 0)
 	if err != nil {
-		return nil, deadShare(err)
+		return nil, shareError(err)
 	}
 	if e.Blocker != "" {
 		return nil, relay.Errorf(relay.CodeEventNotReplayable, "%s", blockerText(e.Blocker))
@@ -201,7 +201,7 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 		return nil, err
 	}
 	if _, _, err := p.Accounts.ShareActor(r.Context(), token, true); err != nil {
-		return nil, deadShare(err)
+		return nil, shareError(err)
 	}
 	_, n, err := p.Deliver.Replay(r.Context(), who, e.ID, replayWait)
 	if err != nil {
@@ -212,7 +212,7 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 
 func sharedOf(s *record.SharedEvent) sharedView {
 	v := sharedView{
-		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: exactly(s.ReceivedAt.Time),
+		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: exactStamp(s.ReceivedAt.Time),
 		Size: sizeText(s.PayloadSize), Outcome: s.State, Class: "state " + s.State,
 		Online: s.Online, Replayable: s.Replayable, View: s.View,
 	}
@@ -226,7 +226,7 @@ func sharedOf(s *record.SharedEvent) sharedView {
 		v.ResponseSize = sizeText(*s.ResponseSize)
 	}
 	if s.ExpiresAt != nil {
-		v.Expires = exactly(s.ExpiresAt.Time)
+		v.Expires = exactStamp(s.ExpiresAt.Time)
 	}
 	if s.Request != nil {
 		v.Request = sharedMessageOf(s.Request.Headers, s.Request.Body)

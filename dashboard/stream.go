@@ -25,29 +25,29 @@ const (
 
 // streamView is the page of one alias.
 type streamView struct {
-	Alias  aliasHead
-	Filter streamFilter
-	Rows   []rowView
-	Wrong  form   // what is wrong with the filter, by field
-	Older  string // address of the next page, "" = none
-	Newest string // address of the first page, "" = this is it
-	Back   stamp  // how far a search went, zero = to the end
-	Live   string // address of the live updates
-	Notice string
-	Plot   *plotView // nil = not on this page
-	Fight  *fightView
+	Alias          aliasHead
+	Filter         streamFilter
+	Rows           []rowView
+	FilterErrors   form   // what is wrong with the filter, by field
+	Older          string // address of the next page, "" = none
+	Newest         string // address of the first page, "" = this is it
+	SearchedBackTo stamp  // how far a search went, zero = to the end
+	Live           string // address of the live updates
+	Notice         string
+	Plot           *plotView // nil = not on this page
+	Fight          *fightView
 }
 
 // aliasHead is how an alias stands, above its stream.
 type aliasHead struct {
-	Name, URL, State       string
-	Since, Oldest          stamp
-	Online, Paused         bool
-	Client                 string // of the tunnel
-	Queued, QueuedEvents   int
-	Released               int       // let go by the page before, 0 = none
-	Sending                []rowView // on their way while others wait
-	Command, Client2, Curl string    // what to type: ssh, relay up, a first request
+	Name, URL, State                        string
+	Since, Oldest                           stamp
+	Online, Paused                          bool
+	TunnelText                              string // of the tunnel
+	Queued, QueuedEvents                    int
+	Released                                int       // let go by the page before, 0 = none
+	Sending                                 []rowView // on their way while others wait
+	SSHCommand, RelayUpCommand, CurlCommand string    // what to type: ssh, relay up, a first request
 }
 
 // rowView is one event in a list.
@@ -71,7 +71,7 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if err != nil {
 		return nil, err
 	}
-	p.drain(r.Context(), who, &head, released(r))
+	p.addQueueProgress(r.Context(), who, &head, released(r))
 	v := streamView{Alias: head, Filter: filterOf(r.URL.Query()), Notice: releasedNotice(r, head)}
 	page, err := p.list(r, who, a, &v)
 	if err != nil {
@@ -82,28 +82,28 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	}
 	v.links(a.Name, page)
 	if partial(r) {
-		return streamParts(v), nil
+		return streamFragments(v), nil
 	}
 	if v.Filter == (streamFilter{}) && len(page.Events) > 0 {
 		plot := p.plot(r, who, a.Name, "/aliases/"+a.Name, page.Events[0].ReceivedAt)
 		v.Plot = &plot
 		v.Fight = p.fight(r.Context(), who, a, time.Now())
 	}
-	if v.Wrong.Failed() {
-		return withStatus{stream(v), http.StatusUnprocessableEntity}, nil
+	if v.FilterErrors.Failed() {
+		return withStatus{streamPage(v), http.StatusUnprocessableEntity}, nil
 	}
-	return stream(v), nil
+	return streamPage(v), nil
 }
 
 // list reads the rows; a filter that cannot be read is told in v.
 func (p *pages) list(r *http.Request, who relay.Actor, a *relay.Alias, v *streamView) (relay.Page, error) {
-	f, err := v.Filter.of(a.Name)
+	f, err := v.Filter.storeFilter(a.Name)
 	var page relay.Page
 	if err == nil {
 		page, err = p.Events.Events(r.Context(), who, f)
 	}
 	if e := relay.AsError(err); e != nil && e.Code == relay.CodeValidationFailed {
-		v.Wrong = wrongFilter(e)
+		v.FilterErrors = filterErrors(e)
 		return page, nil
 	}
 	return page, err
@@ -132,7 +132,7 @@ func (v *streamView) links(alias string, page relay.Page) {
 	q.Set("cursor", page.Next)
 	v.Older = withQuery(path, q)
 	if len(page.Events) < streamRows && !page.SearchedBackTo.IsZero() {
-		v.Back = exactly(page.SearchedBackTo)
+		v.SearchedBackTo = exactStamp(page.SearchedBackTo)
 	}
 }
 
@@ -172,30 +172,30 @@ func (p *pages) aliasHead(r *http.Request, a *relay.Alias) (aliasHead, error) {
 	if len(st) != 1 {
 		return aliasHead{}, relay.ErrNotFound
 	}
-	return p.headOf(r.Context(), record.OfAlias(a, st[0], p.Site)), nil
+	return p.aliasHeadOf(r.Context(), record.OfAlias(a, st[0], p.Site)), nil
 }
 
-// headOf is also what the live updates make of an alias record.
-func (p *pages) headOf(ctx context.Context, a *record.Alias) aliasHead {
+// aliasHeadOf is also what the live updates make of an alias record.
+func (p *pages) aliasHeadOf(ctx context.Context, a *record.Alias) aliasHead {
 	h := aliasHead{
 		Name: a.Name, URL: a.URL, State: a.State, Online: a.Online, Paused: a.Settings.Paused,
 		Queued: a.Queued, QueuedEvents: a.QueuedEvents,
-		Client2: "relay up --port 3000 --alias " + a.Name,
-		Curl:    p.curlCommand(a.Name),
+		RelayUpCommand: "relay up --port 3000 --alias " + a.Name,
+		CurlCommand:    p.curlCommand(a.Name),
 	}
 	if !a.Online {
-		h.Command = p.tunnelCommand(frameOf(ctx).User, a.Name)
+		h.SSHCommand = p.tunnelCommand(viewerOf(ctx).User, a.Name)
 	}
 	if a.Since != nil {
-		h.Since = exactly(a.Since.Time)
+		h.Since = exactStamp(a.Since.Time)
 	}
 	if a.OldestQueuedAt != nil {
-		h.Oldest = exactly(a.OldestQueuedAt.Time)
+		h.Oldest = exactStamp(a.OldestQueuedAt.Time)
 	}
 	if a.Tunnel != nil {
-		h.Client = record.SafeTextMax(a.Tunnel.Client+" of "+a.Tunnel.User+" from "+a.Tunnel.RemoteAddr, 200)
+		h.TunnelText = record.SafeTextMax(a.Tunnel.Client+" of "+a.Tunnel.User+" from "+a.Tunnel.RemoteAddr, 200)
 		if a.Tunnel.Target != nil {
-			h.Client += " to " + record.SafeTextMax(*a.Tunnel.Target, 200)
+			h.TunnelText += " to " + record.SafeTextMax(*a.Tunnel.Target, 200)
 		}
 	}
 	return h

@@ -51,15 +51,15 @@ func (f *streamFilter) Active() bool {
 	return f.Method+f.Status+f.Path+f.State+f.Since+f.Until+f.Text != ""
 }
 
-// of is the filter for the store.
-func (f *streamFilter) of(alias string) (relay.Filter, error) {
+// storeFilter is the filter for the store.
+func (f *streamFilter) storeFilter(alias string) (relay.Filter, error) {
 	out := relay.Filter{
 		Alias: alias, Method: f.Method, Status: f.Status, Path: f.Path, State: f.State, Text: f.Text,
 		Cursor: f.Cursor, Limit: streamRows, Budget: streamBudget,
 	}
 	bad := relay.Errorf(relay.CodeValidationFailed, "the filter cannot be read")
 	moment := func(name, typed string) time.Time {
-		t, ok := typedTime(typed)
+		t, ok := parseTime(typed)
 		if !ok {
 			bad.Fields = append(bad.Fields, relay.FieldError{Location: "query." + name, Message: "expected a time such as 2026-11-21 14:30"})
 		}
@@ -81,8 +81,8 @@ func (f *streamFilter) of(alias string) (relay.Filter, error) {
 // filterFields are those of the form; what is wrong elsewhere stands below it.
 var filterFields = []string{"status", "state", "since", "until"}
 
-// wrongFilter tells by field what is wrong with a filter.
-func wrongFilter(e *relay.Error) form {
+// filterErrors tells by field what is wrong with a filter.
+func filterErrors(e *relay.Error) form {
 	f := form{name: "filter", errors: map[string]string{}}
 	for _, bad := range e.Fields {
 		if name := strings.TrimPrefix(bad.Location, "query."); slices.Contains(filterFields, name) {
@@ -103,9 +103,9 @@ func validStatus(s string) bool {
 	return err == nil || s[1:] == "xx"
 }
 
-// typedTime reads a moment as a browser's time field writes it, in UTC, or RFC 3339;
+// parseTime reads a moment as a browser's time field writes it, in UTC, or RFC 3339;
 // nothing is the zero time.
-func typedTime(s string) (time.Time, bool) {
+func parseTime(s string) (time.Time, bool) {
 	if s == "" {
 		return time.Time{}, true
 	}
@@ -117,24 +117,24 @@ func typedTime(s string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// shows tells whether a new or changed event belongs into the list as far as its
+// matches tells whether a new or changed event belongs into the list as far as its
 // summary tells; those that do not are only updated where they stand. What text a
 // body holds is not known here.
-func (f *streamFilter) shows(s *record.Summary) bool {
+func (f *streamFilter) matches(s *record.Summary) bool {
 	if f.Cursor != "" || f.Text != "" || f.Method != "" && !strings.EqualFold(f.Method, s.Method) || f.State != "" && f.State != s.State ||
-		!strings.HasPrefix(s.Path, f.Path) || !f.showsStatus(s.Status) {
+		!strings.HasPrefix(s.Path, f.Path) || !f.matchesStatus(s.Status) {
 		return false
 	}
 	id, err := relay.ParseID(s.ID)
 	if err != nil {
 		return false
 	}
-	since, _ := typedTime(f.Since)
-	until, _ := typedTime(f.Until)
+	since, _ := parseTime(f.Since)
+	until, _ := parseTime(f.Until)
 	return !id.Time().Before(since) && (until.IsZero() || id.Time().Before(until))
 }
 
-func (f *streamFilter) showsStatus(status *int) bool {
+func (f *streamFilter) matchesStatus(status *int) bool {
 	if f.Status == "" {
 		return true
 	}

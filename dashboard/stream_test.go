@@ -16,7 +16,7 @@ import (
 
 func TestStreamShowsAndFilters(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	contains(t, "empty alias", r.get("/aliases/hook", 200), "ssh -N -R hook:80:localhost:3000", "No event yet", "never")
 	r.online()
 	r.answers(func(head, _ []byte) string {
@@ -54,7 +54,7 @@ func TestStreamShowsAndFilters(t *testing.T) {
 
 func TestStreamPages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	for i := range 103 {
 		r.send(post(fmt.Sprintf("/n/%03d", i), ""))
 	}
@@ -73,7 +73,7 @@ func TestStreamPages(t *testing.T) {
 
 func TestReplayQueuedAsksOnceMore(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.send(post("/a", "{}"))
 	id := r.send(post("/b", "{}"))
 	contains(t, "stream", r.get("/aliases/hook", 200), "Replay all queued (2)", `data-state="queued"`)
@@ -91,7 +91,7 @@ func TestReplayQueuedAsksOnceMore(t *testing.T) {
 }
 
 // await polls until ok holds.
-func (r *rig) await(what string, ok func() bool) {
+func (r *fixture) await(what string, ok func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
@@ -102,7 +102,7 @@ func (r *rig) await(what string, ok func() bool) {
 }
 
 // listen opens live updates and gives their messages.
-func (r *rig) listen(path string) <-chan string {
+func (r *fixture) listen(path string) <-chan string {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, "GET", r.base+path, nil)
@@ -129,7 +129,7 @@ func (r *rig) listen(path string) <-chan string {
 	return messages
 }
 
-func (r *rig) hear(messages <-chan string, want ...string) string {
+func (r *fixture) hear(messages <-chan string, want ...string) string {
 	r.t.Helper()
 	late := time.After(patience)
 	for {
@@ -164,7 +164,7 @@ func liveOf(t *testing.T, page string) string {
 
 func TestLiveRowsArrive(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	first := r.send(post("/first", "{}"))
 	live := liveOf(t, r.get("/aliases/hook", 200))
@@ -193,7 +193,7 @@ func TestLiveRowsArrive(t *testing.T) {
 
 func TestLoginLeadsWhereOneWanted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newFixture(t)
 	link, err := r.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Minute)
 	must(t, err)
 	jar, err := cookiejar.New(nil)

@@ -64,7 +64,7 @@ func TestBrowserPayloadsStayText(t *testing.T) {
 	if len(list) != 120 {
 		t.Fatalf("%d payloads", len(list))
 	}
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	b := newBrowser(t, r)
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
@@ -167,7 +167,7 @@ func packed(list []string) (head string, bodies map[string]string) {
 }
 
 // names puts payloads wherever people give names: keys, tokens, sessions, settings.
-func (r *rig) names(list []string) {
+func (r *fixture) names(list []string) {
 	r.t.Helper()
 	ctx, sys := r.t.Context(), relay.System()
 	who, err := r.s.SessionOwner(ctx, r.session)

@@ -11,7 +11,7 @@ import (
 // TestBrowserShowsTimesInItsZone: what the server says in UTC is read in the zone of
 // whoever looks, in the page and in live rows, and a time typed there is meant there.
 func TestBrowserShowsTimesInItsZone(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.online()
 	id := r.send(post("/first", "{}")).String()
 	b := newBrowser(t, r)

@@ -14,7 +14,7 @@ import (
 // TestBrowserOffice walks the pages of settings and accounts on a narrow screen: no
 // errors in the console, nothing wider than the screen, forms that work.
 func TestBrowserOffice(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	sys := relay.System()
 	_, err := r.s.CreateAccount(t.Context(), sys, "root", true)
 	must(t, err)

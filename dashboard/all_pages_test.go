@@ -16,10 +16,10 @@ import (
 	"relay/dashboard"
 )
 
-// gallery is a relay in use: alice has an alias with traffic, one that is offline
+// allPages is a relay in use: alice has an alias with traffic, one that is offline
 // with a queue and one that was never connected; root is an admin.
-type gallery struct {
-	*rig
+type allPages struct {
+	*fixture
 	paid      relay.ID // answered by 500, then replayed twice
 	single    relay.ID // with one attempt
 	queued    relay.ID
@@ -31,14 +31,14 @@ type gallery struct {
 // waitingCode is what the holder of the waiting key sees.
 const waitingCode = "WXYZ-2345"
 
-// waiting is one key that waits to be let in.
-type waiting struct {
+// fakeEnrolments is one key that waits to be let in.
+type fakeEnrolments struct {
 	accounts
 	wrong int
 	gone  bool
 }
 
-func (w *waiting) Enrolment(link string) (relay.Enrolment, error) {
+func (w *fakeEnrolments) Enrolment(link string) (relay.Enrolment, error) {
 	if w.gone || link != "k3yl1nk" {
 		return relay.Enrolment{}, relay.ErrNotFound
 	}
@@ -48,7 +48,7 @@ func (w *waiting) Enrolment(link string) (relay.Enrolment, error) {
 	}, nil
 }
 
-func (w *waiting) Approve(ctx context.Context, who relay.Actor, link, code string) error {
+func (w *fakeEnrolments) Approve(ctx context.Context, who relay.Actor, link, code string) error {
 	switch {
 	case w.gone || link != "k3yl1nk":
 		return relay.ErrNotFound
@@ -62,12 +62,12 @@ func (w *waiting) Approve(ctx context.Context, who relay.Actor, link, code strin
 	return nil
 }
 
-func newGallery(t *testing.T) *gallery {
+func newAllPages(t *testing.T) *allPages {
 	t.Helper()
 	base, _ := url.Parse("http://localhost:8080")
-	g := &gallery{rig: newRig(t, func(o *dashboard.Options) {
+	g := &allPages{fixture: newFixture(t, func(o *dashboard.Options) {
 		o.Site.Base = *base
-		o.Enrolments = &waiting{}
+		o.Enrolments = &fakeEnrolments{}
 		o.HostKey = "SHA256:0Q1kCq0nHkZqk5m0T8l7Wg3b2Yx9v6u5t4s3r2q1p0o"
 	})}
 	ctx, sys := t.Context(), relay.System()
@@ -86,7 +86,7 @@ func newGallery(t *testing.T) *gallery {
 }
 
 // traffic fills the aliases by what a payment provider and a forge would send.
-func (g *gallery) traffic() {
+func (g *allPages) traffic() {
 	g.alias, _ = g.d.Alias("stripe-dev")
 	g.online()
 	g.answers(g.shop)
@@ -117,7 +117,7 @@ func (g *gallery) traffic() {
 	g.alias = stripe
 }
 
-func (g *gallery) shares() {
+func (g *allPages) shares() {
 	page := g.submit("/events/"+g.paid.String()+"/shares", url.Values{"view": {"on"}, "expires": {"7d"}}, 200)
 	g.share = regexp.MustCompile(`/s/[A-Za-z0-9_-]+`).FindString(page)
 	var err error
@@ -129,7 +129,7 @@ func (g *gallery) shares() {
 
 // pages are the addresses of everything that can be looked at, as alice, and those
 // of admins.
-func (g *gallery) pages() (own, admin []string) {
+func (g *allPages) pages() (own, admin []string) {
 	paid := "/events/" + g.paid.String()
 	own = []string{
 		"/", "/aliases/stripe-dev", "/aliases/stripe-dev?q=invoice&status=5xx", "/aliases/stripe-dev?path=/none", "/aliases/stripe-dev?status=abc",
@@ -141,7 +141,7 @@ func (g *gallery) pages() (own, admin []string) {
 }
 
 // shop answers as a shop would.
-func (g *gallery) shop(head, body []byte) string {
+func (g *allPages) shop(head, body []byte) string {
 	if strings.HasPrefix(string(head), "GET") {
 		return httpAnswer("200 OK", `{"status":"ok"}`)
 	}

@@ -21,26 +21,26 @@ import (
 	"relay/store"
 )
 
-// idle is a delivery without tunnels.
-type idle struct{ dashboard.Deliverer }
+// offlineDeliverer is a delivery without tunnels.
+type offlineDeliverer struct{ dashboard.Deliverer }
 
-func (idle) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
+func (offlineDeliverer) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
 	return make([]relay.AliasStatus, len(aliases)), nil
 }
 
-// office is the pages on a real store: alice and bob are developers, root is an
+// accountFixture is the pages on a real store: alice and bob are developers, root is an
 // admin, each with a browser that is logged in.
-type office struct {
+type accountFixture struct {
 	*testing.T
 	*store.Store
 	pages   http.Handler
 	cookies map[string]*http.Cookie
 }
 
-func newOffice(t *testing.T, edit ...func(*dashboard.Options)) *office {
+func newAccountFixture(t *testing.T, edit ...func(*dashboard.Options)) *accountFixture {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 3})
-	o := &office{T: t, Store: s, cookies: map[string]*http.Cookie{}}
+	o := &accountFixture{T: t, Store: s, cookies: map[string]*http.Cookie{}}
 	o.must(err)
 	t.Cleanup(func() { _ = s.Close() })
 	_, _, err = s.Migrate(t.Context())
@@ -48,7 +48,7 @@ func newOffice(t *testing.T, edit ...func(*dashboard.Options)) *office {
 	o.must(s.Serve(t.Context(), func([]relay.Change) {}))
 	base, _ := url.Parse("http://localhost:8080")
 	opt := dashboard.Options{
-		Accounts: s, Events: s, Deliver: idle{}, Log: slog.New(slog.DiscardHandler), HostKey: "SHA256:hostkey",
+		Accounts: s, Events: s, Deliver: offlineDeliverer{}, Log: slog.New(slog.DiscardHandler), HostKey: "SHA256:hostkey",
 		Site: relay.Site{Base: *base, AliasDomain: "localhost", SSHAddr: "localhost:2222", Loopback: true},
 	}
 	for _, e := range edit {
@@ -63,7 +63,7 @@ func newOffice(t *testing.T, edit ...func(*dashboard.Options)) *office {
 	return o
 }
 
-func (o *office) login(name string) *http.Cookie {
+func (o *accountFixture) login(name string) *http.Cookie {
 	o.Helper()
 	link, err := o.CreateLoginLink(o.Context(), relay.System(), name, 0)
 	o.must(err)
@@ -72,7 +72,7 @@ func (o *office) login(name string) *http.Cookie {
 	return &http.Cookie{Name: "relay_session", Value: secret}
 }
 
-func (o *office) must(err error) {
+func (o *accountFixture) must(err error) {
 	o.Helper()
 	if err != nil {
 		o.Fatal(err)
@@ -91,7 +91,7 @@ type answer struct {
 var inline = regexp.MustCompile(`(?i)<style|<script>|\sstyle=|\son[a-z]+=|javascript:`)
 
 // send asks in the name of user; a form makes it a post.
-func (o *office) send(user, path string, form url.Values) answer {
+func (o *accountFixture) send(user, path string, form url.Values) answer {
 	o.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	if form != nil {
@@ -111,13 +111,13 @@ func (o *office) send(user, path string, form url.Values) answer {
 	return answer{o.T, w.Code, w.Header().Get("Location"), body, w.Header()}
 }
 
-func (o *office) get(user, path string) answer {
+func (o *accountFixture) get(user, path string) answer {
 	o.Helper()
 	return o.send(user, path, nil)
 }
 
 // post sends fields as name, value, name, value.
-func (o *office) post(user, path string, fields ...string) answer {
+func (o *accountFixture) post(user, path string, fields ...string) answer {
 	o.Helper()
 	form := url.Values{}
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -151,8 +151,8 @@ func (a answer) lacks(texts ...string) answer {
 	return a
 }
 
-// leads checks a redirect after a form.
-func (a answer) leads(to string) {
+// redirectsTo checks a redirect after a form.
+func (a answer) redirectsTo(to string) {
 	a.t.Helper()
 	if a.status != http.StatusSeeOther || a.to != to {
 		a.t.Errorf("status %d to %q, want 303 to %q: %s", a.status, a.to, to, a.body)
@@ -160,7 +160,7 @@ func (a answer) leads(to string) {
 }
 
 // actor is who a browser is logged in as.
-func (o *office) actor(user string) relay.Actor {
+func (o *accountFixture) actor(user string) relay.Actor {
 	o.Helper()
 	who, err := o.SessionOwner(o.Context(), o.cookies[user].Value)
 	o.must(err)
@@ -168,7 +168,7 @@ func (o *office) actor(user string) relay.Actor {
 }
 
 // alias makes one.
-func (o *office) alias(user, name string) *relay.Alias {
+func (o *accountFixture) alias(user, name string) *relay.Alias {
 	o.Helper()
 	a, err := o.CreateAlias(o.Context(), o.actor(user), name, "")
 	o.must(err)
@@ -176,7 +176,7 @@ func (o *office) alias(user, name string) *relay.Alias {
 }
 
 // publicKey makes the line of a new key.
-func (o *office) publicKey() string {
+func (o *accountFixture) publicKey() string {
 	o.Helper()
 	public, _, err := ed25519.GenerateKey(rand.Reader)
 	o.must(err)
@@ -187,7 +187,7 @@ func (o *office) publicKey() string {
 
 // event stores one that was answered after a while; status 0 = the local server
 // could not be reached.
-func (o *office) event(a *relay.Alias, status int, took time.Duration) {
+func (o *accountFixture) event(a *relay.Alias, status int, took time.Duration) {
 	o.Helper()
 	now := time.Now().UTC()
 	e := &relay.Event{

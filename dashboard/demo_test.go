@@ -22,16 +22,16 @@ import (
 	"time"
 )
 
-// showcase is the whole thing as a person has it: the relayd program, a local shop,
+// demoServer is the whole thing as a person has it: the relayd program, a local shop,
 // a tunnel by ssh -R between them, and senders. Nothing in it is staged but the bug.
-type showcase struct {
+type demoServer struct {
 	t       *testing.T
 	relayd  string
 	home    string
 	data    string // relayd's folder
 	base    string // of the dashboard
 	port    string
-	shop    shop
+	shop    demoApp
 	account string
 }
 
@@ -41,11 +41,11 @@ const (
 	githubSecret = "it's a secret to everybody"
 )
 
-// newShowcase starts it, on the ports that people know if known is set and they are
+// newDemoServer starts it, on the ports that people know if known is set and they are
 // free: tests run beside others that may want those.
-func newShowcase(t *testing.T, relayd string, known bool) *showcase {
+func newDemoServer(t *testing.T, relayd string, known bool) *demoServer {
 	t.Helper()
-	s := &showcase{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana"}
+	s := &demoServer{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana"}
 	ports := []string{"0", "0", "0"}
 	if known {
 		ports = []string{"3000", "8080", "2222"}
@@ -67,7 +67,7 @@ func newShowcase(t *testing.T, relayd string, known bool) *showcase {
 
 // serve starts relayd, and gives its SSH port. Between the choice of a port and its
 // use another program may take it: then there is another one.
-func (s *showcase) serve(httpPort, sshPort string) string {
+func (s *demoServer) serve(httpPort, sshPort string) string {
 	s.t.Helper()
 	for range 3 {
 		httpAt, sshAt := address(s.t, httpPort), address(s.t, sshPort)
@@ -110,10 +110,10 @@ func address(t *testing.T, port string) string {
 	return ""
 }
 
-func (s *showcase) env() []string { return append(os.Environ(), "HOME="+s.home, "SSH_AUTH_SOCK=") }
+func (s *demoServer) env() []string { return append(os.Environ(), "HOME="+s.home, "SSH_AUTH_SOCK=") }
 
 // run runs a program to its end and gives what it says.
-func (s *showcase) run(name string, args ...string) string {
+func (s *demoServer) run(name string, args ...string) string {
 	s.t.Helper()
 	c := exec.Command(name, args...)
 	c.Env = s.env()
@@ -130,7 +130,7 @@ func (s *showcase) run(name string, args ...string) string {
 
 // start starts a program that is stopped at the end of the test; ended is closed when
 // it has ended.
-func (s *showcase) start(name string, args ...string) (ended <-chan struct{}) {
+func (s *demoServer) start(name string, args ...string) (ended <-chan struct{}) {
 	s.t.Helper()
 	c := exec.Command(name, args...)
 	c.Env = s.env()
@@ -158,7 +158,7 @@ func (s *showcase) start(name string, args ...string) (ended <-chan struct{}) {
 	return done
 }
 
-func (s *showcase) await(what string, is func() bool) {
+func (s *demoServer) await(what string, is func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -168,7 +168,7 @@ func (s *showcase) await(what string, is func() bool) {
 }
 
 // open starts the shop and gives its address.
-func (s *showcase) open(port string) string {
+func (s *demoServer) open(port string) string {
 	s.t.Helper()
 	l, err := net.Listen("tcp", address(s.t, port))
 	if err != nil {
@@ -182,9 +182,9 @@ func (s *showcase) open(port string) string {
 	return l.Addr().String()
 }
 
-// shop is a small web shop that takes webhooks: it checks signatures and writes
+// demoApp is a small web shop that takes webhooks: it checks signatures and writes
 // orders to its disk. Repaired, it knows customers without a name.
-type shop struct {
+type demoApp struct {
 	file     string
 	repaired atomic.Bool
 	mu       sync.Mutex
@@ -203,7 +203,7 @@ type invoice struct {
 	} `json:"data"`
 }
 
-func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *demoApp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	body, err := io.ReadAll(r.Body)
 	answer := func(status int, v any) {
@@ -228,7 +228,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // take books one event.
-func (s *shop) take(body []byte) map[string]any {
+func (s *demoApp) take(body []byte) map[string]any {
 	var e invoice
 	if err := json.Unmarshal(body, &e); err != nil || e.Type != "invoice.paid" {
 		return map[string]any{"received": true}
@@ -267,7 +267,7 @@ func signedByGitHub(r *http.Request, body []byte) bool {
 }
 
 // post sends a request to an alias as a provider does, and gives the status.
-func (s *showcase) post(alias, path string, body []byte, header ...string) int {
+func (s *demoServer) post(alias, path string, body []byte, header ...string) int {
 	s.t.Helper()
 	method := http.MethodPost
 	if body == nil {
@@ -286,7 +286,7 @@ func (s *showcase) post(alias, path string, body []byte, header ...string) int {
 }
 
 // stripe sends an event as Stripe signs them; customer "" has no name.
-func (s *showcase) stripe(kind string, n int, customer string) int {
+func (s *demoServer) stripe(kind string, n int, customer string) int {
 	s.t.Helper()
 	name := "null"
 	if customer != "" {
@@ -301,7 +301,7 @@ func (s *showcase) stripe(kind string, n int, customer string) int {
 }
 
 // github sends an event as GitHub signs them.
-func (s *showcase) github(kind, action string, n int) int {
+func (s *demoServer) github(kind, action string, n int) int {
 	s.t.Helper()
 	body := fmt.Appendf(nil, `{"action":%q,"number":%d,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action, n)
 	return s.post("github-dev", "/webhooks/github", body, "User-Agent", "GitHub-Hookshot/044aadd", "Content-Type", "application/json", "X-GitHub-Event", kind,

@@ -24,9 +24,9 @@ import (
 	"relay/wire"
 )
 
-// rig is the dashboard before a real store and a real delivery; only the tunnel is
+// fixture is the dashboard before a real store and a real delivery; only the tunnel is
 // in memory.
-type rig struct {
+type fixture struct {
 	t       *testing.T
 	s       *store.Store
 	d       *delivery.Delivery
@@ -44,19 +44,19 @@ type rig struct {
 
 const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{\"ok\":true}"
 
-func newRig(t *testing.T, change ...func(*dashboard.Options)) *rig {
+func newFixture(t *testing.T, change ...func(*dashboard.Options)) *fixture {
 	t.Helper()
-	return newRigOn(t, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50}, change...)
+	return newFixtureOn(t, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50}, change...)
 }
 
-func newRigOn(t *testing.T, so store.Options, change ...func(*dashboard.Options)) *rig {
+func newFixtureOn(t *testing.T, so store.Options, change ...func(*dashboard.Options)) *fixture {
 	t.Helper()
 	ctx, sys := context.Background(), relay.System()
 	s, err := store.Open(ctx, so)
 	must(t, err)
 	_, _, err = s.Migrate(ctx)
 	must(t, err)
-	r := &rig{t: t, s: s, answer: func([]byte, []byte) string { return ok }}
+	r := &fixture{t: t, s: s, answer: func([]byte, []byte) string { return ok }}
 	srv := httptest.NewUnstartedServer(nil)
 	r.base = "http://" + srv.Listener.Addr().String()
 	base, err := url.Parse(r.base)
@@ -98,7 +98,7 @@ func must(t *testing.T, err error) {
 }
 
 // login signs the rig's client in.
-func (r *rig) login(name string) {
+func (r *fixture) login(name string) {
 	ctx := context.Background()
 	link, err := r.s.CreateLoginLink(ctx, relay.System(), name, time.Minute)
 	must(r.t, err)
@@ -112,26 +112,26 @@ func (r *rig) login(name string) {
 }
 
 // online attaches a tunnel to the alias.
-func (r *rig) online() {
+func (r *fixture) online() {
 	r.hold = r.d.Attach(r.alias, &tunnel{r: r})
 }
 
-func (r *rig) offline() { r.hold.Detach(true) }
+func (r *fixture) offline() { r.hold.Detach(true) }
 
-func (r *rig) answers(f func(head, body []byte) string) {
+func (r *fixture) answers(f func(head, body []byte) string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = f
 }
 
 // send brings a request to the alias, as a caller would, and gives its event.
-func (r *rig) send(request string) relay.ID {
+func (r *fixture) send(request string) relay.ID {
 	r.t.Helper()
 	return r.sendTo("hook", request)
 }
 
 // sendTo brings a request to an alias.
-func (r *rig) sendTo(alias, request string) relay.ID {
+func (r *fixture) sendTo(alias, request string) relay.ID {
 	r.t.Helper()
 	_, n, err := wire.Request([]byte(request), wire.Limits{})
 	must(r.t, err)
@@ -162,20 +162,20 @@ func post(path, body string, headers ...string) string {
 }
 
 // get fetches a page; it must have the status.
-func (r *rig) get(path string, status int) string {
+func (r *fixture) get(path string, status int) string {
 	r.t.Helper()
 	return r.do("GET", path, nil, nil, status)
 }
 
 // submit posts a form and follows the redirect.
-func (r *rig) submit(path string, form url.Values, status int) string {
+func (r *fixture) submit(path string, form url.Values, status int) string {
 	r.t.Helper()
 	return r.do("POST", path, form, nil, status)
 }
 
 // replay sends an event again and gives its page when the new attempt ended: before
 // that, should the machine take longer than the form waits for.
-func (r *rig) replay(id string) (page string) {
+func (r *fixture) replay(id string) (page string) {
 	r.t.Helper()
 	page = r.submit("/events/"+id+"/replay", nil, 200)
 	r.await("the end of the replay of "+id, func() bool {
@@ -187,7 +187,7 @@ func (r *rig) replay(id string) (page string) {
 	return page
 }
 
-func (r *rig) do(method, path string, form url.Values, header http.Header, status int) string {
+func (r *fixture) do(method, path string, form url.Values, header http.Header, status int) string {
 	r.t.Helper()
 	req, err := http.NewRequest(method, r.base+path, strings.NewReader(form.Encode()))
 	must(r.t, err)
@@ -244,7 +244,7 @@ func (c *caller) CloseWrite() error           { return nil }
 func (c *caller) Abort()                      {}
 
 // tunnel leads to the rig's answer function.
-type tunnel struct{ r *rig }
+type tunnel struct{ r *fixture }
 
 func (u *tunnel) Open(context.Context, netip.AddrPort) (relay.Channel, error) {
 	if u.r.refuse.Load() {
