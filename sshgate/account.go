@@ -52,9 +52,6 @@ func (k *call) aliases() error {
 			if a.QueuedEvents > 0 {
 				b.WriteString("  " + queuedEvents(a.QueuedEvents))
 			}
-			if k.g.fights.contested(a.Name) {
-				b.WriteString("  changes hands all the time: stop one of the clients that forward it")
-			}
 			b.WriteString("\n")
 		}
 		if len(forms) == 0 {

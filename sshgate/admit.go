@@ -1,32 +1,46 @@
 package sshgate
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	gliderlabs "github.com/gliderlabs/ssh"
+	"golang.org/x/crypto/ssh"
+
+	"relay/record"
 )
 
-// admit is where a new TCP connection comes in, before the first byte is
-// exchanged. Giving nil closes it.
+// admit decides about a new TCP connection before the first byte is exchanged.
+// gliderlabs closes it when the result is nil.
 func (g *Gate) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	c := newConn(g, tcp)
 	g.metrics.accept()
-	if left := g.kept(c); left > 0 {
-		g.turnAway(tcp, dropPenalty, fmt.Sprintf("too many failed logins from your address; try again in %d s", int(left.Seconds())+1))
-		return nil
+	if !c.penaltyExempt {
+		if left := g.penalties.left(c.slot.source); left > 0 {
+			g.reject(c, dropPenalty, fmt.Sprintf("too many failed logins from your address; try again in %d s", seconds(left)))
+			return nil
+		}
 	}
 	g.mu.Lock()
 	if g.stopping {
 		g.mu.Unlock()
 		return nil
 	}
-	reason, victim := g.crowd.arrive(&c.place)
-	if reason != "" && victim == nil {
+	evicted, reason := g.limiter.acquire(&c.slot)
+	if reason != "" && evicted == nil {
 		g.mu.Unlock()
-		g.turnAway(tcp, reason, "too many connections; try again in a moment")
+		text := "too many connections; try again in a moment"
+		if reason == dropSource {
+			text = "too many connections from your address; close some of them"
+		}
+		g.reject(c, reason, text)
 		return nil
 	}
 	g.conns[c] = struct{}{}
@@ -34,76 +48,156 @@ func (g *Gate) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	c.patience = time.Now().Add(g.o.HandshakeTimeout)
 	c.handshake = time.AfterFunc(g.o.HandshakeTimeout, c.tooSlow)
 	g.mu.Unlock()
-	g.shed(victim, reason)
+	g.evict(evicted, reason)
 	// Here and not in config: gliderlabs holds a lock there that every login needs.
-	c.version = c.sock.exchange("SSH-2.0-" + serverName)
+	c.version = c.sock.exchange(serverVersion)
 	if c.version != "" {
 		c.blame(faultNothing)
-		g.shed(g.crowd.speak(&c.place), dropHandshakes)
 	}
 	return c.sock
 }
 
-// kept is how long the source of a connection is kept out for what it did before.
-func (g *Gate) kept(c *conn) time.Duration {
-	if c.place.local {
-		return 0
-	}
-	return g.penalties.left(c.place.from)
-}
+// seconds rounds up to whole seconds.
+func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
-// turnAway says a line to a connection that is closed at once. SSH allows lines
-// before the version (RFC 4253, section 4.2); ssh -v shows them.
-func (g *Gate) turnAway(tcp net.Conn, reason, words string) {
+// Bounds of the time and memory that a rejected connection may cost.
+const (
+	maxRejecting = 64 // at the same time; others are closed at once
+	rejectTime   = 2 * time.Second
+	rejectBytes  = 64 << 10
+)
+
+// reject tells the client why its connection is closed, by a disconnect message in
+// place of the key exchange (RFC 4253, section 11.1): OpenSSH, PuTTY and libraries
+// show its text. The caller closes the connection.
+func (g *Gate) reject(c *conn, reason, text string) {
+	defer c.cancel()
 	g.metrics.drop(reason)
-	g.o.Log.Debug("ssh connection turned away", "remote", tcp.RemoteAddr().String(), "reason", reason)
-	_ = tcp.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = tcp.Write([]byte("relay: " + words + "\r\n"))
+	g.rejected.Do(func() {
+		g.o.Log.Warn("ssh connections rejected", "reason", reason, "remote", c.remote.String(), "text", text)
+	})
+	g.o.Log.Debug("ssh connection rejected", "remote", c.remote.String(), "reason", reason)
+	select {
+	case g.rejecting <- struct{}{}:
+		defer func() { <-g.rejecting }()
+	default:
+		return
+	}
+	tcp := c.sock.Conn
+	_ = tcp.SetDeadline(time.Now().Add(rejectTime))
+	if _, err := tcp.Write(append([]byte(serverVersion+"\r\n"), disconnectPacket("relay: "+text)...)); err != nil {
+		return
+	}
+	// A close with unread bytes resets the connection, and the client would lose the text.
+	if half, ok := tcp.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(tcp, rejectBytes))
 }
 
-// shed closes the connection of a place that was given to another one.
-func (g *Gate) shed(victim *place, reason string) {
-	if victim == nil {
+// disconnectTooMany is SSH_DISCONNECT_TOO_MANY_CONNECTIONS (RFC 4253, section 11.1).
+const disconnectTooMany = 12
+
+// disconnectPacket encodes a disconnect message as a binary packet before the first
+// key exchange (RFC 4253, section 6): no cipher, no MAC, padded to 8 bytes.
+func disconnectPacket(text string) []byte {
+	payload := ssh.Marshal(struct {
+		Reason   uint32 `sshtype:"1"`
+		Text     string
+		Language string
+	}{disconnectTooMany, text, ""})
+	padding := 8 - (5+len(payload))%8
+	if padding < 4 {
+		padding += 8
+	}
+	packet := ssh.Marshal(struct {
+		Length  uint32
+		Padding byte
+		Rest    []byte `ssh:"rest"`
+	}{uint32(1 + len(payload) + padding), byte(padding), payload})
+	return append(packet, make([]byte, padding)...)
+}
+
+// evict closes a connection whose slot was given to another one.
+func (g *Gate) evict(s *slot, reason string) {
+	if s == nil {
 		return
 	}
 	g.metrics.drop(reason)
-	g.o.Log.Debug("ssh connection closed for another one", "remote", victim.c.remote.String(), "reason", reason)
-	victim.c.blame(faultOurs)
-	_ = victim.c.sock.Close()
+	g.o.Log.Debug("ssh connection evicted", "remote", s.c.remote.String(), "reason", reason)
+	s.c.blame(faultOurs)
+	_ = s.c.sock.Close()
 }
 
-// local tells whether an address stands for many people, or for the machine itself.
-func (g *Gate) local(a netip.Addr) bool {
-	if !a.IsValid() || a.IsLoopback() {
-		return true
-	}
-	for _, p := range g.o.Trusted {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+// shared tells whether an address stands for many people, or for the machine itself.
+func (g *Gate) shared(a netip.Addr) bool {
+	return !a.IsValid() || a.IsLoopback() || containsAddr(g.o.Trusted, a)
 }
 
-// forget takes a connection that has ended out, and has its source pay when it led
-// to no login.
+// penaltyExempt tells whether failed logins from an address cost nothing.
+func (g *Gate) penaltyExempt(a netip.Addr) bool {
+	return g.o.NoPenalties || g.shared(a) || containsAddr(g.o.PenaltyExempt, a)
+}
+
+func containsAddr(list []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// forget removes a connection that has ended. Its source gets a penalty where the
+// connection led to no login.
 func (g *Gate) forget(c *conn) {
 	g.mu.Lock()
 	delete(g.conns, c)
 	stopping := g.stopping
 	g.mu.Unlock()
-	defer g.crowd.leave(&c.place) // last: who sees that it has gone sees what it has cost
+	defer g.limiter.release(&c.slot) // last: the penalty is there once the connection is not counted any more
 	c.mu.Lock()
-	in, fault, key := c.loggedIn, c.fault, c.refusedKey
+	in, fault := c.loggedIn, c.fault
 	c.mu.Unlock()
 	if in {
 		return
 	}
-	if key != "" && fault == faultRefused {
-		g.unheard.note(c.place.from, key)
-	}
 	g.metrics.noLogin(fault)
-	if cost := fault.cost(); cost > 0 && !stopping && !c.place.local {
-		g.penalties.add(c.place.from, cost)
+	cost := fault.cost()
+	if cost == 0 || stopping || c.penaltyExempt {
+		return
 	}
+	if left := g.penalties.add(c.slot.source, cost); left > 0 {
+		g.o.Log.Info("ssh source kept out after failed logins", "source", c.slot.source.String(), "seconds", seconds(left))
+	}
+}
+
+// retryListener survives errors of Accept: gliderlabs would end with any error that
+// net does not call temporary, such as ENOBUFS and ENOMEM, and relayd with it.
+type retryListener struct {
+	net.Listener
+	g      *Gate
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept returns an error only when the listener is closed.
+func (l *retryListener) Accept() (net.Conn, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		c, err := l.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return c, err
+		}
+		l.g.acceptErrors.Do(func() {
+			l.g.o.Log.Warn("ssh connections cannot be accepted for the moment", "err", record.SafeTextMax(err.Error(), 300))
+		})
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-l.closed:
+			timer.Stop()
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+// Close closes the listener and ends a pause of Accept.
+func (l *retryListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
 }

@@ -41,8 +41,8 @@ func (g *Gate) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 	}
 }
 
-// serverName is our software in the version exchange: no build number there.
-const serverName = "relayd"
+// serverVersion is what we send in the version exchange: no build number there.
+const serverVersion = "SSH-2.0-relayd"
 
 // ciphers lists what is offered. The client's order decides, and OpenSSH prefers
 // chacha20, which halves the throughput of a CPU with AES: there it is not

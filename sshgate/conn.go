@@ -29,11 +29,13 @@ type conn struct {
 	remote   netip.AddrPort
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
-	finished chan struct{} // closed when nothing of the connection runs any more
-	lost     chan struct{} // closed when a read has failed: the peer has gone
-	place    place
-	version  string // of the peer, as it said it; set before the handshake
-	asOf     int64  // what auditor.rights was when the login asked whose key it is
+	peerCtx  context.Context // ends when a read has failed, at the latest with the connection
+	finished chan struct{}   // closed when nothing of the connection runs any more
+	slot     slot
+	// penaltyExempt says that its source gets no penalty for it.
+	penaltyExempt bool
+	version       string // of the peer, as it said it; set before the handshake
+	asOf          int64  // what auditor.rights was when the login asked whose key it is
 
 	handshake *time.Timer
 	idle      *time.Timer
@@ -52,32 +54,31 @@ type conn struct {
 	wake   chan struct{} // to watch: a byte came while stale
 	staled chan struct{} // to watch: somebody else has found the peer silent
 
-	asking    atomic.Int64 // questions to the store that wait for their turn or their answer
+	lookups   atomic.Int64 // questions of the login and of forwards to the store that have no answer yet
 	answering atomic.Int64 // goroutines for channels that the peer has opened
 
 	pings   atomic.Int64 // asked for since the last one was answered
 	stale   atomic.Bool
 	stateMu sync.Mutex // orders Stale and Online of the attachments
 
-	mu         sync.Mutex
-	started    bool
-	dead       bool // the socket is closed: no new goroutines
-	loggedIn   bool
-	fault      fault     // why nobody has logged in
-	refusedKey string    // the last one, unless somebody was told why
-	patience   time.Time // when the time for the login is over
-	received   bool      // the one session of a visit was there
-	leaving    bool
-	forwards   []*forward
-	refused    []notice
-	targets    map[string]relay.Target
-	sessions   map[*session]struct{}
-	open       int           // channels to the local server that are in use
-	alive      int           // those and the ones that the peer has not closed yet
-	closedAt   time.Time     // when the peer closed one last, or was first seen to leave too many
-	counting   bool          // too many are left, and countUnclosed looks after it
-	asked      int           // opens without an answer, or answered too late and not closed yet
-	drained    chan struct{} // made by leave, closed when open is 0
+	mu       sync.Mutex
+	started  bool
+	dead     bool // the socket is closed: no new goroutines
+	loggedIn bool
+	fault    fault     // why nobody has logged in
+	patience time.Time // when the time for the login is over
+	received bool      // the one session of a visit was there
+	leaving  bool
+	forwards []*forward
+	refused  []notice
+	targets  map[string]relay.Target
+	sessions map[*session]struct{}
+	open     int           // channels to the local server that are in use
+	alive    int           // those and the ones that the peer has not closed yet
+	closedAt time.Time     // when the peer closed one last, or was first seen to leave too many
+	counting bool          // too many are left, and countUnclosed looks after it
+	asked    int           // opens without an answer, or answered too late and not closed yet
+	drained  chan struct{} // made by leave, closed when open is 0
 }
 
 func newConn(g *Gate, tcp net.Conn) *conn {
@@ -93,7 +94,6 @@ func newConn(g *Gate, tcp net.Conn) *conn {
 		gate:     g,
 		sock:     newSocket(tcp, stall, userTimeout),
 		finished: make(chan struct{}),
-		lost:     make(chan struct{}),
 		jobs:     newMailbox(),
 		wake:     make(chan struct{}, 1),
 		staled:   make(chan struct{}, 1),
@@ -107,8 +107,11 @@ func newConn(g *Gate, tcp net.Conn) *conn {
 	c.log = g.o.Log.With("remote", c.remote.String())
 	c.sock.onClose = c.end
 	c.sock.onHeard = c.heard
-	c.sock.onLost = func() { close(c.lost) }
-	c.place = place{c: c, from: sourceOf(c.remote.Addr()), local: g.local(c.remote.Addr())}
+	var peerGone context.CancelFunc
+	c.peerCtx, peerGone = context.WithCancel(c.ctx)
+	c.sock.onLost = peerGone
+	c.slot = slot{c: c, source: sourceOf(c.remote.Addr()), shared: g.shared(c.remote.Addr())}
+	c.penaltyExempt = g.penaltyExempt(c.remote.Addr())
 	return c
 }
 
@@ -166,13 +169,9 @@ func (c *conn) entered() {
 	defer c.mu.Unlock()
 	c.loggedIn = true
 	c.handshake.Stop()
-	c.gate.crowd.enter(&c.place)
+	c.gate.limiter.loggedIn(&c.slot)
 	c.gate.metrics.login()
-	c.refusedKey = ""
-	c.gate.unheard.forget(c.place.from)
-	if !c.place.local {
-		c.gate.penalties.forgive(c.place.from)
-	}
+	c.gate.penalties.forgive(c.slot.source)
 	if !c.dead {
 		c.idle = time.AfterFunc(c.gate.o.IdleClose, c.idleOut)
 	}

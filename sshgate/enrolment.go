@@ -226,11 +226,11 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 		return relay.Actor{}, errRefused
 	}
 	l.told = true
-	if !g.crowd.wait(&l.c.place) {
+	if !g.limiter.beginPrompt(&l.c.slot) {
 		g.metrics.enrolment(enrolFull)
 		return relay.Actor{}, l.say("too many keys wait for approval at the moment; try again in two minutes")
 	}
-	defer g.crowd.resume(&l.c.place)
+	defer g.limiter.endPrompt(&l.c.slot)
 	l.c.allow(g.o.EnrolTime + g.o.HandshakeTimeout) // so that the end can still be told
 	now := time.Now()
 	w := g.enrolments.add(key, relay.Enrolment{
@@ -276,10 +276,7 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 	case <-expiry.C:
 		g.enrolments.end(w, enrolExpired)
 		how = <-w.ended // an approval may have been faster
-	case <-l.c.lost:
-		g.enrolments.end(w, enrolLeft)
-		how = <-w.ended
-	case <-l.c.ctx.Done():
+	case <-l.c.peerCtx.Done():
 		g.enrolments.end(w, enrolLeft)
 		how = <-w.ended
 	}

@@ -219,11 +219,14 @@ func TestVisitDoesNothingElse(t *testing.T) {
 	}
 }
 
-// TestWaitersAreBounded: who waits is not pushed out by others, of the same source
-// or of another one.
-func TestWaitersAreBounded(t *testing.T) {
+// TestPromptsAreLimited: a login that waits for a person is not evicted for another
+// one.
+func TestPromptsAreLimited(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.Bounds.SourceWaiting = 2 })
+	b := newBench(t)
+	b.gate.limiter.mu.Lock()
+	b.gate.limiter.maxPrompts = 2
+	b.gate.limiter.mu.Unlock()
 	first, firstEnd := b.link(b.newKey("first", 0))
 	link, code := b.shown(first)
 	second, secondEnd := b.link(b.newKey("second", 0))

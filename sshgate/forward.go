@@ -139,7 +139,7 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 // admitForward gives the alias that is meant, and what auditor.rights was before it was
 // asked for.
 func (c *conn) admitForward(asked forwardRequest) (a *relay.Alias, asOf int64, refusal *relay.Error) {
-	done, ok := c.turn()
+	done, ok := c.beginLookup()
 	if !ok {
 		return nil, 0, relay.Errorf(relay.CodeStopping, "this connection has ended")
 	}

@@ -14,12 +14,16 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gliderlabs "github.com/gliderlabs/ssh"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"relay"
 	"relay/record"
@@ -55,10 +59,17 @@ type Options struct {
 	// two minutes.
 	EnrolTime time.Duration
 
-	Bounds Bounds
-	// Trusted are proxies: what comes from their own addresses is many people's, so
-	// that no bound per source and no penalty holds there.
+	// MaxConnections, MaxPerSource and MaxPerAccount limit the number of connections;
+	// 0 = no limit. A source is one IPv4 address or one IPv6 /64.
+	MaxConnections, MaxPerSource, MaxPerAccount int
+	// Trusted are proxies: many people come from their addresses, so that no limit per
+	// source and no penalty holds there.
 	Trusted []netip.Prefix
+	// NoPenalties lets sources in however many logins of theirs failed.
+	NoPenalties bool
+	// PenaltyExempt are networks that never get a penalty: many people sit behind one
+	// address there.
+	PenaltyExempt []netip.Prefix
 
 	Registry prometheus.Registerer // gets the figures of docs/metrics.md; nil = none
 
@@ -72,14 +83,16 @@ type Gate struct {
 	buffers sync.Pool
 	auditor *auditor
 
-	crowd      *crowd
+	limiter    *connLimiter
 	penalties  *penalties
 	enrolments *enrolments
-	fights     *fights
 	refused    *refused
-	unheard    unheard
 	metrics    *metrics
-	turns      *turns
+	lookups    *semaphore.Weighted // taken by who asks the store, see beginLookup
+	waiting    atomic.Int64        // for lookups
+	rejecting  chan struct{}       // one for each connection that is told why it is rejected
+
+	rejected, acceptErrors rate.Sometimes // for the log
 
 	firstForward, feedRetry time.Duration // the constants, but in tests
 
@@ -104,14 +117,17 @@ func New(o Options) *Gate {
 	o.EnrolTime = orDefault(o.EnrolTime, 110*time.Second)
 	g := &Gate{
 		o:          o,
-		crowd:      newCrowd(o.Bounds),
+		limiter:    newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
 		penalties:  newPenalties(),
 		enrolments: newEnrolments(),
-		fights:     newFights(),
 		refused:    newRefused(),
-		turns:      newTurns(),
-		listeners:  map[net.Listener]struct{}{},
-		conns:      map[*conn]struct{}{},
+		lookups:    semaphore.NewWeighted(maxLookups),
+		rejecting:  make(chan struct{}, maxRejecting),
+
+		rejected:     rate.Sometimes{Interval: logInterval},
+		acceptErrors: rate.Sometimes{Interval: logInterval},
+		listeners:    map[net.Listener]struct{}{},
+		conns:        map[*conn]struct{}{},
 	}
 	g.firstForward, g.feedRetry = firstForward, feedRetry
 	g.metrics = newMetrics(g, o.Registry)
@@ -119,7 +135,7 @@ func New(o Options) *Gate {
 	g.auditor = newAuditor(g)
 	g.srv = &gliderlabs.Server{
 		HostSigners:              []gliderlabs.Signer{o.HostKey},
-		Version:                  serverName,
+		Version:                  strings.TrimPrefix(serverVersion, "SSH-2.0-"),
 		ConnCallback:             g.admit,
 		ServerConfigCallback:     g.config,
 		ConnectionFailedCallback: g.failed,
@@ -129,6 +145,10 @@ func New(o Options) *Gate {
 	return g
 }
 
+// logInterval is the shortest time between two lines about the same trouble of
+// connections that have not logged in.
+const logInterval = 10 * time.Second
+
 func orDefault(d, otherwise time.Duration) time.Duration {
 	if d > 0 {
 		return d
@@ -136,9 +156,10 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// Serve accepts connections on ln until Shutdown, and then gives nil. It owns
-// ln. It may be called for several listeners.
-func (g *Gate) Serve(ln net.Listener) error {
+// Serve accepts connections on the listener until Shutdown, and then returns nil. It
+// closes the listener. It may be called for several listeners.
+func (g *Gate) Serve(inner net.Listener) error {
+	ln := &retryListener{Listener: inner, g: g, closed: make(chan struct{})}
 	g.mu.Lock()
 	if g.stopping {
 		g.mu.Unlock()

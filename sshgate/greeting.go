@@ -17,10 +17,10 @@ import (
 func (c *conn) greeting(who relay.Actor, user string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "relay %s: hello %s\r\n", c.gate.o.Site.Base.Hostname(), record.SafeText(who.AccountName))
-	if c.gate.turns.crowded() { // to be let in soon is worth more than to be told all
+	if c.gate.waiting.Load() >= manyLookups { // a quick login is worth more than a full greeting
 		return b.String() + "  many are coming in right now: see the command aliases\r\n"
 	}
-	done, ok := c.turn()
+	done, ok := c.beginLookup()
 	if !ok {
 		return ""
 	}

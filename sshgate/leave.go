@@ -8,9 +8,8 @@ import (
 // farewell is why a connection is given up.
 type farewell struct {
 	notice   notice
-	exit     int   // of its sessions
-	graceful bool  // requests on open channels may end first
-	lost     int64 // id of the alias that a newer connection has taken
+	exit     int  // of its sessions
+	graceful bool // requests on open channels may end first
 }
 
 func stopping() notice {
@@ -40,11 +39,6 @@ func (c *conn) leave(ctx context.Context, why farewell) {
 	c.forwards = nil
 	c.mu.Unlock()
 
-	if why.notice.kind == noticeSuperseded && !c.stale.Load() {
-		if c.gate.fights.lost(why.notice.alias, loser{c.who.Credential, c.place.from}) {
-			c.gate.contest(why.lost, why.notice.alias)
-		}
-	}
 	if why.notice != (notice{}) {
 		c.tell(why.notice)
 	}

@@ -115,7 +115,7 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permis
 
 // admit makes the identity of a connection, and says what its holder wants to know.
 func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
-	if !l.c.gate.crowd.seat(&l.c.place, who.Account) {
+	if !l.c.gate.limiter.reserveAccount(&l.c.slot, who.Account) {
 		l.c.log.Warn("too many ssh connections of one account", "account", who.AccountName)
 		return nil, l.notNow("this account has too many connections open; close some of them")
 	}
@@ -126,7 +126,6 @@ func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh
 		extra[visitKey{}] = v
 		_ = l.banner.SendAuthBanner("relay: " + strings.Join(v.lines, "\r\nrelay: ") + "\r\n")
 	} else {
-		l.calm(who)
 		_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
 	}
 	return &ssh.Permissions{ExtraData: extra}, nil
@@ -172,7 +171,7 @@ func (l *login) fault(meta ssh.ConnMetadata) fault {
 }
 
 func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
-	done, ok := l.c.turn()
+	done, ok := l.c.beginLookup()
 	if !ok {
 		return relay.Actor{}, errLeft
 	}
@@ -186,26 +185,17 @@ func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
 // refuse notes what is wrong with a key. It is said only when no further try is
 // allowed, or likely: the next key of the same agent may be the right one.
 func (l *login) refuse(key ssh.PublicKey, what string) error {
-	fingerprint := ssh.FingerprintSHA256(key)
-	why := "key " + fingerprint + " " + what
+	why := "key " + ssh.FingerprintSHA256(key) + " " + what
 	if !slices.Contains(l.refused, why) {
 		l.refused = append(l.refused, why)
 	}
 	if l.told {
 		return errRefused
 	}
-	if l.failures >= maxAuthTries-1 || l.c.gate.unheard.ends(l.c.place.from, fingerprint) {
+	if l.failures >= maxAuthTries-1 {
 		return l.explain()
 	}
-	l.c.endsAt(fingerprint)
 	return errRefused
-}
-
-// endsAt notes the key at which a login may end without a word; "" = it was told why.
-func (c *conn) endsAt(fingerprint string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refusedKey = fingerprint
 }
 
 func (l *login) unavailable(cause error) error {
@@ -245,7 +235,6 @@ func (l *login) say(text string) error {
 // explain tells once why nobody came in, and what to do.
 func (l *login) explain() error {
 	l.told = true
-	l.c.endsAt("")
 	site := &l.c.gate.o.Site
 	var b strings.Builder
 	for _, why := range l.refused {

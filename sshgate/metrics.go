@@ -12,15 +12,14 @@ import (
 // Stats are counts of the gate as they stand.
 type Stats struct {
 	Connections int    `json:"connections"` // all
-	Silent      int    `json:"silent"`      // nothing was heard yet
 	Handshaking int    `json:"handshaking"` // not logged in yet
-	Waiting     int    `json:"waiting"`     // a person is awaited
+	Prompting   int    `json:"prompting"`   // not logged in yet: the login waits for a person
 	LoggedIn    int    `json:"loggedIn"`
 	Enrolments  int    `json:"enrolments"` // keys that wait for approval
 	Tunnels     int    `json:"tunnels"`
 	Penalised   int    `json:"penalised"` // sources that are kept out
 	Accepted    uint64 `json:"accepted"`  // since the start
-	Dropped     uint64 `json:"dropped"`   // since the start, for want of a place or by a penalty
+	Dropped     uint64 `json:"dropped"`   // since the start, at a limit or by a penalty
 	Refused     uint64 `json:"refused"`   // logins, since the start
 }
 
@@ -31,7 +30,7 @@ const (
 	loginSlow    = "timeout"
 	loginNone    = "none"        // nobody tried
 	loginVain    = "unapproved"  // a proven key that nobody let in
-	loginOurs    = "unavailable" // the store could not answer, or there was no place
+	loginOurs    = "unavailable" // the store could not answer, or a limit was reached
 )
 
 var loginResults = []string{loginOK, loginRefused, loginSlow, loginNone, loginVain, loginOurs}
@@ -64,7 +63,7 @@ func newMetrics(g *Gate, reg prometheus.Registerer) *metrics {
 			Name: "relay_sshgate_accepted_total",
 			Help: "Connections accepted by the SSH listener, dropped ones included.",
 		}),
-		drops: vector("relay_sshgate_dropped_total", "Connections closed for want of a place or by a penalty, by reason.", "reason", dropReasons),
+		drops: vector("relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", dropReasons),
 		logins: vector("relay_sshgate_logins_total", "Connections that have ended or logged in, by what became of their login.", "result",
 			loginResults),
 		refusals: vector("relay_sshgate_forwards_refused_total", "Forwards refused, by code.", "code", forwardCodes),
@@ -130,14 +129,14 @@ func (m *metrics) noLogin(f fault) {
 
 // Stats counts. It takes locks for moments only.
 func (g *Gate) Stats() Stats {
-	by := g.crowd.counts()
+	by := g.limiter.counts()
 	g.enrolments.mu.Lock()
 	waiting := len(g.enrolments.list)
 	g.enrolments.mu.Unlock()
 	return Stats{
-		Connections: by.all(), Silent: by[phaseSilent], Handshaking: by[phaseHandshake],
-		Waiting: by[phaseWaiting], LoggedIn: by[phaseIn], Enrolments: waiting, Tunnels: g.tunnels(),
-		Penalised: g.penalties.shutOut(),
+		Connections: by.all(), Handshaking: by[stateUnauthenticated], Prompting: by[statePrompting],
+		LoggedIn: by[stateLoggedIn], Enrolments: waiting, Tunnels: g.tunnels(),
+		Penalised: g.penalties.sources(),
 		Accepted:  g.metrics.came.Load(), Dropped: g.metrics.dropped.Load(), Refused: g.metrics.refused.Load(),
 	}
 }
@@ -154,7 +153,7 @@ func (g *Gate) tunnels() (n int) {
 type gauges struct{ g *Gate }
 
 var (
-	connectionsDesc = prometheus.NewDesc("relay_sshgate_connections", "SSH connections now, by how far they have come.", []string{"phase"}, nil)
+	connectionsDesc = prometheus.NewDesc("relay_sshgate_connections", "SSH connections now, by the state of their login.", []string{"state"}, nil)
 	tunnelsDesc     = prometheus.NewDesc("relay_sshgate_tunnels", "Aliases attached now.", nil, nil)
 	penalisedDesc   = prometheus.NewDesc("relay_sshgate_penalised_sources", "Sources kept out now for failed logins.", nil, nil)
 )
@@ -172,10 +171,9 @@ func (c gauges) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
-	gauge(connectionsDesc, s.Silent, "silent")
-	gauge(connectionsDesc, s.Handshaking, "handshake")
-	gauge(connectionsDesc, s.Waiting, "waiting")
-	gauge(connectionsDesc, s.LoggedIn, "in")
+	gauge(connectionsDesc, s.Handshaking, "handshaking")
+	gauge(connectionsDesc, s.Prompting, "prompting")
+	gauge(connectionsDesc, s.LoggedIn, "logged_in")
 	gauge(tunnelsDesc, s.Tunnels)
 	gauge(penalisedDesc, s.Penalised)
 }

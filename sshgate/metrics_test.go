@@ -50,9 +50,9 @@ func TestFigures(t *testing.T) {
 		n           float64
 	}{
 		{"relay_sshgate_accepted_total", "", 3},
-		{"relay_sshgate_connections", "in", 1},
-		{"relay_sshgate_connections", "waiting", 1},
-		{"relay_sshgate_connections", "silent", 0},
+		{"relay_sshgate_connections", "logged_in", 1},
+		{"relay_sshgate_connections", "prompting", 1},
+		{"relay_sshgate_connections", "handshaking", 0},
 		{"relay_sshgate_tunnels", "", 1},
 		{"relay_sshgate_penalised_sources", "", 0},
 		{"relay_sshgate_logins_total", loginOK, 1},

@@ -16,8 +16,7 @@ const (
 	noticeOffline    noticeKind = "offline"
 	noticeSuperseded noticeKind = "superseded"
 	noticeStopping   noticeKind = "stopping"
-	noticeRevoked    noticeKind = "revoked"   // with an alias: of that one only
-	noticeContested  noticeKind = "contested" // clients take the alias from each other; for people only
+	noticeRevoked    noticeKind = "revoked" // with an alias: of that one only
 )
 
 // notice is one thing that happened to a connection. Texts are safe to print.

@@ -46,7 +46,7 @@ func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 // has no place left for the moment.
 func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.Bounds.Account = 1 })
+	b := newBench(t, func(o *Options) { o.MaxPerAccount = 1 })
 	b.mustDial(b.alice)
 	_, banner, err := b.dial("x", ssh.PublicKeys(b.alice.signer), ssh.KeyboardInteractive(noAnswers))
 	if !errors.Is(err, io.EOF) || strings.Count(banner, "this account has too many connections open") != 1 {

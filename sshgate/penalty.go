@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// What a source pays for a connection that led to no login, and from when to when
-// it is kept out: the figures that OpenSSH's server uses.
+// The penalties of OpenSSH's PerSourcePenalties: what a connection without a login adds
+// to the penalty of its source. The source is kept out from penaltyMin on, until the
+// penalty has run down.
 const (
 	penaltyRefused = 5 * time.Second  // a login was refused
 	penaltyNothing = time.Second      // no login was tried
 	penaltySlow    = 10 * time.Second // the time for the login ran out
-	penaltyFrom    = 15 * time.Second // less is only remembered
-	penaltyMost    = 10 * time.Minute
+	penaltyMin     = 15 * time.Second
+	penaltyMax     = 10 * time.Minute
 )
 
-// cost is what a source pays for a connection that ended like this.
+// cost is the penalty for a connection that ended like this.
 func (f fault) cost() time.Duration {
 	switch f {
 	case faultNothing:
@@ -29,91 +30,96 @@ func (f fault) cost() time.Duration {
 	return 0
 }
 
-// maxPenalties is how many sources are remembered. When there are more, new ones go
-// unpunished: nobody who did nothing is kept out instead.
+// maxPenalties is how many sources are remembered. While the table is full, further
+// sources get no penalty, rather than sources that did nothing being kept out: an
+// attacker with 32 768 addresses can use that.
 const maxPenalties = 32768
 
-// penalty is what a source still has to pay.
+// penalty is the state of one source.
 type penalty struct {
-	until time.Time
-	shut  bool // it was enough to keep the source out, until it is paid
+	until   time.Time
+	keptOut bool // it has reached penaltyMin, and has not run down since
 }
 
-// penalties are what failing sources pay. Loopback never does; its owner sees to
-// that. Safe for concurrent use.
+// penalties keeps sources of failed logins out for a while. It does not know which
+// sources are exempt. Safe for concurrent use.
 type penalties struct {
 	now func() time.Time
 
-	mu    sync.Mutex
-	by    map[netip.Prefix]penalty
-	swept time.Time
+	mu       sync.Mutex
+	bySource map[netip.Prefix]penalty
+	swept    time.Time
 }
 
 func newPenalties() *penalties {
-	return &penalties{now: time.Now, by: map[netip.Prefix]penalty{}}
+	return &penalties{now: time.Now, bySource: map[netip.Prefix]penalty{}}
 }
 
-// add makes a source pay.
-func (p *penalties) add(from netip.Prefix, cost time.Duration) {
+// add adds to the penalty of a source. It returns how long the source is kept out, 0
+// when it is not or already was.
+func (p *penalties) add(source netip.Prefix, cost time.Duration) (keptOut time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	old, known := p.by[from]
-	if !known && len(p.by) >= maxPenalties && !p.sweep(now) {
-		return
+	x, known := p.bySource[source]
+	if !known && len(p.bySource) >= maxPenalties && !p.sweep(now) {
+		return 0
 	}
-	until := old.until
-	if until.Before(now) {
-		until, old.shut = now, false
+	if x.until.Before(now) {
+		x = penalty{until: now}
 	}
-	if until = until.Add(cost); until.Sub(now) > penaltyMost {
-		until = now.Add(penaltyMost)
+	if x.until = x.until.Add(cost); x.until.Sub(now) > penaltyMax {
+		x.until = now.Add(penaltyMax)
 	}
-	p.by[from] = penalty{until: until, shut: old.shut || until.Sub(now) >= penaltyFrom}
+	if left := x.until.Sub(now); left >= penaltyMin && !x.keptOut {
+		x.keptOut, keptOut = true, left
+	}
+	p.bySource[source] = x
+	return keptOut
 }
 
-// left is how long a source is kept out; 0 = it may come in.
-func (p *penalties) left(from netip.Prefix) time.Duration {
+// left returns how long a source is still kept out; 0 when it is not.
+func (p *penalties) left(source netip.Prefix) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x, known := p.by[from]
-	if !known || !x.shut {
+	x, known := p.bySource[source]
+	if !known || !x.keptOut {
 		return 0
 	}
 	return max(0, x.until.Sub(p.now()))
 }
 
-// forgive forgets what a source had to pay, because a login of it succeeded.
-func (p *penalties) forgive(from netip.Prefix) {
+// forgive removes the penalty of a source, because one of its logins succeeded.
+func (p *penalties) forgive(source netip.Prefix) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.by, from)
+	delete(p.bySource, source)
 }
 
-// shutOut is how many sources are kept out.
-func (p *penalties) shutOut() (n int) {
+// sources counts the sources that are kept out.
+func (p *penalties) sources() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	for _, x := range p.by {
-		if x.shut && x.until.After(now) {
+	for _, x := range p.bySource {
+		if x.keptOut && x.until.After(now) {
 			n++
 		}
 	}
 	return n
 }
 
-// sweep forgets what is paid, at most once a second, and tells whether there is
-// room now. mu is held.
+// sweep removes penalties that have run down, at most once a second, and returns
+// whether there is space for another source now. The caller holds mu.
 func (p *penalties) sweep(now time.Time) bool {
 	if now.Sub(p.swept) < time.Second {
 		return false
 	}
 	p.swept = now
-	for from, x := range p.by {
+	for source, x := range p.bySource {
 		if !x.until.After(now) {
-			delete(p.by, from)
+			delete(p.bySource, source)
 		}
 	}
-	return len(p.by) < maxPenalties
+	return len(p.bySource) < maxPenalties
 }

@@ -1,10 +1,11 @@
 package sshgate
 
 import (
-	"bufio"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestPenalties(t *testing.T) {
 		t.Error("kept out too early")
 	}
 	p.add(a, penaltyRefused)
-	if got := p.left(a); got != 15*time.Second || p.left(b) != 0 || p.shutOut() != 1 {
+	if got := p.left(a); got != 15*time.Second || p.left(b) != 0 || p.sources() != 1 {
 		t.Errorf("left %v, other %v", got, p.left(b))
 	}
 	now = now.Add(14 * time.Second)
@@ -37,7 +38,7 @@ func TestPenalties(t *testing.T) {
 		t.Errorf("left %v", got)
 	}
 	now = now.Add(2 * time.Second)
-	if p.left(a) != 0 || p.shutOut() != 0 {
+	if p.left(a) != 0 || p.sources() != 0 {
 		t.Error("kept out after it was paid")
 	}
 	p.add(a, penaltyRefused)
@@ -47,8 +48,8 @@ func TestPenalties(t *testing.T) {
 	for range 1000 {
 		p.add(b, penaltySlow)
 	}
-	if got := p.left(b); got != penaltyMost {
-		t.Errorf("left %v, want at most %v", got, penaltyMost)
+	if got := p.left(b); got != penaltyMax {
+		t.Errorf("left %v, want at most %v", got, penaltyMax)
 	}
 	p.forgive(b)
 	if p.left(b) != 0 {
@@ -62,8 +63,8 @@ func TestPenaltiesAreBounded(t *testing.T) {
 	for i := range maxPenalties + 1000 {
 		p.add(sourceOf(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)})), penaltySlow)
 	}
-	if len(p.by) > maxPenalties {
-		t.Errorf("%d remembered", len(p.by))
+	if len(p.bySource) > maxPenalties {
+		t.Errorf("%d remembered", len(p.bySource))
 	}
 }
 
@@ -132,16 +133,18 @@ func TestFailingSourceIsKeptOut(t *testing.T) {
 		eventually(t, 30*time.Second, "counted", func() bool { return b.gate.Stats().Refused >= uint64(2*n+2) })
 	}
 	eventually(t, 30*time.Second, "penalty", func() bool { return b.gate.Stats().Penalised == 1 })
-	c, err := net.Dial("tcp", "127.0.0.1:"+bad)
-	if err != nil {
-		t.Fatal(err)
+	const why = "relay: too many failed logins from your address; try again in "
+	if _, err := dialPort(bad, b.alice); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("during a penalty: %v", err)
 	}
-	defer c.Close()
-	if line, _ := bufio.NewReader(c).ReadString('\n'); !strings.Contains(line, "too many failed logins from your address") {
-		t.Errorf("told %q", line)
-	}
-	if _, err := dialPort(bad, b.alice); err == nil {
-		t.Error("came in during a penalty")
+	for name, p := range map[string]*process{
+		"ssh": b.run(need(t, "ssh", "openssh-client"), "-F", "none", "-o", "UserKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=no",
+			"-o", "BatchMode=yes", "-i", b.alice.path, "-p", bad, "-N", "x@127.0.0.1"),
+		"plink": b.run(need(t, "plink", "putty-tools"), "-batch", "-P", bad, "-N", "x@127.0.0.1"),
+	} {
+		if code := p.code(t); code == 0 || !contains(p.err, why) {
+			t.Errorf("%s: exit %d, told %q", name, code, p.err)
+		}
 	}
 	for _, port := range []string{good, b.port} {
 		client, err := dialPort(port, b.alice)
@@ -190,10 +193,77 @@ func TestTrustedProxiesPayNothing(t *testing.T) {
 	}
 }
 
-// TestSourceBound: one source has so many places, another one is not hindered.
-func TestSourceBound(t *testing.T) {
+// TestPenaltySettings: penalties can be switched off, and networks be exempt.
+func TestPenaltySettings(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.Bounds.Source = 2 })
+	for name, change := range map[string]func(*Options){
+		"off":    func(o *Options) { o.NoPenalties = true },
+		"exempt": func(o *Options) { o.PenaltyExempt = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} },
+	} {
+		b := newBench(t, change)
+		port := b.serveFrom("203.0.113.9:5000")
+		stranger := b.newKey("stranger", 0)
+		for range 5 {
+			_, _ = dialPort(port, stranger)
+		}
+		eventually(t, 30*time.Second, "counted", func() bool { return b.gate.Stats().Refused == 5 })
+		client, err := dialPort(port, b.alice)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		client.Close()
+	}
+}
+
+// noBuffers is a listener whose first accepts fail as where the system is short of
+// memory.
+type noBuffers struct {
+	net.Listener
+	failures chan error
+}
+
+func (l noBuffers) Accept() (net.Conn, error) {
+	select {
+	case err := <-l.failures:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", err)}
+	default:
+		return l.Listener.Accept()
+	}
+}
+
+// TestAcceptErrorsAreOutlived: the listener ended with the first ENOBUFS or ENOMEM,
+// and relayd with it.
+func TestAcceptErrorsAreOutlived(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failures := make(chan error, 4)
+	for _, e := range []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.ENFILE, syscall.EMFILE} {
+		failures <- e
+	}
+	served := make(chan error, 1)
+	go func() { served <- b.gate.Serve(noBuffers{ln, failures}) }()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	client, err := dialPort(port, b.alice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	b.gate.Announce()
+	if err := <-served; err != nil {
+		t.Errorf("Serve ended with %v", err)
+	}
+}
+
+// TestSourceLimit: one source may have so many connections, and another one is not
+// hindered.
+func TestSourceLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.MaxPerSource = 2 })
 	here, there := b.serveFrom("203.0.113.9:5000"), b.serveFrom("[2001:db8::1]:5000")
 	for n, port := range []string{here, here, there} {
 		client, err := dialPort(port, b.alice)
@@ -202,8 +272,8 @@ func TestSourceBound(t *testing.T) {
 		}
 		defer client.Close()
 	}
-	if _, err := dialPort(here, b.alice); err == nil {
-		t.Error("a third connection came in")
+	if _, err := dialPort(here, b.alice); err == nil || !strings.Contains(err.Error(), "too many connections from your address") {
+		t.Errorf("a third connection: %v", err)
 	}
 	if s := b.gate.Stats(); s.Dropped != 1 || s.LoggedIn != 3 {
 		t.Errorf("%+v", s)

@@ -98,7 +98,7 @@ func (v *plainView) tell(n notice) {
 	case noticeRevoked:
 		delete(v.shown, n.alias)
 		v.out.put(n.message)
-	case noticeStopping, noticeContested:
+	case noticeStopping:
 		v.out.put(n.message)
 	}
 }

@@ -37,10 +37,10 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 		}
 		return nil, l.explain()
 	}
-	if l.prompts++; !g.crowd.wait(&l.c.place) {
+	if l.prompts++; !g.limiter.beginPrompt(&l.c.slot) {
 		return nil, errRefused
 	}
-	defer g.crowd.resume(&l.c.place)
+	defer g.limiter.endPrompt(&l.c.slot)
 	l.c.allow(g.o.EnrolTime)
 	answers, err := ask("", l.instruction(), []string{"Token: "}, []bool{false})
 	l.c.allow(g.o.HandshakeTimeout)

@@ -69,7 +69,6 @@ func (t *tunnel) Close(reason string) {
 			notice:   notice{kind: noticeSuperseded, alias: t.alias, message: record.SafeText(reason)},
 			exit:     exitTaken,
 			graceful: true,
-			lost:     t.id,
 		})
 	})
 }

@@ -73,8 +73,6 @@ func (v *jsonView) begin(online, refused []notice) (int, bool) {
 func (v *jsonView) tell(n notice) {
 	m := upMessage{Type: string(n.kind), Alias: n.alias, Code: n.code, Message: n.message}
 	switch n.kind {
-	case noticeContested:
-		return
 	case noticeOnline:
 		m.URL = v.s.c.gate.o.Site.AliasURL(n.alias)
 		queued := 0

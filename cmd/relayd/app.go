@@ -170,7 +170,8 @@ func (a *app) wire() error {
 		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: buildVersion(),
 		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
-		Trusted: c.TrustedProxies, Registry: figures, Log: a.log,
+		MaxConnections: c.MaxConnections.Limit(), MaxPerSource: c.MaxConnectionsPerSource.Limit(), MaxPerAccount: c.MaxConnectionsPerAccount.Limit(),
+		Trusted: c.TrustedProxies, NoPenalties: !bool(c.SSHPenalties), PenaltyExempt: c.SSHPenaltyExempt, Registry: figures, Log: a.log,
 	})
 	a.door.behind(a.delivery, a.baseSite(figures))
 	a.server = server.New(server.Options{

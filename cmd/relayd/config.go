@@ -82,6 +82,15 @@ type Config struct {
 	StallTimeout Duration `flag:"stall-timeout" default:"30s" help:"a caller's body that does not move, a caller that does not read" note:"a caller who reads slowly may be held some seconds longer, about 6 were seen: his system takes bytes that he has not read"`
 	// ResponseTimeout may be overruled by an alias.
 	ResponseTimeout Duration `flag:"response-timeout" default:"60s" help:"first byte of the local response (504)"`
+	// MaxConnections, MaxConnectionsPerSource and MaxConnectionsPerAccount count SSH
+	// connections. A source is one IPv4 address or one IPv6 /64.
+	MaxConnections           Count `flag:"max-connections" default:"10000" help:"SSH connections in all"`
+	MaxConnectionsPerSource  Count `flag:"max-connections-per-source" default:"1024" help:"SSH connections of one source" note:"a source is one IPv4 address or one IPv6 /64; loopback and trusted-proxies have no limit of their own"`
+	MaxConnectionsPerAccount Count `flag:"max-connections-per-account" default:"256" help:"SSH connections of one account"`
+	// SSHPenalties keep sources of failed logins out for a while.
+	SSHPenalties Switch `flag:"ssh-penalties" default:"on" help:"a source with failed SSH logins is kept out for a while" note:"as OpenSSH's PerSourcePenalties; never for loopback and trusted-proxies"`
+	// SSHPenaltyExempt never get a penalty.
+	SSHPenaltyExempt Prefixes `flag:"ssh-penalty-exempt" default:"" help:"CIDRs that never get a penalty, separated by commas" note:"for addresses behind which many people sit: NAT, a container bridge, a cluster"`
 	// PingInterval, PingTimeout and StaleClose are the liveness of tunnels. The
 	// first two cannot be off: a vanished peer would never be noticed.
 	PingInterval Duration `flag:"ping-interval" default:"5s" help:"a silent tunnel is asked for a sign of life this often" note:"cannot be off"`

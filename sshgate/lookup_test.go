@@ -3,7 +3,6 @@ package sshgate
 import (
 	"context"
 	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,7 +37,7 @@ func TestAllComeAtOnce(t *testing.T) {
 		h = &slowHouse{fakeHouse: o.Accounts.(*fakeHouse), open: make(chan struct{})}
 		o.Accounts, o.HandshakeTimeout = h, time.Minute
 	})
-	const clients = askers + manyWait + 10
+	const clients = maxLookups + manyLookups + 10
 	var work sync.WaitGroup
 	var short atomic.Int64
 	for range clients {
@@ -52,15 +51,16 @@ func TestAllComeAtOnce(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 30*time.Second, "all to wait", func() bool { return b.gate.turns.line.Load() == clients-askers })
-	if n := h.now.Load(); n != askers || h.most.Load() > askers {
+	eventually(t, 30*time.Second, "all to wait", func() bool { return b.gate.waiting.Load() == clients-maxLookups })
+	if n := h.now.Load(); n != maxLookups || h.most.Load() > maxLookups {
 		t.Errorf("%d ask at once", n)
 	}
 	close(h.open)
 	work.Wait()
-	if n := b.gate.turns.line.Load(); n != 0 || len(b.gate.turns.free) != 0 {
-		t.Errorf("%d wait and %d ask when all are in", n, len(b.gate.turns.free))
+	if n := b.gate.waiting.Load(); n != 0 || !b.gate.lookups.TryAcquire(maxLookups) {
+		t.Fatalf("%d wait when all are in, or a lookup was not given back", n)
 	}
+	b.gate.lookups.Release(maxLookups)
 	if _, banner, err := b.dial("relay", ssh.PublicKeys(b.alice.signer)); err != nil || !strings.Contains(banner, "no alias yet") {
 		t.Errorf("afterwards the greeting is %q, %v", banner, err)
 	}
@@ -71,55 +71,19 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	client, c := b.met()
-	for range askers {
-		b.gate.turns.free <- struct{}{}
+	if !b.gate.lookups.TryAcquire(maxLookups) {
+		t.Fatal("lookups are under way")
 	}
 	left := make(chan bool)
-	go func() { _, ok := c.turn(); left <- ok }()
+	go func() { _, ok := c.beginLookup(); left <- ok }()
 	client.Close()
 	if <-left {
-		t.Error("a turn for one that has gone")
+		t.Error("a lookup for a client that has gone")
 	}
-	if n := b.gate.turns.line.Load() + c.asking.Load(); n != 0 {
+	if n := b.gate.waiting.Load() + c.lookups.Load(); n != 0 {
 		t.Errorf("%d wait for it", n)
 	}
-	for range askers {
-		<-b.gate.turns.free
-	}
-}
-
-// TestWhoWaitsForUsIsNotQuiet: of many handshakes those had to go that had sent all and
-// waited for our answer, the longest of them first.
-func TestWhoWaitsForUsIsNotQuiet(t *testing.T) {
-	t.Parallel()
-	w := newCrowd(Bounds{Handshakes: 40})
-	w.dice = func() float64 { return 0 }
-	var list []*place
-	for i := range 11 {
-		c := &conn{sock: &socket{start: time.Now().Add(-time.Minute)}}
-		if i != 5 {
-			c.asking.Add(1)
-		}
-		p := &place{c: c, from: sourceOf(netip.MustParseAddr("203.0.113.1"))}
-		c.place = *p
-		list = append(list, p)
-		w.arrive(p)
-	}
-	var victims []*place
-	for _, p := range list {
-		if v := w.speak(p); v != nil {
-			victims = append(victims, v)
-		}
-	}
-	if len(victims) != 1 || victims[0] != list[5] {
-		t.Errorf("not the quiet one had to go: %d of %v", len(victims), victims)
-	}
-	late := &place{c: &conn{sock: &socket{start: time.Now()}}, from: list[0].from}
-	late.c.asking.Add(1)
-	w.arrive(late)
-	if v := w.speak(late); v != late {
-		t.Error("one that waits for us had to go for a newer one")
-	}
+	b.gate.lookups.Release(maxLookups)
 }
 
 // TestUnreadBytesAreNoSilence: a peer whose bytes have come, and wait for their reader on
