@@ -10,24 +10,18 @@ import (
 const (
 	firstDelay   = 250 * time.Millisecond
 	maxDelay     = 15 * time.Second
-	healthyAfter = 30 * time.Second
-	// fairAfter is how long it has to hold to be more than a try.
-	fairAfter = time.Second
-	// knockEvery is how often a relay that is not running is knocked at during a
-	// longer wait: a refused connect costs it nothing, and it is back within that.
-	knockEvery = time.Second
+	healthyAfter = time.Second
 )
 
 // backoff counts the tries since the last healthy connection.
 type backoff struct {
 	tries int
-	// jitter gives a number in [0, 1); nil = random.
+	// jitter returns a number in [0, 1); nil means a random one.
 	jitter func() float64
 }
 
-// next is how long to wait before the next try: a random part of a bound that
-// doubles (full jitter), so that the clients of a restarted server come back
-// spread out.
+// next returns how long to wait before the next try: a random part of a bound that
+// doubles (full jitter), so that the clients of a restarted relay return spread out.
 func (b *backoff) next() time.Duration {
 	n := b.tries
 	b.tries++
@@ -35,7 +29,7 @@ func (b *backoff) next() time.Duration {
 		return 0
 	}
 	bound := maxDelay
-	if n < 8 { // 0.25 s << 7 is beyond the bound, and more would overflow in the end
+	if n < 8 { // 0.25 s << 7 exceeds the bound, and a larger shift would overflow
 		bound = min(maxDelay, firstDelay<<(n-1))
 	}
 	jitter := rand.Float64
@@ -45,5 +39,5 @@ func (b *backoff) next() time.Duration {
 	return time.Duration(jitter() * float64(bound))
 }
 
-// reset is told after a connection that held.
+// reset makes the next try an immediate one. Call it after a connection that held.
 func (b *backoff) reset() { b.tries = 0 }

@@ -28,9 +28,9 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 // carry accepts a channel and carries it to the target until both directions have
 // ended. The local server is dialed at the first byte, so that spare channels cost
 // it nothing and a refusal is known before anything was sent. busy is told when the
-// first byte came, and again when the channel is done; locals hears how the local
+// first byte came, and again when the channel is done; monitor learns how the local
 // server behaves.
-func carry(ctx context.Context, offer ssh.NewChannel, f Forward, locals *locals, busy func(delta int64)) {
+func carry(ctx context.Context, offer ssh.NewChannel, f Forward, monitor *targetMonitor, busy func(delta int64)) {
 	ch, requests, err := offer.Accept()
 	if err != nil {
 		return
@@ -51,24 +51,24 @@ func carry(ctx context.Context, offer ssh.NewChannel, f Forward, locals *locals,
 	busy(1)
 	defer busy(-1)
 	local, err := f.Target.Dial(open)
-	locals.dialed(f, err)
+	monitor.dialed(f, err)
 	if err != nil {
 		_, _ = ch.SendRequest(relay.DialFailedRequest, false, ssh.Marshal(dialFailed(err)))
 		return
 	}
 	defer context.AfterFunc(ctx, func() { local.Close() })()
-	splice(open, ch, local, &reader{l: locals, f: f}, buf, n)
+	splice(open, ch, local, &answerInspector{m: monitor, f: f}, buf, n)
 }
 
 // splice copies both ways; n bytes of buf are already there for the local server.
-func splice(open context.Context, ch ssh.Channel, local net.Conn, look *reader, buf *[bufferSize]byte, n int) {
+func splice(open context.Context, ch ssh.Channel, local net.Conn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
 	defer local.Close()
 	stop := context.AfterFunc(open, func() { _ = local.SetDeadline(time.Now().Add(drainAfterClose)) })
 	defer stop()
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		answer(ch, local, look)
+		answer(ch, local, inspector)
 	}()
 	ask(ch, local, buf, n)
 	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE.
@@ -101,16 +101,16 @@ func ask(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
 
 // answer copies from the local server to the channel. An orderly end is passed on
 // as EOF at once; a reset is told as such, so that nobody takes what came for
-// complete: the relay cannot see whether CLOSE came behind an EOF. look sees what
+// complete: the relay cannot see whether CLOSE came behind an EOF. inspector sees what
 // passes.
-func answer(ch ssh.Channel, local net.Conn, look *reader) {
+func answer(ch ssh.Channel, local net.Conn, inspector *answerInspector) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	for {
 		n, err := local.Read(buf[:])
 		if n > 0 {
 			_, writeErr := ch.Write(buf[:n])
-			look.see(buf[:n])
+			inspector.inspect(buf[:n])
 			if writeErr != nil {
 				return
 			}

@@ -31,7 +31,6 @@ type Error struct {
 	Hint  string // what to do next, or ""
 	Cause error  // or nil
 
-	login     bool // the server knows none of the keys, or says so
 	passing   bool // the relay answered, and may answer otherwise in a moment
 	forbidden bool // the token may not do that
 	conflict  bool // something stands against it

@@ -126,11 +126,7 @@ func (s SSH) run(ctx context.Context, c Command, out io.Writer, begun func()) er
 	defer wg.Wait()
 	alive, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wg.Go(func() { ping(alive, conn.Client.Conn) })
-	wg.Go(func() {
-		_ = watchConn(alive, conn.wire)
-		conn.Close()
-	})
+	wg.Go(func() { _ = conn.keepalive(alive, nil) })
 	begun()
 	err = runSession(conn, c, out)
 	conn.Close()

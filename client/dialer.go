@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	serverDialTimeout = 10 * time.Second
+	serverDialTimeout = 4 * time.Second  // a lost SYN is repeated after 1 and 3 s
 	loginTimeout      = 15 * time.Second // without the time that a person takes to answer
 )
 
@@ -36,11 +36,6 @@ type Dialer struct {
 	// connect replaces TCP in tests.
 	connect func(ctx context.Context, addr string) (net.Conn, error)
 
-	// again says that this relay was reached before: it is dialed with more zeal.
-	again      bool
-	spare      net.Conn // made ahead, greeted, not logged in
-	spareSince time.Time
-
 	once  sync.Once
 	where address
 	keys  *keyring
@@ -50,8 +45,8 @@ type Dialer struct {
 // Conn is a verified and logged-in connection.
 type Conn struct {
 	*ssh.Client
-	Addr string
-	wire *meter
+	Addr     string
+	activity *activityConn
 }
 
 // Host is the host of the server as it is dialed, for what is derived from it.
@@ -113,7 +108,7 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 	addr := d.where.String()
 	spoke := d.waiting(addr)
 	defer spoke()
-	raw, err := d.raw(ctx, addr)
+	raw, err := d.open(ctx, addr)
 	if err != nil {
 		return nil, unreachable(addr, err)
 	}
@@ -131,16 +126,16 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 	defer done()
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
-	wire := newMeter(raw)
+	activity := &activityConn{Conn: raw}
 	patience.resume()
 	d.keys.locked = nil
 	try := login{addr: addr, hosts: hosts, signers: signers, keys: d.keys, spoke: spoke}
-	conn, channels, requests, err := ssh.NewClientConn(wire, addr, try.config(d))
+	conn, channels, requests, err := ssh.NewClientConn(activity, addr, try.config(d))
 	if err != nil {
 		return nil, try.explain(ctx, err)
 	}
 	_ = raw.SetDeadline(time.Time{})
-	return &Conn{Client: ssh.NewClient(conn, channels, requests), Addr: addr, wire: wire}, nil
+	return &Conn{Client: ssh.NewClient(conn, channels, requests), Addr: addr, activity: activity}, nil
 }
 
 // sayWaiting is how long a peer may be silent before a person is told.
@@ -149,22 +144,11 @@ const sayWaiting = 3 * time.Second
 // waiting tells a person at the terminal who is waited for, unless spoke is called
 // before. A connection that comes back has its own words.
 func (d *Dialer) waiting(addr string) (spoke func()) {
-	if d.Ask == nil || d.Say == nil || d.again {
+	if d.Ask == nil || d.Say == nil {
 		return func() {}
 	}
 	timer := time.AfterFunc(sayWaiting, func() { d.Say("waiting for " + addr + " …") })
 	return func() { timer.Stop() }
-}
-
-// raw gives a connection that nobody has logged in on.
-func (d *Dialer) raw(ctx context.Context, addr string) (net.Conn, error) {
-	if conn := d.take(); conn != nil {
-		return conn, nil
-	}
-	if d.again {
-		return d.reach(ctx, addr)
-	}
-	return d.open(ctx, addr)
 }
 
 func (d *Dialer) open(ctx context.Context, addr string) (net.Conn, error) {
@@ -267,7 +251,6 @@ func (l *login) explain(ctx context.Context, err error) error {
 	}
 	refused := Errorf(ExitRefused, "%s refused the login", l.addr).
 		WithHint("relay login URL has a key approved in the browser; offered here: %s", fingerprints(l.signers))
-	refused.login = true
 	if text := bannerText(l.banner); text != "" {
 		refused.Cause = errors.New(text)
 	}

@@ -23,6 +23,9 @@ const (
 	// quietStream is how long a stream of the API may send nothing; the relay comments
 	// every 15 s.
 	quietStream = 45 * time.Second
+	// notFoundPause is the least pause before a feed that ended with not-found is asked
+	// for again.
+	notFoundPause = time.Second
 )
 
 // source is a door that events are followed through, over one connection a call. It
@@ -44,7 +47,7 @@ func follow(ctx context.Context, from source, c Command, out io.Writer) error {
 		f.say = func(string) {}
 	}
 	var tries backoff
-	doubts := 0
+	askedAgain := false // after a feed that ended with not-found
 	for {
 		f.since, f.part, f.came = time.Time{}, nil, false
 		err := from.followOnce(ctx, c, f)
@@ -52,17 +55,17 @@ func follow(ctx context.Context, from source, c Command, out io.Writer) error {
 			return ctx.Err()
 		}
 		if f.fed() {
-			doubts = 0
+			askedAgain = false
 		}
-		if !f.since.IsZero() && time.Since(f.since) > fairAfter {
+		if !f.since.IsZero() && time.Since(f.since) > healthyAfter {
 			tries.reset()
 		}
-		if !f.again(err, &doubts) {
+		if !f.again(err, &askedAgain) {
 			return err
 		}
 		next := tries.next()
-		if doubts > 0 {
-			next = max(next, doubtPause)
+		if askedAgain {
+			next = max(next, notFoundPause)
 		}
 		f.lost(err, next)
 		if !wait(ctx, next) {
@@ -127,7 +130,7 @@ func (f *followed) lost(err error, next time.Duration) {
 }
 
 // again tells whether a new connection may help.
-func (f *followed) again(err error, doubts *int) bool {
+func (f *followed) again(err error, askedAgain *bool) bool {
 	if !f.begun || f.failed != nil {
 		return false
 	}
@@ -137,9 +140,8 @@ func (f *followed) again(err error, doubts *int) bool {
 		return true
 	case !errors.As(err, &e):
 		return false
-	case e.login && *doubts < doubtTimes, // as Up.doubt
-		e.Exit == ExitNotFound && *doubts < 1 && f.stood(): // so a relay that stops ends a feed
-		*doubts++
+	case e.Exit == ExitNotFound && !*askedAgain && f.stood(): // a stopping relay ends a feed like this
+		*askedAgain = true
 		return true
 	}
 	return e.passing || e.Exit == ExitUnreachable
@@ -264,7 +266,7 @@ func (a *API) followOnce(ctx context.Context, c Command, f *followed) error {
 	case f.failed != nil:
 		return f.failed
 	case !ended:
-		return silent(quietStream)
+		return Errorf(ExitUnreachable, "the relay has been silent for %d s", int(quietStream.Seconds()))
 	}
 	return err
 }

@@ -154,7 +154,7 @@ func TestSlowRefusalEndsAFollow(t *testing.T) {
 			if asked++; asked == 1 {
 				return "{\"id\":\"evt_1\"}\n", "", 69
 			}
-			time.Sleep(2 * fairAfter)
+			time.Sleep(2 * healthyAfter)
 			return "", `{"code":"not-found","detail":"the alias is gone"}`, ExitNotFound
 		}
 		err := SSH{dialer}.Run(t.Context(), Command{Name: "events", Arg: "a", Follow: true}, io.Discard)
@@ -218,7 +218,7 @@ func TestLineWithoutEnd(t *testing.T) {
 	if exitOf(err) != ExitFailure || n != maxLine>>20+1 {
 		t.Errorf("%d MiB, %v", n, err)
 	}
-	if f.begun = true; f.again(err, new(int)) {
+	if f.begun = true; f.again(err, new(bool)) {
 		t.Error("it is asked again")
 	}
 	endless := io.MultiReader(strings.NewReader("data: "), bytes.NewReader(make([]byte, maxLine+1)))

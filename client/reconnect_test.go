@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 )
 
 func TestBackoff(t *testing.T) {
@@ -36,29 +38,6 @@ func TestBackoff(t *testing.T) {
 		if d := b.next(); d < 0 || d > maxDelay {
 			t.Fatalf("try %d waits %v", b.tries, d)
 		}
-	}
-}
-
-func TestWatchByTheClock(t *testing.T) {
-	s := time.Second
-	var w watch
-	step := func(wall, mono, silence time.Duration) bool { return w.look(wall, mono, silence) != nil }
-	if step(100*s, 0, 0) || step(101*s, 1*s, 9*s) {
-		t.Error("dead too early")
-	}
-	if !step(102*s, 2*s, 11*s) {
-		t.Error("11 s of silence are not noticed")
-	}
-	if !step(110*s, 3*s, 0) {
-		t.Error("a sleep of 7 s is not noticed")
-	}
-	w = watch{}
-	_ = step(0, 0, 0)
-	if step(60*s, 60*s, 60*s) {
-		t.Error("a minute in which we were stopped is held against the peer")
-	}
-	if step(62*s, 62*s, 62*s) || step(64*s, 64*s, 64*s) || !step(66*s, 66*s, 66*s) {
-		t.Error("after that it gets 5 s")
 	}
 }
 
@@ -281,6 +260,126 @@ func TestSilentServerAtLoginIsUnreachable(t *testing.T) {
 		<-run.done
 		var e *Error
 		if !errors.As(run.err, &e) || e.Exit != ExitUnreachable || e.Hint == "" {
+			t.Errorf("%v", run.err)
+		}
+		synctest.Wait()
+	})
+}
+
+// TestSilentRelayIsGivenUp: a quiet tunnel lives on pings; a relay that has vanished is
+// given up within 11 s, and the reconnect follows at once.
+func TestSilentRelayIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dialer, lines, _ := inMemory(t)
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		<-run.ready
+		time.Sleep(10 * time.Minute)
+		if len(run.lost) > 0 {
+			t.Fatal("lost while all was well")
+		}
+		(<-lines).freeze()
+		begun := time.Now()
+		<-run.ready
+		if after := time.Since(begun); after < silentAfter*lookEvery-pingEvery || after > (silentAfter+1)*lookEvery {
+			t.Errorf("back after %v", after)
+		}
+		if n := len(run.lost); n != 1 {
+			t.Errorf("lost %d times", n)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+func TestNetworkChangeChecksTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dialer, lines, _ := inMemory(t)
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		<-run.ready
+		line := <-lines
+		for range 20 {
+			run.networkChanges <- struct{}{}
+			time.Sleep(time.Second)
+		}
+		if len(run.lost) > 0 {
+			t.Fatal("a connection that answers was given up")
+		}
+		line.freeze()
+		begun := time.Now()
+		run.networkChanges <- struct{}{}
+		<-run.ready
+		if after := time.Since(begun); after > (hintAnswer+1)*lookEvery {
+			t.Errorf("back after %v", after)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+func TestNetworkChangeEndsAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dialer, lines, up := inMemory(t)
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		<-run.ready
+		up.Store(false)
+		(<-lines).Close()
+		for next := range run.lost {
+			if next > 5*time.Second {
+				break
+			}
+		}
+		up.Store(true)
+		begun := time.Now()
+		run.networkChanges <- struct{}{}
+		<-run.ready
+		if after := time.Since(begun); after > 100*time.Millisecond {
+			t.Errorf("back after %v", after)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+func TestRefusedLoginEndsForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, lines, _ := inMemory(t)
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		<-run.ready
+		d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
+			return nil, errors.New("no")
+		}
+		(<-lines).Close()
+		<-run.done
+		if exitOf(run.err) != ExitRefused {
+			t.Errorf("%v", run.err)
+		}
+		synctest.Wait()
+	})
+}
+
+func TestRevokedLoginEndsForGood(t *testing.T) {
+	d := newDouble(t)
+	d.script = func(c *doubleConn, say func(string)) {
+		say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+		say(`{"type":"revoked","message":"this key was removed"}`)
+	}
+	dialer, _ := newDialer(t, d.listen())
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+	if err := run.end(t); exitOf(err) != ExitRefused {
+		t.Error(err)
+	}
+}
+
+func TestChangedHostKeyEndsForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, lines, _ := inMemory(t)
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		<-run.ready
+		d.config = &ssh.ServerConfig{PublicKeyCallback: d.config.PublicKeyCallback}
+		d.config.AddHostKey(newSigner(t))
+		(<-lines).Close()
+		<-run.done
+		if exitOf(run.err) != ExitRefused {
 			t.Errorf("%v", run.err)
 		}
 		synctest.Wait()

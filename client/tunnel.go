@@ -34,8 +34,6 @@ type tunnel struct {
 	busy  atomic.Int64  // channels with a request on them
 	idle  chan struct{} // gets one when busy falls to 0
 	stdin io.WriteCloser
-	// pingNow asks for a keepalive at once; capacity 1.
-	pingNow chan struct{}
 
 	messages chan *Message // closed when the session has ended
 	settled  map[string]bool
@@ -68,13 +66,7 @@ func (t *tunnel) run(ctx context.Context) error {
 	t.idle = make(chan struct{}, 1)
 	t.messages = make(chan *Message, 64)
 	dead := make(chan error, 1)
-	t.pingNow = make(chan struct{}, 1)
-	t.wg.Go(func() { pingOr(alive, t.conn.Client.Conn, t.pingNow) })
-	t.wg.Go(func() {
-		err := t.guard(alive)
-		t.conn.Close()
-		dead <- err
-	})
+	t.wg.Go(func() { dead <- t.conn.keepalive(alive, t.up.networkChanged) })
 	channels := t.conn.HandleChannelOpen("forwarded-tcpip")
 	t.wg.Go(func() { t.serve(alive, channels) })
 	t.wg.Go(func() {
@@ -279,7 +271,7 @@ func (t *tunnel) serve(ctx context.Context, offers <-chan ssh.NewChannel) {
 		}
 		t.wg.Go(func() {
 			defer t.open.Add(-1)
-			carry(ctx, offer, forward, t.up.locals, t.count)
+			carry(ctx, offer, forward, t.up.monitor, t.count)
 		})
 	}
 }

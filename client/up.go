@@ -1,15 +1,11 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"relay"
@@ -40,12 +36,12 @@ type Up struct {
 	Lost func(err error, next time.Duration)
 	// Local tells what is odd about local servers, once each; nil = nobody cares. It
 	// may be called by several goroutines.
-	Local func(LocalNews)
+	Local func(TargetEvent)
 
-	// sense tells of changed networks and sleeps; tests replace it.
-	sense   func(ctx context.Context, tell func(*Error))
-	changed chan *Error // why the way to the relay may be another one now
-	locals  *locals
+	// watchNetwork reports changes of this machine's network; tests replace it.
+	watchNetwork   func(ctx context.Context, changed func())
+	networkChanged chan struct{} // capacity 1
+	monitor        *targetMonitor
 
 	mu      sync.Mutex
 	live    []Forward // those not dropped for good
@@ -68,114 +64,76 @@ func (u *Up) Run(ctx context.Context) error {
 		return Errorf(ExitUsage, "no alias is named")
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var watchers sync.WaitGroup
-	defer watchers.Wait()
+	var watcher sync.WaitGroup
+	defer watcher.Wait()
 	defer cancel()
 	u.live = slices.Clone(u.Forwards)
-	u.changed = make(chan *Error, 1)
-	u.locals = newLocals(u.Local)
-	defer u.locals.close()
-	defer u.Dialer.drop()
-	if u.sense == nil {
-		u.sense = sense
+	u.networkChanged = make(chan struct{}, 1)
+	u.monitor = newTargetMonitor(u.Local)
+	if u.watchNetwork == nil {
+		u.watchNetwork = watchNetwork
 	}
-	watchers.Go(func() {
-		u.sense(ctx, func(why *Error) {
+	watcher.Go(func() {
+		u.watchNetwork(ctx, func() {
 			select {
-			case u.changed <- why:
-			default: // one waits already
+			case u.networkChanged <- struct{}{}:
+			default: // a change waits to be handled
 			}
 		})
 	})
-	return u.keepOn(ctx)
+	return u.reconnect(ctx)
 }
 
-// keepOn connects again and again.
-func (u *Up) keepOn(ctx context.Context) error {
+// reconnect connects again and again until ctx ends or an error is final.
+func (u *Up) reconnect(ctx context.Context) error {
 	var tries backoff
-	var doubts int
 	for {
 		begun := time.Now()
 		held, pause, err := u.connect(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if held > 0 {
-			doubts, begun = 0, time.Now()
-		}
-		var refused bool
-		if refused, doubts = u.doubt(err, doubts); !refused && !retryable(err) {
+		if !retryable(err) {
 			return err
+		}
+		if held > 0 {
+			begun = time.Now()
 		}
 		if held >= healthyAfter {
 			tries.reset()
-		} else if held >= fairAfter {
-			tries.tries = min(tries.tries, 1)
 		}
-		// The first of tries.next is 0: a loss is answered by a try at once. What a try
-		// took counts as waiting.
+		// The first of tries.next is 0: a loss is followed by a try at once. The time that
+		// a try took counts as waiting.
 		next := max(pause, tries.next()-time.Since(begun))
-		if refused {
-			next = max(next, doubtPause)
-		}
 		if !u.reached && tries.tries > firstTries {
 			return err
 		}
 		if u.reached || tries.tries > 1 {
 			u.Lost(err, next)
 		}
-		if !u.pause(ctx, next, pause, err, &tries) {
+		if !u.pause(ctx, next, pause, &tries) {
 			return nil
 		}
 	}
 }
 
-// Older relays whose store is away refuse logins that they would take a moment later,
-// so one that let us in before is asked again before its refusal is believed.
-const (
-	doubtTimes = 3
-	doubtPause = time.Second
-)
-
-// doubt tells whether err is a refused login that is not believed yet.
-func (u *Up) doubt(err error, before int) (bool, int) {
-	var e *Error
-	if !u.reached || !errors.As(err, &e) || !e.login || before >= doubtTimes {
-		return false, before
-	}
-	return true, before + 1
-}
-
-// pause waits before the next try. It ends early when the way to the relay has
-// changed, but not before atLeast, which a stopping relay asked for. It gives false
+// pause waits before the next try. It ends early when this machine's network has
+// changed, but not before atLeast, which a stopping relay asked for. It returns false
 // at the end of ctx.
-func (u *Up) pause(ctx context.Context, d, atLeast time.Duration, why error, tries *backoff) bool {
+func (u *Up) pause(ctx context.Context, d, atLeast time.Duration, tries *backoff) bool {
 	if !wait(ctx, atLeast) {
 		return false
 	}
 	timer := time.NewTimer(d - atLeast)
 	defer timer.Stop()
-	var knock <-chan time.Time
-	if u.reached && errors.Is(why, syscall.ECONNREFUSED) {
-		ticker := time.NewTicker(knockEvery - rand.N(knockEvery/4))
-		defer ticker.Stop()
-		knock = ticker.C
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-u.networkChanged:
+		tries.reset()
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-timer.C:
-			return true
-		case <-u.changed:
-			tries.reset()
-			return true
-		case <-knock:
-			if u.Dialer.knock(ctx) {
-				return true
-			}
-		}
-	}
+	return true
 }
 
 func retryable(err error) bool {
@@ -202,7 +160,7 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 		return 0, 0, err
 	}
 	select {
-	case <-u.changed: // this connection was made after that
+	case <-u.networkChanged: // this connection was made after the change
 	default:
 	}
 	begun := time.Now()
@@ -217,7 +175,6 @@ func (u *Up) ready() {
 	again := u.told
 	u.told = true
 	u.Dialer.Ask = nil
-	u.Dialer.again = true
 	u.Ready(again)
 }
 
@@ -229,31 +186,6 @@ func (u *Up) Release(alias string) error {
 		return err
 	}
 	return t.release(alias)
-}
-
-// Ask runs a command in a session of its own on the connection that carries the
-// tunnel, and writes the JSON answer to out. Errors are *Error or those of ctx. Safe
-// for concurrent use; the relay takes three at a time.
-func (u *Up) Ask(ctx context.Context, c Command, out io.Writer) error {
-	t, err := u.connected()
-	if err != nil {
-		return err
-	}
-	session, err := t.conn.NewSession()
-	if err != nil {
-		return t.lost(err)
-	}
-	defer session.Close()
-	defer context.AfterFunc(ctx, func() { session.Close() })()
-	var said bytes.Buffer
-	session.Stdout, session.Stderr = out, &bounded{out: &said, left: maxSaid}
-	if err = session.Run(c.line()); err != nil {
-		err = sessionError(err, said.Bytes())
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
 }
 
 // connected is the tunnel that has a session.

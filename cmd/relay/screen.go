@@ -15,10 +15,8 @@ type screen struct {
 	say      func(string)
 	mode     string // of --output
 	forwards []client.Forward
-	pick     *picker // nil = nobody can pick
 
 	mu     sync.Mutex
-	base   string          // base URL
 	begun  bool            // line 1 is out
 	shown  map[string]bool // aliases whose lines are out
 	queued map[string]int
@@ -42,7 +40,6 @@ func (s *screen) message(m *client.Message) {
 	}
 	switch m.Type {
 	case client.TypeHello:
-		s.base = m.BaseURL
 		if !s.begun {
 			s.begun = true
 			s.line(connectedTo(m.Host))
@@ -81,17 +78,7 @@ func (s *screen) request(m *client.Message) {
 	if s.mode != outputCompact || m.Event == nil || m.Attempt == nil {
 		return
 	}
-	line := logLine(m.Event, m.Attempt, len(s.forwards) > 1)
-	if s.pick == nil || s.pick.add(m.Event, line) {
-		_ = s.w.line(line)
-	}
-}
-
-// baseURL is the address of the dashboard.
-func (s *screen) baseURL() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.base
+	_ = s.w.line(logLine(m.Event, m.Attempt, len(s.forwards) > 1))
 }
 
 // notice shows what needs no keeping in mind.
@@ -215,8 +202,8 @@ func (s *screen) lost(err error, next time.Duration) {
 }
 
 // local tells what is odd about a local server.
-func (s *screen) local(n client.LocalNews) {
-	s.say(localNews(n))
+func (s *screen) local(n client.TargetEvent) {
+	s.say(n.Text)
 	if n.Hint != "" {
 		s.say(hintPrefix + n.Hint)
 	}

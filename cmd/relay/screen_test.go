@@ -145,7 +145,7 @@ func TestJSONOutputIsOneObjectALine(t *testing.T) {
 	}
 	s.connected(false)
 	s.lost(errors.New("gone\x1b"), 250*time.Millisecond)
-	s.local(client.LocalNews{Kind: client.LocalDown, Alias: "stripe-dev", Target: "http://127.0.0.1:3000", Text: "down"})
+	s.local(client.TargetEvent{Kind: client.LocalDown, Alias: "stripe-dev", Target: "http://127.0.0.1:3000", Text: "down"})
 	want := helloLine + "\n" + onlineLine + "\n" + `{"type":"newer","x":"\u009b2J\u202e\ud834\udd73\u007fé"}
 {"type":"ready","again":false,"aliases":[{"alias":"stripe-dev","target":"http://127.0.0.1:3000"}]}
 {"type":"lost","message":"gone\u001b","retryInMs":250}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -53,7 +52,9 @@ func (r relayAt) upAtTerminal(t *testing.T, alias string, env ...string) *atTerm
 	t.Helper()
 	a := runAtTerminal(t, env, "up", "--echo", "--alias", alias, "--server", r.ssh, "--identity", r.key)
 	a.sees(`Press Ctrl\+C to disconnect`)
-	a.sees(`press \? for keys`)
+	if !poll(a.single) {
+		t.Fatal("keys are not read one by one")
+	}
 	return a
 }
 
@@ -126,20 +127,6 @@ func (a *atTerminal) press(keys string) {
 	}
 }
 
-// insists presses a key until it has the effect.
-func (a *atTerminal) insists(key, effect string) {
-	a.t.Helper()
-	if !poll(func() bool {
-		if strings.Contains(a.out.String()[a.seen:], effect) {
-			return true
-		}
-		a.press(key)
-		return false
-	}) {
-		a.t.Errorf("%s does not give %q", key, effect)
-	}
-}
-
 func (a *atTerminal) modes() unix.Termios {
 	a.t.Helper()
 	m, err := unix.IoctlGetTermios(int(a.tty.Fd()), unix.TCGETS)
@@ -150,13 +137,6 @@ func (a *atTerminal) modes() unix.Termios {
 }
 
 func (a *atTerminal) single() bool { return a.modes().Lflag&(unix.ICANON|unix.ECHO) == 0 }
-
-// ends is leaves for relay up, which also has pasted text marked.
-func (a *atTerminal) ends(how string) {
-	a.t.Helper()
-	a.leaves(how)
-	a.sees(regexp.QuoteMeta(pasteOff))
-}
 
 // leaves waits for the end of the program, and checks that the terminal is as it was.
 func (a *atTerminal) leaves(how string) {
@@ -189,81 +169,31 @@ func (a *atTerminal) stopped() bool {
 	return strings.HasPrefix(after, "T")
 }
 
-func TestKeysAtATerminal(t *testing.T) {
+// TestKeyRReleasesWhatWasQueued: at a terminal the key R, and nothing that is pasted,
+// sends what came while the alias was offline.
+func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	t.Parallel()
 	r := theRelay(t)
-	bin := t.TempDir()
-	opened := filepath.Join(bin, "opened")
-	script := "#!/bin/sh\necho \"$1\" > " + opened + ".new && mv " + opened + ".new " + opened + "\n"
-	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
+	first := r.upAtTerminal(t, "keys-dev") // the alias is claimed by this
+	first.press("\x03")
+	first.leaves("exit status 0")
+	if status := r.call(t, "keys-dev", "/queued"); status != http.StatusAccepted {
+		t.Fatalf("status %d while offline", status)
 	}
-	a := r.upAtTerminal(t, "keys-dev", "PATH="+bin+":"+os.Getenv("PATH"), "DISPLAY=:77")
-	if !a.single() {
-		t.Error("keys are not read one by one")
+	a := r.upAtTerminal(t, "keys-dev")
+	a.sees("1 event queued while offline; press R")
+	a.press("some pasted text with an R\nR\n")
+	r.call(t, "keys-dev", "/live") // its line comes after that of a replay would
+	a.sees(`POST /live \(`)
+	if strings.Contains(a.out.String(), "released") {
+		t.Error("pasted text released the queued event")
 	}
-	a.press("j")
-	a.sees(noneShown)
-	r.call(t, "keys-dev", "/one")
-	id := a.sees(`\d\d:\d\d:\d\d \[200\] POST /one \(\d+ms\) (evt_\w+)\r\n`)[1]
-	r.call(t, "keys-dev", "/two")
-	a.sees(`POST /two \(\d+ms\) evt_\w+\r\n`)
-	a.press("j")
-	a.sees(`> 2/2 .*POST /two`)
-	a.press("k")
-	a.sees(`> 1/2 .*POST /one`)
-	a.press("r")
-	a.sees(`\[200\] POST /one \(\d+ms\) ` + id + ` replay #2\r\n`)
-	a.press("d")
-	a.sees(`POST /one HTTP/1.1\r\n`)
-	a.sees(`Attempt 2, replay: \[200\]`)
-	a.press("c")
-	command, err := base64.StdEncoding.DecodeString(a.sees(`\x1b\]52;c;([A-Za-z0-9+/=]+)\x07`)[1])
-	if err != nil || !strings.HasPrefix(string(command), "curl ") || !strings.Contains(string(command), "/one") {
-		t.Errorf("copied %q, %v", command, err)
-	}
-	a.sees("press c again")
-	a.press("c")
-	a.sees(`curl -sS`)
-	a.press("o")
-	var link []byte
-	if !poll(func() bool { link, err = os.ReadFile(opened); return err == nil }) || !strings.HasSuffix(strings.TrimSpace(string(link)), "/events/"+id) {
-		t.Errorf("opened %q", link)
-	}
-	a.press("?")
-	a.sees("j k select")
-	a.press("q")
-	a.ends("exit status 0")
-	a.sees(goodbye) // what a program wrote may be read from its terminal when it is gone
-}
-
-func TestFilterPasteAndResizeAtATerminal(t *testing.T) {
-	t.Parallel()
-	r := theRelay(t)
-	a := r.upAtTerminal(t, "filter-dev")
-	a.press("/")
-	a.sees("filter: _")
-	for _, key := range []string{"w", "a", "n", "t"} {
-		a.press(key)
-		a.sees("filter: \\w*" + key + "_")
-	}
-	a.press("\r")
-	a.sees("only requests with .want. are shown")
-	r.call(t, "filter-dev", "/other")
-	r.call(t, "filter-dev", "/wanted")
-	a.sees(`POST /wanted \(`)
-	if strings.Contains(a.out.String(), "/other") {
-		t.Error("the filter lets everything through")
-	}
-	a.press(pasteBegin + "q\nR q\n" + pasteEnd)
-	a.press("qqR some text that was pasted q\nq\n")
-	_ = pty.Setsize(a.tty, &pty.Winsize{Rows: 5, Cols: 12})
-	r.call(t, "filter-dev", "/wanted2")
-	a.sees(`POST /wanted2 \(`)
-	a.insists("k", "> ") // after what looks like pasted text no key counts for a moment
-	a.insists("o", "/events/evt_")
+	a.press("R")
+	a.sees("released 1 event of keys-dev")
+	a.sees(`\[200\] POST /queued \(\d+ms\) evt_`)
 	a.press("\x03")
-	a.ends("exit status 0")
+	a.leaves("exit status 0")
+	a.sees(goodbye) // what a program wrote may be read from its terminal when it is gone
 }
 
 func TestSuspendedAndResumed(t *testing.T) {
@@ -284,11 +214,9 @@ func TestSuspendedAndResumed(t *testing.T) {
 		}
 		r.call(t, "suspend-dev", "/after")
 		a.sees(`\[200\] POST /after`)
-		a.press("?")
-		a.sees("j k select")
 	}
-	a.press("q")
-	a.ends("exit status 0")
+	a.press("\x03")
+	a.leaves("exit status 0")
 }
 
 // TestCtrlCAtAPassphrase: the first Ctrl+C ends the program, and the terminal shows
@@ -322,10 +250,10 @@ func TestTerminalIsPutBackAtEveryEnd(t *testing.T) {
 	} {
 		a := r.upAtTerminal(t, "ends-dev")
 		_ = a.cmd.Process.Signal(sig)
-		a.ends(how)
+		a.leaves(how)
 	}
 	first, second := r.upAtTerminal(t, "ends-dev"), r.upAtTerminal(t, "ends-dev") // the alias is taken over
-	first.ends("exit status 5")
-	second.press("q")
-	second.ends("exit status 0")
+	first.leaves("exit status 5")
+	second.press("\x03")
+	second.leaves("exit status 0")
 }

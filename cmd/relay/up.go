@@ -81,51 +81,39 @@ func (p *program) runUp(ctx context.Context, f upFlags, names []string) error {
 	return p.keepUp(ctx, &client.Up{Dialer: dialer, Forwards: forwards})
 }
 
-// keepUp shows what happens until the end, and obeys keys where there are some.
+// keepUp shows what happens until the end. At a terminal the key R releases what was
+// queued while offline.
 func (p *program) keepUp(ctx context.Context, up *client.Up) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	w := p.printer()
-	screen := newScreen(w, p.say, p.output, up.Forwards)
+	screen := newScreen(p.printer(), p.say, p.output, up.Forwards)
 	up.Show, up.Lost, up.Local = screen.message, screen.lost, screen.local
-	h := p.hands(up, screen, w, cancel)
 	var keys *keyboard
 	up.Ready = func(again bool) {
 		screen.connected(again)
-		if !again && h != nil {
-			keys = h.listen(ctx)
+		if !again && p.output != outputJSON && term.IsTerminal(int(p.in.Fd())) && term.IsTerminal(int(p.out.Fd())) {
+			keys = openKeyboard(p.in, func(key byte) {
+				if key == 'R' {
+					p.release(up)
+				}
+			})
 		}
 	}
 	err := up.Run(ctx)
-	cancel()
 	keys.close()
-	if h != nil {
-		h.wg.Wait()
-	}
 	if err == nil {
 		p.say(goodbye)
 	}
 	return err
 }
 
-// hands gives what obeys keys, nil where nobody can press one or see what it does.
-// From here on there is room below all that is written for a line about what is
-// selected.
-func (p *program) hands(up *client.Up, screen *screen, w *printer, quit func()) *hands {
-	if p.output == outputJSON || p.getenv("TERM") == "dumb" || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(p.out.Fd())) {
-		return nil
-	}
-	tty := p.out
-	con := &console{tty: tty, asleep: true, width: func() int {
-		width, _, err := term.GetSize(int(tty.Fd()))
-		if err != nil {
-			return 0
+// release sends the events that were queued while offline; the relay answers how many
+// they are.
+func (p *program) release(up *client.Up) {
+	for _, f := range up.Forwards {
+		if err := up.Release(f.Alias); err != nil {
+			p.say(err.Error())
+			return
 		}
-		return width
-	}}
-	w.out, p.err = con.over(w.out), con.over(p.err)
-	screen.pick = newPicker(con)
-	return &hands{p: p, up: up, screen: screen, con: con, pick: screen.pick, out: w, quit: quit}
+	}
 }
 
 // forwards decides which aliases lead where.

@@ -39,7 +39,7 @@ const (
 	upLong  = `Connect a local server to one or more aliases and log the requests that come.
 With a webhooks.yaml in this folder or a parent the alias name alone suffices, and no
 name means all of its aliases. The connection comes back by itself when it is lost.
-At a terminal, ? lists the keys.
+At a terminal the key R sends what was queued while an alias was offline.
 ` + upJSON
 	upExample = `  relay up --port 3000 --alias stripe-dev
   relay up --target https://localhost:8443 --alias github-dev --host-header rewrite

@@ -105,21 +105,21 @@ func newDialer(t testing.TB, addr string) (*Dialer, *said) {
 // upRun is an Up under test.
 type upRun struct {
 	*Up
-	messages chan *Message
-	ready    chan bool
-	lost     chan time.Duration
-	local    chan LocalNews
-	changes  chan *Error // of the network, as if this machine had noticed
-	cancel   context.CancelFunc
-	done     chan struct{}
-	err      error
+	messages       chan *Message
+	ready          chan bool
+	lost           chan time.Duration
+	local          chan TargetEvent
+	networkChanges chan struct{} // of this machine
+	cancel         context.CancelFunc
+	done           chan struct{}
+	err            error
 }
 
 func startUp(t testing.TB, dialer *Dialer, forwards ...Forward) *upRun {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &upRun{
 		messages: make(chan *Message, 256), ready: make(chan bool, 64), lost: make(chan time.Duration, 64),
-		local: make(chan LocalNews, 64), changes: make(chan *Error),
+		local: make(chan TargetEvent, 64), networkChanges: make(chan struct{}),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	r.Up = &Up{
@@ -127,14 +127,14 @@ func startUp(t testing.TB, dialer *Dialer, forwards ...Forward) *upRun {
 		Show:  func(m *Message) { r.messages <- m },
 		Ready: func(again bool) { r.ready <- again },
 		Lost:  func(_ error, next time.Duration) { r.lost <- next },
-		Local: func(n LocalNews) { r.local <- n },
-		sense: func(ctx context.Context, tell func(*Error)) {
+		Local: func(n TargetEvent) { r.local <- n },
+		watchNetwork: func(ctx context.Context, changed func()) {
 			for {
 				select {
 				case <-ctx.Done():
 					return
-				case why := <-r.changes:
-					tell(why)
+				case <-r.networkChanges:
+					changed()
 				}
 			}
 		},

@@ -1,11 +1,14 @@
 package client
 
 import (
-	"bytes"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
@@ -25,7 +28,7 @@ func through(t *testing.T, conn *doubleConn) string {
 	return string(text)
 }
 
-func newsOf(t *testing.T, run *upRun, want string) LocalNews {
+func newsOf(t *testing.T, run *upRun, want string) TargetEvent {
 	t.Helper()
 	n := got(t, "news of the local server", run.local)
 	if n.Kind != want {
@@ -34,17 +37,17 @@ func newsOf(t *testing.T, run *upRun, want string) LocalNews {
 	return n
 }
 
-func TestListenersAreSeenWithoutAConnection(t *testing.T) {
-	ln, target := local(t)
-	if listening, known := listens(target.addrs); known && !listening {
-		t.Error("a listener is not seen")
+// TestLocalServerDownAndUpIsReportedOnce: each change is reported once, not each request.
+func TestLocalServerDownAndUpIsReportedOnce(t *testing.T) {
+	var events []string
+	m := newTargetMonitor(func(e TargetEvent) { events = append(events, e.Kind) })
+	f := Forward{Alias: "stripe-dev", Target: Target{URL: "http://127.0.0.1:3000"}}
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for _, err := range []error{nil, refused, refused, nil, nil, &net.DNSError{}, nil} {
+		m.dialed(f, err)
 	}
-	ln.Close()
-	if listening, _ := listens(target.addrs); listening {
-		t.Error("one that is gone is seen")
-	}
-	if _, known := listens([]string{"192.0.2.1:80"}); known {
-		t.Error("another machine is known")
+	if want := []string{LocalDown, LocalUp, LocalDown, LocalUp}; !slices.Equal(events, want) {
+		t.Errorf("reported %v, want %v", events, want)
 	}
 }
 
@@ -132,33 +135,5 @@ func TestPlainAndTLSMixedUpIsHinted(t *testing.T) {
 			t.Errorf("and %+v", <-run.local)
 		}
 		_ = run.stop(t)
-	}
-}
-
-func TestCommandOnTheConnectionOfTheTunnel(t *testing.T) {
-	d := newDouble(t)
-	d.exec = func(line string) (string, string, int) {
-		if line != "replay evt_1 --json" {
-			return "", `{"code":"not-found","title":"Not Found","status":404}`, 4
-		}
-		return `{"id":"evt_1"}` + "\n", "", 0
-	}
-	dialer, _ := newDialer(t, d.listen())
-	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	got(t, "ready", run.ready)
-	got(t, "connection", d.conns)
-	var out bytes.Buffer
-	if err := run.Ask(t.Context(), Command{Name: "replay", Arg: "evt_1"}, &out); err != nil || out.String() != `{"id":"evt_1"}`+"\n" {
-		t.Errorf("%q, %v", &out, err)
-	}
-	if err := run.Ask(t.Context(), Command{Name: "show", Arg: "evt_2"}, &out); exitOf(err) != ExitNotFound {
-		t.Errorf("%v", err)
-	}
-	if n := len(d.conns); n != 0 {
-		t.Errorf("%d more connections", n)
-	}
-	_ = run.stop(t)
-	if err := run.Ask(t.Context(), Command{Name: "replay", Arg: "evt_1"}, &out); exitOf(err) != ExitUnreachable {
-		t.Errorf("without a connection: %v", err)
 	}
 }

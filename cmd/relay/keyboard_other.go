@@ -2,14 +2,11 @@
 
 package main
 
-import (
-	"context"
-	"os"
-)
+import "os"
 
 // keyboard does nothing here: single keys need a Unix terminal.
 type keyboard struct{}
 
-func openKeyboard(context.Context, *os.File, *console, func([]byte)) *keyboard { return nil }
+func openKeyboard(*os.File, func(key byte)) *keyboard { return nil }
 
 func (*keyboard) close() {}

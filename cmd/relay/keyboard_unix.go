@@ -1,0 +1,140 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package main
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// backgroundPoll is how often a job in the background checks whether it is in the
+// foreground by now: a shell sends SIGCONT only to a job that was stopped.
+const backgroundPoll = 300 * time.Millisecond
+
+// keyboard reads single keys from a terminal. It changes the modes of the terminal only
+// while this program is in the foreground, and restores them when the program stops or
+// ends, except by SIGKILL.
+type keyboard struct {
+	tty     int
+	signals chan os.Signal
+	closing chan struct{}
+	closed  chan struct{}
+
+	mu     sync.Mutex
+	before *unix.Termios // nil while the modes are not changed
+}
+
+// openKeyboard calls press for each key that is typed, until close. Pasted text is
+// ignored: a read of more than one byte is no key that a person pressed.
+func openKeyboard(in *os.File, press func(key byte)) *keyboard {
+	k := &keyboard{
+		tty:     int(in.Fd()),
+		signals: make(chan os.Signal, 8), closing: make(chan struct{}), closed: make(chan struct{}),
+	}
+	signal.Ignore(syscall.SIGTTIN) // a read in the background then fails instead of stopping the tunnel
+	catch := []os.Signal{syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
+		catch = append(catch, syscall.SIGHUP)
+	}
+	signal.Notify(k.signals, catch...)
+	k.singleKeys()
+	go k.run()
+	go k.read(in, press)
+	return k
+}
+
+// close restores the terminal. It does nothing on nil.
+func (k *keyboard) close() {
+	if k != nil {
+		close(k.closing)
+		<-k.closed
+	}
+}
+
+// run handles signals until close.
+func (k *keyboard) run() {
+	defer close(k.closed)
+	defer k.restore()
+	defer signal.Stop(k.signals)
+	for {
+		select {
+		case <-k.closing:
+			return
+		case <-time.After(backgroundPoll):
+			k.singleKeys()
+		case s := <-k.signals:
+			if s == syscall.SIGCONT {
+				k.singleKeys()
+				continue
+			}
+			k.restore()
+			if s == syscall.SIGTSTP {
+				_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
+				continue
+			}
+			signal.Reset(s)
+			_ = unix.Kill(unix.Getpid(), s.(syscall.Signal))
+		}
+	}
+}
+
+// foreground reports whether this program may change the modes of the terminal: a
+// background job that did would be stopped.
+func (k *keyboard) foreground() bool {
+	group, err := unix.IoctlGetInt(k.tty, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// singleKeys makes the terminal pass on each key at once, without echo. Ctrl+C and
+// Ctrl+Z stay signals.
+func (k *keyboard) singleKeys() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.before != nil || !k.foreground() {
+		return
+	}
+	before, err := unix.IoctlGetTermios(k.tty, getTermios)
+	if err != nil {
+		return
+	}
+	single := *before
+	single.Lflag &^= unix.ICANON | unix.ECHO
+	single.Cc[unix.VMIN], single.Cc[unix.VTIME] = 1, 0
+	if unix.IoctlSetTermios(k.tty, setTermios, &single) == nil {
+		k.before = before
+	}
+}
+
+// restore gives the terminal back the modes that it had.
+func (k *keyboard) restore() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.before != nil && k.foreground() {
+		_ = unix.IoctlSetTermios(k.tty, setTermios, k.before)
+	}
+	k.before = nil
+}
+
+// read reads until the terminal is gone. Nothing can interrupt the read of a terminal,
+// so it ends with the program.
+func (k *keyboard) read(in *os.File, press func(key byte)) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := in.Read(buf)
+		if n == 1 {
+			press(buf[0])
+		}
+		switch {
+		case errors.Is(err, syscall.EIO): // this job is in the background
+			time.Sleep(backgroundPoll)
+		case err != nil:
+			return
+		}
+	}
+}
