@@ -12,9 +12,12 @@ import (
 	"testing"
 )
 
-// allowedImports maps each package to what it may import: what each package of the module may import of the
-// module. A room that is not listed fails the test, so that a new one is thought
-// about.
+// testPackages are imported by tests only, and may be by those of every package.
+var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/storetest"}
+
+// allowedImports maps each package to the packages of the module that its program files
+// may import. A package that is not listed fails the test, so that whoever adds one
+// decides on its place.
 var allowedImports = map[string][]string{
 	"relay":                  {},
 	"relay/wire":             {"relay"},
@@ -24,14 +27,15 @@ var allowedImports = map[string][]string{
 	"relay/delivery":         {"relay", "relay/wire", "relay/record"},
 	"relay/store":            {"relay", "relay/wire", "relay/record", "relay/migrations"},
 	"relay/store/storetest":  {"relay", "relay/store"},
-	"relay/store/pgtest":     {},
+	"relay/store/pgtest":     {"relay/relaytest"},
+	"relay/relaytest":        {},
 	"relay/migrations":       {},
 	"relay/api":              {"relay", "relay/wire", "relay/record"},
 	"relay/dashboard":        {"relay", "relay/wire", "relay/record"},
 	"relay/dashboard/assets": {},
 	"relay/client":           {"relay", "relay/wire", "relay/record"},
 	"relay/cmd/relay":        {"relay", "relay/record", "relay/client"},
-	"relay/cmd/relayd":       nil, // it wires all packages together
+	"relay/cmd/relayd":       nil, // it wires all packages together, but no test package
 }
 
 // forbiddenDeps are packages that a binary must not link, with the reason.
@@ -87,6 +91,9 @@ func TestStarImports(t *testing.T) {
 		for _, imp := range p.Imports {
 			if (imp == "relay" || strings.HasPrefix(imp, "relay/")) && allowed != nil && !slices.Contains(allowed, imp) {
 				t.Errorf("%s imports %s: packages may import only the root, wire and record", p.ImportPath, imp)
+			}
+			if allowed == nil && slices.Contains(testPackages, imp) {
+				t.Errorf("%s imports %s: only tests do", p.ImportPath, imp)
 			}
 		}
 		if p.ImportPath == "relay" {

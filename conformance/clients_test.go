@@ -6,11 +6,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestClientsCarryTenMiB forwards 10 MiB each way through every client that people
@@ -40,7 +41,7 @@ func TestClientsCarryTenMiB(t *testing.T) {
 			r.client(alias, "plink", "-batch", "-N", "-hostkey", r.hostKey(), "-i", r.puttyKey(), "-P", port, "-R", alias+":80:"+addr, "admin@"+host)
 		},
 		"relay": func(alias string) {
-			r.client(alias, filepath.Join(bin, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--port", localPort, "--alias", alias)
+			r.client(alias, relaytest.Program(r.t, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--port", localPort, "--alias", alias)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

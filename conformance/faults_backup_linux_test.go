@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"relay/relaytest"
 )
 
 // TestFaultBackupDiskFull writes a backup to a disk that is too small for it. The command
@@ -20,7 +22,7 @@ func TestFaultBackupDiskFull(t *testing.T) {
 		}
 	}
 	disk := smallDisk(t, 4<<20)
-	cmd := exec.Command(filepath.Join(bin, "relayd"), "backup", filepath.Join(disk, "relay.db"))
+	cmd := exec.Command(relaytest.Program(t, "relayd"), "backup", filepath.Join(disk, "relay.db"))
 	cmd.Env = r.env()
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "no room for the backup in "+disk) {

@@ -38,7 +38,7 @@ func TestFaultRestore(t *testing.T) {
 		took := time.Since(begun)
 		during.more(20, 30*time.Second)
 		during.end()
-		_ = tunnel.Process.Kill()
+		tunnel.Kill()
 		r.stop(syscall.SIGKILL)
 
 		begun = time.Now()

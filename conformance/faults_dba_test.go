@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // rudeness is what somebody with rights on the database does to it while relayd runs;
@@ -197,7 +199,7 @@ func renaming(d *dba) func() {
 	rename := func(from, to string) {
 		d.t.Helper()
 		d.db.SetMaxIdleConns(0)
-		within(d.t, 10*time.Second, "the database to be renamed", func() bool {
+		relaytest.Until(d.t, 10*time.Second, "the database to be renamed", func() bool {
 			_, _ = outside.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '` + from + `'`)
 			_, err = outside.Exec(fmt.Sprintf(`ALTER DATABASE %s RENAME TO %s`, from, to))
 			return err == nil
@@ -228,7 +230,7 @@ func password(d *dba) func() {
 		d.t.Fatal(err)
 	}
 	d.do(`SELECT pg_reload_conf()`, `ALTER ROLE `+appRole+` PASSWORD 'second'`)
-	within(d.t, 10*time.Second, "the password to be asked for", func() bool {
+	relaytest.Until(d.t, 10*time.Second, "the password to be asked for", func() bool {
 		db, err := sql.Open("postgres", d.url())
 		if err != nil {
 			d.t.Fatal(err)

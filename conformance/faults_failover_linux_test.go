@@ -2,18 +2,14 @@ package conformance
 
 import (
 	"fmt"
-	"io"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"relay/relaytest"
 	"relay/store/pgtest"
 )
 
@@ -29,20 +25,20 @@ func TestFaultFailover(t *testing.T) {
 		d.do(`ALTER SYSTEM RESET synchronous_standby_names`, `SELECT pg_reload_conf()`)
 	})
 	replica := d.replicate()
-	front := newSwitch(t, d.socket)
-	r := newRig(t, front.url(d.url()))
+	front, through := relaytest.PostgresLine(t, d.url())
+	r := newRig(t, through)
 	r.autossh("failover", localServer(t))
 	l := startLoad(r, "failover", 4, func(l *load) { l.pause = 10 * time.Millisecond })
 	l.more(50, 30*time.Second)
-	within(t, 20*time.Second, "the replica to be in step", func() bool {
+	relaytest.Until(t, 20*time.Second, "the replica to be in step", func() bool {
 		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
 	})
 	d.do(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
-	front.to(replica.socket)
+	front.Lead("unix", relaytest.PostgresSocket(replica.socket))
 	refused := size(2*time.Second, 10*time.Second)
 	<-time.After(refused)
 	degraded := r.degraded()
-	within(t, 20*time.Second, "the replica to have all that was committed", func() bool {
+	relaytest.Until(t, 20*time.Second, "the replica to have all that was committed", func() bool {
 		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()`) == 1
 	})
 	if err := d.pg.Kill(); err != nil {
@@ -93,7 +89,7 @@ func (d *dba) replicate() *replica {
 	if out, err := run("pg_basebackup", "-D", data, "-d", source, "-R", "-c", "fast", "--no-sync").CombinedOutput(); err != nil {
 		d.t.Fatalf("pg_basebackup: %v\n%s", err, out)
 	}
-	server, log := run("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=1000", "-c", "shared_buffers=64MB"), &syncBuffer{}
+	server, log := run("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=1000", "-c", "shared_buffers=64MB"), &relaytest.Buffer{}
 	server.Stdout, server.Stderr = log, log
 	if err := server.Start(); err != nil {
 		d.t.Fatal(err)
@@ -103,7 +99,7 @@ func (d *dba) replicate() *replica {
 		_ = server.Wait()
 		_ = os.RemoveAll(dir)
 		if d.t.Failed() {
-			d.t.Logf("log of the replica:\n%s", tail(log.String(), 2000))
+			d.t.Logf("log of the replica:\n%s", relaytest.Tail(log.String(), 2000))
 		}
 	})
 	d.do(`ALTER SYSTEM SET synchronous_standby_names = 'replica'`, `SELECT pg_reload_conf()`)
@@ -116,61 +112,4 @@ func (r *replica) promote() {
 	of := &dba{t: r.t, socket: r.socket}
 	of.open("app")
 	of.do(`ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_promote()`)
-}
-
-// outlet is a TCP proxy before a Postgres that can be led to another one.
-type outlet struct {
-	addr   string
-	socket atomic.Pointer[string]
-}
-
-func newSwitch(t *testing.T, socket string) *outlet {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	o := &outlet{addr: ln.Addr().String()}
-	o.to(socket)
-	go func() {
-		for {
-			near, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go o.carry(near)
-		}
-	}()
-	return o
-}
-
-// to leads new connections to the server of a folder.
-func (o *outlet) to(socket string) { o.socket.Store(&socket) }
-
-func (o *outlet) carry(near net.Conn) {
-	defer near.Close()
-	far, err := net.Dial("unix", filepath.Join(*o.socket.Load(), ".s.PGSQL.5432"))
-	if err != nil {
-		return
-	}
-	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
-		both.Go(func() {
-			_, _ = io.Copy(way[0], way[1])
-			_ = way[0].Close()
-			_ = way[1].Close()
-		})
-	}
-	both.Wait()
-}
-
-// url is an address through it.
-func (o *outlet) url(direct string) string {
-	u, err := url.Parse(direct)
-	if err != nil {
-		return ""
-	}
-	u.Host, u.RawQuery = o.addr, "sslmode=disable"
-	return u.String()
 }

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // localFault is one way in which a local server fails, and what has to come of it.
@@ -109,11 +110,11 @@ func localFaults() []localFault {
 func TestFaultLocalServer(t *testing.T) {
 	r := newRig(t, "")
 	tg := newTarget(t)
-	closed := freeAddr(t)
+	closed := relaytest.FreeAddr(t)
 	tunnels := map[string]func(alias, target string){
 		"ssh": func(alias, target string) { r.tunnel(alias, target) },
 		"up": func(alias, target string) {
-			r.client(alias, filepath.Join(bin, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--target", "http://"+target, "--alias", alias)
+			r.client(alias, relaytest.Program(t, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--target", "http://"+target, "--alias", alias)
 		},
 	}
 	passed, all := 0, 2

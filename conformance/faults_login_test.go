@@ -2,65 +2,13 @@ package conformance
 
 import (
 	"errors"
-	"io"
-	"net"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
-
-// line is a way to a listener that can be cut.
-type line struct {
-	net.Listener
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func newLineTo(t *testing.T, addr string) *line {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &line{Listener: ln}
-	t.Cleanup(func() { ln.Close(); l.cut() })
-	go func() {
-		for {
-			near, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", addr)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			l.mu.Lock()
-			l.conns = append(l.conns, near, far)
-			l.mu.Unlock()
-			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-				go func() {
-					_, _ = io.Copy(pair[0], pair[1])
-					pair[0].Close()
-				}()
-			}
-		}
-	}()
-	return l
-}
-
-// cut ends every connection.
-func (l *line) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.conns {
-		c.Close()
-	}
-	l.conns = nil
-}
 
 // TestFaultLineCutWhilePostgresIsAway: a relay that cannot ask whose key it is lets
 // nobody in, and that is no refusal: relay up comes back by itself when Postgres does,
@@ -68,14 +16,14 @@ func (l *line) cut() {
 func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
 	pg, databaseURL := ownPostgres(t)
 	r := newRig(t, databaseURL)
-	l := newLineTo(t, r.ssh)
-	relay := filepath.Join(bin, "relay")
-	server := []string{"--server", l.Addr().String(), "--identity", r.key}
+	l := relaytest.NewLine(t, "tcp", r.ssh)
+	relay := relaytest.Program(t, "relay")
+	server := []string{"--server", l.Addr, "--identity", r.key}
 	r.client("cut", relay, append([]string{"up", "--target", "http://" + localServer(t), "--alias", "cut"}, server...)...)
 	if err := pg.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	l.cut()
+	l.Cut()
 	<-time.After(size(6*time.Second, 30*time.Second)) // three refusals a second apart used to be enough
 	events := exec.Command(relay, append([]string{"events", "cut"}, server...)...)
 	events.Env = r.env()

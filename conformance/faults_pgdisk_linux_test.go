@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestFaultPostgresDiskFull lets the disk of Postgres run full under load. Callers are told
@@ -33,7 +35,7 @@ func TestFaultPostgresDiskFull(t *testing.T) {
 		said := withoutRequests(r.log.String()[logged:])
 		lines = max(lines, strings.Count(said, "\n"))
 		if !strings.Contains(said, "disk of postgres") {
-			t.Errorf("the log does not say what to do: %s", tail(said, 1000))
+			t.Errorf("the log does not say what to do: %s", relaytest.Tail(said, 1000))
 		}
 	}
 	l.end()

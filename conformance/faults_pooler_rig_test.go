@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"relay/relaytest"
 	"relay/store/pgtest"
 )
 
@@ -108,7 +109,7 @@ type bouncer struct {
 	dir  string
 	addr string
 	mode string // of its pools
-	log  *syncBuffer
+	log  *relaytest.Buffer
 	cmd  *exec.Cmd
 	hold io.Closer // the watcher ends it when this is closed, as when the test ends
 }
@@ -120,12 +121,12 @@ func (d *dba) newBouncer(settings map[string]string) *bouncer {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	b := &bouncer{t: d.t, dir: dir, addr: freeAddr(d.t), mode: settings["pool_mode"], log: &syncBuffer{}}
+	b := &bouncer{t: d.t, dir: dir, addr: relaytest.FreeAddr(d.t), mode: settings["pool_mode"], log: &relaytest.Buffer{}}
 	d.t.Cleanup(func() {
 		b.kill()
 		_ = os.RemoveAll(dir)
 		if d.t.Failed() {
-			d.t.Logf("pgbouncer log:\n%s", tail(b.log.String(), 3000))
+			d.t.Logf("pgbouncer log:\n%s", relaytest.Tail(b.log.String(), 3000))
 		}
 	})
 	b.configure(d.socket, settings)
@@ -183,7 +184,7 @@ func (b *bouncer) start() {
 	if err := b.cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
-	within(b.t, 10*time.Second, "pgbouncer to answer (apt-get install pgbouncer)", func() bool {
+	relaytest.Until(b.t, 10*time.Second, "pgbouncer to answer (apt-get install pgbouncer)", func() bool {
 		c, err := net.Dial("tcp", b.addr)
 		if err != nil {
 			return false

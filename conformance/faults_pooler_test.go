@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestFaultPooler runs relayd behind pgbouncer, in both modes that it can work with, with
@@ -147,7 +149,7 @@ func takeover(t *testing.T, r *rig) {
 	t.Helper()
 	second := makeRig(t, r.database, r.extra...)
 	second.key, second.token = r.key, r.token
-	second.cmd, second.gone = second.spawn()
+	second.spawn()
 	second.waitFor(20*time.Second, "the standby to answer", func() bool { return second.ready() == 503 })
 	<-time.After(2 * time.Second)
 	if second.ready() != 503 || r.ready() != 200 {
@@ -168,7 +170,7 @@ func takeover(t *testing.T, r *rig) {
 
 // live is the stream of changes, as it comes in.
 type live struct {
-	syncBuffer
+	relaytest.Buffer
 	close func()
 }
 
@@ -198,22 +200,17 @@ func TestFaultPoolerWithoutDirectURL(t *testing.T) {
 	b := d.newBouncer(map[string]string{"pool_mode": "transaction"})
 	r := makeRig(t, b.url())
 	begun := time.Now()
-	cmd, gone := r.spawn()
-	select {
-	case <-gone:
-	case <-time.After(60 * time.Second):
-		t.Fatal("it serves")
-	}
+	code := r.spawn().Code(t, 15*time.Second)
 	said := strings.TrimSpace(r.log.String())
-	figure(t, "exit %d after %v: %s", cmd.ProcessState.ExitCode(), time.Since(begun).Round(10*time.Millisecond), tail(said, 300))
-	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(said, "database-direct-url") {
-		t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), said)
+	figure(t, "exit %d after %v: %s", code, time.Since(begun).Round(10*time.Millisecond), relaytest.Tail(said, 300))
+	if code != 1 || !strings.Contains(said, "database-direct-url") {
+		t.Errorf("exit %d: %s", code, said)
 	}
 	r.extra = append(r.extra, "RELAY_DATABASE_DIRECT_URL="+d.url())
 	r.start()
 	r.stop(syscall.SIGTERM)
 	r.extra = nil
-	doctor := exec.Command(bin+"/relayd", "doctor")
+	doctor := exec.Command(relaytest.Program(t, "relayd"), "doctor")
 	doctor.Env = r.env()
 	if out, err := doctor.CombinedOutput(); err == nil || !strings.Contains(string(out), "database-direct-url") {
 		t.Errorf("doctor: %v\n%s", err, out)

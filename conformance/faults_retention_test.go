@@ -28,7 +28,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 			}
 		}
 		last := time.Now()
-		_ = tunnel.Process.Kill()
+		tunnel.Kill()
 		r.waitFor(10*time.Second, "the alias to be offline", func() bool { return !r.online("old") })
 		for range 5 {
 			if status, answer, _ := r.call("old", "/queued", body); status != 202 {
@@ -98,7 +98,7 @@ func TestFaultRetentionBySize(t *testing.T) {
 			}
 		}
 		r.waitFor(30*time.Second, "the oldest events to go", func() bool { return r.stored("fat") <= limit })
-		_ = tunnel.Process.Kill()
+		tunnel.Kill()
 		r.waitFor(10*time.Second, "the alias to be offline", func() bool { return !r.online("fat") })
 		codes := map[string]int{}
 		queued := 0

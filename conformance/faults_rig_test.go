@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"relay/relaytest"
 	"relay/store/pgtest"
 )
 
@@ -119,7 +119,7 @@ func (r *rig) settled(base stats, goroutines, fds int) (now stats, ok bool) {
 // many.
 func (r *rig) descriptors() map[string]int {
 	kinds := map[string]int{}
-	dir := fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid)
+	dir := fmt.Sprintf("/proc/%d/fd", r.process.get().Cmd.Process.Pid)
 	files, _ := os.ReadDir(dir) // nothing to tell without /proc
 	for _, f := range files {
 		to, _ := os.Readlink(filepath.Join(dir, f.Name()))
@@ -169,31 +169,9 @@ func (r *rig) degraded() bool {
 	return res.StatusCode == 200 && strings.Contains(string(body), `"store"`)
 }
 
-// spawn starts relayd serve without waiting for anything.
-func (r *rig) spawn() (*exec.Cmd, chan struct{}) {
-	r.t.Helper()
-	cmd := exec.Command(bin+"/relayd", "serve")
-	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), r.log, r.log
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(gone)
-	}()
-	r.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-gone
-	})
-	return cmd, gone
-}
-
 // exit is how the process that stop ended came to its end.
 func (r *rig) exit() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.cmd.ProcessState.ExitCode()
+	return r.process.get().Cmd.ProcessState.ExitCode()
 }
 
 func (r *rig) online(alias string) bool {
@@ -242,7 +220,7 @@ func callerTo(addr string, timeout time.Duration) *http.Client {
 // was queued: on a busy machine a tunnel may be silent for a moment.
 func (r *rig) through(alias, path, body string) (status int, answer string, header http.Header) {
 	r.t.Helper()
-	within(r.t, 10*time.Second, alias+" to be reached", func() bool {
+	relaytest.Until(r.t, 10*time.Second, alias+" to be reached", func() bool {
 		status, answer, header = r.call(alias, path, body)
 		return status != 202
 	})

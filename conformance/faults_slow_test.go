@@ -2,13 +2,10 @@ package conformance
 
 import (
 	"database/sql"
-	"io"
-	"net"
-	"net/url"
-	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestFaultSlowStore puts 100 ms on every packet from and to Postgres. Throughput
@@ -16,20 +13,20 @@ import (
 // and all is well again without the delay.
 func TestFaultSlowStore(t *testing.T) {
 	_, databaseURL := ownPostgres(t)
-	link := newSlowLink(t, databaseURL)
-	r := newRig(t, link.databaseURL)
+	link, through := relaytest.PostgresLine(t, databaseURL)
+	r := newRig(t, through)
 	r.autossh("slow", localServer(t))
 	l := startLoad(r, "slow", 16, gently)
 	phase := size(5*time.Second, 10*time.Second) // an answer takes two seconds then
 	quick := l.during(phase)
-	link.delay.Store(int64(100 * time.Millisecond))
+	link.Delay(100 * time.Millisecond)
 	slow := l.during(phase)
 	if slow == 0 { // slower than thought, but not silent
 		l.more(1, 15*time.Second)
 		slow = 1
 	}
 	most := sessions(t, databaseURL)
-	link.delay.Store(0)
+	link.Delay(0)
 	back := l.recovery(time.Now())
 	l.end()
 	v := l.check(t)
@@ -59,78 +56,4 @@ func sessions(t *testing.T, databaseURL string) (n int) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// slowLink is a TCP proxy before Postgres that can hold back what it passes on.
-type slowLink struct {
-	databaseURL string
-	delay       atomic.Int64 // of each packet, in ns
-}
-
-func newSlowLink(t *testing.T, databaseURL string) *slowLink {
-	t.Helper()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	q := u.Query()
-	socket := filepath.Join(q.Get("host"), ".s.PGSQL.5432")
-	q.Del("host")
-	u.Host, u.RawQuery = ln.Addr().String(), q.Encode()
-	s := &slowLink{databaseURL: u.String()}
-	go func() {
-		for {
-			near, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("unix", socket)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			go s.pass(near, far)
-			go s.pass(far, near)
-		}
-	}()
-	return s
-}
-
-// pass copies with delay: like a long line, which holds many packets at a time.
-func (s *slowLink) pass(to, from net.Conn) {
-	type packet struct {
-		data []byte
-		due  time.Time
-	}
-	line := make(chan packet, 4096)
-	go func() {
-		defer to.Close()
-		for p := range line {
-			<-time.After(time.Until(p.due))
-			if _, err := to.Write(p.data); err != nil {
-				break
-			}
-		}
-		for range line { // the reader must not block on a line that ends nowhere
-		}
-	}()
-	defer close(line)
-	for {
-		b := make([]byte, 32<<10)
-		n, err := from.Read(b)
-		if n > 0 {
-			line <- packet{b[:n], time.Now().Add(time.Duration(s.delay.Load()))}
-		}
-		if err != nil {
-			if err != io.EOF {
-				from.Close()
-			}
-			return
-		}
-	}
 }

@@ -47,7 +47,7 @@ func (r *rig) cycle(alias, local string) {
 	if status, body, _ := r.call(alias, "/cycle", "x"); status != 200 {
 		r.t.Errorf("a request through a new tunnel was answered %d %s", status, body)
 	}
-	_ = cmd.Process.Kill()
+	cmd.Kill()
 	r.waitFor(10*time.Second, alias+" to be offline", func() bool { return !r.online(alias) })
 }
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"relay/relaytest"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -66,7 +66,7 @@ func TestFaultSilentClient(t *testing.T) {
 	base := r.atRest()
 	held := r.later("silent", "/hold")
 	r.waitFor(5*time.Second, "the request to be under way", func() bool { return h.inside.Load() == 1 })
-	thaw := freeze(t, cmd.Process.Pid)
+	thaw := freeze(t, cmd.Cmd.Process.Pid)
 	<-time.After(300 * time.Millisecond)
 	next := <-r.later("silent", "/next")
 	under := <-held
@@ -96,11 +96,7 @@ func TestFaultTakeover(t *testing.T) {
 	r.waitFor(5*time.Second, "the request to be under way", func() bool { return h.inside.Load() == 1 })
 	begun := time.Now()
 	args := append([]string{"-N", "-R", "taken:80:" + serveLocal(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "second") })}, r.sshArgs()...)
-	second := exec.Command("ssh", args...)
-	if err := second.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = second.Process.Kill(); _ = second.Wait() })
+	relaytest.Start(t, exec.Command("ssh", args...))
 	var first time.Duration
 	r.waitFor(10*time.Second, "the second tunnel to serve", func() bool {
 		_, body, _ := r.call("taken", "/next", "x")
@@ -109,7 +105,7 @@ func TestFaultTakeover(t *testing.T) {
 	})
 	close(h.let)
 	under := <-held
-	r.waitFor(10*time.Second, "the first client to end", func() bool { return old.Process.Signal(syscall.Signal(0)) != nil })
+	r.waitFor(10*time.Second, "the first client to end", func() bool { return old.HasEnded() })
 	stuck := len(r.events("taken", "&state=delivering"))
 	now, ok := r.settled(base, 10, 5)
 	figure(t, "takeover in mid-exchange: second tunnel served after %v, the request under way answered %d %q after %v, still delivering %d; goroutines %d before and %d after, descriptors %d and %d",
@@ -127,7 +123,7 @@ func TestFaultFlapping(t *testing.T) {
 		flaps := size(6, 40)
 		r := newRig(t, databaseURL)
 		local := localServer(t)
-		_ = r.tunnel("flappy", local).Process.Kill()
+		r.tunnel("flappy", local).Kill()
 		base := r.atRest()
 		l := startLoad(r, "flappy", 8, func(l *load) { l.pause = 10 * time.Millisecond })
 		for i := range flaps {
@@ -136,7 +132,7 @@ func TestFaultFlapping(t *testing.T) {
 				r.waitFor(10*time.Second, "an answer of the local server", func() bool { return l.code(200) > 0 })
 			}
 			<-time.After(time.Duration(200+(i*137)%400) * time.Millisecond)
-			_ = cmd.Process.Kill()
+			cmd.Kill()
 		}
 		l.end()
 		r.waitFor(10*time.Second, "the alias to be offline", func() bool { return !r.online("flappy") })

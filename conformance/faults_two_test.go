@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestFaultTwoOnOneDataDir: the second server on a data dir says so and exits 1, and
@@ -16,14 +18,8 @@ func TestFaultTwoOnOneDataDir(t *testing.T) {
 	r := newRig(t, "")
 	second := makeRig(t, "", "RELAY_DATA_DIR="+filepath.Join(r.dir, "data"))
 	begun := time.Now()
-	cmd, gone := second.spawn()
-	select {
-	case <-gone:
-	case <-time.After(60 * time.Second):
-		t.Fatal("the second server did not end")
-	}
-	code, said := cmd.ProcessState.ExitCode(), strings.TrimSpace(second.log.String())
-	figure(t, "the second relayd on a data dir exits %d after %v: %s", code, time.Since(begun).Round(10*time.Millisecond), tail(said, 200))
+	code, said := second.spawn().Code(t, 15*time.Second), strings.TrimSpace(second.log.String())
+	figure(t, "the second relayd on a data dir exits %d after %v: %s", code, time.Since(begun).Round(10*time.Millisecond), relaytest.Tail(said, 200))
 	if code != 1 || !strings.Contains(said, "another") || r.ready() != 200 {
 		t.Errorf("exit %d, the first is ready: %d, said %q", code, r.ready(), said)
 	}
@@ -36,7 +32,7 @@ func TestFaultTwoOnOnePostgres(t *testing.T) {
 	rigs := []*rig{makeRig(t, databaseURL), makeRig(t, databaseURL)}
 	rigs[1].key = rigs[0].key
 	for _, r := range rigs {
-		r.cmd, r.gone = r.spawn()
+		r.spawn()
 	}
 	up := func(r *rig) bool { return r.ready() == 200 }
 	rigs[0].waitFor(20*time.Second, "one server to be ready", func() bool { return up(rigs[0]) || up(rigs[1]) })
@@ -52,7 +48,7 @@ func TestFaultTwoOnOnePostgres(t *testing.T) {
 			standbys++
 		}
 	}
-	first.token = strings.TrimSpace(first.relayd("token", "add", "--user", "admin"))
+	first.token, _ = first.newToken(first.key)
 	second.token = first.token
 	first.alias("shared")
 	if status, body, _ := first.call("shared", "/before", "x"); status != 202 {

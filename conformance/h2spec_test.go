@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"relay/relaytest"
 )
 
 // h2Cases is how many of the 145 cases of h2spec the base host has to pass.
@@ -16,8 +18,8 @@ const h2Cases = 141
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
 	r := makeRig(t, "", "RELAY_TLS=files")
-	cert, key := testCert(t, r.dir, "localhost")
-	https := freeAddr(t)
+	cert, key := relaytest.WriteCertificate(t, r.dir, "localhost")
+	https := relaytest.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(https)
 	r.extra = append(r.extra, "RELAY_TLS_CERT="+cert, "RELAY_TLS_KEY="+key, "RELAY_HTTPS_ADDR="+https, "RELAY_BASE_URL=https://localhost:"+port)
 	r.start()

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // pebble is a CA that runs on loopback and rejects a fifth of all nonces.
@@ -37,8 +39,8 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 		}
 	}
 	dir := t.TempDir()
-	cert, key := testCert(t, dir, "localhost")
-	listen, manage, dns, api := freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)
+	cert, key := relaytest.WriteCertificate(t, dir, "localhost")
+	listen, manage, dns, api := relaytest.FreeAddr(t), relaytest.FreeAddr(t), relaytest.FreeAddr(t), relaytest.FreeAddr(t)
 	conf := fmt.Sprintf(`{"pebble": {"listenAddress": %q, "managementListenAddress": %q, "certificate": %q, "privateKey": %q,
 		"httpPort": %s, "tlsPort": %s, "ocspResponderURL": "", "externalAccountBindingRequired": false,
 		"certificateValidityPeriod": %d}}`, listen, manage, cert, key, httpPort, tlsPort, validity/time.Second)
@@ -51,15 +53,14 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 	ca := exec.Command("pebble", "-config", file, "-dnsserver", dns)
 	ca.Env = append(os.Environ(), "PEBBLE_WFE_NONCEREJECT=20", "PEBBLE_VA_NOSLEEP=1", "PEBBLE_AUTHZREUSE=0")
 	p := &pebble{t: t, directory: "https://" + listen + "/dir", root: cert, manage: "https://" + manage}
-	ends := []func(){run(t, names), run(t, ca)}
+	programs := []*relaytest.Process{relaytest.Start(t, names), relaytest.Start(t, ca)}
 	p.end = func() {
-		for _, end := range ends {
-			end()
+		for _, program := range programs {
+			program.Kill()
 		}
 	}
-	t.Cleanup(p.end)
-	p.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: poolOf(t, cert)}}}
-	within(t, 30*time.Second, "pebble to answer", func() bool {
+	p.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: relaytest.CertPool(t, cert)}}}
+	relaytest.Until(t, 30*time.Second, "pebble to answer", func() bool {
 		res, err := p.client.Get(p.directory)
 		if err == nil {
 			res.Body.Close()
@@ -67,43 +68,6 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 		return err == nil
 	})
 	return p
-}
-
-// run starts a program whose output is shown when the test fails, and gives what ends it.
-func run(t *testing.T, cmd *exec.Cmd) (end func()) {
-	t.Helper()
-	out := &syncBuffer{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(gone)
-	}()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%s:\n%s", cmd.Path, tail(out.String(), 3000))
-		}
-	})
-	return func() {
-		_ = cmd.Process.Kill()
-		<-gone
-	}
-}
-
-func poolOf(t *testing.T, files ...string) *x509.CertPool {
-	t.Helper()
-	pool := x509.NewCertPool()
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pool.AppendCertsFromPEM(text)
-	}
-	return pool
 }
 
 // issued are the roots of what the CA issues.
@@ -133,7 +97,7 @@ type gate struct {
 }
 
 func newGate(t *testing.T) *gate {
-	return &gate{t: t, addr: freeAddr(t), knocked: make(chan struct{}, 1000)}
+	return &gate{t: t, addr: relaytest.FreeAddr(t), knocked: make(chan struct{}, 1000)}
 }
 
 // serve listens until the result is called; serving does what is to be done with each
@@ -200,7 +164,7 @@ func TestCertificateAuthorityAway(t *testing.T) {
 	r.waitFor(60*time.Second, "the relay to ask the CA", func() bool { return len(g.knocked) > 0 })
 	begun := time.Now()
 	r.stop(syscall.SIGTERM)
-	if code, took := r.cmd.ProcessState.ExitCode(), time.Since(begun); code != 0 || took > bound(5*time.Second) {
+	if code, took := r.process.get().Cmd.ProcessState.ExitCode(), time.Since(begun); code != 0 || took > bound(5*time.Second) {
 		t.Errorf("with a CA that says nothing the relay ended with %d after %v", code, took)
 	}
 	thaw()

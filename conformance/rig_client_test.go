@@ -2,71 +2,18 @@ package conformance
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/relaytest"
 )
-
-// freeAddr gives an address where nobody listens. It is below the ports that the
-// system gives to connections: one of those could take it before its user does.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		n, err := rand.Int(rand.Reader, big.NewInt(20_000))
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+n.Int64())
-		if _, given := given.LoadOrStore(addr, true); given {
-			continue
-		}
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("found no free port")
-	return ""
-}
-
-// given are the addresses that freeAddr gave.
-var given sync.Map
-
-func writeKey(t *testing.T, file string) {
-	t.Helper()
-	pub, priv, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, err := ssh.MarshalPrivateKey(priv, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := ssh.NewPublicKey(pub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file+".pub", ssh.MarshalAuthorizedKey(signer), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // sshArgs are the options that make OpenSSH's client fit for a test.
 func (r *rig) sshArgs() []string {
@@ -80,41 +27,56 @@ func (r *rig) sshArgs() []string {
 
 // tunnel runs a client that forwards alias to a local address and waits until the
 // alias is online.
-func (r *rig) tunnel(alias, target string) *exec.Cmd {
+func (r *rig) tunnel(alias, target string) *relaytest.Process {
 	r.t.Helper()
 	args := append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)
 	return r.client(alias, "ssh", args...)
 }
 
-func (r *rig) client(alias, name string, args ...string) *exec.Cmd {
+func (r *rig) client(alias, name string, args ...string) *relaytest.Process {
 	r.t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = r.env()
-	out := &syncBuffer{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		r.t.Fatalf("start %s: %v", name, err)
-	}
-	gone := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(gone)
-	}()
-	r.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-gone
-	})
+	p := relaytest.Start(r.t, cmd)
 	r.waitFor(15*time.Second, alias+" to be online", func() bool {
-		select {
-		case <-gone:
-			r.t.Fatalf("%s ended: %s", name, out.String())
-		default:
+		if p.HasEnded() {
+			r.t.Fatalf("%s ended: %s", name, p.Out)
 		}
-		var a struct{ Online bool }
-		status, body := r.api("GET", "/aliases/"+alias, nil)
-		return status == 200 && json.Unmarshal(body, &a) == nil && a.Online
+		return r.online(alias)
 	})
-	return cmd
+	return p
+}
+
+// newToken makes a token of the account that a key belongs to, by SSH: that needs no
+// other process.
+func (r *rig) newToken(keyFile string) (token, id string) {
+	r.t.Helper()
+	text, err := os.ReadFile(keyFile)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	signer, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	client, err := ssh.Dial("tcp", r.ssh, &ssh.ClientConfig{
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+	})
+	if err != nil {
+		r.t.Fatalf("log in for a token: %v", err)
+	}
+	defer client.Close()
+	session, err := client.NewSession()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := session.Output("token --name test")
+	if err != nil {
+		r.t.Fatalf("ssh token: %v", err)
+	}
+	var made struct{ Token, ID string }
+	r.decode(out, &made)
+	return made.Token, made.ID
 }
 
 // dial opens a raw connection to the alias listener.

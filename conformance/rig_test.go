@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,28 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"relay/relaytest"
 	"relay/store/pgtest"
 )
 
-var bin string // folder of the built binaries
-
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "relay-conformance-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/relayd", "./cmd/relay")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the binaries: %v\n%s", err, out)
-		os.Exit(1)
-	}
-	bin = dir
 	http.DefaultClient.Timeout = 5 * time.Minute // a server that hangs is a failure with words
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	os.Exit(relaytest.Main(m))
 }
 
 // stores runs a test on SQLite and on a real Postgres.
@@ -45,7 +29,8 @@ func stores(t *testing.T, f func(t *testing.T, databaseURL string)) {
 
 // rig is one relayd with an admin, a key and a token.
 type rig struct {
-	t         *testing.T
+	t         *testing.T // the test that uses it
+	owner     *testing.T // the test that the process ends with
 	dir       string
 	http, ssh string // addresses
 	admin     string
@@ -53,29 +38,27 @@ type rig struct {
 	token     string
 	database  string
 	extra     []string
-	log       *syncBuffer
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	gone chan struct{}
+	log       *relaytest.Buffer
+	process   *running
 }
 
-// syncBuffer is a buffer that a process writes and a test reads.
-type syncBuffer struct {
+// running is the process of a rig, which changes with each start. The rigs of subtests
+// share it.
+type running struct {
 	mu sync.Mutex
-	b  bytes.Buffer
+	p  *relaytest.Process // nil before the first start
 }
 
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
+func (r *running) get() *relaytest.Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.p
 }
 
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+func (r *running) set(p *relaytest.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.p = p
 }
 
 // newRig starts a server; extra are settings as NAME=value.
@@ -83,7 +66,7 @@ func newRig(t *testing.T, databaseURL string, extra ...string) *rig {
 	t.Helper()
 	r := makeRig(t, databaseURL, extra...)
 	r.start()
-	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
+	r.token, _ = r.newToken(r.key)
 	return r
 }
 
@@ -91,15 +74,15 @@ func newRig(t *testing.T, databaseURL string, extra ...string) *rig {
 func makeRig(t *testing.T, databaseURL string, extra ...string) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, dir: t.TempDir(), database: databaseURL, extra: extra, log: &syncBuffer{},
-		http: freeAddr(t), ssh: freeAddr(t), admin: freeAddr(t),
+		t: t, owner: t, dir: t.TempDir(), database: databaseURL, extra: extra, log: &relaytest.Buffer{}, process: &running{},
+		http: relaytest.FreeAddr(t), ssh: relaytest.FreeAddr(t), admin: relaytest.FreeAddr(t),
 	}
 	r.key = filepath.Join(r.dir, "id_ed25519")
-	writeKey(t, r.key)
+	relaytest.WriteKey(t, r.key)
 	t.Cleanup(func() {
 		r.stop(syscall.SIGKILL)
 		if t.Failed() {
-			t.Logf("relayd log:\n%s", tail(withoutRequests(r.log.String()), 6000))
+			t.Logf("relayd log:\n%s", relaytest.Tail(withoutRequests(r.log.String()), 6000))
 		}
 	})
 	return r
@@ -116,13 +99,6 @@ func withoutRequests(log string) string {
 	return rest.String()
 }
 
-func tail(s string, n int) string {
-	if len(s) > n {
-		return "…" + s[len(s)-n:]
-	}
-	return s
-}
-
 func (r *rig) env() []string {
 	env := append(os.Environ(),
 		"HOME="+r.dir, "RELAY_DATA_DIR="+filepath.Join(r.dir, "data"),
@@ -134,43 +110,37 @@ func (r *rig) env() []string {
 // start runs relayd serve and waits until it is ready.
 func (r *rig) start() {
 	r.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "relayd"), "serve")
-	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), r.log, r.log
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(gone)
-	}()
-	r.mu.Lock()
-	r.cmd, r.gone = cmd, gone
-	r.mu.Unlock()
+	p := r.spawn()
 	r.waitFor(20*time.Second, "relayd to be ready", func() bool {
-		select {
-		case <-gone:
-			r.t.Fatalf("relayd ended: %s", tail(r.log.String(), 4000))
-		default:
+		if p.HasEnded() {
+			r.t.Fatalf("relayd ended: %s", relaytest.Tail(r.log.String(), 4000))
 		}
 		return r.ready() == 200
 	})
 }
 
+// spawn starts relayd serve without waiting for anything. The rig's stop ends it, at the
+// latest when the test of the rig ends.
+func (r *rig) spawn() *relaytest.Process {
+	r.t.Helper()
+	cmd := exec.Command(relaytest.Program(r.t, "relayd"), "serve")
+	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), r.log, r.log
+	p := relaytest.Start(r.owner, cmd)
+	r.process.set(p)
+	return p
+}
+
 // stop sends a signal and waits for the end of the process.
 func (r *rig) stop(sig syscall.Signal) {
-	r.mu.Lock()
-	cmd, gone := r.cmd, r.gone
-	r.mu.Unlock()
-	if cmd == nil {
+	p := r.process.get()
+	if p == nil {
 		return
 	}
-	_ = cmd.Process.Signal(sig)
+	_ = p.Cmd.Process.Signal(sig)
 	select {
-	case <-gone:
+	case <-p.Ended():
 	case <-time.After(60 * time.Second):
-		_ = cmd.Process.Kill()
-		<-gone
+		p.Kill()
 		r.t.Errorf("relayd did not end within 60 s of %v", sig)
 	}
 	http.DefaultClient.CloseIdleConnections() // a POST would not be sent again on another one
@@ -179,7 +149,7 @@ func (r *rig) stop(sig syscall.Signal) {
 // relayd runs an operator command and gives its stdout.
 func (r *rig) relayd(args ...string) string {
 	r.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "relayd"), args...)
+	cmd := exec.Command(relaytest.Program(r.t, "relayd"), args...)
 	cmd.Env = r.env()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -190,20 +160,8 @@ func (r *rig) relayd(args ...string) string {
 	return string(out)
 }
 
-// waitFor polls until ok holds. What a quiet machine does within limit may take a busy
-// one four times as long: a time that is promised is measured, not waited for.
-func (r *rig) waitFor(limit time.Duration, what string, ok func() bool) {
+// waitFor polls until ok holds. A time that is promised is measured, not waited for.
+func (r *rig) waitFor(quiet time.Duration, what string, ok func() bool) {
 	r.t.Helper()
-	within(r.t, limit, what, ok)
-}
-
-// within is waitFor for a test that has no rig.
-func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(4 * limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("waited %v in vain for %s", 4*limit, what)
+	relaytest.Until(r.t, quiet, what, ok)
 }

@@ -10,13 +10,14 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/relaytest"
 )
 
 // person is an account with a key, a token and the things that these keep open.
@@ -31,17 +32,8 @@ type person struct {
 func (r *rig) person(name string) *person {
 	r.t.Helper()
 	p := &person{r: r, name: name, key: filepath.Join(r.dir, name)}
-	writeKey(r.t, p.key)
+	p.fingerprint = ssh.FingerprintSHA256(relaytest.WriteKey(r.t, p.key))
 	r.relayd("user", "add", name, "--key", p.key+".pub")
-	pub, err := os.ReadFile(p.key + ".pub")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	parsed, _, _, _, err := ssh.ParseAuthorizedKey(pub)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	p.fingerprint = ssh.FingerprintSHA256(parsed)
 	p.renew()
 	return p
 }
@@ -49,10 +41,7 @@ func (r *rig) person(name string) *person {
 // renew makes another token.
 func (p *person) renew() {
 	p.r.t.Helper()
-	p.token = strings.TrimSpace(p.r.relayd("token", "add", "--user", p.name))
-	var list struct{ Data []struct{ ID string } }
-	p.r.decode(p.do("GET", "/tokens", "", 200), &list)
-	p.id = list.Data[len(list.Data)-1].ID
+	p.token, p.id = p.r.newToken(p.key)
 }
 
 func (r *rig) decode(b []byte, v any) {
@@ -102,29 +91,18 @@ func (p *person) tunnel(alias, target string) <-chan error {
 			args[i] = p.key
 		}
 	}
-	cmd := exec.Command("ssh", args...)
-	out := &syncBuffer{}
-	cmd.Stderr = out
-	if err := cmd.Start(); err != nil {
-		p.r.t.Fatal(err)
-	}
-	ended, gone := make(chan error, 1), make(chan struct{})
-	go func() {
-		ended <- cmd.Wait()
-		close(gone)
-	}()
-	p.r.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-gone
-	})
+	tunnel := relaytest.Start(p.r.t, exec.Command("ssh", args...))
 	p.r.waitFor(20*time.Second, alias+" to be online", func() bool {
-		select {
-		case <-gone:
-			p.r.t.Fatalf("ssh ended: %s", out)
-		default:
+		if tunnel.HasEnded() {
+			p.r.t.Fatalf("ssh ended: %s", tunnel.Out)
 		}
 		return strings.Contains(string(p.do("GET", "/aliases/"+alias, "", 0)), `"online":true`)
 	})
+	ended := make(chan error, 1)
+	go func() {
+		<-tunnel.Ended()
+		ended <- errors.New(tunnel.Cmd.ProcessState.String())
+	}()
 	return ended
 }
 

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // try runs a client to its end, without a terminal, and gives all it said.
@@ -163,7 +165,7 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 			c.Close()
 		}
 	}()
-	before := listening(t, r.cmd.Process.Pid)
+	before := listening(t, r.process.get().Cmd.Process.Pid)
 	if len(before) != 3 {
 		t.Errorf("listens on %v at first", before)
 	}
@@ -195,10 +197,10 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 		}
 	}
 	tunnel := r.tunnel("walls", to)
-	if after := listening(t, r.cmd.Process.Pid); !slices.Equal(before, after) {
+	if after := listening(t, r.process.get().Cmd.Process.Pid); !slices.Equal(before, after) {
 		t.Errorf("listened on %v, with a tunnel on %v", before, after)
 	}
-	_ = tunnel.Process.Kill()
+	tunnel.Kill()
 	if _, err := os.Stat(never); err == nil {
 		t.Error("a socket was made in the file system")
 	}
@@ -215,20 +217,15 @@ func TestSecuritySSHEnrolment(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
 	key := filepath.Join(r.dir, "laptop")
-	writeKey(t, key)
+	relaytest.WriteKey(t, key)
 	browser, _ := r.browser("admin")
 	link, code := regexp.MustCompile(`http://\S+/link/[a-z0-9]+`), regexp.MustCompile(`(?m)^Code: (\S{4}-\S{4})\r?$`)
 
 	cmd := exec.Command("ssh", r.sshLine(key, "link", nil)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	said := &syncBuffer{}
-	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), said, said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	cmd.Env = r.env()
+	stranger := relaytest.Start(t, cmd)
+	said := stranger.Out
 	r.waitFor(15*time.Second, "link and code", func() bool {
 		return link.MatchString(said.String()) && code.MatchString(said.String())
 	})
@@ -249,13 +246,8 @@ func TestSecuritySSHEnrolment(t *testing.T) {
 		t.Fatal(err)
 	}
 	res.Body.Close()
-	select {
-	case err := <-ended:
-		if err != nil || !strings.Contains(said.String(), "this key now belongs to admin") || !strings.Contains(said.String(), "next: ssh -N -R ALIAS:80") {
-			t.Errorf("%v: %s", err, said)
-		}
-	case <-time.After(60 * time.Second):
-		t.Fatalf("still waiting after the approval (%s): %s", res.Status, said)
+	if exit := stranger.Code(t, 15*time.Second); exit != 0 || !strings.Contains(said.String(), "this key now belongs to admin") || !strings.Contains(said.String(), "next: ssh -N -R ALIAS:80") {
+		t.Errorf("after the approval (%s): exit %d: %s", res.Status, exit, said)
 	}
 	if exit, out := r.try(nil, "ssh", r.sshLine(key, "admin", []string{"-o", "LogLevel=ERROR"}, "whoami")...); exit != 0 || !strings.HasPrefix(out, "admin") {
 		t.Errorf("exit %d: %s", exit, out)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestSecuritySSHWithoutProof: no method but a signature by a registered key lets
@@ -20,7 +22,7 @@ func TestSecuritySSHWithoutProof(t *testing.T) {
 	r := newRig(t, "")
 	host, port, _ := net.SplitHostPort(r.ssh)
 	stranger := filepath.Join(r.dir, "stranger")
-	writeKey(t, stranger)
+	relaytest.WriteKey(t, stranger)
 	half := filepath.Join(r.dir, "half") // the admin's key, its public half only
 	pub, err := os.ReadFile(r.key + ".pub")
 	if err != nil {
@@ -111,8 +113,8 @@ func TestSecuritySSHStaleUser(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "", "RELAY_ALIAS_CLAIM=off")
 	stranger, mallory := filepath.Join(r.dir, "stranger"), filepath.Join(r.dir, "mallory")
-	writeKey(t, stranger)
-	writeKey(t, mallory)
+	relaytest.WriteKey(t, stranger)
+	relaytest.WriteKey(t, mallory)
 	r.relayd("user", "add", "mallory", "--key", mallory+".pub")
 	r.relayd("alias", "add", "victim", "--user", "admin")
 	args := r.paramiko(staleUser, "victim", stranger, mallory)
@@ -140,7 +142,7 @@ func TestSecuritySSHLibrariesLogIn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
 	next := filepath.Join(r.dir, "data", "ssh_host_ed25519_key.next")
-	writeKey(t, next)
+	relaytest.WriteKey(t, next)
 	r.stop(syscall.SIGTERM)
 	r.start()
 	host, port, _ := net.SplitHostPort(r.ssh)

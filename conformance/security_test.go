@@ -48,8 +48,8 @@ func TestSecurityRevocation(t *testing.T) {
 // on gives the rig to a subtest.
 func (r *rig) on(t *testing.T) *rig {
 	return &rig{
-		t: t, dir: r.dir, http: r.http, ssh: r.ssh, admin: r.admin, key: r.key, token: r.token,
-		database: r.database, extra: r.extra, log: r.log, cmd: r.cmd, gone: r.gone,
+		t: t, owner: r.owner, dir: r.dir, http: r.http, ssh: r.ssh, admin: r.admin, key: r.key, token: r.token,
+		database: r.database, extra: r.extra, log: r.log, process: r.process,
 	}
 }
 

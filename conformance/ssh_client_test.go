@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // everyClient are the clients of the rows, in the order in which a takeover passes
@@ -26,60 +28,12 @@ type forwarding struct {
 	flags            []string
 }
 
-// client is an SSH client that runs.
-type sshClient struct {
-	r    *rig
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *syncBuffer // both of its outputs
-	gone chan struct{}
-}
-
 // runs starts a program that is killed with the test.
-func (r *rig) runs(t *testing.T, name string, args ...string) *sshClient {
+func (r *rig) runs(t *testing.T, name string, args ...string) *relaytest.Process {
 	t.Helper()
-	c := &sshClient{r: r, cmd: exec.Command(name, args...), out: &syncBuffer{}, gone: make(chan struct{})}
-	c.cmd.Env = append(r.env(), "SSH_AUTH_SOCK=", "DISPLAY=")
-	c.cmd.Stdout, c.cmd.Stderr = c.out, c.out
-	var err error
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", name, err)
-	}
-	go func() {
-		_ = c.cmd.Wait()
-		close(c.gone)
-	}()
-	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill()
-		<-c.gone
-		if t.Failed() {
-			t.Logf("%v\n%s", c.cmd.Args, tail(c.out.String(), 2000))
-		}
-	})
-	return c
-}
-
-// code waits for the end of the client; a busy machine gets four times the limit.
-func (c *sshClient) code(t *testing.T, limit time.Duration) int {
-	t.Helper()
-	select {
-	case <-c.gone:
-	case <-time.After(4 * limit):
-		t.Fatalf("still running after %v: %v\n%s", 4*limit, c.cmd.Args, c.out.String())
-	}
-	return c.cmd.ProcessState.ExitCode()
-}
-
-func (c *sshClient) ended() bool {
-	select {
-	case <-c.gone:
-		return true
-	default:
-		return false
-	}
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(r.env(), "SSH_AUTH_SOCK=", "DISPLAY=")
+	return relaytest.Start(t, cmd)
 }
 
 // openSSH are options and place of OpenSSH's client, the destination last.
@@ -100,7 +54,7 @@ func (r *rig) library(name, user string, more ...string) []string {
 const python = "/usr/bin/python3"
 
 // forward starts a client that forwards.
-func (r *rig) forward(t *testing.T, client string, f forwarding) *sshClient {
+func (r *rig) forward(t *testing.T, client string, f forwarding) *relaytest.Process {
 	t.Helper()
 	if f.user == "" {
 		f.user = "relay"
@@ -134,7 +88,7 @@ func (r *rig) forward(t *testing.T, client string, f forwarding) *sshClient {
 }
 
 // command runs a command of the relay by a client.
-func (r *rig) command(t *testing.T, client, line string) *sshClient {
+func (r *rig) command(t *testing.T, client, line string) *relaytest.Process {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(r.ssh)
 	switch client {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/relaytest"
 )
 
 // dials logs in with a private key file.
@@ -59,7 +61,7 @@ func TestSSHPermissionWalk(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
 		r := newRig(t, databaseURL)
 		mallory := filepath.Join(t.TempDir(), "id")
-		writeKey(t, mallory)
+		relaytest.WriteKey(t, mallory)
 		r.relayd("user", "add", "mallory", "--key", mallory+".pub")
 		r.tunnel("mine", says(t, "x"))
 		r.call("mine", "/secret-path", "secret-body")

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestSSHRemovedAliases: relay up with three aliases loses the one that is removed, and
@@ -33,22 +35,22 @@ func TestSSHRemovedAliases(t *testing.T) {
 	}
 	own.must(204, "DELETE", "/aliases/removed", nil)
 	r.must(204, "DELETE", "/aliases/lent/members/bob", nil)
-	within(t, 10*time.Second, "lent to be offline", func() bool { return r.state("lent") == "offline" })
-	within(t, 10*time.Second, "words about both", func() bool {
-		said := u.out.String() + u.talk.String()
+	relaytest.Until(t, 10*time.Second, "lent to be offline", func() bool { return r.state("lent") == "offline" })
+	relaytest.Until(t, 10*time.Second, "words about both", func() bool {
+		said := u.Out.String() + u.Err.String()
 		return strings.Contains(said, "removed was removed") && strings.Contains(said, "lent was removed, or you may not use it")
 	})
 	own.serves(t, "kept", "x")
-	if said := u.talk.String(); strings.Contains(said, "econnect") {
+	if said := u.Err.String(); strings.Contains(said, "econnect") {
 		t.Errorf("the connection was lost: %s", said)
 	}
 	own.must(204, "DELETE", "/aliases/kept", nil)
 	select {
-	case <-u.gone:
+	case <-u.Ended():
 	case <-time.After(20 * time.Second):
 		t.Fatal("still running without an alias")
 	}
-	if code := u.cmd.ProcessState.ExitCode(); code != 5 {
+	if code := u.Cmd.ProcessState.ExitCode(); code != 5 {
 		t.Errorf("exit %d", code)
 	}
 }

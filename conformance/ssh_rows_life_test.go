@@ -10,19 +10,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // rowSilence: all clients sleep at once; what comes is queued, and the same
 // connections serve again when they wake.
 func rowSilence(t *testing.T, r *rig) {
 	awake := map[string]func(){}
-	running := map[string]*sshClient{}
+	running := map[string]*relaytest.Process{}
 	for _, client := range everyClient {
 		running[client] = r.forward(t, client, forwarding{bind: "c16-" + client, to: says(t, client)})
 	}
 	for _, client := range everyClient {
 		r.serves(t, "c16-"+client, client)
-		awake[client] = freeze(t, running[client].cmd.Process.Pid)
+		awake[client] = freeze(t, running[client].Cmd.Process.Pid)
 	}
 	for _, client := range everyClient {
 		begun := time.Now()
@@ -33,13 +35,13 @@ func rowSilence(t *testing.T, r *rig) {
 		}
 	}
 	for _, client := range everyClient {
-		within(t, 10*time.Second, client+" stale", func() bool { return r.state("c16-"+client) == "stale" })
+		relaytest.Until(t, 10*time.Second, client+" stale", func() bool { return r.state("c16-"+client) == "stale" })
 		if status, _, _ := r.call("c16-"+client, "/stale", "x"); status != 202 {
 			t.Errorf("%s stale: %d", client, status)
 		}
 		awake[client]()
 		r.serves(t, "c16-"+client, client)
-		if running[client].ended() {
+		if running[client].HasEnded() {
 			t.Errorf("%s did not survive", client)
 		}
 	}
@@ -51,8 +53,8 @@ func rowLocalDown(t *testing.T, r *rig) {
 		if client == "plink" || client == "paramiko" { // they confirm, then close
 			want = "local-closed"
 		}
-		r.forward(t, client, forwarding{bind: alias, to: freeAddr(t)})
-		within(t, 15*time.Second, "online", func() bool { return r.online(alias) })
+		r.forward(t, client, forwarding{bind: alias, to: relaytest.FreeAddr(t)})
+		relaytest.Until(t, 15*time.Second, "online", func() bool { return r.online(alias) })
 		status, body, header := r.on(t).through(alias, "/", "x")
 		if status != 502 || header.Get("Relay-Error") != want {
 			t.Errorf("%d %s %s", status, header.Get("Relay-Error"), body)
@@ -82,7 +84,7 @@ func rowNothingSaid(t *testing.T, r *rig) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		alias := "c18-" + client
 		r.forward(t, client, forwarding{bind: alias, to: ln.Addr().String()})
-		within(t, 15*time.Second, "online", func() bool { return r.online(alias) })
+		relaytest.Until(t, 15*time.Second, "online", func() bool { return r.online(alias) })
 		if status, _, header := r.on(t).through(alias, "/", "x"); status != 502 || header.Get("Relay-Error") != "local-closed" || r.state(alias) != "online" {
 			t.Errorf("%d %s, alias %s", status, header.Get("Relay-Error"), r.state(alias))
 		}
@@ -92,14 +94,14 @@ func rowNothingSaid(t *testing.T, r *rig) {
 func rowDirect(t *testing.T, r *rig) {
 	const words = "this relay does not connect to other hosts"
 	each(t, []string{"openssh", "paramiko", "asyncssh"}, func(t *testing.T, client string) {
-		var c *sshClient
+		var c *relaytest.Process
 		if client == "openssh" {
 			c = r.runs(t, "ssh", append([]string{"-W", "127.0.0.1:1"}, r.openSSH("relay")...)...)
 		} else {
 			c = r.runs(t, python, r.library(client, "relay", "direct")...)
 		}
-		within(t, 15*time.Second, "words of refusal", func() bool {
-			return strings.Contains(c.out.String(), words) || client == "paramiko" && strings.Contains(c.out.String(), "refused 1")
+		relaytest.Until(t, 15*time.Second, "words of refusal", func() bool {
+			return strings.Contains(c.Out.String(), words) || client == "paramiko" && strings.Contains(c.Out.String(), "refused 1")
 		})
 	})
 }
@@ -107,22 +109,22 @@ func rowDirect(t *testing.T, r *rig) {
 // rowNotOffered: what is not offered is refused plainly and stops nothing.
 func rowNotOffered(t *testing.T, r *rig) {
 	c := r.runs(t, "ssh", append(append([]string{"-s"}, r.openSSH("relay")...), "sftp")...)
-	if code := c.code(t, 15*time.Second); code != 255 || !strings.Contains(c.out.String(), "subsystem request failed") {
-		t.Errorf("subsystem: exit %d: %s", code, c.out)
+	if code := c.Code(t, 15*time.Second); code != 255 || !strings.Contains(c.Out.String(), "subsystem request failed") {
+		t.Errorf("subsystem: exit %d: %s", code, c.Out)
 	}
 	c = r.runs(t, "ssh", append(append([]string{"-A", "-o", "SendEnv=LANG", "-o", "SetEnv=X=y"}, r.openSSH("relay")...), "whoami")...)
-	if code := c.code(t, 15*time.Second); code != 0 {
-		t.Errorf("agent and environment: exit %d: %s", code, c.out)
+	if code := c.Code(t, 15*time.Second); code != 0 {
+		t.Errorf("agent and environment: exit %d: %s", code, c.Out)
 	}
 	c = r.runs(t, "ssh", append([]string{"-N", "-R", "/c25:localhost:3000"}, r.openSSH("relay")...)...)
-	within(t, 15*time.Second, "words of refusal", func() bool {
-		return strings.Contains(c.out.String(), "remote port forwarding failed for listen path /c25")
+	relaytest.Until(t, 15*time.Second, "words of refusal", func() bool {
+		return strings.Contains(c.Out.String(), "remote port forwarding failed for listen path /c25")
 	})
 }
 
 // rowAlive: clients that ask whether the relay lives get an answer.
 func rowAlive(t *testing.T, r *rig) {
-	asking := map[string]*sshClient{
+	asking := map[string]*relaytest.Process{
 		"openssh": r.forward(t, "openssh", forwarding{
 			bind: "c26-openssh", to: says(t, "openssh"), flags: []string{"-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3"},
 		}),
@@ -134,8 +136,8 @@ func rowAlive(t *testing.T, r *rig) {
 	}
 	<-time.After(time.Until(begun.Add(10 * time.Second))) // unanswered, they are gone after eight
 	for client, c := range asking {
-		if c.ended() {
-			t.Errorf("%s: %s", client, c.out)
+		if c.HasEnded() {
+			t.Errorf("%s: %s", client, c.Out)
 		}
 		r.serves(t, "c26-"+client, client)
 	}
@@ -145,7 +147,7 @@ func rowFlood(t *testing.T, r *rig) {
 	host, port, _ := net.SplitHostPort(says(t, "through"))
 	c := r.runs(t, python, r.library("asyncssh", "relay", "flood", "c27", host, port)...)
 	r.serves(t, "c27", "through")
-	within(t, 20*time.Second, "the flood", func() bool { return strings.Contains(c.out.String(), "flooded") })
+	relaytest.Until(t, 20*time.Second, "the flood", func() bool { return strings.Contains(c.Out.String(), "flooded") })
 	begun := time.Now()
 	r.serves(t, "c27", "through")
 	if took := time.Since(begun); took > bound(2*time.Second) {
@@ -161,7 +163,7 @@ func rowRemoved(t *testing.T, r *rig) {
 		r.serves(t, alias, client)
 		r.must(204, "DELETE", "/aliases/"+alias, nil)
 		begun := time.Now()
-		c.code(t, 15*time.Second)
+		c.Code(t, 15*time.Second)
 		t.Logf("%s was let go after %v", client, time.Since(begun).Round(time.Millisecond))
 	})
 }
@@ -187,19 +189,19 @@ func rowKeyRemoved(t *testing.T, r *rig) {
 	tunnel := own.forward(t, "openssh", forwarding{bind: "c32-key", to: says(t, "x"), session: true})
 	own.serves(t, "c32-key", "x")
 	waiting := own.command(t, "openssh", "wait c32-key --path /never --timeout 5m")
-	within(t, 15*time.Second, "the command", func() bool { return strings.Contains(waiting.out.String(), "hello carol32") })
+	relaytest.Until(t, 15*time.Second, "the command", func() bool { return strings.Contains(waiting.Out.String(), "hello carol32") })
 	r.relayd("key", "rm", carol.fingerprint)
 	begun := time.Now()
-	for _, c := range []*sshClient{tunnel, waiting} {
-		if code := c.code(t, 20*time.Second); code == 0 {
-			t.Errorf("%v: exit 0: %s", c.cmd.Args, c.out)
+	for _, c := range []*relaytest.Process{tunnel, waiting} {
+		if code := c.Code(t, 20*time.Second); code == 0 {
+			t.Errorf("%v: exit 0: %s", c.Cmd.Args, c.Out)
 		}
 	}
 	t.Logf("figure: tunnel and waiting command ended %v after the key was removed", time.Since(begun).Round(time.Millisecond))
-	if !strings.Contains(tunnel.out.String(), "this key was removed") {
-		t.Errorf("the session was told %s", tunnel.out)
+	if !strings.Contains(tunnel.Out.String(), "this key was removed") {
+		t.Errorf("the session was told %s", tunnel.Out)
 	}
-	within(t, 10*time.Second, "the alias to be offline", func() bool { return own.state("c32-key") == "offline" })
+	relaytest.Until(t, 10*time.Second, "the alias to be offline", func() bool { return own.state("c32-key") == "offline" })
 }
 
 // rowDeath: an alias is offline at once when its client dies.
@@ -208,9 +210,9 @@ func rowDeath(t *testing.T, r *rig) {
 		alias := "c15-" + client
 		c := r.forward(t, client, forwarding{bind: alias, to: says(t, client)})
 		r.serves(t, alias, client)
-		_ = c.cmd.Process.Kill()
+		c.Kill()
 		begun := time.Now()
-		within(t, 10*time.Second, "offline", func() bool { return r.state(alias) == "offline" })
+		relaytest.Until(t, 10*time.Second, "offline", func() bool { return r.state(alias) == "offline" })
 		t.Logf("figure: %s killed: offline within %v", client, time.Since(begun).Round(time.Millisecond))
 		if status, body, _ := r.call(alias, "/", "x"); status != 202 {
 			t.Errorf("%d %s", status, body)
@@ -230,7 +232,7 @@ func rowRekey(t *testing.T, r *rig) {
 		_, _ = io.WriteString(w, down)
 	})
 	r.forward(t, "openssh", forwarding{bind: "c33", to: to, flags: []string{"-o", "RekeyLimit=1M"}})
-	within(t, 15*time.Second, "online", func() bool { return r.online("c33") })
+	relaytest.Until(t, 15*time.Second, "online", func() bool { return r.online("c33") })
 	begun := time.Now()
 	if status, body, _ := r.through("c33", "/", down); status != 200 || body != down {
 		t.Errorf("%d, %d bytes", status, len(body))
@@ -243,7 +245,7 @@ func rowRekey(t *testing.T, r *rig) {
 func rowRestart(t *testing.T, r *rig) {
 	session := r.forward(t, "openssh", forwarding{bind: "c30", to: says(t, "x"), session: true})
 	r.serves(t, "c30", "x")
-	all := []*sshClient{session}
+	all := []*relaytest.Process{session}
 	for _, client := range programs {
 		all = append(all, r.forward(t, client, forwarding{bind: "c30-" + client, to: says(t, client)}))
 		r.serves(t, "c30-"+client, client)
@@ -251,18 +253,18 @@ func rowRestart(t *testing.T, r *rig) {
 	key := r.hostKey()
 	r.stop(syscall.SIGTERM)
 	for _, c := range all {
-		c.code(t, 20*time.Second)
+		c.Code(t, 20*time.Second)
 	}
-	if !strings.Contains(session.out.String(), "the relay is stopping") {
-		t.Errorf("the session was told %s", session.out)
+	if !strings.Contains(session.Out.String(), "the relay is stopping") {
+		t.Errorf("the session was told %s", session.Out)
 	}
 	r.start()
 	if got := r.hostKey(); got != key {
 		t.Errorf("host key %s, was %s", got, key)
 	}
 	c := r.runs(t, "ssh", append(append([]string{"-o", "StrictHostKeyChecking=yes"}, r.openSSH("relay")...), "version")...)
-	if code := c.code(t, 15*time.Second); code != 0 {
-		t.Errorf("after the restart: exit %d: %s", code, c.out)
+	if code := c.Code(t, 15*time.Second); code != 0 {
+		t.Errorf("after the restart: exit %d: %s", code, c.Out)
 	}
 	if state := r.state("c30"); state != "offline" {
 		t.Errorf("the alias is %s", state)

@@ -2,12 +2,13 @@ package conformance
 
 import (
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestSSHRows drives one relay with the SSH clients that people have, a row of what
@@ -78,11 +79,11 @@ func rowForward(t *testing.T, r *rig) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		c := r.forward(t, client, forwarding{bind: "c1-" + client, to: says(t, client)})
 		r.serves(t, "c1-"+client, client)
-		if c.ended() {
+		if c.HasEnded() {
 			t.Error("the client has ended")
 		}
 		if client == "plink" { // shows the greeting, as the three programs do
-			within(t, 10*time.Second, "greeting", func() bool { return strings.Contains(c.out.String(), "hello admin") })
+			relaytest.Until(t, 10*time.Second, "greeting", func() bool { return strings.Contains(c.Out.String(), "hello admin") })
 		}
 	})
 }
@@ -91,8 +92,8 @@ func rowPortZero(t *testing.T, r *rig) {
 	each(t, []string{"openssh", "dbclient", "paramiko", "asyncssh"}, func(t *testing.T, client string) {
 		c := r.forward(t, client, forwarding{bind: "c2-" + client, port: "0", to: says(t, client)})
 		r.serves(t, "c2-"+client, client)
-		within(t, 10*time.Second, "the port", func() bool {
-			return strings.Contains(c.out.String(), "Allocated port 80 ") || strings.Contains(c.out.String(), "forwarded 80")
+		relaytest.Until(t, 10*time.Second, "the port", func() bool {
+			return strings.Contains(c.Out.String(), "Allocated port 80 ") || strings.Contains(c.Out.String(), "forwarded 80")
 		})
 	})
 }
@@ -131,22 +132,22 @@ func rowRefused(t *testing.T, r *rig) {
 				f.flags = []string{"-v"} // without it, nothing is said
 			}
 			c := r.forward(t, client, f)
-			within(t, 15*time.Second, "words of refusal", func() bool { return strings.Contains(c.out.String(), words[client]) })
+			relaytest.Until(t, 15*time.Second, "words of refusal", func() bool { return strings.Contains(c.Out.String(), words[client]) })
 		}
 	})
 	t.Run("ExitOnForwardFailure", func(t *testing.T) {
 		flags := []string{"-o", "ExitOnForwardFailure=yes"}
-		if code := r.forward(t, "openssh", forwarding{bind: "bobs", to: "127.0.0.1:1", flags: flags}).code(t, 15*time.Second); code != 255 {
+		if code := r.forward(t, "openssh", forwarding{bind: "bobs", to: "127.0.0.1:1", flags: flags}).Code(t, 15*time.Second); code != 255 {
 			t.Errorf("openssh: exit %d", code)
 		}
-		if code := r.forward(t, "dbclient", forwarding{bind: "bobs", to: "127.0.0.1:1", flags: flags}).code(t, 15*time.Second); code != 1 {
+		if code := r.forward(t, "dbclient", forwarding{bind: "bobs", to: "127.0.0.1:1", flags: flags}).Code(t, 15*time.Second); code != 1 {
 			t.Errorf("dbclient: exit %d", code)
 		}
 	})
 	t.Run("session", func(t *testing.T) {
 		c := r.forward(t, "openssh", forwarding{bind: "bobs", to: "127.0.0.1:1", session: true})
-		if code := c.code(t, 15*time.Second); code != 5 || !strings.Contains(c.out.String(), `there is no alias "bobs" here that you may use`) {
-			t.Errorf("exit %d: %s", code, c.out)
+		if code := c.Code(t, 15*time.Second); code != 5 || !strings.Contains(c.Out.String(), `there is no alias "bobs" here that you may use`) {
+			t.Errorf("exit %d: %s", code, c.Out)
 		}
 	})
 }
@@ -157,57 +158,57 @@ var logged = regexp.MustCompile(`\d\d:\d\d:\d\d (\x1b\[32m)?\[200\](\x1b\[0m)? P
 // rowUnused: without an accepted forward and a session a connection ends after 5 s;
 // with a forward and a session whose stdin is at its end it stays.
 func rowUnused(t *testing.T, r *rig) {
-	stay := map[string]*sshClient{}
+	stay := map[string]*relaytest.Process{}
 	for _, client := range []string{"openssh", "dbclient", "plink"} {
 		f := forwarding{bind: "c21-" + client, to: says(t, client), session: true}
 		if client == "dbclient" {
 			f.flags = []string{"-T"} // it asks for a terminal otherwise
 		}
 		stay[client] = r.forward(t, client, f)
-		stay[client].in.Close()
+		stay[client].In.Close()
 		r.serves(t, "c21-"+client, client)
 	}
-	leave := map[string]*sshClient{}
+	leave := map[string]*relaytest.Process{}
 	for _, client := range everyClient {
 		leave[client] = r.forward(t, client, forwarding{bind: "bobs", to: "127.0.0.1:1"})
 	}
 	for client, c := range leave {
-		if code := c.code(t, 25*time.Second); code == 0 {
+		if code := c.Code(t, 25*time.Second); code == 0 {
 			t.Errorf("%s: exit 0", client)
 		}
 	}
-	if out := leave["openssh"].out.String(); !strings.Contains(out, "closed by remote host") {
+	if out := leave["openssh"].Out.String(); !strings.Contains(out, "closed by remote host") {
 		t.Errorf("openssh: %s", out)
 	}
 	for client, c := range stay {
-		if c.ended() {
-			t.Errorf("%s ended with its stdin: %s", client, c.out)
+		if c.HasEnded() {
+			t.Errorf("%s ended with its stdin: %s", client, c.Out)
 			continue
 		}
 		r.serves(t, "c21-"+client, client)
-		within(t, 10*time.Second, "the log of "+client, func() bool { return logged.MatchString(c.out.String()) })
+		relaytest.Until(t, 10*time.Second, "the log of "+client, func() bool { return logged.MatchString(c.Out.String()) })
 	}
 }
 
 // rowTakeover: an alias goes from client to client, each old one is let go; the death
 // of the last takes the alias offline.
 func rowTakeover(t *testing.T, r *rig) {
-	var old *sshClient
+	var old *relaytest.Process
 	for _, client := range everyClient {
 		c := r.forward(t, client, forwarding{bind: "c12", to: says(t, client), session: client == "openssh"})
 		r.serves(t, "c12", client)
 		if old != nil {
-			if code := old.code(t, 20*time.Second); code == 0 && !strings.Contains(old.cmd.Path, "plink") {
-				t.Errorf("%v: exit 0 after it was taken over", old.cmd.Args[0])
+			if code := old.Code(t, 20*time.Second); code == 0 && !strings.Contains(old.Cmd.Path, "plink") {
+				t.Errorf("%v: exit 0 after it was taken over", old.Cmd.Args[0])
 			}
-			if strings.HasSuffix(old.cmd.Path, "/ssh") && !strings.Contains(old.out.String(), "taken over by a newer connection") {
-				t.Errorf("the session was told %s", old.out)
+			if strings.HasSuffix(old.Cmd.Path, "/ssh") && !strings.Contains(old.Out.String(), "taken over by a newer connection") {
+				t.Errorf("the session was told %s", old.Out)
 			}
 		}
 		old = c
 	}
-	_ = old.cmd.Process.Kill()
-	within(t, 5*time.Second, "offline", func() bool { return r.state("c12") == "offline" })
+	old.Kill()
+	relaytest.Until(t, 5*time.Second, "offline", func() bool { return r.state("c12") == "offline" })
 }
 
 func rowTwice(t *testing.T, r *rig) {
@@ -218,34 +219,29 @@ func rowTwice(t *testing.T, r *rig) {
 
 func rowCancel(t *testing.T, r *rig) {
 	t.Run("openssh", func(t *testing.T) {
-		dir, err := os.MkdirTemp("", "mux") // the name of a socket has at most 107 bytes
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		socket := filepath.Join(dir, "s")
+		socket := filepath.Join(relaytest.SocketDir(t), "s")
 		to := says(t, "x")
 		r.forward(t, "openssh", forwarding{bind: "c14-keep", to: to, flags: []string{"-M", "-S", socket}})
 		r.serves(t, "c14-keep", "x")
 		for _, x := range []struct{ do, state string }{{"forward", "online"}, {"cancel", "offline"}} {
 			args := append([]string{"-S", socket, "-O", x.do, "-R", "c14-openssh:80:" + to}, r.openSSH("relay")...)
-			if code := r.runs(t, "ssh", args...).code(t, 15*time.Second); code != 0 {
+			if code := r.runs(t, "ssh", args...).Code(t, 15*time.Second); code != 0 {
 				t.Errorf("-O %s: exit %d", x.do, code)
 			}
-			within(t, 10*time.Second, x.state, func() bool { return r.state("c14-openssh") == x.state })
+			relaytest.Until(t, 10*time.Second, x.state, func() bool { return r.state("c14-openssh") == x.state })
 		}
 		// C22: a command beside the forwards of the same connection.
 		c := r.runs(t, "ssh", append(append([]string{"-S", socket}, r.openSSH("relay")...), "whoami")...)
-		if code := c.code(t, 15*time.Second); code != 0 || !strings.Contains(c.out.String(), "admin") {
-			t.Errorf("exit %d: %s", code, c.out)
+		if code := c.Code(t, 15*time.Second); code != 0 || !strings.Contains(c.Out.String(), "admin") {
+			t.Errorf("exit %d: %s", code, c.Out)
 		}
 		r.serves(t, "c14-keep", "x")
 	})
 	each(t, []string{"paramiko", "asyncssh"}, func(t *testing.T, client string) {
 		c := r.forward(t, client, forwarding{bind: "c14-" + client, to: says(t, client)})
 		r.serves(t, "c14-"+client, client)
-		_, _ = io.WriteString(c.in, "cancel\n")
-		within(t, 10*time.Second, "offline", func() bool { return r.state("c14-"+client) == "offline" })
+		_, _ = io.WriteString(c.In, "cancel\n")
+		relaytest.Until(t, 10*time.Second, "offline", func() bool { return r.state("c14-"+client) == "offline" })
 	})
 }
 
@@ -253,8 +249,8 @@ func rowCancel(t *testing.T, r *rig) {
 func rowNoForward(t *testing.T, r *rig) {
 	each(t, []string{"openssh", "dbclient", "plink"}, func(t *testing.T, client string) {
 		c := r.command(t, client, "")
-		if code := c.code(t, 15*time.Second); code != 1 || !strings.Contains(c.out.String(), "replay-queued ALIAS") {
-			t.Errorf("exit %d: %s", code, c.out)
+		if code := c.Code(t, 15*time.Second); code != 1 || !strings.Contains(c.Out.String(), "replay-queued ALIAS") {
+			t.Errorf("exit %d: %s", code, c.Out)
 		}
 	})
 }
@@ -276,8 +272,8 @@ func rowCommands(t *testing.T, r *rig) {
 				continue // these take their time to start
 			}
 			c := r.command(t, client, x.line)
-			if code := c.code(t, 15*time.Second); code != x.code || !strings.Contains(c.out.String(), x.text) {
-				t.Errorf("%s: exit %d: %s", x.line, code, c.out)
+			if code := c.Code(t, 15*time.Second); code != x.code || !strings.Contains(c.Out.String(), x.text) {
+				t.Errorf("%s: exit %d: %s", x.line, code, c.Out)
 			}
 		}
 	})

@@ -2,17 +2,11 @@ package conformance
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"io/fs"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -22,37 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// testCert writes a self-signed certificate for names and gives its files.
-func testCert(t *testing.T, dir string, names ...string) (cert, key string) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:   now.Add(-time.Hour), NotAfter: now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
-}
+	"relay/relaytest"
+)
 
 // tlsRig is a relay at https://relay.test with aliases below it.
 type tlsRig struct {
@@ -63,7 +29,7 @@ type tlsRig struct {
 
 func newTLSRig(t *testing.T, extra ...string) *tlsRig {
 	t.Helper()
-	r := &tlsRig{rig: makeRig(t, "", extra...), https: freeAddr(t)}
+	r := &tlsRig{rig: makeRig(t, "", extra...), https: relaytest.FreeAddr(t)}
 	_, port, _ := net.SplitHostPort(r.https)
 	r.extra = append(r.extra, "RELAY_HTTPS_ADDR="+r.https, "RELAY_BASE_URL=https://relay.test:"+port, "RELAY_ALIAS_DOMAIN=relay.test",
 		"RELAY_SSH_PUBLIC_ADDR="+r.ssh)
@@ -109,8 +75,7 @@ func (r *tlsRig) forward(alias, target string) {
 	r.t.Helper()
 	cmd := exec.Command("ssh", append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)...)
 	cmd.Env = r.env()
-	end := run(r.t, cmd)
-	r.t.Cleanup(end)
+	relaytest.Start(r.t, cmd)
 	r.waitFor(30*time.Second, alias+" to be online", func() bool {
 		return strings.HasPrefix(r.plain("GET", alias+".relay.test", "/online"), "HTTP/1.1 200")
 	})
@@ -157,7 +122,7 @@ func TestCertificatesFromCA(t *testing.T) {
 			r := newTLSRig(t, "RELAY_TLS=acme", "RELAY_ACME_EMAIL=ops@relay.test", "RELAY_LOG_LEVEL=debug")
 			_, httpPort, _ := net.SplitHostPort(r.http)
 			_, tlsPort, _ := net.SplitHostPort(r.https)
-			_, closed, _ := net.SplitHostPort(freeAddr(t))
+			_, closed, _ := net.SplitHostPort(relaytest.FreeAddr(t))
 			if kind == "http-01" {
 				tlsPort = closed
 			} else {
@@ -288,9 +253,9 @@ func TestEndedCertificate(t *testing.T) {
 func TestCertificateFiles(t *testing.T) {
 	t.Parallel()
 	r := newTLSRig(t, "RELAY_TLS=files")
-	cert, key := testCert(t, r.dir, "relay.test", "*.relay.test")
+	cert, key := relaytest.WriteCertificate(t, r.dir, "relay.test", "*.relay.test")
 	r.extra = append(r.extra, "RELAY_TLS_CERT="+cert, "RELAY_TLS_KEY="+key)
-	r.roots = poolOf(t, cert)
+	r.roots = relaytest.CertPool(t, cert)
 	r.start()
 	first := r.serial("relay.test")
 	if err := os.WriteFile(cert, []byte("not a certificate"), 0o600); err != nil {
@@ -302,11 +267,11 @@ func TestCertificateFiles(t *testing.T) {
 		}
 		return strings.Contains(r.log.String(), "changed certificate files cannot be used")
 	})
-	testCert(t, r.dir, "relay.test", "*.relay.test")
+	relaytest.WriteCertificate(t, r.dir, "relay.test", "*.relay.test")
 	r.roots = nil
 	r.waitFor(20*time.Second, "the new certificate", func() bool { return r.serial("shop.relay.test") != first })
 
-	r.roots = poolOf(t, cert)
+	r.roots = relaytest.CertPool(t, cert)
 	c, err := r.hand("relay.test", "http/1.1")
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 const overTLS = "shop.relay.test"
@@ -19,12 +21,12 @@ const overTLS = "shop.relay.test"
 func newFilesRig(t *testing.T, extra ...string) (*tlsRig, *target) {
 	t.Helper()
 	r := newTLSRig(t, "RELAY_TLS=files")
-	cert, key := testCert(t, r.dir, "relay.test", "*.relay.test")
+	cert, key := relaytest.WriteCertificate(t, r.dir, "relay.test", "*.relay.test")
 	r.extra = append(r.extra, "RELAY_TLS_CERT="+cert, "RELAY_TLS_KEY="+key, "RELAY_BASE_URL=http://"+strings.Replace(r.http, "127.0.0.1", "localhost", 1))
 	r.extra = append(r.extra, extra...)
-	r.roots = poolOf(t, cert)
+	r.roots = relaytest.CertPool(t, cert)
 	r.start()
-	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
+	r.token, _ = r.newToken(r.key)
 	tg := newTarget(t)
 	r.tunnel("shop", tg.addr)
 	return r, tg

@@ -59,8 +59,8 @@ func TestUpAfterSilence(t *testing.T) {
 		restore()
 		figure(t, "%v without a packet: back after %v", gap, r.back("silence", 30*time.Second).Round(10*time.Millisecond))
 	}
-	if !strings.Contains(u.talk.String(), "has been silent") {
-		t.Errorf("it said %s", u.talk)
+	if !strings.Contains(u.Err.String(), "has been silent") {
+		t.Errorf("it said %s", u.Err)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestUpAfterAnotherNetwork(t *testing.T) {
 	c.inside("route", "replace", "default", "via", near)
 	other := r.back("moved", 30*time.Second)
 	figure(t, "network gone for %v and back: serves %v after the same address, %v after another one", gap, same.Round(10*time.Millisecond), other.Round(10*time.Millisecond))
-	if !strings.Contains(u.talk.String(), "connecting again") {
-		t.Errorf("it said %s", u.talk)
+	if !strings.Contains(u.Err.String(), "connecting again") {
+		t.Errorf("it said %s", u.Err)
 	}
 }

@@ -8,21 +8,19 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // upClient is one relay up.
 type upClient struct {
-	r    *rig
-	cmd  *exec.Cmd
-	out  *syncBuffer // stdout
-	talk *syncBuffer // stderr
-	gone chan struct{}
+	*relaytest.Process // with a buffer for each of stdout and stderr
+	r                  *rig
 }
 
 // up runs relay up with these arguments and waits until it says that it is online.
@@ -34,31 +32,16 @@ func (r *rig) up(args ...string) *upClient {
 // upBy is up behind another command, such as one that enters a network namespace.
 func (r *rig) upBy(before []string, args ...string) *upClient {
 	r.t.Helper()
-	words := append(before, filepath.Join(bin, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
+	words := append(before, relaytest.Program(r.t, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
 	words = append(words, args...)
-	u := &upClient{r: r, cmd: exec.Command(words[0], words[1:]...), out: &syncBuffer{}, talk: &syncBuffer{}, gone: make(chan struct{})}
-	u.cmd.Env, u.cmd.Stdout, u.cmd.Stderr = r.env(), u.out, u.talk
-	if err := u.cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	go func() {
-		_ = u.cmd.Wait()
-		close(u.gone)
-	}()
-	r.t.Cleanup(func() {
-		_ = u.cmd.Process.Kill()
-		<-u.gone
-		if r.t.Failed() {
-			r.t.Logf("relay up said:\n%s%s", u.out, u.talk)
-		}
-	})
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = r.env()
+	u := &upClient{relaytest.StartSeparate(r.t, cmd), r}
 	r.waitFor(20*time.Second, "relay up to be online", func() bool {
-		select {
-		case <-u.gone:
-			r.t.Fatalf("relay up ended: %s%s", u.out, u.talk)
-		default:
+		if u.HasEnded() {
+			r.t.Fatalf("relay up ended: %s%s", u.Out, u.Err)
 		}
-		return strings.Contains(u.out.String(), "Press Ctrl+C") || strings.Contains(u.out.String(), `"type":"ready"`)
+		return strings.Contains(u.Out.String(), "Press Ctrl+C") || strings.Contains(u.Out.String(), `"type":"ready"`)
 	})
 	return u
 }
@@ -66,22 +49,17 @@ func (r *rig) upBy(before []string, args ...string) *upClient {
 // exit waits for the end and gives the exit code.
 func (u *upClient) exit() int {
 	u.r.t.Helper()
-	select {
-	case <-u.gone:
-	case <-time.After(90 * time.Second):
-		u.r.t.Fatalf("relay up does not end: %s%s", u.out, u.talk)
-	}
-	return u.cmd.ProcessState.ExitCode()
+	return u.Code(u.r.t, 25*time.Second)
 }
 
 func (u *upClient) says(what string) {
 	u.r.t.Helper()
-	u.r.waitFor(30*time.Second, "relay up to say "+what, func() bool { return strings.Contains(u.talk.String(), what) })
+	u.r.waitFor(30*time.Second, "relay up to say "+what, func() bool { return strings.Contains(u.Err.String(), what) })
 }
 
 func (u *upClient) shows(what string) {
 	u.r.t.Helper()
-	u.r.waitFor(30*time.Second, "relay up to show "+what, func() bool { return strings.Contains(u.out.String(), what) })
+	u.r.waitFor(30*time.Second, "relay up to show "+what, func() bool { return strings.Contains(u.Out.String(), what) })
 }
 
 // back waits until a request comes through the alias, and gives how long that took.
@@ -126,10 +104,10 @@ func TestUpComesBackAfterAKill(t *testing.T) {
 	r.start()
 	inOrder := r.back("back", 40*time.Second)
 	figure(t, "relay up after kill -9 and restart: back %v after readiness; after an orderly restart %v", rounded(took), inOrder.Round(10*time.Millisecond))
-	if !strings.Contains(u.talk.String(), "connecting again") || !strings.Contains(u.talk.String(), "connected to the relay again") {
-		t.Errorf("it said %s", u.talk)
+	if !strings.Contains(u.Err.String(), "connecting again") || !strings.Contains(u.Err.String(), "connected to the relay again") {
+		t.Errorf("it said %s", u.Err)
 	}
-	_ = u.cmd.Process.Signal(syscall.SIGINT)
+	_ = u.Cmd.Process.Signal(syscall.SIGINT)
 	if code := u.exit(); code != 0 {
 		t.Errorf("Ctrl+C: exit %d", code)
 	}
@@ -152,15 +130,15 @@ func TestUpTakenOver(t *testing.T) {
 	took := time.Since(begun)
 	code := first.exit()
 	figure(t, "second relay up serves %v after its start; the first ends with exit %d", took.Round(10*time.Millisecond), code)
-	if code != 5 || !strings.Contains(first.talk.String(), "alias taken was taken over by a newer connection") {
-		t.Errorf("exit %d, it said %s", code, first.talk)
+	if code != 5 || !strings.Contains(first.Err.String(), "alias taken was taken over by a newer connection") {
+		t.Errorf("exit %d, it said %s", code, first.Err)
 	}
 	for range 5 {
 		if _, body, _ := r.call("taken", "/", "x"); body != "second" {
 			t.Errorf("%q serves", body)
 		}
 	}
-	if text := second.talk.String(); strings.Contains(text, "connecting again") {
+	if text := second.Err.String(); strings.Contains(text, "connecting again") {
 		t.Errorf("the second said %s", text)
 	}
 }
@@ -176,7 +154,7 @@ func TestUpStopsForGood(t *testing.T) {
 		}
 	}
 	if code := u.exit(); code != 3 {
-		t.Errorf("key removed: exit %d, it said %s", code, u.talk)
+		t.Errorf("key removed: exit %d, it said %s", code, u.Err)
 	}
 }
 
@@ -189,7 +167,7 @@ func TestUpOfOthers(t *testing.T) {
 	u.says("alias bobs was refused: ")
 	r.back("mine", 10*time.Second)
 	u.shows(" alias mine\n")
-	cmd := exec.Command(filepath.Join(bin, "relay"), "up", "--echo", "--alias", "bobs", "--server", r.ssh, "--identity", r.key)
+	cmd := exec.Command(relaytest.Program(r.t, "relay"), "up", "--echo", "--alias", "bobs", "--server", r.ssh, "--identity", r.key)
 	cmd.Env = r.env()
 	out, _ := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != 5 {
@@ -227,19 +205,19 @@ func TestUpPrintsNothingRaw(t *testing.T) {
 		}
 		r.waitFor(20*time.Second, "the log of "+mode, func() bool {
 			lines := 0
-			for line := range strings.Lines(u.out.String()) {
+			for line := range strings.Lines(u.Out.String()) {
 				if strings.Contains(line, "evt_") {
 					lines++
 				}
 			}
 			return lines >= answered[mode]
 		})
-		raw += checkPrintable(t, mode, u.out.String(), u.talk.String())
+		raw += checkPrintable(t, mode, u.Out.String(), u.Err.String())
 	}
 	all := r.events("raw-compact", "")
 	for _, args := range [][]string{{"events", "raw-compact", "-n", "200"}, {"show", all[0].ID}, {"show", all[len(all)-1].ID}} {
 		for _, mode := range []string{"compact", "json"} {
-			cmd := exec.Command(filepath.Join(bin, "relay"), append(args, "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey(), "--output", mode)...)
+			cmd := exec.Command(relaytest.Program(r.t, "relay"), append(args, "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey(), "--output", mode)...)
 			cmd.Env = r.env()
 			out, err := cmd.CombinedOutput()
 			if err != nil || len(out) == 0 {
@@ -300,14 +278,9 @@ type upEvent struct {
 // TestUpJSON reads every line of --output json as one object.
 func TestUpJSON(t *testing.T) {
 	r := newRig(t, "")
-	cmd := exec.Command(filepath.Join(bin, "relay"), "up", "--echo", "--alias", "js", "--server", r.ssh, "--identity", r.key, "--output", "json")
+	cmd := exec.Command(relaytest.Program(r.t, "relay"), "up", "--echo", "--alias", "js", "--server", r.ssh, "--identity", r.key, "--output", "json")
 	cmd.Env = r.env()
-	out := &syncBuffer{}
-	cmd.Stdout = out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	out := relaytest.StartSeparate(t, cmd).Out
 	seen := func(n int) (all []upEvent) {
 		r.waitFor(20*time.Second, fmt.Sprintf("%d lines", n), func() bool {
 			all = nil

@@ -1,0 +1,167 @@
+package relaytest
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// FreeAddr gives a loopback address where nobody listens, for a program that has to be
+// told its address. It is below the ports that the system gives to outgoing connections:
+// one of those could take it before the program does. Each test process begins elsewhere,
+// and none gives an address twice before it has given 20,000.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+(int64(os.Getpid())*199+ports.Add(1))%20_000)
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			_ = ln.Close()
+			return addr
+		}
+	}
+	t.Fatal("found no free port")
+	return ""
+}
+
+var ports atomic.Int64 // how many were tried
+
+// SocketDir makes a folder for unix sockets, whose path is short whatever TMPDIR is: the
+// address of a unix socket has room for some 100 bytes. It is removed with the test.
+func SocketDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "relay-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// Line is a TCP proxy before a server: it can be cut, delayed and led to another server.
+type Line struct {
+	Addr string
+
+	to    atomic.Pointer[target]
+	delay atomic.Int64 // of each packet, in ns
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // open ones, both ends
+}
+
+type target struct{ network, address string }
+
+// NewLine starts a line to an address of a network as net.Dial knows them.
+func NewLine(t testing.TB, network, address string) *Line {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Line{Addr: ln.Addr().String(), conns: map[net.Conn]struct{}{}}
+	l.Lead(network, address)
+	t.Cleanup(func() {
+		_ = ln.Close()
+		l.Cut()
+	})
+	go func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go l.carry(near)
+		}
+	}()
+	return l
+}
+
+// PostgresLine starts a line to a Postgres that listens on a unix socket, and gives the
+// address of the database through the line.
+func PostgresLine(t testing.TB, databaseURL string) (l *Line, through string) {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	l = NewLine(t, "unix", PostgresSocket(q.Get("host")))
+	q.Del("host")
+	u.Host, u.RawQuery = l.Addr, q.Encode()
+	return l, u.String()
+}
+
+// PostgresSocket is the path of the socket of a Postgres in a folder.
+func PostgresSocket(dir string) string { return filepath.Join(dir, ".s.PGSQL.5432") }
+
+// Lead leads new connections to another server; those that are open stay.
+func (l *Line) Lead(network, address string) { l.to.Store(&target{network, address}) }
+
+// Delay holds every packet back from now on, in both directions, as a long line does: the
+// packets that are under way follow each other without waiting for one another.
+func (l *Line) Delay(d time.Duration) { l.delay.Store(int64(d)) }
+
+// Cut closes every connection at both ends. New ones are accepted.
+func (l *Line) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+func (l *Line) carry(near net.Conn) {
+	to := l.to.Load()
+	far, err := net.Dial(to.network, to.address)
+	if err != nil {
+		_ = near.Close()
+		return
+	}
+	l.mu.Lock()
+	l.conns[near], l.conns[far] = struct{}{}, struct{}{}
+	l.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { l.copy(near, far) })
+	both.Go(func() { l.copy(far, near) })
+	both.Wait()
+	l.mu.Lock()
+	delete(l.conns, near)
+	delete(l.conns, far)
+	l.mu.Unlock()
+}
+
+// copy passes what from says on to to, and closes both at its end.
+func (l *Line) copy(to, from net.Conn) {
+	type packet struct {
+		data []byte
+		due  time.Time
+	}
+	under := make(chan packet, 4096)
+	go func() {
+		defer func() { _, _ = to.Close(), from.Close() }()
+		for p := range under {
+			time.Sleep(time.Until(p.due))
+			if _, err := to.Write(p.data); err != nil {
+				break
+			}
+		}
+		_ = from.Close()
+		for range under { // the reader must not block
+		}
+	}()
+	defer close(under)
+	for {
+		b := make([]byte, 32<<10)
+		n, err := from.Read(b)
+		if n > 0 {
+			under <- packet{b[:n], time.Now().Add(time.Duration(l.delay.Load()))}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

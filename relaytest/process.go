@@ -1,0 +1,128 @@
+package relaytest
+
+import (
+	"bytes"
+	"io"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Buffer collects what a process or a log writes; it may be read at the same time.
+type Buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends p.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// String is everything that was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// Tail is the last n bytes of a text, for the log of a failed test.
+func Tail(text string, n int) string {
+	if len(text) > n {
+		return "…" + text[len(text)-n:]
+	}
+	return text
+}
+
+// Process is a running program.
+type Process struct {
+	Cmd      *exec.Cmd
+	In       io.WriteCloser
+	Out, Err *Buffer // what it prints; one and the same unless Separate was asked for
+	ended    chan struct{}
+}
+
+// Start starts cmd and collects its output, which is logged when the test fails. Output
+// that cmd sends elsewhere is left alone. The process is killed when the test ends.
+func Start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	out := &Buffer{}
+	return start(t, cmd, out, out)
+}
+
+// StartSeparate is Start with a buffer for each of stdout and stderr.
+func StartSeparate(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	return start(t, cmd, &Buffer{}, &Buffer{})
+}
+
+func start(t testing.TB, cmd *exec.Cmd, out, errs *Buffer) *Process {
+	t.Helper()
+	p := &Process{Cmd: cmd, Out: out, Err: errs, ended: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = out
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = errs
+	}
+	if cmd.Stdin == nil {
+		var err error
+		if p.In, err = cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", cmd.Path, err)
+	}
+	go func() {
+		_ = cmd.Wait() // the exit code is in ProcessState
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.Kill()
+		if !t.Failed() {
+			return
+		}
+		if text := Tail(out.String(), 4000); text != "" {
+			t.Logf("%v printed:\n%s", cmd.Args, text)
+		}
+		if text := Tail(errs.String(), 4000); errs != out && text != "" {
+			t.Logf("%v printed on stderr:\n%s", cmd.Args, text)
+		}
+	})
+	return p
+}
+
+// Ended is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// HasEnded tells whether the process has ended.
+func (p *Process) HasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Code waits for the end of the process and gives its exit code. A process that runs for
+// longer than Patience(limit) fails the test.
+func (p *Process) Code(t testing.TB, limit time.Duration) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(Patience(limit)):
+		t.Fatalf("still running after %v: %v\n%s", Patience(limit), p.Cmd.Args, Tail(p.Out.String(), 2000))
+	}
+	return p.Cmd.ProcessState.ExitCode()
+}
+
+// Kill ends the process with SIGKILL and waits until it has ended.
+func (p *Process) Kill() {
+	_ = p.Cmd.Process.Kill() // it may have ended already
+	<-p.ended
+}
