@@ -48,6 +48,7 @@ type AliasStatus struct {
 	Since  time.Time   // of State; zero for never
 	Tunnel *TunnelInfo // nil when offline or never
 	QueueStats
+	LastEventAt time.Time // first arrival of the newest event; zero = none
 }
 
 // QueueStats counts what waits at an alias.
@@ -56,7 +57,6 @@ type QueueStats struct {
 	QueuedEvents   int   // inbound events never delivered and not released: what replay-queued would release
 	QueuedBytes    int64 // request bytes of waiting attempts
 	OldestQueuedAt time.Time
-	LastEventAt    time.Time // first arrival of the newest event; zero = none
 }
 
 var reservedLabels = map[string]bool{

@@ -70,7 +70,7 @@ func (h *fakeStore) Aliases(context.Context, relay.Actor) ([]relay.Alias, error)
 func (h *fakeStore) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
 	st := make([]relay.AliasStatus, len(aliases))
 	for i := range st {
-		st[i] = relay.AliasStatus{State: relay.TunnelOnline, QueueStats: relay.QueueStats{Queued: 3, LastEventAt: time.Unix(0, 0)}}
+		st[i] = relay.AliasStatus{State: relay.TunnelOnline, QueueStats: relay.QueueStats{Queued: 3}, LastEventAt: time.Unix(0, 0)}
 	}
 	return st, nil
 }

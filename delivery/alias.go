@@ -94,12 +94,13 @@ func (d *Delivery) Status(ctx context.Context, aliases []relay.Alias) ([]relay.A
 	for i := range aliases {
 		ids[i] = aliases[i].ID
 	}
-	var stats map[int64]relay.QueueStats
-	if len(ids) > 0 {
-		var err error
-		if stats, err = d.store.QueueStats(ctx, ids); err != nil {
-			return nil, err
-		}
+	stats, err := d.store.QueueStats(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	last, err := d.store.LastEvents(ctx, ids)
+	if err != nil {
+		return nil, err
 	}
 	out := make([]relay.AliasStatus, len(aliases))
 	for i, id := range ids {
@@ -108,7 +109,7 @@ func (d *Delivery) Status(ctx context.Context, aliases []relay.Alias) ([]relay.A
 		} else {
 			out[i].State = relay.TunnelNever
 		}
-		out[i].QueueStats = stats[id]
+		out[i].QueueStats, out[i].LastEventAt = stats[id], last[id]
 	}
 	return out, nil
 }

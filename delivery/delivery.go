@@ -156,12 +156,10 @@ func (d *Delivery) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read aliases: %w", err)
 	}
-	ids := make([]int64, 0, len(aliases))
 	for i := range aliases {
 		d.registry.put(d, &aliases[i])
-		ids = append(ids, aliases[i].ID)
 	}
-	stats, err := d.store.QueueStats(ctx, ids)
+	stats, err := d.store.AllQueueStats(ctx)
 	if err != nil {
 		return fmt.Errorf("read queues: %w", err)
 	}

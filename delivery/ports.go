@@ -63,8 +63,15 @@ type Queue interface {
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// CheckParts is nil when all parts of a stored body can be read now.
 	CheckParts(ctx context.Context, id relay.ID, n, parts int) error
-	// QueueStats counts what waits, for the aliases given.
+	// QueueStats counts what waits at the aliases given; every one of them is in the
+	// result.
 	QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error)
+	// AllQueueStats counts what waits at every alias; one at which nothing waits may be
+	// left out.
+	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
+	// LastEvents gives the first arrival of the newest event of each alias; an alias
+	// without events is left out.
+	LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error)
 }
 
 // Aliases is what the registry knows aliases from.
@@ -75,8 +82,9 @@ type Aliases interface {
 	AliasByID(ctx context.Context, id int64) (*relay.Alias, error)
 	// Aliases lists those an actor may see.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
-	// TouchAlias notes when a tunnel was attached or lost.
-	TouchAlias(ctx context.Context, alias int64, at time.Time) error
+	// TouchAliases notes when tunnels were attached or lost, by alias. An alias that is
+	// gone is no error.
+	TouchAliases(ctx context.Context, times map[int64]time.Time) error
 	// NoteTakeover keeps in the audit log that a tunnel took an alias from another one.
 	// It never blocks.
 	NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo)

@@ -17,6 +17,7 @@ type registry struct {
 	labels   map[string]*aliasState
 	ids      map[int64]*aliasState
 	accounts map[int64]*slots
+	owned    map[int64]int // number of aliases by owner
 
 	dirty struct {
 		sync.Mutex
@@ -34,6 +35,7 @@ func (r *registry) init() {
 	r.labels = map[string]*aliasState{}
 	r.ids = map[int64]*aliasState{}
 	r.accounts = map[int64]*slots{}
+	r.owned = map[int64]int{}
 	r.dirty.reload = map[int64]chan struct{}{}
 	r.dirty.touch = map[int64]time.Time{}
 	r.dirty.count = map[int64]bool{}
@@ -67,11 +69,12 @@ func (r *registry) put(d *Delivery, a *relay.Alias) *aliasState {
 	if st == nil {
 		st = &aliasState{d: d, id: a.ID, since: a.LastOnlineAt, ever: !a.LastOnlineAt.IsZero(), kick: make(chan struct{}, 1)}
 		r.ids[a.ID] = st
-	} else if old := st.alias.Load(); old.Name != a.Name && r.labels[old.Name] == st {
-		delete(r.labels, old.Name)
+	} else {
+		r.forget(st)
 	}
 	st.alias.Store(a)
 	r.labels[a.Name] = st
+	r.owned[a.Owner]++
 	return st
 }
 
@@ -93,17 +96,22 @@ func (r *registry) remove(id int64) *aliasState {
 		return nil
 	}
 	delete(r.ids, id)
+	r.forget(st)
+	if owner := st.alias.Load().Owner; r.owned[owner] == 0 {
+		delete(r.accounts, owner) // slots of it that are in use are given back all the same
+	}
+	return st
+}
+
+// forget drops what the registry knows by the present value of an alias; under mu.
+func (r *registry) forget(st *aliasState) {
 	a := st.alias.Load()
 	if r.labels[a.Name] == st {
 		delete(r.labels, a.Name)
 	}
-	for _, other := range r.ids {
-		if other.alias.Load().Owner == a.Owner {
-			return st
-		}
+	if r.owned[a.Owner]--; r.owned[a.Owner] == 0 {
+		delete(r.owned, a.Owner)
 	}
-	delete(r.accounts, a.Owner) // its last alias; who still has a slot gives it back all the same
-	return st
 }
 
 // account gives the channel slots of an owner.
@@ -183,8 +191,8 @@ func (d *Delivery) keepAliases() {
 	}
 }
 
-// keepTimes notes when tunnels came and went. Each is a transaction of its own, so that
-// it takes a while where many come at once; nobody waits for it.
+// keepTimes notes when tunnels came and went, those of the moment together; nobody waits
+// for it.
 func (d *Delivery) keepTimes() {
 	defer d.workers.Done()
 	for {
@@ -201,8 +209,8 @@ func (d *Delivery) keepTimes() {
 }
 
 const (
-	touchWait  = 2 * time.Second // for one note, and for all those at the end
-	touchAgain = 5 * time.Second // after the store could not take one
+	touchWait  = 2 * time.Second // for the times of all tunnels that came or went
+	touchAgain = 5 * time.Second // after the store did not take them
 )
 
 func (d *Delivery) reload(id int64) {
@@ -222,30 +230,25 @@ func (d *Delivery) reload(id int64) {
 	}
 }
 
-// touchAll notes what there is to note, until ctx ends or the store fails.
+// touchAll notes what there is to note. What the store does not take is noted later.
 func (d *Delivery) touchAll(ctx context.Context) {
 	r := &d.registry
 	r.dirty.Lock()
 	touch := r.dirty.touch
 	r.dirty.touch = map[int64]time.Time{}
 	r.dirty.Unlock()
-	for id, at := range touch {
-		if err := d.touch(ctx, id, at); err != nil && !errors.Is(err, relay.ErrNotFound) {
-			r.untouched(touch)
-			if ctx.Err() == nil {
-				d.log.Debug("times of tunnels not noted yet", "aliases", len(touch), "error", err)
-				time.AfterFunc(touchAgain, func() { nudge(r.touched) })
-			}
-			return
-		}
-		delete(touch, id)
+	if len(touch) == 0 {
+		return
 	}
-}
-
-func (d *Delivery) touch(ctx context.Context, id int64, at time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, touchWait)
 	defer cancel()
-	return d.store.TouchAlias(ctx, id, at)
+	if err := d.store.TouchAliases(ctx, touch); err != nil {
+		r.untouched(touch)
+		if d.base.Err() == nil {
+			d.log.Debug("times of tunnels not noted yet", "aliases", len(touch), "error", err)
+			time.AfterFunc(touchAgain, func() { nudge(r.touched) })
+		}
+	}
 }
 
 // untouched takes back what was not noted, but for what has changed since.

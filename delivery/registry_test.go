@@ -1,7 +1,9 @@
 package delivery
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
 	"relay"
 )
@@ -25,6 +27,34 @@ func TestRegistryForgets(t *testing.T) {
 	}
 	if len(r.accounts)+len(r.ids)+len(r.labels) > 0 {
 		t.Errorf("%d owners, %d ids, %d labels are left", len(r.accounts), len(r.ids), len(r.labels))
+	}
+}
+
+// The channel slots of an owner go with the last alias of that owner, which an alias that
+// is handed on is not any more. Each removal looked through all aliases for that: with an
+// account of many it took minutes, while nobody could look an alias up.
+func TestRegistryRemovesManyAliases(t *testing.T) {
+	const many = 40_000
+	var r registry
+	r.init()
+	d := &Delivery{}
+	for id := range int64(many) {
+		r.put(d, &relay.Alias{ID: id, Name: strconv.FormatInt(id, 36), Owner: 1})
+	}
+	r.account(1)
+	r.put(d, &relay.Alias{ID: 0, Name: "handed-on", Owner: 2})
+	began := time.Now()
+	for id := int64(1); id < many-1; id++ {
+		r.remove(id)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("removed within %v", took)
+	}
+	if r.accounts[1] == nil {
+		t.Error("the slots of an owner are gone before the last alias")
+	}
+	if r.remove(many - 1); r.accounts[1] != nil || len(r.owned) != 1 || r.owned[2] != 1 {
+		t.Errorf("left: %v", r.owned)
 	}
 }
 

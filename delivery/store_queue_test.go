@@ -140,26 +140,40 @@ func (s *memStore) CheckParts(_ context.Context, id relay.ID, n, parts int) erro
 	return s.failing["check"]
 }
 
-func (s *memStore) QueueStats(_ context.Context, ids []int64) (map[int64]relay.QueueStats, error) {
+func (s *memStore) QueueStats(ctx context.Context, ids []int64) (map[int64]relay.QueueStats, error) {
+	all, err := s.AllQueueStats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[int64]relay.QueueStats{}
+	for _, id := range ids {
+		out[id] = all[id]
+	}
+	return out, nil
+}
+
+func (s *memStore) AllQueueStats(context.Context) (map[int64]relay.QueueStats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.failing["stats"]; err != nil {
 		return nil, err
 	}
 	out := map[int64]relay.QueueStats{}
-	for _, id := range ids {
-		var q relay.QueueStats
-		for _, e := range s.events {
-			for _, a := range e.Attempts {
-				if e.AliasID == id && a.State == relay.StateQueued {
-					q.Queued++
-					q.QueuedBytes += int64(len(e.Request.Head)+len(e.Request.Lines)) + e.Request.Body.Size
-				}
+	for _, e := range s.events {
+		for _, a := range e.Attempts {
+			if a.State == relay.StateQueued {
+				q := out[e.AliasID]
+				q.Queued++
+				q.QueuedBytes += int64(len(e.Request.Head)+len(e.Request.Lines)) + e.Request.Body.Size
+				out[e.AliasID] = q
 			}
 		}
-		out[id] = q
 	}
 	return out, nil
+}
+
+func (s *memStore) LastEvents(context.Context, []int64) (map[int64]time.Time, error) {
+	return nil, nil
 }
 
 func (s *memStore) AllAliases(context.Context) (list []relay.Alias, err error) {
@@ -196,10 +210,13 @@ func (s *memStore) Aliases(_ context.Context, who relay.Actor) (list []relay.Ali
 	return list, nil
 }
 
-func (s *memStore) TouchAlias(_ context.Context, id int64, _ time.Time) error {
+func (s *memStore) TouchAliases(_ context.Context, times map[int64]time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touched[id]++
+	s.touches++
+	for id := range times {
+		s.touched[id]++
+	}
 	return nil
 }
 

@@ -23,6 +23,7 @@ type memStore struct {
 	parts     map[partKey][]byte
 	aliases   map[int64]*relay.Alias
 	touched   map[int64]int
+	touches   int // calls of TouchAliases
 	takeovers []string
 	invalid   bool
 	publish   func([]relay.Change)

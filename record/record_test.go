@@ -276,7 +276,7 @@ func TestAliasJSON(t *testing.T) {
 	golden(t, "alias.json", record.OfAlias(a, relay.AliasStatus{
 		State: relay.TunnelOnline, Since: noon,
 		Tunnel:     &relay.TunnelInfo{Client: "OpenSSH_9.2p1", Remote: netip.MustParseAddrPort("[2001:db8::1]:22"), User: "alice", Since: noon},
-		QueueStats: relay.QueueStats{Queued: 5, QueuedEvents: 3, LastEventAt: noon},
+		QueueStats: relay.QueueStats{Queued: 5, QueuedEvents: 3}, LastEventAt: noon,
 	}, site))
 	a.Settings.Retention, a.Settings.ResponseTimeout = ptr(30*24*time.Hour), ptr(90*time.Second)
 	golden(t, "alias_never.json", record.OfAlias(a, relay.AliasStatus{State: relay.TunnelNever}, site))

@@ -84,10 +84,10 @@ func (q session) eventAccess(who relay.Actor) (string, []any) {
 	return aliasAccess(who)
 }
 
-// visible lists the ids of the aliases that an actor may see.
-func (q session) visible(who relay.Actor) (ids []int64, err error) {
+// visible lists the ids of at most limit aliases that an actor may see.
+func (q session) visible(who relay.Actor, limit int) (ids []int64, err error) {
 	may, args := aliasAccess(who)
-	err = q.all(&ids, `SELECT al.id FROM aliases al WHERE `+may+` ORDER BY al.id`, args...)
+	err = q.all(&ids, `SELECT al.id FROM aliases al WHERE `+may+` LIMIT ?`, append(args, limit)...)
 	return ids, err
 }
 

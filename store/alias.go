@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"relay"
@@ -104,13 +107,25 @@ func (q session) ownAlias(who relay.Actor, name string) (*relay.Alias, error) {
 	return nil, err
 }
 
-// AllAliases reads every alias, for the registry.
+// aliasSlice is how many aliases AllAliases reads in one statement.
+const aliasSlice = 5000
+
+// AllAliases reads every alias, for the registry, in the order of their ids.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
-	err = s.view(ctx, "read aliases", func(q session) error {
-		list, err = q.aliases(`1 = 1`)
-		return err
-	})
-	return list, err
+	for after := int64(0); ; after = list[len(list)-1].ID {
+		var rows []aliasRow
+		if err := s.view(ctx, "read aliases", func(q session) error {
+			return q.all(&rows, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
+		}); err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			list = append(list, rows[i].alias())
+		}
+		if len(rows) < aliasSlice {
+			return list, nil
+		}
+	}
 }
 
 // AliasByID reads one alias, for the registry; ErrNotFound when it is gone.
@@ -141,12 +156,28 @@ func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (a *rel
 	return a, err
 }
 
-// TouchAlias notes when a tunnel was attached or lost.
-func (s *Store) TouchAlias(ctx context.Context, alias int64, at time.Time) error {
-	return s.update(ctx, "note tunnel", func(c *change) error {
-		_, err := c.exec(`UPDATE aliases SET last_online_at = ? WHERE id = ?`, micros(at), alias)
-		return err
-	})
+// touchSlice is how many aliases one transaction of TouchAliases changes: SQLite has
+// one writer, and it must not be held for long.
+const touchSlice = 200
+
+// TouchAliases notes when tunnels were attached or lost, by alias. An alias that is gone
+// is no error. What comes before a slice that fails is noted all the same.
+func (s *Store) TouchAliases(ctx context.Context, times map[int64]time.Time) error {
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(times)), touchSlice) {
+		args := make([]any, 0, 2*len(ids))
+		for _, id := range ids {
+			args = append(args, id, micros(times[id]))
+		}
+		if err := s.update(ctx, "note tunnels", func(c *change) error {
+			rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(ids))[1:]
+			_, err := c.exec(`WITH v (alias_id, at) AS (VALUES `+rows+`)
+				UPDATE aliases SET last_online_at = v.at FROM v WHERE id = v.alias_id`, args...)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CreateAlias makes an alias for the account owner, "" = the actor's own; another

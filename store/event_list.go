@@ -12,7 +12,8 @@ const (
 	listLimit    = 50
 	listMost     = 200
 	listBudget   = 300 * time.Millisecond
-	sliceMost    = 4096 // rows of an alias looked at in one query, fewer of each of many
+	sliceMost    = 4096 // rows of an alias looked at in one query, fewer of each of several
+	sliceMany    = 512  // rows of the first slice of a list about more than manyAliases aliases
 	searchMost   = 4096 // rows whose bytes are looked at in one query
 	sliceLeast   = 10
 	arrivalSlack = 2 * time.Hour
@@ -38,13 +39,18 @@ func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (re
 	return page, nil
 }
 
-// listing is one list under way.
+// listing is one list under way. It looks at the events of its aliases by the index of
+// each. With more than manyAliases aliases that would be as many queries a slice: then it
+// looks at the events of all aliases by their ids, and a condition on the alias picks
+// those that the actor may see.
 type listing struct {
 	session
 	limit      int
 	until      time.Time // of the budget
-	aliases    []int64
-	everything bool   // the operator
+	aliases    []int64   // nil where the list looks at the events of all aliases
+	everything bool      // the operator may see every alias
+	may        string    // condition on al, where there are too many aliases to name; else ""
+	mayArgs    []any
 	where      string // conditions of the filter on e
 	args       []any
 	text       []byte
@@ -73,6 +79,9 @@ func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
 		return nil, err
 	}
 	l.slice = l.limit + 1
+	if l.may != "" {
+		l.slice = max(l.slice, sliceMany)
+	}
 	if f.Cursor != "" {
 		id, err := relay.ParseID(f.Cursor)
 		if err != nil {
@@ -93,11 +102,18 @@ func (l *listing) scope(who relay.Actor, alias string) (err error) {
 		l.aliases, l.everything = []int64{a.ID}, false
 		return nil
 	}
-	if !l.everything {
-		l.aliases, err = l.visible(who)
+	if l.everything {
+		return nil
+	}
+	if l.aliases, err = l.visible(who, manyAliases+1); len(l.aliases) > manyAliases {
+		l.aliases = nil
+		l.may, l.mayArgs = aliasAccess(who)
 	}
 	return err
 }
+
+// byID tells whether the list looks at the events of all aliases.
+func (l *listing) byID() bool { return l.everything || l.may != "" }
 
 func listError(field string, value any, message string) *relay.Error {
 	e := relay.Errorf(relay.CodeValidationFailed, "%s: %s", field, message)
@@ -184,7 +200,7 @@ func less(a, b relay.ID) bool { return string(a[:]) < string(b[:]) }
 func (l *listing) run() (relay.Page, error) {
 	page := relay.Page{Events: []relay.Event{}}
 	l.start = l.before
-	if !l.everything && len(l.aliases) == 0 {
+	if !l.byID() && len(l.aliases) == 0 {
 		return page, nil
 	}
 	for {
@@ -228,8 +244,12 @@ func (l *listing) pace(took time.Duration) {
 // slice rows in it. more tells that there are rows below.
 func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	bound = l.floor
-	if l.everything {
-		return l.boundOf(bound, `id < ? AND id >= ?`, l.before, l.floor)
+	if l.byID() {
+		bound, more, err = l.boundOf(bound, `id < ? AND id >= ?`, l.before, l.floor)
+		if start := lowestID(bound.Time()); more && l.may != "" && less(l.floor, start) {
+			bound = start // a cursor must not be the id of somebody else's event
+		}
+		return bound, more, err
 	}
 	for _, alias := range l.aliases {
 		var one bool
@@ -251,9 +271,18 @@ func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, 
 	return ids[0], true, nil
 }
 
-// oldest is the first arrival of the oldest event that the list was about.
+// oldest is the first arrival of the oldest event that the list was about. With more than
+// manyAliases aliases that would take too long: then it is when the first of them was
+// made, or the lower end of the filter.
 func (l *listing) oldest() (time.Time, error) {
 	first := int64(0)
+	if l.may != "" {
+		err := l.get(&first, `SELECT COALESCE(MIN(al.created_at), 0) FROM aliases al WHERE `+l.may, l.mayArgs...)
+		if l.floor != (relay.ID{}) {
+			first = max(first, micros(l.floor.Time()))
+		}
+		return moment(first), err
+	}
 	look := func(where string, args ...any) error {
 		var at []int64
 		err := l.all(&at, `SELECT received_at FROM events WHERE `+where+`id >= ? ORDER BY id LIMIT 1`, append(args, l.floor)...)
@@ -276,8 +305,13 @@ func (l *listing) oldest() (time.Time, error) {
 // page adds what fits between bound and before and tells whether the page is full, and
 // how far it came: to bound, unless there were too many to search in at once.
 func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
-	where, args := `e.id < ? AND e.id >= ?`, []any{l.before, bound}
-	if !l.everything {
+	from, where, args := `events e JOIN aliases al ON al.id = e.alias_id`, `e.id < ? AND e.id >= ?`, []any{l.before, bound}
+	switch {
+	case l.everything:
+	case l.may != "":
+		// The plus keeps the engine from looking up the events of each alias by its index.
+		from, where, args = `events e JOIN aliases al ON al.id = +e.alias_id`, where+` AND `+l.may, append(args, l.mayArgs...)
+	default:
 		in, ids, err := aliasIn(`e.alias_id`, l.aliases)
 		if err != nil {
 			return false, bound, err
@@ -289,8 +323,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 		room = l.search // some of them may turn out not to fit
 	}
 	var rows []eventRow
-	if err := l.all(&rows, `SELECT `+listColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id
-		WHERE `+where+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
+	if err := l.all(&rows, `SELECT `+listColumns+` FROM `+from+` WHERE `+where+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
 		return false, bound, err
 	}
 	if full, err := l.sift(page, rows); err != nil || full {

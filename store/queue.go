@@ -2,10 +2,9 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
-
-	"github.com/jmoiron/sqlx"
 
 	"relay"
 )
@@ -240,37 +239,82 @@ type queueRow struct {
 	Oldest int64 `db:"oldest"`
 }
 
-// QueueStats counts what waits; every alias asked for is in the result.
+// manyAliases is the number of aliases from which on a statement no longer names each
+// of them: SQLite and Postgres bound the parameters of a statement, and planning takes
+// longer with each one.
+const manyAliases = 64
+
+// QueueStats counts what waits at the aliases given; every one of them is in the result.
 func (s *Store) QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error) {
 	out := make(map[int64]relay.QueueStats, len(aliases))
 	if len(aliases) == 0 {
 		return out, nil
 	}
-	err := s.view(ctx, "count queues", func(q session) error {
-		query, args, err := sqlx.In(`SELECT alias_id, COUNT(*) AS queued, SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END) AS events,
-			CAST(SUM(bytes) AS BIGINT) AS bytes, MIN(received_at) AS oldest FROM attempts WHERE state = 0 AND alias_id IN (?) GROUP BY alias_id`, aliases)
-		if err != nil {
-			return err
+	for _, id := range aliases {
+		out[id] = relay.QueueStats{}
+	}
+	where, args := `alias_id >= ? AND alias_id <= ?`, []any{slices.Min(aliases), slices.Max(aliases)}
+	if len(aliases) <= manyAliases {
+		var err error
+		if where, args, err = aliasIn(`alias_id`, aliases); err != nil {
+			return nil, err
 		}
-		var rows []queueRow
-		if err := q.all(&rows, query, args...); err != nil {
-			return err
-		}
-		for _, r := range rows {
-			out[r.Alias] = relay.QueueStats{Queued: r.Queued, QueuedEvents: r.Events, QueuedBytes: r.Bytes, OldestQueuedAt: moment(r.Oldest)}
-		}
-		for _, id := range aliases {
-			var last []int64
-			if err := q.all(&last, `SELECT received_at FROM events WHERE alias_id = ? ORDER BY id DESC LIMIT 1`, id); err != nil {
-				return err
-			}
-			st := out[id]
-			if len(last) > 0 {
-				st.LastEventAt = moment(last[0])
-			}
+	}
+	all, err := s.queueStats(ctx, where, args...)
+	for id, st := range all {
+		if _, asked := out[id]; asked {
 			out[id] = st
 		}
-		return nil
-	})
+	}
 	return out, err
+}
+
+// AllQueueStats counts what waits, by alias. Aliases at which nothing waits are left out.
+func (s *Store) AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error) {
+	return s.queueStats(ctx, `1 = 1`)
+}
+
+func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[int64]relay.QueueStats, error) {
+	var rows []queueRow
+	err := s.view(ctx, "count queues", func(q session) error {
+		return q.all(&rows, `SELECT alias_id, COUNT(*) AS queued, SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END) AS events,
+			CAST(SUM(bytes) AS BIGINT) AS bytes, MIN(received_at) AS oldest FROM attempts WHERE state = 0 AND `+where+` GROUP BY alias_id`, args...)
+	})
+	out := make(map[int64]relay.QueueStats, len(rows))
+	for _, r := range rows {
+		out[r.Alias] = relay.QueueStats{Queued: r.Queued, QueuedEvents: r.Events, QueuedBytes: r.Bytes, OldestQueuedAt: moment(r.Oldest)}
+	}
+	return out, err
+}
+
+// lastEventsSlice is how many aliases one statement of LastEvents looks at. On Postgres
+// each alias costs one look into an index of every day.
+const lastEventsSlice = 1000
+
+// LastEvents gives the first arrival of the newest event of each alias. Aliases without
+// events are left out.
+func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
+	out := make(map[int64]time.Time, len(aliases))
+	for some := range slices.Chunk(aliases, lastEventsSlice) {
+		in, args, err := aliasIn(`al.id`, some)
+		if err != nil {
+			return nil, err
+		}
+		var rows []struct {
+			Alias int64  `db:"id"`
+			At    *int64 `db:"at"`
+		}
+		if err := s.view(ctx, "find newest events", func(q session) error {
+			return q.all(&rows, `SELECT al.id, (SELECT e.received_at FROM events e WHERE e.alias_id = al.id ORDER BY e.id DESC LIMIT 1) AS at
+				FROM aliases al WHERE `+in, args...)
+		}); err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			if r.At != nil {
+				out[r.Alias] = moment(*r.At)
+			}
+		}
+	}
+	return out, nil
 }

@@ -97,7 +97,11 @@ func (o *operator) aliasRows(ctx context.Context) ([]aliasRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	stats, err := o.store.QueueStats(ctx, each(aliases, func(a relay.Alias) int64 { return a.ID }))
+	stats, err := o.store.AllQueueStats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	last, err := o.store.LastEvents(ctx, each(aliases, func(a relay.Alias) int64 { return a.ID }))
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +111,8 @@ func (o *operator) aliasRows(ctx context.Context) ([]aliasRow, error) {
 			Name: a.Name, URL: o.site.AliasURL(a.Name), Owner: a.OwnerName, Queued: q.Queued, QueuedEvents: q.QueuedEvents,
 			CreatedAt: record.Time{Time: a.CreatedAt}, Settings: record.OfSettings(a.Settings),
 		}
-		if !q.LastEventAt.IsZero() {
-			row.LastEventAt = &record.Time{Time: q.LastEventAt}
+		if at, some := last[a.ID]; some {
+			row.LastEventAt = &record.Time{Time: at}
 		}
 		if !a.LastOnlineAt.IsZero() {
 			row.LastOnlineAt = &record.Time{Time: a.LastOnlineAt}

@@ -63,7 +63,7 @@ func (w waiting) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) {
 	return []relay.Alias{{ID: 7, Name: "shop"}}, w.err
 }
 
-func (w waiting) QueueStats(context.Context, []int64) (map[int64]relay.QueueStats, error) {
+func (w waiting) AllQueueStats(context.Context) (map[int64]relay.QueueStats, error) {
 	return map[int64]relay.QueueStats{7: w.stats}, nil
 }
 

@@ -269,8 +269,16 @@ func (b *bench) stats() {
 	all, err := b.QueueStats(b.Context(), []int64{b.hooks.ID, b.other.ID})
 	b.must(err)
 	q, e := all[b.hooks.ID], b.read(first)
-	if q.Queued != 3 || q.QueuedEvents != 2 || !q.OldestQueuedAt.Equal(e.ReceivedAt) || !q.LastEventAt.Equal(b.read(done).ReceivedAt) {
+	if q.Queued != 3 || q.QueuedEvents != 2 || !q.OldestQueuedAt.Equal(e.ReceivedAt) {
 		b.Errorf("stats %+v", q)
+	}
+	last, err := b.LastEvents(b.Context(), []int64{b.hooks.ID, b.other.ID})
+	b.must(err)
+	if at, some := last[b.hooks.ID], len(last); some != 1 || !at.Equal(b.read(done).ReceivedAt) {
+		b.Errorf("last events %v", last)
+	}
+	if every, err := b.AllQueueStats(b.Context()); err != nil || every[b.hooks.ID] != q {
+		b.Errorf("stats of all aliases: %+v, %v", every, err)
 	}
 	bytes := int64(0)
 	for _, id := range []relay.ID{first, done} {
