@@ -30,19 +30,19 @@ func (k *call) whoami() error {
 }
 
 func (k *call) aliases() error {
-	aliases, err := k.g.o.Accounts.Aliases(k.ctx, k.who)
+	aliases, err := k.srv.o.Accounts.Aliases(k.ctx, k.who)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
-	states, err := k.g.o.Attach.Status(k.ctx, aliases)
+	states, err := k.srv.o.Attach.Status(k.ctx, aliases)
 	if err != nil {
 		return err
 	}
 	forms := make([]*record.Alias, 0, len(aliases))
 	for i := range aliases {
 		if i < len(states) {
-			forms = append(forms, record.OfAlias(&aliases[i], states[i], k.g.o.Site))
+			forms = append(forms, record.OfAlias(&aliases[i], states[i], k.srv.o.Site))
 		}
 	}
 	return k.print(record.ListOf(forms), func() string {
@@ -62,7 +62,7 @@ func (k *call) aliases() error {
 }
 
 func (k *call) keys() error {
-	keys, err := k.g.o.Accounts.Keys(k.ctx, k.who, k.who.AccountName)
+	keys, err := k.srv.o.Accounts.Keys(k.ctx, k.who, k.who.AccountName)
 	if err != nil {
 		return err
 	}
@@ -85,17 +85,17 @@ func (k *call) keys() error {
 
 // login makes a link for the one who holds the key of this connection.
 func (k *call) login() error {
-	if err := k.g.o.Limits.Create(k.who); err != nil {
+	if err := k.srv.o.Limits.Create(k.who); err != nil {
 		return err
 	}
-	secret, err := k.g.o.Accounts.CreateLoginLink(k.ctx, k.who, k.who.AccountName, linkTime)
+	secret, err := k.srv.o.Accounts.CreateLoginLink(k.ctx, k.who, k.who.AccountName, linkTime)
 	if err != nil {
 		return err
 	}
 	link := struct {
 		URL       string      `json:"url"`
 		ExpiresAt record.Time `json:"expiresAt"`
-	}{k.g.o.Site.URL("/login/" + secret), record.Time{Time: time.Now().Add(linkTime)}}
+	}{k.srv.o.Site.URL("/login/" + secret), record.Time{Time: time.Now().Add(linkTime)}}
 	k.talk("the link opens the dashboard as " + record.SafeText(k.who.AccountName) + ", once, within " + relay.FormatDuration(linkTime))
 	return k.print(link, func() string { return link.URL + "\n" })
 }
@@ -111,10 +111,10 @@ func (k *call) token() error {
 	if name == "" || record.SafeTextMax(name, tokenName) != name {
 		return usage("--name takes up to 100 characters that can be printed")
 	}
-	if err := k.g.o.Limits.Create(k.who); err != nil {
+	if err := k.srv.o.Limits.Create(k.who); err != nil {
 		return err
 	}
-	made, secret, err := k.g.o.Accounts.CreateToken(k.ctx, k.who, relay.Token{Name: name})
+	made, secret, err := k.srv.o.Accounts.CreateToken(k.ctx, k.who, relay.Token{Name: name})
 	if err != nil {
 		return err
 	}
@@ -138,17 +138,17 @@ func (k *call) share() error {
 		}
 	}
 	_, view := k.flags["view"]
-	if _, err := k.g.o.Read.Event(k.ctx, k.who, id, 0); err != nil { // before it is counted
+	if _, err := k.srv.o.Read.Event(k.ctx, k.who, id, 0); err != nil { // before it is counted
 		return err
 	}
-	if err := k.g.o.Limits.Create(k.who); err != nil {
+	if err := k.srv.o.Limits.Create(k.who); err != nil {
 		return err
 	}
-	share, secret, err := k.g.o.Accounts.CreateShare(k.ctx, k.who, id, view, expires)
+	share, secret, err := k.srv.o.Accounts.CreateShare(k.ctx, k.who, id, view, expires)
 	if err != nil {
 		return err
 	}
-	form := record.OfShare(share, secret, k.g.o.Site)
+	form := record.OfShare(share, secret, k.srv.o.Site)
 	return k.print(form, func() string {
 		until := "never expires"
 		if form.ExpiresAt != nil {

@@ -19,40 +19,40 @@ import (
 
 // admit decides about a new TCP connection before the first byte is exchanged.
 // gliderlabs closes it when the result is nil.
-func (g *Gate) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
-	c := newConn(g, tcp)
-	g.metrics.accept()
+func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
+	c := newConn(srv, tcp)
+	srv.metrics.accept()
 	if !c.penaltyExempt {
-		if left := g.penalties.left(c.slot.source); left > 0 {
-			g.reject(c, dropPenalty, fmt.Sprintf("too many failed logins from your address; try again in %d s", seconds(left)))
+		if left := srv.penalties.left(c.slot.source); left > 0 {
+			srv.reject(c, dropPenalty, fmt.Sprintf("too many failed logins from your address; try again in %d s", seconds(left)))
 			return nil
 		}
 	}
-	g.mu.Lock()
-	if g.stopping {
-		g.mu.Unlock()
+	srv.mu.Lock()
+	if srv.stopping {
+		srv.mu.Unlock()
 		return nil
 	}
-	evicted, reason := g.limiter.acquire(&c.slot)
+	evicted, reason := srv.limiter.acquire(&c.slot)
 	if reason != "" && evicted == nil {
-		g.mu.Unlock()
+		srv.mu.Unlock()
 		text := "too many connections; try again in a moment"
 		if reason == dropSource {
 			text = "too many connections from your address; close some of them"
 		}
-		g.reject(c, reason, text)
+		srv.reject(c, reason, text)
 		return nil
 	}
-	g.conns[c] = struct{}{}
+	srv.conns[c] = struct{}{}
 	ctx.SetValue(connKey{}, c)
-	c.patience = time.Now().Add(g.o.HandshakeTimeout)
-	c.handshake = time.AfterFunc(g.o.HandshakeTimeout, c.tooSlow)
-	g.mu.Unlock()
-	g.evict(evicted, reason)
+	c.loginDeadline = time.Now().Add(srv.o.HandshakeTimeout)
+	c.handshake = time.AfterFunc(srv.o.HandshakeTimeout, c.loginTimedOut)
+	srv.mu.Unlock()
+	srv.evict(evicted, reason)
 	// Here and not in config: gliderlabs holds a lock there that every login needs.
 	c.version = c.sock.exchange(serverVersion)
 	if c.version != "" {
-		c.blame(faultNothing)
+		c.setResult(resultNoAttempt)
 	}
 	return c.sock
 }
@@ -70,16 +70,16 @@ const (
 // reject tells the client why its connection is closed, by a disconnect message in
 // place of the key exchange (RFC 4253, section 11.1): OpenSSH, PuTTY and libraries
 // show its text. The caller closes the connection.
-func (g *Gate) reject(c *conn, reason, text string) {
+func (srv *Server) reject(c *conn, reason, text string) {
 	defer c.cancel()
-	g.metrics.drop(reason)
-	g.rejected.Do(func() {
-		g.o.Log.Warn("ssh connections rejected", "reason", reason, "remote", c.remote.String(), "text", text)
+	srv.metrics.drop(reason)
+	srv.rejected.Do(func() {
+		srv.o.Log.Warn("ssh connections rejected", "reason", reason, "remote", c.remote.String(), "text", text)
 	})
-	g.o.Log.Debug("ssh connection rejected", "remote", c.remote.String(), "reason", reason)
+	srv.o.Log.Debug("ssh connection rejected", "remote", c.remote.String(), "reason", reason)
 	select {
-	case g.rejecting <- struct{}{}:
-		defer func() { <-g.rejecting }()
+	case srv.rejecting <- struct{}{}:
+		defer func() { <-srv.rejecting }()
 	default:
 		return
 	}
@@ -119,24 +119,24 @@ func disconnectPacket(text string) []byte {
 }
 
 // evict closes a connection whose slot was given to another one.
-func (g *Gate) evict(s *slot, reason string) {
+func (srv *Server) evict(s *slot, reason string) {
 	if s == nil {
 		return
 	}
-	g.metrics.drop(reason)
-	g.o.Log.Debug("ssh connection evicted", "remote", s.c.remote.String(), "reason", reason)
-	s.c.blame(faultOurs)
+	srv.metrics.drop(reason)
+	srv.o.Log.Debug("ssh connection evicted", "remote", s.c.remote.String(), "reason", reason)
+	s.c.setResult(resultUnavailable)
 	_ = s.c.sock.Close()
 }
 
 // shared tells whether an address stands for many people, or for the machine itself.
-func (g *Gate) shared(a netip.Addr) bool {
-	return !a.IsValid() || a.IsLoopback() || containsAddr(g.o.Trusted, a)
+func (srv *Server) shared(a netip.Addr) bool {
+	return !a.IsValid() || a.IsLoopback() || containsAddr(srv.o.Trusted, a)
 }
 
 // penaltyExempt tells whether failed logins from an address cost nothing.
-func (g *Gate) penaltyExempt(a netip.Addr) bool {
-	return g.o.NoPenalties || g.shared(a) || containsAddr(g.o.PenaltyExempt, a)
+func (srv *Server) penaltyExempt(a netip.Addr) bool {
+	return srv.o.NoPenalties || srv.shared(a) || containsAddr(srv.o.PenaltyExempt, a)
 }
 
 func containsAddr(list []netip.Prefix, a netip.Addr) bool {
@@ -145,25 +145,25 @@ func containsAddr(list []netip.Prefix, a netip.Addr) bool {
 
 // forget removes a connection that has ended. Its source gets a penalty where the
 // connection led to no login.
-func (g *Gate) forget(c *conn) {
-	g.mu.Lock()
-	delete(g.conns, c)
-	stopping := g.stopping
-	g.mu.Unlock()
-	defer g.limiter.release(&c.slot) // last: the penalty is there once the connection is not counted any more
+func (srv *Server) forget(c *conn) {
+	srv.mu.Lock()
+	delete(srv.conns, c)
+	stopping := srv.stopping
+	srv.mu.Unlock()
+	defer srv.limiter.release(&c.slot) // last: the penalty is there once the connection is not counted any more
 	c.mu.Lock()
-	in, fault := c.loggedIn, c.fault
+	in, fault := c.loggedIn, c.result
 	c.mu.Unlock()
 	if in {
 		return
 	}
-	g.metrics.noLogin(fault)
-	cost := fault.cost()
+	srv.metrics.noLogin(fault)
+	cost := fault.penalty()
 	if cost == 0 || stopping || c.penaltyExempt {
 		return
 	}
-	if left := g.penalties.add(c.slot.source, cost); left > 0 {
-		g.o.Log.Info("ssh source kept out after failed logins", "source", c.slot.source.String(), "seconds", seconds(left))
+	if left := srv.penalties.add(c.slot.source, cost); left > 0 {
+		srv.o.Log.Info("ssh source kept out after failed logins", "source", c.slot.source.String(), "seconds", seconds(left))
 	}
 }
 
@@ -171,7 +171,7 @@ func (g *Gate) forget(c *conn) {
 // net does not call temporary, such as ENOBUFS and ENOMEM, and relayd with it.
 type retryListener struct {
 	net.Listener
-	g      *Gate
+	srv    *Server
 	once   sync.Once
 	closed chan struct{}
 }
@@ -183,8 +183,8 @@ func (l *retryListener) Accept() (net.Conn, error) {
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return c, err
 		}
-		l.g.acceptErrors.Do(func() {
-			l.g.o.Log.Warn("ssh connections cannot be accepted for the moment", "err", record.SafeTextMax(err.Error(), 300))
+		l.srv.acceptErrors.Do(func() {
+			l.srv.o.Log.Warn("ssh connections cannot be accepted for the moment", "err", record.SafeTextMax(err.Error(), 300))
 		})
 		timer := time.NewTimer(pause)
 		select {

@@ -53,21 +53,21 @@ func parseBind(bind, domain string) (label string, err *relay.Error) {
 		"%q cannot be an alias; use 1 to 63 letters, digits and inner hyphens", record.SafeTextMax(bind, 80))
 }
 
-func (g *Gate) reserved(label string) bool { return g.o.Site.Reserved(label) }
+func (srv *Server) reserved(label string) bool { return srv.o.Site.Reserved(label) }
 
 // resolve finds the alias that a forward means: the bind string if it names one,
 // else the user name, else the only alias of the account.
 func (c *conn) resolve(ctx context.Context, bind string) (*relay.Alias, *relay.Error) {
-	label, bad := parseBind(bind, c.gate.o.Site.AliasDomain)
+	label, bad := parseBind(bind, c.srv.o.Site.AliasDomain)
 	if bad != nil {
 		return nil, bad
 	}
 	if label != "" {
 		return c.claim(ctx, label)
 	}
-	user := normalise(c.user, c.gate.o.Site.AliasDomain)
+	user := normalise(c.user, c.srv.o.Site.AliasDomain)
 	var refusal *relay.Error
-	if relay.ValidLabel(user) && !c.gate.reserved(user) {
+	if relay.ValidLabel(user) && !c.srv.reserved(user) {
 		var a *relay.Alias
 		if a, refusal = c.claim(ctx, user); refusal == nil {
 			return a, nil
@@ -76,7 +76,7 @@ func (c *conn) resolve(ctx context.Context, bind string) (*relay.Alias, *relay.E
 			return nil, refusal
 		}
 	}
-	aliases, err := c.gate.o.Accounts.Aliases(ctx, c.who)
+	aliases, err := c.srv.o.Accounts.Aliases(ctx, c.who)
 	if err != nil {
 		return nil, relay.AsError(err)
 	}
@@ -90,10 +90,10 @@ func (c *conn) resolve(ctx context.Context, bind string) (*relay.Alias, *relay.E
 }
 
 func (c *conn) claim(ctx context.Context, label string) (*relay.Alias, *relay.Error) {
-	if c.gate.reserved(label) {
+	if c.srv.reserved(label) {
 		return nil, relay.Errorf(relay.CodeValidationFailed, "%q is a reserved name; choose another one", label)
 	}
-	a, err := c.gate.o.Accounts.ClaimAlias(ctx, c.who, label)
+	a, err := c.srv.o.Accounts.ClaimAlias(ctx, c.who, label)
 	switch {
 	case errors.Is(err, relay.ErrNotFound):
 		return nil, relay.Errorf(relay.CodeNotFound, "there is no alias %q here that you may use; the command aliases lists yours", label)

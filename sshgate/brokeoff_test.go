@@ -36,7 +36,7 @@ func TestBrokenOffAnswerIsNoCleanEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			c := b.mustDial(b.alice)
 			accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
 				ch, reqs, err := n.Accept()
@@ -65,7 +65,7 @@ func TestBrokenOffAnswerIsNoCleanEnd(t *testing.T) {
 			if !errors.Is(err, want) {
 				t.Errorf("ended with %v", err)
 			}
-			if b.house.state("a") != relay.TunnelOnline {
+			if b.store.state("a") != relay.TunnelOnline {
 				t.Error("the tunnel went with it")
 			}
 		})

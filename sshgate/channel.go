@@ -25,11 +25,11 @@ const (
 	maxAlive     = 8192
 )
 
-// settle is how long the end of a channel waits to learn whether the whole
+// settleTime is how long the end of a channel waits to learn whether the whole
 // connection is ending with it. x/crypto tells both alike. Where that is not clear
 // then, because whoever reads the connection was not there yet, it waits as long
 // again, maxSettles times at most.
-const settle, maxSettles = 5 * time.Millisecond, 200
+const settleTime, maxSettles = 5 * time.Millisecond, 200
 
 // errLost is the end of a channel that nobody has ended in order.
 var errLost = errors.New("the tunnel was lost")
@@ -53,12 +53,12 @@ type channel struct {
 	done    chan struct{} // closed by Close
 	release sync.Once
 
-	told    chan struct{} // closed when refusal is set
-	refusal atomic.Pointer[relay.Error]
-	torn    atomic.Bool   // the peer has said that the local server broke off
-	gone    chan struct{} // closed when the peer has closed the channel, or is no more
-	judged  chan struct{} // closed after gone, when lost is known
-	lost    bool
+	refusalKnown   chan struct{} // closed when refusal is set
+	refusal        atomic.Pointer[relay.Error]
+	brokeOff       atomic.Bool   // the peer has said that the local server broke off
+	peerClosed     chan struct{} // closed when the peer has closed the channel, or is no more
+	endKnown       chan struct{} // closed after gone, when lost is known
+	connectionLost bool
 }
 
 type wrote struct {
@@ -73,12 +73,12 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request) *channel {
 	c.mu.Unlock()
 	h := &channel{
 		c: c, ch: ch,
-		filled: make(chan relay.Fill, 1),
-		wrote:  make(chan wrote, 1),
-		done:   make(chan struct{}),
-		told:   make(chan struct{}),
-		gone:   make(chan struct{}),
-		judged: make(chan struct{}),
+		filled:       make(chan relay.Fill, 1),
+		wrote:        make(chan wrote, 1),
+		done:         make(chan struct{}),
+		refusalKnown: make(chan struct{}),
+		peerClosed:   make(chan struct{}),
+		endKnown:     make(chan struct{}),
 	}
 	if !c.spawn(func() { h.requests(reqs) }) {
 		go h.requests(reqs) // the connection has just ended, and with it reqs
@@ -95,36 +95,36 @@ func (h *channel) read(buf []byte) {
 	h.reading.Unlock()
 	switch {
 	case err == nil:
-	case h.torn.Load(): // it was said, and answered, before the end
+	case h.brokeOff.Load(): // it was said, and answered, before the end
 		err = io.ErrUnexpectedEOF
-	case h.broken():
+	case h.endedWithConnection():
 		err = errLost
 	}
 	h.filled <- relay.Fill{N: n, Err: err}
 }
 
-// broken tells, after a read has ended, whether that was anything else than the
+// endedWithConnection tells, after a read has ended, whether that was anything else than the
 // local server's orderly end. A connection that dies ends its channels likewise,
 // and only then says so.
-func (h *channel) broken() bool {
-	patience := time.NewTimer(settle)
+func (h *channel) endedWithConnection() bool {
+	patience := time.NewTimer(settleTime)
 	defer patience.Stop()
 	select {
-	case <-h.gone:
-		<-h.judged
-		return h.lost
+	case <-h.peerClosed:
+		<-h.endKnown
+		return h.connectionLost
 	case <-patience.C:
-		return h.c.ending() // if not, it is EOF and no CLOSE: the usual half-close
+		return h.c.connectionEnding() // if not, it is EOF and no CLOSE: the usual half-close
 	}
 }
 
-// ending tells whether the connection has ended, or is about to. A peer's goodbye is
+// connectionEnding tells whether the connection has ended, or is about to. A peer's goodbye is
 // the last that x/crypto reads, and it tells the channels before it closes the socket:
 // a connection goes on only when its next bytes are awaited. On a busy one they never are
 // for long, so that it counts as well that they were read since.
-func (c *conn) ending() bool {
+func (c *conn) connectionEnding() bool {
 	before := c.sock.reads.Load()
-	tick := time.NewTicker(settle)
+	tick := time.NewTicker(settleTime)
 	defer tick.Stop()
 	for range maxSettles {
 		switch {
@@ -147,16 +147,16 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 		if req.Type == relay.DialFailedRequest && h.refusal.Load() == nil {
 			if e := dialFailure(req.Payload); e != nil {
 				h.refusal.Store(e)
-				close(h.told)
+				close(h.refusalKnown)
 			}
 		}
 		if req.Type == relay.BrokeOffRequest {
-			h.torn.Store(true)
+			h.brokeOff.Store(true)
 		}
 		_ = req.Reply(false, nil)
 	}
-	close(h.gone)
-	patience := time.NewTimer(settle)
+	close(h.peerClosed)
+	patience := time.NewTimer(settleTime)
 	defer patience.Stop()
 	switch {
 	case h.refusal.Load() != nil: // followed by CLOSE, as it was said
@@ -165,9 +165,9 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 		case <-h.c.ctx.Done():
 		case <-patience.C:
 		}
-		h.lost = h.c.ending()
+		h.connectionLost = h.c.connectionEnding()
 	}
-	close(h.judged)
+	close(h.endKnown)
 	h.released()
 	h.c.mu.Lock()
 	h.c.alive--
@@ -184,11 +184,11 @@ func dialFailure(payload []byte) *relay.Error {
 	text := record.SafeTextMax(d.Text, 256)
 	switch {
 	case ssh.RejectionReason(d.Reason) == ssh.ResourceShortage:
-		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", orWords(text, "no reason given"))
+		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", textOr(text, "no reason given"))
 	case d.Class == "unresolvable":
-		return relay.Errorf(relay.CodeLocalUnresolvable, "the name of the local server does not resolve (%s); check the target", orWords(text, "no reason given"))
+		return relay.Errorf(relay.CodeLocalUnresolvable, "the name of the local server does not resolve (%s); check the target", textOr(text, "no reason given"))
 	default:
-		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", orWords(text, record.SafeTextMax(d.Class, 32)))
+		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", textOr(text, record.SafeTextMax(d.Class, 32)))
 	}
 }
 
@@ -204,13 +204,13 @@ func (h *channel) Write(p []byte) (int, error) {
 			return total, io.ErrClosedPipe
 		default:
 		}
-		piece := h.c.gate.buffers.Get().(*[writePiece]byte)
+		piece := h.c.srv.buffers.Get().(*[writePiece]byte)
 		size := copy(piece[:], p[total:])
 		go h.write(piece, size)
 		select {
 		case w := <-h.wrote:
 			total += w.n
-			if w.err != nil && total == 0 && first && h.turnedAway() {
+			if w.err != nil && total == 0 && first && h.refusedByPeer() {
 				return 0, nil
 			}
 			if w.err != nil || total == len(p) {
@@ -223,21 +223,21 @@ func (h *channel) Write(p []byte) (int, error) {
 	}
 }
 
-// turnedAway tells, when the first write has failed, whether the peer had closed the
+// refusedByPeer tells, when the first write has failed, whether the peer had closed the
 // channel by then, on a connection that lives: plink and some libraries confirm a
 // channel before they dial, and close it when that fails. That is the local server's
 // answer and no proof that another try is due; the next read tells the end. Clients
 // that dial at the first byte close channels for other reasons.
-func (h *channel) turnedAway() bool {
+func (h *channel) refusedByPeer() bool {
 	if h.c.lazy.Load() {
 		return false
 	}
-	patience := time.NewTimer(settle)
+	patience := time.NewTimer(settleTime)
 	defer patience.Stop()
 	select {
-	case <-h.gone:
-		<-h.judged
-		return !h.lost
+	case <-h.peerClosed:
+		<-h.endKnown
+		return !h.connectionLost
 	case <-patience.C:
 		return false
 	}
@@ -246,7 +246,7 @@ func (h *channel) turnedAway() bool {
 func (h *channel) write(piece *[writePiece]byte, size int) {
 	defer h.c.recovered("write")
 	n, err := h.ch.Write(piece[:size])
-	h.c.gate.buffers.Put(piece)
+	h.c.srv.buffers.Put(piece)
 	h.wrote <- wrote{n, err}
 }
 
@@ -265,8 +265,8 @@ func (h *channel) Refusal(wait time.Duration) *relay.Error {
 	patience := time.NewTimer(wait)
 	defer patience.Stop()
 	select {
-	case <-h.told:
-	case <-h.gone:
+	case <-h.refusalKnown:
+	case <-h.peerClosed:
 	case <-h.done:
 	case <-patience.C:
 	}
@@ -313,8 +313,8 @@ func (h *channel) released() {
 		defer h.c.mu.Unlock()
 		h.c.open--
 		h.c.checkDrained()
-		if h.c.alive-h.c.open > maxUnclosed && !h.c.counting && !h.c.dead {
-			h.c.counting, h.c.closedAt = true, time.Now()
+		if h.c.alive-h.c.open > maxUnclosed && !h.c.watchingUnclosed && !h.c.dead {
+			h.c.watchingUnclosed, h.c.closedAt = true, time.Now()
 			time.AfterFunc(unclosedTime, func() { h.c.countUnclosed(time.Now()) })
 		}
 	})
@@ -325,12 +325,12 @@ func (h *channel) released() {
 func (c *conn) countUnclosed(now time.Time) {
 	c.mu.Lock()
 	unclosed, quiet := c.alive-c.open, now.Sub(c.closedAt)
-	c.counting = unclosed > maxUnclosed && !c.dead
-	again, log := c.counting && quiet < unclosedTime, c.log
+	c.watchingUnclosed = unclosed > maxUnclosed && !c.dead
+	again, log := c.watchingUnclosed && quiet < unclosedTime, c.log
 	if again {
 		time.AfterFunc(unclosedTime-quiet, func() { c.countUnclosed(time.Now()) })
 	}
-	gone := !c.counting
+	gone := !c.watchingUnclosed
 	c.mu.Unlock()
 	if !gone && !again {
 		log.Warn("the ssh peer does not close its channels; the connection is given up", "open", unclosed)

@@ -21,7 +21,7 @@ func TestClosedBeforeTheFirstWrite(t *testing.T) {
 	for name, lazy := range map[string]bool{"plain": false, "dials at the first byte": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			c := b.mustDial(b.alice)
 			accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
 				if ch, reqs, err := n.Accept(); err == nil {
@@ -36,7 +36,7 @@ func TestClosedBeforeTheFirstWrite(t *testing.T) {
 			ch := open(t, b.online("a")).(*channel)
 			defer ch.Close()
 			select {
-			case <-ch.gone:
+			case <-ch.peerClosed:
 			case <-time.After(60 * time.Second):
 				t.Fatal("the channel was not closed")
 			}
@@ -69,10 +69,10 @@ func TestLateEndOfConnection(t *testing.T) {
 		set  func(c *conn)
 		ends bool
 	}{
-		"goodbye":         {func(c *conn) { time.AfterFunc(100*settle, c.cancel) }, true},
+		"goodbye":         {func(c *conn) { time.AfterFunc(100*settleTime, c.cancel) }, true},
 		"broken":          {func(c *conn) { c.sock.failed.Store(true) }, true},
 		"goes on":         {func(c *conn) { c.sock.reading.Store(true) }, false},
-		"goes on, slowly": {func(c *conn) { time.AfterFunc(100*settle, func() { c.sock.reading.Store(true) }) }, false},
+		"goes on, slowly": {func(c *conn) { time.AfterFunc(100*settleTime, func() { c.sock.reading.Store(true) }) }, false},
 		"not to be known": {func(*conn) {}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestLateEndOfConnection(t *testing.T) {
 				c.ctx, c.cancel = context.WithCancel(t.Context())
 				defer c.cancel()
 				x.set(c)
-				if c.ending() != x.ends {
+				if c.connectionEnding() != x.ends {
 					t.Errorf("want %v", x.ends)
 				}
 			})
@@ -97,12 +97,12 @@ func TestEndOfAnAnswerOnABusyConnection(t *testing.T) {
 		c := &conn{sock: &socket{}}
 		c.ctx, c.cancel = context.WithCancel(t.Context())
 		defer c.cancel()
-		time.AfterFunc(3*settle/2, func() { c.sock.reads.Add(1) })
+		time.AfterFunc(3*settleTime/2, func() { c.sock.reads.Add(1) })
 		began := time.Now()
-		if c.ending() {
+		if c.connectionEnding() {
 			t.Error("taken for the end of the connection")
 		}
-		if took := time.Since(began); took > 2*settle {
+		if took := time.Since(began); took > 2*settleTime {
 			t.Errorf("took %v", took)
 		}
 	})

@@ -19,19 +19,19 @@ import (
 )
 
 // clients start a real client with a forward of stripe-dev to a local port.
-var clients = map[string]func(b *bench, k key, port string) *process{
-	"openssh": func(b *bench, k key, port string) *process {
+var clients = map[string]func(b *fixture, k key, port string) *process{
+	"openssh": func(b *fixture, k key, port string) *process {
 		return b.openssh(k, "-N", "-R", "Stripe-Dev:80:127.0.0.1:"+port, "relay@127.0.0.1")
 	},
-	"dropbear": func(b *bench, k key, port string) *process {
+	"dropbear": func(b *fixture, k key, port string) *process {
 		return b.dropbear(k, "-N", "-R", "stripe-dev:80:127.0.0.1:"+port, "relay@127.0.0.1")
 	},
-	"plink": func(b *bench, k key, port string) *process {
+	"plink": func(b *fixture, k key, port string) *process {
 		return b.plink(k, "-N", "-R", "stripe-dev:80:127.0.0.1:"+port, "relay@127.0.0.1")
 	},
 }
 
-func (b *bench) dropbear(k key, args ...string) *process {
+func (b *fixture) dropbear(k key, args ...string) *process {
 	b.t.Helper()
 	converted := k.path + ".dropbear"
 	if out, err := exec.Command(need(b.t, "dropbearconvert", "dropbear-bin"), "openssh", "dropbear", k.path, converted).CombinedOutput(); err != nil {
@@ -40,7 +40,7 @@ func (b *bench) dropbear(k key, args ...string) *process {
 	return b.run(need(b.t, "dbclient", "dropbear-bin"), append([]string{"-y", "-y", "-i", converted, "-p", b.port}, args...)...)
 }
 
-func (b *bench) plink(k key, args ...string) *process {
+func (b *fixture) plink(k key, args ...string) *process {
 	b.t.Helper()
 	converted := k.path + ".ppk"
 	if out, err := exec.Command(need(b.t, "puttygen", "putty-tools"), k.path, "-O", "private", "-o", converted).CombinedOutput(); err != nil {
@@ -79,7 +79,7 @@ func TestRealClientsCarryBulk(t *testing.T) {
 	up, down := random(bulk, 1), random(bulk, 2)
 	for name, start := range clients {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := newFixture(t)
 			start(b, b.alice, b.local(bulkServer(down)))
 			ch := open(t, b.online("stripe-dev"))
 			defer ch.Close()
@@ -106,7 +106,7 @@ func TestRealClientsReportRefusedDial(t *testing.T) {
 	for name, start := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			start(b, b.alice, deafPort(t))
 			tun := b.online("stripe-dev")
 			ch, err := tun.Open(t.Context(), origin)
@@ -126,7 +126,7 @@ func TestRealClientsReportRefusedDial(t *testing.T) {
 			if e := relay.AsError(err); err == nil || e.Code != relay.CodeLocalRefused {
 				t.Errorf("open: %v, want %s", err, relay.CodeLocalRefused)
 			}
-			if b.house.state("stripe-dev") != relay.TunnelOnline {
+			if b.store.state("stripe-dev") != relay.TunnelOnline {
 				t.Error("a local server that is down took the tunnel offline")
 			}
 		})
@@ -154,7 +154,7 @@ func deafPort(t *testing.T) string {
 
 func TestUnresolvableTarget(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.openssh(b.alice, "-N", "-R", "stripe-dev:80:no-such-host.invalid:80", "127.0.0.1")
 	_, err := b.online("stripe-dev").Open(t.Context(), origin)
 	if relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeLocalUnresolvable {
@@ -180,9 +180,9 @@ func TestSpellings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			if c.alias == "only" {
-				b.house.alias("only", 1)
+				b.store.alias("only", 1)
 			}
 			port := b.local(greetingServer)
 			p := b.openssh(b.alice, "-N", "-o", "ExitOnForwardFailure=yes",
@@ -199,14 +199,14 @@ func TestSpellings(t *testing.T) {
 
 func TestPortZeroWithDropbear(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.dropbear(b.alice, "-N", "-R", "stripe-dev:0:127.0.0.1:"+b.local(greetingServer), "relay@127.0.0.1")
 	ask(t, b.online("stripe-dev"))
 }
 
 func TestSeveralForwardsReachTheirOwnTargets(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	args := []string{"-N"}
 	for _, name := range []string{"a", "b", "c"} {
 		port := b.local(func(c net.Conn) {
@@ -228,7 +228,7 @@ func TestSeveralForwardsReachTheirOwnTargets(t *testing.T) {
 
 func TestControlMasterForwardAndCancel(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	port := b.local(greetingServer)
 	socket := filepath.Join(b.dir, "mux")
 	b.openssh(b.alice, "-N", "-M", "-S", socket, "-R", "keep:80:127.0.0.1:"+port, "relay@127.0.0.1")
@@ -245,13 +245,13 @@ func TestControlMasterForwardAndCancel(t *testing.T) {
 	if code := b.openssh(b.alice, "-S", socket, "-O", "cancel", "-R", "more:80:127.0.0.1:"+port, "relay@127.0.0.1").code(t); code != 0 {
 		t.Fatalf("-O cancel: exit %d", code)
 	}
-	eventually(t, 30*time.Second, "more offline", func() bool { return b.house.state("more") == relay.TunnelOffline })
+	eventually(t, 30*time.Second, "more offline", func() bool { return b.store.state("more") == relay.TunnelOffline })
 	ask(t, b.online("keep"))
 }
 
 func TestRekeyKeepsBodies(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	up, down := random(bulk, 3), random(bulk, 4)
 	b.openssh(b.alice, "-N", "-o", "RekeyLimit=1M", "-R", "stripe-dev:80:127.0.0.1:"+b.local(bulkServer(down)), "127.0.0.1")
 	ch := open(t, b.online("stripe-dev"))

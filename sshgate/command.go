@@ -104,7 +104,7 @@ func find(name string) (command, error) {
 		}
 	}
 	text := fmt.Sprintf("unknown command %q", record.SafeTextMax(name, 64))
-	if near := meant(name, names); near != "" {
+	if near := closestName(name, names); near != "" {
 		text += "; did you mean " + near + "?"
 	}
 	return command{}, usage(text + "; the command help lists all")
@@ -113,7 +113,7 @@ func find(name string) (command, error) {
 // call is one command being run.
 type call struct {
 	s        *session
-	g        *Gate
+	srv      *Server
 	ctx      context.Context
 	who      relay.Actor
 	out, err io.Writer
@@ -124,7 +124,7 @@ type call struct {
 }
 
 func (s *session) call() *call {
-	return &call{s: s, g: s.c.gate, ctx: s.ctx, who: s.c.who, out: s.stdout(), err: s.stderr(), flags: map[string]string{}}
+	return &call{s: s, srv: s.c.srv, ctx: s.ctx, who: s.c.who, out: s.stdout(), err: s.stderr(), flags: map[string]string{}}
 }
 
 // usageError is wrong use; its text names what to do.
@@ -222,7 +222,7 @@ func (c command) unknownFlag(word, name string) error {
 		names = append(names, f.name)
 	}
 	text := fmt.Sprintf("%s has no flag %q", c.name, record.SafeTextMax(word, 64))
-	if near := meant(name, names); near != "" {
+	if near := closestName(name, names); near != "" {
 		text += "; did you mean " + dashed(near) + "?"
 	}
 	return usage(text + "; usage: " + c.usage())
@@ -304,7 +304,7 @@ func (k *call) id() (relay.ID, error) { return relay.ParseID(k.words[0]) }
 
 // label is the alias name that was given, in any of its spellings.
 func (k *call) label() (string, error) {
-	label := normalise(k.words[0], k.g.o.Site.AliasDomain)
+	label := normalise(k.words[0], k.srv.o.Site.AliasDomain)
 	if !relay.ValidLabel(label) {
 		return "", relay.ErrNotFound
 	}
@@ -323,11 +323,109 @@ func (k *call) interruptible() {
 			select {
 			case key := <-keys:
 				if key == "q" {
-					k.s.quit(exitInterrupted)
+					k.s.stop(exitInterrupted)
 				}
 			case <-k.s.ctx.Done():
 				return
 			}
 		}
 	})
+}
+
+// maxCommand is the longest command line that is read.
+const maxCommand = 4096
+
+// splitWords splits a command line at white space. Quotes (single or double) and
+// backslashes work as in a shell; nothing else does: no variables, no patterns, no
+// commands within commands.
+func splitWords(line string) ([]string, error) {
+	if len(line) > maxCommand {
+		return nil, errors.New("the command is too long")
+	}
+	var (
+		words  []string
+		word   strings.Builder
+		inWord bool
+		quote  byte
+	)
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		switch {
+		case c == 0:
+			return nil, errors.New("the command contains a NUL byte")
+		case quote != 0 && c == quote:
+			quote = 0
+		case c == '\\' && quote != '\'':
+			if i++; i == len(line) {
+				return nil, errors.New("the command ends with a backslash")
+			}
+			word.WriteByte(line[i])
+			inWord = true
+		case quote != 0:
+			word.WriteByte(c)
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		default:
+			word.WriteByte(c)
+			inWord = true
+		}
+	}
+	if quote != 0 {
+		return nil, errors.New("a quote is not closed")
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// closestName is the name that somebody most likely wanted to type, "" when none is near.
+func closestName(typed string, names []string) string {
+	typed = lower(typed)
+	if len(typed) > 32 {
+		return ""
+	}
+	best, least := "", 1+max(1, len(typed)/3)
+	for _, name := range names {
+		d := distance(typed, name)
+		if len(typed) >= 3 && strings.HasPrefix(name, typed) {
+			d = 1
+		}
+		if d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be changed, added, left out or swapped with
+// their neighbour to make b of a.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
 }

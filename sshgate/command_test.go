@@ -93,13 +93,13 @@ func eventCases(e, blocked, failed string) []commandCase {
 
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("stripe-dev", 1)
-	b.house.queue(a, 3)
-	e := b.house.event(1, a)
-	blocked := b.house.event(2, a)
+	b := newFixture(t)
+	a := b.store.alias("stripe-dev", 1)
+	b.store.queue(a, 3)
+	e := b.store.event(1, a)
+	blocked := b.store.event(2, a)
 	blocked.Blocker = relay.BlockedIncomplete
-	failed := b.house.event(3, b.house.alias("broken", 1))
+	failed := b.store.event(3, b.store.alias("broken", 1))
 	failed.State, failed.Attempts[0].State = relay.StateFailed, relay.StateFailed
 	c := b.mustDial(b.alice)
 	ids := [3]string{e.ID.String(), blocked.ID.String(), failed.ID.String()}
@@ -129,20 +129,20 @@ func TestCommands(t *testing.T) {
 
 func TestEventsFollow(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("a", 1)
-	first, second := b.house.event(1, a), b.house.event(2, a)
-	b.house.forget(second)
+	b := newFixture(t)
+	a := b.store.alias("a", 1)
+	first, second := b.store.event(1, a), b.store.event(2, a)
+	b.store.forget(second)
 	p := b.openssh(b.alice, "127.0.0.1", "events a -f")
 	eventually(t, 30*time.Second, "list", func() bool { return contains(p.out, first.ID.String()) })
 	j := b.openssh(b.alice, "127.0.0.1", "events a -f --json")
-	eventually(t, 30*time.Second, "two followers", func() bool { return b.house.subscribers() == 2 })
-	b.house.publish(attemptEnded(t, b, second)...)
+	eventually(t, 30*time.Second, "two followers", func() bool { return b.store.subscribers() == 2 })
+	b.store.publish(attemptEnded(t, b, second)...)
 	eventually(t, 30*time.Second, "line", func() bool { return contains(p.out, second.ID.String()) })
 	eventually(t, 30*time.Second, "object", func() bool { return contains(j.out, `{"id":"`+second.ID.String()) })
 	_ = p.cmd.Process.Kill()
 	_ = j.cmd.Process.Kill()
-	eventually(t, 30*time.Second, "subscriptions closed", func() bool { return b.house.subscribers() == 0 })
+	eventually(t, 30*time.Second, "subscriptions closed", func() bool { return b.store.subscribers() == 0 })
 }
 
 // TestNothingIsMissedBetweenListAndFeed: what ends while events -f reads its list is
@@ -153,14 +153,14 @@ func TestNothingIsMissedBetweenListAndFeed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := &eventful{}
-			b := newBench(t, func(o *Options) { r.fakeHouse, o.Read = o.Read.(*fakeHouse), r })
-			a := b.house.alias("a", 1)
+			b := newFixture(t, func(o *Options) { r.fakeStore, o.Read = o.Read.(*fakeStore), r })
+			a := b.store.alias("a", 1)
 			var e *relay.Event
 			r.meanwhile = func() {
-				e = b.house.event(1, a)
-				b.house.publish(attemptEnded(t, b, e)...)
+				e = b.store.event(1, a)
+				b.store.publish(attemptEnded(t, b, e)...)
 				if !listed {
-					b.house.forget(e)
+					b.store.forget(e)
 				}
 			}
 			s, err := b.mustDial(b.alice).NewSession()
@@ -173,8 +173,8 @@ func TestNothingIsMissedBetweenListAndFeed(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, 30*time.Second, "first line", func() bool { return contains(out, "[200] POST /hook") })
-			last := b.house.event(2, a)
-			b.house.publish(attemptEnded(t, b, last)...)
+			last := b.store.event(2, a)
+			b.store.publish(attemptEnded(t, b, last)...)
 			eventually(t, 30*time.Second, "last line", func() bool { return contains(out, last.ID.String()) })
 			if n := strings.Count(out.String(), e.ID.String()); n != 1 {
 				t.Errorf("printed %d times: %s", n, out)
@@ -185,21 +185,21 @@ func TestNothingIsMissedBetweenListAndFeed(t *testing.T) {
 
 // eventful is a reader during whose lists something happens.
 type eventful struct {
-	*fakeHouse
+	*fakeStore
 	meanwhile func()
 }
 
 func (r *eventful) Events(ctx context.Context, who relay.Actor, q relay.Filter) (relay.Page, error) {
 	r.meanwhile()
-	return r.fakeHouse.Events(ctx, who, q)
+	return r.fakeStore.Events(ctx, who, q)
 }
 
 // TestEndOfAFollowedList: a store that did not answer is not taken for an alias that was
 // removed.
 func TestEndOfAFollowedList(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.alias("a", 1)
+	b := newFixture(t)
+	b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	for _, x := range []struct {
 		before func()
@@ -207,7 +207,7 @@ func TestEndOfAFollowedList(t *testing.T) {
 		words  string
 	}{
 		{func() {}, exitFailure, "run the command again"},
-		{func() { delete(b.house.aliases, "a") }, exitNotFound, "the alias was removed"},
+		{func() { delete(b.store.aliases, "a") }, exitNotFound, "the alias was removed"},
 	} {
 		s, err := c.NewSession()
 		if err != nil {
@@ -218,14 +218,14 @@ func TestEndOfAFollowedList(t *testing.T) {
 		if err := s.Start("events a -f"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
-		b.house.mu.Lock()
+		eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
+		b.store.mu.Lock()
 		x.before()
-		b.house.mu.Unlock()
-		b.house.endFeeds()
+		b.store.mu.Unlock()
+		b.store.endFeeds()
 		if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != x.code || !contains(bad, x.words) {
 			t.Errorf("%v, %s, want %d, %s", exit, bad, x.code, x.words)
 		}
-		eventually(t, 30*time.Second, "its end", func() bool { return b.house.subscribers() == 0 })
+		eventually(t, 30*time.Second, "its end", func() bool { return b.store.subscribers() == 0 })
 	}
 }

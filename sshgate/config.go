@@ -15,7 +15,7 @@ const maxAuthTries = 20
 // config makes the configuration of one connection. It is never shared: gliderlabs
 // adds to it, and the callbacks are those of this connection. It must not wait for
 // anything: gliderlabs holds a lock meanwhile.
-func (g *Gate) config(ctx gliderlabs.Context) *ssh.ServerConfig {
+func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 	c := connOf(ctx)
 	l := &login{c: c}
 	return &ssh.ServerConfig{
@@ -37,7 +37,7 @@ func (g *Gate) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 		VerifiedPublicKeyCallback:   l.verified,
 		KeyboardInteractiveCallback: l.interactive,
 		PreAuthConnCallback:         l.begin,
-		AuthLogCallback:             l.ended,
+		AuthLogCallback:             l.attemptEnded,
 	}
 }
 

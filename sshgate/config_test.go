@@ -16,7 +16,7 @@ import (
 
 func TestSilentPeerIsClosed(t *testing.T) {
 	t.Parallel()
-	patient := newBench(t)
+	patient := newFixture(t)
 	greeted, err := net.Dial("tcp", "127.0.0.1:"+patient.port)
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestSilentPeerIsClosed(t *testing.T) {
 	if line, err := bufio.NewReader(greeted).ReadString('\n'); line != "SSH-2.0-relayd\r\n" {
 		t.Errorf("version line %q, %v", line, err)
 	}
-	b := newBench(t, func(o *Options) { o.HandshakeTimeout = 300 * time.Millisecond })
+	b := newFixture(t, func(o *Options) { o.HandshakeTimeout = 300 * time.Millisecond })
 	for name, words := range map[string]string{"silent": "", "version only": "SSH-2.0-x\r\n", "no SSH": "GET / HTTP/1.1\r\n\r\n"} {
 		c, err := net.Dial("tcp", "127.0.0.1:"+b.port)
 		if err != nil {
@@ -38,12 +38,12 @@ func TestSilentPeerIsClosed(t *testing.T) {
 		}
 		c.Close()
 	}
-	eventually(t, 30*time.Second, "connections forgotten", func() bool { return len(b.gate.all()) == 0 })
+	eventually(t, 30*time.Second, "connections forgotten", func() bool { return len(b.srv.all()) == 0 })
 }
 
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	for name, change := range map[string]func(*ssh.ClientConfig){
 		"chacha20":    func(c *ssh.ClientConfig) { c.Ciphers = []string{ssh.CipherChaCha20Poly1305} },
 		"plain hmac":  func(c *ssh.ClientConfig) { c.Ciphers, c.MACs = []string{ssh.CipherAES128CTR}, []string{ssh.HMACSHA256} },

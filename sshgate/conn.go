@@ -24,7 +24,7 @@ const askTime = 5 * time.Second
 // Global requests and the starts of sessions go through jobs, one after another;
 // what other rooms and timers do takes mu for a moment.
 type conn struct {
-	gate     *Gate
+	srv      *Server
 	sock     *socket
 	remote   netip.AddrPort
 	ctx      context.Context // ends with the connection
@@ -35,7 +35,7 @@ type conn struct {
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
 	version       string // of the peer, as it said it; set before the handshake
-	asOf          int64  // what auditor.rights was when the login asked whose key it is
+	rightsVersion int64  // what auditor.rights was when the login asked whose key it is
 
 	handshake *time.Timer
 	idle      *time.Timer
@@ -43,16 +43,16 @@ type conn struct {
 	wg        sync.WaitGroup
 
 	// set by start, before anything else of the second half of the struct is used
-	sc     *ssh.ServerConn
-	who    relay.Actor
-	visit  *visit // the connection is only there to have its key registered
-	user   string
-	client string
-	log    *slog.Logger // changed once by start, with mu held
-	jobs   *mailbox
-	lazy   atomic.Bool
-	wake   chan struct{} // to watch: a byte came while stale
-	staled chan struct{} // to watch: somebody else has found the peer silent
+	sc             *ssh.ServerConn
+	who            relay.Actor
+	enrolOnly      *enrolResult // the connection is only there to have its key registered
+	user           string
+	client         string
+	log            *slog.Logger // changed once by start, with mu held
+	requests       *requestQueue
+	lazy           atomic.Bool
+	byteWhileStale chan struct{} // to watch: a byte came while stale
+	stateChanged   chan struct{} // to watch: somebody else has found the peer silent
 
 	lookups   atomic.Int64 // questions of the login and of forwards to the store that have no answer yet
 	answering atomic.Int64 // goroutines for channels that the peer has opened
@@ -61,119 +61,119 @@ type conn struct {
 	stale   atomic.Bool
 	stateMu sync.Mutex // orders Stale and Online of the attachments
 
-	mu       sync.Mutex
-	started  bool
-	dead     bool // the socket is closed: no new goroutines
-	loggedIn bool
-	fault    fault     // why nobody has logged in
-	patience time.Time // when the time for the login is over
-	received bool      // the one session of a visit was there
-	leaving  bool
-	forwards []*forward
-	refused  []notice
-	targets  map[string]relay.Target
-	sessions map[*session]struct{}
-	open     int           // channels to the local server that are in use
-	alive    int           // those and the ones that the peer has not closed yet
-	closedAt time.Time     // when the peer closed one last, or was first seen to leave too many
-	counting bool          // too many are left, and countUnclosed looks after it
-	asked    int           // opens without an answer, or answered too late and not closed yet
-	drained  chan struct{} // made by leave, closed when open is 0
+	mu               sync.Mutex
+	started          bool
+	dead             bool // the socket is closed: no new goroutines
+	loggedIn         bool
+	result           loginResult // why nobody has logged in
+	loginDeadline    time.Time   // when the time for the login is over
+	enrolSession     bool        // the one session of a visit was there
+	draining         bool
+	forwards         []*forward
+	refusals         []notice
+	targets          map[string]relay.Target
+	sessions         map[*session]struct{}
+	open             int           // channels to the local server that are in use
+	alive            int           // those and the ones that the peer has not closed yet
+	closedAt         time.Time     // when the peer closed one last, or was first seen to leave too many
+	watchingUnclosed bool          // too many are left, and countUnclosed looks after it
+	unansweredOpens  int           // opens without an answer, or answered too late and not closed yet
+	drained          chan struct{} // made by leave, closed when open is 0
 }
 
-func newConn(g *Gate, tcp net.Conn) *conn {
-	userTimeout := g.o.StaleClose
+func newConn(srv *Server, tcp net.Conn) *conn {
+	userTimeout := srv.o.StaleClose
 	if userTimeout > 0 {
 		userTimeout += 10 * time.Second
 	}
 	var stall time.Duration
-	if g.o.PingInterval > 0 {
-		stall = g.o.PingInterval + g.o.PingTimeout
+	if srv.o.PingInterval > 0 {
+		stall = srv.o.PingInterval + srv.o.PingTimeout
 	}
 	c := &conn{
-		gate:     g,
-		sock:     newSocket(tcp, stall, userTimeout),
-		finished: make(chan struct{}),
-		jobs:     newMailbox(),
-		wake:     make(chan struct{}, 1),
-		staled:   make(chan struct{}, 1),
-		targets:  map[string]relay.Target{},
-		sessions: map[*session]struct{}{},
+		srv:            srv,
+		sock:           newSocket(tcp, stall, userTimeout),
+		finished:       make(chan struct{}),
+		requests:       newRequestQueue(),
+		byteWhileStale: make(chan struct{}, 1),
+		stateChanged:   make(chan struct{}, 1),
+		targets:        map[string]relay.Target{},
+		sessions:       map[*session]struct{}{},
 	}
 	if a, err := netip.ParseAddrPort(tcp.RemoteAddr().String()); err == nil {
 		c.remote = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.log = g.o.Log.With("remote", c.remote.String())
+	c.log = srv.o.Log.With("remote", c.remote.String())
 	c.sock.onClose = c.end
-	c.sock.onHeard = c.heard
+	c.sock.onHeard = c.noteByte
 	var peerGone context.CancelFunc
 	c.peerCtx, peerGone = context.WithCancel(c.ctx)
 	c.sock.onLost = peerGone
-	c.slot = slot{c: c, source: sourceOf(c.remote.Addr()), shared: g.shared(c.remote.Addr())}
-	c.penaltyExempt = g.penaltyExempt(c.remote.Addr())
+	c.slot = slot{c: c, source: sourceOf(c.remote.Addr()), shared: srv.shared(c.remote.Addr())}
+	c.penaltyExempt = srv.penaltyExempt(c.remote.Addr())
 	return c
 }
 
-// tooSlow closes the socket itself: a deadline would be wiped by the next read.
-func (c *conn) tooSlow() {
+// loginTimedOut closes the socket itself: a deadline would be wiped by the next read.
+func (c *conn) loginTimedOut() {
 	c.mu.Lock()
-	late := !c.loggedIn && !time.Now().Before(c.patience)
+	late := !c.loggedIn && !time.Now().Before(c.loginDeadline)
 	log := c.log
 	c.mu.Unlock()
 	if late {
 		log.Debug("ssh login took too long")
-		c.blame(faultSlow)
+		c.setResult(resultTimeout)
 		_ = c.sock.Close()
 	}
 }
 
-// allow gives the rest of the login this much time, within what a login may take
+// extendLogin gives the rest of the login this much time, within what a login may take
 // at most with a person in it.
-func (c *conn) allow(d time.Duration) {
-	o := &c.gate.o
+func (c *conn) extendLogin(d time.Duration) {
+	o := &c.srv.o
 	d = min(d, o.EnrolTime+o.HandshakeTimeout-time.Since(c.sock.start))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.dead && !c.loggedIn {
-		c.patience = time.Now().Add(d)
+		c.loginDeadline = time.Now().Add(d)
 		c.handshake.Reset(d)
 	}
 }
 
-// fault is why a connection has led to no login.
-type fault int
+// loginResult is why a connection has led to no login.
+type loginResult int
 
 const (
-	faultSilent  fault = iota // not a byte came, as of a health check
-	faultNothing              // something came, but no try to log in
-	faultNone                 // nobody's
-	faultOurs                 // the store could not answer, or there was no place
-	faultRefused              // a login was refused
-	faultSlow                 // the time for it ran out
+	resultSilent      loginResult = iota // not a byte came, as of a health check
+	resultNoAttempt                      // something came, but no try to log in
+	resultUnapproved                     // nobody's
+	resultUnavailable                    // the store could not answer, or there was no place
+	resultRefused                        // a login was refused
+	resultTimeout                        // the time for it ran out
 )
 
-// blame notes why there is no login so far: the last word counts, unless it was
+// setResult notes why there is no login so far: the last word counts, unless it was
 // ours to blame.
-func (c *conn) blame(f fault) {
+func (c *conn) setResult(f loginResult) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fault != faultOurs && !c.loggedIn {
-		c.fault = f
+	if c.result != resultUnavailable && !c.loggedIn {
+		c.result = f
 	}
 }
 
-// entered is called when a login has succeeded.
-func (c *conn) entered() {
+// loginSucceeded is called when a login has succeeded.
+func (c *conn) loginSucceeded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loggedIn = true
 	c.handshake.Stop()
-	c.gate.limiter.loggedIn(&c.slot)
-	c.gate.metrics.login()
-	c.gate.penalties.forgive(c.slot.source)
+	c.srv.limiter.loggedIn(&c.slot)
+	c.srv.metrics.login()
+	c.srv.penalties.forgive(c.slot.source)
 	if !c.dead {
-		c.idle = time.AfterFunc(c.gate.o.IdleClose, c.idleOut)
+		c.idle = time.AfterFunc(c.srv.o.IdleClose, c.closeIdle)
 	}
 }
 
@@ -186,17 +186,17 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 			_ = c.sock.Close()
 			return
 		}
-		c.visit = visiting(sc.Permissions)
+		c.enrolOnly = enrolResultOf(sc.Permissions)
 		c.who, c.user, c.client = who, sc.User(), clientName(sc.ClientVersion())
 		c.sc = sc
 		c.mu.Lock()
 		c.log = c.log.With("account", who.AccountName) // timers may be using it
 		c.started = true
 		c.mu.Unlock()
-		c.gate.auditor.since(c.asOf)
-		c.spawn(func() { c.jobs.run(c.ctx, c.overflow) })
-		c.spawn(c.watch)
-		if c.visit == nil {
+		c.srv.revalidator.recheckIfChanged(c.rightsVersion)
+		c.spawn(func() { c.requests.run(c.ctx, c.overflow) })
+		c.spawn(c.keepalive)
+		if c.enrolOnly == nil {
 			c.spawn(c.announceHostKeys)
 		}
 	})
@@ -224,7 +224,7 @@ func (c *conn) spawn(f func()) bool {
 // connection and no other.
 func (c *conn) recovered(where string) {
 	if r := recover(); r != nil {
-		c.log.Error("panic in the ssh gate", "where", where, "panic", r, "stack", string(debug.Stack()))
+		c.log.Error("panic in the ssh server", "where", where, "panic", r, "stack", string(debug.Stack()))
 		_ = c.sock.Close()
 	}
 }
@@ -250,7 +250,7 @@ func (c *conn) end() {
 	c.cancel()
 	go func() {
 		defer close(c.finished)
-		defer c.gate.forget(c)
+		defer c.srv.forget(c)
 		defer c.recovered("end")
 		for _, f := range forwards {
 			f.detach(false)
@@ -259,11 +259,11 @@ func (c *conn) end() {
 	}()
 }
 
-// idleOut closes a connection that nobody uses for anything.
-func (c *conn) idleOut() {
+// closeIdle closes a connection that nobody uses for anything.
+func (c *conn) closeIdle() {
 	c.mu.Lock()
-	unused := len(c.forwards) == 0 && c.busy() == 0 && !c.leaving && !c.dead
-	if unused && c.jobs.busy() {
+	unused := len(c.forwards) == 0 && c.activeSessions() == 0 && !c.draining && !c.dead
+	if unused && c.requests.busy() {
 		unused = false
 		c.idle.Reset(time.Second)
 	}
@@ -275,13 +275,13 @@ func (c *conn) idleOut() {
 	}
 }
 
-// used is called with mu held when forwards or sessions came or went.
-func (c *conn) used() {
+// updateIdleTimer is called with mu held when forwards or sessions came or went.
+func (c *conn) updateIdleTimer() {
 	if c.dead || c.idle == nil {
 		return
 	}
-	if len(c.forwards) == 0 && c.busy() == 0 {
-		c.idle.Reset(c.gate.o.IdleClose)
+	if len(c.forwards) == 0 && c.activeSessions() == 0 {
+		c.idle.Reset(c.srv.o.IdleClose)
 	} else {
 		c.idle.Stop()
 	}

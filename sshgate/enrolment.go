@@ -7,6 +7,8 @@ import (
 	"crypto/subtle"
 	"encoding/base32"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -146,10 +148,10 @@ func (e *enrolments) endLocked(w *enrolment, how enrolEnd) {
 
 // Enrolment tells of the key that waits behind a link; ErrNotFound when nothing
 // waits there any more.
-func (g *Gate) Enrolment(link string) (relay.Enrolment, error) {
-	g.enrolments.mu.Lock()
-	defer g.enrolments.mu.Unlock()
-	w := g.enrolments.find(link)
+func (srv *Server) Enrolment(link string) (relay.Enrolment, error) {
+	srv.enrolments.mu.Lock()
+	defer srv.enrolments.mu.Unlock()
+	w := srv.enrolments.find(link)
 	if w == nil {
 		return relay.Enrolment{}, relay.ErrNotFound
 	}
@@ -161,18 +163,18 @@ func (g *Gate) Enrolment(link string) (relay.Enrolment, error) {
 // validation-failed, and the fifth one ends the enrolment; ErrNotFound when nothing
 // waits there any more. Other errors are those of the registration, and the key
 // waits on.
-func (g *Gate) Approve(ctx context.Context, who relay.Actor, link, code string) error {
-	w, err := g.enrolments.claim(link, code)
+func (srv *Server) Approve(ctx context.Context, who relay.Actor, link, code string) error {
+	w, err := srv.enrolments.claim(link, code)
 	if err != nil {
 		return err
 	}
 	registered := false
-	defer func() { g.enrolments.settle(w, registered) }() // after a panic too
-	if _, err = g.o.Accounts.AddKey(ctx, who, "", "ssh from "+w.Remote, authorizedKey(w.key)); err != nil {
+	defer func() { srv.enrolments.settle(w, registered) }() // after a panic too
+	if _, err = srv.o.Accounts.AddKey(ctx, who, "", "ssh from "+w.Remote, authorizedKey(w.key)); err != nil {
 		return err
 	}
 	registered = true
-	g.o.Log.Info("ssh key enrolled", "account", who.AccountName, "fingerprint", w.Fingerprint, "remote", w.Remote)
+	srv.o.Log.Info("ssh key enrolled", "account", who.AccountName, "fingerprint", w.Fingerprint, "remote", w.Remote)
 	return nil
 }
 
@@ -221,25 +223,25 @@ func plainCode(typed string) string {
 // in. It gives the owner then. It runs within the handshake, so that what is told
 // reaches clients without a session too.
 func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
-	g := l.c.gate
-	if l.told { // one key of a connection waits, not each of an agent's
+	srv := l.c.srv
+	if l.explained { // one key of a connection waits, not each of an agent's
 		return relay.Actor{}, errRefused
 	}
-	l.told = true
-	if !g.limiter.beginPrompt(&l.c.slot) {
-		g.metrics.enrolment(enrolFull)
-		return relay.Actor{}, l.say("too many keys wait for approval at the moment; try again in two minutes")
+	l.explained = true
+	if !srv.limiter.beginPrompt(&l.c.slot) {
+		srv.metrics.enrolment(enrolFull)
+		return relay.Actor{}, l.refuseWith("too many keys wait for approval at the moment; try again in two minutes")
 	}
-	defer g.limiter.endPrompt(&l.c.slot)
-	l.c.allow(g.o.EnrolTime + g.o.HandshakeTimeout) // so that the end can still be told
+	defer srv.limiter.endPrompt(&l.c.slot)
+	l.c.extendLogin(srv.o.EnrolTime + srv.o.HandshakeTimeout) // so that the end can still be told
 	now := time.Now()
-	w := g.enrolments.add(key, relay.Enrolment{
+	w := srv.enrolments.add(key, relay.Enrolment{
 		Remote: l.c.remote.Addr().String(), Client: clientName(meta.ClientVersion()),
-		RequestedAt: now, ExpiresAt: now.Add(g.o.EnrolTime),
+		RequestedAt: now, ExpiresAt: now.Add(srv.o.EnrolTime),
 	})
 	l.c.log.Info("ssh key waits for approval", "fingerprint", w.Fingerprint)
-	if err := show(invitation(w, g.o.Site.URL("/link/"+w.Link))); err != nil {
-		g.enrolments.end(w, enrolLeft)
+	if err := show(invitation(w, srv.o.Site.URL("/link/"+w.Link))); err != nil {
+		srv.enrolments.end(w, enrolLeft)
 		return relay.Actor{}, errRefused
 	}
 	return l.await(w)
@@ -262,41 +264,41 @@ func (l *login) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 	if err != nil {
 		return nil, err
 	}
-	return l.admit(meta, who, false)
+	return l.accept(meta, who, false)
 }
 
 // await waits for the end of an enrolment.
 func (l *login) await(w *enrolment) (relay.Actor, error) {
-	g := l.c.gate
+	srv := l.c.srv
 	expiry := time.NewTimer(time.Until(w.ExpiresAt))
 	defer expiry.Stop()
 	how := enrolLeft
 	select {
 	case how = <-w.ended:
 	case <-expiry.C:
-		g.enrolments.end(w, enrolExpired)
+		srv.enrolments.end(w, enrolExpired)
 		how = <-w.ended // an approval may have been faster
 	case <-l.c.peerCtx.Done():
-		g.enrolments.end(w, enrolLeft)
+		srv.enrolments.end(w, enrolLeft)
 		how = <-w.ended
 	}
-	l.gone = how == enrolLeft
-	g.metrics.enrolment(how)
+	l.peerLeft = how == enrolLeft
+	srv.metrics.enrolment(how)
 	l.c.log.Info("enrolment ended", "fingerprint", w.Fingerprint, "how", string(how))
 	switch how {
 	case enrolApproved:
-		l.c.allow(g.o.HandshakeTimeout)
+		l.c.extendLogin(srv.o.HandshakeTimeout)
 		who, err := l.owner(w.key) // as it is in the store, not as it was asked for
 		if err != nil {
-			return who, l.say("the key was approved, but cannot be looked up right now; connect again in a moment")
+			return who, l.refuseWith("the key was approved, but cannot be looked up right now; connect again in a moment")
 		}
 		return who, nil
 	case enrolMistyped:
-		return relay.Actor{}, l.say("refused: the code was typed wrong too often; run the command again for a new link")
+		return relay.Actor{}, l.refuseWith("refused: the code was typed wrong too often; run the command again for a new link")
 	case enrolReplaced:
-		return relay.Actor{}, l.say("refused: a newer connection asks for this key; look there")
+		return relay.Actor{}, l.refuseWith("refused: a newer connection asks for this key; look there")
 	case enrolExpired:
-		return relay.Actor{}, l.say("nobody approved the key in time; run the command again for a new link")
+		return relay.Actor{}, l.refuseWith("nobody approved the key in time; run the command again for a new link")
 	}
 	return relay.Actor{}, errRefused
 }
@@ -320,4 +322,83 @@ func welcome(site *relay.Site, who relay.Actor, before bool) []string {
 		first = "this key is already registered, it belongs to " + record.SafeText(who.AccountName) + "; nothing to do"
 	}
 	return []string{first, fmt.Sprintf("next: ssh -N -R ALIAS:80:localhost:3000 %s", dialed(site, ""))}
+}
+
+// enrolResult is a connection that came to have its key registered. It may hear what has
+// become of that, and nothing else: no forward, no command.
+type enrolResult struct {
+	lines []string
+}
+
+// enrolResultKey is where a visit lies in the permissions.
+type enrolResultKey struct{}
+
+// enrolResultOf is the visit that a login was for; nil for a usual one.
+func enrolResultOf(p *ssh.Permissions) *enrolResult {
+	v, _ := p.ExtraData[enrolResultKey{}].(*enrolResult)
+	return v
+}
+
+// enrolSessionTime bounds the one session of a visit.
+const enrolSessionTime = 10 * time.Second
+
+// serveEnrolSession serves the one session of a visit: it says what there is to say. A shell
+// ends well, a command is refused.
+func (c *conn) serveEnrolSession(v *enrolResult, open ssh.NewChannel) {
+	c.mu.Lock()
+	again := c.enrolSession
+	c.enrolSession = c.enrolSession || open.ChannelType() == "session"
+	c.mu.Unlock()
+	if again || open.ChannelType() != "session" {
+		_ = open.Reject(ssh.Prohibited, "a connection of "+enrolUser+"@ registers a key and does nothing else; connect without "+enrolUser+"@")
+		return
+	}
+	ch, reqs, err := open.Accept()
+	if err != nil {
+		return
+	}
+	late := time.AfterFunc(enrolSessionTime, func() { _ = c.sock.Close() })
+	defer late.Stop()
+	defer ch.Close()
+	eol := "\n"
+	for req := range reqs {
+		switch req.Type {
+		case "pty-req":
+			eol = "\r\n"
+			_ = req.Reply(true, nil)
+		case "shell", "exec":
+			_ = req.Reply(true, nil)
+			c.writeEnrolResult(v, ch, req.Type == "exec", eol)
+			ssh.DiscardRequests(reqs)
+			return
+		default:
+			_ = req.Reply(false, nil)
+		}
+	}
+}
+
+// writeEnrolResult says the lines of a visit and ends its session.
+func (c *conn) writeEnrolResult(v *enrolResult, ch ssh.Channel, command bool, eol string) {
+	to, lines, exit := io.Writer(ch), v.lines, exitOK
+	if command {
+		to, exit = ch.Stderr(), exitUsage
+		lines = append(lines[:len(lines):len(lines)], "no command was run: a connection of "+enrolUser+"@ only registers a key; type it again without "+enrolUser+"@")
+	}
+	_, _ = io.WriteString(to, strings.Join(lines, eol)+eol)
+	_ = ch.CloseWrite()
+	_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(exit)}))
+	_ = ch.Close()
+}
+
+// dialed is how people name this relay to ssh: port where it is not 22, and host,
+// with what stands before it, such as a user name.
+func dialed(site *relay.Site, before string) string {
+	host, port, err := net.SplitHostPort(site.SSHAddr)
+	switch {
+	case err != nil:
+		return before + site.SSHAddr
+	case port == "22":
+		return before + host
+	}
+	return "-p " + port + " " + before + host
 }

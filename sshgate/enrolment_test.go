@@ -36,18 +36,20 @@ func invited(t *testing.T, p *process) (link, code string) {
 // TestEnrolment is the whole way with every client: shown, approved, told, and the
 // key is good for a login then.
 func TestEnrolment(t *testing.T) {
-	for name, start := range map[string]func(b *bench, k key) *process{
-		"openssh":         func(b *bench, k key) *process { return b.openssh(k, "link@127.0.0.1") },
-		"openssh, pty":    func(b *bench, k key) *process { return b.openssh(k, "-tt", "link@127.0.0.1") },
-		"openssh, -N":     func(b *bench, k key) *process { return b.openssh(k, "-N", "link@127.0.0.1") },
-		"openssh, batch":  func(b *bench, k key) *process { return b.openssh(k, "-o", "BatchMode=yes", "Link@127.0.0.1") },
-		"openssh, -T, -R": func(b *bench, k key) *process { return b.openssh(k, "-T", "-R", "a:80:127.0.0.1:1", "link@127.0.0.1") },
-		"dropbear":        func(b *bench, k key) *process { return b.dropbear(k, "-T", "link@127.0.0.1") },
-		"plink":           func(b *bench, k key) *process { return b.plink(k, "link@127.0.0.1") },
+	for name, start := range map[string]func(b *fixture, k key) *process{
+		"openssh":        func(b *fixture, k key) *process { return b.openssh(k, "link@127.0.0.1") },
+		"openssh, pty":   func(b *fixture, k key) *process { return b.openssh(k, "-tt", "link@127.0.0.1") },
+		"openssh, -N":    func(b *fixture, k key) *process { return b.openssh(k, "-N", "link@127.0.0.1") },
+		"openssh, batch": func(b *fixture, k key) *process { return b.openssh(k, "-o", "BatchMode=yes", "Link@127.0.0.1") },
+		"openssh, -T, -R": func(b *fixture, k key) *process {
+			return b.openssh(k, "-T", "-R", "a:80:127.0.0.1:1", "link@127.0.0.1")
+		},
+		"dropbear": func(b *fixture, k key) *process { return b.dropbear(k, "-T", "link@127.0.0.1") },
+		"plink":    func(b *fixture, k key) *process { return b.plink(k, "link@127.0.0.1") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, func(o *Options) {
+			b := newFixture(t, func(o *Options) {
 				if name == "openssh, -N" { // only the end of the connection can end it
 					o.IdleClose = 200 * time.Millisecond
 				}
@@ -56,14 +58,14 @@ func TestEnrolment(t *testing.T) {
 			fp := ssh.FingerprintSHA256(stranger.signer.PublicKey())
 			p := start(b, stranger)
 			link, code := invited(t, p)
-			got, err := b.gate.Enrolment(link)
+			got, err := b.srv.Enrolment(link)
 			if err != nil || got.Fingerprint != fp || got.KeyType != "ssh-ed25519" || got.Remote != "127.0.0.1" || got.Client == "" || got.Link != link {
 				t.Errorf("enrolment %+v, %v", got, err)
 			}
 			if left := got.ExpiresAt.Sub(got.RequestedAt); left <= 0 || left > 2*time.Minute {
 				t.Errorf("waits %v", left)
 			}
-			if err := b.gate.Approve(t.Context(), bob, link, strings.ToLower(strings.Replace(code, "-", " ", 1))); err != nil {
+			if err := b.srv.Approve(t.Context(), bob, link, strings.ToLower(strings.Replace(code, "-", " ", 1))); err != nil {
 				t.Fatalf("approve: %v", err)
 			}
 			exit := p.code(t)
@@ -73,15 +75,15 @@ func TestEnrolment(t *testing.T) {
 			if name != "openssh, -N" && exit != 0 {
 				t.Errorf("exit %d, want 0", exit)
 			}
-			if h := b.house.hold("a"); h != nil {
+			if h := b.store.hold("a"); h != nil {
 				t.Error("a connection of link@ attached an alias")
 			}
-			if _, err := b.gate.Enrolment(link); !errors.Is(err, relay.ErrNotFound) {
+			if _, err := b.srv.Enrolment(link); !errors.Is(err, relay.ErrNotFound) {
 				t.Errorf("after the approval: %v", err)
 			}
 			if client, _, err := b.dial("relay", ssh.PublicKeys(stranger.signer)); err != nil {
 				t.Errorf("login afterwards: %v", err)
-			} else if who, ok := b.house.keys[fp]; !ok || who.AccountName != "bob" {
+			} else if who, ok := b.store.keys[fp]; !ok || who.AccountName != "bob" {
 				t.Errorf("the key belongs to %+v", who)
 			} else {
 				client.Close()
@@ -91,7 +93,7 @@ func TestEnrolment(t *testing.T) {
 }
 
 // link starts an enrolment with x/crypto; what it ends with comes from the channel.
-func (b *bench) link(k key) (banner *output, ended chan error) {
+func (b *fixture) link(k key) (banner *output, ended chan error) {
 	banner, ended = &output{}, make(chan error, 1)
 	go func() {
 		client, err := ssh.Dial("tcp", "127.0.0.1:"+b.port, &ssh.ClientConfig{
@@ -106,7 +108,7 @@ func (b *bench) link(k key) (banner *output, ended chan error) {
 	return banner, ended
 }
 
-func (b *bench) shown(banner *output) (link, code string) {
+func (b *fixture) shown(banner *output) (link, code string) {
 	b.t.Helper()
 	eventually(b.t, 30*time.Second, "code", func() bool { return codeLine.MatchString(banner.String()) })
 	return linkLine.FindStringSubmatch(banner.String())[1], codeLine.FindStringSubmatch(banner.String())[1]
@@ -114,17 +116,17 @@ func (b *bench) shown(banner *output) (link, code string) {
 
 func TestWrongCodesEndAnEnrolment(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	stranger := b.newKey("stranger", 0)
 	banner, ended := b.link(stranger)
 	link, code := b.shown(banner)
 	wrong := map[bool]string{true: "2222-2223", false: "2222-2222"}[code == "2222-2222"]
 	for n, typed := range []string{"", wrong, "ÄÖÜ", strings.Repeat("A", 1<<16), code + "A"} {
-		if err := b.gate.Approve(t.Context(), bob, link, typed); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeValidationFailed {
+		if err := b.srv.Approve(t.Context(), bob, link, typed); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeValidationFailed {
 			t.Fatalf("try %d: %v", n, err)
 		}
 	}
-	if err := b.gate.Approve(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
+	if err := b.srv.Approve(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
 		t.Errorf("the right code after five wrong ones: %v", err)
 	}
 	if err := <-ended; err == nil {
@@ -133,22 +135,22 @@ func TestWrongCodesEndAnEnrolment(t *testing.T) {
 	if !contains(banner, "typed wrong too often") {
 		t.Errorf("banner %q", banner)
 	}
-	b.house.mu.Lock()
-	defer b.house.mu.Unlock()
-	if _, ok := b.house.keys[ssh.FingerprintSHA256(stranger.signer.PublicKey())]; ok {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	if _, ok := b.store.keys[ssh.FingerprintSHA256(stranger.signer.PublicKey())]; ok {
 		t.Error("registered")
 	}
 }
 
 func TestEnrolmentExpires(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.EnrolTime = 300 * time.Millisecond })
+	b := newFixture(t, func(o *Options) { o.EnrolTime = 300 * time.Millisecond })
 	p := b.openssh(b.newKey("stranger", 0), "link@127.0.0.1")
 	link, code := invited(t, p)
 	if exit := p.code(t); exit != 255 || !contains(p.err, "nobody approved the key in time") {
 		t.Errorf("exit %d: %s", exit, p.err)
 	}
-	if err := b.gate.Approve(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
+	if err := b.srv.Approve(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
 		t.Errorf("approve after the end: %v", err)
 	}
 	if n := strings.Count(p.err.String(), "Code: "); n != 1 {
@@ -159,20 +161,20 @@ func TestEnrolmentExpires(t *testing.T) {
 // TestEnrolmentEndsWithItsClient: nobody can approve a key whose holder has given up.
 func TestEnrolmentEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	p := b.openssh(b.newKey("stranger", 0), "link@127.0.0.1")
 	link, _ := invited(t, p)
 	_ = p.cmd.Process.Kill()
 	eventually(t, 30*time.Second, "gone", func() bool {
-		_, err := b.gate.Enrolment(link)
+		_, err := b.srv.Enrolment(link)
 		return err != nil
 	})
-	eventually(t, 30*time.Second, "place free", func() bool { return b.gate.Stats().Connections == 0 })
+	eventually(t, 30*time.Second, "place free", func() bool { return b.srv.Stats().Connections == 0 })
 }
 
 func TestEnrolmentOfRegisteredKey(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	p := b.openssh(b.alice, "link@127.0.0.1")
 	if exit := p.code(t); exit != 0 || !contains(p.out, "already registered, it belongs to alice; nothing to do") {
 		t.Errorf("exit %d: %s", exit, p.out)
@@ -186,7 +188,7 @@ func TestEnrolmentOfRegisteredKey(t *testing.T) {
 // TestVisitDoesNothingElse: neither forwards nor channels, though the key is good.
 func TestVisitDoesNothingElse(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	client, _, err := b.dial("link", ssh.PublicKeys(b.alice.signer))
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +216,7 @@ func TestVisitDoesNothingElse(t *testing.T) {
 	if _, _, err := client.OpenChannel("session", nil); err == nil {
 		t.Error("a second session was opened")
 	}
-	if b.house.state("a") != relay.TunnelNever {
+	if b.store.state("a") != relay.TunnelNever {
 		t.Error("attached")
 	}
 }
@@ -223,10 +225,10 @@ func TestVisitDoesNothingElse(t *testing.T) {
 // one.
 func TestPromptsAreLimited(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.gate.limiter.mu.Lock()
-	b.gate.limiter.maxPrompts = 2
-	b.gate.limiter.mu.Unlock()
+	b := newFixture(t)
+	b.srv.limiter.mu.Lock()
+	b.srv.limiter.maxPrompts = 2
+	b.srv.limiter.mu.Unlock()
 	first, firstEnd := b.link(b.newKey("first", 0))
 	link, code := b.shown(first)
 	second, secondEnd := b.link(b.newKey("second", 0))
@@ -235,13 +237,13 @@ func TestPromptsAreLimited(t *testing.T) {
 	if err := <-thirdEnd; err == nil || !contains(third, "too many keys wait") {
 		t.Errorf("the third: %v, %s", err, third)
 	}
-	if err := b.gate.Approve(t.Context(), bob, link, code); err != nil {
+	if err := b.srv.Approve(t.Context(), bob, link, code); err != nil {
 		t.Errorf("the first: %v", err)
 	}
 	if err := <-firstEnd; err != nil {
 		t.Error(err)
 	}
-	for _, c := range b.gate.all() {
+	for _, c := range b.srv.all() {
 		_ = c.sock.Close()
 	}
 	<-secondEnd
@@ -250,7 +252,7 @@ func TestPromptsAreLimited(t *testing.T) {
 // TestEnrolmentAnew: the same key asks again; only the newest link is good.
 func TestEnrolmentAnew(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	stranger := b.newKey("stranger", 0)
 	first, firstEnd := b.link(stranger)
 	oldLink, _ := b.shown(first)
@@ -259,10 +261,10 @@ func TestEnrolmentAnew(t *testing.T) {
 	if err := <-firstEnd; err == nil || !contains(first, "a newer connection asks") {
 		t.Errorf("the first: %v, %s", err, first)
 	}
-	if _, err := b.gate.Enrolment(oldLink); err == nil {
+	if _, err := b.srv.Enrolment(oldLink); err == nil {
 		t.Error("the old link works")
 	}
-	if err := b.gate.Approve(t.Context(), bob, link, code); err != nil {
+	if err := b.srv.Approve(t.Context(), bob, link, code); err != nil {
 		t.Error(err)
 	}
 	if err := <-secondEnd; err != nil {
@@ -273,24 +275,24 @@ func TestEnrolmentAnew(t *testing.T) {
 // TestFailedApprovalWaitsOn: a store that refuses ends nothing.
 func TestFailedApprovalWaitsOn(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	banner, ended := b.link(b.newKey("stranger", 0))
 	link, code := b.shown(banner)
-	w := b.gate.enrolments.list
-	b.gate.enrolments.mu.Lock()
+	w := b.srv.enrolments.list
+	b.srv.enrolments.mu.Lock()
 	for _, e := range w {
-		b.house.mu.Lock()
-		b.house.keys[e.Fingerprint] = b.alice.actor // somebody else was faster
-		b.house.mu.Unlock()
+		b.store.mu.Lock()
+		b.store.keys[e.Fingerprint] = b.alice.actor // somebody else was faster
+		b.store.mu.Unlock()
 	}
-	b.gate.enrolments.mu.Unlock()
-	if err := b.gate.Approve(t.Context(), bob, link, code); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeConflict {
+	b.srv.enrolments.mu.Unlock()
+	if err := b.srv.Approve(t.Context(), bob, link, code); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeConflict {
 		t.Errorf("approve: %v", err)
 	}
-	if _, err := b.gate.Enrolment(link); err != nil {
+	if _, err := b.srv.Enrolment(link); err != nil {
 		t.Errorf("waits no more: %v", err)
 	}
-	for _, c := range b.gate.all() {
+	for _, c := range b.srv.all() {
 		_ = c.sock.Close()
 	}
 	<-ended
@@ -300,13 +302,13 @@ func TestFailedApprovalWaitsOn(t *testing.T) {
 // link, and one with a wrong signature neither.
 func TestLinkNeedsProof(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	stranger, other := b.newKey("stranger", 0), b.newKey("other", 0)
 	_, banner, err := b.dial("link", ssh.PublicKeys(swapped{stranger.signer.PublicKey(), other.signer}))
 	if err == nil || strings.Contains(banner, "Code") {
 		t.Errorf("%v, banner %q", err, banner)
 	}
-	if n := b.gate.Stats().Enrolments; n != 0 {
+	if n := b.srv.Stats().Enrolments; n != 0 {
 		t.Errorf("%d wait", n)
 	}
 }

@@ -28,11 +28,11 @@ func (k *call) events() error {
 	if _, follow := k.flags["f"]; follow {
 		return k.followEvents(newest)
 	}
-	page, err := k.g.o.Read.Events(k.ctx, k.who, newest)
+	page, err := k.srv.o.Read.Events(k.ctx, k.who, newest)
 	if err != nil {
 		return err
 	}
-	form := record.PageOf(page, k.g.o.Site, time.Now())
+	form := record.PageOf(page, k.srv.o.Site, time.Now())
 	return k.print(form, func() string {
 		slices.Reverse(form.Data)
 		var b strings.Builder
@@ -54,15 +54,15 @@ func (k *call) followEvents(newest relay.Filter) error {
 	if feed == nil {
 		return relay.Errorf(relay.CodeStoreUnavailable, "the live feed cannot be had right now; try again")
 	}
-	page, err := k.g.o.Read.Events(k.ctx, k.who, newest)
+	page, err := k.srv.o.Read.Events(k.ctx, k.who, newest)
 	if err != nil {
 		return err
 	}
 	log := newFollower(k.s)
 	log.only = alias.ID
-	out := newLines()
+	out := newOutputQueue()
 	defer k.s.print(out, k.missing)()
-	summaries := record.PageOf(page, k.g.o.Site, time.Now()).Data
+	summaries := record.PageOf(page, k.srv.o.Site, time.Now()).Data
 	slices.Reverse(summaries)
 	for _, e := range summaries {
 		out.put(k.summary(e))
@@ -74,7 +74,7 @@ func (k *call) followEvents(newest relay.Filter) error {
 }
 
 // followFeed prints what ends until somebody leaves, or may not look any more.
-func (k *call) followFeed(out *lines, log *follower, feed <-chan []relay.FeedItem, keys <-chan string) error {
+func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.FeedItem, keys <-chan string) error {
 	for {
 		select {
 		case items, ok := <-feed:
@@ -94,13 +94,13 @@ func (k *call) followFeed(out *lines, log *follower, feed <-chan []relay.FeedIte
 
 // whyFeedEnded tells what ended the live feed of an alias that its viewer did not.
 func (k *call) whyFeedEnded(alias int64) error {
-	k.g.mu.Lock()
-	ends := k.g.stopping
-	k.g.mu.Unlock()
+	k.srv.mu.Lock()
+	ends := k.srv.stopping
+	k.srv.mu.Unlock()
 	if ends {
-		return relay.Errorf(relay.CodeStopping, "%s", stopping().message)
+		return relay.Errorf(relay.CodeStopping, "%s", stoppingNotice().message)
 	}
-	aliases, err := k.g.o.Accounts.Aliases(k.ctx, k.who)
+	aliases, err := k.srv.o.Accounts.Aliases(k.ctx, k.who)
 	switch {
 	case err != nil:
 		return err
@@ -130,7 +130,7 @@ func (k *call) missing(n int) string {
 	return fmt.Sprintf("… %d lines dropped", n)
 }
 
-func (k *call) more(out *lines, log *follower, items []relay.FeedItem) {
+func (k *call) more(out *outputQueue, log *follower, items []relay.FeedItem) {
 	if k.json {
 		for _, item := range items {
 			if item.Name == "event" && item.Alias == log.only {
@@ -150,7 +150,7 @@ func (k *call) more(out *lines, log *follower, items []relay.FeedItem) {
 
 // alias finds an alias that the account may see.
 func (k *call) alias(label string) (relay.Alias, error) {
-	aliases, err := k.g.o.Accounts.Aliases(k.ctx, k.who)
+	aliases, err := k.srv.o.Accounts.Aliases(k.ctx, k.who)
 	if err != nil {
 		return relay.Alias{}, err
 	}
@@ -171,11 +171,11 @@ func (k *call) show() error {
 	if k.json {
 		most = record.MaxBody
 	}
-	e, err := k.g.o.Read.Event(k.ctx, k.who, id, most)
+	e, err := k.srv.o.Read.Event(k.ctx, k.who, id, most)
 	if err != nil {
 		return err
 	}
-	form := record.Of(e, k.g.o.Site, time.Now())
+	form := record.Of(e, k.srv.o.Site, time.Now())
 	return k.print(form, func() string { return showText(form) })
 }
 

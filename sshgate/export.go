@@ -24,11 +24,11 @@ func (k *call) export() error {
 	if !slices.Contains(record.ExportFormats, format) {
 		return usage("--format is one of " + strings.Join(record.ExportFormats, ", "))
 	}
-	e, err := k.g.o.Read.Event(k.ctx, k.who, id, record.MaxBody)
+	e, err := k.srv.o.Read.Event(k.ctx, k.who, id, record.MaxBody)
 	if err != nil {
 		return err
 	}
-	out, err := record.Export(e, format, k.g.o.Site, k.g.o.Version, time.Now())
+	out, err := record.Export(e, format, k.srv.o.Site, k.srv.o.Version, time.Now())
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (k *call) export() error {
 	}
 	if file := id.String() + "-request.body"; format == "curl" && strings.Contains(text, "@"+file) {
 		k.talk("the body is too large for a command line; save " +
-			k.g.o.Site.URL("/api/v1/events/"+id.String()+"/request.body") + " as " + file)
+			k.srv.o.Site.URL("/api/v1/events/"+id.String()+"/request.body") + " as " + file)
 	}
 	_, err = io.WriteString(k.out, text)
 	return err

@@ -10,7 +10,7 @@ import (
 	"relay"
 )
 
-func (f *fakeHouse) KeyOwner(_ context.Context, fingerprint string) (relay.Actor, error) {
+func (f *fakeStore) KeyOwner(_ context.Context, fingerprint string) (relay.Actor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
@@ -23,7 +23,7 @@ func (f *fakeHouse) KeyOwner(_ context.Context, fingerprint string) (relay.Actor
 	return who, nil
 }
 
-func (f *fakeHouse) mayUse(a *relay.Alias, who relay.Actor) bool {
+func (f *fakeStore) mayUse(a *relay.Alias, who relay.Actor) bool {
 	if a.Owner == who.Account {
 		return true
 	}
@@ -35,7 +35,7 @@ func (f *fakeHouse) mayUse(a *relay.Alias, who relay.Actor) bool {
 	return false
 }
 
-func (f *fakeHouse) ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
+func (f *fakeStore) ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
 	if f.slow != nil {
 		select {
 		case <-f.slow:
@@ -59,7 +59,7 @@ func (f *fakeHouse) ClaimAlias(ctx context.Context, who relay.Actor, name string
 	return &own, nil
 }
 
-func (f *fakeHouse) add(name string, owner int64) *relay.Alias {
+func (f *fakeStore) add(name string, owner int64) *relay.Alias {
 	f.nextID++
 	a := &relay.Alias{ID: f.nextID, Name: name, Owner: owner, Settings: relay.DefaultSettings()}
 	f.aliases[name] = a
@@ -67,13 +67,13 @@ func (f *fakeHouse) add(name string, owner int64) *relay.Alias {
 }
 
 // alias makes an alias.
-func (f *fakeHouse) alias(name string, owner int64) *relay.Alias {
+func (f *fakeStore) alias(name string, owner int64) *relay.Alias {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.add(name, owner)
 }
 
-func (f *fakeHouse) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, error) {
+func (f *fakeStore) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []relay.Alias
@@ -85,9 +85,9 @@ func (f *fakeHouse) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, 
 	return list, nil
 }
 
-func (f *fakeHouse) NoteLogin(relay.Actor, string) {}
+func (f *fakeStore) NoteLogin(relay.Actor, string) {}
 
-func (f *fakeHouse) StillValid(_ context.Context, who relay.Actor) error {
+func (f *fakeStore) StillValid(_ context.Context, who relay.Actor) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
@@ -103,7 +103,7 @@ func (f *fakeHouse) StillValid(_ context.Context, who relay.Actor) error {
 	return relay.ErrNotFound
 }
 
-func (f *fakeHouse) Keys(context.Context, relay.Actor, string) ([]relay.Key, error) {
+func (f *fakeStore) Keys(context.Context, relay.Actor, string) ([]relay.Key, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []relay.Key
@@ -113,7 +113,7 @@ func (f *fakeHouse) Keys(context.Context, relay.Actor, string) ([]relay.Key, err
 	return list, nil
 }
 
-func (f *fakeHouse) AddKey(_ context.Context, who relay.Actor, _, _, line string) (relay.Key, error) {
+func (f *fakeStore) AddKey(_ context.Context, who relay.Actor, _, _, line string) (relay.Key, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil {
 		return relay.Key{}, err
@@ -131,7 +131,7 @@ func (f *fakeHouse) AddKey(_ context.Context, who relay.Actor, _, _, line string
 	return relay.Key{Fingerprint: fp}, nil
 }
 
-func (f *fakeHouse) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
+func (f *fakeStore) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	who, ok := f.tokens[secret]
@@ -141,18 +141,18 @@ func (f *fakeHouse) TokenOwner(_ context.Context, secret string) (relay.Actor, e
 	return who, nil
 }
 
-func (f *fakeHouse) CreateLoginLink(_ context.Context, who relay.Actor, user string, _ time.Duration) (string, error) {
+func (f *fakeStore) CreateLoginLink(_ context.Context, who relay.Actor, user string, _ time.Duration) (string, error) {
 	return "secret-for-" + user, nil
 }
 
-func (f *fakeHouse) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error) {
+func (f *fakeStore) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error) {
 	if _, err := f.Event(context.Background(), relay.Actor{}, id, 0); err != nil {
 		return relay.Share{}, "", err
 	}
 	return relay.Share{ID: "shr_1", Event: id, View: view, ExpiresAt: expires}, "sharesecret", nil
 }
 
-func (f *fakeHouse) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {
+func (f *fakeStore) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {
 	t.ID, t.AccountName, t.Scopes = "tok_1", who.AccountName, who.Scopes
 	return t, "rly_secret", nil
 }

@@ -12,8 +12,8 @@ import (
 	"relay"
 )
 
-// fakeHouse is engine room and cellar in memory, as far as the gate sees them.
-type fakeHouse struct {
+// fakeStore is engine room and cellar in memory, as far as the gate sees them.
+type fakeStore struct {
 	mu       sync.Mutex
 	claiming bool
 	down     bool // the store does not answer
@@ -31,8 +31,8 @@ type fakeHouse struct {
 	pending  chan struct{} // if set, Replay tells of itself there, and waits for the end of its context
 }
 
-func newHouse() *fakeHouse {
-	return &fakeHouse{
+func newFakeStore() *fakeStore {
+	return &fakeStore{
 		claiming: true,
 		keys:     map[string]relay.Actor{},
 		tokens:   map[string]relay.Actor{},
@@ -47,7 +47,7 @@ func newHouse() *fakeHouse {
 
 // fakeHold is an attachment.
 type fakeHold struct {
-	house    *fakeHouse
+	store    *fakeStore
 	alias    *relay.Alias
 	tunnel   relay.Tunnel
 	state    relay.TunnelState
@@ -56,11 +56,11 @@ type fakeHold struct {
 	graceful bool
 }
 
-func (h *fakeHold) current() bool { return h.house.held[h.alias.ID] == h && !h.detached }
+func (h *fakeHold) current() bool { return h.store.held[h.alias.ID] == h && !h.detached }
 
 func (h *fakeHold) set(s relay.TunnelState) {
-	h.house.mu.Lock()
-	defer h.house.mu.Unlock()
+	h.store.mu.Lock()
+	defer h.store.mu.Unlock()
 	if s == relay.TunnelStale {
 		h.stales++
 	}
@@ -73,17 +73,17 @@ func (h *fakeHold) Stale()  { h.set(relay.TunnelStale) }
 func (h *fakeHold) Online() { h.set(relay.TunnelOnline) }
 
 func (h *fakeHold) Detach(graceful bool) {
-	h.house.mu.Lock()
-	defer h.house.mu.Unlock()
+	h.store.mu.Lock()
+	defer h.store.mu.Unlock()
 	if h.current() {
 		h.detached, h.graceful, h.state = true, graceful, relay.TunnelOffline
 	}
 }
 
-func (f *fakeHouse) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
+func (f *fakeStore) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	f.mu.Lock()
 	old := f.held[a.ID]
-	h := &fakeHold{house: f, alias: a, tunnel: t, state: relay.TunnelOnline}
+	h := &fakeHold{store: f, alias: a, tunnel: t, state: relay.TunnelOnline}
 	f.held[a.ID] = h
 	f.mu.Unlock()
 	if old != nil && !old.detached {
@@ -92,7 +92,7 @@ func (f *fakeHouse) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	return h
 }
 
-func (f *fakeHouse) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
+func (f *fakeStore) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := make([]relay.AliasStatus, len(aliases))
@@ -111,7 +111,7 @@ func (f *fakeHouse) Status(_ context.Context, aliases []relay.Alias) ([]relay.Al
 }
 
 // hold is the newest attachment of an alias.
-func (f *fakeHouse) hold(alias string) *fakeHold {
+func (f *fakeStore) hold(alias string) *fakeHold {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if a := f.aliases[alias]; a != nil {
@@ -120,7 +120,7 @@ func (f *fakeHouse) hold(alias string) *fakeHold {
 	return nil
 }
 
-func (f *fakeHouse) state(alias string) relay.TunnelState {
+func (f *fakeStore) state(alias string) relay.TunnelState {
 	h := f.hold(alias)
 	if h == nil {
 		return relay.TunnelNever
@@ -131,7 +131,7 @@ func (f *fakeHouse) state(alias string) relay.TunnelState {
 }
 
 type fakeSub struct {
-	house *fakeHouse
+	store *fakeStore
 	items chan []relay.FeedItem
 	gone  chan struct{} // closed by Close
 	ended chan struct{} // closed when it has no more to give
@@ -150,21 +150,21 @@ func (s *fakeSub) Next(ctx context.Context) ([]relay.FeedItem, error) {
 
 func (s *fakeSub) Close() {
 	close(s.gone)
-	s.house.mu.Lock()
-	defer s.house.mu.Unlock()
-	delete(s.house.subs, s)
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	delete(s.store.subs, s)
 }
 
-func (f *fakeHouse) Subscribe(context.Context, relay.Actor, int64, string) (relay.Subscription, error) {
+func (f *fakeStore) Subscribe(context.Context, relay.Actor, int64, string) (relay.Subscription, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := &fakeSub{house: f, items: make(chan []relay.FeedItem, 4096), gone: make(chan struct{}), ended: make(chan struct{})}
+	s := &fakeSub{store: f, items: make(chan []relay.FeedItem, 4096), gone: make(chan struct{}), ended: make(chan struct{})}
 	f.subs[s] = true
 	return s, nil
 }
 
 // endFeeds ends every live feed, as a store that does not answer does.
-func (f *fakeHouse) endFeeds() {
+func (f *fakeStore) endFeeds() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.subs {
@@ -172,15 +172,15 @@ func (f *fakeHouse) endFeeds() {
 	}
 }
 
-func (f *fakeHouse) subscribers() int {
+func (f *fakeStore) subscribers() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.subs)
 }
 
-// publish never holds a lock while a subscriber is slow: it may ask the house
+// publish never holds a lock while a subscriber is slow: it may ask the store
 // something before it reads on.
-func (f *fakeHouse) publish(items ...relay.FeedItem) {
+func (f *fakeStore) publish(items ...relay.FeedItem) {
 	f.mu.Lock()
 	subs := slices.Collect(maps.Keys(f.subs))
 	f.mu.Unlock()
@@ -193,7 +193,7 @@ func (f *fakeHouse) publish(items ...relay.FeedItem) {
 }
 
 // taken tells whether every subscriber has taken all that was published.
-func (f *fakeHouse) taken() bool {
+func (f *fakeStore) taken() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.subs {
@@ -204,7 +204,7 @@ func (f *fakeHouse) taken() bool {
 	return true
 }
 
-func (f *fakeHouse) Events(_ context.Context, _ relay.Actor, q relay.Filter) (relay.Page, error) {
+func (f *fakeStore) Events(_ context.Context, _ relay.Actor, q relay.Filter) (relay.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.aliases[q.Alias] == nil {
@@ -220,7 +220,7 @@ func (f *fakeHouse) Events(_ context.Context, _ relay.Actor, q relay.Filter) (re
 	return p, nil
 }
 
-func (f *fakeHouse) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
+func (f *fakeStore) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e, ok := f.events[id]
@@ -230,7 +230,7 @@ func (f *fakeHouse) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) 
 	return e, nil
 }
 
-func (f *fakeHouse) Replay(ctx context.Context, _ relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
+func (f *fakeStore) Replay(ctx context.Context, _ relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
 	if f.pending != nil {
 		f.pending <- struct{}{}
 		<-ctx.Done()
@@ -248,7 +248,7 @@ func (f *fakeHouse) Replay(ctx context.Context, _ relay.Actor, id relay.ID, _ ti
 	return e, len(e.Attempts), nil
 }
 
-func (f *fakeHouse) Release(_ context.Context, _ relay.Actor, alias string) (int, error) {
+func (f *fakeStore) Release(_ context.Context, _ relay.Actor, alias string) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := f.aliases[alias]
@@ -262,7 +262,7 @@ func (f *fakeHouse) Release(_ context.Context, _ relay.Actor, alias string) (int
 }
 
 // event stores an event with one delivered attempt.
-func (f *fakeHouse) event(n byte, a *relay.Alias) *relay.Event {
+func (f *fakeStore) event(n byte, a *relay.Alias) *relay.Event {
 	id := relay.ID{0x01, 0x93, 15: n}
 	at := time.UnixMilli(1_760_000_000_000)
 	head := "POST /hook HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
@@ -291,13 +291,13 @@ func (f *fakeHouse) event(n byte, a *relay.Alias) *relay.Event {
 }
 
 // queue makes n events wait at an alias.
-func (f *fakeHouse) queue(a *relay.Alias, n int) {
+func (f *fakeStore) queue(a *relay.Alias, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queued[a.ID] = n
 }
 
-func (f *fakeHouse) forget(e *relay.Event) {
+func (f *fakeStore) forget(e *relay.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.events, e.ID)

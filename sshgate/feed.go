@@ -13,8 +13,8 @@ import (
 // how large their encoded form may be together.
 const memory, memoryBytes = 512, 1 << 20
 
-// ended is an attempt that has come to its end, with its event.
-type ended struct {
+// endedAttempt is an attempt that has come to its end, with its event.
+type endedAttempt struct {
 	event   record.Summary
 	attempt record.Attempt
 }
@@ -33,7 +33,7 @@ func newFollower(s *session) *follower {
 }
 
 // take reads a batch. missed tells that something is missing before it.
-func (f *follower) take(items []relay.FeedItem) (requests []ended, missed bool) {
+func (f *follower) take(items []relay.FeedItem) (requests []endedAttempt, missed bool) {
 	for _, item := range items {
 		if item.Name == "event" && f.wants(item.Alias) {
 			var e record.Summary
@@ -93,29 +93,29 @@ func hasEnded(state string) bool {
 }
 
 // attempt reads one attempt; false unless it has ended and is new.
-func (f *follower) attempt(data []byte) (ended, bool) {
+func (f *follower) attempt(data []byte) (endedAttempt, bool) {
 	var m record.AttemptMessage
 	if json.Unmarshal(data, &m) != nil || m.Attempt == nil {
-		return ended{}, false
+		return endedAttempt{}, false
 	}
 	if !hasEnded(m.Attempt.State) {
-		return ended{}, false
+		return endedAttempt{}, false
 	}
 	key := printedKey(m.EventID, m.Attempt.Number)
 	if f.printed[key] {
-		return ended{}, false
+		return endedAttempt{}, false
 	}
 	e, ok := f.events[m.EventID]
 	if !ok {
 		if e, ok = f.lookUp(m.EventID); !ok {
-			return ended{}, false
+			return endedAttempt{}, false
 		}
 	}
 	if len(f.printed) >= memory {
 		clear(f.printed)
 	}
 	f.printed[key] = true
-	return ended{event: e, attempt: *m.Attempt}, true
+	return endedAttempt{event: e, attempt: *m.Attempt}, true
 }
 
 // lookUp reads an event whose summary did not pass by.
@@ -126,9 +126,9 @@ func (f *follower) lookUp(text string) (record.Summary, bool) {
 	}
 	ctx, cancel := f.s.c.ask()
 	defer cancel()
-	e, err := f.s.c.gate.o.Read.Event(ctx, f.s.c.who, id, 0)
+	e, err := f.s.c.srv.o.Read.Event(ctx, f.s.c.who, id, 0)
 	if err != nil {
 		return record.Summary{}, false
 	}
-	return *record.Summarise(e, f.s.c.gate.o.Site, time.Now()), true
+	return *record.Summarise(e, f.s.c.srv.o.Site, time.Now()), true
 }

@@ -25,23 +25,23 @@ type view interface {
 	// with exit.
 	begin(online, refused []notice) (exit int, ok bool)
 	tell(n notice)
-	request(r ended)
+	request(r endedAttempt)
 	missed()
 	released(alias string, n int, err error)
 	dropped(n int) string
 	// patient tells whether to wait for the first forward.
 	patient() bool
 	// output is where lines go.
-	output(*lines)
+	output(*outputQueue)
 }
 
 // follow runs a live session: it stays until the peer leaves, says so, or the
 // connection is given up. The end of stdin is not the end of the session.
 func (s *session) follow(v view) int {
-	out := newLines()
+	out := newOutputQueue()
 	v.output(out)
 	defer s.print(out, v.dropped)()
-	online, refused := s.c.listen(s)
+	online, refused := s.c.subscribeNotices(s)
 	feed := s.subscribe() // before anything is awaited: a request may come with the alias
 	var rest []notice
 	if v.patient() {
@@ -60,7 +60,7 @@ func (s *session) follow(v view) int {
 
 // print writes lines to stdout until what it gives is called, which waits a moment for
 // a peer that does not read.
-func (s *session) print(out *lines, dropped func(n int) string) (end func()) {
+func (s *session) print(out *outputQueue, dropped func(n int) string) (end func()) {
 	written, to := make(chan struct{}), s.stdout()
 	s.spawn("session output", func() {
 		defer close(written)
@@ -85,7 +85,7 @@ func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string)
 	var retry <-chan time.Time
 	for {
 		if feed == nil && retry == nil {
-			retry = time.After(s.c.gate.feedRetry)
+			retry = time.After(s.c.srv.feedRetry)
 		}
 		select {
 		case <-s.notices.wake:
@@ -125,7 +125,7 @@ func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string)
 // gather waits for the forwards that were asked for together with the session. rest is
 // what else happened meanwhile.
 func (s *session) gather(online, refused []notice) (on, off, rest []notice) {
-	last := time.NewTimer(s.c.gate.firstForward)
+	last := time.NewTimer(s.c.srv.firstForward)
 	defer last.Stop()
 	quiet := time.NewTimer(noMore)
 	defer quiet.Stop()
@@ -144,12 +144,12 @@ func (s *session) gather(online, refused []notice) (on, off, rest []notice) {
 			}
 			quiet.Reset(noMore)
 		case <-quiet.C:
-			if len(online)+len(refused) > 0 && !s.c.jobs.busy() {
+			if len(online)+len(refused) > 0 && !s.c.requests.busy() {
 				return online, refused, rest
 			}
 			quiet.Reset(noMore)
 		case <-last.C:
-			if !s.c.jobs.busy() {
+			if !s.c.requests.busy() {
 				return online, refused, rest
 			}
 			last.Reset(noMore)
@@ -167,7 +167,7 @@ func (s *session) subscribe() <-chan []relay.FeedItem {
 // feed gives the live feed of one alias, or with 0 of all, until the session
 // ends. It is closed when the feed ends before.
 func (s *session) feed(alias int64) <-chan []relay.FeedItem {
-	sub, err := s.c.gate.o.Attach.Subscribe(s.ctx, s.c.who, alias, "")
+	sub, err := s.c.srv.o.Attach.Subscribe(s.ctx, s.c.who, alias, "")
 	if err != nil {
 		s.c.log.Warn("subscribe to the live feed", "err", err)
 		return nil
@@ -201,7 +201,7 @@ func pump(ctx context.Context, sub relay.Subscription, items chan<- []relay.Feed
 func (s *session) release(v view, key string) {
 	var names []string
 	if name, ok := strings.CutPrefix(key, "replay-queued "); ok {
-		names = append(names, normalise(strings.TrimSpace(name), s.c.gate.o.Site.AliasDomain))
+		names = append(names, normalise(strings.TrimSpace(name), s.c.srv.o.Site.AliasDomain))
 	} else if strings.EqualFold(key, "r") {
 		for _, f := range s.c.attached() {
 			names = append(names, f.alias.Name)
@@ -214,19 +214,19 @@ func (s *session) release(v view, key string) {
 }
 
 func (s *session) releaseOne(name string) (int, error) {
-	if err := s.c.gate.o.Limits.Replay(s.c.who); err != nil {
+	if err := s.c.srv.o.Limits.Replay(s.c.who); err != nil {
 		return 0, err
 	}
 	ctx, cancel := s.c.ask()
 	defer cancel()
-	return s.c.gate.o.Replay.Release(ctx, s.c.who, name)
+	return s.c.srv.o.Replay.Release(ctx, s.c.who, name)
 }
 
 // status asks for the state of one alias.
 func (s *session) status(a *relay.Alias) (relay.AliasStatus, bool) {
 	ctx, cancel := s.c.ask()
 	defer cancel()
-	st, err := s.c.gate.o.Attach.Status(ctx, []relay.Alias{*a})
+	st, err := s.c.srv.o.Attach.Status(ctx, []relay.Alias{*a})
 	if err != nil || len(st) != 1 {
 		return relay.AliasStatus{}, false
 	}

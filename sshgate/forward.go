@@ -29,11 +29,11 @@ type forwardRequest struct {
 
 // forward is one alias attached through one tcpip-forward.
 type forward struct {
-	asked  forwardRequest // as the client wrote it
-	alias  *relay.Alias
-	tunnel *tunnel
-	asOf   int64            // what auditor.rights was before the alias was asked for
-	att    relay.Attachment // under conn.mu; nil until attached
+	asked         forwardRequest // as the client wrote it
+	alias         *relay.Alias
+	tunnel        *tunnel
+	rightsVersion int64            // what auditor.rights was before the alias was asked for
+	att           relay.Attachment // under conn.mu; nil until attached
 }
 
 func (f *forward) online() notice {
@@ -62,7 +62,7 @@ func (c *conn) request(req *ssh.Request) {
 			return
 		}
 	}
-	c.jobs.post(func() {
+	c.requests.post(func() {
 		ok, payload := false, []byte(nil)
 		var then func()
 		switch req.Type {
@@ -126,8 +126,8 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 		c.refuse(asked.Bind, refusal)
 		return false, nil, nil // a payload here makes some clients break off
 	}
-	c.gate.refused.settled(c.who.Account, shownBind(asked.Bind))
-	f := &forward{asked: asked, alias: a, asOf: asOf}
+	c.srv.refusedForwards.forget(c.who.Account, shownBind(asked.Bind))
+	f := &forward{asked: asked, alias: a, rightsVersion: asOf}
 	f.tunnel = c.newTunnel(f)
 	if asked.Port == 0 {
 		f.tunnel.port = givenPort
@@ -146,14 +146,14 @@ func (c *conn) admitForward(asked forwardRequest) (a *relay.Alias, asOf int64, r
 	defer done()
 	ctx, cancel := c.ask()
 	defer cancel()
-	asOf = c.gate.auditor.rights.Load()
+	asOf = c.srv.revalidator.version.Load()
 	a, refusal = c.mayForward(ctx, asked)
 	return a, asOf, refusal
 }
 
 func (c *conn) mayForward(ctx context.Context, asked forwardRequest) (*relay.Alias, *relay.Error) {
 	c.mu.Lock()
-	full, leaving := len(c.forwards) >= maxForwards, c.leaving
+	full, leaving := len(c.forwards) >= maxForwards, c.draining
 	c.mu.Unlock()
 	tooMany := relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
 	switch {
@@ -172,11 +172,11 @@ func (c *conn) mayForward(ctx context.Context, asked forwardRequest) (*relay.Ali
 // mayHold tells whether a bind string can mean an alias that is attached by this
 // connection.
 func (c *conn) mayHold(bind string) bool {
-	domain := c.gate.o.Site.AliasDomain
+	domain := c.srv.o.Site.AliasDomain
 	label, refusal := parseBind(bind, domain)
 	if label == "" && refusal == nil {
 		label = normalise(c.user, domain)
-		if !relay.ValidLabel(label) || c.gate.reserved(label) {
+		if !relay.ValidLabel(label) || c.srv.reserved(label) {
 			return true // the only alias of the account
 		}
 	}
@@ -188,24 +188,24 @@ func (c *conn) mayHold(bind string) bool {
 // attach puts the tunnel in place of whatever the alias had.
 func (c *conn) attach(f *forward) {
 	c.mu.Lock()
-	if c.dead || c.leaving {
+	if c.dead || c.draining {
 		c.mu.Unlock()
 		return
 	}
 	old := c.replace(f)
-	c.used()
+	c.updateIdleTimer()
 	c.mu.Unlock()
 
-	att := c.gate.o.Attach.Attach(f.alias, f.tunnel)
+	att := c.srv.o.Attach.Attach(f.alias, f.tunnel)
 	if old != nil {
 		old.detach(true)
 	}
 	c.stateMu.Lock()
 	c.mu.Lock()
 	f.att = att
-	gone := !c.has(f)
+	gone := !c.hasForward(f)
 	if !gone {
-		c.tellLocked(f.online())
+		c.notifyLocked(f.online())
 	}
 	c.mu.Unlock()
 	if c.stale.Load() && !gone {
@@ -216,7 +216,7 @@ func (c *conn) attach(f *forward) {
 		att.Detach(false)
 		return
 	}
-	c.gate.auditor.since(f.asOf)
+	c.srv.revalidator.recheckIfChanged(f.rightsVersion)
 	c.log.Info("alias online", "alias", f.alias.Name)
 }
 
@@ -248,7 +248,7 @@ func (c *conn) cancelForward(payload []byte) bool {
 		if other.asked.Bind == asked.Bind && (other.asked.Port == asked.Port || other.tunnel.port == asked.Port) {
 			f = other
 			c.forwards = append(c.forwards[:i:i], c.forwards[i+1:]...)
-			c.used()
+			c.updateIdleTimer()
 			break
 		}
 	}
@@ -257,12 +257,12 @@ func (c *conn) cancelForward(payload []byte) bool {
 		return false
 	}
 	f.detach(true)
-	c.tell(notice{kind: noticeOffline, alias: f.alias.Name})
+	c.notify(notice{kind: noticeOffline, alias: f.alias.Name})
 	return true
 }
 
-// has tells, with mu held, whether f is one of the forwards.
-func (c *conn) has(f *forward) bool {
+// hasForward tells, with mu held, whether f is one of the forwards.
+func (c *conn) hasForward(f *forward) bool {
 	for _, other := range c.forwards {
 		if other == f {
 			return true

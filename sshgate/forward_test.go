@@ -40,8 +40,8 @@ func accept(t *testing.T, c *ssh.Client, handle func(open forwardedOpen, ch ssh.
 
 func TestForwardReplies(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.alias("foreign", 2)
+	b := newFixture(t)
+	b.store.alias("foreign", 2)
 	c := b.mustDial(b.alice)
 	for _, x := range []struct {
 		bind string
@@ -76,24 +76,24 @@ func TestForwardReplies(t *testing.T) {
 			t.Errorf("%s payload: %v %q %v", name, ok, text, err)
 		}
 	}
-	if got := b.house.state("foreign"); got != relay.TunnelNever {
+	if got := b.store.state("foreign"); got != relay.TunnelNever {
 		t.Errorf("foreign alias is %s", got)
 	}
 }
 
 func TestOnlineAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
 	began := time.Now()
-	eventually(t, 30*time.Second, "online", func() bool { return b.house.state("a") == relay.TunnelOnline })
+	eventually(t, 30*time.Second, "online", func() bool { return b.store.state("a") == relay.TunnelOnline })
 	t.Logf("online %v after the forward was confirmed", time.Since(began)) // 100 ms at most where there is little else to do
 }
 
 func TestUnknownGlobalRequestsAreAnswered(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	for _, name := range []string{"keepalive@openssh.com", "streamlocal-forward@openssh.com", "no-more-sessions@openssh.com", "x"} {
 		if ok, payload, err := c.SendRequest(name, true, []byte("payload")); ok || len(payload) > 0 || err != nil {
@@ -104,7 +104,7 @@ func TestUnknownGlobalRequestsAreAnswered(t *testing.T) {
 
 func TestRefusedChannels(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	for name, want := range map[string]ssh.RejectionReason{
 		"direct-tcpip": ssh.Prohibited, "tun@openssh.com": ssh.Prohibited,
@@ -119,7 +119,7 @@ func TestRefusedChannels(t *testing.T) {
 
 func TestSecondForwardOfSameAlias(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	got := make(chan forwardedOpen, 1)
 	accept(t, c, func(o forwardedOpen, n ssh.NewChannel) {
@@ -131,7 +131,7 @@ func TestSecondForwardOfSameAlias(t *testing.T) {
 	if ok, _ := forwards(t, c, "a", 81); !ok {
 		t.Fatal("second forward was refused")
 	}
-	eventually(t, 30*time.Second, "second tunnel", func() bool { return b.house.hold("a").tunnel != first })
+	eventually(t, 30*time.Second, "second tunnel", func() bool { return b.store.hold("a").tunnel != first })
 	_, _ = b.online("a").Open(t.Context(), origin)
 	if o := <-got; o.Port != 81 {
 		t.Errorf("channel for port %d, want 81", o.Port)
@@ -143,7 +143,7 @@ func TestSecondForwardOfSameAlias(t *testing.T) {
 
 func TestForwardLimit(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	for i := range maxForwards {
 		if ok, _ := forwards(t, c, fmt.Sprintf("a%d", i), 80); !ok {
@@ -153,12 +153,12 @@ func TestForwardLimit(t *testing.T) {
 	if ok, _ := forwards(t, c, "one-more", 80); ok {
 		t.Error("forward 17 accepted")
 	}
-	b.house.mu.Lock()
-	if len(b.house.aliases) != maxForwards {
+	b.store.mu.Lock()
+	if len(b.store.aliases) != maxForwards {
 		t.Error("the name of a refused forward was claimed")
 	}
-	b.house.mu.Unlock()
-	for range 2 * maxJobs { // one by one, as fast as they are answered
+	b.store.mu.Unlock()
+	for range 2 * maxQueuedRequests { // one by one, as fast as they are answered
 		if ok, _ := forwards(t, c, "one-more", 80); ok {
 			t.Fatal("accepted")
 		}
@@ -170,7 +170,7 @@ func TestForwardLimit(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
 	forwards(t, c, "B", 0)
@@ -187,22 +187,22 @@ func TestCancel(t *testing.T) {
 		t.Error("canceled what was not there")
 	}
 	cancel("a", 80, false)
-	eventually(t, 30*time.Second, "a offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
-	if b.house.state("b") != relay.TunnelOnline {
+	eventually(t, 30*time.Second, "a offline", func() bool { return b.store.state("a") == relay.TunnelOffline })
+	if b.store.state("b") != relay.TunnelOnline {
 		t.Error("the other forward went too")
 	}
 	if !cancel("B", 80, true) {
 		t.Error("cancel by the given port was refused")
 	}
-	if b.house.state("b") != relay.TunnelOffline {
+	if b.store.state("b") != relay.TunnelOffline {
 		t.Error("b is not offline after the reply")
 	}
 }
 
 func TestExitOnForwardFailure(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.alias("foreign", 2)
+	b := newFixture(t)
+	b.store.alias("foreign", 2)
 	p := b.openssh(b.alice, "-N", "-o", "ExitOnForwardFailure=yes", "-R", "mine:80:127.0.0.1:1", "-R", "foreign:80:127.0.0.1:1", "127.0.0.1")
 	if code := p.code(t); code != 255 || !contains(p.err, "remote port forwarding failed for listen port 80") {
 		t.Errorf("exit %d: %s", code, p.err)
@@ -211,7 +211,7 @@ func TestExitOnForwardFailure(t *testing.T) {
 
 func TestStreamlocalIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	p := b.openssh(b.alice, "-N", "-o", "ExitOnForwardFailure=yes", "-R", "/stripe-dev:localhost:3000", "127.0.0.1")
 	if code := p.code(t); code != 255 || !contains(p.err, "remote port forwarding failed for listen path /stripe-dev") {
 		t.Errorf("exit %d: %s", code, p.err)
@@ -222,12 +222,12 @@ func TestStreamlocalIsRefused(t *testing.T) {
 // connection go on.
 func TestSlowStoreBlocksNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { _ = n.Reject(ssh.ConnectionFailed, "") })
 	forwards(t, c, "a", 80)
 	tun := b.online("a")
-	b.house.slow = make(chan struct{})
+	b.store.slow = make(chan struct{})
 	for i := range 40 { // more than x/crypto buffers
 		if _, _, err := c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{fmt.Sprintf("b%d", i), 80})); err != nil {
 			t.Fatal(err)
@@ -240,6 +240,6 @@ func TestSlowStoreBlocksNothing(t *testing.T) {
 		}
 		cancel()
 	}
-	close(b.house.slow)
+	close(b.store.slow)
 	b.online("b14") // the last one that has a place; b0 may have waited too long
 }

@@ -16,8 +16,8 @@ import (
 // waits, and refusals that can be foretold.
 func (c *conn) greeting(who relay.Actor, user string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "relay %s: hello %s\r\n", c.gate.o.Site.Base.Hostname(), record.SafeText(who.AccountName))
-	if c.gate.waiting.Load() >= manyLookups { // a quick login is worth more than a full greeting
+	fmt.Fprintf(&b, "relay %s: hello %s\r\n", c.srv.o.Site.Base.Hostname(), record.SafeText(who.AccountName))
+	if c.srv.waiting.Load() >= shortGreetingAt { // a quick login is worth more than a full greeting
 		return b.String() + "  many are coming in right now: see the command aliases\r\n"
 	}
 	done, ok := c.beginLookup()
@@ -27,13 +27,13 @@ func (c *conn) greeting(who relay.Actor, user string) string {
 	defer done()
 	ctx, cancel := context.WithTimeout(c.ctx, lookupTime)
 	defer cancel()
-	aliases, err := c.gate.o.Accounts.Aliases(ctx, who)
+	aliases, err := c.srv.o.Accounts.Aliases(ctx, who)
 	if err != nil {
 		c.log.Warn("list aliases for the greeting", "err", err)
 		return b.String()
 	}
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
-	warning := c.foretell(who, user, aliases)
+	warning := c.warnings(who, user, aliases)
 	rows := greetRows - strings.Count(b.String()+warning, "\n")
 	b.WriteString(c.greetAliases(ctx, aliases, rows))
 	b.WriteString(warning)
@@ -43,10 +43,10 @@ func (c *conn) greeting(who relay.Actor, user string) string {
 // greetAliases names aliases, those about which there is something to say before the
 // others, in so many rows at most.
 func (c *conn) greetAliases(ctx context.Context, aliases []relay.Alias, rows int) string {
-	site := &c.gate.o.Site
+	site := &c.srv.o.Site
 	all := len(aliases)
 	aliases = slices.Clone(aliases[:min(len(aliases), greetMost)])
-	states, err := c.gate.o.Attach.Status(ctx, aliases)
+	states, err := c.srv.o.Attach.Status(ctx, aliases)
 	if err != nil || len(states) != len(aliases) {
 		c.log.Warn("states for the greeting", "err", err)
 		states = nil
@@ -154,15 +154,15 @@ func queuedEvents(n int) string {
 	return fmt.Sprintf("%d events queued while offline", n)
 }
 
-// foretell warns of what would be refused, as far as key and user name tell, and
+// warnings warns of what would be refused, as far as key and user name tell, and
 // says what to do. Whether the forward that follows names its alias cannot be known
 // yet, and a name that is somebody else's is not told from one that nobody has.
-func (c *conn) foretell(who relay.Actor, user string, aliases []relay.Alias) string {
+func (c *conn) warnings(who relay.Actor, user string, aliases []relay.Alias) string {
 	if len(aliases) == 0 {
 		return "  no alias yet: forward a free name to make it yours,\r\n    -R ALIAS:80:localhost:3000\r\n" +
 			"  where the relay refuses that, an admin makes one: relayd alias add\r\n"
 	}
-	label := normalise(user, c.gate.o.Site.AliasDomain)
+	label := normalise(user, c.srv.o.Site.AliasDomain)
 	_, only := onlyAlias(who, aliases)
 	if only || slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.Name == label }) {
 		return ""
@@ -171,7 +171,7 @@ func (c *conn) foretell(who relay.Actor, user string, aliases []relay.Alias) str
 	switch {
 	case !relay.ValidLabel(label):
 		why = "cannot be an alias"
-	case !c.gate.reserved(label):
+	case !c.srv.reserved(label):
 		unless, why = " (unless free to claim)", "is no alias of yours"
 	}
 	first, gap := "  -R without an alias would be refused"+unless+": user name", " "

@@ -13,15 +13,15 @@ import (
 // the greeting.
 func TestGreetingFits(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	long := strings.Repeat("l", 63)
-	a := b.house.alias(long, 1)
+	a := b.store.alias(long, 1)
 	a.Settings.Paused = true
-	b.house.queue(a, 1234)
+	b.store.queue(a, 1234)
 	for n := range greetRows + 4 {
-		b.house.alias(fmt.Sprintf("z%02d", n), 1)
+		b.store.alias(fmt.Sprintf("z%02d", n), 1)
 	}
-	b.house.alias("carried", 1)
+	b.store.alias("carried", 1)
 	forwards(t, b.mustDial(b.alice), "carried", 80)
 	b.online("carried")
 	_, text, err := b.dial("relay", ssh.PublicKeys(b.alice.signer))
@@ -52,7 +52,7 @@ func TestGreetingFits(t *testing.T) {
 
 func TestGreetingWithoutAlias(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	_, text, err := b.dial("anna", ssh.PublicKeys(b.alice.signer))
 	if err != nil {
 		t.Fatal(err)
@@ -65,10 +65,10 @@ func TestGreetingWithoutAlias(t *testing.T) {
 // TestGreetingIsShownWholeByDropbear: with nine aliases it was a line too long.
 func TestGreetingIsShownWholeByDropbear(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	for n := range 25 {
 		name := fmt.Sprintf("alias-%02d", n)
-		b.house.queue(b.house.alias(name, 1), 3)
+		b.store.queue(b.store.alias(name, 1), 3)
 		if n != 0 && n != 8 && n != 24 {
 			continue
 		}
@@ -86,12 +86,12 @@ func TestGreetingIsShownWholeByDropbear(t *testing.T) {
 // same words for a name of somebody else and one of nobody, and only there.
 func TestForetold(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.claiming = false
+	b := newFixture(t)
+	b.store.claiming = false
 	for _, name := range []string{"mine-a", "mine-b"} {
-		b.house.alias(name, 1)
+		b.store.alias(name, 1)
 	}
-	b.house.alias("foreign", 2)
+	b.store.alias("foreign", 2)
 	said := func(user string) string {
 		t.Helper()
 		client, text, err := b.dial(user, ssh.PublicKeys(b.alice.signer))

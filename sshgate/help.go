@@ -9,11 +9,11 @@ import (
 )
 
 // dial is how people reach this relay: the word ssh with port and host.
-func (g *Gate) dial() string {
-	host, port, err := net.SplitHostPort(g.o.Site.SSHAddr)
+func (srv *Server) dial() string {
+	host, port, err := net.SplitHostPort(srv.o.Site.SSHAddr)
 	switch {
 	case err != nil:
-		return "ssh " + g.o.Site.SSHAddr
+		return "ssh " + srv.o.Site.SSHAddr
 	case port == "22":
 		return "ssh " + host
 	}
@@ -21,17 +21,17 @@ func (g *Gate) dial() string {
 }
 
 // open is the command that opens a tunnel.
-func (g *Gate) open() string {
-	return strings.Replace(g.dial(), "ssh ", "ssh -N -R ALIAS:80:localhost:3000 ", 1)
+func (srv *Server) open() string {
+	return strings.Replace(srv.dial(), "ssh ", "ssh -N -R ALIAS:80:localhost:3000 ", 1)
 }
 
 // helpText says what can be done here.
 func (c *conn) helpText() string {
-	g := c.gate
+	srv := c.srv
 	var b strings.Builder
-	fmt.Fprintf(&b, "This is the relay %s; you are %s.\n\n", g.o.Site.Base.Hostname(), record.SafeText(c.who.AccountName))
-	fmt.Fprintf(&b, "Open a tunnel:  %s\n", g.open())
-	fmt.Fprintf(&b, "Run a command:  %s COMMAND\n\n", g.dial())
+	fmt.Fprintf(&b, "This is the relay %s; you are %s.\n\n", srv.o.Site.Base.Hostname(), record.SafeText(c.who.AccountName))
+	fmt.Fprintf(&b, "Open a tunnel:  %s\n", srv.open())
+	fmt.Fprintf(&b, "Run a command:  %s COMMAND\n\n", srv.dial())
 	for _, k := range commands() {
 		if !k.hidden {
 			fmt.Fprintf(&b, "  %-22s %s\n", strings.TrimSpace(k.name+" "+k.args), k.does)
@@ -39,14 +39,14 @@ func (c *conn) helpText() string {
 	}
 	b.WriteString("\nhelp COMMAND explains one. Each takes --json.\n" +
 		"Exit codes: 0 done, 1 failed, 2 wrong use, 4 not found or not yours.\n\n")
-	fmt.Fprintf(&b, "  %s events stripe-dev -f\n  %s replay evt_01k…\n", g.dial(), g.dial())
+	fmt.Fprintf(&b, "  %s events stripe-dev -f\n  %s replay evt_01k…\n", srv.dial(), srv.dial())
 	return b.String()
 }
 
 // helpOf explains one command.
-func (g *Gate) helpOf(c command) string {
+func (srv *Server) helpOf(c command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "usage: %s %s\n\n%s\n\n", g.dial(), c.usage(), c.does)
+	fmt.Fprintf(&b, "usage: %s %s\n\n%s\n\n", srv.dial(), c.usage(), c.does)
 	for _, f := range append(c.flags, flag{name: "json", does: "print JSON as the API gives it; a stream is one object a line"}) {
 		name := f.String()
 		if f.also != "" {
@@ -56,7 +56,7 @@ func (g *Gate) helpOf(c command) string {
 	}
 	b.WriteString("\nfor example:\n")
 	for _, e := range c.examples {
-		fmt.Fprintf(&b, "  %s %s\n", g.dial(), e)
+		fmt.Fprintf(&b, "  %s %s\n", srv.dial(), e)
 	}
 	return b.String()
 }
@@ -76,13 +76,13 @@ type helpFlag struct {
 	Description string `json:"description"`
 }
 
-func (g *Gate) helpEntry(c command) helpEntry {
+func (srv *Server) helpEntry(c command) helpEntry {
 	e := helpEntry{Name: c.name, Usage: c.usage(), Description: c.does, Flags: []helpFlag{}, Examples: []string{}}
 	for _, f := range c.flags {
 		e.Flags = append(e.Flags, helpFlag{dashed(f.name), f.value, f.does})
 	}
 	for _, x := range c.examples {
-		e.Examples = append(e.Examples, g.dial()+" "+x)
+		e.Examples = append(e.Examples, srv.dial()+" "+x)
 	}
 	return e
 }
@@ -93,12 +93,12 @@ func (k *call) help() error {
 		if err != nil {
 			return err
 		}
-		return k.print(k.g.helpEntry(c), func() string { return k.g.helpOf(c) })
+		return k.print(k.srv.helpEntry(c), func() string { return k.srv.helpOf(c) })
 	}
 	entries := []helpEntry{}
 	for _, c := range commands() {
 		if !c.hidden {
-			entries = append(entries, k.g.helpEntry(c))
+			entries = append(entries, k.srv.helpEntry(c))
 		}
 	}
 	return k.print(record.ListOf(entries), k.s.c.helpText)
@@ -107,6 +107,6 @@ func (k *call) help() error {
 func (k *call) version() error {
 	v := struct {
 		Version string `json:"version"`
-	}{k.g.o.Version}
+	}{k.srv.o.Version}
 	return k.print(v, func() string { return "relayd " + v.Version + "\n" })
 }

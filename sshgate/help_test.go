@@ -14,7 +14,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	list, _, _ := runs(t, c, "help")
 	for line := range strings.Lines(list) {

@@ -16,8 +16,8 @@ import (
 	"relay/record"
 )
 
-// nasty are pieces that must not reach a terminal as they are.
-var nasty = []string{
+// hostileTexts are pieces that must not reach a terminal as they are.
+var hostileTexts = []string{
 	"\x1b[2J", "\x1b]0;title\x07", "\x1b]8;;http://evil\x1b\\", "\x1bP+q\x1b\\", "\x00", "\x07", "\b\b\b", "\r", "\x7f", "\v\f",
 	"\u0080", "\u0085", "\u009b31m", "\u009d0;x\u009c", "\x9b31m", "\xff\xfe", "\xc3", "\xed\xa0\x80", "\u202e", "\u2066", "\u2069",
 	"\u200b", "\u200d", "\u2028", "\u2029", "\ufeff", "\u00ad", "\u061c", "\U000e0041", "\U000e0100", "\ufe0f", "\u115f", "%s%n", "界", "é",
@@ -28,7 +28,7 @@ var nasty = []string{
 func hostile(r *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + r.IntN(8) {
-		b.WriteString("a" + nasty[r.IntN(len(nasty))])
+		b.WriteString("a" + hostileTexts[r.IntN(len(hostileTexts))])
 	}
 	return b.String()
 }
@@ -49,8 +49,8 @@ func harmless(text string) error {
 }
 
 // hostileEvent is an event all of whose outside texts are hostile.
-func hostileEvent(b *bench, a *relay.Alias, n byte, r *rand.Rand) *relay.Event {
-	e := b.house.event(n, a)
+func hostileEvent(b *fixture, a *relay.Alias, n byte, r *rand.Rand) *relay.Event {
+	e := b.store.event(n, a)
 	text := func() []byte { return []byte(hostile(r)) }
 	e.Target = append([]byte("/"), text()...)
 	e.Method, e.Host = "POST", string(text())
@@ -94,8 +94,8 @@ func runs(t *testing.T, c *ssh.Client, command string) (stdout, stderr string, c
 // bodies and error texts, 200 in every live log and some of them in every command.
 func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("a", 1)
+	b := newFixture(t)
+	a := b.store.alias("a", 1)
 	r := rand.New(rand.NewPCG(7, 7))
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
@@ -120,12 +120,12 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 30*time.Second, "followers", func() bool { return b.house.subscribers() == len(live) })
+	eventually(t, 30*time.Second, "followers", func() bool { return b.store.subscribers() == len(live) })
 	var events []*relay.Event
 	for n := range 200 {
 		e := hostileEvent(b, a, byte(n+1), r)
 		events = append(events, e)
-		b.house.publish(attemptEnded(t, b, e)...)
+		b.store.publish(attemptEnded(t, b, e)...)
 	}
 	for name, out := range live {
 		for seen := 0; seen < 150; { // some lines may have been dropped

@@ -35,8 +35,8 @@ func (c *counted) Replay(who relay.Actor) error { return c.take("replay " + who.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	limits := &counted{most: 3, by: map[string]int{}}
-	b := newBench(t, func(o *Options) { o.Limits = limits })
-	e := b.house.event(1, b.house.alias("a", 1)).ID.String()
+	b := newFixture(t, func(o *Options) { o.Limits = limits })
+	e := b.store.event(1, b.store.alias("a", 1)).ID.String()
 	c, other := b.mustDial(b.alice), b.mustDial(b.newKey("alice", 1))
 	for range 5 {
 		for _, line := range []string{

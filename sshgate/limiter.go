@@ -66,7 +66,7 @@ func (s *slot) silent() time.Duration {
 	if s.c == nil || s.c.lookups.Load() > 0 {
 		return 0
 	}
-	return s.c.sock.quiet()
+	return s.c.sock.silentFor()
 }
 
 // slotCounts counts slots by state.

@@ -121,10 +121,10 @@ func TestLimiterForgets(t *testing.T) {
 // and before and after them a login.
 func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.gate.limiter.mu.Lock()
-	b.gate.limiter.maxUnauthenticated = 200
-	b.gate.limiter.mu.Unlock()
+	b := newFixture(t)
+	b.srv.limiter.mu.Lock()
+	b.srv.limiter.maxUnauthenticated = 200
+	b.srv.limiter.mu.Unlock()
 	for n := range 1000 {
 		c, err := net.Dial("tcp", "127.0.0.1:"+b.port)
 		if err != nil {
@@ -135,7 +135,7 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 			_, _ = c.Write([]byte("SSH-2.0-x\r\n"))
 		}
 	}
-	eventually(t, 30*time.Second, "all at the door", func() bool { return b.gate.Stats().Accepted == 1000 })
+	eventually(t, 30*time.Second, "all at the door", func() bool { return b.srv.Stats().Accepted == 1000 })
 	began := time.Now()
 	client, _, err := b.dial("x", ssh.PublicKeys(b.alice.signer))
 	if err != nil {
@@ -153,14 +153,14 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the login took %v", took)
 	}
-	eventually(t, 30*time.Second, "bounded", func() bool { s := b.gate.Stats(); return s.Handshaking <= 200 && s.Dropped > 0 })
+	eventually(t, 30*time.Second, "bounded", func() bool { s := b.srv.Stats(); return s.Handshaking <= 200 && s.Dropped > 0 })
 }
 
 // TestAccountLimit: one account cannot take the slots of all others, and gets its own
 // back when it leaves.
 func TestAccountLimit(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.MaxPerAccount = 2 })
+	b := newFixture(t, func(o *Options) { o.MaxPerAccount = 2 })
 	first := b.mustDial(b.alice)
 	b.mustDial(b.newKey("alice", 1))
 	_, banner, err := b.dial("x", ssh.PublicKeys(b.alice.signer))

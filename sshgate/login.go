@@ -24,17 +24,17 @@ const lookupTime = 3 * time.Second
 // login is one login on one connection. x/crypto calls its methods one after
 // another, in the goroutine of the handshake.
 type login struct {
-	c        *conn
-	banner   ssh.ServerPreAuthConn
-	failures int
-	refused  []string // what is wrong with the keys offered so far, for people
-	told     bool
-	keys     int           // how often a key was offered
-	prompts  int           // how often a token was asked for
-	gone     bool          // the client left while its key waited
-	ours     bool          // the store could not answer, or there was no place
-	proven   ssh.PublicKey // by a client that is shown the link by other means than a banner
-	sponsor  *relay.Actor  // whose token was good: the key proven next is registered for it
+	c           *conn
+	banner      ssh.ServerPreAuthConn
+	failures    int
+	refused     []string // what is wrong with the keys offered so far, for people
+	explained   bool
+	keys        int           // how often a key was offered
+	prompts     int           // how often a token was asked for
+	peerLeft    bool          // the client left while its key waited
+	unavailable bool          // the store could not answer, or there was no place
+	proven      ssh.PublicKey // by a client that is shown the link by other means than a banner
+	tokenActor  *relay.Actor  // whose token was good: the key proven next is registered for it
 }
 
 // actorKey is where the verified identity lies in the permissions.
@@ -74,12 +74,12 @@ func (l *login) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permis
 	_, err = l.owner(key)
 	switch {
 	case errors.Is(err, relay.ErrNotFound):
-		if l.sponsor != nil || l.enrolling(meta) && !l.told {
+		if l.tokenActor != nil || l.enrolling(meta) && !l.explained {
 			break // proven, it can be registered
 		}
 		return nil, l.refuse(key, "is not registered with this relay")
 	case err != nil:
-		return nil, l.unavailable(err)
+		return nil, l.lookupFailed(err)
 	}
 	return &ssh.Permissions{}, nil
 }
@@ -96,8 +96,8 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permis
 	switch {
 	case err == nil:
 	case !errors.Is(err, relay.ErrNotFound):
-		return nil, l.unavailable(err)
-	case l.sponsor != nil:
+		return nil, l.lookupFailed(err)
+	case l.tokenActor != nil:
 		who, err = l.register(key)
 	case l.enrolling(meta) && lateBanners(meta):
 		l.proven = key
@@ -110,20 +110,20 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permis
 	if err != nil {
 		return nil, err
 	}
-	return l.admit(meta, who, before)
+	return l.accept(meta, who, before)
 }
 
-// admit makes the identity of a connection, and says what its holder wants to know.
-func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
-	if !l.c.gate.limiter.reserveAccount(&l.c.slot, who.Account) {
+// accept makes the identity of a connection, and says what its holder wants to know.
+func (l *login) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
+	if !l.c.srv.limiter.reserveAccount(&l.c.slot, who.Account) {
 		l.c.log.Warn("too many ssh connections of one account", "account", who.AccountName)
-		return nil, l.notNow("this account has too many connections open; close some of them")
+		return nil, l.refuseForNow("this account has too many connections open; close some of them")
 	}
 	extra := map[any]any{actorKey{}: who}
-	l.c.gate.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
+	l.c.srv.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
 	if l.enrolling(meta) {
-		v := &visit{lines: welcome(&l.c.gate.o.Site, who, before)}
-		extra[visitKey{}] = v
+		v := &enrolResult{lines: welcome(&l.c.srv.o.Site, who, before)}
+		extra[enrolResultKey{}] = v
 		_ = l.banner.SendAuthBanner("relay: " + strings.Join(v.lines, "\r\nrelay: ") + "\r\n")
 	} else {
 		_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
@@ -131,13 +131,13 @@ func (l *login) admit(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh
 	return &ssh.Permissions{ExtraData: extra}, nil
 }
 
-// ended is called after each attempt.
-func (l *login) ended(meta ssh.ConnMetadata, method string, err error) {
+// attemptEnded is called after each attempt.
+func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 	var next *ssh.PartialSuccessError
 	switch {
 	case err == nil:
 		l.c.log.Info("ssh login", "user", record.SafeTextMax(meta.User(), 64), "client", clientName(meta.ClientVersion()))
-		l.c.entered()
+		l.c.loginSucceeded()
 		return
 	case errors.As(err, &next):
 		return
@@ -146,28 +146,28 @@ func (l *login) ended(meta ssh.ConnMetadata, method string, err error) {
 		l.failures++
 	}
 	defer func() {
-		if l.ours && l.failures >= maxAuthTries { // else a goodbye that reads as a refusal follows
+		if l.unavailable && l.failures >= maxAuthTries { // else a goodbye that reads as a refusal follows
 			_ = l.hangUp()
 		}
 	}()
 	if method != "none" {
-		l.c.blame(l.fault(meta))
+		l.c.setResult(l.result(meta))
 		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
 	}
 }
 
-// fault is what a refused attempt makes of the connection. A key that waited in
+// result is what a refused attempt makes of the connection. A key that waited in
 // vain was proven, and a store that is down is ours, as is a want of places.
-func (l *login) fault(meta ssh.ConnMetadata) fault {
+func (l *login) result(meta ssh.ConnMetadata) loginResult {
 	switch {
-	case l.ours:
-		return faultOurs
-	case l.enrolling(meta) && l.gone:
-		return faultNothing
-	case l.enrolling(meta) && l.told:
-		return faultNone
+	case l.unavailable:
+		return resultUnavailable
+	case l.enrolling(meta) && l.peerLeft:
+		return resultNoAttempt
+	case l.enrolling(meta) && l.explained:
+		return resultUnapproved
 	}
-	return faultRefused
+	return resultRefused
 }
 
 func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
@@ -178,8 +178,8 @@ func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
 	defer done()
 	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
 	defer cancel()
-	l.c.asOf = l.c.gate.auditor.rights.Load()
-	return l.c.gate.o.Accounts.KeyOwner(ctx, ssh.FingerprintSHA256(key))
+	l.c.rightsVersion = l.c.srv.revalidator.version.Load()
+	return l.c.srv.o.Accounts.KeyOwner(ctx, ssh.FingerprintSHA256(key))
 }
 
 // refuse notes what is wrong with a key. It is said only when no further try is
@@ -189,31 +189,31 @@ func (l *login) refuse(key ssh.PublicKey, what string) error {
 	if !slices.Contains(l.refused, why) {
 		l.refused = append(l.refused, why)
 	}
-	if l.told {
+	if l.explained {
 		return errRefused
 	}
 	if l.failures >= maxAuthTries-1 {
-		return l.explain()
+		return l.explainRefusal()
 	}
 	return errRefused
 }
 
-func (l *login) unavailable(cause error) error {
+func (l *login) lookupFailed(cause error) error {
 	if cause == errLeft || l.c.ctx.Err() != nil {
 		return errRefused
 	}
 	l.c.log.Error("look up who may log in", "err", cause)
-	if l.told {
-		l.ours = true
+	if l.explained {
+		l.unavailable = true
 		return errRefused
 	}
-	return l.notNow("keys cannot be looked up right now; try again in a moment")
+	return l.refuseForNow("keys cannot be looked up right now; try again in a moment")
 }
 
-// notNow refuses for a reason that has nothing to do with the key. A refused login is
+// refuseForNow refuses for a reason that has nothing to do with the key. A refused login is
 // final for its client, so that this one is cut off at last: see hangUp.
-func (l *login) notNow(text string) error {
-	l.ours, l.told = true, true
+func (l *login) refuseForNow(text string) error {
+	l.unavailable, l.explained = true, true
 	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n") // before ended, which may hang up
 	return errRefused
 }
@@ -227,15 +227,15 @@ func (l *login) hangUp() error {
 	return errRefused
 }
 
-// say refuses with a line for people.
-func (l *login) say(text string) error {
+// refuseWith refuses with a line for people.
+func (l *login) refuseWith(text string) error {
 	return &ssh.BannerError{Err: errRefused, Message: "relay: " + text + "\r\n"}
 }
 
-// explain tells once why nobody came in, and what to do.
-func (l *login) explain() error {
-	l.told = true
-	site := &l.c.gate.o.Site
+// explainRefusal tells once why nobody came in, and what to do.
+func (l *login) explainRefusal() error {
+	l.explained = true
+	site := &l.c.srv.o.Site
 	var b strings.Builder
 	for _, why := range l.refused {
 		b.WriteString("relay: " + why + "\r\n")

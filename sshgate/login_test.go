@@ -19,7 +19,7 @@ import (
 )
 
 // dial logs in with x/crypto.
-func (b *bench) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, string, error) {
+func (b *fixture) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, string, error) {
 	b.t.Helper()
 	var banner strings.Builder
 	client, err := ssh.Dial("tcp", "127.0.0.1:"+b.port, &ssh.ClientConfig{
@@ -33,7 +33,7 @@ func (b *bench) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, strin
 	return client, banner.String(), err
 }
 
-func (b *bench) mustDial(k key) *ssh.Client {
+func (b *fixture) mustDial(k key) *ssh.Client {
 	b.t.Helper()
 	client, _, err := b.dial("relay", ssh.PublicKeys(k.signer))
 	if err != nil {
@@ -44,7 +44,7 @@ func (b *bench) mustDial(k key) *ssh.Client {
 
 func TestNoneIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	if _, _, err := b.dial("alice"); err == nil {
 		t.Fatal("logged in without any proof")
 	}
@@ -52,7 +52,7 @@ func TestNoneIsRefused(t *testing.T) {
 
 func TestPasswordIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	asked := false
 	_, _, err := b.dial("alice", ssh.PasswordCallback(func() (string, error) { asked = true; return "alice", nil }))
 	if err == nil || asked {
@@ -62,7 +62,7 @@ func TestPasswordIsRefused(t *testing.T) {
 
 func TestUnknownKeyIsTold(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	stranger := b.newKey("stranger", 0)
 	p := b.openssh(stranger, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 	if code := p.code(t); code != 255 {
@@ -87,7 +87,7 @@ func TestUnknownKeyIsTold(t *testing.T) {
 func TestAgentWithManyKeys(t *testing.T) {
 	t.Parallel()
 	for _, right := range []int{3, 7, 8} {
-		b := newBench(t)
+		b := newFixture(t)
 		agentSocket := b.agent(right, 8)
 		p := b.run(need(t, "ssh", "openssh-client"), "-F", "/dev/null", "-p", b.port, "-o", "IdentityAgent="+agentSocket,
 			"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "x@127.0.0.1", "whoami")
@@ -104,7 +104,7 @@ func TestAgentWithManyKeys(t *testing.T) {
 // cut off.
 func TestLastTryIsTold(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	var signers []ssh.Signer
 	for range maxAuthTries + 2 {
 		signers = append(signers, b.newKey("stranger", 0).signer)
@@ -116,7 +116,7 @@ func TestLastTryIsTold(t *testing.T) {
 }
 
 // agent serves count keys of which the right one is alice's.
-func (b *bench) agent(right, count int) (socket string) {
+func (b *fixture) agent(right, count int) (socket string) {
 	b.t.Helper()
 	ring := agent.NewKeyring()
 	for i := 1; i <= count; i++ {
@@ -164,8 +164,8 @@ func (b *bench) agent(right, count int) (socket string) {
 // mallory logs in properly.
 func TestOfferedKeyIsNoIdentity(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.alias("alices", 1)
+	b := newFixture(t)
+	b.store.alias("alices", 1)
 	mallory := b.newKey("mallory", 2)
 	// A signature by another key is no proof.
 	if _, _, err := b.dial("alice", ssh.PublicKeys(swapped{b.alice.signer.PublicKey(), mallory.signer})); err == nil {
@@ -197,9 +197,9 @@ func (s swapped) PublicKey() ssh.PublicKey { return s.public }
 // given as user name is checked against that account.
 func TestUserNameIsNoIdentity(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.claiming = false
-	b.house.alias("alices", 1)
+	b := newFixture(t)
+	b.store.claiming = false
+	b.store.alias("alices", 1)
 	mallory := b.newKey("mallory", 2)
 	for _, user := range []string{"alice", "alices", "admin"} {
 		client, _, err := b.dial(user, ssh.PublicKeys(mallory.signer))
@@ -211,7 +211,7 @@ func TestUserNameIsNoIdentity(t *testing.T) {
 			t.Errorf("user %s: forward %v, payload %q, %v", user, ok, payload, err)
 		}
 	}
-	if got := b.house.state("alices"); got != relay.TunnelNever {
+	if got := b.store.state("alices"); got != relay.TunnelNever {
 		t.Errorf("alice's alias is %s", got)
 	}
 }
@@ -220,10 +220,10 @@ func TestUserNameIsNoIdentity(t *testing.T) {
 // that is refused, the second another one with a good key, on one connection.
 func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.claiming = false
-	b.house.alias("alices00", 1)
-	b.house.alias("mallory0", 2)
+	b := newFixture(t)
+	b.store.claiming = false
+	b.store.alias("alices00", 1)
+	b.store.alias("mallory0", 2)
 	mallory, stranger := b.newKey("mallory", 2), b.newKey("stranger", 0)
 	// x/crypto's client keeps to one user name, so its bytes change under it.
 	name := []byte("alices00")
@@ -236,8 +236,8 @@ func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	if ok, _, err := client.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"localhost", 80})); !ok || err != nil {
 		t.Fatalf("forward: %v, %v", ok, err)
 	}
-	eventually(t, 30*time.Second, "mallory's own alias online", func() bool { return b.house.state("mallory0") == relay.TunnelOnline })
-	if got := b.house.state("alices00"); got != relay.TunnelNever {
+	eventually(t, 30*time.Second, "mallory's own alias online", func() bool { return b.store.state("mallory0") == relay.TunnelOnline })
+	if got := b.store.state("alices00"); got != relay.TunnelNever {
 		t.Errorf("alice's alias is %s", got)
 	}
 }
@@ -255,7 +255,7 @@ func (s shifting) PublicKey() ssh.PublicKey {
 
 func TestWeakRSAIsRefused(t *testing.T) {
 	for _, bits := range []int{1024, 2048} {
-		b := newBench(t)
+		b := newFixture(t)
 		path := filepath.Join(b.dir, "rsa")
 		// OpenSSH makes no key of 1024 bits any more, Go only when told.
 		t.Setenv("GODEBUG", "rsa1024min=0")
@@ -274,9 +274,9 @@ func TestWeakRSAIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.house.mu.Lock()
-		b.house.keys[ssh.FingerprintSHA256(signer.PublicKey())] = b.alice.actor
-		b.house.mu.Unlock()
+		b.store.mu.Lock()
+		b.store.keys[ssh.FingerprintSHA256(signer.PublicKey())] = b.alice.actor
+		b.store.mu.Unlock()
 		_, banner, err := b.dial("x", ssh.PublicKeys(signer), ssh.KeyboardInteractive(
 			func(string, string, []string, []bool) ([]string, error) { return nil, nil }))
 		if want := bits >= minRSA; (err == nil) != want {
@@ -289,10 +289,10 @@ func TestWeakRSAIsRefused(t *testing.T) {
 
 func TestStoreDownRefusesWithWords(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.mu.Lock()
-	b.house.down = true
-	b.house.mu.Unlock()
+	b := newFixture(t)
+	b.store.mu.Lock()
+	b.store.down = true
+	b.store.mu.Unlock()
 	_, banner, err := b.dial("x", ssh.PublicKeys(b.alice.signer))
 	if err == nil || !strings.Contains(banner, "cannot be looked up right now") || strings.Contains(banner, "not registered") {
 		t.Errorf("%v, banner %q", err, banner)
@@ -301,9 +301,9 @@ func TestStoreDownRefusesWithWords(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("stripe-dev", 1)
-	b.house.queue(a, 3)
+	b := newFixture(t)
+	a := b.store.alias("stripe-dev", 1)
+	b.store.queue(a, 3)
 	for _, p := range []*process{
 		b.openssh(b.alice, "-N", "-R", "stripe-dev:80:127.0.0.1:1", "x@127.0.0.1"),
 		b.dropbear(b.alice, "-N", "-R", "stripe-dev:80:127.0.0.1:1", "x@127.0.0.1"),

@@ -2,8 +2,8 @@ package sshgate
 
 // Bounds of the questions that logins and forwards ask the store.
 const (
-	maxLookups  = 16 // at the same time
-	manyLookups = 64 // so many logins wait that greetings are kept short
+	maxLookups      = 16 // at the same time
+	shortGreetingAt = 64 // so many logins wait that greetings are kept short
 )
 
 // beginLookup waits until the connection may ask the store; the caller calls done when
@@ -11,7 +11,7 @@ const (
 // restarted, all its clients come at once: if all of them asked at once, each answer
 // would come after its login had timed out, and the client would come again.
 func (c *conn) beginLookup() (done func(), ok bool) {
-	srv := c.gate
+	srv := c.srv
 	c.lookups.Add(1)
 	srv.waiting.Add(1)
 	err := srv.lookups.Acquire(c.peerCtx, 1)

@@ -14,30 +14,30 @@ import (
 	"relay"
 )
 
-// slowHouse answers who a key belongs to when it is told so.
-type slowHouse struct {
-	*fakeHouse
+// slowStore answers who a key belongs to when it is told so.
+type slowStore struct {
+	*fakeStore
 	open      chan struct{}
 	now, most atomic.Int64
 }
 
-func (h *slowHouse) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
+func (h *slowStore) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
 	h.most.Store(max(h.most.Load(), h.now.Add(1)))
 	defer h.now.Add(-1)
 	<-h.open // for longer than a question may take, on a busy machine
-	return h.fakeHouse.KeyOwner(ctx, fingerprint)
+	return h.fakeStore.KeyOwner(ctx, fingerprint)
 }
 
 // TestAllComeAtOnce: after a restart all clients come at once, and each asked the store
 // at once: none had its answer in time, all were refused and came again.
 func TestAllComeAtOnce(t *testing.T) {
 	t.Parallel()
-	var h *slowHouse
-	b := newBench(t, func(o *Options) {
-		h = &slowHouse{fakeHouse: o.Accounts.(*fakeHouse), open: make(chan struct{})}
+	var h *slowStore
+	b := newFixture(t, func(o *Options) {
+		h = &slowStore{fakeStore: o.Accounts.(*fakeStore), open: make(chan struct{})}
 		o.Accounts, o.HandshakeTimeout = h, time.Minute
 	})
-	const clients = maxLookups + manyLookups + 10
+	const clients = maxLookups + shortGreetingAt + 10
 	var work sync.WaitGroup
 	var short atomic.Int64
 	for range clients {
@@ -51,16 +51,16 @@ func TestAllComeAtOnce(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 30*time.Second, "all to wait", func() bool { return b.gate.waiting.Load() == clients-maxLookups })
+	eventually(t, 30*time.Second, "all to wait", func() bool { return b.srv.waiting.Load() == clients-maxLookups })
 	if n := h.now.Load(); n != maxLookups || h.most.Load() > maxLookups {
 		t.Errorf("%d ask at once", n)
 	}
 	close(h.open)
 	work.Wait()
-	if n := b.gate.waiting.Load(); n != 0 || !b.gate.lookups.TryAcquire(maxLookups) {
+	if n := b.srv.waiting.Load(); n != 0 || !b.srv.lookups.TryAcquire(maxLookups) {
 		t.Fatalf("%d wait when all are in, or a lookup was not given back", n)
 	}
-	b.gate.lookups.Release(maxLookups)
+	b.srv.lookups.Release(maxLookups)
 	if _, banner, err := b.dial("relay", ssh.PublicKeys(b.alice.signer)); err != nil || !strings.Contains(banner, "no alias yet") {
 		t.Errorf("afterwards the greeting is %q, %v", banner, err)
 	}
@@ -69,9 +69,9 @@ func TestAllComeAtOnce(t *testing.T) {
 // TestClientsThatLeaveTheLine: who has gone asks the store for nothing.
 func TestClientsThatLeaveTheLine(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	client, c := b.met()
-	if !b.gate.lookups.TryAcquire(maxLookups) {
+	if !b.srv.lookups.TryAcquire(maxLookups) {
 		t.Fatal("lookups are under way")
 	}
 	left := make(chan bool)
@@ -80,10 +80,10 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 	if <-left {
 		t.Error("a lookup for a client that has gone")
 	}
-	if n := b.gate.waiting.Load() + c.lookups.Load(); n != 0 {
+	if n := b.srv.waiting.Load() + c.lookups.Load(); n != 0 {
 		t.Errorf("%d wait for it", n)
 	}
-	b.gate.lookups.Release(maxLookups)
+	b.srv.lookups.Release(maxLookups)
 }
 
 // TestUnreadBytesAreNoSilence: a peer whose bytes have come, and wait for their reader on
@@ -111,24 +111,24 @@ func TestUnreadBytesAreNoSilence(t *testing.T) {
 	}
 	s.onHeard = func() {}
 	s.start = time.Now().Add(-5 * time.Second)
-	if q := s.quiet(); q < 5*time.Second {
+	if q := s.silentFor(); q < 5*time.Second {
 		t.Errorf("quiet for %v where nothing came", q)
 	}
 	if _, err := peer.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 30*time.Second, "the byte to come", s.unread)
-	if q := s.quiet(); q > time.Second {
+	if q := s.silentFor(); q > time.Second {
 		t.Errorf("quiet for %v with a byte to read", q)
 	}
-	s.start = time.Now().Add(-2 * silentMost)
-	if q := s.quiet(); q < silentMost {
+	s.start = time.Now().Add(-2 * unreadTrustedFor)
+	if q := s.silentFor(); q < unreadTrustedFor {
 		t.Errorf("quiet for %v with a byte that nobody reads", q)
 	}
 	if _, err := s.Read(make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
-	if q := s.quiet(); q > silentMost {
+	if q := s.silentFor(); q > unreadTrustedFor {
 		t.Errorf("quiet for %v after it was read", q)
 	}
 }

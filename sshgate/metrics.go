@@ -53,7 +53,7 @@ type metrics struct {
 }
 
 // newMetrics makes the counters and registers them; nothing is registered on nil.
-func newMetrics(g *Gate, reg prometheus.Registerer) *metrics {
+func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 	ends := make([]string, 0, len(enrolEnds))
 	for _, how := range enrolEnds {
 		ends = append(ends, string(how))
@@ -72,9 +72,9 @@ func newMetrics(g *Gate, reg prometheus.Registerer) *metrics {
 	if reg == nil {
 		return m
 	}
-	for _, c := range []prometheus.Collector{m.accepted, m.drops, m.logins, m.refusals, m.enrolls, gauges{g}} {
+	for _, c := range []prometheus.Collector{m.accepted, m.drops, m.logins, m.refusals, m.enrolls, gauges{srv}} {
 		if err := reg.Register(c); err != nil {
-			g.o.Log.Warn("register metrics of the ssh gate", "err", err)
+			srv.o.Log.Warn("register metrics of the ssh server", "err", err)
 		}
 	}
 	return m
@@ -111,46 +111,46 @@ func (m *metrics) enrolment(how enrolEnd) { m.enrolls.WithLabelValues(string(how
 func (m *metrics) login() { m.logins.WithLabelValues(loginOK).Inc() }
 
 // noLogin counts a connection that ended without a login.
-func (m *metrics) noLogin(f fault) {
+func (m *metrics) noLogin(f loginResult) {
 	result := loginNone
 	switch f {
-	case faultRefused:
+	case resultRefused:
 		m.refused.Add(1)
 		result = loginRefused
-	case faultSlow:
+	case resultTimeout:
 		result = loginSlow
-	case faultNone:
+	case resultUnapproved:
 		result = loginVain
-	case faultOurs:
+	case resultUnavailable:
 		result = loginOurs
 	}
 	m.logins.WithLabelValues(result).Inc()
 }
 
 // Stats counts. It takes locks for moments only.
-func (g *Gate) Stats() Stats {
-	by := g.limiter.counts()
-	g.enrolments.mu.Lock()
-	waiting := len(g.enrolments.list)
-	g.enrolments.mu.Unlock()
+func (srv *Server) Stats() Stats {
+	by := srv.limiter.counts()
+	srv.enrolments.mu.Lock()
+	waiting := len(srv.enrolments.list)
+	srv.enrolments.mu.Unlock()
 	return Stats{
 		Connections: by.all(), Handshaking: by[stateUnauthenticated], Prompting: by[statePrompting],
-		LoggedIn: by[stateLoggedIn], Enrolments: waiting, Tunnels: g.tunnels(),
-		Penalised: g.penalties.sources(),
-		Accepted:  g.metrics.came.Load(), Dropped: g.metrics.dropped.Load(), Refused: g.metrics.refused.Load(),
+		LoggedIn: by[stateLoggedIn], Enrolments: waiting, Tunnels: srv.tunnels(),
+		Penalised: srv.penalties.sources(),
+		Accepted:  srv.metrics.came.Load(), Dropped: srv.metrics.dropped.Load(), Refused: srv.metrics.refused.Load(),
 	}
 }
 
 // tunnels counts the forwards that are attached.
-func (g *Gate) tunnels() (n int) {
-	for _, c := range g.all() {
+func (srv *Server) tunnels() (n int) {
+	for _, c := range srv.all() {
 		n += len(c.attached())
 	}
 	return n
 }
 
 // gauges are the figures that are counted when somebody looks.
-type gauges struct{ g *Gate }
+type gauges struct{ srv *Server }
 
 var (
 	connectionsDesc = prometheus.NewDesc("relay_sshgate_connections", "SSH connections now, by the state of their login.", []string{"state"}, nil)
@@ -167,7 +167,7 @@ func (gauges) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c gauges) Collect(to chan<- prometheus.Metric) {
-	s := c.g.Stats()
+	s := c.srv.Stats()
 	gauge := func(d *prometheus.Desc, n int, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}

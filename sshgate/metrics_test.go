@@ -35,7 +35,7 @@ func figure(t *testing.T, reg *prometheus.Registry, name, label string) float64 
 func TestFigures(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	b := newBench(t, func(o *Options) { o.Registry = reg })
+	b := newFixture(t, func(o *Options) { o.Registry = reg })
 	client := b.mustDial(b.alice)
 	forwards(t, client, "a", 80)
 	b.online("a")
@@ -64,10 +64,10 @@ func TestFigures(t *testing.T) {
 		eventually(t, 30*time.Second, want.name+" "+want.label, func() bool { return figure(t, reg, want.name, want.label) == want.n })
 	}
 	eventually(t, 30*time.Second, "the same in Stats", func() bool {
-		s := b.gate.Stats()
+		s := b.srv.Stats()
 		return s.Connections == 2 && s.Enrolments == 1 && s.Tunnels == 1 && s.Refused == 1
 	})
-	for _, c := range b.gate.all() {
+	for _, c := range b.srv.all() {
 		_ = c.sock.Close()
 	}
 	<-ended
@@ -84,7 +84,7 @@ func TestFiguresAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	newBench(t, func(o *Options) { o.Registry = reg })
+	newFixture(t, func(o *Options) { o.Registry = reg })
 	families, err := reg.Gather()
 	if err != nil || len(families) == 0 {
 		t.Fatal(err)

@@ -32,19 +32,19 @@ type notice struct {
 // maxRefused is how many refusals are kept for a session that comes later.
 const maxRefused = 32
 
-// tell gives a notice to every session, and keeps refusals for later ones.
-func (c *conn) tell(n notice) {
+// notify gives a notice to every session, and keeps refusals for later ones.
+func (c *conn) notify(n notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tellLocked(n)
+	c.notifyLocked(n)
 }
 
-// tellLocked is tell with mu held.
-func (c *conn) tellLocked(n notice) {
+// notifyLocked is tell with mu held.
+func (c *conn) notifyLocked(n notice) {
 	if n.kind == noticeRefused {
-		c.gate.metrics.forwardRefused(n.code)
-		if len(c.refused) < maxRefused {
-			c.refused = append(c.refused, n)
+		c.srv.metrics.forwardRefused(n.code)
+		if len(c.refusals) < maxRefused {
+			c.refusals = append(c.refusals, n)
 		}
 	}
 	for s := range c.sessions {
@@ -52,9 +52,9 @@ func (c *conn) tellLocked(n notice) {
 	}
 }
 
-// listen makes s hear notices from now on and gives what it missed: what is
+// subscribeNotices makes s hear notices from now on and gives what it missed: what is
 // online and what was refused.
-func (c *conn) listen(s *session) (online, refused []notice) {
+func (c *conn) subscribeNotices(s *session) (online, refused []notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.forwards {
@@ -63,7 +63,7 @@ func (c *conn) listen(s *session) (online, refused []notice) {
 		}
 	}
 	s.notices.open()
-	return online, append(refused, c.refused...)
+	return online, append(refused, c.refusals...)
 }
 
 // maxNotices is how many notices wait for a session at most.

@@ -17,14 +17,14 @@ const (
 	penaltyMax     = 10 * time.Minute
 )
 
-// cost is the penalty for a connection that ended like this.
-func (f fault) cost() time.Duration {
+// penalty is the penalty for a connection that ended like this.
+func (f loginResult) penalty() time.Duration {
 	switch f {
-	case faultNothing:
+	case resultNoAttempt:
 		return penaltyNothing
-	case faultRefused:
+	case resultRefused:
 		return penaltyRefused
-	case faultSlow:
+	case resultTimeout:
 		return penaltySlow
 	}
 	return 0

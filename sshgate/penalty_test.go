@@ -68,29 +68,29 @@ func TestPenaltiesAreBounded(t *testing.T) {
 	}
 }
 
-// elsewhere makes connections look as if they came from another address.
-type elsewhere struct {
+// fixedSource makes connections look as if they came from another address.
+type fixedSource struct {
 	net.Listener
 	from net.Addr
 }
 
-func (l elsewhere) Accept() (net.Conn, error) {
+func (l fixedSource) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return fromElsewhere{c, l.from}, nil
+	return fixedSourceConn{c, l.from}, nil
 }
 
-type fromElsewhere struct {
+type fixedSourceConn struct {
 	net.Conn
 	from net.Addr
 }
 
-func (c fromElsewhere) RemoteAddr() net.Addr { return c.from }
+func (c fixedSourceConn) RemoteAddr() net.Addr { return c.from }
 
 // serveFrom lets the gate serve another port, whose peers all come from one address.
-func (b *bench) serveFrom(addr string) (port string) {
+func (b *fixture) serveFrom(addr string) (port string) {
 	b.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -99,7 +99,7 @@ func (b *bench) serveFrom(addr string) (port string) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = b.gate.Serve(elsewhere{ln, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))})
+		_ = b.srv.Serve(fixedSource{ln, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))})
 	}()
 	b.t.Cleanup(func() { ln.Close(); <-served })
 	_, port, _ = net.SplitHostPort(ln.Addr().String())
@@ -116,13 +116,13 @@ func dialPort(port string, k key) (*ssh.Client, error) {
 // in from there; from elsewhere it does, and loopback never pays.
 func TestFailingSourceIsKeptOut(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	bad, good := b.serveFrom("203.0.113.9:5000"), b.serveFrom("203.0.113.10:5000")
 	stranger := b.newKey("stranger", 0)
 	now := time.Now() // however slow the machine is, a millisecond passes between two looks
-	b.gate.penalties.mu.Lock()
-	b.gate.penalties.now = func() time.Time { now = now.Add(time.Millisecond); return now }
-	b.gate.penalties.mu.Unlock()
+	b.srv.penalties.mu.Lock()
+	b.srv.penalties.now = func() time.Time { now = now.Add(time.Millisecond); return now }
+	b.srv.penalties.mu.Unlock()
 	for n := range 4 {
 		if _, err := dialPort(bad, stranger); err == nil {
 			t.Fatal("a stranger logged in")
@@ -130,9 +130,9 @@ func TestFailingSourceIsKeptOut(t *testing.T) {
 		if _, _, err := b.dial("x", ssh.PublicKeys(stranger.signer)); err == nil {
 			t.Fatal("a stranger logged in")
 		}
-		eventually(t, 30*time.Second, "counted", func() bool { return b.gate.Stats().Refused >= uint64(2*n+2) })
+		eventually(t, 30*time.Second, "counted", func() bool { return b.srv.Stats().Refused >= uint64(2*n+2) })
 	}
-	eventually(t, 30*time.Second, "penalty", func() bool { return b.gate.Stats().Penalised == 1 })
+	eventually(t, 30*time.Second, "penalty", func() bool { return b.srv.Stats().Penalised == 1 })
 	const why = "relay: too many failed logins from your address; try again in "
 	if _, err := dialPort(bad, b.alice); err == nil || !strings.Contains(err.Error(), why) {
 		t.Errorf("during a penalty: %v", err)
@@ -159,7 +159,7 @@ func TestFailingSourceIsKeptOut(t *testing.T) {
 // TestKnocksCostNothing: a health check that connects and leaves is not punished.
 func TestKnocksCostNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	port := b.serveFrom("203.0.113.9:5000")
 	for range 40 {
 		c, err := net.Dial("tcp", "127.0.0.1:"+port)
@@ -168,7 +168,7 @@ func TestKnocksCostNothing(t *testing.T) {
 		}
 		c.Close()
 	}
-	eventually(t, 30*time.Second, "all gone", func() bool { s := b.gate.Stats(); return s.Accepted == 40 && s.Connections == 0 })
+	eventually(t, 30*time.Second, "all gone", func() bool { s := b.srv.Stats(); return s.Accepted == 40 && s.Connections == 0 })
 	if client, err := dialPort(port, b.alice); err != nil {
 		t.Error(err)
 	} else {
@@ -178,17 +178,17 @@ func TestKnocksCostNothing(t *testing.T) {
 
 func TestTrustedProxiesPayNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.Trusted = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
+	b := newFixture(t, func(o *Options) { o.Trusted = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
 	port := b.serveFrom("203.0.113.9:5000")
 	stranger := b.newKey("stranger", 0)
 	for range 5 {
 		_, _ = dialPort(port, stranger)
 	}
-	eventually(t, 30*time.Second, "counted", func() bool { return b.gate.Stats().Refused == 5 })
+	eventually(t, 30*time.Second, "counted", func() bool { return b.srv.Stats().Refused == 5 })
 	if _, err := dialPort(port, b.alice); err != nil {
 		t.Error(err)
 	}
-	if n := b.gate.Stats().Penalised; n != 0 {
+	if n := b.srv.Stats().Penalised; n != 0 {
 		t.Errorf("%d sources kept out", n)
 	}
 }
@@ -200,13 +200,13 @@ func TestPenaltySettings(t *testing.T) {
 		"off":    func(o *Options) { o.NoPenalties = true },
 		"exempt": func(o *Options) { o.PenaltyExempt = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} },
 	} {
-		b := newBench(t, change)
+		b := newFixture(t, change)
 		port := b.serveFrom("203.0.113.9:5000")
 		stranger := b.newKey("stranger", 0)
 		for range 5 {
 			_, _ = dialPort(port, stranger)
 		}
-		eventually(t, 30*time.Second, "counted", func() bool { return b.gate.Stats().Refused == 5 })
+		eventually(t, 30*time.Second, "counted", func() bool { return b.srv.Stats().Refused == 5 })
 		client, err := dialPort(port, b.alice)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -236,7 +236,7 @@ func (l noBuffers) Accept() (net.Conn, error) {
 // and relayd with it.
 func TestAcceptErrorsAreOutlived(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -246,14 +246,14 @@ func TestAcceptErrorsAreOutlived(t *testing.T) {
 		failures <- e
 	}
 	served := make(chan error, 1)
-	go func() { served <- b.gate.Serve(noBuffers{ln, failures}) }()
+	go func() { served <- b.srv.Serve(noBuffers{ln, failures}) }()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	client, err := dialPort(port, b.alice)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client.Close()
-	b.gate.Announce()
+	b.srv.Announce()
 	if err := <-served; err != nil {
 		t.Errorf("Serve ended with %v", err)
 	}
@@ -263,7 +263,7 @@ func TestAcceptErrorsAreOutlived(t *testing.T) {
 // hindered.
 func TestSourceLimit(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.MaxPerSource = 2 })
+	b := newFixture(t, func(o *Options) { o.MaxPerSource = 2 })
 	here, there := b.serveFrom("203.0.113.9:5000"), b.serveFrom("[2001:db8::1]:5000")
 	for n, port := range []string{here, here, there} {
 		client, err := dialPort(port, b.alice)
@@ -275,7 +275,7 @@ func TestSourceLimit(t *testing.T) {
 	if _, err := dialPort(here, b.alice); err == nil || !strings.Contains(err.Error(), "too many connections from your address") {
 		t.Errorf("a third connection: %v", err)
 	}
-	if s := b.gate.Stats(); s.Dropped != 1 || s.LoggedIn != 3 {
+	if s := b.srv.Stats(); s.Dropped != 1 || s.LoggedIn != 3 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -9,14 +9,14 @@ import (
 // for each request.
 type plainView struct {
 	s     *session
-	out   *lines
+	out   *outputQueue
 	shown map[string]bool
 }
 
-func (v *plainView) output(out *lines)    { v.out = out }
-func (v *plainView) patient() bool        { return true }
-func (v *plainView) dropped(n int) string { return fmt.Sprintf("… %d lines dropped", n) }
-func (v *plainView) missed()              { v.out.put("… some requests are not shown") }
+func (v *plainView) output(out *outputQueue) { v.out = out }
+func (v *plainView) patient() bool           { return true }
+func (v *plainView) dropped(n int) string    { return fmt.Sprintf("… %d lines dropped", n) }
+func (v *plainView) missed()                 { v.out.put("… some requests are not shown") }
 
 func (v *plainView) begin(online, refused []notice) (int, bool) {
 	v.shown = map[string]bool{}
@@ -27,7 +27,7 @@ func (v *plainView) begin(online, refused []notice) (int, bool) {
 		v.put(v.s.c.helpText())
 		return exitFailure, false
 	}
-	v.out.put("Connected to relay " + v.s.c.gate.o.Site.Base.Hostname())
+	v.out.put("Connected to relay " + v.s.c.srv.o.Site.Base.Hostname())
 	for _, n := range online {
 		v.online(n)
 	}
@@ -71,7 +71,7 @@ func (v *plainView) online(n notice) bool {
 		target = "as given in your -R"
 	}
 	v.out.put("Alias " + n.alias + " is online")
-	v.out.put("Public URL    " + v.s.c.gate.o.Site.AliasURL(n.alias))
+	v.out.put("Public URL    " + v.s.c.srv.o.Site.AliasURL(n.alias))
 	v.out.put("Local target  " + target)
 	return true
 }
@@ -89,7 +89,7 @@ func (v *plainView) tell(n notice) {
 			v.queued(n)
 		}
 	case noticeRefused:
-		v.out.put(fmt.Sprintf("Alias %s was refused: %s", orWords(n.alias, "(none)"), n.message))
+		v.out.put(fmt.Sprintf("Alias %s was refused: %s", textOr(n.alias, "(none)"), n.message))
 	case noticeOffline:
 		delete(v.shown, n.alias)
 		v.out.put("Alias " + n.alias + " is offline: its forward was canceled")
@@ -103,7 +103,7 @@ func (v *plainView) tell(n notice) {
 	}
 }
 
-func (v *plainView) request(r ended) { v.out.put(v.s.screen.row(ofAttempt(r))) }
+func (v *plainView) request(r endedAttempt) { v.out.put(v.s.screen.row(ofAttempt(r))) }
 
 func (v *plainView) released(alias string, n int, err error) {
 	if err != nil {

@@ -12,32 +12,32 @@ import (
 // What is remembered of refused forwards, for the dashboard: somebody with ssh -N in a
 // loop may never see what is said in a session.
 const (
-	mostRefused   = 5         // of an account
-	refusedFor    = time.Hour // at most
-	mostRefusedBy = 1000      // accounts
+	maxRefusedPerAccount = 5         // of an account
+	refusedFor           = time.Hour // at most
+	maxRefusedAccounts   = 1000      // accounts
 )
 
-// refused remembers the newest refused forwards of each account, in memory only. Safe
+// refusedForwards remembers the newest refused forwards of each account, in memory only. Safe
 // for concurrent use.
-type refused struct {
+type refusedForwards struct {
 	now func() time.Time
 
 	mu        sync.Mutex
 	byAccount map[int64][]relay.RefusedForward // newest first
 }
 
-func newRefused() *refused {
-	return &refused{now: time.Now, byAccount: map[int64][]relay.RefusedForward{}}
+func newRefusedForwards() *refusedForwards {
+	return &refusedForwards{now: time.Now, byAccount: map[int64][]relay.RefusedForward{}}
 }
 
 // note keeps one more. The same thing again is counted, not listed twice.
-func (r *refused) note(account int64, x relay.RefusedForward) {
+func (r *refusedForwards) note(account int64, x relay.RefusedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x.At, x.Times = r.now(), 1
 	list := r.fresh(account)
-	if len(list) == 0 && len(r.byAccount) >= mostRefusedBy {
-		r.forgetOldest()
+	if len(list) == 0 && len(r.byAccount) >= maxRefusedAccounts {
+		r.removeOldestAccount()
 	}
 	same := func(old relay.RefusedForward) bool { return old.Bind == x.Bind && old.Code == x.Code }
 	if i := slices.IndexFunc(list, same); i >= 0 {
@@ -45,11 +45,11 @@ func (r *refused) note(account int64, x relay.RefusedForward) {
 		list = slices.Delete(list, i, i+1)
 	}
 	list = slices.Insert(list, 0, x)
-	r.byAccount[account] = list[:min(len(list), mostRefused)]
+	r.byAccount[account] = list[:min(len(list), maxRefusedPerAccount)]
 }
 
-// settled forgets what was refused to an account under a bind string that is let in now.
-func (r *refused) settled(account int64, bind string) {
+// forget forgets what was refused to an account under a bind string that is let in now.
+func (r *refusedForwards) forget(account int64, bind string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if list, known := r.byAccount[account]; known {
@@ -59,7 +59,7 @@ func (r *refused) settled(account int64, bind string) {
 }
 
 // fresh is what an account's list still holds; an empty one is dropped. mu is held.
-func (r *refused) fresh(account int64) []relay.RefusedForward {
+func (r *refusedForwards) fresh(account int64) []relay.RefusedForward {
 	list := r.byAccount[account]
 	old := func(x relay.RefusedForward) bool { return r.now().Sub(x.At) >= refusedFor }
 	if i := slices.IndexFunc(list, old); i >= 0 {
@@ -72,8 +72,8 @@ func (r *refused) fresh(account int64) []relay.RefusedForward {
 	return list
 }
 
-// forgetOldest makes room for another account. mu is held.
-func (r *refused) forgetOldest() {
+// removeOldestAccount makes room for another account. mu is held.
+func (r *refusedForwards) removeOldestAccount() {
 	var oldest int64
 	var at time.Time
 	for account, list := range r.byAccount { // none is empty
@@ -86,10 +86,10 @@ func (r *refused) forgetOldest() {
 
 // Refused tells which forwards of an account were refused within the last hour, and
 // not let in since; the newest first, five at most. A restart forgets them.
-func (g *Gate) Refused(account int64) []relay.RefusedForward {
-	g.refused.mu.Lock()
-	defer g.refused.mu.Unlock()
-	return slices.Clone(g.refused.fresh(account))
+func (srv *Server) Refused(account int64) []relay.RefusedForward {
+	srv.refusedForwards.mu.Lock()
+	defer srv.refusedForwards.mu.Unlock()
+	return slices.Clone(srv.refusedForwards.fresh(account))
 }
 
 // refuse tells everybody concerned that a forward is not let in, and why.
@@ -97,8 +97,8 @@ func (c *conn) refuse(bind string, why *relay.Error) {
 	bind = shownBind(bind)
 	c.log.Info("forward refused", "bind", bind, "code", why.Code, "err", why)
 	message := record.SafeText(why.Detail)
-	c.tell(notice{kind: noticeRefused, alias: bind, code: why.Code, message: message})
-	c.gate.refused.note(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
+	c.notify(notice{kind: noticeRefused, alias: bind, code: why.Code, message: message})
+	c.srv.refusedForwards.note(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
 }
 
 // shownBind is a bind string for people.

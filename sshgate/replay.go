@@ -23,11 +23,11 @@ func (k *call) replay() error {
 		return err
 	}
 	k.interruptible()
-	e, n, err := k.g.o.Replay.Replay(k.ctx, k.who, id, replayWait)
+	e, n, err := k.srv.o.Replay.Replay(k.ctx, k.who, id, replayWait)
 	if err != nil {
 		return err
 	}
-	form := record.Of(e, k.g.o.Site, time.Now())
+	form := record.Of(e, k.srv.o.Site, time.Now())
 	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
 		k.code = exitFailure
 	}
@@ -42,11 +42,11 @@ func (k *call) replay() error {
 
 // countReplay counts a replay against the limit, unless it would be refused anyway.
 func (k *call) countReplay(id relay.ID) error {
-	e, err := k.g.o.Read.Event(k.ctx, k.who, id, 0)
+	e, err := k.srv.o.Read.Event(k.ctx, k.who, id, 0)
 	if err != nil || e.Blocker != "" {
 		return err // the replay itself has the words for it
 	}
-	return k.g.o.Limits.Replay(k.who)
+	return k.srv.o.Limits.Replay(k.who)
 }
 
 func (k *call) replayText(e *record.Event, a record.Attempt) string {
@@ -57,7 +57,7 @@ func (k *call) replayText(e *record.Event, a record.Attempt) string {
 	case relay.StateDelivering:
 		fmt.Fprintf(&b, "%s is still being delivered (attempt %d); see it with: show %s\n", e.ID, a.Number, e.ID)
 	default:
-		b.WriteString(k.s.screen.row(ofAttempt(ended{event: e.Summary, attempt: a})) + "\n")
+		b.WriteString(k.s.screen.row(ofAttempt(endedAttempt{event: e.Summary, attempt: a})) + "\n")
 		if before := attemptBefore(e.Attempts, a.Number); before != nil {
 			b.WriteString(difference(before, &a))
 		}
@@ -177,10 +177,10 @@ func (k *call) replayQueued() error {
 	if _, err := k.alias(label); err != nil { // before it is counted
 		return err
 	}
-	if err := k.g.o.Limits.Replay(k.who); err != nil {
+	if err := k.srv.o.Limits.Replay(k.who); err != nil {
 		return err
 	}
-	n, err := k.g.o.Replay.Release(k.ctx, k.who, label)
+	n, err := k.srv.o.Replay.Release(k.ctx, k.who, label)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 
 func TestReplayTellsTheDifference(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	e := b.house.event(1, b.house.alias("a", 1))
+	b := newFixture(t)
+	e := b.store.event(1, b.store.alias("a", 1))
 	again := e.Attempts[0]
 	again.N, again.Kind, again.Status = 2, relay.KindReplay, 500
 	again.Timing.Wait = 40 * time.Millisecond

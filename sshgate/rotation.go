@@ -18,10 +18,10 @@ const (
 const maxProofs = 8
 
 // hostKeySigners are the keys that are announced, the one in use first.
-func (g *Gate) hostKeySigners() []ssh.Signer {
-	keys := []ssh.Signer{g.o.HostKey}
-	if g.o.NextKey != nil {
-		keys = append(keys, g.o.NextKey)
+func (srv *Server) hostKeySigners() []ssh.Signer {
+	keys := []ssh.Signer{srv.o.HostKey}
+	if srv.o.NextKey != nil {
+		keys = append(keys, srv.o.NextKey)
 	}
 	return keys
 }
@@ -30,7 +30,7 @@ func (g *Gate) hostKeySigners() []ssh.Signer {
 // next one, and forgets what is not among them any more.
 func (c *conn) announceHostKeys() {
 	var payload []byte
-	for _, key := range c.gate.hostKeySigners() {
+	for _, key := range c.srv.hostKeySigners() {
 		payload = append(payload, ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})...)
 	}
 	_, _, _ = c.sc.SendRequest(hostKeys, false, payload)
@@ -38,7 +38,7 @@ func (c *conn) announceHostKeys() {
 
 // proveHostKeys signs the session with each key that the client names, to show that
 // it is ours. A key that is not makes the whole answer a refusal.
-func (g *Gate) proveHostKeys(session, payload []byte) (ok bool, reply []byte) {
+func (srv *Server) proveHostKeys(session, payload []byte) (ok bool, reply []byte) {
 	for n := 0; len(payload) > 0; n++ {
 		var next struct {
 			Key  []byte
@@ -48,7 +48,7 @@ func (g *Gate) proveHostKeys(session, payload []byte) (ok bool, reply []byte) {
 			return false, nil
 		}
 		payload = next.Rest
-		signer := g.signerOf(next.Key)
+		signer := srv.signerOf(next.Key)
 		if signer == nil {
 			return false, nil
 		}
@@ -65,8 +65,8 @@ func (g *Gate) proveHostKeys(session, payload []byte) (ok bool, reply []byte) {
 	return len(reply) > 0, reply
 }
 
-func (g *Gate) signerOf(blob []byte) ssh.Signer {
-	for _, key := range g.hostKeySigners() {
+func (srv *Server) signerOf(blob []byte) ssh.Signer {
+	for _, key := range srv.hostKeySigners() {
 		if bytes.Equal(key.PublicKey().Marshal(), blob) {
 			return key
 		}

@@ -43,7 +43,7 @@ func nextHostKey(t *testing.T, dir string) ssh.Signer {
 func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 	t.Parallel()
 	var current, next ssh.Signer
-	b := newBench(t, func(o *Options) {
+	b := newFixture(t, func(o *Options) {
 		current, next = o.HostKey, nextHostKey(t, t.TempDir())
 		o.NextKey = next
 	})
@@ -71,16 +71,16 @@ func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 		t.Fatalf("known hosts: %q", got)
 	}
 
-	after := newBench(t, func(o *Options) { o.HostKey = next })
+	after := newFixture(t, func(o *Options) { o.HostKey = next })
 	moved := strings.ReplaceAll(string(text), host, "[127.0.0.1]:"+after.port)
 	if err := os.WriteFile(known, []byte(moved), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	line, b.port, b.house = moved, after.port, after.house
+	line, b.port, b.store = moved, after.port, after.store
 	fp := ssh.FingerprintSHA256(b.alice.signer.PublicKey())
-	after.house.mu.Lock()
-	after.house.keys[fp] = b.alice.actor
-	after.house.mu.Unlock()
+	after.store.mu.Lock()
+	after.store.keys[fp] = b.alice.actor
+	after.store.mu.Unlock()
 	login()
 	text, _ = os.ReadFile(known)
 	if got := string(text); strings.Count(got, "ssh-ed25519") != 1 || !strings.Contains(got, authorizedKey(next.PublicKey())) {
@@ -90,9 +90,9 @@ func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 
 func TestHostKeyProof(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	client := b.mustDial(b.alice)
-	key := b.gate.o.HostKey.PublicKey()
+	key := b.srv.o.HostKey.PublicKey()
 	mine := ssh.Marshal(struct{ Key []byte }{key.Marshal()})
 	ok, reply, err := client.SendRequest(hostKeysProve, true, mine)
 	var got struct{ Sig []byte }
@@ -138,13 +138,13 @@ func FuzzHostKeyProof(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	g := &Gate{o: Options{HostKey: key}}
+	srv := &Server{o: Options{HostKey: key}}
 	mine := ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})
 	f.Add(mine)
 	f.Add(append(mine, mine...))
 	f.Add(mine[:7])
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		ok, reply := g.proveHostKeys([]byte("session"), payload)
+		ok, reply := srv.proveHostKeys([]byte("session"), payload)
 		if ok != (len(reply) > 0) || ok && len(payload)%len(mine) != 0 {
 			t.Errorf("%q: %v, %q", payload, ok, reply)
 		}

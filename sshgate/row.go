@@ -27,7 +27,7 @@ type row struct {
 const rowMethod, rowPath = 32, 512
 
 // ofAttempt is the row of an attempt that has ended.
-func ofAttempt(r ended) row {
+func ofAttempt(r endedAttempt) row {
 	at := time.Now()
 	if r.attempt.StartedAt != nil {
 		at = r.attempt.StartedAt.Local()

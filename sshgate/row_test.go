@@ -82,7 +82,7 @@ func TestMeant(t *testing.T) {
 		"evnts": "events", "event": "events", "alias": "aliases", "reply": "replay", "replay-que": "replay-queued",
 		"shwo": "show", "ls": "", "xyzzy": "", "": "", "Keys": "keys", "whoamI": "whoami", strings.Repeat("x", 4000): "",
 	} {
-		if got := meant(typed, names); got != want {
+		if got := closestName(typed, names); got != want {
 			t.Errorf("%.20q: %q, want %q", typed, got, want)
 		}
 	}
@@ -91,7 +91,7 @@ func TestMeant(t *testing.T) {
 // TestLinesAreBoundedInBytes: lines of the bundled client carry whole headers.
 func TestLinesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	l := newLines()
+	l := newOutputQueue()
 	for range maxLines {
 		l.put(strings.Repeat("x", 100<<10))
 	}

@@ -59,14 +59,14 @@ func TestColours(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
-			a := b.house.alias("a", 1)
+			b := newFixture(t)
+			a := b.store.alias("a", 1)
 			c := b.mustDial(b.alice)
 			forwards(t, c, "a", 80)
 			_, out, _ := show(t, c, x.term, 120, x.env)
-			eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
-			e := b.house.event(1, a)
-			b.house.publish(attemptEnded(t, b, e)...)
+			eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
+			e := b.store.event(1, a)
+			b.store.publish(attemptEnded(t, b, e)...)
 			eventually(t, 30*time.Second, "line", func() bool { return contains(out, e.ID.String()) })
 			if got := contains(out, "\x1b[32m[200]\x1b[0m POST"); got != x.want || !x.want && contains(out, "\x1b") {
 				t.Errorf("colours %v, want %v: %q", got, x.want, out)
@@ -78,13 +78,13 @@ func TestColours(t *testing.T) {
 // TestNarrowWindow: lines of the log fit a window, also after it was resized.
 func TestNarrowWindow(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("a", 1)
+	b := newFixture(t)
+	a := b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
 	s, out, _ := show(t, c, "dumb", 200, nil)
-	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
-	e := b.house.event(1, a)
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
+	e := b.store.event(1, a)
 	e.Target = []byte("/" + strings.Repeat("x", 300))
 	for n, columns := range []int{200, 80, 60, 40, 25, 1, 0} {
 		if err := s.WindowChange(24, columns); err != nil {
@@ -96,7 +96,7 @@ func TestNarrowWindow(t *testing.T) {
 		}
 		e.Attempts[0].N = n + 1
 		before := strings.Count(out.String(), "[200]")
-		b.house.publish(attemptEnded(t, b, e)...)
+		b.store.publish(attemptEnded(t, b, e)...)
 		eventually(t, 30*time.Second, "line", func() bool {
 			text := out.String()
 			return strings.Count(text, "[200]") > before && strings.HasSuffix(text, "\r\n")
@@ -124,11 +124,11 @@ func TestEndsOfSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			c := b.mustDial(b.alice)
 			forwards(t, c, "a", 80)
 			s, _, in := show(t, c, x.term, 80, nil)
-			eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+			eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
 			x.end(s, in)
 			code := 0
 			if err := s.Wait(); err != nil {
@@ -141,7 +141,7 @@ func TestEndsOfSession(t *testing.T) {
 			if code != x.code {
 				t.Errorf("exit %d, want %d", code, x.code)
 			}
-			if b.house.state("a") != relay.TunnelOnline {
+			if b.store.state("a") != relay.TunnelOnline {
 				t.Error("the forward ended with the session")
 			}
 		})
@@ -152,8 +152,8 @@ func TestEndsOfSession(t *testing.T) {
 // pings of the same connection go on.
 func TestUnreadLogStopsNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.PingInterval, o.PingTimeout = 50*time.Millisecond, time.Minute })
-	a := b.house.alias("a", 1)
+	b := newFixture(t, func(o *Options) { o.PingInterval, o.PingTimeout = 50*time.Millisecond, time.Minute })
+	a := b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
 		ch, reqs, err := n.Accept()
@@ -177,14 +177,14 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"up --json"})); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	eventually(t, time.Minute, "subscription", func() bool { return b.house.subscribers() == 1 })
-	b.flood(b.house.event(1, a), 300)
-	eventually(t, time.Minute, "all taken", b.house.taken)
+	eventually(t, time.Minute, "subscription", func() bool { return b.store.subscribers() == 1 })
+	b.flood(b.store.event(1, a), 300)
+	eventually(t, time.Minute, "all taken", b.store.taken)
 	ask(t, b.online("a"))
 	if out, _, code := runs(t, c, "whoami"); code != 0 || out != "alice\n" {
 		t.Errorf("exit %d: %q", code, out)
 	}
-	if b.house.state("a") != relay.TunnelOnline {
+	if b.store.state("a") != relay.TunnelOnline {
 		t.Error("not online")
 	}
 	ch.Close()
@@ -194,7 +194,7 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 // with a terminal and without, and the tunnels stay.
 func TestCommandsBesideForwards(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
 	for range 3 * maxSessions {
@@ -213,7 +213,7 @@ func TestCommandsBesideForwards(t *testing.T) {
 			t.Errorf("%q", plain)
 		}
 	}
-	if b.house.state("a") != relay.TunnelOnline {
+	if b.store.state("a") != relay.TunnelOnline {
 		t.Error("the forward ended with a command")
 	}
 }

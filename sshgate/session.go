@@ -51,9 +51,9 @@ type session struct {
 	begun bool
 	next  *string // begun, and not yet started
 
-	mu     sync.Mutex
-	ending bool // somebody wants it to end
-	code   int
+	mu      sync.Mutex
+	stopped bool // somebody wants it to end
+	code    int
 }
 
 // session runs one session channel to its end.
@@ -62,11 +62,11 @@ func (c *conn) session(open ssh.NewChannel) {
 	s.notices.wake = make(chan struct{}, 1)
 	s.ctx, s.cancel = context.WithCancel(c.ctx)
 	defer s.cancel()
-	if !c.join(s) {
+	if !c.addSession(s) {
 		_ = open.Reject(ssh.ResourceShortage, "too many sessions on this connection")
 		return
 	}
-	defer c.part(s)
+	defer c.removeSession(s)
 	ch, reqs, err := open.Accept()
 	if err != nil {
 		return
@@ -85,19 +85,19 @@ func (c *conn) session(open ssh.NewChannel) {
 	}
 }
 
-func (c *conn) join(s *session) bool {
+func (c *conn) addSession(s *session) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.dead || c.leaving || c.busy() >= maxSessions || len(c.sessions) >= maxLingering {
+	if c.dead || c.draining || c.activeSessions() >= maxSessions || len(c.sessions) >= maxLingering {
 		return false
 	}
 	c.sessions[s] = struct{}{}
-	c.used()
+	c.updateIdleTimer()
 	return true
 }
 
-// busy is how many sessions have not ended; mu is held.
-func (c *conn) busy() (n int) {
+// activeSessions is how many sessions have not ended; mu is held.
+func (c *conn) activeSessions() (n int) {
 	for s := range c.sessions {
 		if !s.done {
 			n++
@@ -106,16 +106,16 @@ func (c *conn) busy() (n int) {
 	return n
 }
 
-// part forgets a session once nothing of it runs any more and the peer has closed it
+// removeSession forgets a session once nothing of it runs any more and the peer has closed it
 // too.
-func (c *conn) part(s *session) {
+func (c *conn) removeSession(s *session) {
 	close(s.over)
 	free := func() {
 		s.work.Wait()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.sessions, s)
-		c.used()
+		c.updateIdleTimer()
 	}
 	if !c.spawn(free) {
 		free() // the connection has ended, and with it every read and write
@@ -179,17 +179,17 @@ func (s *session) signal(payload []byte) bool {
 	}
 	switch signal.Name {
 	case "INT", "TERM", "HUP", "QUIT":
-		s.quit(exitInterrupted)
+		s.stop(exitInterrupted)
 		return true
 	}
 	return false
 }
 
-// quit asks the session to end with an exit code.
-func (s *session) quit(code int) {
+// stop asks the session to end with an exit code.
+func (s *session) stop(code int) {
 	s.mu.Lock()
-	if !s.ending {
-		s.ending, s.code = true, code
+	if !s.stopped {
+		s.stopped, s.code = true, code
 	}
 	s.mu.Unlock()
 	s.cancel()
@@ -199,7 +199,7 @@ func (s *session) quit(code int) {
 func (s *session) exit(otherwise int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ending {
+	if s.stopped {
 		return s.code
 	}
 	return otherwise
@@ -210,7 +210,7 @@ func (s *session) exit(otherwise int) int {
 func (s *session) finish(code int) {
 	s.c.mu.Lock()
 	s.done = true // whoever hears of the end may ask for the next session
-	s.c.used()
+	s.c.updateIdleTimer()
 	s.c.mu.Unlock()
 	done := make(chan struct{})
 	s.spawn("finish", func() {
@@ -250,7 +250,7 @@ func (s *session) run(command string) int {
 // ordered waits until the requests that came before the session are done.
 func (s *session) ordered() {
 	turn := make(chan struct{})
-	s.c.jobs.post(func() { close(turn) })
+	s.c.requests.post(func() { close(turn) })
 	select {
 	case <-turn:
 	case <-s.ctx.Done():

@@ -17,9 +17,9 @@ import (
 )
 
 // attemptEnded gives the feed items of the end of an event's first attempt.
-func attemptEnded(t *testing.T, b *bench, e *relay.Event) []relay.FeedItem {
+func attemptEnded(t *testing.T, b *fixture, e *relay.Event) []relay.FeedItem {
 	t.Helper()
-	summary, err := json.Marshal(record.Summarise(e, b.gate.o.Site, time.Now()))
+	summary, err := json.Marshal(record.Summarise(e, b.srv.o.Site, time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +38,10 @@ func attemptEnded(t *testing.T, b *bench, e *relay.Event) []relay.FeedItem {
 
 func TestSessionHeaderAndLog(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("stripe-dev", 1)
-	other := b.house.alias("other", 1)
-	b.house.queue(a, 3)
+	b := newFixture(t)
+	a := b.store.alias("stripe-dev", 1)
+	other := b.store.alias("other", 1)
+	b.store.queue(a, 3)
 	p := b.openssh(b.alice, "-R", "stripe-dev:80:127.0.0.1:1", "127.0.0.1")
 	p.stdin.Close() // the end of stdin is not the end of the session
 	eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "replay-queued stripe-dev\n") })
@@ -55,10 +55,10 @@ Press Ctrl+C to disconnect
 	if got := p.out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	e, hidden := b.house.event(1, a), b.house.event(2, other)
+	e, hidden := b.store.event(1, a), b.store.event(2, other)
 	e.Target = []byte("/hook\x1b[2J")
-	b.house.publish(attemptEnded(t, b, hidden)...)
-	b.house.publish(attemptEnded(t, b, e)...)
+	b.store.publish(attemptEnded(t, b, hidden)...)
+	b.store.publish(attemptEnded(t, b, e)...)
 	eventually(t, 30*time.Second, "log line", func() bool { return contains(p.out, e.ID.String()) })
 	line := strings.TrimPrefix(p.out.String(), want)
 	if !regexp.MustCompile(`^\d\d:\d\d:\d\d \[200\] POST /hook\\x1b\[2J \(23ms\) ` + e.ID.String() + "\n$").MatchString(line) {
@@ -75,8 +75,8 @@ Press Ctrl+C to disconnect
 // in its log.
 func TestRequestBesideTheHeader(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("a", 1)
+	b := newFixture(t)
+	a := b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	s, err := c.NewSession()
 	if err != nil {
@@ -88,11 +88,11 @@ func TestRequestBesideTheHeader(t *testing.T) {
 	if err := s.Shell(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	eventually(t, 20*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
 	forwards(t, c, "a", 80)
 	b.online("a")
-	e := b.house.event(1, a)
-	b.house.publish(attemptEnded(t, b, e)...)
+	e := b.store.event(1, a)
+	b.store.publish(attemptEnded(t, b, e)...)
 	eventually(t, 30*time.Second, "log line", func() bool { return contains(out, e.ID.String()) })
 	if text := out.String(); !strings.HasPrefix(text, "Connected to relay") || strings.Index(text, e.ID.String()) < strings.Index(text, "Press Ctrl+C") {
 		t.Errorf("got\n%s", text)
@@ -104,9 +104,9 @@ func TestSessionKeys(t *testing.T) {
 	for name, key := range map[string]string{"q": "q", "ctrl-c": "\x03"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
-			a := b.house.alias("a", 1)
-			b.house.queue(a, 2)
+			b := newFixture(t)
+			a := b.store.alias("a", 1)
+			b.store.queue(a, 2)
 			p := b.openssh(b.alice, "-tt", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 			eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C to disconnect\r\n") })
 			_, _ = io.WriteString(p.stdin, "r")
@@ -121,8 +121,8 @@ func TestSessionKeys(t *testing.T) {
 
 func TestSessionWithoutForward(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.gate.firstForward = firstForward // there is none to wait for
+	b := newFixture(t)
+	b.srv.firstForward = firstForward // there is none to wait for
 	p := b.openssh(b.alice, "127.0.0.1")
 	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued ALIAS") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
 		t.Errorf("exit %d: %s", code, p.out)
@@ -131,9 +131,9 @@ func TestSessionWithoutForward(t *testing.T) {
 
 func TestSessionOfRefusedForward(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.claiming = false
-	b.house.alias("foreign", 2)
+	b := newFixture(t)
+	b.store.claiming = false
+	b.store.alias("foreign", 2)
 	var texts []string
 	for _, alias := range []string{"foreign", "unknown"} {
 		p := b.openssh(b.alice, "-R", alias+":80:127.0.0.1:1", "127.0.0.1")
@@ -151,7 +151,7 @@ func TestSessionOfRefusedForward(t *testing.T) {
 // stall nothing.
 func TestFloodOfSessionRequests(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { _ = n.Reject(ssh.ConnectionFailed, "") })
 	forwards(t, c, "a", 80)
@@ -187,7 +187,7 @@ func TestFloodOfSessionRequests(t *testing.T) {
 
 func TestSessionLimit(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	for range maxSessions {
 		if _, err := c.NewSession(); err != nil {
@@ -203,8 +203,8 @@ func TestSessionLimit(t *testing.T) {
 // reads later how much it missed.
 func TestLogIsDroppedNotBlocked(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("a", 1)
+	b := newFixture(t)
+	a := b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
 	ch, reqs, err := c.OpenChannel("session", nil)
@@ -215,10 +215,10 @@ func TestLogIsDroppedNotBlocked(t *testing.T) {
 	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"up --json"})); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	eventually(t, time.Minute, "subscription", func() bool { return b.house.subscribers() == 1 })
+	eventually(t, time.Minute, "subscription", func() bool { return b.store.subscribers() == 1 })
 	const sent = 300 // more than the window and the lines that wait
-	b.flood(b.house.event(1, a), sent)
-	eventually(t, time.Minute, "all taken", b.house.taken)
+	b.flood(b.store.event(1, a), sent)
+	eventually(t, time.Minute, "all taken", b.store.taken)
 	shown, lost := 0, 0
 	r := bufio.NewScanner(ch)
 	r.Buffer(nil, 1<<20)
@@ -237,12 +237,12 @@ func TestLogIsDroppedNotBlocked(t *testing.T) {
 }
 
 // flood tells of so many attempts of an event with a path of 8 KiB.
-func (b *bench) flood(e *relay.Event, attempts int) {
+func (b *fixture) flood(e *relay.Event, attempts int) {
 	t := b.t.(*testing.T)
 	e.Target = []byte("/" + strings.Repeat("x", 8<<10))
 	for n := range attempts {
 		e.Attempts[0].N = n + 1
-		b.house.publish(attemptEnded(t, b, e)[1:]...)
+		b.store.publish(attemptEnded(t, b, e)[1:]...)
 	}
 }
 
@@ -250,7 +250,7 @@ func (b *bench) flood(e *relay.Event, attempts int) {
 // was answered used to end the channel without that answer.
 func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	for range 200 {
 		if out, _, code := runs(t, c, "version"); out != "relayd v9-test\n" || code != 0 {
@@ -263,16 +263,16 @@ func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 // and says that something may be missing. It used to be silent from then on.
 func TestLogOutlivesItsFeed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.gate.feedRetry = time.Millisecond
-	a := b.house.alias("a", 1)
+	b := newFixture(t)
+	b.srv.feedRetry = time.Millisecond
+	a := b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
 	_, out, _ := show(t, c, "", 80, nil)
-	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
-	b.house.endFeeds()
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
+	b.store.endFeeds()
 	eventually(t, 30*time.Second, "next feed", func() bool { return contains(out, "some requests are not shown") })
-	e := b.house.event(1, a)
-	b.house.publish(attemptEnded(t, b, e)...)
+	e := b.store.event(1, a)
+	b.store.publish(attemptEnded(t, b, e)...)
 	eventually(t, 30*time.Second, "line", func() bool { return contains(out, e.ID.String()) })
 }

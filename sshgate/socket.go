@@ -45,21 +45,21 @@ func (s *socket) now() int64 { return int64(time.Since(s.start)) }
 // for their reader's turn. That is looked at once nothing was read for silentFrom, and
 // such a peer is not taken for silent before silentMost.
 const (
-	silentFrom = time.Second
-	silentMost = 30 * time.Second
+	unreadCheckAfter = time.Second
+	unreadTrustedFor = 30 * time.Second
 )
 
 // lastHeard is when the peer was heard last, since the start.
 func (s *socket) lastHeard() int64 {
 	now, last := s.now(), s.heard.Load()
-	if q := time.Duration(now - last); q >= silentFrom && q < silentMost && s.unread != nil && s.unread() {
+	if q := time.Duration(now - last); q >= unreadCheckAfter && q < unreadTrustedFor && s.unread != nil && s.unread() {
 		return now
 	}
 	return last
 }
 
-// quiet is the time since the last byte of the peer.
-func (s *socket) quiet() time.Duration { return time.Duration(max(0, s.now()-s.lastHeard())) }
+// silentFor is the time since the last byte of the peer.
+func (s *socket) silentFor() time.Duration { return time.Duration(max(0, s.now()-s.lastHeard())) }
 
 // maxVersion is the longest version line (RFC 4253, section 4.2).
 const maxVersion = 255

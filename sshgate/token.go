@@ -27,23 +27,23 @@ const (
 // twice.
 func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
-	g := l.c.gate
+	srv := l.c.srv
 	if !l.enrolling(meta) || l.keys > 0 || l.prompts >= tokenTries {
 		switch {
-		case l.ours:
+		case l.unavailable:
 			return nil, l.hangUp()
-		case l.told:
+		case l.explained:
 			return nil, errRefused
 		}
-		return nil, l.explain()
+		return nil, l.explainRefusal()
 	}
-	if l.prompts++; !g.limiter.beginPrompt(&l.c.slot) {
+	if l.prompts++; !srv.limiter.beginPrompt(&l.c.slot) {
 		return nil, errRefused
 	}
-	defer g.limiter.endPrompt(&l.c.slot)
-	l.c.allow(g.o.EnrolTime)
+	defer srv.limiter.endPrompt(&l.c.slot)
+	l.c.extendLogin(srv.o.EnrolTime)
 	answers, err := ask("", l.instruction(), []string{"Token: "}, []bool{false})
-	l.c.allow(g.o.HandshakeTimeout)
+	l.c.extendLogin(srv.o.HandshakeTimeout)
 	if err != nil || len(answers) != 1 {
 		return nil, errRefused
 	}
@@ -71,17 +71,17 @@ func (l *login) token(secret string) error {
 	if len(secret) > maxToken {
 		secret = ""
 	}
-	who, err := l.c.gate.o.Accounts.TokenOwner(ctx, secret)
+	who, err := l.c.srv.o.Accounts.TokenOwner(ctx, secret)
 	switch {
 	case errors.Is(err, relay.ErrNotFound):
 		l.c.log.Info("ssh login with a wrong token")
-		return l.say("this token is unknown or has expired")
+		return l.refuseWith("this token is unknown or has expired")
 	case err != nil:
-		return l.unavailable(err)
+		return l.lookupFailed(err)
 	case !who.Scopes.Has(relay.ScopeAccount) || who.Alias != 0:
-		return l.say("this token may not register keys; it needs the scope account, and no limit to one alias")
+		return l.refuseWith("this token may not register keys; it needs the scope account, and no limit to one alias")
 	}
-	l.sponsor = &who
+	l.tokenActor = &who
 	_ = l.banner.SendAuthBanner("relay: the token is good; the first key that your client proves now is registered for " +
 		record.SafeText(who.AccountName) + "\r\n")
 	return &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{PublicKeyCallback: l.offered}}
@@ -91,19 +91,19 @@ func (l *login) token(secret string) error {
 func (l *login) register(key ssh.PublicKey) (relay.Actor, error) {
 	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
 	defer cancel()
-	accounts := l.c.gate.o.Accounts
-	if err := accounts.StillValid(ctx, *l.sponsor); err != nil {
-		return relay.Actor{}, l.say("the token is not valid any more")
+	accounts := l.c.srv.o.Accounts
+	if err := accounts.StillValid(ctx, *l.tokenActor); err != nil {
+		return relay.Actor{}, l.refuseWith("the token is not valid any more")
 	}
-	if err := l.c.gate.o.Limits.Create(*l.sponsor); err != nil {
-		return relay.Actor{}, l.say(record.SafeText(relay.AsError(err).Detail))
+	if err := l.c.srv.o.Limits.Create(*l.tokenActor); err != nil {
+		return relay.Actor{}, l.refuseWith(record.SafeText(relay.AsError(err).Detail))
 	}
 	name := "ssh from " + l.c.remote.Addr().String()
-	if _, err := accounts.AddKey(ctx, *l.sponsor, "", name, authorizedKey(key)); err != nil {
+	if _, err := accounts.AddKey(ctx, *l.tokenActor, "", name, authorizedKey(key)); err != nil {
 		l.c.log.Warn("register ssh key by token", "err", err)
-		return relay.Actor{}, l.say(record.SafeText(relay.AsError(err).Detail))
+		return relay.Actor{}, l.refuseWith(record.SafeText(relay.AsError(err).Detail))
 	}
-	l.c.log.Info("ssh key registered by token", "account", l.sponsor.AccountName, "fingerprint", ssh.FingerprintSHA256(key))
+	l.c.log.Info("ssh key registered by token", "account", l.tokenActor.AccountName, "fingerprint", ssh.FingerprintSHA256(key))
 	_ = l.banner.SendAuthBanner("relay: key " + ssh.FingerprintSHA256(key) + " is registered now\r\n")
 	return l.owner(key)
 }

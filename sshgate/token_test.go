@@ -24,14 +24,14 @@ func someKey(t testing.TB) ssh.PublicKey {
 }
 
 // token makes an API token of bob's.
-func (b *bench) token(secret string, change ...func(*relay.Actor)) string {
+func (b *fixture) token(secret string, change ...func(*relay.Actor)) string {
 	who := relay.Actor{Account: 2, AccountName: "bob", Kind: relay.ActorToken, Name: "ci", Scopes: relay.AllScopes, Credential: "tok_" + secret}
 	for _, f := range change {
 		f(&who)
 	}
-	b.house.mu.Lock()
-	defer b.house.mu.Unlock()
-	b.house.tokens[secret] = who
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	b.store.tokens[secret] = who
 	return secret
 }
 
@@ -51,7 +51,7 @@ func typing(secrets ...string) ssh.AuthMethod {
 
 func TestTokenRegistersTheKeyProvenNext(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	stranger := b.newKey("stranger", 0)
 	fp := ssh.FingerprintSHA256(stranger.signer.PublicKey())
 	_, banner, err := b.dial("link", typing("rly_wrong", b.token("rly_good")), ssh.PublicKeys(stranger.signer))
@@ -72,7 +72,7 @@ func TestTokenRegistersTheKeyProvenNext(t *testing.T) {
 // TestTokenAloneIsNoLogin: a token proves no key, so it lets nobody in.
 func TestTokenAloneIsNoLogin(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	secret := b.token("rly_good")
 	if _, _, err := b.dial("link", typing(secret)); err == nil {
 		t.Error("logged in by a token")
@@ -82,10 +82,10 @@ func TestTokenAloneIsNoLogin(t *testing.T) {
 	if _, _, err := b.dial("link", typing(secret), ssh.PublicKeys(swapped{stranger.signer.PublicKey(), other.signer})); err == nil {
 		t.Error("logged in with a signature of another key")
 	}
-	b.house.mu.Lock()
-	defer b.house.mu.Unlock()
-	if len(b.house.keys) != 1 {
-		t.Errorf("%d keys registered", len(b.house.keys)-1)
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	if len(b.store.keys) != 1 {
+		t.Errorf("%d keys registered", len(b.store.keys)-1)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestTokenAloneIsNoLogin(t *testing.T) {
 // her login, not his.
 func TestTokenNeverMovesAKey(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	secret := b.token("rly_good")
 	_, banner, err := b.dial("link", typing(secret), ssh.PublicKeys(b.alice.signer))
 	if err != nil || !strings.Contains(banner, "belongs to alice; nothing to do") {
@@ -111,7 +111,7 @@ func TestTokensThatMayNot(t *testing.T) {
 		"no account scope": func(a *relay.Actor) { a.Scopes = relay.AllScopes &^ relay.ScopeAccount },
 		"one alias":        func(a *relay.Actor) { a.Alias = 7 },
 	} {
-		b := newBench(t)
+		b := newFixture(t)
 		secret := b.token("rly_narrow", change)
 		_, banner, err := b.dial("link", typing(secret), ssh.PublicKeys(b.newKey("stranger", 0).signer))
 		if err == nil || !strings.Contains(banner, "may not register keys") {
@@ -128,7 +128,7 @@ func TestTokenTries(t *testing.T) {
 		user, typed string
 		asked       int
 	}{{"link", "rly_wrong", tokenTries}, {"link", "", 1}, {"x", "rly_wrong", 0}} {
-		b := newBench(t)
+		b := newFixture(t)
 		asked := 0
 		_, banner, err := b.dial(c.user, ssh.RetryableAuthMethod(ssh.KeyboardInteractive(func(string, string, []string, []bool) ([]string, error) {
 			asked++
@@ -144,7 +144,7 @@ func TestTokenTries(t *testing.T) {
 // an approval may take, however often it is asked.
 func TestPromptIsBounded(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.EnrolTime, o.HandshakeTimeout = 100*time.Millisecond, 20*time.Second })
+	b := newFixture(t, func(o *Options) { o.EnrolTime, o.HandshakeTimeout = 100*time.Millisecond, 20*time.Second })
 	asked, gone, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -155,7 +155,7 @@ func TestPromptIsBounded(t *testing.T) {
 		}))
 	}()
 	<-asked
-	eventually(t, 30*time.Second, "closed", func() bool { return b.gate.Stats().Connections == 0 })
+	eventually(t, 30*time.Second, "closed", func() bool { return b.srv.Stats().Connections == 0 })
 	close(gone)
 	<-answered
 }
@@ -163,7 +163,7 @@ func TestPromptIsBounded(t *testing.T) {
 // TestTokenWithOpenSSH types the token by askpass.
 func TestTokenWithOpenSSH(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	stranger := b.newKey("stranger", 0)
 	askpass := filepath.Join(b.dir, "askpass")
 	// A process that another test starts meanwhile would hold the file open for

@@ -40,7 +40,7 @@ type tunnel struct {
 }
 
 // Heard is the time since the last byte of the peer.
-func (t *tunnel) Heard() time.Duration { return t.c.sock.quiet() }
+func (t *tunnel) Heard() time.Duration { return t.c.sock.silentFor() }
 
 // LazyDial tells whether the peer said that it dials at the first byte.
 func (t *tunnel) LazyDial() bool { return t.c.lazy.Load() }
@@ -57,15 +57,15 @@ func (t *tunnel) Close(reason string) {
 	if reason == relay.AliasRemoved {
 		t.c.spawn(func() {
 			if f := t.c.forwardOf(t); f != nil {
-				t.c.withdraw(f)
+				t.c.removeForward(f)
 			}
 		})
 		return
 	}
 	t.c.spawn(func() {
-		ctx, cancel := context.WithTimeout(t.c.ctx, t.c.gate.o.TakeoverDrain)
+		ctx, cancel := context.WithTimeout(t.c.ctx, t.c.srv.o.TakeoverDrain)
 		defer cancel()
-		t.c.leave(ctx, farewell{
+		t.c.drain(ctx, closeReason{
 			notice:   notice{kind: noticeSuperseded, alias: t.alias, message: record.SafeText(reason)},
 			exit:     exitTaken,
 			graceful: true,
@@ -87,7 +87,7 @@ type opened struct {
 
 // Open makes a channel; x/crypto would wait for the peer without end.
 func (t *tunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
-	if t.c.gone() {
+	if t.c.closing() {
 		return nil, relay.ErrNotSent
 	}
 	lastHeard := t.c.sock.heard.Load()
@@ -111,7 +111,7 @@ func (t *tunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel
 }
 
 func (t *tunnel) open(o *opening, origin netip.AddrPort) {
-	if err := t.c.reserve(); err != nil {
+	if err := t.c.reserveOpen(); err != nil {
 		o.result <- opened{err: err}
 		return
 	}
@@ -123,7 +123,7 @@ func (t *tunnel) open(o *opening, origin netip.AddrPort) {
 	ch, reqs, err := t.c.sc.OpenChannel("forwarded-tcpip", ssh.Marshal(forwardedOpen{
 		Bind: t.bind, Port: t.port, Origin: text, OriginPort: uint32(origin.Port()),
 	}))
-	defer t.c.answered()
+	defer t.c.openAnswered()
 	if !o.over.Swap(true) {
 		o.result <- opened{ch, reqs, err}
 		return
@@ -135,17 +135,17 @@ func (t *tunnel) open(o *opening, origin netip.AddrPort) {
 	}
 }
 
-// reserve counts an open without an answer, or says why there can be none.
-func (c *conn) reserve() error {
+// reserveOpen counts an open without an answer, or says why there can be none.
+func (c *conn) reserveOpen() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.asked >= maxUnanswered:
+	case c.unansweredOpens >= maxUnanswered:
 		return relay.ErrNotSent
-	case c.alive+c.asked >= maxAlive:
+	case c.alive+c.unansweredOpens >= maxAlive:
 		return errUnclosed
 	}
-	c.asked++
+	c.unansweredOpens++
 	return nil
 }
 
@@ -153,17 +153,17 @@ func (c *conn) reserve() error {
 // those before it.
 var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not closed its earlier connections yet; try again in a moment")
 
-func (c *conn) answered() {
+func (c *conn) openAnswered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked--
+	c.unansweredOpens--
 }
 
-// gone tells that nothing new may be sent.
-func (c *conn) gone() bool {
+// closing tells that nothing new may be sent.
+func (c *conn) closing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.dead || c.leaving
+	return c.dead || c.draining
 }
 
 // use makes a relay.Channel, or says why there is none.
@@ -185,16 +185,16 @@ func openRefusal(e *ssh.OpenChannelError) *relay.Error {
 	text := record.SafeTextMax(e.Message, 256)
 	switch e.Reason {
 	case ssh.ConnectionFailed:
-		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", orWords(text, "connection refused"))
+		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", textOr(text, "connection refused"))
 	case ssh.ResourceShortage:
-		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", orWords(text, "no reason given"))
+		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", textOr(text, "no reason given"))
 	default:
 		return relay.Errorf(relay.CodeLocalUnresolvable,
-			"the tunnel client could not open the local target (%s); check the host name behind -R", orWords(text, "no reason given"))
+			"the tunnel client could not open the local target (%s); check the host name behind -R", textOr(text, "no reason given"))
 	}
 }
 
-func orWords(text, otherwise string) string {
+func textOr(text, otherwise string) string {
 	if text == "" {
 		return otherwise
 	}

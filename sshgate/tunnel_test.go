@@ -16,7 +16,7 @@ import (
 
 func TestChannelEchoesBindAndOrigin(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	got := make(chan forwardedOpen, 1)
 	accept(t, c, func(o forwardedOpen, n ssh.NewChannel) {
@@ -35,7 +35,7 @@ func TestChannelEchoesBindAndOrigin(t *testing.T) {
 
 func TestOpenFailureReasons(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	reason := make(chan ssh.RejectionReason, 1)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { _ = n.Reject(<-reason, "why") })
@@ -56,7 +56,7 @@ func TestOpenFailureReasons(t *testing.T) {
 // channel that arrives late is closed.
 func TestUnansweredOpen(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	held := make(chan ssh.NewChannel, 1)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { held <- n })
@@ -67,10 +67,10 @@ func TestUnansweredOpen(t *testing.T) {
 	if _, err := tun.Open(ctx, origin); err != relay.ErrNotSent {
 		t.Fatalf("open: %v, want %v", err, relay.ErrNotSent)
 	}
-	hold := b.house.hold("a")
+	hold := b.store.hold("a")
 	eventually(t, 30*time.Second, "stale", func() bool { // it is pinged then, and answers
-		b.house.mu.Lock()
-		defer b.house.mu.Unlock()
+		b.store.mu.Lock()
+		defer b.store.mu.Unlock()
 		return hold.stales == 1
 	})
 	ch, reqs, err := (<-held).Accept()
@@ -86,7 +86,7 @@ func TestUnansweredOpen(t *testing.T) {
 
 func TestOpenOnDeadConnection(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { c.Close() })
 	forwards(t, c, "a", 80)
@@ -94,7 +94,7 @@ func TestOpenOnDeadConnection(t *testing.T) {
 	if _, err := tun.Open(t.Context(), origin); err != relay.ErrNotSent {
 		t.Errorf("open while the connection dies: %v", err)
 	}
-	eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	eventually(t, 30*time.Second, "offline", func() bool { return b.store.state("a") == relay.TunnelOffline })
 	if _, err := tun.Open(t.Context(), origin); err != relay.ErrNotSent {
 		t.Errorf("open after that: %v", err)
 	}
@@ -104,7 +104,7 @@ func TestOpenOnDeadConnection(t *testing.T) {
 // the first byte and says when that fails.
 func TestLazyDialer(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	failure := make(chan relay.DialFailed, 1)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
@@ -150,7 +150,7 @@ func TestLazyDialer(t *testing.T) {
 // tunnel never looks like it.
 func TestLostConnectionIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	for range 20 {
 		c := b.mustDial(b.alice)
 		ready := make(chan struct{})
@@ -171,14 +171,14 @@ func TestLostConnectionIsNoCleanEnd(t *testing.T) {
 			t.Errorf("got %q, %v, want part and no EOF", got, err)
 		}
 		ch.Close()
-		eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+		eventually(t, 30*time.Second, "offline", func() bool { return b.store.state("a") == relay.TunnelOffline })
 	}
 }
 
 // TestDisconnectIsNoCleanEnd: OpenSSH says goodbye, in the middle of an answer.
 func TestDisconnectIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	began := make(chan struct{}, 1)
 	port := b.local(func(c net.Conn) {
 		_, _ = io.WriteString(c, "part")
@@ -203,7 +203,7 @@ func TestDisconnectIsNoCleanEnd(t *testing.T) {
 
 func TestCloseReleasesBlockedWrite(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { // never reads
 		if _, reqs, err := n.Accept(); err == nil {

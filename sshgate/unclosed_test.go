@@ -31,33 +31,33 @@ func (o oneConn) Value(key any) any {
 	return nil
 }
 
-// rude is a channel, and the open of one, of a peer that takes what it is sent and
+// badPeer is a channel, and the open of one, of a peer that takes what it is sent and
 // never says CLOSE.
-type rude struct {
+type badPeer struct {
 	ssh.Channel
 	reqs   chan *ssh.Request
 	reject func() error
 }
 
-func (r *rude) ChannelType() string                               { return "session" }
-func (r *rude) ExtraData() []byte                                 { return nil }
-func (r *rude) Accept() (ssh.Channel, <-chan *ssh.Request, error) { return r, r.reqs, nil }
-func (r *rude) Reject(ssh.RejectionReason, string) error          { return r.reject() }
-func (r *rude) Read([]byte) (int, error)                          { return 0, io.EOF }
-func (r *rude) Write(p []byte) (int, error)                       { return len(p), nil }
-func (r *rude) Close() error                                      { return nil }
-func (r *rude) CloseWrite() error                                 { return nil }
-func (r *rude) SendRequest(string, bool, []byte) (bool, error)    { return false, nil }
-func (r *rude) Stderr() io.ReadWriter                             { return r }
+func (r *badPeer) ChannelType() string                               { return "session" }
+func (r *badPeer) ExtraData() []byte                                 { return nil }
+func (r *badPeer) Accept() (ssh.Channel, <-chan *ssh.Request, error) { return r, r.reqs, nil }
+func (r *badPeer) Reject(ssh.RejectionReason, string) error          { return r.reject() }
+func (r *badPeer) Read([]byte) (int, error)                          { return 0, io.EOF }
+func (r *badPeer) Write(p []byte) (int, error)                       { return len(p), nil }
+func (r *badPeer) Close() error                                      { return nil }
+func (r *badPeer) CloseWrite() error                                 { return nil }
+func (r *badPeer) SendRequest(string, bool, []byte) (bool, error)    { return false, nil }
+func (r *badPeer) Stderr() io.ReadWriter                             { return r }
 
 // met is the gate's side of a connection that a client has opened and used.
-func (b *bench) met() (*ssh.Client, *conn) {
+func (b *fixture) met() (*ssh.Client, *conn) {
 	b.t.Helper()
 	client := b.mustDial(b.alice)
 	if _, _, err := client.SendRequest("x", true, nil); err != nil {
 		b.t.Fatal(err)
 	}
-	return client, b.gate.all()[0]
+	return client, b.srv.all()[0]
 }
 
 func closed(t *testing.T, client *ssh.Client) {
@@ -75,18 +75,18 @@ func closed(t *testing.T, client *ssh.Client) {
 // loses its connection before they fill the memory.
 func TestOpensWithoutEnd(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	client, c := b.met()
 	stuck := make(chan struct{})
-	open := &rude{reject: func() error { <-stuck; return nil }}
+	open := &badPeer{reject: func() error { <-stuck; return nil }}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer close(stuck)
 	c.mu.Lock()
-	c.leaving = true // so that each is refused
+	c.draining = true // so that each is refused
 	c.mu.Unlock()
 	for range maxAnswering + 1 {
-		wg.Go(func() { b.gate.channel(nil, c.sc, open, oneConn{c: c}) })
+		wg.Go(func() { b.srv.channel(nil, c.sc, open, oneConn{c: c}) })
 	}
 	closed(t, client)
 }
@@ -95,12 +95,12 @@ func TestOpensWithoutEnd(t *testing.T) {
 // its connection before they fill the memory.
 func TestChannelsLeftOpen(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.IdleClose = time.Hour })
+	b := newFixture(t, func(o *Options) { o.IdleClose = time.Hour })
 	client, c := b.met()
 	reqs := make(chan *ssh.Request)
 	defer close(reqs)
 	for range maxUnclosed + 1 {
-		_ = c.newChannel(&rude{reqs: reqs}, reqs).Close()
+		_ = c.newChannel(&badPeer{reqs: reqs}, reqs).Close()
 	}
 	c.countUnclosed(time.Now().Add(unclosedTime))
 	closed(t, client)
@@ -110,13 +110,13 @@ func TestChannelsLeftOpen(t *testing.T) {
 // channels as fast as it can. It lost its tunnel, with all that was under way.
 func TestCrowdThatEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.IdleClose = time.Hour })
+	b := newFixture(t, func(o *Options) { o.IdleClose = time.Hour })
 	client, c := b.met()
 	var all []chan *ssh.Request
 	for range 2 * maxUnclosed {
 		reqs := make(chan *ssh.Request)
 		all = append(all, reqs)
-		_ = c.newChannel(&rude{reqs: reqs}, reqs).Close()
+		_ = c.newChannel(&badPeer{reqs: reqs}, reqs).Close()
 	}
 	left := func() (int, time.Time) {
 		c.mu.Lock()
@@ -142,7 +142,7 @@ func TestCrowdThatEndsAtOnce(t *testing.T) {
 // more of them for a while.
 func TestChannelsBeyondAll(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.IdleClose = time.Hour })
+	b := newFixture(t, func(o *Options) { o.IdleClose = time.Hour })
 	_, c := b.met()
 	c.mu.Lock()
 	c.alive += maxAlive
@@ -155,8 +155,8 @@ func TestChannelsBeyondAll(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.alive -= maxAlive
-	if c.asked != 0 {
-		t.Errorf("%d opens are counted as under way", c.asked)
+	if c.unansweredOpens != 0 {
+		t.Errorf("%d opens are counted as under way", c.unansweredOpens)
 	}
 }
 
@@ -164,19 +164,19 @@ func TestChannelsBeyondAll(t *testing.T) {
 // and they keep no connection alive.
 func TestSessionsLeftOpen(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	client, c := b.met()
 	refused := false
 	for range maxLingering + 1 {
 		reqs := make(chan *ssh.Request, 1)
 		defer close(reqs)
 		reqs <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Line string }{"version"})}
-		c.session(&rude{reqs: reqs, reject: func() error { refused = !c.gone(); return nil }})
+		c.session(&badPeer{reqs: reqs, reject: func() error { refused = !c.closing(); return nil }})
 	}
 	if !refused {
 		t.Error("no session was refused")
 	}
-	c.idleOut() // as its timer does
+	c.closeIdle() // as its timer does
 	closed(t, client)
 }
 
@@ -184,7 +184,7 @@ func TestSessionsLeftOpen(t *testing.T) {
 // line of a request can be made of it.
 func TestTargetsThatAreNone(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	client, c := b.met()
 	for _, target := range []relay.Target{
 		{Bind: strings.Repeat("x", 100_000)},
@@ -208,7 +208,7 @@ func TestTargetsThatAreNone(t *testing.T) {
 // TestEmptyCommand: a command line of empty words once was a panic.
 func TestEmptyCommand(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	for line, want := range map[string]int{"'' --help": exitUsage, "''": exitUsage, "'' -h": exitUsage, "--help ''": exitOK, "help ''": exitUsage} {
 		if _, _, code := runs(t, c, line); code != want {
@@ -222,36 +222,36 @@ func TestEmptyCommand(t *testing.T) {
 func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 64)
-	b := newBench(t, func(o *Options) { o.Accounts = telling{o.Accounts.(*fakeHouse), asked} })
+	b := newFixture(t, func(o *Options) { o.Accounts = telling{o.Accounts.(*fakeStore), asked} })
 	client := b.mustDial(b.alice)
 	forwards(t, client, "a", 80)
 	b.online("a")
-	b.gate.auditor.mu.Lock()
-	b.gate.auditor.seldom = time.Hour // so that only a repeated check finds out
-	b.gate.auditor.mu.Unlock()
-	b.house.mu.Lock()
-	b.house.down = true
-	clear(b.house.keys)
-	b.house.mu.Unlock()
-	b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+	b.srv.revalidator.mu.Lock()
+	b.srv.revalidator.seldom = time.Hour // so that only a repeated check finds out
+	b.srv.revalidator.mu.Unlock()
+	b.store.mu.Lock()
+	b.store.down = true
+	clear(b.store.keys)
+	b.store.mu.Unlock()
+	b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
 	<-asked
-	if b.house.state("a") != relay.TunnelOnline {
+	if b.store.state("a") != relay.TunnelOnline {
 		t.Error("cut off because the store was down")
 	}
-	b.house.mu.Lock()
-	b.house.down = false
-	b.house.mu.Unlock()
+	b.store.mu.Lock()
+	b.store.down = false
+	b.store.mu.Unlock()
 	closed(t, client)
 }
 
 // telling tells of each question whether a credential still stands.
 type telling struct {
-	*fakeHouse
+	*fakeStore
 	asked chan struct{}
 }
 
 func (f telling) StillValid(ctx context.Context, who relay.Actor) error {
-	err := f.fakeHouse.StillValid(ctx, who)
+	err := f.fakeStore.StillValid(ctx, who)
 	select {
 	case f.asked <- struct{}{}:
 	default:

@@ -6,7 +6,7 @@ import "relay/record"
 // ignore types that they don't know.
 type jsonView struct {
 	s   *session
-	out *lines
+	out *outputQueue
 }
 
 // upMessage is every message but request.
@@ -37,9 +37,9 @@ type upRequest struct {
 // stops.
 const retryAfterMs = 250
 
-func (v *jsonView) output(out *lines) { v.out = out }
-func (v *jsonView) patient() bool     { return false }
-func (v *jsonView) missed()           { v.put(upMessage{Type: "resync"}) }
+func (v *jsonView) output(out *outputQueue) { v.out = out }
+func (v *jsonView) patient() bool           { return false }
+func (v *jsonView) missed()                 { v.put(upMessage{Type: "resync"}) }
 
 func (v *jsonView) dropped(n int) string {
 	line, _ := jsonText(upMessage{Type: "dropped", Lines: n})
@@ -56,7 +56,7 @@ func (v *jsonView) put(message any) {
 }
 
 func (v *jsonView) begin(online, refused []notice) (int, bool) {
-	o := &v.s.c.gate.o
+	o := &v.s.c.srv.o
 	v.put(upMessage{
 		Type: "hello", Host: o.Site.Base.Hostname(), BaseURL: o.Site.URL(""),
 		User: v.s.c.who.AccountName, Version: o.Version,
@@ -74,7 +74,7 @@ func (v *jsonView) tell(n notice) {
 	m := upMessage{Type: string(n.kind), Alias: n.alias, Code: n.code, Message: n.message}
 	switch n.kind {
 	case noticeOnline:
-		m.URL = v.s.c.gate.o.Site.AliasURL(n.alias)
+		m.URL = v.s.c.srv.o.Site.AliasURL(n.alias)
 		queued := 0
 		if st, ok := v.s.status(n.of); ok {
 			queued = st.QueuedEvents
@@ -86,7 +86,7 @@ func (v *jsonView) tell(n notice) {
 	v.put(m)
 }
 
-func (v *jsonView) request(r ended) {
+func (v *jsonView) request(r endedAttempt) {
 	v.put(upRequest{Type: "request", Event: r.event, Attempt: r.attempt})
 }
 

@@ -13,10 +13,10 @@ import (
 
 func TestUpProtocol(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("a", 1)
-	b.house.alias("foreign", 2)
-	b.house.queue(a, 3)
+	b := newFixture(t)
+	a := b.store.alias("a", 1)
+	b.store.alias("foreign", 2)
+	b.store.queue(a, 3)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
 	forwards(t, c, "foreign", 80)
@@ -54,8 +54,8 @@ func TestUpProtocol(t *testing.T) {
 	if m := next("released"); m["released"] != 3.0 {
 		t.Errorf("released %v", m)
 	}
-	e := b.house.event(1, a)
-	b.house.publish(attemptEnded(t, b, e)...)
+	e := b.store.event(1, a)
+	b.store.publish(attemptEnded(t, b, e)...)
 	m := next("request")
 	if m["event"].(map[string]any)["id"] != e.ID.String() || m["attempt"].(map[string]any)["number"] != 1.0 {
 		t.Errorf("request %v", m)

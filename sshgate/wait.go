@@ -25,7 +25,7 @@ func (k *call) wait() error {
 		return err
 	}
 	k.interruptible()
-	sub, err := k.g.o.Attach.Subscribe(k.ctx, k.who, alias.ID, "") // before the first look: nothing is missed between
+	sub, err := k.srv.o.Attach.Subscribe(k.ctx, k.who, alias.ID, "") // before the first look: nothing is missed between
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (k *call) wait() error {
 	case e == nil:
 		return relay.Errorf(relay.CodeRequestTimeout, "no such event came within %s", relay.FormatDuration(timeout))
 	}
-	form := record.Of(e, k.g.o.Site, time.Now())
+	form := record.Of(e, k.srv.o.Site, time.Now())
 	return k.print(form, func() string { return k.s.screen.row(ofSummary(&form.Summary)) + "\n" })
 }
 
@@ -69,7 +69,7 @@ func (k *call) await(ctx context.Context, sub relay.Subscription, f relay.Filter
 	var found *relay.Event
 	for {
 		if found == nil {
-			page, err := k.g.o.Read.Events(k.ctx, k.who, f)
+			page, err := k.srv.o.Read.Events(k.ctx, k.who, f)
 			if err != nil {
 				return nil, err
 			}
@@ -78,7 +78,7 @@ func (k *call) await(ctx context.Context, sub relay.Subscription, f relay.Filter
 			}
 		}
 		if found != nil {
-			e, err := k.g.o.Read.Event(k.ctx, k.who, found.ID, record.MaxBody)
+			e, err := k.srv.o.Read.Event(k.ctx, k.who, found.ID, record.MaxBody)
 			if err != nil || e.State != relay.StateDelivering {
 				return e, err
 			}

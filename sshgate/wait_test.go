@@ -14,9 +14,9 @@ import (
 // that was there before, or does not match, is not.
 func TestWait(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	a := b.house.alias("a", 1)
-	b.house.event(1, a) // long ago
+	b := newFixture(t)
+	a := b.store.alias("a", 1)
+	b.store.event(1, a) // long ago
 	c := b.mustDial(b.alice)
 	type result struct {
 		out  string
@@ -27,37 +27,37 @@ func TestWait(t *testing.T) {
 		out, _, code := runs(t, c, "wait a --path /hook --method post --timeout 1m --json")
 		done <- result{out, code}
 	}()
-	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
 	at := time.Now().Add(time.Second)
 	later := func(n byte, change func(e *relay.Event)) *relay.Event {
-		e := b.house.event(n, a)
-		b.house.mu.Lock()
-		defer b.house.mu.Unlock()
+		e := b.store.event(n, a)
+		b.store.mu.Lock()
+		defer b.store.mu.Unlock()
 		e.ReceivedAt = at
 		change(e)
 		return e
 	}
 	other := later(2, func(e *relay.Event) { e.Target = []byte("/other") })
-	b.house.publish(attemptEnded(t, b, other)...)
+	b.store.publish(attemptEnded(t, b, other)...)
 	e := later(3, func(e *relay.Event) { e.State = relay.StateDelivering })
-	b.house.publish(relay.FeedItem{Name: "event", Alias: a.ID})
-	b.house.mu.Lock()
+	b.store.publish(relay.FeedItem{Name: "event", Alias: a.ID})
+	b.store.mu.Lock()
 	ended := *e
 	ended.State = relay.StateDelivered
-	b.house.events[e.ID] = &ended
-	b.house.mu.Unlock()
-	b.house.publish(relay.FeedItem{Name: "event", Alias: a.ID})
+	b.store.events[e.ID] = &ended
+	b.store.mu.Unlock()
+	b.store.publish(relay.FeedItem{Name: "event", Alias: a.ID})
 	if r := <-done; r.code != 0 || !strings.HasPrefix(r.out, `{"id":"`+e.ID.String()+`"`) || !strings.Contains(r.out, `"state":"delivered"`) || !strings.Contains(r.out, `"attempts":[`) {
 		t.Errorf("%+v", r)
 	}
-	eventually(t, 30*time.Second, "subscription closed", func() bool { return b.house.subscribers() == 0 })
+	eventually(t, 30*time.Second, "subscription closed", func() bool { return b.store.subscribers() == 0 })
 }
 
 // TestWaitIsInterrupted: Ctrl+C at a terminal ends a command that waits.
 func TestWaitIsInterrupted(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.alias("a", 1)
+	b := newFixture(t)
+	b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	s, err := c.NewSession()
 	if err != nil {
@@ -69,7 +69,7 @@ func TestWaitIsInterrupted(t *testing.T) {
 	if err := s.Start("wait a --timeout 1h"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
 	_, _ = in.Write([]byte{ctrlC})
 	if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != exitInterrupted {
 		t.Errorf("exit %v", exit)

@@ -40,7 +40,7 @@ type app struct {
 	site     relay.Site
 	delivery *delivery.Delivery
 	server   *server.Server
-	gate     *sshgate.Gate
+	gate     *sshgate.Server
 	admin    *http.Server
 	door     *door
 	limits   *api.Limits

@@ -2,22 +2,22 @@ package sshgate
 
 import "time"
 
-// heard is called for every read of the socket.
-func (c *conn) heard() {
+// noteByte is called for every read of the socket.
+func (c *conn) noteByte() {
 	if !c.stale.Load() {
 		return
 	}
 	select {
-	case c.wake <- struct{}{}:
+	case c.byteWhileStale <- struct{}{}:
 	default:
 	}
 }
 
-// watch follows the peer's pulse: a byte, any byte, is a sign of life. A quiet
+// keepalive follows the peer's pulse: a byte, any byte, is a sign of life. A quiet
 // peer is pinged; one that stays quiet makes its tunnels stale, and they are
 // online again with its next byte. A connection that is stale for long is closed.
-func (c *conn) watch() {
-	o := &c.gate.o
+func (c *conn) keepalive() {
+	o := &c.srv.o
 	var pinged, staleSince time.Duration // since the start of the socket; 0 = no
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -46,22 +46,22 @@ func (c *conn) watch() {
 				staleSince = now
 			}
 		}
-		timer.Reset(c.pause(now, last, pinged, staleSince))
+		timer.Reset(c.keepalivePause(now, last, pinged, staleSince))
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-c.wake:
+		case <-c.byteWhileStale:
 			c.goOnline()
 			pinged, staleSince = 0, 0
-		case <-c.staled:
+		case <-c.stateChanged:
 		case <-timer.C:
 		}
 	}
 }
 
-// pause is how long watch has nothing to do.
-func (c *conn) pause(now, last, pinged, staleSince time.Duration) time.Duration {
-	o := &c.gate.o
+// keepalivePause is how long watch has nothing to do.
+func (c *conn) keepalivePause(now, last, pinged, staleSince time.Duration) time.Duration {
+	o := &c.srv.o
 	next := time.Hour
 	switch {
 	case c.stale.Load():
@@ -104,21 +104,21 @@ func (c *conn) goStale(lastHeard int64) {
 	if c.sock.lastHeard() != lastHeard || c.stale.Swap(true) {
 		return
 	}
-	c.log.Info("ssh peer is silent", "quiet", c.sock.quiet())
+	c.log.Info("ssh peer is silent", "quiet", c.sock.silentFor())
 	for _, f := range c.attached() {
 		f.att.Stale()
-		c.tell(notice{kind: noticeStale, alias: f.alias.Name})
+		c.notify(notice{kind: noticeStale, alias: f.alias.Name})
 	}
 	if c.sock.heard.Load() != lastHeard {
-		c.heard()
+		c.noteByte()
 	}
-	c.nudge()
+	c.wakeKeepalive()
 }
 
-// nudge makes watch look at the state again.
-func (c *conn) nudge() {
+// wakeKeepalive makes watch look at the state again.
+func (c *conn) wakeKeepalive() {
 	select {
-	case c.staled <- struct{}{}:
+	case c.stateChanged <- struct{}{}:
 	default:
 	}
 }
@@ -133,6 +133,6 @@ func (c *conn) goOnline() {
 	c.log.Info("ssh peer is back")
 	for _, f := range c.attached() {
 		f.att.Online()
-		c.tell(f.online())
+		c.notify(f.online())
 	}
 }

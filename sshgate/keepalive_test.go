@@ -14,36 +14,36 @@ import (
 
 func TestFrozenClient(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) {
+	b := newFixture(t, func(o *Options) {
 		o.PingInterval, o.PingTimeout, o.StaleClose = 200*time.Millisecond, 200*time.Millisecond, 30*time.Second
 	})
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:"+b.local(greetingServer), "127.0.0.1")
 	tun := b.online("a")
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 	began := time.Now()
-	eventually(t, 30*time.Second, "stale", func() bool { return b.house.state("a") == relay.TunnelStale })
+	eventually(t, 30*time.Second, "stale", func() bool { return b.store.state("a") == relay.TunnelStale })
 	t.Logf("stale after %v, heard %v ago", time.Since(began), tun.Heard())
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	began = time.Now()
-	eventually(t, 30*time.Second, "online", func() bool { return b.house.state("a") == relay.TunnelOnline })
+	eventually(t, 30*time.Second, "online", func() bool { return b.store.state("a") == relay.TunnelOnline })
 	t.Logf("online after %v", time.Since(began))
 	ask(t, tun)
 }
 
 func TestStaleConnectionIsClosed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) {
+	b := newFixture(t, func(o *Options) {
 		o.PingInterval, o.PingTimeout, o.StaleClose = 100*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
 	})
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
-	eventually(t, 30*time.Second, "attached", func() bool { return b.house.hold("a") != nil }) // online may be over
+	eventually(t, 30*time.Second, "attached", func() bool { return b.store.hold("a") != nil }) // online may be over
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
-	eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	eventually(t, 30*time.Second, "offline", func() bool { return b.store.state("a") == relay.TunnelOffline })
 }
 
 func TestIdleTunnelStaysOnline(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) {
+	b := newFixture(t, func(o *Options) {
 		o.PingInterval, o.PingTimeout, o.StaleClose = 20*time.Millisecond, time.Minute, time.Minute
 	})
 	b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
@@ -58,14 +58,14 @@ func TestIdleTunnelStaysOnline(t *testing.T) {
 		last = now
 		return answers >= 10
 	})
-	if got := b.house.state("a"); got != relay.TunnelOnline {
+	if got := b.store.state("a"); got != relay.TunnelOnline {
 		t.Errorf("state %s", got)
 	}
 }
 
 func TestFrozenWriterIsClosed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) {
+	b := newFixture(t, func(o *Options) {
 		o.PingInterval, o.PingTimeout = 100*time.Millisecond, 200*time.Millisecond
 	})
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:"+b.local(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "127.0.0.1")
@@ -78,7 +78,7 @@ func TestFrozenWriterIsClosed(t *testing.T) {
 	for _, ch := range channels {
 		go func() { _, _ = ch.Write(make([]byte, 2<<20)) }()
 	}
-	eventually(t, 30*time.Second, "offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	eventually(t, 30*time.Second, "offline", func() bool { return b.store.state("a") == relay.TunnelOffline })
 	for _, ch := range channels {
 		ch.Close()
 	}
@@ -88,7 +88,7 @@ func TestFrozenWriterIsClosed(t *testing.T) {
 // after it. It did not, and a peer that was well was taken for silent.
 func TestPingIsNeverSwallowed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	tcp, err := net.Dial("tcp", "127.0.0.1:"+b.port)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestPingIsNeverSwallowed(t *testing.T) {
 	if _, _, err := client.SendRequest("x", true, nil); err != nil {
 		t.Fatal(err)
 	}
-	c := b.gate.all()[0]
+	c := b.srv.all()[0]
 	pings := func() *ssh.Request {
 		t.Helper()
 		for {

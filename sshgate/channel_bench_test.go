@@ -49,7 +49,7 @@ func BenchmarkChannel(b *testing.B) {
 
 func benchTunnel(b *testing.B) relay.Tunnel {
 	b.Helper()
-	t := newBench(b)
+	t := newFixture(b)
 	c := t.mustDial(t.alice)
 	opens := c.HandleChannelOpen("forwarded-tcpip")
 	go func() {

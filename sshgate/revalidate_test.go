@@ -44,29 +44,29 @@ func saying(t *testing.T, c *ssh.Client) (s *ssh.Session, next func() (kind, ali
 // gate hears of it, and is given up when none is left.
 func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 	t.Parallel()
-	for name, remove := range map[string]func(b *bench, alias string){
-		"told by the store": func(b *bench, alias string) {
-			b.house.mu.Lock()
-			delete(b.house.aliases, alias)
-			b.house.mu.Unlock()
-			b.gate.Publish([]relay.Change{{Kind: relay.ChangeAlias}})
+	for name, remove := range map[string]func(b *fixture, alias string){
+		"told by the store": func(b *fixture, alias string) {
+			b.store.mu.Lock()
+			delete(b.store.aliases, alias)
+			b.store.mu.Unlock()
+			b.srv.Publish([]relay.Change{{Kind: relay.ChangeAlias}})
 		},
-		"found out": func(b *bench, alias string) {
-			b.house.mu.Lock()
-			b.house.aliases[alias].Owner = 2
-			b.house.mu.Unlock()
+		"found out": func(b *fixture, alias string) {
+			b.store.mu.Lock()
+			b.store.aliases[alias].Owner = 2
+			b.store.mu.Unlock()
 		},
-		"told by the tunnel's holder": func(b *bench, alias string) { b.house.hold(alias).tunnel.Close(relay.AliasRemoved) },
+		"told by the tunnel's holder": func(b *fixture, alias string) { b.store.hold(alias).tunnel.Close(relay.AliasRemoved) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			c := b.mustDial(b.alice)
 			holds := map[string]*fakeHold{}
 			for _, alias := range []string{"a", "b", "c"} {
 				forwards(t, c, alias, 80)
 				b.online(alias)
-				holds[alias] = b.house.hold(alias)
+				holds[alias] = b.store.hold(alias)
 			}
 			s, next := saying(t, c)
 			for range holds {
@@ -80,8 +80,8 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 					t.Fatalf("told %q of %q", kind, of)
 				}
 				eventually(t, 30*time.Second, "offline", func() bool {
-					b.house.mu.Lock()
-					defer b.house.mu.Unlock()
+					b.store.mu.Lock()
+					defer b.store.mu.Unlock()
 					return holds[alias].detached
 				})
 				if _, _, err := c.SendRequest("keepalive@openssh.com", true, nil); err != nil && i < 2 {
@@ -100,14 +100,14 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 // and takes the first again when it may.
 func TestRemovedAliasWithoutSession(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "-R", "b:80:127.0.0.1:"+b.local(greetingServer), "127.0.0.1")
 	b.online("a")
 	tun := b.online("b")
-	b.house.hold("a").tunnel.Close(relay.AliasRemoved)
-	eventually(t, 30*time.Second, "a offline", func() bool { return b.house.state("a") == relay.TunnelOffline })
+	b.store.hold("a").tunnel.Close(relay.AliasRemoved)
+	eventually(t, 30*time.Second, "a offline", func() bool { return b.store.state("a") == relay.TunnelOffline })
 	ask(t, tun)
-	b.house.hold("b").tunnel.Close(relay.AliasRemoved)
+	b.store.hold("b").tunnel.Close(relay.AliasRemoved)
 	if code := p.code(t); code != 255 {
 		t.Errorf("exit %d", code)
 	}
@@ -120,9 +120,9 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	for _, command := range []string{"replay ", "wait a --timeout 1h", "events a -f"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
-			b.house.pending = make(chan struct{}, 1)
-			e := b.house.event(1, b.house.alias("a", 1))
+			b := newFixture(t)
+			b.store.pending = make(chan struct{}, 1)
+			e := b.store.event(1, b.store.alias("a", 1))
 			c := b.mustDial(b.alice)
 			if command == "replay " {
 				command += e.ID.String()
@@ -135,15 +135,15 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(command) > 20 {
-				<-b.house.pending
+				<-b.store.pending
 			} else {
-				eventually(t, 30*time.Second, "subscription", func() bool { return b.house.subscribers() == 1 })
+				eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
 			}
-			b.house.mu.Lock()
-			clear(b.house.keys)
-			b.house.mu.Unlock()
+			b.store.mu.Lock()
+			clear(b.store.keys)
+			b.store.mu.Unlock()
 			began := time.Now()
-			b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+			b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
 			if err := s.Wait(); err == nil {
 				t.Error("exit 0")
 			}
@@ -153,21 +153,21 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// lateHold is a house where something happens while a tunnel is being attached.
+// lateHold is a store where something happens while a tunnel is being attached.
 type lateHold struct {
-	*fakeHouse
+	*fakeStore
 	meanwhile func()
 }
 
 func (h lateHold) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	h.meanwhile()
-	return h.fakeHouse.Attach(a, t)
+	return h.fakeStore.Attach(a, t)
 }
 
 // audited waits until the gate has taken up what was published.
-func (b *bench) audited() {
+func (b *fixture) audited() {
 	b.t.Helper()
-	a := b.gate.auditor
+	a := b.srv.revalidator
 	eventually(b.t, 30*time.Second, "audit", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -182,32 +182,32 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	t.Parallel()
 	t.Run("membership", func(t *testing.T) {
 		t.Parallel()
-		var b *bench
-		b = newBench(t, func(o *Options) {
-			o.Attach = lateHold{o.Accounts.(*fakeHouse), func() {
-				b.house.mu.Lock()
-				clear(b.house.members)
-				b.house.mu.Unlock()
-				b.gate.Publish([]relay.Change{{Kind: relay.ChangeAlias}})
+		var b *fixture
+		b = newFixture(t, func(o *Options) {
+			o.Attach = lateHold{o.Accounts.(*fakeStore), func() {
+				b.store.mu.Lock()
+				clear(b.store.members)
+				b.store.mu.Unlock()
+				b.srv.Publish([]relay.Change{{Kind: relay.ChangeAlias}})
 				b.audited()
 			}}
 		})
 		b.seldom()
-		b.house.alias("a", 1)
-		b.house.members["a"] = []int64{2}
+		b.store.alias("a", 1)
+		b.store.members["a"] = []int64{2}
 		c := b.mustDial(b.newKey("bob", 2))
 		forwards(t, c, "a", 80)
 		closed(t, c)
 	})
 	t.Run("key", func(t *testing.T) {
 		t.Parallel()
-		b := newBench(t)
+		b := newFixture(t)
 		b.seldom()
 		c := b.mustDial(b.alice)
-		b.house.mu.Lock()
-		clear(b.house.keys)
-		b.house.mu.Unlock()
-		b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+		b.store.mu.Lock()
+		clear(b.store.keys)
+		b.store.mu.Unlock()
+		b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
 		b.audited()
 		_, _, _ = c.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"a", 80})) // may be cut already
 		closed(t, c)
@@ -215,11 +215,11 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 }
 
 // seldom has the gate look at rights only when it is told of a change.
-func (b *bench) seldom() {
+func (b *fixture) seldom() {
 	b.t.Helper()
-	b.gate.auditor.mu.Lock()
-	b.gate.auditor.seldom, b.gate.auditor.due = time.Hour, true
-	b.gate.auditor.mu.Unlock()
-	b.gate.Publish([]relay.Change{{Kind: relay.ChangeEvent}})
+	b.srv.revalidator.mu.Lock()
+	b.srv.revalidator.seldom, b.srv.revalidator.due = time.Hour, true
+	b.srv.revalidator.mu.Unlock()
+	b.srv.Publish([]relay.Change{{Kind: relay.ChangeEvent}})
 	b.audited()
 }

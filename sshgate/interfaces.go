@@ -70,8 +70,8 @@ type Limits interface {
 	Replay(who relay.Actor) error
 }
 
-// boundless are Limits that let everything through.
-type boundless struct{}
+// noLimits are Limits that let everything through.
+type noLimits struct{}
 
-func (boundless) Create(relay.Actor) error { return nil }
-func (boundless) Replay(relay.Actor) error { return nil }
+func (noLimits) Create(relay.Actor) error { return nil }
+func (noLimits) Replay(relay.Actor) error { return nil }

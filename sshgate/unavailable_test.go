@@ -19,10 +19,10 @@ func noAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
 // the last try, finds a broken line instead.
 func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.mu.Lock()
-	b.house.down = true
-	b.house.mu.Unlock()
+	b := newFixture(t)
+	b.store.mu.Lock()
+	b.store.down = true
+	b.store.mu.Unlock()
 	for name, keys := range map[string]int{"one key": 1, "three keys": 3, "more keys than tries": maxAuthTries + 2} {
 		signers := []ssh.Signer{b.alice.signer}
 		for len(signers) < keys {
@@ -36,9 +36,9 @@ func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 			t.Errorf("%s: banner %q", name, banner)
 		}
 	}
-	b.house.mu.Lock()
-	b.house.down = false
-	b.house.mu.Unlock()
+	b.store.mu.Lock()
+	b.store.down = false
+	b.store.mu.Unlock()
 	b.mustDial(b.alice)
 }
 
@@ -46,7 +46,7 @@ func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 // has no place left for the moment.
 func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.MaxPerAccount = 1 })
+	b := newFixture(t, func(o *Options) { o.MaxPerAccount = 1 })
 	b.mustDial(b.alice)
 	_, banner, err := b.dial("x", ssh.PublicKeys(b.alice.signer), ssh.KeyboardInteractive(noAnswers))
 	if !errors.Is(err, io.EOF) || strings.Count(banner, "this account has too many connections open") != 1 {
@@ -61,10 +61,10 @@ func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 // TestStoreAwayIsShownByRealClients: the line is cut only when it has been read.
 func TestStoreAwayIsShownByRealClients(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.mu.Lock()
-	b.house.down = true
-	b.house.mu.Unlock()
+	b := newFixture(t)
+	b.store.mu.Lock()
+	b.store.down = true
+	b.store.mu.Unlock()
 	forward := []string{"-N", "-R", "a:80:127.0.0.1:1", "x@127.0.0.1"}
 	for name, p := range map[string]*process{
 		"openssh": b.openssh(b.alice, forward...), "dropbear": b.dropbear(b.alice, forward...), "plink": b.plink(b.alice, forward...),

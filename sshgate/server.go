@@ -76,21 +76,21 @@ type Options struct {
 	Log *slog.Logger // nil = silent
 }
 
-// Gate is the SSH server. Its methods are safe for concurrent use.
-type Gate struct {
-	o       Options
-	srv     *gliderlabs.Server
-	buffers sync.Pool
-	auditor *auditor
+// Server is the SSH server. Its methods are safe for concurrent use.
+type Server struct {
+	o           Options
+	acceptor    *gliderlabs.Server
+	buffers     sync.Pool
+	revalidator *revalidator
 
-	limiter    *connLimiter
-	penalties  *penalties
-	enrolments *enrolments
-	refused    *refused
-	metrics    *metrics
-	lookups    *semaphore.Weighted // taken by who asks the store, see beginLookup
-	waiting    atomic.Int64        // for lookups
-	rejecting  chan struct{}       // one for each connection that is told why it is rejected
+	limiter         *connLimiter
+	penalties       *penalties
+	enrolments      *enrolments
+	refusedForwards *refusedForwards
+	metrics         *metrics
+	lookups         *semaphore.Weighted // taken by who asks the store, see beginLookup
+	waiting         atomic.Int64        // for lookups
+	rejecting       chan struct{}       // one for each connection that is told why it is rejected
 
 	rejected, acceptErrors rate.Sometimes // for the log
 
@@ -104,45 +104,45 @@ type Gate struct {
 }
 
 // New makes a Gate; Serve starts it.
-func New(o Options) *Gate {
+func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Limits == nil {
-		o.Limits = boundless{}
+		o.Limits = noLimits{}
 	}
 	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 10*time.Second)
 	o.IdleClose = orDefault(o.IdleClose, 5*time.Second)
 	o.TakeoverDrain = orDefault(o.TakeoverDrain, 10*time.Second)
 	o.EnrolTime = orDefault(o.EnrolTime, 110*time.Second)
-	g := &Gate{
-		o:          o,
-		limiter:    newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
-		penalties:  newPenalties(),
-		enrolments: newEnrolments(),
-		refused:    newRefused(),
-		lookups:    semaphore.NewWeighted(maxLookups),
-		rejecting:  make(chan struct{}, maxRejecting),
+	srv := &Server{
+		o:               o,
+		limiter:         newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
+		penalties:       newPenalties(),
+		enrolments:      newEnrolments(),
+		refusedForwards: newRefusedForwards(),
+		lookups:         semaphore.NewWeighted(maxLookups),
+		rejecting:       make(chan struct{}, maxRejecting),
 
 		rejected:     rate.Sometimes{Interval: logInterval},
 		acceptErrors: rate.Sometimes{Interval: logInterval},
 		listeners:    map[net.Listener]struct{}{},
 		conns:        map[*conn]struct{}{},
 	}
-	g.firstForward, g.feedRetry = firstForward, feedRetry
-	g.metrics = newMetrics(g, o.Registry)
-	g.buffers.New = func() any { return new([writePiece]byte) }
-	g.auditor = newAuditor(g)
-	g.srv = &gliderlabs.Server{
+	srv.firstForward, srv.feedRetry = firstForward, feedRetry
+	srv.metrics = newMetrics(srv, o.Registry)
+	srv.buffers.New = func() any { return new([writePiece]byte) }
+	srv.revalidator = newRevalidator(srv)
+	srv.acceptor = &gliderlabs.Server{
 		HostSigners:              []gliderlabs.Signer{o.HostKey},
 		Version:                  strings.TrimPrefix(serverVersion, "SSH-2.0-"),
-		ConnCallback:             g.admit,
-		ServerConfigCallback:     g.config,
-		ConnectionFailedCallback: g.failed,
-		ChannelHandlers:          map[string]gliderlabs.ChannelHandler{"default": g.channel},
-		RequestHandlers:          map[string]gliderlabs.RequestHandler{"default": g.request},
+		ConnCallback:             srv.admit,
+		ServerConfigCallback:     srv.config,
+		ConnectionFailedCallback: srv.loginFailed,
+		ChannelHandlers:          map[string]gliderlabs.ChannelHandler{"default": srv.channel},
+		RequestHandlers:          map[string]gliderlabs.RequestHandler{"default": srv.request},
 	}
-	return g
+	return srv
 }
 
 // logInterval is the shortest time between two lines about the same trouble of
@@ -158,26 +158,26 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 
 // Serve accepts connections on the listener until Shutdown, and then returns nil. It
 // closes the listener. It may be called for several listeners.
-func (g *Gate) Serve(inner net.Listener) error {
-	ln := &retryListener{Listener: inner, g: g, closed: make(chan struct{})}
-	g.mu.Lock()
-	if g.stopping {
-		g.mu.Unlock()
+func (srv *Server) Serve(inner net.Listener) error {
+	ln := &retryListener{Listener: inner, srv: srv, closed: make(chan struct{})}
+	srv.mu.Lock()
+	if srv.stopping {
+		srv.mu.Unlock()
 		return errors.Join(net.ErrClosed, ln.Close())
 	}
-	g.listeners[ln] = struct{}{}
-	if !g.serving {
-		g.serving = true
-		go g.auditor.run()
+	srv.listeners[ln] = struct{}{}
+	if !srv.serving {
+		srv.serving = true
+		go srv.revalidator.run()
 	}
-	g.mu.Unlock()
+	srv.mu.Unlock()
 
-	err := g.srv.Serve(ln)
+	err := srv.acceptor.Serve(ln)
 
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.listeners, ln)
-	if g.stopping {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	delete(srv.listeners, ln)
+	if srv.stopping {
 		return nil
 	}
 	return err
@@ -185,19 +185,19 @@ func (g *Gate) Serve(inner net.Listener) error {
 
 // Announce stops accepting and tells every session that the relay is stopping;
 // tunnels go on. Shutdown is to follow.
-func (g *Gate) Announce() {
-	g.mu.Lock()
-	told := g.stopping
-	g.stopping = true
-	for ln := range g.listeners {
+func (srv *Server) Announce() {
+	srv.mu.Lock()
+	told := srv.stopping
+	srv.stopping = true
+	for ln := range srv.listeners {
 		_ = ln.Close()
 	}
-	g.mu.Unlock()
+	srv.mu.Unlock()
 	if told {
 		return
 	}
-	for _, c := range g.all() {
-		c.tell(stopping())
+	for _, c := range srv.all() {
+		c.notify(stoppingNotice())
 	}
 }
 
@@ -206,17 +206,17 @@ func (g *Gate) Announce() {
 // rest is closed at once and the error of ctx is given. It returns when all
 // connections are closed and their holds on aliases are given up. Further calls
 // wait likewise.
-func (g *Gate) Shutdown(ctx context.Context) error {
-	g.Announce()
-	conns := g.all()
+func (srv *Server) Shutdown(ctx context.Context) error {
+	srv.Announce()
+	conns := srv.all()
 	for _, c := range conns {
-		c.spawn(func() { c.leave(ctx, stopped()) })
+		c.spawn(func() { c.drain(ctx, stoppedReason()) })
 	}
-	g.mu.Lock()
-	serving := g.serving
-	g.mu.Unlock()
+	srv.mu.Lock()
+	serving := srv.serving
+	srv.mu.Unlock()
 	if serving {
-		g.auditor.stop()
+		srv.revalidator.stop()
 	}
 	for _, c := range conns {
 		select {
@@ -232,11 +232,11 @@ func (g *Gate) Shutdown(ctx context.Context) error {
 }
 
 // all is a snapshot of the connections.
-func (g *Gate) all() []*conn {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	conns := make([]*conn, 0, len(g.conns))
-	for c := range g.conns {
+func (srv *Server) all() []*conn {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	conns := make([]*conn, 0, len(srv.conns))
+	for c := range srv.conns {
 		conns = append(conns, c)
 	}
 	return conns
@@ -249,28 +249,28 @@ func connOf(ctx gliderlabs.Context) *conn {
 	return c
 }
 
-// failed is told about connections that never logged in.
-func (g *Gate) failed(_ net.Conn, err error) {
-	g.o.Log.Debug("ssh connection ended before login", "err", record.SafeTextMax(err.Error(), 300))
+// loginFailed is told about connections that never logged in.
+func (srv *Server) loginFailed(_ net.Conn, err error) {
+	srv.o.Log.Debug("ssh connection ended before login", "err", record.SafeTextMax(err.Error(), 300))
 }
 
 // request gets every global request, one at a time and in order. It must not
 // block: x/crypto reads nothing more while 16 requests wait.
-func (g *Gate) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
+func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
 	c := connOf(ctx)
 	sc, _ := ctx.Value(gliderlabs.ContextKeyConn).(*ssh.ServerConn)
 	if c == nil || sc == nil {
 		return false, nil
 	}
 	defer c.recovered("request")
-	if !c.start(sc) || c.visit != nil {
+	if !c.start(sc) || c.enrolOnly != nil {
 		return false, nil
 	}
 	own := *req
 	// The reply is ours to give, in order but not now.
 	req.WantReply = false
 	if own.Type == hostKeysProve {
-		c.jobs.post(func() { _ = own.Reply(g.proveHostKeys(sc.SessionID(), own.Payload)) })
+		c.requests.post(func() { _ = own.Reply(srv.proveHostKeys(sc.SessionID(), own.Payload)) })
 		return false, nil
 	}
 	c.request(&own)
@@ -282,7 +282,7 @@ func (g *Gate) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Re
 const maxAnswering = 256
 
 // channel gets every channel open, each in a goroutine of its own.
-func (g *Gate) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewChannel, ctx gliderlabs.Context) {
+func (srv *Server) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewChannel, ctx gliderlabs.Context) {
 	c := connOf(ctx)
 	if c == nil || !c.start(sc) {
 		_ = open.Reject(ssh.ConnectionFailed, "the connection is closing")
@@ -295,8 +295,8 @@ func (g *Gate) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewCha
 		return
 	}
 	defer c.answering.Add(-1)
-	if c.visit != nil {
-		c.receive(c.visit, open)
+	if c.enrolOnly != nil {
+		c.serveEnrolSession(c.enrolOnly, open)
 		return
 	}
 	switch open.ChannelType() {

@@ -12,59 +12,59 @@ import (
 // dropped and counted.
 const maxLines, maxWaiting = 256, 1 << 20
 
-// lines is the output of a live session.
-type lines struct {
+// outputQueue is the output of a live session.
+type outputQueue struct {
 	mu      sync.Mutex
 	waiting []string
 	size    int // of waiting, in bytes
-	lost    int
+	dropped int
 	ended   bool
 	wake    chan struct{}
 }
 
-func newLines() *lines { return &lines{wake: make(chan struct{}, 1)} }
+func newOutputQueue() *outputQueue { return &outputQueue{wake: make(chan struct{}, 1)} }
 
 // put adds a line and never blocks.
-func (l *lines) put(line string) {
+func (l *outputQueue) put(line string) {
 	l.mu.Lock()
 	switch {
 	case l.ended:
-	case l.lost > 0 || len(l.waiting) >= maxLines || len(l.waiting) > 0 && l.size+len(line) > maxWaiting:
-		l.lost++
+	case l.dropped > 0 || len(l.waiting) >= maxLines || len(l.waiting) > 0 && l.size+len(line) > maxWaiting:
+		l.dropped++
 	default:
 		l.waiting = append(l.waiting, line)
 		l.size += len(line)
 	}
 	l.mu.Unlock()
-	l.poke()
+	l.notify()
 }
 
 // end lets write return once all is written.
-func (l *lines) end() {
+func (l *outputQueue) end() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
-	l.poke()
+	l.notify()
 }
 
-func (l *lines) poke() {
+func (l *outputQueue) notify() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (l *lines) take() (waiting []string, lost int, ended bool) {
+func (l *outputQueue) take() (waiting []string, lost int, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waiting, lost, ended = l.waiting, l.lost, l.ended
-	l.waiting, l.size, l.lost = nil, 0, 0
+	waiting, lost, ended = l.waiting, l.dropped, l.ended
+	l.waiting, l.size, l.dropped = nil, 0, 0
 	return waiting, lost, ended
 }
 
 // write writes lines to w until end or an error; ctx is that of the connection.
 // dropped says in the language of the session that n lines are missing.
-func (l *lines) write(ctx context.Context, w io.Writer, dropped func(n int) string) {
+func (l *outputQueue) write(ctx context.Context, w io.Writer, dropped func(n int) string) {
 	for {
 		waiting, lost, ended := l.take()
 		if lost > 0 {

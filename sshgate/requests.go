@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// maxJobs is how many global requests may wait for their answer. OpenSSH sends
+// maxQueuedRequests is how many global requests may wait for their answer. OpenSSH sends
 // one for each -R, all at once.
-const maxJobs = 256
+const maxQueuedRequests = 256
 
-// mailbox runs jobs one after another, in the order in which they were posted.
-type mailbox struct {
+// requestQueue runs jobs one after another, in the order in which they were posted.
+type requestQueue struct {
 	mu      sync.Mutex
 	jobs    []func()
 	running bool
@@ -18,12 +18,12 @@ type mailbox struct {
 	wake    chan struct{}
 }
 
-func newMailbox() *mailbox { return &mailbox{wake: make(chan struct{}, 1)} }
+func newRequestQueue() *requestQueue { return &requestQueue{wake: make(chan struct{}, 1)} }
 
 // post adds a job and never blocks. More than maxJobs end the connection.
-func (m *mailbox) post(job func()) {
+func (m *requestQueue) post(job func()) {
 	m.mu.Lock()
-	if len(m.jobs) < maxJobs {
+	if len(m.jobs) < maxQueuedRequests {
 		m.jobs = append(m.jobs, job)
 	} else {
 		m.full = true
@@ -36,13 +36,13 @@ func (m *mailbox) post(job func()) {
 }
 
 // busy tells whether a job waits or runs.
-func (m *mailbox) busy() bool {
+func (m *requestQueue) busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.running || len(m.jobs) > 0
 }
 
-func (m *mailbox) next() (job func(), full bool) {
+func (m *requestQueue) next() (job func(), full bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.running = false
@@ -58,7 +58,7 @@ func (m *mailbox) next() (job func(), full bool) {
 
 // run runs jobs until ctx ends. overflow is called when there were too many; it
 // must end ctx.
-func (m *mailbox) run(ctx context.Context, overflow func()) {
+func (m *requestQueue) run(ctx context.Context, overflow func()) {
 	for ctx.Err() == nil {
 		job, full := m.next()
 		switch {

@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// farewell is why a connection is given up.
-type farewell struct {
+// closeReason is why a connection is given up.
+type closeReason struct {
 	notice   notice
 	exit     int  // of its sessions
 	graceful bool // requests on open channels may end first
 }
 
-func stopping() notice {
+func stoppingNotice() notice {
 	return notice{kind: noticeStopping, message: "the relay is stopping; connect again in a moment"}
 }
 
-// stopped is the end after stopping was told.
-func stopped() farewell { return farewell{exit: exitUnreachable, graceful: true} }
+// stoppedReason is the end after stopping was told.
+func stoppedReason() closeReason { return closeReason{exit: exitUnreachable, graceful: true} }
 
-func revoked(message string) farewell {
-	return farewell{notice: notice{kind: noticeRevoked, message: message}, exit: exitRefused}
+func revokedReason(message string) closeReason {
+	return closeReason{notice: notice{kind: noticeRevoked, message: message}, exit: exitRefused}
 }
 
-// leave gives the connection up: sessions are told, nothing new is sent, requests
+// drain gives the connection up: sessions are told, nothing new is sent, requests
 // on open channels may end until ctx does, then it is closed. Only the first call
 // does something.
-func (c *conn) leave(ctx context.Context, why farewell) {
+func (c *conn) drain(ctx context.Context, why closeReason) {
 	c.mu.Lock()
-	if c.leaving || c.dead {
+	if c.draining || c.dead {
 		c.mu.Unlock()
 		return
 	}
-	c.leaving = true
+	c.draining = true
 	c.drained = make(chan struct{})
 	c.checkDrained()
 	forwards := c.forwards
@@ -40,7 +40,7 @@ func (c *conn) leave(ctx context.Context, why farewell) {
 	c.mu.Unlock()
 
 	if why.notice != (notice{}) {
-		c.tell(why.notice)
+		c.notify(why.notice)
 	}
 	for _, f := range forwards {
 		f.detach(why.graceful)
@@ -59,7 +59,7 @@ func (c *conn) leave(ctx context.Context, why farewell) {
 // checkDrained closes drained when no channel is in use. mu is held. An open that
 // was under way can still add one after that; it is cut like any late request.
 func (c *conn) checkDrained() {
-	if !c.leaving || c.open > 0 {
+	if !c.draining || c.open > 0 {
 		return
 	}
 	select {
@@ -80,7 +80,7 @@ func (c *conn) endSessions(exit int) {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
 	for _, s := range sessions {
-		s.quit(exit)
+		s.stop(exit)
 	}
 	for _, s := range sessions {
 		select {

@@ -18,15 +18,15 @@ const (
 	pollSeldom = 15 * time.Second
 )
 
-// auditor checks again, in one goroutine for all connections, who may stay: a
+// revalidator checks again, in one goroutine for all connections, who may stay: a
 // key, an account, an alias or a membership may be gone.
-type auditor struct {
-	g       *Gate
+type revalidator struct {
+	srv     *Server
 	ctx     context.Context
 	cancel  context.CancelFunc
 	stopped chan struct{}
 	wake    chan struct{}
-	rights  atomic.Int64 // counts the changes of rights that were published
+	version atomic.Int64 // counts the changes of rights that were published
 
 	mu        sync.Mutex
 	seldom    time.Duration // pollSeldom
@@ -34,8 +34,8 @@ type auditor struct {
 	due       bool
 }
 
-func newAuditor(g *Gate) *auditor {
-	a := &auditor{g: g, stopped: make(chan struct{}), wake: make(chan struct{}, 1), seldom: pollSeldom}
+func newRevalidator(srv *Server) *revalidator {
+	a := &revalidator{srv: srv, stopped: make(chan struct{}), wake: make(chan struct{}, 1), seldom: pollSeldom}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
@@ -43,8 +43,8 @@ func newAuditor(g *Gate) *auditor {
 // Publish takes the store's changes, and makes what was revoked take effect at
 // once. It never blocks. A gate that is not given changes looks for itself every
 // second.
-func (g *Gate) Publish(changes []relay.Change) {
-	a := g.auditor
+func (srv *Server) Publish(changes []relay.Change) {
+	a := srv.revalidator
 	a.mu.Lock()
 	a.published = true
 	for i := range changes {
@@ -57,27 +57,27 @@ func (g *Gate) Publish(changes []relay.Change) {
 	if !due {
 		return
 	}
-	a.rights.Add(1)
-	a.soon()
+	a.version.Add(1)
+	a.trigger()
 }
 
-// soon has everybody checked without waiting for the time.
-func (a *auditor) soon() {
+// trigger has everybody checked without waiting for the time.
+func (a *revalidator) trigger() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// since is called once something can be seen by check that was decided on when rights
+// recheckIfChanged is called once something can be seen by check that was decided on when rights
 // was what asOf is: a check meanwhile has passed it over.
-func (a *auditor) since(asOf int64) {
-	if a.rights.Load() != asOf {
-		a.soon()
+func (a *revalidator) recheckIfChanged(asOf int64) {
+	if a.version.Load() != asOf {
+		a.trigger()
 	}
 }
 
-func (a *auditor) run() {
+func (a *revalidator) run() {
 	defer close(a.stopped)
 	timer := time.NewTimer(pollEvery)
 	defer timer.Stop()
@@ -103,21 +103,21 @@ func (a *auditor) run() {
 }
 
 // stop ends run and waits for it.
-func (a *auditor) stop() {
+func (a *revalidator) stop() {
 	a.cancel()
 	<-a.stopped
 }
 
 // check asks once for each credential, however many connections came by it. false
 // means that the store could not answer, so that it is to be done again.
-func (a *auditor) check() bool {
+func (a *revalidator) check() bool {
 	type credential struct {
 		account int64
 		id      string
 	}
 	byCredential := map[credential][]*conn{}
-	for _, c := range a.g.all() {
-		if c.loggedInAs() {
+	for _, c := range a.srv.all() {
+		if c.canRevalidate() {
 			key := credential{c.who.Account, c.who.Credential}
 			byCredential[key] = append(byCredential[key], c)
 		}
@@ -130,17 +130,17 @@ func (a *auditor) check() bool {
 	return true
 }
 
-func (a *auditor) checkConns(conns []*conn) bool {
+func (a *revalidator) checkConns(conns []*conn) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, askTime)
 	defer cancel()
 	who := conns[0].who
-	if err := a.g.o.Accounts.StillValid(ctx, who); err != nil {
+	if err := a.srv.o.Accounts.StillValid(ctx, who); err != nil {
 		if !refusal(err) {
-			a.g.o.Log.Warn("check ssh key", "err", err)
+			a.srv.o.Log.Warn("check ssh key", "err", err)
 			return false
 		}
 		for _, c := range conns {
-			c.dismiss("this key was removed; register it again to come back")
+			c.closeRevoked("this key was removed; register it again to come back")
 		}
 		return true
 	}
@@ -152,9 +152,9 @@ func (a *auditor) checkConns(conns []*conn) bool {
 	if len(forwards) == 0 {
 		return true
 	}
-	aliases, err := a.g.o.Accounts.Aliases(ctx, who)
+	aliases, err := a.srv.o.Accounts.Aliases(ctx, who)
 	if err != nil {
-		a.g.o.Log.Warn("check aliases", "err", err)
+		a.srv.o.Log.Warn("check aliases", "err", err)
 		return false
 	}
 	may := make(map[int64]bool, len(aliases))
@@ -164,7 +164,7 @@ func (a *auditor) checkConns(conns []*conn) bool {
 	for _, f := range forwards {
 		if !may[f.alias.ID] {
 			c := f.tunnel.c
-			c.spawn(func() { c.withdraw(f) })
+			c.spawn(func() { c.removeForward(f) })
 		}
 	}
 	return true
@@ -184,36 +184,36 @@ func refusal(err error) bool {
 	return false
 }
 
-// loggedInAs tells whether who can be read.
-func (c *conn) loggedInAs() bool {
+// canRevalidate tells whether who can be read.
+func (c *conn) canRevalidate() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.started && !c.dead && !c.leaving
+	return c.started && !c.dead && !c.draining
 }
 
-// withdraw takes a forward back whose alias may not be used any more. What it was the
+// removeForward takes a forward back whose alias may not be used any more. What it was the
 // last forward of is given up; else the others go on.
-func (c *conn) withdraw(f *forward) {
+func (c *conn) removeForward(f *forward) {
 	c.mu.Lock()
-	if !c.has(f) {
+	if !c.hasForward(f) {
 		c.mu.Unlock()
 		return
 	}
 	c.forwards = slices.DeleteFunc(slices.Clone(c.forwards), func(other *forward) bool { return other == f })
 	last := len(c.forwards) == 0
-	c.used()
+	c.updateIdleTimer()
 	c.mu.Unlock()
 	why := "alias " + f.alias.Name + " was removed, or you may not use it any more"
 	c.log.Info("forward withdrawn", "alias", f.alias.Name)
-	c.tell(notice{kind: noticeRevoked, alias: f.alias.Name, message: why})
+	c.notify(notice{kind: noticeRevoked, alias: f.alias.Name, message: why})
 	f.detach(false)
 	if last {
-		c.leave(c.ctx, farewell{exit: exitTaken})
+		c.drain(c.ctx, closeReason{exit: exitTaken})
 	}
 }
 
-// dismiss gives a connection up whose key is not good any more.
-func (c *conn) dismiss(message string) {
+// closeRevoked gives a connection up whose key is not good any more.
+func (c *conn) closeRevoked(message string) {
 	c.log.Info("ssh connection dismissed", "why", message)
-	c.spawn(func() { c.leave(c.ctx, revoked(message)) })
+	c.spawn(func() { c.drain(c.ctx, revokedReason(message)) })
 }

@@ -16,7 +16,7 @@ import (
 
 func TestTakeover(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	release := make(chan struct{})
 	slow := b.local(func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 8))
@@ -45,9 +45,9 @@ func TestTakeover(t *testing.T) {
 // TestTakeoverByMember: the newest wins, whichever permitted account it is of.
 func TestTakeoverByMember(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.house.alias("a", 1)
-	b.house.members["a"] = []int64{2}
+	b := newFixture(t)
+	b.store.alias("a", 1)
+	b.store.members["a"] = []int64{2}
 	owner, member := b.mustDial(b.alice), b.mustDial(b.newKey("bob", 2))
 	forwards(t, owner, "a", 80)
 	b.online("a")
@@ -71,7 +71,7 @@ func TestTakeoverByMember(t *testing.T) {
 
 func TestTakeoverDrainIsBounded(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.TakeoverDrain = 100 * time.Millisecond })
+	b := newFixture(t, func(o *Options) { o.TakeoverDrain = 100 * time.Millisecond })
 	c := b.mustDial(b.alice)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
 		if _, reqs, err := n.Accept(); err == nil {
@@ -93,8 +93,8 @@ func TestTakeoverDrainIsBounded(t *testing.T) {
 
 func TestUnusedConnectionIsClosed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.IdleClose = 200 * time.Millisecond })
-	b.house.claiming = false
+	b := newFixture(t, func(o *Options) { o.IdleClose = 200 * time.Millisecond })
+	b.store.claiming = false
 	for _, p := range []*process{
 		b.openssh(b.alice, "-N", "127.0.0.1"),
 		b.openssh(b.alice, "-N", "-R", "foreign:80:127.0.0.1:1", "127.0.0.1"),
@@ -110,50 +110,50 @@ func TestUnusedConnectionIsClosed(t *testing.T) {
 // request, at the same time, once used its logger at the same time.
 func TestIdleCloseBesideFirstRequest(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	for range 10 {
 		client := b.mustDial(b.alice)
-		c := b.gate.all()[0]
+		c := b.srv.all()[0]
 		go func() { _, _, _ = client.SendRequest("x", true, nil) }()
 		for unused := true; unused; { // until the request is on its way, or the connection is closed
-			c.idleOut()
+			c.closeIdle()
 			c.mu.Lock()
 			unused = !c.dead
 			c.mu.Unlock()
 		}
-		eventually(t, 30*time.Second, "its end", func() bool { return len(b.gate.all()) == 0 })
+		eventually(t, 30*time.Second, "its end", func() bool { return len(b.srv.all()) == 0 })
 	}
 }
 
 func TestRevocation(t *testing.T) {
 	t.Parallel()
-	for name, revoke := range map[string]func(b *bench){
-		"key": func(b *bench) { clear(b.house.keys) },
-		"alias": func(b *bench) {
-			b.house.aliases["kept"] = b.house.aliases["a"]
-			delete(b.house.aliases, "a")
-			b.house.aliases["kept"].Owner = 2
+	for name, revoke := range map[string]func(b *fixture){
+		"key": func(b *fixture) { clear(b.store.keys) },
+		"alias": func(b *fixture) {
+			b.store.aliases["kept"] = b.store.aliases["a"]
+			delete(b.store.aliases, "a")
+			b.store.aliases["kept"].Owner = 2
 		},
 	} {
 		for _, publish := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", name, publish), func(t *testing.T) {
 				t.Parallel()
-				b := newBench(t)
+				b := newFixture(t)
 				p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 				b.online("a")
-				hold := b.house.hold("a")
+				hold := b.store.hold("a")
 				if publish {
-					b.gate.Publish([]relay.Change{{Kind: relay.ChangeEvent}})
+					b.srv.Publish([]relay.Change{{Kind: relay.ChangeEvent}})
 				}
-				b.house.mu.Lock()
+				b.store.mu.Lock()
 				revoke(b)
-				b.house.mu.Unlock()
+				b.store.mu.Unlock()
 				if publish {
-					b.gate.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+					b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
 				}
 				eventually(t, 30*time.Second, "offline", func() bool {
-					b.house.mu.Lock()
-					defer b.house.mu.Unlock()
+					b.store.mu.Lock()
+					defer b.store.mu.Unlock()
 					return hold.detached
 				})
 				if code := p.code(t); code != 255 {
@@ -166,22 +166,22 @@ func TestRevocation(t *testing.T) {
 
 func TestStoreDownCutsNobody(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
 	b.online("a")
-	b.house.mu.Lock()
-	b.house.down = true
-	b.house.mu.Unlock()
-	b.gate.auditor.check()
-	if b.house.state("a") != relay.TunnelOnline {
+	b.store.mu.Lock()
+	b.store.down = true
+	b.store.mu.Unlock()
+	b.srv.revalidator.check()
+	if b.store.state("a") != relay.TunnelOnline {
 		t.Error("cut off because the store was down")
 	}
 }
 
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	release := make(chan struct{})
 	port := b.local(func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 8))
@@ -201,7 +201,7 @@ func TestShutdown(t *testing.T) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
-		stopped <- b.gate.Shutdown(ctx)
+		stopped <- b.srv.Shutdown(ctx)
 	}()
 	eventually(t, 30*time.Second, "told", func() bool { return contains(p.out, "the relay is stopping") })
 	// Its own word counts: the port may be somebody else's by now.
@@ -217,14 +217,14 @@ func TestShutdown(t *testing.T) {
 		t.Errorf("shutdown: %v", err)
 	}
 	p.code(t)
-	if h := b.house.hold("a"); !h.detached || !h.graceful {
+	if h := b.store.hold("a"); !h.detached || !h.graceful {
 		t.Errorf("hold %+v", h)
 	}
 }
 
 func TestShutdownCutsAtItsEnd(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	c := b.mustDial(b.alice)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
 		if _, reqs, err := n.Accept(); err == nil {
@@ -236,7 +236,7 @@ func TestShutdownCutsAtItsEnd(t *testing.T) {
 	defer ch.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := b.gate.Shutdown(ctx); err != context.DeadlineExceeded {
+	if err := b.srv.Shutdown(ctx); err != context.DeadlineExceeded {
 		t.Errorf("shutdown: %v", err)
 	}
 	if _, err := readAll(t, ch); err == io.EOF {
@@ -247,10 +247,10 @@ func TestShutdownCutsAtItsEnd(t *testing.T) {
 // TestPanicEndsOneConnection: the other rooms may fail badly.
 func TestPanicEndsOneConnection(t *testing.T) {
 	t.Parallel()
-	var house *fakeHouse
-	b := newBench(t, func(o *Options) {
-		house = o.Accounts.(*fakeHouse)
-		o.Accounts = panicky{house}
+	var store *fakeStore
+	b := newFixture(t, func(o *Options) {
+		store = o.Accounts.(*fakeStore)
+		o.Accounts = panicky{store}
 	})
 	good := b.mustDial(b.alice)
 	forwards(t, good, "good", 80)
@@ -262,11 +262,11 @@ func TestPanicEndsOneConnection(t *testing.T) {
 	}
 }
 
-type panicky struct{ *fakeHouse }
+type panicky struct{ *fakeStore }
 
 func (p panicky) ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
 	if name == "boom" {
 		panic("boom")
 	}
-	return p.fakeHouse.ClaimAlias(ctx, who, name)
+	return p.fakeStore.ClaimAlias(ctx, who, name)
 }

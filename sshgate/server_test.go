@@ -44,11 +44,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// bench is a gate on a loopback port with a fake house behind it.
-type bench struct {
+// fixture is a gate on a loopback port with a fake store behind it.
+type fixture struct {
 	t     testing.TB
-	house *fakeHouse
-	gate  *Gate
+	store *fakeStore
+	srv   *Server
 	ln    *net.TCPListener
 	port  string
 	dir   string
@@ -62,17 +62,17 @@ type key struct {
 	actor  relay.Actor
 }
 
-func newBench(t testing.TB, change ...func(*Options)) *bench {
+func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	host, err := LoadHostKey(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	house := newHouse()
+	store := newFakeStore()
 	base, _ := url.Parse("http://relay.example.test:8080")
 	o := Options{
-		HostKey: host, Accounts: house, Attach: house, Read: house, Replay: house,
+		HostKey: host, Accounts: store, Attach: store, Read: store, Replay: store,
 		Site:    relay.Site{Base: *base, AliasDomain: "example.test", SSHAddr: "relay.example.test:2222"},
 		Version: "v9-test",
 		Log:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
@@ -82,8 +82,8 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 	for _, f := range change {
 		f(&o)
 	}
-	b := &bench{t: t, house: house, gate: New(o), dir: dir}
-	b.gate.firstForward = 30 * time.Second
+	b := &fixture{t: t, store: store, srv: New(o), dir: dir}
+	b.srv.firstForward = 30 * time.Second
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -91,11 +91,11 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 	b.ln = ln.(*net.TCPListener)
 	_, b.port, _ = net.SplitHostPort(ln.Addr().String())
 	served := make(chan error, 1)
-	go func() { served <- b.gate.Serve(ln) }()
+	go func() { served <- b.srv.Serve(ln) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := b.gate.Shutdown(ctx); err != nil {
+		if err := b.srv.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
 		if err := <-served; err != nil {
@@ -116,7 +116,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 }
 
 // newKey registers a new key for an account; account 0 = not registered.
-func (b *bench) newKey(name string, account int64) key {
+func (b *fixture) newKey(name string, account int64) key {
 	b.t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -142,9 +142,9 @@ func (b *bench) newKey(name string, account int64) key {
 		Credential: "key_" + ssh.FingerprintSHA256(signer.PublicKey()),
 	}
 	if account != 0 {
-		b.house.mu.Lock()
-		b.house.keys[ssh.FingerprintSHA256(signer.PublicKey())] = k.actor
-		b.house.mu.Unlock()
+		b.store.mu.Lock()
+		b.store.keys[ssh.FingerprintSHA256(signer.PublicKey())] = k.actor
+		b.store.mu.Unlock()
 	}
 	return k
 }
@@ -187,7 +187,7 @@ func (o *output) String() string {
 }
 
 // run starts a program that is killed at the end of the test.
-func (b *bench) run(name string, args ...string) *process {
+func (b *fixture) run(name string, args ...string) *process {
 	b.t.Helper()
 	p := &process{cmd: exec.Command(name, args...), out: &output{}, err: &output{}, exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), "HOME="+b.dir, "SSH_AUTH_SOCK=")
@@ -226,7 +226,7 @@ func (p *process) code(t *testing.T) int {
 }
 
 // openssh starts the OpenSSH client with a key.
-func (b *bench) openssh(k key, args ...string) *process {
+func (b *fixture) openssh(k key, args ...string) *process {
 	b.t.Helper()
 	full := append([]string{
 		"-F", "/dev/null", "-p", b.port, "-i", k.path,
@@ -253,14 +253,14 @@ func eventually(t testing.TB, within time.Duration, what string, ok func() bool)
 }
 
 // online waits until an alias is online and gives its tunnel.
-func (b *bench) online(alias string) relay.Tunnel {
+func (b *fixture) online(alias string) relay.Tunnel {
 	b.t.Helper()
-	eventually(b.t, 30*time.Second, alias+" online", func() bool { return b.house.state(alias) == relay.TunnelOnline })
-	return b.house.hold(alias).tunnel
+	eventually(b.t, 30*time.Second, alias+" online", func() bool { return b.store.state(alias) == relay.TunnelOnline })
+	return b.store.hold(alias).tunnel
 }
 
 // local is a TCP server for the far end of tunnels.
-func (b *bench) local(handle func(net.Conn)) (port string) {
+func (b *fixture) local(handle func(net.Conn)) (port string) {
 	b.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
