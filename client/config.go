@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strings"
 
+	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
@@ -18,10 +19,10 @@ import (
 // ConfigName is the file that relay looks for.
 const ConfigName = "webhooks.yaml"
 
-// Config is what a webhooks.yaml says.
+// Config is the content of a webhooks.yaml.
 type Config struct {
-	Path    string    // as it is called in messages; "" = there is none
-	Server  string    // "" = not said
+	Path    string    // as it is called in messages; "" means there is no file
+	Server  string    // "" means the file names none
 	Aliases []Forward // in the order of the file
 }
 
@@ -66,256 +67,206 @@ func ReadConfig(path, name string) (*Config, error) {
 	return c, nil
 }
 
-// configReader walks the YAML tree, where every node still knows its place.
-type configReader struct {
+// configFile is the YAML of the file. Pointers are nil where a key is missing.
+type configFile struct {
+	Version *located[int]    `yaml:"version"`
+	Server  *located[string] `yaml:"server"`
+	Aliases aliasEntries     `yaml:"aliases"`
+}
+
+// aliasEntry is the YAML of one alias.
+type aliasEntry struct {
+	Port       *located[int]    `yaml:"port"`
+	Target     *located[string] `yaml:"target"`
+	HostHeader *located[string] `yaml:"hostHeader"`
+
 	name string
+	at   *token.Position
 }
 
-func parseConfig(text []byte, name string) (*Config, error) {
-	r := configReader{name}
-	file, err := parser.ParseBytes(text, 0)
-	if err != nil {
-		return nil, r.syntax(text, err)
+// located is a value with its place in the file.
+type located[T any] struct {
+	value T
+	at    *token.Position
+}
+
+// UnmarshalYAML decodes the value and notes where it begins. The library would convert
+// between text and numbers, so the type is checked here.
+func (l *located[T]) UnmarshalYAML(n ast.Node) error {
+	l.at = n.GetToken().Position
+	switch _, number := any(l.value).(int); {
+	case number && n.Type() != ast.IntegerType:
+		return configError(l.at, "expected a whole number here")
+	case !number && n.Type() != ast.StringType && n.Type() != ast.LiteralType:
+		return configError(l.at, "expected text here")
 	}
-	var body ast.Node
-	for _, doc := range file.Docs {
-		if doc.Body == nil {
-			continue
+	return yaml.NodeToValue(n, &l.value)
+}
+
+// aliasEntries are the aliases in the order of the file, which a map would lose.
+type aliasEntries []aliasEntry
+
+// UnmarshalYAML decodes a mapping of names to entries.
+func (a *aliasEntries) UnmarshalYAML(n ast.Node) error {
+	mapping, ok := n.(*ast.MappingNode)
+	if !ok {
+		return configError(n.GetToken().Position, "aliases must be a mapping of names to settings")
+	}
+	for _, pair := range mapping.Values {
+		key := pair.Key.GetToken()
+		e := aliasEntry{name: key.Value, at: key.Position}
+		if pair.Value.Type() != ast.MappingType {
+			return configError(pair.Value.GetToken().Position, "alias %s must be a mapping such as { port: 3000 }", e.name)
 		}
-		if body != nil {
-			return nil, r.at(doc.Body, "a second document; the file holds one")
+		if err := decodeConfig(pair.Value, &e, "alias "+e.name); err != nil {
+			return err
 		}
-		body = doc.Body
-	}
-	start := &token.Position{Line: 1, Column: 1}
-	if body == nil {
-		return nil, r.errorf(start, "version is missing").WithHint("begin the file with: version: 1")
-	}
-	return r.config(body)
-}
-
-func (r configReader) errorf(p *token.Position, format string, args ...any) *Error {
-	return Errorf(ExitFailure, "%s:%d:%d: %s", r.name, p.Line, p.Column, fmt.Sprintf(format, args...))
-}
-
-func (r configReader) at(n ast.Node, format string, args ...any) *Error {
-	return r.errorf(startOf(n), format, args...)
-}
-
-// startOf is where a node begins; the token of a mapping is its first colon.
-func startOf(n ast.Node) *token.Position {
-	switch m := n.(type) {
-	case *ast.MappingNode:
-		if !m.IsFlowStyle && len(m.Values) > 0 {
-			return m.Values[0].Key.GetToken().Position
-		}
-	case *ast.MappingValueNode:
-		return m.Key.GetToken().Position
-	}
-	return n.GetToken().Position
-}
-
-func (r configReader) config(body ast.Node) (*Config, error) {
-	fields, err := r.mapping(body, "the file", "version", "server", "aliases")
-	if err != nil {
-		return nil, err
-	}
-	if err := r.version(body, fields["version"]); err != nil {
-		return nil, err
-	}
-	c := &Config{}
-	if n := fields["server"]; n != nil {
-		if c.Server, err = r.text(n, "server"); err != nil {
-			return nil, err
-		}
-		if _, _, _, err := SplitServer(c.Server); err != nil {
-			return nil, r.at(n, "%v; write HOST:PORT", err)
-		}
-	}
-	if n := fields["aliases"]; n != nil {
-		c.Aliases, err = r.aliases(n)
-	}
-	return c, err
-}
-
-func (r configReader) version(body, n ast.Node) error {
-	if n == nil {
-		return r.at(body, "version is missing").WithHint("begin the file with: version: 1")
-	}
-	v, err := r.integer(n, "version")
-	if err != nil {
-		return err
-	}
-	if v != 1 {
-		return r.at(n, "version %d is not known; this relay reads version 1", v)
+		*a = append(*a, e)
 	}
 	return nil
 }
 
-func (r configReader) aliases(n ast.Node) ([]Forward, error) {
-	entries, err := r.entries(n, "aliases")
-	if err != nil {
-		return nil, err
+// parseConfig reads the text of a configuration file that is called name in errors.
+func parseConfig(text []byte, name string) (*Config, error) {
+	c, err := decodeConfigFile(text)
+	var e *Error
+	if errors.As(err, &e) {
+		located := *e
+		located.Text = name + ":" + e.Text
+		return nil, &located
 	}
-	var list []Forward
-	for _, e := range entries {
-		name := keyText(e)
-		if !relay.ValidLabel(name) {
-			return nil, r.at(e.Key, "%q is no alias name; it has 1 to 63 lower-case letters, digits and inner hyphens", name)
+	return c, err
+}
+
+func decodeConfigFile(text []byte) (*Config, error) {
+	tree, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, yamlError(err, "the file", nil)
+	}
+	var body ast.Node
+	for _, doc := range tree.Docs {
+		switch {
+		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
+		case body != nil:
+			return nil, configError(doc.Body.GetToken().Position, "a second document; the file holds one")
+		default:
+			body = doc.Body
 		}
-		if relay.ReservedLabel(name) {
-			return nil, r.at(e.Key, "%q is a reserved name; choose another one", name)
+	}
+	var file configFile
+	if body != nil {
+		if body.Type() != ast.MappingType {
+			return nil, configError(body.GetToken().Position, "the file must be a mapping").WithHint(wellFormed)
 		}
-		f, err := r.alias(name, e)
+		if err := decodeConfig(body, &file, "the file"); err != nil {
+			return nil, err
+		}
+	}
+	return file.config()
+}
+
+// config checks what YAML cannot express.
+func (f *configFile) config() (*Config, error) {
+	switch {
+	case f.Version == nil:
+		return nil, configError(&token.Position{Line: 1, Column: 1}, "version is missing").WithHint("begin the file with: version: 1")
+	case f.Version.value != 1:
+		return nil, configError(f.Version.at, "version %d is not known; this relay reads version 1", f.Version.value)
+	}
+	c := &Config{}
+	if f.Server != nil {
+		if _, _, _, err := SplitServer(f.Server.value); err != nil {
+			return nil, configError(f.Server.at, "%v; write HOST:PORT", err)
+		}
+		c.Server = f.Server.value
+	}
+	for _, e := range f.Aliases {
+		forward, err := e.forward()
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, f)
+		c.Aliases = append(c.Aliases, forward)
 	}
-	return list, nil
+	return c, nil
 }
 
-func (r configReader) alias(name string, e *ast.MappingValueNode) (Forward, error) {
-	f := Forward{Alias: name}
-	fields, err := r.mapping(e.Value, "alias "+name, "port", "target", "hostHeader")
-	if err != nil {
-		return f, err
-	}
-	port, target := fields["port"], fields["target"]
+func (e *aliasEntry) forward() (f Forward, err error) {
+	f.Alias = e.name
 	switch {
-	case port != nil && target != nil:
-		return f, r.at(target, "alias %s has both port and target; keep one", name)
-	case port != nil:
-		f.Target, err = r.port(port)
-	case target != nil:
-		f.Target, err = r.target(target)
+	case !relay.ValidLabel(e.name):
+		return f, configError(e.at, "%q is no alias name; it has 1 to 63 lower-case letters, digits and inner hyphens", e.name)
+	case relay.ReservedLabel(e.name):
+		return f, configError(e.at, "%q is a reserved name; choose another one", e.name)
+	case e.Port != nil && e.Target != nil:
+		return f, configError(e.Target.at, "alias %s has both port and target; keep one", e.name)
+	case e.Port != nil:
+		f.Target, err = PortTarget(e.Port.value)
+		err = at(e.Port.at, err)
+	case e.Target != nil:
+		f.Target, err = ParseTarget(e.Target.value)
+		err = at(e.Target.at, err)
 	default:
-		return f, r.at(e.Key, "alias %s needs a port or a target", name)
+		return f, configError(e.at, "alias %s needs a port or a target", e.name)
 	}
-	if err != nil {
-		return f, err
+	if err == nil && e.HostHeader != nil {
+		f.Target, err = f.Target.WithHostHeader(e.HostHeader.value)
+		err = at(e.HostHeader.at, err)
 	}
-	if n := fields["hostHeader"]; n != nil {
-		v, err := r.text(n, "hostHeader")
-		if err == nil {
-			f.Target, err = f.Target.WithHostHeader(v)
-			if err != nil {
-				err = r.at(n, "%v", err)
-			}
-		}
-		return f, err
-	}
-	return f, nil
+	return f, err
 }
 
-func (r configReader) port(n ast.Node) (Target, error) {
-	v, err := r.integer(n, "port")
-	if err != nil {
-		return Target{}, err
-	}
-	t, err := PortTarget(int(min(v, 1<<20)))
-	if err != nil {
-		return t, r.at(n, "port %d is not between 1 and 65535", v)
-	}
-	return t, nil
+// configError is an error whose text begins with line and column; parseConfig puts the
+// name of the file before it.
+func configError(p *token.Position, format string, args ...any) *Error {
+	return Errorf(ExitFailure, "%d:%d: %s", p.Line, p.Column, fmt.Sprintf(format, args...))
 }
 
-func (r configReader) target(n ast.Node) (Target, error) {
-	s, err := r.text(n, "target")
-	if err != nil {
-		return Target{}, err
-	}
-	t, err := ParseTarget(s)
+// at turns a usage error about a value into an error about its place in the file.
+func at(p *token.Position, err error) error {
 	var e *Error
-	if errors.As(err, &e) {
-		return t, r.at(n, "%s", e.Text).WithHint("%s", e.Hint)
+	if !errors.As(err, &e) {
+		return err
 	}
-	return t, err
+	return configError(p, "%s", e.Text).WithHint("%s", e.Hint)
 }
 
-// mapping gives the values of a mapping that may hold these keys and no others.
-func (r configReader) mapping(n ast.Node, what string, keys ...string) (map[string]ast.Node, error) {
-	entries, err := r.entries(n, what)
-	if err != nil {
-		return nil, err
+// decodeConfig decodes a mapping into a struct; keys that the struct does not have are
+// errors.
+func decodeConfig(n ast.Node, into any, what string) error {
+	err := yaml.NodeToValue(n, into, yaml.Strict())
+	if err == nil {
+		return nil
 	}
-	fields := map[string]ast.Node{}
-	for _, e := range entries {
-		key := keyText(e)
-		if !slices.Contains(keys, key) {
-			unknown := r.at(e.Key, "unknown key %q in %s", key, what)
-			if near := Nearest(key, keys); near != "" {
-				return nil, unknown.WithHint("did you mean %s", near)
-			}
-			return nil, unknown.WithHint("the keys here are %s", strings.Join(keys, ", "))
+	var keys []string
+	for t, i := reflect.TypeOf(into).Elem(), 0; i < t.NumField(); i++ {
+		if key := t.Field(i).Tag.Get("yaml"); key != "" {
+			keys = append(keys, key)
 		}
-		fields[key] = e.Value
 	}
-	return fields, nil
+	return yamlError(err, what, keys)
 }
 
-// entries gives the entries of a mapping in order.
-func (r configReader) entries(n ast.Node, what string) ([]*ast.MappingValueNode, error) {
-	switch m := plain(n).(type) {
-	case *ast.MappingNode:
-		return m.Values, nil
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{m}, nil
-	}
-	err := r.wrongType(n, what, "keys with values")
-	if s, ok := plain(n).(*ast.StringNode); ok && strings.Contains(s.Value, ":") {
-		return nil, err.WithHint(wellFormed)
-	}
-	return nil, err
-}
+const wellFormed = "write key: value, with a space after the colon, indent with spaces, and close brackets and quotes"
 
-func (r configReader) integer(n ast.Node, what string) (int64, error) {
-	i, ok := plain(n).(*ast.IntegerNode)
-	if !ok {
-		return 0, r.wrongType(n, what, "a number")
+// yamlError says what the YAML library found, and where.
+func yamlError(err error, what string, keys []string) error {
+	var own *Error
+	var found yaml.Error
+	if errors.As(err, &own) {
+		return own
 	}
-	switch v := i.Value.(type) {
-	case int64:
-		return v, nil
-	case uint64:
-		return int64(min(v, 1<<62)), nil
+	if !errors.As(err, &found) || found.GetToken() == nil {
+		return Errorf(ExitFailure, "1:1: this is no YAML: %v", err).WithHint(wellFormed)
 	}
-	return 0, r.wrongType(n, what, "a number")
-}
-
-func (r configReader) text(n ast.Node, what string) (string, error) {
-	switch s := plain(n).(type) {
-	case *ast.StringNode:
-		return s.Value, nil
-	case *ast.LiteralNode:
-		return strings.TrimSpace(s.Value.Value), nil
+	place := found.GetToken().Position
+	var unknown *yaml.UnknownFieldError
+	if errors.As(err, &unknown) {
+		key := unknown.Token.Value
+		e := configError(place, "unknown key %q in %s", key, what)
+		if near := Nearest(key, keys); near != "" {
+			return e.WithHint("did you mean %s", near)
+		}
+		return e.WithHint("the keys here are %s", strings.Join(keys, ", "))
 	}
-	return "", r.wrongType(n, what, "text")
-}
-
-func (r configReader) wrongType(n ast.Node, what, want string) *Error {
-	got := map[ast.NodeType]string{
-		ast.MappingType: "keys with values", ast.MappingValueType: "keys with values", ast.SequenceType: "a list",
-		ast.IntegerType: "a number", ast.FloatType: "a number with a fraction", ast.StringType: "text",
-		ast.LiteralType: "text", ast.BoolType: "a truth value", ast.NullType: "nothing",
-	}[plain(n).Type()]
-	if got == "" {
-		got = "something else"
-	}
-	return r.at(n, "%s must be %s, not %s", what, want, got)
-}
-
-// plain looks through an anchor at its value.
-func plain(n ast.Node) ast.Node {
-	if a, ok := n.(*ast.AnchorNode); ok {
-		return a.Value
-	}
-	return n
-}
-
-func keyText(e *ast.MappingValueNode) string {
-	if s, ok := e.Key.(*ast.StringNode); ok {
-		return s.Value
-	}
-	return e.Key.GetToken().Value
+	return configError(place, "%s", found.GetMessage()).WithHint(wellFormed)
 }

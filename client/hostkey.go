@@ -25,50 +25,42 @@ type hostKeys struct {
 	say   func(string)
 
 	known    ssh.HostKeyCallback
+	sources  []string // the file of each line that known has read
 	accepted bool // the check has passed
 }
 
-// load reads the files. Lines that cannot be understood are left out, as ssh does;
-// files that are missing are none.
+// load reads the files; a missing one is empty. Lines that cannot be understood are left
+// out, as ssh does: the library rejects a whole file for one line with an unknown key
+// type, and it reads nothing but files, so it gets the good lines of all of them in one
+// temporary file.
 func (h *hostKeys) load() error {
-	dir, err := os.MkdirTemp("", "relay-known-hosts-")
+	var lines bytes.Buffer
+	h.sources = nil
+	for _, file := range append(slices.Clone(h.files), h.own) {
+		text, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return Errorf(ExitRefused, "cannot read the known host keys: %v", err)
+		}
+		for line := range bytes.Lines(text) {
+			if _, _, _, _, _, err := ssh.ParseKnownHosts(line); err == nil {
+				lines.Write(append(bytes.TrimRight(line, "\r\n"), '\n'))
+				h.sources = append(h.sources, file)
+			}
+		}
+	}
+	temp, err := os.CreateTemp("", "relay-known-hosts-")
 	if err != nil {
 		return fmt.Errorf("read known hosts: %w", err)
 	}
-	defer os.RemoveAll(dir)
-	var clean []string
-	for i, file := range append(slices.Clone(h.files), h.own) {
-		text, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return Errorf(ExitRefused, "cannot read the known host keys: %v", err)
-		}
-		path := filepath.Join(dir, fmt.Sprint(i))
-		if err := os.WriteFile(path, knownLines(text), 0o600); err != nil {
-			return fmt.Errorf("read known hosts: %w", err)
-		}
-		clean = append(clean, path)
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(lines.Bytes())
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return fmt.Errorf("read known hosts: %w", err)
 	}
-	h.known, err = knownhosts.New(clean...)
-	if err != nil {
+	if h.known, err = knownhosts.New(temp.Name()); err != nil {
 		return Errorf(ExitRefused, "cannot read the known host keys: %v", err)
 	}
 	return nil
-}
-
-// knownLines keeps the lines that the library reads: it gives up on a whole file
-// for one line with a key type that it does not know.
-func knownLines(text []byte) []byte {
-	var out bytes.Buffer
-	for line := range bytes.Lines(text) {
-		if _, _, _, _, _, err := ssh.ParseKnownHosts(line); err == nil {
-			out.Write(bytes.TrimRight(line, "\r\n"))
-			out.WriteByte('\n')
-		}
-	}
-	return out.Bytes()
 }
 
 // wanted lists the keys known for an address, and nil when there is none.
@@ -146,13 +138,10 @@ func (h *hostKeys) changed(addr, shown string, want []knownhosts.KnownKey) error
 			knownhosts.Normalize(addr), h.fileOf(addr))
 }
 
-// fileOf is the file that knows the address; the library names our cleaned copies.
+// fileOf returns the file that holds a key of the address.
 func (h *hostKeys) fileOf(addr string) string {
-	for _, file := range append(slices.Clone(h.files), h.own) {
-		one := hostKeys{own: file}
-		if one.load() == nil && len(one.wanted(addr)) > 0 {
-			return file
-		}
+	if want := h.wanted(addr); len(want) > 0 {
+		return h.sources[want[0].Line-1]
 	}
 	return h.own
 }
