@@ -26,7 +26,7 @@ type hostKeys struct {
 
 	known    ssh.HostKeyCallback
 	sources  []string // the file of each line that known has read
-	accepted bool // the check has passed
+	accepted bool     // the check has passed
 }
 
 // load reads the files; a missing one is empty. Lines that cannot be understood are left
