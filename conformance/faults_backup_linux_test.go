@@ -14,6 +14,7 @@ import (
 // TestFaultBackupDiskFull writes a backup to a disk that is too small for it. The command
 // says which disk is full and leaves nothing there.
 func TestFaultBackupDiskFull(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	r.alias("big")
 	for i := range 8 {

@@ -18,6 +18,7 @@ import (
 // empty folder, as docs/operations.md says. What was answered before the backup began
 // is there, what waited still waits, and the clients know the host key again.
 func TestFaultRestore(t *testing.T) {
+	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
 		r := newRig(t, databaseURL)
 		r.alias("asleep")

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 
 // cable is a network namespace for an ssh client and its local server, tied to this
 // one by a pair of virtual interfaces.
+// cables counts those of this run.
+var cables atomic.Int32
+
 type cable struct {
 	t           *testing.T
 	space       string
@@ -29,9 +33,11 @@ type cable struct {
 func newCable(t *testing.T) *cable {
 	t.Helper()
 	needRoot(t, "a network namespace")
-	id, subnet := fmt.Sprint(os.Getpid()%100000), fmt.Sprintf("198.18.%d.", os.Getpid()%256) // not those of another run
+	// Names and network differ from those of another run and of another test.
+	n := cables.Add(1) % 60
+	id, subnet := fmt.Sprintf("%d-%d", os.Getpid()%100000, n), fmt.Sprintf("198.18.%d.", os.Getpid()%256)
 	c := &cable{
-		t: t, space: "relayf" + id, here: "rlya" + id, there: "rlyb" + id, near: subnet + "1", far: subnet + "2",
+		t: t, space: "relayf" + id, here: "rlya" + id, there: "rlyb" + id, near: subnet + fmt.Sprint(4*n+1), far: subnet + fmt.Sprint(4*n+2),
 		held: &holding{let: make(chan struct{})},
 	}
 	if out, err := exec.Command("ip", "netns", "add", c.space).CombinedOutput(); err != nil {
@@ -113,6 +119,7 @@ func (c *cable) tunnel(r *rig, alias string) {
 // way is answered and marked, what comes is queued, a client from another address
 // has the alias at once, and nothing is left of the old connection.
 func TestFaultCable(t *testing.T) {
+	t.Parallel()
 	for name, cut := range map[string]func(c *cable){
 		"pulled": func(c *cable) { c.inside("link", "set", c.there, "down") },
 		// The relay's packets go to a card that nobody has; the client's still come.

@@ -38,6 +38,7 @@ var rudenesses = []rudeness{
 // callers are answered within 5 s, nothing that was answered is missing, and relayd goes
 // on by itself when it is over.
 func TestFaultRudeDBA(t *testing.T) {
+	t.Parallel()
 	d := newDBA(t)
 	r := newRig(t, d.url())
 	r.autossh("rude", localServer(t))
@@ -64,6 +65,8 @@ func TestFaultRudeDBA(t *testing.T) {
 			t.Errorf("%s: a caller waited %v, one of the API %v", c.name, l.longest, slowest)
 		case l.codes[503] > 0 || l.broken > 0:
 			t.Errorf("%s: %d answers 503, %d without answer", c.name, l.codes[503], l.broken)
+		case back > bound(5*time.Second):
+			t.Errorf("%s: full service took %v after it was over", c.name, back)
 		case most > before+40:
 			t.Errorf("%s: %d sessions at Postgres, %d before", c.name, most, before)
 		}

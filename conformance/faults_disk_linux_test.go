@@ -15,6 +15,7 @@ import (
 // told 503, nothing that was answered is missing, and when there is room again all
 // is well without a restart.
 func TestFaultDiskFull(t *testing.T) {
+	t.Parallel()
 	disk := smallDisk(t, 128<<20) // what is stored meanwhile must leave the 16 MiB that relayd waits for
 	r := newRig(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=0")
 	r.autossh("disk", localServer(t))

@@ -16,6 +16,7 @@ import (
 // TestFaultFailover cuts relayd off from its Postgres and leads it to a replica, which
 // takes no writes until it is promoted. What was answered meanwhile is in the new primary.
 func TestFaultFailover(t *testing.T) {
+	t.Parallel()
 	d := newDBA(t)
 	t.Cleanup(func() { // it drops what the test made, and must not wait for a replica then
 		if err := d.pg.Restart(); err != nil {
@@ -51,8 +52,8 @@ func TestFaultFailover(t *testing.T) {
 	v := l.check(t)
 	figure(t, "led to a replica for %v, which was then promoted: %v, by status %v, without answer %d, longest wait %v, degraded %v, back after %v",
 		refused, v, l.codes, l.broken, l.longest.Round(10*time.Millisecond), degraded, back.Round(100*time.Millisecond))
-	if !v.ok() || l.codes[503] > 0 || l.broken > 0 || l.longest > bound(outageAnswer) || !degraded {
-		t.Errorf("%v, by status %v, degraded %v", v, l.codes, degraded)
+	if !v.ok() || l.codes[503] > 0 || l.broken > 0 || l.longest > bound(outageAnswer) || !degraded || back > bound(5*time.Second) {
+		t.Errorf("%v, by status %v, degraded %v, back after %v", v, l.codes, degraded, back)
 	}
 	if left, _ := filepath.Glob(filepath.Join(r.dir, "data", "*refused*")); len(left) > 0 {
 		t.Errorf("given up: %v", left)

@@ -108,6 +108,7 @@ func localFaults() []localFault {
 // of tunnel, and looks at what the caller and the record say, and that the next request
 // is answered.
 func TestFaultLocalServer(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	tg := newTarget(t)
 	closed := relaytest.FreeAddr(t)

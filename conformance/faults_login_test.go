@@ -14,6 +14,7 @@ import (
 // nobody in, and that is no refusal: relay up comes back by itself when Postgres does,
 // and a command says that the relay cannot be used.
 func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
+	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
 	r := newRig(t, databaseURL)
 	l := relaytest.NewLine(t, "tcp", r.ssh)

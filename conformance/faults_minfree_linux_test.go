@@ -12,6 +12,7 @@ import (
 // are told so before anything is forwarded, the room that is left is not touched,
 // and when there is more again all is well without a restart.
 func TestFaultMinFree(t *testing.T) {
+	t.Parallel()
 	disk := smallDisk(t, 64<<20)
 	r := newRig(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=16MiB")
 	var forwarded atomic.Int32

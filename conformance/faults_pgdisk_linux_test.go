@@ -15,6 +15,7 @@ import (
 // 503, nothing that was answered is missing, the log says what to do, and not again and
 // again, and when there is room relayd goes on by itself.
 func TestFaultPostgresDiskFull(t *testing.T) {
+	t.Parallel()
 	d := newDBA(t)
 	disk := d.smallDisk(48 << 20)
 	d.do(`CREATE TABLESPACE small LOCATION '`+disk+`'`, `GRANT CREATE ON TABLESPACE small TO `+appRole,

@@ -17,6 +17,7 @@ import (
 // TestFaultPooler runs relayd behind pgbouncer, in both modes that it can work with, with
 // a direct URL beside it, and takes pgbouncer and Postgres away under load.
 func TestFaultPooler(t *testing.T) {
+	t.Parallel()
 	for mode, settings := range map[string]map[string]string{
 		"transaction": {"pool_mode": "transaction"},
 		"session":     {"pool_mode": "session", "default_pool_size": "40"},
@@ -71,8 +72,8 @@ func outages(t *testing.T, d *dba, b *bouncer, r *rig) {
 		v := l.check(t)
 		figure(t, "%s: %v, by status %v, without answer %d, longest wait %v, back after %v",
 			c.name, v, l.codes, l.broken, l.longest.Round(10*time.Millisecond), back.Round(100*time.Millisecond))
-		if !v.ok() || l.codes[503] > 0 || l.broken > 0 || l.longest > bound(outageAnswer) {
-			t.Errorf("%s: %v, by status %v, longest wait %v", c.name, v, l.codes, l.longest)
+		if !v.ok() || l.codes[503] > 0 || l.broken > 0 || l.longest > bound(outageAnswer) || back > bound(5*time.Second) {
+			t.Errorf("%s: %v, by status %v, without answer %d, longest wait %v, back after %v", c.name, v, l.codes, l.broken, l.longest, back)
 		}
 	}
 }
@@ -196,6 +197,7 @@ func (r *rig) live() *live {
 // and there is no other way to Postgres, no lock would hold anything: relayd says what to
 // do instead of serving. Where sessions stay whole it serves.
 func TestFaultPoolerWithoutDirectURL(t *testing.T) {
+	t.Parallel()
 	d := newDBA(t)
 	b := d.newBouncer(map[string]string{"pool_mode": "transaction"})
 	r := makeRig(t, b.url())

@@ -36,6 +36,7 @@ func (a *arrivals) seen() []string {
 // before they go out and again while they do. Every one arrives, in order, and one
 // that arrives twice has an interrupted attempt to show for it.
 func TestFaultQueueOverKill(t *testing.T) {
+	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
 		events, kills := size(120, 500), size(1, 3)
 		r := newRig(t, databaseURL)

@@ -12,6 +12,7 @@ import (
 // TestFaultRetentionByAge lets events grow old. They go, at most 5 s late; those
 // that are queued or shared stay, with their bodies.
 func TestFaultRetentionByAge(t *testing.T) {
+	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		const age, old = 10 * time.Second, 60
 		r := newRig(t, databaseURL, "RELAY_RETENTION="+age.String())
@@ -73,6 +74,7 @@ func (r *rig) share(t *testing.T, alias string, n int) (ids []string) {
 // TestFaultRetentionBySize sends more than an alias may store. The oldest events go,
 // never those that are queued or shared; when only such are left, callers are told.
 func TestFaultRetentionBySize(t *testing.T) {
+	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		const limit, body = 2 << 20, 100 << 10
 		r := newRig(t, databaseURL, "RELAY_MAX_ALIAS_STORAGE=2MiB")

@@ -33,11 +33,20 @@ func size[T any](short, full T) T {
 	return short
 }
 
-// bound is the limit for a time that a test measures. The full form holds what is
-// promised; the short form shares its machine with whatever else runs there, and a
-// limit only tells an answer from a hang.
+// bound is the limit for a time that a test has just measured: what is promised in the
+// full form, twice that in the short form, which other tests run beside. Both grow with
+// how busy the machine was in the minute before (relaytest.Limit).
 func bound(promised time.Duration) time.Duration {
-	return size(max(5*promised, 20*time.Second), promised)
+	begun := time.Now().Add(-promised - time.Minute)
+	return size(relaytest.Limit(promised, begun), relaytest.Limit(promised/2, begun))
+}
+
+// onlyInFull skips a test in the short form, where another test holds the same promises.
+func onlyInFull(t *testing.T, instead string) {
+	t.Helper()
+	if size(true, false) {
+		t.Skipf("make test-all runs it; %s holds the same promises in make test", instead)
+	}
 }
 
 // storesInFull runs a test on both stores, in the short form on SQLite only: for

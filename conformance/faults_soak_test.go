@@ -11,6 +11,7 @@ import (
 // TestFaultSoak sends an even stream of requests while tunnels come and go, and
 // looks whether goroutines and descriptors are what they were before.
 func TestFaultSoak(t *testing.T) {
+	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		requests, cycles, long := size(700, 10000), size(6, 100), size(4*time.Second, 60*time.Second)
 		r := newRig(t, databaseURL)

@@ -19,6 +19,7 @@ import (
 // and to one that is not. Callers see no failure; what they sent is in the store
 // afterwards, in order, also when relayd is killed meanwhile.
 func TestFaultSpool(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		away func(*pgtest.Server) error
 		back func(*pgtest.Server) error
@@ -29,6 +30,7 @@ func TestFaultSpool(t *testing.T) {
 		"postgres and relayd killed": {(*pgtest.Server).Kill, (*pgtest.Server).Restart, true},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
 			pg, databaseURL := ownPostgres(t)
 			r := newRig(t, databaseURL)
 			r.alias("asleep")
@@ -58,6 +60,10 @@ func TestFaultSpool(t *testing.T) {
 			if c.kill {
 				r.start()
 			}
+			restored, back := time.Now(), time.Duration(0)
+			if !c.kill {
+				back = l.recovery(restored)
+			}
 			r.waitFor(30*time.Second, "the spool to be empty", func() bool { return r.stats().SpoolBytes == 0 })
 			l.end()
 			v, disorder, found := l.check(t), 0, r.events("asleep", "")
@@ -66,10 +72,13 @@ func TestFaultSpool(t *testing.T) {
 					disorder++
 				}
 			}
-			figure(t, "%s: 503 while it was away %d, spool %d KiB, queued %d of %d, stored %d, out of order %d; %v, by status %v, longest wait %v",
-				name, failed, spool>>10, accepted, queued, len(found), disorder, v, l.codes, l.longest.Round(10*time.Millisecond))
+			figure(t, "%s: 503 while it was away %d, spool %d KiB, queued %d of %d, stored %d, out of order %d; %v, by status %v, longest wait %v, back after %v",
+				name, failed, spool>>10, accepted, queued, len(found), disorder, v, l.codes, l.longest.Round(10*time.Millisecond), back.Round(10*time.Millisecond))
 			if !v.ok() || failed > 0 || spool == 0 || !degraded || accepted != queued || len(found) != queued || disorder > 0 {
 				t.Errorf("%v, failed %d, spool %d, degraded %v, queued %d, stored %d, disorder %d", v, failed, spool, degraded, accepted, len(found), disorder)
+			}
+			if l.longest > bound(outageAnswer) || back > bound(5*time.Second) {
+				t.Errorf("a caller waited %v, full service took %v", l.longest, back)
 			}
 		})
 	}
@@ -96,6 +105,7 @@ func (l *load) codes503() int {
 // are told to come back. Only the request that finds it full may have gone out: it
 // is not answered as if it were kept.
 func TestFaultSpoolFull(t *testing.T) {
+	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
 	r := newRig(t, databaseURL, "RELAY_SPOOL_LIMIT=1MiB")
 	var forwarded atomic.Int32
@@ -147,6 +157,7 @@ func TestFaultSpoolFull(t *testing.T) {
 // local server whole, none reached it cut short, and callers are refused only once the
 // spool is full.
 func TestFaultSpoolLargeBodies(t *testing.T) {
+	t.Parallel()
 	const limit = 16 << 20
 	pg, databaseURL := ownPostgres(t)
 	r := newRig(t, databaseURL, "RELAY_SPOOL_LIMIT=16MiB")

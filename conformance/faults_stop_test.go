@@ -14,7 +14,8 @@ import (
 // answered and stored, what comes meanwhile is refused or told to come back, and the
 // exit code is 0.
 func TestFaultGracefulStop(t *testing.T) {
-	stores(t, func(t *testing.T, databaseURL string) {
+	t.Parallel()
+	storesInFull(t, func(t *testing.T, databaseURL string) {
 		const requests = 50
 		took := size(time.Second, 5*time.Second)
 		r := newRig(t, databaseURL)
@@ -71,6 +72,7 @@ func TestFaultGracefulStop(t *testing.T) {
 // TestFaultRollingRestart restarts relayd under a sender that tries again on 503
 // and on a connection that was refused or closed. It meets no other error.
 func TestFaultRollingRestart(t *testing.T) {
+	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		r := newRig(t, databaseURL)
 		r.autossh("rolling", localServer(t))

@@ -91,6 +91,7 @@ func (r *tlsRig) clientHello() []byte {
 // TestFaultStopOverTLS: what is under way over TLS when the relay stops is answered
 // whole, with an end in order.
 func TestFaultStopOverTLS(t *testing.T) {
+	t.Parallel()
 	const requests = 50
 	r, tg := newFilesRig(t)
 	var inside atomic.Int64

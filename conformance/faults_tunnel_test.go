@@ -60,6 +60,7 @@ func (r *rig) later(alias, path string) <-chan outcome {
 // under way is answered and marked, what comes is queued within 2 s, and when the
 // client goes on, the same connection serves again.
 func TestFaultSilentClient(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s")
 	h := newHolding(t)
 	cmd := r.tunnel("silent", h.addr)
@@ -88,6 +89,7 @@ func TestFaultSilentClient(t *testing.T) {
 // way on the first: it serves at once, the request is not left hanging, and the
 // first client is told and let go.
 func TestFaultTakeover(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	h := newHolding(t)
 	old := r.tunnel("taken", h.addr)
@@ -119,6 +121,7 @@ func TestFaultTakeover(t *testing.T) {
 // is answered: by the local server, queued, or as a lost tunnel that the record
 // shows as interrupted.
 func TestFaultFlapping(t *testing.T) {
+	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		flaps := size(6, 40)
 		r := newRig(t, databaseURL)

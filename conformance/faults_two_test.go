@@ -28,6 +28,7 @@ func TestFaultTwoOnOneDataDir(t *testing.T) {
 // TestFaultTwoOnOnePostgres starts two servers at once on one empty database: one
 // migrates and serves, the other waits, and takes over when the first is killed.
 func TestFaultTwoOnOnePostgres(t *testing.T) {
+	t.Parallel()
 	_, databaseURL := ownPostgres(t)
 	rigs := []*rig{makeRig(t, databaseURL), makeRig(t, databaseURL)}
 	rigs[1].key = rigs[0].key
@@ -91,6 +92,7 @@ func migrations(t *testing.T, databaseURL string) (n int) {
 // TestFaultQueueFull: a queue that is full by count or by bytes is said so, and what
 // was queued before stays.
 func TestFaultQueueFull(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		setting, body string
 		fits          int

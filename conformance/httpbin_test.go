@@ -71,6 +71,7 @@ func steady(answer []byte) string {
 // TestHTTPBinThroughTheTunnel asks every endpoint of a real local server directly,
 // through the tunnel, and by replay.
 func TestHTTPBinThroughTheTunnel(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	local := httptest.NewServer(httpbin.New())
 	t.Cleanup(local.Close)

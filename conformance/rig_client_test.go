@@ -1,8 +1,8 @@
 package conformance
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -91,17 +91,26 @@ func (r *rig) dial() net.Conn {
 	return c
 }
 
-// readAll reads exactly want bytes and then whatever else arrives within a moment.
-func readAll(c net.Conn, want int) ([]byte, error) {
+// readAnswer reads exactly want bytes and looks what follows: the end of the connection
+// where the answer closes it, and nothing else where it is kept. A byte too much that
+// comes later than 40 ms after the answer is missed on a connection that is kept.
+func readAnswer(c net.Conn, want int, closes bool) ([]byte, error) {
 	b := make([]byte, want)
 	n, err := io.ReadFull(c, b)
 	if err != nil {
 		return b[:n], err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(40 * time.Millisecond))
+	if !closes {
+		_ = c.SetReadDeadline(time.Now().Add(40 * time.Millisecond))
+	}
 	extra, err := io.ReadAll(c)
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+	switch kept := errors.Is(err, os.ErrDeadlineExceeded); {
+	case closes && err != nil:
+		err = fmt.Errorf("the connection does not end behind its answer: %w", err)
+	case !closes && kept:
 		err = nil
+	case !closes && err == nil:
+		err = errors.New("the connection ends behind an answer that keeps it")
 	}
 	return append(b, extra...), err
 }

@@ -10,6 +10,7 @@ import (
 // TestSecurityLimits runs into every limit of the base site, and finds reads without
 // one.
 func TestSecurityLimits(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "", "RELAY_REPLAY_LIMIT=3/min")
 	r.alias("hook")
 	r.call("hook", "/x", "hello")

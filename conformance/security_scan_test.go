@@ -51,6 +51,7 @@ func (s secrets) keep(t *testing.T, name, secret string) string {
 // TestSecurityNoSecretIsKept makes every kind of secret, uses it rightly and wrongly,
 // and then looks for it in everything that the server keeps and shows.
 func TestSecurityNoSecretIsKept(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "", "RELAY_LOG_LEVEL=debug")
 	known := secrets{}
 	known.keep(t, "token", r.token)
@@ -240,6 +241,7 @@ func useWrongSecrets(t *testing.T, r *rig, known secrets, see seer) {
 
 // TestSecurityOfAnswers: what a browser may do with the base site from elsewhere.
 func TestSecurityOfAnswers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	r.alias("hook")
 	r.call("hook", "/x", "<script>alert(1)</script>")
@@ -286,6 +288,7 @@ func TestSecurityOfAnswers(t *testing.T) {
 // TestSecurityHostKeys: a client that trusts the base site learns the key that the SSH
 // side shows.
 func TestSecurityHostKeys(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	var about struct {
 		Addr, BaseURL string

@@ -9,6 +9,7 @@ import (
 // TestSSHLimits: what an account makes counts together, over SSH and by the API, and
 // replays have the limit of the settings.
 func TestSSHLimits(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "", "RELAY_REPLAY_LIMIT=2/min")
 	r.tunnel("mine", says(t, "x"))
 	r.call("mine", "/", "x")

@@ -55,10 +55,11 @@ func asks(t *testing.T, c *ssh.Client, line string) (stdout, stderr string, code
 }
 
 // TestSSHPermissionWalk runs every command that the relay lists, with every flag, as
-// one account on what is another's, on both stores: none succeeds, and each answers
+// one account on what is another's: none succeeds, and each answers
 // word for word as for what does not exist.
 func TestSSHPermissionWalk(t *testing.T) {
-	stores(t, func(t *testing.T, databaseURL string) {
+	t.Parallel()
+	storesInFull(t, func(t *testing.T, databaseURL string) {
 		r := newRig(t, databaseURL)
 		mallory := filepath.Join(t.TempDir(), "id")
 		relaytest.WriteKey(t, mallory)
@@ -182,6 +183,7 @@ func sameWords(s string) string { return requestID.ReplaceAllString(s, "") }
 // TestSSHToken: the token that the bundled client asks for at its login works, and the
 // audit shows it.
 func TestSSHToken(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	out, bad, code := asks(t, r.dials(t, r.key), "token --name 'the laptop'")
 	var token struct{ ID, Token, Name string }
@@ -198,6 +200,7 @@ func TestSSHToken(t *testing.T) {
 // TestSSHWaitAndReplay: wait, replay and its difference, as a test suite uses
 // them.
 func TestSSHWaitAndReplay(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	r.tunnel("hook", says(t, "hello"))
 	c := r.dials(t, r.key)

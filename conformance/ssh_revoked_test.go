@@ -13,6 +13,7 @@ import (
 // TestSSHRemovedAliases: relay up with three aliases loses the one that is removed, and
 // the one that it may not use any more, and goes on with the last; without any it ends.
 func TestSSHRemovedAliases(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	bob := r.person("bob")
 	local := says(t, "x")

@@ -15,6 +15,7 @@ import (
 // each must see after the other: TestSSHRows/C05/plink is a spelling as plink sends it.
 // The rows about keys, logins and floods stand with the tests of enrolment.
 func TestSSHRows(t *testing.T) {
+	t.Parallel()
 	// A client may be late by 3 s without being stale, and sleep for long.
 	r := newRig(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=3s", "RELAY_STALE_CLOSE=10m", "RELAY_MAX_ALIASES=200", "RELAY_MAX_BODY=256MiB")
 	r.relayd("user", "add", "bob")

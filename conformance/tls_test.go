@@ -116,6 +116,7 @@ func okServer(t *testing.T) string {
 // TestCertificatesFromCA has a real ACME server, which rejects a fifth of all nonces,
 // validate the relay's own ports, once by each kind of challenge.
 func TestCertificatesFromCA(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

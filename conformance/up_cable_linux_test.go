@@ -48,6 +48,7 @@ func (c *cable) drop() (restore func()) {
 // machine shows, and measures how long after that the alias serves again. Nothing
 // here is a limit but that it comes back: the machine may be busy.
 func TestUpAfterSilence(t *testing.T) {
+	t.Parallel()
 	c := newCable(t)
 	r := c.slowRig()
 	u := c.up(r, "silence")
@@ -67,6 +68,7 @@ func TestUpAfterSilence(t *testing.T) {
 // TestUpAfterAnotherNetwork takes the network away and brings it back, once under
 // the same address and once under another one, as when a laptop moves.
 func TestUpAfterAnotherNetwork(t *testing.T) {
+	t.Parallel()
 	c := newCable(t)
 	near, far := strings.Replace(c.near, ".18.", ".19.", 1), strings.Replace(c.far, ".18.", ".19.", 1)
 	c.ip("addr", "add", near+"/30", "dev", c.here)

@@ -90,6 +90,7 @@ func (r *rig) back(alias string, limit time.Duration) time.Duration {
 
 // TestUpComesBackAfterAKill kills the relay and starts it again on the same ports.
 func TestUpComesBackAfterAKill(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	u := r.up("--echo", "--alias", "back")
 	var took []time.Duration
@@ -116,6 +117,7 @@ func TestUpComesBackAfterAKill(t *testing.T) {
 // TestUpTakenOver brings a second relay up for the same alias up: it serves at once,
 // and the first one stops and does not take the alias back.
 func TestUpTakenOver(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	hello := func(text string) string {
 		return "http://" + serveLocal(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
@@ -145,6 +147,7 @@ func TestUpTakenOver(t *testing.T) {
 
 // TestUpStopsForGood ends relay up where trying again cannot help.
 func TestUpStopsForGood(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	u := r.up("--echo", "--alias", "gone")
 	fields := strings.Fields(r.relayd("key", "list"))
@@ -160,6 +163,7 @@ func TestUpStopsForGood(t *testing.T) {
 
 // TestUpOfOthers leaves the aliases alone that are not ours, and goes on with ours.
 func TestUpOfOthers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	r.relayd("user", "add", "bob")
 	r.relayd("alias", "add", "bobs", "--user", "bob")
@@ -178,6 +182,7 @@ func TestUpOfOthers(t *testing.T) {
 // TestUpPrintsNothingRaw sends hostile paths, headers and reasons through, and looks
 // for control bytes in all that relay prints, in every form of output.
 func TestUpPrintsNothingRaw(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	const n = 200
 	var calls atomic.Int32
@@ -277,6 +282,7 @@ type upEvent struct {
 
 // TestUpJSON reads every line of --output json as one object.
 func TestUpJSON(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	cmd := exec.Command(relaytest.Program(r.t, "relay"), "up", "--echo", "--alias", "js", "--server", r.ssh, "--identity", r.key, "--output", "json")
 	cmd.Env = r.env()

@@ -68,6 +68,7 @@ func TestWaitForAnEvent(t *testing.T) {
 
 // TestExportedTestSendsWhatWasReceived: capture, export, run, compare.
 func TestExportedTestSendsWhatWasReceived(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "")
 	r.alias("hook")
 	sent := "PUT /x?a=\"b\" HTTP/1.1\r\nhOST: hook.localhost\r\nX-One:  1\r\nX-one: caf\xe9\r\nTransfer-Encoding: chunked\r\n\r\n" +

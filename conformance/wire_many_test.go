@@ -34,7 +34,7 @@ func pipelined(t *testing.T, r *rig, tg *target) {
 	}
 	conn := r.dial()
 	go func() { _, _ = conn.Write(all.Bytes()) }()
-	got, err := readAll(conn, want.Len())
+	got, err := readAnswer(conn, want.Len(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func byteByByte(t *testing.T, r *rig, tg *target) {
 			t.Fatal(err)
 		}
 	}
-	answer, err := readAll(conn, len(ok))
+	answer, err := readAnswer(conn, len(ok), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +149,9 @@ func queuedWhileOffline(t *testing.T, r *rig) {
 		conn := r.dial()
 		defer conn.Close()
 		_, _ = io.WriteString(conn, strings.Replace(get("/probe"), "wire.", "asleep.", 1))
-		answer, _ := readAll(conn, 12)
-		return string(answer[:min(12, len(answer))]) == "HTTP/1.1 202"
+		answer := make([]byte, 12)
+		_, _ = io.ReadFull(conn, answer)
+		return string(answer) == "HTTP/1.1 202"
 	})
 	probes := len(r.events("asleep", ""))
 	for _, request := range requests {

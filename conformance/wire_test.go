@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,7 +14,11 @@ import (
 // score counts what was identical.
 type score struct{ cases, original, replay, response, stored int }
 
+// bodyKinds are the numbers of the cases in which bodies come in different ways.
+var bodyKinds = []string{"11", "12", "13", "16", "17", "18", "48", "49", "51"}
+
 func TestWireFidelity(t *testing.T) {
+	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
 		r := newRig(t, databaseURL)
 		tg := newTarget(t)
@@ -30,6 +35,11 @@ func TestWireFidelity(t *testing.T) {
 			})
 		}
 		for _, c := range plainCases() {
+			// The store sees of a request only how its body came. The other cases differ in
+			// lines of the head, which the first store shows.
+			if number, _, _ := strings.Cut(c.name, " "); databaseURL != "" && !slices.Contains(bodyKinds, number) {
+				continue
+			}
 			run(c.name, func(t *testing.T) { s.plain(t, r, tg, c) })
 		}
 		run("35 expect accepted", func(t *testing.T) { expectAccepted(t, r, tg) })
@@ -44,7 +54,7 @@ func TestWireFidelity(t *testing.T) {
 		run("60 mutated requests", func(t *testing.T) { mutated(t, r, tg) })
 		run("59 queued while offline", func(t *testing.T) { queuedWhileOffline(t, r) })
 		t.Logf("plain cases: %d; identical: original %d, replay %d, response %d, stored %d", s.cases, s.original, s.replay, s.response, s.stored)
-		t.Logf("identical in %d of 60 numbered cases", len(numbers))
+		t.Logf("identical in %d numbered cases", len(numbers))
 	})
 }
 
@@ -75,7 +85,7 @@ func (s *score) plain(t *testing.T, r *rig, tg *target, c wireCase) {
 	conn := r.dial()
 	defer conn.Close()
 	go func() { _, _ = io.WriteString(conn, c.request) }()
-	answer, err := readAll(conn, len(c.response))
+	answer, err := readAnswer(conn, len(c.response), c.shut)
 	if err != nil {
 		t.Fatalf("read the answer: %v after %d bytes: %.300q", err, len(answer), answer)
 	}

@@ -34,7 +34,7 @@ func expectAccepted(t *testing.T, r *rig, tg *target) {
 	}
 	same(t, "interim answer", got, []byte(interim))
 	_, _ = io.WriteString(conn, "hello")
-	answer, err := readAll(conn, len(ok))
+	answer, err := readAnswer(conn, len(ok), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func expectRefused(t *testing.T, r *rig, tg *target) {
 	})
 	conn := r.dial()
 	_, _ = io.WriteString(conn, "POST /expect HTTP/1.1\r\n"+host+"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
-	answer, err := readAll(conn, len(refusal))
+	answer, err := readAnswer(conn, len(refusal), true)
 	if err != nil {
 		t.Fatal(err)
 	}
