@@ -50,7 +50,7 @@ func (v *eventView) addAttempts(r *http.Request, e *relay.Event) {
 		v.HiddenCount = len(list) - shownAttempts
 		q := r.URL.Query()
 		q.Set("attempts", "all")
-		v.Hidden = withQuery("/events/"+v.ID, q)
+		v.Hidden = withQuery(eventPath(v.ID), q)
 		list = append([]relay.Attempt{list[0]}, list[len(list)-shownAttempts+1:]...)
 	}
 	longest := longestOf(list)
@@ -101,7 +101,7 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 	if a.HasResponse {
 		v.Outcome, v.Class = strconv.Itoa(a.Status), statusClass(a.Status)
 		v.Response = responseView(r, e, a)
-		v.RawAnswer = apiPath(e.ID) + "/attempts/" + strconv.Itoa(a.N) + "/response.raw"
+		v.RawAnswer = attemptPath(e.ID.String(), a.N, "response.raw")
 		if a.N > 1 && e.Attempts[0].HasResponse {
 			v.Compare = diffPath(e.ID, 1, a.N)
 		}
@@ -128,7 +128,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	}
 	m.Body = showBody(bodySource{
 		id: "response-" + n, what: "Response body of attempt " + n, body: &a.Response.Body, head: a.Response.Head,
-		download: apiPath(e.ID) + "/attempts/" + n + "/response.body", image: "/events/" + e.ID.String() + "/image/" + n,
+		download: attemptPath(e.ID.String(), a.N, "response.body"), image: eventPath(e.ID.String(), "image", n),
 		param: "response", query: r.URL.Query(), path: r.URL.Path,
 	})
 	return m
@@ -146,7 +146,7 @@ func (v *attemptView) setFidelity(e *relay.Event, a *relay.Attempt) {
 		head = a.SentHead
 	}
 	size := int64(len(head)+len(m.Lines)) + m.Body.Size
-	v.RawRequest = apiPath(e.ID) + "/attempts/" + strconv.Itoa(a.N) + "/request.raw"
+	v.RawRequest = attemptPath(e.ID.String(), a.N, "request.raw")
 	v.Same = *a.Identical
 	if v.Same {
 		v.Fidelity = fmt.Sprintf("Byte for byte what the caller sent: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))

@@ -74,7 +74,6 @@ func New(o Options) http.Handler {
 	mux.Handle("GET /events/{id}", p.signedIn(p.event))
 	mux.Handle("GET /events/{id}/live", p.signedIn(p.eventLive))
 	mux.Handle("GET /events/{id}/image/{n}", p.signedIn(p.image))
-	mux.Handle("GET /events/{id}/export", p.signedIn(p.export))
 	mux.Handle("POST /events/{id}/replay", p.signedIn(p.replay))
 	mux.Handle("POST /events/{id}/cancel", p.signedIn(p.cancel))
 	mux.Handle("POST /events/{id}/shares", p.signedIn(p.createShare))

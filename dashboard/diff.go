@@ -58,10 +58,6 @@ type diffChoice struct {
 	Left, Right bool // chosen
 }
 
-func diffPath(id relay.ID, left, right int) string {
-	return fmt.Sprintf("/events/%s?diff=%d,%d#diff", id, left, right)
-}
-
 // addComparison adds what can be compared, and the comparison that the address asks for:
 // diff=1,3, or left=1 and right=3 from the form.
 func (v *eventView) addComparison(r *http.Request, e *relay.Event) {
@@ -98,7 +94,7 @@ func (v *eventView) addComparison(r *http.Request, e *relay.Event) {
 	q.Del("left")
 	q.Del("right")
 	d := compareResponses(was, is)
-	d.Close = withQuery("/events/"+v.ID, q)
+	d.Close = withQuery(eventPath(v.ID), q)
 	v.Diff = &d
 }
 

@@ -114,7 +114,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (eventView, erro
 		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 2000), URL: record.SafeTextMax(s.URL, 2000),
 		Outcome: row.Outcome, Class: row.Class, Facts: factsOf(e, s),
 		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now),
-		Live: withQuery("/events/"+s.ID+"/live", url.Values{"v": {eventVersion(e)}}),
+		Live: withQuery(eventPath(s.ID, "live"), url.Values{"v": {eventVersion(e)}}),
 	}
 	if s.Error != nil {
 		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
@@ -184,13 +184,11 @@ func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {
 	m.Headers, m.Trailers = pairsOf(wire.Fields, e.Request.Head), pairsOf(wire.Trailers, e.Request.Lines)
 	m.Query = queryPairs(e.Target)
 	m.Body = showBody(bodySource{
-		id: "request", what: "Request body", body: &e.Request.Body, head: e.Request.Head, download: apiPath(e.ID) + "/request.body",
-		image: "/events/" + e.ID.String() + "/image/0", param: "body", query: r.URL.Query(), path: r.URL.Path,
+		id: "request", what: "Request body", body: &e.Request.Body, head: e.Request.Head, download: apiEventPath(e.ID.String(), "request.body"),
+		image: eventPath(e.ID.String(), "image", "0"), param: "body", query: r.URL.Query(), path: r.URL.Path,
 	})
 	return m
 }
-
-func apiPath(id relay.ID) string { return "/api/v1/events/" + id.String() }
 
 // startLine is the first line of a head.
 func startLine(head []byte) string {

@@ -46,7 +46,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 	_, err := r.s.CreateAccount(context.Background(), relay.System(), "mallory", false)
 	must(t, err)
 	r.login("mallory")
-	for _, path := range []string{"/events/" + id, "/aliases/hook", "/aliases/hook/live", "/events/" + id + "/live", "/events/" + id + "/export?format=json", "/aliases/hook/replay-queued"} {
+	for _, path := range []string{"/events/" + id, "/aliases/hook", "/aliases/hook/live", "/events/" + id + "/live", "/api/v1/events/" + id + "/export?format=json", "/aliases/hook/replay-queued"} {
 		r.get(path, 404)
 	}
 	for _, path := range []string{"/events/" + id + "/replay", "/events/" + id + "/cancel", "/events/" + id + "/shares", "/aliases/hook/replay-queued"} {
@@ -241,18 +241,18 @@ func TestExports(t *testing.T) {
 	r := newFixture(t)
 	r.online()
 	id := r.send(post("/hook?x=1", `{"a":1}`)).String()
-	contains(t, "curl", r.get("/events/"+id+"/export?format=curl", 200), "curl ", "--data-raw '{\"a\":1}'", "/hook?x=1'")
+	contains(t, "curl", r.get("/api/v1/events/"+id+"/export?format=curl", 200), "curl ", "--data-raw '{\"a\":1}'", "/hook?x=1'")
 	var h record.HAR
-	must(t, json.Unmarshal([]byte(r.get("/events/"+id+"/export?format=har", 200)), &h))
+	must(t, json.Unmarshal([]byte(r.get("/api/v1/events/"+id+"/export?format=har", 200)), &h))
 	if len(h.Log.Entries) != 1 || h.Log.Entries[0].Response.Status != 200 || h.Log.Entries[0].Request.PostData.Text != `{"a":1}` {
 		t.Errorf("har: %+v", h)
 	}
 	var e record.Event
-	must(t, json.Unmarshal([]byte(r.get("/events/"+id+"/export?format=json", 200)), &e))
+	must(t, json.Unmarshal([]byte(r.get("/api/v1/events/"+id+"/export?format=json", 200)), &e))
 	if e.ID != id {
 		t.Error("json is of another event")
 	}
-	r.get("/events/"+id+"/export?format=exe", 422)
+	r.get("/api/v1/events/"+id+"/export?format=exe", 422)
 }
 
 func TestHostileBytesStayText(t *testing.T) {

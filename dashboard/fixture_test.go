@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/api"
 	"relay/dashboard"
 	"relay/delivery"
 	"relay/store"
@@ -72,7 +73,10 @@ func newFixtureOn(t *testing.T, so store.Options, change ...func(*dashboard.Opti
 	for _, c := range change {
 		c(&o)
 	}
-	srv.Config.Handler = dashboard.New(o)
+	mux := http.NewServeMux()
+	mux.Handle("/", dashboard.New(o))
+	mux.Handle("/api/", api.New(api.Options{Accounts: s, Events: s, Deliver: r.d, Site: site})) // pages link to exports and raw bytes
+	srv.Config.Handler = mux
 	srv.Start()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -97,7 +101,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// login signs the rig's client in.
+// login signs the fixture's client in.
 func (r *fixture) login(name string) {
 	ctx := context.Background()
 	link, err := r.s.CreateLoginLink(ctx, relay.System(), name, time.Minute)

@@ -105,7 +105,7 @@ func (p *pages) createAlias(w http.ResponseWriter, r *http.Request, who relay.Ac
 		return nil, err
 	}
 	if !f.Failed() {
-		return seeOther(w, r, "/aliases/"+name)
+		return seeOther(w, r, aliasPath(name))
 	}
 	page, err := p.renderHome(r, who, f)
 	if err != nil {

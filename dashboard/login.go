@@ -65,15 +65,6 @@ func (p *pages) nextCookie(path string, age int) *http.Cookie {
 	return c
 }
 
-// localPath reads a remembered page: a path on this site, or else home.
-func localPath(escaped string) string {
-	path, err := url.QueryUnescape(escaped)
-	if err != nil || len(path) > 2048 || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") {
-		return "/"
-	}
-	return path
-}
-
 func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	for _, secret := range p.sessionSecrets(r) {
 		if err := p.Accounts.EndSession(r.Context(), secret); err != nil && !errors.Is(err, relay.ErrNotFound) {

@@ -24,7 +24,7 @@ const hostile = `<!DOCTYPE html><title>evil</title><body><script>
 const base = "BASE", got = [];
 const note = (what, text) => { if (text) got.push(what + ": " + text); };
 async function run() {
-	for (const path of ["/", "/account", "/events/EVENT", "/events/EVENT/export?format=json"]) {
+	for (const path of ["/", "/account", "/events/EVENT", "/api/v1/events/EVENT/export?format=json"]) {
 		try { note("read " + path, (await (await fetch(base + path, {credentials: "include"})).text()).slice(0, 80)); } catch {}
 		try { note("read opaque " + path, await (await fetch(base + path, {credentials: "include", mode: "no-cors"})).text()); } catch {}
 	}
@@ -49,7 +49,7 @@ async function run() {
 		frame.onload = () => { try { note("frame", frame.contentDocument.body.innerText.includes("alice") && "alice"); } catch {} done(); };
 		document.body.append(frame);
 	});
-	for (const path of ["/events/EVENT/export?format=json", "/events/EVENT/export?format=curl", "/aliases/hook"]) await new Promise(done => {
+	for (const path of ["/api/v1/events/EVENT/export?format=json", "/api/v1/events/EVENT/export?format=curl", "/aliases/hook"]) await new Promise(done => {
 		const script = document.createElement("script");
 		script.src = base + path;
 		script.onload = () => { note("script " + path, "loaded"); done(); };

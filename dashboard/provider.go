@@ -29,7 +29,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 	}
 	v := &providerView{Name: providerName(p.Name), EventType: record.SafeText(p.EventType), DeliveryID: record.SafeText(p.DeliveryID)}
 	if p.DeliveryID != "" {
-		v.Same = withQuery("/aliases/"+e.Alias, url.Values{"q": {p.DeliveryID}})
+		v.Same = withQuery(aliasPath(e.Alias), url.Values{"q": {p.DeliveryID}})
 	}
 	if p.SignedAt.IsZero() {
 		return v

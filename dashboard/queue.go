@@ -126,5 +126,5 @@ func (p *pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor)
 	if err != nil {
 		return nil, err
 	}
-	return seeOther(w, r, withQuery("/aliases/"+a.Name, url.Values{"released": {strconv.Itoa(n)}}))
+	return seeOther(w, r, withQuery(aliasPath(a.Name), url.Values{"released": {strconv.Itoa(n)}}))
 }

@@ -34,7 +34,7 @@ func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if partial(r) {
 		return noticeFragment(replayText(e, n)), nil
 	}
-	return seeOther(w, r, "/events/"+id.String()+"#attempt-"+strconv.Itoa(n))
+	return seeOther(w, r, eventPath(id.String())+"#attempt-"+strconv.Itoa(n))
 }
 
 // replayText says how a replay stands.
@@ -63,5 +63,5 @@ func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if partial(r) {
 		return noticeFragment("What was queued is canceled."), nil
 	}
-	return seeOther(w, r, "/events/"+id.String())
+	return seeOther(w, r, eventPath(id.String()))
 }

@@ -83,8 +83,6 @@ func (p *pages) settingsRoutes(mux *http.ServeMux) {
 	mux.Handle("POST "+path+"/remove", p.signedIn(p.removeAlias))
 }
 
-func settingsPath(alias string) string { return "/aliases/" + alias + "/settings" }
-
 func (p *pages) settings(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
 	if err != nil {
@@ -177,7 +175,7 @@ func applySettings(set *relay.Settings, r *http.Request, f form) {
 // finishSettings shows the page again with what was wrong in form f, or goes on to it.
 func (p *pages) finishSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias, forms settingsForms, f form, done string) (templ.Component, error) {
 	if !f.Failed() {
-		return seeOther(w, r, settingsPath(a.Name)+"?done="+done)
+		return seeOther(w, r, aliasPath(a.Name, "settings")+"?done="+done)
 	}
 	page, err := p.renderSettings(r, who, a, forms)
 	if err != nil {
@@ -216,7 +214,7 @@ func (p *pages) removeMember(w http.ResponseWriter, r *http.Request, who relay.A
 	if a.Owner != who.Account {
 		return seeOther(w, r, "/?done=left")
 	}
-	return seeOther(w, r, settingsPath(a.Name)+"?done=member-removed")
+	return seeOther(w, r, aliasPath(a.Name, "settings")+"?done=member-removed")
 }
 
 func (p *pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {

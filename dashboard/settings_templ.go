@@ -46,9 +46,9 @@ func settingsPage(v settingsView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var3 templ.SafeURL
-			templ_7745c5c3_Var3, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL("/aliases/" + v.Name))
+			templ_7745c5c3_Var3, templ_7745c5c3_Err = templ.JoinURLErrs(aliasPath(v.Name))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 5, Col: 122}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 5, Col: 104}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var3))
 			if templ_7745c5c3_Err != nil {
@@ -61,7 +61,7 @@ func settingsPage(v settingsView) templ.Component {
 			var templ_7745c5c3_Var4 string
 			templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(v.Name)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 5, Col: 133}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 5, Col: 115}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var4))
 			if templ_7745c5c3_Err != nil {
@@ -178,9 +178,9 @@ func settingsForm(v settingsView) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var8 templ.SafeURL
-		templ_7745c5c3_Var8, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(settingsPath(v.Name)))
+		templ_7745c5c3_Var8, templ_7745c5c3_Err = templ.JoinURLErrs(aliasPath(v.Name, "settings"))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 27, Col: 65}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 27, Col: 59}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var8))
 		if templ_7745c5c3_Err != nil {
@@ -551,12 +551,12 @@ func memberList(v settingsView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				if v.IsOwner {
-					templ_7745c5c3_Err = confirmAction("Remove", settingsPath(v.Name)+"/members/"+name+"/remove", "Remove "+name, "Tunnels and pages that "+name+" has open are cut at once; tokens limited to this alias and shares end.").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = confirmAction("Remove", aliasPath(v.Name, "settings", "members", name, "remove"), "Remove "+name, "Tunnels and pages that "+name+" has open are cut at once; tokens limited to this alias and shares end.").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
 				} else if name == v.You {
-					templ_7745c5c3_Err = confirmAction("Leave", settingsPath(v.Name)+"/members/"+name+"/remove", "Leave "+v.Name, "You will not see this alias any more; only its owner can bring you back.").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = confirmAction("Leave", aliasPath(v.Name, "settings", "members", name, "remove"), "Leave "+v.Name, "You will not see this alias any more; only its owner can bring you back.").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -577,9 +577,9 @@ func memberList(v settingsView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var27 templ.SafeURL
-			templ_7745c5c3_Var27, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(settingsPath(v.Name) + "/members"))
+			templ_7745c5c3_Var27, templ_7745c5c3_Err = templ.JoinURLErrs(aliasPath(v.Name, "settings", "members"))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 86, Col: 79}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 86, Col: 71}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var27))
 			if templ_7745c5c3_Err != nil {
@@ -630,9 +630,9 @@ func transferForm(v settingsView) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var29 templ.SafeURL
-		templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(settingsPath(v.Name) + "/transfer"))
+		templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinURLErrs(aliasPath(v.Name, "settings", "transfer"))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 97, Col: 79}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 97, Col: 71}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var29))
 		if templ_7745c5c3_Err != nil {
@@ -682,9 +682,9 @@ func deleteForm(v settingsView) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var31 templ.SafeURL
-		templ_7745c5c3_Var31, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(settingsPath(v.Name) + "/remove"))
+		templ_7745c5c3_Var31, templ_7745c5c3_Err = templ.JoinURLErrs(aliasPath(v.Name, "settings", "remove"))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 108, Col: 77}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 108, Col: 69}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var31))
 		if templ_7745c5c3_Err != nil {

@@ -75,12 +75,12 @@ func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if err != nil {
 		return nil, err
 	}
-	r.URL.Path = "/events/" + id.String() // where the tabs of the page lead
+	r.URL.Path = eventPath(id.String()) // where the tabs of the page lead
 	v, err := p.readEventView(r, who)
 	if err != nil {
 		return nil, err
 	}
-	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL("/s/"+secret), view
+	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL(sharePath(secret)), view
 	if partial(r) {
 		return eventFragment(v), nil
 	}
@@ -107,7 +107,7 @@ func (p *pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if err := p.Accounts.RemoveShare(r.Context(), who, id, r.PathValue("share")); err != nil && !errors.Is(err, relay.ErrNotFound) {
 		return nil, err
 	}
-	return seeOther(w, r, "/events/"+id.String()+"#shares")
+	return seeOther(w, r, eventPath(id.String())+"#shares")
 }
 
 // sharedView is what the holder of a share sees: nothing about the owner.
@@ -160,7 +160,7 @@ func (p *pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compo
 	}
 	online := len(states) == 1 && states[0].State == relay.TunnelOnline
 	v := sharedOf(record.OfShared(e, share, online))
-	v.Action = "/s/" + r.PathValue("token") + "/replay"
+	v.Action = sharePath(r.PathValue("token"), "replay")
 	v.Result = resultOf(e, r.URL.Query().Get("attempt"))
 	return sharedPage(v), nil
 }
@@ -207,7 +207,7 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 	if err != nil {
 		return nil, err
 	}
-	return seeOther(w, r, "/s/"+token+"?attempt="+strconv.Itoa(n)+"#result")
+	return seeOther(w, r, sharePath(token)+"?attempt="+strconv.Itoa(n)+"#result")
 }
 
 func sharedOf(s *record.SharedEvent) sharedView {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -35,7 +34,6 @@ type streamView struct {
 	Live           string // address of the live updates
 	Notice         string
 	Plot           *plotView // nil = not on this page
-	Fight          *fightView
 }
 
 // aliasHead is how an alias stands, above its stream.
@@ -85,9 +83,8 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 		return streamFragments(v), nil
 	}
 	if v.Filter == (streamFilter{}) && len(page.Events) > 0 {
-		plot := p.plot(r, who, a.Name, "/aliases/"+a.Name, page.Events[0].ReceivedAt)
+		plot := p.plot(r, who, a.Name, aliasPath(a.Name), page.Events[0].ReceivedAt)
 		v.Plot = &plot
-		v.Fight = p.fight(r.Context(), who, a, time.Now())
 	}
 	if v.FilterErrors.Failed() {
 		return withStatus{streamPage(v), http.StatusUnprocessableEntity}, nil
@@ -111,7 +108,7 @@ func (p *pages) list(r *http.Request, who relay.Actor, a *relay.Alias, v *stream
 
 // links are where the page leads on.
 func (v *streamView) links(alias string, page relay.Page) {
-	path := "/aliases/" + alias
+	path := aliasPath(alias)
 	q := v.Filter.query()
 	v.Live = path + "/live"
 	live := v.Filter.query()
@@ -142,14 +139,7 @@ func (v *streamView) OlderLink() string {
 	if v.Older != "" {
 		return v.Older
 	}
-	return withQuery("/aliases/"+v.Alias.Name, v.Filter.query())
-}
-
-func withQuery(path string, q url.Values) string {
-	if len(q) == 0 {
-		return path
-	}
-	return path + "?" + q.Encode()
+	return withQuery(aliasPath(v.Alias.Name), v.Filter.query())
 }
 
 // version names what the page shows, so that the live updates can tell whether

@@ -181,7 +181,7 @@ function move(by) {
 const keys = {
 	j: () => move(1), k: () => move(-1),
 	r: id => id && post(`/events/${id}/replay`), x: id => id && post(`/events/${id}/cancel`),
-	c: id => id && copyFrom(`/events/${id}/export?format=curl`),
+	c: id => id && copyFrom(`/api/v1/events/${id}/export?format=curl`),
 	d: () => $("#compare")?.requestSubmit(), f: () => $("#follow")?.click(),
 	s: id => $("#share") ? $("#share").focus() : id && location.assign(`/events/${id}#shares`),
 	"/": () => { const s = $("#search"); if (s) { s.closest("details").open = true; s.focus(); } },
