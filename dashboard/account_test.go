@@ -41,7 +41,7 @@ func TestTokensAreShownOnce(t *testing.T) {
 	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	made := o.post("alice", "/account/tokens", "name", "ci <i>", "scopes", "events:read", "scopes", "events:replay", "alias", "shop", "expiresIn", "7d").
-		want(200, "It is shown this once.", "events:read, events:replay", "the alias shop only", "ci &lt;i&gt;")
+		want(200, "It is shown only once.", "events:read, events:replay", "limited to the alias shop", "ci &lt;i&gt;")
 	secret := tokenText.FindString(made.body)
 	if made.head.Get("Cache-Control") != "no-store" {
 		t.Error("a secret may be cached")
@@ -71,8 +71,8 @@ func TestTokenFormSaysWhatIsWrong(t *testing.T) {
 	for wrong, fields := range map[string][]string{
 		"token-scopes-wrong":    {"name", "kept", "expiresIn", "7d"},
 		"unknown scope":         {"name", "kept", "expiresIn", "7d", "scopes", "everything"},
-		"no such alias":         {"name", "kept", "expiresIn", "7d", "scopes", "account", "alias", "foreign"},
-		"choose how long":       {"name", "kept", "expiresIn", "-7d", "scopes", "account"},
+		"no alias with this name":         {"name", "kept", "expiresIn", "7d", "scopes", "account", "alias", "foreign"},
+		"choose when the token expires":       {"name", "kept", "expiresIn", "-7d", "scopes", "account"},
 		"token-expiresIn-wrong": {"name", "kept", "scopes", "account"},
 	} {
 		a := o.post("alice", "/account/tokens", fields...).want(422, wrong, `value="kept"`)
@@ -81,7 +81,7 @@ func TestTokenFormSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	o.post("alice", "/account/tokens", "name", strings.Repeat("x", 101), "expiresIn", "7d", "scopes", "account").want(422, "at most 100")
-	o.post("alice", "/account/tokens", "name", strings.Repeat("ü", 100), "expiresIn", "7d", "scopes", "account").want(200, "It is shown this once.")
+	o.post("alice", "/account/tokens", "name", strings.Repeat("ü", 100), "expiresIn", "7d", "scopes", "account").want(200, "It is shown only once.")
 	o.post("alice", "/account/tokens", "name", "kept", "expiresIn", "90d", "scopes", "nonsense", "scopes", "account").
 		want(422, `value="account" checked`, `value="90d" selected`).lacks(`value="events:read" checked`)
 	for name, fields := range map[string][]string{
@@ -98,7 +98,7 @@ func TestSessions(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
 	other := o.login("alice")
-	o.get("alice", "/account").want(200, "this browser", "Test/1 &lt;b&gt;", "192.0.2.7", "Log it out", `action="/logout"`).
+	o.get("alice", "/account").want(200, "this browser", "Test/1 &lt;b&gt;", "192.0.2.7", "Revoke session", `action="/logout"`).
 		lacks(other.Value, o.cookies["alice"].Value)
 	owner, err := o.SessionOwner(t.Context(), other.Value)
 	o.must(err)
@@ -110,7 +110,7 @@ func TestSessions(t *testing.T) {
 	if _, err := o.SessionOwner(t.Context(), other.Value); err == nil {
 		t.Error("a revoked session still works")
 	}
-	o.get("alice", "/account").want(200).lacks("Log it out")
+	o.get("alice", "/account").want(200).lacks("Revoke session")
 	o.post("alice", "/logout").redirectsTo("/")
 	o.get("alice", "/account").want(401)
 }
@@ -118,7 +118,7 @@ func TestSessions(t *testing.T) {
 func TestInvitation(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
-	page := o.post("root", "/admin/users/bob/invite").want(200, "It is shown this once.", "http://localhost:8080/invite/")
+	page := o.post("root", "/admin/users/bob/invite").want(200, "It is shown only once.", "http://localhost:8080/invite/")
 	path := regexp.MustCompile(`/invite/[A-Za-z0-9_-]{43}`).FindString(page.body)
 	o.get("root", "/admin").lacks(path)
 	for range 2 {

@@ -24,22 +24,22 @@ type scopeView struct{ Name, What string }
 
 var scopeViews = []scopeView{
 	{"events:read", "list and read events, follow the stream"},
-	{"events:replay", "replay, release what is queued, cancel"},
+	{"events:replay", "replay, release queued events, cancel"},
 	{"events:write", "delete events"},
-	{"events:share", "make and revoke share links"},
+	{"events:share", "create and revoke share links"},
 	{"aliases:read", "list aliases and their settings"},
-	{"aliases:write", "make, change, hand over and delete aliases"},
+	{"aliases:write", "create, change, transfer and delete aliases"},
 	{"account", "keys, tokens, sessions and accounts"},
 }
 
-// lifetimes are what a new token can be good for, the first one being proposed.
+// lifetimes are the expiry choices for a new token; the first one is preselected.
 var lifetimes = []struct{ Value, Text string }{
-	{"30d", "30 days"},
-	{"1d", "1 day"},
-	{"7d", "7 days"},
-	{"90d", "90 days"},
-	{"365d", "1 year"},
-	{"never", "for good"},
+	{"30d", "in 30 days"},
+	{"1d", "in 1 day"},
+	{"7d", "in 7 days"},
+	{"90d", "in 90 days"},
+	{"365d", "in 1 year"},
+	{"never", "never"},
 }
 
 const (
@@ -75,7 +75,7 @@ func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Ac
 		var err error
 		t, secret, err = p.Accounts.CreateToken(r.Context(), who, t)
 		if errors.Is(err, relay.ErrNotFound) {
-			err = relay.Errorf(relay.CodeConflict, "there is no such alias of yours")
+			err = relay.Errorf(relay.CodeConflict, "you have no alias with this name")
 		}
 		if err = f.addError(err, "alias"); err != nil {
 			return nil, err
@@ -99,11 +99,11 @@ func (p *pages) newTokenView(t relay.Token, secret string) secretView {
 	v := tokenViewOf(&t, time.Now())
 	what := name + " may do: " + v.Scopes + "."
 	if t.Alias != "" {
-		what += " It sees the alias " + t.Alias + " only."
+		what += " It is limited to the alias " + t.Alias + "."
 	}
 	return secretView{
-		Title: "Token made", What: what, Secret: secret, Back: "/account",
-		Then:    "Keep it where programs keep secrets, such as the variable RELAY_TOKEN; if it is lost, revoke it and make another.",
+		Title: "Token created", What: what, Secret: secret, Back: "/account",
+		Then:    "Store it as a secret, for example in the variable RELAY_TOKEN. If it is lost, revoke it and create a new one.",
 		Example: `curl -H "Authorization: Bearer $RELAY_TOKEN" ` + p.Site.URL("/api/v1/me"),
 	}
 }
@@ -126,7 +126,7 @@ func (f form) token(now time.Time) relay.Token {
 	default:
 		d, err := relay.ParseDuration(life)
 		if err != nil || d <= 0 || d > maxTokenLife {
-			f.errors["expiresIn"] = "choose how long the token is good for"
+			f.errors["expiresIn"] = "choose when the token expires"
 			break
 		}
 		t.ExpiresAt = now.Add(d)
@@ -150,13 +150,13 @@ func (f form) scope(name string) bool {
 	return f.Has("scopes", name)
 }
 
-const tokenAliasHint = "a token limited to one alias sees nothing else and makes no keys or tokens"
+const tokenAliasHint = "a token limited to one alias cannot see anything else and cannot create keys or tokens"
 
 // lastKeyText warns before the last key goes.
 func lastKeyText(keys int) string {
-	const text = "Connections that it opened are cut at once."
+	const text = "Its connections are closed at once."
 	if keys == 1 {
-		return text + " It is your last key: without one you cannot log in again, unless an admin invites you."
+		return text + " It is your last key: without a key you cannot log in again unless an admin invites you."
 	}
 	return text
 }

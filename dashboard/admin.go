@@ -113,10 +113,10 @@ func (p *pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Act
 		return nil, err
 	}
 	return secretPage(secretView{
-		Title:  "Invitation of " + user,
-		What:   "Whoever opens this link may add an SSH key to the account " + user + " and is logged in as it. It works once, within 3 days.",
+		Title:  "Invitation for " + user,
+		What:   "This link lets one person add an SSH key to the account " + user + " and logs them in. It works once, within 3 days.",
 		Secret: p.Site.URL("/invite/" + secret),
-		Then:   "Send it to that person alone.",
+		Then:   "Send it only to that person.",
 		Back:   "/admin",
 	}), nil
 }

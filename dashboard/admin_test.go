@@ -32,7 +32,7 @@ func TestUsers(t *testing.T) {
 		t.Errorf("carol is %+v, %v", a, err)
 	}
 	o.post("root", "/admin/users", "name", "dave").redirectsTo("/admin?done=user-added")
-	o.get("root", "/admin?done=user-added").want(200, "The account was made.", `data-user="carol"`, "Its aliases and their events stay")
+	o.get("root", "/admin?done=user-added").want(200, "The account was created.", `data-user="carol"`, "Its aliases and their events are kept")
 	o.post("root", "/admin/users/nobody/invite").want(404)
 	o.post("root", "/admin/users/nobody/remove").want(404)
 	o.post("root", "/admin/users/root/remove").want(409, "your own account")
@@ -40,7 +40,7 @@ func TestUsers(t *testing.T) {
 	o.alias("bob", "shop")
 	o.post("root", "/admin/users/bob/remove").redirectsTo("/admin?done=user-removed")
 	o.get("bob", "/account").want(401)
-	o.get("root", "/admin").want(200, "Aliases of removed accounts", "shop", "was of bob").lacks(`data-user="bob"`)
+	o.get("root", "/admin").want(200, "Aliases of removed accounts", "shop", "owned by bob (removed)").lacks(`data-user="bob"`)
 	o.post("root", "/admin/aliases/shop/transfer", "user", "nobody").want(422, "there is no such account", `value="nobody"`, "of-shop-user-wrong")
 	o.post("root", "/admin/aliases/none/transfer", "user", "alice").want(404)
 	o.post("root", "/admin/aliases/shop/transfer", "user", "alice").redirectsTo("/admin?done=transferred")

@@ -68,12 +68,12 @@ func (v *eventView) addAttempts(r *http.Request, e *relay.Event) {
 
 // queueText says what a queued attempt waits for; auto is autoDeliver of its alias.
 func queueText(a *relay.Attempt, auto bool) string {
-	s := "waits for the tunnel"
+	s := "queued until the tunnel is online"
 	if a.Kind == relay.KindOriginal && !a.Released && !auto {
-		s = "waits for “Replay all queued”, or for a replay"
+		s = "queued until it is released by “Replay all queued” or replayed"
 	}
 	if a.Position > 0 {
-		s += ", place " + strconv.Itoa(a.Position)
+		s += ", position " + strconv.Itoa(a.Position)
 	}
 	return s
 }
@@ -120,11 +120,11 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	}
 	switch a.ResponseState {
 	case relay.ResponseTruncated:
-		m.State = "The local server broke off inside this response."
+		m.State = "The local server closed the connection before the response was complete."
 	case relay.ResponseCut:
 		m.State = "The relay stopped reading this response."
 	case relay.ResponseUpgraded:
-		m.State = "The connection was upgraded; what followed is not kept."
+		m.State = "The connection was upgraded; the bytes after the upgrade are not recorded."
 	}
 	m.Body = showBody(bodySource{
 		id: "response-" + n, what: "Response body of attempt " + n, body: &a.Response.Body, head: a.Response.Head,
@@ -149,10 +149,10 @@ func (v *attemptView) setFidelity(e *relay.Event, a *relay.Attempt) {
 	v.RawRequest = attemptPath(e.ID.String(), a.N, "request.raw")
 	v.Same = *a.Identical
 	if v.Same {
-		v.Fidelity = fmt.Sprintf("Byte for byte what the caller sent: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
+		v.Fidelity = fmt.Sprintf("Identical to the original request: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
 		return
 	}
-	v.Fidelity = fmt.Sprintf("Not the bytes that came: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
+	v.Fidelity = fmt.Sprintf("Differs from the original request: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
 	v.Changed = changedLines(m.Head, head)
 }
 
@@ -160,11 +160,11 @@ func (v *attemptView) setFidelity(e *relay.Event, a *relay.Attempt) {
 func unsentText(e *relay.Event, a *relay.Attempt) string {
 	switch {
 	case a.State == relay.StateDelivering:
-		return "It is on its way."
+		return "Being delivered."
 	case a.State == relay.StateInterrupted:
-		return "How much was sent is not known."
+		return "It is not known how much of the request was sent."
 	case !a.StartedAt.IsZero() && e.Request.Body.State != relay.BodyComplete:
-		return "What was sent is not known to be whole."
+		return "The request may not have been sent completely."
 	default:
 		return "Nothing was sent."
 	}

@@ -62,9 +62,9 @@ func newBrowser(t *testing.T, r *fixture) *browser {
 // listener notes in every page what a screen reader is told: it does not stay.
 const listener = `window.told = []; addEventListener("DOMContentLoaded", () => { const say = document.querySelector("#say"); if (say) new MutationObserver(() => { if (say.textContent) told.push(say.textContent); }).observe(say, {childList: true, characterData: true, subtree: true}); })`
 
-// recordError waits until a text was told, at any time since the page was opened or told
+// waitForAnnouncement waits until a text was told, at any time since the page was opened or told
 // was emptied.
-func (b *browser) recordError(text string) {
+func (b *browser) waitForAnnouncement(text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`told.some(text => text.includes(%q))`, text))
 }
@@ -252,11 +252,11 @@ func TestBrowserJourney(t *testing.T) {
 	})
 	b.click("#replay")
 	b.until(`document.querySelector('[data-attempt="2"][data-state="delivered"]')`)
-	b.recordError("Attempt 2: delivered 500")
+	b.waitForAnnouncement("Attempt 2: delivered 500")
 	b.key("r")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="delivered"]')`)
 	b.key("d")
-	b.until(`document.querySelector("#diff")?.textContent.includes("500 both times, same body")`)
+	b.until(`document.querySelector("#diff")?.textContent.includes("500 in both, same body")`)
 	b.click("#attempt-2 a.compare")
 	b.until(`document.querySelector("#diff")?.textContent.includes("200 → 500")`)
 	if !strings.Contains(value[string](b, "location.href"), "diff=1,2") {
@@ -269,7 +269,7 @@ func TestBrowserJourney(t *testing.T) {
 	b.until(`document.querySelector("#reconnect")`)
 	b.click("#replay")
 	b.until(`document.querySelector('[data-attempt="4"][data-state="queued"]')`)
-	b.until(`document.querySelector("#event").textContent.includes("place 1")`)
+	b.until(`document.querySelector("#event").textContent.includes("position 1")`)
 	b.click("#cancel")
 	b.until(`document.querySelector('[data-attempt="4"][data-state="canceled"]')`)
 	b.key("?")

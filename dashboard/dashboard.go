@@ -234,15 +234,15 @@ func statusTitle(status int) string {
 	case http.StatusNotFound:
 		return "Not found"
 	case http.StatusConflict:
-		return "Not possible now"
+		return "Conflict"
 	case http.StatusRequestEntityTooLarge:
 		return "Too large"
 	case http.StatusUnprocessableEntity, http.StatusBadRequest:
-		return "Something in it was not right"
+		return "Invalid input"
 	case http.StatusTooManyRequests:
-		return "Too many in a short time"
+		return "Too many requests"
 	case http.StatusServiceUnavailable:
-		return "Not available now"
+		return "Unavailable"
 	default:
 		return "Something went wrong"
 	}

@@ -135,25 +135,25 @@ func TestLoginLinkIsUsedByItsButtonOnly(t *testing.T) {
 
 func TestCrossSitePostsAreRefused(t *testing.T) {
 	t.Parallel()
-	house := newFakeStore()
-	h := serve(t, house, "https://example.com")
+	fake := newFakeStore()
+	h := serve(t, fake, "https://example.com")
 	for _, site := range []string{"cross-site", "same-site"} {
 		res, _ := sendRequest(h, "POST", "/login/once", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", site) })
 		if res.StatusCode != 403 {
 			t.Errorf("%s POST = %d, want 403", site, res.StatusCode)
 		}
 	}
-	if len(house.links) != 1 {
+	if len(fake.links) != 1 {
 		t.Error("a refused post used the link up")
 	}
 }
 
 func TestHomeShowsAliasesAsText(t *testing.T) {
 	t.Parallel()
-	house := newFakeStore()
-	house.sessions["s"] = `<script>alert(1)</script>`
-	house.aliases = []relay.Alias{{Name: "stripe-dev"}}
-	h := serve(t, house, "http://localhost:8080")
+	fake := newFakeStore()
+	fake.sessions["s"] = `<script>alert(1)</script>`
+	fake.aliases = []relay.Alias{{Name: "stripe-dev"}}
+	h := serve(t, fake, "http://localhost:8080")
 	res, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "relay_session", Value: "s"}) })
 	for _, want := range []string{"stripe-dev", "http://stripe-dev.example.com:8080", "online", "3 queued", "ssh -N -R stripe-dev:80:localhost:3000 -p 2222 example.com", "&lt;script&gt;"} {
 		if !strings.Contains(body, want) {
@@ -170,8 +170,8 @@ func TestHomeShowsAliasesAsText(t *testing.T) {
 
 func TestStrangersAndWrongTurns(t *testing.T) {
 	t.Parallel()
-	house := newFakeStore()
-	h := serve(t, house, "http://localhost:8080")
+	fake := newFakeStore()
+	h := serve(t, fake, "http://localhost:8080")
 	if res, body := sendRequest(h, "GET", "/", nil); res.StatusCode != 200 || !strings.Contains(body, "ssh -p 2222 example.com login") {
 		t.Errorf("home of a stranger = %d: %s", res.StatusCode, body)
 	}
@@ -183,7 +183,7 @@ func TestStrangersAndWrongTurns(t *testing.T) {
 	if res, _ := sendRequest(h, "GET", "/assets/style.css", nil); res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/css") {
 		t.Errorf("style sheet = %d %s", res.StatusCode, res.Header.Get("Content-Type"))
 	}
-	house.down = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer; try again in a moment")
+	fake.down = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer; try again in a moment")
 	res, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "relay_session", Value: "s"}) })
 	if res.StatusCode != 503 || !strings.Contains(body, "does not answer") {
 		t.Errorf("home without a store = %d: %s", res.StatusCode, body)

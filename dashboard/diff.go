@@ -105,7 +105,7 @@ func compareResponses(was, is *relay.Attempt) diffView {
 	if was.Status != is.Status {
 		parts[0] += " → " + strconv.Itoa(is.Status)
 	} else {
-		parts[0] += " both times"
+		parts[0] += " in both"
 	}
 	lines, _ := lineDiff(headLines(was.Response.Head), headLines(is.Response.Head), 0)
 	d.Headers = lines
@@ -124,13 +124,13 @@ func compareResponses(was, is *relay.Attempt) diffView {
 func (d *diffView) compareBodies(was, is *relay.Attempt) string {
 	a, b := &was.Response.Body, &is.Response.Body
 	if a.Size == b.Size && a.SHA256 == b.SHA256 {
-		d.BodyNote = "The bodies are the same, byte for byte."
+		d.BodyNote = "The bodies are identical."
 		return "same body"
 	}
 	left, right := contentOf(was.Response.Head, a), contentOf(is.Response.Head, b)
 	if !isText(left.plain, left.cut) || !isText(right.plain, right.cut) {
-		d.BodyNote = fmt.Sprintf("Bodies that are no text are not compared: %s and %s.", sizeText(a.Size), sizeText(b.Size))
-		return "other body"
+		d.BodyNote = fmt.Sprintf("Binary bodies are not compared: %s and %s.", sizeText(a.Size), sizeText(b.Size))
+		return "different body"
 	}
 	one, oneJSON := left.diffText()
 	two, twoJSON := right.diffText()
@@ -151,16 +151,16 @@ func (d *diffView) compareBodies(was, is *relay.Attempt) string {
 	case n > 0:
 		return countText(n, "field changed", "fields changed")
 	case err == nil && ok:
-		return "same values, written otherwise"
+		return "same JSON values, different formatting"
 	case !ok:
-		return "other body"
+		return "different body"
 	case len(lines) > 0:
 		return countText(countChanges(lines), "line changed", "lines changed")
 	case beyond > 0:
-		return "bodies that differ further on"
+		return "bodies differ after the compared part"
 	}
-	d.BodyNote = "The bodies are the same as text, but not their bytes: line ends differ, or how they are packed."
-	return "same text, other bytes"
+	d.BodyNote = "The bodies have the same text but different bytes: line endings or compression differ."
+	return "same text, different bytes"
 }
 
 // comparedBytes is how much of a body is compared where that is not all of it, else 0.
@@ -257,7 +257,7 @@ func latencyChange(was, is *relay.Attempt) string {
 	ms := float64(is.Timing.Latency().Microseconds()-was.Timing.Latency().Microseconds()) / 1000
 	switch {
 	case math.Abs(ms) < 0.05:
-		return "as fast"
+		return "same latency"
 	case ms > 0:
 		return millisText(ms) + " slower"
 	default:

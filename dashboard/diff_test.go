@@ -19,14 +19,14 @@ func TestComparisonSaysWhatDiffers(t *testing.T) {
 		name, kind, was, is string
 		wants, lacks        []string
 	}{
-		{"names with dots", isJSON, `{"a.b":1}`, `{"a":{"b":1}}`, []string{"2 fields changed", `[&#34;a.b&#34;]`, "not there"}, []string{"same values"}},
+		{"names with dots", isJSON, `{"a.b":1}`, `{"a":{"b":1}}`, []string{"2 fields changed", `[&#34;a.b&#34;]`, "absent"}, []string{"same values"}},
 		{"no name", isJSON, `{"":1}`, `1`, []string{"2 fields changed"}, []string{"same values"}},
 		{"signs of HTML", isJSON, `{"m":"a & <b>"}`, `{"m":"c"}`, []string{"1 field changed", "<code>&#34;a &amp; &lt;b&gt;&#34;</code>"}, []string{"u0026", "u003c"}},
-		{"spaces", isJSON, `{"a":1}`, `{ "a": 1 }`, []string{"same values, written otherwise"}, nil},
+		{"spaces", isJSON, `{"a":1}`, `{ "a": 1 }`, []string{"same JSON values, different formatting"}, nil},
 		{"too deep", isJSON, deep("1"), deep("2"), []string{"1 line changed"}, []string{"same values"}},
 		{"tabs", isText, "trace:\n\tone\n", "trace:\n\ttwo\n", []string{"1 line changed", "\tone", "\ttwo"}, []string{`\tone`}},
-		{"line ends", isText, "a\r\nb\r\n", "a\nb\n", []string{"same text, other bytes", "line ends differ"}, []string{"0 lines"}},
-		{"far ends", isText, long + "1", long + "2", []string{"bodies that differ further on", "Only the first 128.0 KiB are compared."}, []string{"0 lines"}},
+		{"line ends", isText, "a\r\nb\r\n", "a\nb\n", []string{"same text, different bytes", "line endings or compression differ"}, []string{"0 lines"}},
+		{"far ends", isText, long + "1", long + "2", []string{"bodies differ after the compared part", "Only the first 128.0 KiB are compared."}, []string{"0 lines"}},
 	} {
 		body := c.was
 		r.answers(func([]byte, []byte) string {

@@ -87,7 +87,7 @@ func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor)
 
 func enrolmentError(err error) error {
 	if errors.Is(err, relay.ErrNotFound) {
-		return relay.Errorf(relay.CodeNotFound, "no key waits here any more: it was approved, given up, or its two minutes are over; run ssh link@… again for a new link")
+		return relay.Errorf(relay.CodeNotFound, "no key is waiting for approval here: it was approved or canceled, or its two minutes are over; run ssh link@… again for a new link")
 	}
 	return err
 }

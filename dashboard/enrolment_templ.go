@@ -42,7 +42,7 @@ func enrolmentPage(v enrolmentView) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"narrow\"><h1>Let this SSH key in?</h1><p>Somebody runs <code>ssh link@…</code> and waits. The key is proven: whoever waits holds its private half.</p><dl class=\"facts panel\"><dt>Fingerprint</dt><dd><code>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"narrow\"><h1>Approve this SSH key?</h1><p>Somebody runs <code>ssh link@…</code> and waits for approval. They have proven that they hold the private key.</p><dl class=\"facts panel\"><dt>Fingerprint</dt><dd><code>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -94,7 +94,7 @@ func enrolmentPage(v enrolmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "</dd><dt>Waits since</dt><dd>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "</dd><dt>Waiting since</dt><dd>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -142,7 +142,7 @@ func enrolmentPage(v enrolmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = textField(v.Code, "code", "Code", "as the terminal shows it behind “Code:”; the link alone approves nothing", templ.Attributes{
+			templ_7745c5c3_Err = textField(v.Code, "code", "Code", "shown in the terminal after “Code:”", templ.Attributes{
 				"required": true, "maxlength": "40", "autocomplete": "one-time-code", "autocapitalize": "characters", "spellcheck": "false",
 			}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
@@ -196,7 +196,7 @@ func enrolmentLoginPage(login, path string) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "<section class=\"panel narrow\"><h1>Log in first</h1><p>This link lets an SSH key into an account. Whose account that is depends on who approves it, so this browser has to be logged in.</p><ol><li>On a machine whose key is registered already, get a login link and open it in this browser:")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 11, "<section class=\"panel narrow\"><h1>Log in first</h1><p>This link adds an SSH key to the account that approves it, so you have to log in first.</p><ol><li>On a machine with a registered key, run this and open the printed link in this browser:")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -204,20 +204,20 @@ func enrolmentLoginPage(login, path string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "</li><li>After logging in you come back here by yourself, or by <a href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "</li><li>After logging in you return to this page, or open <a href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var11 templ.SafeURL
 			templ_7745c5c3_Var11, templ_7745c5c3_Err = templ.JoinURLErrs(path)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `enrolment.templ`, Line: 61, Col: 19}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `enrolment.templ`, Line: 60, Col: 19}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var11))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "\">this link</a>. A key waits for two minutes; when they are over, start <code>ssh link@…</code> again.</li></ol><p class=\"dim\">No key of yours is registered yet? An admin of this relay can send you an invitation instead.</p></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "\">this link</a>. A key waits for two minutes; after that, run <code>ssh link@…</code> again.</li></ol><p class=\"dim\">No registered key? Ask an admin of this relay for an invitation.</p></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

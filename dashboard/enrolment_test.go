@@ -29,8 +29,8 @@ func TestApproveAKey(t *testing.T) {
 	}
 	contains(t, "no code", r.submit("/link/k3yl1nk", nil, 422), "type the code")
 	page = r.submit("/link/k3yl1nk", url.Values{"code": {" " + waitingCode + " "}}, 200)
-	contains(t, "approved", page, "The key was let in", "ssh -N -R hook:80:localhost:3000")
-	contains(t, "again", r.get("/link/k3yl1nk", 404), "no key waits here", "ssh link@")
+	contains(t, "approved", page, "The key was approved", "ssh -N -R hook:80:localhost:3000")
+	contains(t, "again", r.get("/link/k3yl1nk", 404), "no key is waiting for approval here", "ssh link@")
 }
 
 func TestTooManyWrongCodesEndAnEnrolment(t *testing.T) {
@@ -57,7 +57,7 @@ func TestStrangersComeBackToTheLink(t *testing.T) {
 	}
 	r.submit("/link/k3yl1nk", url.Values{"code": {waitingCode}}, 401)
 	r.get("/link/k3yl1nk", 401)
-	contains(t, "after login", r.submit("/login/"+link, nil, 200), "Let this SSH key in?")
+	contains(t, "after login", r.submit("/login/"+link, nil, 200), "Approve this SSH key?")
 	r.do("POST", "/link/k3yl1nk", url.Values{"code": {waitingCode}}, http.Header{"Sec-Fetch-Site": {"same-site"}}, 403)
 }
 

@@ -155,7 +155,7 @@ func factsOf(e *relay.Event, s *record.Summary) []fact {
 		facts = append(facts, fact{pair: f})
 	}
 	if e.LastReceivedAt.After(e.ReceivedAt) {
-		facts = append(facts, at("Last asked for", e.LastReceivedAt))
+		facts = append(facts, at("Last replayed", e.LastReceivedAt))
 	}
 	return facts
 }

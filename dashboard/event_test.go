@@ -29,7 +29,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 		`data-event-id="`+id+`"`, `data-attempt="1"`, "POST /hook?b=2&amp;a=%41&amp;b=%zz HTTP/1.1",
 		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // what turns the text around stays visible
 		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;\\u00e9&#34;,\n  &#34;z&#34;: 2", // no byte of a value changed
-		"sha256 ", "Byte for byte what the caller sent", "Sent by Stripe", "Too old", "</time>, 1h", " ago (tolerance 5m)", "/request.raw", "/response.body",
+		"sha256 ", "Identical to the original request", "Sent by Stripe", "Expired: a replay", "</time>, 1h", " ago (tolerance 5m)", "/request.raw", "/response.body",
 		`<rect class="wait"`, "HTTP/1.1 200 OK", "new connection",
 	)
 	if strings.Index(page, "<code>X-lower</code>") > strings.Index(page, "<code>X-LOWER</code>") {
@@ -123,7 +123,7 @@ func TestReplayAndCompare(t *testing.T) {
 
 	r.offline()
 	page = r.submit("/events/"+id+"/replay", nil, 200)
-	contains(t, "queued", page, `data-state="queued"`, "waits for the tunnel, place 1", "Cancel queued", "ssh -N -R hook")
+	contains(t, "queued", page, `data-state="queued"`, "queued until the tunnel is online, position 1", "Cancel queued", "ssh -N -R hook")
 	page = r.submit("/events/"+id+"/cancel", nil, 200)
 	contains(t, "canceled", page, `data-attempt="3" data-state="canceled"`)
 	r.submit("/events/"+id+"/cancel", nil, 409)
@@ -192,7 +192,7 @@ func TestShares(t *testing.T) {
 	owner := r.client
 	r.client = &http.Client{}
 	page = r.get("/s/"+token, 200)
-	contains(t, "shared page", page, `POST</span> <span class="path">/hook`, "exactly as it came", "online", "Replay</button>")
+	contains(t, "shared page", page, `POST</span> <span class="path">/hook`, "exactly the same bytes", "online", "Replay</button>")
 	for _, secret := range []string{"alice", "hook.localhost", "4242", "topsecret", "Log out"} {
 		if strings.Contains(page, secret) {
 			t.Errorf("the shared page tells %q", secret)

@@ -128,16 +128,16 @@ func exactStamp(t time.Time) stamp {
 var successTexts = map[string]string{
 	"saved":          "The settings were saved.",
 	"member-added":   "The member was added.",
-	"member-removed": "The member was removed; tunnels and pages it had open were cut.",
+	"member-removed": "The member was removed and their connections were closed.",
 	"left":           "You left the alias.",
-	"transferred":    "The alias was handed over.",
+	"transferred":    "The alias was transferred.",
 	"alias-removed":  "The alias was deleted.",
 	"key-added":      "The key was added.",
-	"key-approved":   "The key was let in: the waiting terminal says so now. From here on it opens tunnels and logs in as you; if that was not what you meant, remove it below.",
-	"key-removed":    "The key was removed; connections that it opened were cut.",
+	"key-approved":   "The key was approved; the waiting terminal shows it. The key can now open tunnels and log in as you. If you did not mean to approve it, remove it below.",
+	"key-removed":    "The key was removed and its connections were closed.",
 	"token-removed":  "The token was revoked.",
-	"logged-out":     "That session was logged out.",
-	"user-added":     "The account was made. Invite its person, or add a key with relayd key add.",
+	"logged-out":     "The session was revoked.",
+	"user-added":     "The account was created. Invite its user, or add a key with relayd key add.",
 	"user-removed":   "The account was removed.",
 }
 

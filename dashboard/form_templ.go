@@ -585,7 +585,7 @@ func secretPage(v secretView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, "</code></pre><button type=\"button\" class=\"quiet\" data-copy=\"#secret\" hidden>Copy</button></div><p><strong>It is shown this once.</strong> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 37, "</code></pre><button type=\"button\" class=\"quiet\" data-copy=\"#secret\" hidden>Copy</button></div><p><strong>It is shown only once.</strong> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

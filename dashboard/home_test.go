@@ -29,7 +29,7 @@ func TestHomeLeadsToTheFirstEvent(t *testing.T) {
 	o.get("alice", "/").want(200, `href="/aliases/shop"`, `data-state="never"`, "none yet", `id="url-shop"`, `data-copy="#url-shop"`, "-R shop:80:")
 	o.get("bob", "/").lacks("shop")
 	o.must(o.AddMember(t.Context(), o.actor("alice"), "shop", "bob"))
-	o.get("bob", "/").want(200, "shop", "of alice")
+	o.get("bob", "/").want(200, "shop", "owned by alice")
 	o.get("", "/").want(200, "ssh -p 2222 localhost login").lacks("shop")
 }
 

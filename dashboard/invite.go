@@ -43,7 +43,7 @@ func (p *pages) invitedAccount(r *http.Request) (relay.Account, error) {
 	return acc, err
 }
 
-var errInviteNotFound = relay.Errorf(relay.CodeNotFound, "this invitation was used, has run out, or never was; ask an admin for a new one")
+var errInviteNotFound = relay.Errorf(relay.CodeNotFound, "this invitation was used, has expired, or does not exist; ask an admin for a new one")
 
 // useInvite registers the key and logs the browser in. A key that is refused leaves
 // the invitation as it was.

@@ -70,7 +70,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`document.querySelector("#reconnect")`)
 	b.key("r")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="queued"]')`)
-	b.recordError("place 1")
+	b.waitForAnnouncement("position 1")
 	b.key("x")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="canceled"]')`)
 	value[any](b, `told.length = 0`)

@@ -78,5 +78,5 @@ func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component,
 }
 
 func (p *pages) loginLinkError() error {
-	return relay.Errorf(relay.CodeNotFound, "this login link was used, has run out, or never was; get a new one with: %s", p.loginCommand())
+	return relay.Errorf(relay.CodeNotFound, "this login link was used, has expired, or does not exist; get a new one with: %s", p.loginCommand())
 }

@@ -55,7 +55,7 @@ func outagePage(v outageView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "</p><ul><li>Nothing that was answered is lost. With Postgres, webhooks that come now are still forwarded and kept on the relay’s disk until it is back; with SQLite, or when that space is full, senders get 503 and try again.</li><li>Open tunnels stay open.</li><li>Looking at events, replays and changes of settings have to wait.</li></ul><p><a class=\"button\" href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "</p><ul><li>Nothing that was answered is lost. With Postgres, new webhooks are still forwarded and are kept on the relay’s disk until the database is back. With SQLite, or when that space is full, senders get 503 and can retry.</li><li>Open tunnels stay open.</li><li>Viewing events, replaying and changing settings is not possible until then.</li></ul><p><a class=\"button\" href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -78,9 +78,9 @@ func outagePage(v outageView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var5 string
-				templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs("Your aliases as they were at ")
+				templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs("Your aliases as of ")
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `outage.templ`, Line: 20, Col: 38}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `outage.templ`, Line: 20, Col: 28}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var5))
 				if templ_7745c5c3_Err != nil {
@@ -181,7 +181,7 @@ func outagePage(v outageView) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = pageLayout("Database away").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = pageLayout("Database unavailable").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -39,8 +39,8 @@ func TestOutageShowsWhatIsKnown(t *testing.T) {
 	down.Store(true)
 	for _, path := range []string{"/", "/aliases/hook?q=a", "/events/" + id, "/account"} {
 		page := r.get(path, 503)
-		contains(t, path, page, "The database does not answer", "still forwarded and kept", `href="`+path+`"`, "Try again",
-			"Your aliases as they were at", "http://hook.localhost", "was never")
+		contains(t, path, page, "The database does not answer", "still forwarded and are kept", `href="`+path+`"`, "Try again",
+			"Your aliases as of", "http://hook.localhost", "was never")
 	}
 	r.submit("/events/"+id+"/replay", nil, 503)
 	part := r.do("GET", "/events/"+id, nil, http.Header{"X-Partial": {"1"}}, 200)
@@ -178,7 +178,7 @@ func TestOutageOfPostgres(t *testing.T) {
 			if a.status != 503 {
 				t.Errorf("%s: %s = %d", how, a.path, a.status)
 			}
-			contains(t, how+" "+a.path, a.page, "The database does not answer", "Your aliases as they were at", "http://hook.localhost")
+			contains(t, how+" "+a.path, a.page, "The database does not answer", "Your aliases as of", "http://hook.localhost")
 		}
 		t.Logf("%s: the longest wait was %v", how, longest)
 		return longest

@@ -39,13 +39,13 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 	v.Age = relay.FormatDuration(age.Truncate(time.Second))
 	switch {
 	case p.Tolerance <= 0:
-		v.Meaning = "The sender's libraries do not look at the age: a replay is checked like the original."
+		v.Meaning = "The provider's libraries do not check the age of signatures: a replay is verified like the original."
 	case age > p.Tolerance:
 		v.Tolerance, v.Expired = relay.FormatDuration(p.Tolerance), true
-		v.Meaning = "Too old: a replay sends the signature unchanged, and the sender's libraries refuse it. Raise the tolerance in your code while you replay."
+		v.Meaning = "Expired: a replay sends the signature unchanged and the provider's libraries reject it. Raise the tolerance in your code while you replay."
 	default:
 		v.Tolerance = relay.FormatDuration(p.Tolerance)
-		v.Meaning, v.Until = "Still fresh: a replay passes the sender's check until", stampOf(p.SignedAt.Add(p.Tolerance), now)
+		v.Meaning, v.Until = "Valid for replays until", stampOf(p.SignedAt.Add(p.Tolerance), now)
 	}
 	return v
 }

@@ -25,16 +25,16 @@ func (a *aliasHead) SentCount() int { return max(0, a.Released-a.WaitingCount())
 
 // QueueText says how the queue goes on.
 func (a *aliasHead) QueueText() string {
-	waiting := countText(a.WaitingCount(), "delivery waits", "deliveries wait")
+	waiting := countText(a.WaitingCount(), "queued delivery", "queued deliveries")
 	switch {
 	case a.WaitingCount() == 0:
-		return "Nothing waits any more."
+		return "The queue is empty."
 	case a.Paused:
-		return waiting + " for the end of the pause."
+		return waiting + ": paused."
 	case a.Online:
-		return waiting + " for a turn: one at a time, in order."
+		return waiting + ": sent one at a time, in order."
 	default:
-		return waiting + " for the tunnel and go out by themselves."
+		return waiting + ": sent when the tunnel is back online."
 	}
 }
 
@@ -73,7 +73,7 @@ func releasedNotice(r *http.Request, a aliasHead) string {
 	}
 	s := countText(n, "event was released", "events were released")
 	if !a.Online && n > 0 {
-		s += "; they go out when the tunnel is back"
+		s += "; they are delivered when the tunnel is back online"
 	}
 	return s + "."
 }

@@ -16,7 +16,7 @@ func TestDrainIsShown(t *testing.T) {
 		r.send(post("/late", "{}"))
 	}
 	page := r.submit("/aliases/hook/replay-queued", nil, 200)
-	contains(t, "offline", page, `data-waiting="3"`, "3 deliveries wait for the tunnel", `max="3" value="0"`, "0 of 3", "/aliases/hook/live?released=3")
+	contains(t, "offline", page, `data-waiting="3"`, "3 queued deliveries: sent when the tunnel is back online", `max="3" value="0"`, "0 of 3", "/aliases/hook/live?released=3")
 	live := r.listen(liveOf(t, page))
 	r.hear(live, ": connected")
 	asked, goOn := make(chan struct{}, 3), make(chan struct{})
@@ -31,14 +31,14 @@ func TestDrainIsShown(t *testing.T) {
 		page = r.get("/aliases/hook?released=3", 200)
 		return strings.Contains(page, `data-waiting="2"`)
 	})
-	contains(t, "draining", page, "2 deliveries wait for a turn", "now <a href=", "/late", "1 of 3")
+	contains(t, "draining", page, "2 queued deliveries: sent one at a time", "now <a href=", "/late", "1 of 3")
 	goOn <- struct{}{}
 	<-asked
 	r.hear(live, "event: alias", `data-waiting="1"`, "2 of 3")
 	goOn <- struct{}{}
 	<-asked
 	goOn <- struct{}{}
-	r.hear(live, "event: alias", `data-waiting="0"`, "Nothing waits any more", "3 of 3")
+	r.hear(live, "event: alias", `data-waiting="0"`, "The queue is empty", "3 of 3")
 	contains(t, "afterwards", r.get("/aliases/hook?released=3", 200), "3 of 3", "3 events were released")
 	for _, odd := range []string{"-1", "x", "99999999999", "1e3"} {
 		if strings.Contains(r.get("/aliases/hook?released="+odd, 200), "<progress") {

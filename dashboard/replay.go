@@ -41,14 +41,14 @@ func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 func replayText(e *relay.Event, n int) string {
 	for i := range e.Attempts {
 		if a := &e.Attempts[i]; a.N == n && a.State == relay.StateQueued {
-			s := "Attempt " + strconv.Itoa(n) + " is queued until the tunnel is back"
+			s := "Attempt " + strconv.Itoa(n) + " is queued until the tunnel is back online"
 			if a.Position > 0 {
-				s += ", place " + strconv.Itoa(a.Position)
+				s += ", position " + strconv.Itoa(a.Position)
 			}
 			return s + "."
 		}
 	}
-	return "Attempt " + strconv.Itoa(n) + " is on its way."
+	return "Attempt " + strconv.Itoa(n) + " is being delivered."
 }
 
 // cancel takes back what waits of an event.
@@ -61,7 +61,7 @@ func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 		return nil, err
 	}
 	if partial(r) {
-		return noticeFragment("What was queued is canceled."), nil
+		return noticeFragment("The queued attempts were canceled."), nil
 	}
 	return seeOther(w, r, eventPath(id.String()))
 }

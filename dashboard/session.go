@@ -52,7 +52,7 @@ func (p *pages) sessionSecrets(r *http.Request) []string {
 
 // errTwoSessions: without https a page on an alias host may set a cookie for this
 // site too, and nobody is to act by a session that somebody else chose.
-var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "sessions of two accounts came with this request; a page on an alias host may have set one of them. Try again: what others set was removed. If this comes back, clear the cookies of this site and log in again")
+var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "this request carried sessions of two accounts; a page on an alias host may have set one of them. Cookies set by other hosts were removed: try again. If this happens again, clear the cookies of this site and log in again")
 
 // errTooManyGuesses is the code of what Limits.Try refuses.
 var errTooManyGuesses = relay.Errorf(relay.CodeRateLimited, "")

@@ -16,9 +16,9 @@ import (
 // is no session is passed over, and what it added is removed.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
-	house := newFakeStore()
-	house.sessions["mine"] = "alice"
-	h := serve(t, house, "http://relay.example.com")
+	fake := newFakeStore()
+	fake.sessions["mine"] = "alice"
+	h := serve(t, fake, "http://relay.example.com")
 	for _, order := range []string{
 		"relay_session=mine; relay_session=tossed", "relay_session=tossed; relay_session=mine", "relay_session=mine; relay_session=mine",
 		"relay_session=; relay_session=a; relay_session=b; relay_session=mine",
@@ -42,7 +42,7 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 		}
 	}
 	for _, base := range []string{"http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080", "https://relay.example.com"} {
-		res, _ := sendRequest(serve(t, house, base), "GET", "/aliases/x", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=tossed") })
+		res, _ := sendRequest(serve(t, fake, base), "GET", "/aliases/x", func(r *http.Request) { r.Header.Set("Cookie", "relay_session=mine; relay_session=tossed") })
 		if slices.ContainsFunc(res.Cookies(), func(c *http.Cookie) bool { return strings.HasSuffix(c.Name, "_session") }) {
 			t.Errorf("%s: cookies %v, which may be our own", base, res.Cookies())
 		}
@@ -53,12 +53,12 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 // choose as whom somebody acts.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
-	house := newFakeStore()
-	house.sessions["mine"], house.sessions["tossed"], house.sessions["other"] = "alice", "mallory", "alice"
-	h := serve(t, house, "http://relay.example.com")
+	fake := newFakeStore()
+	fake.sessions["mine"], fake.sessions["tossed"], fake.sessions["other"] = "alice", "mallory", "alice"
+	h := serve(t, fake, "http://relay.example.com")
 	for _, order := range []string{"relay_session=mine; relay_session=tossed", "relay_session=tossed; relay_session=mine", "relay_session=x; relay_session=tossed; relay_session=mine"} {
 		res, body := sendRequest(h, "GET", "/", func(r *http.Request) { r.Header.Set("Cookie", order) })
-		if res.StatusCode != 401 || !strings.Contains(body, "Try again") || strings.Contains(body, "mallory") || len(res.Cookies()) == 0 {
+		if res.StatusCode != 401 || !strings.Contains(body, "try again") || strings.Contains(body, "mallory") || len(res.Cookies()) == 0 {
 			t.Errorf("%s = %d: %s", order, res.StatusCode, body)
 		}
 	}
@@ -68,8 +68,8 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	sendRequest(h, "POST", "/logout", func(r *http.Request) {
 		r.Header.Set("Cookie", "relay_session=mine; relay_session=tossed; relay_session=other")
 	})
-	if len(house.sessions) != 0 {
-		t.Errorf("logging out left %v", house.sessions)
+	if len(fake.sessions) != 0 {
+		t.Errorf("logging out left %v", fake.sessions)
 	}
 }
 

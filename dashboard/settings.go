@@ -41,35 +41,35 @@ type settingField struct {
 var settingFields = [...]settingField{
 	{
 		Key: "offlineStatus", Label: "Status while offline", Default: "202",
-		Help: "200 to 599: what callers get while no tunnel is there. The event is queued whatever the status is; senders that retry on errors send it again.",
+		Help: "200 to 599: the response to callers while no tunnel is online. The event is queued with any status; senders that retry on errors will send it again.",
 	},
 	{
-		Key: "autoDeliver", Label: "Deliver by itself", Toggle: true, Default: "off",
-		Help: "Events that came while offline go out on reconnect, in order. Off: they wait for “Replay all queued”, because delivering them runs your code.",
+		Key: "autoDeliver", Label: "Deliver automatically", Toggle: true, Default: "off",
+		Help: "On: events queued while offline are delivered on reconnect, in order. Off: they are kept until “Replay all queued”, because delivering them runs your code.",
 	},
 	{
 		Key: "hostHeader", Label: "Host header", Default: "preserve",
-		Help: "preserve: as the caller sent it. rewrite: the target that relay up announced, or localhost with plain ssh. Anything else is sent as it stands, such as localhost:3000.",
+		Help: "preserve: unchanged. rewrite: the target announced by relay up, or localhost with plain ssh. Any other value is sent literally, for example localhost:3000.",
 	},
 	{
 		Key: "forwarded", Label: "Forwarded headers", Toggle: true, Default: "off",
-		Help: "Adds X-Forwarded-For, -Proto and -Host when an event is captured; a replay sends the same ones.",
+		Help: "Adds X-Forwarded-For, -Proto and -Host when a request is captured. A replay sends the same values.",
 	},
 	{
-		Key: "freshConnections", Label: "A connection for every request", Toggle: true, Default: "off",
-		Help: "With plain ssh a connection to your server may serve several requests one after another; on: none does.",
+		Key: "freshConnections", Label: "New connection for every request", Toggle: true, Default: "off",
+		Help: "Off: with plain ssh, a connection to your server can be reused for later requests. On: it never is.",
 	},
 	{
-		Key: "responseTimeout", Label: "Response timeout", Default: "empty, the server’s own",
-		Help: "How long your server may take to begin its answer, up to 1h: 90s, or 30m while you sit at a breakpoint.",
+		Key: "responseTimeout", Label: "Response timeout", Default: "empty (the server’s setting)",
+		Help: "How long to wait for the first byte of a response, up to 1h: for example 90s, or 30m while you debug.",
 	},
 	{
-		Key: "retention", Label: "Keep events for", Default: "empty, the server’s own",
-		Help: "Such as 12h or 30d. Older events are removed, but for queued and shared ones.",
+		Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)",
+		Help: "For example 12h or 30d. Older events are deleted, except queued and shared ones.",
 	},
 	{
 		Key: "paused", Label: "Paused", Toggle: true, Default: "off",
-		Help: "As if offline, for replays too; switching it off counts as a reconnect.",
+		Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect.",
 	},
 }
 
@@ -193,7 +193,7 @@ func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Acto
 	forms.Member = posted("member", r)
 	err = p.Accounts.AddMember(r.Context(), who, a.Name, field(r, "user"))
 	if errors.Is(err, relay.ErrNotFound) {
-		err = relay.Errorf(relay.CodeValidationFailed, "there is no account of that name")
+		err = relay.Errorf(relay.CodeValidationFailed, "there is no account with that name")
 	}
 	if err = forms.Member.addError(err, "user"); err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func (p *pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.
 	forms := newSettingsForms()
 	forms.Transfer = posted("transfer", r)
 	if user := field(r, "user"); user == who.AccountName {
-		forms.Transfer.errors["user"] = "the alias is yours already"
+		forms.Transfer.errors["user"] = "you already own this alias"
 	} else if _, err = p.Accounts.TransferAlias(r.Context(), who, a.Name, user); err == nil {
 		return seeOther(w, r, "/?done=transferred")
 	}

@@ -68,14 +68,14 @@ func TestMembers(t *testing.T) {
 	o := newAccountFixture(t)
 	o.alias("alice", "shop")
 	const path = "/aliases/shop/settings"
-	o.post("alice", path+"/members", "user", "nobody").want(422, "no account of that name", `value="nobody"`)
+	o.post("alice", path+"/members", "user", "nobody").want(422, "no account with that name", `value="nobody"`)
 	o.post("alice", path+"/members", "user", "").want(422)
 	o.post("alice", path+"/members", "user", "alice").want(422, "owns shop")
 	o.post("alice", path+"/members", "user", " bob ").redirectsTo(path + "?done=member-added")
 	o.get("alice", path).want(200, "bob", path+"/members/bob/remove")
 
 	// A member looks and leaves, no more.
-	o.get("bob", path).want(200, "Only alice, the owner, may change them.", "Leave shop").
+	o.get("bob", path).want(200, "Only the owner, alice, can change them.", "Leave shop").
 		lacks("Save settings", "Delete alias", "Hand over", "Add member", `name="offlineStatus"`)
 	o.post("bob", path, "paused", "on").want(403, "only alice")
 	o.post("bob", path+"/members", "user", "root").want(403)
@@ -95,7 +95,7 @@ func TestTransferAndRemove(t *testing.T) {
 	o.alias("alice", "shop")
 	const path = "/aliases/shop/settings"
 	o.post("alice", path+"/transfer", "user", "nobody").want(422, "there is no such account", `value="nobody"`)
-	o.post("alice", path+"/transfer", "user", "alice").want(422, "yours already")
+	o.post("alice", path+"/transfer", "user", "alice").want(422, "already own this alias")
 	o.post("alice", path+"/transfer", "user", "bob").redirectsTo("/?done=transferred")
 	o.get("alice", path).want(404)
 	for _, typed := range []string{"", "Shop", "shop2"} {
@@ -137,7 +137,7 @@ func TestPlotIsHonest(t *testing.T) {
 	o := newAccountFixture(t)
 	a := o.alias("alice", "shop")
 	const path = "/aliases/shop"
-	o.get("alice", path).want(200, "No event yet.").lacks("<figure", "latency")
+	o.get("alice", path).want(200, "No events yet.").lacks("<figure", "latency")
 	o.event(a, 200, 12*time.Millisecond)
 	o.get("alice", path).want(200, "1 event in the last hour, no errors.", "One latency was measured: 12 ms.", "<svg", "1 event").
 		lacks("percentile", "95 %  within", "Latency over time")

@@ -51,7 +51,7 @@ func (p *pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *
 
 // expiries are what the form offers; "" = never.
 func expiries() []pair {
-	return []pair{{"1 hour", "1h"}, {"1 day", "1d"}, {"7 days", "7d"}, {"30 days", "30d"}, {"never", ""}}
+	return []pair{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
 }
 
 // createShare makes a share. Its address is on this answer and nowhere else.
@@ -177,7 +177,7 @@ func (p *pages) currentShare(r *http.Request) (who relay.Actor, share relay.Shar
 
 func shareError(err error) error {
 	if errors.Is(err, relay.ErrNotFound) {
-		return relay.Errorf(relay.CodeNotFound, "this link has run out, was revoked, or never was; ask who gave it to you for a new one")
+		return relay.Errorf(relay.CodeNotFound, "this link has expired, was revoked, or does not exist; ask the person who sent it for a new one")
 	}
 	return err
 }
@@ -292,15 +292,15 @@ func outcomeOf(a *record.Attempt) *sharedResult {
 	}
 	switch a.State {
 	case relay.StateQueued:
-		v.Text = "The tunnel is offline. The replay is queued and goes out by itself when it is back."
+		v.Text = "The tunnel is offline. The replay is queued and delivered when the tunnel is back online."
 	case relay.StateDelivering:
-		v.Text = "It is under way; reload this page for the result."
+		v.Text = "The replay is in progress; reload this page for the result."
 	case relay.StateDelivered:
 		v.Text = "The local server answered."
 	case relay.StateFailed:
-		v.Text = "The local server gave no answer."
+		v.Text = "The local server did not answer."
 	default:
-		v.Text = "It was not brought to its end."
+		v.Text = "The replay was interrupted or canceled."
 	}
 	return v
 }

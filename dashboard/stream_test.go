@@ -17,7 +17,7 @@ import (
 func TestStreamShowsAndFilters(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
-	contains(t, "empty alias", r.get("/aliases/hook", 200), "ssh -N -R hook:80:localhost:3000", "No event yet", "never")
+	contains(t, "empty alias", r.get("/aliases/hook", 200), "ssh -N -R hook:80:localhost:3000", "No events yet", "never")
 	r.online()
 	r.answers(func(head, _ []byte) string {
 		if strings.Contains(string(head), "/bad") {
