@@ -13,10 +13,10 @@ type Account struct {
 	CreatedAt time.Time
 }
 
-// ActorKind says by which door somebody came.
+// ActorKind says how an actor was authenticated.
 type ActorKind string
 
-// The doors.
+// The kinds of actors.
 const (
 	ActorUser   ActorKind = "user"   // dashboard session
 	ActorToken  ActorKind = "token"  // API
@@ -26,8 +26,8 @@ const (
 	ActorSystem ActorKind = "system" // operator commands and the server itself; sees everything
 )
 
-// Actor is who asks. Every store query puts it into its WHERE, so that a forgotten
-// check returns nothing.
+// Actor is the one on whose behalf something is done. Every store query has its account
+// in the WHERE clause, so that a forgotten check returns nothing.
 type Actor struct {
 	Account     int64
 	AccountName string
@@ -121,15 +121,15 @@ type Key struct {
 	LastUsedAt    time.Time
 }
 
-// Enrolment is a proven key whose holder waits to be let in by somebody who is
-// signed in. The code is not part of it: only the holder of the key sees that.
+// Enrolment is a key whose holder has proven it and waits for the approval of somebody
+// who is signed in. It does not have the code, which only the holder of the key sees.
 type Enrolment struct {
 	Link        string // last part of the page's address
 	Fingerprint string // SHA256:…
 	KeyType     string // such as ssh-ed25519
 	Remote      string // source address
 	Client      string // version text of the SSH client
-	RequestedAt     time.Time
+	RequestedAt time.Time
 	ExpiresAt   time.Time
 }
 
@@ -146,7 +146,7 @@ type Token struct {
 	LastUsedAt  time.Time
 }
 
-// Share lets whoever holds its token replay one event.
+// Share is a link with a token that lets its holder replay one event.
 type Share struct {
 	ID        string // shr_…
 	Event     ID

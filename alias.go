@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Alias is a named public endpoint. Values are snapshots: a change makes a new
-// one, so a pointer may be kept for the length of a request.
+// Alias is a named public endpoint. A value never changes: a change of the alias makes
+// a new value, so a pointer may be kept for the length of a request.
 type Alias struct {
 	ID        int64
 	Name      string
@@ -24,8 +24,8 @@ const (
 	HostRewrite  = "rewrite"
 )
 
-// Settings are what an owner may choose for an alias. The JSON names are those of
-// the API; the zero value is not valid, start from DefaultSettings.
+// Settings are the settings of an alias, with the JSON names of the API. The zero value
+// is not valid; start from DefaultSettings.
 type Settings struct {
 	OfflineStatus    int            `json:"offlineStatus"`
 	AutoDeliver      bool           `json:"autoDeliver"`
@@ -42,7 +42,7 @@ func DefaultSettings() Settings {
 	return Settings{OfflineStatus: 202, HostHeader: HostPreserve}
 }
 
-// AliasStatus is what is known about an alias beyond its own row.
+// AliasStatus is the state of an alias that is not in its database row.
 type AliasStatus struct {
 	State  TunnelState
 	Since  time.Time   // of State; zero for never
@@ -51,7 +51,7 @@ type AliasStatus struct {
 	LastEventAt time.Time // first arrival of the newest event; zero = none
 }
 
-// QueueStats counts what waits at an alias.
+// QueueStats counts the queue of an alias.
 type QueueStats struct {
 	Queued         int   // attempts that wait
 	QueuedEvents   int   // inbound events never delivered and not released: what replay-queued would release

@@ -14,8 +14,8 @@ const (
 	ChangeAccount ChangeKind = "account" // keys, tokens, sessions or the account itself were revoked: check again who may stay
 )
 
-// Change is told after the commit that made it, in commit order. The store gives
-// batches of them to the feed; changes by other processes arrive by a poll within
+// Change describes a committed change. The store publishes batches of changes after
+// their commit, in commit order. Changes by other processes are found by a poll within
 // two seconds.
 type Change struct {
 	Kind       ChangeKind
@@ -34,13 +34,13 @@ type FeedItem struct {
 	Data  []byte // one JSON object without line breaks
 }
 
-// Subscription is one viewer's place in the live feed.
+// Subscription is one viewer of the live feed.
 type Subscription interface {
-	// Next waits for at least one item and gives all that wait, at most 20 times
-	// a second. A viewer who fell behind gets one resync item in place of what it
-	// missed. It fails when ctx ends, when the actor's access was revoked
+	// Next waits for at least one item and returns all pending ones, at most 20 times
+	// a second. A viewer that fell behind gets one resync item instead of the items
+	// that it missed. Next fails when ctx ends, when the actor's access is revoked
 	// (ErrNotFound), or when the server stops.
 	Next(ctx context.Context) ([]FeedItem, error)
-	// Close gives the place up.
+	// Close ends the subscription.
 	Close()
 }

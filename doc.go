@@ -1,8 +1,9 @@
-// Package relay holds the nouns of the Relay webhook server and every type that
-// stands in a signature between two of its rooms.
+// Package relay defines the types that the packages of relayd share: aliases, events,
+// attempts, messages, tunnels, accounts, errors, and every other type in a signature
+// between two packages.
 //
-// Rooms (wire, record, server, sshgate, delivery, store, api, dashboard, client)
-// import this package, wire and record, and never each other; cmd/relayd is the
-// only place that knows them all. The package does no I/O and uses only the
-// standard library.
+// The packages wire, record, server, sshgate, delivery, store, api, dashboard and client
+// import this package, wire and record, but not each other; only cmd/relayd imports them
+// all. arch_test.go checks that. This package does no I/O and imports the standard
+// library only.
 package relay

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Error is the only error that a front may show. Code is stable and part of the
-// contract; Detail is one sentence for people that says what happened and what to
-// do next; Cause is for the log and never leaves the process.
+// Error is the only kind of error that is shown to callers and users. Code is stable and
+// documented. Detail is one sentence for people that says what happened and what to do
+// next. Cause is for the log and never leaves the process.
 type Error struct {
 	Code       string
 	Detail     string
@@ -26,7 +26,7 @@ type FieldError struct {
 	Value    any
 }
 
-// Error gives code and detail, and the cause where there is one.
+// Error returns code, detail and cause.
 func (e *Error) Error() string {
 	s := e.Code
 	if e.Detail != "" {
@@ -38,22 +38,22 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Is holds for errors of the same code.
+// Is reports whether target has the same code.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code
 }
 
-// Errorf makes an Error of a code and a detail for people.
+// Errorf makes an Error from a code and a formatted detail.
 func Errorf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// AsError gives the *Error within err, or one of code CodeInternal around it; nil
-// for nil.
+// AsError returns the *Error in the chain of err, or a new one with CodeInternal and
+// cause err. It returns nil for nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -65,8 +65,8 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeInternal, Detail: "something went wrong inside the relay; the log has the reason", Cause: err}
 }
 
-// Codes of answers that the relay makes itself on alias hosts (the local server
-// gave none), of attempt errors, and of the API. Each is a promise.
+// Codes of relay-made answers on alias hosts, of attempt errors, and of the API. They
+// are part of the public interface and never change.
 const (
 	CodeRequestMalformed          = "request-malformed"
 	CodeAliasNotFound             = "alias-not-found"
@@ -141,7 +141,7 @@ var statuses = map[string]int{
 	CodeInternal:                  500,
 }
 
-// Status is the HTTP status that goes with a code; 500 for a code that has none.
+// Status returns the HTTP status of a code, 500 for a code without one.
 func Status(code string) int {
 	if s, ok := statuses[code]; ok {
 		return s
@@ -149,13 +149,14 @@ func Status(code string) int {
 	return http.StatusInternalServerError
 }
 
-// Errors that rooms compare with errors.Is.
+// Errors that packages compare with errors.Is.
 var (
-	// ErrNotFound is the one answer for what does not exist and for what the
-	// asker may not see.
+	// ErrNotFound is the error for things that do not exist and for things that the
+	// actor may not see, so that nobody can tell which.
 	ErrNotFound = &Error{Code: CodeNotFound, Detail: "there is nothing here by that name, or it is not yours"}
-	// ErrNotSent: not one byte of the request left us, so it may be queued.
+	// ErrNotSent says that no byte of the request was sent, so that it may be queued.
 	ErrNotSent = &Error{Code: "not-sent"}
-	// ErrFenced: another owner took the attempt; its result must not be written.
+	// ErrFenced says that another process owns the attempt now, so that its result must
+	// not be written.
 	ErrFenced = &Error{Code: "fenced"}
 )

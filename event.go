@@ -31,8 +31,8 @@ type Fault struct {
 	Message string `json:"message"`
 }
 
-// Provider is what is recognised about the sender, once, at capture. The zero
-// value means not recognised.
+// Provider describes the sender of a webhook as recognised at capture. The zero value
+// means that it was not recognised.
 type Provider struct {
 	Name       string
 	EventType  string
@@ -44,29 +44,29 @@ type Provider struct {
 // Event is a captured request. In lists only the fields of the first block and
 // Request.Body.Size are filled.
 type Event struct {
-	ID           ID
-	AliasID      int64
-	Alias        string    // name
-	ReceivedAt   time.Time // first arrival; order, cursors and retention go by it (through ID)
-	LastReceivedAt  time.Time // ReceivedAt of the last attempt: what the record shows as receivedAt
-	Remote       netip.AddrPort
-	TLS          bool
-	Method       string
-	Target       []byte // request-target as shown: of an absolute-form target the part after the authority
-	HTTPMinor    int
-	Host         string
-	Provider     Provider
-	State        string
-	Error        *Fault
-	Status       int // of the last attempt that ended with a response; 0 = none
-	Latency      time.Duration
-	HasLatency   bool
-	AttemptCount int
-	Blocker      string // replay blocker, "" = replayable
+	ID             ID
+	AliasID        int64
+	Alias          string    // name
+	ReceivedAt     time.Time // first arrival; order, cursors and retention go by it (through ID)
+	LastReceivedAt time.Time // ReceivedAt of the last attempt: what the record shows as receivedAt
+	Remote         netip.AddrPort
+	TLS            bool
+	Method         string
+	Target         []byte // request-target as shown: of an absolute-form target the part after the authority
+	HTTPMinor      int
+	Host           string
+	Provider       Provider
+	State          string
+	Error          *Fault
+	Status         int // of the last attempt that ended with a response; 0 = none
+	Latency        time.Duration
+	HasLatency     bool
+	AttemptCount   int
+	Blocker        string // replay blocker, "" = replayable
 
-	Request  Message
-	ForwardedLines    []byte // forwarded lines computed at capture, sent before the final empty line
-	Attempts []Attempt
+	Request        Message
+	ForwardedLines []byte // forwarded lines computed at capture, sent before the final empty line
+	Attempts       []Attempt
 }
 
 // Attempt kinds.
@@ -81,20 +81,22 @@ const (
 	ConnectionReused = "reused"
 )
 
-// Timing is where the time of an attempt went, by the monotonic clock, in the
-// terms of HAR: Blocked waits in a queue or for a slot, Connect opens the channel.
+// Timing has the phases of an attempt in the terms of HAR, measured by the monotonic
+// clock. Blocked is the wait in a queue or for a slot, Connect the opening of the
+// channel.
 type Timing struct {
 	Blocked, Connect, Send, Wait, Receive time.Duration
 }
 
-// Micros is t with every phase cut to the microsecond: what is stored and shown.
+// Micros returns t with every phase truncated to microseconds, as it is stored and
+// shown.
 func (t Timing) Micros() Timing {
 	cut := func(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
 	return Timing{Blocked: cut(t.Blocked), Connect: cut(t.Connect), Send: cut(t.Send), Wait: cut(t.Wait), Receive: cut(t.Receive)}
 }
 
-// Latency is Connect + Send + Wait + Receive, each in whole microseconds, so that the
-// sum is one and the same wherever it is made.
+// Latency returns Connect + Send + Wait + Receive, each truncated to microseconds, so
+// that the sum is the same before and after it was stored.
 func (t Timing) Latency() time.Duration {
 	t = t.Micros()
 	return t.Connect + t.Send + t.Wait + t.Receive
@@ -105,13 +107,13 @@ type Attempt struct {
 	N          int
 	Kind       string
 	State      string
-	ReceivedAt time.Time // when it was asked for
+	ReceivedAt time.Time // arrival of the request, or of the order to replay it
 	StartedAt  time.Time // zero = not begun
 	EndedAt    time.Time // zero = not ended
 	Actor      string    // "" for an original
 	Error      *Fault
 	Released   bool
-	Position   int // place in the queue from 1; filled by readers, 0 = not queued
+	Position   int // position in the queue from 1, set by readers; 0 = not queued
 	Connection string
 	SentHead   []byte // the head as sent, only where it differs from the request's
 	Identical  *bool  // nil while nothing was written, or the original was not whole
@@ -135,7 +137,7 @@ type Filter struct {
 	Since  time.Time // first arrival, inclusive
 	Until  time.Time // first arrival, exclusive
 	Text   string    // in path, headers or body
-	Cursor string    // opaque, from Page.Next; the id of an event also is one: what is older than it
+	Cursor string    // opaque, from Page.Next; an event id works too and means all older events
 	Limit  int       // 1-200
 	Budget time.Duration
 }
@@ -144,11 +146,11 @@ type Filter struct {
 type Page struct {
 	Events         []Event
 	Next           string    // "" = nothing older
-	SearchedBackTo time.Time // first arrival of the oldest event looked at
+	SearchedBackTo time.Time // first arrival of the oldest event that was examined
 }
 
-// Claim is an attempt taken out of the queue for delivery by this process.
+// Claim is a queued attempt that this process delivers now.
 type Claim struct {
-	Event *Event // with its request; a body of parts is read by BodyPart
+	Event *Event // with its request; the parts of a large body are read with BodyPart
 	N     int
 }

@@ -2,31 +2,31 @@ package relay
 
 import "time"
 
-// Figures count what came to an alias within a time, for plots. They are exact for
-// the time from From to To; nothing is estimated.
+// Figures count the events of an alias in a time span, for plots. They are exact for
+// the time from From to To.
 type Figures struct {
-	// From is where counting began: the time asked for, or later when counting took
-	// too long and stopped, newest events first.
+	// From is the start of the counted span. Events are counted from the newest one
+	// backwards, so it is later than asked for if counting took too long.
 	From, To time.Time
 	Partial  bool // From is later than asked for
-	// Buckets are equal parts of the time asked for, oldest first; those before From
+	// Buckets are equal parts of the requested span, oldest first; those before From
 	// are empty.
 	Buckets []Bucket
 	Total   Bucket
 }
 
-// Bucket is one part of the time.
+// Bucket counts the events of one part of the span.
 type Bucket struct {
 	From   time.Time
-	Events int // that arrived in it
-	// Errors are those of them that got no answer (failed, interrupted, rejected,
-	// incomplete) or whose last answer was 400 or above.
+	Events int
+	// Errors counts events without a response (failed, interrupted, rejected,
+	// incomplete) and those whose last response was 400 or above.
 	Errors int
 	Latency
 }
 
-// Latency says how long local servers took: quantiles by nearest rank, so each is a
-// latency that was measured. All are 0 when N is.
+// Latency has quantiles of the latency of local servers, by nearest rank, so that each
+// is a measured value. All are 0 if N is.
 type Latency struct {
 	N                  int // latencies measured
 	P50, P95, P99, Max time.Duration

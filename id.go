@@ -83,8 +83,8 @@ func (id *ID) UnmarshalText(b []byte) (err error) {
 // Value stores the id as its 16 bytes.
 func (id ID) Value() (driver.Value, error) { return id[:], nil }
 
-// Scan reads 16 bytes, or the 36-character text form that Postgres gives for a
-// uuid column.
+// Scan reads 16 bytes, or the 36-character text form that Postgres returns for a uuid
+// column.
 func (id *ID) Scan(src any) error {
 	var b []byte
 	switch v := src.(type) {

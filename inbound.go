@@ -6,72 +6,73 @@ import (
 )
 
 // Caller is the caller's side of an exchange: one HTTP/1.1 connection, positioned
-// behind a request head. Read is used by one goroutine and Write by one other at a
-// time. All requests of one connection come with the same Caller, and no other
-// connection ever has an equal one: channels to the local server are kept apart by it.
+// after a request head. Read is used by one goroutine and Write by one other at a time.
+// All requests of one connection have the same Caller, and no other connection has an
+// equal one: delivery keeps reused channels to the local server apart by it.
 type Caller interface {
-	// Buffered is how many bytes Read can give without touching the connection.
+	// Buffered returns how many bytes Read can return without reading from the
+	// connection.
 	Buffered() int
-	// Read gives the next bytes, first those that came together with the head.
-	// A caller that does not move for the stall timeout gives an *Error of
-	// request-timeout; any other error means that the caller is gone.
+	// Read reads the next bytes, first those that came together with the head. If
+	// the caller sends no byte for the stall timeout, or a body too slowly, the error
+	// is an *Error request-timeout, and Read may be called again. Any other error
+	// means that the caller is gone.
 	Read(p []byte) (int, error)
-	// Unread gives back the end of what the last Read gave: bytes behind the end
-	// of this request.
+	// Unread puts the end of what the last Read returned back: bytes after the end of
+	// this request.
 	Unread(p []byte)
-	// Write sends bytes of the answer as they are; it fails when the caller does
-	// not read for the stall timeout. Not one byte may be written after an error.
+	// Write sends bytes of the response as they are. It fails when the caller does
+	// not read for the stall timeout. Nothing may be written after an error.
 	Write(p []byte) (int, error)
-	// DisableWriteTimeout takes the stall timeout away from further writes; for upgraded
-	// connections.
+	// DisableWriteTimeout lets further writes take any time, for upgraded connections.
 	DisableWriteTimeout()
-	// CloseWrite ends our side in order (TLS close_notify, FIN).
+	// CloseWrite ends the response (TLS close_notify, FIN).
 	CloseWrite() error
-	// Abort breaks the transfer so that nobody takes it for complete: linger 0,
-	// no close_notify.
+	// Abort resets the connection (linger 0, no close_notify), so that the caller
+	// cannot take a partial response for a complete one.
 	Abort()
 }
 
-// Presence is what is known of a caller whom nobody reads.
+// Presence is the state of a caller's connection while nobody reads from it.
 type Presence uint8
 
-// Callers come and go.
+// The states of a caller's connection.
 const (
-	CallerPresent    Presence = iota // or it is not known
-	CallerHalfClosed                 // ended their side in order; they may still read the answer
-	CallerReset                      // the connection is broken: nobody reads
+	CallerPresent    Presence = iota // or not known
+	CallerHalfClosed                 // the caller has sent FIN; it may still read the response
+	CallerReset                      // the connection is broken
 )
 
-// PresenceReporter is a Caller that can tell, without reading, whether anybody is there. It
-// may be asked while another goroutine writes.
+// PresenceReporter is a Caller that knows the state of its connection without reading.
+// Presence may be called while another goroutine writes.
 type PresenceReporter interface {
 	Presence() Presence
 }
 
-// Inbound is one request to an alias, its head parsed and routed.
+// Inbound is one request to an alias, after its head was parsed and routed.
 type Inbound struct {
 	Alias   *Alias
 	From    netip.AddrPort
 	TLS     bool
 	Arrived time.Time // first byte of the head
-	Head    []byte    // exactly as received; owned by the receiver of Inbound
+	Head    []byte    // exactly as received; the receiver of Inbound owns the bytes
 	Caller  Caller
 }
 
-// Outcome says what is left for the front door to do after a capture.
+// Outcome says what package server has to do after a capture.
 type Outcome struct {
-	// Answer, if not nil, is an answer that the relay makes itself; nothing of a
-	// final response was written yet.
+	// Answer, if not nil, is the relay-made answer to write. No byte of a final
+	// response was written then.
 	Answer *Answer
-	// KeepAlive: the connection may serve another request. False: close it, in
-	// order unless Caller.Abort was called.
+	// KeepAlive says that the connection may serve another request. Otherwise it is
+	// closed, gracefully unless Caller.Abort was called.
 	KeepAlive bool
 }
 
-// Answer is an answer no local server sent.
+// Answer is a relay-made answer: a response that no local server sent.
 type Answer struct {
 	Error *Error // nil = the offline answer
-	Event ID     // zero = none was kept
+	Event ID     // zero = no event was kept
 	// Status is the offline status of the alias; used when Error is nil.
 	Status int
 }

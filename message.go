@@ -11,7 +11,7 @@ const (
 	FramingClose
 )
 
-// String gives the outward word: none, length, chunked, close.
+// String returns the public word: none, length, chunked, close.
 func (f Framing) String() string {
 	return [...]string{"none", "length", "chunked", "close"}[f&3]
 }
@@ -41,11 +41,11 @@ const (
 	BodyPart   = 256 << 10
 )
 
-// Body is a message body without its transfer coding. Size and SHA256 always
-// cover everything that passed; Data and the stored parts may hold less.
+// Body is a message body without its transfer coding. Size and SHA256 cover all bytes
+// that passed; Data and the stored parts may have fewer.
 type Body struct {
-	// Data is the inline body, or, for a body stored as parts, as much from its
-	// start as the reader asked for.
+	// Data is the inline body, or the first bytes of a body that is stored as parts,
+	// as many as the reader asked for.
 	Data   []byte
 	Parts  int // > 0: the body is stored as that many parts, and Data is not stored with the row
 	Stored int64

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TunnelState is the state of an alias' tunnel. Everything but online queues.
+// TunnelState is the state of an alias' tunnel. Requests are queued in every state but
+// online.
 type TunnelState string
 
 // The tunnel states.
@@ -27,11 +28,11 @@ type TunnelInfo struct {
 	HostHeader string // relay up --host-header; "" = the alias' setting
 }
 
-// RefusedForward is a remote forward that was asked for and not let in, for people.
+// RefusedForward describes a refused remote forward (ssh -R) to people.
 type RefusedForward struct {
 	At      time.Time // the last time
-	Times   int       // how often it was asked for, at least 1
-	Bind    string    // what ssh -R was given as address; safe text
+	Times   int       // how often it was refused, at least 1
+	Bind    string    // bind address that ssh -R has sent; safe text
 	Code    string
 	Message string // why, and what to do; safe text
 	Remote  netip.AddrPort
@@ -43,81 +44,83 @@ type Fill struct {
 	Err error
 }
 
-// AliasRemoved is the reason of Tunnel.Close for an alias that is no more.
+// AliasRemoved is the reason of Tunnel.Close when the alias was removed.
 const AliasRemoved = "the alias was removed"
 
-// Channel is one connection to a local server. Reads are asked for and can be
-// abandoned: x/crypto gives no way to interrupt one.
+// Channel is one connection to a local server. A read is started with Fill and can be
+// abandoned, because x/crypto has no way to interrupt one.
 type Channel interface {
-	// Write sends p. (0, err) proves that not one byte left us; a nil error
-	// proves nothing. It may block while the peer's window is full; Close
-	// releases it.
+	// Write sends p. (0, err) proves that no byte was sent; a nil error does not prove
+	// that the peer has received p. Write may block while the peer's window is full;
+	// Close unblocks it.
 	Write(p []byte) (int, error)
-	// Fill asks for one read into buf. At most one may be outstanding. Whoever
-	// walks away from an outstanding Fill gives buf up for good.
+	// Fill starts one read into buf. At most one may be outstanding. Who abandons an
+	// outstanding Fill must not use buf again.
 	Fill(buf []byte)
-	// Filled delivers the result of the outstanding Fill. After io.EOF the
-	// local server has ended its side in order; io.ErrUnexpectedEOF is one that
-	// broke off behind a tunnel that lives, any other error a tunnel that broke.
+	// Filled delivers the result of the outstanding Fill. io.EOF means that the local
+	// server has closed its side, io.ErrUnexpectedEOF that it broke the connection
+	// off while the tunnel is alive, any other error that the tunnel is lost.
 	Filled() <-chan Fill
-	// Refusal is asked after io.EOF without a byte: it waits up to wait for the
-	// peer's CLOSE and gives what the client said about a failed local dial
+	// Refusal is for an io.EOF before any byte. It waits up to wait for the peer's
+	// CLOSE and returns what the client has said about a failed local dial
 	// (local-refused, local-unresolvable, ...), or nil.
 	Refusal(wait time.Duration) *Error
 	// CloseWrite half-closes towards the local server; for upgraded connections only.
 	CloseWrite() error
-	// Close ends both directions. It never blocks; more than one call is fine.
+	// Close closes both directions. It never blocks and may be called more than once.
 	Close() error
 }
 
-// Tunnel is a live way to a local server. Implemented by sshgate, and in memory
-// by tests. All methods are safe for concurrent use.
+// Tunnel is a connection through which channels to a local server are opened. Package
+// sshgate implements it. All methods are safe for concurrent use.
 type Tunnel interface {
-	// Open makes a channel; origin is told to the peer as the originator. Errors:
-	// *Error of local-refused, local-unresolvable or overloaded, else ErrNotSent.
-	// It gives up when ctx ends; a channel that arrives later is closed.
+	// Open opens a channel with origin as its originator address. Errors are *Error
+	// local-refused, local-unresolvable or overloaded, else ErrNotSent. Open returns
+	// when ctx ends; a channel that is confirmed later is closed.
 	Open(ctx context.Context, origin netip.AddrPort) (Channel, error)
-	// Heard is the time since the last byte of the peer.
+	// Heard returns the time since the last byte from the peer.
 	Heard() time.Duration
-	// LazyDial: the peer dials its local server at the first byte (relay up), so
-	// spare channels may be kept open; with plain ssh idle channels may be reused.
+	// LazyDial tells whether the peer dials its local server at the first byte of a
+	// channel (relay up). Then spare channels may be kept open. With plain ssh, idle
+	// channels may be reused instead.
 	LazyDial() bool
 	// Info describes the tunnel.
 	Info() TunnelInfo
-	// Close drops the tunnel because of reason, which sessions of the connection
-	// are told; in-flight channels may finish within 10 s. For AliasRemoved other
-	// aliases of the same connection stay.
+	// Close ends the tunnel and writes reason to the sessions of its connection.
+	// In-flight channels may finish within 10 s. With AliasRemoved, other aliases of
+	// the same connection stay attached.
 	Close(reason string)
 }
 
-// Attachment is a tunnel's hold on an alias, given by Attach. Methods are safe for
-// concurrent use and no-ops after Detach or once a newer tunnel took over.
+// Attachment is the registration of a tunnel for an alias, returned by Attach. Its
+// methods are safe for concurrent use, and do nothing after Detach or once a newer
+// tunnel has taken over.
 type Attachment interface {
-	// Stale marks the peer as silent: nothing new is sent, in-flight exchanges fail
-	// as tunnel-lost.
+	// Stale marks the peer as silent: no new request is sent to it, and in-flight
+	// exchanges fail with tunnel-lost.
 	Stale()
-	// Online marks a stale tunnel as alive again; the queue goes on.
+	// Online marks a stale tunnel as alive again; queued deliveries continue.
 	Online()
-	// Detach ends the hold; in-flight exchanges fail as tunnel-lost unless
-	// graceful is set, then they may finish on their channels.
+	// Detach ends the registration. In-flight exchanges may finish on their channels
+	// if graceful is set, and fail with tunnel-lost otherwise.
 	Detach(graceful bool)
 }
 
 // Names of the global and channel requests between relayd and the bundled client.
-// They are sent with want_reply false, but for BrokeOffRequest, and marshalled as
-// RFC 4251 section 5 types, in the order of the struct fields below.
+// They are sent with want_reply false, except BrokeOffRequest, and marshalled as RFC
+// 4251 section 5 types, in the order of the struct fields below.
 const (
 	HelloRequest      = "hello@relay"       // global, before tcpip-forward
 	TargetRequest     = "target@relay"      // global, before its tcpip-forward
 	DialFailedRequest = "dial-failed@relay" // channel, then CLOSE
-	// BrokeOffRequest says of a channel that the local server did not end its answer in
-	// order. It has no payload; CLOSE follows its reply, whatever that is, so that nobody
-	// can see the end before its meaning.
+	// BrokeOffRequest says that the local server of a channel broke its connection off.
+	// It has no payload. The client sends CLOSE after any reply to it, so that the
+	// server knows the meaning of the end before it sees the end.
 	BrokeOffRequest = "broke-off@relay"
 )
 
-// HelloLazyDial is the bit of Hello.Flags by which a client says that it dials its
-// local server at the first byte of a channel.
+// HelloLazyDial is the bit of Hello.Flags of a client that dials its local server at
+// the first byte of a channel.
 const HelloLazyDial = 1 << 0
 
 // Hello is the payload of HelloRequest.

@@ -5,28 +5,30 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"syscall"
 	"time"
 
 	"relay"
 )
 
-// Serve answers plain HTTP on ln until Shutdown, which makes it return nil. ln is
-// closed when it returns.
+// Serve answers plain HTTP on ln until Shutdown, which makes it return nil. It closes
+// ln when it returns.
 func (s *Server) Serve(ln net.Listener) error {
-	return s.serve(ln, nil)
+	return s.acceptLoop(ln, nil)
 }
 
-// ServeTLS answers HTTP over TLS on ln until Shutdown, which makes it return nil.
-// The protocols offered are chosen by server name: alias hosts get http/1.1 only,
-// the base host h2 as well; acme-tls/1 stays where cfg has it.
+// ServeTLS answers HTTP over TLS on ln until Shutdown, which makes it return nil. The
+// ALPN protocols follow from the server name: http/1.1 and http/1.0 for alias hosts,
+// h2 too for the base host, and acme-tls/1 if cfg has it.
 func (s *Server) ServeTLS(ln net.Listener, cfg *tls.Config) error {
-	return s.serve(ln, s.byServerName(cfg))
+	return s.acceptLoop(ln, s.byServerName(cfg))
 }
 
-// serve is the accept loop. A listener that fails for want of files or memory is
-// asked again after a pause.
-func (s *Server) serve(ln net.Listener, cfg *tls.Config) error {
+// acceptLoop accepts connections until the listener is closed. After any other error
+// it tries again after a pause, because the usual ones, no descriptors or memory left,
+// go away.
+func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 	defer func() { _ = ln.Close() }()
 	if !s.listen(ln) {
 		return nil
@@ -45,61 +47,62 @@ func (s *Server) serve(ln net.Listener, cfg *tls.Config) error {
 			return err
 		default:
 			s.met.failed.Inc()
-			freed := s.exhausted(err)
+			freed := s.evictForResources(err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			if silent, ok := s.acceptTold.may(time.Now()); ok {
+			if suppressed, ok := s.acceptLog.allow(time.Now()); ok {
 				s.log.Warn("connections cannot be accepted; raise the limit of open files (LimitNOFILE=, ulimit -n)",
-					"err", err, "again", pause, "idle closed", freed, "more", silent)
+					"err", err, "retry_in", pause, "idle_closed", freed, "suppressed", suppressed)
 			}
-			if !s.wait(pause) {
+			if !s.pause(pause) {
 				return nil
 			}
 		}
 	}
 }
 
-// shedFiles is how many idle connections are closed each time that the system has
-// no descriptor or memory for another one.
-const shedFiles = 16
+// evictPerFailure is how many idle connections are closed when an accept fails because
+// the system has no descriptors or memory left.
+const evictPerFailure = 16
 
-// exhausted closes idle connections where that may cure a failed accept, and tells
-// how many.
-func (s *Server) exhausted(err error) int {
+// evictForResources closes idle connections if err says that descriptors or memory are
+// short, and returns how many.
+func (s *Server) evictForResources(err error) int {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {
-			let := s.crowd.shed(shedFiles)
-			for _, nc := range let {
+			evicted := s.connLimit.evict(evictPerFailure)
+			for _, nc := range evicted {
 				_ = nc.Close()
 			}
-			s.met.shed[forFiles].Add(float64(len(let)))
-			return len(let)
+			s.met.evicted[boundFiles].Add(float64(len(evicted)))
+			return len(evicted)
 		}
 	}
 	return 0
 }
 
-// admit decides whether a connection may stay and starts to serve it. It is the one
-// place where every connection passes before its first byte is read: what learns
-// the true source from a proxy belongs here, before it asks for a place.
+// admit takes a slot for a connection and starts to serve it, or refuses it. Every
+// connection passes here before its first byte is read.
 func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 	s.met.accepted.Inc()
-	raw := &movingConn{Conn: nc, stall: s.opt.StallTimeout}
-	c := &conn{srv: s, raw: raw, net: raw, from: addrOf(nc.RemoteAddr()), sni: route{}}
-	let, why := s.crowd.join(&raw.seat, nc, c.from.Addr())
-	if why != "" && let == nil {
-		s.turnAway(c, why, cfg != nil)
+	limitUnsent(nc)
+	sock := &stallConn{Conn: nc, stall: s.opt.StallTimeout}
+	c := &conn{srv: s, sock: sock, net: sock, from: addrOf(nc.RemoteAddr())}
+	evicted, bound := s.connLimit.acquire(&sock.slot, nc, c.from.Addr())
+	if bound != "" && evicted == nil {
+		s.rejectConn(c, bound, cfg != nil)
 		return
 	}
-	if let != nil {
-		s.met.shed[why].Inc()
-		_ = let.Close()
+	if evicted != nil {
+		s.met.evicted[bound].Inc()
+		_ = evicted.Close()
 	}
 	if !s.track(c) {
-		_ = raw.Close()
+		_ = sock.Close()
 		return
 	}
 	go func() {
 		defer s.untrack(c)
+		defer c.recoverPanic()
 		if cfg != nil && !c.handshake(cfg) {
 			return
 		}
@@ -107,7 +110,18 @@ func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 	}()
 }
 
-// addrOf reads an IP endpoint; the zero value for anything else.
+// recoverPanic ends only this connection when serving it panics: one request must not
+// take down the tunnels and requests of everybody else. The connection is reset, so
+// that its caller cannot take what it has received for the whole.
+func (c *conn) recoverPanic() {
+	if v := recover(); v != nil {
+		c.srv.met.panics.Inc()
+		c.srv.log.Error("panic while serving a connection", "from", c.from, "panic", v, "stack", string(debug.Stack()))
+		c.Abort()
+	}
+}
+
+// addrOf returns the IP address and port of a, the zero value if a has none.
 func addrOf(a net.Addr) netip.AddrPort {
 	if t, ok := a.(*net.TCPAddr); ok {
 		ap := t.AddrPort()
@@ -141,8 +155,8 @@ func (s *Server) isClosed() bool {
 	return s.closed
 }
 
-// wait pauses; false when the server stopped for good meanwhile.
-func (s *Server) wait(d time.Duration) bool {
+// pause waits for d; false when the server has stopped.
+func (s *Server) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -164,12 +178,12 @@ func (s *Server) track(c *conn) bool {
 	return true
 }
 
-// untrack is the end of a connection's goroutine; the connection is closed unless
-// it was handed over.
+// untrack ends a connection's goroutine. It closes the connection unless net/http owns
+// it now.
 func (s *Server) untrack(c *conn) {
 	c.release()
 	if !c.handed {
-		_ = c.raw.Close()
+		_ = c.sock.Close()
 	}
 	s.mu.Lock()
 	delete(s.conns, c)
@@ -177,7 +191,7 @@ func (s *Server) untrack(c *conn) {
 	s.wg.Done()
 }
 
-// errStopping is the answer to what was not begun when the server stops.
+// errStopping is the answer to requests that come while the server stops.
 func errStopping() *relay.Error {
 	e := relay.Errorf(relay.CodeStopping, "the relay is stopping; send the request again in a moment")
 	e.RetryAfter = retryDefault

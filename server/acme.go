@@ -12,17 +12,20 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/caddyserver/certmagic"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
 )
 
-// ACMEOptions are what an ACME is made of.
+// ACMEOptions configure an ACME.
 type ACMEOptions struct {
 	Site relay.Site
-	// Alias tells whether a certificate may be had for a label, and who owns it.
-	// It is asked in every handshake of an alias: memory only.
+	// Alias tells whether a label may have a certificate, and who owns it. It is called
+	// in every handshake of an alias, and so must read memory only.
 	Alias func(label string) (owner int64, ok bool)
 
 	Dir   string         // where accounts, keys and certificates are kept, mode 0700
@@ -30,44 +33,45 @@ type ACMEOptions struct {
 	CA    string         // directory URL; "" = Let's Encrypt
 	Roots *x509.CertPool // trusted for the CA's own certificate; nil = those of the system
 
-	// HTTPAddr and TLSAddr are where this server listens, for the challenges of
-	// RFC 8555, section 8.3, and RFC 8737. "" = none of that kind.
+	// HTTPAddr and TLSAddr are the addresses of this server for HTTP-01 challenges
+	// (RFC 8555, section 8.3) and TLS-ALPN-01 challenges (RFC 8737). "" = no
+	// challenges of that kind.
 	HTTPAddr, TLSAddr string
 
 	Registry prometheus.Registerer // nil = no metrics
 	Log      *slog.Logger          // nil = discarded
 }
 
-// ACME gets certificates by RFC 8555 for the base host and, one by one as they come
-// online or are asked for, for the aliases that may have one. Handshakes never talk to the CA:
-// they start a try in the background that outlives them, and wait for it for a
-// bounded time. What failed is tried again by itself after a while, as long as that may
-// help. Safe for concurrent use.
+// ACME orders certificates (RFC 8555) for the base host and for the aliases that may
+// have one: when a tunnel is attached to an alias, or when a handshake asks for its
+// name. A handshake never talks to the CA. It starts an order in the background and
+// waits for it for a bounded time; the order goes on when the handshake has ended. A
+// failed order is tried again after a pause. Safe for concurrent use.
 type ACME struct {
-	opt    ACMEOptions
-	hosts  hosts
-	cache  *certmagic.Cache
-	conf   *certmagic.Config
-	budget *budget
-	slots  chan struct{} // of tries
-	early  chan struct{} // of tries that nobody waits for
-	met    byLabel
+	opt           ACMEOptions
+	hosts         hosts
+	cache         *certmagic.Cache
+	conf          *certmagic.Config
+	quota         *quota
+	slots         chan struct{} // of tries
+	prefetchSlots chan struct{} // of tries that nobody waits for
+	met           counterByLabel
 
 	ctx    context.Context // of tries
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	once   sync.Once
 	ended  chan struct{} // closed when all of it has ended
-	// endCache ends certmagic's cache and waits for what it is doing.
+	// endCache stops the renewals of certmagic and waits for the one that runs.
 	endCache func()
 
-	mu      sync.Mutex
-	stopped bool
-	orders  map[string]*order // names without a certificate in memory
+	mu        sync.Mutex
+	stopped   bool
+	issuances map[string]*issuance // names without a certificate in memory
 }
 
-// NewACME makes an ACME. The error is about the folder. Stop ends it, also when it was
-// never started.
+// NewACME makes an ACME. The error is about Dir. Call Stop also if Start was never
+// called.
 func NewACME(o ACMEOptions) (*ACME, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -79,51 +83,51 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		return nil, fmt.Errorf("close the folder of certificates to others: %w", err)
 	}
 	a := &ACME{
-		opt: o, hosts: newHosts(o.Site), budget: newBudget(o.Dir),
-		slots: make(chan struct{}, orderSlots), early: make(chan struct{}, aheadSlots), met: acmeMetrics(o.Registry, o.Log),
-		orders: map[string]*order{}, ended: make(chan struct{}),
+		opt: o, hosts: newHosts(o.Site), quota: newQuota(o.Dir),
+		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: acmeMetrics(o.Registry, o.Log),
+		issuances: map[string]*issuance{}, ended: make(chan struct{}),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.configure()
 	return a, nil
 }
 
-// configure sets certmagic up as a manager of what it is told to manage, not as one
-// that decides in handshakes what to get: those would bind a try to the patience of
-// one caller.
+// configure sets certmagic up without its on-demand mode, which would end an order
+// together with the handshake that asked for it.
 func (a *ACME) configure() {
 	o, log := a.opt, zapLogger(a.opt.Log)
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert:   func(certmagic.Certificate) (*certmagic.Config, error) { return a.conf, nil },
-		RenewCheckInterval: renewCheck,
+		RenewCheckInterval: renewInterval,
 		Logger:             log,
 	})
 	a.endCache = a.cache.Stop
 	a.conf = certmagic.New(a.cache, certmagic.Config{
 		DefaultServerName: a.hosts.base,
-		Storage:           newFolder(o.Dir),
+		Storage:           newFileStorage(o.Dir),
 		OCSP:              certmagic.OCSPConfig{DisableStapling: true},
 		OnEvent:           a.event,
-		ShouldEmitFunc:    func(event string) bool { return event == obtaining },
+		ShouldEmitFunc:    func(event string) bool { return event == eventObtaining },
 		Logger:            log,
 	})
 	template := certmagic.ACMEIssuer{
 		CA: o.CA, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, Logger: log,
 		DisableHTTPChallenge: o.HTTPAddr == "", DisableTLSALPNChallenge: o.TLSAddr == "",
 		DisableDistributedSolvers: true,
-		CertObtainTimeout:         orderTime,
+		CertObtainTimeout:         orderTimeout,
 	}
 	if template.CA == "" {
 		template.CA = certmagic.LetsEncryptProductionCA
 	}
-	// certmagic listens itself unless it finds the port taken, as it is, by us.
+	// certmagic would open a listener of its own for challenges. With these addresses it
+	// finds the port in use, by this server, and relies on it.
 	httpHost, httpPort := hostPort(o.HTTPAddr)
 	tlsHost, tlsPort := hostPort(o.TLSAddr)
 	template.AltHTTPPort, template.AltTLSALPNPort = httpPort, tlsPort
 	if httpHost == tlsHost || o.HTTPAddr == "" {
 		template.ListenHost = tlsHost
 	}
-	a.conf.Issuers = []certmagic.Issuer{quietIssuer{certmagic.NewACMEIssuer(a.conf, template)}}
+	a.conf.Issuers = []certmagic.Issuer{nonInteractiveIssuer{certmagic.NewACMEIssuer(a.conf, template)}}
 }
 
 func hostPort(addr string) (host string, port int) {
@@ -135,48 +139,47 @@ func hostPort(addr string) (host string, port int) {
 	return host, port
 }
 
-// quietIssuer never asks questions on standard input.
-type quietIssuer struct{ *certmagic.ACMEIssuer }
+// nonInteractiveIssuer never asks for the terms of the CA on standard input.
+type nonInteractiveIssuer struct{ *certmagic.ACMEIssuer }
 
-// PreCheck is certmagic's, without a person.
-func (i quietIssuer) PreCheck(ctx context.Context, names []string, _ bool) error {
+// PreCheck is that of certmagic, not interactive.
+func (i nonInteractiveIssuer) PreCheck(ctx context.Context, names []string, _ bool) error {
 	return i.ACMEIssuer.PreCheck(ctx, names, false)
 }
 
-// obtaining is certmagic's event before every order, renewals included.
-const obtaining = "cert_obtaining"
+// eventObtaining is the event of certmagic before every order, also for a renewal.
+const eventObtaining = "cert_obtaining"
 
-// event stops the renewal of what may not have a certificate any more.
+// event stops the renewal for a name that may not have a certificate any more.
 func (a *ACME) event(_ context.Context, event string, data map[string]any) error {
 	name, _ := data["identifier"].(string)
-	if _, ok := a.may(name); event != obtaining || ok {
+	if _, ok := a.allowed(name); event != eventObtaining || ok {
 		return nil
 	}
 	a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
 	return fmt.Errorf("%s has no alias any more that was online", name)
 }
 
-// Start gets the certificate of the base host in the background, once the listeners
-// answer.
-func (a *ACME) Start() { _, _ = a.order(a.hosts.base, 0, false) }
+// Start orders the certificate of the base host in the background. Call it when the
+// listeners answer.
+func (a *ACME) Start() { _, _ = a.request(a.hosts.base, 0, false) }
 
-// Online says that a tunnel was attached to an alias. Its certificate is got in the
-// background where it is not there yet, so that the first visitor finds it. New names
-// may use half of the week's budget in this way; the rest is for names that somebody
-// asks for. It never blocks.
+// Online notes that a tunnel was attached to an alias and orders its certificate in the
+// background, so that the first handshake need not wait. Such orders may use half of
+// the quota of new names; the rest is kept for names that a handshake asks for. It
+// never blocks.
 func (a *ACME) Online(label string) {
 	name := label + "." + a.hosts.domain
 	owner, ok := a.opt.Alias(label)
-	if !ok || a.hosts.findName(name).place != toAlias || len(a.cache.AllMatchingCertificates(name)) > 0 {
+	if !ok || a.hosts.findName(name).kind != hostAlias || len(a.cache.AllMatchingCertificates(name)) > 0 {
 		return
 	}
-	_, _ = a.order(name, owner, true)
+	_, _ = a.request(name, owner, true)
 }
 
-// Stop ends tries and renewals and waits for them, but not for long: a look at what has
-// to be renewed asks the CA about one certificate after the other, which may take any
-// time where it does not answer, and certmagic does not break that off. More than one
-// call is fine.
+// Stop ends orders and renewals and waits for them, at most for stopTimeout: certmagic
+// asks the CA about the renewal of one certificate after the other and cannot be
+// interrupted if the CA does not answer. It may be called more than once.
 func (a *ACME) Stop() {
 	a.mu.Lock()
 	a.stopped = true
@@ -189,7 +192,7 @@ func (a *ACME) Stop() {
 			a.endCache()
 		}()
 	})
-	late := time.NewTimer(stopPatience)
+	late := time.NewTimer(stopTimeout)
 	defer late.Stop()
 	select {
 	case <-a.ended:
@@ -197,19 +200,19 @@ func (a *ACME) Stop() {
 	}
 }
 
-// may tells whether a name may have a certificate, and whose budget it takes; 0 =
-// nobody's.
-func (a *ACME) may(name string) (owner int64, ok bool) {
+// allowed tells whether a name may have a certificate, and which account's quota it
+// counts for; 0 = none.
+func (a *ACME) allowed(name string) (owner int64, ok bool) {
 	switch to := a.hosts.findName(name); {
 	case name == a.hosts.base:
 		return 0, true
-	case to.place == toAlias:
+	case to.kind == hostAlias:
 		return a.opt.Alias(to.label)
 	}
 	return 0, false
 }
 
-// Config is for ServeTLS.
+// Config returns the configuration for ServeTLS.
 func (a *ACME) Config() *tls.Config {
 	return &tls.Config{
 		GetCertificate: a.Certificate, MinVersion: tls.VersionTLS12,
@@ -217,9 +220,9 @@ func (a *ACME) Config() *tls.Config {
 	}
 }
 
-// Certificate is for tls.Config.GetCertificate. A name that may not have one gets
-// none, which TLS says as unrecognized_name. Without a name it is that of the base
-// host.
+// Certificate implements tls.Config.GetCertificate. A name that may not have a
+// certificate gets none, and crypto/tls answers unrecognized_name. A handshake without
+// a server name gets the certificate of the base host.
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := plainName(hello.ServerName)
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmeProto {
@@ -228,18 +231,18 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	if name == "" {
 		name = a.hosts.base
 	}
-	owner, ok := a.may(name)
+	owner, ok := a.allowed(name)
 	if !ok {
 		return nil, nil
 	}
 	if cert, err := a.conf.GetCertificateWithContext(hello.Context(), hello); err == nil {
 		return cert, nil
 	}
-	ended, err := a.order(name, owner, false)
+	ended, err := a.request(name, owner, false)
 	if err != nil {
 		return nil, err
 	}
-	t := time.NewTimer(orderPatience)
+	t := time.NewTimer(handshakeWait)
 	defer t.Stop()
 	select {
 	case <-ended:
@@ -248,4 +251,84 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	case <-hello.Context().Done():
 	}
 	return nil, fmt.Errorf("the certificate of %s is not there yet", name)
+}
+
+// Results of looking for a certificate that is not in memory, as the metrics name them.
+const (
+	certIssued  = "issued"
+	certLoaded  = "loaded" // from Dir
+	certFailed  = "failed"
+	certRefused = "refused" // the quota of new names is used up
+)
+
+func acmeMetrics(reg prometheus.Registerer, log *slog.Logger) counterByLabel {
+	vec := counters("relay_acme_certificates_total", "Certificates that were needed and not in memory, by result.", "result")
+	if reg != nil {
+		if err := reg.Register(vec); err != nil {
+			log.Warn("certificate metrics cannot be registered", "err", err)
+		}
+	}
+	met := counterByLabel{}
+	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused, codeOther} {
+		met[r] = vec.WithLabelValues(r)
+	}
+	return met
+}
+
+// zapLogger returns a logger for certmagic that writes to log. What certmagic logs at
+// level info becomes debug.
+func zapLogger(log *slog.Logger) *zap.Logger {
+	return zap.New(zapCore{log: log.With("component", "certmagic")})
+}
+
+// zapCore is a zapcore.Core that writes to slog.
+type zapCore struct{ log *slog.Logger }
+
+func slogLevel(l zapcore.Level) slog.Level {
+	switch {
+	case l >= zapcore.ErrorLevel:
+		return slog.LevelError
+	case l == zapcore.WarnLevel:
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+// Enabled implements zapcore.Core.
+func (c zapCore) Enabled(l zapcore.Level) bool {
+	return c.log.Enabled(context.Background(), slogLevel(l))
+}
+
+// With implements zapcore.Core.
+func (c zapCore) With(fields []zapcore.Field) zapcore.Core {
+	return zapCore{log: c.log.With(attrs(fields)...)}
+}
+
+// Check implements zapcore.Core.
+func (c zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write implements zapcore.Core.
+func (c zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	c.log.Log(context.Background(), slogLevel(e.Level), e.Message, attrs(fields)...)
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (c zapCore) Sync() error { return nil }
+
+func attrs(fields []zapcore.Field) []any {
+	enc := zapcore.NewMapObjectEncoder()
+	list := make([]any, 0, len(fields))
+	for _, f := range fields {
+		f.AddTo(enc)
+		if v, ok := enc.Fields[f.Key]; ok {
+			list = append(list, slog.Any(f.Key, v))
+		}
+	}
+	return list
 }

@@ -15,11 +15,11 @@ import (
 	"relay/wire"
 )
 
-// challengePath is where a CA asks (RFC 8555, section 8.3).
+// challengePath is the path prefix of HTTP-01 challenges (RFC 8555, section 8.3).
 const challengePath = "/.well-known/acme-challenge/"
 
-// pending gives the challenge of this process that a CA may ask a host about now.
-func pending(host, kind string) (acme.Challenge, bool) {
+// pendingChallenge returns the challenge of this process that is pending for a host.
+func pendingChallenge(host, kind string) (acme.Challenge, bool) {
 	c, ok := certmagic.GetACMEChallenge(host)
 	if !ok || c.Type != kind || !strings.EqualFold(c.Identifier.Value, host) {
 		return acme.Challenge{}, false
@@ -27,29 +27,28 @@ func pending(host, kind string) (acme.Challenge, bool) {
 	return c.Challenge, true
 }
 
-// challengeCert is the answer to a CA that knocks by TLS (RFC 8737); none where
-// nothing was ordered.
+// challengeCert returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737),
+// nil if none is pending.
 func challengeCert(name string) (*tls.Certificate, error) {
-	c, ok := pending(name, acme.ChallengeTypeTLSALPN01)
+	c, ok := pendingChallenge(name, acme.ChallengeTypeTLSALPN01)
 	if !ok {
 		return nil, nil
 	}
 	return acmez.TLSALPN01ChallengeCert(c)
 }
 
-// Challenge is for Options.Challenge: the answer to a CA that asks a host, a name in
-// lower case, for a path. ok is false for every path but that of the challenge that
-// is pending for this very host.
+// Challenge implements Options.Challenge. ok is true only for the path of the challenge
+// that is pending for this host, a name in lower case.
 func (a *ACME) Challenge(host, path string) (answer string, ok bool) {
-	c, ok := pending(host, acme.ChallengeTypeHTTP01)
+	c, ok := pendingChallenge(host, acme.ChallengeTypeHTTP01)
 	if !ok || path != c.HTTP01ResourcePath() {
 		return "", false
 	}
 	return c.KeyAuthorization, true
 }
 
-// challenge answers a CA on plain HTTP, before everything else. What is not asked by
-// it belongs to the alias, untouched.
+// challenge answers a pending HTTP-01 challenge, before the request is routed. It does
+// not touch any other request.
 func (c *conn) challenge(h *wire.Head) bool {
 	ask := c.srv.opt.Challenge
 	if ask == nil || c.secure || !bytes.HasPrefix(h.Target, []byte(challengePath)) || !bytes.Equal(h.Method, []byte("GET")) {
@@ -69,7 +68,7 @@ func (c *conn) challenge(h *wire.Head) bool {
 	return true
 }
 
-// serveChallenge is challenge for connections that net/http owns.
+// serveChallenge does the same on connections that net/http owns.
 func (s *Server) serveChallenge(w http.ResponseWriter, r *http.Request) bool {
 	if s.opt.Challenge == nil || r.TLS != nil || r.Method != http.MethodGet || !strings.HasPrefix(r.URL.Path, challengePath) {
 		return false

@@ -11,124 +11,124 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// Bounds of getting certificates.
+// Bounds of orders.
 const (
-	orderTime     = 3 * time.Minute  // for one try, whoever still waits for it
-	orderPatience = 20 * time.Second // of a handshake, where the server's own is longer
-	orderSlots    = 4                // tries at the same time
-	aheadSlots    = 2                // of these, for names that nobody has asked for yet
-	stopPatience  = 2 * time.Second  // with tries that are told to end
-	mostOrders    = 1000             // failures that are remembered, and names ahead of their first visitor
-	renewCheck    = time.Minute      // between two looks at what has to be renewed; in memory
+	orderTimeout  = 3 * time.Minute  // for one order
+	handshakeWait = 20 * time.Second // how long a handshake waits for an order, at most
+	maxOrders     = 4                // orders that run at once
+	maxPrefetches = 2                // orders among them for names that no handshake has asked for
+	stopTimeout   = 2 * time.Second  // for orders to end when their context has ended
+	maxIssuances  = 1000             // entries of ACME.issuances
+	renewInterval = time.Minute      // between two checks of what has to be renewed, in memory
 )
 
-// order is what is known about a name whose certificate is not there.
-type order struct {
-	running chan struct{} // closed when the try under way ends; nil = none is
-	ahead   bool          // nobody has asked for the name yet
-	asked   chan struct{} // closed when somebody does
-	quick   int           // failures one after another that say nothing about the name
-	slow    int           // the other ones
-	again   time.Time     // not before
-	err     error         // of the last try
+// issuance is the state of a name that has no certificate in memory.
+type issuance struct {
+	running     chan struct{} // closed when the running order ends; nil = none runs
+	prefetch    bool          // no handshake has asked for the name yet
+	demanded    chan struct{} // closed when a handshake does
+	unreachable int           // failures in a row that say nothing about the name, such as a CA that cannot be reached
+	rejections  int           // the other failures
+	notBefore   time.Time     // earliest time of the next order
+	err         error         // of the last order
 }
 
-// order gives the end of a try for a name, a new one if need be. The error says why
-// there is none now. ahead means that nobody has asked for the name yet; others that
-// do have precedence.
-func (a *ACME) order(name string, owner int64, ahead bool) (<-chan struct{}, error) {
+// request starts an order for a name unless one runs, and returns a channel that is
+// closed when the order has ended. The error says why there is no order now. prefetch
+// says that no handshake has asked for the name; orders that one waits for go first.
+func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	o := a.orders[name]
+	o := a.issuances[name]
 	switch {
 	case a.stopped:
 		return nil, errors.New("the relay is stopping")
 	case o == nil:
-		if len(a.orders) >= mostOrders {
-			a.forget()
+		if len(a.issuances) >= maxIssuances {
+			a.dropFailures()
 		}
-		if ahead && len(a.orders) >= mostOrders { // all under way: it waits for its first visitor
-			return nil, errors.New("too many certificates are being got")
+		if prefetch && len(a.issuances) >= maxIssuances { // all run: this one waits for its first handshake
+			return nil, errors.New("too many certificates are being ordered")
 		}
-		o = &order{}
-		a.orders[name] = o
+		o = &issuance{}
+		a.issuances[name] = o
 	case o.running != nil:
-		if o.ahead && !ahead {
-			o.ahead = false
-			close(o.asked)
+		if o.prefetch && !prefetch {
+			o.prefetch = false
+			close(o.demanded)
 		}
 		return o.running, nil
-	case time.Now().Before(o.again):
-		return nil, fmt.Errorf("the certificate of %s is tried again in %v; it failed: %w", name, time.Until(o.again).Round(time.Second), o.err)
+	case time.Now().Before(o.notBefore):
+		return nil, fmt.Errorf("the certificate of %s is tried again in %v; it failed: %w", name, time.Until(o.notBefore).Round(time.Second), o.err)
 	}
-	o.running, o.asked, o.ahead = make(chan struct{}), make(chan struct{}), ahead
+	o.running, o.demanded, o.prefetch = make(chan struct{}), make(chan struct{}), prefetch
 	a.wg.Add(1)
 	go a.run(name, owner, o)
 	return o.running, nil
 }
 
-// forget drops failures that may be tried again, or any where all are fresh; a.mu is
-// held.
-func (a *ACME) forget() {
+// dropFailures forgets failures that may be tried again now, or all failures if that
+// does not make space. The caller holds a.mu.
+func (a *ACME) dropFailures() {
 	for _, all := range []bool{false, true} {
-		for name, o := range a.orders {
-			if o.running == nil && (all || time.Now().After(o.again)) {
-				delete(a.orders, name)
+		for name, o := range a.issuances {
+			if o.running == nil && (all || time.Now().After(o.notBefore)) {
+				delete(a.issuances, name)
 			}
 		}
-		if len(a.orders) < mostOrders {
+		if len(a.issuances) < maxIssuances {
 			return
 		}
 	}
 }
 
-// run is one try. What is in the folder is taken from there.
-func (a *ACME) run(name string, owner int64, o *order) {
+// run gets the certificate of a name, from the CA or from Dir.
+func (a *ACME) run(name string, owner int64, o *issuance) {
 	defer a.wg.Done()
 	began := time.Now()
-	err := a.inTurn(o, func(ctx context.Context) error { return a.obtain(ctx, name, owner, o) })
-	var spent *budgetError
+	err := a.withSlot(o, func(ctx context.Context) error { return a.obtain(ctx, name, owner, o) })
+	var exceeded *quotaError
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	close(o.running)
 	o.running, o.err = nil, err
 	switch {
 	case err == nil:
-		delete(a.orders, name)
+		delete(a.issuances, name)
 		a.opt.Log.Info("certificate ready", "name", name, "seconds", time.Since(began).Seconds())
 	case a.stopped:
-	case errors.As(err, &spent) && spent.ahead:
-		delete(a.orders, name) // there may be room for whoever asks
-		a.opt.Log.Debug("no certificate ahead of its first visitor", "name", name, "err", err)
+	case errors.As(err, &exceeded) && exceeded.prefetch:
+		delete(a.issuances, name) // a handshake may still use the other half of the quota
+		a.opt.Log.Debug("no certificate before the first handshake", "name", name, "err", err)
 	default:
-		wait, byItself := o.postpone(err)
-		if byItself || name == a.hosts.base {
-			a.opt.Log.Warn("no certificate", "name", name, "err", err, "again", wait)
+		wait, retry := o.backOff(err)
+		if retry || name == a.hosts.base {
+			a.opt.Log.Warn("no certificate", "name", name, "err", err, "retry_in", wait)
 			time.AfterFunc(wait, func() { a.retry(name, o) })
 		} else {
-			a.opt.Log.Warn("no certificate; it is tried again when somebody asks for it, or a tunnel is attached", "name", name, "err", err, "not before", wait)
+			a.opt.Log.Warn("no certificate; the next handshake or tunnel for the name tries again", "name", name, "err", err, "retry_after", wait)
 		}
 	}
 }
 
-// retry tries once more to get a certificate that did not come, without waiting for a
-// visitor: he would find none, or wait too long.
-func (a *ACME) retry(name string, o *order) {
+// retry orders a certificate again after a failure, without waiting for a handshake,
+// which would have to wait for it or fail.
+func (a *ACME) retry(name string, o *issuance) {
 	a.mu.Lock()
-	current := a.orders[name] == o
+	current := a.issuances[name] == o
 	a.mu.Unlock()
-	if owner, ok := a.may(name); ok && current {
-		_, _ = a.order(name, owner, true)
+	if owner, ok := a.allowed(name); ok && current {
+		_, _ = a.request(name, owner, true)
 	}
 }
 
-// inTurn runs f when there is a place for the order.
-func (a *ACME) inTurn(o *order, f func(context.Context) error) error {
-	if a.isAhead(o) {
+// withSlot runs f when there is a slot for the order.
+func (a *ACME) withSlot(o *issuance, f func(context.Context) error) error {
+	if a.isPrefetch(o) {
 		select {
-		case a.early <- struct{}{}:
-			defer func() { <-a.early }()
-		case <-o.asked:
+		case a.prefetchSlots <- struct{}{}:
+			defer func() { <-a.prefetchSlots }()
+		case <-o.demanded:
 		case <-a.ctx.Done():
 			return a.ctx.Err()
 		}
@@ -139,33 +139,33 @@ func (a *ACME) inTurn(o *order, f func(context.Context) error) error {
 	case <-a.ctx.Done():
 		return a.ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, orderTime)
+	ctx, cancel := context.WithTimeout(a.ctx, orderTimeout)
 	defer cancel()
 	return f(ctx)
 }
 
-// isAhead tells whether still nobody has asked for the name.
-func (a *ACME) isAhead(o *order) bool {
+// isPrefetch tells whether no handshake has asked for the name yet.
+func (a *ACME) isPrefetch(o *issuance) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return o.ahead
+	return o.prefetch
 }
 
-func (a *ACME) obtain(ctx context.Context, name string, owner int64, o *order) error {
+func (a *ACME) obtain(ctx context.Context, name string, owner int64, o *issuance) error {
 	cert, err := a.conf.CacheManagedCertificate(ctx, name)
 	switch {
 	case err == nil && !cert.Expired():
 		a.met.count(certLoaded)
 		return nil
-	case err == nil: // what is in memory counts as taken care of
+	case err == nil: // certmagic would not order a certificate that is in memory
 		a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		a.met.count(certFailed)
 		return err
 	case err != nil && owner != 0:
-		ahead := a.isAhead(o)
-		if err := a.budget.spend(name, owner, time.Now(), ahead); err != nil {
-			if !ahead {
+		prefetch := a.isPrefetch(o)
+		if err := a.quota.use(name, owner, time.Now(), prefetch); err != nil {
+			if !prefetch {
 				a.met.count(certRefused)
 			}
 			return err
@@ -179,32 +179,32 @@ func (a *ACME) obtain(ctx context.Context, name string, owner int64, o *order) e
 	return nil
 }
 
-// Pauses between tries. A CA that cannot be reached costs nobody anything; one that
-// has looked and said no counts that (with Let's Encrypt five an hour for a name).
+// Pauses between orders. A CA that cannot be reached does not count failures. A CA that
+// has rejected a name does: Let's Encrypt allows five failures an hour and name.
 var (
-	quickPauses = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, time.Minute}
-	slowPauses  = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
+	unreachableBackoff = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, time.Minute}
+	rejectedBackoff    = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
 )
 
-// postpone says how long not to try again after err, and whether to try then without
-// having been asked: as long as that costs nothing, or the name may yet become good.
-func (o *order) postpone(err error) (wait time.Duration, byItself bool) {
-	var said acme.Problem
-	var spent *budgetError
+// backOff returns how long to wait after err, and whether to try again then without
+// having been asked: as long as a failure costs nothing, or the name may become valid.
+func (o *issuance) backOff(err error) (wait time.Duration, retry bool) {
+	var problem acme.Problem
+	var exceeded *quotaError
 	switch {
-	case errors.As(err, &spent):
-		wait = min(spent.wait, time.Hour)
-	case errors.As(err, &said) && said.Type == acme.ProblemTypeRateLimited:
+	case errors.As(err, &exceeded):
+		wait = min(exceeded.wait, time.Hour)
+	case errors.As(err, &problem) && problem.Type == acme.ProblemTypeRateLimited:
 		wait = time.Hour
-	case errors.As(err, &said) && said.Type != acme.ProblemTypeBadNonce && said.Type != acme.ProblemTypeServerInternal:
-		byItself = o.slow < len(slowPauses)
-		wait = slowPauses[min(o.slow, len(slowPauses)-1)]
-		o.slow++
+	case errors.As(err, &problem) && problem.Type != acme.ProblemTypeBadNonce && problem.Type != acme.ProblemTypeServerInternal:
+		retry = o.rejections < len(rejectedBackoff)
+		wait = rejectedBackoff[min(o.rejections, len(rejectedBackoff)-1)]
+		o.rejections++
 	default:
-		byItself = true
-		wait = quickPauses[min(o.quick, len(quickPauses)-1)]
-		o.quick++
+		retry = true
+		wait = unreachableBackoff[min(o.unreachable, len(unreachableBackoff)-1)]
+		o.unreachable++
 	}
-	o.again = time.Now().Add(wait)
-	return wait, byItself
+	o.notBefore = time.Now().Add(wait)
+	return wait, retry
 }

@@ -13,14 +13,14 @@ func TestOrdersAheadAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
 	a.mu.Lock()
-	for i := range mostOrders {
-		a.orders[strconv.Itoa(i)] = &order{running: make(chan struct{})}
+	for i := range maxIssuances {
+		a.issuances[strconv.Itoa(i)] = &issuance{running: make(chan struct{})}
 	}
 	a.mu.Unlock()
 	a.Online("good")
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.orders) > mostOrders {
+	if len(a.issuances) > maxIssuances {
 		t.Error("one more was taken")
 	}
 }
@@ -35,8 +35,8 @@ func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	failures := func(name string) int {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if o := a.orders[name]; o != nil {
-			return o.quick
+		if o := a.issuances[name]; o != nil {
+			return o.unreachable
 		}
 		return 0
 	}
@@ -44,9 +44,9 @@ func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 		until(t, func() bool { return failures(name) > 1 })
 	}
 	name := "gone.hooks.test" // an alias that was removed meanwhile
-	o := &order{}
+	o := &issuance{}
 	a.mu.Lock()
-	a.orders[name] = o
+	a.issuances[name] = o
 	a.mu.Unlock()
 	a.retry(name, o)
 	a.mu.Lock()
@@ -66,7 +66,7 @@ func TestStopDoesNotWaitForTheCA(t *testing.T) {
 		a.endCache = func() { <-answer; end() }
 		begun := time.Now()
 		a.Stop()
-		if took := time.Since(begun); took > stopPatience {
+		if took := time.Since(begun); took > stopTimeout {
 			t.Errorf("took %v", took)
 		}
 		a.Stop()

@@ -23,22 +23,22 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	spend := func(name string, account int64) error {
-		return newBudget(dir).spend(name, account, now, false) // anew each time: it lives in a file
+		return newQuota(dir).use(name, account, now, false) // anew each time: it lives in a file
 	}
-	for i := range budgetAccount {
+	for i := range quotaPerAccount {
 		if err := spend(fmt.Sprintf("a%d.test", i), 1); err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(time.Minute)
 	}
-	var spent *budgetError
-	if err := spend("more.test", 1); !errors.As(err, &spent) || spent.wait != budgetWeek-budgetAccount*time.Minute {
+	var spent *quotaError
+	if err := spend("more.test", 1); !errors.As(err, &spent) || spent.wait != quotaPeriod-quotaPerAccount*time.Minute {
 		t.Errorf("one name more: %v, wait %v", err, spent)
 	}
 	if err := spend("a3.test", 1); err != nil {
 		t.Errorf("a name that was counted: %v", err)
 	}
-	for i := range budgetTotal - budgetAccount {
+	for i := range quotaTotal - quotaPerAccount {
 		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i%2)); err != nil {
 			t.Errorf("another account: %v", err)
 		}
@@ -46,11 +46,11 @@ func TestBudget(t *testing.T) {
 	if err := spend("last.test", 9); !errors.As(err, &spent) {
 		t.Errorf("more than all may have: %v", err)
 	}
-	now = now.Add(budgetWeek - budgetAccount*time.Minute)
+	now = now.Add(quotaPeriod - quotaPerAccount*time.Minute)
 	if err := spend("more.test", 1); err != nil {
 		t.Errorf("a week after the first: %v", err)
 	}
-	info, err := os.Stat(filepath.Join(dir, budgetFile))
+	info, err := os.Stat(filepath.Join(dir, quotaFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v", info, err)
 	}
@@ -60,26 +60,26 @@ func TestBudget(t *testing.T) {
 // does, for each account and for all.
 func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
-	b, now := newBudget(t.TempDir()), time.Now()
-	for i := range budgetTotal / 2 {
-		if err := b.spend(fmt.Sprintf("a%d.test", i), int64(i/(budgetAccount/2)), now, true); err != nil {
+	b, now := newQuota(t.TempDir()), time.Now()
+	for i := range quotaTotal / 2 {
+		if err := b.use(fmt.Sprintf("a%d.test", i), int64(i/(quotaPerAccount/2)), now, true); err != nil {
 			t.Fatal(err)
 		}
-		var spent *budgetError
-		if i == budgetAccount/2-1 {
-			if err := b.spend("more.test", 0, now, true); !errors.As(err, &spent) || !spent.ahead {
+		var spent *quotaError
+		if i == quotaPerAccount/2-1 {
+			if err := b.use("more.test", 0, now, true); !errors.As(err, &spent) || !spent.prefetch {
 				t.Errorf("more than half of what an account may have: %v", err)
 			}
 		}
 	}
-	var spent *budgetError
-	if err := b.spend("last.test", 9, now, true); !errors.As(err, &spent) || !spent.ahead {
+	var spent *quotaError
+	if err := b.use("last.test", 9, now, true); !errors.As(err, &spent) || !spent.prefetch {
 		t.Errorf("more than half of all: %v", err)
 	}
-	if err := b.spend("a0.test", 0, now, true); err != nil {
+	if err := b.use("a0.test", 0, now, true); err != nil {
 		t.Errorf("a name that was counted: %v", err)
 	}
-	if err := b.spend("more.test", 0, now, false); err != nil {
+	if err := b.use("more.test", 0, now, false); err != nil {
 		t.Errorf("a name that somebody asks for: %v", err)
 	}
 }
@@ -87,16 +87,16 @@ func TestBudgetAhead(t *testing.T) {
 func TestPostpone(t *testing.T) {
 	t.Parallel()
 	denied := fmt.Errorf("order: %w", acme.Problem{Type: acme.ProblemTypeUnauthorized})
-	o := &order{}
-	for i, want := range append(slowPauses, time.Hour, time.Hour) {
-		got, byItself := o.postpone(denied)
-		if got != want || byItself != (i < len(slowPauses)) {
+	o := &issuance{}
+	for i, want := range append(rejectedBackoff, time.Hour, time.Hour) {
+		got, byItself := o.backOff(denied)
+		if got != want || byItself != (i < len(rejectedBackoff)) {
 			t.Errorf("denial %d: %v, by itself %v, want %v", i+1, got, byItself, want)
 		}
 	}
-	o = &order{}
-	for i, want := range append(quickPauses, time.Minute) {
-		if got, byItself := o.postpone(errors.New("connection refused")); got != want || !byItself {
+	o = &issuance{}
+	for i, want := range append(unreachableBackoff, time.Minute) {
+		if got, byItself := o.backOff(errors.New("connection refused")); got != want || !byItself {
 			t.Errorf("failure %d: %v, by itself %v, want %v", i+1, got, byItself, want)
 		}
 	}
@@ -104,13 +104,13 @@ func TestPostpone(t *testing.T) {
 		err  error
 		want time.Duration
 	}{
-		{&budgetError{wait: 48 * time.Hour}, time.Hour},
-		{&budgetError{wait: time.Minute}, time.Minute},
+		{&quotaError{wait: 48 * time.Hour}, time.Hour},
+		{&quotaError{wait: time.Minute}, time.Minute},
 		{acme.Problem{Type: acme.ProblemTypeRateLimited}, time.Hour},
 		{acme.Problem{Type: acme.ProblemTypeBadNonce}, time.Second},
 		{acme.Problem{Type: acme.ProblemTypeServerInternal}, time.Second},
 	} {
-		if got, _ := (&order{}).postpone(c.err); got != c.want {
+		if got, _ := (&issuance{}).backOff(c.err); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
 	}
@@ -148,8 +148,8 @@ func TestStrangersNames(t *testing.T) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.orders) > 0 {
-		t.Errorf("%d orders", len(a.orders))
+	if len(a.issuances) > 0 {
+		t.Errorf("%d orders", len(a.issuances))
 	}
 }
 
@@ -157,15 +157,15 @@ func TestStrangersNames(t *testing.T) {
 func TestFailedOrderIsRemembered(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
-	ended, err := a.order("good.hooks.test", 1, false)
+	ended, err := a.request("good.hooks.test", 1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := a.order("good.hooks.test", 1, false); err == nil && again != ended {
+	if again, err := a.request("good.hooks.test", 1, false); err == nil && again != ended {
 		t.Error("two tries at the same time")
 	}
 	a.mu.Lock()
-	o := a.orders["good.hooks.test"]
+	o := a.issuances["good.hooks.test"]
 	a.mu.Unlock()
 	a.Stop() // the try need not be waited for: it ends with the program
 	<-ended
@@ -173,9 +173,9 @@ func TestFailedOrderIsRemembered(t *testing.T) {
 		t.Error("a certificate came from nowhere")
 	}
 	a.mu.Lock()
-	a.stopped, o.again = false, time.Now().Add(time.Hour)
+	a.stopped, o.notBefore = false, time.Now().Add(time.Hour)
 	a.mu.Unlock()
-	if _, err := a.order("good.hooks.test", 1, false); err == nil || !strings.Contains(err.Error(), "is tried again in ") {
+	if _, err := a.request("good.hooks.test", 1, false); err == nil || !strings.Contains(err.Error(), "is tried again in ") {
 		t.Errorf("right after a failure: %v", err)
 	}
 }
@@ -189,15 +189,15 @@ func TestOrderAheadOfFirstVisitor(t *testing.T) {
 		a.Online(label)
 	}
 	a.mu.Lock()
-	if len(a.orders) > 0 {
-		t.Errorf("%d orders for names that may have none", len(a.orders))
+	if len(a.issuances) > 0 {
+		t.Errorf("%d orders for names that may have none", len(a.issuances))
 	}
 	a.mu.Unlock()
 	a.Online("good")
 	failed := func() (err error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if o := a.orders["good.hooks.test"]; o != nil {
+		if o := a.issuances["good.hooks.test"]; o != nil {
 			err = o.err
 		}
 		return err
@@ -210,27 +210,27 @@ func TestOrderAheadOfFirstVisitor(t *testing.T) {
 func TestOrderAheadWithoutBudget(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
-	for i := range budgetAccount / 2 {
-		if err := a.budget.spend(fmt.Sprintf("a%d.hooks.test", i), 1, time.Now(), false); err != nil {
+	for i := range quotaPerAccount / 2 {
+		if err := a.quota.use(fmt.Sprintf("a%d.hooks.test", i), 1, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ended, err := a.order("good.hooks.test", 1, true)
+	ended, err := a.request("good.hooks.test", 1, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-ended
 	a.mu.Lock()
-	n := len(a.orders)
+	n := len(a.issuances)
 	a.mu.Unlock()
 	if n > 0 {
 		t.Error("an order ahead that found no budget is remembered as a failure")
 	}
-	if ended, err = a.order("good.hooks.test", 1, false); err != nil {
+	if ended, err = a.request("good.hooks.test", 1, false); err != nil {
 		t.Fatal(err)
 	}
 	<-ended
-	if list, err := a.budget.read(time.Now()); err != nil || len(list) != budgetAccount/2+1 {
+	if list, err := a.quota.read(time.Now()); err != nil || len(list) != quotaPerAccount/2+1 {
 		t.Errorf("%d names are counted, %v", len(list), err)
 	}
 }
@@ -239,10 +239,10 @@ func TestOrderAheadWithoutBudget(t *testing.T) {
 func TestVisitorsComeBeforeOrdersAhead(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
-	for range aheadSlots { // as if so many were under way
-		a.early <- struct{}{}
+	for range maxPrefetches { // as if so many were under way
+		a.prefetchSlots <- struct{}{}
 	}
-	ended, err := a.order("good.hooks.test", 1, true)
+	ended, err := a.request("good.hooks.test", 1, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,13 +251,13 @@ func TestVisitorsComeBeforeOrdersAhead(t *testing.T) {
 		t.Error("the order did not wait for its turn")
 	default:
 	}
-	same, err := a.order("good.hooks.test", 1, false)
+	same, err := a.request("good.hooks.test", 1, false)
 	if err != nil || same != ended {
 		t.Fatalf("another try: %v", err)
 	}
 	<-ended
-	for range aheadSlots {
-		<-a.early
+	for range maxPrefetches {
+		<-a.prefetchSlots
 	}
 }
 
@@ -266,13 +266,13 @@ func TestOrdersAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
 	a.mu.Lock()
-	for i := range mostOrders {
-		a.orders[fmt.Sprintf("good%d.hooks.test", i)] = &order{again: time.Now().Add(time.Hour), err: errors.New("no")}
+	for i := range maxIssuances {
+		a.issuances[fmt.Sprintf("good%d.hooks.test", i)] = &issuance{notBefore: time.Now().Add(time.Hour), err: errors.New("no")}
 	}
-	a.forget()
-	n := len(a.orders)
+	a.dropFailures()
+	n := len(a.issuances)
 	a.mu.Unlock()
-	if n >= mostOrders {
+	if n >= maxIssuances {
 		t.Errorf("%d orders are remembered", n)
 	}
 }

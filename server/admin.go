@@ -1,12 +1,15 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"os"
 	"runtime"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -15,30 +18,34 @@ import (
 	"relay"
 )
 
-// AdminOptions are what the handler of the admin listener is made of.
+// AdminOptions configure the handler of the admin listener.
 type AdminOptions struct {
-	// Stats gives the counts of the other rooms; asked once for each request.
+	// Stats returns the counts of the other packages. It is called once for each
+	// request.
 	Stats func() Stats
-	// Registry holds what /metrics shows; the collectors of Go and of the process
+	// Registry holds the metrics of /metrics; the collectors of Go and of the process
 	// are added to it. nil = only these.
 	Registry *prometheus.Registry
-	// Loopback is set when the listener is on loopback: then only requests that
-	// name a loopback host are answered, so that no web page reaches it through a
-	// name of its own.
+	// Loopback says that the listener is on loopback. Then only requests with a
+	// loopback Host are answered, so that no web page can reach it through a DNS name
+	// that resolves to loopback.
 	Loopback bool
-	Log      *slog.Logger // nil = discarded
+	// Pprof adds /debug/pprof/, without its cmdline page: the arguments of the process
+	// may hold a database password.
+	Pprof bool
+	Log   *slog.Logger // nil = discarded
 }
 
-// Stats are the counts that /debug/stats takes from elsewhere.
+// Stats are the counts of other packages in /debug/stats.
 type Stats struct {
 	Tunnels    int // online or stale
 	Channels   int // open towards local servers
-	Queued     int // attempts that wait
+	Queued     int // attempts
 	SpoolBytes int64
 	Committed  int64 // steps of the journal since start
 	Version    string
 
-	HTTP, SSH, Limits any // what stands at each door, as JSON; nil = left out
+	HTTP, SSH, Limits any // counts of connections and rate limits, as JSON; nil = left out
 }
 
 // processStats is the JSON of /debug/stats.
@@ -58,7 +65,7 @@ type processStats struct {
 	Limits any `json:"limits,omitempty"`
 }
 
-// Admin answers /metrics, /debug/stats and /debug/pprof/.
+// Admin returns the handler of /metrics, /debug/stats and, with Pprof, /debug/pprof/.
 func Admin(o AdminOptions) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -72,11 +79,13 @@ func Admin(o AdminOptions) http.Handler {
 	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, gather(o.Stats))
 	})
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	if o.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if o.Loopback && !isLoopback(r.Host) {
 			writeProblem(w, relay.Errorf(relay.CodeHostUnknown, "the admin listener answers only to localhost and loopback addresses"))
@@ -93,7 +102,7 @@ func addCollectors(reg *prometheus.Registry, log *slog.Logger) {
 	} {
 		var twice prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &twice) {
-			log.Warn("register collector", "err", err)
+			log.Warn("runtime metrics cannot be registered", "err", err)
 		}
 	}
 }
@@ -117,14 +126,46 @@ func gather(stats func() Stats) processStats {
 	}
 }
 
-// isLoopback tells whether a Host value names this machine to itself.
+// isLoopback tells whether a Host value is localhost or a loopback address.
 func isLoopback(host string) bool {
 	name, ok := splitHost(host)
 	return ok && isLoopbackName(name)
 }
 
-// isLoopbackName is isLoopback for a name that splitHost gave.
+// isLoopbackName is isLoopback for a name that splitHost returned.
 func isLoopbackName(name string) bool {
 	ip, err := netip.ParseAddr(name)
 	return name == "localhost" || (err == nil && ip.IsLoopback())
+}
+
+// openFds counts the open files of this process in /proc; -1 where there is no /proc.
+func openFds() int {
+	d, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return -1
+	}
+	defer func() { _ = d.Close() }()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return -1
+	}
+	return len(names) - 1 // without the one that reads the list
+}
+
+// rssBytes reads the resident memory of this process from /proc; -1 where there is no
+// /proc.
+func rssBytes() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return -1
+	}
+	fields := bytes.Fields(b)
+	if len(fields) < 2 {
+		return -1
+	}
+	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return pages * int64(os.Getpagesize())
 }

@@ -50,8 +50,21 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("metrics: got %d", w.Code)
 	}
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/cmdline"} {
-		if w := get("[::1]:9091", path); w.Code != 200 {
-			t.Errorf("%s: got %d", path, w.Code)
+		if w := get("[::1]:9091", path); w.Code != 404 {
+			t.Errorf("%s without Pprof: got %d", path, w.Code)
+		}
+	}
+	o.Pprof = true
+	h = Admin(o)
+	for path, want := range map[string]int{
+		"/debug/pprof/": 200, "/debug/pprof/goroutine?debug=1": 200, "/debug/pprof/symbol": 200, "/debug/pprof/cmdline": 404,
+	} {
+		w := get("[::1]:9091", path)
+		if w.Code != want {
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
+		}
+		if strings.Contains(w.Body.String(), "-test.") { // arguments of this process
+			t.Errorf("%s tells the arguments of the process", path)
 		}
 	}
 	for host, want := range map[string]int{

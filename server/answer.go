@@ -20,14 +20,15 @@ const retryDefault = 5 * time.Second
 // nobody knows when the tunnel is back.
 const offlineRetry = 60 * time.Second
 
-// allowed are the methods that an alias takes for sure; any other token works too.
+// allowed is the Allow line of a 405. An alias accepts any other method too, except
+// CONNECT.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-// answerRoom is enough for the head of most answers.
-const answerRoom = 384
+// answerHeadSize is enough for most heads of relay-made answers.
+const answerHeadSize = 384
 
-// appendAnswer adds the bytes of an answer of our own: an error as a problem, or
-// the offline answer. The answer to a HEAD request is the head of it only.
+// appendAnswer appends the bytes of a relay-made answer: an error as a problem, or the
+// offline answer. The answer to a HEAD request is its head only.
 func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool) []byte {
 	status, body := a.Status, []byte(nil)
 	if a.Error != nil {
@@ -39,7 +40,7 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 		}
 	}
 	if b == nil {
-		b = make([]byte, 0, answerRoom+len(body))
+		b = make([]byte, 0, answerHeadSize+len(body))
 	}
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
@@ -61,8 +62,8 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 	return append(b, body...)
 }
 
-// appendContent adds the lines that describe a body of n bytes, as far as the
-// status may have one (RFC 9110, sections 8.6, 15.3.6).
+// appendContent appends the header lines of a body of n bytes, as far as the status may
+// have one (RFC 9110, sections 8.6 and 15.3.6).
 func appendContent(b []byte, status int, isProblem bool, n int) []byte {
 	switch {
 	case status == http.StatusResetContent:
@@ -88,7 +89,7 @@ func hasBody(status int) bool {
 	return status >= 200
 }
 
-// answerLines are the header lines that say what happened.
+// answerLines returns Relay-Error, Relay-Event, Retry-After and Allow, as they apply.
 func answerLines(a *relay.Answer, status int) [][2]string {
 	lines := make([][2]string, 0, 4)
 	retry := time.Duration(0)
@@ -114,7 +115,7 @@ func answerLines(a *relay.Answer, status int) [][2]string {
 	return lines
 }
 
-// problem gives status and body of an error.
+// problem returns status and body of an error.
 func problem(e *relay.Error, requestID string) (int, []byte) {
 	p := record.ProblemOf(e, requestID)
 	body, err := json.Marshal(p)
@@ -128,7 +129,7 @@ func offlineBody(id relay.ID) []byte {
 	return []byte(`{"event":"` + id.String() + `","state":"queued"}`)
 }
 
-// requestID names one answer, so that a person can find it in the log.
+// requestID makes an id for an answer, by which its log line can be found.
 func requestID() string {
 	var b [10]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
@@ -143,7 +144,7 @@ func errMisdirected() *relay.Error {
 	return relay.Errorf(relay.CodeHostUnknown, "the Host line names another host than the TLS connection was made for; use a connection of its own")
 }
 
-// writeProblem answers with an error on the base site.
+// writeProblem writes an error on the base site.
 func writeProblem(w http.ResponseWriter, e *relay.Error) {
 	id := requestID()
 	status, body := problem(e, id)

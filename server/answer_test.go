@@ -269,17 +269,17 @@ func TestLogOfManyFailures(t *testing.T) {
 		o := testOptions(t, &upstream{})
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
 		c, a := &conn{srv: New(o)}, &relay.Answer{Error: relay.Errorf(relay.CodeLocalRefused, "x")}
-		for range toldPerSecond + 30 {
+		for range logPerSecond + 30 {
 			c.logAnswer(a, relay.CodeLocalRefused, "req_1")
 		}
-		if got := log.String(); strings.Count(got, "\n") != toldPerSecond || strings.Contains(got, "not told") {
+		if got := log.String(); strings.Count(got, "\n") != logPerSecond || strings.Contains(got, "suppressed") {
 			t.Errorf("in one second: %s", got)
 		}
 		log.Reset()
 		time.Sleep(time.Second)
 		c.logAnswer(a, relay.CodeLocalRefused, "req_1")
 		c.logAnswer(a, relay.CodeLocalRefused, "req_1")
-		if got := log.String(); strings.Count(got, "\n") != 2 || strings.Count(got, `"more not told"=30`) != 1 {
+		if got := log.String(); strings.Count(got, "\n") != 2 || strings.Count(got, "suppressed=30") != 1 {
 			t.Errorf("in the next second: %s", got)
 		}
 	})

@@ -16,13 +16,12 @@ import (
 	"relay"
 )
 
-// newBase makes the net/http server of the base site. It has no write timeout,
-// because streams have no end: movingConn cuts viewers who do not read, over HTTP/2
-// movingAnswer those who leave no room for it. Against
-// floods of resets, CONTINUATION and control frames stand the bounds of net/http
-// itself: streams count until their handler has returned, heads by MaxHeaderBytes,
-// queued control frames by 10,000. Frames are as small as RFC 9113 allows: there is
-// nothing large to be sent to a dashboard.
+// newBase makes the net/http server of the base site. It has no write timeout, because
+// event streams have no end: stallConn cuts viewers that do not read, and over HTTP/2
+// stallWriter those that open no flow control window. net/http itself bounds floods of
+// resets, CONTINUATION and control frames: a stream counts until its handler has
+// returned, a head is bounded by MaxHeaderBytes, queued control frames by 10,000.
+// Frames are as small as RFC 9113 allows, because nothing large is sent to a dashboard.
 func (s *Server) newBase() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -43,66 +42,66 @@ func (s *Server) newBase() *http.Server {
 			return ctx
 		},
 		ConnState: func(c net.Conn, state http.ConnState) {
-			s.follow(c, state)
+			s.trackState(c, state)
 		},
 	}
 }
 
-// baseLog takes what net/http has to say: of callers' faults at the debug level, of
-// panics in our pages as errors.
+// baseLog logs the messages of net/http: panics of handlers as errors, everything else,
+// which is faults of callers, at level debug.
 type baseLog struct{ log *slog.Logger }
 
-// Write takes one message.
+// Write logs one message.
 func (l baseLog) Write(p []byte) (int, error) {
 	level := slog.LevelDebug
 	if bytes.Contains(p, []byte("panic serving")) {
 		level = slog.LevelError
 	}
-	l.log.Log(context.Background(), level, string(bytes.TrimSpace(p)))
+	l.log.Log(context.Background(), level, "base site", "message", string(bytes.TrimSpace(p)))
 	return len(p), nil
 }
 
-// follow keeps count of connections that are new or idle: these can be let go.
-func (s *Server) follow(c net.Conn, state http.ConnState) {
+// trackState notes which connections are new, and which are idle and may be evicted.
+func (s *Server) trackState(c net.Conn, state http.ConnState) {
 	if state == http.StateNew {
-		s.newborn.Store(c, struct{}{})
+		s.idleNew.Store(c, struct{}{})
 	} else {
-		s.newborn.Delete(c)
+		s.idleNew.Delete(c)
 	}
-	m := movingOf(c)
+	m := stallConnOf(c)
 	switch {
 	case m == nil:
 	case state == http.StateIdle:
-		m.seat.wait()
+		m.slot.setIdle()
 	case state == http.StateActive:
-		m.seat.work()
+		m.slot.setBusy()
 	}
 }
 
-// movingOf finds what lies below a connection that was handed over.
-func movingOf(c net.Conn) *movingConn {
+// stallConnOf returns the stallConn below a connection that was handed over.
+func stallConnOf(c net.Conn) *stallConn {
 	if h, ok := c.(*handedConn); ok {
 		return h.conn
 	}
 	if t, ok := c.(*tls.Conn); ok {
-		m, _ := t.NetConn().(*movingConn)
+		m, _ := t.NetConn().(*stallConn)
 		return m
 	}
 	return nil
 }
 
-// tlsKey is the context key of the TLS state that net/http cannot see itself.
+// tlsKey is the context key of the TLS state of a handedConn.
 type tlsKey struct{}
 
-// serveBase routes a request on a connection that net/http owns. Aliases are not
-// served there: a caller who names one has to use a connection of its own.
+// serveBase routes a request on a connection that net/http owns. It does not serve
+// aliases: net/http has parsed the request, so its bytes are lost.
 func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
 		r.TLS = state
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 2 {
-		a := newMovingAnswer(w, stall)
-		defer a.deadline() // what is left is written behind the handler
+		a := newStallWriter(w, stall)
+		defer a.setDeadline() // net/http writes the rest after the handler has returned
 		w = a
 	}
 	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
@@ -110,9 +109,9 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		why = relay.Errorf(relay.CodeMethodNotAllowed, "the base site knows no %s", r.Method)
-	case to.place == toAlias:
+	case to.kind == hostAlias:
 		why = errMisdirected()
-	case to.place != toBase && !(to.place == elsewhere && health):
+	case to.kind != hostBase && !(to.kind == hostUnknown && health):
 		why = errHostUnknown()
 	case !health && s.stopping.Load():
 		why = errStopping()
@@ -134,7 +133,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// redirect leads from plain HTTP to the base URL; 308 keeps the method.
+// redirect redirects plain HTTP to the base URL; 308 keeps the method.
 func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
 	target := r.URL.RequestURI()
 	if !strings.HasPrefix(target, "/") {
@@ -145,10 +144,11 @@ func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusPermanentRedirect)
 }
 
-// serveSite gives the request to the base site. Bodies have to move. Safe requests
-// end soon after a stop began: they are streams and long polls, or quick.
+// serveSite has the base site answer the request. A body of which no byte comes for
+// StallTimeout fails. The context of GET and HEAD ends soon after a stop began: they
+// are event streams and long polls, or quick.
 func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
-	s.wall(w.Header())
+	s.setSecurityHeaders(w.Header())
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -156,8 +156,8 @@ func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ContentLength != 0 && r.Body != nil {
-		body := &movingBody{ReadCloser: r.Body, control: http.NewResponseController(w), stall: stall}
-		body.deadline()
+		body := &stallReader{ReadCloser: r.Body, control: http.NewResponseController(w), stall: stall}
+		body.setDeadline()
 		r.Body = body
 	}
 	if r.ProtoMajor == 2 && r.ContentLength > 0 && r.ContentLength <= smallBody {
@@ -166,12 +166,12 @@ func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 	s.opt.Base.ServeHTTP(w, r)
 }
 
-// smallBody is the most that is read of an HTTP/2 request before it is answered.
+// smallBody is the longest HTTP/2 request body that is read before the handler runs.
 const smallBody = 16 << 10
 
-// wholeBody reads a body to its end. An HTTP/2 message whose length is not the one
-// that was declared is malformed (RFC 9113, section 8.1.1) and has to be treated so
-// even where nobody would look at its body; the stream is reset then.
+// wholeBody reads a body to its end. An HTTP/2 request whose body is shorter or longer
+// than declared is malformed (RFC 9113, section 8.1.1), also if its handler ignores the
+// body; the stream is reset then.
 func wholeBody(body io.ReadCloser) io.ReadCloser {
 	b, err := io.ReadAll(body)
 	if err != nil {
@@ -180,32 +180,32 @@ func wholeBody(body io.ReadCloser) io.ReadCloser {
 	return io.NopCloser(bytes.NewReader(b))
 }
 
-// handOver gives the connection to net/http, with the bytes read so far, at a
-// request boundary.
+// handOver hands the connection over to net/http at a request boundary, with the bytes
+// that were read already.
 func (c *conn) handOver() {
 	_ = c.net.SetReadDeadline(time.Time{})
 	var give net.Conn = c.net
-	if t, ok := c.net.(*tls.Conn); !ok || c.w > c.r || c.sni.place != toBase {
-		h := &handedConn{Conn: c.net, conn: c.raw, early: append([]byte(nil), c.buf[c.r:c.w]...)}
+	if t, ok := c.net.(*tls.Conn); !ok || c.w > c.r || c.sni.kind != hostBase {
+		h := &handedConn{Conn: c.net, conn: c.sock, early: append([]byte(nil), c.buf[c.r:c.w]...)}
 		if ok {
 			state := t.ConnectionState()
 			h.state = &state
 		}
 		give = h
 	}
-	c.raw.seat.hand()
-	c.handed = c.srv.handoff.give(give)
+	c.sock.slot.setHandedOver()
+	c.handed = c.srv.handoff.deliver(give)
 }
 
-// handedConn is a connection of which some bytes were read before.
+// handedConn is a connection of which some bytes were read already.
 type handedConn struct {
 	net.Conn
-	conn  *movingConn
+	conn  *stallConn
 	early []byte
 	state *tls.ConnectionState // nil = plain
 }
 
-// Read gives the early bytes first.
+// Read returns the early bytes first.
 func (h *handedConn) Read(p []byte) (int, error) {
 	if len(h.early) > 0 {
 		n := copy(p, h.early)
@@ -217,7 +217,7 @@ func (h *handedConn) Read(p []byte) (int, error) {
 	return h.Conn.Read(p)
 }
 
-// CloseWrite lets net/http end its side before it closes.
+// CloseWrite lets net/http send FIN before it closes.
 func (h *handedConn) CloseWrite() error {
 	if c, ok := h.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
@@ -225,10 +225,10 @@ func (h *handedConn) CloseWrite() error {
 	return h.conn.CloseWrite()
 }
 
-// closeNewborn closes connections that never sent a request: net/http would wait
-// five seconds for them.
-func (s *Server) closeNewborn() {
-	s.newborn.Range(func(c, _ any) bool {
+// closeIdleNew closes connections that never sent a request. Shutdown of net/http would
+// wait five seconds for them.
+func (s *Server) closeIdleNew() {
+	s.idleNew.Range(func(c, _ any) bool {
 		if nc, ok := c.(net.Conn); ok {
 			_ = nc.Close()
 		}
@@ -236,7 +236,8 @@ func (s *Server) closeNewborn() {
 	})
 }
 
-// handoff is the listener of the base server: a channel of connections.
+// handoff is the listener of the base server. It accepts the connections that deliver
+// was called with.
 type handoff struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -247,8 +248,8 @@ func newHandoff() *handoff {
 	return &handoff{conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// give hands a connection to the server; false when that has ended.
-func (h *handoff) give(c net.Conn) bool {
+// deliver hands a connection to the server; false when the server has ended.
+func (h *handoff) deliver(c net.Conn) bool {
 	select {
 	case h.conns <- c:
 		return true
@@ -267,11 +268,49 @@ func (h *handoff) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and give; more than one call is fine.
+// Close ends Accept and deliver. It may be called more than once.
 func (h *handoff) Close() error {
 	h.once.Do(func() { close(h.done) })
 	return nil
 }
 
-// Addr is of no use here, but has to be something.
+// Addr implements net.Listener; nobody asks for it.
 func (h *handoff) Addr() net.Addr { return &net.TCPAddr{} }
+
+// hsts makes browsers use https for half a year. It leaves out subdomains, because they
+// may be aliases, whose owners decide for themselves, or hosts of somebody else.
+const hsts = "max-age=15552000"
+
+// setSecurityHeaders sets the security headers of every response of the base site. A
+// page that needs others, such as its own content security policy, replaces them.
+func (s *Server) setSecurityHeaders(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	if s.isolates() {
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	}
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+	if s.secureSite() {
+		h.Set("Strict-Transport-Security", hsts)
+	}
+}
+
+// secureSite tells whether HSTS may be sent: the base URL is https, and its host is not
+// localhost, where other programs have ports too.
+func (s *Server) secureSite() bool {
+	return s.opt.Site.Base.Scheme == "https" && !isLocal(s.hosts.base)
+}
+
+// isolates tells whether browsers accept Cross-Origin-Opener-Policy at the base URL.
+// Elsewhere they ignore it and report an error in the console.
+func (s *Server) isolates() bool {
+	return s.opt.Site.Base.Scheme == "https" || isLocal(s.hosts.base)
+}
+
+// isLocal tells whether browsers take a name, without port and brackets, for this
+// machine.
+func isLocal(name string) bool {
+	return isLoopbackName(name) || strings.HasSuffix(name, ".localhost")
+}

@@ -25,50 +25,58 @@ const (
 	phaseLinger              // all said, waits for the caller to close
 )
 
-// conn is one connection as long as it carries requests to aliases. It is the
-// relay.Caller of its requests. One goroutine serves it; a capture may read and
-// write from two others, and Abort may be called from anywhere.
+// conn is a connection that carries requests to aliases. It is the relay.Caller of its
+// requests. One goroutine serves it; a capture may read in a second one and write in a
+// third one. Abort may be called from anywhere.
 type conn struct {
 	srv    *Server
-	raw    *movingConn // the socket
-	net    net.Conn    // what is read and written: raw, or TLS above it
+	sock   *stallConn
+	net    net.Conn // sock, or TLS above it
 	from   netip.AddrPort
 	secure bool
-	sni    route  // where that name leads
-	host   string // of the last request, and where it leads: most callers ask for one
-	to     route
-	handed bool // net/http owns it now
-	linger bool // to be closed in order
+	sni    route  // of the TLS server name
+	host   string // Host value of the last request; most callers send one only
+	to     route  // of host
+	handed bool   // net/http owns the connection now
+	linger bool   // close with closeOrderly
 
 	phase   atomic.Int32
 	aborted atomic.Bool
 
-	// buf[r:w] is read but not consumed. buf is small while the connection is idle,
-	// then one from the pool, and a bigger one for a bigger head.
+	// buf[r:w] was read and is not consumed yet. buf is smallBuf while the connection
+	// is idle, then one from the pool, or a larger one for a larger head.
 	buf      []byte
 	r, w     int
 	pooled   *[]byte
-	fromBuf  bool // where the last Read took its bytes
+	fromBuf  bool // the last Read took its bytes from buf
 	arrived  time.Time
+	body     bodyMeter
 	smallBuf [2 << 10]byte
 }
 
-// buffers holds what connections read into while they have something to read.
+// bodyMeter measures how fast the caller sends the body of the current request.
+type bodyMeter struct {
+	bytes  int64
+	waited time.Duration // spent in reads; time in which nobody reads is not the caller's
+}
+
+// buffers holds read buffers of connections that are not idle.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
-// errGone means that there is nobody to answer.
-var errGone = errors.New("caller gone")
+// errCallerGone means that nobody is left to answer.
+var errCallerGone = errors.New("caller gone")
 
-// errIdle means that the caller sent no byte of another request in time.
+// errIdle means that the caller sent no byte of another request within the idle
+// timeout.
 var errIdle = errors.New("idle")
 
-// rewind makes the small buffer the current one; nothing may be buffered.
+// rewind makes smallBuf the buffer. Nothing may be buffered.
 func (c *conn) rewind() {
 	c.release()
 	c.buf, c.r, c.w = c.smallBuf[:], 0, 0
 }
 
-// release gives the pooled buffer back.
+// release returns the pooled buffer to the pool.
 func (c *conn) release() {
 	if c.pooled != nil {
 		buffers.Put(c.pooled)
@@ -77,9 +85,9 @@ func (c *conn) release() {
 	}
 }
 
-// room makes sure that buf has space behind w for at least one byte, moving or
-// growing it.
-func (c *conn) room() {
+// ensureSpace makes space in buf for at least one byte after w, by moving the buffered
+// bytes or growing buf.
+func (c *conn) ensureSpace() {
 	if c.w < len(c.buf) {
 		return
 	}
@@ -91,7 +99,7 @@ func (c *conn) room() {
 	c.grow(len(c.buf) + 1)
 }
 
-// grow moves what is buffered to the start of a buffer of at least size bytes.
+// grow moves the buffered bytes to the start of a buffer of at least size bytes.
 func (c *conn) grow(size int) {
 	old, oldPool := c.buf[c.r:c.w], c.pooled
 	b, _ := buffers.Get().(*[]byte)
@@ -107,8 +115,8 @@ func (c *conn) grow(size int) {
 	}
 }
 
-// firstByte waits until there is a byte of another request, for at most the idle
-// timeout. An empty line before a request is none yet (RFC 9112, section 2.2).
+// firstByte waits for the first byte of another request, for at most the idle timeout.
+// An empty line before a request does not count (RFC 9112, section 2.2).
 func (c *conn) firstByte() error {
 	if c.w == c.r {
 		c.rewind()
@@ -116,15 +124,15 @@ func (c *conn) firstByte() error {
 	if c.w > c.r && !onlyLineEnd(c.buf[c.r:c.w]) {
 		return nil
 	}
-	c.raw.seat.wait()
+	c.sock.slot.setIdle()
 	c.deadline(c.srv.opt.IdleTimeout)
 	for {
-		c.room()
+		c.ensureSpace()
 		n, err := c.net.Read(c.buf[c.w:])
 		c.w += n
 		switch {
 		case n > 0 && !onlyLineEnd(c.buf[c.r:c.w]):
-			if !c.raw.seat.work() {
+			if !c.sock.slot.setBusy() {
 				return errIdle
 			}
 			return nil
@@ -138,7 +146,7 @@ func onlyLineEnd(p []byte) bool {
 	return len(p) == 0 || (len(p) <= 2 && bytes.HasPrefix([]byte("\r\n"), p))
 }
 
-// deadline gives the next reads d in all; 0 = no end.
+// deadline lets the following reads take d together; 0 = any time.
 func (c *conn) deadline(d time.Duration) {
 	var t time.Time
 	if d > 0 {
@@ -147,9 +155,9 @@ func (c *conn) deadline(d time.Duration) {
 	_ = c.net.SetReadDeadline(t)
 }
 
-// readHead reads until a request head is whole. The head points into the buffer
-// until the next read and took n bytes of it. An error is a *relay.Error to
-// answer, errGone or errIdle.
+// readHead reads until a request head is complete. The head takes n bytes of the
+// buffer and points into it until the next read. An error is a *relay.Error to answer,
+// errCallerGone or errIdle.
 func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	if err := c.firstByte(); err != nil {
 		return nil, 0, err
@@ -164,15 +172,15 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 			return h, n, err
 		}
 		limits.Seen = c.w - c.r
-		if err := c.more(); err != nil {
+		if err := c.readMore(); err != nil {
 			return nil, 0, err
 		}
 	}
 }
 
-// more reads on within a head.
-func (c *conn) more() error {
-	c.room()
+// readMore reads further bytes of a head.
+func (c *conn) readMore() error {
+	c.ensureSpace()
 	n, err := c.net.Read(c.buf[c.w:])
 	c.w += n
 	switch {
@@ -186,35 +194,60 @@ func (c *conn) more() error {
 	case errors.Is(err, io.EOF):
 		return relay.Errorf(relay.CodeRequestMalformed, "the connection ended inside the request head")
 	case err != nil:
-		return errGone
+		return errCallerGone
 	}
 	return nil
 }
 
-// Buffered is how many bytes Read gives without touching the connection.
+// Buffered returns how many bytes Read can return without reading from the connection.
 func (c *conn) Buffered() int { return c.w - c.r }
 
-// Read gives what came behind the head first, then reads with a deadline that each
-// call renews. It may be called again after a request-timeout.
+// Read returns the buffered bytes first, then reads from the connection. It fails with
+// request-timeout when no byte comes for StallTimeout, or when the body comes slower
+// than MinRate, and may be called again then.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.fromBuf = c.r < c.w; c.fromBuf {
 		n := copy(p, c.buf[c.r:c.w])
 		c.r += n
+		c.body.bytes += int64(n)
 		return n, nil
 	}
-	c.deadline(c.srv.opt.StallTimeout)
+	stall, slow := c.srv.opt.StallTimeout, false
+	wait := stall
+	if left, ok := c.rateTime(); ok && (stall <= 0 || left < stall) {
+		wait, slow = max(left, time.Nanosecond), true
+	}
+	c.deadline(wait)
+	begun := time.Now()
 	n, err := c.net.Read(p)
-	if n > 0 {
+	c.body.waited += time.Since(begun)
+	c.body.bytes += int64(n)
+	switch {
+	case n > 0:
 		return n, nil
+	case !errors.Is(err, os.ErrDeadlineExceeded) || c.aborted.Load():
+		return 0, err
+	case slow:
+		return 0, relay.Errorf(relay.CodeRequestTimeout, "the request body comes slower than %d bytes a second", c.srv.opt.MinRate)
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) && !c.aborted.Load() {
-		return 0, relay.Errorf(relay.CodeRequestTimeout, "no byte of the request came for %v", c.srv.opt.StallTimeout)
-	}
-	return 0, err
+	return 0, relay.Errorf(relay.CodeRequestTimeout, "no byte of the request came for %v", stall)
 }
 
-// Unread gives back the end of what the last Read gave.
+// rateTime returns how much longer the relay may wait for bytes of the body before its
+// average falls below MinRate. ok is false where no rate is demanded: it is off, or the
+// connection was upgraded.
+func (c *conn) rateTime() (left time.Duration, ok bool) {
+	rate := c.srv.opt.MinRate
+	if rate <= 0 || c.sock.noTimeout.Load() {
+		return 0, false
+	}
+	allowed := time.Duration(float64(c.body.bytes) / float64(rate) * float64(time.Second))
+	return max(allowed, c.srv.opt.MinRateGrace) - c.body.waited, true
+}
+
+// Unread puts p, the end of what the last Read returned, back.
 func (c *conn) Unread(p []byte) {
+	c.body.bytes -= int64(len(p))
 	if c.fromBuf {
 		c.r -= min(len(p), c.r)
 		return
@@ -229,27 +262,23 @@ func (c *conn) Unread(p []byte) {
 	c.w = copy(c.buf, p)
 }
 
-// Write sends bytes as they are; movingConn keeps watch over callers that do not
-// read.
+// Write sends p as it is. It fails when the caller does not read for StallTimeout.
 func (c *conn) Write(p []byte) (int, error) { return c.net.Write(p) }
 
-// Presence tells whether the caller is still there.
+// Presence tells whether the caller is still connected.
 func (c *conn) Presence() relay.Presence {
-	if s, ok := bottom(c.raw.Conn).(syscall.Conn); ok {
+	if s, ok := netConn(c.sock.Conn).(syscall.Conn); ok {
 		return presence(s)
 	}
 	return relay.CallerPresent
 }
 
-// DisableWriteTimeout takes the stall timeout away from further writes, for a connection that
-// was upgraded; Read still reports each stall as a request-timeout and may be called
-// again.
-func (c *conn) DisableWriteTimeout() {
-	c.raw.patient.Store(true)
-	_ = c.raw.Conn.SetWriteDeadline(time.Time{})
-}
+// DisableWriteTimeout lets further writes take any time, for a connection that was
+// upgraded. Read still returns request-timeout after each StallTimeout without a byte,
+// and may be called again.
+func (c *conn) DisableWriteTimeout() { c.sock.disableTimeout() }
 
-// CloseWrite ends our side in order.
+// CloseWrite sends close_notify over TLS, and FIN.
 func (c *conn) CloseWrite() error {
 	if c.secure {
 		if t, ok := c.net.(interface{ CloseWrite() error }); ok {
@@ -258,45 +287,45 @@ func (c *conn) CloseWrite() error {
 			}
 		}
 	}
-	return c.raw.CloseWrite()
+	return c.sock.CloseWrite()
 }
 
-// Abort breaks the connection: no close_notify, a reset instead of FIN.
+// Abort resets the connection: RST instead of close_notify and FIN.
 func (c *conn) Abort() {
 	if !c.aborted.Swap(true) {
-		c.raw.reset()
+		c.sock.reset()
 	}
 }
 
 // Bounds of a lingering close.
 const (
-	lingerTime  = 3 * time.Second  // and as long as it takes at slowPace to send what came
-	lingerMost  = 30 * time.Second // with that
-	lingerBytes = 64 << 20
-	lingerHead  = 256 << 10 // of a refused head, where heads have no limit
+	lingerTime    = 3 * time.Second  // plus the time that the received bytes take at lingerPace
+	lingerMaxTime = 30 * time.Second // for both
+	lingerPace    = 16 << 10         // bytes a second
+	lingerBytes   = 64 << 20
+	lingerMaxHead = 256 << 10 // bytes of a refused head, if heads have no limit
 )
 
-// closeOrderly ends our side, then discards what the caller still sends, for a
-// while: closing a socket with unread input resets it, and a reset can take the
-// answer away from a caller who has not read it yet. Meanwhile the connection may
-// lose its place to others.
+// closeOrderly closes our side and then discards what the caller still sends, for a
+// while. Closing a socket that has unread input resets it, and a reset can destroy the
+// response before the caller has read it. Meanwhile the connection may be evicted.
 func (c *conn) closeOrderly() {
 	if c.aborted.Load() || c.CloseWrite() != nil {
 		return
 	}
-	c.raw.seat.wait()
-	c.rewind() // what it has sent of a head may be large
+	c.sock.slot.setIdle()
+	c.rewind() // frees the buffer of a large head
 	b, _ := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
-	begun, most := time.Now(), lingerMost
+	begun, most := time.Now(), lingerMaxTime
 	for n := 0; n < lingerBytes; {
-		wait := lingerTime + time.Duration(n)*time.Second/slowPace
-		_ = c.raw.SetReadDeadline(begun.Add(min(wait, most)))
-		if most == lingerMost && c.srv.isClosed() { // asked now, as hasten sets the deadline once it is closed
-			most = min(time.Since(begun)+hasteGrace, most)
-			_ = c.raw.SetReadDeadline(begun.Add(most))
+		wait := lingerTime + time.Duration(n)*time.Second/lingerPace
+		_ = c.sock.SetReadDeadline(begun.Add(min(wait, most)))
+		if most == lingerMaxTime && c.srv.isClosed() { // checked after the deadline was set, because closeRemaining may have set a shorter one
+			most = min(time.Since(begun)+lingerGrace, most)
+			_ = c.sock.SetReadDeadline(begun.Add(most))
 		}
-		k, err := c.raw.Read(*b)
+		k, err := c.sock.Read(*b)
 		if n += k; err != nil {
 			return
 		}

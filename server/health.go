@@ -11,11 +11,11 @@ import (
 // isHealth tells whether a path is one of the health checks.
 func isHealth(path string) bool { return path == "/healthz" || path == "/readyz" }
 
-// Times of a readiness check: an answer is at most readyFresh + readyPatience old,
-// and nobody waits longer than readyPatience.
+// An answer of /readyz is at most readyMaxAge + readyTimeout old, and nobody waits for
+// it longer than readyTimeout.
 const (
-	readyFresh    = time.Second
-	readyPatience = 4 * time.Second
+	readyMaxAge  = time.Second
+	readyTimeout = 4 * time.Second
 )
 
 // verdict is the answer of /readyz.
@@ -25,38 +25,39 @@ type verdict struct {
 	Reasons  []string `json:"reasons,omitempty"` // why unavailable
 }
 
-// readiness asks one question for all who want to know.
+// readiness calls ask once for all requests that wait, and keeps the answer for
+// readyMaxAge.
 type readiness struct {
 	ask func(ctx context.Context) (degraded, reasons []string)
 
 	mu      sync.Mutex
 	last    verdict
-	asked   time.Time     // when the last answer was asked for; zero = never
-	running chan struct{} // closed when the question under way is answered; nil = none
+	asked   time.Time     // when the call that returned last began; zero = never
+	running chan struct{} // closed when the running call returns; nil = none runs
 }
 
 func newReadiness(ask func(context.Context) (degraded, reasons []string)) *readiness {
 	return &readiness{ask: ask}
 }
 
-// verdict is at most readyFresh old, or asked for now. Who waits too long is told
-// that there was no answer.
+// verdict returns the kept verdict or a new one. After readyTimeout it returns one that
+// says that there was no answer.
 func (r *readiness) verdict(ctx context.Context) verdict {
 	if r.ask == nil {
-		return judge(nil, nil)
+		return newVerdict(nil, nil)
 	}
 	r.mu.Lock()
-	if r.running == nil && !r.asked.IsZero() && time.Since(r.asked) < readyFresh {
+	if r.running == nil && !r.asked.IsZero() && time.Since(r.asked) < readyMaxAge {
 		defer r.mu.Unlock()
 		return r.last
 	}
 	if r.running == nil {
 		r.running = make(chan struct{})
-		go r.question(r.running)
+		go r.refresh(r.running)
 	}
 	running := r.running
 	r.mu.Unlock()
-	t := time.NewTimer(readyPatience)
+	t := time.NewTimer(readyTimeout)
 	defer t.Stop()
 	select {
 	case <-running:
@@ -66,22 +67,22 @@ func (r *readiness) verdict(ctx context.Context) verdict {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return judge(nil, []string{"no answer within " + readyPatience.String()})
+	return newVerdict(nil, []string{"no answer within " + readyTimeout.String()})
 }
 
-// question asks once; done tells the others.
-func (r *readiness) question(done chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), readyPatience)
+// refresh calls ask once and closes done.
+func (r *readiness) refresh(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	asked := time.Now()
-	v := judge(r.ask(ctx))
+	v := newVerdict(r.ask(ctx))
 	r.mu.Lock()
 	r.last, r.asked, r.running = v, asked, nil
 	r.mu.Unlock()
 	close(done)
 }
 
-func judge(degraded, reasons []string) verdict {
+func newVerdict(degraded, reasons []string) verdict {
 	v := verdict{Status: "ok", Degraded: degraded, Reasons: reasons}
 	if len(reasons) > 0 {
 		v.Status = "unavailable"
@@ -103,7 +104,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 		return
 	}
-	v := judge(nil, []string{"stopping"})
+	v := newVerdict(nil, []string{"stopping"})
 	if !s.stopping.Load() {
 		v = s.ready.verdict(r.Context())
 	}

@@ -96,12 +96,12 @@ func TestReadinessDoesNotWaitForever(t *testing.T) {
 		begun := time.Now()
 		for range 3 {
 			go func() {
-				if v := r.verdict(t.Context()); v.Status != "unavailable" || time.Since(begun) != readyPatience {
+				if v := r.verdict(t.Context()); v.Status != "unavailable" || time.Since(begun) != readyTimeout {
 					t.Errorf("got %v after %v", v, time.Since(begun))
 				}
 			}()
 		}
-		time.Sleep(readyPatience + time.Millisecond)
+		time.Sleep(readyTimeout + time.Millisecond)
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times", n)
 		}

@@ -7,25 +7,24 @@ import (
 	"relay"
 )
 
-// place is who answers for a host.
-type place uint8
+// routeKind says who answers for a host.
+type routeKind uint8
 
 const (
-	elsewhere place = iota // no host of ours: 421, but for health checks
-	below                  // below the alias domain, but not one label below it: 421
-	toAlias                // one label below the alias domain
-	toBase                 // base site
-	noHost                 // not a host by RFC 9112, section 3.2: 400
+	hostUnknown routeKind = iota // none of the hosts below: 421, except for health checks
+	hostNested                   // more than one label below the alias domain: 421
+	hostAlias                    // one label below the alias domain
+	hostBase                     // base site
+	hostInvalid                  // not a host (RFC 9112, section 3.2): 400
 )
 
-// route is where a host leads; label is the lower-case alias label of toAlias.
+// route is the result of routing a host; label is the lower-case label of a hostAlias.
 type route struct {
-	place place
+	kind  routeKind
 	label string
 }
 
-// hosts knows which host goes where. All names are in lower case and without a
-// trailing dot.
+// hosts routes hosts. Its names are in lower case and without a trailing dot.
 type hosts struct {
 	base     string
 	domain   string
@@ -45,40 +44,40 @@ func newHosts(site relay.Site) hosts {
 func (h hosts) find(value string) route {
 	name, ok := splitHost(value)
 	if !ok {
-		return route{place: noHost}
+		return route{kind: hostInvalid}
 	}
 	return h.findName(name)
 }
 
-// findName routes a name that splitHost gave.
+// findName routes a name that splitHost returned.
 func (h hosts) findName(name string) route {
 	switch {
 	case name == "":
 		return route{}
 	case name == h.base:
-		return route{place: toBase}
+		return route{kind: hostBase}
 	case h.loopback && (name == "localhost" || name == "127.0.0.1" || name == "::1"):
-		return route{place: toBase}
+		return route{kind: hostBase}
 	}
 	label, ok := strings.CutSuffix(name, "."+h.domain)
 	switch {
 	case !ok || h.domain == "":
 		return route{}
 	case label == "" || strings.Contains(label, "."):
-		return route{place: below}
+		return route{kind: hostNested}
 	}
-	return route{place: toAlias, label: label}
+	return route{kind: hostAlias, label: label}
 }
 
-// plainName is a configured host as find compares it.
+// plainName brings a configured host into the form that findName compares.
 func plainName(name string) string {
 	return strings.TrimSuffix(strings.ToLower(name), ".")
 }
 
-// splitHost gives the name within the value of a Host line (RFC 9110, section 7.2:
-// uri-host, optional port): lower case, one trailing dot removed, an IPv6 literal
-// without its brackets. ok is false when the value is no such thing, as with user
-// information or a path in it. An empty value is well-formed and names nothing.
+// splitHost returns the name in a Host value (RFC 9110, section 7.2: uri-host, optional
+// port): in lower case, without one trailing dot, an IPv6 literal without brackets. ok
+// is false for anything else, such as a value with user information or a path. An empty
+// value is valid and has an empty name.
 func splitHost(value string) (name string, ok bool) {
 	if rest, bracket := strings.CutPrefix(value, "["); bracket {
 		literal, port, closed := strings.Cut(rest, "]")

@@ -16,28 +16,28 @@ func TestHosts(t *testing.T) {
 		to    route
 		hosts []string
 	}{
-		{route{place: toBase}, []string{"relay.test", "RELAY.Test", "relay.test.", "relay.test:8080", "relay.test.:8080", "relay.test:"}},
-		{route{toAlias, "base"}, []string{"base.hooks.test"}},
-		{route{toAlias, "shop"}, []string{
+		{route{kind: hostBase}, []string{"relay.test", "RELAY.Test", "relay.test.", "relay.test:8080", "relay.test.:8080", "relay.test:"}},
+		{route{hostAlias, "base"}, []string{"base.hooks.test"}},
+		{route{hostAlias, "shop"}, []string{
 			"shop.hooks.test", "SHOP.Hooks.TEST", "shop.hooks.test.", "shop.hooks.test:80",
 			"shop.hooks.test.:65535", "shop.hooks.test:",
 		}},
-		{route{toAlias, "a-b"}, []string{"a-b.hooks.test"}},
-		{route{toAlias, "-"}, []string{"-.hooks.test"}},
-		{route{toAlias, "1"}, []string{"1.hooks.test"}},
-		{route{toAlias, "a_b"}, []string{"a_b.hooks.test"}},
-		{route{toAlias, "xn--caf-dma"}, []string{"xn--caf-dma.hooks.test"}},
-		{route{toAlias, "www"}, []string{"www.hooks.test"}},
-		{route{toAlias, "%73hop"}, []string{"%73hop.hooks.test"}},
-		{route{toAlias, long}, []string{long + ".hooks.test"}},
-		{route{toAlias, long + "a"}, []string{long + "a.hooks.test"}},
-		{route{place: below}, []string{"a.shop.hooks.test", "a.b.c.hooks.test", ".hooks.test", "shop..hooks.test", ".shop.hooks.test"}},
-		{route{place: elsewhere}, []string{
+		{route{hostAlias, "a-b"}, []string{"a-b.hooks.test"}},
+		{route{hostAlias, "-"}, []string{"-.hooks.test"}},
+		{route{hostAlias, "1"}, []string{"1.hooks.test"}},
+		{route{hostAlias, "a_b"}, []string{"a_b.hooks.test"}},
+		{route{hostAlias, "xn--caf-dma"}, []string{"xn--caf-dma.hooks.test"}},
+		{route{hostAlias, "www"}, []string{"www.hooks.test"}},
+		{route{hostAlias, "%73hop"}, []string{"%73hop.hooks.test"}},
+		{route{hostAlias, long}, []string{long + ".hooks.test"}},
+		{route{hostAlias, long + "a"}, []string{long + "a.hooks.test"}},
+		{route{kind: hostNested}, []string{"a.shop.hooks.test", "a.b.c.hooks.test", ".hooks.test", "shop..hooks.test", ".shop.hooks.test"}},
+		{route{kind: hostUnknown}, []string{
 			"hooks.test", "hooks.test.", "shophooks.test", "shop.hooks.test.evil", "shop.hooks.test..",
 			"relay.test..", "x.relay.test", "test", "example.com", "localhost", "127.0.0.1",
 			"127.0.0.1:8080", "[::1]", "[::1]:8080", "", ".", ":80",
 		}},
-		{route{place: noHost}, []string{
+		{route{kind: hostInvalid}, []string{
 			"[::1", "[]", "[127.0.0.1]", "[fe80::1%25eth0]", "[::1]x", "::1", "shop.hooks.test:8o",
 			"shop.hooks.test:123456", "shop.hooks.test:80:80", "shop.hooks.test:-1", "user@shop.hooks.test",
 			"shop.hooks.test/x", "shop.hooks.test?x", "shop.hooks.test#x", "http://shop.hooks.test",
@@ -63,13 +63,13 @@ func TestLoopbackHosts(t *testing.T) {
 	t.Parallel()
 	h := newHosts(relay.Site{Base: url.URL{Host: "localhost:8080"}, AliasDomain: "localhost", Loopback: true})
 	for host, want := range map[string]route{
-		"localhost:8080":      {place: toBase},
-		"127.0.0.1:8080":      {place: toBase},
-		"[::1]:8080":          {place: toBase},
-		"[0:0:0:0:0:0:0:1]":   {place: toBase},
-		"LOCALHOST.":          {place: toBase},
-		"shop.localhost:8080": {toAlias, "shop"},
-		"a.b.localhost":       {place: below},
+		"localhost:8080":      {kind: hostBase},
+		"127.0.0.1:8080":      {kind: hostBase},
+		"[::1]:8080":          {kind: hostBase},
+		"[0:0:0:0:0:0:0:1]":   {kind: hostBase},
+		"LOCALHOST.":          {kind: hostBase},
+		"shop.localhost:8080": {hostAlias, "shop"},
+		"a.b.localhost":       {kind: hostNested},
 		"127.0.0.2":           {},
 		"[::2]":               {},
 	} {
@@ -84,9 +84,9 @@ func TestBaseHostBelowAliasDomain(t *testing.T) {
 	t.Parallel()
 	h := newHosts(relay.Site{Base: url.URL{Host: "app.hooks.test"}, AliasDomain: "hooks.test"})
 	for host, want := range map[string]route{
-		"app.hooks.test":  {place: toBase},
-		"App.hooks.test.": {place: toBase},
-		"apps.hooks.test": {toAlias, "apps"},
+		"app.hooks.test":  {kind: hostBase},
+		"App.hooks.test.": {kind: hostBase},
+		"apps.hooks.test": {hostAlias, "apps"},
 	} {
 		if got := h.find(host); got != want {
 			t.Errorf("find(%q) = %v, want %v", host, got, want)
@@ -114,7 +114,7 @@ func FuzzSplitHost(f *testing.F) {
 			}
 		}
 		to := h.find(s)
-		if (to.place == toAlias) != (to.label != "") || strings.Contains(to.label, ".") {
+		if (to.kind == hostAlias) != (to.label != "") || strings.Contains(to.label, ".") {
 			t.Errorf("find(%q) = %v", s, to)
 		}
 		if relay.ValidLabel(to.label) && !strings.HasPrefix(strings.ToLower(s), to.label+".hooks.test") {

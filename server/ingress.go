@@ -12,10 +12,10 @@ import (
 	"relay/wire"
 )
 
-// serve answers the requests of a connection one after another until it ends or is
-// handed over.
+// serve answers the requests of a connection, one after another, until it ends or is
+// handed over to net/http.
 func (c *conn) serve() {
-	if c.secure && c.sni.place == toBase {
+	if c.secure && c.sni.kind == hostBase {
 		c.handOver()
 		return
 	}
@@ -34,7 +34,7 @@ func (c *conn) serve() {
 // request serves one request and tells whether another may follow.
 func (c *conn) request() bool {
 	h, n, err := c.readHead()
-	if errors.Is(err, errGone) || errors.Is(err, errIdle) {
+	if errors.Is(err, errCallerGone) || errors.Is(err, errIdle) {
 		return false
 	}
 	if err != nil {
@@ -46,68 +46,68 @@ func (c *conn) request() bool {
 	}
 	to := c.route(h.Host)
 	if c.forBase(h, to) {
-		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // net/http would say so without a code
+		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // net/http would refuse it without a code
 			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the request target does not read as a URL; a %% begins an escape such as %%20"),
 				bytes.Equal(h.Method, []byte("HEAD")))
 			return false
 		}
-		c.r += n - len(h.Raw) // net/http takes no empty line before a request
+		c.r += n - len(h.Raw) // skips the empty line before a request, which net/http does not accept
 		c.handOver()
 		return false
 	}
 	a, why := c.alias(to)
-	if why == nil && !c.srv.begin() {
+	if why == nil && !c.srv.beginRequest() {
 		why = errStopping()
 	}
 	if why != nil {
-		if to.place == noHost {
+		c.refuse(why, bytes.Equal(h.Method, []byte("HEAD")))
+		if to.kind == hostInvalid {
 			c.reject(c.sni, c.buf[c.r:c.r+n], why)
 		}
-		c.refuse(why, bytes.Equal(h.Method, []byte("HEAD")))
 		return false
 	}
-	defer c.srv.end()
+	defer c.srv.endRequest()
 	return c.capture(a, h, n)
 }
 
-// rememberedHost is the longest host that a connection keeps in mind while it is
-// idle; names are not longer (RFC 1035, section 2.3.4), and some have a port.
-const rememberedHost = 255 + len(":65535")
+// maxCachedHost is the longest Host value that a connection keeps while it is idle: a
+// name (RFC 1035, section 2.3.4) with a port.
+const maxCachedHost = 255 + len(":65535")
 
-// route finds where a host leads.
+// route routes a Host value.
 func (c *conn) route(host []byte) route {
 	if c.host != "" && string(host) == c.host {
 		return c.to
 	}
 	name := string(host)
 	to := c.srv.hosts.find(name)
-	if len(name) <= rememberedHost {
+	if len(name) <= maxCachedHost {
 		c.host, c.to = name, to
 	}
 	return to
 }
 
-// forBase tells whether net/http is to answer: the base site, and health checks at
-// hosts that are not ours.
+// forBase tells whether net/http answers the request: for the base host, and for
+// health checks at unknown hosts.
 func (c *conn) forBase(h *wire.Head, to route) bool {
-	switch to.place {
-	case toBase:
-		return c.sni.place != toAlias
-	case elsewhere:
+	switch to.kind {
+	case hostBase:
+		return c.sni.kind != hostAlias
+	case hostUnknown:
 		path, _, _ := bytes.Cut(wire.ShownTarget(h.Target), []byte("?"))
 		return isHealth(string(path))
 	}
 	return false
 }
 
-// alias looks up where a request goes that net/http does not answer.
+// alias looks up the alias of a request, or says why it is refused.
 func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 	switch {
-	case to.place == noHost:
+	case to.kind == hostInvalid:
 		return nil, relay.Errorf(relay.CodeRequestMalformed, "the Host line does not hold a host name")
-	case c.sni.place == toAlias && c.sni != to:
+	case c.sni.kind == hostAlias && c.sni != to:
 		return nil, errMisdirected()
-	case to.place != toAlias:
+	case to.kind != hostAlias:
 		return nil, errHostUnknown()
 	}
 	a, ok := c.srv.opt.Capture.Alias(to.label)
@@ -117,8 +117,8 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 	return a, nil
 }
 
-// capture runs one request to its end and tells whether another may follow. The
-// head is invalid afterwards.
+// capture has a request delivered or queued, writes the relay-made answer if there is
+// one, and tells whether another request may follow. h is invalid afterwards.
 func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.phase.Store(phaseBusy)
 	isHead, last := bytes.Equal(h.Method, []byte("HEAD")), h.Close || h.Minor == 0
@@ -131,13 +131,14 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 		Caller:  c,
 	}
 	c.r += n
-	c.fromBuf = false
+	c.fromBuf, c.body = false, bodyMeter{}
 	out := c.srv.opt.Capture.Capture(c.srv.ctx, in)
 	keep := out.KeepAlive && !c.aborted.Load()
 	if out.Answer == nil {
 		c.srv.met.captured.Inc()
 	} else {
-		// Answers of our own are HTTP/1.1 and do not speak the keep-alive of HTTP/1.0.
+		// Relay-made answers are HTTP/1.1 without the Connection line that would keep a
+		// connection of HTTP/1.0 open.
 		keep = keep && out.Answer.Error == nil && !last && !c.srv.stopping.Load()
 		keep = c.answer(out.Answer, isHead, keep) && keep
 	}
@@ -150,41 +151,41 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	return keep
 }
 
-// refuseBad answers a head that could not be read, and has it kept where its Host
-// names a known alias. A Host that has not come yet, as behind a target that is too
-// long, is waited for after the answer.
+// refuseBad answers a head that could not be parsed, and then has it kept if its Host
+// is a known alias. If the Host line has not come yet, as after a target that is too
+// long, refuseBad waits for it.
 func (c *conn) refuseBad(why *relay.Error) {
 	head := c.buf[c.r:c.w]
 	to := c.routeBad(head)
-	c.reject(to, head, why)
 	c.refuse(why, bytes.HasPrefix(bytes.TrimLeft(head, "\r\n"), []byte("HEAD ")))
-	if to.place == elsewhere && why.Code != relay.CodeRequestTimeout {
+	if to.kind == hostUnknown && why.Code != relay.CodeRequestTimeout {
 		head = c.restOfHead()
-		c.reject(c.routeBad(head), head, why)
+		to = c.routeBad(head)
 	}
+	c.reject(to, head, why)
 }
 
-// routeBad guesses where a refused head was to go: by its Host, or by the server
-// name of its connection.
+// routeBad routes a refused head by its Host line, or by the TLS server name of the
+// connection.
 func (c *conn) routeBad(head []byte) route {
 	to := route{}
 	if host := shownHost(head); host != nil {
 		to = c.srv.hosts.find(string(host))
 	}
-	if to.place != toAlias && c.sni.place == toAlias {
+	if to.kind != hostAlias && c.sni.kind == hostAlias {
 		return c.sni
 	}
 	return to
 }
 
-// reject has a refused request kept as an event. Its bytes are trusted for nothing
-// but display.
+// reject has a refused request kept as an event. Call it after the answer was written,
+// so that a slow store cannot delay the answer.
 func (c *conn) reject(to route, head []byte, why *relay.Error) {
 	switch relay.Status(why.Code) {
 	case 404, 421, 503:
 		return
 	}
-	if to.place != toAlias {
+	if to.kind != hostAlias {
 		return
 	}
 	a, ok := c.srv.opt.Capture.Alias(to.label)
@@ -201,19 +202,19 @@ func (c *conn) reject(to route, head []byte, why *relay.Error) {
 	}, why)
 }
 
-// headPause is how long the rest of a refused head is waited for.
-const headPause = time.Second
+// restOfHeadTimeout bounds the wait for the rest of a refused head.
+const restOfHeadTimeout = time.Second
 
-// restOfHead reads what belongs to a refused head, for a short time and within the
-// limit of heads.
+// restOfHead reads the rest of a refused head up to its Host line, within the limit of
+// heads.
 func (c *conn) restOfHead() []byte {
 	most := c.srv.limits.Head
 	if most <= 0 {
-		most = lingerHead
+		most = lingerMaxHead
 	}
-	c.deadline(headPause)
+	c.deadline(restOfHeadTimeout)
 	for c.w-c.r < most {
-		c.room()
+		c.ensureSpace()
 		n, err := c.net.Read(c.buf[c.w:])
 		line := bytes.IndexByte(c.buf[c.w:c.w+n], '\n') >= 0
 		c.w += n
@@ -230,7 +231,7 @@ func (c *conn) refuse(why *relay.Error, isHead bool) {
 	c.linger = c.answer(&relay.Answer{Error: why}, isHead, false)
 }
 
-// answer writes an answer of our own; false when the caller did not take it.
+// answer writes a relay-made answer; false when the caller did not take it.
 func (c *conn) answer(a *relay.Answer, isHead, keep bool) bool {
 	if c.aborted.Load() {
 		return false
@@ -245,9 +246,8 @@ func (c *conn) answer(a *relay.Answer, isHead, keep bool) bool {
 	return err == nil
 }
 
-// logAnswer writes one line for an answer of our own: what is our fault or the
-// tunnel's is worth a line at the usual level, as long as these are not too many;
-// what strangers send is not.
+// logAnswer logs a relay-made answer: at level info, at most logPerSecond times a
+// second, where the relay or the tunnel is at fault (5xx), else at level debug.
 func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 	level := slog.LevelDebug
 	if a.Error != nil && relay.Status(code) >= 500 {
@@ -258,12 +258,12 @@ func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 	}
 	log := c.srv.log
 	if level == slog.LevelInfo {
-		more, ok := c.srv.told.may(time.Now())
+		suppressed, ok := c.srv.answerLog.allow(time.Now())
 		if !ok {
 			return
 		}
-		if more > 0 {
-			log = log.With("more not told", more)
+		if suppressed > 0 {
+			log = log.With("suppressed", suppressed)
 		}
 	}
 	if !a.Event.IsZero() {
@@ -272,8 +272,7 @@ func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 	log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from)
 }
 
-// shownHost finds a Host value in bytes that were refused as a request head; nil
-// when there is no whole line of it.
+// shownHost finds the Host value in a refused head; nil without a complete Host line.
 func shownHost(head []byte) []byte {
 	for line := range bytes.Lines(upToBody(head)) {
 		name, value, ok := bytes.Cut(line, []byte(":"))
@@ -284,7 +283,7 @@ func shownHost(head []byte) []byte {
 	return nil
 }
 
-// upToBody cuts bytes behind the first empty line, however it ends.
+// upToBody cuts p after the first empty line, whether it ends with CRLF or LF.
 func upToBody(p []byte) []byte {
 	ends := []int{len(p)}
 	for _, sep := range []string{"\n\r\n", "\n\n"} {

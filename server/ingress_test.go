@@ -118,7 +118,7 @@ func piped(t *testing.T, change func(*Options), f func(t *testing.T, dial func()
 		f(t, func() net.Conn {
 			mine, theirs := net.Pipe()
 			t.Cleanup(func() { _ = mine.Close() })
-			ln.give(theirs)
+			ln.deliver(theirs)
 			return mine
 		})
 		stop(t, s, done)
@@ -295,8 +295,8 @@ func TestLingeringClose(t *testing.T) {
 	}{
 		"silent":  {0, 0, lingerTime},
 		"trickle": {100, 1, lingerTime},
-		"upload":  {5, 64 << 10, lingerTime + 5*(64<<10)*time.Second/slowPace},
-		"endless": {100, 64 << 10, lingerMost},
+		"upload":  {5, 64 << 10, lingerTime + 5*(64<<10)*time.Second/lingerPace},
+		"endless": {100, 64 << 10, lingerMaxTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -305,7 +305,7 @@ func TestLingeringClose(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { done <- s.Serve(ln) }()
 				c, theirs := net.Pipe()
-				ln.give(ending{theirs})
+				ln.deliver(ending{theirs})
 				send(t, c, "POST / HTTP/1.1\r\nHost: nobody.hooks.test\r\nContent-Length: 1000\r\n\r\n")
 				readAnswer(t, bufio.NewReader(c), "POST")
 				begun := time.Now()

@@ -8,9 +8,9 @@ import (
 
 // Kinds of answers, as metrics name them.
 const (
-	byCapture = "captured" // the capture wrote it, or nothing: the local server's
-	byRelay   = "relay"    // relay-made
-	byBase    = "base"     // base site
+	answerCaptured = "captured" // the capture wrote it, or nothing: the local server's
+	answerRelay    = "relay"    // relay-made
+	answerBase     = "base"     // base site
 )
 
 // codeQueued stands for the offline answer, which is no error and has no code;
@@ -20,14 +20,15 @@ const (
 	codeOther  = "other"
 )
 
-// refusalCodes are those of requests that the front door refuses and has kept.
+// refusalCodes are the codes of requests that this package refuses and has kept as
+// rejected events.
 var refusalCodes = []string{
 	relay.CodeRequestMalformed, relay.CodeMethodNotSupported, relay.CodeTransferCodingUnsupported,
 	relay.CodeHTTPVersionUnsupported, relay.CodeRequestTimeout, relay.CodeTargetTooLong, relay.CodeHeadTooLarge,
 	codeOther,
 }
 
-// otherCodes are the other ones of relay-made answers.
+// otherCodes are the other codes of relay-made answers.
 var otherCodes = []string{
 	relay.CodeAliasNotFound, relay.CodeHostUnknown, relay.CodeBodyTooLarge,
 	relay.CodeLocalRefused, relay.CodeLocalUnresolvable, relay.CodeLocalClosed, relay.CodeLocalMalformed,
@@ -36,12 +37,12 @@ var otherCodes = []string{
 	codeQueued,
 }
 
-// byLabel are counters that were resolved beforehand, by the one label that varies:
-// counting a request allocates nothing.
-type byLabel map[string]prometheus.Counter
+// counterByLabel holds the counters of a vector by its one label. They are resolved at
+// start, so that counting a request allocates nothing.
+type counterByLabel map[string]prometheus.Counter
 
-// count adds one; labels that nobody foresaw are counted as other.
-func (m byLabel) count(label string) {
+// count adds one. A label that is not in the map counts as other.
+func (m counterByLabel) count(label string) {
 	c, ok := m[label]
 	if !ok {
 		c = m[codeOther]
@@ -49,13 +50,14 @@ func (m byLabel) count(label string) {
 	c.Inc()
 }
 
-// metrics are the figures of the front door; docs/metrics.md says what they mean.
+// metrics are the counters of docs/metrics.md that this package keeps.
 type metrics struct {
 	accepted, failed prometheus.Counter
-	refused, shed    byLabel // by bound
+	panics           prometheus.Counter
+	refused, evicted counterByLabel // by bound
 	captured, base   prometheus.Counter
-	made             byLabel // relay-made answers by code
-	rejected         byLabel // by code
+	made             counterByLabel // relay-made answers by code
+	rejected         counterByLabel // by code
 }
 
 // newMetrics makes the counters and registers them; nothing is registered on nil.
@@ -66,34 +68,38 @@ func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
 	})
 	failed := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "relay_http_accept_failures_total",
-		Help: "Accepts that failed, as for want of file descriptors.",
+		Help: "Accepts that failed, for example because no file descriptors were left.",
 	})
-	refused := counters("relay_http_refused_total", "Connections turned away because every place was taken and busy, by the bound that was reached.", "bound")
-	shed := counters("relay_http_shed_total", "Idle connections closed to make a place for another one, by the bound that was reached.", "bound")
+	panics := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "relay_http_panics_total",
+		Help: "Connections that ended because serving them panicked; the log has the stack.",
+	})
+	refused := counters("relay_http_refused_total", "Connections refused because a bound was reached and no connection was idle, by bound.", "bound")
+	evicted := counters("relay_http_evicted_total", "Idle connections closed to make way for others, by the bound that was reached.", "bound")
 	answered := counters("relay_http_requests_total", "Requests answered, by who made the answer and, for relay-made ones, its code.", "answer", "code")
-	rejected := counters("relay_http_rejected_total", "Requests to aliases refused by the front door and given away as rejected events, by code.", "code")
+	rejected := counters("relay_http_rejected_total", "Requests to aliases that were refused before delivery, by code.", "code")
 	if reg != nil {
-		for _, c := range []prometheus.Collector{accepted, failed, refused, shed, answered, rejected, phases{s}} {
+		for _, c := range []prometheus.Collector{accepted, failed, panics, refused, evicted, answered, rejected, phaseCollector{s}} {
 			if err := reg.Register(c); err != nil {
-				s.log.Warn("register metrics of the front door", "err", err)
+				s.log.Warn("http metrics cannot be registered", "err", err)
 			}
 		}
 	}
 	m := &metrics{
-		accepted: accepted, failed: failed,
-		refused: byLabel{}, shed: byLabel{}, made: byLabel{}, rejected: byLabel{},
-		captured: answered.WithLabelValues(byCapture, ""),
-		base:     answered.WithLabelValues(byBase, ""),
+		accepted: accepted, failed: failed, panics: panics,
+		refused: counterByLabel{}, evicted: counterByLabel{}, made: counterByLabel{}, rejected: counterByLabel{},
+		captured: answered.WithLabelValues(answerCaptured, ""),
+		base:     answered.WithLabelValues(answerBase, ""),
 	}
-	for _, bound := range []string{forTotal, forSource} {
-		m.refused[bound], m.shed[bound] = refused.WithLabelValues(bound), shed.WithLabelValues(bound)
+	for _, bound := range []string{boundTotal, boundSource} {
+		m.refused[bound], m.evicted[bound] = refused.WithLabelValues(bound), evicted.WithLabelValues(bound)
 	}
-	m.shed[forFiles] = shed.WithLabelValues(forFiles)
+	m.evicted[boundFiles] = evicted.WithLabelValues(boundFiles)
 	for _, code := range refusalCodes {
-		m.made[code], m.rejected[code] = answered.WithLabelValues(byRelay, code), rejected.WithLabelValues(code)
+		m.made[code], m.rejected[code] = answered.WithLabelValues(answerRelay, code), rejected.WithLabelValues(code)
 	}
 	for _, code := range otherCodes {
-		m.made[code] = answered.WithLabelValues(byRelay, code)
+		m.made[code] = answered.WithLabelValues(answerRelay, code)
 	}
 	return m
 }
@@ -102,32 +108,32 @@ func counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// phases counts the connections by what they are at when it is asked, so that the
-// requests need not.
-type phases struct{ srv *Server }
+// phaseCollector counts the connections by phase when the metrics are read, so that
+// requests do not have to.
+type phaseCollector struct{ srv *Server }
 
 var phaseDesc = prometheus.NewDesc("relay_http_connections",
 	"Connections now, by phase.", []string{"phase"}, nil)
 
-// phaseNames go by the phases of conn; the last one is that of connections that
+// phaseNames is indexed by the phases of conn. The last one is for connections that
 // net/http owns.
 var phaseNames = [...]string{
 	phaseNew: "new", phaseIdle: "idle", phaseHead: "head", phaseBusy: "busy", phaseLinger: "linger",
 	phaseLinger + 1: "base",
 }
 
-// Describe is part of prometheus.Collector.
-func (p phases) Describe(to chan<- *prometheus.Desc) { to <- phaseDesc }
+// Describe implements prometheus.Collector.
+func (p phaseCollector) Describe(to chan<- *prometheus.Desc) { to <- phaseDesc }
 
-// Collect is part of prometheus.Collector.
-func (p phases) Collect(to chan<- prometheus.Metric) {
+// Collect implements prometheus.Collector.
+func (p phaseCollector) Collect(to chan<- prometheus.Metric) {
 	var n [len(phaseNames)]int
 	p.srv.mu.Lock()
 	for c := range p.srv.conns {
 		n[c.phase.Load()]++
 	}
 	p.srv.mu.Unlock()
-	_, n[len(n)-1] = p.srv.crowd.count()
+	_, n[len(n)-1] = p.srv.connLimit.counts()
 	for i, name := range phaseNames {
 		to <- prometheus.MustNewConstMetric(phaseDesc, prometheus.GaugeValue, float64(n[i]), name)
 	}

@@ -13,45 +13,47 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds of what is granted to proxies that have not said for whom they come.
 const (
-	headerTime  = 5 * time.Second
-	mostHeaders = 1024 // read at the same time on one listener
+	proxyHeaderTimeout = 5 * time.Second
+	maxPendingHeaders  = 1024 // headers that are being read on one listener
 )
 
-// What became of a connection from a trusted proxy, or of a header from somebody
-// else, as metrics name it.
+// Results of a connection from a trusted proxy, and of a header from another source,
+// as the metrics name them.
 const (
-	headerTaken    = "taken"     // the source it names counts from now on
-	headerLocal    = "local"     // the proxy speaks for itself, as in a health check
-	headerMissing  = "missing"   // it began with something else
-	headerBad      = "malformed" // or of a kind that is no TCP connection
-	headerLate     = "timeout"
-	headerOverflow = "overflow"  // too many at once
-	headerStranger = "untrusted" // a header from a source that is not trusted
+	headerAccepted  = "accepted"  // the connection has the source that the header names
+	headerLocal     = "local"     // the proxy itself is the source, as in a health check
+	headerMissing   = "missing"   // the connection began with something else
+	headerBad       = "malformed" // also one that is not about a TCP connection
+	headerLate      = "timeout"
+	headerOverflow  = "overflow"  // maxPendingHeaders is reached
+	headerUntrusted = "untrusted" // a header from a source that is not trusted
 )
 
 var headerResults = []string{
-	headerTaken, headerLocal, headerMissing, headerBad, headerLate, headerOverflow, headerStranger, codeOther,
+	headerAccepted, headerLocal, headerMissing, headerBad, headerLate, headerOverflow, headerUntrusted, codeOther,
 }
 
-// ProxyOptions are what Proxies are made of.
+// ProxyOptions configure Proxies.
 type ProxyOptions struct {
-	Trusted  []netip.Prefix        // sources whose PROXY header is believed, and demanded
-	Timeout  time.Duration         // for a header to be whole; 0 = 5 s
+	Trusted  []netip.Prefix        // sources whose PROXY header is believed, and required
+	Timeout  time.Duration         // for reading a header; 0 = 5 s
 	Registry prometheus.Registerer // nil = no metrics
 	Log      *slog.Logger          // nil = discarded
 }
 
-// Proxies puts the PROXY protocol (versions 1 and 2, as HAProxy specifies them)
-// before listeners. A connection from a trusted source has to begin with a header;
-// the source that this names is its RemoteAddr from then on, so that every limit
-// and record counts the true one. One without a header, or with one that cannot be
-// read, is closed without a word. Safe for concurrent use.
+// Proxies adds the PROXY protocol (versions 1 and 2, as HAProxy specifies them) to
+// listeners. A connection from a trusted source has to begin with a header; the source
+// in the header becomes the RemoteAddr of the connection, so that limits and records
+// have the true source. A connection without a valid header is closed. Safe for
+// concurrent use.
+//
+// It is not the Listener of go-proxyproto, whose RemoteAddr reads from the connection
+// and so would block both accept loops (docs/adr/0014).
 type Proxies struct {
-	opt  ProxyOptions
-	met  byLabel
-	told lines // of the log
+	opt ProxyOptions
+	met counterByLabel
+	log logLimiter
 }
 
 // NewProxies makes Proxies; Listener applies them.
@@ -60,13 +62,13 @@ func NewProxies(o ProxyOptions) *Proxies {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = headerTime
+		o.Timeout = proxyHeaderTimeout
 	}
-	p := &Proxies{opt: o, met: byLabel{}, told: lines{most: 1, per: toldPause}}
+	p := &Proxies{opt: o, met: counterByLabel{}, log: logLimiter{limit: 1, interval: logInterval}}
 	vec := counters("relay_proxy_headers_total", "Connections from trusted proxies, and PROXY headers from other sources, by what became of them.", "result")
 	if o.Registry != nil {
 		if err := o.Registry.Register(vec); err != nil {
-			o.Log.Warn("register metrics of proxies", "err", err)
+			o.Log.Warn("proxy metrics cannot be registered", "err", err)
 		}
 	}
 	for _, r := range headerResults {
@@ -75,17 +77,18 @@ func NewProxies(o ProxyOptions) *Proxies {
 	return p
 }
 
-// Listener gives what ln accepts, with the headers of trusted sources read. Reading
-// them never holds up Accept. guard is for protocols that would read over a header,
-// as SSH does (RFC 4253, section 4.2): then connections from other sources that
-// begin with one are broken off. Closing the result closes ln.
+// Listener returns a listener for the connections of ln, with the headers of trusted
+// sources read. Accept never waits for a header. Set guard for a protocol that skips
+// unknown lines before its own, as SSH does (RFC 4253, section 4.2): a connection from
+// another source that begins with a header is closed then. Closing the result closes
+// ln.
 func (p *Proxies) Listener(ln net.Listener, guard bool) net.Listener {
 	if len(p.opt.Trusted) == 0 && !guard {
 		return ln
 	}
 	return &proxyListener{
 		Listener: ln, proxies: p, guard: guard,
-		out: make(chan accepted), done: make(chan struct{}),
+		out: make(chan acceptResult), done: make(chan struct{}),
 		pending: map[net.Conn]struct{}{},
 	}
 }
@@ -100,38 +103,38 @@ func (p *Proxies) trusts(a net.Addr) bool {
 	return false
 }
 
-// tell writes a line to the log, but not for every connection.
-func (p *Proxies) tell(result string, from net.Addr, err error) {
-	if more, ok := p.told.may(time.Now()); ok {
+// logRefused logs that a connection was closed, at most once per logInterval.
+func (p *Proxies) logRefused(result string, from net.Addr, err error) {
+	if suppressed, ok := p.log.allow(time.Now()); ok {
 		p.opt.Log.Warn("connection from a trusted proxy closed: it has to begin with a PROXY header",
-			"from", from, "result", result, "err", err, "more since last told", more)
+			"from", from, "result", result, "err", err, "suppressed", suppressed)
 	}
 }
 
-// accepted is what one call of Accept gives.
-type accepted struct {
+// acceptResult is the result of one call of Accept.
+type acceptResult struct {
 	conn net.Conn
 	err  error
 }
 
-// proxyListener reads headers between the accept loop of the socket and that of its
-// user.
+// proxyListener accepts connections in a goroutine of its own, reads the headers of
+// trusted sources, and passes the connections on to its Accept.
 type proxyListener struct {
 	net.Listener
-	proxies *Proxies
-	guard   bool
-	begin   sync.Once
-	out     chan accepted
-	done    chan struct{}
+	proxies   *Proxies
+	guard     bool
+	startOnce sync.Once
+	out       chan acceptResult
+	done      chan struct{}
 
 	mu      sync.Mutex
 	closed  bool
-	pending map[net.Conn]struct{} // their header is being read
+	pending map[net.Conn]struct{} // connections whose header is being read
 }
 
-// Accept gives the next connection whose source is known.
+// Accept returns the next connection whose source is known.
 func (l *proxyListener) Accept() (net.Conn, error) {
-	l.begin.Do(func() { go l.run() })
+	l.startOnce.Do(func() { go l.run() })
 	select {
 	case a := <-l.out:
 		return a.conn, a.err
@@ -140,21 +143,21 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 	}
 }
 
-// run accepts. An error is handed on before the next try, so that the user's pauses
-// are ours.
+// run accepts connections. It delivers an error before it tries again, so that it
+// pauses after errors as the user of Accept does.
 func (l *proxyListener) run() {
 	for {
 		c, err := l.Listener.Accept()
 		if err == nil && l.proxies.trusts(c.RemoteAddr()) {
-			if l.join(c) {
-				go l.take(c)
+			if l.addPending(c) {
+				go l.readHeader(c)
 			}
 			continue
 		}
 		if err == nil && l.guard {
-			c = &guardedConn{Conn: c, proxies: l.proxies}
+			c = &rejectHeaderConn{Conn: c, proxies: l.proxies}
 		}
-		if !l.give(accepted{c, err}) {
+		if !l.deliver(acceptResult{c, err}) {
 			return
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -164,8 +167,8 @@ func (l *proxyListener) run() {
 	}
 }
 
-// give waits for Accept; false when the listener was closed.
-func (l *proxyListener) give(a accepted) bool {
+// deliver waits for Accept to take a; false when the listener was closed.
+func (l *proxyListener) deliver(a acceptResult) bool {
 	select {
 	case l.out <- a:
 		return true
@@ -177,12 +180,12 @@ func (l *proxyListener) give(a accepted) bool {
 	}
 }
 
-// join notes a connection whose header is to be read; where there are too many, it
-// is closed.
-func (l *proxyListener) join(c net.Conn) bool {
+// addPending notes a connection whose header will be read. It closes the connection if
+// there are too many.
+func (l *proxyListener) addPending(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.pending) >= mostHeaders {
+	if l.closed || len(l.pending) >= maxPendingHeaders {
 		_ = c.Close()
 		l.proxies.met.count(headerOverflow)
 		return false
@@ -191,22 +194,22 @@ func (l *proxyListener) join(c net.Conn) bool {
 	return true
 }
 
-func (l *proxyListener) leave(c net.Conn) {
+func (l *proxyListener) removePending(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.pending, c)
 }
 
-// take reads one header and hands the connection on.
-func (l *proxyListener) take(c net.Conn) {
-	defer l.leave(c)
+// readHeader reads one header and delivers the connection.
+func (l *proxyListener) readHeader(c net.Conn) {
+	defer l.removePending(c)
 	_ = c.SetReadDeadline(time.Now().Add(l.proxies.opt.Timeout))
 	from, err := readHeader(c)
 	result := headerResult(from, err)
 	l.proxies.met.count(result)
 	if err != nil {
-		if !errors.Is(err, io.EOF) { // those who only look whether the port is open
-			l.proxies.tell(result, c.RemoteAddr(), err)
+		if !errors.Is(err, io.EOF) { // a check whether the port is open
+			l.proxies.logRefused(result, c.RemoteAddr(), err)
 		}
 		_ = c.Close()
 		return
@@ -215,7 +218,7 @@ func (l *proxyListener) take(c net.Conn) {
 	if from.IsValid() {
 		c = &proxiedConn{Conn: c, from: net.TCPAddrFromAddrPort(from)}
 	}
-	l.give(accepted{conn: c})
+	l.deliver(acceptResult{conn: c})
 }
 
 func headerResult(from netip.AddrPort, err error) string {
@@ -227,12 +230,13 @@ func headerResult(from netip.AddrPort, err error) string {
 	case err != nil:
 		return headerBad
 	case from.IsValid():
-		return headerTaken
+		return headerAccepted
 	}
 	return headerLocal
 }
 
-// Close ends Accept and everything that waits; more than one call is fine.
+// Close ends Accept and closes the connections whose header is being read. It may be
+// called more than once.
 func (l *proxyListener) Close() error {
 	l.mu.Lock()
 	first := !l.closed
@@ -247,14 +251,14 @@ func (l *proxyListener) Close() error {
 	return l.Listener.Close()
 }
 
-// proxiedConn is a connection whose true source a proxy has told.
+// proxiedConn is a connection whose source a PROXY header has named.
 type proxiedConn struct {
 	net.Conn
 	from net.Addr
 }
 
-// RemoteAddr is the true source.
+// RemoteAddr returns the source in the header.
 func (c *proxiedConn) RemoteAddr() net.Addr { return c.from }
 
-// NetConn is the connection to the proxy.
+// NetConn returns the connection to the proxy.
 func (c *proxiedConn) NetConn() net.Conn { return c.Conn }

@@ -13,21 +13,20 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Lengths of headers. Version 1 is one line; version 2 has 16 fixed bytes and says
-// how much follows: addresses and TLVs. Longer ones than these are refused.
+// Lengths of headers. Version 1 is one line. Version 2 has 16 fixed bytes, which hold
+// the length of what follows: addresses and TLVs.
 const (
-	telling     = 6  // bytes after which a header is told from anything else
-	shortLine   = 15 // PROXY UNKNOWN and its line end
-	longLine    = 107
-	fixedPart   = 16
-	mostFollows = 4 << 10
+	minHeader    = 6  // enough to tell a header from anything else
+	minV1Line    = 15 // PROXY UNKNOWN and its line end
+	maxV1Line    = 107
+	v2Fixed      = 16
+	maxV2Payload = 4 << 10
 )
 
 var errNoHeader = errors.New("there is no PROXY header")
 
-// readHeader reads a PROXY header and not a byte more. The zero value means that the
-// proxy speaks for itself. It does not matter in how many pieces the header comes;
-// the deadline of r is the end of waiting.
+// readHeader reads a PROXY header and not a byte more. It returns the zero value if the
+// proxy itself is the source.
 func readHeader(r io.Reader) (netip.AddrPort, error) {
 	text, err := frameHeader(r)
 	if err != nil {
@@ -55,14 +54,14 @@ func readHeader(r io.Reader) (netip.AddrPort, error) {
 	}
 	from := addrOf(src)
 	if !from.IsValid() || from.Addr().IsUnspecified() || from.Addr().IsMulticast() {
-		return netip.AddrPort{}, fmt.Errorf("a PROXY header with source %v, which is nobody's", src)
+		return netip.AddrPort{}, fmt.Errorf("a PROXY header with source %v, which is no host", src)
 	}
 	return from, nil
 }
 
-// frameHeader gives the bytes of a header of either version.
+// frameHeader returns the bytes of a header of either version.
 func frameHeader(r io.Reader) ([]byte, error) {
-	text := make([]byte, telling, longLine)
+	text := make([]byte, minHeader, maxV1Line)
 	if _, err := io.ReadFull(r, text); err != nil {
 		return nil, err
 	}
@@ -75,72 +74,72 @@ func frameHeader(r io.Reader) ([]byte, error) {
 	return nil, errNoHeader
 }
 
-// frameLine reads on to the end of a line, byte by byte at last: what is behind it
-// is not ours.
+// frameLine reads to the end of the line, byte by byte at its end, because the bytes
+// after it belong to the connection.
 func frameLine(r io.Reader, text []byte) ([]byte, error) {
-	text, err := readOn(r, text, shortLine)
+	text, err := readUpTo(r, text, minV1Line)
 	for err == nil && text[len(text)-1] != '\n' {
-		if len(text) >= longLine {
+		if len(text) >= maxV1Line {
 			return nil, proxyproto.ErrVersion1HeaderTooLong
 		}
-		text, err = readOn(r, text, len(text)+1)
+		text, err = readUpTo(r, text, len(text)+1)
 	}
 	return text, err
 }
 
 func frameBinary(r io.Reader, text []byte) ([]byte, error) {
-	text, err := readOn(r, text, fixedPart)
+	text, err := readUpTo(r, text, v2Fixed)
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.HasPrefix(text, proxyproto.SIGV2) {
 		return nil, errNoHeader
 	}
-	follows := int(binary.BigEndian.Uint16(text[fixedPart-2:]))
-	if follows > mostFollows {
-		return nil, fmt.Errorf("a PROXY header of %d bytes; %d are the most", fixedPart+follows, fixedPart+mostFollows)
+	follows := int(binary.BigEndian.Uint16(text[v2Fixed-2:]))
+	if follows > maxV2Payload {
+		return nil, fmt.Errorf("a PROXY header of %d bytes; %d are the most", v2Fixed+follows, v2Fixed+maxV2Payload)
 	}
-	return readOn(r, text, fixedPart+follows)
+	return readUpTo(r, text, v2Fixed+follows)
 }
 
-// readOn reads until text is n bytes long.
-func readOn(r io.Reader, text []byte, n int) ([]byte, error) {
+// readUpTo reads until text is n bytes long.
+func readUpTo(r io.Reader, text []byte, n int) ([]byte, error) {
 	have := len(text)
 	text = append(text, make([]byte, n-have)...)
 	_, err := io.ReadFull(r, text[have:])
 	return text, err
 }
 
-// guardedConn is a connection from a source that is not trusted: it breaks off when
-// it begins with a PROXY header.
-type guardedConn struct {
+// rejectHeaderConn is a connection from a source that is not trusted. It closes itself
+// if it begins with a PROXY header.
+type rejectHeaderConn struct {
 	net.Conn
 	proxies *Proxies
-	start   []byte // first bytes; of no use once there are enough of them
-	sure    bool
+	seen    []byte // first bytes, nil once checked
+	checked bool
 }
 
-var errStranger = errors.New("a PROXY header from a source that is not trusted")
+var errUntrustedHeader = errors.New("a PROXY header from a source that is not trusted")
 
-// Read looks at the first bytes on their way.
-func (c *guardedConn) Read(p []byte) (int, error) {
+// Read checks the first bytes.
+func (c *rejectHeaderConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.sure {
+	if c.checked {
 		return n, err
 	}
-	c.start = append(c.start, p[:min(n, len(proxyproto.SIGV2)-len(c.start))]...)
+	c.seen = append(c.seen, p[:min(n, len(proxyproto.SIGV2)-len(c.seen))]...)
 	for _, sign := range [][]byte{[]byte("PROXY "), proxyproto.SIGV2} {
-		if bytes.HasPrefix(c.start, sign) {
-			c.proxies.met.count(headerStranger)
+		if bytes.HasPrefix(c.seen, sign) {
+			c.proxies.met.count(headerUntrusted)
 			_ = c.Close()
-			return 0, errStranger
+			return 0, errUntrustedHeader
 		}
 	}
-	if len(c.start) == len(proxyproto.SIGV2) {
-		c.start, c.sure = nil, true
+	if len(c.seen) == len(proxyproto.SIGV2) {
+		c.seen, c.checked = nil, true
 	}
 	return n, err
 }
 
-// NetConn is the connection below.
-func (c *guardedConn) NetConn() net.Conn { return c.Conn }
+// NetConn returns the connection below.
+func (c *rejectHeaderConn) NetConn() net.Conn { return c.Conn }

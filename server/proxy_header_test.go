@@ -98,7 +98,7 @@ func FuzzReadHeader(f *testing.F) {
 		if err != nil && from.IsValid() {
 			t.Errorf("%v and %v", from, err)
 		}
-		if taken := len(text) - r.Len(); taken > fixedPart+mostFollows {
+		if taken := len(text) - r.Len(); taken > v2Fixed+maxV2Payload {
 			t.Errorf("%d bytes were taken", taken)
 		}
 	})

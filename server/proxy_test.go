@@ -73,7 +73,7 @@ func TestSilentProxyDoesNotBlockAccept(t *testing.T) {
 	if got := <-from; got.Addr().String() != "127.0.0.3" {
 		t.Errorf("a health check of the proxy came from %v", got)
 	}
-	if n := countOf(t, reg, "relay_proxy_headers_total", headerTaken) + countOf(t, reg, "relay_proxy_headers_total", headerLocal); n != 2 {
+	if n := countOf(t, reg, "relay_proxy_headers_total", headerAccepted) + countOf(t, reg, "relay_proxy_headers_total", headerLocal); n != 2 {
 		t.Errorf("%v headers were counted", n)
 	}
 }
@@ -159,12 +159,12 @@ func TestGuardedListener(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(iotest.OneByteReader(in))
-		if want && (string(got) != text || err != nil) || !want && !errors.Is(err, errStranger) {
+		if want && (string(got) != text || err != nil) || !want && !errors.Is(err, errUntrustedHeader) {
 			t.Errorf("%q: read %q, %v", text, got, err)
 		}
 		_ = in.Close()
 	}
-	if n := countOf(t, reg, "relay_proxy_headers_total", headerStranger); n != 2 {
+	if n := countOf(t, reg, "relay_proxy_headers_total", headerUntrusted); n != 2 {
 		t.Errorf("%v forged headers were counted", n)
 	}
 }

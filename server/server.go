@@ -1,10 +1,10 @@
-// Package server is the front door: listeners and TLS, which host goes where, the
-// caller's side of an exchange, answers that no local server sent, health, and the
-// handler of the admin listener.
+// Package server is the HTTP side of relayd: listeners and TLS, routing by host, the
+// caller's side of an exchange, relay-made answers, health checks, and the handler of
+// the admin listener.
 //
-// Requests to aliases are read by this package and never reach net/http or a mux.
-// A connection whose request names the base host is handed to a net/http server,
-// with the bytes read so far, at a request boundary.
+// It reads requests to aliases itself; they never reach net/http or a mux. A
+// connection whose request names the base host is handed over to a net/http server at
+// a request boundary, with the bytes that were read already.
 package server
 
 import (
@@ -23,20 +23,20 @@ import (
 	"relay/wire"
 )
 
-// Options are what a Server is made of. Limits and timeouts of 0 are off, unless
-// they say otherwise.
+// Options configure a Server. A limit or timeout of 0 is off, unless its comment says
+// otherwise.
 type Options struct {
 	Capture Capturer
 	Base    http.Handler // the base site without /healthz and /readyz
 	Site    relay.Site
 
-	// RedirectPlain sends plain HTTP on the base host to Site.Base, health checks
-	// apart; to be set when this server also has a TLS listener.
+	// RedirectPlain redirects plain HTTP on the base host to Site.Base, except health
+	// checks. Set it when this server also has a TLS listener.
 	RedirectPlain bool
 
-	// Challenge answers a CA that asks a host (in lower case) for a path on plain
-	// HTTP; ok only for a challenge that is pending. Nothing else is ever taken from
-	// an alias. nil = none.
+	// Challenge returns the answer to an HTTP-01 challenge for a host (in lower case)
+	// and a path. ok is true only for a challenge that is pending: every other request
+	// belongs to the alias. nil = there are no challenges.
 	Challenge func(host, path string) (answer string, ok bool)
 
 	MaxHead   int // bytes of a request head; 431
@@ -44,25 +44,31 @@ type Options struct {
 
 	HeadTimeout  time.Duration // from the first byte of a head to its end; also for a TLS handshake
 	IdleTimeout  time.Duration // before that first byte; then closed silently
-	StallTimeout time.Duration // a body that does not move, a caller that does not read
+	StallTimeout time.Duration // a body of which no byte comes, a caller that does not read
 
-	// MaxConns is how many connections there may be at once on all listeners. Where
-	// there are as many, the one that has been idle longest is closed for the sake of
-	// the next one, and when none is idle, the next one is answered 503 overloaded, or
-	// closed on a TLS listener. 0 = what the limit of open files leaves after 512 for
-	// other uses, at most 20,000; negative = no bound.
+	// MinRate is how many bytes of a body a caller has to send for each second that
+	// the relay waits for them, on average, once it has waited for MinRateGrace. A
+	// slower body fails with request-timeout, so that a body that drips cannot hold a
+	// slot of its alias.
+	MinRate      int64
+	MinRateGrace time.Duration
+
+	// MaxConns bounds the open connections of all listeners. At the bound, a new
+	// connection replaces the one that has been idle longest; if none is idle, it is
+	// answered 503 overloaded, or closed on a TLS listener. 0 = the limit of open
+	// files less 512, at most 20,000; negative = no bound.
 	MaxConns int
-	// MaxConnsPerSource is the same for one IPv4 address or IPv6 /64; loopback has no
-	// such bound. 0 = a quarter of MaxConns, but no less than 2,000 or all of these;
-	// negative = no bound.
+	// MaxConnsPerSource is the same for one IPv4 address or IPv6 /64, without
+	// loopback. 0 = a quarter of MaxConns, but no less than 2,000 (or MaxConns, if
+	// that is less); negative = no bound.
 	MaxConnsPerSource int
 
-	// Registry is given the metrics of docs/metrics.md; nil = none are shown.
+	// Registry gets the metrics of docs/metrics.md; nil = none.
 	Registry prometheus.Registerer
 
-	// Ready tells what is wrong: parts that work in a lesser way, and reasons why
-	// new events cannot be taken. It is asked at most once a second; its ctx ends
-	// after four seconds. nil = always ready.
+	// Ready returns which parts are degraded, and the reasons why new events cannot
+	// be taken. It is called at most once a second, with a ctx of four seconds. nil =
+	// always ready.
 	Ready func(ctx context.Context) (degraded, reasons []string)
 
 	Log *slog.Logger // nil = discarded
@@ -71,26 +77,26 @@ type Options struct {
 // Server answers on the listeners given to Serve and ServeTLS until Shutdown. All
 // methods are safe for concurrent use.
 type Server struct {
-	opt        Options
-	hosts      hosts
-	limits     wire.Limits
-	ready      *readiness
-	log        *slog.Logger
-	crowd      *crowd
-	usher      *usher
-	told       lines // of the log, for answers of our own
-	acceptTold lines // the same for connections that the system had no room for
-	met        *metrics
+	opt       Options
+	hosts     hosts
+	limits    wire.Limits
+	ready     *readiness
+	log       *slog.Logger
+	connLimit *connLimiter
+	rejector  *rejector
+	answerLog logLimiter // for relay-made answers
+	acceptLog logLimiter // for failed accepts
+	met       *metrics
 
-	ctx    context.Context // of captures and base requests: ends when the server stops for good
-	cancel context.CancelFunc
-	reads  context.Context // of safe base requests (streams, long polls): ends soon after a stop began
-	unread context.CancelFunc
+	ctx         context.Context // for captures and base requests; ends when the drain time is over
+	cancel      context.CancelFunc
+	reads       context.Context // for GET and HEAD of the base site (streams, long polls); ends soon after a stop began
+	cancelReads context.CancelFunc
 
 	base     *http.Server
 	handoff  *handoff
 	baseOnce sync.Once
-	newborn  sync.Map // handed connections that have not sent a request yet
+	idleNew  sync.Map // net.Conn: handed over, without a request yet
 
 	stopping atomic.Bool
 	wg       sync.WaitGroup // connections
@@ -98,52 +104,52 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
-	busy      int // captures under way
+	busy      int // captures that run
 	closed    bool
 	drained   chan struct{} // closed when stopping and busy is 0
 }
 
-// New makes a Server; it does nothing before Serve.
+// New makes a Server. It does nothing before Serve.
 func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		opt:        o,
-		hosts:      newHosts(o.Site),
-		limits:     wire.Limits{Head: o.MaxHead, Target: o.MaxTarget},
-		ready:      newReadiness(o.Ready),
-		log:        o.Log,
-		crowd:      newCrowd(o.MaxConns, o.MaxConnsPerSource),
-		usher:      newUsher(),
-		told:       lines{most: toldPerSecond, per: time.Second},
-		acceptTold: lines{most: 1, per: toldPause},
-		handoff:    newHandoff(),
-		listeners:  map[net.Listener]struct{}{},
-		conns:      map[*conn]struct{}{},
-		drained:    make(chan struct{}),
+		opt:       o,
+		hosts:     newHosts(o.Site),
+		limits:    wire.Limits{Head: o.MaxHead, Target: o.MaxTarget},
+		ready:     newReadiness(o.Ready),
+		log:       o.Log,
+		connLimit: newConnLimiter(o.MaxConns, o.MaxConnsPerSource),
+		rejector:  newRejector(),
+		answerLog: logLimiter{limit: logPerSecond, interval: time.Second},
+		acceptLog: logLimiter{limit: 1, interval: logInterval},
+		handoff:   newHandoff(),
+		listeners: map[net.Listener]struct{}{},
+		conns:     map[*conn]struct{}{},
+		drained:   make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.reads, s.unread = context.WithCancel(s.ctx)
+	s.reads, s.cancelReads = context.WithCancel(s.ctx)
 	s.met = newMetrics(s, o.Registry)
 	s.base = s.newBase()
 	return s
 }
 
-// Stop times that are no settings.
+// Times of a stop that are no settings.
 const (
-	streamGrace = 250 * time.Millisecond // for streams and long polls after a stop began
-	hasteGrace  = 250 * time.Millisecond // for unfinished heads and lingering closes once all is drained
-	cutGrace    = 2 * time.Second        // for captures to write down that they were cut
+	streamGrace = 250 * time.Millisecond // from the begin of a stop to the end of streams and long polls
+	lingerGrace = 250 * time.Millisecond // for unfinished heads and lingering closes after the last request
+	cutGrace    = 2 * time.Second        // for captures to record that they were cut
 )
 
-// errOverdue is what Shutdown gives when requests had to be cut.
+// errOverdue is the error of Shutdown when requests had to be cut.
 var errOverdue = errors.New("requests were still running when the time to stop ran out; they were cut")
 
-// Shutdown stops in order: requests not begun are answered 503 stopping, idle
-// connections are closed, running requests finish until ctx ends; then they are
-// cut, and the error says so. Listeners answer until the last request is done. A
-// second call waits for the same end.
+// Shutdown stops gracefully: new requests are answered 503 stopping, idle connections
+// are closed, and running requests may finish until ctx ends. Requests that still run
+// then are cut, and the error says so. The listeners stay open until the last request
+// has finished. A second call waits for the same end.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginStop()
 	var err error
@@ -155,37 +161,37 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.awaitCut()
 	}
 	s.closeListeners()
-	s.closeNewborn()
+	s.closeIdleNew()
 	if s.base.Shutdown(ctx) != nil {
 		err = errOverdue
 		_ = s.base.Close()
 	}
 	s.handoff.Close()
-	s.hasten(err != nil)
+	s.closeRemaining(err != nil)
 	s.wg.Wait()
 	s.cancel()
 	return err
 }
 
-// beginStop turns new requests away and lets go of what is idle.
+// beginStop makes new requests be refused and closes idle connections.
 func (s *Server) beginStop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping.Swap(true) { // under mu: end looks at it too, and drained is closed once
+	if s.stopping.Swap(true) { // under mu, so that this or endRequest closes drained, and not both
 		return
 	}
-	time.AfterFunc(streamGrace, s.unread)
+	time.AfterFunc(streamGrace, s.cancelReads)
 	if s.busy == 0 {
 		close(s.drained)
 	}
 	for c := range s.conns {
 		if c.phase.Load() == phaseIdle {
-			_ = c.raw.Close()
+			_ = c.sock.Close()
 		}
 	}
 }
 
-// awaitCut gives captures whose context has ended a moment to return.
+// awaitCut waits up to cutGrace for the captures whose context has ended.
 func (s *Server) awaitCut() {
 	t := time.NewTimer(cutGrace)
 	defer t.Stop()
@@ -195,26 +201,26 @@ func (s *Server) awaitCut() {
 	}
 }
 
-// hasten ends what is still connected: unfinished heads and lingering closes get a
-// short moment, captures that have not even noticed that they were cut are broken
-// off, everything else is closed.
-func (s *Server) hasten(cut bool) {
+// closeRemaining closes the connections that are left. Unfinished heads and lingering
+// closes get lingerGrace first, unless requests were cut. A capture that has not
+// returned is aborted, so that its caller cannot take what it has for the whole.
+func (s *Server) closeRemaining(cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		switch c.phase.Load() {
 		case phaseHead, phaseLinger:
 			if !cut {
-				_ = c.raw.SetReadDeadline(time.Now().Add(hasteGrace))
+				_ = c.sock.SetReadDeadline(time.Now().Add(lingerGrace))
 				continue
 			}
 		case phaseBusy:
-			if cut { // nobody may take what has come so far for the whole
+			if cut {
 				c.Abort()
 				continue
 			}
 		}
-		_ = c.raw.Close()
+		_ = c.sock.Close()
 	}
 }
 
@@ -227,8 +233,8 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// begin takes a place for one capture; false when the server is stopping.
-func (s *Server) begin() bool {
+// beginRequest counts one capture as running; false when the server is stopping.
+func (s *Server) beginRequest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping.Load() {
@@ -238,12 +244,25 @@ func (s *Server) begin() bool {
 	return true
 }
 
-// end gives the place back.
-func (s *Server) end() {
+// endRequest ends what beginRequest began.
+func (s *Server) endRequest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy--
 	if s.busy == 0 && s.stopping.Load() {
 		close(s.drained)
 	}
+}
+
+// Capturer takes the requests to aliases. Package delivery implements it.
+type Capturer interface {
+	// Alias looks up a lower-case label. It reads memory only, so that unknown labels
+	// cost no query.
+	Alias(label string) (*relay.Alias, bool)
+	// Capture runs one request to its end: event, delivery or queue, and response. ctx
+	// ends when the drain time is over.
+	Capture(ctx context.Context, in *relay.Inbound) relay.Outcome
+	// Reject keeps a refused request of a known alias as an event, best effort. It
+	// must not block: the refusal is answered before or after it.
+	Reject(in *relay.Inbound, why *relay.Error)
 }

@@ -135,11 +135,11 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {
-		s := &Server{drained: make(chan struct{}), conns: map[*conn]struct{}{}, unread: func() {}}
-		s.begin()
+		s := &Server{drained: make(chan struct{}), conns: map[*conn]struct{}{}, cancelReads: func() {}}
+		s.beginRequest()
 		ended := make(chan struct{})
 		go func() {
-			s.end()
+			s.endRequest()
 			close(ended)
 		}()
 		s.beginStop()

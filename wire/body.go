@@ -9,8 +9,8 @@ import (
 // Body follows the framing of one message body without touching its bytes.
 type Body struct {
 	// Tee, if set, gets the decoded body bytes and the framing bytes (chunk-size
-	// lines, last chunk, trailers, final empty line, without the CRLF behind chunk
-	// data but for that of Stop) in wire order; one of the two is empty at each call.
+	// lines, last chunk, trailers, final empty line) in wire order; one of the two is
+	// empty at each call. It does not get the CRLF after chunk data, except from Stop.
 	// The slices are valid during the call only.
 	Tee func(decoded, line []byte)
 
@@ -23,8 +23,8 @@ type Body struct {
 	chunk   chunk
 }
 
-// NewBody starts the body that h announces; strict for requests, lenient for
-// responses.
+// NewBody returns the parser of the body that h announces: a strict one for requests, a
+// lenient one for responses.
 func NewBody(h *Head) *Body {
 	b := &Body{strict: h.Status == 0, framing: h.Framing, left: h.Length}
 	b.chunk.strict = b.strict
@@ -32,10 +32,10 @@ func NewBody(h *Head) *Body {
 	return b
 }
 
-// Feed takes the next wire bytes. n of them belong to the body; end tells that it
-// is complete, so p[n:] belongs to something else. A body that is empty by its
-// framing ends at Feed(nil). Errors are *relay.Error request-malformed or
-// local-malformed; nothing of p behind n may be forwarded then.
+// Feed parses the next wire bytes. The first n of them belong to the body. end says
+// that the body is complete, so that p[n:] belongs to the next message. A body that is
+// empty by its framing ends at Feed(nil). Errors are *relay.Error request-malformed or
+// local-malformed; p[n:] must not be forwarded then.
 func (b *Body) Feed(p []byte) (n int, end bool, err error) {
 	switch {
 	case b.failed != nil:
@@ -46,7 +46,7 @@ func (b *Body) Feed(p []byte) (n int, end bool, err error) {
 		b.data(p)
 		return len(p), false, nil
 	case b.framing == relay.FramingLength:
-		n = b.take(p)
+		n = b.passData(p)
 		b.done = b.left == 0
 		return n, b.done, nil
 	}
@@ -61,8 +61,8 @@ func (b *Body) Feed(p []byte) (n int, end bool, err error) {
 	return n, b.done, nil
 }
 
-// EOF tells that the peer ended its side: nil when that is a good end. Errors are
-// *relay.Error caller-gone or local-closed.
+// EOF tells the parser that the peer has closed its side. It returns nil if the body is
+// complete, else *relay.Error caller-gone or local-closed.
 func (b *Body) EOF() error {
 	switch {
 	case b.failed != nil:
@@ -75,9 +75,9 @@ func (b *Body) EOF() error {
 	return relay.Errorf(relay.CodeLocalClosed, "the local server ended the connection inside its answer; look at its log")
 }
 
-// Stop tells that no more of the body comes, whole or not, and is called once: Tee gets
-// as a line what came of a CRLF behind chunk data, where nothing came behind that.
-// Rebuild would not know of it otherwise.
+// Stop tells the parser that no more bytes come. Call it once. If the last bytes were
+// (part of) the CRLF after chunk data, Tee gets them as a line: Rebuild would not know
+// of them otherwise.
 func (b *Body) Stop() {
 	end := "\r\n"
 	switch c := &b.chunk; {
@@ -95,12 +95,12 @@ func (b *Body) Stop() {
 // chunk.
 func (b *Body) HasTrailers() bool { return b.chunk.trailers > len("\r\n") }
 
-// chunked takes the next stretch: chunk data, its end, or line bytes.
+// chunked parses the next bytes: chunk data, the CRLF after it, or bytes of a line.
 func (b *Body) chunked(p []byte) (int, *relay.Error) {
 	c := &b.chunk
 	switch c.state {
 	case inData:
-		n := b.take(p)
+		n := b.passData(p)
 		if b.left == 0 {
 			c.state = dataCR
 		}
@@ -127,8 +127,8 @@ func (b *Body) chunked(p []byte) (int, *relay.Error) {
 	return n, nil
 }
 
-// take passes on as much of p as is left.
-func (b *Body) take(p []byte) int {
+// passData passes the bytes of p that belong to the current chunk or body to Tee.
+func (b *Body) passData(p []byte) int {
 	n := int(min(int64(len(p)), b.left))
 	b.left -= int64(n)
 	b.data(p[:n])
@@ -142,7 +142,7 @@ func (b *Body) data(p []byte) {
 	}
 }
 
-// dataEnd takes the CRLF behind chunk data, or its half.
+// dataEnd parses the CRLF after chunk data, or half of it.
 func (c *chunk) dataEnd(p []byte) (int, *relay.Error) {
 	want := []byte("\r\n")[c.state-dataCR:]
 	n := min(len(p), len(want))

@@ -8,9 +8,9 @@ const (
 	maxChunk       = 1 << 60 // bytes of one chunk
 	maxChunkLine   = 4 << 10 // bytes of a chunk-size line, CRLF included
 	maxTrailers    = 64 << 10
-	// A request's lines, all together, may hold maxFramed bytes and one more for
-	// each framedShare bytes of data: they are kept in memory. Responses may be
-	// endless streams of small chunks.
+	// The framing lines of a request are kept in memory, so they may have maxFramed
+	// bytes in all, and one more for each framedShare bytes of data. Responses have no
+	// such bound: they may be endless streams of small chunks.
 	maxFramed   = 4 << 20
 	framedShare = 64
 )
@@ -20,11 +20,11 @@ type chunkState uint8
 
 const (
 	atSize      chunkState = iota // a digit of the chunk size, or what ends it
-	behindSize                    // white space behind the size
-	inExtension                   // behind the first semicolon
+	afterSize                     // white space after the size
+	inExtension                   // after the first semicolon
 	sizeLF                        // LF of a chunk-size line
 	inData
-	dataCR // CR behind chunk data; dataLF and dataEnded follow in this order
+	dataCR // CR after chunk data; dataLF and dataEnded follow in this order
 	dataLF
 	dataEnded
 	trailerStart
@@ -53,8 +53,8 @@ func (c *chunk) begin(s chunkState) {
 	c.state, c.digits, c.size, c.line = s, 0, 0, 0
 }
 
-// step takes one line byte, or a run of bytes that change nothing. why is "" or
-// says what is wrong.
+// step parses one byte of a line, or a run of bytes that do not change the state. why
+// says what is wrong, "" = nothing.
 func (c *chunk) step(p []byte) (n int, why string) {
 	if c.state >= trailerStart {
 		n, why = c.trailer(p)
@@ -68,7 +68,7 @@ func (c *chunk) step(p []byte) (n int, why string) {
 	switch c.state {
 	case atSize:
 		why = c.sizeByte(p[0])
-	case behindSize:
+	case afterSize:
 		why = c.padByte(p[0])
 	case inExtension:
 		n = c.run(p)
@@ -101,7 +101,7 @@ func (c *chunk) sizeByte(b byte) string {
 		c.state = inExtension
 		return ""
 	case isSpace(b):
-		c.state = behindSize
+		c.state = afterSize
 		return ""
 	case b == '\r':
 		c.state = sizeLF
@@ -110,8 +110,8 @@ func (c *chunk) sizeByte(b byte) string {
 	return "a chunk size is not followed by CRLF or an extension"
 }
 
-// padByte takes white space between a size and its extension. Without an extension
-// there must be none; some local servers pad their sizes all the same.
+// padByte parses white space between a size and its extension. There must be none
+// without an extension, but some local servers pad their sizes.
 func (c *chunk) padByte(b byte) string {
 	switch {
 	case isSpace(b):
@@ -138,7 +138,7 @@ func (c *chunk) sizeEnd(b byte) string {
 	return ""
 }
 
-// trailer takes bytes of the trailer section.
+// trailer parses bytes of the trailer section.
 func (c *chunk) trailer(p []byte) (n int, why string) {
 	b := p[0]
 	switch c.state {
@@ -192,8 +192,8 @@ func (c *chunk) nameByte(b byte) string {
 	return "a trailer name holds a byte that names must not have, or has no colon"
 }
 
-// forbidden refuses request trailers that would frame or route the message where a
-// server merges trailers into the headers (RFC 9110, section 6.5.1).
+// forbidden refuses request trailers that would change framing or routing in a server
+// that merges trailers into the headers (RFC 9110, section 6.5.1).
 func (c *chunk) forbidden() string {
 	if !c.strict || c.named > len(c.name) {
 		return ""
@@ -205,7 +205,7 @@ func (c *chunk) forbidden() string {
 	return ""
 }
 
-// run is how many bytes of p are plain text of an extension or a value.
+// run returns how many bytes of p are plain text of an extension or a value.
 func (c *chunk) run(p []byte) int {
 	n := 0
 	for n < len(p) && (is(p[n], valueOctet) || !c.strict && p[n] != '\r' && p[n] != '\n' && p[n] != 0) {
@@ -214,7 +214,7 @@ func (c *chunk) run(p []byte) int {
 	return n
 }
 
-// carriage takes the CR that ends an extension or a value.
+// carriage parses the CR that ends an extension or a value.
 func (c *chunk) carriage(b byte, next chunkState) string {
 	switch b {
 	case '\r':

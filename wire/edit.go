@@ -2,9 +2,9 @@ package wire
 
 import "bytes"
 
-// SetHost gives a copy of a request head in which only the value bytes of the Host
-// line differ. A head without such a line, or a value that cannot stand in one,
-// gives an unchanged copy.
+// SetHost returns a copy of a request head in which only the value bytes of the Host
+// line differ. The copy is unchanged if the head has no Host line, or if the value is
+// not valid in one.
 func SetHost(head []byte, value string) []byte {
 	from, to, ok := hostValue(head)
 	if !ok || !only([]byte(value), valueOctet) {
@@ -35,7 +35,7 @@ func hostValue(head []byte) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// AddLines gives a copy of a head with complete lines put in before its empty line.
+// AddLines returns a copy of a head with complete lines inserted before its empty line.
 func AddLines(head, lines []byte) []byte {
 	at := len(head)
 	switch {

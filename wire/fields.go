@@ -15,8 +15,8 @@ func nextLine(p []byte) (text, rest []byte) {
 	return text, p[end+1:]
 }
 
-// firstLine is nextLine behind one leading empty line, which a refused head may
-// still have.
+// firstLine is nextLine, but skips one leading empty line, which a refused head may
+// have.
 func firstLine(head []byte) (text, rest []byte) {
 	text, rest = nextLine(head)
 	if len(text) == 0 {
@@ -25,14 +25,14 @@ func firstLine(head []byte) (text, rest []byte) {
 	return text, rest
 }
 
-// Fields lists the header lines of a head in order, up to the empty line. It takes
-// any bytes, refused heads too: a line without colon is a name without value.
+// Fields lists the header lines of a head in order, up to the empty line. It accepts
+// any bytes, also refused heads: a line without a colon is a name without a value.
 func Fields(head []byte) []Field {
 	_, rest := firstLine(head)
 	return fields(rest)
 }
 
-// Trailers lists the trailer lines within the chunk lines of a message.
+// Trailers lists the trailer lines among the chunk lines of a message.
 func Trailers(lines []byte) []Field {
 	for len(lines) > 0 {
 		var line []byte
@@ -71,8 +71,8 @@ func fields(all []byte) []Field {
 	return list
 }
 
-// unfold stretches the value that begins at all[from] over the folded line
-// all[at:end]; an empty value begins in that line.
+// unfold extends the value that begins at all[from] by the folded line all[at:end]. An
+// empty value begins in that line.
 func unfold(all []byte, from, at, end int) (value []byte, begins int) {
 	if len(bytes.Trim(all[from:at], " \t\r\n")) == 0 {
 		from = end - len(bytes.TrimLeft(all[at:end], " \t"))
@@ -92,8 +92,8 @@ func countLines(p []byte) (n int) {
 	return n
 }
 
-// StartLine gives the three parts of the first line of a head: method, target,
-// version; or version, status, reason. Parts that are missing are empty.
+// StartLine returns the three parts of the first line of a head: method, target,
+// version; or version, status, reason. Missing parts are empty.
 func StartLine(head []byte) (a, b, c []byte) {
 	line, _ := firstLine(head)
 	a, line, _ = bytes.Cut(line, []byte{' '})

@@ -12,7 +12,7 @@ const (
 	hexOctet
 )
 
-// class is a constant table.
+// class has the classes of each octet.
 var class = classes()
 
 func classes() (t [256]uint8) {
@@ -39,7 +39,7 @@ func classes() (t [256]uint8) {
 
 func is(c byte, bits uint8) bool { return class[c]&bits != 0 }
 
-// only tells whether all of p is of one class.
+// only tells whether all bytes of p are in one class.
 func only(p []byte, bits uint8) bool {
 	for _, c := range p {
 		if class[c]&bits == 0 {
@@ -56,7 +56,7 @@ func lower(c byte) byte {
 	return c
 }
 
-// fold compares p, letter case ignored, with a word in small letters.
+// fold compares p with a word in lower case, ignoring the case of p.
 func fold(p []byte, word string) bool {
 	if len(p) != len(word) {
 		return false
@@ -84,7 +84,7 @@ func sameFold(a, b []byte) bool {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' }
 
-// trim cuts optional white space (OWS) off both ends.
+// trim removes optional white space (OWS) at both ends.
 func trim(p []byte) []byte {
 	for len(p) > 0 && isSpace(p[0]) {
 		p = p[1:]
@@ -95,7 +95,7 @@ func trim(p []byte) []byte {
 	return p
 }
 
-// hasToken tells whether a comma-separated list has a word (in small letters).
+// hasToken tells whether a comma-separated list has a word (in lower case).
 func hasToken(list []byte, word string) bool {
 	for more := true; more; {
 		var item []byte
@@ -107,8 +107,8 @@ func hasToken(list []byte, word string) bool {
 	return false
 }
 
-// hasWord tells whether one of a value's words, split at anything that is no token
-// octet, is the given one (in small letters).
+// hasWord tells whether a value has a word (in lower case); everything that is no token
+// octet separates words.
 func hasWord(value []byte, word string) bool {
 	for len(value) > 0 {
 		n := 0

@@ -8,16 +8,16 @@ import (
 	"relay"
 )
 
-// Rebuild writes the exact wire form of a stored message through to: head (used in
-// place of m.Head), then the body with its framing. next gives the decoded body
-// piece by piece and io.EOF at its end; it may be nil when m.Body.Data is all of it.
-// Pieces given to to are valid during the call only; they may be as small as a
-// chunk-size line, so to should collect them.
+// Rebuild passes the exact wire form of a stored message to to, in pieces: head (used
+// instead of m.Head), then the body with its framing. next returns the decoded body
+// piece by piece and io.EOF at its end; it may be nil if m.Body.Data is the whole body.
+// A piece is valid during the call of to only. It may be as small as a chunk-size line,
+// so to should collect pieces.
 //
-// A message that is not whole comes as far as it is stored; if it ends right behind
-// the data of a chunk, as much of the CRLF behind that comes as Body.Stop noted. Errors
-// are those of next and to, and io.ErrUnexpectedEOF when a body that is said to be
-// complete has another size than m.Body.Size.
+// An incomplete message is rebuilt as far as it is stored. If it ends after the data of
+// a chunk, the part of the CRLF that Body.Stop noted follows. Errors are those of next
+// and to, and io.ErrUnexpectedEOF if a body whose state is complete has another size
+// than m.Body.Size.
 func Rebuild(m *relay.Message, head []byte, next func() ([]byte, error), to func([]byte) error) error {
 	if head == nil {
 		head = m.Head
@@ -47,7 +47,7 @@ func Rebuild(m *relay.Message, head []byte, next func() ([]byte, error), to func
 	return nil
 }
 
-// once gives data as the only piece.
+// once returns data as the only piece.
 func once(data []byte) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		if len(data) == 0 {
@@ -59,7 +59,7 @@ func once(data []byte) func() ([]byte, error) {
 	}
 }
 
-// rebuilder passes pieces of the decoded body on.
+// rebuilder passes pieces of the decoded body to to.
 type rebuilder struct {
 	next   func() ([]byte, error)
 	to     func([]byte) error
@@ -68,7 +68,8 @@ type rebuilder struct {
 	passed int64
 }
 
-// data passes n bytes on, or all when n is negative; fewer when there are no more.
+// data passes n bytes of the body to to, or all if n is negative. It passes fewer if
+// the body ends before.
 func (r *rebuilder) data(n int64) error {
 	for n != 0 {
 		for len(r.piece) == 0 {
@@ -100,7 +101,7 @@ func (r *rebuilder) data(n int64) error {
 	return nil
 }
 
-// chunks puts the stored lines and the data together again.
+// chunks passes the stored lines and the data in wire order.
 func (r *rebuilder) chunks(lines []byte) error {
 	for len(lines) > 0 {
 		end := bytes.IndexByte(lines, '\n') + 1
@@ -119,7 +120,7 @@ func (r *rebuilder) chunks(lines []byte) error {
 		switch {
 		case r.passed-had < size || len(lines) == 0:
 			return nil
-		case lines[0] == '\r': // no line begins so: it broke off within the CRLF, or behind it
+		case lines[0] == '\r': // no line begins so: it broke off within the CRLF, or after it
 			return r.to(lines)
 		}
 		if err := r.to([]byte("\r\n")); err != nil {

@@ -7,19 +7,19 @@ import (
 	"relay"
 )
 
-// wholeScan is the size up to which an incomplete head is read as a whole at each
-// call. Of a longer one only the start line and the lines of the last tailScan
-// bytes are: all of it is read once it is complete.
+// wholeScan is the size up to which every call parses all of an incomplete head. Of a
+// longer one a call parses the start line and the last tailScan bytes only, until it is
+// complete.
 const (
 	wholeScan = 8 << 10
 	tailScan  = 2 << 10
 )
 
-// Request parses a request head at the start of p, strictly. n is how many bytes it
-// took, one leading empty line (not part of Raw) included. Errors are ErrMore and
-// *relay.Error with the codes of the relay's own answers; the bytes of a refused
-// head are not trusted for anything but display. What is already certain is refused
-// before the head is complete. (RFC 9112, sections 2.2, 3, 5, 6.)
+// Request parses a request head at the start of p, strictly (RFC 9112, sections 2.2, 3,
+// 5, 6). n is the length of the head with one leading empty line, which is not part of
+// Raw. Errors are ErrMore and *relay.Error with the codes of relay-made answers. A head
+// is refused as soon as an error is certain, also if it is incomplete; use the bytes of
+// a refused head for display only.
 func Request(p []byte, l Limits) (h *Head, n int, err error) {
 	skip := 0
 	if len(p) > 0 && p[0] == '\r' {
@@ -40,7 +40,7 @@ func Request(p []byte, l Limits) (h *Head, n int, err error) {
 }
 
 func request(p []byte, l Limits) (*Head, error) {
-	m := marks{timeout: -1}
+	m := headerFlags{timeout: -1}
 	var line start
 	var n int
 	var err error
@@ -67,8 +67,8 @@ func ended(p []byte) bool {
 	return bytes.Contains(p, []byte("\n\r\n")) || bytes.Contains(p, []byte("\n\n"))
 }
 
-// unfinished looks for faults at both ends of a long head without empty line; it
-// never gives nil.
+// unfinished looks for errors at both ends of a long head that has no empty line yet. It
+// never returns nil.
 func unfinished(p []byte, l Limits) error {
 	first := bytes.IndexByte(p, '\n')
 	if first < 0 || first >= l.Seen {
@@ -81,7 +81,7 @@ func unfinished(p []byte, l Limits) error {
 	if nl < 0 {
 		return ErrMore
 	}
-	var m marks
+	var m headerFlags
 	if _, err := headerLines(p, tail+nl+1, &m); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func unfinished(p []byte, l Limits) error {
 }
 
 // request finishes a head whose lines were all well-formed.
-func (m *marks) request(h *Head) *relay.Error {
+func (m *headerFlags) request(h *Head) *relay.Error {
 	m.connection(h)
 	h.Expect = m.expect && h.Minor == 1
 	h.Upgrade = m.upgrade && h.Minor == 1
@@ -184,8 +184,8 @@ func version(p []byte) (minor, n int, err error) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// headerLines reads the lines from p[i] on and gives the index behind the empty one.
-func headerLines(p []byte, i int, m *marks) (int, error) {
+// headerLines parses the lines from p[i] on and returns the index after the empty one.
+func headerLines(p []byte, i int, m *headerFlags) (int, error) {
 	for i < len(p) && p[i] != '\r' {
 		name := i
 		for i < len(p) && is(p[i], tokenOctet) {
@@ -243,7 +243,8 @@ func badName(c byte, first bool) *relay.Error {
 	return malformed("a header name holds a byte that names must not have")
 }
 
-// malformed makes the refusal of a request; why follows "it" = the request.
+// malformed makes the error of a refused request; why continues a sentence whose
+// subject is the request.
 func malformed(why string) *relay.Error {
 	return &relay.Error{Code: relay.CodeRequestMalformed, Detail: "the request was not understood: " + why}
 }

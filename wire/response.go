@@ -7,12 +7,12 @@ import (
 	"relay"
 )
 
-// Response parses a response head at the start of p, leniently; req is the head of
-// the request that it answers (nil when that is not known). Errors are ErrMore and
-// *relay.Error local-malformed.
+// Response parses a response head at the start of p, leniently. req is the head of the
+// request that it answers, nil if that is not known. Errors are ErrMore and *relay.Error
+// local-malformed.
 //
-// Lines may end with LF alone, be folded, and hold odd names or control bytes; the
-// head is Sloppy then. Where the framing could be read in two ways it is refused.
+// Lines may end with LF alone, be folded, and have invalid names or control bytes; the
+// head is Sloppy then. A head with ambiguous framing is refused.
 func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 	line, err := statusLine(p)
 	if err != nil && !errors.Is(err, ErrMore) {
@@ -25,7 +25,7 @@ func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 	if n < 0 || err != nil {
 		return nil, 0, ErrMore
 	}
-	m := marks{timeout: -1}
+	m := headerFlags{timeout: -1}
 	h = &Head{Raw: p[:n:n], Status: line.code, Minor: line.minor, Sloppy: line.sloppy}
 	if e := responseLines(h, line.n, &m); e != nil {
 		return nil, 0, e
@@ -36,8 +36,8 @@ func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 	return h, n, nil
 }
 
-// headEnd is the index behind the first empty line, or -1; the first seen bytes
-// hold none.
+// headEnd returns the index after the first empty line, or -1. The first seen bytes have
+// none.
 func headEnd(p []byte, seen int) int {
 	from := min(max(seen-2, 0), len(p))
 	p = p[from:]
@@ -62,8 +62,8 @@ type status struct {
 }
 
 // statusLine reads "HTTP/1.1 200 reason"; the reason may be empty, and the space
-// before it may be missing. It refuses as soon as the bytes that are there cannot
-// become one.
+// before it may be missing. It refuses an incomplete line as soon as no continuation
+// could make it valid.
 func statusLine(p []byte) (s status, err error) {
 	const name, whole = "HTTP/1.", len("HTTP/1.1 200")
 	if known := min(len(p), len(name)); string(p[:known]) != name[:known] {
@@ -89,7 +89,7 @@ func statusLine(p []byte) (s status, err error) {
 }
 
 // responseLines reads the header lines of h.Raw from index i on.
-func responseLines(h *Head, i int, m *marks) *relay.Error {
+func responseLines(h *Head, i int, m *headerFlags) *relay.Error {
 	var name []byte
 	for p := h.Raw[i:]; ; {
 		end := bytes.IndexByte(p, '\n')
@@ -104,8 +104,9 @@ func responseLines(h *Head, i int, m *marks) *relay.Error {
 		}
 		value := line
 		if isSpace(line[0]) {
-			// A folded line counts as one more line of the same name: a second
-			// Content-Length, Transfer-Encoding is refused, options are found.
+			// A folded line counts as another line of the same name: a second
+			// Content-Length or Transfer-Encoding is refused, and the options of
+			// Connection are found.
 			h.Sloppy = true
 			if name == nil {
 				return localMalformed("its first header line begins with white space")
@@ -128,7 +129,8 @@ func responseLines(h *Head, i int, m *marks) *relay.Error {
 	}
 }
 
-// badOctets finds what no reader agrees on; lesser evils only make a head sloppy.
+// badOctets finds octets that parsers treat differently. Other invalid octets only make
+// a head Sloppy.
 func badOctets(line []byte, sloppy *bool) bool {
 	for _, c := range line {
 		if is(c, valueOctet) {
@@ -143,7 +145,7 @@ func badOctets(line []byte, sloppy *bool) bool {
 }
 
 // response finishes a head: framing by method and status first (RFC 9112, section 6.3).
-func (m *marks) response(h *Head, req *Head) *relay.Error {
+func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
 	m.connection(h)
 	h.Upgrade = h.Status == 101
 	if h.Upgrade && req != nil && !req.Upgrade {
@@ -152,8 +154,8 @@ func (m *marks) response(h *Head, req *Head) *relay.Error {
 	reason := m.framing(h)
 	switch {
 	case h.Status < 200 || h.Status == 204 || h.Status == 304 || req != nil && string(req.Method) == "HEAD":
-		// There is no body whatever the lines say; whether they make sense
-		// decides only how far the connection is trusted.
+		// Such a response has no body, whatever its lines say. If they are invalid, the
+		// connection is not reused.
 		h.Framing, h.Length = relay.FramingNone, 0
 		h.Sloppy = h.Sloppy || reason != ""
 	case reason != "":
@@ -165,7 +167,8 @@ func (m *marks) response(h *Head, req *Head) *relay.Error {
 	return nil
 }
 
-// localMalformed makes the refusal of a response; why follows "it" = the answer.
+// localMalformed makes the error of a refused response; why continues a sentence whose
+// subject is the response.
 func localMalformed(why string) *relay.Error {
 	return &relay.Error{Code: relay.CodeLocalMalformed, Detail: "the local server's answer was not understood: " + why}
 }

@@ -6,8 +6,8 @@ import (
 	"relay"
 )
 
-// checkTarget demands one of the forms of RFC 9112, section 3.2, and fills the host
-// from an absolute-form target, which must name the same one as a Host line.
+// checkTarget requires one of the forms of RFC 9112, section 3.2. It sets the host from
+// an absolute-form target, which must name the same host as the Host line.
 func checkTarget(h *Head, hasHost bool) *relay.Error {
 	t := h.Target
 	switch {
@@ -53,8 +53,8 @@ func cutAbsolute(t []byte) (authority, rest []byte, ok bool) {
 	return t[n : n+end : n+end], t[n+end:], true
 }
 
-// ShownTarget is everything after the alias domain: the target itself, or, of an
-// absolute-form target, the part behind the authority ("/" when that is empty).
+// ShownTarget returns the target without scheme and authority: the target itself, or the
+// part of an absolute-form target after the authority ("/" if that is empty).
 func ShownTarget(target []byte) []byte {
 	_, rest, ok := cutAbsolute(target)
 	switch {
@@ -66,8 +66,8 @@ func ShownTarget(target []byte) []byte {
 	return rest
 }
 
-// validHost takes uri-host [":" port] (RFC 9110, section 7.2) without percent
-// encoding, which no name of an alias has.
+// validHost accepts uri-host [":" port] (RFC 9110, section 7.2) without percent
+// encoding, which no alias name has.
 func validHost(p []byte) bool {
 	if len(p) == 0 {
 		return false
@@ -83,7 +83,8 @@ func validHost(p []byte) bool {
 	return n > 0 && only(p[:n], hostOctet) && validPort(p[n:])
 }
 
-// validPort takes "" or a colon with at most five digits; RFC 3986 allows none.
+// validPort accepts "" or a colon with at most five digits. RFC 3986 allows an empty
+// port.
 func validPort(p []byte) bool {
 	if len(p) == 0 {
 		return true

@@ -1,11 +1,12 @@
-// Package wire is HTTP/1.1 on byte slices: push parsers for message heads and
-// bodies, strict for requests and lenient for responses, and what rebuilds and
-// edits stored messages. No readers, no goroutines, no clock, no copies of bodies.
+// Package wire parses HTTP/1.1 in byte slices: push parsers for message heads and
+// bodies, strict for requests and lenient for responses. It also rebuilds and edits
+// stored messages. It has no readers, no goroutines and no clock, and does not copy
+// bodies.
 //
-// Received bytes are forwarded as they are, so a request must not be readable in
-// two ways: whatever RFC 9112 leaves open, or another parser is known to read
-// otherwise, is refused. Responses come from the user's own server and are read as
-// browsers read them, but never past a framing that could be doubted.
+// Received bytes are forwarded as they are, so a request must have one meaning only:
+// what RFC 9112 leaves open, or another parser is known to read differently, is
+// refused. Responses come from the user's own server and are parsed as browsers parse
+// them, except that ambiguous framing is refused.
 //
 // All functions are safe for concurrent use; a Body belongs to one goroutine.
 package wire
@@ -16,17 +17,17 @@ import (
 	"relay"
 )
 
-// ErrMore means that the head is not complete yet: ask again with the same bytes
-// and those that came behind them.
+// ErrMore means that the head is incomplete: call again with the same bytes and those
+// that follow them.
 var ErrMore = errors.New("wire: more bytes needed")
 
 // Limits bound a head and the work on it; 0 = no bound.
 type Limits struct {
 	Head   int // bytes from start line to empty line
 	Target int // bytes of the request-target
-	// Seen is how many bytes from the start of p an earlier call of the same limits
-	// has answered with ErrMore: they need not be searched again, so that a sender
-	// of single bytes does not cost the square of his head. 0 is always right.
+	// Seen is the length of p in an earlier call that returned ErrMore. These bytes
+	// are not searched again, so that a head that comes byte by byte does not cost
+	// quadratic time. 0 is always valid.
 	Seen int
 }
 

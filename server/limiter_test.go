@@ -33,18 +33,18 @@ func TestDefaultBounds(t *testing.T) {
 		{100, 3, 100, 3},
 		{100, -1, 100, 0},
 	} {
-		if c := newCrowd(tt.most, tt.mostFrom); c.most != tt.want || c.mostFrom != tt.wantFrom {
-			t.Errorf("%d, %d: got %d, %d, want %d, %d", tt.most, tt.mostFrom, c.most, c.mostFrom, tt.want, tt.wantFrom)
+		if c := newConnLimiter(tt.most, tt.mostFrom); c.max != tt.want || c.maxPerSource != tt.wantFrom {
+			t.Errorf("%d, %d: got %d, %d, want %d, %d", tt.most, tt.mostFrom, c.max, c.maxPerSource, tt.want, tt.wantFrom)
 		}
 	}
-	if c := newCrowd(0, 0); c.most <= 0 || c.most > 20000 {
-		t.Errorf("default %d", c.most)
+	if c := newConnLimiter(0, 0); c.max <= 0 || c.max > 20000 {
+		t.Errorf("default %d", c.max)
 	}
 }
 
 func TestSources(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(0, 0)
+	c := newConnLimiter(0, 0)
 	for from, want := range map[string]string{
 		"127.0.0.1": "", "127.9.9.9": "", "::1": "", "::ffff:127.0.0.1": "",
 		"203.0.113.9": "203.0.113.9", "::ffff:203.0.113.9": "203.0.113.9",
@@ -65,9 +65,9 @@ func TestSources(t *testing.T) {
 
 // waiting is how many connections may be let go.
 func waiting(s *Server) (n int) {
-	s.crowd.mu.Lock()
-	defer s.crowd.mu.Unlock()
-	for seat := s.crowd.idle.first; seat != nil; seat = seat.links[0].after {
+	s.connLimit.mu.Lock()
+	defer s.connLimit.mu.Unlock()
+	for seat := s.connLimit.idle.first; seat != nil; seat = seat.links[0].next {
 		n++
 	}
 	return n
@@ -108,7 +108,7 @@ func TestLongestIdleGivesWay(t *testing.T) {
 	if r3.Buffered() != 0 {
 		t.Error("the third one got something")
 	}
-	if n := count(t, s.met.shed[forTotal]); n != 1 {
+	if n := count(t, s.met.evicted[boundTotal]); n != 1 {
 		t.Errorf("%v shed", n)
 	}
 }
@@ -204,7 +204,7 @@ func TestBoundOfASource(t *testing.T) {
 		mine, theirs := net.Pipe()
 		all = append(all, mine)
 		_ = mine.SetDeadline(time.Now().Add(patience))
-		ln.give(fromAddr{theirs, addr})
+		ln.deliver(fromAddr{theirs, addr})
 		return mine
 	}
 	for _, addr := range []string{"[2001:db8::1]:1", "[2001:db8::2:0:0:2]:1"} {
@@ -226,7 +226,7 @@ func TestBoundOfASource(t *testing.T) {
 	}
 	send(t, third, slow)
 	<-begun
-	if n := count(t, s.met.refused[forSource]); n != 1 {
+	if n := count(t, s.met.refused[boundSource]); n != 1 {
 		t.Errorf("%v refused", n)
 	}
 	for _, c := range all {
@@ -263,11 +263,11 @@ func TestPlacesAreGivenBack(t *testing.T) {
 	}
 	wg.Wait()
 	until(t, func() bool {
-		here, handed := s.crowd.count()
+		here, handed := s.connLimit.counts()
 		return here == 0 && handed == 0
 	})
-	if n := waiting(s); n != 0 || len(s.crowd.sources) != 0 {
-		t.Errorf("%d in line, %d sources", n, len(s.crowd.sources))
+	if n := waiting(s); n != 0 || len(s.connLimit.sources) != 0 {
+		t.Errorf("%d in line, %d sources", n, len(s.connLimit.sources))
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 // maxLengthDigits keeps a Content-Length within an int64.
 const maxLengthDigits = 18
 
-// marks is what the header lines of one head say about framing and connection.
-type marks struct {
+// headerFlags collects what the header lines of one head say about framing and
+// connection.
+type headerFlags struct {
 	host, length, coding    []byte // the last such line
 	hosts, lengths, codings int    // how many there were
 	close, keep             bool
@@ -20,7 +21,7 @@ type marks struct {
 }
 
 // note takes one header line; the value is trimmed.
-func (m *marks) note(name, value []byte) {
+func (m *headerFlags) note(name, value []byte) {
 	switch len(name) {
 	case len("host"):
 		if fold(name, "host") {
@@ -56,8 +57,9 @@ func (m *marks) note(name, value []byte) {
 
 // noteAuth finds the schemes that authenticate a connection instead of a request, and
 // Proxy-Connection, whose name is as long as one of theirs. In a list of challenges the
-// scheme may stand anywhere; taking a parameter for one only costs a reuse.
-func (m *marks) noteAuth(name, value []byte) {
+// scheme may be anywhere. A parameter that looks like one only prevents that the
+// connection is reused.
+func (m *headerFlags) noteAuth(name, value []byte) {
 	switch {
 	case fold(name, "authorization"), fold(name, "proxy-authorization"):
 		scheme, _, _ := bytes.Cut(value, []byte{' '})
@@ -70,7 +72,7 @@ func (m *marks) noteAuth(name, value []byte) {
 }
 
 // keepAlive reads the timeout parameter of a Keep-Alive line.
-func (m *marks) keepAlive(value []byte) {
+func (m *headerFlags) keepAlive(value []byte) {
 	const word = "timeout="
 	for more := true; more; {
 		var item []byte
@@ -85,17 +87,17 @@ func (m *marks) keepAlive(value []byte) {
 	}
 }
 
-// connection fills the connection side of a head (RFC 9112, section 9.3).
-func (m *marks) connection(h *Head) {
+// connection sets the fields of a head about the connection (RFC 9112, section 9.3).
+func (m *headerFlags) connection(h *Head) {
 	h.Close = m.close || h.Minor == 0 && !m.keep
 	h.Auth = m.auth
 	h.ProxyConnection = m.proxyConnection
 	h.KeepAliveTimeout = m.timeout
 }
 
-// framing reads the two lines that frame a body; none of them = FramingNone. The
-// reason is "" when they leave no doubt.
-func (m *marks) framing(h *Head) (reason string) {
+// framing evaluates Content-Length and Transfer-Encoding; neither = FramingNone. The
+// reason says why they are ambiguous, "" = they are not.
+func (m *headerFlags) framing(h *Head) (reason string) {
 	switch {
 	case m.codings > 0 && m.lengths > 0:
 		return "it has both Content-Length and Transfer-Encoding; send only one of them"
@@ -120,9 +122,9 @@ func (m *marks) framing(h *Head) (reason string) {
 	return ""
 }
 
-// otherCoding tells whether the Transfer-Encoding is a well-formed list that names
-// a coding other than chunked, so that it is unsupported and not malformed.
-func (m *marks) otherCoding() bool {
+// otherCoding tells whether Transfer-Encoding is a well-formed list with a coding other
+// than chunked: it is unsupported then, and not malformed.
+func (m *headerFlags) otherCoding() bool {
 	other := false
 	list := m.coding
 	for more := true; more; {

@@ -21,7 +21,7 @@ func TestRefusedWhereAllAreBusy(t *testing.T) {
 	o := testOptions(t, u)
 	o.MaxConns = 2
 	s, addr := start(t, o)
-	s.usher.patience = patience // the answer goes by what is asked
+	s.rejector.readTimeout = patience // the answer goes by what is asked
 	busy := []net.Conn{dial(t, addr), dial(t, addr)}
 	for _, c := range busy {
 		send(t, c, slow)
@@ -42,7 +42,7 @@ func TestRefusedWhereAllAreBusy(t *testing.T) {
 	if _, body := parse(t, say(t, addr, strings.Replace(slow, "1.1", "1.0", 1)), "GET"); !strings.HasPrefix(body, "GET /slow") {
 		t.Errorf("afterwards: got %q", body)
 	}
-	if n := count(t, s.met.refused[forTotal]); n != 2 {
+	if n := count(t, s.met.refused[boundTotal]); n != 2 {
 		t.Errorf("%v refused", n)
 	}
 }
@@ -81,8 +81,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 	for i := range conns {
 		conns[i] = dial(t, addr) // and silent
 	}
-	until(t, func() bool { return count(t, s.met.refused[forTotal]) == 500 })
-	if n := runtime.NumGoroutine() - before; n > ushers+ushers/4 { // some are the runtime's
+	until(t, func() bool { return count(t, s.met.refused[boundTotal]) == 500 })
+	if n := runtime.NumGoroutine() - before; n > maxRejectors+maxRejectors/4 { // some are the runtime's
 		t.Errorf("%d goroutines for connections that were refused", n)
 	}
 	answered := 0
@@ -122,29 +122,29 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ln) }()
 	defer stop(t, s, done)
-	idle := make([]net.Conn, shedFiles+4)
+	idle := make([]net.Conn, evictPerFailure+4)
 	for i := range idle {
 		mine, theirs := net.Pipe()
 		t.Cleanup(func() { _ = mine.Close() })
-		ln.give(theirs)
+		ln.deliver(theirs)
 		idle[i] = mine
 	}
 	until(t, func() bool { return waiting(s) == len(idle) })
 	ln.times <- &net.OpError{Op: "accept", Net: "tcp", Err: fmt.Errorf("accept4: %w", syscall.EMFILE)}
 	mine, theirs := net.Pipe()
 	defer func() { _ = mine.Close() }()
-	ln.give(theirs) // the accept under way; the next one fails, and is tried again
+	ln.deliver(theirs) // the accept under way; the next one fails, and is tried again
 	until(t, func() bool { return count(t, s.met.failed) == 1 })
-	for _, c := range idle[:shedFiles] {
+	for _, c := range idle[:evictPerFailure] {
 		if got := rest(t, c); got != "" {
 			t.Errorf("got %q", got)
 		}
 	}
-	send(t, idle[shedFiles], hello)
-	readAnswer(t, bufio.NewReader(idle[shedFiles]), "POST")
+	send(t, idle[evictPerFailure], hello)
+	readAnswer(t, bufio.NewReader(idle[evictPerFailure]), "POST")
 	mine2, theirs2 := net.Pipe()
 	defer func() { _ = mine2.Close() }()
-	ln.give(theirs2)
+	ln.deliver(theirs2)
 	send(t, mine2, hello)
 	readAnswer(t, bufio.NewReader(mine2), "POST")
 }
@@ -163,7 +163,7 @@ func TestAcceptsThatFailAreOneLine(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(ln) }()
-		time.Sleep(toldPause / 2)
+		time.Sleep(logInterval / 2)
 		stop(t, s, done)
 		if n := strings.Count(log.String(), "too many open files"); n != 1 || count(t, s.met.failed) != 6 {
 			t.Errorf("%d lines for %v failures:\n%s", n, count(t, s.met.failed), log.String())
@@ -182,7 +182,7 @@ func TestLingeringCloseForgetsTheHead(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(ln) }()
 		c, theirs := net.Pipe()
-		ln.give(ending{theirs})
+		ln.deliver(ending{theirs})
 		go func() {
 			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\nX: "+strings.Repeat("x", o.MaxHead))
 		}()

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"math"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"relay"
+)
+
+// States of a socket in TCP_INFO (RFC 9293, section 3.3.2).
+const (
+	tcpClosed    = 7 // reset by the peer, or given up
+	tcpCloseWait = 8 // the peer has sent FIN
+)
+
+// presence asks the system for the state of the peer without reading, so that bytes
+// that were received before a FIN stay unread.
+func presence(c syscall.Conn) relay.Presence {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return relay.CallerPresent
+	}
+	var info *unix.TCPInfo
+	asked := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	switch {
+	case asked != nil || err != nil:
+	case info.State == tcpClosed:
+		return relay.CallerReset
+	case info.State == tcpCloseWait:
+		return relay.CallerHalfClosed
+	}
+	return relay.CallerPresent
+}
+
+// unsentLimit is how many bytes the system takes that it cannot send yet. The default
+// is the whole send buffer, of up to several MiB: a write that waits for it would
+// move only after a third of it was sent, and a slow reader would look like one that
+// does not read.
+const unsentLimit = 64 << 10
+
+// limitUnsent sets TCP_NOTSENT_LOWAT to unsentLimit where c is a TCP socket.
+func limitUnsent(c net.Conn) {
+	t, ok := netConn(c).(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if raw, err := t.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentLimit)
+		})
+	}
+}
+
+// fileLimit returns how many descriptors this process may have, 0 = unknown. The Go
+// runtime has raised the soft limit to the hard one before main.
+func fileLimit() int {
+	var r syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil {
+		return 0
+	}
+	return int(min(r.Cur, math.MaxInt32))
+}

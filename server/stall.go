@@ -1,0 +1,125 @@
+package server
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// writePiece is the most that is written under one deadline.
+const writePiece = 64 << 10
+
+// stallConn is a caller's socket. It fails a write when the caller's system has taken
+// no byte for the stall time, and gives the connection's slot back on Close. It sits
+// below TLS, because crypto/tls cannot continue a write that timed out.
+//
+// A caller that reads slowly looks silent for a while: its system announces free
+// receive buffer in steps. Linux was seen to announce 95 KiB at a time with default
+// buffers on loopback, and 380 KiB with a large receive buffer. A caller that reads
+// 512 KiB within the stall time, 17 KiB/s by default, is not cut (measured: stall_test).
+type stallConn struct {
+	net.Conn
+	stall time.Duration // 0 = writes never time out
+	slot  connSlot
+
+	noTimeout atomic.Bool // the stall time no longer applies
+
+	mu            sync.Mutex
+	outerDeadline time.Time // write deadline that crypto/tls or net/http has set
+}
+
+// Write sends p in pieces, each with a deadline of its own. A piece of which a part
+// was taken is continued.
+func (c *stallConn) Write(p []byte) (int, error) {
+	for sent := 0; ; {
+		c.armDeadline()
+		n, err := c.Conn.Write(p[sent:min(sent+writePiece, len(p))])
+		sent += n
+		switch {
+		case err == nil && sent == len(p):
+			return sent, nil
+		case err == nil:
+		case n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.outerExpired():
+			return sent, err
+		}
+	}
+}
+
+// armDeadline sets the deadline of the next piece: the stall time from now, or
+// outerDeadline if that is earlier.
+func (c *stallConn) armDeadline() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.outerDeadline
+	if c.stall > 0 && !c.noTimeout.Load() {
+		if end := time.Now().Add(c.stall); t.IsZero() || end.Before(t) {
+			t = end
+		}
+	}
+	_ = c.Conn.SetWriteDeadline(t)
+}
+
+func (c *stallConn) outerExpired() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.outerDeadline.IsZero() && !time.Now().Before(c.outerDeadline)
+}
+
+// disableTimeout lets further writes take any time.
+func (c *stallConn) disableTimeout() {
+	c.noTimeout.Store(true)
+	c.armDeadline()
+}
+
+// Close closes the connection and releases its slot.
+func (c *stallConn) Close() error {
+	c.slot.release()
+	return c.Conn.Close()
+}
+
+// SetWriteDeadline sets a deadline beside that of the stall time.
+func (c *stallConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outerDeadline = t
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline sets both deadlines.
+func (c *stallConn) SetDeadline(t time.Time) error {
+	if err := c.SetWriteDeadline(t); err != nil {
+		return err
+	}
+	return c.SetReadDeadline(t)
+}
+
+// CloseWrite sends FIN where the connection can.
+func (c *stallConn) CloseWrite() error {
+	if w, ok := netConn(c.Conn).(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// reset closes the connection with RST, so that the peer cannot take what it has
+// received for the whole.
+func (c *stallConn) reset() {
+	if l, ok := netConn(c.Conn).(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// netConn returns the socket below any wrappers.
+func netConn(c net.Conn) net.Conn {
+	for {
+		w, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return c
+		}
+		c = w.NetConn()
+	}
+}
