@@ -28,16 +28,20 @@ setup: ## install what the tests drive, or name it
 	@scripts/setup
 
 .PHONY: test
-test: setup ## every test, with the race detector, on both databases
-	@failed=0; \
-	go test -race -shuffle=on -count=1 -timeout 30m ./... || failed=1; \
-	(cd conformance && go test -race -count=1 -timeout 30m ./...) || failed=1; \
-	exit $$failed
+test: setup ## every test, on both databases: what CI runs, some minutes
+	@scripts/test
+
+.PHONY: test-all
+test-all: setup ## and everything in full size: faults, races, model, fuzz, axe, coverage (hours)
+	@scripts/test all
+
+.PHONY: one
+one: ## one test, wherever it is: make one RUN=TestName/subtest
+	@scripts/one '$(RUN)'
 
 .PHONY: faults
-faults: setup ## faults in full size, one line of figures each; make test has them short
-	@set -o pipefail; cd conformance && RELAY_FAULTS=full go test -count=1 -timeout 30m -run Fault -v . | \
-		sed -nuE -e 's/^ +[a-z_]+_test\.go:[0-9]+: figure: //p' -e '/^ *(--- FAIL|[a-z_]+_test\.go:[0-9]+: )|^(FAIL|ok|panic)/{/: figure: /!p}'
+faults: setup ## faults in full size, one line of figures each; RUN=… for some of them
+	@scripts/faults
 
 .PHONY: lint
 lint: ## every check that runs nothing

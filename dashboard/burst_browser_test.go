@@ -2,14 +2,14 @@ package dashboard_test
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"relay/relaytest"
 )
 
 // longestGap is how long the stream may keep the browser from drawing, in ms.
@@ -20,10 +20,7 @@ const longestGap = 500
 // A busy machine steals frames from every page: what a window with nothing to do lost
 // meanwhile is not the stream's, and the best of some bursts counts.
 func TestBrowserBurst(t *testing.T) {
-	relayd := filepath.Join(t.TempDir(), "relayd")
-	if out, err := exec.Command("go", "build", "-o", relayd, "relay/cmd/relayd").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
 	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)

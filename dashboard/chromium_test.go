@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"relay/relaytest"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ var shared chromium
 func TestMain(m *testing.M) {
 	code := m.Run()
 	shared.close()
+	relaytest.Remove()
 	os.Exit(code)
 }
 

@@ -4,7 +4,6 @@
 package relaytest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,22 +17,28 @@ import (
 // sets it for every package; make test-all points it to programs that look for data races.
 const programsVariable = "RELAY_TEST_PROGRAMS"
 
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
+// Build builds relayd and relay once a process and gives their folder. They have no race
+// detector unless RELAY_TEST_PROGRAMS names a folder where they have. A package whose
+// tests use them runs its tests by Main, or calls Remove at the end.
+var Build = sync.OnceValues(programs)
+
+// Remove removes what Build built.
+func Remove() {
+	if own != "" {
+		_ = os.RemoveAll(own)
+	}
 }
 
-// Programs is the folder with relayd and relay, built without the race detector unless
-// RELAY_TEST_PROGRAMS names another folder. A package whose tests call it runs its tests
-// by Main, which removes the folder.
+var own string // the folder, where this process made it
+
+// Programs is the folder with relayd and relay, as Build gives it.
 func Programs(t testing.TB) string {
 	t.Helper()
-	built.once.Do(func() { built.dir, built.err = programs() })
-	if built.err != nil {
-		t.Fatal(built.err)
+	dir, err := Build()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return built.dir
+	return dir
 }
 
 // Program is the path of relayd or relay.
@@ -55,10 +60,8 @@ func programs() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := build(dir); err != nil {
-		return "", errors.Join(err, os.RemoveAll(dir))
-	}
-	return dir, nil
+	own = dir
+	return dir, build(dir)
 }
 
 // build builds both programs into dir. It runs in the folder of the module relay, wherever
@@ -80,10 +83,6 @@ func build(dir string) error {
 // removes the programs that the tests built, and gives the exit code.
 func Main(m *testing.M) int {
 	meter.once.Do(startMeter)
-	defer func() {
-		if os.Getenv(programsVariable) == "" && built.dir != "" {
-			_ = os.RemoveAll(built.dir)
-		}
-	}()
+	defer Remove()
 	return m.Run()
 }

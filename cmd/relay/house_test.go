@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,33 +19,22 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"relay/relaytest"
 )
 
-// builtIn is where the programs are built; TestMain removes it.
+// builtIn is the folder with both programs, as they are shipped: many short runs of a
+// program that looks for data races take minutes, and the packages' own tests look for
+// them. It is empty where the build failed, which built tells first.
 func builtIn() string {
-	return filepath.Join(os.TempDir(), "relay-scripts-"+strconv.Itoa(os.Getpid()))
+	dir, _ := relaytest.Build()
+	return dir
 }
-
-// build builds both programs once, as they are shipped: many short runs of a program
-// that looks for data races take minutes, and the packages' own tests look for them.
-var build = sync.OnceValue(func() error {
-	if err := os.MkdirAll(builtIn(), 0o700); err != nil {
-		return err
-	}
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", builtIn(), "relay/cmd/relay", "relay/cmd/relayd").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the programs: %w: %s", err, out)
-	}
-	return nil
-})
 
 // built is the folder with both programs.
 func built(t *testing.T) string {
 	t.Helper()
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
-	return builtIn()
+	return relaytest.Programs(t)
 }
 
 func relayProgram() string  { return filepath.Join(builtIn(), "relay") }
@@ -279,9 +267,6 @@ func (s *sharedRelay) stop() {
 		_ = os.RemoveAll(s.dir)
 	}
 }
-
-// removeBuilt takes what was built for the scripts away.
-func removeBuilt() { _ = os.RemoveAll(builtIn()) }
 
 // needTool fails where a program that the scripts call is missing.
 func needTool(t *testing.T, name string) {

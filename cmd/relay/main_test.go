@@ -9,15 +9,16 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"relay/relaytest"
 )
 
 // TestMain removes what was built for the tests, and ends the relayd that they share.
 func TestMain(m *testing.M) { os.Exit(tidily(m)) }
 
 func tidily(m *testing.M) int {
-	defer removeBuilt()
 	defer shared.stop()
-	return m.Run()
+	return relaytest.Main(m)
 }
 
 // TestScripts runs the program as people do. Homes are empty, and no relay is within

@@ -1,43 +1,22 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/relaytest"
 )
-
-// buildClient builds the thin client once, as users get it, into a folder that
-// TestMain removes.
-var buildClient = sync.OnceValues(func() (string, error) {
-	file := filepath.Join(os.TempDir(), "relay-client-"+strconv.Itoa(os.Getpid()), "relay")
-	out, err := exec.Command("go", "build", "-o", file, "relay/cmd/relay").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build the client: %w: %s", err, out)
-	}
-	return file, nil
-})
-
-func removeClient() {
-	_ = os.RemoveAll(filepath.Join(os.TempDir(), "relay-client-"+strconv.Itoa(os.Getpid())))
-}
 
 // relay makes a command of the thin client that speaks to h.
 func (h *house) relay(args ...string) *exec.Cmd {
 	h.t.Helper()
-	file, err := buildClient()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	cmd := exec.Command(file, append(args,
+	cmd := exec.Command(relaytest.Program(h.t, "relay"), append(args,
 		"--server", h.app.at.SSH, "--identity", h.key, "--host-key", ssh.FingerprintSHA256(h.app.hostKey.PublicKey()), "--no-color")...)
 	cmd.Dir = h.t.TempDir()
 	cmd.Env = []string{"HOME=" + cmd.Dir, "PATH=" + os.Getenv("PATH")}

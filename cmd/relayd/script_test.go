@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"relay/relaytest"
 )
 
 // TestMain makes this test binary answer to the name relayd, and looks for
@@ -27,7 +29,7 @@ type leaks struct{ *testing.M }
 // Run runs the tests.
 func (l leaks) Run() int {
 	code := l.M.Run()
-	removeClient()
+	relaytest.Remove()
 	if code != 0 {
 		return code
 	}
