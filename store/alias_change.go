@@ -8,7 +8,7 @@ import (
 )
 
 // SetAlias replaces the settings of an alias by what edit made of them; for its
-// owner. edit's error is given back as it is.
+// owner. It returns the error of edit unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return nil, err
@@ -170,10 +170,10 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		return err
 	}
 	if s.stop == nil {
-		return s.clear(ctx)
+		return s.deleteRemovedAliases(ctx)
 	}
 	select {
-	case s.clean <- struct{}{}:
+	case s.wakeCleaner <- struct{}{}:
 	default:
 	}
 	return nil
@@ -184,8 +184,8 @@ const (
 	clearAgain = time.Hour // a request that was under way may still bring an event after the removal
 )
 
-// clear deletes what removed aliases left.
-func (s *Store) clear(ctx context.Context) error {
+// deleteRemovedAliases deletes what removed aliases left.
+func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 	var aliases []struct {
 		ID int64 `db:"alias_id"`
 		At int64 `db:"removed_at"`
@@ -201,7 +201,7 @@ func (s *Store) clear(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if more, err = s.clearSlice(ctx, a.ID, s.now().Sub(moment(a.At)) > clearAgain); err != nil {
+			if more, err = s.deleteRemovedSlice(ctx, a.ID, s.now().Sub(moment(a.At)) > clearAgain); err != nil {
 				return err
 			}
 		}
@@ -209,15 +209,15 @@ func (s *Store) clear(ctx context.Context) error {
 	return nil
 }
 
-// clearSlice deletes some events of a removed alias and tells whether there may be
+// deleteRemovedSlice deletes some events of a removed alias and tells whether there may be
 // more; last forgets the alias when there is none.
-func (s *Store) clearSlice(ctx context.Context, alias int64, last bool) (more bool, err error) {
-	var list []doomed
+func (s *Store) deleteRemovedSlice(ctx context.Context, alias int64, last bool) (more bool, err error) {
+	var list []removalCandidate
 	err = s.view(ctx, "look for events of a removed alias", func(q session) error {
 		if err := q.all(&list, `SELECT id, attempts FROM events WHERE alias_id = ? LIMIT ?`, alias, clearSlice); err != nil || len(list) == 0 {
 			return err
 		}
-		return q.weigh(list)
+		return q.loadSizes(list)
 	})
 	if err != nil || len(list) > 0 {
 		if err == nil {
@@ -245,4 +245,29 @@ func (s *Store) Orphans(ctx context.Context, who relay.Actor) (list []relay.Alia
 		return err
 	})
 	return list, err
+}
+
+// KeptName says for which account the name of a removed alias is kept, and until when;
+// for the operator and admins. user is empty when that account was removed meanwhile.
+// ErrNotFound: the name is not kept.
+func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (user string, until time.Time, err error) {
+	if err := allowAdmin(who); err != nil {
+		return "", time.Time{}, err
+	}
+	var kept struct {
+		User    string `db:"name"`
+		Removed int64  `db:"removed_at"`
+		Until   int64  `db:"until"`
+	}
+	err = s.view(ctx, "look for a kept name", func(q session) error {
+		return q.get(&kept, `SELECT acc.name, acc.removed_at, k.until FROM kept_names k JOIN accounts acc ON acc.id = k.account_id
+			WHERE k.name = ? AND k.until > ?`, plain(name), micros(s.now()))
+	})
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if kept.Removed > 0 {
+		kept.User = ""
+	}
+	return kept.User, moment(kept.Until), nil
 }

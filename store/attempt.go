@@ -98,7 +98,7 @@ func faultText(f *relay.Fault) (code, message string) {
 
 // attemptArgs are the values of attemptColumns for a new attempt; the claim is the
 // owner's while it is delivering.
-func (o owner) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int) []any {
+func (o claimant) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int) []any {
 	node, boot := "", int64(0)
 	if state != queued {
 		node, boot = o.node, o.boot
@@ -126,7 +126,7 @@ func fillAttempt(a *relay.Attempt, p *payloadRow) {
 	}
 }
 
-// hasPayload tells whether an attempt has bytes of its own to keep.
+// hasPayload reports whether an attempt has bytes to store.
 func hasPayload(a *relay.Attempt) bool {
 	return a.HasResponse || len(a.SentHead) > 0 || len(a.Interim) > 0
 }
@@ -140,7 +140,7 @@ func (s *Store) AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Att
 			return err
 		}
 		list := []relay.Attempt{row.attempt()}
-		if err := q.place([]attemptRow{row}, list); err != nil {
+		if err := q.loadQueuePositions([]attemptRow{row}, list); err != nil {
 			return err
 		}
 		a = list[0]
@@ -160,9 +160,9 @@ func (s *Store) AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Att
 	return &a, nil
 }
 
-// place fills in where the waiting ones of the attempts of an event stand in the queue
+// loadQueuePositions fills in where the waiting ones of the attempts of an event stand in the queue
 // of their alias.
-func (q session) place(rows []attemptRow, list []relay.Attempt) error {
+func (q session) loadQueuePositions(rows []attemptRow, list []relay.Attempt) error {
 	if !slices.ContainsFunc(rows, func(r attemptRow) bool { return r.State == queued }) {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (q session) place(rows []attemptRow, list []relay.Attempt) error {
 	return nil
 }
 
-// interrupt ends an attempt that was under way when whoever had it is gone.
+// interrupt ends an attempt whose delivering process has ended.
 func (c *change) interrupt(row *attemptRow, fault relay.Fault) error {
 	now := micros(c.now())
 	n, err := c.exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
@@ -195,7 +195,7 @@ func (c *change) interrupt(row *attemptRow, fault relay.Fault) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	ended := ending{id: row.EventID, n: row.N, state: interrupted, code: fault.Code, message: fault.Message}
+	ended := eventEnd{id: row.EventID, n: row.N, state: interrupted, code: fault.Code, message: fault.Message}
 	if _, err := c.exec(endEvent.one(c.d), ended.args()...); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"relay"
 )
 
-// audit keeps who did what, in the transaction that does it. subject is the account
+// audit stores an audit row in the transaction of the operation. subject is the account
 // that it is about, which may read the entry too.
 func (c *change) audit(who relay.Actor, subject int64, action, target, detail string) error {
 	return c.auditAt(c.now(), who, subject, action, target, detail)

@@ -13,12 +13,12 @@ import (
 	"relay"
 )
 
-// ErrUsePgDump says that a Postgres store has tools of its own for backups.
+// ErrUsePgDump is returned by Backup for a Postgres store, which has its own tools.
 var ErrUsePgDump = errors.New("the store is in postgres; back it up with pg_dump, such as: pg_dump --format=custom --file=relay.dump \"$RELAY_DATABASE_URL\"")
 
-// Backup writes a copy of a SQLite store as it is at one moment to a new file, for
-// its owner only, while a server may go on writing. The file appears whole, on disk,
-// or not at all; one that is there already is not touched.
+// Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server
+// may write to the store meanwhile. The file appears complete and synced, or not at all. An
+// existing file is not touched.
 func (s *Store) Backup(ctx context.Context, file string) (err error) {
 	if s.d.bulk {
 		return ErrUsePgDump
@@ -26,14 +26,14 @@ func (s *Store) Backup(ctx context.Context, file string) (err error) {
 	if _, err := os.Lstat(file); err == nil {
 		return fmt.Errorf("%s is there already; give another name, or remove it", file)
 	}
-	// SQLite writes into an empty file that is there, so that its rights are ours.
+	// SQLite writes into an existing empty file, so that we choose its permissions.
 	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*") // 0600
 	if err != nil {
 		return fmt.Errorf("make backup: %w", err)
 	}
 	defer func() {
 		err = errors.Join(err, part.Close(), os.Remove(part.Name()))
-		_ = os.Remove(part.Name() + "-journal") // SQLite leaves it where it found no room
+		_ = os.Remove(part.Name() + "-journal") // SQLite leaves it behind when the disk is full
 	}()
 	if _, err := s.write.ExecContext(ctx, `VACUUM INTO ?`, part.Name()); err != nil {
 		return s.backupFault(ctx, filepath.Dir(file), err)
@@ -41,32 +41,32 @@ func (s *Store) Backup(ctx context.Context, file string) (err error) {
 	if err := part.Sync(); err != nil {
 		return fmt.Errorf("write backup to disk: %w", err)
 	}
-	// A link, and not a rename, never replaces a file that came meanwhile.
+	// A link never replaces a file that was created meanwhile; a rename would.
 	if err := os.Link(part.Name(), file); err != nil {
 		return fmt.Errorf("name backup: %w", err)
 	}
 	return syncDir(filepath.Dir(file))
 }
 
-// backupFault says why there is no backup: the disk that is full is that of the copy.
+// backupFault explains why the backup failed. A full disk is that of the copy.
 func (s *Store) backupFault(ctx context.Context, dir string, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the backup was broken off, and nothing of it was kept: %w", context.Cause(ctx))
 	case sqliteUnavailable(err) == relay.CodeStorageFull, errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("there is no room for the backup in %s; free some space there, or write it to another disk: %w", dir, err)
+		return fmt.Errorf("there is not enough space for the backup in %s; free some space there, or write it to another disk: %w", dir, err)
 	case damaged(err):
 		return fmt.Errorf("the database cannot be copied, because it is damaged; `relayd doctor` says more: %w", err)
 	}
 	return s.fault("copy the database", err)
 }
 
-// strayLog refuses a database beside the log of another one, such as a backup that was
-// copied over a file whose server had been killed: SQLite would carry that log into it
-// and damage it, or throw the log of a missing file away. A file that has a log was
-// told so in its header before the log began, and a backup was not.
+// strayLog refuses a database file beside the log of another one, such as a backup that was
+// copied over the file of a killed server. SQLite would replay that log into the backup and
+// damage it, or discard the log of a missing file. The header of a file that has a log says
+// so before the log is written; the header of a backup does not.
 func strayLog(file string) error {
-	log, err := os.Stat(file + "-wal") // first: what has one now has the header too
+	log, err := os.Stat(file + "-wal") // checked first: a file that has a log now has the header too
 	if errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0 {
 		return nil
 	}
@@ -88,8 +88,8 @@ func strayLog(file string) error {
 	return nil
 }
 
-// readStart fills b from the start of a file and says how much there was; of one that
-// is missing, nothing.
+// readStart reads the start of a file into b and returns how many bytes it read: 0 for a
+// missing file.
 func readStart(file string, b []byte) (int, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -106,7 +106,7 @@ func readStart(file string, b []byte) (int, error) {
 	return n, err
 }
 
-// syncDir makes the names in a folder durable, where the system can do that.
+// syncDir makes the directory entries of a folder durable, where the system can do that.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -9,39 +9,38 @@ import (
 	"relay"
 )
 
-// writeChunks makes parts of large bodies durable, in a transaction of their own:
-// the row that refers to them comes later.
-func (s *Store) writeChunks(ctx context.Context, by *penman, steps []*step) ([]relay.Change, error) {
+// writeChunks makes parts of large bodies durable in a transaction of their own. The row
+// that refers to them is written later.
+func (s *Store) writeChunks(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
 	return s.inBatch(ctx, by, func(w *writer) error { return w.putChunks(steps) })
 }
 
 func (w *writer) putChunks(steps []*step) error {
 	rows := make([][]any, len(steps))
 	for i, st := range steps {
-		rows[i] = []any{st.id, st.n, st.i, present(st.data)}
+		rows[i] = []any{st.id, st.n, st.i, nonNil(st.data)}
 	}
 	return w.run(&insertChunks, rows)
 }
 
-// writeRows makes the other steps durable in one transaction: new events first,
-// merged with what is known of their end, then the rest in rounds, one step of each
-// event at a time.
-func (s *Store) writeRows(ctx context.Context, by *penman, steps []*step) ([]relay.Change, error) {
+// writeRows makes the other steps durable in one transaction: first the new events, merged
+// with their ends as far as known, then the rest in rounds of one step of each event.
+func (s *Store) writeRows(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
 	return s.inBatch(ctx, by, func(w *writer) error { return s.putRows(w, steps) })
 }
 
 func (s *Store) putRows(w *writer, steps []*step) error {
-	list := units(steps)
+	list := groupByEvent(steps)
 	for _, st := range steps {
 		st.err = nil
 	}
-	if err := s.insertFresh(w, list); err != nil {
+	if err := s.insertNewEvents(w, list); err != nil {
 		return err
 	}
 	next := make([]int, len(list))
 	for i, u := range list {
-		if u.fresh != nil {
-			next[i] = u.fresh.merged
+		if u.insert != nil {
+			next[i] = u.insert.merged
 		}
 	}
 	for {
@@ -61,28 +60,28 @@ func (s *Store) putRows(w *writer, steps []*step) error {
 	}
 }
 
-// inBatch runs one transaction of the journal and gives what to publish after it.
-func (s *Store) inBatch(ctx context.Context, by *penman, fn func(*writer) error) ([]relay.Change, error) {
+// inBatch runs one transaction of the journal and returns what to publish after it.
+func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) error) ([]relay.Change, error) {
 	if s.d.commit == 1 {
-		s.order.Lock()
-		defer s.order.Unlock()
+		s.commitMu.Lock()
+		defer s.commitMu.Unlock()
 	}
 	tx, err := by.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return nil, s.outside(err)
 	}
-	w := &writer{change: &change{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, by: by}
+	w := &writer{change: &change{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, target: by}
 	if w.prepared != nil {
 		w.bound = make(map[string]*sql.Stmt, len(w.prepared))
 	}
-	if err = s.mayCommit(ctx, by); err == nil {
+	if err = s.checkServeLock(ctx, by); err == nil {
 		err = s.prepareTx(w.session, quiet)
 	}
 	if err == nil {
 		err = fn(w)
 	}
-	if err == nil && by.announce {
-		w.note = w.tell
+	if err == nil && by.notifyPeers {
+		w.clusterEvents = w.localEvents
 		err = s.writeRevisions(w.change)
 	}
 	if err != nil {
@@ -91,26 +90,26 @@ func (s *Store) inBatch(ctx context.Context, by *penman, fn func(*writer) error)
 	if err := tx.Commit(); err != nil {
 		return nil, s.outside(err)
 	}
-	s.mover.grown()
-	for alias, bytes := range w.grown {
+	s.checkpointer.notify()
+	for alias, bytes := range w.usageDelta {
 		s.stock.add(alias, bytes)
 	}
-	return w.tell, nil
+	return w.localEvents, nil
 }
 
-// insertFresh stores the new events of a batch.
-func (s *Store) insertFresh(w *writer, list []*unit) error {
+// insertNewEvents inserts the new events of a batch.
+func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 	var events, attempts, payloads [][]any
-	var rows []freshRows
+	var rows []newEventRows
 	for _, u := range list {
 		if err := u.merge(); err != nil {
 			return err
 		}
-		f := u.fresh
+		f := u.insert
 		if f == nil {
 			continue
 		}
-		whole, err := w.whole(f)
+		whole, err := w.allPartsStored(f)
 		if err != nil {
 			return err
 		}
@@ -121,11 +120,11 @@ func (s *Store) insertFresh(w *writer, list []*unit) error {
 			f.merged = len(u.steps)
 			continue
 		}
-		row, err := w.freshRows(f)
+		row, err := w.newEventRows(f)
 		if err != nil {
 			return err
 		}
-		row.of = f
+		row.insert = f
 		events, rows = append(events, row.event), append(rows, row)
 	}
 	there, err := w.insertEvents(events)
@@ -133,15 +132,15 @@ func (s *Store) insertFresh(w *writer, list []*unit) error {
 		return err
 	}
 	for _, row := range rows {
-		f := row.of
+		f := row.insert
 		if there[f.event.ID] {
-			f.merged = 1 // the Accept; the rest may be news
+			f.merged = 1 // the Accept is stored already; the other steps may not be
 			continue
 		}
 		attempts, payloads = append(attempts, row.attempts...), append(payloads, row.payloads...)
-		w.grow(f.event.AliasID, kept(f.request, f.event.ForwardedLines))
+		w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
 		if f.attempt != nil {
-			w.grow(f.event.AliasID, keptAttempt(f.attempt))
+			w.addUsage(f.event.AliasID, attemptStoredSize(f.attempt))
 		}
 		w.publish(f.changes()...)
 	}
@@ -155,16 +154,16 @@ var errPartsLost = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "a part of the body could not be stored",
 }
 
-// whole tells whether every part of the bodies of a new event was stored.
-func (w *writer) whole(f *fresh) (bool, error) {
-	ok, err := w.stored(f.event.ID, 0, f.request.Body.Parts)
+// allPartsStored reports whether every part of the bodies of a new event is stored.
+func (w *writer) allPartsStored(f *newEvent) (bool, error) {
+	ok, err := w.partsStored(f.event.ID, 0, f.request.Body.Parts)
 	if ok && err == nil && f.attempt != nil {
-		ok, err = w.stored(f.event.ID, f.attempt.N, f.attempt.Response.Body.Parts)
+		ok, err = w.partsStored(f.event.ID, f.attempt.N, f.attempt.Response.Body.Parts)
 	}
 	return ok, err
 }
 
-func (w *writer) stored(id relay.ID, n, parts int) (bool, error) {
+func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 	if parts == 0 {
 		return true, nil
 	}
@@ -173,13 +172,13 @@ func (w *writer) stored(id relay.ID, n, parts int) (bool, error) {
 	return have >= parts, err
 }
 
-type freshRows struct {
-	of                 *fresh
+type newEventRows struct {
+	insert             *newEvent
 	event              []any
 	attempts, payloads [][]any
 }
 
-func (w *writer) freshRows(f *fresh) (r freshRows, err error) {
+func (w *writer) newEventRows(f *newEvent) (r newEventRows, err error) {
 	e := *f.event
 	e.Request, e.Blocker = *f.request, f.blocker
 	r.event = eventArgs(&e, f.attempt, f.state)
@@ -196,15 +195,15 @@ func (w *writer) freshRows(f *fresh) (r freshRows, err error) {
 	if a.Kind == relay.KindReplay {
 		kind = replay
 	}
-	r.attempts = [][]any{w.by.attemptArgs(&e, a, kind, state)}
+	r.attempts = [][]any{w.target.attemptArgs(&e, a, kind, state)}
 	if hasPayload(a) {
 		r.payloads = append(r.payloads, payloadArgs(e.ID, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
 	}
 	return r, nil
 }
 
-// changes of a new event.
-func (f *fresh) changes() []relay.Change {
+// changes returns what to publish about a new event.
+func (f *newEvent) changes() []relay.Change {
 	out := []relay.Change{{Kind: relay.ChangeEvent, Alias: f.event.AliasID, Event: f.event.ID}}
 	switch a := f.attempt; {
 	case a == nil || a.State == relay.StateDelivering:
@@ -227,7 +226,7 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 		case stepAmend:
 			err = w.amend(st)
 		case stepRequeue:
-			err = w.giveBack(st)
+			err = w.requeueAttempt(st)
 		default:
 			st.err = relay.Errorf(relay.CodeInternal, "the event %s was handed over twice", st.id)
 		}
@@ -241,7 +240,7 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 // amend replaces the request of an event.
 func (w *writer) amend(st *step) error {
 	m := st.message
-	if ok, err := w.stored(st.id, 0, m.Body.Parts); err != nil || !ok {
+	if ok, err := w.partsStored(st.id, 0, m.Body.Parts); err != nil || !ok {
 		st.err = errPartsLost
 		return err
 	}
@@ -260,27 +259,27 @@ func (w *writer) amend(st *step) error {
 		return err
 	}
 	for _, n := range before {
-		w.grow(alias[0], kept(m)-n)
+		w.addUsage(alias[0], storedSize(m)-n)
 	}
-	// args[2:12] are head to state, which all may have changed; the added lines stay.
+	// args[2:12] are the columns from head to state. The added lines do not change.
 	_, err := w.exec(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`, append(args[2:12:12], st.id)...)
 	w.publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.id})
 	return err
 }
 
-const giveBack = `UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
+const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
 	WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?
 	RETURNING event_id, n, alias_id`
 
-// giveBack puts an attempt that is ours back to the queue.
-func (w *writer) giveBack(st *step) error {
+// requeueAttempt puts an attempt that the claimant delivers back into the queue.
+func (w *writer) requeueAttempt(st *step) error {
 	var rows []attemptRow
-	back := giveBack
-	if w.by.late {
-		back = giveBackLate
+	back := requeueAttemptSQL
+	if w.target.replaying {
+		back = requeueReplayedSQL
 	}
-	if err := w.all(&rows, back, st.id, st.n, w.by.node, w.by.boot); err != nil {
+	if err := w.all(&rows, back, st.id, st.n, w.target.node, w.target.boot); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
@@ -295,7 +294,8 @@ func (w *writer) giveBack(st *step) error {
 			st.err = relay.ErrFenced
 			return nil
 		}
-		// Queued: this step ran before, its answer was lost, and it was told to nobody.
+		// It is queued: this step was committed before, but its result was lost and never
+		// published.
 	}
 	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.id, N: st.n},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})

@@ -7,18 +7,18 @@ import (
 	"relay"
 )
 
-// outbox hands changes to the feed in the order in which they were put, from one
-// goroutine, so that a slow feed never holds a transaction.
+// outbox passes changes to the feed in the order in which they were put, in a goroutine of
+// its own, so that a slow feed never blocks a transaction.
 type outbox struct {
 	mu      sync.Mutex
-	waiting []outgoing
+	waiting []outboxItem
 	publish func([]relay.Change) // nil until Serve
 	wake    chan struct{}
 	ended   chan struct{}
 	closing bool
 }
 
-type outgoing struct {
+type outboxItem struct {
 	changes []relay.Change
 	done    chan struct{}
 }
@@ -30,7 +30,7 @@ func (o *outbox) start() {
 	go o.run()
 }
 
-// put takes changes; the channel is closed when the feed has been told.
+// put queues changes. The returned channel is closed when the feed has got them.
 func (o *outbox) put(changes []relay.Change) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -38,7 +38,7 @@ func (o *outbox) put(changes []relay.Change) <-chan struct{} {
 		return published
 	}
 	done := make(chan struct{})
-	o.waiting = append(o.waiting, outgoing{changes, done})
+	o.waiting = append(o.waiting, outboxItem{changes, done})
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -78,7 +78,7 @@ func (o *outbox) run() {
 	}
 }
 
-// close tells the feed what is still waiting and ends the goroutine.
+// close passes on what still waits and ends the goroutine.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closing = true
@@ -90,11 +90,11 @@ func (o *outbox) close() {
 	<-o.ended
 }
 
-// writeRevisions keeps, in the transaction of the change, what other processes
-// must hear of. On Postgres a lock makes revisions commit in the order of their
-// numbers, or a poll could pass over one that commits late.
+// writeRevisions stores the changes that other processes have to learn of, in the same
+// transaction. On Postgres a lock makes revisions commit in the order of their numbers:
+// otherwise a poll could miss a revision that commits late.
 func (s *Store) writeRevisions(c *change) error {
-	if len(c.note) == 0 {
+	if len(c.clusterEvents) == 0 {
 		return nil
 	}
 	if s.d.bulk {
@@ -102,7 +102,7 @@ func (s *Store) writeRevisions(c *change) error {
 			return err
 		}
 	}
-	for _, n := range c.note {
+	for _, n := range c.clusterEvents {
 		var event any
 		if !n.Event.IsZero() {
 			event = n.Event
@@ -137,8 +137,8 @@ func (r *revisionRow) change() relay.Change {
 	return c
 }
 
-// pollRevisions publishes what other processes changed after revision last and
-// gives the newest number seen.
+// pollRevisions publishes what other processes changed after revision last, and returns the
+// newest revision seen.
 func (s *Store) pollRevisions(ctx context.Context, last int64) (int64, error) {
 	var rows []revisionRow
 	err := s.view(ctx, "poll revisions", func(q session) error {
@@ -155,7 +155,7 @@ func (s *Store) pollRevisions(ctx context.Context, last int64) (int64, error) {
 			foreign = append(foreign, r.change())
 		}
 	}
-	s.out.put(foreign)
+	s.outbox.put(foreign)
 	return last, nil
 }
 

@@ -7,40 +7,40 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// The log of SQLite goes into the file by a connection of its own, so that commits
-// don't have to carry it there. Sizes are pages in the log, of 4 KiB.
+// The write-ahead log of SQLite is checkpointed over a separate connection, so that
+// commits of the journal do not have to do it. Sizes are pages of 4 KiB in the log.
 const (
-	moveFrom   = 1000                  // worth moving
-	moveAtLast = 8000                  // the writer moves the rest behind a commit, and begins the log anew: commits came without a gap
-	movePause  = 20 * time.Millisecond // between two looks
+	checkpointPages    = 1000                  // a checkpoint is worthwhile from here on
+	walMaxPages        = 8000                  // from here on the writer checkpoints after a commit and restarts the log, which needs a moment without commits
+	checkpointInterval = 20 * time.Millisecond // between two checks
 )
 
-// mover moves the log. Its zero value does nothing.
-type mover struct {
+// checkpointer checkpoints the log. Its zero value does nothing.
+type checkpointer struct {
 	db   *sqlx.DB
 	wake chan struct{}
 }
 
-// grown says that the log may have grown. It never blocks.
-func (m *mover) grown() {
+// notify tells the checkpointer that the log may have grown. It never blocks.
+func (m *checkpointer) notify() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// keepMoving moves the log as it grows, until ctx ends. No commit needs that to be
-// durable: what is in the log is.
-func (s *Store) keepMoving(ctx context.Context) {
-	pause := time.NewTicker(movePause)
+// checkpointLoop checkpoints the log as it grows, until ctx ends. Commits are durable
+// without that: the log itself is synced.
+func (s *Store) checkpointLoop(ctx context.Context) {
+	pause := time.NewTicker(checkpointInterval)
 	defer pause.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.mover.wake:
+		case <-s.checkpointer.wake:
 		}
-		s.moveLog(ctx, logState.worthMoving)
+		s.checkpoint(ctx, walState.worthCheckpoint)
 		select {
 		case <-ctx.Done():
 			return
@@ -49,35 +49,36 @@ func (s *Store) keepMoving(ctx context.Context) {
 	}
 }
 
-// logState is the answer to a checkpoint: pages in the log, and how many of them are
-// in the file.
-type logState struct {
+// walState is the result of a checkpoint: the pages in the log, and how many of them are
+// in the database file.
+type walState struct {
 	Busy int `db:"busy"`
 	Log  int `db:"log"`
 	Done int `db:"checkpointed"`
 }
 
-// worthMoving is true when enough waits to be moved.
-func (l logState) worthMoving() bool { return l.Log-l.Done >= moveFrom }
+// worthCheckpoint reports whether enough pages wait for a checkpoint.
+func (l walState) worthCheckpoint() bool { return l.Log-l.Done >= checkpointPages }
 
-// waits is true when anything does.
-func (l logState) waits() bool { return l.Log > l.Done }
+// pending reports whether any page waits.
+func (l walState) pending() bool { return l.Log > l.Done }
 
-// long is true when the log should begin anew, which it can once all of it is moved.
-func (l logState) long() bool { return l.Log >= moveAtLast && l.waits() }
+// needsRestart reports whether the log is so long that it should be restarted, which is
+// possible once all of it is checkpointed.
+func (l walState) needsRestart() bool { return l.Log >= walMaxPages && l.pending() }
 
-// moveLog moves what is in the log when that is due. Neither readers nor the writer
-// wait for it. Best effort: what stays there is moved behind some commit.
-func (s *Store) moveLog(ctx context.Context, due func(logState) bool) {
-	if s.mover.db == nil {
+// checkpoint runs a passive checkpoint if due says so. Neither readers nor the writer wait
+// for it. It is best effort: the rest is checkpointed after a later commit.
+func (s *Store) checkpoint(ctx context.Context, due func(walState) bool) {
+	if s.checkpointer.db == nil {
 		return
 	}
-	var log logState
-	err := s.mover.db.GetContext(ctx, &log, `PRAGMA wal_checkpoint(NOOP)`)
+	var log walState
+	err := s.checkpointer.db.GetContext(ctx, &log, `PRAGMA wal_checkpoint(NOOP)`)
 	if err == nil && due(log) {
-		err = s.mover.db.GetContext(ctx, &log, `PRAGMA wal_checkpoint(PASSIVE)`)
+		err = s.checkpointer.db.GetContext(ctx, &log, `PRAGMA wal_checkpoint(PASSIVE)`)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Debug("the log of the database stays as it is for now", "err", err)
+		s.log.Debug("the write-ahead log was not checkpointed", "err", err)
 	}
 }

@@ -27,11 +27,11 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 		}
 	}
 	for late := time.Now().Add(time.Minute); ; <-time.After(5 * time.Millisecond) {
-		var log logState
+		var log walState
 		if err := s.read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
 			t.Fatal(err)
 		}
-		if log.Log-log.Done < moveFrom {
+		if log.Log-log.Done < checkpointPages {
 			break
 		}
 		if time.Now().After(late) {
@@ -39,7 +39,7 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 		}
 	}
 	var last int
-	if err := s.write.Get(&last, `PRAGMA wal_autocheckpoint`); err != nil || last != moveAtLast {
+	if err := s.write.Get(&last, `PRAGMA wal_autocheckpoint`); err != nil || last != walMaxPages {
 		t.Errorf("the writer moves the log from %d pages on, %v", last, err)
 	}
 }
@@ -50,32 +50,32 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 func TestRemovalMovesTheLogBehindItself(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 1) // not served: nobody else moves the log
-	if _, err := s.oneRemoval(t.Context(), "", func(c *change, _ int) error {
-		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (moveAtLast+100)<<12))
+	if _, err := s.removalTx(t.Context(), "", func(c *change, _ int) error {
+		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (walMaxPages+100)<<12))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	state := func() (log logState) {
+	state := func() (log walState) {
 		if err := s.read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
 			t.Fatal(err)
 		}
 		return log
 	}
-	if before := state(); before.Log < moveAtLast {
+	if before := state(); before.Log < walMaxPages {
 		t.Fatalf("the log is too short for this test: %+v", before)
 	}
 	remove := func(c *change, _ int) error {
 		_, err := c.exec(`DELETE FROM meta WHERE name = 'y'`)
 		return err
 	}
-	if _, err := s.oneRemoval(t.Context(), "", remove); err != nil {
+	if _, err := s.removalTx(t.Context(), "", remove); err != nil {
 		t.Fatal(err)
 	}
 	if log := state(); log.Done > 0 {
 		t.Errorf("moved in the commit of a removal: %+v", log)
 	}
-	if err := s.brief(t.Context(), "", remove); err != nil {
+	if err := s.pacedUpdate(t.Context(), "", remove); err != nil {
 		t.Fatal(err)
 	}
 	if log := state(); log.Log > log.Done {

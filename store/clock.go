@@ -7,15 +7,15 @@ import (
 	"relay"
 )
 
-// clock is the clock on the wall, which people and time servers set, and an order of
-// arrival that does not depend on it.
+// clock is the wall clock, which people and time servers can set, and arrival times that
+// keep their order when it is set back.
 type clock struct {
 	wall func() time.Time
-	base time.Time // the start, with the monotonic clock
+	base time.Time // start of the process, with the monotonic clock
 
 	mu   sync.Mutex
-	last time.Time     // latest arrival given
-	at   time.Duration // when that was, on the monotonic clock
+	last time.Time     // latest arrival time returned
+	at   time.Duration // monotonic time at which last was returned
 }
 
 func (c *clock) start(wall func() time.Time) {
@@ -25,34 +25,33 @@ func (c *clock) start(wall func() time.Time) {
 	c.wall, c.base = wall, time.Now()
 }
 
-// now is the time on the wall.
+// now is the wall-clock time.
 func (c *clock) now() time.Time { return c.wall() }
 
-// now is the time on the wall.
+// now is the wall-clock time.
 func (s *Store) now() time.Time { return s.clock.now() }
 
-// since is the monotonic clock at t, if t has it, else at present.
+// since is the monotonic time of t, or the current one when t has none.
 func (c *clock) since(t time.Time) time.Duration {
-	if t != t.Round(0) { // Round(0) drops it
+	if t != t.Round(0) { // Round(0) drops the monotonic reading
 		return t.Sub(c.base)
 	}
 	return time.Since(c.base)
 }
 
-// arrival is the time at which something came: that on the wall, unless the clock was
-// set back. Then arrivals follow the latest one of before, at half the pace, until
-// the wall has caught up: what came later never has an earlier time, and queues go by
-// it.
+// arrival returns the wall-clock time of an event, adjusted so that later events never get
+// earlier times: queues are ordered by it. After the clock is set back, times advance at
+// half speed from the latest one until the wall clock has caught up.
 func (c *clock) arrival(t time.Time) time.Time {
 	mono, wall := c.since(t), t.Round(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	passed := mono - c.at
-	if passed < 0 { // it came before the latest one, and is handed over after it
+	if passed < 0 { // this event arrived before the latest one and is stored after it
 		if wall.After(c.last) {
 			return c.last
 		}
-		if c.last.Sub(wall) > 2*-passed+setBack {
+		if c.last.Sub(wall) > 2*-passed+setBackTolerance {
 			return c.last.Add(passed)
 		}
 		return t
@@ -66,12 +65,12 @@ func (c *clock) arrival(t time.Time) time.Time {
 	return t
 }
 
-// setBack is how much earlier a time may be than the monotonic clock says before the
-// clock on the wall counts as set back.
-const setBack = time.Second
+// setBackTolerance is how far the wall clock may be behind the monotonic clock before it
+// counts as set back.
+const setBackTolerance = time.Second
 
-// follow has every later arrival come behind t, as far as t lies ahead of the wall.
-func (c *clock) follow(t time.Time) {
+// startAfter makes every later arrival time follow t, if t is ahead of the wall clock.
+func (c *clock) startAfter(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t.After(c.last) && t.After(c.wall()) {
@@ -79,9 +78,9 @@ func (c *clock) follow(t time.Time) {
 	}
 }
 
-// settle moves the times of an event that comes from a caller. One whose time has no
-// monotonic clock comes from elsewhere, and stays as it is.
-func (c *clock) settle(e *relay.Event) {
+// adjust corrects the times of an event that a caller sent. An event whose time has no
+// monotonic reading did not arrive here just now, and keeps its times.
+func (c *clock) adjust(e *relay.Event) {
 	t := e.ReceivedAt
 	if t == t.Round(0) {
 		return
@@ -96,35 +95,36 @@ func (c *clock) settle(e *relay.Event) {
 	}
 }
 
-// leaps notices when the clock on the wall is set.
-type leaps struct {
+// clockJumps detects that the wall clock was set.
+type clockJumps struct {
 	wall        time.Time
-	mono, until time.Time // these have the monotonic clock
+	mono, until time.Time // both with the monotonic reading
 }
 
 const (
-	leap     = time.Minute      // ahead of the monotonic clock: more is no drift
-	leapWait = 10 * time.Minute // before what the clock says now is believed
+	maxClockDrift = time.Minute      // ahead of the monotonic clock; more is a jump and not drift
+	jumpWait      = 10 * time.Minute // before a clock that jumped forward is trusted
 )
 
-// leaps begins to watch the clock.
-func (s *Store) leaps() leaps {
-	var l leaps
-	l.doubtful(s.now())
+// watchClock starts watching the clock.
+func (s *Store) watchClock() clockJumps {
+	var l clockJumps
+	l.recentJump(s.now())
 	return l
 }
 
-// doubtful tells whether the clock was set forward by much a short while ago, or the
-// machine slept: a mistake that is put right in that time shall cost nobody an event.
-func (l *leaps) doubtful(wall time.Time) bool {
+// recentJump reports whether the clock jumped forward within the last jumpWait, or the
+// machine was suspended. Nothing is expired in that time, so that a clock that was set
+// wrong by mistake and is corrected deletes no event.
+func (l *clockJumps) recentJump(wall time.Time) bool {
 	mono := time.Now()
 	if !l.wall.IsZero() {
 		ahead := wall.Round(0).Sub(l.wall) - mono.Sub(l.mono)
 		switch {
-		case ahead > leap:
-			l.until = mono.Add(leapWait)
-		case ahead < -leap:
-			l.until = time.Time{} // it was put right
+		case ahead > maxClockDrift:
+			l.until = mono.Add(jumpWait)
+		case ahead < -maxClockDrift:
+			l.until = time.Time{} // the clock was corrected
 		}
 	}
 	l.wall, l.mono = wall.Round(0), mono

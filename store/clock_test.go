@@ -45,7 +45,7 @@ func TestArrivalsKeepTheirOrder(t *testing.T) {
 		if at := come(); !at.Equal(c.now()) {
 			t.Error("not set forward")
 		}
-		c.follow(c.now().Add(time.Hour))
+		c.startAfter(c.now().Add(time.Hour))
 		if at := come(); at.Before(c.now().Add(59 * time.Minute)) {
 			t.Errorf("comes before what waits: %v", at)
 		}
@@ -70,12 +70,12 @@ func TestArrivalsOutOfOrder(t *testing.T) {
 // again at once.
 func TestLeapsAreDoubted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l leaps
+		var l clockJumps
 		offset := time.Duration(0)
 		doubtful := func(want bool) {
 			t.Helper()
 			time.Sleep(time.Second)
-			if got := l.doubtful(time.Now().Round(0).Add(offset)); got != want {
+			if got := l.recentJump(time.Now().Round(0).Add(offset)); got != want {
 				t.Errorf("doubtful is %v", got)
 			}
 		}
@@ -90,7 +90,7 @@ func TestLeapsAreDoubted(t *testing.T) {
 		doubtful(false)
 		offset = time.Hour
 		doubtful(true)
-		time.Sleep(leapWait)
+		time.Sleep(jumpWait)
 		doubtful(false)
 	})
 }

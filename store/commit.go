@@ -10,19 +10,19 @@ import (
 
 // Times of one transaction of the journal.
 const (
-	commitLimit = 2500 * time.Millisecond // from then on a batch is not tried again
-	tryLimit    = 2 * patience            // of one try; a silent server fails it earlier
+	commitLimit = 2500 * time.Millisecond // after this time a batch is not tried again
+	tryLimit    = 2 * patience            // for one try; a server that does not answer fails it earlier
 	retryPause  = 20 * time.Millisecond
 	probeEvery  = 250 * time.Millisecond
 
-	complainEvery = 10 * time.Second // while a small row may fit where no event does
+	logInterval = 10 * time.Second // between two log lines about a database that takes nothing
 )
 
-// commit makes steps durable by write, which runs one transaction and resolves
-// nothing. A batch that fails because of one of its rows is split until only that
-// row fails; one that fails because the database is away is tried again for a while
-// (every step may run twice) and then fails whole, with all that waits. Steps that
-// were taken together with those fail at once: nobody waits twice.
+// commit makes steps durable with write, which runs one transaction and resolves no ticket.
+// A batch that fails because of one of its rows is split until only that row fails. A batch
+// that fails because the database is unreachable is tried again for a while, so that every
+// step may run twice; then it fails as a whole, together with everything that waits. Steps
+// that were dequeued together with failed ones fail at once, so that no caller waits twice.
 func (c *committer) commit(ctx context.Context, steps []*step, write func(context.Context, []*step) ([]relay.Change, error)) {
 	if len(steps) == 0 {
 		return
@@ -44,7 +44,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		changes, err := write(try, steps)
 		cancel()
 		if err == nil {
-			c.s.wrote(len(steps), time.Since(began))
+			c.s.recordBatch(len(steps), time.Since(began))
 			c.settle(steps, changes)
 			return
 		}
@@ -55,22 +55,22 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		case unavailable(err) == "":
 			c.split(ctx, steps, err, write)
 			return
-		case c.s.spools(err):
+		case c.s.shouldSpool(err):
 			c.divert(steps, err)
 			return
-		case !c.s.d.bulk || tries > 1 && time.Now().After(deadline): // one try may be all that a machine under load had time for
-			c.lose(steps, err)
+		case !c.s.d.bulk || tries > 1 && time.Now().After(deadline): // an overloaded machine may have had time for only one try
+			c.failAll(steps, err)
 			return
 		default:
-			// The connection is gone or the server starts; the next try dials again.
+			// The connection broke or the server is starting; the next try dials again.
 			<-time.After(retryPause)
 		}
 	}
 }
 
-// tryContext bounds one transaction, whatever becomes of ctx. SQLite needs no bound:
-// it waits 2 s for the lock of an operator command and gives up by itself, and a
-// context that can end costs a goroutine for every statement.
+// tryContext is the context of one transaction; it does not end with ctx. SQLite needs no
+// time limit: it waits 2 s for the lock of an operator command and then fails, and a context
+// with a deadline would cost a goroutine for every statement.
 func (s *Store) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
 	if !s.d.bulk {
@@ -83,21 +83,21 @@ func (s *Store) tryContext(ctx context.Context) (context.Context, context.Cancel
 }
 
 func (c *committer) settle(steps []*step, changes []relay.Change) {
-	c.s.out.put(changes)
+	c.s.outbox.put(changes)
 	for _, st := range steps {
 		st.ticket.Resolve(st.err)
 	}
 }
 
-// split finds the row that a batch fails for. Steps of one event stay together
-// until the event is alone.
+// split halves a batch until the row that makes it fail is found. Steps of one event stay
+// together until no other event is left in the batch.
 func (c *committer) split(ctx context.Context, steps []*step, cause error, write func(context.Context, []*step) ([]relay.Change, error)) {
-	list := units(steps)
+	list := groupByEvent(steps)
 	switch {
 	case len(steps) == 1:
 		c.s.log.Error("a row cannot be stored", "event", steps[0].id.String(), "err", cause)
 		c.s.meter.failed.Add(1)
-		c.s.broken.note(steps[0])
+		c.s.broken.remember(steps[0])
 		steps[0].ticket.Resolve(&relay.Error{
 			Code: relay.CodeStoreUnavailable, Detail: "the relay cannot store this request", Cause: cause,
 		})
@@ -112,51 +112,52 @@ func (c *committer) split(ctx context.Context, steps []*step, cause error, write
 	}
 }
 
-func flatten(list []*unit) (steps []*step) {
+func flatten(list []*eventSteps) (steps []*step) {
 	for _, u := range list {
 		steps = append(steps, u.steps...)
 	}
 	return steps
 }
 
-// lose fails the batch and everything that waits behind it.
-func (c *committer) lose(steps []*step, cause error) {
+// failAll fails the batch and everything that waits.
+func (c *committer) failAll(steps []*step, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lost = cause
-	c.complain()
+	c.logThrottled()
 	for _, list := range [][]*step{steps, c.chunks, c.rows} {
 		for _, st := range list {
 			if st.dead {
 				continue
 			}
-			if st.stalled != nil {
-				st.stalled.timer.Stop()
-				st.stalled = nil
+			if st.waiter != nil {
+				st.waiter.timer.Stop()
+				st.waiter = nil
 			}
 			c.refuse(st, cause)
 		}
 	}
-	c.rows, c.chunks, c.stalled, c.bytes = nil, nil, nil, 0
+	c.rows, c.chunks, c.waiting, c.bytes = nil, nil, nil, 0
 }
 
-// complain says now and then why nothing can be stored; with the lock held.
-func (c *committer) complain() {
-	if time.Since(c.complained) < complainEvery {
+// logThrottled logs why nothing can be stored, at most once in logInterval. Call it with
+// the lock held.
+func (c *committer) logThrottled() {
+	if time.Since(c.loggedAt) < logInterval {
 		return
 	}
-	c.complained, c.told = time.Now(), true
+	c.loggedAt, c.logged = time.Now(), true
 	until := "the database is back"
 	switch {
 	case c.s.diskFull(c.lost):
-		until = amount(fullDisk) + " are free on the data disk"
+		until = formatBytes(fullDisk) + " are free on the data disk"
 	case unavailable(c.lost) == relay.CodeStorageFull:
-		until = "there is room on the disk of postgres: make some, or set a shorter --retention"
+		until = "the disk of postgres has free space: free some, or set a shorter --retention"
 	}
 	c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", c.lost)
 }
 
-// tryWrite is nil when the database takes a row, in a transaction as those of events are.
+// tryWrite returns nil when the database commits a row, with the durability of events.
 func (s *Store) tryWrite(ctx context.Context) error {
 	tx, end, err := s.begin(ctx)
 	if err != nil {
@@ -171,7 +172,7 @@ func (s *Store) tryWrite(ctx context.Context) error {
 	return tx.Commit()
 }
 
-// probe waits for the database to take writes again.
+// probe waits a moment and then looks whether the database takes writes again.
 func (c *committer) probe(ctx context.Context) {
 	select {
 	case <-c.wake: // closing
@@ -183,15 +184,15 @@ func (c *committer) probe(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case err == nil && c.s.stillFull(c.lost) == nil:
+	case err == nil && c.s.diskStillFull(c.lost) == nil:
 		c.lost = nil
-		if c.told {
+		if c.logged {
 			c.s.log.Info("events can be stored again")
 		}
-		c.told = false
-	case err != nil && c.s.spools(err):
-		c.lost = nil // not of the disk any more: the spool may take them
+		c.logged = false
+	case err != nil && c.s.shouldSpool(err):
+		c.lost = nil // the disk is not the reason any more, so the spool can take events
 	default:
-		c.complain()
+		c.logThrottled()
 	}
 }

@@ -8,48 +8,50 @@ import (
 	"relay"
 )
 
-// Bounds of the journal. A batch is what waits, up to these: no timer holds it back.
+// Bounds of the journal. A batch takes the steps that wait, up to these bounds. No timer
+// delays it.
 const (
 	batchSteps = 256 // 128 events with their ends
 	batchBytes = 4 << 20
-	chunkBatch = 4               // parts in one transaction: the only writer of SQLite is held for a few ms
-	roomWait   = 2 * time.Second // for room in the queue
+	chunkBatch = 4               // parts in one transaction, so that the only writer of SQLite is held for a few ms
+	spaceWait  = 2 * time.Second // for space in the queue
 )
 
-// What waits for the database, in all. Parts of bodies have room of their own, so that
-// the large bodies of one alias do not turn the requests of others away, and are waited
-// for longer: who sends one only gets slower, as nothing more is read from the socket.
+// Bounds of what waits for the database, in bytes. Parts of bodies have a quota of their
+// own, so that large bodies of one alias do not cause requests of others to be refused.
+// They may wait longer: the sender of a large body is only slowed down, because nothing
+// more is read from its socket.
 const (
 	queueBytes = 64 << 20
 	partBytes  = queueBytes / 4
-	partWait   = 10 * time.Second // for room among them
+	partWait   = 10 * time.Second // for space in the quota of parts
 )
 
 // committer makes steps durable, in order for each event, one transaction at a time.
 type committer struct {
 	s     *Store
 	limit int64 // bytes of rows
-	parts int   // chunks: the first ones have room, each weighs at most BodyPart
+	parts int   // chunks that have space; each holds at most BodyPart bytes
 
 	mu      sync.Mutex
 	rows    []*step
 	chunks  []*step
-	stalled []*step // rows without room so far
-	bytes   int64   // of the others
-	busy    int     // steps in the transaction under way
+	waiting []*step // rows that wait for space
+	bytes   int64   // of the rows that have space
+	busy    int     // steps in the current transaction
 	seq     uint64
 	closing bool
-	lost    error // the database cannot be used now: steps fail at once
+	lost    error // why the database cannot be used; steps fail at once while it is set
 	wake    chan struct{}
 
-	complained time.Time // when it was last said that nothing can be stored
-	told       bool      // and it was not taken back yet
+	loggedAt time.Time // when it was last logged that nothing can be stored
+	logged   bool      // the end of that was not logged yet
 }
 
-// stall ends a step that found no room in time.
-type stall struct{ timer *time.Timer }
+// spaceWaiter fails a step that got no space in time.
+type spaceWaiter struct{ timer *time.Timer }
 
-// startCommitters starts the goroutines; they end by close.
+// startCommitters starts the goroutines; close ends them.
 func (s *Store) startCommitters(ctx context.Context) (err error) {
 	if s.prepared, err = s.prepare(ctx); err != nil {
 		return err
@@ -63,7 +65,7 @@ func (s *Store) startCommitters(ctx context.Context) (err error) {
 	return nil
 }
 
-// newCommitter makes one of n, which share the room.
+// newCommitter makes one of n committers, which share the bounds.
 func newCommitter(s *Store, n int) *committer {
 	return &committer{
 		s: s, limit: (queueBytes - partBytes) / int64(n), parts: partBytes / (relay.BodyPart + stepOverhead) / n,
@@ -71,7 +73,7 @@ func newCommitter(s *Store, n int) *committer {
 	}
 }
 
-// running gives the committers once they run; for those who may ask earlier.
+// running returns the committers once they run; for callers that may be earlier.
 func (s *Store) running() []*committer {
 	if !s.serving.Load() {
 		return nil
@@ -79,7 +81,7 @@ func (s *Store) running() []*committer {
 	return s.committers
 }
 
-func (c *committer) push(st *step) {
+func (c *committer) enqueue(st *step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -98,12 +100,12 @@ func (c *committer) push(st *step) {
 	switch {
 	case st.kind == stepChunk:
 		if len(c.chunks) >= c.parts {
-			c.stall(st, partWait)
+			c.waitForSpace(st, partWait)
 		}
 		c.chunks = append(c.chunks, st)
-	case len(c.stalled) > 0 || c.bytes > 0 && c.bytes+st.size > c.limit:
-		c.stall(st, roomWait)
-		c.stalled, c.rows = append(c.stalled, st), append(c.rows, st)
+	case len(c.waiting) > 0 || c.bytes > 0 && c.bytes+st.size > c.limit:
+		c.waitForSpace(st, spaceWait)
+		c.waiting, c.rows = append(c.waiting, st), append(c.rows, st)
 	default:
 		c.bytes += st.size
 		c.rows = append(c.rows, st)
@@ -111,9 +113,9 @@ func (c *committer) push(st *step) {
 	c.signal()
 }
 
-// stall lets a step wait for room.
-func (c *committer) stall(st *step, most time.Duration) {
-	st.stalled = &stall{time.AfterFunc(most, func() { c.expire(st) })}
+// waitForSpace makes a step wait for space, for most at most.
+func (c *committer) waitForSpace(st *step, most time.Duration) {
+	st.waiter = &spaceWaiter{time.AfterFunc(most, func() { c.expire(st) })}
 }
 
 func (c *committer) signal() {
@@ -123,11 +125,11 @@ func (c *committer) signal() {
 	}
 }
 
-// refuse fails a step that was not tried; a result that is lost this way is
-// repaired when the database is back.
+// refuse fails a step that was not tried. A result that is lost this way is repaired when
+// the database is back.
 func (c *committer) refuse(st *step, cause error) {
 	c.s.meter.failed.Add(1)
-	c.s.broken.note(st)
+	c.s.broken.remember(st)
 	st.ticket.Resolve(c.s.fault("write event", cause))
 }
 
@@ -135,35 +137,35 @@ var errQueueFull = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "the relay's storage is too slow for what comes in; try again in a moment",
 }
 
-// expire ends a step that got no room.
+// expire fails a step that got no space in time.
 func (c *committer) expire(st *step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st.stalled == nil || st.dead {
+	if st.waiter == nil || st.dead {
 		return
 	}
-	st.dead, st.data = true, nil // it stays in its list until that is taken
+	st.dead, st.data = true, nil // it stays in its list until dequeue skips it
 	c.refuse(st, errQueueFull)
 }
 
-// admit lets stalled steps in, in order, as room comes.
+// admit gives space to waiting steps, in order.
 func (c *committer) admit() {
 	c.admitChunks()
-	for len(c.stalled) > 0 {
-		st := c.stalled[0]
+	for len(c.waiting) > 0 {
+		st := c.waiting[0]
 		if !st.dead {
 			if c.bytes > 0 && c.bytes+st.size > c.limit {
 				return
 			}
 			c.bytes += st.size
-			st.stalled.timer.Stop()
+			st.waiter.timer.Stop()
 		}
-		st.stalled = nil
-		c.stalled = c.stalled[1:]
+		st.waiter = nil
+		c.waiting = c.waiting[1:]
 	}
 }
 
-// admitChunks gives room to the first chunks.
+// admitChunks gives space to the first chunks.
 func (c *committer) admitChunks() {
 	room := c.parts
 	for _, st := range c.chunks {
@@ -173,20 +175,20 @@ func (c *committer) admitChunks() {
 		if st.dead {
 			continue
 		}
-		if room--; st.stalled != nil {
-			st.stalled.timer.Stop()
-			st.stalled = nil
+		if room--; st.waiter != nil {
+			st.waiter.timer.Stop()
+			st.waiter = nil
 		}
 	}
 }
 
-// take removes the next chunks and the next rows from the queue. A row does not
-// pass chunks of its event that were handed over before it, but those of others.
-func (c *committer) take() (chunks, rows []*step) {
+// dequeue removes the next chunks and the next rows from the queue. A row does not overtake
+// earlier chunks of its own event, but it may overtake those of other events.
+func (c *committer) dequeue() (chunks, rows []*step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.admit()
-	chunks, c.chunks = cut(c.chunks, chunkBatch, nil)
+	chunks, c.chunks = takeBatch(c.chunks, chunkBatch, nil)
 	var first map[relay.ID]uint64
 	for _, st := range c.chunks {
 		if st.dead {
@@ -199,7 +201,7 @@ func (c *committer) take() (chunks, rows []*step) {
 			first[st.id] = st.seq
 		}
 	}
-	rows, c.rows = cut(c.rows, batchSteps, first)
+	rows, c.rows = takeBatch(c.rows, batchSteps, first)
 	for _, st := range rows {
 		c.bytes -= st.size
 	}
@@ -208,15 +210,15 @@ func (c *committer) take() (chunks, rows []*step) {
 	return chunks, rows
 }
 
-// cut takes up to limit steps that have room and do not have to wait for a chunk.
-// behind gives the first chunk that still waits, by event.
-func cut(list []*step, limit int, behind map[relay.ID]uint64) (taken, rest []*step) {
+// takeBatch takes up to limit steps that have space and need not wait for a chunk. behind
+// is the number of the first chunk that still waits, by event.
+func takeBatch(list []*step, limit int, behind map[relay.ID]uint64) (taken, rest []*step) {
 	var bytes int64
 	for i, st := range list {
 		if st.dead {
 			continue
 		}
-		if st.stalled != nil || len(taken) == limit || bytes > 0 && bytes+st.size > batchBytes {
+		if st.waiter != nil || len(taken) == limit || bytes > 0 && bytes+st.size > batchBytes {
 			return taken, append(rest, list[i:]...)
 		}
 		if seq, ok := behind[st.id]; ok && seq < st.seq {
@@ -230,7 +232,7 @@ func cut(list []*step, limit int, behind map[relay.ID]uint64) (taken, rest []*st
 
 func (c *committer) run(ctx context.Context) {
 	for {
-		chunks, rows := c.take()
+		chunks, rows := c.dequeue()
 		if len(chunks)+len(rows) > 0 {
 			c.commit(ctx, chunks, c.writeChunks)
 			c.commit(ctx, rows, c.writeRows)
@@ -253,7 +255,7 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// down says why events cannot be stored now, nil when they can.
+// down returns why events cannot be stored now; nil when they can.
 func (c *committer) down() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,7 +268,7 @@ func (c *committer) length() int {
 	return len(c.rows) + len(c.chunks) + c.busy
 }
 
-// close lets what waits become durable; the goroutine ends behind it.
+// close makes the goroutine end after the steps that wait are durable.
 func (c *committer) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ func narrowQueue(parts int) *committer {
 // withRoom counts the parts that have room.
 func (c *committer) withRoom() (n int) {
 	for _, st := range c.chunks {
-		if st.stalled == nil && !st.dead {
+		if st.waiter == nil && !st.dead {
 			n++
 		}
 	}
@@ -53,16 +53,16 @@ func TestRowsPassStalledChunks(t *testing.T) {
 			chunks = append(chunks, c.give(stepChunk, 1, relay.BodyPart))
 		}
 		behind, other := c.give(stepAccept, 1, 1), c.give(stepAccept, 2, 90)
-		if other.stalled != nil || behind.stalled != nil {
+		if other.waiter != nil || behind.waiter != nil {
 			t.Error("a row waits for the room of parts")
 		}
-		if _, rows := c.take(); !slices.Equal(rows, []*step{other}) {
+		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{other}) {
 			t.Errorf("took %d rows, want the one of the other event", len(rows))
 		}
-		if stalled := c.give(stepAccept, 3, 100); stalled.stalled == nil {
+		if stalled := c.give(stepAccept, 3, 100); stalled.waiter == nil {
 			t.Error("rows have no bound")
 		}
-		if part := c.give(stepChunk, 4, 1); part.stalled == nil {
+		if part := c.give(stepChunk, 4, 1); part.waiter == nil {
 			t.Error("a part overtakes those that wait for room")
 		}
 		var rows []*step
@@ -70,7 +70,7 @@ func TestRowsPassStalledChunks(t *testing.T) {
 			if len(c.chunks) == 0 {
 				t.Fatal("the row is not taken with the last part of its body")
 			}
-			if _, rows = c.take(); len(rows) > 0 && slices.ContainsFunc(c.chunks, func(st *step) bool { return st.id == behind.id }) {
+			if _, rows = c.dequeue(); len(rows) > 0 && slices.ContainsFunc(c.chunks, func(st *step) bool { return st.id == behind.id }) {
 				t.Error("a row passed a part of its own event")
 			}
 		}
@@ -88,7 +88,7 @@ func TestChunkFindsRoomLate(t *testing.T) {
 		first, second, third := c.give(stepChunk, 1, 1), c.give(stepChunk, 2, 1), c.give(stepChunk, 3, 1)
 		row := c.give(stepAccept, 3, 1)
 		time.Sleep(5 * time.Second)
-		if chunks, _ := c.take(); !slices.Equal(chunks, []*step{first}) || resolved(second) {
+		if chunks, _ := c.dequeue(); !slices.Equal(chunks, []*step{first}) || resolved(second) {
 			t.Fatal("the first part is not taken, or the second was failed")
 		}
 		time.Sleep(partWait - 5*time.Second + time.Millisecond)
@@ -99,15 +99,15 @@ func TestChunkFindsRoomLate(t *testing.T) {
 		if third.data != nil {
 			t.Error("the bytes of a part that was failed are held")
 		}
-		if fourth := c.give(stepChunk, 4, 1); fourth.stalled == nil {
+		if fourth := c.give(stepChunk, 4, 1); fourth.waiter == nil {
 			t.Error("room for two")
 		}
 		time.Sleep(time.Minute) // the room it has it keeps
-		chunks, rows := c.take()
+		chunks, rows := c.dequeue()
 		if !slices.Equal(chunks, []*step{second}) || !slices.Equal(rows, []*step{row}) {
 			t.Fatalf("took %d parts and %d rows", len(chunks), len(rows))
 		}
-		if chunks, rows = c.take(); len(chunks)+len(rows)+c.length() != c.busy {
+		if chunks, rows = c.dequeue(); len(chunks)+len(rows)+c.length() != c.busy {
 			t.Error("something is left")
 		}
 	})
@@ -131,7 +131,7 @@ func TestQueueAtRandom(t *testing.T) {
 					given = append(given, c.give(kind, byte(random.IntN(8)), int64(1+random.IntN(60))))
 				} else {
 					time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
-					chunks, rows := c.take()
+					chunks, rows := c.dequeue()
 					taken = append(append(taken, chunks...), rows...)
 				}
 				if n := c.withRoom(); n > c.parts || c.bytes > 100 || c.bytes < 0 {
@@ -149,7 +149,7 @@ func checkOrder(t *testing.T, seed uint64, given, taken []*step) {
 	var lastPart uint64
 	row := map[relay.ID]uint64{}
 	for _, st := range taken {
-		if st.dead || st.stalled != nil {
+		if st.dead || st.waiter != nil {
 			t.Fatalf("seed %d: a step without room was taken", seed)
 		}
 		if st.kind == stepChunk {
@@ -190,7 +190,7 @@ func TestLoseStalled(t *testing.T) {
 		for i := range byte(10) {
 			all = append(all, c.give(stepChunk, i, relay.BodyPart), c.give(stepAccept, i, 90))
 		}
-		chunks, _ := c.take()
+		chunks, _ := c.dequeue()
 		c.commit(t.Context(), chunks, func(context.Context, []*step) ([]relay.Change, error) {
 			return nil, context.DeadlineExceeded
 		})
@@ -201,7 +201,7 @@ func TestLoseStalled(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // no timer fires for what was resolved
 		c.lost = nil
-		if part, row := c.give(stepChunk, 1, 1), c.give(stepAccept, 2, 100); part.stalled != nil || row.stalled != nil {
+		if part, row := c.give(stepChunk, 1, 1), c.give(stepAccept, 2, 100); part.waiter != nil || row.waiter != nil {
 			t.Error("no room, but nothing waits")
 		}
 	})

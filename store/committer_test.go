@@ -25,7 +25,7 @@ func (c *committer) give(kind stepKind, id byte, size int64) *step {
 	if kind == stepAccept {
 		st.event = &relay.Event{ID: st.id}
 	}
-	c.push(st)
+	c.enqueue(st)
 	return st
 }
 
@@ -47,7 +47,7 @@ func TestQueueRoom(t *testing.T) {
 		second := c.give(stepAccept, 2, 20)
 		third := c.give(stepAccept, 3, 5) // fits, but does not overtake
 		time.Sleep(time.Second)
-		if _, rows := c.take(); !slices.Equal(rows, []*step{first}) {
+		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{first}) {
 			t.Fatalf("took %d steps, want the first", len(rows))
 		}
 		time.Sleep(2 * time.Second)
@@ -55,16 +55,16 @@ func TestQueueRoom(t *testing.T) {
 			t.Fatal("a step that found room was failed")
 		}
 		late := c.give(stepAccept, 4, 90)
-		time.Sleep(roomWait + time.Millisecond)
+		time.Sleep(spaceWait + time.Millisecond)
 		synctest.Wait()
 		if !resolved(late) || !errors.Is(late.ticket.Err(), errQueueFull) {
 			t.Fatalf("a step without room: %v", late.ticket.Err())
 		}
-		if _, rows := c.take(); !slices.Equal(rows, []*step{second, third}) {
+		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{second, third}) {
 			t.Fatalf("took %d steps, want the second and the third", len(rows))
 		}
-		if c.bytes != 0 || len(c.stalled) != 0 {
-			t.Errorf("left behind: %d bytes, %d stalled", c.bytes, len(c.stalled))
+		if c.bytes != 0 || len(c.waiting) != 0 {
+			t.Errorf("left behind: %d bytes, %d stalled", c.bytes, len(c.waiting))
 		}
 	})
 }
@@ -74,7 +74,7 @@ func TestQueueLargeStep(t *testing.T) {
 	t.Parallel()
 	c := idle(100)
 	large := c.give(stepAccept, 1, 1000)
-	if _, rows := c.take(); !slices.Equal(rows, []*step{large}) {
+	if _, rows := c.dequeue(); !slices.Equal(rows, []*step{large}) {
 		t.Fatal("a large step does not get through")
 	}
 }
@@ -90,11 +90,11 @@ func TestQueueChunks(t *testing.T) {
 	}
 	c.give(stepChunk, 9, 1)
 	blocked, other := c.give(stepAccept, 1, 1), c.give(stepAccept, 2, 1)
-	chunks, rows := c.take()
+	chunks, rows := c.dequeue()
 	if len(chunks) != chunkBatch || !slices.Equal(rows, []*step{early, other}) {
 		t.Fatalf("took %d chunks and %d rows", len(chunks), len(rows))
 	}
-	chunks, rows = c.take()
+	chunks, rows = c.dequeue()
 	if len(chunks) != 2 || !slices.Equal(rows, []*step{blocked}) {
 		t.Fatalf("then took %d chunks and %d rows", len(chunks), len(rows))
 	}
@@ -145,7 +145,7 @@ func TestLose(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
 	batch, waiting := c.give(stepAccept, 1, 1), c.give(stepChunk, 2, 1)
-	_, rows := c.take()
+	_, rows := c.dequeue()
 	c.chunks = []*step{waiting}
 	c.commit(context.Background(), rows, func(context.Context, []*step) ([]relay.Change, error) {
 		return nil, context.DeadlineExceeded
@@ -181,7 +181,7 @@ func TestNobodyWaitsTwice(t *testing.T) {
 		c.s.d = postgresDialect
 		c.give(stepChunk, 1, 1)
 		row := c.give(stepFinish, 2, 1)
-		chunks, rows := c.take()
+		chunks, rows := c.dequeue()
 		began, tries := time.Now(), 0
 		c.commit(t.Context(), chunks, silent(quiet, &tries))
 		c.commit(t.Context(), rows, silent(quiet, &tries))
@@ -194,7 +194,7 @@ func TestNobodyWaitsTwice(t *testing.T) {
 		c := idle(1 << 20)
 		c.s.d = postgresDialect
 		c.give(stepAccept, 1, 1)
-		_, rows := c.take()
+		_, rows := c.dequeue()
 		tries := 0
 		c.commit(t.Context(), rows, silent(2*commitLimit, &tries))
 		if tries != 2 {

@@ -19,19 +19,19 @@ import (
 	"relay/migrations"
 )
 
-// dialect is where the two engines differ in words; the rest of the SQL is shared,
-// written with ? and rebound.
+// dialect holds the differences between the SQL of the two engines. The rest is shared,
+// written with ? as placeholders and rebound.
 type dialect struct {
 	name       string
 	bind       int
 	goose      goose.Dialect
 	files      func() fs.FS
-	hasSchema  string // gives a row when the version table exists
-	forUpdate  string // suffix that locks the rows read
-	skipLocked string // the same, but for those that somebody else has
+	hasSchema  string // returns a row when the version table exists
+	forUpdate  string // suffix that locks the selected rows
+	skipLocked string // the same, skipping rows that are locked
 	contains   string // bytes column (%s) contains the ? bytes
 	commit     int    // committers
-	bulk       bool   // multi-row statements pay
+	bulk       bool   // multi-row statements are faster: set for Postgres
 }
 
 var sqliteDialect = dialect{
@@ -49,11 +49,11 @@ var postgresDialect = dialect{
 	commit:   2, bulk: true,
 }
 
-// patience is how long a single operation may take; nobody waits longer for a
-// database that is gone.
+// patience is how long a single operation may take. Nobody waits longer for a database that
+// does not answer.
 const patience = 5 * time.Second
 
-// querier is a handle or a transaction.
+// querier is a database handle or a transaction.
 type querier interface {
 	sqlx.QueryerContext
 	sqlx.ExecerContext
@@ -75,7 +75,7 @@ func (s session) all(dest any, query string, args ...any) error {
 	return sqlx.SelectContext(s.ctx, s.q, dest, sqlx.Rebind(s.d.bind, query), args...)
 }
 
-// exec gives the number of rows that changed.
+// exec returns the number of rows that changed.
 func (s session) exec(query string, args ...any) (int64, error) {
 	res, err := s.q.ExecContext(s.ctx, sqlx.Rebind(s.d.bind, query), args...)
 	if err != nil {
@@ -94,30 +94,30 @@ func (s *Store) view(ctx context.Context, what string, fn func(session) error) e
 	return s.fault(what, fn(session{ctx, s.read, &s.d, &s.clock}))
 }
 
-// change is one operation under way.
+// change is a running operation: its transaction and what to publish after the commit.
 type change struct {
 	session
-	tell []relay.Change // published after the commit
-	note []relay.Change // of tell: what other processes must hear of too
+	localEvents   []relay.Change // published in this process after the commit
+	clusterEvents []relay.Change // those of localEvents that other processes have to learn of too
 }
 
-// publish tells this process after the commit.
-func (c *change) publish(changes ...relay.Change) { c.tell = append(c.tell, changes...) }
+// publish adds changes for this process.
+func (c *change) publish(changes ...relay.Change) { c.localEvents = append(c.localEvents, changes...) }
 
-// announce tells every process after the commit.
+// announce adds changes for every process.
 func (c *change) announce(changes ...relay.Change) {
 	c.publish(changes...)
-	c.note = append(c.note, changes...)
+	c.clusterEvents = append(c.clusterEvents, changes...)
 }
 
-// update runs one operation in a transaction and publishes after its commit. A
-// caller who leaves does not cut it short: a canceled statement would cost the
-// connection. fn may run more than once, when the engine asks for a retry.
+// update runs one operation in a transaction and publishes after its commit. The end of ctx
+// does not cancel it: a canceled statement would cost the connection. fn may run more than
+// once, when the engine asks for a retry.
 func (s *Store) update(ctx context.Context, what string, fn func(*change) error) error {
 	return s.updateBy(ctx, what, s.begin, fn)
 }
 
-// beginner begins a transaction; end is called behind its end.
+// beginner begins a transaction; end has to be called after its end.
 type beginner func(context.Context) (tx *sqlx.Tx, end func(), err error)
 
 func (s *Store) begin(ctx context.Context) (*sqlx.Tx, func(), error) {
@@ -153,15 +153,15 @@ func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn fu
 
 func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*change) error) (<-chan struct{}, error) {
 	if s.d.commit == 1 {
-		s.order.Lock()
-		defer s.order.Unlock()
+		s.commitMu.Lock()
+		defer s.commitMu.Unlock()
 	}
 	tx, end, err := begin(ctx)
 	if err != nil {
 		return nil, s.outside(err)
 	}
 	defer end()
-	defer func() { _ = rollback(tx) }() // of an operation that panics: end must find the connection free
+	defer func() { _ = rollback(tx) }() // if fn panics, so that end finds the connection free
 	c := &change{session: session{ctx, tx, &s.d, &s.clock}}
 	if err = s.prepareTx(c.session, silence); err == nil {
 		err = fn(c)
@@ -175,8 +175,8 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*chan
 	if err := tx.Commit(); err != nil {
 		return nil, s.outside(err)
 	}
-	s.mover.grown()
-	return s.out.put(c.tell), nil
+	s.checkpointer.notify()
+	return s.outbox.put(c.localEvents), nil
 }
 
 func rollback(tx *sqlx.Tx) error {
@@ -186,9 +186,9 @@ func rollback(tx *sqlx.Tx) error {
 	return nil
 }
 
-// fault turns an error of the database into one that fronts understand: no row is
-// ErrNotFound, a database that cannot be used store-unavailable; what the store
-// itself decided passes as it is.
+// fault converts an error of the database for callers of the store: no row becomes
+// ErrNotFound, an unusable database store-unavailable or storage-full. Errors that the store
+// itself made are returned unchanged.
 func (s *Store) fault(what string, err error) error {
 	if err == nil {
 		return nil
@@ -218,7 +218,7 @@ var errFencedServer = &relay.Error{
 	Detail: "another relayd took over this database; this one writes nothing more",
 }
 
-// unavailable gives the code for an error that is not the statement's fault, or "".
+// unavailable returns the relay code of an error that the statement did not cause, or "".
 func unavailable(err error) string {
 	var network net.Error
 	switch {
@@ -235,7 +235,7 @@ func unavailable(err error) string {
 	if code := postgresUnavailable(err); code != "" {
 		return code
 	}
-	if away := (*awayError)(nil); errors.As(err, &away) {
+	if away := (*connectionError)(nil); errors.As(err, &away) {
 		return relay.CodeStoreUnavailable
 	}
 	return ""

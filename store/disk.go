@@ -14,34 +14,34 @@ import (
 	"relay"
 )
 
-// disk watches the free space where the SQLite file is.
+// disk watches the free space of the file system that holds the SQLite file.
 type disk struct {
 	dir  string
-	min  int64                           // bytes that stay free; 0 = as few as may be
+	min  int64                           // bytes that have to stay free; 0 = minFreeSlack
 	free func(dir string) (int64, error) // asks the file system
 
 	mu   sync.Mutex
 	last time.Time
-	full atomic.Pointer[relay.Error] // why nothing may be taken; nil = there is room
+	full atomic.Pointer[relay.Error] // why nothing new may be stored; nil = there is space
 }
 
-// fullDisk is as little as a committed batch needs: with less, a store that failed
-// for want of space is not tried again.
+// fullDisk is the space that a batch needs. With less, a store that failed for lack of
+// space is not tried again.
 const fullDisk = 16 << 20
 
-// noRoom is too little for any event, also where min-free is off.
-const noRoom = 1 << 20
+// minFreeSlack is the least free space for new events, also where min-free is off.
+const minFreeSlack = 1 << 20
 
-const diskEvery = 900 * time.Millisecond // between two questions; asked each second
+const diskInterval = 900 * time.Millisecond // refresh is called each second
 
-// look asks how much is free and tells when that changed what may be taken.
-func (d *disk) look(s *Store) {
+// refresh reads the free space and logs when it becomes too little or enough again.
+func (d *disk) refresh(s *Store) {
 	if d.free == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if time.Since(d.last) < diskEvery {
+	if time.Since(d.last) < diskInterval {
 		return
 	}
 	d.last = time.Now()
@@ -49,28 +49,28 @@ func (d *disk) look(s *Store) {
 	was := d.full.Load()
 	switch {
 	case err != nil:
-		s.log.Warn("free space cannot be asked for", "dir", d.dir, "err", err)
-	case free < max(d.min, noRoom):
+		s.log.Warn("free space cannot be read", "dir", d.dir, "err", err)
+	case free < max(d.min, minFreeSlack):
 		d.full.Store(&relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
 			Detail: "the relay's disk is nearly full; nothing of this request was kept",
-			Cause:  fmt.Errorf("%s free in %s, less than min-free %s", amount(free), d.dir, amount(max(d.min, noRoom))),
+			Cause:  fmt.Errorf("%s free in %s, less than min-free %s", formatBytes(free), d.dir, formatBytes(max(d.min, minFreeSlack))),
 		})
 		if was == nil {
-			s.log.Error("the data disk is nearly full; callers get 503 until there is room: free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free",
-				"dir", d.dir, "free", amount(free), "min-free", amount(max(d.min, noRoom)))
+			s.log.Error("the data disk is nearly full; callers get 503 until space is free: free some there, or set a shorter --retention, a lower --max-alias-storage or --min-free",
+				"dir", d.dir, "free", formatBytes(free), "min_free", formatBytes(max(d.min, minFreeSlack)))
 		}
 	default:
 		if d.full.Store(nil); was != nil {
-			s.log.Info("the data disk has room again", "dir", d.dir, "free", amount(free))
+			s.log.Info("the data disk has free space again", "dir", d.dir, "free", formatBytes(free))
 		}
 	}
 }
 
-// low says why nothing new may be stored, nil while there is room.
+// low returns why nothing new may be stored; nil while there is enough space.
 func (d *disk) low() *relay.Error { return d.full.Load() }
 
-// reason is low for people who run the relay.
+// reason is low with advice for the operator.
 func (d *disk) reason() error {
 	e := d.low()
 	if e == nil {
@@ -79,7 +79,7 @@ func (d *disk) reason() error {
 	return fmt.Errorf("disk: %w; free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free", e.Cause)
 }
 
-// exhausted tells whether there is next to nothing left to write to.
+// exhausted reports whether less than fullDisk is free.
 func (d *disk) exhausted() bool {
 	if d.free == nil {
 		return false
@@ -88,8 +88,8 @@ func (d *disk) exhausted() bool {
 	return err == nil && free < fullDisk
 }
 
-// amount is a number of bytes for people.
-func amount(n int64) string {
+// formatBytes formats a number of bytes for people.
+func formatBytes(n int64) string {
 	for _, u := range []struct {
 		name string
 		size int64
@@ -101,7 +101,7 @@ func amount(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// diskFull tells whether an error means that the disk of the data dir is full.
+// diskFull reports whether an error means that the disk of the data dir is full.
 func (s *Store) diskFull(err error) bool {
 	if errors.Is(err, syscall.ENOSPC) {
 		return true
@@ -110,13 +110,13 @@ func (s *Store) diskFull(err error) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
-	// The shared memory of the log has no code of its own for it.
+	// SQLite has no separate code for shared memory of the log that cannot grow.
 	return e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code()&0xff == sqlite3.SQLITE_IOERR && s.disk.exhausted()
 }
 
-// stillFull is why a store that could not be written for want of space is not tried
-// yet: a small row may fit where no event does.
-func (s *Store) stillFull(lost error) error {
+// diskStillFull returns lost while it means a full disk and the disk still is full. A
+// small row may fit where no event does, so that a successful write proves nothing.
+func (s *Store) diskStillFull(lost error) error {
 	if lost != nil && s.diskFull(lost) && s.disk.exhausted() {
 		return lost
 	}

@@ -68,24 +68,24 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 // examineLock looks at whether the lock that keeps a second server away can hold.
 func (s *Store) examineLock(q session) Finding {
 	if !s.d.bulk {
-		return fine("a file in %s", s.opt.DataDir)
+		return okFinding("a file in %s", s.opt.DataDir)
 	}
 	switch err := s.checkDirect(q.ctx); {
-	case errors.Is(err, errShared):
+	case errors.Is(err, errPooledSession):
 		return Finding{Verdict: VerdictFail, Reason: sharedReason, Fix: sharedFix}
 	case err != nil:
-		return undone(err)
+		return unknownFinding(err)
 	case s.pooled:
-		return fine("a lock in postgres, by the direct URL")
+		return okFinding("a lock in postgres, by the direct URL")
 	}
-	return fine("a lock in postgres")
+	return okFinding("a lock in postgres")
 }
 
-func fine(format string, args ...any) Finding {
+func okFinding(format string, args ...any) Finding {
 	return Finding{Verdict: VerdictOK, Reason: fmt.Sprintf(format, args...)}
 }
 
-func undone(err error) Finding {
+func unknownFinding(err error) Finding {
 	return Finding{
 		Verdict: VerdictFail, Reason: "the check could not be done: " + err.Error(), Fix: "see whether the database answers, then run relayd doctor again",
 	}
@@ -93,10 +93,10 @@ func undone(err error) Finding {
 
 func (s *Store) examineSchema(ctx context.Context) Finding {
 	have, want, err := s.Schema(ctx)
-	f := fine("%s, schema %d", s.Describe(), have)
+	f := okFinding("%s, schema %d", s.Describe(), have)
 	switch {
 	case err != nil:
-		f = undone(err)
+		f = unknownFinding(err)
 	case have != want:
 		f.Verdict, f.Reason = VerdictFail, fmt.Sprintf("%s has schema %d, this build wants %d", s.Describe(), have, want)
 		f.Fix = "run relayd migrate, or start the server, which does it too"
@@ -123,7 +123,7 @@ func (s *Store) examineDurability(q session) Finding {
 	for _, set := range settings {
 		var got string
 		if err := q.get(&got, set.query); err != nil {
-			return undone(err)
+			return unknownFinding(err)
 		}
 		if got != set.want {
 			return Finding{
@@ -135,29 +135,29 @@ func (s *Store) examineDurability(q session) Finding {
 	if s.d.bulk {
 		var usual string
 		if err := q.get(&usual, `SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'`); err != nil {
-			return undone(err)
+			return unknownFinding(err)
 		}
 		if usual == "off" {
-			return fine("commits wait for the disk: relayd turns synchronous_commit on for itself, it is off otherwise")
+			return okFinding("commits wait for the disk: relayd turns synchronous_commit on for itself, it is off otherwise")
 		}
 	}
-	return fine("commits wait for the disk")
+	return okFinding("commits wait for the disk")
 }
 
 func (s *Store) examineDisk(session) Finding {
 	if s.d.bulk {
-		return fine("the disk of postgres is not seen from here")
+		return okFinding("the disk of postgres is not seen from here")
 	}
 	free, err := s.disk.free(s.disk.dir)
 	if err != nil {
-		return undone(err)
+		return unknownFinding(err)
 	}
-	f := fine("%s free in %s, min-free is %s", amount(free), s.disk.dir, amount(s.disk.min))
+	f := okFinding("%s free in %s, min-free is %s", formatBytes(free), s.disk.dir, formatBytes(s.disk.min))
 	if s.disk.min <= 0 {
-		f = fine("%s free in %s, min-free is off", amount(free), s.disk.dir)
+		f = okFinding("%s free in %s, min-free is off", formatBytes(free), s.disk.dir)
 	}
 	switch {
-	case free < max(s.disk.min, noRoom):
+	case free < max(s.disk.min, minFreeSlack):
 		f.Verdict, f.Fix = VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"
 	case free < 2*s.disk.min:
 		f.Verdict, f.Fix = VerdictWarn, "soon callers get 503; free some space there"
@@ -173,7 +173,7 @@ const pagesLimit = 30 * time.Second
 // only by who reads just that one, and spreads when it is written on.
 func (s *Store) examinePages(q session) Finding {
 	if s.d.bulk {
-		return fine("postgres looks after its pages itself")
+		return okFinding("postgres looks after its pages itself")
 	}
 	var cancel context.CancelFunc
 	q.ctx, cancel = context.WithTimeout(q.ctx, pagesLimit)
@@ -187,11 +187,11 @@ func (s *Store) examinePages(q session) Finding {
 			Fix: "when the server is stopped, run: sqlite3 " + databaseFile + " 'PRAGMA quick_check', in the data dir",
 		}
 	case err != nil && !damaged(err):
-		return undone(err)
+		return unknownFinding(err)
 	case err != nil:
 		wrong = []string{err.Error()}
 	case len(wrong) == 1 && wrong[0] == "ok":
-		return fine("every page of the database is as it should be")
+		return okFinding("every page of the database is as it should be")
 	}
 	var list []string // one row may be several lines, the first of which names the file
 	for line := range strings.Lines(strings.Join(wrong, "\n")) {
@@ -205,14 +205,14 @@ func (s *Store) examinePages(q session) Finding {
 	}
 }
 
-// counted makes a finding of a number that has to be 0.
-func counted(q session, query string, args []any, ok, reason, fix string) Finding {
+// countFinding makes a finding of a number that has to be 0.
+func countFinding(q session, query string, args []any, ok, reason, fix string) Finding {
 	var n int64
 	if err := q.get(&n, query, args...); err != nil {
-		return undone(err)
+		return unknownFinding(err)
 	}
 	if n == 0 {
-		return fine("%s", ok)
+		return okFinding("%s", ok)
 	}
 	return Finding{Verdict: VerdictFail, Reason: fmt.Sprintf(reason, n), Fix: fix}
 }
@@ -220,24 +220,24 @@ func counted(q session, query string, args []any, ok, reason, fix string) Findin
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
 
 func examineCounts(q session) Finding {
-	f := counted(q, `SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id)`, nil,
+	f := countFinding(q, `SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id)`, nil,
 		"every event has the attempts that it counts", "%d events do not have the attempts that they count", reportIt)
 	if f.Verdict != VerdictOK {
 		return f
 	}
-	return counted(q, `SELECT COUNT(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = a.event_id)`, nil,
+	return countFinding(q, `SELECT COUNT(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = a.event_id)`, nil,
 		f.Reason, "%d attempts belong to no event", reportIt)
 }
 
 func examineStates(q session) Finding {
-	return counted(q, `SELECT COUNT(*) FROM events e JOIN attempts a ON a.event_id = e.id AND a.n = e.attempts WHERE e.state < 6 AND e.state <> a.state`,
+	return countFinding(q, `SELECT COUNT(*) FROM events e JOIN attempts a ON a.event_id = e.id AND a.n = e.attempts WHERE e.state < 6 AND e.state <> a.state`,
 		nil, "every event has the state of its last attempt", "%d events do not have the state of their last attempt", reportIt)
 }
 
 // examineBytes looks for bytes that are missed: of requests, of responses, parts of
 // large bodies. What belongs to no event may be on its way out.
 func examineBytes(q session) Finding {
-	return counted(q, `SELECT (SELECT COUNT(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND p.n = 0))
+	return countFinding(q, `SELECT (SELECT COUNT(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND p.n = 0))
 		+ (SELECT COUNT(*) FROM attempts a WHERE a.has_response = 1 AND NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = a.event_id AND p.n = a.n))
 		+ (SELECT COUNT(*) FROM payloads p WHERE p.parts > (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id = p.event_id AND c.n = p.n)
 			AND p.parts > 0 AND EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`, nil,
@@ -249,42 +249,42 @@ func examineBytes(q session) Finding {
 // still be swept, or be on their way.
 func examineOrphans(q session) Finding {
 	before := lowestID(time.Now().Add(-3 * orphanAge))
-	return counted(q, `SELECT (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = c.event_id))
+	return countFinding(q, `SELECT (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = c.event_id))
 		+ (SELECT COUNT(*) FROM payloads p WHERE p.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`,
 		[]any{before, before}, "no bytes are left over", "%d rows of bytes belong to no event",
 		"start the server, or leave it running: it sweeps them within a day")
 }
 
-const startFix = "start the server: it marks them interrupted, or queues them again"
+const sweepFix = "start the server: it marks them interrupted, or queues them again"
 
 // examineUnderWay: what is delivering must belong to the server that runs.
 func (s *Store) examineUnderWay(q session) Finding {
 	serving, err := s.served(q)
 	if err != nil {
-		return undone(err)
+		return unknownFinding(err)
 	}
 	var name []string
 	if err := q.all(&name, `SELECT value FROM meta WHERE name = 'serving'`); err != nil {
-		return undone(err)
+		return unknownFinding(err)
 	}
 	owner := ""
 	if serving && len(name) > 0 {
 		owner = name[0]
 	}
-	f := counted(q, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND claim_node || '/' || claim_boot <> ?`, []any{owner},
-		"", "%d attempts are under way and no server has them", startFix)
+	f := countFinding(q, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND claim_node || '/' || claim_boot <> ?`, []any{owner},
+		"", "%d attempts are under way and no server has them", sweepFix)
 	switch {
 	case f.Verdict == VerdictOK && serving:
 		f.Reason = "a server runs, and has all that is under way"
 	case f.Verdict == VerdictOK:
 		f.Reason = "no server runs, and nothing is under way"
-	case f.Fix == startFix && !serving:
+	case f.Fix == sweepFix && !serving:
 		f.Verdict = VerdictWarn // a server that was killed leaves it so, and a backup has it
 	}
 	return f
 }
 
-// served tells whether a server holds the serve lock.
+// served reports whether a server holds the serve lock.
 func (s *Store) served(q session) (bool, error) {
 	if s.d.bulk {
 		var n int
@@ -311,14 +311,14 @@ func (s *Store) served(q session) (bool, error) {
 func examineClock(q session) Finding {
 	var last []relay.ID
 	if err := q.all(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
-		return undone(err)
+		return unknownFinding(err)
 	}
 	if len(last) == 0 {
-		return fine("there are no events yet")
+		return okFinding("there are no events yet")
 	}
 	ahead := time.Until(last[0].Time())
 	if ahead < time.Minute {
-		return fine("the newest event is of %s", last[0].Time().Format(time.RFC3339))
+		return okFinding("the newest event is of %s", last[0].Time().Format(time.RFC3339))
 	}
 	return Finding{
 		Verdict: VerdictWarn, Reason: fmt.Sprintf("the newest event is %s ahead of the clock: the clock was wrong then, or is now", ahead.Round(time.Second)),

@@ -82,7 +82,7 @@ func eventArgs(e *relay.Event, a *relay.Attempt, state int) []any {
 	}
 	code, message := faultText(fault)
 	return []any{
-		e.ID, e.AliasID, micros(e.ReceivedAt), micros(asked), e.Remote.String(), flag(e.TLS), plain(e.Method), present(e.Target),
+		e.ID, e.AliasID, micros(e.ReceivedAt), micros(asked), e.Remote.String(), flag(e.TLS), plain(e.Method), nonNil(e.Target),
 		e.HTTPMinor, plain(e.Host), plain(p.Name), plain(p.EventType), plain(p.DeliveryID), micros(p.SignedAt),
 		p.Tolerance.Microseconds(), state, code, message, status, latency, attempts, ended, blockerOf(e, state), e.Request.Body.Size,
 	}
@@ -132,8 +132,8 @@ var endEvent = statement{
 		FROM v WHERE id = v.vid`,
 }
 
-// ending is what became of an attempt: values of endEvent.
-type ending struct {
+// eventEnd is what became of an attempt: values of endEvent.
+type eventEnd struct {
 	id            relay.ID
 	n             int
 	state         int // of the attempt, or rejected or incomplete
@@ -143,7 +143,7 @@ type ending struct {
 	blocker       string
 }
 
-func (e *ending) args() []any {
+func (e *eventEnd) args() []any {
 	return []any{e.id, e.n, e.state, e.code, e.message, e.status, e.latency, e.blocker}
 }
 
@@ -225,7 +225,7 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 			fillAttempt(a, p)
 		}
 	}
-	return q.place(attempts, e.Attempts)
+	return q.loadQueuePositions(attempts, e.Attempts)
 }
 
 // Summaries reads list rows for the feed, in the order of ids; those that are gone

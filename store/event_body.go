@@ -94,8 +94,8 @@ func (q session) readInline(id relay.ID, rows map[int]*payloadRow, most int) err
 
 // BodyPart reads part i of the request body (n = 0) or of the response body of
 // attempt n; a body that is not stored as parts is part 0. Only after Event let the
-// actor in. While Postgres is away the parts that wait in the spool can be read all the
-// same: a request that is stored before it is forwarded needs them.
+// actor in. Parts that wait in the spool are read from there, so that a request that was
+// stored first can be forwarded while Postgres is unreachable.
 func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
 	if part := s.spool.part(partKey{id, n, i}); part != nil {
 		return part, nil

@@ -7,18 +7,18 @@ import (
 	"relay"
 )
 
-// DeleteEvent removes an event with its attempts, bytes and shares, for the owner of
-// its alias; conflict while an attempt is delivering, queued ones go with it. It
-// vanishes from every answer at once; many or large bodies follow in short
-// transactions, before this returns.
+// DeleteEvent removes an event with its attempts, bytes and shares, for the owner of its
+// alias. It returns conflict while an attempt is being delivered; queued attempts are
+// deleted too. The event is invisible at once; many or large bodies are deleted in further
+// short transactions before DeleteEvent returns.
 func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error {
 	if err := allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
 	}
 	if err := s.caughtUp(); err != nil {
-		return err // what waits in the spool may be of this event, and would bring it back
+		return err // a step in the spool could store this event again
 	}
-	list, alias, heavy := []doomed{{ID: id}}, int64(0), false
+	list, alias, heavy := []removalCandidate{{ID: id}}, int64(0), false
 	err := s.update(ctx, "delete event", func(c *change) error {
 		e, err := c.ownEvent(who, id)
 		if err != nil {
@@ -29,11 +29,11 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		if err != nil {
 			return err
 		}
-		list[0] = doomed{ID: id, Attempts: e.AttemptCount}
-		if err := c.weigh(list); err != nil {
+		list[0] = removalCandidate{ID: id, Attempts: e.AttemptCount}
+		if err := c.loadSizes(list); err != nil {
 			return err
 		}
-		heavy = list[0].rows() > removalRows
+		heavy = list[0].cost() > removalMaxRows
 		if err := c.deleteEvent(id, heavy); err != nil {
 			return err
 		}
@@ -49,21 +49,21 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	s.stock.add(alias, -list[0].Bytes)
 	ctx = context.WithoutCancel(ctx)
 	if heavy {
-		err = s.removeRest(ctx, leftPayloads, []relay.ID{id})
+		err = s.removeOrphanRows(ctx, orphanPayloads, []relay.ID{id})
 	}
 	if err == nil && list[0].Parts > 0 {
-		err = s.removeRest(ctx, leftParts, []relay.ID{id})
+		err = s.removeOrphanRows(ctx, orphanParts, []relay.ID{id})
 	}
 	if err != nil {
-		s.log.Warn("some bytes of a removed event are still stored; they go with the next left-over ones", "event", id.String(), "err", err)
+		s.log.Warn("some bytes of a removed event are still stored; the next sweep of orphans deletes them", "event", id.String(), "err", err)
 	}
 	return nil
 }
 
 var errUnderWay = relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
 
-// waits tells whether an attempt of an event waits in the queue; conflict while one is
-// under way.
+// waits reports whether an attempt of an event is queued. It returns conflict while one is
+// being delivered.
 func (c *change) waits(id relay.ID) (waiting bool, err error) {
 	var states []int
 	if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
@@ -75,9 +75,9 @@ func (c *change) waits(id relay.ID) (waiting bool, err error) {
 	return slices.Contains(states, queued), nil
 }
 
-// deleteEvent deletes the rows of an event, and unless they are too many its payloads.
-// On Postgres the row of the event is deleted once nobody has it, and a replay may have
-// been begun meanwhile: conflict then.
+// deleteEvent deletes the rows of an event and, unless heavy is set, its payloads. On
+// Postgres the delete waits for a lock on the event, and a replay may have begun by then:
+// deleteEvent returns conflict in that case.
 func (c *change) deleteEvent(id relay.ID, heavy bool) error {
 	if _, err := c.exec(`DELETE FROM events WHERE id = ?`, id); err != nil {
 		return err

@@ -24,7 +24,7 @@ func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 		}
 	}
 	note(s.update(ctx, "", func(c *change) error { return read(c.session) }))
-	_, err := s.inBatch(ctx, &penman{db: s.journal}, func(w *writer) error { return read(w.session) })
+	_, err := s.inBatch(ctx, &writeTarget{db: s.journal}, func(w *writer) error { return read(w.session) })
 	note(err)
 	return values
 }

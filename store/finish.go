@@ -4,7 +4,7 @@ import (
 	"relay"
 )
 
-// finish ends attempts, at most one of each event.
+// finish ends attempts; steps holds at most one of each event.
 func (w *writer) finish(steps []*step) error {
 	var ready []*step
 	var rows [][]any
@@ -21,10 +21,10 @@ func (w *writer) finish(steps []*step) error {
 		return nil
 	}
 	end := &finishAttempts
-	if w.by.late {
-		end = &finishLate
+	if w.target.replaying {
+		end = &finishReplayed
 	}
-	ended, err := w.returning(end, rows, w.by.node, w.by.boot)
+	ended, err := w.returning(end, rows, w.target.node, w.target.boot)
 	if err != nil {
 		return err
 	}
@@ -36,22 +36,22 @@ func (w *writer) finish(steps []*step) error {
 	for _, st := range ready {
 		if byID[st.id] != nil {
 			ours = append(ours, st)
-		} else if err := w.whyNotOurs(st); err != nil {
+		} else if err := w.explainMissedFinish(st); err != nil {
 			return err
 		}
 	}
-	if err := w.keepEnds(ours); err != nil {
+	if err := w.storeEnds(ours); err != nil {
 		return err
 	}
 	for _, st := range ours {
-		if err := w.follow(st, byID[st.id]); err != nil {
+		if err := w.afterFinish(st, byID[st.id]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// finishArgs are the values of finishAttempts; nil when the step cannot be done.
+// finishArgs returns the values of a row of finishAttempts; nil when the step is invalid.
 func (w *writer) finishArgs(st *step) ([]any, error) {
 	a := st.attempt
 	state, err := stateCode(a.State)
@@ -63,7 +63,7 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 		st.err = relay.Errorf(relay.CodeInternal, "an event cannot be %q", st.state)
 		return nil, nil
 	}
-	if ok, err := w.stored(st.id, a.N, a.Response.Body.Parts); err != nil || !ok {
+	if ok, err := w.partsStored(st.id, a.N, a.Response.Body.Parts); err != nil || !ok {
 		st.err = errPartsLost
 		return nil, err
 	}
@@ -74,10 +74,10 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 	}, nil
 }
 
-// whyNotOurs tells a step that ran before, and whose answer was lost, from one whose
-// attempt another owner took and from one whose event was never stored. What the first
-// one changed was told to nobody then.
-func (w *writer) whyNotOurs(st *step) error {
+// explainMissedFinish finds out why a Finish changed no row. If it was committed before and
+// only the result was lost, its changes are published now. Otherwise the step fails: another
+// process took the attempt, or the event was never stored.
+func (w *writer) explainMissedFinish(st *step) error {
 	var rows []attemptRow
 	if err := w.all(&rows, `SELECT alias_id, state, ended_at, claim_node, claim_boot FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.attempt.N); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (w *writer) whyNotOurs(st *step) error {
 	}
 	r := rows[0]
 	state, _ := stateCode(st.attempt.State)
-	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != w.by.node || r.ClaimBoot != w.by.boot {
+	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != w.target.node || r.ClaimBoot != w.target.boot {
 		st.err = relay.ErrFenced
 		return nil
 	}
@@ -97,23 +97,22 @@ func (w *writer) whyNotOurs(st *step) error {
 	return nil
 }
 
-// keepEnds stores the bytes of ended attempts and repeats their outcome on the
-// events.
-func (w *writer) keepEnds(steps []*step) error {
+// storeEnds stores the bytes of ended attempts and copies their outcome to the events.
+func (w *writer) storeEnds(steps []*step) error {
 	var payloads, ends [][]any
 	for _, st := range steps {
 		a := st.attempt
 		if hasPayload(a) {
-			if a.ResponseState == relay.ResponseUpgraded { // the second end replaces what was kept at the 101
+			if a.ResponseState == relay.ResponseUpgraded { // the second Finish replaces what the first one stored at the 101
 				if _, err := w.exec(`DELETE FROM payloads WHERE event_id = ? AND n = ?`, st.id, a.N); err != nil {
 					return err
 				}
 			}
 			payloads = append(payloads, payloadArgs(st.id, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
 		}
-		state, _ := finishState(st) // finishArgs let it pass
+		state, _ := finishState(st) // finishArgs has checked it
 		code, message := faultText(a.Error)
-		e := ending{
+		e := eventEnd{
 			id: st.id, n: a.N, state: state, code: code, message: message, status: a.Status,
 			latency: latencyArg(a), blocker: upgradeBlocker(a, ""),
 		}
@@ -125,12 +124,12 @@ func (w *writer) keepEnds(steps []*step) error {
 	return w.run(&endEvent, ends)
 }
 
-// follow does what the end of an attempt brings with it: an interrupted delivery
-// from the queue is queued again, a delivered replay supersedes a first attempt
-// that still waits.
-func (w *writer) follow(st *step, row *attemptRow) error {
+// afterFinish applies the consequences of an ended attempt: an interrupted delivery from the
+// queue is queued again, and a delivered replay supersedes a first attempt that is still
+// queued.
+func (w *writer) afterFinish(st *step, row *attemptRow) error {
 	a := st.attempt
-	w.grow(row.AliasID, keptAttempt(a))
+	w.addUsage(row.AliasID, attemptStoredSize(a))
 	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.id, N: a.N})
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:
@@ -143,7 +142,7 @@ func (w *writer) follow(st *step, row *attemptRow) error {
 
 var supersededFault = relay.Fault{Code: relay.CodeSuperseded, Message: "a replay was delivered while this attempt still waited"}
 
-// supersede cancels the first attempt of an event if it waits.
+// supersede cancels the first attempt of an event if it is queued.
 func (c *change) supersede(id relay.ID, alias int64) error {
 	n, err := c.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
 		WHERE event_id = ? AND n = 1 AND state = 0`, micros(c.now()), supersededFault.Code, supersededFault.Message, id)
@@ -153,8 +152,8 @@ func (c *change) supersede(id relay.ID, alias int64) error {
 	return err
 }
 
-// supersedeLate does it for a first attempt that has come back to the queue, if a replay
-// was delivered while it was away.
+// supersedeLate cancels a first attempt that came back to the queue, if a replay was
+// delivered in the meantime.
 func (c *change) supersedeLate(id relay.ID, n int, alias int64) error {
 	if n != 1 {
 		return nil

@@ -31,7 +31,7 @@ func (s *idSource) next(now time.Time) relay.ID {
 	defer s.mu.Unlock()
 	switch ms := now.UnixMilli(); {
 	case ms > s.ms:
-		s.ms, s.counter = ms, binary.BigEndian.Uint16(id[6:])&0x3ff // leaves room to count up
+		s.ms, s.counter = ms, binary.BigEndian.Uint16(id[6:])&0x3ff // starts low, so that the counter can be incremented
 	case s.counter == 0xfff:
 		s.ms, s.counter = s.ms+1, 0
 	default:
@@ -57,7 +57,7 @@ func (s *idSource) raise(id relay.ID) {
 // NewID makes the next event id; see delivery.Journal.
 func (s *Store) NewID() relay.ID { return s.ids.next(s.now()) }
 
-// raiseIDs starts behind the highest id that is stored, and behind what waits.
+// raiseIDs makes new ids follow the highest stored one, and new times the newest queued one.
 func (s *Store) raiseIDs(ctx context.Context) error {
 	return s.view(ctx, "read highest event id", func(q session) error {
 		var last []relay.ID
@@ -71,7 +71,7 @@ func (s *Store) raiseIDs(ctx context.Context) error {
 		if err := q.get(&newest, `SELECT COALESCE(MAX(received_at), 0) FROM attempts WHERE state = 0`); err != nil {
 			return err
 		}
-		s.clock.follow(moment(newest))
+		s.clock.startAfter(moment(newest))
 		return nil
 	})
 }

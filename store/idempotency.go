@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	idempotencyLife = 24 * time.Hour // of an answer
+	idempotencyLife = 24 * time.Hour // how long an answer is kept
 	mostLateEnds    = 1000           // answers that wait for the database
 )
 
@@ -19,7 +19,7 @@ type lateEnds struct {
 	mu   sync.Mutex
 	ends map[callKey]callEnd
 
-	writing sync.Mutex // one at a time: an end must not meet the next call of its key
+	writeMu sync.Mutex // one at a time: an end must not meet the next call of its key
 }
 
 type callKey struct{ credential, key string }
@@ -31,7 +31,7 @@ type callEnd struct {
 	begun  int64 // not 0: only of the call that was begun then, whose commit was not answered
 }
 
-// passes tells whether what failed for err may do later.
+// passes reports whether err is temporary.
 func passes(err error) bool {
 	if err == nil {
 		return false
@@ -83,8 +83,8 @@ func (s *Store) endLate(ctx context.Context, k callKey) error {
 	if _, some := l.of(k); !some {
 		return nil
 	}
-	l.writing.Lock()
-	defer l.writing.Unlock()
+	l.writeMu.Lock()
+	defer l.writeMu.Unlock()
 	e, some := l.of(k) // it may have been written meanwhile
 	if !some {
 		return nil
@@ -138,7 +138,7 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 	return status, body, err
 }
 
-// earlier gives the answer of the call that has the key, of the same target.
+// earlier returns the answer of an earlier call with the key and the same target.
 func (c *change) earlier(k callKey, target string) (status int, body []byte, err error) {
 	var row struct {
 		Target string `db:"target"`
@@ -178,7 +178,7 @@ func (s *Store) endCall(ctx context.Context, k callKey, e callEnd) error {
 		case e.status == 0:
 			_, err = c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0`, k.credential, k.key)
 		default:
-			_, err = c.exec(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, e.status, present(e.body), k.credential, k.key)
+			_, err = c.exec(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, e.status, nonNil(e.body), k.credential, k.key)
 		}
 		return err
 	})

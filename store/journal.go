@@ -14,8 +14,8 @@ const (
 	stepRequeue
 )
 
-// step is one thing to make durable. After it was handed over nobody changes what
-// it points to.
+// step is one change to make durable. What it points to must not be changed after it was
+// enqueued.
 type step struct {
 	kind    stepKind
 	id      relay.ID
@@ -25,50 +25,50 @@ type step struct {
 	data    []byte         // chunk
 	n, i    int            // attempt number; part number
 	state   string         // finish: event state, "" = that of the attempt
-	size    int64          // bytes held while it waits
+	size    int64          // bytes of memory that it holds while it waits
 	ticket  *relay.Ticket
 
-	seq     uint64
-	stalled *stall // not nil while there is no room for it
-	dead    bool   // resolved while it waited
-	err     error  // of this step alone, found in its transaction
-	to      int64  // where it ends in its file of the spool; 0 = it comes from elsewhere
+	seq    uint64
+	waiter *spaceWaiter // not nil while it waits for space
+	dead   bool         // its ticket was resolved while it waited
+	err    error        // the error of this step alone, set in its transaction
+	to     int64        // where it ends in its spool file; 0 = it was not read from the spool
 }
 
-// stepOverhead is what a step weighs besides its bytes.
+// stepOverhead is the memory that a step counts in addition to its bytes.
 const stepOverhead = 512
 
-// Accept stores a new event; see delivery.Journal. When the clock went back its times
-// are moved behind those of events that came before it.
+// Accept stores a new event; see delivery.Journal. After the clock was set back, its times
+// are adjusted to follow those of earlier events.
 func (s *Store) Accept(e *relay.Event) *relay.Ticket {
-	s.clock.settle(e)
-	return s.hand(&step{kind: stepAccept, id: e.ID, event: e, size: messageSize(&e.Request) + attemptsSize(e.Attempts)})
+	s.clock.adjust(e)
+	return s.enqueueStep(&step{kind: stepAccept, id: e.ID, event: e, size: messageSize(&e.Request) + attemptsSize(e.Attempts)})
 }
 
-// Chunk stores part i of a large body; see delivery.Journal. What is free below
-// Options.MinFree is for requests that are under way, not for more of new ones.
+// Chunk stores part i of a large body; see delivery.Journal. Below Options.MinFree parts of
+// new requests are refused: the remaining space is reserved for the answers of earlier ones.
 func (s *Store) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 	if full := s.disk.low(); full != nil && n == 0 {
 		t := relay.NewTicket()
 		t.Resolve(full)
 		return t
 	}
-	return s.hand(&step{kind: stepChunk, id: id, n: n, i: i, data: data, size: int64(len(data))})
+	return s.enqueueStep(&step{kind: stepChunk, id: id, n: n, i: i, data: data, size: int64(len(data))})
 }
 
-// Finish ends an attempt that this process has under way; see delivery.Journal.
+// Finish ends an attempt that this process is delivering; see delivery.Journal.
 func (s *Store) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
-	return s.hand(&step{kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptsSize([]relay.Attempt{*a})})
+	return s.enqueueStep(&step{kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptsSize([]relay.Attempt{*a})})
 }
 
 // Amend replaces the request of an event; see delivery.Journal.
 func (s *Store) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
-	return s.hand(&step{kind: stepAmend, id: id, message: m, size: messageSize(m)})
+	return s.enqueueStep(&step{kind: stepAmend, id: id, message: m, size: messageSize(m)})
 }
 
 // Requeue puts an attempt back to queued; see delivery.Journal.
 func (s *Store) Requeue(id relay.ID, n int) *relay.Ticket {
-	return s.hand(&step{kind: stepRequeue, id: id, n: n})
+	return s.enqueueStep(&step{kind: stepRequeue, id: id, n: n})
 }
 
 func messageSize(m *relay.Message) int64 {
@@ -90,34 +90,34 @@ func attemptsSize(list []relay.Attempt) (size int64) {
 	return size
 }
 
-// hand gives a step to the committer of its event.
-func (s *Store) hand(st *step) *relay.Ticket {
+// enqueueStep passes a step to the committer that is responsible for its event.
+func (s *Store) enqueueStep(st *step) *relay.Ticket {
 	st.ticket = relay.NewTicket()
 	st.size += stepOverhead
 	if len(s.committers) == 0 {
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the store is not being served"))
 		return st.ticket
 	}
-	// The last byte of a UUIDv7 is random: a hash of the id.
-	s.committers[int(st.id[15])%len(s.committers)].push(st)
+	// The last byte of a UUIDv7 is random, so it serves as a hash of the id.
+	s.committers[int(st.id[15])%len(s.committers)].enqueue(st)
 	return st.ticket
 }
 
-// unit is what waits of one event in one batch, in the order it came.
-type unit struct {
-	id    relay.ID
-	steps []*step
-	fresh *fresh // its Accept and what could be merged into it
+// eventSteps are the steps of one event in one batch, in their order.
+type eventSteps struct {
+	id     relay.ID
+	steps  []*step
+	insert *newEvent // its Accept merged with later steps; nil without an Accept
 }
 
-// units groups the steps of a batch by event, keeping the order of each.
-func units(steps []*step) []*unit {
-	var list []*unit
-	byID := make(map[relay.ID]*unit, len(steps))
+// groupByEvent groups the steps of a batch by event and keeps their order.
+func groupByEvent(steps []*step) []*eventSteps {
+	var list []*eventSteps
+	byID := make(map[relay.ID]*eventSteps, len(steps))
 	for _, st := range steps {
 		u := byID[st.id]
 		if u == nil {
-			u = &unit{id: st.id}
+			u = &eventSteps{id: st.id}
 			byID[st.id] = u
 			list = append(list, u)
 		}
@@ -126,26 +126,26 @@ func units(steps []*step) []*unit {
 	return list
 }
 
-// fresh is a new event as it stands at the end of a batch: Accept, with the Amend
-// and the Finish of its first attempt that came before the batch was taken.
-type fresh struct {
+// newEvent is a new event in the state at the end of its batch: the Accept, merged with the
+// Amend and the Finish of the first attempt if they are in the same batch.
+type newEvent struct {
 	event   *relay.Event
 	attempt *relay.Attempt
 	request *relay.Message
-	state   int // of the event
-	merged  int // steps of the unit that are in it
+	state   int // state code of the event
+	merged  int // number of steps that were merged
 	blocker string
 }
 
-// merge looks at the start of a unit: an Accept and what can be merged into its
-// inserts. It changes nothing that was handed over.
-func (u *unit) merge() error {
-	u.fresh = nil
+// merge sets insert if the first step is an Accept, and merges the steps after it as far as
+// possible. It does not change what was enqueued.
+func (u *eventSteps) merge() error {
+	u.insert = nil
 	if len(u.steps) == 0 || u.steps[0].kind != stepAccept {
 		return nil
 	}
 	e := u.steps[0].event
-	f := &fresh{event: e, request: &e.Request, merged: 1, blocker: e.Blocker}
+	f := &newEvent{event: e, request: &e.Request, merged: 1, blocker: e.Blocker}
 	if len(e.Attempts) > 0 {
 		a := e.Attempts[0]
 		if a.N == 0 {
@@ -162,17 +162,17 @@ func (u *unit) merge() error {
 		return err
 	}
 	for _, st := range u.steps[1:] {
-		if !f.take(st) {
+		if !f.mergeStep(st) {
 			break
 		}
 		f.merged++
 	}
-	u.fresh = f
+	u.insert = f
 	return nil
 }
 
-// take merges one more step if it can.
-func (f *fresh) take(st *step) bool {
+// mergeStep merges one more step; false if that is not possible.
+func (f *newEvent) mergeStep(st *step) bool {
 	switch st.kind {
 	case stepAmend:
 		f.request = st.message
@@ -196,7 +196,7 @@ func (f *fresh) take(st *step) bool {
 	return false
 }
 
-// endedAttempt is the stored attempt with what Finish says about its end.
+// endedAttempt is the stored attempt with the end that Finish brings.
 func endedAttempt(stored, end *relay.Attempt) relay.Attempt {
 	a := *end
 	a.Kind, a.ReceivedAt, a.Actor, a.Released = stored.Kind, stored.ReceivedAt, stored.Actor, stored.Released
@@ -214,7 +214,8 @@ func finishState(st *step) (int, error) {
 	return stateCode(st.attempt.State)
 }
 
-// upgradeBlocker: an event that was answered by 101 cannot be replayed.
+// upgradeBlocker returns the replay blocker after a Finish: an event that was answered by 101
+// cannot be replayed.
 func upgradeBlocker(a *relay.Attempt, before string) string {
 	if before == "" && a.N == 1 && a.ResponseState == relay.ResponseUpgraded {
 		return relay.BlockedUpgraded

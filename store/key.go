@@ -44,7 +44,7 @@ func (s *Store) KeyOwner(ctx context.Context, fingerprint string) (who relay.Act
 	}); err != nil {
 		return who, err
 	}
-	s.used.note("keys", row.ID, row.LastUsedAt)
+	s.credentialUse.record("keys", row.ID, row.LastUsedAt)
 	return relay.Actor{
 		Account: row.AccountID, AccountName: row.Account, Admin: row.Admin != 0, Kind: relay.ActorSSH, Name: row.Account,
 		Scopes: relay.AllScopes, Credential: row.ID,
@@ -89,7 +89,7 @@ func newKey(name, authorizedKey string) (*keyRow, error) {
 		return nil, invalid("name", nil, fault)
 	}
 	return &keyRow{
-		ID: newName("key_"), Name: short(name), Fingerprint: ssh.FingerprintSHA256(public), Type: public.Type(),
+		ID: newName("key_"), Name: truncateName(name), Fingerprint: ssh.FingerprintSHA256(public), Type: public.Type(),
 		AuthorizedKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))), CreatedAt: micros(time.Now()),
 	}, nil
 }
@@ -141,8 +141,8 @@ func parseKey(line string) (ssh.PublicKey, string, error) {
 	return nil, "", invalid("key", public.Type(), "this kind of key is not accepted; make one by ssh-keygen -t ed25519")
 }
 
-// short makes a name that people gave fit for lists.
-func short(name string) string {
+// truncateName makes a name that people gave fit for lists.
+func truncateName(name string) string {
 	const most = 200
 	name = plain(strings.TrimSpace(name))
 	if len(name) > most {
@@ -197,7 +197,7 @@ func (s *Store) RemoveKey(ctx context.Context, who relay.Actor, id string) error
 	})
 }
 
-// revoke deletes a credential and tells whoever uses it.
+// revoke deletes a credential and announces that, so that its connections end.
 func (c *change) revoke(who relay.Actor, table, action, id string, account int64, detail string) error {
 	n, err := c.exec(`DELETE FROM `+table+` WHERE id = ?`, id)
 	if err != nil {

@@ -12,20 +12,20 @@ import (
 
 // serveLock is held by the one serving process of a store.
 type serveLock struct {
-	file *os.File  // sqlite
-	conn *sql.Conn // postgres: the session that holds the advisory lock
-	pid  int       // of its backend
-	told bool      // that it cannot be held
+	file   *os.File  // sqlite
+	conn   *sql.Conn // postgres: the session with the advisory lock
+	pid    int       // process id of its backend
+	logged bool      // it was logged that the lock cannot be held
 }
 
-// release gives the lock up.
+// release releases the lock.
 func (l *serveLock) release() error {
 	switch {
 	case l.file != nil:
 		return l.file.Close()
 	case l.conn != nil:
-		// Before the connection goes: the server notices the end of that some time later,
-		// and who serves next would wait until then.
+		// Unlock before closing: the server notices the end of the connection some time
+		// later, and the next relayd would wait until then.
 		ctx, cancel := context.WithTimeout(context.Background(), silence)
 		defer cancel()
 		_, err := l.conn.ExecContext(ctx, `SELECT pg_advisory_unlock_all()`)
@@ -36,8 +36,8 @@ func (l *serveLock) release() error {
 
 const advisoryLock = 0x72656c61
 
-// takeServeLock makes this the one serving process. On SQLite it fails at once
-// when another one serves; on Postgres it waits as standby until ctx ends.
+// takeServeLock makes this process the serving one. On SQLite it fails at once when another
+// process serves; on Postgres it waits as standby until ctx ends.
 func (s *Store) takeServeLock(ctx context.Context) error {
 	if !s.d.bulk {
 		return s.Claim()
@@ -58,7 +58,7 @@ func (s *Store) takeServeLock(ctx context.Context) error {
 			} else {
 				s.log.Info("another relayd serves this database; waiting as standby", "database", s.place())
 			}
-			if err := s.adoptAsStandby(ctx); err != nil {
+			if err := s.recoverSpoolAsStandby(ctx); err != nil {
 				return fmt.Errorf("store what waits in the spool: %w", err)
 			}
 		}
@@ -70,7 +70,7 @@ func (s *Store) takeServeLock(ctx context.Context) error {
 	}
 }
 
-// openLock opens a file of the data dir that stands for a lock.
+// openLock opens a lock file in the data dir.
 func (s *Store) openLock(name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(s.opt.DataDir, name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -91,8 +91,9 @@ func (s *Store) lockDataDir() error {
 	return nil
 }
 
-// tryAdvisoryLock gives the session that holds the lock, or none when another one
-// does. The lock belongs to the schema, so that several relays may share a database.
+// tryAdvisoryLock returns a lock with the session that holds it, or without one when another
+// session has the lock. The lock belongs to the schema, so that several relays can share a
+// database.
 func (s *Store) tryAdvisoryLock(ctx context.Context) (l serveLock, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -101,8 +102,8 @@ func (s *Store) tryAdvisoryLock(ctx context.Context) (l serveLock, err error) {
 		return l, err
 	}
 	var got bool
-	if err = ownSession(ctx, s.locks, conn); err == nil {
-		_, err = conn.ExecContext(ctx, endAlone)
+	if err = checkDedicatedSession(ctx, s.locks, conn); err == nil {
+		_, err = conn.ExecContext(ctx, idleSessionTimeout)
 	}
 	if err == nil {
 		err = conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock($1, hashtext(current_schema())), pg_backend_pid()`, advisoryLock).Scan(&got, &l.pid)
@@ -114,19 +115,19 @@ func (s *Store) tryAdvisoryLock(ctx context.Context) (l serveLock, err error) {
 	return l, nil
 }
 
-// endAlone has the server end the session of the lock when nobody asks for long: the line
-// was cut, or the machine of the server lost. By itself it would not hear of that for two
-// hours, and until then neither a standby could serve nor this process, over a new
-// connection. keepLock asks each second. A server that has no such setting, as before
-// Postgres 14, is left with its tcp_keepalives_idle.
-const endAlone = `SELECT set_config(name, '15s', false) FROM pg_settings WHERE name = 'idle_session_timeout'`
+// idleSessionTimeout makes the server end the session of the lock when it gets no query for
+// 15 s, because the network failed or the machine of the relay is lost. By default the server
+// notices that after two hours, and until then neither a standby nor this process could take
+// the lock over a new connection. lockLoop queries each second. Postgres before 14 has no
+// such setting; there tcp_keepalives_idle applies.
+const idleSessionTimeout = `SELECT set_config(name, '15s', false) FROM pg_settings WHERE name = 'idle_session_timeout'`
 
-// holdLock watches the session of the advisory lock and tells whether it is there.
-// When it was lost it is taken again, and unless this process still is the one that
-// serves, nothing more is written here but what is in the spool.
+// holdLock checks the session of the advisory lock and reports whether this process holds
+// the lock. A lost lock is taken again if this process is still the serving one. Otherwise
+// this process is fenced: it writes nothing more but its spool.
 func (s *Store) holdLock(ctx context.Context) bool {
-	s.locking.Lock()
-	defer s.locking.Unlock()
+	s.lockMu.Lock()
+	defer s.lockMu.Unlock()
 	if s.lock.conn != nil {
 		probe, cancel := context.WithTimeout(ctx, patience)
 		var serving string
@@ -136,22 +137,22 @@ func (s *Store) holdLock(ctx context.Context) bool {
 		switch {
 		case err == nil && serving == s.servingName():
 			if s.lock.pid != pid {
-				s.lock.given(s)
+				s.lock.logPooled(s)
 			}
 			return true
 		case ctx.Err() != nil:
 			return false
-		case err == nil: // taken again from one that was about to serve
+		case err == nil: // another process serves now: the lock was taken from it by mistake
 			_, _ = s.lock.conn.ExecContext(ctx, `SELECT pg_advisory_unlock_all()`)
 		default:
 			s.log.Warn("serve lock lost with its connection; taking it again", "err", err)
 		}
-		_ = s.lock.conn.Close() // if it is broken the pool drops it
+		_ = s.lock.conn.Close() // the pool drops a broken connection
 		s.lock.conn = nil
 	}
 	serving, err := s.servingNow(ctx)
 	if err != nil {
-		return false // the database is away; tried again in a second
+		return false // the database is unreachable; lockLoop tries again in a second
 	}
 	if serving != s.servingName() {
 		if !s.fenced.Swap(true) {
@@ -160,8 +161,8 @@ func (s *Store) holdLock(ctx context.Context) bool {
 		return false
 	}
 	lock, err := s.tryAdvisoryLock(ctx)
-	if errors.Is(err, errShared) {
-		s.lock.given(s)
+	if errors.Is(err, errPooledSession) {
+		s.lock.logPooled(s)
 		return true
 	}
 	if err != nil || lock.conn == nil {
@@ -171,22 +172,33 @@ func (s *Store) holdLock(ctx context.Context) bool {
 	return true
 }
 
-// given says once that the session of the lock is not ours alone any more: somebody put
-// a pooler in between, or changed its mode, while this process served. What the database
-// says about who serves has to do until the next start.
-func (l *serveLock) given(s *Store) {
-	if !l.told {
-		s.log.Error("the serve lock cannot be held any more; relayd goes on, but will not start like this", "err", errShared)
+// logPooled logs once that the session of the lock is shared: somebody put a pooler in
+// between, or changed its mode, while this process served. Until the next start only the
+// name in meta says which process serves.
+func (l *serveLock) logPooled(s *Store) {
+	if !l.logged {
+		s.log.Error("the serve lock cannot be held any more; relayd goes on, but will not start like this", "err", errPooledSession)
 	}
-	l.told = true
+	l.logged = true
 }
 
 func (s *Store) servingName() string { return fmt.Sprintf("%s/%d", s.node, s.boot) }
 
-// servingNow reads who took the serve lock last.
+// servingNow reads the name of the process that took the serve lock last.
 func (s *Store) servingNow(ctx context.Context) (name string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = s.locks.GetContext(ctx, &name, `SELECT value FROM meta WHERE name = 'serving'`)
 	return name, err
+}
+
+// Claim takes the serve lock of a SQLite store before Serve does, so that a second server
+// fails before it migrates or listens. On Postgres it does nothing: there a second server
+// waits in Serve. Close releases the lock. Call it from the goroutine that will call Serve,
+// before others use the store.
+func (s *Store) Claim() error {
+	if s.d.bulk || s.lock != nil {
+		return nil
+	}
+	return s.lockDataDir()
 }

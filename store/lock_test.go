@@ -16,7 +16,7 @@ func TestEndAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	for _, statement := range []string{strings.ReplaceAll(endAlone, "idle_session_timeout", "idle_unknown_timeout"), endAlone} {
+	for _, statement := range []string{strings.ReplaceAll(idleSessionTimeout, "idle_session_timeout", "idle_unknown_timeout"), idleSessionTimeout} {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(statement, err)
 		}

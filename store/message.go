@@ -50,10 +50,10 @@ func payloadArgs(id relay.ID, n int, m *relay.Message, extra, interim []byte) []
 	}
 }
 
-// requestBytes is what a request weighs in the queue.
+// requestBytes is how many bytes a request counts in the queue.
 func requestBytes(m *relay.Message) int64 { return int64(len(m.Head)+len(m.Lines)) + m.Body.Size }
 
-// packInterim joins 1xx heads, each behind its length.
+// packInterim joins 1xx heads, each preceded by its length.
 func packInterim(heads [][]byte) []byte {
 	var out []byte
 	for _, h := range heads {
@@ -75,7 +75,7 @@ func unpackInterim(b []byte) [][]byte {
 	return heads
 }
 
-// packTiming keeps the five phases in microseconds; nil when there are none.
+// packTiming encodes the five phases in microseconds; nil when there are none.
 func packTiming(a *relay.Attempt) []byte {
 	if !a.HasTiming {
 		return nil
@@ -129,8 +129,8 @@ func flag(b bool) int {
 	return 0
 }
 
-// present gives p, never nil: columns of bytes that must be there.
-func present(p []byte) []byte {
+// nonNil returns p, or an empty slice for nil: for NOT NULL columns.
+func nonNil(p []byte) []byte {
 	if p == nil {
 		return []byte{}
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// meter counts what the journal does; nothing in it is locked. docs/metrics.md says
-// what the figures mean.
+// meter holds the counters of the journal, which are atomic. docs/metrics.md explains them.
 type meter struct {
 	batch  prometheus.Histogram // steps of a transaction
 	commit prometheus.Histogram // its seconds
@@ -29,25 +28,25 @@ func (m *meter) init() {
 	})
 }
 
-// wrote counts a transaction of the journal.
-func (s *Store) wrote(steps int, took time.Duration) {
+// recordBatch counts a transaction of the journal.
+func (s *Store) recordBatch(steps int, took time.Duration) {
 	s.committed.Add(int64(steps))
 	s.batches.Add(1)
 	s.meter.batch.Observe(float64(steps))
 	s.meter.commit.Observe(took.Seconds())
 }
 
-// Register gives the figures of the store to a registry, for /metrics.
+// Register registers the metrics of the store.
 func (s *Store) Register(reg prometheus.Registerer) {
-	for _, c := range []prometheus.Collector{s.meter.batch, s.meter.commit, figuresOf{s}} {
+	for _, c := range []prometheus.Collector{s.meter.batch, s.meter.commit, collector{s}} {
 		if err := reg.Register(c); err != nil {
 			s.log.Warn("register metrics of the store", "err", err)
 		}
 	}
 }
 
-// figuresOf are the metrics that are read when somebody asks.
-type figuresOf struct{ s *Store }
+// collector reads metrics when they are scraped.
+type collector struct{ s *Store }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("relay_store_"+name, help, labels, nil)
@@ -56,25 +55,25 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descSteps    = describe("steps_total", "Steps of the journal that are in the database.")
 	descQueue    = describe("queued_steps", "Steps that wait to be written or are being written.")
-	descFailed   = describe("failed_steps_total", "Steps that could not be kept: what they were for got 503, or its end is repaired later.")
+	descFailed   = describe("failed_steps_total", "Steps that could not be stored: the caller got 503, or the result is repaired later.")
 	descRetried  = describe("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.")
-	descUp       = describe("up", "1 while new events can be kept, in the spool too.")
+	descUp       = describe("up", "1 while new events can be stored, in the database or in the spool.")
 	descSpool    = describe("spool_bytes", "Bytes in the spool that are not in Postgres yet.")
-	descLimit    = describe("spool_limit_bytes", "Most that the spool may hold; 0 where there is none.")
+	descLimit    = describe("spool_limit_bytes", "Limit of the spool; 0 without a spool.")
 	descSpooled  = describe("spool_steps_total", "Steps that went to the spool.")
 	descDrained  = describe("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.")
-	descRefused  = describe("spool_refused_steps_total", "Steps that found no room in the spool.")
+	descRefused  = describe("spool_refused_steps_total", "Steps that were refused because the spool was full.")
 	descRemoved  = describe("retention_events_total", "Events that retention removed, by reason.", "reason")
-	descDays     = describe("retention_partitions_total", "Days that were dropped whole (Postgres).")
-	descFreed    = describe("retention_bytes_total", "Request and response bytes that went with removed events.")
-	descStored   = describe("stored_bytes", "Bytes stored of all aliases, while max-alias-storage is on.")
-	descHold     = describe("retention_longest_hold_seconds", "Longest time that a transaction of retention held the writer.")
-	descDiskFree = describe("disk_free_bytes", "Free space where the SQLite file is.")
-	descMinFree  = describe("min_free_bytes", "With less free space than this nothing new is taken; 0 = off.")
+	descDays     = describe("retention_partitions_total", "Days whose partitions were dropped as a whole (Postgres).")
+	descFreed    = describe("retention_bytes_total", "Request and response bytes of events that retention removed.")
+	descStored   = describe("stored_bytes", "Stored bytes of all aliases, while max-alias-storage is set.")
+	descHold     = describe("retention_longest_hold_seconds", "Longest time that one transaction of retention held the writer.")
+	descDiskFree = describe("disk_free_bytes", "Free space of the file system with the SQLite file.")
+	descMinFree  = describe("min_free_bytes", "With less free space than this, new events are refused; 0 = off.")
 )
 
 // Describe is part of prometheus.Collector.
-func (f figuresOf) Describe(to chan<- *prometheus.Desc) {
+func (f collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descSteps, descQueue, descFailed, descRetried, descUp, descSpool, descLimit, descSpooled, descDrained, descRefused,
 		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree, descMinFree,
@@ -84,7 +83,7 @@ func (f figuresOf) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect is part of prometheus.Collector. It does not ask the database.
-func (f figuresOf) Collect(to chan<- prometheus.Metric) {
+func (f collector) Collect(to chan<- prometheus.Metric) {
 	s := f.s
 	gauge := func(d *prometheus.Desc, v float64) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
@@ -98,12 +97,12 @@ func (f figuresOf) Collect(to chan<- prometheus.Metric) {
 	counter(descFailed, s.meter.failed.Load())
 	counter(descRetried, s.meter.retried.Load())
 	up := 0.0
-	if s.takes() {
+	if s.acceptsEvents() {
 		up = 1
 	}
 	gauge(descUp, up)
 	gauge(descSpool, float64(st.SpoolBytes))
-	gauge(descLimit, float64(s.spool.most()))
+	gauge(descLimit, float64(s.spool.limitBytes()))
 	counter(descSpooled, s.meter.spooled.Load())
 	counter(descDrained, s.spool.drainedBytes())
 	counter(descRefused, st.SpoolFull)
@@ -122,12 +121,12 @@ func (f figuresOf) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// takes tells, from memory, whether new events can be kept.
-func (s *Store) takes() bool {
+// acceptsEvents reports, from memory, whether new events can be stored.
+func (s *Store) acceptsEvents() bool {
 	if s.fenced.Load() || s.standby.Load() || !s.serving.Load() || s.disk.low() != nil {
 		return false
 	}
-	if s.spool != nil && s.spool.closed.Load() {
+	if s.spool != nil && s.spool.intakeClosed.Load() {
 		return false
 	}
 	for _, c := range s.running() {
@@ -148,8 +147,8 @@ func (p *spool) drainedBytes() int64 {
 	return p.drained
 }
 
-// most is how many bytes the spool may hold.
-func (p *spool) most() int64 {
+// limitBytes is how many bytes the spool may hold.
+func (p *spool) limitBytes() int64 {
 	if p == nil {
 		return 0
 	}

@@ -13,7 +13,7 @@ func TestSweepsLookAtWhatCame(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	at := func(ago time.Duration) relay.ID { return lowestID(now.Add(-ago)) }
-	last := orphans{to: at(2 * time.Hour), whole: now.Add(-time.Hour)}
+	last := orphans{sweptUntil: at(2 * time.Hour), fullSweepAt: now.Add(-time.Hour)}
 	growing := last
 	growing.parts = map[relay.ID]int{at(50 * time.Hour): 1, at(30 * time.Hour): 2}
 	for what, c := range map[string]struct {
@@ -22,14 +22,14 @@ func TestSweepsLookAtWhatCame(t *testing.T) {
 		want relay.ID
 	}{
 		"first":                {orphans{}, now, relay.ID{}},
-		"next":                 {last, now, at(2*time.Hour + orphanBack)},
+		"next":                 {last, now, at(2*time.Hour + orphanOverlap)},
 		"something came in":    {growing, now, at(50 * time.Hour)},
-		"a day later":          {last, now.Add(orphanWhole), relay.ID{}},
+		"a day later":          {last, now.Add(fullSweepInterval), relay.ID{}},
 		"the clock went back":  {last, now.Add(-2 * time.Hour), relay.ID{}},
 		"it was ahead by less": {last, now.Add(-90 * time.Minute), relay.ID{}},
 	} {
 		before := lowestID(c.now.Add(-orphanAge))
-		got := c.o.from(c.now, before)
+		got := c.o.start(c.now, before)
 		if c.want.IsZero() != got.IsZero() || !c.want.IsZero() && (!less(got, c.want) || less(got, lowestID(c.want.Time().Add(-time.Millisecond)))) {
 			t.Errorf("%s: from %v, want just before %v", what, got.Time(), c.want.Time())
 		}
@@ -45,9 +45,9 @@ func TestSweepOfADay(t *testing.T) {
 	t.Parallel()
 	s := served(t)
 	swept := func() bool { // the one at the start, by the store itself
-		s.sweeping.Lock()
-		defer s.sweeping.Unlock()
-		return !s.orphans.whole.IsZero()
+		s.sweepMu.Lock()
+		defer s.sweepMu.Unlock()
+		return !s.orphans.fullSweepAt.IsZero()
 	}
 	for late := time.Now().Add(time.Minute); !swept(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(late) {
@@ -64,9 +64,9 @@ func TestSweepOfADay(t *testing.T) {
 	sweep(now, 0)
 	id := lowestID(now.Add(-100 * time.Hour))
 	settle(t, s.Chunk(id, 0, 0, []byte("left")))
-	sweep(now.Add(orphanEvery), 0)
-	sweep(now.Add(2*orphanEvery), 0)
-	sweep(now.Add(orphanWhole), 0)
-	sweep(now.Add(orphanWhole+orphanEvery), 1)
-	sweep(now.Add(orphanWhole+2*orphanEvery), 0)
+	sweep(now.Add(orphanInterval), 0)
+	sweep(now.Add(2*orphanInterval), 0)
+	sweep(now.Add(fullSweepInterval), 0)
+	sweep(now.Add(fullSweepInterval+orphanInterval), 1)
+	sweep(now.Add(fullSweepInterval+2*orphanInterval), 0)
 }

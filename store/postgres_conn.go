@@ -13,14 +13,14 @@ import (
 	"github.com/lib/pq"
 )
 
-// dialer opens connections that fail when the server says nothing for a while. The
-// driver cannot do that: it reacts to the end of a context by asking the server,
-// over another connection, to cancel, and a frozen server answers neither.
+// dialer opens connections that fail when the server does not answer for a while. The driver
+// cannot do that: when a context ends, it asks the server over another connection to cancel
+// the statement, and a frozen server answers neither.
 type dialer struct {
 	net.Dialer
 	silence time.Duration
-	dialed  func() // not nil: told of every new connection
-	shared  bool   // by a pooler: others may get the session, so its settings are not ours
+	dialed  func() // if not nil, called for every new connection
+	shared  bool   // through a pooler: sessions are shared with others, so session settings do not last
 }
 
 // DialContext is what the driver calls.
@@ -32,7 +32,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if d.dialed != nil {
 		d.dialed()
 	}
-	return &impatientConn{Conn: c, silence: d.silence}, nil
+	return &deadlineConn{Conn: c, silence: d.silence}, nil
 }
 
 // DialTimeout is there for the driver's interface.
@@ -42,20 +42,20 @@ func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (ne
 	return d.DialContext(ctx, network, address)
 }
 
-// impatientConn bounds each read and write, unless a deadline was set for it, as
-// the driver does while it logs in. The driver reads only when it expects an answer.
-type impatientConn struct {
+// deadlineConn sets a deadline for each read and write, unless the driver has set one
+// itself, as it does during login. The driver reads only when it expects an answer.
+type deadlineConn struct {
 	net.Conn
 	silence time.Duration
 	set     atomic.Bool
 }
 
-func (c *impatientConn) SetDeadline(t time.Time) error {
+func (c *deadlineConn) SetDeadline(t time.Time) error {
 	c.set.Store(!t.IsZero())
 	return c.Conn.SetDeadline(t)
 }
 
-func (c *impatientConn) Read(p []byte) (int, error) {
+func (c *deadlineConn) Read(p []byte) (int, error) {
 	if !c.set.Load() {
 		if err := c.Conn.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
 			return 0, err
@@ -64,7 +64,7 @@ func (c *impatientConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-func (c *impatientConn) Write(p []byte) (int, error) {
+func (c *deadlineConn) Write(p []byte) (int, error) {
 	if !c.set.Load() {
 		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.silence)); err != nil {
 			return 0, err
@@ -73,34 +73,35 @@ func (c *impatientConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// settling makes connections with the settings that relayd relies on.
-type settling struct {
+// sessionConnector opens connections with the session settings that relayd needs.
+type sessionConnector struct {
 	*pq.Connector
-	settings string // the statement that makes them
-	shared   bool   // by a pooler
+	settings string // the statement that sets them
+	shared   bool   // through a pooler
 }
 
 // Connect is what the pool calls.
-func (c settling) Connect(ctx context.Context) (driver.Conn, error) {
+func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, &awayError{err}
+		return nil, &connectionError{err}
 	}
 	session, ok := conn.(driverConn)
 	if !ok {
-		return nil, errors.Join(errors.New("the driver lacks what the pool makes use of"), conn.Close())
+		return nil, errors.Join(errors.New("the driver lacks an interface that the pool uses"), conn.Close())
 	}
-	rows, err := session.QueryContext(context.WithoutCancel(ctx), c.settings, nil) // silence bounds it
+	rows, err := session.QueryContext(context.WithoutCancel(ctx), c.settings, nil) // the dialer bounds its time
 	if err == nil {
 		err = rows.Close()
 	}
 	if err != nil {
-		return nil, &awayError{errors.Join(err, conn.Close())}
+		return nil, &connectionError{errors.Join(err, conn.Close())}
 	}
 	return &postgresSession{driverConn: session, shared: c.shared}, nil
 }
 
-// openPool opens a handle whose connections give up after silence.
+// openPool opens a handle whose connections fail when the server does not answer for
+// silence.
 func openPool(ctx context.Context, dsn string, size int, silence time.Duration) (*sqlx.DB, error) {
 	return openPoolBy(ctx, dsn, size, &dialer{silence: silence})
 }
@@ -115,7 +116,7 @@ func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB
 	if by.shared || by.silence >= stillness {
 		wait = 0
 	}
-	db := sqlx.NewDb(sql.OpenDB(settling{connector, sessionSettings(false, wait), by.shared}), "postgres")
+	db := sqlx.NewDb(sql.OpenDB(sessionConnector{connector, sessionSettings(false, wait), by.shared}), "postgres")
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(5 * time.Minute)
@@ -125,8 +126,8 @@ func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB
 	return db, nil
 }
 
-// firstPing makes sure that there is a server. One that is too busy to let us in at
-// once, or starts, is asked for a while: nobody waits for it yet.
+// firstPing checks that the server can be reached. It retries for a while when the server is
+// starting or too busy for a login: no caller waits at this time.
 func firstPing(ctx context.Context, db *sqlx.DB) error {
 	began := time.Now()
 	for {

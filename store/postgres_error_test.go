@@ -40,7 +40,7 @@ func TestPostgresUnavailable(t *testing.T) {
 			t.Errorf("%s is %q, not %q", code, got, want)
 		}
 	}
-	if got := unavailable(&awayError{errors.New("x509: certificate has expired")}); got != relay.CodeStoreUnavailable {
+	if got := unavailable(&connectionError{errors.New("x509: certificate has expired")}); got != relay.CodeStoreUnavailable {
 		t.Errorf("a connection that cannot be made is %q", got)
 	}
 }

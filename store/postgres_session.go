@@ -12,20 +12,20 @@ import (
 	"github.com/lib/pq"
 )
 
-// postgresSession is a connection that is not kept once the server refused something for
-// a reason that is no row's. The settings of role and database are those of when it began:
-// a timeout or a read-only mode that somebody has taken back meanwhile would stay.
+// postgresSession is a connection that is dropped after the server refused a statement for
+// a reason other than its rows. A session keeps the settings of role and database from its
+// start: a timeout or a read-only mode that somebody has reverted since would stay.
 //
-// shared is set behind a pooler. No statement is called off there when its context ends:
-// the driver does that over a connection of its own, which pgbouncer 1.18 may not survive
-// when it is closed early. Statements end by themselves soon enough.
+// shared is set behind a pooler. There no statement is canceled when its context ends: the
+// driver cancels over a separate connection, and pgbouncer 1.18 can crash when that is closed
+// early. Statements have time limits of their own.
 type postgresSession struct {
 	driverConn
 	shared bool
 	stale  bool
 }
 
-// driverConn is what the driver's connections can do, and the pool makes use of.
+// driverConn lists the interfaces of the driver's connections that the pool uses.
 type driverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -38,10 +38,10 @@ type driverConn interface {
 	driver.Validator
 }
 
-// note looks at the outcome of a statement.
-func (c *postgresSession) note(err error) error {
+// markIfStale marks the session as stale if err calls for a new one. It returns err.
+func (c *postgresSession) markIfStale(err error) error {
 	var e *pq.Error
-	if errors.As(err, &e) && !ofRow(e) && !retriable(err) && e.Code.Class() != "53" { // insufficient resources
+	if errors.As(err, &e) && !isRowError(e) && !retriable(err) && e.Code.Class() != "53" { // insufficient resources
 		c.stale = true
 	}
 	return err
@@ -49,23 +49,23 @@ func (c *postgresSession) note(err error) error {
 
 // BeginTx is what the pool calls.
 func (c *postgresSession) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	tx, err := c.driverConn.BeginTx(c.lasting(ctx), o)
-	return tx, c.note(err)
+	tx, err := c.driverConn.BeginTx(c.uncanceled(ctx), o)
+	return tx, c.markIfStale(err)
 }
 
 // ExecContext is what the pool calls.
 func (c *postgresSession) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	res, err := c.driverConn.ExecContext(c.lasting(ctx), query, args)
-	return res, c.note(err)
+	res, err := c.driverConn.ExecContext(c.uncanceled(ctx), query, args)
+	return res, c.markIfStale(err)
 }
 
 // QueryContext is what the pool calls.
 func (c *postgresSession) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	rows, err := c.driverConn.QueryContext(c.lasting(ctx), query, args)
-	return rows, c.note(err)
+	rows, err := c.driverConn.QueryContext(c.uncanceled(ctx), query, args)
+	return rows, c.markIfStale(err)
 }
 
-func (c *postgresSession) lasting(ctx context.Context) context.Context {
+func (c *postgresSession) uncanceled(ctx context.Context) context.Context {
 	if c.shared {
 		return context.WithoutCancel(ctx)
 	}
@@ -75,8 +75,8 @@ func (c *postgresSession) lasting(ctx context.Context) context.Context {
 // IsValid is what the pool asks before it keeps a connection.
 func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsValid() }
 
-// errShared is why a lock that belongs to a session holds nothing.
-var errShared = errors.New(sharedReason + "; " + sharedFix)
+// errPooledSession is returned where a session lock cannot work.
+var errPooledSession = errors.New(sharedReason + "; " + sharedFix)
 
 const (
 	sharedReason = "the way to postgres leads through a pooler that hands its connections on after each transaction, " +
@@ -84,16 +84,16 @@ const (
 	sharedFix = "set --database-direct-url (RELAY_DATABASE_DIRECT_URL) to postgres itself, or to a pool with pool_mode = session"
 )
 
-// ownSession is nil when conn has a session of Postgres to itself, errShared when it has
-// not: another connection then gets the backend that conn just had, or conn another one.
-// Neither can be where sessions are whole. Other errors say that it could not be asked.
-func ownSession(ctx context.Context, db *sqlx.DB, conn *sql.Conn) (err error) {
+// checkDedicatedSession returns nil when conn has a Postgres session of its own, and
+// errPooledSession when a pooler shares sessions: then another connection gets the backend
+// that conn just had, or conn gets another backend. Other errors mean that the check failed.
+func checkDedicatedSession(ctx context.Context, db *sqlx.DB, conn *sql.Conn) (err error) {
 	const backend = `SELECT pg_backend_pid()`
 	var before, after, other int
 	if err := conn.QueryRowContext(ctx, backend).Scan(&before); err != nil {
 		return err
 	}
-	for range lockSize - 1 { // transactions that stay open, until none has it by chance
+	for range lockSize - 1 { // the transactions stay open, so that each one needs another backend
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -103,19 +103,19 @@ func ownSession(ctx context.Context, db *sqlx.DB, conn *sql.Conn) (err error) {
 			return err
 		}
 		if other == before {
-			return errShared
+			return errPooledSession
 		}
 		if err := conn.QueryRowContext(ctx, backend).Scan(&after); err != nil {
 			return err
 		}
 		if after != before {
-			return errShared
+			return errPooledSession
 		}
 	}
 	return nil
 }
 
-// checkDirect fails with errShared where a migration could not be locked.
+// checkDirect returns errPooledSession where a migration could not be locked.
 func (s *Store) checkDirect(ctx context.Context) error {
 	if !s.d.bulk {
 		return nil
@@ -126,17 +126,17 @@ func (s *Store) checkDirect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = ownSession(ctx, s.direct, conn)
+	err = checkDedicatedSession(ctx, s.direct, conn)
 	return errors.Join(err, conn.Close())
 }
 
-// sessionSettings has a session (local: a transaction) wait for the disk where it was
-// told not to: other values of synchronous_commit are stronger, or were chosen for
-// replicas. With a wait given, the server gives up what waits for a lock that long, and
-// any statement after patience, unless it has to do so earlier anyway: by then nobody is
-// there for the answer, and sessions that were left alone would pile up behind a lock. It
-// also ends transactions that nobody goes on with: when the line was cut it does not hear
-// of that for hours, and what is written again would wait for them.
+// sessionSettings is the statement for the settings of a session (local: of a transaction).
+// It turns synchronous_commit on where it is off; other values are stronger, or were chosen
+// for replicas. With a wait it also sets lock_timeout to wait and statement_timeout to
+// patience, unless lower values are set: nobody reads the result after that, and abandoned
+// sessions would pile up behind a lock. It sets idle_in_transaction_session_timeout, because
+// after a network failure the server would keep an open transaction for hours, and the same
+// rows, written again, would wait for it.
 func sessionSettings(local bool, wait time.Duration) string {
 	query := fmt.Sprintf(`SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', %t) END`, local)
 	if wait <= 0 {
@@ -152,6 +152,5 @@ func sessionSettings(local bool, wait time.Duration) string {
 	return query
 }
 
-// lockWait is how long a statement waits for a lock, where nobody waits for the answer
-// after silence.
+// lockWait is the lock_timeout of connections that wait silence for an answer.
 func lockWait(silence time.Duration) time.Duration { return silence * 9 / 10 }

@@ -128,7 +128,7 @@ func TestOwnSession(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			if err := ownSession(t.Context(), db, conn); err != nil {
+			if err := checkDedicatedSession(t.Context(), db, conn); err != nil {
 				t.Error(err)
 			}
 		})

@@ -220,7 +220,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 			return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
 		}
 		for _, r := range rows {
-			ended := ending{id: id, n: r.N, state: canceled, code: fault.Code, message: fault.Message}
+			ended := eventEnd{id: id, n: r.N, state: canceled, code: fault.Code, message: fault.Message}
 			if _, err := c.exec(endEvent.one(c.d), ended.args()...); err != nil {
 				return err
 			}

@@ -13,86 +13,87 @@ import (
 	"relay"
 )
 
-// Bounds of one transaction that deletes. On SQLite it holds the only writer, so
-// callers of every alias wait for it: how much it takes on follows from how long the
-// last ones took.
+// Bounds of one transaction that deletes rows. On SQLite such a transaction holds the
+// only writer, and the callers of every alias wait for it. The number of rows is therefore
+// adapted to how long the previous transactions took.
 const (
-	removalRows  = 200                  // most rows in one, bodies weighed as rows
-	removalFew   = 32                   // on a busy machine a transaction takes its time however few they are
-	removalAim   = 2 * time.Millisecond // its length on SQLite
-	removalFirst = 60
-	removalBulk  = 1000 // rows on Postgres, where nobody waits for it
-	rowPerBytes  = 16 << 10
-	rowsPerPart  = relay.BodyPart / rowPerBytes
+	removalMaxRows      = 200                  // most rows in one transaction; rowPerBytes of a body count as a row
+	removalMinRows      = 32                   // fewer do not make a transaction shorter on a busy machine
+	removalTarget       = 2 * time.Millisecond // length of a transaction on SQLite
+	removalInitialRows  = 60
+	removalRowsPostgres = 1000 // rows on Postgres, where other writers do not wait
+	rowPerBytes         = 16 << 10
+	rowsPerPart         = relay.BodyPart / rowPerBytes
 )
 
-// remover paces deletes: one transaction at a time, as large as keeps it short, and
-// a pause behind it.
+// remover paces deletes: it runs one transaction at a time, keeps each one short, and
+// pauses after it.
 type remover struct {
 	mu      sync.Mutex
-	budget  int          // rows of the next transaction; 0 = none ran yet
-	longest atomic.Int64 // ns
+	budget  int          // rows of the next transaction; 0 = no transaction has run
+	longest atomic.Int64 // the longest transaction in ns
 }
 
-// brief runs one transaction of deletes within the budget it is given. It waits its
-// turn, and as long as the transaction took behind it, so that the journal has half
-// of the writer at least. Meanwhile a log that grew long is moved into the file.
-func (s *Store) brief(ctx context.Context, what string, fn func(c *change, budget int) error) error {
-	took, err := s.oneRemoval(ctx, what, fn)
+// pacedUpdate runs one transaction of deletes; fn gets the number of rows that it may
+// delete. Afterwards it checkpoints a long write-ahead log and then pauses for as long as
+// the transaction took, so that the journal gets at least half of the writer's time.
+func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *change, budget int) error) error {
+	took, err := s.removalTx(ctx, what, fn)
 	if err != nil {
 		return err
 	}
-	s.moveLog(ctx, logState.long)
+	s.checkpoint(ctx, walState.needsRestart)
 	return pause(ctx, took)
 }
 
-// oneRemoval is brief without the pause; it says how long the writer was held.
-func (s *Store) oneRemoval(ctx context.Context, what string, fn func(c *change, budget int) error) (took time.Duration, err error) {
+// removalTx is pacedUpdate without the pause. It returns how long the writer was held.
+func (s *Store) removalTx(ctx context.Context, what string, fn func(c *change, budget int) error) (took time.Duration, err error) {
 	r := &s.remover
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.budget == 0 {
-		r.budget = removalFirst
+		r.budget = removalInitialRows
 	}
-	budget, begin := r.budget, s.beginLazy
+	budget, begin := r.budget, s.beginRelaxedSync
 	if s.d.bulk {
-		budget, begin = removalBulk, s.begin
+		budget, begin = removalRowsPostgres, s.begin
 	}
 	var began time.Time
 	err = s.updateBy(ctx, what, begin, func(c *change) error {
-		began = time.Now() // the writer is ours from here to the end of the commit
+		began = time.Now() // this transaction holds the writer from here to the end of the commit
 		return fn(c, budget)
 	})
 	if !began.IsZero() {
 		took = time.Since(began)
-		r.note(took)
+		r.adjustBudget(took)
 	}
 	return took, err
 }
 
-// What the writer does at a commit: wait for the disk, and carry a long log into the
-// file; or, for a removal, neither.
+// fullSync makes commits of the writer wait for the disk and checkpoint a long log.
+// relaxedSync turns both off for a removal.
 const (
-	commitLazily = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0`
-	commitFirmly = `PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = %d`
+	relaxedSync = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0`
+	fullSync    = `PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = %d`
 )
 
-// beginLazy begins a transaction on SQLite whose commit waits for nothing, which could
-// take longer than all the rest of it: after a power loss what it deleted may be there
-// again, and goes again. The next commit of the journal waits for both.
-func (s *Store) beginLazy(ctx context.Context) (*sqlx.Tx, func(), error) {
+// beginRelaxedSync begins a transaction on SQLite whose commit does not wait for the
+// disk, because the fsync can take longer than the deletes. After a power loss the rows
+// can reappear; the next retention pass deletes them again. The next commit of the journal
+// makes this one durable too.
+func (s *Store) beginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) {
 	conn, err := s.write.Connx(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	end := func() {
-		if _, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(commitFirmly, moveAtLast)); err != nil {
-			s.log.Error("the writer is opened again, to have it wait for the disk", "err", err)
+		if _, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(fullSync, walMaxPages)); err != nil {
+			s.log.Error("fsync could not be turned on again for the writer; its connection is replaced", "err", err)
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // drops it
 		}
 		_ = conn.Close() // back to the pool
 	}
-	if _, err := conn.ExecContext(ctx, commitLazily); err != nil {
+	if _, err := conn.ExecContext(ctx, relaxedSync); err != nil {
 		end()
 		return nil, nil, err
 	}
@@ -104,16 +105,16 @@ func (s *Store) beginLazy(ctx context.Context) (*sqlx.Tx, func(), error) {
 	return tx, end, nil
 }
 
-// note sets the budget by how long a transaction took.
-func (r *remover) note(took time.Duration) {
+// adjustBudget sets the budget of the next transaction by how long the last one took.
+func (r *remover) adjustBudget(took time.Duration) {
 	r.longest.Store(max(r.longest.Load(), int64(took)))
 	switch {
-	case took > 2*removalAim:
-		r.budget = max(removalFew, r.budget/3)
-	case took > removalAim:
-		r.budget = max(removalFew, r.budget*3/4)
-	case took < removalAim/2:
-		r.budget = min(removalRows, r.budget+r.budget/4+1)
+	case took > 2*removalTarget:
+		r.budget = max(removalMinRows, r.budget/3)
+	case took > removalTarget:
+		r.budget = max(removalMinRows, r.budget*3/4)
+	case took < removalTarget/2:
+		r.budget = min(removalMaxRows, r.budget+r.budget/4+1)
 	}
 }
 
@@ -128,51 +129,53 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// keepRow is what each row of payloads counts in the storage of an alias beside its
-// bytes; payloadBytes is both.
+// payloadRowOverhead is what a row of payloads counts in the storage of an alias in
+// addition to its bytes. payloadBytes is the SQL expression for both together.
 const (
-	keepRow      = 512
-	payloadBytes = `(512 + stored + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0))`
+	payloadRowOverhead = 512
+	payloadBytes       = `(512 + stored + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0))`
 )
 
-// doomed is an event to remove and what it weighs.
-type doomed struct {
+// removalCandidate is an event that may be removed, with its size.
+type removalCandidate struct {
 	ID       relay.ID `db:"id"`
 	Attempts int      `db:"attempts"`
 	Payloads int      `db:"payloads"`
-	Bytes    int64    `db:"bytes"`  // in the storage of its alias
-	Inline   int64    `db:"inline"` // of them in payloads
+	Bytes    int64    `db:"bytes"`  // as counted in the storage of its alias
+	Inline   int64    `db:"inline"` // of these, the bytes of bodies in payloads
 	Parts    int      `db:"parts"`
 }
 
-// rows is what deleting the event costs, without the parts of its bodies.
-func (d *doomed) rows() int {
+// cost is the number of rows that deleting the event counts as, without the parts of its
+// bodies.
+func (d *removalCandidate) cost() int {
 	return 1 + d.Attempts + d.Payloads + int(d.Inline/rowPerBytes)
 }
 
-// held is true for events that stay whatever their age: an attempt waits or is under
-// way, or somebody may use a share. Its parameter is the present time. The states stand
-// apart because each has an index of its own: Postgres would read all attempts for both.
+// held is a condition that is true for events that retention must keep: an attempt is
+// queued or being delivered, or a share can still be used. Its parameter is the current
+// time. The two states are tested separately because each has its own partial index;
+// Postgres would scan all attempts for a combined test.
 const held = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id AND a.state = 0)
 	OR EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id AND a.state = 1)
 	OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?)))`
 
-// oldest gives the next events of an alias, behind after and before the id given,
-// that need not stay.
-func (s *Store) oldest(ctx context.Context, alias int64, after, before relay.ID, now time.Time) (list []doomed, err error) {
+// removalCandidates returns the oldest events of an alias with ids between after and
+// before, both exclusive, that retention need not keep.
+func (s *Store) removalCandidates(ctx context.Context, alias int64, after, before relay.ID, now time.Time) (list []removalCandidate, err error) {
 	err = s.view(ctx, "look for events to remove", func(q session) error {
 		if err := q.all(&list, `SELECT e.id, e.attempts FROM events e WHERE e.alias_id = ? AND e.id > ? AND e.id < ? AND NOT `+held+`
-			ORDER BY e.id LIMIT ?`, alias, after, before, micros(now), removalRows); err != nil || len(list) == 0 {
+			ORDER BY e.id LIMIT ?`, alias, after, before, micros(now), removalMaxRows); err != nil || len(list) == 0 {
 			return err
 		}
-		return q.weigh(list)
+		return q.loadSizes(list)
 	})
 	return list, err
 }
 
-// weigh fills in what the payloads of events weigh.
-func (q session) weigh(list []doomed) error {
-	byID := make(map[relay.ID]*doomed, len(list))
+// loadSizes fills in the sizes of the payloads of events.
+func (q session) loadSizes(list []removalCandidate) error {
+	byID := make(map[relay.ID]*removalCandidate, len(list))
 	ids := make([]any, len(list))
 	for i := range list {
 		byID[list[i].ID], ids[i] = &list[i], list[i].ID
@@ -183,7 +186,7 @@ func (q session) weigh(list []doomed) error {
 	if err != nil {
 		return err
 	}
-	var weights []doomed
+	var weights []removalCandidate
 	if err := q.all(&weights, query, args...); err != nil {
 		return err
 	}
@@ -196,18 +199,18 @@ func (q session) weigh(list []doomed) error {
 	return nil
 }
 
-// removed is what a removal came to.
-type removed struct {
+// removalResult counts what a removal deleted.
+type removalResult struct {
 	events int
 	bytes  int64
 }
 
-// remove deletes events of one alias in short transactions; unless all is set, those
-// stay that became held meanwhile. What a crash leaves of their bodies is an orphan
-// then, and swept.
-func (s *Store) remove(ctx context.Context, alias int64, list []doomed, now time.Time, all bool) (done removed, err error) {
+// remove deletes events of one alias in short transactions. Unless all is set, it keeps
+// events that became held since they were listed. Bodies that a crash leaves behind are
+// orphans, which SweepOrphans deletes.
+func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time, all bool) (done removalResult, err error) {
 	for len(list) > 0 && err == nil {
-		var some removed
+		var some removalResult
 		var took int
 		took, some, err = s.removeSome(ctx, alias, list, now, all)
 		list = list[took:]
@@ -216,15 +219,15 @@ func (s *Store) remove(ctx context.Context, alias int64, list []doomed, now time
 	return done, err
 }
 
-// removeSome deletes the first events of a list, as many as one transaction takes,
-// then what is left of large ones. It says how many it looked at.
-func (s *Store) removeSome(ctx context.Context, alias int64, list []doomed, now time.Time, all bool) (took int, done removed, err error) {
+// removeSome deletes the first events of a list, as many as fit into one transaction, and
+// then the remaining rows of large bodies. took is how many events of the list it handled.
+func (s *Store) removeSome(ctx context.Context, alias int64, list []removalCandidate, now time.Time, all bool) (took int, done removalResult, err error) {
 	var gone []relay.ID
 	heavy := false
-	err = s.brief(ctx, "remove events", func(c *change, budget int) (err error) {
-		rows := list[0].rows()
-		for took = 1; took < len(list) && rows+list[took].rows() <= budget; took++ {
-			rows += list[took].rows()
+	err = s.pacedUpdate(ctx, "remove events", func(c *change, budget int) (err error) {
+		rows := list[0].cost()
+		for took = 1; took < len(list) && rows+list[took].cost() <= budget; took++ {
+			rows += list[took].cost()
 		}
 		heavy = rows > budget
 		gone, err = c.removeEvents(alias, list[:took], now, all, heavy)
@@ -249,22 +252,22 @@ func (s *Store) removeSome(ctx context.Context, alias int64, list []doomed, now 
 	}
 	s.stock.add(alias, -done.bytes)
 	if heavy {
-		err = s.removeRest(ctx, leftPayloads, gone)
+		err = s.removeOrphanRows(ctx, orphanPayloads, gone)
 	}
 	if err == nil {
-		err = s.removeRest(ctx, leftParts, parted)
+		err = s.removeOrphanRows(ctx, orphanParts, parted)
 	}
 	return took, done, err
 }
 
-// removeEvents deletes the rows of events, and unless they are too many their
-// payloads. It gives the ids of those that went.
-func (c *change) removeEvents(alias int64, list []doomed, now time.Time, all, heavy bool) (gone []relay.ID, err error) {
+// removeEvents deletes the rows of events and, unless heavy is set, their payloads. It
+// returns the ids of the deleted events.
+func (c *change) removeEvents(alias int64, list []removalCandidate, now time.Time, all, heavy bool) (gone []relay.ID, err error) {
 	ids := make([]any, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	if c.d.bulk { // whoever asks for a replay or a share meanwhile has the row first, or finds none
+	if c.d.bulk { // a concurrent replay or share has locked the row already, or will not find it
 		query, args, err := sqlx.In(`SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.d.skipLocked, ids)
 		if err != nil {
 			return nil, err
@@ -302,24 +305,24 @@ func (c *change) removeEvents(alias int64, list []doomed, now time.Time, all, he
 	return gone, nil
 }
 
-// leftover is a table with bytes of events that are gone.
-type leftover struct {
+// orphanTable is a table that can hold bytes of deleted events.
+type orphanTable struct {
 	table, key string
-	rows       int // that one of them counts for
+	rows       int // that one row of the table counts as
 }
 
 var (
-	leftPayloads = leftover{`payloads`, `event_id, n`, rowsPerPart}
-	leftParts    = leftover{`body_chunks`, `event_id, n, i`, rowsPerPart}
+	orphanPayloads = orphanTable{`payloads`, `event_id, n`, rowsPerPart}
+	orphanParts    = orphanTable{`body_chunks`, `event_id, n, i`, rowsPerPart}
 )
 
-// removeRest deletes what a table still holds of events that are gone.
-func (s *Store) removeRest(ctx context.Context, l leftover, ids []relay.ID) error {
+// removeOrphanRows deletes the remaining rows of deleted events from a table.
+func (s *Store) removeOrphanRows(ctx context.Context, l orphanTable, ids []relay.ID) error {
 	for len(ids) > 0 {
-		some := ids[:min(len(ids), removalRows)]
+		some := ids[:min(len(ids), removalMaxRows)]
 		ids = ids[len(some):]
 		for more := true; more; {
-			err := s.brief(ctx, "remove bodies", func(c *change, budget int) error {
+			err := s.pacedUpdate(ctx, "remove bodies", func(c *change, budget int) error {
 				limit := max(1, budget/l.rows)
 				query, args, err := sqlx.In(fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE event_id IN (?) LIMIT ?)`,
 					l.table, l.key), values(some), limit)

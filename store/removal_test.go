@@ -39,7 +39,7 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 			during, behind := 0, 0
 			func() {
 				defer func() { _ = recover() }()
-				_ = s.brief(ctx, "", func(c *change, _ int) error {
+				_ = s.pacedUpdate(ctx, "", func(c *change, _ int) error {
 					if err := c.get(&during, `PRAGMA synchronous`); err != nil {
 						t.Error(err)
 					}

@@ -7,15 +7,15 @@ import (
 	"relay"
 )
 
-// repairs are results that could not be written while the database was away: the
-// attempts would stay delivering for ever. When it is back they end as interrupted,
-// or go back to the queue.
+// repairs are the results that could not be written while the database was unreachable.
+// Their attempts would stay delivering for ever. When the database is back, they end as
+// interrupted or go back to the queue.
 type repairs struct {
 	mu    sync.Mutex
 	steps map[repairKey]*step
 
-	claiming sync.Mutex // held while claims are taken back
-	claims   []lostClaim
+	claimMu sync.Mutex // held while claims are undone
+	claims  []lostClaim
 }
 
 type repairKey struct {
@@ -25,15 +25,15 @@ type repairKey struct {
 
 const maxRepairs = 100_000
 
-// note remembers what a step that failed leaves undone.
-func (r *repairs) note(st *step) {
+// remember remembers how to repair the result of a failed step.
+func (r *repairs) remember(st *step) {
 	var again *step
 	switch st.kind {
 	case stepRequeue:
 		again = &step{kind: stepRequeue, id: st.id, n: st.n}
 	case stepFinish:
 		again = endLost(st.id, st.attempt)
-	case stepAccept: // a commit whose answer was lost may have stored it
+	case stepAccept: // a commit whose result was lost may have stored it
 		if len(st.event.Attempts) == 0 || st.event.Attempts[0].State != relay.StateDelivering {
 			return
 		}
@@ -59,8 +59,8 @@ func endLost(id relay.ID, a *relay.Attempt) *step {
 	}}
 }
 
-// repair hands over what was noted, once the database is back. A step that fails
-// again is noted again.
+// repair enqueues the repairs once the database is back. A repair that fails is remembered
+// again.
 func (s *Store) repair() {
 	if s.spool.active() {
 		return
@@ -76,6 +76,6 @@ func (s *Store) repair() {
 	s.broken.steps = nil
 	s.broken.mu.Unlock()
 	for _, st := range steps {
-		s.hand(st)
+		s.enqueueStep(st)
 	}
 }

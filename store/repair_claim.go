@@ -52,10 +52,10 @@ func (s *Store) undoClaims(ctx context.Context) error {
 	if _, some := r.firstClaim(false); !some {
 		return nil
 	}
-	if !r.claiming.TryLock() {
+	if !r.claimMu.TryLock() {
 		return errCatchingUp
 	}
-	defer r.claiming.Unlock()
+	defer r.claimMu.Unlock()
 	for c, some := r.firstClaim(false); some; c, some = r.firstClaim(true) {
 		if err := s.undoClaim(ctx, c); err != nil {
 			return err

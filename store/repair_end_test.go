@@ -48,11 +48,11 @@ func TestLostEndOfAnUpgrade(t *testing.T) {
 	upgraded, end := begin()
 	settle(t, s.Finish(upgraded, end, ""))
 	ended, end := begin()
-	settle(t, s.hand(endLost(ended, end))) // the 101 itself could not be written
+	settle(t, s.enqueueStep(endLost(ended, end))) // the 101 itself could not be written
 	if e, err := s.Event(t.Context(), relay.System(), ended, 0); err != nil || e.State != relay.StateInterrupted {
 		t.Errorf("an attempt whose end was lost: %+v, %v", e, err)
 	}
-	<-s.hand(endLost(upgraded, end)).Done() // the end of the connection could not be
+	<-s.enqueueStep(endLost(upgraded, end)).Done() // the end of the connection could not be
 	e, err := s.Event(t.Context(), relay.System(), upgraded, 0)
 	if err != nil || e.State != relay.StateDelivered || e.Status != 101 || e.Error != nil || !e.Attempts[0].HasResponse {
 		t.Errorf("an upgrade whose second end was lost: %+v, %v", e, err)

@@ -9,36 +9,36 @@ import (
 	"relay"
 )
 
-// Times of retention. What is due is looked for so often that it goes at most
-// max(5 s, retention/100) late.
+// Intervals of retention. Each alias is checked often enough that an event is deleted at
+// most max(5 s, retention/100) after it expired.
 const (
-	retainTick  = time.Second
-	retainRare  = time.Hour
-	auditLife   = 400 * 24 * time.Hour
-	auditRows   = 100_000 // most that are kept, however young
-	expiredRows = 200
+	retentionInterval    = time.Second
+	maxRetentionInterval = time.Hour
+	auditLife            = 400 * 24 * time.Hour
+	auditRows            = 100_000 // rows kept at most, whatever their age
+	expiredRows          = 200
 )
 
-// RetentionStats count what went since Serve.
+// RetentionStats count what retention deleted since Serve.
 type RetentionStats struct {
 	Expired     int64         // events removed by age
-	Evicted     int64         // events removed because their alias had too much
-	DroppedDays int64         // partitions of a day that went whole (Postgres)
-	Orphans     int64         // events of which only parts of bodies were left
-	FreedBytes  int64         // request and response bytes that went with the events
-	StoredBytes int64         // of all aliases now; 0 where nothing bounds it
-	LongestHold time.Duration // of the writer by one transaction that deletes
+	Evicted     int64         // events removed because their alias exceeded its storage limit
+	DroppedDays int64         // days whose partitions were dropped as a whole (Postgres)
+	Orphans     int64         // bodies without an event that were deleted
+	FreedBytes  int64         // request and response bytes deleted with the events
+	StoredBytes int64         // of all aliases now; 0 without a storage limit
+	LongestHold time.Duration // longest time that one removal held the writer
 }
 
-// keeper is an alias as retention sees it.
-type keeper struct {
+// aliasRetention is an alias with its retention setting.
+type aliasRetention struct {
 	ID   int64  `db:"id"`
 	Span *int64 `db:"retention_us"`
 	Name string `db:"name"`
 }
 
-// span is how long events of the alias stay; 0 = for ever.
-func (k *keeper) span(server time.Duration) time.Duration {
+// retention is how long events of the alias are kept; 0 = for ever. server is the default.
+func (k *aliasRetention) retention(server time.Duration) time.Duration {
 	if k.Span != nil {
 		return time.Duration(*k.Span) * time.Microsecond
 	}
@@ -48,34 +48,34 @@ func (k *keeper) span(server time.Duration) time.Duration {
 // lateness is how long an event may outlive its retention.
 func lateness(span time.Duration) time.Duration { return max(5*time.Second, span/100) }
 
-// plans say when the events of each alias are looked at next.
-type plans map[int64]plan
+// retentionSchedule says when the events of each alias are checked next.
+type retentionSchedule map[int64]retentionRun
 
-type plan struct {
+type retentionRun struct {
 	span time.Duration
 	next time.Time
 }
 
-// due tells whether an alias is to be looked at now, and plans the next time.
-func (p plans) due(now time.Time, alias int64, span time.Duration) bool {
+// due reports whether an alias has to be checked now, and schedules its next check.
+func (p retentionSchedule) due(now time.Time, alias int64, span time.Duration) bool {
 	last, known := p[alias]
 	if known && last.span == span && now.Before(last.next) {
 		return false
 	}
-	p[alias] = plan{span, now.Add(min(retainRare, lateness(span)*2/5))}
+	p[alias] = retentionRun{span, now.Add(min(maxRetentionInterval, lateness(span)*2/5))}
 	return true
 }
 
-// forget drops the plans of aliases that are gone: those that were due long ago.
-func (p plans) forget(now time.Time) {
-	maps.DeleteFunc(p, func(_ int64, last plan) bool { return now.Sub(last.next) > retainRare })
+// forget drops the entries of removed aliases: those whose check is long overdue.
+func (p retentionSchedule) forget(now time.Time) {
+	maps.DeleteFunc(p, func(_ int64, last retentionRun) bool { return now.Sub(last.next) > maxRetentionInterval })
 }
 
-// keepAge removes events by age until ctx ends.
-func (s *Store) keepAge(ctx context.Context, jumps leaps) {
-	tick := time.NewTicker(retainTick)
+// retentionLoop removes expired events until ctx ends.
+func (s *Store) retentionLoop(ctx context.Context, jumps clockJumps) {
+	tick := time.NewTicker(retentionInterval)
 	defer tick.Stop()
-	next := plans{}
+	next := retentionSchedule{}
 	failing := false
 	for {
 		select {
@@ -84,7 +84,7 @@ func (s *Store) keepAge(ctx context.Context, jumps leaps) {
 		case <-tick.C:
 		}
 		now := s.now()
-		if jumps.doubtful(now) {
+		if jumps.recentJump(now) {
 			continue
 		}
 		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return next.due(now, id, span) })
@@ -92,25 +92,25 @@ func (s *Store) keepAge(ctx context.Context, jumps leaps) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !failing && !s.spool.deserted() {
+		if err != nil && !failing && !s.spool.databaseDown() {
 			s.log.Warn("old events cannot be removed now; tried again each second", "err", err)
 		}
 		failing = err != nil
 	}
 }
 
-// Retain removes, as of now, every event that outlived the retention of its alias,
-// and gives their number. The serving process does it by itself; a test brings its
-// own time.
+// Retain removes every event that is older than the retention of its alias at the time
+// now, and returns how many. The serving process does this in the background; tests call it
+// with a time of their own.
 func (s *Store) Retain(ctx context.Context, now time.Time) (int, error) {
 	return s.retain(ctx, now, func(int64, time.Duration) bool { return true })
 }
 
-// retain does one pass over the aliases that are due.
+// retain makes one pass over the aliases that are due.
 func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64, span time.Duration) bool) (int, error) {
-	s.retaining.Lock()
-	defer s.retaining.Unlock()
-	var aliases []keeper
+	s.retainMu.Lock()
+	defer s.retainMu.Unlock()
+	var aliases []aliasRetention
 	if err := s.view(ctx, "read retention of aliases", func(q session) error {
 		return q.all(&aliases, `SELECT id, name, retention_us FROM aliases ORDER BY id`)
 	}); err != nil {
@@ -119,7 +119,7 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 	total, first := s.dropDays(ctx, now)
 	for i := range aliases {
 		a := &aliases[i]
-		span := a.span(s.opt.Retention)
+		span := a.retention(s.opt.Retention)
 		if span <= 0 || !due(a.ID, span) {
 			continue
 		}
@@ -149,11 +149,11 @@ func firstError(list ...error) error {
 	return nil
 }
 
-// expire removes the events of one alias that came before the time given.
-func (s *Store) expire(ctx context.Context, a *keeper, now, before time.Time) (total int, err error) {
+// expire removes the events of one alias that are older than before.
+func (s *Store) expire(ctx context.Context, a *aliasRetention, now, before time.Time) (total int, err error) {
 	var after relay.ID
 	for {
-		list, err := s.oldest(ctx, a.ID, after, lowestID(before), now)
+		list, err := s.removalCandidates(ctx, a.ID, after, lowestID(before), now)
 		if err != nil || len(list) == 0 {
 			if total > 0 {
 				s.log.Info("old events removed", "alias", a.Name, "events", total, "before", before.UTC().Format(time.RFC3339))
@@ -171,7 +171,7 @@ func (s *Store) expire(ctx context.Context, a *keeper, now, before time.Time) (t
 	}
 }
 
-// dropExpired deletes rows of small tables that expired, some at a time.
+// dropExpired deletes expired rows of small tables in batches.
 func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 	for _, t := range []struct {
 		table, key, at string
@@ -187,7 +187,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 	} {
 		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? LIMIT ?)`, t.table, t.key, t.at)
 		for n := int64(t.limit); n == int64(t.limit); {
-			err := s.brief(ctx, "drop expired "+t.table, func(c *change, _ int) (err error) {
+			err := s.pacedUpdate(ctx, "drop expired "+t.table, func(c *change, _ int) (err error) {
 				n, err = c.exec(query, micros(t.before), t.limit)
 				return err
 			})
@@ -202,7 +202,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 // trimAudit deletes the oldest rows of the audit log beyond keep.
 func (s *Store) trimAudit(ctx context.Context, keep int) error {
 	for n := int64(expiredRows); n == expiredRows; {
-		err := s.brief(ctx, "trim the audit log", func(c *change, _ int) (err error) {
+		err := s.pacedUpdate(ctx, "trim the audit log", func(c *change, _ int) (err error) {
 			n, err = c.exec(`DELETE FROM audit WHERE id IN (SELECT id FROM audit
 				WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id LIMIT ?)`, keep, expiredRows)
 			return err

@@ -8,12 +8,12 @@ import (
 // What is remembered of aliases goes when they do.
 func TestAliasesAreForgotten(t *testing.T) {
 	t.Parallel()
-	now, p := time.Now(), plans{}
+	now, p := time.Now(), retentionSchedule{}
 	if !p.due(now, 1, time.Hour) || p.due(now, 1, time.Hour) || !p.due(now, 1, 2*time.Hour) {
 		t.Error("when an alias is due")
 	}
 	for range 5 {
-		now = now.Add(retainRare)
+		now = now.Add(maxRetentionInterval)
 		p.due(now, 2, time.Hour)
 		p.forget(now)
 	}
@@ -23,10 +23,10 @@ func TestAliasesAreForgotten(t *testing.T) {
 
 	var k stock
 	k.init(1)
-	k.isStuck(1)
-	k.stuck[1] = k.stuck[1].Add(-2 * stuckFor)
-	k.isStuck(2)
-	if len(k.stuck) != 1 {
-		t.Errorf("stuck are %v", k.stuck)
+	k.markUnevictable(1)
+	k.unevictable[1] = k.unevictable[1].Add(-2 * unevictableFor)
+	k.markUnevictable(2)
+	if len(k.unevictable) != 1 {
+		t.Errorf("stuck are %v", k.unevictable)
 	}
 }

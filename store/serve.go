@@ -8,14 +8,13 @@ import (
 	"relay"
 )
 
-// Serve makes this process the one that serves the store: it takes the serve lock
-// (SQLite: fails at once when another process has it; Postgres: waits as standby
-// until ctx ends), raises the boot number, ends what an earlier boot left under
-// way, and starts the committers and the poll for changes by other processes.
+// Serve makes this process the serving one. It takes the serve lock (SQLite: fails at once
+// when another process has it; Postgres: waits as standby until ctx ends), raises the boot
+// number, ends the attempts that an earlier boot left delivering, and starts the committers
+// and the poll for changes by other processes.
 //
-// publish is told every change after its commit, in commit order, from one
-// goroutine; it must not call operations that change the store. Called once, after
-// Migrate.
+// publish gets every change after its commit, in commit order, from one goroutine; it must
+// not call operations that change the store. Call Serve once, after Migrate.
 func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if err := s.takeServeLock(ctx); err != nil {
 		return err
@@ -23,14 +22,14 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if err := s.raiseBoot(ctx); err != nil {
 		return err
 	}
-	s.sign()
+	s.setClaimant()
 	if err := s.checkDurability(ctx); err != nil {
 		return err
 	}
 	if err := s.makePartitions(ctx, s.now()); err != nil {
 		return err
 	}
-	if err := s.adopt(ctx); err != nil {
+	if err := s.recoverSpool(ctx); err != nil {
 		return fmt.Errorf("store what waits in the spool: %w", err)
 	}
 	swept, err := s.sweep(ctx)
@@ -47,37 +46,37 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if err != nil {
 		return err
 	}
-	s.out.serve(publish)
+	s.outbox.serve(publish)
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	s.disk.look(s)
-	if err := s.countStock(run); err != nil {
+	s.disk.refresh(s)
+	if err := s.countStorage(run); err != nil {
 		return err
 	}
 	if err := s.startCommitters(run); err != nil {
 		return err
 	}
-	if s.mover.db != nil {
-		s.wait.Go(func() { s.keepMoving(run) })
+	if s.checkpointer.db != nil {
+		s.wait.Go(func() { s.checkpointLoop(run) })
 	}
 	if s.spool != nil {
 		s.wait.Go(func() { s.drainLoop(run) })
 	}
 	if s.d.bulk {
-		s.wait.Go(func() { s.keepLock(run) })
+		s.wait.Go(func() { s.lockLoop(run) })
 	}
-	s.wait.Go(func() { s.watch(run, last) })
-	jumps := s.leaps() // from here on, whenever the loops get to run
-	s.wait.Go(func() { s.tidy(run, jumps) })
-	s.wait.Go(func() { s.keepAge(run, jumps) })
-	s.wait.Go(func() { s.keepSize(run) })
-	s.wait.Go(func() { s.keepClean(run) })
+	s.wait.Go(func() { s.pollLoop(run, last) })
+	jumps := s.watchClock() // from now on, also while the loops have not run yet
+	s.wait.Go(func() { s.tidyLoop(run, jumps) })
+	s.wait.Go(func() { s.retentionLoop(run, jumps) })
+	s.wait.Go(func() { s.evictionLoop(run) })
+	s.wait.Go(func() { s.orphanLoop(run) })
 	return nil
 }
 
-// raiseBoot numbers this start of this node and notes it as the serving one. A call with
-// an Idempotency-Key that has no answer yet ended with the server that ran it: on another
-// node that may have had the same number.
+// raiseBoot increments the boot number of this node and stores this process as the serving
+// one. A call with an Idempotency-Key that has no answer yet ended with the server that ran
+// it. All such calls are deleted, because another node may have the same boot number.
 func (s *Store) raiseBoot(ctx context.Context) error {
 	return s.update(ctx, "raise boot number", func(c *change) error {
 		if err := c.get(&s.boot, `INSERT INTO nodes (node, boot) VALUES (?, 1)
@@ -93,9 +92,9 @@ func (s *Store) raiseBoot(ctx context.Context) error {
 	})
 }
 
-// watch runs each second: changes of other processes, attempts of servers that are gone,
-// results that could not be written.
-func (s *Store) watch(ctx context.Context, last int64) {
+// pollLoop does what is due each second: it reads changes by other processes, ends attempts
+// of dead servers, and writes results that could not be written before.
+func (s *Store) pollLoop(ctx context.Context, last int64) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -105,25 +104,25 @@ func (s *Store) watch(ctx context.Context, last int64) {
 		case <-tick.C:
 		}
 		var err error
-		if last, err = s.pollRevisions(ctx, last); err != nil && ctx.Err() == nil && !s.spool.deserted() {
+		if last, err = s.pollRevisions(ctx, last); err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
 			s.log.Warn("changes by other processes cannot be read", "err", err)
 		}
-		s.disk.look(s)
+		s.disk.refresh(s)
 		s.repair()
 		if s.reachable() == nil {
 			s.flushUsage(ctx)
-			s.flushNotes(ctx)
+			s.flushAuditQueue(ctx)
 			s.endAllLate(ctx)
 		}
-		if s.d.bulk && n%10 == 9 && !s.spool.deserted() && s.holdLock(ctx) {
+		if s.d.bulk && n%10 == 9 && !s.spool.databaseDown() && s.holdLock(ctx) {
 			s.sweepAgain(ctx)
 		}
 	}
 }
 
-// keepLock asks each second whether the serve lock of Postgres is still held, whatever
-// else takes its time: a lock that nobody asks for is given up, see endAlone.
-func (s *Store) keepLock(ctx context.Context) {
+// lockLoop checks the serve lock of Postgres each second. It has a goroutine of its own,
+// because a session without queries loses the lock: see idleSessionTimeout.
+func (s *Store) lockLoop(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -136,26 +135,26 @@ func (s *Store) keepLock(ctx context.Context) {
 	}
 }
 
-// sweepAgain ends what a server that lost the lock still claimed after the sweep
-// of Serve.
+// sweepAgain ends attempts that a server without the lock claimed after the sweep of
+// Serve.
 func (s *Store) sweepAgain(ctx context.Context) {
 	n, err := s.sweep(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		s.log.Warn("attempts of servers that are gone cannot be swept", "err", err)
+		s.log.Warn("attempts of dead servers cannot be swept", "err", err)
 	case n > 0:
-		s.log.Warn("attempts of a server that is gone are marked interrupted", "attempts", n)
+		s.log.Warn("attempts of a dead server are marked interrupted", "attempts", n)
 	}
 }
 
-// tidy removes what removed aliases left, at once when one is removed, and each
-// hour makes partitions and drops what expired.
-func (s *Store) tidy(ctx context.Context, jumps leaps) {
+// tidyLoop deletes the events of removed aliases, at once when an alias is removed, and each
+// hour makes partitions and deletes expired rows.
+func (s *Store) tidyLoop(ctx context.Context, jumps clockJumps) {
 	minute := time.NewTicker(time.Minute)
 	defer minute.Stop()
 	for n := 0; ; n++ {
-		sure := !jumps.doubtful(s.now())
-		if err := s.clear(ctx); err != nil && ctx.Err() == nil {
+		sure := !jumps.recentJump(s.now())
+		if err := s.deleteRemovedAliases(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("events of removed aliases cannot be deleted yet", "err", err)
 		}
 		if n%60 == 0 {
@@ -167,14 +166,14 @@ func (s *Store) tidy(ctx context.Context, jumps leaps) {
 		case <-ctx.Done():
 			return
 		case <-minute.C:
-		case <-s.clean:
+		case <-s.wakeCleaner:
 			n--
 		}
 	}
 }
 
-// hourly makes the partitions of the days ahead and, when the clock can be believed,
-// drops rows that expired.
+// hourly makes the partitions of the next days and, if the clock can be trusted, deletes
+// expired rows.
 func (s *Store) hourly(ctx context.Context, sure bool) error {
 	if err := s.makePartitions(ctx, s.now()); err != nil || !sure {
 		return err

@@ -35,7 +35,7 @@ func (s *Store) SessionOwner(ctx context.Context, secret string) (who relay.Acto
 	}); err != nil {
 		return who, err
 	}
-	s.used.note("sessions", row.ID, row.LastUsedAt)
+	s.credentialUse.record("sessions", row.ID, row.LastUsedAt)
 	return relay.Actor{
 		Account: row.AccountID, AccountName: row.Account, Admin: row.Admin != 0, Kind: relay.ActorUser, Name: row.Account,
 		Scopes: relay.AllScopes, Credential: row.ID, ExpiresAt: moment(row.ExpiresAt),
@@ -190,8 +190,8 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 func (c *change) openSession(who relay.Actor, secret, remote, userAgent string) error {
 	id, now := newName("ses_"), c.now()
 	if _, err := c.exec(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		id, hash(secret), who.Account, micros(now), micros(now), micros(now.Add(sessionLife)), short(remote), short(userAgent)); err != nil {
+		id, hash(secret), who.Account, micros(now), micros(now), micros(now.Add(sessionLife)), truncateName(remote), truncateName(userAgent)); err != nil {
 		return err
 	}
-	return c.audit(who, who.Account, "session.add", id, short(remote))
+	return c.audit(who, who.Account, "session.add", id, truncateName(remote))
 }

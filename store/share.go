@@ -28,8 +28,8 @@ func (r *shareRow) share() relay.Share {
 	}
 }
 
-// CreateShare lets whoever holds the secret replay one event, and see it when view
-// is set; expires zero = never. By the owner of the alias. The secret is given once.
+// CreateShare creates a secret that allows to replay one event and, with view, to see it, for
+// the owner of the alias. A zero expires means never. The secret is returned only here.
 // event-not-replayable when it could neither be replayed nor be seen.
 func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, view bool, expires time.Time) (sh relay.Share, secret string, err error) {
 	if err := allow(who, relay.ScopeEventsShare); err != nil {
@@ -122,7 +122,7 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 	})
 }
 
-// ShareActor gives the actor of a share's secret, who acts for the owner on one
+// ShareActor returns the actor of a share's secret, which acts for the owner on one
 // event; ErrNotFound for unknown, expired and revoked alike. use counts one use.
 func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error) {
 	const stands = `sh.hash = ? AND (sh.expires_at = 0 OR sh.expires_at > ?)`

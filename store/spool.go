@@ -16,65 +16,65 @@ import (
 const (
 	segmentSize     = 8 << 20
 	spoolRetryAfter = 5 * time.Second
-	keepPaceLimit   = 300 * time.Millisecond
-	keepPaceRatio   = 4
+	throttleLimit   = 300 * time.Millisecond
+	throttleRatio   = 4
 )
 
-// spool keeps the steps of the journal on the disk of this machine while Postgres
-// does not take them. Once something is in it every step goes to its end, until
-// all of it is in the database: nothing overtakes. nil is a spool that is never
-// used. Methods are safe for concurrent use.
+// spool keeps the steps of the journal in files of the data dir while Postgres does not take
+// them. While it is not empty, every step is appended to it until all of them are in the
+// database, so that the order is kept. A nil spool is never used. Methods are safe for
+// concurrent use.
 type spool struct {
-	dir   string
-	node  string // whose data dir that is
-	place string // of the database, for people
-	limit int64  // bytes on the disk
-	log   *slog.Logger
+	dir      string
+	node     string // node that the data dir belongs to
+	database string // name of the database in messages
+	limit    int64  // bytes of all files at most
+	log      *slog.Logger
 
-	filling atomic.Bool  // something is in it
-	away    atomic.Bool  // the database did not answer the last time it was asked
-	closed  atomic.Bool  // nothing new is taken: full, for who does not hold mu
-	taken   atomic.Int64 // bytes on the disk, the same
-	refused atomic.Int64
-	wake    chan struct{} // of the drainer
+	filling      atomic.Bool  // something is in it
+	down         atomic.Bool  // the database did not answer the last time
+	intakeClosed atomic.Bool  // full is set; readable without mu
+	bytesOnDisk  atomic.Int64 // bytes of all files; readable without mu
+	refused      atomic.Int64
+	wake         chan struct{} // wakes the drainer
 
 	mu       sync.Mutex
-	by       owner // of this process
+	claimant claimant // in whose name this process writes
 	segments []*segment
 	seq      int
 	sealed   bool              // nothing more may be appended to the last segment
-	full     error             // why nothing new is taken, nil when it is
-	turned   map[relay.ID]bool // events that were refused since it was empty
+	full     error             // why new events are refused; nil when they are taken
+	rejected map[relay.ID]bool // events that were refused since the spool was empty
 	since    time.Time
-	steps    int64         // taken since then
+	steps    int64         // steps taken since then
 	drained  int64         // bytes that reached the database since the start
 	moved    chan struct{} // closed when drained grows
 
-	complained time.Time
+	loggedAt time.Time
 
-	probing sync.Mutex
-	probed  time.Time // when the disk was last tried
-	faulty  error     // why it took nothing then
+	probeMu    sync.Mutex
+	probed     time.Time // when the disk was last tested
+	writeError error     // the error of that test
 }
 
-// newSpool gives the spool in a data dir; nil where there is to be none.
+// newSpool returns the spool of a data dir; nil without a limit or data dir.
 func newSpool(o Options, place string) *spool {
 	if o.SpoolLimit <= 0 || o.DataDir == "" {
 		return nil
 	}
-	return &spool{dir: o.DataDir, place: place, limit: o.SpoolLimit, log: o.Log, wake: make(chan struct{}, 1)}
+	return &spool{dir: o.DataDir, database: place, limit: o.SpoolLimit, log: o.Log, wake: make(chan struct{}, 1)}
 }
 
-// active tells whether steps have to go to the end of the spool.
+// active reports whether steps have to be appended to the spool.
 func (p *spool) active() bool { return p != nil && p.filling.Load() }
 
-// deserted tells whether the database is known to be away.
-func (p *spool) deserted() bool { return p != nil && p.away.Load() }
+// databaseDown reports whether the database is known not to answer.
+func (p *spool) databaseDown() bool { return p != nil && p.down.Load() }
 
-// complain logs now and then what keeps happening; with the lock held.
-func (p *spool) complain(what string, args ...any) {
-	if time.Since(p.complained) > 10*time.Second {
-		p.complained = time.Now()
+// logThrottled logs an error at most once in 10 s. Call it with the lock held.
+func (p *spool) logThrottled(what string, args ...any) {
+	if time.Since(p.loggedAt) > 10*time.Second {
+		p.loggedAt = time.Now()
 		p.log.Error(what, args...)
 	}
 }
@@ -84,19 +84,19 @@ var errSpoolFull = &relay.Error{
 	Detail: "the relay's storage is away and what it keeps meanwhile is full; try again in a moment",
 }
 
-// errSpoolUnready is errSpoolFull for the operator, who can do something about it.
+// errSpoolUnready is errSpoolFull with advice for the operator.
 var errSpoolUnready = errors.New("store: postgres is away and the spool is full; bring postgres back, or raise --spool-limit")
 
-// append writes to the last file, or to a new one when that has its size or could
-// not be written.
+// append writes to the last file, or to a new one when the last one has reached its size or
+// could not be written.
 func (p *spool) append(records []byte) error {
-	defer func() { p.taken.Store(p.used()) }()
+	defer func() { p.bytesOnDisk.Store(p.used()) }()
 	if n := len(p.segments); n > 0 && !p.sealed && p.segments[n-1].end < p.segmentSize() {
 		err := p.segments[n-1].append(records)
 		p.sealed = err != nil
 		return err
 	}
-	sg, seq, err := createSegment(p.dir, p.by, p.seq, records)
+	sg, seq, err := createSegment(p.dir, p.claimant, p.seq, records)
 	p.seq = seq
 	if err != nil {
 		return fmt.Errorf("make spool file: %w", err)
@@ -105,10 +105,10 @@ func (p *spool) append(records []byte) error {
 	return nil
 }
 
-// segmentSize is small where little may be kept, so that room comes back early.
+// segmentSize is smaller for a small spool, so that space is freed early.
 func (p *spool) segmentSize() int64 { return min(segmentSize, p.limit/8) }
 
-func (p *spool) begin(why error) {
+func (p *spool) markActive(why error) {
 	if p.filling.Load() {
 		return
 	}
@@ -116,7 +116,7 @@ func (p *spool) begin(why error) {
 	p.filling.Store(true)
 	if why != nil {
 		p.log.Warn("postgres does not take events; they are kept in the data dir and stored when it is back: look after the database, leave the spool files alone",
-			"database", p.place, "dir", p.dir, "limit", p.limit, "err", why)
+			"database", p.database, "dir", p.dir, "limit", p.limit, "err", why)
 	}
 	select {
 	case p.wake <- struct{}{}:
@@ -124,7 +124,7 @@ func (p *spool) begin(why error) {
 	}
 }
 
-// used is how many bytes the files have.
+// used is the size of all files.
 func (p *spool) used() (n int64) {
 	for _, sg := range p.segments {
 		n += sg.end
@@ -132,7 +132,7 @@ func (p *spool) used() (n int64) {
 	return n
 }
 
-// size is how many bytes wait for the database.
+// size is how many bytes are not in the database yet.
 func (p *spool) size() (n int64) {
 	if p == nil {
 		return 0
@@ -145,16 +145,16 @@ func (p *spool) size() (n int64) {
 	return n
 }
 
-// blocked is why nothing more is taken, nil when it is.
+// blocked returns why new events are refused; nil when they are taken.
 func (p *spool) blocked() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.full
 }
 
-// load adds what earlier processes of a node left, in front of what is here. They must
-// have ended; what a living one has is its own.
-func (p *spool) load(node string) error {
+// loadLeftSegments adds the files that earlier processes of this node left, in front of the
+// files of this process. Files of a process that still runs are locked and skipped.
+func (p *spool) loadLeftSegments(node string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.node = node
@@ -176,8 +176,8 @@ func (p *spool) load(node string) error {
 	}
 	p.sealed = p.sealed || len(p.segments) == 0
 	p.segments = append(left, p.segments...)
-	p.taken.Store(p.used())
-	p.begin(nil)
+	p.bytesOnDisk.Store(p.used())
+	p.markActive(nil)
 	return nil
 }
 
@@ -190,11 +190,11 @@ func (p *spool) open(path string) (*segment, error) {
 	sg, err := openSegment(path, p.node)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w; events wait in it: see that relayd may read and write it", err)
+		return nil, fmt.Errorf("%w; events wait in it: make sure that relayd may read and write it", err)
 	case sg == nil:
-	case sg.odd:
+	case sg.damaged:
 		p.log.Error("a spool file is damaged; what can be read of it is stored, and the file stays in the data dir",
-			"file", filepath.Base(path)+spoolDamaged, "lost at its end", sg.torn)
+			"file", filepath.Base(path)+spoolDamaged, "truncated_bytes", sg.torn)
 	case sg.torn > 0:
 		p.log.Warn("the end of a spool file was not written whole and is left out: nothing of it was promised to a caller",
 			"file", filepath.Base(path), "bytes", sg.torn)
@@ -202,15 +202,15 @@ func (p *spool) open(path string) (*segment, error) {
 	return sg, nil
 }
 
-// peek gives the oldest steps, up to limit, the file they are in and where they
-// end in it. none when the spool is empty. A record that cannot be read is passed over,
-// with what is behind it where its length is wrong too; the file is kept aside.
+// peek returns the oldest steps, up to limit, with their file and where they end in it. It
+// returns no steps when the spool is empty. A record that cannot be read is skipped; if its
+// length is damaged too, the rest of the file is skipped. A damaged file is kept.
 func (p *spool) peek(limit int, bytes int64) (steps []*step, from *segment, to int64, err error) {
 	for {
 		from = nil
 		p.mu.Lock()
 		for len(p.segments) > 1 && p.segments[0].read == p.segments[0].end {
-			p.drop()
+			p.dropFirst()
 		}
 		var sg segment
 		if len(p.segments) > 0 {
@@ -225,21 +225,21 @@ func (p *spool) peek(limit int, bytes int64) (steps []*step, from *segment, to i
 		if len(steps) > 0 || ioOnly(err) != nil {
 			return steps, from, to, ioOnly(err)
 		}
-		behind, err := sg.behind(sg.read)
+		behind, err := sg.nextRecord(sg.read)
 		if err != nil {
 			return nil, from, 0, err
 		}
 		p.log.Error("a spool file is damaged; what cannot be read of it stays in the data dir",
 			"file", filepath.Base(sg.path)+spoolDamaged, "bytes", behind-sg.read)
 		p.mu.Lock()
-		from.odd, p.sealed = true, p.sealed || len(p.segments) == 1
+		from.damaged, p.sealed = true, p.sealed || len(p.segments) == 1
 		from.read = behind
 		p.mu.Unlock()
 	}
 }
 
-// advance notes that the database has what is before to, and frees a file that it
-// has whole.
+// advance records that everything before to is in the database, and removes the file when
+// that is all of it.
 func (p *spool) advance(sg *segment, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,18 +250,18 @@ func (p *spool) advance(sg *segment, to int64) {
 	}
 	sg.advance(to)
 	if len(p.segments) > 1 && sg == p.segments[0] && sg.read == sg.end {
-		p.drop()
+		p.dropFirst()
 	}
 }
 
-// drop removes the first file and lets steps in again.
-func (p *spool) drop() {
+// dropFirst removes the first file and takes new events again.
+func (p *spool) dropFirst() {
 	sg := p.segments[0]
 	p.segments = p.segments[1:]
-	p.reopen()
-	p.taken.Store(p.used())
+	p.openIntake()
+	p.bytesOnDisk.Store(p.used())
 	var err error
-	if sg.odd {
+	if sg.damaged {
 		err = sg.discard()
 	} else {
 		err = sg.remove()
@@ -271,8 +271,8 @@ func (p *spool) drop() {
 	}
 }
 
-// finish ends the time of the spool when nothing is left in it.
-func (p *spool) finish() bool {
+// markEmpty makes the spool inactive when nothing is left in it; false when something is.
+func (p *spool) markEmpty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, sg := range p.segments {
@@ -281,11 +281,11 @@ func (p *spool) finish() bool {
 		}
 	}
 	for len(p.segments) > 0 {
-		p.drop()
+		p.dropFirst()
 	}
-	p.reopen()
-	p.turned = nil
-	p.taken.Store(0)
+	p.openIntake()
+	p.rejected = nil
+	p.bytesOnDisk.Store(0)
 	p.filling.Store(false)
 	if p.moved != nil {
 		close(p.moved)
@@ -295,8 +295,8 @@ func (p *spool) finish() bool {
 	return true
 }
 
-// setAside keeps steps for people, because the database will never take them.
-func (p *spool) setAside(steps []*step) error {
+// quarantine appends steps that the database will never take to a file for the operator.
+func (p *spool) quarantine(steps []*step) error {
 	f, err := os.OpenFile(filepath.Join(p.dir, spoolRefused), os.O_CREATE|os.O_APPEND|os.O_WRONLY, spoolFileMode)
 	if err != nil {
 		return err
@@ -308,7 +308,7 @@ func (p *spool) setAside(steps []*step) error {
 	return errors.Join(err, f.Close())
 }
 
-// close gives the files up; what is in them is stored at the next start.
+// close closes the files. What is in them is stored after the next start.
 func (p *spool) close() error {
 	if p == nil {
 		return nil

@@ -19,46 +19,46 @@ import (
 const (
 	drainSteps = 1024
 	drainBytes = 4 << 20
-	drainPause = 100 * time.Millisecond // before the database is asked again
-	closeDrain = 5 * time.Second        // of a stop, for what the spool holds
-	closeStuck = time.Second            // of that, while the database takes nothing
+	drainPause = 100 * time.Millisecond // before the database is tried again
+	closeDrain = 5 * time.Second        // for draining the spool at a stop
+	closeStuck = time.Second            // of that, without progress
 
-	lamentEvery = 10 * time.Second
+	drainLogInterval = 10 * time.Second
 )
 
-// penman writes steps: over which handle, and in whose name.
-type penman struct {
+// writeTarget says over which handle, and in whose name, steps are written.
+type writeTarget struct {
 	db *sqlx.DB
-	owner
-	// late is set for steps that waited in the spool: some of them, or all, may be
-	// in the database already, the attempts of a live request may have been swept.
-	late bool
-	// tell other processes, because this one is not the one that serves.
-	announce bool
+	claimant
+	// replaying is set for steps from the spool. Some of them may be in the database
+	// already, and another server may have swept their attempts.
+	replaying bool
+	// notifyPeers announces the changes to other processes, because another one serves.
+	notifyPeers bool
 }
 
-// errLockUnsure keeps steps from a database whose serve lock this process may have
-// lost; they wait in the spool until it has it again.
-var errLockUnsure = fmt.Errorf("the serve lock has to be taken again: %w", sql.ErrConnDone)
+// errLockUncertain refuses a commit while this process may have lost the serve lock. The
+// steps go to the spool until it holds the lock again.
+var errLockUncertain = fmt.Errorf("the serve lock has to be taken again: %w", sql.ErrConnDone)
 
-// errDeserted answers at once while the database is known to be away.
-var errDeserted = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
+// errDatabaseDown fails operations at once while the database is known not to answer.
+var errDatabaseDown = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
 
 var errCatchingUp = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
 	Detail: "the relay's storage is away or catching up with what came meanwhile; try again in a moment",
 }
 
-// reachable fails while it is known that the database does not answer.
+// reachable returns an error while the database is known not to answer.
 func (s *Store) reachable() error {
-	if s.spool.deserted() {
-		return errDeserted
+	if s.spool.databaseDown() {
+		return errDatabaseDown
 	}
 	return nil
 }
 
-// caughtUp fails while steps wait in the spool: what is claimed now could be older
-// than they are, or be changed by one of them that is written twice.
+// caughtUp returns an error while steps wait in the spool. A claim made now could overtake
+// one of them, or be changed by one that is written twice.
 func (s *Store) caughtUp() error {
 	if s.spool.active() {
 		return errCatchingUp
@@ -66,32 +66,32 @@ func (s *Store) caughtUp() error {
 	return nil
 }
 
-// finishLate is finishAttempts for steps of the spool: another server may have
-// taken over meanwhile and swept an attempt whose caller already had the answer.
-// One that was taken from the queue stays interrupted: it was queued again.
-var finishLate = statement{
+// finishReplayed is finishAttempts for steps from the spool. Another server may have taken
+// over and swept an attempt whose caller already had the answer. An attempt from the queue
+// stays interrupted, because it was queued again.
+var finishReplayed = statement{
 	casts: finishAttempts.casts, tail: finishAttempts.tail,
 	text: strings.Replace(finishAttempts.text, `AND (state = 1 OR`,
 		`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0 OR`, 1),
 }
 
-// giveBackLate is giveBack in the same way, while nobody has asked for another attempt:
-// a caller was told that the event is queued.
-var giveBackLate = strings.Replace(strings.Replace(giveBack, `claim_boot = 0`,
+// requeueReplayedSQL is requeueAttemptSQL for steps from the spool, unless another attempt
+// was made since: the caller was told that the event is queued.
+var requeueReplayedSQL = strings.Replace(strings.Replace(requeueAttemptSQL, `claim_boot = 0`,
 	`claim_boot = 0, ended_at = 0, error_code = '', error_message = ''`, 1), `AND state = 1`,
 	`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0
 		AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n))`, 1)
 
-var insertEventsLate = statement{width: insertEvents.width, text: insertEvents.text + ` RETURNING id`}
+var insertEventsReturning = statement{width: insertEvents.width, text: insertEvents.text + ` RETURNING id`}
 
-// insertEvents stores rows of events and gives those that were there before: steps
-// that come late may be in the database already, by a commit whose answer was lost.
+// insertEvents inserts events. For steps from the spool it returns the ids that existed
+// already, because a commit whose result was lost may have stored them.
 func (w *writer) insertEvents(rows [][]any) (there map[relay.ID]bool, err error) {
-	if !w.by.late || len(rows) == 0 {
+	if !w.target.replaying || len(rows) == 0 {
 		return nil, w.run(&insertEvents, rows)
 	}
 	var stored []relay.ID
-	if err := w.tx.SelectContext(w.ctx, &stored, insertEventsLate.many(len(rows)), flat(rows)...); err != nil {
+	if err := w.tx.SelectContext(w.ctx, &stored, insertEventsReturning.many(len(rows)), flat(rows)...); err != nil {
 		return nil, err
 	}
 	there = make(map[relay.ID]bool)
@@ -118,21 +118,21 @@ func (s *Store) drainLoop(ctx context.Context) {
 	}
 }
 
-// mayDrain tells whether this process may write: it holds the serve lock, or
-// another server took over, which the claims of what is in the spool allow for.
+// mayDrain reports whether this process may write its spool: it holds the serve lock, or
+// another server took over; the claims of the steps then decide what they may change.
 func (s *Store) mayDrain(ctx context.Context) bool {
 	return s.holdLock(ctx) || s.fenced.Load()
 }
 
-// drain writes what is in the spool to the database, in order, until it is empty or
-// ctx ends. may is asked before the first step and again after each failure.
+// drain writes the spool to the database, in order, until it is empty or ctx ends. It calls
+// may before the first step and after each failure.
 func (s *Store) drain(ctx context.Context, p *spool, may func(context.Context) bool) error {
-	d := drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}}
+	d := drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreignEvents: map[relay.ID]bool{}}
 	allowed := false
 	for ctx.Err() == nil {
 		if !allowed {
 			allowed = may(ctx)
-			p.away.Store(!allowed)
+			p.down.Store(!allowed)
 		}
 		done, err := false, error(nil)
 		if allowed {
@@ -140,8 +140,8 @@ func (s *Store) drain(ctx context.Context, p *spool, may func(context.Context) b
 		}
 		switch {
 		case done:
-			d.tell()
-			d.tidyMarks(ctx)
+			d.publishQueues()
+			d.removeOffsets(ctx)
 			return nil
 		case !allowed, err != nil:
 			allowed = false
@@ -156,56 +156,56 @@ func (s *Store) drain(ctx context.Context, p *spool, may func(context.Context) b
 
 // drainer is one run of drain.
 type drainer struct {
-	s       *Store
-	p       *spool
-	limit   int               // steps of a portion
-	aliases map[int64]bool    // whose queues changed
-	foreign map[relay.ID]bool // events that were left out, see known
+	s             *Store
+	p             *spool
+	limit         int               // steps of one batch
+	aliases       map[int64]bool    // aliases whose queues changed
+	foreignEvents map[relay.ID]bool // events of other databases, see splitForeign
 
-	lamented time.Time
+	loggedAt time.Time
 }
 
-// portion is what is written together, of one file.
-type portion struct {
+// drainBatch is steps of one file that are written together.
+type drainBatch struct {
 	steps []*step
 	from  *segment
 	to    int64 // where they end
 }
 
-// round writes one portion. One that fails is tried again with fewer steps: it may be
-// too much for a slow database. A step for which the database refuses it is found that
-// way, and kept aside.
+// round writes one batch. A batch that fails is tried again with fewer steps, because it may
+// be too large for a slow database. That also isolates a step that the database refuses,
+// which is quarantined.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	steps, from, to, err := d.p.peek(d.limit, drainBytes)
 	if err != nil {
-		d.lament("the spool cannot be read; what is in it waits", err)
+		d.logThrottled("the spool cannot be read; what is in it waits", err)
 		return false, err
 	}
 	if len(steps) == 0 {
-		if err := d.s.warm(ctx); err != nil {
+		if err := d.s.reconnect(ctx); err != nil {
 			return false, err
 		}
-		return d.p.finish(), nil
+		return d.p.markEmpty(), nil
 	}
-	strange, err := d.write(ctx, portion{steps, from, to})
+	strange, err := d.write(ctx, drainBatch{steps, from, to})
 	switch {
 	case err == nil:
 		d.limit = min(drainSteps, 2*d.limit)
 	case len(steps) > 1:
 		d.limit = len(steps) / 2
-		if poison(err) {
+		if isDataError(err) {
 			return false, nil
 		}
-		return false, d.told(err)
-	case !poison(err):
-		return false, d.told(err)
+		return false, d.logServerError(err)
+	case !isDataError(err):
+		return false, d.logServerError(err)
 	default:
 		d.p.log.Error("a step of the spool cannot be stored; it stays in the data dir", "event", steps[0].id.String(), "err", err)
 		strange = steps
 	}
 	if len(strange) > 0 {
-		if err := d.p.setAside(strange); err != nil {
-			d.lament("what cannot be stored of the spool cannot be kept aside either", err)
+		if err := d.p.quarantine(strange); err != nil {
+			d.logThrottled("what cannot be stored of the spool cannot be kept aside either", err)
 			return false, err
 		}
 	}
@@ -213,75 +213,72 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// poison tells whether the database refuses a step for what is in it. Whatever else it
-// says, as that somebody may not log in any more or that a table is not there, passes
-// when somebody has seen to it: the steps wait.
-func poison(err error) bool { return unavailable(err) == "" }
+// isDataError reports whether the database refuses a step because of its data. Other errors,
+// such as a refused login or a missing table, can be repaired by somebody: the steps wait.
+func isDataError(err error) bool { return unavailable(err) == "" }
 
-// told logs an error that the server gave, so that somebody can see to it, and gives it
-// back.
-func (d *drainer) told(err error) error {
+// logServerError logs err if the server returned it, for the operator. It returns err.
+func (d *drainer) logServerError(err error) error {
 	var e *pq.Error
 	if errors.As(err, &e) {
-		d.lament("postgres does not take what waits in the spool; it is tried again until it does", err)
+		d.logThrottled("postgres does not take what waits in the spool; it is tried again until it does", err)
 	}
 	return err
 }
 
-// lament logs now and then why the spool stays as it is.
-func (d *drainer) lament(what string, err error) {
-	if !d.lamented.IsZero() && time.Since(d.lamented) < lamentEvery {
+// logThrottled logs why the spool is not drained, at most once in drainLogInterval.
+func (d *drainer) logThrottled(what string, err error) {
+	if !d.loggedAt.IsZero() && time.Since(d.loggedAt) < drainLogInterval {
 		return
 	}
-	d.lamented = time.Now()
+	d.loggedAt = time.Now()
 	d.p.log.Error(what, "dir", d.p.dir, "err", err)
 }
 
-// write makes a portion durable, over two connections as the committers do: steps of
-// different events do not depend on each other. When one half fails all of it is
-// written again, which leaves the other one as it is. It gives what is to be kept
-// aside.
-func (d *drainer) write(ctx context.Context, some portion) (strange []*step, err error) {
+// write makes a batch durable over two connections, as the committers do: steps of different
+// events do not depend on each other. When one half fails, all of it is written again; the
+// stored half does not change by that. It returns the steps to quarantine.
+func (d *drainer) write(ctx context.Context, some drainBatch) (strange []*step, err error) {
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
-	steps, strange, err := d.known(try, some)
+	steps, strange, err := d.splitForeign(try, some)
 	if err != nil {
 		return nil, err
 	}
-	lanes := make([]lane, drainLanes)
-	for i := range lanes {
-		lanes[i].mark, lanes[i].to = some.from.mark(i), some.to
+	workers := make([]drainWorker, drainWorkers)
+	for i := range workers {
+		workers[i].offsetName, workers[i].to = some.from.offsetName(i), some.to
 	}
 	for _, st := range steps {
-		l := &lanes[int(st.id[15])%drainLanes]
+		w := &workers[int(st.id[15])%drainWorkers]
 		if st.kind == stepChunk {
-			l.chunks = append(l.chunks, st)
+			w.chunks = append(w.chunks, st)
 		} else {
-			l.rows = append(l.rows, st)
+			w.rows = append(w.rows, st)
 		}
 	}
-	pen := &penman{db: d.s.write, owner: some.from.by, late: true, announce: d.s.fenced.Load() || d.s.standby.Load()}
+	target := &writeTarget{db: d.s.write, claimant: some.from.claimant, replaying: true, notifyPeers: d.s.fenced.Load() || d.s.standby.Load()}
 	var busy sync.WaitGroup
-	for i := range lanes {
-		busy.Go(func() { lanes[i].write(try, d.s, pen) })
+	for i := range workers {
+		busy.Go(func() { workers[i].write(try, d.s, target) })
 	}
 	busy.Wait()
-	for i := range lanes {
-		if err := lanes[i].err; err != nil {
+	for i := range workers {
+		if err := workers[i].err; err != nil {
 			return nil, err
 		}
 	}
-	for i := range lanes {
-		d.s.out.put(d.hold(lanes[i].changes))
-		d.complain(lanes[i].rows)
+	for i := range workers {
+		d.s.outbox.put(d.holdQueueChanges(workers[i].changes))
+		d.logIneffective(workers[i].rows)
 	}
-	d.s.wrote(len(steps), time.Since(began))
+	d.s.recordBatch(len(steps), time.Since(began))
 	return strange, nil
 }
 
-// complain logs steps that changed nothing although they should have.
-func (d *drainer) complain(rows []*step) {
+// logIneffective logs steps that should have changed something and did not.
+func (d *drainer) logIneffective(rows []*step) {
 	for _, st := range rows {
 		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
 			d.s.log.Warn("a step of the spool had no effect", "event", st.id.String(), "kind", st.kind, "err", st.err)
@@ -289,9 +286,9 @@ func (d *drainer) complain(rows []*step) {
 	}
 }
 
-// hold keeps back that queues changed: a count would miss what is still in the
-// spool.
-func (d *drainer) hold(changes []relay.Change) []relay.Change {
+// holdQueueChanges removes the changes of queues, which are published at the end: a count
+// would miss the steps that are still in the spool.
+func (d *drainer) holdQueueChanges(changes []relay.Change) []relay.Change {
 	return slices.DeleteFunc(changes, func(c relay.Change) bool {
 		if c.Kind == relay.ChangeQueue {
 			d.aliases[c.Alias] = true
@@ -300,25 +297,24 @@ func (d *drainer) hold(changes []relay.Change) []relay.Change {
 	})
 }
 
-// tell has the queues counted now that the spool is empty.
-func (d *drainer) tell() {
+// publishQueues publishes that the queues changed, now that the spool is empty.
+func (d *drainer) publishQueues() {
 	var changes []relay.Change
 	for id := range d.aliases {
 		changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 	}
-	d.s.out.put(changes)
+	d.s.outbox.put(changes)
 }
 
-// keepPace holds a committer that has put bytes into the spool back, while the
-// database is taking what is there, until that has taken a multiple, for
-// keepPaceLimit at most: or callers that are quicker than the database would keep
-// the spool from ever getting empty.
-func (p *spool) keepPace(bytes int64) {
-	late := time.NewTimer(keepPaceLimit)
+// throttle delays a committer that has put bytes into the spool while the spool is being
+// drained, until a multiple of them is drained, for throttleLimit at most. Otherwise callers
+// that are faster than the database would keep the spool from ever becoming empty.
+func (p *spool) throttle(bytes int64) {
+	late := time.NewTimer(throttleLimit)
 	defer late.Stop()
 	p.mu.Lock()
-	goal := p.drained + keepPaceRatio*bytes
-	for p.filling.Load() && !p.away.Load() && p.full == nil && p.drained < goal {
+	goal := p.drained + throttleRatio*bytes
+	for p.filling.Load() && !p.down.Load() && p.full == nil && p.drained < goal {
 		if p.moved == nil {
 			p.moved = make(chan struct{})
 		}
@@ -332,4 +328,44 @@ func (p *spool) keepPace(bytes int64) {
 		p.mu.Lock()
 	}
 	p.mu.Unlock()
+}
+
+// drainWorkers is the number of connections that write the spool.
+const drainWorkers = 2
+
+// drainWorker writes a share of a batch over one connection.
+type drainWorker struct {
+	chunks, rows []*step
+	offsetName   string // name of its row in meta, see segment.offsetName
+	to           int64
+	changes      []relay.Change
+	err          error
+}
+
+// write makes the parts of bodies durable first, as the committers do.
+func (l *drainWorker) write(ctx context.Context, s *Store, target *writeTarget) {
+	if len(l.chunks) > 0 {
+		_, l.err = s.inBatch(ctx, target, func(w *writer) error {
+			steps, _, err := w.skipStored(l, l.chunks)
+			if err != nil || len(steps) == 0 {
+				return err
+			}
+			return w.putChunks(steps)
+		})
+	}
+	if len(l.rows) > 0 && l.err == nil {
+		l.changes, l.err = s.inBatch(ctx, target, func(w *writer) error {
+			steps, there, err := w.skipStored(l, l.rows)
+			if err == nil {
+				err = w.republish(there)
+			}
+			if err != nil || len(steps) == 0 {
+				return err
+			}
+			if err := s.putRows(w, steps); err != nil {
+				return err
+			}
+			return w.saveOffset(l)
+		})
+	}
 }

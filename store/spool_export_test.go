@@ -2,7 +2,7 @@ package store
 
 // Hold keeps this process from taking its serve lock again until GoOn, as when it
 // does not run for a moment.
-func (s *Store) Hold() { s.locking.Lock() }
+func (s *Store) Hold() { s.lockMu.Lock() }
 
 // GoOn ends Hold.
-func (s *Store) GoOn() { s.locking.Unlock() }
+func (s *Store) GoOn() { s.lockMu.Unlock() }

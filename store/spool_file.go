@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -17,41 +18,41 @@ import (
 //	progress, CRC-32C of it       8 + 4 bytes, little endian: all before it is in the database
 //	records                       length and CRC-32C of the content (4 + 4 bytes), content
 //
-// The first record says in whose name the steps were made. Progress is a hint: the
-// database knows itself what it has, see mark.
+// The first record names the claimant of the steps. Progress is a hint: the offsets in the
+// database decide, see offsetName.
 const (
 	spoolMagic    = "relayspl"
 	segmentHead   = int64(len(spoolMagic) + 12)
 	recordHead    = 8
 	spoolPrefix   = "spool-"
 	spoolDamaged  = ".damaged"
-	spoolRefused  = spoolPrefix + "refused" + spoolDamaged // steps that the database does not take
+	spoolRefused  = spoolPrefix + "refused" + spoolDamaged // steps that the database refuses
 	ownerFormat   = 0xff                                   // first byte of the record that names the owner
 	spoolFileMode = 0o600
 )
 
-// owner is in whose name steps are written: claims carry it.
-type owner struct {
+// claimant is the process in whose name steps are written; claims of attempts carry it.
+type claimant struct {
 	node string
 	boot int64
 }
 
-// segment is one file of the spool. Its lock belongs to the process that has it open.
+// segment is one file of the spool. The process that has it open holds its lock.
 type segment struct {
-	file *os.File
-	path string
-	by   owner
-	read int64 // all before it is in the database
-	end  int64 // all before it is durable here
-	torn int64 // bytes behind end, cut off when it was opened
-	odd  bool  // something in it was written whole and read back different
+	file     *os.File
+	path     string
+	claimant claimant
+	read     int64 // all before it is in the database
+	end      int64 // all before it is durable here
+	torn     int64 // bytes after end that were not written whole, ignored
+	damaged  bool  // a record was written whole and is different now
 
 	parts map[partKey]int64 // where the parts that this process wrote begin
 }
 
-// createSegment makes a file that holds first, durably, under a name that is free
-// from number seq on, and gives the number that comes next.
-func createSegment(dir string, by owner, seq int, first []byte) (*segment, int, error) {
+// createSegment durably makes a file that holds the records first. Its name is the first free
+// one from number seq on. It returns the number after that.
+func createSegment(dir string, by claimant, seq int, first []byte) (*segment, int, error) {
 	for {
 		path := filepath.Join(dir, fmt.Sprintf(spoolPrefix+"%010d-%06d", by.boot, seq))
 		seq++
@@ -63,7 +64,7 @@ func createSegment(dir string, by owner, seq int, first []byte) (*segment, int, 
 			return nil, seq, err
 		}
 		head := startOfSegment(by)
-		sg := &segment{file: f, path: path, by: by, read: int64(len(head)), end: int64(len(head))}
+		sg := &segment{file: f, path: path, claimant: by, read: int64(len(head)), end: int64(len(head))}
 		err = lockFile(f, false)
 		if err == nil {
 			_, err = f.WriteAt(head, 0)
@@ -81,8 +82,8 @@ func createSegment(dir string, by owner, seq int, first []byte) (*segment, int, 
 	}
 }
 
-// append makes records durable. After an error the file ends where it did before,
-// and nothing more may be appended to it: what the disk holds is not known.
+// append makes records durable. After an error the file is truncated to its former length,
+// and nothing more may be appended to it, because its content on the disk is unknown.
 func (sg *segment) append(records []byte) error {
 	_, err := sg.file.WriteAt(records, sg.end)
 	if err == nil {
@@ -95,9 +96,9 @@ func (sg *segment) append(records []byte) error {
 	return nil
 }
 
-// openSegment opens a file that a process left behind, and cuts off what it had
-// not written whole. nil when its process is still there. Of one without a beginning
-// nothing can be read: it is odd and has no steps.
+// openSegment opens a file that an earlier process left, and ignores what was not written
+// whole at its end. It returns nil when that process still runs. A file without a readable
+// beginning is damaged and has no steps.
 func openSegment(path, node string) (*segment, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -107,7 +108,7 @@ func openSegment(path, node string) (*segment, error) {
 		return nil, fmt.Errorf("open spool: %w", err)
 	}
 	sg := &segment{file: f, path: path}
-	if !sg.ours() {
+	if !sg.tryOwn() {
 		return nil, f.Close()
 	}
 	whole, err := sg.scan(node)
@@ -115,15 +116,15 @@ func openSegment(path, node string) (*segment, error) {
 		return nil, errors.Join(fmt.Errorf("read spool %s: %w", path, err), f.Close())
 	}
 	if !whole {
-		sg.torn, sg.odd = sg.end, sg.end > segmentHead
+		sg.torn, sg.damaged = sg.end, sg.end > segmentHead
 		sg.read, sg.end = 0, 0
 	}
 	return sg, nil
 }
 
-// ours takes the lock, unless the process that made the file lives, or has removed
-// it meanwhile.
-func (sg *segment) ours() bool {
+// tryOwn takes the lock of the file. It fails when the process that made the file still
+// runs, or has removed the file meanwhile.
+func (sg *segment) tryOwn() bool {
 	if lockFile(sg.file, false) != nil {
 		return false
 	}
@@ -135,8 +136,8 @@ func (sg *segment) ours() bool {
 	return err == nil && os.SameFile(open, there)
 }
 
-// scan finds the owner, the progress and the end of what was written whole. whole
-// is false when not even the first record is there: nothing was promised then.
+// scan finds the claimant, the progress and the end of the last whole record. whole is false
+// when the first record is missing: then nothing in the file was promised to a caller.
 func (sg *segment) scan(node string) (whole bool, err error) {
 	info, err := sg.file.Stat()
 	if err != nil {
@@ -167,8 +168,8 @@ func (sg *segment) scan(node string) (whole bool, err error) {
 			return false, err
 		}
 		if err != nil {
-			sg.odd = true
-			behind, err := sg.behind(at)
+			sg.damaged = true
+			behind, err := sg.nextRecord(at)
 			if err != nil {
 				return false, err
 			}
@@ -190,20 +191,20 @@ func (sg *segment) scan(node string) (whole bool, err error) {
 	return true, nil
 }
 
-// readOwner reads the first record; known is false when it is not there.
+// readOwner reads the claimant from the first record; known is false without that record.
 func (sg *segment) readOwner() (known bool, err error) {
 	content, err := sg.next(sg.read)
 	if err != nil || content == nil || content[0] != ownerFormat {
 		return false, ioOnly(err)
 	}
 	c := coder{b: content[1:], reading: true}
-	c.text(&sg.by.node)
-	number(&c, &sg.by.boot)
+	c.text(&sg.claimant.node)
+	number(&c, &sg.claimant.boot)
 	sg.read += recordHead + int64(len(content))
 	return c.err == nil, nil
 }
 
-// next reads the content of the record at an offset; nil when it is not whole.
+// next reads the content of the record at an offset; nil when it is incomplete.
 func (sg *segment) next(at int64) ([]byte, error) {
 	head := make([]byte, recordHead)
 	if at+recordHead > sg.end {
@@ -232,8 +233,8 @@ func ioOnly(err error) error {
 	return err
 }
 
-// peek reads up to limit steps, of bytes together unless the first is larger, from
-// where the database has them, and gives where they end.
+// peek reads the next steps that are not in the database, up to limit steps and, unless the
+// first one is larger, up to bytes. It returns where they end.
 func (sg *segment) peek(limit int, bytes int64) (steps []*step, to int64, err error) {
 	buf := make([]byte, min(bytes, sg.end-sg.read))
 	if _, err := sg.file.ReadAt(buf, sg.read); err != nil {
@@ -266,7 +267,7 @@ func (sg *segment) peek(limit int, bytes int64) (steps []*step, to int64, err er
 	return steps, to, nil
 }
 
-// advance notes what the database has.
+// advance records how far the file is in the database.
 func (sg *segment) advance(to int64) {
 	sg.read = to
 	var b [12]byte
@@ -276,15 +277,15 @@ func (sg *segment) advance(to int64) {
 
 // remove deletes the file.
 func (sg *segment) remove() error {
-	err := sg.file.Close() // first: not every system deletes an open file
+	err := sg.file.Close() // before Remove: Windows does not delete an open file
 	if gone := os.Remove(sg.path); !errors.Is(gone, os.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}
 	return err
 }
 
-// discard takes a file out of the spool and leaves it for people to look at, unless
-// there is nothing in it.
+// discard renames a damaged file, so that it is kept for the operator but is not in the spool
+// any more. An empty file is removed.
 func (sg *segment) discard() error {
 	if info, err := sg.file.Stat(); err == nil && info.Size() <= segmentHead {
 		return sg.remove()
@@ -292,8 +293,8 @@ func (sg *segment) discard() error {
 	return errors.Join(sg.file.Close(), os.Rename(sg.path, sg.path+spoolDamaged))
 }
 
-// leftSegments are the paths of what is in the spool of a data dir, oldest first. What
-// somebody else put there under another name is none of it.
+// leftSegments returns the paths of the spool files in a data dir, oldest first. Files with
+// other names are ignored.
 func leftSegments(dir string) []string {
 	list, _ := os.ReadDir(dir) // sorted; a data dir that cannot be read has failed before
 	var out []string
@@ -308,3 +309,47 @@ func leftSegments(dir string) []string {
 }
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// nextRecord returns the offset of the first sound record after a damaged one: the one at its
+// stated length, or else the end of the file. It does not search inside the damaged record,
+// because a body is foreign data that could look like a step.
+func (sg *segment) nextRecord(at int64) (int64, error) {
+	head := make([]byte, recordHead)
+	for at+recordHead <= sg.end {
+		if _, err := sg.file.ReadAt(head, at); err != nil {
+			return 0, err
+		}
+		size := int64(binary.LittleEndian.Uint32(head))
+		if size == 0 {
+			break
+		}
+		at += recordHead + size
+		content, err := sg.next(at)
+		if ioOnly(err) != nil {
+			return 0, err
+		}
+		if content != nil {
+			return at, nil
+		}
+		if err == nil {
+			break
+		}
+	}
+	return sg.end, nil
+}
+
+// guessOwner replaces a damaged first record: the name of the file contains the boot, and the
+// files of a data dir were made by its node. It returns false when nothing after that record
+// can be read either.
+func (sg *segment) guessOwner(node string) (known bool, err error) {
+	behind, err := sg.nextRecord(sg.read)
+	if err != nil || behind == sg.end || node == "" {
+		return false, err
+	}
+	boot, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(sg.path), spoolPrefix), "-")
+	if sg.claimant.boot, err = strconv.ParseInt(boot, 10, 64); err != nil {
+		return false, nil
+	}
+	sg.claimant.node, sg.read, sg.damaged = node, behind, true
+	return true, nil
+}

@@ -17,13 +17,13 @@ import (
 func spooled(t *testing.T, s *Store, steps []*step) (*spool, *drainer) {
 	t.Helper()
 	p := dry(t, t.TempDir(), s.boot, 8<<20)
-	p.by = owner{s.node, s.boot}
+	p.claimant = claimant{s.node, s.boot}
 	mustPut(t, p, steps)
 	return p, draining(s, p)
 }
 
 func draining(s *Store, p *spool) *drainer {
-	return &drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}}
+	return &drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreignEvents: map[relay.ID]bool{}}
 }
 
 // rounds runs a drainer until the spool is empty.
@@ -67,7 +67,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	if err != nil || len(some) != len(steps) {
 		t.Fatal(len(some), err)
 	}
-	if _, err := d.write(t.Context(), portion{some, from, to}); err != nil {
+	if _, err := d.write(t.Context(), drainBatch{some, from, to}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.close(); err != nil { // before anything is noted in the file
@@ -87,7 +87,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	}
 
 	again := dry(t, p.dir, 9, 8<<20)
-	if err := again.load(s.node); err != nil || !again.active() {
+	if err := again.loadLeftSegments(s.node); err != nil || !again.active() {
 		t.Fatal(err)
 	}
 	if err := s.drain(ctx, again, func(context.Context) bool { return true }); err != nil {
@@ -112,9 +112,9 @@ func TestSpoolStoredOnce(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(p.dir, spoolRefused)); err == nil {
 		t.Error("something was kept aside")
 	}
-	var marks int
-	if err := s.read.Get(&marks, `SELECT COUNT(*) FROM meta WHERE name LIKE 'spool/%'`); err != nil || marks > 0 {
-		t.Errorf("%d marks are left, %v", marks, err)
+	var offsets int
+	if err := s.read.Get(&offsets, `SELECT COUNT(*) FROM meta WHERE name LIKE 'spool/%'`); err != nil || offsets > 0 {
+		t.Errorf("%d offsets are left, %v", offsets, err)
 	}
 	if left := leftSegments(p.dir); len(left) > 0 {
 		t.Errorf("left: %v", left)
@@ -165,7 +165,7 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 	}
 }
 
-// A portion that is too much for a slow database is made smaller, until it takes it.
+// A batch that is too large for a slow database is halved until the database takes it.
 func TestSpoolOfASlowDatabase(t *testing.T) {
 	t.Parallel()
 	s, alias := lanesOf(t)
@@ -234,13 +234,13 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.write(t.Context(), portion{some, from, to}); err != nil {
+	if _, err := d.write(t.Context(), drainBatch{some, from, to}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.RemoveAlias(t.Context(), relay.System(), "hooks"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.clear(t.Context()); err != nil {
+	if err := s.deleteRemovedAliases(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	rounds(t, draining(s, p))

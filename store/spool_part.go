@@ -56,8 +56,8 @@ func (p *spool) part(key partKey) []byte {
 	return nil
 }
 
-// without gives the numbers of those parts of a body that are not in the spool.
-func (p *spool) without(id relay.ID, n, parts int) (missing []int) {
+// missingParts returns the numbers of those parts of a body that are not in the spool.
+func (p *spool) missingParts(id relay.ID, n, parts int) (missing []int) {
 	if p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *spool) without(id relay.ID, n, parts int) (missing []int) {
 // stored request is forwarded, so that no local server gets a request whose body cannot
 // follow.
 func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error {
-	missing := s.spool.without(id, n, parts)
+	missing := s.spool.missingParts(id, n, parts)
 	if len(missing) == 0 {
 		return nil
 	}

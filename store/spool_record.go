@@ -7,7 +7,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendRecord writes the head of a record in front of what content appends.
+// appendRecord appends a record: its head and then what content appends.
 func appendRecord(out []byte, content func([]byte) []byte) []byte {
 	at := len(out)
 	out = content(append(out, make([]byte, recordHead)...))
@@ -17,8 +17,8 @@ func appendRecord(out []byte, content func([]byte) []byte) []byte {
 	return out
 }
 
-// readRecord gives the content of the first record in b and how long the record is:
-// 0 when b does not hold all of it, which is not an error.
+// readRecord returns the content of the first record in b and the size of the record: 0 when
+// b does not hold all of it, which is not an error.
 func readRecord(b []byte) (content []byte, size int, err error) {
 	if len(b) < recordHead {
 		return nil, 0, nil
@@ -28,7 +28,7 @@ func readRecord(b []byte) (content []byte, size int, err error) {
 		return nil, 0, nil
 	}
 	content = b[recordHead : recordHead+n : recordHead+n]
-	if n == 0 { // a file system may have made room for what was never written
+	if n == 0 { // the file system may have extended the file with zeros that were never written over
 		return nil, 0, nil
 	}
 	if crc32.Checksum(content, castagnoli) != binary.LittleEndian.Uint32(b[4:]) {
@@ -37,8 +37,8 @@ func readRecord(b []byte) (content []byte, size int, err error) {
 	return content, recordHead + int(n), nil
 }
 
-// startOfSegment is what a new file begins with.
-func startOfSegment(by owner) []byte {
+// startOfSegment is the beginning of a new file.
+func startOfSegment(by claimant) []byte {
 	out := append([]byte(spoolMagic), make([]byte, 12)...)
 	putProgress(out[len(spoolMagic):], 0)
 	return appendRecord(out, func(b []byte) []byte {
@@ -54,7 +54,7 @@ func putProgress(b []byte, at int64) {
 	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b[:8], castagnoli))
 }
 
-// encode gives the records of steps.
+// encode returns the records of steps.
 func encode(steps []*step) []byte {
 	size := int64(0)
 	for _, st := range steps {

@@ -13,23 +13,23 @@ const stepFormat = 1
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
-// coder writes steps as bytes and reads them back: one list of fields does both, so
-// that the two cannot differ. Read slices point into the input. What was read is
-// checked against the bytes that are left before anything is allocated for it.
+// coder encodes and decodes steps: one list of fields does both, so that the two cannot
+// differ. Decoded slices point into the input. Lengths are checked against the remaining
+// input before anything is allocated.
 type coder struct {
 	b       []byte // written, or still to be read
 	reading bool
 	err     error
 }
 
-// appendStep writes a step behind out.
+// appendStep appends an encoded step to out.
 func appendStep(out []byte, st *step) []byte {
 	c := coder{b: append(out, stepFormat)}
 	c.step(st)
 	return c.b
 }
 
-// parseStep reads what appendStep wrote; nothing may follow it.
+// parseStep decodes the output of appendStep; nothing may follow it.
 func parseStep(b []byte) (*step, error) {
 	if len(b) == 0 || b[0] != stepFormat {
 		return nil, errStepDamaged
@@ -49,7 +49,7 @@ func (c *coder) fail() {
 	c.err, c.b = errStepDamaged, nil
 }
 
-// number carries an integer.
+// number encodes or decodes an integer.
 func number[T ~int | ~int64 | ~uint8](c *coder, v *T) {
 	if !c.reading {
 		c.b = binary.AppendVarint(c.b, int64(*v))
@@ -66,8 +66,8 @@ func number[T ~int | ~int64 | ~uint8](c *coder, v *T) {
 	}
 }
 
-// count carries the length of a list; of one that is read at least one byte follows
-// for each entry.
+// count encodes or decodes the length of a list. At least one byte follows for each entry,
+// which bounds a decoded length.
 func (c *coder) count(n int) int {
 	number(c, &n)
 	if c.reading && (n < 0 || n > len(c.b)) {
@@ -77,7 +77,7 @@ func (c *coder) count(n int) int {
 	return n
 }
 
-// bytes carries a slice and whether it is nil.
+// bytes encodes or decodes a slice and whether it is nil.
 func (c *coder) bytes(p *[]byte) {
 	n := -1
 	if *p != nil {
@@ -110,7 +110,7 @@ func (c *coder) flag(v *bool) {
 	*v = n != 0
 }
 
-// when carries a time as the tables keep it: in microseconds.
+// when encodes or decodes a time in microseconds, as in the tables.
 func (c *coder) when(t *time.Time) {
 	us := micros(*t)
 	number(c, &us)
@@ -119,7 +119,7 @@ func (c *coder) when(t *time.Time) {
 	}
 }
 
-// present carries whether something is there.
+// present encodes or decodes whether an optional value follows.
 func (c *coder) present(there bool) bool {
 	c.flag(&there)
 	return there && c.err == nil
@@ -167,7 +167,7 @@ func (c *coder) step(st *step) {
 	}
 }
 
-// usable tells whether a step has what its kind needs.
+// usable reports whether a step has the fields that its kind needs.
 func (st *step) usable() bool {
 	switch st.kind {
 	case stepAccept:
@@ -186,7 +186,7 @@ func (c *coder) event(e *relay.Event) {
 	c.text(&e.Alias)
 	c.when(&e.ReceivedAt)
 	c.when(&e.LastReceivedAt)
-	remote, _ := e.Remote.MarshalBinary() // it has no error to give
+	remote, _ := e.Remote.MarshalBinary() // it never fails
 	c.bytes(&remote)
 	if c.reading && c.err == nil && e.Remote.UnmarshalBinary(remote) != nil {
 		c.fail()

@@ -22,7 +22,7 @@ func TestStepRoundTrip(t *testing.T) {
 	t.Parallel()
 	same := cmp.Options{
 		cmp.AllowUnexported(step{}), cmpopts.EquateComparable(netip.AddrPort{}),
-		cmpopts.IgnoreFields(step{}, "size", "ticket", "seq", "stalled", "dead", "err"),
+		cmpopts.IgnoreFields(step{}, "size", "ticket", "seq", "waiter", "dead", "err"),
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -93,8 +93,8 @@ func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
 // bytes, and what is read is written the same way again.
 func FuzzSpoolFile(f *testing.F) {
 	st := &step{kind: stepFinish, attempt: &relay.Attempt{N: 1, Interim: [][]byte{[]byte("HTTP/1.1 103\r\n\r\n")}}}
-	f.Add(append(startOfSegment(owner{"n", 1}), encode([]*step{st, {kind: stepRequeue}})...))
-	f.Add(startOfSegment(owner{"n", 1})[:30])
+	f.Add(append(startOfSegment(claimant{"n", 1}), encode([]*step{st, {kind: stepRequeue}})...))
+	f.Add(startOfSegment(claimant{"n", 1})[:30])
 	f.Add(appendStep(nil, st))
 	f.Fuzz(readAnything)
 }
@@ -105,7 +105,7 @@ func TestSpoolGarbage(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	st := &step{kind: stepAccept, event: &relay.Event{Target: []byte("/"), Attempts: []relay.Attempt{{N: 1}}}}
-	file := append(startOfSegment(owner{"n", 1}), encode([]*step{st, {kind: stepRequeue}, st})...)
+	file := append(startOfSegment(claimant{"n", 1}), encode([]*step{st, {kind: stepRequeue}, st})...)
 	for range 600 {
 		content := slices.Clone(file[:rng.IntN(len(file)+1)])
 		bare := appendStep(nil, st)
@@ -136,7 +136,7 @@ func readAnything(t *testing.T, b []byte) {
 		t.Fatal(err)
 	}
 	p := dry(t, dir, 2, 1<<20)
-	if err := p.load("node_a"); err != nil {
+	if err := p.loadLeftSegments("node_a"); err != nil {
 		t.Fatal(err)
 	}
 	for p.active() {
@@ -144,7 +144,7 @@ func readAnything(t *testing.T, b []byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(steps) == 0 && !p.finish() {
+		if len(steps) == 0 && !p.markEmpty() {
 			t.Fatal("nothing to read and not empty")
 		}
 		if len(steps) > 0 {

@@ -9,9 +9,9 @@ import (
 	"relay"
 )
 
-// openJournal opens the connections of the committers, which give up earlier than
-// others: a caller waits. They are kept however long they idle, because a new one
-// says that the database may have been away.
+// openJournal opens the connections of the committers. They have shorter timeouts than
+// others, because a caller waits. They stay open however long they are idle, because a new
+// connection means that the database may have been unreachable.
 func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -20,7 +20,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	q := u.Query()
 	q.Set("connect_timeout", "1")
 	u.RawQuery = q.Encode()
-	by := &dialer{silence: quiet, shared: s.pooled, dialed: func() { s.unsure.Store(true) }}
+	by := &dialer{silence: quiet, shared: s.pooled, dialed: func() { s.lockUncertain.Store(true) }}
 	s.journal, err = openPoolBy(ctx, u.String(), s.d.commit, by)
 	if err != nil {
 		return err
@@ -29,37 +29,37 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// sign says in whose name this process writes from now on.
-func (s *Store) sign() {
-	s.pen = penman{db: s.journal, owner: owner{s.node, s.boot}}
+// setClaimant sets in whose name this process writes from now on.
+func (s *Store) setClaimant() {
+	s.journalTarget = writeTarget{db: s.journal, claimant: claimant{s.node, s.boot}}
 	if s.spool != nil {
 		s.spool.mu.Lock()
-		s.spool.by = s.pen.owner
+		s.spool.claimant = s.journalTarget.claimant
 		s.spool.mu.Unlock()
 	}
 }
 
-// mayCommit keeps a committer from writing over a new connection before it is known
-// that the serve lock, which goes with the server, is still ours.
-func (s *Store) mayCommit(ctx context.Context, by *penman) error {
-	if by.late || !s.unsure.Load() {
+// checkServeLock refuses a write over a new connection until the serve lock was checked:
+// the lock is lost when the server restarts.
+func (s *Store) checkServeLock(ctx context.Context, by *writeTarget) error {
+	if by.replaying || !s.lockUncertain.Load() {
 		return nil
 	}
-	if s.spool == nil && s.unsure.Swap(false) && (s.lock == nil || s.lock.file != nil || s.holdLock(ctx)) {
+	if s.spool == nil && s.lockUncertain.Swap(false) && (s.lock == nil || s.lock.file != nil || s.holdLock(ctx)) {
 		return nil
 	}
-	s.unsure.Store(true)
-	return errLockUnsure
+	s.lockUncertain.Store(true)
+	return errLockUncertain
 }
 
-// spools tells whether steps that fail for this reason go to the spool: the
-// connection or the server is at fault, not the room on its disk.
-func (s *Store) spools(err error) bool {
+// shouldSpool reports whether steps that failed with err go to the spool: the connection or
+// the server caused it, and not a full disk of the server.
+func (s *Store) shouldSpool(err error) bool {
 	return s.spool != nil && unavailable(err) == relay.CodeStoreUnavailable
 }
 
-// spoolWaits adds to the reason why the store cannot be opened what waits for it.
-func (s *Store) spoolWaits(err error) error {
+// withSpoolHint adds to an error of Open how many spool files wait for the database.
+func (s *Store) withSpoolHint(err error) error {
 	if s.opt.URL == "" || s.opt.NoCreate || s.opt.DataDir == "" {
 		return err
 	}
@@ -69,34 +69,34 @@ func (s *Store) spoolWaits(err error) error {
 	return err
 }
 
-// Health tells whether new events can be kept (err is nil then), and whether they
-// go to the spool because Postgres does not take them. It answers within 2 s.
+// Health returns a nil error when new events can be stored. degraded means that they go to
+// the spool because Postgres does not take them. It answers within 2 s.
 func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	if s.spool == nil || s.fenced.Load() || s.standby.Load() || !s.serving.Load() {
 		return false, s.health(ctx)
 	}
-	if s.spool.blocked() != nil || s.spool.admitsUsual() != nil {
+	if s.spool.blocked() != nil || s.spool.admitsTypical() != nil {
 		return true, errSpoolUnready
 	}
 	if s.spool.active() {
-		return true, s.spool.unwritable()
+		return true, s.spool.checkWritable()
 	}
 	err = s.health(ctx)
-	if err != nil && s.spools(err) {
-		return true, s.spool.unwritable() // or the next event goes to the spool
+	if err != nil && s.shouldSpool(err) {
+		return true, s.spool.checkWritable() // if that is nil, the next event goes to the spool
 	}
 	return false, err
 }
 
 func (c *committer) writeChunks(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	return c.s.writeChunks(ctx, &c.s.pen, steps)
+	return c.s.writeChunks(ctx, &c.s.journalTarget, steps)
 }
 
 func (c *committer) writeRows(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	return c.s.writeRows(ctx, &c.s.pen, steps)
+	return c.s.writeRows(ctx, &c.s.journalTarget, steps)
 }
 
-// divert makes steps durable in the spool, or fails them.
+// divert makes steps durable in the spool, or fails those that do not fit.
 func (c *committer) divert(steps []*step, why error) {
 	refused, size, err := c.s.spool.put(steps, why)
 	lost := make(map[*step]bool, len(refused))
@@ -111,17 +111,17 @@ func (c *committer) divert(steps []*step, why error) {
 		st.ticket.Resolve(nil)
 	}
 	c.s.meter.spooled.Add(int64(len(steps) - len(refused)))
-	c.s.spool.keepPace(size)
+	c.s.spool.throttle(size)
 }
 
-// drainLast gives the spool a moment to reach the database before the store closes,
-// unless that is away, or takes nothing for a while.
+// drainLast waits up to closeDrain for the spool to be drained before the store closes,
+// unless the database does not answer or makes no progress.
 func (s *Store) drainLast() {
 	if s.stop == nil || !s.spool.active() {
 		return
 	}
 	deadline := time.Now().Add(closeDrain)
-	for left, moved := s.spool.size(), time.Now(); s.spool.active() && !s.spool.deserted() && time.Now().Before(deadline); {
+	for left, moved := s.spool.size(), time.Now(); s.spool.active() && !s.spool.databaseDown() && time.Now().Before(deadline); {
 		<-time.After(drainPause)
 		if now := s.spool.size(); now < left {
 			left, moved = now, time.Now()

@@ -16,7 +16,7 @@ import (
 func dry(t testing.TB, dir string, boot, limit int64) *spool {
 	t.Helper()
 	p := newSpool(Options{SpoolLimit: limit, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, "nowhere")
-	p.by = owner{"node_a", boot}
+	p.claimant = claimant{"node_a", boot}
 	t.Cleanup(func() { _ = p.close() })
 	return p
 }
@@ -50,7 +50,7 @@ func drainDry(t testing.TB, p *spool, limit int) (got []int) {
 		}
 		p.advance(from, to)
 	}
-	if !p.finish() || p.active() {
+	if !p.markEmpty() || p.active() {
 		t.Fatal("not empty")
 	}
 	return got
@@ -65,7 +65,7 @@ func numbers(n int) (out []int) {
 
 func mustPut(t testing.TB, p *spool, steps []*step) {
 	t.Helper()
-	if _, _, err := p.put(steps, errLockUnsure); err != nil {
+	if _, _, err := p.put(steps, errLockUncertain); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,7 +105,7 @@ func TestSpoolLimit(t *testing.T) {
 	p := dry(t, dir, 1, limit)
 	n := 0
 	for {
-		_, _, err := p.put(chunkSteps(n, 1, 1000), errLockUnsure)
+		_, _, err := p.put(chunkSteps(n, 1, 1000), errLockUncertain)
 		if err != nil {
 			if !errors.Is(err, errSpoolFull) || p.refused.Load() != 1 {
 				t.Error(err)
@@ -170,11 +170,11 @@ func TestSpoolTorn(t *testing.T) {
 				}
 			}
 			again := dry(t, dir, 4, 1<<20)
-			if err := again.load("node_a"); err != nil {
+			if err := again.loadLeftSegments("node_a"); err != nil {
 				t.Fatalf("cut at %d: %v", size, err)
 			}
-			if want > 0 && again.segments[0].by != p.by {
-				t.Fatalf("cut at %d: in the name of %+v", size, again.segments[0].by)
+			if want > 0 && again.segments[0].claimant != p.claimant {
+				t.Fatalf("cut at %d: in the name of %+v", size, again.segments[0].claimant)
 			}
 			if got := drainDry(t, again, 100); !slices.Equal(got, numbers(want)) {
 				t.Fatalf("cut at %d: %v, want %d steps", size, got, want)
@@ -205,7 +205,7 @@ func TestSpoolDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := dry(t, dir, 2, 16<<10)
-	if err := again.load("node_a"); err != nil {
+	if err := again.loadLeftSegments("node_a"); err != nil {
 		t.Fatal(err)
 	}
 	got := drainDry(t, again, 100)
@@ -216,7 +216,7 @@ func TestSpoolDamaged(t *testing.T) {
 	if err != nil || len(kept) != 1 {
 		t.Errorf("kept aside: %v, %v", kept, err)
 	}
-	if err := dry(t, dir, 3, 16<<10).load("node_a"); err != nil {
+	if err := dry(t, dir, 3, 16<<10).loadLeftSegments("node_a"); err != nil {
 		t.Error(err)
 	}
 }
@@ -229,14 +229,14 @@ func TestSpoolOwned(t *testing.T) {
 	old := dry(t, dir, 1, 1<<20)
 	mustPut(t, old, chunkSteps(0, 3, 10))
 	next := dry(t, dir, 2, 1<<20)
-	if err := next.load("node_a"); err != nil || next.active() {
+	if err := next.loadLeftSegments("node_a"); err != nil || next.active() {
 		t.Fatalf("took the spool of a living process: %v", err)
 	}
 	mustPut(t, next, chunkSteps(3, 2, 10))
 	if err := old.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := next.load("node_a"); err != nil {
+	if err := next.loadLeftSegments("node_a"); err != nil {
 		t.Fatal(err)
 	}
 	if got := drainDry(t, next, 100); !slices.Equal(got, numbers(5)) {
@@ -288,7 +288,7 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 			} else if !bytes.Equal(part, bytes.Repeat([]byte{byte(i)}, 1500)) {
 				t.Errorf("part %d has other bytes", i)
 			}
-			if gone := len(p.without(key.id, key.n, 1)) == 1; gone != (part == nil) {
+			if gone := len(p.missingParts(key.id, key.n, 1)) == 1; gone != (part == nil) {
 				t.Errorf("part %d: missing %v, read %d bytes", i, gone, len(part))
 			}
 		}

@@ -46,7 +46,7 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	}
 	var err error
 	s.write, err = openFile(ctx, file, 1, append(append(common, first...), "journal_mode(WAL)",
-		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", moveAtLast)))
+		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", walMaxPages)))
 	if err != nil {
 		return fmt.Errorf("open %s: %w%s", file, err, s.openAdvice(err))
 	}
@@ -58,8 +58,8 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	if s.opt.NoCreate {
 		return nil // the server beside it moves the log
 	}
-	s.mover.wake = make(chan struct{}, 1)
-	s.mover.db, err = openFile(ctx, file, 1, append(common, "query_only(1)", "synchronous(FULL)"))
+	s.checkpointer.wake = make(chan struct{}, 1)
+	s.checkpointer.db, err = openFile(ctx, file, 1, append(common, "query_only(1)", "synchronous(FULL)"))
 	if err != nil {
 		return fmt.Errorf("open %s for its log: %w%s", file, err, s.openAdvice(err))
 	}
@@ -90,7 +90,7 @@ func (s *Store) openAdvice(err error) string {
 	return ""
 }
 
-// damaged tells whether an error means that what is in the file makes no sense.
+// damaged reports whether an error means that the content of the file is damaged.
 func damaged(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_CORRUPT || e.Code()&0xff == sqlite3.SQLITE_NOTADB)
@@ -163,7 +163,7 @@ func (s *Store) place() string {
 	return u.Host + u.Path
 }
 
-// sqliteUnavailable gives the relay code of an error that says that the file
+// sqliteUnavailable returns the relay code of an error that means that the file
 // cannot be written now, "" for errors of the statement itself.
 func sqliteUnavailable(err error) string {
 	var e *sqlite.Error

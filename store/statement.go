@@ -10,14 +10,14 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// statement is SQL of the journal with a list of rows at %s. Postgres takes all
-// rows in one statement and has to be told their types; SQLite takes them one by
-// one, prepared.
+// statement is an SQL text of the journal with a list of rows at %s. Postgres gets all rows
+// in one statement and needs their types. SQLite gets one row at a time through a prepared
+// statement.
 type statement struct {
 	casts []string // type of each column of a row, for Postgres; nil = known from the table
 	width int      // columns of a row where casts are nil
 	text  string
-	tail  int // further parameters, behind the rows
+	tail  int // number of parameters after the rows
 }
 
 func insertInto(table, columns string) statement {
@@ -34,8 +34,8 @@ var (
 	insertChunks   = insertInto("body_chunks", "event_id, n, i, data")
 )
 
-// finishAttempts ends attempts of this process that are under way. One that was
-// upgraded is delivered from the 101 on, and ends once more when the connection is over.
+// finishAttempts ends attempts that the claimant delivers. An upgraded attempt is delivered
+// from the 101 on, and is finished once more when the connection ends.
 var finishAttempts = statement{
 	casts: []string{
 		"uuid", "int", "int", "bigint", "bigint", "text", "text", "text", "int", "bytea", "int", "int", "text",
@@ -51,10 +51,10 @@ var finishAttempts = statement{
 	tail: 2,
 }
 
-// columns of a row.
+// columns is the number of columns of a row.
 func (st *statement) columns() int { return max(st.width, len(st.casts)) }
 
-// one is the statement for one row, with ?.
+// one is the statement for one row, with ? as placeholders.
 func (st *statement) one(d *dialect) string {
 	var row strings.Builder
 	for i := range st.columns() {
@@ -89,13 +89,13 @@ func (st *statement) many(n int) string {
 	return text
 }
 
-// prepared holds the statements of the SQLite writer. Preparing takes the one
+// prepared holds the statements of the SQLite writer. Preparing needs the only writing
 // connection, so it is done before a transaction begins.
 type prepared map[string]*sql.Stmt
 
 func (s *Store) prepare(ctx context.Context) (prepared, error) {
 	if s.d.bulk {
-		return nil, nil // no named statements: they do not survive a pooler
+		return nil, nil // named statements do not survive a pooler
 	}
 	p := prepared{}
 	for _, st := range []statement{insertEvents, insertAttempts, insertPayloads, insertChunks, finishAttempts, endEvent} {
@@ -112,11 +112,11 @@ func (s *Store) prepare(ctx context.Context) (prepared, error) {
 // writer runs statements of the journal within one transaction.
 type writer struct {
 	*change
-	tx       *sqlx.Tx
-	prepared prepared
-	by       *penman
-	bound    map[string]*sql.Stmt
-	grown    map[int64]int64 // bytes that aliases have more after the commit
+	tx         *sqlx.Tx
+	prepared   prepared
+	target     *writeTarget
+	bound      map[string]*sql.Stmt
+	usageDelta map[int64]int64 // bytes that the transaction adds to each alias
 }
 
 // run executes a statement for rows.
@@ -137,7 +137,7 @@ func (w *writer) run(st *statement, rows [][]any) error {
 	return nil
 }
 
-// returning executes a statement for rows and gives what it returns.
+// returning executes a statement for rows and returns the rows of its RETURNING clause.
 func (w *writer) returning(st *statement, rows [][]any, tail ...any) (out []attemptRow, err error) {
 	if w.d.bulk {
 		err = w.tx.SelectContext(w.ctx, &out, st.many(len(rows)), append(flat(rows), tail...)...)
@@ -157,7 +157,7 @@ func (w *writer) returning(st *statement, rows [][]any, tail ...any) (out []atte
 	return out, nil
 }
 
-// bind gives the prepared statement within this transaction.
+// bind returns the prepared statement bound to this transaction.
 func (w *writer) bind(st *statement) *sql.Stmt {
 	text := st.one(w.d)
 	if w.bound[text] == nil {

@@ -10,36 +10,35 @@ import (
 	"relay"
 )
 
-// stock is what each alias has stored, in bytes, as the serving process knows it:
-// counted once at start, then moved by every commit. Nothing is counted while there
-// is no limit.
+// stock is how many bytes each alias has stored, as known by the serving process. It is
+// counted once at start and updated after every commit. Without a limit nothing is counted.
 type stock struct {
-	limit int64 // of an alias; 0 = none
+	limit int64 // bytes of one alias; 0 = no limit
 
-	mu      sync.Mutex
-	used    map[int64]int64
-	counted bool
-	wanted  map[int64]*clearing
-	stuck   map[int64]time.Time // aliases of which nothing could go, and when that was
-	wake    chan struct{}
+	mu          sync.Mutex
+	used        map[int64]int64
+	counted     bool
+	requests    map[int64]*evictionRequest
+	unevictable map[int64]time.Time // when an alias last had no event that could be evicted
+	wake        chan struct{}
 }
 
-// clearing is room that is being made at an alias.
-type clearing struct {
-	need int64 // bytes that have to fit
+// evictionRequest asks for the oldest events of an alias to be evicted.
+type evictionRequest struct {
+	need int64 // bytes that have to fit afterwards
 	done chan struct{}
 }
 
-// stuckFor is how long an alias without anything to remove is taken to stay so.
-const stuckFor = time.Second
+// unevictableFor is how long an alias that had nothing to evict is not tried again.
+const unevictableFor = time.Second
 
 func (k *stock) init(limit int64) {
 	k.limit = limit
-	k.used, k.wanted, k.stuck = map[int64]int64{}, map[int64]*clearing{}, map[int64]time.Time{}
+	k.used, k.requests, k.unevictable = map[int64]int64{}, map[int64]*evictionRequest{}, map[int64]time.Time{}
 	k.wake = make(chan struct{}, 1)
 }
 
-// add moves what an alias has, after a commit.
+// add changes the stored bytes of an alias after a commit.
 func (k *stock) add(alias, bytes int64) {
 	if k.limit <= 0 || bytes == 0 {
 		return
@@ -47,22 +46,22 @@ func (k *stock) add(alias, bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.used[alias] += bytes; k.used[alias] > k.limit && k.counted {
-		k.want(alias, 0)
+		k.requestEviction(alias, 0)
 	}
 	if bytes < 0 {
-		delete(k.stuck, alias)
+		delete(k.unevictable, alias)
 	}
-	if k.used[alias] == 0 { // also of one that was removed
+	if k.used[alias] == 0 { // among others, a removed alias
 		delete(k.used, alias)
 	}
 }
 
-// want asks for room; the lock is held.
-func (k *stock) want(alias, need int64) *clearing {
-	w := k.wanted[alias]
+// requestEviction asks for need more bytes to fit. Call it with the lock held.
+func (k *stock) requestEviction(alias, need int64) *evictionRequest {
+	w := k.requests[alias]
 	if w == nil {
-		w = &clearing{done: make(chan struct{})}
-		k.wanted[alias] = w
+		w = &evictionRequest{done: make(chan struct{})}
+		k.requests[alias] = w
 	}
 	w.need = max(w.need, need)
 	select {
@@ -72,9 +71,9 @@ func (k *stock) want(alias, need int64) *clearing {
 	return w
 }
 
-// fits tells whether need more bytes have room, and if not, what to wait for: nil
-// when nothing could be removed a moment ago.
-func (k *stock) fits(alias, need int64) (bool, *clearing) {
+// fits reports whether need more bytes fit. If they do not, it returns the eviction to wait
+// for, or nil when nothing could be evicted a moment ago.
+func (k *stock) fits(alias, need int64) (bool, *evictionRequest) {
 	if k.limit <= 0 {
 		return true, nil
 	}
@@ -83,13 +82,13 @@ func (k *stock) fits(alias, need int64) (bool, *clearing) {
 	switch {
 	case !k.counted || k.used[alias]+need <= k.limit:
 		return true, nil
-	case need > k.limit || time.Since(k.stuck[alias]) < stuckFor:
+	case need > k.limit || time.Since(k.unevictable[alias]) < unevictableFor:
 		return false, nil
 	}
-	return false, k.want(alias, need)
+	return false, k.requestEviction(alias, need)
 }
 
-// total is what all aliases have.
+// total is the sum over all aliases.
 func (k *stock) total() (sum int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,11 +98,11 @@ func (k *stock) total() (sum int64) {
 	return sum
 }
 
-// Room is nil when a request of about need bytes may be kept for the alias, else
-// storage-full: the disk is nearly full, or the alias has all it may have and none
-// of it can go; or store-unavailable: Postgres is away and the spool full. Where
-// older events can go first, it waits up to wait for that. Answered from memory;
-// nothing is reserved.
+// Room returns nil when a request of about need bytes can be stored for the alias. It
+// returns storage-full when the disk is nearly full, or when the alias has reached its limit
+// and nothing can be evicted, and store-unavailable when Postgres is unreachable and the
+// spool is full. If older events can be evicted, it waits for that, up to wait. It answers
+// from memory and reserves nothing.
 func (s *Store) Room(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.disk.low(); err != nil {
 		return err
@@ -130,12 +129,12 @@ func (s *Store) Room(alias, need int64, wait time.Duration) *relay.Error {
 	}
 }
 
-// gone counts what retention did.
+// gone counts what retention deleted.
 type gone struct {
 	expired, evicted, days, orphans, bytes atomic.Int64
 }
 
-// Retention gives the counts since Serve.
+// Retention returns the counts since Serve.
 func (s *Store) Retention() RetentionStats {
 	return RetentionStats{
 		Expired: s.gone.expired.Load(), Evicted: s.gone.evicted.Load(), DroppedDays: s.gone.days.Load(), Orphans: s.gone.orphans.Load(),
@@ -144,17 +143,17 @@ func (s *Store) Retention() RetentionStats {
 	}
 }
 
-// countStock starts counting what is stored: in one snapshot from before the first
-// commit, so that the commits can be added to it. A large store is counted behind
-// the start; until that is done no alias counts as full.
-func (s *Store) countStock(ctx context.Context) error {
+// countStorage starts counting the stored bytes, in a snapshot from before the first commit
+// so that later commits can be added to the result. A large store is counted in the
+// background; until that is done no alias counts as full.
+func (s *Store) countStorage(ctx context.Context) error {
 	s.stock.init(s.opt.MaxAliasStorage)
 	if s.opt.MaxAliasStorage <= 0 {
 		return nil
 	}
 	db := s.direct
 	if !s.d.bulk {
-		db = s.read // the only writer is needed elsewhere
+		db = s.read // the journal needs the only writer
 	}
 	conn, err := db.Connx(ctx)
 	if err != nil {
@@ -167,7 +166,7 @@ func (s *Store) countStock(ctx context.Context) error {
 	q := session{ctx, conn, &s.d, &s.clock}
 	if _, err = q.q.ExecContext(q.ctx, begin); err == nil {
 		var one []int
-		err = q.all(&one, `SELECT 1 FROM events LIMIT 1`) // takes the snapshot
+		err = q.all(&one, `SELECT 1 FROM events LIMIT 1`) // the first query takes the snapshot
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -178,7 +177,7 @@ func (s *Store) countStock(ctx context.Context) error {
 		defer close(soon)
 		defer conn.Close()
 		if err := s.stock.count(q); err != nil && ctx.Err() == nil {
-			s.log.Warn("stored bytes cannot be counted; max-alias-storage holds after the next start", "err", err)
+			s.log.Warn("stored bytes cannot be counted; max-alias-storage is not enforced until the next start", "err", err)
 		}
 	})
 	late := time.NewTimer(countWait)
@@ -186,7 +185,7 @@ func (s *Store) countStock(ctx context.Context) error {
 	select {
 	case <-soon:
 	case <-late.C:
-		s.log.Info("stored bytes are being counted; max-alias-storage holds when that is done")
+		s.log.Info("stored bytes are being counted; max-alias-storage is enforced when that is done")
 	}
 	return nil
 }
@@ -214,14 +213,14 @@ func (k *stock) count(q session) error {
 	k.counted = true
 	for alias, n := range k.used {
 		if n > k.limit {
-			k.want(alias, 0)
+			k.requestEviction(alias, 0)
 		}
 	}
 	return nil
 }
 
-// keepSize makes room where an alias has too much, until ctx ends.
-func (s *Store) keepSize(ctx context.Context) {
+// evictionLoop serves eviction requests until ctx ends.
+func (s *Store) evictionLoop(ctx context.Context) {
 	k := &s.stock
 	for {
 		select {
@@ -242,19 +241,19 @@ func (s *Store) keepSize(ctx context.Context) {
 	}
 }
 
-func (k *stock) next() (int64, *clearing) {
+func (k *stock) next() (int64, *evictionRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for alias, w := range k.wanted {
-		delete(k.wanted, alias)
+	for alias, w := range k.requests {
+		delete(k.requests, alias)
 		return alias, w
 	}
 	return 0, nil
 }
 
-// over is how many bytes have to go before need more fit, with some to spare so
-// that not every request has to wait for another one to go; 0 = it fits.
-func (k *stock) over(alias, need int64) int64 {
+// excess is how many bytes have to be evicted before need more bytes fit; 0 = they fit. It
+// includes a margin, so that not every request has to wait for an eviction.
+func (k *stock) excess(alias, need int64) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.used[alias]+need <= k.limit {
@@ -263,28 +262,28 @@ func (k *stock) over(alias, need int64) int64 {
 	return k.used[alias] + need - k.limit + min(k.limit/64, 16<<20)
 }
 
-func (k *stock) isStuck(alias int64) {
+func (k *stock) markUnevictable(alias int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(k.stuck, func(_ int64, at time.Time) bool { return now.Sub(at) > stuckFor })
-	k.stuck[alias] = now
+	maps.DeleteFunc(k.unevictable, func(_ int64, at time.Time) bool { return now.Sub(at) > unevictableFor })
+	k.unevictable[alias] = now
 }
 
-// evict removes the oldest events of an alias that need not stay until need more
-// bytes fit.
+// evict removes the oldest events of an alias that need not be kept, until need more bytes
+// fit.
 func (s *Store) evict(ctx context.Context, alias, need int64) error {
-	target := s.stock.over(alias, need)
+	target := s.stock.excess(alias, need)
 	var after relay.ID
-	for total := (removed{}); target > total.bytes; {
+	for total := (removalResult{}); target > total.bytes; {
 		now := s.now()
-		list, err := s.oldest(ctx, alias, after, lastID, now)
+		list, err := s.removalCandidates(ctx, alias, after, lastID, now)
 		if err != nil {
 			return err
 		}
 		if len(list) == 0 {
-			if s.stock.over(alias, need) > 0 {
-				s.stock.isStuck(alias)
+			if s.stock.excess(alias, need) > 0 {
+				s.stock.markUnevictable(alias)
 			}
 			return nil
 		}
@@ -304,24 +303,25 @@ func (s *Store) evict(ctx context.Context, alias, need int64) error {
 	return s.vacuum(ctx)
 }
 
-// lastID follows every other one.
+// lastID is the highest possible id.
 var lastID = relay.ID{
 	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
 }
 
-// grow notes what a transaction of the journal adds; settled after its commit.
-func (w *writer) grow(alias int64, messages ...int64) {
-	if w.grown == nil {
-		w.grown = map[int64]int64{}
+// addUsage notes what a transaction of the journal stores for an alias. It is added to the
+// usage after the commit.
+func (w *writer) addUsage(alias int64, messages ...int64) {
+	if w.usageDelta == nil {
+		w.usageDelta = map[int64]int64{}
 	}
 	for _, n := range messages {
-		w.grown[alias] += n
+		w.usageDelta[alias] += n
 	}
 }
 
-// kept is what a message counts in the storage of its alias.
-func kept(m *relay.Message, extra ...[]byte) int64 {
-	n := keepRow + int64(len(m.Head)+len(m.Lines))
+// storedSize is how many bytes a message counts in the storage of its alias.
+func storedSize(m *relay.Message, extra ...[]byte) int64 {
+	n := payloadRowOverhead + int64(len(m.Head)+len(m.Lines))
 	if m.Body.Parts > 0 {
 		n += m.Body.Stored
 	} else {
@@ -333,10 +333,10 @@ func kept(m *relay.Message, extra ...[]byte) int64 {
 	return n
 }
 
-// keptAttempt is what the bytes of an attempt count.
-func keptAttempt(a *relay.Attempt) int64 {
+// attemptStoredSize is how many bytes an attempt counts.
+func attemptStoredSize(a *relay.Attempt) int64 {
 	if !hasPayload(a) {
 		return 0
 	}
-	return kept(&a.Response, a.SentHead, packInterim(a.Interim))
+	return storedSize(&a.Response, a.SentHead, packInterim(a.Interim))
 }

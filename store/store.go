@@ -1,16 +1,15 @@
-// Package store is the cellar of the relay: events, attempts and their bytes,
-// accounts and what they own, on SQLite (the default) or Postgres, with one SQL
-// text for both and small dialect files where they differ.
+// Package store keeps events, attempts and their bytes, accounts and what they own. It runs
+// on SQLite (the default) or Postgres, with one SQL text for both and small dialect files
+// where they differ.
 //
-// Events are written through a journal: steps are handed over without waiting, one
-// committer (two on Postgres) takes what waits into one transaction, and a ticket
-// tells when a step is durable. Everything else is an operation: rule, change,
-// audit row and revision in one transaction, with the asking actor in every WHERE,
-// so that a forgotten check finds nothing.
+// Events are written through a journal: callers enqueue steps without waiting, one committer
+// (two on Postgres) writes all waiting steps in one transaction, and a ticket resolves when
+// its step is durable. Everything else is an operation: rule, change, audit row and revision
+// in one transaction, with the asking actor in every WHERE, so that a forgotten check finds
+// no rows.
 //
-// A Store is opened by the one serving process, which calls Serve, and by operator
-// commands beside it, which do not: they may use everything but the journal and
-// the queue.
+// The serving process opens a Store and calls Serve. Operator commands open one beside it
+// and do not call Serve; they may use everything but the journal and the queue.
 package store
 
 import (
@@ -28,42 +27,42 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Options say which store to open and the rules that it holds.
+// Options say which store to open and which rules it enforces.
 type Options struct {
 	// URL is a postgres:// address; empty means SQLite in DataDir.
 	URL string
 	// DirectURL is used for migrations and locks when URL goes through a pooler;
 	// empty means URL.
 	DirectURL string
-	// DataDir holds relay.db, the lock file and the id of this node. Only a Postgres
-	// store can do without it.
+	// DataDir holds relay.db, the lock file and the id of this node. It may be empty
+	// for a Postgres store.
 	DataDir string
-	// AliasClaim lets an account become the owner of a free name by forwarding it.
+	// AliasClaim makes an account that forwards a free name its owner.
 	AliasClaim bool
 	// MaxAliases bounds the aliases of an account; 0 = no bound.
 	MaxAliases int
-	// SpoolLimit bounds, in bytes, what DataDir keeps of the journal while Postgres
-	// does not take it; 0 = nothing is kept. Without meaning on SQLite.
+	// SpoolLimit bounds the spool in DataDir, in bytes, which keeps steps of the
+	// journal while Postgres does not take them; 0 = no spool. Unused on SQLite.
 	SpoolLimit int64
-	// Retention is the age at which events go, unless their alias says otherwise; 0 =
-	// never. MaxAliasStorage bounds what an alias has stored, in bytes; 0 = no bound.
+	// Retention is the age at which events are deleted, unless their alias has its own
+	// retention; 0 = never. MaxAliasStorage bounds the stored bytes of an alias; 0 = no
+	// bound.
 	Retention       time.Duration
 	MaxAliasStorage int64
-	// MinFree is how many bytes stay free on the disk of a SQLite store: with less,
-	// nothing new is taken; 0 = no matter. FreeSpace says how many bytes are free; nil =
-	// the file system.
+	// MinFree is how many bytes have to be free on the disk of a SQLite store: with
+	// less, new events are refused; 0 = no such bound. FreeSpace returns how many bytes
+	// are free; nil = ask the file system.
 	MinFree   int64
 	FreeSpace func(dir string) (int64, error)
-	// Now is the clock on the wall; nil = time.Now. How long something takes is never
-	// measured by it.
+	// Now is the wall clock; nil = time.Now. Durations are never measured with it.
 	Now func() time.Time
 	// NoCreate makes Open fail where there is no store yet.
 	NoCreate bool
-	// Log gets what operators should know; nil means none.
+	// Log gets what operators should know; nil = no log.
 	Log *slog.Logger
 }
 
-// Store keeps everything that outlives the process. All methods are safe for
+// Store keeps everything that has to outlive the process. All methods are safe for
 // concurrent use.
 type Store struct {
 	opt    Options
@@ -71,42 +70,42 @@ type Store struct {
 	d      dialect
 	write  *sqlx.DB
 	read   *sqlx.DB
-	direct *sqlx.DB // Postgres: for migrations, past a pooler; else the same as write
-	locks  *sqlx.DB // Postgres: for the serve lock, past a pooler
-	pooled bool     // write, read and journal go through a pooler
+	direct *sqlx.DB // Postgres: for migrations, without a pooler; SQLite: the same as write
+	locks  *sqlx.DB // Postgres: for the serve lock, without a pooler
+	pooled bool     // write, read and journal use a pooler
 
-	journal *sqlx.DB    // of the committers; on SQLite the same as write
-	spool   *spool      // nil = none
-	unsure  atomic.Bool // the committers have a new connection: is the serve lock still ours?
-	pen     penman      // of the committers; set by Serve
-	locking sync.Mutex  // guards lock after Serve
+	journal       *sqlx.DB    // connections of the committers; on SQLite the same as write
+	spool         *spool      // nil = none
+	lockUncertain atomic.Bool // the committers have a new connection, and the serve lock was not checked since
+	journalTarget writeTarget // where the committers write; set by Serve
+	lockMu        sync.Mutex  // guards lock after Serve
 
-	// order keeps commits and what is published about them in one order where
-	// there is one writer (SQLite).
-	order sync.Mutex
+	// commitMu makes changes be published in the order of their commits, where there is
+	// only one writer (SQLite).
+	commitMu sync.Mutex
 
-	node     string
-	origin   string // of this process, in revisions
-	boot     int64  // of this start; set by Serve
-	lock     *serveLock
-	ids      idSource
-	out      outbox
-	used     usage
-	notes    notes
-	meter    meter
-	broken   repairs
-	late     lateEnds
-	prepared prepared // journal statements of SQLite
-	remover  remover
-	mover    mover
-	stock    stock
-	disk     disk
-	clock    clock
-	gone     gone
+	node          string
+	origin        string // names this process in revisions
+	boot          int64  // number of this start; set by Serve
+	lock          *serveLock
+	ids           idSource
+	outbox        outbox
+	credentialUse usage
+	auditQueue    auditQueue
+	meter         meter
+	broken        repairs
+	late          lateEnds
+	prepared      prepared // journal statements of SQLite
+	remover       remover
+	checkpointer  checkpointer
+	stock         stock
+	disk          disk
+	clock         clock
+	gone          gone
 
-	retaining sync.Mutex
-	daysTried time.Time // when partitions were last looked at
-	sweeping  sync.Mutex
+	retainMu  sync.Mutex
+	daysTried time.Time // when dropping partitions was last tried
+	sweepMu   sync.Mutex
 	orphans   orphans
 
 	serving    atomic.Bool // committers run
@@ -114,24 +113,24 @@ type Store struct {
 	committed  atomic.Int64
 	batches    atomic.Int64
 	standby    atomic.Bool
-	fenced     atomic.Bool // another server took the serve lock
+	fenced     atomic.Bool // another server has taken the serve lock
 
-	stop   context.CancelFunc // of the goroutines of Serve
-	wait   sync.WaitGroup
-	clean  chan struct{} // wakes the removal of what removed aliases left
-	closed sync.Once
+	stop        context.CancelFunc // ends the goroutines of Serve
+	wait        sync.WaitGroup
+	wakeCleaner chan struct{} // wakes the deletion of events of removed aliases
+	closed      sync.Once
 }
 
-// Open opens the store, creating an empty SQLite file or nothing on Postgres; the
-// schema is made by Migrate. It fails on a schema newer than this program.
+// Open opens the store. On SQLite it creates an empty file; Migrate makes the schema. It
+// fails on a schema that is newer than this program.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{opt: o, log: o.Log, clean: make(chan struct{}, 1)}
+	s := &Store{opt: o, log: o.Log, wakeCleaner: make(chan struct{}, 1)}
 	s.clock.start(o.Now)
 	s.meter.init()
-	s.out.start()
+	s.outbox.start()
 	if o.URL != "" && !o.NoCreate {
 		s.spool = newSpool(o, s.place())
 	}
@@ -152,12 +151,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.node, err = s.nodeID()
 	}
 	if err != nil {
-		return nil, errors.Join(s.spoolWaits(err), s.Close())
+		return nil, errors.Join(s.withSpoolHint(err), s.Close())
 	}
 	return s, nil
 }
 
-// checkSchema refuses what this program does not understand.
+// checkSchema refuses a schema that this program does not know.
 func (s *Store) checkSchema(ctx context.Context) error {
 	have, want, err := s.Schema(ctx)
 	if err != nil {
@@ -172,7 +171,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// nodeID reads the id of this node from the data dir, making it when absent.
+// nodeID reads the id of this node from the data dir, and creates it when absent.
 func (s *Store) nodeID() (string, error) {
 	if s.opt.DataDir == "" {
 		return newSecret("node_")
@@ -190,7 +189,7 @@ func (s *Store) nodeID() (string, error) {
 		return "", err
 	}
 	if s.opt.NoCreate {
-		return id, nil // an operator command: nothing is claimed under it
+		return id, nil // an operator command claims nothing under this id
 	}
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("make data dir: %w", err)
@@ -201,8 +200,8 @@ func (s *Store) nodeID() (string, error) {
 	return id, nil
 }
 
-// Close hands over what is still queued, stops the goroutines of Serve and closes
-// the database. Steps handed over later fail. More than one call is fine.
+// Close makes enqueued steps durable, stops the goroutines of Serve and closes the
+// database. Steps that are enqueued later fail. Further calls do nothing.
 func (s *Store) Close() error {
 	var err error
 	s.closed.Do(func() {
@@ -210,26 +209,26 @@ func (s *Store) Close() error {
 			c.close()
 		}
 		s.drainLast()
-		s.noteLast()
+		s.flushAuditQueueLast()
 		if s.stop != nil {
 			s.stop()
 		}
 		s.wait.Wait()
 		err = s.spool.close()
-		s.out.close()
+		s.outbox.close()
 		if s.lock != nil {
 			err = errors.Join(err, unlessAway(s.lock.release()))
 		}
-		for _, db := range []*sqlx.DB{s.mover.db, s.read, s.write, s.direct, s.locks, s.journal} {
+		for _, db := range []*sqlx.DB{s.checkpointer.db, s.read, s.write, s.direct, s.locks, s.journal} {
 			if db != nil {
-				err = errors.Join(err, unlessAway(db.Close())) // closing one twice is fine
+				err = errors.Join(err, unlessAway(db.Close())) // closing a handle twice is harmless
 			}
 		}
 	})
 	return err
 }
 
-// unlessAway drops the error of taking leave of a database that is gone.
+// unlessAway drops the error of closing a connection to an unreachable database.
 func unlessAway(err error) error {
 	if unavailable(err) != "" {
 		return nil
@@ -237,14 +236,14 @@ func unlessAway(err error) error {
 	return err
 }
 
-// Ready is nil when new events can be stored: see Health.
+// Ready returns nil when new events can be stored: see Health.
 func (s *Store) Ready(ctx context.Context) error {
 	_, err := s.Health(ctx)
 	return err
 }
 
-// health is nil when the database takes new events: it answers a write-side query
-// within 2 s, this process serves, and nobody took its place.
+// health returns nil when the database takes new events: it answers a query within 2 s, and
+// this process is the serving one.
 func (s *Store) health(ctx context.Context) error {
 	switch {
 	case s.fenced.Load():
@@ -257,7 +256,7 @@ func (s *Store) health(ctx context.Context) error {
 			return fmt.Errorf("store: %w", err)
 		}
 	}
-	s.disk.look(s)
+	s.disk.refresh(s)
 	if err := s.disk.reason(); err != nil {
 		return err
 	}
@@ -270,19 +269,19 @@ func (s *Store) health(ctx context.Context) error {
 	return nil
 }
 
-// Standby tells whether Serve waits for another relayd on the same Postgres to end.
+// Standby reports whether Serve waits for another relayd on the same Postgres to end.
 func (s *Store) Standby() bool { return s.standby.Load() }
 
 // Stats are figures for the admin page.
 type Stats struct {
 	Committed   int64 // steps made durable
 	Batches     int64 // transactions that did it
-	QueuedSteps int   // steps that wait or are under way
-	SpoolBytes  int64 // of steps that wait in the spool for Postgres
-	SpoolFull   int64 // steps that were refused because the spool took no more
+	QueuedSteps int   // steps that wait or are being written
+	SpoolBytes  int64 // bytes in the spool that are not in Postgres yet
+	SpoolFull   int64 // steps that were refused because the spool was full
 }
 
-// Stats gives the figures since Serve.
+// Stats returns the figures since Serve.
 func (s *Store) Stats() Stats {
 	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.size()}
 	if s.spool != nil {
@@ -294,5 +293,5 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Describe names the engine and where the data is, without secrets.
+// Describe names the engine and the location of the data, without secrets.
 func (s *Store) Describe() string { return s.d.name + " " + s.place() }

@@ -42,7 +42,7 @@ func (s *Store) TokenOwner(ctx context.Context, secret string) (who relay.Actor,
 	}); err != nil {
 		return who, err
 	}
-	s.used.note("tokens", row.ID, row.LastUsedAt)
+	s.credentialUse.record("tokens", row.ID, row.LastUsedAt)
 	who = relay.Actor{
 		Account: row.AccountID, AccountName: row.Account, Admin: row.Admin != 0, Kind: relay.ActorToken, Name: row.Name,
 		Scopes: relay.Scope(row.Scopes), Alias: row.AliasID, AliasName: row.Alias, Credential: row.ID, ExpiresAt: moment(row.ExpiresAt),
@@ -85,7 +85,7 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 		}
 		id := newName("tok_")
 		if _, err := c.exec(`INSERT INTO tokens (id, hash, account_id, name, scopes, alias_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, hash(secret), account.ID, short(t.Name), int64(t.Scopes), alias, micros(s.now()), micros(t.ExpiresAt)); err != nil {
+			id, hash(secret), account.ID, truncateName(t.Name), int64(t.Scopes), alias, micros(s.now()), micros(t.ExpiresAt)); err != nil {
 			return err
 		}
 		var row tokenRow

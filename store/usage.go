@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// usage collects when credentials were used last, so that a read does not have to
-// write; flushed each second, a credential at most once a minute.
+// usage collects when credentials were last used, so that a read does not have to write. It
+// is written each second, for each credential at most once a minute.
 type usage struct {
 	mu   sync.Mutex
 	last map[usageKey]int64
@@ -15,11 +15,11 @@ type usage struct {
 
 type usageKey struct{ table, id string }
 
-const usageStep = time.Minute
+const credentialUseInterval = time.Minute
 
-func (u *usage) note(table, id string, before int64) {
+func (u *usage) record(table, id string, before int64) {
 	now := time.Now()
-	if now.Sub(moment(before)) < usageStep {
+	if now.Sub(moment(before)) < credentialUseInterval {
 		return
 	}
 	u.mu.Lock()
@@ -30,16 +30,16 @@ func (u *usage) note(table, id string, before int64) {
 	u.last[usageKey{table, id}] = micros(now)
 }
 
-// flushUsage writes what was noted; best effort.
+// flushUsage writes the collected times, best effort.
 func (s *Store) flushUsage(ctx context.Context) {
-	s.used.mu.Lock()
-	last := s.used.last
-	s.used.last = nil
-	s.used.mu.Unlock()
+	s.credentialUse.mu.Lock()
+	last := s.credentialUse.last
+	s.credentialUse.last = nil
+	s.credentialUse.mu.Unlock()
 	if len(last) == 0 || ctx.Err() != nil {
 		return
 	}
-	err := s.update(ctx, "note use of credentials", func(c *change) error {
+	err := s.update(ctx, "record use of credentials", func(c *change) error {
 		for k, at := range last {
 			if _, err := c.exec(`UPDATE `+k.table+` SET last_used_at = ? WHERE id = ?`, at, k.id); err != nil {
 				return err
@@ -48,6 +48,6 @@ func (s *Store) flushUsage(ctx context.Context) {
 		return nil
 	})
 	if err != nil {
-		s.log.Warn("use of credentials not noted", "err", err)
+		s.log.Warn("last use of credentials not stored", "err", err)
 	}
 }

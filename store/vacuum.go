@@ -8,16 +8,15 @@ import (
 )
 
 const (
-	freePages  = 1024             // kept free within the SQLite file, beside a fiftieth of it: new events go there
-	vacuumTime = time.Millisecond // of giving pages back in one transaction
+	freePages  = 1024             // kept free in the SQLite file for new events, in addition to 2 % of the file
+	vacuumTime = time.Millisecond // spent on freeing pages in one transaction
 )
 
-// vacuum gives pages of the SQLite file that deletes left free back to the disk, in
-// short transactions. All of them when the disk is full, else those beyond what new
-// events need soon.
+// vacuum returns free pages of the SQLite file to the file system in short transactions:
+// all of them when the disk is full, otherwise those beyond what new events need soon.
 func (s *Store) vacuum(ctx context.Context) error {
 	if s.d.bulk {
-		return nil // autovacuum does that
+		return nil // Postgres has autovacuum
 	}
 	for least := int64(math.MaxInt64); ; {
 		var pages, free int64
@@ -33,14 +32,14 @@ func (s *Store) vacuum(ctx context.Context) error {
 		if s.disk.low() != nil {
 			keep = 0
 		}
-		if free <= keep || pages >= least { // the last round gave none back: the file was made by something else, without auto_vacuum
-			s.moveLog(ctx, logState.waits) // the file shrinks by that
+		if free <= keep || pages >= least { // the last round freed no page: the file was created elsewhere, without auto_vacuum
+			s.checkpoint(ctx, walState.pending) // the file shrinks when the log is checkpointed
 			return nil
 		}
 		least = pages
-		err := s.brief(ctx, "give free pages back", func(c *change, _ int) error {
-			// The statement works as it is stepped through, a page a row, and keeps what
-			// it did when it is left early.
+		err := s.pacedUpdate(ctx, "give free pages back", func(c *change, _ int) error {
+			// The statement frees one page for each row that is read, and keeps its
+			// progress when it is closed early.
 			rows, err := c.q.QueryContext(c.ctx, incrementalVacuum(free-keep))
 			if err != nil {
 				return err

@@ -16,25 +16,25 @@ import (
 // an event keep their order, and the queue is that of the arrivals.
 func TestSpoolLanesAfterACrash(t *testing.T) {
 	t.Parallel()
-	for crashed := range drainLanes {
-		t.Run(fmt.Sprint("lane ", crashed), func(t *testing.T) {
+	for crashed := range drainWorkers {
+		t.Run(fmt.Sprint("worker ", crashed), func(t *testing.T) {
 			t.Parallel()
 			s, alias := lanesOf(t)
 			steps, want := arrivals(s, alias, 60)
-			d := drainer{s: s, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}}
-			by := owner{node: s.node, boot: s.boot}
-			var l lane
+			d := drainer{s: s, limit: drainSteps, aliases: map[int64]bool{}, foreignEvents: map[relay.ID]bool{}}
+			by := claimant{node: s.node, boot: s.boot}
+			var l drainWorker
 			for _, st := range steps {
-				if int(st.id[15])%drainLanes == crashed {
+				if int(st.id[15])%drainWorkers == crashed {
 					l.rows = append(l.rows, st)
 				}
 			}
-			pen := &penman{db: s.write, owner: by, late: true}
+			pen := &writeTarget{db: s.write, claimant: by, replaying: true}
 			if l.write(t.Context(), s, pen); l.err != nil {
 				t.Fatal(l.err)
 			}
 			for range 2 { // as after one crash, and after one more behind the end
-				if _, err := d.write(t.Context(), portion{steps: steps, from: &segment{by: by}}); err != nil {
+				if _, err := d.write(t.Context(), drainBatch{steps: steps, from: &segment{claimant: by}}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -32,9 +32,9 @@ func TestSpoolDamagedRecord(t *testing.T) {
 			}
 			if name != "owner" { // that is read at a start only
 				running := dry(t, p.dir, 8, 1<<20)
-				running.segments, running.by = []*segment{{
-					file: p.segments[0].file, path: p.segments[0].path + ".copy", by: p.by, read: starts[0], end: starts[9],
-				}}, p.by
+				running.segments, running.claimant = []*segment{{
+					file: p.segments[0].file, path: p.segments[0].path + ".copy", claimant: p.claimant, read: starts[0], end: starts[9],
+				}}, p.claimant
 				var got []int
 				for {
 					steps, from, to, err := running.peek(4, 1<<10)
@@ -58,10 +58,10 @@ func TestSpoolDamagedRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := dry(t, p.dir, 8, 1<<20)
-			if err := again.load("node_a"); err != nil {
+			if err := again.loadLeftSegments("node_a"); err != nil {
 				t.Fatal(err)
 			}
-			if by := again.segments[0].by; by != p.by {
+			if by := again.segments[0].claimant; by != p.claimant {
 				t.Errorf("in the name of %+v", by)
 			}
 			if got := drainDry(t, again, 100); !slices.Equal(got, want) {
@@ -95,7 +95,7 @@ func TestSpoolForeignFiles(t *testing.T) {
 		}
 	}
 	again := dry(t, dir, 2, 1<<20)
-	if err := again.load("node_a"); err != nil {
+	if err := again.loadLeftSegments("node_a"); err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, again, chunkSteps(3, 2, 10)) // under a name that is free

@@ -28,7 +28,7 @@ func endOf(st *step, size int) *step {
 func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	t.Parallel()
 	p := dry(t, t.TempDir(), 1, 256<<10)
-	if p.admitsUsual() != nil {
+	if p.admitsTypical() != nil {
 		t.Error("an unused spool admits nothing")
 	}
 	for n := 0; p.admits(100) == nil; n++ {
@@ -37,7 +37,7 @@ func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	if p.blocked() != nil {
 		t.Fatal("the spool itself refused; nothing is tested")
 	}
-	if p.admitsUsual() == nil {
+	if p.admitsTypical() == nil {
 		t.Error("ready although requests are turned away")
 	}
 }
@@ -47,16 +47,16 @@ func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 func TestSpoolKeepsRoomForEnds(t *testing.T) {
 	t.Parallel()
 	p := dry(t, t.TempDir(), 1, 256<<10)
-	if p.admits(1<<30) != nil || p.short() {
+	if p.admits(1<<30) != nil || p.nearlyFull() {
 		t.Error("a spool that is not in use keeps something out")
 	}
 	var in []*step
 	for n := 0; ; n++ {
 		st := freshSteps(n, 1, 4000)
-		refused, _, err := p.put(st, errLockUnsure)
+		refused, _, err := p.put(st, errLockUncertain)
 		if err == nil {
 			in = append(in, st...)
-			if !p.short() {
+			if !p.nearlyFull() {
 				t.Fatal("a small spool takes requests that were forwarded already")
 			}
 			continue
@@ -69,8 +69,8 @@ func TestSpoolKeepsRoomForEnds(t *testing.T) {
 		}
 		break
 	}
-	if used := p.used(); used > p.forNew() || used < p.forNew()*8/10 {
-		t.Errorf("new events have %d of %d bytes", used, p.forNew())
+	if used := p.used(); used > p.intakeLimit() || used < p.intakeLimit()*8/10 {
+		t.Errorf("new events have %d of %d bytes", used, p.intakeLimit())
 	}
 	late := freshSteps(1000, 1, 1)[0]
 	batch := []*step{late}

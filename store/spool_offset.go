@@ -12,37 +12,37 @@ import (
 	"relay"
 )
 
-// A mark is a row of meta that says how far a file of the spool is in the database. It
-// is written in the same transaction as the steps: so each of them is stored once,
-// also when the answer of the commit was lost, when the process was killed before it
-// noted that, and when a file cannot be removed. Stored again they would bring back
-// what somebody removed meanwhile. Each connection that writes the spool has a mark of
-// its own, and marks go when their file is gone.
-const markPrefix = "spool/"
+// An offset is a row of meta that says how far a spool file is in the database. It is
+// written in the same transaction as the steps, so that each step is stored once, also when
+// the result of the commit was lost, when the process was killed right after it, and when a
+// file cannot be removed. A step that is stored twice would bring back what somebody removed
+// in between. Each drainWorker has an offset of its own. Offsets are removed after their
+// file.
+const offsetPrefix = "spool/"
 
-// mark names the mark of one connection; "" for steps that are in no file.
-func (sg *segment) mark(lane int) string {
+// offsetName is the name in meta of the offset of one worker; "" for steps without a file.
+func (sg *segment) offsetName(worker int) string {
 	if sg.path == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s%s/%s/%d", markPrefix, sg.by.node, filepath.Base(sg.path), lane)
+	return fmt.Sprintf("%s%s/%s/%d", offsetPrefix, sg.claimant.node, filepath.Base(sg.path), worker)
 }
 
-// unmarked gives those of a lane's steps that are not in the database, and those that
-// are there. A transaction that may still be under way has ended by then: the mark is
-// locked.
-func (w *writer) unmarked(l *lane, steps []*step) (news, there []*step, err error) {
-	if l.mark == "" {
+// skipStored divides the steps of a worker into those that are not in the database and those
+// that are. It locks the offset, so that an earlier transaction whose result was lost has
+// ended.
+func (w *writer) skipStored(l *drainWorker, steps []*step) (news, there []*step, err error) {
+	if l.offsetName == "" {
 		return steps, nil, nil
 	}
 	var value string
 	if err := w.get(&value, `INSERT INTO meta (name, value) VALUES (?, '0')
-		ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING value`, l.mark); err != nil {
+		ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING value`, l.offsetName); err != nil {
 		return nil, nil, err
 	}
 	done, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
-		return nil, nil, fmt.Errorf("mark %s of the spool: %w", l.mark, err)
+		return nil, nil, fmt.Errorf("offset %s of the spool: %w", l.offsetName, err)
 	}
 	n := 0
 	for ; n < len(steps) && steps[n].to <= done; n++ {
@@ -51,9 +51,9 @@ func (w *writer) unmarked(l *lane, steps []*step) (news, there []*step, err erro
 	return steps[n:], steps[:n], nil
 }
 
-// retell publishes what steps did that are in the database: the answer of that commit
-// was lost, and nobody heard of it.
-func (w *writer) retell(steps []*step) error {
+// republish publishes the changes of steps that are in the database: the result of their
+// commit was lost, so they were never published.
+func (w *writer) republish(steps []*step) error {
 	if len(steps) == 0 {
 		return nil
 	}
@@ -90,24 +90,24 @@ func (w *writer) retell(steps []*step) error {
 	return nil
 }
 
-// mark notes that the database has a lane's steps.
-func (w *writer) mark(l *lane) error {
-	if l.mark == "" {
+// saveOffset stores that the steps of a worker are in the database.
+func (w *writer) saveOffset(l *drainWorker) error {
+	if l.offsetName == "" {
 		return nil
 	}
-	_, err := w.exec(`UPDATE meta SET value = ? WHERE name = ?`, strconv.FormatInt(l.to, 10), l.mark)
+	_, err := w.exec(`UPDATE meta SET value = ? WHERE name = ?`, strconv.FormatInt(l.to, 10), l.offsetName)
 	return err
 }
 
-// tidyMarks removes the marks of files that are gone for good; best effort.
-func (d *drainer) tidyMarks(ctx context.Context) {
-	prefix := markPrefix + d.s.node + "/"
-	err := d.s.update(ctx, "remove marks of the spool", func(c *change) error {
+// removeOffsets removes the offsets of files that are removed durably; best effort.
+func (d *drainer) removeOffsets(ctx context.Context) {
+	prefix := offsetPrefix + d.s.node + "/"
+	err := d.s.update(ctx, "remove offsets of the spool", func(c *change) error {
 		var names []string
 		if err := c.all(&names, `SELECT name FROM meta WHERE SUBSTR(name, 1, ?) = ?`, len(prefix), prefix); err != nil || len(names) == 0 {
 			return err
 		}
-		if err := syncDir(d.p.dir); err != nil { // or a power loss might bring one back
+		if err := syncDir(d.p.dir); err != nil { // otherwise a power loss could bring a file back
 			return err
 		}
 		var gone []any
@@ -127,29 +127,29 @@ func (d *drainer) tidyMarks(ctx context.Context) {
 		return err
 	})
 	if err != nil && ctx.Err() == nil && unavailable(err) == "" {
-		d.s.log.Debug("marks of the spool stay for now", "err", err)
+		d.s.log.Debug("offsets of the spool were not removed", "err", err)
 	}
 }
 
-// known leaves out the new events whose alias is not in the database: it was removed
+// splitForeign leaves out the new events whose alias is not in the database: it was removed
 // meanwhile, or this is another database, where its number may be that of somebody
 // else's alias. They are kept aside, unless they were stored when the alias was there.
-func (d *drainer) known(ctx context.Context, some portion) (known, strange []*step, err error) {
-	stored, err := d.stored(ctx, some.from)
+func (d *drainer) splitForeign(ctx context.Context, some drainBatch) (known, strange []*step, err error) {
+	stored, err := d.loadOffsets(ctx, some.from)
 	if err != nil {
 		return nil, nil, err
 	}
-	names, err := d.names(ctx, some.steps)
+	names, err := d.aliasNames(ctx, some.steps)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, st := range some.steps {
-		if st.kind == stepAccept && st.to > stored[int(st.id[15])%drainLanes] {
+		if st.kind == stepAccept && st.to > stored[int(st.id[15])%drainWorkers] {
 			if name := names[st.event.AliasID]; name == "" || st.event.Alias != "" && st.event.Alias != name {
-				d.foreign[st.id] = true
+				d.foreignEvents[st.id] = true
 			}
 		}
-		if d.foreign[st.id] {
+		if d.foreignEvents[st.id] {
 			strange = append(strange, st)
 		} else {
 			known = append(known, st)
@@ -162,17 +162,17 @@ func (d *drainer) known(ctx context.Context, some portion) (known, strange []*st
 	return known, strange, nil
 }
 
-// stored reads how far the lanes are in a file; -1 for one that has not begun.
-func (d *drainer) stored(ctx context.Context, from *segment) (to [drainLanes]int64, err error) {
+// loadOffsets reads the offsets of all workers in a file; -1 for a worker without one.
+func (d *drainer) loadOffsets(ctx context.Context, from *segment) (to [drainWorkers]int64, err error) {
 	for i := range to {
 		to[i] = -1
 		var value []string
-		if err := d.session(ctx).all(&value, `SELECT value FROM meta WHERE name = ?`, from.mark(i)); err != nil {
+		if err := d.session(ctx).all(&value, `SELECT value FROM meta WHERE name = ?`, from.offsetName(i)); err != nil {
 			return to, err
 		}
 		if len(value) > 0 {
 			if to[i], err = strconv.ParseInt(value[0], 10, 64); err != nil {
-				return to, fmt.Errorf("mark %s of the spool: %w", from.mark(i), err)
+				return to, fmt.Errorf("offset %s of the spool: %w", from.offsetName(i), err)
 			}
 		}
 	}
@@ -183,8 +183,8 @@ func (d *drainer) session(ctx context.Context) session {
 	return session{ctx, d.s.write, &d.s.d, &d.s.clock}
 }
 
-// names gives the names of the aliases of new events.
-func (d *drainer) names(ctx context.Context, steps []*step) (map[int64]string, error) {
+// aliasNames returns the names of the aliases of new events.
+func (d *drainer) aliasNames(ctx context.Context, steps []*step) (map[int64]string, error) {
 	names := map[int64]string{}
 	var ids []any
 	for _, st := range steps {

@@ -5,16 +5,15 @@ import (
 	"database/sql"
 )
 
-// warm opens the connections of the committers again, and makes sure of the serve
-// lock after that: a connection that is opened later says that the database was
-// away once more.
-func (s *Store) warm(ctx context.Context) error {
+// reconnect opens the connections of the committers again and then checks the serve lock. A
+// connection that is opened later means that the database was unreachable once more.
+func (s *Store) reconnect(ctx context.Context) error {
 	if s.journal == nil || s.lock == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s.unsure.Store(false)
+	s.lockUncertain.Store(false)
 	var held []*sql.Conn
 	defer func() {
 		for _, c := range held {
@@ -34,25 +33,25 @@ func (s *Store) warm(ctx context.Context) error {
 			_ = c.Close() // broken; the pool drops it
 		}
 	}
-	if s.unsure.Swap(false) && !s.fenced.Load() && !s.holdLock(ctx) {
-		s.unsure.Store(true)
-		return errLockUnsure
+	if s.lockUncertain.Swap(false) && !s.fenced.Load() && !s.holdLock(ctx) {
+		s.lockUncertain.Store(true)
+		return errLockUncertain
 	}
 	return nil
 }
 
-// adopt writes what earlier processes left in the data dir to the database, under
-// the serve lock and before anything is swept: their attempts may have ended. Also
-// where there is to be no spool any more.
-func (s *Store) adopt(ctx context.Context) error {
+// recoverSpool writes the spool files that earlier processes left to the database. It runs
+// under the serve lock and before the sweep, because the files may hold the ends of attempts.
+// It runs also when the spool is turned off now.
+func (s *Store) recoverSpool(ctx context.Context) error {
 	p := s.spool
 	if p == nil {
-		if p = s.bequest(); p == nil {
+		if p = s.leftoverSpool(); p == nil {
 			return nil
 		}
 		defer func() { _ = p.close() }() // empty, unless ctx ended
 	}
-	if err := p.load(s.node); err != nil {
+	if err := p.loadLeftSegments(s.node); err != nil {
 		return err
 	}
 	if p.active() {
@@ -62,12 +61,12 @@ func (s *Store) adopt(ctx context.Context) error {
 	if s.spool == nil {
 		return nil
 	}
-	return s.warm(ctx)
+	return s.reconnect(ctx)
 }
 
-// bequest is the spool of an earlier run where this one has none; nil when nothing was
-// left.
-func (s *Store) bequest() *spool {
+// leftoverSpool is the spool of an earlier run, for a run without a spool; nil when there are
+// no files.
+func (s *Store) leftoverSpool() *spool {
 	if s.opt.DataDir == "" || len(leftSegments(s.opt.DataDir)) == 0 {
 		return nil
 	}
@@ -81,14 +80,14 @@ func (s *Store) bequest() *spool {
 	return newSpool(o, s.place())
 }
 
-// adoptAsStandby does the same while another relayd serves: this one may wait for
-// long, and what it once answered belongs into the database. Claims of an earlier
-// run disturb nobody.
-func (s *Store) adoptAsStandby(ctx context.Context) error {
+// recoverSpoolAsStandby does the same while another relayd serves. A standby may wait for
+// long, and the events that it answered earlier belong in the database. Claims of an earlier
+// run do not conflict with the serving process.
+func (s *Store) recoverSpoolAsStandby(ctx context.Context) error {
 	if s.spool == nil {
 		return nil
 	}
-	if err := s.spool.load(s.node); err != nil || !s.spool.active() {
+	if err := s.spool.loadLeftSegments(s.node); err != nil || !s.spool.active() {
 		return err
 	}
 	return s.drain(ctx, s.spool, func(context.Context) bool { return true })
