@@ -49,6 +49,7 @@ type channel struct {
 	// reading is held while x/crypto reads: at the end of a channel it wakes one reader
 	// only, and a second one would wait for ever.
 	reading sync.Mutex
+	eof     atomic.Bool // a read has returned EOF
 	closing sync.Once
 	done    chan struct{} // closed by Close
 	release sync.Once
@@ -83,6 +84,7 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request) *channel {
 	if !c.spawn(func() { h.requests(reqs) }) {
 		go h.requests(reqs) // the connection has just ended, and with it reqs
 	}
+	c.spawn(func() { c.guard(ch, h.peerClosed, h.readAfterEOF) })
 	return h
 }
 
@@ -92,6 +94,9 @@ func (h *channel) read(buf []byte) {
 	defer h.c.recovered("read")
 	h.reading.Lock()
 	n, err := h.ch.Read(buf)
+	if err == io.EOF {
+		h.eof.Store(true)
+	}
 	h.reading.Unlock()
 	switch {
 	case err == nil:
@@ -101,6 +106,44 @@ func (h *channel) read(buf []byte) {
 		err = errLost
 	}
 	h.filled <- relay.Fill{N: n, Err: err}
+}
+
+// readAfterEOF reads once more where a read has already returned EOF.
+func (h *channel) readAfterEOF() int {
+	if !h.eof.Load() {
+		return 0
+	}
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	n, _ := h.ch.Read(make([]byte, 1))
+	return n
+}
+
+// guardInterval is the time between two looks for bytes after EOF.
+const guardInterval = 250 * time.Millisecond
+
+// guard closes the connection of a peer that sends bytes on a channel which no legal
+// client sends: extended data, which is for servers (RFC 4254, section 5.2), and data
+// after EOF (section 5.3). x/crypto keeps up to 2 MiB of them per channel, and nobody
+// would read them. It returns when the peer has closed the channel.
+func (c *conn) guard(ch ssh.Channel, closed <-chan struct{}, readAfterEOF func() int) {
+	stderr, b := ch.Stderr(), make([]byte, 1)
+	timer := time.NewTimer(guardInterval)
+	defer timer.Stop()
+	for {
+		n, _ := stderr.Read(b) // returns 0 once the peer has sent EOF or CLOSE
+		if n > 0 || readAfterEOF() > 0 {
+			c.log.Warn("ssh connection closed: its peer sent bytes that no client may send", "extended", n > 0)
+			_ = c.sock.Close()
+			return
+		}
+		timer.Reset(guardInterval)
+		select {
+		case <-closed:
+			return
+		case <-timer.C:
+		}
+	}
 }
 
 // endedWithConnection tells, after a read has ended, whether that was anything else than the
@@ -301,6 +344,7 @@ func (h *channel) Close() error {
 			h.reading.Lock()
 			defer h.reading.Unlock()
 			_, _ = io.Copy(io.Discard, h.ch)
+			h.eof.Store(true)
 		}()
 	})
 	return nil

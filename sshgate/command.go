@@ -316,12 +316,10 @@ func (k *call) interruptible() {
 	if !k.s.screen.hasPTY() {
 		return
 	}
-	keys := make(chan string)
-	k.s.spawn("session input", func() { k.s.input(keys) })
 	k.s.spawn("session keys", func() {
 		for {
 			select {
-			case key := <-keys:
+			case key := <-k.s.keys:
 				if key == "q" {
 					k.s.stop(exitInterrupted)
 				}

@@ -357,6 +357,10 @@ func (c *conn) serveEnrolSession(v *enrolResult, open ssh.NewChannel) {
 	if err != nil {
 		return
 	}
+	closed := make(chan struct{})
+	c.spawn(func() { _, _ = io.Copy(io.Discard, ch) })
+	c.spawn(func() { c.guard(ch, closed, func() int { return 0 }) })
+	defer close(closed)
 	late := time.AfterFunc(enrolSessionTime, func() { _ = c.sock.Close() })
 	defer late.Stop()
 	defer ch.Close()

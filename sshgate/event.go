@@ -68,13 +68,11 @@ func (k *call) followEvents(newest relay.Filter) error {
 		out.put(k.summary(e))
 		log.listed(&e)
 	}
-	keys := make(chan string)
-	k.s.spawn("session input", func() { k.s.input(keys) })
-	return k.followFeed(out, log, feed, keys)
+	return k.followFeed(out, log, feed)
 }
 
 // followFeed prints what ends until somebody leaves, or may not look any more.
-func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.FeedItem, keys <-chan string) error {
+func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.FeedItem) error {
 	for {
 		select {
 		case items, ok := <-feed:
@@ -82,7 +80,7 @@ func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.F
 				return k.whyFeedEnded(log.only)
 			}
 			k.more(out, log, items)
-		case key := <-keys:
+		case key := <-k.s.keys:
 			if key == "q" {
 				return nil
 			}

@@ -53,9 +53,7 @@ func (s *session) follow(v view) int {
 	for _, n := range rest {
 		v.tell(n)
 	}
-	keys := make(chan string)
-	s.spawn("session input", func() { s.input(keys) })
-	return s.live(v, feed, keys)
+	return s.live(v, feed)
 }
 
 // print writes lines to stdout until what it gives is called, which waits a moment for
@@ -80,7 +78,7 @@ func (s *session) print(out *outputQueue, dropped func(n int) string) (end func(
 
 // live is the loop of a live session. A feed that ends, because the store could not
 // answer, does not end it.
-func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string) int {
+func (s *session) live(v view, feed <-chan []relay.FeedItem) int {
 	log := newFollower(s)
 	var retry <-chan time.Time
 	for {
@@ -108,7 +106,7 @@ func (s *session) live(v view, feed <-chan []relay.FeedItem, keys <-chan string)
 			if retry, feed = nil, s.subscribe(); feed != nil {
 				v.missed()
 			}
-		case key := <-keys:
+		case key := <-s.keys:
 			if key == "q" {
 				return exitOK
 			}

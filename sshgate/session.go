@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -43,7 +44,10 @@ type session struct {
 	over    chan struct{}  // closed when the session has ended
 	done    bool           // under conn.mu: only the end is left
 
-	starts chan string // the command, "" for a shell
+	starts chan string   // the command, "" for a shell
+	keys   chan string   // what input has read
+	closed chan struct{} // closed when the peer has closed the channel
+	eof    atomic.Bool   // of input
 
 	stuck bool // of its own goroutine: a write to stdout is left to hang
 
@@ -58,7 +62,10 @@ type session struct {
 
 // session runs one session channel to its end.
 func (c *conn) session(open ssh.NewChannel) {
-	s := &session{c: c, over: make(chan struct{}), starts: make(chan string, 1)}
+	s := &session{
+		c: c, over: make(chan struct{}), starts: make(chan string, 1),
+		keys: make(chan string, maxKeys), closed: make(chan struct{}),
+	}
 	s.notices.wake = make(chan struct{}, 1)
 	s.ctx, s.cancel = context.WithCancel(c.ctx)
 	defer s.cancel()
@@ -73,6 +80,8 @@ func (c *conn) session(open ssh.NewChannel) {
 	}
 	s.ch = ch
 	s.spawn("session requests", func() { s.requests(reqs) })
+	s.spawn("session input", s.input)
+	s.spawn("session guard", func() { c.guard(ch, s.closed, s.readAfterEOF) })
 	late := time.NewTimer(startTime)
 	defer late.Stop()
 	select {
@@ -132,7 +141,17 @@ func (s *session) requests(reqs <-chan *ssh.Request) {
 			s.starts <- *command
 		}
 	}
+	close(s.closed)
 	s.cancel()
+}
+
+// readAfterEOF reads once more where input has ended with EOF.
+func (s *session) readAfterEOF() int {
+	if !s.eof.Load() {
+		return 0
+	}
+	n, _ := s.ch.Read(make([]byte, 1))
+	return n
 }
 
 func (s *session) request(req *ssh.Request) bool {

@@ -182,17 +182,21 @@ func shorten(text string, columns int) string {
 	return b.String() + "…"
 }
 
-// maxLine is the longest line of input that is looked at.
-const maxLine = 256
+// maxLine is the longest line of input that is looked at, maxKeys how many keys and
+// lines wait for the command.
+const maxLine, maxKeys = 256, 64
 
 // The bytes that a terminal sends for Ctrl+C and Ctrl+D.
 const ctrlC, ctrlD = 3, 4
 
-// input gives what comes on stdin: single keys with a terminal, else lines. The
-// end of stdin means nothing: ssh without a terminal has none from the start.
-func (s *session) input(keys chan<- string) {
+// input reads stdin as long as the channel is open, and sends it to keys: single keys
+// with a terminal, else lines. What does not fit there is dropped: x/crypto would keep
+// 2 MiB for a command that does not read. The end of stdin means nothing: ssh without a
+// terminal has none from the start.
+func (s *session) input() {
+	defer s.eof.Store(true)
 	var line []byte
-	buf := make([]byte, 256)
+	buf := make([]byte, 4096)
 	for {
 		n, err := s.ch.Read(buf)
 		for _, b := range buf[:n] {
@@ -211,9 +215,8 @@ func (s *session) input(keys chan<- string) {
 				continue
 			}
 			select {
-			case keys <- key:
-			case <-s.ctx.Done():
-				return
+			case s.keys <- key:
+			default:
 			}
 		}
 		if err != nil {

@@ -3,7 +3,6 @@ package sshgate
 import (
 	"context"
 	"errors"
-	"io"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -129,9 +128,7 @@ func (t *tunnel) open(o *opening, origin netip.AddrPort) {
 		return
 	}
 	if err == nil { // nobody waits any more
-		_ = ch.Close()
-		t.c.spawn(func() { _, _ = io.Copy(io.Discard, ch) }) // what is sent all the same
-		ssh.DiscardRequests(reqs)
+		_ = t.c.newChannel(ch, reqs).Close()
 	}
 }
 

@@ -1,0 +1,111 @@
+package sshgate
+
+import (
+	"io"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// heapMiB is the live heap in MiB.
+func heapMiB() float64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / (1 << 20)
+}
+
+// TestExtendedDataClosesTheConnection: x/crypto parked up to 2 MiB of extended data on
+// each channel, and nobody read it.
+func TestExtendedDataClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	c := b.mustDial(b.alice)
+	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) {
+		ch, reqs, err := n.Accept()
+		if err != nil {
+			return
+		}
+		go ssh.DiscardRequests(reqs)
+		go func() { _, _ = ch.Stderr().Write(make([]byte, 100)) }()
+	})
+	forwards(t, c, "a", 80)
+	open(t, b.online("a"))
+	closed(t, c)
+}
+
+// talker is a channel whose peer goes on after EOF.
+type talker struct{ badPeer }
+
+func (r *talker) Read(p []byte) (int, error)                        { return len(p), nil }
+func (r *talker) Stderr() io.ReadWriter                             { return &r.badPeer }
+func (r *talker) Accept() (ssh.Channel, <-chan *ssh.Request, error) { return r, r.reqs, nil }
+
+// TestDataAfterEOFClosesTheConnection: what comes after EOF was parked as well. No
+// library sends it, so the channel is a double.
+func TestDataAfterEOFClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	client, c := b.met()
+	reqs := make(chan *ssh.Request)
+	defer close(reqs)
+	h := c.newChannel(&talker{badPeer{reqs: reqs}}, reqs)
+	h.eof.Store(true) // as a read found before
+	closed(t, client)
+}
+
+// TestSessionInputIsRead: 64 sessions whose input nobody read held 2 MiB each.
+func TestSessionInputIsRead(t *testing.T) {
+	b := newFixture(t)
+	b.store.alias("a", 1)
+	const conns, size = 8, 8 << 20
+	before := heapMiB()
+	block := make([]byte, 32<<10)
+	for range conns {
+		c := b.mustDial(b.alice)
+		for i := range maxSessions {
+			s, err := c.NewSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, err := s.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i > 0 { // the first one has no command
+				if err := s.Start("wait a --timeout 1m"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// A window is 2 MiB: more goes through only where it is read.
+			for sent := 0; sent < size; sent += len(block) {
+				if _, err := in.Write(block); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	eventually(t, 30*time.Second, "the input to be read", func() bool { return heapMiB()-before < 16 })
+	t.Logf("%d sessions: %.1f MiB more", conns*maxSessions, heapMiB()-before)
+}
+
+// TestSessionErrorOutputOfThePeer: extended data on a session is for servers, too.
+func TestSessionErrorOutputOfThePeer(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	b.store.alias("a", 1)
+	c := b.mustDial(b.alice)
+	ch, reqs, err := c.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(reqs)
+	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"wait a --timeout 1m"})); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	_, _ = ch.Stderr().Write([]byte("x"))
+	closed(t, c)
+}
