@@ -47,6 +47,7 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 	}{
 		{"serve lock", s.examineLock},
 		{"durability", s.examineDurability},
+		{"partitions", s.examinePartitions},
 		{"free space", s.examineDisk},
 		{"pages", s.examinePages},
 		{"attempt counts", examineCounts},

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"time"
-
-	"github.com/lib/pq"
 )
 
 const (
@@ -76,68 +74,6 @@ func postgresDSN(address, connect string) (string, error) {
 	return u.String(), nil
 }
 
-const (
-	partitionsAhead  = 7
-	partitionLock    = 0x72656c6179 // advisory lock under which partitions are made
-	partitionTimeout = 30 * time.Second
-)
-
-var partitioned = []struct{ table, options string }{
-	{"events", " WITH (fillfactor = 90)"},
-	{"attempts", " WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02)"},
-	{"payloads", ""},
-	{"body_chunks", ""},
-}
-
-// makePartitions makes the days from yesterday to a week ahead, one range of
-// UUIDv7 each; what falls outside goes to the DEFAULT partitions.
-func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
-	if !s.d.bulk {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, partitionTimeout)
-	defer cancel()
-	day := now.UTC().Truncate(24*time.Hour).AddDate(0, 0, -1)
-	for range partitionsAhead + 2 {
-		err := s.makeDay(ctx, day)
-		var e *pq.Error
-		switch {
-		case errors.As(err, &e) && e.Code == "23514": // check_violation: DEFAULT holds rows of that day already
-			s.log.Warn("a day stays in the default partition, where a wrong clock put some of it", "day", day.Format(time.DateOnly))
-		case err != nil:
-			return fmt.Errorf("make partitions of %s: %w", day.Format(time.DateOnly), err)
-		}
-		day = day.AddDate(0, 0, 1)
-	}
-	return nil
-}
-
-// makeDay makes the partitions of one day that are not there yet. Names in DDL
-// cannot be parameters; these consist of constants and digits.
-func (s *Store) makeDay(ctx context.Context, day time.Time) error {
-	var have int
-	last := partitioned[len(partitioned)-1].table + day.Format("_20060102")
-	if err := s.direct.GetContext(ctx, &have, `SELECT count(*) FROM pg_class WHERE oid = to_regclass($1)`, last); err != nil || have > 0 {
-		return err
-	}
-	tx, err := s.direct.BeginTxx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1, hashtext(current_schema()))`, partitionLock&0x7fffffff)
-	for _, p := range partitioned {
-		if err != nil {
-			break
-		}
-		_, err = tx.ExecContext(ctx, fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')%s`,
-			p.table+day.Format("_20060102"), p.table, lowestUUID(day), lowestUUID(day.AddDate(0, 0, 1)), p.options))
-	}
-	if err != nil {
-		return errors.Join(err, rollback(tx))
-	}
-	return tx.Commit()
-}
-
 // prepareTx gives a transaction the settings that relayd relies on where they cannot be
 // given to a session once: behind a pooler each transaction may have another one.
 func (s *Store) prepareTx(q session, silence time.Duration) error {
@@ -165,10 +101,4 @@ func (s *Store) checkDurability(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// lowestUUID is the lowest UUID of a millisecond, in text form.
-func lowestUUID(t time.Time) string {
-	ms := t.UnixMilli()
-	return fmt.Sprintf("%08x-%04x-0000-0000-000000000000", ms>>16, ms&0xffff)
 }

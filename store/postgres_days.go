@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,10 +12,158 @@ import (
 )
 
 const (
-	dropWait  = 300 * time.Millisecond // for the lock that a drop needs; others wait behind it
+	partitionsAhead  = 7            // days that have partitions before they begin
+	partitionLock    = 0x72656c6179 // advisory lock under which partitions are made
+	partitionTimeout = 30 * time.Second
+	attachTime       = 2 * time.Second // Postgres looks through the default partition, which it locks
+
+	tableWait = 300 * time.Millisecond // for the locks on tables that partitions need; others wait behind it
 	dropAgain = time.Minute
 	dayLook   = 5 * time.Minute // at all of a day, while nobody waits
 )
+
+var partitioned = []struct{ table, options string }{
+	{"events", " WITH (fillfactor = 90)"},
+	{"attempts", " WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02)"},
+	{"payloads", ""},
+	{"body_chunks", ""},
+}
+
+// tables lists the partitioned tables with something before and behind each name.
+func tables(before, behind string) string {
+	var list []string
+	for _, p := range partitioned {
+		list = append(list, before+p.table+behind)
+	}
+	return strings.Join(list, ", ")
+}
+
+// makePartitions makes the days from yesterday to a week ahead, one range of UUIDv7
+// each. What falls outside goes to the default partitions, and so does what comes on a
+// day whose partition cannot be made: an error is never a reason to stop.
+func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
+	if !s.d.bulk {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, partitionTimeout)
+	defer cancel()
+	q := session{ctx, s.direct, &s.d, &s.clock}
+	missing, err := q.missingDays(now)
+	if err != nil {
+		return fmt.Errorf("list partitions: %w", err)
+	}
+	for _, day := range missing {
+		err := s.makeDay(ctx, day)
+		if code := sqlState(err); code == "23514" { // check_violation
+			s.log.Warn("a day stays in the default partition, because rows of that day are there already", "day", day.String())
+		} else if err != nil {
+			return fmt.Errorf("make partitions of %s: %w", day, err)
+		}
+	}
+	return nil
+}
+
+// sqlState is the code of an error of Postgres, "" for any other one.
+func sqlState(err error) string {
+	var e *pq.Error
+	if errors.As(err, &e) {
+		return string(e.Code)
+	}
+	return ""
+}
+
+// tablesInUse tells whether a statement gave up waiting for the lock on a table.
+func tablesInUse(err error) bool {
+	switch sqlState(err) {
+	case "55P03", "57014", "40P01": // lock_not_available, query_canceled by statement_timeout, deadlock_detected
+		return true
+	}
+	return false
+}
+
+// missingDays lists the days from yesterday to a week ahead that have no partitions. The
+// partitions of a day are made in one transaction, so those of one table tell.
+func (q session) missingDays(now time.Time) (missing []pastDay, err error) {
+	var names []string
+	if err := q.all(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = to_regclass('events')`); err != nil {
+		return nil, err
+	}
+	first := now.UTC().Truncate(24*time.Hour).AddDate(0, 0, -1)
+	for i := range partitionsAhead + 2 {
+		if day := pastDay(first.AddDate(0, 0, i)); !slices.Contains(names, day.of("events")) {
+			missing = append(missing, day)
+		}
+	}
+	return missing, nil
+}
+
+// makeDay makes the partitions of one day. CREATE TABLE … PARTITION OF would lock the
+// whole table against everybody, behind every reader of it and before every writer. A
+// table that is made by itself and then attached takes a lock that stops neither readers
+// nor writers, but for that on the default partition: relayd waits for it for tableWait
+// and tries again later. Names in DDL cannot be parameters; these consist of constants
+// and digits.
+func (s *Store) makeDay(ctx context.Context, day pastDay) error {
+	tx, err := s.direct.BeginTxx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	statements := []string{
+		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, tableWait.Milliseconds()),
+		fmt.Sprintf(`SELECT pg_advisory_xact_lock(%d, hashtext(current_schema()))`, partitionLock&0x7fffffff),
+	}
+	for _, p := range partitioned {
+		statements = append(statements, fmt.Sprintf(`CREATE TABLE %s (LIKE %s INCLUDING ALL)%s`, day.of(p.table), p.table, p.options))
+	}
+	statements = append(statements,
+		`LOCK TABLE `+tables("ONLY ", "")+` IN SHARE UPDATE EXCLUSIVE MODE`,
+		`LOCK TABLE `+tables("", "_default")+` IN ACCESS EXCLUSIVE MODE`,
+		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, attachTime.Milliseconds()))
+	for _, p := range partitioned {
+		statements = append(statements, fmt.Sprintf(`ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')`,
+			p.table, day.of(p.table), lowestUUID(time.Time(day)), lowestUUID(day.end())))
+	}
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return errors.Join(err, rollback(tx))
+		}
+	}
+	return tx.Commit()
+}
+
+// lowestUUID is the lowest UUID of a millisecond, in text form.
+func lowestUUID(t time.Time) string {
+	ms := t.UnixMilli()
+	return fmt.Sprintf("%08x-%04x-0000-0000-000000000000", ms>>16, ms&0xffff)
+}
+
+// examinePartitions looks at whether the days to come have partitions, and at what is in
+// the default partition.
+func (s *Store) examinePartitions(q session) Finding {
+	if !s.d.bulk {
+		return okFinding("SQLite keeps all events in one table")
+	}
+	missing, err := q.missingDays(s.now())
+	if err != nil {
+		return unknownFinding(err)
+	}
+	var rows int
+	if err := q.get(&rows, `SELECT COUNT(*) FROM (SELECT 1 FROM events_default LIMIT 100000) x`); err != nil {
+		return unknownFinding(err)
+	}
+	const harm = "events of such a day go to the default partition, from which they are deleted row by row when they expire"
+	switch {
+	case len(missing) > 0:
+		return Finding{
+			Verdict: VerdictWarn, Reason: fmt.Sprintf("%d of %d days have no partition, the first is %s: %s", len(missing), partitionsAhead+2, missing[0], harm),
+			Fix: "end the transaction that reads events for so long (pg_stat_activity shows it by xact_start): a server that runs tries again each minute; where none runs, start it",
+		}
+	case rows > 0:
+		return okFinding("all days to come have partitions; the default partition holds %d events or more", rows)
+	}
+	return okFinding("all days to come have partitions")
+}
 
 // dropDays drops the partitions of days of which nothing has to stay: that costs
 // next to nothing, and gives the space back at once. One that cannot be dropped keeps
@@ -31,9 +180,8 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 	var first error
 	for _, day := range days {
 		n, err := s.dropDay(ctx, pastDay(day), now)
-		var e *pq.Error
 		switch {
-		case errors.As(err, &e) && (e.Code == "55P03" || e.Code == "40P01"): // lock_not_available: tried again in a minute
+		case tablesInUse(err): // tried again in a minute
 			s.log.Debug("a day is in use and not dropped yet", "day", day.Format(time.DateOnly))
 		case ctx.Err() != nil:
 			return total, err
@@ -45,7 +193,8 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 	return total, first
 }
 
-// pastDays lists the days that have partitions and are over.
+// pastDays lists the days that have partitions and are over for a day: makePartitions
+// would make yesterday again.
 func (s *Store) pastDays(ctx context.Context, now time.Time) (days []time.Time, err error) {
 	var names []string
 	if err := s.view(ctx, "list partitions", func(q session) error {
@@ -56,7 +205,7 @@ func (s *Store) pastDays(ctx context.Context, now time.Time) (days []time.Time, 
 	}
 	for _, name := range names {
 		day, err := time.Parse("20060102", strings.TrimPrefix(name, "events_"))
-		if err == nil && day.AddDate(0, 0, 1).Before(now) {
+		if err == nil && day.AddDate(0, 0, 2).Before(now) {
 			days = append(days, day)
 		}
 	}
@@ -142,15 +291,15 @@ func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (
 // dropDay drops the partitions of a day, unless something has to stay now that nobody
 // can change it.
 func (c *change) dropDay(day pastDay, now time.Time, retention time.Duration) (keep bool, err error) {
-	if _, err := c.exec(fmt.Sprintf(`SET LOCAL lock_timeout = %d`, dropWait.Milliseconds())); err != nil {
-		return false, err
-	}
-	var parents, children []string
-	for _, p := range partitioned {
-		parents, children = append(parents, "ONLY "+p.table), append(children, day.of(p.table))
-	}
-	if _, err := c.exec(`LOCK TABLE ` + strings.Join(parents, ", ") + ` IN ACCESS EXCLUSIVE MODE`); err != nil {
-		return false, err
+	for _, statement := range []string{
+		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, tableWait.Milliseconds()),
+		`LOCK TABLE ` + tables("ONLY ", "") + ` IN ACCESS EXCLUSIVE MODE`,
+		`LOCK TABLE ` + tables("", "_default") + `, ` + tables("", day.of("")) + ` IN ACCESS EXCLUSIVE MODE`,
+		`SET LOCAL statement_timeout = 0`,
+	} {
+		if _, err := c.exec(statement); err != nil {
+			return false, err
+		}
 	}
 	if keep, err := c.dayStays(day, now, retention); err != nil || keep {
 		return keep, err
@@ -158,6 +307,6 @@ func (c *change) dropDay(day pastDay, now time.Time, retention time.Duration) (k
 	if _, err := c.exec(`DELETE FROM shares WHERE event_id >= ? AND event_id < ?`, lowestID(time.Time(day)), lowestID(day.end())); err != nil {
 		return false, err
 	}
-	_, err = c.exec(`DROP TABLE IF EXISTS ` + strings.Join(children, ", "))
+	_, err = c.exec(`DROP TABLE ` + tables("", day.of("")))
 	return false, err
 }

@@ -27,7 +27,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 		return err
 	}
 	if err := s.makePartitions(ctx, s.now()); err != nil {
-		return err
+		s.log.Warn(partitionsLate, "err", err)
 	}
 	if err := s.recoverSpool(ctx); err != nil {
 		return fmt.Errorf("store what waits in the spool: %w", err)
@@ -147,18 +147,29 @@ func (s *Store) sweepAgain(ctx context.Context) {
 	}
 }
 
+const partitionsLate = "partitions of the days to come cannot be made yet; the default partition takes their rows until they are"
+
 // tidyLoop deletes the events of removed aliases, at once when an alias is removed, and each
-// hour makes partitions and deletes expired rows.
+// hour makes partitions and, if the clock can be trusted, deletes expired rows. The lock that
+// keeps partitions from being made may be given back soon: relayd tries again each minute.
 func (s *Store) tidyLoop(ctx context.Context, jumps clockJumps) {
 	minute := time.NewTicker(time.Minute)
 	defer minute.Stop()
+	made := false
 	for n := 0; ; n++ {
 		sure := !jumps.recentJump(s.now())
 		if err := s.deleteRemovedAliases(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("events of removed aliases cannot be deleted yet", "err", err)
 		}
-		if n%60 == 0 {
-			if err := s.hourly(ctx, sure); err != nil && ctx.Err() == nil {
+		hour := n%60 == 0
+		if hour || !made {
+			err := s.makePartitions(ctx, s.now())
+			if made = err == nil; !made && hour && ctx.Err() == nil {
+				s.log.Warn(partitionsLate, "err", err)
+			}
+		}
+		if hour && sure {
+			if err := s.dropExpired(ctx, s.now()); err != nil && ctx.Err() == nil {
 				s.log.Warn("hourly tidying failed", "err", err)
 			}
 		}
@@ -170,13 +181,4 @@ func (s *Store) tidyLoop(ctx context.Context, jumps clockJumps) {
 			n--
 		}
 	}
-}
-
-// hourly makes the partitions of the next days and, if the clock can be trusted, deletes
-// expired rows.
-func (s *Store) hourly(ctx context.Context, sure bool) error {
-	if err := s.makePartitions(ctx, s.now()); err != nil || !sure {
-		return err
-	}
-	return s.dropExpired(ctx, s.now())
 }

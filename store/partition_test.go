@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/pgtest"
+)
+
+// openMigrated opens a store that nobody serves yet.
+func openMigrated(t *testing.T, o Options) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// dropPartitions drops the partitions of a day beside the store.
+func dropPartitions(t *testing.T, s *Store, day pastDay) {
+	t.Helper()
+	if _, err := s.direct.ExecContext(t.Context(), `DROP TABLE `+tables("", day.of(""))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// today is the day d days after the present one.
+func today(d int) pastDay {
+	return pastDay(time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, d))
+}
+
+// A partition that was missing was made under a lock on the whole table, for which a start
+// waited as long as anybody read events, with every insert behind it. Now neither waits:
+// the day goes to the default partition until the reader is gone.
+func TestPartitionsBesideAReader(t *testing.T) {
+	t.Parallel()
+	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
+	s := openMigrated(t, o)
+	if err := s.makePartitions(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	newest := today(partitionsAhead)
+	dropPartitions(t, s, newest)
+	db, err := sql.Open("postgres", o.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	reader, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Rollback() }()
+	if _, err := reader.ExecContext(t.Context(), `SELECT 1 FROM events LIMIT 1`); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the start took %v", took)
+	}
+	if err := s.makePartitions(t.Context(), time.Now()); !tablesInUse(err) {
+		t.Errorf("partitions beside a reader: %v", err)
+	}
+	insertsBeside(t, s)
+	if f := s.examinePartitions(session{t.Context(), s.direct, &s.d, &s.clock}); f.Verdict != VerdictWarn || !strings.Contains(f.Reason, newest.String()) {
+		t.Errorf("doctor says %+v", f)
+	}
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.makePartitions(t.Context(), time.Now()); err != nil {
+		t.Error(err)
+	}
+	if f := s.examinePartitions(session{t.Context(), s.direct, &s.d, &s.clock}); f.Verdict != VerdictOK {
+		t.Errorf("doctor says %+v", f)
+	}
+	samePartitions(t, s, today(0), newest)
+}
+
+// insertsBeside stores events while partitions cannot be made, and complains when one
+// waited for that as long as the lock is waited for.
+func insertsBeside(t *testing.T, s *Store) {
+	t.Helper()
+	tries := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer close(tries)
+		for ctx.Err() == nil {
+			_ = s.makePartitions(ctx, time.Now())
+		}
+	}()
+	var times []time.Duration
+	for range 50 {
+		began := time.Now()
+		ticket := s.Accept(&relay.Event{ID: s.NewID(), AliasID: 1, ReceivedAt: time.Now(), State: relay.StateQueued,
+			Request:  relay.Message{Body: relay.Body{State: relay.BodyComplete}},
+			Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued, ReceivedAt: time.Now()}}})
+		<-ticket.Done()
+		if err := ticket.Err(); err != nil {
+			t.Fatal(err)
+		}
+		times = append(times, time.Since(began))
+	}
+	cancel()
+	<-tries
+	f := latencyOf(times)
+	t.Logf("events beside it: p50 %v, p99 %v, max %v", f.P50, f.P99, f.Max)
+	if f.P95 >= tableWait {
+		t.Errorf("events waited for partitions: %v", f)
+	}
+}
+
+// samePartitions complains of a difference between two days: columns, compression, indexes
+// and storage parameters.
+func samePartitions(t *testing.T, s *Store, a, b pastDay) {
+	t.Helper()
+	describe := func(table string) (lines []string) {
+		q := session{t.Context(), s.direct, &s.d, &s.clock}
+		if err := q.all(&lines, `SELECT attname || ' ' || atttypid::regtype || ' ' || attnotnull || ' ' || attcompression::text FROM pg_attribute
+			WHERE attrelid = to_regclass(?) AND attnum > 0
+			UNION ALL SELECT replace(pg_get_indexdef(indexrelid), ?, 'day') || ' ' || indisprimary || ' ' || (SELECT COUNT(*) FROM pg_inherits h WHERE h.inhrelid = indexrelid)
+				FROM pg_index WHERE indrelid = to_regclass(?)
+			UNION ALL SELECT COALESCE(array_to_string(reloptions, ','), '') FROM pg_class WHERE oid = to_regclass(?) ORDER BY 1`,
+			table, table, table, table); err != nil {
+			t.Fatal(err)
+		}
+		return lines
+	}
+	for _, p := range partitioned {
+		one, other := fmt.Sprint(describe(a.of(p.table))), fmt.Sprint(describe(b.of(p.table)))
+		if one != other || !strings.Contains(one, "PRIMARY") && !strings.Contains(one, "true 1") {
+			t.Errorf("%s:\n%s\n%s", p.table, one, other)
+		}
+	}
+}
+
+// A day whose events are in the default partition already stays there, and keeps no other
+// day from being made.
+func TestADayStaysInTheDefaultPartition(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir()})
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	dropPartitions(t, s, today(0))
+	dropPartitions(t, s, today(1))
+	insertsBeside(t, s)
+	if err := s.makePartitions(t.Context(), time.Now()); err != nil {
+		t.Error(err)
+	}
+	q := session{t.Context(), s.direct, &s.d, &s.clock}
+	if missing, err := q.missingDays(time.Now()); err != nil || len(missing) != 1 || missing[0] != today(0) {
+		t.Errorf("missing: %v, %v", missing, err)
+	}
+	var rows int
+	if err := q.get(&rows, `SELECT COUNT(*) FROM events_default`); err != nil || rows != 50 {
+		t.Errorf("%d events in the default partition, %v", rows, err)
+	}
+}
