@@ -186,7 +186,8 @@ func (q session) loadQueuePositions(rows []attemptRow, list []relay.Attempt) err
 	return nil
 }
 
-// interrupt ends an attempt whose delivering process has ended.
+// interrupt ends an attempt whose delivering process has ended. The caller has locked the
+// event.
 func (c *change) interrupt(row *attemptRow, fault relay.Fault) error {
 	now := micros(c.now())
 	n, err := c.exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
@@ -248,6 +249,13 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 				return err
 			}
 			n = len(rows)
+			ids := make([]relay.ID, n)
+			for i := range rows {
+				ids[i] = rows[i].EventID
+			}
+			if err := c.lockEvents(ids); err != nil {
+				return err
+			}
 			for i := range rows {
 				if err := c.interrupt(&rows[i], interruptedFault); err != nil {
 					return err

@@ -38,10 +38,17 @@ func (s *Store) putRows(w *writer, steps []*step) error {
 		return err
 	}
 	next := make([]int, len(list))
+	var known []relay.ID // events that the rounds change
 	for i, u := range list {
 		if u.insert != nil {
 			next[i] = u.insert.merged
 		}
+		if next[i] < len(u.steps) {
+			known = append(known, u.id)
+		}
+	}
+	if err := w.lockEvents(known); err != nil {
+		return err
 	}
 	for {
 		var round []*step

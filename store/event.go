@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -113,6 +115,31 @@ func bodyBlocker(state string) string {
 		return ""
 	}
 	return relay.BlockedBody
+}
+
+// lockSlice is how many events one statement of lockEvents locks.
+const lockSlice = 500
+
+// lockEvents locks events of Postgres in the order of their ids. Every transaction locks
+// what it changes in one order, so that no two of them wait for each other: events by id,
+// then the attempts and the bytes of events that it has locked. SQLite has one writer.
+func (c *change) lockEvents(ids []relay.ID) error {
+	if c.d.forUpdate == "" {
+		return nil
+	}
+	ids = slices.Clone(ids)
+	slices.SortFunc(ids, func(a, b relay.ID) int { return bytes.Compare(a[:], b[:]) })
+	for some := range slices.Chunk(slices.Compact(ids), lockSlice) {
+		query, args, err := sqlx.In(`SELECT 1 FROM events WHERE id IN (?) ORDER BY id`+c.d.forUpdate, values(some))
+		if err != nil {
+			return err
+		}
+		var locked []int
+		if err := c.all(&locked, query, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endEvent repeats on events what became of one attempt each; rows of ending. An

@@ -25,6 +25,9 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 			return err
 		}
 		alias = e.AliasID
+		if err := c.lockEvents([]relay.ID{id}); err != nil {
+			return err
+		}
 		waiting, err := c.waits(id)
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ func TestDeleteBesideAReplay(t *testing.T) {
 			claim_node, claim_boot, bytes FROM attempts`)
 	deleted := make(chan error, 1)
 	go func() { deleted <- s.DeleteEvent(t.Context(), system, id) }()
-	eventually(t, "the delete waits for the replay", func() bool { return blocks(t, db, tx, "DELETE FROM events") || len(deleted) > 0 })
+	eventually(t, "the delete waits for the replay", func() bool { return blocks(t, db, tx, "SELECT 1 FROM events") || len(deleted) > 0 })
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 	first := stored(t, s, eventAt(s, alias, now.Add(-time.Minute), relay.StateQueued, "x"))
 	stored(t, s, eventAt(s, alias, now, relay.StateQueued, "x"))
 	db := database(t, o)
-	tx := begun(t, db, `SELECT 1 FROM attempts ORDER BY received_at LIMIT 1 FOR UPDATE`)
+	tx := begun(t, db, `SELECT 1 FROM events ORDER BY received_at LIMIT 1 FOR UPDATE`)
 	type answer struct {
 		claim *relay.Claim
 		err   error
@@ -84,7 +84,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 	}
 	go next()
 	eventually(t, "the claim waits", func() bool {
-		return blocks(t, db, tx, "SELECT event_id, n, alias_id FROM attempts") || len(answers) > 0
+		return blocks(t, db, tx, "SELECT 1 FROM events") || len(answers) > 0
 	})
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)

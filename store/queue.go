@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"relay"
 )
 
@@ -138,17 +140,21 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 const oldestQueued = ` FROM attempts WHERE alias_id = ? AND state = 0 AND (kind = 1 OR released = 1 OR ? = 1)
 	ORDER BY received_at, event_id, n LIMIT 1`
 
-// claimOldest waits for who changes the oldest attempt, and never passes it over: those
-// behind it come later. nil when it does not wait any more.
+// claimOldest waits for a transaction that changes the event of the oldest attempt, and
+// never passes that attempt over: those behind it come later. nil when the attempt does
+// not wait any more.
 func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim *relay.Claim, err error) {
 	var made lostClaim
 	err = s.update(ctx, "claim queued attempt", func(c *change) error {
 		claim, made = nil, lostClaim{}
 		var rows []attemptRow
-		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldestQueued+c.d.forUpdate, alias, flag(auto)); err != nil || len(rows) == 0 {
+		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldestQueued, alias, flag(auto)); err != nil || len(rows) == 0 {
 			return err
 		}
 		r := rows[0]
+		if err := c.lockEvents([]relay.ID{r.EventID}); err != nil {
+			return err
+		}
 		made = lostClaim{id: r.EventID, n: r.N, started: micros(s.now()), queue: true}
 		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, claim_boot = ?, from_queue = 1, started_at = ?
 			WHERE event_id = ? AND n = ? AND state = 0`, s.node, s.boot, made.started, r.EventID, r.N); err != nil || n == 0 {
@@ -183,13 +189,9 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 		if err != nil {
 			return err
 		}
-		var rows []attemptRow
-		if err := c.all(&rows, `UPDATE attempts SET released = 1 WHERE alias_id = ? AND state = 0 AND kind = 0 AND released = 0
-			RETURNING event_id, n`, a.ID); err != nil {
+		rows, err := c.release(a.ID)
+		if released = len(rows); err != nil || released == 0 {
 			return err
-		}
-		if released = len(rows); released == 0 {
-			return nil
 		}
 		c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: a.ID})
 		for _, r := range rows {
@@ -200,6 +202,30 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 	return released, err
 }
 
+// release marks the inbound events that wait at an alias, and gives their attempts.
+func (c *change) release(alias int64) (released []attemptRow, err error) {
+	const waiting = `alias_id = ? AND state = 0 AND kind = 0 AND released = 0`
+	var ids []relay.ID
+	if err := c.all(&ids, `SELECT event_id FROM attempts WHERE `+waiting+` ORDER BY event_id`, alias); err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(ids, lockSlice) {
+		if err := c.lockEvents(some); err != nil {
+			return nil, err
+		}
+		query, args, err := sqlx.In(`UPDATE attempts SET released = 1 WHERE event_id IN (?) AND `+waiting+` RETURNING event_id, n`, values(some), alias)
+		if err != nil {
+			return nil, err
+		}
+		var rows []attemptRow
+		if err := c.all(&rows, query, args...); err != nil {
+			return nil, err
+		}
+		released = append(released, rows...)
+	}
+	return released, nil
+}
+
 // Cancel cancels the queued attempts of an event; conflict when none waits.
 func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
 	if err := allow(who, relay.ScopeEventsReplay); err != nil {
@@ -208,6 +234,9 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 	return s.update(ctx, "cancel queued attempts", func(c *change) error {
 		e, err := c.event(who, id)
 		if err != nil {
+			return err
+		}
+		if err := c.lockEvents([]relay.ID{id}); err != nil {
 			return err
 		}
 		fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + plain(who.String()) + " while it waited"}

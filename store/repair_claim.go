@@ -69,10 +69,10 @@ func (s *Store) undoClaims(ctx context.Context) error {
 func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
 	id := lost.id
 	return s.update(ctx, "take back a claim", func(c *change) error {
-		var locked []int
-		if err := c.all(&locked, `SELECT 1 FROM events WHERE id = ?`+c.d.forUpdate, id); err != nil {
+		if err := c.lockEvents([]relay.ID{id}); err != nil {
 			return err
 		}
+		var locked []int
 		if err := c.all(&locked, `SELECT 1 FROM attempts WHERE event_id = ? AND n = ?`+c.d.forUpdate, id, lost.n); err != nil {
 			return err
 		}

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/pgtest"
+)
+
+// Transactions that lock an attempt before its event, and others that do it the other way
+// round, wait for each other until one of them fails; in the journal that is a batch of
+// events. Each operation is run while somebody else holds the event: it must wait for that
+// without having locked the attempt.
+func TestLocksAreTakenInOneOrder(t *testing.T) {
+	t.Parallel()
+	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
+	s := openMigrated(t, o)
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	dsn, err := postgresDSN(o.URL, soon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("postgres", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	system := relay.System()
+	if _, err := s.CreateAccount(t.Context(), system, "alice", false); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.CreateAlias(t.Context(), system, "hooks", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := func(state string) *relay.Attempt {
+		return &relay.Attempt{N: 1, State: state, EndedAt: time.Now(), Status: 200, HasResponse: true}
+	}
+	for _, c := range []struct {
+		name, state string
+		foreign     bool // another node has the claim
+		do          func(id relay.ID) error
+	}{
+		{"finish", relay.StateDelivering, false, func(id relay.ID) error { return wait(s.Finish(id, ended(relay.StateDelivered), "")) }},
+		{"requeue", relay.StateDelivering, false, func(id relay.ID) error { return wait(s.Requeue(id, 1)) }},
+		{"sweep", relay.StateDelivering, true, func(relay.ID) error { _, err := s.sweep(t.Context()); return err }},
+		{"next", relay.StateQueued, false, func(relay.ID) error { _, err := s.Next(t.Context(), a.ID, true); return err }},
+		{"release", relay.StateQueued, false, func(relay.ID) error { _, err := s.Release(t.Context(), system, "hooks"); return err }},
+		{"cancel", relay.StateQueued, false, func(id relay.ID) error { return s.Cancel(t.Context(), system, id) }},
+		{"delete", relay.StateQueued, false, func(id relay.ID) error { return s.DeleteEvent(t.Context(), system, id) }},
+		{"replay", relay.StateQueued, false, func(id relay.ID) error { _, err := s.BeginReplay(t.Context(), system, id, true); return err }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			id := s.NewID()
+			if err := wait(s.Accept(&relay.Event{
+				ID: id, AliasID: a.ID, ReceivedAt: time.Now(), State: c.state,
+				Request:  relay.Message{Body: relay.Body{State: relay.BodyComplete}},
+				Attempts: []relay.Attempt{{N: 1, State: c.state, ReceivedAt: time.Now()}},
+			})); err != nil {
+				t.Fatal(err)
+			}
+			if c.foreign {
+				if _, err := db.Exec(`UPDATE attempts SET claim_node = 'gone' WHERE event_id = $1`, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waitsForTheEvent(t, db, id, func() error { return c.do(id) })
+			if _, err := db.Exec(`DELETE FROM attempts`); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func wait(ticket *relay.Ticket) error {
+	<-ticket.Done()
+	return ticket.Err()
+}
+
+// waitsForTheEvent runs do while a transaction holds the event, and complains when do does
+// not wait for that, or has locked the attempt meanwhile.
+func waitsForTheEvent(t *testing.T, db *sql.DB, id relay.ID, do func() error) {
+	t.Helper()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	var pid int
+	if err := tx.QueryRow(`SELECT pg_backend_pid() FROM events WHERE id = $1 FOR UPDATE`, id).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	for waiting := 0; waiting == 0; {
+		if err := db.QueryRow(`SELECT COUNT(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))`, pid).Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("did not wait for the event: %v", err)
+		default:
+		}
+	}
+	if _, err := db.Exec(`SELECT 1 FROM attempts WHERE event_id = $1 FOR UPDATE NOWAIT`, id); err != nil {
+		t.Errorf("has locked the attempt before the event: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	<-done // what it came to, after such a wait, is not the question
+}
