@@ -54,9 +54,11 @@ func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 	}
 	for _, day := range missing {
 		err := s.makeDay(ctx, day)
-		if code := sqlState(err); code == "23514" { // check_violation
+		switch code := sqlState(err); {
+		case code == "42P07": // duplicate_table: another process made it meanwhile
+		case code == "23514": // check_violation
 			s.log.Warn("a day stays in the default partition, because rows of that day are there already", "day", day.String())
-		} else if err != nil {
+		case err != nil:
 			return fmt.Errorf("make partitions of %s: %w", day, err)
 		}
 	}
