@@ -30,14 +30,11 @@ func (x *exchange) answered() relay.Outcome {
 		x.req.caller.Abort() // if they read on after all, they see that it is not whole
 		x.silent = true
 	}
-	x.distrust()
 	whole := x.wholeNow()
 	if !whole {
 		x.takeRest()
-	} else if limit, ok := x.reusable(); ok {
-		x.hold.pool.park(x.line, limit)
-		x.line = nil
 	}
+	x.returnChannel()
 	if x.short { // a close in order would be the end of the answer to them
 		x.req.caller.Abort()
 	}

@@ -107,7 +107,7 @@ func (l *line) answers() <-chan relay.Fill {
 
 // close ends the channel. A buffer that a read may still write to is given up.
 func (l *line) close() {
-	if l.shut {
+	if l == nil || l.shut {
 		return
 	}
 	l.shut = true

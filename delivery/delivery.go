@@ -66,7 +66,6 @@ const (
 	restWait      = 10 * time.Second // for the rest of a request that was answered early
 	cutWait       = 12 * time.Second // for exchanges that were cut to store what they have
 	acceptDelay   = 2 * time.Millisecond
-	crowdDelay    = 100 * time.Millisecond // a local server that is silent for so long may be single-threaded
 	refusalWait   = time.Second
 	expectWait    = time.Second      // a replay's body waits so long for 100 Continue
 	leastPush     = 30 * time.Second // see exchange.pushLimit

@@ -73,7 +73,7 @@ type exchange struct {
 	acceptedWhole  bool
 	durable        bool
 	acceptDue      bool
-	crowd          bool // T2 has passed
+	slow           bool // T2 has passed; the pool counts it until the first byte of an answer
 
 	at       marks
 	patience time.Duration // T3
@@ -154,7 +154,48 @@ func (x *exchange) leave() {
 	x.giveUp()
 }
 
+// returnChannel gives the channel and its slot back once the answer has ended: the next
+// request need not wait until this one is stored. An upload that still runs keeps them.
+func (x *exchange) returnChannel() {
+	if x.line == nil || x.state == relay.ResponseUpgraded {
+		return
+	}
+	x.distrust()
+	if x.uploading {
+		return
+	}
+	if x.reqEnd.how == whole {
+		x.park()
+	}
+	x.leave()
+}
+
+// park keeps the channel for another request if it may carry one.
+func (x *exchange) park() {
+	if limit, ok := x.reusable(); ok {
+		x.hold.pool.park(x.line, limit)
+		x.line = nil
+	}
+}
+
+// becomeSlow makes way for a request that a local server of one connection at a time may
+// not have begun to read.
+func (x *exchange) becomeSlow() {
+	if !x.slow && !x.hold.lazy {
+		x.slow = true
+		x.hold.pool.addSlow()
+	}
+}
+
+func (x *exchange) endSlow() {
+	if x.slow {
+		x.slow = false
+		x.hold.pool.removeSlow()
+	}
+}
+
 func (x *exchange) giveUp() {
+	x.endSlow()
 	if x.placed {
 		x.placed = false
 		x.hold.pool.unuse()
@@ -287,6 +328,7 @@ func (x *exchange) advance() {
 	if x.done && x.finish == nil {
 		x.at.end = time.Now()
 		x.sendFinish(relay.StateDelivered, nil, "")
+		x.returnChannel()
 	}
 	if x.final != nil && x.durable && !x.done {
 		x.flush()

@@ -29,8 +29,8 @@ func (x *exchange) arm() {
 		if !x.accepted {
 			sooner(w.Add(acceptDelay))
 		}
-		if !x.crowd && x.at.first.IsZero() && !x.hold.lazy {
-			sooner(w.Add(crowdDelay))
+		if !x.slow && x.at.first.IsZero() && !x.hold.lazy {
+			sooner(w.Add(slowAfter))
 		}
 		if x.patience > 0 {
 			sooner(w.Add(x.patience))
@@ -65,11 +65,8 @@ func (x *exchange) onTime(now time.Time) verdict {
 		return x.onSilence(now)
 	}
 	x.acceptDue = since >= acceptDelay
-	if since >= crowdDelay && !x.crowd {
-		x.crowd = true
-		if x.at.first.IsZero() && !x.hold.lazy {
-			x.hold.pool.empty()
-		}
+	if since >= slowAfter && x.at.first.IsZero() {
+		x.becomeSlow()
 	}
 	if x.patience > 0 && since >= x.patience {
 		return x.fail(unanswered(x.patience))
@@ -168,6 +165,7 @@ func (x *exchange) onFill(f relay.Fill) verdict {
 	if f.N > 0 {
 		if x.at.first.IsZero() {
 			x.at.first = time.Now()
+			x.endSlow()
 			x.early = !x.sent.Load()
 		}
 		if v := x.take(x.line.into[:f.N]); v != goOn {

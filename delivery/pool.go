@@ -23,6 +23,10 @@ type pool struct {
 	waiting []*line // oldest first
 	trim    *time.Timer
 
+	// A local server that takes one connection at a time is held up by every kept one.
+	slow       int       // requests that have waited longer than slowAfter for an answer
+	reuseAgain time.Time // no channel is kept before
+
 	opening int
 	inUse   int
 	peak    [2]int // most in use in this window and in the one before
@@ -41,6 +45,9 @@ const (
 	trimPause   = 5 * time.Second
 	proofTime   = 20 * time.Millisecond
 	smallBuffer = 4 << 10
+
+	slowAfter  = 100 * time.Millisecond // without an answer: the local server may take one connection at a time
+	reusePause = 10 * time.Second       // no channel is kept for so long after one may have been in the way
 )
 
 func (p *pool) init(h *hold) {
@@ -144,7 +151,7 @@ func (p *pool) park(l *line, limit time.Duration) {
 	l.kept, l.since, l.until = true, now, now.Add(limit)
 	l.rest()
 	p.mu.Lock()
-	if p.closed || p.noReuse || len(p.waiting) >= channelsPerTunnel {
+	if !p.reuses() || len(p.waiting) >= channelsPerTunnel {
 		p.mu.Unlock()
 		l.close()
 		return
@@ -163,7 +170,32 @@ func (p *pool) mayReuse() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.closed && !p.noReuse
+	return p.reuses()
+}
+
+// reuses tells whether channels are kept at present; under mu.
+func (p *pool) reuses() bool {
+	return !p.closed && !p.noReuse && p.slow == 0 && !time.Now().Before(p.reuseAgain)
+}
+
+// addSlow counts a request that has waited for slowAfter without an answer. Kept channels
+// may be why, so they are closed, and none is kept while such a request waits, nor for a
+// while after one was in the way.
+func (p *pool) addSlow() {
+	p.mu.Lock()
+	p.slow++
+	if len(p.waiting) > 0 {
+		p.reuseAgain = time.Now().Add(reusePause)
+	}
+	p.mu.Unlock()
+	p.empty()
+}
+
+// removeSlow ends addSlow: the request has an answer, or will get none.
+func (p *pool) removeSlow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slow--
 }
 
 // stopReuse ends reuse for this tunnel: its local server cannot be trusted with it.

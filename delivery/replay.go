@@ -139,13 +139,6 @@ func attemptOf(c *relay.Claim) relay.Attempt {
 
 // concludeStored ends an exchange that nobody waits for at a connection.
 func (x *exchange) concludeStored(v verdict) (back bool) {
-	if v == complete {
-		x.distrust()
-		if limit, ok := x.reusable(); ok && !x.uploading {
-			x.hold.pool.park(x.line, limit)
-			x.line = nil
-		}
-	}
 	x.leave()
 	if x.uploading {
 		x.tellUpload(false)

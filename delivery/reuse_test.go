@@ -344,6 +344,77 @@ func TestSilentLocalServerLosesParkedChannels(t *testing.T) {
 	})
 }
 
+// serial makes a function that serves the connections of a tunnel as a local server without threads does: the
+// next one only once the one before is closed.
+func serial() func(*local) {
+	free := make(chan struct{}, 1)
+	return func(l *local) {
+		free <- struct{}{}
+		defer func() { <-free }()
+		always("hello", ok)(l)
+	}
+}
+
+// onSerial is run with a local server of one connection at a time.
+func onSerial(t *testing.T, f func(b *bed), prepare ...func(b *bed)) {
+	t.Helper()
+	run(t, nil, f, append([]func(b *bed){func(b *bed) { b.tun = &memTunnel{serve: serial()} }}, prepare...)...)
+}
+
+// TestNoChannelIsKeptWhileOneWaits: behind a local server of one connection each channel
+// that is kept while others wait costs all of them a second.
+func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
+	onSerial(t, func(b *bed) {
+		start := time.Now()
+		var all []<-chan relay.Outcome
+		for range 80 {
+			_, done := b.begin(post)
+			all = append(all, done)
+		}
+		for _, done := range all {
+			<-done
+		}
+		b.want("all within 100 ms and the time of the store", time.Since(start) < 110*time.Millisecond, true)
+		again := time.Now()
+		for range 20 {
+			b.send(post)
+		}
+		b.want("no look of 100 ms while reuse pauses", time.Since(again) < 100*time.Millisecond, true)
+		time.Sleep(11 * time.Second)
+		b.send(post)
+		b.want("kept again", b.d.Stats().Channels, 1)
+	})
+}
+
+// TestChannelIsBackBeforeTheStore: a local server of one connection serves the next
+// request while the answer to the one before is stored.
+func TestChannelIsBackBeforeTheStore(t *testing.T) {
+	onSerial(t, func(b *bed) {
+		start := time.Now()
+		var all []<-chan relay.Outcome
+		for range 5 {
+			_, done := b.begin(post)
+			all = append(all, done)
+		}
+		for _, done := range all {
+			<-done
+		}
+		b.want("time", time.Since(start) < 2*time.Second, true)
+	}, func(b *bed) { b.s.delay, b.a.Settings.FreshConnections = time.Second, true })
+}
+
+func TestUploadThatIsNotReadLosesParkedChannels(t *testing.T) {
+	onSerial(t, func(b *bed) {
+		b.send(post)
+		b.want("kept", b.d.Stats().Channels, 1)
+		start := time.Now()
+		big := strings.Replace(strings.Replace(post, "Length: 5", "Length: 50005", 1), "hello", strings.Repeat("x", 50000)+"hello", 1)
+		_, c := b.send(big)
+		b.want("answer", c.answer(), ok)
+		b.want("within", time.Since(start) < 250*time.Millisecond, true)
+	}, func(b *bed) { b.tun.window = 20000 })
+}
+
 func TestSparesOfLazyTunnel(t *testing.T) {
 	run(t, always("hello", ok), func(b *bed) {
 		time.Sleep(time.Millisecond)

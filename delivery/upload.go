@@ -14,9 +14,7 @@ import (
 // the exchange does.
 func (x *exchange) startUpload() {
 	x.uploading = true
-	if x.patience > 0 {
-		x.pushAt = time.Now().Add(x.pushLimit())
-	}
+	x.pushAt = time.Now().Add(slowAfter)
 	go x.upload()
 }
 
@@ -175,11 +173,20 @@ func (x *exchange) pushLimit() time.Duration { return max(x.patience, leastPush)
 // onPush ends an exchange whose local server takes no more of the request: it would
 // hold its caller and its place for as long as the tunnel stands.
 func (x *exchange) onPush(now time.Time) verdict {
+	if now.Before(x.pushAt) {
+		return goOn
+	}
 	waited, limit := x.stuck(now), x.pushLimit()
-	if waited >= limit {
+	if waited >= slowAfter && x.at.first.IsZero() {
+		x.becomeSlow()
+	}
+	if x.patience > 0 && waited >= limit {
 		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
 	}
-	x.pushAt = now.Add(limit - waited)
+	x.pushAt = now.Add(max(limit-waited, slowAfter))
+	if !x.slow && !x.hold.lazy {
+		x.pushAt = now.Add(slowAfter)
+	}
 	return goOn
 }
 
