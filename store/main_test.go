@@ -10,9 +10,11 @@ import (
 	"time"
 )
 
-// TestMain keeps the databases of the tests in memory where there is room: on a busy
-// disk they would mostly wait for each other's commits. What is measured stays on the
-// disk, and so does what somebody put elsewhere by TMPDIR.
+// TestMain keeps the databases of the tests in memory where there is enough: on a busy disk
+// they would mostly wait for each other's commits. An fsync does nothing there, so no test of
+// this package may rely on one: a loss of power is tested with lossyDisk, and the order of
+// sync and answer by TestFaultSync of conformance, on the disk. Benchmarks and what somebody
+// put elsewhere by TMPDIR stay on the disk.
 func TestMain(m *testing.M) {
 	commandline.Parse()
 	measured := commandline.Lookup("test.bench").Value.String() != "" || os.Getenv("RELAY_LONG") != ""
@@ -23,8 +25,8 @@ func TestMain(m *testing.M) {
 }
 
 func inMemory(run func() int) int {
-	const memory, room = "/dev/shm", 2 << 30 // many times what they take
-	if free, err := freeSpace(memory); err != nil || free < room {
+	const memory, enough = "/dev/shm", 2 << 30 // many times what they use
+	if free, err := freeSpace(memory); err != nil || free < enough {
 		return run()
 	}
 	dropLeft(memory)

@@ -25,6 +25,7 @@ const (
 // database, so that the order is kept. A nil spool is never used. Methods are safe for
 // concurrent use.
 type spool struct {
+	disk     spoolDisk
 	dir      string
 	node     string // node that the data dir belongs to
 	database string // name of the database in messages
@@ -62,7 +63,7 @@ func newSpool(o Options, place string) *spool {
 	if o.SpoolLimit <= 0 || o.DataDir == "" {
 		return nil
 	}
-	return &spool{dir: o.DataDir, database: place, limit: o.SpoolLimit, log: o.Log, wake: make(chan struct{}, 1)}
+	return &spool{disk: realDisk{}, dir: o.DataDir, database: place, limit: o.SpoolLimit, log: o.Log, wake: make(chan struct{}, 1)}
 }
 
 // active reports whether steps have to be appended to the spool.
@@ -96,7 +97,7 @@ func (p *spool) append(records []byte) error {
 		p.sealed = err != nil
 		return err
 	}
-	sg, seq, err := createSegment(p.dir, p.claimant, p.seq, records)
+	sg, seq, err := createSegment(p.disk, p.dir, p.claimant, p.seq, records)
 	p.seq = seq
 	if err != nil {
 		return fmt.Errorf("make spool file: %w", err)
@@ -187,7 +188,7 @@ func (p *spool) open(path string) (*segment, error) {
 			return nil, nil
 		}
 	}
-	sg, err := openSegment(path, p.node)
+	sg, err := openSegment(p.disk, path, p.node)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w; events wait in it: make sure that relayd may read and write it", err)
@@ -297,13 +298,19 @@ func (p *spool) markEmpty() bool {
 
 // quarantine appends steps that the database will never take to a file for the operator.
 func (p *spool) quarantine(steps []*step) error {
-	f, err := os.OpenFile(filepath.Join(p.dir, spoolRefused), os.O_CREATE|os.O_APPEND|os.O_WRONLY, spoolFileMode)
+	f, err := p.disk.open(filepath.Join(p.dir, spoolRefused), os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(encode(steps))
+	info, err := f.Stat()
+	if err == nil {
+		_, err = f.WriteAt(encode(steps), info.Size())
+	}
 	if err == nil {
 		err = f.Sync()
+	}
+	if err == nil {
+		err = p.disk.syncDir(p.dir)
 	}
 	return errors.Join(err, f.Close())
 }

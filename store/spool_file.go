@@ -39,7 +39,8 @@ type claimant struct {
 
 // segment is one file of the spool. The process that has it open holds its lock.
 type segment struct {
-	file     *os.File
+	disk     spoolDisk
+	file     spoolFile
 	path     string
 	claimant claimant
 	read     int64 // all before it is in the database
@@ -52,11 +53,11 @@ type segment struct {
 
 // createSegment durably makes a file that holds the records first. Its name is the first free
 // one from number seq on. It returns the number after that.
-func createSegment(dir string, by claimant, seq int, first []byte) (*segment, int, error) {
+func createSegment(disk spoolDisk, dir string, by claimant, seq int, first []byte) (*segment, int, error) {
 	for {
 		path := filepath.Join(dir, fmt.Sprintf(spoolPrefix+"%010d-%06d", by.boot, seq))
 		seq++
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, spoolFileMode)
+		f, err := disk.open(path, os.O_CREATE|os.O_EXCL|os.O_RDWR)
 		if errors.Is(err, os.ErrExist) {
 			continue
 		}
@@ -64,8 +65,8 @@ func createSegment(dir string, by claimant, seq int, first []byte) (*segment, in
 			return nil, seq, err
 		}
 		head := startOfSegment(by)
-		sg := &segment{file: f, path: path, claimant: by, read: int64(len(head)), end: int64(len(head))}
-		err = lockFile(f, false)
+		sg := &segment{disk: disk, file: f, path: path, claimant: by, read: int64(len(head)), end: int64(len(head))}
+		err = f.lock()
 		if err == nil {
 			_, err = f.WriteAt(head, 0)
 		}
@@ -73,7 +74,7 @@ func createSegment(dir string, by claimant, seq int, first []byte) (*segment, in
 			err = sg.append(first)
 		}
 		if err == nil {
-			err = syncDir(dir)
+			err = disk.syncDir(dir)
 		}
 		if err != nil {
 			return nil, seq, errors.Join(err, sg.remove())
@@ -99,15 +100,15 @@ func (sg *segment) append(records []byte) error {
 // openSegment opens a file that an earlier process left, and ignores what was not written
 // whole at its end. It returns nil when that process still runs. A file without a readable
 // beginning is damaged and has no steps.
-func openSegment(path, node string) (*segment, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+func openSegment(disk spoolDisk, path, node string) (*segment, error) {
+	f, err := disk.open(path, os.O_RDWR)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open spool: %w", err)
 	}
-	sg := &segment{file: f, path: path}
+	sg := &segment{disk: disk, file: f, path: path}
 	if !sg.tryOwn() {
 		return nil, f.Close()
 	}
@@ -125,7 +126,7 @@ func openSegment(path, node string) (*segment, error) {
 // tryOwn takes the lock of the file. It fails when the process that made the file still
 // runs, or has removed the file meanwhile.
 func (sg *segment) tryOwn() bool {
-	if lockFile(sg.file, false) != nil {
+	if sg.file.lock() != nil {
 		return false
 	}
 	open, err := sg.file.Stat()
@@ -278,7 +279,7 @@ func (sg *segment) advance(to int64) {
 // remove deletes the file.
 func (sg *segment) remove() error {
 	err := sg.file.Close() // before Remove: Windows does not delete an open file
-	if gone := os.Remove(sg.path); !errors.Is(gone, os.ErrNotExist) {
+	if gone := sg.disk.remove(sg.path); !errors.Is(gone, os.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}
 	return err
@@ -290,7 +291,7 @@ func (sg *segment) discard() error {
 	if info, err := sg.file.Stat(); err == nil && info.Size() <= segmentHead {
 		return sg.remove()
 	}
-	return errors.Join(sg.file.Close(), os.Rename(sg.path, sg.path+spoolDamaged))
+	return errors.Join(sg.file.Close(), sg.disk.rename(sg.path, sg.path+spoolDamaged))
 }
 
 // leftSegments returns the paths of the spool files in a data dir, oldest first. Files with

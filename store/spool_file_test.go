@@ -33,7 +33,7 @@ func TestSpoolDamagedRecord(t *testing.T) {
 			if name != "owner" { // that is read at a start only
 				running := dry(t, p.dir, 8, 1<<20)
 				running.segments, running.claimant = []*segment{{
-					file: p.segments[0].file, path: p.segments[0].path + ".copy", claimant: p.claimant, read: starts[0], end: starts[9],
+					disk: realDisk{}, file: p.segments[0].file, path: p.segments[0].path + ".copy", claimant: p.claimant, read: starts[0], end: starts[9],
 				}}, p.claimant
 				var got []int
 				for {

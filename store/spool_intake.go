@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"relay"
@@ -51,12 +52,13 @@ func (p *spool) checkWritable() error {
 	if time.Since(p.probed) < probeEvery {
 		return p.writeError
 	}
-	f, err := os.CreateTemp(p.dir, ".spool-try-*")
+	path := filepath.Join(p.dir, ".spool-test")
+	f, err := p.disk.open(path, os.O_CREATE|os.O_RDWR)
 	if err == nil {
-		if _, err = f.Write(make([]byte, typicalRequest)); err == nil {
+		if _, err = f.WriteAt(make([]byte, typicalRequest), 0); err == nil {
 			err = f.Sync()
 		}
-		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		err = errors.Join(err, f.Close(), p.disk.remove(path))
 	}
 	if p.writeError, p.probed = nil, time.Now(); err != nil {
 		p.writeError = fmt.Errorf("store: postgres is away and the spool cannot be written: %w; make room in the data dir, or bring postgres back", err)

@@ -107,7 +107,7 @@ func (d *drainer) removeOffsets(ctx context.Context) {
 		if err := c.all(&names, `SELECT name FROM meta WHERE SUBSTR(name, 1, ?) = ?`, len(prefix), prefix); err != nil || len(names) == 0 {
 			return err
 		}
-		if err := syncDir(d.p.dir); err != nil { // otherwise a power loss could bring a file back
+		if err := d.p.disk.syncDir(d.p.dir); err != nil { // otherwise a power loss could bring a file back
 			return err
 		}
 		var gone []any

@@ -252,3 +252,29 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 		t.Errorf("%d events of the removed alias are there, %v", n, err)
 	}
 }
+
+// The offsets of files that were removed stay until the removal is durable: after a loss of
+// power such a file may be there again, and must not be stored twice.
+func TestSpoolOffsetsOutliveTheirFiles(t *testing.T) {
+	t.Parallel()
+	s, alias := lanesOf(t)
+	steps, _ := arrivals(s, alias, 4)
+	p, d := spooled(t, s, steps)
+	rounds(t, d)
+	offsets := func() (n int) {
+		if err := s.read.Get(&n, `SELECT COUNT(*) FROM meta WHERE name LIKE 'spool/%'`); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	p.disk = newLossyDisk(-1)
+	d.removeOffsets(t.Context())
+	if left := leftSegments(p.dir); len(left) > 0 || offsets() == 0 {
+		t.Errorf("before the removal is durable: %d offsets, files %v", offsets(), left)
+	}
+	p.disk = realDisk{}
+	d.removeOffsets(t.Context())
+	if n := offsets(); n > 0 {
+		t.Errorf("%d offsets are left", n)
+	}
+}

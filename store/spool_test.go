@@ -260,7 +260,7 @@ func TestSpoolUnwritable(t *testing.T) {
 	}
 }
 
-func readOnly(t *testing.T, sg *segment) *os.File {
+func readOnly(t *testing.T, sg *segment) spoolFile {
 	t.Helper()
 	f, err := os.Open(sg.path)
 	if err != nil {
@@ -269,7 +269,7 @@ func readOnly(t *testing.T, sg *segment) *os.File {
 	if err := sg.file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return realFile{f}
 }
 
 // Parts of bodies can be read from the spool until the database has them.
