@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ func (c *cli) aliasAdd() *cobra.Command {
 	}
 	user := userFlag(cmd, "who owns it")
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := need("user", *user); err != nil {
+		if err := requireFlag("user", *user); err != nil {
 			return err
 		}
 		if o.site.Reserved(args[0]) {
@@ -33,17 +34,17 @@ func (c *cli) aliasAdd() *cobra.Command {
 		}
 		a, err := o.store.CreateAlias(ctx, o.who, args[0], *user)
 		if err != nil {
-			return o.whyNotFree(ctx, missing(err, noAccount, *user), args[0])
+			return o.explainConflict(ctx, explainNotFound(err, noAccount, *user), args[0])
 		}
 		fmt.Fprintln(o.stdout, o.site.AliasURL(a.Name))
 		return nil
 	})
 }
 
-// whyNotFree makes more of a conflict about a name, for an operator who may know: who
+// explainConflict makes more of a conflict about a name, for an operator who may know: who
 // has it, or for whom it is kept and until when. Where there is no more to say, or it
 // cannot be asked for, err stays.
-func (o *operator) whyNotFree(ctx context.Context, err error, name string) error {
+func (o *operator) explainConflict(ctx context.Context, err error, name string) error {
 	var conflict *relay.Error
 	if !errors.As(err, &conflict) || conflict.Code != relay.CodeConflict {
 		return err
@@ -57,7 +58,7 @@ func (o *operator) whyNotFree(ctx context.Context, err error, name string) error
 	aliases, aerr := o.store.Aliases(ctx, o.who)
 	for i := range aliases {
 		if aerr == nil && aliases[i].Name == name {
-			return fmt.Errorf(nameTaken, name, or(aliases[i].OwnerName, "nobody"))
+			return fmt.Errorf(nameTaken, name, cmp.Or(aliases[i].OwnerName, "nobody"))
 		}
 	}
 	return err
@@ -87,7 +88,7 @@ func (c *cli) aliasList() *cobra.Command {
 		}
 		head := []string{"NAME", "OWNER", "QUEUED", "LAST EVENT", "URL"}
 		return printRows(o.stdout, *asJSON, head, rows, func(r aliasRow) []string {
-			return []string{r.Name, or(r.Owner, "-"), strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
+			return []string{r.Name, cmp.Or(r.Owner, "-"), strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
 		})
 	})
 }
@@ -101,11 +102,11 @@ func (o *operator) aliasRows(ctx context.Context) ([]aliasRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	last, err := o.store.LastEvents(ctx, each(aliases, func(a relay.Alias) int64 { return a.ID }))
+	last, err := o.store.LastEvents(ctx, mapSlice(aliases, func(a relay.Alias) int64 { return a.ID }))
 	if err != nil {
 		return nil, err
 	}
-	return each(aliases, func(a relay.Alias) aliasRow {
+	return mapSlice(aliases, func(a relay.Alias) aliasRow {
 		q := stats[a.ID]
 		row := aliasRow{
 			Name: a.Name, URL: o.site.AliasURL(a.Name), Owner: a.OwnerName, Queued: q.Queued, QueuedEvents: q.QueuedEvents,
@@ -148,9 +149,9 @@ func (c *cli) aliasSet() *cobra.Command {
 			return nil
 		})
 		if err != nil {
-			return missing(err, noAlias, args[0])
+			return explainNotFound(err, noAlias, args[0])
 		}
-		o.say("alias %s changed", args[0])
+		o.report("alias %s changed", args[0])
 		return nil
 	})
 }
@@ -161,16 +162,16 @@ func (c *cli) aliasTransfer() *cobra.Command {
 	}
 	user := userFlag(cmd, "who gets it")
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := need("user", *user); err != nil {
+		if err := requireFlag("user", *user); err != nil {
 			return err
 		}
 		if _, err := o.accountOf(ctx, *user); err != nil {
 			return err
 		}
 		if _, err := o.store.TransferAlias(ctx, o.who, args[0], *user); err != nil {
-			return missing(err, noAlias, args[0])
+			return explainNotFound(err, noAlias, args[0])
 		}
-		o.say("alias %s belongs to %s now", args[0], *user)
+		o.report("alias %s belongs to %s now", args[0], *user)
 		return nil
 	})
 }
@@ -181,9 +182,9 @@ func (c *cli) aliasRemove() *cobra.Command {
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := o.store.RemoveAlias(ctx, o.who, args[0]); err != nil {
-			return missing(err, noAlias, args[0])
+			return explainNotFound(err, noAlias, args[0])
 		}
-		o.say("alias %s removed", args[0])
+		o.report("alias %s removed", args[0])
 		return nil
 	})
 }

@@ -27,23 +27,23 @@ import (
 	"relay/store"
 )
 
-// app is every room wired to the others. Start it once, Stop it once.
+// app is a relayd: all packages, connected to each other. Call Start once, then Stop once.
 type app struct {
 	cli *cli
 	cfg Config
 	log *slog.Logger
 
-	store    *store.Store
-	hostKey  ssh.Signer
-	nextKey  ssh.Signer // nil = none is announced
-	at       addresses
-	site     relay.Site
-	delivery *delivery.Delivery
-	server   *server.Server
-	gate     *sshgate.Server
-	admin    *http.Server
-	door     *door
-	limits   *api.Limits
+	store       *store.Store
+	hostKey     ssh.Signer
+	nextKey     ssh.Signer // nil = none is announced
+	listenAddrs addresses
+	site        relay.Site
+	delivery    *delivery.Delivery
+	server      *server.Server
+	sshServer   *sshgate.Server
+	admin       *http.Server
+	standby     *standbyHandler
+	limits      *api.Limits
 
 	proxies *server.Proxies
 	acme    *server.ACME // nil unless certificates come by ACME
@@ -51,17 +51,17 @@ type app struct {
 
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 
-	begun  atomic.Bool // everything is served, and the first account is made
-	failed chan error  // a listener that ended by itself
+	started atomic.Bool // everything is served, and the first account exists
+	failed  chan error  // error of a listener that ended before Stop
 }
 
 func newApp(c *cli, cfg Config) *app {
-	return &app{cli: c, cfg: cfg, log: newLog(c.stderr, cfg), door: &door{}, failed: make(chan error, 4)}
+	return &app{cli: c, cfg: cfg, log: newLog(c.stderr, cfg), standby: &standbyHandler{}, failed: make(chan error, 4)}
 }
 
-// Start opens the store, listens and serves. On Postgres it waits, answering
-// health checks only, until no other relayd serves the same database. When it
-// fails, what was opened is closed again.
+// Start opens the store and the listeners and serves. On Postgres it waits until no other
+// relayd serves the same database, and answers only health checks meanwhile. If it fails,
+// it closes what it has opened.
 func (a *app) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -78,14 +78,15 @@ func (a *app) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if shared := sameSite(a.site); shared != "" {
-		a.log.Warn(fmt.Sprintf(sameSiteReason, a.site.Base.Host, a.site.AliasDomain, shared), "fix", sameSiteFix)
+		a.log.Warn("browsers treat the dashboard and the aliases as one site",
+			"base_host", a.site.Base.Host, "alias_domain", a.site.AliasDomain, "site", shared, "fix", sameSiteFix)
 	}
 	a.serveHTTP()
 	return a.activate(ctx)
 }
 
-// open makes the data dir, the store's schema and the host key where they are not
-// there yet.
+// open opens the store and the host key. It creates the data dir, the schema and the key
+// if they do not exist.
 func (a *app) open(ctx context.Context) error {
 	dir := string(a.cfg.DataDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -95,7 +96,7 @@ func (a *app) open(ctx context.Context) error {
 	if a.store, err = a.cli.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
-	if err := a.store.Claim(); err != nil { // before the schema that another one works with is touched
+	if err := a.store.Claim(); err != nil { // before the schema changes under another relayd
 		return err
 	}
 	from, to, err := a.store.Migrate(ctx)
@@ -112,7 +113,7 @@ func (a *app) open(ctx context.Context) error {
 	return err
 }
 
-// listen opens every listener, so that a taken port is found before anything runs.
+// listen opens all listeners, so that a port in use is found before anything runs.
 func (a *app) listen() error {
 	for _, l := range []struct {
 		flag, what string
@@ -120,25 +121,25 @@ func (a *app) listen() error {
 		to         *net.Listener
 		real       *string
 	}{
-		{"http-addr", "http", a.cfg.HTTPAddr, &a.httpLn, &a.at.HTTP},
-		{"https-addr", "https", a.cfg.HTTPSAddr, &a.httpsLn, &a.at.HTTPS},
-		{"ssh-addr", "ssh", a.cfg.SSHAddr, &a.sshLn, &a.at.SSH},
-		{"admin-addr", "admin", a.cfg.AdminAddr, &a.adminLn, &a.at.Admin},
+		{"http-addr", "http", a.cfg.HTTPAddr, &a.httpLn, &a.listenAddrs.HTTP},
+		{"https-addr", "https", a.cfg.HTTPSAddr, &a.httpsLn, &a.listenAddrs.HTTPS},
+		{"ssh-addr", "ssh", a.cfg.SSHAddr, &a.sshLn, &a.listenAddrs.SSH},
+		{"admin-addr", "admin", a.cfg.AdminAddr, &a.adminLn, &a.listenAddrs.Admin},
 	} {
 		if !l.addr.On() {
 			continue
 		}
 		ln, err := net.Listen("tcp", string(l.addr))
 		if err != nil {
-			return listenFault(l.what, string(l.addr), l.flag, err)
+			return listenError(l.what, string(l.addr), l.flag, err)
 		}
 		*l.to, *l.real = ln, ln.Addr().String()
 	}
-	a.site = a.cfg.site(a.at)
+	a.site = a.cfg.site(a.listenAddrs)
 	return nil
 }
 
-func listenFault(what, addr, flag string, err error) error {
+func listenError(what, addr, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf(portTaken, what, addr, flag)
@@ -148,42 +149,42 @@ func listenFault(what, addr, flag string, err error) error {
 	return fmt.Errorf(portOther, what, addr, err)
 }
 
-// wire makes the rooms. The one knot: the store publishes into delivery, which
-// writes into the store.
+// wire creates the packages' servers and connects them.
 func (a *app) wire() error {
 	c := a.cfg
-	figures := newFigures()
-	a.store.Register(figures)
+	registry := newRegistry()
+	a.store.Register(registry)
 	a.delivery = delivery.New(delivery.Options{
-		Store: a.store, Site: a.site, Registry: figures, Log: a.log,
+		Store: a.store, Site: a.site, Registry: registry, Log: a.log,
 		MaxHead: c.MaxHead.Limit(), MaxBody: c.MaxBody.Limit(), MaxResponseCapture: c.MaxResponseCapture.Limit(),
 		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
 		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
 		Room: a.store.Room, StoreFirst: a.store.StoreFirst,
 	})
-	a.proxies = server.NewProxies(server.ProxyOptions{Trusted: c.TrustedProxies, Registry: figures, Log: a.log})
-	if err := a.makeTLS(figures); err != nil {
+	a.proxies = server.NewProxies(server.ProxyOptions{Trusted: c.TrustedProxies, Registry: registry, Log: a.log})
+	if err := a.makeTLS(registry); err != nil {
 		return err
 	}
 	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
-	a.gate = sshgate.New(sshgate.Options{
+	a.sshServer = sshgate.New(sshgate.Options{
 		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: buildVersion(),
 		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
 		MaxConnections: c.MaxConnections.Limit(), MaxPerSource: c.MaxConnectionsPerSource.Limit(), MaxPerAccount: c.MaxConnectionsPerAccount.Limit(),
-		Trusted: c.TrustedProxies, NoPenalties: !bool(c.SSHPenalties), PenaltyExempt: c.SSHPenaltyExempt, Registry: figures, Log: a.log,
+		Trusted: c.TrustedProxies, NoPenalties: !bool(c.SSHPenalties), PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
 	})
-	a.door.behind(a.delivery, a.baseSite(figures))
+	a.standby.setHandlers(a.delivery, a.baseSite(registry))
 	a.server = server.New(server.Options{
-		Capture: a.door, Base: a.door, Site: a.site,
+		Capture: a.standby, Base: a.standby, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
 		MaxHead:       int(c.MaxHead.Limit()), MaxTarget: int(c.MaxTarget.Limit()),
 		HeadTimeout: c.HeadTimeout.Limit(), IdleTimeout: c.IdleTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
-		Challenge: a.challenge(), Ready: a.ready, Registry: figures, Log: a.log,
+		MinRate: c.minRate(), MinRateGrace: c.MinRateGrace.Limit(),
+		Challenge: a.challenge(), Ready: a.ready, Registry: registry, Log: a.log,
 	})
 	a.admin = &http.Server{
 		Handler: server.Admin(server.AdminOptions{
-			Stats: a.stats, Registry: figures, Loopback: c.AdminAddr.Loopback(), Log: a.log,
+			Stats: a.stats, Registry: registry, Loopback: c.AdminAddr.Loopback(), Pprof: bool(c.Pprof), Log: a.log,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
@@ -191,29 +192,29 @@ func (a *app) wire() error {
 	return nil
 }
 
-// baseSite is the API and the dashboard. What begins with /api, however unclean, is
-// the API's: a mux would answer that with a redirect.
-func (a *app) baseSite(figures prometheus.Registerer) http.Handler {
-	office := api.New(api.Options{
+// baseSite returns the handler of API and dashboard. Every path that begins with /api
+// goes to the API, also an unclean one such as //api: http.ServeMux would redirect it.
+func (a *app) baseSite(registry prometheus.Registerer) http.Handler {
+	apiHandler := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: a.limits,
-		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: figures, Version: buildVersion(),
+		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: registry, Version: buildVersion(),
 	})
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: buildVersion(),
 		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()), SSHFlags: a.sshFlags,
-		Enrolments: a.gate, Tunnels: a.gate,
+		Enrolments: a.sshServer, Tunnels: a.sshServer,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := "/" + strings.TrimLeft(r.URL.Path, "/")
 		if path == "/api" || strings.HasPrefix(path, "/api/") {
-			office.ServeHTTP(w, r)
+			apiHandler.ServeHTTP(w, r)
 			return
 		}
 		pages.ServeHTTP(w, r)
 	})
 }
 
-// hostKeys is what the SSH side shows, for clients that pin it. Keys may be nil.
+// hostKeys lists the public host keys, for clients that pin them. Signers may be nil.
 func hostKeys(signers ...ssh.Signer) []relay.HostKey {
 	list := make([]relay.HostKey, 0, len(signers))
 	for _, s := range signers {
@@ -228,8 +229,8 @@ func hostKeys(signers ...ssh.Signer) []relay.HostKey {
 	return list
 }
 
-// serveHTTP answers on the HTTP, TLS and admin listeners. Until activate has run,
-// only health checks and figures are to be had there.
+// serveHTTP serves the HTTP, TLS and admin listeners. Until activate has run, only health
+// checks and metrics are served.
 func (a *app) serveHTTP() {
 	if a.httpsLn != nil {
 		a.background("https", func() error { return a.server.ServeTLS(a.proxies.Listener(a.httpsLn, false), a.tls) })
@@ -243,10 +244,10 @@ func (a *app) serveHTTP() {
 	if a.acme != nil {
 		a.acme.Start()
 	}
-	a.log.Info("listening", "http", a.at.HTTP, "https", a.at.HTTPS, "ssh", a.at.SSH, "admin", a.at.Admin)
+	a.log.Info("listening", "http", a.listenAddrs.HTTP, "https", a.listenAddrs.HTTPS, "ssh", a.listenAddrs.SSH, "admin", a.listenAddrs.Admin)
 }
 
-// background runs a listener; one that ends before Stop ends the program.
+// background serves a listener. The program stops if the listener ends before Stop.
 func (a *app) background(name string, serve func() error) {
 	go func() {
 		err := serve()
@@ -257,30 +258,30 @@ func (a *app) background(name string, serve func() error) {
 	}()
 }
 
-// activate takes the store for this process and opens the doors. Ready it is when
-// firstStart is done.
+// activate takes the right to serve the store and starts to serve. /readyz is ready only
+// after firstStart.
 func (a *app) activate(ctx context.Context) error {
-	held := a.hold()
+	stopRejecting := a.rejectSSH()
 	err := a.store.Serve(ctx, func(changes []relay.Change) {
 		a.delivery.Publish(changes)
-		a.gate.Publish(changes)
+		a.sshServer.Publish(changes)
 	})
-	held()
+	stopRejecting()
 	if err != nil {
 		return err
 	}
 	if err := a.delivery.Start(ctx); err != nil {
 		return fmt.Errorf("start delivery: %w", err)
 	}
-	a.background("ssh", func() error { return a.gate.Serve(a.proxies.Listener(a.sshLn, true)) })
-	a.door.open()
+	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })
+	a.standby.startServing()
 	a.log.Info("serving", "store", a.store.Describe()) // after "listening", or after a wait as standby
-	return rememberSite(a.cfg, a.site, a.at)
+	return saveSiteFile(a.cfg, a.site, a.listenAddrs)
 }
 
-// hold keeps the SSH listener of a standby from leaving people waiting: whoever
-// comes is turned away at once. The result ends it and waits for that.
-func (a *app) hold() func() {
+// rejectSSH closes every SSH connection at once while this relayd is a standby, so that
+// clients do not wait for a greeting. The result ends that and returns when it has ended.
+func (a *app) rejectSSH() func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	ln := a.sshLn.(*net.TCPListener)

@@ -14,10 +14,10 @@ import (
 )
 
 // relay makes a command of the thin client that speaks to h.
-func (h *house) relay(args ...string) *exec.Cmd {
+func (h *testServer) relay(args ...string) *exec.Cmd {
 	h.t.Helper()
 	cmd := exec.Command(relaytest.Program(h.t, "relay"), append(args,
-		"--server", h.app.at.SSH, "--identity", h.key, "--host-key", ssh.FingerprintSHA256(h.app.hostKey.PublicKey()), "--no-color")...)
+		"--server", h.app.listenAddrs.SSH, "--identity", h.key, "--host-key", ssh.FingerprintSHA256(h.app.hostKey.PublicKey()), "--no-color")...)
 	cmd.Dir = h.t.TempDir()
 	cmd.Env = []string{"HOME=" + cmd.Dir, "PATH=" + os.Getenv("PATH")}
 	return cmd
@@ -28,7 +28,7 @@ func (h *house) relay(args ...string) *exec.Cmd {
 func TestRelayUp(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
-		h := newHouse(t, flags)
+		h := newTestServer(t, flags)
 		l := newLocal(t, oddAnswer)
 		_, port, _ := strings.Cut(l.addr, ":")
 		up := h.relay("up", "--port", port, "--alias", "demo")
@@ -77,7 +77,7 @@ func TestRelayUp(t *testing.T) {
 }
 
 // asks runs the commands of the client over SSH.
-func (h *house) asks(id string) {
+func (h *testServer) asks(id string) {
 	h.t.Helper()
 	for _, tc := range []struct {
 		args []string

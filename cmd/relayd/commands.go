@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"relay"
 )
@@ -18,9 +20,9 @@ const demoAlias = "demo"
 // defaultIdentities are the private keys that ssh offers without being told.
 var defaultIdentities = []string{"id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_dsa"}
 
-// identity is the private key file that ssh must be told about: "" when it offers
-// a registered key by itself, from its default files or its agent.
-func (s *self) identity(registered map[string]bool) string {
+// identity returns the private key file for ssh -i, "" if ssh offers a registered key
+// without it, from its default files or its agent.
+func (s *operatorEnv) identity(registered map[string]bool) string {
 	other := ""
 	for _, pub := range append(s.publicKeyFiles(), s.generatedKey()+".pub") {
 		keys, err := readKeyFile(pub)
@@ -41,8 +43,8 @@ func (s *self) identity(registered map[string]bool) string {
 	return other
 }
 
-// commands are lines that work as they stand, pasted into a shell.
-func (s *self) commands(site relay.Site, account, identity string) *commands {
+// commands returns command lines that can be pasted into a shell.
+func (s *operatorEnv) commands(site relay.Site, account, identity string) *commands {
 	token := s.operatorCommand("token", "add", "--user", account)
 	auth := `-H "Authorization: Bearer $RELAY_TOKEN"`
 	newest := site.URL("/api/v1/events?alias=" + demoAlias + "&limit=1")
@@ -70,8 +72,8 @@ func sshCommand(site relay.Site, identity string) string {
 	return strings.Join(append(words, host), " ")
 }
 
-// curlCommand sends a request to the alias. Only localhost and what is below it
-// resolves everywhere without DNS, so another domain on loopback is pinned.
+// curlCommand sends a request to the alias. Names below localhost resolve without DNS;
+// another alias domain on loopback needs --resolve.
 func curlCommand(site relay.Site) string {
 	words := []string{"curl", "-d", `'{"hi":1}'`}
 	domain := site.AliasDomain
@@ -86,8 +88,8 @@ func curlCommand(site relay.Site) string {
 	return strings.Join(append(words, site.AliasURL(demoAlias)+"/hook"), " ")
 }
 
-// operatorCommand is this program called again on the same store.
-func (s *self) operatorCommand(args ...string) string {
+// operatorCommand returns a command line of this program for the same store.
+func (s *operatorEnv) operatorCommand(args ...string) string {
 	words := []string{quote(program())}
 	for _, w := range append(args, s.options...) {
 		words = append(words, quote(w))
@@ -95,8 +97,7 @@ func (s *self) operatorCommand(args ...string) string {
 	return strings.Join(words, " ")
 }
 
-// program is how a shell finds this program again: by its name where that leads
-// here, else by its path.
+// program returns the name of this program if the shell finds it in PATH, else its path.
 func program() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -121,4 +122,40 @@ func quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// sshFlags returns the flags that the dashboard puts into ssh commands of an account ("" =
+// not signed in): -i, if ssh does not offer the key by itself. They are only for a
+// loopback-only set-up, because they name files of this machine.
+func (a *app) sshFlags(user string) string {
+	if !a.site.Loopback || !loopbackName(a.site.Base.Hostname()) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	env := newOperatorEnv(a, nil)
+	if user == "" {
+		accounts, err := a.store.Accounts(ctx, relay.System())
+		if err != nil {
+			return ""
+		}
+		user = likelyAdmin(accounts, env.account())
+	}
+	keys, err := a.store.Keys(ctx, relay.System(), user)
+	if user == "" || err != nil {
+		return ""
+	}
+	registered := map[string]bool{}
+	for _, k := range keys {
+		registered[k.Fingerprint] = true
+	}
+	if identity := env.identity(registered); identity != "" {
+		return "-i " + quote(identity) + " -o IdentitiesOnly=yes"
+	}
+	return ""
+}
+
+func loopbackName(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
 }

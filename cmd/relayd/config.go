@@ -14,9 +14,9 @@ import (
 // RELAY_…, and a key of the --config file; docs/config.md is made from its tags.
 // It is built once, by load, and passed by value.
 //
-// Tags: flag (also the file key), default, help (one line for people), note (what
-// docs/config.md adds), secret (masked when shown, also read from NAME_FILE), file
-// (also read from NAME_FILE, but nothing to hide), zero (0 has a meaning of its own).
+// Tags: flag (also the key in the file), default, help (one line), note (added to it in
+// docs/config.md), secret (masked when shown, also read from NAME_FILE), file (also read
+// from NAME_FILE, but not secret), zero (0 is allowed and has a meaning of its own).
 type Config struct {
 	// HTTPAddr takes callers of aliases and the base site. Off needs HTTPSAddr.
 	HTTPAddr Addr `flag:"http-addr" default:"127.0.0.1:8080" help:"plain HTTP listener (aliases and base site)"`
@@ -27,7 +27,9 @@ type Config struct {
 	// SSHPublicAddr is empty until Site fills it from the base host and the SSH port.
 	SSHPublicAddr HostPort `flag:"ssh-public-addr" default:"" help:"what printed commands tell people to dial" note:"empty = base host and SSH port; a host without a port means port 22"`
 	// AdminAddr is for operators; on loopback it answers loopback Host values only.
-	AdminAddr Addr `flag:"admin-addr" default:"127.0.0.1:9091" help:"listener for /metrics, /debug/stats and /debug/pprof/, or off"`
+	AdminAddr Addr `flag:"admin-addr" default:"127.0.0.1:9091" help:"listener for /metrics and /debug/stats, or off"`
+	// Pprof has no cmdline page: arguments may hold a database password.
+	Pprof Switch `flag:"pprof" default:"off" help:"/debug/pprof/ on the admin listener" note:"without cmdline"`
 	// BaseURL is empty until Site fills it from the HTTP port.
 	BaseURL BaseURL `flag:"base-url" default:"" help:"address of dashboard and API; its host is the base host" note:"empty = http://localhost:<HTTP port>, or https and its port where there is a TLS listener"`
 	// AliasDomain is lower-case, without dots at either end.
@@ -52,7 +54,7 @@ type Config struct {
 	// TrustedProxies are for every listener but that for operators.
 	TrustedProxies Prefixes `flag:"trusted-proxies" default:"" help:"CIDRs whose PROXY protocol header (v1 or v2) is believed, separated by commas" note:"from these it is demanded, on HTTP, TLS and SSH; from others it is refused"`
 
-	// AliasClaim lets whoever forwards a free name own it.
+	// AliasClaim makes an account that forwards a free name its owner.
 	AliasClaim Switch `flag:"alias-claim" default:"on" help:"an account that forwards a free, valid alias name becomes its owner"`
 	// MaxAliases is counted per account.
 	MaxAliases Count `flag:"max-aliases" default:"50" help:"aliases per account"`
@@ -63,7 +65,7 @@ type Config struct {
 	MaxTarget Size `flag:"max-target" default:"16KiB" help:"longest request target (414)"`
 	// MaxBody bounds decoded request bodies.
 	MaxBody Size `flag:"max-body" default:"32MiB" help:"largest request body (413)"`
-	// MaxResponseCapture bounds what is stored, never what is passed on.
+	// MaxResponseCapture bounds what is stored, not what the caller gets.
 	MaxResponseCapture Size `flag:"max-response-capture" default:"32MiB" help:"as much of a response body is stored; all of it goes to the caller"`
 	// MaxAliasStorage counts requests, responses and 512 bytes for each of them.
 	MaxAliasStorage Size `flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared nor queued go first" note:"where none can go: 503 storage-full"`
@@ -79,7 +81,11 @@ type Config struct {
 	// IdleTimeout is for kept connections between two requests.
 	IdleTimeout Duration `flag:"idle-timeout" default:"75s" help:"kept connection without a byte: closed silently"`
 	// StallTimeout is for both directions of a caller's connection.
-	StallTimeout Duration `flag:"stall-timeout" default:"30s" help:"a caller's body that does not move, a caller that does not read" note:"a caller who reads slowly may be held some seconds longer, about 6 were seen: his system takes bytes that he has not read"`
+	StallTimeout Duration `flag:"stall-timeout" default:"30s" help:"a caller that sends no byte of its body, or does not read (408, or closed)" note:"a caller that reads 512 KiB within this time is never cut"`
+	// MinRate is an average over the time in which the relay waited for the body.
+	MinRate Size `flag:"min-rate" default:"1KiB" help:"bytes a second of a caller's body, on average after min-rate-grace; slower is 408"`
+	// MinRateGrace is how long a body may come slower than MinRate.
+	MinRateGrace Duration `flag:"min-rate-grace" default:"30s" help:"time before min-rate applies to a body" note:"off = min-rate never applies"`
 	// ResponseTimeout may be overruled by an alias.
 	ResponseTimeout Duration `flag:"response-timeout" default:"60s" help:"first byte of the local response (504)"`
 	// MaxConnections, MaxConnectionsPerSource and MaxConnectionsPerAccount count SSH
@@ -195,4 +201,12 @@ func port(addr string) string {
 		return strconv.Itoa(n)
 	}
 	return p
+}
+
+// minRate is MinRate, or 0 (off) where its grace never ends.
+func (c *Config) minRate() int64 {
+	if c.MinRateGrace == unlimited {
+		return 0
+	}
+	return c.MinRate.Limit()
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// fileEntry is one line of the configuration file. Its text is as it was written:
-// what it means is for the setting to say, not for YAML, to which `on` and `1_0`
-// are things of their own.
+// fileEntry is one line of the configuration file. Its text is as it was written, because
+// the setting parses it: YAML would read `on` as a boolean and `1_0` as a number.
 type fileEntry struct {
 	text   string
 	origin string // file:line
@@ -28,7 +27,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 	}
 	tree, err := parser.ParseBytes(content, 0)
 	if err != nil {
-		return nil, syntaxFault(path, err)
+		return nil, syntaxError(path, err)
 	}
 	entries := map[string]fileEntry{}
 	var faults []error
@@ -58,7 +57,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 	return entries, errors.Join(faults...)
 }
 
-// scalar gives the text of a value; a sequence of scalars is joined by commas.
+// scalar returns the text of a value; the items of a sequence are joined by commas.
 func scalar(node ast.Node) (string, error) {
 	switch n := node.(type) {
 	case *ast.StringNode:
@@ -97,8 +96,8 @@ func unknownKey(key string, list []*setting) error {
 	return errors.New("unknown setting; expected a flag name of `relayd serve --help`")
 }
 
-// syntaxFault says where the YAML itself is wrong, and what was expected there.
-func syntaxFault(path string, err error) error {
+// syntaxError says where the YAML itself is wrong, and what was expected there.
+func syntaxError(path string, err error) error {
 	var fault yaml.Error
 	if !errors.As(err, &fault) || fault.GetToken() == nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -112,7 +111,7 @@ func syntaxFault(path string, err error) error {
 	return fmt.Errorf("%s: expected `setting: value` on a line of its own, without spaces before it; what YAML says: %s", place, fault.GetMessage())
 }
 
-// nearest gives the word that was probably meant, "" when none is near.
+// nearest returns the most similar word, "" if none is similar.
 func nearest(word string, words []string) string {
 	best, least := "", len(word)/3+2
 	for _, w := range words {

@@ -23,7 +23,7 @@ type value interface {
 	fmt.Stringer
 }
 
-// word is how a limit that does not limit is written.
+// off is how the absence of a limit is written.
 const off = "off"
 
 // Text is a setting without a form of its own.

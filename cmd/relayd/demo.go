@@ -84,8 +84,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err := d.replay(ctx, id); err != nil {
 		return err
 	}
-	d.tell("dashboard", "%s", d.start.LoginLink)
-	d.tell("", "one use, 15 minutes")
+	d.printRow("dashboard", "%s", d.start.LoginLink)
+	d.printRow("", "one use, 15 minutes")
 	if !d.once {
 		fmt.Fprintf(d.stdout, "\nSend more to %s. Ctrl+C stops everything and removes %s.\n", d.app.site.AliasURL(demoAlias), d.dir)
 		<-ctx.Done()
@@ -93,7 +93,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func (d *demo) tell(what, format string, args ...any) {
+func (d *demo) printRow(what, format string, args ...any) {
 	fmt.Fprintf(d.stdout, "%-10s %s\n", what, fmt.Sprintf(format, args...))
 }
 
@@ -116,8 +116,8 @@ func (d *demo) serve(ctx context.Context) error {
 		return errors.Join(err, d.app.Stop())
 	}
 	fmt.Fprintf(d.stdout, "Relay, the whole loop on this machine, in %s\n\n", d.dir)
-	d.tell("server", "%s  ssh %s", d.app.site.Base.String(), d.app.site.SSHAddr)
-	d.tell("target", "http://%s checks the signature of each webhook", d.target.addr)
+	d.printRow("server", "%s  ssh %s", d.app.site.Base.String(), d.app.site.SSHAddr)
+	d.printRow("target", "http://%s checks the signature of each webhook", d.target.addr)
 	return nil
 }
 
@@ -168,7 +168,7 @@ func (d *demo) openTunnel(ctx context.Context) (stop func(), err error) {
 		stop()
 		return nil, fmt.Errorf("%w; ssh said: %s", err, strings.TrimSpace(talk.String()))
 	}
-	d.tell("tunnel", "ssh -N -R %s:80:%s -p %s … %s", demoAlias, d.target.addr, port, host)
+	d.printRow("tunnel", "ssh -N -R %s:80:%s -p %s … %s", demoAlias, d.target.addr, port, host)
 	return stop, nil
 }
 
@@ -194,7 +194,7 @@ func (d *demo) awaitOnline(ctx context.Context, ended <-chan struct{}) error {
 	}
 }
 
-// webhook sends one signed request to the alias and gives the id of its event.
+// webhook sends one signed request to the alias and returns the id of its event.
 func (d *demo) webhook(ctx context.Context) (string, error) {
 	body := []byte(`{"id":"evt_1RelayDemo","object":"event","type":"invoice.paid","data":{"object":{"amount_paid":4200,"currency":"eur"}}}`)
 	url := d.app.site.AliasURL(demoAlias) + "/stripe/webhook?source=demo"
@@ -215,8 +215,8 @@ func (d *demo) webhook(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	d.tell("webhook", "POST %s  invoice.paid, %d bytes, signed", url, len(body))
-	d.tell("", "%d in %s, the target's own answer: %s", res.StatusCode, time.Since(begun).Round(100*time.Microsecond), bytes.TrimSpace(answer))
+	d.printRow("webhook", "POST %s  invoice.paid, %d bytes, signed", url, len(body))
+	d.printRow("", "%d in %s, the target's own answer: %s", res.StatusCode, time.Since(begun).Round(100*time.Microsecond), bytes.TrimSpace(answer))
 	if res.StatusCode != http.StatusOK {
 		return "", fmt.Errorf("the webhook was answered %d", res.StatusCode)
 	}
@@ -227,7 +227,7 @@ func (d *demo) webhook(ctx context.Context) (string, error) {
 	if len(page.Data) == 0 {
 		return "", errors.New("the webhook is not in the list of events")
 	}
-	d.tell("stored", "%s", page.Data[0].ID)
+	d.printRow("stored", "%s", page.Data[0].ID)
 	return page.Data[0].ID, nil
 }
 
@@ -239,15 +239,15 @@ func (d *demo) replay(ctx context.Context, id string) error {
 	}
 	last := e.Attempts[len(e.Attempts)-1]
 	same := last.Identical != nil && *last.Identical
-	d.tell("replay", "POST %s/api/v1/events/%s/replay", d.app.site.Base.String(), id)
+	d.printRow("replay", "POST %s/api/v1/events/%s/replay", d.app.site.Base.String(), id)
 	status := "no answer"
 	if e.Status != nil {
 		status = strconv.Itoa(*e.Status)
 	}
-	d.tell("", "attempt %d %s, %s; same bytes as the original: %t", last.Number, last.State, status, same)
+	d.printRow("", "attempt %d %s, %s; same bytes as the original: %t", last.Number, last.State, status, same)
 	got := d.target.seen()
 	for _, g := range got {
-		d.tell("target saw", "%s", g)
+		d.printRow("target saw", "%s", g)
 	}
 	if !same || len(got) != 2 || got[0] != got[1] {
 		return errors.New("the replay was not the same as the original")
@@ -282,7 +282,7 @@ func (d *demo) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "tcp", d.app.at.HTTP)
+			return dialer.DialContext(ctx, "tcp", d.app.listenAddrs.HTTP)
 		},
 	}}
 }

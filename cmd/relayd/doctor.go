@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -34,9 +36,9 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 		if err != nil {
 			return err
 		}
-		list := c.examine(cmd.Context(), cfg)
+		list := c.runChecks(cmd.Context(), cfg)
 		if err := printRows(c.stdout, *asJSON, []string{"CHECK", "VERDICT", "REASON", "FIX"}, list, func(f store.Finding) []string {
-			return []string{f.Check, f.Verdict, f.Reason, or(f.Fix, "-")}
+			return []string{f.Check, f.Verdict, f.Reason, cmp.Or(f.Fix, "-")}
 		}); err != nil {
 			return err
 		}
@@ -55,16 +57,16 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 }
 
 const (
-	doctorFailed = "%d checks failed; the last column says what to do"
-	hostKeyFile  = "ssh_host_ed25519_key"
-	databaseFile = "relay.db"
-	knockLimit   = 10 * time.Second // for a relay on a busy machine
-	lookupLimit  = 3 * time.Second
-	sshGreeting  = "SSH-2.0-relayd"
+	doctorFailed  = "%d checks failed; the last column says what to do"
+	hostKeyFile   = "ssh_host_ed25519_key"
+	databaseFile  = "relay.db"
+	probeTimeout  = 10 * time.Second // for a relay on a busy machine
+	lookupTimeout = 3 * time.Second
+	sshGreeting   = "SSH-2.0-relayd"
 )
 
-// examine runs every check.
-func (c *cli) examine(ctx context.Context, cfg Config) []store.Finding {
+// runChecks runs every check.
+func (c *cli) runChecks(ctx context.Context, cfg Config) []store.Finding {
 	list := []store.Finding{checkDataDir(cfg), checkHostKey(cfg)}
 	list = append(list, checkNextKey(cfg)...)
 	list = append(list, c.checkStore(ctx, cfg)...)
@@ -96,7 +98,7 @@ func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
 		case inside == nil:
 			fix = "do as the reason says, then run relayd doctor again"
 		}
-		return []store.Finding{finding("store", store.VerdictFail, fix, "%s", plain(err))}
+		return []store.Finding{finding("store", store.VerdictFail, fix, "%s", userMessage(err))}
 	}
 	defer s.Close()
 	list := s.Examine(ctx)
@@ -149,7 +151,7 @@ func checkHostKey(cfg Config) store.Finding {
 
 // checkListeners: each port is free, or it is a relay that answers there.
 func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
-	if known, ok := recall(cfg); ok { // no addresses were given: those of the last server count
+	if known, ok := loadSiteFile(cfg); ok { // no addresses were given: those of the last server count
 		cfg.HTTPAddr, cfg.AdminAddr = Addr(known.HTTPAddr), ""
 		if _, port, err := net.SplitHostPort(known.SSHAddr); err == nil {
 			host, _, _ := net.SplitHostPort(string(cfg.SSHAddr))
@@ -161,10 +163,10 @@ func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
 		addr  Addr
 		knock func(ctx context.Context, addr string) error
 	}{
-		{"http-addr", cfg.HTTPAddr, knockHTTP(cfg, cfg.TrustedProxies, "http", "/healthz")},
-		{"https-addr", cfg.HTTPSAddr, knockHTTP(cfg, cfg.TrustedProxies, "https", "/healthz")},
-		{"ssh-addr", cfg.SSHAddr, knockSSH(cfg.TrustedProxies)},
-		{"admin-addr", cfg.AdminAddr, knockHTTP(cfg, nil, "http", "/debug/stats")},
+		{"http-addr", cfg.HTTPAddr, probeHTTP(cfg, cfg.TrustedProxies, "http", "/healthz")},
+		{"https-addr", cfg.HTTPSAddr, probeHTTP(cfg, cfg.TrustedProxies, "https", "/healthz")},
+		{"ssh-addr", cfg.SSHAddr, probeSSH(cfg.TrustedProxies)},
+		{"admin-addr", cfg.AdminAddr, probeHTTP(cfg, nil, "http", "/debug/stats")},
 	} {
 		if l.addr.On() {
 			list = append(list, checkListener(ctx, l.flag, string(l.addr), l.knock))
@@ -179,13 +181,13 @@ func checkListener(ctx context.Context, flag, addr string, knock func(context.Co
 		_ = ln.Close()
 		return passed(flag, "%s is free; no server runs there", addr)
 	}
-	ctx, cancel := context.WithTimeout(ctx, knockLimit)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if kerr := knock(ctx, dialable(addr)); kerr == nil {
 		return passed(flag, "a relay answers at %s", addr)
 	}
 	return finding(flag, store.VerdictFail, "stop what listens there, or choose another with --"+flag,
-		"%v, and it is no relay that answers there", listenFault(strings.TrimSuffix(flag, "-addr"), addr, flag, err))
+		"%v, and it is no relay that answers there", listenError(strings.TrimSuffix(flag, "-addr"), addr, flag, err))
 }
 
 // dialable is an address to reach a listener of this machine by.
@@ -197,7 +199,7 @@ func dialable(addr string) string {
 	return addr
 }
 
-func knockHTTP(cfg Config, trusted Prefixes, scheme, path string) func(context.Context, string) error {
+func probeHTTP(cfg Config, trusted Prefixes, scheme, path string) func(context.Context, string) error {
 	base := cfg.site(cfg.addresses()).Base
 	baseHost := base.Hostname()
 	return func(ctx context.Context, addr string) error {
@@ -208,7 +210,7 @@ func knockHTTP(cfg Config, trusted Prefixes, scheme, path string) func(context.C
 		client := &http.Client{
 			// Only whether it is a relay is asked, on this machine.
 			Transport: &http.Transport{
-				DisableKeepAlives: true, DialContext: dialSelf(trusted),
+				DisableKeepAlives: true, DialContext: dialLocal(trusted),
 				TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: baseHost},
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -226,14 +228,14 @@ func knockHTTP(cfg Config, trusted Prefixes, scheme, path string) func(context.C
 	}
 }
 
-func knockSSH(trusted Prefixes) func(context.Context, string) error {
+func probeSSH(trusted Prefixes) func(context.Context, string) error {
 	return func(ctx context.Context, addr string) error {
-		conn, err := dialSelf(trusted)(ctx, "tcp", addr)
+		conn, err := dialLocal(trusted)(ctx, "tcp", addr)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(knockLimit))
+		_ = conn.SetDeadline(time.Now().Add(probeTimeout))
 		start := make([]byte, len(sshGreeting))
 		if _, err := io.ReadFull(conn, start); err != nil || string(start) != sshGreeting {
 			return fmt.Errorf("%s says %q", addr, start)
@@ -273,10 +275,53 @@ func checkAliasDomain(ctx context.Context, cfg Config) store.Finding {
 		}
 		return passed(check, "*.%s is this machine", domain)
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupLimit)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if _, err := net.DefaultResolver.LookupHost(ctx, "relay-doctor."+domain); err != nil {
 		return finding(check, store.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err)
 	}
 	return passed(check, "names below %s are found", domain)
+}
+
+// checkNextKey is about the host key that is announced beforehand, where there is one:
+// a bad one keeps the server from starting.
+func checkNextKey(cfg Config) []store.Finding {
+	const check = "next host key"
+	file := filepath.Join(string(cfg.DataDir), hostKeyFile+".next")
+	anew := "make it anew: rm " + quote(file) + " && ssh-keygen -t ed25519 -N '' -f " + quote(file) + "; or remove it"
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return []store.Finding{finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)}
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return []store.Finding{finding(check, store.VerdictFail, "chmod 600 "+quote(file)+", or better make another one", "others may read %s (mode %04o)", file, info.Mode().Perm())}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return []store.Finding{finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)}
+	}
+	key, err := ssh.ParsePrivateKey(text)
+	switch {
+	case err != nil:
+		return []store.Finding{finding(check, store.VerdictFail, anew, "%s: %v; relayd will not start", file, err)}
+	case key.PublicKey().Type() != ssh.KeyAlgoED25519:
+		return []store.Finding{finding(check, store.VerdictFail, anew, "%s is of type %s; relayd will not start", file, key.PublicKey().Type())}
+	case isCurrentKey(cfg, key):
+		return []store.Finding{finding(check, store.VerdictWarn, anew, "it is the key that is in use, so clients learn nothing new")}
+	}
+	return []store.Finding{passed(check, "%s, announced to clients from the next start on", ssh.FingerprintSHA256(key.PublicKey()))}
+}
+
+// isCurrentKey tells whether a key is the host key in use. checkHostKey reports errors of
+// that one.
+func isCurrentKey(cfg Config, key ssh.Signer) bool {
+	text, err := os.ReadFile(filepath.Join(string(cfg.DataDir), hostKeyFile))
+	if err != nil {
+		return false
+	}
+	current, err := ssh.ParsePrivateKey(text)
+	return err == nil && bytes.Equal(current.PublicKey().Marshal(), key.PublicKey().Marshal())
 }

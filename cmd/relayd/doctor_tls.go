@@ -42,10 +42,10 @@ func checkCertFiles(check string, cfg Config) store.Finding {
 			return finding(check, store.VerdictWarn, "get one for the base host and the wildcard *."+site.AliasDomain, "%v", err)
 		}
 	}
-	return judgeExpiry(check, pair.Leaf)
+	return checkExpiry(check, pair.Leaf)
 }
 
-// checkCertFolder looks at what the server got by itself.
+// checkCertFolder checks the certificates that came by ACME.
 func checkCertFolder(check string, cfg Config) store.Finding {
 	dir := filepath.Join(string(cfg.DataDir), certificatesDir)
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o077 != 0 {
@@ -63,7 +63,7 @@ func checkCertFolder(check string, cfg Config) store.Finding {
 	if best == nil {
 		return finding(check, store.VerdictWarn, "start relayd serve; the CA has to reach this machine at port 80 or 443 of "+host, "there is none for %s yet", host)
 	}
-	return judgeExpiry(check, best)
+	return checkExpiry(check, best)
 }
 
 func readCert(file string) (*x509.Certificate, error) {
@@ -78,7 +78,7 @@ func readCert(file string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-func judgeExpiry(check string, cert *x509.Certificate) store.Finding {
+func checkExpiry(check string, cert *x509.Certificate) store.Finding {
 	left, until := time.Until(cert.NotAfter), cert.NotAfter.Local().Format("2006-01-02 15:04")
 	switch {
 	case left <= 0:
@@ -89,7 +89,7 @@ func judgeExpiry(check string, cert *x509.Certificate) store.Finding {
 	return passed(check, "good until %s", until)
 }
 
-// checkProxies: whoever is trusted decides who others are.
+// checkProxies checks trusted-proxies: a trusted proxy names the source of connections.
 func checkProxies(cfg Config) []store.Finding {
 	const check = "proxies"
 	if len(cfg.TrustedProxies) == 0 {
@@ -103,7 +103,7 @@ func checkProxies(cfg Config) []store.Finding {
 	return []store.Finding{passed(check, "%s must send a PROXY header, on HTTP, TLS and SSH", cfg.TrustedProxies.String())}
 }
 
-// checkSite: alias pages are strangers' pages.
+// checkSite checks that browsers treat dashboard and aliases as different sites.
 func checkSite(cfg Config) store.Finding {
 	const check = "site"
 	site := cfg.site(cfg.addresses())

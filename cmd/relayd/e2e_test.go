@@ -22,7 +22,7 @@ const oddAnswer = "HTTP/1.1 201 Well  Done\r\nx-lower: Yes\r\nContent-Length: 5\
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
-		h := newHouse(t, flags)
+		h := newTestServer(t, flags)
 		l := newLocal(t, oddAnswer)
 		tn := h.tunnel("demo", l.addr)
 
@@ -61,7 +61,7 @@ func TestLoop(t *testing.T) {
 }
 
 // replays sends an event again and checks the record of attempt n.
-func (h *house) replays(before record.Summary, n int) {
+func (h *testServer) replays(before record.Summary, n int) {
 	h.t.Helper()
 	var e record.Event
 	if status := h.api(http.MethodPost, "/events/"+before.ID+"/replay", "", &e); status != http.StatusOK {
@@ -81,7 +81,7 @@ func (h *house) replays(before record.Summary, n int) {
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
-		h := newHouse(t, flags)
+		h := newTestServer(t, flags)
 		l := newLocal(t, oddAnswer)
 		h.tunnel("demo", l.addr).close()
 		if !poll(15*time.Second, func() bool { return !h.alias("demo").Online }) {
@@ -136,7 +136,7 @@ func TestDrain(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, map[string]string{"drain": tc.drain})
+			h := newTestServer(t, map[string]string{"drain": tc.drain})
 			l := newLocal(t, oddAnswer)
 			l.gate = make(chan struct{})
 			h.tunnel("demo", l.addr)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -19,19 +20,18 @@ import (
 	"relay"
 )
 
-// firstStart makes the first account where that may be done, and says on stdout
-// what a person needs next. Off loopback it makes nothing but what
-// RELAY_INITIAL_ADMIN_KEYS asks for. Only then is the relay ready: whoever waited for
-// that finds the account.
+// firstStart creates the first account if there is none, and returns what is printed on
+// stdout. Off loopback it creates an account from RELAY_INITIAL_ADMIN_KEYS only. Readiness
+// follows after it, so that a client that waits for /readyz finds the account.
 func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error) {
-	out, err := a.welcome(ctx, list)
+	out, err := a.summarize(ctx, list)
 	if err == nil {
-		a.begun.Store(true)
+		a.started.Store(true)
 	}
 	return out, err
 }
 
-func (a *app) welcome(ctx context.Context, list []*setting) (*summary, error) {
+func (a *app) summarize(ctx context.Context, list []*setting) (*summary, error) {
 	out := &summary{
 		Store: a.store.Describe(), HTTP: a.site.URL("/"), SSH: a.site.SSHAddr,
 		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()),
@@ -40,38 +40,39 @@ func (a *app) welcome(ctx context.Context, list []*setting) (*summary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the accounts: %w", err)
 	}
-	self := newSelf(a, list)
+	env := newOperatorEnv(a, list)
 	if len(accounts) > 0 {
-		out.Admin = likelyAdmin(accounts, self.account())
+		out.Admin = likelyAdmin(accounts, env.account())
 		out.NoAdmin = !anyAdmin(accounts)
 		if out.Admin == "" {
 			out.Admin = accounts[0].Name
 		}
-		return out, a.addCommands(ctx, out, self)
+		return out, a.addCommands(ctx, out, env)
 	}
-	if err := a.makeFirst(ctx, out, self); err != nil {
+	if err := a.createFirstAccount(ctx, out, env); err != nil {
 		return nil, err
 	}
 	if out.Admin == "" {
-		a.log.Warn(fmt.Sprintf(noFirstUser, self.operatorCommand("user", "add", "admin", "--admin", "--key", "FILE.pub")))
+		a.log.Warn("there is no account yet; make the first one with the command, or set RELAY_INITIAL_ADMIN_KEYS and start again",
+			"command", env.operatorCommand("user", "add", "admin", "--admin", "--key", "FILE.pub"))
 		return out, nil
 	}
-	return out, a.addCommands(ctx, out, self)
+	return out, a.addCommands(ctx, out, env)
 }
 
-// makeFirst makes the first account, if there is anything to make it from: the keys
-// that the operator gave, or, on loopback, those of the person who runs this.
-func (a *app) makeFirst(ctx context.Context, out *summary, self *self) error {
+// createFirstAccount creates the first account from the keys of --initial-admin-keys, or,
+// on loopback, from those of the person that runs relayd. Without keys it creates none.
+func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operatorEnv) error {
 	keys, err := initialAdminKeys(string(a.cfg.InitialAdminKeys))
 	name := "admin"
 	if err == nil && keys == nil && a.site.Loopback {
-		name = self.account()
-		keys, out.KeyFile, err = self.ownKeys()
+		name = env.account()
+		keys, out.KeyFile, err = env.ownKeys()
 	}
 	if err != nil || keys == nil {
 		return err
 	}
-	if err := a.makeAdmin(ctx, name, keys); err != nil {
+	if err := a.createAdmin(ctx, name, keys); err != nil {
 		return fmt.Errorf("make the first account: %w", err)
 	}
 	out.First, out.Admin = true, name
@@ -79,7 +80,7 @@ func (a *app) makeFirst(ctx context.Context, out *summary, self *self) error {
 		out.Fingerprints = append(out.Fingerprints, strings.TrimSpace(k.fingerprint+" "+k.name))
 	}
 	if !a.site.Loopback {
-		return nil // a link in a log that others may read is no secret
+		return nil // others may read the log, and the link would be in it
 	}
 	secret, err := a.store.CreateLoginLink(ctx, relay.System(), name, loginLinkTTL)
 	if err != nil {
@@ -89,7 +90,7 @@ func (a *app) makeFirst(ctx context.Context, out *summary, self *self) error {
 	return nil
 }
 
-func (a *app) makeAdmin(ctx context.Context, name string, keys []publicKey) error {
+func (a *app) createAdmin(ctx context.Context, name string, keys []publicKey) error {
 	if _, err := a.store.CreateAccount(ctx, relay.System(), name, true); err != nil {
 		return err
 	}
@@ -98,12 +99,12 @@ func (a *app) makeAdmin(ctx context.Context, name string, keys []publicKey) erro
 			return fmt.Errorf("add key %s: %w", k.fingerprint, err)
 		}
 	}
-	a.log.Info("first account made", "name", name, "keys", len(keys))
+	a.log.Info("first account created", "name", name, "keys", len(keys))
 	return nil
 }
 
-// addCommands fills the lines to try; the identity is one that the account has.
-func (a *app) addCommands(ctx context.Context, out *summary, self *self) error {
+// addCommands sets the command lines to try, with an identity that the account has.
+func (a *app) addCommands(ctx context.Context, out *summary, env *operatorEnv) error {
 	keys, err := a.store.Keys(ctx, relay.System(), out.Admin)
 	if err != nil {
 		return fmt.Errorf("read the keys of %s: %w", out.Admin, err)
@@ -112,11 +113,11 @@ func (a *app) addCommands(ctx context.Context, out *summary, self *self) error {
 	for _, k := range keys {
 		registered[k.Fingerprint] = true
 	}
-	out.Commands = self.commands(a.site, out.Admin, self.identity(registered))
+	out.Commands = env.commands(a.site, out.Admin, env.identity(registered))
 	return nil
 }
 
-// likelyAdmin is the account of the person who runs this, else the first admin.
+// likelyAdmin returns the account of the person that runs relayd, else the first admin.
 func likelyAdmin(accounts []relay.Account, person string) string {
 	first := ""
 	for _, acc := range accounts {
@@ -134,16 +135,16 @@ func anyAdmin(accounts []relay.Account) bool {
 	return slices.ContainsFunc(accounts, func(a relay.Account) bool { return a.Admin })
 }
 
-// self is the person and the program that run this server: their home, keys and
-// how to call the program again.
-type self struct {
+// operatorEnv is the environment of the person that runs relayd: home directory, keys, and
+// how to run this program again.
+type operatorEnv struct {
 	getenv  func(string) string
 	dataDir string
 	options []string // that operator commands need to find the same store
 }
 
-func newSelf(a *app, list []*setting) *self {
-	s := &self{getenv: a.cli.getenv, dataDir: string(a.cfg.DataDir)}
+func newOperatorEnv(a *app, list []*setting) *operatorEnv {
+	s := &operatorEnv{getenv: a.cli.getenv, dataDir: string(a.cfg.DataDir)}
 	if s.dataDir != defaultDataDir(s.getenv) {
 		s.options = append(s.options, "--data-dir", s.dataDir)
 	}
@@ -159,8 +160,8 @@ func newSelf(a *app, list []*setting) *self {
 	return s
 }
 
-// account is the name of the person in the letters of account names, or admin.
-func (s *self) account() string {
+// account returns an account name for the person, admin if there is no valid one.
+func (s *operatorEnv) account() string {
 	name := s.getenv("USER")
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -171,7 +172,7 @@ func (s *self) account() string {
 	return accountName(name)
 }
 
-// accountName makes a valid account name of the name of a system user.
+// accountName makes a valid account name from the name of a system user.
 func accountName(name string) string {
 	valid := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '_' {
@@ -179,12 +180,12 @@ func accountName(name string) string {
 		}
 		return '-'
 	}, strings.ToLower(name))
-	return or(strings.Trim(valid[:min(len(valid), 63)], "._-"), "admin")
+	return cmp.Or(strings.Trim(valid[:min(len(valid), 63)], "._-"), "admin")
 }
 
-// ownKeys gives every public key in ~/.ssh; with none, those of a pair that is made
-// in the data dir, and the file of its private half.
-func (s *self) ownKeys() (keys []publicKey, keyFile string, err error) {
+// ownKeys returns the public keys in ~/.ssh. If there are none, it creates a key pair in the
+// data dir and returns its public key and the file of the private key.
+func (s *operatorEnv) ownKeys() (keys []publicKey, keyFile string, err error) {
 	for _, file := range s.publicKeyFiles() {
 		found, err := readKeyFile(file)
 		if err != nil {
@@ -209,7 +210,7 @@ func (s *self) ownKeys() (keys []publicKey, keyFile string, err error) {
 	return keys, keyFile, err
 }
 
-func (s *self) publicKeyFiles() []string {
+func (s *operatorEnv) publicKeyFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(s.getenv("HOME"), ".ssh", "*.pub"))
 	if s.getenv("HOME") == "" {
 		return nil
@@ -217,10 +218,10 @@ func (s *self) publicKeyFiles() []string {
 	return files
 }
 
-func (s *self) generatedKey() string { return filepath.Join(s.dataDir, "id_ed25519") }
+func (s *operatorEnv) generatedKey() string { return filepath.Join(s.dataDir, "id_ed25519") }
 
-// generateKey writes an ed25519 pair in OpenSSH's own form, the private half
-// readable by its owner only, as ssh demands.
+// generateKey writes an ed25519 key pair in the format of OpenSSH. Only the owner may read
+// the private key, as ssh requires.
 func generateKey(file string) error {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"time"
 
@@ -24,7 +26,7 @@ func (c *cli) healthcheckCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		address, err := askHealth(cmd.Context(), cfg)
+		address, err := requestHealth(cmd.Context(), cfg)
 		if err == nil && *asJSON {
 			err = printJSON(c.stdout, map[string]string{"status": "ok", "url": address})
 		}
@@ -33,13 +35,12 @@ func (c *cli) healthcheckCommand() *cobra.Command {
 	return cmd
 }
 
-// askHealth asks the plain listener, or the TLS one where there is no other, and
-// gives the address that it asked. The
-// certificate is not checked: it names the public host, and this is the same
-// machine.
-func askHealth(ctx context.Context, cfg Config) (address string, err error) {
+// requestHealth requests /healthz from the plain listener, or from the TLS listener if
+// there is no other, and returns its URL. It does not check the certificate, which is for
+// the public host, because the listener is on this machine.
+func requestHealth(ctx context.Context, cfg Config) (address string, err error) {
 	scheme, addr := "http", string(cfg.HTTPAddr)
-	if known, ok := recall(cfg); ok && known.HTTPAddr != "" {
+	if known, ok := loadSiteFile(cfg); ok && known.HTTPAddr != "" {
 		addr = known.HTTPAddr
 	}
 	if addr == "" {
@@ -62,7 +63,7 @@ func askHealth(ctx context.Context, cfg Config) (address string, err error) {
 	site := cfg.site(cfg.addresses())
 	client := &http.Client{
 		Transport: &http.Transport{
-			DisableKeepAlives: true, DialContext: dialSelf(cfg.TrustedProxies),
+			DisableKeepAlives: true, DialContext: dialLocal(cfg.TrustedProxies),
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: site.Base.Hostname()},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -80,4 +81,32 @@ func askHealth(ctx context.Context, cfg Config) (address string, err error) {
 		return "", fmt.Errorf(unhealthy, address, res.StatusCode)
 	}
 	return address, nil
+}
+
+// localProxy is the PROXY header of a proxy that is itself the source.
+const localProxy = "PROXY UNKNOWN\r\n"
+
+// dialLocal dials a listener of this machine. If this machine is a trusted proxy, the
+// listener requires a PROXY header, and dialLocal sends one.
+func dialLocal(trusted Prefixes) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		own, err := netip.ParseAddrPort(conn.LocalAddr().String())
+		if err != nil {
+			return conn, nil
+		}
+		for _, p := range trusted {
+			if p.Contains(own.Addr().Unmap()) {
+				if _, err := io.WriteString(conn, localProxy); err != nil {
+					_ = conn.Close()
+					return nil, err
+				}
+				break
+			}
+		}
+		return conn, nil
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func readKeyFile(path string) ([]publicKey, error) {
 	}
 	keys, err := parseKeys(path, string(content))
 	for i := range keys {
-		keys[i].name = or(keys[i].name, filepath.Base(path))
+		keys[i].name = cmp.Or(keys[i].name, filepath.Base(path))
 	}
 	return keys, err
 }
@@ -81,7 +82,7 @@ func (c *cli) keyAdd() *cobra.Command {
 	}
 	user := userFlag(cmd, "whose key it is")
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := need("user", *user); err != nil {
+		if err := requireFlag("user", *user); err != nil {
 			return err
 		}
 		keys, err := readKeyFile(args[0])
@@ -96,15 +97,15 @@ func (o *operator) addKeys(ctx context.Context, user string, keys []publicKey) e
 	for _, k := range keys {
 		added, err := o.store.AddKey(ctx, o.who, user, k.name, k.line)
 		if err != nil {
-			return missing(err, noAccount, user)
+			return explainNotFound(err, noAccount, user)
 		}
-		o.say("key %s added to %s", added.Fingerprint, user)
+		o.report("key %s added to %s", added.Fingerprint, user)
 	}
 	return nil
 }
 
-// areNew is an error where one of the keys is somebody's already.
-func (o *operator) areNew(ctx context.Context, keys []publicKey) error {
+// requireNew is an error where one of the keys is somebody's already.
+func (o *operator) requireNew(ctx context.Context, keys []publicKey) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -127,11 +128,11 @@ func (c *cli) keyList() *cobra.Command {
 	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
 		keys, err := o.store.Keys(ctx, o.who, *user)
 		if err != nil {
-			return missing(err, noAccount, *user)
+			return explainNotFound(err, noAccount, *user)
 		}
 		head := []string{"USER", "FINGERPRINT", "TYPE", "NAME", "LAST USED"}
-		return printRows(o.stdout, *asJSON, head, each(keys, record.OfKey), func(k record.Key) []string {
-			return []string{k.User, k.Fingerprint, k.Type, or(k.Name, "-"), whenOr(k.LastUsedAt)}
+		return printRows(o.stdout, *asJSON, head, mapSlice(keys, record.OfKey), func(k record.Key) []string {
+			return []string{k.User, k.Fingerprint, k.Type, cmp.Or(k.Name, "-"), whenOr(k.LastUsedAt)}
 		})
 	})
 }
@@ -142,9 +143,9 @@ func (c *cli) keyRemove() *cobra.Command {
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := o.store.RemoveKey(ctx, o.who, args[0]); err != nil {
-			return missing(err, noKey, args[0])
+			return explainNotFound(err, noKey, args[0])
 		}
-		o.say("key %s removed", args[0])
+		o.report("key %s removed", args[0])
 		return nil
 	})
 }

@@ -1,5 +1,5 @@
-// Command relayd is the Relay server: it wires every room, reads the settings and
-// carries the operator commands.
+// Command relayd is the Relay server. It reads the settings, connects the packages, and
+// has the operator commands.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -28,12 +29,12 @@ const (
 )
 
 func main() {
-	os.Exit(run(signalled(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+	os.Exit(run(signalContext(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
-// signalled gives a context that ends with the first SIGINT or SIGTERM; the second
-// ends the process at once.
-func signalled() context.Context {
+// signalContext returns a context that ends with the first SIGINT or SIGTERM. A second
+// signal ends the process at once.
+func signalContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -46,7 +47,7 @@ func signalled() context.Context {
 	return ctx
 }
 
-// run is the program without its process: the exit code for args. It stops in order
+// run runs the program with args and returns its exit code. A server stops gracefully
 // when ctx ends.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	c := &cli{getenv: getenv, stdout: stdout, stderr: stderr}
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err == nil {
 		return exitOK
 	}
-	c.complain(err)
+	c.printError(err)
 	var usage *usageError
 	if errors.As(err, &usage) {
 		return exitUsage
@@ -66,13 +67,13 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return exitFailure
 }
 
-// cli is one run of the program: its doors to the outside.
+// cli is one run of the program: its environment and output.
 type cli struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
 }
 
-// usageError is a mistake in how the program was called or set up: exit code 2.
+// usageError is a mistake in the arguments or settings: exit code 2.
 type usageError struct {
 	err  error
 	hint string // "" = none
@@ -104,13 +105,13 @@ func (c *cli) rootCommand() *cobra.Command {
 	)
 	strictCompletion(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{err: flagFault(cmd, err), hint: fmt.Sprintf(hintHelp, cmd.CommandPath())}
+		return &usageError{err: flagError(cmd, err), hint: fmt.Sprintf(hintHelp, cmd.CommandPath())}
 	})
 	return root
 }
 
-// strictCompletion makes cobra's own command refuse a shell that it does not know,
-// and a call without one, as the other groups do.
+// strictCompletion makes cobra's completion command refuse an unknown shell, and a call
+// without one, as the other command groups do.
 func strictCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -120,14 +121,14 @@ func strictCompletion(root *cobra.Command) {
 	}
 }
 
-// group is a command that only holds others.
+// group returns a command that only has subcommands.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: noSuchCommand, RunE: needsOne}
 	cmd.AddCommand(subs...)
 	return cmd
 }
 
-// needsOne refuses a command that only holds others when none of them is named.
+// needsOne refuses a call of a group without a subcommand.
 func needsOne(cmd *cobra.Command, _ []string) error {
 	names := make([]string, 0, len(cmd.Commands()))
 	for _, s := range cmd.Commands() {
@@ -136,7 +137,7 @@ func needsOne(cmd *cobra.Command, _ []string) error {
 	return usagef(needsSubcommand, cmd.CommandPath(), strings.Join(names, ", "))
 }
 
-// noSuchCommand refuses what is left over after a command that only holds others.
+// noSuchCommand refuses an unknown subcommand of a group.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -154,7 +155,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return &usageError{err: fmt.Errorf(unknownCommand, cmd.CommandPath(), args[0]), hint: hint}
 }
 
-// exactly demands the named arguments.
+// exactly requires the named arguments.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -168,8 +169,8 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// flagFault adds the flag that was probably meant to an error about an unknown one.
-func flagFault(cmd *cobra.Command, err error) error {
+// flagError adds the most similar flag to an error about an unknown one.
+func flagError(cmd *cobra.Command, err error) error {
 	var wrong *pflag.InvalidValueError
 	if errors.As(err, &wrong) && wrong.GetFlag().Value.Type() == "int" {
 		return fmt.Errorf("--%s takes a whole number, not %q", wrong.GetFlag().Name, wrong.GetValue())
@@ -195,4 +196,20 @@ func buildVersion() string {
 		return info.Main.Version
 	}
 	return version
+}
+
+func (c *cli) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "print the version", Args: exactly()}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		platform := runtime.GOOS + "/" + runtime.GOARCH
+		if *asJSON {
+			return printJSON(c.stdout, map[string]string{
+				"name": "relayd", "version": buildVersion(), "go": runtime.Version(), "platform": platform,
+			})
+		}
+		_, err := fmt.Fprintf(c.stdout, "relayd %s (%s %s)\n", buildVersion(), runtime.Version(), platform)
+		return err
+	}
+	return cmd
 }

@@ -12,7 +12,7 @@ import (
 // The page about metrics names exactly those that a running relay shows.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, map[string]string{
+	h := newTestServer(t, map[string]string{
 		"tls": "acme", "https-addr": "127.0.0.1:0", "base-url": "https://relay.test", "alias-domain": "relay.test",
 		"acme-ca": "https://127.0.0.1:9/directory", "trusted-proxies": "192.0.2.1",
 	})
@@ -37,7 +37,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	have := names(`(?m)^# TYPE (relay_\w+) `, get("http://"+h.app.at.Admin+"/metrics"))
+	have := names(`(?m)^# TYPE (relay_\w+) `, get("http://"+h.app.listenAddrs.Admin+"/metrics"))
 	told := names("(?m)^\\| `(relay_\\w+)`", string(page))
 	for _, name := range have {
 		if !slices.Contains(told, name) {

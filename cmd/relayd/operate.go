@@ -19,8 +19,8 @@ import (
 	"relay/store"
 )
 
-// operator is what a command works with that changes or reads a store beside the
-// running server.
+// operator is what an operator command needs: the store, which may be in use by a running
+// server, and the site.
 type operator struct {
 	*cli
 	cfg   Config
@@ -29,7 +29,7 @@ type operator struct {
 	who   relay.Actor
 }
 
-// operate makes cmd a command on an existing store. Nothing is ever created.
+// operate makes cmd a command on an existing store. It never creates a store.
 func (c *cli) operate(cmd *cobra.Command, do func(ctx context.Context, o *operator, args []string) error) *cobra.Command {
 	load := c.settingFlags(cmd, false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -61,13 +61,14 @@ func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.
 		Log: newLog(c.stderr, cfg),
 	})
 	if err != nil && cfg.DatabaseURL != "" {
-		err = databaseFault(err)
+		err = databaseError(err)
 	}
 	return s, err
 }
 
-// databaseFault adds what to do to an error about a Postgres that does not let us in.
-func databaseFault(err error) error {
+// databaseError adds advice to an error about a Postgres that cannot be reached or
+// refuses the login.
+func databaseError(err error) error {
 	var network *net.OpError
 	var refusal interface{ SQLState() string }
 	switch {
@@ -92,20 +93,20 @@ func jsonFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("json", false, "print JSON")
 }
 
-// userFlag adds --user to a command; need checks that it was given.
+// userFlag adds --user to a command; requireFlag checks that it was given.
 func userFlag(cmd *cobra.Command, help string) *string {
 	return cmd.Flags().String("user", "", help)
 }
 
-func need(flag, value string) error {
+func requireFlag(flag, value string) error {
 	if value == "" {
 		return usagef(missingFlag, flag)
 	}
 	return nil
 }
 
-// printRows prints a list: a table for people or a JSON array. Text that came from
-// outside is made safe for a terminal.
+// printRows prints a list as a table or as a JSON array. It escapes the cells of a table
+// for terminals.
 func printRows[T any](w io.Writer, asJSON bool, head []string, rows []T, cells func(T) []string) error {
 	if asJSON {
 		if rows == nil {
@@ -132,7 +133,7 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// when shows a time to people; "-" for none.
+// when formats a time for people, "-" for the zero time.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -140,9 +141,39 @@ func when(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-func or(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
+
+func (c *cli) auditCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "audit", Short: "list the changes that accounts and operators made, newest first", Args: exactly()}
+	n := cmd.Flags().IntP("number", "n", 50, "how many entries")
+	asJSON := jsonFlag(cmd)
+	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
+		if *n < 1 {
+			return usagef("-n: expected a number above 0")
+		}
+		entries, err := o.store.Audit(ctx, o.who, *n)
+		if err != nil {
+			return err
+		}
+		head := []string{"WHEN", "WHO", "ACTION", "TARGET", "DETAIL"}
+		return printRows(o.stdout, *asJSON, head, mapSlice(entries, record.OfAudit), func(a record.AuditEntry) []string {
+			return []string{when(a.At.Time), a.Actor, a.Action, a.Target, a.Detail}
+		})
+	})
+}
+
+func (c *cli) backupCommand() *cobra.Command {
+	return c.operate(&cobra.Command{
+		Use: "backup FILE", Short: "copy the SQLite store to a new file, beside a running server", Args: exactly("FILE"),
+		Long: `Writes a consistent copy of the SQLite store to FILE (mode 0600); the server may keep
+running. FILE appears complete or not at all, and an existing file is never overwritten.
+The host key is not in it: copy ssh_host_ed25519_key from the data dir too.
+docs/operations.md describes how to restore.`,
+		Example: "  relayd backup /backup/relay-$(date +%F).db",
+	}, func(ctx context.Context, o *operator, args []string) error {
+		if err := o.store.Backup(ctx, args[0]); err != nil {
+			return err
+		}
+		o.report("backup written to %s", args[0])
+		return nil
+	})
 }

@@ -17,7 +17,7 @@ import (
 // process is relayd as a process of its own, for what only a process can show:
 // signals and sudden death. Its house speaks to it like to any other.
 type process struct {
-	*house
+	*testServer
 	cmd  *exec.Cmd
 	out  *buffer
 	gone chan struct{}
@@ -29,7 +29,7 @@ var listeningLine = regexp.MustCompile(`msg=listening http=(\S+) https="" ssh=(\
 func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	t.Helper()
 	needTool(t, "ssh")
-	p := &process{house: &house{t: t, dir: dir, flags: map[string]string{"data-dir": dir}, log: &buffer{}}, out: &buffer{}, gone: make(chan struct{})}
+	p := &process{testServer: &testServer{t: t, dir: dir, flags: map[string]string{"data-dir": dir}, log: &buffer{}}, out: &buffer{}, gone: make(chan struct{})}
 	args := []string{"serve", "--data-dir", dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off"}
 	for name, value := range flags {
 		p.flags[name] = value
@@ -57,8 +57,8 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.app = &app{cfg: cfg, at: addresses{HTTP: m[1], SSH: m[2]}}
-	p.app.site = cfg.site(p.app.at)
+	p.app = &app{cfg: cfg, listenAddrs: addresses{HTTP: m[1], SSH: m[2]}}
+	p.app.site = cfg.site(p.app.listenAddrs)
 	if p.app.hostKey, err = sshgate.LoadHostKey(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestKilled(t *testing.T) {
 }
 
 // count is the number of events of an alias.
-func (h *house) count(alias string) int {
+func (h *testServer) count(alias string) int {
 	h.t.Helper()
 	var page struct{ Data []struct{} }
 	h.api(http.MethodGet, "/events?alias="+alias, "", &page)

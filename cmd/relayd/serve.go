@@ -2,16 +2,94 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"golang.org/x/sync/errgroup"
 )
+
+// Stop stops gracefully: it accepts nothing new, lets running requests finish within the
+// drain time, tells and closes the tunnels, and flushes the store. The error says whether
+// requests had to be cut.
+func (a *app) Stop() error {
+	ctx, cancel := a.drain()
+	defer cancel()
+	a.log.Info("stopping", "drain", a.cfg.Drain.String())
+	a.sshServer.Announce()
+	if a.acme != nil {
+		a.acme.Stop()
+	}
+	var draining errgroup.Group
+	draining.Go(func() error { return a.server.Shutdown(ctx) })
+	draining.Go(func() error { return a.delivery.Close(ctx) })
+	overdue := draining.Wait()
+
+	// Tunnels are closed last, because running requests need them.
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), a.sshStopTime(ctx))
+	defer done()
+	if err := a.sshServer.Shutdown(last); err != nil {
+		a.log.Warn("ssh connections were cut", "err", err)
+	}
+	_ = a.admin.Close()
+	err := a.store.Close()
+	if overdue != nil {
+		a.log.Warn("stopped with requests cut", "err", overdue)
+		return errors.Join(fmt.Errorf(drainRanOut, a.cfg.Drain.String()), err)
+	}
+	a.log.Info("stopped")
+	return err
+}
+
+// drain returns a context that ends when running requests have to be cut.
+func (a *app) drain() (context.Context, context.CancelFunc) {
+	if a.cfg.Drain == unlimited {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(context.Background(), time.Duration(a.cfg.Drain))
+}
+
+// sshStopTime returns the rest of the drain time, for closing SSH connections, but at least
+// a second, so that they can be told.
+func (a *app) sshStopTime(ctx context.Context) time.Duration {
+	left := 15 * time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	return max(left, time.Second)
+}
+
+// abandon closes what a failed Start has opened.
+func (a *app) abandon() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if a.server != nil {
+		_ = a.server.Shutdown(now)
+		_ = a.delivery.Close(now)
+		_ = a.sshServer.Shutdown(now)
+		_ = a.admin.Close()
+	}
+	if a.acme != nil {
+		a.acme.Stop()
+	}
+	for _, ln := range []net.Listener{a.httpLn, a.httpsLn, a.sshLn, a.adminLn} {
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
+	if a.store != nil {
+		_ = a.store.Close()
+	}
+}
 
 func (c *cli) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "run the server in the foreground", Args: exactly(),
-		Long: `Runs the server until SIGTERM or SIGINT, then stops in order: exit 0, or 1 when the
-drain time ran out with requests cut. A second signal ends it at once.`,
+		Long: `Runs the server until SIGTERM or SIGINT, then stops gracefully: exit 0, or 1 when the
+drain time ran out and requests were cut. A second signal ends it at once.`,
 		Example: "  relayd serve --data-dir .relay",
 	}
 	load := c.settingFlags(cmd, true)
@@ -25,11 +103,11 @@ drain time ran out with requests cut. A second signal ends it at once.`,
 	return cmd
 }
 
-// serve runs an app until ctx ends or one of its listeners does.
+// serve runs an app until ctx ends or one of its listeners fails.
 func (c *cli) serve(ctx context.Context, a *app, list []*setting) error {
 	if err := a.Start(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // told to stop while waiting to serve
+			return nil // stopped while it waited to serve
 		}
 		return err
 	}

@@ -16,13 +16,12 @@ import (
 	"relay/sshgate"
 )
 
-// certificatesDir is the folder of ACME accounts, keys and certificates within the
-// data dir.
+// certificatesDir is the directory of ACME accounts, keys and certificates in the data
+// dir.
 const certificatesDir = "certificates"
 
-// makeTLS says where the certificates of the TLS listener come from; a.tls stays nil
-// where there is none.
-func (a *app) makeTLS(figures prometheus.Registerer) error {
+// makeTLS sets up the certificates of the TLS listener. a.tls stays nil if TLS is off.
+func (a *app) makeTLS(registry prometheus.Registerer) error {
 	switch a.cfg.TLS {
 	case "files":
 		get, err := server.CertFiles(string(a.cfg.TLSCert), string(a.cfg.TLSKey), a.log)
@@ -38,7 +37,7 @@ func (a *app) makeTLS(figures prometheus.Registerer) error {
 		a.acme, err = server.NewACME(server.ACMEOptions{
 			Site: a.site, Alias: a.delivery.WasOnline, Dir: filepath.Join(string(a.cfg.DataDir), certificatesDir),
 			Email: string(a.cfg.ACMEEmail), CA: string(a.cfg.ACMECA), Roots: roots,
-			HTTPAddr: a.at.HTTP, TLSAddr: a.at.HTTPS, Registry: figures, Log: a.log,
+			HTTPAddr: a.listenAddrs.HTTP, TLSAddr: a.listenAddrs.HTTPS, Registry: registry, Log: a.log,
 		})
 		if err != nil {
 			return err
@@ -48,7 +47,7 @@ func (a *app) makeTLS(figures prometheus.Registerer) error {
 	return nil
 }
 
-// acmeRoots are the system's roots with those of a PEM file; nil without a file.
+// acmeRoots returns the roots of the system and of a PEM file, nil without a file.
 func acmeRoots(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
@@ -67,7 +66,7 @@ func acmeRoots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// challenge answers the CA's questions on plain HTTP; nil where nothing is ordered.
+// challenge returns the function that answers HTTP-01 challenges, nil without ACME.
 func (a *app) challenge() func(host, path string) (string, bool) {
 	if a.acme == nil {
 		return nil
@@ -75,24 +74,24 @@ func (a *app) challenge() func(host, path string) (string, bool) {
 	return a.acme.Challenge
 }
 
-// attacher is where tunnels are announced: delivery, and where certificates come by
-// ACME the one who orders that of the alias.
+// attacher returns what the SSH server attaches tunnels to: delivery, and with ACME also
+// the prefetcher of certificates.
 func (a *app) attacher() sshgate.Attacher {
 	if a.acme == nil {
 		return a.delivery
 	}
-	return ahead{a.delivery, a.acme}
+	return certPrefetcher{a.delivery, a.acme}
 }
 
-// ahead orders the certificate of an alias as a tunnel is attached to it, so that its
-// first visitor need not wait.
-type ahead struct {
+// certPrefetcher orders the certificate of an alias when a tunnel is attached to it, so
+// that the first TLS handshake need not wait.
+type certPrefetcher struct {
 	*delivery.Delivery
 	acme *server.ACME
 }
 
 // Attach makes t the tunnel of the alias.
-func (d ahead) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
+func (d certPrefetcher) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	h := d.Delivery.Attach(a, t)
 	d.acme.Online(a.Name)
 	return h

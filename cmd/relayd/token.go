@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -27,7 +28,7 @@ func (c *cli) tokenAdd() *cobra.Command {
 	alias := cmd.Flags().String("alias", "", "the one alias that it may see; none = all of the account")
 	expires := cmd.Flags().String("expires", "", "how long it is valid, such as 30d; none = for ever")
 	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
-		if err := need("user", *user); err != nil {
+		if err := requireFlag("user", *user); err != nil {
 			return err
 		}
 		for _, limit := range []string{"scope", "alias"} { // an unset variable in a script must not lift a limit
@@ -46,7 +47,7 @@ func (c *cli) tokenAdd() *cobra.Command {
 		t.Account, t.AccountName = acc.ID, acc.Name
 		_, secret, err := o.store.CreateToken(ctx, o.who, t)
 		if err != nil {
-			return missing(err, noAlias, *alias)
+			return explainNotFound(err, noAlias, *alias)
 		}
 		fmt.Fprintln(o.stdout, secret)
 		return nil
@@ -80,16 +81,16 @@ func (c *cli) tokenList() *cobra.Command {
 	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
 		tokens, err := o.store.Tokens(ctx, o.who, *user)
 		if err != nil {
-			return missing(err, noAccount, *user)
+			return explainNotFound(err, noAccount, *user)
 		}
-		rows := each(tokens, func(t relay.Token) record.Token { return record.OfToken(t, "") })
+		rows := mapSlice(tokens, func(t relay.Token) record.Token { return record.OfToken(t, "") })
 		head := []string{"ID", "USER", "NAME", "SCOPES", "ALIAS", "EXPIRES", "LAST USED"}
 		return printRows(o.stdout, *asJSON, head, rows, func(t record.Token) []string {
 			alias := "all"
 			if t.Alias != nil {
 				alias = *t.Alias
 			}
-			return []string{t.ID, t.User, or(t.Name, "-"), strings.Join(t.Scopes, ","), alias, whenOr(t.ExpiresAt), whenOr(t.LastUsedAt)}
+			return []string{t.ID, t.User, cmp.Or(t.Name, "-"), strings.Join(t.Scopes, ","), alias, whenOr(t.ExpiresAt), whenOr(t.LastUsedAt)}
 		})
 	})
 }
@@ -98,9 +99,9 @@ func (c *cli) tokenRemove() *cobra.Command {
 	cmd := &cobra.Command{Use: "rm ID", Short: "revoke a token", Args: exactly("ID")}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := o.store.RemoveToken(ctx, o.who, args[0]); err != nil {
-			return missing(err, noToken, args[0])
+			return explainNotFound(err, noToken, args[0])
 		}
-		o.say("token %s revoked", args[0])
+		o.report("token %s revoked", args[0])
 		return nil
 	})
 }

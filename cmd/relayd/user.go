@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,14 +31,14 @@ func (c *cli) userAdd() *cobra.Command {
 				return err
 			}
 		}
-		if err := o.areNew(ctx, keys); err != nil {
+		if err := o.requireNew(ctx, keys); err != nil {
 			return fmt.Errorf("%w; no account was made", err)
 		}
 		acc, err := o.store.CreateAccount(ctx, o.who, args[0], *admin)
 		if err != nil {
 			return err
 		}
-		o.say("account %s made", acc.Name)
+		o.report("account %s made", acc.Name)
 		return o.addKeys(ctx, acc.Name, keys)
 	})
 }
@@ -49,7 +51,7 @@ func (c *cli) userList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rows := each(accounts, record.OfAccount)
+		rows := mapSlice(accounts, record.OfAccount)
 		return printRows(o.stdout, *asJSON, []string{"NAME", "ADMIN", "MADE"}, rows, func(u record.User) []string {
 			admin := "-"
 			if u.Admin {
@@ -67,18 +69,18 @@ func (c *cli) userRemove() *cobra.Command {
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := o.store.RemoveAccount(ctx, o.who, args[0]); err != nil {
-			return missing(err, noAccount, args[0])
+			return explainNotFound(err, noAccount, args[0])
 		}
-		o.say("account %s removed; `relayd alias list` shows aliases to hand on", args[0])
+		o.report("account %s removed; `relayd alias list` shows aliases to hand on", args[0])
 		if rest, err := o.store.Accounts(ctx, o.who); err == nil && !anyAdmin(rest) {
-			o.say(noAdminLeft)
+			o.report(noAdminLeft)
 		}
 		return nil
 	})
 }
 
-// each maps a list.
-func each[A, B any](list []A, f func(A) B) []B {
+// mapSlice maps a list.
+func mapSlice[A, B any](list []A, f func(A) B) []B {
 	out := make([]B, len(list))
 	for i, a := range list {
 		out[i] = f(a)
@@ -86,8 +88,56 @@ func each[A, B any](list []A, f func(A) B) []B {
 	return out
 }
 
-// accountOf finds an account by name, in words for people.
+// accountOf returns an account by name, with an error for people.
 func (o *operator) accountOf(ctx context.Context, name string) (relay.Account, error) {
 	acc, err := o.store.AccountByName(ctx, name)
-	return acc, missing(err, noAccount, name)
+	return acc, explainNotFound(err, noAccount, name)
+}
+
+// How long one-time links live.
+const (
+	loginLinkTTL = 15 * time.Minute
+	inviteTTL    = 3 * 24 * time.Hour
+)
+
+func (c *cli) loginLinkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "login-link --user NAME", Short: "print a one-time dashboard link, valid for 15 minutes", Args: exactly(),
+	}
+	user := userFlag(cmd, "who will be signed in")
+	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
+		if err := requireFlag("user", *user); err != nil {
+			return err
+		}
+		secret, err := o.store.CreateLoginLink(ctx, o.who, *user, loginLinkTTL)
+		if err != nil {
+			return explainNotFound(err, noAccount, *user)
+		}
+		fmt.Fprintln(o.stdout, o.site.URL("/login/"+secret))
+		return nil
+	})
+}
+
+func (c *cli) inviteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "invite NAME", Short: "print a one-time link by which a person joins, valid for 3 days", Args: exactly("NAME"),
+		Long: "Prints a one-time link, valid for 3 days. The account is made if there is none of that name.",
+	}
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		_, err := o.store.AccountByName(ctx, args[0])
+		if errors.Is(err, relay.ErrNotFound) {
+			if _, err = o.store.CreateAccount(ctx, o.who, args[0], false); err == nil {
+				o.report("account %s made", args[0])
+			}
+		}
+		if err != nil {
+			return err
+		}
+		secret, err := o.store.CreateInvite(ctx, o.who, args[0], inviteTTL)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(o.stdout, o.site.URL("/invite/"+secret))
+		return nil
+	})
 }

@@ -23,8 +23,8 @@ import (
 	"relay/record"
 )
 
-// house is a running relay on free ports, with an account, its key and a token.
-type house struct {
+// testServer is a running relay on free ports, with an account, its key and a token.
+type testServer struct {
 	t     *testing.T
 	app   *app
 	flags map[string]string
@@ -35,11 +35,11 @@ type house struct {
 	token string
 }
 
-// newHouse starts a relay; flags come on top of free ports and a folder of its own.
-func newHouse(t *testing.T, flags map[string]string) *house {
+// newTestServer starts a relay; flags come on top of free ports and a folder of its own.
+func newTestServer(t *testing.T, flags map[string]string) *testServer {
 	t.Helper()
 	needTool(t, "ssh")
-	h := &house{t: t, dir: t.TempDir(), log: &buffer{}, flags: map[string]string{
+	h := &testServer{t: t, dir: t.TempDir(), log: &buffer{}, flags: map[string]string{
 		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": "127.0.0.1:0", "drain": "5s",
 	}}
 	h.flags["data-dir"] = filepath.Join(h.dir, "data")
@@ -67,7 +67,7 @@ func newHouse(t *testing.T, flags map[string]string) *house {
 }
 
 // open starts the app; with the same folder again after close.
-func (h *house) open() {
+func (h *testServer) open() {
 	h.t.Helper()
 	nothing := func(string) string { return "" }
 	cfg, list, err := load(sources{flags: h.flags, getenv: nothing})
@@ -96,11 +96,11 @@ func (a *app) stopOnce() error {
 }
 
 // tunnel opens plain ssh -R to a local address and waits until the alias is online.
-func (h *house) tunnel(alias, local string) *tunnelled {
+func (h *testServer) tunnel(alias, local string) *tunnelled {
 	h.t.Helper()
 	known := filepath.Join(h.t.TempDir(), "known_hosts")
-	host, port, _ := net.SplitHostPort(h.app.at.SSH)
-	line := knownhosts.Line([]string{h.app.at.SSH}, h.app.hostKey.PublicKey())
+	host, port, _ := net.SplitHostPort(h.app.listenAddrs.SSH)
+	line := knownhosts.Line([]string{h.app.listenAddrs.SSH}, h.app.hostKey.PublicKey())
 	if err := os.WriteFile(known, []byte(line+"\n"), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
@@ -132,17 +132,17 @@ func (tn *tunnelled) close() {
 }
 
 // client reaches every host name on the HTTP listener.
-func (h *house) client() *http.Client {
+func (h *testServer) client() *http.Client {
 	return &http.Client{Timeout: 4 * time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", h.app.at.HTTP)
+			return (&net.Dialer{}).DialContext(ctx, "tcp", h.app.listenAddrs.HTTP)
 		},
 	}}
 }
 
 // api calls the API and decodes its answer; the status is given back.
-func (h *house) api(method, path, body string, into any) int {
+func (h *testServer) api(method, path, body string, into any) int {
 	h.t.Helper()
 	req, err := http.NewRequest(method, h.app.site.URL("/api/v1"+path), strings.NewReader(body))
 	if err != nil {
@@ -173,7 +173,7 @@ func (h *house) api(method, path, body string, into any) int {
 	return res.StatusCode
 }
 
-func (h *house) alias(name string) record.Alias {
+func (h *testServer) alias(name string) record.Alias {
 	h.t.Helper()
 	var a record.Alias
 	h.api(http.MethodGet, "/aliases/"+name, "", &a)
@@ -181,7 +181,7 @@ func (h *house) alias(name string) record.Alias {
 }
 
 // newest is the newest event of an alias.
-func (h *house) newest(alias string) record.Summary {
+func (h *testServer) newest(alias string) record.Summary {
 	h.t.Helper()
 	var page struct{ Data []record.Summary }
 	h.api(http.MethodGet, "/events?limit=1&alias="+alias, "", &page)
@@ -193,9 +193,9 @@ func (h *house) newest(alias string) record.Summary {
 
 // send writes raw bytes to the HTTP listener and reads one answer, raw, to the end
 // of the connection.
-func (h *house) send(raw string) string {
+func (h *testServer) send(raw string) string {
 	h.t.Helper()
-	conn, err := net.Dial("tcp", h.app.at.HTTP)
+	conn, err := net.Dial("tcp", h.app.listenAddrs.HTTP)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -311,8 +311,8 @@ func (l *local) seen(t *testing.T, n int) []string {
 }
 
 // trySend is send for a connection that may be cut.
-func (h *house) trySend(raw string) string {
-	conn, err := net.Dial("tcp", h.app.at.HTTP)
+func (h *testServer) trySend(raw string) string {
+	conn, err := net.Dial("tcp", h.app.listenAddrs.HTTP)
 	if err != nil {
 		return err.Error()
 	}

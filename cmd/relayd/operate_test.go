@@ -21,7 +21,7 @@ import (
 )
 
 // operate runs an operator command on the store of h, beside the running server.
-func (h *house) operate(args ...string) (stdout string, code int) {
+func (h *testServer) operate(args ...string) (stdout string, code int) {
 	h.t.Helper()
 	var out, errs buffer
 	args = append(args, "--data-dir", h.flags["data-dir"])
@@ -40,7 +40,7 @@ func (h *house) operate(args ...string) (stdout string, code int) {
 func TestBeside(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
-		h := newHouse(t, flags)
+		h := newTestServer(t, flags)
 		l := newLocal(t, oddAnswer)
 		key := filepath.Join(h.dir, "guest")
 		if err := generateKey(key); err != nil {
@@ -86,9 +86,9 @@ func TestBeside(t *testing.T) {
 // TestAdmin: the figures, and who may see them.
 func TestAdmin(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, nil)
+	h := newTestServer(t, nil)
 	var stats map[string]any
-	res, err := http.Get("http://" + h.app.at.Admin + "/debug/stats")
+	res, err := http.Get("http://" + h.app.listenAddrs.Admin + "/debug/stats")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestAdmin(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
-		res, err := http.Get("http://" + h.app.at.HTTP + path)
+		res, err := http.Get("http://" + h.app.listenAddrs.HTTP + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,13 +163,13 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.stopOnce()
-	if status, body := get(t, a.at.HTTP, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not serving yet") {
+	if status, body := get(t, a.listenAddrs.HTTP, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not serving yet") {
 		t.Errorf("without an account: %d %s", status, body)
 	}
 	if _, err := a.firstStart(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	if !poll(30*time.Second, func() bool { status, _ := get(t, a.at.HTTP, "/readyz"); return status == http.StatusOK }) {
+	if !poll(30*time.Second, func() bool { status, _ := get(t, a.listenAddrs.HTTP, "/readyz"); return status == http.StatusOK }) {
 		t.Error("never ready")
 	}
 }
@@ -178,13 +178,13 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 func TestTLSFiles(t *testing.T) {
 	t.Parallel()
 	cert, key, pool := selfSigned(t)
-	h := newHouse(t, map[string]string{"https-addr": "127.0.0.1:0", "tls": "files", "tls-cert": cert, "tls-key": key})
+	h := newTestServer(t, map[string]string{"https-addr": "127.0.0.1:0", "tls": "files", "tls-cert": cert, "tls-key": key})
 	l := newLocal(t, oddAnswer)
 	if h.app.site.Base.Scheme != "https" {
 		t.Errorf("base URL %s", h.app.site.Base.String())
 	}
 	h.app.site.Base.Scheme = "http" // the API client of the tests is a plain one
-	conn, err := tls.Dial("tcp", h.app.at.HTTPS, &tls.Config{RootCAs: pool, ServerName: "demo.localhost"})
+	conn, err := tls.Dial("tcp", h.app.listenAddrs.HTTPS, &tls.Config{RootCAs: pool, ServerName: "demo.localhost"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 func TestStandby(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)
-	first := newHouse(t, flags)
+	first := newTestServer(t, flags)
 	nothing := func(string) string { return "" }
 	log := &buffer{}
 	cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// Everything that relayd says to people stands in this file, but for the help of
-// single flags. Talk is lower case, without a full stop, on stderr; stdout is data.
+// Texts for people, except the help of flags and the findings of doctor. Messages go to
+// stderr, in lower case and without a full stop; stdout is for data.
 
 const (
 	rootLong = `relayd gives code on your machine a permanent public URL, keeps every request sent
@@ -34,7 +34,6 @@ to it, and sends any of them again, byte for byte.`
 	portForbidden = "%s cannot listen on %s: ports below 1024 need more rights; choose another with --%s"
 	portOther     = "%s cannot listen on %s: %w"
 	drainRanOut   = "the time to stop in order ran out after %s: requests were cut and are kept as interrupted"
-	noFirstUser   = "there is no account yet; make the first one with `%s`, or set RELAY_INITIAL_ADMIN_KEYS and start again"
 	noHealthPort  = "the configured HTTP port is 0, so there is no fixed address to ask; pass --http-addr"
 	noHealth      = "no relayd answers at %s (%v); start it with `relayd serve`, or pass the --http-addr or --data-dir of the one that runs"
 	unhealthy     = "GET %s answered %d; the log of that relayd says why"
@@ -50,9 +49,9 @@ to it, and sends any of them again, byte for byte.`
 	noSSHProgram = "the demo needs the ssh program; install openssh-client"
 )
 
-// complain prints an error to stderr, one line for each thing that is wrong.
-func (c *cli) complain(err error) {
-	for line := range strings.SplitSeq(plain(err), "\n") {
+// printError prints an error to stderr, one line for each thing that is wrong.
+func (c *cli) printError(err error) {
+	for line := range strings.SplitSeq(userMessage(err), "\n") {
 		fmt.Fprintf(c.stderr, "relayd: %s\n", line)
 	}
 	var usage *usageError
@@ -61,13 +60,13 @@ func (c *cli) complain(err error) {
 	}
 }
 
-// say prints talk to stderr.
-func (c *cli) say(format string, args ...any) {
+// report prints talk to stderr.
+func (c *cli) report(format string, args ...any) {
 	fmt.Fprintf(c.stderr, "relayd: "+format+"\n", args...)
 }
 
-// plain is an error as an operator reads it: without codes, causes included.
-func plain(err error) string {
+// userMessage is an error as an operator reads it: without codes, causes included.
+func userMessage(err error) string {
 	var e *relay.Error
 	if !errors.As(err, &e) || e.Detail == "" {
 		return err.Error()
@@ -79,9 +78,8 @@ func plain(err error) string {
 	return text
 }
 
-// missing puts what was looked for into an error that only says that it is not
-// there.
-func missing(err error, format string, args ...any) error {
+// explainNotFound replaces a not-found error by a message that names what was not found.
+func explainNotFound(err error, format string, args ...any) error {
 	if errors.Is(err, relay.ErrNotFound) {
 		return fmt.Errorf(format, args...)
 	}

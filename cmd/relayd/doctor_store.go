@@ -13,18 +13,18 @@ import (
 	"relay/store"
 )
 
-// Names of files that hold events while Postgres is away, and of those that were put
-// aside because they could not be read or stored; docs/security.md tells people too.
+// Names of the spool files, which hold events while Postgres is away, and of those that
+// were set aside because they could not be read or stored (docs/security.md).
 const (
 	spoolFiles  = "spool-*"
 	spoolBroken = ".damaged"
 )
 
-// nearlyFull is the share of a limit, in percent, from which on it is time to act.
+// nearlyFull is the percentage of a limit at which doctor warns.
 const nearlyFull = 80
 
-// checkSpool is about events on the disk of this machine that a Postgres does not have
-// yet. There is nothing to say where none are and none can be.
+// checkSpool reports events in the spool that are not in Postgres yet. It reports nothing
+// with SQLite and no spool files.
 func checkSpool(cfg Config) []store.Finding {
 	const check = "spool"
 	dir := string(cfg.DataDir)
@@ -41,28 +41,28 @@ func checkSpool(cfg Config) []store.Finding {
 	var list []store.Finding
 	if broken > 0 {
 		list = append(list, finding(check, store.VerdictWarn, "keep them elsewhere with the log of that time, which says why, and report it with the version of relayd",
-			"%s of the spool in %s could not be read or stored", many(broken, "file", "files"), dir))
+			"%s of the spool in %s could not be read or stored", plural(broken, "file", "files"), dir))
 	}
 	size := Size(bytes)
 	switch limit := cfg.SpoolLimit.Limit(); {
 	case waiting > 0 && cfg.DatabaseURL == "":
 		return append(list, finding(check, store.VerdictFail, "start relayd with the --database-url that they were meant for; leave the files there until then",
-			"%s of events in %s wait for a postgres, and the store is SQLite now", size.about(), dir))
+			"%s of events in %s wait for a postgres, and the store is SQLite now", size.approximate(), dir))
 	case waiting > 0 && limit > 0 && bytes >= limit*3/4:
 		return append(list, finding(check, store.VerdictFail, "bring postgres back, or raise --spool-limit if the disk has room; leave the files there",
-			"%s of events wait for postgres in %s, and new ones find no room: callers get 503", size.about(), dir))
+			"%s of events wait for postgres in %s, and new ones find no room: callers get 503", size.approximate(), dir))
 	case waiting > 0:
 		return append(list, finding(check, store.VerdictWarn,
 			"bring postgres back; a server that runs stores them by itself, and so does the next start with this data dir; leave the files there",
-			"%s of events wait for postgres in %s", size.about(), dir))
+			"%s of events wait for postgres in %s", size.approximate(), dir))
 	case cfg.DatabaseURL != "" && len(list) == 0:
 		return []store.Finding{passed(check, "nothing waits for postgres in %s", dir)}
 	}
 	return list
 }
 
-// about is a size as people say it.
-func (s Size) about() string {
+// approximate formats a size with one decimal.
+func (s Size) approximate() string {
 	for _, u := range sizeUnits[:4] { // the binary ones
 		if int64(s) >= u.bytes {
 			return fmt.Sprintf("%.1f %s", float64(s)/float64(u.bytes), u.name)
@@ -77,8 +77,7 @@ type queues interface {
 	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
 }
 
-// checkQueues is about what waits for tunnels: an alias whose queue is full turns its
-// callers away, however well everything else is.
+// checkQueues reports queued requests: callers of an alias whose queue is full get 503.
 func checkQueues(ctx context.Context, s queues, cfg Config) store.Finding {
 	const check = "queues"
 	aliases, err := s.Aliases(ctx, relay.System())
@@ -87,7 +86,7 @@ func checkQueues(ctx context.Context, s queues, cfg Config) store.Finding {
 		stats, err = s.AllQueueStats(ctx)
 	}
 	if err != nil {
-		return finding(check, store.VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %s", plain(err))
+		return finding(check, store.VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %s", userMessage(err))
 	}
 	var waiting, at int
 	var oldest time.Time
@@ -101,7 +100,7 @@ func checkQueues(ctx context.Context, s queues, cfg Config) store.Finding {
 		if oldest.IsZero() || q.OldestQueuedAt.Before(oldest) {
 			oldest = q.OldestQueuedAt
 		}
-		percent := max(share(int64(q.Queued), int64(cfg.QueueLimit.Limit())), share(q.QueuedBytes, cfg.QueueBytes.Limit()))
+		percent := max(percent(int64(q.Queued), int64(cfg.QueueLimit.Limit())), percent(q.QueuedBytes, cfg.QueueBytes.Limit()))
 		switch {
 		case percent >= 100:
 			full = append(full, a.Name)
@@ -112,33 +111,33 @@ func checkQueues(ctx context.Context, s queues, cfg Config) store.Finding {
 	const fix = "open the tunnel of the alias and release what waits (`ssh HOST replay-queued ALIAS`, or the dashboard), cancel or delete what nobody needs, or raise --queue-limit and --queue-bytes"
 	switch {
 	case len(full) > 0:
-		return finding(check, store.VerdictFail, fix, "the queue of %s is full: callers get 503 queue-full", some(full))
+		return finding(check, store.VerdictFail, fix, "the queue of %s is full: callers get 503 queue-full", joinMax(full))
 	case len(filling) > 0:
-		return finding(check, store.VerdictWarn, fix, "the queue of %s is nearly full; then callers get 503 queue-full", some(filling))
+		return finding(check, store.VerdictWarn, fix, "the queue of %s is nearly full; then callers get 503 queue-full", joinMax(filling))
 	case waiting > 0:
-		return passed(check, "%s waiting at %s, the oldest since %s", many(waiting, "attempt", "attempts"), many(at, "alias", "aliases"), when(oldest))
+		return passed(check, "%s waiting at %s, the oldest since %s", plural(waiting, "attempt", "attempts"), plural(at, "alias", "aliases"), when(oldest))
 	}
 	return passed(check, "nothing waits for a tunnel")
 }
 
-// share is how many percent of a limit are used; 0 where there is none.
-func share(used, limit int64) int64 {
+// percent is how many percent of a limit are used; 0 where there is none.
+func percent(used, limit int64) int64 {
 	if limit <= 0 {
 		return 0
 	}
 	return int64(float64(used) / float64(limit) * 100)
 }
 
-// many counts things.
-func many(n int, one, more string) string {
+// plural counts things.
+func plural(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// some names a few of many.
-func some(names []string) string {
+// joinMax names a few of many.
+func joinMax(names []string) string {
 	const most = 3
 	slices.Sort(names)
 	if len(names) <= most {

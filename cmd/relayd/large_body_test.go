@@ -46,7 +46,7 @@ func TestBulk(t *testing.T) {
 	noise := make([]byte, 10<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
 	onStores(t, func(t *testing.T, flags map[string]string) {
-		h := newHouse(t, flags)
+		h := newTestServer(t, flags)
 		m := &mirror{}
 		target := httptest.NewServer(m)
 		t.Cleanup(target.Close)

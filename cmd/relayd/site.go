@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+
+	"relay"
+)
+
+// siteFileName is the file in the data dir with the addresses of the last server, so that
+// operator commands print the right addresses without its flags.
+const siteFileName = "site.json"
+
+type siteFile struct {
+	BaseURL     string `json:"baseUrl"`
+	AliasDomain string `json:"aliasDomain"`
+	SSHAddr     string `json:"sshAddr"`
+	HTTPAddr    string `json:"httpAddr"`
+}
+
+// saveSiteFile writes the file atomically.
+func saveSiteFile(cfg Config, site relay.Site, at addresses) error {
+	text, err := json.Marshal(siteFile{
+		BaseURL: site.Base.String(), AliasDomain: site.AliasDomain, SSHAddr: site.SSHAddr, HTTPAddr: at.HTTP,
+	})
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(string(cfg.DataDir), siteFileName)
+	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// loadSiteFile reads the file. ok is false if there is none, or if an address was set for
+// this command.
+func loadSiteFile(cfg Config) (siteFile, bool) {
+	var known siteFile
+	var defaults Config
+	for _, s := range defaults.settings() {
+		_ = s.value.UnmarshalText([]byte(s.def))
+	}
+	given := cfg.BaseURL != "" || cfg.HTTPSAddr != "" || cfg.AliasDomain != defaults.AliasDomain ||
+		cfg.HTTPAddr != defaults.HTTPAddr && port(string(cfg.HTTPAddr)) != "0"
+	text, err := os.ReadFile(filepath.Join(string(cfg.DataDir), siteFileName))
+	if given || err != nil || json.Unmarshal(text, &known) != nil {
+		return siteFile{}, false
+	}
+	return known, true
+}
+
+// knownSite returns the site of the running server, or that of the settings.
+func knownSite(cfg Config) relay.Site {
+	site := cfg.site(cfg.addresses())
+	known, ok := loadSiteFile(cfg)
+	if !ok {
+		return site
+	}
+	if base, err := url.Parse(known.BaseURL); err == nil {
+		site.Base, site.AliasDomain, site.SSHAddr = *base, known.AliasDomain, known.SSHAddr
+	}
+	return site
+}
+
+// What doctor says about a dashboard that browsers treat as the same site as the aliases.
+const (
+	sameSiteReason = "browsers take the dashboard at %s and the aliases below %s for one site, %s: pages that tunnels serve can set cookies there and send requests that carry them, so only the dashboard's own checks stand between"
+	sameSiteFix    = "give the aliases a registered domain of their own (--alias-domain), or the dashboard (--base-url)"
+)
+
+// sameSite returns the site, in the sense of browsers, that the base host shares with the
+// aliases, "" if they are different sites. A public suffix is no site.
+func sameSite(site relay.Site) string {
+	base, domain := strings.TrimSuffix(site.Base.Hostname(), "."), strings.Trim(site.AliasDomain, ".")
+	of, err := publicsuffix.EffectiveTLDPlusOne(strings.ToLower(base))
+	if err != nil {
+		return ""
+	}
+	aliases, err := publicsuffix.EffectiveTLDPlusOne("x." + strings.ToLower(domain))
+	if err != nil || of != aliases {
+		return ""
+	}
+	return of
+}
