@@ -7,8 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"syscall"
+
+	"relay"
+	"relay/record"
+	"relay/wire"
 )
 
 // Kinds of TargetEvent.
@@ -50,7 +55,7 @@ func newTargetMonitor(report func(TargetEvent)) *targetMonitor {
 
 // dialed notes how a dial of the local server ended.
 func (m *targetMonitor) dialed(f Forward, err error) {
-	var record tls.RecordHeaderError
+	var noTLS tls.RecordHeaderError
 	var cert *tls.CertificateVerificationError
 	var unknown *net.DNSError
 	url := f.Target.URL
@@ -59,7 +64,7 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 		if m.setDown(url, false) {
 			m.report(TargetEvent{Kind: LocalUp, Alias: f.Alias, Target: url, Text: "the local server " + url + " is up"})
 		}
-	case errors.As(err, &record):
+	case errors.As(err, &noTLS):
 		m.once(url, TargetEvent{
 			Kind: LocalSpeaksPlain, Alias: f.Alias, Target: url,
 			Text: "the local server " + url + " does not speak TLS",
@@ -175,14 +180,22 @@ func diagnose(f Forward, p []byte) (e TargetEvent, subject string) {
 		e.Text = "the local server " + url + " speaks TLS"
 		e.Hint = "pass --target https" + url[len("http"):]
 		return e, url
-	case f.Target.HostHeader != "" && f.Target.HostHeader != "preserve":
-	case containsAny(p, "Blocked request. This host", "DisallowedHost", "Invalid HTTP_HOST header", "Blocked host", "Invalid Host header"):
+	case f.Target.HostHeader != "" && f.Target.HostHeader != relay.HostPreserve:
+	case refusesHost(p):
 		e.Kind = LocalHost
 		e.Text = "the local server " + url + " refuses the Host header of " + f.Alias
-		e.Hint = "run relay up with --host-header rewrite, or let the server allow that host"
+		e.Hint = record.HostRefusedHint(f.Alias)
 		return e, f.Alias
 	}
 	return TargetEvent{}, ""
+}
+
+// refusesHost reads the start of an HTTP response.
+func refusesHost(p []byte) bool {
+	head, body, _ := bytes.Cut(p, []byte("\r\n\r\n"))
+	_, status, _ := wire.StartLine(head)
+	n, err := strconv.Atoi(string(status))
+	return err == nil && record.HostRefusedBy(n, body) != ""
 }
 
 func containsAny(p []byte, words ...string) bool {

@@ -72,6 +72,7 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 			out.Status = &shown.Response.Status
 		}
 	}
+	out.Warnings = append(out.Warnings, hostRefused(out.Alias, out.Host, out.Response)...)
 	return out
 }
 
