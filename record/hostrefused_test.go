@@ -1,11 +1,43 @@
 package record_test
 
 import (
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
+	"relay"
 	"relay/record"
 )
+
+// TestHostRefusedWarning: the record of an event whose last response refused the Host
+// header warns and names both remedies; an earlier response does not count.
+func TestHostRefusedWarning(t *testing.T) {
+	attempt := func(n, status int, body string) relay.Attempt {
+		return relay.Attempt{
+			N: n, State: relay.StateDelivered, HasResponse: true, Status: status,
+			Response: relay.Message{
+				Head: []byte("HTTP/1.1 403 Forbidden\r\n\r\n"),
+				Body: relay.Body{Data: []byte(body), Stored: int64(len(body)), Size: int64(len(body)), State: relay.BodyComplete},
+			},
+		}
+	}
+	e := &relay.Event{Alias: "stripe-dev", Host: "stripe-dev.example.com", Attempts: []relay.Attempt{attempt(1, 403, "Invalid Host header")}}
+	site := relay.Site{Base: url.URL{Scheme: "https", Host: "example.com"}}
+	warnings := record.Of(e, site, time.Now()).Warnings
+	if len(warnings) != 1 || warnings[0].Code != "host-refused" {
+		t.Fatalf("warnings %+v", warnings)
+	}
+	for _, text := range []string{"stripe-dev.example.com", "relay up with --host-header rewrite", "alias set stripe-dev hostHeader="} {
+		if !strings.Contains(warnings[0].Message, text) {
+			t.Errorf("%q is not in %q", text, warnings[0].Message)
+		}
+	}
+	e.Attempts = append(e.Attempts, attempt(2, 403, "no"))
+	if warnings := record.Of(e, site, time.Now()).Warnings; len(warnings) != 0 {
+		t.Errorf("after another response: %+v", warnings)
+	}
+}
 
 // TestHostRefusedBy uses the texts of Vite 6, Django 5, webpack-dev-server 4 and 5, and
 // Rails 6.1 and 7.1, with what is not about the text left out.

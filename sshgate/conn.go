@@ -57,9 +57,11 @@ type conn struct {
 	lookups   atomic.Int64 // questions of the login and of forwards to the store that have no answer yet
 	answering atomic.Int64 // goroutines for channels that the peer has opened
 
-	pings   atomic.Int64 // asked for since the last one was answered
-	stale   atomic.Bool
-	stateMu sync.Mutex // orders Stale and Online of the attachments
+	pings atomic.Int64 // asked for since the last one was answered
+	stale atomic.Bool
+	// hostLooks counts the answers that were searched for a refused Host header.
+	hostLooks atomic.Int64
+	stateMu   sync.Mutex // orders Stale and Online of the attachments
 
 	mu               sync.Mutex
 	started          bool

@@ -2,7 +2,12 @@ package sshgate
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
 )
 
 // plainView is a live session for people: the five lines of relay up, then a line
@@ -103,7 +108,39 @@ func (v *plainView) tell(n notice) {
 	}
 }
 
-func (v *plainView) request(r endedAttempt) { v.out.put(v.s.screen.row(ofAttempt(r))) }
+func (v *plainView) request(r endedAttempt) {
+	v.out.put(v.s.screen.row(ofAttempt(r)))
+	v.warnHostRefused(&r)
+}
+
+// maxHostLooks is how many answers of a connection are read to find out whether the local
+// server refuses the Host header; hostLookBytes is how much of each.
+const maxHostLooks, hostLookBytes = 20, 16 << 10
+
+// warnHostRefused says once per connection that the local server refuses the Host header.
+// The live feed has no bodies, so an answer that may say so is read from the store.
+func (v *plainView) warnHostRefused(r *endedAttempt) {
+	c, answer := v.s.c, r.attempt.Response
+	if answer == nil || answer.Status != http.StatusForbidden && answer.Status != http.StatusBadRequest || c.hostLooks.Add(1) > maxHostLooks {
+		return
+	}
+	id, err := relay.ParseID(r.event.ID)
+	if err != nil {
+		return
+	}
+	ctx, cancel := c.ask()
+	defer cancel()
+	e, err := c.srv.o.Read.Event(ctx, c.who, id, hostLookBytes)
+	if err != nil {
+		return
+	}
+	for _, w := range record.Of(e, c.srv.o.Site, time.Now()).Warnings {
+		if w.Code == record.WarningHostRefused {
+			c.hostLooks.Store(maxHostLooks)
+			v.out.put("warning: " + w.Message)
+		}
+	}
+}
 
 func (v *plainView) released(alias string, n int, err error) {
 	if err != nil {

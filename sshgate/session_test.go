@@ -71,6 +71,38 @@ Press Ctrl+C to disconnect
 	}
 }
 
+// TestRefusedHostIsToldOnce: the log of plain ssh says once per connection that the local
+// server refuses the Host header, and what to do.
+func TestRefusedHostIsToldOnce(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := b.store.alias("stripe-dev", 1)
+	p := b.openssh(b.alice, "-R", "stripe-dev:80:127.0.0.1:1", "127.0.0.1")
+	eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C") })
+	var last *relay.Event
+	for n, body := range []string{"no", "Invalid Host header", "Invalid Host header"} {
+		last = b.store.event(byte(n+1), a)
+		last.Status, last.Attempts[0].Status = 403, 403
+		last.Attempts[0].Response = relay.Message{
+			Head: []byte("HTTP/1.1 403 Forbidden\r\n\r\n"), Framing: relay.FramingClose,
+			Body: relay.Body{Data: []byte(body), Stored: int64(len(body)), Size: int64(len(body)), State: relay.BodyComplete},
+		}
+		b.store.publish(attemptEnded(t, b, last)...)
+	}
+	marker := b.store.event(9, a)
+	b.store.publish(attemptEnded(t, b, marker)...)
+	eventually(t, 30*time.Second, "log lines", func() bool { return contains(p.out, marker.ID.String()) })
+	out := p.out.String()
+	if n := strings.Count(out, "warning: the local server (webpack-dev-server) refused the Host header"); n != 1 {
+		t.Errorf("warned %d times:\n%s", n, out)
+	}
+	for _, remedy := range []string{"relay up with --host-header rewrite", "alias set stripe-dev hostHeader="} {
+		if !strings.Contains(out, remedy) {
+			t.Errorf("%q is not named:\n%s", remedy, out)
+		}
+	}
+}
+
 // TestRequestBesideTheHeader: what came while a session waited for its forwards was not
 // in its log.
 func TestRequestBesideTheHeader(t *testing.T) {
