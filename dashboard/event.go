@@ -32,6 +32,7 @@ type eventView struct {
 	Outcome, Class               string
 	Facts                        []fact
 	Error                        string
+	HostRefused                  string // the warning that the local server refused the Host header, or ""
 	Blocker                      string // why there is no replay, "" = there is
 	Queued                       string // place in the queue, "" = nothing waits
 	SSHCommand                   string // how to bring the tunnel back, "" = it is there
@@ -118,6 +119,11 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (eventView, erro
 	}
 	if s.Error != nil {
 		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
+	}
+	for _, w := range record.Of(e, p.Site, now).Warnings {
+		if w.Code == record.WarningHostRefused {
+			v.HostRefused = record.SafeText(w.Message)
+		}
 	}
 	if !head.Online && !head.Paused {
 		v.SSHCommand = head.SSHCommand

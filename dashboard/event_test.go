@@ -56,6 +56,20 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 	contains(t, "stranger", r.get("/events/"+id, 401), "login")
 }
 
+// TestRefusedHostIsShown: the inspector warns when the local server refused the Host
+// header, and names both remedies.
+func TestRefusedHostIsShown(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.online()
+	r.answers(func(_, _ []byte) string {
+		return "HTTP/1.1 403 Forbidden\r\nContent-Length: 19\r\n\r\nInvalid Host header"
+	})
+	id := r.send(post("/hook", `{}`)).String()
+	contains(t, "inspector", r.get("/events/"+id, 200),
+		"(webpack-dev-server) refused the Host header", "relay up with --host-header rewrite", "alias set hook hostHeader=")
+}
+
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
