@@ -144,6 +144,9 @@ type Token struct {
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // zero = never
 	LastUsedAt  time.Time
+	// Renewal is how long after each use the token expires; 0 means that use does not
+	// change ExpiresAt. It is set when the token is made.
+	Renewal time.Duration
 }
 
 // Share is a link with a token that lets its holder replay one event.

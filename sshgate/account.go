@@ -103,8 +103,11 @@ func (k *call) login() error {
 // tokenName is the longest name of a token.
 const tokenName = 100
 
-// token makes an API token with all that the account may do. Programs ask for it:
-// the answer is JSON always. The store keeps a record of it.
+// tokenLife is how long a token of a session works after it was used last.
+const tokenLife = 90 * 24 * time.Hour
+
+// token makes an API token with all scopes of the account. It expires when it was not used
+// for tokenLife. Programs ask for it, so the answer is always JSON.
 func (k *call) token() error {
 	k.json = true
 	name := strings.TrimSpace(k.flags["name"])
@@ -114,7 +117,9 @@ func (k *call) token() error {
 	if err := k.srv.o.Limits.Create(k.who); err != nil {
 		return err
 	}
-	made, secret, err := k.srv.o.Accounts.CreateToken(k.ctx, k.who, relay.Token{Name: name})
+	made, secret, err := k.srv.o.Accounts.CreateToken(k.ctx, k.who, relay.Token{
+		Name: name, ExpiresAt: time.Now().Add(tokenLife), Renewal: tokenLife,
+	})
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (s *Store) TokenOwner(ctx context.Context, secret string) (who relay.Actor,
 }
 
 // CreateToken makes an API token from t's AccountName ("" = the actor's own), Name,
-// Scopes (0 = all that the actor has), Alias and ExpiresAt. No token can make one
+// Scopes (0 = all that the actor has), Alias, ExpiresAt and Renewal. No token can make one
 // wider than itself; one limited to an alias can make none. A name that cannot be shown
 // is refused (validation-failed). The secret is given once.
 func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error) {
@@ -84,8 +84,8 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 			alias = a.ID
 		}
 		id := newName("tok_")
-		if _, err := c.exec(`INSERT INTO tokens (id, hash, account_id, name, scopes, alias_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, hash(secret), account.ID, truncateName(t.Name), int64(t.Scopes), alias, micros(s.now()), micros(t.ExpiresAt)); err != nil {
+		if _, err := c.exec(`INSERT INTO tokens (id, hash, account_id, name, scopes, alias_id, created_at, expires_at, renewal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			id, hash(secret), account.ID, truncateName(t.Name), int64(t.Scopes), alias, micros(s.now()), micros(t.ExpiresAt), t.Renewal.Microseconds()); err != nil {
 			return err
 		}
 		var row tokenRow

@@ -44,6 +44,11 @@ func (s *Store) flushUsage(ctx context.Context) {
 			if _, err := c.exec(`UPDATE `+k.table+` SET last_used_at = ? WHERE id = ?`, at, k.id); err != nil {
 				return err
 			}
+			if k.table == "tokens" {
+				if _, err := c.exec(`UPDATE tokens SET expires_at = last_used_at + renewal WHERE id = ? AND renewal > 0`, k.id); err != nil {
+					return err
+				}
+			}
 		}
 		return nil
 	})

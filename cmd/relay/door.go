@@ -136,7 +136,7 @@ func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.R
 		}
 	}
 	if !client.Private(base) {
-		p.say(clearText(base))
+		return nil, notEncrypted(base)
 	}
 	api, err := client.NewAPI(base, token, buildVersion())
 	if err != nil {

@@ -54,8 +54,8 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	if err != nil {
 		return err
 	}
-	if err := p.trust(site); err != nil {
-		return err
+	if !client.Private(site.BaseURL) {
+		return notEncrypted(site.BaseURL)
 	}
 	login := client.Login{BaseURL: base}
 	var api *client.API
@@ -108,30 +108,16 @@ func (p *program) loginBase(typed string) (string, error) {
 		}
 	}
 	base, err := client.CleanBase(typed)
-	if err == nil && !client.Private(base) && p.asker() == nil {
+	if err == nil && !client.Private(base) {
 		return "", notEncrypted(base)
 	}
 	return base, err
 }
 
+// notEncrypted refuses to use a token, or to take a host key, over clear http.
 func notEncrypted(base string) error {
-	return client.Errorf(client.ExitRefused, "%s is not encrypted: whoever is in between could read the token and show another host key", base).
-		WithHint("use its https address")
-}
-
-// trust asks where what a relay says about its host key could be somebody else's.
-func (p *program) trust(site *client.Site) error {
-	if client.Private(site.BaseURL) {
-		return nil
-	}
-	var shown []string
-	for _, key := range site.HostKeys {
-		shown = append(shown, ssh.FingerprintSHA256(key))
-	}
-	if ask := p.asker(); ask != nil && ask.Confirm(trustQuestion(site.BaseURL, strings.Join(shown, " "))) {
-		return nil
-	}
-	return notEncrypted(site.BaseURL)
+	return client.Errorf(client.ExitRefused, "%s is not encrypted: anybody in between could read the token and show another host key", base).
+		WithHint("use its https address; without login and RELAY_TOKEN commands go over SSH with the key")
 }
 
 // loginDialer pins the host key, and sees to it that there is a key to log in with.

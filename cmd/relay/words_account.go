@@ -25,14 +25,6 @@ func tokenName(host string) string {
 	return "relay on " + record.SafeTextMax(host, 60)
 }
 
-func clearText(base string) string {
-	return "warning: " + base + " is not encrypted: whoever is in between can read the token"
-}
-
-func trustQuestion(base, fingerprints string) string {
-	return base + " is not encrypted: whoever is in between can read the token.\nIt shows the host key " + fingerprints + "\nIs that the relay's fingerprint, and is this network safe?"
-}
-
 func madeKey(file, fingerprint string) string {
 	return "there was no SSH key, so one was made: " + file + " (" + fingerprint + ")"
 }

@@ -21,6 +21,7 @@ func testCredentials(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	t.Run("keys", func(t *testing.T) { b.with(t).keys() })
 	t.Run("tokens", func(t *testing.T) { b.with(t).tokens() })
+	t.Run("renewed tokens", func(t *testing.T) { b.with(t).renewedTokens() })
 	t.Run("narrow tokens", func(t *testing.T) { b.with(t).narrowTokens() })
 	t.Run("logins", func(t *testing.T) { b.with(t).logins() })
 	t.Run("invites", func(t *testing.T) { b.with(t).invites() })
@@ -128,6 +129,37 @@ func (b *bench) tokens() {
 	b.must(b.RemoveToken(ctx, b.alice, made.ID))
 	b.want(relay.CodeNotFound, b.RemoveToken(ctx, b.alice, made.ID))
 	b.want(relay.CodeNotFound, b.StillValid(ctx, who))
+}
+
+// renewedTokens: each use of a token with a renewal extends its expiry; the expiry of
+// another one stays as it was set.
+func (b *bench) renewedTokens() {
+	ctx := b.Context()
+	made := map[string]relay.Token{}
+	for name, renewal := range map[string]time.Duration{"renewed": time.Hour, "fixed": 0} {
+		token, secret, err := b.CreateToken(ctx, b.alice, relay.Token{Name: name, ExpiresAt: time.Now().Add(30 * time.Minute), Renewal: renewal})
+		b.must(err)
+		made[name] = token
+		_, err = b.TokenOwner(ctx, secret)
+		b.must(err)
+	}
+	expiry := func(name string) time.Time {
+		list, err := b.Tokens(ctx, b.alice, "")
+		b.must(err)
+		for _, t := range list {
+			if t.ID == made[name].ID && !t.LastUsedAt.IsZero() {
+				return t.ExpiresAt
+			}
+		}
+		return time.Time{}
+	}
+	b.eventually("the use of a token is noted", func() bool { return !expiry("renewed").IsZero() && !expiry("fixed").IsZero() })
+	if now := expiry("renewed"); now.Sub(made["renewed"].ExpiresAt) < 25*time.Minute {
+		b.Errorf("a used token expires at %v, it was made to expire at %v", now, made["renewed"].ExpiresAt)
+	}
+	if now := expiry("fixed"); !now.Equal(made["fixed"].ExpiresAt) {
+		b.Errorf("a token of a fixed expiry expires at %v, not %v", now, made["fixed"].ExpiresAt)
+	}
 }
 
 // No token makes one wider than itself.

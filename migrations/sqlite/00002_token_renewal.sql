@@ -1,0 +1,3 @@
+-- +goose Up
+-- Each use of a token with a renewal sets expires_at that many microseconds after the use.
+ALTER TABLE tokens ADD COLUMN renewal INTEGER NOT NULL DEFAULT 0;
