@@ -35,7 +35,14 @@ type API struct {
 	TokenHint string
 }
 
-// NewAPI talks to the relay at a base URL. Hosts that end in localhost are dialed
+// NotEncrypted is the refusal to send a token, or to take a host key, over clear http.
+func NotEncrypted(base string) error {
+	return Errorf(ExitRefused, "%s is not encrypted: anybody in between could read the token and show another host key", base).
+		WithHint("use its https address; without login and RELAY_TOKEN commands go over SSH with the key")
+}
+
+// NewAPI talks to the relay at a base URL. It refuses to use a token over clear http but
+// on this machine. Hosts that end in localhost are dialed
 // on this machine, whatever the resolver thinks of them.
 func NewAPI(base, token, version string) (*API, error) {
 	u, err := url.Parse(base)
@@ -44,6 +51,9 @@ func NewAPI(base, token, version string) (*API, error) {
 	}
 	if u.User != nil { // it would stand in every message
 		return nil, Errorf(ExitUsage, "the base URL %s holds a login", u.Redacted()).WithHint("write it without; RELAY_TOKEN holds the token")
+	}
+	if token != "" && !Private(base) {
+		return nil, NotEncrypted(base)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = dialLocalhost

@@ -136,7 +136,7 @@ func TestLongWaitSeesAnEventAtOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
 			came := start.Add(at)
-			api, err := NewAPI("http://relay.test", "rly_x", "test")
+			api, err := NewAPI("https://relay.test", "rly_x", "test")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,26 +64,68 @@ func TestTargetThatWasMeant(t *testing.T) {
 	}
 }
 
-func TestPortIsDialedOnBothLoopbacks(t *testing.T) {
+// TestPortMeansBothLoopbacks: --port dials 127.0.0.1, then ::1.
+func TestPortMeansBothLoopbacks(t *testing.T) {
+	target, err := PortTarget(3000)
+	if want := []string{"127.0.0.1:3000", "[::1]:3000"}; err != nil || !slices.Equal(target.addrs, want) {
+		t.Errorf("addresses %q, %v; want %q", target.addrs, err, want)
+	}
+	for _, port := range []int{0, -1, 65536} {
+		if _, err := PortTarget(port); exitOf(err) != ExitUsage {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}
+
+// TestSecondAddressIsDialed: the next address is dialed where the first one refuses, and
+// only there. It needs no IPv6.
+func TestSecondAddressIsDialed(t *testing.T) {
+	refused, _ := refusing(t)
+	first, _ := local(t)
+	second, _ := local(t)
+	for _, c := range []struct {
+		addrs []string
+		want  net.Addr
+	}{
+		{[]string{refused, second.Addr().String()}, second.Addr()},
+		{[]string{first.Addr().String(), second.Addr().String()}, first.Addr()},
+	} {
+		conn, err := Target{addrs: c.addrs}.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.RemoteAddr().String(); got != c.want.String() {
+			t.Errorf("%v: dialed %s, want %s", c.addrs, got, c.want)
+		}
+		conn.Close()
+	}
+}
+
+// TestPortOnIPv6Loopback: a local server that listens on ::1 only is reached. Where this
+// machine has no IPv6 loopback address there is nothing to reach; where it has one, being
+// unable to listen on it is a failure.
+func TestPortOnIPv6Loopback(t *testing.T) {
 	ln, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
-		t.Skip("no IPv6 here:", err)
+		addrs, addrsErr := net.InterfaceAddrs()
+		for _, a := range addrs {
+			if ip, ok := a.(*net.IPNet); ok && ip.IP.Equal(net.IPv6loopback) {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("this machine has no IPv6 loopback address (%v, %v)", err, addrsErr)
+		return
 	}
 	defer ln.Close()
 	target, err := PortTarget(ln.Addr().(*net.TCPAddr).Port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := target.Dial(context.Background())
+	conn, err := target.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
-	for _, port := range []int{0, -1, 65536} {
-		if _, err := PortTarget(port); exitOf(err) != ExitUsage {
-			t.Errorf("port %d: %v", port, err)
-		}
-	}
 }
 
 func TestHTTPSTargetThroughTheTunnel(t *testing.T) {

@@ -135,9 +135,6 @@ func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.R
 			return nil, err
 		}
 	}
-	if !client.Private(base) {
-		return nil, notEncrypted(base)
-	}
 	api, err := client.NewAPI(base, token, buildVersion())
 	if err != nil {
 		return nil, err // not a nil API within a Remote

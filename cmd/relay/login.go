@@ -55,7 +55,7 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 		return err
 	}
 	if !client.Private(site.BaseURL) {
-		return notEncrypted(site.BaseURL)
+		return client.NotEncrypted(site.BaseURL)
 	}
 	login := client.Login{BaseURL: base}
 	var api *client.API
@@ -109,15 +109,9 @@ func (p *program) loginBase(typed string) (string, error) {
 	}
 	base, err := client.CleanBase(typed)
 	if err == nil && !client.Private(base) {
-		return "", notEncrypted(base)
+		return "", client.NotEncrypted(base)
 	}
 	return base, err
-}
-
-// notEncrypted refuses to use a token, or to take a host key, over clear http.
-func notEncrypted(base string) error {
-	return client.Errorf(client.ExitRefused, "%s is not encrypted: anybody in between could read the token and show another host key", base).
-		WithHint("use its https address; without login and RELAY_TOKEN commands go over SSH with the key")
 }
 
 // loginDialer pins the host key, and sees to it that there is a key to log in with.

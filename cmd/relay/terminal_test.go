@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -194,6 +195,99 @@ func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	a.press("\x03")
 	a.leaves("exit status 0")
 	a.sees(goodbye) // what a program wrote may be read from its terminal when it is gone
+}
+
+// TestWhenThereAreColors: stdout gets colors at a terminal only, and not there where the
+// person said no by --no-color, NO_COLOR (no-color.org: any value but an empty one) or a
+// dumb terminal.
+func TestWhenThereAreColors(t *testing.T) {
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer tty.Close()
+	file, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, c := range []struct {
+		name    string
+		out     *os.File
+		env     map[string]string
+		noColor bool
+		want    bool
+	}{
+		{"at a terminal", tty, map[string]string{"TERM": "xterm"}, false, true},
+		{"NO_COLOR is empty", tty, map[string]string{"TERM": "xterm", "NO_COLOR": ""}, false, true},
+		{"NO_COLOR=1", tty, map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false, false},
+		{"NO_COLOR=0", tty, map[string]string{"TERM": "xterm", "NO_COLOR": "0"}, false, false},
+		{"--no-color", tty, map[string]string{"TERM": "xterm"}, true, false},
+		{"a dumb terminal", tty, map[string]string{"TERM": "dumb"}, false, false},
+		{"a file", file, map[string]string{"TERM": "xterm"}, false, false},
+	} {
+		p := &program{out: c.out, getenv: func(name string) string { return c.env[name] }, noColor: c.noColor}
+		if got := p.printer().color; got != c.want {
+			t.Errorf("%s: colors %t, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+// TestColorsAtATerminal: the flag and the environment reach that decision in the program.
+func TestColorsAtATerminal(t *testing.T) {
+	t.Parallel()
+	r := theRelay(t)
+	for i, c := range []struct {
+		env   []string
+		flags []string
+		color bool
+	}{
+		{[]string{"NO_COLOR="}, nil, true},
+		{[]string{"NO_COLOR=1"}, nil, false},
+		{[]string{"NO_COLOR="}, []string{"--no-color"}, false},
+	} {
+		alias := fmt.Sprintf("color%d-dev", i)
+		a := runAtTerminal(t, c.env, append(c.flags, "up", "--echo", "--alias", alias, "--server", r.ssh, "--identity", r.key)...)
+		a.sees(`Press Ctrl\+C`)
+		r.call(t, alias, "/x")
+		line := a.sees(`\d\d:\d\d:\d\d (.*) POST /x`)[1]
+		if want := map[bool]string{true: "\x1b[32m[200]\x1b[0m", false: "[200]"}[c.color]; line != want {
+			t.Errorf("%v %v: %q, want %q", c.env, c.flags, line, want)
+		}
+		a.press("\x03")
+		a.leaves("exit status 0")
+	}
+}
+
+// TestHostHeaderEndsWithItsTunnel: --host-header holds while its tunnel is attached; the
+// next tunnel of the alias gets the Host line as the caller sent it.
+func TestHostHeaderEndsWithItsTunnel(t *testing.T) {
+	t.Parallel()
+	r := theRelay(t)
+	hosts := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host }))
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(r.http)
+	_, localPort, _ := net.SplitHostPort(server.Listener.Addr().String())
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--host-header", "shop.test"}, "shop.test"},
+		{nil, "host-dev.localhost:" + port},
+		{[]string{"--host-header", "rewrite"}, "127.0.0.1:" + localPort},
+		{[]string{"--host-header", "preserve"}, "host-dev.localhost:" + port},
+	} {
+		a := runAtTerminal(t, nil, append([]string{"up", "--port", localPort, "--alias", "host-dev", "--server", r.ssh, "--identity", r.key}, c.flags...)...)
+		a.sees(`Press Ctrl\+C`)
+		r.call(t, "host-dev", "/")
+		if got := <-hosts; got != c.want {
+			t.Errorf("%v: Host %q, want %q", c.flags, got, c.want)
+		}
+		a.press("\x03")
+		a.leaves("exit status 0")
+	}
 }
 
 func TestSuspendedAndResumed(t *testing.T) {
