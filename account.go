@@ -121,6 +121,14 @@ type Key struct {
 	LastUsedAt    time.Time
 }
 
+// Right is what an SSH connection goes on by: a registered key of an account, or, with
+// Alias, the permission of the account to have a tunnel of that alias.
+type Right struct {
+	Account int64
+	Key     string // id; "" with Alias
+	Alias   int64  // id; 0 with Key
+}
+
 // Enrolment is a key whose holder has proven it and waits for the approval of somebody
 // who is signed in. It does not have the code, which only the holder of the key sees.
 type Enrolment struct {

@@ -195,7 +195,7 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		c.log = c.log.With("account", who.AccountName) // timers may be using it
 		c.started = true
 		c.mu.Unlock()
-		c.srv.revalidator.recheckIfChanged(c.rightsVersion)
+		c.srv.revalidator.recheckIfChanged(c, c.rightsVersion)
 		c.spawn(func() { c.requests.run(c.ctx, c.overflow) })
 		c.spawn(c.keepalive)
 		if c.enrolOnly == nil {

@@ -3,6 +3,7 @@ package sshgate
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -86,6 +87,29 @@ func (f *fakeStore) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, 
 }
 
 func (f *fakeStore) NoteLogin(relay.Actor, string) {}
+
+func (f *fakeStore) Revoked(_ context.Context, rights []relay.Right) (revoked []relay.Right, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, rights)
+	if f.down {
+		return nil, errors.New("connection refused")
+	}
+	stands := func(r relay.Right) bool {
+		for _, known := range f.keys {
+			if r.Alias == 0 && known.Credential == r.Key {
+				return true
+			}
+		}
+		for _, a := range f.aliases {
+			if a.ID == r.Alias && f.mayUse(a, relay.Actor{Account: r.Account}) {
+				return true
+			}
+		}
+		return false
+	}
+	return slices.DeleteFunc(slices.Clone(rights), stands), nil
+}
 
 func (f *fakeStore) StillValid(_ context.Context, who relay.Actor) error {
 	f.mu.Lock()

@@ -16,7 +16,8 @@ import (
 type fakeStore struct {
 	mu       sync.Mutex
 	claiming bool
-	down     bool // the store does not answer
+	down     bool            // the store does not answer
+	asked    [][]relay.Right // by Revoked
 	keys     map[string]relay.Actor
 	tokens   map[string]relay.Actor
 	aliases  map[string]*relay.Alias

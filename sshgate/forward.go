@@ -216,7 +216,7 @@ func (c *conn) attach(f *forward) {
 		att.Detach(false)
 		return
 	}
-	c.srv.revalidator.recheckIfChanged(f.rightsVersion)
+	c.srv.revalidator.recheckIfChanged(c, f.rightsVersion)
 	c.log.Info("alias online", "alias", f.alias.Name)
 }
 

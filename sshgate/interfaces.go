@@ -31,6 +31,8 @@ type Accounts interface {
 	// NoteLogin keeps in the audit log that somebody came in by a proven key from the
 	// address remote. It never blocks.
 	NoteLogin(who relay.Actor, remote string)
+	// Revoked gives those of the rights that do not stand any more.
+	Revoked(ctx context.Context, rights []relay.Right) ([]relay.Right, error)
 	// StillValid is nil while the actor's credential stands.
 	StillValid(ctx context.Context, who relay.Actor) error
 	Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error)

@@ -2,7 +2,7 @@ package sshgate
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,15 +11,13 @@ import (
 	"relay"
 )
 
-const (
-	// pollEvery is how often rights are checked as long as nobody publishes
-	// changes, pollSeldom how often when somebody does.
-	pollEvery  = time.Second
-	pollSeldom = 15 * time.Second
-)
+// recheckAgain is how long after a failed question to the store it is asked again.
+const recheckAgain = time.Second
 
-// revalidator checks again, in one goroutine for all connections, who may stay: a
-// key, an account, an alias or a membership may be gone.
+// revalidator checks again who may stay when a change was published that may take a right
+// away: a key, an account, an alias or a membership may be gone. One goroutine asks the
+// store, about those connections only that the changes name; without changes it asks
+// nothing.
 type revalidator struct {
 	srv     *Server
 	ctx     context.Context
@@ -28,77 +26,125 @@ type revalidator struct {
 	wake    chan struct{}
 	version atomic.Int64 // counts the changes of rights that were published
 
-	mu        sync.Mutex
-	seldom    time.Duration // pollSeldom
-	published bool
-	due       bool
+	mu  sync.Mutex
+	due scope // what is to be checked
+}
+
+// scope is a set of connections, by what changes named. The zero value is empty.
+type scope struct {
+	all      bool // every connection
+	accounts map[int64]bool
+	keys     map[string]bool
+	aliases  map[int64]bool
+	conns    map[*conn]bool
+}
+
+// add adds what a change names; a change without an account or alias is about any.
+func (s *scope) add(c relay.Change) {
+	switch {
+	case c.Kind == relay.ChangeAccount && c.Credential != "":
+		put(&s.keys, c.Credential)
+	case c.Kind == relay.ChangeAccount && c.Account != 0:
+		put(&s.accounts, c.Account)
+	case c.Kind == relay.ChangeAlias && c.Alias != 0:
+		put(&s.aliases, c.Alias)
+	default:
+		s.all = true
+	}
+}
+
+func put[K comparable](set *map[K]bool, key K) {
+	if *set == nil {
+		*set = map[K]bool{}
+	}
+	(*set)[key] = true
+}
+
+// merge adds what other holds.
+func (s *scope) merge(other scope) {
+	s.all = s.all || other.all
+	s.accounts, s.keys = union(s.accounts, other.accounts), union(s.keys, other.keys)
+	s.aliases, s.conns = union(s.aliases, other.aliases), union(s.conns, other.conns)
+}
+
+func union[K comparable](a, b map[K]bool) map[K]bool {
+	if a == nil {
+		return b
+	}
+	maps.Copy(a, b)
+	return a
+}
+
+func (s *scope) empty() bool {
+	return !s.all && len(s.accounts)+len(s.keys)+len(s.aliases)+len(s.conns) == 0
+}
+
+// whole tells whether everything of a connection is to be checked.
+func (s *scope) whole(c *conn) bool {
+	return s.all || s.accounts[c.who.Account] || s.keys[c.who.Credential] || s.conns[c]
 }
 
 func newRevalidator(srv *Server) *revalidator {
-	a := &revalidator{srv: srv, stopped: make(chan struct{}), wake: make(chan struct{}, 1), seldom: pollSeldom}
+	a := &revalidator{srv: srv, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
-// Publish takes the store's changes, and makes what was revoked take effect at
-// once. It never blocks. A gate that is not given changes looks for itself every
-// second.
+// Publish takes the store's changes, and makes what was revoked take effect at once. It
+// never blocks.
 func (srv *Server) Publish(changes []relay.Change) {
-	a := srv.revalidator
-	a.mu.Lock()
-	a.published = true
-	for i := range changes {
-		if k := changes[i].Kind; k == relay.ChangeAccount || k == relay.ChangeAlias {
-			a.due = true
+	var due scope
+	for _, c := range changes {
+		if c.Kind == relay.ChangeAccount || c.Kind == relay.ChangeAlias {
+			due.add(c)
 		}
 	}
-	due := a.due
-	a.mu.Unlock()
-	if !due {
-		return
+	if !due.empty() {
+		srv.revalidator.version.Add(1) // before a check that may pass over who comes now
+		srv.revalidator.check(due)
 	}
-	a.version.Add(1)
-	a.trigger()
 }
 
-// trigger has everybody checked without waiting for the time.
-func (a *revalidator) trigger() {
+// check has connections checked.
+func (a *revalidator) check(due scope) {
+	a.mu.Lock()
+	a.due.merge(due)
+	a.mu.Unlock()
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// recheckIfChanged is called once something can be seen by check that was decided on when rights
-// was what asOf is: a check meanwhile has passed it over.
-func (a *revalidator) recheckIfChanged(asOf int64) {
+// recheckIfChanged is called once something of a connection can be seen by revalidate that
+// was decided on when version was asOf: what was checked meanwhile has passed it over.
+func (a *revalidator) recheckIfChanged(c *conn, asOf int64) {
 	if a.version.Load() != asOf {
-		a.trigger()
+		a.check(scope{conns: map[*conn]bool{c: true}})
 	}
 }
 
 func (a *revalidator) run() {
 	defer close(a.stopped)
-	timer := time.NewTimer(pollEvery)
-	defer timer.Stop()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-a.ctx.Done():
 			return
 		case <-a.wake:
-		case <-timer.C:
+		case <-again:
 		}
+		again = nil
 		a.mu.Lock()
-		next := pollEvery
-		if a.published {
-			next = a.seldom
-		}
-		a.due = false
+		due := a.due
+		a.due = scope{}
 		a.mu.Unlock()
-		if !a.check() {
-			next = pollEvery
+		if !a.revalidate(&due) {
+			a.mu.Lock()
+			a.due.merge(due)
+			a.mu.Unlock()
+			again = time.After(recheckAgain)
 		}
-		timer.Reset(next)
 	}
 }
 
@@ -108,80 +154,52 @@ func (a *revalidator) stop() {
 	<-a.stopped
 }
 
-// check asks once for each credential, however many connections came by it. false
-// means that the store could not answer, so that it is to be done again.
-func (a *revalidator) check() bool {
-	type credential struct {
-		account int64
-		id      string
-	}
-	byCredential := map[credential][]*conn{}
+// revalidate asks the store, in one question, which rights of the connections do not stand
+// any more, and takes back what goes by them. false means that the store did not answer:
+// it is to be asked again, and nobody is cut off meanwhile.
+func (a *revalidator) revalidate(due *scope) bool {
+	uses := map[relay.Right][]func(){}
+	use := func(r relay.Right, end func()) { uses[r] = append(uses[r], end) }
 	for _, c := range a.srv.all() {
-		if c.canRevalidate() {
-			key := credential{c.who.Account, c.who.Credential}
-			byCredential[key] = append(byCredential[key], c)
+		if !c.canRevalidate() {
+			continue
+		}
+		whole := due.whole(c)
+		if whole {
+			use(relay.Right{Account: c.who.Account, Key: c.who.Credential}, func() {
+				c.closeRevoked("this key was removed; register it again to come back")
+			})
+		}
+		if !whole && len(due.aliases) == 0 {
+			continue
+		}
+		// Only what was attached before the store is asked is in its answer.
+		for _, f := range c.attached() {
+			if whole || due.aliases[f.alias.ID] {
+				use(relay.Right{Account: c.who.Account, Alias: f.alias.ID}, func() {
+					c.spawn(func() { c.removeForward(f) })
+				})
+			}
 		}
 	}
-	for _, conns := range byCredential {
-		if a.ctx.Err() != nil || !a.checkConns(conns) {
-			return false
-		}
+	if len(uses) == 0 {
+		return true
 	}
-	return true
-}
-
-func (a *revalidator) checkConns(conns []*conn) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, askTime)
 	defer cancel()
-	who := conns[0].who
-	if err := a.srv.o.Accounts.StillValid(ctx, who); err != nil {
-		if !refusal(err) {
-			a.srv.o.Log.Warn("check ssh key", "err", err)
-			return false
-		}
-		for _, c := range conns {
-			c.closeRevoked("this key was removed; register it again to come back")
-		}
-		return true
-	}
-	// Only what was attached before the list is read must be on it.
-	var forwards []*forward
-	for _, c := range conns {
-		forwards = append(forwards, c.attached()...)
-	}
-	if len(forwards) == 0 {
-		return true
-	}
-	aliases, err := a.srv.o.Accounts.Aliases(ctx, who)
+	revoked, err := a.srv.o.Accounts.Revoked(ctx, slices.Collect(maps.Keys(uses)))
 	if err != nil {
-		a.srv.o.Log.Warn("check aliases", "err", err)
+		if a.ctx.Err() == nil {
+			a.srv.o.Log.Warn("rights of ssh connections cannot be checked; tried again each second", "rights", len(uses), "err", err)
+		}
 		return false
 	}
-	may := make(map[int64]bool, len(aliases))
-	for i := range aliases {
-		may[aliases[i].ID] = true
-	}
-	for _, f := range forwards {
-		if !may[f.alias.ID] {
-			c := f.tunnel.c
-			c.spawn(func() { c.removeForward(f) })
+	for _, r := range revoked {
+		for _, end := range uses[r] {
+			end()
 		}
 	}
 	return true
-}
-
-// refusal tells a revoked right from a store that cannot answer: nobody is cut off because
-// of the latter.
-func refusal(err error) bool {
-	var e *relay.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Code {
-	case relay.CodeNotFound, relay.CodeUnauthorized, relay.CodeForbidden:
-		return true
-	}
-	return false
 }
 
 // canRevalidate tells whether who can be read.

@@ -3,6 +3,7 @@ package sshgate
 import (
 	"bufio"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,11 +51,6 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 			delete(b.store.aliases, alias)
 			b.store.mu.Unlock()
 			b.srv.Publish([]relay.Change{{Kind: relay.ChangeAlias}})
-		},
-		"found out": func(b *fixture, alias string) {
-			b.store.mu.Lock()
-			b.store.aliases[alias].Owner = 2
-			b.store.mu.Unlock()
 		},
 		"told by the tunnel's holder": func(b *fixture, alias string) { b.store.hold(alias).tunnel.Close(relay.AliasRemoved) },
 	} {
@@ -171,13 +167,12 @@ func (b *fixture) audited() {
 	eventually(b.t, 30*time.Second, "audit", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return !a.due
+		return a.due.empty()
 	})
 }
 
 // TestRightsLostBetweenTheQuestionAndTheUse: who lost a right after it was asked for, and
-// before anybody could see the use of it, kept it until the next look, a quarter of a
-// minute later.
+// before anybody could see the use of it, kept it until the next look.
 func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	t.Parallel()
 	t.Run("membership", func(t *testing.T) {
@@ -192,7 +187,6 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 				b.audited()
 			}}
 		})
-		b.seldom()
 		b.store.alias("a", 1)
 		b.store.members["a"] = []int64{2}
 		c := b.mustDial(b.newKey("bob", 2))
@@ -202,7 +196,6 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	t.Run("key", func(t *testing.T) {
 		t.Parallel()
 		b := newFixture(t)
-		b.seldom()
 		c := b.mustDial(b.alice)
 		b.store.mu.Lock()
 		clear(b.store.keys)
@@ -214,12 +207,53 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	})
 }
 
-// seldom has the gate look at rights only when it is told of a change.
-func (b *fixture) seldom() {
-	b.t.Helper()
-	b.srv.revalidator.mu.Lock()
-	b.srv.revalidator.seldom, b.srv.revalidator.due = time.Hour, true
-	b.srv.revalidator.mu.Unlock()
-	b.srv.Publish([]relay.Change{{Kind: relay.ChangeEvent}})
-	b.audited()
+// TestChecksAskOnlyAboutWhatChanged: every change of an account or an alias had the rights
+// of all connections asked for one by one, and so did every quarter of a minute without
+// any change.
+func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	own := b.store.alias("a", 1)
+	b.store.alias("b", 2)
+	alice, bob := b.mustDial(b.alice), b.mustDial(b.newKey("bob", 2))
+	forwards(t, alice, "a", 80)
+	forwards(t, alice, "c", 80)
+	forwards(t, bob, "b", 80)
+	for _, alias := range []string{"a", "b", "c"} {
+		b.online(alias)
+	}
+	for _, c := range []struct {
+		name   string
+		change relay.Change
+		want   func(r relay.Right) bool
+		n      int
+	}{
+		{"an event", relay.Change{Kind: relay.ChangeEvent, Alias: own.ID}, nil, 0},
+		{"a queue", relay.Change{Kind: relay.ChangeQueue, Alias: own.ID}, nil, 0},
+		{"an account without connections", relay.Change{Kind: relay.ChangeAccount, Account: 99}, nil, 0},
+		{"another credential", relay.Change{Kind: relay.ChangeAccount, Account: 1, Credential: "tok_1"}, nil, 0},
+		{"an alias without tunnel", relay.Change{Kind: relay.ChangeAlias, Alias: 99}, nil, 0},
+		{"an account", relay.Change{Kind: relay.ChangeAccount, Account: 1}, func(r relay.Right) bool { return r.Account == 1 }, 3},
+		{"an alias", relay.Change{Kind: relay.ChangeAlias, Alias: own.ID}, func(r relay.Right) bool { return r.Alias == own.ID }, 1},
+		{"anything", relay.Change{Kind: relay.ChangeAccount}, func(relay.Right) bool { return true }, 5},
+	} {
+		b.store.mu.Lock()
+		b.store.asked = nil
+		b.store.mu.Unlock()
+		b.srv.Publish([]relay.Change{c.change})
+		if c.n > 0 {
+			eventually(t, 30*time.Second, "question about "+c.name, func() bool {
+				b.store.mu.Lock()
+				defer b.store.mu.Unlock()
+				return len(b.store.asked) > 0
+			})
+		}
+		b.audited()
+		b.store.mu.Lock()
+		asked := slices.Concat(b.store.asked...)
+		if len(asked) != c.n || len(b.store.asked) > 1 || slices.ContainsFunc(asked, func(r relay.Right) bool { return !c.want(r) }) {
+			t.Errorf("a change of %s: asked %v", c.name, b.store.asked)
+		}
+		b.store.mu.Unlock()
+	}
 }

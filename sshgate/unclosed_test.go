@@ -226,9 +226,6 @@ func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	client := b.mustDial(b.alice)
 	forwards(t, client, "a", 80)
 	b.online("a")
-	b.srv.revalidator.mu.Lock()
-	b.srv.revalidator.seldom = time.Hour // so that only a repeated check finds out
-	b.srv.revalidator.mu.Unlock()
 	b.store.mu.Lock()
 	b.store.down = true
 	clear(b.store.keys)
@@ -244,17 +241,17 @@ func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	closed(t, client)
 }
 
-// telling tells of each question whether a credential still stands.
+// telling tells of each question which rights still stand.
 type telling struct {
 	*fakeStore
 	asked chan struct{}
 }
 
-func (f telling) StillValid(ctx context.Context, who relay.Actor) error {
-	err := f.fakeStore.StillValid(ctx, who)
+func (f telling) Revoked(ctx context.Context, rights []relay.Right) ([]relay.Right, error) {
+	revoked, err := f.fakeStore.Revoked(ctx, rights)
 	select {
 	case f.asked <- struct{}{}:
 	default:
 	}
-	return err
+	return revoked, err
 }

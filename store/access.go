@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/jmoiron/sqlx"
 
@@ -118,4 +120,38 @@ func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
 			AND EXISTS (SELECT 1 FROM accounts o WHERE o.id = x.account_id AND o.removed_at = 0)`,
 			who.Credential, micros(s.now()))
 	})
+}
+
+// revokedMost is how many rights one statement asks for: SQLite takes 32 766 parameters.
+const revokedMost = 10_000
+
+// Revoked gives those of the rights of SSH connections that do not stand any more: the key
+// or the account is removed, or the account neither owns the alias nor is a member of it.
+func (s *Store) Revoked(ctx context.Context, rights []relay.Right) (revoked []relay.Right, err error) {
+	for some := range slices.Chunk(rights, revokedMost) {
+		rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT))`, len(some))[1:]
+		args := make([]any, 0, 3*len(some))
+		for _, r := range some {
+			args = append(args, r.Account, plain(r.Key), r.Alias)
+		}
+		var list []struct {
+			Account int64  `db:"account_id"`
+			Key     string `db:"key_id"`
+			Alias   int64  `db:"alias_id"`
+		}
+		if err := s.view(ctx, "check rights of ssh connections", func(q session) error {
+			return q.all(&list, `WITH r (account_id, key_id, alias_id) AS (VALUES `+rows+`)
+				SELECT account_id, key_id, alias_id FROM r
+				WHERE NOT EXISTS (SELECT 1 FROM accounts o WHERE o.id = r.account_id AND o.removed_at = 0)
+					OR r.alias_id = 0 AND NOT EXISTS (SELECT 1 FROM keys k WHERE k.id = r.key_id AND k.account_id = r.account_id)
+					OR r.alias_id <> 0 AND NOT EXISTS (SELECT 1 FROM aliases al WHERE al.id = r.alias_id AND al.owner_id = r.account_id)
+						AND NOT EXISTS (SELECT 1 FROM members m WHERE m.alias_id = r.alias_id AND m.account_id = r.account_id)`, args...)
+		}); err != nil {
+			return nil, err
+		}
+		for _, r := range list {
+			revoked = append(revoked, relay.Right{Account: r.Account, Key: r.Key, Alias: r.Alias})
+		}
+	}
+	return revoked, nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"sync"
+	"time"
 
 	"relay"
 )
@@ -116,7 +117,12 @@ func (s *Store) writeRevisions(c *change) error {
 	return nil
 }
 
-const revisionLock = 0x72657673
+const (
+	revisionLock = 0x72657673
+	// revisionLife is how long a process may be cut off from the database without missing a
+	// change: nothing else tells it that a key was removed.
+	revisionLife = 24 * time.Hour
+)
 
 type revisionRow struct {
 	ID         int64     `db:"id"`

@@ -178,7 +178,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		before         time.Time
 		limit          int
 	}{
-		{`revisions`, `id`, `at`, now.Add(-time.Hour), expiredRows},
+		{`revisions`, `id`, `at`, now.Add(-revisionLife), expiredRows},
 		{`idempotency`, `credential, key`, `created_at`, now.Add(-idempotencyLife), 10}, // they hold answers
 		{`links`, `hash`, `expires_at`, now, expiredRows},
 		{`sessions`, `id`, `expires_at`, now, expiredRows},

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/pgtest"
+)
+
+// The rights of 10 000 SSH connections are asked for in one statement, and fast enough for
+// a revocation to be in force within 2 s.
+func TestRevokedOfManyCredentials(t *testing.T) {
+	t.Parallel()
+	const credentials, accounts = 10_000, 500 // each account has an alias, its next one is a member of that
+	for name, o := range map[string]Options{
+		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openMigrated(t, o)
+			numbers := func(n int) string {
+				return fmt.Sprintf(`WITH RECURSIVE k (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < %d) `, n)
+			}
+			for _, statement := range []string{
+				numbers(accounts) + `INSERT INTO accounts (id, name, admin, created_at, removed_at) SELECT i, 'u' || i, 0, 1, CASE WHEN i = 7 THEN 1 ELSE 0 END FROM k`,
+				numbers(accounts) + `INSERT INTO aliases (id, name, owner_id, created_at, offline_status, auto_deliver, host_header, forwarded, fresh_connections, paused)
+					SELECT i, 'a' || i, i, 1, 202, 0, 'preserve', 0, 0, 0 FROM k`,
+				numbers(accounts-1) + `INSERT INTO members (alias_id, account_id) SELECT i, i + 1 FROM k`,
+				numbers(credentials) + fmt.Sprintf(`INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
+					SELECT 'key_' || i, 1 + i %% %d, '', 'f' || i, 'x', 'x', 1 FROM k WHERE i <> 77`, accounts),
+			} {
+				if _, err := s.direct.ExecContext(t.Context(), statement); err != nil {
+					t.Fatalf("%.60s: %v", statement, err)
+				}
+			}
+			var rights []relay.Right
+			want := map[relay.Right]bool{
+				{Account: 78, Key: "key_77"}:   true, // a key that is removed
+				{Account: 1, Key: "key_77777"}: true, // a key that never was
+				{Account: 3, Key: "key_1"}:     true, // a key of another account
+				{Account: 2, Alias: 3}:         true, // neither owner nor member
+				{Account: 2, Alias: 77_777}:    true, // an alias that is gone
+				{Account: 7, Alias: 7}:         true, // an account that is removed
+			}
+			for r := range want {
+				rights = append(rights, r)
+			}
+			rights = append(rights, relay.Right{Account: 5, Alias: 5}, relay.Right{Account: 6, Alias: 5})
+			for i := 1; len(rights) < credentials; i++ {
+				if r := (relay.Right{Account: int64(1 + i%accounts), Key: fmt.Sprint("key_", i)}); i != 77 {
+					rights = append(rights, r)
+					if r.Account == 7 {
+						want[r] = true
+					}
+				}
+			}
+			began := time.Now()
+			revoked, err := s.Revoked(t.Context(), rights)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tookAtMost(t, fmt.Sprintf("rights of %d connections", len(rights)), began, 2*time.Second)
+			got := map[relay.Right]bool{}
+			for _, r := range revoked {
+				got[r] = true
+			}
+			if !maps.Equal(got, want) || len(revoked) != len(want) {
+				t.Errorf("%d revoked, want %d", len(got), len(want))
+			}
+		})
+	}
+}
