@@ -166,6 +166,7 @@ func (x *exchange) onFill(f relay.Fill) verdict {
 		if x.at.first.IsZero() {
 			x.at.first = time.Now()
 			x.endSlow()
+			x.hold.pool.noteAnswer(x.at.open)
 			x.early = !x.sent.Load()
 		}
 		if v := x.take(x.line.into[:f.N]); v != goOn {

@@ -26,6 +26,7 @@ type pool struct {
 	// A local server that takes one connection at a time is held up by every kept one.
 	slow       int       // requests that have waited longer than slowAfter for an answer
 	reuseAgain time.Time // no channel is kept before
+	concurrent bool      // it has answered a request while an older channel was kept: it is none of those
 
 	opening int
 	inUse   int
@@ -184,11 +185,23 @@ func (p *pool) reuses() bool {
 func (p *pool) addSlow() {
 	p.mu.Lock()
 	p.slow++
-	if len(p.waiting) > 0 {
+	if len(p.waiting) > 0 && !p.concurrent {
 		p.reuseAgain = time.Now().Add(reusePause)
 	}
 	p.mu.Unlock()
 	p.empty()
+}
+
+// noteAnswer looks whether the local server has answered a request that went out at sent
+// while a channel kept since before then was open.
+func (p *pool) noteAnswer(sent time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.concurrent || p.h.lazy || len(p.waiting) == 0 || !p.waiting[0].since.Before(sent) {
+		return
+	}
+	ended, _ := p.waiting[0].heard()
+	p.concurrent = !ended
 }
 
 // removeSlow ends addSlow: the request has an answer, or will get none.

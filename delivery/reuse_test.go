@@ -386,6 +386,31 @@ func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	})
 }
 
+// TestReuseGoesOnBehindASlowAnswer: a local server that answers while a kept channel is
+// open is not one of those that reuse has to pause for.
+func TestReuseGoesOnBehindASlowAnswer(t *testing.T) {
+	run(t, func(l *local) {
+		for l.until("\r\n\r\n") {
+			if contains(l.got, "slow") {
+				time.Sleep(150 * time.Millisecond)
+			}
+			l.got = nil
+			l.Write(ok)
+		}
+	}, func(b *bed) {
+		alone := strings.Replace(get, "Host", "Connection: close\r\nHost", 1)
+		b.send(post) // its channel is kept, for its caller alone
+		time.Sleep(time.Millisecond)
+		b.send(alone)
+		b.send(strings.Replace(alone, "/", "/slow", 1))
+		b.want("kept after 100 ms", b.d.Stats().Channels, 0)
+		b.send(get)
+		b.pause()
+		b.send(get)
+		b.want("connection", b.last().Connection, relay.ConnectionReused)
+	})
+}
+
 // TestChannelIsBackBeforeTheStore: a local server of one connection serves the next
 // request while the answer to the one before is stored.
 func TestChannelIsBackBeforeTheStore(t *testing.T) {
