@@ -39,6 +39,7 @@ type Actor struct {
 	AliasName   string
 	Credential  string    // id of the token, session, key or share that proved it
 	ExpiresAt   time.Time // of the credential; zero = never
+	LoggedInAt  time.Time // of a dashboard session: when it began; zero for every other credential
 	Shared      ID        // of ActorShare: the one event
 }
 
@@ -162,6 +163,7 @@ type Share struct {
 	ID        string // shr_…
 	Event     ID
 	View      bool // the holder may also see headers and body, secrets masked
+	OneUse    bool // the first replay ends the share
 	CreatedAt time.Time
 	ExpiresAt time.Time // zero = never
 	Uses      int

@@ -96,6 +96,7 @@ const (
 	CodeBadRequest                = "bad-request"
 	CodeUnauthorized              = "unauthorized"
 	CodeForbidden                 = "forbidden"
+	CodeLoginTooOld               = "login-too-old" // a session has to log in again for this
 	CodeNotFound                  = "not-found"
 	CodeMethodNotAllowed          = "method-not-allowed"
 	CodeConflict                  = "conflict"
@@ -131,6 +132,7 @@ var statuses = map[string]int{
 	CodeBadRequest:                400,
 	CodeUnauthorized:              401,
 	CodeForbidden:                 403,
+	CodeLoginTooOld:               403,
 	CodeNotFound:                  404,
 	CodeMethodNotAllowed:          405,
 	CodeConflict:                  409,

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"relay"
 	"relay/api"
@@ -48,7 +47,7 @@ func TestForeignAndUnknownAreTheSameAnswer(t *testing.T) {
 	must(t, err)
 	tokens, err := h.store.Tokens(t.Context(), h.alice, "alice")
 	must(t, err)
-	share, _, err := h.store.CreateShare(t.Context(), h.alice, id, true, time.Time{})
+	share, _, err := h.store.CreateShare(t.Context(), h.alice, id, relay.Share{View: true})
 	must(t, err)
 	foreign := everyRoute("shop", id, key.ID, tokens[0].ID, share.ID)
 	unknown := everyRoute("nope", relay.ID{1}, "key_nope", "tok_nope", "shr_nope")
@@ -181,7 +180,10 @@ func TestSessionsAndOrigins(t *testing.T) {
 		want                 int
 	}{
 		{"GET", safe, "Sec-Fetch-Site: same-origin", 200},
-		{"GET", safe, "Sec-Fetch-Site: cross-site", 200},
+		{"GET", safe, "Sec-Fetch-Site: none", 200},
+		{"GET", safe, "X-Plain: no browser", 200},
+		{"GET", safe, "Sec-Fetch-Site: same-site", 403},
+		{"GET", safe, "Sec-Fetch-Site: cross-site", 403},
 		{"POST", unsafe, "Sec-Fetch-Site: same-origin", 201},
 		{"POST", unsafe, "Sec-Fetch-Site: same-site", 403},
 		{"POST", unsafe, "Sec-Fetch-Site: cross-site", 403},

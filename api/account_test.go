@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"database/sql"
 	"net/http"
 	"path/filepath"
@@ -281,4 +282,35 @@ func TestAnEndingTokenIsToldWhatItMayMake(t *testing.T) {
 	if !strings.HasSuffix(p.Detail, "leave out events:write aliases:read") {
 		t.Errorf("said %q", p.Detail)
 	}
+}
+
+// TestOldSessionsMayNotMakeThemselvesPermanent: after 15 minutes a session is told to
+// log in again for keys, full tokens, transfer and deletion; API tokens are not.
+func TestOldSessionsMayNotMakeThemselvesPermanent(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(o *api.Options) { o.Accounts = agedSessions{o.Accounts} })
+	session := h.session("alice")
+	for _, line := range []string{
+		`POST /api/v1/keys {"key":"` + testKey + `"}`, `POST /api/v1/tokens {"scopes":["account"]}`, `POST /api/v1/tokens {}`,
+		`POST /api/v1/aliases/shop/transfer {"user":"bob"}`, `DELETE /api/v1/aliases/shop`,
+	} {
+		method, rest, _ := strings.Cut(line, " ")
+		target, body, _ := strings.Cut(rest, " ")
+		r := h.request(method, "", target, body)
+		r.AddCookie(&http.Cookie{Name: "relay_session", Value: session})
+		h.do(r).code(403, "login-too-old")
+	}
+	r := h.request("POST", "", "/api/v1/tokens", `{"scopes":["events:read"]}`)
+	r.AddCookie(&http.Cookie{Name: "relay_session", Value: session})
+	h.do(r).want(201)
+	h.post(h.asAlice, "/api/v1/keys", `{"key":"`+testKey+`"}`).want(201)
+}
+
+// agedSessions makes every session 16 minutes old.
+type agedSessions struct{ accounts }
+
+func (a agedSessions) SessionOwner(ctx context.Context, secret string) (relay.Actor, error) {
+	who, err := a.accounts.SessionOwner(ctx, secret)
+	who.LoggedInAt = who.LoggedInAt.Add(-16 * time.Minute)
+	return who, err
 }

@@ -70,6 +70,13 @@ func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
 	if s.origin.Check(r) != nil {
 		return relay.Errorf(relay.CodeForbidden, "a page of another origin may not do this with your session; use an API token")
 	}
+	// The check above passes every GET. A page of another site cannot read the answer to
+	// one, but could make the server produce it again and again.
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+	default:
+		return relay.Errorf(relay.CodeForbidden, "a page of another site may not read this with your session; use an API token")
+	}
 	c.who = who
 	return nil
 }

@@ -22,13 +22,13 @@ type eventInput struct {
 
 type listInput struct {
 	Alias  string    `query:"alias"`
-	Method string    `query:"method" doc:"as it was sent: case counts"`
+	Method string    `query:"method" doc:"letter case is ignored"`
 	Status string    `query:"status" doc:"such as 404 or 2xx"`
 	Path   string    `query:"path" doc:"what the path starts with"`
 	State  string    `query:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete"`
 	Since  time.Time `query:"since" doc:"first arrival, this moment included"`
 	Until  time.Time `query:"until" doc:"first arrival, this moment not included"`
-	Text   string    `query:"q" maxLength:"1000" doc:"text in path, headers or body, as it was sent: case counts"`
+	Text   string    `query:"q" maxLength:"1000" doc:"text in path, headers or body, as received; case-sensitive"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
 	Cursor string    `query:"cursor" maxLength:"500"`
 	Wait   string    `query:"wait" doc:"such as 30s, at most 60s: answers as soon as an event matches that arrived after the call"`

@@ -125,6 +125,12 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 	}
 }
 
+// Stream takes one of the account's slots for a live stream; the caller gives it back
+// by release. rate-limited when all slots are taken.
+func (l *Limits) Stream(who relay.Actor) (release func(), err error) {
+	return l.streams.acquire(accountKey(who))
+}
+
 // Replay counts a replay or release by a token or session; rate-limited when it may
 // not be.
 func (l *Limits) Replay(who relay.Actor) error {

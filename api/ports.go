@@ -49,7 +49,7 @@ type Accounts interface {
 	AddMember(ctx context.Context, who relay.Actor, alias, user string) error
 	RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error
 
-	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error)
+	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error)
 	Shares(ctx context.Context, who relay.Actor, id relay.ID) ([]relay.Share, error)
 	RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, share string) error
 	// ShareActor gives the actor (kind share) of a share token; ErrNotFound for

@@ -97,7 +97,7 @@ func (w *routeWalk) oneOfEach(who relay.Actor, user, alias, key, other string) r
 	must(w.t, err)
 	token, _, err := w.store.CreateToken(ctx, relay.System(), relay.Token{AccountName: user, Scopes: relay.AllScopes})
 	must(w.t, err)
-	share, secret, err := w.store.CreateShare(ctx, who, id, true, time.Time{})
+	share, secret, err := w.store.CreateShare(ctx, who, id, relay.Share{View: true})
 	must(w.t, err)
 	w.session(user)
 	sessions, err := w.store.Sessions(ctx, who)

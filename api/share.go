@@ -16,7 +16,8 @@ const defaultShareLifetime = "7d"
 
 type shareBody struct {
 	ExpiresIn expiry `json:"expiresIn,omitzero" doc:"such as 12h or 7d; null = never; 7d when absent"`
-	View      bool   `json:"view,omitempty" doc:"holders may also see headers and body, secrets masked"`
+	View      bool   `json:"view,omitempty" doc:"the holder can also view headers and body, with secrets masked"`
+	OneUse    bool   `json:"oneUse,omitempty" doc:"the first replay ends the share"`
 }
 
 // expiry tells an absent expiresIn from null.
@@ -53,7 +54,7 @@ type sharedInput struct {
 func (s *server) addShareRoutes() {
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/events/{id}/shares", id: "create-share", tag: "shares", status: http.StatusCreated,
-		summary: "Let whoever holds the token replay this event; it is shown once", scope: relay.ScopeEventsShare,
+		summary: "Create a token that can replay this event without login; the token is shown once", scope: relay.ScopeEventsShare,
 		resolve: s.resolveEvent(0), errors: []int{http.StatusConflict},
 	}, s.createShare)
 	registerTyped(s, route{
@@ -98,7 +99,7 @@ func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput
 	if err := s.countCreation(c.who); err != nil {
 		return nil, err
 	}
-	share, secret, err := s.Accounts.CreateShare(ctx, c.who, c.event.ID, wanted.View, expires)
+	share, secret, err := s.Accounts.CreateShare(ctx, c.who, c.event.ID, relay.Share{View: wanted.View, OneUse: wanted.OneUse, ExpiresAt: expires})
 	if err != nil {
 		return nil, err
 	}

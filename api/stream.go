@@ -42,7 +42,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		ctx, cancel = context.WithDeadline(ctx, c.who.ExpiresAt)
 		defer cancel()
 	}
-	leave, err := s.Limits.streams.acquire(accountKey(c.who))
+	leave, err := s.Limits.Stream(c.who)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,12 @@ type accountFixture struct {
 
 func newAccountFixture(t *testing.T, edit ...func(*dashboard.Options)) *accountFixture {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 3})
+	return newAccountFixtureOn(t, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 3}, edit...)
+}
+
+func newAccountFixtureOn(t *testing.T, so store.Options, edit ...func(*dashboard.Options)) *accountFixture {
+	t.Helper()
+	s, err := store.Open(t.Context(), so)
 	o := &accountFixture{T: t, Store: s, cookies: map[string]*http.Cookie{}}
 	o.must(err)
 	t.Cleanup(func() { _ = s.Close() })

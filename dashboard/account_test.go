@@ -69,11 +69,11 @@ func TestTokenFormSaysWhatIsWrong(t *testing.T) {
 	o := newAccountFixture(t)
 	o.alias("bob", "foreign")
 	for wrong, fields := range map[string][]string{
-		"token-scopes-wrong":    {"name", "kept", "expiresIn", "7d"},
-		"unknown scope":         {"name", "kept", "expiresIn", "7d", "scopes", "everything"},
-		"no alias with this name":         {"name", "kept", "expiresIn", "7d", "scopes", "account", "alias", "foreign"},
-		"choose when the token expires":       {"name", "kept", "expiresIn", "-7d", "scopes", "account"},
-		"token-expiresIn-wrong": {"name", "kept", "scopes", "account"},
+		"token-scopes-wrong":            {"name", "kept", "expiresIn", "7d"},
+		"unknown scope":                 {"name", "kept", "expiresIn", "7d", "scopes", "everything"},
+		"no alias with this name":       {"name", "kept", "expiresIn", "7d", "scopes", "account", "alias", "foreign"},
+		"choose when the token expires": {"name", "kept", "expiresIn", "-7d", "scopes", "account"},
+		"token-expiresIn-wrong":         {"name", "kept", "scopes", "account"},
 	} {
 		a := o.post("alice", "/account/tokens", fields...).want(422, wrong, `value="kept"`)
 		if tokenText.MatchString(a.body) {

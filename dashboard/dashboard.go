@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -68,14 +69,15 @@ func New(o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", p.signedIn(p.home))
 	mux.Handle("GET /aliases/{alias}", p.signedIn(p.stream))
-	mux.Handle("GET /aliases/{alias}/live", p.signedIn(p.streamLive))
+	mux.Handle("GET /aliases/{alias}/live", ownPages(p.signedIn(p.streamLive)))
 	mux.Handle("GET /aliases/{alias}/replay-queued", p.signedIn(p.confirmRelease))
 	mux.Handle("POST /aliases/{alias}/replay-queued", p.signedIn(p.release))
 	mux.Handle("GET /events/{id}", p.signedIn(p.event))
-	mux.Handle("GET /events/{id}/live", p.signedIn(p.eventLive))
-	mux.Handle("GET /events/{id}/image/{n}", p.signedIn(p.image))
+	mux.Handle("GET /events/{id}/live", ownPages(p.signedIn(p.eventLive)))
+	mux.Handle("GET /events/{id}/image/{n}", ownPages(p.signedIn(p.image)))
 	mux.Handle("POST /events/{id}/replay", p.signedIn(p.replay))
 	mux.Handle("POST /events/{id}/cancel", p.signedIn(p.cancel))
+	mux.Handle("GET /events/{id}/share", p.signedIn(p.previewShare))
 	mux.Handle("POST /events/{id}/shares", p.signedIn(p.createShare))
 	mux.Handle("POST /events/{id}/shares/{share}/revoke", p.signedIn(p.revokeShare))
 	mux.Handle("GET /s/{token}", p.page(p.sharedEvent))
@@ -99,7 +101,7 @@ func New(o Options) http.Handler {
 // securityHeaders puts the headers on that keep a page from being framed, sniffed or scripted
 // by anything but itself.
 func (p *pages) securityHeaders(next http.Handler) http.Handler {
-	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 	// Elsewhere browsers ignore that header, and say so in the console as an error.
 	isolates := p.secure() || p.Site.Base.Hostname() == "localhost" || net.ParseIP(p.Site.Base.Hostname()).IsLoopback()
@@ -108,11 +110,26 @@ func (p *pages) securityHeaders(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", csp)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
 		if isolates {
 			h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		}
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
+	})
+}
+
+// ownPages refuses requests that a page of another site made. It is for addresses that
+// are no page but carry data: a page elsewhere cannot read them, but could make the
+// server produce them again and again. Browsers send the header; other clients do not.
+func ownPages(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("Sec-Fetch-Site") {
+		case "", "same-origin", "none":
+			next.ServeHTTP(w, r)
+		default:
+			http.Error(w, "only pages of this site may request this address", http.StatusForbidden)
+		}
 	})
 }
 
@@ -165,6 +182,10 @@ func (p *pages) page(handle handler) http.Handler {
 			if e.Code == relay.CodeStoreUnavailable {
 				body = outagePage(p.outageOf(r, e))
 			}
+			if e.Code == relay.CodeLoginTooOld {
+				p.rememberReferer(w, r)
+				body = loginAgainPage(e.Detail, p.loginCommand())
+			}
 			if partial(r) {
 				body = errorFragment(status, e.Detail)
 			}
@@ -174,9 +195,6 @@ func (p *pages) page(handle handler) http.Handler {
 		}
 		if s, ok := body.(withStatus); ok {
 			status = s.status
-		}
-		if partial(r) {
-			status = http.StatusOK // a browser's console calls any other an error; data-status tells it
 		}
 		var buf bytes.Buffer
 		if err := body.Render(r.Context(), &buf); err != nil {
@@ -303,6 +321,13 @@ func (p *pages) loginRequired(w http.ResponseWriter, r *http.Request) templ.Comp
 func (p *pages) rememberPage(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && !partial(r) {
 		http.SetCookie(w, p.nextCookie(r.URL.RequestURI(), nextAge))
+	}
+}
+
+// rememberReferer notes the page with the form that was refused, for after the login.
+func (p *pages) rememberReferer(w http.ResponseWriter, r *http.Request) {
+	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
+		http.SetCookie(w, p.nextCookie(from.RequestURI(), nextAge))
 	}
 }
 

@@ -274,6 +274,11 @@ func (p *pages) eventLive(w http.ResponseWriter, r *http.Request, who relay.Acto
 	if err != nil {
 		return nil, err
 	}
+	release, err := p.Limits.Stream(who)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	sub, err := p.Deliver.Subscribe(r.Context(), who, e.AliasID, lastID(r))
 	if err != nil {
 		return nil, err

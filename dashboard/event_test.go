@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/api"
 	"relay/dashboard"
 	"relay/record"
 )
@@ -175,7 +176,10 @@ func TestManyAttemptsAreFolded(t *testing.T) {
 	}
 }
 
-type oneReplayLimits struct{ replays, shares int }
+type oneReplayLimits struct {
+	dashboard.Limits
+	replays, shares int
+}
 
 func (s *oneReplayLimits) Replay(relay.Actor) error          { s.replays++; return once(s.replays) }
 func (s *oneReplayLimits) ShareReplay(id string) error       { s.shares++; return once(s.shares) }
@@ -193,7 +197,7 @@ func once(n int) error {
 
 func TestShares(t *testing.T) {
 	t.Parallel()
-	r := newFixture(t, func(o *dashboard.Options) { o.Limits = &oneReplayLimits{} })
+	r := newFixture(t, func(o *dashboard.Options) { o.Limits = &oneReplayLimits{Limits: api.NewLimits(api.Rate{}, api.Rate{})} })
 	r.online()
 	id := r.send(post("/hook", `{"card":"4242"}`, "Authorization: Bearer topsecret", "Stripe-Signature: t=1,v1=hidden")).String()
 	page := r.submit("/events/"+id+"/shares", url.Values{"expires": {"1h"}}, 200)
@@ -229,10 +233,10 @@ func TestShares(t *testing.T) {
 	null := http.Header{"Origin": {"null"}, "Sec-Fetch-Site": {"same-origin"}}
 	page = r.do("POST", "/s/"+token+"/replay", nil, null, 200)
 	r.await("the end of the shared replay", func() bool {
-		if strings.Contains(page, "It is under way") {
+		if strings.Contains(page, "The replay is in progress") {
 			page = r.get("/s/"+token+"?attempt=2", 200)
 		}
-		return !strings.Contains(page, "It is under way")
+		return !strings.Contains(page, "The replay is in progress")
 	})
 	contains(t, "result", page, "Your replay", "The local server answered", ">200<")
 	r.do("POST", "/s/"+token+"/replay", nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403)
@@ -248,6 +252,35 @@ func TestShares(t *testing.T) {
 	r.submit("/events/"+id+"/shares/"+share+"/revoke", nil, 200)
 	r.get("/s/"+token, 404)
 	r.get("/s/"+view, 200)
+}
+
+// TestShareForOneUse: the owner sees what will be shown before the link exists; the
+// first replay shows its result and ends the link.
+func TestShareForOneUse(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.online()
+	id := r.send(post("/hook?token=topsecret&a=1", `{"card":"4242","password":"topsecret"}`, "Content-Type: application/json")).String()
+	preview := r.get("/events/"+id+"/share?view=on&oneUse=on&expires=1h", 200)
+	contains(t, "preview", preview, "replay this event once", "4242", "token=[masked]", "Create link</button>", `name="oneUse" value="on"`)
+	if strings.Contains(preview, "topsecret") {
+		t.Error("the preview shows a secret")
+	}
+	if strings.Contains(r.get("/events/"+id, 200), "data-share=") {
+		t.Error("the preview created a share")
+	}
+	page := r.submit("/events/"+id+"/shares", url.Values{"view": {"on"}, "oneUse": {"on"}, "expires": {"1h"}}, 200)
+	share := regexp.MustCompile(`/s/[A-Za-z0-9_-]+`).FindString(page)
+	owner := r.client
+	r.client = &http.Client{}
+	if page := r.get(share, 200); strings.Contains(page, "topsecret") || !strings.Contains(page, "4242") {
+		t.Error("the shared view is not masked as the preview was")
+	}
+	contains(t, "the one replay", r.do("POST", share+"/replay", nil, nil, 200), "Your replay", "The local server answered", "has been used")
+	r.get(share, 404)
+	r.do("POST", share+"/replay", nil, nil, 404)
+	r.client = owner
+	contains(t, "list", r.get("/events/"+id, 200), "replay and view, once", "1 use")
 }
 
 func TestExports(t *testing.T) {

@@ -69,6 +69,6 @@ func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Compone
 	if f.Failed() {
 		return formWithErrors(p.renderInvite(acc, f)), nil
 	}
-	http.SetCookie(w, p.cookie(session, sessionAge))
+	p.startSession(w, r, session)
 	return seeOther(w, r, "/")
 }

@@ -74,7 +74,8 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("x")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="canceled"]')`)
 	value[any](b, `told.length = 0`)
-	b.key("x") // nothing waits: said, and no error in the console
+	b.expect(409)
+	b.key("x") // nothing is queued: the reason is announced
 	b.until(`told.some(text => /nothing|no attempt|waits/i.test(text))`)
 	b.until(`["g", "a"].every(key => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true})))`)
 	b.until(`location.pathname === "/"`)

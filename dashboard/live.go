@@ -111,6 +111,11 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 	if err != nil {
 		return nil, err
 	}
+	release, err := p.Limits.Stream(who)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	sub, err := p.Deliver.Subscribe(r.Context(), who, a.ID, lastID(r))
 	if err != nil {
 		return nil, err

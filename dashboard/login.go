@@ -47,7 +47,7 @@ func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Componen
 	if err != nil {
 		return nil, err
 	}
-	http.SetCookie(w, p.cookie(session, sessionAge))
+	p.startSession(w, r, session)
 	next := "/"
 	if c, err := r.Cookie(p.nextCookie("", 0).Name); err == nil {
 		http.SetCookie(w, p.nextCookie("", -1))

@@ -43,7 +43,7 @@ func TestOutageShowsWhatIsKnown(t *testing.T) {
 			"Your aliases as of", "http://hook.localhost", "was never")
 	}
 	r.submit("/events/"+id+"/replay", nil, 503)
-	part := r.do("GET", "/events/"+id, nil, http.Header{"X-Partial": {"1"}}, 200)
+	part := r.do("GET", "/events/"+id, nil, http.Header{"X-Partial": {"1"}}, 503)
 	contains(t, "the script's part", part, `data-status="503"`, "does not answer")
 	req, _ := http.NewRequest("GET", r.base+"/", nil)
 	req.Header.Set("Cookie", "relay_session=guessed")
@@ -184,11 +184,6 @@ func TestOutageOfPostgres(t *testing.T) {
 		return longest
 	}
 	const most = 5 * time.Second
-	silent := func() time.Duration {
-		must(t, pg.Freeze())
-		defer func() { must(t, pg.Thaw()) }()
-		return outage("silent")
-	}
 	back := func(method, path string) {
 		t.Helper()
 		for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -203,21 +198,24 @@ func TestOutageOfPostgres(t *testing.T) {
 		}
 	}
 	r.get("/", 200)
-	must(t, pg.Kill())
-	longest := outage("dead")
-	must(t, pg.Restart())
-	back("GET", "/events/"+id)
-	back("GET", "/") // which is read by another connection
-	longest = max(longest, silent())
-	back("GET", "/events/"+id)
-	for range 2 { // a machine that stood still itself is no answer
-		if longest > most {
-			longest = silent()
+	for _, kind := range []struct {
+		how        string
+		begin, end func() error
+	}{{"dead", pg.Kill, pg.Restart}, {"silent", pg.Freeze, pg.Thaw}} {
+		least := time.Hour
+		for range 3 { // a machine that stood still itself is no answer
+			must(t, kind.begin())
+			took := outage(kind.how)
+			must(t, kind.end())
 			back("GET", "/events/"+id)
+			back("GET", "/") // which is read by another connection
+			if least = min(least, took); least <= most {
+				break
+			}
+		}
+		if least > most {
+			t.Errorf("%s: somebody waited %v", kind.how, least)
 		}
 	}
 	back("POST", "/events/"+id+"/replay")
-	if longest > most {
-		t.Errorf("somebody waited %v", longest)
-	}
 }

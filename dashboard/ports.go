@@ -25,7 +25,7 @@ type Accounts interface {
 	Credentials
 	Admins
 
-	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error)
+	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error)
 	// Shares lists those of an event; forbidden for members.
 	Shares(ctx context.Context, who relay.Actor, id relay.ID) ([]relay.Share, error)
 	RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, share string) error
@@ -121,6 +121,8 @@ type Admins interface {
 // Limits bound what people ask for; shared with the API, so that both doors count
 // together. The errors are *relay.Error of rate-limited.
 type Limits interface {
+	// Stream takes a slot for a live stream of the account; release gives it back.
+	Stream(who relay.Actor) (release func(), err error)
 	// Replay counts a replay or release of a session.
 	Replay(who relay.Actor) error
 	// ShareReplay counts a replay by a share, by its id.
@@ -137,8 +139,9 @@ type Limits interface {
 // unlimited lets everything pass.
 type unlimited struct{}
 
-func (unlimited) Replay(relay.Actor) error          { return nil }
-func (unlimited) ShareReplay(string) error          { return nil }
-func (unlimited) Create(relay.Actor) error          { return nil }
-func (unlimited) CheckSecret(string, string) error  { return nil }
-func (unlimited) RecordSecret(string, string, bool) {}
+func (unlimited) Stream(relay.Actor) (func(), error) { return func() {}, nil }
+func (unlimited) Replay(relay.Actor) error           { return nil }
+func (unlimited) ShareReplay(string) error           { return nil }
+func (unlimited) Create(relay.Actor) error           { return nil }
+func (unlimited) CheckSecret(string, string) error   { return nil }
+func (unlimited) RecordSecret(string, string, bool)  {}

@@ -101,6 +101,18 @@ func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(con
 	return found, err
 }
 
+// startSession gives the browser the cookie of a new session, and ends those that it
+// had: one browser has one login.
+func (p *pages) startSession(w http.ResponseWriter, r *http.Request, secret string) {
+	for _, old := range p.sessionSecrets(r) {
+		if err := p.Accounts.EndSession(r.Context(), old); err != nil && !errors.Is(err, relay.ErrNotFound) {
+			p.Log.Warn("old session not ended", "error", err)
+		}
+		p.aliasCache.forget(old)
+	}
+	http.SetCookie(w, p.cookie(secret, sessionAge))
+}
+
 // sweep removes session cookies that another host of the same domain set: unlike
 // ours they carry a Domain. Their paths lead to the one asked for.
 func (p *pages) sweep(w http.ResponseWriter, r *http.Request) {

@@ -43,6 +43,9 @@ func (p *pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *
 		if s.View {
 			x.What = "replay and view"
 		}
+		if s.OneUse {
+			x.What += ", once"
+		}
 		x.Expired = !s.ExpiresAt.IsZero() && s.ExpiresAt.Before(time.Now())
 		v.List = append(v.List, x)
 	}
@@ -52,6 +55,47 @@ func (p *pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *
 // expiries are what the form offers; "" = never.
 func expiries() []pair {
 	return []pair{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
+}
+
+// sharePreview shows the owner what the holder of a share would see, before it is
+// created.
+type sharePreview struct {
+	ID, Expires  string
+	View, OneUse bool
+	Shared       sharedView
+}
+
+// previewShare shows a share before it is created.
+func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	expires, err := expiryOf(q.Get("expires"))
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.Events.Event(r.Context(), who, id, shownBody)
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.Accounts.Alias(r.Context(), who, e.Alias)
+	if err != nil {
+		return nil, err
+	}
+	if a.Owner != who.Account {
+		return nil, relay.Errorf(relay.CodeForbidden, "only %s, the owner of %s, can share its events", a.OwnerName, a.Name)
+	}
+	head, err := p.aliasHead(r, a)
+	if err != nil {
+		return nil, err
+	}
+	share := relay.Share{View: q.Get("view") == "on", OneUse: q.Get("oneUse") == "on", ExpiresAt: expires}
+	return sharePreviewPage(sharePreview{
+		ID: id.String(), Expires: q.Get("expires"), View: share.View, OneUse: share.OneUse,
+		Shared: sharedOf(record.OfShared(e, share, head.Online)),
+	}), nil
 }
 
 // createShare makes a share. Its address is on this answer and nowhere else.
@@ -70,8 +114,8 @@ func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if err := p.Limits.Create(who); err != nil {
 		return nil, err
 	}
-	view := r.PostForm.Get("view") == "on"
-	_, secret, err := p.Accounts.CreateShare(r.Context(), who, id, view, expires)
+	want := relay.Share{View: r.PostForm.Get("view") == "on", OneUse: r.PostForm.Get("oneUse") == "on", ExpiresAt: expires}
+	_, secret, err := p.Accounts.CreateShare(r.Context(), who, id, want)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +124,7 @@ func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if err != nil {
 		return nil, err
 	}
-	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL(sharePath(secret)), view
+	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL(sharePath(secret)), want.View
 	if partial(r) {
 		return eventFragment(v), nil
 	}
@@ -117,7 +161,8 @@ type sharedView struct {
 	Size, Outcome, Class  string
 	Latency, ResponseSize string
 	Online, Replayable    bool
-	View                  bool
+	View, OneUse          bool
+	Spent                 bool   // a share for one use was used: only Result is left to show
 	Action                string // of the replay form
 	Request, Response     *sharedMessage
 	Result                *sharedResult
@@ -203,9 +248,14 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 	if _, _, err := p.Accounts.ShareActor(r.Context(), token, true); err != nil {
 		return nil, shareError(err)
 	}
-	_, n, err := p.Deliver.Replay(r.Context(), who, e.ID, replayWait)
+	replayed, n, err := p.Deliver.Replay(r.Context(), who, e.ID, replayWait)
 	if err != nil {
 		return nil, err
+	}
+	if share.OneUse { // its address shows nothing any more
+		v := sharedView{Spent: true, Method: record.SafeTextMax(e.Method, 60), Path: record.SafeTextMax(record.OfShared(e, share, false).Path, 1000)}
+		v.Result = resultOf(replayed, strconv.Itoa(n))
+		return sharedPage(v), nil
 	}
 	return seeOther(w, r, sharePath(token)+"?attempt="+strconv.Itoa(n)+"#result")
 }
@@ -214,7 +264,7 @@ func sharedOf(s *record.SharedEvent) sharedView {
 	v := sharedView{
 		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: exactStamp(s.ReceivedAt.Time),
 		Size: sizeText(s.PayloadSize), Outcome: s.State, Class: "state " + s.State,
-		Online: s.Online, Replayable: s.Replayable, View: s.View,
+		Online: s.Online, Replayable: s.Replayable, View: s.View, OneUse: s.OneUse,
 	}
 	if s.Status != nil {
 		v.Outcome, v.Class = strconv.Itoa(*s.Status), statusClass(*s.Status)

@@ -116,7 +116,8 @@ type Share struct {
 	URL       string `json:"url,omitempty" doc:"the page for people; shown once"`
 	ReplayURL string `json:"replayUrl,omitempty" doc:"POST here to replay; shown once"`
 	ExpiresAt *Time  `json:"expiresAt" format:"date-time"`
-	View      bool   `json:"view" doc:"whoever holds it may also see headers and body, secrets masked"`
+	View      bool   `json:"view" doc:"the holder can also view headers and body, with secrets masked"`
+	OneUse    bool   `json:"oneUse" doc:"the first replay ends the share"`
 	Uses      int    `json:"uses"`
 	CreatedAt Time   `json:"createdAt" format:"date-time"`
 }
@@ -124,7 +125,7 @@ type Share struct {
 // OfShare gives the outward form of a share; secret is "" but for the answer that
 // made it.
 func OfShare(s relay.Share, secret string, site relay.Site) Share {
-	out := Share{ID: s.ID, ExpiresAt: timeOf(s.ExpiresAt), View: s.View, Uses: s.Uses, CreatedAt: Time{s.CreatedAt}}
+	out := Share{ID: s.ID, ExpiresAt: timeOf(s.ExpiresAt), View: s.View, OneUse: s.OneUse, Uses: s.Uses, CreatedAt: Time{s.CreatedAt}}
 	if secret != "" {
 		out.Token = secret
 		out.URL = site.URL("/s/" + secret)

@@ -22,20 +22,18 @@ type SharedEvent struct {
 	Online       bool      `json:"online" doc:"a replay would be delivered at once"`
 	Replayable   bool      `json:"replayable"`
 	View         bool      `json:"view"`
+	OneUse       bool      `json:"oneUse" doc:"the first replay ends the share"`
 	ExpiresAt    *Time     `json:"expiresAt" format:"date-time"`
 	Request      *Message  `json:"request"`
 	Response     *Response `json:"response"`
 }
-
-// Masked stands for a value that the holder of a share may not see.
-const Masked = "[masked]"
 
 // OfShared gives what a share shows of its event, which was read whole.
 func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 	full := Of(e, relay.Site{}, time.Time{})
 	out := &SharedEvent{
 		Method:      full.Method,
-		Path:        full.Path,
+		Path:        maskTarget(full.Path),
 		ReceivedAt:  full.ReceivedAt,
 		State:       full.State,
 		PayloadSize: full.PayloadSize,
@@ -44,6 +42,7 @@ func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 		Online:      online,
 		Replayable:  full.Replayable,
 		View:        s.View,
+		OneUse:      s.OneUse,
 		ExpiresAt:   timeOf(s.ExpiresAt),
 	}
 	if full.Response != nil {
@@ -53,14 +52,16 @@ func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 		return out
 	}
 	host := ownHost(e.Host)
-	mask(full.Request.Headers, host)
-	mask(full.Request.Trailers, host)
+	maskBody(full.Request.Body, full.Request.Headers)
+	maskHeaders(full.Request.Headers, host)
+	maskHeaders(full.Request.Trailers, host)
 	out.Request = full.Request
 	if r := full.Response; r != nil {
-		mask(r.Headers, host)
-		mask(r.Trailers, host)
+		maskBody(r.Body, r.Headers)
+		maskHeaders(r.Headers, host)
+		maskHeaders(r.Trailers, host)
 		for _, i := range r.Interim {
-			mask(i.Headers, host)
+			maskHeaders(i.Headers, host)
 		}
 		out.Response = r
 	}
@@ -72,38 +73,6 @@ func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 func ownHost(host string) string {
 	name, _, _ := strings.Cut(strings.ToLower(host), ":")
 	return strings.Trim(name, ".")
-}
-
-// mask hides values that are secrets, and those in which the owner's host stands, as
-// in a redirect.
-func mask(headers []Header, host string) {
-	for i, h := range headers {
-		if secretName(strings.ToLower(h.Name())) || host != "" && strings.Contains(strings.ToLower(h.Value()), host) {
-			headers[i] = Header{h.Name(), Masked}
-		}
-	}
-}
-
-// secretParts are parts of names of header lines whose values are secrets, or prove a
-// signature.
-var secretParts = []string{
-	"authorization", "cookie", "signature", "secret", "token", "hmac", "api-key", "apikey", "password", "transmission-sig",
-	"x-auth", "access-key", "credential", "jwt",
-}
-
-func secretName(lower string) bool {
-	switch lower {
-	case "host", "x-forwarded-host", "x-original-host", "forwarded", "origin", "referer":
-		return true
-	case "x-trello-webhook", "plaid-verification": // signatures by other names
-		return true
-	}
-	for _, part := range secretParts {
-		if strings.Contains(lower, part) {
-			return true
-		}
-	}
-	return false
 }
 
 // SharedReplay is the answer to a replay by share token.

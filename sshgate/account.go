@@ -149,7 +149,7 @@ func (k *call) share() error {
 	if err := k.srv.o.Limits.Create(k.who); err != nil {
 		return err
 	}
-	share, secret, err := k.srv.o.Accounts.CreateShare(k.ctx, k.who, id, view, expires)
+	share, secret, err := k.srv.o.Accounts.CreateShare(k.ctx, k.who, id, relay.Share{View: view, ExpiresAt: expires})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type Accounts interface {
 	// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired ones.
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 	CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
-	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error)
+	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error)
 	// CreateToken makes an API token of the actor's account with t's Name; without
 	// scopes it may do what the actor may. The secret is given once.
 	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -36,6 +37,20 @@ func allowAccount(who relay.Actor, want relay.Scope) error {
 		return relay.Errorf(relay.CodeForbidden, "a token limited to one alias cannot do this")
 	}
 	return nil
+}
+
+// freshLogin is the longest age of a login by which a session may do what outlives the
+// session or cannot be undone.
+const freshLogin = 15 * time.Minute
+
+// requireFreshLogin returns login-too-old for a dashboard session that logged in more
+// than freshLogin ago: a stolen session cannot make itself permanent by a key or a
+// token, or give an alias away. Other credentials have no login and pass.
+func (s *Store) requireFreshLogin(who relay.Actor) error {
+	if who.LoggedInAt.IsZero() || s.now().Sub(who.LoggedInAt) <= freshLogin {
+		return nil
+	}
+	return relay.Errorf(relay.CodeLoginTooOld, "this needs a login within the last 15 minutes; log in again and repeat it")
 }
 
 // allowAdmin is allowAccount for what only admins do.

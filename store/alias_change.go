@@ -68,6 +68,9 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 	if err := allowAccount(who, relay.ScopeAliasesWrite); err != nil {
 		return nil, err
 	}
+	if err := s.requireFreshLogin(who); err != nil {
+		return nil, err
+	}
 	err = s.update(ctx, "transfer alias", func(c *change) error {
 		if a, err = c.transferable(who, name); err != nil {
 			return err
@@ -137,6 +140,9 @@ func (c *change) dropAccess(a *relay.Alias, account int64) error {
 // serves.
 func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) error {
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
+		return err
+	}
+	if err := s.requireFreshLogin(who); err != nil {
 		return err
 	}
 	err := s.update(ctx, "remove alias", func(c *change) error {

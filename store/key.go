@@ -57,6 +57,9 @@ func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authori
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return relay.Key{}, err
 	}
+	if err := s.requireFreshLogin(who); err != nil {
+		return relay.Key{}, err
+	}
 	row, err := newKey(name, authorizedKey)
 	if err != nil {
 		return relay.Key{}, err
@@ -185,6 +188,9 @@ func (q session) owned(who relay.Actor, user string) (string, []any, error) {
 // admins. Connections that it opened are cut.
 func (s *Store) RemoveKey(ctx context.Context, who relay.Actor, id string) error {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
+		return err
+	}
+	if err := s.requireFreshLogin(who); err != nil {
 		return err
 	}
 	return s.update(ctx, "remove key", func(c *change) error {

@@ -136,11 +136,11 @@ func TestRetentionByAge(t *testing.T) {
 		shared := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "shared"))
 		lapsed := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "lapsed"))
 		replayed := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "replayed"))
-		share, _, err := s.CreateShare(t.Context(), system, shared, false, time.Time{})
+		share, _, err := s.CreateShare(t.Context(), system, shared, relay.Share{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.CreateShare(t.Context(), system, lapsed, false, now.Add(time.Hour)); err != nil {
+		if _, _, err := s.CreateShare(t.Context(), system, lapsed, relay.Share{ExpiresAt: now.Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.BeginReplay(t.Context(), system, replayed, false); err != nil {
@@ -275,7 +275,7 @@ func TestRetentionDropsDays(t *testing.T) {
 	for range 20 {
 		list = append(list, stored(t, s, eventAt(s, alias, now, relay.StateDelivering, "x")))
 	}
-	if _, _, err := s.CreateShare(t.Context(), system, list[0], false, time.Time{}); err != nil {
+	if _, _, err := s.CreateShare(t.Context(), system, list[0], relay.Share{}); err != nil {
 		t.Fatal(err)
 	}
 	db := database(t, o)

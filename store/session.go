@@ -39,6 +39,7 @@ func (s *Store) SessionOwner(ctx context.Context, secret string) (who relay.Acto
 	return relay.Actor{
 		Account: row.AccountID, AccountName: row.Account, Admin: row.Admin != 0, Kind: relay.ActorUser, Name: row.Account,
 		Scopes: relay.AllScopes, Credential: row.ID, ExpiresAt: moment(row.ExpiresAt),
+		LoggedInAt: moment(row.CreatedAt),
 	}, nil
 }
 

@@ -14,28 +14,30 @@ type shareRow struct {
 	Alias     string   `db:"alias"`
 	Owner     int64    `db:"owner_id"`
 	View      int      `db:"view"`
+	OneUse    int      `db:"one_use"`
 	CreatedAt int64    `db:"created_at"`
 	ExpiresAt int64    `db:"expires_at"`
 	Uses      int      `db:"uses"`
 }
 
-const shareQuery = `SELECT sh.id, sh.event_id, sh.alias_id, al.name AS alias, al.owner_id, sh.view, sh.created_at, sh.expires_at, sh.uses
+const shareQuery = `SELECT sh.id, sh.event_id, sh.alias_id, al.name AS alias, al.owner_id, sh.view, sh.one_use, sh.created_at, sh.expires_at, sh.uses
 	FROM shares sh JOIN aliases al ON al.id = sh.alias_id WHERE `
 
 func (r *shareRow) share() relay.Share {
 	return relay.Share{
-		ID: r.ID, Event: r.Event, View: r.View != 0, CreatedAt: moment(r.CreatedAt), ExpiresAt: moment(r.ExpiresAt), Uses: r.Uses,
+		ID: r.ID, Event: r.Event, View: r.View != 0, OneUse: r.OneUse != 0, CreatedAt: moment(r.CreatedAt), ExpiresAt: moment(r.ExpiresAt), Uses: r.Uses,
 	}
 }
 
-// CreateShare creates a secret that allows to replay one event and, with view, to see it, for
-// the owner of the alias. A zero expires means never. The secret is returned only here.
-// event-not-replayable when it could neither be replayed nor be seen.
-func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, view bool, expires time.Time) (sh relay.Share, secret string, err error) {
+// CreateShare creates a secret whose holder may replay one event, and see it when
+// want.View is set. Of want only View, OneUse and ExpiresAt count (zero = never). Only
+// the owner of the alias can create shares. The secret is returned once.
+// event-not-replayable when the event could neither be replayed nor be seen.
+func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (sh relay.Share, secret string, err error) {
 	if err := allow(who, relay.ScopeEventsShare); err != nil {
 		return sh, "", err
 	}
-	if !expires.IsZero() && !expires.After(s.now()) {
+	if !want.ExpiresAt.IsZero() && !want.ExpiresAt.After(s.now()) {
 		return sh, "", invalid("expiresIn", nil, "must be in the future")
 	}
 	if secret, err = newSecret(""); err != nil {
@@ -46,7 +48,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, v
 		if err != nil {
 			return err
 		}
-		if e.Blocker != "" && !view {
+		if e.Blocker != "" && !want.View {
 			return notReplayable(&e)
 		}
 		var there []int // on Postgres retention waits for us then, or we find nothing
@@ -60,8 +62,8 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, v
 			}
 		}
 		name := newName("shr_")
-		if _, err := c.exec(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			name, hash(secret), id, e.AliasID, account, flag(view), micros(s.now()), micros(expires)); err != nil {
+		if _, err := c.exec(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, one_use, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			name, hash(secret), id, e.AliasID, account, flag(want.View), flag(want.OneUse), micros(s.now()), micros(want.ExpiresAt)); err != nil {
 			return err
 		}
 		var row shareRow
@@ -122,19 +124,32 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 	})
 }
 
-// ShareActor returns the actor of a share's secret, which acts for the owner on one
-// event; ErrNotFound for unknown, expired and revoked alike. use counts one use.
+// usedShareGrace is how long a share for one use keeps its rights after the use: the
+// replay that used it needs them until it ends, and waits for at most a minute.
+const usedShareGrace = 2 * time.Minute
+
+// ShareActor gives the actor and the share of a share token. ErrNotFound for unknown,
+// expired, revoked and used-up ones alike. use counts a replay, and uses a share for
+// one use up: its token is unknown from then on.
 func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error) {
-	const stands = `sh.hash = ? AND (sh.expires_at = 0 OR sh.expires_at > ?)`
+	const valid = `(sh.expires_at = 0 OR sh.expires_at > ?) AND (sh.one_use = 0 OR sh.uses = 0)`
 	var row shareRow
-	read := func(q session) error { return q.get(&row, shareQuery+stands, hash(secret), micros(s.now())) }
-	err := s.view(ctx, "read share", read)
+	now := s.now()
+	err := s.view(ctx, "read share", func(q session) error {
+		return q.get(&row, shareQuery+`sh.hash = ? AND `+valid, hash(secret), micros(now))
+	})
 	if err == nil && use {
 		err = s.update(ctx, "count use of a share", func(c *change) error {
-			if _, err := c.exec(`UPDATE shares SET uses = uses + 1 WHERE id = ?`, row.ID); err != nil {
+			end := micros(now.Add(usedShareGrace))
+			n, err := c.exec(`UPDATE shares AS sh SET uses = uses + 1, expires_at = CASE WHEN one_use = 1 AND (expires_at = 0 OR expires_at > ?) THEN ? ELSE expires_at END
+				WHERE id = ? AND `+valid, end, end, row.ID, micros(now))
+			if err != nil {
 				return err
 			}
-			if err := read(c.session); err != nil {
+			if n == 0 {
+				return relay.ErrNotFound
+			}
+			if err := c.get(&row, shareQuery+`sh.id = ?`, row.ID); err != nil {
 				return err
 			}
 			who := relay.Actor{Kind: relay.ActorShare, Name: row.ID, Account: row.Owner}

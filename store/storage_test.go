@@ -50,7 +50,7 @@ func TestStorageOfAlias(t *testing.T) {
 			room(t, s, alias, weight, "")
 			add(relay.StateDelivering)
 		}
-		if _, _, err := s.CreateShare(t.Context(), system, list[1], false, time.Time{}); err != nil {
+		if _, _, err := s.CreateShare(t.Context(), system, list[1], relay.Share{}); err != nil {
 			t.Fatal(err)
 		}
 		for range 5 {

@@ -67,6 +67,11 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 	if err := narrow(who, &t); err != nil {
 		return made, "", err
 	}
+	if t.Scopes.Has(relay.ScopeAccount) {
+		if err := s.requireFreshLogin(who); err != nil {
+			return made, "", err
+		}
+	}
 	if secret, err = newSecret("rly_"); err != nil {
 		return made, "", err
 	}

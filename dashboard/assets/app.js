@@ -33,9 +33,9 @@ function utc(field) { // a time typed in that zone, as the server reads it
 }
 // Parts of pages.
 async function part(url, init = {}) {
-	const r = await fetch(url, { ...init, headers: { "X-Partial": "1" } }), content = parse(await r.text()), failed = $("[data-status]", content); // errors come as 200 to the script
-	if (failed?.dataset.status === "401") return location.reload();
-	if (r.ok && !failed) return content;
+	const r = await fetch(url, { ...init, headers: { "X-Partial": "1" } }), content = parse(await r.text()), failed = $("[data-status]", content);
+	if (r.status === 401) return location.reload();
+	if (r.ok) return content;
 	say((failed || content).textContent.trim() || "This did not work; try again.");
 }
 const newest = el => $$("[data-attempt]", el).slice(-1).map(a => `Attempt ${a.dataset.attempt}: ` + [...new Set([a.dataset.state, $(".pill", a).textContent, $(".place", a)?.textContent])].join(" ").trim()).join();

@@ -16,7 +16,7 @@ func testAccess(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()
 	id, waiting := b.capture(b.hooks, "/secret", "secret", 200), b.capture(b.hooks, "/waiting", "", 0)
-	share, _, err := b.CreateShare(ctx, b.alice, id, false, time.Time{})
+	share, _, err := b.CreateShare(ctx, b.alice, id, relay.Share{})
 	b.must(err)
 	_, secret, err := b.CreateToken(ctx, b.bob, relay.Token{Alias: "other"})
 	b.must(err)
@@ -71,7 +71,7 @@ func (b *bench) everything(ctx context.Context, who relay.Actor, id relay.ID, sh
 	_, errs["SetAlias"] = b.SetAlias(ctx, who, "hooks", func(s *relay.Settings) error { s.Paused = true; return nil })
 	_, errs["TransferAlias"] = b.TransferAlias(ctx, who, "hooks", "bob")
 	_, errs["Members"] = b.Members(ctx, who, "hooks")
-	_, _, errs["CreateShare"] = b.CreateShare(ctx, who, id, true, time.Time{})
+	_, _, errs["CreateShare"] = b.CreateShare(ctx, who, id, relay.Share{View: true})
 	_, errs["Shares"] = b.Shares(ctx, who, id)
 	return errs
 }
@@ -83,7 +83,7 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 	})
 	ctx := t.Context()
 	id, other := b.capture(b.hooks, "/shared", "", 200), b.capture(b.hooks, "/not", "", 200)
-	sh, secret, err := b.CreateShare(ctx, b.alice, id, true, time.Now().Add(time.Hour))
+	sh, secret, err := b.CreateShare(ctx, b.alice, id, relay.Share{View: true, ExpiresAt: time.Now().Add(time.Hour)})
 	b.must(err)
 	if len(secret) != 43 || sh.Event != id || !sh.View || sh.Uses != 0 || sh.ExpiresAt.IsZero() {
 		t.Errorf("share %+v with %d characters", sh, len(secret))
@@ -118,7 +118,21 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.want(relay.CodeNotFound, err)
 	b.want(relay.CodeNotFound, b.StillValid(ctx, who))
 
-	_, brief, err := b.CreateShare(ctx, b.alice, id, false, time.Now().Add(time.Hour))
+	once, onceSecret, err := b.CreateShare(ctx, b.alice, id, relay.Share{OneUse: true})
+	if err != nil || !once.OneUse {
+		t.Fatalf("share for one use %+v, %v", once, err)
+	}
+	who, _, err = b.ShareActor(ctx, onceSecret, true)
+	b.must(err)
+	_, err = b.BeginReplay(ctx, who, id, false) // the replay that used the share still has its rights
+	b.must(err)
+	for _, use := range []bool{false, true} {
+		_, _, err = b.ShareActor(ctx, onceSecret, use)
+		b.want(relay.CodeNotFound, err)
+	}
+	b.must(b.RemoveShare(ctx, b.alice, id, once.ID))
+
+	_, brief, err := b.CreateShare(ctx, b.alice, id, relay.Share{ExpiresAt: time.Now().Add(time.Hour)})
 	b.must(err)
 	_, _, err = b.ShareActor(ctx, brief, false)
 	b.must(err)

@@ -100,7 +100,7 @@ func (b *bench) members() {
 	id := b.capture(b.hooks, "/m", "", 200)
 	_, secret, err := b.CreateToken(ctx, b.bob, relay.Token{Alias: "hooks"})
 	b.must(err)
-	_, _, err = b.CreateShare(ctx, b.bob, id, false, time.Time{})
+	_, _, err = b.CreateShare(ctx, b.bob, id, relay.Share{})
 	b.want(relay.CodeForbidden, err)
 	b.want(relay.CodeForbidden, b.DeleteEvent(ctx, b.bob, id))
 	_, err = b.BeginReplay(ctx, b.bob, id, false)
@@ -232,7 +232,7 @@ func (b *bench) removeAlias() {
 		ids = append(ids, e.ID)
 	}
 	id := b.capture(a, "/old", "secret-of-old", 200)
-	_, share, err := b.CreateShare(ctx, b.alice, id, true, time.Time{})
+	_, share, err := b.CreateShare(ctx, b.alice, id, relay.Share{View: true})
 	b.must(err)
 	_, token, err := b.CreateToken(ctx, b.alice, relay.Token{Alias: "claimed"})
 	b.must(err)

@@ -28,7 +28,7 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 	_, err = b.Release(ctx, b.alice, "hooks") // nothing left: nothing happened
 	b.must(err)
 	b.must(b.Cancel(ctx, b.alice, waiting))
-	share, secret, err := b.CreateShare(ctx, b.alice, id, false, time.Time{})
+	share, secret, err := b.CreateShare(ctx, b.alice, id, relay.Share{})
 	b.must(err)
 	_, _, err = b.ShareActor(ctx, secret, false)
 	b.must(err)

@@ -110,7 +110,7 @@ func (b *bench) revokedBeside(beside *store.Store) {
 	b.must(beside.AddMember(ctx, b.alice, "hooks", "bob"))
 	told("member", b.bob.Account, func() error { return beside.RemoveMember(ctx, b.alice, "hooks", "bob") })
 	event := b.capture(b.hooks, "/shared", "", 200)
-	share, _, err := beside.CreateShare(ctx, b.alice, event, true, time.Time{})
+	share, _, err := beside.CreateShare(ctx, b.alice, event, relay.Share{View: true})
 	b.must(err)
 	told("share", b.alice.Account, func() error { return beside.RemoveShare(ctx, b.alice, event, share.ID) })
 	_, err = beside.CreateAccount(ctx, system, "erin", false)

@@ -194,7 +194,7 @@ func (b *bench) narrowTokens() {
 	b.want(relay.CodeForbidden, err)
 	_, err = b.Tokens(ctx, one, "")
 	b.want(relay.CodeForbidden, err)
-	_, _, err = b.CreateShare(ctx, who, b.NewID(), false, time.Time{})
+	_, _, err = b.CreateShare(ctx, who, b.NewID(), relay.Share{})
 	b.want(relay.CodeForbidden, err)
 	_, err = b.BeginReplay(ctx, who, b.NewID(), false)
 	b.want(relay.CodeForbidden, err)

@@ -1,0 +1,101 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/api"
+	"relay/dashboard"
+	"relay/store"
+)
+
+// TestNewLoginEndsTheOldSession: one browser has one login.
+func TestNewLoginEndsTheOldSession(t *testing.T) {
+	t.Parallel()
+	o := newAccountFixture(t)
+	old := *o.cookies["alice"]
+	link, err := o.CreateLoginLink(t.Context(), relay.System(), "alice", 0)
+	o.must(err)
+	answer := o.send("alice", "/login/"+link, url.Values{})
+	answer.redirectsTo("/")
+	o.cookies["alice"] = &old
+	o.get("alice", "/account").want(401)
+	for _, c := range (&http.Response{Header: answer.head}).Cookies() {
+		if c.Name == old.Name {
+			o.cookies["alice"] = c
+		}
+	}
+	o.get("alice", "/account").want(200)
+}
+
+// TestLastingChangesNeedAFreshLogin: a session of more than 15 minutes cannot add keys
+// or full tokens, or give an alias away; a fresh one can.
+func TestLastingChangesNeedAFreshLogin(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	o := newAccountFixtureOn(t, store.Options{
+		DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 3,
+		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+	})
+	o.alias("alice", "shop")
+	ahead.Store(int64(16 * time.Minute))
+	for _, form := range [][]string{
+		{"/account/keys", "key", o.publicKey()},
+		{"/account/tokens", "scopes", "account", "expiresIn", "never"},
+		{"/aliases/shop/settings/transfer", "user", "bob"},
+		{"/aliases/shop/settings/remove", "confirm", "shop"},
+	} {
+		o.post("alice", form[0], form[1:]...).want(403, "Log in again", "ssh -p 2222 localhost login")
+	}
+	o.post("alice", "/account/tokens", "scopes", "events:read", "expiresIn", "never").want(200, "rly_")
+	o.cookies["alice"] = o.login("alice")
+	o.post("alice", "/account/keys", "key", o.publicKey()).redirectsTo("/account?done=key-added")
+	o.post("alice", "/aliases/shop/settings/remove", "confirm", "shop").redirectsTo("/?done=alias-removed")
+}
+
+// TestDataIsForOwnPagesOnly: what is no page is not given to pages of other sites.
+func TestDataIsForOwnPagesOnly(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.online()
+	id := r.send(post("/hook", "{}")).String()
+	for _, path := range []string{"/aliases/hook/live", "/events/" + id + "/live", "/events/" + id + "/image/0", "/api/v1/events/" + id + "/request.raw", "/api/v1/events/" + id + "/export?format=json", "/api/v1/stream"} {
+		for _, site := range []string{"same-site", "cross-site"} {
+			r.do("GET", path, nil, http.Header{"Sec-Fetch-Site": {site}}, 403)
+		}
+	}
+	for _, site := range []string{"same-origin", "none"} {
+		r.do("GET", "/api/v1/events/"+id+"/request.raw", nil, http.Header{"Sec-Fetch-Site": {site}}, 200)
+	}
+	r.do("GET", "/events/"+id, nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 200) // a link may lead to a page
+}
+
+// TestLiveStreamsTakeASlot: those of the pages and of the API are bounded together.
+func TestLiveStreamsTakeASlot(t *testing.T) {
+	t.Parallel()
+	limits := api.NewLimits(api.Rate{}, api.Rate{})
+	r := newFixture(t, func(o *dashboard.Options) { o.Limits = limits })
+	id := r.send(post("/hook", "{}")).String()
+	who := relay.Actor{Account: r.alias.Owner}
+	var releases []func()
+	for {
+		release, err := limits.Stream(who)
+		if err != nil {
+			break
+		}
+		releases = append(releases, release)
+	}
+	for _, path := range []string{"/aliases/hook/live", "/events/" + id + "/live"} {
+		if page := r.get(path, 429); !strings.Contains(page, "at once are allowed") {
+			t.Errorf("%s: %s", path, page)
+		}
+	}
+	releases[0]()
+	r.do("HEAD", "/aliases/hook/live", nil, nil, 200)
+	r.do("HEAD", "/events/"+id+"/live", nil, nil, 200) // the slot was given back
+}

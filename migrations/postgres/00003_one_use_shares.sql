@@ -1,0 +1,3 @@
+-- +goose Up
+-- 1: the first replay ends the share.
+ALTER TABLE shares ADD COLUMN one_use SMALLINT NOT NULL DEFAULT 0;

@@ -1,0 +1,229 @@
+package record
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Masked stands for a value that the holder of a share may not see.
+const Masked = "[masked]"
+
+// Parts of names, in lower case without separators, whose values are secrets or prove
+// a signature.
+var secretParts = []string{
+	"authorization", "cookie", "signature", "secret", "token", "hmac", "apikey", "password", "passwd", "passphrase",
+	"transmissionsig", "xauth", "accesskey", "privatekey", "credential", "jwt",
+}
+
+// Whole names of fields, too short or too common to be searched for as parts.
+var secretFields = []string{"auth", "pwd", "pass", "pin", "otp", "key", "sig", "sid", "session", "cvc", "cvv", "ssn"}
+
+// secretHeaders are names of header lines that name the owner's host, and of
+// signatures whose names do not say so.
+var secretHeaders = []string{
+	"host", "xforwardedhost", "xoriginalhost", "forwarded", "origin", "referer", "xtrellowebhook", "plaidverification",
+}
+
+// plainName gives a name in lower case without the separators that people choose
+// freely: api_key, Api-Key and apiKey are one name.
+func plainName(name string) string {
+	return strings.NewReplacer("-", "", "_", "", ".", "", " ", "").Replace(strings.ToLower(name))
+}
+
+func secretName(name string) bool {
+	name = plainName(name)
+	return slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(name, part) })
+}
+
+// secretField tells whether the value of a query, form or JSON field looks secret.
+func secretField(name string) bool {
+	return secretName(name) || slices.Contains(secretFields, plainName(name))
+}
+
+func secretHeader(name string) bool {
+	return secretName(name) || slices.Contains(secretHeaders, plainName(name))
+}
+
+// maskHeaders hides values that are secrets, and those that contain the owner's host,
+// as in a redirect.
+func maskHeaders(headers []Header, host string) {
+	for i, h := range headers {
+		switch {
+		case secretHeader(h.Name()), host != "" && strings.Contains(strings.ToLower(h.Value()), host):
+			headers[i] = Header{h.Name(), Masked}
+		case strings.Contains(h.Value(), "?"):
+			if masked := maskTarget(h.Value()); masked != h.Value() {
+				headers[i] = Header{h.Name(), masked}
+			}
+		}
+	}
+}
+
+// maskTarget hides the secret values in the query of a request-target or an address.
+func maskTarget(target string) string {
+	path, query, found := strings.Cut(target, "?")
+	if !found {
+		return target
+	}
+	masked, _ := maskForm(query)
+	return path + "?" + masked
+}
+
+// maskForm hides the secret values of a query or of a URL-encoded form, also inside
+// JSON that is the value of a field. Everything else keeps its spelling.
+func maskForm(form string) (masked string, changed bool) {
+	var out strings.Builder
+	for i := 0; i < len(form); {
+		end := i + strings.IndexAny(form[i:]+"&", "&;#")
+		name, value, given := strings.Cut(form[i:end], "=")
+		switch plain, json := unescapeForm(value), ""; {
+		case given && value != "" && secretField(unescapeForm(name)):
+			out.WriteString(name + "=" + Masked)
+			changed = true
+		case startsJSON(plain):
+			var inner bool
+			if json, inner = maskJSON(plain); inner {
+				out.WriteString(name + "=" + url.QueryEscape(json))
+				changed = true
+				break
+			}
+			out.WriteString(form[i:end])
+		default:
+			out.WriteString(form[i:end])
+		}
+		if end < len(form) {
+			out.WriteByte(form[end])
+		}
+		i = end + 1
+	}
+	return out.String(), changed
+}
+
+// unescapeForm reads an escaped name or value; one that is malformed stays as it is.
+func unescapeForm(s string) string {
+	if plain, err := url.QueryUnescape(s); err == nil {
+		return plain
+	}
+	return s
+}
+
+func startsJSON(text string) bool {
+	text = strings.TrimLeft(text, " \t\r\n\ufeff")
+	return strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[")
+}
+
+// maskJSON hides the values of secret fields, objects and arrays included, and keeps
+// the bytes of everything else. Text after the first fault is left out, because its
+// fields are not known.
+func maskJSON(text string) (masked string, changed bool) {
+	text = strings.TrimPrefix(text, "\ufeff")
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber() // a number too large for a float64 is still JSON
+	var out strings.Builder
+	kept := 0                 // what is before it is in out
+	var objects []bool        // of the open objects and arrays: an object
+	names := false            // the next string of an object is a name
+	secret, depth := false, 0 // inside the value of a secret field, that began at this depth
+	for {
+		token, err := d.Token()
+		at := int(d.InputOffset())
+		if errors.Is(err, io.EOF) && len(objects) == 0 {
+			out.WriteString(text[kept:])
+			return out.String(), changed
+		}
+		if err != nil {
+			if !secret {
+				out.WriteString(text[kept:at])
+			}
+			return out.String(), true
+		}
+		inObject := len(objects) > 0 && objects[len(objects)-1]
+		if name, ok := token.(string); ok && inObject && names {
+			names = false
+			if !secret && secretField(name) {
+				out.WriteString(text[kept:at] + ": ")
+				secret, depth, kept = true, len(objects), at
+			}
+			continue
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			objects = append(objects, token == json.Delim('{'))
+		case json.Delim('}'), json.Delim(']'):
+			objects = objects[:len(objects)-1]
+		}
+		names = len(objects) > 0 && objects[len(objects)-1]
+		if secret && len(objects) == depth {
+			out.WriteString(`"` + Masked + `"`)
+			secret, changed, kept = false, true, at
+		}
+	}
+}
+
+var partName = regexp.MustCompile(`(?i)\bname="?([^";\r\n]*)`)
+
+// maskMultipart hides the contents of parts whose field names look secret.
+func maskMultipart(text, boundary string) (masked string, changed bool) {
+	parts := strings.Split(text, "--"+boundary)
+	for i, part := range parts {
+		head, content, found := strings.Cut(part, "\r\n\r\n")
+		name := partName.FindStringSubmatch(head)
+		if found && content != "" && name != nil && secretField(name[1]) {
+			parts[i], changed = head+"\r\n\r\n"+Masked+"\r\n", true
+		}
+	}
+	return strings.Join(parts, "--"+boundary), changed
+}
+
+// maskBody hides the secret fields of a body that is JSON, a form or multipart. Of a
+// compressed body nothing is shown, because its fields are not read here. The SHA-256
+// of a body that was changed is left out: short secrets can be guessed from it.
+func maskBody(b *Body, headers []Header) {
+	if b == nil || b.Data == "" {
+		return
+	}
+	if coding := headerValue(headers, "content-encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		b.Data, b.Truncated, b.SHA256 = "", true, ""
+		return
+	}
+	raw, err := b.Bytes()
+	if err != nil {
+		b.Data, b.Truncated, b.SHA256 = "", true, ""
+		return
+	}
+	kind, options, _ := mime.ParseMediaType(headerValue(headers, "content-type"))
+	text, changed := string(raw), false
+	switch {
+	case kind == "application/x-www-form-urlencoded":
+		text, changed = maskForm(text)
+	case strings.HasPrefix(kind, "multipart/") && options["boundary"] != "":
+		text, changed = maskMultipart(text, options["boundary"])
+	case startsJSON(text):
+		text, changed = maskJSON(text)
+	}
+	if !changed {
+		return
+	}
+	b.SHA256 = ""
+	if b.Encoding == EncodingBase64 {
+		b.Data = base64.StdEncoding.EncodeToString([]byte(text))
+		return
+	}
+	b.Data = text
+}
+
+func headerValue(headers []Header, name string) string {
+	for _, h := range headers {
+		if strings.EqualFold(h.Name(), name) {
+			return h.Value()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,80 @@
+package record_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"relay"
+	"relay/record"
+)
+
+// sharedView gives what a share that allows viewing shows of a request.
+func sharedView(t *testing.T, line, contentType, body string) (shown *record.SharedEvent, all string) {
+	t.Helper()
+	e := replayed(t)
+	e.Target = []byte(line)
+	e.Request.Head = []byte("POST " + line + " HTTP/1.1\r\nHost: stripe-dev.example.com\r\nContent-Type: " + contentType + "\r\n\r\n")
+	e.Request.Body = relay.Body{Data: []byte(body), Size: int64(len(body)), Stored: int64(len(body)), State: relay.BodyComplete}
+	shown = record.OfShared(e, relay.Share{View: true}, true)
+	text, err := json.Marshal(shown)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shown, string(text)
+}
+
+func TestSharedViewMasksSecretFields(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, line, kind, body, want string }{
+		{"query", "/hook?a=1&api_key=s3cret&Secret=s3cret;sig=s3cret&b", "text/plain", "hello", ""},
+		{"escaped name", "/hook?%74oken=s3cret", "text/plain", "hello", ""},
+		{"form", "/", "application/x-www-form-urlencoded", "a=1&token=s3cret&b=2", "a=1&token=[masked]&b=2"},
+		{"form with JSON", "/", "application/x-www-form-urlencoded", "payload=%7B%22token%22%3A%22s3cret%22%7D", "payload=%7B%22token%22%3A+%22%5Bmasked%5D%22%7D"},
+		{"JSON", "/", "application/json", `{"id": 1.0, "apiKey":"s3cret", "n": {"password" : {"x": ["s3cret"]}, "b": 1e999}}`, `{"id": 1.0, "apiKey": "[masked]", "n": {"password": "[masked]", "b": 1e999}}`},
+		{"escaped JSON name", "/", "text/plain", `[{"tok\u0065n":"s3cret"}, "kept"]`, `[{"tok\u0065n": "[masked]"}, "kept"]`},
+		{"JSON lines", "/", "application/x-ndjson", "{\"a\":1}\n{\"pin\":\"s3cret\"}\n", "{\"a\":1}\n{\"pin\": \"[masked]\"}\n"},
+		{"broken JSON", "/", "application/json", `{"a":1,"b":x,"token":"s3cret"}`, `{"a":1,"b":`},
+		{"cut JSON", "/", "application/json", `{"a":1,"token":"s3cret`, `{"a":1,"token": `},
+		{"multipart", "/", "multipart/form-data; boundary=B", "--B\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ns3cret\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nkept\r\n--B--\r\n",
+			"--B\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n[masked]\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nkept\r\n--B--\r\n"},
+		{"compressed", "/", "application/json\r\nContent-Encoding: gzip", "s3cret in gzip", ""},
+	} {
+		shown, all := sharedView(t, c.line, c.kind, c.body)
+		if strings.Contains(all, "s3cret") {
+			t.Errorf("%s: the secret is in %s", c.name, all)
+		}
+		if body := shown.Request.Body; c.want != "" && body.Data != c.want {
+			t.Errorf("%s: body %q, want %q", c.name, body.Data, c.want)
+		} else if c.want != "" && body.SHA256 != "" {
+			t.Errorf("%s: the SHA-256 of a masked body is told", c.name)
+		}
+	}
+}
+
+// TestSharedViewKeepsTheRest: what is no secret is shown as it came.
+func TestSharedViewKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	const body = `{"amount": 1.50, "id": "in_1", "monkey": true}`
+	shown, _ := sharedView(t, "/hook?x=1&y=%20#z", "application/json", body)
+	if shown.Path != "/hook?x=1&y=%20#z" || shown.Request.Body.Data != body || shown.Request.Body.SHA256 == "" {
+		t.Errorf("%s %+v", shown.Path, shown.Request.Body)
+	}
+}
+
+func FuzzSharedViewMasks(f *testing.F) {
+	f.Add(`{"token":"s3cret"}`)
+	f.Add(`{"a":[{"b":{"password":{"c":"s3cret"}}}]}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		var v any
+		if json.Unmarshal([]byte(body), &v) != nil {
+			t.Skip()
+		}
+		e := replayed(t)
+		e.Request.Body = relay.Body{Data: []byte(body), Size: int64(len(body)), Stored: int64(len(body)), State: relay.BodyComplete}
+		shown := record.OfShared(e, relay.Share{View: true}, true).Request.Body
+		if shown.Encoding == record.EncodingUTF8 && strings.ContainsAny(strings.TrimSpace(body)+" ", "{[") && !json.Valid([]byte(strings.TrimPrefix(shown.Data, "\ufeff"))) {
+			t.Errorf("%q is shown as %q, which is no JSON", body, shown.Data)
+		}
+	})
+}
