@@ -169,11 +169,12 @@ func (f *fakeStore) CreateLoginLink(_ context.Context, who relay.Actor, user str
 	return "secret-for-" + user, nil
 }
 
-func (f *fakeStore) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, view bool, expires time.Time) (relay.Share, string, error) {
+func (f *fakeStore) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error) {
 	if _, err := f.Event(context.Background(), relay.Actor{}, id, 0); err != nil {
 		return relay.Share{}, "", err
 	}
-	return relay.Share{ID: "shr_1", Event: id, View: view, ExpiresAt: expires}, "sharesecret", nil
+	want.ID, want.Event = "shr_1", id
+	return want, "sharesecret", nil
 }
 
 func (f *fakeStore) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {

@@ -32,7 +32,7 @@ func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.must(err)
 	_, forever, err := b.CreateToken(ctx, b.alice, relay.Token{})
 	b.must(err)
-	_, share, err := b.CreateShare(ctx, b.alice, event, relay.Share{View: true, ExpiresAt: start.Add(20*day)})
+	_, share, err := b.CreateShare(ctx, b.alice, event, relay.Share{View: true, ExpiresAt: start.Add(20 * day)})
 	b.must(err)
 	asking := b.alice
 	asking.Credential = "tok_lives"
