@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -162,4 +164,41 @@ func TestDrain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A body that drips ends with 408 once it is slower than --min-rate after its grace. The
+// local server never sees it as complete, and the event cannot be replayed.
+func TestDripEndsWithTimeout(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, map[string]string{"min-rate-grace": "1s"})
+	l := newLocal(t, oddAnswer)
+	h.tunnel("demo", l.addr)
+	conn, err := net.Dial("tcp", h.app.listenAddrs.HTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	begun := time.Now()
+	_, _ = io.WriteString(conn, "POST /drip HTTP/1.1\r\nHost: demo.localhost\r\nContent-Length: 1000\r\n\r\n")
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				_, _ = conn.Write([]byte("x"))
+			}
+		}
+	}()
+	answer, _ := io.ReadAll(conn)
+	if took := time.Since(begun); !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || took < time.Second || took > 20*time.Second {
+		t.Errorf("after %v: %q", took, answer)
+	}
+	if e := h.newest("demo"); e.State != "incomplete" || e.Replayable {
+		t.Errorf("event %+v", e)
+	}
+	l.seen(t, 0)
 }

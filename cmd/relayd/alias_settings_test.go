@@ -1,0 +1,275 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"relay/record"
+)
+
+// ask is a request whose connection ends with its answer.
+const ask = "POST /hook?x=1 HTTP/1.1\r\nhost:  demo.localhost\r\nX-Last: yes\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
+
+const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+
+// set changes settings of the alias demo by the API, which acts at once.
+func (h *testServer) set(body string) {
+	h.t.Helper()
+	var text []byte
+	if status := h.api(http.MethodPatch, "/aliases/demo", body, &text); status != http.StatusOK {
+		h.t.Fatalf("PATCH %s: %d %s", body, status, text)
+	}
+}
+
+func (h *testServer) event(id string) record.Event {
+	h.t.Helper()
+	var e record.Event
+	h.api(http.MethodGet, "/events/"+id, "", &e)
+	return e
+}
+
+// withAlias is a server that has the alias demo, without a tunnel.
+func withAlias(t *testing.T) *testServer {
+	t.Helper()
+	h := newTestServer(t, nil)
+	if status := h.api(http.MethodPost, "/aliases", `{"name":"demo"}`, nil); status != http.StatusCreated {
+		t.Fatalf("alias: %d", status)
+	}
+	return h
+}
+
+// hostHeader changes the value of the Host line and not a byte else, for the original
+// and its replay; what is stored is what came.
+func TestHostHeaderSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	l := newLocal(t, okAnswer)
+	h.tunnel("demo", l.addr)
+	n := 0
+	for _, tt := range []struct{ setting, host string }{
+		{"", "demo.localhost"}, // the default is preserve
+		{"rewrite", "localhost"},
+		{"app.internal:8000", "app.internal:8000"},
+		{"preserve", "demo.localhost"},
+	} {
+		want := strings.Replace(ask, "demo.localhost", tt.host, 1)
+		if tt.setting != "" {
+			if _, code := h.operate("alias", "set", "demo", "hostHeader="+tt.setting); code != 0 {
+				t.Fatalf("alias set exits %d", code)
+			}
+			if !poll(2*time.Second, func() bool {
+				h.send(ask)
+				n++
+				return l.seen(t, n)[n-1] == want
+			}) {
+				t.Fatalf("hostHeader=%s is not in effect after 2 s; got %q", tt.setting, l.seen(t, n)[n-1])
+			}
+		}
+		if got := h.send(ask); got != okAnswer {
+			t.Fatalf("%s: answered %q", tt.setting, got)
+		}
+		e := h.newest("demo")
+		if status := h.api(http.MethodPost, "/events/"+e.ID+"/replay", "", nil); status != http.StatusOK {
+			t.Fatalf("%s: replay answered %d", tt.setting, status)
+		}
+		n += 2
+		for i, got := range l.seen(t, n)[n-2:] {
+			if got != want {
+				t.Errorf("hostHeader=%s, delivery %d: got %q, want %q", tt.setting, i+1, got, want)
+			}
+		}
+		var raw []byte
+		if h.api(http.MethodGet, "/events/"+e.ID+"/request.raw", "", &raw); string(raw) != ask {
+			t.Errorf("hostHeader=%s: stored %q", tt.setting, raw)
+		}
+		for _, a := range h.event(e.ID).Attempts {
+			if same := want == ask; a.Identical == nil || *a.Identical != same {
+				t.Errorf("hostHeader=%s, attempt %d: identical %v, want %t", tt.setting, a.Number, a.Identical, same)
+			}
+		}
+	}
+}
+
+// forwarded appends three lines, computed at capture: a replay has the same ones, also
+// after the setting was switched off.
+func TestForwardedSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	l := newLocal(t, okAnswer)
+	h.tunnel("demo", l.addr)
+	h.set(`{"forwarded":true}`)
+	h.send(ask)
+	e := h.newest("demo")
+	h.set(`{"forwarded":false}`)
+	h.api(http.MethodPost, "/events/"+e.ID+"/replay", "", nil)
+	h.send(ask)
+	want := strings.Replace(ask, "\r\n\r\nhi",
+		"\r\nX-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: demo.localhost\r\n\r\nhi", 1)
+	got := l.seen(t, 3)
+	if got[0] != want || got[1] != want || got[2] != ask {
+		t.Errorf("got %q\nwant %q twice, then %q", got, want, ask)
+	}
+}
+
+// offlineStatus is the answer while there is no tunnel; the event is queued whatever it
+// is.
+func TestOfflineStatusSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	for _, tt := range []struct{ set, line, retry, body string }{
+		{`{}`, "HTTP/1.1 202 Accepted\r\n", "", `"state":"queued"}`},
+		{`{"offlineStatus":503}`, "HTTP/1.1 503 Service Unavailable\r\n", "\r\nRetry-After: ", `"state":"queued"}`},
+		{`{"offlineStatus":204}`, "HTTP/1.1 204 No Content\r\n", "", "\r\n\r\n"},
+		{`{"offlineStatus":200}`, "HTTP/1.1 200 OK\r\n", "", `"state":"queued"}`},
+	} {
+		h.set(tt.set)
+		got := h.send(ask)
+		if !strings.HasPrefix(got, tt.line) || !strings.HasSuffix(got, tt.body) ||
+			strings.Contains(got, "Retry-After") != (tt.retry != "") || strings.Contains(got, "Relay-Error") {
+			t.Errorf("%s: answered %q", tt.set, got)
+		}
+		if e := h.newest("demo"); e.State != "queued" || !strings.Contains(got, "\r\nRelay-Event: "+e.ID+"\r\n") {
+			t.Errorf("%s: event %s is %s, answer %q", tt.set, e.ID, e.State, got)
+		}
+	}
+}
+
+// autoDeliver delivers what came while offline as a tunnel comes; without it the events
+// wait.
+func TestAutoDeliverSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	l := newLocal(t, okAnswer)
+	h.send(strings.Replace(ask, "/hook", "/first", 1))
+	h.tunnel("demo", l.addr).close()
+	if !poll(10*time.Second, func() bool { return !h.alias("demo").Online }) {
+		t.Fatal("the tunnel never ended")
+	}
+	if e := h.newest("demo"); e.State != "queued" {
+		t.Errorf("off: the event is %s", e.State)
+	}
+	h.set(`{"autoDeliver":true}`)
+	h.send(strings.Replace(ask, "/hook", "/second", 1))
+	h.tunnel("demo", l.addr)
+	got := l.seen(t, 2)
+	if !strings.HasPrefix(got[0], "POST /first?") || !strings.HasPrefix(got[1], "POST /second?") {
+		t.Errorf("on: delivered %q", got)
+	}
+}
+
+// freshConnections gives every request a connection to the local server of its own;
+// without it plain ssh reuses one.
+func TestFreshConnectionsSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	const kept = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+	l := newLocal(t, kept)
+	h.tunnel("demo", l.addr)
+	// second makes two requests, one after another, and tells the connection of the second.
+	second := func() string {
+		for range 2 {
+			if status := h.getStatus("demo.localhost"); status != http.StatusOK {
+				t.Fatalf("answered %d", status)
+			}
+		}
+		var last record.Event
+		if !poll(5*time.Second, func() bool { last = h.event(h.newest("demo").ID); return last.State == "delivered" && last.Attempts[0].Connection != nil }) {
+			t.Fatalf("event %+v", last)
+		}
+		return *last.Attempts[0].Connection
+	}
+	h.set(`{"freshConnections":true}`)
+	for range 3 {
+		if got := second(); got != "new" {
+			t.Errorf("on: the second request had a %q connection", got)
+		}
+	}
+	h.set(`{"freshConnections":false}`)
+	if !poll(10*time.Second, func() bool { return second() == "reused" }) { // 1 s between two requests, at most
+		t.Error("off: the second request never had a reused connection")
+	}
+}
+
+// getStatus makes a GET request without a body to a host and returns the status.
+func (h *testServer) getStatus(host string) int {
+	h.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, "http://"+host+"/", nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	c := h.client()
+	c.Transport.(*http.Transport).DisableKeepAlives = false // with it the request says Connection: close
+	defer c.CloseIdleConnections()
+	res, err := c.Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+// responseTimeout bounds the wait for the first byte of the local response.
+func TestResponseTimeoutSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	l := newLocal(t, okAnswer)
+	l.gate = make(chan struct{})
+	defer close(l.gate)
+	h.tunnel("demo", l.addr)
+	h.set(`{"responseTimeout":"1s"}`)
+	begun := time.Now()
+	got := h.send(ask)
+	if took := time.Since(begun); !strings.HasPrefix(got, "HTTP/1.1 504 ") || !strings.Contains(got, "\r\nRelay-Error: local-timeout\r\n") ||
+		took < time.Second || took > 30*time.Second { // the server's own is 60 s
+		t.Errorf("after %v: %q", took, got)
+	}
+}
+
+// retention removes events by their age; null is the server's own.
+func TestRetentionSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	l := newLocal(t, okAnswer)
+	h.tunnel("demo", l.addr)
+	h.set(`{"retention":"2s"}`)
+	h.send(ask)
+	id := h.newest("demo").ID
+	gone := func() bool { return h.api(http.MethodGet, "/events/"+id, "", nil) == http.StatusNotFound }
+	if gone() {
+		t.Error("the event went at once")
+	}
+	if !poll(7*time.Second, gone) { // 2 s and at most 5 s late
+		t.Error("the event is still there")
+	}
+	h.set(`{"retention":null}`)
+	h.send(ask)
+	if e := h.newest("demo"); e.State != "delivered" {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// paused is as offline, for replays too, and ends like a reconnect.
+func TestPausedSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	l := newLocal(t, okAnswer)
+	h.tunnel("demo", l.addr)
+	h.set(`{"autoDeliver":true}`)
+	h.send(ask)
+	first := h.newest("demo")
+	h.set(`{"paused":true}`)
+	if got := h.send(strings.Replace(ask, "/hook", "/paused", 1)); !strings.HasPrefix(got, "HTTP/1.1 202 ") {
+		t.Errorf("while paused: %q", got)
+	}
+	if status := h.api(http.MethodPost, "/events/"+first.ID+"/replay", "", nil); status != http.StatusAccepted {
+		t.Errorf("a replay while paused: %d", status)
+	}
+	l.seen(t, 1)
+	h.set(`{"paused":false}`)
+	got := l.seen(t, 3)
+	if paths := got[1][:14] + got[2][:14]; !strings.Contains(paths, "POST /paused?x") || !strings.Contains(paths, "POST /hook?x=1") {
+		t.Errorf("after the pause: %q", got)
+	}
+}
