@@ -11,20 +11,20 @@ import (
 
 // aliasState is one alias with its tunnel and its queue.
 type aliasState struct {
-	d     *Delivery
-	id    int64
-	alias atomic.Pointer[relay.Alias]
-	queue queueCount
-	doubt atomic.Bool // see Delivery.doubts
+	d           *Delivery
+	id          int64
+	alias       atomic.Pointer[relay.Alias]
+	queue       queueCount
+	storageFull atomic.Bool // see Delivery.doubts
 
-	mu      sync.Mutex
-	gone    bool // the alias was removed
-	hold    *hold
-	since   time.Time // of the present state
-	ever    bool      // a tunnel was attached at some time
-	serving bool      // its dispatcher runs
-	look    bool      // which is to look once more before it ends
-	kick    chan struct{}
+	mu          sync.Mutex
+	gone        bool // the alias was removed
+	attached    *attachment
+	since       time.Time // of the present state
+	wasOnline   bool      // a tunnel was attached at some time
+	dispatching bool      // its dispatcher runs
+	rescan      bool      // which is to look once more before it ends
+	wake        chan struct{}
 
 	rejects rejectRate
 }
@@ -51,21 +51,21 @@ func (d *Delivery) WasOnline(label string) (owner int64, ok bool) {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.alias.Load().Owner, st.ever && !st.gone
+	return st.alias.Load().Owner, st.wasOnline && !st.gone
 }
 
 // online gives the tunnel that new requests go to, with the channel that is closed
 // when it is lost; nil while they have to be queued.
-func (st *aliasState) online() (*hold, <-chan struct{}) {
+func (st *aliasState) online() (*attachment, <-chan struct{}) {
 	if st.alias.Load().Settings.Paused {
 		return nil, nil
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.hold == nil || st.hold.silent() {
+	if st.attached == nil || st.attached.isStale() {
 		return nil, nil
 	}
-	return st.hold, st.hold.lost
+	return st.attached, st.attached.lost
 }
 
 // status is the present state without the counts of the store.
@@ -74,14 +74,14 @@ func (st *aliasState) status() relay.AliasStatus {
 	defer st.mu.Unlock()
 	s := relay.AliasStatus{State: relay.TunnelNever, Since: st.since}
 	switch {
-	case st.hold != nil && !st.alias.Load().Settings.Paused:
+	case st.attached != nil && !st.alias.Load().Settings.Paused:
 		s.State = relay.TunnelOnline
-		if st.hold.silent() {
+		if st.attached.isStale() {
 			s.State = relay.TunnelStale
 		}
-		info := st.hold.info
+		info := st.attached.info
 		s.Tunnel = &info
-	case st.ever:
+	case st.wasOnline:
 		s.State = relay.TunnelOffline
 	}
 	return s
@@ -123,11 +123,11 @@ func (d *Delivery) changed(a *relay.Alias) {
 	st := d.registry.put(d, a)
 	now := a.Settings
 	if before.Paused && !now.Paused || now.AutoDeliver && !before.AutoDeliver {
-		st.serve()
+		st.startDispatch()
 	}
 	if before.Paused != now.Paused {
 		st.mu.Lock()
-		if st.hold != nil {
+		if st.attached != nil {
 			st.since = time.Now()
 		}
 		st.mu.Unlock()
@@ -137,10 +137,10 @@ func (d *Delivery) changed(a *relay.Alias) {
 // close ends what an alias has: its tunnel's idle channels and timers.
 func (st *aliasState) close() {
 	st.mu.Lock()
-	h := st.hold
+	h := st.attached
 	st.mu.Unlock()
 	if h != nil {
-		h.drop()
+		h.closePool()
 	}
 }
 
@@ -148,11 +148,11 @@ func (st *aliasState) close() {
 func (st *aliasState) removed() {
 	st.mu.Lock()
 	st.gone = true
-	h := st.hold
-	st.hold = nil
+	h := st.attached
+	st.attached = nil
 	st.mu.Unlock()
 	if h != nil {
-		h.lose()
+		h.markLost()
 		st.d.background(func() { h.t.Close(relay.AliasRemoved) })
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"relay"
 )
 
-// conclude turns the end of an inbound exchange into what the caller gets.
-func (x *exchange) conclude(v verdict) relay.Outcome {
+// finishInbound turns the end of an inbound exchange into what the caller gets.
+func (x *exchange) finishInbound(v verdict) relay.Outcome {
 	switch v {
 	case complete:
 		return x.answered()
-	case spliced:
+	case upgraded:
 		return x.splice()
-	case unsent:
-		x.leave()
+	case notSent:
+		x.releaseChannel()
 		return x.enqueue()
 	case refused:
 		return x.refuse()
@@ -26,31 +26,31 @@ func (x *exchange) conclude(v verdict) relay.Outcome {
 // answered gives the last piece out and decides what becomes of both connections.
 func (x *exchange) answered() relay.Outcome {
 	x.flush()
-	if x.state == relay.ResponseCut && x.ended && !x.silent {
+	if x.state == relay.ResponseCut && x.callerHalfClosed && !x.callerGone {
 		x.req.caller.Abort() // if they read on after all, they see that it is not whole
-		x.silent = true
+		x.callerGone = true
 	}
-	whole := x.wholeNow()
+	whole := x.joinUpload()
 	if !whole {
-		x.takeRest()
+		x.readAfterAnswer()
 	}
 	x.returnChannel()
-	if x.short { // a close in order would be the end of the answer to them
+	if x.partialWrite { // a close in order would be the end of the answer to them
 		x.req.caller.Abort()
 	}
-	keep := whole && !x.silent && x.state == relay.ResponseComplete &&
+	keep := whole && !x.callerGone && x.state == relay.ResponseComplete &&
 		!x.req.head.Close && !x.final.Close && !x.final.Sloppy && x.final.Framing != relay.FramingClose
 	return relay.Outcome{KeepAlive: keep}
 }
 
-// wholeNow tells whether the request was whole when its answer ended. The upload
+// joinUpload tells whether the request was whole when its answer ended. The upload
 // may have a last word to say, or a write that the local server does not take.
-func (x *exchange) wholeNow() bool {
+func (x *exchange) joinUpload() bool {
 	if x.uploading && x.req.rec.isWhole() {
-		if !x.sent.Load() {
-			x.line.close()
+		if !x.allWritten.Load() {
+			x.pooled.close()
 		}
-		x.joined(<-x.up)
+		x.uploadEnded(<-x.uploadDone)
 	}
 	if x.reqEnd.how == whole && !x.acceptedWhole {
 		x.amend()
@@ -58,22 +58,22 @@ func (x *exchange) wholeNow() bool {
 	return x.reqEnd.how == whole || x.acceptedWhole // stored first, and not wanted by the local server
 }
 
-func (x *exchange) joined(u ended) { x.uploading, x.reqEnd = false, u }
+func (x *exchange) uploadEnded(u uploadResult) { x.uploading, x.reqEnd = false, u }
 
-// takeRest reads the rest of a request that was answered early, for a while, so
+// readAfterAnswer reads the rest of a request that was answered early, for a while, so
 // that the event is whole if it can be.
-func (x *exchange) takeRest() {
-	x.line.close()
+func (x *exchange) readAfterAnswer() {
+	x.pooled.close()
 	caller := x.req.caller
-	if !x.short && (x.final.Framing == relay.FramingClose || x.unsentBody()) {
+	if !x.partialWrite && (x.final.Framing == relay.FramingClose || x.bodyNotSent()) {
 		_ = caller.CloseWrite()
 	}
 	if x.uploading {
-		late := time.NewTimer(restWait)
+		late := time.NewTimer(earlyAnswerWait)
 		defer late.Stop()
 		select {
-		case u := <-x.up:
-			x.joined(u)
+		case u := <-x.uploadDone:
+			x.uploadEnded(u)
 		case <-late.C:
 			x.stopUpload()
 		case <-x.d.cut:
@@ -85,10 +85,10 @@ func (x *exchange) takeRest() {
 
 // stopUpload ends an upload that may wait for a caller who says nothing.
 func (x *exchange) stopUpload() {
-	x.enough.Store(true)
+	x.stopReading.Store(true)
 	x.req.caller.Abort()
-	x.silent = true
-	x.joined(<-x.up)
+	x.callerGone = true
+	x.uploadEnded(<-x.uploadDone)
 }
 
 // amend stores what became of a request that was accepted before it was whole.
@@ -99,7 +99,7 @@ func (x *exchange) amend() {
 		state = relay.BodyComplete
 	case x.reqEnd.how == tooLarge:
 		state = relay.BodyOverLimit
-	case x.unsentBody():
+	case x.bodyNotSent():
 		state = relay.BodyNotSent
 	}
 	x.req.rec.stop(x.req.body)
@@ -111,26 +111,26 @@ func (x *exchange) amend() {
 // answer that had begun.
 func (x *exchange) failed() relay.Outcome {
 	cut := closed(x.d.cut)
-	if x.line != nil {
-		x.line.close()
+	if x.pooled != nil {
+		x.pooled.close()
 	}
 	if !x.accepted {
-		x.readRest()
+		x.readToEnd()
 		if x.reqEnd.how != whole {
 			return x.refuse()
 		}
 		x.sendAccept()
 	}
 	x.finishFailed()
-	if err := x.stored(); err != nil {
-		x.endWithoutAnswer()
+	if err := x.awaitStored(); err != nil {
+		x.recordIfUnstored()
 		x.fault, x.state = err, ""
 	}
 	if x.uploading {
-		if x.begun || cut {
+		if x.responseStarted || cut {
 			x.stopUpload()
 		} else {
-			x.readRest()
+			x.readToEnd()
 		}
 	}
 	if !x.acceptedWhole {
@@ -139,42 +139,42 @@ func (x *exchange) failed() relay.Outcome {
 	if x.state == relay.ResponseTruncated && x.fault.Code != relay.CodeTunnelLost {
 		x.flush()
 	}
-	if x.begun {
+	if x.responseStarted {
 		x.req.caller.Abort()
 		return relay.Outcome{}
 	}
-	if x.silent {
+	if x.callerGone {
 		return relay.Outcome{}
 	}
-	return refusal(x.unkept(x.fault), x.kept())
+	return refusal(x.storeError(x.fault), x.eventID())
 }
 
 // finishFailed ends the attempt, unless that was tried already.
 func (x *exchange) finishFailed() {
 	switch {
 	case x.finish != nil:
-	case x.final != nil && x.storeFault():
-		x.noteUnstored()
+	case x.final != nil && x.isStoreFault():
+		x.recordUnstored()
 	default:
 		x.sendFinish(x.failedState(), x.fault, "")
 	}
 }
 
-// storeFault tells whether it is the store that fails.
-func (x *exchange) storeFault() bool {
+// isStoreFault tells whether it is the store that fails.
+func (x *exchange) isStoreFault() bool {
 	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull
 }
 
-// storeAway tells whether the stored request could not be read on because the store was
+// isStoreAway tells whether the stored request could not be read on because the store was
 // away, not because a part of it is missing.
-func (x *exchange) storeAway() bool {
+func (x *exchange) isStoreAway() bool {
 	var cause *relay.Error
 	return x.reqEnd.how == unread && errors.As(x.fault.Cause, &cause) && cause.Code == relay.CodeStoreUnavailable
 }
 
-// kept is the id that goes with an answer: none when the event may not be stored.
-func (x *exchange) kept() relay.ID {
-	if x.storeFault() {
+// eventID is the id that goes with an answer: none when the event may not be stored.
+func (x *exchange) eventID() relay.ID {
+	if x.isStoreFault() {
 		return relay.ID{}
 	}
 	return x.event.ID
@@ -190,7 +190,7 @@ func (x *exchange) failedState() string {
 		return relay.StateInterrupted
 	case x.final != nil && x.state == relay.ResponseTruncated:
 		return relay.StateDelivered
-	case x.queued && x.storeAway(): // it goes out again
+	case x.queued && x.isStoreAway(): // it goes out again
 		x.final = nil
 		return relay.StateInterrupted
 	}
@@ -198,10 +198,10 @@ func (x *exchange) failedState() string {
 	return relay.StateFailed
 }
 
-// stored waits for the steps under way; an error says that the caller must not be
+// awaitStored waits for the steps under way; an error says that the caller must not be
 // told that they are.
-func (x *exchange) stored() *relay.Error {
-	if x.fault != nil && x.storeFault() {
+func (x *exchange) awaitStored() *relay.Error {
+	if x.fault != nil && x.isStoreFault() {
 		return nil // that is what is said already
 	}
 	late := time.NewTimer(storeWait)
@@ -213,32 +213,32 @@ func (x *exchange) stored() *relay.Error {
 		select {
 		case <-t.Done():
 		case <-late.C:
-			x.d.doubts(x.st, errNoWord)
-			return storeError(errNoWord)
+			x.d.markStoreDegraded(x.st, errStoreTimeout)
+			return storeError(errStoreTimeout)
 		}
 		if err := t.Err(); err != nil {
-			x.d.doubts(x.st, err)
+			x.d.markStoreDegraded(x.st, err)
 			return storeError(err)
 		}
 	}
-	x.d.trusts(x.st)
+	x.d.markStoreHealthy(x.st)
 	return nil
 }
 
-// readRest reads a request to its end when no local answer will come, so that the
+// readToEnd reads a request to its end when no local answer will come, so that the
 // event can be replayed. Who waits for 100 Continue gets it from us.
-func (x *exchange) readRest() {
+func (x *exchange) readToEnd() {
 	if x.reqEnd.how != open {
 		return
 	}
-	x.continueNow()
+	x.send100()
 	if !x.uploading {
-		x.deaf = true
+		x.writeFailed = true
 		x.startUpload()
 	}
 	select {
-	case u := <-x.up:
-		x.joined(u)
+	case u := <-x.uploadDone:
+		x.uploadEnded(u)
 	case <-x.d.cut:
 		x.stopUpload()
 	}
@@ -248,9 +248,9 @@ func (x *exchange) readRest() {
 func (x *exchange) refuse() relay.Outcome {
 	why := x.reqEnd.err
 	sent := x.ch != nil
-	x.leave()
+	x.releaseChannel()
 	if x.reqEnd.how == unstored || x.reqEnd.how == queueFull {
-		return x.said(refusal(x.unkept(why), relay.ID{}))
+		return x.ifCallerPresent(refusal(x.storeError(why), relay.ID{}))
 	}
 	state, body := relay.StateIncomplete, relay.BodyAborted
 	switch x.reqEnd.how {
@@ -264,35 +264,35 @@ func (x *exchange) refuse() relay.Outcome {
 	}
 	if state == relay.StateRejected {
 		if !x.st.mayReject() {
-			return x.said(refusal(why, relay.ID{}))
+			return x.ifCallerPresent(refusal(why, relay.ID{}))
 		}
-		x.d.noted.rejected.Add(1)
+		x.d.counters.rejected.Add(1)
 	}
-	x.acceptBad(state, body, why, sent)
+	x.acceptRefused(state, body, why, sent)
 	if state == relay.StateRejected && !sent { // best effort: nobody waits
-		return x.said(refusal(why, relay.ID{}))
+		return x.ifCallerPresent(refusal(why, relay.ID{}))
 	}
-	err := x.stored()
+	err := x.awaitStored()
 	switch {
 	case x.reqEnd.how == gone:
 		return relay.Outcome{}
 	case err != nil:
-		return x.said(refusal(x.unkept(err), relay.ID{}))
+		return x.ifCallerPresent(refusal(x.storeError(err), relay.ID{}))
 	}
-	return x.said(refusal(why, x.event.ID))
+	return x.ifCallerPresent(refusal(why, x.event.ID))
 }
 
-// acceptBad stores an event that can never be replayed, with its attempt when bytes
+// acceptRefused stores an event that can never be replayed, with its attempt when bytes
 // had gone.
-func (x *exchange) acceptBad(state, body string, why *relay.Error, sent bool) {
-	if x.unsentBody() {
+func (x *exchange) acceptRefused(state, body string, why *relay.Error, sent bool) {
+	if x.bodyNotSent() {
 		body = relay.BodyNotSent
 	}
 	x.req.rec.stop(x.req.body)
 	e := x.event
 	x.fillRequest(body)
 	if !sent {
-		e.State, e.Error = state, faultOf(why)
+		e.State, e.Error = state, asFault(why)
 		e.Blocker = relay.BlockedIncomplete
 		if state == relay.StateRejected {
 			e.Blocker = relay.BlockedRejected
@@ -309,9 +309,9 @@ func (x *exchange) acceptBad(state, body string, why *relay.Error, sent bool) {
 	x.sendFinish(relay.StateFailed, why, state)
 }
 
-// said drops an answer that nobody is there to read.
-func (x *exchange) said(o relay.Outcome) relay.Outcome {
-	if x.silent {
+// ifCallerPresent drops an answer that nobody is there to read.
+func (x *exchange) ifCallerPresent(o relay.Outcome) relay.Outcome {
+	if x.callerGone {
 		return relay.Outcome{}
 	}
 	return o

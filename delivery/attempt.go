@@ -29,7 +29,7 @@ func (x *exchange) sendAccept() {
 func (x *exchange) fillRequest(bodyState string) {
 	e := x.event
 	e.Request = x.req.rec.message(e.Request.Head, x.req.head.Framing, bodyState)
-	e.Provider = record.Recognise(e.Request.Head, x.req.rec.start())
+	e.Provider = record.Recognise(e.Request.Head, x.req.rec.beginning())
 }
 
 // sendFinish ends the attempt. event is the state of the event where it is not that
@@ -38,11 +38,11 @@ func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 	if x.at.end.IsZero() {
 		x.at.end = time.Now()
 	}
-	x.catchUp()
+	x.awaitLastWrite()
 	a := x.attempt
 	a.State, a.EndedAt = state, x.at.end
-	a.Error = faultOf(why)
-	x.fillSent(&a)
+	a.Error = asFault(why)
+	x.recordSent(&a)
 	a.Timing, a.HasTiming = x.timing(), true
 	a.Interim = x.interim
 	if x.final != nil {
@@ -62,8 +62,8 @@ func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 	x.finish = x.d.store.Finish(x.event.ID, &a, event)
 }
 
-// fillSent says how the request went out.
-func (x *exchange) fillSent(a *relay.Attempt) {
+// recordSent says how the request went out.
+func (x *exchange) recordSent(a *relay.Attempt) {
 	if x.ch == nil {
 		return
 	}
@@ -76,7 +76,7 @@ func (x *exchange) fillSent(a *relay.Attempt) {
 	}
 	// The sums may be read once the upload writes no more.
 	switch {
-	case x.reqEnd.how == whole || x.sent.Load():
+	case x.reqEnd.how == whole || x.allWritten.Load():
 		same := x.raw.Sum64() == x.written.Sum64()
 		a.Identical = &same
 	case x.acceptedWhole:
@@ -84,18 +84,18 @@ func (x *exchange) fillSent(a *relay.Attempt) {
 	}
 }
 
-// catchUp waits a moment for an upload whose last write may just be returning: the
+// awaitLastWrite waits a moment for an upload whose last write may just be returning: the
 // answer to it can be faster.
-func (x *exchange) catchUp() {
-	if !x.uploading || !x.req.rec.isWhole() || x.sent.Load() {
+func (x *exchange) awaitLastWrite() {
+	if !x.uploading || !x.req.rec.isWhole() || x.allWritten.Load() {
 		return
 	}
 	const moment = 10 * time.Millisecond
 	t := time.NewTimer(moment)
 	defer t.Stop()
 	select {
-	case u := <-x.up:
-		x.joined(u)
+	case u := <-x.uploadDone:
+		x.uploadEnded(u)
 		if u.how == whole {
 			x.at.whole = u.at
 		}
@@ -108,17 +108,17 @@ func (x *exchange) timing() relay.Timing {
 	at := &x.at
 	var t relay.Timing
 	switch {
-	case at.placed.IsZero():
+	case at.admitted.IsZero():
 		t.Blocked = at.end.Sub(at.start)
 		return t
 	case at.open.IsZero():
-		t.Blocked, t.Connect = at.placed.Sub(at.start), at.end.Sub(at.placed)
-		t.Blocked += x.waited()
+		t.Blocked, t.Connect = at.admitted.Sub(at.start), at.end.Sub(at.admitted)
+		t.Blocked += x.queuedFor()
 		return t
 	}
-	t.Blocked = at.placed.Sub(at.start) + x.waited()
+	t.Blocked = at.admitted.Sub(at.start) + x.queuedFor()
 	if !x.reused {
-		t.Connect = at.open.Sub(at.placed)
+		t.Connect = at.open.Sub(at.admitted)
 	}
 	first := at.first
 	if first.IsZero() {
@@ -134,32 +134,32 @@ func (x *exchange) timing() relay.Timing {
 	return t
 }
 
-// waited is the time of a queued attempt before this process took it up.
-func (x *exchange) waited() time.Duration {
+// queuedFor is the time of a queued attempt before this process took it up.
+func (x *exchange) queuedFor() time.Duration {
 	if !x.queued || x.attempt.ReceivedAt.IsZero() {
 		return 0
 	}
 	return max(0, x.at.start.Sub(x.attempt.ReceivedAt))
 }
 
-func faultOf(e *relay.Error) *relay.Fault {
+func asFault(e *relay.Error) *relay.Fault {
 	if e == nil {
 		return nil
 	}
 	return &relay.Fault{Code: e.Code, Message: e.Detail}
 }
 
-// endWithoutAnswer ends an attempt whose end was not stored because of its answer: a
+// recordIfUnstored ends an attempt whose end was not stored because of its answer: a
 // part of that is missing, say. It would be delivering for ever.
-func (x *exchange) endWithoutAnswer() {
+func (x *exchange) recordIfUnstored() {
 	if x.final != nil && x.finish != nil && closed(x.finish.Done()) && x.finish.Err() != nil {
-		x.noteUnstored()
+		x.recordUnstored()
 	}
 }
 
-// noteUnstored says at the attempt, if the store takes that much, that its response
+// recordUnstored says at the attempt, if the store takes that much, that its response
 // could not be stored.
-func (x *exchange) noteUnstored() {
+func (x *exchange) recordUnstored() {
 	a := x.attempt
 	a.State, a.EndedAt = relay.StateDelivered, x.at.end
 	a.Error = &relay.Fault{
@@ -167,9 +167,9 @@ func (x *exchange) noteUnstored() {
 		Message: "the local server answered, but its answer could not be stored, so the caller did not get it whole",
 	}
 	if x.fault != nil && x.fault.Code == relay.CodeTunnelLost {
-		a.State, a.Error = relay.StateInterrupted, faultOf(x.fault)
+		a.State, a.Error = relay.StateInterrupted, asFault(x.fault)
 	}
-	x.fillSent(&a)
+	x.recordSent(&a)
 	a.Timing, a.HasTiming = x.timing(), true
 	x.d.store.Finish(x.event.ID, &a, "")
 }

@@ -20,7 +20,7 @@ func TestSlowBodyStreams(t *testing.T) {
 		l.until("second")
 		l.until("X: y")
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfi")
 		time.Sleep(time.Second)
 		c.in.write([]byte("rst\r\n6\r\nsecond\r\n"))
@@ -39,7 +39,7 @@ func TestSlowBodyStreams(t *testing.T) {
 }
 
 func TestPipelinedRestIsGivenBack(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		_, c := b.send(post + "GET /next HTTP/1.1\r\n")
 		b.want("given back", string(c.unread), "GET /next HTTP/1.1\r\n")
 		b.want("sent", contains(b.tun.channels[0].up.buf, "next"), false)
@@ -50,7 +50,7 @@ func TestCallerGoneInsideBody(t *testing.T) {
 	for name, end := range map[string]error{"ended": io.EOF, "broken": io.ErrUnexpectedEOF} {
 		t.Run(name, func(t *testing.T) {
 			var got []byte
-			run(t, func(l *local) { l.ended(); got = l.got }, func(b *bed) {
+			run(t, func(l *local) { l.ended(); got = l.got }, func(b *fixture) {
 				c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
 				time.Sleep(time.Second)
 				c.in.finish(end)
@@ -69,7 +69,7 @@ func TestCallerGoneInsideBody(t *testing.T) {
 }
 
 func TestCallerStallsInsideBody(t *testing.T) {
-	run(t, func(l *local) { l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		out, _ := b.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
 		b.want("code", code(out), relay.CodeRequestTimeout)
 		b.want("state", b.event().State, relay.StateIncomplete)
@@ -77,7 +77,7 @@ func TestCallerStallsInsideBody(t *testing.T) {
 }
 
 func TestMalformedBodyAfterBytes(t *testing.T) {
-	run(t, func(l *local) { l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
 		time.Sleep(time.Millisecond)
 		c.in.write([]byte("zz\r\n"))
@@ -89,7 +89,7 @@ func TestMalformedBodyAfterBytes(t *testing.T) {
 }
 
 func TestMalformedBodyBeforeBytes(t *testing.T) {
-	run(t, func(l *local) { l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		out, _ := b.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
 		b.want("code", code(out), relay.CodeRequestMalformed)
 		b.want("state", b.event().State, relay.StateRejected)
@@ -102,7 +102,7 @@ func TestCallerGoneBeforeAnswer(t *testing.T) {
 		l.until("hello")
 		time.Sleep(time.Second)
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		in, c := b.inbound(post)
 		c.deaf = errors.New("reset")
 		out := b.d.Capture(context.Background(), in)
@@ -125,7 +125,7 @@ func TestSlowCallerOfAShortAnswerSeesABreak(t *testing.T) {
 			run(t, func(l *local) {
 				l.until("hello")
 				l.Write("HTTP/1.1 200 OK\r\n\r\nnot the end")
-			}, func(b *bed) {
+			}, func(b *fixture) {
 				in, c := b.inbound(request)
 				c.deaf = errors.New("i/o timeout")
 				out := b.d.Capture(context.Background(), in)
@@ -148,7 +148,7 @@ func TestCallerGoneInsideStream(t *testing.T) {
 				return
 			}
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(post)
 		time.Sleep(2500 * time.Millisecond)
 		c.mu.Lock()
@@ -164,16 +164,16 @@ func TestCallerGoneInsideStream(t *testing.T) {
 }
 
 func TestTooLargeByLength(t *testing.T) {
-	run(t, always("x", ok), func(b *bed) {
+	run(t, always("x", ok), func(b *fixture) {
 		out, _ := b.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n")
 		b.want("code", code(out), relay.CodeBodyTooLarge)
 		b.want("opened", b.tun.count(), 0)
 		b.want("state", b.event().State, relay.StateRejected)
-	}, func(b *bed) { b.opt.MaxBody = 1000 })
+	}, func(b *fixture) { b.opt.MaxBody = 1000 })
 }
 
 func TestTooLargeAsItComes(t *testing.T) {
-	run(t, func(l *local) { l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + strings.Repeat("x", 1000))
 		time.Sleep(time.Millisecond)
 		c.in.write([]byte("\r\n1\r\nx\r\n0\r\n\r\n"))
@@ -182,7 +182,7 @@ func TestTooLargeAsItComes(t *testing.T) {
 		e := b.event()
 		b.want("state", e.State, relay.StateIncomplete)
 		b.want("body state", e.Request.Body.State, relay.BodyOverLimit)
-	}, func(b *bed) { b.opt.MaxBody = 1000 })
+	}, func(b *fixture) { b.opt.MaxBody = 1000 })
 }
 
 func TestLargeBodyGoesInParts(t *testing.T) {
@@ -191,7 +191,7 @@ func TestLargeBodyGoesInParts(t *testing.T) {
 		l.until("\r\n\r\n")
 		l.n(len(l.got) - len(l.got[strings.Index(string(l.got), "\r\n\r\n")+4:]) + size)
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size))
 		go c.in.write([]byte(strings.Repeat("0123456789abcdef", size/16+1)[:size]))
 		<-done
@@ -215,11 +215,11 @@ func TestLargeBodyGoesInParts(t *testing.T) {
 		b.want("error", err, nil)
 		b.want("state", ev.Attempts[n-1].State, relay.StateDelivered)
 		b.want("replay identical", *ev.Attempts[n-1].Identical, true)
-	}, func(b *bed) { b.s.delay = 3 * time.Millisecond })
+	}, func(b *fixture) { b.s.delay = 3 * time.Millisecond })
 }
 
 func TestLostPartIsNoSuccess(t *testing.T) {
-	run(t, func(l *local) { l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		b.s.fail("chunk", relay.Errorf(relay.CodeStoreUnavailable, "down"))
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
 		go c.in.write(make([]byte, 1000000))
@@ -232,7 +232,7 @@ func TestResponseOverTheCapture(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
 		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + strings.Repeat("r", 1000))
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		_, c := b.send(post)
 		b.want("answer", strings.HasSuffix(c.answer(), strings.Repeat("r", 1000)), true)
 		r := b.event().Attempts[0].Response.Body
@@ -240,7 +240,7 @@ func TestResponseOverTheCapture(t *testing.T) {
 		b.want("size", r.Size, 1000)
 		b.want("stored", r.Stored, 300)
 		b.want("sha256", r.SHA256, sum([]byte(strings.Repeat("r", 1000))))
-	}, func(b *bed) { b.opt.MaxResponseCapture = 300 })
+	}, func(b *fixture) { b.opt.MaxResponseCapture = 300 })
 }
 
 func TestLargeResponseGoesInParts(t *testing.T) {
@@ -249,7 +249,7 @@ func TestLargeResponseGoesInParts(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
 		l.Write(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size) + body)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		_, c := b.send(post)
 		b.want("answer", strings.HasSuffix(c.answer(), body), true)
 		r := b.event().Attempts[0].Response.Body
@@ -257,7 +257,7 @@ func TestLargeResponseGoesInParts(t *testing.T) {
 		b.want("stored", r.Stored, size)
 		b.want("parts", r.Parts, 13)
 		b.want("sha256", r.SHA256, sum([]byte(body)))
-	}, func(b *bed) { b.s.delay = time.Millisecond })
+	}, func(b *fixture) { b.s.delay = time.Millisecond })
 }
 
 func TestSettingsChangeTheHead(t *testing.T) {
@@ -267,7 +267,7 @@ func TestSettingsChangeTheHead(t *testing.T) {
 		got = string(l.got)
 		l.Write(ok)
 	}
-	run(t, serve, func(b *bed) {
+	run(t, serve, func(b *fixture) {
 		b.send(post)
 		b.want("head", got, "POST /hook?x=1 HTTP/1.1\r\nHost: 127.0.0.1:3000\r\nContent-Length: 5\r\n"+
 			"X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: hook.localhost\r\n\r\nhello")
@@ -279,14 +279,14 @@ func TestSettingsChangeTheHead(t *testing.T) {
 		b.s.change(7, func(s *relay.Settings) { s.Forwarded = false })
 		b.d.Replay(context.Background(), relay.System(), e.ID, time.Minute)
 		b.want("replay", got, first)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.a.Settings.Forwarded = true
 		b.tun.info = relay.TunnelInfo{Target: "http://127.0.0.1:3000", HostHeader: relay.HostRewrite}
 	})
 }
 
 func TestOwnContinueWhenNoAnswerWillCome(t *testing.T) {
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
 		time.Sleep(time.Millisecond)
 		b.want("100", c.answer(), "HTTP/1.1 100 Continue\r\n\r\n")
@@ -298,7 +298,7 @@ func TestOwnContinueWhenNoAnswerWillCome(t *testing.T) {
 }
 
 func TestOwnContinueWhenRefused(t *testing.T) {
-	run(t, func(*local) {}, func(b *bed) {
+	run(t, func(*local) {}, func(b *fixture) {
 		b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused")
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
 		time.Sleep(time.Millisecond)
@@ -310,7 +310,7 @@ func TestOwnContinueWhenRefused(t *testing.T) {
 }
 
 func TestOwnContinueWhenTheTunnelIsLost(t *testing.T) {
-	run(t, func(l *local) { l.until("\r\n\r\n"); l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.until("\r\n\r\n"); l.ended() }, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
 		time.Sleep(time.Second)
 		b.want("100 before", c.answer(), "")
@@ -324,7 +324,7 @@ func TestOwnContinueWhenTheTunnelIsLost(t *testing.T) {
 }
 
 func TestStoppingRelay(t *testing.T) {
-	run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *fixture) {
 		_, done := b.begin(post)
 		time.Sleep(time.Second)
 		ctx, cancel := timeout(5 * time.Second)

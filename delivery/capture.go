@@ -15,10 +15,10 @@ import (
 // ends what runs.
 func (d *Delivery) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
 	if !d.begin() {
-		return d.noted.captured(refusal(errStopping(), relay.ID{}))
+		return d.counters.captured(refusal(errStopping(), relay.ID{}))
 	}
 	defer d.end()
-	return d.noted.captured(d.capture(in))
+	return d.counters.captured(d.capture(in))
 }
 
 func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
@@ -32,46 +32,46 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		st.reject(in, e)
 		return refusal(e, relay.ID{})
 	}
-	if e := d.noRoom(in, h, roomWait); e != nil {
+	if e := d.checkCapacity(in, h, capacityWait); e != nil {
 		return refusal(e, relay.ID{})
 	}
 	x := d.exchange(st, in.Alias)
 	defer x.release()
 	x.inbound(in, h)
-	x.hold, x.lost = st.online()
+	x.att, x.lost = st.online()
 	x.wire = x.sentHead(in.Head)
 	x.gather()
-	if x.hold == nil {
+	if x.att == nil {
 		return x.enqueue()
 	}
-	if d.careful(st) {
+	if d.storesFirst(st) {
 		if out, ok := x.storeFirst(); !ok {
 			return out
 		}
 		if h, _ := st.online(); h == nil { // that took its time
 			return x.enqueue()
 		}
-		x.elsewhere()
+		x.switchTunnel()
 	}
 	v := x.run()
 	for range 3 {
-		if v != unsent || !x.elsewhere() {
+		if v != notSent || !x.switchTunnel() {
 			break
 		}
 		v = x.run()
 	}
-	return x.conclude(v)
+	return x.finishInbound(v)
 }
 
-// elsewhere turns to a tunnel that took the place of the one by which not one byte has
+// switchTunnel turns to a tunnel that took the place of the one by which not one byte has
 // left; false when there is none.
-func (x *exchange) elsewhere() bool {
+func (x *exchange) switchTunnel() bool {
 	h, lost := x.st.online()
-	if h == nil || h == x.hold {
+	if h == nil || h == x.att {
 		return false
 	}
-	x.leave()
-	x.hold, x.lost = h, lost
+	x.releaseChannel()
+	x.att, x.lost = h, lost
 	body := x.first[len(x.wire):]
 	x.wire = x.sentHead(x.event.Request.Head)
 	x.first = x.wire
@@ -159,11 +159,11 @@ func (x *exchange) sentHead(raw []byte) []byte {
 	}
 	policy := x.alias.Settings.HostHeader
 	var target string
-	if x.hold != nil {
-		if h := x.hold.info.HostHeader; h != "" {
+	if x.att != nil {
+		if h := x.att.info.HostHeader; h != "" {
 			policy = h
 		}
-		target = x.hold.info.Target
+		target = x.att.info.Target
 	}
 	switch policy {
 	case "", relay.HostPreserve:

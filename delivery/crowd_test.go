@@ -16,7 +16,7 @@ func slow(l *local) {
 }
 
 func TestSlots(t *testing.T) {
-	run(t, slow, func(b *bed) {
+	run(t, slow, func(b *fixture) {
 		var all []<-chan relay.Outcome
 		for range 200 {
 			_, done := b.begin(post)
@@ -29,11 +29,11 @@ func TestSlots(t *testing.T) {
 		for _, done := range all {
 			b.want("answer", code(<-done), "")
 		}
-	}, func(b *bed) { b.a.Settings.FreshConnections = true })
+	}, func(b *fixture) { b.a.Settings.FreshConnections = true })
 }
 
 func TestSlotsOfTheBundledClientAreWaitedFor(t *testing.T) {
-	run(t, slow, func(b *bed) {
+	run(t, slow, func(b *fixture) {
 		var all []<-chan relay.Outcome
 		for range 600 {
 			_, done := b.begin(post)
@@ -45,5 +45,5 @@ func TestSlotsOfTheBundledClientAreWaitedFor(t *testing.T) {
 		for _, done := range all {
 			b.want("answer", code(<-done), "")
 		}
-	}, func(b *bed) { b.tun.lazy = true })
+	}, func(b *fixture) { b.tun.lazy = true })
 }

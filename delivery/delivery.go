@@ -51,33 +51,33 @@ type Options struct {
 // Bounds that are no settings.
 const (
 	channelsPerTunnel  = 64   // in use; upgraded ones apart
-	channelsHardPlain  = 2000 // as many when the first ones hang
-	channelsHardLazy   = 200  // the bundled client takes 256, spares and closing ones among them
-	channelsPerAccount = 4096 // in use beyond those of each tunnel, over all tunnels of aliases of one owner
-	channelsInAll      = 8192 // the same over all owners
-	crowd              = 2000 // requests in flight of one alias, from which waiting for a channel has an end
+	maxChannelsPlain   = 2000 // as many when the first ones hang
+	maxChannelsLazy    = 200  // the bundled client takes 256, spares and closing ones among them
+	overflowPerAccount = 4096 // in use beyond those of each tunnel, over all tunnels of aliases of one owner
+	overflowInAll      = 8192 // the same over all owners
+	crowdRequests      = 2000 // requests in flight of one alias, from which waiting for a channel has an end
 
-	slotWait      = 5 * time.Second // that end
-	slotPatience  = time.Second     // in line before one more than channelsPerTunnel is used
-	openWait      = 2 * time.Second // for the answer to a channel open
-	silence       = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
-	silenceLazy   = 2500 * time.Millisecond
-	storeWait     = 10 * time.Second // for a step that stands between a caller and the answer
-	restWait      = 10 * time.Second // for the rest of a request that was answered early
-	cutWait       = 12 * time.Second // for exchanges that were cut to store what they have
-	acceptDelay   = 2 * time.Millisecond
-	refusalWait   = time.Second
-	expectWait    = time.Second      // a replay's body waits so long for 100 Continue
-	leastPush     = 30 * time.Second // see exchange.pushLimit
-	defaultReply  = 60 * time.Second
-	firstPiece    = 16 << 10  // head and body bytes in the first write
-	readPiece     = 32 << 10  // one read, either side
-	writePiece    = 64 << 10  // one write to the caller
-	heldOutput    = 256 << 10 // bytes held back before reading stops
-	mostInterim   = 16
-	mostLines     = 4 << 20 // chunk lines kept of one message
-	retryAfter    = 5 * time.Second
-	queueFullWait = 30 * time.Second
+	slotWait               = 5 * time.Second // that end
+	overflowAfter          = time.Second     // in line before one more than channelsPerTunnel is used
+	openWait               = 2 * time.Second // for the answer to a channel open
+	probeAfter             = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
+	probeAfterLazy         = 2500 * time.Millisecond
+	storeWait              = 10 * time.Second // for a step that stands between a caller and the answer
+	earlyAnswerWait        = 10 * time.Second // for the rest of a request that was answered early
+	cutWait                = 12 * time.Second // for exchanges that were cut to store what they have
+	acceptDelay            = 2 * time.Millisecond
+	refusalWait            = time.Second
+	continueWait           = time.Second      // a replay's body waits so long for 100 Continue
+	minWriteTimeout        = 30 * time.Second // see exchange.pushLimit
+	defaultResponseTimeout = 60 * time.Second
+	maxFirstWrite          = 16 << 10  // head and body bytes in the first write
+	readSize               = 32 << 10  // one read, either side
+	writeSize              = 64 << 10  // one write to the caller
+	maxHeldOutput          = 256 << 10 // bytes held back before reading stops
+	maxInterim             = 16
+	maxFramingBytes        = 4 << 20 // chunk lines kept of one message
+	retryAfter             = 5 * time.Second
+	queueFullWait          = 30 * time.Second
 )
 
 // Stats are counters for the admin listener.
@@ -97,12 +97,12 @@ type Delivery struct {
 	log   *slog.Logger
 	seed  maphash.Seed
 
-	registry registry
-	feed     *feed
-	all      *slots // channels in use over all tunnels
-	channels atomic.Int64
-	doubt    atomic.Bool // see doubts
-	noted    counts
+	registry      registry
+	feed          *feed
+	overflow      *limiter // channels in use over all tunnels
+	channels      atomic.Int64
+	storeDegraded atomic.Bool // see doubts
+	counters      counts
 
 	exchanges sync.Pool // *exchange
 	pieces    sync.Pool // *[]byte of readPiece
@@ -125,26 +125,26 @@ func New(opt Options) *Delivery {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Delivery{
-		opt:   opt,
-		store: opt.Store,
-		log:   opt.Log,
-		seed:  maphash.MakeSeed(),
-		all:   newSlots(channelsInAll, channelsInAll, 0),
-		idle:  make(chan struct{}),
-		stop:  make(chan struct{}),
-		cut:   make(chan struct{}),
+		opt:      opt,
+		store:    opt.Store,
+		log:      opt.Log,
+		seed:     maphash.MakeSeed(),
+		overflow: newLimiter(overflowInAll, overflowInAll, 0),
+		idle:     make(chan struct{}),
+		stop:     make(chan struct{}),
+		cut:      make(chan struct{}),
 	}
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.registry.init()
-	d.noted.init()
+	d.counters.init()
 	d.feed = newFeed(d)
 	if opt.Registry != nil {
-		if err := opt.Registry.Register(figures{d}); err != nil {
+		if err := opt.Registry.Register(collector{d}); err != nil {
 			d.log.Warn("register metrics of the engine room", "err", err)
 		}
 	}
 	d.exchanges.New = func() any { return newExchange(d) }
-	d.pieces.New = func() any { b := make([]byte, readPiece); return &b }
+	d.pieces.New = func() any { b := make([]byte, readSize); return &b }
 	return d
 }
 
@@ -256,7 +256,7 @@ func (d *Delivery) background(f func()) bool {
 func (d *Delivery) Stats() Stats {
 	tunnels, queued := d.tunnels()
 	return Stats{
-		Channels: int(d.channels.Load()), StorageFull: d.noted.storageFull.Load(),
+		Channels: int(d.channels.Load()), StorageFull: d.counters.storageFull.Load(),
 		Tunnels: tunnels[relay.TunnelOnline] + tunnels[relay.TunnelStale], Queued: queued,
 	}
 }

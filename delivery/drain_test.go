@@ -13,7 +13,7 @@ import (
 // second however quick that is, to the end.
 func TestDrainIsSeen(t *testing.T) {
 	const waiting = 50
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		ctx := context.Background()
 		for i := range waiting {
 			b.send(numbered(i))

@@ -17,7 +17,7 @@ type exchange struct {
 	d      *Delivery
 	st     *aliasState
 	alias  *relay.Alias
-	hold   *hold
+	att    *attachment
 	lost   <-chan struct{}
 	origin netip.AddrPort
 
@@ -26,47 +26,47 @@ type exchange struct {
 	queued  bool          // a queued delivery: what reached nobody goes back
 
 	// The request, and what was sent of it.
-	req       request
-	wire      []byte // head as it is sent
-	first     []byte // first write
-	scratch   []byte
-	raw       maphash.Hash // over the request as it came
-	written   maphash.Hash // over what the channel took
-	deaf      bool         // the channel takes no more; of the upload while that runs
-	held      atomic.Bool  // the caller keeps the body back until a 100, and nobody has sent it
-	sent      atomic.Bool  // the last byte was written
-	writing   atomic.Int64 // since when the upload is in a write: ns behind at.start; 0 = it is not
-	enough    atomic.Bool  // the upload is to stop
-	goAhead   chan bool    // to a body that waits for 100 Continue; nil = none does
-	up        chan ended
-	uploading bool
-	reqEnd    ended
+	req         request
+	wire        []byte // head as it is sent
+	first       []byte // first write
+	scratch     []byte
+	raw         maphash.Hash // over the request as it came
+	written     maphash.Hash // over what the channel took
+	writeFailed bool         // the channel takes no more; of the upload while that runs
+	awaiting100 atomic.Bool  // the caller keeps the body back until a 100, and nobody has sent it
+	allWritten  atomic.Bool  // the last byte was written
+	writing     atomic.Int64 // since when the upload is in a write: ns behind at.start; 0 = it is not
+	stopReading atomic.Bool  // the upload is to stop
+	continueCh  chan bool    // to a body that waits for 100 Continue; nil = none does
+	uploadDone  chan uploadResult
+	uploading   bool
+	reqEnd      uploadResult
 
-	ch     relay.Channel
-	line   *line
-	places places
-	placed bool
-	reused bool
+	ch      relay.Channel
+	pooled  *pooledChannel
+	slot    channelSlot
+	hasSlot bool
+	reused  bool
 
 	// The answer.
-	final     *wire.Head
-	body      *wire.Body
-	res       recording
-	head      []byte // an incomplete head
-	interim   [][]byte
-	interimN  int
-	continued bool // a 100 went to the caller
-	out       []byte
-	done      bool // the answer has ended
-	state     string
-	extra     bool // something came behind the end
-	early     bool // it began before the request was written whole
-	begun     bool // a byte of a final answer went to the caller
-	silent    bool // the caller takes no more
-	short     bool // and has not had all that was written
-	ended     bool // the caller has ended their side; perhaps they read on
-	reached   bool // false: it is known that no byte reached the local server
-	fault     *relay.Error
+	final            *wire.Head
+	body             *wire.Body
+	res              recording
+	head             []byte // an incomplete head
+	interim          [][]byte
+	interimN         int
+	continued        bool // a 100 went to the caller
+	out              []byte
+	done             bool // the answer has ended
+	state            string
+	trailingBytes    bool // something came behind the end
+	answeredEarly    bool // it began before the request was written whole
+	responseStarted  bool // a byte of a final answer went to the caller
+	callerGone       bool // the caller takes no more
+	partialWrite     bool // and has not had all that was written
+	callerHalfClosed bool // the caller has ended their side; perhaps they read on
+	reached          bool // false: it is known that no byte reached the local server
+	fault            *relay.Error
 
 	accept, finish *relay.Ticket
 	accepted       bool // Accept was called, or is not needed
@@ -75,19 +75,19 @@ type exchange struct {
 	acceptDue      bool
 	slow           bool // T2 has passed; the pool counts it until the first byte of an answer
 
-	at       marks
-	patience time.Duration // T3
-	cutAt    time.Time     // T4; zero = none
-	lookAt   time.Time     // next look after the caller; zero = none
-	pushAt   time.Time     // next look after the upload; zero = none
-	goAt     time.Time     // end of waiting for somebody to let the body go; zero = none
-	timer    *time.Timer
-	armed    time.Time
+	at              times
+	responseTimeout time.Duration // T3
+	cutAt           time.Time     // T4; zero = none
+	checkCallerAt   time.Time     // next look after the caller; zero = none
+	checkUploadAt   time.Time     // next look after the upload; zero = none
+	continueBy      time.Time     // end of waiting for somebody to let the body go; zero = none
+	timer           *time.Timer
+	armed           time.Time
 }
 
-// marks are points of the monotonic clock.
-type marks struct {
-	start, placed, open, whole, first, end time.Time
+// times are points of the monotonic clock.
+type times struct {
+	start, admitted, open, whole, first, end time.Time
 }
 
 // verdict is what the loop came to.
@@ -97,31 +97,31 @@ const (
 	goOn     verdict = iota
 	complete         // the answer has ended and is stored
 	failed           // fault says why
-	unsent           // not one byte left us
+	notSent          // not one byte left us
 	refused          // the request itself went bad
-	spliced          // the connection was upgraded, and that is stored
+	upgraded         // the connection was upgraded, and that is stored
 )
 
 func newExchange(d *Delivery) *exchange {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &exchange{d: d, up: make(chan ended, 1), timer: t}
+	return &exchange{d: d, uploadDone: make(chan uploadResult, 1), timer: t}
 }
 
 // exchange gives a clean one from the pool.
 func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 	x, _ := d.exchanges.Get().(*exchange)
-	up, timer, scratch, out, head := x.up, x.timer, x.scratch, x.out, x.head
+	up, timer, scratch, out, head := x.uploadDone, x.timer, x.scratch, x.out, x.head
 	pending := [2][]*relay.Ticket{x.req.rec.pending, x.res.pending}
-	*x = exchange{d: d, st: st, alias: a, up: up, timer: timer, scratch: scratch, out: out[:0], head: head[:0]}
+	*x = exchange{d: d, st: st, alias: a, uploadDone: up, timer: timer, scratch: scratch, out: out[:0], head: head[:0]}
 	x.req.rec.pending, x.res.pending = pending[0][:0], pending[1][:0]
 	x.raw.SetSeed(d.seed)
 	x.written.SetSeed(d.seed)
 	x.at.start = time.Now()
 	x.reached = true
-	x.patience = d.opt.ResponseTimeout
+	x.responseTimeout = d.opt.ResponseTimeout
 	if t := a.Settings.ResponseTimeout; t != nil {
-		x.patience = *t
+		x.responseTimeout = *t
 	}
 	return x
 }
@@ -129,77 +129,77 @@ func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 // release gives the exchange back to the pool; nothing of it may be in use.
 func (x *exchange) release() {
 	x.timer.Stop()
-	x.leave()
+	x.releaseChannel()
 	if x.uploading { // must not be: its last word would be taken for that of the next exchange
 		return
 	}
-	if cap(x.out) > writePiece {
+	if cap(x.out) > writeSize {
 		x.out = nil
 	}
-	if cap(x.scratch) > 2*firstPiece {
+	if cap(x.scratch) > 2*maxFirstWrite {
 		x.scratch = nil
 	}
-	x.event, x.hold, x.line, x.ch = nil, nil, nil, nil
+	x.event, x.att, x.pooled, x.ch = nil, nil, nil, nil
 	x.req.caller, x.req.msg, x.req.head, x.req.body, x.req.reserve = nil, nil, nil, nil, nil
 	x.req.rec.data, x.req.rec.first, x.res.data, x.res.first = nil, nil, nil, nil
 	x.d.exchanges.Put(x)
 }
 
-// leave drops the channel and gives its place back.
-func (x *exchange) leave() {
-	if x.line != nil {
-		x.line.close()
-		x.line = nil
+// releaseChannel drops the channel and gives its place back.
+func (x *exchange) releaseChannel() {
+	if x.pooled != nil {
+		x.pooled.close()
+		x.pooled = nil
 	}
-	x.giveUp()
+	x.releaseSlot()
 }
 
 // returnChannel gives the channel and its slot back once the answer has ended: the next
 // request need not wait until this one is stored. An upload that still runs keeps them.
 func (x *exchange) returnChannel() {
-	if x.line == nil || x.state == relay.ResponseUpgraded {
+	if x.pooled == nil || x.state == relay.ResponseUpgraded {
 		return
 	}
-	x.distrust()
+	x.checkReusedAnswer()
 	if x.uploading {
 		return
 	}
 	if x.reqEnd.how == whole {
 		x.park()
 	}
-	x.leave()
+	x.releaseChannel()
 }
 
 // park keeps the channel for another request if it may carry one.
 func (x *exchange) park() {
 	if limit, ok := x.reusable(); ok {
-		x.hold.pool.park(x.line, limit)
-		x.line = nil
+		x.att.pool.park(x.pooled, limit)
+		x.pooled = nil
 	}
 }
 
 // becomeSlow makes way for a request that a local server of one connection at a time may
 // not have begun to read.
 func (x *exchange) becomeSlow() {
-	if !x.slow && !x.hold.lazy {
+	if !x.slow && !x.att.lazy {
 		x.slow = true
-		x.hold.pool.addSlow()
+		x.att.pool.addSlow()
 	}
 }
 
 func (x *exchange) endSlow() {
 	if x.slow {
 		x.slow = false
-		x.hold.pool.removeSlow()
+		x.att.pool.removeSlow()
 	}
 }
 
-func (x *exchange) giveUp() {
+func (x *exchange) releaseSlot() {
 	x.endSlow()
-	if x.placed {
-		x.placed = false
-		x.hold.pool.unuse()
-		x.places.release()
+	if x.hasSlot {
+		x.hasSlot = false
+		x.att.pool.removeInUse()
+		x.slot.release()
 	}
 }
 
@@ -212,22 +212,22 @@ func (x *exchange) run() verdict {
 		return refused
 	}
 	if err := x.connect(); err != nil {
-		x.d.noted.refused.add(err.Code)
+		x.d.counters.refused.add(err.Code)
 		x.reached = false
 		if err == relay.ErrNotSent {
-			return unsent
+			return notSent
 		}
 		return x.fail(err)
 	}
 	if x.reqEnd.how == whole {
-		x.sent.Store(!x.deaf)
+		x.allWritten.Store(!x.writeFailed)
 		x.at.whole = x.at.open
 	} else {
 		if x.req.msg != nil && x.expects() {
-			x.goAhead = make(chan bool, 1)
+			x.continueCh = make(chan bool, 1)
 		}
 		if x.req.msg == nil {
-			x.holds()
+			x.startAwaiting100()
 		}
 		x.startUpload()
 	}
@@ -242,39 +242,39 @@ func (x *exchange) fail(err *relay.Error) verdict {
 // connect finds a channel and writes the first piece. A second try is made only
 // after a channel that had waited proved that not one byte had left.
 func (x *exchange) connect() *relay.Error {
-	x.places = places{tunnel: x.hold.slot, owner: x.d.registry.account(x.alias.Owner), all: x.d.all}
-	x.d.noted.waiting.Add(1)
-	err := x.places.acquire(x.patience, x.lost, x.d.cut)
-	x.d.noted.waiting.Add(-1)
+	x.slot = channelSlot{tunnel: x.att.limiter, owner: x.d.registry.account(x.alias.Owner), all: x.d.overflow}
+	x.d.counters.waiting.Add(1)
+	err := x.slot.acquire(x.responseTimeout, x.lost, x.d.cut)
+	x.d.counters.waiting.Add(-1)
 	if err != nil {
 		return err
 	}
-	x.placed = true
-	x.hold.pool.use()
+	x.hasSlot = true
+	x.att.pool.addInUse()
 	if closed(x.lost) { // while it was stored, or waited for a place
 		return relay.ErrNotSent
 	}
-	x.at.placed = time.Now()
-	x.attempt.StartedAt = x.at.placed
+	x.at.admitted = time.Now()
+	x.attempt.StartedAt = x.at.admitted
 	fresh := x.alias.Settings.FreshConnections
 	for {
-		l, err := x.hold.take(x, fresh)
+		l, err := x.att.channelFor(x, fresh)
 		if err != nil {
 			return err
 		}
-		x.line, x.ch, x.reused = l, l.ch, l.kept
-		x.d.noted.opened.add(l.way())
+		x.pooled, x.ch, x.reused = l, l.ch, l.reused
+		x.d.counters.opened.add(l.origin())
 		x.at.open = time.Now()
 		n, werr := l.ch.Write(x.first)
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {
-			x.deaf, x.reached = werr != nil || n < len(x.first), true
-			x.hold.pool.refill()
+			x.writeFailed, x.reached = werr != nil || n < len(x.first), true
+			x.att.pool.refill()
 			return nil
 		}
-		waited := l.spare
+		waited := l.idled
 		l.close()
-		x.line, x.ch = nil, nil
+		x.pooled, x.ch = nil, nil
 		if fresh || !waited {
 			return relay.ErrNotSent
 		}
@@ -292,9 +292,9 @@ func (x *exchange) loop() verdict {
 			lost, cut = nil, nil
 		}
 		select {
-		case f := <-x.line.answers():
+		case f := <-x.pooled.reads():
 			v = x.onFill(f)
-		case u := <-x.up:
+		case u := <-x.uploadDone:
 			v = x.onUpload(u)
 		case <-pending(x.accept):
 			v = x.onAccept()
@@ -333,7 +333,7 @@ func (x *exchange) advance() {
 	if x.final != nil && x.durable && !x.done {
 		x.flush()
 	}
-	if !x.done && len(x.out) < heldOutput {
-		x.line.ask()
+	if !x.done && len(x.out) < maxHeldOutput {
+		x.pooled.requestRead()
 	}
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestQuick(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		out, c := b.send(post)
 		b.want("answer", c.answer(), ok)
 		b.want("keep-alive", out.KeepAlive, true)
@@ -49,7 +49,7 @@ func TestQuick(t *testing.T) {
 }
 
 func TestSlowAcceptsAfterTwoMilliseconds(t *testing.T) {
-	var other *bed
+	var other *fixture
 	run(t, func(l *local) {
 		l.until("hello")
 		time.Sleep(time.Millisecond)
@@ -57,12 +57,12 @@ func TestSlowAcceptsAfterTwoMilliseconds(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		other.want("accepts after 6 ms", other.s.num(&other.s.accepts), 1)
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		_, c := b.send(post)
 		b.want("answer", c.answer(), ok)
 		tm := b.event().Attempts[0].Timing
 		b.want("wait", tm.Wait, 6*time.Millisecond)
-	}, func(b *bed) { other = b })
+	}, func(b *fixture) { other = b })
 }
 
 func TestStreamFlowsAndLastPieceWaits(t *testing.T) {
@@ -73,7 +73,7 @@ func TestStreamFlowsAndLastPieceWaits(t *testing.T) {
 		l.Write("3\r\ntwo\r\n")
 		time.Sleep(time.Second)
 		l.Write("0\r\n\r\n")
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(post)
 		time.Sleep(50 * time.Millisecond)
 		b.want("before the commit", c.answer(), "")
@@ -86,7 +86,7 @@ func TestStreamFlowsAndLastPieceWaits(t *testing.T) {
 		<-done
 		b.want("last piece", strings.HasSuffix(c.answer(), "0\r\n\r\n"), true)
 		b.want("lines", string(b.event().Attempts[0].Response.Lines), "3\r\n3\r\n0\r\n\r\n")
-	}, func(b *bed) { b.s.delay = 100 * time.Millisecond })
+	}, func(b *fixture) { b.s.delay = 100 * time.Millisecond })
 }
 
 func TestInterimPassesAtOnce(t *testing.T) {
@@ -95,14 +95,14 @@ func TestInterimPassesAtOnce(t *testing.T) {
 		l.Write("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
 		time.Sleep(10 * time.Millisecond)
 		l.Write("HTTP/1.1 102 Processing\r\n\r\n" + ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(post)
 		time.Sleep(5 * time.Millisecond)
 		b.want("interim before the commit", c.answer(), "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
 		<-done
 		b.want("answer", strings.HasSuffix(c.answer(), "HTTP/1.1 102 Processing\r\n\r\n"+ok), true)
 		b.want("interim", len(b.event().Attempts[0].Interim), 2)
-	}, func(b *bed) { b.s.delay = 100 * time.Millisecond })
+	}, func(b *fixture) { b.s.delay = 100 * time.Millisecond })
 }
 
 func TestTooManyInterim(t *testing.T) {
@@ -111,7 +111,7 @@ func TestTooManyInterim(t *testing.T) {
 		for range 17 {
 			l.Write("HTTP/1.1 102 Processing\r\n\r\n")
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		out, _ := b.send(post)
 		b.want("code", code(out), relay.CodeLocalMalformed)
 	})
@@ -121,7 +121,7 @@ func TestUntilClose(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
 		l.Write("HTTP/1.0 200 OK\r\n\r\nall of it")
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		out, c := b.send(post)
 		b.want("answer", c.answer(), "HTTP/1.0 200 OK\r\n\r\nall of it")
 		b.want("keep-alive", out.KeepAlive, false)
@@ -141,7 +141,7 @@ func TestTruncated(t *testing.T) {
 			run(t, func(l *local) {
 				l.until("hello")
 				l.Write(answer)
-			}, func(b *bed) {
+			}, func(b *fixture) {
 				out, c := b.send(post)
 				b.want("answer", c.answer(), answer)
 				b.want("aborted", c.wasAborted(), true)
@@ -159,7 +159,7 @@ func TestBrokenUntilCloseIsTruncated(t *testing.T) {
 		l.until("hello")
 		l.Write("HTTP/1.0 200 OK\r\n\r\nhalf")
 		l.Break()
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		_, c := b.send(post)
 		b.want("aborted", c.wasAborted(), true)
 		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseTruncated)
@@ -167,7 +167,7 @@ func TestBrokenUntilCloseIsTruncated(t *testing.T) {
 }
 
 func TestRefusedDial(t *testing.T) {
-	run(t, func(*local) {}, func(b *bed) {
+	run(t, func(*local) {}, func(b *fixture) {
 		b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused") })
 		out, _ := b.send(post)
 		b.want("code", code(out), relay.CodeLocalRefused)
@@ -180,16 +180,16 @@ func TestRefusedDial(t *testing.T) {
 }
 
 func TestRefusedLazyDial(t *testing.T) {
-	run(t, func(l *local) { l.until("hello") }, func(b *bed) {
+	run(t, func(l *local) { l.until("hello") }, func(b *fixture) {
 		b.tun.set(func() { b.tun.refusal = relay.Errorf(relay.CodeLocalRefused, "refused") })
 		out, _ := b.send(post)
 		b.want("code", code(out), relay.CodeLocalRefused)
 		b.want("state", b.event().State, relay.StateFailed)
-	}, func(b *bed) { b.tun.lazy = true })
+	}, func(b *fixture) { b.tun.lazy = true })
 }
 
 func TestEmptyClose(t *testing.T) {
-	run(t, func(l *local) { l.until("hello") }, func(b *bed) {
+	run(t, func(l *local) { l.until("hello") }, func(b *fixture) {
 		out, _ := b.send(post)
 		b.want("code", code(out), relay.CodeLocalClosed)
 		b.want("state", b.event().State, relay.StateFailed)
@@ -207,7 +207,7 @@ func TestGarbage(t *testing.T) {
 				l.until("hello")
 				l.Write(answer)
 				l.ended()
-			}, func(b *bed) {
+			}, func(b *fixture) {
 				out, c := b.send(post)
 				b.want("code", code(out), relay.CodeLocalMalformed)
 				b.want("answer", c.answer(), "")
@@ -218,7 +218,7 @@ func TestGarbage(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *fixture) {
 		start := time.Now()
 		out, _ := b.send(post)
 		b.want("code", code(out), relay.CodeLocalTimeout)
@@ -228,11 +228,11 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestResponseTimeoutOfAlias(t *testing.T) {
-	run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *fixture) {
 		start := time.Now()
 		b.send(post)
 		b.want("after", time.Since(start), 5*time.Minute)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		d := 5 * time.Minute
 		b.a.Settings.ResponseTimeout = &d
 	})
@@ -241,7 +241,7 @@ func TestResponseTimeoutOfAlias(t *testing.T) {
 func TestFailedCommits(t *testing.T) {
 	down := relay.Errorf(relay.CodeStoreUnavailable, "down")
 	t.Run("accept", func(t *testing.T) {
-		run(t, always("hello", ok), func(b *bed) {
+		run(t, always("hello", ok), func(b *fixture) {
 			b.s.fail("accept", down)
 			out, c := b.send(post)
 			b.want("code", code(out), relay.CodeStoreUnavailable)
@@ -250,7 +250,7 @@ func TestFailedCommits(t *testing.T) {
 		})
 	})
 	t.Run("finish", func(t *testing.T) {
-		run(t, always("hello", ok), func(b *bed) {
+		run(t, always("hello", ok), func(b *fixture) {
 			b.s.fail("finish", down)
 			out, c := b.send(post)
 			b.want("code", code(out), relay.CodeStoreUnavailable)
@@ -263,7 +263,7 @@ func TestFailedCommits(t *testing.T) {
 			l.Write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
 			time.Sleep(time.Second)
 			l.Write("cd")
-		}, func(b *bed) {
+		}, func(b *fixture) {
 			b.s.fail("finish", down)
 			out, c := b.send(post)
 			b.want("relay's answer", code(out), "")
@@ -272,13 +272,13 @@ func TestFailedCommits(t *testing.T) {
 		})
 	})
 	t.Run("no word", func(t *testing.T) {
-		run(t, always("hello", ok), func(b *bed) {
+		run(t, always("hello", ok), func(b *fixture) {
 			start := time.Now()
 			out, c := b.send(post)
 			b.want("code", code(out), relay.CodeStoreUnavailable)
 			b.want("answer", c.answer(), "")
 			b.want("waited", time.Since(start) <= 11*time.Second, true)
-		}, func(b *bed) { b.s.delay = time.Hour })
+		}, func(b *fixture) { b.s.delay = time.Hour })
 	})
 }
 
@@ -288,7 +288,7 @@ func TestEarlyAnswer(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
 		l.Write(early)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size))
 		time.Sleep(time.Millisecond)
 		b.want("answer before the body", c.answer(), early)
@@ -313,7 +313,7 @@ func TestEarlyAnswerAndCallerStaysSilent(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		start := time.Now()
 		out, c := b.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
 		b.want("answer", c.answer(), ok)
@@ -329,7 +329,7 @@ func TestExpectRefused(t *testing.T) {
 		l.until("\r\n\r\n")
 		l.Write(no)
 		l.ended()
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
 		time.Sleep(time.Millisecond)
 		b.want("answer", c.answer(), no)

@@ -21,32 +21,32 @@ func yes() bool { return true }
 // amended as if its caller had gone, so it could not be replayed.
 func TestStoredFirstAndRefusedStaysWhole(t *testing.T) {
 	const no = "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n"
-	run(t, func(l *local) { l.until("\r\n\r\n"); l.Write(no); l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.until("\r\n\r\n"); l.Write(no); l.ended() }, func(b *fixture) {
 		out, c := b.send(expecting)
 		b.want("answer", c.answer(), no)
 		b.want("keep-alive", out.KeepAlive, true)
 		e := b.event()
 		b.want("body", words(e.Request.Body.State, string(e.Request.Body.Data)), "complete hello")
 		b.want("amended", len(b.s.amends), 0)
-	}, func(b *bed) { b.opt.StoreFirst = yes })
+	}, func(b *fixture) { b.opt.StoreFirst = yes })
 }
 
 // An event whose caller was told that it could not be stored stayed delivering for ever
 // when the store took it after all.
 func TestStoredFirstTooLateIsNotLeftDelivering(t *testing.T) {
 	var k taker
-	run(t, k.serve, func(b *bed) {
+	run(t, k.serve, func(b *fixture) {
 		out, _ := b.send(numbered(1))
 		b.want("code", code(out), relay.CodeStoreUnavailable)
 		time.Sleep(time.Minute)
 		b.want("state", b.event().State, relay.StateFailed)
 		b.want("forwarded", k.list(), "")
-	}, func(b *bed) { b.opt.StoreFirst, b.s.delay = yes, 15*time.Second })
+	}, func(b *fixture) { b.opt.StoreFirst, b.s.delay = yes, 15*time.Second })
 }
 
 // Once a spare could not be opened and none was left, none was ever opened again.
 func TestSparesComeBack(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		time.Sleep(time.Millisecond)
 		b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeOverloaded, "full") })
 		b.send(post)
@@ -56,7 +56,7 @@ func TestSparesComeBack(t *testing.T) {
 		b.send(post)
 		time.Sleep(time.Millisecond)
 		b.want("spares when there can be some", b.d.Stats().Channels, 1)
-	}, func(b *bed) { b.tun.lazy = true })
+	}, func(b *fixture) { b.tun.lazy = true })
 }
 
 // What broke off right behind a chunk was stored without the CRLF of that chunk.
@@ -70,12 +70,12 @@ func TestBrokenOffBehindAChunkIsStoredExactly(t *testing.T) {
 	}
 	for _, end := range []string{"", "\r", "\r\n", "\r\n2"} {
 		answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n3\r\nabc" + end
-		run(t, func(l *local) { l.until("hello"); l.Write(answer) }, func(b *bed) {
+		run(t, func(l *local) { l.until("hello"); l.Write(answer) }, func(b *fixture) {
 			b.send(post)
 			b.want("response", raw(b.event().Attempts[0].Response), answer)
 		})
 		request := "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n3\r\nabc" + end
-		run(t, func(l *local) { l.ended() }, func(b *bed) {
+		run(t, func(l *local) { l.ended() }, func(b *fixture) {
 			c, done := b.begin(request)
 			c.in.finish(io.EOF)
 			<-done
@@ -88,7 +88,7 @@ func TestBrokenOffBehindAChunkIsStoredExactly(t *testing.T) {
 // ever, and nothing behind it was delivered.
 func TestBrokenEventDoesNotStopTheQueue(t *testing.T) {
 	var k taker
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		b.send(numbered(1))
 		b.s.mu.Lock()
 		b.s.events[b.s.order[0]].Request.Body.Size++
@@ -101,12 +101,12 @@ func TestBrokenEventDoesNotStopTheQueue(t *testing.T) {
 		b.want("states", b.s.states(), "failed delivered")
 		tun.cutAll()
 		tun.wg.Wait()
-	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
 // A viewer whose rights could not be read again went on by the old ones for ever.
 func TestRightsOfAViewerAreReadUntilTheyAreKnown(t *testing.T) {
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
 		must(t, err)
 		defer sub.Close()
@@ -130,7 +130,7 @@ func TestRightsOfAViewerAreReadUntilTheyAreKnown(t *testing.T) {
 
 // A queue that could not be counted again was taken for full until the next change.
 func TestQueueIsCountedAgainWhenTheStoreIsBack(t *testing.T) {
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		b.send(numbered(1))
 		b.s.fail("stats", relay.Errorf(relay.CodeStoreUnavailable, "down"))
 		_, err := b.d.Cancel(context.Background(), relay.System(), b.event().ID)
@@ -146,7 +146,7 @@ func TestQueueIsCountedAgainWhenTheStoreIsBack(t *testing.T) {
 // A request that was refused for its body is counted as one refused for its head is.
 func TestRefusedBodiesAreCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		for range 70 {
 			b.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
 		}
@@ -154,13 +154,13 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 		b.want("kept", got["rejected_total"], 60)
 		b.want("not kept", got["rejected_dropped_total"], 10)
 		b.want("accepts", b.s.num(&b.s.accepts), 60)
-	}, func(b *bed) { b.opt.Registry = reg })
+	}, func(b *fixture) { b.opt.Registry = reg })
 }
 
 // A caller who only says that a body comes takes no room for it.
 func TestPromisedBodyTakesNoMemory(t *testing.T) {
 	const callers, each = 200, 64 << 10
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)

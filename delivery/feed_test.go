@@ -20,7 +20,7 @@ func names(items []relay.FeedItem) string {
 }
 
 func TestFeed(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		ctx := context.Background()
 		b.send(post)
 		synctest.Wait()
@@ -62,7 +62,7 @@ func TestFeed(t *testing.T) {
 }
 
 func TestSlowViewerReadsAgain(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		ctx := context.Background()
 		sub, _ := b.d.Subscribe(ctx, relay.Actor{Account: 1}, 0, "")
 		for range 150 {
@@ -86,7 +86,7 @@ func TestSlowViewerReadsAgain(t *testing.T) {
 }
 
 func TestFeedEndsWithTheRelay(t *testing.T) {
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		sub, _ := b.d.Subscribe(context.Background(), relay.System(), 0, "")
 		defer sub.Close()
 		b.close()

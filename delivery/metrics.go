@@ -14,8 +14,8 @@ const (
 	outcomeQueued   = "queued"
 	labelOther      = "other"
 
-	kindQueued = "queued" // an attempt that waited, of either kind
-	viaSpare   = "spare"
+	kindQueued  = "queued" // an attempt that waited, of either kind
+	originSpare = "spare"
 )
 
 var outcomes = []string{
@@ -30,18 +30,18 @@ var refusals = []string{
 }
 
 var (
-	kinds  = []string{relay.KindOriginal, relay.KindReplay, kindQueued}
-	ends   = []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted}
-	ways   = []string{relay.ConnectionNew, relay.ConnectionReused, viaSpare}
-	states = []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale}
+	kinds   = []string{relay.KindOriginal, relay.KindReplay, kindQueued}
+	ends    = []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted}
+	origins = []string{relay.ConnectionNew, relay.ConnectionReused, originSpare}
+	states  = []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale}
 )
 
-// tally are counters by one label whose values are known beforehand; counting is one
+// counterVec are counters by one label whose values are known beforehand; counting is one
 // atomic addition.
-type tally map[string]*atomic.Int64
+type counterVec map[string]*atomic.Int64
 
-func newTally(labels []string) tally {
-	t := make(tally, len(labels))
+func newCounterVec(labels []string) counterVec {
+	t := make(counterVec, len(labels))
 	for _, l := range labels {
 		t[l] = new(atomic.Int64)
 	}
@@ -49,7 +49,7 @@ func newTally(labels []string) tally {
 }
 
 // add counts one more; a label that nobody foresaw counts as other.
-func (t tally) add(label string) {
+func (t counterVec) add(label string) {
 	c := t[label]
 	if c == nil {
 		c = t[labelOther]
@@ -61,11 +61,11 @@ func (t tally) add(label string) {
 
 // counts are what metrics and Stats show; docs/metrics.md says what they mean.
 type counts struct {
-	outcomes tally            // of captures
-	ended    map[string]tally // attempts, by kind and state
-	opened   tally            // channels, by way
-	refused  tally            // requests that got no channel
-	statuses [10]atomic.Int64 // answers of local servers, by hundreds
+	outcomes counterVec            // of captures
+	ended    map[string]counterVec // attempts, by kind and state
+	opened   counterVec            // channels, by way
+	refused  counterVec            // requests that got no channel
+	statuses [10]atomic.Int64      // answers of local servers, by hundreds
 
 	requeued, attached, takenOver atomic.Int64
 	rejected, dropped             atomic.Int64
@@ -74,10 +74,10 @@ type counts struct {
 }
 
 func (c *counts) init() {
-	c.outcomes, c.opened, c.refused = newTally(outcomes), newTally(ways), newTally(refusals)
-	c.ended = map[string]tally{}
+	c.outcomes, c.opened, c.refused = newCounterVec(outcomes), newCounterVec(origins), newCounterVec(refusals)
+	c.ended = map[string]counterVec{}
 	for _, k := range kinds {
-		c.ended[k] = newTally(ends)
+		c.ended[k] = newCounterVec(ends)
 	}
 }
 
@@ -100,16 +100,16 @@ func (x *exchange) finished(a *relay.Attempt) {
 	if x.queued {
 		kind = kindQueued
 	}
-	if t := x.d.noted.ended[kind]; t != nil {
+	if t := x.d.counters.ended[kind]; t != nil {
 		t.add(a.State)
 	}
 	if a.HasResponse && a.Status > 0 {
-		x.d.noted.statuses[min(a.Status/100, len(x.d.noted.statuses)-1)].Add(1)
+		x.d.counters.statuses[min(a.Status/100, len(x.d.counters.statuses)-1)].Add(1)
 	}
 }
 
-// figures are the metrics of the room; the requests only count.
-type figures struct{ d *Delivery }
+// collector are the metrics of the room; the requests only count.
+type collector struct{ d *Delivery }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("relay_delivery_"+name, help, labels, nil)
@@ -136,7 +136,7 @@ var (
 )
 
 // Describe is part of prometheus.Collector.
-func (f figures) Describe(to chan<- *prometheus.Desc) {
+func (f collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descRunning, descCaptures, descAttempts, descResponses, descQueued, descRequeued, descTunnels, descAttached, descTakenOver,
 		descChannels, descWaiting, descOpened, descRefused, descRejected, descDropped, descFull, descViewers,
@@ -146,19 +146,19 @@ func (f figures) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect is part of prometheus.Collector.
-func (f figures) Collect(to chan<- prometheus.Metric) {
+func (f collector) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
 	counter := func(d *prometheus.Desc, n *atomic.Int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
 	}
-	each := func(d *prometheus.Desc, t tally, labels ...string) {
+	each := func(d *prometheus.Desc, t counterVec, labels ...string) {
 		for label, n := range t {
 			counter(d, n, append(labels, label)...)
 		}
 	}
-	n := &f.d.noted
+	n := &f.d.counters
 	f.d.mu.Lock()
 	running := f.d.running
 	f.d.mu.Unlock()
@@ -201,8 +201,8 @@ func (d *Delivery) tunnels() (byState map[relay.TunnelState]int, queued int) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		switch {
-		case st.hold == nil:
-		case st.hold.silent():
+		case st.attached == nil:
+		case st.attached.isStale():
 			byState[relay.TunnelStale]++
 		default:
 			byState[relay.TunnelOnline]++

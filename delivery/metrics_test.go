@@ -35,7 +35,7 @@ func shown(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		if got := shown(t, reg); len(got) < 40 || got["captures_total{outcome=answered}"] != 0 {
 			t.Errorf("at the start: %v", got)
 		}
@@ -74,5 +74,5 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		b.tun.set(func() { b.tun.heard, b.tun.hang = 0, false })
-	}, oneConnection, func(b *bed) { b.opt.Registry = reg })
+	}, oneConnection, func(b *fixture) { b.opt.Registry = reg })
 }

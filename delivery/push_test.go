@@ -17,7 +17,7 @@ var largePost = fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\
 // A local server that stops reading in the middle of a large request held its caller
 // and its place for ever: the time to answer began with the last byte only.
 func TestLocalServerTakesNoMore(t *testing.T) {
-	run(t, func(l *local) { l.until("\r\n\r\n"); l.hang() }, func(b *bed) {
+	run(t, func(l *local) { l.until("\r\n\r\n"); l.hang() }, func(b *fixture) {
 		start := time.Now()
 		c, done := b.begin(largePost)
 		c.in.write(make([]byte, largeSize))
@@ -32,7 +32,7 @@ func TestLocalServerTakesNoMore(t *testing.T) {
 		e, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, 2*time.Minute)
 		b.want("error", err, nil)
 		b.want("replay", words(e.Attempts[n-1].State, e.Attempts[n-1].Error.Code), "failed local-timeout")
-	}, func(b *bed) { b.tun.window = 64 << 10 })
+	}, func(b *fixture) { b.tun.window = 64 << 10 })
 }
 
 // Neither a caller nor a local server that is slow is taken for one that hangs.
@@ -48,7 +48,7 @@ func TestSlowUploadIsNoTimeout(t *testing.T) {
 				}
 				l.n(len(largePost) + largeSize)
 				l.Write(ok)
-			}, func(b *bed) {
+			}, func(b *fixture) {
 				c, done := b.begin(largePost)
 				for range pieces {
 					time.Sleep(who.caller)
@@ -57,7 +57,7 @@ func TestSlowUploadIsNoTimeout(t *testing.T) {
 				<-done
 				b.want("answer", c.answer(), ok)
 				b.want("identical", *b.event().Attempts[0].Identical, true)
-			}, func(b *bed) {
+			}, func(b *fixture) {
 				second := time.Second
 				b.tun.window, b.a.Settings.ResponseTimeout = 64<<10, &second
 			})
@@ -68,7 +68,7 @@ func TestSlowUploadIsNoTimeout(t *testing.T) {
 // A queued delivery that hangs in its body lets the next one go.
 func TestQueueGoesOnPastOneThatTakesNoMore(t *testing.T) {
 	var k taker
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		c, done := b.begin(largePost)
 		c.in.write(make([]byte, largeSize))
 		<-done
@@ -87,5 +87,5 @@ func TestQueueGoesOnPastOneThatTakesNoMore(t *testing.T) {
 		b.want("states", b.s.states(), "failed delivered")
 		tun.cutAll()
 		tun.wg.Wait()
-	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }

@@ -12,8 +12,8 @@ import (
 
 // Bounds of the pauses after a delivery that reached nobody.
 const (
-	firstPause = time.Second
-	lastPause  = 30 * time.Second
+	minRequeueBackoff = time.Second
+	maxRequeueBackoff = 30 * time.Second
 )
 
 // enqueue keeps a request of a caller for later and answers when that is durable.
@@ -23,18 +23,18 @@ func (x *exchange) enqueue() relay.Outcome {
 	}
 	if x.accepted { // stored before it was to go out
 		if err := x.requeue(); err != nil {
-			return x.said(refusal(storeError(err), relay.ID{}))
+			return x.ifCallerPresent(refusal(storeError(err), relay.ID{}))
 		}
-		x.st.serveQueued()
+		x.st.dispatchIfAuto()
 		return x.queuedAnswer()
 	}
 	room := x.reserve()
 	if room == nil {
 		return refusal(errQueueFull(), relay.ID{})
 	}
-	x.readRest()
+	x.readToEnd()
 	if x.reqEnd.how == whole && !x.req.reserve(x.req.rec.cost()) {
-		x.reqEnd = ended{how: queueFull, err: errQueueFull()}
+		x.reqEnd = uploadResult{how: queueFull, err: errQueueFull()}
 	}
 	if x.reqEnd.how != whole {
 		x.st.queue.giveBack(1, *room)
@@ -42,7 +42,7 @@ func (x *exchange) enqueue() relay.Outcome {
 	}
 	err := x.acceptQueued(*room)
 	if err != nil {
-		return x.said(refusal(err, relay.ID{}))
+		return x.ifCallerPresent(refusal(err, relay.ID{}))
 	}
 	return x.queuedAnswer()
 }
@@ -73,7 +73,7 @@ func (x *exchange) reserve() *int64 {
 
 // queuedAnswer is what a caller gets whose request is kept for later.
 func (x *exchange) queuedAnswer() relay.Outcome {
-	return x.said(relay.Outcome{
+	return x.ifCallerPresent(relay.Outcome{
 		Answer:    &relay.Answer{Event: x.event.ID, Status: x.alias.Settings.OfflineStatus},
 		KeepAlive: !x.req.head.Close,
 	})
@@ -100,10 +100,10 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 		}
 		st.queue.moved(1, cost)
 		st.d.feed.tunnel(st.id)
-		st.serveQueued()
+		st.dispatchIfAuto()
 	}
 	x.accept = t
-	if err := x.stored(); err != nil {
+	if err := x.awaitStored(); err != nil {
 		if closed(t.Done()) {
 			settle()
 		} else if !x.d.background(func() { <-t.Done(); settle() }) {
@@ -115,39 +115,39 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 	return nil
 }
 
-// serve makes sure that the queue of the alias is looked at.
-func (st *aliasState) serve() {
+// startDispatch makes sure that the queue of the alias is looked at.
+func (st *aliasState) startDispatch() {
 	select {
-	case st.kick <- struct{}{}:
+	case st.wake <- struct{}{}:
 	default:
 	}
-	st.queue.whenFound(st.lookAgain) // from the first tunnel on
+	st.queue.whenFound(st.rescanQueue) // from the first tunnel on
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if !st.serving {
-		st.serving = st.d.background(st.dispatch)
+	if !st.dispatching {
+		st.dispatching = st.d.background(st.dispatch)
 	}
 }
 
-// lookAgain has the queue looked at once more after the store has changed it by itself,
+// rescanQueue has the queue looked at once more after the store has changed it by itself,
 // as it does behind an outage. It ends no pause: what the dispatcher gives back changes
 // the queue as well.
-func (st *aliasState) lookAgain() {
+func (st *aliasState) rescanQueue() {
 	if h, _ := st.online(); h == nil {
 		return
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.look = st.serving; !st.serving {
-		st.serving = st.d.background(st.dispatch)
+	if st.rescan = st.dispatching; !st.dispatching {
+		st.dispatching = st.d.background(st.dispatch)
 	}
 }
 
-// serveQueued is serve for an inbound event that was queued: the tunnel may be there,
+// dispatchIfAuto is serve for an inbound event that was queued: the tunnel may be there,
 // or have come meanwhile.
-func (st *aliasState) serveQueued() {
+func (st *aliasState) dispatchIfAuto() {
 	if st.alias.Load().Settings.AutoDeliver {
-		st.serve()
+		st.startDispatch()
 	}
 }
 
@@ -157,7 +157,7 @@ func (st *aliasState) dispatch() {
 	pause := time.Duration(0)
 	for {
 		select {
-		case <-st.kick:
+		case <-st.wake:
 			pause = 0
 		default:
 		}
@@ -166,25 +166,25 @@ func (st *aliasState) dispatch() {
 		case more:
 			pause = 0
 		case again:
-			pause = min(lastPause, max(firstPause, 2*pause))
+			pause = min(maxRequeueBackoff, max(minRequeueBackoff, 2*pause))
 			if !st.sleep(pause) {
 				return
 			}
-		case st.rest():
+		case st.stopDispatch():
 			return
 		}
 	}
 }
 
-// rest ends the dispatcher unless somebody called it meanwhile.
-func (st *aliasState) rest() bool {
+// stopDispatch ends the dispatcher unless somebody called it meanwhile.
+func (st *aliasState) stopDispatch() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(st.kick) > 0 || st.look {
-		st.look = false
+	if len(st.wake) > 0 || st.rescan {
+		st.rescan = false
 		return false
 	}
-	st.serving = false
+	st.dispatching = false
 	return true
 }
 
@@ -195,12 +195,12 @@ func (st *aliasState) sleep(pause time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-st.kick:
+	case <-st.wake:
 		return true
 	case <-st.d.stop:
 	}
 	st.mu.Lock()
-	st.serving = false
+	st.dispatching = false
 	st.mu.Unlock()
 	return false
 }
@@ -228,7 +228,7 @@ func (st *aliasState) deliverNext() (more, again bool) {
 			st.d.log.Log(ctx, level, "queue not read", "alias", st.id, "error", err)
 		}
 		// The store says soon whether it is back: no growing pause.
-		return st.sleep(firstPause), false
+		return st.sleep(minRequeueBackoff), false
 	}
 	st.queue.moved(-1, -costOf(c.Event))
 	st.d.feed.tunnel(st.id)
@@ -247,7 +247,7 @@ func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (
 	d.registry.mu.RUnlock()
 	if st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // they may have been released all the same
 		d.feed.tunnel(st.id)
-		st.serve()
+		st.startDispatch()
 	}
 	if err != nil {
 		return 0, err

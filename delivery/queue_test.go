@@ -51,7 +51,7 @@ func (k *taker) list() string {
 	return strings.Join(k.bodies, " ")
 }
 
-func (b *bed) attach(serve func(*local)) (*memTunnel, relay.Attachment) {
+func (b *fixture) attach(serve func(*local)) (*memTunnel, relay.Attachment) {
 	t := &memTunnel{serve: serve}
 	h := b.d.Attach(b.a, t)
 	b.t.Cleanup(func() {})
@@ -59,7 +59,7 @@ func (b *bed) attach(serve func(*local)) (*memTunnel, relay.Attachment) {
 }
 
 func TestOfflineIsQueued(t *testing.T) {
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		out, c := b.send(post)
 		b.want("answer", code(out), "202")
 		b.want("keep-alive", out.KeepAlive, true)
@@ -72,7 +72,7 @@ func TestOfflineIsQueued(t *testing.T) {
 }
 
 func TestOfflineStatusAndPause(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		out, _ := b.send(post)
 		b.want("answer", code(out), "503")
 		st, _ := b.d.Status(context.Background(), []relay.Alias{*b.a})
@@ -88,12 +88,12 @@ func TestOfflineStatusAndPause(t *testing.T) {
 		b.want("superseded", e.Attempts[0].State, relay.StateCanceled)
 		out, _ = b.send(post)
 		b.want("answer", code(out), "")
-	}, func(b *bed) { b.a.Settings.Paused, b.a.Settings.OfflineStatus = true, 503 })
+	}, func(b *fixture) { b.a.Settings.Paused, b.a.Settings.OfflineStatus = true, 503 })
 }
 
 func TestReleaseInOrder(t *testing.T) {
 	var k taker
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		var want []string
 		for i := range 20 {
 			b.send(numbered(i))
@@ -118,7 +118,7 @@ func TestReleaseInOrder(t *testing.T) {
 
 func TestReleaseWhileOfflineGoesOutOnAttach(t *testing.T) {
 	var k taker
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		b.send(numbered(1))
 		b.d.Release(context.Background(), relay.System(), "hook")
 		tun, h := b.attach(k.serve)
@@ -134,7 +134,7 @@ func TestReleaseWhileOfflineGoesOutOnAttach(t *testing.T) {
 
 func TestAutoDeliver(t *testing.T) {
 	k := taker{slow: time.Second}
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		for i := range 3 {
 			b.send(numbered(i))
 			time.Sleep(time.Millisecond)
@@ -150,12 +150,12 @@ func TestAutoDeliver(t *testing.T) {
 		b.want("all", k.list(), "00000 00001 00009 00002")
 		h.Detach(true)
 		tun.cutAll()
-	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
 func TestRefusedDeliveryGoesBack(t *testing.T) {
 	var k taker
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		for i := range 2 {
 			b.send(numbered(i))
 			time.Sleep(time.Millisecond)
@@ -171,12 +171,12 @@ func TestRefusedDeliveryGoesBack(t *testing.T) {
 		b.want("order", k.list(), "00000 00001")
 		h.Detach(true)
 		tun.cutAll()
-	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
 func TestQueueLimits(t *testing.T) {
 	t.Run("attempts", func(t *testing.T) {
-		run(t, nil, func(b *bed) {
+		run(t, nil, func(b *fixture) {
 			for i := range 3 {
 				out, _ := b.send(numbered(i))
 				b.want("answer", code(out), "202")
@@ -191,10 +191,10 @@ func TestQueueLimits(t *testing.T) {
 			synctest.Wait()
 			out, _ = b.send(numbered(10))
 			b.want("after a cancel", code(out), "202")
-		}, func(b *bed) { b.opt.QueueLimit = 3 })
+		}, func(b *fixture) { b.opt.QueueLimit = 3 })
 	})
 	t.Run("at once", func(t *testing.T) {
-		run(t, nil, func(b *bed) {
+		run(t, nil, func(b *fixture) {
 			var all []<-chan relay.Outcome
 			for i := range 50 {
 				_, done := b.begin(numbered(i))
@@ -205,11 +205,11 @@ func TestQueueLimits(t *testing.T) {
 				got[code(<-done)]++
 			}
 			b.want("exact", words(got["202"], got[relay.CodeQueueFull]), "10 40")
-		}, func(b *bed) { b.opt.QueueLimit = 10; b.s.delay = 5 * time.Millisecond })
+		}, func(b *fixture) { b.opt.QueueLimit = 10; b.s.delay = 5 * time.Millisecond })
 	})
 	t.Run("bytes", func(t *testing.T) {
 		size := int64(len(numbered(0)))
-		run(t, nil, func(b *bed) {
+		run(t, nil, func(b *fixture) {
 			for i := range 2 {
 				out, _ := b.send(numbered(i))
 				b.want("answer", code(out), "202")
@@ -218,10 +218,10 @@ func TestQueueLimits(t *testing.T) {
 			b.want("full", code(out), relay.CodeQueueFull)
 			out, _ = b.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
 			b.want("chunked", code(out), relay.CodeQueueFull)
-		}, func(b *bed) { b.opt.QueueBytes = 2*size + 10 })
+		}, func(b *fixture) { b.opt.QueueBytes = 2*size + 10 })
 	})
 	t.Run("seeded", func(t *testing.T) {
-		run(t, nil, func(b *bed) {
+		run(t, nil, func(b *fixture) {
 			b.send(numbered(1))
 			b.close()
 			b.d = delivery.New(b.opt)
@@ -229,12 +229,12 @@ func TestQueueLimits(t *testing.T) {
 			b.d.Start(context.Background())
 			out, _ := b.send(numbered(2))
 			b.want("full", code(out), relay.CodeQueueFull)
-		}, func(b *bed) { b.opt.QueueLimit = 1 })
+		}, func(b *fixture) { b.opt.QueueLimit = 1 })
 	})
 }
 
 func TestCallerGoneWhileQueueing(t *testing.T) {
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
 		time.Sleep(time.Second)
 		c.Abort()
@@ -245,7 +245,7 @@ func TestCallerGoneWhileQueueing(t *testing.T) {
 }
 
 func TestRejectIsLimited(t *testing.T) {
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		in, _ := b.inbound("G(ET / HTTP/1.1\r\nHost: hook\r\n\r\n")
 		for range 100 {
 			b.d.Reject(in, relay.Errorf(relay.CodeRequestMalformed, "bad"))
@@ -258,7 +258,7 @@ func TestRejectIsLimited(t *testing.T) {
 }
 
 func TestRemovedAlias(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.s.mu.Lock()
 		delete(b.s.aliases, 7)
 		b.s.mu.Unlock()

@@ -27,15 +27,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("never happened: %s", what)
 }
 
-// realBed is a bed on a real store and real time.
-func realBed(t *testing.T) *bed {
+// realFixture is a fixture on a real store and real time.
+func realFixture(t *testing.T) *fixture {
 	t.Helper()
 	ctx, sys := context.Background(), relay.System()
 	s, err := store.Open(ctx, store.Options{DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 50})
 	must(t, err)
 	_, _, err = s.Migrate(ctx)
 	must(t, err)
-	b := &bed{t: t, s: newStore()}
+	b := &fixture{t: t, s: newStore()}
 	b.real = s
 	b.d = delivery.New(delivery.Options{
 		Store: s, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
@@ -87,7 +87,7 @@ func nextEvent(t *testing.T, sub relay.Subscription, but relay.ID) relay.ID {
 
 func TestOnARealStore(t *testing.T) {
 	var k taker
-	b := realBed(t)
+	b := realFixture(t)
 	ctx, sys := context.Background(), relay.System()
 
 	out, _ := b.send(numbered(1))
@@ -116,7 +116,7 @@ func TestOnARealStore(t *testing.T) {
 func TestLargeOnARealStore(t *testing.T) {
 	const size = 3<<20 + 5
 	body := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
-	b := realBed(t)
+	b := realFixture(t)
 	ctx, sys := context.Background(), relay.System()
 	head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
 	answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", size, body)

@@ -16,7 +16,7 @@ type registry struct {
 	mu       sync.RWMutex
 	labels   map[string]*aliasState
 	ids      map[int64]*aliasState
-	accounts map[int64]*slots
+	accounts map[int64]*limiter
 	owned    map[int64]int // number of aliases by owner
 
 	dirty struct {
@@ -34,7 +34,7 @@ type registry struct {
 func (r *registry) init() {
 	r.labels = map[string]*aliasState{}
 	r.ids = map[int64]*aliasState{}
-	r.accounts = map[int64]*slots{}
+	r.accounts = map[int64]*limiter{}
 	r.owned = map[int64]int{}
 	r.dirty.reload = map[int64]chan struct{}{}
 	r.dirty.touch = map[int64]time.Time{}
@@ -67,7 +67,7 @@ func (r *registry) put(d *Delivery, a *relay.Alias) *aliasState {
 	defer r.mu.Unlock()
 	st := r.ids[a.ID]
 	if st == nil {
-		st = &aliasState{d: d, id: a.ID, since: a.LastOnlineAt, ever: !a.LastOnlineAt.IsZero(), kick: make(chan struct{}, 1)}
+		st = &aliasState{d: d, id: a.ID, since: a.LastOnlineAt, wasOnline: !a.LastOnlineAt.IsZero(), wake: make(chan struct{}, 1)}
 		r.ids[a.ID] = st
 	} else {
 		r.forget(st)
@@ -115,7 +115,7 @@ func (r *registry) forget(st *aliasState) {
 }
 
 // account gives the channel slots of an owner.
-func (r *registry) account(id int64) *slots {
+func (r *registry) account(id int64) *limiter {
 	r.mu.RLock()
 	s := r.accounts[id]
 	r.mu.RUnlock()
@@ -125,7 +125,7 @@ func (r *registry) account(id int64) *slots {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s = r.accounts[id]; s == nil {
-		s = newSlots(channelsPerAccount, channelsPerAccount, 0)
+		s = newLimiter(overflowPerAccount, overflowPerAccount, 0)
 		r.accounts[id] = s
 	}
 	return s

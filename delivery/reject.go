@@ -47,7 +47,7 @@ func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 // counted.
 func (st *aliasState) mayReject() bool {
 	if !st.rejects.allow(time.Now()) {
-		st.d.noted.dropped.Add(1)
+		st.d.counters.dropped.Add(1)
 		return false
 	}
 	return true
@@ -58,15 +58,15 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 		return
 	}
 	if !st.d.begin() {
-		st.d.noted.dropped.Add(1)
+		st.d.counters.dropped.Add(1)
 		return
 	}
 	defer st.d.end()
-	if st.d.noRoom(in, nil, 0) != nil {
-		st.d.noted.dropped.Add(1)
+	if st.d.checkCapacity(in, nil, 0) != nil {
+		st.d.counters.dropped.Add(1)
 		return
 	}
-	st.d.noted.rejected.Add(1)
+	st.d.counters.rejected.Add(1)
 	method, target, _ := wire.StartLine(in.Head)
 	e := &relay.Event{
 		ID:             st.d.store.NewID(),
@@ -80,7 +80,7 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 		Target:         wire.ShownTarget(target),
 		HTTPMinor:      1,
 		State:          relay.StateRejected,
-		Error:          faultOf(why),
+		Error:          asFault(why),
 		Blocker:        relay.BlockedRejected,
 		Request:        relay.Message{Head: in.Head, Body: relay.Body{State: relay.BodyNotSent}},
 	}

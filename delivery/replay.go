@@ -43,7 +43,7 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 		defer d.end()
 		defer close(done)
 		if d.deliver(st, c, false) {
-			st.serve()
+			st.startDispatch()
 		}
 	}()
 	if err := await(ctx, done, wait); err != nil {
@@ -82,12 +82,12 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasSt
 	if err != nil {
 		st.queue.moved(0, 0)
 		d.registry.recount(st.id) // it may have been taken all the same
-		st.serve()
+		st.startDispatch()
 		return nil, 0, err
 	}
 	st.queue.moved(1, cost)
 	d.feed.tunnel(st.id)
-	st.serve() // the tunnel may have come meanwhile
+	st.startDispatch() // the tunnel may have come meanwhile
 	e, err = d.store.Event(ctx, who, e.ID, record.MaxBody)
 	return e, c.N, err
 }
@@ -104,7 +104,7 @@ func costOf(e *relay.Event) int64 {
 func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool) {
 	x := d.exchange(st, st.alias.Load())
 	defer x.release()
-	x.hold, x.lost = st.online()
+	x.att, x.lost = st.online()
 	x.queued = queued
 	x.event, x.origin = c.Event, c.Event.Remote
 	x.attempt = attemptOf(c)
@@ -113,18 +113,18 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	if err != nil {
 		x.fault = relay.AsError(err)
 		x.sendFinish(relay.StateFailed, x.fault, "")
-		x.stored()
+		x.awaitStored()
 		return false
 	}
 	x.req.resend(d, c.Event.ID, head, &c.Event.Request)
 	x.raw.Write(c.Event.Request.Head)
 	x.wire = x.sentHead(c.Event.Request.Head)
 	x.gather()
-	v := unsent
-	if x.hold != nil {
+	v := notSent
+	if x.att != nil {
 		v = x.run()
 	}
-	return x.concludeStored(v)
+	return x.finishStored(v)
 }
 
 // attemptOf is the claimed attempt as the store gave it.
@@ -137,33 +137,33 @@ func attemptOf(c *relay.Claim) relay.Attempt {
 	return relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
 }
 
-// concludeStored ends an exchange that nobody waits for at a connection.
-func (x *exchange) concludeStored(v verdict) (back bool) {
-	x.leave()
+// finishStored ends an exchange that nobody waits for at a connection.
+func (x *exchange) finishStored(v verdict) (back bool) {
+	x.releaseChannel()
 	if x.uploading {
-		x.tellUpload(false)
-		x.joined(<-x.up)
+		x.signalContinue(false)
+		x.uploadEnded(<-x.uploadDone)
 	}
 	switch {
 	case v == complete:
-	case v == unsent, v == failed && x.queued && !x.reached:
+	case v == notSent, v == failed && x.queued && !x.reached:
 		if err := x.requeue(); err != nil {
-			x.lament("attempt not put back into the queue", err)
+			x.logFailure("attempt not put back into the queue", err)
 		}
 		return true
 	default:
 		x.finishFailed() // the store queues an interrupted queued delivery anew
-		if err := x.stored(); err != nil {
-			x.endWithoutAnswer()
-			x.lament("end of an attempt not stored", err)
+		if err := x.awaitStored(); err != nil {
+			x.recordIfUnstored()
+			x.logFailure("end of an attempt not stored", err)
 		}
 	}
 	return false
 }
 
-// lament logs that a step of an attempt failed. An event that was removed meanwhile,
+// logFailure logs that a step of an attempt failed. An event that was removed meanwhile,
 // with its alias perhaps, is no fault of the store.
-func (x *exchange) lament(what string, err error) {
+func (x *exchange) logFailure(what string, err error) {
 	level := slog.LevelError
 	if errors.Is(err, relay.ErrNotFound) {
 		level = slog.LevelDebug
@@ -183,7 +183,7 @@ func (x *exchange) requeue() error {
 		return err
 	}
 	q.moved(1, costOf(x.event))
-	x.d.noted.requeued.Add(1)
+	x.d.counters.requeued.Add(1)
 	x.d.feed.tunnel(x.st.id)
 	return nil
 }

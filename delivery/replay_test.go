@@ -9,7 +9,7 @@ import (
 )
 
 func TestReplay(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.send(post)
 		id := b.event().ID
 		e, n, err := b.d.Replay(context.Background(), relay.System(), id, time.Minute)
@@ -26,7 +26,7 @@ func TestReplayOutlivesWho(t *testing.T) {
 		l.until("hello")
 		time.Sleep(5 * time.Second)
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.send(post)
 		id := b.event().ID
 		e, n, err := b.d.Replay(context.Background(), relay.System(), id, time.Second)
@@ -41,7 +41,7 @@ func TestReplayOutlivesWho(t *testing.T) {
 }
 
 func TestReplayThatCannotBeSentIsQueued(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.send(post)
 		id := b.event().ID
 		b.tun.set(func() { b.tun.heard, b.tun.hang = time.Minute, true })
@@ -60,7 +60,7 @@ func TestReplayTimesOut(t *testing.T) {
 		for l.Write("1\r\nx\r\n") {
 			time.Sleep(time.Second)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.send2202(post)
 		e, n, _ := b.d.Replay(context.Background(), relay.System(), b.event().ID, 2*time.Minute)
 		b.want("state", e.Attempts[n-1].State, relay.StateDelivered)
@@ -69,7 +69,7 @@ func TestReplayTimesOut(t *testing.T) {
 }
 
 // send2202 captures a request while the alias is paused.
-func (b *bed) send2202(raw string) {
+func (b *fixture) send2202(raw string) {
 	b.s.change(7, func(s *relay.Settings) { s.Paused = true })
 	b.send(raw)
 	b.s.change(7, func(s *relay.Settings) { s.Paused = false })
@@ -107,7 +107,7 @@ func TestReplayWithExpect(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, serve, func(b *bed) {
+			run(t, serve, func(b *fixture) {
 				b.send2202(expecting)
 				e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
 				b.want("error", err, nil)
@@ -124,7 +124,7 @@ func TestReplayWithExpect(t *testing.T) {
 }
 
 func TestReplayRefusedFails(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.send2202(post)
 		b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused") })
 		e, n, _ := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
@@ -138,7 +138,7 @@ func TestReplayThatIsUpgraded(t *testing.T) {
 		l.until("\r\n\r\n")
 		l.Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
 		l.ended()
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.send2202("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
 		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
 		b.want("error", err, nil)

@@ -8,25 +8,25 @@ import (
 	"relay/wire"
 )
 
-// ending says how the request ended, as far as its source goes.
-type ending uint8
+// requestEnd says how the request ended, as far as its source goes.
+type requestEnd uint8
 
 const (
-	open      ending = iota // not yet
-	whole                   // nothing left to read or to send
-	gone                    // the caller left inside its body
-	stalled                 // it does not move any more
-	malformed               // its framing is broken
-	tooLarge                // more than the limit
-	queueFull               // its bytes don't fit into the queue
-	unstored                // a part of it cannot be stored
-	unread                  // the stored body cannot be read
-	unwanted                // a final answer came where 100 Continue was waited for
+	open              requestEnd = iota // not yet
+	whole                               // nothing left to read or to send
+	gone                                // the caller left inside its body
+	stalled                             // it does not move any more
+	malformed                           // its framing is broken
+	tooLarge                            // more than the limit
+	queueFull                           // its bytes don't fit into the queue
+	unstored                            // a part of it cannot be stored
+	unread                              // the stored body cannot be read
+	answeredBefore100                   // a final answer came where 100 Continue was waited for
 )
 
-// ended is told by the upload when it ends.
-type ended struct {
-	how ending
+// uploadResult is told by the upload when it ends.
+type uploadResult struct {
+	how requestEnd
 	err *relay.Error
 	at  time.Time
 }
@@ -71,10 +71,10 @@ func (r *request) resend(d *Delivery, id relay.ID, h *wire.Head, m *relay.Messag
 	r.rec.whole = true
 }
 
-// feed takes bytes of the caller; n of them belong to this request. What is behind
+// receiveBytes takes bytes of the caller; n of them belong to this request. What is behind
 // its end goes back to the connection.
-func (r *request) feed(p []byte) (n int, how ending, err *relay.Error) {
-	r.rec.room(len(p))
+func (r *request) receiveBytes(p []byte) (n int, how requestEnd, err *relay.Error) {
+	r.rec.waitForParts(len(p))
 	n, end, e := r.body.Feed(p)
 	size, over := r.rec.progress()
 	switch {
@@ -89,19 +89,19 @@ func (r *request) feed(p []byte) (n int, how ending, err *relay.Error) {
 		r.rec.end()
 		how = whole
 	}
-	if e := r.rec.settle(); e != nil {
+	if e := r.rec.partsError(); e != nil {
 		return n, unstored, storeError(e)
 	}
 	return n, how, nil
 }
 
-// fault says what an error of the caller's connection means.
-func (r *request) fault(err error) ended {
+// readError says what an error of the caller's connection means.
+func (r *request) readError(err error) uploadResult {
 	var e *relay.Error
 	if errors.As(err, &e) && e.Code == relay.CodeRequestTimeout {
-		return ended{how: stalled, err: e}
+		return uploadResult{how: stalled, err: e}
 	}
-	return ended{how: gone, err: &relay.Error{
+	return uploadResult{how: gone, err: &relay.Error{
 		Code: relay.CodeCallerGone, Detail: "the caller ended the connection inside its request body", Cause: err,
 	}}
 }
@@ -144,7 +144,7 @@ func (x *exchange) gather() {
 	case r.msg != nil:
 		x.gatherStored()
 	case r.rec.whole:
-		x.first, x.reqEnd = x.wire, ended{how: whole}
+		x.first, x.reqEnd = x.wire, uploadResult{how: whole}
 	default:
 		x.gatherBuffered()
 	}
@@ -153,7 +153,7 @@ func (x *exchange) gather() {
 func (x *exchange) gatherBuffered() {
 	r := &x.req
 	x.first = x.wire
-	n := min(r.caller.Buffered(), firstPiece-len(x.wire))
+	n := min(r.caller.Buffered(), maxFirstWrite-len(x.wire))
 	if n <= 0 {
 		return
 	}
@@ -163,11 +163,11 @@ func (x *exchange) gatherBuffered() {
 	piece := b[len(x.wire):]
 	got, err := r.caller.Read(piece)
 	if err != nil && got == 0 {
-		x.reqEnd = r.fault(err)
+		x.reqEnd = r.readError(err)
 		return
 	}
-	used, how, e := r.feed(piece[:got])
-	x.reqEnd = ended{how: how, err: e}
+	used, how, e := r.receiveBytes(piece[:got])
+	x.reqEnd = uploadResult{how: how, err: e}
 	x.raw.Write(piece[:used])
 	x.first = b[:len(x.wire)+used]
 }
@@ -179,15 +179,15 @@ func (x *exchange) gatherStored() {
 	x.first = x.wire
 	switch {
 	case m.Framing == relay.FramingNone:
-		x.reqEnd = ended{how: whole}
+		x.reqEnd = uploadResult{how: whole}
 		return
 	case m.Body.Parts > 0:
 		if err := x.req.checkParts(); err != nil { // nothing of it leaves then
-			x.reqEnd = ended{how: unread, err: storeError(err)}
+			x.reqEnd = uploadResult{how: unread, err: storeError(err)}
 		}
 		return
 	case x.expects(),
-		len(x.wire)+len(m.Lines)+len(m.Body.Data) > firstPiece:
+		len(x.wire)+len(m.Lines)+len(m.Body.Data) > maxFirstWrite:
 		return
 	}
 	b := append(x.scratch[:0], x.wire...)
@@ -203,10 +203,10 @@ func (x *exchange) gatherStored() {
 	})
 	x.scratch = b
 	if err != nil {
-		x.reqEnd = ended{how: unread, err: storeError(err)}
+		x.reqEnd = uploadResult{how: unread, err: storeError(err)}
 		return
 	}
-	x.first, x.reqEnd = b, ended{how: whole}
+	x.first, x.reqEnd = b, uploadResult{how: whole}
 }
 
 // expects tells whether a stored body has to wait for 100 Continue.

@@ -9,8 +9,8 @@ import (
 	"relay/wire"
 )
 
-// take reads bytes of the local server: heads first, then the body.
-func (x *exchange) take(p []byte) verdict {
+// onBytes reads bytes of the local server: heads first, then the body.
+func (x *exchange) onBytes(p []byte) verdict {
 	if x.final == nil {
 		rest, v := x.heads(p)
 		if v != goOn || x.final == nil {
@@ -20,13 +20,13 @@ func (x *exchange) take(p []byte) verdict {
 	}
 	switch {
 	case x.state == relay.ResponseUpgraded:
-		x.keep(p)
+		x.hold(p)
 		return goOn
 	case x.done:
-		x.extra = x.extra || len(p) > 0
+		x.trailingBytes = x.trailingBytes || len(p) > 0
 		return goOn
 	}
-	return x.content(p)
+	return x.onBody(p)
 }
 
 // heads reads response heads up to the final one and gives what is behind it.
@@ -63,28 +63,28 @@ func (x *exchange) heads(p []byte) ([]byte, verdict) {
 // onInterim passes a 1xx on at once: it promises nothing.
 func (x *exchange) onInterim(h *wire.Head) verdict {
 	x.interimN += len(h.Raw)
-	if len(x.interim) == mostInterim || x.d.opt.MaxHead > 0 && int64(x.interimN) > x.d.opt.MaxHead {
+	if len(x.interim) == maxInterim || x.d.opt.MaxHead > 0 && int64(x.interimN) > x.d.opt.MaxHead {
 		return x.fail(relay.Errorf(relay.CodeLocalMalformed, "the local server sent too many interim answers (1xx)"))
 	}
 	x.interim = append(x.interim, h.Raw)
 	if h.Status == 100 {
 		x.continued = true
-		x.letGo()
+		x.release100()
 	}
-	x.tellUpload(true)
+	x.signalContinue(true)
 	if x.req.caller != nil && x.req.head.Minor > 0 {
 		x.write(h.Raw)
 	}
 	return goOn
 }
 
-// tellUpload lets a body go that waits for 100 Continue, or keeps it back.
-func (x *exchange) tellUpload(yes bool) {
-	if x.goAhead == nil {
+// signalContinue lets a body go that waits for 100 Continue, or keeps it back.
+func (x *exchange) signalContinue(yes bool) {
+	if x.continueCh == nil {
 		return
 	}
 	select {
-	case x.goAhead <- yes:
+	case x.continueCh <- yes:
 	default:
 	}
 }
@@ -92,80 +92,80 @@ func (x *exchange) tellUpload(yes bool) {
 // begin starts the final answer.
 func (x *exchange) begin(h *wire.Head) {
 	x.final = h
-	x.tellUpload(false)
-	x.letGo()
-	if x.req.caller == nil || x.silent {
-		x.listenOnly()
+	x.signalContinue(false)
+	x.release100()
+	if x.req.caller == nil || x.callerGone {
+		x.limitUnreadAnswer()
 	} else {
-		x.watch()
+		x.watchCaller()
 	}
 	expect := int64(0)
 	if h.Framing == relay.FramingLength {
 		expect = h.Length
 	}
 	x.res.reset(x.d.store, x.event.ID, x.attempt.N, x.d.opt.MaxResponseCapture, expect)
-	x.keep(h.Raw)
+	x.hold(h.Raw)
 	switch {
 	case h.Status == 101:
-		x.done, x.extra, x.state = true, true, relay.ResponseUpgraded
+		x.done, x.trailingBytes, x.state = true, true, relay.ResponseUpgraded
 	case h.Framing == relay.FramingNone:
-		x.over()
+		x.endAnswer()
 	default:
 		x.body = wire.NewBody(h)
 		x.body.Tee = x.res.tee
 	}
 }
 
-// over notes that the answer has come to its end as framed.
-func (x *exchange) over() {
+// endAnswer notes that the answer has come to its end as framed.
+func (x *exchange) endAnswer() {
 	x.res.end()
 	x.done, x.state = true, relay.ResponseComplete
 }
 
-// listenOnly bounds an answer that nobody reads.
-func (x *exchange) listenOnly() {
+// limitUnreadAnswer bounds an answer that nobody reads.
+func (x *exchange) limitUnreadAnswer() {
 	if x.cutAt.IsZero() {
-		t := x.patience
+		t := x.responseTimeout
 		if t <= 0 {
-			t = defaultReply
+			t = defaultResponseTimeout
 		}
 		x.cutAt = time.Now().Add(t)
 	}
 }
 
-// content takes body bytes. What is behind the end is never passed on.
-func (x *exchange) content(p []byte) verdict {
-	x.res.room(len(p))
+// onBody takes body bytes. What is behind the end is never passed on.
+func (x *exchange) onBody(p []byte) verdict {
+	x.res.waitForParts(len(p))
 	n, end, err := x.body.Feed(p)
 	if end {
-		x.over()
-		x.extra = n < len(p)
+		x.endAnswer()
+		x.trailingBytes = n < len(p)
 	}
 	if x.durable && !x.done && err == nil {
 		x.flush()
-		x.begun = x.write(p[:n]) || x.begun
+		x.responseStarted = x.write(p[:n]) || x.responseStarted
 	} else {
-		x.keep(p[:n])
+		x.hold(p[:n])
 	}
-	switch e := x.res.settle(); {
+	switch e := x.res.partsError(); {
 	case e != nil:
 		return x.fail(storeError(e))
-	case err != nil && x.begun:
+	case err != nil && x.responseStarted:
 		x.state = relay.ResponseTruncated
 		return x.fail(relay.AsError(err))
 	case err != nil:
 		x.final = nil // no usable answer
 		return x.fail(relay.AsError(err))
 	}
-	if _, full := x.res.progress(); full && !x.cutAt.IsZero() && !x.done && (x.silent || x.req.caller == nil) {
+	if _, full := x.res.progress(); full && !x.cutAt.IsZero() && !x.done && (x.callerGone || x.req.caller == nil) {
 		x.cutShort()
 	}
 	return goOn
 }
 
-// keep holds output back.
-func (x *exchange) keep(p []byte) {
-	if x.req.caller != nil && !x.silent {
+// hold holds output back.
+func (x *exchange) hold(p []byte) {
+	if x.req.caller != nil && !x.callerGone {
 		x.out = append(x.out, p...)
 	}
 }
@@ -173,7 +173,7 @@ func (x *exchange) keep(p []byte) {
 // flush writes what was held back.
 func (x *exchange) flush() {
 	if len(x.out) > 0 {
-		x.begun = x.write(x.out) || x.begun
+		x.responseStarted = x.write(x.out) || x.responseStarted
 		x.out = x.out[:0]
 	}
 }
@@ -181,22 +181,22 @@ func (x *exchange) flush() {
 // write gives bytes to the caller; false when there is nobody to take them. One who
 // went away does not end the exchange: the answer is still recorded.
 func (x *exchange) write(p []byte) bool {
-	if x.req.caller == nil || x.silent || len(p) == 0 {
+	if x.req.caller == nil || x.callerGone || len(p) == 0 {
 		return false
 	}
 	for len(p) > 0 {
-		piece := p[:min(len(p), writePiece)]
+		piece := p[:min(len(p), writeSize)]
 		if _, err := x.req.caller.Write(piece); err != nil {
-			x.silent, x.short = true, true
+			x.callerGone, x.partialWrite = true, true
 			x.out = x.out[:0]
 			if x.final != nil {
-				x.listenOnly()
+				x.limitUnreadAnswer()
 			}
 			return true
 		}
 		p = p[len(piece):]
 	}
-	x.taken()
+	x.onCallerWrite()
 	return true
 }
 
@@ -214,13 +214,13 @@ func (x *exchange) reusable() (time.Duration, bool) {
 	case q.Minor == 0 || a.Minor == 0 || q.Close || a.Close || a.Sloppy:
 	case q.Upgrade || q.Expect || q.Auth || a.Auth || q.ProxyConnection || a.ProxyConnection:
 	case a.Framing != relay.FramingLength && a.Framing != relay.FramingChunked:
-	case !reusableMethod(q), x.early, x.extra, x.deaf:
+	case !reusableMethod(q), x.answeredEarly, x.trailingBytes, x.writeFailed:
 	case hasBody && (a.Status >= 400 || x.req.caller == nil): // a replay has no caller that could go on
 	case x.req.body != nil && x.req.body.HasTrailers():
-	case x.line == nil || x.line.asked || x.line.shut || !x.hold.pool.mayReuse():
+	case x.pooled == nil || x.pooled.reading || x.pooled.closed || !x.att.pool.mayReuse():
 	default:
 		if hasBody {
-			x.line.owner = x.req.caller
+			x.pooled.owner = x.req.caller
 		}
 		return limit, true
 	}
@@ -237,14 +237,14 @@ func reusableMethod(h *wire.Head) bool {
 	return false
 }
 
-// distrust ends reuse for the tunnel when a reused channel was answered as if the
+// checkReusedAnswer ends reuse for the tunnel when a reused channel was answered as if the
 // request had not been understood.
-func (x *exchange) distrust() {
+func (x *exchange) checkReusedAnswer() {
 	if !x.reused || x.final == nil {
 		return
 	}
 	switch x.final.Status {
 	case 400, 408, 501, 505:
-		x.hold.pool.stopReuse()
+		x.att.pool.disableReuse()
 	}
 }

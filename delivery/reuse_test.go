@@ -20,17 +20,17 @@ func timeout(d time.Duration) (context.Context, context.CancelFunc) {
 }
 
 // pause is long enough for a kept channel to be trusted.
-func (b *bed) pause() { time.Sleep(30 * time.Millisecond) }
+func (b *fixture) pause() { time.Sleep(30 * time.Millisecond) }
 
 // last gives attempt 1 of the newest event.
-func (b *bed) last() relay.Attempt {
+func (b *fixture) last() relay.Attempt {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	return b.s.events[b.s.order[len(b.s.order)-1]].Attempts[0]
 }
 
 func TestReuse(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.send(post)
 		time.Sleep(900 * time.Millisecond)
 		_, c := b.send(post)
@@ -68,7 +68,7 @@ func TestReuseGuards(t *testing.T) {
 		"negotiate":            {post, "HTTP/1.1 200 OK\r\nWWW-Authenticate: Negotiate\r\n" + cl + "\r\nok"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, always("hello", tc.answer), func(b *bed) {
+			run(t, always("hello", tc.answer), func(b *fixture) {
 				b.send(tc.request)
 				b.pause()
 				b.send(tc.request)
@@ -77,12 +77,12 @@ func TestReuseGuards(t *testing.T) {
 		})
 	}
 	t.Run("fresh connections", func(t *testing.T) {
-		run(t, always("hello", ok), func(b *bed) {
+		run(t, always("hello", ok), func(b *fixture) {
 			b.send(post)
 			b.pause()
 			b.send(post)
 			b.want("opened", b.tun.count(), 2)
-		}, oneConnection, func(b *bed) { b.a.Settings.FreshConnections = true })
+		}, oneConnection, func(b *fixture) { b.a.Settings.FreshConnections = true })
 	})
 	t.Run("answered before the request was whole", func(t *testing.T) {
 		run(t, func(l *local) {
@@ -91,7 +91,7 @@ func TestReuseGuards(t *testing.T) {
 			l.until("hello")
 			l.Write("ok")
 			l.ended()
-		}, func(b *bed) {
+		}, func(b *fixture) {
 			c, done := b.begin(strings.TrimSuffix(post, "llo"))
 			time.Sleep(time.Millisecond)
 			c.in.write([]byte("llo"))
@@ -100,7 +100,7 @@ func TestReuseGuards(t *testing.T) {
 		})
 	})
 	t.Run("get without a body is fine", func(t *testing.T) {
-		run(t, always("\r\n\r\n", ok), func(b *bed) {
+		run(t, always("\r\n\r\n", ok), func(b *fixture) {
 			b.send(get)
 			b.pause()
 			b.send(get)
@@ -108,7 +108,7 @@ func TestReuseGuards(t *testing.T) {
 		})
 	})
 	t.Run("error of a get is fine", func(t *testing.T) {
-		run(t, always("\r\n\r\n", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), func(b *bed) {
+		run(t, always("\r\n\r\n", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), func(b *fixture) {
 			b.send(get)
 			b.pause()
 			b.send(get)
@@ -116,7 +116,7 @@ func TestReuseGuards(t *testing.T) {
 		})
 	})
 	t.Run("half of the announced keep-alive", func(t *testing.T) {
-		run(t, always("hello", "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n"), func(b *bed) {
+		run(t, always("hello", "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n"), func(b *fixture) {
 			b.send(post)
 			time.Sleep(600 * time.Millisecond)
 			b.send(post)
@@ -131,7 +131,7 @@ func chunkedWith(trailers string) string {
 }
 
 func TestChunkedRequestIsReused(t *testing.T) {
-	run(t, always("\r\n0\r\n\r\n", ok), func(b *bed) {
+	run(t, always("\r\n0\r\n\r\n", ok), func(b *fixture) {
 		b.send(chunkedWith(""))
 		b.pause()
 		b.send(chunkedWith(""))
@@ -143,7 +143,7 @@ func TestChunkedRequestIsReused(t *testing.T) {
 // takes the body for the beginning of the next request of the connection. So a channel
 // that has carried a body serves only the caller connection that sent it, for good.
 func TestBodyBytesStayWithTheirCaller(t *testing.T) {
-	run(t, ignoresBodies, func(b *bed) {
+	run(t, ignoresBodies, func(b *fixture) {
 		oneConnection(b)
 		attacker := b.caller
 		const body = "GET /evil HTTP/1.1\r\nX-Ignore: "
@@ -185,7 +185,7 @@ func ignoresBodies(l *local) {
 }
 
 func TestReplayWithABodyKeepsNoChannel(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.send(post)
 		b.want("kept for its caller", b.d.Stats().Channels, 1)
 		time.Sleep(2 * time.Second)
@@ -203,7 +203,7 @@ func TestBytesWhileParkedEndReuse(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		l.Write("HTTP/1.1 408 Request Timeout\r\n\r\n")
 		l.ended()
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.send(post)
 		time.Sleep(100 * time.Millisecond)
 		_, c := b.send(post)
@@ -220,7 +220,7 @@ func TestCloseWhileParkedIsSeen(t *testing.T) {
 		l.until("hello")
 		l.Write(ok)
 		time.Sleep(10 * time.Millisecond)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.send(post)
 		time.Sleep(100 * time.Millisecond)
 		_, c := b.send(post)
@@ -234,7 +234,7 @@ func TestCloseAfterEachAnswerLosesNothing(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		for range 5 {
 			_, c := b.send(post)
 			b.want("answer", c.answer(), ok)
@@ -244,7 +244,7 @@ func TestCloseAfterEachAnswerLosesNothing(t *testing.T) {
 }
 
 func TestProvenReuseIsImmediate(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.send(post)
 		b.pause()
 		for range 5 {
@@ -260,7 +260,7 @@ func TestEmptyCloseOfReusedChannel(t *testing.T) {
 		l.Write(ok)
 		l.got = nil
 		l.until("hello")
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.send(post)
 		b.pause()
 		out, _ := b.send(post)
@@ -285,7 +285,7 @@ func TestDistrustedStatusEndsReuse(t *testing.T) {
 			}
 			l.Write(ok)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		for range 4 {
 			b.send(get)
 			b.pause()
@@ -295,7 +295,7 @@ func TestDistrustedStatusEndsReuse(t *testing.T) {
 }
 
 func TestRetryOnlyAfterNotOneByte(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.send(post)
 		b.pause()
 		b.tun.channels[0].dead = errors.New("gone")
@@ -305,7 +305,7 @@ func TestRetryOnlyAfterNotOneByte(t *testing.T) {
 		b.want("connection", b.last().Connection, relay.ConnectionNew)
 	}, oneConnection)
 	t.Run("of a fresh channel: queued", func(t *testing.T) {
-		run(t, always("hello", ok), func(b *bed) {
+		run(t, always("hello", ok), func(b *fixture) {
 			b.tun.dead = []error{errors.New("gone")}
 			out, _ := b.send(post)
 			b.want("answer", code(out), "202")
@@ -315,12 +315,12 @@ func TestRetryOnlyAfterNotOneByte(t *testing.T) {
 }
 
 func TestDeadSpareIsReplaced(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		time.Sleep(time.Millisecond)
 		_, c := b.send(post)
 		b.want("answer", c.answer(), ok)
 		b.want("identical", *b.last().Identical, true)
-	}, func(b *bed) { b.tun.lazy, b.tun.dead = true, []error{errors.New("gone")} })
+	}, func(b *fixture) { b.tun.lazy, b.tun.dead = true, []error{errors.New("gone")} })
 }
 
 func TestSilentLocalServerLosesParkedChannels(t *testing.T) {
@@ -332,7 +332,7 @@ func TestSilentLocalServerLosesParkedChannels(t *testing.T) {
 			l.got = nil
 			l.Write(ok)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		_, done := b.begin(strings.Replace(post, "hook?", "slow?", 1))
 		time.Sleep(20 * time.Millisecond)
 		b.send(post)
@@ -356,15 +356,15 @@ func serial() func(*local) {
 }
 
 // onSerial is run with a local server of one connection at a time.
-func onSerial(t *testing.T, f func(b *bed), prepare ...func(b *bed)) {
+func onSerial(t *testing.T, f func(b *fixture), prepare ...func(b *fixture)) {
 	t.Helper()
-	run(t, nil, f, append([]func(b *bed){func(b *bed) { b.tun = &memTunnel{serve: serial()} }}, prepare...)...)
+	run(t, nil, f, append([]func(b *fixture){func(b *fixture) { b.tun = &memTunnel{serve: serial()} }}, prepare...)...)
 }
 
 // TestNoChannelIsKeptWhileOneWaits: behind a local server of one connection each channel
 // that is kept while others wait costs all of them a second.
 func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
-	onSerial(t, func(b *bed) {
+	onSerial(t, func(b *fixture) {
 		start := time.Now()
 		var all []<-chan relay.Outcome
 		for range 80 {
@@ -397,7 +397,7 @@ func TestReuseGoesOnBehindASlowAnswer(t *testing.T) {
 			l.got = nil
 			l.Write(ok)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		alone := strings.Replace(get, "Host", "Connection: close\r\nHost", 1)
 		b.send(post) // its channel is kept, for its caller alone
 		time.Sleep(time.Millisecond)
@@ -414,7 +414,7 @@ func TestReuseGoesOnBehindASlowAnswer(t *testing.T) {
 // TestChannelIsBackBeforeTheStore: a local server of one connection serves the next
 // request while the answer to the one before is stored.
 func TestChannelIsBackBeforeTheStore(t *testing.T) {
-	onSerial(t, func(b *bed) {
+	onSerial(t, func(b *fixture) {
 		start := time.Now()
 		var all []<-chan relay.Outcome
 		for range 5 {
@@ -425,11 +425,11 @@ func TestChannelIsBackBeforeTheStore(t *testing.T) {
 			<-done
 		}
 		b.want("time", time.Since(start) < 2*time.Second, true)
-	}, func(b *bed) { b.s.delay, b.a.Settings.FreshConnections = time.Second, true })
+	}, func(b *fixture) { b.s.delay, b.a.Settings.FreshConnections = time.Second, true })
 }
 
 func TestUploadThatIsNotReadLosesParkedChannels(t *testing.T) {
-	onSerial(t, func(b *bed) {
+	onSerial(t, func(b *fixture) {
 		b.send(post)
 		b.want("kept", b.d.Stats().Channels, 1)
 		start := time.Now()
@@ -437,11 +437,11 @@ func TestUploadThatIsNotReadLosesParkedChannels(t *testing.T) {
 		_, c := b.send(big)
 		b.want("answer", c.answer(), ok)
 		b.want("within", time.Since(start) < 250*time.Millisecond, true)
-	}, func(b *bed) { b.tun.window = 20000 })
+	}, func(b *fixture) { b.tun.window = 20000 })
 }
 
 func TestSparesOfLazyTunnel(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		time.Sleep(time.Millisecond)
 		b.want("one ahead", b.tun.count(), 1)
 		_, c := b.send(post)
@@ -453,7 +453,7 @@ func TestSparesOfLazyTunnel(t *testing.T) {
 		b.send(post)
 		time.Sleep(time.Millisecond)
 		b.want("never reused", b.tun.count(), 3)
-	}, func(b *bed) { b.tun.lazy = true })
+	}, func(b *fixture) { b.tun.lazy = true })
 }
 
 func TestSparesFollowThePeak(t *testing.T) {
@@ -461,7 +461,7 @@ func TestSparesFollowThePeak(t *testing.T) {
 		l.until("hello")
 		time.Sleep(time.Second)
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		var all []<-chan relay.Outcome
 		for range 5 {
 			_, done := b.begin(post)
@@ -475,11 +475,11 @@ func TestSparesFollowThePeak(t *testing.T) {
 		b.want("spares", b.d.Stats().Channels, 5)
 		time.Sleep(30 * time.Second)
 		b.want("spares when idle", b.d.Stats().Channels, 1)
-	}, func(b *bed) { b.tun.lazy = true })
+	}, func(b *fixture) { b.tun.lazy = true })
 }
 
 func TestSilentPeerIsProbed(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.send(post)
 		b.tun.set(func() { b.tun.heard = 2100 * time.Millisecond })
 		b.send(post)

@@ -31,7 +31,7 @@ func outcome(a relay.Attempt) string {
 // A request on a tunnel that was taken over, whose connection then ended, was said to be
 // failed by the local server (local-closed): nobody tells the old hold that it is lost.
 func TestTakenOverAndThenLost(t *testing.T) {
-	run(t, func(l *local) { l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		_, done := b.begin(post)
 		time.Sleep(time.Second)
 		tun, _ := b.attach(always("hello", ok))
@@ -47,7 +47,7 @@ func TestTakenOverAndThenLost(t *testing.T) {
 
 // The same of a queued delivery: it was lost to the queue.
 func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		b.send(post)
 		first, h := b.attach(func(l *local) { l.ended() })
 		time.Sleep(time.Second)
@@ -61,7 +61,7 @@ func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 			m.cutAll()
 			m.wg.Wait()
 		}
-	}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
 // A request that was stored before it went out went by the tunnel of before: one that
@@ -70,7 +70,7 @@ func TestTunnelLostWhileStoringFirst(t *testing.T) {
 	for _, how := range []string{"stale", "lost", "taken over"} {
 		t.Run(how, func(t *testing.T) {
 			var old, k taker
-			run(t, old.serve, func(b *bed) {
+			run(t, old.serve, func(b *fixture) {
 				c, done := b.begin(numbered(1))
 				time.Sleep(time.Second)
 				tun := &memTunnel{serve: k.serve}
@@ -93,7 +93,7 @@ func TestTunnelLostWhileStoringFirst(t *testing.T) {
 				}
 				tun.cutAll()
 				tun.wg.Wait()
-			}, func(b *bed) { b.opt.StoreFirst, b.s.delay = yes, 2*time.Second })
+			}, func(b *fixture) { b.opt.StoreFirst, b.s.delay = yes, 2*time.Second })
 		})
 	}
 }
@@ -102,7 +102,7 @@ func TestTunnelLostWhileStoringFirst(t *testing.T) {
 // tunnel although there was one.
 func TestQueuedByTheStoreGoesOut(t *testing.T) {
 	var k taker
-	run(t, k.serve, func(b *bed) {
+	run(t, k.serve, func(b *fixture) {
 		b.send(numbered(1))
 		b.s.mu.Lock()
 		e := b.s.events[b.s.order[0]]
@@ -123,7 +123,7 @@ func TestQueuedBodyThatCannotBeReadGoesOutAgain(t *testing.T) {
 		relay.StateInterrupted: relay.Errorf(relay.CodeStoreUnavailable, "away"), relay.StateFailed: relay.ErrNotFound,
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, nil, func(b *bed) {
+			run(t, nil, func(b *fixture) {
 				body := strings.Repeat("x", 3*relay.BodyPart)
 				b.send(request(1, len(body)))
 				b.s.fail("part", err)
@@ -132,7 +132,7 @@ func TestQueuedBodyThatCannotBeReadGoesOutAgain(t *testing.T) {
 				b.want("attempt", outcome(b.last()), name+" store-unavailable")
 				tun.cutAll()
 				tun.wg.Wait()
-			}, func(b *bed) { b.a.Settings.AutoDeliver = true })
+			}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 		})
 	}
 }
@@ -143,7 +143,7 @@ func TestUnstoredPartOfABrokenAnswer(t *testing.T) {
 	for _, how := range []string{"broken", "lost"} {
 		for _, queued := range []bool{false, true} {
 			t.Run(words(how, queued), func(t *testing.T) {
-				run(t, nil, func(b *bed) {
+				run(t, nil, func(b *fixture) {
 					if queued {
 						b.send(post)
 					}
@@ -176,7 +176,7 @@ func TestUnstoredPartOfABrokenAnswer(t *testing.T) {
 					}
 					b.want("attempt", outcome(b.last()), want)
 					tun.wg.Wait()
-				}, func(b *bed) { b.a.Settings.AutoDeliver, b.s.delay = true, 500*time.Millisecond })
+				}, func(b *fixture) { b.a.Settings.AutoDeliver, b.s.delay = true, 500*time.Millisecond })
 			})
 		}
 	}

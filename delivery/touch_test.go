@@ -31,7 +31,7 @@ func (s *frozenTimes) TouchAliases(ctx context.Context, times map[int64]time.Tim
 func TestTimesOfManyTunnelsHoldNothingUp(t *testing.T) {
 	const many = 300
 	var s *frozenTimes
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		tun := &memTunnel{serve: slow}
 		for id := range int64(many) {
 			a, ok := b.d.Alias(fmt.Sprint("many", id))
@@ -67,7 +67,7 @@ func TestTimesOfManyTunnelsHoldNothingUp(t *testing.T) {
 		if took := time.Since(begin); took > 5*time.Second {
 			t.Errorf("the stop took %v", took)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		for id := range int64(many) {
 			b.s.aliases[1000+id] = &relay.Alias{ID: 1000 + id, Name: fmt.Sprint("many", id), Owner: 1, Settings: relay.DefaultSettings()}
 		}
@@ -92,7 +92,7 @@ func (s *slowCount) QueueStats(ctx context.Context, ids []int64) (map[int64]rela
 // long, it was done without a pause, and what was changed about aliases had to wait.
 func TestLongQueuesAreNotCountedAllTheTime(t *testing.T) {
 	var s *slowCount
-	run(t, nil, func(b *bed) {
+	run(t, nil, func(b *fixture) {
 		before := s.n.Load()
 		for range 600 {
 			b.d.Publish([]relay.Change{{Kind: relay.ChangeQueue, Alias: 7}})
@@ -106,7 +106,7 @@ func TestLongQueuesAreNotCountedAllTheTime(t *testing.T) {
 		if n := s.n.Load() - before; n > 1 {
 			t.Errorf("counted %d times with nothing to count", n)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		s = &slowCount{memStore: b.s}
 		b.opt.Store = s
 	})

@@ -14,62 +14,62 @@ import (
 // the exchange does.
 func (x *exchange) startUpload() {
 	x.uploading = true
-	x.pushAt = time.Now().Add(slowAfter)
+	x.checkUploadAt = time.Now().Add(slowAfter)
 	go x.upload()
 }
 
 // upload runs until the request has ended one way or another.
 func (x *exchange) upload() {
-	var u ended
+	var u uploadResult
 	if x.req.msg == nil {
 		u = x.uploadCaller()
 	} else {
 		u = x.uploadStored()
 	}
 	u.at = time.Now()
-	x.up <- u
+	x.uploadDone <- u
 }
 
-func (x *exchange) uploadCaller() ended {
+func (x *exchange) uploadCaller() uploadResult {
 	b := x.d.piece()
 	defer x.d.pieces.Put(b)
 	r := &x.req
 	for {
-		held := x.held.Load()
+		held := x.awaiting100.Load()
 		n, err := r.caller.Read(*b)
 		if n > 0 {
-			x.letGo()
-			used, how, e := r.feed((*b)[:n])
+			x.release100()
+			used, how, e := r.receiveBytes((*b)[:n])
 			if how == open || how == whole {
 				x.raw.Write((*b)[:used])
 				x.send((*b)[:used])
 			}
 			if how != open {
-				x.sent.Store(how == whole && !x.deaf)
-				return ended{how: how, err: e}
+				x.allWritten.Store(how == whole && !x.writeFailed)
+				return uploadResult{how: how, err: e}
 			}
 		}
 		if err != nil {
-			u := r.fault(err)
+			u := r.readError(err)
 			if u.how != stalled || !held { // who was not let go has a whole stall timeout from then on
 				return u
 			}
 		}
-		if x.enough.Load() {
-			return ended{how: gone, err: relay.Errorf(relay.CodeCallerGone, "the relay stopped reading the request")}
+		if x.stopReading.Load() {
+			return uploadResult{how: gone, err: relay.Errorf(relay.CodeCallerGone, "the relay stopped reading the request")}
 		}
 	}
 }
 
 // uploadStored sends a stored body; nobody waits for bytes once the channel failed.
-func (x *exchange) uploadStored() ended {
-	if !x.mayGo() {
-		return ended{how: unwanted}
+func (x *exchange) uploadStored() uploadResult {
+	if !x.awaitContinue() {
+		return uploadResult{how: answeredBefore100}
 	}
 	out := x.d.piece()
 	defer x.d.pieces.Put(out)
 	n, skip := 0, true
-	err := wire.Rebuild(x.req.msg, nil, x.req.next(), func(p []byte) error {
+	err := wire.Rebuild(x.req.msg, nil, x.req.nextPart(), func(p []byte) error {
 		if skip {
 			skip = false
 			return nil
@@ -83,21 +83,21 @@ func (x *exchange) uploadStored() ended {
 				n = 0
 			}
 		}
-		if x.deaf {
-			return errDeaf
+		if x.writeFailed {
+			return errWriteFailed
 		}
 		return nil
 	})
 	x.send((*out)[:n])
-	x.sent.Store(!x.deaf && err == nil)
-	if err != nil && !errors.Is(err, errDeaf) {
-		return ended{how: unread, err: unreadable(err)}
+	x.allWritten.Store(!x.writeFailed && err == nil)
+	if err != nil && !errors.Is(err, errWriteFailed) {
+		return uploadResult{how: unread, err: errUnreadable(err)}
 	}
-	return ended{how: whole}
+	return uploadResult{how: whole}
 }
 
-// unreadable says that a stored request could not be read to its end.
-func unreadable(cause error) *relay.Error {
+// errUnreadable says that a stored request could not be read to its end.
+func errUnreadable(cause error) *relay.Error {
 	return &relay.Error{
 		Code:       relay.CodeStoreUnavailable,
 		Detail:     "the relay could not read the stored request to its end, so the local server did not get all of it",
@@ -105,16 +105,16 @@ func unreadable(cause error) *relay.Error {
 	}
 }
 
-// mayGo waits for 100 Continue where a body has to: until the local server says
+// awaitContinue waits for 100 Continue where a body has to: until the local server says
 // something, or a second has passed. False when it gave its answer instead.
-func (x *exchange) mayGo() bool {
-	if x.goAhead == nil {
+func (x *exchange) awaitContinue() bool {
+	if x.continueCh == nil {
 		return true
 	}
-	late := time.NewTimer(expectWait)
+	late := time.NewTimer(continueWait)
 	defer late.Stop()
 	select {
-	case yes := <-x.goAhead:
+	case yes := <-x.continueCh:
 		return yes
 	case <-late.C:
 		return true
@@ -128,8 +128,8 @@ func (r *request) checkParts() error {
 	return r.d.store.CheckParts(ctx, r.id, 0, r.msg.Body.Parts)
 }
 
-// next reads a stored body part by part, each in one short query.
-func (r *request) next() func() ([]byte, error) {
+// nextPart reads a stored body part by part, each in one short query.
+func (r *request) nextPart() func() ([]byte, error) {
 	parts := r.msg.Body.Parts
 	if parts == 0 {
 		return nil
@@ -147,13 +147,13 @@ func (r *request) next() func() ([]byte, error) {
 	}
 }
 
-// errDeaf ends the rebuilding of a message that nobody takes any more.
-var errDeaf = errors.New("the channel takes no more")
+// errWriteFailed ends the rebuilding of a message that nobody takes any more.
+var errWriteFailed = errors.New("the channel takes no more")
 
 // send writes to the channel as long as it takes something. An error does not end
 // the request: it goes on into the capture.
 func (x *exchange) send(p []byte) {
-	if x.deaf || len(p) == 0 {
+	if x.writeFailed || len(p) == 0 {
 		return
 	}
 	x.writing.Store(max(1, int64(time.Since(x.at.start))))
@@ -161,38 +161,38 @@ func (x *exchange) send(p []byte) {
 	x.writing.Store(0)
 	x.written.Write(p[:n])
 	if err != nil || n < len(p) {
-		x.deaf = true
+		x.writeFailed = true
 	}
 }
 
-// pushLimit is how long a piece of the request may wait for the local server to take
+// writeTimeout is how long a piece of the request may wait for the local server to take
 // it: as long as the answer to all of it may, but not so short that a slow line would
 // be taken for a server that hangs.
-func (x *exchange) pushLimit() time.Duration { return max(x.patience, leastPush) }
+func (x *exchange) writeTimeout() time.Duration { return max(x.responseTimeout, minWriteTimeout) }
 
-// onPush ends an exchange whose local server takes no more of the request: it would
+// onUploadCheck ends an exchange whose local server takes no more of the request: it would
 // hold its caller and its place for as long as the tunnel stands.
-func (x *exchange) onPush(now time.Time) verdict {
-	if now.Before(x.pushAt) {
+func (x *exchange) onUploadCheck(now time.Time) verdict {
+	if now.Before(x.checkUploadAt) {
 		return goOn
 	}
-	waited, limit := x.stuck(now), x.pushLimit()
+	waited, limit := x.writeBlocked(now), x.writeTimeout()
 	if waited >= slowAfter && x.at.first.IsZero() {
 		x.becomeSlow()
 	}
-	if x.patience > 0 && waited >= limit {
+	if x.responseTimeout > 0 && waited >= limit {
 		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
 	}
-	x.pushAt = now.Add(max(limit-waited, slowAfter))
-	if !x.slow && !x.hold.lazy {
-		x.pushAt = now.Add(slowAfter)
+	x.checkUploadAt = now.Add(max(limit-waited, slowAfter))
+	if !x.slow && !x.att.lazy {
+		x.checkUploadAt = now.Add(slowAfter)
 	}
 	return goOn
 }
 
-// stuck is how long the piece of the request that goes out now has waited for the
+// writeBlocked is how long the piece of the request that goes out now has waited for the
 // local server; 0 = none does.
-func (x *exchange) stuck(now time.Time) time.Duration {
+func (x *exchange) writeBlocked(now time.Time) time.Duration {
 	began := x.writing.Load()
 	if began == 0 {
 		return 0

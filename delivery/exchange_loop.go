@@ -21,19 +21,19 @@ func (x *exchange) arm() {
 		sooner(x.at.end.Add(storeWait))
 	case x.final != nil:
 		sooner(x.cutAt)
-		sooner(x.lookAt)
+		sooner(x.checkCallerAt)
 	case w.IsZero():
-		sooner(x.pushAt)
-		sooner(x.goAt)
+		sooner(x.checkUploadAt)
+		sooner(x.continueBy)
 	default:
 		if !x.accepted {
 			sooner(w.Add(acceptDelay))
 		}
-		if !x.slow && x.at.first.IsZero() && !x.hold.lazy {
+		if !x.slow && x.at.first.IsZero() && !x.att.lazy {
 			sooner(w.Add(slowAfter))
 		}
-		if x.patience > 0 {
-			sooner(w.Add(x.patience))
+		if x.responseTimeout > 0 {
+			sooner(w.Add(x.responseTimeout))
 		}
 	}
 	if next.Equal(x.armed) {
@@ -53,12 +53,12 @@ func (x *exchange) onTime(now time.Time) verdict {
 	since := now.Sub(x.at.whole)
 	switch {
 	case x.done:
-		return x.fail(storeError(errNoWord))
+		return x.fail(storeError(errStoreTimeout))
 	case x.final != nil:
 		if !x.cutAt.IsZero() && !now.Before(x.cutAt) {
 			x.cutShort()
-		} else if !x.lookAt.IsZero() && !now.Before(x.lookAt) {
-			x.look(now)
+		} else if !x.checkCallerAt.IsZero() && !now.Before(x.checkCallerAt) {
+			x.checkCaller(now)
 		}
 		return goOn
 	case x.at.whole.IsZero():
@@ -68,18 +68,18 @@ func (x *exchange) onTime(now time.Time) verdict {
 	if since >= slowAfter && x.at.first.IsZero() {
 		x.becomeSlow()
 	}
-	if x.patience > 0 && since >= x.patience {
-		return x.fail(unanswered(x.patience))
+	if x.responseTimeout > 0 && since >= x.responseTimeout {
+		return x.fail(errNoAnswer(x.responseTimeout))
 	}
 	return goOn
 }
 
 // cutShort ends an answer that nobody waits for.
 func (x *exchange) cutShort() {
-	x.done, x.extra, x.state = true, true, relay.ResponseCut
+	x.done, x.trailingBytes, x.state = true, true, relay.ResponseCut
 }
 
-func (x *exchange) onUpload(u ended) verdict {
+func (x *exchange) onUpload(u uploadResult) verdict {
 	x.uploading, x.reqEnd = false, u
 	switch {
 	case u.how == whole:
@@ -97,13 +97,13 @@ func (x *exchange) onAccept() verdict {
 	err := x.accept.Err()
 	x.accept = nil
 	if err == nil {
-		err = x.req.rec.settle()
+		err = x.req.rec.partsError()
 	}
 	if err != nil {
-		x.d.doubts(x.st, err)
+		x.d.markStoreDegraded(x.st, err)
 		return x.fail(storeError(err))
 	}
-	x.d.trusts(x.st)
+	x.d.markStoreHealthy(x.st)
 	x.durable = true
 	return goOn
 }
@@ -116,15 +116,15 @@ func (x *exchange) onFinish() verdict {
 		}
 	}
 	if err == nil {
-		err = x.res.settle()
+		err = x.res.partsError()
 	}
 	if err != nil {
-		x.d.doubts(x.st, err)
-		x.noteUnstored()
+		x.d.markStoreDegraded(x.st, err)
+		x.recordUnstored()
 		return x.fail(storeError(err))
 	}
 	if x.state == relay.ResponseUpgraded && x.req.caller != nil {
-		return spliced
+		return upgraded
 	}
 	return complete
 }
@@ -132,7 +132,7 @@ func (x *exchange) onFinish() verdict {
 // onLost fails the exchange, but for an answer that has come already.
 func (x *exchange) onLost() verdict {
 	select {
-	case f := <-x.line.answers():
+	case f := <-x.pooled.reads():
 		return x.onFill(f)
 	default:
 		return x.fail(x.tunnelLost())
@@ -161,15 +161,15 @@ func errTunnelLost() *relay.Error {
 
 // onFill takes what the local server sent.
 func (x *exchange) onFill(f relay.Fill) verdict {
-	x.line.filled()
+	x.pooled.readDone()
 	if f.N > 0 {
 		if x.at.first.IsZero() {
 			x.at.first = time.Now()
 			x.endSlow()
-			x.hold.pool.noteAnswer(x.at.open)
-			x.early = !x.sent.Load()
+			x.att.pool.noteAnswer(x.at.open)
+			x.answeredEarly = !x.allWritten.Load()
 		}
-		if v := x.take(x.line.into[:f.N]); v != goOn {
+		if v := x.onBytes(x.pooled.buf[:f.N]); v != goOn {
 			return v
 		}
 	}
@@ -177,29 +177,29 @@ func (x *exchange) onFill(f relay.Fill) verdict {
 	case f.Err == nil:
 		return goOn
 	case x.done:
-		x.extra = true
+		x.trailingBytes = true
 		return goOn
 	}
-	return x.broke(f.Err)
+	return x.onChannelEnd(f.Err)
 }
 
-// broke decides what the end of the local server's side means.
-func (x *exchange) broke(err error) verdict {
+// onChannelEnd decides what the end of the local server's side means.
+func (x *exchange) onChannelEnd(err error) verdict {
 	orderly := errors.Is(err, io.EOF)
 	if orderly && x.body != nil && x.body.EOF() == nil {
-		x.done, x.extra, x.state = true, true, relay.ResponseComplete
+		x.done, x.trailingBytes, x.state = true, true, relay.ResponseComplete
 		return goOn
 	}
 	if orderly && x.at.first.IsZero() {
 		if x.reused {
-			x.hold.pool.stopReuse()
+			x.att.pool.disableReuse()
 		}
 		if why := x.ch.Refusal(refusalWait); why != nil {
 			x.reached = false
 			return x.fail(openError(why))
 		}
 	}
-	if !orderly && !errors.Is(err, io.ErrUnexpectedEOF) && x.handedOn() || x.lostSoon() {
+	if !orderly && !errors.Is(err, io.ErrUnexpectedEOF) && x.isDetached() || x.awaitLost() {
 		return x.fail(x.tunnelLost())
 	}
 	switch {
@@ -212,17 +212,17 @@ func (x *exchange) broke(err error) verdict {
 	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer"))
 }
 
-// handedOn tells whether the tunnel has the alias no more. Nobody says that it is lost
+// isDetached tells whether the tunnel has the alias no more. Nobody says that it is lost
 // then: a channel that does not end in order ends with its connection.
-func (x *exchange) handedOn() bool {
+func (x *exchange) isDetached() bool {
 	x.st.mu.Lock()
 	defer x.st.mu.Unlock()
-	return x.hold.detached || x.st.hold != x.hold
+	return x.att.detached || x.st.attached != x.att
 }
 
-// lostSoon tells whether the tunnel is lost: its channels end a moment before the
+// awaitLost tells whether the tunnel is lost: its channels end a moment before the
 // side door says so.
-func (x *exchange) lostSoon() bool {
+func (x *exchange) awaitLost() bool {
 	const moment = 100 * time.Millisecond
 	t := time.NewTimer(moment)
 	defer t.Stop()

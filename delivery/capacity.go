@@ -7,12 +7,12 @@ import (
 	"relay/wire"
 )
 
-// roomWait is how long a request waits for older events of its alias to go.
-const roomWait = 2 * time.Second
+// capacityWait is how long a request waits for older events of its alias to go.
+const capacityWait = 2 * time.Second
 
-// noRoom says why a request cannot be kept, before a byte of it is forwarded; nil
+// checkCapacity says why a request cannot be kept, before a byte of it is forwarded; nil
 // when it can. A chunked body weighs nothing yet: it is noticed when it is stored.
-func (d *Delivery) noRoom(in *relay.Inbound, h *wire.Head, wait time.Duration) *relay.Error {
+func (d *Delivery) checkCapacity(in *relay.Inbound, h *wire.Head, wait time.Duration) *relay.Error {
 	if d.opt.Room == nil {
 		return nil
 	}
@@ -22,7 +22,7 @@ func (d *Delivery) noRoom(in *relay.Inbound, h *wire.Head, wait time.Duration) *
 	}
 	e := d.opt.Room(in.Alias.ID, need, wait)
 	if e != nil && e.Code == relay.CodeStorageFull {
-		d.noted.storageFull.Add(1)
+		d.counters.storageFull.Add(1)
 	}
 	return e
 }

@@ -11,7 +11,7 @@ import (
 
 func TestNothingIsForwardedWhileTheStoreFails(t *testing.T) {
 	var k taker
-	run(t, k.serve, func(b *bed) {
+	run(t, k.serve, func(b *fixture) {
 		b.s.fail("accept", relay.Errorf(relay.CodeStoreUnavailable, "down"))
 		out, _ := b.send(numbered(1))
 		b.want("the first one", code(out), relay.CodeStoreUnavailable)
@@ -32,7 +32,7 @@ func TestNothingIsForwardedWhileTheStoreFails(t *testing.T) {
 }
 
 func TestStoredFirstThenQueued(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.s.fail("accept", relay.Errorf(relay.CodeStoreUnavailable, "down"))
 		b.send(post)
 		b.s.fail("accept", nil)
@@ -45,7 +45,7 @@ func TestStoredFirstThenQueued(t *testing.T) {
 }
 
 func TestStoredFirstReadsWhatIsStillComing(t *testing.T) {
-	run(t, always("hello", ok), func(b *bed) {
+	run(t, always("hello", ok), func(b *fixture) {
 		b.s.fail("accept", relay.Errorf(relay.CodeStoreUnavailable, "down"))
 		b.send(post)
 		b.s.fail("accept", nil)
@@ -60,7 +60,7 @@ func TestStoredFirstReadsWhatIsStillComing(t *testing.T) {
 
 func TestTakeoverWhileWaiting(t *testing.T) {
 	var k taker
-	run(t, always("00001", ok), func(b *bed) {
+	run(t, always("00001", ok), func(b *fixture) {
 		b.tun.set(func() { b.tun.heard, b.tun.hang = time.Minute, true })
 		c, done := b.begin(numbered(1))
 		time.Sleep(time.Second)
@@ -79,7 +79,7 @@ func TestTakeoverWhileWaiting(t *testing.T) {
 // until the tunnel was attached again, though it had not gone away.
 func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
 	var k taker
-	run(t, k.serve, func(b *bed) {
+	run(t, k.serve, func(b *fixture) {
 		b.tun.set(func() { b.tun.openErr = relay.ErrNotSent })
 		out, _ := b.send(numbered(1))
 		b.want("answer", code(out), "202")
@@ -87,7 +87,7 @@ func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.want("delivered", k.list(), "00001")
 		b.want("state", b.event().State, relay.StateDelivered)
-	}, func(b *bed) { b.opt.StoreFirst, b.a.Settings.AutoDeliver = yes, true })
+	}, func(b *fixture) { b.opt.StoreFirst, b.a.Settings.AutoDeliver = yes, true })
 }
 
 // A request that had gone out was answered with storage-full when the disk became full
@@ -108,7 +108,7 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 		"request behind a refusal not stored": {"accept", post, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(l *local) { c.serve(l) }, func(b *bed) {
+			run(t, func(l *local) { c.serve(l) }, func(b *fixture) {
 				want := relay.CodeStoreUnavailable
 				if c.serve == nil { // not one byte was forwarded
 					b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused") })
@@ -143,7 +143,7 @@ func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 			forwarded++
 			l.Write(ok)
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		b.s.fail("check", relay.Errorf(relay.CodeStoreUnavailable, "down"))
 		call, done := b.begin(large)
 		go call.in.write(make([]byte, size))
@@ -157,5 +157,5 @@ func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 		<-done
 		b.want("answer", call.answer(), ok)
 		b.want("forwarded whole", forwarded, 1)
-	}, func(b *bed) { b.opt.StoreFirst = yes })
+	}, func(b *fixture) { b.opt.StoreFirst = yes })
 }

@@ -13,12 +13,12 @@ import (
 	"relay/delivery"
 )
 
-// bed is an engine room with one alias and, if serve is given, a tunnel to it.
-type bed struct {
+// fixture is an engine room with one alias and, if serve is given, a tunnel to it.
+type fixture struct {
 	t    *testing.T
 	d    *delivery.Delivery
 	s    *memStore
-	real delivery.Store // of realBed
+	real delivery.Store // of realFixture
 	a    *relay.Alias
 	tun  *memTunnel
 	hold relay.Attachment
@@ -28,13 +28,13 @@ type bed struct {
 }
 
 // oneConnection makes all requests of a test come by one caller connection.
-func oneConnection(b *bed) { b.caller = newCaller("") }
+func oneConnection(b *fixture) { b.caller = newCaller("") }
 
-// run starts a bed within a bubble of fake time, and ends it.
-func run(t *testing.T, serve func(*local), f func(b *bed), prepare ...func(b *bed)) {
+// run starts a fixture within a bubble of fake time, and ends it.
+func run(t *testing.T, serve func(*local), f func(b *fixture), prepare ...func(b *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bed{t: t, a: &relay.Alias{ID: 7, Name: "hook", Owner: 1, Settings: relay.DefaultSettings()}}
+		b := &fixture{t: t, a: &relay.Alias{ID: 7, Name: "hook", Owner: 1, Settings: relay.DefaultSettings()}}
 		b.s = newStore(b.a)
 		b.opt = delivery.Options{
 			Store: b.s, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
@@ -59,7 +59,7 @@ func run(t *testing.T, serve func(*local), f func(b *bed), prepare ...func(b *be
 	})
 }
 
-func (b *bed) close() {
+func (b *fixture) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := b.d.Close(ctx); err != nil {
@@ -76,7 +76,7 @@ func (b *bed) close() {
 }
 
 // inbound splits raw bytes into a request whose body is buffered as far as given.
-func (b *bed) inbound(raw string) (*relay.Inbound, *memCaller) {
+func (b *fixture) inbound(raw string) (*relay.Inbound, *memCaller) {
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
 	c := newCaller(body)
 	if b.caller != nil {
@@ -94,20 +94,20 @@ func (b *bed) inbound(raw string) (*relay.Inbound, *memCaller) {
 }
 
 // send runs one request to its end.
-func (b *bed) send(raw string) (relay.Outcome, *memCaller) {
+func (b *fixture) send(raw string) (relay.Outcome, *memCaller) {
 	in, c := b.inbound(raw)
 	return b.d.Capture(context.Background(), in), c
 }
 
 // begin runs one request in the background.
-func (b *bed) begin(raw string) (*memCaller, <-chan relay.Outcome) {
+func (b *fixture) begin(raw string) (*memCaller, <-chan relay.Outcome) {
 	in, c := b.inbound(raw)
 	done := make(chan relay.Outcome, 1)
 	go func() { done <- b.d.Capture(context.Background(), in) }()
 	return c, done
 }
 
-func (b *bed) event() *relay.Event {
+func (b *fixture) event() *relay.Event {
 	b.t.Helper()
 	e := b.s.only()
 	if e == nil {
@@ -116,7 +116,7 @@ func (b *bed) event() *relay.Event {
 	return e
 }
 
-func (b *bed) want(what string, got, want any) {
+func (b *fixture) want(what string, got, want any) {
 	b.t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		b.t.Errorf("%s: got %v, want %v", what, got, want)

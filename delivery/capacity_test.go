@@ -14,7 +14,7 @@ import (
 // there is room again.
 func TestNoRoom(t *testing.T) {
 	var k taker
-	b := realBed(t)
+	b := realFixture(t)
 	full := &relay.Error{Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second}
 	needs := make(chan int64, 10)
 	d := delivery.New(delivery.Options{
@@ -55,7 +55,7 @@ func TestNoRoom(t *testing.T) {
 func TestStoreFirst(t *testing.T) {
 	var k taker
 	var first bool
-	run(t, k.serve, func(b *bed) {
+	run(t, k.serve, func(b *fixture) {
 		first = true
 		b.s.fail("accept", relay.Errorf(relay.CodeStoreUnavailable, "full"))
 		out, _ := b.send(numbered(1))
@@ -68,5 +68,5 @@ func TestStoreFirst(t *testing.T) {
 		b.want("answer", c.answer(), ok)
 		b.want("forwarded", k.list(), "00002 00003")
 		b.want("identical", *b.last().Identical, true)
-	}, func(b *bed) { b.opt.StoreFirst = func() bool { return first } })
+	}, func(b *fixture) { b.opt.StoreFirst = func() bool { return first } })
 }

@@ -11,14 +11,14 @@ import (
 // splice carries an upgraded connection: bytes both ways, each side ended on its
 // own, without any deadline. It counts as no channel in use any more.
 func (x *exchange) splice() relay.Outcome {
-	x.giveUp()
+	x.releaseSlot()
 	x.flush()
 	x.req.caller.DisableWriteTimeout()
 	upward := make(chan error, 1)
 	go func() { upward <- x.spliceUp() }()
 	joined, ok := x.spliceDown(upward)
 	if !ok {
-		x.line.close()
+		x.pooled.close()
 		x.req.caller.Abort()
 	}
 	if !joined {
@@ -38,14 +38,14 @@ func (x *exchange) spliceDown(upward <-chan error) (joined, ok bool) {
 	localEnded := false
 	for !joined || !localEnded {
 		if !localEnded {
-			x.line.ask()
+			x.pooled.requestRead()
 		}
 		select {
-		case f := <-x.line.answers():
-			x.line.filled()
-			x.write(x.line.into[:f.N])
+		case f := <-x.pooled.reads():
+			x.pooled.readDone()
+			x.write(x.pooled.buf[:f.N])
 			switch {
-			case x.silent, f.Err != nil && !errors.Is(f.Err, io.EOF):
+			case x.callerGone, f.Err != nil && !errors.Is(f.Err, io.EOF):
 				return joined, false
 			case f.Err != nil:
 				localEnded = true
@@ -71,7 +71,7 @@ func (x *exchange) spliceDown(upward <-chan error) (joined, ok bool) {
 // must not read one caller.
 func (x *exchange) spliceUp() error {
 	if x.uploading {
-		x.joined(<-x.up)
+		x.uploadEnded(<-x.uploadDone)
 	}
 	if !x.acceptedWhole {
 		x.amend()

@@ -10,15 +10,15 @@ import (
 )
 
 // waitsFor takes a place like a request without an end of its patience.
-func (s *slots) waitsFor() (place, bool) {
+func (s *limiter) waitsFor() (slot, bool) {
 	p, end := s.wait(0, nil, nil)
 	return p, end == waitOver
 }
 
 func TestOverloadedInACrowdOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(2, 3, 5)
-		var had []place
+		s := newLimiter(2, 3, 5)
+		var had []slot
 		for i := range 3 {
 			p, got := s.try()
 			if want := i < 2; got != want {
@@ -26,7 +26,7 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 			}
 			had = append(had, p)
 		}
-		got := make(chan place, 8)
+		got := make(chan slot, 8)
 		for range 3 {
 			go func() {
 				if p, ok := s.waitsFor(); ok {
@@ -43,14 +43,14 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 		if len(got) != 0 {
 			t.Error("not one of the waiting got the one hard place")
 		}
-		for _, p := range []place{had[0], had[1], third} {
+		for _, p := range []slot{had[0], had[1], third} {
 			s.release(p)
 		}
 		s.release(<-got)
 		s.release(<-got)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.used != 0 || s.ages.hung(time.Now().Add(time.Hour)) != 0 {
+		if s.used != 0 || s.ages.stuck(time.Now().Add(time.Hour)) != 0 {
 			t.Errorf("%d places in use at the end, %d of them hang", s.used, s.ages.old)
 		}
 	})
@@ -61,11 +61,11 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 func TestPlacesGoToWhoCameFirst(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSlots(1, 2, 100)
+			s := newLimiter(1, 2, 100)
 			hung, _ := s.try()
 			type ready struct {
 				i int
-				p place
+				p slot
 			}
 			turns := make(chan ready)
 			for i := range 5 {
@@ -88,7 +88,7 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 // had waited a second, all of it was let onto the tunnel at once, which made that slow.
 func TestCrowdThatMovesIsNotLetInAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(64, 2000, 2000)
+		s := newLimiter(64, 2000, 2000)
 		most := 0
 		var work sync.WaitGroup
 		for range 1999 {
@@ -119,16 +119,16 @@ func TestCrowdThatMovesIsNotLetInAtOnce(t *testing.T) {
 // What hangs keeps no place from the others: for each that hangs there are more.
 func TestHungPlacesAreMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(64, 2000, 2000)
+		s := newLimiter(64, 2000, 2000)
 		for range 64 {
 			s.try()
 		}
-		got := make(chan place, 200)
+		got := make(chan slot, 200)
 		for range 200 {
 			go func() { p, _ := s.waitsFor(); got <- p }()
 		}
 		synctest.Wait()
-		time.Sleep(slotPatience + slotStep)
+		time.Sleep(overflowAfter + overflowStep)
 		synctest.Wait()
 		if len(got) != 200 {
 			t.Errorf("%d of 200 have a place beside 64 that hang", len(got))
@@ -140,16 +140,16 @@ func TestHungPlacesAreMadeUpFor(t *testing.T) {
 // server is well: it was told overloaded with few in flight.
 func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		owner, all := newSlots(10, 10, 0), newSlots(10, 10, 0)
-		noisy, quiet := newSlots(4, 100, 100), newSlots(4, 100, 100)
+		owner, all := newLimiter(10, 10, 0), newLimiter(10, 10, 0)
+		noisy, quiet := newLimiter(4, 100, 100), newLimiter(4, 100, 100)
 		stop := make(chan struct{})
 		var work sync.WaitGroup
-		ask := func(s *slots, n int) (had, lost *int) {
+		ask := func(s *limiter, n int) (had, lost *int) {
 			had, lost = new(int), new(int)
 			var mu sync.Mutex
 			for range n {
 				work.Go(func() {
-					p := places{tunnel: s, owner: owner, all: all}
+					p := channelSlot{tunnel: s, owner: owner, all: all}
 					err := p.acquire(0, nil, stop)
 					mu.Lock()
 					defer mu.Unlock()
@@ -185,7 +185,7 @@ func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
 // bundled client, which takes 200 at a time, ten minutes.
 func TestNobodyWaitsLongerThanForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := places{tunnel: newSlots(1, 1, 100), owner: newSlots(1, 1, 0), all: newSlots(1, 1, 0)}
+		p := channelSlot{tunnel: newLimiter(1, 1, 100), owner: newLimiter(1, 1, 0), all: newLimiter(1, 1, 0)}
 		p.tunnel.try()
 		begin := time.Now()
 		err := p.acquire(15*time.Second, nil, nil)
@@ -199,9 +199,9 @@ func TestNobodyWaitsLongerThanForAnAnswer(t *testing.T) {
 // when no place beyond was left: who came then waited until they had ended.
 func TestHungPlacesBeyondLeaveTheEasyOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		owner, all, tunnel := newSlots(5, 5, 0), newSlots(5, 5, 0), newSlots(2, 100, 100)
-		ask := func() *places { return &places{tunnel: tunnel, owner: owner, all: all} }
-		var quick, hung []*places
+		owner, all, tunnel := newLimiter(5, 5, 0), newLimiter(5, 5, 0), newLimiter(2, 100, 100)
+		ask := func() *channelSlot { return &channelSlot{tunnel: tunnel, owner: owner, all: all} }
+		var quick, hung []*channelSlot
 		for i := range 7 {
 			p := ask()
 			if err := p.acquire(0, nil, nil); err != nil {
@@ -218,7 +218,7 @@ func TestHungPlacesBeyondLeaveTheEasyOnes(t *testing.T) {
 		}
 		for range 3 { // one after another: none of them takes a shared place
 			p := ask()
-			if err := p.acquire(2*slotPatience, nil, nil); err != nil {
+			if err := p.acquire(2*overflowAfter, nil, nil); err != nil {
 				t.Fatal("beside five that hang:", err)
 			}
 			p.release()
@@ -227,8 +227,8 @@ func TestHungPlacesBeyondLeaveTheEasyOnes(t *testing.T) {
 			p.release()
 		}
 		time.Sleep(time.Minute)
-		if tunnel.used+tunnel.extra+owner.used+all.used+tunnel.ages.hung(time.Now()) != 0 {
-			t.Errorf("in use at the end: %d, %d, %d, %d", tunnel.used, tunnel.extra, owner.used, all.used)
+		if tunnel.used+tunnel.overflow+owner.used+all.used+tunnel.ages.stuck(time.Now()) != 0 {
+			t.Errorf("in use at the end: %d, %d, %d, %d", tunnel.used, tunnel.overflow, owner.used, all.used)
 		}
 	})
 }

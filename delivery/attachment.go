@@ -8,21 +8,21 @@ import (
 	"relay"
 )
 
-// hold is a tunnel's hold on an alias: what Attach gives to the side door, and
+// attachment is a tunnel's hold on an alias: what Attach gives to the side door, and
 // where exchanges get their channels.
-type hold struct {
-	st   *aliasState
-	t    relay.Tunnel
-	info relay.TunnelInfo
-	lazy bool
-	slot *slots
+type attachment struct {
+	st      *aliasState
+	t       relay.Tunnel
+	info    relay.TunnelInfo
+	lazy    bool
+	limiter *limiter
 
 	// Guarded by st.mu.
-	lost       chan struct{} // closed while new and running exchanges must not use the tunnel
-	isLost     bool
-	stale      bool // the side door said so
-	unanswered bool // a channel open was not answered
-	detached   bool
+	lost         chan struct{} // closed while new and running exchanges must not use the tunnel
+	isLost       bool
+	stale        bool // the side door said so
+	openTimedOut bool // a channel open was not answered
+	detached     bool
 
 	pool pool
 }
@@ -31,27 +31,27 @@ type hold struct {
 // told "taken over by a newer connection"; what runs on it may finish.
 func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	st := d.registry.find(d, a)
-	h := &hold{st: st, t: t, info: t.Info(), lazy: t.LazyDial(), lost: make(chan struct{})}
-	hard := channelsHardPlain
+	h := &attachment{st: st, t: t, info: t.Info(), lazy: t.LazyDial(), lost: make(chan struct{})}
+	hard := maxChannelsPlain
 	if h.lazy {
-		hard = channelsHardLazy
+		hard = maxChannelsLazy
 	}
-	h.slot = newSlots(channelsPerTunnel, hard, crowd)
+	h.limiter = newLimiter(channelsPerTunnel, hard, crowdRequests)
 	h.pool.init(h)
 	now := time.Now()
 	st.mu.Lock()
 	if st.gone {
 		st.mu.Unlock()
-		h.lose()
+		h.markLost()
 		d.background(func() { t.Close(relay.AliasRemoved) })
 		return h
 	}
-	old := st.hold
-	st.hold, st.since, st.ever = h, now, true
+	old := st.attached
+	st.attached, st.since, st.wasOnline = h, now, true
 	st.mu.Unlock()
-	d.noted.attached.Add(1)
+	d.counters.attached.Add(1)
 	if old != nil {
-		d.noted.takenOver.Add(1)
+		d.counters.takenOver.Add(1)
 		d.store.NoteTakeover(a, old.info, h.info)
 		old.pool.close()
 		d.background(func() { old.t.Close("taken over by a newer connection") })
@@ -59,19 +59,19 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	d.registry.touch(st.id, now)
 	d.feed.tunnel(st.id)
 	h.pool.refill()
-	st.serve()
+	st.startDispatch()
 	return h
 }
 
 // Stale marks the peer as silent.
-func (h *hold) Stale() { _ = h.fallSilent(&h.stale) }
+func (h *attachment) Stale() { _ = h.markStale(&h.stale) }
 
 // Online marks a stale tunnel as alive again.
-func (h *hold) Online() {
+func (h *attachment) Online() {
 	h.st.mu.Lock()
-	was := h.silent()
-	h.stale, h.unanswered = false, false
-	current := h.st.hold == h
+	was := h.isStale()
+	h.stale, h.openTimedOut = false, false
+	current := h.st.attached == h
 	if was && !h.detached {
 		h.lost, h.isLost = make(chan struct{}), false
 		if current {
@@ -82,25 +82,25 @@ func (h *hold) Online() {
 	if was && current {
 		h.st.d.feed.tunnel(h.st.id)
 		h.pool.refill()
-		h.st.serve()
+		h.st.startDispatch()
 	}
 }
 
 // Detach ends the hold. Also a hold that was taken over is told: what still runs on
 // it then fails as tunnel-lost.
-func (h *hold) Detach(graceful bool) {
+func (h *attachment) Detach(graceful bool) {
 	now := time.Now()
 	h.st.mu.Lock()
 	h.detached = true
-	current := h.st.hold == h
+	current := h.st.attached == h
 	if current {
-		h.st.hold, h.st.since = nil, now
+		h.st.attached, h.st.since = nil, now
 	}
 	h.st.mu.Unlock()
 	if graceful {
 		h.pool.close()
 	} else {
-		h.lose()
+		h.markLost()
 	}
 	if current {
 		h.st.d.registry.touch(h.st.id, now)
@@ -108,11 +108,11 @@ func (h *hold) Detach(graceful bool) {
 	}
 }
 
-// silent tells whether nothing may be sent; under st.mu.
-func (h *hold) silent() bool { return h.stale || h.unanswered }
+// isStale tells whether nothing may be sent; under st.mu.
+func (h *attachment) isStale() bool { return h.stale || h.openTimedOut }
 
-// lose fails what runs on the tunnel.
-func (h *hold) lose() {
+// markLost fails what runs on the tunnel.
+func (h *attachment) markLost() {
 	h.st.mu.Lock()
 	if !h.isLost {
 		h.isLost = true
@@ -122,44 +122,44 @@ func (h *hold) lose() {
 	h.pool.close()
 }
 
-// drop closes what is not in use.
-func (h *hold) drop() { h.pool.close() }
+// closePool closes what is not in use.
+func (h *attachment) closePool() { h.pool.close() }
 
-// fallSilent sets one of the reasons for silence; false when it was set already.
-func (h *hold) fallSilent(why *bool) bool {
+// markStale sets one of the reasons for silence; false when it was set already.
+func (h *attachment) markStale(why *bool) bool {
 	h.st.mu.Lock()
 	if h.detached || *why {
 		h.st.mu.Unlock()
 		return false
 	}
-	first := !h.silent()
+	first := !h.isStale()
 	*why = true
 	if !h.isLost {
 		h.isLost = true
 		close(h.lost)
 	}
-	current := h.st.hold == h
+	current := h.st.attached == h
 	if first && current {
 		h.st.since = time.Now()
 	}
 	h.st.mu.Unlock()
-	h.pool.empty()
+	h.pool.closeIdle()
 	if first && current {
 		h.st.d.feed.tunnel(h.st.id)
 	}
 	return true
 }
 
-// unheard marks the tunnel as silent after a channel open that was not answered,
+// onOpenTimeout marks the tunnel as silent after a channel open that was not answered,
 // and brings it back by itself once a byte of the peer arrives: the side door may
 // not have missed one yet and so would not say Online.
-func (h *hold) unheard() {
-	if h.fallSilent(&h.unanswered) {
-		h.st.d.background(h.listen)
+func (h *attachment) onOpenTimeout() {
+	if h.markStale(&h.openTimedOut) {
+		h.st.d.background(h.awaitLiveness)
 	}
 }
 
-func (h *hold) listen() {
+func (h *attachment) awaitLiveness() {
 	const every = 250 * time.Millisecond
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -170,7 +170,7 @@ func (h *hold) listen() {
 			return
 		}
 		h.st.mu.Lock()
-		over := h.detached || !h.unanswered
+		over := h.detached || !h.openTimedOut
 		byDoor := h.stale
 		h.st.mu.Unlock()
 		switch {
@@ -179,7 +179,7 @@ func (h *hold) listen() {
 		case h.t.Heard() > 2*every:
 		case byDoor:
 			h.st.mu.Lock()
-			h.unanswered = false // the side door has the word
+			h.openTimedOut = false // the side door has the word
 			h.st.mu.Unlock()
 			return
 		default:
@@ -189,13 +189,13 @@ func (h *hold) listen() {
 	}
 }
 
-// take gives a channel for one exchange, with a place that release gives back.
+// channelFor gives a channel for one exchange, with a place that release gives back.
 // fresh asks for one that nobody used before. Errors: local-refused,
 // local-unresolvable, overloaded, or ErrNotSent.
-func (h *hold) take(x *exchange, fresh bool) (*line, *relay.Error) {
-	heard, limit := h.t.Heard(), silence
+func (h *attachment) channelFor(x *exchange, fresh bool) (*pooledChannel, *relay.Error) {
+	heard, limit := h.t.Heard(), probeAfter
 	if h.lazy {
-		limit = silenceLazy
+		limit = probeAfterLazy
 	}
 	fresh = fresh || heard > limit
 	if !fresh {
@@ -207,16 +207,16 @@ func (h *hold) take(x *exchange, fresh bool) (*line, *relay.Error) {
 }
 
 // open makes a new channel.
-func (h *hold) open(ctx context.Context, x *exchange) (*line, *relay.Error) {
+func (h *attachment) open(ctx context.Context, x *exchange) (*pooledChannel, *relay.Error) {
 	ctx, cancel := context.WithTimeout(ctx, openWait)
 	defer cancel()
 	asked := time.Now()
 	ch, err := h.t.Open(ctx, x.origin)
 	if err == nil {
-		return newLine(x.d, ch), nil
+		return newPooledChannel(x.d, ch), nil
 	}
 	if ctx.Err() != nil && h.t.Heard() >= time.Since(asked) {
-		h.unheard()
+		h.onOpenTimeout()
 	}
 	return nil, openError(err)
 }
@@ -239,9 +239,9 @@ func openError(err error) *relay.Error {
 	return relay.ErrNotSent
 }
 
-// mute is silent for those who do not hold st.mu.
-func (h *hold) mute() bool {
+// staleNow is silent for those who do not hold st.mu.
+func (h *attachment) staleNow() bool {
 	h.st.mu.Lock()
 	defer h.st.mu.Unlock()
-	return h.silent()
+	return h.isStale()
 }

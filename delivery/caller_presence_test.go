@@ -17,7 +17,7 @@ func TestCallerGoneInsideSilence(t *testing.T) {
 				l.until("hello")
 				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
 				l.ended()
-			}, func(b *bed) {
+			}, func(b *fixture) {
 				c, done := b.begin(post)
 				time.Sleep(time.Hour) // an answer has no deadline while somebody waits for it
 				c.become(what)
@@ -43,7 +43,7 @@ func TestHalfClosedCallerReadsOn(t *testing.T) {
 			time.Sleep(50 * time.Second)
 			l.Write("x")
 		}
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(post)
 		time.Sleep(time.Second)
 		c.become(relay.CallerHalfClosed)
@@ -60,7 +60,7 @@ func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
 		l.until("\r\n\r\n")
 		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
 		l.hang()
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(largePost)
 		c.in.write(make([]byte, largeSize/2))
 		time.Sleep(time.Hour) // an answer has no deadline while somebody waits for it
@@ -78,5 +78,5 @@ func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
 		b.want("body", words(e.Request.Body.State, e.Request.Body.Size), words(relay.BodyAborted, largeSize/2))
 		b.want("response state", e.Attempts[0].ResponseState, relay.ResponseCut)
 		b.want("channels", b.d.Stats().Channels, 0)
-	}, func(b *bed) { b.tun.window = 64 << 10 })
+	}, func(b *fixture) { b.tun.window = 64 << 10 })
 }

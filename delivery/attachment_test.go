@@ -13,7 +13,7 @@ import (
 func TestTunnelLostAfterAByte(t *testing.T) {
 	for _, how := range []string{"stale", "detach", "detach a moment after the end"} {
 		t.Run(how, func(t *testing.T) {
-			run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *bed) {
+			run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *fixture) {
 				_, done := b.begin(post)
 				time.Sleep(time.Second)
 				switch how {
@@ -47,7 +47,7 @@ func TestTunnelLostAfterAByte(t *testing.T) {
 }
 
 func TestTunnelLostWithBodyUnderWay(t *testing.T) {
-	run(t, func(l *local) { l.ended() }, func(b *bed) {
+	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello")
 		time.Sleep(time.Second)
 		b.hold.Detach(false)
@@ -66,7 +66,7 @@ func TestTakeover(t *testing.T) {
 		l.until("hello")
 		time.Sleep(time.Second)
 		l.Write(ok)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(post)
 		time.Sleep(time.Millisecond)
 		tun, h := b.attach(k.serve)

@@ -6,65 +6,65 @@ import (
 	"relay"
 )
 
-// errNoWord means that a step was neither stored nor refused in time.
-var errNoWord = errors.New("no word from the store")
+// errStoreTimeout means that a step was neither stored nor refused in time.
+var errStoreTimeout = errors.New("no word from the store")
 
-// doubts notes that the store fails, for one alias or for all. Until it is known to
+// markStoreDegraded notes that the store fails, for one alias or for all. Until it is known to
 // work again requests are stored before anything of them is forwarded, so that what
 // cannot be kept does not reach a local server either.
-func (d *Delivery) doubts(st *aliasState, err error) {
+func (d *Delivery) markStoreDegraded(st *aliasState, err error) {
 	var e *relay.Error
 	switch {
 	case !errors.As(err, &e), e.Code == relay.CodeStoreUnavailable:
-		d.doubt.Store(true)
+		d.storeDegraded.Store(true)
 	case e.Code == relay.CodeStorageFull:
-		d.noted.storageFull.Add(1)
-		st.doubt.Store(true)
+		d.counters.storageFull.Add(1)
+		st.storageFull.Store(true)
 	}
 }
 
-// trusts notes that the store took something of the alias.
-func (d *Delivery) trusts(st *aliasState) {
-	if d.doubt.Load() {
-		d.doubt.Store(false)
+// markStoreHealthy notes that the store took something of the alias.
+func (d *Delivery) markStoreHealthy(st *aliasState) {
+	if d.storeDegraded.Load() {
+		d.storeDegraded.Store(false)
 	}
-	if st.doubt.Load() {
-		st.doubt.Store(false)
+	if st.storageFull.Load() {
+		st.storageFull.Store(false)
 	}
 }
 
-// careful tells whether a request has to be stored before it goes out.
-func (d *Delivery) careful(st *aliasState) bool {
-	return d.doubt.Load() || st.doubt.Load() || d.opt.StoreFirst != nil && d.opt.StoreFirst()
+// storesFirst tells whether a request has to be stored before it goes out.
+func (d *Delivery) storesFirst(st *aliasState) bool {
+	return d.storeDegraded.Load() || st.storageFull.Load() || d.opt.StoreFirst != nil && d.opt.StoreFirst()
 }
 
 // storeFirst reads the whole request and stores it; then it goes out of what was
 // stored. ok is false when the caller is to get the outcome at once.
 func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 	if x.reqEnd.how == open {
-		x.readRest()
+		x.readToEnd()
 	}
 	if x.reqEnd.how != whole {
 		return x.refuse(), false
 	}
 	x.sendAccept()
-	if err := x.stored(); err != nil {
+	if err := x.awaitStored(); err != nil {
 		if !closed(x.accept.Done()) { // it may be stored yet, and nobody will deliver it
 			x.sendFinish(relay.StateFailed, err, "")
 		}
-		return x.said(refusal(err, relay.ID{})), false
+		return x.ifCallerPresent(refusal(err, relay.ID{})), false
 	}
-	x.accept, x.durable, x.deaf = nil, true, false
-	x.req.msg, x.reqEnd = &x.event.Request, ended{}
+	x.accept, x.durable, x.writeFailed = nil, true, false
+	x.req.msg, x.reqEnd = &x.event.Request, uploadResult{}
 	x.raw.Reset()
 	x.raw.Write(x.event.Request.Head)
 	x.gather()
 	return out, true
 }
 
-// unkept is what a caller is told of a request that could not be kept. That there is no
+// storeError is what a caller is told of a request that could not be kept. That there is no
 // room says that nothing of it was forwarded, which is the truth no more once it was.
-func (x *exchange) unkept(e *relay.Error) *relay.Error {
+func (x *exchange) storeError(e *relay.Error) *relay.Error {
 	if e.Code != relay.CodeStorageFull && e.Code != relay.CodeQueueFull || x.ch == nil || !x.reached {
 		return e
 	}

@@ -23,7 +23,7 @@ func TestUpgrade(t *testing.T) {
 		l.Write("pong")
 		l.ended()
 		l.Write("bye")
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
 		time.Sleep(time.Second)
 		b.want("state at the 101", b.event().State, relay.StateDelivered)
@@ -46,7 +46,7 @@ func TestUpgradeAndTunnelLost(t *testing.T) {
 		l.until("\r\n\r\n")
 		l.Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
 		l.ended()
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
 		time.Sleep(time.Second)
 		b.hold.Detach(false)
@@ -64,7 +64,7 @@ func TestUpgradeBeforeTheRequestIsWhole(t *testing.T) {
 		l.until("helloping")
 		l.Write("pong")
 		l.ended()
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(upgrading + "he")
 		time.Sleep(time.Second)
 		b.want("head", c.answer(), switching)
@@ -91,7 +91,7 @@ func TestUpgradeAndCallerGoneInsideItsRequest(t *testing.T) {
 		l.Write(switching)
 		l.ended()
 		got = string(l.got)
-	}, func(b *bed) {
+	}, func(b *fixture) {
 		c, done := b.begin(upgrading + "he")
 		time.Sleep(time.Second)
 		c.in.finish(io.EOF)

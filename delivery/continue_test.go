@@ -24,7 +24,7 @@ func silent(l *local) { l.ended() }
 // told after the stall timeout that its body does not move, and the event was lost.
 func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 	var got string
-	run(t, func(l *local) { l.ended(); got = string(l.got) }, func(b *bed) {
+	run(t, func(l *local) { l.ended(); got = string(l.got) }, func(b *fixture) {
 		begin := time.Now()
 		c, done := b.begin(waiting)
 		time.Sleep(59 * time.Second)
@@ -61,7 +61,7 @@ func TestWhoGotItsContinueMayStall(t *testing.T) {
 	}
 	for name, serve := range map[string]func(*local){"ours": silent, "the local server's": late} {
 		t.Run(name, func(t *testing.T) {
-			run(t, serve, func(b *bed) {
+			run(t, serve, func(b *fixture) {
 				begin := time.Now()
 				out, c := b.send(waiting)
 				b.want("code", code(out), relay.CodeRequestTimeout)
@@ -78,14 +78,14 @@ func TestWhoGotItsContinueMayStall(t *testing.T) {
 // A caller who does not wait for its 100, or waits no more, has its body waited for as
 // any other, and the local server has its whole time from the end of that on.
 func TestBodyBeforeContinueIsAsAnyOther(t *testing.T) {
-	run(t, silent, func(b *bed) {
+	run(t, silent, func(b *fixture) {
 		begin := time.Now()
 		out, _ := b.send(waiting + "he")
 		b.want("code", words(code(out), time.Since(begin).String()), "request-timeout 30s")
 		b.want("state", b.event().State, relay.StateIncomplete)
 	})
 	var got string
-	run(t, func(l *local) { l.ended(); got = string(l.got) }, func(b *bed) {
+	run(t, func(l *local) { l.ended(); got = string(l.got) }, func(b *fixture) {
 		begin := time.Now()
 		c, done := b.begin(waiting)
 		time.Sleep(45 * time.Second)
@@ -114,7 +114,7 @@ func TestLateContinueOfTheLocalServer(t *testing.T) {
 			l.ended()
 		}
 	}
-	run(t, answer(goAhead, 50*time.Second), func(b *bed) {
+	run(t, answer(goAhead, 50*time.Second), func(b *fixture) {
 		c, done := b.begin(waiting)
 		time.Sleep(55 * time.Second)
 		b.want("100", c.answer(), goAhead)
@@ -126,7 +126,7 @@ func TestLateContinueOfTheLocalServer(t *testing.T) {
 		b.want("interim", string(bytes.Join(a.Interim, nil)), goAhead)
 	})
 	const no = "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n"
-	run(t, answer(no, 50*time.Second), func(b *bed) {
+	run(t, answer(no, 50*time.Second), func(b *fixture) {
 		_, c := b.send(waiting)
 		b.want("answer", c.answer(), no)
 		b.want("record", words(b.event().State, b.event().Request.Body.State), "delivered not_sent")
@@ -135,8 +135,8 @@ func TestLateContinueOfTheLocalServer(t *testing.T) {
 
 // Without a response timeout nothing but the caller or the tunnel ends the waiting.
 func TestContinueWithoutResponseTimeout(t *testing.T) {
-	off := func(b *bed) { b.opt.ResponseTimeout = 0 }
-	run(t, silent, func(b *bed) {
+	off := func(b *fixture) { b.opt.ResponseTimeout = 0 }
+	run(t, silent, func(b *fixture) {
 		c, done := b.begin(waiting)
 		time.Sleep(24 * time.Hour)
 		b.want("answer", c.answer(), "")
@@ -144,7 +144,7 @@ func TestContinueWithoutResponseTimeout(t *testing.T) {
 		<-done
 		b.want("record", words(b.event().State, b.event().Request.Body.State), "incomplete not_sent")
 	}, off)
-	run(t, silent, func(b *bed) {
+	run(t, silent, func(b *fixture) {
 		c, done := b.begin(waiting)
 		time.Sleep(24 * time.Hour)
 		b.hold.Detach(false)

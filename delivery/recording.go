@@ -19,18 +19,18 @@ type recording struct {
 	limit   int64 // decoded bytes that are kept; 0 = all
 	expect  int64 // decoded bytes that are said to come; 0 = unknown
 
-	mu      sync.Mutex
-	data    []byte // inline body, or the part under way
-	first   []byte // the part that went ahead first, to look at
-	lines   []byte
-	parts   int
-	stored  int64 // in parts
-	size    int64
-	sum     hash.Hash // from the first part, or the limit, on
-	pending []*relay.Ticket
-	over    bool // more came than is kept
-	whole   bool
-	failed  error // a part cannot be stored
+	mu        sync.Mutex
+	data      []byte // inline body, or the part under way
+	first     []byte // the part that went ahead first, to look at
+	lines     []byte
+	parts     int
+	stored    int64 // in parts
+	size      int64
+	sum       hash.Hash // from the first part, or the limit, on
+	pending   []*relay.Ticket
+	overLimit bool // more came than is kept
+	whole     bool
+	failed    error // a part cannot be stored
 }
 
 // reset makes the recording ready for another message.
@@ -38,7 +38,7 @@ func (r *recording) reset(j Journal, id relay.ID, n int, limit, expect int64) {
 	r.journal, r.id, r.n, r.limit, r.expect = j, id, n, limit, expect
 	r.data, r.first, r.lines, r.sum, r.failed = nil, nil, nil, nil, nil
 	r.parts, r.stored, r.size = 0, 0, 0
-	r.over, r.whole = false, false
+	r.overLimit, r.whole = false, false
 	r.pending = r.pending[:0]
 }
 
@@ -56,12 +56,12 @@ func (r *recording) tee(decoded, line []byte) {
 	}
 	keep := decoded
 	switch room := r.limit - r.stored - int64(len(r.data)); {
-	case r.over:
+	case r.overLimit:
 		keep = nil
 	case r.limit > 0 && int64(len(keep)) > room:
 		keep = keep[:room]
 		r.startSum(decoded)
-		r.over = true
+		r.overLimit = true
 	}
 	for len(keep) > 0 {
 		keep = keep[r.add(keep):]
@@ -78,11 +78,11 @@ func (r *recording) startSum(decoded []byte) {
 }
 
 func (r *recording) line(p []byte) {
-	if r.over {
+	if r.overLimit {
 		return
 	}
-	if len(r.lines)+len(p) > mostLines {
-		r.over = true
+	if len(r.lines)+len(p) > maxFramingBytes {
+		r.overLimit = true
 		r.startSum(nil)
 		return
 	}
@@ -123,8 +123,8 @@ func (r *recording) flush() {
 	r.data = nil
 }
 
-// room waits until n more bytes cannot leave more than two parts unresolved.
-func (r *recording) room(n int) {
+// waitForParts waits until n more bytes cannot leave more than two parts unresolved.
+func (r *recording) waitForParts(n int) {
 	r.mu.Lock()
 	var wait *relay.Ticket
 	if len(r.data)+n >= relay.BodyPart && len(r.pending) > 1 {
@@ -134,11 +134,11 @@ func (r *recording) room(n int) {
 	if wait != nil {
 		<-wait.Done()
 	}
-	r.settle()
+	r.partsError()
 }
 
-// settle looks at the parts that were resolved, and tells whether one failed.
-func (r *recording) settle() error {
+// partsError looks at the parts that were resolved, and tells whether one failed.
+func (r *recording) partsError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.settled()
@@ -160,15 +160,15 @@ func (r *recording) settled() error {
 
 // end says that the body is whole; its last part goes ahead.
 func (r *recording) end() {
-	r.room(relay.BodyPart)
+	r.waitForParts(relay.BodyPart)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.whole = true
-	r.last()
+	r.flushRest()
 }
 
-// last hands over what is left of a body in parts.
-func (r *recording) last() {
+// flushRest hands over what is left of a body in parts.
+func (r *recording) flushRest() {
 	if r.parts > 0 && len(r.data) > 0 {
 		r.flush()
 	}
@@ -180,10 +180,10 @@ func (r *recording) stop(framing *wire.Body) {
 	if framing != nil {
 		framing.Stop()
 	}
-	r.room(relay.BodyPart)
+	r.waitForParts(relay.BodyPart)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last()
+	r.flushRest()
 }
 
 func (r *recording) isWhole() bool {
@@ -196,7 +196,7 @@ func (r *recording) isWhole() bool {
 func (r *recording) progress() (size int64, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.size, r.over
+	return r.size, r.overLimit
 }
 
 // cost is what the message takes in a queue beside its head.
@@ -226,8 +226,8 @@ func (r *recording) message(head []byte, framing relay.Framing, state string) re
 	return m
 }
 
-// start gives the first bytes of the body, for recognising who sent it.
-func (r *recording) start() []byte {
+// beginning gives the first bytes of the body, for recognising who sent it.
+func (r *recording) beginning() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.parts > 0 {

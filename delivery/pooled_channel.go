@@ -1,0 +1,126 @@
+package delivery
+
+import (
+	"time"
+
+	"relay"
+)
+
+// pooledChannel is one channel with the buffer of its outstanding read. It belongs to one
+// exchange, or to the pool of its tunnel.
+type pooledChannel struct {
+	d        *Delivery
+	ch       relay.Channel
+	reading  bool   // a read is outstanding
+	buf      []byte // where it goes
+	large    *[]byte
+	small    []byte
+	answered bool      // a read was answered: more may follow
+	idled    bool      // it waited in the pool: what is wrong with it may be old
+	gotBytes bool      // something came while it waited
+	reused   bool      // it served a request before
+	since    time.Time // when it was kept
+	until    time.Time // how long it may be
+	// owner is the caller whose request body this channel has carried; nil = it has
+	// carried none. Only the owner's requests may follow: a local server that answers
+	// without reading a body takes the body for the beginning of the next request.
+	owner  relay.Caller
+	closed bool
+}
+
+func newPooledChannel(d *Delivery, ch relay.Channel) *pooledChannel {
+	d.channels.Add(1)
+	return &pooledChannel{d: d, ch: ch}
+}
+
+// origin says how a request came by the channel.
+func (l *pooledChannel) origin() string {
+	switch {
+	case l.reused:
+		return relay.ConnectionReused
+	case l.idled:
+		return originSpare
+	}
+	return relay.ConnectionNew
+}
+
+// requestRead has one read outstanding; it may be called again before the answer.
+func (l *pooledChannel) requestRead() {
+	if l.reading {
+		return
+	}
+	if !l.answered {
+		l.requestSmallRead()
+		return
+	}
+	if l.large == nil {
+		l.large = l.d.piece()
+	}
+	l.reading, l.buf = true, *l.large
+	l.ch.Fill(l.buf)
+}
+
+// requestSmallRead reads into a buffer of the channel's own, small because the answer may be
+// long in coming: of those who wait for a local server that hangs there may be many.
+func (l *pooledChannel) requestSmallRead() {
+	if l.small == nil {
+		l.small = make([]byte, idleReadSize)
+	}
+	l.reading, l.buf = true, l.small
+	l.ch.Fill(l.buf)
+}
+
+// armIdleRead leaves a read outstanding while the channel waits in the pool.
+func (l *pooledChannel) armIdleRead() {
+	if l.large != nil {
+		l.d.pieces.Put(l.large)
+		l.large = nil
+	}
+	l.idled = true
+	l.requestSmallRead()
+}
+
+// readDone notes that the outstanding read was answered.
+func (l *pooledChannel) readDone() { l.reading, l.answered = false, true }
+
+// pollIdleRead tells whether the outstanding read of a waiting channel was answered, and
+// whether by bytes.
+func (l *pooledChannel) pollIdleRead() (any, bytes bool) {
+	if l.reading {
+		select {
+		case f := <-l.ch.Filled():
+			l.reading, l.gotBytes = false, f.N > 0
+		default:
+			return false, false
+		}
+	}
+	return true, l.gotBytes
+}
+
+// reads is where the outstanding read is answered; nil when there is none.
+func (l *pooledChannel) reads() <-chan relay.Fill {
+	if l == nil || !l.reading {
+		return nil
+	}
+	return l.ch.Filled()
+}
+
+// close ends the channel. A buffer that a read may still write to is given up.
+func (l *pooledChannel) close() {
+	if l == nil || l.closed {
+		return
+	}
+	l.closed = true
+	_ = l.ch.Close()
+	l.d.channels.Add(-1)
+	if l.large != nil && !l.reading {
+		l.d.pieces.Put(l.large)
+	}
+	l.large = nil
+}
+
+// piece gives a pooled buffer of readPiece bytes.
+func (d *Delivery) piece() *[]byte {
+	b, _ := d.pieces.Get().(*[]byte)
+	return b
+}
