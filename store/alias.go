@@ -140,7 +140,7 @@ func (s *Store) AliasByID(ctx context.Context, id int64) (a *relay.Alias, err er
 // Aliases lists those that the actor owns or is a member of, by name.
 func (s *Store) Aliases(ctx context.Context, who relay.Actor) (list []relay.Alias, err error) {
 	err = s.view(ctx, "read aliases", func(q session) error {
-		may, args := aliasAccess(who)
+		may, args := aliasesAccess(who)
 		list, err = q.aliases(may, args...)
 		return err
 	})

@@ -45,6 +45,7 @@ func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (re
 // those that the actor may see.
 type listing struct {
 	session
+	who        relay.Actor
 	limit      int
 	until      time.Time // of the budget
 	aliases    []int64   // nil where the list looks at the events of all aliases
@@ -62,7 +63,7 @@ type listing struct {
 }
 
 func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
-	l := &listing{session: q, limit: f.Limit, search: searchMost, text: []byte(f.Text), everything: who.Kind == relay.ActorSystem}
+	l := &listing{session: q, who: who, limit: f.Limit, search: searchMost, text: []byte(f.Text), everything: who.Kind == relay.ActorSystem}
 	if l.limit <= 0 {
 		l.limit = listLimit
 	}
@@ -277,7 +278,8 @@ func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, 
 func (l *listing) oldest() (time.Time, error) {
 	first := int64(0)
 	if l.may != "" {
-		err := l.get(&first, `SELECT COALESCE(MIN(al.created_at), 0) FROM aliases al WHERE `+l.may, l.mayArgs...)
+		may, args := aliasesAccess(l.who)
+		err := l.get(&first, `SELECT COALESCE(MIN(al.created_at), 0) FROM aliases al WHERE `+may, args...)
 		if l.floor != (relay.ID{}) {
 			first = max(first, micros(l.floor.Time()))
 		}
