@@ -37,7 +37,7 @@ func TestSSHConfigIsUsed(t *testing.T) {
   IdentityFile ~/keys/%h
   ProxyJump bastion
 `)
-	talk := &said{}
+	talk := &sayRecorder{}
 	a, err := resolve("hook", home, talk.say)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestSSHConfigIsUsed(t *testing.T) {
 func TestSSHConfigThatCannotBeReadOnlyWarns(t *testing.T) {
 	home := t.TempDir()
 	keep(t, filepath.Join(home, ".ssh", "config"), "Match exec \"true\"\n  Port 1\n")
-	talk := &said{}
+	talk := &sayRecorder{}
 	a, err := resolve("hook", home, talk.say)
 	if err != nil || a.String() != "hook:2222" || !strings.Contains(talk.String(), "warning") {
 		t.Errorf("%v, %v, said %q", a, err, talk)

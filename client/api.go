@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	defaultEvents = 20
-	pageLimit     = 200 // of one list request
-	apiPatience   = 90 * time.Second
+	defaultEvents   = 20
+	pageLimit       = 200 // of one list request
+	responseTimeout = 90 * time.Second
 )
 
 // API runs commands over HTTP with a token.
@@ -58,7 +58,7 @@ func NewAPI(base, token, version string) (*API, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = dialLocalhost
 	transport.Proxy = proxyOf
-	transport.ResponseHeaderTimeout = apiPatience
+	transport.ResponseHeaderTimeout = responseTimeout
 	transport.DisableKeepAlives = true // one command, one or two requests
 	return &API{
 		base: strings.TrimSuffix(base, "/"), token: token, agent: "relay/" + version,
@@ -104,8 +104,8 @@ func dialLocalhost(ctx context.Context, network, addr string) (net.Conn, error) 
 	return conn, err
 }
 
-// Door names the base URL.
-func (a *API) Door() Door { return Door{Name: "api", Addr: a.base} }
+// Endpoint names the base URL.
+func (a *API) Endpoint() Endpoint { return Endpoint{Name: "api", Addr: a.base} }
 
 // Run sends the requests that make up the command.
 func (a *API) Run(ctx context.Context, c Command, out io.Writer) error {
@@ -167,7 +167,7 @@ func (a *API) requestAfter(ctx context.Context, method, path string, body []byte
 	}
 	resp, err := a.http.Do(req)
 	if err != nil {
-		return nil, (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.base, Cause: ofRequest(err)}).
+		return nil, (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.base, Cause: requestCause(err)}).
 			WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
 	}
 	if resp.StatusCode/100 == 2 {
@@ -177,9 +177,9 @@ func (a *API) requestAfter(ctx context.Context, method, path string, body []byte
 	return nil, a.answerError(resp)
 }
 
-// ofRequest is why a request failed, without the address that the HTTP client puts
+// requestCause is why a request failed, without the address that the HTTP client puts
 // before it.
-func ofRequest(err error) error {
+func requestCause(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		return wrapped.Err
@@ -214,7 +214,7 @@ func (a *API) answerError(resp *http.Response) error {
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
 		e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
 	}
-	e.passing = resp.StatusCode >= http.StatusInternalServerError // a proxy whose relay is away
+	e.transient = resp.StatusCode >= http.StatusInternalServerError // a proxy whose relay is away
 	return e
 }
 

@@ -16,9 +16,9 @@ import (
 // TestBannerIsBounded: a relay can say what it likes before the login, as much as it
 // likes; what is kept has a bound.
 func TestBannerIsBounded(t *testing.T) {
-	l := &login{}
+	l := &loginAttempt{}
 	for range 1000 {
-		l.heard(strings.Repeat("x", 1000))
+		l.addBanner(strings.Repeat("x", 1000))
 	}
 	if n := len(strings.Join(l.banner, "")); n > maxBanner || n < maxBanner-1000 {
 		t.Errorf("%d bytes are kept", n)
@@ -33,8 +33,8 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	talk := &said{}
-	k := &keyring{agent: socket, files: []string{newKeyFile(t, "")}, say: talk.say, within: 10 * time.Millisecond}
+	talk := &sayRecorder{}
+	k := &keyring{agent: socket, files: []string{newKeyFile(t, "")}, say: talk.say, agentTimeout: 10 * time.Millisecond}
 	list, done, err := k.signers()
 	defer done()
 	if err != nil || len(list) != 1 || !strings.Contains(talk.String(), "the ssh-agent is not used") {
@@ -75,10 +75,10 @@ func TestBaseURLWithALogin(t *testing.T) {
 // TestMessageWithoutEndEndsTheConnection: a session that cannot be heard any more is
 // no connection.
 func TestMessageWithoutEndEndsTheConnection(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
 	first := true
-	d.script = func(_ *doubleConn, say func(string)) {
+	d.upSession = func(_ *fakeConn, say func(string)) {
 		say(`{"type":"online","alias":"stripe-dev","url":"u"}`)
 		if first {
 			first = false
@@ -102,7 +102,7 @@ func TestSilentPeerIsNamed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			dialer, talk := newDialer(t, "relay.test:2222")
 			if c.person {
-				dialer.Ask = &answers{}
+				dialer.Prompter = &fakePrompter{}
 			}
 			dialer.connect = func(context.Context, string) (net.Conn, error) {
 				here, there := net.Pipe()

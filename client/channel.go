@@ -25,12 +25,12 @@ const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// carry accepts a channel and carries it to the target until both directions have
+// serveChannel accepts a channel and carries it to the target until both directions have
 // ended. The local server is dialed at the first byte, so that spare channels cost
 // it nothing and a refusal is known before anything was sent. busy is told when the
 // first byte came, and again when the channel is done; monitor learns how the local
 // server behaves.
-func carry(ctx context.Context, offer ssh.NewChannel, f Forward, monitor *targetMonitor, busy func(delta int64)) {
+func serveChannel(ctx context.Context, offer ssh.NewChannel, f Forward, monitor *targetMonitor, busy func(delta int64)) {
 	ch, requests, err := offer.Accept()
 	if err != nil {
 		return
@@ -68,9 +68,9 @@ func splice(open context.Context, ch ssh.Channel, local net.Conn, inspector *ans
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		answer(ch, local, inspector)
+		copyResponse(ch, local, inspector)
 	}()
-	ask(ch, local, buf, n)
+	copyRequest(ch, local, buf, n)
 	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE.
 	select {
 	case <-answered:
@@ -80,10 +80,10 @@ func splice(open context.Context, ch ssh.Channel, local net.Conn, inspector *ans
 	}
 }
 
-// ask copies from the channel to the local server and ends its side in order. A
+// copyRequest copies from the channel to the local server and ends its side in order. A
 // local server that takes no more may still have an answer for us, so the rest is
 // read and dropped: the relay must not stand at a full window.
-func ask(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
+func copyRequest(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
 	var broken, err error
 	for {
 		if n > 0 && broken == nil {
@@ -99,11 +99,11 @@ func ask(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
 	}
 }
 
-// answer copies from the local server to the channel. An orderly end is passed on
+// copyResponse copies from the local server to the channel. An orderly end is passed on
 // as EOF at once; a reset is told as such, so that nobody takes what came for
 // complete: the relay cannot see whether CLOSE came behind an EOF. inspector sees what
 // passes.
-func answer(ch ssh.Channel, local net.Conn, inspector *answerInspector) {
+func copyResponse(ch ssh.Channel, local net.Conn, inspector *answerInspector) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	for {

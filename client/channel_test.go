@@ -24,7 +24,7 @@ func alive(t *testing.T, ch ssh.Channel) {
 }
 
 func TestLocalServerIsDialedAtFirstByte(t *testing.T) {
-	ln, target := local(t)
+	ln, target := newListener(t)
 	conn, _ := online(t, target)
 	ch, requests, err := conn.channel("stripe-dev")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestLocalServerIsDialedAtFirstByte(t *testing.T) {
 		c.Close()
 		t.Fatal("dialed before a byte came")
 	}
-	_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(longEnough))
+	_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(testTimeout))
 	if _, err := ch.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestLocalServerIsDialedAtFirstByte(t *testing.T) {
 }
 
 func TestRefusedDialIsToldBeforeClose(t *testing.T) {
-	_, target := refusing(t)
+	_, target := refusingAddr(t)
 	conn, _ := online(t, target)
 	ch, requests, err := conn.channel("stripe-dev")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestRefusedDialIsToldBeforeClose(t *testing.T) {
 }
 
 func TestTenMiBBothWays(t *testing.T) {
-	ln, target := local(t)
+	ln, target := newListener(t)
 	conn, _ := online(t, target)
 	const size = 10 << 20
 	down, up := make([]byte, size), make([]byte, size)
@@ -135,7 +135,7 @@ func TestTenMiBBothWays(t *testing.T) {
 }
 
 func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
-	ln, target := local(t)
+	ln, target := newListener(t)
 	conn, _ := online(t, target)
 	ch, requests, err := conn.channel("stripe-dev")
 	if err != nil {
@@ -165,7 +165,7 @@ func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
 // TestResetIsNoCleanEnd: a reset is told before CLOSE, and CLOSE waits until that was
 // taken, or the relay could see the end first and take it for an orderly one.
 func TestResetIsNoCleanEnd(t *testing.T) {
-	ln, target := local(t)
+	ln, target := newListener(t)
 	conn, _ := online(t, target)
 	ch, requests, err := conn.channel("stripe-dev")
 	if err != nil {
@@ -195,7 +195,7 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 		if more {
 			t.Errorf("request %s", r.Type)
 		}
-	case <-time.After(longEnough):
+	case <-time.After(testTimeout):
 		t.Error("EOF without CLOSE after a reset")
 	}
 	if _, err := ch.SendRequest("alive?", false, nil); err == nil {
@@ -204,7 +204,7 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 }
 
 func TestEarlyAnswerOfServerThatReadsNoMore(t *testing.T) {
-	ln, target := local(t)
+	ln, target := newListener(t)
 	conn, _ := online(t, target)
 	ch, requests, err := conn.channel("stripe-dev")
 	if err != nil {
@@ -238,7 +238,7 @@ func TestEarlyAnswerOfServerThatReadsNoMore(t *testing.T) {
 }
 
 func TestChannel257IsRejected(t *testing.T) {
-	_, target := local(t)
+	_, target := newListener(t)
 	conn, _ := online(t, target)
 	var first ssh.Channel
 	for i := range maxChannels {
@@ -257,7 +257,7 @@ func TestChannel257IsRejected(t *testing.T) {
 		t.Fatalf("channel 257: %v", err)
 	}
 	first.Close()
-	for deadline := time.Now().Add(longEnough); ; {
+	for deadline := time.Now().Add(testTimeout); ; {
 		ch, requests, err := conn.channel("stripe-dev")
 		if err == nil {
 			go ssh.DiscardRequests(requests)
@@ -271,7 +271,7 @@ func TestChannel257IsRejected(t *testing.T) {
 }
 
 func TestForeignChannelsAreRejected(t *testing.T) {
-	_, target := local(t)
+	_, target := newListener(t)
 	conn, _ := online(t, target)
 	_, _, err := conn.channel("other")
 	if refused, ok := err.(*ssh.OpenChannelError); !ok || refused.Reason != ssh.Prohibited {

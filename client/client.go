@@ -31,7 +31,7 @@ type Error struct {
 	Hint  string // what to do next, or ""
 	Cause error  // or nil
 
-	passing   bool // the relay answered, and may answer otherwise in a moment
+	transient bool // the relay answered, and may answer otherwise in a moment
 	forbidden bool // the token may not do that
 	conflict  bool // something stands against it
 }

@@ -36,16 +36,16 @@ type Command struct {
 	Say func(string)
 }
 
-// Remote runs commands. Run writes the JSON answer to out as it comes, and of export
-// the text itself; errors are *Error, or those of ctx and out.
+// Remote runs commands. Run writes the JSON answer to out as it arrives, for export the
+// text itself. Errors are *Error, or those of ctx and out.
 type Remote interface {
 	Run(ctx context.Context, c Command, out io.Writer) error
-	// Door says in words for people which way commands go.
-	Door() Door
+	// Endpoint says in words for people which way commands go.
+	Endpoint() Endpoint
 }
 
-// Door is a way to a relay.
-type Door struct {
+// Endpoint is how a relay is reached.
+type Endpoint struct {
 	Name string // ssh or api
 	Addr string // HOST:PORT or base URL
 }
@@ -96,13 +96,13 @@ func quote(s string) string {
 // SSH runs commands in a session of the relay.
 type SSH struct{ Dialer *Dialer }
 
-// Door names the SSH address.
-func (s SSH) Door() Door {
+// Endpoint names the SSH address.
+func (s SSH) Endpoint() Endpoint {
 	addr, err := s.Dialer.Addr()
 	if err != nil {
 		addr = s.Dialer.Server
 	}
-	return Door{Name: "ssh", Addr: addr}
+	return Endpoint{Name: "ssh", Addr: addr}
 }
 
 // Run makes a connection of its own for the command, and another one whenever it is
@@ -142,18 +142,18 @@ func runSession(conn *Conn, c Command, out io.Writer) error {
 		return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: err}
 	}
 	if !c.Follow {
-		out = &bounded{out: out, left: maxAnswer}
+		out = &limitedWriter{out: out, left: maxAnswer}
 	}
 	var said bytes.Buffer
-	session.Stdout, session.Stderr = out, &bounded{out: &said, left: maxSaid}
+	session.Stdout, session.Stderr = out, &limitedWriter{out: &said, left: maxStderr}
 	if err := session.Run(c.line()); err != nil {
 		return sessionError(err, said.Bytes())
 	}
 	return nil
 }
 
-// maxSaid bounds what is read of a command's talk.
-const maxSaid = 1 << 20
+// maxStderr bounds what is read of a command's talk.
+const maxStderr = 1 << 20
 
 // sessionError is what a failed command said on stderr, with its exit status.
 func sessionError(err error, said []byte) error {
@@ -176,7 +176,7 @@ func sessionError(err error, said []byte) error {
 
 func problemError(exit int, p *record.Problem) *Error {
 	e := Errorf(exit, "%s", p.Error())
-	e.passing = !permanent(p.Code)
+	e.transient = !permanent(p.Code)
 	for _, f := range p.Errors {
 		e.Text += "; " + f.Location + ": " + f.Message
 	}

@@ -27,7 +27,7 @@ func TestCommandLines(t *testing.T) {
 }
 
 func TestCommandOverSSH(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	d.exec = func(command string) (string, string, int) {
 		switch command {
 		case "whoami --json":
@@ -59,7 +59,7 @@ func TestCommandOverSSH(t *testing.T) {
 }
 
 func TestCommandEndsWithItsContext(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	d.exec = func(string) (string, string, int) {
 		cancel()
@@ -74,8 +74,8 @@ func TestCommandEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// office answers like the API.
-func office(t *testing.T) *API {
+// fakeAPI answers like the API.
+func fakeAPI(t *testing.T) *API {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/me", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"user":"alice"}`)
@@ -122,7 +122,7 @@ func office(t *testing.T) *API {
 }
 
 func TestCommandOverTheAPI(t *testing.T) {
-	api := office(t)
+	api := fakeAPI(t)
 	for _, c := range []struct {
 		Command
 		out, err string
@@ -146,7 +146,7 @@ func TestCommandOverTheAPI(t *testing.T) {
 }
 
 func TestAPIThatIsNotThere(t *testing.T) {
-	addr, _ := refusing(t)
+	addr, _ := refusingAddr(t)
 	base := "http://" + addr
 	api, err := NewAPI(base, "rly_x", "test")
 	if err != nil {

@@ -42,7 +42,7 @@ func (l Logins) OwnKey() string { return filepath.Join(l.Dir, "id_ed25519") }
 // Read gives the logins, the newest last. A file that others can read or write is
 // refused: whoever read it has the tokens.
 func (l Logins) Read() ([]Login, error) {
-	text, info, err := readWhole(l.Path())
+	text, info, err := readFile(l.Path())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -64,8 +64,8 @@ func (l Logins) Read() ([]Login, error) {
 // maxLogins bounds the file of logins.
 const maxLogins = 1 << 20
 
-// readWhole reads a small file and tells about the very file that was read.
-func readWhole(path string) ([]byte, fs.FileInfo, error) {
+// readFile reads a small file and tells about the very file that was read.
+func readFile(path string) ([]byte, fs.FileInfo, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +81,7 @@ func readWhole(path string) ([]byte, fs.FileInfo, error) {
 
 // Save keeps a login as the newest, in place of an older one at the same server.
 func (l Logins) Save(login Login) error {
-	return locked(l.Dir, func() error {
+	return withLock(l.Dir, func() error {
 		list, err := l.Read()
 		if err != nil {
 			return err
@@ -92,7 +92,7 @@ func (l Logins) Save(login Login) error {
 
 // Forget removes the login at a server. The file goes with the last of them.
 func (l Logins) Forget(server string) error {
-	return locked(l.Dir, func() error {
+	return withLock(l.Dir, func() error {
 		list, err := l.Read()
 		if err != nil {
 			return err

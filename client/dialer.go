@@ -28,8 +28,8 @@ type Dialer struct {
 	StateDir string // where accepted host keys are kept
 	Agent    string // socket of the ssh-agent, or ""
 	Version  string // of this program
-	// Ask asks the person at the terminal; nil = there is nobody.
-	Ask Asker
+	// Prompter asks the person at the terminal; nil = there is nobody.
+	Prompter Prompter
 	// Say takes lines for people, not yet safe to print.
 	Say func(string)
 
@@ -58,14 +58,14 @@ func (d *Dialer) Host() (string, error) {
 func (d *Dialer) prepare() {
 	d.where, d.fail = resolve(d.Server, d.Home, d.Say)
 	d.keys = &keyring{
-		identity: d.Identity, agent: d.Agent, ask: d.Ask, say: d.Say,
+		identity: d.Identity, agent: d.Agent, prompter: d.Prompter, say: d.Say,
 		files: append(d.where.identities, defaultKeys(d.Home)...),
 	}
 }
 
-func (d *Dialer) hostKeys(ask Asker) *hostKeys {
+func (d *Dialer) hostKeys(ask Prompter) *hostKeys {
 	return &hostKeys{
-		pin: d.HostKey, ask: ask, say: d.Say,
+		pin: d.HostKey, prompter: ask, say: d.Say,
 		own:   filepath.Join(d.StateDir, "known_hosts"),
 		files: []string{filepath.Join(d.Home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"},
 	}
@@ -79,12 +79,12 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 		return nil, d.fail
 	}
 	for {
-		patience := &patience{ask: d.Ask}
-		conn, err := d.dial(ctx, patience)
+		deadline := &pausableDeadline{ask: d.Prompter}
+		conn, err := d.dial(ctx, deadline)
 		var e *Error
 		// A person may think longer than the server waits; what was answered holds
 		// for the next try.
-		if errors.As(err, &e) && e.Exit == ExitUnreachable && patience.asked && ctx.Err() == nil {
+		if errors.As(err, &e) && e.Exit == ExitUnreachable && deadline.asked && ctx.Err() == nil {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -94,12 +94,12 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 	}
 }
 
-func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
-	var asker Asker
-	if d.Ask != nil {
-		asker = patience
+func (d *Dialer) dial(ctx context.Context, deadline *pausableDeadline) (*Conn, error) {
+	var asker Prompter
+	if d.Prompter != nil {
+		asker = deadline
 	}
-	d.keys.ask = asker
+	d.keys.prompter = asker
 	if d.Identity != "" { // a wrong file is told of before anything is dialed
 		if _, _, err := d.keys.signers(); err != nil {
 			return nil, err
@@ -112,7 +112,7 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 	if err != nil {
 		return nil, unreachable(addr, err)
 	}
-	patience.conn = raw
+	deadline.conn = raw
 	hosts := d.hostKeys(asker)
 	if err := hosts.load(); err != nil {
 		raw.Close()
@@ -127,9 +127,9 @@ func (d *Dialer) dial(ctx context.Context, patience *patience) (*Conn, error) {
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
 	activity := &activityConn{Conn: raw}
-	patience.resume()
+	deadline.resume()
 	d.keys.locked = nil
-	try := login{addr: addr, hosts: hosts, signers: signers, keys: d.keys, spoke: spoke}
+	try := loginAttempt{addr: addr, hosts: hosts, signers: signers, keys: d.keys, gotHostKey: spoke}
 	conn, channels, requests, err := ssh.NewClientConn(activity, addr, try.config(d))
 	if err != nil {
 		return nil, try.explain(ctx, err)
@@ -144,7 +144,7 @@ const sayWaiting = 3 * time.Second
 // waiting tells a person at the terminal who is waited for, unless spoke is called
 // before. A connection that comes back has its own words.
 func (d *Dialer) waiting(addr string) (spoke func()) {
-	if d.Ask == nil || d.Say == nil {
+	if d.Prompter == nil || d.Say == nil {
 		return func() {}
 	}
 	timer := time.AfterFunc(sayWaiting, func() { d.Say("waiting for " + addr + " …") })
@@ -163,40 +163,40 @@ func unreachable(addr string, cause error) *Error {
 		WithHint("is the address right, and is relayd serve running there? pass --server HOST:PORT or set RELAY_SERVER")
 }
 
-// login is one try to log in: what it takes and what was heard.
-type login struct {
-	addr    string
-	hosts   *hostKeys
-	signers []ssh.Signer
-	keys    *keyring
-	spoke   func() // called when the peer has shown its host key; may be nil
-	banner  []string
-	said    int // bytes of it
+// loginAttempt is one try to log in: what it takes and what was heard.
+type loginAttempt struct {
+	addr       string
+	hosts      *hostKeys
+	signers    []ssh.Signer
+	keys       *keyring
+	gotHostKey func() // called when the peer has shown its host key; may be nil
+	banner     []string
+	bannerSize int // bytes of it
 }
 
 // hostKey is called when the peer has shown its host key.
-func (l *login) hostKey(host string, remote net.Addr, key ssh.PublicKey) error {
-	if l.spoke != nil {
-		l.spoke()
+func (l *loginAttempt) hostKey(host string, remote net.Addr, key ssh.PublicKey) error {
+	if l.gotHostKey != nil {
+		l.gotHostKey()
 	}
 	return l.hosts.check(host, remote, key)
 }
 
-// noAnswers is the method behind the last key: it proves nothing, but a server that
+// emptyAnswers is the method behind the last key: it proves nothing, but a server that
 // knew no key uses it to say so.
-func noAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
+func emptyAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
 	return make([]string, len(questions)), nil
 }
 
-func (l *login) config(d *Dialer) *ssh.ClientConfig {
+func (l *loginAttempt) config(d *Dialer) *ssh.ClientConfig {
 	c := &ssh.ClientConfig{
 		User:              d.where.user,
-		Auth:              []ssh.AuthMethod{ssh.PublicKeys(l.signers...), ssh.KeyboardInteractive(noAnswers)},
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(l.signers...), ssh.KeyboardInteractive(emptyAnswers)},
 		HostKeyCallback:   l.hostKey,
 		HostKeyAlgorithms: l.hosts.algorithms(l.addr),
 		ClientVersion:     "SSH-2.0-relay_" + versionToken(d.Version),
 		BannerCallback: func(text string) error {
-			l.heard(text)
+			l.addBanner(text)
 			return nil
 		},
 	}
@@ -211,9 +211,9 @@ func (l *login) config(d *Dialer) *ssh.ClientConfig {
 // maxBanner bounds what is kept of a relay's words before the login.
 const maxBanner = 64 << 10
 
-func (l *login) heard(text string) {
-	if l.said+len(text) <= maxBanner {
-		l.said += len(text)
+func (l *loginAttempt) addBanner(text string) {
+	if l.bannerSize+len(text) <= maxBanner {
+		l.bannerSize += len(text)
 		l.banner = append(l.banner, text)
 	}
 }
@@ -230,7 +230,7 @@ func versionToken(v string) string {
 }
 
 // explain tells a line that broke from a server that said no.
-func (l *login) explain(ctx context.Context, err error) error {
+func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	var own *Error
 	var algorithms *ssh.AlgorithmNegotiationError
 	switch {
@@ -243,8 +243,8 @@ func (l *login) explain(ctx context.Context, err error) error {
 			WithHint("if the relay was set up anew, remove its old line: ssh-keygen -R '%s'", l.addr)
 	case !l.hosts.accepted && !timedOut(err):
 		return unreachable(l.addr, err).WithHint("is that the SSH address of the relay, and is relayd serve running there? its HTTP port is another one")
-	case !l.hosts.accepted || broken(err):
-		return l.cutOff(err)
+	case !l.hosts.accepted || connectionError(err):
+		return l.interrupted(err)
 	}
 	if l.keys.locked != nil { // else the server says that it was offered none
 		return l.keys.locked
@@ -257,9 +257,9 @@ func (l *login) explain(ctx context.Context, err error) error {
 	return refused
 }
 
-// cutOff is a line that broke before the login was decided. A relay that cannot judge a
+// interrupted is a line that broke before the login was decided. A relay that cannot judge a
 // key right now says so and hangs up.
-func (l *login) cutOff(cause error) *Error {
+func (l *loginAttempt) interrupted(cause error) *Error {
 	text := bannerText(l.banner)
 	if text == "" {
 		return unreachable(l.addr, cause)
@@ -283,23 +283,23 @@ func timedOut(err error) bool {
 	return errors.As(err, &netErr) && netErr.Timeout()
 }
 
-// broken tells whether an error is about the line and not an answer of the peer.
-func broken(err error) bool {
+// connectionError tells whether an error is about the line and not an answer of the peer.
+func connectionError(err error) bool {
 	var netErr net.Error
 	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// patience stops the clock of a login while a person is asked.
-type patience struct {
-	ask   Asker
+// pausableDeadline stops the clock of a login while a person is asked.
+type pausableDeadline struct {
+	ask   Prompter
 	conn  net.Conn
 	asked bool
 }
 
-func (p *patience) resume() { _ = p.conn.SetDeadline(time.Now().Add(loginTimeout)) }
+func (p *pausableDeadline) resume() { _ = p.conn.SetDeadline(time.Now().Add(loginTimeout)) }
 
 // Confirm is Asker.Confirm without a deadline.
-func (p *patience) Confirm(question string) bool {
+func (p *pausableDeadline) Confirm(question string) bool {
 	p.asked = true
 	_ = p.conn.SetDeadline(time.Time{})
 	defer p.resume()
@@ -307,7 +307,7 @@ func (p *patience) Confirm(question string) bool {
 }
 
 // Passphrase is Asker.Passphrase without a deadline.
-func (p *patience) Passphrase(file string) ([]byte, error) {
+func (p *pausableDeadline) Passphrase(file string) ([]byte, error) {
 	p.asked = true
 	_ = p.conn.SetDeadline(time.Time{})
 	defer p.resume()

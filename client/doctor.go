@@ -52,11 +52,11 @@ type Doctor struct {
 	BaseURL  string
 	Forwards []Forward // of webhooks.yaml, or as the person asks
 
-	limit  time.Duration // in place of probeLimit; 0 = that
-	list   []Finding
-	addr   string
-	shown  ssh.PublicKey // the host key that the relay shows
-	broken bool          // the relay cannot be asked
+	timeoutOverride time.Duration // in place of probeLimit; 0 = that
+	list            []Finding
+	addr            string
+	shown           ssh.PublicKey // the host key that the relay shows
+	broken          bool          // the relay cannot be asked
 }
 
 // Examine runs every check that concerns the network, in the order in which one
@@ -73,8 +73,8 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 	return d.list
 }
 
-// patience is how long one question to the network may take.
-func (d *Doctor) patience() time.Duration { return cmp.Or(d.limit, probeLimit) }
+// timeout is how long one question to the network may take.
+func (d *Doctor) timeout() time.Duration { return cmp.Or(d.timeoutOverride, probeLimit) }
 
 func (d *Doctor) note(check, verdict, fix, format string, args ...any) {
 	reason := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ") // a finding is one line
@@ -101,7 +101,7 @@ func (d *Doctor) names(ctx context.Context) (host string) {
 		d.note(check, VerdictOK, "", "%s is an address", host)
 		return host
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.patience())
+	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
 	found, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
@@ -142,11 +142,11 @@ func (d *Doctor) port(ctx context.Context) {
 }
 
 func (d *Doctor) dial(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.patience())
+	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
 	conn, err := d.Dialer.open(ctx, d.addr)
 	if err == nil {
-		_ = conn.SetDeadline(time.Now().Add(d.patience()))
+		_ = conn.SetDeadline(time.Now().Add(d.timeout()))
 	}
 	return conn, err
 }
@@ -155,8 +155,8 @@ func (d *Doctor) dial(ctx context.Context) (net.Conn, error) {
 // kept: the key that was shown is the only one that counts.
 func (d *Doctor) login(ctx context.Context) {
 	const check = "login"
-	door := d.Remote.Door()
-	if d.broken && door.Name == "ssh" {
+	endpoint := d.Remote.Endpoint()
+	if d.broken && endpoint.Name == "ssh" {
 		d.skip(check)
 		return
 	}
@@ -176,12 +176,12 @@ func (d *Doctor) login(ctx context.Context) {
 	}
 	var me record.Me
 	if err := json.Unmarshal(answer.Bytes(), &me); err != nil || me.User == "" {
-		d.note(check, VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", door.Addr)
+		d.note(check, VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", endpoint.Addr)
 		return
 	}
 	way := "with an SSH key"
-	if door.Name == "api" {
-		way = "with a token at " + door.Addr
+	if endpoint.Name == "api" {
+		way = "with a token at " + endpoint.Addr
 	}
 	d.note(check, VerdictOK, "", "you are %s, %s", me.User, way)
 }
@@ -195,7 +195,7 @@ func fixOf(err error) string {
 }
 
 func (d *Doctor) run(ctx context.Context, c Command, out *bytes.Buffer) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*d.patience())
+	ctx, cancel := context.WithTimeout(ctx, 2*d.timeout())
 	defer cancel()
 	return d.Remote.Run(ctx, c, out)
 }
@@ -256,7 +256,7 @@ func (d *Doctor) locals(ctx context.Context) {
 		return
 	}
 	for _, f := range d.Forwards {
-		limited, cancel := context.WithTimeout(ctx, d.patience())
+		limited, cancel := context.WithTimeout(ctx, d.timeout())
 		conn, err := f.Target.Dial(limited)
 		cancel()
 		if err != nil {
@@ -286,12 +286,12 @@ func (d *Doctor) clock(ctx context.Context, host string) {
 		d.list = append(d.list, Finding{check, VerdictFail, err.Error(), "set RELAY_URL to the address of the dashboard"})
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.patience())
+	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
 	asked := time.Now()
 	header, err := api.head(ctx, "/healthz")
 	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + base + ": " + ofRequest(err).Error(), "set RELAY_URL to the address of the dashboard"})
+		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + base + ": " + requestCause(err).Error(), "set RELAY_URL to the address of the dashboard"})
 		return
 	}
 	theirs, err := http.ParseTime(header.Get("Date"))
@@ -299,7 +299,7 @@ func (d *Doctor) clock(ctx context.Context, host string) {
 		d.list = append(d.list, Finding{check, VerdictSkip, base + " does not say what time it is", ""})
 		return
 	}
-	d.skew(base, skewOf(theirs, asked, time.Now()))
+	d.skew(base, clockSkew(theirs, asked, time.Now()))
 }
 
 func (d *Doctor) skew(base string, skew time.Duration) {
@@ -314,9 +314,9 @@ func (d *Doctor) skew(base string, skew time.Duration) {
 	}
 }
 
-// skewOf is the least difference of clocks that explains what was seen: the time in
+// clockSkew is the least difference of clocks that explains what was seen: the time in
 // the header is cut to whole seconds, and was taken between question and answer.
-func skewOf(theirs, asked, answered time.Time) time.Duration {
+func clockSkew(theirs, asked, answered time.Time) time.Duration {
 	switch {
 	case theirs.After(answered):
 		return theirs.Sub(answered)

@@ -18,7 +18,7 @@ func TestSkewIsTheLeastThatExplains(t *testing.T) {
 		asked.Truncate(time.Second).Add(2 * time.Hour): 2*time.Hour - 700*time.Millisecond,
 		asked.Truncate(time.Second).Add(-time.Hour):    time.Hour - 500*time.Millisecond,
 	} {
-		if got := skewOf(theirs, asked, answered); got != want {
+		if got := clockSkew(theirs, asked, answered); got != want {
 			t.Errorf("%s: %s, want %s", theirs, got, want)
 		}
 	}
@@ -26,7 +26,7 @@ func TestSkewIsTheLeastThatExplains(t *testing.T) {
 
 // verdicts gives what a doctor found, by check.
 func verdicts(t *testing.T, d *Doctor) map[string]Finding {
-	d.limit = longEnough
+	d.timeoutOverride = testTimeout
 	found := map[string]Finding{}
 	for _, f := range d.Examine(context.Background()) {
 		found[f.Check] = f
@@ -38,7 +38,7 @@ func verdicts(t *testing.T, d *Doctor) map[string]Finding {
 }
 
 func TestDoctorLooksAtEverything(t *testing.T) {
-	relayd := newDouble(t)
+	relayd := newFakeRelay(t)
 	relayd.exec = func(command string) (string, string, int) {
 		if command == "whoami --json" {
 			return `{"user":"alice"}` + "\n", "", 0
@@ -47,8 +47,8 @@ func TestDoctorLooksAtEverything(t *testing.T) {
 			{"name":"b","state":"offline","queuedEvents":3,"url":"https://b.test"}]}` + "\n", "", 0
 	}
 	relayd.config.ServerVersion = "SSH-2.0-relayd_test"
-	_, target := local(t)
-	_, gone := refusing(t)
+	_, target := newListener(t)
+	_, gone := refusingAddr(t)
 	dialer, _ := newDialer(t, relayd.listen())
 	found := verdicts(t, &Doctor{
 		Dialer: dialer, Remote: SSH{dialer}, BaseURL: "http://127.0.0.1:1",

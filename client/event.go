@@ -18,8 +18,8 @@ const (
 	defaultShare   = "7d"
 	shareForever   = "never"
 	defaultTimeout = 30 * time.Second
-	// longestAsk is how long one request of wait waits; the relay allows 60 s.
-	longestAsk = 55 * time.Second
+	// maxQuestion is how long one request of wait waits; the relay allows 60 s.
+	maxQuestion = 55 * time.Second
 	// overlap is how long before its end the next one is asked.
 	overlap = 5 * time.Second
 	// maxAnswer bounds what is read of one answer that is held in memory.
@@ -84,18 +84,18 @@ func (a *API) export(ctx context.Context, c Command, out io.Writer) error {
 
 // copyBounded copies an answer that ends; one that does not is an error.
 func copyBounded(out io.Writer, from io.Reader) error {
-	_, err := io.Copy(&bounded{out: out, left: maxAnswer}, from)
+	_, err := io.Copy(&limitedWriter{out: out, left: maxAnswer}, from)
 	return err
 }
 
-// bounded takes so many bytes and then fails.
-type bounded struct {
+// limitedWriter takes so many bytes and then fails.
+type limitedWriter struct {
 	out  io.Writer
 	left int64
 }
 
 // Write passes p on.
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *limitedWriter) Write(p []byte) (int, error) {
 	if b.left -= int64(len(p)); b.left < 0 {
 		return 0, Errorf(ExitFailure, "the relay's answer is larger than %d MiB", maxAnswer>>20)
 	}
@@ -114,8 +114,8 @@ func (a *API) wait(ctx context.Context, c Command, out io.Writer) error {
 			query.Set(key, value)
 		}
 	}
-	w := &waiting{api: a, query: query, end: time.Now().Add(left), answers: make(chan waitAnswer)}
-	e, err := w.run(ctx, left > longestAsk)
+	w := &waitLoop{api: a, query: query, end: time.Now().Add(left), answers: make(chan waitAnswer)}
+	e, err := w.run(ctx, left > maxQuestion)
 	if err != nil {
 		return err
 	}
@@ -125,17 +125,17 @@ func (a *API) wait(ctx context.Context, c Command, out io.Writer) error {
 	return a.ended(ctx, idOf(e), w.end, out)
 }
 
-// waiting is a wait under way. Where one question may not wait long enough the next
+// waitLoop is a wait under way. Where one question may not wait long enough the next
 // one is asked before that ends, so that one waits at any time and an event is seen at
 // once whenever it comes.
-type waiting struct {
-	api     *API
-	query   url.Values
-	end     time.Time
-	answers chan waitAnswer
-	wg      sync.WaitGroup
-	open    int    // questions
-	newest  string // event before the wait, in a long one; ids are in order of arrival
+type waitLoop struct {
+	api       *API
+	query     url.Values
+	end       time.Time
+	answers   chan waitAnswer
+	wg        sync.WaitGroup
+	questions int    // questions
+	newest    string // event before the wait, in a long one; ids are in order of arrival
 }
 
 type waitAnswer struct {
@@ -145,7 +145,7 @@ type waitAnswer struct {
 }
 
 // run gives the event, or nil when none came in time.
-func (w *waiting) run(ctx context.Context, long bool) (e json.RawMessage, err error) {
+func (w *waitLoop) run(ctx context.Context, long bool) (e json.RawMessage, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.wg.Wait()
 	defer cancel()
@@ -154,7 +154,7 @@ func (w *waiting) run(ctx context.Context, long bool) (e json.RawMessage, err er
 			return nil, err
 		}
 	}
-	lap := time.NewTicker(longestAsk - overlap)
+	lap := time.NewTicker(maxQuestion - overlap)
 	defer lap.Stop()
 	w.ask(ctx)
 	for {
@@ -166,8 +166,8 @@ func (w *waiting) run(ctx context.Context, long bool) (e json.RawMessage, err er
 				w.ask(ctx)
 			}
 		case answer := <-w.answers:
-			w.open--
-			e, done, err := w.heard(ctx, answer, long)
+			w.questions--
+			e, done, err := w.questionEnded(ctx, answer, long)
 			if done || err != nil {
 				return e, err
 			}
@@ -176,10 +176,10 @@ func (w *waiting) run(ctx context.Context, long bool) (e json.RawMessage, err er
 }
 
 // ask asks one question that waits as long as one may.
-func (w *waiting) ask(ctx context.Context) {
-	w.open++
+func (w *waitLoop) ask(ctx context.Context) {
+	w.questions++
 	w.wg.Go(func() {
-		began, limit := time.Now(), max(min(time.Until(w.end), longestAsk), time.Millisecond)
+		began, limit := time.Now(), max(min(time.Until(w.end), maxQuestion), time.Millisecond)
 		events, err := w.api.ask(ctx, w.query, limit)
 		select {
 		case w.answers <- waitAnswer{events, err, limit - time.Since(began)}:
@@ -188,16 +188,16 @@ func (w *waiting) ask(ctx context.Context) {
 	})
 }
 
-// heard takes the end of a question. When no other one waits, as behind a relay that
+// questionEnded takes the end of a question. When no other one waits, as behind a relay that
 // answers early, it looks for what came meanwhile and asks again.
-func (w *waiting) heard(ctx context.Context, answer waitAnswer, long bool) (e json.RawMessage, done bool, err error) {
+func (w *waitLoop) questionEnded(ctx context.Context, answer waitAnswer, long bool) (e json.RawMessage, done bool, err error) {
 	if answer.err != nil {
 		return nil, true, answer.err
 	}
 	if e = oldestAfter(answer.events, w.newest); e != nil {
 		return e, true, nil
 	}
-	if w.open > 0 {
+	if w.questions > 0 {
 		return nil, false, nil
 	}
 	if time.Until(w.end) <= 0 {

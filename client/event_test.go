@@ -18,15 +18,15 @@ import (
 	"relay/record"
 )
 
-// bench is an API whose answers are functions of the request, with what was asked.
-type bench struct {
+// apiFixture is an API whose answers are functions of the request, with what was asked.
+type apiFixture struct {
 	*API
 	mu    sync.Mutex
 	asked []string
 }
 
-func newBench(t *testing.T, answer func(r *http.Request, n int) string) *bench {
-	b := &bench{}
+func newAPIFixture(t *testing.T, answer func(r *http.Request, n int) string) *apiFixture {
+	b := &apiFixture{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		b.mu.Lock()
@@ -44,7 +44,7 @@ func newBench(t *testing.T, answer func(r *http.Request, n int) string) *bench {
 	return b
 }
 
-func (b *bench) runs(t *testing.T, c Command) (string, error) {
+func (b *apiFixture) runs(t *testing.T, c Command) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	err := b.Run(context.Background(), c, &out)
@@ -52,7 +52,7 @@ func (b *bench) runs(t *testing.T, c Command) (string, error) {
 }
 
 func TestShareOverTheAPI(t *testing.T) {
-	b := newBench(t, func(*http.Request, int) string { return `{}` })
+	b := newAPIFixture(t, func(*http.Request, int) string { return `{}` })
 	for i, c := range []struct {
 		Command
 		body string
@@ -69,7 +69,7 @@ func TestShareOverTheAPI(t *testing.T) {
 }
 
 func TestExportIsNotTouched(t *testing.T) {
-	b := newBench(t, func(*http.Request, int) string { return "package x\n\n\tend without a line end" })
+	b := newAPIFixture(t, func(*http.Request, int) string { return "package x\n\n\tend without a line end" })
 	out, err := b.runs(t, Command{Name: "export", Arg: "evt_1", Format: "go"})
 	if err != nil || out != "package x\n\n\tend without a line end" || b.asked[0] != "GET /api/v1/events/evt_1/export?format=go" {
 		t.Errorf("%q, %v, %s", out, err, b.asked)
@@ -78,7 +78,7 @@ func TestExportIsNotTouched(t *testing.T) {
 
 // TestWaitGivesTheEndOfTheEvent: an event that came is shown when it has ended.
 func TestWaitGivesTheEndOfTheEvent(t *testing.T) {
-	b := newBench(t, func(r *http.Request, n int) string {
+	b := newAPIFixture(t, func(r *http.Request, n int) string {
 		switch n {
 		case 1:
 			return `{"data":[{"id":"evt_3"},{"id":"evt_2"}]}`
@@ -97,7 +97,7 @@ func TestWaitGivesTheEndOfTheEvent(t *testing.T) {
 }
 
 func TestWaitRunsOut(t *testing.T) {
-	b := newBench(t, func(r *http.Request, n int) string {
+	b := newAPIFixture(t, func(r *http.Request, n int) string {
 		if _, err := time.ParseDuration(r.FormValue("wait")); err != nil {
 			t.Error(err)
 		}
@@ -111,7 +111,7 @@ func TestWaitRunsOut(t *testing.T) {
 
 // TestLongWaitMissesNothing: what arrived between two questions is found by its id.
 func TestLongWaitMissesNothing(t *testing.T) {
-	b := newBench(t, func(r *http.Request, n int) string {
+	b := newAPIFixture(t, func(r *http.Request, n int) string {
 		switch {
 		case n == 1: // before the wait
 			return `{"data":[{"id":"evt_1"}]}`
@@ -157,7 +157,7 @@ func TestLongWaitSeesAnEventAtOnce(t *testing.T) {
 				}
 				return `{"data":[]}`
 			})
-			w := &waiting{api: api, query: nil, end: start.Add(3 * time.Minute), answers: make(chan waitAnswer)}
+			w := &waitLoop{api: api, query: nil, end: start.Add(3 * time.Minute), answers: make(chan waitAnswer)}
 			e, err := w.run(t.Context(), true)
 			if err != nil || idOf(e) != "evt_1" || time.Since(came) > time.Second {
 				t.Errorf("an event after %v: %s, %v, seen %v late", at, e, err, time.Since(came))
@@ -189,7 +189,7 @@ func TestWaitAndShareLines(t *testing.T) {
 // TestAnswersThatDoNotEnd: what is kept of an answer has a bound.
 func TestAnswersThatDoNotEnd(t *testing.T) {
 	var out bytes.Buffer
-	b := &bounded{out: &out, left: 5}
+	b := &limitedWriter{out: &out, left: 5}
 	if _, err := b.Write([]byte("abc")); err != nil {
 		t.Error(err)
 	}

@@ -16,17 +16,17 @@ import (
 	"relay"
 )
 
-// double is a relay as far as the client sees one.
-type double struct {
+// fakeRelay is a relay as far as the client sees one.
+type fakeRelay struct {
 	t      testing.TB
 	config *ssh.ServerConfig
-	conns  chan *doubleConn
+	conns  chan *fakeConn
 	// refuse gives code and message for an alias that is not granted.
 	refuse map[string][2]string
 	// exec answers a command; nil = there are none.
 	exec func(command string) (stdout, stderr string, status int)
-	// script replaces what a session of up says after hello.
-	script func(c *doubleConn, say func(string))
+	// upSession replaces what a session of up says after hello.
+	upSession func(c *fakeConn, say func(string))
 
 	auths atomic.Int64 // offered credentials, the probe "none" included
 	wg    sync.WaitGroup
@@ -34,8 +34,8 @@ type double struct {
 	open  []io.Closer
 }
 
-// doubleConn is one connection to it.
-type doubleConn struct {
+// fakeConn is one connection to it.
+type fakeConn struct {
 	*ssh.ServerConn
 	mu       sync.Mutex // hello, targets, forwards
 	hello    relay.Hello
@@ -45,8 +45,8 @@ type doubleConn struct {
 	lines    chan string // stdin of the session
 }
 
-func newDouble(t testing.TB, keys ...ssh.Signer) *double {
-	d := &double{t: t, conns: make(chan *doubleConn, 16), refuse: map[string][2]string{}}
+func newFakeRelay(t testing.TB, keys ...ssh.Signer) *fakeRelay {
+	d := &fakeRelay{t: t, conns: make(chan *fakeConn, 16), refuse: map[string][2]string{}}
 	d.config = &ssh.ServerConfig{
 		PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil },
 		AuthLogCallback:   func(ssh.ConnMetadata, string, error) { d.auths.Add(1) },
@@ -62,7 +62,7 @@ func newDouble(t testing.TB, keys ...ssh.Signer) *double {
 }
 
 // listen serves on a loopback port.
-func (d *double) listen() (addr string) {
+func (d *fakeRelay) listen() (addr string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		d.t.Fatal(err)
@@ -80,7 +80,7 @@ func (d *double) listen() (addr string) {
 	return ln.Addr().String()
 }
 
-func (d *double) serve(raw net.Conn) {
+func (d *fakeRelay) serve(raw net.Conn) {
 	d.mu.Lock()
 	d.open = append(d.open, raw)
 	d.mu.Unlock()
@@ -90,7 +90,7 @@ func (d *double) serve(raw net.Conn) {
 			raw.Close()
 			return
 		}
-		c := &doubleConn{ServerConn: conn, targets: map[string]relay.Target{}, canceled: make(chan string, 16), lines: make(chan string, 16)}
+		c := &fakeConn{ServerConn: conn, targets: map[string]relay.Target{}, canceled: make(chan string, 16), lines: make(chan string, 16)}
 		d.wg.Go(func() { d.requests(c, requests) })
 		for offer := range channels {
 			d.session(c, offer)
@@ -98,7 +98,7 @@ func (d *double) serve(raw net.Conn) {
 	})
 }
 
-func (d *double) close() {
+func (d *fakeRelay) close() {
 	d.mu.Lock()
 	for _, c := range d.open {
 		c.Close()
@@ -107,7 +107,7 @@ func (d *double) close() {
 	d.wg.Wait()
 }
 
-func (d *double) requests(c *doubleConn, requests <-chan *ssh.Request) {
+func (d *fakeRelay) requests(c *fakeConn, requests <-chan *ssh.Request) {
 	for r := range requests {
 		ok := d.request(c, r)
 		if r.WantReply {
@@ -116,7 +116,7 @@ func (d *double) requests(c *doubleConn, requests <-chan *ssh.Request) {
 	}
 }
 
-func (d *double) request(c *doubleConn, r *ssh.Request) (ok bool) {
+func (d *fakeRelay) request(c *fakeConn, r *ssh.Request) (ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var f forwardRequest
@@ -142,13 +142,13 @@ func (d *double) request(c *doubleConn, r *ssh.Request) (ok bool) {
 }
 
 // granted lists the forwards that were granted so far.
-func (c *doubleConn) granted() []string {
+func (c *fakeConn) granted() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.forwards)
 }
 
-func (d *double) session(c *doubleConn, offer ssh.NewChannel) {
+func (d *fakeRelay) session(c *fakeConn, offer ssh.NewChannel) {
 	ch, requests, err := offer.Accept()
 	if err != nil {
 		return
@@ -174,11 +174,11 @@ func (d *double) session(c *doubleConn, offer ssh.NewChannel) {
 }
 
 // up is the session of relay up.
-func (d *double) up(c *doubleConn, ch ssh.Channel) {
+func (d *fakeRelay) up(c *fakeConn, ch ssh.Channel) {
 	say := func(line string) { _, _ = io.WriteString(ch, line+"\n") }
 	say(`{"type":"hello","host":"relay.test","baseUrl":"https://relay.test","user":"alice","version":"1"}`)
-	if d.script != nil {
-		d.script(c, say)
+	if d.upSession != nil {
+		d.upSession(c, say)
 	} else {
 		for _, alias := range c.granted() {
 			say(fmt.Sprintf(`{"type":"online","alias":%q,"url":"https://%s.relay.test","queuedEvents":3}`, alias, alias))
@@ -195,6 +195,6 @@ func (d *double) up(c *doubleConn, ch ssh.Channel) {
 }
 
 // channel opens a channel as for one request.
-func (c *doubleConn) channel(bind string) (ssh.Channel, <-chan *ssh.Request, error) {
+func (c *fakeConn) channel(bind string) (ssh.Channel, <-chan *ssh.Request, error) {
 	return c.OpenChannel("forwarded-tcpip", ssh.Marshal(channelOpen{Bind: bind, Port: 80, Origin: "203.0.113.9", OriginPort: 5000}))
 }

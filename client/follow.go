@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// remembered is how many events a follower knows, to tell what it has written.
-	remembered = 1024
+	// maxKnownEvents is how many events a follower knows, to tell what it has written.
+	maxKnownEvents = 1024
 	// catchUp is how many events are asked for when something may have been missed.
 	catchUp = pageLimit
 	// quietStream is how long a stream of the API may send nothing; the relay comments
@@ -28,39 +28,39 @@ const (
 	notFoundPause = time.Second
 )
 
-// source is a door that events are followed through, over one connection a call. It
+// followSource is a door that events are followed through, over one connection a call. It
 // calls f.begin when that stands.
-type source interface {
-	followOnce(ctx context.Context, c Command, f *followed) error
+type followSource interface {
+	followOnce(ctx context.Context, c Command, f *followState) error
 }
 
 // follow writes the last events, oldest first, and then those that come, one object a
 // line. A lost connection is made anew, again and again, and what was missed meanwhile
 // is written then; it ends with ctx, a definite refusal, an error of out, or when the
 // first connection cannot be made.
-func follow(ctx context.Context, from source, c Command, out io.Writer) error {
+func follow(ctx context.Context, from followSource, c Command, out io.Writer) error {
 	if c.N == 0 {
 		c.N = defaultEvents
 	}
-	f := &followed{out: out, say: c.Say, known: map[string]seen{}}
+	f := &followState{out: out, say: c.Say, known: map[string]seen{}}
 	if f.say == nil {
 		f.say = func(string) {}
 	}
 	var tries backoff
 	askedAgain := false // after a feed that ended with not-found
 	for {
-		f.since, f.part, f.came = time.Time{}, nil, false
+		f.since, f.part, f.feedSeen = time.Time{}, nil, false
 		err := from.followOnce(ctx, c, f)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if f.fed() {
+		if f.feedShown() {
 			askedAgain = false
 		}
 		if !f.since.IsZero() && time.Since(f.since) > healthyAfter {
 			tries.reset()
 		}
-		if !f.again(err, &askedAgain) {
+		if !f.retryable(err, &askedAgain) {
 			return err
 		}
 		next := tries.next()
@@ -75,8 +75,8 @@ func follow(ctx context.Context, from source, c Command, out io.Writer) error {
 	}
 }
 
-// followed is what a follower has written so far, over all its connections.
-type followed struct {
+// followState is what a follower has written so far, over all its connections.
+type followState struct {
 	out io.Writer
 	say func(string)
 
@@ -85,11 +85,11 @@ type followed struct {
 	newest string          // id; ids are in order of arrival
 	after  string          // id of the last item of the API's stream
 
-	begun  bool // there was a connection
-	since  time.Time
-	came   bool // over this connection the relay has shown that there is a feed
-	gone   bool // the loss was told, and that it is over was not
-	failed error
+	connectedOnce bool // there was a connection
+	since         time.Time
+	feedSeen      bool // over this connection the relay has shown that there is a feed
+	lossReported  bool // the loss was told, and that it is over was not
+	failed        error
 
 	part   []byte // of a line
 	listed string // the last id of a list that is being caught up with; "" = none is
@@ -102,22 +102,22 @@ type seen struct {
 }
 
 // begin is told when a connection stands.
-func (f *followed) begin() {
+func (f *followState) begin() {
 	f.since, f.listed = time.Now(), ""
-	if f.begun {
+	if f.connectedOnce {
 		f.listed = "-" // below every id: what comes first is a list
 	}
-	if f.gone {
+	if f.lossReported {
 		f.say("connected to the relay again")
 	}
-	f.begun, f.gone = true, false
+	f.connectedOnce, f.lossReported = true, false
 }
 
-func (f *followed) lost(err error, next time.Duration) {
-	if f.gone {
+func (f *followState) lost(err error, next time.Duration) {
+	if f.lossReported {
 		return
 	}
-	f.gone = true
+	f.lossReported = true
 	in := "now"
 	if next >= time.Second {
 		in = fmt.Sprintf("in %d s", int(next.Seconds()+0.5))
@@ -129,9 +129,9 @@ func (f *followed) lost(err error, next time.Duration) {
 	f.say(why + "; connecting again " + in)
 }
 
-// again tells whether a new connection may help.
-func (f *followed) again(err error, askedAgain *bool) bool {
-	if !f.begun || f.failed != nil {
+// retryable tells whether a new connection may help.
+func (f *followState) retryable(err error, askedAgain *bool) bool {
+	if !f.connectedOnce || f.failed != nil {
 		return false
 	}
 	var e *Error
@@ -140,26 +140,26 @@ func (f *followed) again(err error, askedAgain *bool) bool {
 		return true
 	case !errors.As(err, &e):
 		return false
-	case e.Exit == ExitNotFound && !*askedAgain && f.stood(): // a stopping relay ends a feed like this
+	case e.Exit == ExitNotFound && !*askedAgain && f.hadFeed(): // a stopping relay ends a feed like this
 		*askedAgain = true
 		return true
 	}
-	return e.passing || e.Exit == ExitUnreachable
+	return e.transient || e.Exit == ExitUnreachable
 }
 
-// stood tells whether there was a feed at all: a session over SSH begins also for an
+// hadFeed tells whether there was a feed at all: a session over SSH begins also for an
 // alias that is not there.
-func (f *followed) stood() bool { return f.newest != "" || f.fed() }
+func (f *followState) hadFeed() bool { return f.newest != "" || f.feedShown() }
 
-// fed tells whether there was one over this connection. That the connection held for a
+// feedShown tells whether there was one over this connection. That the connection held for a
 // moment says nothing: so long a refusal may take.
-func (f *followed) fed() bool {
-	return f.came || !f.since.IsZero() && time.Since(f.since) > quietStream
+func (f *followState) feedShown() bool {
+	return f.feedSeen || !f.since.IsZero() && time.Since(f.since) > quietStream
 }
 
 // Write takes the output of the command events -f over SSH: on each connection a list,
 // oldest first, and then what happens.
-func (f *followed) Write(p []byte) (int, error) {
+func (f *followState) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
 		line, rest, whole := bytes.Cut(p, []byte("\n"))
@@ -171,7 +171,7 @@ func (f *followed) Write(p []byte) (int, error) {
 		if !whole {
 			break
 		}
-		if err := f.heard(bytes.TrimSpace(f.part)); err != nil {
+		if err := f.line(bytes.TrimSpace(f.part)); err != nil {
 			return 0, err
 		}
 		f.part = f.part[:0]
@@ -179,9 +179,9 @@ func (f *followed) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// heard takes one line over SSH. A list that is caught up with comes in the order of
+// line takes one line over SSH. A list that is caught up with comes in the order of
 // ids, up to the newest one known or beyond; a line out of order is news.
-func (f *followed) heard(line []byte) error {
+func (f *followState) line(line []byte) error {
 	if len(line) == 0 {
 		return nil
 	}
@@ -196,9 +196,9 @@ func (f *followed) heard(line []byte) error {
 
 // take writes a line, but for one that tells nothing new: of a list, or because the
 // relay tells how an event stands now for each change, and two came close together.
-func (f *followed) take(line []byte, e *record.Summary, old bool) error {
+func (f *followState) take(line []byte, e *record.Summary, old bool) error {
 	now := seen{e.State, e.ReceivedAt.String(), e.AttemptCount}
-	f.came = true
+	f.feedSeen = true
 	before, known := f.known[e.ID]
 	if old && !known || known && before == now && (old || e.State != "") {
 		return nil
@@ -212,19 +212,19 @@ func (f *followed) take(line []byte, e *record.Summary, old bool) error {
 	return nil
 }
 
-func (f *followed) remember(id string, now seen, known bool) {
+func (f *followState) remember(id string, now seen, known bool) {
 	f.newest = max(f.newest, id)
 	f.known[id] = now
 	if known {
 		return
 	}
-	if f.order = append(f.order, id); len(f.order) > remembered {
+	if f.order = append(f.order, id); len(f.order) > maxKnownEvents {
 		delete(f.known, f.order[0])
 		f.order = slices.Delete(f.order, 0, 1)
 	}
 }
 
-func (s SSH) followOnce(ctx context.Context, c Command, f *followed) error {
+func (s SSH) followOnce(ctx context.Context, c Command, f *followState) error {
 	err := s.run(ctx, c, f, f.begin)
 	if f.failed != nil {
 		return f.failed
@@ -234,7 +234,7 @@ func (s SSH) followOnce(ctx context.Context, c Command, f *followed) error {
 
 // followOnce opens the stream first, so that nothing falls between it and the list.
 // Behind an item that it knows the relay needs no list, and says resync otherwise.
-func (a *API) followOnce(ctx context.Context, c Command, f *followed) error {
+func (a *API) followOnce(ctx context.Context, c Command, f *followState) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := a.requestAfter(ctx, http.MethodGet, "/stream?"+url.Values{"alias": {c.Arg}}.Encode(), nil, f.after)
@@ -243,14 +243,14 @@ func (a *API) followOnce(ctx context.Context, c Command, f *followed) error {
 	}
 	defer resp.Body.Close()
 	f.begin()
-	f.came = true
+	f.feedSeen = true
 	if f.after == "" {
 		if err := a.missed(ctx, c, f); err != nil {
 			return err
 		}
 	}
 	quiet := time.AfterFunc(quietStream, cancel)
-	err = readStream(&heardReader{resp.Body, quiet}, func(id, name string, data []byte) error {
+	err = readStream(&silenceReader{resp.Body, quiet}, func(id, name string, data []byte) error {
 		defer func() { f.after = id }()
 		switch name {
 		case "event":
@@ -272,7 +272,7 @@ func (a *API) followOnce(ctx context.Context, c Command, f *followed) error {
 }
 
 // missed writes what of the last events is new, oldest first.
-func (a *API) missed(ctx context.Context, c Command, f *followed) error {
+func (a *API) missed(ctx context.Context, c Command, f *followState) error {
 	n := c.N
 	if f.newest != "" {
 		n = catchUp
@@ -291,14 +291,14 @@ func (a *API) missed(ctx context.Context, c Command, f *followed) error {
 	return nil
 }
 
-// heardReader puts off an end by silence at each read.
-type heardReader struct {
+// silenceReader puts off an end by silence at each read.
+type silenceReader struct {
 	io.Reader
 	quiet *time.Timer
 }
 
 // Read reads on.
-func (h *heardReader) Read(p []byte) (int, error) {
+func (h *silenceReader) Read(p []byte) (int, error) {
 	n, err := h.Reader.Read(p)
 	if n > 0 {
 		h.quiet.Reset(quietStream)

@@ -33,11 +33,11 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func following(t *testing.T, from Remote, want int) (out string, talk *said, err error) {
+func following(t *testing.T, from Remote, want int) (out string, talk *sayRecorder, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	l, talk := &lines{want: want, cancel: cancel}, &said{}
+	l, talk := &lines{want: want, cancel: cancel}, &sayRecorder{}
 	err = from.Run(ctx, Command{Name: "events", Arg: "a", N: 3, Follow: true, Say: talk.say}, l)
 	return strings.ReplaceAll(l.text.String(), `"id":`, ""), talk, err
 }
@@ -118,7 +118,7 @@ func TestFollowWritesNothingTwice(t *testing.T) {
 }
 
 func TestFollowOverSSHGoesOnAfterALoss(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	asked := 0
 	d.exec = func(command string) (string, string, int) {
 		asked++
@@ -192,7 +192,7 @@ func TestFollowEnds(t *testing.T) {
 	}
 	full := errors.New("disk full")
 	status = http.StatusOK
-	if err := api.Run(context.Background(), c, fullDisk{full}); !errors.Is(err, full) {
+	if err := api.Run(context.Background(), c, failingWriter{full}); !errors.Is(err, full) {
 		t.Errorf("stdout that takes nothing: %v", err)
 	}
 	b.Close()
@@ -201,14 +201,14 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-type fullDisk struct{ err error }
+type failingWriter struct{ err error }
 
-func (b fullDisk) Write([]byte) (int, error) { return 0, b.err }
+func (b failingWriter) Write([]byte) (int, error) { return 0, b.err }
 
 // TestLineWithoutEnd: what is kept of one line has a bound, and asking again would not
 // help.
 func TestLineWithoutEnd(t *testing.T) {
-	f := &followed{out: io.Discard, known: map[string]seen{}}
+	f := &followState{out: io.Discard, known: map[string]seen{}}
 	piece := bytes.Repeat([]byte("x"), 1<<20)
 	var err error
 	n := 0
@@ -218,7 +218,7 @@ func TestLineWithoutEnd(t *testing.T) {
 	if exitOf(err) != ExitFailure || n != maxLine>>20+1 {
 		t.Errorf("%d MiB, %v", n, err)
 	}
-	if f.begun = true; f.again(err, new(bool)) {
+	if f.connectedOnce = true; f.retryable(err, new(bool)) {
 		t.Error("it is asked again")
 	}
 	endless := io.MultiReader(strings.NewReader("data: "), bytes.NewReader(make([]byte, maxLine+1)))
@@ -228,11 +228,11 @@ func TestLineWithoutEnd(t *testing.T) {
 }
 
 func TestFollowerRemembersABoundedNumber(t *testing.T) {
-	f := &followed{out: io.Discard, known: map[string]seen{}}
-	for i := range 3 * remembered {
+	f := &followState{out: io.Discard, known: map[string]seen{}}
+	for i := range 3 * maxKnownEvents {
 		_, _ = fmt.Fprintf(f, "{\"id\":\"evt_%06d\"}\n", i)
 	}
-	if len(f.known) != remembered || len(f.order) != remembered {
+	if len(f.known) != maxKnownEvents || len(f.order) != maxKnownEvents {
 		t.Errorf("%d and %d", len(f.known), len(f.order))
 	}
 }

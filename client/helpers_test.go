@@ -21,10 +21,10 @@ import (
 )
 
 // TestMain demands that nothing is left running. What has been told to end gets as
-// long as anything here does: on a busy machine that is more than goleak's own patience.
+// long as anything here does: on a busy machine that is more than goleak's own timeout.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for end := time.Now().Add(longEnough); code == 0; {
+	for end := time.Now().Add(testTimeout); code == 0; {
 		left := goleak.Find()
 		if left == nil {
 			break
@@ -75,26 +75,26 @@ func newKeyFile(t testing.TB, passphrase string) string {
 	return path
 }
 
-// said collects talk.
-type said struct {
+// sayRecorder collects talk.
+type sayRecorder struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (s *said) say(line string) {
+func (s *sayRecorder) say(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = append(s.lines, line)
 }
 
-func (s *said) String() string {
+func (s *sayRecorder) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.lines, "\n")
 }
 
-func newDialer(t testing.TB, addr string) (*Dialer, *said) {
-	talk := &said{}
+func newDialer(t testing.TB, addr string) (*Dialer, *sayRecorder) {
+	talk := &sayRecorder{}
 	home := t.TempDir()
 	return &Dialer{
 		Server: addr, Identity: newKeyFile(t, ""), Home: home, StateDir: filepath.Join(home, "state"),
@@ -155,14 +155,14 @@ func (r *upRun) stop(t testing.TB) error {
 func (r *upRun) end(t testing.TB) error {
 	select {
 	case <-r.done:
-	case <-time.After(longEnough):
+	case <-time.After(testTimeout):
 		t.Fatal("Up.Run did not end")
 	}
 	return r.err
 }
 
-// longEnough is far more than anything here takes.
-const longEnough = 2 * time.Minute
+// testTimeout is far more than anything here takes.
+const testTimeout = 2 * time.Minute
 
 // got receives with a deadline.
 func got[T any](t testing.TB, what string, from <-chan T) T {
@@ -173,14 +173,14 @@ func got[T any](t testing.TB, what string, from <-chan T) T {
 			t.Fatalf("%s: channel closed", what)
 		}
 		return v
-	case <-time.After(longEnough):
+	case <-time.After(testTimeout):
 		t.Fatalf("%s did not come", what)
 	}
 	panic("unreachable")
 }
 
-// local is a listener that stands for a local server.
-func local(t testing.TB) (net.Listener, Target) {
+// newListener is a listener that stands for a local server.
+func newListener(t testing.TB) (net.Listener, Target) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -193,10 +193,10 @@ func local(t testing.TB) (net.Listener, Target) {
 	return ln, target
 }
 
-// refusing is an address that nobody listens on. Its port is that of a connection, so
+// refusingAddr is an address that nobody listens on. Its port is that of a connection, so
 // that nobody else gets it while the test runs.
-func refusing(t testing.TB) (addr string, target Target) {
-	ln, _ := local(t)
+func refusingAddr(t testing.TB) (addr string, target Target) {
+	ln, _ := newListener(t)
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -208,9 +208,9 @@ func refusing(t testing.TB) (addr string, target Target) {
 	return conn.LocalAddr().String(), target
 }
 
-// online starts a double and an Up with one alias, and waits until it is online.
-func online(t testing.TB, target Target) (*doubleConn, *upRun) {
-	d := newDouble(t)
+// online starts a fake relay and an Up with one alias, and waits until it is online.
+func online(t testing.TB, target Target) (*fakeConn, *upRun) {
+	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{"stripe-dev", target})
 	got(t, "ready", run.ready)

@@ -18,11 +18,11 @@ import (
 // around it: a key is pinned, known, or accepted on first use where that is safe or
 // a person says so.
 type hostKeys struct {
-	pin   string   // SHA256:… that alone is accepted, or ""
-	files []string // known_hosts files that are read
-	own   string   // the one that is written
-	ask   Asker
-	say   func(string)
+	pin      string   // SHA256:… that alone is accepted, or ""
+	files    []string // known_hosts files that are read
+	own      string   // the one that is written
+	prompter Prompter
+	say      func(string)
 
 	known    ssh.HostKeyCallback
 	sources  []string // the file of each line that known has read
@@ -66,18 +66,18 @@ func (h *hostKeys) load() error {
 // wanted lists the keys known for an address, and nil when there is none.
 func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
 	var unknown *knownhosts.KeyError
-	if errors.As(h.known(addr, &net.TCPAddr{}, noKey{}), &unknown) {
+	if errors.As(h.known(addr, &net.TCPAddr{}, placeholderKey{}), &unknown) {
 		return unknown.Want
 	}
 	return nil
 }
 
-// noKey is a key that is in no file; asking for it tells which ones are.
-type noKey struct{}
+// placeholderKey is a key that is in no file; asking for it tells which ones are.
+type placeholderKey struct{}
 
-func (noKey) Type() string                        { return "none" }
-func (noKey) Marshal() []byte                     { return []byte("none") }
-func (noKey) Verify([]byte, *ssh.Signature) error { return errors.New("no key") }
+func (placeholderKey) Type() string                        { return "none" }
+func (placeholderKey) Marshal() []byte                     { return []byte("none") }
+func (placeholderKey) Verify([]byte, *ssh.Signature) error { return errors.New("no key") }
 
 // algorithms lists what to ask the server for: without the types that are in the
 // files it would show a key of another type, which would look like a changed one.
@@ -152,7 +152,7 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown 
 	switch {
 	case ok && tcp.IP.IsLoopback():
 		h.say("accepted the host key " + shown + " of " + addr + ": first use, on this machine")
-	case h.ask != nil && h.ask.Confirm("the host key of "+addr+" is not known: "+shown+"\nis that the relay's fingerprint?"):
+	case h.prompter != nil && h.prompter.Confirm("the host key of "+addr+" is not known: "+shown+"\nis that the relay's fingerprint?"):
 	default:
 		return Errorf(ExitRefused, "the host key of %s is not known: it shows %s", addr, shown).
 			WithHint("ask whoever runs the relay for its fingerprint and pass --host-key %s", shown)
@@ -168,7 +168,7 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown 
 // replace makes keys the ones that are known for an address, in place of those that
 // this program knew before.
 func (h *hostKeys) replace(addr string, keys []ssh.PublicKey) error {
-	return locked(filepath.Dir(h.own), func() error { return h.rewrite(addr, keys) })
+	return withLock(filepath.Dir(h.own), func() error { return h.rewrite(addr, keys) })
 }
 
 func (h *hostKeys) rewrite(addr string, keys []ssh.PublicKey) error {
@@ -202,7 +202,7 @@ func (d *Dialer) Pin(keys []ssh.PublicKey) error {
 
 // keep adds a key to those that this program knows.
 func (h *hostKeys) keep(addr string, key ssh.PublicKey) error {
-	return locked(filepath.Dir(h.own), func() error {
+	return withLock(filepath.Dir(h.own), func() error {
 		old, err := os.ReadFile(h.own)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

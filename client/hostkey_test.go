@@ -26,7 +26,7 @@ func dialOnce(t *testing.T, d *Dialer) error {
 
 func TestUnknownLoopbackHostIsAcceptedAndKept(t *testing.T) {
 	key := newSigner(t)
-	d := newDouble(t, key)
+	d := newFakeRelay(t, key)
 	addr := d.listen()
 	dialer, talk := newDialer(t, addr)
 	if err := dialOnce(t, dialer); err != nil {
@@ -46,7 +46,7 @@ func TestUnknownLoopbackHostIsAcceptedAndKept(t *testing.T) {
 }
 
 func TestChangedHostKeyStopsBeforeLogin(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), knownhosts.Line([]string{addr}, newSigner(t).PublicKey()))
@@ -75,7 +75,7 @@ func keep(t *testing.T, file, text string) {
 
 func TestPinnedHostKey(t *testing.T) {
 	key := newSigner(t)
-	d := newDouble(t, key)
+	d := newFakeRelay(t, key)
 	addr := d.listen()
 	for name, c := range map[string]struct {
 		pin  string
@@ -105,7 +105,7 @@ func TestKeyTypesOfTheKnownEntriesAreAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDouble(t, newSigner(t), second)
+	d := newFakeRelay(t, newSigner(t), second)
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	lines := "# a comment\n" + addr + " ssh-unheard-of AAAA\n" + knownhosts.Line([]string{addr}, second.PublicKey())
@@ -121,7 +121,7 @@ func TestKnownTypeThatTheServerLacksIsAChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), knownhosts.Line([]string{addr}, old.PublicKey()))
@@ -134,16 +134,16 @@ func TestKnownTypeThatTheServerLacksIsAChange(t *testing.T) {
 	}
 }
 
-// answers is a person who gives fixed answers.
-type answers struct {
+// fakePrompter is a person who gives fixed answers.
+type fakePrompter struct {
 	yes   bool
 	pass  []string
 	asked int
 }
 
-func (a *answers) Confirm(string) bool { a.asked++; return a.yes }
+func (a *fakePrompter) Confirm(string) bool { a.asked++; return a.yes }
 
-func (a *answers) Passphrase(string) ([]byte, error) {
+func (a *fakePrompter) Passphrase(string) ([]byte, error) {
 	a.asked++
 	pass := a.pass[0]
 	a.pass = a.pass[1:]
@@ -154,14 +154,14 @@ func TestUnknownDistantHost(t *testing.T) {
 	far := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 22}
 	key := newSigner(t).PublicKey()
 	for name, c := range map[string]struct {
-		ask  Asker
+		ask  Prompter
 		exit int
 	}{
 		"nobody to ask": {nil, ExitRefused},
-		"says no":       {&answers{}, ExitRefused},
-		"says yes":      {&answers{yes: true}, -1},
+		"says no":       {&fakePrompter{}, ExitRefused},
+		"says yes":      {&fakePrompter{yes: true}, -1},
 	} {
-		h := &hostKeys{own: filepath.Join(t.TempDir(), "state", "known_hosts"), ask: c.ask, say: (&said{}).say}
+		h := &hostKeys{own: filepath.Join(t.TempDir(), "state", "known_hosts"), prompter: c.ask, say: (&sayRecorder{}).say}
 		if err := h.load(); err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestUnknownDistantHost(t *testing.T) {
 
 func TestRevokedHostKey(t *testing.T) {
 	key := newSigner(t)
-	d := newDouble(t, key)
+	d := newFakeRelay(t, key)
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), "@revoked * "+string(ssh.MarshalAuthorizedKey(key.PublicKey())))

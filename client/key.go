@@ -19,8 +19,8 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// Asker asks the person at the terminal.
-type Asker interface {
+// Prompter asks the person at the terminal.
+type Prompter interface {
 	// Confirm asks a question that is answered by yes or no; the question may have
 	// several lines.
 	Confirm(question string) bool
@@ -31,12 +31,12 @@ type Asker interface {
 // keyring gives the keys to log in with. Opened key files are kept, so that a
 // passphrase is asked for once.
 type keyring struct {
-	identity string   // --identity: this key and no other
-	agent    string   // socket of the ssh-agent, or ""
-	files    []string // key files that are tried after the agent; missing ones are skipped
-	ask      Asker
-	say      func(string)
-	within   time.Duration // for the agent to list its keys; 0 = agentWithin
+	identity     string   // --identity: this key and no other
+	agent        string   // socket of the ssh-agent, or ""
+	files        []string // key files that are tried after the agent; missing ones are skipped
+	prompter     Prompter
+	say          func(string)
+	agentTimeout time.Duration // for the agent to list its keys; 0 = agentWithin
 
 	mu     sync.Mutex
 	opened map[string]ssh.Signer
@@ -87,7 +87,7 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 
 // none tells that there is no key in any place.
 func (k *keyring) none() bool {
-	quiet := &keyring{agent: k.agent, files: k.files, ask: k.ask, say: func(string) {}}
+	quiet := &keyring{agent: k.agent, files: k.files, prompter: k.prompter, say: func(string) {}}
 	list, done, err := quiet.signers()
 	done()
 	return err != nil || len(list) == 0
@@ -103,7 +103,7 @@ func (d *Dialer) NoKey() bool {
 // FirstKey is the public half of the key that is offered first.
 func (d *Dialer) FirstKey() (ssh.PublicKey, error) {
 	d.once.Do(d.prepare)
-	d.keys.ask = d.Ask
+	d.keys.prompter = d.Prompter
 	list, done, err := d.keys.signers()
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (d *Dialer) FirstKey() (ssh.PublicKey, error) {
 // MakeKey writes a new ed25519 key pair as ssh-keygen does, without a passphrase,
 // and gives its public half. A key that is there already is not touched.
 func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
-	lockErr := locked(filepath.Dir(file), func() error {
+	lockErr := withLock(filepath.Dir(file), func() error {
 		key, err = makeKey(file, comment)
 		return nil
 	})
@@ -156,8 +156,8 @@ func makeKey(file, comment string) (ssh.PublicKey, error) {
 	return key, writePrivate(file+".pub", line)
 }
 
-// agentWithin is how long an ssh-agent may take to list its keys.
-const agentWithin = 5 * time.Second
+// agentTimeout is how long an ssh-agent may take to list its keys.
+const agentTimeout = 5 * time.Second
 
 func sameKey(a, b ssh.Signer) bool {
 	return string(a.PublicKey().Marshal()) == string(b.PublicKey().Marshal())
@@ -168,9 +168,9 @@ func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 	if k.agent == "" {
 		return nil, none
 	}
-	within := agentWithin
-	if k.within > 0 {
-		within = k.within
+	within := agentTimeout
+	if k.agentTimeout > 0 {
+		within = k.agentTimeout
 	}
 	conn, err := net.DialTimeout("unix", k.agent, within)
 	if err != nil {
@@ -216,7 +216,7 @@ func (k *keyring) open(file string) (ssh.Signer, error) {
 }
 
 func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh.Signer, error) {
-	if k.ask == nil {
+	if k.prompter == nil {
 		return nil, errors.New("it is encrypted and there is no terminal to ask for its passphrase; add it to an ssh-agent")
 	}
 	if public == nil { // an old format that hides its public half
@@ -269,13 +269,13 @@ func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorith
 func (l *lockedSigner) open() error {
 	wrong := Errorf(ExitRefused, "that is not the passphrase of the key %s", l.file)
 	for try := range 3 {
-		if l.ring.ask == nil {
+		if l.ring.prompter == nil {
 			return Errorf(ExitRefused, "the key %s is encrypted and there is no terminal to ask for its passphrase", l.file)
 		}
 		if try > 0 {
 			l.ring.say(wrong.Text)
 		}
-		pass, err := l.ring.ask.Passphrase(l.file)
+		pass, err := l.ring.prompter.Passphrase(l.file)
 		if err != nil {
 			return Errorf(ExitRefused, "no passphrase for the key %s", l.file)
 		}

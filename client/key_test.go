@@ -13,7 +13,7 @@ import (
 )
 
 func TestLoginRefused(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
 		return nil, &ssh.BannerError{Err: errors.New("unknown"), Message: "key is not registered\nadd it\x1b[2J\n"}
 	}
@@ -28,7 +28,7 @@ func TestLoginRefused(t *testing.T) {
 }
 
 func TestServerThatHangsUpIsUnreachable(t *testing.T) {
-	ln, _ := local(t)
+	ln, _ := newListener(t)
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -45,7 +45,7 @@ func TestServerThatHangsUpIsUnreachable(t *testing.T) {
 }
 
 func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	dialer.Identity = newKeyFile(t, "secret")
@@ -54,8 +54,8 @@ func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
 	}
 	dialer, _ = newDialer(t, addr)
 	dialer.Identity = newKeyFile(t, "secret")
-	person := &answers{pass: []string{"wrong", "secret"}}
-	dialer.Ask = person
+	person := &fakePrompter{pass: []string{"wrong", "secret"}}
+	dialer.Prompter = person
 	for range 2 {
 		if err := dialOnce(t, dialer); err != nil {
 			t.Fatal(err)
@@ -69,12 +69,12 @@ func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
 // TestWrongPassphraseIsTheReason: the relay said that no key was offered, and that was
 // believed.
 func TestWrongPassphraseIsTheReason(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	d.config.KeyboardInteractiveCallback = func(ssh.ConnMetadata, ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
 		return nil, &ssh.BannerError{Err: errors.New("no"), Message: "no key was offered\n"}
 	}
 	dialer, talk := newDialer(t, d.listen())
-	dialer.Identity, dialer.Ask = newKeyFile(t, "secret"), &answers{pass: []string{"a", "b", "c"}}
+	dialer.Identity, dialer.Prompter = newKeyFile(t, "secret"), &fakePrompter{pass: []string{"a", "b", "c"}}
 	err := dialOnce(t, dialer)
 	if exitOf(err) != ExitRefused || !strings.HasPrefix(err.Error(), "that is not the passphrase of the key ") {
 		t.Errorf("%v", err)
@@ -95,19 +95,19 @@ func TestPublicHalfIsNoIdentity(t *testing.T) {
 }
 
 func TestKeyThatIsNotWantedIsNotOpened(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
 		return nil, errors.New("no")
 	}
 	dialer, _ := newDialer(t, d.listen())
-	dialer.Identity, dialer.Ask = newKeyFile(t, "secret"), &answers{}
+	dialer.Identity, dialer.Prompter = newKeyFile(t, "secret"), &fakePrompter{}
 	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused {
 		t.Errorf("a key that is not registered: %v", err)
 	}
 }
 
 func TestDefaultKeysAgentAndNone(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	dialer.Identity = ""
@@ -161,7 +161,7 @@ func startAgent(t *testing.T) string {
 }
 
 func TestMissingIdentity(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
 	dialer.Identity = "/nonexistent/key"
 	if err := dialOnce(t, dialer); exitOf(err) != ExitUsage {

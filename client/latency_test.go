@@ -12,7 +12,7 @@ import (
 // BenchmarkFirstByte is the way of one small request over a channel that waits: from
 // its first byte through the dial of the local server to the first byte of the answer.
 func BenchmarkFirstByte(b *testing.B) {
-	ln, target := local(b)
+	ln, target := newListener(b)
 	go func() {
 		for {
 			c, err := ln.Accept()

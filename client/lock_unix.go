@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPatience is how long others may hold the files of a folder, one after another: each
+// lockTimeout is how long others may hold the files of a folder, one after another: each
 // takes a moment, or seconds on a disk that is busy. lockPause is between two looks.
-const lockPatience, lockPause = time.Minute, 20 * time.Millisecond
+const lockTimeout, lockPause = time.Minute, 20 * time.Millisecond
 
-// locked does something to the files of a folder while no other process does. The
+// withLock does something to the files of a folder while no other process does. The
 // folder is made when needed; the lock goes with its process. A process that was stopped
 // while it had the lock is not waited for without end.
-func locked(dir string, do func() error) error { return lockedWithin(lockPatience, dir, do) }
+func withLock(dir string, do func() error) error { return withLockTimeout(lockTimeout, dir, do) }
 
-func lockedWithin(patience time.Duration, dir string, do func() error) error {
+func withLockTimeout(timeout time.Duration, dir string, do func() error) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func lockedWithin(patience time.Duration, dir string, do func() error) error {
 			return do()
 		case err != unix.EWOULDBLOCK && err != unix.EINTR:
 			return &os.PathError{Op: "lock", Path: path, Err: err}
-		case time.Since(began) >= patience:
+		case time.Since(began) >= timeout:
 			return Errorf(ExitFailure, "another relay program holds %s", path).
 				WithHint("is one stopped in another terminal? end it, or let it go on, and try again")
 		}

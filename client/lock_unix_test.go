@@ -31,7 +31,7 @@ func TestLockOfAStoppedProgram(t *testing.T) {
 		return nil
 	}
 	var e *Error
-	if err := lockedWithin(3*lockPause, dir, do); !errors.As(err, &e) || e.Exit != ExitFailure || e.Hint == "" || called {
+	if err := withLockTimeout(3*lockPause, dir, do); !errors.As(err, &e) || e.Exit != ExitFailure || e.Hint == "" || called {
 		t.Errorf("%v, called: %v", err, called)
 	}
 	released := make(chan struct{})
@@ -39,7 +39,7 @@ func TestLockOfAStoppedProgram(t *testing.T) {
 		defer close(released)
 		_ = unix.Flock(int(other.Fd()), unix.LOCK_UN)
 	})
-	if err := lockedWithin(time.Minute, dir, do); err != nil || !called {
+	if err := withLockTimeout(time.Minute, dir, do); err != nil || !called {
 		t.Errorf("%v, called: %v", err, called)
 	}
 	<-released

@@ -47,7 +47,7 @@ func (d *Dialer) as(user string) (*Dialer, error) {
 	}
 	return &Dialer{
 		Server: user + "@" + server, Identity: d.Identity, HostKey: d.HostKey, Home: d.Home, StateDir: d.StateDir,
-		Agent: d.Agent, Version: d.Version, Ask: d.Ask, Say: d.Say, connect: d.connect,
+		Agent: d.Agent, Version: d.Version, Prompter: d.Prompter, Say: d.Say, connect: d.connect,
 	}, nil
 }
 
@@ -63,13 +63,13 @@ func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error 
 	if dialer.fail != nil {
 		return dialer.fail
 	}
-	dialer.keys.ask = d.Ask
+	dialer.keys.prompter = d.Prompter
 	signers, done, err := dialer.keys.signers()
 	if err != nil {
 		return err
 	}
 	defer done()
-	hosts := dialer.hostKeys(d.Ask)
+	hosts := dialer.hostKeys(d.Prompter)
 	if err := hosts.load(); err != nil {
 		return err
 	}
@@ -81,11 +81,11 @@ func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error 
 	defer raw.Close()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
 	_ = raw.SetDeadline(time.Now().Add(enrolTimeout))
-	return enrol(ctx, dialer, &login{addr: addr, hosts: hosts, signers: signers[:1], keys: dialer.keys}, raw, show)
+	return enrol(ctx, dialer, &loginAttempt{addr: addr, hosts: hosts, signers: signers[:1], keys: dialer.keys}, raw, show)
 }
 
 // enrol is the handshake, in which the relay waits for the approval.
-func enrol(ctx context.Context, d *Dialer, try *login, raw net.Conn, show func(link, code string)) error {
+func enrol(ctx context.Context, d *Dialer, try *loginAttempt, raw net.Conn, show func(link, code string)) error {
 	text := &linkText{show: show}
 	config := try.config(d)
 	config.Auth = []ssh.AuthMethod{ssh.PublicKeys(try.signers...)}

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// enrolling makes a double that asks for approval in its banner, and then lets in or
+// enrolling makes a fake relay that asks for approval in its banner, and then lets in or
 // not.
-func enrolling(t *testing.T, verdict error) (*double, chan string) {
-	d := newDouble(t)
+func enrolling(t *testing.T, verdict error) (*fakeRelay, chan string) {
+	d := newFakeRelay(t)
 	users := make(chan string, 4)
 	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
 		return &ssh.Permissions{}, nil
@@ -84,7 +84,7 @@ func TestEnrolDoesNotTrustAnotherHost(t *testing.T) {
 }
 
 func TestMakeToken(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	answer := `{"id":"tok_1","token":"rly_x"}`
 	d.exec = func(command string) (string, string, int) {
 		if command != `token --name 'relay on my box' --json` {

@@ -55,9 +55,9 @@ func parseMessage(line []byte) *Message {
 	return m
 }
 
-// Passing tells of a refused alias that it is asked for again, because the reason may
+// Transient tells of a refused alias that it is asked for again, because the reason may
 // pass.
-func (m *Message) Passing() bool { return m.Type == TypeRefused && !permanent(m.Code) }
+func (m *Message) Transient() bool { return m.Type == TypeRefused && !permanent(m.Code) }
 
 func (m *Message) retryAfter() time.Duration {
 	return min(max(0, time.Duration(m.RetryAfterMs)*time.Millisecond), time.Minute)

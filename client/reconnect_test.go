@@ -41,9 +41,9 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// memory is one end of a connection in memory. Unlike net.Pipe it has a buffer, as
+// memoryConn is one end of a connection in memory. Unlike net.Pipe it has a buffer, as
 // both sides of SSH begin by writing.
-type memory struct {
+type memoryConn struct {
 	in, out *memoryHalf
 }
 
@@ -55,13 +55,13 @@ type memoryHalf struct {
 	frozen bool // what is written is lost, as at a peer that has vanished
 }
 
-func newMemory() (a, b *memory) {
+func newMemory() (a, b *memoryConn) {
 	one, two := &memoryHalf{}, &memoryHalf{}
 	one.cond, two.cond = sync.NewCond(&one.mu), sync.NewCond(&two.mu)
-	return &memory{one, two}, &memory{two, one}
+	return &memoryConn{one, two}, &memoryConn{two, one}
 }
 
-func (m *memory) Read(p []byte) (int, error) {
+func (m *memoryConn) Read(p []byte) (int, error) {
 	h := m.in
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +76,7 @@ func (m *memory) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (m *memory) Write(p []byte) (int, error) {
+func (m *memoryConn) Write(p []byte) (int, error) {
 	h := m.out
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *memory) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (m *memory) Close() error {
+func (m *memoryConn) Close() error {
 	for _, h := range []*memoryHalf{m.in, m.out} {
 		h.mu.Lock()
 		h.closed = true
@@ -101,7 +101,7 @@ func (m *memory) Close() error {
 }
 
 // freeze makes the far side vanish.
-func (m *memory) freeze() {
+func (m *memoryConn) freeze() {
 	for _, h := range []*memoryHalf{m.in, m.out} {
 		h.mu.Lock()
 		h.frozen = true
@@ -109,18 +109,18 @@ func (m *memory) freeze() {
 	}
 }
 
-func (*memory) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-func (*memory) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-func (*memory) SetDeadline(time.Time) error      { return nil }
-func (*memory) SetReadDeadline(time.Time) error  { return nil }
-func (*memory) SetWriteDeadline(time.Time) error { return nil }
+func (*memoryConn) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+func (*memoryConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+func (*memoryConn) SetDeadline(time.Time) error      { return nil }
+func (*memoryConn) SetReadDeadline(time.Time) error  { return nil }
+func (*memoryConn) SetWriteDeadline(time.Time) error { return nil }
 
-// inMemory makes a dialer and a double that meet in memory; up tells whether the
-// double can be reached.
-func inMemory(t *testing.T) (d *double, dialer *Dialer, lines chan *memory, up *atomic.Bool) {
-	d = newDouble(t)
+// inMemory makes a dialer and a fake relay that meet in memory; up tells whether the
+// fake relay can be reached.
+func inMemory(t *testing.T) (d *fakeRelay, dialer *Dialer, lines chan *memoryConn, up *atomic.Bool) {
+	d = newFakeRelay(t)
 	dialer, _ = newDialer(t, "127.0.0.1:2222")
-	lines, up = make(chan *memory, 64), new(atomic.Bool)
+	lines, up = make(chan *memoryConn, 64), new(atomic.Bool)
 	up.Store(true)
 	dialer.connect = func(ctx context.Context, _ string) (net.Conn, error) {
 		if !up.Load() {
@@ -165,7 +165,7 @@ func TestLossesAreRetriedForEver(t *testing.T) {
 func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
-		d.script = func(c *doubleConn, say func(string)) {
+		d.upSession = func(c *fakeConn, say func(string)) {
 			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
 			say(`{"type":"stopping","retryAfterMs":7000}`)
 		}
@@ -190,7 +190,7 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 func TestTimeOfAStopCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
-		d.script = func(c *doubleConn, say func(string)) {
+		d.upSession = func(c *fakeConn, say func(string)) {
 			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
 			say(`{"type":"stopping","retryAfterMs":1000}`)
 		}
@@ -211,7 +211,7 @@ func TestTimeOfAStopCounts(t *testing.T) {
 func TestLossWithAnAliasThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, up := inMemory(t)
-		d.script = func(c *doubleConn, say func(string)) {
+		d.upSession = func(c *fakeConn, say func(string)) {
 			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
 			say(`{"type":"refused","alias":"github-dev","code":"overloaded","message":"later"}`)
 		}
@@ -234,9 +234,9 @@ func TestLossWithAnAliasThatWaits(t *testing.T) {
 func TestPassingRefusalIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
-		d.script = func(c *doubleConn, say func(string)) {
+		d.upSession = func(c *fakeConn, say func(string)) {
 			say(`{"type":"refused","alias":"stripe-dev","code":"store-unavailable","message":"later"}`)
-			time.Sleep(forwardAgain + time.Second)
+			time.Sleep(forwardRetry + time.Second)
 			if len(c.granted()) == 2 {
 				say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
 			}
@@ -244,7 +244,7 @@ func TestPassingRefusalIsAskedAgain(t *testing.T) {
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 		begun := time.Now()
 		<-run.ready
-		if after := time.Since(begun); after < forwardAgain {
+		if after := time.Since(begun); after < forwardRetry {
 			t.Errorf("ready after %v", after)
 		}
 		_ = run.stop(t)
@@ -358,8 +358,8 @@ func TestRefusedLoginEndsForGood(t *testing.T) {
 }
 
 func TestRevokedLoginEndsForGood(t *testing.T) {
-	d := newDouble(t)
-	d.script = func(c *doubleConn, say func(string)) {
+	d := newFakeRelay(t)
+	d.upSession = func(c *fakeConn, say func(string)) {
 		say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
 		say(`{"type":"revoked","message":"this key was removed"}`)
 	}

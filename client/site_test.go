@@ -59,7 +59,7 @@ func discoverFrom(t *testing.T, status int, body string) (*Site, error) {
 func TestDiscoverPinsTheHostKey(t *testing.T) {
 	signer := newSigner(t)
 	line := strings.Fields(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))
-	d := newDouble(t, signer)
+	d := newFakeRelay(t, signer)
 	addr := d.listen()
 	site, err := discoverFrom(t, 200, fmt.Sprintf(`{"addr":%q,"hostKeys":[{"type":%q,"key":%q,"fingerprint":"x"}],"baseUrl":"x"}`, addr, line[0], line[1]))
 	if err != nil || site.SSHAddr != addr || len(site.HostKeys) != 1 {

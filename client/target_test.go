@@ -80,9 +80,9 @@ func TestPortMeansBothLoopbacks(t *testing.T) {
 // TestSecondAddressIsDialed: the next address is dialed where the first one refuses, and
 // only there. It needs no IPv6.
 func TestSecondAddressIsDialed(t *testing.T) {
-	refused, _ := refusing(t)
-	first, _ := local(t)
-	second, _ := local(t)
+	refused, _ := refusingAddr(t)
+	first, _ := newListener(t)
+	second, _ := newListener(t)
 	for _, c := range []struct {
 		addrs []string
 		want  net.Addr

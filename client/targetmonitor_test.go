@@ -15,7 +15,7 @@ import (
 )
 
 // through sends a request down a channel and gives all that comes back.
-func through(t *testing.T, conn *doubleConn) string {
+func through(t *testing.T, conn *fakeConn) string {
 	t.Helper()
 	ch, requests, err := conn.channel("stripe-dev")
 	if err != nil {
@@ -28,7 +28,7 @@ func through(t *testing.T, conn *doubleConn) string {
 	return string(text)
 }
 
-func newsOf(t *testing.T, run *upRun, want string) TargetEvent {
+func targetEvent(t *testing.T, run *upRun, want string) TargetEvent {
 	t.Helper()
 	n := got(t, "news of the local server", run.local)
 	if n.Kind != want {
@@ -87,7 +87,7 @@ func TestMistakesOfTheSetUpAreHinted(t *testing.T) {
 				}
 			}
 			if c.kind != "" {
-				if n := newsOf(t, run, c.kind); !strings.Contains(n.Hint, "--host-header rewrite") {
+				if n := targetEvent(t, run, c.kind); !strings.Contains(n.Hint, "--host-header rewrite") {
 					t.Errorf("hint %q", n.Hint)
 				}
 			}
@@ -103,7 +103,7 @@ func TestPlainAndTLSMixedUpIsHinted(t *testing.T) {
 	defer secure.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	alert, _ := local(t) // a server that answers as TLS does, version 1.2, alert 70
+	alert, _ := newListener(t) // a server that answers as TLS does, version 1.2, alert 70
 	go func() {
 		for {
 			c, err := alert.Accept()
@@ -128,7 +128,7 @@ func TestPlainAndTLSMixedUpIsHinted(t *testing.T) {
 		through(t, conn)
 		through(t, conn)
 		other := map[string]string{LocalSpeaksTLS: "--target https://", LocalSpeaksPlain: "--target http://"}[kind]
-		if n := newsOf(t, run, kind); !strings.Contains(n.Hint, other) {
+		if n := targetEvent(t, run, kind); !strings.Contains(n.Hint, other) {
 			t.Errorf("hint %q", n.Hint)
 		}
 		if len(run.local) > 0 {

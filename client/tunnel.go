@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	forwardPort  = 80
-	answerWithin = 10 * time.Second // forwards and the session's first words
-	finishWithin = 2 * time.Second  // requests under way at a clean disconnect
-	forwardAgain = 3 * time.Second  // after a refusal for a passing reason
-	maxLine      = 16 << 20
+	forwardPort     = 80
+	replyTimeout    = 10 * time.Second // forwards and the session's first words
+	shutDownTimeout = 2 * time.Second  // requests under way at a clean disconnect
+	forwardRetry    = 3 * time.Second  // after a refusal for a passing reason
+	maxLine         = 16 << 20
 )
 
 // tunnel is one connection of Up: its forwards and its session.
@@ -35,10 +35,10 @@ type tunnel struct {
 	idle  chan struct{} // gets one when busy falls to 0
 	stdin io.WriteCloser
 
-	messages chan *Message // closed when the session has ended
-	settled  map[string]bool
-	leaveFor time.Time // until then a relay that stops asked to be left alone; zero = it did not
-	told     bool      // Ready was called
+	messages      chan *Message // closed when the session has ended
+	answered      map[string]bool
+	noRetryBefore time.Time // until then a relay that stops asked to be left alone; zero = it did not
+	readyCalled   bool      // Ready was called
 }
 
 // forwardRequest is the payload of tcpip-forward and its cancel (RFC 4254, section 7.1).
@@ -62,23 +62,23 @@ func (t *tunnel) run(ctx context.Context) error {
 	defer t.conn.Close()
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	t.settled = map[string]bool{}
+	t.answered = map[string]bool{}
 	t.idle = make(chan struct{}, 1)
 	t.messages = make(chan *Message, 64)
 	dead := make(chan error, 1)
 	t.wg.Go(func() { dead <- t.conn.keepalive(alive, t.up.networkChanged) })
 	channels := t.conn.HandleChannelOpen("forwarded-tcpip")
-	t.wg.Go(func() { t.serve(alive, channels) })
+	t.wg.Go(func() { t.serveChannels(alive, channels) })
 	t.wg.Go(func() {
 		select {
 		case <-ctx.Done():
-			t.finish()
+			t.shutDown()
 		case <-alive.Done():
 		}
 	})
 	err := t.start()
 	if err == nil {
-		err = t.listen(alive)
+		err = t.readMessages(alive)
 	}
 	cancel()
 	t.conn.Close()
@@ -90,15 +90,15 @@ func (t *tunnel) run(ctx context.Context) error {
 
 // start announces us and the targets, asks for the forwards and opens the session.
 func (t *tunnel) start() error {
-	timer := time.AfterFunc(answerWithin, func() { t.conn.Close() })
+	timer := time.AfterFunc(replyTimeout, func() { t.conn.Close() })
 	defer timer.Stop()
 	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial, Version: t.up.Dialer.Version}
 	if _, _, err := t.conn.SendRequest(relay.HelloRequest, false, ssh.Marshal(hello)); err != nil {
-		return t.lost(err)
+		return t.lostError(err)
 	}
 	for _, f := range t.up.forwards() {
 		if err := t.forward(f); err != nil {
-			return t.lost(err)
+			return t.lostError(err)
 		}
 	}
 	return t.openSession()
@@ -118,7 +118,7 @@ func (t *tunnel) forward(f Forward) error {
 // forwardLater asks again for an alias that was refused for a passing reason.
 func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 	t.wg.Go(func() {
-		if !wait(ctx, forwardAgain) {
+		if !wait(ctx, forwardRetry) {
 			return
 		}
 		for _, f := range t.up.forwards() { // it may have been dropped meanwhile
@@ -132,13 +132,13 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 func (t *tunnel) openSession() error {
 	session, err := t.conn.NewSession()
 	if err != nil {
-		return t.lost(err)
+		return t.lostError(err)
 	}
 	stdout, err1 := session.StdoutPipe()
 	stderr, err2 := session.StderrPipe()
 	stdin, err3 := session.StdinPipe()
 	if err := errors.Join(err1, err2, err3, session.Start("up --json")); err != nil {
-		return t.lost(err)
+		return t.lostError(err)
 	}
 	t.stdin = stdin
 	t.up.attach(t)
@@ -160,18 +160,18 @@ func (t *tunnel) openSession() error {
 	return nil
 }
 
-func (t *tunnel) lost(err error) error {
+func (t *tunnel) lostError(err error) error {
 	return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: err}
 }
 
-// listen hears the session until it ends.
-func (t *tunnel) listen(ctx context.Context) error {
+// readMessages hears the session until it ends.
+func (t *tunnel) readMessages(ctx context.Context) error {
 	defer t.up.detach()
 	defer t.wg.Go(func() {
 		for range t.messages { // until the reader has ended too
 		}
 	})
-	late := time.NewTimer(answerWithin)
+	late := time.NewTimer(replyTimeout)
 	defer late.Stop()
 	heard := false
 	for {
@@ -181,7 +181,7 @@ func (t *tunnel) listen(ctx context.Context) error {
 				return t.ended(heard)
 			}
 			heard = true
-			if err := t.hear(ctx, m); err != nil {
+			if err := t.handle(ctx, m); err != nil {
 				return err
 			}
 		case <-late.C:
@@ -194,46 +194,46 @@ func (t *tunnel) listen(ctx context.Context) error {
 
 func (t *tunnel) ended(heard bool) error {
 	if !heard {
-		return t.lost(errors.New("it closed the session without a word"))
+		return t.lostError(errors.New("it closed the session without a word"))
 	}
-	return t.lost(io.EOF)
+	return t.lostError(io.EOF)
 }
 
-// hear takes one message; an error ends the tunnel.
-func (t *tunnel) hear(ctx context.Context, m *Message) error {
+// handle takes one message; an error ends the tunnel.
+func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	switch m.Type {
 	case TypeOnline:
-		t.settled[m.Alias] = true
+		t.answered[m.Alias] = true
 		t.up.reached = true
 	case TypeSuperseded:
-		t.up.drop(m)
+		t.up.removeForward(m)
 	case TypeRefused:
-		if m.Passing() {
+		if m.Transient() {
 			t.forwardLater(ctx, m.Alias)
 		} else {
-			t.up.drop(m)
+			t.up.removeForward(m)
 		}
 	case TypeStopping:
-		t.leaveFor = time.Now().Add(m.retryAfter())
+		t.noRetryBefore = time.Now().Add(m.retryAfter())
 	case TypeRevoked:
 		if m.Alias == "" { // the login itself, or what cannot be told from it
 			return Errorf(ExitRefused, "the relay has ended this connection: %s", m.Message)
 		}
-		t.up.drop(m)
+		t.up.removeForward(m)
 	}
 	t.up.Show(m)
 	if len(t.up.names()) == 0 {
-		return t.up.gone()
+		return t.up.finalError()
 	}
-	if !t.told && m.Type != TypeHello && t.allSettled() {
-		t.told = true
+	if !t.readyCalled && m.Type != TypeHello && t.allAnswered() {
+		t.readyCalled = true
 		t.up.ready()
 	}
 	return nil
 }
 
-func (t *tunnel) allSettled() bool {
-	return !slices.ContainsFunc(t.up.names(), func(name string) bool { return !t.settled[AliasLabel(name)] })
+func (t *tunnel) allAnswered() bool {
+	return !slices.ContainsFunc(t.up.names(), func(name string) bool { return !t.answered[AliasLabel(name)] })
 }
 
 // AliasLabel is the alias within a bind string such as stripe-dev.example.com.
@@ -251,8 +251,8 @@ func permanent(code string) bool {
 	return true
 }
 
-// serve hands every channel to a goroutine of its own.
-func (t *tunnel) serve(ctx context.Context, offers <-chan ssh.NewChannel) {
+// serveChannels hands every channel to a goroutine of its own.
+func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel) {
 	for offer := range offers {
 		var open channelOpen
 		if err := ssh.Unmarshal(offer.ExtraData(), &open); err != nil {
@@ -271,7 +271,7 @@ func (t *tunnel) serve(ctx context.Context, offers <-chan ssh.NewChannel) {
 		}
 		t.wg.Go(func() {
 			defer t.open.Add(-1)
-			carry(ctx, offer, forward, t.up.monitor, t.count)
+			serveChannel(ctx, offer, forward, t.up.monitor, t.count)
 		})
 	}
 }
@@ -287,15 +287,15 @@ func (t *tunnel) count(delta int64) {
 	}
 }
 
-// finish takes the forwards back, lets requests under way end for a moment, and
+// shutDown takes the forwards back, lets requests under way end for a moment, and
 // closes the connection.
-func (t *tunnel) finish() {
-	end := time.AfterFunc(finishWithin, func() { t.conn.Close() })
+func (t *tunnel) shutDown() {
+	end := time.AfterFunc(shutDownTimeout, func() { t.conn.Close() })
 	defer end.Stop()
 	for _, bind := range t.up.names() {
 		_, _, _ = t.conn.SendRequest("cancel-tcpip-forward", false, ssh.Marshal(forwardRequest{bind, forwardPort}))
 	}
-	late := time.NewTimer(finishWithin)
+	late := time.NewTimer(shutDownTimeout)
 	defer late.Stop()
 	for t.busy.Load() > 0 {
 		select {

@@ -43,12 +43,12 @@ type Up struct {
 	networkChanged chan struct{} // capacity 1
 	monitor        *targetMonitor
 
-	mu      sync.Mutex
-	live    []Forward // those not dropped for good
-	tunnel  *tunnel   // the one that has a session
-	final   *Error    // why the last alias was dropped
-	reached bool      // an alias has been online
-	told    bool      // Ready has been called
+	mu          sync.Mutex
+	active      []Forward // those not dropped for good
+	tunnel      *tunnel   // the one that has a session
+	final       *Error    // why the last alias was dropped
+	reached     bool      // an alias has been online
+	readyCalled bool      // Ready has been called
 }
 
 // NormalAlias is an alias name as typed, in lower case and without a trailing dot;
@@ -67,7 +67,7 @@ func (u *Up) Run(ctx context.Context) error {
 	var watcher sync.WaitGroup
 	defer watcher.Wait()
 	defer cancel()
-	u.live = slices.Clone(u.Forwards)
+	u.active = slices.Clone(u.Forwards)
 	u.networkChanged = make(chan struct{}, 1)
 	u.monitor = newTargetMonitor(u.Local)
 	if u.watchNetwork == nil {
@@ -166,15 +166,15 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	begun := time.Now()
 	t := &tunnel{up: u, conn: conn}
 	err = t.run(ctx)
-	return max(1, time.Since(begun)), max(0, time.Until(t.leaveFor)), err
+	return max(1, time.Since(begun)), max(0, time.Until(t.noRetryBefore)), err
 }
 
 // ready tells that a connection stands. From now on nobody is asked anything: the
 // host is known, the keys are open, and the keyboard is used for something else.
 func (u *Up) ready() {
-	again := u.told
-	u.told = true
-	u.Dialer.Ask = nil
+	again := u.readyCalled
+	u.readyCalled = true
+	u.Dialer.Prompter = nil
 	u.Ready(again)
 }
 
@@ -213,7 +213,7 @@ func (u *Up) detach() {
 func (u *Up) forwards() []Forward {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return slices.Clone(u.live)
+	return slices.Clone(u.active)
 }
 
 func (u *Up) names() []string {
@@ -233,11 +233,11 @@ func (u *Up) forward(bind string) (Forward, bool) {
 	return Forward{}, false
 }
 
-// drop forgets an alias that was taken over or is not ours.
-func (u *Up) drop(m *Message) {
+// removeForward forgets an alias that was taken over or is not ours.
+func (u *Up) removeForward(m *Message) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.live = slices.DeleteFunc(u.live, func(f Forward) bool { return AliasLabel(f.Alias) == AliasLabel(m.Alias) })
+	u.active = slices.DeleteFunc(u.active, func(f Forward) bool { return AliasLabel(f.Alias) == AliasLabel(m.Alias) })
 	if m.Type == TypeSuperseded {
 		u.final = Errorf(ExitTaken, "alias %s was taken over by a newer connection", m.Alias).
 			WithHint("another relay up or ssh forwards it now; run this one again to take it back")
@@ -257,8 +257,8 @@ func (u *Up) drop(m *Message) {
 	u.final = Errorf(exit, "alias %s was refused: %s", m.Alias, m.Message)
 }
 
-// gone is why there is nothing left to do.
-func (u *Up) gone() error {
+// finalError is why there is nothing left to do.
+func (u *Up) finalError() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.final

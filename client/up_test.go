@@ -13,7 +13,7 @@ import (
 )
 
 func TestUpAnnouncesForwardsAndHears(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
 	target, err := ParseTarget("http://127.0.0.1:4000")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestUpStopsWhenRefusedForGood(t *testing.T) {
 	for code, exit := range map[string]int{
 		relay.CodeNotFound: ExitTaken, relay.CodeValidationFailed: ExitUsage, relay.CodeConflict: ExitFailure,
 	} {
-		d := newDouble(t)
+		d := newFakeRelay(t)
 		d.refuse["stripe-dev"] = [2]string{code, "no"}
 		dialer, _ := newDialer(t, d.listen())
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
@@ -80,7 +80,7 @@ func TestUpStopsWhenRefusedForGood(t *testing.T) {
 }
 
 func TestUpGoesOnWithTheOthers(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	d.refuse["foreign"] = [2]string{relay.CodeNotFound, "not yours"}
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "foreign"}, Forward{Alias: "mine"})
@@ -91,8 +91,8 @@ func TestUpGoesOnWithTheOthers(t *testing.T) {
 }
 
 func TestUpStopsWhenTakenOver(t *testing.T) {
-	d := newDouble(t)
-	d.script = func(c *doubleConn, say func(string)) {
+	d := newFakeRelay(t)
+	d.upSession = func(c *fakeConn, say func(string)) {
 		say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
 		say(`{"type":"newer-than-us","alias":5}`)
 		say(`{"type":"superseded","alias":"stripe-dev","message":"taken over by a newer connection"}`)
@@ -105,7 +105,7 @@ func TestUpStopsWhenTakenOver(t *testing.T) {
 }
 
 func TestUpComesBack(t *testing.T) {
-	d := newDouble(t)
+	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 	got(t, "ready", run.ready)
@@ -123,7 +123,7 @@ func TestUpComesBack(t *testing.T) {
 }
 
 func TestUnreachableAtFirstGivesUp(t *testing.T) {
-	addr, _ := refusing(t)
+	addr, _ := refusingAddr(t)
 	dialer, _ := newDialer(t, addr)
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 	if err := run.end(t); exitOf(err) != ExitUnreachable {
@@ -135,8 +135,8 @@ func TestUnreachableAtFirstGivesUp(t *testing.T) {
 }
 
 func TestNotARelay(t *testing.T) {
-	d := newDouble(t)
-	d.script = func(c *doubleConn, say func(string)) { say("no JSON"); c.Close() }
+	d := newFakeRelay(t)
+	d.upSession = func(c *fakeConn, say func(string)) { say("no JSON"); c.Close() }
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 	if err := run.end(t); err == nil {

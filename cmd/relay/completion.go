@@ -24,9 +24,9 @@ const completionLimit = 1500 * time.Millisecond
 // shells are those that completion knows, best known first.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
-// bashAlone lets the script for bash work where the package bash-completion is not
+// bashFallback lets the script for bash work where the package bash-completion is not
 // installed, whose functions it calls.
-const bashAlone = `
+const bashFallback = `
 __relay_init_completion()
 {
     COMPREPLY=()
@@ -50,7 +50,7 @@ func (p *program) completion() *cobra.Command {
 		root := c.Root()
 		switch args[0] {
 		case "bash":
-			return errors.Join(root.GenBashCompletionV2(p.out, true), p.printer().source(bashAlone))
+			return errors.Join(root.GenBashCompletionV2(p.out, true), p.printer().source(bashFallback))
 		case "zsh":
 			return root.GenZshCompletion(p.out)
 		case "fish":
@@ -76,11 +76,11 @@ func (p *program) completeAliases(root *cobra.Command) {
 				if len(args) > 0 {
 					return nil, cobra.ShellCompDirectiveNoFileComp
 				}
-				return p.offer(c.Context(), typed, nil), cobra.ShellCompDirectiveNoFileComp
+				return p.completions(c.Context(), typed, nil), cobra.ShellCompDirectiveNoFileComp
 			}
 		case "up", "doctor":
 			offer := func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				return p.offer(c.Context(), typed, args), cobra.ShellCompDirectiveNoFileComp
+				return p.completions(c.Context(), typed, args), cobra.ShellCompDirectiveNoFileComp
 			}
 			c.ValidArgsFunction = offer
 			if c.Flags().Lookup("alias") != nil {
@@ -132,9 +132,9 @@ func plainUsages(c *cobra.Command) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
-// offer lists alias names that begin as typed: those of webhooks.yaml, else those of
+// completions lists alias names that begin as typed: those of webhooks.yaml, else those of
 // the account. It says nothing and asks nobody; without an answer there are none.
-func (p *program) offer(ctx context.Context, typed string, taken []string) []string {
+func (p *program) completions(ctx context.Context, typed string, taken []string) []string {
 	if ctx == nil {
 		ctx = context.Background()
 	}

@@ -52,15 +52,15 @@ func (p *program) checkConfig(asJSON bool) error {
 }
 
 func checked(conf *client.Config) checkedConfig {
-	out := checkedConfig{File: conf.Path, Server: said(conf.Server), Aliases: []checkedAlias{}}
+	out := checkedConfig{File: conf.Path, Server: nullable(conf.Server), Aliases: []checkedAlias{}}
 	for _, f := range conf.Aliases {
-		out.Aliases = append(out.Aliases, checkedAlias{f.Alias, f.Target.URL, said(f.Target.HostHeader)})
+		out.Aliases = append(out.Aliases, checkedAlias{f.Alias, f.Target.URL, nullable(f.Target.HostHeader)})
 	}
 	return out
 }
 
-// said is a text that may be missing.
-func said(s string) *string {
+// nullable is a text that may be missing.
+func nullable(s string) *string {
 	if s == "" {
 		return nil
 	}

@@ -37,13 +37,13 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]clie
 	if err != nil { // the logins, which are told of already
 		dialer = p.dialerTo(cmp.Or(p.server, p.getenv("RELAY_SERVER"), conf.Server, client.DefaultServer), p.identity)
 	}
-	dialer.Ask, dialer.Say = nil, func(string) {}
+	dialer.Prompter, dialer.Say = nil, func(string) {}
 	d := &client.Doctor{Dialer: dialer, Remote: client.SSH{Dialer: dialer}, BaseURL: p.getenv("RELAY_URL"), Forwards: forwards}
 	if remote, err := p.remoteBy(ctx, dialer); err == nil {
 		d.Remote = remote
 	}
-	if door := d.Remote.Door(); door.Name == "api" {
-		d.BaseURL = door.Addr
+	if endpoint := d.Remote.Endpoint(); endpoint.Name == "api" {
+		d.BaseURL = endpoint.Addr
 	}
 	return append(list, d.Examine(ctx)...), ctx.Err()
 }

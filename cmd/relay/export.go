@@ -35,7 +35,7 @@ func (p *program) export() *cobra.Command {
 		}
 		var answer bytes.Buffer
 		asked := client.Command{Name: "export", Arg: args[0], Format: *format}
-		if err := hinted(asked.Name, remote.Run(c.Context(), asked, &answer)); err != nil {
+		if err := withHint(asked.Name, remote.Run(c.Context(), asked, &answer)); err != nil {
 			return err
 		}
 		text := exportText(*format, answer.Bytes())

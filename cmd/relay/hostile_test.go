@@ -20,8 +20,8 @@ import (
 	"relay/record"
 )
 
-// nasty is what callers and local servers send to those who look at a terminal.
-func nasty() []string {
+// hostileStrings is what callers and local servers send to those who look at a terminal.
+func hostileStrings() []string {
 	list := []string{
 		"\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "\x1bP$q\"p\x1b\\", "\x1b[6n", "\x1bc",
 		"\x9b31m", "\u009b31m", "\u0085", "\x07\x08\x7f", "\x00", "\r\nrelay: you are logged out", "a\rb", "a\tb", "\u2028\u2029",
@@ -30,9 +30,9 @@ func nasty() []string {
 	return append(list, strings.Repeat("\x1b[31m", 200))
 }
 
-// places puts a nasty text where an answer of a relay can have one, and names the
+// outputs puts a hostile text where an answer of a relay can have one, and names the
 // command that shows it.
-var places = []struct {
+var outputs = []struct {
 	name    string
 	command []string
 	answer  func(bad string) (status int, body string)
@@ -90,25 +90,25 @@ const secret = "rly_c2VjcmV0c2VjcmV0c2VjcmV0"
 // text and in JSON, over the API and over SSH. The token is in no output.
 func TestNothingRaw(t *testing.T) {
 	t.Parallel()
-	office := &hostileOffice{}
-	web := httptest.NewServer(office)
+	api := &hostileAPI{}
+	web := httptest.NewServer(api)
 	t.Cleanup(web.Close)
-	gate := newHostileGate(t, office)
+	sshServer := newHostileSSH(t, api)
 	cases := 0
-	for _, place := range places {
-		for i, bad := range append([]string{strings.Join(nasty(), "")}, nasty()...) {
-			office.set(place.answer(bad))
+	for _, place := range outputs {
+		for i, bad := range append([]string{strings.Join(hostileStrings(), "")}, hostileStrings()...) {
+			api.set(place.answer(bad))
 			forms := []string{"compact", "json"}
 			if i > 0 { // one printer makes all JSON safe, whatever is in it
 				forms = forms[:1]
 			}
 			for _, form := range forms {
-				args := append(place.command, "--output", form, "--server", gate.addr)
+				args := append(place.command, "--output", form, "--server", sshServer.addr)
 				api := map[string]string{"RELAY_TOKEN": secret, "RELAY_URL": web.URL}
 				harmless(t, place.name+" over the API", api, args...)
 				cases++
-				if i == 0 { // all at once: both doors lead to one printer
-					harmless(t, place.name+" over SSH", nil, append(args, "--identity", gate.key)...)
+				if i == 0 { // all at once: both connections end in one printer
+					harmless(t, place.name+" over SSH", nil, append(args, "--identity", sshServer.key)...)
 					cases++
 				}
 			}
@@ -144,36 +144,36 @@ func harmless(t *testing.T, name string, env map[string]string, args ...string) 
 	}
 }
 
-// hostileOffice answers every question alike.
-type hostileOffice struct {
+// hostileAPI answers every question alike.
+type hostileAPI struct {
 	mu     sync.Mutex
 	status int
 	body   string
 }
 
-func (o *hostileOffice) set(status int, body string) {
+func (o *hostileAPI) set(status int, body string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.status, o.body = status, body
 }
 
-func (o *hostileOffice) get() (status int, body string) {
+func (o *hostileAPI) get() (status int, body string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.status, o.body
 }
 
 // ServeHTTP gives the answer that was set.
-func (o *hostileOffice) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (o *hostileAPI) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	status, body := o.get()
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(body))
 }
 
-// hostileGate is an SSH server that answers every command with what the office says.
-type hostileGate struct{ addr, key string }
+// hostileSSH is an SSH server that answers every command with what the api says.
+type hostileSSH struct{ addr, key string }
 
-func newHostileGate(t *testing.T, office *hostileOffice) hostileGate {
+func newHostileSSH(t *testing.T, api *hostileAPI) hostileSSH {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -203,13 +203,13 @@ func newHostileGate(t *testing.T, office *hostileOffice) hostileGate {
 			if err != nil {
 				return
 			}
-			go serveHostile(raw, config, office)
+			go serveHostile(raw, config, api)
 		}
 	}()
-	return hostileGate{ln.Addr().String(), key}
+	return hostileSSH{ln.Addr().String(), key}
 }
 
-func serveHostile(raw net.Conn, config *ssh.ServerConfig, office *hostileOffice) {
+func serveHostile(raw net.Conn, config *ssh.ServerConfig, api *hostileAPI) {
 	defer raw.Close()
 	_, channels, requests, err := ssh.NewServerConn(raw, config)
 	if err != nil {
@@ -223,7 +223,7 @@ func serveHostile(raw net.Conn, config *ssh.ServerConfig, office *hostileOffice)
 		}
 		for r := range asked {
 			_ = r.Reply(true, nil)
-			status, body := office.get()
+			status, body := api.get()
 			out, exit := ch.Stderr(), uint32(1)
 			if status/100 == 2 {
 				out, exit = ch, 0

@@ -230,7 +230,7 @@ func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags
 			failed = errors.Join(w.line(openLink(link)), w.line(codeIs(code)))
 		}
 		p.say(waitingForApproval)
-		if p.asker() != nil && !f.noBrowser {
+		if p.prompter() != nil && !f.noBrowser {
 			p.browse(link)
 		}
 	})

@@ -14,9 +14,9 @@ import (
 )
 
 // TestMain removes what was built for the tests, and ends the relayd that they share.
-func TestMain(m *testing.M) { os.Exit(tidily(m)) }
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
-func tidily(m *testing.M) int {
+func runTests(m *testing.M) int {
 	defer shared.stop()
 	return relaytest.Main(m)
 }

@@ -120,7 +120,7 @@ func (p *program) ask(c *cobra.Command, command func(args []string) client.Comma
 			printed <- err
 		}()
 		asked := command(args)
-		err = hinted(asked.Name, remote.Run(c.Context(), asked, to))
+		err = withHint(asked.Name, remote.Run(c.Context(), asked, to))
 		to.Close()
 		printErr := <-printed
 		var told *client.Error
@@ -135,8 +135,8 @@ func (p *program) ask(c *cobra.Command, command func(args []string) client.Comma
 	return c
 }
 
-// hinted says where the names are that a command takes, behind one that there is not.
-func hinted(command string, err error) error {
+// withHint says where the names are that a command takes, behind one that there is not.
+func withHint(command string, err error) error {
 	var e *client.Error
 	if !errors.As(err, &e) || e.Exit != client.ExitNotFound || e.Hint != "" {
 		return err

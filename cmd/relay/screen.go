@@ -8,31 +8,31 @@ import (
 	"relay/record"
 )
 
-// screen is what relay up shows: the fixed lines and the request log on stdout,
+// upScreen is what relay up shows: the fixed lines and the request log on stdout,
 // everything else by say. Its methods may be called by several goroutines.
-type screen struct {
+type upScreen struct {
 	w        *printer
 	say      func(string)
 	mode     string // of --output
 	forwards []client.Forward
 
-	mu     sync.Mutex
-	begun  bool            // line 1 is out
-	shown  map[string]bool // aliases whose lines are out
-	queued map[string]int
-	later  map[string]string // why an alias that is asked for again was refused
-	ready  bool              // the last of the fixed lines is out
+	mu         sync.Mutex
+	helloShown bool            // line 1 is out
+	shown      map[string]bool // aliases whose lines are out
+	queued     map[string]int
+	refusals   map[string]string // why an alias that is asked for again was refused
+	ready      bool              // the last of the fixed lines is out
 
 	reason   string // of the last loss that was told, and when; "" since we are back
 	reasonAt time.Time
 }
 
-func newScreen(w *printer, say func(string), mode string, forwards []client.Forward) *screen {
-	return &screen{w: w, say: say, mode: mode, forwards: forwards, shown: map[string]bool{}, queued: map[string]int{}, later: map[string]string{}}
+func newScreen(w *printer, say func(string), mode string, forwards []client.Forward) *upScreen {
+	return &upScreen{w: w, say: say, mode: mode, forwards: forwards, shown: map[string]bool{}, queued: map[string]int{}, refusals: map[string]string{}}
 }
 
 // message shows what the relay said.
-func (s *screen) message(m *client.Message) {
+func (s *upScreen) message(m *client.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mode == outputJSON {
@@ -40,8 +40,8 @@ func (s *screen) message(m *client.Message) {
 	}
 	switch m.Type {
 	case client.TypeHello:
-		if !s.begun {
-			s.begun = true
+		if !s.helloShown {
+			s.helloShown = true
 			s.line(connectedTo(m.Host))
 		}
 	case client.TypeOnline:
@@ -61,12 +61,12 @@ func (s *screen) message(m *client.Message) {
 
 // refused tells why an alias is not online; of a single one that is not asked for
 // again it is the error at the end.
-func (s *screen) refused(m *client.Message) {
+func (s *upScreen) refused(m *client.Message) {
 	text := refused(m.Alias, m.Message)
 	switch {
-	case m.Passing():
-		if s.later[m.Alias] != text { // it is refused again and again
-			s.later[m.Alias] = text
+	case m.Transient():
+		if s.refusals[m.Alias] != text { // it is refused again and again
+			s.refusals[m.Alias] = text
 			s.say(text + askingAgain)
 		}
 	case len(s.forwards) > 1:
@@ -74,7 +74,7 @@ func (s *screen) refused(m *client.Message) {
 	}
 }
 
-func (s *screen) request(m *client.Message) {
+func (s *upScreen) request(m *client.Message) {
 	if s.mode != outputCompact || m.Event == nil || m.Attempt == nil {
 		return
 	}
@@ -82,7 +82,7 @@ func (s *screen) request(m *client.Message) {
 }
 
 // notice shows what needs no keeping in mind.
-func (s *screen) notice(m *client.Message) {
+func (s *upScreen) notice(m *client.Message) {
 	switch m.Type {
 	case client.TypeStale, client.TypeOffline:
 		s.say(offlineNow(m.Alias))
@@ -99,9 +99,9 @@ func (s *screen) notice(m *client.Message) {
 	}
 }
 
-func (s *screen) online(m *client.Message) {
+func (s *upScreen) online(m *client.Message) {
 	s.queued[m.Alias] = m.QueuedEvents
-	delete(s.later, m.Alias)
+	delete(s.refusals, m.Alias)
 	if s.shown[m.Alias] {
 		s.say(onlineAgain(m.Alias))
 		return
@@ -115,7 +115,7 @@ func (s *screen) online(m *client.Message) {
 	}
 }
 
-func (s *screen) target(alias string) string {
+func (s *upScreen) target(alias string) string {
 	for _, f := range s.forwards {
 		if client.SameAlias(f.Alias, alias) {
 			return f.Target.URL
@@ -125,7 +125,7 @@ func (s *screen) target(alias string) string {
 }
 
 // connected ends the fixed lines, or says that we are back.
-func (s *screen) connected(again bool) {
+func (s *upScreen) connected(again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if again {
@@ -167,7 +167,7 @@ type localMessage struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-func (s *screen) targets() []aliasTarget {
+func (s *upScreen) targets() []aliasTarget {
 	list := make([]aliasTarget, 0, len(s.forwards))
 	for _, f := range s.forwards {
 		list = append(list, aliasTarget{f.Alias, f.Target.URL})
@@ -175,7 +175,7 @@ func (s *screen) targets() []aliasTarget {
 	return list
 }
 
-func (s *screen) tellQueued() {
+func (s *upScreen) tellQueued() {
 	for _, f := range s.forwards {
 		for alias, n := range s.queued {
 			if n > 0 && client.SameAlias(f.Alias, alias) {
@@ -186,13 +186,13 @@ func (s *screen) tellQueued() {
 	}
 }
 
-// sameAgain is how long one and the same reason is not repeated for.
-const sameAgain = time.Minute
+// repeatAfter is how long one and the same reason is not repeated for.
+const repeatAfter = time.Minute
 
-func (s *screen) lost(err error, next time.Duration) {
+func (s *upScreen) lost(err error, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if text := err.Error(); text != s.reason || time.Since(s.reasonAt) > sameAgain {
+	if text := err.Error(); text != s.reason || time.Since(s.reasonAt) > repeatAfter {
 		s.reason, s.reasonAt = text, time.Now()
 		s.say(lostConnection(err, next))
 	}
@@ -202,7 +202,7 @@ func (s *screen) lost(err error, next time.Duration) {
 }
 
 // local tells what is odd about a local server.
-func (s *screen) local(n client.TargetEvent) {
+func (s *upScreen) local(n client.TargetEvent) {
 	s.say(n.Text)
 	if n.Hint != "" {
 		s.say(hintPrefix + n.Hint)
@@ -213,7 +213,7 @@ func (s *screen) local(n client.TargetEvent) {
 }
 
 // line writes one of the lines for people that programs do not read as JSON.
-func (s *screen) line(text string) {
+func (s *upScreen) line(text string) {
 	if s.mode != outputJSON {
 		_ = s.w.line(text)
 	}

@@ -10,14 +10,14 @@ import (
 	"relay/client"
 )
 
-// shown is a screen and what it showed.
-type shown struct {
-	*screen
+// recordedScreen is a screen and what it showed.
+type recordedScreen struct {
+	*upScreen
 	out, talk strings.Builder
 }
 
-func newShown(t *testing.T, mode string, aliases ...string) *shown {
-	s := &shown{}
+func newRecordedScreen(t *testing.T, mode string, aliases ...string) *recordedScreen {
+	s := &recordedScreen{}
 	var forwards []client.Forward
 	for i, alias := range aliases {
 		target, err := client.PortTarget(3000 + i)
@@ -26,11 +26,11 @@ func newShown(t *testing.T, mode string, aliases ...string) *shown {
 		}
 		forwards = append(forwards, client.Forward{Alias: alias, Target: target})
 	}
-	s.screen = newScreen(&printer{out: &s.out}, func(line string) { s.talk.WriteString(line + "\n") }, mode, forwards)
+	s.upScreen = newScreen(&printer{out: &s.out}, func(line string) { s.talk.WriteString(line + "\n") }, mode, forwards)
 	return s
 }
 
-func (s *shown) hear(t *testing.T, line string) {
+func (s *recordedScreen) receive(t *testing.T, line string) {
 	t.Helper()
 	m := &client.Message{}
 	if err := json.Unmarshal([]byte(line), m); err != nil {
@@ -50,12 +50,12 @@ const (
 
 func TestTheFiveLines(t *testing.T) {
 	t.Setenv("TZ", "UTC")
-	s := newShown(t, outputCompact, "stripe-dev")
-	s.hear(t, helloLine)
-	s.hear(t, onlineLine)
+	s := newRecordedScreen(t, outputCompact, "stripe-dev")
+	s.receive(t, helloLine)
+	s.receive(t, onlineLine)
 	s.connected(false)
-	s.hear(t, requestLog)
-	s.hear(t, refusedLog)
+	s.receive(t, requestLog)
+	s.receive(t, refusedLog)
 	at := time.Date(2026, 11, 21, 5, 17, 53, 0, time.UTC).Local()
 	want := `Connected to relay example.com
 Alias stripe-dev is online
@@ -76,27 +76,27 @@ Press Ctrl+C to disconnect
 
 func TestSeveralAliasesAreNamedInTheLog(t *testing.T) {
 	t.Setenv("TZ", "UTC")
-	s := newShown(t, outputCompact, "stripe-dev", "github-dev")
-	s.hear(t, strings.Replace(requestLog, `"id":"evt_1"`, `"id":"evt_1","alias":"github-dev"`, 1))
+	s := newRecordedScreen(t, outputCompact, "stripe-dev", "github-dev")
+	s.receive(t, strings.Replace(requestLog, `"id":"evt_1"`, `"id":"evt_1","alias":"github-dev"`, 1))
 	if want := " [200] POST /hook (23ms) evt_1 alias github-dev\n"; !strings.HasSuffix(s.out.String(), want) {
 		t.Errorf("%s", &s.out)
 	}
 }
 
 func TestSeveralAliasesAndReconnect(t *testing.T) {
-	s := newShown(t, outputQuiet, "stripe-dev", "github-dev.example.com")
-	s.hear(t, helloLine)
-	s.hear(t, onlineLine)
-	s.hear(t, onlineLine2)
+	s := newRecordedScreen(t, outputQuiet, "stripe-dev", "github-dev.example.com")
+	s.receive(t, helloLine)
+	s.receive(t, onlineLine)
+	s.receive(t, onlineLine2)
 	s.connected(false)
-	s.hear(t, requestLog)
+	s.receive(t, requestLog)
 	s.lost(errors.New("gone"), 0)
 	s.lost(errors.New("gone"), time.Second) // said once
-	s.hear(t, helloLine)
-	s.hear(t, strings.Replace(onlineLine, ":3}", ":0}", 1))
-	s.hear(t, onlineLine2)
+	s.receive(t, helloLine)
+	s.receive(t, strings.Replace(onlineLine, ":3}", ":0}", 1))
+	s.receive(t, onlineLine2)
 	s.connected(true)
-	s.hear(t, `{"type":"superseded","alias":"github-dev"}`)
+	s.receive(t, `{"type":"superseded","alias":"github-dev"}`)
 	want := `Connected to relay example.com
 Alias stripe-dev is online
 Public URL    https://stripe-dev.example.com
@@ -126,22 +126,22 @@ alias github-dev was taken over by a newer connection
 // TestRefusalThatMayPassIsTold: with a single alias nothing was said, and the program
 // seemed to hang.
 func TestRefusalThatMayPassIsTold(t *testing.T) {
-	s := newShown(t, outputCompact, "stripe-dev")
+	s := newRecordedScreen(t, outputCompact, "stripe-dev")
 	for range 3 {
-		s.hear(t, `{"type":"refused","alias":"stripe-dev","code":"store-unavailable","message":"the store is away"}`)
+		s.receive(t, `{"type":"refused","alias":"stripe-dev","code":"store-unavailable","message":"the store is away"}`)
 	}
-	s.hear(t, onlineLine)
-	s.hear(t, `{"type":"refused","alias":"stripe-dev","code":"not-found","message":"it is the error at the end"}`)
+	s.receive(t, onlineLine)
+	s.receive(t, `{"type":"refused","alias":"stripe-dev","code":"not-found","message":"it is the error at the end"}`)
 	if want := "alias stripe-dev was refused: the store is away; asking again\n"; s.talk.String() != want {
 		t.Errorf("said %q", s.talk.String())
 	}
 }
 
 func TestJSONOutputIsOneObjectALine(t *testing.T) {
-	s := newShown(t, outputJSON, "stripe-dev")
+	s := newRecordedScreen(t, outputJSON, "stripe-dev")
 	lines := []string{helloLine, onlineLine, `{"type":"newer","x":"` + "\u009b2J\u202e\U0001d173\x7fé" + `"}`}
 	for _, line := range lines {
-		s.hear(t, line)
+		s.receive(t, line)
 	}
 	s.connected(false)
 	s.lost(errors.New("gone\x1b"), 250*time.Millisecond)

@@ -13,31 +13,31 @@ import (
 	"relay/record"
 )
 
-// asker gives somebody to ask, nil when stdin or stderr is no terminal.
-func (p *program) asker() client.Asker {
+// prompter gives somebody to ask, nil when stdin or stderr is no terminal.
+func (p *program) prompter() client.Prompter {
 	talk, ok := p.err.(*os.File)
 	if !ok || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(talk.Fd())) {
 		return nil
 	}
-	return person{in: p.in, talk: talk, interrupted: p.interrupted}
+	return terminalPrompter{in: p.in, talk: talk, interrupted: p.interrupted}
 }
 
-// person is whoever sits at the terminal.
-type person struct {
+// terminalPrompter is whoever sits at the terminal.
+type terminalPrompter struct {
 	in          *os.File
 	talk        io.Writer
 	interrupted <-chan struct{}
 }
 
 // Confirm takes yes and y for a yes and everything else for a no.
-func (a person) Confirm(question string) bool {
+func (a terminalPrompter) Confirm(question string) bool {
 	var lines []string
 	for line := range strings.Lines(question) {
 		lines = append(lines, sayPrefix+record.SafeText(strings.TrimRight(line, "\n")))
 	}
 	_, _ = io.WriteString(a.talk, strings.Join(lines, "\n")+yesNo)
 	line, _ := orInterrupted(a.interrupted, func() (string, error) {
-		return bufio.NewReader(io.LimitReader(a.in, longestAnswer)).ReadString('\n')
+		return bufio.NewReader(io.LimitReader(a.in, maxAnswer)).ReadString('\n')
 	})
 	if !strings.HasSuffix(line, "\n") { // Ctrl+D, or Ctrl+C
 		_, _ = io.WriteString(a.talk, "\n")
@@ -50,7 +50,7 @@ func (a person) Confirm(question string) bool {
 }
 
 // Passphrase reads without showing what is typed.
-func (a person) Passphrase(file string) ([]byte, error) {
+func (a terminalPrompter) Passphrase(file string) ([]byte, error) {
 	_, _ = io.WriteString(a.talk, sayPrefix+passphraseOf(record.SafeText(file)))
 	fd := int(a.in.Fd())
 	before, err := term.GetState(fd)
@@ -65,8 +65,8 @@ func (a person) Passphrase(file string) ([]byte, error) {
 	return pass, err
 }
 
-// longestAnswer bounds the answer to a question.
-const longestAnswer = 4096
+// maxAnswer bounds the answer to a question.
+const maxAnswer = 4096
 
 var errInterrupted = errors.New("interrupted")
 

@@ -174,7 +174,7 @@ func (a *atTerminal) stopped() bool {
 // sends what came while the alias was offline.
 func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	t.Parallel()
-	r := theRelay(t)
+	r := useSharedRelay(t)
 	first := r.upAtTerminal(t, "keys-dev") // the alias is claimed by this
 	first.press("\x03")
 	first.leaves("exit status 0")
@@ -237,7 +237,7 @@ func TestWhenThereAreColors(t *testing.T) {
 // TestColorsAtATerminal: the flag and the environment reach that decision in the program.
 func TestColorsAtATerminal(t *testing.T) {
 	t.Parallel()
-	r := theRelay(t)
+	r := useSharedRelay(t)
 	for i, c := range []struct {
 		env   []string
 		flags []string
@@ -264,7 +264,7 @@ func TestColorsAtATerminal(t *testing.T) {
 // next tunnel of the alias gets the Host line as the caller sent it.
 func TestHostHeaderEndsWithItsTunnel(t *testing.T) {
 	t.Parallel()
-	r := theRelay(t)
+	r := useSharedRelay(t)
 	hosts := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host }))
 	defer server.Close()
@@ -292,7 +292,7 @@ func TestHostHeaderEndsWithItsTunnel(t *testing.T) {
 
 func TestSuspendedAndResumed(t *testing.T) {
 	t.Parallel()
-	r := theRelay(t)
+	r := useSharedRelay(t)
 	a := r.upAtTerminal(t, "suspend-dev")
 	for range 2 {
 		a.press("\x1a") // Ctrl+Z
@@ -317,7 +317,7 @@ func TestSuspendedAndResumed(t *testing.T) {
 // again what is typed.
 func TestCtrlCAtAPassphrase(t *testing.T) {
 	t.Parallel()
-	r := theRelay(t)
+	r := useSharedRelay(t)
 	key := filepath.Join(t.TempDir(), "locked")
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-a", "1", "-N", "secret", "-f", key).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -338,7 +338,7 @@ func TestCtrlCAtAPassphrase(t *testing.T) {
 
 func TestTerminalIsPutBackAtEveryEnd(t *testing.T) {
 	t.Parallel()
-	r := theRelay(t)
+	r := useSharedRelay(t)
 	for sig, how := range map[syscall.Signal]string{
 		syscall.SIGINT: "exit status 0", syscall.SIGTERM: "exit status 0", syscall.SIGHUP: "signal: hangup", syscall.SIGQUIT: "exit status 2",
 	} {

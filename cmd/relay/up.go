@@ -11,8 +11,8 @@ import (
 	"relay/client"
 )
 
-// mostAliases is how many one connection carries; the relay takes no more.
-const mostAliases = 16
+// maxAliases is how many one connection carries; the relay takes no more.
+const maxAliases = 16
 
 // upFlags are the flags of relay up.
 type upFlags struct {
@@ -132,7 +132,7 @@ func (f *upFlags) forwards(conf *client.Config, names []string, echo *client.Ech
 	if !given && len(names) == 0 {
 		names = configNames(conf)
 	}
-	if len(names) > mostAliases {
+	if len(names) > maxAliases {
 		return nil, usage("%s", tooManyAliases(len(names))).WithHint("name some of them here and the others in a second relay up")
 	}
 	if len(names) == 0 {

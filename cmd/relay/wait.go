@@ -13,8 +13,8 @@ import (
 	"relay/record"
 )
 
-// longestTimeout bounds --timeout of wait.
-const longestTimeout = time.Hour
+// maxTimeout bounds --timeout of wait.
+const maxTimeout = time.Hour
 
 func (p *program) wait() *cobra.Command {
 	c := &cobra.Command{Use: "wait ALIAS", Short: waitShort, Long: waitLong, Example: waitExample, Args: oneArg("alias")}
@@ -33,7 +33,7 @@ func (p *program) wait() *cobra.Command {
 		if *path, err = pathPrefix(*path); err != nil {
 			return err
 		}
-		if limit, err = relay.ParseDuration(*timeout); err != nil || limit <= 0 || limit > longestTimeout {
+		if limit, err = relay.ParseDuration(*timeout); err != nil || limit <= 0 || limit > maxTimeout {
 			return usage("--timeout is a duration above 0 such as 30s or 5m, at most 1h, not %q", *timeout)
 		}
 		return nil

@@ -24,25 +24,26 @@ func (p *program) whoami() *cobra.Command {
 		if err := remote.Run(c.Context(), client.Command{Name: "whoami"}, &answer); err != nil {
 			return err
 		}
-		return p.showMe(answer.Bytes(), remote.Door(), *asJSON || p.output == outputJSON)
+		return p.showMe(answer.Bytes(), remote.Endpoint(), *asJSON || p.output == outputJSON)
 	}
 	return c
 }
 
-// showMe says who and by which way; JSON is the relay's answer with the way added.
-func (p *program) showMe(answer []byte, door client.Door, asJSON bool) error {
+// showMe prints the account and how the relay was reached; JSON is the relay's answer with
+// the connection added.
+func (p *program) showMe(answer []byte, endpoint client.Endpoint, asJSON bool) error {
 	w := p.printer()
 	if asJSON {
 		fields := map[string]any{}
 		if err := json.Unmarshal(answer, &fields); err != nil {
 			return fmt.Errorf("read the relay's answer: %w", err)
 		}
-		fields["door"], fields["relay"] = door.Name, door.Addr
+		fields["connection"], fields["relay"] = endpoint.Name, endpoint.Addr
 		return w.object(fields)
 	}
 	var m record.Me
 	if err := json.Unmarshal(answer, &m); err != nil {
 		return fmt.Errorf("read the relay's answer: %w", err)
 	}
-	return errors.Join(w.line(me(m)), w.line(byDoor(door)))
+	return errors.Join(w.line(me(m)), w.line(endpointText(endpoint)))
 }

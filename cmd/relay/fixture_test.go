@@ -65,13 +65,13 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// patience is far more than anything here takes: it is for machines that do other
+// testTimeout is far more than anything here takes: it is for machines that do other
 // things as well.
-const patience = 2 * time.Minute
+const testTimeout = 2 * time.Minute
 
-// poll asks until something is so, or patience ends.
+// poll asks until something is so, or testTimeout has passed.
 func poll(so func() bool) bool {
-	end := time.Now().Add(patience)
+	end := time.Now().Add(testTimeout)
 	for !so() {
 		if time.Now().After(end) {
 			return false
@@ -163,7 +163,7 @@ func (s *servers) stop(ts *testscript.TestScript, _ bool, _ []string) {
 	_ = srv.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-srv.done:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		ts.Fatalf("relayd did not stop:\n%s", srv.out)
 	}
 }
@@ -202,7 +202,7 @@ func approve(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	jar, err := cookiejar.New(nil)
 	ts.Check(err)
-	browser := &http.Client{Jar: jar, Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	browser := &http.Client{Jar: jar, Timeout: testTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	post(ts, browser, strings.TrimSpace(string(link)), nil)
 	body := post(ts, browser, args[0], url.Values{"code": {args[1]}})
 	if strings.Contains(body, `name="code"`) {
@@ -239,7 +239,7 @@ type sharedRelay struct {
 
 var shared sharedRelay
 
-func theRelay(t *testing.T) relayAt {
+func useSharedRelay(t *testing.T) relayAt {
 	t.Helper()
 	built(t)
 	shared.once.Do(func() { shared.err = shared.start() })

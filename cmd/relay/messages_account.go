@@ -75,7 +75,7 @@ func loginsKept(list []client.Login) string {
 	return strings.Join(where, ", ")
 }
 
-func byDoor(d client.Door) string {
+func endpointText(d client.Endpoint) string {
 	if d.Name == "api" {
 		return "by token, over the API at " + d.Addr
 	}

@@ -43,7 +43,7 @@ func logLine(e *record.Summary, a *record.Attempt, several bool) string {
 }
 
 func tooManyAliases(n int) string {
-	return fmt.Sprintf("%d aliases are too many for one connection; it carries %d", n, mostAliases)
+	return fmt.Sprintf("%d aliases are too many for one connection; it carries %d", n, maxAliases)
 }
 
 func isQueued(id string) string { return id + " is queued: its alias is offline" }

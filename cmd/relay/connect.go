@@ -8,9 +8,9 @@ import (
 	"relay/client"
 )
 
-// folder is where this program keeps things of one kind: below the folder that the
+// dirFor is where this program keeps things of one kind: below the folder that the
 // environment names for them, or below the home.
-func (p *program) folder(env string, below ...string) string {
+func (p *program) dirFor(env string, below ...string) string {
 	dir := p.getenv(env)
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(append([]string{p.home()}, below...)...)
@@ -20,7 +20,7 @@ func (p *program) folder(env string, below ...string) string {
 
 // logins is where logins are kept.
 func (p *program) logins() client.Logins {
-	return client.Logins{Dir: p.folder("XDG_CONFIG_HOME", ".config")}
+	return client.Logins{Dir: p.dirFor("XDG_CONFIG_HOME", ".config")}
 }
 
 // whichServer names the relay that is meant: by flag, environment, configuration,
@@ -82,8 +82,8 @@ func exists(file string) bool {
 func (p *program) dialerTo(server, identity string) *client.Dialer {
 	return &client.Dialer{
 		Server: server, Identity: identity, HostKey: p.hostKey,
-		Home: p.home(), StateDir: p.folder("XDG_STATE_HOME", ".local", "state"), Agent: p.getenv("SSH_AUTH_SOCK"),
-		Version: buildVersion(), Ask: p.asker(), Say: p.say,
+		Home: p.home(), StateDir: p.dirFor("XDG_STATE_HOME", ".local", "state"), Agent: p.getenv("SSH_AUTH_SOCK"),
+		Version: buildVersion(), Prompter: p.prompter(), Say: p.say,
 	}
 }
 

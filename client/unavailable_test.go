@@ -10,9 +10,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// notNow makes the double one that cannot judge keys while the result is set: it says
+// keysUnavailable makes the fake relay one that cannot judge keys while the result is set: it says
 // so, refuses them, and hangs up when it is asked in another way.
-func (d *double) notNow() *atomic.Bool {
+func (d *fakeRelay) keysUnavailable() *atomic.Bool {
 	away := new(atomic.Bool)
 	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
 		if away.Load() {
@@ -36,7 +36,7 @@ func (d *double) notNow() *atomic.Bool {
 func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
-		d.notNow().Store(true)
+		d.keysUnavailable().Store(true)
 		err := dialOnce(t, dialer)
 		var e *Error
 		if !errors.As(err, &e) || e.Exit != ExitUnreachable || !strings.HasSuffix(err.Error(), "has ended the login: keys cannot be looked up right now") {
@@ -53,7 +53,7 @@ func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
 func TestLossWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
-		away := d.notNow()
+		away := d.keysUnavailable()
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 		got(t, "ready", run.ready)
 		away.Store(true)
