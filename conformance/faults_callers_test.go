@@ -32,7 +32,7 @@ func TestFaultManyCallers(t *testing.T) {
 		stored := len(r.events("many", "&state=delivered")) - 20*2
 		figure(t, "%d senders on kept connections: %d requests in %v, errors %d, missing %d, RSS at most %d MiB, goroutines %d before and %d after, descriptors %d and %d",
 			senders, senders*each, took.Round(10*time.Millisecond), errors, senders*each-stored, most.Load()>>20, base.Goroutines, after.Goroutines, base.OpenFds, after.OpenFds)
-		if errors > 0 || stored != senders*each || most.Load() > 1<<30 || !ok {
+		if errors > 0 || stored != senders*each || most.Load() > memory(t, 400<<20) || !ok {
 			t.Errorf("errors %d, stored %d, RSS %d, before %+v, after %+v", errors, stored, most.Load(), base, after)
 		}
 	})

@@ -172,7 +172,7 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 	idle := r.atRest()
 	each := float64(idle.RSSBytes-before.RSSBytes) / 1024 / float64(n)
 	figure(t, "%d idle tunnels: %.0f KiB and %.1f goroutines each", n, each, float64(idle.Goroutines-before.Goroutines)/float64(n))
-	if most := size(1000.0, 150.0); each > most {
+	if most := float64(memory(t, size[int64](400, 150))); each > most {
 		t.Errorf("%.0f KiB for each idle tunnel", each)
 	}
 	for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
@@ -240,7 +240,7 @@ func TestFaultLargeBodies(t *testing.T) {
 	figure(t, "%d bodies of %d MiB at once to a slow local server in %v: failed %d, missing %d, different %d, RSS at most %d MiB; another alias meanwhile: %d requests, errors %d, p50 %v, p99 %v",
 		senders, body>>20, took.Round(100*time.Millisecond), failed, senders-stored, wrong, most.Load()>>20,
 		len(q.waits), q.errors, quantile(q.waits, 0.5).Round(100*time.Microsecond), quantile(q.waits, 0.99).Round(time.Millisecond))
-	if failed > 0 || stored != senders || wrong > 0 || q.errors > 0 || most.Load() > 512<<20 || !ok {
+	if failed > 0 || stored != senders || wrong > 0 || q.errors > 0 || most.Load() > memory(t, 512<<20) || !ok {
 		t.Errorf("failed %d, stored %d, different %d, errors of the other alias %d, RSS %d, before %+v, after %+v", failed, stored, wrong, q.errors, most.Load(), base, after)
 	}
 }

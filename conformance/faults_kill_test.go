@@ -2,19 +2,61 @@ package conformance
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// TestFaultKillRelay kills relayd again and again under load. Whatever was
+// kinds are the ways in which requests and answers of a mixed load are framed and end.
+var kinds = []string{"plain", "chunked", "large", "until-close", "upgrade", "broken"}
+
+// mixedServer is a local server for them: it answers by a length, in chunks with the body
+// of the request, by the end of the connection, by 101, or not at all.
+func mixedServer(t *testing.T) string {
+	t.Helper()
+	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return
+		}
+		raw := func(answer string) {
+			c, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(c, answer) // the relay may have been killed
+			_ = c.Close()
+		}
+		switch kind := req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]; kind {
+		case "until-close":
+			raw("HTTP/1.1 200 OK\r\n\r\n" + string(body))
+		case "upgrade":
+			raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello")
+		case "broken":
+			raw("") // 502
+		case "chunked", "large":
+			_, _ = w.Write(body)
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, "the end")
+		default:
+			_, _ = io.WriteString(w, "done")
+		}
+	})
+}
+
+// TestFaultKillRelay kills relayd again and again under load of every kind. Whatever was
 // answered is stored with equal bytes, and nothing stays delivering.
 func TestFaultKillRelay(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
 		kills, between := size(2, 20), size(100, 1100)
 		r := newRig(t, databaseURL)
-		r.autossh("crash", localServer(t))
-		l := startLoad(r, "crash", size(8, 32), func(l *load) { l.compare = 100_000 })
+		r.autossh("crash", mixedServer(t))
+		l := startLoad(r, "crash", size(8, 32), func(l *load) { l.compare, l.mixed = 100_000, true })
 		for range kills {
 			l.more(between, 60*time.Second)
 			r.stop(syscall.SIGKILL)
@@ -25,11 +67,28 @@ func TestFaultKillRelay(t *testing.T) {
 		r.stop(syscall.SIGKILL)
 		r.start()
 		v := l.check(t)
-		figure(t, "kill -9 of relayd x%d: %v; by status %v", kills+1, v, l.codes)
+		answers := l.byKind()
+		figure(t, "kill -9 of relayd x%d under load: %v; by status %v; by kind %v", kills, v, l.codes, answers)
 		if !v.ok() || v.answered < kills*between {
-			t.Errorf("after %d kills: %v", kills+1, v)
+			t.Errorf("after %d kills: %v", kills, v)
+		}
+		for kind, status := range map[string]int{"plain": 200, "chunked": 200, "large": 200, "until-close": 200, "upgrade": 101, "broken": 502} {
+			if answers[fmt.Sprint(kind, " ", status)] == 0 {
+				t.Errorf("no %s request was answered by %d", kind, status)
+			}
 		}
 	})
+}
+
+// byKind counts the answers of a mixed load by kind and status.
+func (l *load) byKind() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := map[string]int{}
+	for path, a := range l.answered {
+		n[fmt.Sprint(path[strings.LastIndex(path, "/")+1:], " ", a.status)]++
+	}
+	return n
 }
 
 // autossh keeps a tunnel up for as long as the test runs.

@@ -34,6 +34,7 @@ type load struct {
 	alias   string
 	pause   time.Duration // between two requests of a sender
 	retry   bool          // senders repeat a request that met no server or a 503
+	mixed   bool          // senders send every kind of request, for mixedServer
 	compare int           // events to read back whole, in the full form
 
 	stop context.CancelFunc
@@ -104,6 +105,13 @@ func (l *load) send(ctx context.Context, sender int) {
 	for i := 0; ctx.Err() == nil; i++ {
 		path := fmt.Sprintf("/load/%d/%d", sender, i)
 		body := random(200+i%3000, uint64(sender*1000+i))
+		if l.mixed {
+			kind := kinds[i%len(kinds)]
+			path += "/" + kind
+			if kind == "large" {
+				body = random(300<<10, uint64(sender*1000+i)) // stored in parts
+			}
+		}
 		for !l.once(client, path, body) && l.retry && ctx.Err() == nil {
 			wait(ctx, 20*time.Millisecond)
 		}
@@ -126,7 +134,19 @@ func wait(ctx context.Context, d time.Duration) {
 // something other than 503.
 func (l *load) once(client *http.Client, path, body string) bool {
 	begun := time.Now()
-	res, err := client.Post("http://"+l.alias+".localhost"+path, "application/octet-stream", strings.NewReader(body))
+	req, err := http.NewRequest("POST", "http://"+l.alias+".localhost"+path, strings.NewReader(body))
+	if err != nil {
+		l.r.t.Error(err)
+		return true
+	}
+	switch {
+	case strings.HasSuffix(path, "/chunked"):
+		req.ContentLength = -1
+	case strings.HasSuffix(path, "/upgrade"):
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "echo")
+	}
+	res, err := client.Do(req)
 	if err != nil {
 		l.note(begun, path, nil, answered{})
 		<-time.After(5 * time.Millisecond) // nobody listens: do not spin

@@ -13,8 +13,7 @@ import (
 // TestFaultNoisyNeighbour floods one alias whose local server never answers and
 // compares what another alias' callers wait with and without it: turns of both in one
 // run, their waits pooled, so that whatever else the machine does meets both alike.
-// The short form has too few samples for a verdict on times. It shows that the other
-// alias' callers are all answered, and mostly sooner than the hung server is given up.
+// They may wait three times as long in the median, in the full form twice as long at p99.
 func TestFaultNoisyNeighbour(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		r := newRig(t, databaseURL)
@@ -23,7 +22,7 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 		r.tunnel("noisy", hung.addr)
 		r.must(200, "PATCH", "/aliases/noisy", []byte(`{"responseTimeout":"`+hang.String()+`"}`))
 		r.tunnel("quiet", localServer(t))
-		turns, phase := size(1, 5), size(2*time.Second, 4*time.Second)
+		turns, phase := size(3, 5), size(time.Second, 4*time.Second)
 		r.measure(phase / 4) // warm
 		var still, noisy quiet
 		codes := map[string]int{}
@@ -38,10 +37,15 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 		figure(t, "one alias flooded, its local server hung, in %d turns: p99 of another alias %v with it, %v without: ratio %.2f; median with it %v; requests %d and %d, errors %d; the flood was answered %v",
 			turns, with.Round(10*time.Microsecond), without.Round(10*time.Microsecond), ratio, median.Round(10*time.Microsecond),
 			len(noisy.waits), len(still.waits), still.errors+noisy.errors, codes)
-		if still.errors+noisy.errors > 0 || median >= hang {
-			t.Errorf("errors %d, median %v", still.errors+noisy.errors, median)
+		if still.errors+noisy.errors > 0 {
+			t.Errorf("errors %d", still.errors+noisy.errors)
 		}
-		if most := size(0.0, 2.0); most > 0 && ratio > most {
+		// Callers that wait for the flood would wait for a good part of 3 s. The p99 of a few
+		// hundred waits shows what else the machine does, so the short form judges the median.
+		if before := quantile(still.waits, 0.5); float64(median) > 3*float64(before) {
+			t.Errorf("median %v beside the flood, %v without", median, before)
+		}
+		if size(false, true) && ratio > 2 {
 			t.Errorf("p99 ratio %.2f", ratio)
 		}
 		for code := range codes {

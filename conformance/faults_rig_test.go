@@ -41,6 +41,15 @@ func bound(promised time.Duration) time.Duration {
 	return size(relaytest.Limit(promised, begun), relaytest.Limit(promised/2, begun))
 }
 
+// memory is the limit for the memory of relayd: one that looks for data races takes ten
+// times as much.
+func memory(t *testing.T, most int64) int64 {
+	if relaytest.Raced(t) {
+		return 10 * most
+	}
+	return most
+}
+
 // onlyInFull skips a test in the short form, where another test holds the same promises.
 func onlyInFull(t *testing.T, instead string) {
 	t.Helper()
@@ -225,14 +234,18 @@ func callerTo(addr string, timeout time.Duration) *http.Client {
 	}}
 }
 
-// through calls an alias whose tunnel is up until the answer is not that the request
-// was queued: on a busy machine a tunnel may be silent for a moment.
+// through calls an alias whose tunnel is up, or wakes, until the answer is not that the
+// request was queued. Requests that are still queued after 2 s fail the test.
 func (r *rig) through(alias, path, body string) (status int, answer string, header http.Header) {
 	r.t.Helper()
+	begun := time.Now()
 	relaytest.Until(r.t, 10*time.Second, alias+" to be reached", func() bool {
 		status, answer, header = r.call(alias, path, body)
 		return status != 202
 	})
+	if took := time.Since(begun); took > bound(2*time.Second) {
+		r.t.Errorf("requests to %s were queued for %v although its tunnel is up", alias, took)
+	}
 	return status, answer, header
 }
 

@@ -13,7 +13,7 @@ import (
 func TestFaultSoak(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
-		requests, cycles, long := size(700, 10000), size(6, 100), size(4*time.Second, 60*time.Second)
+		requests, cycles, long := size(700, 10000), size(16, 100), size(4*time.Second, 60*time.Second)
 		r := newRig(t, databaseURL)
 		local := localServer(t)
 		r.tunnel("steady", local)

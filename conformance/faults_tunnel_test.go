@@ -123,7 +123,7 @@ func TestFaultTakeover(t *testing.T) {
 func TestFaultFlapping(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
-		flaps := size(6, 40)
+		flaps := size(12, 40)
 		r := newRig(t, databaseURL)
 		local := localServer(t)
 		r.tunnel("flappy", local).Kill()

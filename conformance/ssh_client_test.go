@@ -102,19 +102,42 @@ func (r *rig) command(t *testing.T, client, line string) *relaytest.Process {
 	return r.runs(t, python, r.library(client, "relay", "exec", line)...)
 }
 
-// serves waits until an alias answers with a body.
+// serves waits until an alias answers with a body. A client that takes the alias over may
+// take seconds to start, and the tunnel before it answers meanwhile: but no request that
+// comes when the new tunnel is attached may be answered by another one.
 func (r *rig) serves(t *testing.T, alias, want string) {
 	t.Helper()
-	got := ""
+	got, wrong := "", map[string]string{} // by the tunnel that was attached when the request was sent
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if !r.online(alias) {
+		since := r.tunnelSince(alias)
+		if since == "" {
 			continue
 		}
-		if _, got, _ = r.call(alias, "/", "x"); got == want {
+		var status int
+		if status, got, _ = r.call(alias, "/", "x"); got == want {
+			if other, answered := wrong[since]; answered {
+				t.Errorf("%s answered %.200q when the tunnel to %q was attached", alias, other, want)
+			}
 			return
+		}
+		if status == 200 {
+			wrong[since] = got
 		}
 	}
 	t.Fatalf("%s answered %.200q, want %q", alias, got, want)
+}
+
+// tunnelSince is when the tunnel of an alias was attached, empty when it is offline.
+func (r *rig) tunnelSince(alias string) string {
+	status, body := r.api("GET", "/aliases/"+alias, nil)
+	var a struct {
+		Online bool
+		Tunnel *struct{ Since, RemoteAddr string }
+	}
+	if status != 200 || json.Unmarshal(body, &a) != nil || !a.Online || a.Tunnel == nil {
+		return ""
+	}
+	return a.Tunnel.Since + a.Tunnel.RemoteAddr
 }
 
 // state is the state of an alias, as the API tells it.

@@ -164,7 +164,7 @@ func rowRemoved(t *testing.T, r *rig) {
 		r.must(204, "DELETE", "/aliases/"+alias, nil)
 		begun := time.Now()
 		c.Code(t, 15*time.Second)
-		t.Logf("%s was let go after %v", client, time.Since(begun).Round(time.Millisecond))
+		inTime(t, begun, client+" was let go")
 	})
 }
 
@@ -197,7 +197,7 @@ func rowKeyRemoved(t *testing.T, r *rig) {
 			t.Errorf("%v: exit 0: %s", c.Cmd.Args, c.Out)
 		}
 	}
-	t.Logf("figure: tunnel and waiting command ended %v after the key was removed", time.Since(begun).Round(time.Millisecond))
+	inTime(t, begun, "tunnel and waiting command ended when the key was removed")
 	if !strings.Contains(tunnel.Out.String(), "this key was removed") {
 		t.Errorf("the session was told %s", tunnel.Out)
 	}
@@ -213,7 +213,9 @@ func rowDeath(t *testing.T, r *rig) {
 		c.Kill()
 		begun := time.Now()
 		relaytest.Until(t, 10*time.Second, "offline", func() bool { return r.state(alias) == "offline" })
-		t.Logf("figure: %s killed: offline within %v", client, time.Since(begun).Round(time.Millisecond))
+		if took := time.Since(begun); took > bound(time.Second) {
+			t.Errorf("%s killed: offline only after %v", client, took)
+		}
 		if status, body, _ := r.call(alias, "/", "x"); status != 202 {
 			t.Errorf("%d %s", status, body)
 		}

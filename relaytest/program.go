@@ -4,10 +4,13 @@
 package relaytest
 
 import (
+	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +65,16 @@ func programs() (string, error) {
 	}
 	own = dir
 	return dir, build(dir)
+}
+
+// Raced tells whether the programs look for data races, which takes memory and time.
+func Raced(t testing.TB) bool {
+	t.Helper()
+	info, err := buildinfo.ReadFile(Program(t, "relayd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // build builds both programs into dir. It runs in the folder of the module relay, wherever
