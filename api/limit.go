@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"net/netip"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"relay"
@@ -46,20 +48,32 @@ const (
 type rateLimiter struct {
 	name    string
 	rate    Rate
-	buckets *recent[*rate.Limiter]
+	buckets *lru.Cache[string, *rate.Limiter]
 	refused atomic.Int64
 }
 
 func newLimiter(name string, r Rate) *rateLimiter {
-	return &rateLimiter{name: name, rate: r, buckets: newRecent[*rate.Limiter](maxKeys)}
+	return &rateLimiter{name: name, rate: r, buckets: newLRU[*rate.Limiter]()}
+}
+
+func newLRU[V any]() *lru.Cache[string, V] {
+	c, err := lru.New[string, V](maxKeys)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return c
 }
 
 func (l *rateLimiter) disabled() bool { return l.rate.N <= 0 || l.rate.Per <= 0 }
 
 func (l *rateLimiter) bucket(key string) *rate.Limiter {
-	b, _ := l.buckets.get(key, func() *rate.Limiter {
-		return rate.NewLimiter(rate.Every(l.rate.Per/time.Duration(l.rate.N)), l.rate.N)
-	})
+	if b, ok := l.buckets.Get(key); ok {
+		return b
+	}
+	b := rate.NewLimiter(rate.Every(l.rate.Per/time.Duration(l.rate.N)), l.rate.N)
+	if earlier, ok, _ := l.buckets.PeekOrAdd(key, b); ok { // another call of the key was first
+		return earlier
+	}
 	return b
 }
 
@@ -82,7 +96,7 @@ func (l *rateLimiter) check(key string) error {
 	if l.disabled() {
 		return nil
 	}
-	b, known := l.buckets.get(key, nil)
+	b, known := l.buckets.Get(key)
 	if !known {
 		return nil
 	}
@@ -100,6 +114,51 @@ func (l *rateLimiter) refusal(wait time.Duration) error {
 	return &rateLimitError{err: e, name: l.name, rate: l.rate}
 }
 
+// concurrencyLimiter bounds how many calls stay open at once, per account and in
+// total. It is safe for concurrent use.
+type concurrencyLimiter struct {
+	name    string
+	refused atomic.Int64
+
+	mu    sync.Mutex
+	byKey map[string]int // those with a call open
+	total int
+}
+
+func newConcurrencyLimiter(name string) *concurrencyLimiter {
+	return &concurrencyLimiter{name: name, byKey: map[string]int{}}
+}
+
+// acquire gives a place, which leave gives back once; rate-limited when all are taken.
+func (p *concurrencyLimiter) acquire(key string) (leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byKey[key] >= maxOpenPerAccount || p.total >= maxOpenTotal {
+		p.refused.Add(1)
+		e := relay.Errorf(relay.CodeRateLimited, "too many of these calls are open: %d at once are allowed; end one first", maxOpenPerAccount)
+		e.RetryAfter = time.Second
+		return nil, &rateLimitError{err: e, name: p.name, rate: Rate{N: maxOpenPerAccount, Per: time.Second}}
+	}
+	p.byKey[key]++
+	p.total++
+	return sync.OnceFunc(func() { p.release(key) }), nil
+}
+
+func (p *concurrencyLimiter) release(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total--
+	if p.byKey[key]--; p.byKey[key] == 0 {
+		delete(p.byKey, key)
+	}
+}
+
+func (p *concurrencyLimiter) open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total
+}
+
 // Limits are the buckets that the API and the pages count in together. They are
 // safe for concurrent use.
 type Limits struct {
@@ -107,7 +166,7 @@ type Limits struct {
 
 	// validSecrets are hashes of credentials that were right lately: a neighbour who guesses
 	// does not shut them out. Being in it proves nothing.
-	validSecrets *recent[struct{}]
+	validSecrets *lru.Cache[string, struct{}]
 
 	streams, waits *concurrencyLimiter
 }
@@ -119,7 +178,7 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 		shareReplays: newLimiter(kindShareReplays, shareReplay),
 		creations:    newLimiter(kindCreations, accountRate),
 		sources:      newLimiter(kindSources, sourceRate),
-		validSecrets: newRecent[struct{}](maxKeys),
+		validSecrets: newLRU[struct{}](),
 		streams:      newConcurrencyLimiter(kindStreams),
 		waits:        newConcurrencyLimiter(kindWaits),
 	}
@@ -147,7 +206,7 @@ func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accoun
 // rate-limited when too many wrong ones came from there lately. A secret that was
 // right here lately is let through.
 func (l *Limits) CheckSecret(remote, secret string) error {
-	if _, was := l.validSecrets.get(secretKey(secret), nil); was {
+	if _, was := l.validSecrets.Get(secretKey(secret)); was {
 		return nil
 	}
 	return l.sources.check(sourceKey(remote))
@@ -156,7 +215,7 @@ func (l *Limits) CheckSecret(remote, secret string) error {
 // RecordSecret tells how a look-up ended.
 func (l *Limits) RecordSecret(remote, secret string, right bool) {
 	if right {
-		l.validSecrets.get(secretKey(secret), func() struct{} { return struct{}{} })
+		l.validSecrets.Add(secretKey(secret), struct{}{})
 	} else if !l.sources.disabled() {
 		l.sources.bucket(sourceKey(remote)).Allow()
 	}
@@ -198,7 +257,7 @@ type LimitStats struct {
 func (l *Limits) Stats() LimitStats {
 	s := LimitStats{Refused: l.refusedCounts(), Keys: map[string]int{}, Streams: l.streams.open(), Waits: l.waits.open()}
 	for _, b := range []*rateLimiter{l.replays, l.shareReplays, l.creations, l.sources} {
-		s.Keys[b.name] = b.buckets.size()
+		s.Keys[b.name] = b.buckets.Len()
 	}
 	return s
 }

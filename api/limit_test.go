@@ -41,7 +41,7 @@ func TestLimiterForgetsTheLongestUnused(t *testing.T) {
 	}
 	_ = l.allow("0") // used again, so 1 is the longest unused
 	_ = l.allow("new")
-	if got := l.buckets.size(); got != maxKeys {
+	if got := l.buckets.Len(); got != maxKeys {
 		t.Errorf("%d keys", got)
 	}
 	if l.allow("0") == nil || l.allow("new") == nil {

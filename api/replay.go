@@ -155,17 +155,9 @@ func checkReplayable(e *relay.Event) *relay.Error {
 	if e.Blocker == "" {
 		return nil
 	}
-	refused := relay.Errorf(relay.CodeEventNotReplayable, "this event cannot be sent again: %s", blockerTexts[e.Blocker])
+	refused := relay.Errorf(relay.CodeEventNotReplayable, "this event cannot be replayed: %s", record.BlockerText(e.Blocker))
 	refused.Reason = e.Blocker
 	return refused
-}
-
-// blockerTexts say in words why an event cannot be replayed.
-var blockerTexts = map[string]string{
-	relay.BlockedRejected:   "the request was refused and not kept whole",
-	relay.BlockedIncomplete: "the caller went away before the request was whole",
-	relay.BlockedBody:       "its body was not kept whole",
-	relay.BlockedUpgraded:   "it was a connection upgrade, which has no end to repeat",
 }
 
 func replayStatus(e *relay.Event, n int) int {

@@ -294,6 +294,7 @@ func TestBrowserWithoutScript(t *testing.T) {
 	b.see(`[data-attempt="2"]`)
 	b.ended(`[data-attempt="2"]`)
 	b.click("#share")
+	b.click("#create-share")
 	b.see("#share-url")
 	url := do(b, chromedp.Text(chromedp.CSS("#share-url")))
 	call(b, network.ClearBrowserCookies, cdp.Empty{})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"relay/relaytest"
@@ -25,6 +26,9 @@ func TestBrowserBurst(t *testing.T) {
 	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
 	idle := &browser{t: t, ctx: shared.tab(t)}
+	// Without it Chromium draws a tab in the background about once a second, and what the
+	// idle window lost would excuse any standstill of the stream.
+	call(idle, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	best := 1e9
 	for n := range 8 {
 		if best = min(best, b.burst(idle, s, n)); best < longestGap {
@@ -87,6 +91,9 @@ func (b *browser) burst(idle *browser, s *demoServer, n int) float64 {
 	b.t.Logf("burst: 1,001 events sent in %v, %d rows in the page, longest gap %.0f ms, of an idle window %.0f ms", took, rows, gap, lost)
 	if rows < 100 || rows > 500 {
 		b.t.Errorf("%d rows in the page", rows)
+	}
+	if lost > longestGap { // the machine, not the page, decided: this burst says nothing
+		return 1e9
 	}
 	return gap - lost
 }

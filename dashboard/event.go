@@ -166,20 +166,12 @@ func factsOf(e *relay.Event, s *record.Summary) []fact {
 	return facts
 }
 
-// blockerText says in words why an event cannot be sent again.
+// blockerText says why an event cannot be replayed, as a sentence; "" where it can.
 func blockerText(blocker string) string {
-	switch blocker {
-	case "":
+	if blocker == "" {
 		return ""
-	case relay.BlockedRejected:
-		return "The request was refused and not kept whole, so it cannot be sent again."
-	case relay.BlockedIncomplete:
-		return "The caller went away before the request was whole, so it cannot be sent again."
-	case relay.BlockedBody:
-		return "The body was not kept whole, so it cannot be sent again."
-	default:
-		return "It was a connection upgrade, which has no end to repeat."
 	}
+	return "This event cannot be replayed: " + record.BlockerText(blocker) + "."
 }
 
 func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {

@@ -52,7 +52,7 @@ func (b *browser) inspect(path string) {
 	}
 	b.key("\t")
 	b.key("\t")
-	if !value[bool](b, `(e => e === document.body || getComputedStyle(e).outlineStyle !== "none" || getComputedStyle(e.closest("tr") || e).outlineStyle !== "none")(document.activeElement)`) {
+	if !value[bool](b, `(e => e !== document.body && (getComputedStyle(e).outlineStyle !== "none" || getComputedStyle(e.closest("tr") || e).outlineStyle !== "none"))(document.activeElement)`) {
 		b.t.Errorf("%s: the focus is not seen on %s", path, value[string](b, `document.activeElement.outerHTML.slice(0, 120)`))
 	}
 }

@@ -51,7 +51,7 @@ func TestMembersAreNotOfferedToShare(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	id := r.send(post("/hook", "{}")).String()
-	contains(t, "owner", r.get("/events/"+id, 200), `action="/events/`+id+`/shares"`)
+	contains(t, "owner", r.get("/events/"+id, 200), `action="/events/`+id+`/share"`)
 	ctx, sys := context.Background(), relay.System()
 	_, err := r.s.CreateAccount(ctx, sys, "bob", false)
 	must(t, err)
@@ -59,7 +59,7 @@ func TestMembersAreNotOfferedToShare(t *testing.T) {
 	r.login("bob")
 	page := r.get("/events/"+id, 200)
 	contains(t, "member", page, "Only alice, the owner of the alias, may share its events", ">Replay</button>")
-	if strings.Contains(page, `/shares"`) || strings.Contains(page, ">Share</button>") {
+	if strings.Contains(page, `/share"`) || strings.Contains(page, ">Share</button>") {
 		t.Error("a member is offered what answers 403")
 	}
 	r.submit("/events/"+id+"/shares", nil, 403)

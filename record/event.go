@@ -159,3 +159,20 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 	}
 	return list
 }
+
+// BlockerText says in words why an event cannot be replayed, as the end of a sentence;
+// "" for an event that can.
+func BlockerText(blocker string) string {
+	switch blocker {
+	case "":
+		return ""
+	case relay.BlockedRejected:
+		return "the request was rejected and not stored completely"
+	case relay.BlockedIncomplete:
+		return "the caller disconnected before the request was complete"
+	case relay.BlockedBody:
+		return "its body was not stored completely"
+	default:
+		return "it was a connection upgrade, which cannot be repeated"
+	}
+}

@@ -21,21 +21,19 @@ import (
 	"relay/wire"
 )
 
-// language is one that tests are exported in. A program that does not need to be on
-// every machine that runs these tests is optional.
+// language is one that tests are exported in.
 type language struct {
 	name, file string
 	export     func(*relay.Event) (string, error)
 	run        []string
-	optional   bool
 }
 
 var languages = []language{
-	{"go", "export.go", record.ExportGo, []string{"go", "run"}, false},
-	{"go test", "export_test.go", record.ExportGo, []string{"go", "test", "-count=1"}, false},
-	{"python", "test_export.py", record.ExportPython, []string{"python3"}, false},
-	{"js", "export.js", record.ExportJS, []string{"node"}, true},
-	{"js module", "export.mjs", record.ExportJS, []string{"node"}, true},
+	{"go", "export.go", record.ExportGo, []string{"go", "run"}},
+	{"go test", "export_test.go", record.ExportGo, []string{"go", "test", "-count=1"}},
+	{"python", "test_export.py", record.ExportPython, []string{"python3"}},
+	{"js", "export.js", record.ExportJS, []string{"node"}},
+	{"js module", "export.mjs", record.ExportJS, []string{"node"}},
 }
 
 // write puts the program of an event into a folder of its own, outside every module.
@@ -56,9 +54,6 @@ func (l language) write(t *testing.T, e *relay.Event) (dir string) {
 func (l language) start(t *testing.T, dir, addr string, env ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath(l.run[0]); err != nil {
-		if l.optional {
-			t.Skipf("there is no %s here", l.run[0])
-		}
 		t.Fatalf("this test needs %s", l.run[0])
 	}
 	cmd := exec.CommandContext(t.Context(), l.run[0], append(l.run[1:len(l.run):len(l.run)], l.file)...)

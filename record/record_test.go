@@ -303,3 +303,19 @@ func TestProblemKeepsCausesInside(t *testing.T) {
 		t.Errorf("%s", b)
 	}
 }
+
+// TestPathBase64: a path that is not UTF-8 is lossy as text and exact in base64; any
+// other path has no base64 form.
+func TestPathBase64(t *testing.T) {
+	t.Parallel()
+	e := replayed(t)
+	e.Target = []byte("/caf\xe9?q=\xff")
+	out := record.Summarise(e, site, noon)
+	if raw, err := base64.StdEncoding.DecodeString(out.PathBase64); err != nil || string(raw) != "/caf\xe9?q=\xff" || out.Path != "/caf\ufffd?q=\ufffd" {
+		t.Errorf("path %q, base64 %q (%q, %v)", out.Path, out.PathBase64, raw, err)
+	}
+	e.Target = []byte("/café")
+	if out := record.Summarise(e, site, noon); out.Path != "/café" || out.PathBase64 != "" || keys(t, out)["pathBase64"] != nil {
+		t.Errorf("path %q, base64 %q", out.Path, out.PathBase64)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"relay"
+	"relay/record"
 )
 
 // BeginReplay appends a replay attempt; see delivery.Queue.
@@ -65,15 +66,8 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 // notReplayable says why e cannot be sent again.
 func notReplayable(e *relay.Event) *relay.Error {
 	return &relay.Error{
-		Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + blockerText[e.Blocker],
+		Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + record.BlockerText(e.Blocker),
 	}
-}
-
-var blockerText = map[string]string{
-	relay.BlockedRejected:   "the relay refused the request",
-	relay.BlockedIncomplete: "the request did not arrive whole",
-	relay.BlockedBody:       "its body is not stored whole",
-	relay.BlockedUpgraded:   "it was answered by a switch of protocols",
 }
 
 // claim reads the event of an attempt to deliver: its request, of large bodies
