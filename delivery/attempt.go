@@ -173,3 +173,28 @@ func (x *exchange) recordUnstored() {
 	a.Timing, a.HasTiming = x.timing(), true
 	x.d.store.Finish(x.event.ID, &a, "")
 }
+
+// panicked ends an exchange whose goroutine panicked: its attempt is marked as
+// interrupted, its channel and slot are returned. The exchange is not used again, because
+// its state is unknown; what fails here too is left to the start of the next relayd, which
+// marks attempts that never ended.
+func (x *exchange) panicked() {
+	defer func() { _ = recover() }()
+	defer x.releaseChannel()
+	x.timer.Stop()
+	x.stopReading.Store(true)
+	x.req.caller.Abort() // ends an upload that runs
+	if x.event == nil || x.finish != nil {
+		return
+	}
+	if !x.accepted {
+		x.sendAccept()
+	}
+	a := x.attempt
+	a.State, a.EndedAt = relay.StateInterrupted, time.Now()
+	a.Error = &relay.Fault{Code: relay.CodeInternal, Message: "the relay failed while it served this request; its log has the reason"}
+	x.finish = x.d.store.Finish(x.event.ID, &a, "")
+	if !x.acceptedWhole && !x.uploading {
+		x.amend()
+	}
+}

@@ -36,7 +36,13 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		return refusal(e, relay.ID{})
 	}
 	x := d.exchange(st, in.Alias)
-	defer x.release()
+	defer func() {
+		if v := recover(); v != nil {
+			x.panicked()
+			panic(v) // package server logs it with this stack and resets the connection
+		}
+		x.release()
+	}()
 	x.inbound(in, h)
 	x.att, x.lost = st.online()
 	x.wire = x.sentHead(in.Head)

@@ -175,7 +175,10 @@ func TestFreshConnectionsSetting(t *testing.T) {
 			}
 		}
 		var last record.Event
-		if !poll(5*time.Second, func() bool { last = h.event(h.newest("demo").ID); return last.State == "delivered" && last.Attempts[0].Connection != nil }) {
+		if !poll(5*time.Second, func() bool {
+			last = h.event(h.newest("demo").ID)
+			return last.State == "delivered" && last.Attempts[0].Connection != nil
+		}) {
 			t.Fatalf("event %+v", last)
 		}
 		return *last.Attempts[0].Connection

@@ -141,7 +141,6 @@ func when(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-
 func (c *cli) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "audit", Short: "list the changes that accounts and operators made, newest first", Args: exactly()}
 	n := cmd.Flags().IntP("number", "n", 50, "how many entries")
