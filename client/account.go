@@ -13,14 +13,14 @@ import (
 	"relay/record"
 )
 
-// Me says whom the token belongs to.
+// Me returns the account and the limits of the token.
 func (a *API) Me(ctx context.Context) (*record.Me, error) {
 	me := &record.Me{}
 	return me, a.get(ctx, "/me", me)
 }
 
-// RegisterKey makes a public key one of the account; one that is registered already
-// is fine. It gives the id by which the key can be removed.
+// RegisterKey registers a public key with the account and returns the id by which it
+// can be removed. A key that is registered already is no error.
 func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) (id string, err error) {
 	body, err := json.Marshal(map[string]string{
 		"name": name, "key": string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key))),
@@ -28,7 +28,7 @@ func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) (
 	if err != nil {
 		return "", err
 	}
-	// Where the list cannot be read, making the key says why.
+	// An error of the list is ignored: the POST fails for the same reason.
 	if id, err = a.keyID(ctx, key); err == nil && id != "" {
 		return id, nil
 	}
@@ -40,7 +40,7 @@ func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) (
 	return made.ID, json.Unmarshal(answer.Bytes(), &made)
 }
 
-// keyID finds a key among those of the account; "" = it is none of them.
+// keyID returns the id of a key of the account, or "" if the key is not registered.
 func (a *API) keyID(ctx context.Context, key ssh.PublicKey) (id string, err error) {
 	var list record.List[record.Key]
 	if err := a.get(ctx, "/keys", &list); err != nil {
@@ -54,7 +54,7 @@ func (a *API) keyID(ctx context.Context, key ssh.PublicKey) (id string, err erro
 	return "", nil
 }
 
-// RemoveKey takes a key from the account; one that is not there is fine.
+// RemoveKey removes a key from the account. A key that is not registered is no error.
 func (a *API) RemoveKey(ctx context.Context, key ssh.PublicKey) error {
 	id, err := a.keyID(ctx, key)
 	if err != nil || id == "" {
@@ -63,8 +63,8 @@ func (a *API) RemoveKey(ctx context.Context, key ssh.PublicKey) error {
 	return a.remove(ctx, "/keys/"+url.PathEscape(id))
 }
 
-// RevokeToken revokes the API's own token, whose id it takes; one that is gone already
-// is fine. It gives false when the token may not revoke any.
+// RevokeToken revokes the API's own token, whose id it takes. A token that is revoked
+// already is no error. revoked is false when the token lacks the scope to revoke one.
 func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err error) {
 	err = a.remove(ctx, "/tokens/"+url.PathEscape(id))
 	var e *Error
@@ -78,7 +78,7 @@ func (a *API) remove(ctx context.Context, path string) error {
 	resp, err := a.request(ctx, http.MethodDelete, path, nil)
 	var e *Error
 	if errors.As(err, &e) && (e.Exit == ExitNotFound || e.Exit == ExitRefused) {
-		return nil // a token that is not known any more cannot revoke itself
+		return nil // a revoked token is unauthorized
 	}
 	if err != nil {
 		return err

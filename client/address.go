@@ -12,15 +12,16 @@ import (
 	"github.com/kevinburke/ssh_config"
 )
 
-// DefaultServer is the relay that is meant when nothing else is said.
+// DefaultServer is used when neither flag, environment, configuration nor login names a
+// relay.
 const DefaultServer = "127.0.0.1:2222"
 
 const (
 	defaultPort = "2222"
-	defaultUser = "relay" // a reserved name: it names no alias, and never an identity
+	defaultUser = "relay" // a reserved name, so it is no alias; never an identity
 )
 
-// address is where the relay is dialed and as whom.
+// address is the SSH address of the relay and the user name to log in with.
 type address struct {
 	host, port, user string
 	identities       []string // IdentityFile of ~/.ssh/config, expanded
@@ -28,8 +29,8 @@ type address struct {
 
 func (a address) String() string { return net.JoinHostPort(a.host, a.port) }
 
-// SplitServer takes HOST, HOST:PORT, [IPv6]:PORT and USER@HOST:PORT apart; port and
-// user are "" when not given.
+// SplitServer splits HOST, HOST:PORT, [IPv6]:PORT and USER@HOST:PORT; port and user are
+// "" when not given.
 func SplitServer(s string) (user, host, port string, err error) {
 	rest := s
 	if u, after, ok := strings.Cut(s, "@"); ok {
@@ -58,8 +59,8 @@ func serverError(s string) error {
 	return Errorf(ExitUsage, "%q is no server address", s).WithHint("write HOST:PORT, such as %s", DefaultServer)
 }
 
-// resolve finds where a server name leads, by ~/.ssh/config as ssh would. What the
-// name itself says wins. say is told about what could not be used.
+// resolve finds the address of a server by ~/.ssh/config as ssh does; port and user
+// within the name take precedence. say gets warnings about settings that are not used.
 func resolve(server, home string, say func(string)) (address, error) {
 	user, host, port, err := SplitServer(server)
 	if err != nil {
@@ -78,8 +79,8 @@ func resolve(server, home string, say func(string)) (address, error) {
 	return a, nil
 }
 
-// readSSHConfig gives nil when there is none that can be used. An error in it is no
-// reason to stop: ssh itself understands more than our parser.
+// readSSHConfig returns nil when the file does not exist or cannot be parsed. A parse
+// error is only a warning, because ssh understands more than this parser.
 func readSSHConfig(path string, say func(string)) *ssh_config.Config {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -130,7 +131,7 @@ func (a *address) apply(conf *ssh_config.Config, name, home string, say func(str
 	}
 }
 
-// Addr is the host and port that is dialed, after ~/.ssh/config.
+// Addr returns the host and port that is dialed, after ~/.ssh/config.
 func (d *Dialer) Addr() (string, error) {
 	d.once.Do(d.prepare)
 	return d.where.String(), d.fail
@@ -147,8 +148,8 @@ func expandPath(path, home, host string) string {
 	return path
 }
 
-// SameServer tells whether two HOST:PORT lead to the same relay: all names of this
-// machine are one.
+// SameServer reports whether two HOST:PORT mean the same relay; all names of this
+// machine are equal.
 func SameServer(a, b string) bool {
 	if strings.EqualFold(a, b) {
 		return true
@@ -158,7 +159,7 @@ func SameServer(a, b string) bool {
 	return errA == nil && errB == nil && portA == portB && LoopbackName(hostA) && LoopbackName(hostB)
 }
 
-// LoopbackName tells whether a host name or address means this machine: a loopback
+// LoopbackName reports whether a host name or address means this machine: a loopback
 // address, localhost or a name below it.
 func LoopbackName(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))

@@ -31,7 +31,7 @@ type API struct {
 	agent string
 	http  *http.Client
 
-	// TokenHint is what to do when the token is refused; "" = the usual.
+	// TokenHint is the hint for a refused token; "" means the default one.
 	TokenHint string
 }
 
@@ -41,15 +41,15 @@ func NotEncrypted(base string) error {
 		WithHint("use its https address; without login and RELAY_TOKEN commands go over SSH with the key")
 }
 
-// NewAPI talks to the relay at a base URL. It refuses to use a token over clear http but
-// on this machine. Hosts that end in localhost are dialed
-// on this machine, whatever the resolver thinks of them.
+// NewAPI returns a client for the relay at a base URL. It refuses to use a token over
+// clear http, except on this machine. Hosts that end in localhost are dialed on this
+// machine, whatever the resolver says.
 func NewAPI(base, token, version string) (*API, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, Errorf(ExitUsage, "%q is no base URL", base).WithHint("set RELAY_URL to the address of the dashboard, such as https://relay.example.com")
 	}
-	if u.User != nil { // it would stand in every message
+	if u.User != nil { // it would be in every error message
 		return nil, Errorf(ExitUsage, "the base URL %s holds a login", u.Redacted()).WithHint("write it without; RELAY_TOKEN holds the token")
 	}
 	if token != "" && !Private(base) {
@@ -64,13 +64,14 @@ func NewAPI(base, token, version string) (*API, error) {
 		base: strings.TrimSuffix(base, "/"), token: token, agent: "relay/" + version,
 		http: &http.Client{
 			Transport: transport,
-			// A redirect would be somebody else's idea of where the token goes.
+			// A redirect could send the token elsewhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
 
-// BaseURL is where the API of a relay is looked for when nobody said.
+// BaseURL guesses the base URL of a relay of which only the host of its SSH address is
+// known.
 func BaseURL(serverHost string) string {
 	if LoopbackName(serverHost) {
 		return "http://127.0.0.1:8080"
@@ -81,7 +82,8 @@ func BaseURL(serverHost string) string {
 	return "https://" + serverHost
 }
 
-// proxyOf gives the proxy that the environment names, but for names of this machine.
+// proxyOf returns the proxy that the environment names; requests to this machine use
+// none.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if LoopbackName(r.URL.Hostname()) {
 		return nil, nil
@@ -104,7 +106,7 @@ func dialLocalhost(ctx context.Context, network, addr string) (net.Conn, error) 
 	return conn, err
 }
 
-// Endpoint names the base URL.
+// Endpoint returns the base URL.
 func (a *API) Endpoint() Endpoint { return Endpoint{Name: "api", Addr: a.base} }
 
 // Run sends the requests that make up the command.
@@ -144,12 +146,13 @@ func (a *API) run(ctx context.Context, c Command, out io.Writer) error {
 	return Errorf(ExitUsage, "there is no command %s over the API", c.Name)
 }
 
-// request gives the answer when it is a good one; its body has to be closed.
+// request sends a request and returns a 2xx response, whose body the caller closes; any
+// other response is an error.
 func (a *API) request(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	return a.requestAfter(ctx, method, path, body, "")
 }
 
-// requestAfter is request for what comes behind an item of the stream; "" = for all.
+// requestAfter is request with Last-Event-ID; after is "" for none.
 func (a *API) requestAfter(ctx context.Context, method, path string, body []byte, after string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, a.base+"/api/v1"+path, bytes.NewReader(body))
 	if err != nil {
@@ -177,8 +180,7 @@ func (a *API) requestAfter(ctx context.Context, method, path string, body []byte
 	return nil, a.answerError(resp)
 }
 
-// requestCause is why a request failed, without the address that the HTTP client puts
-// before it.
+// requestCause strips the URL that the HTTP client puts before an error.
 func requestCause(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -187,7 +189,7 @@ func requestCause(err error) error {
 	return err
 }
 
-// answerError makes an error of an answer that is none of 2xx.
+// answerError turns a response that is not 2xx into an error.
 func (a *API) answerError(resp *http.Response) error {
 	exit := ExitFailure
 	switch resp.StatusCode {
@@ -214,7 +216,7 @@ func (a *API) answerError(resp *http.Response) error {
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
 		e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
 	}
-	e.transient = resp.StatusCode >= http.StatusInternalServerError // a proxy whose relay is away
+	e.transient = resp.StatusCode >= http.StatusInternalServerError // such as a proxy in front of a stopped relay
 	return e
 }
 
@@ -231,14 +233,14 @@ func (a *API) copy(ctx context.Context, method, path string, body []byte, out io
 	return err
 }
 
-// replay fails where its attempt has, as it does over SSH.
+// replay fails when the attempt failed, as the command over SSH does.
 func (a *API) replay(ctx context.Context, id string, out io.Writer) error {
 	var answer bytes.Buffer
 	if err := a.copy(ctx, http.MethodPost, "/events/"+id+"/replay", nil, &answer); err != nil {
 		return err
 	}
 	var e record.Summary
-	_ = json.Unmarshal(answer.Bytes(), &e) // whoever prints it finds what is wrong
+	_ = json.Unmarshal(answer.Bytes(), &e) // the printer reports invalid JSON
 	if _, err := out.Write(answer.Bytes()); err != nil {
 		return err
 	}
@@ -248,15 +250,15 @@ func (a *API) replay(ctx context.Context, id string, out io.Writer) error {
 	return nil
 }
 
-// page is record.Page whose events are kept as they came: a newer relay may say
-// more than we know.
+// page is record.Page with its events unparsed, because a newer relay may send fields
+// that this program does not know.
 type page struct {
 	Data           []json.RawMessage `json:"data"`
 	NextCursor     *string           `json:"nextCursor"`
 	SearchedBackTo json.RawMessage   `json:"searchedBackTo,omitempty"`
 }
 
-// list gives up to n events, newest first.
+// list returns up to n events, newest first.
 func (a *API) list(ctx context.Context, alias string, n int) (page, error) {
 	var all page
 	cursor := ""

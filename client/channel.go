@@ -13,11 +13,11 @@ import (
 	"relay"
 )
 
-// maxChannels is how many channels of one connection may be open at a time.
+// maxChannels is how many channels of one connection may be open at the same time.
 const maxChannels = 256
 
-// drainAfterClose is how long a local server may take for what was already sent to
-// it when the relay closed the channel.
+// drainAfterClose is how long a local server may take to read what was sent to it after
+// the relay has closed the channel.
 const drainAfterClose = 10 * time.Second
 
 // bufferSize is the size of one copy; x/crypto cuts packets of 32 KiB from it.
@@ -25,11 +25,10 @@ const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// serveChannel accepts a channel and carries it to the target until both directions have
-// ended. The local server is dialed at the first byte, so that spare channels cost
-// it nothing and a refusal is known before anything was sent. busy is told when the
-// first byte came, and again when the channel is done; monitor learns how the local
-// server behaves.
+// serveChannel accepts a channel and carries it to the target until both directions
+// have ended. The local server is dialed at the first byte, so that spare channels cost
+// it nothing and the relay learns of a failed dial before anything was sent. busy is
+// called with 1 at the first byte and with -1 when the channel is done.
 func serveChannel(ctx context.Context, offer ssh.NewChannel, f Forward, monitor *targetMonitor, busy func(delta int64)) {
 	ch, requests, err := offer.Accept()
 	if err != nil {
@@ -60,7 +59,7 @@ func serveChannel(ctx context.Context, offer ssh.NewChannel, f Forward, monitor 
 	splice(open, ch, local, &answerInspector{m: monitor, f: f}, buf, n)
 }
 
-// splice copies both ways; n bytes of buf are already there for the local server.
+// splice copies both ways. The first n bytes of buf were read from the channel already.
 func splice(open context.Context, ch ssh.Channel, local net.Conn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
 	defer local.Close()
 	stop := context.AfterFunc(open, func() { _ = local.SetDeadline(time.Now().Add(drainAfterClose)) })
@@ -80,9 +79,9 @@ func splice(open context.Context, ch ssh.Channel, local net.Conn, inspector *ans
 	}
 }
 
-// copyRequest copies from the channel to the local server and ends its side in order. A
-// local server that takes no more may still have an answer for us, so the rest is
-// read and dropped: the relay must not stand at a full window.
+// copyRequest copies from the channel to the local server and then closes the write
+// side. When the local server stops reading it may still respond, so the rest of the
+// request is read and dropped: otherwise the relay would block on a full window.
 func copyRequest(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
 	var broken, err error
 	for {
@@ -100,9 +99,9 @@ func copyRequest(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
 }
 
 // copyResponse copies from the local server to the channel. An orderly end is passed on
-// as EOF at once; a reset is told as such, so that nobody takes what came for
-// complete: the relay cannot see whether CLOSE came behind an EOF. inspector sees what
-// passes.
+// as EOF at once. A reset is reported by a channel request, because the relay cannot
+// see whether a CLOSE followed the EOF and would take a truncated response for a whole
+// one.
 func copyResponse(ch ssh.Channel, local net.Conn, inspector *answerInspector) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
@@ -120,7 +119,7 @@ func copyResponse(ch ssh.Channel, local net.Conn, inspector *answerInspector) {
 			_ = ch.CloseWrite()
 			return
 		case err != nil:
-			// It fails where the channel or the connection has ended: nobody asks then.
+			// It fails when the channel or the connection has ended: nobody waits for it then.
 			_, _ = ch.SendRequest(relay.BrokeOffRequest, true, nil)
 			_ = ch.Close()
 			return

@@ -1,11 +1,11 @@
-// Package client is the visitor: what the program relay does. It logs in to a relay
-// over SSH with checked host keys, carries tunnel channels to a local server that
-// it dials at the first byte, comes back when the connection is lost, and runs the
-// commands about events over SSH or the API.
+// Package client implements what the program relay does. It logs in to a relay over SSH
+// with checked host keys, carries tunnel channels to a local server that it dials at
+// the first byte, reconnects when the connection is lost, and runs the commands about
+// events over SSH or the API.
 //
-// It talks to nobody by itself: what is for people goes out through the callbacks
-// of Dialer and Up, and everything in them that came from a server or a caller has
-// to be passed through record.SafeText by whoever prints it.
+// It prints nothing itself: text for people goes through the callbacks of Dialer and
+// Up. Whoever prints it has to pass it through record.SafeText, because it may hold
+// bytes of a server or a caller.
 package client
 
 import (
@@ -24,7 +24,7 @@ const (
 	ExitInterrupted = 130
 )
 
-// Error is an error that a person can act on.
+// Error is an error with the exit code of the program and a hint what to do.
 type Error struct {
 	Exit  int    // exit code of the program
 	Text  string // what happened: lower case, no stop; "" = the printed answer tells
@@ -33,10 +33,10 @@ type Error struct {
 
 	transient bool // the relay answered, and may answer otherwise in a moment
 	forbidden bool // the token may not do that
-	conflict  bool // something stands against it
+	conflict  bool // 409
 }
 
-// Error gives the text and the cause.
+// Error returns the text and the cause.
 func (e *Error) Error() string {
 	if e.Cause == nil {
 		return e.Text
@@ -44,21 +44,21 @@ func (e *Error) Error() string {
 	return e.Text + ": " + e.Cause.Error()
 }
 
-// Conflict tells whether the relay refused because of what there is already.
+// Conflict reports whether the relay refused with 409, because of the present state.
 func Conflict(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.conflict
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Errorf makes an Error without a hint.
+// Errorf returns an Error without a hint.
 func Errorf(exit int, format string, args ...any) *Error {
 	return &Error{Exit: exit, Text: fmt.Sprintf(format, args...)}
 }
 
-// WithHint gives a copy of the error with a hint.
+// WithHint returns a copy of the error with a hint.
 func (e *Error) WithHint(format string, args ...any) *Error {
 	out := *e
 	out.Hint = fmt.Sprintf(format, args...)

@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// Command is one question to a relay, the same over SSH and over the API.
+// Command is one request to a relay, the same over SSH and over the API.
 type Command struct {
 	Name    string // whoami, aliases, events, show, replay, replay-queued, share, export, wait; over SSH also token
 	Arg     string // alias or event id
@@ -31,8 +31,8 @@ type Command struct {
 	Title   string // token: its name
 	// Timeout is how long wait waits.
 	Timeout time.Duration
-	// Say takes lines for people, not yet safe to print: that events lost its connection
-	// while it follows, and that it is back. nil = nobody cares.
+	// Say gets lines for people, not yet safe to print: that a followed stream was lost
+	// or is back. It may be nil.
 	Say func(string)
 }
 
@@ -50,7 +50,7 @@ type Endpoint struct {
 	Addr string // HOST:PORT or base URL
 }
 
-// line is the command as it is typed behind ssh HOST.
+// line returns the command as it is typed after ssh HOST.
 func (c Command) line() string {
 	words := []string{c.Name}
 	if c.Arg != "" {
@@ -82,7 +82,7 @@ func (c Command) line() string {
 	return strings.Join(words, " ")
 }
 
-// quote keeps a word one word for whoever splits like a shell.
+// quote quotes a word for a shell where that is necessary.
 func quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r)
@@ -96,7 +96,7 @@ func quote(s string) string {
 // SSH runs commands in a session of the relay.
 type SSH struct{ Dialer *Dialer }
 
-// Endpoint names the SSH address.
+// Endpoint returns the SSH address.
 func (s SSH) Endpoint() Endpoint {
 	addr, err := s.Dialer.Addr()
 	if err != nil {
@@ -105,8 +105,8 @@ func (s SSH) Endpoint() Endpoint {
 	return Endpoint{Name: "ssh", Addr: addr}
 }
 
-// Run makes a connection of its own for the command, and another one whenever it is
-// lost while events are followed.
+// Run makes a connection for the command, and a new one whenever the connection is lost
+// while events are followed.
 func (s SSH) Run(ctx context.Context, c Command, out io.Writer) error {
 	if c.Follow {
 		return follow(ctx, s, c, out)
@@ -114,7 +114,7 @@ func (s SSH) Run(ctx context.Context, c Command, out io.Writer) error {
 	return s.run(ctx, c, out, func() {})
 }
 
-// run makes one connection for the command; begun is called when it stands.
+// run makes one connection for the command; begun is called when it is established.
 func (s SSH) run(ctx context.Context, c Command, out io.Writer, begun func()) error {
 	conn, err := s.Dialer.Dial(ctx)
 	if err != nil {
@@ -152,10 +152,11 @@ func runSession(conn *Conn, c Command, out io.Writer) error {
 	return nil
 }
 
-// maxStderr bounds what is read of a command's talk.
+// maxStderr bounds what is read of a command's error output.
 const maxStderr = 1 << 20
 
-// sessionError is what a failed command said on stderr, with its exit status.
+// sessionError returns the error that a failed command wrote to stderr, with its exit
+// status.
 func sessionError(err error, said []byte) error {
 	var exit *ssh.ExitError
 	var own *Error

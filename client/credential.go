@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// Login is what is kept of a login at one relay.
+// Login is a stored login at one relay.
 type Login struct {
 	BaseURL string `json:"baseUrl"`           // dashboard and API
 	Server  string `json:"server"`            // SSH address HOST:PORT as it is dialed
@@ -21,26 +21,27 @@ type Login struct {
 	Key     string `json:"key,omitempty"`     // key file; "" = ssh-agent and ~/.ssh
 }
 
-// Logins is the file of logins: JSON, for its owner's eyes only, written whole or
-// not at all. Programs that change it at the same time do so one after another.
+// Logins is the file of logins: JSON, mode 0600, replaced atomically. A lock file
+// orders the programs that change it.
 type Logins struct {
 	Dir string // of the program's configuration; made when needed, 0700
 }
 
-// loginsFile is what the file holds; the newest login is the last.
+// loginsFile is the content of the file; the newest login is the last.
 type loginsFile struct {
 	Version int     `json:"version"`
 	Logins  []Login `json:"logins"`
 }
 
-// Path is the file.
+// Path returns the path of the file.
 func (l Logins) Path() string { return filepath.Join(l.Dir, "logins.json") }
 
-// OwnKey is the key pair that login makes for who has none.
+// OwnKey returns the path of the key pair that relay login makes for a person without a
+// key.
 func (l Logins) OwnKey() string { return filepath.Join(l.Dir, "id_ed25519") }
 
-// Read gives the logins, the newest last. A file that others can read or write is
-// refused: whoever read it has the tokens.
+// Read returns the logins, the newest last. A file that others can access is refused,
+// because they may have read the tokens.
 func (l Logins) Read() ([]Login, error) {
 	text, info, err := readFile(l.Path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +65,7 @@ func (l Logins) Read() ([]Login, error) {
 // maxLogins bounds the file of logins.
 const maxLogins = 1 << 20
 
-// readFile reads a small file and tells about the very file that was read.
+// readFile reads a small file and returns the info of the same open file.
 func readFile(path string) ([]byte, fs.FileInfo, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -79,7 +80,7 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// Save keeps a login as the newest, in place of an older one at the same server.
+// Save stores a login as the newest one and replaces an older one at the same server.
 func (l Logins) Save(login Login) error {
 	return withLock(l.Dir, func() error {
 		list, err := l.Read()
@@ -90,7 +91,7 @@ func (l Logins) Save(login Login) error {
 	})
 }
 
-// Forget removes the login at a server. The file goes with the last of them.
+// Forget removes the login at a server, and the file with the last login.
 func (l Logins) Forget(server string) error {
 	return withLock(l.Dir, func() error {
 		list, err := l.Read()
@@ -119,8 +120,8 @@ func (l Logins) write(list []Login) error {
 	return writePrivate(l.Path(), append(text, '\n'))
 }
 
-// writePrivate puts a file in place that only its owner can read, whole or not at
-// all; its folder is made when needed.
+// writePrivate replaces a file atomically; only its owner can read it. The directory is
+// made if necessary.
 func writePrivate(path string, text []byte) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

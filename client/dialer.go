@@ -18,8 +18,8 @@ const (
 	loginTimeout      = 15 * time.Second // without the time that a person takes to answer
 )
 
-// Dialer logs in to one relay. Its fields are set once; Dial may be called again
-// and again, by one goroutine at a time.
+// Dialer logs in to one relay. Its fields are set once. Dial may be called repeatedly,
+// but not concurrently.
 type Dialer struct {
 	Server   string // HOST[:PORT], a name of ~/.ssh/config too
 	Identity string // key file that alone is used; "" = agent, then default keys
@@ -30,7 +30,7 @@ type Dialer struct {
 	Version  string // of this program
 	// Prompter asks the person at the terminal; nil = there is nobody.
 	Prompter Prompter
-	// Say takes lines for people, not yet safe to print.
+	// Say gets lines for people, not yet safe to print.
 	Say func(string)
 
 	// connect replaces TCP in tests.
@@ -49,7 +49,7 @@ type Conn struct {
 	activity *activityConn
 }
 
-// Host is the host of the server as it is dialed, for what is derived from it.
+// Host returns the host of the server as it is dialed.
 func (d *Dialer) Host() (string, error) {
 	d.once.Do(d.prepare)
 	return d.where.host, d.fail
@@ -71,8 +71,8 @@ func (d *Dialer) hostKeys(ask Prompter) *hostKeys {
 	}
 }
 
-// Dial connects, checks the host key and logs in. Errors are *Error:
-// ExitUnreachable when trying again may help, ExitRefused when only a person can.
+// Dial connects, checks the host key and logs in. Errors are *Error: ExitUnreachable
+// when another try may help, ExitRefused when only a person can help.
 func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 	d.once.Do(d.prepare)
 	if d.fail != nil {
@@ -82,25 +82,25 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 		deadline := &pausableDeadline{ask: d.Prompter}
 		conn, err := d.dial(ctx, deadline)
 		var e *Error
-		// A person may think longer than the server waits; what was answered holds
-		// for the next try.
+		// A person may take longer than the server waits. The next try uses the
+		// answers.
 		if errors.As(err, &e) && e.Exit == ExitUnreachable && deadline.asked && ctx.Err() == nil {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-			return nil, ctx.Err() // also where a question was left without an answer
+			return nil, ctx.Err() // also when a prompt was interrupted
 		}
 		return conn, err
 	}
 }
 
 func (d *Dialer) dial(ctx context.Context, deadline *pausableDeadline) (*Conn, error) {
-	var asker Prompter
+	var prompter Prompter
 	if d.Prompter != nil {
-		asker = deadline
+		prompter = deadline
 	}
-	d.keys.prompter = asker
-	if d.Identity != "" { // a wrong file is told of before anything is dialed
+	d.keys.prompter = prompter
+	if d.Identity != "" { // a bad file is reported before anything is dialed
 		if _, _, err := d.keys.signers(); err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func (d *Dialer) dial(ctx context.Context, deadline *pausableDeadline) (*Conn, e
 		return nil, unreachable(addr, err)
 	}
 	deadline.conn = raw
-	hosts := d.hostKeys(asker)
+	hosts := d.hostKeys(prompter)
 	if err := hosts.load(); err != nil {
 		raw.Close()
 		return nil, err
@@ -138,11 +138,12 @@ func (d *Dialer) dial(ctx context.Context, deadline *pausableDeadline) (*Conn, e
 	return &Conn{Client: ssh.NewClient(conn, channels, requests), Addr: addr, activity: activity}, nil
 }
 
-// sayWaiting is how long a peer may be silent before a person is told.
+// sayWaiting is how long a peer may be silent before the person at the terminal is
+// told.
 const sayWaiting = 3 * time.Second
 
-// waiting tells a person at the terminal who is waited for, unless spoke is called
-// before. A connection that comes back has its own words.
+// waiting tells the person at the terminal which address does not answer, unless the
+// returned function is called before.
 func (d *Dialer) waiting(addr string) (spoke func()) {
 	if d.Prompter == nil || d.Say == nil {
 		return func() {}
@@ -163,7 +164,7 @@ func unreachable(addr string, cause error) *Error {
 		WithHint("is the address right, and is relayd serve running there? pass --server HOST:PORT or set RELAY_SERVER")
 }
 
-// loginAttempt is one try to log in: what it takes and what was heard.
+// loginAttempt is one attempt to log in.
 type loginAttempt struct {
 	addr       string
 	hosts      *hostKeys
@@ -174,7 +175,7 @@ type loginAttempt struct {
 	bannerSize int // bytes of it
 }
 
-// hostKey is called when the peer has shown its host key.
+// hostKey is the ssh.HostKeyCallback.
 func (l *loginAttempt) hostKey(host string, remote net.Addr, key ssh.PublicKey) error {
 	if l.gotHostKey != nil {
 		l.gotHostKey()
@@ -182,8 +183,8 @@ func (l *loginAttempt) hostKey(host string, remote net.Addr, key ssh.PublicKey) 
 	return l.hosts.check(host, remote, key)
 }
 
-// emptyAnswers is the method behind the last key: it proves nothing, but a server that
-// knew no key uses it to say so.
+// emptyAnswers answers the keyboard-interactive method, which follows the last key. It
+// proves nothing; a relay that knows none of the keys uses the method to say so.
 func emptyAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
 	return make([]string, len(questions)), nil
 }
@@ -208,7 +209,7 @@ func (l *loginAttempt) config(d *Dialer) *ssh.ClientConfig {
 	return c
 }
 
-// maxBanner bounds what is kept of a relay's words before the login.
+// maxBanner bounds what is kept of the banners.
 const maxBanner = 64 << 10
 
 func (l *loginAttempt) addBanner(text string) {
@@ -218,7 +219,7 @@ func (l *loginAttempt) addBanner(text string) {
 	}
 }
 
-// versionToken is the version as RFC 4253 section 4.2 allows it: printable ASCII
+// versionToken returns the version as RFC 4253 section 4.2 allows it: printable ASCII
 // without space and minus.
 func versionToken(v string) string {
 	return strings.Map(func(r rune) rune {
@@ -229,7 +230,8 @@ func versionToken(v string) string {
 	}, v)
 }
 
-// explain tells a line that broke from a server that said no.
+// explain turns a failed handshake into an *Error. It distinguishes a broken connection
+// from a refused login.
 func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	var own *Error
 	var algorithms *ssh.AlgorithmNegotiationError
@@ -246,7 +248,7 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	case !l.hosts.accepted || connectionError(err):
 		return l.interrupted(err)
 	}
-	if l.keys.locked != nil { // else the server says that it was offered none
+	if l.keys.locked != nil { // otherwise the error would be that no key was offered
 		return l.keys.locked
 	}
 	refused := Errorf(ExitRefused, "%s refused the login", l.addr).
@@ -257,8 +259,9 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	return refused
 }
 
-// interrupted is a line that broke before the login was decided. A relay that cannot judge a
-// key right now says so and hangs up.
+// interrupted returns the error of a connection that broke before the login was
+// decided. A relay that cannot look up keys at the moment says so in a banner and hangs
+// up.
 func (l *loginAttempt) interrupted(cause error) *Error {
 	text := bannerText(l.banner)
 	if text == "" {
@@ -268,8 +271,8 @@ func (l *loginAttempt) interrupted(cause error) *Error {
 		WithHint("this does not mean that your key is refused; try again in a moment")
 }
 
-// bannerText is what the relay said, without the word that each of its lines begins
-// with: it is printed before every line here as well.
+// bannerText returns the text of the banners without the prefix of their lines, because
+// the program prints the same prefix.
 func bannerText(banner []string) string {
 	lines := strings.Split(strings.TrimSpace(strings.Join(banner, "\n")), "\n")
 	for i, line := range lines {
@@ -283,13 +286,15 @@ func timedOut(err error) bool {
 	return errors.As(err, &netErr) && netErr.Timeout()
 }
 
-// connectionError tells whether an error is about the line and not an answer of the peer.
+// connectionError reports whether an error is about the connection and not an answer of
+// the peer.
 func connectionError(err error) bool {
 	var netErr net.Error
 	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// pausableDeadline stops the clock of a login while a person is asked.
+// pausableDeadline is a Prompter that suspends the deadline of the login while a person
+// is asked.
 type pausableDeadline struct {
 	ask   Prompter
 	conn  net.Conn
@@ -298,7 +303,7 @@ type pausableDeadline struct {
 
 func (p *pausableDeadline) resume() { _ = p.conn.SetDeadline(time.Now().Add(loginTimeout)) }
 
-// Confirm is Asker.Confirm without a deadline.
+// Confirm is Prompter.Confirm without a deadline.
 func (p *pausableDeadline) Confirm(question string) bool {
 	p.asked = true
 	_ = p.conn.SetDeadline(time.Time{})
@@ -306,7 +311,7 @@ func (p *pausableDeadline) Confirm(question string) bool {
 	return p.ask.Confirm(question)
 }
 
-// Passphrase is Asker.Passphrase without a deadline.
+// Passphrase is Prompter.Passphrase without a deadline.
 func (p *pausableDeadline) Passphrase(file string) ([]byte, error) {
 	p.asked = true
 	_ = p.conn.SetDeadline(time.Time{})

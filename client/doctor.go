@@ -42,11 +42,11 @@ const (
 	skewFail = time.Minute
 )
 
-// Doctor checks the way from here to a relay and back to the local servers. It
-// changes nothing, and asks nobody.
+// Doctor checks the path from this machine to a relay and back to the local servers. It
+// changes nothing and prompts nobody.
 type Doctor struct {
 	Dialer *Dialer
-	// Remote is the door that commands go through.
+	// Remote is where commands go.
 	Remote Remote
 	// BaseURL is where the dashboard is; "" = not known.
 	BaseURL  string
@@ -59,8 +59,8 @@ type Doctor struct {
 	broken          bool          // the relay cannot be asked
 }
 
-// Examine runs every check that concerns the network, in the order in which one
-// needs the other. It uses at most a few seconds for each.
+// Examine runs every check that needs the network; each check depends on the ones
+// before it. A check takes a few seconds at most.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
 	d.list = nil
 	host := d.names(ctx)
@@ -73,7 +73,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 	return d.list
 }
 
-// timeout is how long one question to the network may take.
+// timeout returns how long one check may wait for the network.
 func (d *Doctor) timeout() time.Duration { return cmp.Or(d.timeoutOverride, probeLimit) }
 
 func (d *Doctor) note(check, verdict, fix, format string, args ...any) {
@@ -112,7 +112,7 @@ func (d *Doctor) names(ctx context.Context) (host string) {
 	return host
 }
 
-// port connects and reads who answers.
+// port connects and reads the SSH identification.
 func (d *Doctor) port(ctx context.Context) {
 	const check = "port"
 	if d.broken {
@@ -151,8 +151,8 @@ func (d *Doctor) dial(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// login asks the relay who we are, through the door that commands use. Nothing is
-// kept: the key that was shown is the only one that counts.
+// login asks the relay for the account, over the connection that commands use. It
+// accepts only the host key that was shown before and stores nothing.
 func (d *Doctor) login(ctx context.Context) {
 	const check = "login"
 	endpoint := d.Remote.Endpoint()
@@ -200,7 +200,7 @@ func (d *Doctor) run(ctx context.Context, c Command, out *bytes.Buffer) error {
 	return d.Remote.Run(ctx, c, out)
 }
 
-// aliases looks at each alias that is meant to lead here.
+// aliases checks each alias that is configured here.
 func (d *Doctor) aliases(ctx context.Context) {
 	const check = "alias"
 	if d.broken {
@@ -271,7 +271,7 @@ func (d *Doctor) locals(ctx context.Context) {
 	}
 }
 
-// clock compares this machine's with the relay's, by an answer of its HTTP side.
+// clock compares the clock of this machine with the Date header of the base site.
 func (d *Doctor) clock(ctx context.Context, host string) {
 	const check = "clock"
 	base := d.BaseURL
@@ -314,8 +314,8 @@ func (d *Doctor) skew(base string, skew time.Duration) {
 	}
 }
 
-// clockSkew is the least difference of clocks that explains what was seen: the time in
-// the header is cut to whole seconds, and was taken between question and answer.
+// clockSkew returns the least difference of the clocks that explains the header: it has
+// whole seconds, and was written between question and answer.
 func clockSkew(theirs, asked, answered time.Time) time.Duration {
 	switch {
 	case theirs.After(answered):

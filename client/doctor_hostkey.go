@@ -12,8 +12,8 @@ import (
 
 var errSeen = errors.New("seen enough")
 
-// hostKey looks at the key that the relay shows and at those that are known. It
-// accepts none: that is for a login.
+// hostKey compares the key that the relay shows with the known ones. It stores none: a
+// login does that.
 func (d *Doctor) hostKey(ctx context.Context) {
 	const check = "host key"
 	if d.broken {

@@ -18,19 +18,19 @@ const (
 	defaultShare   = "7d"
 	shareForever   = "never"
 	defaultTimeout = 30 * time.Second
-	// maxQuestion is how long one request of wait waits; the relay allows 60 s.
+	// maxQuestion is how long one request of a wait may last; the relay allows 60 s.
 	maxQuestion = 55 * time.Second
-	// overlap is how long before its end the next one is asked.
+	// overlap is how long before the end of a request the next one is sent.
 	overlap = 5 * time.Second
-	// maxAnswer bounds what is read of one answer that is held in memory.
+	// maxAnswer bounds an answer that is held in memory.
 	maxAnswer = 256 << 20
 )
 
-// Formats are what an event can be exported as.
+// Formats lists the export formats.
 func Formats() []string { return []string{"curl", "har", "json", "go", "js", "python"} }
 
-// ExportName is the file name that relays give an export of an event; a text that is no
-// event id stands in it as it is.
+// ExportName returns the file name that relays give an export of an event. A text that
+// is no event id is used unchanged.
 func ExportName(id, format string) string {
 	if parsed, err := relay.ParseID(id); err == nil {
 		id = parsed.String()
@@ -67,7 +67,7 @@ func (a *API) share(ctx context.Context, c Command, out io.Writer) error {
 	return a.copy(ctx, http.MethodPost, "/events/"+url.PathEscape(c.Arg)+"/shares", body, out)
 }
 
-// export gives the text as the relay wrote it, without a line end of ours.
+// export writes the text as the relay sent it, without another line end.
 func (a *API) export(ctx context.Context, c Command, out io.Writer) error {
 	format := c.Format
 	if format == "" {
@@ -82,13 +82,13 @@ func (a *API) export(ctx context.Context, c Command, out io.Writer) error {
 	return copyBounded(out, resp.Body)
 }
 
-// copyBounded copies an answer that ends; one that does not is an error.
+// copyBounded copies an answer of bounded size.
 func copyBounded(out io.Writer, from io.Reader) error {
 	_, err := io.Copy(&limitedWriter{out: out, left: maxAnswer}, from)
 	return err
 }
 
-// limitedWriter takes so many bytes and then fails.
+// limitedWriter fails after a number of bytes.
 type limitedWriter struct {
 	out  io.Writer
 	left int64
@@ -102,7 +102,7 @@ func (b *limitedWriter) Write(p []byte) (int, error) {
 	return b.out.Write(p)
 }
 
-// wait gives the first event that matches and arrives after the call.
+// wait writes the first event that matches and arrives after the call.
 func (a *API) wait(ctx context.Context, c Command, out io.Writer) error {
 	left := c.Timeout
 	if left <= 0 {
@@ -125,9 +125,8 @@ func (a *API) wait(ctx context.Context, c Command, out io.Writer) error {
 	return a.ended(ctx, idOf(e), w.end, out)
 }
 
-// waitLoop is a wait under way. Where one question may not wait long enough the next
-// one is asked before that ends, so that one waits at any time and an event is seen at
-// once whenever it comes.
+// waitLoop is a wait in progress. Where one request may not last long enough, the next
+// one is sent before it ends: one is always waiting, so an event is seen at once.
 type waitLoop struct {
 	api       *API
 	query     url.Values
@@ -144,7 +143,7 @@ type waitAnswer struct {
 	early  time.Duration // before its time
 }
 
-// run gives the event, or nil when none came in time.
+// run returns the event, or nil when none arrived in time.
 func (w *waitLoop) run(ctx context.Context, long bool) (e json.RawMessage, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer w.wg.Wait()
@@ -175,7 +174,7 @@ func (w *waitLoop) run(ctx context.Context, long bool) (e json.RawMessage, err e
 	}
 }
 
-// ask asks one question that waits as long as one may.
+// ask sends a request that waits for as long as allowed.
 func (w *waitLoop) ask(ctx context.Context) {
 	w.questions++
 	w.wg.Go(func() {
@@ -188,8 +187,8 @@ func (w *waitLoop) ask(ctx context.Context) {
 	})
 }
 
-// questionEnded takes the end of a question. When no other one waits, as behind a relay that
-// answers early, it looks for what came meanwhile and asks again.
+// questionEnded handles the end of a request. When no other request waits, as with a
+// relay that answers early, it looks for events that arrived meanwhile and asks again.
 func (w *waitLoop) questionEnded(ctx context.Context, answer waitAnswer, long bool) (e json.RawMessage, done bool, err error) {
 	if answer.err != nil {
 		return nil, true, answer.err
@@ -203,7 +202,7 @@ func (w *waitLoop) questionEnded(ctx context.Context, answer waitAnswer, long bo
 	if time.Until(w.end) <= 0 {
 		return nil, true, nil
 	}
-	// A relay that does not wait is not asked all the time.
+	// Do not poll a relay that answers at once.
 	if answer.early > 0 && !wait(ctx, min(answer.early, 250*time.Millisecond)) {
 		return nil, true, ctx.Err()
 	}
@@ -216,8 +215,8 @@ func (w *waitLoop) questionEnded(ctx context.Context, answer waitAnswer, long bo
 	return nil, false, nil
 }
 
-// ended writes the whole record of an event once it has ended, or as it is when
-// time is up.
+// ended writes the whole record of an event once the event has ended, or as it is when
+// the time is up.
 func (a *API) ended(ctx context.Context, id string, end time.Time, out io.Writer) error {
 	pause := 20 * time.Millisecond
 	for {
@@ -226,7 +225,7 @@ func (a *API) ended(ctx context.Context, id string, end time.Time, out io.Writer
 			return err
 		}
 		var e record.Summary
-		_ = json.Unmarshal(raw, &e) // whoever prints it finds what is wrong
+		_ = json.Unmarshal(raw, &e) // the printer reports invalid JSON
 		if e.State != relay.StateDelivering || time.Until(end) <= 0 {
 			return writeLine(out, raw)
 		}
@@ -237,7 +236,8 @@ func (a *API) ended(ctx context.Context, id string, end time.Time, out io.Writer
 	}
 }
 
-// ask lists what matches; with a time to wait it gives what arrived after the call.
+// ask lists the events that match; with a wait it returns those that arrived after the
+// call.
 func (a *API) ask(ctx context.Context, query url.Values, wait time.Duration) ([]json.RawMessage, error) {
 	q := url.Values{"limit": {"200"}}
 	for key, value := range query {
@@ -259,7 +259,8 @@ func (a *API) newest(ctx context.Context, query url.Values) (string, error) {
 	return idOf(events[0]), nil
 }
 
-// oldestAfter is the first of a list, newest first, that came behind an id.
+// oldestAfter returns the oldest event of a list, newest first, that is newer than an
+// id.
 func oldestAfter(events []json.RawMessage, id string) json.RawMessage {
 	for i := len(events) - 1; i >= 0; i-- {
 		if idOf(events[i]) > id {

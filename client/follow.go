@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// maxKnownEvents is how many events a follower knows, to tell what it has written.
+	// maxKnownEvents is how many written events are remembered.
 	maxKnownEvents = 1024
-	// catchUp is how many events are asked for when something may have been missed.
+	// catchUp is how many events are listed when some may have been missed.
 	catchUp = pageLimit
-	// quietStream is how long a stream of the API may send nothing; the relay comments
-	// every 15 s.
+	// quietStream is how long a stream of the API may be silent; the relay sends a
+	// comment every 15 s.
 	quietStream = 45 * time.Second
-	// notFoundPause is the least pause before a feed that ended with not-found is asked
-	// for again.
+	// notFoundPause is the least pause before a feed that ended with not-found is
+	// requested again.
 	notFoundPause = time.Second
 )
 
-// followSource is a door that events are followed through, over one connection a call. It
-// calls f.begin when that stands.
+// followSource follows events over one connection per call. It calls f.begin when the
+// connection is established.
 type followSource interface {
 	followOnce(ctx context.Context, c Command, f *followState) error
 }
 
-// follow writes the last events, oldest first, and then those that come, one object a
-// line. A lost connection is made anew, again and again, and what was missed meanwhile
-// is written then; it ends with ctx, a definite refusal, an error of out, or when the
-// first connection cannot be made.
+// follow writes the last events, oldest first, and then new ones, one object per line.
+// It reconnects when the connection is lost and then writes what was missed. It ends
+// with ctx, with a final refusal, with an error of out, or when the first connection
+// cannot be made.
 func follow(ctx context.Context, from followSource, c Command, out io.Writer) error {
 	if c.N == 0 {
 		c.N = defaultEvents
@@ -75,7 +75,7 @@ func follow(ctx context.Context, from followSource, c Command, out io.Writer) er
 	}
 }
 
-// followState is what a follower has written so far, over all its connections.
+// followState is what was written so far, over all connections.
 type followState struct {
 	out io.Writer
 	say func(string)
@@ -88,24 +88,24 @@ type followState struct {
 	connectedOnce bool // there was a connection
 	since         time.Time
 	feedSeen      bool // over this connection the relay has shown that there is a feed
-	lossReported  bool // the loss was told, and that it is over was not
+	lossReported  bool // a loss was reported, and its end not yet
 	failed        error
 
 	part   []byte // of a line
 	listed string // the last id of a list that is being caught up with; "" = none is
 }
 
-// seen is how an event was when it was written.
+// seen is the state of an event when it was written.
 type seen struct {
 	state, at string
 	attempts  int
 }
 
-// begin is told when a connection stands.
+// begin is called when a connection is established.
 func (f *followState) begin() {
 	f.since, f.listed = time.Now(), ""
 	if f.connectedOnce {
-		f.listed = "-" // below every id: what comes first is a list
+		f.listed = "-" // less than any id: the first lines are a list
 	}
 	if f.lossReported {
 		f.say("connected to the relay again")
@@ -129,7 +129,7 @@ func (f *followState) lost(err error, next time.Duration) {
 	f.say(why + "; connecting again " + in)
 }
 
-// retryable tells whether a new connection may help.
+// retryable reports whether a new connection may help.
 func (f *followState) retryable(err error, askedAgain *bool) bool {
 	if !f.connectedOnce || f.failed != nil {
 		return false
@@ -147,18 +147,18 @@ func (f *followState) retryable(err error, askedAgain *bool) bool {
 	return e.transient || e.Exit == ExitUnreachable
 }
 
-// hadFeed tells whether there was a feed at all: a session over SSH begins also for an
-// alias that is not there.
+// hadFeed reports whether there was a feed at all: over SSH a session starts even for
+// an alias that does not exist.
 func (f *followState) hadFeed() bool { return f.newest != "" || f.feedShown() }
 
-// feedShown tells whether there was one over this connection. That the connection held for a
-// moment says nothing: so long a refusal may take.
+// feedShown reports whether this connection had a feed. How long the connection lasted
+// proves nothing unless it is longer than any refusal takes.
 func (f *followState) feedShown() bool {
 	return f.feedSeen || !f.since.IsZero() && time.Since(f.since) > quietStream
 }
 
-// Write takes the output of the command events -f over SSH: on each connection a list,
-// oldest first, and then what happens.
+// Write gets the output of the command events -f over SSH: on each connection a list,
+// oldest first, and then changes.
 func (f *followState) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
@@ -179,14 +179,14 @@ func (f *followState) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// line takes one line over SSH. A list that is caught up with comes in the order of
-// ids, up to the newest one known or beyond; a line out of order is news.
+// line handles one line over SSH. The list that a reconnect begins with is in the order
+// of ids and reaches the newest known id; a line out of that order is a change.
 func (f *followState) line(line []byte) error {
 	if len(line) == 0 {
 		return nil
 	}
 	var e record.Summary
-	_ = json.Unmarshal(line, &e) // whoever prints it finds what is wrong
+	_ = json.Unmarshal(line, &e) // the printer reports invalid JSON
 	old := f.listed != "" && e.ID > f.listed && e.ID <= f.newest
 	if f.listed = e.ID; !old || e.ID == f.newest {
 		f.listed = ""
@@ -194,8 +194,8 @@ func (f *followState) line(line []byte) error {
 	return f.take(line, &e, old)
 }
 
-// take writes a line, but for one that tells nothing new: of a list, or because the
-// relay tells how an event stands now for each change, and two came close together.
+// take writes an event unless it says nothing new: an event of a list that was written
+// before, or a second notice of the same state.
 func (f *followState) take(line []byte, e *record.Summary, old bool) error {
 	now := seen{e.State, e.ReceivedAt.String(), e.AttemptCount}
 	f.feedSeen = true
@@ -232,8 +232,9 @@ func (s SSH) followOnce(ctx context.Context, c Command, f *followState) error {
 	return err
 }
 
-// followOnce opens the stream first, so that nothing falls between it and the list.
-// Behind an item that it knows the relay needs no list, and says resync otherwise.
+// followOnce opens the stream before it asks for the list, so that no event falls
+// between them. With the id of the last item no list is needed: the relay continues
+// after it, or sends resync.
 func (a *API) followOnce(ctx context.Context, c Command, f *followState) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -271,7 +272,7 @@ func (a *API) followOnce(ctx context.Context, c Command, f *followState) error {
 	return err
 }
 
-// missed writes what of the last events is new, oldest first.
+// missed writes the events of the latest list that were not written yet, oldest first.
 func (a *API) missed(ctx context.Context, c Command, f *followState) error {
 	n := c.N
 	if f.newest != "" {
@@ -291,7 +292,7 @@ func (a *API) missed(ctx context.Context, c Command, f *followState) error {
 	return nil
 }
 
-// silenceReader puts off an end by silence at each read.
+// silenceReader restarts a timer at each read.
 type silenceReader struct {
 	io.Reader
 	quiet *time.Timer

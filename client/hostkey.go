@@ -14,9 +14,9 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// hostKeys decides whether a server is the one it says it is. There is no way
-// around it: a key is pinned, known, or accepted on first use where that is safe or
-// a person says so.
+// hostKeys checks the identity of a server. The check cannot be skipped: a key is
+// pinned, known, or accepted on first use, which is allowed for loopback addresses or
+// when a person confirms it.
 type hostKeys struct {
 	pin      string   // SHA256:… that alone is accepted, or ""
 	files    []string // known_hosts files that are read
@@ -63,7 +63,7 @@ func (h *hostKeys) load() error {
 	return nil
 }
 
-// wanted lists the keys known for an address, and nil when there is none.
+// wanted returns the keys known for an address.
 func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
 	var unknown *knownhosts.KeyError
 	if errors.As(h.known(addr, &net.TCPAddr{}, placeholderKey{}), &unknown) {
@@ -72,15 +72,17 @@ func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
 	return nil
 }
 
-// placeholderKey is a key that is in no file; asking for it tells which ones are.
+// placeholderKey is a key that is in no file. The library returns the known keys of an
+// address only as the error of a failed check.
 type placeholderKey struct{}
 
 func (placeholderKey) Type() string                        { return "none" }
 func (placeholderKey) Marshal() []byte                     { return []byte("none") }
 func (placeholderKey) Verify([]byte, *ssh.Signature) error { return errors.New("no key") }
 
-// algorithms lists what to ask the server for: without the types that are in the
-// files it would show a key of another type, which would look like a changed one.
+// algorithms returns the host key algorithms to offer: only types that are known for
+// the address, because the server would otherwise show a key of another type, which
+// looks like a changed key.
 func (h *hostKeys) algorithms(addr string) []string {
 	all := []string{
 		ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
@@ -98,7 +100,8 @@ func (h *hostKeys) algorithms(addr string) []string {
 	})
 }
 
-// check is the ssh.HostKeyCallback; it runs before anything about us is sent.
+// check is the ssh.HostKeyCallback. It runs before the client sends anything about its
+// keys.
 func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error {
 	err := h.verdict(addr, remote, key)
 	h.accepted = err == nil
@@ -146,7 +149,7 @@ func (h *hostKeys) fileOf(addr string) string {
 	return h.own
 }
 
-// first decides about a host that no file knows.
+// first decides about a host without a known key.
 func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown string) error {
 	tcp, ok := remote.(*net.TCPAddr)
 	switch {
@@ -165,8 +168,8 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown 
 	return nil
 }
 
-// replace makes keys the ones that are known for an address, in place of those that
-// this program knew before.
+// replace stores keys as the known ones of an address, instead of those that this
+// program stored before.
 func (h *hostKeys) replace(addr string, keys []ssh.PublicKey) error {
 	return withLock(filepath.Dir(h.own), func() error { return h.rewrite(addr, keys) })
 }
@@ -189,9 +192,9 @@ func (h *hostKeys) rewrite(addr string, keys []ssh.PublicKey) error {
 	return writePrivate(h.own, text.Bytes())
 }
 
-// Pin keeps the host keys of the server as the known ones, for whoever has them
-// from a safe place. Another key in the person's own known_hosts still stops: then
-// two places contradict each other, and only a person can tell.
+// Pin stores the host keys of the server, which the caller has from a trusted source. A
+// different key in the person's own known_hosts still fails the check: only a person
+// can tell which one is right.
 func (d *Dialer) Pin(keys []ssh.PublicKey) error {
 	addr, err := d.Addr()
 	if err != nil {
@@ -200,7 +203,7 @@ func (d *Dialer) Pin(keys []ssh.PublicKey) error {
 	return d.hostKeys(nil).replace(addr, keys)
 }
 
-// keep adds a key to those that this program knows.
+// keep adds a key to the file of this program.
 func (h *hostKeys) keep(addr string, key ssh.PublicKey) error {
 	return withLock(filepath.Dir(h.own), func() error {
 		old, err := os.ReadFile(h.own)

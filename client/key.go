@@ -28,7 +28,7 @@ type Prompter interface {
 	Passphrase(file string) ([]byte, error)
 }
 
-// keyring gives the keys to log in with. Opened key files are kept, so that a
+// keyring provides the keys to log in with. Opened key files are kept, so that a
 // passphrase is asked for once.
 type keyring struct {
 	identity     string   // --identity: this key and no other
@@ -36,14 +36,14 @@ type keyring struct {
 	files        []string // key files that are tried after the agent; missing ones are skipped
 	prompter     Prompter
 	say          func(string)
-	agentTimeout time.Duration // for the agent to list its keys; 0 = agentWithin
+	agentTimeout time.Duration // for the agent to list its keys; 0 = agentTimeout
 
 	mu     sync.Mutex
 	opened map[string]ssh.Signer
 	locked error // why a key that the server wanted could not be opened
 }
 
-// defaultKeys are the key files below ~/.ssh that are tried, best first.
+// defaultKeys lists the key files below ~/.ssh that are tried, in order of preference.
 func defaultKeys(home string) []string {
 	var files []string
 	for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
@@ -52,7 +52,7 @@ func defaultKeys(home string) []string {
 	return files
 }
 
-// signers lists the keys; done has to be called when they are no longer used.
+// signers lists the keys. Call done when they are no longer used.
 func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	done = func() {}
 	if k.identity != "" {
@@ -85,7 +85,7 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	return list, done, nil
 }
 
-// none tells that there is no key in any place.
+// none reports whether there is no key at all.
 func (k *keyring) none() bool {
 	quiet := &keyring{agent: k.agent, files: k.files, prompter: k.prompter, say: func(string) {}}
 	list, done, err := quiet.signers()
@@ -93,14 +93,14 @@ func (k *keyring) none() bool {
 	return err != nil || len(list) == 0
 }
 
-// NoKey tells that there is nothing to log in with: no key is named, the ssh-agent
+// NoKey reports whether there is no key to log in with: none is named, the ssh-agent
 // has none, and there are no key files.
 func (d *Dialer) NoKey() bool {
 	d.once.Do(d.prepare)
 	return d.Identity == "" && d.keys.none()
 }
 
-// FirstKey is the public half of the key that is offered first.
+// FirstKey returns the public half of the key that is offered first.
 func (d *Dialer) FirstKey() (ssh.PublicKey, error) {
 	d.once.Do(d.prepare)
 	d.keys.prompter = d.Prompter
@@ -112,8 +112,8 @@ func (d *Dialer) FirstKey() (ssh.PublicKey, error) {
 	return list[0].PublicKey(), nil
 }
 
-// MakeKey writes a new ed25519 key pair as ssh-keygen does, without a passphrase,
-// and gives its public half. A key that is there already is not touched.
+// MakeKey writes a new ed25519 key pair without a passphrase, in the format of
+// ssh-keygen, and returns its public half. An existing key is returned unchanged.
 func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
 	lockErr := withLock(filepath.Dir(file), func() error {
 		key, err = makeKey(file, comment)
@@ -132,7 +132,7 @@ func makeKey(file, comment string) (ssh.PublicKey, error) {
 		if err == nil {
 			signer, err = ssh.ParsePrivateKey(text)
 		}
-		if err != nil { // nothing is put in its place
+		if err != nil { // it is not replaced
 			return nil, &Error{Exit: ExitFailure, Text: "cannot use the key " + file, Cause: err}
 		}
 		return signer.PublicKey(), nil
@@ -179,7 +179,7 @@ func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 	}
 	_ = conn.SetDeadline(time.Now().Add(within))
 	list, err := agent.NewClient(conn).Signers()
-	_ = conn.SetDeadline(time.Time{}) // it may ask a person before it signs
+	_ = conn.SetDeadline(time.Time{}) // the agent may prompt before it signs
 	if err != nil {
 		conn.Close()
 		k.say("warning: the ssh-agent is not used: " + err.Error())
@@ -231,7 +231,8 @@ func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh
 	return &lockedSigner{ring: k, file: file, text: text, public: public}, nil
 }
 
-// lockedSigner is an encrypted key that is opened at its first signature.
+// lockedSigner is an encrypted key whose passphrase is asked for at its first
+// signature.
 type lockedSigner struct {
 	ring   *keyring
 	file   string
@@ -248,8 +249,9 @@ func (l *lockedSigner) Sign(random io.Reader, data []byte) (*ssh.Signature, erro
 	return l.SignWithAlgorithm(random, data, "")
 }
 
-// SignWithAlgorithm asks for the passphrase, three times at most. The SSH library goes
-// on to the next key when that fails, so the reason is also left with the ring.
+// SignWithAlgorithm asks for the passphrase, three times at most. After a failure the
+// SSH library continues with the next key, so the reason is kept in the keyring as
+// well.
 func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,7 +267,7 @@ func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorith
 	return l.opened.SignWithAlgorithm(random, data, algorithm)
 }
 
-// open asks for the passphrase until it fits.
+// open asks for the passphrase until it is right.
 func (l *lockedSigner) open() error {
 	wrong := Errorf(ExitRefused, "that is not the passphrase of the key %s", l.file)
 	for try := range 3 {
@@ -290,7 +292,7 @@ func (l *lockedSigner) open() error {
 	return wrong
 }
 
-// fingerprints names keys to people.
+// fingerprints lists the fingerprints of keys for people.
 func fingerprints(list []ssh.Signer) string {
 	var names []string
 	for _, s := range list {

@@ -4,7 +4,7 @@ package client
 
 import "os"
 
-// withLock does something to the files of a folder; there is no lock here.
+// withLock calls do without a lock: there is none on this system.
 func withLock(dir string, do func() error) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockTimeout is how long others may hold the files of a folder, one after another: each
-// takes a moment, or seconds on a disk that is busy. lockPause is between two looks.
+// lockTimeout is how long to wait for other processes that change files of the
+// directory. Each takes a moment, or seconds on a busy disk. lockPause is the time
+// between two tries.
 const lockTimeout, lockPause = time.Minute, 20 * time.Millisecond
 
-// withLock does something to the files of a folder while no other process does. The
-// folder is made when needed; the lock goes with its process. A process that was stopped
-// while it had the lock is not waited for without end.
+// withLock calls do while no other process does the same for the directory, which is
+// made if necessary. The lock ends with its process. It waits lockTimeout at most,
+// because a process may be stopped while it holds the lock.
 func withLock(dir string, do func() error) error { return withLockTimeout(lockTimeout, dir, do) }
 
 func withLockTimeout(timeout time.Duration, dir string, do func() error) error {

@@ -17,8 +17,8 @@ import (
 	"relay/record"
 )
 
-// linkUser is the name by which a relay lets in whoever holds a key, to have that
-// key approved and for nothing else.
+// linkUser is the user name of an enrolment: the relay accepts any proven key, to have
+// it approved and for nothing else.
 const linkUser = "link"
 
 var (
@@ -27,15 +27,13 @@ var (
 )
 
 const (
-	// maxLinkText is how much of what the relay says is kept to look for link and
-	// code.
+	// maxLinkText bounds the text that is searched for link and code.
 	maxLinkText = 64 << 10
 	// enrolTimeout is longer than the relay waits for an approval.
 	enrolTimeout = 150 * time.Second
 )
 
-// as gives a dialer that logs in by another user name, with the same keys and the
-// same opinion about host keys.
+// as returns a dialer for another user name, with the same keys and host keys.
 func (d *Dialer) as(user string) (*Dialer, error) {
 	_, host, port, err := SplitServer(d.Server)
 	if err != nil {
@@ -51,9 +49,9 @@ func (d *Dialer) as(user string) (*Dialer, error) {
 	}, nil
 }
 
-// Enrol has the first key approved by a person who is signed in to the dashboard: it
-// logs in with that key alone, gives link and code to show, and comes back when the
-// relay has let the key in, or says why not. Nothing given to show is safe to print.
+// Enrol has the first key approved by a person who is signed in to the dashboard. It
+// logs in with that key alone, passes link and code to show, and returns when the relay
+// has accepted the key or says why not. The texts passed to show are not safe to print.
 func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error {
 	dialer, err := d.as(linkUser)
 	if err != nil {
@@ -84,7 +82,7 @@ func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error 
 	return enrol(ctx, dialer, &loginAttempt{addr: addr, hosts: hosts, signers: signers[:1], keys: dialer.keys}, raw, show)
 }
 
-// enrol is the handshake, in which the relay waits for the approval.
+// enrol does the handshake, in which the relay waits for the approval.
 func enrol(ctx context.Context, d *Dialer, try *loginAttempt, raw net.Conn, show func(link, code string)) error {
 	text := &linkText{show: show}
 	config := try.config(d)
@@ -104,14 +102,14 @@ func enrol(ctx context.Context, d *Dialer, try *loginAttempt, raw net.Conn, show
 	return try.explain(ctx, err)
 }
 
-// linkText is what the relay says until it decides.
+// linkText collects the text of the relay until it decides.
 type linkText struct {
 	show  func(link, code string)
 	all   strings.Builder
 	shown bool
 }
 
-// take hears a banner; link and code are shown once both are known.
+// take handles a banner. Link and code are shown once both are known.
 func (l *linkText) take(banner string) {
 	if l.all.Len()+len(banner) > maxLinkText {
 		return
@@ -124,13 +122,13 @@ func (l *linkText) take(banner string) {
 	}
 }
 
-// last is the last line that was said.
+// last returns the last line of the text.
 func (l *linkText) last() string {
 	lines := strings.Split(strings.TrimSpace(l.all.String()), "\n")
 	return strings.TrimPrefix(strings.TrimSpace(lines[len(lines)-1]), "relay: ")
 }
 
-// MakeToken makes an API token by the key of the dialer.
+// MakeToken makes an API token; it logs in with the key of the dialer.
 func (d *Dialer) MakeToken(ctx context.Context, name string) (*record.Token, error) {
 	var answer bytes.Buffer
 	if err := (SSH{Dialer: d}).Run(ctx, Command{Name: "token", Title: name}, &answer); err != nil {
@@ -144,7 +142,7 @@ func (d *Dialer) MakeToken(ctx context.Context, name string) (*record.Token, err
 	return token, nil
 }
 
-// ReadToken reads a token that is alone in its text, such as a file.
+// ReadToken reads a text that holds nothing but a token.
 func ReadToken(r io.Reader) (string, error) {
 	text, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -7,7 +7,7 @@ import (
 	"relay/record"
 )
 
-// Types of Message. Others are ignored: a newer relay may know more.
+// Types of Message. Unknown types are ignored: a newer relay may send more.
 const (
 	TypeHello      = "hello"
 	TypeOnline     = "online"
@@ -23,8 +23,8 @@ const (
 	TypeDropped    = "dropped"  // requests are missing in the log
 )
 
-// Message is one line that a relay sends to the session of relay up. Which fields
-// are filled goes by Type; nothing in it is safe to print.
+// Message is one line that a relay sends to the session of relay up. Type says which
+// fields are set. No text in it is safe to print.
 type Message struct {
 	Type         string          `json:"type"`
 	Host         string          `json:"host"` // hello: host of the base URL
@@ -45,7 +45,7 @@ type Message struct {
 	Raw []byte `json:"-"` // the line as it came
 }
 
-// parseMessage reads a line; nil when it is none of ours.
+// parseMessage parses a line; it returns nil for a line that is no message.
 func parseMessage(line []byte) *Message {
 	m := &Message{}
 	if err := json.Unmarshal(line, m); err != nil || m.Type == "" {
@@ -55,7 +55,7 @@ func parseMessage(line []byte) *Message {
 	return m
 }
 
-// Transient tells of a refused alias that it is asked for again, because the reason may
+// Transient reports whether a refused alias is asked for again, because the reason may
 // pass.
 func (m *Message) Transient() bool { return m.Type == TypeRefused && !permanent(m.Code) }
 

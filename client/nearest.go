@@ -2,8 +2,8 @@ package client
 
 import "strings"
 
-// Nearest gives the word that somebody most likely meant by a mistyped or cut one,
-// "" when none is close.
+// Nearest returns the known word that was most likely meant by a mistyped or truncated
+// one, or "".
 func Nearest(word string, known []string) string {
 	for _, k := range known {
 		if len(word) > 2 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(word)) {
@@ -19,8 +19,8 @@ func Nearest(word string, known []string) string {
 	return found
 }
 
-// distance counts the letters to insert, delete, replace or swap with the next
-// (optimal string alignment), letter case ignored.
+// distance returns the optimal string alignment distance: letters inserted, deleted,
+// replaced, or swapped with the next one. It ignores letter case.
 func distance(a, b string) int {
 	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
 	before, last, now := rows[0], rows[1], rows[2]

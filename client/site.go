@@ -18,15 +18,15 @@ import (
 	"relay/record"
 )
 
-// Site is where a relay is reached, as it says itself at its base URL.
+// Site is how a relay is reached, as its base URL tells.
 type Site struct {
 	BaseURL  string          // as it was asked
 	SSHAddr  string          // HOST:PORT to dial
 	HostKeys []ssh.PublicKey // what SSH will show there
 }
 
-// CleanBase gives a base URL as typed by people its scheme, and takes path and end
-// away: a relay has none. Names of this machine get http, others https.
+// CleanBase completes a base URL that a person typed: it adds a missing scheme, http
+// for names of this machine and https for others, and removes a trailing slash.
 func CleanBase(typed string) (string, error) {
 	text := typed
 	if !strings.Contains(text, "://") {
@@ -44,15 +44,15 @@ func CleanBase(typed string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// Private tells whether nobody in between can read or change what goes to a base
+// Private reports whether nobody in between can read or change the traffic of a base
 // URL: it is https, or this machine.
 func Private(base string) bool {
 	u, err := url.Parse(base)
 	return err == nil && (u.Scheme == "https" || LoopbackName(u.Hostname()))
 }
 
-// Discover asks a relay at its base URL for SSH address and host keys. A relay that
-// does not tell gives a Site without them.
+// Discover asks the base URL of a relay for its SSH address and host keys; both are
+// empty if the relay does not tell them.
 func Discover(ctx context.Context, base, version string) (*Site, error) {
 	api, err := NewAPI(base, "", version)
 	if err != nil {
@@ -99,12 +99,12 @@ func parseHostKey(text string) (ssh.PublicKey, error) {
 	return ssh.ParsePublicKey(raw)
 }
 
-// accountPage is how a relay that lets nobody in still tells where its dashboard is.
+// accountPage finds the base URL in the text of a relay that refuses a login.
 var accountPage = regexp.MustCompile(`(https?://[^\s\x00-\x1f\x7f]+)/account\b`)
 
-// FindBase looks for the base URL of a relay of which only the SSH address is known:
-// where dashboards usually are, and else by asking the SSH side, whose host key is
-// checked before it is believed. "" when none was found.
+// FindBase finds the base URL of a relay of which only the SSH address is known: it
+// tries the usual addresses, then asks over SSH, where the host key is checked. It
+// returns "" when it finds none.
 func (d *Dialer) FindBase(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, findLimit)
 	defer cancel()
@@ -136,7 +136,7 @@ func (d *Dialer) FindBase(ctx context.Context) string {
 // findLimit bounds the search for a base URL.
 const findLimit = 10 * time.Second
 
-// askBase reads the first line that a session of relay up says.
+// askBase reads the first message of a session of relay up.
 func (d *Dialer) askBase(ctx context.Context) (string, error) {
 	conn, err := d.Dial(ctx)
 	if err != nil {
@@ -160,7 +160,8 @@ func (d *Dialer) askBase(ctx context.Context) (string, error) {
 	return hello.BaseURL, err
 }
 
-// head gives the header lines of any answer at a path of the base site.
+// head returns the header of the response to a GET on the base site, whatever its
+// status.
 func (a *API) head(ctx context.Context, path string) (http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"io"
 )
 
-// errLongLine is definite: asked again, the relay would send the same.
+// errLongLine is final: the relay would send the same line again.
 var errLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
-// readStream reads server-sent events (HTML Living Standard, section 9.2.6) and
-// gives id, name and data of each to take, until the stream ends or take fails. The
-// slices are valid during the call only. One event may have maxLine bytes.
+// readStream reads server-sent events (HTML Living Standard, section 9.2.6) and passes
+// id, name and data of each to take, until the stream ends or take fails. The slices
+// are valid during the call only. An event may have maxLine bytes.
 func readStream(r io.Reader, take func(id, name string, data []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4096), maxLine)

@@ -18,7 +18,8 @@ const localDialTimeout = 10 * time.Second
 
 // Target is the local server that an alias leads to.
 type Target struct {
-	// URL is scheme and authority without a path: what is shown and announced.
+	// URL has scheme and authority, without a path. It is shown to people and announced
+	// to the relay.
 	URL string
 	// HostHeader is the value of --host-header; "" = the alias' setting.
 	HostHeader string
@@ -27,8 +28,8 @@ type Target struct {
 	tls   *tls.Config
 }
 
-// PortTarget is the plain HTTP server on a port of this machine: 127.0.0.1 is tried
-// first, then ::1.
+// PortTarget returns the plain HTTP server on a port of this machine: 127.0.0.1 is
+// dialed first, then ::1.
 func PortTarget(port int) (Target, error) {
 	if port < 1 || port > 65535 {
 		return Target{}, Errorf(ExitUsage, "port %d is not between 1 and 65535", port)
@@ -40,9 +41,9 @@ func PortTarget(port int) (Target, error) {
 	}, nil
 }
 
-// ParseTarget reads the address of a local server: http or https, host, port, and
-// no path. The certificate of a loopback host is not verified, as development
-// servers sign their own.
+// ParseTarget parses the address of a local server: http or https, host, port, and no
+// path. The certificate of a loopback host is not verified, because development servers
+// sign their own.
 func ParseTarget(s string) (Target, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
@@ -81,8 +82,8 @@ func targetError(s, what string) error {
 	return e.WithHint("write it like http://127.0.0.1:3000")
 }
 
-// WithHostHeader gives a copy with the value of --host-header: preserve, rewrite or
-// a literal value.
+// WithHostHeader returns a copy with the value of --host-header: preserve, rewrite or a
+// literal value.
 func (t Target) WithHostHeader(v string) (Target, error) {
 	for i := range len(v) {
 		if v[i] <= ' ' || v[i] == 0x7f {
@@ -93,8 +94,8 @@ func (t Target) WithHostHeader(v string) (Target, error) {
 	return t, nil
 }
 
-// Dial connects to the local server, TLS handshake included. It gives the error of
-// the first address when none answers.
+// Dial connects to the local server, TLS handshake included. When no address answers it
+// returns the error of the first one.
 func (t Target) Dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
 	defer cancel()
@@ -123,15 +124,15 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config) (net.Conn,
 	return conn, nil
 }
 
-// Reasons of RFC 4254 section 5.1 that a failed local dial is told with; they are
-// those that OpenSSH uses.
+// Reasons of RFC 4254 section 5.1 for a failed dial of the local server, as OpenSSH
+// uses them.
 const (
 	reasonProhibited    = 1
 	reasonConnectFailed = 2
 	reasonShortage      = 4
 )
 
-// dialFailed says what the relay is told about a failed local dial.
+// dialFailed returns what the relay is told about a failed dial of the local server.
 func dialFailed(err error) relay.DialFailed {
 	f := relay.DialFailed{Reason: reasonConnectFailed, Class: "other", Text: err.Error()}
 	var dns *net.DNSError

@@ -21,7 +21,7 @@ const (
 	forwardPort     = 80
 	replyTimeout    = 10 * time.Second // forwards and the session's first words
 	shutDownTimeout = 2 * time.Second  // requests under way at a clean disconnect
-	forwardRetry    = 3 * time.Second  // after a refusal for a passing reason
+	forwardRetry    = 3 * time.Second  // after a transient refusal
 	maxLine         = 16 << 20
 )
 
@@ -37,7 +37,7 @@ type tunnel struct {
 
 	messages      chan *Message // closed when the session has ended
 	answered      map[string]bool
-	noRetryBefore time.Time // until then a relay that stops asked to be left alone; zero = it did not
+	noRetryBefore time.Time // a stopping relay asked not to be dialed before; zero if none did
 	readyCalled   bool      // Ready was called
 }
 
@@ -55,8 +55,8 @@ type channelOpen struct {
 	OriginPort uint32
 }
 
-// run keeps the tunnel until it is lost or ctx ends, and waits for all that it
-// started.
+// run keeps the tunnel up until it is lost or ctx ends. It waits for all goroutines
+// that it started.
 func (t *tunnel) run(ctx context.Context) error {
 	defer t.wg.Wait()
 	defer t.conn.Close()
@@ -88,7 +88,8 @@ func (t *tunnel) run(ctx context.Context) error {
 	return err
 }
 
-// start announces us and the targets, asks for the forwards and opens the session.
+// start announces this program and the targets, requests the forwards and opens the
+// session.
 func (t *tunnel) start() error {
 	timer := time.AfterFunc(replyTimeout, func() { t.conn.Close() })
 	defer timer.Stop()
@@ -104,8 +105,8 @@ func (t *tunnel) start() error {
 	return t.openSession()
 }
 
-// forward announces a target and asks for its alias. Whether that was granted is
-// told by the session, with the reason that SSH has no place for.
+// forward announces a target and requests its alias. The session tells whether the
+// request was granted, with the reason, which SSH cannot carry.
 func (t *tunnel) forward(f Forward) error {
 	target := relay.Target{Bind: f.Alias, URL: f.Target.URL, HostHeader: f.Target.HostHeader}
 	if _, _, err := t.conn.SendRequest(relay.TargetRequest, false, ssh.Marshal(target)); err != nil {
@@ -115,13 +116,13 @@ func (t *tunnel) forward(f Forward) error {
 	return err
 }
 
-// forwardLater asks again for an alias that was refused for a passing reason.
+// forwardLater requests an alias again that was refused for a transient reason.
 func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 	t.wg.Go(func() {
 		if !wait(ctx, forwardRetry) {
 			return
 		}
-		for _, f := range t.up.forwards() { // it may have been dropped meanwhile
+		for _, f := range t.up.forwards() { // it may have been removed meanwhile
 			if SameAlias(f.Alias, alias) {
 				_ = t.forward(f)
 			}
@@ -152,7 +153,7 @@ func (t *tunnel) openSession() error {
 				t.messages <- m
 			}
 		}
-		if lines.Err() != nil { // a line that does not end: nothing is heard any more
+		if lines.Err() != nil { // a line longer than maxLine: nothing more can be read
 			t.conn.Close()
 		}
 		_ = session.Wait()
@@ -164,7 +165,7 @@ func (t *tunnel) lostError(err error) error {
 	return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: err}
 }
 
-// readMessages hears the session until it ends.
+// readMessages handles the messages of the session until it ends.
 func (t *tunnel) readMessages(ctx context.Context) error {
 	defer t.up.detach()
 	defer t.wg.Go(func() {
@@ -199,7 +200,7 @@ func (t *tunnel) ended(heard bool) error {
 	return t.lostError(io.EOF)
 }
 
-// handle takes one message; an error ends the tunnel.
+// handle handles one message; an error ends the tunnel.
 func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	switch m.Type {
 	case TypeOnline:
@@ -216,7 +217,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	case TypeStopping:
 		t.noRetryBefore = time.Now().Add(m.retryAfter())
 	case TypeRevoked:
-		if m.Alias == "" { // the login itself, or what cannot be told from it
+		if m.Alias == "" { // the login itself was revoked
 			return Errorf(ExitRefused, "the relay has ended this connection: %s", m.Message)
 		}
 		t.up.removeForward(m)
@@ -236,13 +237,13 @@ func (t *tunnel) allAnswered() bool {
 	return !slices.ContainsFunc(t.up.names(), func(name string) bool { return !t.answered[AliasLabel(name)] })
 }
 
-// AliasLabel is the alias within a bind string such as stripe-dev.example.com.
+// AliasLabel returns the alias of a bind string such as stripe-dev.example.com.
 func AliasLabel(bind string) string {
 	name, _, _ := strings.Cut(bind, ".")
 	return name
 }
 
-// permanent tells whether asking again for an alias cannot help.
+// permanent reports whether requesting an alias again cannot help.
 func permanent(code string) bool {
 	switch code {
 	case relay.CodeStopping, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeRateLimited, relay.CodeInternal:
@@ -251,7 +252,7 @@ func permanent(code string) bool {
 	return true
 }
 
-// serveChannels hands every channel to a goroutine of its own.
+// serveChannels serves each channel in a goroutine.
 func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel) {
 	for offer := range offers {
 		var open channelOpen
@@ -276,7 +277,7 @@ func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel
 	}
 }
 
-// count adds to the channels with a request on them.
+// count adds to the number of channels that carry a request.
 func (t *tunnel) count(delta int64) {
 	if t.busy.Add(delta) > 0 {
 		return
@@ -287,8 +288,8 @@ func (t *tunnel) count(delta int64) {
 	}
 }
 
-// shutDown takes the forwards back, lets requests under way end for a moment, and
-// closes the connection.
+// shutDown cancels the forwards, waits up to shutDownTimeout for requests in progress,
+// and closes the connection.
 func (t *tunnel) shutDown() {
 	end := time.AfterFunc(shutDownTimeout, func() { t.conn.Close() })
 	defer end.Stop()
@@ -308,7 +309,7 @@ func (t *tunnel) shutDown() {
 	t.conn.Close()
 }
 
-// release asks for the queued events of an alias.
+// release requests the delivery of the queued events of an alias.
 func (t *tunnel) release(alias string) error {
 	_, err := io.WriteString(t.stdin, "replay-queued "+alias+"\n")
 	return err

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// firstTries is how often an unreachable relay is tried before the first
-// connection; once there was one, tries go on for ever.
+// firstTries is how often an unreachable relay is tried before the first connection.
+// After a first connection the tries do not end.
 const firstTries = 4
 
 // Forward is one alias and where its requests go.
@@ -21,21 +21,21 @@ type Forward struct {
 	Target Target
 }
 
-// Up keeps aliases online: connects, forwards, and comes back after every loss that
+// Up keeps aliases online: it connects, forwards, and reconnects after every loss that
 // is not final.
 type Up struct {
 	Dialer   *Dialer
 	Forwards []Forward
-	// Show takes what the relay says, in order, one at a time.
+	// Show gets the messages of the relay, in order, from one goroutine at a time.
 	Show func(*Message)
-	// Ready is called when every alias of a new connection is online or refused for
-	// good; again tells of one after the first.
+	// Ready is called when every alias of a new connection is online or finally
+	// refused; again is true for a reconnect.
 	Ready func(again bool)
-	// Lost tells of a loss, or of a first connection that could not be made, and
-	// when the next try is.
+	// Lost reports a lost connection, or a first connection that could not be made, and
+	// the time until the next try.
 	Lost func(err error, next time.Duration)
-	// Local tells what is odd about local servers, once each; nil = nobody cares. It
-	// may be called by several goroutines.
+	// Local reports problems with local servers, each once. It may be nil, and is
+	// called by several goroutines.
 	Local func(TargetEvent)
 
 	// watchNetwork reports changes of this machine's network; tests replace it.
@@ -44,21 +44,21 @@ type Up struct {
 	monitor        *targetMonitor
 
 	mu          sync.Mutex
-	active      []Forward // those not dropped for good
+	active      []Forward // without those removed for good
 	tunnel      *tunnel   // the one that has a session
-	final       *Error    // why the last alias was dropped
+	final       *Error    // why the last alias was removed
 	reached     bool      // an alias has been online
 	readyCalled bool      // Ready has been called
 }
 
-// NormalAlias is an alias name as typed, in lower case and without a trailing dot;
-// the relay also takes it with its domain.
+// NormalAlias returns an alias name in lower case and without a trailing dot. The name
+// may include the alias domain.
 func NormalAlias(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// Run works until ctx ends, which is a clean disconnect and no error, or until
-// trying on cannot help: then it gives an *Error. It waits for all that it started.
+// Run keeps the aliases online until ctx ends, which is no error, or until another try
+// cannot help: then it returns an *Error. It waits for all goroutines that it started.
 func (u *Up) Run(ctx context.Context) error {
 	if len(u.Forwards) == 0 {
 		return Errorf(ExitUsage, "no alias is named")
@@ -152,8 +152,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// connect makes one connection and keeps it. held is how long all was well, pause
-// what a stopping relay asked for.
+// connect makes one connection and keeps it until it is lost. held is how long it
+// lasted, pause how long a stopping relay asked to wait.
 func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error) {
 	conn, err := u.Dialer.Dial(ctx)
 	if err != nil {
@@ -178,8 +178,8 @@ func (u *Up) ready() {
 	u.Ready(again)
 }
 
-// Release asks the relay to send the queued events of an alias. It fails while
-// there is no connection. Safe for concurrent use.
+// Release asks the relay to deliver the queued events of an alias. It fails while there
+// is no connection. It is safe for concurrent use.
 func (u *Up) Release(alias string) error {
 	t, err := u.connected()
 	if err != nil {
@@ -188,7 +188,7 @@ func (u *Up) Release(alias string) error {
 	return t.release(alias)
 }
 
-// connected is the tunnel that has a session.
+// connected returns the tunnel that has a session.
 func (u *Up) connected() (*tunnel, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -233,7 +233,7 @@ func (u *Up) forward(bind string) (Forward, bool) {
 	return Forward{}, false
 }
 
-// removeForward forgets an alias that was taken over or is not ours.
+// removeForward removes an alias that was taken over or refused for good.
 func (u *Up) removeForward(m *Message) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -251,18 +251,19 @@ func (u *Up) removeForward(m *Message) {
 	switch m.Code {
 	case relay.CodeValidationFailed:
 		exit = ExitUsage
-	case relay.CodeConflict: // the account has as many aliases as it may
+	case relay.CodeConflict: // the account has reached its limit of aliases
 		exit = ExitFailure
 	}
 	u.final = Errorf(exit, "alias %s was refused: %s", m.Alias, m.Message)
 }
 
-// finalError is why there is nothing left to do.
+// finalError returns why no alias is left.
 func (u *Up) finalError() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.final
 }
 
-// SameAlias tells whether two names, with or without their domain, mean one alias.
+// SameAlias reports whether two names, with or without their domain, mean the same
+// alias.
 func SameAlias(a, b string) bool { return AliasLabel(a) == AliasLabel(b) }

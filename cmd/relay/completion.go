@@ -18,14 +18,14 @@ import (
 	"relay/record"
 )
 
-// completionLimit is how long a person who pressed Tab waits for the relay.
+// completionLimit is how long a completion may wait for the relay.
 const completionLimit = 1500 * time.Millisecond
 
-// shells are those that completion knows, best known first.
+// shells lists the supported shells, most used first.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
-// bashFallback lets the script for bash work where the package bash-completion is not
-// installed, whose functions it calls.
+// bashFallback makes the bash script work without the package bash-completion, whose
+// functions it calls.
 const bashFallback = `
 __relay_init_completion()
 {
@@ -67,7 +67,7 @@ func (p *program) completion() *cobra.Command {
 	return c
 }
 
-// completeAliases gives the commands that take an alias its names to offer.
+// completeAliases completes alias names for the commands that take them.
 func (p *program) completeAliases(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {
@@ -96,8 +96,7 @@ func (p *program) completeAliases(root *cobra.Command) {
 	completeFlags(root)
 }
 
-// flagValues are those of flags that take one of a few words. Other flags take what
-// nobody can guess, but for flagFiles.
+// flagValues lists the values of flags that take one of a few words.
 var flagValues = map[string][]string{
 	"output":      {outputCompact, outputQuiet, outputJSON},
 	"host-header": {relay.HostPreserve, relay.HostRewrite},
@@ -105,11 +104,11 @@ var flagValues = map[string][]string{
 	"expires":     {"1h", "1d", "7d", "30d", "never"},
 }
 
-// flagFiles are the flags that take a file, which shells complete by themselves.
+// flagFiles lists the flags that take a file, which the shell completes.
 var flagFiles = []string{"config", "identity"}
 
-// completeFlags says of each flag what its values are: where nobody does, shells offer
-// files. A flag that has words already keeps them.
+// completeFlags registers the values of each flag. For a flag without any the shell
+// would offer files. Registered completions are kept.
 func completeFlags(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		completeFlags(sub)
@@ -123,8 +122,8 @@ func completeFlags(c *cobra.Command) {
 	c.LocalFlags().VisitAll(complete)
 }
 
-// plainUsages takes the quotes around the names of values out of the words about
-// flags: help reads them, and completion would show them.
+// plainUsages removes the quotes around value names from the flag descriptions: help
+// interprets them, completion would print them.
 func plainUsages(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		plainUsages(sub)
@@ -132,8 +131,9 @@ func plainUsages(c *cobra.Command) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
-// completions lists alias names that begin as typed: those of webhooks.yaml, else those of
-// the account. It says nothing and asks nobody; without an answer there are none.
+// completions lists alias names with a prefix: those of webhooks.yaml, else those of
+// the account. It prints nothing, prompts nobody, and returns none when the relay does
+// not answer.
 func (p *program) completions(ctx context.Context, typed string, taken []string) []string {
 	if ctx == nil {
 		ctx = context.Background()
@@ -167,7 +167,7 @@ func (p *program) aliasesOf(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
 	quiet := *p
-	quiet.err = io.Discard // no talk, and nobody to ask
+	quiet.err = io.Discard // no messages, no prompts
 	remote, err := quiet.remote(ctx)
 	if err != nil {
 		return nil

@@ -17,7 +17,7 @@ func (p *program) configCommand() *cobra.Command {
 	return c
 }
 
-// checkedConfig is what config check --json prints of a file that is fine.
+// checkedConfig is the output of config check --json for a valid file.
 type checkedConfig struct {
 	File    string         `json:"file"`
 	Server  *string        `json:"server"` // null = the file does not say
@@ -59,7 +59,7 @@ func checked(conf *client.Config) checkedConfig {
 	return out
 }
 
-// nullable is a text that may be missing.
+// nullable returns nil for an empty text.
 func nullable(s string) *string {
 	if s == "" {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"relay/client"
 )
 
-// dirFor is where this program keeps things of one kind: below the folder that the
-// environment names for them, or below the home.
+// dirFor returns the directory of this program below the one that an environment
+// variable names, or below the home directory.
 func (p *program) dirFor(env string, below ...string) string {
 	dir := p.getenv(env)
 	if !filepath.IsAbs(dir) {
@@ -18,13 +18,13 @@ func (p *program) dirFor(env string, below ...string) string {
 	return filepath.Join(dir, "relay")
 }
 
-// logins is where logins are kept.
+// logins returns the file of logins.
 func (p *program) logins() client.Logins {
 	return client.Logins{Dir: p.dirFor("XDG_CONFIG_HOME", ".config")}
 }
 
-// whichServer names the relay that is meant: by flag, environment, configuration,
-// the newest login, or the default.
+// whichServer returns the relay to use: by flag, environment, configuration, newest
+// login, or default.
 func (p *program) whichServer(conf *client.Config) (string, error) {
 	if p.server != "" {
 		return p.server, nil
@@ -51,7 +51,7 @@ func (p *program) whichServer(conf *client.Config) (string, error) {
 	return client.DefaultServer, nil
 }
 
-// dialer gives what logs in to the relay that is meant.
+// dialer returns the dialer for the relay to use.
 func (p *program) dialer(conf *client.Config) (*client.Dialer, error) {
 	server, err := p.whichServer(conf)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *program) dialerTo(server, identity string) *client.Dialer {
 	}
 }
 
-// loginAt gives the login at the relay that a dialer dials; nil = there is none.
+// loginAt returns the stored login at the relay of a dialer, or nil.
 func (p *program) loginAt(dialer *client.Dialer) (*client.Login, error) {
 	addr, err := dialer.Addr()
 	if err != nil {
@@ -105,8 +105,8 @@ func (p *program) loginAt(dialer *client.Dialer) (*client.Login, error) {
 	return nil, nil
 }
 
-// remote is where commands run: the API with a token or a login, else SSH with a
-// key. A key that is named on the command line is meant to be used.
+// remote returns where commands run: the API with a token or a login, else SSH with a
+// key. A key that is named on the command line takes precedence over a login.
 func (p *program) remote(ctx context.Context) (client.Remote, error) {
 	dialer, err := p.dialer(nil)
 	if err != nil {
@@ -137,7 +137,7 @@ func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.R
 	}
 	api, err := client.NewAPI(base, token, buildVersion())
 	if err != nil {
-		return nil, err // not a nil API within a Remote
+		return nil, err // returning api here would be a non-nil Remote
 	}
 	if p.getenv("RELAY_TOKEN") != "" {
 		api.TokenHint = tokenWins
@@ -145,7 +145,7 @@ func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.R
 	return api, nil
 }
 
-// findBase is baseOf, but that it also asks the relay.
+// findBase is baseOf, but asks the relay first where there is no login.
 func (p *program) findBase(ctx context.Context, dialer *client.Dialer, login *client.Login) (string, error) {
 	if login == nil {
 		if found := dialer.FindBase(ctx); found != "" {
@@ -155,8 +155,7 @@ func (p *program) findBase(ctx context.Context, dialer *client.Dialer, login *cl
 	return baseOf(dialer, login)
 }
 
-// baseOf is where the API of a relay is when nobody says: where the login was, or
-// where it is looked for.
+// baseOf returns the base URL of the login, or the usual one of the SSH host.
 func baseOf(dialer *client.Dialer, login *client.Login) (string, error) {
 	if login != nil {
 		return login.BaseURL, nil

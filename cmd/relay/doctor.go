@@ -34,7 +34,7 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]clie
 		return nil, err
 	}
 	dialer, err := p.dialer(conf)
-	if err != nil { // the logins, which are told of already
+	if err != nil { // about the logins, which are reported already
 		dialer = p.dialerTo(cmp.Or(p.server, p.getenv("RELAY_SERVER"), conf.Server, client.DefaultServer), p.identity)
 	}
 	dialer.Prompter, dialer.Say = nil, func(string) {}
@@ -87,7 +87,7 @@ func hintOf(err error, otherwise string) string {
 	return otherwise
 }
 
-// tilde keeps the name of the person out of what is pasted somewhere.
+// tilde replaces the home directory, so that pasted output does not name the person.
 func (p *program) tilde(text string) string {
 	if home := p.home(); len(home) > 1 {
 		return strings.ReplaceAll(text, home, "~")
@@ -95,7 +95,7 @@ func (p *program) tilde(text string) string {
 	return text
 }
 
-// doctorForwards are the aliases that are looked at, with where they lead.
+// doctorForwards returns the aliases to check and their targets.
 func doctorForwards(conf *client.Config, names []string, port int) ([]client.Forward, error) {
 	names, err := aliasNames(names)
 	if err != nil {
@@ -129,7 +129,7 @@ func doctorForwards(conf *client.Config, names []string, port int) ([]client.For
 	return list, nil
 }
 
-// showFindings prints a line for each check, and fails when one of them has.
+// showFindings prints a line for each check; it fails if a check failed.
 func (p *program) showFindings(list []client.Finding, asJSON bool) error {
 	w := p.printer()
 	failed, width := 0, 0

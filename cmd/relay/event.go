@@ -21,11 +21,11 @@ func (p *program) events() *cobra.Command {
 			return client.Command{Name: "events", Arg: client.NormalAlias(args[0]), N: *n, Follow: *follow, Say: p.say}
 		},
 		decoded(func(w *printer, e *record.Summary) error {
-			if e.ID == "" { // the relay says that it left some out
+			if e.ID == "" { // the relay left some out
 				return w.line(someMissing)
 			}
 			if *follow && e.State == relay.StateDelivering {
-				return nil // its end comes too
+				return nil // another line follows when it ends
 			}
 			return w.line(eventLine(e))
 		}))
@@ -84,7 +84,7 @@ func byID(name string) func([]string) client.Command {
 	return func(args []string) client.Command { return client.Command{Name: name, Arg: args[0]} }
 }
 
-// showReplay shows the attempt that was asked for: the last one.
+// showReplay shows the last attempt, which is the replay.
 func showReplay(w *printer, e *record.Event) error {
 	if len(e.Attempts) == 0 {
 		return w.line(eventLine(&e.Summary))
@@ -99,7 +99,7 @@ func showReplay(w *printer, e *record.Event) error {
 	return w.line(requestLine(&e.Summary, last))
 }
 
-// showEvent shows everything as it crossed the wire, the request first.
+// showEvent shows an event as it was transferred, the request first.
 func showEvent(w *printer, e *record.Event) error {
 	if err := w.line(cameFrom(e)); err != nil {
 		return err

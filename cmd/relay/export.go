@@ -50,8 +50,8 @@ func (p *program) export() *cobra.Command {
 	return c
 }
 
-// exportText gives an export as it is written to a file; those in JSON look the same
-// whichever way they came.
+// exportText returns an export as it is written to a file, the same for both
+// connections.
 func exportText(format string, answer []byte) string {
 	if format != "har" && format != "json" || !json.Valid(answer) {
 		return string(answer)
@@ -63,8 +63,8 @@ func exportText(format string, answer []byte) string {
 	return text.String() + "\n"
 }
 
-// source writes text that a program will read. Exports have nothing in them that
-// cannot be shown, but for tabs: what a relay sends beyond that is not one.
+// source writes text for a program. Exports contain only printable text and tabs;
+// anything else is escaped, because then it is not an export.
 func (w *printer) source(s string) error {
 	var b strings.Builder
 	for l := range strings.Lines(s) {

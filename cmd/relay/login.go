@@ -59,7 +59,7 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	}
 	login := client.Login{BaseURL: base}
 	var api *client.API
-	if f.withToken { // a wrong one is told of before anything is made
+	if f.withToken { // a wrong token is reported before anything is made
 		if api, err = p.tokenFromStdin(ctx, &login); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	return p.loggedIn(f, login)
 }
 
-// loginBase is the base URL that is meant.
+// loginBase returns the base URL to log in at.
 func (p *program) loginBase(typed string) (string, error) {
 	if typed == "" {
 		server, err := p.whichServer(nil)
@@ -114,7 +114,7 @@ func (p *program) loginBase(typed string) (string, error) {
 	return base, err
 }
 
-// loginDialer pins the host key, and sees to it that there is a key to log in with.
+// loginDialer pins the host key and makes a key if there is none.
 func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	server := p.server
 	if server == "" {
@@ -123,7 +123,7 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	if server == "" {
 		server = site.SSHAddr
 	}
-	if server == "" { // it does not say
+	if server == "" { // the relay does not tell
 		var err error
 		if server, err = p.whichServer(nil); err != nil {
 			return nil, err
@@ -151,7 +151,7 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	return p.dialerTo(server, own), nil
 }
 
-// tokenFromStdin reads a token and asks the relay whose it is.
+// tokenFromStdin reads a token and asks the relay for its account.
 func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*client.API, error) {
 	token, err := client.ReadToken(p.in)
 	if err != nil {
@@ -169,15 +169,15 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 	return api, nil
 }
 
-// registerKey makes the key that is offered first one of the account. A token that
-// may not do that still serves for commands.
+// registerKey registers the key that is offered first. A token without the scope for
+// that still serves for commands.
 func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *client.API, login *client.Login, name string) error {
 	key, err := dialer.FirstKey()
 	if err == nil {
 		_, err = api.RegisterKey(ctx, name, key)
 	}
 	if client.Conflict(err) {
-		if me, refused := whoIs(ctx, dialer); refused == nil { // somebody has it
+		if me, refused := whoIs(ctx, dialer); refused == nil { // it belongs to another account
 			err = nil
 			if me.User != login.User {
 				p.say(keyOfAnother(me.User))
@@ -190,7 +190,8 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	return ctx.Err()
 }
 
-// loginByKey has the key approved when it is not known yet, and makes a token by it.
+// loginByKey has the key approved unless it is known already, and makes a token with
+// it.
 func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *client.Login, f loginFlags) error {
 	me, err := whoIs(ctx, dialer)
 	var e *client.Error
@@ -237,8 +238,8 @@ func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags
 	return errors.Join(err, failed)
 }
 
-// browse opens a page for the person at the terminal; when that cannot be done the
-// link is there to be clicked.
+// browse opens a page for the person at the terminal. Failures are ignored: the link is
+// printed, too.
 func (p *program) browse(link string) {
 	if c := p.opener(link); c != nil && c.Start() == nil {
 		go func() { _ = c.Wait() }()

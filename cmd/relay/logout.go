@@ -43,7 +43,7 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// Whatever the relay said: nothing of the login stays here.
+	// The login is removed here whatever the relay answered.
 	if err := p.logins().Forget(login.Server); err != nil {
 		return err
 	}
@@ -54,16 +54,16 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	return p.loggedOut(login, withKey, err, keyErr)
 }
 
-// endToken revokes the token that the login made. One that was handed in serves
-// others too: it stays, and that is said.
+// endToken revokes the token that the login made. A token that was passed by
+// --with-token is not revoked, because others may use it, and the person is told.
 func (p *program) endToken(ctx context.Context, api *client.API, login *client.Login) error {
 	if login.TokenID == "" {
 		me, err := api.Me(ctx)
 		var e *client.Error
-		if errors.As(err, &e) && e.Exit == client.ExitRefused { // somebody revoked it
+		if errors.As(err, &e) && e.Exit == client.ExitRefused { // revoked already
 			return nil
 		}
-		if err != nil { // its id is for people only
+		if err != nil { // the id is only informative
 			me = &record.Me{}
 		}
 		p.say(madeElsewhere(login, me.TokenID))
@@ -76,7 +76,7 @@ func (p *program) endToken(ctx context.Context, api *client.API, login *client.L
 	return err
 }
 
-// loggedOut says how it ended, and what is left at the relay.
+// loggedOut reports the outcome and what stays valid at the relay.
 func (p *program) loggedOut(login *client.Login, withKey bool, tokenErr, keyErr error) error {
 	account := login.BaseURL + "/account"
 	if tokenErr != nil {
@@ -94,7 +94,7 @@ func (p *program) loggedOut(login *client.Login, withKey bool, tokenErr, keyErr 
 	return nil
 }
 
-// removeKey takes the key that is offered first from the account.
+// removeKey removes the key that is offered first from the account.
 func removeKey(ctx context.Context, api *client.API, dialer *client.Dialer) error {
 	key, err := dialer.FirstKey()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"relay/record"
 )
 
-// version is set by the linker; "" = whatever the build recorded.
+// version is set by the linker; "" means the version that the build recorded.
 var version string
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -122,8 +122,8 @@ func (p *program) checkGlobals(command string) error {
 	if p.hostKey != "" && !strings.HasPrefix(p.hostKey, "SHA256:") {
 		return usage("--host-key is a fingerprint such as SHA256:…, not %q", p.hostKey)
 	}
-	// A file that was named has to be there and good, also where nothing in it decides;
-	// doctor tells of it among other things.
+	// A file that is named must exist and be valid, even for commands that do not use
+	// it. The doctor reports it as a finding instead.
 	if p.config != "" && command != "doctor" {
 		_, err := p.readConfig()
 		return err
@@ -131,7 +131,7 @@ func (p *program) checkGlobals(command string) error {
 	return nil
 }
 
-// exit tells about an error and gives the exit code.
+// exit prints an error and returns the exit code.
 func (p *program) exit(ctx context.Context, err error) int {
 	var e *client.Error
 	switch {
@@ -150,14 +150,14 @@ func (p *program) exit(ctx context.Context, err error) int {
 	return client.ExitFailure
 }
 
-// say writes lines for people, safe to print.
+// say prints lines for people on stderr, escaped for a terminal.
 func (p *program) say(text string) {
 	for line := range strings.Lines(text) {
 		_, _ = io.WriteString(p.err, sayPrefix+record.SafeText(strings.TrimRight(line, "\r\n"))+"\n")
 	}
 }
 
-// colored tells whether stdout takes colors.
+// colored reports whether stdout gets colors.
 func (p *program) colored() bool {
 	return !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb" && term.IsTerminal(int(p.out.Fd()))
 }
@@ -173,7 +173,7 @@ func (p *program) home() string {
 }
 
 // readConfig reads the webhooks.yaml that was named or is nearest; without one it
-// gives an empty configuration.
+// returns an empty configuration.
 func (p *program) readConfig() (*client.Config, error) {
 	if p.config != "" {
 		return client.ReadConfig(p.config, p.config)
@@ -193,7 +193,7 @@ func (p *program) readConfig() (*client.Config, error) {
 	return client.ReadConfig(path, name)
 }
 
-// buildVersion is the version of this program.
+// buildVersion returns the version of this program.
 func buildVersion() string {
 	if version != "" {
 		return version

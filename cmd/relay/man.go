@@ -13,7 +13,7 @@ import (
 	"relay/client"
 )
 
-// man writes manual pages, for whoever packages the program.
+// man writes manual pages, for packagers.
 func (p *program) man() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: manShort, Args: oneArg("folder"), Hidden: true,
@@ -26,7 +26,7 @@ func (p *program) man() *cobra.Command {
 	}
 }
 
-// writePages writes the page of a command and of those below it.
+// writePages writes the page of a command and of its subcommands.
 func writePages(c *cobra.Command, dir string) error {
 	file := filepath.Join(dir, pageName(c)+".1")
 	if err := os.WriteFile(file, manPage(c), 0o644); err != nil {
@@ -44,8 +44,8 @@ func writePages(c *cobra.Command, dir string) error {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// manPage is a page in the macros of man(7). It has no date, so that the same
-// program gives the same page.
+// manPage returns a page in the macros of man(7). It has no date, so that builds are
+// reproducible.
 func manPage(c *cobra.Command) []byte {
 	var b bytes.Buffer
 	name := pageName(c)
@@ -106,7 +106,7 @@ func options(b *bytes.Buffer, title string, flags *pflag.FlagSet) {
 	})
 }
 
-// paragraphs are the text of a command as roff.
+// paragraphs returns text as roff; indented lines are kept as they are.
 func paragraphs(text string) string {
 	var b strings.Builder
 	list := false // indented lines stand as they are
@@ -129,7 +129,7 @@ func paragraphs(text string) string {
 	return b.String()
 }
 
-// roff writes text so that it stands for itself.
+// roff escapes text for roff.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...").Replace(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {

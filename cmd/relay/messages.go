@@ -10,9 +10,9 @@ import (
 	"relay/record"
 )
 
-// All that this program says to people stands in this file and those beside it, but
-// for what the flag library says and for errors, which are made where they happen. Lines on stderr
-// begin with the name of the program, in lower case, and have no stop.
+// This file and the other messages_*.go hold the texts of this program, except errors,
+// which are written where they occur, and those of the flag library. Lines on stderr
+// begin with the name of the program, are in lower case and have no full stop.
 
 const (
 	sayPrefix  = "relay: "
@@ -75,7 +75,7 @@ At a terminal the key R sends what was queued while an alias was offline.
 	noConfigHint = "write one, or name one by --config FILE"
 )
 
-// nothingYet is what is said in place of an empty list.
+// nothingYet is printed instead of an empty list.
 var nothingYet = map[string]string{
 	"aliases": "there are no aliases yet; relay up --port 3000 --alias NAME makes one",
 	"events":  "no event has come yet",
@@ -134,7 +134,7 @@ func me(m record.Me) string {
 	return s
 }
 
-// requestLine is one ended attempt: 15:04:05 [200] POST /hook (23ms) evt_…
+// requestLine describes one ended attempt: 15:04:05 [200] POST /hook (23ms) evt_…
 func requestLine(e *record.Summary, a *record.Attempt) string {
 	at := a.ReceivedAt.Time
 	if a.StartedAt != nil {
@@ -153,7 +153,7 @@ func requestLine(e *record.Summary, a *record.Attempt) string {
 	return line
 }
 
-// outcome is the status in brackets; without a response it is the status that the
+// outcome returns the status in brackets; without a response it is the status that the
 // relay itself answers with.
 func outcome(status int, fault *record.Fault) string {
 	if status == 0 && fault != nil {
@@ -172,7 +172,7 @@ func latency(ms *float64) string {
 	return fmt.Sprintf(" (%.0fms)", math.Round(*ms))
 }
 
-// eventLine is one row of a list.
+// eventLine is one line of a list.
 func eventLine(e *record.Summary) string {
 	status := 0
 	if e.Status != nil {

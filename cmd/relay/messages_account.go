@@ -9,7 +9,7 @@ import (
 	"relay/record"
 )
 
-// What is said about logins, shares and findings.
+// Texts about logins, shares and findings.
 
 const (
 	noLogins           = "there is no login; commands go over SSH with the key, or by RELAY_TOKEN"
@@ -29,7 +29,7 @@ func madeKey(file, fingerprint string) string {
 	return "there was no SSH key, so one was made: " + file + " (" + fingerprint + ")"
 }
 
-// keyOfAnother is about a key that logs in as somebody else than the token.
+// keyOfAnother warns that the key logs in to another account than the token.
 func keyOfAnother(user string) string {
 	return "warning: the token works, but the SSH key belongs to another account: tunnels go as " + user +
 		"; relay login URL --with-token --identity FILE takes another key"
@@ -49,7 +49,8 @@ func tokenStays(l *client.Login) string {
 	return "the token may not revoke itself, so it stays valid; revoke it at " + l.BaseURL + "/account if nothing else uses it"
 }
 
-// madeElsewhere is about a token that was handed in; id is "" where nobody says.
+// madeElsewhere is about a token that was passed by --with-token; id is "" where it is
+// not known.
 func madeElsewhere(l *client.Login, id string) string {
 	if id == "" {
 		return "the token was made elsewhere and stays valid; revoke it at " + l.BaseURL + "/account"
@@ -91,7 +92,7 @@ func shareEnds(at *record.Time) string {
 	return "it expires " + at.Local().Format(time.DateTime) + "; revoke it in the dashboard"
 }
 
-// findingLine is a finding with its reason in a column of its own.
+// findingLine is a finding with its reason in a column.
 func findingLine(f client.Finding, width int) string {
 	line := fmt.Sprintf("%-4s  %-*s  %s", f.Verdict, width, f.Check, f.Reason)
 	if f.Fix != "" {

@@ -1,6 +1,6 @@
 package main
 
-// What the help of the commands says beside that of relay up.
+// Help texts of the commands except relay up.
 const (
 	helpShort = "show the help of a command"
 
@@ -75,7 +75,7 @@ what to do. The output has no secrets in it. Exit 1 when a check fails.`
 	manShort = "write the manual pages into a folder"
 )
 
-// manExits is the part of the manual about exit codes.
+// manExits is the part of the manual about exit codes and environment.
 const manExits = `.SH EXIT STATUS
 .TP
 .B 0

@@ -8,7 +8,7 @@ import (
 	"relay/record"
 )
 
-// What relay up says beside the fixed lines.
+// Texts of relay up besides the fixed lines.
 
 const (
 	upJSON = `
@@ -25,7 +25,7 @@ With --output json each line of stdout is one object. Its type says which keys i
 More types and keys may come; ignore those you don't know.`
 )
 
-// replayMark is how a replay is told from an original.
+// replayMark distinguishes a replay from an original.
 func replayMark(a *record.Attempt) string {
 	if a.Kind != relay.KindReplay {
 		return ""
@@ -33,7 +33,7 @@ func replayMark(a *record.Attempt) string {
 	return " replay #" + strconv.Itoa(a.Number)
 }
 
-// logLine is a line of the request log; with several aliases it names which.
+// logLine is a line of the request log; with several aliases it names the alias.
 func logLine(e *record.Summary, a *record.Attempt, several bool) string {
 	line := requestLine(e, a)
 	if several {

@@ -6,7 +6,7 @@ import (
 	"runtime"
 )
 
-// opener is the command that shows a page to the person at this machine, nil when
+// opener returns the command that opens a page in a browser on this machine, or nil if
 // there is none, as on a machine without a screen.
 func (p *program) opener(link string) *exec.Cmd {
 	u, err := url.Parse(link)

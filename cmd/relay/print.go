@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// printer writes data to stdout, safe for a terminal.
+// printer writes data to stdout, escaped for a terminal.
 type printer struct {
 	out   io.Writer
 	color bool
@@ -27,8 +27,8 @@ func (p *program) printer() *printer { return &printer{out: p.out, color: p.colo
 
 var statusInBrackets = regexp.MustCompile(`\[[1-5]\d\d\]`)
 
-// line writes one line. What came from callers cannot break out of it; the color is
-// put in behind that. In our lines the status stands before anything of a caller.
+// line writes one line, escaped. The color is added after that: in the lines of this
+// program the first status in brackets precedes all text of callers.
 func (w *printer) line(text string) error {
 	text = record.SafeText(text)
 	if at := statusInBrackets.FindStringIndex(text); w.color && at != nil {
@@ -50,7 +50,7 @@ func statusColor(class byte) string {
 	return "\x1b[32m"
 }
 
-// text writes lines as they are, each of them safe.
+// text writes several lines, each escaped.
 func (w *printer) text(s string) error {
 	for l := range strings.Lines(s) {
 		if _, err := io.WriteString(w.out, record.SafeText(strings.TrimRight(l, "\r\n"))+"\n"); err != nil {
@@ -60,15 +60,15 @@ func (w *printer) text(s string) error {
 	return nil
 }
 
-// json writes one JSON value on a line of its own.
+// json writes one JSON value on one line.
 func (w *printer) json(raw []byte) error {
 	_, err := io.WriteString(w.out, safeJSON(raw)+"\n")
 	return err
 }
 
-// safeJSON gives the same JSON value in one line that is safe to print: what
-// record.SafeText would escape is written as \uXXXX. raw has to be valid JSON, so
-// all but ASCII white space and punctuation is inside of strings.
+// safeJSON returns the same JSON value in one line that is safe to print: it writes
+// characters that record.SafeText would escape as \uXXXX. raw has to be valid JSON, so
+// that anything except ASCII white space and punctuation is within strings.
 func safeJSON(raw []byte) string {
 	var b strings.Builder
 	for i := 0; i < len(raw); {
@@ -92,8 +92,8 @@ func safeJSON(raw []byte) string {
 	return b.String()
 }
 
-// ask adds --json to a command that runs c, and prints its answers: each JSON value
-// as it is, or by show, one call for each item of a list.
+// ask adds --json to a command that runs c on the relay, and prints the answer: as
+// JSON, or by show, which is called for each item of a list.
 func (p *program) ask(c *cobra.Command, command func(args []string) client.Command, show func(w *printer, item json.RawMessage) error) *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, flagJSON)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -135,7 +135,7 @@ func (p *program) ask(c *cobra.Command, command func(args []string) client.Comma
 	return c
 }
 
-// withHint says where the names are that a command takes, behind one that there is not.
+// withHint adds to a not-found error which command lists the names.
 func withHint(command string, err error) error {
 	var e *client.Error
 	if !errors.As(err, &e) || e.Exit != client.ExitNotFound || e.Hint != "" {
@@ -168,7 +168,8 @@ func eachValue(r io.Reader, take func(json.RawMessage) error) error {
 	}
 }
 
-// eachItem gives the items of a list, or the value itself when it is none.
+// eachItem calls take for each item of a list, or for the value itself if it is no
+// list.
 func eachItem(raw json.RawMessage, take func(json.RawMessage) error) error {
 	var list struct {
 		Data []json.RawMessage `json:"data"`
@@ -188,8 +189,8 @@ func eachItem(raw json.RawMessage, take func(json.RawMessage) error) error {
 	return nil
 }
 
-// inOrder puts events with the newest last, next to the prompt, as they also come in
-// a stream. Lists of the relay begin with the newest; ids are in order of arrival.
+// inOrder returns events with the newest last, next to the prompt, as a stream has
+// them. Lists of the relay begin with the newest; ids are in order of arrival.
 func inOrder(list []json.RawMessage) []json.RawMessage {
 	id := func(raw json.RawMessage) string {
 		var e struct {
@@ -204,7 +205,7 @@ func inOrder(list []json.RawMessage) []json.RawMessage {
 	return list
 }
 
-// decoded makes a show function of one that takes the decoded item.
+// decoded turns a function that shows a decoded item into one that shows JSON.
 func decoded[T any](show func(w *printer, item *T) error) func(*printer, json.RawMessage) error {
 	return func(w *printer, raw json.RawMessage) error {
 		item := new(T)

@@ -8,8 +8,8 @@ import (
 	"relay/record"
 )
 
-// upScreen is what relay up shows: the fixed lines and the request log on stdout,
-// everything else by say. Its methods may be called by several goroutines.
+// upScreen prints the output of relay up: the fixed lines and the request log on
+// stdout, everything else by say. Its methods are safe for concurrent use.
 type upScreen struct {
 	w        *printer
 	say      func(string)
@@ -20,10 +20,10 @@ type upScreen struct {
 	helloShown bool            // line 1 is out
 	shown      map[string]bool // aliases whose lines are out
 	queued     map[string]int
-	refusals   map[string]string // why an alias that is asked for again was refused
+	refusals   map[string]string // by alias that is requested again: why it was refused
 	ready      bool              // the last of the fixed lines is out
 
-	reason   string // of the last loss that was told, and when; "" since we are back
+	reason   string // of the last reported loss, and its time; "" after a reconnect
 	reasonAt time.Time
 }
 
@@ -31,7 +31,7 @@ func newScreen(w *printer, say func(string), mode string, forwards []client.Forw
 	return &upScreen{w: w, say: say, mode: mode, forwards: forwards, shown: map[string]bool{}, queued: map[string]int{}, refusals: map[string]string{}}
 }
 
-// message shows what the relay said.
+// message shows a message of the relay.
 func (s *upScreen) message(m *client.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,13 +59,13 @@ func (s *upScreen) message(m *client.Message) {
 	}
 }
 
-// refused tells why an alias is not online; of a single one that is not asked for
-// again it is the error at the end.
+// refused says why an alias is not online. If the only alias is refused for good, the
+// error at the end says it.
 func (s *upScreen) refused(m *client.Message) {
 	text := refused(m.Alias, m.Message)
 	switch {
 	case m.Transient():
-		if s.refusals[m.Alias] != text { // it is refused again and again
+		if s.refusals[m.Alias] != text { // not repeated for each try
 			s.refusals[m.Alias] = text
 			s.say(text + askingAgain)
 		}
@@ -81,7 +81,7 @@ func (s *upScreen) request(m *client.Message) {
 	_ = s.w.line(logLine(m.Event, m.Attempt, len(s.forwards) > 1))
 }
 
-// notice shows what needs no keeping in mind.
+// notice shows messages that change no state of the screen.
 func (s *upScreen) notice(m *client.Message) {
 	switch m.Type {
 	case client.TypeStale, client.TypeOffline:
@@ -124,7 +124,7 @@ func (s *upScreen) target(alias string) string {
 	return ""
 }
 
-// connected ends the fixed lines, or says that we are back.
+// connected prints the last fixed line, or says that the connection is back.
 func (s *upScreen) connected(again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +140,8 @@ func (s *upScreen) connected(again bool) {
 	}
 }
 
-// readyMessage and the two below are the lines of --output json that the client adds
-// to those of the relay.
+// readyMessage, lostMessage and localMessage are the lines that the client adds to
+// those of the relay with --output json.
 type readyMessage struct {
 	Type    string        `json:"type"`
 	Again   bool          `json:"again"`
@@ -186,7 +186,7 @@ func (s *upScreen) tellQueued() {
 	}
 }
 
-// repeatAfter is how long one and the same reason is not repeated for.
+// repeatAfter is how long the same reason for a lost connection is not repeated.
 const repeatAfter = time.Minute
 
 func (s *upScreen) lost(err error, next time.Duration) {
@@ -201,7 +201,7 @@ func (s *upScreen) lost(err error, next time.Duration) {
 	}
 }
 
-// local tells what is odd about a local server.
+// local reports a problem with a local server.
 func (s *upScreen) local(n client.TargetEvent) {
 	s.say(n.Text)
 	if n.Hint != "" {
@@ -212,7 +212,7 @@ func (s *upScreen) local(n client.TargetEvent) {
 	}
 }
 
-// line writes one of the lines for people that programs do not read as JSON.
+// line writes a line for people, which is left out with --output json.
 func (s *upScreen) line(text string) {
 	if s.mode != outputJSON {
 		_ = s.w.line(text)

@@ -13,7 +13,7 @@ import (
 	"relay/record"
 )
 
-// prompter gives somebody to ask, nil when stdin or stderr is no terminal.
+// prompter returns nil when stdin or stderr is no terminal.
 func (p *program) prompter() client.Prompter {
 	talk, ok := p.err.(*os.File)
 	if !ok || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(talk.Fd())) {
@@ -22,14 +22,14 @@ func (p *program) prompter() client.Prompter {
 	return terminalPrompter{in: p.in, talk: talk, interrupted: p.interrupted}
 }
 
-// terminalPrompter is whoever sits at the terminal.
+// terminalPrompter asks the person at the terminal.
 type terminalPrompter struct {
 	in          *os.File
 	talk        io.Writer
 	interrupted <-chan struct{}
 }
 
-// Confirm takes yes and y for a yes and everything else for a no.
+// Confirm accepts y and yes; any other answer is a no.
 func (a terminalPrompter) Confirm(question string) bool {
 	var lines []string
 	for line := range strings.Lines(question) {
@@ -49,7 +49,7 @@ func (a terminalPrompter) Confirm(question string) bool {
 	return false
 }
 
-// Passphrase reads without showing what is typed.
+// Passphrase reads without echo.
 func (a terminalPrompter) Passphrase(file string) ([]byte, error) {
 	_, _ = io.WriteString(a.talk, sayPrefix+passphraseOf(record.SafeText(file)))
 	fd := int(a.in.Fd())
@@ -70,8 +70,8 @@ const maxAnswer = 4096
 
 var errInterrupted = errors.New("interrupted")
 
-// orInterrupted reads from the terminal until Ctrl+C. Nothing can interrupt the read
-// itself, which then ends with the program.
+// orInterrupted reads from the terminal until Ctrl+C. A blocked read cannot be
+// interrupted; it ends with the program.
 func orInterrupted[T any](interrupted <-chan struct{}, read func() (T, error)) (T, error) {
 	type answer struct {
 		typed T

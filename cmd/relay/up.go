@@ -11,7 +11,7 @@ import (
 	"relay/client"
 )
 
-// maxAliases is how many one connection carries; the relay takes no more.
+// maxAliases is how many aliases the relay accepts on one connection.
 const maxAliases = 16
 
 // upFlags are the flags of relay up.
@@ -81,8 +81,8 @@ func (p *program) runUp(ctx context.Context, f upFlags, names []string) error {
 	return p.keepUp(ctx, &client.Up{Dialer: dialer, Forwards: forwards})
 }
 
-// keepUp shows what happens until the end. At a terminal the key R releases what was
-// queued while offline.
+// keepUp runs until the end and shows what happens. At a terminal the key R delivers
+// what was queued while offline.
 func (p *program) keepUp(ctx context.Context, up *client.Up) error {
 	screen := newScreen(p.printer(), p.say, p.output, up.Forwards)
 	up.Show, up.Lost, up.Local = screen.message, screen.lost, screen.local
@@ -105,8 +105,8 @@ func (p *program) keepUp(ctx context.Context, up *client.Up) error {
 	return err
 }
 
-// release sends the events that were queued while offline; the relay answers how many
-// they are.
+// release asks for the delivery of the events that were queued while offline; the relay
+// answers with their number.
 func (p *program) release(up *client.Up) {
 	for _, f := range up.Forwards {
 		if err := up.Release(f.Alias); err != nil {
@@ -116,7 +116,7 @@ func (p *program) release(up *client.Up) {
 	}
 }
 
-// forwards decides which aliases lead where.
+// forwards returns the aliases and their targets.
 func (f *upFlags) forwards(conf *client.Config, names []string, echo *client.Echo) ([]client.Forward, error) {
 	names, err := aliasNames(names)
 	if err != nil {
@@ -157,7 +157,7 @@ func (f *upFlags) forwards(conf *client.Config, names []string, echo *client.Ech
 	return list, nil
 }
 
-// fixedTarget is the one that the flags name for all aliases.
+// fixedTarget returns the target that a flag sets for all aliases.
 func (f *upFlags) fixedTarget(echo *client.Echo) (t client.Target, given bool, err error) {
 	switch {
 	case echo != nil:
@@ -172,7 +172,7 @@ func (f *upFlags) fixedTarget(echo *client.Echo) (t client.Target, given bool, e
 	return t, false, nil
 }
 
-// aliasNames normalises names and refuses bad and doubled ones.
+// aliasNames normalises names and refuses invalid and duplicate ones.
 func aliasNames(names []string) ([]string, error) {
 	var list []string
 	for _, typed := range names {

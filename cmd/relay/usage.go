@@ -10,13 +10,13 @@ import (
 	"relay/client"
 )
 
-// usage is an error about how the program was called.
+// usage returns an error about the command line.
 func usage(format string, args ...any) *client.Error {
 	return client.Errorf(client.ExitUsage, format, args...)
 }
 
-// unknownCommand is what commands that only hold others do: help, or the error
-// about a name that is none of them.
+// unknownCommand runs commands that only have subcommands: it prints help, or fails for
+// an unknown subcommand.
 func unknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
@@ -34,7 +34,8 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	return err.WithHint("%s --help lists the commands", c.CommandPath())
 }
 
-// valueWords says what the values of a flag are; "" where the parser's own words do.
+// valueWords describes the values of a flag type; "" leaves the text of the flag
+// library.
 func valueWords(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int":
@@ -45,7 +46,7 @@ func valueWords(f *pflag.Flag) string {
 	return ""
 }
 
-// flagError makes a usage error of what the flag parser found.
+// flagError turns an error of the flag library into a usage error.
 func flagError(c *cobra.Command, cause error) error {
 	err := usage("%s", strings.ReplaceAll(cause.Error(), "\n", "; "))
 	var wrong *pflag.InvalidValueError
@@ -74,7 +75,7 @@ func flagError(c *cobra.Command, cause error) error {
 	return err.WithHint("%s --help lists the flags", c.CommandPath())
 }
 
-// oneArg demands exactly one argument, called what.
+// oneArg requires exactly one argument, which what describes.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 1 && args[0] != "" {
@@ -84,7 +85,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// optionalArg allows one argument, called what.
+// optionalArg allows one argument, which what describes.
 func optionalArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 || len(args) == 1 && args[0] != "" {
@@ -94,7 +95,7 @@ func optionalArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// help shows the help of a command, and fails where there is none of that name.
+// help shows the help of a command; it fails for an unknown one.
 func help(c *cobra.Command, args []string) error {
 	found, rest, err := c.Root().Find(args)
 	if err != nil || found == nil {
@@ -108,7 +109,7 @@ func help(c *cobra.Command, args []string) error {
 	return found.Help()
 }
 
-// noArgs demands that there are none.
+// noArgs refuses arguments.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

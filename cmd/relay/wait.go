@@ -41,8 +41,7 @@ func (p *program) wait() *cobra.Command {
 	return ask
 }
 
-// pathPrefix is what paths begin with, as typed by people: hook means /hook, for there
-// is no path that could begin with hook.
+// pathPrefix completes a path prefix that a person typed: hook means /hook.
 func pathPrefix(typed string) (string, error) {
 	if typed == "" || strings.ContainsAny(typed[:1], "/?*") {
 		return typed, nil
