@@ -16,9 +16,15 @@ const (
 	feedPause   = 50 * time.Millisecond // between rounds, and between two gifts to a viewer
 	feedRing    = 1024                  // items kept for Last-Event-ID
 	feedPending = 200                   // items that may wait for a viewer
-	feedRound   = 500                   // changes that one round reads
-	feedMissed  = 10_000                // aliases of which it is known that items were left out
-	aliasWait   = 100 * time.Millisecond
+	// An item of an attempt holds the response heads, up to 128 KiB and as much of interim
+	// ones, so items are bounded in bytes too.
+	feedRingBytes    = 8 << 20 // of the items kept
+	feedPendingBytes = 1 << 20 // of the items that wait for one viewer, but for one larger item
+	feedRoundBytes   = 4 << 20 // of the items that one round makes, and one item more
+	feedViewers      = 256     // viewers of one account
+	feedRound        = 500     // changes that one round reads
+	feedMissed       = 10_000  // aliases of which it is known that items were left out
+	aliasWait        = 100 * time.Millisecond
 )
 
 // Names of feed items.
@@ -44,6 +50,7 @@ type feed struct {
 
 	seq    uint64
 	ring   []feedEntry
+	size   int              // bytes of the items in ring
 	missed map[int64]uint64 // alias -> seq at which an item of it was left out
 	early  uint64           // seq before which nothing is known any more
 }
@@ -179,11 +186,9 @@ func (f *feed) round() {
 	ctx, cancel := context.WithTimeout(f.d.base, storeWait)
 	defer cancel()
 	changes = f.access(ctx, changes)
-	items, failed := f.items(ctx, changes)
-	if failed {
-		for _, c := range changes {
-			lost[c.Alias] = true
-		}
+	items, left := f.items(ctx, changes)
+	for _, c := range left {
+		lost[c.Alias] = true
 	}
 	f.deliver(items, lost)
 }
@@ -234,14 +239,17 @@ func (f *feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 		f.seq++
 		items[i].ID = f.id(f.seq)
 		f.ring = append(f.ring, feedEntry{f.seq, items[i]})
+		f.size += len(items[i].Data)
 	}
 	for alias := range lost {
 		f.miss(alias)
 	}
-	if over := len(f.ring) - feedRing; over > 0 {
-		f.early = f.ring[over-1].seq
-		f.ring = slices.Delete(f.ring, 0, over)
+	over := 0
+	for ; len(f.ring)-over > feedRing || f.size > feedRingBytes; over++ {
+		f.early = f.ring[over].seq
+		f.size -= len(f.ring[over].item.Data)
 	}
+	f.ring = slices.Delete(f.ring, 0, over)
 	for v := range f.viewers {
 		v.give(items)
 		for alias := range lost {

@@ -10,8 +10,9 @@ import (
 	"relay/record"
 )
 
-// items reads what changed, the same thing once, in the order of the last word.
-func (f *feed) items(ctx context.Context, changes []relay.Change) (items []relay.FeedItem, failed bool) {
+// items reads and encodes what changed, each thing once, ordered by its last change. left
+// are the changes that could not be read, or that came after feedRoundBytes.
+func (f *feed) items(ctx context.Context, changes []relay.Change) (items []relay.FeedItem, left []relay.Change) {
 	changes = coalesce(changes)
 	var ids []relay.ID
 	for _, c := range changes {
@@ -23,23 +24,27 @@ func (f *feed) items(ctx context.Context, changes []relay.Change) (items []relay
 	if len(ids) > 0 {
 		list, err := f.d.store.Summaries(ctx, ids)
 		if err != nil {
-			f.d.log.Warn("changes not read for the live view", "error", err)
-			return nil, true
+			f.d.log.Warn("changes not read for the live feed", "error", err)
+			return nil, changes
 		}
 		for i := range list {
 			rows[list[i].ID] = &list[i]
 		}
 	}
-	now := time.Now()
-	for _, c := range changes {
+	now, size := time.Now(), 0
+	for i, c := range changes {
 		item, err := f.item(ctx, c, rows, now)
-		if err != nil {
-			failed = true
-		} else if item.Data != nil {
+		switch {
+		case err != nil:
+			left = append(left, c)
+		case item.Data != nil:
 			items = append(items, item)
 		}
+		if size += len(item.Data); size > feedRoundBytes {
+			return items, append(left, changes[i+1:]...)
+		}
 	}
-	return items, failed
+	return items, left
 }
 
 // coalesce keeps the last of equal changes. A changed attempt changes its event too.

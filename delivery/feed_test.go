@@ -3,10 +3,13 @@ package delivery_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
 )
@@ -82,6 +85,84 @@ func TestSlowViewerReadsAgain(t *testing.T) {
 		items, _ = late.Next(ctx)
 		b.want("what nobody saw was not kept", names(items), "resync")
 		late.Close()
+	})
+}
+
+// TestFeedIsBoundedInBytes: an item holds the heads of a response, so that a thousand of
+// them would be 100 MB and more.
+func TestFeedIsBoundedInBytes(t *testing.T) {
+	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
+	reg := prometheus.NewRegistry()
+	run(t, always("hello", huge), func(b *fixture) {
+		ctx := context.Background()
+		reads, _ := b.d.Subscribe(ctx, relay.Actor{Account: 1}, 0, "")
+		waits, _ := b.d.Subscribe(ctx, relay.Actor{Account: 1}, 0, "")
+		var ids []string
+		for i := range 100 {
+			b.send(post)
+			time.Sleep(200 * time.Millisecond)
+			items, err := reads.Next(ctx)
+			b.want("error", err, nil)
+			ids = append(ids, items[len(items)-1].ID)
+			if i == 1 {
+				items, _ = waits.Next(ctx)
+				b.want("a few items wait", names(items), "event attempt event attempt")
+			}
+		}
+		items, _ := waits.Next(ctx)
+		b.want("more than 1 MiB waits for nobody", names(items), "resync")
+		kept := shown(t, reg)["feed_bytes"]
+		b.want("kept for who comes back, in MiB", int(kept)>>20, 7)
+		for at, want := range map[int]bool{10: false, 95: true} {
+			again, _ := b.d.Subscribe(ctx, relay.Actor{Account: 1}, 7, ids[at])
+			items, _ := again.Next(ctx)
+			b.want(fmt.Sprint("resumed behind item ", at), items[0].Name != "resync", want)
+			again.Close()
+		}
+		reads.Close()
+		waits.Close()
+	}, func(b *fixture) { b.opt.Registry = reg })
+}
+
+func TestRoundOfTheFeedIsBoundedInBytes(t *testing.T) {
+	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
+	run(t, always("hello", huge), func(b *fixture) {
+		sub, _ := b.d.Subscribe(context.Background(), relay.Actor{Account: 1}, 0, "")
+		defer sub.Close()
+		var all []<-chan relay.Outcome
+		for range 60 { // within one round of 50 ms
+			_, done := b.begin(post)
+			all = append(all, done)
+		}
+		for _, done := range all {
+			<-done
+		}
+		time.Sleep(200 * time.Millisecond)
+		b.want("not all were read", b.s.num(&b.s.heads) < 50, true)
+		items, _ := sub.Next(context.Background())
+		b.want("told", names(items), "resync")
+	})
+}
+
+func TestViewersOfAnAccountAreBounded(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		ctx := context.Background()
+		var all []relay.Subscription
+		for range 256 {
+			sub, err := b.d.Subscribe(ctx, relay.Actor{Account: 1, Kind: relay.ActorUser}, 0, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, sub)
+		}
+		_, err := b.d.Subscribe(ctx, relay.Actor{Account: 1, Kind: relay.ActorUser}, 0, "")
+		b.want("one more", relay.AsError(err).Code, relay.CodeRateLimited)
+		other, err := b.d.Subscribe(ctx, relay.Actor{Account: 2, Kind: relay.ActorUser}, 0, "")
+		b.want("of another account", err, nil)
+		other.Close()
+		for _, sub := range all {
+			sub.Close()
+		}
 	})
 }
 

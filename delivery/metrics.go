@@ -132,14 +132,15 @@ var (
 	descRejected  = describe("rejected_total", "Refused requests that were kept as events.")
 	descDropped   = describe("rejected_dropped_total", "Refused requests that were not kept: more than 60 a minute at an alias, or no room.")
 	descFull      = describe("storage_full_total", "Requests that were not taken for want of room.")
-	descViewers   = describe("viewers", "Open places in the live view.")
+	descViewers   = describe("viewers", "Subscribers of the live feed.")
+	descFeedBytes = describe("feed_bytes", "Bytes of the changes kept for subscribers of the live feed that come back.")
 )
 
 // Describe is part of prometheus.Collector.
 func (f collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descRunning, descCaptures, descAttempts, descResponses, descQueued, descRequeued, descTunnels, descAttached, descTakenOver,
-		descChannels, descWaiting, descOpened, descRefused, descRejected, descDropped, descFull, descViewers,
+		descChannels, descWaiting, descOpened, descRefused, descRejected, descDropped, descFull, descViewers, descFeedBytes,
 	} {
 		to <- d
 	}
@@ -181,9 +182,10 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 	counter(descDropped, &n.dropped)
 	counter(descFull, &n.storageFull)
 	f.d.feed.mu.Lock()
-	viewers := len(f.d.feed.viewers)
+	viewers, kept := len(f.d.feed.viewers), f.d.feed.size
 	f.d.feed.mu.Unlock()
 	gauge(descViewers, int64(viewers))
+	gauge(descFeedBytes, int64(kept))
 	tunnels, queued := f.d.tunnels()
 	gauge(descQueued, int64(queued))
 	for _, s := range states {

@@ -109,6 +109,7 @@ func (s *memStore) Summaries(_ context.Context, ids []relay.ID) (list []relay.Ev
 func (s *memStore) AttemptHead(_ context.Context, id relay.ID, n int) (*relay.Attempt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.heads++
 	if _, a := s.attempt(id, n); a != nil {
 		c := *a
 		return &c, nil

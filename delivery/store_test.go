@@ -35,7 +35,8 @@ type memStore struct {
 	requeues  int
 	amends    []relay.Message
 	wg        sync.WaitGroup
-	reads     int
+	reads     int // of Summaries
+	heads     int // reads of AttemptHead
 	unsettled int // chunks handed over and not resolved
 	mostUnset int
 }

@@ -18,6 +18,7 @@ type viewer struct {
 	all     bool
 	may     map[int64]bool
 	pending []relay.FeedItem
+	size    int           // bytes of pending
 	ready   chan struct{} // a token while something waits
 	ended   error
 	last    time.Time
@@ -25,7 +26,7 @@ type viewer struct {
 
 // Subscribe opens the live feed for the actor; alias 0 = all it may see. lastID is
 // the id of the last item that the viewer had, or "". Errors: ErrNotFound for an
-// alias that the actor may not see.
+// alias that the actor may not see, rate-limited when the account has too many viewers.
 func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
 	v := &viewer{f: d.feed, who: who, alias: alias, ready: make(chan struct{}, 1)}
 	if err := v.learn(ctx); err != nil {
@@ -40,6 +41,11 @@ func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, 
 	if f.closed {
 		return nil, errStopping()
 	}
+	if f.viewersOf(who) >= feedViewers {
+		return nil, &relay.Error{
+			Code: relay.CodeRateLimited, Detail: "the account has too many live views open; close some", RetryAfter: retryAfter,
+		}
+	}
 	f.viewers[v] = true
 	if lastID != "" {
 		if items, ok := f.since(lastID, v); ok {
@@ -49,6 +55,19 @@ func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, 
 		}
 	}
 	return v, nil
+}
+
+// viewersOf counts the viewers of an account; none for relay.System. Under mu.
+func (f *feed) viewersOf(who relay.Actor) (n int) {
+	if who.Kind == relay.ActorSystem {
+		return 0
+	}
+	for v := range f.viewers {
+		if v.who.Kind != relay.ActorSystem && v.who.Account == who.Account {
+			n++
+		}
+	}
+	return n
 }
 
 // learn reads which aliases the actor may see.
@@ -101,8 +120,9 @@ func (v *viewer) give(items []relay.FeedItem) {
 		if v.alias != 0 && v.alias != item.Alias || !v.all && !v.may[item.Alias] {
 			continue
 		}
-		if len(v.pending) >= feedPending {
-			v.pending = append(v.pending[:0], resyncItem(item.ID))
+		if n := len(v.pending); n >= feedPending || n > 0 && v.size+len(item.Data) > feedPendingBytes {
+			clear(v.pending)
+			v.pending, v.size = append(v.pending[:0], resyncItem(item.ID)), 0
 			continue
 		}
 		if len(v.pending) == 1 && v.pending[0].Name == itemResync {
@@ -110,6 +130,7 @@ func (v *viewer) give(items []relay.FeedItem) {
 			continue
 		}
 		v.pending = append(v.pending, item)
+		v.size += len(item.Data)
 	}
 	v.signal()
 }
@@ -117,7 +138,8 @@ func (v *viewer) give(items []relay.FeedItem) {
 func (v *viewer) resync(id string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.pending = append(v.pending[:0], resyncItem(id))
+	clear(v.pending)
+	v.pending, v.size = append(v.pending[:0], resyncItem(id)), 0
 	v.signal()
 }
 
@@ -168,7 +190,7 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 		}
 		v.mu.Lock()
 		items, ended := v.pending, v.ended
-		v.pending = nil
+		v.pending, v.size = nil, 0
 		if ended != nil {
 			v.signal() // for the next call
 		}
