@@ -1,0 +1,139 @@
+package conformance
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay/relaytest"
+)
+
+// dialSSH makes an SSH connection of the rig's key from this process.
+func (r *rig) dialSSH(t *testing.T) *ssh.Client {
+	t.Helper()
+	text, err := os.ReadFile(r.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ssh.Dial("tcp", r.ssh, &ssh.ClientConfig{
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestTunnelTimes holds the times of CONTRACT 5 with the settings that a server has when
+// none are given.
+func TestTunnelTimes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	t.Run("online 100 ms after the forward is confirmed", func(t *testing.T) { onlineAtOnce(t, r.on(t)) })
+	t.Run("closed after 5 s without a forward", func(t *testing.T) { t.Parallel(); unusedIsClosed(t, r.on(t)) })
+	t.Run("stale within 8 s of silence", func(t *testing.T) { t.Parallel(); silentIsStale(t, r.on(t)) })
+}
+
+// onlineAtOnce calls the alias when the confirmation is there: the caller must be served
+// within 100 ms, never queued.
+func onlineAtOnce(t *testing.T, r *rig) {
+	c := r.dialSSH(t)
+	for open := range 5 {
+		ok, _, err := c.SendRequest("tcpip-forward", true, ssh.Marshal(struct {
+			Bind string
+			Port uint32
+		}{"times", 80}))
+		if err != nil || !ok {
+			t.Fatalf("forward %d: %v, %v", open, ok, err)
+		}
+		confirmed := time.Now()
+		relaytest.Until(t, 5*time.Second, "the alias to be online", func() bool { return r.online("times") })
+		took := time.Since(confirmed) // the question costs a round trip or two
+		if took > bound(100*time.Millisecond) {
+			t.Errorf("online %v after the forward was confirmed", took)
+		}
+		if open == 0 {
+			figure(t, "online %v after the forward was confirmed", took.Round(100*time.Microsecond))
+		}
+		_, _, _ = c.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(struct {
+			Bind string
+			Port uint32
+		}{"times", 80}))
+		relaytest.Until(t, 5*time.Second, "the alias to be offline", func() bool { return !r.online("times") })
+	}
+}
+
+// unusedIsClosed logs in and asks for nothing.
+func unusedIsClosed(t *testing.T, r *rig) {
+	c := r.dialSSH(t)
+	begun := time.Now()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(relaytest.Patience(10 * time.Second)):
+		t.Fatal("a connection without a forward and a session stays open")
+	}
+	took := time.Since(begun)
+	figure(t, "a connection without a forward and a session was closed after %v", took.Round(10*time.Millisecond))
+	if took < 4*time.Second || took > bound(5*time.Second) {
+		t.Errorf("closed after %v", took)
+	}
+}
+
+// silentIsStale holds a client back on its line: no byte passes, and nothing is closed.
+func silentIsStale(t *testing.T, r *rig) {
+	client := r.tunnel("silent", says(t, "x"))
+	r.serves(t, "silent", "x")
+	wake := freeze(t, client.Cmd.Process.Pid)
+	begun := time.Now()
+	r.waitFor(20*time.Second, "the alias to be stale", func() bool { return r.state("silent") == "stale" })
+	took := time.Since(begun)
+	begun = time.Now()
+	if status, body, _ := r.call("silent", "/asleep", "x"); status != 202 || time.Since(begun) > bound(2*time.Second) {
+		t.Errorf("asleep: answered %d %s after %v", status, body, time.Since(begun))
+	}
+	wake()
+	begun = time.Now()
+	r.waitFor(20*time.Second, "the alias to be online", func() bool { return r.state("silent") == "online" })
+	back := time.Since(begun)
+	figure(t, "stale after %v of silence, online %v after the peer woke", took.Round(10*time.Millisecond), back.Round(10*time.Millisecond))
+	if took > bound(8*time.Second) || back > bound(time.Second) {
+		t.Errorf("stale after %v of silence, online %v after the peer woke", took, back)
+	}
+}
+
+// TestSpoolAfterOneSecond: with Postgres silent for a second, callers are answered from the
+// spool (CONTRACT 7). Half a second is the answer's own.
+func TestSpoolAfterOneSecond(t *testing.T) {
+	t.Parallel()
+	pg, databaseURL := ownPostgres(t)
+	r := newRig(t, databaseURL)
+	r.alias("asleep")
+	if status, body, _ := r.call("asleep", "/before", "x"); status != 202 {
+		t.Fatalf("answered %d %s", status, body)
+	}
+	if err := pg.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	status, body, _ := r.call("asleep", "/frozen", "x")
+	first := time.Since(begun)
+	begun = time.Now()
+	next, _, _ := r.call("asleep", "/frozen", "x")
+	second := time.Since(begun)
+	if err := pg.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	figure(t, "Postgres silent: the first caller was answered after %v, the next after %v", first.Round(10*time.Millisecond), second.Round(10*time.Millisecond))
+	if status != 202 || next != 202 || first > bound(1500*time.Millisecond) || second > bound(1500*time.Millisecond) {
+		t.Errorf("answered %d %s after %v, then %d after %v", status, body, first, next, second)
+	}
+}
