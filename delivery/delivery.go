@@ -44,6 +44,10 @@ type Options struct {
 	// Called once a request, so it must answer from memory.
 	StoreFirst func() bool
 
+	// Budget bounds the bytes of answers that wait for the store or their caller; nil =
+	// no bound.
+	Budget *relay.Budget
+
 	// Registry gets the figures of this room for /metrics; nil = none.
 	Registry prometheus.Registerer
 }

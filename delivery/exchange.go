@@ -57,6 +57,7 @@ type exchange struct {
 	interimN         int
 	continued        bool // a 100 went to the caller
 	out              []byte
+	reserved         int64 // bytes reserved in the budget for out and head
 	done             bool // the answer has ended
 	state            string
 	trailingBytes    bool // something came behind the end
@@ -129,6 +130,7 @@ func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 // release gives the exchange back to the pool; nothing of it may be in use.
 func (x *exchange) release() {
 	x.timer.Stop()
+	x.unreserve()
 	x.releaseChannel()
 	if x.uploading { // must not be: its last word would be taken for that of the next exchange
 		return

@@ -79,6 +79,17 @@ func (x *exchange) cutShort() {
 	x.done, x.trailingBytes, x.state = true, true, relay.ResponseCut
 }
 
+// overBudget ends an answer that its caller takes too slowly while the buffer space is
+// used up: the record says cut, and the caller sees a broken transfer.
+func (x *exchange) overBudget() verdict {
+	if x.final == nil {
+		return x.fail(relay.Errorf(relay.CodeOverloaded, "the local server's answer found no buffer space; try again in a moment"))
+	}
+	x.cutShort()
+	x.partialWrite = true
+	return goOn
+}
+
 func (x *exchange) onUpload(u uploadResult) verdict {
 	x.uploading, x.reqEnd = false, u
 	switch {
@@ -185,6 +196,9 @@ func (x *exchange) onFill(f relay.Fill) verdict {
 
 // onChannelEnd decides what the end of the local server's side means.
 func (x *exchange) onChannelEnd(err error) verdict {
+	if errors.Is(err, relay.ErrOverBudget) {
+		return x.overBudget()
+	}
 	orderly := errors.Is(err, io.EOF)
 	if orderly && x.body != nil && x.body.EOF() == nil {
 		x.done, x.trailingBytes, x.state = true, true, relay.ResponseComplete

@@ -21,7 +21,7 @@ func (x *exchange) onBytes(p []byte) verdict {
 	switch {
 	case x.state == relay.ResponseUpgraded:
 		x.hold(p)
-		return goOn
+		return x.reserveHeld()
 	case x.done:
 		x.trailingBytes = x.trailingBytes || len(p) > 0
 		return goOn
@@ -41,7 +41,7 @@ func (x *exchange) heads(p []byte) ([]byte, verdict) {
 		limits.Seen = 0
 		if errors.Is(err, wire.ErrMore) {
 			x.head = append(x.head[:0], p...)
-			return nil, goOn
+			return nil, x.reserveHeld()
 		}
 		if err != nil {
 			return nil, x.fail(relay.AsError(err))
@@ -147,6 +147,9 @@ func (x *exchange) onBody(p []byte) verdict {
 	} else {
 		x.hold(p[:n])
 	}
+	if v := x.reserveHeld(); v != goOn {
+		return v
+	}
 	switch e := x.res.partsError(); {
 	case e != nil:
 		return x.fail(storeError(e))
@@ -170,11 +173,38 @@ func (x *exchange) hold(p []byte) {
 	}
 }
 
+// freeHeld is what an exchange may hold back without a reservation, reserveStep the
+// least that it reserves at once.
+const freeHeld, reserveStep = 16 << 10, 64 << 10
+
+// reserveHeld reserves buffer space for what the exchange holds of its answer. Where
+// there is none, nothing of the answer has gone to the caller yet, who is told so.
+func (x *exchange) reserveHeld() verdict {
+	held := int64(len(x.out) + len(x.head))
+	if held <= freeHeld || held <= x.reserved {
+		return goOn
+	}
+	more := max(held-x.reserved, reserveStep)
+	if !x.d.opt.Budget.Reserve(x.alias.Owner, more) {
+		x.out, x.head = nil, nil
+		x.unreserve()
+		return x.fail(relay.Errorf(relay.CodeOverloaded, "too many answers wait for the store or for their callers; try again in a moment"))
+	}
+	x.reserved += more
+	return goOn
+}
+
+func (x *exchange) unreserve() {
+	x.d.opt.Budget.Release(x.alias.Owner, x.reserved)
+	x.reserved = 0
+}
+
 // flush writes what was held back.
 func (x *exchange) flush() {
 	if len(x.out) > 0 {
 		x.responseStarted = x.write(x.out) || x.responseStarted
 		x.out = x.out[:0]
+		x.unreserve()
 	}
 }
 

@@ -42,6 +42,7 @@ var errLost = errors.New("the tunnel was lost")
 type channel struct {
 	c      *conn
 	ch     ssh.Channel
+	owner  int64 // account that owns the alias
 	filled chan relay.Fill
 	wrote  chan wrote
 
@@ -50,6 +51,7 @@ type channel struct {
 	// only, and a second one would wait for ever.
 	reading sync.Mutex
 	eof     atomic.Bool // a read has returned EOF
+	pause   pause
 	closing sync.Once
 	done    chan struct{} // closed by Close
 	release sync.Once
@@ -67,13 +69,13 @@ type wrote struct {
 	err error
 }
 
-func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request) *channel {
+func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, owner int64) *channel {
 	c.mu.Lock()
 	c.open++
 	c.alive++
 	c.mu.Unlock()
 	h := &channel{
-		c: c, ch: ch,
+		c: c, ch: ch, owner: owner,
 		filled:       make(chan relay.Fill, 1),
 		wrote:        make(chan wrote, 1),
 		done:         make(chan struct{}),
@@ -85,6 +87,9 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request) *channel {
 		go h.requests(reqs) // the connection has just ended, and with it reqs
 	}
 	c.spawn(func() { c.guard(ch, h.peerClosed, h.readAfterEOF) })
+	h.pause.mu.Lock()
+	h.pause.timer = time.AfterFunc(pauseAfter, h.paused)
+	h.pause.mu.Unlock()
 	return h
 }
 
@@ -92,6 +97,17 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request) *channel {
 // connection.
 func (h *channel) read(buf []byte) {
 	defer h.c.recovered("read")
+	f := h.readOnce(buf)
+	h.pause.mu.Lock()
+	h.pause.filling = false
+	if f.Err == nil {
+		h.pause.timer.Reset(pauseAfter)
+	}
+	h.pause.mu.Unlock()
+	h.filled <- f
+}
+
+func (h *channel) readOnce(buf []byte) relay.Fill {
 	h.reading.Lock()
 	n, err := h.ch.Read(buf)
 	if err == io.EOF {
@@ -105,7 +121,7 @@ func (h *channel) read(buf []byte) {
 	case h.endedWithConnection():
 		err = errLost
 	}
-	h.filled <- relay.Fill{N: n, Err: err}
+	return relay.Fill{N: n, Err: err}
 }
 
 // readAfterEOF reads once more where a read has already returned EOF.
@@ -294,7 +310,15 @@ func (h *channel) write(piece *[writePiece]byte, size int) {
 }
 
 // Fill implements relay.Channel.
-func (h *channel) Fill(buf []byte) { go h.read(buf) }
+func (h *channel) Fill(buf []byte) {
+	f, known, read := h.resume(buf)
+	switch {
+	case known:
+		h.filled <- f
+	case read:
+		go h.read(buf)
+	}
+}
 
 // Filled implements relay.Channel.
 func (h *channel) Filled() <-chan relay.Fill { return h.filled }
@@ -335,6 +359,7 @@ func (h *channel) CloseWrite() error {
 func (h *channel) Close() error {
 	h.closing.Do(func() {
 		close(h.done)
+		h.endPause()
 		h.released()
 		go func() { // it waits where the socket is stuck
 			defer h.c.recovered("close")

@@ -313,7 +313,7 @@ func (c *conn) newTunnel(f *forward) *tunnel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	target := c.targets[f.asked.Bind]
-	return &tunnel{c: c, bind: f.asked.Bind, port: f.asked.Port, alias: f.alias.Name, id: f.alias.ID, info: relay.TunnelInfo{
+	return &tunnel{c: c, bind: f.asked.Bind, port: f.asked.Port, alias: f.alias.Name, owner: f.alias.Owner, info: relay.TunnelInfo{
 		Client:     c.client,
 		Remote:     c.remote,
 		User:       c.who.AccountName,

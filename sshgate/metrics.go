@@ -46,7 +46,7 @@ const otherCode = "other"
 
 // metrics are the figures of the gate; docs/metrics.md says what they mean.
 type metrics struct {
-	accepted                         prometheus.Counter
+	accepted, channelsCut            prometheus.Counter
 	drops, logins, refusals, enrolls *prometheus.CounterVec
 
 	came, dropped, refused atomic.Uint64 // of these, for Stats
@@ -63,6 +63,10 @@ func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 			Name: "relay_sshgate_accepted_total",
 			Help: "Connections accepted by the SSH listener, dropped ones included.",
 		}),
+		channelsCut: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "relay_sshgate_channels_cut_total",
+			Help: "Tunnel channels closed because what their peer sent found no buffer space.",
+		}),
 		drops: vector("relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", dropReasons),
 		logins: vector("relay_sshgate_logins_total", "Connections that have ended or logged in, by what became of their login.", "result",
 			loginResults),
@@ -72,7 +76,7 @@ func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 	if reg == nil {
 		return m
 	}
-	for _, c := range []prometheus.Collector{m.accepted, m.drops, m.logins, m.refusals, m.enrolls, gauges{srv}} {
+	for _, c := range []prometheus.Collector{m.accepted, m.channelsCut, m.drops, m.logins, m.refusals, m.enrolls, gauges{srv}} {
 		if err := reg.Register(c); err != nil {
 			srv.o.Log.Warn("register metrics of the ssh server", "err", err)
 		}
@@ -155,6 +159,9 @@ type gauges struct{ srv *Server }
 var (
 	connectionsDesc = prometheus.NewDesc("relay_sshgate_connections", "SSH connections now, by the state of their login.", []string{"state"}, nil)
 	tunnelsDesc     = prometheus.NewDesc("relay_sshgate_tunnels", "Aliases attached now.", nil, nil)
+	bufferDesc      = prometheus.NewDesc("relay_buffer_bytes", "Bytes reserved for what peers sent and nobody took yet.", nil, nil)
+	bufferLimitDesc = prometheus.NewDesc("relay_buffer_limit_bytes", "Most bytes that may be reserved so.", nil, nil)
+	bufferFullDesc  = prometheus.NewDesc("relay_buffer_refused_total", "Reservations refused, of new requests and of answers under way.", nil, nil)
 	penalisedDesc   = prometheus.NewDesc("relay_sshgate_penalised_sources", "Sources kept out now for failed logins.", nil, nil)
 )
 
@@ -163,6 +170,9 @@ func (gauges) Describe(to chan<- *prometheus.Desc) {
 	to <- connectionsDesc
 	to <- tunnelsDesc
 	to <- penalisedDesc
+	to <- bufferDesc
+	to <- bufferLimitDesc
+	to <- bufferFullDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -176,4 +186,8 @@ func (c gauges) Collect(to chan<- prometheus.Metric) {
 	gauge(connectionsDesc, s.LoggedIn, "logged_in")
 	gauge(tunnelsDesc, s.Tunnels)
 	gauge(penalisedDesc, s.Penalised)
+	b := c.srv.o.Budget.Stats()
+	to <- prometheus.MustNewConstMetric(bufferDesc, prometheus.GaugeValue, float64(b.Used))
+	to <- prometheus.MustNewConstMetric(bufferLimitDesc, prometheus.GaugeValue, float64(b.Limit))
+	to <- prometheus.MustNewConstMetric(bufferFullDesc, prometheus.CounterValue, float64(b.Refused))
 }

@@ -52,7 +52,7 @@ func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 	client, c := b.met()
 	reqs := make(chan *ssh.Request)
 	defer close(reqs)
-	h := c.newChannel(&talker{badPeer{reqs: reqs}}, reqs)
+	h := c.newChannel(&talker{badPeer{reqs: reqs}}, reqs, 1)
 	h.eof.Store(true) // as a read found before
 	closed(t, client)
 }
@@ -61,7 +61,7 @@ func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 func TestSessionInputIsRead(t *testing.T) {
 	b := newFixture(t)
 	b.store.alias("a", 1)
-	const conns, size = 8, 8 << 20
+	const conns, size = 4, 3 << 20
 	before := heapMiB()
 	block := make([]byte, 32<<10)
 	for range conns {

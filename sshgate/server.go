@@ -62,6 +62,9 @@ type Options struct {
 	// MaxConnections, MaxPerSource and MaxPerAccount limit the number of connections;
 	// 0 = no limit. A source is one IPv4 address or one IPv6 /64.
 	MaxConnections, MaxPerSource, MaxPerAccount int
+	// Budget bounds the bytes that tunnel channels hold for what nobody took yet; nil =
+	// no bound.
+	Budget *relay.Budget
 	// Trusted are proxies: many people come from their addresses, so that no limit per
 	// source and no penalty holds there.
 	Trusted []netip.Prefix

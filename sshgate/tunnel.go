@@ -33,7 +33,7 @@ type tunnel struct {
 	bind   string
 	port   uint32
 	alias  string
-	id     int64 // of the alias
+	owner  int64 // account that owns the alias
 	info   relay.TunnelInfo
 	closed atomic.Bool // detached or replaced: Close means nothing any more
 }
@@ -89,6 +89,9 @@ func (t *tunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel
 	if t.c.closing() {
 		return nil, relay.ErrNotSent
 	}
+	if !t.c.srv.o.Budget.Fits(t.owner, pausedBytes) {
+		return nil, errNoBuffer
+	}
 	lastHeard := t.c.sock.heard.Load()
 	o := &opening{result: make(chan opened, 1)}
 	if !t.c.spawn(func() { t.open(o, origin) }) {
@@ -128,7 +131,7 @@ func (t *tunnel) open(o *opening, origin netip.AddrPort) {
 		return
 	}
 	if err == nil { // nobody waits any more
-		_ = t.c.newChannel(ch, reqs).Close()
+		_ = t.c.newChannel(ch, reqs, t.owner).Close()
 	}
 }
 
@@ -145,6 +148,9 @@ func (c *conn) reserveOpen() error {
 	c.unansweredOpens++
 	return nil
 }
+
+// errNoBuffer is the answer to a request while the buffer space is used up.
+var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many answers wait for callers that do not take them; try again in a moment")
 
 // errUnclosed is the answer to a request whose tunnel still has to close the channels of
 // those before it.
@@ -168,7 +174,7 @@ func (t *tunnel) use(r opened) (relay.Channel, error) {
 	var refused *ssh.OpenChannelError
 	switch {
 	case r.err == nil:
-		return t.c.newChannel(r.ch, r.reqs), nil
+		return t.c.newChannel(r.ch, r.reqs, t.owner), nil
 	case r.err == error(errUnclosed):
 		return nil, errUnclosed
 	case errors.As(r.err, &refused):

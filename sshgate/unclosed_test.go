@@ -100,7 +100,7 @@ func TestChannelsLeftOpen(t *testing.T) {
 	reqs := make(chan *ssh.Request)
 	defer close(reqs)
 	for range maxUnclosed + 1 {
-		_ = c.newChannel(&badPeer{reqs: reqs}, reqs).Close()
+		_ = c.newChannel(&badPeer{reqs: reqs}, reqs, 1).Close()
 	}
 	c.countUnclosed(time.Now().Add(unclosedTime))
 	closed(t, client)
@@ -116,7 +116,7 @@ func TestCrowdThatEndsAtOnce(t *testing.T) {
 	for range 2 * maxUnclosed {
 		reqs := make(chan *ssh.Request)
 		all = append(all, reqs)
-		_ = c.newChannel(&badPeer{reqs: reqs}, reqs).Close()
+		_ = c.newChannel(&badPeer{reqs: reqs}, reqs, 1).Close()
 	}
 	left := func() (int, time.Time) {
 		c.mu.Lock()

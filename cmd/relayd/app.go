@@ -154,8 +154,9 @@ func (a *app) wire() error {
 	c := a.cfg
 	registry := newRegistry()
 	a.store.Register(registry)
+	budget := relay.NewBudget(c.BufferLimit.Limit())
 	a.delivery = delivery.New(delivery.Options{
-		Store: a.store, Site: a.site, Registry: registry, Log: a.log,
+		Budget: budget, Store: a.store, Site: a.site, Registry: registry, Log: a.log,
 		MaxHead: c.MaxHead.Limit(), MaxBody: c.MaxBody.Limit(), MaxResponseCapture: c.MaxResponseCapture.Limit(),
 		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
 		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
@@ -167,6 +168,7 @@ func (a *app) wire() error {
 	}
 	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
 	a.sshServer = sshgate.New(sshgate.Options{
+		Budget:  budget,
 		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: buildVersion(),
 		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),

@@ -1,0 +1,36 @@
+package relay_test
+
+import (
+	"testing"
+
+	"relay"
+)
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	b := relay.NewBudget(100)
+	if !b.Reserve(1, 25) || b.Reserve(1, 1) || b.Fits(1, 1) {
+		t.Error("an account may hold a quarter, and no more")
+	}
+	for account := int64(2); account <= 4; account++ {
+		if !b.Reserve(account, 25) {
+			t.Errorf("account %d has nothing", account)
+		}
+	}
+	if b.Reserve(5, 1) {
+		t.Error("more than all was reserved")
+	}
+	b.Release(1, 25)
+	if !b.Reserve(5, 20) || b.Stats() != (relay.BudgetStats{Used: 95, Limit: 100, Accounts: 4, Refused: 3}) {
+		t.Errorf("%+v", b.Stats())
+	}
+	for account, n := range map[int64]int64{2: 25, 3: 25, 4: 25, 5: 20} {
+		b.Release(account, n)
+	}
+	if s := b.Stats(); s.Used != 0 || s.Accounts != 0 {
+		t.Errorf("%+v is left", s)
+	}
+	if off := relay.NewBudget(0); !off.Reserve(1, 1<<50) || !(*relay.Budget)(nil).Reserve(1, 1) {
+		t.Error("a budget without a limit refused")
+	}
+}
