@@ -58,7 +58,7 @@ type exchange struct {
 	continued        bool // a 100 went to the caller
 	out              []byte
 	reserved         int64 // bytes reserved in the budget for out and head
-	done             bool // the answer has ended
+	done             bool  // the answer has ended
 	state            string
 	trailingBytes    bool // something came behind the end
 	answeredEarly    bool // it began before the request was written whole
