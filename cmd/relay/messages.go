@@ -33,13 +33,13 @@ const (
 	flagOutput   = "`FORMAT` of what is printed: compact, quiet or json"
 	flagHostKey  = "accept only the host key with this `FINGERPRINT` (SHA256:...)"
 	flagNoColor  = "no colors (also NO_COLOR)"
-	flagJSON     = "print JSON as the API gives it; a stream is one object a line"
+	flagJSON     = "print the JSON of the API; a stream is one object per line"
 
 	upShort = "connect a local server to one or more aliases"
-	upLong  = `Connect a local server to one or more aliases and log the requests that come.
-With a webhooks.yaml in this folder or a parent the alias name alone suffices, and no
-name means all of its aliases. The connection comes back by itself when it is lost.
-At a terminal the key R sends what was queued while an alias was offline.
+	upLong  = `Connect a local server to one or more aliases and log the requests.
+With a webhooks.yaml in this directory or a parent the alias name alone suffices, and no
+name means all of its aliases. A lost connection is reopened automatically.
+At a terminal the key R delivers the events that were queued while an alias was offline.
 ` + upJSON
 	upExample = `  relay up --port 3000 --alias stripe-dev
   relay up --target https://localhost:8443 --alias github-dev --host-header rewrite
@@ -51,34 +51,34 @@ At a terminal the key R sends what was queued while an alias was offline.
 	flagHostHeader = "Host header that the local server gets: preserve, rewrite or a literal `VALUE`, while this tunnel is attached"
 	flagEcho       = "answer every request with its own body instead of having a local server"
 
-	whoamiShort  = "say as whom the relay knows you, and by which way"
+	whoamiShort  = "show your account and how the relay is reached"
 	aliasesShort = "list your aliases"
 	eventsShort  = "list the newest events of an alias, the newest last"
 	flagCount    = "how many, `N` is 1 to 200"
-	flagFollow   = "go on with those to come"
+	flagFollow   = "continue with new events"
 	hintAliases  = "relay aliases lists yours"
 	hintEvents   = "relay events ALIAS lists those of an alias"
 	someMissing  = "… some events are not shown"
 	showShort    = "show an event with its request, responses and attempts"
 	replayShort  = "send an event again, byte for byte, to the tunnel that is online now"
-	queuedShort  = "send the events that came while the alias was offline"
-	configShort  = "look at webhooks.yaml"
-	checkShort   = "check a webhooks.yaml and say what it means"
-	versionShort = "say which version this is"
+	queuedShort  = "deliver the events that were queued while the alias was offline"
+	configShort  = "inspect webhooks.yaml"
+	checkShort   = "check a webhooks.yaml and print its meaning"
+	versionShort = "print the version"
 
 	pressCtrlC   = "Press Ctrl+C to disconnect"
 	askingAgain  = "; asking again"
 	stoppingNow  = "the relay is stopping"
 	backAgain    = "connected to the relay again"
 	goodbye      = "disconnected"
-	noConfig     = "there is no " + client.ConfigName + " here or in a parent folder"
-	noConfigHint = "write one, or name one by --config FILE"
+	noConfig     = "there is no " + client.ConfigName + " in this directory or a parent"
+	noConfigHint = "create one, or name one with --config FILE"
 )
 
 // nothingYet is printed instead of an empty list.
 var nothingYet = map[string]string{
-	"aliases": "there are no aliases yet; relay up --port 3000 --alias NAME makes one",
-	"events":  "no event has come yet",
+	"aliases": "there are no aliases yet; relay up --port 3000 --alias NAME creates one",
+	"events":  "there are no events yet",
 }
 
 func connectedTo(host string) string  { return "Connected to relay " + host }
@@ -99,7 +99,7 @@ func queuedWhileOffline(n int, alias string) string {
 }
 
 func notShown(lines int) string {
-	return fmt.Sprintf("%d %s not shown: too many at once", lines, plural(lines, "request"))
+	return fmt.Sprintf("%d %s not shown: too many at the same time", lines, plural(lines, "request"))
 }
 
 func plural(n int, noun string) string {
@@ -118,9 +118,9 @@ func lostConnection(err error, next time.Duration) string {
 
 func released(r record.Released) string {
 	if r.Released == 0 {
-		return "nothing was queued at " + r.Alias
+		return "no event of " + r.Alias + " was queued"
 	}
-	return fmt.Sprintf("released %d %s of %s: what cannot go out now goes when the alias is online", r.Released, plural(r.Released, "event"), r.Alias)
+	return fmt.Sprintf("released %d %s of %s: they are delivered while the alias is online", r.Released, plural(r.Released, "event"), r.Alias)
 }
 
 func me(m record.Me) string {
@@ -214,7 +214,7 @@ func cameFrom(e *record.Event) string {
 }
 
 func binaryBody(size int64) string {
-	return fmt.Sprintf("(%d bytes that are no text; --json has them)", size)
+	return fmt.Sprintf("(%d bytes of binary data; --json contains them)", size)
 }
 
 func cutBody(shown int, size int64) string {

@@ -12,10 +12,10 @@ import (
 // Texts about logins, shares and findings.
 
 const (
-	noLogins           = "there is no login; commands go over SSH with the key, or by RELAY_TOKEN"
-	waitingForApproval = "waiting until somebody who is signed in there approves the key, 2 minutes at most"
-	tokenWins          = "RELAY_TOKEN is set and wins over login and key: unset it, or set a good one"
-	keyStays           = "the SSH key still logs in; remove it in the dashboard, or log out with --key next time"
+	noLogins           = "there is no login; commands use SSH with the key, or RELAY_TOKEN"
+	waitingForApproval = "waiting for somebody who is signed in there to approve the key, 2 minutes at most"
+	tokenWins          = "RELAY_TOKEN is set and takes precedence over login and key: unset it, or set a valid one"
+	keyStays           = "the SSH key still logs in; remove it in the dashboard, or use relay logout --key next time"
 )
 
 func tokenName(host string) string {
@@ -32,7 +32,7 @@ func madeKey(file, fingerprint string) string {
 // keyOfAnother warns that the key logs in to another account than the token.
 func keyOfAnother(user string) string {
 	return "warning: the token works, but the SSH key belongs to another account: tunnels go as " + user +
-		"; relay login URL --with-token --identity FILE takes another key"
+		"; relay login URL --with-token --identity FILE uses another key"
 }
 
 func keyNotRegistered(err error) string {
@@ -46,7 +46,7 @@ func loggedInAs(l client.Login) string {
 }
 
 func tokenStays(l *client.Login) string {
-	return "the token may not revoke itself, so it stays valid; revoke it at " + l.BaseURL + "/account if nothing else uses it"
+	return "the token lacks the scope to revoke itself, so it stays valid; revoke it at " + l.BaseURL + "/account if nothing else uses it"
 }
 
 // madeElsewhere is about a token that was passed by --with-token; id is "" where it is
@@ -61,7 +61,7 @@ func madeElsewhere(l *client.Login, id string) string {
 func loggedOut(l *client.Login) string { return "Logged out of " + l.BaseURL }
 
 func stillValid(l *client.Login) string {
-	return "logged out here, but " + l.BaseURL + " could not be told, so the token is still valid"
+	return "logged out here, but " + l.BaseURL + " could not be reached, so the token is still valid"
 }
 
 func stillLogsIn(l *client.Login) string {
@@ -78,9 +78,9 @@ func loginsKept(list []client.Login) string {
 
 func endpointText(d client.Endpoint) string {
 	if d.Name == "api" {
-		return "by token, over the API at " + d.Addr
+		return "with a token, over the API at " + d.Addr
 	}
-	return "by key, over SSH at " + d.Addr
+	return "with a key, over SSH at " + d.Addr
 }
 
 func shareReplay(url string) string { return "curl -X POST " + url }
@@ -102,5 +102,5 @@ func findingLine(f client.Finding, width int) string {
 }
 
 func checksFailed(n int) string {
-	return fmt.Sprintf("%d %s failed; each line says what to do", n, plural(n, "check"))
+	return fmt.Sprintf("%d %s failed; see what each line says to do", n, plural(n, "check"))
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	upJSON = `
-With --output json each line of stdout is one object. Its type says which keys it has:
+With --output json each line of stdout is one object. Its keys depend on its type:
   hello      host, baseUrl, user, version
   online     alias, url, queuedEvents           refused  alias, code, message
   ready      again, aliases [{alias, target}]   lost     message, retryInMs
@@ -22,7 +22,7 @@ With --output json each line of stdout is one object. Its type says which keys i
   revoked    alias, message                      dropped  lines
   local-down, local-up, local-host, local-speaks-tls, local-speaks-http, local-certificate
              alias, target, message, hint
-More types and keys may come; ignore those you don't know.`
+Ignore unknown types and keys: more may be added.`
 )
 
 // replayMark distinguishes a replay from an original.
@@ -43,7 +43,7 @@ func logLine(e *record.Summary, a *record.Attempt, several bool) string {
 }
 
 func tooManyAliases(n int) string {
-	return fmt.Sprintf("%d aliases are too many for one connection; it carries %d", n, maxAliases)
+	return fmt.Sprintf("%d aliases are too many for one connection; the limit is %d", n, maxAliases)
 }
 
 func isQueued(id string) string { return id + " is queued: its alias is offline" }
