@@ -285,6 +285,36 @@ func TestSettingsChangeTheHead(t *testing.T) {
 	})
 }
 
+func TestHostHeader(t *testing.T) {
+	for _, c := range []struct {
+		name, setting string
+		info          relay.TunnelInfo
+		want          string
+	}{
+		{"preserve", relay.HostPreserve, relay.TunnelInfo{Target: "http://127.0.0.1:3000"}, "hook.localhost"},
+		{"rewrite by plain ssh", relay.HostRewrite, relay.TunnelInfo{}, "localhost"},
+		{"rewrite by relay up", relay.HostRewrite, relay.TunnelInfo{Target: "https://app.test:3000"}, "app.test:3000"},
+		{"literal", "dev.example.com:81", relay.TunnelInfo{}, "dev.example.com:81"},
+		{"relay up --host-header wins", "dev.example.com", relay.TunnelInfo{HostHeader: "other.test"}, "other.test"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			run(t, func(l *local) {
+				l.until("hello")
+				got = append(got, string(l.got))
+				l.Write(ok)
+			}, func(b *fixture) {
+				b.send(post)
+				b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+				want := strings.Replace(post, "hook.localhost", c.want, 1)
+				b.want("original and replay", got, []string{want, want})
+				b.want("stored", string(b.event().Request.Head)+"hello", post)
+				b.want("identical", *b.event().Attempts[0].Identical, want == post)
+			}, func(b *fixture) { b.a.Settings.HostHeader, b.tun.info = c.setting, c.info })
+		})
+	}
+}
+
 func TestOwnContinueWhenNoAnswerWillCome(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")

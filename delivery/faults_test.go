@@ -59,6 +59,24 @@ func TestSparesComeBack(t *testing.T) {
 	}, func(b *fixture) { b.tun.lazy = true })
 }
 
+func TestOverloadedIsFailedAndReplayable(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeOverloaded, "full") })
+		out, _ := b.send(post)
+		b.want("answer", code(out), relay.CodeOverloaded)
+		b.want("Retry-After", out.Answer.Error.RetryAfter > 0, true)
+		e := b.event()
+		b.want("state", e.State, relay.StateFailed)
+		b.want("error", e.Attempts[0].Error.Code, relay.CodeOverloaded)
+		b.want("body", string(e.Request.Body.Data), "hello")
+		b.want("blocker", e.Blocker, "")
+		b.tun.set(func() { b.tun.openErr = nil })
+		_, _, err := b.d.Replay(context.Background(), relay.System(), e.ID, time.Minute)
+		b.want("error of the replay", err, nil)
+		b.want("state after the replay", b.event().State, relay.StateDelivered)
+	})
+}
+
 // What broke off right behind a chunk was stored without the CRLF of that chunk.
 func TestBrokenOffBehindAChunkIsStoredExactly(t *testing.T) {
 	raw := func(m relay.Message) string {

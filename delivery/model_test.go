@@ -17,27 +17,35 @@ import (
 // TestModel asks relays for everything in any order while their tunnels, their stores
 // and they themselves come and go, and looks whether what anybody was told is true in
 // the end, and whether each delivery is explained. RELAY_MODEL="first seed,sequences,
-// steps" makes it longer.
+// steps" makes it longer, and repeats what it found.
 func TestModel(t *testing.T) {
-	seed, sequences, steps, long := int64(1), 25, 40, 3*time.Second
+	seed, sequences, steps, long := rand.Int63n(1e9), int64(25), int64(40), 3*time.Second
 	if text := os.Getenv("RELAY_MODEL"); text != "" {
-		var given [3]int
-		for i, s := range strings.SplitN(text, ",", 3) {
-			given[i], _ = strconv.Atoi(s)
+		given := strings.Split(text, ",")
+		if len(given) != 3 {
+			t.Fatalf("RELAY_MODEL=%q is not a seed, sequences and steps", text)
 		}
-		seed, sequences, steps, long = int64(given[0]), given[1], given[2], time.Hour
+		for i, to := range []*int64{&seed, &sequences, &steps} {
+			n, err := strconv.ParseInt(given[i], 10, 64)
+			if err != nil || n < 0 {
+				t.Fatalf("RELAY_MODEL=%q: %q is no number", text, given[i])
+			}
+			*to = n
+		}
+		long = time.Hour
 	}
-	begun := time.Now()
+	begun, ran := time.Now(), int64(0)
 	template := newTemplate(t)
-	for i := range sequences {
-		if time.Since(begun) > long {
-			break
-		}
-		seed := seed + int64(i)
+	for ; ran < sequences && time.Since(begun) < long; ran++ {
+		seed := seed + ran
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			dirs := t.TempDir()
-			synctest.Test(t, func(t *testing.T) { model(t, template, dirs, seed, steps) })
+			synctest.Test(t, func(t *testing.T) { model(t, template, dirs, seed, int(steps)) })
 		})
+	}
+	t.Logf("%d sequences of %d steps ran; RELAY_MODEL=%d,%d,%d repeats them", ran, steps, seed, ran, steps)
+	if ran == 0 {
+		t.Error("no sequence ran")
 	}
 }
 

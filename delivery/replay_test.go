@@ -133,6 +133,28 @@ func TestReplayRefusedFails(t *testing.T) {
 	})
 }
 
+func TestQueuedDeliveryThatIsUpgraded(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.send("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		b.want("state", b.event().State, relay.StateQueued)
+		closed := make(chan struct{})
+		b.attach(func(l *local) {
+			l.until("\r\n\r\n")
+			l.Write(switching + "more")
+			l.ended()
+			close(closed)
+		})
+		select {
+		case <-closed:
+		case <-time.After(time.Second):
+			t.Error("the connection is not closed")
+		}
+		time.Sleep(time.Second)
+		a := b.event().Attempts[0]
+		b.want("attempt", words(a.State, a.Status, a.ResponseState), "delivered 101 upgraded")
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
+}
+
 func TestReplayThatIsUpgraded(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,18 @@ func TestReuse(t *testing.T) {
 		b.send(post)
 		b.want("opened", b.tun.count(), 2)
 	}, oneConnection)
+}
+
+func TestOriginatorOfAReusedChannelIsTheFirstCaller(t *testing.T) {
+	run(t, always("\r\n\r\n", ok), func(b *fixture) {
+		b.send(get)
+		b.pause()
+		in, _ := b.inbound(get)
+		in.From = netip.MustParseAddrPort("198.51.100.1:7")
+		b.d.Capture(context.Background(), in)
+		b.want("connection", b.last().Connection, relay.ConnectionReused)
+		b.want("originators told to the client", b.tun.origins, "[203.0.113.9:5201]")
+	})
 }
 
 func TestReuseGuards(t *testing.T) {
