@@ -30,14 +30,14 @@ type userInput struct {
 }
 
 func (s *server) addAccountRoutes() {
-	registerTyped(s, route{method: http.MethodGet, path: "/me", id: "get-me", tag: "account", summary: "Who is asking"}, s.me)
+	registerTyped(s, route{method: http.MethodGet, path: "/me", id: "get-me", tag: "account", summary: "The account and scopes of the credential"}, s.me)
 	s.addTokenRoutes()
 	s.addKeyRoutes()
 	s.addSessionRoutes()
 	s.addUserRoutes()
 	registerTyped(s, route{
 		method: http.MethodGet, path: "/audit", id: "list-audit", tag: "account",
-		summary: "Who did what: own entries, all of them for admins, newest first", scope: relay.ScopeAccount, unlimitedOnly: true,
+		summary: "Audit log, newest first: your own entries, or all for admins", scope: relay.ScopeAccount, unlimitedOnly: true,
 	}, s.audit)
 }
 
@@ -108,7 +108,7 @@ func (s *server) addUserRoutes() {
 	})
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/users", id: "create-user", tag: "users", status: http.StatusCreated,
-		summary: "Make an account", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true, errors: []int{http.StatusConflict},
+		summary: "Create an account", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true, errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *requestInfo, in *jsonBody[userBody]) (*jsonBody[record.User], error) {
 		account, err := s.Accounts.CreateAccount(ctx, c.who, in.Body.Name, in.Body.Admin)
 		if err != nil {
@@ -118,7 +118,7 @@ func (s *server) addUserRoutes() {
 	})
 	registerTyped(s, route{
 		method: http.MethodDelete, path: "/users/{user}", id: "delete-user", tag: "users",
-		summary: "Remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on",
+		summary: "Remove an account: its tunnels are closed and its tokens revoked; its aliases are kept for an admin to transfer",
 		scope:   relay.ScopeAccount, admin: true, unlimitedOnly: true, errors: []int{http.StatusNotFound, http.StatusConflict},
 	}, func(ctx context.Context, c *requestInfo, in *userInput) (*noContent, error) {
 		if in.User == c.who.AccountName { // of the last admin nobody could bring it back
@@ -128,7 +128,7 @@ func (s *server) addUserRoutes() {
 	})
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/users/{user}/invite", id: "create-invite", tag: "users", status: http.StatusCreated,
-		summary: "Make a one-time link by which a person registers", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true,
+		summary: "Create a one-time registration link", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true,
 		errors: []int{http.StatusNotFound},
 	}, s.invite)
 }

@@ -63,11 +63,11 @@ type settingsInput struct {
 func (s *server) addAliasRoutes() {
 	registerTyped(s, route{
 		method: http.MethodGet, path: "/aliases", id: "list-aliases", tag: "aliases",
-		summary: "Aliases that the asker may see", scope: relay.ScopeAliasesRead,
+		summary: "Aliases that you can see", scope: relay.ScopeAliasesRead,
 	}, s.listAliases)
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/aliases", id: "create-alias", tag: "aliases", status: http.StatusCreated,
-		summary: "Make an alias", scope: relay.ScopeAliasesWrite, unlimitedOnly: true, errors: []int{http.StatusConflict},
+		summary: "Create an alias", scope: relay.ScopeAliasesWrite, unlimitedOnly: true, errors: []int{http.StatusConflict},
 	}, s.createAlias)
 	registerTyped(s, route{
 		method: http.MethodGet, path: "/aliases/{alias}", id: "get-alias", tag: "aliases",
@@ -87,7 +87,7 @@ func (s *server) addAliasRoutes() {
 	})
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/aliases/{alias}/transfer", id: "transfer-alias", tag: "aliases",
-		summary: "Hand an alias to another account; an admin also one whose owner was removed", scope: relay.ScopeAliasesWrite, resolve: s.resolveTransferAlias,
+		summary: "Transfer an alias to another account; admins can also transfer aliases of removed accounts", scope: relay.ScopeAliasesWrite, resolve: s.resolveTransferAlias,
 		errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *requestInfo, in *transferInput) (*jsonBody[*record.Alias], error) {
 		alias, err := s.Accounts.TransferAlias(ctx, c.who, c.alias.Name, in.Body.User)
@@ -99,8 +99,8 @@ func (s *server) addAliasRoutes() {
 	s.addMemberRoutes()
 }
 
-// resolveTransferAlias resolves {alias} of a transfer: an admin may also name one that is
-// nobody's because its owner was removed.
+// resolveTransferAlias resolves {alias} of a transfer: an admin may also name an alias
+// whose owner was removed.
 func (s *server) resolveTransferAlias(r *http.Request, c *requestInfo) error {
 	err := s.resolveAlias(r, c)
 	if !errors.Is(err, relay.ErrNotFound) || !c.who.Admin || !c.who.Scopes.Has(relay.ScopeAccount) || c.who.Alias != 0 {
@@ -122,7 +122,7 @@ func (s *server) resolveTransferAlias(r *http.Request, c *requestInfo) error {
 func (s *server) addMemberRoutes() {
 	registerTyped(s, route{
 		method: http.MethodGet, path: "/aliases/{alias}/members", id: "list-members", tag: "aliases",
-		summary: "Accounts that may attach, see and replay beside the owner", scope: relay.ScopeAliasesRead, resolve: s.resolveAlias,
+		summary: "Accounts that can open the tunnel and view and replay events, besides the owner", scope: relay.ScopeAliasesRead, resolve: s.resolveAlias,
 	}, func(ctx context.Context, c *requestInfo, _ *aliasInput) (*jsonBody[record.List[record.Member]], error) {
 		names, err := s.Accounts.Members(ctx, c.who, c.alias.Name)
 		if err != nil {

@@ -1,11 +1,11 @@
-// Package api is the office: everything under /api/, version 1 of it. Every
-// request passes one door (ServeHTTP) and one guard before it reaches a handler;
-// every error leaves as problem+json.
+// Package api serves version 1 of the HTTP API, everything under /api/. Every request
+// passes ServeHTTP and the checks of its route before it reaches a handler; every
+// error is sent as problem+json.
 //
-// Checks come in a fixed order: who asks (401), the method (405), what the
-// credential allows (403), what the path names (404), the input (422), the state
-// of things (409), the rate (429). What the asker may not see and what does not
-// exist are the same answer.
+// Checks come in a fixed order: credential (401), method (405), scope (403), the
+// resource in the path (404), input (422), state of the resource (409), rate (429).
+// A resource that the caller may not see and one that does not exist give the same
+// answer.
 package api
 
 import (

@@ -19,8 +19,8 @@ func sessionCookie(site relay.Site) string {
 	return "relay_session"
 }
 
-// authenticate finds out who asks, by bearer token or by the dashboard's cookie. A
-// request that shows a token is judged by that alone.
+// authenticate identifies the caller by bearer token or by the dashboard's cookie. If a
+// request has a token, the cookie is ignored.
 func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 	if c.who.Kind != "" {
 		return nil
@@ -84,10 +84,10 @@ func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
 // errTooManyGuesses is the code of what Limits.Try refuses.
 var errTooManyGuesses = relay.Errorf(relay.CodeRateLimited, "")
 
-// sessionActor is whose session came along. Without https a page on an alias host may add
-// cookies of its own: those that are no session are passed over, and sessions of two
-// accounts are refused, or a neighbour could choose as whom somebody acts. The
-// dashboard has the same rule.
+// sessionActor returns the account of the session cookie. Without https a page on an
+// alias host can add cookies of its own: cookies that are no session are skipped, and
+// sessions of two accounts are refused, because the neighbour could otherwise choose the
+// account that a request acts for (ADR 0018). The dashboard has the same rule.
 func (s *server) sessionActor(r *http.Request) (who relay.Actor, err error) {
 	var tried []string
 	for _, cookie := range r.CookiesNamed(sessionCookie(s.Site)) {

@@ -14,7 +14,7 @@ import (
 
 type tokenBody struct {
 	Name      string   `json:"name,omitempty" maxLength:"100"`
-	Scopes    []string `json:"scopes,omitempty" doc:"none at all: every scope that the maker has"`
+	Scopes    []string `json:"scopes,omitempty" doc:"if empty, all scopes of the creator"`
 	Alias     string   `json:"alias,omitempty" nullable:"true" doc:"limits the token to one alias"`
 	ExpiresIn *string  `json:"expiresIn,omitempty" nullable:"true" doc:"such as 30d; null = never"`
 }
@@ -32,7 +32,7 @@ func (s *server) addTokenRoutes() {
 	})
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/tokens", id: "create-token", tag: "tokens", status: http.StatusCreated,
-		summary: "Make an API token; the secret is shown once", scope: relay.ScopeAccount, unlimitedOnly: true,
+		summary: "Create an API token; the secret is shown once", scope: relay.ScopeAccount, unlimitedOnly: true,
 		errors: []int{http.StatusNotFound},
 	}, s.createToken)
 	registerTyped(s, route{
@@ -74,8 +74,8 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 	return &jsonBody[record.Token]{record.OfToken(token, secret)}, nil
 }
 
-// checkTokenLimits holds a new token within the one that makes it, as the store does, and says
-// what would be.
+// checkTokenLimits keeps a new token within the limits of the token that creates it. The
+// store checks the same; this check explains what would be accepted.
 func checkTokenLimits(who relay.Actor, scopes relay.Scope, expires time.Time) error {
 	if who.Kind != relay.ActorToken {
 		return nil

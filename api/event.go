@@ -24,14 +24,14 @@ type listInput struct {
 	Alias  string    `query:"alias"`
 	Method string    `query:"method" doc:"letter case is ignored"`
 	Status string    `query:"status" doc:"such as 404 or 2xx"`
-	Path   string    `query:"path" doc:"what the path starts with"`
+	Path   string    `query:"path" doc:"prefix of the path"`
 	State  string    `query:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete"`
 	Since  time.Time `query:"since" doc:"first arrival, this moment included"`
 	Until  time.Time `query:"until" doc:"first arrival, this moment not included"`
 	Text   string    `query:"q" maxLength:"1000" doc:"text in path, headers or body, as received; case-sensitive"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
 	Cursor string    `query:"cursor" maxLength:"500"`
-	Wait   string    `query:"wait" doc:"such as 30s, at most 60s: answers as soon as an event matches that arrived after the call"`
+	Wait   string    `query:"wait" doc:"such as 30s, at most 60s: returns as soon as a new event matches"`
 }
 
 var statusFilter = regexp.MustCompile(`^([1-9]xx|[1-9][0-9][0-9])$`)
@@ -66,7 +66,7 @@ func (s *server) addEventRoutes() {
 	})
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-event", tag: "events",
-		summary: "Cancel what waits of an event; a body is ignored", scope: relay.ScopeEventsReplay, resolve: s.resolveEvent(0),
+		summary: "Cancel the queued attempts of an event; a request body is ignored", scope: relay.ScopeEventsReplay, resolve: s.resolveEvent(0),
 		errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*jsonBody[*record.Event], error) {
 		e, err := s.Deliver.Cancel(ctx, c.who, c.event.ID)
@@ -98,10 +98,10 @@ func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) 
 	return &jsonBody[*record.Page]{record.PageOf(page, s.Site, time.Now())}, nil
 }
 
-// waitForEvents waits until an event matches that arrived after now, to the
-// millisecond of its id; an empty page when none did in time. It looks whenever
-// something happened, and always from where it began: what the live feed left out
-// (resync) is found all the same.
+// waitForEvents waits until an event matches that arrived after now, to the millisecond
+// of its id; an empty page when none did in time. It searches again after every change
+// in the live feed, from the start of the call on, so that events skipped by the feed
+// (resync) are found too.
 func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filter, wait time.Duration) (relay.Page, error) {
 	c.waited = true
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
@@ -157,8 +157,8 @@ func waitForEventItem(ctx context.Context, sub relay.Subscription) error {
 	}
 }
 
-// accessEndedError says why a feed ended by ErrNotFound: the alias is gone or not the
-// asker's any more, or the credential is.
+// accessEndedError tells why a feed ended by ErrNotFound: the alias was removed or is no
+// longer visible to the caller, or the credential ended.
 func (s *server) accessEndedError(ctx context.Context, c *requestInfo) error {
 	if c.alias != nil {
 		if _, err := s.Accounts.Alias(ctx, c.who, c.alias.Name); err != nil {

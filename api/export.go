@@ -22,7 +22,7 @@ func (s *server) addExportRoute() {
 	}
 	s.registerRaw(route{
 		method: http.MethodGet, path: "/events/{id}/export", id: "export-event", tag: "events",
-		summary: "An event for other programs: a curl command, HAR, JSON, or a test that sends the exact bytes",
+		summary: "Export an event as a curl command, HAR, JSON, or a test that sends the exact bytes",
 		scope:   relay.ScopeEventsRead, resolve: s.resolveEvent(record.MaxBody),
 		errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge},
 		query: []*huma.Param{{

@@ -15,11 +15,10 @@ import (
 	"relay/record"
 )
 
-// strictJSON reads bodies by the letter: encoding/json alone would take keys in any
-// case, the last one of two that are the same, and null for what cannot be null.
-// huma reads each body twice: as an any, to hold it against its schema (an error is
-// 400), and then as the type that the handler takes (an error is 422). What is JSON
-// but not by the letter is found in the second reading.
+// strictJSON decodes request bodies strictly. encoding/json alone would accept keys in
+// any letter case, duplicate keys, and null where null is not allowed. huma decodes each
+// body twice: as an any, to validate it against the schema (an error is 400), and then
+// as the handler's type (an error is 422). The strict checks are part of the second one.
 func strictJSON() huma.Format {
 	var tables sync.Map // of reflect.Type to map[string]bool: one for each type of a body
 	known := func(t reflect.Type) map[string]bool {
@@ -43,10 +42,10 @@ func strictJSON() huma.Format {
 	}
 }
 
-// decodeAny reads a body for its schema. encoding/json puts another character where one
-// is no UTF-8, which JSON has to be (RFC 8259, section 8.1). A number that is too large
-// for it is JSON all the same: it is left null here, and found in the second reading
-// where the schema takes that.
+// decodeAny decodes a body for the validation against its schema. JSON has to be UTF-8
+// (RFC 8259, section 8.1), but encoding/json replaces invalid bytes silently. A number
+// too large for a float64 is still JSON: it becomes null here, and the second decoding
+// reports it where the schema allows null.
 func decodeAny(data []byte, v *any) error {
 	if !utf8.Valid(data) {
 		return errors.New("the body is not UTF-8")
@@ -58,9 +57,9 @@ func decodeAny(data []byte, v *any) error {
 	return err
 }
 
-// checkObjectKeys checks the keys of the object that data is: none twice, none in another
-// case than a known one, null only where it may be. known tells that of each key. What
-// is no object is left to the schema; the bodies here hold no objects within.
+// checkObjectKeys checks the keys of a JSON object: no duplicates, no known key in another
+// letter case, null only where known allows it. Values that are no object are left to
+// the schema; request bodies have no nested objects.
 func checkObjectKeys(data []byte, known map[string]bool) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
@@ -93,7 +92,7 @@ func checkObjectKeys(data []byte, known map[string]bool) error {
 	return nil
 }
 
-// checkKeyCase refuses a key that encoding/json would take for a known one.
+// checkKeyCase rejects a key that encoding/json would accept for a known one.
 func checkKeyCase(key string, known map[string]bool) error {
 	for name := range known {
 		if strings.EqualFold(name, key) {

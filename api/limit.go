@@ -14,17 +14,17 @@ import (
 	"relay"
 )
 
-// maxKeys bounds how many keys a limiter remembers; forgetting one only ever gives
-// somebody more.
+// maxKeys bounds how many keys a limiter remembers. A forgotten key starts again with a
+// full bucket.
 const maxKeys = 10_000
 
 // Bounds that are no settings.
 var (
-	// accountRate bounds what an account may make: logins, links, shares, tokens and
-	// keys.
+	// accountRate limits how often an account may create logins, links, shares, tokens
+	// and keys.
 	accountRate = Rate{N: 120, Per: time.Minute}
-	// sourceRate bounds wrong credentials of one source. Secrets of 256 bits are not
-	// guessed at any rate: it keeps guesses from being work for the store.
+	// sourceRate limits wrong credentials from one source. Secrets of 256 bits cannot be
+	// guessed at any rate: the limit protects the store from the look-ups.
 	sourceRate = Rate{N: 6000, Per: time.Minute}
 )
 
@@ -159,13 +159,14 @@ func (p *concurrencyLimiter) open() int {
 	return p.total
 }
 
-// Limits are the buckets that the API and the pages count in together. They are
-// safe for concurrent use.
+// Limits are the rate and concurrency limits that the API, the pages and the SSH
+// commands share. They are safe for concurrent use.
 type Limits struct {
 	replays, shareReplays, creations, sources *rateLimiter
 
-	// validSecrets are hashes of credentials that were right lately: a neighbour who guesses
-	// does not shut them out. Being in it proves nothing.
+	// validSecrets are hashes of credentials that were valid lately. They are looked up
+	// even when their source is limited, so that a neighbour behind the same address who
+	// guesses does not lock them out. An entry alone authenticates nobody.
 	validSecrets *lru.Cache[string, struct{}]
 
 	streams, waits *concurrencyLimiter
@@ -228,7 +229,8 @@ func secretKey(secret string) string {
 	return string(sum[:])
 }
 
-// sourceKey is an IPv4 address or the /64 of an IPv6 one: what one party has.
+// sourceKey is an IPv4 address, or the /64 of an IPv6 address: the smallest block that
+// one party usually controls.
 func sourceKey(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {

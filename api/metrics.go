@@ -13,7 +13,7 @@ type metrics struct {
 	duration prometheus.Histogram
 }
 
-// unknownRoute is the route of calls that no route takes.
+// unknownRoute is the metric label of calls that match no route.
 const unknownRoute = "none"
 
 func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) *metrics {
@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) 
 	return m
 }
 
-// record notes a call that is over; status 0 is one whose asker had gone.
+// record counts a call that ended; status 0 means that the client disconnected first.
 func (m *metrics) record(c *requestInfo, status int, took time.Duration) {
 	if status == 0 {
 		return

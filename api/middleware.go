@@ -16,7 +16,8 @@ import (
 	"relay/record"
 )
 
-// requestInfo is one request on its way through the room.
+// requestInfo is what the checks of a request have found out, for its handler and the
+// log.
 type requestInfo struct {
 	id     string // request id, in the log and in problems
 	route  *route // nil when nothing matched
@@ -25,7 +26,7 @@ type requestInfo struct {
 	event  *relay.Event // what {id} or the share names, as much as the route asked for
 	alias  *relay.Alias // what {alias} or ?alias= names
 	err    error        // what went wrong, for the log
-	waited bool         // it waited for something: its time says nothing
+	waited bool         // the call waited for an event or an attempt: its duration is no latency
 }
 
 type requestInfoKey struct{}
@@ -35,8 +36,8 @@ func requestInfoOf(ctx context.Context) *requestInfo {
 	return c
 }
 
-// ServeHTTP is the door: it names the request, refuses what no route takes, and
-// writes one line to the log when the request is over.
+// ServeHTTP gives the request an id, answers requests that match no route, and logs one
+// line when the request is over.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &requestInfo{id: "req_" + strings.ToLower(rand.Text()[:20])}
 	out := &responseRecorder{ResponseWriter: w}
@@ -44,7 +45,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		broken := recover()
 		if broken != nil && broken != http.ErrAbortHandler {
-			s.Log.Error("api handler panicked", "requestId", c.id, "panic", broken, "stack", string(debug.Stack()))
+			s.Log.Error("api handler panicked", "request_id", c.id, "panic", broken, "stack", string(debug.Stack()))
 			broken = s.answerPanic(out, c)
 		}
 		took := time.Since(began)
@@ -82,15 +83,15 @@ func (s *server) answerPanic(out *responseRecorder, c *requestInfo) any {
 	return nil
 }
 
-// isCleanPath tells whether a path is as the mux would want it; the mux would redirect
-// any other.
+// isCleanPath tells whether a path is in the form that the mux serves. The mux redirects
+// other paths, but the contract is 404.
 func isCleanPath(p string) bool {
 	tidy := path.Clean(p)
 	return strings.HasPrefix(p, "/") && (p == tidy || p == tidy+"/" && tidy != "/")
 }
 
-// handleUnmatched answers what no route takes: 404, or 405 when the path has other methods,
-// and that only to those who may know.
+// handleUnmatched answers requests that match no route: 404, or 405 when the path exists
+// with other methods. The 405 needs a login unless the route is public.
 func (s *server) handleUnmatched(w http.ResponseWriter, r *http.Request, c *requestInfo) {
 	allow := s.allowHeader(r)
 	if allow == "" {
@@ -119,14 +120,14 @@ func (s *server) allowHeader(r *http.Request) string {
 	return probe.header.Get("Allow")
 }
 
-// headerRecorder catches the header lines of the mux' own answers.
+// headerRecorder keeps the header of the mux's own answer and drops its body.
 type headerRecorder struct{ header http.Header }
 
 func (p *headerRecorder) Header() http.Header         { return p.header }
 func (p *headerRecorder) Write(b []byte) (int, error) { return len(b), nil }
 func (p *headerRecorder) WriteHeader(int)             {}
 
-// withChecks lets a request through to h when it passes the checks of its route.
+// withChecks calls h for requests that pass the checks of their route.
 func (s *server) withChecks(rt *route, h http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := requestInfoOf(r.Context())
@@ -140,7 +141,7 @@ func (s *server) withChecks(rt *route, h http.Handler) http.HandlerFunc {
 			s.writeError(w, c, err)
 			return
 		}
-		// huma has a reader of its own, which makes "true" of a key without a value.
+		// huma reads a key without a value as "true"; the re-encoded query has no such keys.
 		plain := *r.URL
 		plain.RawQuery = query.Encode()
 		r.URL = &plain
@@ -148,8 +149,8 @@ func (s *server) withChecks(rt *route, h http.Handler) http.HandlerFunc {
 	}
 }
 
-// parseQuery reads the query of the address. No key means two things at once, and a wait
-// without a value is more likely a variable that was not set than no wait at all.
+// parseQuery reads the query of the address. A repeated key is an error, and so is a
+// wait without a value, which is probably an unset variable of a script.
 func parseQuery(r *http.Request) (url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -194,7 +195,7 @@ func (s *server) writeError(w http.ResponseWriter, c *requestInfo, err error) {
 // with the names of event and alias: the path itself may hold a share token.
 func (s *server) logRequest(r *http.Request, c *requestInfo, out *responseRecorder, took time.Duration) {
 	attrs := []any{
-		slog.String("requestId", c.id),
+		slog.String("request_id", c.id),
 		slog.String("method", record.SafeTextMax(r.Method, 20)),
 		slog.Int("status", out.status),
 		slog.Float64("ms", float64(took.Microseconds())/1000),
@@ -227,7 +228,7 @@ func (s *server) logRequest(r *http.Request, c *requestInfo, out *responseRecord
 	s.Log.Log(r.Context(), level, "api request", attrs...)
 }
 
-// responseRecorder notes what was answered.
+// responseRecorder passes a response on and remembers its status and size.
 type responseRecorder struct {
 	http.ResponseWriter
 	status int

@@ -16,7 +16,7 @@ import (
 // errors in the relay's own form.
 func (s *server) newHuma() huma.API {
 	config := huma.DefaultConfig("Relay", "1")
-	config.Info.Description = "Captured webhook requests, their deliveries and replays. Version 1 only gains keys, values and routes; clients ignore what they do not know."
+	config.Info.Description = "Captured webhook requests, their deliveries and replays. Version 1 only adds keys, values and routes; clients should ignore unknown ones."
 	config.CreateHooks = nil
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.RejectUnknownQueryParameters = true

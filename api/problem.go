@@ -63,7 +63,7 @@ func (s *server) problem(c *requestInfo, err error) (*record.Problem, http.Heade
 	return p, h
 }
 
-// ceilSeconds rounds up, for nobody should come back too early.
+// ceilSeconds rounds up, so that a client that waits this long is not too early.
 func ceilSeconds(d time.Duration) string {
 	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
 }
@@ -106,11 +106,11 @@ func (s *server) transformError(ctx huma.Context, _ string, v any) (any, error) 
 	return v, nil
 }
 
-// maxFields bounds the wrong fields that one answer tells of: a body has room for a
+// maxFields bounds the invalid fields listed in one answer: a body of 1 MiB can have a
 // hundred thousand.
 const maxFields = 50
 
-// inputError says in the relay's words what huma found.
+// inputError translates huma's validation errors.
 func inputError(m *huma.ErrorModel) *relay.Error {
 	e := &relay.Error{Code: relay.CodeValidationFailed, Detail: "the request is not as this route wants it; see errors"}
 	switch m.Status {

@@ -27,7 +27,7 @@ func (s *server) addRawRoutes() {
 	}
 	add("/events/{id}/request.raw", "get-request-raw", "The exact bytes of the request as received", s.requestRaw)
 	add("/events/{id}/request.body", "get-request-body", "The decoded body of the request", s.requestBody)
-	add("/events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes as sent to the local server", s.attemptRequestRaw)
+	add("/events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes sent to the local server", s.attemptRequestRaw)
 	add("/events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first", s.responseRaw)
 	add("/events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response", s.responseBody)
 }
@@ -102,8 +102,7 @@ func setBytesHeaders(w http.ResponseWriter, c *requestInfo, name string) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 }
 
-// setDownloadHeaders sets the lines that keep a browser from doing anything with what strangers
-// wrote but saving it.
+// setDownloadHeaders makes a browser save untrusted bytes and do nothing else with them.
 func setDownloadHeaders(w http.ResponseWriter, name string) {
 	h := w.Header()
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
@@ -153,8 +152,8 @@ func (s *server) sendBody(w http.ResponseWriter, r *http.Request, c *requestInfo
 	}
 }
 
-// abortAnswer ends an answer that cannot be brought to its end, so that nobody takes
-// what came for the whole.
+// abortAnswer breaks the connection of an answer that cannot be completed, so that the
+// client does not take the part for the whole.
 func (s *server) abortAnswer(c *requestInfo, err error) {
 	if err != nil {
 		c.err = err

@@ -20,32 +20,32 @@ import (
 const replayWait = 30 * time.Second
 
 func (s *server) addReplayRoutes() {
-	wait := &huma.Param{Name: "wait", In: "query", Description: "how long to wait for the end of the attempt, 0s to 60s; 30s when absent", Schema: &huma.Schema{Type: "string"}}
-	once := &huma.Param{Name: "Idempotency-Key", In: "header", Description: "for 24 h the same key and target give the stored answer", Schema: &huma.Schema{Type: "string"}}
+	wait := &huma.Param{Name: "wait", In: "query", Description: "how long to wait for the end of the attempt, 0s to 60s; default 30s", Schema: &huma.Schema{Type: "string"}}
+	once := &huma.Param{Name: "Idempotency-Key", In: "header", Description: "for 24 h, the same key and target return the stored answer", Schema: &huma.Schema{Type: "string"}}
 	s.registerRaw(route{
 		method: http.MethodPost, path: "/events/{id}/replay", id: "replay-event", tag: "events",
-		summary: "Send an event again, exactly as it came; a body is ignored", scope: relay.ScopeEventsReplay,
+		summary: "Replay an event with exactly the bytes received; a request body is ignored", scope: relay.ScopeEventsReplay,
 		resolve: s.resolveEvent(0), query: []*huma.Param{wait, once},
 		errors: []int{http.StatusConflict},
 		answers: map[string]*huma.Response{
-			"200": s.jsonAnswer("The attempt ended, however it ended", record.Event{}),
-			"202": s.jsonAnswer("The attempt is queued or still under way", record.Event{}),
+			"200": s.jsonAnswer("The attempt ended, with any result", record.Event{}),
+			"202": s.jsonAnswer("The attempt is queued or in progress", record.Event{}),
 		},
 	}, s.replay)
 	s.registerRaw(route{
 		method: http.MethodPost, path: "/aliases/{alias}/replay-queued", id: "replay-queued", tag: "aliases",
-		summary: "Release the inbound events that were queued while offline; a body is ignored", scope: relay.ScopeEventsReplay,
+		summary: "Release the inbound events that were queued while offline; a request body is ignored", scope: relay.ScopeEventsReplay,
 		resolve: s.resolveAlias, query: []*huma.Param{once},
 		errors:  []int{http.StatusConflict},
 		answers: map[string]*huma.Response{"202": s.jsonAnswer("How many were released", record.Released{})},
 	}, s.replayQueued)
 	s.registerRaw(route{
 		method: http.MethodPost, path: "/events/shared/{token}/replay", id: "replay-shared", tag: "shares",
-		summary: "Send a shared event again; a body is ignored", public: true, resolve: s.sharedEvent, query: []*huma.Param{wait},
+		summary: "Replay a shared event; a request body is ignored", public: true, resolve: s.sharedEvent, query: []*huma.Param{wait},
 		errors: []int{http.StatusConflict},
 		answers: map[string]*huma.Response{
-			"200": s.jsonAnswer("The attempt ended, however it ended", record.SharedReplay{}),
-			"202": s.jsonAnswer("The attempt is queued or still under way", record.SharedReplay{}),
+			"200": s.jsonAnswer("The attempt ended, with any result", record.SharedReplay{}),
+			"202": s.jsonAnswer("The attempt is queued or in progress", record.SharedReplay{}),
 		},
 	}, s.replayShared)
 }
@@ -109,8 +109,8 @@ const credentialCheckInterval = time.Second
 // errCredentialEnded is the cause of a wait that is over because its credential is.
 var errCredentialEnded = errors.New("the credential has ended")
 
-// replayAs sends an event again and waits for the end of the attempt, as long as the
-// actor's credential stands. The attempt itself goes on without it.
+// replayAs replays an event and waits for the end of the attempt, as long as the actor's
+// credential is valid. The attempt itself continues without it.
 func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
@@ -126,14 +126,14 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	switch {
 	case context.Cause(ctx) != errCredentialEnded:
 		return e, n, err
-	case who.Kind == relay.ActorShare: // as if it had come later
+	case who.Kind == relay.ActorShare: // the same answer as to a call after the end
 		return nil, n, relay.ErrNotFound
 	}
 	return nil, n, relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
 }
 
-// watchCredential ends ctx once the credential of who stands no more. A store that cannot
-// answer ends nothing.
+// watchCredential ends ctx once the credential of who is no longer valid. A store that
+// does not answer ends nothing.
 func (s *server) watchCredential(ctx context.Context, who relay.Actor, end context.CancelCauseFunc) {
 	tick := time.NewTicker(credentialCheckInterval)
 	defer tick.Stop()
@@ -181,11 +181,10 @@ const (
 	maxStoredAnswer   = 64 << 10
 )
 
-// runIdempotent counts the call against the replay limit and runs it, under the caller's
-// Idempotency-Key if there is one: then a call that was answered is answered alike
-// and not run again. Answers of failures are not kept, so that a retry may succeed.
-// again makes the answer anew when it was too large to be kept; nil where that cannot
-// be.
+// runIdempotent counts the call against the replay limit and runs it. With an
+// Idempotency-Key, a call that was answered before gets the stored answer and is not run
+// again. Failures are not stored, so that a retry can succeed. again rebuilds an answer
+// that was too large to be stored; nil where answers are always small.
 func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *requestInfo, run func(context.Context) (int, any, error), again func(context.Context) (any, error)) error {
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > maxIdempotencyKey || !utf8.ValidString(key) || len(r.Header["Idempotency-Key"]) > 1 {
@@ -193,7 +192,7 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	}
 	ctx := r.Context()
 	if key != "" {
-		// The caller may be gone before the end; what was done must be remembered.
+		// The caller may disconnect before the end; the result must be stored all the same.
 		ctx = context.WithoutCancel(ctx)
 		status, stored, err := s.Accounts.BeginIdempotent(r.Context(), c.who, key, r.Method+" "+r.URL.Path)
 		if err != nil {
@@ -205,7 +204,7 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	}
 	ended := key == ""
 	defer func() {
-		if !ended { // a panic: the key must not stay taken
+		if !ended { // after a panic the key must not stay reserved
 			_ = s.Accounts.EndIdempotent(ctx, c.who, key, 0, nil)
 		}
 	}()

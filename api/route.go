@@ -22,7 +22,8 @@ import (
 	"relay/record"
 )
 
-// route is one operation: what the guard checks and what the OpenAPI document says.
+// route is one operation: what is checked before its handler, and what the OpenAPI
+// document says about it.
 type route struct {
 	method, path string // path below Prefix
 	id, summary  string
@@ -33,7 +34,7 @@ type route struct {
 	public        bool // nobody is asked who they are
 	admin         bool
 	unlimitedOnly bool // not for tokens limited to one alias
-	hasBody       bool // takes a body; of the other ones it is ignored
+	hasBody       bool // the route reads a body; other routes ignore one
 
 	// resolve finds what the path names, before the input is looked at.
 	resolve func(*http.Request, *requestInfo) error
@@ -117,7 +118,7 @@ func (g checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
-		r.Header.Del("Accept") // there is JSON and nothing else; huma would answer a type it was asked for
+		r.Header.Del("Accept") // answers are always JSON; huma would label them with the accepted type
 		// Media types have no case, and may have spaces before their parameters (RFC 9110,
 		// section 8.3.1); huma compares bytes.
 		if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != "" {
@@ -127,8 +128,8 @@ func (g checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http
 	})))
 }
 
-// readBody reads a body to its end. huma would take one that breaks off for a fault of
-// ours, and has a deadline of its own beside that of the front door.
+// readBody reads a body to its end. huma would report a body that breaks off as an
+// internal error, and would add a deadline of its own to that of the server.
 func readBody(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r, maxBody+1))
 	var slow net.Error

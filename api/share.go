@@ -75,7 +75,7 @@ func (s *server) addShareRoutes() {
 	})
 	registerTyped(s, route{
 		method: http.MethodGet, path: "/shared/{token}", id: "get-shared", tag: "shares",
-		summary: "What the holder of a share token may see", public: true, resolve: s.sharedEvent,
+		summary: "What the holder of a share token can see", public: true, resolve: s.sharedEvent,
 	}, s.shared)
 }
 

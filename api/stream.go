@@ -25,8 +25,8 @@ func (s *server) addStreamRoute() {
 		summary: "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again)",
 		scope:   relay.ScopeEventsRead, resolve: s.resolveQueryAlias,
 		query: []*huma.Param{
-			{Name: "alias", In: "query", Description: "one alias; all that the asker may see when absent", Schema: text},
-			{Name: "Last-Event-ID", In: "header", Description: "where to go on; answered by resync when that is not known any more", Schema: text},
+			{Name: "alias", In: "query", Description: "one alias; if absent, all aliases that you can see", Schema: text},
+			{Name: "Last-Event-ID", In: "header", Description: "the id after which to continue; answered by resync when it is no longer known", Schema: text},
 		},
 		answers: map[string]*huma.Response{"200": {
 			Description: "A stream without end",

@@ -135,8 +135,8 @@ func (p *pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	return formWithErrors(page), nil
 }
 
-// removeKey takes a key of one's own away; admins remove those of others by the
-// program, so an id that is not in the list is unknown here.
+// removeKey removes a key of the signed-in account. Admins remove keys of other accounts
+// with relayd key rm, so an id that is not on this page is not found.
 func (p *pages) removeKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	if err := p.Accounts.RemoveKey(r.Context(), withoutAdmin(who), r.PathValue("id")); err != nil {
 		return nil, err

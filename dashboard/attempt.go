@@ -134,7 +134,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	return m
 }
 
-// setFidelity tells whether what was sent are the bytes that came.
+// setFidelity tells whether the bytes sent are those of the original request.
 func (v *attemptView) setFidelity(e *relay.Event, a *relay.Attempt) {
 	m := &e.Request
 	if a.Identical == nil {

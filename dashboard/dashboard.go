@@ -1,6 +1,6 @@
-// Package dashboard is the living room: the pages for people, rendered on the
-// server with templ. Every page works without a script; the script adds live rows,
-// replays without leaving the page, keys and copying.
+// Package dashboard serves the HTML pages, rendered on the server with templ. Every
+// page works without a script; the script adds live rows, replays without leaving the
+// page, keyboard shortcuts and copying.
 //
 // A handler gives a component or an error; page renders either. Pages of signed-in
 // people go through signedIn. A request with the header X-Partial: 1 comes from the
@@ -98,8 +98,8 @@ func New(o Options) http.Handler {
 	return p.securityHeaders(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// securityHeaders puts the headers on that keep a page from being framed, sniffed or scripted
-// by anything but itself.
+// securityHeaders sets the headers that keep other sites from framing a page and foreign
+// scripts from running in it.
 func (p *pages) securityHeaders(next http.Handler) http.Handler {
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -163,7 +163,7 @@ func (d *diffView) compareBodies(was, is *relay.Attempt) string {
 	return "same text, different bytes"
 }
 
-// comparedBytes is how much of a body is compared where that is not all of it, else 0.
+// comparedBytes returns how many bytes of a body are compared, or 0 when all are.
 func (c *content) comparedBytes() int {
 	if !c.cut && len(c.plain) <= diffBody {
 		return 0

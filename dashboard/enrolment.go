@@ -77,7 +77,7 @@ func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor)
 	if !f.Failed() {
 		return seeOther(w, r, "/account?done=key-approved")
 	}
-	f.values.Del("code") // it was wrong; nobody mends one letter of it
+	f.values.Del("code") // a wrong code is typed again, not edited
 	page, err := p.renderEnrolment(r, who, f)
 	if err != nil {
 		return nil, err

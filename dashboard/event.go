@@ -81,8 +81,8 @@ func (p *pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor) (
 	return eventPage(v), nil
 }
 
-// readEvent reads an event with as much of its bodies as a page shows: less of each
-// the more attempts there are.
+// readEvent reads an event with as much of its bodies as the page shows. The first read
+// gives the number of attempts, among which the budget for bodies is divided.
 func (p *pages) readEvent(r *http.Request, who relay.Actor) (*relay.Event, error) {
 	id, err := relay.ParseID(r.PathValue("id"))
 	if err != nil {
@@ -256,7 +256,7 @@ func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 	return nil, nil
 }
 
-// eventLive tells the page of an event that it changed.
+// eventLive streams change notices for the page of an event.
 func (p *pages) eventLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	id, err := relay.ParseID(r.PathValue("id"))
 	if err != nil {

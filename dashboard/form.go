@@ -99,7 +99,7 @@ func formWithErrors(page templ.Component) templ.Component {
 const stampISO = "2006-01-02T15:04:05.000Z"
 
 // stamp is a time as a page shows it: ISO for machines and on hover, Text for people,
-// in UTC. The script turns the text into the zone of whoever looks.
+// both in UTC. The script converts the text to the browser's time zone.
 type stamp struct{ ISO, Text string }
 
 // stampOf gives the zero stamp for the zero time.

@@ -70,7 +70,8 @@ func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ
 	return homePage(v), nil
 }
 
-// refused is what the actor's own ssh may have been told where nobody looked.
+// refused lists tunnels of the account that were refused lately: ssh -N shows its user
+// no reason.
 func (p *pages) refused(who relay.Actor, now time.Time) (list []refusedView) {
 	if p.Tunnels == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"relay"
 )
 
-// login shows whose link it is; only the button uses it up, so that previews of
-// the link do not.
+// login shows the account of a login link. Only the button uses the link up, so that
+// link previews do not.
 func (p *pages) login(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	acc, err := p.loginLink(r)
 	if err != nil {

@@ -36,7 +36,7 @@ func (k *aliasCache) keep(session string, aliases []aliasView, now time.Time) {
 	if k.seen == nil {
 		k.seen = map[[sha256.Size]byte]cachedAliases{}
 	}
-	if len(k.seen) >= maxCachedSessions { // any one goes: it comes back with its next look
+	if len(k.seen) >= maxCachedSessions { // any entry may go: its next home page adds it again
 		for key := range k.seen {
 			delete(k.seen, key)
 			break

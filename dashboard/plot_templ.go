@@ -196,7 +196,7 @@ func aliasPlot(v plotView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if v.Latency.Top != "" {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<p class=\"dim plot-key\"><span class=\"p50\">median</span> <span class=\"p95\">95th percentile</span> of each part of the time; gaps where nothing was measured</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<p class=\"dim plot-key\"><span class=\"p50\">median</span> <span class=\"p95\">95th percentile</span> of each interval; gaps have no data</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

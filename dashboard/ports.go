@@ -118,8 +118,8 @@ type Admins interface {
 	Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error)
 }
 
-// Limits bound what people ask for; shared with the API, so that both doors count
-// together. The errors are *relay.Error of rate-limited.
+// Limits are the rate and concurrency limits, shared with the API. The errors are
+// *relay.Error with code rate-limited.
 type Limits interface {
 	// Stream takes a slot for a live stream of the account; release gives it back.
 	Stream(who relay.Actor) (release func(), err error)

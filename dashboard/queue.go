@@ -113,7 +113,7 @@ func (p *pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay
 
 func releaseButton(n int) string { return "Replay all queued (" + strconv.Itoa(n) + ")" }
 
-// release lets the queued inbound events of an alias go.
+// release releases the queued inbound events of an alias.
 func (p *pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // the script does not wait, it is told.
 const replayWait = 5 * time.Second
 
-// replay sends an event again and leads back to it.
+// replay replays an event and redirects to its page.
 func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	id, err := relay.ParseID(r.PathValue("id"))
 	if err != nil {
@@ -51,7 +51,7 @@ func replayText(e *relay.Event, n int) string {
 	return "Attempt " + strconv.Itoa(n) + " is being delivered."
 }
 
-// cancel takes back what waits of an event.
+// cancel cancels the queued attempts of an event.
 func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	id, err := relay.ParseID(r.PathValue("id"))
 	if err != nil {

@@ -87,8 +87,8 @@ type session struct {
 	secret string // its secret
 }
 
-// lookUpSecret looks a secret up that came with a request, unless its source showed too
-// many wrong ones.
+// lookUpSecret looks up a secret of a request, unless too many wrong ones came from its
+// source.
 func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(context.Context) (T, error)) (T, error) {
 	if err := p.Limits.CheckSecret(r.RemoteAddr, secret); err != nil {
 		var none T
@@ -113,8 +113,8 @@ func (p *pages) startSession(w http.ResponseWriter, r *http.Request, secret stri
 	http.SetCookie(w, p.cookie(secret, sessionAge))
 }
 
-// sweep removes session cookies that another host of the same domain set: unlike
-// ours they carry a Domain. Their paths lead to the one asked for.
+// sweep removes session cookies that another host of the same domain set (ADR 0018).
+// Unlike our own they have a Domain, and a path that is a prefix of the requested one.
 func (p *pages) sweep(w http.ResponseWriter, r *http.Request) {
 	if p.secure() || len(p.sessionSecrets(r)) < 2 {
 		return

@@ -98,7 +98,7 @@ func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.A
 	}), nil
 }
 
-// createShare makes a share. Its address is on this answer and nowhere else.
+// createShare creates a share. Its address is shown in this response only.
 func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	if err := readForm(w, r); err != nil {
 		return nil, err
@@ -178,7 +178,8 @@ type sharedMessage struct {
 
 type sharedResult struct{ State, Outcome, Class, Latency, Text string }
 
-// setPrivateHeaders keeps the address of a shared page, which is its secret, to itself.
+// setPrivateHeaders keeps the address of a shared page, which contains its secret, out of
+// referrers and search engines.
 func setPrivateHeaders(w http.ResponseWriter) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.Header().Set("X-Robots-Tag", "noindex, nofollow")

@@ -71,7 +71,7 @@ func ProblemOf(err error, requestID string) *Problem {
 	return p
 }
 
-// errInternal makes relay.AsError give its own words for an unexpected error.
+// errInternal makes relay.AsError return its standard text for an unexpected error.
 type errInternal struct{}
 
 func (errInternal) Error() string { return relay.CodeInternal }

@@ -1,6 +1,6 @@
-// Package record is the one outward form of the nouns: the JSON of events,
-// attempts, aliases and problems, provider recognition, warnings, settings by
-// name, and text that is safe to print.
+// Package record defines the public form of the domain types: the JSON of events,
+// attempts, aliases and problems, provider recognition, warnings, settings by name,
+// exports, and text that is safe to print.
 //
 // The types are written by the API, the SSH commands and the live feed, and read
 // back by the client. Absent values are null and never missing, unless a field says
