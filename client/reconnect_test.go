@@ -109,7 +109,8 @@ func (m *memoryConn) freeze() {
 	}
 }
 
-func (*memoryConn) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+func (*memoryConn) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
 func (*memoryConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 func (*memoryConn) SetDeadline(time.Time) error      { return nil }
 func (*memoryConn) SetReadDeadline(time.Time) error  { return nil }

@@ -52,6 +52,25 @@ func plainCases(e string) []commandCase {
 }
 
 // eventCases are about events and the account.
+// TestTokenExpiresUnlessUsed: a token made over SSH expires after 90 days without use.
+func TestTokenExpiresUnlessUsed(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	s, err := b.mustDial(b.alice).NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.CombinedOutput("token --name laptop"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	left := time.Until(b.store.token.ExpiresAt).Round(time.Hour)
+	if want := 90 * 24 * time.Hour; left != want || b.store.token.Renewal != want {
+		t.Errorf("it expires in %v, and %v after a use", left, b.store.token.Renewal)
+	}
+}
+
 func eventCases(e, blocked, failed string) []commandCase {
 	return []commandCase{
 		{"show " + e, 0, `< X-Evil: \x1b[2J`, ""},

@@ -179,5 +179,8 @@ func (f *fakeStore) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, w
 
 func (f *fakeStore) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {
 	t.ID, t.AccountName, t.Scopes = "tok_1", who.AccountName, who.Scopes
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.token = t
 	return t, "rly_secret", nil
 }

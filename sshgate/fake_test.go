@@ -28,6 +28,7 @@ type fakeStore struct {
 	events   map[relay.ID]*relay.Event
 	released []string
 	queued   map[int64]int
+	token    relay.Token   // the one made last
 	slow     chan struct{} // if set, ClaimAlias waits for it
 	pending  chan struct{} // if set, Replay tells of itself there, and waits for the end of its context
 }
