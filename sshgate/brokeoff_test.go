@@ -13,7 +13,7 @@ import (
 
 // TestBrokenOffAnswerIsNoCleanEnd: an answer without a length whose local server was reset
 // looked whole, because x/crypto shows CLOSE as it shows EOF. What came before is still
-// there, and whoever says nothing has ended in order as ever.
+// there, and a client that does not send the request has ended in order as before.
 func TestBrokenOffAnswerIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
 	answer := random(300<<10, 7)

@@ -17,8 +17,8 @@ import (
 const writePiece = 32 << 10
 
 // maxUnclosed is how many channels that are closed here a peer may leave open when it
-// closes none of them for unclosedTime: a crowd of requests that ends all at once leaves
-// more to a client that is slow and means well. maxAlive bounds those too.
+// closes none of them for unclosedTime: many requests that end at once leave more to a
+// slow client. maxAlive bounds those too.
 const (
 	maxUnclosed  = 1024
 	unclosedTime = 10 * time.Second
@@ -26,9 +26,9 @@ const (
 )
 
 // settleTime is how long the end of a channel waits to learn whether the whole
-// connection is ending with it. x/crypto tells both alike. Where that is not clear
-// then, because whoever reads the connection was not there yet, it waits as long
-// again, maxSettles times at most.
+// connection is ending with it: x/crypto reports both in the same way. Where that is
+// not clear then, because the goroutine that reads the connection has not run yet, the
+// wait is repeated, at most maxSettles times.
 const settleTime, maxSettles = 5 * time.Millisecond, 200
 
 // errLost is the end of a channel that nobody has ended in order.

@@ -16,13 +16,13 @@ import (
 	"relay/record"
 )
 
-// askTime bounds one question to the store or the engine room.
+// askTime bounds one call of the store or of delivery.
 const askTime = 5 * time.Second
 
 // conn is one SSH connection, from the accept to the end of its last goroutine.
 //
 // Global requests and the starts of sessions go through jobs, one after another;
-// what other rooms and timers do takes mu for a moment.
+// calls from other packages and timers take mu for a moment.
 type conn struct {
 	srv      *Server
 	sock     *socket
@@ -117,7 +117,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	return c
 }
 
-// loginTimedOut closes the socket itself: a deadline would be wiped by the next read.
+// loginTimedOut closes the socket itself: gliderlabs removes deadlines at every read.
 func (c *conn) loginTimedOut() {
 	c.mu.Lock()
 	late := !c.loggedIn && !time.Now().Before(c.loginDeadline)
@@ -130,8 +130,8 @@ func (c *conn) loginTimedOut() {
 	}
 }
 
-// extendLogin gives the rest of the login this much time, within what a login may take
-// at most with a person in it.
+// extendLogin gives the rest of the login this much time. The whole login takes at most
+// EnrolTime and HandshakeTimeout together.
 func (c *conn) extendLogin(d time.Duration) {
 	o := &c.srv.o
 	d = min(d, o.EnrolTime+o.HandshakeTimeout-time.Since(c.sock.start))
@@ -147,16 +147,16 @@ func (c *conn) extendLogin(d time.Duration) {
 type loginResult int
 
 const (
-	resultSilent      loginResult = iota // not a byte came, as of a health check
-	resultNoAttempt                      // something came, but no try to log in
-	resultUnapproved                     // nobody's
-	resultUnavailable                    // the store could not answer, or there was no place
+	resultSilent      loginResult = iota // the peer sent nothing, as health checks do
+	resultNoAttempt                      // the peer sent something, but did not try to log in
+	resultUnapproved                     // a proven key was not approved
+	resultUnavailable                    // the store could not answer, or a limit was reached
 	resultRefused                        // a login was refused
 	resultTimeout                        // the time for it ran out
 )
 
-// setResult notes why there is no login so far: the last word counts, unless it was
-// ours to blame.
+// setResult notes why there is no login so far. The last call counts, unless the
+// reason was on our side.
 func (c *conn) setResult(f loginResult) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,7 +289,7 @@ func (c *conn) updateIdleTimer() {
 	}
 }
 
-// ask is the context of one question to another room.
+// ask returns the context of one call of the store or of delivery.
 func (c *conn) ask() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.ctx, askTime)
 }

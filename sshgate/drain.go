@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// closeReason is why a connection is given up.
+// closeReason says why a connection is drained and closed.
 type closeReason struct {
 	notice   notice
 	exit     int  // of its sessions
@@ -16,16 +16,16 @@ func stoppingNotice() notice {
 	return notice{kind: noticeStopping, message: "the relay is stopping; connect again in a moment"}
 }
 
-// stoppedReason is the end after stopping was told.
+// stoppedReason ends a connection whose sessions were already told that the relay stops.
 func stoppedReason() closeReason { return closeReason{exit: exitUnreachable, graceful: true} }
 
 func revokedReason(message string) closeReason {
 	return closeReason{notice: notice{kind: noticeRevoked, message: message}, exit: exitRefused}
 }
 
-// drain gives the connection up: sessions are told, nothing new is sent, requests
-// on open channels may end until ctx does, then it is closed. Only the first call
-// does something.
+// drain ends the connection: it notifies the sessions, starts no new requests, lets
+// those on open channels end until ctx does, then closes the socket. Only the first
+// call does something.
 func (c *conn) drain(ctx context.Context, why closeReason) {
 	c.mu.Lock()
 	if c.draining || c.dead {

@@ -34,7 +34,7 @@ const (
 	enrolMistyped enrolEnd = "mistyped" // too many wrong codes
 	enrolReplaced enrolEnd = "replaced" // the same key asks anew
 	enrolLeft     enrolEnd = "left"     // the client has gone
-	enrolFull     enrolEnd = "full"     // there was no place to wait
+	enrolFull     enrolEnd = "full"     // too many keys waited
 )
 
 var enrolEnds = []enrolEnd{enrolApproved, enrolExpired, enrolMistyped, enrolReplaced, enrolLeft, enrolFull}
@@ -52,7 +52,7 @@ type enrolment struct {
 }
 
 // enrolments are the keys that wait, by the hash of their link. Their number is
-// bounded by the places for those who wait. Safe for concurrent use.
+// bounded by the limiter's prompts. Safe for concurrent use.
 type enrolments struct {
 	mu   sync.Mutex
 	list map[[sha256.Size]byte]*enrolment
@@ -62,8 +62,8 @@ func newEnrolments() *enrolments {
 	return &enrolments{list: map[[sha256.Size]byte]*enrolment{}}
 }
 
-// add makes a key wait. One that waits already waits no more: whoever proves the
-// key again has started anew.
+// add makes a key wait. An earlier enrolment of the same key ends: its holder has
+// started again.
 func (e *enrolments) add(key ssh.PublicKey, about relay.Enrolment) *enrolment {
 	w := &enrolment{Enrolment: about, key: key, code: newCode(), ended: make(chan enrolEnd, 1)}
 	w.Link, w.Fingerprint, w.KeyType = newLink(), ssh.FingerprintSHA256(key), key.Type()

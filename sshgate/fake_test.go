@@ -12,7 +12,7 @@ import (
 	"relay"
 )
 
-// fakeStore is engine room and cellar in memory, as far as the gate sees them.
+// fakeStore is store and delivery in memory, as far as the server uses them.
 type fakeStore struct {
 	mu       sync.Mutex
 	claiming bool

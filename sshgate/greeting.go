@@ -86,7 +86,7 @@ func (c *conn) greetAliases(ctx context.Context, aliases []relay.Alias, rows int
 
 // Dropbear shows 19 line feeds and 2050 bytes. It takes the carriage returns out and
 // counts on to where the text ended before, which is the last line feed again: that
-// leaves 18 rows for all. The bytes are those of the aliases, and leave room for what
+// leaves 18 rows for all. The bytes are those of the aliases, and leave space for what
 // stands before and after them.
 const greetRows, greetBytes = 18, 1500
 

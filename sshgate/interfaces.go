@@ -20,7 +20,7 @@ type Attacher interface {
 
 // Accounts is who may come in and what they own. store satisfies it.
 type Accounts interface {
-	// KeyOwner gives the actor (kind ssh) of a registered key; ErrNotFound.
+	// KeyOwner returns the actor (kind ssh) of a registered key; ErrNotFound.
 	KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error)
 	// ClaimAlias gives an alias that the actor may attach: its own, one it is a
 	// member of, or a free valid name, which it claims when claiming is on.

@@ -106,7 +106,7 @@ func newConnLimiter(total, perSource, perAccount int) *connLimiter {
 }
 
 // acquire takes a slot for a new connection. The reason is empty where there was
-// room. Otherwise the caller has to close the evicted connection, or, where that is
+// space. Otherwise the caller has to close the evicted connection, or, where that is
 // nil, the new one.
 func (l *connLimiter) acquire(s *slot) (evicted *slot, reason string) {
 	l.mu.Lock()

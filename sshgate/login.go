@@ -32,7 +32,7 @@ type login struct {
 	keys        int           // how often a key was offered
 	prompts     int           // how often a token was asked for
 	peerLeft    bool          // the client left while its key waited
-	unavailable bool          // the store could not answer, or there was no place
+	unavailable bool          // the store could not answer, or a limit was reached
 	proven      ssh.PublicKey // by a client that is shown the link by other means than a banner
 	tokenActor  *relay.Actor  // whose token was good: the key proven next is registered for it
 }
@@ -156,8 +156,8 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 	}
 }
 
-// result is what a refused attempt makes of the connection. A key that waited in
-// vain was proven, and a store that is down is ours, as is a want of places.
+// result returns the login result after a refused attempt. A proven key that nobody
+// approved, a store that does not answer and a reached limit cost the source nothing.
 func (l *login) result(meta ssh.ConnMetadata) loginResult {
 	switch {
 	case l.unavailable:
@@ -218,10 +218,11 @@ func (l *login) refuseForNow(text string) error {
 	return errRefused
 }
 
-// hangUp ends a login that could not be judged where a refusal would be its last word:
-// whoever comes back by itself does so after a broken line, and never after a refusal.
-// Until then the client may try its other keys, and by then it has read notNow's line:
-// PuTTY shows none before the answer to the method under way.
+// hangUp closes the connection of a login that could not be decided, in place of a last
+// refusal: clients that reconnect on their own do so after a broken connection, and never
+// after a refusal. It is called after the client has tried its other keys. By then the
+// client has shown the banner of refuseForNow: PuTTY shows banners only with the answer to
+// the method under way.
 func (l *login) hangUp() error {
 	_ = l.c.sock.Close()
 	return errRefused
@@ -261,7 +262,7 @@ func (l *login) recovered(err *error) {
 	}
 }
 
-// checkKey refuses kinds of keys that must not be used, whoever owns them.
+// checkKey refuses kinds of keys that are not safe, or not supported, for every owner.
 func checkKey(key ssh.PublicKey) error {
 	if _, ok := key.(*ssh.Certificate); ok {
 		return errors.New("certificates are not supported, offer the plain key")

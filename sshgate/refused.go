@@ -9,8 +9,8 @@ import (
 	"relay/record"
 )
 
-// What is remembered of refused forwards, for the dashboard: somebody with ssh -N in a
-// loop may never see what is said in a session.
+// Bounds of the refused forwards that are kept for the dashboard: a person who runs
+// ssh -N in a loop never sees the text of a session.
 const (
 	maxRefusedPerAccount = 5         // of an account
 	refusedFor           = time.Hour // at most
@@ -72,7 +72,7 @@ func (r *refusedForwards) fresh(account int64) []relay.RefusedForward {
 	return list
 }
 
-// removeOldestAccount makes room for another account. mu is held.
+// removeOldestAccount makes space for another account. The caller holds mu.
 func (r *refusedForwards) removeOldestAccount() {
 	var oldest int64
 	var at time.Time

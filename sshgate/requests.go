@@ -35,7 +35,7 @@ func (m *requestQueue) post(job func()) {
 	}
 }
 
-// busy tells whether a job waits or runs.
+// busy tells whether a request waits or runs.
 func (m *requestQueue) busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

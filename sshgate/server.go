@@ -1,11 +1,10 @@
-// Package sshgate is the side door: it lets people in by their SSH key, takes
-// their remote forwards as tunnels, and is a user interface for whoever opens a
-// session.
+// Package sshgate is the SSH server: it authenticates people by their SSH key, takes
+// their remote forwards as tunnels, and serves sessions as a text interface.
 //
 // gliderlabs/ssh is the accept loop and the dispatcher of channels and global
 // requests, nothing else. Login is done by callbacks of x/crypto in a fresh
-// configuration for every connection; whoever came in is known only from what
-// was put into ServerConn.Permissions after the signature had been verified.
+// configuration for every connection. The identity of a connection comes only from
+// ServerConn.Permissions, which is filled after the signature was verified.
 package sshgate
 
 import (

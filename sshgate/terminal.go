@@ -86,7 +86,7 @@ func (s *screen) hasPTY() bool {
 	return s.pty
 }
 
-// room is how many columns a line may take; 0 = any.
+// room returns how many columns a line may take; 0 = any number.
 func (s *screen) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

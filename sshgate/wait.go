@@ -10,7 +10,8 @@ import (
 	"relay/record"
 )
 
-// How long the command wait waits: by itself, and at most.
+// waitTime is how long the command wait waits unless it is told otherwise, maxWaitTime
+// the longest.
 const waitTime, maxWaitTime = 30 * time.Second, time.Hour
 
 // wait shows the first event that comes to an alias from now on and matches, once
