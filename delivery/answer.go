@@ -43,8 +43,8 @@ func (x *exchange) answered() relay.Outcome {
 	return relay.Outcome{KeepAlive: keep}
 }
 
-// joinUpload tells whether the request was whole when its answer ended. The upload
-// may have a last word to say, or a write that the local server does not take.
+// joinUpload waits for an upload whose last write is returning, and reports whether the
+// request was whole when its answer ended.
 func (x *exchange) joinUpload() bool {
 	if x.uploading && x.req.rec.isWhole() {
 		if !x.allWritten.Load() {
@@ -83,7 +83,7 @@ func (x *exchange) readAfterAnswer() {
 	x.amend()
 }
 
-// stopUpload ends an upload that may wait for a caller who says nothing.
+// stopUpload ends an upload that may be waiting for a silent caller.
 func (x *exchange) stopUpload() {
 	x.stopReading.Store(true)
 	x.req.caller.Abort()
@@ -225,8 +225,8 @@ func (x *exchange) awaitStored() *relay.Error {
 	return nil
 }
 
-// readToEnd reads a request to its end when no local answer will come, so that the
-// event can be replayed. Who waits for 100 Continue gets it from us.
+// readToEnd reads the request to its end when no local answer will come, so that the
+// event can be replayed. A caller that waits for 100 Continue gets it from the relay.
 func (x *exchange) readToEnd() {
 	if x.reqEnd.how != open {
 		return
@@ -244,7 +244,8 @@ func (x *exchange) readToEnd() {
 	}
 }
 
-// refuse stores a request that went bad and answers it, if anybody is left.
+// refuse stores a request that ended badly and answers it, if the caller is still
+// connected.
 func (x *exchange) refuse() relay.Outcome {
 	why := x.reqEnd.err
 	sent := x.ch != nil
@@ -309,7 +310,7 @@ func (x *exchange) acceptRefused(state, body string, why *relay.Error, sent bool
 	x.sendFinish(relay.StateFailed, why, state)
 }
 
-// ifCallerPresent drops an answer that nobody is there to read.
+// ifCallerPresent drops the answer if the caller has gone.
 func (x *exchange) ifCallerPresent(o relay.Outcome) relay.Outcome {
 	if x.callerGone {
 		return relay.Outcome{}

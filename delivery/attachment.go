@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// attachment is a tunnel's hold on an alias: what Attach gives to the side door, and
-// where exchanges get their channels.
+// attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges
+// open their channels on it.
 type attachment struct {
 	st      *aliasState
 	t       relay.Tunnel
@@ -20,15 +20,16 @@ type attachment struct {
 	// Guarded by st.mu.
 	lost         chan struct{} // closed while new and running exchanges must not use the tunnel
 	isLost       bool
-	stale        bool // the side door said so
+	stale        bool // the SSH gate called Stale
 	openTimedOut bool // a channel open was not answered
 	detached     bool
 
 	pool pool
 }
 
-// Attach makes t the tunnel of the alias at once. A tunnel that had it before is
-// told "taken over by a newer connection"; what runs on it may finish.
+// Attach binds t to the alias at once; it cannot fail. The tunnel that had the alias
+// before is closed with the reason "taken over by a newer connection", and the exchanges
+// that run on it may finish.
 func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	st := d.registry.find(d, a)
 	h := &attachment{st: st, t: t, info: t.Info(), lazy: t.LazyDial(), lost: make(chan struct{})}
@@ -108,10 +109,10 @@ func (h *attachment) Detach(graceful bool) {
 	}
 }
 
-// isStale tells whether nothing may be sent; under st.mu.
+// isStale reports whether nothing may be sent on the tunnel. The caller holds st.mu.
 func (h *attachment) isStale() bool { return h.stale || h.openTimedOut }
 
-// markLost fails what runs on the tunnel.
+// markLost fails the exchanges that run on the tunnel, as tunnel-lost.
 func (h *attachment) markLost() {
 	h.st.mu.Lock()
 	if !h.isLost {
@@ -122,10 +123,11 @@ func (h *attachment) markLost() {
 	h.pool.close()
 }
 
-// closePool closes what is not in use.
+// closePool closes the channels that no exchange uses.
 func (h *attachment) closePool() { h.pool.close() }
 
-// markStale sets one of the reasons for silence; false when it was set already.
+// markStale sets one of the two reasons for being stale. It returns false if that reason
+// was set already.
 func (h *attachment) markStale(why *bool) bool {
 	h.st.mu.Lock()
 	if h.detached || *why {
@@ -150,9 +152,9 @@ func (h *attachment) markStale(why *bool) bool {
 	return true
 }
 
-// onOpenTimeout marks the tunnel as silent after a channel open that was not answered,
-// and brings it back by itself once a byte of the peer arrives: the side door may
-// not have missed one yet and so would not say Online.
+// onOpenTimeout marks the tunnel stale after the peer did not answer a channel open.
+// awaitLiveness ends that state once the peer sends a byte: the SSH gate may have missed
+// no byte yet, and would then never call Online.
 func (h *attachment) onOpenTimeout() {
 	if h.markStale(&h.openTimedOut) {
 		h.st.d.background(h.awaitLiveness)
@@ -179,7 +181,7 @@ func (h *attachment) awaitLiveness() {
 		case h.t.Heard() > 2*every:
 		case byDoor:
 			h.st.mu.Lock()
-			h.openTimedOut = false // the side door has the word
+			h.openTimedOut = false // the SSH gate calls Online when the peer is back
 			h.st.mu.Unlock()
 			return
 		default:
@@ -189,9 +191,9 @@ func (h *attachment) awaitLiveness() {
 	}
 }
 
-// channelFor gives a channel for one exchange, with a place that release gives back.
-// fresh asks for one that nobody used before. Errors: local-refused,
-// local-unresolvable, overloaded, or ErrNotSent.
+// channelFor returns a channel for the exchange. With fresh set, it opens a new one
+// instead of taking one from the pool. Errors: local-refused, local-unresolvable,
+// overloaded, or ErrNotSent.
 func (h *attachment) channelFor(x *exchange, fresh bool) (*pooledChannel, *relay.Error) {
 	heard, limit := h.t.Heard(), probeAfter
 	if h.lazy {
@@ -239,7 +241,7 @@ func openError(err error) *relay.Error {
 	return relay.ErrNotSent
 }
 
-// staleNow is silent for those who do not hold st.mu.
+// staleNow is isStale for callers that do not hold st.mu.
 func (h *attachment) staleNow() bool {
 	h.st.mu.Lock()
 	defer h.st.mu.Unlock()

@@ -10,16 +10,16 @@ import (
 // the first byte of the final answer on. Answers that end sooner never ask.
 const checkCallerEvery = time.Second
 
-// watchCaller starts looking after the caller, whom nobody reads now: without it one who
-// leaves while the local server is silent would be noticed by the next write only,
-// which may never come.
+// watchCaller starts to check regularly whether the caller is still connected. Nothing
+// reads from the caller at this point, so a caller that leaves while the local server is
+// silent would only be noticed by the next write, which may never come.
 func (x *exchange) watchCaller() {
 	if _, ok := x.req.caller.(relay.PresenceReporter); ok && !x.callerGone {
 		x.checkCallerAt = time.Now().Add(checkCallerEvery)
 	}
 }
 
-// checkCaller acts on what became of the caller.
+// checkCaller acts on a caller that has left or has closed its sending side.
 func (x *exchange) checkCaller(now time.Time) {
 	x.checkCallerAt = time.Time{}
 	w, ok := x.req.caller.(relay.PresenceReporter)
@@ -43,9 +43,9 @@ func (x *exchange) checkCaller(now time.Time) {
 	x.checkCallerAt = now.Add(checkCallerEvery)
 }
 
-// onCallerWrite notes that bytes went to the caller. To one who has ended their side each
-// write gives the time anew: had they closed, the write brings a reset, and the next
-// look sees that.
+// onCallerWrite notes that bytes went to the caller. If the caller has closed its
+// sending side, each write extends the time limit: had the caller closed the whole
+// connection, the write would cause a reset, and the next check would see that.
 func (x *exchange) onCallerWrite() {
 	if x.callerHalfClosed {
 		x.cutAt = time.Time{}

@@ -69,8 +69,8 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 	return x.finishInbound(v)
 }
 
-// switchTunnel turns to a tunnel that took the place of the one by which not one byte has
-// left; false when there is none.
+// switchTunnel switches to a newer tunnel of the alias, if there is one, after no byte
+// was sent on the present one.
 func (x *exchange) switchTunnel() bool {
 	h, lost := x.st.online()
 	if h == nil || h == x.att {

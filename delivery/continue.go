@@ -6,10 +6,9 @@ import (
 	"relay"
 )
 
-// startAwaiting100 notes a caller who keeps the whole body back until a 100 Continue comes. The
-// body does not move then because nobody lets it, so that it cannot stall; but the
-// local server has to say something as soon as the rest of the request may be late: in
-// the time that it has for its answer. It is called before the upload begins.
+// startAwaiting100 notes that the caller holds its whole body back until it gets a 100
+// Continue (RFC 9110, section 10.1.1). Such a body cannot stall, but the local server
+// has to answer within the response timeout. It is called before the upload starts.
 func (x *exchange) startAwaiting100() {
 	x.continueBy = time.Time{}
 	x.awaiting100.Store(x.req.head.Expect && !x.continued && len(x.first) == len(x.wire))
@@ -18,11 +17,11 @@ func (x *exchange) startAwaiting100() {
 	}
 }
 
-// release100 notes that the caller waits no more: it has its 100, or a final answer.
+// release100 notes that the caller got its 100 Continue, or a final answer.
 func (x *exchange) release100() { x.awaiting100.Store(false) }
 
-// onSilence ends an exchange whose local server took no more of the request, or says
-// nothing to a caller who waits for its 100.
+// onSilence fails the exchange when the local server takes no more of the request, or
+// does not answer a caller that waits for 100 Continue.
 func (x *exchange) onSilence(now time.Time) verdict {
 	if !x.continueBy.IsZero() && !now.Before(x.continueBy) {
 		x.continueBy = time.Time{}
@@ -37,14 +36,15 @@ func errNoAnswer(patience time.Duration) *relay.Error {
 	return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v", patience)
 }
 
-// bodyNotSent tells whether the caller waits for a 100 Continue that will not come.
+// bodyNotSent reports whether the caller still waits for a 100 Continue and has sent
+// nothing of its body.
 func (x *exchange) bodyNotSent() bool {
 	size, _ := x.req.rec.progress()
 	return x.req.head.Expect && !x.continued && size == 0
 }
 
-// send100 gives a caller who waits for it the 100 Continue that no local server
-// will send any more. It is not part of any answer, and not recorded as one.
+// send100 sends a 100 Continue of our own to a caller that waits for one, where no local
+// server will send it. It is not recorded as part of the answer.
 func (x *exchange) send100() {
 	x.release100()
 	waits := x.uploading || x.req.caller.Buffered() == 0 // the upload has read what was there

@@ -1,4 +1,4 @@
-// Package delivery is the engine room: the only place where a request enters a
+// Package delivery runs exchanges: it is the only place where a request enters a
 // tunnel. It knows which alias has which tunnel, captures what callers send,
 // exchanges it with the local server, replays it, keeps the queue moving and tells
 // viewers what happened.
@@ -31,7 +31,7 @@ type Options struct {
 	MaxBody            int64         // decoded bytes of a request body
 	MaxResponseCapture int64         // decoded bytes of a response body that are stored
 	ResponseTimeout    time.Duration // to the final response head; an alias may have its own
-	StallTimeout       time.Duration // of the caller's connection; kept by the front door
+	StallTimeout       time.Duration // of the caller's connection; the HTTP ingress enforces it
 	QueueLimit         int           // waiting attempts per alias
 	QueueBytes         int64         // their request bytes per alias
 
@@ -48,7 +48,7 @@ type Options struct {
 	// no bound.
 	Budget *relay.Budget
 
-	// Registry gets the figures of this room for /metrics; nil = none.
+	// Registry gets the metrics of this package; nil = none.
 	Registry prometheus.Registerer
 }
 
@@ -59,7 +59,7 @@ const (
 	maxChannelsLazy    = 200  // the bundled client takes 256, spares and closing ones among them
 	overflowPerAccount = 4096 // in use beyond those of each tunnel, over all tunnels of aliases of one owner
 	overflowInAll      = 8192 // the same over all owners
-	crowdRequests      = 2000 // requests in flight of one alias, from which waiting for a channel has an end
+	crowdRequests      = 2000 // requests in flight for one alias above which the wait for a slot ends after slotWait
 
 	slotWait               = 5 * time.Second // that end
 	overflowAfter          = time.Second     // in line before one more than channelsPerTunnel is used
@@ -93,7 +93,7 @@ type Stats struct {
 	StorageFull int64 // requests since the start that were not taken for want of room
 }
 
-// Delivery is the engine room. Its methods are safe for concurrent use once Start
+// Delivery runs all exchanges of this process. Its methods are safe for concurrent use once Start
 // has returned.
 type Delivery struct {
 	opt   Options
@@ -144,7 +144,7 @@ func New(opt Options) *Delivery {
 	d.feed = newFeed(d)
 	if opt.Registry != nil {
 		if err := opt.Registry.Register(collector{d}); err != nil {
-			d.log.Warn("register metrics of the engine room", "err", err)
+			d.log.Warn("register metrics", "error", err)
 		}
 	}
 	d.exchanges.New = func() any { return newExchange(d) }

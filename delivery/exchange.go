@@ -10,9 +10,9 @@ import (
 	"relay/wire"
 )
 
-// exchange is one request on its way to a local server and the answer on its way
-// back: an original with its caller, or a replay or queued delivery with nobody.
-// One goroutine runs it; a second one sends what does not fit into the first write.
+// exchange is one request on its way to a local server, and the answer on its way back.
+// An original has a caller; a replay or a queued delivery has none. One goroutine runs
+// the exchange; a second one uploads what does not fit into the first write.
 type exchange struct {
 	d      *Delivery
 	st     *aliasState
@@ -23,7 +23,7 @@ type exchange struct {
 
 	event   *relay.Event  // until Accept: ours; afterwards only read
 	attempt relay.Attempt // as far as known
-	queued  bool          // a queued delivery: what reached nobody goes back
+	queued  bool          // a queued delivery: it is queued again if no byte of it was sent
 
 	// The request, and what was sent of it.
 	req         request
@@ -33,7 +33,7 @@ type exchange struct {
 	raw         maphash.Hash // over the request as it came
 	written     maphash.Hash // over what the channel took
 	writeFailed bool         // the channel takes no more; of the upload while that runs
-	awaiting100 atomic.Bool  // the caller keeps the body back until a 100, and nobody has sent it
+	awaiting100 atomic.Bool  // the caller holds the body back for a 100 Continue, and none was sent
 	allWritten  atomic.Bool  // the last byte was written
 	writing     atomic.Int64 // since when the upload is in a write: ns behind at.start; 0 = it is not
 	stopReading atomic.Bool  // the upload is to stop
@@ -147,7 +147,7 @@ func (x *exchange) release() {
 	x.d.exchanges.Put(x)
 }
 
-// releaseChannel drops the channel and gives its place back.
+// releaseChannel closes the channel and releases its slot.
 func (x *exchange) releaseChannel() {
 	if x.pooled != nil {
 		x.pooled.close()
@@ -253,7 +253,7 @@ func (x *exchange) connect() *relay.Error {
 	}
 	x.hasSlot = true
 	x.att.pool.addInUse()
-	if closed(x.lost) { // while it was stored, or waited for a place
+	if closed(x.lost) { // while the event was stored, or while it waited for a slot
 		return relay.ErrNotSent
 	}
 	x.at.admitted = time.Now()

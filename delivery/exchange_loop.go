@@ -74,7 +74,7 @@ func (x *exchange) onTime(now time.Time) verdict {
 	return goOn
 }
 
-// cutShort ends an answer that nobody waits for.
+// cutShort ends an answer that is not read by anyone and has reached its time limit.
 func (x *exchange) cutShort() {
 	x.done, x.trailingBytes, x.state = true, true, relay.ResponseCut
 }
@@ -226,16 +226,16 @@ func (x *exchange) onChannelEnd(err error) verdict {
 	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer"))
 }
 
-// isDetached tells whether the tunnel has the alias no more. Nobody says that it is lost
-// then: a channel that does not end in order ends with its connection.
+// isDetached reports whether the tunnel does not serve the alias any more. In that case
+// x.lost is not closed, and a channel that ends abnormally ended with its connection.
 func (x *exchange) isDetached() bool {
 	x.st.mu.Lock()
 	defer x.st.mu.Unlock()
 	return x.att.detached || x.st.attached != x.att
 }
 
-// awaitLost tells whether the tunnel is lost: its channels end a moment before the
-// side door says so.
+// awaitLost reports whether the tunnel is lost: its channels end a moment before the SSH
+// gate calls Detach.
 func (x *exchange) awaitLost() bool {
 	const moment = 100 * time.Millisecond
 	t := time.NewTimer(moment)

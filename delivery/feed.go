@@ -13,7 +13,7 @@ import (
 
 // Bounds of the feed.
 const (
-	feedPause   = 50 * time.Millisecond // between rounds, and between two gifts to a viewer
+	feedPause   = 50 * time.Millisecond // between rounds, and between two results of Next
 	feedRing    = 1024                  // items kept for Last-Event-ID
 	feedPending = 200                   // items that may wait for a viewer
 	// An item of an attempt holds the response heads, up to 128 KiB and as much of interim
@@ -71,9 +71,9 @@ func newFeed(d *Delivery) *feed {
 	}
 }
 
-// Publish takes changes from the store, in commit order. It never waits for
-// viewers; after a change of an alias it waits a moment until the registry has it,
-// so that who made the change finds it in force.
+// Publish takes changes from the store, in commit order. It never waits for viewers.
+// After a change of an alias it waits up to aliasWait until the registry has applied it,
+// so that the change is in force when its author gets the answer.
 func (d *Delivery) Publish(changes []relay.Change) {
 	var waits []<-chan struct{}
 	for _, c := range changes {
@@ -129,8 +129,8 @@ func (f *feed) put(changes ...relay.Change) {
 	}
 }
 
-// miss notes that an item of an alias is left out; under mu. When that is known of too
-// many, also of aliases that are gone, nothing from before is known any more.
+// miss notes that an item of the alias was left out. When too many aliases are noted,
+// all earlier ids become unknown instead. Under mu.
 func (f *feed) miss(alias int64) {
 	if _, known := f.missed[alias]; !known && len(f.missed) >= feedMissed {
 		clear(f.missed)
@@ -193,7 +193,8 @@ func (f *feed) round() {
 	f.deliver(items, lost)
 }
 
-// access checks who may still look, and gives the changes that viewers are told.
+// access ends the viewers that have lost their rights, and returns the changes that
+// viewers are told of.
 func (f *feed) access(ctx context.Context, changes []relay.Change) []relay.Change {
 	aliases := false
 	accounts := map[int64]bool{}
@@ -225,13 +226,13 @@ func (f *feed) access(ctx context.Context, changes []relay.Change) []relay.Chang
 			learned = v.refresh(ctx) && learned
 		}
 	}
-	if !learned && f.d.base.Err() == nil { // who may look is asked until it is known
+	if !learned && f.d.base.Err() == nil { // retry until the rights are known
 		time.AfterFunc(time.Second, func() { f.put(relay.Change{Kind: relay.ChangeAlias}) })
 	}
 	return told
 }
 
-// deliver numbers the items and gives them to who may see them.
+// deliver numbers the items and gives each to the viewers that may see it.
 func (f *feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -284,7 +285,7 @@ func (f *feed) since(lastID string, v *viewer) (items []relay.FeedItem, ok bool)
 	return items, len(items) <= feedPending
 }
 
-// close ends every viewer's place.
+// close ends all viewers.
 func (f *feed) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

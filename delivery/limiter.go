@@ -8,14 +8,14 @@ import (
 	"relay"
 )
 
-// limiter hands out places, first come, first served. Those beyond the easy ones are
-// given only to who has waited a while: a few hung requests must not stop the rest. And
-// they are given by and by, because a crowd that only has to wait its turn goes slower
-// with all of it on the tunnel at once; but for each place that hangs there are some at
-// once.
+// limiter bounds the requests in flight on a tunnel. Up to soft requests start at once,
+// in order of arrival. A request that has waited for overflowAfter may start beyond
+// soft, up to hard, so that a few hung requests do not block the others. Overflow is
+// admitted gradually, and faster the more requests are stuck: sending a whole crowd at
+// once was slower.
 type limiter struct {
 	soft, hard int
-	crowdSize  int // in use and in line from which waiting has an end
+	crowdSize  int // requests in use and waiting above which a wait ends after slotWait
 
 	mu       sync.Mutex
 	used     int
@@ -27,9 +27,9 @@ type limiter struct {
 
 // waiter is somebody in the line.
 type waiter struct {
-	admitted chan struct{} // closed when a place is given
+	admitted chan struct{} // closed when the waiter gets a slot
 	since    time.Time
-	shared   []*limiter // one of each is needed for a place beyond the easy ones
+	shared   []*limiter // an overflow slot also takes one of each of these
 	slot     slot
 }
 
@@ -39,10 +39,10 @@ type slot struct {
 	overflow bool  // it was not an easy one, and goes with one of each that is shared
 }
 
-// Bounds of places beyond the easy ones.
+// Bounds of overflow.
 const (
 	overflowStep     = overflowAfter / 8 // between two looks at the line
-	minOverflowBatch = 16                // places given at a look, or an eighth of those in use
+	minOverflowBatch = 16                // slots given in one step, or an eighth of those in use
 	overflowPerStuck = 4                 // and as many for each that hangs
 )
 
@@ -50,7 +50,7 @@ func newLimiter(easy, hard, crowd int) *limiter {
 	return &limiter{soft: easy, hard: hard, crowdSize: crowd, ages: ageCounter{start: time.Now()}}
 }
 
-// try takes an easy place when there is one and nobody waits for it.
+// try takes a slot below soft if there is one and no request waits for it.
 func (s *limiter) try() (slot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *limiter) take() (slot, bool) {
 	return s.give(false), true
 }
 
-// give makes a place; only with mu held.
+// give makes a slot; the caller holds mu.
 func (s *limiter) give(extra bool) slot {
 	s.used++
 	if extra {
@@ -74,17 +74,17 @@ func (s *limiter) give(extra bool) slot {
 	return slot{s.ages.in(time.Now()), extra}
 }
 
-// Ends of waiting for a place.
+// Results of wait.
 type wait uint8
 
 const (
 	waitOver    wait = iota // it is there
 	waitLost                // gone or cut came first
 	waitLate                // patience is over
-	waitCrowded             // slotWait has passed in a crowd
+	waitCrowded             // slotWait has passed with crowdSize requests in flight
 )
 
-// wait takes a place as soon as it is this caller's turn. A patience of 0 has no end.
+// wait takes a slot in order of arrival. A patience of 0 means no limit.
 func (s *limiter) wait(patience time.Duration, gone, cut <-chan struct{}, shared ...*limiter) (slot, wait) {
 	s.mu.Lock()
 	if p, ok := s.take(); ok {
@@ -122,8 +122,7 @@ func (s *limiter) wait(patience time.Duration, gone, cut <-chan struct{}, shared
 	return t.slot, waitOver
 }
 
-// armTimer has the line looked at after a while, where it may get more than the easy
-// places; only with mu held.
+// armTimer schedules admitOverflow if there can be overflow. The caller holds mu.
 func (s *limiter) armTimer(after time.Duration) {
 	switch {
 	case s.hard <= s.soft:
@@ -134,8 +133,9 @@ func (s *limiter) armTimer(after time.Duration) {
 	}
 }
 
-// admitOverflow gives places beyond the easy ones to those who have waited long enough. One
-// timer does it for the whole line: what hangs must not cost more the longer it is.
+// admitOverflow gives overflow slots to the requests that have waited for overflowAfter.
+// One timer serves the whole queue, so that its cost does not grow with the number of
+// waiters.
 func (s *limiter) admitOverflow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *limiter) admitOverflow() {
 	}
 }
 
-// takeAll takes a place of each, or none.
+// takeAll takes a slot of each limiter, or of none.
 func takeAll(shared []*limiter) bool {
 	for i, s := range shared {
 		if !s.takeShared() {
@@ -165,7 +165,7 @@ func takeAll(shared []*limiter) bool {
 	return true
 }
 
-// takeShared takes a place that nobody waits for.
+// takeShared takes a slot without waiting.
 func (s *limiter) takeShared() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *limiter) giveShared() {
 	s.used--
 }
 
-// wake tells the first in line that a place is its own; only with mu held.
+// wake gives a slot to the first waiter. The caller holds mu.
 func (s *limiter) wake(p slot) {
 	t := s.waiting[0]
 	s.waiting[0] = nil
@@ -191,7 +191,7 @@ func (s *limiter) wake(p slot) {
 	close(t.admitted)
 }
 
-// cancelWait gives a place in line up; false when the turn had come meanwhile.
+// cancelWait removes a waiter. It returns false if the waiter got a slot meanwhile.
 func (s *limiter) cancelWait(t *waiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +202,7 @@ func (s *limiter) cancelWait(t *waiter) bool {
 	return i >= 0
 }
 
-// release gives a place back, to the next in line where it is an easy one.
+// release returns a slot, and gives it to the next waiter if fewer than soft are in use.
 func (s *limiter) release(p slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,8 @@ func (s *limiter) release(p slot) {
 	}
 }
 
-// ageCounter counts places by how long they are in use, in ticks of slotStep since start.
+// ageCounter counts slots by how long they have been in use, in ticks of overflowStep
+// since start.
 type ageCounter struct {
 	start time.Time
 	now   int64
@@ -250,22 +251,22 @@ func (a *ageCounter) out(now time.Time, tick int64) {
 	}
 }
 
-// stuck is how many places are in use for longer than slotPatience.
+// stuck is how many slots have been in use for longer than overflowAfter.
 func (a *ageCounter) stuck(now time.Time) int {
 	a.roll(now)
 	return a.old
 }
 
-// channelSlot are what one channel in use takes: one of its tunnel, and where that has no
-// easy ones left, one of the owner of the alias and of the whole relay too. So whatever
-// hangs elsewhere, each tunnel has its easy ones.
+// channelSlot is what one channel in use takes: a slot of its tunnel and, if that is
+// overflow, one of the alias' owner and one of the whole process. So each tunnel has its
+// soft slots, whatever hangs elsewhere.
 type channelSlot struct {
 	tunnel, owner, all *limiter
 	had                slot
 }
 
-// acquire takes a place; a patience of 0 has no end. In a crowd it gives up after a
-// while.
+// acquire takes a slot; a patience of 0 means no limit. With crowdRequests in flight it
+// gives up after slotWait.
 func (p *channelSlot) acquire(patience time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	var ok bool
 	if p.had, ok = p.tunnel.try(); ok {

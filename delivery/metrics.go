@@ -48,7 +48,7 @@ func newCounterVec(labels []string) counterVec {
 	return t
 }
 
-// add counts one more; a label that nobody foresaw counts as other.
+// add counts one more; an unknown label counts as other.
 func (t counterVec) add(label string) {
 	c := t[label]
 	if c == nil {
@@ -70,7 +70,7 @@ type counts struct {
 	requeued, attached, takenOver atomic.Int64
 	rejected, dropped             atomic.Int64
 	storageFull                   atomic.Int64
-	waiting                       atomic.Int64 // for a place
+	waiting                       atomic.Int64 // for a slot
 }
 
 func (c *counts) init() {
@@ -108,7 +108,7 @@ func (x *exchange) finished(a *relay.Attempt) {
 	}
 }
 
-// collector are the metrics of the room; the requests only count.
+// collector reads the metrics from the counters when Prometheus asks for them.
 type collector struct{ d *Delivery }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -126,7 +126,7 @@ var (
 	descAttached  = describe("attached_total", "Tunnels that took an alias.")
 	descTakenOver = describe("taken_over_total", "Tunnels that lost their alias to a newer one.")
 	descChannels  = describe("channels", "Channels of tunnels that are open, idle ones included.")
-	descWaiting   = describe("channels_waiting", "Requests that wait for a place on their tunnel.")
+	descWaiting   = describe("channels_waiting", "Requests that wait for a slot on their tunnel.")
 	descOpened    = describe("channels_total", "Channels given to a request, by way.", "way")
 	descRefused   = describe("channels_refused_total", "Requests that got no channel, by reason.", "reason")
 	descRejected  = describe("rejected_total", "Refused requests that were kept as events.")

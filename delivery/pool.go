@@ -211,7 +211,8 @@ func (p *pool) removeSlow() {
 	p.slow--
 }
 
-// disableReuse ends reuse for this tunnel: its local server cannot be trusted with it.
+// disableReuse ends reuse for this tunnel, after its local server has misbehaved on a
+// reused connection.
 func (p *pool) disableReuse() {
 	p.mu.Lock()
 	p.reuseDisabled = true

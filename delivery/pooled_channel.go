@@ -6,7 +6,7 @@ import (
 	"relay"
 )
 
-// pooledChannel is one channel with the buffer of its outstanding read. It belongs to one
+// pooledChannel is a channel with the buffer of its outstanding read. It belongs to one
 // exchange, or to the pool of its tunnel.
 type pooledChannel struct {
 	d        *Delivery
@@ -33,7 +33,7 @@ func newPooledChannel(d *Delivery, ch relay.Channel) *pooledChannel {
 	return &pooledChannel{d: d, ch: ch}
 }
 
-// origin says how a request came by the channel.
+// origin says how the request got the channel: new, reused, or opened ahead.
 func (l *pooledChannel) origin() string {
 	switch {
 	case l.reused:
@@ -44,7 +44,7 @@ func (l *pooledChannel) origin() string {
 	return relay.ConnectionNew
 }
 
-// requestRead has one read outstanding; it may be called again before the answer.
+// requestRead starts a read unless one is outstanding.
 func (l *pooledChannel) requestRead() {
 	if l.reading {
 		return
@@ -60,8 +60,8 @@ func (l *pooledChannel) requestRead() {
 	l.ch.Fill(l.buf)
 }
 
-// requestSmallRead reads into a buffer of the channel's own, small because the answer may be
-// long in coming: of those who wait for a local server that hangs there may be many.
+// requestSmallRead reads into a small buffer of the channel's own: many channels may
+// wait for a local server that hangs.
 func (l *pooledChannel) requestSmallRead() {
 	if l.small == nil {
 		l.small = make([]byte, idleReadSize)
@@ -70,7 +70,8 @@ func (l *pooledChannel) requestSmallRead() {
 	l.ch.Fill(l.buf)
 }
 
-// armIdleRead leaves a read outstanding while the channel waits in the pool.
+// armIdleRead leaves a read outstanding while the channel is in the pool, so that an end
+// or a byte there is noticed.
 func (l *pooledChannel) armIdleRead() {
 	if l.large != nil {
 		l.d.pieces.Put(l.large)
@@ -83,8 +84,8 @@ func (l *pooledChannel) armIdleRead() {
 // readDone notes that the outstanding read was answered.
 func (l *pooledChannel) readDone() { l.reading, l.answered = false, true }
 
-// pollIdleRead tells whether the outstanding read of a waiting channel was answered, and
-// whether by bytes.
+// pollIdleRead reports whether the outstanding read of an idle channel has ended, and
+// whether it gave bytes.
 func (l *pooledChannel) pollIdleRead() (any, bytes bool) {
 	if l.reading {
 		select {
@@ -97,7 +98,7 @@ func (l *pooledChannel) pollIdleRead() (any, bytes bool) {
 	return true, l.gotBytes
 }
 
-// reads is where the outstanding read is answered; nil when there is none.
+// reads is the channel that delivers the outstanding read; nil if there is none.
 func (l *pooledChannel) reads() <-chan relay.Fill {
 	if l == nil || !l.reading {
 		return nil

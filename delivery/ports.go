@@ -45,7 +45,7 @@ type Queue interface {
 	// request and the number of the attempt. Errors: ErrNotFound,
 	// event-not-replayable with Reason.
 	BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error)
-	// Next claims the oldest attempt of the alias that may go out by itself: replays
+	// Next claims the oldest attempt of the alias that may be delivered without being released: replays
 	// and released originals, and with auto every queued one. nil when none waits.
 	Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error)
 	// Release marks the inbound events queued while offline and never delivered as
@@ -92,7 +92,7 @@ type Aliases interface {
 	StillValid(ctx context.Context, who relay.Actor) error
 }
 
-// Store is all that this room needs from the cellar.
+// Store is what this package needs from the store.
 type Store interface {
 	Journal
 	Queue

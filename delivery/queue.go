@@ -10,7 +10,7 @@ import (
 	"relay/record"
 )
 
-// Bounds of the pauses after a delivery that reached nobody.
+// Backoff after a delivery of which no byte was sent.
 const (
 	minRequeueBackoff = time.Second
 	maxRequeueBackoff = 30 * time.Second
@@ -79,7 +79,7 @@ func (x *exchange) queuedAnswer() relay.Outcome {
 	})
 }
 
-// acceptQueued stores the event as queued and turns the reservation into a place.
+// acceptQueued stores the event as queued and counts it in place of the reservation.
 func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 	x.accepted, x.acceptedWhole = true, true
 	x.fillRequest(relay.BodyComplete)
@@ -115,7 +115,7 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 	return nil
 }
 
-// startDispatch makes sure that the queue of the alias is looked at.
+// startDispatch starts the dispatcher of the alias, or wakes it.
 func (st *aliasState) startDispatch() {
 	select {
 	case st.wake <- struct{}{}:
@@ -129,9 +129,9 @@ func (st *aliasState) startDispatch() {
 	}
 }
 
-// rescanQueue has the queue looked at once more after the store has changed it by itself,
-// as it does behind an outage. It ends no pause: what the dispatcher gives back changes
-// the queue as well.
+// rescanQueue makes the dispatcher read the queue once more after the store has changed
+// it, as the store does after an outage. It does not end a backoff: what the dispatcher
+// puts back changes the queue as well.
 func (st *aliasState) rescanQueue() {
 	if h, _ := st.online(); h == nil {
 		return
@@ -143,16 +143,16 @@ func (st *aliasState) rescanQueue() {
 	}
 }
 
-// dispatchIfAuto is serve for an inbound event that was queued: the tunnel may be there,
-// or have come meanwhile.
+// dispatchIfAuto starts the dispatcher after an inbound event was queued, if the alias
+// delivers such events: the tunnel may be attached by now.
 func (st *aliasState) dispatchIfAuto() {
 	if st.alias.Load().Settings.AutoDeliver {
 		st.startDispatch()
 	}
 }
 
-// dispatch delivers what waits at the alias: in order, one at a time. It ends when
-// nothing may go out.
+// dispatch delivers the queued attempts of the alias in order, one at a time. It returns
+// when none may be delivered.
 func (st *aliasState) dispatch() {
 	pause := time.Duration(0)
 	for {
@@ -176,7 +176,8 @@ func (st *aliasState) dispatch() {
 	}
 }
 
-// stopDispatch ends the dispatcher unless somebody called it meanwhile.
+// stopDispatch ends the dispatcher. It returns false if the dispatcher was woken
+// meanwhile.
 func (st *aliasState) stopDispatch() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -188,7 +189,7 @@ func (st *aliasState) stopDispatch() bool {
 	return true
 }
 
-// sleep waits until the pause is over or somebody calls; false when the relay stops.
+// sleep waits for the backoff or a wake-up. It returns false when the relay stops.
 func (st *aliasState) sleep(pause time.Duration) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()

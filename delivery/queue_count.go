@@ -15,7 +15,7 @@ type queueCount struct {
 	}
 	moving  int // steps handed to the store whose effect on n is not noted yet
 	changes uint64
-	found   func() // called when something waits after the store was asked; nil = nobody cares
+	found   func() // called when something waits after the store was asked; nil = not wanted
 }
 
 func (q *queueCount) set(n int, bytes int64) {
@@ -25,7 +25,7 @@ func (q *queueCount) set(n int, bytes int64) {
 	q.changes++
 }
 
-// get is all that waits or has a place.
+// get returns what waits and what is reserved.
 func (q *queueCount) get() (int, int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

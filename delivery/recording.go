@@ -226,7 +226,7 @@ func (r *recording) message(head []byte, framing relay.Framing, state string) re
 	return m
 }
 
-// beginning gives the first bytes of the body, for recognising who sent it.
+// beginning returns the first bytes of the body, by which the provider is recognised.
 func (r *recording) beginning() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

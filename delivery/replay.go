@@ -137,7 +137,7 @@ func attemptOf(c *relay.Claim) relay.Attempt {
 	return relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
 }
 
-// finishStored ends an exchange that nobody waits for at a connection.
+// finishStored ends an exchange that has no caller.
 func (x *exchange) finishStored(v verdict) (back bool) {
 	x.releaseChannel()
 	if x.uploading {
@@ -161,8 +161,8 @@ func (x *exchange) finishStored(v verdict) (back bool) {
 	return false
 }
 
-// logFailure logs that a step of an attempt failed. An event that was removed meanwhile,
-// with its alias perhaps, is no fault of the store.
+// logFailure logs that a step of an attempt failed. If the event was removed meanwhile,
+// with its alias perhaps, that is no failure of the store.
 func (x *exchange) logFailure(what string, err error) {
 	level := slog.LevelError
 	if errors.Is(err, relay.ErrNotFound) {

@@ -31,11 +31,11 @@ type uploadResult struct {
 	at  time.Time
 }
 
-// request is where the bytes of a request come from: a caller who is still sending,
-// or, when msg is set, the store.
+// request is the source of a request's bytes: a caller that is still sending or, with
+// msg set, the store.
 type request struct {
 	d      *Delivery
-	caller relay.Caller // who reads the answer; nil = nobody
+	caller relay.Caller // reads the answer; nil for replays and queued deliveries
 	head   *wire.Head
 	body   *wire.Body
 	rec    recording

@@ -122,7 +122,7 @@ func (x *exchange) endAnswer() {
 	x.done, x.state = true, relay.ResponseComplete
 }
 
-// limitUnreadAnswer bounds an answer that nobody reads.
+// limitUnreadAnswer sets a time limit for an answer that no caller reads.
 func (x *exchange) limitUnreadAnswer() {
 	if x.cutAt.IsZero() {
 		t := x.responseTimeout

@@ -9,9 +9,9 @@ import (
 // errStoreTimeout means that a step was neither stored nor refused in time.
 var errStoreTimeout = errors.New("no word from the store")
 
-// markStoreDegraded notes that the store fails, for one alias or for all. Until it is known to
-// work again requests are stored before anything of them is forwarded, so that what
-// cannot be kept does not reach a local server either.
+// markStoreDegraded notes that the store fails, for one alias or for all. Until it works
+// again, requests are stored before anything of them is forwarded, so that what cannot
+// be kept does not reach a local server either.
 func (d *Delivery) markStoreDegraded(st *aliasState, err error) {
 	var e *relay.Error
 	switch {
@@ -23,7 +23,7 @@ func (d *Delivery) markStoreDegraded(st *aliasState, err error) {
 	}
 }
 
-// markStoreHealthy notes that the store took something of the alias.
+// markStoreHealthy notes that the store has taken something of the alias.
 func (d *Delivery) markStoreHealthy(st *aliasState) {
 	if d.storeDegraded.Load() {
 		d.storeDegraded.Store(false)
@@ -33,7 +33,7 @@ func (d *Delivery) markStoreHealthy(st *aliasState) {
 	}
 }
 
-// storesFirst tells whether a request has to be stored before it goes out.
+// storesFirst reports whether a request has to be stored before it is forwarded.
 func (d *Delivery) storesFirst(st *aliasState) bool {
 	return d.storeDegraded.Load() || st.storageFull.Load() || d.opt.StoreFirst != nil && d.opt.StoreFirst()
 }
@@ -62,8 +62,9 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 	return out, true
 }
 
-// storeError is what a caller is told of a request that could not be kept. That there is no
-// room says that nothing of it was forwarded, which is the truth no more once it was.
+// storeError is what a caller is told about a request that could not be kept. Codes such
+// as storage-full promise that nothing was forwarded, so they become store-unavailable
+// once a byte was.
 func (x *exchange) storeError(e *relay.Error) *relay.Error {
 	if e.Code != relay.CodeStorageFull && e.Code != relay.CodeQueueFull || x.ch == nil || !x.reached {
 		return e

@@ -51,7 +51,7 @@ func (x *exchange) uploadCaller() uploadResult {
 		}
 		if err != nil {
 			u := r.readError(err)
-			if u.how != stalled || !held { // who was not let go has a whole stall timeout from then on
+			if u.how != stalled || !held { // the stall timeout starts anew once a 100 Continue was sent
 				return u
 			}
 		}
@@ -61,7 +61,7 @@ func (x *exchange) uploadCaller() uploadResult {
 	}
 }
 
-// uploadStored sends a stored body; nobody waits for bytes once the channel failed.
+// uploadStored sends a stored body, and stops once a write to the channel has failed.
 func (x *exchange) uploadStored() uploadResult {
 	if !x.awaitContinue() {
 		return uploadResult{how: answeredBefore100}
@@ -105,8 +105,8 @@ func errUnreadable(cause error) *relay.Error {
 	}
 }
 
-// awaitContinue waits for 100 Continue where a body has to: until the local server says
-// something, or a second has passed. False when it gave its answer instead.
+// awaitContinue waits for the local server's 100 Continue where a stored request expects
+// one, for a second at most. It returns false if the final answer came instead.
 func (x *exchange) awaitContinue() bool {
 	if x.continueCh == nil {
 		return true
@@ -147,7 +147,7 @@ func (r *request) nextPart() func() ([]byte, error) {
 	}
 }
 
-// errWriteFailed ends the rebuilding of a message that nobody takes any more.
+// errWriteFailed ends the rebuilding of a message after a write has failed.
 var errWriteFailed = errors.New("the channel takes no more")
 
 // send writes to the channel as long as it takes something. An error does not end
@@ -170,8 +170,10 @@ func (x *exchange) send(p []byte) {
 // be taken for a server that hangs.
 func (x *exchange) writeTimeout() time.Duration { return max(x.responseTimeout, minWriteTimeout) }
 
-// onUploadCheck ends an exchange whose local server takes no more of the request: it would
-// hold its caller and its place for as long as the tunnel stands.
+// onUploadCheck looks at an upload that is under way. One whose write has been blocked
+// for slowAfter may wait for a local server of one connection; after writeTimeout the
+// exchange fails, since it would hold its caller and its slot for as long as the tunnel
+// lives.
 func (x *exchange) onUploadCheck(now time.Time) verdict {
 	if now.Before(x.checkUploadAt) {
 		return goOn

@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// viewer is one place in the live feed. It implements relay.Subscription.
+// viewer is one subscriber of the live feed. It implements relay.Subscription.
 type viewer struct {
 	f     *feed
 	who   relay.Actor
@@ -94,8 +94,8 @@ func (v *viewer) learn(ctx context.Context) error {
 	return nil
 }
 
-// refresh learns again; who lost the one alias it looked at is cut. False when the
-// store could not tell.
+// refresh reads the viewer's rights again, and ends a viewer of one alias that it may
+// not see any more. It returns false if the store could not tell.
 func (v *viewer) refresh(ctx context.Context) bool {
 	if v.learn(ctx) != nil {
 		return false
@@ -112,7 +112,8 @@ func (v *viewer) sees(alias int64) bool {
 	return (v.alias == 0 || v.alias == alias) && (v.all || v.may[alias])
 }
 
-// give adds items that the viewer may see. One who fell behind has to read again.
+// give adds the items that the viewer may see. A viewer that falls behind gets one
+// resync item instead.
 func (v *viewer) give(items []relay.FeedItem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -158,7 +159,7 @@ func (v *viewer) signal() {
 	}
 }
 
-// cut ends the place because of why.
+// cut ends the subscription with the error why.
 func (v *viewer) cut(why error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -205,7 +206,7 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	}
 }
 
-// slow keeps the pause between two gifts.
+// slow waits for the rest of feedPause since the last result.
 func (v *viewer) slow(ctx context.Context) error {
 	v.mu.Lock()
 	wait := feedPause - time.Since(v.last)
@@ -224,7 +225,7 @@ func (v *viewer) slow(ctx context.Context) error {
 	}
 }
 
-// Close gives the place up.
+// Close ends the subscription.
 func (v *viewer) Close() {
 	v.f.mu.Lock()
 	defer v.f.mu.Unlock()
