@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -124,6 +128,34 @@ func TestForbiddenDependencies(t *testing.T) {
 					t.Errorf("%s links %s: %s", p.ImportPath, dep, why)
 				}
 			}
+		}
+	}
+}
+
+// Each test that docs/promises.md names exists.
+func TestPromises(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	err = filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			declared[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)\w+`).FindAllString(string(page), -1) {
+		if !declared[name] {
+			t.Errorf("docs/promises.md names %s, and there is no such test", name)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func outages(t *testing.T, d *dba, b *bouncer, r *rig) {
 			continue // it waits there until every client has gone
 		}
 		if c.name == "every session terminated" && size(true, false) {
-			continue // as TestFaultRudeDBA does
+			continue // as TestFaultMisbehavingAdministrator does
 		}
 		l := startLoad(r, "pooled", 4, func(l *load) { l.pause = 10 * time.Millisecond })
 		l.more(50, 30*time.Second)

@@ -12,15 +12,15 @@ import (
 	"relay/relaytest"
 )
 
-// rudeness is what somebody with rights on the database does to it while relayd runs;
-// undo makes it good, and no more: relayd keeps the sessions that it has.
-type rudeness struct {
+// misdeed is what an administrator of the database does to it while relayd runs. undo takes
+// it back, and no more: relayd keeps the sessions that it has.
+type misdeed struct {
 	name string
 	full bool // only in the full form
 	does func(d *dba) (undo func())
 }
 
-var rudenesses = []rudeness{
+var misdeeds = []misdeed{
 	{"every session terminated, again and again", false, terminating},
 	{"timeouts set for the role", false, roleSets("statement_timeout = '150ms'", "lock_timeout = '100ms'", "idle_in_transaction_session_timeout = '200ms'")},
 	{"LOCK TABLE events", true, standing(`LOCK TABLE events IN ACCESS EXCLUSIVE MODE`)},
@@ -34,19 +34,19 @@ var rudenesses = []rudeness{
 	{"the password changed", true, password},
 }
 
-// TestFaultRudeDBA does to Postgres, under load, what its people do to it. Whatever it is,
+// TestFaultMisbehavingAdministrator does to Postgres, under load, what administrators do to it. Whatever it is,
 // callers are answered within 5 s, nothing that was answered is missing, and relayd goes
 // on by itself when it is over.
-func TestFaultRudeDBA(t *testing.T) {
+func TestFaultMisbehavingAdministrator(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
 	r := newRig(t, d.url())
-	r.autossh("rude", localServer(t))
-	for _, c := range rudenesses {
+	r.autossh("administered", localServer(t))
+	for _, c := range misdeeds {
 		if c.full && size(true, false) {
 			continue
 		}
-		l := startLoad(r, "rude", 4, func(l *load) { l.pause = 10 * time.Millisecond })
+		l := startLoad(r, "administered", 4, func(l *load) { l.pause = 10 * time.Millisecond })
 		l.more(50, 30*time.Second)
 		before := d.sessions()
 		undo := c.does(d)
@@ -158,7 +158,7 @@ func standing(statements ...string) func(*dba) func() {
 func reworking(d *dba) func() {
 	today := time.Now().UTC().Format("_20060102")
 	d.do(`VACUUM FULL events`, `VACUUM FULL attempts`)
-	return standing(`CREATE INDEX rude_events ON events`+today+` (host)`, `CREATE INDEX rude_attempts ON attempts`+today+` (actor)`)(d)
+	return standing(`CREATE INDEX misdeed_events ON events`+today+` (host)`, `CREATE INDEX misdeed_attempts ON attempts`+today+` (actor)`)(d)
 }
 
 func crowding(d *dba) func() {
