@@ -68,7 +68,7 @@ func (n resourceIDs) secrets() []string {
 	return []string{`"` + n.alias + `"`, n.event, n.token, n.key, n.session, n.share}
 }
 
-// routeWalk is a house with one of everything.
+// routeWalk is a fixture with one resource of each kind.
 type routeWalk struct {
 	*fixture
 	steps        []step

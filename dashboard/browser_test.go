@@ -20,7 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser is one window of a real Chromium, signed in at a rig. What its console says
+// browser is one window of a real Chromium, signed in at a fixture. What its console says
 // that is an error fails the test.
 type browser struct {
 	t   *testing.T
@@ -90,7 +90,7 @@ func (b *browser) listen(ev any) {
 	}
 }
 
-// signIn gives the browser the session of its rig.
+// signIn gives the browser the session of its fixture.
 func (b *browser) signIn() {
 	b.t.Helper()
 	if b.r.session == "" {

@@ -247,7 +247,7 @@ func (c *caller) DisableWriteTimeout()        {}
 func (c *caller) CloseWrite() error           { return nil }
 func (c *caller) Abort()                      {}
 
-// tunnel leads to the rig's answer function.
+// tunnel leads to the fixture's answer function.
 type tunnel struct{ r *fixture }
 
 func (u *tunnel) Open(context.Context, netip.AddrPort) (relay.Channel, error) {

@@ -76,6 +76,38 @@ func (b *bench) everything(ctx context.Context, who relay.Actor, id relay.ID, sh
 	return errs
 }
 
+// testFreshLogin: a session of more than 15 minutes cannot do what outlives it; the
+// session is told by the time of its login, which SessionOwner gives.
+func testFreshLogin(t *testing.T, fresh func(testing.TB) store.Options) {
+	var ahead atomic.Int64
+	b := setup(t, fresh, func(o *store.Options) {
+		o.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
+	})
+	ctx := t.Context()
+	link, err := b.CreateLoginLink(ctx, relay.System(), "alice", time.Minute)
+	b.must(err)
+	secret, _, err := b.UseLoginLink(ctx, link, "127.0.0.1:1", "test")
+	b.must(err)
+	for _, after := range []struct {
+		age  time.Duration
+		code string
+	}{{14 * time.Minute, relay.CodeNotFound}, {16 * time.Minute, relay.CodeLoginTooOld}} {
+		ahead.Store(int64(after.age))
+		who, err := b.SessionOwner(ctx, secret)
+		b.must(err)
+		b.want(after.code, b.RemoveKey(ctx, who, "key_none"))
+		b.want(after.code, b.RemoveAlias(ctx, who, "none"))
+		_, err = b.TransferAlias(ctx, who, "none", "bob")
+		b.want(after.code, err)
+	}
+	who, err := b.SessionOwner(ctx, secret)
+	b.must(err)
+	_, _, err = b.CreateToken(ctx, who, relay.Token{Account: who.Account, Scopes: relay.AllScopes})
+	b.want(relay.CodeLoginTooOld, err)
+	_, _, err = b.CreateToken(ctx, who, relay.Token{Account: who.Account, Scopes: relay.ScopeEventsRead})
+	b.must(err)
+}
+
 func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 	var ahead atomic.Int64
 	b := setup(t, fresh, func(o *store.Options) {

@@ -35,6 +35,7 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		{"Aliases", testAliases},
 		{"Access", testAccess},
 		{"Shares", testShares},
+		{"FreshLogin", testFreshLogin},
 		{"Changes", testChanges},
 		{"Figures", testFigures},
 		{"Audit", testAudit},
