@@ -25,7 +25,7 @@ func TestOrdersAheadAreBounded(t *testing.T) {
 	}
 }
 
-// What failed because the CA could not be reached waited for the next visitor, who then
+// What failed because the CA could not be reached waited for the next handshake, which then
 // waited in vain: his handshake gives up sooner than an order is done.
 func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	t.Parallel()

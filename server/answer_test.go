@@ -21,7 +21,7 @@ import (
 
 var testID = relay.ID{0x01, 0x93, 0x4c, 0x2a, 15: 7}
 
-// Refusals of the front door itself: what is sent, what comes back, whether a
+// Requests that this package refuses: what is sent, what comes back, whether a
 // rejected event is kept.
 func TestRefusals(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ type h2Viewer struct {
 	ended  chan uint32 // streams that ended in order
 }
 
-// viewH2 connects in memory; window is what each answer has room for at first.
+// viewH2 connects in memory; window is the initial flow control window of each stream.
 func viewH2(t *testing.T, ln *handoff, cfg *tls.Config, window uint32) *h2Viewer {
 	t.Helper()
 	mine, theirs := net.Pipe()
@@ -92,7 +92,7 @@ func serveH2(t *testing.T, base http.HandlerFunc) (ln *handoff, client *tls.Conf
 	return ln, &tls.Config{InsecureSkipVerify: true}, func() { stop(t, s, done) }
 }
 
-// A viewer over HTTP/2 who leaves no room for any answer held the handlers of a hundred
+// A viewer over HTTP/2 that opens no flow control window held the handlers of a hundred
 // streams, and the connection, for as long as he liked.
 func TestViewerWithoutWindow(t *testing.T) {
 	t.Parallel()

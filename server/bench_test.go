@@ -35,7 +35,7 @@ func (q *quick) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
 	return relay.Outcome{KeepAlive: true}
 }
 
-// BenchmarkIngress is one round trip of a kept connection through the front door,
+// BenchmarkIngress is one round trip of a kept connection through this package,
 // both ends of the socket together: captured = answered by a local server that takes
 // no time, queued = answered by the relay while the tunnel is offline.
 func BenchmarkIngress(b *testing.B) {

@@ -67,7 +67,7 @@ func TestSources(t *testing.T) {
 func waiting(s *Server) (n int) {
 	s.connLimit.mu.Lock()
 	defer s.connLimit.mu.Unlock()
-	for seat := s.connLimit.idle.first; seat != nil; seat = seat.links[0].next {
+	for slot := s.connLimit.idle.first; slot != nil; slot = slot.links[0].next {
 		n++
 	}
 	return n

@@ -161,7 +161,7 @@ func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
 	for _, l := range []struct {
 		flag  string
 		addr  Addr
-		knock func(ctx context.Context, addr string) error
+		probe func(ctx context.Context, addr string) error
 	}{
 		{"http-addr", cfg.HTTPAddr, probeHTTP(cfg, cfg.TrustedProxies, "http", "/healthz")},
 		{"https-addr", cfg.HTTPSAddr, probeHTTP(cfg, cfg.TrustedProxies, "https", "/healthz")},
@@ -169,13 +169,13 @@ func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
 		{"admin-addr", cfg.AdminAddr, probeHTTP(cfg, nil, "http", "/debug/stats")},
 	} {
 		if l.addr.On() {
-			list = append(list, checkListener(ctx, l.flag, string(l.addr), l.knock))
+			list = append(list, checkListener(ctx, l.flag, string(l.addr), l.probe))
 		}
 	}
 	return list
 }
 
-func checkListener(ctx context.Context, flag, addr string, knock func(context.Context, string) error) store.Finding {
+func checkListener(ctx context.Context, flag, addr string, probe func(context.Context, string) error) store.Finding {
 	ln, err := net.Listen("tcp", addr)
 	if err == nil {
 		_ = ln.Close()
@@ -183,7 +183,7 @@ func checkListener(ctx context.Context, flag, addr string, knock func(context.Co
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if kerr := knock(ctx, dialable(addr)); kerr == nil {
+	if err := probe(ctx, dialable(addr)); err == nil {
 		return passed(flag, "a relay answers at %s", addr)
 	}
 	return finding(flag, store.VerdictFail, "stop what listens there, or choose another with --"+flag,

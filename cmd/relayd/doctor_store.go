@@ -49,8 +49,8 @@ func checkSpool(cfg Config) []store.Finding {
 		return append(list, finding(check, store.VerdictFail, "start relayd with the --database-url that they were meant for; leave the files there until then",
 			"%s of events in %s wait for a postgres, and the store is SQLite now", size.approximate(), dir))
 	case waiting > 0 && limit > 0 && bytes >= limit*3/4:
-		return append(list, finding(check, store.VerdictFail, "bring postgres back, or raise --spool-limit if the disk has room; leave the files there",
-			"%s of events wait for postgres in %s, and new ones find no room: callers get 503", size.approximate(), dir))
+		return append(list, finding(check, store.VerdictFail, "bring postgres back, or raise --spool-limit if the disk has space; leave the files there",
+			"%s of events wait for postgres in %s, and the spool is full: callers get 503", size.approximate(), dir))
 	case waiting > 0:
 		return append(list, finding(check, store.VerdictWarn,
 			"bring postgres back; a server that runs stores them by itself, and so does the next start with this data dir; leave the files there",
