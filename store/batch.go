@@ -75,14 +75,14 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 	}
 	tx, err := by.db.BeginTxx(ctx, nil)
 	if err != nil {
-		return nil, s.outside(err)
+		return nil, s.asConnectionError(err)
 	}
 	w := &writer{change: &change{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, target: by}
 	if w.prepared != nil {
 		w.bound = make(map[string]*sql.Stmt, len(w.prepared))
 	}
 	if err = s.checkServeLock(ctx, by); err == nil {
-		err = s.prepareTx(w.session, quiet)
+		err = s.prepareTx(w.session, journalReadTimeout)
 	}
 	if err == nil {
 		err = fn(w)
@@ -95,11 +95,11 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 		return nil, errors.Join(err, rollback(tx))
 	}
 	if err := tx.Commit(); err != nil {
-		return nil, s.outside(err)
+		return nil, s.asConnectionError(err)
 	}
 	s.checkpointer.notify()
 	for alias, bytes := range w.usageDelta {
-		s.stock.add(alias, bytes)
+		s.storage.add(alias, bytes)
 	}
 	return w.localEvents, nil
 }

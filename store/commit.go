@@ -11,7 +11,7 @@ import (
 // Times of one transaction of the journal.
 const (
 	commitLimit = 2500 * time.Millisecond // after this time a batch is not tried again
-	tryLimit    = 2 * patience            // for one try; a server that does not answer fails it earlier
+	tryLimit    = 2 * opTimeout           // for one try; a server that does not answer fails it earlier
 	retryPause  = 20 * time.Millisecond
 	probeEvery  = 250 * time.Millisecond
 
@@ -97,7 +97,7 @@ func (c *committer) split(ctx context.Context, steps []*step, cause error, write
 	case len(steps) == 1:
 		c.s.log.Error("a row cannot be stored", "event", steps[0].id.String(), "err", cause)
 		c.s.meter.failed.Add(1)
-		c.s.broken.remember(steps[0])
+		c.s.repairs.remember(steps[0])
 		steps[0].ticket.Resolve(&relay.Error{
 			Code: relay.CodeStoreUnavailable, Detail: "the relay cannot store this request", Cause: cause,
 		})

@@ -129,7 +129,7 @@ func (c *committer) signal() {
 // the database is back.
 func (c *committer) refuse(st *step, cause error) {
 	c.s.meter.failed.Add(1)
-	c.s.broken.remember(st)
+	c.s.repairs.remember(st)
 	st.ticket.Resolve(c.s.fault("write event", cause))
 }
 

@@ -159,7 +159,7 @@ func TestLose(t *testing.T) {
 	if c.down() == nil {
 		t.Error("not down")
 	}
-	if n := len(c.s.broken.steps); n != 1 { // the end of event 3
+	if n := len(c.s.repairs.steps); n != 1 { // the end of event 3
 		t.Errorf("%d results to repair, want 1", n)
 	}
 }
@@ -183,10 +183,10 @@ func TestNobodyWaitsTwice(t *testing.T) {
 		row := c.give(stepFinish, 2, 1)
 		chunks, rows := c.dequeue()
 		began, tries := time.Now(), 0
-		c.commit(t.Context(), chunks, silent(quiet, &tries))
-		c.commit(t.Context(), rows, silent(quiet, &tries))
+		c.commit(t.Context(), chunks, silent(journalReadTimeout, &tries))
+		c.commit(t.Context(), rows, silent(journalReadTimeout, &tries))
 		took := time.Since(began)
-		if e := relay.AsError(row.ticket.Err()); !resolved(row) || e.Code != relay.CodeStoreUnavailable || took >= patience || tries < 2 {
+		if e := relay.AsError(row.ticket.Err()); !resolved(row) || e.Code != relay.CodeStoreUnavailable || took >= opTimeout || tries < 2 {
 			t.Errorf("%v after %v and %d tries", row.ticket.Err(), took, tries)
 		}
 	})

@@ -49,9 +49,9 @@ var postgresDialect = dialect{
 	commit:   2, bulk: true,
 }
 
-// patience is how long a single operation may take. Nobody waits longer for a database that
+// opTimeout is how long a single operation may take. Nobody waits longer for a database that
 // does not answer.
-const patience = 5 * time.Second
+const opTimeout = 5 * time.Second
 
 // querier is a database handle or a transaction.
 type querier interface {
@@ -89,7 +89,7 @@ func (s *Store) view(ctx context.Context, what string, fn func(session) error) e
 	if err := s.reachable(); err != nil {
 		return s.fault(what, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	return s.fault(what, fn(session{ctx, s.read, &s.d, &s.clock}))
 }
@@ -135,7 +135,7 @@ func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn fu
 	if err := s.reachable(); err != nil {
 		return s.fault(what, err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opTimeout)
 	defer cancel()
 	var published <-chan struct{}
 	var err error
@@ -158,12 +158,12 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*chan
 	}
 	tx, end, err := begin(ctx)
 	if err != nil {
-		return nil, s.outside(err)
+		return nil, s.asConnectionError(err)
 	}
 	defer end()
 	defer func() { _ = rollback(tx) }() // if fn panics, so that end finds the connection free
 	c := &change{session: session{ctx, tx, &s.d, &s.clock}}
-	if err = s.prepareTx(c.session, silence); err == nil {
+	if err = s.prepareTx(c.session, readTimeout); err == nil {
 		err = fn(c)
 	}
 	if err == nil {
@@ -173,7 +173,7 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*chan
 		return nil, errors.Join(err, rollback(tx))
 	}
 	if err := tx.Commit(); err != nil {
-		return nil, s.outside(err)
+		return nil, s.asConnectionError(err)
 	}
 	s.checkpointer.notify()
 	return s.outbox.put(c.localEvents), nil

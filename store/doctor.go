@@ -76,7 +76,7 @@ func (s *Store) examineLock(q session) Finding {
 		return Finding{Verdict: VerdictFail, Reason: sharedReason, Fix: sharedFix}
 	case err != nil:
 		return unknownFinding(err)
-	case s.pooled:
+	case s.viaPooler:
 		return okFinding("a lock in postgres, by the direct URL")
 	}
 	return okFinding("a lock in postgres")

@@ -49,7 +49,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	if err != nil {
 		return err
 	}
-	s.stock.add(alias, -list[0].Bytes)
+	s.storage.add(alias, -list[0].Bytes)
 	ctx = context.WithoutCancel(ctx)
 	if heavy {
 		err = s.removeOrphanRows(ctx, orphanPayloads, []relay.ID{id})

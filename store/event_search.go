@@ -18,7 +18,7 @@ func (l *listing) textFilter() {
 }
 
 // searchAlone is how long a list looks through the large bodies of one event at most; the
-// whole list has patience.
+// whole list has opTimeout.
 const searchAlone = 3 * time.Second
 
 // found looks for the text in a row that fits the rest of the filter; rows whose

@@ -17,7 +17,7 @@ func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 		}
 	}
 	note(s.view(ctx, "", read))
-	if s.pooled {
+	if s.viaPooler {
 		for range poolSize {
 			_, err := s.write.ExecContext(ctx, `SET synchronous_commit = off`)
 			note(err)

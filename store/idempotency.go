@@ -79,7 +79,7 @@ func (l *lateEnds) keys() (list []callKey) {
 
 // endLate writes the end of a call if it waits.
 func (s *Store) endLate(ctx context.Context, k callKey) error {
-	l := &s.late
+	l := &s.lateEnds
 	if _, some := l.of(k); !some {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (s *Store) endLate(ctx context.Context, k callKey) error {
 
 // endAllLate writes what waits; best effort.
 func (s *Store) endAllLate(ctx context.Context) {
-	for _, k := range s.late.keys() {
+	for _, k := range s.lateEnds.keys() {
 		if ctx.Err() != nil || s.endLate(ctx, k) != nil {
 			return // tried again in a second
 		}
@@ -133,7 +133,7 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 		return err
 	})
 	if begun != 0 {
-		s.late.note(k, callEnd{begun: begun}, err)
+		s.lateEnds.note(k, callEnd{begun: begun}, err)
 	}
 	return status, body, err
 }
@@ -162,7 +162,7 @@ func (c *change) earlier(k callKey, target string) (status int, body []byte, err
 func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error {
 	k, e := callKey{who.Credential, plain(key)}, callEnd{status: status, body: body}
 	err := s.endCall(ctx, k, e)
-	s.late.note(k, e, err)
+	s.lateEnds.note(k, e, err)
 	return err
 }
 

@@ -26,7 +26,7 @@ func (l *serveLock) release() error {
 	case l.conn != nil:
 		// Unlock before closing: the server notices the end of the connection some time
 		// later, and the next relayd would wait until then.
-		ctx, cancel := context.WithTimeout(context.Background(), silence)
+		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 		defer cancel()
 		_, err := l.conn.ExecContext(ctx, `SELECT pg_advisory_unlock_all()`)
 		return errors.Join(err, l.conn.Close())
@@ -95,7 +95,7 @@ func (s *Store) lockDataDir() error {
 // session has the lock. The lock belongs to the schema, so that several relays can share a
 // database.
 func (s *Store) tryAdvisoryLock(ctx context.Context) (l serveLock, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	conn, err := s.locks.Conn(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Store) holdLock(ctx context.Context) bool {
 	s.lockMu.Lock()
 	defer s.lockMu.Unlock()
 	if s.lock.conn != nil {
-		probe, cancel := context.WithTimeout(ctx, patience)
+		probe, cancel := context.WithTimeout(ctx, opTimeout)
 		var serving string
 		var pid int
 		err := s.lock.conn.QueryRowContext(probe, `SELECT value, pg_backend_pid() FROM meta WHERE name = 'serving'`).Scan(&serving, &pid)
@@ -186,7 +186,7 @@ func (s *Store) servingName() string { return fmt.Sprintf("%s/%d", s.node, s.boo
 
 // servingNow reads the name of the process that took the serve lock last.
 func (s *Store) servingNow(ctx context.Context) (name string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	err = s.locks.GetContext(ctx, &name, `SELECT value FROM meta WHERE name = 'serving'`)
 	return name, err

@@ -20,7 +20,7 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
 		t.Fatal(err)
 	}
-	dsn, err := postgresDSN(o.URL, soon)
+	dsn, err := postgresDSN(o.URL, connectTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // without that setting is no reason not to start.
 func TestEndAlone(t *testing.T) {
 	t.Parallel()
-	db, err := openPool(t.Context(), pgtest.URL(t), 1, silence)
+	db, err := openPool(t.Context(), pgtest.URL(t), 1, readTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func (s *Store) SweepOrphans(ctx context.Context, now time.Time) (total int, err
 	}
 	s.orphans = next
 	if total > 0 {
-		s.gone.orphans.Add(int64(total))
+		s.retentionCounts.orphans.Add(int64(total))
 		s.log.Info("orphaned parts of bodies removed", "bodies", total)
 		err = s.vacuum(ctx)
 	}

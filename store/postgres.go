@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	poolSize  = 16 // connections of one relayd for its work; two of them commit
-	lockSize  = 3
-	silence   = 2 * time.Second  // of the server in the middle of a statement
-	quiet     = time.Second      // the same for what callers wait for
-	stillness = 10 * time.Minute // the same for a migration
+	poolSize           = 16               // connections of one relayd for its work; two of them commit
+	lockSize           = 3                // connections for the serve lock, and as many for migrations
+	readTimeout        = 2 * time.Second  // without an answer of the server to a statement
+	journalReadTimeout = time.Second      // the same for the committers, which callers wait for
+	directReadTimeout  = 10 * time.Minute // the same for a migration
 
-	soon = "2"  // seconds until a connection is there, where callers wait for it
-	late = "10" // the same where nobody does
+	connectTimeout     = "2"  // seconds for connecting, where callers wait
+	slowConnectTimeout = "10" // the same where nobody waits
 )
 
-// openPostgres opens the pool, and past a pooler a handle for the serve lock and one
+// openPostgres opens the pool, and with the direct URL a handle for the serve lock and one
 // for migrations.
 func (s *Store) openPostgres(ctx context.Context) error {
 	s.d = postgresDialect
-	dsn, err := postgresDSN(s.opt.URL, soon)
+	dsn, err := postgresDSN(s.opt.URL, connectTimeout)
 	if err != nil {
 		return fmt.Errorf("database URL: %w", err)
 	}
@@ -31,24 +31,24 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	if s.opt.DirectURL != "" {
 		by = s.opt.DirectURL
 	}
-	direct, err := postgresDSN(by, soon)
+	direct, err := postgresDSN(by, connectTimeout)
 	if err != nil {
 		return fmt.Errorf("direct database URL: %w", err)
 	}
-	s.pooled = direct != dsn
-	unhurried, _ := postgresDSN(by, late) // as good as direct
-	if s.write, err = openPoolBy(ctx, dsn, poolSize, &dialer{silence: silence, shared: s.pooled}); err != nil {
+	s.viaPooler = direct != dsn
+	slow, _ := postgresDSN(by, slowConnectTimeout) // the address parsed above: no error
+	if s.write, err = openPoolBy(ctx, dsn, poolSize, &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
 	s.read = s.write
 	if err := s.openJournal(ctx, dsn); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
-	if s.direct, err = openPool(ctx, unhurried, lockSize, stillness); err != nil {
+	if s.direct, err = openPool(ctx, slow, lockSize, directReadTimeout); err != nil {
 		return fmt.Errorf("open postgres by the direct URL: %w", err)
 	}
 	s.direct.SetMaxIdleConns(0) // needed now and then
-	if s.locks, err = openPool(ctx, direct, lockSize, silence); err != nil {
+	if s.locks, err = openPool(ctx, direct, lockSize, readTimeout); err != nil {
 		return fmt.Errorf("open postgres by the direct URL: %w", err)
 	}
 	return nil
@@ -76,11 +76,11 @@ func postgresDSN(address, connect string) (string, error) {
 
 // prepareTx gives a transaction the settings that relayd relies on where they cannot be
 // given to a session once: behind a pooler each transaction may have another one.
-func (s *Store) prepareTx(q session, silence time.Duration) error {
-	if !s.pooled {
+func (s *Store) prepareTx(q session, timeout time.Duration) error {
+	if !s.viaPooler {
 		return nil
 	}
-	_, err := q.q.ExecContext(q.ctx, sessionSettings(true, lockWait(silence)))
+	_, err := q.q.ExecContext(q.ctx, sessionSettings(true, lockWait(timeout)))
 	return err
 }
 

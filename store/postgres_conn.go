@@ -18,9 +18,9 @@ import (
 // the statement, and a frozen server answers neither.
 type dialer struct {
 	net.Dialer
-	silence time.Duration
-	dialed  func() // if not nil, called for every new connection
-	shared  bool   // through a pooler: sessions are shared with others, so session settings do not last
+	readTimeout time.Duration
+	onDial      func() // if not nil, called for every new connection
+	shared      bool   // through a pooler: sessions are shared with others, so session settings do not last
 }
 
 // DialContext is what the driver calls.
@@ -29,10 +29,10 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, err
 	}
-	if d.dialed != nil {
-		d.dialed()
+	if d.onDial != nil {
+		d.onDial()
 	}
-	return &deadlineConn{Conn: c, silence: d.silence}, nil
+	return &deadlineConn{Conn: c, readTimeout: d.readTimeout}, nil
 }
 
 // DialTimeout is there for the driver's interface.
@@ -46,8 +46,8 @@ func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (ne
 // itself, as it does during login. The driver reads only when it expects an answer.
 type deadlineConn struct {
 	net.Conn
-	silence time.Duration
-	set     atomic.Bool
+	readTimeout time.Duration
+	set         atomic.Bool
 }
 
 func (c *deadlineConn) SetDeadline(t time.Time) error {
@@ -57,7 +57,7 @@ func (c *deadlineConn) SetDeadline(t time.Time) error {
 
 func (c *deadlineConn) Read(p []byte) (int, error) {
 	if !c.set.Load() {
-		if err := c.Conn.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
+		if err := c.Conn.SetReadDeadline(time.Now().Add(c.readTimeout)); err != nil {
 			return 0, err
 		}
 	}
@@ -66,7 +66,7 @@ func (c *deadlineConn) Read(p []byte) (int, error) {
 
 func (c *deadlineConn) Write(p []byte) (int, error) {
 	if !c.set.Load() {
-		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.silence)); err != nil {
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.readTimeout)); err != nil {
 			return 0, err
 		}
 	}
@@ -101,9 +101,9 @@ func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // openPool opens a handle whose connections fail when the server does not answer for
-// silence.
-func openPool(ctx context.Context, dsn string, size int, silence time.Duration) (*sqlx.DB, error) {
-	return openPoolBy(ctx, dsn, size, &dialer{silence: silence})
+// timeout.
+func openPool(ctx context.Context, dsn string, size int, timeout time.Duration) (*sqlx.DB, error) {
+	return openPoolBy(ctx, dsn, size, &dialer{readTimeout: timeout})
 }
 
 func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, error) {
@@ -112,8 +112,8 @@ func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB
 		return nil, err
 	}
 	connector.Dialer(by)
-	wait := lockWait(by.silence)
-	if by.shared || by.silence >= stillness {
+	wait := lockWait(by.readTimeout)
+	if by.shared || by.readTimeout >= directReadTimeout {
 		wait = 0
 	}
 	db := sqlx.NewDb(sql.OpenDB(sessionConnector{connector, sessionSettings(false, wait), by.shared}), "postgres")
@@ -135,7 +135,7 @@ func firstPing(ctx context.Context, db *sqlx.DB) error {
 		var network net.Error
 		var e *pq.Error
 		busy := errors.As(err, &network) && network.Timeout() || errors.As(err, &e) && e.Code == "57P03" // cannot_connect_now
-		if !busy || ctx.Err() != nil || time.Since(began) > 2*patience {
+		if !busy || ctx.Err() != nil || time.Since(began) > 2*opTimeout {
 			return err
 		}
 		select {

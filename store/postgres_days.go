@@ -241,11 +241,11 @@ func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events
 	}
 	for _, w := range weights {
 		events += w.Events
-		s.stock.add(w.Alias, -w.Bytes)
-		s.gone.bytes.Add(w.Bytes)
+		s.storage.add(w.Alias, -w.Bytes)
+		s.retentionCounts.bytes.Add(w.Bytes)
 	}
-	s.gone.days.Add(1)
-	s.gone.expired.Add(int64(events))
+	s.retentionCounts.days.Add(1)
+	s.retentionCounts.expired.Add(int64(events))
 	s.log.Info("a day of old events was dropped", "day", day.String(), "events", events)
 	return events, nil
 }

@@ -47,8 +47,8 @@ func (e *connectionError) Error() string { return e.cause.Error() }
 
 func (e *connectionError) Unwrap() error { return e.cause }
 
-// outside wraps such an error of Postgres; nil stays nil.
-func (s *Store) outside(err error) error {
+// asConnectionError wraps such an error of Postgres; nil stays nil.
+func (s *Store) asConnectionError(err error) error {
 	if err == nil || !s.d.bulk {
 		return err
 	}

@@ -185,7 +185,7 @@ func storeWithPlans(t *testing.T) (*Store, *planner) {
 	if err := s.makePartitions(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	dsn, err := postgresDSN(o.URL, soon)
+	dsn, err := postgresDSN(o.URL, connectTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func (s *Store) checkDirect(ctx context.Context) error {
 	if !s.d.bulk {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*opTimeout)
 	defer cancel()
 	conn, err := s.direct.Conn(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Store) checkDirect(ctx context.Context) error {
 // sessionSettings is the statement for the settings of a session (local: of a transaction).
 // It turns synchronous_commit on where it is off; other values are stronger, or were chosen
 // for replicas. With a wait it also sets lock_timeout to wait and statement_timeout to
-// patience, unless lower values are set: nobody reads the result after that, and abandoned
+// opTimeout, unless lower values are set: nobody reads the result after that, and abandoned
 // sessions would pile up behind a lock. It sets idle_in_transaction_session_timeout, because
 // after a network failure the server would keep an open transaction for hours, and the same
 // rows, written again, would wait for it.
@@ -145,12 +145,12 @@ func sessionSettings(local bool, wait time.Duration) string {
 	for _, limit := range []struct {
 		name string
 		most time.Duration
-	}{{"lock_timeout", wait}, {"statement_timeout", patience}, {"idle_in_transaction_session_timeout", 2 * patience}} {
+	}{{"lock_timeout", wait}, {"statement_timeout", opTimeout}, {"idle_in_transaction_session_timeout", 2 * opTimeout}} {
 		query += fmt.Sprintf(`, CASE WHEN current_setting('%[1]s')::interval NOT BETWEEN '1ms' AND '%[2]dms' THEN set_config('%[1]s', '%[2]dms', %[3]t) END`,
 			limit.name, limit.most.Milliseconds(), local)
 	}
 	return query
 }
 
-// lockWait is the lock_timeout of connections that wait silence for an answer.
-func lockWait(silence time.Duration) time.Duration { return silence * 9 / 10 }
+// lockWait is the lock_timeout of connections with this read timeout.
+func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }

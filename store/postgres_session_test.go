@@ -25,11 +25,11 @@ func TestSessionSettings(t *testing.T) {
 		more, lock, statement string
 		by                    dialer
 	}{
-		"usual":      {"", "1800ms", "5s", dialer{silence: silence}},
-		"shorter":    {"&lock_timeout=100ms&statement_timeout=200", "100ms", "200ms", dialer{silence: silence}},
-		"longer":     {"&lock_timeout=1h&statement_timeout=2d", "1800ms", "5s", dialer{silence: silence}},
-		"migrations": {"", "0", "0", dialer{silence: stillness}},
-		"pooled":     {"", "0", "0", dialer{silence: silence, shared: true}},
+		"usual":      {"", "1800ms", "5s", dialer{readTimeout: readTimeout}},
+		"shorter":    {"&lock_timeout=100ms&statement_timeout=200", "100ms", "200ms", dialer{readTimeout: readTimeout}},
+		"longer":     {"&lock_timeout=1h&statement_timeout=2d", "1800ms", "5s", dialer{readTimeout: readTimeout}},
+		"migrations": {"", "0", "0", dialer{readTimeout: directReadTimeout}},
+		"pooled":     {"", "0", "0", dialer{readTimeout: readTimeout, shared: true}},
 	} {
 		db, err := openPoolBy(t.Context(), address+c.more, 1, &c.by)
 		if err != nil {
@@ -84,7 +84,7 @@ func TestTransactionSettings(t *testing.T) {
 // next statement has a new one. What a row is refused for costs no session.
 func TestSettingThatWasTakenBack(t *testing.T) {
 	t.Parallel()
-	db, err := openPool(t.Context(), pgtest.URL(t), 1, silence)
+	db, err := openPool(t.Context(), pgtest.URL(t), 1, readTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestSettingThatWasTakenBack(t *testing.T) {
 // A session that lives is nobody else's: however many look at the same time.
 func TestOwnSession(t *testing.T) {
 	t.Parallel()
-	db, err := openPool(t.Context(), pgtest.URL(t), 3*lockSize, silence)
+	db, err := openPool(t.Context(), pgtest.URL(t), 3*lockSize, readTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

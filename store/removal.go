@@ -250,7 +250,7 @@ func (s *Store) removeSome(ctx context.Context, alias int64, list []removalCandi
 			}
 		}
 	}
-	s.stock.add(alias, -done.bytes)
+	s.storage.add(alias, -done.bytes)
 	if heavy {
 		err = s.removeOrphanRows(ctx, orphanPayloads, gone)
 	}

@@ -71,10 +71,10 @@ func (s *Store) repair() {
 			return
 		}
 	}
-	s.broken.mu.Lock()
-	steps := s.broken.steps
-	s.broken.steps = nil
-	s.broken.mu.Unlock()
+	s.repairs.mu.Lock()
+	steps := s.repairs.steps
+	s.repairs.steps = nil
+	s.repairs.mu.Unlock()
 	for _, st := range steps {
 		s.enqueueStep(st)
 	}

@@ -48,7 +48,7 @@ func (r *repairs) firstClaim(undone bool) (c lostClaim, ok bool) {
 
 // undoClaims takes back the claims in doubt.
 func (s *Store) undoClaims(ctx context.Context) error {
-	r := &s.broken
+	r := &s.repairs
 	if _, some := r.firstClaim(false); !some {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
 
 // repairClaims does the same once the database is back, though nobody claims.
 func (s *Store) repairClaims() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	_ = s.undoClaims(ctx) // tried again in a second
 }

@@ -97,13 +97,13 @@ func TestLostEndOfACall(t *testing.T) {
 	}
 	away := &relay.Error{Code: relay.CodeStoreUnavailable}
 	k := callKey{who.Credential, "other"}
-	s.late.note(k, callEnd{begun: at - 1}, away)
+	s.lateEnds.note(k, callEnd{begun: at - 1}, away)
 	if _, _, err := begin("other"); err == nil || relay.AsError(err).Code != relay.CodeConflict {
 		t.Errorf("beside a call that runs: %v", err)
 	}
-	s.late.note(k, callEnd{begun: at}, away)
+	s.lateEnds.note(k, callEnd{begun: at}, away)
 	s.endAllLate(ctx)
-	if n := len(s.late.keys()); n > 0 {
+	if n := len(s.lateEnds.keys()); n > 0 {
 		t.Errorf("%d ends wait still", n)
 	}
 	if status, _, err := begin("other"); status != 0 || err != nil {

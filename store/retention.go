@@ -163,8 +163,8 @@ func (s *Store) expire(ctx context.Context, a *aliasRetention, now, before time.
 		after = list[len(list)-1].ID
 		done, err := s.remove(ctx, a.ID, list, now, false)
 		total += done.events
-		s.gone.expired.Add(int64(done.events))
-		s.gone.bytes.Add(done.bytes)
+		s.retentionCounts.expired.Add(int64(done.events))
+		s.retentionCounts.bytes.Add(done.bytes)
 		if err != nil {
 			return total, err
 		}

@@ -21,7 +21,7 @@ func TestAliasesAreForgotten(t *testing.T) {
 		t.Errorf("planned are %v", p)
 	}
 
-	var k stock
+	var k storageUsage
 	k.init(1)
 	k.markUnevictable(1)
 	k.unevictable[1] = k.unevictable[1].Add(-2 * unevictableFor)

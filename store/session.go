@@ -108,7 +108,7 @@ func (s *Store) CreateLoginLink(ctx context.Context, who relay.Actor, user strin
 	if user != "" && user != who.AccountName && who.Kind != relay.ActorSystem {
 		return "", relay.Errorf(relay.CodeForbidden, "a login link for another account is made by relayd login-link or as an invite")
 	}
-	return s.createLink(ctx, who, user, linkLogin, within(ttl, loginLinkLife))
+	return s.createLink(ctx, who, user, linkLogin, clampTTL(ttl, loginLinkLife))
 }
 
 // CreateInvite makes the secret by which a new person comes in to an account; for
@@ -117,10 +117,10 @@ func (s *Store) CreateInvite(ctx context.Context, who relay.Actor, user string, 
 	if err := allowAdmin(who); err != nil {
 		return "", err
 	}
-	return s.createLink(ctx, who, user, linkInvite, within(ttl, inviteLife))
+	return s.createLink(ctx, who, user, linkInvite, clampTTL(ttl, inviteLife))
 }
 
-func within(ttl, most time.Duration) time.Duration {
+func clampTTL(ttl, most time.Duration) time.Duration {
 	if ttl <= 0 || ttl > most {
 		return most
 	}

@@ -11,7 +11,7 @@ func (s *Store) reconnect(ctx context.Context) error {
 	if s.journal == nil || s.lock == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	s.lockUncertain.Store(false)
 	var held []*sql.Conn

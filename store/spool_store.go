@@ -20,7 +20,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	q := u.Query()
 	q.Set("connect_timeout", "1")
 	u.RawQuery = q.Encode()
-	by := &dialer{silence: quiet, shared: s.pooled, dialed: func() { s.lockUncertain.Store(true) }}
+	by := &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler, onDial: func() { s.lockUncertain.Store(true) }}
 	s.journal, err = openPoolBy(ctx, u.String(), s.d.commit, by)
 	if err != nil {
 		return err

@@ -141,7 +141,7 @@ func firstOpen(ctx context.Context, db *sqlx.DB) error {
 	for {
 		err := db.PingContext(ctx)
 		var e *sqlite.Error
-		if !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY || ctx.Err() != nil || time.Since(began) > 2*patience {
+		if !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY || ctx.Err() != nil || time.Since(began) > 2*opTimeout {
 			return err
 		}
 		select { // not every lock is waited for

@@ -10,9 +10,9 @@ import (
 	"relay"
 )
 
-// stock is how many bytes each alias has stored, as known by the serving process. It is
+// storageUsage is how many bytes each alias has stored, as known by the serving process. It is
 // counted once at start and updated after every commit. Without a limit nothing is counted.
-type stock struct {
+type storageUsage struct {
 	limit int64 // bytes of one alias; 0 = no limit
 
 	mu          sync.Mutex
@@ -32,14 +32,14 @@ type evictionRequest struct {
 // unevictableFor is how long an alias that had nothing to evict is not tried again.
 const unevictableFor = time.Second
 
-func (k *stock) init(limit int64) {
+func (k *storageUsage) init(limit int64) {
 	k.limit = limit
 	k.used, k.requests, k.unevictable = map[int64]int64{}, map[int64]*evictionRequest{}, map[int64]time.Time{}
 	k.wake = make(chan struct{}, 1)
 }
 
 // add changes the stored bytes of an alias after a commit.
-func (k *stock) add(alias, bytes int64) {
+func (k *storageUsage) add(alias, bytes int64) {
 	if k.limit <= 0 || bytes == 0 {
 		return
 	}
@@ -57,7 +57,7 @@ func (k *stock) add(alias, bytes int64) {
 }
 
 // requestEviction asks for need more bytes to fit. Call it with the lock held.
-func (k *stock) requestEviction(alias, need int64) *evictionRequest {
+func (k *storageUsage) requestEviction(alias, need int64) *evictionRequest {
 	w := k.requests[alias]
 	if w == nil {
 		w = &evictionRequest{done: make(chan struct{})}
@@ -73,7 +73,7 @@ func (k *stock) requestEviction(alias, need int64) *evictionRequest {
 
 // fits reports whether need more bytes fit. If they do not, it returns the eviction to wait
 // for, or nil when nothing could be evicted a moment ago.
-func (k *stock) fits(alias, need int64) (bool, *evictionRequest) {
+func (k *storageUsage) fits(alias, need int64) (bool, *evictionRequest) {
 	if k.limit <= 0 {
 		return true, nil
 	}
@@ -89,7 +89,7 @@ func (k *stock) fits(alias, need int64) (bool, *evictionRequest) {
 }
 
 // total is the sum over all aliases.
-func (k *stock) total() (sum int64) {
+func (k *storageUsage) total() (sum int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, n := range k.used {
@@ -110,13 +110,13 @@ func (s *Store) Room(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.spool.admits(need); err != nil {
 		return err
 	}
-	ok, w := s.stock.fits(alias, need)
+	ok, w := s.storage.fits(alias, need)
 	if !ok && w != nil && wait > 0 {
 		late := time.NewTimer(wait)
 		defer late.Stop()
 		select {
 		case <-w.done:
-			ok, _ = s.stock.fits(alias, need)
+			ok, _ = s.storage.fits(alias, need)
 		case <-late.C:
 		}
 	}
@@ -129,16 +129,16 @@ func (s *Store) Room(alias, need int64, wait time.Duration) *relay.Error {
 	}
 }
 
-// gone counts what retention deleted.
-type gone struct {
+// retentionCounts counts what retention deleted.
+type retentionCounts struct {
 	expired, evicted, days, orphans, bytes atomic.Int64
 }
 
 // Retention returns the counts since Serve.
 func (s *Store) Retention() RetentionStats {
 	return RetentionStats{
-		Expired: s.gone.expired.Load(), Evicted: s.gone.evicted.Load(), DroppedDays: s.gone.days.Load(), Orphans: s.gone.orphans.Load(),
-		FreedBytes: s.gone.bytes.Load(), StoredBytes: s.stock.total(),
+		Expired: s.retentionCounts.expired.Load(), Evicted: s.retentionCounts.evicted.Load(), DroppedDays: s.retentionCounts.days.Load(), Orphans: s.retentionCounts.orphans.Load(),
+		FreedBytes: s.retentionCounts.bytes.Load(), StoredBytes: s.storage.total(),
 		LongestHold: time.Duration(s.remover.longest.Load()),
 	}
 }
@@ -147,7 +147,7 @@ func (s *Store) Retention() RetentionStats {
 // so that later commits can be added to the result. A large store is counted in the
 // background; until that is done no alias counts as full.
 func (s *Store) countStorage(ctx context.Context) error {
-	s.stock.init(s.opt.MaxAliasStorage)
+	s.storage.init(s.opt.MaxAliasStorage)
 	if s.opt.MaxAliasStorage <= 0 {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (s *Store) countStorage(ctx context.Context) error {
 	s.wait.Go(func() {
 		defer close(soon)
 		defer conn.Close()
-		if err := s.stock.count(q); err != nil && ctx.Err() == nil {
+		if err := s.storage.count(q); err != nil && ctx.Err() == nil {
 			s.log.Warn("stored bytes cannot be counted; max-alias-storage is not enforced until the next start", "err", err)
 		}
 	})
@@ -192,7 +192,7 @@ func (s *Store) countStorage(ctx context.Context) error {
 
 const countWait = time.Second
 
-func (k *stock) count(q session) error {
+func (k *storageUsage) count(q session) error {
 	var rows []struct {
 		Alias int64 `db:"alias_id"`
 		Bytes int64 `db:"bytes"`
@@ -221,7 +221,7 @@ func (k *stock) count(q session) error {
 
 // evictionLoop serves eviction requests until ctx ends.
 func (s *Store) evictionLoop(ctx context.Context) {
-	k := &s.stock
+	k := &s.storage
 	for {
 		select {
 		case <-ctx.Done():
@@ -241,7 +241,7 @@ func (s *Store) evictionLoop(ctx context.Context) {
 	}
 }
 
-func (k *stock) next() (int64, *evictionRequest) {
+func (k *storageUsage) next() (int64, *evictionRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for alias, w := range k.requests {
@@ -253,7 +253,7 @@ func (k *stock) next() (int64, *evictionRequest) {
 
 // excess is how many bytes have to be evicted before need more bytes fit; 0 = they fit. It
 // includes a margin, so that not every request has to wait for an eviction.
-func (k *stock) excess(alias, need int64) int64 {
+func (k *storageUsage) excess(alias, need int64) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.used[alias]+need <= k.limit {
@@ -262,7 +262,7 @@ func (k *stock) excess(alias, need int64) int64 {
 	return k.used[alias] + need - k.limit + min(k.limit/64, 16<<20)
 }
 
-func (k *stock) markUnevictable(alias int64) {
+func (k *storageUsage) markUnevictable(alias int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -273,7 +273,7 @@ func (k *stock) markUnevictable(alias int64) {
 // evict removes the oldest events of an alias that need not be kept, until need more bytes
 // fit.
 func (s *Store) evict(ctx context.Context, alias, need int64) error {
-	target := s.stock.excess(alias, need)
+	target := s.storage.excess(alias, need)
 	var after relay.ID
 	for total := (removalResult{}); target > total.bytes; {
 		now := s.now()
@@ -282,8 +282,8 @@ func (s *Store) evict(ctx context.Context, alias, need int64) error {
 			return err
 		}
 		if len(list) == 0 {
-			if s.stock.excess(alias, need) > 0 {
-				s.stock.markUnevictable(alias)
+			if s.storage.excess(alias, need) > 0 {
+				s.storage.markUnevictable(alias)
 			}
 			return nil
 		}
@@ -294,8 +294,8 @@ func (s *Store) evict(ctx context.Context, alias, need int64) error {
 		}
 		done, err := s.remove(ctx, alias, list[:enough], now, false)
 		total.bytes += done.bytes
-		s.gone.evicted.Add(int64(done.events))
-		s.gone.bytes.Add(done.bytes)
+		s.retentionCounts.evicted.Add(int64(done.events))
+		s.retentionCounts.bytes.Add(done.bytes)
 		if err != nil {
 			return err
 		}

@@ -65,14 +65,14 @@ type Options struct {
 // Store keeps everything that has to outlive the process. All methods are safe for
 // concurrent use.
 type Store struct {
-	opt    Options
-	log    *slog.Logger
-	d      dialect
-	write  *sqlx.DB
-	read   *sqlx.DB
-	direct *sqlx.DB // Postgres: for migrations, without a pooler; SQLite: the same as write
-	locks  *sqlx.DB // Postgres: for the serve lock, without a pooler
-	pooled bool     // write, read and journal use a pooler
+	opt       Options
+	log       *slog.Logger
+	d         dialect
+	write     *sqlx.DB
+	read      *sqlx.DB
+	direct    *sqlx.DB // Postgres: for migrations, without a pooler; SQLite: the same as write
+	locks     *sqlx.DB // Postgres: for the serve lock, without a pooler
+	viaPooler bool     // write, read and journal use a pooler
 
 	journal       *sqlx.DB    // connections of the committers; on SQLite the same as write
 	spool         *spool      // nil = none
@@ -84,24 +84,24 @@ type Store struct {
 	// only one writer (SQLite).
 	commitMu sync.Mutex
 
-	node          string
-	origin        string // names this process in revisions
-	boot          int64  // number of this start; set by Serve
-	lock          *serveLock
-	ids           idSource
-	outbox        outbox
-	credentialUse usage
-	auditQueue    auditQueue
-	meter         meter
-	broken        repairs
-	late          lateEnds
-	prepared      prepared // journal statements of SQLite
-	remover       remover
-	checkpointer  checkpointer
-	stock         stock
-	disk          disk
-	clock         clock
-	gone          gone
+	node            string
+	origin          string // names this process in revisions
+	boot            int64  // number of this start; set by Serve
+	lock            *serveLock
+	ids             idSource
+	outbox          outbox
+	credentialUse   usage
+	auditQueue      auditQueue
+	meter           meter
+	repairs         repairs
+	lateEnds        lateEnds
+	prepared        prepared // journal statements of SQLite
+	remover         remover
+	checkpointer    checkpointer
+	storage         storageUsage
+	disk            disk
+	clock           clock
+	retentionCounts retentionCounts
 
 	retainMu  sync.Mutex
 	daysTried time.Time // when dropping partitions was last tried
