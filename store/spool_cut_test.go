@@ -139,10 +139,11 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 		size = c.parts * relay.BodyPart
 	}
 	c.body = bytes.Repeat([]byte(c.id.String()), size/len(c.id.String())+1)[:size]
+	now := time.Now() // one time for both, as delivery does: the queue is in the order of attempts
 	e := &relay.Event{
-		ID: c.id, AliasID: alias, Alias: "hooks", ReceivedAt: time.Now(), State: relay.StateDelivering, Method: "POST", Target: []byte("/" + c.id.String()),
+		ID: c.id, AliasID: alias, Alias: "hooks", ReceivedAt: now, State: relay.StateDelivering, Method: "POST", Target: []byte("/" + c.id.String()),
 		Request:  relay.Message{Head: []byte("POST / HTTP/1.1\r\n\r\n"), Body: relay.Body{Data: c.body, Size: int64(size), State: relay.BodyComplete}},
-		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: time.Now()}},
+		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now}},
 	}
 	for i := range c.parts {
 		t := s.Chunk(c.id, 0, i, c.body[i*relay.BodyPart:(i+1)*relay.BodyPart])
