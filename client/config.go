@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"relay"
+	"relay/record"
 )
 
 // ConfigName is the file that relay looks for.
@@ -263,7 +264,7 @@ func yamlError(err error, what string, keys []string) error {
 	if errors.As(err, &unknown) {
 		key := unknown.Token.Value
 		e := configError(place, "unknown key %q in %s", key, what)
-		if near := Nearest(key, keys); near != "" {
+		if near := record.Nearest(key, keys); near != "" {
 			return e.WithHint("did you mean %s", near)
 		}
 		return e.WithHint("the keys here are %s", strings.Join(keys, ", "))

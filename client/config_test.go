@@ -100,14 +100,3 @@ func FuzzConfig(f *testing.F) {
 		}
 	})
 }
-
-func TestNearest(t *testing.T) {
-	known := []string{"port", "target", "hostHeader"}
-	for typed, want := range map[string]string{
-		"prot": "port", "PORT": "port", "tagret": "target", "hostheader": "hostHeader", "host": "hostHeader", "zzz": "", "": "",
-	} {
-		if near := Nearest(typed, known); near != want {
-			t.Errorf("%q is near %q, want %q", typed, near, want)
-		}
-	}
-}

@@ -75,19 +75,6 @@ func TestRowOfFailure(t *testing.T) {
 	}
 }
 
-func TestMeant(t *testing.T) {
-	t.Parallel()
-	names := []string{"help", "whoami", "aliases", "events", "show", "replay", "replay-queued", "share", "login", "keys"}
-	for typed, want := range map[string]string{
-		"evnts": "events", "event": "events", "alias": "aliases", "reply": "replay", "replay-que": "replay-queued",
-		"shwo": "show", "ls": "", "xyzzy": "", "": "", "Keys": "keys", "whoamI": "whoami", strings.Repeat("x", 4000): "",
-	} {
-		if got := closestName(typed, names); got != want {
-			t.Errorf("%.20q: %q, want %q", typed, got, want)
-		}
-	}
-}
-
 // TestLinesAreBoundedInBytes: lines of the bundled client carry whole headers.
 func TestLinesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func (p *program) completion() *cobra.Command {
 			return root.GenPowerShellCompletionWithDesc(p.out)
 		}
 		err := usage("there is no completion for %q", args[0])
-		if near := client.Nearest(args[0], shells); near != "" {
+		if near := record.Nearest(args[0], shells); near != "" {
 			return err.WithHint("did you mean relay completion %s", near)
 		}
 		return err.WithHint("%s are known", strings.Join(shells, ", "))

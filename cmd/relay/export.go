@@ -22,7 +22,7 @@ func (p *program) export() *cobra.Command {
 			return nil
 		}
 		err := usage("--format is %s, not %q", strings.Join(known, ", "), *format)
-		if near := client.Nearest(*format, known); near != "" {
+		if near := record.Nearest(*format, known); near != "" {
 			return err.WithHint("did you mean --format %s", near)
 		}
 		return err

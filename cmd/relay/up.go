@@ -9,6 +9,7 @@ import (
 
 	"relay"
 	"relay/client"
+	"relay/record"
 )
 
 // maxAliases is how many aliases the relay accepts on one connection.
@@ -216,7 +217,7 @@ func configTarget(conf *client.Config, name string) (client.Target, error) {
 	if conf.Path == "" {
 		return client.Target{}, err.WithHint("relay up --port 3000 --alias %s, or a %s that says it; %s", name, client.ConfigName, noConfig)
 	}
-	if near := client.Nearest(name, configNames(conf)); near != "" {
+	if near := record.Nearest(name, configNames(conf)); near != "" {
 		return client.Target{}, usage("alias %s is not in %s", name, conf.Path).WithHint("did you mean %s", near)
 	}
 	return client.Target{}, usage("alias %s is not in %s", name, conf.Path).

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"relay/client"
+	"relay/record"
 )
 
 // usage returns an error about the command line.
@@ -28,7 +29,7 @@ func unknownCommand(c *cobra.Command, args []string) error {
 		}
 	}
 	err := usage("unknown command %q of %s", args[0], c.CommandPath())
-	if near := client.Nearest(args[0], names); near != "" {
+	if near := record.Nearest(args[0], names); near != "" {
 		return err.WithHint("did you mean %s %s", c.CommandPath(), near)
 	}
 	return err.WithHint("%s --help lists the commands", c.CommandPath())
@@ -56,7 +57,7 @@ func flagError(c *cobra.Command, cause error) error {
 	if typed, ok := strings.CutPrefix(cause.Error(), "unknown flag: --"); ok {
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := client.Nearest(typed, names); near != "" {
+		if near := record.Nearest(typed, names); near != "" {
 			return err.WithHint("did you mean --%s", near)
 		}
 	}

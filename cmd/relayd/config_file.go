@@ -10,6 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"relay/record"
 )
 
 // fileEntry is one line of the configuration file. Its text is as it was written, because
@@ -90,7 +92,7 @@ func unknownKey(key string, list []*setting) error {
 	if slices.Contains(names, key) {
 		return nil
 	}
-	if near := nearest(strings.ReplaceAll(strings.ToLower(key), "_", "-"), names); near != "" {
+	if near := record.Nearest(strings.ReplaceAll(strings.ToLower(key), "_", "-"), names); near != "" {
 		return fmt.Errorf("unknown setting; expected a flag name, did you mean %s?", near)
 	}
 	return errors.New("unknown setting; expected a flag name of `relayd serve --help`")
@@ -109,36 +111,4 @@ func syntaxError(path string, err error) error {
 		return fmt.Errorf("%s: %s is set in line %s already; expected each setting once", place, key, line)
 	}
 	return fmt.Errorf("%s: expected `setting: value` on a line of its own, without spaces before it; what YAML says: %s", place, fault.GetMessage())
-}
-
-// nearest returns the most similar word, "" if none is similar.
-func nearest(word string, words []string) string {
-	best, least := "", len(word)/3+2
-	for _, w := range words {
-		if d := distance(word, w); d < least {
-			best, least = w, d
-		}
-	}
-	return best
-}
-
-// distance counts the single-letter edits between two words (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"relay/record"
 )
 
 // version is set by the linker.
@@ -149,7 +151,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	if near := nearest(args[0], names); near != "" {
+	if near := record.Nearest(args[0], names); near != "" {
 		hint = fmt.Sprintf(hintMeant, near)
 	}
 	return &usageError{err: fmt.Errorf(unknownCommand, cmd.CommandPath(), args[0]), hint: hint}
@@ -181,7 +183,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+	if near := record.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 		return fmt.Errorf(meantFlag, err, near)
 	}
 	return err

@@ -1,10 +1,17 @@
-package client
+package record
 
 import "strings"
+
+// maxNearest bounds the words that suggestions are looked for: the distance takes time in
+// proportion to their length.
+const maxNearest = 64
 
 // Nearest returns the known word that was most likely meant by a mistyped or truncated
 // one, or "".
 func Nearest(word string, known []string) string {
+	if len(word) > maxNearest {
+		return ""
+	}
 	for _, k := range known {
 		if len(word) > 2 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(word)) {
 			return k
