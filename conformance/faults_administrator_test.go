@@ -40,7 +40,7 @@ var misdeeds = []misdeed{
 func TestFaultMisbehavingAdministrator(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
-	r := newRig(t, d.url())
+	r := startRelay(t, d.url())
 	r.autossh("administered", localServer(t))
 	for _, c := range misdeeds {
 		if c.full && size(true, false) {
@@ -75,7 +75,7 @@ func TestFaultMisbehavingAdministrator(t *testing.T) {
 
 // endure asks the API while something lasts, and gives the most sessions that there were,
 // its slowest answer, and whether /readyz said that the store is away.
-func (r *rig) endure(d *dba, lasts time.Duration) (most int, slowest time.Duration, degraded bool) {
+func (r *relayServer) endure(d *dba, lasts time.Duration) (most int, slowest time.Duration, degraded bool) {
 	r.t.Helper()
 	for begun := time.Now(); time.Since(begun) < lasts; <-time.After(50 * time.Millisecond) {
 		var readers sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 // says which disk is full and leaves nothing there.
 func TestFaultBackupDiskFull(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	r.alias("big")
 	for i := range 8 {
 		if status, body, _ := r.call("big", fmt.Sprintf("/%d", i), strings.Repeat("x", 1<<20)); status != 202 {

@@ -20,7 +20,7 @@ import (
 func TestFaultRestore(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		r.alias("asleep")
 		queued := size(20, 200)
 		for i := range queued {
@@ -59,7 +59,7 @@ func TestFaultRestore(t *testing.T) {
 }
 
 // backup copies store and host key; the result puts them where nothing is.
-func (r *rig) backup(t *testing.T) (restore func()) {
+func (r *relayServer) backup(t *testing.T) (restore func()) {
 	t.Helper()
 	dir, data := t.TempDir(), filepath.Join(r.dir, "data")
 	key := filepath.Join(dir, "ssh_host_ed25519_key")
@@ -81,14 +81,14 @@ func (r *rig) backup(t *testing.T) (restore func()) {
 	}
 }
 
-func (r *rig) backupSQLite(t *testing.T, dir string) func() {
+func (r *relayServer) backupSQLite(t *testing.T, dir string) func() {
 	file := filepath.Join(dir, "relay.db")
 	r.relayd("backup", file)
 	return func() { copyFile(t, file, filepath.Join(r.dir, "data", "relay.db")) }
 }
 
 // backupPostgres dumps the schema and restores it on another server.
-func (r *rig) backupPostgres(t *testing.T, dir string) func() {
+func (r *relayServer) backupPostgres(t *testing.T, dir string) func() {
 	file := filepath.Join(dir, "relay.dump")
 	from, schema := plainURL(t, r.database)
 	command(t, pgtest.Program(t, "pg_dump"), "--format=custom", "--schema="+schema, "--file="+file, from)

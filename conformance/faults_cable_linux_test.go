@@ -94,10 +94,10 @@ func (c *cable) serve() {
 	c.t.Cleanup(func() { srv.Close() })
 }
 
-// rig is a server that takes tunnels from the cable.
-func (c *cable) rig() *rig {
+// relay is a server that takes tunnels from the cable.
+func (c *cable) relay() *relayServer {
 	c.t.Helper()
-	r := makeRig(c.t, "", quickPulse...)
+	r := newRelay(c.t, "", quickPulse...)
 	_, port, _ := net.SplitHostPort(r.ssh)
 	r.ssh = net.JoinHostPort(c.near, port)
 	// With a listener off loopback the base site answers to its own name only.
@@ -108,7 +108,7 @@ func (c *cable) rig() *rig {
 }
 
 // tunnel runs an ssh client inside the namespace.
-func (c *cable) tunnel(r *rig, alias string) {
+func (c *cable) tunnel(r *relayServer, alias string) {
 	c.t.Helper()
 	args := []string{"netns", "exec", c.space, "ssh", "-N", "-R", alias + ":80:" + c.local}
 	r.client(alias, "ip", append(args, r.sshArgs()...)...)
@@ -129,7 +129,7 @@ func TestFaultCable(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			c := newCable(t)
-			r := c.rig()
+			r := c.relay()
 			base := r.atRest()
 			c.tunnel(r, "cable")
 			held := r.later("cable", "/hold")

@@ -18,7 +18,7 @@ import (
 func TestFaultManyCallers(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		senders, each := size(200, 2000), 5
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		r.tunnel("many", localServer(t))
 		manySenders(r, 20, 2) // what is made once and kept
 		base := r.atRest()
@@ -40,7 +40,7 @@ func TestFaultManyCallers(t *testing.T) {
 
 // manySenders sends each requests on each of n connections, all opened before the
 // first request, and counts what was not answered by 200.
-func manySenders(r *rig, n, each int) int {
+func manySenders(r *relayServer, n, each int) int {
 	r.t.Helper()
 	conns := make([]net.Conn, n)
 	for i := range conns {
@@ -90,7 +90,7 @@ func exchange(c net.Conn, br *bufio.Reader, alias, path, body string) error {
 }
 
 // watchMemory follows the memory of the server until it is stopped.
-func (r *rig) watchMemory() (stop func(), most *atomic.Int64) {
+func (r *relayServer) watchMemory() (stop func(), most *atomic.Int64) {
 	most = &atomic.Int64{}
 	end, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -114,7 +114,7 @@ func (r *rig) watchMemory() (stop func(), most *atomic.Int64) {
 // is answered meanwhile.
 func TestFaultSlowHeads(t *testing.T) {
 	sockets, patience := size(200, 1000), size(3*time.Second, 10*time.Second)
-	r := newRig(t, "", "RELAY_HEAD_TIMEOUT="+patience.String())
+	r := startRelay(t, "", "RELAY_HEAD_TIMEOUT="+patience.String())
 	r.tunnel("probe", localServer(t))
 	begun := time.Now()
 	var closed atomic.Int32

@@ -23,7 +23,7 @@ import (
 // crowd are clients with a tunnel each that connect again whenever they lose it, as
 // relay up does: at once, then after a random part of a bound that doubles.
 type crowd struct {
-	r      *rig
+	r      *relayServer
 	n      int
 	signer ssh.Signer
 	end    chan struct{}
@@ -33,7 +33,7 @@ type crowd struct {
 }
 
 // startCrowd starts n clients for the aliases crowd-0, crowd-1, …; they end with the test.
-func startCrowd(r *rig, n int) *crowd {
+func startCrowd(r *relayServer, n int) *crowd {
 	r.t.Helper()
 	b, err := os.ReadFile(r.key)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *crowd) ask() (failed int) {
 // to each alias is served.
 func TestFaultTunnelsComeBack(t *testing.T) {
 	n, promised := size(60, 1000), 30*time.Second
-	r := newRig(t, "", "RELAY_MAX_ALIASES=off")
+	r := startRelay(t, "", "RELAY_MAX_ALIASES=off")
 	before := r.atRest()
 	c := startCrowd(r, n)
 	c.back()
@@ -200,7 +200,7 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 // served meanwhile.
 func TestFaultLargeBodies(t *testing.T) {
 	senders, body := size(20, 100), int64(size(2, 16)<<20)
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	var arrived sync.Map // path -> SHA-256
 	r.tunnel("large", serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
 		h, piece := sha256.New(), make([]byte, 256<<10)
@@ -246,7 +246,7 @@ func TestFaultLargeBodies(t *testing.T) {
 }
 
 // probe calls an alias ten times a second until end.
-func (r *rig) probe(alias string, end chan struct{}) (q quiet) {
+func (r *relayServer) probe(alias string, end chan struct{}) (q quiet) {
 	for {
 		begun := time.Now()
 		if status, _, _ := r.call(alias, "/probe", "x"); status != 200 {
@@ -273,7 +273,7 @@ func sumOf(path string, n int64) string {
 }
 
 // sendLarge sends bodies all at once and counts those that were not answered by 200.
-func (r *rig) sendLarge(alias string, senders int, n int64) int {
+func (r *relayServer) sendLarge(alias string, senders int, n int64) int {
 	client := callerTo(r.http, 3*time.Minute)
 	defer client.CloseIdleConnections()
 	var bad atomic.Int32

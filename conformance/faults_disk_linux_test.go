@@ -17,7 +17,7 @@ import (
 func TestFaultDiskFull(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, 128<<20) // what is stored meanwhile must leave the 16 MiB that relayd waits for
-	r := newRig(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=0")
+	r := startRelay(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=0")
 	r.autossh("disk", localServer(t))
 	l := startLoad(r, "disk", 8, func(l *load) { l.pause = 2 * time.Millisecond })
 	rounds := size(1, 3)

@@ -27,7 +27,7 @@ func TestFaultFailover(t *testing.T) {
 	})
 	replica := d.replicate()
 	front, through := relaytest.PostgresLine(t, d.url())
-	r := newRig(t, through)
+	r := startRelay(t, through)
 	r.autossh("failover", localServer(t))
 	l := startLoad(r, "failover", 4, func(l *load) { l.pause = 10 * time.Millisecond })
 	l.more(50, 30*time.Second)

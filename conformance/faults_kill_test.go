@@ -54,7 +54,7 @@ func mixedServer(t *testing.T) string {
 func TestFaultKillRelay(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
 		kills, between := size(2, 20), size(100, 1100)
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		r.autossh("crash", mixedServer(t))
 		l := startLoad(r, "crash", size(8, 32), func(l *load) { l.compare, l.mixed = 100_000, true })
 		for range kills {
@@ -92,7 +92,7 @@ func (l *load) byKind() map[string]int {
 }
 
 // autossh keeps a tunnel up for as long as the test runs.
-func (r *rig) autossh(alias, target string) {
+func (r *relayServer) autossh(alias, target string) {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -16,7 +16,7 @@ import (
 )
 
 // keepTunnel runs plain ssh again whenever it ends, as people do with autossh.
-func keepTunnel(ctx context.Context, r *rig, alias, target string) {
+func keepTunnel(ctx context.Context, r *relayServer, alias, target string) {
 	for ctx.Err() == nil {
 		args := append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)
 		_ = exec.CommandContext(ctx, "ssh", args...).Run()
@@ -30,7 +30,7 @@ func keepTunnel(ctx context.Context, r *rig, alias, target string) {
 // load is a number of senders that send to one alias until they are stopped, and
 // what they were answered.
 type load struct {
-	r       *rig
+	r       *relayServer
 	alias   string
 	pause   time.Duration // between two requests of a sender
 	retry   bool          // senders repeat a request that met no server or a 503
@@ -57,7 +57,7 @@ type answered struct {
 }
 
 // startLoad starts senders that stop with the test at the latest.
-func startLoad(r *rig, alias string, senders int, tune func(*load)) *load {
+func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *load {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &load{r: r, alias: alias, compare: 5000, stop: stop, answered: map[string]answered{}, codes: map[int]int{}}
 	if tune != nil {

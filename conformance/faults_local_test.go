@@ -109,7 +109,7 @@ func localFaults() []localFault {
 // is answered.
 func TestFaultLocalServer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	tg := newTarget(t)
 	closed := relaytest.FreeAddr(t)
 	tunnels := map[string]func(alias, target string){
@@ -140,7 +140,7 @@ func TestFaultLocalServer(t *testing.T) {
 }
 
 // happens is one fault behind one kind of tunnel, and a request after it.
-func (f localFault) happens(t *testing.T, r *rig, tg *target, way string) {
+func (f localFault) happens(t *testing.T, r *relayServer, tg *target, way string) {
 	t.Helper()
 	alias := way + "-faulty"
 	switch {
@@ -160,7 +160,7 @@ func (f localFault) happens(t *testing.T, r *rig, tg *target, way string) {
 	tg.next()
 }
 
-func (f localFault) check(t *testing.T, r *rig, alias string) {
+func (f localFault) check(t *testing.T, r *relayServer, alias string) {
 	t.Helper()
 	c := r.dial()
 	begun := time.Now()
@@ -227,7 +227,7 @@ func wholeAnswer(br *bufio.Reader) ([]byte, error) {
 }
 
 // callerLeaves: what a caller did not send whole is never delivered as whole.
-func callerLeaves(t *testing.T, r *rig, tg *target, passed *int) {
+func callerLeaves(t *testing.T, r *relayServer, tg *target, passed *int) {
 	began, ended := make(chan struct{}), make(chan error, 1)
 	tg.run(func(_ net.Conn, br *bufio.Reader) {
 		if _, err := readHead(br); err == nil {
@@ -263,7 +263,7 @@ func callerLeaves(t *testing.T, r *rig, tg *target, passed *int) {
 }
 
 // callerGone: the answer to a caller that has gone is still recorded.
-func callerGone(t *testing.T, r *rig, tg *target, passed *int) {
+func callerGone(t *testing.T, r *relayServer, tg *target, passed *int) {
 	got, left := make(chan struct{}), make(chan struct{})
 	tg.run(func(c net.Conn, br *bufio.Reader) {
 		_, _ = readRaw(br)

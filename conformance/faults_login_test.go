@@ -16,7 +16,7 @@ import (
 func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
-	r := newRig(t, databaseURL)
+	r := startRelay(t, databaseURL)
 	l := relaytest.NewLine(t, "tcp", r.ssh)
 	relay := relaytest.Program(t, "relay")
 	server := []string{"--server", l.Addr, "--identity", r.key}

@@ -14,7 +14,7 @@ import (
 func TestFaultMinFree(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, 64<<20)
-	r := newRig(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=16MiB")
+	r := startRelay(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=16MiB")
 	var forwarded atomic.Int32
 	r.tunnel("tight", serveLocal(t, func(http.ResponseWriter, *http.Request) { forwarded.Add(1) }))
 	if status, body, _ := r.call("tight", "/before", "x"); status != 200 {

@@ -16,7 +16,7 @@ import (
 // They may wait three times as long in the median, in the full form twice as long at p99.
 func TestFaultNoisyNeighbour(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		hung := newTarget(t)
 		hung.run(func(c net.Conn, _ *bufio.Reader) { <-t.Context().Done() })
 		r.tunnel("noisy", hung.addr)
@@ -71,7 +71,7 @@ func (q *quiet) add(o quiet) {
 
 // measure sends to the quiet alias from four connections, 100 requests a second
 // each at most.
-func (r *rig) measure(d time.Duration) quiet {
+func (r *relayServer) measure(d time.Duration) quiet {
 	var mu sync.Mutex
 	var q quiet
 	var work sync.WaitGroup
@@ -113,7 +113,7 @@ func (r *rig) measure(d time.Duration) quiet {
 // first come one after another, so that those that get through to the local server
 // do not all time out in the same moment: such a burst would show how fast the
 // machine is, not what the aliases have to do with each other.
-func (r *rig) flood(n int, codes map[string]int) (stop func()) {
+func (r *relayServer) flood(n int, codes map[string]int) (stop func()) {
 	r.t.Helper()
 	end := make(chan struct{})
 	var work sync.WaitGroup

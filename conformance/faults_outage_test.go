@@ -17,7 +17,7 @@ func TestFaultPostgresKilled(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
 	pg, databaseURL := ownPostgres(t)
-	r := newRig(t, databaseURL)
+	r := startRelay(t, databaseURL)
 	r.autossh("outage", localServer(t))
 	l := startLoad(r, "outage", 16, gently)
 	var back []time.Duration
@@ -46,7 +46,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
 	pg, databaseURL := ownPostgres(t)
-	r := newRig(t, databaseURL)
+	r := startRelay(t, databaseURL)
 	r.autossh("outage", localServer(t))
 	l := startLoad(r, "outage", 16, gently)
 	l.more(500, 30*time.Second)

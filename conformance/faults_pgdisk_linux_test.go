@@ -20,7 +20,7 @@ func TestFaultPostgresDiskFull(t *testing.T) {
 	disk := d.smallDisk(48 << 20)
 	d.do(`CREATE TABLESPACE small LOCATION '`+disk+`'`, `GRANT CREATE ON TABLESPACE small TO `+appRole,
 		`ALTER ROLE `+appRole+` SET default_tablespace = small`)
-	r := newRig(t, d.url())
+	r := startRelay(t, d.url())
 	r.autossh("disk", localServer(t))
 	l := startLoad(r, "disk", 4, func(l *load) { l.pause = 10 * time.Millisecond })
 	var back time.Duration

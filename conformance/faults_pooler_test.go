@@ -32,7 +32,7 @@ func TestFaultPooler(t *testing.T) {
 			d := newDBA(t)
 			d.do(`ALTER ROLE ` + appRole + ` SET synchronous_commit = off`)
 			b := d.newBouncer(settings)
-			r := newRig(t, b.url(), "RELAY_DATABASE_DIRECT_URL="+d.url())
+			r := startRelay(t, b.url(), "RELAY_DATABASE_DIRECT_URL="+d.url())
 			r.autossh("pooled", echoServer(t))
 			usual(t, r)
 			outages(t, d, b, r)
@@ -44,7 +44,7 @@ func TestFaultPooler(t *testing.T) {
 }
 
 // outages takes pgbouncer and Postgres away under load.
-func outages(t *testing.T, d *dba, b *bouncer, r *rig) {
+func outages(t *testing.T, d *dba, b *bouncer, r *relayServer) {
 	t.Helper()
 	for _, c := range []struct {
 		name       string
@@ -92,7 +92,7 @@ func echoServer(t *testing.T) string {
 
 // usual does what people do all day: a body of several parts, a replay, the live view, a
 // key and a token made and removed beside the server, which acts on it.
-func usual(t *testing.T, r *rig) {
+func usual(t *testing.T, r *relayServer) {
 	t.Helper()
 	live := r.live()
 	defer live.close()
@@ -126,7 +126,7 @@ func usual(t *testing.T, r *rig) {
 }
 
 // overKill queues events, kills relayd and has them delivered.
-func overKill(t *testing.T, r *rig) {
+func overKill(t *testing.T, r *relayServer) {
 	t.Helper()
 	r.alias("asleep")
 	n := size(30, 200)
@@ -146,9 +146,9 @@ func overKill(t *testing.T, r *rig) {
 }
 
 // takeover has a second relayd wait, and the first one killed.
-func takeover(t *testing.T, r *rig) {
+func takeover(t *testing.T, r *relayServer) {
 	t.Helper()
-	second := makeRig(t, r.database, r.extra...)
+	second := newRelay(t, r.database, r.extra...)
 	second.key, second.token = r.key, r.token
 	second.spawn()
 	second.waitFor(20*time.Second, "the standby to answer", func() bool { return second.ready() == 503 })
@@ -175,7 +175,7 @@ type live struct {
 	close func()
 }
 
-func (r *rig) live() *live {
+func (r *relayServer) live() *live {
 	r.t.Helper()
 	req, err := http.NewRequest("GET", "http://"+r.http+"/api/v1/stream", nil)
 	if err != nil {
@@ -200,7 +200,7 @@ func TestFaultPoolerWithoutDirectURL(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
 	b := d.newBouncer(map[string]string{"pool_mode": "transaction"})
-	r := makeRig(t, b.url())
+	r := newRelay(t, b.url())
 	begun := time.Now()
 	code := r.spawn().Code(t, 15*time.Second)
 	said := strings.TrimSpace(r.log.String())

@@ -39,7 +39,7 @@ func TestFaultQueueOverKill(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
 		events, kills := size(120, 500), size(1, 3)
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		r.alias("asleep")
 		for i := range events {
 			if status, body, _ := r.call("asleep", queuePath(i), "event"); status != 202 {
@@ -64,7 +64,7 @@ func TestFaultQueueOverKill(t *testing.T) {
 
 func queuePath(i int) string { return fmt.Sprintf("/queued/%04d", i) }
 
-func checkQueue(t *testing.T, r *rig, seen []string, events, kills int) {
+func checkQueue(t *testing.T, r *relayServer, seen []string, events, kills int) {
 	t.Helper()
 	interrupted := map[string]bool{}
 	for _, e := range r.events("asleep", "") {

@@ -15,7 +15,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		const age, old = 10 * time.Second, 60
-		r := newRig(t, databaseURL, "RELAY_RETENTION="+age.String())
+		r := startRelay(t, databaseURL, "RELAY_RETENTION="+age.String())
 		tunnel := r.tunnel("old", localServer(t))
 		body := strings.Repeat("x", 300<<10) // in chunks of its own
 		sent := map[string]time.Time{}       // by path
@@ -61,7 +61,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 }
 
 // tooEarly counts the events that are gone although they are younger than age.
-func tooEarly(t *testing.T, sent map[string]time.Time, r *rig, age time.Duration) (early int) {
+func tooEarly(t *testing.T, sent map[string]time.Time, r *relayServer, age time.Duration) (early int) {
 	t.Helper()
 	there := map[string]bool{}
 	for _, e := range r.events("old", "") {
@@ -83,7 +83,7 @@ func tooEarly(t *testing.T, sent map[string]time.Time, r *rig, age time.Duration
 }
 
 // share shares the n oldest events of an alias and gives their ids.
-func (r *rig) share(t *testing.T, alias string, n int) (ids []string) {
+func (r *relayServer) share(t *testing.T, alias string, n int) (ids []string) {
 	t.Helper()
 	all := r.events(alias, "")
 	slices.Reverse(all)
@@ -100,7 +100,7 @@ func TestFaultRetentionBySize(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		const limit, body = 2 << 20, 100 << 10
-		r := newRig(t, databaseURL, "RELAY_MAX_ALIAS_STORAGE=2MiB")
+		r := startRelay(t, databaseURL, "RELAY_MAX_ALIAS_STORAGE=2MiB")
 		tunnel := r.tunnel("fat", localServer(t))
 		send := func() (int, string) {
 			status, _, header := r.call("fat", "/fat", strings.Repeat("x", body))
@@ -151,7 +151,7 @@ func TestFaultRetentionBySize(t *testing.T) {
 }
 
 // stored sums the payloads of an alias' events.
-func (r *rig) stored(alias string) (n int64) {
+func (r *relayServer) stored(alias string) (n int64) {
 	r.t.Helper()
 	var page struct {
 		Data []struct{ PayloadSize int64 }

@@ -15,7 +15,7 @@ func TestFaultSlowStore(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
 	link, through := relaytest.PostgresLine(t, databaseURL)
-	r := newRig(t, through)
+	r := startRelay(t, through)
 	r.autossh("slow", localServer(t))
 	l := startLoad(r, "slow", 16, gently)
 	phase := size(5*time.Second, 10*time.Second) // an answer takes two seconds then

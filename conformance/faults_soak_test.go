@@ -14,7 +14,7 @@ func TestFaultSoak(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		requests, cycles, long := size(700, 10000), size(16, 100), size(4*time.Second, 60*time.Second)
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		local := localServer(t)
 		r.tunnel("steady", local)
 		r.cycle("flap", local)
@@ -42,7 +42,7 @@ func TestFaultSoak(t *testing.T) {
 }
 
 // cycle brings a tunnel up, sends a request through it, and cuts it.
-func (r *rig) cycle(alias, local string) {
+func (r *relayServer) cycle(alias, local string) {
 	r.t.Helper()
 	cmd := r.tunnel(alias, local)
 	if status, body, _ := r.call(alias, "/cycle", "x"); status != 200 {
@@ -54,7 +54,7 @@ func (r *rig) cycle(alias, local string) {
 
 // stream sends n requests evenly over some time, on eight connections, and counts
 // those that were not answered by 200.
-func (r *rig) stream(alias string, n int, long time.Duration) (failed int) {
+func (r *relayServer) stream(alias string, n int, long time.Duration) (failed int) {
 	const lanes = 8
 	var bad atomic.Int32
 	var work sync.WaitGroup

@@ -32,7 +32,7 @@ func TestFaultSpool(t *testing.T) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			pg, databaseURL := ownPostgres(t)
-			r := newRig(t, databaseURL)
+			r := startRelay(t, databaseURL)
 			r.alias("asleep")
 			r.autossh("awake", localServer(t))
 			l := startLoad(r, "awake", 4, func(l *load) { l.pause = 20 * time.Millisecond })
@@ -85,7 +85,7 @@ func TestFaultSpool(t *testing.T) {
 }
 
 // queueAll sends n events to the sleeping alias and counts those that were queued.
-func queueAll(r *rig, n int) (accepted int) {
+func queueAll(r *relayServer, n int) (accepted int) {
 	r.t.Helper()
 	for i := range n {
 		if status, _, _ := r.call("asleep", queuePath(i), "event"); status == 202 {
@@ -107,7 +107,7 @@ func (l *load) codes503() int {
 func TestFaultSpoolFull(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
-	r := newRig(t, databaseURL, "RELAY_SPOOL_LIMIT=1MiB")
+	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1MiB")
 	var forwarded atomic.Int32
 	r.tunnel("full", serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -160,7 +160,7 @@ func TestFaultSpoolLargeBodies(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 20
 	pg, databaseURL := ownPostgres(t)
-	r := newRig(t, databaseURL, "RELAY_SPOOL_LIMIT=16MiB")
+	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=16MiB")
 	var mu sync.Mutex
 	whole, short := map[string][sha256.Size]byte{}, 0
 	r.tunnel("large", serveLocal(t, func(w http.ResponseWriter, req *http.Request) {

@@ -18,7 +18,7 @@ func TestFaultGracefulStop(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		const requests = 50
 		took := size(time.Second, 5*time.Second)
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		var inside atomic.Int32
 		let := make(chan struct{})
 		r.tunnel("slowly", serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
@@ -74,7 +74,7 @@ func TestFaultGracefulStop(t *testing.T) {
 func TestFaultRollingRestart(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		r.autossh("rolling", localServer(t))
 		l := startLoad(r, "rolling", 4, func(l *load) { l.pause, l.retry = 40*time.Millisecond, true })
 		restarts := size(3, 20)

@@ -26,7 +26,7 @@ import (
 
 // startTraced runs relayd under strace, as its own child: relayd can be killed by its
 // process id, and strace ends with it.
-func (r *rig) startTraced(args ...string) *relaytest.Process {
+func (r *relayServer) startTraced(args ...string) *relaytest.Process {
 	r.t.Helper()
 	args = append([]string{"-D", "-f", "-qq"}, args...)
 	cmd := exec.Command("strace", append(args, relaytest.Program(r.t, "relayd"), "serve")...)
@@ -63,7 +63,7 @@ func (s *shape) body(path string) string {
 // send sends one request of this shape over a connection of its own. It gives the port of
 // the caller and the answer's status; 0 when there was none. whole is true when the answer
 // came to its end.
-func (s *shape) send(r *rig, path string) (port, status int, whole bool) {
+func (s *shape) send(r *relayServer, path string) (port, status int, whole bool) {
 	c, err := net.DialTimeout("tcp", r.http, 5*time.Second)
 	if err != nil {
 		return 0, 0, false
@@ -238,7 +238,7 @@ func TestFaultSync(t *testing.T) {
 					})
 				}
 			}
-			r := newRig(t, url)
+			r := startRelay(t, url)
 			r.alias("asleep")
 			r.stop(syscall.SIGTERM)
 			trace := filepath.Join(r.dir, "trace")
@@ -281,7 +281,7 @@ type told struct {
 }
 
 // keepSending sends requests of one shape until ctx ends.
-func (o *told) keepSending(ctx context.Context, r *rig, s *shape, round int) {
+func (o *told) keepSending(ctx context.Context, r *relayServer, s *shape, round int) {
 	for i := 0; ctx.Err() == nil; i++ {
 		path := fmt.Sprintf("/%s/%d/%d", s.name, round, i)
 		_, status, _ := s.send(r, path)
@@ -297,7 +297,7 @@ func (o *told) keepSending(ctx context.Context, r *rig, s *shape, round int) {
 }
 
 // holds tells whether an event has the body that was sent.
-func (r *rig) holds(id, sum string) bool {
+func (r *relayServer) holds(id, sum string) bool {
 	var e record
 	status, b := r.api("GET", "/events/"+id, nil)
 	return status == 200 && json.Unmarshal(b, &e) == nil && e.Request.Body.SHA256 == sum
@@ -316,7 +316,7 @@ func TestFaultKillInCommit(t *testing.T) {
 		if databaseURL != "" { // relayd itself writes to no file then
 			points = map[string][]int{"write": {50, 100, 150, 200, 250, 300}}
 		}
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		r.alias("asleep")
 		r.autossh("awake", localOfShapes(t))
 		r.autossh("nothing", relaytest.FreeAddr(t))

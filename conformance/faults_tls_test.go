@@ -75,7 +75,7 @@ func TestFaultSlowHandshakes(t *testing.T) {
 }
 
 // clientHello is what a client begins with.
-func (r *tlsRig) clientHello() []byte {
+func (r *tlsRelay) clientHello() []byte {
 	r.t.Helper()
 	near, far := net.Pipe()
 	defer near.Close()

@@ -46,7 +46,7 @@ type outcome struct {
 }
 
 // later sends a request and gives its outcome when there is one.
-func (r *rig) later(alias, path string) <-chan outcome {
+func (r *relayServer) later(alias, path string) <-chan outcome {
 	ch := make(chan outcome, 1)
 	go func() {
 		begun := time.Now()
@@ -61,7 +61,7 @@ func (r *rig) later(alias, path string) <-chan outcome {
 // client goes on, the same connection serves again.
 func TestFaultSilentClient(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s")
+	r := startRelay(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s")
 	h := newHolding(t)
 	cmd := r.tunnel("silent", h.addr)
 	base := r.atRest()
@@ -90,7 +90,7 @@ func TestFaultSilentClient(t *testing.T) {
 // first client is told and let go.
 func TestFaultTakeover(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	h := newHolding(t)
 	old := r.tunnel("taken", h.addr)
 	base := r.atRest()
@@ -124,7 +124,7 @@ func TestFaultFlapping(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		flaps := size(12, 40)
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		local := localServer(t)
 		r.tunnel("flappy", local).Kill()
 		base := r.atRest()

@@ -15,8 +15,8 @@ import (
 // TestFaultTwoOnOneDataDir: the second server on a data dir says so and exits 1, and
 // the first goes on.
 func TestFaultTwoOnOneDataDir(t *testing.T) {
-	r := newRig(t, "")
-	second := makeRig(t, "", "RELAY_DATA_DIR="+filepath.Join(r.dir, "data"))
+	r := startRelay(t, "")
+	second := newRelay(t, "", "RELAY_DATA_DIR="+filepath.Join(r.dir, "data"))
 	begun := time.Now()
 	code, said := second.spawn().Code(t, 15*time.Second), strings.TrimSpace(second.log.String())
 	figure(t, "the second relayd on a data dir exits %d after %v: %s", code, time.Since(begun).Round(10*time.Millisecond), relaytest.Tail(said, 200))
@@ -30,12 +30,12 @@ func TestFaultTwoOnOneDataDir(t *testing.T) {
 func TestFaultTwoOnOnePostgres(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
-	rigs := []*rig{makeRig(t, databaseURL), makeRig(t, databaseURL)}
+	rigs := []*relayServer{newRelay(t, databaseURL), newRelay(t, databaseURL)}
 	rigs[1].key = rigs[0].key
 	for _, r := range rigs {
 		r.spawn()
 	}
-	up := func(r *rig) bool { return r.ready() == 200 }
+	up := func(r *relayServer) bool { return r.ready() == 200 }
 	rigs[0].waitFor(20*time.Second, "one server to be ready", func() bool { return up(rigs[0]) || up(rigs[1]) })
 	first, second := rigs[0], rigs[1]
 	if up(second) {
@@ -101,7 +101,7 @@ func TestFaultQueueFull(t *testing.T) {
 		"bytes": {"RELAY_QUEUE_BYTES=200KiB", strings.Repeat("x", 10<<10), 19, 20}, // heads count too
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "", c.setting)
+			r := startRelay(t, "", c.setting)
 			r.alias("narrow")
 			codes := map[int]int{}
 			var last http.Header

@@ -17,7 +17,7 @@ const h2Cases = 141
 // TestHTTP2 runs h2spec against the base host over TLS.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
-	r := makeRig(t, "", "RELAY_TLS=files")
+	r := newRelay(t, "", "RELAY_TLS=files")
 	cert, key := relaytest.WriteCertificate(t, r.dir, "localhost")
 	https := relaytest.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(https)

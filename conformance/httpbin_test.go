@@ -72,7 +72,7 @@ func steady(answer []byte) string {
 // through the tunnel, and by replay.
 func TestHTTPBinThroughTheTunnel(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	local := httptest.NewServer(httpbin.New())
 	t.Cleanup(local.Close)
 	addr := local.Listener.Addr().String()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// dropbearKey is the rig's key in dropbear's own format.
-func (r *rig) dropbearKey() string {
+// dropbearKey is the relay's key in dropbear's own format.
+func (r *relayServer) dropbearKey() string {
 	file := filepath.Join(r.dir, "id_dropbear")
 	if _, err := os.Stat(file); err == nil {
 		return file
@@ -19,8 +19,8 @@ func (r *rig) dropbearKey() string {
 	return file
 }
 
-// puttyKey is the rig's key in PuTTY's own format, the only one that plink reads.
-func (r *rig) puttyKey() string {
+// puttyKey is the relay's key in PuTTY's own format, the only one that plink reads.
+func (r *relayServer) puttyKey() string {
 	file := filepath.Join(r.dir, "id.ppk")
 	if _, err := os.Stat(file); err == nil {
 		return file
@@ -29,7 +29,7 @@ func (r *rig) puttyKey() string {
 	return file
 }
 
-func (r *rig) tool(name string, args ...string) {
+func (r *relayServer) tool(name string, args ...string) {
 	r.t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		r.t.Fatalf("%s: %v\n%s", name, err, out)
@@ -37,7 +37,7 @@ func (r *rig) tool(name string, args ...string) {
 }
 
 // hostKey is the fingerprint of the server's host key.
-func (r *rig) hostKey() string {
+func (r *relayServer) hostKey() string {
 	r.t.Helper()
 	pem, err := os.ReadFile(filepath.Join(r.dir, "data", "ssh_host_ed25519_key"))
 	if err != nil {

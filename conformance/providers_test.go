@@ -173,7 +173,7 @@ func verifyTwilio(r *http.Request, body []byte) error {
 // replays it; the local code verifies both with the provider's own library.
 func TestProviderSignatures(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	verdicts := make(chan error, 4)
 	var verify func(r *http.Request, body []byte) error
 	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

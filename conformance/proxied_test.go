@@ -22,7 +22,7 @@ func proxyHeaders() map[string][]byte {
 // TestProxiedHTTP: the source that a trusted proxy names is the one in the record.
 func TestProxiedHTTP(t *testing.T) {
 	t.Parallel()
-	r := makeRig(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
+	r := newRelay(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
 	r.start()
 	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
 	r.tunnel("shop", okServer(t))
@@ -53,7 +53,7 @@ func TestProxiedHTTP(t *testing.T) {
 }
 
 // lastSource is the path of an alias' newest event, and whom it came from.
-func (r *rig) lastSource(alias string) (path, from string) {
+func (r *relayServer) lastSource(alias string) (path, from string) {
 	r.t.Helper()
 	var page struct {
 		Data []struct{ Path, RemoteAddr string }
@@ -119,7 +119,7 @@ func dialFrom(t *testing.T, source, addr string) net.Conn {
 // header.
 func TestProxiedSSH(t *testing.T) {
 	t.Parallel()
-	r := makeRig(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
+	r := newRelay(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
 	r.start()
 	for version, header := range proxyHeaders() {
 		c := dialFrom(t, "127.0.0.2", r.ssh)
@@ -146,7 +146,7 @@ func TestProxiedSSH(t *testing.T) {
 }
 
 // whoami runs that command over c; nil when there was no login.
-func (r *rig) whoami(c net.Conn) []byte {
+func (r *relayServer) whoami(c net.Conn) []byte {
 	r.t.Helper()
 	text, err := os.ReadFile(r.key)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // one.
 func TestSecurityLimits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "", "RELAY_REPLAY_LIMIT=3/min")
+	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=3/min")
 	r.alias("hook")
 	r.call("hook", "/x", "hello")
 	id := r.events("hook", "")[0].ID

@@ -52,7 +52,7 @@ func (s secrets) keep(t *testing.T, name, secret string) string {
 // and then looks for it in everything that the server keeps and shows.
 func TestSecurityNoSecretIsKept(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "", "RELAY_LOG_LEVEL=debug")
+	r := startRelay(t, "", "RELAY_LOG_LEVEL=debug")
 	known := secrets{}
 	known.keep(t, "token", r.token)
 	r.tunnel("hook", localServer(t))
@@ -119,7 +119,7 @@ func (s secrets) files(t *testing.T, dir string) (n int) {
 }
 
 // see sends a request and gives status, header and body of the answer as one text.
-func (r *rig) see(client *http.Client, method, path, body string, header ...string) []byte {
+func (r *relayServer) see(client *http.Client, method, path, body string, header ...string) []byte {
 	r.t.Helper()
 	req, err := http.NewRequest(method, "http://"+r.http+path, strings.NewReader(body))
 	if err != nil {
@@ -145,7 +145,7 @@ func (r *rig) see(client *http.Client, method, path, body string, header ...stri
 }
 
 // useTokens makes tokens by the API and by the command line and uses one.
-func useTokens(t *testing.T, r *rig, known secrets) {
+func useTokens(t *testing.T, r *relayServer, known secrets) {
 	t.Helper()
 	var made struct{ ID, Token string }
 	r.decode(r.must(201, "POST", "/tokens", []byte(`{"name":"ci","alias":"hook","expiresIn":"1h"}`)), &made)
@@ -164,7 +164,7 @@ func useTokens(t *testing.T, r *rig, known secrets) {
 type seer func(client *http.Client, method, address, body string, header ...string) []byte
 
 // useShare makes a share and uses it in every way there is.
-func useShare(t *testing.T, r *rig, known secrets, id string, see seer) {
+func useShare(t *testing.T, r *relayServer, known secrets, id string, see seer) {
 	t.Helper()
 	var share struct{ ID, Token string }
 	r.decode(r.must(201, "POST", "/events/"+id+"/shares", []byte(`{"view":true}`)), &share)
@@ -185,7 +185,7 @@ func useShare(t *testing.T, r *rig, known secrets, id string, see seer) {
 }
 
 // useLogin makes and uses links and gives a browser that is logged in.
-func useLogin(t *testing.T, r *rig, known secrets, see seer) *http.Client {
+func useLogin(t *testing.T, r *relayServer, known secrets, see seer) *http.Client {
 	t.Helper()
 	last := func(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
 	c, link := r.browser("admin")
@@ -204,7 +204,7 @@ func useLogin(t *testing.T, r *rig, known secrets, see seer) *http.Client {
 
 // useWrongSecrets shows what looks like secrets everywhere one may be shown. They may
 // be somebody's for another server.
-func useWrongSecrets(t *testing.T, r *rig, known secrets, see seer) {
+func useWrongSecrets(t *testing.T, r *relayServer, known secrets, see seer) {
 	t.Helper()
 	quiet := &http.Client{}
 	wrong := func(name string) string {
@@ -242,7 +242,7 @@ func useWrongSecrets(t *testing.T, r *rig, known secrets, see seer) {
 // TestSecurityOfAnswers: what a browser may do with the base site from elsewhere.
 func TestSecurityOfAnswers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	r.alias("hook")
 	r.call("hook", "/x", "<script>alert(1)</script>")
 	id := r.events("hook", "")[0].ID
@@ -289,7 +289,7 @@ func TestSecurityOfAnswers(t *testing.T) {
 // side shows.
 func TestSecurityHostKeys(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	var about struct {
 		Addr, BaseURL string
 		HostKeys      []struct{ Type, Key, Fingerprint string }

@@ -21,7 +21,7 @@ import (
 )
 
 // try runs a client to its end, without a terminal, and gives all it said.
-func (r *rig) try(env []string, name string, args ...string) (exit int, said string) {
+func (r *relayServer) try(env []string, name string, args ...string) (exit int, said string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -39,7 +39,7 @@ func (r *rig) try(env []string, name string, args ...string) (exit int, said str
 }
 
 // ssh is OpenSSH's client with options before the host, and what follows it.
-func (r *rig) sshLine(key, user string, options []string, rest ...string) []string {
+func (r *relayServer) sshLine(key, user string, options []string, rest ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	args := append([]string{
 		"-F", "none", "-i", key, "-p", port, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no",
@@ -50,7 +50,7 @@ func (r *rig) sshLine(key, user string, options []string, rest ...string) []stri
 
 func TestSecuritySSHAudit(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	host, port, _ := net.SplitHostPort(r.ssh)
 	_, out := r.try(nil, "ssh-audit", "-n", "-b", "-p", port, host)
 	fails, warns := 0, 0
@@ -74,7 +74,7 @@ func TestSecuritySSHAudit(t *testing.T) {
 // real login beside them is quick, and each of them is closed after 10 s.
 func TestSecuritySSHSilentSockets(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	closed := make(chan time.Duration, 1000)
 	for n := range 1000 {
 		c, err := net.Dial("tcp", r.ssh)
@@ -154,7 +154,7 @@ func listening(t *testing.T, pid int) (list []string) {
 // it did before, and connects to nobody.
 func TestSecuritySSHOpensNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	knocked := make(chan struct{}, 16)
 	prey, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -254,7 +254,7 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 // code, and is good for a tunnel then.
 func TestSecuritySSHEnrolment(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	key := filepath.Join(r.dir, "laptop")
 	relaytest.WriteKey(t, key)
 	browser, _ := r.browser("admin")

@@ -19,7 +19,7 @@ import (
 // anybody in, whatever the client.
 func TestSecuritySSHWithoutProof(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	host, port, _ := net.SplitHostPort(r.ssh)
 	stranger := filepath.Join(r.dir, "stranger")
 	relaytest.WriteKey(t, stranger)
@@ -64,7 +64,7 @@ func TestSecuritySSHWithoutProof(t *testing.T) {
 
 // paramiko is a Python program with a transport t that has done its key exchange;
 // exit 3 and "refused" when the code is refused, 0 when it got in.
-func (r *rig) paramiko(code string, args ...string) []string {
+func (r *relayServer) paramiko(code string, args ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	program := `
 import paramiko, sys
@@ -111,7 +111,7 @@ except paramiko.SSHException:
 // nothing.
 func TestSecuritySSHStaleUser(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "", "RELAY_ALIAS_CLAIM=off")
+	r := startRelay(t, "", "RELAY_ALIAS_CLAIM=off")
 	stranger, mallory := filepath.Join(r.dir, "stranger"), filepath.Join(r.dir, "mallory")
 	relaytest.WriteKey(t, stranger)
 	relaytest.WriteKey(t, mallory)
@@ -140,7 +140,7 @@ asyncio.run(main())
 // libraries that people use.
 func TestSecuritySSHLibrariesLogIn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	next := filepath.Join(r.dir, "data", "ssh_host_ed25519_key.next")
 	relaytest.WriteKey(t, next)
 	r.stop(syscall.SIGTERM)

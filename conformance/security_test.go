@@ -45,7 +45,7 @@ func cutSoon(t *testing.T, began time.Time, how string, what map[string]<-chan e
 // what the command line takes away in another process soon after.
 func TestSecurityRevocation(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		target := localServer(t)
 		t.Run("key", func(t *testing.T) { testRevokedKey(t, r, target) })
 		t.Run("token", func(t *testing.T) { testRevokedToken(t, r) })
@@ -56,15 +56,15 @@ func TestSecurityRevocation(t *testing.T) {
 	})
 }
 
-// on gives the rig to a subtest.
-func (r *rig) on(t *testing.T) *rig {
-	return &rig{
+// on gives the relay to a subtest.
+func (r *relayServer) on(t *testing.T) *relayServer {
+	return &relayServer{
 		t: t, owner: r.owner, dir: r.dir, http: r.http, ssh: r.ssh, admin: r.admin, key: r.key, token: r.token,
 		database: r.database, extra: r.extra, log: r.log, process: r.process,
 	}
 }
 
-func testRevokedKey(t *testing.T, r *rig, target string) {
+func testRevokedKey(t *testing.T, r *relayServer, target string) {
 	r = r.on(t)
 	carol := r.person("carol")
 	ended := carol.tunnel("carols", target)
@@ -85,7 +85,7 @@ func (p *person) keyID() string {
 	return list.Data[0].ID
 }
 
-func testRevokedToken(t *testing.T, r *rig) {
+func testRevokedToken(t *testing.T, r *relayServer) {
 	r = r.on(t)
 	dave := r.person("dave")
 	dave.do("POST", "/aliases", `{"name":"daves"}`, 201)
@@ -107,7 +107,7 @@ func testRevokedToken(t *testing.T, r *rig) {
 	}
 }
 
-func testRevokedUser(t *testing.T, r *rig, target string) {
+func testRevokedUser(t *testing.T, r *relayServer, target string) {
 	r = r.on(t)
 	for i, how := range []string{"user by API", "user by command"} {
 		name := fmt.Sprintf("erin%d", i)
@@ -131,7 +131,7 @@ func testRevokedUser(t *testing.T, r *rig, target string) {
 	}
 }
 
-func testRevokedMember(t *testing.T, r *rig, target string) {
+func testRevokedMember(t *testing.T, r *relayServer, target string) {
 	r = r.on(t)
 	frank := r.person("frank")
 	r.alias("ours")
@@ -145,7 +145,7 @@ func testRevokedMember(t *testing.T, r *rig, target string) {
 	}
 }
 
-func testRevokedShare(t *testing.T, r *rig) {
+func testRevokedShare(t *testing.T, r *relayServer) {
 	r = r.on(t)
 	r.alias("shared")
 	if status, body, _ := r.call("shared", "/hook", "hello"); status != 202 {
@@ -172,7 +172,7 @@ func testRevokedShare(t *testing.T, r *rig) {
 	}
 }
 
-func testRevokedSession(t *testing.T, r *rig) {
+func testRevokedSession(t *testing.T, r *relayServer) {
 	r = r.on(t)
 	r.alias("watched")
 	c, _ := r.browser("admin")

@@ -137,7 +137,7 @@ func startSerial(t *testing.T) string {
 // reads it as the next request of the connection. The next caller gets its own answer.
 func TestUnreadBodyReachesNobodyElse(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	r.tunnel("unread", startSerial(t))
 	const body = "GET /evil HTTP/1.1\r\nX-Ignore: "
 	first := r.dial()
@@ -154,12 +154,12 @@ func TestUnreadBodyReachesNobodyElse(t *testing.T) {
 // not held up by channels that wait for reuse. Each request ends within 1.2 times what it
 // takes directly, plus 200 ms.
 func TestLocalServerOfOneConnection(t *testing.T) {
-	serveInTime(t, newRig(t, ""), "serial", startSerial(t))
+	serveInTime(t, startRelay(t, ""), "serial", startSerial(t))
 }
 
 // serveInTime compares requests by plain ssh with direct ones. Each pattern gets a tunnel
 // of its own, which knows nothing of its local server.
-func serveInTime(t *testing.T, r *rig, alias, addr string) {
+func serveInTime(t *testing.T, r *relayServer, alias, addr string) {
 	t.Helper()
 	for i, c := range []struct {
 		name     string

@@ -29,7 +29,7 @@ type forwarding struct {
 }
 
 // runs starts a program that is killed with the test.
-func (r *rig) runs(t *testing.T, name string, args ...string) *relaytest.Process {
+func (r *relayServer) runs(t *testing.T, name string, args ...string) *relaytest.Process {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(r.env(), "SSH_AUTH_SOCK=", "DISPLAY=")
@@ -37,7 +37,7 @@ func (r *rig) runs(t *testing.T, name string, args ...string) *relaytest.Process
 }
 
 // openSSH are options and place of OpenSSH's client, the destination last.
-func (r *rig) openSSH(user string) []string {
+func (r *relayServer) openSSH(user string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return []string{
 		"-F", "none", "-i", r.key, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no",
@@ -46,7 +46,7 @@ func (r *rig) openSSH(user string) []string {
 }
 
 // library are the arguments of the client that is made of a Python library.
-func (r *rig) library(name, user string, more ...string) []string {
+func (r *relayServer) library(name, user string, more ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return append([]string{"testdata/ssh_client.py", name, host, port, user, r.key}, more...)
 }
@@ -54,7 +54,7 @@ func (r *rig) library(name, user string, more ...string) []string {
 const python = "/usr/bin/python3"
 
 // forward starts a client that forwards.
-func (r *rig) forward(t *testing.T, client string, f forwarding) *relaytest.Process {
+func (r *relayServer) forward(t *testing.T, client string, f forwarding) *relaytest.Process {
 	t.Helper()
 	if f.user == "" {
 		f.user = "relay"
@@ -88,7 +88,7 @@ func (r *rig) forward(t *testing.T, client string, f forwarding) *relaytest.Proc
 }
 
 // command runs a command of the relay by a client.
-func (r *rig) command(t *testing.T, client, line string) *relaytest.Process {
+func (r *relayServer) command(t *testing.T, client, line string) *relaytest.Process {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(r.ssh)
 	switch client {
@@ -105,7 +105,7 @@ func (r *rig) command(t *testing.T, client, line string) *relaytest.Process {
 // serves waits until an alias answers with a body. A client that takes the alias over may
 // take seconds to start, and the tunnel before it answers meanwhile: but no request that
 // comes when the new tunnel is attached may be answered by another one.
-func (r *rig) serves(t *testing.T, alias, want string) {
+func (r *relayServer) serves(t *testing.T, alias, want string) {
 	t.Helper()
 	got, wrong := "", map[string]string{} // by the tunnel that was attached when the request was sent
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -128,7 +128,7 @@ func (r *rig) serves(t *testing.T, alias, want string) {
 }
 
 // tunnelSince is when the tunnel of an alias was attached, empty when it is offline.
-func (r *rig) tunnelSince(alias string) string {
+func (r *relayServer) tunnelSince(alias string) string {
 	status, body := r.api("GET", "/aliases/"+alias, nil)
 	var a struct {
 		Online bool
@@ -141,7 +141,7 @@ func (r *rig) tunnelSince(alias string) string {
 }
 
 // state is the state of an alias, as the API tells it.
-func (r *rig) state(alias string) string {
+func (r *relayServer) state(alias string) string {
 	status, body := r.api("GET", "/aliases/"+alias, nil)
 	var a struct{ State string }
 	if status != 200 || json.Unmarshal(body, &a) != nil {

@@ -11,7 +11,7 @@ import (
 // replays have the limit of the settings.
 func TestSSHLimits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "", "RELAY_REPLAY_LIMIT=2/min")
+	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=2/min")
 	r.tunnel("mine", says(t, "x"))
 	r.call("mine", "/", "x")
 	id := r.latest("mine").ID

@@ -14,7 +14,7 @@ import (
 )
 
 // dials logs in with a private key file.
-func (r *rig) dials(t *testing.T, key string) *ssh.Client {
+func (r *relayServer) dials(t *testing.T, key string) *ssh.Client {
 	t.Helper()
 	pem, err := os.ReadFile(key)
 	if err != nil {
@@ -60,7 +60,7 @@ func asks(t *testing.T, c *ssh.Client, line string) (stdout, stderr string, code
 func TestSSHPermissionWalk(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		mallory := filepath.Join(t.TempDir(), "id")
 		relaytest.WriteKey(t, mallory)
 		r.relayd("user", "add", "mallory", "--key", mallory+".pub")
@@ -99,7 +99,7 @@ type walk struct {
 }
 
 // token checks that a token of the thief's sees no more than the thief.
-func (w *walk) token(r *rig) {
+func (w *walk) token(r *relayServer) {
 	out, bad, code := asks(w.t, w.thief, "token --name walk")
 	var token struct{ Token string }
 	if err := json.Unmarshal([]byte(out), &token); err != nil || code != 0 {
@@ -184,7 +184,7 @@ func sameWords(s string) string { return requestID.ReplaceAllString(s, "") }
 // audit shows it.
 func TestSSHToken(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	out, bad, code := asks(t, r.dials(t, r.key), "token --name 'the laptop'")
 	var token struct{ ID, Token, Name string }
 	if err := json.Unmarshal([]byte(out), &token); err != nil || code != 0 || token.Name != "the laptop" {
@@ -201,7 +201,7 @@ func TestSSHToken(t *testing.T) {
 // them.
 func TestSSHWaitAndReplay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	r.tunnel("hook", says(t, "hello"))
 	c := r.dials(t, r.key)
 	type answer struct {

@@ -14,7 +14,7 @@ import (
 // the one that it may not use any more, and goes on with the last; without any it ends.
 func TestSSHRemovedAliases(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	bob := r.person("bob")
 	local := says(t, "x")
 	for _, alias := range []string{"kept", "removed"} {

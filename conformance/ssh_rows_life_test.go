@@ -16,7 +16,7 @@ import (
 
 // rowSilence: all clients sleep at once; what comes is queued, and the same
 // connections serve again when they wake.
-func rowSilence(t *testing.T, r *rig) {
+func rowSilence(t *testing.T, r *relayServer) {
 	awake := map[string]func(){}
 	running := map[string]*relaytest.Process{}
 	for _, client := range everyClient {
@@ -47,7 +47,7 @@ func rowSilence(t *testing.T, r *rig) {
 	}
 }
 
-func rowLocalDown(t *testing.T, r *rig) {
+func rowLocalDown(t *testing.T, r *relayServer) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		alias, want := "c17-"+client, "local-refused"
 		if client == "plink" || client == "paramiko" { // they confirm, then close
@@ -65,7 +65,7 @@ func rowLocalDown(t *testing.T, r *rig) {
 	})
 }
 
-func rowNothingSaid(t *testing.T, r *rig) {
+func rowNothingSaid(t *testing.T, r *relayServer) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func rowNothingSaid(t *testing.T, r *rig) {
 	})
 }
 
-func rowDirect(t *testing.T, r *rig) {
+func rowDirect(t *testing.T, r *relayServer) {
 	const words = "this relay does not connect to other hosts"
 	each(t, []string{"openssh", "paramiko", "asyncssh"}, func(t *testing.T, client string) {
 		var c *relaytest.Process
@@ -107,7 +107,7 @@ func rowDirect(t *testing.T, r *rig) {
 }
 
 // rowNotOffered: what is not offered is refused plainly and stops nothing.
-func rowNotOffered(t *testing.T, r *rig) {
+func rowNotOffered(t *testing.T, r *relayServer) {
 	c := r.runs(t, "ssh", append(append([]string{"-s"}, r.openSSH("relay")...), "sftp")...)
 	if code := c.Code(t, 15*time.Second); code != 255 || !strings.Contains(c.Out.String(), "subsystem request failed") {
 		t.Errorf("subsystem: exit %d: %s", code, c.Out)
@@ -123,7 +123,7 @@ func rowNotOffered(t *testing.T, r *rig) {
 }
 
 // rowAlive: clients that ask whether the relay lives get an answer.
-func rowAlive(t *testing.T, r *rig) {
+func rowAlive(t *testing.T, r *relayServer) {
 	asking := map[string]*relaytest.Process{
 		"openssh": r.forward(t, "openssh", forwarding{
 			bind: "c26-openssh", to: says(t, "openssh"), flags: []string{"-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3"},
@@ -143,7 +143,7 @@ func rowAlive(t *testing.T, r *rig) {
 	}
 }
 
-func rowFlood(t *testing.T, r *rig) {
+func rowFlood(t *testing.T, r *relayServer) {
 	host, port, _ := net.SplitHostPort(says(t, "through"))
 	c := r.runs(t, python, r.library("asyncssh", "relay", "flood", "c27", host, port)...)
 	r.serves(t, "c27", "through")
@@ -156,7 +156,7 @@ func rowFlood(t *testing.T, r *rig) {
 }
 
 // rowRemoved: an alias that is removed takes the connection with it.
-func rowRemoved(t *testing.T, r *rig) {
+func rowRemoved(t *testing.T, r *relayServer) {
 	each(t, programs, func(t *testing.T, client string) {
 		alias := "c32-" + client
 		c := r.forward(t, client, forwarding{bind: alias, to: says(t, client)})
@@ -182,7 +182,7 @@ func rekeyed(t *testing.T) int {
 
 // rowKeyRemoved: a key that an operator removes takes tunnel, log and a command that
 // waits with it.
-func rowKeyRemoved(t *testing.T, r *rig) {
+func rowKeyRemoved(t *testing.T, r *relayServer) {
 	carol := r.person("carol32")
 	own := r.on(t)
 	own.key, own.token = carol.key, carol.token
@@ -205,7 +205,7 @@ func rowKeyRemoved(t *testing.T, r *rig) {
 }
 
 // rowDeath: an alias is offline at once when its client dies.
-func rowDeath(t *testing.T, r *rig) {
+func rowDeath(t *testing.T, r *relayServer) {
 	each(t, programs, func(t *testing.T, client string) {
 		alias := "c15-" + client
 		c := r.forward(t, client, forwarding{bind: alias, to: says(t, client)})
@@ -224,7 +224,7 @@ func rowDeath(t *testing.T, r *rig) {
 
 // rowRekey: new keys every MiB in both directions change no byte. The other clients
 // do so after a GiB, and their programs have no option for it.
-func rowRekey(t *testing.T, r *rig) {
+func rowRekey(t *testing.T, r *relayServer) {
 	down := random(rekeyed(t), 5)
 	to := serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
 		b, err := io.ReadAll(req.Body)
@@ -244,7 +244,7 @@ func rowRekey(t *testing.T, r *rig) {
 
 // rowRestart: sessions are told of a stop, clients leave, and the host key is the same
 // after a restart.
-func rowRestart(t *testing.T, r *rig) {
+func rowRestart(t *testing.T, r *relayServer) {
 	session := r.forward(t, "openssh", forwarding{bind: "c30", to: says(t, "x"), session: true})
 	r.serves(t, "c30", "x")
 	all := []*relaytest.Process{session}

@@ -17,7 +17,7 @@ import (
 func TestSSHRows(t *testing.T) {
 	t.Parallel()
 	// A client may be late by 3 s without being stale, and sleep for long.
-	r := newRig(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=3s", "RELAY_STALE_CLOSE=10m", "RELAY_MAX_ALIASES=200", "RELAY_MAX_BODY=256MiB")
+	r := startRelay(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=3s", "RELAY_STALE_CLOSE=10m", "RELAY_MAX_ALIASES=200", "RELAY_MAX_BODY=256MiB")
 	r.relayd("user", "add", "bob")
 	r.relayd("alias", "add", "bobs", "--user", "bob")
 	r.dropbearKey()
@@ -66,7 +66,7 @@ func TestSSHRows(t *testing.T) {
 // row is one row of the table.
 type row struct {
 	name string
-	run  func(t *testing.T, r *rig)
+	run  func(t *testing.T, r *relayServer)
 }
 
 // each runs a row with every client.
@@ -76,7 +76,7 @@ func each(t *testing.T, clients []string, f func(t *testing.T, client string)) {
 	}
 }
 
-func rowForward(t *testing.T, r *rig) {
+func rowForward(t *testing.T, r *relayServer) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		c := r.forward(t, client, forwarding{bind: "c1-" + client, to: says(t, client)})
 		r.serves(t, "c1-"+client, client)
@@ -89,7 +89,7 @@ func rowForward(t *testing.T, r *rig) {
 	})
 }
 
-func rowPortZero(t *testing.T, r *rig) {
+func rowPortZero(t *testing.T, r *relayServer) {
 	each(t, []string{"openssh", "dbclient", "paramiko", "asyncssh"}, func(t *testing.T, client string) {
 		c := r.forward(t, client, forwarding{bind: "c2-" + client, port: "0", to: says(t, client)})
 		r.serves(t, "c2-"+client, client)
@@ -99,14 +99,14 @@ func rowPortZero(t *testing.T, r *rig) {
 	})
 }
 
-func rowUser(t *testing.T, r *rig) {
+func rowUser(t *testing.T, r *relayServer) {
 	each(t, programs, func(t *testing.T, client string) {
 		r.forward(t, client, forwarding{user: "C4-" + client, to: says(t, client)})
 		r.serves(t, "c4-"+client, client)
 	})
 }
 
-func rowCapitals(t *testing.T, r *rig) {
+func rowCapitals(t *testing.T, r *relayServer) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		r.forward(t, client, forwarding{bind: "C5-" + strings.ToUpper(client) + ".", to: says(t, client)})
 		r.serves(t, "c5-"+client, client)
@@ -114,7 +114,7 @@ func rowCapitals(t *testing.T, r *rig) {
 }
 
 // rowRefused: foreign, invalid and reserved names, and what each client says.
-func rowRefused(t *testing.T, r *rig) {
+func rowRefused(t *testing.T, r *relayServer) {
 	words := map[string]string{
 		"openssh":  "remote port forwarding failed for listen port 80",
 		"dbclient": "Remote TCP forward request failed",
@@ -158,7 +158,7 @@ var logged = regexp.MustCompile(`\d\d:\d\d:\d\d (\x1b\[32m)?\[200\](\x1b\[0m)? P
 
 // rowUnused: without an accepted forward and a session a connection ends after 5 s;
 // with a forward and a session whose stdin is at its end it stays.
-func rowUnused(t *testing.T, r *rig) {
+func rowUnused(t *testing.T, r *relayServer) {
 	stay := map[string]*relaytest.Process{}
 	for _, client := range []string{"openssh", "dbclient", "plink"} {
 		f := forwarding{bind: "c21-" + client, to: says(t, client), session: true}
@@ -193,7 +193,7 @@ func rowUnused(t *testing.T, r *rig) {
 
 // rowTakeover: an alias goes from client to client, each old one is let go; the death
 // of the last takes the alias offline.
-func rowTakeover(t *testing.T, r *rig) {
+func rowTakeover(t *testing.T, r *relayServer) {
 	var old *relaytest.Process
 	for _, client := range everyClient {
 		c := r.forward(t, client, forwarding{bind: "c12", to: says(t, client), session: client == "openssh"})
@@ -212,13 +212,13 @@ func rowTakeover(t *testing.T, r *rig) {
 	relaytest.Until(t, 5*time.Second, "offline", func() bool { return r.state("c12") == "offline" })
 }
 
-func rowTwice(t *testing.T, r *rig) {
+func rowTwice(t *testing.T, r *relayServer) {
 	r.forward(t, "openssh", forwarding{bind: "c13", to: says(t, "first"), flags: []string{"-R", "c13:81:" + says(t, "second")}})
 	// -R of the flags comes first on the command line.
 	r.serves(t, "c13", "first")
 }
 
-func rowCancel(t *testing.T, r *rig) {
+func rowCancel(t *testing.T, r *relayServer) {
 	t.Run("openssh", func(t *testing.T) {
 		socket := filepath.Join(relaytest.SocketDir(t), "s")
 		to := says(t, "x")
@@ -247,7 +247,7 @@ func rowCancel(t *testing.T, r *rig) {
 }
 
 // rowNoForward: a session without a forward shows help.
-func rowNoForward(t *testing.T, r *rig) {
+func rowNoForward(t *testing.T, r *relayServer) {
 	each(t, []string{"openssh", "dbclient", "plink"}, func(t *testing.T, client string) {
 		c := r.command(t, client, "")
 		if code := c.Code(t, 15*time.Second); code != 1 || !strings.Contains(c.Out.String(), "replay-queued ALIAS") {
@@ -256,7 +256,7 @@ func rowNoForward(t *testing.T, r *rig) {
 	})
 }
 
-func rowCommands(t *testing.T, r *rig) {
+func rowCommands(t *testing.T, r *relayServer) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		for _, x := range []struct {
 			line string

@@ -20,16 +20,16 @@ import (
 	"relay/relaytest"
 )
 
-// tlsRig is a relay at https://relay.test with aliases below it.
-type tlsRig struct {
-	*rig
+// tlsRelay is a relay at https://relay.test with aliases below it.
+type tlsRelay struct {
+	*relayServer
 	https string
 	roots *x509.CertPool
 }
 
-func newTLSRig(t *testing.T, extra ...string) *tlsRig {
+func newTLSRig(t *testing.T, extra ...string) *tlsRelay {
 	t.Helper()
-	r := &tlsRig{rig: makeRig(t, "", extra...), https: relaytest.FreeAddr(t)}
+	r := &tlsRelay{relayServer: newRelay(t, "", extra...), https: relaytest.FreeAddr(t)}
 	_, port, _ := net.SplitHostPort(r.https)
 	r.extra = append(r.extra, "RELAY_HTTPS_ADDR="+r.https, "RELAY_BASE_URL=https://relay.test:"+port, "RELAY_ALIAS_DOMAIN=relay.test",
 		"RELAY_SSH_PUBLIC_ADDR="+r.ssh)
@@ -37,7 +37,7 @@ func newTLSRig(t *testing.T, extra ...string) *tlsRig {
 }
 
 // hand makes a TLS connection for a name, offering protocols.
-func (r *tlsRig) hand(name string, protocols ...string) (*tls.Conn, error) {
+func (r *tlsRelay) hand(name string, protocols ...string) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.https)
@@ -54,7 +54,7 @@ func (r *tlsRig) hand(name string, protocols ...string) (*tls.Conn, error) {
 }
 
 // awaitCert makes connections until one is trusted, and tells how long that took.
-func (r *tlsRig) awaitCert(name string) time.Duration {
+func (r *tlsRelay) awaitCert(name string) time.Duration {
 	r.t.Helper()
 	began, last := time.Now(), error(nil)
 	for time.Since(began) < 3*time.Minute {
@@ -71,7 +71,7 @@ func (r *tlsRig) awaitCert(name string) time.Duration {
 }
 
 // forward opens a tunnel by ssh and waits until a request gets through it.
-func (r *tlsRig) forward(alias, target string) {
+func (r *tlsRelay) forward(alias, target string) {
 	r.t.Helper()
 	cmd := exec.Command("ssh", append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)...)
 	cmd.Env = r.env()
@@ -82,7 +82,7 @@ func (r *tlsRig) forward(alias, target string) {
 }
 
 // plain sends a request over plain HTTP and gives the whole answer.
-func (r *tlsRig) plain(method, host, target string) string {
+func (r *tlsRelay) plain(method, host, target string) string {
 	r.t.Helper()
 	return ask(r.t, r.dial(), method, host, target)
 }
@@ -148,7 +148,7 @@ func TestCertificatesFromCA(t *testing.T) {
 }
 
 // checkUnknownNames: strangers' names cost no order, and no waiting.
-func (r *tlsRig) checkUnknownNames() {
+func (r *tlsRelay) checkUnknownNames() {
 	for _, name := range []string{"shop.relay.test", "nobody.relay.test", "a.b.relay.test", "elsewhere.test"} {
 		began := time.Now()
 		if c, err := r.hand(name); err == nil || !strings.Contains(err.Error(), "unrecognized name") {
@@ -163,7 +163,7 @@ func (r *tlsRig) checkUnknownNames() {
 	}
 }
 
-func (r *tlsRig) checkAliasOverTLS() {
+func (r *tlsRelay) checkAliasOverTLS() {
 	c, err := r.hand("shop.relay.test", "h2", "http/1.1")
 	if err != nil {
 		r.t.Fatal(err)
@@ -191,7 +191,7 @@ func (r *tlsRig) checkAliasOverTLS() {
 }
 
 // checkFolder: keys are for the relay's own eyes.
-func (r *tlsRig) checkFolder() {
+func (r *tlsRelay) checkFolder() {
 	err := filepath.WalkDir(filepath.Join(r.dir, "data", "certificates"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -208,7 +208,7 @@ func (r *tlsRig) checkFolder() {
 }
 
 // checkRestart: what was issued is kept, and the CA is not needed for it.
-func (r *tlsRig) checkRestart(ca *pebble) {
+func (r *tlsRelay) checkRestart(ca *pebble) {
 	r.stop(syscall.SIGTERM)
 	ca.end()
 	r.start()
@@ -284,7 +284,7 @@ func TestCertificateFiles(t *testing.T) {
 
 // serial is that of the certificate served for a name; without roots it is not
 // verified.
-func (r *tlsRig) serial(name string) string {
+func (r *tlsRelay) serial(name string) string {
 	r.t.Helper()
 	conf := &tls.Config{ServerName: name, RootCAs: r.roots, InsecureSkipVerify: r.roots == nil}
 	c, err := tls.Dial("tcp", r.https, conf)

@@ -18,7 +18,7 @@ const overTLS = "shop.relay.test"
 
 // newFilesRig is a relay with aliases below relay.test on its TLS port, whose base site
 // is on the plain one, and a target at the alias shop.
-func newFilesRig(t *testing.T, extra ...string) (*tlsRig, *target) {
+func newFilesRig(t *testing.T, extra ...string) (*tlsRelay, *target) {
 	t.Helper()
 	r := newTLSRig(t, "RELAY_TLS=files")
 	cert, key := relaytest.WriteCertificate(t, r.dir, "relay.test", "*.relay.test")
@@ -34,7 +34,7 @@ func newFilesRig(t *testing.T, extra ...string) (*tlsRig, *target) {
 
 // shop connects to the alias; what comes is kept as it stands on the wire of TLS 1.2,
 // where an alert shows.
-func (r *tlsRig) shop() (*tls.Conn, *tapped) {
+func (r *tlsRelay) shop() (*tls.Conn, *tapped) {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.https)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestWireOverTLS(t *testing.T) {
 	t.Run("hello", r.checkHello)
 }
 
-func (r *tlsRig) checkBytes(t *testing.T, tg *target) {
+func (r *tlsRelay) checkBytes(t *testing.T, tg *target) {
 	const host = "Host: " + overTLS + "\r\n"
 	requests := []string{
 		"POST /a HTTP/1.1\r\n" + host + "X-b:  two  \r\nx-B:\tone\r\nContent-Length: 002\r\n\r\nhi",
@@ -119,7 +119,7 @@ func (r *tlsRig) checkBytes(t *testing.T, tg *target) {
 }
 
 // checkEnds: who reads to the end of TLS knows whether that was the end of the answer.
-func (r *tlsRig) checkEnds(t *testing.T, tg *target) {
+func (r *tlsRelay) checkEnds(t *testing.T, tg *target) {
 	const head = "HTTP/1.1 200 OK\r\n"
 	for say, whole := range map[string]bool{
 		head + "\r\nhello": true,
@@ -150,7 +150,7 @@ func (r *tlsRig) checkEnds(t *testing.T, tg *target) {
 
 // checkCallers: one who ends the connection inside a body, in order or not, has not sent
 // it whole; one who ends his side behind it gets the answer.
-func (r *tlsRig) checkCallers(t *testing.T, tg *target) {
+func (r *tlsRelay) checkCallers(t *testing.T, tg *target) {
 	for name, leave := range map[string]func(c *tls.Conn, tap *tapped){
 		"notify": func(c *tls.Conn, _ *tapped) { _ = c.CloseWrite() },
 		"fin":    func(_ *tls.Conn, tap *tapped) { _ = tap.Conn.(*net.TCPConn).CloseWrite() },
@@ -192,7 +192,7 @@ func (r *tlsRig) checkCallers(t *testing.T, tg *target) {
 }
 
 // checkHello: what may be agreed on, and which names go together.
-func (r *tlsRig) checkHello(t *testing.T) {
+func (r *tlsRelay) checkHello(t *testing.T) {
 	for version, fine := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		c, err := tls.Dial("tcp", r.https, &tls.Config{ServerName: overTLS, RootCAs: r.roots, MinVersion: version, MaxVersion: version})
 		if (err == nil) != fine {

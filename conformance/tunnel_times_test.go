@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// dialSSH makes an SSH connection of the rig's key from this process.
-func (r *rig) dialSSH(t *testing.T) *ssh.Client {
+// dialSSH makes an SSH connection of the relay's key from this process.
+func (r *relayServer) dialSSH(t *testing.T) *ssh.Client {
 	t.Helper()
 	text, err := os.ReadFile(r.key)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *rig) dialSSH(t *testing.T) *ssh.Client {
 // none are given.
 func TestTunnelTimes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	t.Run("online 100 ms after the forward is confirmed", func(t *testing.T) { onlineAtOnce(t, r.on(t)) })
 	t.Run("closed after 5 s without a forward", func(t *testing.T) { t.Parallel(); unusedIsClosed(t, r.on(t)) })
 	t.Run("stale within 8 s of silence", func(t *testing.T) { t.Parallel(); silentIsStale(t, r.on(t)) })
@@ -43,7 +43,7 @@ func TestTunnelTimes(t *testing.T) {
 
 // onlineAtOnce calls the alias when the confirmation is there: the caller must be served
 // within 100 ms, never queued.
-func onlineAtOnce(t *testing.T, r *rig) {
+func onlineAtOnce(t *testing.T, r *relayServer) {
 	c := r.dialSSH(t)
 	for open := range 5 {
 		ok, _, err := c.SendRequest("tcpip-forward", true, ssh.Marshal(struct {
@@ -71,7 +71,7 @@ func onlineAtOnce(t *testing.T, r *rig) {
 }
 
 // unusedIsClosed logs in and asks for nothing.
-func unusedIsClosed(t *testing.T, r *rig) {
+func unusedIsClosed(t *testing.T, r *relayServer) {
 	c := r.dialSSH(t)
 	begun := time.Now()
 	ended := make(chan error, 1)
@@ -89,7 +89,7 @@ func unusedIsClosed(t *testing.T, r *rig) {
 }
 
 // silentIsStale holds a client back on its line: no byte passes, and nothing is closed.
-func silentIsStale(t *testing.T, r *rig) {
+func silentIsStale(t *testing.T, r *relayServer) {
 	client := r.tunnel("silent", says(t, "x"))
 	r.serves(t, "silent", "x")
 	wake := freeze(t, client.Cmd.Process.Pid)
@@ -115,7 +115,7 @@ func silentIsStale(t *testing.T, r *rig) {
 func TestSpoolAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
-	r := newRig(t, databaseURL)
+	r := startRelay(t, databaseURL)
 	r.alias("asleep")
 	if status, body, _ := r.call("asleep", "/before", "x"); status != 202 {
 		t.Fatalf("answered %d %s", status, body)

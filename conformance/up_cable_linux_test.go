@@ -10,9 +10,9 @@ import (
 
 // slowRig is a server for the cable that keeps a silent tunnel as long as it does by
 // default.
-func (c *cable) slowRig() *rig {
+func (c *cable) slowRig() *relayServer {
 	c.t.Helper()
-	r := makeRig(c.t, "")
+	r := newRelay(c.t, "")
 	_, port, _ := net.SplitHostPort(r.ssh)
 	r.ssh = net.JoinHostPort(c.near, port)
 	r.extra = append(r.extra, "RELAY_BASE_URL=http://"+r.http)
@@ -22,7 +22,7 @@ func (c *cable) slowRig() *rig {
 }
 
 // up runs relay up inside the namespace.
-func (c *cable) up(r *rig, alias string) *upClient {
+func (c *cable) up(r *relayServer, alias string) *upClient {
 	c.t.Helper()
 	return r.upBy([]string{"ip", "netns", "exec", c.space}, "--echo", "--alias", alias)
 }

@@ -20,17 +20,17 @@ import (
 // upClient is one relay up.
 type upClient struct {
 	*relaytest.Process // with a buffer for each of stdout and stderr
-	r                  *rig
+	r                  *relayServer
 }
 
 // up runs relay up with these arguments and waits until it says that it is online.
-func (r *rig) up(args ...string) *upClient {
+func (r *relayServer) up(args ...string) *upClient {
 	r.t.Helper()
 	return r.upBy(nil, args...)
 }
 
 // upBy is up behind another command, such as one that enters a network namespace.
-func (r *rig) upBy(before []string, args ...string) *upClient {
+func (r *relayServer) upBy(before []string, args ...string) *upClient {
 	r.t.Helper()
 	words := append(before, relaytest.Program(r.t, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
 	words = append(words, args...)
@@ -64,7 +64,7 @@ func (u *upClient) shows(what string) {
 
 // back waits until a request comes through the alias, and gives how long that took.
 // Requests are sent side by side: one that meets a silent tunnel takes 2 s.
-func (r *rig) back(alias string, limit time.Duration) time.Duration {
+func (r *relayServer) back(alias string, limit time.Duration) time.Duration {
 	r.t.Helper()
 	begun := time.Now()
 	came := make(chan time.Duration, 1)
@@ -91,7 +91,7 @@ func (r *rig) back(alias string, limit time.Duration) time.Duration {
 // TestUpComesBackAfterAKill kills the relay and starts it again on the same ports.
 func TestUpComesBackAfterAKill(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	u := r.up("--echo", "--alias", "back")
 	var took []time.Duration
 	for range size(2, 10) {
@@ -118,7 +118,7 @@ func TestUpComesBackAfterAKill(t *testing.T) {
 // and the first one stops and does not take the alias back.
 func TestUpTakenOver(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	hello := func(text string) string {
 		return "http://" + serveLocal(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
 	}
@@ -148,7 +148,7 @@ func TestUpTakenOver(t *testing.T) {
 // TestUpStopsForGood ends relay up where trying again cannot help.
 func TestUpStopsForGood(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	u := r.up("--echo", "--alias", "gone")
 	fields := strings.Fields(r.relayd("key", "list"))
 	for _, f := range fields {
@@ -164,7 +164,7 @@ func TestUpStopsForGood(t *testing.T) {
 // TestUpOfOthers leaves the aliases alone that are not ours, and goes on with ours.
 func TestUpOfOthers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	r.relayd("user", "add", "bob")
 	r.relayd("alias", "add", "bobs", "--user", "bob")
 	u := r.up("--echo", "--alias", "bobs", "--alias", "mine")
@@ -183,7 +183,7 @@ func TestUpOfOthers(t *testing.T) {
 // for control bytes in all that relay prints, in every form of output.
 func TestUpPrintsNothingRaw(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	const n = 200
 	var calls atomic.Int32
 	tg := newTarget(t)
@@ -237,7 +237,7 @@ func TestUpPrintsNothingRaw(t *testing.T) {
 
 // hostile sends a request that would play with a terminal, and tells whether the
 // relay let it through.
-func (r *rig) hostile(alias string, i int) bool {
+func (r *relayServer) hostile(alias string, i int) bool {
 	r.t.Helper()
 	path := fmt.Sprintf("/x%c\u009b31m\u202e%c\xff%d", rune(0x80+i%0x20), rune(0x200b+i%5), i)
 	if i%4 == 0 {
@@ -283,7 +283,7 @@ type upEvent struct {
 // TestUpJSON reads every line of --output json as one object.
 func TestUpJSON(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	cmd := exec.Command(relaytest.Program(r.t, "relay"), "up", "--echo", "--alias", "js", "--server", r.ssh, "--identity", r.key, "--output", "json")
 	cmd.Env = r.env()
 	out := relaytest.StartSeparate(t, cmd).Out

@@ -14,7 +14,7 @@ import (
 )
 
 // await asks for an event and gives the answer when it is there.
-func (r *rig) await(query string) <-chan []byte {
+func (r *relayServer) await(query string) <-chan []byte {
 	r.t.Helper()
 	open := r.metric("relay_api_waits")
 	got := make(chan []byte, 1)
@@ -30,7 +30,7 @@ func (r *rig) await(query string) <-chan []byte {
 // nothing that was there before.
 func TestWaitForAnEvent(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		r.alias("hook")
 		r.alias("other")
 		r.call("hook", "/wanted", "before")
@@ -69,7 +69,7 @@ func TestWaitForAnEvent(t *testing.T) {
 // TestExportedTestSendsWhatWasReceived: capture, export, run, compare.
 func TestExportedTestSendsWhatWasReceived(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "")
+	r := startRelay(t, "")
 	r.alias("hook")
 	sent := "PUT /x?a=\"b\" HTTP/1.1\r\nhOST: hook.localhost\r\nX-One:  1\r\nX-one: caf\xe9\r\nTransfer-Encoding: chunked\r\n\r\n" +
 		"00a;x=\"y\"\r\n0123\"'`\\\n\x00\r\n1\r\n\xff\r\n0\r\nX-Sum: 1\r\n\r\n"

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-func pipelined(t *testing.T, r *rig, tg *target) {
+func pipelined(t *testing.T, r *relayServer, tg *target) {
 	const n = 50
 	tg.mu.Lock()
 	tg.script, tg.reply = nil, func(raw []byte) ([]byte, bool) {
@@ -44,7 +44,7 @@ func pipelined(t *testing.T, r *rig, tg *target) {
 	}
 }
 
-func ambiguous(t *testing.T, r *rig, tg *target) {
+func ambiguous(t *testing.T, r *relayServer, tg *target) {
 	tg.say(ok, false)
 	for name, request := range map[string]string{
 		"length and chunked":   "POST / HTTP/1.1\r\n" + host + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -70,7 +70,7 @@ func ambiguous(t *testing.T, r *rig, tg *target) {
 	}
 }
 
-func byteByByte(t *testing.T, r *rig, tg *target) {
+func byteByByte(t *testing.T, r *relayServer, tg *target) {
 	tg.say(ok, false)
 	request := "POST /slowly HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nX-T: v\r\n\r\n"
 	conn := r.dial()
@@ -92,7 +92,7 @@ func byteByByte(t *testing.T, r *rig, tg *target) {
 
 // mutated sends requests with random damage. Whatever reaches the local server
 // must be what was sent, and net/http must read it alike.
-func mutated(t *testing.T, r *rig, tg *target) {
+func mutated(t *testing.T, r *relayServer, tg *target) {
 	tg.say("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", true)
 	seeds := []string{
 		post("X-A: b\r\nContent-Type: text/plain\r\n", "hello"), get("/a?b=c"),
@@ -138,7 +138,7 @@ func mutated(t *testing.T, r *rig, tg *target) {
 	}
 }
 
-func queuedWhileOffline(t *testing.T, r *rig) {
+func queuedWhileOffline(t *testing.T, r *relayServer) {
 	r.relayd("alias", "add", "asleep", "--user", "admin")
 	requests := []string{
 		strings.Replace(post("X-Dup: 1\r\nx-dup: 2\r\n", allBytes()), "wire.", "asleep.", 1),

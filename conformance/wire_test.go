@@ -20,7 +20,7 @@ var bodyKinds = []string{"11", "12", "13", "16", "17", "18", "48", "49", "51"}
 func TestWireFidelity(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
-		r := newRig(t, databaseURL)
+		r := startRelay(t, databaseURL)
 		tg := newTarget(t)
 		r.tunnel("wire", tg.addr)
 		var s score
@@ -79,7 +79,7 @@ func same(t *testing.T, what string, got, want []byte) bool {
 	return false
 }
 
-func (s *score) plain(t *testing.T, r *rig, tg *target, c wireCase) {
+func (s *score) plain(t *testing.T, r *relayServer, tg *target, c wireCase) {
 	s.cases++
 	tg.say(c.response, c.shut)
 	conn := r.dial()
@@ -109,7 +109,7 @@ func (s *score) plain(t *testing.T, r *rig, tg *target, c wireCase) {
 }
 
 // checkStored compares the raw endpoints.
-func (s *score) checkStored(t *testing.T, r *rig, rec record, c wireCase) {
+func (s *score) checkStored(t *testing.T, r *relayServer, rec record, c wireCase) {
 	t.Helper()
 	okReq := same(t, "request.raw", r.must(200, "GET", "/events/"+rec.ID+"/request.raw", nil), []byte(c.request))
 	okSent := same(t, "attempts/1/request.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/1/request.raw", nil), []byte(c.request))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func expectAccepted(t *testing.T, r *rig, tg *target) {
+func expectAccepted(t *testing.T, r *relayServer, tg *target) {
 	const head = "POST /expect HTTP/1.1\r\n" + host + "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"
 	tg.run(func(c net.Conn, br *bufio.Reader) {
 		raw, err := readHead(br)
@@ -44,7 +44,7 @@ func expectAccepted(t *testing.T, r *rig, tg *target) {
 	same(t, "replay", tg.next(), []byte(head+"hello"))
 }
 
-func expectRefused(t *testing.T, r *rig, tg *target) {
+func expectRefused(t *testing.T, r *relayServer, tg *target) {
 	const refusal = "HTTP/1.1 417 No Thanks\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 	tg.run(func(c net.Conn, br *bufio.Reader) {
 		if _, err := readHead(br); err == nil {
@@ -71,7 +71,7 @@ func expectRefused(t *testing.T, r *rig, tg *target) {
 
 // eventStream sends each event only when the caller has had the one before: a
 // buffer anywhere would stop it.
-func eventStream(t *testing.T, r *rig, tg *target) {
+func eventStream(t *testing.T, r *relayServer, tg *target) {
 	const events = 20
 	seen := make(chan struct{}, 1)
 	tg.run(func(c net.Conn, br *bufio.Reader) {
@@ -107,7 +107,7 @@ func eventStream(t *testing.T, r *rig, tg *target) {
 	}
 }
 
-func upgrade(t *testing.T, r *rig, tg *target) {
+func upgrade(t *testing.T, r *relayServer, tg *target) {
 	const answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 	tg.run(func(c net.Conn, br *bufio.Reader) {
 		if _, err := readHead(br); err != nil {
@@ -140,7 +140,7 @@ func upgrade(t *testing.T, r *rig, tg *target) {
 	}
 }
 
-func earlyAnswer(t *testing.T, r *rig, tg *target) {
+func earlyAnswer(t *testing.T, r *relayServer, tg *target) {
 	const answer = "HTTP/1.1 413 Too Much\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno"
 	answered := make(chan struct{})
 	tg.run(func(c net.Conn, br *bufio.Reader) {
@@ -178,7 +178,7 @@ func earlyAnswer(t *testing.T, r *rig, tg *target) {
 	}
 }
 
-func brokenAnswer(t *testing.T, r *rig, tg *target) {
+func brokenAnswer(t *testing.T, r *relayServer, tg *target) {
 	half := "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + strings.Repeat("x", 500)
 	tg.say(half, true)
 	conn := r.dial()

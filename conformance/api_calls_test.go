@@ -9,7 +9,7 @@ import (
 )
 
 // api calls the API with the admin's token.
-func (r *rig) api(method, path string, body []byte) (int, []byte) {
+func (r *relayServer) api(method, path string, body []byte) (int, []byte) {
 	r.t.Helper()
 	req, err := http.NewRequest(method, "http://"+r.http+"/api/v1"+path, bytes.NewReader(body))
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *rig) api(method, path string, body []byte) (int, []byte) {
 	return res.StatusCode, b
 }
 
-func (r *rig) must(status int, method, path string, body []byte) []byte {
+func (r *relayServer) must(status int, method, path string, body []byte) []byte {
 	r.t.Helper()
 	got, out := r.api(method, path, body)
 	if got != status {
@@ -70,7 +70,7 @@ type record struct {
 	}
 }
 
-func (r *rig) event(id string) record {
+func (r *relayServer) event(id string) record {
 	r.t.Helper()
 	var rec record
 	if err := json.Unmarshal(r.must(200, "GET", "/events/"+id, nil), &rec); err != nil {
@@ -80,7 +80,7 @@ func (r *rig) event(id string) record {
 }
 
 // events lists an alias' events, newest first.
-func (r *rig) events(alias, query string) []record {
+func (r *relayServer) events(alias, query string) []record {
 	r.t.Helper()
 	var all []record
 	for cursor := ""; ; {
@@ -100,7 +100,7 @@ func (r *rig) events(alias, query string) []record {
 }
 
 // latest is the newest event of an alias, read again until it has ended.
-func (r *rig) latest(alias string) record {
+func (r *relayServer) latest(alias string) record {
 	r.t.Helper()
 	var rec record
 	r.waitFor(10*time.Second, "the newest event of "+alias+" to end", func() bool {
@@ -117,7 +117,7 @@ func (r *rig) latest(alias string) record {
 	return rec
 }
 
-func (r *rig) replay(id string) record {
+func (r *relayServer) replay(id string) record {
 	r.t.Helper()
 	var rec record
 	if err := json.Unmarshal(r.must(200, "POST", "/events/"+id+"/replay", nil), &rec); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // sshArgs are the options that make OpenSSH's client fit for a test.
-func (r *rig) sshArgs() []string {
+func (r *relayServer) sshArgs() []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return []string{
 		"-F", "none", "-i", r.key, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=accept-new",
@@ -27,13 +27,13 @@ func (r *rig) sshArgs() []string {
 
 // tunnel runs a client that forwards alias to a local address and waits until the
 // alias is online.
-func (r *rig) tunnel(alias, target string) *relaytest.Process {
+func (r *relayServer) tunnel(alias, target string) *relaytest.Process {
 	r.t.Helper()
 	args := append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)
 	return r.client(alias, "ssh", args...)
 }
 
-func (r *rig) client(alias, name string, args ...string) *relaytest.Process {
+func (r *relayServer) client(alias, name string, args ...string) *relaytest.Process {
 	r.t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = r.env()
@@ -49,7 +49,7 @@ func (r *rig) client(alias, name string, args ...string) *relaytest.Process {
 
 // newToken makes a token of the account that a key belongs to, by SSH: that needs no
 // other process.
-func (r *rig) newToken(keyFile string) (token, id string) {
+func (r *relayServer) newToken(keyFile string) (token, id string) {
 	r.t.Helper()
 	text, err := os.ReadFile(keyFile)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *rig) newToken(keyFile string) (token, id string) {
 }
 
 // dial opens a raw connection to the alias listener.
-func (r *rig) dial() net.Conn {
+func (r *relayServer) dial() net.Conn {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.http)
 	if err != nil {

@@ -27,8 +27,8 @@ func stores(t *testing.T, f func(t *testing.T, databaseURL string)) {
 	t.Run("postgres", func(t *testing.T) { f(t, pgtest.URL(t)) })
 }
 
-// rig is one relayd with an admin, a key and a token.
-type rig struct {
+// relay is one relayd with an admin, a key and a token.
+type relayServer struct {
 	t         *testing.T // the test that uses it
 	owner     *testing.T // the test that the process ends with
 	dir       string
@@ -42,7 +42,7 @@ type rig struct {
 	process   *running
 }
 
-// running is the process of a rig, which changes with each start. The rigs of subtests
+// running is the process of a relay, which changes with each start. The relays of subtests
 // share it.
 type running struct {
 	mu sync.Mutex
@@ -61,19 +61,19 @@ func (r *running) set(p *relaytest.Process) {
 	r.p = p
 }
 
-// newRig starts a server; extra are settings as NAME=value.
-func newRig(t *testing.T, databaseURL string, extra ...string) *rig {
+// startRelay starts a server; extra are settings as NAME=value.
+func startRelay(t *testing.T, databaseURL string, extra ...string) *relayServer {
 	t.Helper()
-	r := makeRig(t, databaseURL, extra...)
+	r := newRelay(t, databaseURL, extra...)
 	r.start()
 	r.token, _ = r.newToken(r.key)
 	return r
 }
 
-// makeRig is newRig without a server that runs.
-func makeRig(t *testing.T, databaseURL string, extra ...string) *rig {
+// newRelay is startRelay without a server that runs.
+func newRelay(t *testing.T, databaseURL string, extra ...string) *relayServer {
 	t.Helper()
-	r := &rig{
+	r := &relayServer{
 		t: t, owner: t, dir: t.TempDir(), database: databaseURL, extra: extra, log: &relaytest.Buffer{}, process: &running{},
 		http: relaytest.FreeAddr(t), ssh: relaytest.FreeAddr(t), admin: relaytest.FreeAddr(t),
 	}
@@ -99,7 +99,7 @@ func withoutRequests(log string) string {
 	return rest.String()
 }
 
-func (r *rig) env() []string {
+func (r *relayServer) env() []string {
 	env := append(os.Environ(),
 		"HOME="+r.dir, "RELAY_DATA_DIR="+filepath.Join(r.dir, "data"),
 		"RELAY_HTTP_ADDR="+r.http, "RELAY_SSH_ADDR="+r.ssh, "RELAY_ADMIN_ADDR="+r.admin,
@@ -108,7 +108,7 @@ func (r *rig) env() []string {
 }
 
 // start runs relayd serve and waits until it is ready.
-func (r *rig) start() {
+func (r *relayServer) start() {
 	r.t.Helper()
 	p := r.spawn()
 	r.waitFor(20*time.Second, "relayd to be ready", func() bool {
@@ -119,9 +119,9 @@ func (r *rig) start() {
 	})
 }
 
-// spawn starts relayd serve without waiting for anything. The rig's stop ends it, at the
-// latest when the test of the rig ends.
-func (r *rig) spawn() *relaytest.Process {
+// spawn starts relayd serve without waiting for anything. The relay's stop ends it, at the
+// latest when the test of the relay ends.
+func (r *relayServer) spawn() *relaytest.Process {
 	r.t.Helper()
 	cmd := exec.Command(relaytest.Program(r.t, "relayd"), "serve")
 	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), r.log, r.log
@@ -131,7 +131,7 @@ func (r *rig) spawn() *relaytest.Process {
 }
 
 // stop sends a signal and waits for the end of the process.
-func (r *rig) stop(sig syscall.Signal) {
+func (r *relayServer) stop(sig syscall.Signal) {
 	p := r.process.get()
 	if p == nil {
 		return
@@ -147,7 +147,7 @@ func (r *rig) stop(sig syscall.Signal) {
 }
 
 // relayd runs an operator command and gives its stdout.
-func (r *rig) relayd(args ...string) string {
+func (r *relayServer) relayd(args ...string) string {
 	r.t.Helper()
 	cmd := exec.Command(relaytest.Program(r.t, "relayd"), args...)
 	cmd.Env = r.env()
@@ -161,7 +161,7 @@ func (r *rig) relayd(args ...string) string {
 }
 
 // waitFor polls until ok holds. A time that is promised is measured, not waited for.
-func (r *rig) waitFor(quiet time.Duration, what string, ok func() bool) {
+func (r *relayServer) waitFor(quiet time.Duration, what string, ok func() bool) {
 	r.t.Helper()
 	relaytest.Until(r.t, quiet, what, ok)
 }

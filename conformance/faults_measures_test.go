@@ -95,7 +95,7 @@ type stats struct {
 	RSSBytes, SpoolBytes, Commit int64
 }
 
-func (r *rig) stats() stats {
+func (r *relayServer) stats() stats {
 	r.t.Helper()
 	var s stats
 	res, err := http.Get("http://" + r.admin + "/debug/stats")
@@ -119,7 +119,7 @@ func rssOf(res *http.Response) int64 {
 
 // settled waits until goroutines and descriptors are within the given distance of
 // base, and gives the last figures seen.
-func (r *rig) settled(base stats, goroutines, fds int) (now stats, ok bool) {
+func (r *relayServer) settled(base stats, goroutines, fds int) (now stats, ok bool) {
 	r.t.Helper()
 	for range 300 {
 		http.DefaultClient.CloseIdleConnections() // the tests' own connections are none of its leaks
@@ -135,7 +135,7 @@ func (r *rig) settled(base stats, goroutines, fds int) (now stats, ok bool) {
 
 // descriptors counts what relayd has open by what it is, for a test that finds too
 // many.
-func (r *rig) descriptors() map[string]int {
+func (r *relayServer) descriptors() map[string]int {
 	kinds := map[string]int{}
 	dir := fmt.Sprintf("/proc/%d/fd", r.process.get().Cmd.Process.Pid)
 	files, _ := os.ReadDir(dir) // nothing to tell without /proc
@@ -150,7 +150,7 @@ func (r *rig) descriptors() map[string]int {
 // atRest gives the figures of a server that has just nothing to do, and has opened as
 // many connections to its store as it ever will: those are made when many ask at once,
 // and kept.
-func (r *rig) atRest() stats {
+func (r *relayServer) atRest() stats {
 	r.t.Helper()
 	for range 5 {
 		var readers sync.WaitGroup
@@ -165,7 +165,7 @@ func (r *rig) atRest() stats {
 }
 
 // ready gives the status of /readyz, 0 when nobody answers.
-func (r *rig) ready() int {
+func (r *relayServer) ready() int {
 	client := &http.Client{Timeout: 20 * time.Second}
 	defer client.CloseIdleConnections()
 	res, err := client.Get("http://" + r.http + "/readyz")
@@ -177,7 +177,7 @@ func (r *rig) ready() int {
 }
 
 // degraded tells whether /readyz says that events go to the spool.
-func (r *rig) degraded() bool {
+func (r *relayServer) degraded() bool {
 	res, err := http.Get("http://" + r.http + "/readyz")
 	if err != nil {
 		return false
@@ -188,18 +188,18 @@ func (r *rig) degraded() bool {
 }
 
 // exit is how the process that stop ended came to its end.
-func (r *rig) exit() int {
+func (r *relayServer) exit() int {
 	return r.process.get().Cmd.ProcessState.ExitCode()
 }
 
-func (r *rig) online(alias string) bool {
+func (r *relayServer) online(alias string) bool {
 	status, body := r.api("GET", "/aliases/"+alias, nil)
 	var a struct{ Online bool }
 	return status == 200 && json.Unmarshal(body, &a) == nil && a.Online
 }
 
 // alias makes an alias and waits until the server knows it.
-func (r *rig) alias(name string) {
+func (r *relayServer) alias(name string) {
 	r.t.Helper()
 	r.must(201, "POST", "/aliases", []byte(`{"name":"`+name+`"}`))
 }
@@ -236,7 +236,7 @@ func callerTo(addr string, timeout time.Duration) *http.Client {
 
 // through calls an alias whose tunnel is up, or wakes, until the answer is not that the
 // request was queued. Requests that are still queued after 2 s fail the test.
-func (r *rig) through(alias, path, body string) (status int, answer string, header http.Header) {
+func (r *relayServer) through(alias, path, body string) (status int, answer string, header http.Header) {
 	r.t.Helper()
 	begun := time.Now()
 	relaytest.Until(r.t, 10*time.Second, alias+" to be reached", func() bool {
@@ -251,7 +251,7 @@ func (r *rig) through(alias, path, body string) (status int, answer string, head
 
 // call sends one request on a connection of its own and gives status, body and
 // header of the answer; an error ends as status 0.
-func (r *rig) call(alias, path, body string) (int, string, http.Header) {
+func (r *relayServer) call(alias, path, body string) (int, string, http.Header) {
 	client := callerTo(r.http, 60*time.Second)
 	defer client.CloseIdleConnections()
 	res, err := client.Post("http://"+alias+".localhost"+path, "text/plain", strings.NewReader(body))

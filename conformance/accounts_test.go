@@ -22,14 +22,14 @@ import (
 
 // person is an account with a key, a token and the things that these keep open.
 type person struct {
-	r           *rig
+	r           *relayServer
 	name, key   string
 	fingerprint string
 	token, id   string // of the token
 }
 
 // person makes an account; who is an admin beside the first one does not matter here.
-func (r *rig) person(name string) *person {
+func (r *relayServer) person(name string) *person {
 	r.t.Helper()
 	p := &person{r: r, name: name, key: filepath.Join(r.dir, name)}
 	p.fingerprint = ssh.FingerprintSHA256(relaytest.WriteKey(r.t, p.key))
@@ -44,7 +44,7 @@ func (p *person) renew() {
 	p.token, p.id = p.r.newToken(p.key)
 }
 
-func (r *rig) decode(b []byte, v any) {
+func (r *relayServer) decode(b []byte, v any) {
 	r.t.Helper()
 	if err := json.Unmarshal(b, v); err != nil {
 		r.t.Fatalf("%v in %.300s", err, b)
@@ -52,7 +52,7 @@ func (r *rig) decode(b []byte, v any) {
 }
 
 // bearer is a request with a token.
-func (r *rig) bearer(ctx context.Context, token, method, path, body string) *http.Request {
+func (r *relayServer) bearer(ctx context.Context, token, method, path, body string) *http.Request {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+r.http+"/api/v1"+path, strings.NewReader(body))
 	if err != nil {
@@ -107,7 +107,7 @@ func (p *person) tunnel(alias, target string) <-chan error {
 }
 
 // follow opens a stream by a prepared request; the channel tells its end.
-func (r *rig) follow(req *http.Request) <-chan error {
+func (r *relayServer) follow(req *http.Request) <-chan error {
 	r.t.Helper()
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *person) wait(query string) <-chan error {
 }
 
 // metric reads one figure without labels.
-func (r *rig) metric(name string) (v float64) {
+func (r *relayServer) metric(name string) (v float64) {
 	r.t.Helper()
 	for line := range strings.Lines(r.fetch("http://" + r.admin + "/metrics")) {
 		if rest, ok := strings.CutPrefix(line, name+" "); ok {
@@ -164,7 +164,7 @@ func (r *rig) metric(name string) (v float64) {
 }
 
 // fetch reads a page without a credential.
-func (r *rig) fetch(address string) string {
+func (r *relayServer) fetch(address string) string {
 	r.t.Helper()
 	res, err := http.Get(address)
 	if err != nil {
@@ -179,7 +179,7 @@ func (r *rig) fetch(address string) string {
 }
 
 // browser is somebody with a cookie jar; login is by a one-time link.
-func (r *rig) browser(user string) (*http.Client, string) {
+func (r *relayServer) browser(user string) (*http.Client, string) {
 	r.t.Helper()
 	link := strings.TrimSpace(r.relayd("login-link", "--user", user))
 	jar, err := cookiejar.New(nil)
@@ -201,7 +201,7 @@ func (r *rig) browser(user string) (*http.Client, string) {
 
 // local is an address of the base site by the listener's own, which is the base site
 // too on loopback.
-func (r *rig) local(address string) string {
+func (r *relayServer) local(address string) string {
 	r.t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -211,7 +211,7 @@ func (r *rig) local(address string) string {
 	return u.String()
 }
 
-func (r *rig) cookie(c *http.Client) *http.Cookie {
+func (r *relayServer) cookie(c *http.Client) *http.Cookie {
 	r.t.Helper()
 	here, _ := url.Parse("http://" + r.http)
 	for _, cookie := range c.Jar.Cookies(here) {
