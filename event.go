@@ -102,6 +102,12 @@ func (t Timing) Latency() time.Duration {
 	return t.Connect + t.Send + t.Wait + t.Receive
 }
 
+// AttemptRef names an attempt.
+type AttemptRef struct {
+	Event ID
+	N     int
+}
+
 // Attempt is one delivery of an event to the local server, numbered from 1.
 type Attempt struct {
 	N          int

@@ -31,9 +31,9 @@ func (f *feed) items(ctx context.Context, changes []relay.Change) (items []relay
 			rows[list[i].ID] = &list[i]
 		}
 	}
-	now, size := time.Now(), 0
+	r, size := reading{f: f, changes: changes, events: rows, now: time.Now()}, 0
 	for i, c := range changes {
-		item, err := f.item(ctx, c, rows, now)
+		item, err := r.item(ctx, i)
 		switch {
 		case err != nil:
 			left = append(left, c)
@@ -45,6 +45,40 @@ func (f *feed) items(ctx context.Context, changes []relay.Change) (items []relay
 		}
 	}
 	return items, left
+}
+
+// headsAtOnce is how many attempts the feed reads together: each may have 128 KiB of
+// response head.
+const headsAtOnce = 4
+
+// reading makes items of the changes of one round.
+type reading struct {
+	f        *feed
+	changes  []relay.Change
+	events   map[relay.ID]*relay.Event
+	attempts map[relay.AttemptRef]*relay.Attempt // read together
+	read     int                                 // attempts of changes before this index were read
+	now      time.Time
+}
+
+// attempt gives the attempt of change i, nil when it is gone, and reads those of the next
+// changes with it.
+func (r *reading) attempt(ctx context.Context, i int) (*relay.Attempt, error) {
+	if i >= r.read {
+		var refs []relay.AttemptRef
+		next := i
+		for ; next < len(r.changes) && len(refs) < headsAtOnce; next++ {
+			if c := r.changes[next]; c.Kind == relay.ChangeAttempt {
+				refs = append(refs, relay.AttemptRef{Event: c.Event, N: c.N})
+			}
+		}
+		var err error
+		if r.attempts, err = r.f.d.store.AttemptHeads(ctx, refs); err != nil {
+			return nil, err
+		}
+		r.read = next
+	}
+	return r.attempts[relay.AttemptRef{Event: r.changes[i].Event, N: r.changes[i].N}], nil
 }
 
 // coalesce keeps the last of equal changes. A changed attempt changes its event too.
@@ -82,20 +116,21 @@ func coalesce(changes []relay.Change) []relay.Change {
 }
 
 // item encodes one change; without Data when there is nothing to say.
-func (f *feed) item(ctx context.Context, c relay.Change, rows map[relay.ID]*relay.Event, now time.Time) (relay.FeedItem, error) {
+func (r *reading) item(ctx context.Context, i int) (relay.FeedItem, error) {
+	f, c := r.f, r.changes[i]
 	item := relay.FeedItem{Alias: c.Alias}
 	var value any
 	switch c.Kind {
 	case relay.ChangeEvent:
-		e := rows[c.Event]
+		e := r.events[c.Event]
 		if e == nil {
 			return item, nil
 		}
-		item.Name, value = itemEvent, record.Summarise(e, f.d.opt.Site, now)
+		item.Name, value = itemEvent, record.Summarise(e, f.d.opt.Site, r.now)
 	case relay.ChangeAttempt:
-		a, err := f.d.store.AttemptHead(ctx, c.Event, c.N)
-		if err != nil {
-			return item, gone404(err)
+		a, err := r.attempt(ctx, i)
+		if err != nil || a == nil {
+			return item, err
 		}
 		name := ""
 		if st := f.d.registry.byID(c.Alias); st != nil {
@@ -118,12 +153,4 @@ func (f *feed) item(ctx context.Context, c relay.Change, rows map[relay.ID]*rela
 	var err error
 	item.Data, err = json.Marshal(value)
 	return item, err
-}
-
-// gone404 is no error for what was removed meanwhile.
-func gone404(err error) error {
-	if relay.AsError(err).Code == relay.CodeNotFound {
-		return nil
-	}
-	return err
 }

@@ -166,6 +166,51 @@ func TestViewersOfAnAccountAreBounded(t *testing.T) {
 	})
 }
 
+// The feed read each changed attempt by itself, and for one that waits it numbered the whole
+// queue of the alias.
+func TestFeedReadsAttemptsTogether(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		sub, err := b.d.Subscribe(context.Background(), relay.System(), 0, "")
+		must(t, err)
+		defer sub.Close()
+		const many = 150
+		for range many {
+			b.send(post)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		var changes []relay.Change
+		b.s.mu.Lock()
+		for _, id := range b.s.order {
+			changes = append(changes, relay.Change{Kind: relay.ChangeAttempt, Alias: b.a.ID, Event: id, N: 1})
+		}
+		b.s.mu.Unlock()
+		b.want("events", len(changes), many)
+		_, err = sub.Next(context.Background()) // what the requests brought
+		must(t, err)
+		before := b.s.num(&b.s.headReads)
+		b.d.Publish(changes)
+		items, err := sub.Next(context.Background())
+		must(t, err)
+		b.want("items", len(items), 1) // 300 of them are more than may wait for a viewer
+		b.want("reads", b.s.num(&b.s.headReads)-before, 38)
+		b.d.Publish(changes[:50])
+		items, err = sub.Next(context.Background())
+		must(t, err)
+		b.want("items", len(items), 100)
+		b.want("reads", b.s.num(&b.s.headReads)-before, 51)
+		for i := 0; i < len(items); i += 2 {
+			var pair [2]string
+			for k := range pair {
+				var value struct{ ID, EventID string }
+				must(t, json.Unmarshal(items[i+k].Data, &value))
+				pair[k] = value.ID + value.EventID
+			}
+			b.want("event and attempt", pair[0], pair[1])
+		}
+	})
+}
+
 func TestFeedEndsWithTheRelay(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, _ := b.d.Subscribe(context.Background(), relay.System(), 0, "")

@@ -57,8 +57,9 @@ type Queue interface {
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
 	// Summaries reads list rows for the feed; ids that are gone are left out.
 	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
-	// AttemptHead reads one attempt without its response body, for the feed.
-	AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Attempt, error)
+	// AttemptHeads reads attempts without their response bodies, for the feed; those that
+	// are gone are left out.
+	AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
 	// BodyPart reads part i of a stored body in one short query (Chunk's numbers).
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// CheckParts is nil when all parts of a stored body can be read now.

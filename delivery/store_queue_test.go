@@ -106,15 +106,19 @@ func (s *memStore) Summaries(_ context.Context, ids []relay.ID) (list []relay.Ev
 	return list, nil
 }
 
-func (s *memStore) AttemptHead(_ context.Context, id relay.ID, n int) (*relay.Attempt, error) {
+func (s *memStore) AttemptHeads(_ context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heads++
-	if _, a := s.attempt(id, n); a != nil {
-		c := *a
-		return &c, nil
+	s.heads += len(refs)
+	s.headReads++
+	heads := map[relay.AttemptRef]*relay.Attempt{}
+	for _, r := range refs {
+		if _, a := s.attempt(r.Event, r.N); a != nil {
+			c := *a
+			heads[r] = &c
+		}
 	}
-	return nil, relay.ErrNotFound
+	return heads, nil
 }
 
 func (s *memStore) BodyPart(_ context.Context, id relay.ID, n, i int) ([]byte, error) {

@@ -36,7 +36,8 @@ type memStore struct {
 	amends    []relay.Message
 	wg        sync.WaitGroup
 	reads     int // of Summaries
-	heads     int // reads of AttemptHead
+	heads     int // attempts read by AttemptHeads
+	headReads int // calls of AttemptHeads
 	unsettled int // chunks handed over and not resolved
 	mostUnset int
 }

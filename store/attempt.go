@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+
+	"github.com/jmoiron/sqlx"
 
 	"relay"
 )
@@ -131,56 +134,90 @@ func hasPayload(a *relay.Attempt) bool {
 	return a.HasResponse || len(a.SentHead) > 0 || len(a.Interim) > 0
 }
 
-// AttemptHead reads one attempt without its response body, for the feed.
-func (s *Store) AttemptHead(ctx context.Context, id relay.ID, n int) (*relay.Attempt, error) {
-	var a relay.Attempt
-	err := s.view(ctx, "read attempt", func(q session) error {
-		var row attemptRow
-		if err := q.get(&row, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? AND n = ?`, id, n); err != nil {
-			return err
-		}
-		list := []relay.Attempt{row.attempt()}
-		if err := q.loadQueuePositions([]attemptRow{row}, list); err != nil {
-			return err
-		}
-		a = list[0]
-		var payloads []payloadRow
-		if err := q.all(&payloads, `SELECT n, head, lines, framing, NULL AS body, parts, stored, size, sha256, state, extra, interim
-			FROM payloads WHERE event_id = ? AND n = ?`, id, n); err != nil {
-			return err
-		}
-		for i := range payloads {
-			fillAttempt(&a, &payloads[i])
-		}
-		return nil
-	})
+// AttemptHeads reads attempts without their response bodies, for the feed. Those that are
+// gone are left out.
+func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
+	heads := make(map[relay.AttemptRef]*relay.Attempt, len(refs))
+	if len(refs) == 0 {
+		return heads, nil
+	}
+	asked := make(map[relay.AttemptRef]bool, len(refs))
+	ids, numbers := map[relay.ID]bool{}, map[int]bool{}
+	for _, r := range refs {
+		asked[r], ids[r.Event], numbers[r.N] = true, true, true
+	}
+	// Few attempts have another number of the list than the one that is asked for.
+	where, args, err := sqlx.In(`event_id IN (?) AND n IN (?)`, values(slices.Collect(maps.Keys(ids))), slices.Collect(maps.Keys(numbers)))
 	if err != nil {
 		return nil, err
 	}
-	return &a, nil
+	err = s.view(ctx, "read attempts", func(q session) error {
+		var rows []attemptRow
+		if err := q.all(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE `+where, args...); err != nil {
+			return err
+		}
+		rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return !asked[r.ref()] })
+		list := make([]relay.Attempt, len(rows))
+		for i := range rows {
+			list[i] = rows[i].attempt()
+			heads[rows[i].ref()] = &list[i]
+		}
+		if err := q.loadQueuePositions(rows, list); err != nil {
+			return err
+		}
+		var payloads []struct {
+			EventID relay.ID `db:"event_id"`
+			payloadRow
+		}
+		if err := q.all(&payloads, `SELECT event_id, n, head, lines, framing, NULL AS body, parts, stored, size, sha256, state, extra, interim
+			FROM payloads WHERE `+where, args...); err != nil {
+			return err
+		}
+		for i := range payloads {
+			if a := heads[relay.AttemptRef{Event: payloads[i].EventID, N: payloads[i].N}]; a != nil {
+				fillAttempt(a, &payloads[i].payloadRow)
+			}
+		}
+		return nil
+	})
+	return heads, err
 }
 
-// loadQueuePositions fills in where the waiting ones of the attempts of an event stand in the queue
-// of their alias.
+func (r *attemptRow) ref() relay.AttemptRef { return relay.AttemptRef{Event: r.EventID, N: r.N} }
+
+// loadQueuePositions fills in the positions of waiting attempts in the queues of their
+// aliases. list holds the attempts of rows. It numbers the whole queue of an alias, once.
 func (q session) loadQueuePositions(rows []attemptRow, list []relay.Attempt) error {
-	if !slices.ContainsFunc(rows, func(r attemptRow) bool { return r.State == queued }) {
-		return nil
+	byAlias := map[int64][]int{} // indexes of waiting attempts
+	for i, r := range rows {
+		if r.State == queued {
+			byAlias[r.AliasID] = append(byAlias[r.AliasID], i)
+		}
 	}
-	var places []struct {
-		N     int `db:"n"`
-		Place int `db:"place"`
-	}
-	if err := q.all(&places, `SELECT n, place FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS place
-		FROM attempts WHERE alias_id = ? AND state = 0) waiting WHERE event_id = ?`, rows[0].AliasID, rows[0].EventID); err != nil {
-		return err
-	}
-	byN := make(map[int]int, len(places))
-	for _, p := range places {
-		byN[p.N] = p.Place
-	}
-	for i := range rows {
-		if rows[i].State == queued {
-			list[i].Position = byN[rows[i].N]
+	for alias, waiting := range byAlias {
+		ids := make([]any, len(waiting))
+		for k, i := range waiting {
+			ids[k] = rows[i].EventID
+		}
+		query, args, err := sqlx.In(`SELECT event_id, n, position FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS position
+			FROM attempts WHERE alias_id = ? AND state = 0) waiting WHERE event_id IN (?)`, alias, ids)
+		if err != nil {
+			return err
+		}
+		var found []struct {
+			EventID  relay.ID `db:"event_id"`
+			N        int      `db:"n"`
+			Position int      `db:"position"`
+		}
+		if err := q.all(&found, query, args...); err != nil {
+			return err
+		}
+		positions := make(map[relay.AttemptRef]int, len(found))
+		for _, f := range found {
+			positions[relay.AttemptRef{Event: f.EventID, N: f.N}] = f.Position
+		}
+		for _, i := range waiting {
+			list[i].Position = positions[rows[i].ref()]
 		}
 	}
 	return nil

@@ -148,7 +148,10 @@ func TestPostgresPlans(t *testing.T) {
 		}
 	}
 	p.planned(t, "event", func() error { _, err := s.Event(ctx, who, middle, 100); return err })
-	p.planned(t, "attempt", func() error { _, err := s.AttemptHead(ctx, middle, 1); return err })
+	p.planned(t, "attempt", func() error {
+		_, err := s.AttemptHeads(ctx, []relay.AttemptRef{{Event: middle, N: 1}, {Event: all[0], N: 1}})
+		return err
+	})
 	p.planned(t, "summaries", func() error { _, err := s.Summaries(ctx, all[:200]); return err })
 	p.planned(t, "figures", func() error { _, err := s.Figures(ctx, who, "a3", now.Add(-time.Hour), 10); return err })
 	p.planned(t, "queues", func() error { _, err := s.QueueStats(ctx, []int64{1, 2, 3, 4}); return err })

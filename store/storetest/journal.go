@@ -62,13 +62,16 @@ func (b *bench) roundTrip() {
 	if got.Remote != e.Remote {
 		b.Errorf("remote %v, want %v", got.Remote, e.Remote)
 	}
-	head, err := b.AttemptHead(b.Context(), e.ID, 1)
+	refs := []relay.AttemptRef{{Event: e.ID, N: 1}, {Event: e.ID, N: 2}}
+	heads, err := b.AttemptHeads(b.Context(), refs)
 	b.must(err)
+	head := heads[refs[0]]
+	if head == nil || len(heads) != 1 {
+		b.Fatalf("attempt heads: %v", heads)
+	}
 	if len(head.Response.Body.Data) != 0 || !bytes.Equal(head.Response.Head, a.Response.Head) || len(head.Interim) != 2 {
 		b.Errorf("attempt head: %+v", head)
 	}
-	_, err = b.AttemptHead(b.Context(), e.ID, 2)
-	b.want(relay.CodeNotFound, err)
 }
 
 // The same, Accept and Finish in batches of their own; a second end is fenced, the
