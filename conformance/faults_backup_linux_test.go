@@ -26,7 +26,7 @@ func TestFaultBackupDiskFull(t *testing.T) {
 	cmd := exec.Command(relaytest.Program(t, "relayd"), "backup", filepath.Join(disk, "relay.db"))
 	cmd.Env = r.env()
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "no room for the backup in "+disk) {
+	if err == nil || !strings.Contains(string(out), "there is not enough space for the backup in "+disk) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if left, err := os.ReadDir(disk); err != nil || len(left) > 0 {
