@@ -105,8 +105,10 @@ func TestFeedIsBoundedInBytes(t *testing.T) {
 			b.want("error", err, nil)
 			ids = append(ids, items[len(items)-1].ID)
 			if i == 1 {
+				// An event is shown once or twice: while it is delivered, if its request is
+				// stored before its attempt, and at its end.
 				items, _ = waits.Next(ctx)
-				b.want("a few items wait", names(items), "event attempt event attempt")
+				b.want("a few items wait", strings.ReplaceAll(names(items), "event event", "event"), "event attempt event attempt")
 			}
 		}
 		items, _ := waits.Next(ctx)
