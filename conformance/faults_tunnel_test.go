@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
-	"relay/relaytest"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // quickPulse makes a silent tunnel stale within 2 s and closes it after 3 s more.

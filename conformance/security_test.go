@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"relay/relaytest"
 	"strings"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // revoked is the time after which a revoked credential must not be good for anything any

@@ -5,10 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"relay/relaytest"
 	"sync"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 
 	"github.com/chromedp/chromedp"
 )

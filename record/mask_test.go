@@ -36,8 +36,10 @@ func TestSharedViewMasksSecretFields(t *testing.T) {
 		{"JSON lines", "/", "application/x-ndjson", "{\"a\":1}\n{\"pin\":\"s3cret\"}\n", "{\"a\":1}\n{\"pin\": \"[masked]\"}\n"},
 		{"broken JSON", "/", "application/json", `{"a":1,"b":x,"token":"s3cret"}`, `{"a":1,"b":`},
 		{"cut JSON", "/", "application/json", `{"a":1,"token":"s3cret`, `{"a":1,"token": `},
-		{"multipart", "/", "multipart/form-data; boundary=B", "--B\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ns3cret\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nkept\r\n--B--\r\n",
-			"--B\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n[masked]\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nkept\r\n--B--\r\n"},
+		{
+			"multipart", "/", "multipart/form-data; boundary=B", "--B\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ns3cret\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nkept\r\n--B--\r\n",
+			"--B\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n[masked]\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nkept\r\n--B--\r\n",
+		},
 		{"compressed", "/", "application/json\r\nContent-Encoding: gzip", "s3cret in gzip", ""},
 	} {
 		shown, all := sharedView(t, c.line, c.kind, c.body)

@@ -105,9 +105,11 @@ func insertsBeside(t *testing.T, s *Store) {
 	var times []time.Duration
 	for range 50 {
 		began := time.Now()
-		ticket := s.Accept(&relay.Event{ID: s.NewID(), AliasID: 1, ReceivedAt: time.Now(), State: relay.StateQueued,
+		ticket := s.Accept(&relay.Event{
+			ID: s.NewID(), AliasID: 1, ReceivedAt: time.Now(), State: relay.StateQueued,
 			Request:  relay.Message{Body: relay.Body{State: relay.BodyComplete}},
-			Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued, ReceivedAt: time.Now()}}})
+			Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued, ReceivedAt: time.Now()}},
+		})
 		<-ticket.Done()
 		if err := ticket.Err(); err != nil {
 			t.Fatal(err)
