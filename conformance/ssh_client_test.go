@@ -115,7 +115,9 @@ func (r *relayServer) serves(t *testing.T, alias, want string) {
 		}
 		var status int
 		if status, got, _ = r.call(alias, "/", "x"); got == want {
-			if other, answered := wrong[since]; answered {
+			// since may still name the tunnel before: the new one may have been attached
+			// between the two calls.
+			if other, answered := wrong[r.tunnelSince(alias)]; answered {
 				t.Errorf("%s answered %.200q when the tunnel to %q was attached", alias, other, want)
 			}
 			return
