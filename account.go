@@ -13,40 +13,41 @@ type Account struct {
 	CreatedAt time.Time
 }
 
-// ActorKind says how an actor was authenticated.
+// ActorKind is the way in which an actor was authenticated.
 type ActorKind string
 
-// The kinds of actors.
+// The kinds of actor.
 const (
 	ActorUser   ActorKind = "user"   // dashboard session
 	ActorToken  ActorKind = "token"  // API
 	ActorShare  ActorKind = "share"  // holder of a share token
 	ActorSSH    ActorKind = "ssh"    // verified public key
 	ActorQueue  ActorKind = "queue"  // automatic requeue
-	ActorSystem ActorKind = "system" // operator commands and the server itself; sees everything
+	ActorSystem ActorKind = "system" // operator commands and the server itself; may see everything
 )
 
-// Actor is the one on whose behalf something is done. Every store query has its account
-// in the WHERE clause, so that a forgotten check returns nothing.
+// Actor is the user or program on whose behalf something is done. Every store query
+// names the account of its actor in the WHERE clause, so that a forgotten check finds
+// no rows of other accounts.
 type Actor struct {
 	Account     int64
 	AccountName string
 	Admin       bool
 	Kind        ActorKind
-	Name        string // shown: account name, token name or id
+	Name        string // shown to people: account name, token name or id
 	Scopes      Scope
 	Alias       int64 // 0 = all of the account
 	AliasName   string
-	Credential  string    // id of the token, session, key or share that proved it
-	ExpiresAt   time.Time // of the credential; zero = never
-	LoggedInAt  time.Time // of a dashboard session: when it began; zero for every other credential
-	Shared      ID        // of ActorShare: the one event
+	Credential  string    // id of the token, session, key or share that authenticated the actor
+	ExpiresAt   time.Time // end of the credential; zero = never
+	LoggedInAt  time.Time // start of the dashboard session; zero for every other credential
+	Shared      ID        // the one event that an ActorShare may see
 }
 
 // System is the actor of operator commands.
 func System() Actor { return Actor{Kind: ActorSystem, Name: "system", Admin: true, Scopes: AllScopes} }
 
-// String is how an attempt or audit row names the actor.
+// String returns the name of the actor in attempts and audit entries.
 func (a Actor) String() string {
 	switch a.Kind {
 	case ActorShare, ActorQueue, ActorSystem:
@@ -76,7 +77,7 @@ var scopeNames = []string{
 	"aliases:read", "aliases:write", "account",
 }
 
-// Has tells whether every scope of want is in s.
+// Has reports whether every scope of want is in s.
 func (s Scope) Has(want Scope) bool { return s&want == want }
 
 // Names lists the scopes in their fixed order.
@@ -90,7 +91,7 @@ func (s Scope) Names() []string {
 	return names
 }
 
-// ParseScopes reads scope names; none at all mean every scope.
+// ParseScopes parses scope names. An empty list means every scope.
 func ParseScopes(names []string) (Scope, error) {
 	var s Scope
 next:
@@ -117,26 +118,28 @@ type Key struct {
 	Name          string
 	Fingerprint   string // SHA256:…
 	Type          string // such as ssh-ed25519
-	AuthorizedKey string // without comment
+	AuthorizedKey string // the line of authorized_keys, without its comment
 	CreatedAt     time.Time
 	LastUsedAt    time.Time
 }
 
-// Right is what an SSH connection goes on by: a registered key of an account, or, with
-// Alias, the permission of the account to have a tunnel of that alias.
+// Right is a permission that an SSH connection depends on; the connection ends when it
+// is revoked. It is a registered key of an account, or, with Alias, the permission of
+// the account to have a tunnel of that alias.
 type Right struct {
 	Account int64
 	Key     string // id; "" with Alias
 	Alias   int64  // id; 0 with Key
 }
 
-// Enrolment is a key whose holder has proven it and waits for the approval of somebody
-// who is signed in. It does not have the code, which only the holder of the key sees.
+// Enrolment is a request to register an SSH key. Its client has proven that it holds
+// the private key, and waits until a logged-in user approves. The code to type is not
+// in it, because only the client may see the code.
 type Enrolment struct {
-	Link        string // last part of the page's address
+	Link        string // last part of the URL of the page that approves it
 	Fingerprint string // SHA256:…
 	KeyType     string // such as ssh-ed25519
-	Remote      string // source address
+	Remote      string // address of the client
 	Client      string // version text of the SSH client
 	RequestedAt time.Time
 	ExpiresAt   time.Time
@@ -153,8 +156,8 @@ type Token struct {
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // zero = never
 	LastUsedAt  time.Time
-	// Renewal is how long after each use the token expires; 0 means that use does not
-	// change ExpiresAt. It is set when the token is made.
+	// Renewal is the time from a use of the token to its expiry; 0 means that a use
+	// does not change ExpiresAt. It is set when the token is made.
 	Renewal time.Duration
 }
 
@@ -162,7 +165,7 @@ type Token struct {
 type Share struct {
 	ID        string // shr_…
 	Event     ID
-	View      bool // the holder may also see headers and body, secrets masked
+	View      bool // the holder may also see headers and body, with secrets masked
 	OneUse    bool // the first replay ends the share
 	CreatedAt time.Time
 	ExpiresAt time.Time // zero = never
@@ -180,7 +183,7 @@ type Session struct {
 	UserAgent  string
 }
 
-// AuditEntry says who did what when.
+// AuditEntry records one action of an actor.
 type AuditEntry struct {
 	ID     int64
 	At     time.Time

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Alias is a named public endpoint. A value never changes: a change of the alias makes
-// a new value, so a pointer may be kept for the length of a request.
+// Alias is a named public endpoint. Values are immutable: a change of the alias makes
+// a new value, so a pointer may be kept while a request is served.
 type Alias struct {
 	ID        int64
 	Name      string
@@ -14,11 +14,11 @@ type Alias struct {
 	OwnerName string
 	Settings  Settings
 	CreatedAt time.Time
-	// LastOnlineAt is when a tunnel was last attached or lost; zero = never online.
+	// LastOnlineAt is the last time a tunnel was attached or lost; zero = never online.
 	LastOnlineAt time.Time
 }
 
-// Host header policies of Settings.HostHeader; any other value is sent literally.
+// Policies for Settings.HostHeader. Any other value is sent as the Host header itself.
 const (
 	HostPreserve = "preserve"
 	HostRewrite  = "rewrite"
@@ -32,29 +32,29 @@ type Settings struct {
 	HostHeader       string         `json:"hostHeader"`
 	Forwarded        bool           `json:"forwarded"`
 	FreshConnections bool           `json:"freshConnections"`
-	ResponseTimeout  *time.Duration `json:"-"` // nil = the server's; outward a duration string or null
-	Retention        *time.Duration `json:"-"` // nil = the server's; outward a duration string or null
+	ResponseTimeout  *time.Duration `json:"-"` // nil = the default of the server; in the API a duration string or null
+	Retention        *time.Duration `json:"-"` // nil = the default of the server; in the API a duration string or null
 	Paused           bool           `json:"paused"`
 }
 
-// DefaultSettings are those of a new alias.
+// DefaultSettings returns the settings of a new alias.
 func DefaultSettings() Settings {
 	return Settings{OfflineStatus: 202, HostHeader: HostPreserve}
 }
 
-// AliasStatus is the state of an alias that is not in its database row.
+// AliasStatus is the part of the state of an alias that is not in its database row.
 type AliasStatus struct {
 	State  TunnelState
-	Since  time.Time   // of State; zero for never
-	Tunnel *TunnelInfo // nil when offline or never
+	Since  time.Time   // start of State; zero for TunnelNever
+	Tunnel *TunnelInfo // nil when State is offline or never
 	QueueStats
-	LastEventAt time.Time // first arrival of the newest event; zero = none
+	LastEventAt time.Time // first arrival of the newest event; zero = no event
 }
 
 // QueueStats counts the queue of an alias.
 type QueueStats struct {
-	Queued         int   // attempts that wait
-	QueuedEvents   int   // inbound events never delivered and not released: what replay-queued would release
+	Queued         int   // waiting attempts
+	QueuedEvents   int   // received events that were neither delivered nor released; replay-queued releases these
 	QueuedBytes    int64 // request bytes of waiting attempts
 	OldestQueuedAt time.Time
 }
@@ -65,12 +65,12 @@ var reservedLabels = map[string]bool{
 	"assets": true, "autodiscover": true, "wpad": true, "localhost": true,
 }
 
-// ReservedLabel tells whether a valid label may not become an alias.
+// ReservedLabel reports whether a valid label is forbidden as the name of an alias.
 func ReservedLabel(label string) bool {
 	return reservedLabels[label] || strings.HasPrefix(label, "xn--")
 }
 
-// ValidLabel tells whether label is a DNS label in lower case: letters, digits and
+// ValidLabel reports whether label is a DNS label in lower case: letters, digits and
 // inner hyphens, 1 to 63 of them (RFC 1123, section 2.1).
 func ValidLabel(label string) bool {
 	if len(label) < 1 || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {

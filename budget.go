@@ -7,14 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// ErrOverBudget ends the reads of a Channel whose peer had sent bytes that nobody took
-// yet, while the Budget had no space for them. The channel was closed, its bytes were
-// dropped.
+// ErrOverBudget ends the reads of a Channel whose peer has sent bytes for which the
+// Budget had no space. The channel was closed and its unread bytes were dropped.
 var ErrOverBudget = errors.New("no buffer space for what the peer sent")
 
-// Budget bounds the bytes that are held for what peers sent and nobody took yet, such
-// as the answers of quick local servers to slow callers. An account may hold at most a
-// quarter of all. A nil Budget bounds nothing. Safe for concurrent use.
+// Budget bounds the memory for bytes that peers have sent and that were not read yet,
+// such as the responses of fast local servers to slow callers. One account may use at
+// most a quarter. A nil Budget bounds nothing. A Budget is safe for concurrent use.
 type Budget struct {
 	limit, perAccount int64
 	refused           atomic.Int64
@@ -24,8 +23,8 @@ type Budget struct {
 	accounts map[int64]int64
 }
 
-// NewBudget makes a budget of so many bytes; a limit of 0 bounds nothing, but is
-// counted.
+// NewBudget makes a budget of limit bytes. With a limit of 0 nothing is refused, but the
+// bytes are counted.
 func NewBudget(limit int64) *Budget {
 	if limit <= 0 {
 		limit = math.MaxInt64
@@ -33,8 +32,8 @@ func NewBudget(limit int64) *Budget {
 	return &Budget{limit: limit, perAccount: max(1, limit/4), accounts: map[int64]int64{}}
 }
 
-// Reserve takes n bytes for the account; false when it or all accounts have too many.
-// Then nothing is taken.
+// Reserve takes n bytes for the account. It returns false and takes nothing if that
+// would exceed the limit of the account or of all accounts.
 func (b *Budget) Reserve(account, n int64) bool {
 	if b == nil || n <= 0 {
 		return true
@@ -50,7 +49,7 @@ func (b *Budget) Reserve(account, n int64) bool {
 	return true
 }
 
-// Fits tells whether Reserve would succeed.
+// Fits reports whether Reserve would succeed.
 func (b *Budget) Fits(account, n int64) bool {
 	if b == nil {
 		return true
@@ -68,7 +67,7 @@ func (b *Budget) fits(account, n int64) bool {
 	return b.used <= b.limit-n && b.accounts[account] <= b.perAccount-n
 }
 
-// Release gives back n bytes that Reserve took for the account.
+// Release returns n bytes that Reserve has taken for the account.
 func (b *Budget) Release(account, n int64) {
 	if b == nil || n <= 0 {
 		return
@@ -85,11 +84,11 @@ func (b *Budget) Release(account, n int64) {
 type BudgetStats struct {
 	Used     int64 // bytes
 	Limit    int64 // bytes; math.MaxInt64 = none
-	Accounts int   // that hold any
-	Refused  int64 // how often there was no space, since the start
+	Accounts int   // accounts that use some of it
+	Refused  int64 // number of failed reservations since the start
 }
 
-// Stats returns the figures as they stand.
+// Stats returns the current figures.
 func (b *Budget) Stats() BudgetStats {
 	if b == nil {
 		return BudgetStats{Limit: math.MaxInt64}

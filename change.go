@@ -2,33 +2,33 @@ package relay
 
 import "context"
 
-// ChangeKind says what a Change is about.
+// ChangeKind is the kind of thing that changed.
 type ChangeKind string
 
 // The kinds of change.
 const (
 	ChangeEvent   ChangeKind = "event"   // an event was captured or its summary changed
-	ChangeAttempt ChangeKind = "attempt" // attempt N of Event was added or changed; implies ChangeEvent
-	ChangeQueue   ChangeKind = "queue"   // queue counts of Alias changed (released, canceled, deleted, claimed)
-	ChangeAlias   ChangeKind = "alias"   // Alias was made, its settings, owner or members changed, or it is gone: read again
-	ChangeAccount ChangeKind = "account" // keys, tokens, sessions or the account itself were revoked: check again who may stay
+	ChangeAttempt ChangeKind = "attempt" // attempt N of Event was added or changed; it implies ChangeEvent
+	ChangeQueue   ChangeKind = "queue"   // the queue counts of Alias changed (released, canceled, deleted, claimed)
+	ChangeAlias   ChangeKind = "alias"   // Alias was made or removed, or its settings, owner or members changed; read it again
+	ChangeAccount ChangeKind = "account" // a key, token or session of Account, or the account itself, was revoked; check open connections again
 )
 
 // Change describes a committed change. The store publishes batches of changes after
-// their commit, in commit order. Changes by other processes are found by a poll within
-// two seconds.
+// their commit, in commit order. The store polls for changes by other
+// processes and publishes them within two seconds.
 type Change struct {
 	Kind       ChangeKind
 	Alias      int64
 	Event      ID
 	N          int
 	Account    int64
-	Credential string // of ChangeAccount: what was revoked; "" = anything of the account
+	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account
 }
 
-// FeedItem is one message to a viewer, JSON encoded once for all of them.
+// FeedItem is one message to the viewers of the live feed, encoded once for all of them.
 type FeedItem struct {
-	ID    string // for Last-Event-ID
+	ID    string // sent back by browsers in Last-Event-ID
 	Name  string // event, attempt, tunnel, resync
 	Alias int64
 	Data  []byte // one JSON object without line breaks
@@ -36,10 +36,10 @@ type FeedItem struct {
 
 // Subscription is one viewer of the live feed.
 type Subscription interface {
-	// Next waits for at least one item and returns all pending ones, at most 20 times
-	// a second. A viewer that fell behind gets one resync item instead of the items
-	// that it missed. Next fails when ctx ends, when the actor's access is revoked
-	// (ErrNotFound), or when the server stops.
+	// Next waits for at least one item and returns all pending items, at most 20
+	// times a second. A viewer that is too slow gets one resync item instead of the
+	// items that it missed. Next fails when ctx ends, when the access of the actor is
+	// revoked (ErrNotFound), or when the server stops.
 	Next(ctx context.Context) ([]FeedItem, error)
 	// Close ends the subscription.
 	Close()

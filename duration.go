@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ParseDuration reads Go's duration syntax and whole days such as 30d, alone or in
-// front (7d12h). Negative durations and those beyond 292 years are refused.
+// ParseDuration parses Go's duration syntax, and also whole days such as 30d, alone or
+// before the rest (7d12h). Negative durations and those above 292 years are errors.
 func ParseDuration(s string) (time.Duration, error) {
 	rest, total := s, time.Duration(0)
 	if days, after, ok := strings.Cut(s, "d"); ok {
@@ -29,7 +29,8 @@ func ParseDuration(s string) (time.Duration, error) {
 	return total + d, nil
 }
 
-// FormatDuration writes a duration as ParseDuration reads it, whole days as 30d.
+// FormatDuration formats a duration so that ParseDuration can parse it. Whole days are
+// written as 30d.
 func FormatDuration(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= day && d%day == 0 {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Error is the only kind of error that is shown to callers and users. Code is stable and
-// documented. Detail is one sentence for people that says what happened and what to do
-// next. Cause is for the log and never leaves the process.
+// Error is the only type of error that is shown to callers and users. Code is stable and
+// documented. Detail is one sentence for people about what happened and what to do next.
+// Cause is for the log and is never sent to a client.
 type Error struct {
 	Code       string
 	Detail     string
-	Reason     string        // of event-not-replayable: the replay blocker
-	RetryAfter time.Duration // > 0: sent as Retry-After, rounded up to seconds
-	Fields     []FieldError  // of validation-failed
+	Reason     string        // replay blocker of an event-not-replayable
+	RetryAfter time.Duration // sent as Retry-After in seconds, rounded up; 0 = not sent
+	Fields     []FieldError  // wrong fields of a validation-failed
 	Cause      error
 }
 
-// FieldError says what is wrong with one field of an input.
+// FieldError describes a mistake in one field of an input.
 type FieldError struct {
 	Location string // such as "body.name" or "query.limit"
 	Message  string
@@ -92,11 +92,11 @@ const (
 	CodeSuperseded                = "superseded"
 	CodeCanceled                  = "canceled"
 	CodeResponseNotStored         = "response-not-stored"
-	CodeCallerGone                = "caller-gone" // the caller left inside its request body
+	CodeCallerGone                = "caller-gone" // the caller closed the connection before the end of its request body
 	CodeBadRequest                = "bad-request"
 	CodeUnauthorized              = "unauthorized"
 	CodeForbidden                 = "forbidden"
-	CodeLoginTooOld               = "login-too-old" // a session has to log in again for this
+	CodeLoginTooOld               = "login-too-old" // the action needs a session that began recently
 	CodeNotFound                  = "not-found"
 	CodeMethodNotAllowed          = "method-not-allowed"
 	CodeConflict                  = "conflict"
@@ -154,11 +154,11 @@ func Status(code string) int {
 // Errors that packages compare with errors.Is.
 var (
 	// ErrNotFound is the error for things that do not exist and for things that the
-	// actor may not see, so that nobody can tell which.
+	// actor may not see, so that its client cannot distinguish the two.
 	ErrNotFound = &Error{Code: CodeNotFound, Detail: "there is nothing here by that name, or it is not yours"}
-	// ErrNotSent says that no byte of the request was sent, so that it may be queued.
+	// ErrNotSent proves that no byte of the request was sent, so that it may be queued.
 	ErrNotSent = &Error{Code: "not-sent"}
-	// ErrFenced says that another process owns the attempt now, so that its result must
-	// not be written.
+	// ErrFenced means that another process has claimed the attempt since, so that the
+	// result must not be written.
 	ErrFenced = &Error{Code: "fenced"}
 )

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Event states; the first six are those of its last attempt.
+// States of an event. The first six are also states of attempts; an event has the state
+// of its last attempt.
 const (
 	StateDelivering  = "delivering"
 	StateQueued      = "queued"
@@ -17,7 +18,7 @@ const (
 	StateIncomplete  = "incomplete"
 )
 
-// Replay blockers.
+// Replay blockers are the reasons why an event cannot be replayed.
 const (
 	BlockedRejected   = "rejected"
 	BlockedIncomplete = "incomplete"
@@ -32,13 +33,13 @@ type Fault struct {
 }
 
 // Provider describes the sender of a webhook as recognised at capture. The zero value
-// means that it was not recognised.
+// means that the sender was not recognised.
 type Provider struct {
 	Name       string
 	EventType  string
 	DeliveryID string
 	SignedAt   time.Time     // the timestamp that the signature covers; zero = none
-	Tolerance  time.Duration // age at which the provider's libraries refuse it; 0 = never
+	Tolerance  time.Duration // age at which the libraries of the provider refuse the signature; 0 = never
 }
 
 // Event is a captured request. In lists only the fields of the first block and
@@ -47,25 +48,25 @@ type Event struct {
 	ID             ID
 	AliasID        int64
 	Alias          string    // name
-	ReceivedAt     time.Time // first arrival; order, cursors and retention go by it (through ID)
-	LastReceivedAt time.Time // ReceivedAt of the last attempt: what the record shows as receivedAt
+	ReceivedAt     time.Time // first arrival; it is part of ID and decides order, cursors and retention
+	LastReceivedAt time.Time // ReceivedAt of the last attempt; the record shows it as receivedAt
 	Remote         netip.AddrPort
 	TLS            bool
 	Method         string
-	Target         []byte // request-target as shown: of an absolute-form target the part after the authority
+	Target         []byte // request-target as shown; an absolute-form target without scheme and authority
 	HTTPMinor      int
 	Host           string
 	Provider       Provider
 	State          string
 	Error          *Fault
-	Status         int // of the last attempt that ended with a response; 0 = none
+	Status         int // status of the last attempt that ended with a response; 0 = none
 	Latency        time.Duration
 	HasLatency     bool
 	AttemptCount   int
-	Blocker        string // replay blocker, "" = replayable
+	Blocker        string // replay blocker; "" = the event can be replayed
 
 	Request        Message
-	ForwardedLines []byte // forwarded lines computed at capture, sent before the final empty line
+	ForwardedLines []byte // Forwarded header lines computed at capture; they are sent before the empty line that ends the head
 	Attempts       []Attempt
 }
 
@@ -88,15 +89,15 @@ type Timing struct {
 	Blocked, Connect, Send, Wait, Receive time.Duration
 }
 
-// Micros returns t with every phase truncated to microseconds, as it is stored and
-// shown.
+// Micros returns t with every phase truncated to microseconds, the precision in which
+// timings are stored and shown.
 func (t Timing) Micros() Timing {
 	cut := func(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
 	return Timing{Blocked: cut(t.Blocked), Connect: cut(t.Connect), Send: cut(t.Send), Wait: cut(t.Wait), Receive: cut(t.Receive)}
 }
 
 // Latency returns Connect + Send + Wait + Receive, each truncated to microseconds, so
-// that the sum is the same before and after it was stored.
+// that the sum is the same before and after the timing was stored.
 func (t Timing) Latency() time.Duration {
 	t = t.Micros()
 	return t.Connect + t.Send + t.Wait + t.Receive
@@ -113,8 +114,8 @@ type Attempt struct {
 	N          int
 	Kind       string
 	State      string
-	ReceivedAt time.Time // arrival of the request, or of the order to replay it
-	StartedAt  time.Time // zero = not begun
+	ReceivedAt time.Time // arrival of the request, or of the command to replay it
+	StartedAt  time.Time // zero = not started
 	EndedAt    time.Time // zero = not ended
 	Actor      string    // "" for an original
 	Error      *Fault
@@ -122,20 +123,20 @@ type Attempt struct {
 	Position   int // position in the queue from 1, set by readers; 0 = not queued
 	Connection string
 	SentHead   []byte // the head as sent, only where it differs from the request's
-	Identical  *bool  // nil while nothing was written, or the original was not whole
+	Identical  *bool  // nil if nothing was sent yet, or if the original request is incomplete
 	Timing     Timing
 	HasTiming  bool
 
 	HasResponse   bool
 	Status        int
-	Interim       [][]byte // 1xx heads in order, 101 not among them
+	Interim       [][]byte // heads of 1xx responses in order, except 101
 	ResponseState string
 	Response      Message
 }
 
 // Filter selects events of a list; zero fields do not filter.
 type Filter struct {
-	Alias  string // name; foreign or unknown = ErrNotFound
+	Alias  string // name; ErrNotFound if it is unknown or belongs to another account
 	Method string
 	Status string // "404" or "2xx"
 	Path   string // prefix of the shown target
@@ -143,7 +144,7 @@ type Filter struct {
 	Since  time.Time // first arrival, inclusive
 	Until  time.Time // first arrival, exclusive
 	Text   string    // in path, headers or body
-	Cursor string    // opaque, from Page.Next; an event id works too and means all older events
+	Cursor string    // opaque, from Page.Next; an event id is also valid and selects all older events
 	Limit  int       // 1-200
 	Budget time.Duration
 }
@@ -151,8 +152,8 @@ type Filter struct {
 // Page is one page of a list, newest first.
 type Page struct {
 	Events         []Event
-	Next           string    // "" = nothing older
-	SearchedBackTo time.Time // first arrival of the oldest event that was examined
+	Next           string    // "" = there are no older events
+	SearchedBackTo time.Time // first arrival of the oldest examined event
 }
 
 // Claim is a queued attempt that this process delivers now.

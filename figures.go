@@ -2,13 +2,13 @@ package relay
 
 import "time"
 
-// Figures count the events of an alias in a time span, for plots. They are exact for
-// the time from From to To.
+// Figures are counts of the events of an alias in a time span, for plots. They are exact
+// for the time between From and To.
 type Figures struct {
-	// From is the start of the counted span. Events are counted from the newest one
-	// backwards, so it is later than asked for if counting took too long.
+	// From is the start of the counted span. Events are counted from the newest to the
+	// oldest, so From is later than requested if counting took too long.
 	From, To time.Time
-	Partial  bool // From is later than asked for
+	Partial  bool // From is later than requested
 	// Buckets are equal parts of the requested span, oldest first; those before From
 	// are empty.
 	Buckets []Bucket
@@ -25,9 +25,9 @@ type Bucket struct {
 	Latency
 }
 
-// Latency has quantiles of the latency of local servers, by nearest rank, so that each
-// is a measured value. All are 0 if N is.
+// Latency has quantiles of the latency of local servers. They are computed by nearest
+// rank, so that each is a measured value. All are 0 if N is 0.
 type Latency struct {
-	N                  int // latencies measured
+	N                  int // number of measured latencies
 	P50, P95, P99, Max time.Duration
 }

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// IDPrefix starts the outward form of every event id.
+// IDPrefix starts the text form of every event id.
 const IDPrefix = "evt_"
 
-// ID names an event: a UUIDv7 (RFC 9562, section 5.7), never below the last one
-// issued by the same store, so that id order is arrival order.
+// ID identifies an event. It is a UUIDv7 (RFC 9562, section 5.7) that is greater than
+// every earlier one of the same store, so that id order is arrival order.
 type ID [16]byte
 
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// String returns the outward form: "evt_" and 26 characters of lower-case
+// String returns the text form: "evt_" and 26 characters of lower-case
 // Crockford base32, most significant bits first.
 func (id ID) String() string {
 	var out [26]byte
@@ -30,8 +30,8 @@ func (id ID) String() string {
 	return IDPrefix + string(out[:])
 }
 
-// ParseID reads the outward form. Anything that String would not have written is
-// ErrNotFound: to a caller a malformed id and an unknown one are the same.
+// ParseID parses the text form. The error is ErrNotFound for any text that String does
+// not produce, so that clients cannot distinguish a malformed id from an unknown one.
 func ParseID(s string) (ID, error) {
 	text, ok := strings.CutPrefix(s, IDPrefix)
 	if !ok || len(text) != 26 || text[0] > '7' {
@@ -62,28 +62,28 @@ func (id ID) words() (hi, lo uint64) {
 	return hi, lo
 }
 
-// Time is the millisecond of arrival that the id carries.
+// Time returns the time of arrival in the id, in milliseconds.
 func (id ID) Time() time.Time {
 	hi, _ := id.words()
 	return time.UnixMilli(int64(hi >> 16)).UTC()
 }
 
-// IsZero tells whether the id names nothing.
+// IsZero reports whether the id is the zero value, which identifies no event.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// MarshalText writes the outward form.
+// MarshalText returns the text form.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText reads the outward form.
+// UnmarshalText parses the text form.
 func (id *ID) UnmarshalText(b []byte) (err error) {
 	*id, err = ParseID(string(b))
 	return err
 }
 
-// Value stores the id as its 16 bytes.
+// Value returns the 16 bytes of the id for the database.
 func (id ID) Value() (driver.Value, error) { return id[:], nil }
 
-// Scan reads 16 bytes, or the 36-character text form that Postgres returns for a uuid
+// Scan accepts 16 bytes, or the text of 36 characters that Postgres returns for a uuid
 // column.
 func (id *ID) Scan(src any) error {
 	var b []byte

@@ -5,26 +5,27 @@ import (
 	"time"
 )
 
-// Caller is the caller's side of an exchange: one HTTP/1.1 connection, positioned
-// after a request head. Read is used by one goroutine and Write by one other at a time.
-// All requests of one connection have the same Caller, and no other connection has an
-// equal one: delivery keeps reused channels to the local server apart by it.
+// Caller is the HTTP/1.1 connection of a caller, positioned after a request head. One
+// goroutine at a time may read, and one at a time may write. All requests of a
+// connection have the same Caller, and Callers of different connections are never
+// equal: delivery compares them so that callers do not share a channel that it reuses.
 type Caller interface {
 	// Buffered returns how many bytes Read can return without reading from the
 	// connection.
 	Buffered() int
-	// Read reads the next bytes, first those that came together with the head. If
-	// the caller sends no byte for the stall timeout, or a body too slowly, the error
-	// is an *Error request-timeout, and Read may be called again. Any other error
-	// means that the caller is gone.
+	// Read reads the next bytes, beginning with those that arrived together with the
+	// head. If the caller sends no byte for the stall timeout, or sends the body too
+	// slowly, the error is an *Error request-timeout, and Read may be called again.
+	// Any other error means that the connection is lost.
 	Read(p []byte) (int, error)
-	// Unread puts the end of what the last Read returned back: bytes after the end of
-	// this request.
+	// Unread puts back the last bytes that the last Read returned, because they follow
+	// the end of this request.
 	Unread(p []byte)
-	// Write sends bytes of the response as they are. It fails when the caller does
-	// not read for the stall timeout. Nothing may be written after an error.
+	// Write sends bytes of the response unchanged. It fails when the caller does not
+	// read for the stall timeout. Nothing may be written after an error.
 	Write(p []byte) (int, error)
-	// DisableWriteTimeout lets further writes take any time, for upgraded connections.
+	// DisableWriteTimeout removes the time limit of further writes, for upgraded
+	// connections.
 	DisableWriteTimeout()
 	// CloseWrite ends the response (TLS close_notify, FIN).
 	CloseWrite() error
@@ -33,12 +34,12 @@ type Caller interface {
 	Abort()
 }
 
-// Presence is the state of a caller's connection while nobody reads from it.
+// Presence is the state of a caller's connection while no goroutine reads from it.
 type Presence uint8
 
 // The states of a caller's connection.
 const (
-	CallerPresent    Presence = iota // or not known
+	CallerPresent    Presence = iota // the caller is connected, or the state is unknown
 	CallerHalfClosed                 // the caller has sent FIN; it may still read the response
 	CallerReset                      // the connection is broken
 )
@@ -49,30 +50,30 @@ type PresenceReporter interface {
 	Presence() Presence
 }
 
-// Inbound is one request to an alias, after its head was parsed and routed.
+// Inbound is one request to an alias whose head was parsed and routed.
 type Inbound struct {
 	Alias   *Alias
 	From    netip.AddrPort
 	TLS     bool
-	Arrived time.Time // first byte of the head
+	Arrived time.Time // arrival of the first byte of the head
 	Head    []byte    // exactly as received; the receiver of Inbound owns the bytes
 	Caller  Caller
 }
 
-// Outcome says what package server has to do after a capture.
+// Outcome tells package server how to continue after a capture.
 type Outcome struct {
-	// Answer, if not nil, is the relay-made answer to write. No byte of a final
-	// response was written then.
+	// Answer, if not nil, is the relay-made answer that server has to write. Then no
+	// byte of a final response was written before.
 	Answer *Answer
-	// KeepAlive says that the connection may serve another request. Otherwise it is
-	// closed, gracefully unless Caller.Abort was called.
+	// KeepAlive permits another request on the connection. Without it the connection
+	// is closed, gracefully unless Caller.Abort was called.
 	KeepAlive bool
 }
 
 // Answer is a relay-made answer: a response that no local server sent.
 type Answer struct {
 	Error *Error // nil = the offline answer
-	Event ID     // zero = no event was kept
+	Event ID     // zero = no event was stored
 	// Status is the offline status of the alias; used when Error is nil.
 	Status int
 }

@@ -1,6 +1,6 @@
 package relay
 
-// Framing says how the end of a message body is found (RFC 9112, section 6).
+// Framing is the way to find the end of a message body (RFC 9112, section 6).
 type Framing uint8
 
 // The framings. FramingClose occurs in responses only.
@@ -11,7 +11,7 @@ const (
 	FramingClose
 )
 
-// String returns the public word: none, length, chunked, close.
+// String returns the framing as the API and exports name it: none, length, chunked, close.
 func (f Framing) String() string {
 	return [...]string{"none", "length", "chunked", "close"}[f&3]
 }
@@ -29,25 +29,25 @@ const (
 // Response states.
 const (
 	ResponseComplete  = "complete"
-	ResponseTruncated = "truncated" // the local server broke off
-	ResponseCut       = "cut"       // the relay stopped reading
+	ResponseTruncated = "truncated" // the local server closed its connection too early
+	ResponseCut       = "cut"       // the relay stopped reading the response
 	ResponseUpgraded  = "upgraded"
 )
 
-// Chunking of stored bodies: a body larger than InlineBody is stored as parts of
-// BodyPart bytes (the last one shorter), counted from 0.
+// A body larger than InlineBody bytes is stored as parts of BodyPart bytes, counted from
+// 0. The last part may be shorter.
 const (
 	InlineBody = 256 << 10
 	BodyPart   = 256 << 10
 )
 
-// Body is a message body without its transfer coding. Size and SHA256 cover all bytes
-// that passed; Data and the stored parts may have fewer.
+// Body is a message body without its transfer coding. Size and SHA256 cover every byte
+// that crossed the wire; Data and the stored parts may have fewer.
 type Body struct {
 	// Data is the inline body, or the first bytes of a body that is stored as parts,
 	// as many as the reader asked for.
 	Data   []byte
-	Parts  int // > 0: the body is stored as that many parts, and Data is not stored with the row
+	Parts  int // number of stored parts; 0 = the body is stored inline as Data
 	Stored int64
 	Size   int64
 	SHA256 [32]byte

@@ -10,7 +10,7 @@ import (
 type Site struct {
 	Base        url.URL // dashboard and API, without path
 	AliasDomain string
-	SSHAddr     string // host:port that people dial
+	SSHAddr     string // host:port that SSH clients dial
 	Loopback    bool   // every listener is on loopback
 }
 
@@ -23,8 +23,8 @@ func (s Site) AliasURL(alias string) string {
 	return s.Base.Scheme + "://" + host
 }
 
-// Reserved tells whether a valid label may not become an alias on this site: it is
-// reserved, or the base host has that name.
+// Reserved reports whether a valid label is forbidden as the name of an alias on this
+// site, because it is reserved everywhere or would be the base host.
 func (s Site) Reserved(label string) bool {
 	base := strings.TrimSuffix(s.Base.Hostname(), ".")
 	domain := strings.Trim(s.AliasDomain, ".")

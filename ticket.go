@@ -2,8 +2,8 @@ package relay
 
 import "sync"
 
-// Ticket is the pending result of a store step: nil once the step is durable, or the
-// error why it cannot become so. It is resolved once.
+// Ticket reports when a store step has become durable, or why it cannot. It is resolved
+// once. Its methods are safe for concurrent use.
 type Ticket struct {
 	once sync.Once
 	done chan struct{}
@@ -16,7 +16,8 @@ func NewTicket() *Ticket { return &Ticket{done: make(chan struct{})} }
 // Done is closed when the ticket is resolved.
 func (t *Ticket) Done() <-chan struct{} { return t.done }
 
-// Err returns the result; call it after Done is closed.
+// Err returns nil if the step is durable, else the reason why it is not. It may be
+// called only after Done is closed.
 func (t *Ticket) Err() error { return t.err }
 
 // Resolve sets the result. Later calls do nothing.

@@ -18,23 +18,23 @@ const (
 	TunnelOffline TunnelState = "offline"
 )
 
-// TunnelInfo describes an attached tunnel to people.
+// TunnelInfo describes an attached tunnel for display.
 type TunnelInfo struct {
 	Client     string // such as OpenSSH_9.2p1; already safe text
 	Remote     netip.AddrPort
-	User       string // account that attached it
+	User       string // name of the account that attached the tunnel
 	Since      time.Time
 	Target     string // announced by relay up; "" for plain ssh
 	HostHeader string // relay up --host-header; "" = the alias' setting
 }
 
-// RefusedForward describes a refused remote forward (ssh -R) to people.
+// RefusedForward describes a refused remote forward (ssh -R) for display.
 type RefusedForward struct {
-	At      time.Time // the last time
-	Times   int       // how often it was refused, at least 1
-	Bind    string    // bind address that ssh -R has sent; safe text
+	At      time.Time // time of the last refusal
+	Times   int       // number of refusals, at least 1
+	Bind    string    // bind address that the SSH client sent; safe text
 	Code    string
-	Message string // why, and what to do; safe text
+	Message string // reason and remedy; safe text
 	Remote  netip.AddrPort
 }
 
@@ -47,23 +47,24 @@ type Fill struct {
 // AliasRemoved is the reason of Tunnel.Close when the alias was removed.
 const AliasRemoved = "the alias was removed"
 
-// Channel is one connection to a local server. A read is started with Fill and can be
-// abandoned, because x/crypto has no way to interrupt one.
+// Channel is one connection to a local server. Reads are started by Fill and can be
+// abandoned, because x/crypto/ssh has no way to interrupt a read.
 type Channel interface {
 	// Write sends p. (0, err) proves that no byte was sent; a nil error does not prove
 	// that the peer has received p. Write may block while the peer's window is full;
 	// Close unblocks it.
 	Write(p []byte) (int, error)
-	// Fill starts one read into buf. At most one may be outstanding. Who abandons an
-	// outstanding Fill must not use buf again.
+	// Fill starts one read into buf. At most one may be outstanding. After an
+	// outstanding Fill was abandoned, buf must not be used again.
 	Fill(buf []byte)
 	// Filled delivers the result of the outstanding Fill. io.EOF means that the local
 	// server has closed its side, io.ErrUnexpectedEOF that it broke the connection
 	// off while the tunnel is alive, any other error that the tunnel is lost.
 	Filled() <-chan Fill
-	// Refusal is for an io.EOF before any byte. It waits up to wait for the peer's
-	// CLOSE and returns what the client has said about a failed local dial
-	// (local-refused, local-unresolvable, ...), or nil.
+	// Refusal returns the reason why the client could not dial its local server
+	// (local-refused, local-unresolvable, ...), or nil if the client gave none. It may
+	// be called after an io.EOF before any byte, and waits up to wait for the CLOSE of
+	// the peer.
 	Refusal(wait time.Duration) *Error
 	// CloseWrite half-closes towards the local server; for upgraded connections only.
 	CloseWrite() error
@@ -80,14 +81,14 @@ type Tunnel interface {
 	Open(ctx context.Context, origin netip.AddrPort) (Channel, error)
 	// Heard returns the time since the last byte from the peer.
 	Heard() time.Duration
-	// LazyDial tells whether the peer dials its local server at the first byte of a
-	// channel (relay up). Then spare channels may be kept open. With plain ssh, idle
-	// channels may be reused instead.
+	// LazyDial reports whether the peer dials its local server only at the first byte
+	// of a channel, as relay up does. Then unused channels may be kept open in
+	// advance. With plain ssh, idle channels may be reused instead.
 	LazyDial() bool
 	// Info describes the tunnel.
 	Info() TunnelInfo
-	// Close ends the tunnel and writes reason to the sessions of its connection.
-	// In-flight channels may finish within 10 s. With AliasRemoved, other aliases of
+	// Close ends the tunnel and writes reason to the SSH sessions of its connection.
+	// In-flight channels get 10 s to finish. With AliasRemoved, the other aliases of
 	// the same connection stay attached.
 	Close(reason string)
 }
@@ -113,14 +114,14 @@ const (
 	HelloRequest      = "hello@relay"       // global, before tcpip-forward
 	TargetRequest     = "target@relay"      // global, before its tcpip-forward
 	DialFailedRequest = "dial-failed@relay" // channel, then CLOSE
-	// BrokeOffRequest says that the local server of a channel broke its connection off.
-	// It has no payload. The client sends CLOSE after any reply to it, so that the
-	// server knows the meaning of the end before it sees the end.
+	// BrokeOffRequest reports that the local server of a channel aborted its
+	// connection. It has no payload. The client sends CLOSE only after the reply, so
+	// that relayd knows why the channel ends before it ends.
 	BrokeOffRequest = "broke-off@relay"
 )
 
-// HelloLazyDial is the bit of Hello.Flags of a client that dials its local server at
-// the first byte of a channel.
+// HelloLazyDial is the bit of Hello.Flags that announces that the client dials its
+// local server only at the first byte of a channel.
 const HelloLazyDial = 1 << 0
 
 // Hello is the payload of HelloRequest.
@@ -130,16 +131,16 @@ type Hello struct {
 	Version  string
 }
 
-// Target is the payload of TargetRequest: what the client will dial for the
-// forward with that bind string, and its --host-header ("" = not given).
+// Target is the payload of TargetRequest: the URL that the client will dial for the
+// forward with that bind string, and the value of its --host-header ("" = not given).
 type Target struct {
 	Bind       string
 	URL        string
 	HostHeader string
 }
 
-// DialFailed is the payload of DialFailedRequest: not one byte reached a local
-// server. Reason is as in RFC 4254 section 5.1; Class is one of refused,
+// DialFailed is the payload of DialFailedRequest. It proves that no byte of the channel
+// reached a local server. Reason is as in RFC 4254 section 5.1; Class is one of refused,
 // unresolvable, timeout, other; Text is at most 256 bytes.
 type DialFailed struct {
 	Reason uint32
