@@ -97,7 +97,7 @@ func (c *committer) split(ctx context.Context, steps []*step, cause error, write
 	case len(steps) == 1:
 		c.s.log.Error("a row cannot be stored", "event", steps[0].id.String(), "err", cause)
 		c.s.meter.failed.Add(1)
-		c.s.repairs.remember(steps[0])
+		c.s.rememberRepair(steps[0])
 		steps[0].ticket.Resolve(&relay.Error{
 			Code: relay.CodeStoreUnavailable, Detail: "the relay cannot store this request", Cause: cause,
 		})
@@ -119,12 +119,13 @@ func flatten(list []*eventSteps) (steps []*step) {
 	return steps
 }
 
-// failAll fails the batch and everything that waits.
+// failAll fails the batch and everything that waits. It asks the disk once for the refusal
+// of all steps, and without the lock: a disk that hangs must not block the metrics.
 func (c *committer) failAll(steps []*step, cause error) {
+	refusal := c.s.fault("write event", cause)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lost = cause
-	c.logThrottled()
+	c.lost, c.refusal = cause, refusal
+	var failed []*step
 	for _, list := range [][]*step{steps, c.chunks, c.rows} {
 		for _, st := range list {
 			if st.dead {
@@ -134,27 +135,31 @@ func (c *committer) failAll(steps []*step, cause error) {
 				st.waiter.timer.Stop()
 				st.waiter = nil
 			}
-			c.refuse(st, cause)
+			failed = append(failed, st)
 		}
 	}
 	c.rows, c.chunks, c.waiting, c.bytes = nil, nil, nil, 0
+	c.mu.Unlock()
+	for _, st := range failed {
+		c.refuse(st, refusal)
+	}
+	c.logThrottled(cause)
 }
 
-// logThrottled logs why nothing can be stored, at most once in logInterval. Call it with
-// the lock held.
-func (c *committer) logThrottled() {
+// logThrottled logs why nothing can be stored, at most once in logInterval.
+func (c *committer) logThrottled(cause error) {
 	if time.Since(c.loggedAt) < logInterval {
 		return
 	}
 	c.loggedAt, c.logged = time.Now(), true
 	until := "the database is back"
 	switch {
-	case c.s.diskFull(c.lost):
+	case c.s.diskFull(cause):
 		until = formatBytes(fullDisk) + " are free on the data disk"
-	case unavailable(c.lost) == relay.CodeStorageFull:
+	case unavailable(cause) == relay.CodeStorageFull:
 		until = "the disk of postgres has free space: free some, or set a shorter --retention"
 	}
-	c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", c.lost)
+	c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", cause)
 }
 
 // tryWrite returns nil when the database commits a row, with the durability of events.
@@ -180,19 +185,24 @@ func (c *committer) probe(ctx context.Context) {
 	}
 	try, cancel := c.s.tryContext(ctx)
 	defer cancel()
-	err := c.s.tryWrite(try)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	err, lost := c.s.tryWrite(try), c.down()
 	switch {
-	case err == nil && c.s.diskStillFull(c.lost) == nil:
-		c.lost = nil
+	case err == nil && c.s.diskStillFull(lost) == nil:
+		c.recover()
 		if c.logged {
 			c.s.log.Info("events can be stored again")
 		}
 		c.logged = false
 	case err != nil && c.s.shouldSpool(err):
-		c.lost = nil // the disk is not the reason any more, so the spool can take events
+		c.recover() // the disk is not the reason any more, so the spool can take events
 	default:
-		c.logThrottled()
+		c.logThrottled(lost)
 	}
+}
+
+// recover takes steps again.
+func (c *committer) recover() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost, c.refusal = nil, nil
 }

@@ -42,8 +42,10 @@ type committer struct {
 	seq     uint64
 	closing bool
 	lost    error // why the database cannot be used; steps fail at once while it is set
+	refusal error // what callers get while lost is set
 	wake    chan struct{}
 
+	// Only the goroutine of the committer uses these.
 	loggedAt time.Time // when it was last logged that nothing can be stored
 	logged   bool      // the end of that was not logged yet
 }
@@ -92,7 +94,7 @@ func (c *committer) enqueue(st *step) {
 		st.ticket.Resolve(errFencedServer)
 		return
 	case c.lost != nil:
-		c.refuse(st, c.lost)
+		c.refuse(st, c.refusal)
 		return
 	}
 	c.seq++
@@ -127,10 +129,10 @@ func (c *committer) signal() {
 
 // refuse fails a step that was not tried. A result that is lost this way is repaired when
 // the database is back.
-func (c *committer) refuse(st *step, cause error) {
+func (c *committer) refuse(st *step, refusal error) {
 	c.s.meter.failed.Add(1)
-	c.s.repairs.remember(st)
-	st.ticket.Resolve(c.s.fault("write event", cause))
+	c.s.rememberRepair(st)
+	st.ticket.Resolve(refusal)
 }
 
 var errQueueFull = &relay.Error{

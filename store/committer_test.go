@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,5 +235,60 @@ func TestIDOrder(t *testing.T) {
 	again.raise(last)
 	if id := again.next(now); !less(last, id) {
 		t.Errorf("%x after a restart follows %x", id, last)
+	}
+}
+
+// errExamined is an error that tells when somebody looks what it is.
+type errExamined struct{ tell func() }
+
+func (e errExamined) Error() string   { return "input/output error of the test" }
+func (e errExamined) Unwrap() error   { return syscall.ENOSPC }
+func (e errExamined) Is(_ error) bool { e.tell(); return false }
+
+// When the database cannot be written, the refusal of all steps that wait is made once, and
+// without the lock, because making it asks the disk, which may hang.
+func TestFailAllMakesOneRefusal(t *testing.T) {
+	t.Parallel()
+	c := idle(1 << 20)
+	list, examined, locked := make([]*step, 100), 0, 0
+	for i := range list {
+		list[i] = c.give(stepFinish, byte(i), 1)
+	}
+	c.failAll(nil, errExamined{func() {
+		if examined++; !c.mu.TryLock() {
+			locked++
+			return
+		}
+		c.mu.Unlock()
+	}})
+	later := c.give(stepFinish, 200, 1)
+	for _, st := range append(list, later) {
+		if e := relay.AsError(st.ticket.Err()); !resolved(st) || e.Code != relay.CodeStorageFull {
+			t.Fatalf("step %d: %v", st.id[0], st.ticket.Err())
+		}
+	}
+	if examined == 0 || examined >= len(list) || locked > 0 {
+		t.Errorf("the cause was examined %d times for %d steps, %d times with the lock held", examined, len(list), locked)
+	}
+}
+
+// A result that finds no space among the repairs is counted.
+func TestDroppedRepairsAreCounted(t *testing.T) {
+	t.Parallel()
+	c := idle(1 << 20)
+	c.s.repairs.steps = make(map[repairKey]*step, maxRepairs)
+	for i := range maxRepairs {
+		c.s.repairs.steps[repairKey{n: i}] = nil
+	}
+	for want := range int64(2) {
+		if n := c.s.meter.repairsDropped.Load(); n != want {
+			t.Errorf("%d repairs are dropped, want %d", n, want)
+		}
+		c.refuse(&step{kind: stepFinish, id: relay.ID{1}, n: 1, ticket: relay.NewTicket(), attempt: &relay.Attempt{N: 1}}, errQueueFull)
+	}
+	c.s.repairs.claims = make([]lostClaim, maxRepairs)
+	c.s.noteClaim(lostClaim{started: 1}, errQueueFull)
+	if n := c.s.meter.repairsDropped.Load(); n != 3 || len(c.s.repairs.claims) != maxRepairs {
+		t.Errorf("%d repairs are dropped, %d claims", n, len(c.s.repairs.claims))
 	}
 }

@@ -12,9 +12,11 @@ type meter struct {
 	batch  prometheus.Histogram // steps of a transaction
 	commit prometheus.Histogram // its seconds
 
-	failed  atomic.Int64 // steps that failed
-	retried atomic.Int64 // transactions that were tried again
-	spooled atomic.Int64 // steps that went to the spool
+	failed atomic.Int64 // steps that failed
+
+	repairsDropped atomic.Int64 // results that could be neither stored nor remembered
+	retried        atomic.Int64 // transactions that were tried again
+	spooled        atomic.Int64 // steps that went to the spool
 }
 
 func (m *meter) init() {
@@ -56,6 +58,7 @@ var (
 	descSteps    = describe("steps_total", "Steps of the journal that are in the database.")
 	descQueue    = describe("queued_steps", "Steps that wait to be written or are being written.")
 	descFailed   = describe("failed_steps_total", "Steps that could not be stored: the caller got 503, or the result is repaired later.")
+	descDropped  = describe("dropped_repairs_total", "Results that were lost because too many waited for the database: their attempts stay delivering until a restart.")
 	descRetried  = describe("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.")
 	descUp       = describe("up", "1 while new events can be stored, in the database or in the spool.")
 	descSpool    = describe("spool_bytes", "Bytes in the spool that are not in Postgres yet.")
@@ -75,7 +78,7 @@ var (
 // Describe is part of prometheus.Collector.
 func (f collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSteps, descQueue, descFailed, descRetried, descUp, descSpool, descLimit, descSpooled, descDrained, descRefused,
+		descSteps, descQueue, descFailed, descDropped, descRetried, descUp, descSpool, descLimit, descSpooled, descDrained, descRefused,
 		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree, descMinFree,
 	} {
 		to <- d
@@ -95,6 +98,7 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 	counter(descSteps, st.Committed)
 	gauge(descQueue, float64(st.QueuedSteps))
 	counter(descFailed, s.meter.failed.Load())
+	counter(descDropped, s.meter.repairsDropped.Load())
 	counter(descRetried, s.meter.retried.Load())
 	up := 0.0
 	if s.acceptsEvents() {
@@ -142,9 +146,7 @@ func (p *spool) drainedBytes() int64 {
 	if p == nil {
 		return 0
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.drained
+	return p.drained.Load()
 }
 
 // limitBytes is how many bytes the spool may hold.

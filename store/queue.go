@@ -57,7 +57,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		return c.auditOfAlias(who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
 	})
 	if err != nil {
-		s.repairs.noteClaim(made, err)
+		s.noteClaim(made, err)
 		return nil, err
 	}
 	return &claim, nil
@@ -166,7 +166,7 @@ func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim 
 		return nil
 	})
 	if err != nil {
-		s.repairs.noteClaim(made, err)
+		s.noteClaim(made, err)
 		return nil, err
 	}
 	return claim, nil

@@ -25,8 +25,24 @@ type repairKey struct {
 
 const maxRepairs = 100_000
 
-// remember remembers how to repair the result of a failed step.
-func (r *repairs) remember(st *step) {
+// rememberRepair remembers how to repair the result of a failed step. Beyond maxRepairs the
+// repair is dropped, logged and counted: the attempt stays delivering until the next start.
+func (s *Store) rememberRepair(st *step) {
+	if s.repairs.remember(st) {
+		return
+	}
+	s.noteDroppedRepair(st.id)
+}
+
+func (s *Store) noteDroppedRepair(id relay.ID) {
+	if s.meter.repairsDropped.Add(1) == 1 {
+		s.log.Error("too many results wait for the database; further attempts stay delivering until relayd is restarted",
+			"limit", maxRepairs, "event", id.String())
+	}
+}
+
+// remember reports whether there was space for the repair, or none is needed.
+func (r *repairs) remember(st *step) bool {
 	var again *step
 	switch st.kind {
 	case stepRequeue:
@@ -35,20 +51,22 @@ func (r *repairs) remember(st *step) {
 		again = endLost(st.id, st.attempt)
 	case stepAccept: // a commit whose result was lost may have stored it
 		if len(st.event.Attempts) == 0 || st.event.Attempts[0].State != relay.StateDelivering {
-			return
+			return true
 		}
 		again = endLost(st.id, &st.event.Attempts[0])
 	default:
-		return
+		return true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.steps == nil {
 		r.steps = map[repairKey]*step{}
 	}
-	if len(r.steps) < maxRepairs {
-		r.steps[repairKey{st.id, again.n}] = again
+	if len(r.steps) >= maxRepairs {
+		return false
 	}
+	r.steps[repairKey{st.id, again.n}] = again
+	return true
 }
 
 func endLost(id relay.ID, a *relay.Attempt) *step {

@@ -21,14 +21,19 @@ var lostReplayFault = relay.Fault{
 }
 
 // noteClaim remembers a claim that failed for err, unless it cannot have been made.
-func (r *repairs) noteClaim(c lostClaim, err error) {
+func (s *Store) noteClaim(c lostClaim, err error) {
 	if err == nil || c.started == 0 || relay.AsError(err).Code != relay.CodeStoreUnavailable {
 		return
 	}
+	r := &s.repairs
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.claims) < maxRepairs {
+	space := len(r.claims) < maxRepairs
+	if space {
 		r.claims = append(r.claims, c)
+	}
+	r.mu.Unlock()
+	if !space {
+		s.noteDroppedRepair(c.id)
 	}
 }
 

@@ -42,10 +42,10 @@ func TestLostClaim(t *testing.T) {
 	}
 	started := claimed(t, s, alias.ID, e.ID)
 	away := &relay.Error{Code: relay.CodeStoreUnavailable}
-	s.repairs.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
-	s.repairs.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, errors.New("not of the database"))
+	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
+	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, errors.New("not of the database"))
 	again := claimed(t, s, alias.ID, e.ID) // which takes the other one back first
-	s.repairs.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
+	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
 	if err := s.undoClaims(ctx); err != nil || again == started {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestLostClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.repairs.noteClaim(lostClaim{id: e.ID, n: c.N, started: micros(c.Event.Attempts[1].StartedAt)}, away)
+	s.noteClaim(lostClaim{id: e.ID, n: c.N, started: micros(c.Event.Attempts[1].StartedAt)}, away)
 	s.repair()
 	got, err := s.Event(ctx, relay.System(), e.ID, 0)
 	if err != nil || got.Attempts[1].State != relay.StateInterrupted || len(got.Attempts) != 2 {

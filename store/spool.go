@@ -34,24 +34,28 @@ type spool struct {
 
 	filling      atomic.Bool  // something is in it
 	down         atomic.Bool  // the database did not answer the last time
-	intakeClosed atomic.Bool  // full is set; readable without mu
-	bytesOnDisk  atomic.Int64 // bytes of all files; readable without mu
+	intakeClosed atomic.Bool  // new events are refused
+	bytesOnDisk  atomic.Int64 // bytes of all files
+	undrained    atomic.Int64 // bytes that are not in the database yet
+	drained      atomic.Int64 // bytes that reached the database since the start
 	refused      atomic.Int64
 	wake         chan struct{} // wakes the drainer
 
+	// mu is held while a file is written and synced. Metrics, readiness and readers of
+	// parts must not wait for that: they use the atomic fields and parts.
 	mu       sync.Mutex
 	claimant claimant // in whose name this process writes
 	segments []*segment
 	seq      int
 	sealed   bool              // nothing more may be appended to the last segment
-	full     error             // why new events are refused; nil when they are taken
 	rejected map[relay.ID]bool // events that were refused since the spool was empty
 	since    time.Time
 	steps    int64         // steps taken since then
-	drained  int64         // bytes that reached the database since the start
 	moved    chan struct{} // closed when drained grows
 
 	loggedAt time.Time
+
+	parts partIndex
 
 	probeMu    sync.Mutex
 	probed     time.Time // when the disk was last tested
@@ -91,7 +95,7 @@ var errSpoolUnready = errors.New("store: postgres is away and the spool is full;
 // append writes to the last file, or to a new one when the last one has reached its size or
 // could not be written.
 func (p *spool) append(records []byte) error {
-	defer func() { p.bytesOnDisk.Store(p.used()) }()
+	defer p.updateSizes()
 	if n := len(p.segments); n > 0 && !p.sealed && p.segments[n-1].end < p.segmentSize() {
 		err := p.segments[n-1].append(records)
 		p.sealed = err != nil
@@ -133,25 +137,27 @@ func (p *spool) used() (n int64) {
 	return n
 }
 
+// updateSizes updates the sizes that are readable without the lock. Call it with the lock
+// held.
+func (p *spool) updateSizes() {
+	var all, left int64
+	for _, sg := range p.segments {
+		all, left = all+sg.end, left+sg.end-sg.read
+	}
+	p.bytesOnDisk.Store(all)
+	p.undrained.Store(left)
+}
+
 // size is how many bytes are not in the database yet.
-func (p *spool) size() (n int64) {
+func (p *spool) size() int64 {
 	if p == nil {
 		return 0
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, sg := range p.segments {
-		n += sg.end - sg.read
-	}
-	return n
+	return p.undrained.Load()
 }
 
-// blocked returns why new events are refused; nil when they are taken.
-func (p *spool) blocked() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.full
-}
+// blocked reports whether new events are refused.
+func (p *spool) blocked() bool { return p.intakeClosed.Load() }
 
 // loadLeftSegments adds the files that earlier processes of this node left, in front of the
 // files of this process. Files of a process that still runs are locked and skipped.
@@ -177,7 +183,7 @@ func (p *spool) loadLeftSegments(node string) error {
 	}
 	p.sealed = p.sealed || len(p.segments) == 0
 	p.segments = append(left, p.segments...)
-	p.bytesOnDisk.Store(p.used())
+	p.updateSizes()
 	p.markActive(nil)
 	return nil
 }
@@ -235,6 +241,7 @@ func (p *spool) peek(limit int, bytes int64) (steps []*step, from *segment, to i
 		p.mu.Lock()
 		from.damaged, p.sealed = true, p.sealed || len(p.segments) == 1
 		from.read = behind
+		p.updateSizes()
 		p.mu.Unlock()
 	}
 }
@@ -244,12 +251,13 @@ func (p *spool) peek(limit int, bytes int64) (steps []*step, from *segment, to i
 func (p *spool) advance(sg *segment, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drained += to - sg.read
+	p.drained.Add(to - sg.read)
 	if p.moved != nil {
 		close(p.moved)
 		p.moved = nil
 	}
 	sg.advance(to)
+	p.updateSizes()
 	if len(p.segments) > 1 && sg == p.segments[0] && sg.read == sg.end {
 		p.dropFirst()
 	}
@@ -259,8 +267,9 @@ func (p *spool) advance(sg *segment, to int64) {
 func (p *spool) dropFirst() {
 	sg := p.segments[0]
 	p.segments = p.segments[1:]
+	p.parts.forget(sg)
 	p.openIntake()
-	p.bytesOnDisk.Store(p.used())
+	p.updateSizes()
 	var err error
 	if sg.damaged {
 		err = sg.discard()
@@ -286,7 +295,6 @@ func (p *spool) markEmpty() bool {
 	}
 	p.openIntake()
 	p.rejected = nil
-	p.bytesOnDisk.Store(0)
 	p.filling.Store(false)
 	if p.moved != nil {
 		close(p.moved)
@@ -327,6 +335,7 @@ func (p *spool) close() error {
 	defer p.mu.Unlock()
 	var err error
 	for _, sg := range p.segments {
+		p.parts.forget(sg)
 		err = errors.Join(err, sg.file.Close())
 	}
 	p.segments = nil

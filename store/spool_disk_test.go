@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"relay"
 )
 
 var errSyncFailed = errors.New("input/output error of the test")
@@ -219,5 +221,50 @@ func TestSpoolDiskThatCannotSync(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(p.dir); len(left) > 0 {
 		t.Errorf("left in the folder: %v", left)
+	}
+}
+
+// slowFile is a file whose syncs wait until they are let go.
+type slowFile struct {
+	spoolFile
+	syncing, resume chan struct{}
+}
+
+func (f *slowFile) Sync() error {
+	f.syncing <- struct{}{}
+	<-f.resume
+	return f.spoolFile.Sync()
+}
+
+// Metrics, readiness and readers of parts do not wait for a disk that syncs.
+func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
+	t.Parallel()
+	p := dry(t, t.TempDir(), 1, 1<<20)
+	mustPut(t, p, chunkSteps(1, 1, 1000))
+	size := p.size()
+	slow := &slowFile{p.segments[0].file, make(chan struct{}), make(chan struct{})}
+	p.segments[0].file = slow
+	done := make(chan error)
+	go func() {
+		_, _, err := p.put(chunkSteps(2, 1, 1000), nil)
+		done <- err
+	}()
+	<-slow.syncing
+	s := &Store{spool: p}
+	if p.mu.TryLock() {
+		t.Fatal("the lock is free while the spool syncs; nothing is tested")
+	}
+	if n := s.Stats().SpoolBytes; n != size || size < 1000 || p.drainedBytes() != 0 || p.blocked() || p.admitsTypical() != nil {
+		t.Errorf("%d bytes, want %d", n, size)
+	}
+	if b, err := s.BodyPart(t.Context(), relay.ID{1}, 1, 0); err != nil || len(b) != 1000 {
+		t.Errorf("a part: %d bytes, %v", len(b), err)
+	}
+	if err := s.CheckParts(t.Context(), relay.ID{1}, 1, 1); err != nil {
+		t.Error(err)
+	}
+	close(slow.resume)
+	if err := <-done; err != nil || p.size() <= size {
+		t.Errorf("%d bytes after the sync, %v", p.size(), err)
 	}
 }

@@ -313,8 +313,8 @@ func (p *spool) throttle(bytes int64) {
 	late := time.NewTimer(throttleLimit)
 	defer late.Stop()
 	p.mu.Lock()
-	goal := p.drained + throttleRatio*bytes
-	for p.filling.Load() && !p.down.Load() && p.full == nil && p.drained < goal {
+	goal := p.drained.Load() + throttleRatio*bytes
+	for p.filling.Load() && !p.down.Load() && !p.blocked() && p.drained.Load() < goal {
 		if p.moved == nil {
 			p.moved = make(chan struct{})
 		}

@@ -47,8 +47,6 @@ type segment struct {
 	end      int64 // all before it is durable here
 	torn     int64 // bytes after end that were not written whole, ignored
 	damaged  bool  // a record was written whole and is different now
-
-	parts map[partKey]int64 // where the parts that this process wrote begin
 }
 
 // createSegment durably makes a file that holds the records first. Its name is the first free

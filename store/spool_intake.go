@@ -85,7 +85,7 @@ func (p *spool) put(steps []*step, why error) (refused []*step, bytes int64, err
 		return steps, 0, errSpoolFull
 	}
 	records := encode(steps)
-	if len(known) > 0 || p.full != nil || p.used()+int64(len(records)) > p.intakeLimit() {
+	if len(known) > 0 || p.blocked() || p.used()+int64(len(records)) > p.intakeLimit() {
 		if steps, refused = p.reject(steps, known); len(refused) > 0 {
 			records, err = encode(steps), errSpoolFull
 		}
@@ -109,7 +109,7 @@ func (p *spool) put(steps []*step, why error) (refused []*step, bytes int64, err
 	if len(refused) == 0 {
 		p.loggedAt = time.Time{}
 	}
-	p.segments[len(p.segments)-1].indexParts(steps, records)
+	p.parts.add(p.segments[len(p.segments)-1], steps, records)
 	p.markActive(why)
 	p.steps += int64(len(steps))
 	return refused, int64(len(records)), err
@@ -119,7 +119,6 @@ func (p *spool) put(steps []*step, why error) (refused []*step, bytes int64, err
 // held.
 func (p *spool) closeIntake() {
 	if len(p.segments) > 0 { // otherwise nothing would ever free space
-		p.full = errSpoolFull
 		p.intakeClosed.Store(true)
 	}
 	p.logThrottled("the spool is full; callers get 503 until postgres is back: bring it back, or raise --spool-limit",
@@ -127,10 +126,7 @@ func (p *spool) closeIntake() {
 }
 
 // openIntake takes new events again. Call it with the lock held.
-func (p *spool) openIntake() {
-	p.full = nil
-	p.intakeClosed.Store(false)
-}
+func (p *spool) openIntake() { p.intakeClosed.Store(false) }
 
 // ofRejected returns the steps whose event was refused before.
 func (p *spool) ofRejected(steps []*step) (known map[*step]bool) {
@@ -151,7 +147,7 @@ func (p *spool) ofRejected(steps []*step) (known map[*step]bool) {
 // reject divides steps into those that are stored and those that are refused: new events, if
 // there is no space, and steps of refused events.
 func (p *spool) reject(steps []*step, known map[*step]bool) (on, away []*step) {
-	room := p.full == nil
+	room := !p.blocked()
 	if room {
 		var size int64
 		for _, st := range steps {

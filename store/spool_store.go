@@ -75,7 +75,7 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	if s.spool == nil || s.fenced.Load() || s.standby.Load() || !s.serving.Load() {
 		return false, s.health(ctx)
 	}
-	if s.spool.blocked() != nil || s.spool.admitsTypical() != nil {
+	if s.spool.blocked() || s.spool.admitsTypical() != nil {
 		return true, errSpoolUnready
 	}
 	if s.spool.active() {

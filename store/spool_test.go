@@ -125,10 +125,10 @@ func TestSpoolLimit(t *testing.T) {
 	if used > limit || used < limit*9/10 {
 		t.Errorf("%d bytes of %d, %d steps", used, limit, n)
 	}
-	if _, _, err := p.put(freshSteps(0, 1, 1), nil); !errors.Is(err, errSpoolFull) || p.blocked() == nil {
+	if _, _, err := p.put(freshSteps(0, 1, 1), nil); !errors.Is(err, errSpoolFull) || !p.blocked() {
 		t.Errorf("a small step passed: %v", err)
 	}
-	for p.blocked() != nil {
+	for p.blocked() {
 		_, from, to, err := p.peek(1, 1<<20)
 		if err != nil {
 			t.Fatal(err)
