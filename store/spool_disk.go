@@ -1,8 +1,10 @@
 package store
 
 import (
+	"errors"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // spoolDisk is the file system under the spool. Tests replace it by one that forgets what
@@ -44,5 +46,26 @@ func (realDisk) rename(from, to string) error { return os.Rename(from, to) }
 func (realDisk) syncDir(dir string) error     { return syncDir(dir) }
 
 type realFile struct{ *os.File }
+
+// writeFile durably makes or replaces a file. After a loss of power the file has its old
+// content or the new one.
+func writeFile(disk spoolDisk, path string, content []byte) error {
+	part := path + ".part"
+	f, err := disk.open(part, os.O_CREATE|os.O_TRUNC|os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(content, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil { // before rename: Windows does not rename an open file
+		err = disk.rename(part, path)
+	}
+	if err != nil {
+		return errors.Join(err, disk.remove(part))
+	}
+	return disk.syncDir(filepath.Dir(path))
+}
 
 func (f realFile) lock() error { return lockFile(f.File, false) }

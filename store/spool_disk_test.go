@@ -224,6 +224,33 @@ func TestSpoolDiskThatCannotSync(t *testing.T) {
 	}
 }
 
+// A file that is replaced has its old content or the new one after a loss of power, and the
+// new one if the write succeeded.
+func TestWriteFileOnALossOfPower(t *testing.T) {
+	t.Parallel()
+	for fail := range 5 {
+		dir, disk := t.TempDir(), newLossyDisk(0)
+		path := filepath.Join(dir, "node-id")
+		if err := writeFile(disk, path, []byte("old")); err != nil {
+			t.Fatal(err)
+		}
+		if fail > 0 {
+			disk.fail = disk.syncs + fail
+		}
+		err := writeFile(disk, path, []byte("new"))
+		if failed := fail == 1 || fail == 2; (err != nil) != failed {
+			t.Errorf("sync %d fails: %v", fail, err)
+		}
+		got, lost := os.ReadFile(filepath.Join(disk.losePower(t), "node-id"))
+		if text := string(got); lost != nil || text != "new" && (err == nil || text != "old") {
+			t.Errorf("sync %d fails: %q, %v after %v", fail, got, lost, err)
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 1 {
+			t.Errorf("sync %d fails: %d files are left", fail, len(left))
+		}
+	}
+}
+
 // slowFile is a file whose syncs wait until they are let go.
 type slowFile struct {
 	spoolFile

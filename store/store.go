@@ -193,7 +193,7 @@ func (s *Store) nodeID() (string, error) {
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("make data dir: %w", err)
 	}
-	if err := os.WriteFile(file, []byte(id+"\n"), 0o600); err != nil {
+	if err := writeFile(realDisk{}, file, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("keep node id: %w", err)
 	}
 	return id, nil
