@@ -64,6 +64,19 @@ type key struct {
 
 func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newFixtureOn(t, ln, change...)
+	b.ln = ln.(*net.TCPListener)
+	_, b.port, _ = net.SplitHostPort(ln.Addr().String())
+	return b
+}
+
+// newFixtureOn serves the connections of a listener, which need not be TCP.
+func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixture {
+	t.Helper()
 	dir := t.TempDir()
 	host, err := LoadHostKey(dir)
 	if err != nil {
@@ -84,12 +97,6 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	}
 	b := &fixture{t: t, store: store, srv: New(o), dir: dir}
 	b.srv.firstForward = 30 * time.Second
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.ln = ln.(*net.TCPListener)
-	_, b.port, _ = net.SplitHostPort(ln.Addr().String())
 	served := make(chan error, 1)
 	go func() { served <- b.srv.Serve(ln) }()
 	t.Cleanup(func() {

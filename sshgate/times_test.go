@@ -1,0 +1,289 @@
+package sshgate
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// This file holds the promised times of an SSH connection to the millisecond, in the fake
+// time of testing/synctest. A bubble cannot wait for the kernel, so connections are memory.
+
+// memoryListener hands out the server's ends of connections in memory.
+type memoryListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newMemoryListener() *memoryListener {
+	return &memoryListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *memoryListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *memoryListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *memoryListener) Addr() net.Addr { return loopback(22) }
+
+func loopback(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
+
+// dial makes a connection. toServer carries the bytes of the client.
+func (l *memoryListener) dial() (client net.Conn, toServer *direction) {
+	up, down := newDirection(), newDirection()
+	l.conns <- &memoryConn{in: up, out: down, remote: loopback(40000)}
+	return &memoryConn{in: down, out: up, remote: loopback(22)}, up
+}
+
+// direction is the bytes that go one way. net.Pipe keeps none, and both ends of SSH begin
+// with a write.
+type direction struct {
+	mu     sync.Mutex
+	change *sync.Cond
+	bytes  bytes.Buffer
+	held   bool // what is written is not read yet
+	closed bool
+}
+
+func newDirection() *direction {
+	d := &direction{}
+	d.change = sync.NewCond(&d.mu)
+	return d
+}
+
+func (d *direction) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+	d.change.Broadcast()
+}
+
+func (d *direction) hold()    { d.set(func() { d.held = true }) }
+func (d *direction) release() { d.set(func() { d.held = false }) }
+func (d *direction) close()   { d.set(func() { d.closed = true }) }
+
+// memoryConn has no deadlines. Its bytes arrive wireTime after they were written: an answer
+// never comes at the very moment of its question.
+type memoryConn struct {
+	net.Conn
+	in, out *direction
+	remote  net.Addr
+}
+
+const wireTime = 10 * time.Microsecond
+
+func (c *memoryConn) Read(p []byte) (int, error) {
+	d := c.in
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for !d.closed && (d.held || d.bytes.Len() == 0) {
+		d.change.Wait()
+	}
+	d.mu.Unlock()
+	time.Sleep(wireTime)
+	d.mu.Lock()
+	return d.bytes.Read(p) // io.EOF when it is empty
+}
+
+func (c *memoryConn) Write(p []byte) (n int, err error) {
+	c.out.set(func() {
+		if c.out.closed {
+			err = net.ErrClosed
+			return
+		}
+		n, err = c.out.bytes.Write(p)
+	})
+	return n, err
+}
+
+func (c *memoryConn) Close() error {
+	c.in.close()
+	c.out.close()
+	return nil
+}
+
+func (c *memoryConn) LocalAddr() net.Addr              { return c.remote }
+func (c *memoryConn) RemoteAddr() net.Addr             { return c.remote }
+func (c *memoryConn) SetDeadline(time.Time) error      { return nil }
+func (c *memoryConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *memoryConn) SetWriteDeadline(time.Time) error { return nil }
+
+// timed is a server in a bubble with the times that relayd has when nothing is set: those
+// that Options leave out, and those of its configuration, which TestDefaults holds.
+type timed struct {
+	*fixture
+	listener *memoryListener
+}
+
+func newTimed(t *testing.T) *timed {
+	t.Cleanup(func() { time.Sleep(time.Second) }) // the last one: bytes on their way arrive, and time stops with the test
+	l := newMemoryListener()
+	return &timed{newFixtureOn(t, l, func(o *Options) {
+		o.HandshakeTimeout, o.IdleClose = 0, 0
+		o.PingInterval, o.PingTimeout, o.StaleClose = 5*time.Second, 3*time.Second, time.Minute
+	}), l}
+}
+
+// login logs in; the connection may be over before it comes to that.
+func (b *timed) login(user string, methods ...ssh.AuthMethod) (*ssh.Client, *direction, error) {
+	conn, toServer := b.listener.dial()
+	c, chans, reqs, err := ssh.NewClientConn(conn, "", &ssh.ClientConfig{
+		User: user, Auth: methods, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, in memory
+	})
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	client := ssh.NewClient(c, chans, reqs)
+	b.t.Cleanup(func() { _ = client.Close() })
+	return client, toServer, nil
+}
+
+func (b *timed) tunnel(alias string) (*ssh.Client, *direction) {
+	b.t.Helper()
+	client, toServer, err := b.login("relay", ssh.PublicKeys(b.alice.signer))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if ok, _, err := client.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{alias, 80})); !ok || err != nil {
+		b.t.Fatalf("forward: %v, %v", ok, err)
+	}
+	return client, toServer
+}
+
+// changesAfter fails unless state is before until just before the time is over, and after
+// from then on.
+func changesAfter[T comparable](t *testing.T, pause time.Duration, before, after T, state func() T) {
+	t.Helper()
+	time.Sleep(pause - time.Millisecond)
+	synctest.Wait()
+	if got := state(); got != before {
+		t.Errorf("%v, a millisecond before %v, want %v", got, pause, before)
+	}
+	time.Sleep(2 * time.Millisecond)
+	synctest.Wait()
+	if got := state(); got != after {
+		t.Errorf("%v, a millisecond after %v, want %v", got, pause, after)
+	}
+}
+
+func (b *timed) connections() int { return len(b.srv.all()) }
+
+// inFakeTime runs a test in a bubble of its own.
+func inFakeTime(t *testing.T, name string, f func(t *testing.T, b *timed)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { f(t, newTimed(t)) })
+	})
+}
+
+func TestTimesOfTunnel(t *testing.T) {
+	inFakeTime(t, "online 100 ms after the confirmation", func(t *testing.T, b *timed) {
+		b.tunnel("a")
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if got := b.store.state("a"); got != relay.TunnelOnline {
+			t.Errorf("the alias is %s", got)
+		}
+	})
+	inFakeTime(t, "stale after ping interval and timeout, back with a byte", func(t *testing.T, b *timed) {
+		_, toServer := b.tunnel("a")
+		toServer.hold()
+		changesAfter(t, 8*time.Second, relay.TunnelOnline, relay.TunnelStale, func() relay.TunnelState { return b.store.state("a") })
+		toServer.release() // the answer to the ping
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if got := b.store.state("a"); got != relay.TunnelOnline {
+			t.Errorf("%s after a byte", got)
+		}
+		time.Sleep(time.Hour) // and stays so
+		if n := b.store.hold("a").stales; n != 1 || b.connections() != 1 {
+			t.Errorf("stale %d times, %d connections", n, b.connections())
+		}
+	})
+	inFakeTime(t, "closed when it was stale for stale-close", func(t *testing.T, b *timed) {
+		_, toServer := b.tunnel("a")
+		toServer.hold()
+		changesAfter(t, 68*time.Second, 1, 0, b.connections)
+		if got := b.store.state("a"); got != relay.TunnelOffline {
+			t.Errorf("the alias is %s", got)
+		}
+	})
+}
+
+func TestTimesOfConnection(t *testing.T) {
+	inFakeTime(t, "closed after 5 s without a forward", func(t *testing.T, b *timed) {
+		if _, _, err := b.login("relay", ssh.PublicKeys(b.alice.signer)); err != nil {
+			t.Fatal(err)
+		}
+		changesAfter(t, 5*time.Second, 1, 0, b.connections)
+	})
+	inFakeTime(t, "closed 5 s after its forward was canceled", func(t *testing.T, b *timed) {
+		client, _ := b.tunnel("a")
+		time.Sleep(time.Minute)
+		if ok, _, err := client.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(forwardRequest{"a", 80})); !ok || err != nil {
+			t.Fatalf("cancel: %v, %v", ok, err)
+		}
+		changesAfter(t, 5*time.Second, 1, 0, b.connections)
+	})
+	inFakeTime(t, "silent: closed after 10 s", func(t *testing.T, b *timed) {
+		b.listener.dial()
+		synctest.Wait()
+		changesAfter(t, 10*time.Second, 1, 0, b.connections)
+	})
+	inFakeTime(t, "handshake without login: closed after 10 s", func(t *testing.T, b *timed) {
+		end := make(chan struct{})
+		go func() {
+			_, _, _ = b.login("relay", ssh.PublicKeysCallback(func() ([]ssh.Signer, error) { <-end; return nil, nil }))
+		}()
+		defer close(end)
+		synctest.Wait()
+		changesAfter(t, 10*time.Second, 1, 0, b.connections)
+	})
+}
+
+// TestTimesOfEnrolment: an approval and the answer to a prompt have 110 s, so that the
+// connection is closed within the two minutes that are promised.
+func TestTimesOfEnrolment(t *testing.T) {
+	inFakeTime(t, "link@ that nobody approves", func(t *testing.T, b *timed) {
+		stranger := b.newKey("stranger", 0)
+		ended := make(chan error, 1)
+		go func() {
+			_, _, err := b.login("link", ssh.PublicKeys(stranger.signer))
+			ended <- err
+		}()
+		changesAfter(t, 110*time.Second, 1, 0, func() int { return min(1, b.connections()) })
+		if err := <-ended; err == nil {
+			t.Error("the login succeeded")
+		}
+	})
+	inFakeTime(t, "a prompt that nobody answers", func(t *testing.T, b *timed) {
+		asked, end := make(chan struct{}), make(chan struct{})
+		go func() {
+			_, _, _ = b.login("link", ssh.KeyboardInteractive(func(string, string, []string, []bool) ([]string, error) {
+				close(asked)
+				<-end
+				return nil, net.ErrClosed
+			}))
+		}()
+		defer close(end)
+		<-asked
+		changesAfter(t, 110*time.Second, 1, 0, b.connections)
+	})
+}
