@@ -27,6 +27,7 @@ var allowedImports = map[string][]string{
 	"relay/wire":             {"relay"},
 	"relay/record":           {"relay", "relay/wire"},
 	"relay/server":           {"relay", "relay/wire", "relay/record"},
+	"relay/server/certs":     {"relay"},
 	"relay/sshgate":          {"relay", "relay/wire", "relay/record"},
 	"relay/delivery":         {"relay", "relay/wire", "relay/record"},
 	"relay/store":            {"relay", "relay/wire", "relay/record", "relay/migrations"},

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"relay/relaytest"
 )
 
 // Frames of RFC 9113, section 6, that the tests look at.
@@ -81,14 +83,14 @@ func serveH2(t *testing.T, base http.HandlerFunc) (ln *handoff, client *tls.Conf
 	t.Helper()
 	o := testOptions(t, &upstream{})
 	o.Base = base
-	cert, key := writeCert(t, t.TempDir(), "test", "relay.test")
-	get, err := CertFiles(cert, key, nil)
+	cert, key := relaytest.WriteCertificate(t, t.TempDir(), "relay.test")
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, ln := New(o), newHandoff()
 	done := make(chan error, 1)
-	go func() { done <- s.ServeTLS(ln, &tls.Config{GetCertificate: get}) }()
+	go func() { done <- s.ServeTLS(ln, &tls.Config{Certificates: []tls.Certificate{pair}}) }()
 	return ln, &tls.Config{InsecureSkipVerify: true}, func() { stop(t, s, done) }
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
+	"relay/relaytest"
 )
 
 // proxied serves behind Proxies that trust 127.0.0.2.
@@ -243,8 +244,8 @@ func TestBoundsCountTheTrueSource(t *testing.T) {
 
 func TestProxyHeaderBeforeTLS(t *testing.T) {
 	t.Parallel()
-	cert, key := writeCert(t, t.TempDir(), "test", "*.hooks.test")
-	get, err := CertFiles(cert, key, nil)
+	cert, key := relaytest.WriteCertificate(t, t.TempDir(), "*.hooks.test")
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func TestProxyHeaderBeforeTLS(t *testing.T) {
 	p := NewProxies(ProxyOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}})
 	ln, s := listen(t), New(testOptions(t, u))
 	done := make(chan error, 1)
-	go func() { done <- s.ServeTLS(p.Listener(ln, false), &tls.Config{GetCertificate: get}) }()
+	go func() { done <- s.ServeTLS(p.Listener(ln, false), &tls.Config{Certificates: []tls.Certificate{pair}}) }()
 	t.Cleanup(func() { stop(t, s, done) })
 	raw := dialAs(t, "127.0.0.2", ln.Addr().String())
 	send(t, raw, headerV2(0x21, 0x21, inet6...))

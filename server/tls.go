@@ -4,11 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"log/slog"
-	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"relay"
@@ -104,84 +100,4 @@ func looksLikeHTTP(b [5]byte) bool {
 		return true
 	}
 	return false
-}
-
-// CertFiles returns a function for tls.Config.GetCertificate that serves the
-// certificate of two PEM files. It checks the files at most once a second, in a
-// handshake, and reads them again when one has changed. While the pair cannot be read,
-// for example in the middle of a renewal, the last good one stays in use, log (nil =
-// none) gets one line, and every check tries again: a corrected file mode does not
-// change the time of a file. The error is that of the first read. The function is safe
-// for concurrent use.
-func CertFiles(cert, key string, log *slog.Logger) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	f := &certFiles{cert: cert, key: key, log: log}
-	stamp := f.readStamp()
-	if err := f.load(stamp); err != nil {
-		return nil, err
-	}
-	return f.get, nil
-}
-
-type certFiles struct {
-	cert, key string
-	log       *slog.Logger
-
-	mu        sync.Mutex
-	stamp     string // of the files that were read last
-	lastErr   string // of that read; "" = none
-	checkedAt time.Time
-	pair      *tls.Certificate
-}
-
-// readStamp returns times and sizes of the files, "" if one is missing.
-func (f *certFiles) readStamp() string {
-	f.checkedAt = time.Now()
-	stamp := ""
-	for _, name := range []string{f.cert, f.key} {
-		fi, err := os.Stat(name)
-		if err != nil {
-			return ""
-		}
-		stamp += fmt.Sprintf("%d %d ", fi.ModTime().UnixNano(), fi.Size())
-	}
-	return stamp
-}
-
-func (f *certFiles) load(stamp string) error {
-	f.stamp = stamp
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err != nil {
-		return fmt.Errorf("read certificate %s with key %s: %w", f.cert, f.key, err)
-	}
-	f.pair = &pair
-	return nil
-}
-
-// renew reads changed files. If that fails, the last good pair stays, and each
-// different error is logged once.
-func (f *certFiles) renew(stamp string) {
-	if err := f.load(stamp); err != nil {
-		if f.lastErr != err.Error() {
-			f.log.Error("changed certificate files cannot be used; the last good certificate stays in use until they can",
-				"err", err, "expires", f.pair.Leaf.NotAfter)
-		}
-		f.lastErr = err.Error()
-		return
-	}
-	f.lastErr = ""
-	f.log.Info("certificate files read again", "cert", f.cert, "expires", f.pair.Leaf.NotAfter)
-}
-
-func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if time.Since(f.checkedAt) >= time.Second {
-		if stamp := f.readStamp(); stamp != f.stamp || f.lastErr != "" {
-			f.renew(stamp)
-		}
-	}
-	return f.pair, nil
 }

@@ -4,55 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"relay"
+	"relay/relaytest"
 )
-
-// writeCert makes a self-signed certificate for names in two files.
-func writeCert(t testing.TB, dir, common string, names ...string) (cert, key string) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: common}, DNSNames: names,
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
-}
 
 // startTLS serves TLS on loopback; the client configuration trusts it.
 func startTLS(t *testing.T, o Options) (addr string, client *tls.Config) {
@@ -64,23 +27,19 @@ func startTLS(t *testing.T, o Options) (addr string, client *tls.Config) {
 // serverTLS is startTLS for those who look at the server too.
 func serverTLS(t *testing.T, o Options) (s *Server, addr string, client *tls.Config) {
 	t.Helper()
-	cert, key := writeCert(t, t.TempDir(), "test", "relay.test", "*.hooks.test", "example.com")
-	get, err := CertFiles(cert, key, nil)
+	cert, key := relaytest.WriteCertificate(t, t.TempDir(), "relay.test", "*.hooks.test", "example.com")
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := os.ReadFile(cert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
 	ln := listen(t)
 	s = New(o)
 	done := make(chan error, 1)
-	go func() { done <- s.ServeTLS(ln, &tls.Config{GetCertificate: get, NextProtos: []string{acmeProto}}) }()
+	go func() {
+		done <- s.ServeTLS(ln, &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{acmeProto}})
+	}()
 	t.Cleanup(func() { stop(t, s, done) })
-	return s, ln.Addr().String(), &tls.Config{RootCAs: pool}
+	return s, ln.Addr().String(), &tls.Config{RootCAs: relaytest.CertPool(t, cert)}
 }
 
 // dialTLS connects with a server name ("" = none) and protocols to offer.

@@ -23,6 +23,7 @@ import (
 	"relay/dashboard"
 	"relay/delivery"
 	"relay/server"
+	"relay/server/certs"
 	"relay/sshgate"
 	"relay/store"
 )
@@ -46,8 +47,8 @@ type app struct {
 	limits      *api.Limits
 
 	proxies *server.Proxies
-	acme    *server.ACME // nil unless certificates come by ACME
-	tls     *tls.Config  // nil without a TLS listener
+	acme    *certs.ACME // nil unless certificates come by ACME
+	tls     *tls.Config // nil without a TLS listener
 
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 

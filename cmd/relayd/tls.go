@@ -12,7 +12,7 @@ import (
 
 	"relay"
 	"relay/delivery"
-	"relay/server"
+	"relay/server/certs"
 	"relay/sshgate"
 )
 
@@ -24,7 +24,7 @@ const certificatesDir = "certificates"
 func (a *app) makeTLS(registry prometheus.Registerer) error {
 	switch a.cfg.TLS {
 	case "files":
-		get, err := server.CertFiles(string(a.cfg.TLSCert), string(a.cfg.TLSKey), a.log)
+		get, err := certs.Files(string(a.cfg.TLSCert), string(a.cfg.TLSKey), a.log)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (a *app) makeTLS(registry prometheus.Registerer) error {
 		if err != nil {
 			return err
 		}
-		a.acme, err = server.NewACME(server.ACMEOptions{
+		a.acme, err = certs.NewACME(certs.ACMEOptions{
 			Site: a.site, Alias: a.delivery.WasOnline, Dir: filepath.Join(string(a.cfg.DataDir), certificatesDir),
 			Email: string(a.cfg.ACMEEmail), CA: string(a.cfg.ACMECA), Roots: roots,
 			HTTPAddr: a.listenAddrs.HTTP, TLSAddr: a.listenAddrs.HTTPS, Registry: registry, Log: a.log,
@@ -87,7 +87,7 @@ func (a *app) attacher() sshgate.Attacher {
 // that the first TLS handshake need not wait.
 type certPrefetcher struct {
 	*delivery.Delivery
-	acme *server.ACME
+	acme *certs.ACME
 }
 
 // Attach makes t the tunnel of the alias.

@@ -1,4 +1,4 @@
-package server
+package certs
 
 import (
 	"bytes"
@@ -8,16 +8,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 func TestCertFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := CertFiles(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), nil); err == nil || !strings.Contains(err.Error(), "cert.pem") {
+	if _, err := Files(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), nil); err == nil || !strings.Contains(err.Error(), "cert.pem") {
 		t.Errorf("missing files: %v", err)
 	}
-	cert, key := writeCert(t, dir, "first", "a.test")
-	get, err := CertFiles(cert, key, nil)
+	cert, key := relaytest.WriteCertificate(t, dir, "first")
+	get, err := Files(cert, key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +39,8 @@ func TestCertFiles(t *testing.T) {
 	if got := common(); got != "first" {
 		t.Errorf("while renewing: got %q", got)
 	}
-	writeCert(t, dir, "second", "a.test")
-	until(t, func() bool { return common() == "second" })
+	relaytest.WriteCertificate(t, dir, "second")
+	relaytest.Until(t, 10*time.Second, "the new certificate", func() bool { return common() == "second" })
 }
 
 // A renewed pair that could not be read at first, as with a mode that is set right a
@@ -47,9 +49,9 @@ func TestCertFiles(t *testing.T) {
 func TestCertFilesAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	dir, lines := t.TempDir(), make(chan string, 100)
-	cert, key := writeCert(t, dir, "first", "a.test")
-	log := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) { lines <- string(p) }), nil))
-	get, err := CertFiles(cert, key, log)
+	cert, key := relaytest.WriteCertificate(t, dir, "first")
+	log := slog.New(slog.NewTextHandler(lineWriter(lines), nil))
+	get, err := Files(cert, key, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func TestCertFilesAreTriedAgain(t *testing.T) {
 		return c.Leaf.Subject.CommonName
 	}
 	next := t.TempDir()
-	newCert, newKey := writeCert(t, next, "second", "a.test")
+	newCert, newKey := relaytest.WriteCertificate(t, next, "second")
 	good, err := os.ReadFile(newCert)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +85,7 @@ func TestCertFilesAreTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	replace(bytes.Repeat([]byte("x"), len(good)))
-	until(t, func() bool {
+	relaytest.Until(t, 10*time.Second, "the new certificate", func() bool {
 		if got := common(); got != "first" {
 			t.Fatalf("got %q", got)
 		}
@@ -93,10 +95,16 @@ func TestCertFilesAreTriedAgain(t *testing.T) {
 		t.Error(line)
 	}
 	replace(good)
-	until(t, func() bool { return common() == "second" })
+	relaytest.Until(t, 10*time.Second, "the new certificate", func() bool { return common() == "second" })
 	for range len(lines) {
 		if line := <-lines; !strings.Contains(line, "read again") && !strings.Contains(line, "cannot be used") {
 			t.Error(line)
 		}
 	}
 }
+
+// lineWriter is a log that sends each line.
+type lineWriter chan string
+
+// Write implements io.Writer.
+func (w lineWriter) Write(p []byte) (int, error) { w <- string(p); return len(p), nil }

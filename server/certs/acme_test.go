@@ -1,12 +1,10 @@
-package server
+package certs
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -14,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
 
 	"relay"
+	"relay/relaytest"
 )
 
 func TestBudget(t *testing.T) {
@@ -202,7 +202,7 @@ func TestOrderAheadOfFirstVisitor(t *testing.T) {
 		}
 		return err
 	}
-	until(t, func() bool { return failed() != nil }) // its CA cannot be reached
+	relaytest.Until(t, 10*time.Second, "the failure of the order", func() bool { return failed() != nil })
 }
 
 // Where half of the week is used up, nothing is ordered ahead, and nothing stands in
@@ -277,61 +277,26 @@ func TestOrdersAreBounded(t *testing.T) {
 	}
 }
 
-// Only the path of a pending challenge is taken from an alias, on plain HTTP only,
-// and the answer comes before the redirect of the base host.
-func TestChallengeOnPlainHTTP(t *testing.T) {
-	t.Parallel()
-	u := &upstream{}
-	o := testOptions(t, u)
-	o.Site.Base.Scheme, o.RedirectPlain = "https", true
-	o.Challenge = func(host, path string) (string, bool) {
-		return host + " is ours", path == challengePath+"token" && (host == "shop.hooks.test" || host == "relay.test")
-	}
-	_, addr := start(t, o)
-	const get = "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n"
-	for _, host := range []string{"shop.hooks.test", "SHOP.hooks.test:80", "relay.test"} {
-		resp, body := parse(t, say(t, addr, fmt.Sprintf(get, challengePath+"token", host)), "GET")
-		if resp.StatusCode != http.StatusOK || !strings.HasSuffix(body, " is ours") || resp.Header.Get("Content-Type") != "text/plain" {
-			t.Errorf("%s: %v %q", host, resp.Status, body)
-		}
-	}
-	if u.captures() > 0 {
-		t.Error("a challenge was captured")
-	}
-	for _, target := range []string{challengePath + "other", challengePath, "/.well-known/acme-challenge", "/"} {
-		c := dial(t, addr)
-		send(t, c, fmt.Sprintf(get, target, "shop.hooks.test"))
-		if resp, body := readAnswer(t, bufio.NewReader(c), "GET"); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, "GET "+target) {
-			t.Errorf("%s on an alias did not reach it: %v %q", target, resp.Status, body)
-		}
-	}
-	c := dial(t, addr) // on a connection that net/http owns already
-	send(t, c, fmt.Sprintf(get, "/healthz", "relay.test"))
-	br := bufio.NewReader(c)
-	readAnswer(t, br, "GET")
-	send(t, c, fmt.Sprintf(get, challengePath+"token", "relay.test"))
-	if resp, body := readAnswer(t, br, "GET"); resp.StatusCode != http.StatusOK || body != "relay.test is ours" {
-		t.Errorf("second request: %v %q", resp.Status, body)
-	}
-	send(t, c, fmt.Sprintf(get, challengePath+"other", "relay.test"))
-	if resp, _ := readAnswer(t, br, "GET"); resp.StatusCode != http.StatusPermanentRedirect {
-		t.Errorf("third request: %v", resp.Status)
-	}
-}
-
 // A name that may have no certificate is refused in the words of TLS, and a CA that
 // asks for what was never ordered alike.
 func TestUnknownNameInTLS(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
-	ln, s := listen(t), New(testOptions(t, &upstream{}))
-	done := make(chan error, 1)
-	go func() { done <- s.ServeTLS(ln, a.Config()) }()
-	t.Cleanup(func() { stop(t, s, done) })
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", a.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for c, err := ln.Accept(); err == nil; c, err = ln.Accept() {
+			_ = c.(*tls.Conn).Handshake()
+			_ = c.Close()
+		}
+	}()
 	for _, c := range []*tls.Config{
-		{ServerName: "bad.hooks.test"}, {ServerName: "elsewhere.test"}, {ServerName: "good.hooks.test", NextProtos: []string{acmeProto}},
+		{ServerName: "bad.hooks.test"}, {ServerName: "elsewhere.test"}, {ServerName: "good.hooks.test", NextProtos: []string{acmez.ACMETLS1Protocol}},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", ln.Addr().String())
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "unrecognized name") {

@@ -1,10 +1,12 @@
-package server
+package certs
 
 import (
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"relay/relaytest"
 )
 
 // Each of very many tunnels that came at once had a goroutine of its own that waited
@@ -41,7 +43,7 @@ func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 		return 0
 	}
 	for _, name := range []string{"relay.test", "good.hooks.test"} {
-		until(t, func() bool { return failures(name) > 1 })
+		relaytest.Until(t, 10*time.Second, "a second try", func() bool { return failures(name) > 1 })
 	}
 	name := "gone.hooks.test" // an alias that was removed meanwhile
 	o := &issuance{}

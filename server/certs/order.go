@@ -1,4 +1,4 @@
-package server
+package certs
 
 import (
 	"context"
@@ -102,7 +102,7 @@ func (a *ACME) run(name string, owner int64, o *issuance) {
 		a.opt.Log.Debug("no certificate before the first handshake", "name", name, "err", err)
 	default:
 		wait, retry := o.backOff(err)
-		if retry || name == a.hosts.base {
+		if retry || name == a.base {
 			a.opt.Log.Warn("no certificate", "name", name, "err", err, "retry_in", wait)
 			time.AfterFunc(wait, func() { a.retry(name, o) })
 		} else {
@@ -155,27 +155,27 @@ func (a *ACME) obtain(ctx context.Context, name string, owner int64, o *issuance
 	cert, err := a.conf.CacheManagedCertificate(ctx, name)
 	switch {
 	case err == nil && !cert.Expired():
-		a.met.count(certLoaded)
+		a.met.WithLabelValues(certLoaded).Inc()
 		return nil
 	case err == nil: // certmagic would not order a certificate that is in memory
 		a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		a.met.count(certFailed)
+		a.met.WithLabelValues(certFailed).Inc()
 		return err
 	case err != nil && owner != 0:
 		prefetch := a.isPrefetch(o)
 		if err := a.quota.use(name, owner, time.Now(), prefetch); err != nil {
 			if !prefetch {
-				a.met.count(certRefused)
+				a.met.WithLabelValues(certRefused).Inc()
 			}
 			return err
 		}
 	}
 	if err := a.conf.ManageSync(ctx, []string{name}); err != nil {
-		a.met.count(certFailed)
+		a.met.WithLabelValues(certFailed).Inc()
 		return err
 	}
-	a.met.count(certIssued)
+	a.met.WithLabelValues(certIssued).Inc()
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package server
+package certs
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3"
+	"github.com/mholt/acmez/v3/acme"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
@@ -49,13 +52,13 @@ type ACMEOptions struct {
 // failed order is tried again after a pause. Safe for concurrent use.
 type ACME struct {
 	opt           ACMEOptions
-	hosts         hosts
+	base, domain  string // base host and alias domain, in lower case and without a trailing dot
 	cache         *certmagic.Cache
 	conf          *certmagic.Config
 	quota         *quota
 	slots         chan struct{} // of tries
 	prefetchSlots chan struct{} // of tries that nobody waits for
-	met           counterByLabel
+	met           *prometheus.CounterVec
 
 	ctx    context.Context // of tries
 	cancel context.CancelFunc
@@ -83,7 +86,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		return nil, fmt.Errorf("close the folder of certificates to others: %w", err)
 	}
 	a := &ACME{
-		opt: o, hosts: newHosts(o.Site), quota: newQuota(o.Dir),
+		opt: o, base: plainName(o.Site.Base.Hostname()), domain: plainName(o.Site.AliasDomain), quota: newQuota(o.Dir),
 		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: acmeMetrics(o.Registry, o.Log),
 		issuances: map[string]*issuance{}, ended: make(chan struct{}),
 	}
@@ -103,7 +106,7 @@ func (a *ACME) configure() {
 	})
 	a.endCache = a.cache.Stop
 	a.conf = certmagic.New(a.cache, certmagic.Config{
-		DefaultServerName: a.hosts.base,
+		DefaultServerName: a.base,
 		Storage:           newFileStorage(o.Dir),
 		OCSP:              certmagic.OCSPConfig{DisableStapling: true},
 		OnEvent:           a.event,
@@ -162,16 +165,16 @@ func (a *ACME) event(_ context.Context, event string, data map[string]any) error
 
 // Start orders the certificate of the base host in the background. Call it when the
 // listeners answer.
-func (a *ACME) Start() { _, _ = a.request(a.hosts.base, 0, false) }
+func (a *ACME) Start() { _, _ = a.request(a.base, 0, false) }
 
 // Online notes that a tunnel was attached to an alias and orders its certificate in the
 // background, so that the first handshake need not wait. Such orders may use half of
 // the quota of new names; the rest is kept for names that a handshake asks for. It
 // never blocks.
 func (a *ACME) Online(label string) {
-	name := label + "." + a.hosts.domain
-	owner, ok := a.opt.Alias(label)
-	if !ok || a.hosts.findName(name).kind != hostAlias || len(a.cache.AllMatchingCertificates(name)) > 0 {
+	name := label + "." + a.domain
+	owner, ok := a.allowed(name)
+	if !ok || name == a.base || len(a.cache.AllMatchingCertificates(name)) > 0 {
 		return
 	}
 	_, _ = a.request(name, owner, true)
@@ -203,20 +206,24 @@ func (a *ACME) Stop() {
 // allowed tells whether a name may have a certificate, and which account's quota it
 // counts for; 0 = none.
 func (a *ACME) allowed(name string) (owner int64, ok bool) {
-	switch to := a.hosts.findName(name); {
-	case name == a.hosts.base:
+	if name == a.base {
 		return 0, true
-	case to.kind == hostAlias:
-		return a.opt.Alias(to.label)
 	}
-	return 0, false
+	label, ok := strings.CutSuffix(name, "."+a.domain)
+	if !ok || a.domain == "" || label == "" || strings.Contains(label, ".") {
+		return 0, false
+	}
+	return a.opt.Alias(label)
 }
 
-// Config returns the configuration for ServeTLS.
+// plainName returns a host in lower case and without its trailing dot.
+func plainName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
+
+// Config returns the configuration for Server.ServeTLS.
 func (a *ACME) Config() *tls.Config {
 	return &tls.Config{
 		GetCertificate: a.Certificate, MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"h2", "http/1.1", acmeProto},
+		NextProtos: []string{"h2", "http/1.1", acmez.ACMETLS1Protocol},
 	}
 }
 
@@ -225,11 +232,11 @@ func (a *ACME) Config() *tls.Config {
 // a server name gets the certificate of the base host.
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := plainName(hello.ServerName)
-	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmeProto {
+	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmez.ACMETLS1Protocol {
 		return challengeCert(name)
 	}
 	if name == "" {
-		name = a.hosts.base
+		name = a.base
 	}
 	owner, ok := a.allowed(name)
 	if !ok {
@@ -253,6 +260,35 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, fmt.Errorf("the certificate of %s is not there yet", name)
 }
 
+// pendingChallenge returns the challenge of this process that is pending for a host.
+func pendingChallenge(host, kind string) (acme.Challenge, bool) {
+	c, ok := certmagic.GetACMEChallenge(host)
+	if !ok || c.Type != kind || !strings.EqualFold(c.Identifier.Value, host) {
+		return acme.Challenge{}, false
+	}
+	return c.Challenge, true
+}
+
+// challengeCert returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737),
+// nil if none is pending.
+func challengeCert(name string) (*tls.Certificate, error) {
+	c, ok := pendingChallenge(name, acme.ChallengeTypeTLSALPN01)
+	if !ok {
+		return nil, nil
+	}
+	return acmez.TLSALPN01ChallengeCert(c)
+}
+
+// Challenge implements server.Options.Challenge. ok is true only for the path of the challenge
+// that is pending for this host, a name in lower case.
+func (a *ACME) Challenge(host, path string) (answer string, ok bool) {
+	c, ok := pendingChallenge(host, acme.ChallengeTypeHTTP01)
+	if !ok || path != c.HTTP01ResourcePath() {
+		return "", false
+	}
+	return c.KeyAuthorization, true
+}
+
 // Results of looking for a certificate that is not in memory, as the metrics name them.
 const (
 	certIssued  = "issued"
@@ -261,18 +297,19 @@ const (
 	certRefused = "refused" // the quota of new names is used up
 )
 
-func acmeMetrics(reg prometheus.Registerer, log *slog.Logger) counterByLabel {
-	vec := counters("relay_acme_certificates_total", "Certificates that were needed and not in memory, by result.", "result")
+func acmeMetrics(reg prometheus.Registerer, log *slog.Logger) *prometheus.CounterVec {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "relay_acme_certificates_total", Help: "Certificates that were needed and not in memory, by result.",
+	}, []string{"result"})
 	if reg != nil {
 		if err := reg.Register(vec); err != nil {
 			log.Warn("certificate metrics cannot be registered", "err", err)
 		}
 	}
-	met := counterByLabel{}
-	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused, codeOther} {
-		met[r] = vec.WithLabelValues(r)
+	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused} {
+		vec.WithLabelValues(r) // so that each result is there before its first time
 	}
-	return met
+	return vec
 }
 
 // zapLogger returns a logger for certmagic that writes to log. What certmagic logs at
