@@ -28,3 +28,9 @@ func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 	note(err)
 	return values
 }
+
+// WriterPragma gives a pragma of the connection of SQLite that writes.
+func (s *Store) WriterPragma(ctx context.Context, name string) (value string, err error) {
+	err = s.write.GetContext(ctx, &value, `PRAGMA `+name)
+	return value, err
+}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestMain keeps the databases of the tests in memory where there is enough: on a busy disk
@@ -17,6 +19,7 @@ import (
 // put elsewhere by TMPDIR stay on the disk.
 func TestMain(m *testing.M) {
 	commandline.Parse()
+	relaytest.Slowdown(time.Now()) // starts to measure how busy the machine is
 	measured := commandline.Lookup("test.bench").Value.String() != "" || os.Getenv("RELAY_LONG") != ""
 	if measured || os.Getenv("TMPDIR") != "" {
 		os.Exit(m.Run())

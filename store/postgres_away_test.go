@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store"
 	"relay/store/pgtest"
 )
@@ -30,7 +31,7 @@ func TestPostgresAway(t *testing.T) {
 		if _, err := capture(s, alias); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
 			t.Errorf("an event was stored without a store: %v", err)
 		}
-		if took := time.Since(began); took > slack*5*time.Second {
+		if took := time.Since(began); took > relaytest.Limit(5*time.Second, began) {
 			t.Errorf("the caller waited %v", took)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store"
 )
 
@@ -19,9 +20,8 @@ func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
 	o := store.Options{DataDir: t.TempDir(), Retention: 1000 * time.Hour}
 	s := mustServe(t, o)
 	alias, now := withAlias(t, s), time.Now()
-	long := os.Getenv("RELAY_LONG") != "" // the measure itself: minutes under the race detector
 	events := 800
-	if long {
+	if os.Getenv("RELAY_LONG") != "" { // takes minutes under the race detector
 		events = 20_000
 	}
 	body := string(bytes.Repeat([]byte("0123456789abcdef"), 128))
@@ -68,7 +68,7 @@ func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
 	st := s.Retention()
 	t.Logf("%d events in %v, longest hold of the writer %v; meanwhile %d captures, the slowest took %v (%v without retention); file %d -> %d MiB",
 		n, took, st.LongestHold, writes.Load(), time.Duration(slowest.Load()), alone, before>>20, size(t, o)>>20)
-	if limit := max(20*time.Millisecond*slack, 3*alone); long && st.LongestHold > limit {
+	if limit := max(relaytest.Limit(20*time.Millisecond, began), 3*alone); st.LongestHold > limit {
 		t.Errorf("the writer was held for %v, more than %v", st.LongestHold, limit)
 	}
 	db := database(t, o)
@@ -76,9 +76,6 @@ func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
 		t.Errorf("%d of %d pages are free and were not given back", free, pages)
 	}
 }
-
-// slack is for machines that are busy with other tests.
-const slack = 10
 
 func size(t testing.TB, o store.Options) int64 {
 	t.Helper()

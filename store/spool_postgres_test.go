@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store"
 	"relay/store/pgtest"
 )
@@ -115,7 +116,7 @@ func TestSpoolKilled(t *testing.T) {
 		t.Errorf("while postgres is away: degraded %v, %v", degraded, err)
 	}
 	began := time.Now()
-	if _, err := s.Event(t.Context(), relay.System(), relay.ID{}, 0); relay.AsError(err).Code != relay.CodeStoreUnavailable || time.Since(began) > slack*5*time.Second {
+	if _, err := s.Event(t.Context(), relay.System(), relay.ID{}, 0); relay.AsError(err).Code != relay.CodeStoreUnavailable || time.Since(began) > relaytest.Limit(5*time.Second, began) {
 		t.Errorf("a read says %v after %v", err, time.Since(began))
 	}
 	if _, err := s.Next(t.Context(), alias, true); relay.AsError(err).Code != relay.CodeStoreUnavailable {
@@ -130,12 +131,13 @@ func TestSpoolKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := backInService(t, s)
+	limit, slowest := relaytest.Limit(5*time.Second, began), relaytest.Limit(3*time.Second, began)
 	stop()
 	backInService(t, s)
 	if missing := l.missing(t, s); missing > 0 || l.refused > 0 {
 		t.Errorf("of %d answered %d are missing, %d were refused", len(l.answered), missing, l.refused)
 	}
-	if took > slack*5*time.Second || l.slowest > slack*3*time.Second {
+	if took > limit || l.slowest > slowest {
 		t.Errorf("back after %v, slowest caller %v", took, l.slowest)
 	}
 	if left := spoolFiles(t, o.DataDir); len(left) > 0 {
@@ -155,6 +157,7 @@ func TestSpoolFrozen(t *testing.T) {
 	defer stop()
 	eventually(t, "some are stored", func() bool { return s.Stats().Committed > 200 })
 	before := heap()
+	began := time.Now()
 	thaw := freeze(t, pg)
 	eventually(t, "events go to the spool", func() bool { return s.Stats().SpoolBytes > 1<<20 })
 	frozen := 2 * time.Second
@@ -165,12 +168,13 @@ func TestSpoolFrozen(t *testing.T) {
 	grown := heap() - before
 	thaw()
 	took := backInService(t, s)
+	limit, slowest := relaytest.Limit(5*time.Second, began), relaytest.Limit(3*time.Second, began)
 	stop()
 	backInService(t, s)
 	if missing := l.missing(t, s); missing > 0 || l.refused > 0 {
 		t.Errorf("of %d answered %d are missing, %d were refused", len(l.answered), missing, l.refused)
 	}
-	if took > slack*5*time.Second || l.slowest > slack*3*time.Second || grown > 128<<20 {
+	if took > limit || l.slowest > slowest || grown > 128<<20 {
 		t.Errorf("back after %v, slowest caller %v, grown by %d MiB", took, l.slowest, grown>>20)
 	}
 	t.Logf("answered %d, back after %v, slowest caller %v, grown by %d KiB", len(l.answered), took, l.slowest, grown>>10)

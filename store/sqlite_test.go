@@ -81,15 +81,13 @@ func TestSQLiteFileIsPrivate(t *testing.T) {
 	}
 }
 
-// What was promised about the file is true of the connection that writes.
+// The connection that writes has the settings on which durability and removal rely.
 func TestSQLitePragmas(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
-	mustServe(t, o)
-	db := database(t, o)
-	for pragma, want := range map[string]string{"journal_mode": "wal", "auto_vacuum": "2"} {
-		var got string
-		if err := db.QueryRow(`PRAGMA ` + pragma).Scan(&got); err != nil || got != want {
+	s := mustServe(t, o)
+	for pragma, want := range map[string]string{"journal_mode": "wal", "auto_vacuum": "2", "synchronous": "2", "foreign_keys": "1", "query_only": "0"} {
+		if got, err := s.WriterPragma(t.Context(), pragma); err != nil || got != want {
 			t.Errorf("%s is %s, want %s (%v)", pragma, got, want, err)
 		}
 	}
