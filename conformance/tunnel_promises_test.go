@@ -1,0 +1,191 @@
+package conformance
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay/relaytest"
+)
+
+// TestUpDialsForEveryRequest: the local server sees each request on a connection of its own.
+func TestUpDialsForEveryRequest(t *testing.T) {
+	t.Parallel()
+	r := startRelay(t, "")
+	addr := serveLocal(t, func(w http.ResponseWriter, q *http.Request) { fmt.Fprint(w, q.RemoteAddr) })
+	r.up("--target", "http://"+addr, "--alias", "each")
+	seen := map[string]bool{}
+	for n := range 5 {
+		status, from, _ := r.call("each", "/", "x")
+		if status != 200 || seen[from] {
+			t.Errorf("request %d: answered %d on connection %s, after %v", n, status, from, seen)
+		}
+		seen[from] = true
+	}
+}
+
+// TestUpReachesIPv6Loopback: a port means 127.0.0.1 first and ::1 then, where many
+// development servers listen alone.
+func TestUpReachesIPv6Loopback(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Fatalf("this test needs IPv6 on the loopback: %v", err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "six") }))
+	s.Listener.Close()
+	s.Listener = ln
+	s.Start()
+	t.Cleanup(s.Close)
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	r := startRelay(t, "")
+	r.up("--port", port, "--alias", "six")
+	if status, body, _ := r.call("six", "/", "x"); status != 200 || body != "six" {
+		t.Errorf("answered %d %s", status, body)
+	}
+}
+
+// TestLocalServerWithoutAddress: ssh says that it cannot resolve the name of the local
+// server, and the caller and the record hear so.
+func TestLocalServerWithoutAddress(t *testing.T) {
+	t.Parallel()
+	r := startRelay(t, "")
+	r.tunnel("nowhere", "no-such-host.invalid:80")
+	status, body, header := r.call("nowhere", "/", "x")
+	rec := r.latest("nowhere")
+	if status != 502 || header.Get("Relay-Error") != "local-unresolvable" || rec.Error == nil || rec.Error.Code != "local-unresolvable" {
+		t.Errorf("answered %d %s: %s; recorded %+v", status, header.Get("Relay-Error"), body, rec.Error)
+	}
+}
+
+// TestResponseOfAGoneCaller: what the local server answers is read for the response timeout
+// after its caller has gone, and no longer.
+func TestResponseOfAGoneCaller(t *testing.T) {
+	t.Parallel()
+	r := startRelay(t, "")
+	ended := make(chan time.Time, 1)
+	addr := serveLocal(t, func(w http.ResponseWriter, q *http.Request) {
+		defer func() { ended <- time.Now() }()
+		for q.Context().Err() == nil {
+			fmt.Fprint(w, "x")
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(20 * time.Millisecond) // the pace of the stream
+		}
+	})
+	r.tunnel("gone", addr)
+	r.must(200, "PATCH", "/aliases/gone", []byte(`{"responseTimeout":"2s"}`))
+	c := r.dial()
+	fmt.Fprint(c, "GET /stream HTTP/1.1\r\nHost: gone.localhost\r\n\r\n")
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+		t.Fatalf("answered %q, %v", line, err)
+	}
+	_ = c.Close()
+	begun := time.Now()
+	var took time.Duration
+	select {
+	case end := <-ended:
+		took = end.Sub(begun)
+	case <-time.After(relaytest.Patience(10 * time.Second)):
+		t.Fatal("the stream of a caller who has gone is read on")
+	}
+	if took < 1500*time.Millisecond || took > relaytest.Limit(2*time.Second, begun) {
+		t.Errorf("read for %v after its caller had gone, want 2 s", took)
+	}
+	r.waitFor(10*time.Second, "the record of the cut response", func() bool {
+		rec := r.latest("gone")
+		return rec.State == "delivered" && rec.Response != nil && rec.Response.State == "cut"
+	})
+}
+
+// loginFrom logs in as a client whom a trusted proxy names, and gives the greeting. Penalties
+// are never for loopback, where the tests are.
+func (r *relayServer) loginFrom(source, key, user string) (greeting string, err error) {
+	r.t.Helper()
+	c := dialFrom(r.t, "127.0.0.2", r.ssh)
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "PROXY TCP4 %s 127.0.0.1 52011 22\r\n", source); err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	signer, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	conn, _, _, err := ssh.NewClientConn(c, "", &ssh.ClientConfig{
+		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+		BannerCallback: func(text string) error { greeting += text; return nil },
+	})
+	if err == nil {
+		_ = conn.Close()
+	}
+	return greeting, err
+}
+
+// TestSSHPenalties: a source whose logins fail is kept out with a good key too, and told;
+// no other source is, and none where the settings say so.
+func TestSSHPenalties(t *testing.T) {
+	t.Parallel()
+	const bad, other = "203.0.113.9", "198.51.100.4"
+	for name, c := range map[string]struct {
+		settings []string
+		out      bool
+	}{
+		"on by default": {nil, true},
+		"off":           {[]string{"RELAY_SSH_PENALTIES=off"}, false},
+		"exempt":        {[]string{"RELAY_SSH_PENALTY_EXEMPT=203.0.113.0/24"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRelay(t, "", append(c.settings, "RELAY_TRUSTED_PROXIES=127.0.0.2/32")...)
+			r.start()
+			stranger := filepath.Join(r.dir, "stranger")
+			relaytest.WriteKey(t, stranger)
+			for range 6 {
+				if _, err := r.loginFrom(bad, stranger, "admin"); err == nil {
+					t.Fatal("a strange key is let in")
+				}
+			}
+			if _, err := r.loginFrom(bad, r.key, "admin"); (err != nil) != c.out {
+				t.Errorf("a good key after failed logins: %v", err)
+			}
+			if _, err := r.loginFrom(other, r.key, "admin"); err != nil {
+				t.Errorf("another source: %v", err)
+			}
+		})
+	}
+}
+
+// TestBannerForetells: what a user name foretells about -R stands in the banner, which ssh -N
+// shows too, and holds.
+func TestBannerForetells(t *testing.T) {
+	t.Parallel()
+	r := startRelay(t, "")
+	r.relayd("user", "add", "bob")
+	r.relayd("alias", "add", "bobs", "--user", "bob")
+	r.relayd("alias", "add", "mine", "--user", "admin")
+	r.relayd("alias", "add", "second", "--user", "admin") // the only alias of an account needs no name
+	for user, want := range map[string]bool{"bobs": true, "www": true, "a_b": true, "mine": false} {
+		p := r.forward(t, "openssh", forwarding{user: user, to: "127.0.0.1:1", flags: []string{"-o", "ExitOnForwardFailure=yes"}})
+		r.waitFor(10*time.Second, "the greeting", func() bool { return strings.Contains(p.Out.String(), "hello admin") })
+		if want {
+			p.Code(t, 15*time.Second)
+		} else {
+			r.waitFor(10*time.Second, "the tunnel", func() bool { return r.online(user) })
+		}
+		if foretold := strings.Contains(p.Out.String(), "-R without an alias would be refused"); foretold != want {
+			t.Errorf("%s: foretold %t: %s", user, foretold, p.Out)
+		}
+	}
+}
