@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	udiff "github.com/aymanbagabas/go-udiff"
 
 	"relay"
+	"relay/record"
 )
 
 // Bounds of a comparison.
@@ -21,6 +21,8 @@ const (
 	diffFields = 100       // changed fields and changed lines that are listed
 	diffValue  = 200       // runes of a value
 	diffLong   = 500       // runes of a line
+
+	diffContext = 3 // unchanged lines shown around a change of a body
 )
 
 // diffView compares the responses of two attempts.
@@ -35,17 +37,30 @@ type diffView struct {
 }
 
 // diffLine is one line: "+" only right, "-" only left, " " both, "…" left out.
-type diffLine struct{ Sign, Text string }
+type diffLine struct {
+	Sign, Text string
+	Noise      bool // the header line differs between any two responses
+}
 
 // Class is the style of the line.
 func (l diffLine) Class() string {
-	switch l.Sign {
-	case "+":
+	switch {
+	case l.Noise:
+		return "noise"
+	case l.Sign == "+":
 		return "added"
-	case "-":
+	case l.Sign == "-":
 		return "removed"
 	}
 	return "same"
+}
+
+// Note says why a header line is not counted as a change.
+func (l diffLine) Note() string {
+	if l.Noise {
+		return " (differs in every response)"
+	}
+	return ""
 }
 
 // fieldChange is a place in a JSON body whose value differs; "" = it is not there.
@@ -107,10 +122,12 @@ func compareResponses(was, is *relay.Attempt) diffView {
 	} else {
 		parts[0] += " in both"
 	}
-	lines, _ := lineDiff(headLines(was.Response.Head), headLines(is.Response.Head), 0)
-	d.Headers = lines
-	if n := countChanges(lines); n > 0 {
+	lines, ok := record.CompareHeaders(record.OfAttempt(was, false).Response.Headers, record.OfAttempt(is, false).Response.Headers)
+	d.Headers = headerRows(lines)
+	if n := record.CountHeaderChanges(lines); n > 0 {
 		parts = append(parts, countText(n, "header line changed", "header lines changed"))
+	} else if !ok {
+		parts = append(parts, "too many header lines to compare")
 	}
 	parts = append(parts, d.compareBodies(was, is))
 	if was.HasTiming && is.HasTiming {
@@ -134,7 +151,7 @@ func (d *diffView) compareBodies(was, is *relay.Attempt) string {
 	}
 	one, oneJSON := left.diffText()
 	two, twoJSON := right.diffText()
-	lines, ok := lineDiff(one, two, 3)
+	lines, ok := lineDiff(one, two)
 	d.Body = lines
 	beyond := max(left.comparedBytes(), right.comparedBytes())
 	switch {
@@ -183,29 +200,45 @@ func (c *content) diffText() (text string, isJSON bool) {
 	return visible(p) + "\n", false
 }
 
-func headLines(head []byte) string {
-	_, fields, _ := bytes.Cut(head, []byte("\n"))
-	return visible(bytes.TrimRight(fields, "\r\n")) + "\n"
+// headerRows gives the removed and added header lines of a comparison.
+func headerRows(lines []record.HeaderLine) []diffLine {
+	var list []diffLine
+	for _, l := range lines {
+		line := diffLine{Text: cutLine(record.SafeText(l.Name + ": " + l.Value)), Noise: l.Noise}
+		switch l.Op {
+		case record.HeaderRemoved:
+			line.Sign = "-"
+		case record.HeaderAdded:
+			line.Sign = "+"
+		default:
+			continue
+		}
+		if len(list) == 4*diffFields {
+			return append(list, diffLine{Sign: "…", Text: "more changes are not shown"})
+		}
+		list = append(list, line)
+	}
+	return list
 }
 
 // lineDiff gives what changed with some lines around it; false when there is too much.
-func lineDiff(was, is string, context int) ([]diffLine, bool) {
+func lineDiff(was, is string) ([]diffLine, bool) {
 	if strings.Count(was, "\n") > diffLines || strings.Count(is, "\n") > diffLines {
 		return nil, false
 	}
 	edits := udiff.Lines(was, is)
-	u, err := udiff.ToUnifiedDiff("", "", was, edits, context)
+	u, err := udiff.ToUnifiedDiff("", "", was, edits, diffContext)
 	if err != nil {
 		return nil, false
 	}
 	var list []diffLine
 	changed := 0
 	for i, h := range u.Hunks {
-		if i > 0 && context > 0 {
-			list = append(list, diffLine{"…", ""})
+		if i > 0 {
+			list = append(list, diffLine{Sign: "…"})
 		}
 		for _, l := range h.Lines {
-			line := diffLine{" ", cutLine(strings.TrimSuffix(l.Content, "\n"))}
+			line := diffLine{Sign: " ", Text: cutLine(strings.TrimSuffix(l.Content, "\n"))}
 			switch l.Kind {
 			case udiff.Delete:
 				line.Sign = "-"
@@ -216,7 +249,7 @@ func lineDiff(was, is string, context int) ([]diffLine, bool) {
 				changed++
 			}
 			if changed > 4*diffFields {
-				return append(list, diffLine{"…", "more changes are not shown"}), true
+				return append(list, diffLine{Sign: "…", Text: "more changes are not shown"}), true
 			}
 			list = append(list, line)
 		}

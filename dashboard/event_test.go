@@ -121,17 +121,18 @@ func TestReplayAndCompare(t *testing.T) {
 	r.online()
 	r.answers(func([]byte, []byte) string {
 		body := `{"error":{"code":7},"list":[1,2],"same":true}`
-		return fmt.Sprintf("HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nX-A: 1\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		return fmt.Sprintf("HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nDate: Mon\r\nX-A: 1\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	})
 	id := r.send(post("/hook", "{}")).String()
 	r.answers(func([]byte, []byte) string {
 		body := `{"list":[1,3],"same":true,"error":{"code":7}}`
-		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-A: 2\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: Tue\r\nX-A: 2\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	})
 	page := r.replay(id)
 	contains(t, "after a replay", page, `data-attempt="2"`, "Replay 1", "user:alice", "Compare with the original", " UTC</time> by user:alice")
 	page = r.get("/events/"+id+"?diff=1,2", 200)
-	contains(t, "diff", page, "500 → 200", "1 header line changed", "1 field changed", "list[1]", `class="removed"`)
+	contains(t, "diff", page, "500 → 200", "1 header line changed", "1 field changed", "list[1]", `class="removed"`,
+		`<code class="noise">+ Date: Tue (differs in every response)</code>`, "+ X-A: 2</code>")
 	page = r.get("/events/"+id+"?left=2&right=1", 200)
 	contains(t, "diff by form", page, "200 → 500")
 	r.get("/events/"+id+"?diff=1,99", 200)

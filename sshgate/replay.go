@@ -136,30 +136,20 @@ func bodyChange(was, is *record.Body) string {
 // maxChanged is how many changed headers are named.
 const maxChanged = 8
 
-// changedHeaders names the response headers with other values, but for those that
-// change by themselves.
+// changedHeaders names the response headers that differ, but for the noise.
 func changedHeaders(was, is []record.Header) []string {
-	values := func(headers []record.Header) map[string]string {
-		m := map[string]string{}
-		for _, h := range headers {
-			m[lower(h.Name())] += "\x00" + h.Value()
-		}
-		delete(m, "date")
-		return m
+	lines, ok := record.CompareHeaders(was, is)
+	if !ok {
+		return []string{"too many to compare"}
 	}
-	before, after := values(was), values(is)
 	var names []string
-	for name, value := range after {
-		if before[name] != value {
-			names = append(names, name)
-		}
-	}
-	for name := range before {
-		if _, still := after[name]; !still {
-			names = append(names, name)
+	for _, l := range lines {
+		if l.Op != record.HeaderSame && !l.Noise {
+			names = append(names, lower(l.Name))
 		}
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	if more := len(names) - maxChanged; more > 0 {
 		names = append(names[:maxChanged], fmt.Sprintf("and %d more", more))
 	}
