@@ -58,7 +58,13 @@ func (x *exchange) joinUpload() bool {
 	return x.reqEnd.how == whole || x.acceptedWhole // stored first, and not wanted by the local server
 }
 
-func (x *exchange) uploadEnded(u uploadResult) { x.uploading, x.reqEnd = false, u }
+// uploadEnded takes the result of the upload, whose goroutine has ended.
+func (x *exchange) uploadEnded(u uploadResult) {
+	x.uploading, x.reqEnd = false, u
+	if u.panicked != nil {
+		panic(u.panicked)
+	}
+}
 
 // readAfterAnswer reads the rest of a request that was answered early, for a while, so
 // that the event is whole if it can be.

@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"relay"
@@ -180,21 +182,48 @@ func (x *exchange) recordUnstored() {
 // marks attempts that never ended.
 func (x *exchange) panicked() {
 	defer func() { _ = recover() }()
+	defer x.unreserve()
 	defer x.releaseChannel()
 	x.timer.Stop()
 	x.stopReading.Store(true)
-	x.req.caller.Abort() // ends an upload that runs
-	if x.event == nil || x.finish != nil {
+	x.signalContinue(false)
+	if x.req.caller != nil {
+		x.req.caller.Abort() // ends an upload that runs
+	}
+	if x.event == nil {
 		return
 	}
 	if !x.accepted {
 		x.sendAccept()
 	}
-	a := x.attempt
-	a.State, a.EndedAt = relay.StateInterrupted, time.Now()
-	a.Error = &relay.Fault{Code: relay.CodeInternal, Message: "the relay failed while it served this request; its log has the reason"}
-	x.finish = x.d.store.Finish(x.event.ID, &a, "")
+	if x.finish == nil {
+		a := x.attempt
+		a.State, a.EndedAt = relay.StateInterrupted, time.Now()
+		a.Error = &relay.Fault{Code: relay.CodeInternal, Message: "the relay failed while it served this request; its log has the reason"}
+		x.finish = x.d.store.Finish(x.event.ID, &a, "")
+	}
 	if !x.acceptedWhole && !x.uploading {
 		x.amend()
 	}
+}
+
+// panicError is a panic of one goroutine of an exchange, with the stack of that goroutine.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+// Error contains the stack: who logs a panic with this value knows only its own stack.
+func (p *panicError) Error() string { return fmt.Sprintf("%v\n%s", p.value, p.stack) }
+
+// asPanic returns what recover gave as an error, nil if there was no panic. A deferred
+// function calls it, while the stack of the panic is still there.
+func asPanic(v any) *panicError {
+	if v == nil {
+		return nil
+	}
+	if p, ok := v.(*panicError); ok {
+		return p
+	}
+	return &panicError{v, debug.Stack()}
 }

@@ -91,7 +91,7 @@ func (x *exchange) overBudget() verdict {
 }
 
 func (x *exchange) onUpload(u uploadResult) verdict {
-	x.uploading, x.reqEnd = false, u
+	x.uploadEnded(u)
 	switch {
 	case u.how == whole:
 		x.at.whole = u.at

@@ -1,8 +1,15 @@
 package delivery_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"relay"
 )
@@ -27,22 +34,186 @@ func TestPanicMarksTheAttempt(t *testing.T) {
 	}, func(b *fixture) {
 		in, c := b.inbound(post)
 		in.Caller = panickingCaller{c}
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("the panic was swallowed, so that nobody logs it")
-				}
-			}()
-			b.d.Capture(context.Background(), in)
-		}()
+		b.wantPanic(in)
 		b.s.wg.Wait()
 		b.want("running channels", b.d.Stats().Channels, 0)
-		e := b.event()
-		b.want("state", e.State, relay.StateInterrupted)
-		if e.Error == nil || e.Error.Code != relay.CodeInternal {
-			t.Errorf("error %+v", e.Error)
-		}
+		b.wantInternal(b.event().Attempts[0])
+		b.want("event", b.event().State, relay.StateInterrupted)
 		_, next := b.send(post)
 		b.want("the next answer", next.answer(), ok)
 	})
+}
+
+// wantPanic runs a request whose exchange panics. The panic has to reach package server,
+// which logs it, with the stack of the goroutine in which it began.
+func (b *fixture) wantPanic(in *relay.Inbound) {
+	b.t.Helper()
+	defer func() {
+		b.t.Helper()
+		v := recover()
+		if _, isError := v.(error); v == nil || !strings.Contains(fmt.Sprint(v), "a bug") ||
+			isError && !strings.Contains(fmt.Sprint(v), "panic_test.go") {
+			b.t.Errorf("panic %v", v)
+		}
+	}()
+	b.d.Capture(context.Background(), in)
+}
+
+func (b *fixture) wantInternal(a relay.Attempt) {
+	b.t.Helper()
+	b.want("attempt", a.State, relay.StateInterrupted)
+	if a.Error == nil || a.Error.Code != relay.CodeInternal {
+		b.t.Errorf("error %+v", a.Error)
+	}
+}
+
+// unreadableCaller fails once what it had buffered is read.
+type unreadableCaller struct{ *memCaller }
+
+func (c unreadableCaller) Read(p []byte) (int, error) {
+	if c.Buffered() == 0 {
+		panic("a bug")
+	}
+	return c.memCaller.Read(p)
+}
+
+const cutPost = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello"
+
+func TestPanicOfTheUpload(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		if !contains(l.got, "Content-Length: 10") {
+			l.Write(ok)
+		}
+		l.ended()
+	}, func(b *fixture) {
+		other, done := b.begin(cutPost)
+		in, c := b.inbound(cutPost)
+		in.Caller = unreadableCaller{c}
+		b.wantPanic(in)
+		b.want("the caller's connection is reset", c.wasAborted(), true)
+		e := b.event()
+		b.wantInternal(e.Attempts[0])
+		b.want("body", words(e.Request.Body.State, e.Request.Body.Size), "aborted 5")
+		b.want("channels", b.d.Stats().Channels, 1)
+		other.in.finish(context.Canceled)
+		<-done
+		_, next := b.send(post)
+		b.want("the next answer", next.answer(), ok)
+	})
+}
+
+func TestPanicOfTheUploadOfAQueuedRequest(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		in, c := b.inbound(cutPost)
+		in.Caller = unreadableCaller{c}
+		b.wantPanic(in)
+		b.wantInternal(b.event().Attempts[0])
+		out, _ := b.send(post)
+		b.want("its room in the queue is free", code(out), "202")
+	}, func(b *fixture) { b.opt.QueueLimit = 1 })
+}
+
+func TestPanicOfAnUpgradedConnection(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write(switching)
+		l.ended()
+	}, func(b *fixture) {
+		in, c := b.inbound("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		in.Caller = unreadableCaller{c}
+		b.wantPanic(in)
+		b.want("answer", c.answer(), switching)
+		b.want("channels", b.d.Stats().Channels, 0)
+		b.want("attempt", b.event().Attempts[0].ResponseState, relay.ResponseUpgraded)
+	})
+}
+
+// panickingTunnel is a tunnel whose write number at panics; at counts over all channels.
+type panickingTunnel struct {
+	*memTunnel
+	at, writes atomic.Int32
+}
+
+type panickingChannel struct {
+	relay.Channel
+	t *panickingTunnel
+}
+
+func (t *panickingTunnel) Open(ctx context.Context, from netip.AddrPort) (relay.Channel, error) {
+	ch, err := t.memTunnel.Open(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	return panickingChannel{ch, t}, nil
+}
+
+func (c panickingChannel) Write(p []byte) (int, error) {
+	if c.t.writes.Add(1) == c.t.at.Load() {
+		panic("a bug")
+	}
+	return c.Channel.Write(p)
+}
+
+// runPanicking is run with a log and a tunnel whose write number at panics.
+func runPanicking(t *testing.T, at int32, serve func(*local), f func(b *fixture, attach func()), prepare ...func(b *fixture)) {
+	t.Helper()
+	var log bytes.Buffer
+	prepare = append(prepare, func(b *fixture) { b.opt.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	run(t, nil, func(b *fixture) {
+		tun := &panickingTunnel{memTunnel: &memTunnel{serve: serve}}
+		tun.at.Store(at)
+		f(b, func() { b.hold = b.d.Attach(b.a, tun) })
+		b.want("channels", b.d.Stats().Channels, 0)
+		b.hold.Detach(true)
+		tun.cutAll()
+		tun.wg.Wait()
+		if got := log.String(); strings.Count(got, "a bug") != 1 || !strings.Contains(got, "panic_test.go") {
+			t.Errorf("not one log line with the stack: %s", got)
+		}
+	}, prepare...)
+}
+
+// A replay that panics, in its own goroutine or in that of its upload, ends alone.
+func TestPanicOfAReplay(t *testing.T) {
+	const size = 100 << 10
+	raw := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))
+	for name, at := range map[string]int32{"exchange": 1, "upload": 2} {
+		t.Run(name, func(t *testing.T) {
+			runPanicking(t, at, func(l *local) {
+				if l.n(len(raw)) {
+					l.Write(ok)
+				}
+				l.ended()
+			}, func(b *fixture, attach func()) {
+				b.send(raw)
+				attach()
+				for i, want := range []string{relay.StateInterrupted, relay.StateDelivered} {
+					e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+					b.want("error", err, nil)
+					b.want("replay", e.Attempts[n-1].State, want)
+					if i == 0 {
+						b.wantInternal(e.Attempts[n-1])
+					}
+				}
+			}, func(b *fixture) { b.a.Settings.FreshConnections = true })
+		})
+	}
+}
+
+// A queued delivery that panics ends neither the dispatcher nor what is queued behind it.
+func TestPanicOfAQueuedDelivery(t *testing.T) {
+	runPanicking(t, 1, always("hello", ok), func(b *fixture, attach func()) {
+		b.send(post)
+		time.Sleep(time.Millisecond)
+		b.send(post)
+		attach()
+		time.Sleep(500 * time.Millisecond)
+		b.want("at once", b.s.states(), "interrupted queued")
+		time.Sleep(time.Second)
+		b.want("after a backoff", b.s.states(), "interrupted delivered")
+		e, err := b.s.Event(context.Background(), relay.System(), b.s.order[0], 0)
+		b.want("error", err, nil)
+		b.wantInternal(e.Attempts[0])
+	}, func(b *fixture) { b.a.Settings.AutoDeliver, b.a.Settings.FreshConnections = true, true })
 }

@@ -32,14 +32,20 @@ func (x *exchange) enqueue() relay.Outcome {
 	if room == nil {
 		return refusal(errQueueFull(), relay.ID{})
 	}
+	handedOver := false
+	defer func() {
+		if !handedOver { // refused, or the upload panicked
+			x.st.queue.giveBack(1, *room)
+		}
+	}()
 	x.readToEnd()
 	if x.reqEnd.how == whole && !x.req.reserve(x.req.rec.cost()) {
 		x.reqEnd = uploadResult{how: queueFull, err: errQueueFull()}
 	}
 	if x.reqEnd.how != whole {
-		x.st.queue.giveBack(1, *room)
 		return x.refuse()
 	}
+	handedOver = true
 	err := x.acceptQueued(*room)
 	if err != nil {
 		return x.ifCallerPresent(refusal(err, relay.ID{}))

@@ -103,7 +103,16 @@ func costOf(e *relay.Event) int64 {
 // (again): not one byte reached the local server.
 func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool) {
 	x := d.exchange(st, st.alias.Load())
-	defer x.release()
+	defer func() {
+		p := asPanic(recover())
+		if p == nil {
+			x.release()
+			return
+		}
+		x.panicked()
+		d.log.Error("panic while delivering a stored request", "event", c.Event.ID, "attempt", c.N, "panic", p.value, "stack", string(p.stack))
+		back = queued // the store queues it again; the dispatcher must not try at once
+	}()
 	x.att, x.lost = st.online()
 	x.queued = queued
 	x.event, x.origin = c.Event, c.Event.Remote

@@ -29,6 +29,9 @@ type uploadResult struct {
 	how requestEnd
 	err *relay.Error
 	at  time.Time
+	// panicked is set when the upload panicked: uploadEnded panics with it, so that the
+	// goroutine of the exchange ends the exchange.
+	panicked *panicError
 }
 
 // request is the source of a request's bytes: a caller that is still sending or, with

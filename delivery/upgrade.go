@@ -15,26 +15,42 @@ func (x *exchange) splice() relay.Outcome {
 	x.flush()
 	x.req.caller.DisableWriteTimeout()
 	upward := make(chan error, 1)
-	go func() { upward <- x.spliceUp() }()
-	joined, ok := x.spliceDown(upward)
-	if !ok {
+	go func() {
+		var err error
+		defer func() {
+			if p := asPanic(recover()); p != nil {
+				err = p
+			}
+			upward <- err
+		}()
+		err = x.spliceUp()
+	}()
+	joined, err := x.spliceDown(upward)
+	if err != nil {
 		x.pooled.close()
 		x.req.caller.Abort()
 	}
 	if !joined {
-		<-upward
+		err = <-upward
+	}
+	var p *panicError
+	if errors.As(err, &p) {
+		panic(p)
 	}
 	x.at.end = time.Now()
 	x.sendFinish(relay.StateDelivered, nil, "") // once more, with its length; nobody waits for it
 	return relay.Outcome{}
 }
 
-// errNotWhole ends an upgraded connection whose caller never finished the request.
-var errNotWhole = errors.New("the request did not become whole")
+// Errors that end an upgraded connection.
+var (
+	errNotWhole  = errors.New("the caller did not send the whole request")
+	errSpliceCut = errors.New("one side broke off, or the tunnel or the relay ended")
+)
 
 // spliceDown carries bytes to the caller until both sides have ended. joined tells
-// that the word of the other direction was taken, ok that both ended in order.
-func (x *exchange) spliceDown(upward <-chan error) (joined, ok bool) {
+// that the result of spliceUp was taken; err is nil when both sides ended in order.
+func (x *exchange) spliceDown(upward <-chan error) (joined bool, err error) {
 	localEnded := false
 	for !joined || !localEnded {
 		if !localEnded {
@@ -46,7 +62,7 @@ func (x *exchange) spliceDown(upward <-chan error) (joined, ok bool) {
 			x.write(x.pooled.buf[:f.N])
 			switch {
 			case x.callerGone, f.Err != nil && !errors.Is(f.Err, io.EOF):
-				return joined, false
+				return joined, errSpliceCut
 			case f.Err != nil:
 				localEnded = true
 				_ = x.req.caller.CloseWrite()
@@ -54,16 +70,16 @@ func (x *exchange) spliceDown(upward <-chan error) (joined, ok bool) {
 		case err := <-upward:
 			joined = true
 			if err != nil {
-				return joined, false
+				return joined, err
 			}
 			_ = x.ch.CloseWrite()
 		case <-x.lost:
-			return joined, false
+			return joined, errSpliceCut
 		case <-x.d.cut:
-			return joined, false
+			return joined, errSpliceCut
 		}
 	}
-	return true, true
+	return true, nil
 }
 
 // spliceUp carries bytes to the local server; nil when the caller ended in order. A

@@ -21,13 +21,16 @@ func (x *exchange) startUpload() {
 // upload runs until the request has ended one way or another.
 func (x *exchange) upload() {
 	var u uploadResult
+	defer func() {
+		u.panicked = asPanic(recover())
+		u.at = time.Now()
+		x.uploadDone <- u
+	}()
 	if x.req.msg == nil {
 		u = x.uploadCaller()
 	} else {
 		u = x.uploadStored()
 	}
-	u.at = time.Now()
-	x.uploadDone <- u
 }
 
 func (x *exchange) uploadCaller() uploadResult {
