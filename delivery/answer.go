@@ -7,7 +7,7 @@ import (
 	"relay"
 )
 
-// finishInbound turns the end of an inbound exchange into what the caller gets.
+// finishInbound returns the outcome for the caller after the exchange has ended with v.
 func (x *exchange) finishInbound(v verdict) relay.Outcome {
 	switch v {
 	case complete:
@@ -23,11 +23,12 @@ func (x *exchange) finishInbound(v verdict) relay.Outcome {
 	return x.failed()
 }
 
-// answered gives the last piece out and decides what becomes of both connections.
+// answered writes the last piece of the answer and decides whether to keep the caller's
+// connection and the channel.
 func (x *exchange) answered() relay.Outcome {
 	x.flush()
 	if x.state == relay.ResponseCut && x.callerHalfClosed && !x.callerGone {
-		x.req.caller.Abort() // if they read on after all, they see that it is not whole
+		x.req.caller.Abort() // a caller that still reads sees that the answer is not whole
 		x.callerGone = true
 	}
 	whole := x.joinUpload()
@@ -35,7 +36,7 @@ func (x *exchange) answered() relay.Outcome {
 		x.readAfterAnswer()
 	}
 	x.returnChannel()
-	if x.partialWrite { // a close in order would be the end of the answer to them
+	if x.partialWrite { // an orderly close would look like the end of the answer
 		x.req.caller.Abort()
 	}
 	keep := whole && !x.callerGone && x.state == relay.ResponseComplete &&
@@ -55,7 +56,7 @@ func (x *exchange) joinUpload() bool {
 	if x.reqEnd.how == whole && !x.acceptedWhole {
 		x.amend()
 	}
-	return x.reqEnd.how == whole || x.acceptedWhole // stored first, and not wanted by the local server
+	return x.reqEnd.how == whole || x.acceptedWhole // or it was stored first, and the local server did not read it
 }
 
 // uploadEnded takes the result of the upload, whose goroutine has ended.
@@ -97,7 +98,7 @@ func (x *exchange) stopUpload() {
 	x.uploadEnded(<-x.uploadDone)
 }
 
-// amend stores what became of a request that was accepted before it was whole.
+// amend stores the end of a request that was accepted before it was whole.
 func (x *exchange) amend() {
 	state := relay.BodyAborted
 	switch {
@@ -113,8 +114,8 @@ func (x *exchange) amend() {
 	x.d.store.Amend(x.event.ID, &m)
 }
 
-// failed stores an exchange that got no usable answer, then says so, or breaks an
-// answer that had begun.
+// failed stores an exchange without a usable answer. After that it returns the error for
+// the caller, or resets the connection if an answer had begun.
 func (x *exchange) failed() relay.Outcome {
 	cut := closed(x.d.cut)
 	if x.pooled != nil {
@@ -155,7 +156,7 @@ func (x *exchange) failed() relay.Outcome {
 	return refusal(x.storeError(x.fault), x.eventID())
 }
 
-// finishFailed ends the attempt, unless that was tried already.
+// finishFailed asks the store to end the attempt, unless that was done before.
 func (x *exchange) finishFailed() {
 	switch {
 	case x.finish != nil:
@@ -166,19 +167,19 @@ func (x *exchange) finishFailed() {
 	}
 }
 
-// isStoreFault tells whether it is the store that fails.
+// isStoreFault reports whether the store is why the exchange failed.
 func (x *exchange) isStoreFault() bool {
 	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull
 }
 
-// isStoreAway tells whether the stored request could not be read on because the store was
-// away, not because a part of it is missing.
+// isStoreAway reports whether the stored request could not be read because the store was
+// unavailable, not because a part of the request is missing.
 func (x *exchange) isStoreAway() bool {
 	var cause *relay.Error
 	return x.reqEnd.how == unread && errors.As(x.fault.Cause, &cause) && cause.Code == relay.CodeStoreUnavailable
 }
 
-// eventID is the id that goes with an answer: none when the event may not be stored.
+// eventID returns the id for the answer: none when the event may not have been stored.
 func (x *exchange) eventID() relay.ID {
 	if x.isStoreFault() {
 		return relay.ID{}
@@ -186,7 +187,7 @@ func (x *exchange) eventID() relay.ID {
 	return x.event.ID
 }
 
-// failedState is the state of the attempt by what went wrong.
+// failedState returns the state of a failed attempt.
 func (x *exchange) failedState() string {
 	switch {
 	case x.fault.Code == relay.CodeTunnelLost:
@@ -204,11 +205,11 @@ func (x *exchange) failedState() string {
 	return relay.StateFailed
 }
 
-// awaitStored waits for the steps under way; an error says that the caller must not be
-// told that they are.
+// awaitStored waits until accept and finish are durable. After an error the caller must
+// not be told that the event is stored.
 func (x *exchange) awaitStored() *relay.Error {
 	if x.fault != nil && x.isStoreFault() {
-		return nil // that is what is said already
+		return nil // the answer says already that the event is not stored
 	}
 	late := time.NewTimer(storeWait)
 	defer late.Stop()

@@ -61,7 +61,7 @@ func TestTunnelLostWithBodyUnderWay(t *testing.T) {
 }
 
 func TestTakeover(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, func(l *local) {
 		l.until("hello")
 		time.Sleep(time.Second)

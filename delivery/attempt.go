@@ -9,7 +9,7 @@ import (
 	"relay/record"
 )
 
-// sendAccept has the event stored: with its whole request, or as far as it is.
+// sendAccept asks the store to accept the event, with as much of its request as has come.
 func (x *exchange) sendAccept() {
 	x.accepted = true
 	x.acceptedWhole = x.req.rec.isWhole()
@@ -27,15 +27,15 @@ func (x *exchange) sendAccept() {
 	x.accept = x.d.store.Accept(e)
 }
 
-// fillRequest puts what was received into the event.
+// fillRequest copies the request that was received so far into the event.
 func (x *exchange) fillRequest(bodyState string) {
 	e := x.event
 	e.Request = x.req.rec.message(e.Request.Head, x.req.head.Framing, bodyState)
 	e.Provider = record.Recognise(e.Request.Head, x.req.rec.beginning())
 }
 
-// sendFinish ends the attempt. event is the state of the event where it is not that
-// of the attempt.
+// sendFinish asks the store to end the attempt. event is the state of the event where that
+// differs from the state of the attempt, else empty.
 func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 	if x.at.end.IsZero() {
 		x.at.end = time.Now()
@@ -64,7 +64,7 @@ func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 	x.finish = x.d.store.Finish(x.event.ID, &a, event)
 }
 
-// recordSent says how the request went out.
+// recordSent notes in the attempt how the request was sent.
 func (x *exchange) recordSent(a *relay.Attempt) {
 	if x.ch == nil {
 		return
@@ -76,18 +76,18 @@ func (x *exchange) recordSent(a *relay.Attempt) {
 	if len(x.wire) != len(x.event.Request.Head) || &x.wire[0] != &x.event.Request.Head[0] {
 		a.SentHead = x.wire
 	}
-	// The sums may be read once the upload writes no more.
+	// The hashes may be read only once the upload has stopped writing.
 	switch {
 	case x.reqEnd.how == whole || x.allWritten.Load():
 		same := x.raw.Sum64() == x.written.Sum64()
 		a.Identical = &same
 	case x.acceptedWhole:
-		a.Identical = new(bool) // the answer came before all of it had gone
+		a.Identical = new(bool) // the answer came before all of the request was sent
 	}
 }
 
-// awaitLastWrite waits a moment for an upload whose last write may just be returning: the
-// answer to it can be faster.
+// awaitLastWrite waits a moment for an upload whose last write is about to return: the
+// answer can arrive before that.
 func (x *exchange) awaitLastWrite() {
 	if !x.uploading || !x.req.rec.isWhole() || x.allWritten.Load() {
 		return
@@ -105,7 +105,7 @@ func (x *exchange) awaitLastWrite() {
 	}
 }
 
-// timing says where the time went.
+// timing returns how long each phase of the attempt took.
 func (x *exchange) timing() relay.Timing {
 	at := &x.at
 	var t relay.Timing
@@ -136,7 +136,7 @@ func (x *exchange) timing() relay.Timing {
 	return t
 }
 
-// queuedFor is the time of a queued attempt before this process took it up.
+// queuedFor returns how long a queued attempt was in the queue.
 func (x *exchange) queuedFor() time.Duration {
 	if !x.queued || x.attempt.ReceivedAt.IsZero() {
 		return 0
@@ -151,16 +151,16 @@ func asFault(e *relay.Error) *relay.Fault {
 	return &relay.Fault{Code: e.Code, Message: e.Detail}
 }
 
-// recordIfUnstored ends an attempt whose end was not stored because of its answer: a
-// part of that is missing, say. It would be delivering for ever.
+// recordIfUnstored ends an attempt whose end was not stored because of its answer, of which
+// a part may be missing. Without it, the attempt would stay in the state delivering.
 func (x *exchange) recordIfUnstored() {
 	if x.final != nil && x.finish != nil && closed(x.finish.Done()) && x.finish.Err() != nil {
 		x.recordUnstored()
 	}
 }
 
-// recordUnstored says at the attempt, if the store takes that much, that its response
-// could not be stored.
+// recordUnstored ends the attempt without its response, with an error that says that the
+// response could not be stored.
 func (x *exchange) recordUnstored() {
 	a := x.attempt
 	a.State, a.EndedAt = relay.StateDelivered, x.at.end

@@ -13,7 +13,7 @@ import (
 // Without room nothing is forwarded and nothing kept; it is counted, and over when
 // there is room again.
 func TestNoRoom(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	b := realFixture(t)
 	full := &relay.Error{Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second}
 	needs := make(chan int64, 10)
@@ -53,7 +53,7 @@ func TestNoRoom(t *testing.T) {
 // While the store cannot be sure of its room, a request is stored before a byte of
 // it is forwarded; one that cannot be stored reaches nobody.
 func TestStoreFirst(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	var first bool
 	run(t, k.serve, func(b *fixture) {
 		first = true

@@ -10,9 +10,10 @@ import (
 	"relay/wire"
 )
 
-// Capture runs one request to its end: event, delivery or queue, answer. ctx is not
-// used to cut it short: what a caller was promised outlives the caller, and Close
-// ends what runs.
+// Capture handles one request of a caller: it stores the event, delivers or queues it and
+// returns the answer. The end of ctx does not stop it, because a request that was accepted
+// is stored and delivered even if its caller leaves; only Close stops it. A panic is
+// passed on after the attempt was marked as interrupted.
 func (d *Delivery) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
 	if !d.begin() {
 		return d.counters.captured(refusal(errStopping(), relay.ID{}))
@@ -54,7 +55,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		if out, ok := x.storeFirst(); !ok {
 			return out
 		}
-		if h, _ := st.online(); h == nil { // that took its time
+		if h, _ := st.online(); h == nil { // the tunnel may have gone while the event was stored
 			return x.enqueue()
 		}
 		x.switchTunnel()
@@ -121,7 +122,7 @@ func newEvent(in *relay.Inbound, h *wire.Head) *relay.Event {
 	}
 }
 
-// method saves an allocation for the usual ones.
+// method returns the method as a string, without an allocation for common ones.
 func method(m []byte) string {
 	switch string(m) {
 	case http.MethodPost:
@@ -134,8 +135,8 @@ func method(m []byte) string {
 	return string(m)
 }
 
-// forwardedLines are the lines that a setting of the alias adds. They are computed
-// once, so that every delivery carries the same bytes.
+// forwardedLines returns the header lines that the alias setting forwarded adds to the
+// head. They are computed once per event, so that each delivery sends the same bytes.
 func forwardedLines(in *relay.Inbound, h *wire.Head) []byte {
 	var proto, host bool
 	for _, f := range wire.Fields(in.Head) {
@@ -156,8 +157,8 @@ func forwardedLines(in *relay.Inbound, h *wire.Head) []byte {
 	return append(b, "\r\n"...)
 }
 
-// sentHead is the head as the local server gets it: raw itself unless the settings
-// say otherwise.
+// sentHead returns the head that the local server gets: raw itself, unless the settings of
+// the alias or the tunnel add lines or change the Host header.
 func (x *exchange) sentHead(raw []byte) []byte {
 	head := raw
 	if len(x.event.ForwardedLines) > 0 {
@@ -183,7 +184,8 @@ func (x *exchange) sentHead(raw []byte) []byte {
 	return head
 }
 
-// hostOf is the authority of an announced target; plain ssh announces none.
+// hostOf returns the authority of the target that relay up has announced. With plain ssh
+// there is none, and the result is localhost.
 func hostOf(target string) string {
 	_, rest, ok := strings.Cut(target, "://")
 	if !ok {

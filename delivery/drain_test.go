@@ -21,7 +21,7 @@ func TestDrainIsSeen(t *testing.T) {
 		sub, err := b.d.Subscribe(ctx, relay.System(), 7, "")
 		must(t, err)
 		defer sub.Close()
-		k := &taker{slow: 10 * time.Millisecond}
+		k := &bodyRecorder{slow: 10 * time.Millisecond}
 		tun, _ := b.attach(k.serve)
 		begin := time.Now()
 		n, err := b.d.Release(ctx, relay.System(), "hook")

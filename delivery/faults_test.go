@@ -34,7 +34,7 @@ func TestStoredFirstAndRefusedStaysWhole(t *testing.T) {
 // An event whose caller was told that it could not be stored stayed delivering for ever
 // when the store took it after all.
 func TestStoredFirstTooLateIsNotLeftDelivering(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
 		out, _ := b.send(numbered(1))
 		b.want("code", code(out), relay.CodeStoreUnavailable)
@@ -105,7 +105,7 @@ func TestBrokenOffBehindAChunkIsStoredExactly(t *testing.T) {
 // A stored request that cannot be read whole went back to the head of its queue for
 // ever, and nothing behind it was delivered.
 func TestBrokenEventDoesNotStopTheQueue(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, nil, func(b *fixture) {
 		b.send(numbered(1))
 		b.s.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"relay/delivery"
 )
 
-// fixture is an engine room with one alias and, if serve is given, a tunnel to it.
+// fixture is a Delivery with one alias and, if serve is given, a tunnel for it.
 type fixture struct {
 	t    *testing.T
 	d    *delivery.Delivery

@@ -53,7 +53,7 @@ type attemptRow struct {
 	released, fromQueue, hasEnd bool
 }
 
-func (w *world) name(id relay.ID, n int) string {
+func (w *model) name(id relay.ID, n int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return fmt.Sprintf("%d/%d", w.numbers[id], n)
@@ -61,7 +61,7 @@ func (w *world) name(id relay.ID, n int) string {
 
 // waiting gives the turns that may go out by themselves, and those that were taken out
 // of the queue and have no end yet.
-func (w *world) waiting(auto bool) (waits, under []turn) {
+func (w *model) waiting(auto bool) (waits, under []turn) {
 	rows, err := w.db.Query(`SELECT received_at, event_id, n, state FROM attempts
 		WHERE state = 0 AND (kind = 1 OR released = 1 OR ?) OR state = 1 AND from_queue = 1`, auto)
 	if err != nil {
@@ -85,7 +85,7 @@ func (w *world) waiting(auto bool) (waits, under []turn) {
 }
 
 // events reads all that is stored.
-func (w *world) events() (list []*eventRow) {
+func (w *model) events() (list []*eventRow) {
 	byID := map[relay.ID]*eventRow{}
 	rows, err := w.db.Query(`SELECT e.id, e.state, e.attempts, COALESCE(p.size, -1) FROM events e
 		LEFT JOIN payloads p ON p.event_id = e.id AND p.n = 0 ORDER BY e.id`)
@@ -118,7 +118,7 @@ func (w *world) events() (list []*eventRow) {
 }
 
 // promised keeps what a caller was told.
-func (w *world) promised(number int, out relay.Outcome, c *memCaller) {
+func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 	p := promise{number: number, n: 1, what: "answered " + code(out)}
 	switch {
 	case c.answer() == ok:
@@ -139,7 +139,7 @@ func (w *world) promised(number int, out relay.Outcome, c *memCaller) {
 	default:
 		p.holds = func(_ *eventRow, a *attemptRow) bool { return a.state == rowFailed && a.code == out.Answer.Error.Code }
 	}
-	if _, _, dead := w.gate.times(); dead {
+	if _, _, dead := w.slowStore.times(); dead {
 		return // the answer never left
 	}
 	w.mu.Lock()
@@ -148,7 +148,7 @@ func (w *world) promised(number int, out relay.Outcome, c *memCaller) {
 }
 
 // check looks at everything once the relay has come to rest with a healthy tunnel.
-func (w *world) check(auto bool) {
+func (w *model) check(auto bool) {
 	list := w.events()
 	byNumber := map[int]*eventRow{}
 	waiting := 0
@@ -180,7 +180,7 @@ func (w *world) check(auto bool) {
 	}
 }
 
-func (w *world) checkEvent(e *eventRow, auto bool) {
+func (w *model) checkEvent(e *eventRow, auto bool) {
 	if e.counted != len(e.attempts) {
 		w.fault("event %d counts %d attempts: %+v", e.number, e.counted, e.attempts)
 	}
@@ -222,7 +222,7 @@ func (w *world) checkEvent(e *eventRow, auto bool) {
 }
 
 // checkVisits compares what is stored with what the local server saw.
-func (w *world) checkVisits(e *eventRow) {
+func (w *model) checkVisits(e *eventRow) {
 	v := w.site.of(e.number)
 	var atLeast, atMost int
 	why := map[string]int{}
@@ -251,4 +251,4 @@ func (w *world) checkVisits(e *eventRow) {
 }
 
 // settled waits until nothing has been under way for a while.
-func (w *world) settled() { time.Sleep(90 * time.Second) }
+func (w *model) settled() { time.Sleep(90 * time.Second) }

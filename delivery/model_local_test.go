@@ -134,7 +134,7 @@ func (s *site) serve(l *local) {
 type link struct {
 	*memTunnel
 	site *site
-	w    *world
+	w    *model
 	hold relay.Attachment
 
 	state   sync.Mutex
@@ -149,7 +149,7 @@ type pipe struct {
 	l *link
 }
 
-func newLink(w *world, lazy bool) *link {
+func newLink(w *model, lazy bool) *link {
 	l := &link{site: w.site, w: w, refused: map[*memChannel]bool{}}
 	l.memTunnel = &memTunnel{lazy: lazy, serve: l.serve}
 	return l

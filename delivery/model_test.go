@@ -40,7 +40,7 @@ func TestModel(t *testing.T) {
 		seed := seed + ran
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			dirs := t.TempDir()
-			synctest.Test(t, func(t *testing.T) { model(t, template, dirs, seed, int(steps)) })
+			synctest.Test(t, func(t *testing.T) { runModel(t, template, dirs, seed, int(steps)) })
 		})
 	}
 	t.Logf("%d sequences of %d steps ran; RELAY_MODEL=%d,%d,%d repeats them", ran, steps, seed, ran, steps)
@@ -49,8 +49,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-func model(t *testing.T, template, dirs string, seed int64, steps int) {
-	w := &world{
+func runModel(t *testing.T, template, dirs string, seed int64, steps int) {
+	w := &model{
 		t: t, rnd: rand.New(rand.NewSource(seed)), site: newSite(), dirs: dirs,
 		deleted: map[int]bool{}, numbers: map[relay.ID]int{},
 	}
@@ -64,8 +64,8 @@ func model(t *testing.T, template, dirs string, seed int64, steps int) {
 	}
 	w.say("heal")
 	w.heal()
-	w.gate.slow(0, 0)
-	w.gate.read(true)
+	w.slowStore.slow(0, 0)
+	w.slowStore.read(true)
 	w.site.set(siteAnswers)
 	w.set(func(s *relay.Settings) { s.Paused = false })
 	w.attach(false)
@@ -80,7 +80,7 @@ func model(t *testing.T, template, dirs string, seed int64, steps int) {
 }
 
 // set changes settings of the alias.
-func (w *world) set(f func(*relay.Settings)) {
+func (w *model) set(f func(*relay.Settings)) {
 	_, err := w.real.SetAlias(context.Background(), relay.System(), "hook", func(s *relay.Settings) error { f(s); return nil })
 	if err != nil {
 		w.say("settings not changed: %v", err)
@@ -88,7 +88,7 @@ func (w *world) set(f func(*relay.Settings)) {
 }
 
 // step does one thing.
-func (w *world) step() {
+func (w *model) step() {
 	all := []struct {
 		often int
 		do    func()
@@ -118,7 +118,7 @@ func (w *world) step() {
 	}
 }
 
-func (w *world) stepSend() {
+func (w *model) stepSend() {
 	size := 5
 	if w.rnd.Intn(8) == 0 {
 		size = 300 << 10
@@ -130,7 +130,7 @@ func (w *world) stepSend() {
 }
 
 // stepTunnel attaches a tunnel, takes it over or ends it.
-func (w *world) stepTunnel() {
+func (w *model) stepTunnel() {
 	l := w.link()
 	switch i := w.rnd.Intn(6); {
 	case l == nil || i < 2:
@@ -160,7 +160,7 @@ func (w *world) stepTunnel() {
 }
 
 // stepSilence has the peer fall silent and come back.
-func (w *world) stepSilence() {
+func (w *model) stepSilence() {
 	l := w.link()
 	if l == nil {
 		return
@@ -183,7 +183,7 @@ func (w *world) stepSilence() {
 	}
 }
 
-func (w *world) stepSite() {
+func (w *model) stepSite() {
 	modes := []string{
 		siteAnswers, siteAnswers, siteSlow, siteRefuses, siteRefuses, siteHangs, siteBreaks, siteShortens, siteGarbage, siteUpgrades, siteEarly,
 	}
@@ -193,7 +193,7 @@ func (w *world) stepSite() {
 }
 
 // some gives a stored event, and its number.
-func (w *world) some() (id relay.ID, number int) {
+func (w *model) some() (id relay.ID, number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.numbers) == 0 {
@@ -208,11 +208,11 @@ func (w *world) some() (id relay.ID, number int) {
 	return id, 0
 }
 
-func (w *world) stepReplay() {
+func (w *model) stepReplay() {
 	id, number := w.some()
 	wait := time.Duration(w.rnd.Intn(3)) * 5 * time.Second
 	w.say("replay event %d", number)
-	d, g := w.d, w.gate
+	d, g := w.d, w.slowStore
 	w.busy.Go(func() {
 		_, n, err := d.Replay(context.Background(), relay.System(), id, wait)
 		w.say("replay of event %d: attempt %d, %v", number, n, err)
@@ -228,7 +228,7 @@ func (w *world) stepReplay() {
 	})
 }
 
-func (w *world) stepRelease() {
+func (w *model) stepRelease() {
 	d := w.d
 	w.busy.Go(func() {
 		n, err := d.Release(context.Background(), relay.System(), "hook")
@@ -236,7 +236,7 @@ func (w *world) stepRelease() {
 	})
 }
 
-func (w *world) stepCancel() {
+func (w *model) stepCancel() {
 	id, number := w.some()
 	d := w.d
 	w.busy.Go(func() {
@@ -245,14 +245,14 @@ func (w *world) stepCancel() {
 	})
 }
 
-func (w *world) stepSettings() {
+func (w *model) stepSettings() {
 	paused, auto := w.rnd.Intn(4) == 0, w.rnd.Intn(2) == 0
 	w.say("paused %v, autoDeliver %v", paused, auto)
 	w.set(func(s *relay.Settings) { s.Paused, s.AutoDeliver = paused, auto })
 }
 
 // stepRestart ends the relay in one of its ways, and starts it again.
-func (w *world) stepRestart() {
+func (w *model) stepRestart() {
 	if w.rnd.Intn(2) == 0 {
 		w.say("kill")
 		w.kill()
@@ -266,12 +266,12 @@ func (w *world) stepRestart() {
 }
 
 // stepStore makes the store slow or fail, or well again.
-func (w *world) stepStore() {
+func (w *model) stepStore() {
 	tables := []string{"attempts UPDATE", "attempts INSERT", "events INSERT", "events UPDATE", "payloads INSERT", "body_chunks INSERT"}
 	switch w.rnd.Intn(6) {
 	case 5:
 		w.say("bodies cannot be read")
-		w.gate.read(false)
+		w.slowStore.read(false)
 	case 0:
 		what := tables[w.rnd.Intn(len(tables))]
 		w.say("store fails: %s", what)
@@ -280,16 +280,16 @@ func (w *world) stepStore() {
 	case 1:
 		before, after := time.Duration(w.rnd.Intn(300))*time.Millisecond, time.Duration(w.rnd.Intn(300))*time.Millisecond
 		w.say("store slow: %v, %v", before, after)
-		w.gate.slow(before, after)
+		w.slowStore.slow(before, after)
 	default:
 		w.say("store well")
 		w.heal()
-		w.gate.slow(0, 0)
-		w.gate.read(true)
+		w.slowStore.slow(0, 0)
+		w.slowStore.read(true)
 	}
 }
 
-func (w *world) stepDelete() {
+func (w *model) stepDelete() {
 	id, number := w.some()
 	err := w.real.DeleteEvent(context.Background(), relay.System(), id)
 	w.say("delete event %d: %v", number, err)

@@ -88,6 +88,7 @@ func TestPanicOfTheUpload(t *testing.T) {
 		l.ended()
 	}, func(b *fixture) {
 		other, done := b.begin(cutPost)
+		time.Sleep(time.Second)
 		in, c := b.inbound(cutPost)
 		in.Caller = unreadableCaller{c}
 		b.wantPanic(in)

@@ -10,30 +10,31 @@ import (
 	"relay"
 )
 
-// pool holds channels of a tunnel that wait for a request: with plain ssh those
-// that served one and may serve another, with relay up those opened ahead. Each has
-// a read outstanding, so that what the local server does meanwhile shows.
+// pool holds the idle channels of a tunnel: with plain ssh channels that have carried a
+// request and may carry another one, with relay up channels opened ahead (spares). Each
+// has a read outstanding, which shows when the local server closes it or sends a byte.
 type pool struct {
 	att *attachment
 
 	mu            sync.Mutex
 	closed        bool
 	reuseDisabled bool
-	verified      bool             // a kept channel was seen to stay open: the local server keeps connections
+	verified      bool             // an idle channel was seen to stay open: the local server keeps connections
 	idle          []*pooledChannel // oldest first
 	trim          *time.Timer
 
-	// A local server that takes one connection at a time is held up by every kept one.
+	// A local server that handles one connection at a time answers no other request while
+	// an idle channel is open (ADR 0005).
 	slow       int       // requests that have waited longer than slowAfter for an answer
-	reuseAgain time.Time // no channel is kept before
-	concurrent bool      // it has answered a request while an older channel was kept: it is none of those
+	reuseAgain time.Time // no channel is kept before this time
+	concurrent bool      // the local server has answered a request while an older channel was idle
 
 	opening   int
 	inUse     int
-	peak      [2]int // most in use in this window and in the one before
+	peak      [2]int // most channels in use in this window and in the one before
 	window    time.Time
 	backoff   time.Duration
-	openAfter time.Time // no spare is opened before
+	openAfter time.Time // no spare is opened before this time
 }
 
 // Bounds of the pool.
@@ -47,8 +48,8 @@ const (
 	verifyAfter    = 20 * time.Millisecond
 	idleReadSize   = 4 << 10
 
-	slowAfter  = 100 * time.Millisecond // without an answer: the local server may take one connection at a time
-	reusePause = 10 * time.Second       // no channel is kept for so long after one may have been in the way
+	slowAfter  = 100 * time.Millisecond // a request without an answer for so long is slow
+	reusePause = 10 * time.Second       // pause of reuse after a slow request while a channel was idle
 )
 
 func (p *pool) init(h *attachment) {
@@ -58,7 +59,7 @@ func (p *pool) init(h *attachment) {
 	p.trim.Stop()
 }
 
-// addInUse counts a channel in use; unuse counts it out.
+// addInUse counts a channel that a request uses; removeInUse ends that.
 func (p *pool) addInUse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,8 +86,8 @@ func (p *pool) rollPeaks(now time.Time) {
 	p.window = now
 }
 
-// take gives a waiting channel that a request of caller may use, or nil. A replay and a
-// queued delivery have no caller.
+// take returns an idle channel for a request from caller, nil if there is none. caller is
+// nil for replays and queued deliveries.
 func (p *pool) take(caller relay.Caller) *pooledChannel {
 	for {
 		l := p.next(caller)
@@ -100,8 +101,8 @@ func (p *pool) take(caller relay.Caller) *pooledChannel {
 	}
 }
 
-// next removes and returns the spare channel that has waited longest, or the kept one
-// that was used last among those that carried no other caller's body; nil = none.
+// next removes one idle channel and returns it: the oldest spare, or the most recently
+// used channel of those that carried no other caller's body; nil if there is none.
 func (p *pool) next(caller relay.Caller) *pooledChannel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,10 +124,10 @@ func (p *pool) next(caller relay.Caller) *pooledChannel {
 	return l
 }
 
-// reuseVerified tells whether kept channels may be used. A local server that closes after
-// each answer without having said so would swallow the next request, which is never
-// sent twice; so one of its connections has to be seen open for a moment first. Under
-// mu.
+// reuseVerified reports whether idle channels may be reused. A local server that closes
+// after each answer without announcing it would lose the next request, and no request is
+// sent twice; so one idle channel has to stay open for verifyAfter first. The caller
+// holds mu.
 func (p *pool) reuseVerified() bool {
 	if !p.verified && len(p.idle) > 0 && time.Since(p.idle[0].since) >= verifyAfter {
 		ended, _ := p.idle[0].pollIdleRead()
@@ -135,7 +136,7 @@ func (p *pool) reuseVerified() bool {
 	return p.verified
 }
 
-// healthy tells whether a waiting channel may carry a request.
+// healthy reports whether an idle channel may carry a request.
 func (p *pool) healthy(l *pooledChannel) bool {
 	if ended, bytes := l.pollIdleRead(); ended {
 		if bytes && l.reused {
@@ -164,7 +165,7 @@ func (p *pool) park(l *pooledChannel, limit time.Duration) {
 	p.mu.Unlock()
 }
 
-// mayReuse tells whether it is worth keeping a channel at all.
+// mayReuse reports whether park would keep a channel.
 func (p *pool) mayReuse() bool {
 	if p.att.lazy {
 		return false
@@ -174,14 +175,14 @@ func (p *pool) mayReuse() bool {
 	return p.reuses()
 }
 
-// reuses tells whether channels are kept at present; under mu.
+// reuses reports whether channels are kept for reuse now. The caller holds mu.
 func (p *pool) reuses() bool {
 	return !p.closed && !p.reuseDisabled && p.slow == 0 && !time.Now().Before(p.reuseAgain)
 }
 
-// addSlow counts a request that has waited for slowAfter without an answer. Kept channels
-// may be why, so they are closed, and none is kept while such a request waits, nor for a
-// while after one was in the way.
+// addSlow counts a request that has waited for slowAfter without an answer. Idle channels
+// may be the reason, so addSlow closes them. No channel is kept while such a request
+// waits, nor for reusePause if a channel was idle now.
 func (p *pool) addSlow() {
 	p.mu.Lock()
 	p.slow++
@@ -192,8 +193,8 @@ func (p *pool) addSlow() {
 	p.closeIdle()
 }
 
-// noteAnswer looks whether the local server has answered a request that went out at sent
-// while a channel kept since before then was open.
+// noteAnswer sets concurrent if the local server has answered a request, sent at sent,
+// while a channel was open that had been idle since before.
 func (p *pool) noteAnswer(sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,15 +205,15 @@ func (p *pool) noteAnswer(sent time.Time) {
 	p.concurrent = !ended
 }
 
-// removeSlow ends addSlow: the request has an answer, or will get none.
+// removeSlow ends addSlow once the request is answered or has ended without an answer.
 func (p *pool) removeSlow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slow--
 }
 
-// disableReuse ends reuse for this tunnel, after its local server has misbehaved on a
-// reused connection.
+// disableReuse ends reuse for this tunnel for good, because its local server broke the
+// rules of HTTP on a reused connection.
 func (p *pool) disableReuse() {
 	p.mu.Lock()
 	p.reuseDisabled = true
@@ -222,7 +223,7 @@ func (p *pool) disableReuse() {
 	}
 }
 
-// closeIdle closes what waits.
+// closeIdle closes all idle channels.
 func (p *pool) closeIdle() {
 	p.mu.Lock()
 	p.reuseVerified()
@@ -244,7 +245,7 @@ func (p *pool) close() {
 	p.closeIdle()
 }
 
-// trimIdle closes what waited too long, and spares beyond what is wanted.
+// trimIdle closes channels that were idle for too long, and spares that are not wanted.
 func (p *pool) trimIdle() {
 	now := time.Now()
 	p.mu.Lock()
@@ -277,7 +278,7 @@ func (p *pool) trimIdle() {
 	}
 }
 
-// wantedSpares is how many spares should wait; under mu.
+// wantedSpares returns how many spares the pool should hold. The caller holds mu.
 func (p *pool) wantedSpares() int {
 	if !p.att.lazy {
 		return 0
@@ -285,9 +286,8 @@ func (p *pool) wantedSpares() int {
 	return max(1, min(maxSpares, max(p.peak[0], p.peak[1])))
 }
 
-// refill opens spares in the background as far as they are wanted. It is called behind
-// each first write, so that a spare neither goes ahead of the request that took the
-// last one nor comes too late for the next.
+// refill opens missing spares in the background. It is called after the first write of
+// each request, so that opening a spare does not delay that request.
 func (p *pool) refill() {
 	if !p.att.lazy {
 		return

@@ -67,7 +67,7 @@ func TestSlowUploadIsNoTimeout(t *testing.T) {
 
 // A queued delivery that hangs in its body lets the next one go.
 func TestQueueGoesOnPastOneThatTakesNoMore(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, nil, func(b *fixture) {
 		c, done := b.begin(largePost)
 		c.in.write(make([]byte, largeSize))

@@ -10,13 +10,13 @@ import (
 	"relay/record"
 )
 
-// Backoff after a delivery of which no byte was sent.
+// Bounds of the pause after a queued delivery of which no byte was sent.
 const (
 	minRequeueBackoff = time.Second
 	maxRequeueBackoff = 30 * time.Second
 )
 
-// enqueue keeps a request of a caller for later and answers when that is durable.
+// enqueue queues the request of a caller and returns the answer once it is durable.
 func (x *exchange) enqueue() relay.Outcome {
 	if x.reqEnd.how != open && x.reqEnd.how != whole {
 		return x.refuse()
@@ -53,9 +53,9 @@ func (x *exchange) enqueue() relay.Outcome {
 	return x.queuedAnswer()
 }
 
-// reserve takes room in the queue for the request as far as its size is known; it
-// grows with the body. The result is how many bytes are reserved; nil when the queue
-// is full.
+// reserve reserves room in the queue for the request as far as its size is known, and
+// x.req.reserve reserves more as the body grows. The result points to the number of
+// reserved bytes; it is nil when the queue is full.
 func (x *exchange) reserve() *int64 {
 	q, opt := &x.st.queue, &x.d.opt
 	head := int64(len(x.event.Request.Head))
@@ -77,7 +77,7 @@ func (x *exchange) reserve() *int64 {
 	return &reserved
 }
 
-// queuedAnswer is what a caller gets whose request is kept for later.
+// queuedAnswer returns the answer to a caller whose request was queued.
 func (x *exchange) queuedAnswer() relay.Outcome {
 	return x.ifCallerPresent(relay.Outcome{
 		Answer:    &relay.Answer{Event: x.event.ID, Status: x.alias.Settings.OfflineStatus},
@@ -212,8 +212,8 @@ func (st *aliasState) sleep(pause time.Duration) bool {
 	return false
 }
 
-// deliverNext sends the oldest that may go out. more: it was sent, look for another;
-// again: try later.
+// deliverNext delivers the oldest attempt that may be delivered. more means that it was
+// sent and another one may follow, again that the dispatcher has to try later.
 func (st *aliasState) deliverNext() (more, again bool) {
 	if h, _ := st.online(); h == nil || !st.d.begin() {
 		return false, false
@@ -234,7 +234,7 @@ func (st *aliasState) deliverNext() (more, again bool) {
 			}
 			st.d.log.Log(ctx, level, "queue not read", "alias", st.id, "error", err)
 		}
-		// The store says soon whether it is back: no growing pause.
+		// A fixed pause: the store says soon whether it is back.
 		return st.sleep(minRequeueBackoff), false
 	}
 	st.queue.moved(-1, -costOf(c.Event))
@@ -245,14 +245,15 @@ func (st *aliasState) deliverNext() (more, again bool) {
 	return false, true
 }
 
-// Release lets the inbound events queued while offline go out: now, or when the
-// tunnel is back. It says how many; a second call gives 0.
+// Release lets the inbound events that were queued while the alias was offline be
+// delivered, now or when the tunnel is back. It returns their number; a second call
+// returns 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
 	d.registry.mu.RLock()
 	st := d.registry.labels[alias]
 	d.registry.mu.RUnlock()
-	if st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // they may have been released all the same
+	if st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // the store may have released them before it failed
 		d.feed.tunnel(st.id)
 		st.startDispatch()
 	}
@@ -262,8 +263,8 @@ func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (
 	return n, nil
 }
 
-// Cancel cancels what waits of an event and gives the event as it is then. Errors:
-// ErrNotFound, conflict when nothing waits.
+// Cancel cancels the queued attempts of an event and returns the event after that. Errors:
+// ErrNotFound, and conflict when no attempt is queued.
 func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) (*relay.Event, error) {
 	if err := d.store.Cancel(ctx, who, id); err != nil {
 		return nil, err

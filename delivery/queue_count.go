@@ -2,9 +2,9 @@ package delivery
 
 import "sync"
 
-// queueCount is what waits at one alias, kept in memory so that the limits are
-// exact without a query: attempts that wait in the store, and those that are about
-// to.
+// queueCount counts the queued attempts of one alias in memory, so that the limits are
+// exact without a query: attempts that are queued in the store, and reserved room for
+// attempts that are about to be.
 type queueCount struct {
 	mu       sync.Mutex
 	n        int
@@ -13,9 +13,9 @@ type queueCount struct {
 		n     int
 		bytes int64
 	}
-	moving  int // steps handed to the store whose effect on n is not noted yet
+	moving  int // calls of move without their moved
 	changes uint64
-	found   func() // called when something waits after the store was asked; nil = not wanted
+	found   func() // called when correct finds queued attempts; nil = not wanted
 }
 
 func (q *queueCount) set(n int, bytes int64) {
@@ -25,15 +25,15 @@ func (q *queueCount) set(n int, bytes int64) {
 	q.changes++
 }
 
-// get returns what waits and what is reserved.
+// get returns the queued attempts and their bytes, reserved ones included.
 func (q *queueCount) get() (int, int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.n + q.reserved.n, q.bytes + q.reserved.bytes
 }
 
-// reserve takes room for n attempts and more bytes; false when there is none.
-// Limits of 0 are off.
+// reserve reserves room for n attempts and their bytes. It returns false when there is
+// none. A limit of 0 is off.
 func (q *queueCount) reserve(n int, bytes int64, limit int, limitBytes int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -48,7 +48,7 @@ func (q *queueCount) reserve(n int, bytes int64, limit int, limitBytes int64) bo
 	return true
 }
 
-// giveBack takes a reservation back.
+// giveBack ends a reservation.
 func (q *queueCount) giveBack(n int, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,8 +56,8 @@ func (q *queueCount) giveBack(n int, bytes int64) {
 	q.reserved.bytes -= bytes
 }
 
-// move notes that a step was handed to the store which will change n; moved says
-// by how much it did.
+// move announces that the store has been asked for a change of the queue; moved follows
+// with the result. correct does nothing in between.
 func (q *queueCount) move() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,15 +74,15 @@ func (q *queueCount) moved(n int, bytes int64) {
 	q.bytes = max(0, q.bytes+bytes)
 }
 
-// version is a point to compare with; see correct.
+// version returns a number that each change increases; see correct.
 func (q *queueCount) version() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.changes
 }
 
-// correct replaces the counts by what the store said, unless something moved since
-// version was taken; then it says false.
+// correct replaces the counts by those of the store. It returns false, and changes
+// nothing, if the queue has changed since version was read.
 func (q *queueCount) correct(version uint64, n int, bytes int64) bool {
 	q.mu.Lock()
 	if q.moving > 0 || q.changes != version {
@@ -98,7 +98,7 @@ func (q *queueCount) correct(version uint64, n int, bytes int64) bool {
 	return true
 }
 
-// whenFound has f called when something waits after the store was asked.
+// whenFound sets the function that correct calls when attempts are queued.
 func (q *queueCount) whenFound(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,14 +21,14 @@ func numbered(i int) string {
 // words puts values behind each other.
 func words(v ...any) string { return strings.TrimSpace(fmt.Sprintln(v...)) }
 
-// taker is a local server that notes the bodies of length 5 it gets.
-type taker struct {
+// bodyRecorder is a local server that records the request bodies, of 5 bytes each.
+type bodyRecorder struct {
 	mu     sync.Mutex
 	bodies []string
 	slow   time.Duration
 }
 
-func (k *taker) serve(l *local) {
+func (k *bodyRecorder) serve(l *local) {
 	for l.until("\r\n\r\n") {
 		i := strings.Index(string(l.got), "\r\n\r\n") + 4
 		if !l.n(i + 5) {
@@ -45,7 +45,7 @@ func (k *taker) serve(l *local) {
 	}
 }
 
-func (k *taker) list() string {
+func (k *bodyRecorder) list() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return strings.Join(k.bodies, " ")
@@ -92,7 +92,7 @@ func TestOfflineStatusAndPause(t *testing.T) {
 }
 
 func TestReleaseInOrder(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, nil, func(b *fixture) {
 		var want []string
 		for i := range 20 {
@@ -117,7 +117,7 @@ func TestReleaseInOrder(t *testing.T) {
 }
 
 func TestReleaseWhileOfflineGoesOutOnAttach(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, nil, func(b *fixture) {
 		b.send(numbered(1))
 		b.d.Release(context.Background(), relay.System(), "hook")
@@ -133,7 +133,7 @@ func TestReleaseWhileOfflineGoesOutOnAttach(t *testing.T) {
 }
 
 func TestAutoDeliver(t *testing.T) {
-	k := taker{slow: time.Second}
+	k := bodyRecorder{slow: time.Second}
 	run(t, nil, func(b *fixture) {
 		for i := range 3 {
 			b.send(numbered(i))
@@ -154,7 +154,7 @@ func TestAutoDeliver(t *testing.T) {
 }
 
 func TestRefusedDeliveryGoesBack(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, nil, func(b *fixture) {
 		for i := range 2 {
 			b.send(numbered(i))

@@ -86,7 +86,7 @@ func nextEvent(t *testing.T, sub relay.Subscription, but relay.ID) relay.ID {
 }
 
 func TestOnARealStore(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	b := realFixture(t)
 	ctx, sys := context.Background(), relay.System()
 

@@ -9,9 +9,9 @@ import (
 	"relay"
 )
 
-// registry is what is known about aliases, in memory: a stranger's label costs no
-// query. Nothing outside this file and tunnel.go may assume that a tunnel is in
-// this process.
+// registry keeps all aliases in memory, so that a request for a name that does not exist
+// costs no query. Nothing outside this file and attachment.go may assume that a tunnel
+// is in this process.
 type registry struct {
 	mu       sync.RWMutex
 	labels   map[string]*aliasState
@@ -21,14 +21,14 @@ type registry struct {
 
 	dirty struct {
 		sync.Mutex
-		reload map[int64]chan struct{} // closed when read again
+		reload map[int64]chan struct{} // closed when the alias has been read again
 		touch  map[int64]time.Time
 		count  map[int64]bool
-		rest   time.Time // no queue is counted before
-		due    bool      // then they are
+		rest   time.Time // no queue is counted before this time
+		due    bool      // a timer will start the count at that time
 	}
 	wake    chan struct{}
-	touched chan struct{} // to keepTimes
+	touched chan struct{} // wakes keepTimes
 }
 
 func (r *registry) init() {
@@ -61,7 +61,7 @@ func (r *registry) each(f func(*aliasState)) {
 	}
 }
 
-// put makes a the present value of its alias and gives its state.
+// put stores a as the current value of its alias and returns the state of the alias.
 func (r *registry) put(d *Delivery, a *relay.Alias) *aliasState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,13 +78,13 @@ func (r *registry) put(d *Delivery, a *relay.Alias) *aliasState {
 	return st
 }
 
-// find gives the state of an alias that the registry may not know yet.
+// find returns the state of an alias that the registry may not contain yet.
 func (r *registry) find(d *Delivery, a *relay.Alias) *aliasState {
 	if st := r.byID(a.ID); st != nil {
 		return st
 	}
 	st := r.put(d, a)
-	r.readAgain(a.ID) // a may be old, or of an alias that was removed
+	r.readAgain(a.ID) // a may be outdated, and its alias removed
 	return st
 }
 
@@ -98,12 +98,12 @@ func (r *registry) remove(id int64) *aliasState {
 	delete(r.ids, id)
 	r.forget(st)
 	if owner := st.alias.Load().Owner; r.owned[owner] == 0 {
-		delete(r.accounts, owner) // slots of it that are in use are given back all the same
+		delete(r.accounts, owner) // requests that use a slot of this limiter still release it
 	}
 	return st
 }
 
-// forget drops what the registry knows by the present value of an alias; under mu.
+// forget removes the name and the owner that an alias has now. The caller holds mu.
 func (r *registry) forget(st *aliasState) {
 	a := st.alias.Load()
 	if r.labels[a.Name] == st {
@@ -114,7 +114,7 @@ func (r *registry) forget(st *aliasState) {
 	}
 }
 
-// account gives the channel slots of an owner.
+// account returns the limiter of an owner.
 func (r *registry) account(id int64) *limiter {
 	r.mu.RLock()
 	s := r.accounts[id]
@@ -131,7 +131,8 @@ func (r *registry) account(id int64) *limiter {
 	return s
 }
 
-// readAgain has an alias read from the store; the channel is closed when it was.
+// readAgain asks keepAliases to read an alias from the store. The returned channel is
+// closed once that is done.
 func (r *registry) readAgain(id int64) <-chan struct{} {
 	r.dirty.Lock()
 	defer r.dirty.Unlock()
@@ -144,7 +145,7 @@ func (r *registry) readAgain(id int64) <-chan struct{} {
 	return done
 }
 
-// touch has the time noted when a tunnel was attached or lost.
+// touch asks keepTimes to store the time at which a tunnel was attached or lost.
 func (r *registry) touch(id int64, at time.Time) {
 	r.dirty.Lock()
 	defer r.dirty.Unlock()
@@ -152,7 +153,7 @@ func (r *registry) touch(id int64, at time.Time) {
 	nudge(r.touched)
 }
 
-// recount has the queue of an alias counted again.
+// recount asks keepAliases to count the queue of an alias again.
 func (r *registry) recount(id int64) {
 	r.dirty.Lock()
 	defer r.dirty.Unlock()
@@ -169,7 +170,7 @@ func nudge(wake chan struct{}) {
 	}
 }
 
-// keepAliases does what the registry wants from the store, one thing at a time.
+// keepAliases reads aliases and counts queues for the registry, one query at a time.
 func (d *Delivery) keepAliases() {
 	defer d.workers.Done()
 	r := &d.registry
@@ -191,8 +192,8 @@ func (d *Delivery) keepAliases() {
 	}
 }
 
-// keepTimes notes when tunnels came and went, those of the moment together; nobody waits
-// for it.
+// keepTimes stores when tunnels were attached or lost, many in one statement. Nothing
+// waits for it.
 func (d *Delivery) keepTimes() {
 	defer d.workers.Done()
 	for {
@@ -202,15 +203,15 @@ func (d *Delivery) keepTimes() {
 		case <-d.base.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(d.base), touchWait)
 			defer cancel()
-			d.touchAll(last) // those lost while stopping
+			d.touchAll(last) // for tunnels lost while the relay stops
 			return
 		}
 	}
 }
 
 const (
-	touchWait  = 2 * time.Second // for the times of all tunnels that came or went
-	touchAgain = 5 * time.Second // after the store did not take them
+	touchWait  = 2 * time.Second // limit of one statement of touchAll
+	touchAgain = 5 * time.Second // pause after such a statement failed
 )
 
 func (d *Delivery) reload(id int64) {
@@ -230,7 +231,7 @@ func (d *Delivery) reload(id int64) {
 	}
 }
 
-// touchAll notes what there is to note. What the store does not take is noted later.
+// touchAll stores the times that touch collected. If the store fails, it tries again later.
 func (d *Delivery) touchAll(ctx context.Context) {
 	r := &d.registry
 	r.dirty.Lock()
@@ -251,7 +252,7 @@ func (d *Delivery) touchAll(ctx context.Context) {
 	}
 }
 
-// untouched takes back what was not noted, but for what has changed since.
+// untouched puts times that were not stored back, unless there is a newer one of the alias.
 func (r *registry) untouched(touch map[int64]time.Time) {
 	r.dirty.Lock()
 	defer r.dirty.Unlock()
@@ -306,19 +307,19 @@ func (d *Delivery) recountAll() {
 
 const (
 	recountPause = 100 * time.Millisecond
-	countRest    = 9 // times as long as a count took, so that long queues cost a tenth of the time at most
+	countRest    = 9 // pause in multiples of the last count's time: counting takes at most a tenth of the time
 	longestRest  = 5 * time.Second
 )
 
-// rest has nothing counted again for a while, by how long the last count took.
+// rest sets the pause before the next count, after one that took this long.
 func (r *registry) rest(took time.Duration) {
 	r.dirty.Lock()
 	defer r.dirty.Unlock()
 	r.dirty.rest = time.Now().Add(min(countRest*took, longestRest))
 }
 
-// mayCount tells whether queues may be counted now; if not, and some are to be, it has
-// that done later. With dirty held.
+// mayCount reports whether queues may be counted now. If not, it starts a timer for the
+// queues that are to be counted. The caller holds dirty.
 func (r *registry) mayCount(now time.Time) bool {
 	early := r.dirty.rest.Sub(now)
 	if early <= 0 {

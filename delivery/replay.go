@@ -11,10 +11,10 @@ import (
 	"relay/wire"
 )
 
-// Replay asks for a new attempt of an event and waits up to wait for its end. The
-// exchange outlives the request that asked for it. The event is as it stands then;
-// n is the number of the new attempt. Errors: ErrNotFound, event-not-replayable,
-// queue-full, stopping.
+// Replay begins a new attempt of an event and waits for its end, for wait at most. The
+// attempt goes on when wait or ctx ends. Replay returns the event as it is then and the
+// number of the new attempt. Errors: ErrNotFound, event-not-replayable, queue-full,
+// stopping.
 func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	if !d.begin() {
 		return nil, 0, errStopping()
@@ -68,7 +68,7 @@ func await(ctx context.Context, done <-chan struct{}, wait time.Duration) error 
 	return nil
 }
 
-// queueReplay keeps a replay until the tunnel is back.
+// queueReplay queues a replay until the tunnel is back.
 func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasState, e *relay.Event) (*relay.Event, int, error) {
 	cost := costOf(e)
 	if !st.queue.reserve(1, cost, d.opt.QueueLimit, d.opt.QueueBytes) {
@@ -81,7 +81,7 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasSt
 	st.queue.giveBack(1, cost)
 	if err != nil {
 		st.queue.moved(0, 0)
-		d.registry.recount(st.id) // it may have been taken all the same
+		d.registry.recount(st.id) // the store may have queued it before it failed
 		st.startDispatch()
 		return nil, 0, err
 	}
@@ -92,15 +92,16 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasSt
 	return e, c.N, err
 }
 
-// costOf is what an event takes in the queue.
+// costOf returns the bytes of the queue limit that an event uses.
 func costOf(e *relay.Event) int64 {
 	m := &e.Request
 	return int64(len(m.Head)+len(m.Lines)) + m.Body.Size
 }
 
-// deliver sends a stored request by the tunnel that the alias has now: while the store
-// was asked it may have been lost, or taken over. back says that it is in the queue
-// (again): not one byte reached the local server.
+// deliver sends a stored request through the tunnel that the alias has now, which may be
+// another one than before the store was asked. back means that the attempt is queued
+// (again), because no byte reached the local server, or because a queued delivery
+// panicked. deliver logs a panic and returns.
 func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool) {
 	x := d.exchange(st, st.alias.Load())
 	defer func() {
@@ -136,7 +137,7 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	return x.finishStored(v)
 }
 
-// attemptOf is the claimed attempt as the store gave it.
+// attemptOf returns the claimed attempt from its event.
 func attemptOf(c *relay.Claim) relay.Attempt {
 	for _, a := range c.Event.Attempts {
 		if a.N == c.N {

@@ -9,7 +9,7 @@ import (
 	"relay/wire"
 )
 
-// onBytes reads bytes of the local server: heads first, then the body.
+// onBytes handles bytes from the local server: heads first, then the body.
 func (x *exchange) onBytes(p []byte) verdict {
 	if x.final == nil {
 		rest, v := x.heads(p)
@@ -29,7 +29,7 @@ func (x *exchange) onBytes(p []byte) verdict {
 	return x.onBody(p)
 }
 
-// heads reads response heads up to the final one and gives what is behind it.
+// heads parses response heads up to the final one and returns the bytes behind it.
 func (x *exchange) heads(p []byte) ([]byte, verdict) {
 	limits := wire.Limits{Head: int(x.d.opt.MaxHead), Seen: len(x.head)}
 	if len(x.head) > 0 {
@@ -60,7 +60,8 @@ func (x *exchange) heads(p []byte) ([]byte, verdict) {
 	return nil, goOn
 }
 
-// onInterim passes a 1xx on at once: it promises nothing.
+// onInterim sends a 1xx response to the caller at once. Nothing has to be stored first,
+// because it does not tell the caller that the request was accepted.
 func (x *exchange) onInterim(h *wire.Head) verdict {
 	x.interimN += len(h.Raw)
 	if len(x.interim) == maxInterim || x.d.opt.MaxHead > 0 && int64(x.interimN) > x.d.opt.MaxHead {
@@ -78,7 +79,7 @@ func (x *exchange) onInterim(h *wire.Head) verdict {
 	return goOn
 }
 
-// signalContinue lets a body go that waits for 100 Continue, or keeps it back.
+// signalContinue tells an upload that waits for 100 Continue whether to send the body.
 func (x *exchange) signalContinue(yes bool) {
 	if x.continueCh == nil {
 		return
@@ -89,7 +90,7 @@ func (x *exchange) signalContinue(yes bool) {
 	}
 }
 
-// begin starts the final answer.
+// begin handles the head of the final answer.
 func (x *exchange) begin(h *wire.Head) {
 	x.final = h
 	x.signalContinue(false)
@@ -116,7 +117,7 @@ func (x *exchange) begin(h *wire.Head) {
 	}
 }
 
-// endAnswer notes that the answer has come to its end as framed.
+// endAnswer notes that the answer has ended as its framing says.
 func (x *exchange) endAnswer() {
 	x.res.end()
 	x.done, x.state = true, relay.ResponseComplete
@@ -133,7 +134,7 @@ func (x *exchange) limitUnreadAnswer() {
 	}
 }
 
-// onBody takes body bytes. What is behind the end is never passed on.
+// onBody handles body bytes. It never passes on bytes behind the end of the body.
 func (x *exchange) onBody(p []byte) verdict {
 	x.res.waitForParts(len(p))
 	n, end, err := x.body.Feed(p)
@@ -166,19 +167,20 @@ func (x *exchange) onBody(p []byte) verdict {
 	return goOn
 }
 
-// hold holds output back.
+// hold keeps bytes for the caller until they may be written.
 func (x *exchange) hold(p []byte) {
 	if x.req.caller != nil && !x.callerGone {
 		x.out = append(x.out, p...)
 	}
 }
 
-// freeHeld is what an exchange may hold back without a reservation, reserveStep the
-// least that it reserves at once.
+// freeHeld is how many bytes an exchange may hold without a reservation, reserveStep the
+// smallest reservation.
 const freeHeld, reserveStep = 16 << 10, 64 << 10
 
-// reserveHeld reserves buffer space for what the exchange holds of its answer. Where
-// there is none, nothing of the answer has gone to the caller yet, who is told so.
+// reserveHeld reserves buffer space for the bytes of the answer that the exchange holds.
+// Without space the exchange fails as overloaded; no byte of the answer was written to
+// the caller by then.
 func (x *exchange) reserveHeld() verdict {
 	held := int64(len(x.out) + len(x.head))
 	if held <= freeHeld || held <= x.reserved {
@@ -199,7 +201,7 @@ func (x *exchange) unreserve() {
 	x.reserved = 0
 }
 
-// flush writes what was held back.
+// flush writes the bytes that were held.
 func (x *exchange) flush() {
 	if len(x.out) > 0 {
 		x.responseStarted = x.write(x.out) || x.responseStarted
@@ -208,8 +210,8 @@ func (x *exchange) flush() {
 	}
 }
 
-// write gives bytes to the caller; false when there is nobody to take them. One who
-// went away does not end the exchange: the answer is still recorded.
+// write writes bytes to the caller. It returns false when there is no caller or the caller
+// has gone. That does not end the exchange: the answer is still recorded.
 func (x *exchange) write(p []byte) bool {
 	if x.req.caller == nil || x.callerGone || len(p) == 0 {
 		return false
@@ -230,8 +232,8 @@ func (x *exchange) write(p []byte) bool {
 	return true
 }
 
-// reusable tells for how long the channel may be kept for another request, under all
-// the guards that make it safe. It is called once the request has been read to its end.
+// reusable returns for how long the channel may be kept for another request, and whether
+// it may be kept at all (ADR 0005). It is called once the request was read to its end.
 func (x *exchange) reusable() (time.Duration, bool) {
 	q, a := x.req.head, x.final
 	limit := reuseLimit

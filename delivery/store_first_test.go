@@ -10,7 +10,7 @@ import (
 )
 
 func TestNothingIsForwardedWhileTheStoreFails(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
 		b.s.fail("accept", relay.Errorf(relay.CodeStoreUnavailable, "down"))
 		out, _ := b.send(numbered(1))
@@ -59,7 +59,7 @@ func TestStoredFirstReadsWhatIsStillComing(t *testing.T) {
 }
 
 func TestTakeoverWhileWaiting(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, always("00001", ok), func(b *fixture) {
 		b.tun.set(func() { b.tun.heard, b.tun.hang = time.Minute, true })
 		c, done := b.begin(numbered(1))
@@ -78,7 +78,7 @@ func TestTakeoverWhileWaiting(t *testing.T) {
 // With autoDeliver an event that was stored first and then reached nobody stayed queued
 // until the tunnel was attached again, though it had not gone away.
 func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
 		b.tun.set(func() { b.tun.openErr = relay.ErrNotSent })
 		out, _ := b.send(numbered(1))

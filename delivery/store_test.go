@@ -206,7 +206,7 @@ func (s *memStore) Requeue(id relay.ID, n int) *relay.Ticket {
 	})
 }
 
-// change replaces the settings of an alias and tells the engine room.
+// change replaces the settings of an alias and publishes the change.
 func (s *memStore) change(id int64, f func(*relay.Settings)) {
 	s.mu.Lock()
 	c := *s.aliases[id]

@@ -69,7 +69,7 @@ func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 func TestTunnelLostWhileStoringFirst(t *testing.T) {
 	for _, how := range []string{"stale", "lost", "taken over"} {
 		t.Run(how, func(t *testing.T) {
-			var old, k taker
+			var old, k bodyRecorder
 			run(t, old.serve, func(b *fixture) {
 				c, done := b.begin(numbered(1))
 				time.Sleep(time.Second)
@@ -101,7 +101,7 @@ func TestTunnelLostWhileStoringFirst(t *testing.T) {
 // What the store puts into the queue by itself, as after an outage, waited for the next
 // tunnel although there was one.
 func TestQueuedByTheStoreGoesOut(t *testing.T) {
-	var k taker
+	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
 		b.send(numbered(1))
 		b.s.mu.Lock()

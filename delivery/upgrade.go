@@ -8,8 +8,9 @@ import (
 	"relay"
 )
 
-// splice carries an upgraded connection: bytes both ways, each side ended on its
-// own, without any deadline. It counts as no channel in use any more.
+// splice copies bytes in both directions of an upgraded connection until both sides have
+// ended. Each direction ends on its own, and there is no deadline. The connection no
+// longer uses a slot of the tunnel.
 func (x *exchange) splice() relay.Outcome {
 	x.releaseSlot()
 	x.flush()
@@ -38,7 +39,7 @@ func (x *exchange) splice() relay.Outcome {
 		panic(p)
 	}
 	x.at.end = time.Now()
-	x.sendFinish(relay.StateDelivered, nil, "") // once more, with its length; nobody waits for it
+	x.sendFinish(relay.StateDelivered, nil, "") // a second time, now with the duration; nothing waits for it
 	return relay.Outcome{}
 }
 
@@ -48,7 +49,7 @@ var (
 	errSpliceCut = errors.New("one side broke off, or the tunnel or the relay ended")
 )
 
-// spliceDown carries bytes to the caller until both sides have ended. joined tells
+// spliceDown copies bytes to the caller until both sides have ended. joined reports
 // that the result of spliceUp was taken; err is nil when both sides ended in order.
 func (x *exchange) spliceDown(upward <-chan error) (joined bool, err error) {
 	localEnded := false
@@ -82,9 +83,9 @@ func (x *exchange) spliceDown(upward <-chan error) (joined bool, err error) {
 	return true, nil
 }
 
-// spliceUp carries bytes to the local server; nil when the caller ended in order. A
-// request that was not whole when it was answered by 101 goes first, to its end: two
-// must not read one caller.
+// spliceUp copies bytes to the local server. It returns nil when the caller has closed
+// its side in order. If the upload of the request still runs, spliceUp waits for its end
+// first, because only one goroutine may read from the caller.
 func (x *exchange) spliceUp() error {
 	if x.uploading {
 		x.uploadEnded(<-x.uploadDone)

@@ -11,12 +11,12 @@ import (
 	"relay/store"
 )
 
-// gate stands between an engine room and its store: steps take their time, before they
-// are handed over and before their word comes back, and none does anything once the
-// relay was killed. It watches how the queue is emptied.
-type gate struct {
+// slowStore is the store of a model's Delivery. It delays each step before the real store
+// gets it and before its result comes back, does nothing once the relay was killed, and
+// checks the order in which queued attempts are taken.
+type slowStore struct {
 	*store.Store
-	w *world
+	w *model
 
 	mu     sync.Mutex
 	dead   bool
@@ -29,18 +29,18 @@ type gate struct {
 
 var errKilled = &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "killed"}
 
-func (g *gate) kill() { g.mu.Lock(); g.dead = true; g.mu.Unlock() }
+func (g *slowStore) kill() { g.mu.Lock(); g.dead = true; g.mu.Unlock() }
 
-func (g *gate) slow(before, after time.Duration) {
+func (g *slowStore) slow(before, after time.Duration) {
 	g.mu.Lock()
 	g.before, g.after = before, after
 	g.mu.Unlock()
 }
 
-func (g *gate) read(can bool) { g.mu.Lock(); g.unread = !can; g.mu.Unlock() }
+func (g *slowStore) read(can bool) { g.mu.Lock(); g.unread = !can; g.mu.Unlock() }
 
 // BodyPart fails as it does while a database is away.
-func (g *gate) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
+func (g *slowStore) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
 	g.mu.Lock()
 	unread := g.unread
 	g.mu.Unlock()
@@ -50,14 +50,14 @@ func (g *gate) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, err
 	return g.Store.BodyPart(ctx, id, n, i)
 }
 
-func (g *gate) times() (before, after time.Duration, dead bool) {
+func (g *slowStore) times() (before, after time.Duration, dead bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.before, g.after, g.dead
 }
 
 // step hands a step over, behind those before it.
-func (g *gate) step(hand func() *relay.Ticket) *relay.Ticket {
+func (g *slowStore) step(hand func() *relay.Ticket) *relay.Ticket {
 	g.mu.Lock()
 	before, after, behind := g.before, g.after, g.newest
 	handed := make(chan struct{})
@@ -88,7 +88,7 @@ func (g *gate) step(hand func() *relay.Ticket) *relay.Ticket {
 }
 
 // flush waits until every step was handed over.
-func (g *gate) flush() {
+func (g *slowStore) flush() {
 	for {
 		g.mu.Lock()
 		newest := g.newest
@@ -109,7 +109,7 @@ func closedNow(c <-chan struct{}) bool {
 	}
 }
 
-func (g *gate) Accept(e *relay.Event) *relay.Ticket {
+func (g *slowStore) Accept(e *relay.Event) *relay.Ticket {
 	c := *e
 	c.Attempts = slices.Clone(e.Attempts)
 	number, _ := numbers(string(e.Request.Head))
@@ -119,25 +119,25 @@ func (g *gate) Accept(e *relay.Event) *relay.Ticket {
 	return g.step(func() *relay.Ticket { return g.Store.Accept(&c) })
 }
 
-func (g *gate) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
+func (g *slowStore) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 	return g.step(func() *relay.Ticket { return g.Store.Chunk(id, n, i, data) })
 }
 
-func (g *gate) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
+func (g *slowStore) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
 	return g.step(func() *relay.Ticket { return g.Store.Amend(id, m) })
 }
 
-func (g *gate) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
+func (g *slowStore) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
 	g.over(id, a.N, a.State)
 	return g.step(func() *relay.Ticket { return g.Store.Finish(id, a, event) })
 }
 
-func (g *gate) Requeue(id relay.ID, n int) *relay.Ticket {
+func (g *slowStore) Requeue(id relay.ID, n int) *relay.Ticket {
 	g.over(id, n, "back")
 	return g.step(func() *relay.Ticket { return g.Store.Requeue(id, n) })
 }
 
-func (g *gate) over(id relay.ID, n int, state string) {
+func (g *slowStore) over(id relay.ID, n int, state string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	name := fmt.Sprint(id, "/", n)
@@ -148,7 +148,7 @@ func (g *gate) over(id relay.ID, n int, state string) {
 }
 
 // Next claims, and looks whether that was the one whose turn it was.
-func (g *gate) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
+func (g *slowStore) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
 	before, after, dead := g.times()
 	if dead {
 		return nil, errKilled
@@ -186,7 +186,7 @@ func (g *gate) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, 
 }
 
 // take notes a claim: only one may be under way.
-func (g *gate) take(c *relay.Claim) {
+func (g *slowStore) take(c *relay.Claim) {
 	name := fmt.Sprint(c.Event.ID, "/", c.N)
 	g.w.say("%s is taken from the queue", g.w.name(c.Event.ID, c.N))
 	g.mu.Lock()
@@ -197,7 +197,7 @@ func (g *gate) take(c *relay.Claim) {
 	g.taken = name
 }
 
-func (g *gate) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
+func (g *slowStore) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
 	before, after, dead := g.times()
 	if dead {
 		return nil, errKilled

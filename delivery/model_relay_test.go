@@ -20,25 +20,25 @@ import (
 	"relay/store"
 )
 
-// world is one relay of a model after the other, on one store, with the site behind
-// its tunnels.
-type world struct {
+// model is the state of a model test: one relay after another on the same store, with
+// the local server (site) behind their tunnels.
+type model struct {
 	t    *testing.T
 	rnd  *rand.Rand
 	site *site
 
-	dirs  string // where the data dirs are made
-	runs  int
-	dir   string
-	db    *sql.DB // the file beside the store, for looking and for making it fail
-	real  *store.Store
-	gate  *gate
-	d     *delivery.Delivery
-	alias *relay.Alias
-	ended chan struct{} // closed when this relay has ended
-	links []*link       // the last one has the alias, unless offline
-	off   bool
-	busy  sync.WaitGroup // callers and others who ask
+	dirs      string // where the data dirs are made
+	runs      int
+	dir       string
+	db        *sql.DB // the file beside the store, for looking and for making it fail
+	real      *store.Store
+	slowStore *slowStore
+	d         *delivery.Delivery
+	alias     *relay.Alias
+	ended     chan struct{} // closed when this relay has ended
+	links     []*link       // the last one has the alias, unless offline
+	off       bool
+	busy      sync.WaitGroup // callers and others who ask
 
 	mu       sync.Mutex
 	last     int
@@ -57,13 +57,13 @@ type promise struct {
 	holds  func(e *eventRow, a *attemptRow) bool
 }
 
-func (w *world) say(format string, args ...any) {
+func (w *model) say(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log = append(w.log, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-func (w *world) fault(format string, args ...any) {
+func (w *model) fault(format string, args ...any) {
 	w.say("WRONG "+format, args...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,7 @@ func (w *world) fault(format string, args ...any) {
 
 // must ends the test with all that was done: in a bubble a plain failure would be hidden
 // by what it leaves running.
-func (w *world) must(err error) {
+func (w *model) must(err error) {
 	if err != nil {
 		panic(strings.Join(w.log, "\n") + "\n" + err.Error())
 	}
@@ -94,7 +94,7 @@ func newTemplate(t *testing.T) string {
 }
 
 // copyDir gives a new data dir with the files of another one as they are now.
-func (w *world) copyDir(from string) string {
+func (w *model) copyDir(from string) string {
 	w.runs++
 	to := filepath.Join(w.dirs, fmt.Sprint(w.runs))
 	w.must(os.MkdirAll(to, 0o700))
@@ -117,7 +117,7 @@ func (w *world) copyDir(from string) string {
 }
 
 // start starts a relay on the data dir.
-func (w *world) start() {
+func (w *model) start() {
 	ctx := context.Background()
 	var err error
 	w.db, err = sql.Open("sqlite", "file:"+filepath.Join(w.dir, "relay.db")+"?_pragma=busy_timeout(5000)")
@@ -125,10 +125,10 @@ func (w *world) start() {
 	w.heal() // it would not start
 	w.real, err = store.Open(ctx, store.Options{DataDir: w.dir})
 	w.must(err)
-	w.gate = &gate{Store: w.real, w: w}
+	w.slowStore = &slowStore{Store: w.real, w: w}
 	w.ended, w.links, w.off = make(chan struct{}), nil, true
 	w.d = delivery.New(delivery.Options{
-		Store: w.gate, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
+		Store: w.slowStore, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
 		ResponseTimeout: 20 * time.Second, StallTimeout: 30 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
 	})
 	w.must(w.real.Serve(ctx, w.d.Publish))
@@ -138,7 +138,7 @@ func (w *world) start() {
 }
 
 // stop ends the relay within drain; what is left of it after that is cut.
-func (w *world) stop(drain time.Duration) {
+func (w *model) stop(drain time.Duration) {
 	ctx, cancel := timeout(drain)
 	defer cancel()
 	if drain == 0 {
@@ -149,9 +149,9 @@ func (w *world) stop(drain time.Duration) {
 }
 
 // kill ends the relay as a kill -9 does: what is on the disk now is all that is left.
-func (w *world) kill() {
+func (w *model) kill() {
 	synctest.Wait() // nothing is half written
-	w.gate.kill()
+	w.slowStore.kill()
 	for _, l := range w.links {
 		l.lose()
 	}
@@ -160,7 +160,7 @@ func (w *world) kill() {
 	w.dir = dir
 }
 
-func (w *world) end() {
+func (w *model) end() {
 	for _, l := range w.links {
 		l.lose()
 		l.hold.Detach(false)
@@ -170,20 +170,20 @@ func (w *world) end() {
 	for _, l := range w.links {
 		l.wg.Wait()
 	}
-	w.gate.flush()
+	w.slowStore.flush()
 	w.must(w.real.Close())
 	w.must(w.db.Close())
 }
 
 // attach makes a new tunnel; one that has the alias is taken over.
-func (w *world) attach(lazy bool) {
+func (w *model) attach(lazy bool) {
 	l := newLink(w, lazy)
 	w.links, w.off = append(w.links, l), false
 	l.hold = w.d.Attach(w.alias, l)
 }
 
 // link is the tunnel that has the alias, nil while there is none.
-func (w *world) link() *link {
+func (w *model) link() *link {
 	if w.off {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (w *world) link() *link {
 }
 
 // send has a caller send one request.
-func (w *world) send(size int) {
+func (w *model) send(size int) {
 	w.last++
 	number := w.last
 	head := request(number, size)
@@ -211,13 +211,13 @@ func (w *world) send(size int) {
 }
 
 // fail makes steps of the store fail that touch a table, or not any more.
-func (w *world) fail(table, how string) {
+func (w *model) fail(table, how string) {
 	synctest.Wait() // who waits for a lock in a bubble sleeps, and holds up those behind it
 	_, err := w.db.Exec(`CREATE TRIGGER IF NOT EXISTS broken_` + table + how + ` BEFORE ` + how + ` ON ` + table + ` BEGIN SELECT RAISE(ABORT, 'broken'); END`)
 	w.must(err)
 }
 
-func (w *world) heal() {
+func (w *model) heal() {
 	synctest.Wait()
 	var names []string
 	rows, err := w.db.Query(`SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'broken_%'`)
