@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // operate runs an operator command on the store of h, beside the running server.
@@ -59,10 +61,14 @@ func TestBeside(t *testing.T) {
 		within := func(what string, ok func() bool) {
 			t.Helper()
 			begun := time.Now()
-			if !poll(5*time.Second, ok) {
-				t.Fatalf("%s did not happen within 20 s", what)
+			if !poll(10*time.Second, ok) {
+				t.Fatalf("%s did not happen", what)
 			}
-			t.Logf("%s took %v, promised are 2 s", what, time.Since(begun)) // a busy machine proves nothing
+			took, limit := time.Since(begun), relaytest.Limit(2*time.Second, begun)
+			t.Logf("%s took %v", what, took)
+			if took > limit {
+				t.Errorf("%s took %v; 2 s are promised, and this machine may take %v", what, took, limit)
+			}
 		}
 		h.operate("alias", "set", "guests-own", "paused=on")
 		within("pausing an alias", func() bool {
@@ -83,7 +89,8 @@ func TestBeside(t *testing.T) {
 	})
 }
 
-// TestAdmin: the figures, and who may see them.
+// TestAdmin: the admin listener has the figures, for requests to a loopback name only, and
+// no other listener has them.
 func TestAdmin(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -99,6 +106,30 @@ func TestAdmin(t *testing.T) {
 	for _, key := range []string{"goroutines", "openFds", "rssBytes", "tunnels", "channels", "queued", "spoolBytes", "committed", "version"} {
 		if _, ok := stats[key]; !ok {
 			t.Errorf("/debug/stats has no %s", key)
+		}
+	}
+	for _, path := range []string{"/debug/stats", "/metrics"} {
+		for _, c := range []struct {
+			addr, host string
+			want       int
+		}{
+			{h.app.listenAddrs.Admin, "localhost", http.StatusOK},
+			{h.app.listenAddrs.Admin, "attacker.example", http.StatusMisdirectedRequest}, // DNS rebinding
+			{h.app.listenAddrs.HTTP, h.app.site.Base.Host, http.StatusNotFound},
+		} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.addr+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = c.host
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != c.want {
+				t.Errorf("%s of %s as %s answered %d, want %d", path, c.addr, c.host, res.StatusCode, c.want)
+			}
 		}
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {

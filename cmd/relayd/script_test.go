@@ -35,7 +35,7 @@ func (l leaks) Run() int {
 	}
 	var err error
 	for range 10 { // it looks for two seconds; a busy machine may take longer to end them
-		if err = goleak.Find(); err == nil {
+		if err = goleak.Find(goleak.IgnoreAnyFunction("relay/relaytest.startMeter.func1")); err == nil {
 			return 0
 		}
 	}
