@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -40,6 +41,14 @@ type Options struct {
 	Limits   Limits // nil = none
 	Site     relay.Site
 	Version  string // shown by the command version; never in the handshake
+
+	// API makes the HTTP server of one channel with the subsystem relay-api: the handler,
+	// which acts for the given account, and its limits and timeouts. nil = the subsystem is
+	// refused.
+	API func(who relay.Actor) *http.Server
+	// StallTimeout is how long such a channel waits for a peer that takes none of an answer,
+	// and for the whole body of a request. 0 = 30 s.
+	StallTimeout time.Duration
 
 	// PingInterval is how long a peer may be silent before it is pinged, PingTimeout
 	// how long it then has before its tunnels are stale, StaleClose how long the
@@ -117,6 +126,7 @@ func New(o Options) *Server {
 	o.IdleClose = orDefault(o.IdleClose, 5*time.Second)
 	o.TakeoverDrain = orDefault(o.TakeoverDrain, 10*time.Second)
 	o.EnrolTime = orDefault(o.EnrolTime, 110*time.Second)
+	o.StallTimeout = orDefault(o.StallTimeout, 30*time.Second)
 	srv := &Server{
 		o:               o,
 		limiter:         newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),

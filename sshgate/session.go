@@ -44,16 +44,17 @@ type session struct {
 	over    chan struct{}  // closed when the session has ended
 	done    bool           // under conn.mu: only the end is left
 
-	starts chan string   // the command, "" for a shell
-	keys   chan string   // what input has read
-	closed chan struct{} // closed when the peer has closed the channel
-	eof    atomic.Bool   // of input
+	starts   chan func() int    // runs what was asked for and gives the exit code
+	consumer chan inputConsumer // at most one, for readInput
+	keys     chan string        // what input has read
+	closed   chan struct{}      // closed when the peer has closed the channel
+	eof      atomic.Bool        // of input
 
 	stuck bool // of its own goroutine: a write to stdout is left to hang
 
 	// of requests
 	begun bool
-	next  *string // begun, and not yet started
+	next  func() int // begun, and not yet started
 
 	mu      sync.Mutex
 	stopped bool // somebody wants it to end
@@ -63,7 +64,7 @@ type session struct {
 // session runs one session channel to its end.
 func (c *conn) session(open ssh.NewChannel) {
 	s := &session{
-		c: c, over: make(chan struct{}), starts: make(chan string, 1),
+		c: c, over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan inputConsumer, 1),
 		keys: make(chan string, maxKeys), closed: make(chan struct{}),
 	}
 	s.notices.wake = make(chan struct{}, 1)
@@ -79,14 +80,14 @@ func (c *conn) session(open ssh.NewChannel) {
 		return
 	}
 	s.ch = ch
+	s.spawn("session input", s.readInput)
 	s.spawn("session requests", func() { s.requests(reqs) })
-	s.spawn("session input", s.input)
 	s.spawn("session guard", func() { c.guard(ch, s.closed, s.readAfterEOF) })
 	late := time.NewTimer(startTime)
 	defer late.Stop()
 	select {
-	case command := <-s.starts:
-		s.finish(s.run(command))
+	case start := <-s.starts:
+		s.finish(start())
 	case <-late.C:
 		s.finish(exitUsage)
 	case <-s.ctx.Done():
@@ -135,14 +136,39 @@ func (c *conn) removeSession(s *session) {
 // unread requests would stop the whole connection.
 func (s *session) requests(reqs <-chan *ssh.Request) {
 	for req := range reqs {
-		ok, command := s.request(req), s.asked()
+		ok, start := s.request(req), s.asked()
 		_ = req.Reply(ok, nil)
-		if command != nil { // not before the reply: a quick command would end the channel first
-			s.starts <- *command
+		if start != nil { // not before the reply: a quick command would end the channel first
+			s.starts <- start
 		}
 	}
 	close(s.closed)
 	s.cancel()
+}
+
+// inputConsumer takes all that the peer sends on a session: the result of a first read, and
+// then what it reads itself.
+type inputConsumer func(first []byte, err error)
+
+// inputWait is how long the first bytes of the peer wait for a shell, command or subsystem.
+// Clients ask for it before they send anything, but another goroutine reads what they ask.
+const inputWait = 250 * time.Millisecond
+
+// readInput reads what the peer sends, first here and then in the consumer that the start
+// of the session names. Input of a peer that asks for nothing is read too, because x/crypto
+// would keep 2 MiB of it; what is asked for later gets no input then.
+func (s *session) readInput() {
+	buf := make([]byte, 4096)
+	n, err := s.ch.Read(buf)
+	late := time.NewTimer(inputWait)
+	defer late.Stop()
+	consume := inputConsumer(s.input)
+	select {
+	case consume = <-s.consumer:
+	case <-late.C:
+	case <-s.ctx.Done():
+	}
+	consume(buf[:n], err)
 }
 
 // readAfterEOF reads once more where input has ended with EOF.
@@ -165,28 +191,32 @@ func (s *session) request(req *ssh.Request) bool {
 	case "signal":
 		return s.signal(req.Payload)
 	case "shell":
-		return len(req.Payload) == 0 && s.begin("")
+		return len(req.Payload) == 0 && s.begin(func() int { return s.run("") })
 	case "exec":
 		var exec struct{ Command string }
-		return ssh.Unmarshal(req.Payload, &exec) == nil && s.begin(exec.Command)
+		return ssh.Unmarshal(req.Payload, &exec) == nil && s.begin(func() int { return s.run(exec.Command) })
+	case "subsystem":
+		var subsystem struct{ Name string }
+		return ssh.Unmarshal(req.Payload, &subsystem) == nil && subsystem.Name == apiSubsystem &&
+			s.c.srv.o.API != nil && s.begin(s.serveAPI)
 	}
-	return false // x11-req, auth-agent-req@openssh.com, subsystem, break, …
+	return false // x11-req, auth-agent-req@openssh.com, break, …
 }
 
-// begin takes the one command of the session; false when it has one.
-func (s *session) begin(command string) bool {
+// begin takes the one shell, command or subsystem of the session; false when it has one.
+func (s *session) begin(start func() int) bool {
 	if s.begun {
 		return false
 	}
-	s.begun, s.next = true, &command
+	s.begun, s.next = true, start
 	return true
 }
 
-// asked gives the command that was just begun.
-func (s *session) asked() *string {
-	command := s.next
+// asked gives what was just begun, nil when nothing was.
+func (s *session) asked() func() int {
+	start := s.next
 	s.next = nil
-	return command
+	return start
 }
 
 // signal ends the session where that is what the signal is for (RFC 4254, section
@@ -250,6 +280,7 @@ func (s *session) finish(code int) {
 
 // run runs a command, or what a session without one is for.
 func (s *session) run(command string) int {
+	s.consumer <- s.input
 	s.ordered()
 	words, err := splitWords(command)
 	switch {

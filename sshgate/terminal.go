@@ -193,13 +193,12 @@ const ctrlC, ctrlD = 3, 4
 // with a terminal, else lines. What does not fit there is dropped: x/crypto would keep
 // 2 MiB for a command that does not read. The end of stdin means nothing: ssh without a
 // terminal has none from the start.
-func (s *session) input() {
+func (s *session) input(p []byte, err error) {
 	defer s.eof.Store(true)
 	var line []byte
 	buf := make([]byte, 4096)
 	for {
-		n, err := s.ch.Read(buf)
-		for _, b := range buf[:n] {
+		for _, b := range p {
 			key := ""
 			switch pty := s.screen.hasPTY(); {
 			case b == ctrlC, pty && b == ctrlD:
@@ -222,5 +221,8 @@ func (s *session) input() {
 		if err != nil {
 			return
 		}
+		var n int
+		n, err = s.ch.Read(buf)
+		p = buf[:n]
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
@@ -168,7 +167,12 @@ func (a *app) wire() error {
 		return err
 	}
 	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
+	apiHandler := api.New(api.Options{
+		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: a.limits,
+		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: registry, Version: buildVersion(),
+	})
 	a.sshServer = sshgate.New(sshgate.Options{
+		API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout.Limit(),
 		Budget:  budget,
 		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: buildVersion(),
@@ -176,7 +180,7 @@ func (a *app) wire() error {
 		MaxConnections: c.MaxConnections.Limit(), MaxPerSource: c.MaxConnectionsPerSource.Limit(), MaxPerAccount: c.MaxConnectionsPerAccount.Limit(),
 		Trusted: c.TrustedProxies, NoPenalties: !bool(c.SSHPenalties), PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
 	})
-	a.standby.setHandlers(a.delivery, a.baseSite(registry))
+	a.standby.setHandlers(a.delivery, a.baseSite(apiHandler))
 	a.server = server.New(server.Options{
 		Capture: a.standby, Base: a.standby, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
@@ -197,11 +201,7 @@ func (a *app) wire() error {
 
 // baseSite returns the handler of API and dashboard. Every path that begins with /api
 // goes to the API, also an unclean one such as //api: http.ServeMux would redirect it.
-func (a *app) baseSite(registry prometheus.Registerer) http.Handler {
-	apiHandler := api.New(api.Options{
-		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: a.limits,
-		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: registry, Version: buildVersion(),
-	})
+func (a *app) baseSite(apiHandler http.Handler) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: buildVersion(),
 		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()), SSHFlags: a.sshFlags,
@@ -215,6 +215,22 @@ func (a *app) baseSite(registry prometheus.Registerer) http.Handler {
 		}
 		pages.ServeHTTP(w, r)
 	})
+}
+
+// apiOverSSH returns what serves the API on SSH channels, with the limits and timeouts of
+// the base site.
+func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server {
+	return func(who relay.Actor) *http.Server {
+		return &http.Server{
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				apiHandler.ServeHTTP(w, r.WithContext(api.WithActor(r.Context(), who)))
+			}),
+			ReadHeaderTimeout: a.cfg.HeadTimeout.Limit(),
+			IdleTimeout:       a.cfg.IdleTimeout.Limit(),
+			MaxHeaderBytes:    int(a.cfg.MaxHead.Limit()),
+			ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+		}
+	}
 }
 
 // hostKeys lists the public host keys, for clients that pin them. Signers may be nil.

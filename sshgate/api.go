@@ -1,0 +1,168 @@
+package sshgate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// apiSubsystem is the subsystem whose channel carries HTTP/1.1 of /api/v1.
+const apiSubsystem = "relay-api"
+
+// serveAPI serves the API on the channel of the session until the peer closes the channel
+// or the session is to end. net/http needs a connection with deadlines, which an SSH channel
+// does not have, so it gets one end of a pipe, and two goroutines copy between the other end
+// and the channel.
+func (s *session) serveAPI() int {
+	ours, theirs := net.Pipe()
+	srv := s.c.srv.o.API(s.c.who)
+	srv.Handler = limitBodyTime(srv.Handler, s.c.srv.o.StallTimeout)
+	srv.BaseContext = func(net.Listener) context.Context { return s.ctx }
+	served := make(chan struct{})
+	srv.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed { // net/http reports it once, after the handler has returned
+			close(served)
+		}
+	}
+	written := make(chan struct{})
+	s.consumer <- func(first []byte, err error) { s.copyToAPI(theirs, srv, first, err) }
+	s.spawn("api output", func() {
+		defer close(written)
+		s.copyFromAPI(theirs)
+	})
+	conn := &apiConn{Conn: ours, remote: net.TCPAddrFromAddrPort(s.c.remote)}
+	_ = srv.Serve(&oneConnListener{conn: conn}) // returns at once, and serves the connection on
+
+	stop := context.AfterFunc(s.ctx, func() { _ = srv.Close() })
+	defer stop()
+	<-served
+	select {
+	case <-written:
+		return s.exit(exitOK)
+	case <-s.ctx.Done():
+		s.stuck = true
+		return s.exit(exitFailure)
+	}
+}
+
+// copyToAPI copies what the peer sends to the HTTP server. EOF is not handed on, because
+// net/http would take it as the end of the client and cancel the request: the request
+// in progress is answered, and the connection ends after that.
+func (s *session) copyToAPI(to net.Conn, srv *http.Server, p []byte, err error) {
+	defer s.eof.Store(true)
+	buf := make([]byte, writePiece)
+	for {
+		if len(p) > 0 && !s.writeToAPI(to, p) {
+			_, _ = io.Copy(io.Discard, s.ch) // what the peer sends before it sees the end
+			return
+		}
+		if err != nil {
+			srv.SetKeepAlivesEnabled(false)
+			return
+		}
+		var n int
+		n, err = s.ch.Read(buf)
+		p = buf[:n]
+	}
+}
+
+// writeToAPI writes p to the HTTP server. While the server does not read, as during a call
+// that waits, x/crypto takes up to a window of what the peer sends; as on paused channels of
+// tunnels these bytes are reserved in the budget. It returns false when the connection has
+// ended, or is ended because the budget has no space.
+func (s *session) writeToAPI(to net.Conn, p []byte) bool {
+	_ = to.SetWriteDeadline(time.Now().Add(pauseAfter))
+	n, err := to.Write(p)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err == nil
+	}
+	budget, account := s.c.srv.o.Budget, s.c.who.Account
+	if !budget.Reserve(account, pausedBytes) {
+		s.c.log.Warn("api channel closed: no buffer space for requests that wait")
+		s.stop(exitFailure)
+		return false
+	}
+	defer budget.Release(account, pausedBytes)
+	_ = to.SetWriteDeadline(time.Time{})
+	_, err = to.Write(p[n:])
+	return err == nil
+}
+
+// copyFromAPI copies answers to the peer. A peer that takes nothing for StallTimeout loses
+// the channel.
+func (s *session) copyFromAPI(from net.Conn) {
+	defer from.Close()
+	buf := make([]byte, writePiece)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		stalled := time.AfterFunc(s.c.srv.o.StallTimeout, func() { s.stop(exitFailure) })
+		_, err = s.ch.Write(buf[:n])
+		stalled.Stop()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// limitBodyTime gives the body of each request a deadline. net/http's own would go on after
+// the body and end calls that wait.
+func limitBodyTime(h http.Handler, limit time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 && r.Body != nil {
+			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
+			_ = body.control.SetReadDeadline(time.Now().Add(limit))
+			r.Body = body
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// timedBody is a request body that removes the read deadline of the connection at its end.
+type timedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+// Read removes the deadline once the body has ended.
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// apiConn is the connection that net/http gets; its remote address is that of the SSH
+// connection, for the log.
+type apiConn struct {
+	net.Conn
+	remote net.Addr
+}
+
+// RemoteAddr returns the address of the SSH peer.
+func (c *apiConn) RemoteAddr() net.Addr { return c.remote }
+
+// oneConnListener accepts one connection and then has ended.
+type oneConnListener struct{ conn net.Conn }
+
+// Accept returns the connection once.
+func (l *oneConnListener) Accept() (net.Conn, error) {
+	conn := l.conn
+	if l.conn = nil; conn == nil {
+		return nil, io.EOF
+	}
+	return conn, nil
+}
+
+// Close implements net.Listener.
+func (l *oneConnListener) Close() error { return nil }
+
+// Addr implements net.Listener; nobody asks for it.
+func (l *oneConnListener) Addr() net.Addr { return &net.TCPAddr{} }
