@@ -7,7 +7,7 @@ import (
 	"relay"
 )
 
-// Bodies that drip use every easy slot of a tunnel; no other request of the alias may wait
+// Bodies that drip use every soft slot of a tunnel; no other request of the alias may wait
 // for one over a second (CONTRACT, min-rate).
 func TestDrippingBodiesKeepNobodyWaiting(t *testing.T) {
 	const drip = "POST /drip HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n"

@@ -15,17 +15,17 @@ import (
 // once was slower.
 type limiter struct {
 	soft, hard int
-	crowdSize  int // requests in use and waiting above which a wait ends after slotWait
+	crowdSize  int // requests in flight or waiting from which on a wait ends after slotWait
 
 	mu       sync.Mutex
 	used     int
-	overflow int // of them not easy ones
+	overflow int // how many of used are beyond soft
 	ages     ageCounter
 	waiting  []*waiter
-	timer    *time.Timer // of the line, while there is one
+	timer    *time.Timer // runs admitOverflow while requests wait
 }
 
-// waiter is somebody in the line.
+// waiter is a request that waits for a slot.
 type waiter struct {
 	admitted chan struct{} // closed when the waiter gets a slot
 	since    time.Time
@@ -33,21 +33,21 @@ type waiter struct {
 	slot     slot
 }
 
-// slot is one that somebody has.
+// slot is what one request in flight uses of a limiter.
 type slot struct {
-	at       int64 // its tick
-	overflow bool  // it was not an easy one, and goes with one of each that is shared
+	at       int64 // the tick of ageCounter in which the request got it
+	overflow bool  // it is beyond soft, and uses one slot of each shared limiter, too
 }
 
 // Bounds of overflow.
 const (
-	overflowStep     = overflowAfter / 8 // between two looks at the line
-	minOverflowBatch = 16                // slots given in one step, or an eighth of those in use
-	overflowPerStuck = 4                 // and as many for each that hangs
+	overflowStep     = overflowAfter / 8 // time between two runs of admitOverflow
+	minOverflowBatch = 16                // slots given in one run, or an eighth of those in use if that is more
+	overflowPerStuck = 4                 // slots given in addition for each stuck request
 )
 
-func newLimiter(easy, hard, crowd int) *limiter {
-	return &limiter{soft: easy, hard: hard, crowdSize: crowd, ages: ageCounter{start: time.Now()}}
+func newLimiter(soft, hard, crowdSize int) *limiter {
+	return &limiter{soft: soft, hard: hard, crowdSize: crowdSize, ages: ageCounter{start: time.Now()}}
 }
 
 // try takes a slot below soft if there is one and no request waits for it.
@@ -57,7 +57,7 @@ func (s *limiter) try() (slot, bool) {
 	return s.take()
 }
 
-// take is try with mu held.
+// take does what try does. The caller holds mu.
 func (s *limiter) take() (slot, bool) {
 	if s.used >= s.soft || len(s.waiting) > 0 {
 		return slot{}, false
@@ -65,7 +65,7 @@ func (s *limiter) take() (slot, bool) {
 	return s.give(false), true
 }
 
-// give makes a slot; the caller holds mu.
+// give counts a slot in. The caller holds mu.
 func (s *limiter) give(extra bool) slot {
 	s.used++
 	if extra {
@@ -78,10 +78,10 @@ func (s *limiter) give(extra bool) slot {
 type wait uint8
 
 const (
-	waitOver    wait = iota // it is there
-	waitLost                // gone or cut came first
-	waitLate                // patience is over
-	waitCrowded             // slotWait has passed with crowdSize requests in flight
+	waitOver    wait = iota // the request has its slot
+	waitLost                // gone or cut was closed first
+	waitLate                // patience has passed
+	waitCrowded             // slotWait has passed, with crowdSize requests in flight or waiting
 )
 
 // wait takes a slot in order of arrival. A patience of 0 means no limit.
@@ -143,7 +143,7 @@ func (s *limiter) admitOverflow() {
 	for more := max(minOverflowBatch, s.used/8) + overflowPerStuck*hung; len(s.waiting) > 0; more-- {
 		first := s.waiting[0]
 		left := overflowAfter - time.Since(first.since)
-		extra := s.used-s.overflow >= s.soft // else those beyond hang, and easy ones were given back
+		extra := s.used-s.overflow >= s.soft // false: requests below soft have ended, those beyond have not
 		if left > 0 || more <= 0 || s.used >= s.hard || extra && !takeAll(first.shared) {
 			s.armTimer(max(left, overflowStep))
 			return
@@ -152,7 +152,7 @@ func (s *limiter) admitOverflow() {
 	}
 }
 
-// takeAll takes a slot of each limiter, or of none.
+// takeAll takes a slot of each limiter. If one of them has none, it takes no slot at all.
 func takeAll(shared []*limiter) bool {
 	for i, s := range shared {
 		if !s.takeShared() {
@@ -225,7 +225,7 @@ type ageCounter struct {
 	old   int
 }
 
-// roll makes those old that came more than slotPatience before now.
+// roll counts slots as old once they have been in use for longer than overflowAfter.
 func (a *ageCounter) roll(now time.Time) {
 	t, n := int64(now.Sub(a.start)/overflowStep), int64(len(a.young))
 	for first := max(a.now+1, t-n+1); first <= t; first++ {
@@ -235,7 +235,7 @@ func (a *ageCounter) roll(now time.Time) {
 	a.now = max(a.now, t)
 }
 
-// in counts one more and gives its tick; out counts it out.
+// in counts a slot that is taken now and returns its tick; out ends that.
 func (a *ageCounter) in(now time.Time) int64 {
 	a.roll(now)
 	a.young[a.now%int64(len(a.young))]++
@@ -251,22 +251,22 @@ func (a *ageCounter) out(now time.Time, tick int64) {
 	}
 }
 
-// stuck is how many slots have been in use for longer than overflowAfter.
+// stuck returns how many slots have been in use for longer than overflowAfter.
 func (a *ageCounter) stuck(now time.Time) int {
 	a.roll(now)
 	return a.old
 }
 
-// channelSlot is what one channel in use takes: a slot of its tunnel and, if that is
-// overflow, one of the alias' owner and one of the whole process. So each tunnel has its
-// soft slots, whatever hangs elsewhere.
+// channelSlot is what one channel in use takes: a slot of its tunnel and, if that one is
+// beyond soft, a slot of the owner of the alias and one of the whole process. So stuck
+// requests of other tunnels never use up the soft slots of a tunnel.
 type channelSlot struct {
 	tunnel, owner, all *limiter
 	had                slot
 }
 
-// acquire takes a slot; a patience of 0 means no limit. With crowdRequests in flight it
-// gives up after slotWait.
+// acquire waits for a slot, for patience at most; 0 means no limit. With crowdRequests in
+// flight or waiting it waits for slotWait at most.
 func (p *channelSlot) acquire(patience time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	var ok bool
 	if p.had, ok = p.tunnel.try(); ok {
