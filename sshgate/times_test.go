@@ -227,6 +227,23 @@ func TestTimesOfTunnel(t *testing.T) {
 	})
 }
 
+// TestTimesOfTakeover: a request that is under way when a newer connection takes the alias
+// over may go on for 10 s on the old one.
+func TestTimesOfTakeover(t *testing.T) {
+	inFakeTime(t, "closed 10 s later", func(t *testing.T, b *timed) {
+		client, _ := b.tunnel("a")
+		accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
+			if _, reqs, err := n.Accept(); err == nil {
+				go ssh.DiscardRequests(reqs)
+			}
+		})
+		ch := open(t, b.online("a"))
+		defer ch.Close()
+		b.tunnel("a")
+		changesAfter(t, 10*time.Second, 2, 1, b.connections)
+	})
+}
+
 func TestTimesOfConnection(t *testing.T) {
 	inFakeTime(t, "closed after 5 s without a forward", func(t *testing.T, b *timed) {
 		if _, _, err := b.login("relay", ssh.PublicKeys(b.alice.signer)); err != nil {
