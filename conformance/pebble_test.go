@@ -89,20 +89,20 @@ func (p *pebble) issued() *x509.CertPool {
 	return pool
 }
 
-// gate is an address behind which a CA may be there, or not, or say nothing.
-type gate struct {
+// caProxy is an address that leads to a CA, or to nothing, or accepts and stays silent.
+type caProxy struct {
 	t       *testing.T
 	addr    string
 	knocked chan struct{} // a connection was made while it said nothing
 }
 
-func newGate(t *testing.T) *gate {
-	return &gate{t: t, addr: relaytest.FreeAddr(t), knocked: make(chan struct{}, 1000)}
+func newCAProxy(t *testing.T) *caProxy {
+	return &caProxy{t: t, addr: relaytest.FreeAddr(t), knocked: make(chan struct{}, 1000)}
 }
 
 // serve listens until the result is called; serving does what is to be done with each
 // connection.
-func (g *gate) serve(serving func(c net.Conn)) (end func()) {
+func (g *caProxy) serve(serving func(c net.Conn)) (end func()) {
 	g.t.Helper()
 	ln, err := net.Listen("tcp", g.addr)
 	if err != nil {
@@ -122,12 +122,12 @@ func (g *gate) serve(serving func(c net.Conn)) (end func()) {
 }
 
 // freeze accepts connections and says nothing.
-func (g *gate) freeze() (end func()) {
+func (g *caProxy) freeze() (end func()) {
 	return g.serve(func(net.Conn) { g.knocked <- struct{}{} })
 }
 
 // open leads to an address.
-func (g *gate) open(to string) (end func()) {
+func (g *caProxy) open(to string) (end func()) {
 	return g.serve(func(c net.Conn) {
 		there, err := net.Dial("tcp", to)
 		if err != nil {
@@ -155,7 +155,7 @@ func TestCertificateAuthorityAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGate(t)
+	g := newCAProxy(t)
 	r.extra = append(r.extra, "RELAY_ACME_CA=https://"+g.addr+"/dir", "RELAY_ACME_CA_ROOT="+ca.root)
 	r.roots = ca.issued()
 

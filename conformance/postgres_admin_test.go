@@ -157,8 +157,8 @@ func (b *bouncer) configure(socket string, settings map[string]string) {
 	}
 }
 
-// leash is the shell script that owns it.
-const leash = `trap '' INT HUP
+// bouncerScript is the shell script that runs pgbouncer and kills it when its input ends.
+const bouncerScript = `trap '' INT HUP
 "$@" & p=$!
 read -r line
 kill -KILL $p 2>/dev/null
@@ -171,7 +171,7 @@ func (b *bouncer) start() {
 	if _, err := exec.LookPath(program); err != nil {
 		program = "/usr/sbin/pgbouncer" // not in the path of everybody
 	}
-	b.cmd = exec.Command("/bin/sh", "-c", leash, "sh", program, filepath.Join(b.dir, "ini"))
+	b.cmd = exec.Command("/bin/sh", "-c", bouncerScript, "sh", program, filepath.Join(b.dir, "ini"))
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Getuid() == 0 {

@@ -68,14 +68,14 @@ func TestSSHPermissionWalk(t *testing.T) {
 		r.call("mine", "/secret-path", "secret-body")
 		id := r.latest("mine").ID
 		r.call("mine", "/", "x")
-		thief, owner := r.dials(t, mallory), r.dials(t, r.key)
-		w := &walk{t: t, thief: thief, owner: owner, id: id, unknown: id[:len(id)-4] + "0000"}
+		other, owner := r.dials(t, mallory), r.dials(t, r.key)
+		w := &walk{t: t, other: other, owner: owner, id: id, unknown: id[:len(id)-4] + "0000"}
 		for _, c := range w.commands() {
 			w.command(c)
 		}
 		w.token(r)
 		for _, line := range []string{"mine", "none"} {
-			ok, payload, err := thief.SendRequest("tcpip-forward", true, ssh.Marshal(struct {
+			ok, payload, err := other.SendRequest("tcpip-forward", true, ssh.Marshal(struct {
 				Bind string
 				Port uint32
 			}{line, 80}))
@@ -90,17 +90,17 @@ func TestSSHPermissionWalk(t *testing.T) {
 	})
 }
 
-// walk is one walk of an account through what is another's.
+// walk is one walk of an account through what belongs to another one.
 type walk struct {
 	t            *testing.T
-	thief, owner *ssh.Client
+	other, owner *ssh.Client
 	id, unknown  string // of an event
 	walked       int
 }
 
-// token checks that a token of the thief's sees no more than the thief.
+// token checks that a token of the other account sees no more than its SSH key.
 func (w *walk) token(r *relayServer) {
-	out, bad, code := asks(w.t, w.thief, "token --name walk")
+	out, bad, code := asks(w.t, w.other, "token --name walk")
 	var token struct{ Token string }
 	if err := json.Unmarshal([]byte(out), &token); err != nil || code != 0 {
 		w.t.Fatalf("token: exit %d, %v: %s", code, err, bad)
@@ -109,7 +109,7 @@ func (w *walk) token(r *relayServer) {
 	own.token = token.Token
 	for _, path := range []string{"/aliases/mine", "/events/" + w.id, "/events?alias=mine"} {
 		if status, body := own.api("GET", path, nil); status != 404 {
-			w.t.Errorf("%s with a token of the thief's: %d %s", path, status, body)
+			w.t.Errorf("%s with a token of the other account: %d %s", path, status, body)
 		}
 	}
 }
@@ -121,7 +121,7 @@ type listed struct {
 }
 
 func (w *walk) commands() []listed {
-	text, _, code := asks(w.t, w.thief, "help --json")
+	text, _, code := asks(w.t, w.other, "help --json")
 	var list struct{ Data []listed }
 	if err := json.Unmarshal([]byte(text), &list); err != nil || code != 0 || len(list.Data) < 12 {
 		w.t.Fatalf("help: exit %d, %v: %s", code, err, text)
@@ -158,15 +158,15 @@ func (w *walk) command(c listed) {
 			w.t.Errorf("the owner's %s: exit %d: %s", c.Name, code, bad)
 		}
 	default: // without an argument a command can only tell of the asker
-		if out, bad, _ := asks(w.t, w.thief, c.Name); strings.Contains(out+bad, "mine") || strings.Contains(out+bad, "secret") {
+		if out, bad, _ := asks(w.t, w.other, c.Name); strings.Contains(out+bad, "mine") || strings.Contains(out+bad, "secret") {
 			w.t.Errorf("%s shows what is another's: %s%s", c.Name, out, bad)
 		}
 		return
 	}
 	for _, line := range c.lines() {
 		w.walked++
-		out, bad, code := asks(w.t, w.thief, c.Name+" "+foreign+line)
-		outNone, badNone, codeNone := asks(w.t, w.thief, c.Name+" "+none+line)
+		out, bad, code := asks(w.t, w.other, c.Name+" "+foreign+line)
+		outNone, badNone, codeNone := asks(w.t, w.other, c.Name+" "+none+line)
 		if code != 4 || out != "" {
 			w.t.Errorf("%s %s%s: exit %d: %s%s", c.Name, foreign, line, code, out, bad)
 		}

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cable is a network namespace for an ssh client and its local server, tied to this
-// one by a pair of virtual interfaces.
-// cables counts those of this run.
-var cables atomic.Int32
+// netNamespaces counts the namespaces that this run has made.
+var netNamespaces atomic.Int32
 
-type cable struct {
+// netNamespace is a network namespace for an ssh client and its local server, tied to this
+// one by a pair of virtual interfaces.
+type netNamespace struct {
 	t           *testing.T
 	space       string
 	here, there string   // interfaces
@@ -30,13 +30,13 @@ type cable struct {
 	held        *holding // what the local server does
 }
 
-func newCable(t *testing.T) *cable {
+func newNetNamespace(t *testing.T) *netNamespace {
 	t.Helper()
 	needRoot(t, "a network namespace")
 	// Names and network differ from those of another run and of another test.
-	n := cables.Add(1) % 60
+	n := netNamespaces.Add(1) % 60
 	id, subnet := fmt.Sprintf("%d-%d", os.Getpid()%100000, n), fmt.Sprintf("198.18.%d.", os.Getpid()%256)
-	c := &cable{
+	c := &netNamespace{
 		t: t, space: "relayf" + id, here: "rlya" + id, there: "rlyb" + id, near: subnet + fmt.Sprint(4*n+1), far: subnet + fmt.Sprint(4*n+2),
 		held: &holding{let: make(chan struct{})},
 	}
@@ -56,21 +56,21 @@ func newCable(t *testing.T) *cable {
 	return c
 }
 
-func (c *cable) ip(args ...string) {
+func (c *netNamespace) ip(args ...string) {
 	c.t.Helper()
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		c.t.Fatalf("ip %s (package iproute2): %v %s", strings.Join(args, " "), err, out)
 	}
 }
 
-func (c *cable) inside(args ...string) {
+func (c *netNamespace) inside(args ...string) {
 	c.t.Helper()
 	c.ip(append([]string{"-n", c.space}, args...)...)
 }
 
 // serve runs the local server inside: a socket belongs to the namespace of the
 // thread that made it. The thread is not used again.
-func (c *cable) serve() {
+func (c *netNamespace) serve() {
 	c.t.Helper()
 	made := make(chan error, 1)
 	var ln net.Listener
@@ -94,8 +94,8 @@ func (c *cable) serve() {
 	c.t.Cleanup(func() { srv.Close() })
 }
 
-// relay is a server that takes tunnels from the cable.
-func (c *cable) relay() *relayServer {
+// relay is a server that takes tunnels from the namespace.
+func (c *netNamespace) relay() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "", quickPulse...)
 	_, port, _ := net.SplitHostPort(r.ssh)
@@ -108,45 +108,45 @@ func (c *cable) relay() *relayServer {
 }
 
 // tunnel runs an ssh client inside the namespace.
-func (c *cable) tunnel(r *relayServer, alias string) {
+func (c *netNamespace) tunnel(r *relayServer, alias string) {
 	c.t.Helper()
 	args := []string{"netns", "exec", c.space, "ssh", "-N", "-R", alias + ":80:" + c.local}
 	r.client(alias, "ip", append(args, r.sshArgs()...)...)
 }
 
-// TestFaultCable cuts the line between an ssh client and the server, in both
+// TestFaultCutNetwork cuts the line between an ssh client and the server, in both
 // directions and in one. Nobody is told: the relay has to find out. What is under
 // way is answered and marked, what comes is queued, a client from another address
 // has the alias at once, and nothing is left of the old connection.
-func TestFaultCable(t *testing.T) {
+func TestFaultCutNetwork(t *testing.T) {
 	t.Parallel()
-	for name, cut := range map[string]func(c *cable){
-		"pulled": func(c *cable) { c.inside("link", "set", c.there, "down") },
+	for name, cut := range map[string]func(c *netNamespace){
+		"pulled": func(c *netNamespace) { c.inside("link", "set", c.there, "down") },
 		// The relay's packets go to a card that nobody has; the client's still come.
-		"deaf client": func(c *cable) {
+		"deaf client": func(c *netNamespace) {
 			c.ip("neigh", "replace", c.far, "lladdr", "02:00:00:00:00:99", "dev", c.here, "nud", "permanent")
 		},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			c := newCable(t)
+			c := newNetNamespace(t)
 			r := c.relay()
 			base := r.atRest()
-			c.tunnel(r, "cable")
-			held := r.later("cable", "/hold")
+			c.tunnel(r, "cut-off")
+			held := r.later("cut-off", "/hold")
 			r.waitFor(5*time.Second, "the request to be under way", func() bool { return c.held.inside.Load() == 1 })
 			cut(c)
 			begun := time.Now()
-			next := <-r.later("cable", "/next")
+			next := <-r.later("cut-off", "/next")
 			under := <-held
-			r.waitFor(30*time.Second, "the alias to be offline", func() bool { return !r.online("cable") })
+			r.waitFor(30*time.Second, "the alias to be offline", func() bool { return !r.online("cut-off") })
 			offline := time.Since(begun)
 			begun = time.Now()
 			other := newHolding(t)
-			r.tunnel("cable", other.addr)
+			r.tunnel("cut-off", other.addr)
 			taken := time.Since(begun)
-			after, _, _ := r.through("cable", "/after", "x")
+			after, _, _ := r.through("cut-off", "/after", "x")
 			state := r.event(under.event).State
-			stuck := len(r.events("cable", "&state=delivering"))
+			stuck := len(r.events("cut-off", "&state=delivering"))
 			base.Goroutines, base.OpenFds = base.Goroutines+8, base.OpenFds+1 // of the tunnel that is up now
 			now, ok := r.settled(base, 10, 5)
 			figure(t, "line %s: offline after %v, under way answered %d after %v and %s, next %d after %v, taken over from another address after %v and answered %d; tunnels left %d, goroutines %d (before %d), descriptors %d (before %d)",

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// slowRig is a server for the cable that keeps a silent tunnel as long as it does by
+// defaultServer is a server for clients in the namespace that keeps a silent tunnel as long as it does by
 // default.
-func (c *cable) slowRig() *relayServer {
+func (c *netNamespace) defaultServer() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "")
 	_, port, _ := net.SplitHostPort(r.ssh)
@@ -22,13 +22,13 @@ func (c *cable) slowRig() *relayServer {
 }
 
 // up runs relay up inside the namespace.
-func (c *cable) up(r *relayServer, alias string) *upClient {
+func (c *netNamespace) up(r *relayServer, alias string) *upClient {
 	c.t.Helper()
 	return r.upBy([]string{"ip", "netns", "exec", c.space}, "--echo", "--alias", alias)
 }
 
 // drop makes everything between both ends vanish, and gives what ends that.
-func (c *cable) drop() (restore func()) {
+func (c *netNamespace) drop() (restore func()) {
 	c.t.Helper()
 	run := func(args ...string) {
 		args = append([]string{"netns", "exec", c.space, "iptables", "-w"}, args...)
@@ -49,8 +49,8 @@ func (c *cable) drop() (restore func()) {
 // here is a limit but that it comes back: the machine may be busy.
 func TestUpAfterSilence(t *testing.T) {
 	t.Parallel()
-	c := newCable(t)
-	r := c.slowRig()
+	c := newNetNamespace(t)
+	r := c.defaultServer()
 	u := c.up(r, "silence")
 	r.back("silence", 10*time.Second)
 	// The last one is longer than the client waits for a byte in any case.
@@ -69,10 +69,10 @@ func TestUpAfterSilence(t *testing.T) {
 // the same address and once under another one, as when a laptop moves.
 func TestUpAfterAnotherNetwork(t *testing.T) {
 	t.Parallel()
-	c := newCable(t)
+	c := newNetNamespace(t)
 	near, far := strings.Replace(c.near, ".18.", ".19.", 1), strings.Replace(c.far, ".18.", ".19.", 1)
 	c.ip("addr", "add", near+"/30", "dev", c.here)
-	r := c.slowRig()
+	r := c.defaultServer()
 	u := c.up(r, "moved")
 	r.back("moved", 10*time.Second)
 	gap := size(3*time.Second, 20*time.Second)
