@@ -35,7 +35,7 @@ type conn struct {
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
 	version       string // of the peer, as it said it; set before the handshake
-	rightsVersion int64  // what auditor.rights was when the login asked whose key it is
+	rightsVersion int64  // revalidator.version when the login asked whose key it is
 
 	handshake *time.Timer
 	idle      *time.Timer

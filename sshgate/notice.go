@@ -39,7 +39,7 @@ func (c *conn) notify(n notice) {
 	c.notifyLocked(n)
 }
 
-// notifyLocked is tell with mu held.
+// notifyLocked is notify with mu held.
 func (c *conn) notifyLocked(n notice) {
 	if n.kind == noticeRefused {
 		c.srv.metrics.forwardRefused(n.code)

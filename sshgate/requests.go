@@ -20,7 +20,7 @@ type requestQueue struct {
 
 func newRequestQueue() *requestQueue { return &requestQueue{wake: make(chan struct{}, 1)} }
 
-// post adds a job and never blocks. More than maxJobs end the connection.
+// post adds a job and never blocks. More than maxQueuedRequests end the connection.
 func (m *requestQueue) post(job func()) {
 	m.mu.Lock()
 	if len(m.jobs) < maxQueuedRequests {

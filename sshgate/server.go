@@ -29,7 +29,7 @@ import (
 	"relay/record"
 )
 
-// Options says what a Gate works with. HostKey, Accounts, Attach, Read, Replay and
+// Options says what a Server works with. HostKey, Accounts, Attach, Read, Replay and
 // Site are required.
 type Options struct {
 	HostKey  ssh.Signer // see LoadHostKey
@@ -114,7 +114,7 @@ type Server struct {
 	stopping  bool
 }
 
-// New makes a Gate; Serve starts it.
+// New makes a Server; Serve starts it.
 func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// fixture is a gate on a loopback port with a fake store behind it.
+// fixture is a server on a loopback port with a fake store behind it.
 type fixture struct {
 	t     testing.TB
 	store *fakeStore
@@ -113,7 +113,7 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 	return b
 }
 
-// testWriter writes the gate's log to the test log, as long as the test runs.
+// testWriter writes the log of the server to the test log, as long as the test runs.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
