@@ -19,7 +19,7 @@ func TestNoRoom(t *testing.T) {
 	needs := make(chan int64, 10)
 	d := delivery.New(delivery.Options{
 		Store: b.real, MaxBody: 1 << 20, ResponseTimeout: realWait,
-		Room: func(alias, need int64, _ time.Duration) *relay.Error {
+		Capacity: func(alias, need int64, _ time.Duration) *relay.Error {
 			if alias != b.a.ID {
 				t.Errorf("asked for alias %d", alias)
 			}

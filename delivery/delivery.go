@@ -35,10 +35,10 @@ type Options struct {
 	QueueLimit         int           // waiting attempts per alias
 	QueueBytes         int64         // their request bytes per alias
 
-	// Room is nil when a request of about need bytes may be kept for the alias, else
-	// the error that its caller gets; it may wait up to wait for room. nil = always
-	// room. Called by many goroutines.
-	Room func(alias, need int64, wait time.Duration) *relay.Error
+	// Capacity returns nil when a request of about need bytes can be stored for the alias,
+	// else the error that its caller gets. It may wait up to wait for space. Without the
+	// function there always is space. Many goroutines call it.
+	Capacity func(alias, need int64, wait time.Duration) *relay.Error
 	// StoreFirst tells whether requests have to be stored before anything of them is
 	// forwarded, because it is not sure that what keeps them has room; nil = never.
 	// Called once a request, so it must answer from memory.

@@ -158,7 +158,7 @@ func (s *Store) Revoked(ctx context.Context, rights []relay.Right) (revoked []re
 		rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT))`, len(some))[1:]
 		args := make([]any, 0, 3*len(some))
 		for _, r := range some {
-			args = append(args, r.Account, plain(r.Key), r.Alias)
+			args = append(args, r.Account, storableText(r.Key), r.Alias)
 		}
 		var list []struct {
 			Account int64  `db:"account_id"`

@@ -15,13 +15,13 @@ type accountRow struct {
 }
 
 func (r *accountRow) account() relay.Account {
-	return relay.Account{ID: r.ID, Name: r.Name, Admin: r.Admin != 0, CreatedAt: moment(r.CreatedAt)}
+	return relay.Account{ID: r.ID, Name: r.Name, Admin: r.Admin != 0, CreatedAt: fromMicros(r.CreatedAt)}
 }
 
 // account finds one that was not removed.
 func (q session) account(name string) (relay.Account, error) {
 	var row accountRow
-	err := q.get(&row, `SELECT id, name, admin, created_at FROM accounts WHERE name = ? AND removed_at = 0`, plain(name))
+	err := q.get(&row, `SELECT id, name, admin, created_at FROM accounts WHERE name = ? AND removed_at = 0`, storableText(name))
 	return row.account(), err
 }
 
@@ -61,17 +61,17 @@ func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string,
 	if !validAccountName(name) {
 		return a, invalid("name", name, "an account name is 1 to 63 lower-case letters, digits and inner . _ -")
 	}
-	err = s.update(ctx, "create account", func(c *change) error {
+	err = s.update(ctx, "create account", func(c *writeTx) error {
 		now := s.now()
 		var ids []int64
 		if err := c.all(&ids, `INSERT INTO accounts (name, admin, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING id`,
-			name, flag(admin), micros(now)); err != nil {
+			name, boolToInt(admin), micros(now)); err != nil {
 			return err
 		}
 		if len(ids) == 0 {
 			return relay.Errorf(relay.CodeConflict, "there is an account %s already", name)
 		}
-		a = relay.Account{ID: ids[0], Name: name, Admin: admin, CreatedAt: moment(micros(now))}
+		a = relay.Account{ID: ids[0], Name: name, Admin: admin, CreatedAt: fromMicros(micros(now))}
 		detail := ""
 		if admin {
 			detail = "admin"
@@ -102,7 +102,7 @@ func (s *Store) Accounts(ctx context.Context, who relay.Actor) (list []relay.Acc
 	err = s.view(ctx, "read accounts", func(q session) error {
 		var rows []accountRow
 		if err := q.all(&rows, `SELECT id, name, admin, created_at FROM accounts WHERE removed_at = 0 AND (id = ? OR 1 = ?) ORDER BY name`,
-			who.Account, flag(who.Admin)); err != nil {
+			who.Account, boolToInt(who.Admin)); err != nil {
 			return err
 		}
 		list = make([]relay.Account, len(rows))
@@ -121,7 +121,7 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 	if err := allowAdmin(who); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove account", func(c *change) error {
+	return s.update(ctx, "remove account", func(c *writeTx) error {
 		a, err := c.account(name)
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err
 	}
-	return s.update(ctx, "add member", func(c *change) error {
+	return s.update(ctx, "add member", func(c *writeTx) error {
 		a, err := c.ownAlias(who, alias)
 		if err != nil {
 			return err
@@ -192,7 +192,7 @@ func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user s
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove member", func(c *change) error {
+	return s.update(ctx, "remove member", func(c *writeTx) error {
 		a, err := c.ownAlias(who, alias)
 		var refused *relay.Error
 		if errors.As(err, &refused) && refused.Code == relay.CodeForbidden && user == who.AccountName {

@@ -41,7 +41,7 @@ type aliasRow struct {
 
 func (r *aliasRow) alias() relay.Alias {
 	return relay.Alias{
-		ID: r.ID, Name: r.Name, Owner: r.OwnerID, OwnerName: r.Owner, CreatedAt: moment(r.CreatedAt), LastOnlineAt: moment(r.LastOnlineAt),
+		ID: r.ID, Name: r.Name, Owner: r.OwnerID, OwnerName: r.Owner, CreatedAt: fromMicros(r.CreatedAt), LastOnlineAt: fromMicros(r.LastOnlineAt),
 		Settings: relay.Settings{
 			OfflineStatus: r.OfflineStatus, AutoDeliver: r.AutoDeliver != 0, HostHeader: r.HostHeader, Forwarded: r.Forwarded != 0,
 			FreshConnections: r.FreshConnections != 0, ResponseTimeout: span(r.ResponseTimeout), Retention: span(r.Retention), Paused: r.Paused != 0,
@@ -91,13 +91,13 @@ func (q session) oneAlias(where string, args ...any) (*relay.Alias, error) {
 // alias finds an alias that the actor owns or is a member of.
 func (q session) alias(who relay.Actor, name string) (*relay.Alias, error) {
 	may, args := aliasAccess(who)
-	return q.oneAlias(`al.name = ? AND `+may, append([]any{plain(name)}, args...)...)
+	return q.oneAlias(`al.name = ? AND `+may, append([]any{storableText(name)}, args...)...)
 }
 
 // ownAlias finds an alias that the actor owns.
 func (q session) ownAlias(who relay.Actor, name string) (*relay.Alias, error) {
 	may, args := ownerAccess(who)
-	a, err := q.oneAlias(`al.name = ? AND `+may, append([]any{plain(name)}, args...)...)
+	a, err := q.oneAlias(`al.name = ? AND `+may, append([]any{storableText(name)}, args...)...)
 	if !errors.Is(err, relay.ErrNotFound) {
 		return a, err
 	}
@@ -168,7 +168,7 @@ func (s *Store) TouchAliases(ctx context.Context, times map[int64]time.Time) err
 		for _, id := range ids {
 			args = append(args, id, micros(times[id]))
 		}
-		if err := s.update(ctx, "note tunnels", func(c *change) error {
+		if err := s.update(ctx, "note tunnels", func(c *writeTx) error {
 			rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(ids))[1:]
 			_, err := c.exec(`WITH v (alias_id, at) AS (VALUES `+rows+`)
 				UPDATE aliases SET last_online_at = v.at FROM v WHERE id = v.alias_id`, args...)
@@ -190,7 +190,7 @@ func (s *Store) CreateAlias(ctx context.Context, who relay.Actor, name, owner st
 	if err := checkAliasName(name); err != nil {
 		return nil, err
 	}
-	err = s.update(ctx, "create alias", func(c *change) error {
+	err = s.update(ctx, "create alias", func(c *writeTx) error {
 		account, err := c.subject(who, owner)
 		if err != nil {
 			return err
@@ -215,7 +215,7 @@ func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return nil, err
 	}
-	err = s.update(ctx, "claim alias", func(c *change) error {
+	err = s.update(ctx, "claim alias", func(c *writeTx) error {
 		if a, err = c.alias(who, name); !errors.Is(err, relay.ErrNotFound) {
 			return err
 		}
@@ -261,7 +261,7 @@ func taken(name string) *relay.Error {
 // checkChurn keeps an account from holding names without bound by making and removing
 // aliases: each name is kept from others for a while. One that it let go itself is
 // always there for it.
-func (s *Store) checkChurn(c *change, owner relay.Account, name string, now time.Time) error {
+func (s *Store) checkChurn(c *writeTx, owner relay.Account, name string, now time.Time) error {
 	if s.opt.MaxAliases <= 0 {
 		return nil
 	}
@@ -280,7 +280,7 @@ func (s *Store) checkChurn(c *change, owner relay.Account, name string, now time
 }
 
 // makeAlias gives a free name to an account, within its quota.
-func (s *Store) makeAlias(c *change, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
+func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
 	now := s.now()
 	var one []int64
 	if err := c.all(&one, `SELECT id FROM accounts WHERE id = ?`+c.d.forUpdate, owner.ID); err != nil { // one claim of an account at a time
@@ -307,7 +307,7 @@ func (s *Store) makeAlias(c *change, who relay.Actor, owner relay.Account, name 
 	var ids []int64
 	if err := c.all(&ids, `INSERT INTO aliases (name, owner_id, created_at, offline_status, auto_deliver, host_header, forwarded, fresh_connections, paused)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id`, name, owner.ID, micros(now), d.OfflineStatus,
-		flag(d.AutoDeliver), d.HostHeader, flag(d.Forwarded), flag(d.FreshConnections), flag(d.Paused)); err != nil {
+		boolToInt(d.AutoDeliver), d.HostHeader, boolToInt(d.Forwarded), boolToInt(d.FreshConnections), boolToInt(d.Paused)); err != nil {
 		return nil, err
 	}
 	if len(ids) == 0 {

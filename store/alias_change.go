@@ -13,7 +13,7 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return nil, err
 	}
-	err = s.update(ctx, "set alias", func(c *change) error {
+	err = s.update(ctx, "set alias", func(c *writeTx) error {
 		if a, err = c.ownAlias(who, name); err != nil {
 			return err
 		}
@@ -25,8 +25,8 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 			return err
 		}
 		if _, err := c.exec(`UPDATE aliases SET offline_status = ?, auto_deliver = ?, host_header = ?, forwarded = ?, fresh_connections = ?,
-			response_timeout_us = ?, retention_us = ?, paused = ? WHERE id = ?`, set.OfflineStatus, flag(set.AutoDeliver), set.HostHeader,
-			flag(set.Forwarded), flag(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), flag(set.Paused), a.ID); err != nil {
+			response_timeout_us = ?, retention_us = ?, paused = ? WHERE id = ?`, set.OfflineStatus, boolToInt(set.AutoDeliver), set.HostHeader,
+			boolToInt(set.Forwarded), boolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), boolToInt(set.Paused), a.ID); err != nil {
 			return err
 		}
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
@@ -47,7 +47,7 @@ func checkSettings(set *relay.Settings) error {
 	switch {
 	case set.OfflineStatus < 200 || set.OfflineStatus > 599:
 		return invalid("offlineStatus", set.OfflineStatus, "must be 200 to 599")
-	case set.HostHeader == "" || len(set.HostHeader) > 255 || plain(set.HostHeader) != set.HostHeader:
+	case set.HostHeader == "" || len(set.HostHeader) > 255 || storableText(set.HostHeader) != set.HostHeader:
 		return invalid("hostHeader", set.HostHeader, "must be preserve, rewrite or a host")
 	case set.ResponseTimeout != nil && (*set.ResponseTimeout <= 0 || *set.ResponseTimeout > time.Hour):
 		return invalid("responseTimeout", set.ResponseTimeout.String(), "must be more than 0 and at most 1h")
@@ -71,7 +71,7 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 	if err := s.requireFreshLogin(who); err != nil {
 		return nil, err
 	}
-	err = s.update(ctx, "transfer alias", func(c *change) error {
+	err = s.update(ctx, "transfer alias", func(c *writeTx) error {
 		if a, err = c.transferable(who, name); err != nil {
 			return err
 		}
@@ -101,18 +101,18 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 	return a, err
 }
 
-func (c *change) transferable(who relay.Actor, name string) (*relay.Alias, error) {
+func (c *writeTx) transferable(who relay.Actor, name string) (*relay.Alias, error) {
 	a, err := c.ownAlias(who, name)
 	if err == nil || !who.Admin {
 		return a, err
 	}
-	if orphan, orphanErr := c.oneAlias(`al.name = ? AND own.removed_at > 0`, plain(name)); orphanErr == nil {
+	if orphan, orphanErr := c.oneAlias(`al.name = ? AND own.removed_at > 0`, storableText(name)); orphanErr == nil {
 		return orphan, nil
 	}
 	return nil, err
 }
 
-func (s *Store) checkQuota(c *change, owner relay.Account) error {
+func (s *Store) checkQuota(c *writeTx, owner relay.Account) error {
 	var have int
 	if err := c.get(&have, `SELECT COUNT(*) FROM aliases WHERE owner_id = ?`, owner.ID); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s *Store) checkQuota(c *change, owner relay.Account) error {
 
 // dropAccess ends what an account that lost an alias made for it: tokens limited to
 // it and shares of its events.
-func (c *change) dropAccess(a *relay.Alias, account int64) error {
+func (c *writeTx) dropAccess(a *relay.Alias, account int64) error {
 	for _, table := range []string{`tokens`, `shares`} {
 		if _, err := c.exec(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 	if err := s.requireFreshLogin(who); err != nil {
 		return err
 	}
-	err := s.update(ctx, "remove alias", func(c *change) error {
+	err := s.update(ctx, "remove alias", func(c *writeTx) error {
 		a, err := c.ownAlias(who, name)
 		if err != nil {
 			return err
@@ -207,7 +207,7 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if more, err = s.deleteRemovedSlice(ctx, a.ID, s.now().Sub(moment(a.At)) > clearAgain); err != nil {
+			if more, err = s.deleteRemovedSlice(ctx, a.ID, s.now().Sub(fromMicros(a.At)) > clearAgain); err != nil {
 				return err
 			}
 		}
@@ -234,7 +234,7 @@ func (s *Store) deleteRemovedSlice(ctx context.Context, alias int64, last bool) 
 	if !last {
 		return false, nil
 	}
-	err = s.update(ctx, "forget a removed alias", func(c *change) error {
+	err = s.update(ctx, "forget a removed alias", func(c *writeTx) error {
 		_, err := c.exec(`DELETE FROM removed_aliases WHERE alias_id = ?`, alias)
 		return err
 	})
@@ -267,7 +267,7 @@ func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (use
 	}
 	err = s.view(ctx, "look for a kept name", func(q session) error {
 		return q.get(&kept, `SELECT acc.name, acc.removed_at, k.until FROM kept_names k JOIN accounts acc ON acc.id = k.account_id
-			WHERE k.name = ? AND k.until > ?`, plain(name), micros(s.now()))
+			WHERE k.name = ? AND k.until > ?`, storableText(name), micros(s.now()))
 	})
 	if err != nil {
 		return "", time.Time{}, err
@@ -275,5 +275,5 @@ func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (use
 	if kept.Removed > 0 {
 		kept.User = ""
 	}
-	return kept.User, moment(kept.Until), nil
+	return kept.User, fromMicros(kept.Until), nil
 }

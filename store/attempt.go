@@ -73,7 +73,7 @@ type attemptRow struct {
 func (r *attemptRow) attempt() relay.Attempt {
 	a := relay.Attempt{
 		N: r.N, Kind: kinds[r.Kind&1], State: states[r.State&7],
-		ReceivedAt: moment(r.ReceivedAt), StartedAt: moment(r.StartedAt), EndedAt: moment(r.EndedAt),
+		ReceivedAt: fromMicros(r.ReceivedAt), StartedAt: fromMicros(r.StartedAt), EndedAt: fromMicros(r.EndedAt),
 		Actor: r.Actor, Error: faultOf(r.ErrorCode, r.ErrorMessage), Released: r.Released != 0, Connection: r.Connection,
 		HasResponse: r.HasResponse != 0, Status: r.Status, ResponseState: r.ResponseState,
 	}
@@ -96,7 +96,7 @@ func faultText(f *relay.Fault) (code, message string) {
 	if f == nil {
 		return "", ""
 	}
-	return plain(f.Code), plain(f.Message)
+	return storableText(f.Code), storableText(f.Message)
 }
 
 // attemptArgs are the values of attemptColumns for a new attempt; the claim is the
@@ -108,9 +108,9 @@ func (o claimant) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int)
 	}
 	code, message := faultText(a.Error)
 	return []any{
-		e.ID, a.N, e.AliasID, kind, state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), plain(a.Actor),
-		code, message, flag(a.Released), 0, plain(a.Connection), identicalArg(a), packTiming(a), flag(a.HasResponse), a.Status,
-		plain(a.ResponseState), node, boot, requestBytes(&e.Request),
+		e.ID, a.N, e.AliasID, kind, state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), storableText(a.Actor),
+		code, message, boolToInt(a.Released), 0, storableText(a.Connection), identicalArg(a), packTiming(a), boolToInt(a.HasResponse), a.Status,
+		storableText(a.ResponseState), node, boot, requestBytes(&e.Request),
 	}
 }
 
@@ -118,7 +118,7 @@ func identicalArg(a *relay.Attempt) any {
 	if a.Identical == nil {
 		return nil
 	}
-	return flag(*a.Identical)
+	return boolToInt(*a.Identical)
 }
 
 // fillAttempt adds the bytes of an attempt.
@@ -225,7 +225,7 @@ func (q session) loadQueuePositions(rows []attemptRow, list []relay.Attempt) err
 
 // interrupt ends an attempt whose delivering process has ended. The caller has locked the
 // event.
-func (c *change) interrupt(row *attemptRow, fault relay.Fault) error {
+func (c *writeTx) interrupt(row *attemptRow, fault relay.Fault) error {
 	now := micros(c.now())
 	n, err := c.exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
 		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?`,
@@ -249,7 +249,7 @@ const maxRequeues = 3
 // requeue appends a new queued attempt for one that was interrupted after it had
 // been taken from the queue, at most three times for an event. It takes the place
 // in the queue that the interrupted one had.
-func (c *change) requeue(row *attemptRow) error {
+func (c *writeTx) requeue(row *attemptRow) error {
 	var before int
 	if err := c.get(&before, `SELECT COUNT(*) FROM attempts WHERE event_id = ? AND actor = ?`, row.EventID, string(relay.ActorQueue)); err != nil {
 		return err
@@ -279,7 +279,7 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 	total := 0
 	for {
 		n := 0
-		err := s.update(ctx, "sweep interrupted attempts", func(c *change) error {
+		err := s.update(ctx, "sweep interrupted attempts", func(c *writeTx) error {
 			var rows []attemptRow
 			if err := c.all(&rows, `SELECT `+attemptColumns+` FROM attempts
 				WHERE state = 1 AND NOT (claim_node = ? AND claim_boot = ?) LIMIT 200`, s.node, s.boot); err != nil {

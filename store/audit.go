@@ -11,21 +11,21 @@ import (
 
 // audit stores an audit row in the transaction of the operation. subject is the account
 // that it is about, which may read the entry too.
-func (c *change) audit(who relay.Actor, subject int64, action, target, detail string) error {
+func (c *writeTx) audit(who relay.Actor, subject int64, action, target, detail string) error {
 	return c.auditAt(c.now(), who, subject, action, target, detail)
 }
 
-func (c *change) auditAt(at time.Time, who relay.Actor, subject int64, action, target, detail string) error {
+func (c *writeTx) auditAt(at time.Time, who relay.Actor, subject int64, action, target, detail string) error {
 	_, err := c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		micros(at), plain(who.String()), who.Account, subject, action, plain(target), plain(detail))
+		micros(at), storableText(who.String()), who.Account, subject, action, storableText(target), storableText(detail))
 	return err
 }
 
 // auditOfAlias is audit for what concerns the owner of an alias.
-func (c *change) auditOfAlias(who relay.Actor, alias int64, action, target, detail string) error {
+func (c *writeTx) auditOfAlias(who relay.Actor, alias int64, action, target, detail string) error {
 	_, err := c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail)
 		SELECT CAST(? AS BIGINT), ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
-		micros(c.now()), plain(who.String()), who.Account, action, plain(target), plain(detail), alias)
+		micros(c.now()), storableText(who.String()), who.Account, action, storableText(target), storableText(detail), alias)
 	return err
 }
 
@@ -51,11 +51,11 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 	err := s.view(ctx, "read audit", func(q session) error {
 		return q.all(&rows, `SELECT id, at, actor, action, target, detail FROM audit
 			WHERE account_id = ? OR subject_id = ? OR 1 = ? ORDER BY id DESC LIMIT ?`,
-			who.Account, who.Account, flag(who.Admin), min(limit, maxAudit))
+			who.Account, who.Account, boolToInt(who.Admin), min(limit, maxAudit))
 	})
 	list := make([]relay.AuditEntry, len(rows))
 	for i, r := range rows {
-		list[i] = relay.AuditEntry{ID: r.ID, At: moment(r.At), Actor: r.Actor, Action: r.Action, Target: r.Target, Detail: r.Detail}
+		list[i] = relay.AuditEntry{ID: r.ID, At: fromMicros(r.At), Actor: r.Actor, Action: r.Action, Target: r.Target, Detail: r.Detail}
 	}
 	return list, err
 }

@@ -109,7 +109,7 @@ func (s *Store) flushAuditQueue(ctx context.Context) {
 		if len(list) == 0 {
 			return
 		}
-		err := s.update(ctx, "write audit log", func(c *change) error {
+		err := s.update(ctx, "write audit log", func(c *writeTx) error {
 			for _, n := range list {
 				if n.who.Account == 0 { // a tunnel knows only the account name of its user
 					if a, err := c.account(n.who.Name); err == nil {

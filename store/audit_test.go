@@ -13,7 +13,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 	now := time.Now()
 	fill := func(rows int, at time.Time) {
 		t.Helper()
-		if err := s.update(t.Context(), "", func(c *change) error {
+		if err := s.update(t.Context(), "", func(c *writeTx) error {
 			_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
 				INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', 0, 0, 'x', '', '' FROM k`, rows, micros(at))
 			return err
@@ -31,7 +31,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 			t.Errorf("those that are left are not the newest (%v)", err)
 		}
 	}
-	if err := s.update(t.Context(), "", func(c *change) error { _, err := c.exec(`DELETE FROM audit`); return err }); err != nil {
+	if err := s.update(t.Context(), "", func(c *writeTx) error { _, err := c.exec(`DELETE FROM audit`); return err }); err != nil {
 		t.Fatal(err)
 	}
 	fill(expiredRows+50, now.Add(-auditLife-time.Minute))

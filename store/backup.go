@@ -20,7 +20,7 @@ var ErrUsePgDump = errors.New("the store is in postgres; back it up with pg_dump
 // may write to the store meanwhile. The file appears complete and synced, or not at all. An
 // existing file is not touched.
 func (s *Store) Backup(ctx context.Context, file string) (err error) {
-	if s.d.bulk {
+	if s.d.isPostgres {
 		return ErrUsePgDump
 	}
 	if _, err := os.Lstat(file); err == nil {

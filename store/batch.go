@@ -77,7 +77,7 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 	if err != nil {
 		return nil, s.asConnectionError(err)
 	}
-	w := &writer{change: &change{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, target: by}
+	w := &writer{writeTx: &writeTx{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, target: by}
 	if w.prepared != nil {
 		w.bound = make(map[string]*sql.Stmt, len(w.prepared))
 	}
@@ -89,7 +89,7 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 	}
 	if err == nil && by.notifyPeers {
 		w.clusterEvents = w.localEvents
-		err = s.writeRevisions(w.change)
+		err = s.writeRevisions(w.writeTx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, rollback(tx))

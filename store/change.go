@@ -94,11 +94,11 @@ func (o *outbox) close() {
 // writeRevisions stores the changes that other processes have to learn of, in the same
 // transaction. On Postgres a lock makes revisions commit in the order of their numbers:
 // otherwise a poll could miss a revision that commits late.
-func (s *Store) writeRevisions(c *change) error {
+func (s *Store) writeRevisions(c *writeTx) error {
 	if len(c.clusterEvents) == 0 {
 		return nil
 	}
-	if s.d.bulk {
+	if s.d.isPostgres {
 		if _, err := c.exec(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, revisionLock); err != nil {
 			return err
 		}

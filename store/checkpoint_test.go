@@ -18,7 +18,7 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 	}
 	pages := strings.Repeat("x", 200_000)
 	for range 30 { // each some 50 pages
-		if err := s.update(t.Context(), "", func(c *change) error {
+		if err := s.update(t.Context(), "", func(c *writeTx) error {
 			_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('x', ?)
 				ON CONFLICT (name) DO UPDATE SET value = excluded.value`, pages)
 			return err
@@ -50,7 +50,7 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 func TestRemovalMovesTheLogBehindItself(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 1) // not served: nobody else moves the log
-	if _, err := s.removalTx(t.Context(), "", func(c *change, _ int) error {
+	if _, err := s.removalTx(t.Context(), "", func(c *writeTx, _ int) error {
 		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (walMaxPages+100)<<12))
 		return err
 	}); err != nil {
@@ -65,7 +65,7 @@ func TestRemovalMovesTheLogBehindItself(t *testing.T) {
 	if before := state(); before.Log < walMaxPages {
 		t.Fatalf("the log is too short for this test: %+v", before)
 	}
-	remove := func(c *change, _ int) error {
+	remove := func(c *writeTx, _ int) error {
 		_, err := c.exec(`DELETE FROM meta WHERE name = 'y'`)
 		return err
 	}

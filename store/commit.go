@@ -58,7 +58,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		case c.s.shouldSpool(err):
 			c.divert(steps, err)
 			return
-		case !c.s.d.bulk || tries > 1 && time.Now().After(deadline): // an overloaded machine may have had time for only one try
+		case !c.s.d.isPostgres || tries > 1 && time.Now().After(deadline): // an overloaded machine may have had time for only one try
 			c.failAll(steps, err)
 			return
 		default:
@@ -73,7 +73,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 // with a deadline would cost a goroutine for every statement.
 func (s *Store) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		return ctx, func() {}
 	}
 	if s.spool != nil {

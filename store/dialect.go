@@ -31,7 +31,7 @@ type dialect struct {
 	skipLocked string // the same, skipping rows that are locked
 	contains   string // bytes column (%s) contains the ? bytes
 	commit     int    // committers
-	bulk       bool   // multi-row statements are faster: set for Postgres
+	isPostgres bool
 }
 
 var sqliteDialect = dialect{
@@ -46,7 +46,7 @@ var postgresDialect = dialect{
 	hasSchema: `SELECT 1 WHERE to_regclass('goose_db_version') IS NOT NULL`,
 	forUpdate: ` FOR UPDATE`, skipLocked: ` FOR UPDATE SKIP LOCKED`,
 	contains: `position(?::bytea IN %s) > 0`,
-	commit:   2, bulk: true,
+	commit:   2, isPostgres: true,
 }
 
 // opTimeout is how long a single operation may take. Nobody waits longer for a database that
@@ -94,18 +94,18 @@ func (s *Store) view(ctx context.Context, what string, fn func(session) error) e
 	return s.fault(what, fn(session{ctx, s.read, &s.d, &s.clock}))
 }
 
-// change is a running operation: its transaction and what to publish after the commit.
-type change struct {
+// writeTx is a running operation: its transaction and what to publish after the commit.
+type writeTx struct {
 	session
 	localEvents   []relay.Change // published in this process after the commit
 	clusterEvents []relay.Change // those of localEvents that other processes have to learn of too
 }
 
 // publish adds changes for this process.
-func (c *change) publish(changes ...relay.Change) { c.localEvents = append(c.localEvents, changes...) }
+func (c *writeTx) publish(changes ...relay.Change) { c.localEvents = append(c.localEvents, changes...) }
 
 // announce adds changes for every process.
-func (c *change) announce(changes ...relay.Change) {
+func (c *writeTx) announce(changes ...relay.Change) {
 	c.publish(changes...)
 	c.clusterEvents = append(c.clusterEvents, changes...)
 }
@@ -113,7 +113,7 @@ func (c *change) announce(changes ...relay.Change) {
 // update runs one operation in a transaction and publishes after its commit. The end of ctx
 // does not cancel it: a canceled statement would cost the connection. fn may run more than
 // once, when the engine asks for a retry.
-func (s *Store) update(ctx context.Context, what string, fn func(*change) error) error {
+func (s *Store) update(ctx context.Context, what string, fn func(*writeTx) error) error {
 	return s.updateBy(ctx, what, s.begin, fn)
 }
 
@@ -125,7 +125,7 @@ func (s *Store) begin(ctx context.Context) (*sqlx.Tx, func(), error) {
 	return tx, func() {}, err
 }
 
-func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn func(*change) error) error {
+func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn func(*writeTx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn fu
 	return nil
 }
 
-func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*change) error) (<-chan struct{}, error) {
+func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writeTx) error) (<-chan struct{}, error) {
 	if s.d.commit == 1 {
 		s.commitMu.Lock()
 		defer s.commitMu.Unlock()
@@ -162,7 +162,7 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*chan
 	}
 	defer end()
 	defer func() { _ = rollback(tx) }() // if fn panics, so that end finds the connection free
-	c := &change{session: session{ctx, tx, &s.d, &s.clock}}
+	c := &writeTx{session: session{ctx, tx, &s.d, &s.clock}}
 	if err = s.prepareTx(c.session, readTimeout); err == nil {
 		err = fn(c)
 	}

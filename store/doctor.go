@@ -34,7 +34,7 @@ const examineLimit = 2 * time.Minute
 // nothing. A check that cannot be done is a failed one.
 func (s *Store) Examine(ctx context.Context) []Finding {
 	db := s.direct
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		db = s.read
 	}
 	list := []Finding{s.examineSchema(ctx)}
@@ -68,7 +68,7 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 
 // examineLock looks at whether the lock that keeps a second server away can hold.
 func (s *Store) examineLock(q session) Finding {
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		return okFinding("a file in %s", s.opt.DataDir)
 	}
 	switch err := s.checkDirect(q.ctx); {
@@ -113,7 +113,7 @@ func (s *Store) examineDurability(q session) Finding {
 		{`PRAGMA journal_mode`, "wal", "stop the server and start it again: it sets what it needs"},
 		{`PRAGMA synchronous`, "2", "this build opens the file with less; report it"},
 	}
-	if s.d.bulk {
+	if s.d.isPostgres {
 		settings = []setting{
 			{`SHOW fsync`, "on", "set fsync = on in postgresql.conf and restart postgres"},
 			{`SHOW full_page_writes`, "on", "set full_page_writes = on in postgresql.conf, unless the file system does it"},
@@ -133,7 +133,7 @@ func (s *Store) examineDurability(q session) Finding {
 			}
 		}
 	}
-	if s.d.bulk {
+	if s.d.isPostgres {
 		var usual string
 		if err := q.get(&usual, `SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'`); err != nil {
 			return unknownFinding(err)
@@ -146,7 +146,7 @@ func (s *Store) examineDurability(q session) Finding {
 }
 
 func (s *Store) examineDisk(session) Finding {
-	if s.d.bulk {
+	if s.d.isPostgres {
 		return okFinding("the disk of postgres is not seen from here")
 	}
 	free, err := s.disk.free(s.disk.dir)
@@ -173,7 +173,7 @@ const pagesLimit = 30 * time.Second
 // examinePages looks at every page of a SQLite file. One that is damaged is noticed
 // only by who reads just that one, and spreads when it is written on.
 func (s *Store) examinePages(q session) Finding {
-	if s.d.bulk {
+	if s.d.isPostgres {
 		return okFinding("postgres looks after its pages itself")
 	}
 	var cancel context.CancelFunc
@@ -287,7 +287,7 @@ func (s *Store) examineUnderWay(q session) Finding {
 
 // served reports whether a server holds the serve lock.
 func (s *Store) served(q session) (bool, error) {
-	if s.d.bulk {
+	if s.d.isPostgres {
 		var n int
 		err := q.get(&n, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid::bigint = ?
 			AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)

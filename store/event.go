@@ -50,11 +50,11 @@ type eventRow struct {
 
 func (r *eventRow) event() relay.Event {
 	e := relay.Event{
-		ID: r.ID, AliasID: r.AliasID, Alias: r.Alias, ReceivedAt: moment(r.ReceivedAt), LastReceivedAt: moment(r.AskedAt),
+		ID: r.ID, AliasID: r.AliasID, Alias: r.Alias, ReceivedAt: fromMicros(r.ReceivedAt), LastReceivedAt: fromMicros(r.AskedAt),
 		TLS: r.TLS != 0, Method: r.Method, Target: r.Target, HTTPMinor: r.HTTPMinor, Host: r.Host,
 		Provider: relay.Provider{
 			Name: r.ProviderName, EventType: r.ProviderType, DeliveryID: r.ProviderDelivery,
-			SignedAt: moment(r.SignedAt), Tolerance: time.Duration(r.Tolerance) * time.Microsecond,
+			SignedAt: fromMicros(r.SignedAt), Tolerance: time.Duration(r.Tolerance) * time.Microsecond,
 		},
 		State: states[r.State&7], Error: faultOf(r.ErrorCode, r.ErrorMessage), Status: r.Status, AttemptCount: r.Attempts,
 		Blocker: r.Blocker,
@@ -84,8 +84,8 @@ func eventArgs(e *relay.Event, a *relay.Attempt, state int) []any {
 	}
 	code, message := faultText(fault)
 	return []any{
-		e.ID, e.AliasID, micros(e.ReceivedAt), micros(asked), e.Remote.String(), flag(e.TLS), plain(e.Method), nonNil(e.Target),
-		e.HTTPMinor, plain(e.Host), plain(p.Name), plain(p.EventType), plain(p.DeliveryID), micros(p.SignedAt),
+		e.ID, e.AliasID, micros(e.ReceivedAt), micros(asked), e.Remote.String(), boolToInt(e.TLS), storableText(e.Method), nonNil(e.Target),
+		e.HTTPMinor, storableText(e.Host), storableText(p.Name), storableText(p.EventType), storableText(p.DeliveryID), micros(p.SignedAt),
 		p.Tolerance.Microseconds(), state, code, message, status, latency, attempts, ended, blockerOf(e, state), e.Request.Body.Size,
 	}
 }
@@ -105,7 +105,7 @@ func blockerOf(e *relay.Event, state int) string {
 	case state == incomplete:
 		return relay.BlockedIncomplete
 	case e.Blocker != "":
-		return plain(e.Blocker)
+		return storableText(e.Blocker)
 	}
 	return bodyBlocker(e.Request.Body.State)
 }
@@ -123,7 +123,7 @@ const lockSlice = 500
 // lockEvents locks events of Postgres in the order of their ids. Every transaction locks
 // what it changes in one order, so that no two of them wait for each other: events by id,
 // then the attempts and the bytes of events that it has locked. SQLite has one writer.
-func (c *change) lockEvents(ids []relay.ID) error {
+func (c *writeTx) lockEvents(ids []relay.ID) error {
 	if c.d.forUpdate == "" {
 		return nil
 	}

@@ -14,7 +14,7 @@ func TestBodiesWithinABudget(t *testing.T) {
 	const attempts, size, fit = 500, 100, 20
 	var id relay.ID
 	id[15] = 7
-	if err := s.update(t.Context(), "", func(c *change) error {
+	if err := s.update(t.Context(), "", func(c *writeTx) error {
 		_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
 			INSERT INTO payloads (event_id, n, framing, codec, body, parts, stored, size, state)
 			SELECT ?, n, 0, 0, zeroblob(?), 0, ?, ?, '' FROM k`, attempts, id, size, size, size)

@@ -19,7 +19,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		return err // a step in the spool could store this event again
 	}
 	list, alias, heavy := []removalCandidate{{ID: id}}, int64(0), false
-	err := s.update(ctx, "delete event", func(c *change) error {
+	err := s.update(ctx, "delete event", func(c *writeTx) error {
 		e, err := c.ownEvent(who, id)
 		if err != nil {
 			return err
@@ -67,7 +67,7 @@ var errUnderWay = relay.Errorf(relay.CodeConflict, "the event is being delivered
 
 // waits reports whether an attempt of an event is queued. It returns conflict while one is
 // being delivered.
-func (c *change) waits(id relay.ID) (waiting bool, err error) {
+func (c *writeTx) waits(id relay.ID) (waiting bool, err error) {
 	var states []int
 	if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
 		return false, err
@@ -81,7 +81,7 @@ func (c *change) waits(id relay.ID) (waiting bool, err error) {
 // deleteEvent deletes the rows of an event and, unless heavy is set, its payloads. On
 // Postgres the delete waits for a lock on the event, and a replay may have begun by then:
 // deleteEvent returns conflict in that case.
-func (c *change) deleteEvent(id relay.ID, heavy bool) error {
+func (c *writeTx) deleteEvent(id relay.ID, heavy bool) error {
 	if _, err := c.exec(`DELETE FROM events WHERE id = ?`, id); err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func (l *listing) and(condition string, args ...any) {
 // filter turns a Filter into conditions.
 func (l *listing) filter(f relay.Filter) error {
 	if f.Method != "" {
-		l.and(`UPPER(e.method) = ?`, strings.ToUpper(plain(f.Method)))
+		l.and(`UPPER(e.method) = ?`, strings.ToUpper(storableText(f.Method)))
 	}
 	if f.Status != "" {
 		low, high, err := statusRange(f.Status)
@@ -283,7 +283,7 @@ func (l *listing) oldest() (time.Time, error) {
 		if l.floor != (relay.ID{}) {
 			first = max(first, micros(l.floor.Time()))
 		}
-		return moment(first), err
+		return fromMicros(first), err
 	}
 	look := func(where string, args ...any) error {
 		var at []int64
@@ -294,14 +294,14 @@ func (l *listing) oldest() (time.Time, error) {
 		return err
 	}
 	if l.everything {
-		return moment(first), look(``)
+		return fromMicros(first), look(``)
 	}
 	for _, alias := range l.aliases {
 		if err := look(`alias_id = ? AND `, alias); err != nil {
 			return time.Time{}, err
 		}
 	}
-	return moment(first), nil
+	return fromMicros(first), nil
 }
 
 // page adds what fits between bound and before and tells whether the page is full, and

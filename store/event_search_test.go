@@ -12,7 +12,7 @@ func TestSearchPassesNothingOver(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	s := figured(t, n)
-	if err := s.update(t.Context(), "", func(c *change) error {
+	if err := s.update(t.Context(), "", func(c *writeTx) error {
 		_, err := c.exec(`UPDATE events SET target = CAST('/needle' AS BLOB)`)
 		return err
 	}); err != nil {
@@ -42,7 +42,7 @@ func TestSearchInLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 3)
 	var page relay.Page
-	err := s.update(t.Context(), "", func(c *change) error {
+	err := s.update(t.Context(), "", func(c *writeTx) error {
 		for _, n := range []int{0, 1} {
 			if _, err := c.exec(`INSERT INTO payloads (`+payloadColumns+`) SELECT id, ?, NULL, NULL, 0, 0, NULL, 2, 10, 10, NULL, '', NULL, NULL FROM events`, n); err != nil {
 				return err

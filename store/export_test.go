@@ -23,7 +23,7 @@ func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 			note(err)
 		}
 	}
-	note(s.update(ctx, "", func(c *change) error { return read(c.session) }))
+	note(s.update(ctx, "", func(c *writeTx) error { return read(c.session) }))
 	_, err := s.inBatch(ctx, &writeTarget{db: s.journal}, func(w *writer) error { return read(w.session) })
 	note(err)
 	return values

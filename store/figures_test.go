@@ -27,7 +27,7 @@ func figured(t *testing.T, n int) *Store {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	err = s.update(t.Context(), "insert", func(c *change) error {
+	err = s.update(t.Context(), "insert", func(c *writeTx) error {
 		for i := range n {
 			at := now.Add(-time.Duration(i) * time.Minute)
 			id := lowestID(at)

@@ -69,8 +69,8 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 	}
 	code, message := faultText(a.Error)
 	return []any{
-		st.id, a.N, state, micros(a.StartedAt), micros(a.EndedAt), code, message, plain(a.Connection), identicalArg(a), packTiming(a),
-		flag(a.HasResponse), a.Status, plain(a.ResponseState),
+		st.id, a.N, state, micros(a.StartedAt), micros(a.EndedAt), code, message, storableText(a.Connection), identicalArg(a), packTiming(a),
+		boolToInt(a.HasResponse), a.Status, storableText(a.ResponseState),
 	}, nil
 }
 
@@ -143,7 +143,7 @@ func (w *writer) afterFinish(st *step, row *attemptRow) error {
 var supersededFault = relay.Fault{Code: relay.CodeSuperseded, Message: "a replay was delivered while this attempt still waited"}
 
 // supersede cancels the first attempt of an event if it is queued.
-func (c *change) supersede(id relay.ID, alias int64) error {
+func (c *writeTx) supersede(id relay.ID, alias int64) error {
 	n, err := c.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
 		WHERE event_id = ? AND n = 1 AND state = 0`, micros(c.now()), supersededFault.Code, supersededFault.Message, id)
 	if err == nil && n > 0 {
@@ -154,7 +154,7 @@ func (c *change) supersede(id relay.ID, alias int64) error {
 
 // supersedeLate cancels a first attempt that came back to the queue, if a replay was
 // delivered in the meantime.
-func (c *change) supersedeLate(id relay.ID, n int, alias int64) error {
+func (c *writeTx) supersedeLate(id relay.ID, n int, alias int64) error {
 	if n != 1 {
 		return nil
 	}

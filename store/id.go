@@ -71,7 +71,7 @@ func (s *Store) raiseIDs(ctx context.Context) error {
 		if err := q.get(&newest, `SELECT COALESCE(MAX(received_at), 0) FROM attempts WHERE state = 0`); err != nil {
 			return err
 		}
-		s.clock.startAfter(moment(newest))
+		s.clock.startAfter(fromMicros(newest))
 		return nil
 	})
 }

@@ -18,11 +18,11 @@ type callKey struct{ credential, key string }
 // than 15 minutes ago and has no answer counts as never made: the database was away when
 // its answer had to be stored.
 func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error) {
-	k := callKey{who.Credential, plain(key)}
-	err = s.update(ctx, "begin idempotent call", func(c *change) error {
+	k := callKey{who.Credential, storableText(key)}
+	err = s.update(ctx, "begin idempotent call", func(c *writeTx) error {
 		status, body = 0, nil
 		now := s.now()
-		target := plain(target)
+		target := storableText(target)
 		if _, err := c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ? OR status = 0 AND created_at < ?)`,
 			k.credential, k.key, micros(now.Add(-idempotencyLife)), micros(now.Add(-abandonedAfter))); err != nil {
 			return err
@@ -39,7 +39,7 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 }
 
 // earlier returns the answer of an earlier call with the key and the same target.
-func (c *change) earlier(k callKey, target string) (status int, body []byte, err error) {
+func (c *writeTx) earlier(k callKey, target string) (status int, body []byte, err error) {
 	var row struct {
 		Target string `db:"target"`
 		Status int    `db:"status"`
@@ -60,11 +60,11 @@ func (c *change) earlier(k callKey, target string) (status int, body []byte, err
 // EndIdempotent stores the answer of a call; status 0 deletes the key, so that the call may
 // be made again at once.
 func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error {
-	return s.update(ctx, "end idempotent call", func(c *change) (err error) {
+	return s.update(ctx, "end idempotent call", func(c *writeTx) (err error) {
 		if status == 0 {
-			_, err = c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0`, who.Credential, plain(key))
+			_, err = c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0`, who.Credential, storableText(key))
 		} else {
-			_, err = c.exec(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, status, nonNil(body), who.Credential, plain(key))
+			_, err = c.exec(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, status, nonNil(body), who.Credential, storableText(key))
 		}
 		return err
 	})

@@ -30,7 +30,7 @@ func (s *Store) UseInvite(ctx context.Context, secret, keyLine, remote, userAgen
 	if sessionSecret, err = newSecret(""); err != nil {
 		return "", acc, err
 	}
-	err = s.update(ctx, "use invite", func(c *change) error {
+	err = s.update(ctx, "use invite", func(c *writeTx) error {
 		var row accountRow
 		if err := c.get(&row, inviteQuery, hash(secret), micros(c.now())); err != nil {
 			return err

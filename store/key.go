@@ -32,7 +32,7 @@ const keyQuery = `SELECT x.id, x.account_id, o.name AS account, o.admin, x.name,
 func (r *keyRow) key() relay.Key {
 	return relay.Key{
 		ID: r.ID, Account: r.AccountID, AccountName: r.Account, Name: r.Name, Fingerprint: r.Fingerprint, Type: r.Type,
-		AuthorizedKey: r.AuthorizedKey, CreatedAt: moment(r.CreatedAt), LastUsedAt: moment(r.LastUsedAt),
+		AuthorizedKey: r.AuthorizedKey, CreatedAt: fromMicros(r.CreatedAt), LastUsedAt: fromMicros(r.LastUsedAt),
 	}
 }
 
@@ -40,7 +40,7 @@ func (r *keyRow) key() relay.Key {
 func (s *Store) KeyOwner(ctx context.Context, fingerprint string) (who relay.Actor, err error) {
 	var row keyRow
 	if err := s.view(ctx, "read key", func(q session) error {
-		return q.get(&row, keyQuery+`x.fingerprint = ?`, plain(fingerprint))
+		return q.get(&row, keyQuery+`x.fingerprint = ?`, storableText(fingerprint))
 	}); err != nil {
 		return who, err
 	}
@@ -64,7 +64,7 @@ func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authori
 	if err != nil {
 		return relay.Key{}, err
 	}
-	err = s.update(ctx, "add key", func(c *change) error {
+	err = s.update(ctx, "add key", func(c *writeTx) error {
 		account, err := c.subject(who, user)
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func newKey(name, authorizedKey string) (*keyRow, error) {
 }
 
 // insertKey registers a key; conflict when anybody has it.
-func (c *change) insertKey(who relay.Actor, row *keyRow) error {
+func (c *writeTx) insertKey(who relay.Actor, row *keyRow) error {
 	n, err := c.exec(`INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 		row.ID, row.AccountID, row.Name, row.Fingerprint, row.Type, row.AuthorizedKey, row.CreatedAt)
@@ -147,7 +147,7 @@ func parseKey(line string) (ssh.PublicKey, string, error) {
 // truncateName makes a name that people gave fit for lists.
 func truncateName(name string) string {
 	const most = 200
-	name = plain(strings.TrimSpace(name))
+	name = storableText(strings.TrimSpace(name))
 	if len(name) > most {
 		name = strings.ToValidUTF8(name[:most], "")
 	}
@@ -193,10 +193,10 @@ func (s *Store) RemoveKey(ctx context.Context, who relay.Actor, id string) error
 	if err := s.requireFreshLogin(who); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove key", func(c *change) error {
+	return s.update(ctx, "remove key", func(c *writeTx) error {
 		var row keyRow
 		if err := c.get(&row, keyQuery+`(x.id = ? OR x.fingerprint = ?) AND (x.account_id = ? OR 1 = ?)`,
-			plain(id), plain(id), who.Account, flag(who.Admin)); err != nil {
+			storableText(id), storableText(id), who.Account, boolToInt(who.Admin)); err != nil {
 			return err
 		}
 		return c.revoke(who, "keys", "key.remove", row.ID, row.AccountID, row.Fingerprint)
@@ -204,7 +204,7 @@ func (s *Store) RemoveKey(ctx context.Context, who relay.Actor, id string) error
 }
 
 // revoke deletes a credential and announces that, so that its connections end.
-func (c *change) revoke(who relay.Actor, table, action, id string, account int64, detail string) error {
+func (c *writeTx) revoke(who relay.Actor, table, action, id string, account int64, detail string) error {
 	n, err := c.exec(`DELETE FROM `+table+` WHERE id = ?`, id)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ const advisoryLock = 0x72656c61
 // takeServeLock makes this process the serving one. On SQLite it fails at once when another
 // process serves; on Postgres it waits as standby until ctx ends.
 func (s *Store) takeServeLock(ctx context.Context) error {
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		return s.Claim()
 	}
 	defer s.standby.Store(false)
@@ -197,7 +197,7 @@ func (s *Store) servingNow(ctx context.Context) (name string, err error) {
 // waits in Serve. Close releases the lock. Call it from the goroutine that will call Serve,
 // before others use the store.
 func (s *Store) Claim() error {
-	if s.d.bulk || s.lock != nil {
+	if s.d.isPostgres || s.lock != nil {
 		return nil
 	}
 	return s.lockDataDir()

@@ -7,9 +7,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// The session of the serve lock ends alone where the server knows how, and a server
-// without that setting is no reason not to start.
-func TestEndAlone(t *testing.T) {
+// Postgres ends an idle session of the serve lock where it has that setting. A Postgres
+// without the setting does not prevent a start.
+func TestIdleTimeoutOfTheServeLock(t *testing.T) {
 	t.Parallel()
 	db, err := openPool(t.Context(), pgtest.URL(t), 1, readTimeout)
 	if err != nil {

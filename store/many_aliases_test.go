@@ -62,7 +62,7 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 	step := time.Since(time.UnixMilli(begin)).Milliseconds() / manyEvents
 	id := fmt.Sprintf(`(lpad(to_hex((%[1]d + i * %[2]d) >> 16), 8, '0') || lpad(to_hex((%[1]d + i * %[2]d) & 65535), 4, '0') || '70008000' || lpad(to_hex(i), 12, '0'))::uuid`, begin, step)
 	target := `convert_to('/hook/' || i, 'UTF8')`
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		id = fmt.Sprintf(`unhex(printf('%%08x%%04x70008000%%012x', (%[1]d + i * %[2]d) >> 16, (%[1]d + i * %[2]d) & 65535, i))`, begin, step)
 		target = `CAST('/hook/' || i AS BLOB)`
 	}

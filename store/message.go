@@ -46,7 +46,7 @@ func payloadArgs(id relay.ID, n int, m *relay.Message, extra, interim []byte) []
 	}
 	return []any{
 		id, n, m.Head, m.Lines, int(m.Framing), 0, body, m.Body.Parts, stored, m.Body.Size,
-		m.Body.SHA256[:], plain(m.Body.State), extra, interim,
+		m.Body.SHA256[:], storableText(m.Body.State), extra, interim,
 	}
 }
 
@@ -99,8 +99,8 @@ func unpackTiming(b []byte) (t relay.Timing, ok bool) {
 	return t, true
 }
 
-// plain makes s fit for a text column of both engines: valid UTF-8 without NUL.
-func plain(s string) string {
+// storableText replaces what a text column of either engine refuses: invalid UTF-8 and NUL.
+func storableText(s string) string {
 	if utf8.ValidString(s) && !strings.Contains(s, "\x00") {
 		return s
 	}
@@ -115,14 +115,16 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-func moment(us int64) time.Time {
+// fromMicros is the time that micros stored.
+func fromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
 	}
 	return time.UnixMicro(us).UTC()
 }
 
-func flag(b bool) int {
+// boolToInt is how a bool is stored.
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}

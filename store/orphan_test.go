@@ -43,7 +43,7 @@ func TestSweepsLookAtWhatCame(t *testing.T) {
 // event whose removal failed.
 func TestSweepOfADay(t *testing.T) {
 	t.Parallel()
-	s := served(t)
+	s := serveSQLite(t)
 	swept := func() bool { // the one at the start, by the store itself
 		s.sweepMu.Lock()
 		defer s.sweepMu.Unlock()

@@ -88,7 +88,7 @@ func (s *Store) prepareTx(q session, timeout time.Duration) error {
 // would then promise more than it keeps. synchronous_commit is no matter, see sessionSettings.
 func (s *Store) checkDurability(ctx context.Context) error {
 	bad := map[string]string{`PRAGMA journal_mode`: "memory", `PRAGMA synchronous`: "0"}
-	if s.d.bulk {
+	if s.d.isPostgres {
 		bad = map[string]string{`SHOW fsync`: "off", `SHOW full_page_writes`: "off"}
 	}
 	for query, value := range bad {

@@ -42,7 +42,7 @@ func tables(before, behind string) string {
 // each. What falls outside goes to the default partitions, and so does what comes on a
 // day whose partition cannot be made: an error is never a reason to stop.
 func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, partitionTimeout)
@@ -143,7 +143,7 @@ func lowestUUID(t time.Time) string {
 // examinePartitions looks at whether the days to come have partitions, and at what is in
 // the default partition.
 func (s *Store) examinePartitions(q session) Finding {
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		return okFinding("SQLite keeps all events in one table")
 	}
 	missing, err := q.missingDays(s.now())
@@ -171,7 +171,7 @@ func (s *Store) examinePartitions(q session) Finding {
 // next to nothing, and gives the space back at once. One that cannot be dropped keeps
 // no other. Postgres only.
 func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err error) {
-	if !s.d.bulk || now.Sub(s.daysTried) < dropAgain && now.Sub(s.daysTried) >= 0 {
+	if !s.d.isPostgres || now.Sub(s.daysTried) < dropAgain && now.Sub(s.daysTried) >= 0 {
 		return 0, nil
 	}
 	s.daysTried = now
@@ -232,7 +232,7 @@ func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events
 	if err != nil || keep {
 		return 0, err
 	}
-	err = s.update(ctx, "drop a day", func(c *change) (err error) {
+	err = s.update(ctx, "drop a day", func(c *writeTx) (err error) {
 		keep, err = c.dropDay(day, now, s.opt.Retention)
 		return err
 	})
@@ -292,7 +292,7 @@ func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (
 
 // dropDay drops the partitions of a day, unless something has to stay now that nobody
 // can change it.
-func (c *change) dropDay(day pastDay, now time.Time, retention time.Duration) (keep bool, err error) {
+func (c *writeTx) dropDay(day pastDay, now time.Time, retention time.Duration) (keep bool, err error) {
 	for _, statement := range []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, tableWait.Milliseconds()),
 		`LOCK TABLE ` + tables("ONLY ", "") + ` IN ACCESS EXCLUSIVE MODE`,

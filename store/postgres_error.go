@@ -49,7 +49,7 @@ func (e *connectionError) Unwrap() error { return e.cause }
 
 // asConnectionError wraps such an error of Postgres; nil stays nil.
 func (s *Store) asConnectionError(err error) error {
-	if err == nil || !s.d.bulk {
+	if err == nil || !s.d.isPostgres {
 		return err
 	}
 	return &connectionError{err}

@@ -48,7 +48,7 @@ func TestPostgresUnavailable(t *testing.T) {
 // A batch that the database asks to run again is not run for ever: its callers wait.
 func TestDeadlocksWithoutEnd(t *testing.T) {
 	t.Parallel()
-	s := served(t)
+	s := serveSQLite(t)
 	c := &committer{s: s, limit: queueBytes, wake: make(chan struct{}, 1)}
 	st := &step{kind: stepRequeue, id: s.NewID(), n: 1, ticket: relay.NewTicket()}
 	began, tries := time.Now(), 0

@@ -117,7 +117,7 @@ func checkDedicatedSession(ctx context.Context, db *sqlx.DB, conn *sql.Conn) (er
 
 // checkDirect returns errPooledSession where a migration could not be locked.
 func (s *Store) checkDirect(ctx context.Context) error {
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*opTimeout)

@@ -62,7 +62,7 @@ func TestTransactionSettings(t *testing.T) {
 		}
 		return lock
 	}
-	if err := s.update(t.Context(), "", func(c *change) error {
+	if err := s.update(t.Context(), "", func(c *writeTx) error {
 		if got := read(c.session); got != "1800ms on" {
 			t.Errorf("in a transaction: %s", got)
 		}

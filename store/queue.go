@@ -22,7 +22,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 	}
 	var claim relay.Claim
 	var made lostClaim
-	err := s.update(ctx, "begin replay", func(c *change) error {
+	err := s.update(ctx, "begin replay", func(c *writeTx) error {
 		e, err := c.event(who, id)
 		if err != nil {
 			return err
@@ -44,7 +44,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		if _, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`)
 			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
 				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
-			id, n, e.AliasID, state, micros(now), micros(started), plain(who.String()), node, boot, id); err != nil {
+			id, n, e.AliasID, state, micros(now), micros(started), storableText(who.String()), node, boot, id); err != nil {
 			return err
 		}
 		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
@@ -112,7 +112,7 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 	for {
 		var waits, taken []int
 		err := s.view(ctx, "look for queued attempts", func(q session) error {
-			err := q.all(&waits, `SELECT 1 AS one`+oldestQueued, alias, flag(auto)) // spares the writer when nothing waits
+			err := q.all(&waits, `SELECT 1 AS one`+oldestQueued, alias, boolToInt(auto)) // spares the writer when nothing waits
 			if err == nil && len(waits) > 0 {
 				err = q.all(&taken, `SELECT 1 AS one FROM attempts WHERE alias_id = ? AND state = 1 AND from_queue = 1 LIMIT 1`, alias)
 			}
@@ -139,10 +139,10 @@ const oldestQueued = ` FROM attempts WHERE alias_id = ? AND state = 0 AND (kind 
 // not wait any more.
 func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim *relay.Claim, err error) {
 	var made lostClaim
-	err = s.update(ctx, "claim queued attempt", func(c *change) error {
+	err = s.update(ctx, "claim queued attempt", func(c *writeTx) error {
 		claim, made = nil, lostClaim{}
 		var rows []attemptRow
-		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldestQueued, alias, flag(auto)); err != nil || len(rows) == 0 {
+		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldestQueued, alias, boolToInt(auto)); err != nil || len(rows) == 0 {
 			return err
 		}
 		r := rows[0]
@@ -178,7 +178,7 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 	if err := allow(who, relay.ScopeEventsReplay); err != nil {
 		return 0, err
 	}
-	err = s.update(ctx, "release queued events", func(c *change) error {
+	err = s.update(ctx, "release queued events", func(c *writeTx) error {
 		a, err := c.alias(who, alias)
 		if err != nil {
 			return err
@@ -197,7 +197,7 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 }
 
 // release marks the inbound events that wait at an alias, and gives their attempts.
-func (c *change) release(alias int64) (released []attemptRow, err error) {
+func (c *writeTx) release(alias int64) (released []attemptRow, err error) {
 	const waiting = `alias_id = ? AND state = 0 AND kind = 0 AND released = 0`
 	var ids []relay.ID
 	if err := c.all(&ids, `SELECT event_id FROM attempts WHERE `+waiting+` ORDER BY event_id`, alias); err != nil {
@@ -225,7 +225,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 	if err := allow(who, relay.ScopeEventsReplay); err != nil {
 		return err
 	}
-	return s.update(ctx, "cancel queued attempts", func(c *change) error {
+	return s.update(ctx, "cancel queued attempts", func(c *writeTx) error {
 		e, err := c.event(who, id)
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 		if err := c.lockEvents([]relay.ID{id}); err != nil {
 			return err
 		}
-		fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + plain(who.String()) + " while it waited"}
+		fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + storableText(who.String()) + " while it waited"}
 		var rows []attemptRow
 		if err := c.all(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
 			WHERE event_id = ? AND state = 0 RETURNING event_id, n`, micros(s.now()), fault.Code, fault.Message, id); err != nil {
@@ -305,7 +305,7 @@ func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[
 	})
 	out := make(map[int64]relay.QueueStats, len(rows))
 	for _, r := range rows {
-		out[r.Alias] = relay.QueueStats{Queued: r.Queued, QueuedEvents: r.Events, QueuedBytes: r.Bytes, OldestQueuedAt: moment(r.Oldest)}
+		out[r.Alias] = relay.QueueStats{Queued: r.Queued, QueuedEvents: r.Events, QueuedBytes: r.Bytes, OldestQueuedAt: fromMicros(r.Oldest)}
 	}
 	return out, err
 }
@@ -335,7 +335,7 @@ func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time
 		}
 		for _, r := range rows {
 			if r.At != nil {
-				out[r.Alias] = moment(*r.At)
+				out[r.Alias] = fromMicros(*r.At)
 			}
 		}
 	}

@@ -37,7 +37,7 @@ type remover struct {
 // pacedUpdate runs one transaction of deletes; fn gets the number of rows that it may
 // delete. Afterwards it checkpoints a long write-ahead log and then pauses for as long as
 // the transaction took, so that the journal gets at least half of the writer's time.
-func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *change, budget int) error) error {
+func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *writeTx, budget int) error) error {
 	took, err := s.removalTx(ctx, what, fn)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *change,
 }
 
 // removalTx is pacedUpdate without the pause. It returns how long the writer was held.
-func (s *Store) removalTx(ctx context.Context, what string, fn func(c *change, budget int) error) (took time.Duration, err error) {
+func (s *Store) removalTx(ctx context.Context, what string, fn func(c *writeTx, budget int) error) (took time.Duration, err error) {
 	r := &s.remover
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,11 +55,11 @@ func (s *Store) removalTx(ctx context.Context, what string, fn func(c *change, b
 		r.budget = removalInitialRows
 	}
 	budget, begin := r.budget, s.beginRelaxedSync
-	if s.d.bulk {
+	if s.d.isPostgres {
 		budget, begin = removalRowsPostgres, s.begin
 	}
 	var began time.Time
-	err = s.updateBy(ctx, what, begin, func(c *change) error {
+	err = s.updateBy(ctx, what, begin, func(c *writeTx) error {
 		began = time.Now() // this transaction holds the writer from here to the end of the commit
 		return fn(c, budget)
 	})
@@ -224,7 +224,7 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 func (s *Store) removeSome(ctx context.Context, alias int64, list []removalCandidate, now time.Time, all bool) (took int, done removalResult, err error) {
 	var gone []relay.ID
 	heavy := false
-	err = s.pacedUpdate(ctx, "remove events", func(c *change, budget int) (err error) {
+	err = s.pacedUpdate(ctx, "remove events", func(c *writeTx, budget int) (err error) {
 		rows := list[0].cost()
 		for took = 1; took < len(list) && rows+list[took].cost() <= budget; took++ {
 			rows += list[took].cost()
@@ -262,12 +262,12 @@ func (s *Store) removeSome(ctx context.Context, alias int64, list []removalCandi
 
 // removeEvents deletes the rows of events and, unless heavy is set, their payloads. It
 // returns the ids of the deleted events.
-func (c *change) removeEvents(alias int64, list []removalCandidate, now time.Time, all, heavy bool) (gone []relay.ID, err error) {
+func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Time, all, heavy bool) (gone []relay.ID, err error) {
 	ids := make([]any, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	if c.d.bulk { // a concurrent replay or share has locked the row already, or will not find it
+	if c.d.isPostgres { // a concurrent replay or share has locked the row already, or will not find it
 		query, args, err := sqlx.In(`SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.d.skipLocked, ids)
 		if err != nil {
 			return nil, err
@@ -322,7 +322,7 @@ func (s *Store) removeOrphanRows(ctx context.Context, l orphanTable, ids []relay
 		some := ids[:min(len(ids), removalMaxRows)]
 		ids = ids[len(some):]
 		for more := true; more; {
-			err := s.pacedUpdate(ctx, "remove bodies", func(c *change, budget int) error {
+			err := s.pacedUpdate(ctx, "remove bodies", func(c *writeTx, budget int) error {
 				limit := max(1, budget/l.rows)
 				query, args, err := sqlx.In(fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE event_id IN (?) LIMIT ?)`,
 					l.table, l.key), values(some), limit)

@@ -13,22 +13,22 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	const normal, full = 1, 2
 	s := figured(t, 1)
 	mine := errors.New("mine")
-	for name, fn := range map[string]func(*testing.T, *change, context.CancelFunc) error{
-		"done":  func(*testing.T, *change, context.CancelFunc) error { return nil },
-		"fails": func(*testing.T, *change, context.CancelFunc) error { return mine },
-		"fails in a statement": func(_ *testing.T, c *change, _ context.CancelFunc) error {
+	for name, fn := range map[string]func(*testing.T, *writeTx, context.CancelFunc) error{
+		"done":  func(*testing.T, *writeTx, context.CancelFunc) error { return nil },
+		"fails": func(*testing.T, *writeTx, context.CancelFunc) error { return mine },
+		"fails in a statement": func(_ *testing.T, c *writeTx, _ context.CancelFunc) error {
 			if _, err := c.exec(`DELETE FROM audit`); err != nil {
 				return err
 			}
 			_, err := c.exec(`DELETE FROM nowhere`)
 			return err
 		},
-		"the engine rolls back": func(_ *testing.T, c *change, _ context.CancelFunc) error {
+		"the engine rolls back": func(_ *testing.T, c *writeTx, _ context.CancelFunc) error {
 			_, err := c.exec(`ROLLBACK`)
 			return err
 		},
-		"its caller leaves": func(_ *testing.T, _ *change, leave context.CancelFunc) error { leave(); return nil },
-		"panics": func(_ *testing.T, c *change, _ context.CancelFunc) error {
+		"its caller leaves": func(_ *testing.T, _ *writeTx, leave context.CancelFunc) error { leave(); return nil },
+		"panics": func(_ *testing.T, c *writeTx, _ context.CancelFunc) error {
 			_, _ = c.exec(`DELETE FROM audit`)
 			panic(mine)
 		},
@@ -39,7 +39,7 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 			during, behind := 0, 0
 			func() {
 				defer func() { _ = recover() }()
-				_ = s.pacedUpdate(ctx, "", func(c *change, _ int) error {
+				_ = s.pacedUpdate(ctx, "", func(c *writeTx, _ int) error {
 					if err := c.get(&during, `PRAGMA synchronous`); err != nil {
 						t.Error(err)
 					}
@@ -53,7 +53,7 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 			if during != normal || behind != full {
 				t.Errorf("synchronous is %d during it and %d behind it", during, behind)
 			}
-			if err := s.update(t.Context(), "", func(c *change) error {
+			if err := s.update(t.Context(), "", func(c *writeTx) error {
 				_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('x', '') ON CONFLICT DO NOTHING`)
 				return errors.Join(err, c.get(&behind, `PRAGMA synchronous`))
 			}); err != nil || behind != full {

@@ -73,7 +73,7 @@ func (s *Store) undoClaims(ctx context.Context) error {
 // looks at them.
 func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
 	id := lost.id
-	return s.update(ctx, "take back a claim", func(c *change) error {
+	return s.update(ctx, "take back a claim", func(c *writeTx) error {
 		if err := c.lockEvents([]relay.ID{id}); err != nil {
 			return err
 		}

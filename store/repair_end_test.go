@@ -14,7 +14,7 @@ func settle(t *testing.T, ticket *relay.Ticket) {
 	}
 }
 
-func served(t *testing.T) *Store {
+func serveSQLite(t *testing.T) *Store {
 	t.Helper()
 	s := figured(t, 0)
 	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
@@ -28,7 +28,7 @@ func served(t *testing.T) *Store {
 // not.
 func TestLostEndOfAnUpgrade(t *testing.T) {
 	t.Parallel()
-	s := served(t)
+	s := serveSQLite(t)
 	a, err := s.CreateAlias(t.Context(), relay.System(), "sockets", "alice")
 	if err != nil {
 		t.Fatal(err)

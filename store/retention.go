@@ -187,7 +187,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 	} {
 		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? LIMIT ?)`, t.table, t.key, t.at)
 		for n := int64(t.limit); n == int64(t.limit); {
-			err := s.pacedUpdate(ctx, "drop expired "+t.table, func(c *change, _ int) (err error) {
+			err := s.pacedUpdate(ctx, "drop expired "+t.table, func(c *writeTx, _ int) (err error) {
 				n, err = c.exec(query, micros(t.before), t.limit)
 				return err
 			})
@@ -202,7 +202,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 // trimAudit deletes the oldest rows of the audit log beyond keep.
 func (s *Store) trimAudit(ctx context.Context, keep int) error {
 	for n := int64(expiredRows); n == expiredRows; {
-		err := s.pacedUpdate(ctx, "trim the audit log", func(c *change, _ int) (err error) {
+		err := s.pacedUpdate(ctx, "trim the audit log", func(c *writeTx, _ int) (err error) {
 			n, err = c.exec(`DELETE FROM audit WHERE id IN (SELECT id FROM audit
 				WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id LIMIT ?)`, keep, expiredRows)
 			return err

@@ -34,7 +34,7 @@ func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
 // nothing to do. Several processes may call it at once: each migration is applied, and
 // told, by one of them.
 func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
-	if !s.d.bulk { // goose has no lock of its own for SQLite
+	if !s.d.isPostgres { // goose has no lock of its own for SQLite
 		f, err := s.openLock("migrate.lock")
 		if err != nil {
 			return 0, 0, err
@@ -72,7 +72,7 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 // this schema, over the direct URL.
 func (s *Store) provider(ctx context.Context) (*goose.Provider, error) {
 	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
-	if s.d.bulk {
+	if s.d.isPostgres {
 		var id int64
 		if err := s.direct.GetContext(ctx, &id, `SELECT hashtext('relay migrations ' || coalesce(current_schema(), ''))`); err != nil {
 			return nil, s.fault("name migration lock", err)

@@ -62,7 +62,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if s.spool != nil {
 		s.wait.Go(func() { s.drainLoop(run) })
 	}
-	if s.d.bulk {
+	if s.d.isPostgres {
 		s.wait.Go(func() { s.lockLoop(run) })
 	}
 	s.wait.Go(func() { s.pollLoop(run, last) })
@@ -78,7 +78,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 // one. It deletes the calls with an Idempotency-Key that have no answer, because they ended
 // with the server that ran them.
 func (s *Store) raiseBoot(ctx context.Context) error {
-	return s.update(ctx, "raise boot number", func(c *change) error {
+	return s.update(ctx, "raise boot number", func(c *writeTx) error {
 		if err := c.get(&s.boot, `INSERT INTO nodes (node, boot) VALUES (?, 1)
 			ON CONFLICT (node) DO UPDATE SET boot = nodes.boot + 1 RETURNING boot`, s.node); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 			s.flushUsage(ctx)
 			s.flushAuditQueue(ctx)
 		}
-		if s.d.bulk && n%10 == 9 && !s.spool.databaseDown() && s.holdLock(ctx) {
+		if s.d.isPostgres && n%10 == 9 && !s.spool.databaseDown() && s.holdLock(ctx) {
 			s.sweepAgain(ctx)
 		}
 	}

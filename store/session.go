@@ -38,8 +38,8 @@ func (s *Store) SessionOwner(ctx context.Context, secret string) (who relay.Acto
 	s.credentialUse.record("sessions", row.ID, row.LastUsedAt)
 	return relay.Actor{
 		Account: row.AccountID, AccountName: row.Account, Admin: row.Admin != 0, Kind: relay.ActorUser, Name: row.Account,
-		Scopes: relay.AllScopes, Credential: row.ID, ExpiresAt: moment(row.ExpiresAt),
-		LoggedInAt: moment(row.CreatedAt),
+		Scopes: relay.AllScopes, Credential: row.ID, ExpiresAt: fromMicros(row.ExpiresAt),
+		LoggedInAt: fromMicros(row.CreatedAt),
 	}, nil
 }
 
@@ -56,8 +56,8 @@ func (s *Store) Sessions(ctx context.Context, who relay.Actor) ([]relay.Session,
 	list := make([]relay.Session, len(rows))
 	for i, r := range rows {
 		list[i] = relay.Session{
-			ID: r.ID, Account: r.AccountID, CreatedAt: moment(r.CreatedAt), LastUsedAt: moment(r.LastUsedAt),
-			ExpiresAt: moment(r.ExpiresAt), Remote: r.Remote, UserAgent: r.UserAgent,
+			ID: r.ID, Account: r.AccountID, CreatedAt: fromMicros(r.CreatedAt), LastUsedAt: fromMicros(r.LastUsedAt),
+			ExpiresAt: fromMicros(r.ExpiresAt), Remote: r.Remote, UserAgent: r.UserAgent,
 		}
 	}
 	return list, err
@@ -68,10 +68,10 @@ func (s *Store) RemoveSession(ctx context.Context, who relay.Actor, id string) e
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove session", func(c *change) error {
+	return s.update(ctx, "remove session", func(c *writeTx) error {
 		var row sessionRow
 		if err := c.get(&row, sessionQuery+`x.id = ? AND (x.account_id = ? OR 1 = ?)`,
-			plain(id), who.Account, flag(who.Kind == relay.ActorSystem)); err != nil {
+			storableText(id), who.Account, boolToInt(who.Kind == relay.ActorSystem)); err != nil {
 			return err
 		}
 		return c.revoke(who, "sessions", "session.remove", row.ID, row.AccountID, "")
@@ -132,7 +132,7 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, user, kind stri
 	if err != nil {
 		return "", err
 	}
-	err = s.update(ctx, "create "+kind+" link", func(c *change) error {
+	err = s.update(ctx, "create "+kind+" link", func(c *writeTx) error {
 		account, err := c.subject(who, user)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 	if sessionSecret, err = newSecret(""); err != nil {
 		return "", acc, err
 	}
-	err = s.update(ctx, "use login link", func(c *change) error {
+	err = s.update(ctx, "use login link", func(c *writeTx) error {
 		var row accountRow
 		if err := c.get(&row, linkQuery, hash(secret), micros(c.now())); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 }
 
 // openSession keeps a new dashboard login of the actor's account.
-func (c *change) openSession(who relay.Actor, secret, remote, userAgent string) error {
+func (c *writeTx) openSession(who relay.Actor, secret, remote, userAgent string) error {
 	id, now := newName("ses_"), c.now()
 	if _, err := c.exec(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		id, hash(secret), who.Account, micros(now), micros(now), micros(now.Add(sessionLife)), truncateName(remote), truncateName(userAgent)); err != nil {

@@ -25,7 +25,7 @@ const shareQuery = `SELECT sh.id, sh.event_id, sh.alias_id, al.name AS alias, al
 
 func (r *shareRow) share() relay.Share {
 	return relay.Share{
-		ID: r.ID, Event: r.Event, View: r.View != 0, OneUse: r.OneUse != 0, CreatedAt: moment(r.CreatedAt), ExpiresAt: moment(r.ExpiresAt), Uses: r.Uses,
+		ID: r.ID, Event: r.Event, View: r.View != 0, OneUse: r.OneUse != 0, CreatedAt: fromMicros(r.CreatedAt), ExpiresAt: fromMicros(r.ExpiresAt), Uses: r.Uses,
 	}
 }
 
@@ -43,7 +43,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 	if secret, err = newSecret(""); err != nil {
 		return sh, "", err
 	}
-	err = s.update(ctx, "create share", func(c *change) error {
+	err = s.update(ctx, "create share", func(c *writeTx) error {
 		e, err := c.ownEvent(who, id)
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		}
 		name := newName("shr_")
 		if _, err := c.exec(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, one_use, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			name, hash(secret), id, e.AliasID, account, flag(want.View), flag(want.OneUse), micros(s.now()), micros(want.ExpiresAt)); err != nil {
+			name, hash(secret), id, e.AliasID, account, boolToInt(want.View), boolToInt(want.OneUse), micros(s.now()), micros(want.ExpiresAt)); err != nil {
 			return err
 		}
 		var row shareRow
@@ -103,12 +103,12 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 	if err := allow(who, relay.ScopeEventsShare); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove share", func(c *change) error {
+	return s.update(ctx, "remove share", func(c *writeTx) error {
 		e, err := c.ownEvent(who, id)
 		if err != nil {
 			return err
 		}
-		n, err := c.exec(`DELETE FROM shares WHERE id = ? AND event_id = ?`, plain(share), id)
+		n, err := c.exec(`DELETE FROM shares WHERE id = ? AND event_id = ?`, storableText(share), id)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 		return q.get(&row, shareQuery+`sh.hash = ? AND `+valid, hash(secret), micros(now))
 	})
 	if err == nil && use {
-		err = s.update(ctx, "count use of a share", func(c *change) error {
+		err = s.update(ctx, "count use of a share", func(c *writeTx) error {
 			end := micros(now.Add(usedShareGrace))
 			n, err := c.exec(`UPDATE shares AS sh SET uses = uses + 1, expires_at = CASE WHEN one_use = 1 AND (expires_at = 0 OR expires_at > ?) THEN ? ELSE expires_at END
 				WHERE id = ? AND `+valid, end, end, row.ID, micros(now))
@@ -161,6 +161,6 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 	}
 	return relay.Actor{
 		Account: row.Owner, Kind: relay.ActorShare, Name: row.ID, Scopes: relay.ScopeEventsRead | relay.ScopeEventsReplay,
-		Alias: row.AliasID, AliasName: row.Alias, Credential: row.ID, ExpiresAt: moment(row.ExpiresAt), Shared: row.Event,
+		Alias: row.AliasID, AliasName: row.Alias, Credential: row.ID, ExpiresAt: fromMicros(row.ExpiresAt), Shared: row.Event,
 	}, row.share(), nil
 }

@@ -21,10 +21,10 @@ import (
 	"relay/store/pgtest"
 )
 
-// scissors is a proxy in front of Postgres that cuts connections: anywhere in what is
+// cuttingProxy is a proxy in front of Postgres that cuts connections: anywhere in what is
 // said in either direction, or between a COMMIT and its answer, and sometimes without
 // telling the relay, which then hears nothing.
-type scissors struct {
+type cuttingProxy struct {
 	to   string // socket of the server
 	ln   net.Listener
 	calm atomic.Bool
@@ -36,8 +36,8 @@ type scissors struct {
 	wait sync.WaitGroup
 }
 
-// behindScissors gives the address of a database behind a proxy.
-func behindScissors(t *testing.T, address string, rng *rand.Rand) (string, *scissors) {
+// behindCuttingProxy gives the address of a database behind a proxy.
+func behindCuttingProxy(t *testing.T, address string, rng *rand.Rand) (string, *cuttingProxy) {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -50,7 +50,7 @@ func behindScissors(t *testing.T, address string, rng *rand.Rand) (string, *scis
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	const name = ".s.PGSQL.5432"
 	q := u.Query()
-	c := &scissors{to: filepath.Join(q.Get("host"), name), rng: rng}
+	c := &cuttingProxy{to: filepath.Join(q.Get("host"), name), rng: rng}
 	if c.ln, err = net.Listen("unix", filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +61,13 @@ func behindScissors(t *testing.T, address string, rng *rand.Rand) (string, *scis
 	return u.String(), c
 }
 
-func (c *scissors) chance(n int) int {
+func (c *cuttingProxy) chance(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rng.IntN(n)
 }
 
-func (c *scissors) accept() {
+func (c *cuttingProxy) accept() {
 	for {
 		relayd, err := c.ln.Accept()
 		if err != nil {
@@ -92,7 +92,7 @@ func (c *scissors) accept() {
 }
 
 // pass copies until bytes are through, while there is no calm.
-func (c *scissors) pass(to, from net.Conn, bytesLeft int, up bool, cut func()) {
+func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func()) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buf := make([]byte, 32<<10)
 	for {
@@ -219,7 +219,7 @@ func TestSpoolOfCutConnections(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pg := pgtest.Start(t, pgtest.Options{})
 	direct := pg.URL(t)
-	address, cut := behindScissors(t, direct, rng)
+	address, cut := behindCuttingProxy(t, direct, rng)
 	cut.calm.Store(true)
 	s := mustServe(t, store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 64 << 20, Log: testLog(t)})
 	alias := withAlias(t, s)

@@ -143,7 +143,7 @@ func TestSpoolOutlivesPowerLoss(t *testing.T) {
 		reached := false
 		for steps := range 2 * batches { // the power is lost after so many actions
 			dir, disk := t.TempDir(), newLossyDisk(fail)
-			p := dry(t, dir, 1, 64<<10) // files of 8 KiB
+			p := spoolWithoutDatabase(t, dir, 1, 64<<10) // files of 8 KiB
 			p.disk = disk
 			var taken, stored []int
 			for i := range steps {
@@ -183,13 +183,13 @@ func TestSpoolOutlivesPowerLoss(t *testing.T) {
 			}
 			reached = reached || disk.syncs >= fail
 			after := disk.losePower(t)
-			again := dry(t, after, 2, 64<<10)
+			again := spoolWithoutDatabase(t, after, 2, 64<<10)
 			if err := again.loadLeftSegments("node_a"); err != nil {
 				t.Fatal(err)
 			}
 			found := append(refusedSteps(t, after), stored...)
 			if again.active() {
-				found = append(found, drainDry(t, again, 100)...)
+				found = append(found, drainAll(t, again, 100)...)
 			}
 			for _, n := range taken {
 				if !slices.Contains(found, n) {
@@ -211,7 +211,7 @@ func TestSpoolOutlivesPowerLoss(t *testing.T) {
 // A disk that writes but cannot sync is not writable.
 func TestSpoolDiskThatCannotSync(t *testing.T) {
 	t.Parallel()
-	p := dry(t, t.TempDir(), 1, 1<<20)
+	p := spoolWithoutDatabase(t, t.TempDir(), 1, 1<<20)
 	p.disk = newLossyDisk(-1)
 	if err := p.checkWritable(); !errors.Is(err, errSyncFailed) {
 		t.Errorf("the disk is said to be writable: %v", err)
@@ -266,7 +266,7 @@ func (f *slowFile) Sync() error {
 // Metrics, readiness and readers of parts do not wait for a disk that syncs.
 func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
-	p := dry(t, t.TempDir(), 1, 1<<20)
+	p := spoolWithoutDatabase(t, t.TempDir(), 1, 1<<20)
 	mustPut(t, p, chunkSteps(1, 1, 1000))
 	size := p.size()
 	slow := &slowFile{p.segments[0].file, make(chan struct{}), make(chan struct{})}

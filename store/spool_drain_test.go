@@ -19,7 +19,7 @@ func TestSpoolLanesAfterACrash(t *testing.T) {
 	for crashed := range drainWorkers {
 		t.Run(fmt.Sprint("worker ", crashed), func(t *testing.T) {
 			t.Parallel()
-			s, alias := lanesOf(t)
+			s, alias := servedOnPostgres(t)
 			steps, want := arrivals(s, alias, 60)
 			d := drainer{s: s, limit: drainSteps, aliases: map[int64]bool{}, foreignEvents: map[relay.ID]bool{}}
 			by := claimant{node: s.node, boot: s.boot}
@@ -54,7 +54,7 @@ func TestSpoolLanesAfterACrash(t *testing.T) {
 	}
 }
 
-func lanesOf(t *testing.T) (*Store, int64) {
+func servedOnPostgres(t *testing.T) (*Store, int64) {
 	t.Helper()
 	s, err := Open(t.Context(), Options{URL: pgtest.URL(t), DataDir: t.TempDir(), SpoolLimit: 1 << 20})
 	if err != nil {

@@ -14,7 +14,7 @@ func TestSpoolDamagedRecord(t *testing.T) {
 	for name, at := range map[string]int64{"owner": segmentHead + recordHead + 2, "first": -1, "middle": -2, "last": -3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := dry(t, t.TempDir(), 7, 1<<20)
+			p := spoolWithoutDatabase(t, t.TempDir(), 7, 1<<20)
 			starts := []int64{0}
 			for i := range 9 {
 				mustPut(t, p, chunkSteps(i, 1, 50))
@@ -31,7 +31,7 @@ func TestSpoolDamagedRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name != "owner" { // that is read at a start only
-				running := dry(t, p.dir, 8, 1<<20)
+				running := spoolWithoutDatabase(t, p.dir, 8, 1<<20)
 				running.segments, running.claimant = []*segment{{
 					disk: realDisk{}, file: p.segments[0].file, path: p.segments[0].path + ".copy", claimant: p.claimant, read: starts[0], end: starts[9],
 				}}, p.claimant
@@ -57,14 +57,14 @@ func TestSpoolDamagedRecord(t *testing.T) {
 			if err := p.close(); err != nil {
 				t.Fatal(err)
 			}
-			again := dry(t, p.dir, 8, 1<<20)
+			again := spoolWithoutDatabase(t, p.dir, 8, 1<<20)
 			if err := again.loadLeftSegments("node_a"); err != nil {
 				t.Fatal(err)
 			}
 			if by := again.segments[0].claimant; by != p.claimant {
 				t.Errorf("in the name of %+v", by)
 			}
-			if got := drainDry(t, again, 100); !slices.Equal(got, want) {
+			if got := drainAll(t, again, 100); !slices.Equal(got, want) {
 				t.Errorf("read back %v, want %v", got, want)
 			}
 			if kept, err := filepath.Glob(filepath.Join(p.dir, "*"+spoolDamaged)); err != nil || len(kept) != 1 {
@@ -78,7 +78,7 @@ func TestSpoolDamagedRecord(t *testing.T) {
 func TestSpoolForeignFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := dry(t, dir, 1, 1<<20)
+	p := spoolWithoutDatabase(t, dir, 1, 1<<20)
 	mustPut(t, p, chunkSteps(0, 3, 10))
 	if err := p.close(); err != nil {
 		t.Fatal(err)
@@ -94,12 +94,12 @@ func TestSpoolForeignFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := dry(t, dir, 2, 1<<20)
+	again := spoolWithoutDatabase(t, dir, 2, 1<<20)
 	if err := again.loadLeftSegments("node_a"); err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, again, chunkSteps(3, 2, 10)) // under a name that is free
-	if got := drainDry(t, again, 100); !slices.Equal(got, numbers(5)) {
+	if got := drainAll(t, again, 100); !slices.Equal(got, numbers(5)) {
 		t.Errorf("came out as %v", got)
 	}
 	for _, name := range names {

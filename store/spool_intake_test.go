@@ -27,7 +27,7 @@ func endOf(st *step, size int) *step {
 // A spool that turns usual requests away is not ready, also before it was tried.
 func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	t.Parallel()
-	p := dry(t, t.TempDir(), 1, 256<<10)
+	p := spoolWithoutDatabase(t, t.TempDir(), 1, 256<<10)
 	if p.admitsTypical() != nil {
 		t.Error("an unused spool admits nothing")
 	}
@@ -46,7 +46,7 @@ func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 // find room; the steps of an event that was refused do not.
 func TestSpoolKeepsRoomForEnds(t *testing.T) {
 	t.Parallel()
-	p := dry(t, t.TempDir(), 1, 256<<10)
+	p := spoolWithoutDatabase(t, t.TempDir(), 1, 256<<10)
 	if p.admits(1<<30) != nil || p.nearlyFull() {
 		t.Error("a spool that is not in use keeps something out")
 	}

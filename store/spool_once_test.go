@@ -16,7 +16,7 @@ import (
 // an earlier run of it, and whose drainer is not running.
 func spooled(t *testing.T, s *Store, steps []*step) (*spool, *drainer) {
 	t.Helper()
-	p := dry(t, t.TempDir(), s.boot, 8<<20)
+	p := spoolWithoutDatabase(t, t.TempDir(), s.boot, 8<<20)
 	p.claimant = claimant{s.node, s.boot}
 	mustPut(t, p, steps)
 	return p, draining(s, p)
@@ -60,7 +60,7 @@ func takeOut(t *testing.T, s *Store, alias int64) *relay.Claim {
 // was removed, canceled or delivered meanwhile stays so.
 func TestSpoolStoredOnce(t *testing.T) {
 	t.Parallel()
-	s, alias := lanesOf(t)
+	s, alias := servedOnPostgres(t)
 	steps, queue := arrivals(s, alias, 12)
 	p, d := spooled(t, s, steps)
 	some, from, to, err := p.peek(drainSteps, drainBytes)
@@ -86,7 +86,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 		t.Fatal(c)
 	}
 
-	again := dry(t, p.dir, 9, 8<<20)
+	again := spoolWithoutDatabase(t, p.dir, 9, 8<<20)
 	if err := again.loadLeftSegments(s.node); err != nil || !again.active() {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 // restored, gets all of it later; nothing is kept aside but what it refuses for itself.
 func TestSpoolRefusedForAWhile(t *testing.T) {
 	t.Parallel()
-	s, alias := lanesOf(t)
+	s, alias := servedOnPostgres(t)
 	steps, queue := arrivals(s, alias, 10)
 	p, d := spooled(t, s, steps)
 	if _, err := s.write.Exec(`ALTER TABLE payloads RENAME TO elsewhere`); err != nil {
@@ -168,7 +168,7 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 // A batch that is too large for a slow database is halved until the database takes it.
 func TestSpoolOfASlowDatabase(t *testing.T) {
 	t.Parallel()
-	s, alias := lanesOf(t)
+	s, alias := servedOnPostgres(t)
 	steps, _ := arrivals(s, alias, 12)
 	_, d := spooled(t, s, steps)
 	tx, err := s.read.Beginx()
@@ -194,7 +194,7 @@ func TestSpoolOfASlowDatabase(t *testing.T) {
 // stored: they would be somebody else's, or nobody's for ever.
 func TestSpoolOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
-	s, alias := lanesOf(t)
+	s, alias := servedOnPostgres(t)
 	steps, _ := arrivals(s, alias, 5)
 	removed, renamed := steps[0].event, steps[2].event
 	removed.AliasID, renamed.Alias = alias+1000, "theirs"
@@ -227,7 +227,7 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 // neither stored nor kept aside.
 func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	t.Parallel()
-	s, alias := lanesOf(t)
+	s, alias := servedOnPostgres(t)
 	steps, _ := arrivals(s, alias, 6)
 	p, d := spooled(t, s, steps)
 	some, from, to, err := p.peek(drainSteps, drainBytes)
@@ -257,7 +257,7 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 // power such a file may be there again, and must not be stored twice.
 func TestSpoolOffsetsOutliveTheirFiles(t *testing.T) {
 	t.Parallel()
-	s, alias := lanesOf(t)
+	s, alias := servedOnPostgres(t)
 	steps, _ := arrivals(s, alias, 4)
 	p, d := spooled(t, s, steps)
 	rounds(t, d)

@@ -70,7 +70,7 @@ func (s *Store) leftoverSpool() *spool {
 	if s.opt.DataDir == "" || len(leftSegments(s.opt.DataDir)) == 0 {
 		return nil
 	}
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		s.log.Warn("files of a spool wait in the data dir for the Postgres database that they were made for; they are stored when relayd runs with it and this data dir",
 			"dir", s.opt.DataDir)
 		return nil

@@ -105,7 +105,7 @@ func (c *coder) text(s *string) {
 }
 
 func (c *coder) flag(v *bool) {
-	n := flag(*v)
+	n := boolToInt(*v)
 	number(c, &n)
 	*v = n != 0
 }
@@ -115,7 +115,7 @@ func (c *coder) when(t *time.Time) {
 	us := micros(*t)
 	number(c, &us)
 	if c.reading {
-		*t = moment(us)
+		*t = fromMicros(us)
 	}
 }
 

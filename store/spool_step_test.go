@@ -135,7 +135,7 @@ func readAnything(t *testing.T, b []byte) {
 	if err := os.WriteFile(filepath.Join(dir, "spool-0000000001-000000"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := dry(t, dir, 2, 1<<20)
+	p := spoolWithoutDatabase(t, dir, 2, 1<<20)
 	if err := p.loadLeftSegments("node_a"); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"relay"
 )
 
-// dry is a spool without a database behind it.
-func dry(t testing.TB, dir string, boot, limit int64) *spool {
+// spoolWithoutDatabase opens a spool that nothing drains.
+func spoolWithoutDatabase(t testing.TB, dir string, boot, limit int64) *spool {
 	t.Helper()
 	p := newSpool(Options{SpoolLimit: limit, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, "nowhere")
 	p.claimant = claimant{"node_a", boot}
@@ -30,9 +30,9 @@ func chunkSteps(from, n, size int) (steps []*step) {
 	return steps
 }
 
-// drainDry takes everything out of a spool, a few steps at a time, and gives their
+// drainAll takes everything out of a spool, a few steps at a time, and gives their
 // numbers.
-func drainDry(t testing.TB, p *spool, limit int) (got []int) {
+func drainAll(t testing.TB, p *spool, limit int) (got []int) {
 	t.Helper()
 	for {
 		steps, from, to, err := p.peek(limit, 1<<10)
@@ -75,7 +75,7 @@ func mustPut(t testing.TB, p *spool, steps []*step) {
 func TestSpoolOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := dry(t, dir, 1, 128<<10)
+	p := spoolWithoutDatabase(t, dir, 1, 128<<10)
 	for i := range 10 {
 		mustPut(t, p, chunkSteps(10*i, 10, 600))
 	}
@@ -88,7 +88,7 @@ func TestSpoolOrder(t *testing.T) {
 	}
 	p.advance(from, to)
 	mustPut(t, p, chunkSteps(100, 10, 5000)) // larger than what is read at once
-	if got := drainDry(t, p, 7); !slices.Equal(got, numbers(110)[15:]) {
+	if got := drainAll(t, p, 7); !slices.Equal(got, numbers(110)[15:]) {
 		t.Errorf("came out as %v", got)
 	}
 	if left := leftSegments(dir); len(left) > 0 || p.size() != 0 {
@@ -102,7 +102,7 @@ func TestSpoolLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
 	dir := t.TempDir()
-	p := dry(t, dir, 1, limit)
+	p := spoolWithoutDatabase(t, dir, 1, limit)
 	n := 0
 	for {
 		_, _, err := p.put(chunkSteps(n, 1, 1000), errLockUncertain)
@@ -136,7 +136,7 @@ func TestSpoolLimit(t *testing.T) {
 		p.advance(from, to)
 	}
 	mustPut(t, p, chunkSteps(n, 1, 1000))
-	if got := drainDry(t, p, 100); got[len(got)-1] != n {
+	if got := drainAll(t, p, 100); got[len(got)-1] != n {
 		t.Errorf("the last one is %d, want %d", got[len(got)-1], n)
 	}
 }
@@ -145,7 +145,7 @@ func TestSpoolLimit(t *testing.T) {
 // the rest is left out.
 func TestSpoolTorn(t *testing.T) {
 	t.Parallel()
-	p := dry(t, t.TempDir(), 3, 1<<20)
+	p := spoolWithoutDatabase(t, t.TempDir(), 3, 1<<20)
 	var ends []int64
 	for i := range 4 {
 		mustPut(t, p, chunkSteps(i, 1, 20))
@@ -169,14 +169,14 @@ func TestSpoolTorn(t *testing.T) {
 					want++
 				}
 			}
-			again := dry(t, dir, 4, 1<<20)
+			again := spoolWithoutDatabase(t, dir, 4, 1<<20)
 			if err := again.loadLeftSegments("node_a"); err != nil {
 				t.Fatalf("cut at %d: %v", size, err)
 			}
 			if want > 0 && again.segments[0].claimant != p.claimant {
 				t.Fatalf("cut at %d: in the name of %+v", size, again.segments[0].claimant)
 			}
-			if got := drainDry(t, again, 100); !slices.Equal(got, numbers(want)) {
+			if got := drainAll(t, again, 100); !slices.Equal(got, numbers(want)) {
 				t.Fatalf("cut at %d: %v, want %d steps", size, got, want)
 			}
 		}
@@ -188,7 +188,7 @@ func TestSpoolTorn(t *testing.T) {
 func TestSpoolDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := dry(t, dir, 1, 16<<10)
+	p := spoolWithoutDatabase(t, dir, 1, 16<<10)
 	for i := range 30 {
 		mustPut(t, p, chunkSteps(i, 1, 200))
 	}
@@ -204,11 +204,11 @@ func TestSpoolDamaged(t *testing.T) {
 	if err := p.close(); err != nil {
 		t.Fatal(err)
 	}
-	again := dry(t, dir, 2, 16<<10)
+	again := spoolWithoutDatabase(t, dir, 2, 16<<10)
 	if err := again.loadLeftSegments("node_a"); err != nil {
 		t.Fatal(err)
 	}
-	got := drainDry(t, again, 100)
+	got := drainAll(t, again, 100)
 	if got[0] != 2 || got[len(got)-1] != 29 || len(got) >= 28 || !slices.IsSorted(got) {
 		t.Errorf("read back %v", got)
 	}
@@ -216,7 +216,7 @@ func TestSpoolDamaged(t *testing.T) {
 	if err != nil || len(kept) != 1 {
 		t.Errorf("kept aside: %v, %v", kept, err)
 	}
-	if err := dry(t, dir, 3, 16<<10).loadLeftSegments("node_a"); err != nil {
+	if err := spoolWithoutDatabase(t, dir, 3, 16<<10).loadLeftSegments("node_a"); err != nil {
 		t.Error(err)
 	}
 }
@@ -226,9 +226,9 @@ func TestSpoolDamaged(t *testing.T) {
 func TestSpoolOwned(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	old := dry(t, dir, 1, 1<<20)
+	old := spoolWithoutDatabase(t, dir, 1, 1<<20)
 	mustPut(t, old, chunkSteps(0, 3, 10))
-	next := dry(t, dir, 2, 1<<20)
+	next := spoolWithoutDatabase(t, dir, 2, 1<<20)
 	if err := next.loadLeftSegments("node_a"); err != nil || next.active() {
 		t.Fatalf("took the spool of a living process: %v", err)
 	}
@@ -239,7 +239,7 @@ func TestSpoolOwned(t *testing.T) {
 	if err := next.loadLeftSegments("node_a"); err != nil {
 		t.Fatal(err)
 	}
-	if got := drainDry(t, next, 100); !slices.Equal(got, numbers(5)) {
+	if got := drainAll(t, next, 100); !slices.Equal(got, numbers(5)) {
 		t.Errorf("came out as %v", got)
 	}
 }
@@ -248,14 +248,14 @@ func TestSpoolOwned(t *testing.T) {
 // a new file.
 func TestSpoolUnwritable(t *testing.T) {
 	t.Parallel()
-	p := dry(t, t.TempDir(), 1, 1<<20)
+	p := spoolWithoutDatabase(t, t.TempDir(), 1, 1<<20)
 	mustPut(t, p, chunkSteps(0, 2, 10))
 	p.segments[0].file = readOnly(t, p.segments[0])
 	if _, _, err := p.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
 		t.Fatalf("written to a file that cannot be: %v", err)
 	}
 	mustPut(t, p, chunkSteps(2, 2, 10))
-	if got := drainDry(t, p, 100); !slices.Equal(got, numbers(4)) {
+	if got := drainAll(t, p, 100); !slices.Equal(got, numbers(4)) {
 		t.Errorf("came out as %v", got)
 	}
 }
@@ -275,7 +275,7 @@ func readOnly(t *testing.T, sg *segment) spoolFile {
 // Parts of bodies can be read from the spool until the database has them.
 func TestSpoolPartsCanBeRead(t *testing.T) {
 	t.Parallel()
-	p := dry(t, t.TempDir(), 1, 64<<10) // files of 8 KiB
+	p := spoolWithoutDatabase(t, t.TempDir(), 1, 64<<10) // files of 8 KiB
 	for i := range 10 {
 		mustPut(t, p, chunkSteps(2*i, 2, 1500))
 	}
@@ -297,7 +297,7 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 	if n := missing(); n != 0 {
 		t.Errorf("%d of 20 parts are missing", n)
 	}
-	drainDry(t, p, 4)
+	drainAll(t, p, 4)
 	if n := missing(); n != 20 {
 		t.Errorf("%d of 20 parts are missing after the spool was drained", n)
 	}

@@ -59,7 +59,7 @@ func (st *statement) one(d *dialect) string {
 	var row strings.Builder
 	for i := range st.columns() {
 		row.WriteString(",?")
-		if d.bulk && st.casts != nil {
+		if d.isPostgres && st.casts != nil {
 			row.WriteString("::" + st.casts[i])
 		}
 	}
@@ -94,7 +94,7 @@ func (st *statement) many(n int) string {
 type prepared map[string]*sql.Stmt
 
 func (s *Store) prepare(ctx context.Context) (prepared, error) {
-	if s.d.bulk {
+	if s.d.isPostgres {
 		return nil, nil // named statements do not survive a pooler
 	}
 	p := prepared{}
@@ -111,7 +111,7 @@ func (s *Store) prepare(ctx context.Context) (prepared, error) {
 
 // writer runs statements of the journal within one transaction.
 type writer struct {
-	*change
+	*writeTx
 	tx         *sqlx.Tx
 	prepared   prepared
 	target     *writeTarget
@@ -124,7 +124,7 @@ func (w *writer) run(st *statement, rows [][]any) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	if w.d.bulk {
+	if w.d.isPostgres {
 		_, err := w.tx.ExecContext(w.ctx, st.many(len(rows)), flat(rows)...)
 		return err
 	}
@@ -139,7 +139,7 @@ func (w *writer) run(st *statement, rows [][]any) error {
 
 // returning executes a statement for rows and returns the rows of its RETURNING clause.
 func (w *writer) returning(st *statement, rows [][]any, tail ...any) (out []attemptRow, err error) {
-	if w.d.bulk {
+	if w.d.isPostgres {
 		err = w.tx.SelectContext(w.ctx, &out, st.many(len(rows)), append(flat(rows), tail...)...)
 		return out, err
 	}

@@ -98,12 +98,12 @@ func (k *storageUsage) total() (sum int64) {
 	return sum
 }
 
-// Room returns nil when a request of about need bytes can be stored for the alias. It
+// Capacity returns nil when a request of about need bytes can be stored for the alias. It
 // returns storage-full when the disk is nearly full, or when the alias has reached its limit
 // and nothing can be evicted, and store-unavailable when Postgres is unreachable and the
 // spool is full. If older events can be evicted, it waits for that, up to wait. It answers
 // from memory and reserves nothing.
-func (s *Store) Room(alias, need int64, wait time.Duration) *relay.Error {
+func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.disk.low(); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (s *Store) countStorage(ctx context.Context) error {
 		return nil
 	}
 	db := s.direct
-	if !s.d.bulk {
+	if !s.d.isPostgres {
 		db = s.read // the journal needs the only writer
 	}
 	conn, err := db.Connx(ctx)
@@ -160,7 +160,7 @@ func (s *Store) countStorage(ctx context.Context) error {
 		return s.fault("count stored bytes", err)
 	}
 	begin := `BEGIN`
-	if s.d.bulk {
+	if s.d.isPostgres {
 		begin = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 	}
 	q := session{ctx, conn, &s.d, &s.clock}

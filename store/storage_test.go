@@ -19,7 +19,7 @@ import (
 func room(t testing.TB, s *store.Store, alias, need int64, want string) {
 	t.Helper()
 	code := ""
-	e := s.Room(alias, need, 10*time.Second)
+	e := s.Capacity(alias, need, 10*time.Second)
 	if e != nil {
 		code = e.Code
 		if e.RetryAfter <= 0 {
@@ -72,7 +72,7 @@ func TestStorageOfAlias(t *testing.T) {
 		s = mustServe(t, o)
 		eventually(t, "the same is counted after a restart", func() bool { return s.Retention().StoredBytes == counted })
 
-		for s.Room(alias, weight, 10*time.Second) == nil && len(list) < 40 {
+		for s.Capacity(alias, weight, 10*time.Second) == nil && len(list) < 40 {
 			add(relay.StateQueued) // they push out all that may go, then nothing more fits
 		}
 		room(t, s, alias, weight, relay.CodeStorageFull)
@@ -158,7 +158,7 @@ func TestMinFree(t *testing.T) {
 		t.Errorf("a part of a new body: %v", part.Err())
 	}
 	free.Store(1 << 30)
-	eventually(t, "it ends by itself", func() bool { return s.Room(alias, 1, 0) == nil && s.Ready(t.Context()) == nil })
+	eventually(t, "it ends by itself", func() bool { return s.Capacity(alias, 1, 0) == nil && s.Ready(t.Context()) == nil })
 }
 
 // A full disk was taken for ready where min-free is off, until the first event failed.

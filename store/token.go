@@ -29,7 +29,7 @@ const tokenQuery = `SELECT x.id, x.account_id, o.name AS account, o.admin, x.nam
 func (r *tokenRow) token() relay.Token {
 	return relay.Token{
 		ID: r.ID, Account: r.AccountID, AccountName: r.Account, Name: r.Name, Scopes: relay.Scope(r.Scopes), Alias: r.Alias,
-		CreatedAt: moment(r.CreatedAt), ExpiresAt: moment(r.ExpiresAt), LastUsedAt: moment(r.LastUsedAt),
+		CreatedAt: fromMicros(r.CreatedAt), ExpiresAt: fromMicros(r.ExpiresAt), LastUsedAt: fromMicros(r.LastUsedAt),
 	}
 }
 
@@ -45,7 +45,7 @@ func (s *Store) TokenOwner(ctx context.Context, secret string) (who relay.Actor,
 	s.credentialUse.record("tokens", row.ID, row.LastUsedAt)
 	who = relay.Actor{
 		Account: row.AccountID, AccountName: row.Account, Admin: row.Admin != 0, Kind: relay.ActorToken, Name: row.Name,
-		Scopes: relay.Scope(row.Scopes), Alias: row.AliasID, AliasName: row.Alias, Credential: row.ID, ExpiresAt: moment(row.ExpiresAt),
+		Scopes: relay.Scope(row.Scopes), Alias: row.AliasID, AliasName: row.Alias, Credential: row.ID, ExpiresAt: fromMicros(row.ExpiresAt),
 	}
 	if who.Name == "" {
 		who.Name = row.ID
@@ -75,7 +75,7 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 	if secret, err = newSecret("rly_"); err != nil {
 		return made, "", err
 	}
-	err = s.update(ctx, "create token", func(c *change) error {
+	err = s.update(ctx, "create token", func(c *writeTx) error {
 		account, err := c.subject(who, t.AccountName)
 		if err != nil {
 			return err
@@ -152,9 +152,9 @@ func (s *Store) RemoveToken(ctx context.Context, who relay.Actor, id string) err
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove token", func(c *change) error {
+	return s.update(ctx, "remove token", func(c *writeTx) error {
 		var row tokenRow
-		if err := c.get(&row, tokenQuery+`x.id = ? AND (x.account_id = ? OR 1 = ?)`, plain(id), who.Account, flag(who.Admin)); err != nil {
+		if err := c.get(&row, tokenQuery+`x.id = ? AND (x.account_id = ? OR 1 = ?)`, storableText(id), who.Account, boolToInt(who.Admin)); err != nil {
 			return err
 		}
 		return c.revoke(who, "tokens", "token.remove", row.ID, row.AccountID, row.Name)

@@ -19,7 +19,7 @@ const credentialUseInterval = time.Minute
 
 func (u *usage) record(table, id string, before int64) {
 	now := time.Now()
-	if now.Sub(moment(before)) < credentialUseInterval {
+	if now.Sub(fromMicros(before)) < credentialUseInterval {
 		return
 	}
 	u.mu.Lock()
@@ -39,7 +39,7 @@ func (s *Store) flushUsage(ctx context.Context) {
 	if len(last) == 0 || ctx.Err() != nil {
 		return
 	}
-	err := s.update(ctx, "record use of credentials", func(c *change) error {
+	err := s.update(ctx, "record use of credentials", func(c *writeTx) error {
 		for k, at := range last {
 			if _, err := c.exec(`UPDATE `+k.table+` SET last_used_at = ? WHERE id = ?`, at, k.id); err != nil {
 				return err

@@ -15,7 +15,7 @@ const (
 // vacuum returns free pages of the SQLite file to the file system in short transactions:
 // all of them when the disk is full, otherwise those beyond what new events need soon.
 func (s *Store) vacuum(ctx context.Context) error {
-	if s.d.bulk {
+	if s.d.isPostgres {
 		return nil // Postgres has autovacuum
 	}
 	for least := int64(math.MaxInt64); ; {
@@ -37,7 +37,7 @@ func (s *Store) vacuum(ctx context.Context) error {
 			return nil
 		}
 		least = pages
-		err := s.pacedUpdate(ctx, "give free pages back", func(c *change, _ int) error {
+		err := s.pacedUpdate(ctx, "give free pages back", func(c *writeTx, _ int) error {
 			// The statement frees one page for each row that is read, and keeps its
 			// progress when it is closed early.
 			rows, err := c.q.QueryContext(c.ctx, incrementalVacuum(free-keep))

@@ -160,7 +160,7 @@ func (a *app) wire() error {
 		MaxHead: c.MaxHead.Limit(), MaxBody: c.MaxBody.Limit(), MaxResponseCapture: c.MaxResponseCapture.Limit(),
 		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
 		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
-		Room: a.store.Room, StoreFirst: a.store.StoreFirst,
+		Capacity: a.store.Capacity, StoreFirst: a.store.StoreFirst,
 	})
 	a.proxies = server.NewProxies(server.ProxyOptions{Trusted: c.TrustedProxies, Registry: registry, Log: a.log})
 	if err := a.makeTLS(registry); err != nil {

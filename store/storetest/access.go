@@ -52,7 +52,7 @@ func testAccess(t *testing.T, fresh func(testing.TB) store.Options) {
 }
 
 // everything calls each method that takes an actor on an alias or event of alice.
-func (b *bench) everything(ctx context.Context, who relay.Actor, id relay.ID, share string) map[string]error {
+func (b *fixture) everything(ctx context.Context, who relay.Actor, id relay.ID, share string) map[string]error {
 	errs := map[string]error{
 		"DeleteEvent":   b.DeleteEvent(ctx, who, id),
 		"Cancel":        b.Cancel(ctx, who, id),

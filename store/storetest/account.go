@@ -52,7 +52,7 @@ func testAccounts(t *testing.T, fresh func(testing.TB) store.Options) {
 
 // A removed account can do nothing more; its aliases wait for an admin to hand them
 // on, and a new account of the same name does not get them.
-func (b *bench) removeAccount() {
+func (b *fixture) removeAccount() {
 	ctx := b.Context()
 	_, err := b.CreateAccount(ctx, system, "dave", false)
 	b.must(err)
@@ -87,7 +87,7 @@ func (b *bench) removeAccount() {
 	b.must(b.RemoveAlias(ctx, b.alice, "daves"))
 }
 
-func (b *bench) members() {
+func (b *fixture) members() {
 	ctx := b.Context()
 	b.want(relay.CodeNotFound, b.AddMember(ctx, b.bob, "hooks", "bob"))
 	b.want(relay.CodeNotFound, b.AddMember(ctx, b.alice, "hooks", "nobody"))
@@ -164,7 +164,7 @@ func testAliases(t *testing.T, fresh func(testing.TB) store.Options) {
 }
 
 // Of several who claim a name at once one gets it.
-func (b *bench) race() {
+func (b *fixture) race() {
 	var wg sync.WaitGroup
 	got := make(chan int64, 8)
 	for i := range 8 {
@@ -193,7 +193,7 @@ func (b *bench) race() {
 	}
 }
 
-func (b *bench) settings() {
+func (b *fixture) settings() {
 	ctx := b.Context()
 	long, month := time.Hour, 30*24*time.Hour
 	want := relay.Settings{
@@ -221,7 +221,7 @@ func (b *bench) settings() {
 }
 
 // Nothing of a removed alias ever shows, and its name is kept from others.
-func (b *bench) removeAlias() {
+func (b *fixture) removeAlias() {
 	ctx := b.Context()
 	a, err := b.Alias(ctx, b.alice, "claimed")
 	b.must(err)
@@ -275,7 +275,7 @@ func (b *bench) removeAlias() {
 }
 
 // eventually polls until ok holds.
-func (b *bench) eventually(what string, ok func() bool) {
+func (b *fixture) eventually(what string, ok func() bool) {
 	b.Helper()
 	deadline := time.Now().Add(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)

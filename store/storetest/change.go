@@ -11,8 +11,8 @@ import (
 	"relay/store"
 )
 
-// testChanges checks what the feed is told, by this process and by operator
-// commands beside it.
+// testChanges checks which changes are published to the feed, those of this process and
+// those of operator commands beside it.
 func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()
@@ -53,12 +53,12 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 			return
 		}
 	}
-	t.Error("an alias of this process was not told")
+	t.Error("a change of an alias of this process was not published")
 }
 
-// endedTwice hands the end of an attempt over again, as after a commit whose answer was
-// lost: nobody may have been told of it, so they are now.
-func (b *bench) endedTwice(id relay.ID, end *relay.Attempt) {
+// endedTwice stores the end of an attempt again, as after a commit whose answer was lost:
+// the end may not have been published, so it is published now.
+func (b *fixture) endedTwice(id relay.ID, end *relay.Attempt) {
 	b.Helper()
 	b.mu.Lock()
 	before := b.changes
@@ -73,12 +73,12 @@ func (b *bench) endedTwice(id relay.ID, end *relay.Attempt) {
 	b.changes = append(before, b.changes...)
 }
 
-// revokedBeside takes away by another process whatever opens a door; this one has to
-// hear of each within 2 s, to cut what came in by it.
-func (b *bench) revokedBeside(beside *store.Store) {
+// revokedBeside revokes each kind of access in another process. This process has to publish
+// each revocation within 2 s, so that connections which used that access are closed.
+func (b *fixture) revokedBeside(beside *store.Store) {
 	b.Helper()
 	ctx := b.Context()
-	told := func(what string, account int64, revoke func() error) {
+	revoked := func(what string, account int64, revoke func() error) {
 		b.Helper()
 		b.mu.Lock()
 		before := b.changes
@@ -98,7 +98,7 @@ func (b *bench) revokedBeside(beside *store.Store) {
 	}
 	token, _, err := beside.CreateToken(ctx, b.bob, relay.Token{})
 	b.must(err)
-	told("token", b.bob.Account, func() error { return beside.RemoveToken(ctx, system, token.ID) })
+	revoked("token", b.bob.Account, func() error { return beside.RemoveToken(ctx, system, token.ID) })
 	link, err := beside.CreateLoginLink(ctx, system, "bob", 0)
 	b.must(err)
 	_, _, err = beside.UseLoginLink(ctx, link, "192.0.2.1", "browser")
@@ -107,18 +107,18 @@ func (b *bench) revokedBeside(beside *store.Store) {
 	if err != nil || len(sessions) != 1 {
 		b.Fatal(sessions, err)
 	}
-	told("session", b.bob.Account, func() error { return beside.RemoveSession(ctx, system, sessions[0].ID) })
+	revoked("session", b.bob.Account, func() error { return beside.RemoveSession(ctx, system, sessions[0].ID) })
 	b.must(beside.AddMember(ctx, b.alice, "hooks", "bob"))
-	told("member", b.bob.Account, func() error { return beside.RemoveMember(ctx, b.alice, "hooks", "bob") })
+	revoked("member", b.bob.Account, func() error { return beside.RemoveMember(ctx, b.alice, "hooks", "bob") })
 	event := b.capture(b.hooks, "/shared", "", 200)
 	share, _, err := beside.CreateShare(ctx, b.alice, event, relay.Share{View: true})
 	b.must(err)
-	told("share", b.alice.Account, func() error { return beside.RemoveShare(ctx, b.alice, event, share.ID) })
+	revoked("share", b.alice.Account, func() error { return beside.RemoveShare(ctx, b.alice, event, share.ID) })
 	_, err = beside.CreateAccount(ctx, system, "erin", false)
 	b.must(err)
 	erin, err := beside.AccountByName(ctx, "erin")
 	b.must(err)
-	told("account", erin.ID, func() error { return beside.RemoveAccount(ctx, system, "erin") })
+	revoked("account", erin.ID, func() error { return beside.RemoveAccount(ctx, system, "erin") })
 }
 
 // testLoad: 64 senders hand over events at once; each keeps its own order, each

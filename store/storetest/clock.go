@@ -67,7 +67,7 @@ func testClock(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.keptName(&offset)
 }
 
-func (b *bench) states(n int) (out []string) {
+func (b *fixture) states(n int) (out []string) {
 	for range n {
 		out = append(out, relay.StateDelivered)
 	}
@@ -76,7 +76,7 @@ func (b *bench) states(n int) (out []string) {
 
 // keptName: the name of a removed alias is kept for thirty days, but not from who had
 // it, and nothing of the old one shows then.
-func (b *bench) keptName(offset *atomic.Int64) {
+func (b *fixture) keptName(offset *atomic.Int64) {
 	b.Helper()
 	ctx := b.Context()
 	old, err := b.CreateAlias(ctx, b.alice, "left", "")

@@ -29,21 +29,21 @@ func testCredentials(t *testing.T, fresh func(testing.TB) store.Options) {
 }
 
 // authorized makes an authorized_keys line of a new key.
-func (b *bench) authorized(key any) string {
+func (b *fixture) authorized(key any) string {
 	b.Helper()
 	p, err := ssh.NewPublicKey(key)
 	b.must(err)
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(p)))
 }
 
-func (b *bench) ed25519() string {
+func (b *fixture) ed25519() string {
 	b.Helper()
 	public, _, err := ed25519.GenerateKey(rand.Reader)
 	b.must(err)
 	return b.authorized(public)
 }
 
-func (b *bench) keys() {
+func (b *fixture) keys() {
 	ctx := b.Context()
 	line := b.ed25519()
 	k, err := b.AddKey(ctx, b.alice, "", "", line+" alice@laptop\n")
@@ -75,7 +75,7 @@ func (b *bench) keys() {
 	b.want(relay.CodeNotFound, b.StillValid(ctx, who))
 }
 
-func (b *bench) goodAndBadKeys(line string) {
+func (b *fixture) goodAndBadKeys(line string) {
 	ctx := b.Context()
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	b.must(err)
@@ -104,7 +104,7 @@ func (b *bench) goodAndBadKeys(line string) {
 	}
 }
 
-func (b *bench) tokens() {
+func (b *fixture) tokens() {
 	ctx := b.Context()
 	made, secret, err := b.CreateToken(ctx, b.alice, relay.Token{Name: "ci", Scopes: relay.ScopeEventsRead, Alias: "hooks", ExpiresAt: time.Now().Add(time.Hour)})
 	b.must(err)
@@ -133,7 +133,7 @@ func (b *bench) tokens() {
 
 // renewedTokens: each use of a token with a renewal extends its expiry; the expiry of
 // another one stays as it was set.
-func (b *bench) renewedTokens() {
+func (b *fixture) renewedTokens() {
 	ctx := b.Context()
 	made := map[string]relay.Token{}
 	for name, renewal := range map[string]time.Duration{"renewed": time.Hour, "fixed": 0} {
@@ -163,7 +163,7 @@ func (b *bench) renewedTokens() {
 }
 
 // No token makes one wider than itself.
-func (b *bench) narrowTokens() {
+func (b *fixture) narrowTokens() {
 	ctx := b.Context()
 	_, secret, err := b.CreateToken(ctx, b.alice, relay.Token{
 		Name: "maker", Scopes: relay.ScopeAccount | relay.ScopeEventsRead, ExpiresAt: time.Now().Add(time.Hour),
@@ -200,7 +200,7 @@ func (b *bench) narrowTokens() {
 	b.want(relay.CodeForbidden, err)
 }
 
-func (b *bench) logins() {
+func (b *fixture) logins() {
 	ctx := b.Context()
 	_, err := b.CreateLoginLink(ctx, b.root, "alice", 0)
 	b.want(relay.CodeForbidden, err)
@@ -252,7 +252,7 @@ func (b *bench) logins() {
 	b.want(relay.CodeNotFound, err)
 }
 
-func (b *bench) idempotency() {
+func (b *fixture) idempotency() {
 	ctx, who := b.Context(), b.alice
 	who.Credential = "tok_1"
 	begin := func(key, target string) (int, string, error) {

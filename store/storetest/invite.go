@@ -8,7 +8,7 @@ import (
 )
 
 // invites: one use, a key that must be good and free, and no other kind of link.
-func (b *bench) invites() {
+func (b *fixture) invites() {
 	ctx := b.Context()
 	line := b.ed25519()
 	invite, err := b.CreateInvite(ctx, b.root, "bob", 0)
@@ -54,7 +54,7 @@ func (b *bench) invites() {
 }
 
 // usedOnce uses an invitation many times at once.
-func (b *bench) usedOnce(invite, line string) {
+func (b *fixture) usedOnce(invite, line string) {
 	ctx := b.Context()
 	sessions := make(chan string, 8)
 	var wg sync.WaitGroup

@@ -26,8 +26,8 @@ func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
 }
 
 // with is the same bench for a sub-test.
-func (b *bench) with(t testing.TB) *bench {
-	return &bench{
+func (b *fixture) with(t testing.TB) *fixture {
+	return &fixture{
 		TB: t, Store: b.Store, opt: b.opt, alice: b.alice, bob: b.bob, root: b.root, hooks: b.hooks, other: b.other, changed: b.changed,
 	}
 }
@@ -38,7 +38,7 @@ var sameBytes = cmp.Options{
 }
 
 // Every field that goes in comes out.
-func (b *bench) roundTrip() {
+func (b *fixture) roundTrip() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/a?b=\xff", "\x00\xff body")
 	e.Provider = relay.Provider{Name: "stripe", EventType: "invoice.paid", DeliveryID: "evt_1", SignedAt: e.ReceivedAt, Tolerance: 5 * time.Minute}
 	e.ForwardedLines = []byte("X-Forwarded-For: 203.0.113.9\r\n")
@@ -76,7 +76,7 @@ func (b *bench) roundTrip() {
 
 // The same, Accept and Finish in batches of their own; a second end is fenced, the
 // same end again is not.
-func (b *bench) twoBatches() {
+func (b *fixture) twoBatches() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/two", "x")
 	b.ok(b.Accept(e))
 	b.wantEvent(e.ID, relay.StateDelivering, relay.StateDelivering)
@@ -94,7 +94,7 @@ func (b *bench) twoBatches() {
 
 // What a caller can send never sinks a batch, and a row that cannot be stored fails
 // alone.
-func (b *bench) poison() {
+func (b *fixture) poison() {
 	var good []*relay.Ticket
 	nasty := b.newEvent(b.hooks, relay.StateDelivering, "/\x00\xff", "\x00")
 	nasty.Method, nasty.Host, nasty.Provider.Name = "P\x00ST", "h\xffst", "\x00"
@@ -125,7 +125,7 @@ func (b *bench) poison() {
 }
 
 // A Finish whose Accept failed fails too.
-func (b *bench) lostAccept() {
+func (b *fixture) lostAccept() {
 	e := b.newEvent(b.hooks, "no such state", "/", "")
 	a, f := b.Accept(e), b.Finish(e.ID, ended(1, relay.StateDelivered, 200, ""), "")
 	if b.done(a) == nil || b.done(f) == nil {
@@ -139,7 +139,7 @@ func (b *bench) lostAccept() {
 }
 
 // Rejected and incomplete events keep their state and cannot be replayed.
-func (b *bench) rejected() {
+func (b *fixture) rejected() {
 	e := b.newEvent(b.hooks, "", "/r", "")
 	e.State, e.Error = relay.StateRejected, &relay.Fault{Code: relay.CodeRequestMalformed, Message: "two lengths"}
 	b.ok(b.Accept(e))
@@ -161,7 +161,7 @@ func (b *bench) rejected() {
 }
 
 // A request that was answered early is completed later; until then it is blocked.
-func (b *bench) amend() {
+func (b *fixture) amend() {
 	for _, wait := range []bool{true, false} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/am", "first")
 		e.Request.Body.State = relay.BodyReceiving
@@ -184,7 +184,7 @@ func (b *bench) amend() {
 }
 
 // An upgraded attempt ends twice, and its event cannot be replayed.
-func (b *bench) upgraded() {
+func (b *fixture) upgraded() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/ws", "")
 	b.ok(b.Accept(e))
 	a := ended(1, relay.StateDelivered, 101, "")
@@ -201,7 +201,7 @@ func (b *bench) upgraded() {
 }
 
 // Ids only go up, also over a restart with a clock that went back.
-func (b *bench) ids() {
+func (b *fixture) ids() {
 	last := b.NewID()
 	for range 10_000 {
 		id := b.NewID()

@@ -67,7 +67,7 @@ func testLarge(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.want(relay.CodeNotFound, err)
 }
 
-func (b *bench) chunks(id relay.ID, n int, body []byte) (parts int) {
+func (b *fixture) chunks(id relay.ID, n int, body []byte) (parts int) {
 	for len(body) > 0 {
 		p := body[:min(relay.BodyPart, len(body))]
 		b.Chunk(id, n, parts, p) // not waited for: the row behind it must not pass it

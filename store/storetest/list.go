@@ -29,7 +29,7 @@ func testList(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("summaries", func(t *testing.T) { b.with(t).summaries(ids) })
 }
 
-func (b *bench) list(who relay.Actor, f relay.Filter) relay.Page {
+func (b *fixture) list(who relay.Actor, f relay.Filter) relay.Page {
 	b.Helper()
 	page, err := b.Events(b.Context(), who, f)
 	b.must(err)
@@ -37,7 +37,7 @@ func (b *bench) list(who relay.Actor, f relay.Filter) relay.Page {
 }
 
 // walk follows cursors to the end.
-func (b *bench) walk(who relay.Actor, f relay.Filter) (ids []relay.ID) {
+func (b *fixture) walk(who relay.Actor, f relay.Filter) (ids []relay.ID) {
 	b.Helper()
 	for range 1000 {
 		page := b.list(who, f)
@@ -52,7 +52,7 @@ func (b *bench) walk(who relay.Actor, f relay.Filter) (ids []relay.ID) {
 	return nil
 }
 
-func (b *bench) same(what string, got, want []relay.ID) {
+func (b *fixture) same(what string, got, want []relay.ID) {
 	b.Helper()
 	if d := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); d != "" {
 		b.Errorf("%s (-want +got):\n%s", what, d)
@@ -70,7 +70,7 @@ func newest(ids []relay.ID, fits func(i int) bool) (out []relay.ID) {
 }
 
 // Pages follow one another without gap or double, also when events arrive meanwhile.
-func (b *bench) pages(ids []relay.ID) {
+func (b *fixture) pages(ids []relay.ID) {
 	all := newest(ids, func(int) bool { return true })
 	for _, limit := range []int{1, 7, 30, 200} {
 		b.same(fmt.Sprint("limit ", limit), b.walk(b.alice, relay.Filter{Limit: limit}), all)
@@ -90,7 +90,7 @@ func (b *bench) pages(ids []relay.ID) {
 	b.same("nobody's", b.walk(b.root, relay.Filter{}), nil)
 }
 
-func (b *bench) filters(ids []relay.ID) {
+func (b *fixture) filters(ids []relay.ID) {
 	tenth := b.read(ids[10]).ReceivedAt
 	for name, c := range map[string]struct {
 		f    relay.Filter
@@ -120,7 +120,7 @@ func (b *bench) filters(ids []relay.ID) {
 	}
 }
 
-func (b *bench) badFilters() {
+func (b *fixture) badFilters() {
 	for _, f := range []relay.Filter{{Status: "2x"}, {Status: "abc"}, {State: "asleep"}, {Cursor: "page2"}} {
 		_, err := b.Events(b.Context(), b.alice, f)
 		b.want(relay.CodeValidationFailed, err)
@@ -134,7 +134,7 @@ func (b *bench) badFilters() {
 }
 
 // A budget that is used up gives a cursor that leads on, never an endless list.
-func (b *bench) budget(ids []relay.ID) {
+func (b *fixture) budget(ids []relay.ID) {
 	f := relay.Filter{Text: "body-02", Limit: 1, Budget: time.Nanosecond}
 	first := b.list(b.alice, f)
 	if first.Next == "" || first.SearchedBackTo.IsZero() {
@@ -143,7 +143,7 @@ func (b *bench) budget(ids []relay.ID) {
 	b.same("in small steps", b.walk(b.alice, f), []relay.ID{ids[2]})
 }
 
-func (b *bench) summaries(ids []relay.ID) {
+func (b *fixture) summaries(ids []relay.ID) {
 	asked := []relay.ID{ids[3], b.NewID(), ids[1]}
 	rows, err := b.Summaries(b.Context(), asked)
 	b.must(err)

@@ -8,16 +8,16 @@ import (
 )
 
 func testQueue(t *testing.T, fresh func(testing.TB) store.Options) {
-	for name, test := range map[string]func(*bench){
-		"release": (*bench).release, "order": (*bench).queueOrder, "auto": (*bench).auto, "supersede": (*bench).supersede,
-		"cancel": (*bench).cancel, "give back": (*bench).giveBack, "requeue limit": (*bench).requeueLimit, "replay": (*bench).replay,
-		"stats": (*bench).stats, "supersede late": (*bench).supersedeLate, "one at a time": (*bench).oneAtATime,
+	for name, test := range map[string]func(*fixture){
+		"release": (*fixture).release, "order": (*fixture).queueOrder, "auto": (*fixture).auto, "supersede": (*fixture).supersede,
+		"cancel": (*fixture).cancel, "give back": (*fixture).giveBack, "requeue limit": (*fixture).requeueLimit, "replay": (*fixture).replay,
+		"stats": (*fixture).stats, "supersede late": (*fixture).supersedeLate, "one at a time": (*fixture).oneAtATime,
 	} {
 		t.Run(name, func(t *testing.T) { test(setup(t, fresh)) })
 	}
 }
 
-func (b *bench) next(auto bool) *relay.Claim {
+func (b *fixture) next(auto bool) *relay.Claim {
 	b.Helper()
 	c, err := b.Next(b.Context(), b.hooks.ID, auto)
 	b.must(err)
@@ -25,7 +25,7 @@ func (b *bench) next(auto bool) *relay.Claim {
 }
 
 // Inbound events wait until they are released, once.
-func (b *bench) release() {
+func (b *fixture) release() {
 	ids := []relay.ID{b.capture(b.hooks, "/1", "one", 0), b.capture(b.hooks, "/2", "two", 0)}
 	if c := b.next(false); c != nil {
 		b.Errorf("claimed %v before it was released", c.Event.ID)
@@ -57,7 +57,7 @@ func (b *bench) release() {
 }
 
 // The queue goes by when an attempt was asked for, whatever its event's age.
-func (b *bench) queueOrder() {
+func (b *fixture) queueOrder() {
 	old := b.capture(b.hooks, "/old", "", 200)
 	first := b.capture(b.hooks, "/first", "", 0)
 	_, err := b.BeginReplay(b.Context(), b.alice, old, false)
@@ -81,7 +81,7 @@ func (b *bench) queueOrder() {
 }
 
 // With autoDeliver the inbound events need no release; replays never do.
-func (b *bench) auto() {
+func (b *fixture) auto() {
 	id := b.capture(b.hooks, "/auto", "", 0)
 	if b.next(false) != nil {
 		b.Error("an inbound event went out by itself")
@@ -92,7 +92,7 @@ func (b *bench) auto() {
 }
 
 // A delivered replay cancels a first attempt that still waits.
-func (b *bench) supersede() {
+func (b *fixture) supersede() {
 	id := b.capture(b.hooks, "/s", "", 0)
 	_, err := b.BeginReplay(b.Context(), b.alice, id, false)
 	b.must(err)
@@ -118,7 +118,7 @@ func (b *bench) supersede() {
 
 // A first attempt that is under way when a replay is delivered, and comes back to the
 // queue after that, is not delivered once more.
-func (b *bench) supersedeLate() {
+func (b *fixture) supersedeLate() {
 	id := b.capture(b.hooks, "/s", "", 0)
 	if c := b.next(true); c == nil || c.Event.ID != id {
 		b.Fatalf("claim %+v", c)
@@ -138,7 +138,7 @@ func (b *bench) supersedeLate() {
 
 // Nothing passes a delivery from the queue of which it is not known yet whether it comes
 // back; live replays have nothing to do with it.
-func (b *bench) oneAtATime() {
+func (b *fixture) oneAtATime() {
 	first, second := b.capture(b.hooks, "/1", "", 0), b.capture(b.hooks, "/2", "", 0)
 	b.next(true)
 	live := b.capture(b.hooks, "/live", "", 200)
@@ -157,7 +157,7 @@ func (b *bench) oneAtATime() {
 	b.ok(b.Finish(live, ended(c.N, relay.StateDelivered, 200, ""), ""))
 }
 
-func (b *bench) cancel() {
+func (b *fixture) cancel() {
 	id := b.capture(b.hooks, "/c", "", 500)
 	b.want(relay.CodeConflict, b.Cancel(b.Context(), b.alice, id))
 	_, err := b.BeginReplay(b.Context(), b.alice, id, false)
@@ -174,7 +174,7 @@ func (b *bench) cancel() {
 }
 
 // An attempt of which not one byte went out goes back to its place.
-func (b *bench) giveBack() {
+func (b *fixture) giveBack() {
 	id, later := b.capture(b.hooks, "/1", "", 0), b.capture(b.hooks, "/2", "", 0)
 	before := b.read(id).Attempts[0].ReceivedAt
 	c := b.next(true)
@@ -191,7 +191,7 @@ func (b *bench) giveBack() {
 }
 
 // An interrupted delivery from the queue is queued again three times.
-func (b *bench) requeueLimit() {
+func (b *fixture) requeueLimit() {
 	id := b.capture(b.hooks, "/q", "", 0)
 	_, err := b.Release(b.Context(), b.alice, "hooks")
 	b.must(err)
@@ -223,7 +223,7 @@ func (b *bench) requeueLimit() {
 }
 
 // Replays number their attempts without gaps and renew when the event was asked for.
-func (b *bench) replay() {
+func (b *fixture) replay() {
 	id := b.capture(b.hooks, "/r", "body", 500)
 	before := b.read(id)
 	c, err := b.BeginReplay(b.Context(), b.alice, id, true)
@@ -260,7 +260,7 @@ func (b *bench) replay() {
 	}
 }
 
-func (b *bench) stats() {
+func (b *fixture) stats() {
 	first := b.capture(b.hooks, "/1", "12345", 0)
 	b.capture(b.hooks, "/2", "", 0)
 	done := b.capture(b.hooks, "/3", "", 200)

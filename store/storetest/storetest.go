@@ -51,9 +51,9 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 	}
 }
 
-// bench is one store under test with some people in it: alice owns the alias
+// fixture is one store under test with some people in it: alice owns the alias
 // "hooks", bob owns "other", root is an admin without aliases.
-type bench struct {
+type fixture struct {
 	testing.TB
 	*store.Store
 	opt              store.Options
@@ -68,9 +68,9 @@ type bench struct {
 var system = relay.System()
 
 // setup opens, migrates and serves a new store.
-func setup(t testing.TB, fresh func(testing.TB) store.Options, edit ...func(*store.Options)) *bench {
+func setup(t testing.TB, fresh func(testing.TB) store.Options, edit ...func(*store.Options)) *fixture {
 	t.Helper()
-	b := &bench{TB: t, opt: fresh(t), changed: make(chan struct{}, 1)}
+	b := &fixture{TB: t, opt: fresh(t), changed: make(chan struct{}, 1)}
 	b.opt.AliasClaim, b.opt.MaxAliases = true, 50
 	b.opt.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	for _, e := range edit {
@@ -95,7 +95,7 @@ func setup(t testing.TB, fresh func(testing.TB) store.Options, edit ...func(*sto
 }
 
 // reopen closes the store, if open, and opens it again: a restart.
-func (b *bench) reopen() {
+func (b *fixture) reopen() {
 	b.Helper()
 	if b.Store != nil {
 		b.must(b.Close())
@@ -109,7 +109,7 @@ func (b *bench) reopen() {
 	b.Store = s
 }
 
-func (b *bench) hear(changes []relay.Change) {
+func (b *fixture) hear(changes []relay.Change) {
 	b.mu.Lock()
 	b.changes = append(b.changes, changes...)
 	b.mu.Unlock()
@@ -120,7 +120,7 @@ func (b *bench) hear(changes []relay.Change) {
 }
 
 // heard waits for a change that fits.
-func (b *bench) heard(what string, fits func(relay.Change) bool) {
+func (b *fixture) heard(what string, fits func(relay.Change) bool) {
 	b.Helper()
 	late := time.NewTimer(30 * time.Second)
 	defer late.Stop()
@@ -148,7 +148,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (b *bench) must(err error) {
+func (b *fixture) must(err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)
@@ -156,7 +156,7 @@ func (b *bench) must(err error) {
 }
 
 // want checks the code of an error.
-func (b *bench) want(code string, err error) {
+func (b *fixture) want(code string, err error) {
 	b.Helper()
 	var e *relay.Error
 	if !errors.As(err, &e) || e.Code != code {
@@ -165,7 +165,7 @@ func (b *bench) want(code string, err error) {
 }
 
 // done waits for a ticket.
-func (b *bench) done(t *relay.Ticket) error {
+func (b *fixture) done(t *relay.Ticket) error {
 	b.Helper()
 	select {
 	case <-t.Done():
@@ -176,7 +176,7 @@ func (b *bench) done(t *relay.Ticket) error {
 	}
 }
 
-func (b *bench) ok(t *relay.Ticket) {
+func (b *fixture) ok(t *relay.Ticket) {
 	b.Helper()
 	b.must(b.done(t))
 }
@@ -189,7 +189,7 @@ func message(head, body string) relay.Message {
 }
 
 // newEvent makes an event of the alias with attempt 1 in the state given; "" = none.
-func (b *bench) newEvent(a *relay.Alias, state, path, body string) *relay.Event {
+func (b *fixture) newEvent(a *relay.Alias, state, path, body string) *relay.Event {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	e := &relay.Event{
 		ID: b.NewID(), AliasID: a.ID, Alias: a.Name, ReceivedAt: now, LastReceivedAt: now, Remote: netip.MustParseAddrPort("203.0.113.9:52011"),
@@ -221,7 +221,7 @@ func ended(n int, state string, status int, body string) *relay.Attempt {
 }
 
 // capture stores an event and, unless it is queued, its end.
-func (b *bench) capture(a *relay.Alias, path, body string, status int) relay.ID {
+func (b *fixture) capture(a *relay.Alias, path, body string, status int) relay.ID {
 	b.Helper()
 	state := relay.StateDelivering
 	if status == 0 {
@@ -237,7 +237,7 @@ func (b *bench) capture(a *relay.Alias, path, body string, status int) relay.ID 
 }
 
 // read reads an event as the system.
-func (b *bench) read(id relay.ID) *relay.Event {
+func (b *fixture) read(id relay.ID) *relay.Event {
 	b.Helper()
 	e, err := b.Event(context.Background(), system, id, 1<<20)
 	b.must(err)
@@ -245,7 +245,7 @@ func (b *bench) read(id relay.ID) *relay.Event {
 }
 
 // wantEvent checks state and attempts of an event.
-func (b *bench) wantEvent(id relay.ID, state string, attempts ...string) *relay.Event {
+func (b *fixture) wantEvent(id relay.ID, state string, attempts ...string) *relay.Event {
 	b.Helper()
 	e := b.read(id)
 	var got []string
