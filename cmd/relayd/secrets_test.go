@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"relay"
+	"relay/relaytest"
 )
 
 const (
@@ -128,5 +133,63 @@ func TestProfilesAreOffByDefault(t *testing.T) {
 	}
 	if status, _ := get(t, h.app.listenAddrs.Admin, "/debug/stats"); status != http.StatusOK {
 		t.Errorf("/debug/stats answered %d", status)
+	}
+}
+
+// A live server with profiles on answers nothing that holds the password of its database,
+// not even if the password is one of its arguments; if it is not, the list of processes
+// does not show it either.
+func TestLiveServerTellsNoPassword(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(postgresFlags(t)["database-url"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("password", dbPassword)
+	u.RawQuery = q.Encode()
+	file := write(t, "database-url", u.String())
+	for name, c := range map[string]struct {
+		args, env []string
+		inArgs    bool
+	}{
+		"flag":        {[]string{"--database-url", u.String()}, nil, true},
+		"environment": {nil, []string{"RELAY_DATABASE_URL=" + u.String()}, false},
+		"file":        {nil, []string{"RELAY_DATABASE_URL_FILE=" + file}, false},
+	} {
+		t.Run(name, func(t *testing.T) { // one after the other: they share a database
+			admin, dir := relaytest.FreeAddr(t), t.TempDir()
+			cmd := exec.Command("relayd", append([]string{
+				"serve", "--data-dir", dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0",
+				"--admin-addr", admin, "--pprof", "on", "--log-level", "debug",
+			}, c.args...)...)
+			cmd.Env = append(append(os.Environ(), "HOME="+dir), c.env...)
+			p := relaytest.Start(t, cmd)
+			relaytest.Until(t, 20*time.Second, "the server", func() bool {
+				return p.HasEnded() || strings.Contains(p.Out.String(), "msg=listening")
+			})
+			for _, path := range []string{
+				"/metrics", "/debug/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
+				"/debug/pprof/heap?debug=1", "/debug/pprof/threadcreate?debug=1", "/debug/pprof/symbol",
+			} {
+				if _, body := get(t, admin, path); strings.Contains(body, dbPassword) {
+					t.Errorf("%s tells the password", path)
+				}
+			}
+			if runtime.GOOS == "linux" {
+				args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)) // what ps shows
+				if err != nil {
+					t.Fatal(err)
+				}
+				if shown := strings.Contains(string(args), dbPassword); shown != c.inArgs {
+					t.Errorf("the list of processes shows the password: %v", shown)
+				}
+			}
+			p.Kill()
+			<-p.Ended()
+			if strings.Contains(p.Out.String(), dbPassword) {
+				t.Error("the output tells the password")
+			}
+		})
 	}
 }
