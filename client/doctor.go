@@ -48,6 +48,9 @@ type Doctor struct {
 	Dialer *Dialer
 	// Remote is where commands go.
 	Remote Remote
+	// RemoteErr is why commands cannot go anywhere, such as a token that would be sent
+	// over clear http; nil = they go to Remote. It is the finding of the login check.
+	RemoteErr error
 	// BaseURL is where the dashboard is; "" = not known.
 	BaseURL  string
 	Forwards []Forward // of webhooks.yaml, or as the person asks
@@ -155,6 +158,10 @@ func (d *Doctor) dial(ctx context.Context) (net.Conn, error) {
 // accepts only the host key that was shown before and stores nothing.
 func (d *Doctor) login(ctx context.Context) {
 	const check = "login"
+	if d.RemoteErr != nil {
+		d.note(check, VerdictFail, fixOf(d.RemoteErr), "%v", d.RemoteErr)
+		return
+	}
 	endpoint := d.Remote.Endpoint()
 	if d.broken && endpoint.Name == "ssh" {
 		d.skip(check)

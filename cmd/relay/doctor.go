@@ -41,6 +41,8 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]clie
 	d := &client.Doctor{Dialer: dialer, Remote: client.SSH{Dialer: dialer}, BaseURL: p.getenv("RELAY_URL"), Forwards: forwards}
 	if remote, err := p.remoteBy(ctx, dialer); err == nil {
 		d.Remote = remote
+	} else {
+		d.RemoteErr = err
 	}
 	if endpoint := d.Remote.Endpoint(); endpoint.Name == "api" {
 		d.BaseURL = endpoint.Addr
