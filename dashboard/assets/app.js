@@ -126,6 +126,17 @@ function receive(name, e) {
 	else pendingRows.set(/id="(\w+)"/.exec(e.data)[1], { name, html: e.data });
 	scheduleFlush();
 }
+// refusalOf asks why the server refused live updates: an EventSource does not tell the status.
+async function refusalOf(url) {
+	try {
+		const { status } = await fetch(url, { method: "HEAD" });
+		if (status === 429) return "too many live pages at once";
+		if (status === 401 || status === 403 || status === 404) return "no access any more";
+		return status < 400 ? "" : `refused with status ${status}`;
+	} catch { // no connection
+		return "";
+	}
+}
 function openStream() {
 	const at = $("[data-live]");
 	source?.close();
@@ -134,7 +145,12 @@ function openStream() {
 	if (lastID) url.searchParams.set("after", lastID);
 	source = new EventSource(url);
 	source.onopen = () => showConnection("live");
-	source.onerror = () => { showConnection("reconnecting…"); if (source.readyState === EventSource.CLOSED) setTimeout(openStream, 3000); };
+	source.onerror = async e => {
+		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // by the browser
+		setTimeout(() => { if (source === e.target) openStream(); }, 3000);
+		const reason = await refusalOf(url);
+		if (source === e.target) showConnection(reason ? `${reason}, trying again…` : "reconnecting…");
+	};
 	for (const name of ["row", "update", "alias", "event", "resync"]) source.addEventListener(name, e => receive(name, e));
 }
 document.addEventListener("visibilitychange", openStream);
