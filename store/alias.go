@@ -11,11 +11,11 @@ import (
 	"relay"
 )
 
-// nameKept is how long the name of a removed alias is kept from other accounts.
+// nameKept is how long no other account can get the name of a removed alias.
 const nameKept = 30 * 24 * time.Hour
 
-// churn is how many names an account may have let go within that time, as a multiple
-// of the aliases that it may have.
+// churn limits how many aliases an account may remove within nameKept, as a multiple of its
+// quota of aliases.
 const churn = 10
 
 const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name AS owner, al.created_at, al.last_online_at, al.offline_status,
@@ -76,7 +76,7 @@ func (q session) aliases(where string, args ...any) ([]relay.Alias, error) {
 	return out, nil
 }
 
-// oneAlias gives the only alias that fits, ErrNotFound for none.
+// oneAlias returns the only alias that the condition selects, or ErrNotFound.
 func (q session) oneAlias(where string, args ...any) (*relay.Alias, error) {
 	list, err := q.aliases(where, args...)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Store) AliasByID(ctx context.Context, id int64) (a *relay.Alias, err er
 	return a, err
 }
 
-// Aliases lists those that the actor owns or is a member of, by name.
+// Aliases returns the aliases that the actor owns or is a member of, sorted by name.
 func (s *Store) Aliases(ctx context.Context, who relay.Actor) (list []relay.Alias, err error) {
 	err = s.view(ctx, "read aliases", func(q session) error {
 		may, args := aliasesAccess(who)
@@ -147,7 +147,7 @@ func (s *Store) Aliases(ctx context.Context, who relay.Actor) (list []relay.Alia
 	return list, err
 }
 
-// Alias reads one that the actor owns or is a member of.
+// Alias reads an alias that the actor owns or is a member of.
 func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (a *relay.Alias, err error) {
 	err = s.view(ctx, "read alias", func(q session) error {
 		a, err = q.alias(who, name)
@@ -160,8 +160,8 @@ func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (a *rel
 // one writer, and it must not be held for long.
 const touchSlice = 200
 
-// TouchAliases notes when tunnels were attached or lost, by alias. An alias that is gone
-// is no error. What comes before a slice that fails is noted all the same.
+// TouchAliases stores when tunnels were attached or lost, by alias. A removed alias is not an
+// error. When a slice fails, the slices before it stay stored.
 func (s *Store) TouchAliases(ctx context.Context, times map[int64]time.Time) error {
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(times)), touchSlice) {
 		args := make([]any, 0, 2*len(ids))
@@ -180,8 +180,8 @@ func (s *Store) TouchAliases(ctx context.Context, times map[int64]time.Time) err
 	return nil
 }
 
-// CreateAlias makes an alias for the account owner, "" = the actor's own; another
-// one only for admins. Errors: validation-failed for invalid and reserved names,
+// CreateAlias creates an alias of the account owner; "" is the account of the actor. Only
+// admins may name another account. Errors: validation-failed for invalid and reserved names,
 // conflict for a taken or kept name and for a full quota.
 func (s *Store) CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (a *relay.Alias, err error) {
 	if err := allowAccount(who, relay.ScopeAliasesWrite); err != nil {
@@ -201,7 +201,7 @@ func (s *Store) CreateAlias(ctx context.Context, who relay.Actor, name, owner st
 	return a, err
 }
 
-// ClaimAlias gives an alias that the actor may attach; see sshgate.Accounts.
+// ClaimAlias returns an alias that the actor may attach; see sshgate.Accounts.
 func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a *relay.Alias, err error) {
 	if err := checkAliasName(name); err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func checkAliasName(name string) error {
 	return nil
 }
 
-// invalid is a validation-failed about one field.
+// invalid returns the error validation-failed for one field.
 func invalid(field string, value any, message string) *relay.Error {
 	e := relay.Errorf(relay.CodeValidationFailed, "%s: %s", field, message)
 	e.Fields = []relay.FieldError{{Location: "body." + field, Message: message, Value: value}}
@@ -251,16 +251,17 @@ func invalid(field string, value any, message string) *relay.Error {
 
 var errNameTaken = errors.New("alias name taken")
 
-// taken is a conflict that can be told from others by errNameTaken.
+// taken returns a conflict that matches errNameTaken.
 func taken(name string) *relay.Error {
 	e := relay.Errorf(relay.CodeConflict, "the name %s is not free; choose another one", name)
 	e.Cause = errNameTaken
 	return e
 }
 
-// checkChurn keeps an account from holding names without bound by making and removing
-// aliases: each name is kept from others for a while. One that it let go itself is
-// always there for it.
+// checkChurn refuses a new name when the account has removed too many aliases lately. The
+// name of each removed alias is reserved for nameKept, so an account that creates and removes
+// aliases could reserve names without bound. An account can always get its own removed name
+// back.
 func (s *Store) checkChurn(c *writeTx, owner relay.Account, name string, now time.Time) error {
 	if s.opt.MaxAliases <= 0 {
 		return nil
@@ -279,7 +280,7 @@ func (s *Store) checkChurn(c *writeTx, owner relay.Account, name string, now tim
 	return relay.Errorf(relay.CodeConflict, "%s let %d names go within 30 days, the most it may; use one of those again", owner.Name, released)
 }
 
-// makeAlias gives a free name to an account, within its quota.
+// makeAlias creates an alias with a free name, within the quota of the account.
 func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
 	now := s.now()
 	var one []int64

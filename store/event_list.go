@@ -19,10 +19,10 @@ const (
 	arrivalSlack = 2 * time.Hour
 )
 
-// Events lists what the actor may see, newest first. It looks at the rows in slices
-// and stops when the page is full, when nothing older is left, or when the budget
-// is used up: then the page may hold less than it could, and Next leads on from the
-// oldest event looked at.
+// Events lists the events that the actor may see, newest first. It reads the rows in slices
+// and stops when the page is full, when there is no older event, or when the time budget is
+// used up. Then the page may have fewer events than asked for, and Next continues after the
+// oldest event that was read.
 func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
 	var page relay.Page
 	err := s.view(ctx, "list events", func(q session) error {
@@ -93,7 +93,7 @@ func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
 	return l, l.filter(f)
 }
 
-// scope finds the aliases that the list is about.
+// scope finds the aliases whose events are listed.
 func (l *listing) scope(who relay.Actor, alias string) (err error) {
 	if alias != "" {
 		a, err := l.alias(who, alias)
@@ -113,7 +113,7 @@ func (l *listing) scope(who relay.Actor, alias string) (err error) {
 	return err
 }
 
-// byID tells whether the list looks at the events of all aliases.
+// byID reports whether the list reads the events of all aliases by their ids.
 func (l *listing) byID() bool { return l.everything || l.may != "" }
 
 func listError(field string, value any, message string) *relay.Error {
@@ -127,7 +127,7 @@ func (l *listing) and(condition string, args ...any) {
 	l.args = append(l.args, args...)
 }
 
-// filter turns a Filter into conditions.
+// filter makes conditions of SQL from a Filter.
 func (l *listing) filter(f relay.Filter) error {
 	if f.Method != "" {
 		l.and(`UPPER(e.method) = ?`, strings.ToUpper(storableText(f.Method)))
@@ -183,7 +183,7 @@ func statusRange(s string) (low, high int, err error) {
 	return 0, 0, listError("status", s, "expected a status such as 404 or a class such as 2xx")
 }
 
-// prefixEnd is the lowest byte string behind all that start with p, nil for none.
+// prefixEnd returns the lowest byte string after all that start with p, nil if there is none.
 func prefixEnd(p []byte) []byte {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i] != 0xff {
@@ -197,7 +197,7 @@ func prefixEnd(p []byte) []byte {
 
 func less(a, b relay.ID) bool { return string(a[:]) < string(b[:]) }
 
-// run walks back slice by slice.
+// run reads slice by slice, from the newest to the oldest.
 func (l *listing) run() (relay.Page, error) {
 	page := relay.Page{Events: []relay.Event{}}
 	l.start = l.before
@@ -229,8 +229,8 @@ func (l *listing) run() (relay.Page, error) {
 	}
 }
 
-// pace fits the next slice to what the last one took, so that the budget is not
-// overrun by much.
+// pace sets the size of the next slice by the time that the last one took, so that the list
+// exceeds its budget only a little.
 func (l *listing) pace(took time.Duration) {
 	switch {
 	case took < 30*time.Millisecond:
@@ -242,7 +242,7 @@ func (l *listing) pace(took time.Duration) {
 }
 
 // bound finds the inclusive lower end of the next slice: no alias has more than
-// slice rows in it. more tells that there are rows below.
+// slice rows in it. more reports whether there are rows below.
 func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	bound = l.floor
 	if l.byID() {
@@ -304,7 +304,7 @@ func (l *listing) oldest() (time.Time, error) {
 	return fromMicros(first), nil
 }
 
-// page adds what fits between bound and before and tells whether the page is full, and
+// page adds the matching rows between bound and before. It reports whether the page is full, and
 // how far it came: to bound, unless there were too many to search in at once.
 func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
 	from, where, args := `events e JOIN aliases al ON al.id = e.alias_id`, `e.id < ? AND e.id >= ?`, []any{l.before, bound}
@@ -337,7 +337,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 	return false, bound, nil
 }
 
-// sift adds the rows that fit, and tells whether the page ends with them.
+// sift adds the rows that match the filter, and reports whether the page is full then.
 func (l *listing) sift(page *relay.Page, rows []eventRow) (full bool, err error) {
 	last := l.before
 	for i := range rows {

@@ -8,23 +8,23 @@ import (
 	"relay"
 )
 
-// textFilter looks in path, heads and bodies, requests and responses alike. Large
-// bodies are looked through one by one afterwards. OFFSET keeps Postgres from looking
-// through all that is stored first, in order to compare ids with what it found.
+// textFilter searches path, heads and bodies, of requests and responses. Large bodies are
+// searched one by one afterwards. OFFSET prevents a plan in which Postgres searches all stored
+// bodies first and then compares the ids of the matches.
 func (l *listing) textFilter() {
 	in := func(column string) string { return fmt.Sprintf(l.d.contains, column) }
 	l.and(`(`+in(`e.target`)+` OR EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND (`+in(`p.head`)+` OR `+in(`p.body`)+` OR p.parts > 0) LIMIT 1 OFFSET 0))`,
 		l.text, l.text, l.text)
 }
 
-// searchAlone is how long a list looks through the large bodies of one event at most; the
-// whole list has opTimeout.
+// searchAlone is the longest time for which a list searches the large bodies of one event.
+// The whole list has opTimeout.
 const searchAlone = 3 * time.Second
 
-// found looks for the text in a row that fits the rest of the filter; rows whose
-// large bodies do not hold it came along because SQL sees no parts. When those take
-// longer than the budget, the event is left for later: it is the first of the next page
-// then, which looks at it longer. What is not looked through by then is passed over.
+// found reports whether a row that matches the rest of the filter has the text. SQL does not
+// search parts, so it also returns rows whose large bodies do not have the text. When the
+// search of these bodies takes longer than the budget, the event becomes the first of the next
+// page, which searches it for longer. Bodies that are not searched by then are skipped.
 func (l *listing) found(e *relay.Event, first bool) (hit, later bool, err error) {
 	if len(l.text) == 0 || bytes.Contains(e.Target, l.text) {
 		return true, false, nil
@@ -53,8 +53,8 @@ func (l *listing) found(e *relay.Event, first bool) (hit, later bool, err error)
 	return false, false, nil
 }
 
-// foundInParts looks through a large body, over the seams of its parts too, until the
-// time given: cut tells that something of it is left.
+// foundInParts searches a large body, also across the borders of its parts, until the time
+// given. cut reports whether a part of the body was not searched.
 func (l *listing) foundInParts(id relay.ID, p *payloadRow, until time.Time) (hit, cut bool, err error) {
 	var tail []byte
 	for i := range p.Parts {

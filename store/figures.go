@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// Bounds of counting.
+// Bounds of one call of Figures.
 const (
 	figuresBudget = 250 * time.Millisecond
 	figuresSlice  = 2048    // rows of one query
@@ -17,8 +17,8 @@ const (
 )
 
 // Figures counts the events of an alias that the actor may see, from since to now, in
-// equal buckets. It walks back along the ids, newest first, and stops when its budget
-// is used up: then Partial is set and From is how far back it came.
+// equal buckets. It reads the ids newest first and stops when its time budget is used up:
+// then Partial is set, and From is the time up to which it counted.
 func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, buckets int) (relay.Figures, error) {
 	now := time.Now().UTC()
 	if buckets < 1 || buckets > figuresMost || !since.Before(now) {
@@ -38,7 +38,7 @@ func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, sinc
 	return c.figures(), nil
 }
 
-// counting is one walk under way.
+// counting is the state of one call of Figures.
 type counting struct {
 	out       relay.Figures
 	width     time.Duration
@@ -68,7 +68,7 @@ type figureRow struct {
 	Latency *int64   `db:"latency_us"`
 }
 
-// walk counts slice by slice, each a range of the index on alias and id.
+// walk counts in slices. A slice is a range of the index on alias and id.
 func (c *counting) walk(q session, alias int64) error {
 	var before relay.ID
 	for i := range before {
@@ -95,8 +95,8 @@ func (c *counting) walk(q session, alias int64) error {
 	}
 }
 
-// count puts a row into its bucket. Ids are made a little after the arrival, so an
-// event may seem to come from behind the end.
+// count adds a row to its bucket. An id is made a little after the arrival, so an event may
+// seem to be later than the end.
 func (c *counting) count(r *figureRow) {
 	last := len(c.latencies) - 1
 	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), last)

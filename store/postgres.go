@@ -54,10 +54,10 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	return nil
 }
 
-// postgresDSN adds what the store relies on: binary_parameters sends bytes as they
-// are, in one round trip and without named statements (poolers); the connect
-// timeout, in seconds, has to be here because a context does not cover dials of the
-// pool; one in the address wins.
+// postgresDSN adds the parameters on which the store relies. binary_parameters sends bytes
+// unchanged, in one round trip and without named statements, which poolers do not support. The
+// connect timeout, in seconds, is a parameter because no context covers dials of the pool; a
+// timeout in the address takes precedence.
 func postgresDSN(address, connect string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -84,8 +84,8 @@ func (s *Store) prepareTx(q session, timeout time.Duration) error {
 	return err
 }
 
-// checkDurability warns when the engine was told not to wait for the disk: a commit
-// would then promise more than it keeps. synchronous_commit is no matter, see sessionSettings.
+// checkDurability warns when Postgres is configured not to wait for the disk: a power loss
+// could then lose committed rows. It does not check synchronous_commit, see sessionSettings.
 func (s *Store) checkDurability(ctx context.Context) error {
 	bad := map[string]string{`PRAGMA journal_mode`: "memory", `PRAGMA synchronous`: "0"}
 	if s.d.isPostgres {

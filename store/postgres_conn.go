@@ -23,7 +23,7 @@ type dialer struct {
 	shared      bool   // through a pooler: sessions are shared with others, so session settings do not last
 }
 
-// DialContext is what the driver calls.
+// DialContext is called by the driver.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.Dialer.DialContext(ctx, network, address)
 	if err != nil {
@@ -35,7 +35,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return &deadlineConn{Conn: c, readTimeout: d.readTimeout}, nil
 }
 
-// DialTimeout is there for the driver's interface.
+// DialTimeout is part of the interface of the driver.
 func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -80,7 +80,7 @@ type sessionConnector struct {
 	shared   bool   // through a pooler
 }
 
-// Connect is what the pool calls.
+// Connect is called by the pool.
 func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {

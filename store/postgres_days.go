@@ -29,7 +29,7 @@ var partitioned = []struct{ table, options string }{
 	{"body_chunks", ""},
 }
 
-// tables lists the partitioned tables with something before and behind each name.
+// tables lists the partitioned tables, each name between a prefix and a suffix.
 func tables(before, behind string) string {
 	var list []string
 	for _, p := range partitioned {
@@ -38,9 +38,9 @@ func tables(before, behind string) string {
 	return strings.Join(list, ", ")
 }
 
-// makePartitions makes the days from yesterday to a week ahead, one range of UUIDv7
-// each. What falls outside goes to the default partitions, and so does what comes on a
-// day whose partition cannot be made: an error is never a reason to stop.
+// makePartitions makes the partitions of the days from yesterday to a week ahead. The range
+// of a day is a range of UUIDv7. The default partitions take rows of other days, and of days
+// whose partitions cannot be made, so an error does not prevent the service.
 func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 	if !s.d.isPostgres {
 		return nil
@@ -65,7 +65,7 @@ func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// sqlState is the code of an error of Postgres, "" for any other one.
+// sqlState returns the code of an error of Postgres, or "" for another error.
 func sqlState(err error) string {
 	var e *pq.Error
 	if errors.As(err, &e) {
@@ -74,7 +74,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// tablesInUse tells whether a statement gave up waiting for the lock on a table.
+// tablesInUse reports whether a statement gave up waiting for the lock on a table.
 func tablesInUse(err error) bool {
 	switch sqlState(err) {
 	case "55P03", "57014", "40P01": // lock_not_available, query_canceled by statement_timeout, deadlock_detected
@@ -84,7 +84,7 @@ func tablesInUse(err error) bool {
 }
 
 // missingDays lists the days from yesterday to a week ahead that have no partitions. The
-// partitions of a day are made in one transaction, so those of one table tell.
+// partitions of a day are made in one transaction, so it is enough to look at one table.
 func (q session) missingDays(now time.Time) (missing []pastDay, err error) {
 	var names []string
 	if err := q.all(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -140,8 +140,8 @@ func lowestUUID(t time.Time) string {
 	return fmt.Sprintf("%08x-%04x-0000-0000-000000000000", ms>>16, ms&0xffff)
 }
 
-// examinePartitions looks at whether the days to come have partitions, and at what is in
-// the default partition.
+// examinePartitions checks whether the next days have partitions, and whether the default
+// partition has rows.
 func (s *Store) examinePartitions(q session) Finding {
 	if !s.d.isPostgres {
 		return okFinding("SQLite keeps all events in one table")
@@ -167,9 +167,9 @@ func (s *Store) examinePartitions(q session) Finding {
 	return okFinding("all days to come have partitions")
 }
 
-// dropDays drops the partitions of days of which nothing has to stay: that costs
-// next to nothing, and gives the space back at once. One that cannot be dropped keeps
-// no other. Postgres only.
+// dropDays drops the partitions of days whose events have all expired. A drop is much cheaper
+// than deleting the rows and frees the space at once. A day that cannot be dropped does not
+// prevent the drop of other days. Postgres only.
 func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err error) {
 	if !s.d.isPostgres || now.Sub(s.daysTried) < dropAgain && now.Sub(s.daysTried) >= 0 {
 		return 0, nil
@@ -195,8 +195,8 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 	return total, first
 }
 
-// pastDays lists the days that have partitions and are over for a day: makePartitions
-// would make yesterday again.
+// pastDays lists the days with partitions that ended at least a day ago: makePartitions would
+// make the partition of yesterday again.
 func (s *Store) pastDays(ctx context.Context, now time.Time) (days []time.Time, err error) {
 	var names []string
 	if err := s.view(ctx, "list partitions", func(q session) error {
@@ -217,16 +217,16 @@ func (s *Store) pastDays(ctx context.Context, now time.Time) (days []time.Time, 
 // pastDay is a day that has partitions of its own.
 type pastDay time.Time
 
-// of is the partition of a table.
+// of returns the name of the partition of a table.
 func (d pastDay) of(table string) string { return table + time.Time(d).Format("_20060102") }
 
-// end is where the next day begins.
+// end returns the time at which the next day begins.
 func (d pastDay) end() time.Time { return time.Time(d).AddDate(0, 0, 1) }
 
-// String is the date.
+// String returns the date.
 func (d pastDay) String() string { return time.Time(d).Format(time.DateOnly) }
 
-// dropDay drops the partitions of one day unless something in them has to stay.
+// dropDay drops the partitions of one day unless an event in them has not expired.
 func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events int, err error) {
 	weights, keep, err := s.lookAtDay(ctx, day, now)
 	if err != nil || keep {
@@ -250,15 +250,16 @@ func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events
 	return events, nil
 }
 
-// dayWeight is what one alias has of a day.
+// dayWeight is the number and size of the events of one alias on one day.
 type dayWeight struct {
 	Alias  int64 `db:"alias_id"`
 	Events int   `db:"events"`
 	Bytes  int64 `db:"bytes"`
 }
 
-// lookAtDay tells whether something of a day has to stay, and what all of it weighs if
-// not. It reads all rows of the day, over a connection that may take its time.
+// lookAtDay reports whether an event of a day has not expired, and otherwise the number and
+// size of its events by alias. It reads all rows of the day, over a connection without the
+// short timeouts of others.
 func (s *Store) lookAtDay(ctx context.Context, day pastDay, now time.Time) (weights []dayWeight, keep bool, err error) {
 	if err := s.reachable(); err != nil {
 		return nil, false, s.fault("look at a day", err)
@@ -275,9 +276,9 @@ func (s *Store) lookAtDay(ctx context.Context, day pastDay, now time.Time) (weig
 	return weights, keep, s.fault("look at a day", err)
 }
 
-// dayStays tells whether something of a day has to stay; see held. It goes by indexes,
-// a few rows of each: it is asked again while nobody else can use the tables. An alias
-// that is gone keeps nothing; one without retention everything.
+// dayStays reports whether an event of a day has not expired; see held. It reads only a few
+// rows by indexes, because it is called again while the tables are locked. Events of a removed
+// alias have expired; those of an alias without retention never expire.
 func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (stays bool, err error) {
 	waits := `EXISTS (SELECT 1 FROM ` + day.of("attempts") + ` a JOIN aliases al ON al.id = a.alias_id WHERE a.state = %d)`
 	span := `COALESCE(al.retention_us, ?)`
@@ -290,8 +291,8 @@ func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (
 	return stays, err
 }
 
-// dropDay drops the partitions of a day, unless something has to stay now that nobody
-// can change it.
+// dropDay drops the partitions of a day, unless an event in them, now that the tables are
+// locked, has not expired.
 func (c *writeTx) dropDay(day pastDay, now time.Time, retention time.Duration) (keep bool, err error) {
 	for _, statement := range []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, tableWait.Milliseconds()),

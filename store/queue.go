@@ -63,15 +63,15 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 	return &claim, nil
 }
 
-// notReplayable says why e cannot be sent again.
+// notReplayable returns the reason why e cannot be sent again.
 func notReplayable(e *relay.Event) *relay.Error {
 	return &relay.Error{
 		Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + record.BlockerText(e.Blocker),
 	}
 }
 
-// claim reads the event of an attempt to deliver: its request, of large bodies
-// without the parts, and its attempts without their bytes.
+// claim reads the event of an attempt that will be delivered: the request without the parts
+// of a large body, and the attempts without their bytes.
 func (q session) claim(id relay.ID, n int) (relay.Claim, error) {
 	e, err := q.event(relay.System(), id)
 	if err != nil {
@@ -93,15 +93,15 @@ func (q session) claim(id relay.ID, n int) (relay.Claim, error) {
 	return relay.Claim{Event: &e, N: n}, nil
 }
 
-// errNotSettled keeps the queue of an alias in order: one goes out at a time, and what
-// became of the last one is not stored yet. It may come back to its place.
+// errNotSettled keeps the queue of an alias in order. One attempt is delivered at a time, and
+// the result of the last one is not stored yet: it may return to the head of the queue.
 var errNotSettled = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
 	Detail: "it is not stored yet what became of the last delivery from this queue",
 }
 
-// Next claims the oldest attempt of an alias that may go out by itself; see
-// delivery.Queue. nil when none waits.
+// Next claims the oldest attempt of an alias that may be delivered automatically; see
+// delivery.Queue. It returns nil when no attempt waits.
 func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
 	if err := s.caughtUp(); err != nil {
 		return nil, err
@@ -127,16 +127,16 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 		if claim, err := s.claimOldest(ctx, alias, auto); err != nil || claim != nil {
 			return claim, err
 		}
-		// It was canceled or removed meanwhile: another one may wait behind it.
+		// The attempt was canceled or removed meanwhile: another one may wait behind it.
 	}
 }
 
 const oldestQueued = ` FROM attempts WHERE alias_id = ? AND state = 0 AND (kind = 1 OR released = 1 OR ? = 1)
 	ORDER BY received_at, event_id, n LIMIT 1`
 
-// claimOldest waits for a transaction that changes the event of the oldest attempt, and
-// never passes that attempt over: those behind it come later. nil when the attempt does
-// not wait any more.
+// claimOldest claims the oldest attempt. When a transaction is changing the event of that
+// attempt, claimOldest waits for it instead of claiming a later attempt, which would break the
+// order. It returns nil when the attempt is not queued any more.
 func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim *relay.Claim, err error) {
 	var made lostClaim
 	err = s.update(ctx, "claim queued attempt", func(c *writeTx) error {
@@ -172,8 +172,8 @@ func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim 
 	return claim, nil
 }
 
-// Release lets the inbound events of an alias that were queued while it was offline
-// go out; see delivery.Queue.
+// Release permits the automatic delivery of the inbound events that were queued while the
+// alias was offline; see delivery.Queue.
 func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (released int, err error) {
 	if err := allow(who, relay.ScopeEventsReplay); err != nil {
 		return 0, err
@@ -196,7 +196,7 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 	return released, err
 }
 
-// release marks the inbound events that wait at an alias, and gives their attempts.
+// release marks the queued inbound events of an alias and returns their attempts.
 func (c *writeTx) release(alias int64) (released []attemptRow, err error) {
 	const waiting = `alias_id = ? AND state = 0 AND kind = 0 AND released = 0`
 	var ids []relay.ID
@@ -220,7 +220,7 @@ func (c *writeTx) release(alias int64) (released []attemptRow, err error) {
 	return released, nil
 }
 
-// Cancel cancels the queued attempts of an event; conflict when none waits.
+// Cancel cancels the queued attempts of an event. It returns conflict when none is queued.
 func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
 	if err := allow(who, relay.ScopeEventsReplay); err != nil {
 		return err
@@ -267,7 +267,7 @@ type queueRow struct {
 // longer with each one.
 const manyAliases = 64
 
-// QueueStats counts what waits at the aliases given; every one of them is in the result.
+// QueueStats counts the queued attempts of the aliases given. The result has each alias.
 func (s *Store) QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error) {
 	out := make(map[int64]relay.QueueStats, len(aliases))
 	if len(aliases) == 0 {
@@ -292,7 +292,7 @@ func (s *Store) QueueStats(ctx context.Context, aliases []int64) (map[int64]rela
 	return out, err
 }
 
-// AllQueueStats counts what waits, by alias. Aliases at which nothing waits are left out.
+// AllQueueStats counts the queued attempts by alias. Aliases with an empty queue are left out.
 func (s *Store) AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error) {
 	return s.queueStats(ctx, `1 = 1`)
 }
@@ -314,7 +314,7 @@ func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[
 // each alias costs one look into an index of every day.
 const lastEventsSlice = 1000
 
-// LastEvents gives the first arrival of the newest event of each alias. Aliases without
+// LastEvents returns when the newest event of each alias first arrived. Aliases without
 // events are left out.
 func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
 	out := make(map[int64]time.Time, len(aliases))

@@ -6,9 +6,9 @@ import (
 	"relay"
 )
 
-// lostClaim is a claim whose commit was not answered. It may stand, and then nobody
-// delivers: it is undone before anything else is claimed. The moment of the claim
-// tells it from a later one.
+// lostClaim is a claim whose commit was not answered. If the commit succeeded, the attempt is
+// delivering and nobody delivers it, so the claim is undone before anything else is claimed.
+// The time of the claim distinguishes it from a later claim of the same attempt.
 type lostClaim struct {
 	id      relay.ID
 	n       int
@@ -37,8 +37,8 @@ func (s *Store) noteClaim(c lostClaim, err error) {
 	}
 }
 
-// firstClaim gives the oldest claim in doubt, after that one was taken back when
-// undone is set.
+// firstClaim returns the oldest claim whose outcome is unknown. With undone it first removes
+// the current oldest one, which was undone.
 func (r *repairs) firstClaim(undone bool) (c lostClaim, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *repairs) firstClaim(undone bool) (c lostClaim, ok bool) {
 	return r.claims[0], true
 }
 
-// undoClaims takes back the claims in doubt.
+// undoClaims undoes the claims whose outcome is unknown.
 func (s *Store) undoClaims(ctx context.Context) error {
 	r := &s.repairs
 	if _, some := r.firstClaim(false); !some {
@@ -69,8 +69,8 @@ func (s *Store) undoClaims(ctx context.Context) error {
 	return nil
 }
 
-// undoClaim waits for what an earlier connection may still do to the rows, then
-// looks at them.
+// undoClaim locks the rows, which waits for a transaction of an earlier connection that may
+// still change them, and then undoes the claim if it was committed.
 func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
 	id := lost.id
 	return s.update(ctx, "take back a claim", func(c *writeTx) error {
@@ -102,7 +102,7 @@ func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
 	})
 }
 
-// repairClaims does the same once the database is back, though nobody claims.
+// repairClaims undoes claims once the database is back, also when nothing else is claimed.
 func (s *Store) repairClaims() {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
