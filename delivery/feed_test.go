@@ -133,7 +133,7 @@ func TestRoundOfTheFeedIsBoundedInBytes(t *testing.T) {
 		defer sub.Close()
 		// After this request the feed pauses, so that what follows falls into one round.
 		b.send(post)
-		time.Sleep(feedPause + feedPause/5)
+		time.Sleep(60 * time.Millisecond)
 		before := b.s.num(&b.s.heads)
 		var all []<-chan relay.Outcome
 		for range 60 {
