@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -55,5 +56,57 @@ func TestLostEndOfAnUpgrade(t *testing.T) {
 	e, err := s.Event(t.Context(), relay.System(), upgraded, 0)
 	if err != nil || e.State != relay.StateDelivered || e.Status != 101 || e.Error != nil || !e.Attempts[0].HasResponse {
 		t.Errorf("an upgrade whose second end was lost: %+v, %v", e, err)
+	}
+}
+
+// A call with an Idempotency-Key whose end could not be written does not count as
+// running for ever: its answer is kept once the database is back, and a call whose
+// begin was not answered never was.
+func TestLostEndOfACall(t *testing.T) {
+	t.Parallel()
+	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}
+	s := serveSQLite(t)
+	begin := func(key string) (int, string, error) {
+		status, body, err := s.BeginIdempotent(ctx, who, key, "POST /a")
+		return status, string(body), err
+	}
+	for _, key := range []string{"answered", "failed", "other"} {
+		if status, _, err := begin(key); status != 0 || err != nil {
+			t.Fatal(status, err)
+		}
+	}
+	s.fenced.Store(true) // for who asks that is a database that is away
+	for key, status := range map[string]int{"answered": 202, "failed": 0} {
+		if err := s.EndIdempotent(ctx, who, key, status, []byte("{}")); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := begin("answered"); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
+		t.Errorf("while the database is away: %v", err)
+	}
+	s.fenced.Store(false)
+	if status, body, err := begin("answered"); status != 202 || body != "{}" || err != nil {
+		t.Errorf("the same call: %d %q %v", status, body, err)
+	}
+	if status, _, err := begin("failed"); status != 0 || err != nil {
+		t.Errorf("a call that failed, again: %d %v", status, err)
+	}
+	var at int64
+	if err := s.read.Get(&at, `SELECT created_at FROM idempotency WHERE key = 'other'`); err != nil {
+		t.Fatal(err)
+	}
+	away := &relay.Error{Code: relay.CodeStoreUnavailable}
+	k := callKey{who.Credential, "other"}
+	s.lateEnds.note(k, callEnd{begun: at - 1}, away)
+	if _, _, err := begin("other"); err == nil || relay.AsError(err).Code != relay.CodeConflict {
+		t.Errorf("beside a call that runs: %v", err)
+	}
+	s.lateEnds.note(k, callEnd{begun: at}, away)
+	s.endAllLate(ctx)
+	if n := len(s.lateEnds.keys()); n > 0 {
+		t.Errorf("%d ends wait still", n)
+	}
+	if status, _, err := begin("other"); status != 0 || err != nil {
+		t.Errorf("a call whose begin was not answered, again: %d %v", status, err)
 	}
 }

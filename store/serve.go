@@ -75,8 +75,8 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 }
 
 // raiseBoot increments the boot number of this node and stores this process as the serving
-// one. It deletes the calls with an Idempotency-Key that have no answer, because they ended
-// with the server that ran them.
+// one. A call with an Idempotency-Key that has no answer yet ended with the server that ran
+// it. All such calls are deleted, because another node may have the same boot number.
 func (s *Store) raiseBoot(ctx context.Context) error {
 	return s.update(ctx, "raise boot number", func(c *writeTx) error {
 		if err := c.get(&s.boot, `INSERT INTO nodes (node, boot) VALUES (?, 1)
@@ -112,6 +112,7 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 		if s.reachable() == nil {
 			s.flushUsage(ctx)
 			s.flushAuditQueue(ctx)
+			s.endAllLate(ctx)
 		}
 		if s.d.isPostgres && n%10 == 9 && !s.spool.databaseDown() && s.holdLock(ctx) {
 			s.sweepAgain(ctx)

@@ -94,6 +94,7 @@ type Store struct {
 	auditQueue      auditQueue
 	meter           meter
 	repairs         repairs
+	lateEnds        lateEnds
 	prepared        prepared // journal statements of SQLite
 	remover         remover
 	checkpointer    checkpointer
