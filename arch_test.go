@@ -31,7 +31,7 @@ var allowedImports = map[string][]string{
 	"relay/sshgate":          {"relay", "relay/wire", "relay/record"},
 	"relay/delivery":         {"relay", "relay/wire", "relay/record"},
 	"relay/store":            {"relay", "relay/wire", "relay/record", "relay/migrations"},
-	"relay/store/storetest":  {"relay", "relay/store"},
+	"relay/store/storetest":  {"relay", "relay/relaytest", "relay/store"},
 	"relay/store/pgtest":     {"relay/relaytest"},
 	"relay/relaytest":        {},
 	"relay/migrations":       {},

@@ -18,7 +18,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	focus := func(text string) {
 		t.Helper()
-		b.until(fmt.Sprintf(`document.activeElement.textContent.includes(%q)`, text))
+		b.until(fmt.Sprintf(`document.activeElement.localName === "a" && document.activeElement.textContent.includes(%q)`, text))
 	}
 	b.key("j")
 	focus("/second")

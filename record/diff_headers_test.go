@@ -29,13 +29,15 @@ func TestCompareHeaders(t *testing.T) {
 				{record.HeaderSame, "A", "1", false},
 				{record.HeaderRemoved, "B", "1", false},
 				{record.HeaderAdded, "B", "2", false},
-			}, 1,
+			},
+			1,
 		},
 		{
 			"unchanged noise is not marked",
 			[]record.Header{h("Date", "1"), h("A", "1")},
 			[]record.Header{h("Date", "1")},
-			[]line{{record.HeaderSame, "Date", "1", false}, {record.HeaderRemoved, "A", "1", false}}, 1,
+			[]line{{record.HeaderSame, "Date", "1", false}, {record.HeaderRemoved, "A", "1", false}},
+			1,
 		},
 		{
 			"a line feed in a value",
@@ -45,13 +47,15 @@ func TestCompareHeaders(t *testing.T) {
 				{record.HeaderRemoved, "A", "1\n\"x", false},
 				{record.HeaderAdded, "A", "1\n\"y", false},
 				{record.HeaderSame, "B", "1", false},
-			}, 1,
+			},
+			1,
 		},
 		{
 			"values that differ only in bytes that are not UTF-8",
 			[]record.Header{{"A", "\ufffd", "/w=="}},
 			[]record.Header{{"A", "\ufffd", "/g=="}},
-			[]line{{record.HeaderRemoved, "A", "\ufffd", false}, {record.HeaderAdded, "A", "\ufffd", false}}, 1,
+			[]line{{record.HeaderRemoved, "A", "\ufffd", false}, {record.HeaderAdded, "A", "\ufffd", false}},
+			1,
 		},
 	} {
 		got, ok := record.CompareHeaders(c.was, c.is)

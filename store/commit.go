@@ -29,9 +29,9 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 	}
 	deadline := time.Now().Add(commitLimit)
 	for tries := 1; ; tries++ {
-		if err := c.down(); err != nil {
+		if refusal := c.currentRefusal(); refusal != nil {
 			for _, st := range steps {
-				c.refuse(st, err)
+				c.refuse(st, refusal)
 			}
 			return
 		}

@@ -127,7 +127,7 @@ func (c *committer) signal() {
 	}
 }
 
-// refuse fails a step that was not tried. A result that is lost this way is repaired when
+// refuse fails a step that was not tried, with the error for its caller. A result that is lost this way is repaired when
 // the database is back.
 func (c *committer) refuse(st *step, refusal error) {
 	c.s.meter.failed.Add(1)
@@ -262,6 +262,13 @@ func (c *committer) down() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
+}
+
+// currentRefusal returns what callers get while the database cannot be used, else nil.
+func (c *committer) currentRefusal() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refusal
 }
 
 func (c *committer) length() int {

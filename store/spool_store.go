@@ -99,13 +99,14 @@ func (c *committer) writeRows(ctx context.Context, steps []*step) ([]relay.Chang
 // divert makes steps durable in the spool, or fails those that do not fit.
 func (c *committer) divert(steps []*step, why error) {
 	refused, size, err := c.s.spool.put(steps, why)
+	refusal := c.s.fault("write event", err)
 	lost := make(map[*step]bool, len(refused))
 	for _, st := range refused {
 		lost[st] = true
 	}
 	for _, st := range steps {
 		if lost[st] {
-			c.refuse(st, err)
+			c.refuse(st, refusal)
 			continue
 		}
 		st.ticket.Resolve(nil)

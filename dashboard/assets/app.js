@@ -206,7 +206,7 @@ const keys = {
 };
 let lastG = -1e4; // when g was pressed
 document.addEventListener("keydown", e => {
-	if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select, [contenteditable], dialog")) return;
+	if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select, [contenteditable], dialog[open]")) return;
 	if (e.key === "a" && e.timeStamp - lastG < 2000) return location.assign("/");
 	lastG = e.key === "g" ? e.timeStamp : -1e4;
 	if (Object.hasOwn(keys, e.key)) { e.preventDefault(); keys[e.key](currentEvent()); }
