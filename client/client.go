@@ -4,7 +4,7 @@
 // events over SSH or the API.
 //
 // It prints nothing itself: text for people goes through the callbacks of Dialer and
-// Up. Whoever prints it has to pass it through record.SafeText, because it may hold
+// Up. Code that prints it has to pass it through record.SafeText, because it may hold
 // bytes of a server or a caller.
 package client
 

@@ -108,7 +108,7 @@ func (d *Doctor) names(ctx context.Context) (host string) {
 	defer cancel()
 	found, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
-		d.note(check, VerdictFail, "is the name right, and is there a network? ask whoever runs the relay for its SSH address", "%v", err)
+		d.note(check, VerdictFail, "is the name right, and is there a network? ask the operator of the relay for its SSH address", "%v", err)
 		return host
 	}
 	d.note(check, VerdictOK, "", "%s is %s", host, strings.Join(found[:min(len(found), 4)], ", "))

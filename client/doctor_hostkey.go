@@ -48,7 +48,7 @@ func (d *Doctor) hostKey(ctx context.Context) {
 }
 
 func fixHostKey(hosts *hostKeys, addr string) string {
-	return "ask whoever runs the relay; if it was set up anew, remove the old line: ssh-keygen -R '" +
+	return "ask the operator of the relay; if it was set up anew, remove the old line: ssh-keygen -R '" +
 		knownhosts.Normalize(addr) + "' -f " + hosts.fileOf(addr)
 }
 
@@ -61,7 +61,7 @@ func (d *Doctor) judgeKey(hosts *hostKeys, remote net.Addr, verdict error) {
 	case hosts.pin != "" && strings.TrimRight(hosts.pin, "=") == shown:
 		d.note(check, VerdictOK, "", "%s is the pinned one", shown)
 	case hosts.pin != "":
-		d.note(check, VerdictFail, "ask whoever runs the relay for its fingerprint", "%s is not the pinned %s", shown, hosts.pin)
+		d.note(check, VerdictFail, "ask the operator of the relay for its fingerprint", "%s is not the pinned %s", shown, hosts.pin)
 	case verdict == nil:
 		d.note(check, VerdictOK, "", "%s is known", shown)
 	case errors.As(verdict, &unknown) && len(unknown.Want) > 0:
@@ -69,7 +69,7 @@ func (d *Doctor) judgeKey(hosts *hostKeys, remote net.Addr, verdict error) {
 	case errors.As(verdict, &unknown) && isTCP && tcp.IP.IsLoopback():
 		d.note(check, VerdictOK, "", "%s is new, and accepted at the first login: it is this machine", shown)
 	case errors.As(verdict, &unknown):
-		d.note(check, VerdictFail, "relay login URL pins it, or pass --host-key with the fingerprint that whoever runs the relay tells you",
+		d.note(check, VerdictFail, "relay login URL pins it, or pass --host-key with the fingerprint that the operator of the relay tells you",
 			"%s is not known", shown)
 	default:
 		d.note(check, VerdictFail, fixHostKey(hosts, d.addr), "%s: %v", shown, verdict)

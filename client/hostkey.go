@@ -115,7 +115,7 @@ func (h *hostKeys) verdict(addr string, remote net.Addr, key ssh.PublicKey) erro
 			return nil
 		}
 		return Errorf(ExitRefused, "the host key of %s is %s, not the pinned %s", addr, shown, h.pin).
-			WithHint("somebody may be listening in between; ask whoever runs the relay for its fingerprint")
+			WithHint("somebody may be listening in between; ask the operator of the relay for its fingerprint")
 	}
 	err := h.known(addr, remote, key)
 	var unknown *knownhosts.KeyError
@@ -158,7 +158,7 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown 
 	case h.prompter != nil && h.prompter.Confirm("the host key of "+addr+" is not known: "+shown+"\nis that the relay's fingerprint?"):
 	default:
 		return Errorf(ExitRefused, "the host key of %s is not known: it shows %s", addr, shown).
-			WithHint("ask whoever runs the relay for its fingerprint and pass --host-key %s", shown)
+			WithHint("ask the operator of the relay for its fingerprint and pass --host-key %s", shown)
 	}
 	if err := h.keep(addr, key); err != nil {
 		h.say("warning: the host key could not be kept, so it is a first use next time too: " + err.Error())

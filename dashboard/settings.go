@@ -15,7 +15,7 @@ import (
 // settingsView is the page of an alias' settings and people.
 type settingsView struct {
 	Name, URL, Owner, You string
-	IsOwner               bool // whoever looks owns the alias
+	IsOwner               bool // the viewer owns the alias
 	Fields                []settingField
 	Members               []string
 	forms                 settingsForms

@@ -15,7 +15,7 @@ import (
 
 // sharesView lists who else may replay an event.
 type sharesView struct {
-	Owner         string // who alone may share it; "" = whoever looks
+	Owner         string // who alone may share it; "" = the viewer
 	Error         string // why there is no list
 	List          []shareView
 	NewURL        string // address of the share just made, shown once

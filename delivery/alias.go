@@ -140,7 +140,7 @@ func (st *aliasState) close() {
 	h := st.attached
 	st.mu.Unlock()
 	if h != nil {
-		h.closePool()
+		h.pool.close()
 	}
 }
 

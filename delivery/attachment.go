@@ -123,9 +123,6 @@ func (h *attachment) markLost() {
 	h.pool.close()
 }
 
-// closePool closes the channels that no exchange uses.
-func (h *attachment) closePool() { h.pool.close() }
-
 // markStale sets one of the two reasons for being stale. It returns false if that reason
 // was set already.
 func (h *attachment) markStale(why *bool) bool {

@@ -70,7 +70,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 }
 
 // timingOf cuts each phase to the microsecond before it adds them up, so that the
-// sums hold for whoever adds the shown figures.
+// shown figures add up.
 func timingOf(t relay.Timing) (*Timing, float64) {
 	t = t.Micros()
 	return &Timing{
