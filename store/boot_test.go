@@ -35,7 +35,7 @@ func TestIdempotencyAfterTakeover(t *testing.T) {
 			o = otherNode(t, o)
 			second := mustServe(t, o)
 			var boots int
-			if err := database(t, o).QueryRow(`SELECT count(*) FROM nodes WHERE boot = 1`).Scan(&boots); err != nil || boots != 2 {
+			if err := database(t, o).QueryRow(`SELECT count(*) FROM boots WHERE boot = 1`).Scan(&boots); err != nil || boots != 2 {
 				t.Fatalf("%d nodes with boot number 1, %v", boots, err)
 			}
 			begin(second, "cut", 0)

@@ -79,8 +79,8 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 // it. All such calls are deleted, because another node may have the same boot number.
 func (s *Store) raiseBoot(ctx context.Context) error {
 	return s.update(ctx, "raise boot number", func(c *writeTx) error {
-		if err := c.get(&s.boot, `INSERT INTO nodes (node, boot) VALUES (?, 1)
-			ON CONFLICT (node) DO UPDATE SET boot = nodes.boot + 1 RETURNING boot`, s.node); err != nil {
+		if err := c.get(&s.boot, `INSERT INTO boots (node, boot) VALUES (?, 1)
+			ON CONFLICT (node) DO UPDATE SET boot = boots.boot + 1 RETURNING boot`, s.node); err != nil {
 			return err
 		}
 		if _, err := c.exec(`DELETE FROM idempotency WHERE status = 0`); err != nil {
