@@ -1,0 +1,175 @@
+package relay_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"relay/relaytest"
+)
+
+func TestMain(m *testing.M) { os.Exit(relaytest.Main(m)) }
+
+// pages are the Markdown files of the repository by their path, in the form of their text.
+var pages = sync.OnceValues(func() (map[string]string, error) {
+	out := map[string]string{}
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != "." {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) == ".md" {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			out[path] = string(text)
+		}
+		return nil
+	})
+	return out, err
+})
+
+func readPages(t *testing.T) map[string]string {
+	t.Helper()
+	all, err := pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("found only %d pages", len(all))
+	}
+	return all
+}
+
+var (
+	codeBlock  = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```")
+	link       = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading    = regexp.MustCompile(`(?m)^#{1,6} +(.+)$`)
+	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
+)
+
+// anchors are the names of the headings of a page, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	out := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
+		out[strings.ReplaceAll(notInSlugs.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return out
+}
+
+// Every link between pages leads to a file that exists, and to a heading of it.
+func TestLinksOfPages(t *testing.T) {
+	t.Parallel()
+	all, links := readPages(t), 0
+	for path, text := range all {
+		for _, m := range link.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
+			target := m[1]
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			links++
+			file, anchor, _ := strings.Cut(target, "#")
+			to := path
+			if file != "" {
+				to = filepath.Join(filepath.Dir(path), file)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s links to %s, which does not exist", path, target)
+				continue
+			}
+			if anchor != "" && !anchors(all[to])[anchor] {
+				t.Errorf("%s links to %s, which has no such heading", path, target)
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("found only %d links", links)
+	}
+}
+
+// documented finds the command lines of a program in the code of a page: in blocks of
+// shell commands and in inline code. It gives their words.
+func documented(text, program string) (lines [][]string) {
+	var code []string
+	for _, m := range codeBlock.FindAllStringSubmatch(text, -1) {
+		if m[1] == "sh" {
+			code = append(code, strings.Split(strings.ReplaceAll(m[2], "\\\n", " "), "\n")...)
+		}
+	}
+	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
+		code = append(code, m[1])
+	}
+	call := regexp.MustCompile(`(?:^|[(;&|] *|sudo (?:-u \S+ )?)(?:bin/)?` + program + ` ([a-z][^|;&><#)]*)`)
+	for _, line := range code {
+		for _, m := range call.FindAllStringSubmatch(strings.TrimSpace(line), -1) {
+			lines = append(lines, strings.Fields(m[1]))
+		}
+	}
+	return lines
+}
+
+var commandWord = regexp.MustCompile(`^[a-z][a-z-]*$`)
+
+// Every command that the pages name exists, and has the flags that they give it.
+func TestCommandsOfPages(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"relayd", "relay"} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			bin, help, found := relaytest.Program(t, program), map[string]string{}, 0
+			for path, text := range readPages(t) {
+				if strings.HasPrefix(path, "docs/adr/") || path == "CHANGELOG.md" {
+					continue // they tell of other times too
+				}
+				for _, words := range documented(text, program) {
+					found++
+					checkCommand(t, path, bin, words, help)
+				}
+			}
+			if found < 20 {
+				t.Errorf("found only %d commands of %s", found, program)
+			}
+		})
+	}
+}
+
+// checkCommand compares the words of a documented command with the help of the program,
+// which it keeps in help.
+func checkCommand(t *testing.T, page, bin string, words []string, help map[string]string) {
+	t.Helper()
+	var name []string
+	for _, w := range words {
+		if !commandWord.MatchString(w) || len(name) == 2 {
+			break
+		}
+		name = append(name, w)
+	}
+	var text string
+	for ; len(name) > 0; name = name[:len(name)-1] { // a word behind the command may be its argument
+		key := strings.Join(name, " ")
+		if _, asked := help[key]; !asked {
+			out, err := exec.Command(bin, append(name[:len(name):len(name)], "--help")...).CombinedOutput()
+			if help[key] = string(out); err != nil || !strings.Contains(help[key], filepath.Base(bin)+" "+key) {
+				help[key] = ""
+			}
+		}
+		if text = help[key]; text != "" {
+			break
+		}
+	}
+	if text == "" {
+		t.Errorf("%s: no such command: %s %s", page, filepath.Base(bin), strings.Join(words, " "))
+		return
+	}
+	for _, w := range words {
+		flag, _, _ := strings.Cut(strings.Trim(w, "[]"), "=")
+		if strings.HasPrefix(flag, "--") && !regexp.MustCompile(`(?m)(^|[ ,\[])`+regexp.QuoteMeta(flag)+`\b`).MatchString(text) {
+			t.Errorf("%s: %s %s has no flag %s", page, filepath.Base(bin), strings.Join(name, " "), flag)
+		}
+	}
+}
