@@ -5,7 +5,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=dev
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/relayd ./cmd/relay \
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X relay.version=${VERSION}" -o /out/ ./cmd/relayd ./cmd/relay \
  && mkdir -p /out/data
 
 # Run stage: nothing but the binaries, as an unprivileged user.

@@ -3,7 +3,9 @@
 SHELL := bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
+DATE    ?= $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
+LDFLAGS := -s -w -X relay.version=$(VERSION) -X relay.commit=$(COMMIT) -X relay.date=$(DATE)
 FUZZTIME ?= 60s
 BENCH ?= .
 

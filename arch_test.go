@@ -39,7 +39,8 @@ var allowedImports = map[string][]string{
 	"relay/dashboard":        {"relay", "relay/wire", "relay/record"},
 	"relay/dashboard/assets": {},
 	"relay/client":           {"relay", "relay/wire", "relay/record"},
-	"relay/cmd/relay":        {"relay", "relay/record", "relay/client"},
+	"relay/manual":           {"relay"},
+	"relay/cmd/relay":        {"relay", "relay/record", "relay/client", "relay/manual"},
 	"relay/cmd/relayd":       nil, // it wires all packages together, but no test package
 }
 

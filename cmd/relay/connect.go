@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"relay"
 	"relay/client"
 )
 
@@ -83,7 +84,7 @@ func (p *program) dialerTo(server, identity string) *client.Dialer {
 	return &client.Dialer{
 		Server: server, Identity: identity, HostKey: p.hostKey,
 		Home: p.home(), StateDir: p.dirFor("XDG_STATE_HOME", ".local", "state"), Agent: p.getenv("SSH_AUTH_SOCK"),
-		Version: buildVersion(), Prompter: p.prompter(), Say: p.say,
+		Version: relay.ThisBuild().Version, Prompter: p.prompter(), Say: p.say,
 	}
 }
 
@@ -135,7 +136,7 @@ func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.R
 			return nil, err
 		}
 	}
-	api, err := client.NewAPI(base, token, buildVersion())
+	api, err := client.NewAPI(base, token, relay.ThisBuild().Version)
 	if err != nil {
 		return nil, err // returning api here would be a non-nil Remote
 	}

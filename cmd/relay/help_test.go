@@ -126,7 +126,7 @@ func TestManual(t *testing.T) {
 	}
 	root := (&program{out: os.Stdout, err: os.Stderr, getenv: func(string) string { return "" }}).root()
 	for _, c := range every(root) {
-		page, err := os.ReadFile(filepath.Join(dir, "man1", pageName(c)+".1"))
+		page, err := os.ReadFile(filepath.Join(dir, "man1", strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
 		if err != nil {
 			t.Error(err)
 			continue

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
+	"relay"
 	"relay/client"
 	"relay/record"
 )
@@ -50,7 +51,7 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	if err != nil {
 		return err
 	}
-	site, err := client.Discover(ctx, base, buildVersion())
+	site, err := client.Discover(ctx, base, relay.ThisBuild().Version)
 	if err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 	if err != nil {
 		return nil, err
 	}
-	api, err := client.NewAPI(login.BaseURL, token, buildVersion())
+	api, err := client.NewAPI(login.BaseURL, token, relay.ThisBuild().Version)
 	if err != nil {
 		return nil, err
 	}

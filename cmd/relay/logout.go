@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"relay"
 	"relay/client"
 	"relay/record"
 )
@@ -31,7 +32,7 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 		addr, _ := dialer.Addr()
 		return client.Errorf(client.ExitFailure, "you are not logged in at %s", addr).WithHint("relay login URL")
 	}
-	api, err := client.NewAPI(login.BaseURL, login.Token, buildVersion())
+	api, err := client.NewAPI(login.BaseURL, login.Token, relay.ThisBuild().Version)
 	if err != nil {
 		return err
 	}

@@ -12,19 +12,16 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"relay"
 	"relay/client"
 	"relay/record"
 )
-
-// version is set by the linker; "" means the version that the build recorded.
-var version string
 
 func main() { os.Exit(run(os.Args[1:])) }
 
@@ -65,7 +62,7 @@ func (p *program) root() *cobra.Command {
 		Short:             rootShort,
 		Long:              rootLong,
 		Example:           rootExample,
-		Version:           buildVersion(),
+		Version:           relay.ThisBuild().String(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              cobra.ArbitraryArgs,
@@ -191,15 +188,4 @@ func (p *program) readConfig() (*client.Config, error) {
 		name = path
 	}
 	return client.ReadConfig(path, name)
-}
-
-// buildVersion returns the version of this program.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "dev"
 }

@@ -169,13 +169,13 @@ func (a *app) wire() error {
 	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
 	apiHandler := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: a.limits,
-		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: registry, Version: buildVersion(),
+		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: registry, Version: relay.ThisBuild().Version,
 	})
 	a.sshServer = sshgate.New(sshgate.Options{
 		API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout.Limit(),
 		Budget:  budget,
 		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
-		Limits: a.limits, Site: a.site, Version: buildVersion(),
+		Limits: a.limits, Site: a.site, Version: relay.ThisBuild().Version,
 		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
 		MaxConnections: c.MaxConnections.Limit(), MaxPerSource: c.MaxConnectionsPerSource.Limit(), MaxPerAccount: c.MaxConnectionsPerAccount.Limit(),
 		Trusted: c.TrustedProxies, NoPenalties: !bool(c.SSHPenalties), PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
@@ -203,7 +203,7 @@ func (a *app) wire() error {
 // goes to the API, also an unclean one such as //api: http.ServeMux would redirect it.
 func (a *app) baseSite(apiHandler http.Handler) http.Handler {
 	pages := dashboard.New(dashboard.Options{
-		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: buildVersion(),
+		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
 		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()), SSHFlags: a.sshFlags,
 		Enrolments: a.sshServer, Tunnels: a.sshServer,
 	})

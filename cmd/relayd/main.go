@@ -9,19 +9,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"relay"
+	"relay/manual"
 	"relay/record"
 )
-
-// version is set by the linker.
-var version = "dev"
 
 // Exit codes.
 const (
@@ -96,6 +93,7 @@ func (c *cli) rootCommand() *cobra.Command {
 		Example:       rootExample,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       relay.ThisBuild().String(),
 		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -103,7 +101,7 @@ func (c *cli) rootCommand() *cobra.Command {
 		c.serveCommand(), c.migrateCommand(),
 		c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(),
 		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(),
-		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.demoCommand(),
+		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.demoCommand(), c.manCommand(),
 	)
 	strictCompletion(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -189,29 +187,28 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// buildVersion is the version set by the linker, else that of the module.
-func buildVersion() string {
-	if version != "dev" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return version
-}
-
 func (c *cli) versionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "print the version", Args: exactly()}
+	cmd := &cobra.Command{Use: "version", Short: "print version, commit, date, Go and platform", Args: exactly()}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
-		platform := runtime.GOOS + "/" + runtime.GOARCH
 		if *asJSON {
-			return printJSON(c.stdout, map[string]string{
-				"name": "relayd", "version": buildVersion(), "go": runtime.Version(), "platform": platform,
-			})
+			return printJSON(c.stdout, struct {
+				Name string `json:"name"`
+				relay.Build
+			}{"relayd", relay.ThisBuild()})
 		}
-		_, err := fmt.Fprintf(c.stdout, "relayd %s (%s %s)\n", buildVersion(), runtime.Version(), platform)
+		_, err := fmt.Fprintf(c.stdout, "relayd %s\n", relay.ThisBuild())
 		return err
 	}
 	return cmd
+}
+
+// manCommand writes the manual pages, for packages.
+func (c *cli) manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIR", Short: "write the manual pages to a directory", Args: exactly("DIR"), Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return manual.Manual{Section: 8, End: manualEnd}.Write(cmd.Root(), args[0])
+		},
+	}
 }

@@ -170,3 +170,26 @@ each effective value with its origin, passwords masked.
 Sizes, durations, counts and rates that limit something take ` + "`off`" + ` for no limit.
 
 `
+
+// manualEnd ends the manual page of relayd.
+const manualEnd = `.SH EXIT STATUS
+.TP
+.B 0
+Success; for serve, a graceful stop.
+.TP
+.B 1
+Failure; for serve also a stop in which requests were cut.
+.TP
+.B 2
+Wrong usage.
+.SH FILES
+.TP
+.I /etc/relayd/relayd.yaml
+Settings of the packaged service.
+.TP
+.I /var/lib/relayd
+Data of the packaged service: events, host key, spool, certificates.
+.SH ENVIRONMENT
+Each setting is read from its flag, else from RELAY_ and its name in capitals, else from the file of
+\-\-config or RELAY_CONFIG. relayd config prints the values in force and where each comes from.
+`

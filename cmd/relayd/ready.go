@@ -35,7 +35,7 @@ func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "relay_build_info", Help: "Always 1; the label is the version of this build.",
-		ConstLabels: prometheus.Labels{"version": buildVersion()},
+		ConstLabels: prometheus.Labels{"version": relay.ThisBuild().Version},
 	}, func() float64 { return 1 }))
 	return reg
 }
@@ -45,7 +45,7 @@ func (a *app) stats() server.Stats {
 	d, s := a.delivery.Stats(), a.store.Stats()
 	return server.Stats{
 		Tunnels: d.Tunnels, Channels: d.Channels, Queued: d.Queued,
-		SpoolBytes: s.SpoolBytes, Committed: s.Committed, Version: buildVersion(),
+		SpoolBytes: s.SpoolBytes, Committed: s.Committed, Version: relay.ThisBuild().Version,
 		HTTP: a.server.Stats(), SSH: a.sshServer.Stats(), Limits: a.limits.Stats(),
 	}
 }

@@ -1,4 +1,6 @@
-package main
+// Package manual writes the manual pages of a program from its cobra commands, for
+// packages.
+package manual
 
 import (
 	"bytes"
@@ -10,31 +12,32 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"relay/client"
+	"relay"
 )
 
-// man writes manual pages, for packagers.
-func (p *program) man() *cobra.Command {
-	return &cobra.Command{
-		Use: "man DIR", Short: manShort, Args: oneArg("folder"), Hidden: true,
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			return writePages(c.Root(), args[0])
-		},
-	}
+// Manual is what the pages have besides names, texts and flags of the commands.
+type Manual struct {
+	// Section is the section of the manual: 1 for programs of everybody, 8 for those
+	// of operators.
+	Section int
+	// End is roff that ends the page of the program itself: exit status, files,
+	// environment.
+	End string
 }
 
-// writePages writes the page of a command and of its subcommands.
-func writePages(c *cobra.Command, dir string) error {
-	file := filepath.Join(dir, pageName(c)+".1")
-	if err := os.WriteFile(file, manPage(c), 0o644); err != nil {
-		return &client.Error{Exit: client.ExitFailure, Text: "cannot write the manual", Cause: err}
+// Write writes the page of a command and one for each of its subcommands into dir, which
+// it makes if it is not there.
+func (m Manual) Write(c *cobra.Command, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, fmt.Sprintf("%s.%d", pageName(c), m.Section))
+	if err := os.WriteFile(file, m.page(c), 0o644); err != nil {
+		return fmt.Errorf("cannot write the manual: %w", err)
 	}
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() {
-			if err := writePages(sub, dir); err != nil {
+			if err := m.Write(sub, dir); err != nil {
 				return err
 			}
 		}
@@ -44,12 +47,12 @@ func writePages(c *cobra.Command, dir string) error {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// manPage returns a page in the macros of man(7). It has no date, so that builds are
+// page returns a page in the macros of man(7). It has no date, so that builds are
 // reproducible.
-func manPage(c *cobra.Command) []byte {
+func (m Manual) page(c *cobra.Command) []byte {
 	var b bytes.Buffer
 	name := pageName(c)
-	fmt.Fprintf(&b, ".TH \"%s\" \"1\" \"\" \"relay %s\" \"Relay\"\n", roff(strings.ToUpper(name)), roff(buildVersion()))
+	fmt.Fprintf(&b, ".TH \"%s\" \"%d\" \"\" \"relay %s\" \"Relay\"\n", roff(strings.ToUpper(name)), m.Section, roff(relay.ThisBuild().Version))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(c.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
 	long := c.Long
@@ -75,9 +78,9 @@ func manPage(c *cobra.Command) []byte {
 		b.WriteString(".fi\n")
 	}
 	if !c.HasParent() {
-		b.WriteString(manExits)
+		b.WriteString(m.End)
 	} else {
-		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", roff(pageName(c.Parent())))
+		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (%d)\n", roff(pageName(c.Parent())), m.Section)
 	}
 	return b.Bytes()
 }
