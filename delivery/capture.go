@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"relay"
 	"relay/wire"
@@ -15,11 +16,12 @@ import (
 // is stored and delivered even if its caller leaves; only Close stops it. A panic is
 // passed on after the attempt was marked as interrupted.
 func (d *Delivery) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
+	start := time.Now()
 	if !d.begin() {
-		return d.counters.captured(refusal(errStopping(), relay.ID{}))
+		return d.counters.captured(start, refusal(errStopping(), relay.ID{}))
 	}
 	defer d.end()
-	return d.counters.captured(d.capture(in))
+	return d.counters.captured(start, d.capture(in))
 }
 
 func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
@@ -42,6 +44,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 			x.panicked()
 			panic(v) // package server logs it with this stack and resets the connection
 		}
+		x.observeAdded()
 		x.release()
 	}()
 	x.inbound(in, h)

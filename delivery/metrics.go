@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,6 +13,7 @@ import (
 const (
 	outcomeAnswered = "answered" // the local server's answer went out, or its caller had gone
 	outcomeQueued   = "queued"
+	outcomeRefused  = "refused" // in durations: any other outcome
 	labelOther      = "other"
 
 	kindQueued  = "queued" // an attempt that waited, of either kind
@@ -71,6 +73,67 @@ type counts struct {
 	rejected, dropped             atomic.Int64
 	storageFull                   atomic.Int64
 	waiting                       atomic.Int64 // for a slot
+
+	durations durations
+}
+
+// durations are histograms. Their labels are resolved once, so that an observation costs no
+// lookup by several labels.
+type durations struct {
+	collectors []prometheus.Collector
+	capture    map[string]prometheus.Observer            // by outcome
+	attempt    map[string]map[string]prometheus.Observer // by kind and state
+	connect    prometheus.Histogram
+	firstByte  prometheus.Histogram
+	added      prometheus.Histogram
+}
+
+func (h *durations) init() {
+	options := func(name, help string) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{
+			Name: "relay_delivery_" + name, Help: help,
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
+		}
+	}
+	capture := prometheus.NewHistogramVec(options("capture_seconds", "Time from the head of a caller's request to its answer, by outcome."), []string{"outcome"})
+	attempt := prometheus.NewHistogramVec(options("attempt_seconds", "Latency of attempts that ended, by kind and state."), []string{"kind", "state"})
+	h.connect = prometheus.NewHistogram(options("connect_seconds", "Time to open a channel through the tunnel; reused channels are not counted."))
+	h.firstByte = prometheus.NewHistogram(options("first_byte_seconds", "Time from the opening of the channel to the first byte of the local server's answer."))
+	h.added = prometheus.NewHistogram(options("added_seconds", "Time that the relay added to an answered request: its duration without sending, waiting and receiving."))
+	h.collectors = []prometheus.Collector{capture, attempt, h.connect, h.firstByte, h.added}
+	h.capture, h.attempt = map[string]prometheus.Observer{}, map[string]map[string]prometheus.Observer{}
+	for _, o := range []string{outcomeAnswered, outcomeQueued, outcomeRefused} {
+		h.capture[o] = capture.WithLabelValues(o)
+	}
+	for _, k := range kinds {
+		h.attempt[k] = map[string]prometheus.Observer{}
+		for _, e := range ends {
+			h.attempt[k][e] = attempt.WithLabelValues(k, e)
+		}
+	}
+}
+
+// ended observes the phases of an attempt.
+func (h *durations) ended(kind string, a *relay.Attempt) {
+	t := &a.Timing
+	if o := h.attempt[kind][a.State]; o != nil {
+		o.Observe((t.Connect + t.Send + t.Wait + t.Receive).Seconds())
+	}
+	if a.Connection == relay.ConnectionNew {
+		h.connect.Observe(t.Connect.Seconds())
+	}
+	if a.HasResponse {
+		h.firstByte.Observe((t.Connect + t.Send + t.Wait).Seconds())
+	}
+}
+
+// observeAdded observes the time that the relay added to a request whose answer has ended.
+// The times of an upgraded connection say nothing about that.
+func (x *exchange) observeAdded() {
+	if x.final == nil || x.at.open.IsZero() || x.at.end.IsZero() || x.state == relay.ResponseUpgraded {
+		return
+	}
+	x.d.counters.durations.added.Observe((time.Since(x.at.start) - x.at.end.Sub(x.at.open)).Seconds())
 }
 
 func (c *counts) init() {
@@ -79,18 +142,23 @@ func (c *counts) init() {
 	for _, k := range kinds {
 		c.ended[k] = newCounterVec(ends)
 	}
+	c.durations.init()
 }
 
-// captured counts how a capture ended.
-func (c *counts) captured(o relay.Outcome) relay.Outcome {
+// captured counts how a capture ended that began at start.
+func (c *counts) captured(start time.Time, o relay.Outcome) relay.Outcome {
+	outcome := outcomeRefused
 	switch {
 	case o.Answer == nil:
+		outcome = outcomeAnswered
 		c.outcomes.add(outcomeAnswered)
 	case o.Answer.Error == nil:
+		outcome = outcomeQueued
 		c.outcomes.add(outcomeQueued)
 	default:
 		c.outcomes.add(o.Answer.Error.Code)
 	}
+	c.durations.capture[outcome].Observe(time.Since(start).Seconds())
 	return o
 }
 
@@ -103,6 +171,7 @@ func (x *exchange) finished(a *relay.Attempt) {
 	if t := x.d.counters.ended[kind]; t != nil {
 		t.add(a.State)
 	}
+	x.d.counters.durations.ended(kind, a)
 	if a.HasResponse && a.Status > 0 {
 		x.d.counters.statuses[min(a.Status/100, len(x.d.counters.statuses)-1)].Add(1)
 	}
@@ -144,6 +213,9 @@ func (f collector) Describe(to chan<- *prometheus.Desc) {
 	} {
 		to <- d
 	}
+	for _, h := range f.d.counters.durations.collectors {
+		h.Describe(to)
+	}
 }
 
 // Collect is part of prometheus.Collector.
@@ -160,6 +232,9 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	n := &f.d.counters
+	for _, h := range n.durations.collectors {
+		h.Collect(to)
+	}
 	f.d.mu.Lock()
 	running := f.d.running
 	f.d.mu.Unlock()

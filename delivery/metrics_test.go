@@ -11,7 +11,8 @@ import (
 	"relay"
 )
 
-// shown gives the metrics of a registry, by name and labels.
+// shown gives the metrics of a registry, by name and labels: of histograms the number of
+// observations.
 func shown(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	list, err := reg.Gather()
@@ -27,7 +28,7 @@ func shown(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 			if len(labels) > 0 {
 				name += "{" + strings.Join(labels, ",") + "}"
 			}
-			out[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			out[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return out
@@ -53,21 +54,27 @@ func TestMetrics(t *testing.T) {
 		b.send(post)
 		got := shown(t, reg)
 		for name, want := range map[string]float64{
-			"captures_total{outcome=answered}":              2,
-			"captures_total{outcome=queued}":                2,
-			"attempts_total{kind=original,state=delivered}": 2,
-			"responses_total{class=2xx}":                    2,
-			"channels_total{way=new}":                       1,
-			"channels_total{way=reused}":                    1,
-			"channels_refused_total{reason=not-sent}":       1,
-			"channels_waiting":                              0,
-			"attached_total":                                1,
-			"queued":                                        2,
-			"rejected_total":                                60,
-			"rejected_dropped_total":                        10,
-			"tunnels{state=stale}":                          1,
-			"tunnels{state=online}":                         0,
-			"running":                                       0,
+			"captures_total{outcome=answered}":               2,
+			"captures_total{outcome=queued}":                 2,
+			"attempts_total{kind=original,state=delivered}":  2,
+			"responses_total{class=2xx}":                     2,
+			"channels_total{way=new}":                        1,
+			"channels_total{way=reused}":                     1,
+			"channels_refused_total{reason=not-sent}":        1,
+			"channels_waiting":                               0,
+			"capture_seconds{outcome=answered}":              2,
+			"capture_seconds{outcome=queued}":                2,
+			"attempt_seconds{kind=original,state=delivered}": 2,
+			"connect_seconds":                                1,
+			"first_byte_seconds":                             2,
+			"added_seconds":                                  2,
+			"attached_total":                                 1,
+			"queued":                                         2,
+			"rejected_total":                                 60,
+			"rejected_dropped_total":                         10,
+			"tunnels{state=stale}":                           1,
+			"tunnels{state=online}":                          0,
+			"running":                                        0,
 		} {
 			if got[name] != want {
 				t.Errorf("%s is %s, want %v", name, fmt.Sprint(got[name]), want)

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 // The page about metrics names exactly those that a running relay shows.
@@ -49,9 +52,52 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("docs/metrics.md tells of %s, which is not there", name)
 		}
 	}
-	for _, name := range names(`\b(relay_\w+?)(?:_bucket)?\b`, string(page)) { // of the alerts and the advice
-		if !slices.Contains(have, name) {
-			t.Errorf("docs/metrics.md speaks of %s, which is not there", name)
+	for _, file := range []string{"docs/metrics.md", "deploy/prometheus/relay.rules.yml", "deploy/grafana/relay.json"} {
+		text, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := names(`\b(relay_\w+?)(?:_bucket)?\b`, string(text))
+		if len(used) < 10 {
+			t.Errorf("%s names only %d metrics", file, len(used))
+		}
+		for _, name := range used {
+			if !slices.Contains(have, name) {
+				t.Errorf("%s speaks of %s, which is not there", file, name)
+			}
+		}
+	}
+}
+
+// Both files that other programs read are well-formed, and each alert says what to do.
+func TestDeployedRules(t *testing.T) {
+	t.Parallel()
+	dashboard, err := os.ReadFile("../../deploy/grafana/relay.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(dashboard) {
+		t.Error("deploy/grafana/relay.json is no JSON")
+	}
+	text, err := os.ReadFile("../../deploy/prometheus/relay.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.UnmarshalWithOptions(text, &rules, yaml.DisallowUnknownField()); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules.Groups[0].Rules {
+		if r.Alert == "" || r.Expr == "" || r.Annotations["summary"] == "" || r.Annotations["action"] == "" || r.Labels["severity"] == "" {
+			t.Errorf("alert %q misses a part: %+v", r.Alert, r)
 		}
 	}
 }
