@@ -11,7 +11,7 @@ BENCH ?= .
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/relayd and bin/relay, static
@@ -61,6 +61,10 @@ fuzz: ## every fuzz target for FUZZTIME (60s) each
 .PHONY: bench
 bench: ## benchmarks: head parse, ingress, exchange, durable commit on both stores
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./wire ./server ./delivery ./store
+
+.PHONY: bench-compare
+bench-compare: build ## Relay beside nginx + sshd on this machine, as ratios; ARGS="-rounds 5 -json f.json -svg f.svg"
+	@go run ./bench $(ARGS)
 
 .PHONY: axe
 axe: ## accessibility of every page, by axe-core from npm; not part of test

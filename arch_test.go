@@ -34,6 +34,7 @@ var allowedImports = map[string][]string{
 	"relay/store/storetest":  {"relay", "relay/relaytest", "relay/store"},
 	"relay/store/pgtest":     {"relay/relaytest"},
 	"relay/relaytest":        {},
+	"relay/bench":            {"relay/store/pgtest"},
 	"relay/migrations":       {},
 	"relay/api":              {"relay", "relay/wire", "relay/record"},
 	"relay/dashboard":        {"relay", "relay/wire", "relay/record"},

@@ -62,7 +62,7 @@ func shared(t testing.TB, fsync bool) *Server {
 	if fsync {
 		i = 1
 	}
-	servers[i].once.Do(func() { servers[i].s, servers[i].err = launch(Options{Fsync: fsync}) })
+	servers[i].once.Do(func() { servers[i].s, servers[i].err = Launch(Options{Fsync: fsync}) })
 	if servers[i].err != nil {
 		t.Fatal(servers[i].err)
 	}
@@ -87,17 +87,18 @@ type Server struct {
 // Start starts a server of its own; it is stopped when the test ends.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	s, err := launch(o)
+	s, err := Launch(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		s.Stop()
-		if err := os.RemoveAll(s.dir); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(s.Close)
 	return s
+}
+
+// Close stops the server and removes its data.
+func (s *Server) Close() {
+	s.Stop()
+	_ = os.RemoveAll(s.dir) // what is left is in the temporary folder
 }
 
 // URL gives the address of an empty schema of its own on this server.
@@ -110,10 +111,27 @@ var schemas atomic.Int64
 
 func schema(t testing.TB, s *Server) string {
 	t.Helper()
-	name := fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1))
-	s.exec(t, `CREATE SCHEMA `+name)
-	t.Cleanup(func() { s.exec(t, `DROP SCHEMA IF EXISTS `+name+` CASCADE`) })
+	name, err := s.newSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.exec(`DROP SCHEMA IF EXISTS ` + name + ` CASCADE`); err != nil {
+			t.Error(err)
+		}
+	})
 	return s.address("search_path", name)
+}
+
+// NewSchema gives the address of an empty schema, which stays as long as the server.
+func (s *Server) NewSchema() (string, error) {
+	name, err := s.newSchema()
+	return s.address("search_path", name), err
+}
+
+func (s *Server) newSchema() (name string, err error) {
+	name = fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1))
+	return name, s.exec(`CREATE SCHEMA ` + name)
 }
 
 func (s *Server) address(more ...string) string {
@@ -125,20 +143,20 @@ func (s *Server) address(more ...string) string {
 	return u.String()
 }
 
-func (s *Server) exec(t testing.TB, statement string) {
-	t.Helper()
+func (s *Server) exec(statement string) error {
 	db, err := sql.Open("postgres", s.address())
-	if err == nil {
-		_, err = db.ExecContext(context.Background(), statement)
-		err = errors.Join(err, db.Close())
-	}
 	if err != nil {
-		t.Errorf("%s: %v", statement, err)
+		return err
 	}
+	_, err = db.ExecContext(context.Background(), statement)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
 }
 
-// launch makes a cluster in a temporary directory and starts a server on it.
-func launch(o Options) (*Server, error) {
+// Launch makes a cluster in a temporary directory and starts a server on it; Close ends it.
+func Launch(o Options) (*Server, error) {
 	bin, err := find()
 	if err != nil {
 		return nil, err
@@ -219,7 +237,7 @@ pkill -CONT -P $server 2>/dev/null
 wait $server
 [ -e "$dir/keep" ] || rm -rf "$dir"`
 
-// Restart starts the server after launch, Stop or Kill, on the data that is there,
+// Restart starts the server after Launch, Stop or Kill, on the data that is there,
 // and waits until it answers.
 func (s *Server) Restart() error {
 	fsync := "off"

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// oneWay is the delay of the link in each direction: a round trip takes 50 ms.
+const oneWay = 25 * time.Millisecond
+
+// measureStart measures the time from the start of a client to the first answer, on
+// loopback and over a delayed link, and over the link how long the next requests take. The
+// figures of the link are round trips.
+func measureStart(ctx context.Context, env *environment, s *system, out *results) error {
+	if s.connect == nil {
+		return nil
+	}
+	first, pid, _, _, err := startOnce(ctx, env, s, s.ssh)
+	if err != nil {
+		return err
+	}
+	env.stop(pid)
+	out.figure(s.name, "start to first 200, loopback (ms)", milliseconds(first))
+	l, err := newLink(s.ssh, oneWay)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	first, pid, addr, host, err := startOnce(ctx, env, s, l.addr())
+	if err != nil {
+		return err
+	}
+	defer env.stop(pid)
+	trips := func(d time.Duration) float64 { return d.Seconds() / (2 * oneWay).Seconds() }
+	out.figure(s.name, "start to first 200, 50 ms link (round trips)", trips(first))
+	req := (&load{}).request(host)
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for _, name := range []string{"first request of a connection", "second request", "third request"} {
+		began := time.Now()
+		if status, err := exchange(conn, in, req); err != nil || status != 200 {
+			return fmt.Errorf("%s: status %d: %w", name, status, err)
+		}
+		out.figure(s.name, name+", 50 ms link (round trips)", trips(time.Since(began)))
+	}
+	return nil
+}
+
+func startOnce(ctx context.Context, env *environment, s *system, ssh string) (took time.Duration, pid int, addr, host string, err error) {
+	began := time.Now()
+	if pid, addr, host, err = s.connect(ssh); err != nil {
+		return 0, 0, "", "", err
+	}
+	req := (&load{fresh: true}).request(host)
+	err = await(ctx, "first answer", func() error {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		status, err := exchange(conn, bufio.NewReader(conn), req)
+		if err == nil && status != 200 {
+			err = fmt.Errorf("status %d", status)
+		}
+		return err
+	})
+	return time.Since(began), pid, addr, host, err
+}
+
+// measureIdle opens tunnels on each relayd that has one by ssh, and measures how much its
+// memory grows.
+func measureIdle(env *environment, systems []*system, n int, out *results) error {
+	for _, s := range systems {
+		if s.data == "" {
+			continue
+		}
+		before, err := residentBytes(s.server[0])
+		if err != nil {
+			return err
+		}
+		clients, err := env.openTunnels(s.ssh, n)
+		if err == nil {
+			time.Sleep(5 * time.Second) // the garbage of the logins goes
+			var after int64
+			after, err = residentBytes(s.server[0])
+			out.figure(s.name, fmt.Sprintf("memory of an idle tunnel, %d of them (KiB)", n), float64(after-before)/1024/float64(n))
+		}
+		for _, c := range clients {
+			_ = c.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openTunnels logs in n times and forwards an alias each time.
+func (env *environment) openTunnels(addr string, n int) (clients []*ssh.Client, err error) {
+	conf := &ssh.ClientConfig{
+		User: "bench", Auth: []ssh.AuthMethod{ssh.PublicKeys(env.signer)}, Timeout: 30 * time.Second,
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, and nothing secret goes there
+	}
+	for i := range n {
+		c, err := ssh.Dial("tcp", addr, conf)
+		if err != nil {
+			return clients, fmt.Errorf("login %d: %w", i+1, err)
+		}
+		clients = append(clients, c)
+		payload := ssh.Marshal(struct {
+			Bind string
+			Port uint32
+		}{fmt.Sprintf("idle%d", i), 80})
+		ok, _, err := c.SendRequest("tcpip-forward", true, payload)
+		if err == nil && !ok {
+			err = errors.New("refused")
+		}
+		if err != nil {
+			return clients, fmt.Errorf("forward %d: %w", i+1, err)
+		}
+	}
+	return clients, nil
+}
