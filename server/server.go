@@ -141,6 +141,8 @@ const (
 	streamGrace = 250 * time.Millisecond // from the begin of a stop to the end of streams and long polls
 	lingerGrace = 250 * time.Millisecond // for unfinished heads and lingering closes after the last request
 	cutGrace    = 2 * time.Second        // for captures to record that they were cut
+
+	handoverGrace = 500 * time.Millisecond // for connections accepted just before a handover
 )
 
 // errOverdue is the error of Shutdown when requests had to be cut.
@@ -171,6 +173,35 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.wg.Wait()
 	s.cancel()
 	return err
+}
+
+// StopAccepting closes the listeners, and waits at most handoverGrace until each connection
+// that was accepted has sent its first request and had its answer. It is for sockets that
+// the next process takes over: new connections wait there, so none of them has to be
+// answered 503 stopping. Shutdown is to follow.
+func (s *Server) StopAccepting() {
+	s.mu.Lock()
+	for ln := range s.listeners {
+		_ = ln.Close()
+	}
+	s.mu.Unlock()
+	deadline := time.Now().Add(handoverGrace)
+	for !s.allAnswered() && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// allAnswered tells whether no accept loop runs and no connection waits for its first
+// request or is inside a head.
+func (s *Server) allAnswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if p := c.phase.Load(); p == phaseNew || p == phaseHead {
+			return false
+		}
+	}
+	return len(s.listeners) == 0
 }
 
 // beginStop makes new requests be refused and closes idle connections.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -178,5 +179,33 @@ func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Errorf("serve: %v", err)
+	}
+}
+
+// A caller that was accepted before a handover and has not sent its request yet is
+// answered by this server, and not told 503 stopping.
+func TestStopAccepting(t *testing.T) {
+	t.Parallel()
+	u, _, _ := blocking()
+	ln, s := listen(t), New(testOptions(t, u))
+	done, addr := make(chan error, 1), ln.Addr().String()
+	go func() { done <- s.Serve(ln) }()
+	early := dial(t, addr)
+	send(t, early, hello[:20])
+	for s.allAnswered() { // until the connection is accepted
+		runtime.Gosched()
+	}
+	stopped := make(chan error, 1)
+	go func() {
+		s.StopAccepting()
+		stopped <- s.Shutdown(t.Context())
+	}()
+	<-done // the listener is closed
+	send(t, early, hello[20:])
+	if got := rest(t, bufio.NewReader(early)); !strings.HasPrefix(got, "HTTP/1.1 200 OK") {
+		t.Errorf("a caller from before the handover got %q", got)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }

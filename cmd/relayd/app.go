@@ -51,12 +51,15 @@ type app struct {
 
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 
+	systemd   *serviceManager
+	inherited bool // listeners came from the relayd before this one
+
 	started atomic.Bool // everything is served, and the first account exists
 	failed  chan error  // error of a listener that ended before Stop
 }
 
 func newApp(c *cli, cfg Config) *app {
-	return &app{cli: c, cfg: cfg, log: newLog(c.stderr, cfg), standby: &standbyHandler{}, failed: make(chan error, 4)}
+	return &app{cli: c, cfg: cfg, log: newLog(c.stderr, cfg), standby: &standbyHandler{}, systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
 }
 
 // Start opens the store and the listeners and serves. On Postgres it waits until no other
@@ -80,6 +83,15 @@ func (a *app) Start(ctx context.Context) (err error) {
 	if shared := sameSite(a.site); shared != "" {
 		a.log.Warn("browsers treat the dashboard and the aliases as one site",
 			"base_host", a.site.Base.Host, "alias_domain", a.site.AliasDomain, "site", shared, "fix", sameSiteFix)
+	}
+	if a.inherited {
+		// Callers wait in the queues of the sockets, as they have since the relayd before
+		// stopped, and need not be told 503.
+		if err := a.activate(ctx); err != nil {
+			return err
+		}
+		a.serveHTTP()
+		return nil
 	}
 	a.serveHTTP()
 	return a.activate(ctx)
@@ -115,6 +127,10 @@ func (a *app) open(ctx context.Context) error {
 
 // listen opens all listeners, so that a port in use is found before anything runs.
 func (a *app) listen() error {
+	handed, err := a.systemd.handedOver(a.cli.getenv)
+	if err != nil {
+		return err
+	}
 	for _, l := range []struct {
 		flag, what string
 		addr       Addr
@@ -126,14 +142,13 @@ func (a *app) listen() error {
 		{"ssh-addr", "ssh", a.cfg.SSHAddr, &a.sshLn, &a.listenAddrs.SSH},
 		{"admin-addr", "admin", a.cfg.AdminAddr, &a.adminLn, &a.listenAddrs.Admin},
 	} {
-		if !l.addr.On() {
-			continue
-		}
-		ln, err := net.Listen("tcp", string(l.addr))
+		ln, err := a.openListener(l.what, l.addr, handed)
 		if err != nil {
 			return listenError(l.what, string(l.addr), l.flag, err)
 		}
-		*l.to, *l.real = ln, ln.Addr().String()
+		if ln != nil {
+			*l.to, *l.real = ln, ln.Addr().String()
+		}
 	}
 	a.site = a.cfg.site(a.listenAddrs)
 	return nil
@@ -280,7 +295,10 @@ func (a *app) background(name string, serve func() error) {
 // activate takes the right to serve the store and starts to serve. /readyz is ready only
 // after firstStart.
 func (a *app) activate(ctx context.Context) error {
-	stopRejecting := a.rejectSSH()
+	stopRejecting := func() {}
+	if !a.inherited { // clients wait in the queue of the socket, too
+		stopRejecting = a.rejectSSH()
+	}
 	err := a.store.Serve(ctx, func(changes []relay.Change) {
 		a.delivery.Publish(changes)
 		a.sshServer.Publish(changes)

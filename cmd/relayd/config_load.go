@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,6 +19,30 @@ type sources struct {
 	flags  map[string]string // given on the command line
 	getenv func(string) string
 	file   string // --config; "" = none
+	system string // file of the packaged service; "" = none
+}
+
+// systemConfig is the file of the packaged service. Without --config, it is used by every
+// command that nothing tells where the store is, if the person may read it.
+const systemConfig = "/etc/relayd/relayd.yaml"
+
+// configFile returns the path of the configuration file, "" = none.
+func (src sources) configFile() string {
+	if file := cmp.Or(src.file, src.getenv("RELAY_CONFIG")); file != "" {
+		return file
+	}
+	for name := range storeSettings {
+		s := setting{name: name}
+		if src.flags[name] != "" || src.getenv(s.env()) != "" || src.getenv(s.env()+"_FILE") != "" {
+			return ""
+		}
+	}
+	f, err := os.Open(src.system)
+	if err != nil {
+		return ""
+	}
+	_ = f.Close()
+	return src.system
 }
 
 // load builds the Config: flag, then environment, then file, then default. The
@@ -27,12 +53,9 @@ func load(src sources) (Config, []*setting, error) {
 	list := c.settings()
 	var entries map[string]fileEntry
 	var faults []error
-	if src.file == "" {
-		src.file = src.getenv("RELAY_CONFIG")
-	}
-	if src.file != "" {
+	if file := src.configFile(); file != "" {
 		var err error
-		if entries, err = readConfigFile(src.file, list); err != nil {
+		if entries, err = readConfigFile(file, list); err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -104,6 +127,14 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	}
 	if text != "" {
 		return text, s.env(), nil
+	}
+	if dir := src.getenv("CREDENTIALS_DIRECTORY"); dir != "" && s.secret { // systemd.exec(5)
+		content, err := os.ReadFile(filepath.Join(dir, s.name))
+		if err == nil {
+			return string(content), "credential " + s.name, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", "", fmt.Errorf("credential %s: %w", s.name, err)
+		}
 	}
 	if e, ok := entries[s.name]; ok {
 		return e.text, e.origin, nil
@@ -207,7 +238,7 @@ func (c *cli) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*sett
 		}
 	}
 	return func() (Config, []*setting, error) {
-		return load(sources{flags: given, getenv: c.getenv, file: *file})
+		return load(sources{flags: given, getenv: c.getenv, file: *file, system: systemConfig})
 	}
 }
 

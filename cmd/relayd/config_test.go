@@ -286,3 +286,67 @@ func TestFieldComments(t *testing.T) {
 		}
 	}
 }
+
+// A secret comes from the systemd credential of its name, unless a variable has it; other
+// settings do not.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"database-url": "postgres://relay:secret@db/relay\n", "log-level": "debug"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, _, err := load(sources{getenv: env("CREDENTIALS_DIRECTORY", dir, "HOME", dir)})
+	if err != nil || cfg.DatabaseURL != "postgres://relay:secret@db/relay" || cfg.LogLevel.String() != "info" {
+		t.Errorf("%q, %v, %v", string(cfg.DatabaseURL), cfg.LogLevel, err)
+	}
+	cfg, _, err = load(sources{getenv: env("CREDENTIALS_DIRECTORY", dir, "HOME", dir, "RELAY_DATABASE_URL", "postgres://other/relay")})
+	if err != nil || cfg.DatabaseURL != "postgres://other/relay" {
+		t.Errorf("%q, %v", string(cfg.DatabaseURL), err)
+	}
+}
+
+// The unit of the package takes a credential for each secret setting.
+func TestUnitTakesEverySecret(t *testing.T) {
+	t.Parallel()
+	unit, err := os.ReadFile("../../deploy/systemd/relayd.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg Config
+	for _, s := range cfg.settings() {
+		if s.secret && !strings.Contains(string(unit), "\nLoadCredential="+s.name+":relayd."+s.name+"\n") {
+			t.Errorf("no LoadCredential for %s", s.name)
+		}
+	}
+}
+
+// The file of the packaged service is read where nothing else says where the store is.
+func TestSystemConfiguration(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, "relayd.yaml", "data-dir: /var/lib/relayd\n")
+	for _, tc := range []struct {
+		src  sources
+		want string
+	}{
+		{sources{getenv: env("HOME", dir)}, file},
+		{sources{getenv: env("HOME", dir), file: "other.yaml"}, "other.yaml"},
+		{sources{getenv: env("HOME", dir, "RELAY_CONFIG", "its.yaml")}, "its.yaml"},
+		{sources{getenv: env("HOME", dir), flags: map[string]string{"data-dir": dir}}, ""},
+		{sources{getenv: env("HOME", dir, "RELAY_DATABASE_URL_FILE", "url")}, ""},
+	} {
+		tc.src.system = file
+		if got := tc.src.configFile(); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.src.flags, got, tc.want)
+		}
+	}
+	if got := (sources{getenv: env(), system: filepath.Join(dir, "none")}).configFile(); got != "" {
+		t.Errorf("a file that is not there: %q", got)
+	}
+	cfg, _, err := load(sources{getenv: env("HOME", dir), system: file})
+	if err != nil || cfg.DataDir != "/var/lib/relayd" {
+		t.Errorf("%q, %v", cfg.DataDir, err)
+	}
+}

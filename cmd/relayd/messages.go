@@ -154,7 +154,9 @@ Made by ` + "`relayd config --markdown`" + ` (` + "`make generate`" + `); a test
 
 A setting is taken from its flag, else from its environment variable, else from the YAML file given by ` + "`--config`" + `
 (` + "`RELAY_CONFIG`" + `), whose keys are the flag names without the dashes, else from its default. An empty variable counts as not set.
-Where ` + "`NAME_FILE`" + ` is listed, it is the path of a file that holds the value; set only one of the two. An unknown key, or a
+Where ` + "`NAME_FILE`" + ` is listed, it is the path of a file that holds the value; set only one of the two. Where neither is set,
+a secret is read from the systemd credential of its name (` + "`LoadCredential=database-url:…`" + `). Without ` + "`--config`" + `, and unless something else
+says where the store is, ` + "`/etc/relayd/relayd.yaml`" + ` of the packaged service is used, if you may read it. An unknown key, or a
 value that cannot be understood, is an error that says where it stands and what was expected. ` + "`relayd config`" + ` prints
 each effective value with its origin, passwords masked.
 

@@ -19,6 +19,10 @@ func (a *app) Stop() error {
 	ctx, cancel := a.drain()
 	defer cancel()
 	a.log.Info("stopping", "drain", a.cfg.Drain.String())
+	a.tellStopping()
+	if a.systemd.present() { // new callers wait for the next relayd
+		a.server.StopAccepting()
+	}
 	a.sshServer.Announce()
 	if a.acme != nil {
 		a.acme.Stop()
@@ -114,10 +118,13 @@ func (c *cli) serve(ctx context.Context, a *app, list []*setting) error {
 	greeting, err := a.firstStart(ctx, list)
 	if err == nil {
 		fmt.Fprint(c.stdout, greeting)
+		supervised, end := context.WithCancel(ctx)
+		go a.superviseUntil(supervised)
 		select {
 		case <-ctx.Done():
 		case err = <-a.failed:
 		}
+		end()
 	}
 	if serr := a.Stop(); err == nil {
 		err = serr

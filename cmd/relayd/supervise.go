@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// errOtherAddress is why a listener that systemd handed over is not used.
+var errOtherAddress = errors.New("it listens on another address than the setting says")
+
+// openListener returns the listener of a setting: the one that the relayd before this one
+// left with systemd, if it listens on that address, else a new one.
+func (a *app) openListener(name string, addr Addr, handed map[string]net.Listener) (net.Listener, error) {
+	if ln := handed[name]; ln != nil {
+		if addr.On() && sameAddress(ln.Addr(), string(addr)) {
+			a.inherited = true
+			return ln, nil
+		}
+		a.log.Warn("a listener from systemd is not used", "listener", name, "addr", ln.Addr().String(), "err", errOtherAddress)
+		_ = ln.Close()
+		_ = a.systemd.notify("FDSTOREREMOVE=1\nFDNAME=" + name)
+	}
+	if !addr.On() {
+		return nil, nil
+	}
+	ln, err := net.Listen("tcp", string(addr))
+	if err != nil {
+		return nil, err
+	}
+	if a.systemd.present() {
+		if err := a.systemd.keep(name, ln); err != nil {
+			a.log.Warn("a listener cannot be left with systemd; callers are refused while the service restarts", "listener", name, "err", err)
+		}
+	}
+	return ln, nil
+}
+
+// sameAddress tells whether a listener is one of the address of a setting, whose port 0
+// stands for any port.
+func sameAddress(have net.Addr, addr string) bool {
+	listens, ok := have.(*net.TCPAddr)
+	want, err := net.ResolveTCPAddr("tcp", addr)
+	if !ok || err != nil {
+		return false
+	}
+	sameIP := listens.IP.Equal(want.IP) || listens.IP.IsUnspecified() && (want.IP == nil || want.IP.IsUnspecified())
+	return sameIP && (want.Port == 0 || want.Port == listens.Port)
+}
+
+// statusInterval is how often systemd gets a new status, without a watchdog.
+const statusInterval = 10 * time.Second
+
+// superviseUntil tells systemd that the relay serves, and then, until ctx ends, how it is.
+func (a *app) superviseUntil(ctx context.Context) {
+	if !a.systemd.present() {
+		return
+	}
+	a.tell("READY=1\n" + a.status())
+	interval := statusInterval
+	if a.systemd.watchdog > 0 {
+		interval = min(interval, a.systemd.watchdog/3)
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			a.proveAlive(ctx)
+			a.tell("WATCHDOG=1\n" + a.status())
+		}
+	}
+}
+
+// proveAlive returns when the store has answered, or the spool in its place. Its verdict
+// does not matter: a restart helps against a process that hangs, not against a full disk
+// or a Postgres that is away, and it would cut every tunnel.
+func (a *app) proveAlive(ctx context.Context) { _, _ = a.store.Health(ctx) }
+
+// status is the line that `systemctl status` shows.
+func (a *app) status() string {
+	spool := "spool empty"
+	if n := a.store.Stats().SpoolBytes; n > 0 {
+		spool = fmt.Sprintf("%d KiB in the spool", (n+1023)/1024)
+	}
+	tunnels := a.delivery.Stats().Tunnels
+	if tunnels == 1 {
+		return "STATUS=1 tunnel, " + spool
+	}
+	return fmt.Sprintf("STATUS=%d tunnels, %s", tunnels, spool)
+}
+
+// tellStopping tells systemd that a stop has begun and how long it may take.
+func (a *app) tellStopping() {
+	state := "STOPPING=1\nSTATUS=stopping"
+	if limit := a.cfg.Drain; limit != unlimited {
+		state += fmt.Sprintf("\nEXTEND_TIMEOUT_USEC=%d", (time.Duration(limit) + stopMargin).Microseconds())
+	}
+	a.tell(state)
+}
+
+// stopMargin is what a stop takes besides the drain time, at most.
+const stopMargin = 20 * time.Second
+
+func (a *app) tell(state string) {
+	if err := a.systemd.notify(state); err != nil {
+		a.log.Debug("systemd was not told", "err", err)
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// serviceManager talks to systemd as sd_notify(3) and sd_listen_fds(3) describe: it reports
+// readiness, status and signs of life, and leaves the listeners in systemd's file
+// descriptor store, which hands them to the next process. The zero value has no systemd to
+// talk to, and does nothing.
+type serviceManager struct {
+	socket   string        // of NOTIFY_SOCKET; "" = none
+	watchdog time.Duration // systemd ends the process that is silent for longer; 0 = off
+}
+
+// newServiceManager reads the environment that systemd sets.
+func newServiceManager(getenv func(string) string) *serviceManager {
+	m := &serviceManager{socket: getenv("NOTIFY_SOCKET")}
+	if usec, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64); err == nil && isThisProcess(getenv("WATCHDOG_PID")) {
+		m.watchdog = time.Duration(usec) * time.Microsecond
+	}
+	return m
+}
+
+// isThisProcess reports whether a variable is meant for this process; "" is for every one.
+func isThisProcess(pid string) bool { return pid == "" || pid == strconv.Itoa(os.Getpid()) }
+
+// present reports whether systemd listens.
+func (m *serviceManager) present() bool { return m.socket != "" }
+
+// notify sends the lines of a state, such as READY=1, with file descriptors.
+func (m *serviceManager) notify(state string, fds ...int) error {
+	if !m.present() {
+		return nil
+	}
+	conn, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("tell systemd: %w", err)
+	}
+	defer func() { _ = syscall.Close(conn) }()
+	var rights []byte
+	if len(fds) > 0 {
+		rights = syscall.UnixRights(fds...)
+	}
+	// A name that begins with @ is an abstract one, here as in the variable.
+	if err := syscall.Sendmsg(conn, []byte(state), rights, &syscall.SockaddrUnix{Name: m.socket}, 0); err != nil {
+		return fmt.Errorf("tell systemd: %w", err)
+	}
+	return nil
+}
+
+// keep leaves a listener with systemd, under a name.
+func (m *serviceManager) keep(name string, ln net.Listener) error {
+	raw, err := ln.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		return err
+	}
+	// Control and not File().Fd(), which would make the shared socket a blocking one.
+	if cerr := raw.Control(func(fd uintptr) { err = m.notify("FDSTORE=1\nFDNAME="+name, int(fd)) }); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+// firstHandedOver is the first descriptor that systemd passes: SD_LISTEN_FDS_START.
+const firstHandedOver = 3
+
+// handedOver returns the listeners that systemd passes to this process, by name.
+func (m *serviceManager) handedOver(getenv func(string) string) (map[string]net.Listener, error) {
+	n, err := strconv.Atoi(getenv("LISTEN_FDS"))
+	if err != nil || !isThisProcess(getenv("LISTEN_PID")) || getenv("LISTEN_PID") == "" {
+		return nil, nil
+	}
+	names := strings.Split(getenv("LISTEN_FDNAMES"), ":")
+	list := map[string]net.Listener{}
+	for i := range n {
+		name := "unknown"
+		if i < len(names) {
+			name = names[i]
+		}
+		file := os.NewFile(uintptr(firstHandedOver+i), name)
+		ln, err := net.FileListener(file) // a duplicate, closed on exec
+		_ = file.Close()
+		if err != nil {
+			return nil, fmt.Errorf("socket %s from systemd: %w", name, err)
+		}
+		if list[name] != nil {
+			_ = ln.Close()
+			continue
+		}
+		list[name] = ln
+	}
+	return list, nil
+}

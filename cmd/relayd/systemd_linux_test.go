@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay/relaytest"
+)
+
+// manager stands in for systemd: it reads what relayd tells it, and keeps its sockets.
+type manager struct {
+	t      *testing.T
+	conn   *net.UnixConn
+	states chan string
+	stored map[string]*os.File // by name; read it only while no relayd runs
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	path := filepath.Join(relaytest.SocketDir(t), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &manager{t: t, conn: conn, states: make(chan string, 10_000), stored: map[string]*os.File{}}
+	go m.read()
+	t.Cleanup(func() { _ = conn.Close() })
+	return m
+}
+
+func (m *manager) read() {
+	text, rights := make([]byte, 4096), make([]byte, 4096)
+	for {
+		n, k, _, _, err := m.conn.ReadMsgUnix(text, rights)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		state := string(text[:n])
+		if messages, err := syscall.ParseSocketControlMessage(rights[:k]); err == nil && len(messages) == 1 {
+			fds, _ := syscall.ParseUnixRights(&messages[0])
+			_, name, _ := strings.Cut(state, "FDNAME=")
+			m.stored[name] = os.NewFile(uintptr(fds[0]), name)
+		}
+		m.states <- state
+	}
+}
+
+// next waits for a state with a line that matches, and returns it with those before it.
+func (m *manager) next(line string) []string {
+	m.t.Helper()
+	var seen []string
+	wanted, late := regexp.MustCompile("(?m)^"+line), time.After(relaytest.Patience(20*time.Second))
+	for {
+		select {
+		case state := <-m.states:
+			if seen = append(seen, state); wanted.MatchString(state) {
+				return seen
+			}
+		case <-late:
+			m.t.Fatalf("no %s; it said %q", line, seen)
+		}
+	}
+}
+
+// start runs relayd as systemd does, with the stored sockets. The shell is there for
+// LISTEN_PID, which has to be the process that it becomes.
+func (m *manager) start(dir string, flags ...string) *relaytest.Process {
+	m.t.Helper()
+	command := fmt.Sprintf("export LISTEN_PID=$$ WATCHDOG_PID=$$; exec relayd serve --data-dir %s --admin-addr off %s", dir, strings.Join(flags, " "))
+	cmd := exec.Command("sh", "-c", command)
+	cmd.Env = append(os.Environ(), "HOME="+dir, "NOTIFY_SOCKET="+m.conn.LocalAddr().String(), "WATCHDOG_USEC=300000")
+	var names []string
+	for name, file := range m.stored {
+		cmd.ExtraFiles, names = append(cmd.ExtraFiles, file), append(names, name)
+	}
+	if len(names) > 0 {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("LISTEN_FDS=%d", len(names)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
+	}
+	return relaytest.Start(m.t, cmd)
+}
+
+// relayd tells systemd when it serves, how it is, that it lives and that it stops, and it
+// leaves its listeners there: a caller who comes while no relayd runs is answered by the
+// next one, on the same port.
+func TestServiceManager(t *testing.T) {
+	t.Parallel()
+	m, dir := newManager(t), t.TempDir()
+	p := m.start(dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--drain", "30s")
+	before := strings.Join(m.next("READY=1\nSTATUS=0 tunnels, spool empty$"), "\n")
+	if !strings.Contains(before, "FDSTORE=1\nFDNAME=http") || !strings.Contains(before, "FDSTORE=1\nFDNAME=ssh") {
+		t.Errorf("it told before it was ready: %q", before)
+	}
+	m.next("WATCHDOG=1\nSTATUS=0 tunnels")
+	first := listeningLine.FindStringSubmatch(p.Out.String())
+	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
+	m.next("STOPPING=1\n(.*\n)*EXTEND_TIMEOUT_USEC=50000000")
+	if code := p.Code(t, 20*time.Second); code != 0 {
+		t.Errorf("it ended with %d: %s", code, p.Out.String())
+	}
+
+	between, err := net.Dial("tcp", first[1])
+	if err != nil {
+		t.Fatalf("a caller between two relayd is refused: %v", err)
+	}
+	defer between.Close()
+	_, _ = fmt.Fprint(between, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	p = m.start(dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0")
+	told := strings.Join(m.next("READY=1"), "\n")
+	if strings.Contains(told, "FDSTORE") {
+		t.Errorf("it stores listeners that are stored: %q", told)
+	}
+	answer := make([]byte, len("HTTP/1.1 200"))
+	_ = between.SetReadDeadline(time.Now().Add(relaytest.Patience(20 * time.Second)))
+	if _, err := between.Read(answer); err != nil || string(answer) != "HTTP/1.1 200" {
+		t.Errorf("a caller between two relayd got %q, %v", answer, err)
+	}
+	if second := listeningLine.FindStringSubmatch(p.Out.String()); second[1] != first[1] || second[2] != first[2] {
+		t.Errorf("the second relayd listens on %v, the first on %v", second[1:], first[1:])
+	}
+	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
+	p.Code(t, 20*time.Second)
+
+	// A listener of an address that was set anew is given back.
+	other := relaytest.FreeAddr(t)
+	p = m.start(dir, "--http-addr", other, "--ssh-addr", "127.0.0.1:0")
+	told = strings.Join(m.next("READY=1"), "\n")
+	if !strings.Contains(told, "FDSTOREREMOVE=1\nFDNAME=http") || !strings.Contains(told, "FDSTORE=1\nFDNAME=http") {
+		t.Errorf("a changed address: it told %q", told)
+	}
+	if now := listeningLine.FindStringSubmatch(p.Out.String()); now[1] != other {
+		t.Errorf("it listens on %s, not on %s", now[1], other)
+	}
+}
+
+func TestSameAddress(t *testing.T) {
+	t.Parallel()
+	any4, one := &net.TCPAddr{IP: net.IPv6unspecified, Port: 80}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}
+	for _, tc := range []struct {
+		have net.Addr
+		addr string
+		want bool
+	}{
+		{any4, ":80", true},
+		{any4, "0.0.0.0:80", true},
+		{any4, ":81", false},
+		{any4, "127.0.0.1:80", false},
+		{one, "127.0.0.1:8080", true},
+		{one, "localhost:8080", true},
+		{one, "127.0.0.1:0", true},
+		{one, "127.0.0.2:8080", false},
+		{one, ":8080", false},
+	} {
+		if got := sameAddress(tc.have, tc.addr); got != tc.want {
+			t.Errorf("%v for %s: %v", tc.have, tc.addr, got)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+//go:build !linux
+
+package main
+
+import (
+	"net"
+	"time"
+)
+
+// serviceManager has no systemd to talk to on this system.
+type serviceManager struct{ watchdog time.Duration }
+
+func newServiceManager(func(string) string) *serviceManager { return &serviceManager{} }
+
+func (*serviceManager) present() bool                   { return false }
+func (*serviceManager) notify(string, ...int) error     { return nil }
+func (*serviceManager) keep(string, net.Listener) error { return nil }
+func (*serviceManager) handedOver(func(string) string) (map[string]net.Listener, error) {
+	return nil, nil
+}
