@@ -66,7 +66,7 @@ type attemptRow struct {
 	Status        int      `db:"status"`
 	ResponseState string   `db:"response_state"`
 	ClaimNode     string   `db:"claim_node"`
-	ClaimBoot     int64    `db:"claim_boot"`
+	ClaimBoot     int64    `db:"claim_boot"` // 0 since nodes have ids
 	Bytes         int64    `db:"bytes"`
 }
 
@@ -99,18 +99,18 @@ func faultText(f *relay.Fault) (code, message string) {
 	return storableText(f.Code), storableText(f.Message)
 }
 
-// attemptArgs are the values of attemptColumns for a new attempt; the claim is the
-// owner's while it is delivering.
-func (o claimant) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int) []any {
-	node, boot := "", int64(0)
+// attemptArgs are the values of attemptColumns for a new attempt. Unless it is queued, the
+// node of the target has claimed it.
+func (o *writeTarget) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int) []any {
+	node := ""
 	if state != queued {
-		node, boot = o.node, o.boot
+		node = o.node
 	}
 	code, message := faultText(a.Error)
 	return []any{
 		e.ID, a.N, e.AliasID, kind, state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), storableText(a.Actor),
 		code, message, boolToInt(a.Released), 0, storableText(a.Connection), identicalArg(a), packTiming(a), boolToInt(a.HasResponse), a.Status,
-		storableText(a.ResponseState), node, boot, requestBytes(&e.Request),
+		storableText(a.ResponseState), node, 0, requestBytes(&e.Request),
 	}
 }
 
@@ -228,8 +228,8 @@ func (q session) loadQueuePositions(rows []attemptRow, list []relay.Attempt) err
 func (c *writeTx) interrupt(row *attemptRow, fault relay.Fault) error {
 	now := micros(c.now())
 	n, err := c.exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
-		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?`,
-		now, fault.Code, fault.Message, row.EventID, row.N, row.ClaimNode, row.ClaimBoot)
+		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ?`,
+		now, fault.Code, fault.Message, row.EventID, row.N, row.ClaimNode)
 	if err != nil || n == 0 {
 		return err
 	}
@@ -273,35 +273,40 @@ var interruptedFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the relay stopped while this attempt was under way; replay it if the local server did not get it",
 }
 
-// sweep ends, under the serve lock, every attempt that another process or an
-// earlier boot left under way, and says how many.
+// sweep ends every attempt whose node is no row of nodes: it was left by an earlier version,
+// or written by a node in the moment in which it was swept. It returns how many there were.
 func (s *Store) sweep(ctx context.Context) (int, error) {
 	total := 0
 	for {
 		n := 0
-		err := s.update(ctx, "sweep interrupted attempts", func(c *writeTx) error {
-			var rows []attemptRow
-			if err := c.all(&rows, `SELECT `+attemptColumns+` FROM attempts
-				WHERE state = 1 AND NOT (claim_node = ? AND claim_boot = ?) LIMIT 200`, s.node, s.boot); err != nil {
-				return err
-			}
-			n = len(rows)
-			ids := make([]relay.ID, n)
-			for i := range rows {
-				ids[i] = rows[i].EventID
-			}
-			if err := c.lockEvents(ids); err != nil {
-				return err
-			}
-			for i := range rows {
-				if err := c.interrupt(&rows[i], interruptedFault); err != nil {
-					return err
-				}
-			}
-			return nil
+		err := s.update(ctx, "sweep interrupted attempts", func(c *writeTx) (err error) {
+			n, err = c.interruptSome(`claim_node <> ?`, s.NodeID())
+			return err
 		})
 		if total += n; err != nil || n == 0 {
 			return total, err
 		}
 	}
+}
+
+// interruptSome ends up to 200 attempts under way that match where, and returns how many
+// there were.
+func (c *writeTx) interruptSome(where string, args ...any) (int, error) {
+	var rows []attemptRow
+	if err := c.all(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {
+		return 0, err
+	}
+	ids := make([]relay.ID, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].EventID
+	}
+	if err := c.lockEvents(ids); err != nil {
+		return 0, err
+	}
+	for i := range rows {
+		if err := c.interrupt(&rows[i], interruptedFault); err != nil {
+			return 0, err
+		}
+	}
+	return len(rows), nil
 }

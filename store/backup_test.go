@@ -148,7 +148,7 @@ func TestExamine(t *testing.T) {
 		ahead := eventAt(s, alias, time.Now().Add(time.Hour), relay.StateDelivering, "x")
 		settled(t, s.Accept(ahead))
 		want("clock")
-		exec(`UPDATE meta SET value = 'other/1' WHERE name = 'serving'`)
+		exec(`UPDATE attempts SET claim_node = 'other' WHERE state = 1`)
 		want("clock", "under way")
 		exec(`UPDATE events SET state = 2`)
 		exec(`UPDATE attempts SET state = 2`)

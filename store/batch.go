@@ -275,8 +275,8 @@ func (w *writer) amend(st *step) error {
 	return err
 }
 
-const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
-	WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND claim_boot = ?
+const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, claim_node = ''
+	WHERE event_id = ? AND n = ? AND state = 1 AND claim_node IN (?, ?)
 	RETURNING event_id, n, alias_id`
 
 // requeueAttempt puts an attempt that the claimant delivers back into the queue.
@@ -286,7 +286,7 @@ func (w *writer) requeueAttempt(st *step) error {
 	if w.target.replaying {
 		back = requeueReplayedSQL
 	}
-	if err := w.all(&rows, back, st.id, st.n, w.target.node, w.target.boot); err != nil {
+	if err := w.all(&rows, back, st.id, st.n, w.target.node, w.target.former); err != nil {
 		return err
 	}
 	if len(rows) == 0 {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"relay"
 )
 
@@ -256,30 +258,30 @@ func examineOrphans(q session) Finding {
 		"start the server, or leave it running: it sweeps them within a day")
 }
 
-const sweepFix = "start the server: it marks them interrupted, or queues them again"
-
-// examineUnderWay: what is delivering must belong to the server that runs.
+// examineUnderWay: what is delivering must belong to a node that lives.
 func (s *Store) examineUnderWay(q session) Finding {
-	serving, err := s.served(q)
+	nodes, err := s.Nodes(q.ctx)
 	if err != nil {
 		return unknownFinding(err)
 	}
-	var name []string
-	if err := q.all(&name, `SELECT value FROM meta WHERE name = 'serving'`); err != nil {
+	living := []string{""}
+	for _, n := range nodes {
+		if n.State != relay.NodeDead {
+			living = append(living, n.ID)
+		}
+	}
+	query, args, err := sqlx.In(`SELECT COUNT(*) FROM attempts WHERE state = 1 AND claim_node NOT IN (?)`, living)
+	if err != nil {
 		return unknownFinding(err)
 	}
-	owner := ""
-	if serving && len(name) > 0 {
-		owner = name[0]
-	}
-	f := countFinding(q, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND claim_node || '/' || claim_boot <> ?`, []any{owner},
-		"", "%d attempts are under way and no server has them", sweepFix)
+	const fix = "start a server: it marks them interrupted, or queues them again"
+	f := countFinding(q, query, args, "", "%d attempts are under way and no server has them", fix)
 	switch {
-	case f.Verdict == VerdictOK && serving:
+	case f.Verdict == VerdictOK && len(living) > 1:
 		f.Reason = "a server runs, and has all that is under way"
 	case f.Verdict == VerdictOK:
 		f.Reason = "no server runs, and nothing is under way"
-	case f.Fix == sweepFix && !serving:
+	case f.Fix == fix && len(living) == 1:
 		f.Verdict = VerdictWarn // a server that was killed leaves it so, and a backup has it
 	}
 	return f

@@ -24,7 +24,7 @@ func (w *writer) finish(steps []*step) error {
 	if w.target.replaying {
 		end = &finishReplayed
 	}
-	ended, err := w.returning(end, rows, w.target.node, w.target.boot)
+	ended, err := w.returning(end, rows, w.target.node, w.target.former)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 // process took the attempt, or the event was never stored.
 func (w *writer) explainMissedFinish(st *step) error {
 	var rows []attemptRow
-	if err := w.all(&rows, `SELECT alias_id, state, ended_at, claim_node, claim_boot FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.attempt.N); err != nil {
+	if err := w.all(&rows, `SELECT alias_id, state, ended_at, claim_node FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.attempt.N); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
@@ -88,7 +88,7 @@ func (w *writer) explainMissedFinish(st *step) error {
 	}
 	r := rows[0]
 	state, _ := stateCode(st.attempt.State)
-	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != w.target.node || r.ClaimBoot != w.target.boot {
+	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != w.target.node && r.ClaimNode != w.target.former {
 		st.err = relay.ErrFenced
 		return nil
 	}

@@ -105,8 +105,8 @@ func (s *Store) endAllLate(ctx context.Context) {
 	}
 }
 
-// BeginIdempotent remembers an Idempotency-Key; see api.Accounts. A call that an
-// earlier boot began and never ended counts as never made.
+// BeginIdempotent remembers an Idempotency-Key; see api.Accounts. A call that a dead node
+// began and never ended counts as never made.
 func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error) {
 	k, begun := callKey{who.Credential, storableText(key)}, int64(0)
 	if err := s.endLate(ctx, k); err != nil {
@@ -116,12 +116,13 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 		status, body, begun = 0, nil, 0
 		now := s.now()
 		target := storableText(target)
-		if _, err := c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ? OR status = 0 AND boot <> ?)`,
-			k.credential, k.key, micros(now.Add(-idempotencyLife)), s.boot); err != nil {
+		if _, err := c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ?
+			OR status = 0 AND NOT EXISTS (SELECT 1 FROM nodes WHERE id = idempotency.node AND state <> 'dead'))`,
+			k.credential, k.key, micros(now.Add(-idempotencyLife))); err != nil {
 			return err
 		}
-		n, err := c.exec(`INSERT INTO idempotency (credential, key, target, boot, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-			k.credential, k.key, target, s.boot, micros(now))
+		n, err := c.exec(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			k.credential, k.key, target, s.NodeID(), micros(now))
 		if err != nil {
 			return err
 		}
@@ -171,8 +172,8 @@ func (s *Store) endCall(ctx context.Context, k callKey, e callEnd) error {
 		switch {
 		case e.begun != 0:
 			// Its commit may still be under way: an equal row waits for that.
-			if _, err = c.exec(`INSERT INTO idempotency (credential, key, target, boot, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
-				k.credential, k.key, s.boot, e.begun); err == nil {
+			if _, err = c.exec(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
+				k.credential, k.key, s.NodeID(), e.begun); err == nil {
 				_, err = c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, k.credential, k.key, e.begun)
 			}
 		case e.status == 0:

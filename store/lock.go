@@ -182,7 +182,7 @@ func (l *serveLock) logPooled(s *Store) {
 	l.logged = true
 }
 
-func (s *Store) servingName() string { return fmt.Sprintf("%s/%d", s.node, s.boot) }
+func (s *Store) servingName() string { return fmt.Sprintf("%s/%d", s.spoolID, s.firstBoot) }
 
 // servingNow reads the name of the process that took the serve lock last.
 func (s *Store) servingNow(ctx context.Context) (name string, err error) {

@@ -30,9 +30,9 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		if e.Blocker != "" {
 			return notReplayable(&e)
 		}
-		now, state, started, node, boot := s.clock.arrival(s.now()), queued, time.Time{}, "", int64(0)
+		now, state, started, node := s.clock.arrival(s.now()), queued, time.Time{}, ""
 		if deliver {
-			state, started, node, boot = delivering, now, s.node, s.boot
+			state, started, node = delivering, now, s.NodeID()
 		}
 		n := 0
 		made = lostClaim{}
@@ -44,7 +44,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		if _, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`)
 			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
 				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
-			id, n, e.AliasID, state, micros(now), micros(started), storableText(who.String()), node, boot, id); err != nil {
+			id, n, e.AliasID, state, micros(now), micros(started), storableText(who.String()), node, 0, id); err != nil {
 			return err
 		}
 		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
@@ -150,8 +150,8 @@ func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim 
 			return err
 		}
 		made = lostClaim{id: r.EventID, n: r.N, started: micros(s.now()), queue: true}
-		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, claim_boot = ?, from_queue = 1, started_at = ?
-			WHERE event_id = ? AND n = ? AND state = 0`, s.node, s.boot, made.started, r.EventID, r.N); err != nil || n == 0 {
+		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = ?
+			WHERE event_id = ? AND n = ? AND state = 0`, s.NodeID(), made.started, r.EventID, r.N); err != nil || n == 0 {
 			return err
 		}
 		if _, err := c.exec(`UPDATE events SET state = 1 WHERE id = ? AND attempts = ? AND state < 6`, r.EventID, r.N); err != nil {

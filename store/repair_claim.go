@@ -83,13 +83,13 @@ func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
 		}
 		var rows []attemptRow
 		if err := c.all(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? AND n = ? AND state = 1
-			AND claim_node = ? AND claim_boot = ? AND started_at = ?`, id, lost.n, s.node, s.boot, lost.started); err != nil || len(rows) == 0 {
+			AND claim_node = ? AND started_at = ?`, id, lost.n, s.NodeID(), lost.started); err != nil || len(rows) == 0 {
 			return err
 		}
 		if !lost.queue {
 			return c.interrupt(&rows[0], lostReplayFault)
 		}
-		if _, err := c.exec(`UPDATE attempts SET state = 0, started_at = 0, claim_node = '', claim_boot = 0
+		if _, err := c.exec(`UPDATE attempts SET state = 0, started_at = 0, claim_node = ''
 			WHERE event_id = ? AND n = ?`, id, lost.n); err != nil {
 			return err
 		}

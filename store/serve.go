@@ -22,7 +22,14 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if err := s.raiseBoot(ctx); err != nil {
 		return err
 	}
+	s.firstBoot = s.boot
+	if err := s.noteServing(ctx); err != nil {
+		return err
+	}
 	s.setClaimant()
+	if err := s.join(ctx, ""); err != nil {
+		return err
+	}
 	if err := s.checkDurability(ctx); err != nil {
 		return err
 	}
@@ -63,6 +70,8 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 		s.wait.Go(func() { s.drainLoop(run) })
 	}
 	if s.d.isPostgres {
+		s.wait.Go(func() { s.nodeLoop(run) })
+		s.wait.Go(func() { s.sweepLoop(run) })
 		s.wait.Go(func() { s.lockLoop(run) })
 	}
 	s.wait.Go(func() { s.pollLoop(run, last) })
@@ -74,18 +83,17 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	return nil
 }
 
-// raiseBoot increments the boot number of this node and stores this process as the serving
-// one. A call with an Idempotency-Key that has no answer yet ended with the server that ran
-// it. All such calls are deleted, because another node may have the same boot number.
+// raiseBoot increments the boot number of the data dir.
 func (s *Store) raiseBoot(ctx context.Context) error {
 	return s.update(ctx, "raise boot number", func(c *writeTx) error {
-		if err := c.get(&s.boot, `INSERT INTO boots (node, boot) VALUES (?, 1)
-			ON CONFLICT (node) DO UPDATE SET boot = boots.boot + 1 RETURNING boot`, s.node); err != nil {
-			return err
-		}
-		if _, err := c.exec(`DELETE FROM idempotency WHERE status = 0`); err != nil {
-			return err
-		}
+		return c.get(&s.boot, `INSERT INTO boots (node, boot) VALUES (?, 1)
+			ON CONFLICT (node) DO UPDATE SET boot = boots.boot + 1 RETURNING boot`, s.spoolID)
+	})
+}
+
+// noteServing stores this process as the serving one.
+func (s *Store) noteServing(ctx context.Context) error {
+	return s.update(ctx, "note the serving process", func(c *writeTx) error {
 		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('serving', ?)
 			ON CONFLICT (name) DO UPDATE SET value = excluded.value`, s.servingName())
 		return err

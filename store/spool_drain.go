@@ -28,8 +28,8 @@ const (
 
 // writeTarget says over which handle, and in whose name, steps are written.
 type writeTarget struct {
-	db *sqlx.DB
-	claimant
+	db           *sqlx.DB
+	node, former string // ids of the node; former is that before its last rejoin, or the same
 	// replaying is set for steps from the spool. Some of them may be in the database
 	// already, and another server may have swept their attempts.
 	replaying bool
@@ -77,8 +77,8 @@ var finishReplayed = statement{
 
 // requeueReplayedSQL is requeueAttemptSQL for steps from the spool, unless another attempt
 // was made since: the caller was told that the event is queued.
-var requeueReplayedSQL = strings.Replace(strings.Replace(requeueAttemptSQL, `claim_boot = 0`,
-	`claim_boot = 0, ended_at = 0, error_code = '', error_message = ''`, 1), `AND state = 1`,
+var requeueReplayedSQL = strings.Replace(strings.Replace(requeueAttemptSQL, `claim_node = ''`,
+	`claim_node = '', ended_at = 0, error_code = '', error_message = ''`, 1), `AND state = 1`,
 	`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0
 		AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n))`, 1)
 
@@ -258,7 +258,7 @@ func (d *drainer) write(ctx context.Context, some drainBatch) (strange []*step, 
 			w.rows = append(w.rows, st)
 		}
 	}
-	target := &writeTarget{db: d.s.write, claimant: some.from.claimant, replaying: true, notifyPeers: d.s.fenced.Load() || d.s.standby.Load()}
+	target := &writeTarget{db: d.s.write, node: some.from.claimant.nodeID(), former: some.from.claimant.nodeID(), replaying: true, notifyPeers: d.s.fenced.Load() || d.s.standby.Load()}
 	var busy sync.WaitGroup
 	for i := range workers {
 		busy.Go(func() { workers[i].write(try, d.s, target) })

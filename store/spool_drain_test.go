@@ -22,14 +22,14 @@ func TestSpoolLanesAfterACrash(t *testing.T) {
 			s, alias := servedOnPostgres(t)
 			steps, want := arrivals(s, alias, 60)
 			d := drainer{s: s, limit: drainSteps, aliases: map[int64]bool{}, foreignEvents: map[relay.ID]bool{}}
-			by := claimant{node: s.node, boot: s.boot}
+			by := claimant{node: s.spoolID, boot: s.boot}
 			var l drainWorker
 			for _, st := range steps {
 				if int(st.id[15])%drainWorkers == crashed {
 					l.rows = append(l.rows, st)
 				}
 			}
-			pen := &writeTarget{db: s.write, claimant: by, replaying: true}
+			pen := &writeTarget{db: s.write, node: by.nodeID(), former: by.nodeID(), replaying: true}
 			if l.write(t.Context(), s, pen); l.err != nil {
 				t.Fatal(l.err)
 			}

@@ -31,11 +31,14 @@ const (
 	spoolFileMode = 0o600
 )
 
-// claimant is the process in whose name steps are written; claims of attempts carry it.
+// claimant is the process in whose name steps are written.
 type claimant struct {
 	node string
 	boot int64
 }
+
+// nodeID is the id of the node that the process was.
+func (c claimant) nodeID() string { return c.node + "/" + strconv.FormatInt(c.boot, 10) }
 
 // segment is one file of the spool. The process that has it open holds its lock.
 type segment struct {

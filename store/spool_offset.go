@@ -101,7 +101,7 @@ func (w *writer) saveOffset(l *drainWorker) error {
 
 // removeOffsets removes the offsets of files that are removed durably; best effort.
 func (d *drainer) removeOffsets(ctx context.Context) {
-	prefix := offsetPrefix + d.s.node + "/"
+	prefix := offsetPrefix + d.s.spoolID + "/"
 	err := d.s.update(ctx, "remove offsets of the spool", func(c *writeTx) error {
 		var names []string
 		if err := c.all(&names, `SELECT name FROM meta WHERE SUBSTR(name, 1, ?) = ?`, len(prefix), prefix); err != nil || len(names) == 0 {

@@ -17,7 +17,7 @@ import (
 func spooled(t *testing.T, s *Store, steps []*step) (*spool, *drainer) {
 	t.Helper()
 	p := spoolWithoutDatabase(t, t.TempDir(), s.boot, 8<<20)
-	p.claimant = claimant{s.node, s.boot}
+	p.claimant = claimant{s.spoolID, s.boot}
 	mustPut(t, p, steps)
 	return p, draining(s, p)
 }
@@ -87,7 +87,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	}
 
 	again := spoolWithoutDatabase(t, p.dir, 9, 8<<20)
-	if err := again.loadLeftSegments(s.node); err != nil || !again.active() {
+	if err := again.loadLeftSegments(s.spoolID); err != nil || !again.active() {
 		t.Fatal(err)
 	}
 	if err := s.drain(ctx, again, func(context.Context) bool { return true }); err != nil {

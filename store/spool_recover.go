@@ -51,7 +51,7 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 		}
 		defer func() { _ = p.close() }() // empty, unless ctx ended
 	}
-	if err := p.loadLeftSegments(s.node); err != nil {
+	if err := p.loadLeftSegments(s.spoolID); err != nil {
 		return err
 	}
 	if p.active() {
@@ -87,7 +87,7 @@ func (s *Store) recoverSpoolAsStandby(ctx context.Context) error {
 	if s.spool == nil {
 		return nil
 	}
-	if err := s.spool.loadLeftSegments(s.node); err != nil || !s.spool.active() {
+	if err := s.spool.loadLeftSegments(s.spoolID); err != nil || !s.spool.active() {
 		return err
 	}
 	return s.drain(ctx, s.spool, func(context.Context) bool { return true })

@@ -29,14 +29,19 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// setClaimant sets in whose name this process writes from now on.
+// setClaimant sets in whose name the spool keeps steps from now on.
 func (s *Store) setClaimant() {
-	s.journalTarget = writeTarget{db: s.journal, claimant: claimant{s.node, s.boot}}
 	if s.spool != nil {
 		s.spool.mu.Lock()
-		s.spool.claimant = s.journalTarget.claimant
+		s.spool.claimant = claimant{s.spoolID, s.boot}
 		s.spool.mu.Unlock()
 	}
+}
+
+// journalTarget is where the committers write.
+func (s *Store) journalTarget() *writeTarget {
+	node, former := s.claimant()
+	return &writeTarget{db: s.journal, node: node, former: former}
 }
 
 // checkServeLock refuses a write over a new connection until the serve lock was checked:
@@ -89,11 +94,11 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 }
 
 func (c *committer) writeChunks(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	return c.s.writeChunks(ctx, &c.s.journalTarget, steps)
+	return c.s.writeChunks(ctx, c.s.journalTarget(), steps)
 }
 
 func (c *committer) writeRows(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	return c.s.writeRows(ctx, &c.s.journalTarget, steps)
+	return c.s.writeRows(ctx, c.s.journalTarget(), steps)
 }
 
 // divert makes steps durable in the spool, or fails those that do not fit.

@@ -46,7 +46,7 @@ var finishAttempts = statement{
 			ended_at = v.vended, error_code = v.vcode, error_message = v.vmessage, connection = v.vconnection,
 			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
 		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded' AND v.vstate = 2)
-			AND claim_node = ? AND claim_boot = ?
+			AND claim_node IN (?, ?)
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`,
 	tail: 2,
 }

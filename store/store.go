@@ -56,6 +56,10 @@ type Options struct {
 	FreeSpace func(dir string) (int64, error)
 	// Now is the wall clock; nil = time.Now. Durations are never measured with it.
 	Now func() time.Time
+	// NodeName is the label of this node among those of one Postgres; "" = the host name.
+	// PeerAddr and PeerKey are where other nodes reach it, and Version is that of the
+	// program; they are shown to the other nodes.
+	NodeName, PeerAddr, PeerKey, Version string
 	// NoCreate makes Open fail where there is no store yet.
 	NoCreate bool
 	// Log gets what operators should know; nil = no log.
@@ -77,16 +81,16 @@ type Store struct {
 	journal       *sqlx.DB    // connections of the committers; on SQLite the same as write
 	spool         *spool      // nil = none
 	lockUncertain atomic.Bool // the committers have a new connection, and the serve lock was not checked since
-	journalTarget writeTarget // where the committers write; set by Serve
 	lockMu        sync.Mutex  // guards lock after Serve
 
 	// commitMu makes changes be published in the order of their commits, where there is
 	// only one writer (SQLite).
 	commitMu sync.Mutex
 
-	node            string
+	spoolID         string // names the data dir, and with it the spool
 	origin          string // names this process in revisions
-	boot            int64  // number of this start; set by Serve
+	boot, firstBoot int64  // number of this start, and of the last rejoin
+	membership      membership
 	lock            *serveLock
 	ids             idSource
 	outbox          outbox
@@ -148,7 +152,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	if err == nil {
 		s.origin, _ = newSecret("")
-		s.node, err = s.nodeID()
+		s.spoolID, err = s.loadSpoolID()
 	}
 	if err != nil {
 		return nil, errors.Join(s.withSpoolHint(err), s.Close())
@@ -171,8 +175,8 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// nodeID reads the id of this node from the data dir, and creates it when absent.
-func (s *Store) nodeID() (string, error) {
+// loadSpoolID reads the id of the data dir, and creates it when absent.
+func (s *Store) loadSpoolID() (string, error) {
 	if s.opt.DataDir == "" {
 		return newSecret("node_")
 	}
@@ -182,7 +186,7 @@ func (s *Store) nodeID() (string, error) {
 		return id, nil
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("read node id: %w", err)
+		return "", fmt.Errorf("read the id of the data dir: %w", err)
 	}
 	id, err := newSecret("node_")
 	if err != nil {
@@ -195,7 +199,7 @@ func (s *Store) nodeID() (string, error) {
 		return "", fmt.Errorf("make data dir: %w", err)
 	}
 	if err := writeFile(realDisk{}, file, []byte(id+"\n")); err != nil {
-		return "", fmt.Errorf("keep node id: %w", err)
+		return "", fmt.Errorf("keep the id of the data dir: %w", err)
 	}
 	return id, nil
 }
@@ -214,12 +218,13 @@ func (s *Store) Close() error {
 			s.stop()
 		}
 		s.wait.Wait()
-		err = s.spool.close()
+		err = unlessAway(s.leave())
+		err = errors.Join(err, s.spool.close())
 		s.outbox.close()
 		if s.lock != nil {
 			err = errors.Join(err, unlessAway(s.lock.release()))
 		}
-		for _, db := range []*sqlx.DB{s.checkpointer.db, s.read, s.write, s.direct, s.locks, s.journal} {
+		for _, db := range []*sqlx.DB{s.checkpointer.db, s.membership.db, s.read, s.write, s.direct, s.locks, s.journal} {
 			if db != nil {
 				err = errors.Join(err, unlessAway(db.Close())) // closing a handle twice is harmless
 			}

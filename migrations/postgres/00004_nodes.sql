@@ -74,3 +74,10 @@ CREATE TABLE shared_files (
     value       BYTEA NOT NULL,
     modified_at BIGINT NOT NULL
 );
+
+-- The id of a node of earlier versions was its data dir and its start.
+UPDATE attempts SET claim_node = claim_node || '/' || claim_boot, claim_boot = 0 WHERE state = 1;
+
+-- The node that runs a call; status is 0 until it ends.
+ALTER TABLE idempotency ADD COLUMN node TEXT NOT NULL DEFAULT '';
+ALTER TABLE idempotency DROP COLUMN boot;

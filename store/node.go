@@ -1,0 +1,600 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+// Times of the membership. A node that sees the beat of another one stand still for
+// deadAfter calls it dead. The other one claims nothing from claimTrust on after the start
+// of its last renewal, so that it has stopped before it is called dead.
+const (
+	beatInterval = time.Second
+	beatTimeout  = time.Second     // for one renewal
+	beatGap      = 2 * time.Second // between two renewals; a longer one restarts the observation of other nodes
+	claimTrust   = 3 * time.Second
+	deadAfter    = 4 * time.Second
+	sweepJitter  = 300 * time.Millisecond // so that seldom two nodes sweep a dead one at once
+)
+
+// membership is this relayd as one of the nodes of its store. On SQLite it is the only one,
+// and its beat does not run.
+type membership struct {
+	db       *sqlx.DB      // the connection of the beat; nil on SQLite
+	observed chan struct{} // a renewal may have shown that a node is dead
+
+	swept       atomic.Int64 // dead nodes that this node swept
+	interrupted atomic.Int64 // attempts that it ended for them
+
+	mu      sync.Mutex
+	id      string
+	former  string // id before the last rejoin; attempts of then end under it
+	name    string
+	state   string
+	since   time.Time
+	renewed time.Time            // start of the last renewal that succeeded
+	steady  time.Time            // start of the first renewal since the last gap or failure; zero before it
+	failed  time.Time            // start of the last renewal that failed
+	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
+	others  map[string]*nodeSeen // by id
+	offset  time.Duration        // clock of the database minus the clock of this process
+
+	rejoined func(before, now string)
+}
+
+// nodeSeen is what this node observed of another one.
+type nodeSeen struct {
+	row   nodeRow
+	still time.Time // when its beat was first seen to have this value
+}
+
+type nodeRow struct {
+	ID         string `db:"id"`
+	Name       string `db:"name"`
+	PeerAddr   string `db:"peer_addr"`
+	PeerKey    string `db:"peer_key"`
+	Version    string `db:"version"`
+	Schema     int64  `db:"schema_version"`
+	StartedAt  int64  `db:"started_at"`
+	SeenAt     int64  `db:"seen_at"`
+	Beat       int64  `db:"beat"`
+	State      string `db:"state"`
+	SpoolSteps int64  `db:"spool_steps"`
+	Offset     int64  `db:"clock_offset_us"`
+	Feed       string `db:"feed"`
+	Now        int64  `db:"now_us"`  // clock of the database
+	Renewed    int    `db:"renewed"` // of the beat: rows that it raised, 0 or 1
+	Tunnels    int    `db:"tunnels"`
+}
+
+const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed`
+
+func (r *nodeRow) node() relay.Node {
+	return relay.Node{
+		ID: r.ID, Name: r.Name, PeerAddr: r.PeerAddr, PeerKey: r.PeerKey, Version: r.Version, Schema: r.Schema, State: r.State,
+		Since: fromMicros(r.StartedAt), LastSeenAt: fromMicros(r.SeenAt), Tunnels: r.Tunnels, SpoolSteps: r.SpoolSteps,
+		ClockOffset: time.Duration(r.Offset) * time.Microsecond, Feed: r.Feed,
+	}
+}
+
+// NodeID is the id of this node. It is "" before Serve, and changes when the node rejoins.
+func (s *Store) NodeID() string {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id
+}
+
+// claimant is in whose name this process writes now.
+func (s *Store) claimant() (id, former string) {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id, cmp.Or(m.former, m.id)
+}
+
+// join makes this process a node. predecessor is the id of an earlier process of this data
+// dir, which has ended; "" if it is not known.
+func (s *Store) join(ctx context.Context, predecessor string) error {
+	m := &s.membership
+	gone := map[string]bool{predecessor: true}
+	if s.d.isPostgres {
+		if err := s.openBeat(ctx); err != nil {
+			return err
+		}
+		if err := s.watchNames(ctx, gone); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	m.state, m.name = relay.NodeServing, s.wantedName()
+	m.observed, m.ended, m.others = make(chan struct{}, 1), make(chan struct{}), map[string]*nodeSeen{}
+	m.mu.Unlock()
+	return s.enter(ctx, gone)
+}
+
+// enter adds the row of this node, with a new id. gone are ids of nodes that have ended:
+// their names are free.
+func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
+	m := &s.membership
+	start, id, name := time.Now(), s.newNodeID(), ""
+	_, schema, err := s.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.update(ctx, "join the nodes", func(c *writeTx) error {
+		if !s.d.isPostgres { // the lock of the data dir proves that no other process serves
+			if _, err := c.exec(`DELETE FROM nodes`); err != nil {
+				return err
+			}
+		} else if _, err := c.exec(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, joinLock); err != nil {
+			return err
+		}
+		var rows []nodeRow
+		if err := c.all(&rows, `SELECT id, name FROM nodes WHERE state <> ?`, relay.NodeDead); err != nil {
+			return err
+		}
+		taken := map[string]bool{}
+		for _, r := range rows {
+			taken[r.Name] = taken[r.Name] || !gone[r.ID]
+		}
+		name = freeName(m.name, taken)
+		if before := m.id; before != "" {
+			if _, err := c.exec(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before); err != nil {
+				return err
+			}
+		}
+		_, err := c.exec(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '')`,
+			id, name, s.opt.PeerAddr, s.opt.PeerKey, s.opt.Version, schema, m.state)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if name != m.name {
+		s.log.Warn("another node of this database has the same name; give each one its own --node-name", "name", m.name, "named_now", name)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.former, m.id, m.name, m.since = m.id, id, name, s.now()
+	m.renewed, m.steady = start, start
+	return nil
+}
+
+// joinLock is the key of the lock that lets one node after the other choose its name.
+const joinLock = 0x6e6f6465
+
+func (s *Store) wantedName() string {
+	if s.opt.NodeName != "" {
+		return s.opt.NodeName
+	}
+	name, _ := os.Hostname()
+	return cmp.Or(name, "relayd")
+}
+
+// freeName is name, or name with the first free number from 2 on.
+func freeName(name string, taken map[string]bool) string {
+	free := name
+	for n := 2; taken[free]; n++ {
+		free = name + "-" + strconv.Itoa(n)
+	}
+	return free
+}
+
+// newNodeID makes the id of a node.
+func (s *Store) newNodeID() string { return s.spoolID + "/" + strconv.FormatInt(s.boot, 10) }
+
+// openBeat opens the connection of the beat. It has no other use, so that nothing delays
+// the beat.
+func (s *Store) openBeat(ctx context.Context) (err error) {
+	dsn, err := postgresDSN(s.opt.URL, "1")
+	if err != nil {
+		return fmt.Errorf("database URL: %w", err)
+	}
+	s.membership.db, err = openPoolBy(ctx, dsn, 1, &dialer{readTimeout: beatTimeout, shared: s.viaPooler})
+	return err
+}
+
+// watchNames adds to gone the nodes with the wanted name whose beat does not move. A
+// relayd that was killed a moment ago left such a row, and must not cost the next one its
+// name.
+func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
+	name, first := s.wantedName(), map[string]int64{}
+	for began := time.Now(); ; {
+		rows, err := s.nodeRows(ctx)
+		if err != nil {
+			return err
+		}
+		waiting := false
+		for _, r := range rows {
+			if r.Name != name || r.State == relay.NodeDead || gone[r.ID] {
+				continue
+			}
+			beat, known := first[r.ID]
+			switch {
+			case r.Now-r.SeenAt > (2 * deadAfter).Microseconds():
+				gone[r.ID] = true
+			case !known:
+				first[r.ID], waiting = r.Beat, true
+			case beat == r.Beat:
+				waiting = true
+			}
+		}
+		if !waiting {
+			return nil
+		}
+		if time.Since(began) > beatInterval*3/2 {
+			for _, r := range rows {
+				if beat, known := first[r.ID]; known && beat == r.Beat {
+					gone[r.ID] = true
+				}
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(beatInterval / 5):
+		}
+	}
+}
+
+// nodeRows reads the rows of all nodes.
+func (s *Store) nodeRows(ctx context.Context) (rows []nodeRow, err error) {
+	err = s.view(ctx, "read nodes", func(q session) error {
+		return q.all(&rows, `SELECT `+nodeColumns+`, `+q.d.micros+` AS now_us, (SELECT COUNT(*) FROM tunnels t WHERE t.node_id = nodes.id) AS tunnels
+			FROM nodes ORDER BY name, id`)
+	})
+	return rows, err
+}
+
+// nodeLoop raises the beat each second.
+func (s *Store) nodeLoop(ctx context.Context) {
+	tick := time.NewTicker(beatInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		renewed, err := s.beat(ctx)
+		switch {
+		case err != nil:
+		case !renewed:
+			s.rejoin(ctx)
+		default:
+			select {
+			case s.membership.observed <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = ?, spool_steps = ?, clock_offset_us = ?, feed = ?
+		WHERE id = ? AND state <> 'dead' RETURNING 1)
+	SELECT ` + nodeColumns + `, ` + postgresMicros + ` AS now_us, (SELECT COUNT(*) FROM mine) AS renewed FROM nodes`
+
+// beat raises the beat of this node and observes those of the others. renewed is false
+// when the others have called this node dead.
+func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
+	m := &s.membership
+	m.mu.Lock()
+	args := []any{m.state, 0, m.offset.Microseconds(), "", m.id}
+	m.mu.Unlock()
+	var rows []nodeRow
+	start, wall := time.Now(), s.clock.wall()
+	err = session{ctx, m.db, &s.d, &s.clock}.all(&rows, beatSQL, args...)
+	end := time.Now()
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.ended)
+	m.ended = make(chan struct{})
+	if err != nil {
+		m.failed, m.steady = start, time.Time{}
+		return false, err
+	}
+	if len(rows) == 0 || rows[0].Renewed == 0 {
+		return false, nil
+	}
+	m.observe(rows, start, end)
+	m.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
+	return true, nil
+}
+
+// observe notes the result of a renewal that ran from start to end.
+func (m *membership) observe(rows []nodeRow, start, end time.Time) {
+	if m.steady.IsZero() || start.Sub(m.renewed) > beatGap {
+		m.steady = start
+	}
+	m.renewed = start
+	now := make(map[string]*nodeSeen, len(rows))
+	for _, r := range rows {
+		seen := m.others[r.ID]
+		switch {
+		case r.ID == m.id:
+			continue
+		case seen == nil || seen.row.Beat != r.Beat:
+			seen = &nodeSeen{row: r, still: end}
+		default:
+			seen.row = r
+		}
+		now[r.ID] = seen
+	}
+	m.others = now
+}
+
+// measure corrects the offset of the clock when the measured one, which is known to half
+// of the time that the statement took, differs from it.
+func (m *membership) measure(database, wall time.Time, took time.Duration) {
+	measured := database.Sub(wall.Round(0)) - took/2
+	if off := measured - m.offset; off.Abs() > took/2+time.Millisecond {
+		m.offset = measured
+	}
+}
+
+// dead lists the nodes that this node may call dead: their beat stood still for deadAfter
+// while this node renewed its own without a gap. Both are measured with the monotonic clock
+// of this process: that of the database may jump at a failover.
+func (m *membership) dead() (ids []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, seen := range m.others {
+		if seen.row.State == relay.NodeDead || m.stillFor(seen) >= deadAfter-beatInterval/10 { // ticks are not exact
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// stillFor is how long the beat of a node stood still before this node's eyes.
+func (m *membership) stillFor(seen *nodeSeen) time.Duration {
+	from := seen.still
+	if m.steady.After(from) {
+		from = m.steady
+	}
+	return m.renewed.Sub(from)
+}
+
+// rejoin makes this process a node again after the others have called it dead: it was
+// frozen, or had no connection to the database.
+func (s *Store) rejoin(ctx context.Context) {
+	m := &s.membership
+	if s.fenced.Load() {
+		return
+	}
+	before := s.NodeID()
+	err := s.raiseBoot(ctx)
+	if err == nil {
+		err = s.enter(ctx, nil)
+	}
+	if err != nil {
+		if ctx.Err() == nil && !s.spool.databaseDown() {
+			s.log.Warn("this node cannot rejoin yet; tried again each second", "err", err)
+		}
+		return
+	}
+	s.log.Warn("the other nodes called this one dead, because its beat stood still; it serves again as a new node", "name", m.name)
+	s.setClaimant()
+	m.mu.Lock()
+	tell, now := m.rejoined, m.id
+	m.mu.Unlock()
+	if tell != nil {
+		s.wait.Go(func() { tell(before, now) })
+	}
+}
+
+// OnRejoin sets what is called after this node has rejoined with a new id: its tunnels
+// were detached in the name of the former one. Call it before Serve.
+func (s *Store) OnRejoin(f func(before, now string)) { s.membership.rejoined = f }
+
+// leave removes this node, and the tunnels that are still attached to it.
+func (s *Store) leave() error {
+	id := s.NodeID()
+	if id == "" || s.reachable() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+	defer cancel()
+	return s.update(ctx, "leave the nodes", func(c *writeTx) error {
+		for _, query := range []string{`SELECT id FROM nodes WHERE id = ?` + c.d.forUpdate, `DELETE FROM tunnels WHERE node_id = ?`, `DELETE FROM nodes WHERE id = ?`} {
+			if _, err := c.exec(query, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// errNotRenewed refuses a claim of a node that may have been called dead.
+var errNotRenewed = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: time.Second, Detail: "this relay has not reached its database for a moment; try again",
+}
+
+// MayClaim returns nil while this node may claim attempts: the others cannot have called it
+// dead yet. It answers from memory. The statement of a claim checks the tunnel too, because
+// this process may stop between the two for any time.
+func (s *Store) MayClaim() error {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.db != nil && !m.trusted() {
+		return errNotRenewed
+	}
+	return nil
+}
+
+// trusted reports whether the last renewal is less than claimTrust ago. The monotonic clock
+// may stand still while a machine sleeps, and the wall clock may be set: the longer time of
+// the two counts.
+func (m *membership) trusted() bool {
+	now := time.Now()
+	return now.Sub(m.renewed) < claimTrust && now.Round(0).Sub(m.renewed.Round(0)) < claimTrust
+}
+
+// AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen
+// or has lost its database, and AwaitRenewal returns after the next renewal, or its failure:
+// a node that was frozen first learns which of its tunnels were taken over, and one without
+// a database goes on by itself.
+func (s *Store) AwaitRenewal() {
+	m := &s.membership
+	for range 2 {
+		m.mu.Lock()
+		ok, ended := m.db == nil || m.trusted() || m.failed.After(m.renewed), m.ended
+		m.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-ended:
+		case <-time.After(2 * beatTimeout):
+			return
+		}
+	}
+}
+
+// SetNodeState sets the state that the other nodes see from the next beat on.
+func (s *Store) SetNodeState(state string) {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = state
+}
+
+// Nodes lists the nodes of the store. A process that serves calls those dead whose beat it
+// saw standing still. An operator command, which has seen no beats, goes by the time of the
+// last one.
+func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
+	rows, err := s.nodeRows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &s.membership
+	list := make([]relay.Node, len(rows))
+	for i := range rows {
+		list[i] = rows[i].node()
+		if !s.d.isPostgres {
+			if err := s.view(ctx, "look for a server", func(q session) error { return s.showSQLiteNode(q, &list[i]) }); err != nil {
+				return nil, err
+			}
+		}
+		m.mu.Lock()
+		seen, joined := m.others[rows[i].ID], m.id != ""
+		switch {
+		case rows[i].ID == m.id:
+			list[i].Self, list[i].State = true, m.state
+		case !s.d.isPostgres:
+		case joined && seen != nil && m.stillFor(seen) >= deadAfter, !joined && rows[i].Now-rows[i].SeenAt > (deadAfter+beatInterval).Microseconds():
+			list[i].State = relay.NodeDead
+		}
+		m.mu.Unlock()
+	}
+	return list, nil
+}
+
+// showSQLiteNode completes the row of the only node, which has no beat.
+func (s *Store) showSQLiteNode(q session, n *relay.Node) error {
+	serving, err := s.served(q)
+	if !serving {
+		n.State = relay.NodeDead
+		return err
+	}
+	n.LastSeenAt = s.now()
+	return err
+}
+
+// sweepLoop sweeps dead nodes after each renewal. It has a goroutine of its own, because it
+// must not delay the next renewal.
+func (s *Store) sweepLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.membership.observed:
+		}
+		for _, id := range s.membership.dead() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(mathrand.N(sweepJitter)):
+			}
+			if err := s.sweepNode(ctx, id); err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
+				s.log.Warn("a dead node cannot be swept yet; tried again each second", "node", id, "err", err)
+			}
+		}
+	}
+}
+
+// sweepNode ends what a dead node has left: its tunnels, and the attempts that it had under
+// way. Its row goes last, so that another node goes on where this one fails.
+func (s *Store) sweepNode(ctx context.Context, id string) error {
+	m := &s.membership
+	m.mu.Lock()
+	seen := m.others[id]
+	m.mu.Unlock()
+	if seen == nil {
+		return nil
+	}
+	ours := false
+	err := s.update(ctx, "call a node dead", func(c *writeTx) (err error) {
+		ours, err = c.lockDead(id, seen.row.Beat)
+		return err
+	})
+	if err != nil || !ours {
+		return err
+	}
+	s.log.Warn("a node is dead: its tunnels are offline, and what it had under way is interrupted", "name", seen.row.Name, "since", fromMicros(seen.row.StartedAt))
+	for total, n := 0, 1; ; total += n {
+		if n == 0 {
+			m.swept.Add(1)
+			s.log.Info("a dead node is swept", "name", seen.row.Name, "interrupted_attempts", total)
+			return nil
+		}
+		err := s.update(ctx, "sweep a dead node", func(c *writeTx) (err error) {
+			if ours, err = c.lockDead(id, seen.row.Beat); err != nil || !ours {
+				return err
+			}
+			if n, err = c.interruptSome(`claim_node = ?`, id); err == nil && n == 0 {
+				_, err = c.exec(`DELETE FROM nodes WHERE id = ?`, id)
+			}
+			c.clusterEvents = c.localEvents
+			return err
+		})
+		if err != nil || !ours {
+			return err
+		}
+		m.interrupted.Add(int64(n))
+	}
+}
+
+// lockDead locks the row of a node that is dead, or whose beat is still the one that was
+// observed, marks it as dead and detaches its tunnels. It returns false when the node lives,
+// is gone, or another node sweeps it. A node that finds its row marked rejoins.
+func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
+	var rows []nodeRow
+	if err := c.all(&rows, `SELECT id, state FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.d.skipLocked, id, beat); err != nil || len(rows) == 0 {
+		return false, err
+	}
+	if rows[0].State != relay.NodeDead {
+		if _, err := c.exec(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id); err != nil {
+			return false, err
+		}
+	}
+	_, err := c.exec(`DELETE FROM tunnels WHERE node_id = ?`, id)
+	return true, err
+}

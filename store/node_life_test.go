@@ -1,0 +1,145 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+	"relay/store/pgtest"
+)
+
+// addNode adds the row of a node whose beat stands still.
+func addNode(t *testing.T, o store.Options, id, name string, seen time.Time) {
+	t.Helper()
+	_, err := database(t, o).Exec(`INSERT INTO nodes (id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state)
+		VALUES ($1, $2, '', '', 'v0', 4, $3, $3, 7, 'serving')`, id, name, seen.UnixMicro())
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nodesByName lists the nodes as an operator command or a server sees them.
+func nodesByName(t *testing.T, s *store.Store) map[string]relay.Node {
+	t.Helper()
+	list, err := s.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]relay.Node{}
+	for _, n := range list {
+		byName[n.Name] = n
+	}
+	return byName
+}
+
+// What a dead node had under way is interrupted within 5 s, its tunnels are gone and it is
+// forgotten. A node that finds itself called dead is a node again a second later.
+func TestNodeSweptAndBack(t *testing.T) {
+	t.Parallel()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
+	s := mustServe(t, o)
+	alias, db := withAlias(t, s), database(t, o)
+	e := eventAt(s, alias, time.Now(), relay.StateDelivering, "x")
+	settled(t, s.Accept(e))
+	addNode(t, o, "ghost", "b", time.Now())
+	for _, query := range []string{
+		`UPDATE attempts SET claim_node = 'ghost'`,
+		`INSERT INTO tunnels VALUES (1, 't1', 'ghost', 1, 'bob', 1, 'ssh', '', '', '', 0, 'online', 0)`,
+	} {
+		if _, err := db.Exec(query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := nodesByName(t, s)["b"]; n.State != relay.NodeServing || n.Tunnels != 1 {
+		t.Errorf("the other node: %+v", n)
+	}
+	began := time.Now()
+	for len(nodesByName(t, s)) > 1 {
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("the dead node is still there")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Logf("swept after %v", time.Since(began))
+	got, err := s.Event(t.Context(), relay.System(), e.ID, 0)
+	if err != nil || got.State != relay.StateInterrupted {
+		t.Errorf("its attempt: %+v, %v", got, err)
+	}
+	var tunnels int
+	if err := db.QueryRow(`SELECT count(*) FROM tunnels`).Scan(&tunnels); err != nil || tunnels != 0 {
+		t.Errorf("%d tunnels, %v", tunnels, err)
+	}
+
+	before := s.NodeID()
+	if _, err := db.Exec(`UPDATE nodes SET state = 'dead'`); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); s.NodeID() == before; time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("it did not rejoin")
+		}
+	}
+	if err := s.MayClaim(); err != nil {
+		t.Error(err)
+	}
+	settled(t, s.Accept(eventAt(s, alias, time.Now(), relay.StateDelivering, "x")))
+	if n := nodesByName(t, s)["a"]; !n.Self || n.State != relay.NodeServing || n.Version != "v1" || n.ID != s.NodeID() {
+		t.Errorf("this node: %+v", n)
+	}
+}
+
+// Of two living nodes of one name the second gets a number. The row of a killed one takes
+// the name from nobody.
+func TestNodeNames(t *testing.T) {
+	t.Parallel()
+	for name, beating := range map[string]bool{"living": true, "killed": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
+			first := mustServe(t, o)
+			if err := first.Close(); err != nil {
+				t.Fatal(err)
+			}
+			addNode(t, o, "other", "a", time.Now())
+			if beating {
+				db, done, ended := database(t, o), make(chan struct{}), make(chan struct{})
+				defer func() { close(done); <-ended }()
+				go func() {
+					defer close(ended)
+					for {
+						select {
+						case <-done:
+							return
+						case <-time.After(100 * time.Millisecond):
+							_, _ = db.Exec(`UPDATE nodes SET beat = beat + 1 WHERE id = 'other'`)
+						}
+					}
+				}()
+			}
+			s := mustServe(t, o)
+			want := map[bool]string{true: "a-2", false: "a"}[beating]
+			if n := nodesByName(t, s)[want]; beating && !n.Self || len(nodesByName(t, s)) == 0 {
+				t.Errorf("no node %s: %+v", want, nodesByName(t, s))
+			}
+		})
+	}
+}
+
+// A SQLite store has one node; operator commands see whether it serves.
+func TestNodeOfSQLite(t *testing.T) {
+	t.Parallel()
+	o := store.Options{DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
+	for range 2 {
+		s := mustServe(t, o)
+		if err := s.MayClaim(); err != nil {
+			t.Error(err)
+		}
+		if n := nodesByName(t, besides(t, o)); len(n) != 1 || n["a"].State != relay.NodeServing {
+			t.Errorf("beside a server: %+v", n)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

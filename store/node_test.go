@@ -1,0 +1,92 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// beats feeds a membership with renewals that start at the given seconds; at each of them
+// the other node has the beat of the same index.
+func beats(m *membership, base time.Time, seconds []float64, other []int64) {
+	for i, at := range seconds {
+		start := base.Add(time.Duration(at * float64(time.Second)))
+		rows := []nodeRow{{ID: "me"}}
+		if other[i] >= 0 {
+			rows = append(rows, nodeRow{ID: "other", Beat: other[i], State: relay.NodeServing})
+		}
+		m.observe(rows, start, start.Add(10*time.Millisecond))
+	}
+}
+
+// A node calls another one dead only after it renewed its own beat without a gap for four
+// seconds and saw that of the other stand still all the time. A database that was away for
+// ten seconds makes nobody dead.
+func TestDeadNodes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		seconds []float64
+		other   []int64
+		dead    bool
+	}{
+		"stands still for four seconds": {[]float64{1, 2, 3, 4, 5, 6}, []int64{7, 7, 7, 7, 7, 7}, true},
+		"stands still for three":        {[]float64{1, 2, 3, 4}, []int64{7, 7, 7, 7}, false},
+		"moves":                         {[]float64{1, 2, 3, 4, 5, 6, 7}, []int64{7, 7, 7, 8, 8, 8, 8}, false},
+		"moves back after a failover":   {[]float64{1, 2, 3, 4, 5, 6, 7}, []int64{7, 7, 7, 5, 5, 5, 5}, false},
+		"database away for ten seconds": {[]float64{1, 2, 12, 13, 14, 15}, []int64{7, 8, 8, 8, 8, 8}, false},
+		"then it does not come back":    {[]float64{1, 2, 12, 13, 14, 15, 16}, []int64{7, 8, 8, 8, 8, 8, 8}, true},
+		"comes and goes every 2 s":      {[]float64{1, 2, 4.5, 5.5, 8, 9, 11.5, 12.5}, []int64{7, 7, 7, 7, 7, 7, 7, 7}, false},
+		"first seen late":               {[]float64{1, 2, 3, 4, 5, 6}, []int64{-1, -1, -1, 7, 7, 7}, false},
+		"gone":                          {[]float64{1, 2, 3, 4, 5, 6}, []int64{7, 7, 7, 7, 7, -1}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			base := time.Now()
+			m := &membership{id: "me", renewed: base, steady: base, others: map[string]*nodeSeen{}}
+			beats(m, base, c.seconds, c.other)
+			if got := len(m.dead()) == 1; got != c.dead {
+				t.Errorf("dead: %v, want %v", got, c.dead)
+			}
+		})
+	}
+}
+
+// The offset of the clock follows the database, but not the uncertainty of a measurement.
+func TestClockOffset(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var m membership
+	for _, c := range []struct{ measured, took, want time.Duration }{
+		{2 * time.Millisecond, 4 * time.Millisecond, 0},
+		{time.Hour, 4 * time.Millisecond, time.Hour - 2*time.Millisecond},
+		{time.Hour + time.Second, 3 * time.Second, time.Hour - 2*time.Millisecond},
+		{time.Hour + time.Second, 0, time.Hour + time.Second},
+	} {
+		m.measure(now.Add(c.measured), now, c.took)
+		if m.offset != c.want {
+			t.Errorf("offset %v after one of %v was measured in %v, want %v", m.offset, c.measured, c.took, c.want)
+		}
+	}
+}
+
+// A node trusts its claims for three seconds after the start of its last renewal, whichever
+// clock says so: the monotonic one stands still while a machine sleeps.
+func TestTrustEnds(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, c := range []struct {
+		renewed time.Time
+		want    bool
+	}{
+		{now, true},
+		{now.Add(-2 * time.Second), true},
+		{now.Add(-claimTrust), false},
+		{now.Round(0).Add(-claimTrust), false},
+	} {
+		m := membership{renewed: c.renewed}
+		if got := m.trusted(); got != c.want {
+			t.Errorf("trusted %v after %v", got, now.Sub(c.renewed))
+		}
+	}
+}
