@@ -106,8 +106,10 @@ func (env *environment) openSSH(address, forward string, target string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	return []string{"ssh", "-N", "-F", "none", "-i", env.key, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no",
-		"-o", "UserKnownHostsFile=/dev/null", "-o", "ExitOnForwardFailure=yes", "-p", port, "-R", forward, target + host}, nil
+	return []string{
+		"ssh", "-N", "-F", "none", "-i", env.key, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no",
+		"-o", "UserKnownHostsFile=/dev/null", "-o", "ExitOnForwardFailure=yes", "-p", port, "-R", forward, target + host,
+	}, nil
 }
 
 // startBaseline starts sshd with a forwarded port and nginx with kept connections to it:
