@@ -58,8 +58,9 @@ type server struct {
 	routes map[string]*route // by mux pattern
 	origin *http.CrossOriginProtection
 
-	openapi []byte
-	metrics *metrics
+	openapi   []byte
+	reference []byte // the page of GET /docs
+	metrics   *metrics
 }
 
 // New gives the handler for everything under /api/. It is safe for concurrent use
@@ -87,7 +88,9 @@ func New(o Options) http.Handler {
 	s.addStreamRoute()
 	s.addExportRoute()
 	s.addSSHRoute()
+	s.addReferenceRoute()
 	s.addOpenAPIRoute()
+	s.renderReference()
 	s.metrics = newMetrics(o.Registry, o.Limits, s.routes)
 	return s
 }
