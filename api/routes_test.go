@@ -146,7 +146,7 @@ func TestWalkWithoutCredential(t *testing.T) {
 			w.ask(s, "", n).code(401, "unauthorized")
 		}
 	}
-	if public != 4 { // openapi.json, ssh, the two of a share
+	if public != 5 { // openapi.json, docs, ssh, the two of a share
 		t.Errorf("%d routes are for everybody", public)
 	}
 	for _, s := range w.steps { // with a share token that is none
