@@ -158,6 +158,9 @@ var (
 	ErrNotFound = &Error{Code: CodeNotFound, Detail: "there is nothing here by that name, or it is not yours"}
 	// ErrNotSent proves that no byte of the request was sent, so that it may be queued.
 	ErrNotSent = &Error{Code: "not-sent"}
+	// ErrTunnelMoved is ErrNotSent from another node that does not have the tunnel: the
+	// record of the tunnel has to be read again.
+	ErrTunnelMoved = &Error{Code: "tunnel-moved"}
 	// ErrFenced means that another process has claimed the attempt since, so that the
 	// result must not be written.
 	ErrFenced = &Error{Code: "fenced"}

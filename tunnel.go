@@ -16,16 +16,51 @@ const (
 	TunnelOnline  TunnelState = "online"
 	TunnelStale   TunnelState = "stale" // silent peer, connection kept
 	TunnelOffline TunnelState = "offline"
+	// TunnelClosing is the state of a TunnelRecord of which somebody has asked for the end.
+	// The node of the tunnel closes it.
+	TunnelClosing TunnelState = "closing"
 )
 
 // TunnelInfo describes an attached tunnel for display.
 type TunnelInfo struct {
+	ID         string // random, new with each attachment
+	Account    int64  // account that attached the tunnel
 	Client     string // such as OpenSSH_9.2p1; already safe text
 	Remote     netip.AddrPort
 	User       string // name of the account that attached the tunnel
 	Since      time.Time
 	Target     string // announced by relay up; "" for plain ssh
 	HostHeader string // relay up --host-header; "" = the alias' setting
+}
+
+// TunnelRecord is the tunnel of an alias as the store keeps it. All nodes read it to learn
+// which node has the tunnel. Times are those of the node that attached the tunnel.
+type TunnelRecord struct {
+	TunnelInfo
+	Alias     int64
+	AliasName string // filled in by Tunnels only
+	Node      string // id of the node that has the tunnel, filled in by the store
+	NodeName  string // filled in by Tunnels only; "" = the node is not known any more
+	LazyDial  bool
+	State     TunnelState // online, stale or closing
+	Requests  int64       // requests that were sent through it, at most some seconds old
+}
+
+// TunnelOp is what a TunnelWrite does.
+type TunnelOp uint8
+
+// The operations on tunnels.
+const (
+	TunnelAttach TunnelOp = iota // the tunnel replaces any other one of its alias
+	TunnelKeep                   // the record is written again, unless the alias has another tunnel
+	TunnelDetach                 // the record is deleted, unless the alias has another tunnel
+)
+
+// TunnelWrite is one change of the tunnel of an alias by the node that has it.
+type TunnelWrite struct {
+	TunnelRecord
+	Op TunnelOp
+	At time.Time // when the tunnel was attached or lost; zero for TunnelKeep
 }
 
 // RefusedForward describes a refused remote forward (ssh -R) for display.
@@ -91,6 +126,16 @@ type Tunnel interface {
 	// In-flight channels get 10 s to finish. With AliasRemoved, the other aliases of
 	// the same connection stay attached.
 	Close(reason string)
+}
+
+// RemoteTunnel is a tunnel that another node has. Package sshgate implements it. Open fails
+// with ErrTunnelMoved when the other node does not have the tunnel (any more).
+type RemoteTunnel interface {
+	Tunnel
+	// Node returns the id of the other node.
+	Node() string
+	// Wake asks the other node to look at the queue of the alias. It does not wait.
+	Wake()
 }
 
 // Attachment is the registration of a tunnel for an alias, returned by Attach. Its

@@ -23,8 +23,10 @@ type aliasState struct {
 	since       time.Time // of the present state
 	wasOnline   bool      // a tunnel was attached at some time
 	dispatching bool      // its dispatcher runs
-	rescan      bool      // which is to look once more before it ends
-	wake        chan struct{}
+	// tunnelVersion is raised with each change of attached that comes from this node.
+	tunnelVersion uint64
+	rescan        bool // which is to look once more before it ends
+	wake          chan struct{}
 
 	rejects rejectRate
 }
@@ -119,6 +121,8 @@ func (d *Delivery) changed(a *relay.Alias) {
 	var before relay.Settings
 	if st := d.registry.byID(a.ID); st != nil {
 		before = st.alias.Load().Settings
+	} else {
+		d.tunnels.readLater(a.ID)
 	}
 	st := d.registry.put(d, a)
 	now := a.Settings
@@ -142,6 +146,12 @@ func (st *aliasState) close() {
 	if h != nil {
 		h.pool.close()
 	}
+}
+
+func (st *aliasState) isGone() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.gone
 }
 
 // removed drops the tunnel of an alias that is gone.

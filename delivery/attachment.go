@@ -9,10 +9,12 @@ import (
 )
 
 // attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges
-// open their channels on it.
+// open their channels on it. That of a tunnel of another node is made by applyTunnel.
 type attachment struct {
 	st      *aliasState
 	t       relay.Tunnel
+	remote  relay.RemoteTunnel // t, if another node has it; else nil
+	node    string             // id of that node
 	info    relay.TunnelInfo
 	lazy    bool
 	limiter *limiter
@@ -20,11 +22,41 @@ type attachment struct {
 	// Guarded by st.mu.
 	lost         chan struct{} // closed while new and running exchanges must not use the tunnel
 	isLost       bool
-	stale        bool // the SSH gate called Stale
+	stale        bool // the SSH gate called Stale, or the record of a remote tunnel says so
 	openTimedOut bool // a channel open was not answered
+	unreachable  bool // the node of a remote tunnel cannot be reached
 	detached     bool
 
 	pool pool
+}
+
+func newAttachment(st *aliasState, t relay.Tunnel) *attachment {
+	h := &attachment{st: st, t: t, info: t.Info(), lazy: t.LazyDial(), lost: make(chan struct{})}
+	h.remote, _ = t.(relay.RemoteTunnel)
+	if h.remote != nil {
+		h.node = h.remote.Node()
+	}
+	hard := maxChannelsPlain
+	if h.lazy {
+		hard = maxChannelsLazy
+	}
+	h.limiter = newLimiter(channelsPerTunnel, hard, crowdRequests)
+	h.pool.init(h)
+	return h
+}
+
+// write returns a change of the tunnel's record. The caller holds st.mu or has made h.
+func (h *attachment) write(op relay.TunnelOp) relay.TunnelWrite {
+	w := relay.TunnelWrite{Op: op, TunnelRecord: relay.TunnelRecord{
+		TunnelInfo: h.info, Alias: h.st.id, LazyDial: h.lazy, State: relay.TunnelOnline,
+	}}
+	if h.isStale() {
+		w.State = relay.TunnelStale
+	}
+	if op != relay.TunnelKeep {
+		w.At = time.Now()
+	}
+	return w
 }
 
 // Attach binds t to the alias at once; it cannot fail. The tunnel that had the alias
@@ -32,14 +64,7 @@ type attachment struct {
 // that run on it may finish.
 func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	st := d.registry.find(d, a)
-	h := &attachment{st: st, t: t, info: t.Info(), lazy: t.LazyDial(), lost: make(chan struct{})}
-	hard := maxChannelsPlain
-	if h.lazy {
-		hard = maxChannelsLazy
-	}
-	h.limiter = newLimiter(channelsPerTunnel, hard, crowdRequests)
-	h.pool.init(h)
-	now := time.Now()
+	h := newAttachment(st, t)
 	st.mu.Lock()
 	if st.gone {
 		st.mu.Unlock()
@@ -48,16 +73,17 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 		return h
 	}
 	old := st.attached
-	st.attached, st.since, st.wasOnline = h, now, true
+	st.attached, st.since, st.wasOnline = h, time.Now(), true
+	st.tunnelVersion++
+	d.tunnels.write(h.write(relay.TunnelAttach))
 	st.mu.Unlock()
 	d.counters.attached.Add(1)
 	if old != nil {
 		d.counters.takenOver.Add(1)
 		d.store.NoteTakeover(a, old.info, h.info)
 		old.pool.close()
-		d.background(func() { old.t.Close("taken over by a newer connection") })
+		d.background(func() { old.t.Close(reasonTakenOver) })
 	}
-	d.registry.touch(st.id, now)
 	d.feed.tunnel(st.id)
 	h.pool.refill()
 	st.startDispatch()
@@ -65,37 +91,73 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 }
 
 // Stale marks the peer as silent.
-func (h *attachment) Stale() { _ = h.markStale(&h.stale) }
+func (h *attachment) Stale() {
+	if h.markStale(&h.stale) {
+		h.storeState()
+	}
+}
 
 // Online marks a stale tunnel as alive again.
 func (h *attachment) Online() {
+	if h.markAlive(&h.stale, &h.openTimedOut) {
+		h.storeState()
+	}
+}
+
+// storeState lets the other nodes know that the tunnel is stale or online.
+func (h *attachment) storeState() {
+	h.st.mu.Lock()
+	defer h.st.mu.Unlock()
+	if h.st.attached == h && h.remote == nil {
+		h.st.tunnelVersion++
+		h.st.d.tunnels.write(h.write(relay.TunnelKeep))
+	}
+}
+
+// setRemoteState applies the state that the node of a remote tunnel has stored.
+func (h *attachment) setRemoteState(s relay.TunnelState) {
+	if s == relay.TunnelOnline {
+		h.markAlive(&h.stale, &h.openTimedOut)
+	} else {
+		h.markStale(&h.stale)
+	}
+}
+
+// markAlive takes back reasons for being stale. It returns true if the tunnel was stale and
+// is not any more.
+func (h *attachment) markAlive(reasons ...*bool) bool {
 	h.st.mu.Lock()
 	was := h.isStale()
-	h.stale, h.openTimedOut = false, false
+	for _, r := range reasons {
+		*r = false
+	}
+	back := was && !h.isStale()
 	current := h.st.attached == h
-	if was && !h.detached {
+	if back && !h.detached {
 		h.lost, h.isLost = make(chan struct{}), false
 		if current {
 			h.st.since = time.Now()
 		}
 	}
 	h.st.mu.Unlock()
-	if was && current {
+	if back && current {
 		h.st.d.feed.tunnel(h.st.id)
 		h.pool.refill()
 		h.st.startDispatch()
 	}
+	return back
 }
 
 // Detach ends the hold. Also a hold that was taken over is told: what still runs on
 // it then fails as tunnel-lost.
 func (h *attachment) Detach(graceful bool) {
-	now := time.Now()
 	h.st.mu.Lock()
 	h.detached = true
 	current := h.st.attached == h
 	if current {
-		h.st.attached, h.st.since = nil, now
+		h.st.attached, h.st.since = nil, time.Now()
+		h.st.tunnelVersion++
+		h.st.d.tunnels.write(h.write(relay.TunnelDetach))
 	}
 	h.st.mu.Unlock()
 	if graceful {
@@ -104,13 +166,12 @@ func (h *attachment) Detach(graceful bool) {
 		h.markLost()
 	}
 	if current {
-		h.st.d.registry.touch(h.st.id, now)
 		h.st.d.feed.tunnel(h.st.id)
 	}
 }
 
 // isStale reports whether nothing may be sent on the tunnel. The caller holds st.mu.
-func (h *attachment) isStale() bool { return h.stale || h.openTimedOut }
+func (h *attachment) isStale() bool { return h.stale || h.openTimedOut || h.unreachable }
 
 // markLost fails the exchanges that run on the tunnel, as tunnel-lost.
 func (h *attachment) markLost() {
@@ -123,7 +184,7 @@ func (h *attachment) markLost() {
 	h.pool.close()
 }
 
-// markStale sets one of the two reasons for being stale. It returns false if that reason
+// markStale sets one of the reasons for being stale. It returns false if that reason
 // was set already.
 func (h *attachment) markStale(why *bool) bool {
 	h.st.mu.Lock()
@@ -217,7 +278,22 @@ func (h *attachment) open(ctx context.Context, x *exchange) (*pooledChannel, *re
 	if ctx.Err() != nil && h.t.Heard() >= time.Since(asked) {
 		h.onOpenTimeout()
 	}
+	if errors.Is(err, relay.ErrTunnelMoved) {
+		h.moved()
+	}
 	return nil, openError(err)
+}
+
+// moved reads the record of a remote tunnel again, so that the exchange that learned of the
+// end of the tunnel finds the next one.
+func (h *attachment) moved() {
+	patience := time.NewTimer(time.Second)
+	defer patience.Stop()
+	select {
+	case <-h.st.d.tunnels.readLater(h.st.id):
+	case <-patience.C:
+	case <-h.st.d.base.Done():
+	}
 }
 
 func openError(err error) *relay.Error {

@@ -44,6 +44,9 @@ type Options struct {
 	// Called once a request, so it must answer from memory.
 	StoreFirst func() bool
 
+	// Remote returns the tunnel of a record of another node; nil = there are no other nodes.
+	Remote func(relay.TunnelRecord) relay.RemoteTunnel
+
 	// Budget bounds the bytes of answers that wait for the store or their caller; nil =
 	// no bound.
 	Budget *relay.Budget
@@ -102,6 +105,7 @@ type Delivery struct {
 	seed  maphash.Seed
 
 	registry      registry
+	tunnels       tunnels
 	feed          *feed
 	overflow      *limiter // channels in use over all tunnels
 	channels      atomic.Int64
@@ -140,6 +144,7 @@ func New(opt Options) *Delivery {
 	}
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.registry.init()
+	d.tunnels.init()
 	d.counters.init()
 	d.feed = newFeed(d)
 	if opt.Registry != nil {
@@ -173,7 +178,7 @@ func (d *Delivery) Start(ctx context.Context) error {
 	}
 	d.workers.Add(3)
 	go d.keepAliases()
-	go d.keepTimes()
+	go d.keepTunnels()
 	go d.feed.run()
 	return nil
 }
@@ -258,7 +263,7 @@ func (d *Delivery) background(f func()) bool {
 
 // Stats counts tunnels, channels and waiting attempts.
 func (d *Delivery) Stats() Stats {
-	tunnels, queued := d.tunnels()
+	tunnels, queued := d.countTunnels()
 	return Stats{
 		Channels: int(d.channels.Load()), StorageFull: d.counters.storageFull.Load(),
 		Tunnels: tunnels[relay.TunnelOnline] + tunnels[relay.TunnelStale], Queued: queued,

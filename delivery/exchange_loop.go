@@ -213,7 +213,8 @@ func (x *exchange) onChannelEnd(err error) verdict {
 			return x.fail(openError(why))
 		}
 	}
-	if !orderly && !errors.Is(err, io.ErrUnexpectedEOF) && x.isDetached() || x.awaitLost() {
+	lost := !orderly && !errors.Is(err, io.ErrUnexpectedEOF)
+	if lost && (x.att.remote != nil || x.isDetached()) || x.awaitLost() {
 		return x.fail(x.tunnelLost())
 	}
 	switch {

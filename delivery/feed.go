@@ -82,6 +82,8 @@ func (d *Delivery) Publish(changes []relay.Change) {
 			waits = append(waits, d.registry.readAgain(c.Alias))
 		case relay.ChangeQueue:
 			d.registry.recount(c.Alias)
+		case relay.ChangeTunnel:
+			d.tunnels.readLater(c.Alias)
 		}
 	}
 	if len(waits) > 0 {
@@ -113,6 +115,8 @@ func (f *feed) put(changes ...relay.Change) {
 	}
 	for _, c := range changes {
 		switch {
+		case c.Kind == relay.ChangeTunnel: // applyTunnel tells viewers
+			continue
 		case c.Kind == relay.ChangeAccount:
 		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
 		case !f.watched(c.Alias):

@@ -72,6 +72,7 @@ type counts struct {
 	requeued, attached, takenOver atomic.Int64
 	rejected, dropped             atomic.Int64
 	storageFull                   atomic.Int64
+	queuedAtOwner                 atomic.Int64 // requests queued because the node of their tunnel could not be reached
 	waiting                       atomic.Int64 // for a slot
 
 	durations durations
@@ -261,16 +262,16 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 	f.d.feed.mu.Unlock()
 	gauge(descViewers, int64(viewers))
 	gauge(descFeedBytes, int64(kept))
-	tunnels, queued := f.d.tunnels()
+	tunnels, queued := f.d.countTunnels()
 	gauge(descQueued, int64(queued))
 	for _, s := range states {
 		gauge(descTunnels, int64(tunnels[s]), string(s))
 	}
 }
 
-// tunnels counts tunnels by state, and what waits, over all aliases. A paused alias
+// countTunnels counts the tunnels of this node by state, and what waits, over all aliases. A paused alias
 // counts by what its tunnel is.
-func (d *Delivery) tunnels() (byState map[relay.TunnelState]int, queued int) {
+func (d *Delivery) countTunnels() (byState map[relay.TunnelState]int, queued int) {
 	byState = map[relay.TunnelState]int{}
 	d.registry.each(func(st *aliasState) {
 		n, _ := st.queue.get()
@@ -278,7 +279,7 @@ func (d *Delivery) tunnels() (byState map[relay.TunnelState]int, queued int) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		switch {
-		case st.attached == nil:
+		case st.attached == nil, st.attached.remote != nil:
 		case st.attached.isStale():
 			byState[relay.TunnelStale]++
 		default:

@@ -83,9 +83,6 @@ type Aliases interface {
 	AliasByID(ctx context.Context, id int64) (*relay.Alias, error)
 	// Aliases lists those an actor may see.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
-	// TouchAliases notes when tunnels were attached or lost, by alias. An alias that is
-	// gone is no error.
-	TouchAliases(ctx context.Context, times map[int64]time.Time) error
 	// NoteTakeover keeps in the audit log that a tunnel took an alias from another one.
 	// It never blocks.
 	NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo)
@@ -93,9 +90,27 @@ type Aliases interface {
 	StillValid(ctx context.Context, who relay.Actor) error
 }
 
+// Tunnels is where all nodes learn which node has the tunnel of an alias.
+type Tunnels interface {
+	// NodeID returns the id of this node. It is another one after the node was taken for
+	// dead and has joined again.
+	NodeID() string
+	// StoreTunnels writes which tunnels this node has, at most one write for an alias, and
+	// returns the tunnels of other nodes that were replaced. An alias that is gone is no
+	// error.
+	StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error)
+	// AddRequests adds to the numbers of requests that went through tunnels, by tunnel id.
+	AddRequests(ctx context.Context, counts map[string]int64) error
+	// TunnelsOf reads the tunnels of aliases; those without one are left out.
+	TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error)
+	// AllTunnels reads the tunnels of all aliases.
+	AllTunnels(ctx context.Context) ([]relay.TunnelRecord, error)
+}
+
 // Store is what this package needs from the store.
 type Store interface {
 	Journal
 	Queue
 	Aliases
+	Tunnels
 }

@@ -91,11 +91,12 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 	x.fillRequest(relay.BodyComplete)
 	e, cost := x.event, costOf(x.event)
 	e.State = relay.StateQueued
+	st := x.st
+	_, released := st.remoteOwner() // its node delivers it at once, if it lives
 	e.Attempts = []relay.Attempt{{
-		N: 1, Kind: relay.KindOriginal, State: relay.StateQueued, ReceivedAt: e.ReceivedAt,
+		N: 1, Kind: relay.KindOriginal, State: relay.StateQueued, ReceivedAt: e.ReceivedAt, Released: released,
 	}}
 	e.AttemptCount = 1
-	st := x.st
 	st.queue.move()
 	t := x.d.store.Accept(e)
 	settle := func() {
@@ -106,6 +107,10 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 		}
 		st.queue.moved(1, cost)
 		st.d.feed.tunnel(st.id)
+		if released {
+			st.d.counters.queuedAtOwner.Add(1)
+			st.startDispatch()
+		}
 		st.dispatchIfAuto()
 	}
 	x.accept = t
@@ -121,8 +126,26 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 	return nil
 }
 
-// startDispatch starts the dispatcher of the alias, or wakes it.
+// remoteOwner returns the tunnel of the alias if another node has it; the queue is
+// delivered there. awaits tells that the tunnel is online there, as far as its node has
+// stored, although it may not be reachable from here.
+func (st *aliasState) remoteOwner() (t relay.RemoteTunnel, awaits bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	h := st.attached
+	if h == nil || h.remote == nil {
+		return nil, false
+	}
+	return h.remote, !h.stale && !st.alias.Load().Settings.Paused
+}
+
+// startDispatch starts the dispatcher of the alias, or wakes it, at the node that has the
+// tunnel.
 func (st *aliasState) startDispatch() {
+	if t, _ := st.remoteOwner(); t != nil {
+		t.Wake()
+		return
+	}
 	select {
 	case st.wake <- struct{}{}:
 	default:
@@ -139,7 +162,7 @@ func (st *aliasState) startDispatch() {
 // it, as the store does after an outage. It does not end a backoff: what the dispatcher
 // puts back changes the queue as well.
 func (st *aliasState) rescanQueue() {
-	if h, _ := st.online(); h == nil {
+	if h, _ := st.online(); h == nil || h.remote != nil {
 		return
 	}
 	st.mu.Lock()
@@ -215,7 +238,7 @@ func (st *aliasState) sleep(pause time.Duration) bool {
 // deliverNext delivers the oldest attempt that may be delivered. more means that it was
 // sent and another one may follow, again that the dispatcher has to try later.
 func (st *aliasState) deliverNext() (more, again bool) {
-	if h, _ := st.online(); h == nil || !st.d.begin() {
+	if h, _ := st.online(); h == nil || h.remote != nil || !st.d.begin() {
 		return false, false
 	}
 	defer st.d.end()

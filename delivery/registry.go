@@ -10,8 +10,8 @@ import (
 )
 
 // registry keeps all aliases in memory, so that a request for a name that does not exist
-// costs no query. Nothing outside this file and attachment.go may assume that a tunnel
-// is in this process.
+// costs no query. Nothing outside registry.go, attachment.go and tunnel.go may assume that a
+// tunnel is in this process.
 type registry struct {
 	mu       sync.RWMutex
 	labels   map[string]*aliasState
@@ -22,13 +22,11 @@ type registry struct {
 	dirty struct {
 		sync.Mutex
 		reload map[int64]chan struct{} // closed when the alias has been read again
-		touch  map[int64]time.Time
 		count  map[int64]bool
 		rest   time.Time // no queue is counted before this time
 		due    bool      // a timer will start the count at that time
 	}
-	wake    chan struct{}
-	touched chan struct{} // wakes keepTimes
+	wake chan struct{}
 }
 
 func (r *registry) init() {
@@ -37,10 +35,8 @@ func (r *registry) init() {
 	r.accounts = map[int64]*limiter{}
 	r.owned = map[int64]int{}
 	r.dirty.reload = map[int64]chan struct{}{}
-	r.dirty.touch = map[int64]time.Time{}
 	r.dirty.count = map[int64]bool{}
 	r.wake = make(chan struct{}, 1)
-	r.touched = make(chan struct{}, 1)
 }
 
 func (r *registry) byID(id int64) *aliasState {
@@ -84,6 +80,7 @@ func (r *registry) find(d *Delivery, a *relay.Alias) *aliasState {
 		return st
 	}
 	st := r.put(d, a)
+	d.tunnels.readLater(a.ID)
 	r.readAgain(a.ID) // a may be outdated, and its alias removed
 	return st
 }
@@ -145,14 +142,6 @@ func (r *registry) readAgain(id int64) <-chan struct{} {
 	return done
 }
 
-// touch asks keepTimes to store the time at which a tunnel was attached or lost.
-func (r *registry) touch(id int64, at time.Time) {
-	r.dirty.Lock()
-	defer r.dirty.Unlock()
-	r.dirty.touch[id] = at
-	nudge(r.touched)
-}
-
 // recount asks keepAliases to count the queue of an alias again.
 func (r *registry) recount(id int64) {
 	r.dirty.Lock()
@@ -192,28 +181,6 @@ func (d *Delivery) keepAliases() {
 	}
 }
 
-// keepTimes stores when tunnels were attached or lost, many in one statement. Nothing
-// waits for it.
-func (d *Delivery) keepTimes() {
-	defer d.workers.Done()
-	for {
-		select {
-		case <-d.registry.touched:
-			d.touchAll(d.base)
-		case <-d.base.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(d.base), touchWait)
-			defer cancel()
-			d.touchAll(last) // for tunnels lost while the relay stops
-			return
-		}
-	}
-}
-
-const (
-	touchWait  = 2 * time.Second // limit of one statement of touchAll
-	touchAgain = 5 * time.Second // pause after such a statement failed
-)
-
 func (d *Delivery) reload(id int64) {
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
 	defer cancel()
@@ -228,38 +195,6 @@ func (d *Delivery) reload(id int64) {
 	case d.base.Err() == nil:
 		d.log.Error("alias not read again", "alias", id, "error", err)
 		time.AfterFunc(time.Second, func() { d.registry.readAgain(id) })
-	}
-}
-
-// touchAll stores the times that touch collected. If the store fails, it tries again later.
-func (d *Delivery) touchAll(ctx context.Context) {
-	r := &d.registry
-	r.dirty.Lock()
-	touch := r.dirty.touch
-	r.dirty.touch = map[int64]time.Time{}
-	r.dirty.Unlock()
-	if len(touch) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, touchWait)
-	defer cancel()
-	if err := d.store.TouchAliases(ctx, touch); err != nil {
-		r.untouched(touch)
-		if d.base.Err() == nil {
-			d.log.Debug("times of tunnels not noted yet", "aliases", len(touch), "error", err)
-			time.AfterFunc(touchAgain, func() { nudge(r.touched) })
-		}
-	}
-}
-
-// untouched puts times that were not stored back, unless there is a newer one of the alias.
-func (r *registry) untouched(touch map[int64]time.Time) {
-	r.dirty.Lock()
-	defer r.dirty.Unlock()
-	for id, at := range touch {
-		if _, newer := r.dirty.touch[id]; !newer {
-			r.dirty.touch[id] = at
-		}
 	}
 }
 

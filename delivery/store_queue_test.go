@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -215,14 +216,58 @@ func (s *memStore) Aliases(_ context.Context, who relay.Actor) (list []relay.Ali
 	return list, nil
 }
 
-func (s *memStore) TouchAliases(_ context.Context, times map[int64]time.Time) error {
+func (s *memStore) NodeID() string { return "here" }
+
+func (s *memStore) StoreTunnels(_ context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.failing["tunnels"]; err != nil {
+		return nil, err
+	}
 	s.touches++
-	for id := range times {
-		s.touched[id]++
+	for _, w := range writes {
+		s.touched[w.Alias]++
+		had, known := s.tunnels[w.Alias]
+		if w.Op != relay.TunnelAttach && known && had.ID != w.ID {
+			continue
+		}
+		if w.Node = "here"; w.Op == relay.TunnelDetach {
+			delete(s.tunnels, w.Alias)
+			continue
+		}
+		if known && had.Node != w.Node {
+			replaced = append(replaced, had)
+		}
+		s.tunnels[w.Alias] = w.TunnelRecord
+	}
+	return replaced, nil
+}
+
+func (s *memStore) AddRequests(_ context.Context, counts map[string]int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, n := range counts {
+		s.requests[id] += n
 	}
 	return nil
+}
+
+func (s *memStore) TunnelsOf(_ context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[int64]relay.TunnelRecord{}
+	for _, id := range aliases {
+		if r, known := s.tunnels[id]; known {
+			out[id] = r
+		}
+	}
+	return out, s.failing["tunnels"]
+}
+
+func (s *memStore) AllTunnels(context.Context) ([]relay.TunnelRecord, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.tunnels)), s.failing["tunnels"]
 }
 
 func (s *memStore) NoteTakeover(_ *relay.Alias, from, by relay.TunnelInfo) {

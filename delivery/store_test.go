@@ -23,7 +23,9 @@ type memStore struct {
 	parts     map[partKey][]byte
 	aliases   map[int64]*relay.Alias
 	touched   map[int64]int
-	touches   int // calls of TouchAliases
+	touches   int // calls of StoreTunnels
+	tunnels   map[int64]relay.TunnelRecord
+	requests  map[string]int64
 	takeovers []string
 	invalid   bool
 	publish   func([]relay.Change)
@@ -50,7 +52,7 @@ type partKey struct {
 func newStore(aliases ...*relay.Alias) *memStore {
 	s := &memStore{
 		events: map[relay.ID]*relay.Event{}, parts: map[partKey][]byte{}, aliases: map[int64]*relay.Alias{},
-		touched: map[int64]int{}, failing: map[string]error{},
+		tunnels: map[int64]relay.TunnelRecord{}, requests: map[string]int64{}, touched: map[int64]int{}, failing: map[string]error{},
 	}
 	for _, a := range aliases {
 		s.aliases[a.ID] = a

@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"context"
+	"crypto/rand"
 	"slices"
 	"strings"
 	"time"
@@ -308,12 +309,17 @@ func (c *conn) attached() []*forward {
 	return list
 }
 
+// newTunnelID makes an id that no other tunnel of any node has.
+func newTunnelID() string { return "tun_" + rand.Text() }
+
 // newTunnel makes the tunnel of a forward.
 func (c *conn) newTunnel(f *forward) *tunnel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	target := c.targets[f.asked.Bind]
 	return &tunnel{c: c, bind: f.asked.Bind, port: f.asked.Port, alias: f.alias.Name, owner: f.alias.Owner, info: relay.TunnelInfo{
+		ID:         newTunnelID(),
+		Account:    c.who.Account,
 		Client:     c.client,
 		Remote:     c.remote,
 		User:       c.who.AccountName,

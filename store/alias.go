@@ -3,9 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"relay"
@@ -154,30 +151,6 @@ func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (a *rel
 		return err
 	})
 	return a, err
-}
-
-// touchSlice is how many aliases one transaction of TouchAliases changes: SQLite has
-// one writer, and it must not be held for long.
-const touchSlice = 200
-
-// TouchAliases stores when tunnels were attached or lost, by alias. A removed alias is not an
-// error. When a slice fails, the slices before it stay stored.
-func (s *Store) TouchAliases(ctx context.Context, times map[int64]time.Time) error {
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(times)), touchSlice) {
-		args := make([]any, 0, 2*len(ids))
-		for _, id := range ids {
-			args = append(args, id, micros(times[id]))
-		}
-		if err := s.update(ctx, "note tunnels", func(c *writeTx) error {
-			rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(ids))[1:]
-			_, err := c.exec(`WITH v (alias_id, at) AS (VALUES `+rows+`)
-				UPDATE aliases SET last_online_at = v.at FROM v WHERE id = v.alias_id`, args...)
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // CreateAlias creates an alias of the account owner; "" is the account of the actor. Only

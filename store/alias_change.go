@@ -150,6 +150,9 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		if err != nil {
 			return err
 		}
+		if _, err := c.exec(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID); err != nil { // before aliases: the order of locks
+			return err
+		}
 		now := s.now()
 		if _, err := c.exec(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`,

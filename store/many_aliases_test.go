@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -156,7 +157,13 @@ func manyAliasesAtOnce(t *testing.T, s *Store, alice relay.Actor) {
 		t.Errorf("%d waiting, want %d; last events of %d, want %d", queued, want.Queued, len(last), want.Last)
 	}
 	began = time.Now()
-	if err := s.TouchAliases(t.Context(), times); err != nil {
+	var writes []relay.TunnelWrite
+	for id, at := range times {
+		writes = append(writes, relay.TunnelWrite{At: at, TunnelRecord: relay.TunnelRecord{
+			TunnelInfo: relay.TunnelInfo{ID: strconv.FormatInt(id, 10), Since: at}, Alias: id, State: relay.TunnelOnline,
+		}})
+	}
+	if _, err := s.StoreTunnels(t.Context(), writes); err != nil {
 		t.Fatal(err)
 	}
 	tookAtMost(t, "times of all tunnels", began, 5*time.Second)

@@ -46,6 +46,9 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if swept > 0 {
 		s.log.Warn("attempts were under way when the relay stopped; they are marked interrupted", "attempts", swept)
 	}
+	if err := s.clearTunnels(ctx); err != nil {
+		return err
+	}
 	if err := s.raiseIDs(ctx); err != nil {
 		return err
 	}

@@ -1,0 +1,367 @@
+package store
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+// tunnelSlice is how many aliases one transaction of StoreTunnels changes: SQLite has one
+// writer, and it must not be held for long.
+const tunnelSlice = 200
+
+const tunnelColumns = `alias_id, tunnel_id, node_id, account_id, user_name, since, client, remote_addr, target, host_header, lazy_dial, state, requests`
+
+type tunnelRow struct {
+	AliasID    int64  `db:"alias_id"`
+	TunnelID   string `db:"tunnel_id"`
+	NodeID     string `db:"node_id"`
+	AccountID  int64  `db:"account_id"`
+	User       string `db:"user_name"`
+	Since      int64  `db:"since"`
+	Client     string `db:"client"`
+	Remote     string `db:"remote_addr"`
+	Target     string `db:"target"`
+	HostHeader string `db:"host_header"`
+	LazyDial   int    `db:"lazy_dial"`
+	State      string `db:"state"`
+	Requests   int64  `db:"requests"`
+	Alias      string `db:"alias"`
+	NodeName   string `db:"node_name"`
+}
+
+func (r *tunnelRow) record() relay.TunnelRecord {
+	remote, _ := netip.ParseAddrPort(r.Remote)
+	return relay.TunnelRecord{
+		TunnelInfo: relay.TunnelInfo{
+			ID: r.TunnelID, Account: r.AccountID, Client: r.Client, Remote: remote, User: r.User, Since: fromMicros(r.Since),
+			Target: r.Target, HostHeader: r.HostHeader,
+		},
+		Alias: r.AliasID, AliasName: r.Alias, Node: r.NodeID, NodeName: r.NodeName,
+		LazyDial: r.LazyDial != 0, State: relay.TunnelState(r.State), Requests: r.Requests,
+	}
+}
+
+func tunnelRecords(rows []tunnelRow) []relay.TunnelRecord {
+	list := make([]relay.TunnelRecord, len(rows))
+	for i := range rows {
+		list[i] = rows[i].record()
+	}
+	return list
+}
+
+// NodeID returns the id under which this node has tunnels and claims.
+func (s *Store) NodeID() string { return s.node }
+
+// StoreTunnels writes which tunnels this node has, many in one transaction, and returns the
+// tunnels of other nodes that it replaced. There is at most one write for an alias. The
+// order of takeovers is the order in which the rows are written. An alias that was removed
+// is no error. When a slice fails, the slices before it stay stored.
+func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
+	writes = slices.Clone(writes)
+	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // the order in which all nodes lock rows
+	for some := range slices.Chunk(writes, tunnelSlice) {
+		var from []relay.TunnelRecord
+		if err := s.update(ctx, "store tunnels", func(c *writeTx) error {
+			from, err = s.storeTunnels(c, some)
+			return err
+		}); err != nil {
+			return replaced, err
+		}
+		replaced = append(replaced, from...)
+	}
+	return replaced, nil
+}
+
+func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
+	ids := make([]int64, len(writes))
+	for i := range writes {
+		ids[i] = writes[i].Alias
+	}
+	had, err := c.tunnels(ids, c.d.forUpdate)
+	if err != nil {
+		return nil, err
+	}
+	var attach, keep []relay.TunnelWrite
+	var detach []any
+	times := map[int64]time.Time{}
+	for _, w := range writes {
+		old, known := had[w.Alias]
+		switch {
+		case w.Op == relay.TunnelAttach:
+			attach = append(attach, w)
+			if known && old.Node != s.node {
+				replaced = append(replaced, old)
+			}
+		case known && old.ID != w.ID:
+			continue
+		case w.Op == relay.TunnelKeep:
+			keep = append(keep, w)
+		case known:
+			detach = append(detach, w.ID)
+		}
+		if !w.At.IsZero() {
+			times[w.Alias] = w.At
+		}
+	}
+	if err := c.upsertTunnels(s.node, attach, ``); err != nil {
+		return nil, err
+	}
+	if err := c.upsertTunnels(s.node, keep, ` WHERE tunnels.tunnel_id = excluded.tunnel_id`); err != nil {
+		return nil, err
+	}
+	if err := c.execIn(`DELETE FROM tunnels WHERE tunnel_id IN (?)`, detach); err != nil {
+		return nil, err
+	}
+	if err := c.touchAliases(times); err != nil {
+		return nil, err
+	}
+	c.announceTunnels(ids)
+	return replaced, c.sweepReplaced(replaced)
+}
+
+// execIn executes a statement with one list of arguments, unless the list is empty.
+func (c *writeTx) execIn(query string, list []any) error {
+	if len(list) == 0 {
+		return nil
+	}
+	query, args, err := sqlx.In(query, list)
+	if err != nil {
+		return err
+	}
+	_, err = c.exec(query, args...)
+	return err
+}
+
+func (q session) tunnels(aliases []int64, lock string) (map[int64]relay.TunnelRecord, error) {
+	query, args, err := sqlx.In(`SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id IN (?) ORDER BY alias_id`+lock, aliases)
+	if err != nil {
+		return nil, err
+	}
+	var rows []tunnelRow
+	if err := q.all(&rows, query, args...); err != nil {
+		return nil, err
+	}
+	out := make(map[int64]relay.TunnelRecord, len(rows))
+	for i := range rows {
+		out[rows[i].AliasID] = rows[i].record()
+	}
+	return out, nil
+}
+
+// upsertTunnels writes records; where restricts the rows that are replaced.
+func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where string) error {
+	if len(list) == 0 {
+		return nil
+	}
+	const row = `, (CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT),
+		CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS INTEGER), CAST(? AS TEXT))`
+	args := make([]any, 0, 12*len(list))
+	for i := range list {
+		r, remote := &list[i].TunnelRecord, ""
+		if r.Remote.IsValid() {
+			remote = r.Remote.String()
+		}
+		args = append(args, r.Alias, r.ID, node, r.Account, storableText(r.User), micros(r.Since), storableText(r.Client), remote,
+			storableText(r.Target), storableText(r.HostHeader), boolToInt(r.LazyDial), string(r.State))
+	}
+	columns := strings.TrimSuffix(tunnelColumns, ", requests")
+	_, err := c.exec(`WITH v (`+columns+`) AS (VALUES `+strings.Repeat(row, len(list))[1:]+`)
+		INSERT INTO tunnels (`+columns+`) SELECT `+columns+` FROM v WHERE EXISTS (SELECT 1 FROM aliases WHERE id = v.alias_id)
+		ON CONFLICT (alias_id) DO UPDATE SET
+			requests = CASE WHEN tunnels.tunnel_id = excluded.tunnel_id THEN tunnels.requests ELSE 0 END,
+			state = CASE WHEN tunnels.tunnel_id = excluded.tunnel_id AND tunnels.state = 'closing' THEN 'closing' ELSE excluded.state END,
+			tunnel_id = excluded.tunnel_id, node_id = excluded.node_id, account_id = excluded.account_id, user_name = excluded.user_name,
+			since = excluded.since, client = excluded.client, remote_addr = excluded.remote_addr, target = excluded.target,
+			host_header = excluded.host_header, lazy_dial = excluded.lazy_dial`+where, args...)
+	return err
+}
+
+// touchAliases stores when the aliases had a tunnel last.
+func (c *writeTx) touchAliases(times map[int64]time.Time) error {
+	if len(times) == 0 {
+		return nil
+	}
+	args := make([]any, 0, 2*len(times))
+	for id, at := range times {
+		args = append(args, id, micros(at))
+	}
+	rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(times))[1:]
+	_, err := c.exec(`WITH v (alias_id, at) AS (VALUES `+rows+`)
+		UPDATE aliases SET last_online_at = v.at FROM v WHERE id = v.alias_id`, args...)
+	return err
+}
+
+// maxAnnounced is the number of aliases from which on one change stands for all.
+const maxAnnounced = 100
+
+// announceTunnels tells the other nodes that tunnels changed.
+func (c *writeTx) announceTunnels(aliases []int64) {
+	if len(aliases) > maxAnnounced {
+		aliases = []int64{0}
+	}
+	for _, id := range aliases {
+		c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: relay.ChangeTunnel, Alias: id})
+	}
+}
+
+// sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the
+// queues of their aliases: the queue goes on at this node.
+func (c *writeTx) sweepReplaced(replaced []relay.TunnelRecord) error {
+	if len(replaced) == 0 {
+		return nil
+	}
+	former := make(map[int64]string, len(replaced))
+	aliases := make([]int64, len(replaced))
+	for i, r := range replaced {
+		former[r.Alias], aliases[i] = r.Node, r.Alias
+	}
+	query, args, err := sqlx.In(`SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND alias_id IN (?)`, aliases)
+	if err != nil {
+		return err
+	}
+	var rows []attemptRow
+	if err := c.all(&rows, query, args...); err != nil {
+		return err
+	}
+	rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return r.ClaimNode != former[r.AliasID] })
+	ids := make([]relay.ID, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].EventID
+	}
+	if err := c.lockEvents(ids); err != nil {
+		return err
+	}
+	for i := range rows {
+		if err := c.interrupt(&rows[i], takenOverFault); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var takenOverFault = relay.Fault{
+	Code: relay.StateInterrupted, Message: "the tunnel was taken over by a newer connection at another node while this attempt was under way",
+}
+
+// AddRequests adds requests that were sent through tunnels to their records, by tunnel id.
+func (s *Store) AddRequests(ctx context.Context, counts map[string]int64) error {
+	if len(counts) == 0 {
+		return nil
+	}
+	args := make([]any, 0, 2*len(counts))
+	for id, n := range counts {
+		args = append(args, id, n)
+	}
+	rows := strings.Repeat(`, (CAST(? AS TEXT), CAST(? AS BIGINT))`, len(counts))[1:]
+	return s.update(ctx, "count requests of tunnels", func(c *writeTx) error {
+		_, err := c.exec(`WITH v (id, more) AS (VALUES `+rows+`)
+			UPDATE tunnels SET requests = requests + v.more FROM v WHERE tunnel_id = v.id`, args...)
+		return err
+	})
+}
+
+// TunnelsOf returns the tunnels of the aliases, by alias. Aliases without a tunnel are left
+// out.
+func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error) {
+	out := make(map[int64]relay.TunnelRecord, len(aliases))
+	for some := range slices.Chunk(aliases, 1000) {
+		if err := s.view(ctx, "read tunnels", func(q session) error {
+			part, err := q.tunnels(some, "")
+			for id, r := range part {
+				out[id] = r
+			}
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// AllTunnels reads every tunnel of every node, for the registry, in the order of their
+// aliases' ids.
+func (s *Store) AllTunnels(ctx context.Context) (list []relay.TunnelRecord, err error) {
+	for after := int64(0); ; after = list[len(list)-1].Alias {
+		var rows []tunnelRow
+		if err := s.view(ctx, "read tunnels", func(q session) error {
+			return q.all(&rows, `SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id > ? ORDER BY alias_id LIMIT ?`, after, aliasSlice)
+		}); err != nil {
+			return nil, err
+		}
+		list = append(list, tunnelRecords(rows)...)
+		if len(rows) < aliasSlice {
+			return list, nil
+		}
+	}
+}
+
+const tunnelQuery = `SELECT t.alias_id, t.tunnel_id, t.node_id, t.account_id, t.user_name, t.since, t.client, t.remote_addr, t.target,
+	t.host_header, t.lazy_dial, t.state, t.requests, al.name AS alias, COALESCE(nd.name, '') AS node_name
+	FROM tunnels t JOIN aliases al ON al.id = t.alias_id LEFT JOIN nodes nd ON nd.id = t.node_id WHERE `
+
+// tunnelAccess is a condition on t (tunnels) and al: the actor may see and close the
+// tunnel, as its account or as the owner of its alias. Admins may see and close all.
+func tunnelAccess(who relay.Actor) (string, []any) {
+	may, args := aliasAccess(who)
+	switch {
+	case who.Kind == relay.ActorSystem, who.Admin && who.Alias == 0 && who.Kind != relay.ActorShare:
+		return `1 = 1`, nil
+	}
+	return `(` + may + `) AND (al.owner_id = ? OR t.account_id = ?)`, append(args, who.Account, who.Account)
+}
+
+// Tunnels lists the tunnels of all nodes that the actor may see, sorted by alias.
+func (s *Store) Tunnels(ctx context.Context, who relay.Actor) (list []relay.TunnelRecord, err error) {
+	if err := allow(who, relay.ScopeAliasesRead); err != nil {
+		return nil, err
+	}
+	err = s.view(ctx, "list tunnels", func(q session) error {
+		may, args := tunnelAccess(who)
+		var rows []tunnelRow
+		if err := q.all(&rows, tunnelQuery+may+` ORDER BY al.name`, args...); err != nil {
+			return err
+		}
+		list = tunnelRecords(rows)
+		return nil
+	})
+	return list, err
+}
+
+// CloseTunnel asks the node of a tunnel to close it. The node does so within a second;
+// ErrNotFound when there is no such tunnel.
+func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) error {
+	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
+		return err
+	}
+	return s.update(ctx, "close tunnel", func(c *writeTx) error {
+		may, args := tunnelAccess(who)
+		var row tunnelRow
+		if err := c.get(&row, tunnelQuery+`t.tunnel_id = ? AND `+may, append([]any{storableText(id)}, args...)...); err != nil {
+			return err
+		}
+		if _, err := c.exec(`UPDATE tunnels SET state = 'closing' WHERE tunnel_id = ?`, row.TunnelID); err != nil {
+			return err
+		}
+		c.announce(relay.Change{Kind: relay.ChangeTunnel, Alias: row.AliasID})
+		return c.auditOfAlias(who, row.AliasID, "tunnel.close", row.Alias, row.TunnelID)
+	})
+}
+
+// clearTunnels deletes the tunnels of nodes that do not live, those of the former start of
+// this one included.
+func (s *Store) clearTunnels(ctx context.Context) error {
+	return s.update(ctx, "delete tunnels of ended nodes", func(c *writeTx) error {
+		n, err := c.exec(`DELETE FROM tunnels WHERE node_id = ? OR node_id NOT IN (SELECT id FROM nodes)`, s.node)
+		if n > 0 {
+			c.announceTunnels(make([]int64, maxAnnounced+1))
+		}
+		return err
+	})
+}
