@@ -417,6 +417,7 @@ func (s *Store) leave() error {
 				return err
 			}
 		}
+		c.announce(relay.Change{Kind: relay.ChangeTunnel})
 		return nil
 	})
 }
@@ -466,6 +467,21 @@ func (s *Store) AwaitRenewal() {
 			return
 		}
 	}
+}
+
+// Peers lists the other nodes as they were at the last beat, from memory: those that are
+// not dead. While Postgres is away it stays as it was.
+func (s *Store) Peers() []relay.Node {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]relay.Node, 0, len(m.others))
+	for _, seen := range m.others {
+		if seen.row.State != relay.NodeDead {
+			list = append(list, seen.row.node())
+		}
+	}
+	return list
 }
 
 // SetNodeState sets the state that the other nodes see from the next beat on.
@@ -595,6 +611,9 @@ func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
 			return false, err
 		}
 	}
-	_, err := c.exec(`DELETE FROM tunnels WHERE node_id = ?`, id)
+	n, err := c.exec(`DELETE FROM tunnels WHERE node_id = ?`, id)
+	if n > 0 {
+		c.announce(relay.Change{Kind: relay.ChangeTunnel})
+	}
 	return true, err
 }

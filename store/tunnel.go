@@ -56,9 +56,6 @@ func tunnelRecords(rows []tunnelRow) []relay.TunnelRecord {
 	return list
 }
 
-// NodeID returns the id under which this node has tunnels and claims.
-func (s *Store) NodeID() string { return s.node }
-
 // StoreTunnels writes which tunnels this node has, many in one transaction, and returns the
 // tunnels of other nodes that it replaced. There is at most one write for an alias. The
 // order of takeovers is the order in which the rows are written. An alias that was removed
@@ -80,6 +77,13 @@ func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (r
 }
 
 func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
+	node := s.NodeID()
+	if c.d.isPostgres { // a node that was called dead writes after it has rejoined
+		var one int
+		if err := c.get(&one, `SELECT 1 FROM nodes WHERE id = ? AND state <> 'dead' FOR KEY SHARE`, node); err != nil {
+			return nil, err
+		}
+	}
 	ids := make([]int64, len(writes))
 	for i := range writes {
 		ids[i] = writes[i].Alias
@@ -96,7 +100,7 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 		switch {
 		case w.Op == relay.TunnelAttach:
 			attach = append(attach, w)
-			if known && old.Node != s.node {
+			if known && old.Node != node {
 				replaced = append(replaced, old)
 			}
 		case known && old.ID != w.ID:
@@ -110,10 +114,10 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 			times[w.Alias] = w.At
 		}
 	}
-	if err := c.upsertTunnels(s.node, attach, ``); err != nil {
+	if err := c.upsertTunnels(node, attach, ``); err != nil {
 		return nil, err
 	}
-	if err := c.upsertTunnels(s.node, keep, ` WHERE tunnels.tunnel_id = excluded.tunnel_id`); err != nil {
+	if err := c.upsertTunnels(node, keep, ` WHERE tunnels.tunnel_id = excluded.tunnel_id`); err != nil {
 		return nil, err
 	}
 	if err := c.execIn(`DELETE FROM tunnels WHERE tunnel_id IN (?)`, detach); err != nil {
@@ -354,13 +358,13 @@ func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) err
 	})
 }
 
-// clearTunnels deletes the tunnels of nodes that do not live, those of the former start of
-// this one included.
+// clearTunnels deletes the tunnels of nodes that have ended, such as the former start of
+// this one.
 func (s *Store) clearTunnels(ctx context.Context) error {
 	return s.update(ctx, "delete tunnels of ended nodes", func(c *writeTx) error {
-		n, err := c.exec(`DELETE FROM tunnels WHERE node_id = ? OR node_id NOT IN (SELECT id FROM nodes)`, s.node)
+		n, err := c.exec(`DELETE FROM tunnels WHERE node_id NOT IN (SELECT id FROM nodes)`)
 		if n > 0 {
-			c.announceTunnels(make([]int64, maxAnnounced+1))
+			c.announce(relay.Change{Kind: relay.ChangeTunnel})
 		}
 		return err
 	})
