@@ -173,3 +173,41 @@ func checkCommand(t *testing.T, page, bin string, words []string, help map[strin
 		}
 	}
 }
+
+// Every setting that a page, a manifest or a unit names is one of docs/config.md, which is
+// made from the program.
+func TestSettingsOfPages(t *testing.T) {
+	t.Parallel()
+	setting := regexp.MustCompile(`\bRELAY_[A-Z][A-Z_]*[A-Z]\b`)
+	all := readPages(t)
+	known := map[string]bool{
+		"RELAY_SERVER": true, "RELAY_TOKEN": true, "RELAY_URL": true, // of the client
+	}
+	for _, name := range setting.FindAllString(all["docs/config.md"], -1) {
+		known[name] = true
+	}
+	texts := map[string]string{}
+	for path, text := range all {
+		if strings.HasPrefix(path, "docs/") && !strings.HasPrefix(path, "docs/adr/") || path == "README.md" {
+			texts[path] = text
+		}
+	}
+	files, err := filepath.Glob("deploy/*/*")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files in deploy", err)
+	}
+	for _, path := range append(files, "compose.yaml", "Dockerfile") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[path] = string(text)
+	}
+	for path, text := range texts {
+		for _, name := range setting.FindAllString(text, -1) {
+			if !known[name] && !strings.HasPrefix(name, "RELAY_TEST_") {
+				t.Errorf("%s names %s, which is no setting", path, name)
+			}
+		}
+	}
+}
