@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"relay"
@@ -27,7 +30,16 @@ type attemptView struct {
 	Same                  bool     // byte for byte
 	Response              *messageView
 	RawRequest, RawAnswer string // addresses, "" = there is none
-	Compare               string // address of the comparison with the original
+}
+
+// stripView is an attempt in the strip from which the second column is chosen.
+type stripView struct {
+	N                     int
+	Title, State          string
+	Outcome, Class, Total string
+	Width                 string // of its time bar, in a box of 100
+	Link                  string
+	Column                bool // shown as a column
 }
 
 // timingView is the bar of one attempt, drawn in a box of 1000 by 10.
@@ -42,28 +54,79 @@ type phaseView struct {
 	X, Width   string
 }
 
-// addAttempts adds the columns: all when there are few or all were asked for, else the
-// original and the newest.
+// addAttempts adds the columns: the original and the newest attempt, or the one that the
+// address chooses, or all.
 func (v *eventView) addAttempts(r *http.Request, e *relay.Event) {
-	list := e.Attempts
-	if len(list) > shownAttempts && r.URL.Query().Get("attempts") != "all" {
-		v.HiddenCount = len(list) - shownAttempts
-		q := r.URL.Query()
-		q.Set("attempts", "all")
-		v.Hidden = withQuery(eventPath(v.ID), q)
-		list = append([]relay.Attempt{list[0]}, list[len(list)-shownAttempts+1:]...)
-	}
+	list, q := e.Attempts, r.URL.Query()
+	left, right := chosenAttempts(q, list)
+	all := q.Get("attempts") == "all"
 	longest := longestOf(list)
 	for i := range list {
-		v.Attempts = append(v.Attempts, attemptOf(r, e, &list[i], longest, v.auto))
+		a := &list[i]
+		column := all || i == left || i == right
+		if column {
+			v.Attempts = append(v.Attempts, attemptOf(r, e, a, longest, v.auto))
+		}
+		if len(list) <= 2 || all {
+			continue
+		}
+		if i > 0 && i <= len(list)-shownStrip && !column {
+			v.HiddenCount++
+			continue
+		}
+		v.Strip = append(v.Strip, stripOf(a, q, v.ID, longest, column))
 	}
-	for i := range e.Attempts {
-		if a := &e.Attempts[i]; a.State == relay.StateQueued {
+	q.Set("attempts", "all")
+	v.AllAttempts = withQuery(eventPath(v.ID), q)
+	for i := range list {
+		if a := &list[i]; a.State == relay.StateQueued {
 			v.Queued = "Attempt " + strconv.Itoa(a.N) + " " + queueText(a, v.auto)
 			break
 		}
 	}
-	v.addComparison(r, e)
+	if left < right && list[left].HasResponse && list[right].HasResponse && !all {
+		d := compareResponses(&list[left], &list[right])
+		v.Diff = &d
+	}
+}
+
+// chosenAttempts are the indices of the two columns: diff=2,5 or attempt=5 in the address
+// chooses them.
+func chosenAttempts(q url.Values, list []relay.Attempt) (left, right int) {
+	right = len(list) - 1
+	one, two, _ := strings.Cut(q.Get("diff"), ",")
+	if two == "" {
+		two = q.Get("attempt")
+	}
+	if n, err := strconv.Atoi(two); err == nil && n >= 1 && n <= len(list) {
+		right = n - 1
+	}
+	if n, err := strconv.Atoi(one); err == nil && n >= 1 && n <= len(list) {
+		left = n - 1
+	}
+	return min(left, right), max(left, right)
+}
+
+func attemptTitle(a *relay.Attempt) string {
+	if a.Kind == relay.KindReplay {
+		return "Replay " + strconv.Itoa(a.N-1)
+	}
+	return "Original"
+}
+
+func stripOf(a *relay.Attempt, q url.Values, id string, longest float64, column bool) stripView {
+	v := stripView{N: a.N, Title: attemptTitle(a), State: a.State, Outcome: a.State, Class: "state " + a.State, Width: "0", Column: column}
+	if a.HasResponse {
+		v.Outcome, v.Class = strconv.Itoa(a.Status), statusClass(a.Status)
+	}
+	if t := record.OfAttempt(a, false).Timing; t != nil && longest > 0 {
+		v.Total, v.Width = millisText(t.Total), coordinate(100*t.Total/longest)
+	}
+	q = maps.Clone(q)
+	q.Del("diff")
+	q.Set("attempt", strconv.Itoa(a.N))
+	v.Link = withQuery(eventPath(id), q) + "#attempts"
+	return v
 }
 
 // queueText says what a queued attempt waits for; auto is autoDeliver of its alias.
@@ -81,12 +144,9 @@ func queueText(a *relay.Attempt, auto bool) string {
 func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float64, auto bool) attemptView {
 	out := record.OfAttempt(a, false)
 	v := attemptView{
-		N: a.N, Title: "Original", State: a.State, Actor: record.SafeTextMax(a.Actor, 120),
-		Asked:   stamp{ISO: out.ReceivedAt.String(), Text: shortTime(a.ReceivedAt, time.Now()) + " UTC"},
+		N: a.N, Title: attemptTitle(a), State: a.State, Actor: record.SafeTextMax(a.Actor, 120),
+		Asked:   stampOf(a.ReceivedAt, time.Now()),
 		Outcome: a.State, Class: "state " + a.State, Connection: a.Connection,
-	}
-	if a.Kind == relay.KindReplay {
-		v.Title = "Replay " + strconv.Itoa(a.N-1)
 	}
 	if a.Error != nil {
 		v.Error = a.Error.Code + ": " + record.SafeTextMax(a.Error.Message, 500)
@@ -102,9 +162,6 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 		v.Outcome, v.Class = strconv.Itoa(a.Status), statusClass(a.Status)
 		v.Response = responseView(r, e, a)
 		v.RawAnswer = attemptPath(e.ID.String(), a.N, "response.raw")
-		if a.N > 1 && e.Attempts[0].HasResponse {
-			v.Compare = diffPath(e.ID, 1, a.N)
-		}
 	}
 	return v
 }
@@ -129,7 +186,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	m.Body = showBody(bodySource{
 		id: "response-" + n, what: "Response body of attempt " + n, body: &a.Response.Body, head: a.Response.Head,
 		download: attemptPath(e.ID.String(), a.N, "response.body"), image: eventPath(e.ID.String(), "image", n),
-		param: "response", query: r.URL.Query(), path: r.URL.Path,
+		param: "response", query: r.URL.Query(), path: eventPath(e.ID.String()),
 	})
 	return m
 }

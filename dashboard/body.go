@@ -45,6 +45,7 @@ type bodyView struct {
 	Tabs         []tabView
 	View         string
 	Text         string // of pretty, raw and hex
+	JSON         bool   // Text is indented JSON
 	Mark, Rest   string // the byte at which it is no JSON, and what follows
 	Fault        string // what is wrong there
 	Form         []pair
@@ -140,7 +141,7 @@ func (c *content) pretty(v *bodyView) {
 	case c.isJSON():
 		out, fault := prettyJSON(c.plain, c.cut)
 		if fault == nil {
-			v.Text = visible(out)
+			v.Text, v.JSON = visible(out), true
 			return
 		}
 		line, column := fault.in(c.plain)

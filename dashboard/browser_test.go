@@ -255,13 +255,14 @@ func TestBrowserJourney(t *testing.T) {
 	b.waitForAnnouncement("Attempt 2: delivered 500")
 	b.key("r")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="delivered"]')`)
-	b.key("d")
-	b.until(`document.querySelector("#diff")?.textContent.includes("500 in both, same body")`)
-	b.click("#attempt-2 a.compare")
-	b.until(`document.querySelector("#diff")?.textContent.includes("200 → 500")`)
-	if !strings.Contains(value[string](b, "location.href"), "diff=1,2") {
-		t.Error("the comparison is not in the address")
+	b.until(`document.querySelector("#diff")?.textContent.includes("Attempt 1 and 3: 200 → 500")`)
+	b.click(`.strip [data-attempt="2"] a`)
+	b.until(`document.querySelector("#diff")?.textContent.includes("Attempt 1 and 2: 200 → 500")`)
+	if !strings.Contains(value[string](b, "location.href"), "attempt=2") {
+		t.Error("the chosen attempt is not in the address")
 	}
+	b.open("/events/" + id + "?diff=2,3")
+	b.until(`document.querySelector("#diff")?.textContent.includes("500 in both, same body")`)
 	b.click(`#request nav a:last-child`)
 	b.until(`document.querySelector("#request .hex").textContent.includes("7b 22 61 22")`)
 

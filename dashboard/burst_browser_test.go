@@ -38,20 +38,20 @@ func TestBrowserBurst(t *testing.T) {
 	if best >= longestGap {
 		t.Errorf("the page stood still for %.0f ms", best)
 	}
-	shown := value[[]string](b, `[...document.querySelectorAll("#rows tr")].slice(0, 100).map(r => r.id)`)
+	shown := value[[]string](b, `[...document.querySelectorAll("#rows > li")].slice(0, 100).map(r => r.id)`)
 	b.open("/aliases/stripe-dev")
-	fresh := value[[]string](b, `[...document.querySelectorAll("#rows tr")].map(r => r.id)`)
+	fresh := value[[]string](b, `[...document.querySelectorAll("#rows > li")].map(r => r.id)`)
 	if strings.Join(shown, " ") != strings.Join(fresh, " ") {
 		t.Error("the rows differ after reload")
 	}
 
 	// Scrolled down, new rows wait behind a button.
-	value[any](b, `scrollTo(0, 1000)`)
+	value[any](b, `document.querySelector("#list").scrollTo(0, 1000)`)
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	s.post("stripe-dev", "/pill", []byte("{}"))
 	b.until(`document.querySelector("#new").textContent === "1 new" && !document.querySelector("#new").hidden`)
 	value[any](b, `document.querySelector("#new").click()`)
-	b.until(`document.querySelector("#rows tr").textContent.includes("/pill") && document.querySelector("#new").hidden`)
+	b.until(`document.querySelector("#rows > li").textContent.includes("/pill") && document.querySelector("#new").hidden`)
 }
 
 // enter logs in by a link, as a person does.

@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,10 +71,11 @@ func New(o Options) http.Handler {
 	mux.Handle("GET /{$}", p.signedIn(p.home))
 	mux.Handle("GET /aliases/{alias}", p.signedIn(p.stream))
 	mux.Handle("GET /aliases/{alias}/live", ownPages(p.signedIn(p.streamLive)))
+	mux.Handle("GET /live", ownPages(p.signedIn(p.sidebarLive)))
+	mux.Handle("POST /theme", p.page(p.setTheme))
 	mux.Handle("GET /aliases/{alias}/replay-queued", p.signedIn(p.confirmRelease))
 	mux.Handle("POST /aliases/{alias}/replay-queued", p.signedIn(p.release))
 	mux.Handle("GET /events/{id}", p.signedIn(p.event))
-	mux.Handle("GET /events/{id}/live", ownPages(p.signedIn(p.eventLive)))
 	mux.Handle("GET /events/{id}/image/{n}", ownPages(p.signedIn(p.image)))
 	mux.Handle("POST /events/{id}/replay", p.signedIn(p.replay))
 	mux.Handle("POST /events/{id}/cancel", p.signedIn(p.cancel))
@@ -280,7 +282,7 @@ func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.Respon
 		v, ok, err := p.currentSession(r)
 		p.sweep(w, r)
 		if ok {
-			r = r.WithContext(withViewer(r, v))
+			r = r.WithContext(p.withViewer(r, v))
 		}
 		p.page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 			switch {
@@ -298,7 +300,7 @@ func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.Respon
 func (p *pages) optionalLogin(handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v, ok, _ := p.currentSession(r); ok {
-			r = r.WithContext(withViewer(r, v))
+			r = r.WithContext(p.withViewer(r, v))
 		}
 		p.page(handle).ServeHTTP(w, r)
 	})
@@ -331,25 +333,67 @@ func (p *pages) rememberReferer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// viewer is what the header of a page says about the signed-in person.
+// viewer is what the header and the sidebar of a page say about the signed-in person.
 type viewer struct {
 	User  string
 	Admin bool
 	Path  string // of the page shown
+	Theme string // one of themes
 
 	secret string // secret that the person is signed in by
+	// sidebar lists the aliases beside the page; only whole pages ask for it.
+	sidebar func(ctx context.Context, current string) (list []sideAlias, more int)
 }
 
 type viewerKey struct{}
 
-func withViewer(r *http.Request, v session) context.Context {
-	return context.WithValue(r.Context(), viewerKey{}, viewer{v.who.AccountName, v.who.Admin, r.URL.Path, v.secret})
+func (p *pages) withViewer(r *http.Request, v session) context.Context {
+	return context.WithValue(r.Context(), viewerKey{}, viewer{
+		User: v.who.AccountName, Admin: v.who.Admin, Path: r.URL.Path, Theme: themeOf(r), secret: v.secret,
+		sidebar: func(ctx context.Context, current string) ([]sideAlias, int) { return p.sidebar(ctx, v.who, current) },
+	})
 }
 
-// viewerOf is the zero frame for strangers.
+// viewerOf returns the zero viewer if nobody is signed in.
 func viewerOf(ctx context.Context) viewer {
 	f, _ := ctx.Value(viewerKey{}).(viewer)
 	return f
+}
+
+// themes are the choices of the theme switch; auto follows the system.
+var themes = []string{"auto", "light", "dark"}
+
+const themeCookie = "relay_theme"
+
+// themeOf reads the theme from its cookie, so that the server can send the page in the
+// right colours: an inline script is not allowed, and any other comes after the first paint.
+func themeOf(r *http.Request) string {
+	if c, err := r.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
+		return c.Value
+	}
+	return themes[0]
+}
+
+func themeAttributes(ctx context.Context) templ.Attributes {
+	if theme := viewerOf(ctx).Theme; theme != "" && theme != themes[0] {
+		return templ.Attributes{"data-theme": theme}
+	}
+	return nil
+}
+
+// setTheme stores the theme in this browser, for people without script.
+func (p *pages) setTheme(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	if theme := field(r, "theme"); slices.Contains(themes, theme) {
+		http.SetCookie(w, &http.Cookie{Name: themeCookie, Value: theme, Path: "/", MaxAge: 365 * 24 * 3600, Secure: p.secure(), SameSite: http.SameSiteLaxMode})
+	}
+	back := "/"
+	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
+		back = localPath(url.QueryEscape(from.RequestURI()))
+	}
+	return seeOther(w, r, back)
 }
 
 // current is the aria-current value of a link in the header.

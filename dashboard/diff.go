@@ -3,7 +3,6 @@ package dashboard
 import (
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +32,6 @@ type diffView struct {
 	Fields      []fieldChange // of two JSON bodies
 	Body        []diffLine
 	BodyNote    string
-	Close       string // address without the comparison
 }
 
 // diffLine is one line: "+" only right, "-" only left, " " both, "…" left out.
@@ -65,53 +63,6 @@ func (l diffLine) Note() string {
 
 // fieldChange is a place in a JSON body whose value differs; "" = it is not there.
 type fieldChange struct{ Path, Was, Is string }
-
-// diffChoice is an attempt that can be compared.
-type diffChoice struct {
-	N           int
-	Label       string
-	Left, Right bool // chosen
-}
-
-// addComparison adds what can be compared, and the comparison that the address asks for:
-// diff=1,3, or left=1 and right=3 from the form.
-func (v *eventView) addComparison(r *http.Request, e *relay.Event) {
-	q := r.URL.Query()
-	left, right, _ := strings.Cut(q.Get("diff"), ",")
-	if left == "" {
-		left, right = q.Get("left"), q.Get("right")
-	}
-	var was, is *relay.Attempt
-	for i := range e.Attempts {
-		a := &e.Attempts[i]
-		if !a.HasResponse {
-			continue
-		}
-		n := strconv.Itoa(a.N)
-		c := diffChoice{N: a.N, Label: fmt.Sprintf("attempt %d: %d", a.N, a.Status), Left: n == left, Right: n == right}
-		if c.Left {
-			was = a
-		}
-		if c.Right {
-			is = a
-		}
-		v.Choices = append(v.Choices, c)
-	}
-	if len(v.Choices) < 2 {
-		v.Choices = nil
-		return
-	}
-	if was == nil || is == nil {
-		v.Choices[max(0, len(v.Choices)-2)].Left, v.Choices[len(v.Choices)-1].Right = true, true
-		return
-	}
-	q.Del("diff")
-	q.Del("left")
-	q.Del("right")
-	d := compareResponses(was, is)
-	d.Close = withQuery(eventPath(v.ID), q)
-	v.Diff = &d
-}
 
 // compareResponses tells how the response of one attempt differs from that of another.
 func compareResponses(was, is *relay.Attempt) diffView {

@@ -1,11 +1,9 @@
 package dashboard
 
 import (
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -18,35 +16,48 @@ import (
 
 // Bounds of the inspector.
 const (
-	shownBody     = 256 << 10 // bytes of one body
-	shownBodies   = 4 << 20   // bytes of all bodies of a page together
-	shownAttempts = 8         // columns: the original and the newest
-	shownLines    = 300       // header lines, query and form fields of one table
-	shownValue    = 4 << 10   // runes of a value in a table
+	shownBody   = 256 << 10 // bytes of one body
+	shownBodies = 4 << 20   // bytes of all bodies of a page together
+	shownStrip  = 60        // attempts to choose from: the original and the newest
+	shownLines  = 300       // header lines, query and form fields of one table
+	shownValue  = 4 << 10   // runes of a value in a table
 )
 
 // eventView is the inspector of one event.
 type eventView struct {
 	ID, Alias, State, AliasState string
 	Method, Path, URL            string
-	Outcome, Class               string
+	Outcome, Class, Note         string
+	Latency                      string
+	At                           stamp
+	Remote                       string
 	Facts                        []fact
 	Error                        string
 	HostRefused                  string // the warning that the local server refused the Host header, or ""
-	Blocker                      string // why there is no replay, "" = there is
-	Queued                       string // place in the queue, "" = nothing waits
-	SSHCommand                   string // how to bring the tunnel back, "" = it is there
+	Blocker                      string // why the event cannot be replayed, "" = it can
+	Queued                       string // position in the queue, "" = nothing waits
+	SSHCommand                   string // how to bring the tunnel back, "" = it is online
 	Provider                     *providerView
 	Request                      messageView
-	Attempts                     []attemptView
-	Hidden                       string // address that shows all attempts, "" = all are shown
-	HiddenCount                  int
-	Choices                      []diffChoice
+	Attempts                     []attemptView // columns
+	Strip                        []stripView   // all attempts, to choose the second column; empty if all are shown
+	HiddenCount                  int           // attempts that are not in Strip
+	AllAttempts                  string        // address that shows every attempt as a column
 	Diff                         *diffView
 	Shares                       sharesView
-	Live                         string
+	Version                      string
+	Back                         string // address of the list
+	Newer, Older                 string // addresses of the events above and below in the list, "" = not known
 
 	auto bool // autoDeliver of the alias
+}
+
+// Title is the event type, or method and path.
+func (v *eventView) Title() string {
+	if v.Provider != nil && v.Provider.EventType != "" {
+		return v.Provider.EventType
+	}
+	return v.Method + " " + v.Path
 }
 
 // pair is a name and a value, both safe to show.
@@ -69,16 +80,36 @@ type messageView struct {
 	Body     bodyView
 }
 
-// event is the inspector of one event.
+// event is the page of one event: the list of its alias, and beside it the inspector.
 func (p *pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	v, err := p.readEventView(r, who)
+	v, head, err := p.readEventView(r, who)
 	if err != nil {
 		return nil, err
 	}
+	return p.renderEvent(r, who, v, head)
+}
+
+// renderEvent shows the inspector alone to the script, and with its list to everybody else.
+func (p *pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head aliasHead) (templ.Component, error) {
 	if partial(r) {
 		return eventFragment(v), nil
 	}
-	return eventPage(v), nil
+	list, err := p.list(r, who, &head)
+	if err != nil {
+		return nil, err
+	}
+	id, _ := relay.ParseID(v.ID)
+	if !list.Filter.Active() && list.Filter.Cursor == "" && !list.has(v.ID) {
+		list.Filter.Cursor = id.Next().String() // the list begins with the event
+		page, err := p.readList(r.Context(), who, &list)
+		if err != nil {
+			return nil, err
+		}
+		list.addLinks(r, &head, page)
+	}
+	list.Selected = v.ID
+	v.Newer, v.Older = list.neighbours(v.ID)
+	return eventPage(v, list), nil
 }
 
 // readEvent reads an event with as much of its bodies as the page shows. The first read
@@ -95,27 +126,28 @@ func (p *pages) readEvent(r *http.Request, who relay.Actor) (*relay.Event, error
 	return p.Events.Event(r.Context(), who, id, min(shownBody, shownBodies/(1+len(e.Attempts))))
 }
 
-func (p *pages) readEventView(r *http.Request, who relay.Actor) (eventView, error) {
+func (p *pages) readEventView(r *http.Request, who relay.Actor) (v eventView, head aliasHead, err error) {
 	e, err := p.readEvent(r, who)
 	if err != nil {
-		return eventView{}, err
+		return v, head, err
 	}
 	a, err := p.Accounts.Alias(r.Context(), who, e.Alias)
 	if err != nil {
-		return eventView{}, err
+		return v, head, err
 	}
-	head, err := p.aliasHead(r, a)
-	if err != nil {
-		return eventView{}, err
+	if head, err = p.aliasHead(r, a); err != nil {
+		return v, head, err
 	}
 	now, s := time.Now(), record.Summarise(e, p.Site, time.Now())
-	row := rowOf(s)
-	v := eventView{
+	filter := filterOf(r.URL.Query())
+	row := rowOf(s, nil)
+	v = eventView{
 		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State,
 		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 2000), URL: record.SafeTextMax(s.URL, 2000),
-		Outcome: row.Outcome, Class: row.Class, Facts: factsOf(e, s),
-		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now),
-		Live: withQuery(eventPath(s.ID, "live"), url.Values{"v": {eventVersion(e)}}),
+		Outcome: row.Outcome, Class: row.Class, Note: row.Note, Latency: row.Latency, Facts: factsOf(e, s),
+		At: stampOf(e.ReceivedAt, now), Remote: s.RemoteAddr,
+		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now), Version: eventVersion(e),
+		Back: withQuery(aliasPath(e.Alias), filter.query()),
 	}
 	if s.Error != nil {
 		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
@@ -132,7 +164,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (eventView, erro
 	v.Request = p.requestView(r, e)
 	v.addAttempts(r, e)
 	v.Shares = p.readShares(r, who, e, a)
-	return v, nil
+	return v, head, nil
 }
 
 // eventVersion names what the page of an event shows.
@@ -254,71 +286,4 @@ func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 		panic(http.ErrAbortHandler) // the head is out: nobody may take it for whole
 	}
 	return nil, nil
-}
-
-// eventLive streams change notices for the page of an event.
-func (p *pages) eventLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
-	e, err := p.Events.Event(r.Context(), who, id, 0)
-	if err != nil {
-		return nil, err
-	}
-	release, err := p.Limits.Stream(who)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	sub, err := p.Deliver.Subscribe(r.Context(), who, e.AliasID, lastID(r))
-	if err != nil {
-		return nil, err
-	}
-	defer sub.Close()
-	if e, err = p.Events.Event(r.Context(), who, id, 0); err != nil { // as it is now that nothing is missed
-		return nil, err
-	}
-	l := openLive(w)
-	if r.Method == http.MethodHead {
-		return nil, nil
-	}
-	if v := r.URL.Query().Get("v"); v != "" && v != eventVersion(e) && lastID(r) == "" {
-		l.write("", liveEvent, "{}")
-	}
-	n := eventChanges{id: id.String(), queued: e.State == relay.StateQueued}
-	p.logLiveEnd(r, l.stream(r.Context(), sub, func(item *relay.FeedItem) error {
-		if n.affects(item) {
-			l.write(item.ID, liveEvent, "{}")
-		}
-		return nil
-	}))
-	return nil, nil
-}
-
-// eventChanges tells which items of the feed change what the page of an event shows.
-type eventChanges struct {
-	id     string
-	queued bool   // then its place in the queue is shown
-	tunnel string // state of the tunnel as last heard
-}
-
-func (n *eventChanges) affects(item *relay.FeedItem) bool {
-	var about struct{ ID, EventID, State string }
-	if json.Unmarshal(item.Data, &about) != nil {
-		return false
-	}
-	switch item.Name {
-	case "resync":
-		return true
-	case "tunnel": // also for every change of the queue
-		changed := about.State != n.tunnel
-		n.tunnel = about.State
-		return changed || n.queued
-	case "event":
-		if about.ID == n.id {
-			n.queued = about.State == relay.StateQueued
-		}
-	}
-	return about.ID == n.id || about.EventID == n.id
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,24 +99,48 @@ func formWithErrors(page templ.Component) templ.Component {
 
 const stampISO = "2006-01-02T15:04:05.000Z"
 
-// stamp is a time as a page shows it: ISO for machines and on hover, Text for people,
-// both in UTC. The script converts the text to the browser's time zone.
-type stamp struct{ ISO, Text string }
+// stamp is a time as a page shows it: ISO for machines and on hover, Text for people. The
+// script keeps relative texts up to date, and converts exact ones from UTC to the time zone
+// of the browser.
+type stamp struct {
+	ISO, Text string
+	Relative  bool
+}
 
-// stampOf gives the zero stamp for the zero time.
+// stampOf is a time relative to now, such as "3 min ago"; the zero stamp for the zero time.
 func stampOf(t, now time.Time) stamp {
 	if t.IsZero() {
 		return stamp{}
 	}
-	t = t.UTC()
-	text := t.Format("2006-01-02 15:04")
-	if now.UTC().Format(time.DateOnly) == t.Format(time.DateOnly) {
-		text = t.Format(time.TimeOnly)
-	}
-	return stamp{ISO: t.Format(stampISO), Text: text + " UTC"}
+	return stamp{ISO: t.UTC().Format(stampISO), Text: relativeText(t.Sub(now), t), Relative: true}
 }
 
-// exactStamp is the stamp of a time whose day matters.
+// relativeText says when something was or will be; page.js says the same.
+func relativeText(d time.Duration, t time.Time) string {
+	ahead := d > 0
+	d = d.Abs()
+	var text string
+	switch {
+	case d < 5*time.Second:
+		return "now"
+	case d < time.Minute:
+		text = strconv.Itoa(int(d/time.Second)) + " s"
+	case d < time.Hour:
+		text = strconv.Itoa(int(d/time.Minute)) + " min"
+	case d < 24*time.Hour:
+		text = strconv.Itoa(int(d/time.Hour)) + " h"
+	case d < 60*24*time.Hour:
+		text = strconv.Itoa(int(d/(24*time.Hour))) + " d"
+	default:
+		return t.UTC().Format(time.DateOnly)
+	}
+	if ahead {
+		return "in " + text
+	}
+	return text + " ago"
+}
+
+// exactStamp is a time that matters to the second.
 func exactStamp(t time.Time) stamp {
 	if t.IsZero() {
 		return stamp{}

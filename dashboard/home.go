@@ -67,6 +67,9 @@ func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ
 		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
 	p.aliasCache.keep(viewerOf(r.Context()).secret, v.Aliases, time.Now())
+	if partial(r) {
+		return homeAliases(v), nil
+	}
 	return homePage(v), nil
 }
 

@@ -20,14 +20,25 @@ func TestBrowserKeys(t *testing.T) {
 		t.Helper()
 		b.until(fmt.Sprintf(`document.activeElement.localName === "a" && document.activeElement.textContent.includes(%q)`, text))
 	}
+	shows := func(path string) {
+		t.Helper()
+		b.until(fmt.Sprintf(`document.querySelector("#event h1")?.textContent.includes(%q) && document.querySelector('#rows [aria-current]')?.textContent.includes(%q)`, path, path))
+	}
 	b.key("j")
 	focus("/second")
+	shows("/second")
 	b.key("j")
 	focus("/first")
+	shows("/first")
 	b.key("j")
 	focus("/first")
 	b.key("k")
 	focus("/second")
+	shows("/second")
+	b.key("r") // three seconds to take it back
+	b.waitForAnnouncement("Esc cancels")
+	b.key("\x1b")
+	b.waitForAnnouncement("Not replayed.")
 	b.key("r")
 	b.until(fmt.Sprintf(`document.querySelector("#%s").textContent.includes("↻1")`, second))
 	focus("/second") // the row was replaced, the focus stays
@@ -43,7 +54,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`document.activeElement.id === "search" && document.querySelector(".filters").open`)
 	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "jkrdcsfx/?ga"))
 	b.until(`document.querySelector("#search").value.endsWith("jkrdcsfx/?ga")`) // the driver types / even where that was prevented
-	if value[bool](b, `document.querySelector("#keys").open || location.pathname !== "/aliases/hook"`) {
+	if value[bool](b, `document.querySelector("#keys").open || location.pathname !== "/events/` + second + `"`) {
 		t.Error("a key did something while somebody typed")
 	}
 	value[any](b, `document.activeElement.blur()`)
@@ -59,10 +70,12 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("k") // wherever the dialog left the focus
 	b.key("k")
 	focus("/second")
-	b.follow()
-	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 2`)
-	b.key("d")
+	b.key("\r")
+	b.until(`document.activeElement.matches("#event h1") && document.querySelectorAll("[data-attempt]").length === 2`)
 	b.until(`document.querySelector("#diff")`)
+	b.key("\x1b")
+	focus("/second")
+	value[any](b, `document.activeElement.blur()`)
 	b.key("s")
 	b.until(`document.activeElement.id === "share"`)
 	value[any](b, `document.activeElement.blur()`)

@@ -4,8 +4,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-
-	"relay"
 )
 
 // Addresses on this site. Names and ids need no escaping: aliases are DNS labels,
@@ -39,11 +37,6 @@ func attemptPath(id string, n int, what string) string {
 
 // exportPath is an event in another format.
 func exportPath(id, format string) string { return apiEventPath(id, "export") + "?format=" + format }
-
-// diffPath is the page of an event with two of its attempts compared.
-func diffPath(id relay.ID, left, right int) string {
-	return eventPath(id.String()) + "?diff=" + strconv.Itoa(left) + "," + strconv.Itoa(right) + "#diff"
-}
 
 func withQuery(path string, q url.Values) string {
 	if len(q) == 0 {

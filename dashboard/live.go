@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/a-h/templ"
@@ -23,11 +24,14 @@ const (
 
 // Names of live updates, as the script knows them.
 const (
-	liveRow    = "row"    // a row to put in, or in place of the one of its event
-	liveUpdate = "update" // a row only for where its event is shown already
-	liveAlias  = "alias"  // how the alias stands
-	liveEvent  = "event"  // the event of the page changed: read it again
-	liveResync = "resync" // something was missed: read the list again
+	liveRow     = "row"     // a row to insert, or to replace the one of its event
+	liveUpdate  = "update"  // a row that only replaces the one of its event
+	liveAlias   = "alias"   // the panel of the alias
+	liveSide    = "side"    // one alias of the sidebar
+	liveSidebar = "sidebar" // all aliases of the sidebar
+	liveEvent   = "event"   // the event of the page has changed: read it again
+	liveTouch   = "touch"   // some alias has changed: read the list of aliases again
+	liveResync  = "resync"  // updates were missed: read the list again
 )
 
 // live is one connection of server-sent events.
@@ -59,9 +63,33 @@ func (l *live) write(id, name, data string) {
 	l.buf.WriteString("\n")
 }
 
-// stream sends what show makes of each item until the viewer goes, access ends or the
-// server stops.
-func (l *live) stream(ctx context.Context, sub relay.Subscription, show func(*relay.FeedItem) error) error {
+// feedBatch is one result of a subscription.
+type feedBatch struct {
+	from  int // index of the subscription
+	items []relay.FeedItem
+	err   error
+}
+
+// stream sends what show makes of each batch of the subscriptions until the viewer goes,
+// access ends or the server stops.
+func (l *live) stream(ctx context.Context, show func(feedBatch) error, subs ...relay.Subscription) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	batches := make(chan feedBatch)
+	for i, sub := range subs {
+		readers.Go(func() {
+			for b := (feedBatch{from: i}); b.err == nil || errors.Is(b.err, context.DeadlineExceeded); {
+				b.items, b.err = nextItems(ctx, sub)
+				select {
+				case batches <- b:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
 	defer func() { _ = l.out.SetWriteDeadline(time.Time{}) }()
 	for {
 		// Not every writer has deadlines (h2 has, recorders have not).
@@ -73,17 +101,19 @@ func (l *live) stream(ctx context.Context, sub relay.Subscription, show func(*re
 			return nil
 		}
 		l.buf.Reset()
-		items, err := nextItems(ctx, sub)
-		switch {
-		case ctx.Err() != nil:
+		select {
+		case <-ctx.Done():
 			return nil
-		case errors.Is(err, context.DeadlineExceeded):
-			l.buf.WriteString(":\n\n")
-		case err != nil:
-			return err
-		}
-		for i := range items {
-			if err := show(&items[i]); err != nil {
+		case b := <-batches:
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case errors.Is(b.err, context.DeadlineExceeded):
+				l.buf.WriteString(":\n\n")
+			case b.err != nil:
+				return b.err
+			}
+			if err := show(b); err != nil {
 				return err
 			}
 		}
@@ -105,7 +135,8 @@ func lastID(r *http.Request) string {
 	return r.URL.Query().Get("after")
 }
 
-// streamLive is the live part of an alias' page.
+// streamLive is the live part of the pages of an alias and of its events: rows, the state
+// of the alias, and the sidebar.
 func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
 	if err != nil {
@@ -121,20 +152,97 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 		return nil, err
 	}
 	defer sub.Close()
-	fresh, err := p.isStreamCurrent(r, who, a)
+	all, err := p.Deliver.Subscribe(r.Context(), who, 0, lastID(r))
 	if err != nil {
 		return nil, err
 	}
+	defer all.Close()
+	isCurrent, err := p.isStreamCurrent(r, who, a)
+	if err != nil {
+		return nil, err
+	}
+	isEventCurrent := p.isEventCurrent(r, who)
 	l := openLive(w)
 	if r.Method == http.MethodHead {
 		return nil, nil
 	}
-	if !fresh {
+	if !isCurrent {
 		l.write("", liveResync, "{}")
 	}
+	if !isEventCurrent {
+		l.write("", liveEvent, "{}")
+	}
 	f := filterOf(r.URL.Query())
-	p.logLiveEnd(r, l.stream(r.Context(), sub, func(item *relay.FeedItem) error { return p.streamItem(r, who, l, &f, item) }))
+	p.logLiveEnd(r, l.stream(r.Context(), func(b feedBatch) error {
+		for i := range b.items {
+			item := &b.items[i]
+			if b.from == 1 {
+				if err := p.sidebarItem(r, who, l, item); err != nil {
+					return err
+				}
+			} else if err := p.streamItem(r, who, l, &f, item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, sub, all))
 	return nil, nil
+}
+
+// sidebarLive is the live part of all other pages.
+func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	release, err := p.Limits.Stream(who)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	sub, err := p.Deliver.Subscribe(r.Context(), who, 0, lastID(r))
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Close()
+	l := openLive(w)
+	if r.Method == http.MethodHead {
+		return nil, nil
+	}
+	p.logLiveEnd(r, l.stream(r.Context(), func(b feedBatch) error {
+		for i := range b.items {
+			if err := p.sidebarItem(r, who, l, &b.items[i]); err != nil {
+				return err
+			}
+		}
+		if n := len(b.items); n > 0 {
+			l.write(b.items[n-1].ID, liveTouch, "{}")
+		}
+		return nil
+	}, sub))
+	return nil, nil
+}
+
+// sidebarItem shows an item of the feed of all aliases in the sidebar.
+func (p *pages) sidebarItem(r *http.Request, who relay.Actor, l *live, item *relay.FeedItem) error {
+	switch item.Name {
+	case "tunnel":
+		var a record.Alias
+		if err := json.Unmarshal(item.Data, &a); err != nil {
+			return err
+		}
+		return l.writeComponent(r.Context(), item.ID, liveSide, sidebarAlias(sideAliasOf(&a), a.Name == r.PathValue("alias")))
+	case "resync":
+		return l.writeComponent(r.Context(), item.ID, liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
+	}
+	return nil
+}
+
+// isEventCurrent tells whether the event beside the list is still as the page showed it,
+// whose version is in the address.
+func (p *pages) isEventCurrent(r *http.Request, who relay.Actor) bool {
+	id, err := relay.ParseID(r.URL.Query().Get("event"))
+	if err != nil || lastID(r) != "" {
+		return true
+	}
+	e, err := p.Events.Event(r.Context(), who, id, 0)
+	return err == nil && eventVersion(e) == r.URL.Query().Get("ev")
 }
 
 // logLiveEnd notes why live updates stopped; that people leave is nothing to note.
@@ -151,19 +259,15 @@ func (p *pages) isStreamCurrent(r *http.Request, who relay.Actor, a *relay.Alias
 	if version == "" || lastID(r) != "" {
 		return true, nil
 	}
-	v := streamView{Filter: filterOf(r.URL.Query())}
-	var err error
-	if v.Alias, err = p.aliasHead(r, a); err != nil {
-		return false, err
-	}
-	page, err := p.list(r, who, a, &v)
+	head, err := p.aliasHead(r, a)
 	if err != nil {
 		return false, err
 	}
-	for i := range page.Events {
-		v.Rows = append(v.Rows, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now())))
+	v := listView{Alias: a.Name, Filter: filterOf(r.URL.Query())}
+	if _, err := p.readList(r.Context(), who, &v); err != nil {
+		return false, err
 	}
-	return v.version() == version, nil
+	return v.version(&head) == version, nil
 }
 
 // streamItem shows one item of the feed as what the page has for it.
@@ -179,7 +283,7 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, f *streamF
 		if f.matches(&s) {
 			name = liveRow
 		}
-		return l.writeComponent(ctx, item.ID, name, eventRow(rowOf(&s)))
+		return l.writeComponent(ctx, item.ID, name, eventRow(rowOf(&s, f.query()), false))
 	case "tunnel":
 		var a record.Alias
 		if err := json.Unmarshal(item.Data, &a); err != nil {

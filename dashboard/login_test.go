@@ -64,7 +64,7 @@ func TestDataIsForOwnPagesOnly(t *testing.T) {
 	r := newFixture(t)
 	r.online()
 	id := r.send(post("/hook", "{}")).String()
-	for _, path := range []string{"/aliases/hook/live", "/events/" + id + "/live", "/events/" + id + "/image/0", "/api/v1/events/" + id + "/request.raw", "/api/v1/events/" + id + "/export?format=json", "/api/v1/stream"} {
+	for _, path := range []string{"/aliases/hook/live", "/live", "/events/" + id + "/image/0", "/api/v1/events/" + id + "/request.raw", "/api/v1/events/" + id + "/export?format=json", "/api/v1/stream"} {
 		for _, site := range []string{"same-site", "cross-site"} {
 			r.do("GET", path, nil, http.Header{"Sec-Fetch-Site": {site}}, 403)
 		}
@@ -80,7 +80,6 @@ func TestLiveStreamsTakeASlot(t *testing.T) {
 	t.Parallel()
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
 	r := newFixture(t, func(o *dashboard.Options) { o.Limits = limits })
-	id := r.send(post("/hook", "{}")).String()
 	who := relay.Actor{Account: r.alias.Owner}
 	var releases []func()
 	for {
@@ -90,12 +89,12 @@ func TestLiveStreamsTakeASlot(t *testing.T) {
 		}
 		releases = append(releases, release)
 	}
-	for _, path := range []string{"/aliases/hook/live", "/events/" + id + "/live"} {
+	for _, path := range []string{"/aliases/hook/live", "/live"} {
 		if page := r.get(path, 429); !strings.Contains(page, "at once are allowed") {
 			t.Errorf("%s: %s", path, page)
 		}
 	}
 	releases[0]()
 	r.do("HEAD", "/aliases/hook/live", nil, nil, 200)
-	r.do("HEAD", "/events/"+id+"/live", nil, nil, 200) // the slot was given back
+	r.do("HEAD", "/live", nil, nil, 200) // the slot was given back
 }

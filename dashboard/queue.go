@@ -62,7 +62,7 @@ func (p *pages) addQueueProgress(ctx context.Context, who relay.Actor, a *aliasH
 		return
 	}
 	for i := range page.Events {
-		a.Sending = append(a.Sending, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now())))
+		a.Sending = append(a.Sending, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), nil))
 	}
 }
 

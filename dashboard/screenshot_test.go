@@ -49,7 +49,7 @@ func TestScreenshots(t *testing.T) {
 	b.open("/aliases/stripe-dev")
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	take("stream", "light", 800)
-	failed := value[string](b, `[...document.querySelectorAll("#rows tr")].find(r => r.querySelector(".s5")).dataset.eventId`)
+	failed := value[string](b, `[...document.querySelectorAll("#rows > li")].find(r => r.querySelector(".s5")).dataset.eventId`)
 	b.open("/events/" + failed)
 	b.until(`document.readyState === "complete"`)
 	take("event", "light", 900)
@@ -99,7 +99,7 @@ func (b *browser) look(scheme string, width, height int64) {
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
 }
 
-// TestGallery takes every page, light, dark and narrow, into the folder that
+// TestGallery takes every page at four widths, light and dark, into the folder that
 // RELAY_GALLERY names, for whoever works on them.
 func TestGallery(t *testing.T) {
 	dir := os.Getenv("RELAY_GALLERY")
@@ -113,15 +113,14 @@ func TestGallery(t *testing.T) {
 		for _, path := range paths {
 			n++
 			name := strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(path[:min(len(path), 30)], "-"), "-")
-			for _, scheme := range []string{"light", "dark", "narrow"} {
-				width := int64(1200)
-				if scheme == "narrow" {
-					width = 390
-				}
-				b.look(scheme, width, 800)
+			for _, width := range []int64{390, 768, 1280, 1920} {
+				b.look("light", width, 900)
 				b.open(path)
 				b.until(`document.readyState === "complete"`)
-				must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d-%s.%s.png", n, name, scheme)), do(b, chromedp.FullScreenshot(100)), 0o644))
+				for _, scheme := range []string{"light", "dark"} {
+					b.look(scheme, width, 900)
+					must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d-%s.%d.%s.png", n, name, width, scheme)), do(b, chromedp.CaptureScreenshot()), 0o644))
+				}
 			}
 		}
 	}

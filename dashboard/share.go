@@ -119,16 +119,12 @@ func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if err != nil {
 		return nil, err
 	}
-	r.URL.Path = eventPath(id.String()) // where the tabs of the page lead
-	v, err := p.readEventView(r, who)
+	v, head, err := p.readEventView(r, who)
 	if err != nil {
 		return nil, err
 	}
 	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL(sharePath(secret)), want.View
-	if partial(r) {
-		return eventFragment(v), nil
-	}
-	return eventPage(v), nil
+	return p.renderEvent(r, who, v, head)
 }
 
 func expiryOf(text string) (time.Time, error) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,41 +24,50 @@ const (
 	shownPath    = 200                    // runes of a path in a row
 )
 
-// streamView is the page of one alias.
-type streamView struct {
-	Alias          aliasHead
+// listView is the list of events at the left of an alias' page and of an event's page.
+type listView struct {
+	Alias, State   string
 	Filter         streamFilter
 	Rows           []rowView
+	Selected       string // id of the event shown beside the list, "" = none
 	FilterErrors   form   // what is wrong with the filter, by field
 	Older          string // address of the next page, "" = none
 	Newest         string // address of the first page, "" = this is it
 	SearchedBackTo stamp  // how far a search went, zero = to the end
 	Live           string // address of the live updates
-	Notice         string
-	Plot           *plotView // nil = not on this page
+	CurlCommand    string // sends a first request
+	Online         bool
 }
 
-// aliasHead is how an alias stands, above its stream.
-type aliasHead struct {
-	Name, URL, State                        string
-	Since, Oldest                           stamp
-	Online, Paused                          bool
-	TunnelText                              string // of the tunnel
-	Queued, QueuedEvents                    int
-	Released                                int       // let go by the page before, 0 = none
-	Sending                                 []rowView // on their way while others wait
-	SSHCommand, RelayUpCommand, CurlCommand string    // what to type: ssh, relay up, a first request
+// streamView is the page of one alias: the list of its events, and beside it how the
+// alias stands.
+type streamView struct {
+	List   listView
+	Alias  aliasHead
+	Notice string
+	Plot   *plotView // nil = nothing to draw
 }
 
 // rowView is one event in a list.
 type rowView struct {
-	ID, Time, TimeShort   string
+	ID, Link              string
+	At                    stamp
 	Method, Path          string
 	State, Outcome, Class string // Outcome: status, or the state while there is none
 	Note                  string // state beside a status, "" when delivered
 	Latency, Size         string
 	Provider, EventType   string
+	Delivery              string // what retries of the sender have in common, "" = unknown
 	Replays               int
+	Replayable            bool
+}
+
+// Name is what a row is called: the event type, or method and path.
+func (v *rowView) Name() string {
+	if v.EventType != "" {
+		return v.EventType
+	}
+	return v.Method + " " + v.Path
 }
 
 // stream is the page of an alias: its events, newest first.
@@ -70,59 +81,73 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 		return nil, err
 	}
 	p.addQueueProgress(r.Context(), who, &head, released(r))
-	v := streamView{Alias: head, Filter: filterOf(r.URL.Query()), Notice: releasedNotice(r, head)}
-	page, err := p.list(r, who, a, &v)
-	if err != nil {
+	v := streamView{Alias: head, Notice: releasedNotice(r, head)}
+	if v.List, err = p.list(r, who, &head); err != nil {
 		return nil, err
 	}
-	for i := range page.Events {
-		v.Rows = append(v.Rows, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now())))
+	if !v.List.Filter.Active() && len(v.List.Rows) > 0 {
+		newest, _ := relay.ParseID(v.List.Rows[0].ID)
+		plot := p.plot(r, who, a.Name, aliasPath(a.Name), newest.Time())
+		v.Plot = &plot
 	}
-	v.links(a.Name, page)
 	if partial(r) {
 		return streamFragments(v), nil
 	}
-	if v.Filter == (streamFilter{}) && len(page.Events) > 0 {
-		plot := p.plot(r, who, a.Name, aliasPath(a.Name), page.Events[0].ReceivedAt)
-		v.Plot = &plot
-	}
-	if v.FilterErrors.Failed() {
+	if v.List.FilterErrors.Failed() {
 		return withStatus{streamPage(v), http.StatusUnprocessableEntity}, nil
 	}
 	return streamPage(v), nil
 }
 
-// list reads the rows; a filter that cannot be read is told in v.
-func (p *pages) list(r *http.Request, who relay.Actor, a *relay.Alias, v *streamView) (relay.Page, error) {
-	f, err := v.Filter.storeFilter(a.Name)
+// list reads the events that the filter in the address of a page selects. A filter that
+// cannot be read is reported in the list, not as an error.
+func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listView, error) {
+	v := listView{
+		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
+		Filter: filterOf(r.URL.Query()),
+	}
+	page, err := p.readList(r.Context(), who, &v)
+	if err != nil {
+		return v, err
+	}
+	v.addLinks(r, head, page)
+	return v, nil
+}
+
+// readList reads the rows of a list.
+func (p *pages) readList(ctx context.Context, who relay.Actor, v *listView) (relay.Page, error) {
+	f, err := v.Filter.storeFilter(v.Alias)
 	var page relay.Page
 	if err == nil {
-		page, err = p.Events.Events(r.Context(), who, f)
+		page, err = p.Events.Events(ctx, who, f)
 	}
 	if e := relay.AsError(err); e != nil && e.Code == relay.CodeValidationFailed {
-		v.FilterErrors = filterErrors(e)
-		return page, nil
+		v.FilterErrors, err = filterErrors(e), nil
+	}
+	v.Rows = nil
+	query := v.Filter.query()
+	for i := range page.Events {
+		v.Rows = append(v.Rows, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), query))
 	}
 	return page, err
 }
 
-// links are where the page leads on.
-func (v *streamView) links(alias string, page relay.Page) {
-	path := aliasPath(alias)
+// addLinks adds where the list leads on.
+func (v *listView) addLinks(r *http.Request, head *aliasHead, page relay.Page) {
+	path := aliasPath(v.Alias)
 	q := v.Filter.query()
-	v.Live = path + "/live"
 	live := v.Filter.query()
-	if v.Alias.Released > 0 {
-		live.Set("released", strconv.Itoa(v.Alias.Released))
+	if n := released(r); n > 0 {
+		live.Set("released", strconv.Itoa(n))
 	}
 	if v.Filter.Cursor == "" {
-		live.Set("v", v.version())
+		live.Set("v", v.version(head))
 	} else {
 		first := v.Filter.query()
 		first.Del("cursor")
 		v.Newest = withQuery(path, first)
 	}
-	v.Live = withQuery(v.Live, live)
+	v.Live = withQuery(path+"/live", live)
 	if page.Next == "" {
 		return
 	}
@@ -133,71 +158,59 @@ func (v *streamView) links(alias string, page relay.Page) {
 	}
 }
 
+// Self is the address of the list without an event beside it.
+func (v *listView) Self() string { return withQuery(aliasPath(v.Alias), v.Filter.query()) }
+
 // OlderLink is where the link to older events leads; without any it is hidden, and
 // the script may need it once the list has grown.
-func (v *streamView) OlderLink() string {
+func (v *listView) OlderLink() string {
 	if v.Older != "" {
 		return v.Older
 	}
-	return withQuery(aliasPath(v.Alias.Name), v.Filter.query())
+	return v.Self()
+}
+
+// has tells whether the list shows an event.
+func (v *listView) has(id string) bool {
+	return slices.ContainsFunc(v.Rows, func(row rowView) bool { return row.ID == id })
+}
+
+// neighbours are the addresses of the events above and below one in the list, "" = none.
+func (v *listView) neighbours(id string) (newer, older string) {
+	for i := range v.Rows {
+		if v.Rows[i].ID != id {
+			continue
+		}
+		if i > 0 {
+			newer = v.Rows[i-1].Link
+		}
+		if i+1 < len(v.Rows) {
+			older = v.Rows[i+1].Link
+		}
+	}
+	return newer, older
 }
 
 // version names what the page shows, so that the live updates can tell whether
 // something happened between the page and their own beginning.
-func (v *streamView) version() string {
+func (v *listView) version(head *aliasHead) string {
 	h := fnv.New64a()
-	fmt.Fprint(h, v.Alias.State, v.Alias.Paused, v.Alias.Queued, v.Alias.QueuedEvents)
+	fmt.Fprint(h, head.State, head.Paused, head.Queued, head.QueuedEvents)
 	for i := range v.Rows {
 		row := &v.Rows[i]
-		fmt.Fprint(h, row.ID, row.Time, row.State, row.Outcome, row.Replays)
+		fmt.Fprint(h, row.ID, row.At.ISO, row.State, row.Outcome, row.Replays)
 	}
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-func (p *pages) aliasHead(r *http.Request, a *relay.Alias) (aliasHead, error) {
-	st, err := p.Deliver.Status(r.Context(), []relay.Alias{*a})
-	if err != nil {
-		return aliasHead{}, err
-	}
-	if len(st) != 1 {
-		return aliasHead{}, relay.ErrNotFound
-	}
-	return p.aliasHeadOf(r.Context(), record.OfAlias(a, st[0], p.Site)), nil
-}
-
-// aliasHeadOf is also what the live updates make of an alias record.
-func (p *pages) aliasHeadOf(ctx context.Context, a *record.Alias) aliasHead {
-	h := aliasHead{
-		Name: a.Name, URL: a.URL, State: a.State, Online: a.Online, Paused: a.Settings.Paused,
-		Queued: a.Queued, QueuedEvents: a.QueuedEvents,
-		RelayUpCommand: "relay up --port 3000 --alias " + a.Name,
-		CurlCommand:    p.curlCommand(a.Name),
-	}
-	if !a.Online {
-		h.SSHCommand = p.tunnelCommand(viewerOf(ctx).User, a.Name)
-	}
-	if a.Since != nil {
-		h.Since = exactStamp(a.Since.Time)
-	}
-	if a.OldestQueuedAt != nil {
-		h.Oldest = exactStamp(a.OldestQueuedAt.Time)
-	}
-	if a.Tunnel != nil {
-		h.TunnelText = record.SafeTextMax(a.Tunnel.Client+" of "+a.Tunnel.User+" from "+a.Tunnel.RemoteAddr, 200)
-		if a.Tunnel.Target != nil {
-			h.TunnelText += " to " + record.SafeTextMax(*a.Tunnel.Target, 200)
-		}
-	}
-	return h
-}
-
-// rowOf is the one row of a summary, in lists and in live updates.
-func rowOf(s *record.Summary) rowView {
+// rowOf is the one row of a summary, in lists and in live updates; query is the filter of
+// the list, which the address of the event keeps.
+func rowOf(s *record.Summary, query url.Values) rowView {
 	v := rowView{
-		ID: s.ID, Time: s.ReceivedAt.String(), TimeShort: shortTime(s.ReceivedAt.Time, time.Now()),
+		ID: s.ID, Link: withQuery(eventPath(s.ID), query), At: stampOf(s.ReceivedAt.Time, time.Now()),
 		Method: record.SafeTextMax(s.Method, 20), Path: record.SafeTextMax(s.Path, shownPath),
 		State: s.State, Outcome: s.State, Class: "state " + s.State, Size: sizeText(s.PayloadSize),
-		Replays: max(0, s.AttemptCount-1),
+		Replays: max(0, s.AttemptCount-1), Replayable: s.Replayable,
 	}
 	if s.Status != nil {
 		v.Outcome, v.Class = strconv.Itoa(*s.Status), statusClass(*s.Status)
@@ -213,20 +226,15 @@ func rowOf(s *record.Summary) rowView {
 		if s.Provider.EventType != nil {
 			v.EventType = record.SafeTextMax(*s.Provider.EventType, 60)
 		}
+		if s.Provider.DeliveryID != nil {
+			v.Delivery = record.SafeTextMax(s.Provider.Name+" "+*s.Provider.DeliveryID, 200)
+		}
 	}
 	return v
 }
 
 // statusClass is the first digit's class: s2 … s5.
 func statusClass(status int) string { return "s" + strconv.Itoa(status/100%10) }
-
-func shortTime(t, now time.Time) string {
-	t = t.UTC()
-	if now.UTC().Format(time.DateOnly) == t.Format(time.DateOnly) {
-		return t.Format(time.TimeOnly)
-	}
-	return t.Format("Jan 2 15:04:05")
-}
 
 // sizeText is a size for people, in units of 1024.
 func sizeText(n int64) string {

@@ -28,7 +28,7 @@ func TestStreamShowsAndFilters(t *testing.T) {
 	good := r.send(post("/good?x=1", `{"type":"invoice.paid","id":"evt_1"}`, "Stripe-Signature: t=1,v1=x"))
 	bad := r.send(post("/bad", `{"needle":1}`))
 	page := r.get("/aliases/hook", 200)
-	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "Stripe", "invoice.paid", "online", "since <time", "</time> · OpenSSH", "Time<span class=\"zone\"> (UTC)")
+	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "Stripe", "invoice.paid", "online", "since <time", "</time> · OpenSSH", "Since<span class=\"zone\"> (UTC)")
 	if strings.Index(page, bad.String()) > strings.Index(page, good.String()) {
 		t.Error("the newest is not on top")
 	}

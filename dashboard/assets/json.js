@@ -1,0 +1,134 @@
+// A view of indented JSON with three tones and folds. Only what is seen is built: a text of
+// several MiB costs no more than a short one until its parts are opened.
+"use strict";
+const linesAtOnce = 300; // of one object or array, until more are asked for
+
+// showJSON replaces the text of an element by its view.
+function showJSON(pre, text = pre.textContent) {
+	if (pre.jsonSource === text) return;
+	pre.jsonSource = text;
+	const lines = text.split("\n"), ends = new Map(), open = [];
+	lines.forEach((line, i) => { // the server puts each bracket with content at the end, or the start, of a line
+		if (/^\s*[}\]]/.test(line) && open.length) ends.set(open.pop(), i);
+		if (/[{[]$/.test(line)) open.push(i);
+	});
+	pre.json = { lines, ends, left: 2 * linesAtOnce };
+	pre.replaceChildren();
+	addLines(pre, pre.json, 0, lines.length);
+}
+
+// addLines adds the lines from one to another below an element.
+function addLines(parent, json, from, to) {
+	let count = 0;
+	for (let i = from; i < to; i++, count++) {
+		if (count === linesAtOnce) {
+			const more = document.createElement("button");
+			more.textContent = `${(to - i).toLocaleString("en")} more lines`;
+			more.onclick = () => { more.remove(); addLines(parent, json, i, to); };
+			return parent.append(more);
+		}
+		json.left--;
+		const end = json.ends.get(i);
+		if (end === undefined) {
+			parent.append(lineOf(json, i, "div"));
+			continue;
+		}
+		const fold = document.createElement("details"), inner = document.createElement("div");
+		const fill = () => { if (!inner.firstChild) addLines(inner, json, i + 1, end); };
+		fold.append(lineOf(json, i, "summary", end - i - 1), inner);
+		fold.ontoggle = () => { if (fold.open) fill(); };
+		parent.append(fold);
+		if (json.left > 0) { fold.open = true; fill(); }
+		parent.append(lineOf(json, end, "div"));
+		i = end;
+	}
+}
+
+// lineOf is one line: its name, and its value by kind.
+function lineOf(json, i, name, hidden) {
+	const el = document.createElement(name), line = json.lines[i];
+	const [, indent, key, colon, value, comma] = /^(\s*)("(?:[^"\\]|\\.)*")?(: )?(.*?)(,?)$/.exec(line);
+	const isName = key && colon;
+	el.className = "ln";
+	el.tabIndex = -1;
+	el.dataset.line = i;
+	el.append(indent);
+	if (isName) addTone(el, "name", key);
+	el.append(isName ? colon : "");
+	const rest = isName ? value : (key ?? "") + (colon ?? "") + value;
+	if (/^[{}[\]]/.test(rest)) el.append(rest);
+	else addTone(el, rest.startsWith('"') ? "text" : "literal", rest);
+	el.append(comma);
+	if (hidden) el.dataset.hidden = ` ${hidden} lines `;
+	el.append("\n");
+	return el;
+}
+function addTone(el, tone, text) {
+	const span = document.createElement("span");
+	span.className = tone;
+	span.textContent = text;
+	el.append(span);
+}
+
+// jsonValue is the value at a line: the text of a string, or JSON.
+function jsonValue(json, i) {
+	const end = json.ends.get(i), own = json.lines[i].replace(/^\s*(?:"(?:[^"\\]|\\.)*": )?/, "");
+	if (end !== undefined) return [own, ...json.lines.slice(i + 1, end + 1)].join("\n").replace(/,$/, "");
+	const value = own.replace(/,$/, "");
+	try { return value.startsWith('"') ? JSON.parse(value) : value; } catch { return value; }
+}
+
+// jsonPath is the path to a line, as a filter takes it: data.object.lines[0].id
+function jsonPath(json, i) {
+	const indentOf = n => /^\s*/.exec(json.lines[n])[0].length;
+	let path = "";
+	while (i > 0 && indentOf(i) > 0) {
+		const indent = indentOf(i), key = /^\s*("(?:[^"\\]|\\.)*"): /.exec(json.lines[i]);
+		let parent = i - 1, index = 0;
+		for (; indentOf(parent) >= indent; parent--) if (indentOf(parent) === indent && !/^\s*[}\]]/.test(json.lines[parent])) index++;
+		const name = key && JSON.parse(key[1]);
+		path = (key ? (/^[\w-]+$/.test(name) ? `.${name}` : `[${key[1]}]`) : `[${index}]`) + path;
+		i = parent;
+	}
+	return path.replace(/^\./, "");
+}
+
+// Keys within a view: arrows move and fold, c copies the value, p the path.
+const jsonLine = el => { const line = el.closest(".ln"), pre = el.closest("pre.json"); return line && pre?.json && { line, json: pre.json, at: Number(line.dataset.line) }; };
+function jsonKey(e) {
+	const pre = e.target.closest("pre.json");
+	if (!pre?.json) return false;
+	const lines = $$(".ln", pre).filter(line => line.checkVisibility()), now = lines.indexOf(e.target.closest(".ln"));
+	const found = jsonLine(e.target), fold = e.target.closest("summary")?.parentElement;
+	const keys = {
+		ArrowDown: () => lines[Math.min(now + 1, lines.length - 1)]?.focus(), ArrowUp: () => lines[Math.max(now - 1, 0)]?.focus(),
+		ArrowRight: () => { if (fold) fold.open = true; }, ArrowLeft: () => { const at = fold?.open ? fold : e.target.closest("details:not(summary)"); if (at) { at.open = false; at.firstElementChild.focus(); } },
+		c: () => found && copyText(jsonValue(found.json, found.at)), p: () => found && copyText(jsonPath(found.json, found.at)),
+	};
+	if (!Object.hasOwn(keys, e.key) || "cp".includes(e.key) && !found) return false;
+	keys[e.key]();
+	return true;
+}
+
+// The same by pointer: a small bar at the line under it.
+const jsonBar = document.createElement("span");
+jsonBar.className = "json-bar";
+for (const [text, act] of [
+	["Copy value", found => copyText(jsonValue(found.json, found.at))],
+	["Copy path", found => copyText(jsonPath(found.json, found.at))],
+	["Filter", found => typeof filterByJSON === "function" && filterByJSON(jsonPath(found.json, found.at), jsonValue(found.json, found.at))],
+]) {
+	const button = document.createElement("button");
+	button.type = "button";
+	button.tabIndex = -1;
+	button.textContent = text;
+	button.onclick = e => { e.preventDefault(); e.stopPropagation(); act(jsonLine(button)); };
+	jsonBar.append(button);
+}
+document.addEventListener("pointerover", e => {
+	const line = e.target.closest?.("pre.json .ln");
+	if (!line) return e.target.closest?.("pre.json") || jsonBar.remove();
+	if (jsonBar.parentElement === line) return;
+	jsonBar.lastElementChild.hidden = jsonLine(line).json.ends.has(jsonLine(line).at) || !$("#event");
+	line.append(jsonBar);
+});

@@ -1,0 +1,373 @@
+// Parts of pages, live updates, replays in place and keys.
+"use strict";
+(() => {
+const maxRows = 300, rowsPerFrame = 25;
+const restBeforeOpen = 80, undoSeconds = 3, overviewEvery = 5000, touchEvery = 1000; // ms but for undoSeconds
+const isWide = matchMedia("(min-width: 64rem)");
+const main = $("#main");
+const pendingRows = new Map(); // event id -> {name, html}: rows not shown yet
+let lastID = "", pendingPanel = "", listIsStale = false, frame = 0, connection = "";
+
+// Parts of pages.
+async function fetchPart(url, init = {}) {
+	let response;
+	try {
+		response = await fetch(url, { ...init, headers: { "X-Partial": "1" } });
+	} catch {
+		return announce("The relay cannot be reached.", true);
+	}
+	const content = parse(await response.text());
+	if (response.status === 401) return location.reload();
+	if (response.ok) return content;
+	announce(content.textContent.trim() || `This did not work (status ${response.status}).`, true);
+}
+const currentID = () => $("#event")?.dataset.eventId || "";
+const latestAttempt = () => $$("#event [data-attempt]").sort((a, b) => a.dataset.attempt - b.dataset.attempt).slice(-1).map(a =>
+	`Attempt ${a.dataset.attempt}: ` + [...new Set([a.dataset.state, $(".pill", a)?.textContent, $(".place", a)?.textContent])].join(" ").trim()).join();
+
+// swap puts the named parts of content into the page.
+function swap(content, ids) {
+	if (!content) return false;
+	const focused = document.activeElement, attempt = latestAttempt(), id = currentID();
+	for (const name of ids) {
+		const fresh = content.getElementById(name), old = document.getElementById(name);
+		if (!fresh || !old) continue;
+		const sameEvent = $("#event", fresh)?.dataset.eventId === $("#event", old)?.dataset.eventId;
+		if (name === "detail" && !sameEvent) old.replaceWith(fresh);
+		else morph(old, fresh);
+		decorate(document.getElementById(name));
+	}
+	main.classList.toggle("overview", !$("#event"));
+	arrangeRows();
+	showConnection();
+	if (!focused.isConnected && focused !== document.body) (document.getElementById(focused.id) || $("#replay"))?.focus({ preventScroll: true });
+	const now = latestAttempt();
+	if (id && id === currentID() && now !== attempt && !now.includes(": delivering")) announce(now); // its start was announced by the answer to the form
+	return true;
+}
+
+// rereader reads a part again, one read at a time; a change meanwhile causes one more.
+function rereader(read, pause = 0) {
+	let running = false, again = false;
+	return async function reread() {
+		if (running) return void (again = true);
+		running = true;
+		const began = performance.now();
+		await read();
+		const took = performance.now() - began;
+		setTimeout(() => { running = false; if (again) { again = false; reread(); } }, Math.max(pause, 2 * took));
+	};
+}
+const eventAddress = () => `/events/${currentID()}${location.search}`;
+const rereadEvent = rereader(async () => {
+	const at = currentID(), content = at && await fetchPart(eventAddress());
+	if (content && at === currentID()) swap(content, ["detail"]);
+});
+const rereadOverview = rereader(async () => {
+	if ($("#alias")) swap(await fetchPart($("#stream").dataset.self), $("#alias") ? ["detail"] : []);
+}, overviewEvery);
+const rereadAliases = rereader(async () => swap(await fetchPart("/"), ["aliases"]), touchEvery);
+async function rereadList() {
+	const self = $("#stream").dataset.self, content = await fetchPart(self);
+	if (self === $("#stream").dataset.self) swap(content, $("#event") ? ["list"] : ["list", "detail"]);
+}
+
+// open shows the page of an address: an event beside the list, or the list itself.
+let opening = "";
+async function open(url, push = true) {
+	opening = url.href;
+	const isEvent = url.pathname.startsWith("/events/"), id = isEvent ? url.pathname.split("/")[2] : "";
+	markRow(id);
+	const content = await fetchPart(url);
+	if (!content || opening !== url.href) return;
+	const another = id !== currentID(), listChanged = !isEvent && content.getElementById("stream")?.dataset.self !== $("#stream")?.dataset.self;
+	if (!swap(content, listChanged ? ["list", "detail"] : ["detail"])) return;
+	if (push) history.pushState(null, "", url);
+	if (listChanged) connect();
+	if (another && !isWide.matches) scrollTo(0, 0);
+	if (url.hash) document.getElementById(url.hash.slice(1))?.scrollIntoView({ block: "nearest" });
+}
+async function send(url, body) {
+	const before = latestAttempt(), content = await fetchPart(url, { method: "POST", body });
+	if (!content) return;
+	if (content.getElementById("detail")) return swap(content, ["detail"]);
+	if (latestAttempt() === before) announce(content.textContent.trim()); // the attempt may have ended already, which was announced
+	if ($("#event")) rereadEvent();
+}
+
+// The list.
+function markRow(id) {
+	for (const a of $$("#rows > li > a")) {
+		if (a.parentElement.id === id) a.setAttribute("aria-current", "true");
+		else a.removeAttribute("aria-current");
+	}
+}
+// arrangeRows adds what depends on the neighbours of a row: the selection, days, retries of
+// one delivery, and the links to the events above and below.
+function arrangeRows() {
+	const rows = $$("#rows > li"), seen = new Map();
+	const id = currentID(), today = new Date().toDateString(), yesterday = new Date(Date.now() - 864e5).toDateString();
+	let day = "";
+	for (const row of rows) {
+		const at = new Date($("time", row).dateTime), date = at.toDateString();
+		const text = date === today ? "" : date === yesterday ? "Yesterday" : at.toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short" });
+		row.dataset.day = date === day ? "" : text;
+		day = date;
+		const key = row.dataset.delivery, first = key && seen.get(key);
+		row.classList.toggle("retry", Boolean(first));
+		row.hidden = Boolean(first) && !first.row.classList.contains("unfolded") && row.id !== id;
+		if (first) first.count++;
+		else if (key) seen.set(key, { row, count: 0 });
+	}
+	for (const { row, count } of seen.values()) showRetries(row, count);
+	markRow(id);
+	if ($("#event")) {
+		const at = rows.findIndex(row => row.id === id);
+		for (const [name, row] of [["newer", rows[at - 1]], ["older-event", at < 0 ? null : rows[at + 1]]]) {
+			const link = document.getElementById(name), href = row && $("a", row).getAttribute("href");
+			link.hidden = !href;
+			if (href) { link.href = href; link.dataset.part = ""; }
+		}
+	}
+	const title = $("#detail")?.dataset.title;
+	if (title) pageTitle = `${title} · Relay`;
+	showTitle();
+}
+function showRetries(row, count) {
+	let button = $(".retries", row);
+	if (!count) return button?.remove();
+	if (!button) {
+		button = document.createElement("button");
+		button.type = "button";
+		button.className = "retries";
+		button.dataset.keep = "1";
+		button.onclick = () => { row.classList.toggle("unfolded"); arrangeRows(); };
+		row.append(button);
+	}
+	setText(button, `${row.classList.contains("unfolded") ? "hide" : "+"} ${count} earlier ${count === 1 ? "delivery" : "deliveries"}`);
+}
+const visibleRows = () => $$("#rows > li:not([hidden])");
+
+// The title counts what came while nobody looked.
+let pageTitle = document.title, unseen = 0;
+function showTitle() {
+	const title = unseen ? `(${unseen}) ${pageTitle}` : pageTitle;
+	if (document.title !== title) document.title = title;
+}
+
+// Live updates.
+const list = () => $("#list");
+const isHeld = () => (isWide.matches ? list().scrollTop : scrollY) > 120 || !$("#follow")?.checked;
+function schedule() { frame ||= requestAnimationFrame(flush); }
+function flush() {
+	frame = 0;
+	const hold = $("#rows") && isHeld(); // read once: it forces a layout
+	if (listIsStale && !hold) { listIsStale = false; pendingRows.clear(); return void rereadList(); }
+	if (pendingPanel && $("#alias")) { morph($("#alias"), parse(pendingPanel).firstElementChild); decorate($("#alias")); }
+	pendingPanel = "";
+	let shown = 0;
+	for (const [id, message] of pendingRows) {
+		const old = document.getElementById(id);
+		if (!old && message.name === "row" && hold) continue;
+		pendingRows.delete(id);
+		if (old) { morph(old, parse(message.html).firstElementChild); decorate(old); }
+		else if (message.name === "row") insertRow(id, message.html);
+		if (++shown === rowsPerFrame) break;
+	}
+	if (shown) arrangeRows();
+	showNewCount();
+	if (shown === rowsPerFrame) schedule();
+}
+function insertRow(id, html) {
+	const rows = $("#rows"), older = $("#older"), row = parse(html).firstElementChild;
+	let below = rows.firstElementChild;
+	while (below && below.id > id) below = below.nextElementSibling; // ids are in order of arrival
+	if (!below && rows.firstElementChild && !older.parentNode.hidden) return; // it belongs on an older page
+	rows.insertBefore(row, below);
+	decorate(row);
+	$("#empty")?.remove();
+	if (rows.children.length <= maxRows) return;
+	const url = new URL(older.href);
+	rows.lastElementChild.remove();
+	url.searchParams.set("cursor", rows.lastElementChild.id);
+	older.href = url;
+	older.parentNode.hidden = false;
+}
+function showNewCount() {
+	const count = [...pendingRows.values()].filter(m => m.name === "row").length, button = $("#new");
+	if (!button) return;
+	if (count > maxRows) { pendingRows.clear(); listIsStale = true; } // the list is read again when the person asks for it
+	button.hidden = count === 0 && !listIsStale;
+	setText(button, listIsStale ? "New events" : `${count} new`);
+}
+function receiveRow(name, id, html) {
+	if (id === currentID()) rereadEvent();
+	if ($("#alias")) rereadOverview();
+	if (name === "row" && !document.getElementById(id) && !pendingRows.has(id)) {
+		if (document.hidden) unseen++;
+		showTitle();
+	}
+	pendingRows.set(id, { name, html });
+	schedule();
+}
+function receiveSide(html) {
+	const fresh = parse(html).firstElementChild, old = document.getElementById(fresh.id), event = $("#event");
+	if (old) morph(old, fresh);
+	else $("#side")?.append(fresh);
+	if (event && event.dataset.alias === fresh.dataset.alias && (event.dataset.state === "queued" || $(".crumbs .state", event).classList[1] !== fresh.dataset.state)) rereadEvent();
+}
+const receivers = {
+	row: e => receiveRow("row", /id="(\w+)"/.exec(e.data)[1], e.data),
+	update: e => receiveRow("update", /id="(\w+)"/.exec(e.data)[1], e.data),
+	alias: e => { pendingPanel = e.data; schedule(); },
+	side: e => receiveSide(e.data),
+	sidebar: e => morph($("#sidebar"), parse(e.data).firstElementChild),
+	event: () => rereadEvent(),
+	touch: () => { if ($("#aliases")) rereadAliases(); },
+	resync: () => { listIsStale = true; if ($("#event")) rereadEvent(); schedule(); },
+};
+// refusalOf asks why the server refused live updates: an EventSource does not tell the status.
+async function refusalOf(url) {
+	try {
+		const { status } = await fetch(url, { method: "HEAD" });
+		if (status === 429) return "too many live pages at once";
+		if (status === 401 || status === 403 || status === 404) return "no access any more";
+		return status < 400 ? "" : `refused with status ${status}`;
+	} catch { // no connection
+		return "";
+	}
+}
+function showConnection(text = connection) {
+	connection = text;
+	const link = $("#link");
+	if (link) { setText(link, text); link.dataset.is = text; }
+}
+let source;
+function connect() {
+	source?.close();
+	if (document.hidden && !isWatching || !$("#sidebar")) return;
+	const url = new URL($("[data-live]")?.dataset.live || "/live", location.href), event = $("#event");
+	if (lastID) url.searchParams.set("after", lastID);
+	else if (event) { url.searchParams.set("event", event.dataset.eventId); url.searchParams.set("ev", event.dataset.version); }
+	source = new EventSource(url);
+	source.onopen = () => showConnection("live");
+	source.onerror = async e => {
+		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // by the browser
+		setTimeout(() => { if (source === e.target) connect(); }, 3000);
+		const reason = await refusalOf(url);
+		if (source === e.target) showConnection(reason ? `${reason}, trying again…` : "reconnecting…");
+	};
+	for (const [name, receive] of Object.entries(receivers)) source.addEventListener(name, e => { lastID = e.lastEventId || lastID; receive(e); });
+}
+// Of the pages nobody looks at one stays connected, for the count in its title: with HTTP/1.1
+// a browser has only six connections to a host.
+let isWatching = false;
+async function watch() {
+	if (!document.hidden) return;
+	await navigator.locks?.request("relay-watch", { ifAvailable: true }, lock => {
+		if (!lock) return;
+		isWatching = true;
+		connect();
+		return new Promise(seen => document.addEventListener("visibilitychange", seen, { once: true }));
+	});
+	isWatching = false;
+}
+document.addEventListener("visibilitychange", () => {
+	unseen = 0;
+	showTitle();
+	if (!document.hidden && isWatching && source?.readyState === EventSource.OPEN) return;
+	connect();
+	watch();
+});
+addEventListener("scroll", () => { if ((pendingRows.size || listIsStale) && !isHeld()) schedule(); }, { passive: true, capture: true });
+addEventListener("popstate", () => open(new URL(location.href), false));
+
+// Clicks and forms.
+document.addEventListener("click", e => {
+	const link = e.target.closest("a[data-part], #new, #show-keys");
+	if (!link || e.ctrlKey || e.metaKey || e.shiftKey || e.button) return;
+	if (link.id === "new") {
+		$("#follow").checked = true;
+		(isWide.matches ? list() : window).scrollTo(0, 0);
+		return schedule();
+	}
+	e.preventDefault();
+	if (link.id === "show-keys") return keys["?"]();
+	const byKey = e.detail === 0 && link.closest("#rows");
+	open(new URL(link.href)).then(() => { if (byKey) $("#event h1")?.focus({ preventScroll: true }); }); // Esc leads back
+});
+document.addEventListener("change", e => { if (e.target.id === "follow") schedule(); });
+document.addEventListener("submit", e => {
+	const form = e.target, fields = new URLSearchParams(new FormData(form, e.submitter));
+	if (form.matches("[role=search]")) {
+		$$("[name=since], [name=until]", form).forEach(toUTC);
+		return;
+	}
+	if (form.matches("#act, [data-post]")) send(e.submitter?.getAttribute("formaction") || form.action, fields);
+	else return;
+	e.preventDefault();
+});
+
+// A replay by key in a list can be taken back for some seconds.
+let undoTimer = 0;
+function cancelUndo() {
+	if (!undoTimer) return false;
+	clearInterval(undoTimer);
+	undoTimer = 0;
+	announce("Not replayed.");
+	return true;
+}
+function replaySoon(id) {
+	cancelUndo();
+	let left = undoSeconds;
+	const name = $(".what", document.getElementById(id))?.textContent ?? "the event", tell = () => announce(`Replaying ${name} in ${left} s. Esc cancels.`);
+	tell();
+	undoTimer = setInterval(() => {
+		if (--left > 0) return tell();
+		clearInterval(undoTimer);
+		undoTimer = 0;
+		send(`/events/${id}/replay`);
+	}, 1000);
+}
+
+// Keys.
+const focusedRow = () => document.activeElement.closest("#rows > li");
+let openTimer = 0;
+function move(by) {
+	const rows = visibleRows(), at = rows.findIndex(row => row === focusedRow()), now = at >= 0 ? at : rows.findIndex(row => row.id === currentID());
+	const row = rows[now < 0 ? 0 : Math.min(Math.max(now + by, 0), rows.length - 1)];
+	if (!row) return;
+	$("a", row).focus();
+	if (!isWide.matches) return;
+	markRow(row.id);
+	clearTimeout(openTimer);
+	openTimer = setTimeout(() => { if (row.id !== currentID()) open(new URL($("a", row).href)); }, restBeforeOpen);
+}
+const keys = {
+	j: () => move(1), k: () => move(-1),
+	"[": () => $("#newer:not([hidden])")?.click(), "]": () => $("#older-event:not([hidden])")?.click(),
+	r: id => id && (focusedRow() ? replaySoon(id) : send(`/events/${id}/replay`)),
+	x: id => id && send(`/events/${id}/cancel`),
+	c: id => id && copyFrom(`/api/v1/events/${id}/export?format=curl`),
+	f: () => $("#follow")?.click(),
+	s: id => $("#share") ? $("#share").focus() : id && location.assign(`/events/${id}#shares`),
+	"/": () => { const search = $("#search"), fold = search?.closest("details"); if (fold) fold.open = true; search?.focus(); },
+	"?": () => $("#keys")?.showModal(),
+	Escape: () => { if (!cancelUndo()) (visibleRows().find(row => row.id === currentID())?.querySelector("a"))?.focus(); },
+};
+let lastG = -1e4; // when g was pressed
+document.addEventListener("keydown", e => {
+	if (e.key === "Escape" && e.target.closest("input")) return e.target.blur();
+	if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable], dialog[open]")) return;
+	if (jsonKey(e)) return e.preventDefault();
+	if (e.key === "a" && e.timeStamp - lastG < 2000) return location.assign("/");
+	lastG = e.key === "g" ? e.timeStamp : -1e4;
+	if (!Object.hasOwn(keys, e.key)) return;
+	e.preventDefault();
+	keys[e.key](focusedRow()?.id || currentID());
+});
+decorate(document);
+arrangeRows();
+if (isWide.matches && currentID()) document.getElementById(currentID())?.scrollIntoView({ block: "nearest" });
+connect();
+})();
