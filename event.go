@@ -134,19 +134,51 @@ type Attempt struct {
 	Response      Message
 }
 
-// Filter selects events of a list; zero fields do not filter.
+// Filter selects events of a list; zero fields do not filter. record.ParseFilter and
+// record.ParseFilterWords make one from what a person or a program wrote.
 type Filter struct {
-	Alias  string // name; ErrNotFound if it is unknown or belongs to another account
-	Method string
-	Status string // "404" or "2xx"
-	Path   string // prefix of the shown target
-	State  string
-	Since  time.Time // first arrival, inclusive
-	Until  time.Time // first arrival, exclusive
-	Text   string    // in path, headers or body
-	Cursor string    // opaque, from Page.Next; an event id is also valid and selects all older events
-	Limit  int       // 1-200
-	Budget time.Duration
+	Alias    string // name; ErrNotFound if it is unknown or belongs to another account
+	Method   string
+	Status   string // "404", "2xx", or StatusError
+	Path     string // prefix of the shown target
+	State    string
+	Provider string
+	Type     string // event type; a * at its end stands for any rest
+	Replayed *bool  // whether there is an attempt besides the original
+	JSON     []FieldFilter
+	Since    time.Time    // first arrival, inclusive
+	Until    time.Time    // first arrival, exclusive
+	Texts    []TextFilter // all must be found in path, headers or body
+	Cursor   string       // opaque, from Page.Next; an event id is also valid and selects all older events
+	Limit    int          // 1-200
+	Budget   time.Duration
+}
+
+// StatusError as the status of a Filter selects the events for which IsError holds.
+const StatusError = "error"
+
+// IsError reports whether an event counts as an error: it ended without being delivered,
+// or its last response had a status of 400 or above.
+func IsError(state string, status int) bool {
+	switch state {
+	case StateFailed, StateInterrupted, StateCanceled, StateRejected, StateIncomplete:
+		return true
+	}
+	return status >= 400
+}
+
+// FieldFilter selects events whose decoded request body is JSON with a string, number,
+// true, false or null at Path that is written as Value. A step of the path that is a
+// number selects an element of an array; any other step looks into all elements.
+type FieldFilter struct {
+	Path  []string
+	Value string
+}
+
+// TextFilter selects events in which the text occurs. Exact respects letter case.
+type TextFilter struct {
+	Text  string
+	Exact bool
 }
 
 // Page is one page of a list, newest first.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"regexp"
 	"time"
 
 	"relay"
@@ -20,36 +19,39 @@ type eventInput struct {
 	ID string `path:"id"`
 }
 
+// listInput documents the query of a list; resolveList reads the filters among it. The
+// names are those of record.FilterNames.
 type listInput struct {
-	Alias  string    `query:"alias"`
-	Method string    `query:"method" doc:"letter case is ignored"`
-	Status string    `query:"status" doc:"such as 404 or 2xx"`
-	Path   string    `query:"path" doc:"prefix of the path"`
-	State  string    `query:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete"`
-	Since  time.Time `query:"since" doc:"first arrival, this moment included"`
-	Until  time.Time `query:"until" doc:"first arrival, this moment not included"`
-	Text   string    `query:"q" maxLength:"1000" doc:"text in path, headers or body, as received; case-sensitive"`
-	Limit  int       `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	Cursor string    `query:"cursor" maxLength:"500"`
-	Wait   string    `query:"wait" doc:"such as 30s, at most 60s: returns as soon as a new event matches"`
+	Alias    string   `query:"alias"`
+	Method   string   `query:"method" doc:"letter case is ignored"`
+	Status   string   `query:"status" doc:"such as 404 or 2xx, or error: ended without being delivered, or 400 and above"`
+	Path     string   `query:"path" doc:"prefix of the path"`
+	State    string   `query:"state" doc:"delivering, queued, delivered, failed, interrupted, canceled, rejected or incomplete"`
+	Provider string   `query:"provider" doc:"recognised sender, such as stripe"`
+	Type     string   `query:"type" doc:"event type; a * at its end stands for any rest"`
+	Replayed string   `query:"replayed" doc:"true: there is an attempt besides the original; false: there is none"`
+	JSON     []string `query:"json,explode" doc:"field of the decoded JSON body of the request and its value, such as data.object.id=pi_1; if repeated, all must hold"`
+	Since    string   `query:"since" doc:"first arrival, this moment included: RFC 3339, or a duration before now such as 24h"`
+	Until    string   `query:"until" doc:"first arrival, this moment not included; written like since"`
+	Text     []string `query:"q,explode" doc:"text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; if repeated, all must be found"`
+	Limit    int      `query:"limit" minimum:"1" maximum:"200" default:"50"`
+	Cursor   string   `query:"cursor" maxLength:"500"`
+	Wait     string   `query:"wait" doc:"such as 30s, at most 60s: returns as soon as a new event matches"`
 }
 
-var statusFilter = regexp.MustCompile(`^([1-9]xx|[1-9][0-9][0-9])$`)
-
-func (in *listInput) filter() (relay.Filter, error) {
-	if in.Status != "" && !statusFilter.MatchString(in.Status) {
-		return relay.Filter{}, invalid("query.status", "expected a status such as 404 or a class such as 2xx", shortValue(in.Status))
+// resolveList resolves the alias of a list and then reads its filters.
+func (s *server) resolveList(r *http.Request, c *requestInfo) (err error) {
+	if err := s.resolveQueryAlias(r, c); err != nil {
+		return err
 	}
-	return relay.Filter{
-		Alias: in.Alias, Method: in.Method, Status: in.Status, Path: in.Path, State: in.State,
-		Since: in.Since, Until: in.Until, Text: in.Text, Cursor: in.Cursor, Limit: in.Limit, Budget: listBudget,
-	}, nil
+	c.filter, err = record.ParseFilter(r.URL.Query(), "limit", "cursor", "wait")
+	return err
 }
 
 func (s *server) addEventRoutes() {
 	registerTyped(s, route{
 		method: http.MethodGet, path: "/events", id: "list-events", tag: "events",
-		summary: "Events, newest first", scope: relay.ScopeEventsRead, resolve: s.resolveQueryAlias,
+		summary: "Events, newest first", scope: relay.ScopeEventsRead, resolve: s.resolveList,
 	}, s.listEvents)
 	registerTyped(s, route{
 		method: http.MethodGet, path: "/events/{id}", id: "get-event", tag: "events",
@@ -78,10 +80,8 @@ func (s *server) addEventRoutes() {
 }
 
 func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) (*jsonBody[*record.Page], error) {
-	f, err := in.filter()
-	if err != nil {
-		return nil, err
-	}
+	f := c.filter
+	f.Cursor, f.Limit, f.Budget = in.Cursor, in.Limit, listBudget
 	wait, err := parseWait(in.Wait, 0)
 	if err != nil {
 		return nil, err

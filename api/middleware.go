@@ -25,6 +25,7 @@ type requestInfo struct {
 	share  relay.Share  // of routes with a share token
 	event  *relay.Event // what {id} or the share names, as much as the route asked for
 	alias  *relay.Alias // what {alias} or ?alias= names
+	filter relay.Filter // of a list
 	err    error        // what went wrong, for the log
 	waited bool         // the call waited for an event or an attempt: its duration is no latency
 }

@@ -54,8 +54,11 @@ func (f *streamFilter) Active() bool {
 // storeFilter is the filter for the store.
 func (f *streamFilter) storeFilter(alias string) (relay.Filter, error) {
 	out := relay.Filter{
-		Alias: alias, Method: f.Method, Status: f.Status, Path: f.Path, State: f.State, Text: f.Text,
+		Alias: alias, Method: f.Method, Status: f.Status, Path: f.Path, State: f.State,
 		Cursor: f.Cursor, Limit: streamRows, Budget: streamBudget,
+	}
+	if f.Text != "" {
+		out.Texts = []relay.TextFilter{{Text: f.Text}}
 	}
 	bad := relay.Errorf(relay.CodeValidationFailed, "the filter cannot be read")
 	moment := func(name, typed string) time.Time {

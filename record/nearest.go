@@ -38,11 +38,11 @@ func distance(a, b string) int {
 		now[0] = i
 		for j := 1; j <= len(b); j++ {
 			cost := 1
-			if fold(a[i-1]) == fold(b[j-1]) {
+			if foldASCII(a[i-1]) == foldASCII(b[j-1]) {
 				cost = 0
 			}
 			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && fold(a[i-1]) == fold(b[j-2]) && fold(a[i-2]) == fold(b[j-1]) {
+			if i > 1 && j > 1 && foldASCII(a[i-1]) == foldASCII(b[j-2]) && foldASCII(a[i-2]) == foldASCII(b[j-1]) {
 				now[j] = min(now[j], before[j-2]+1)
 			}
 		}
@@ -51,7 +51,7 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-func fold(c byte) byte {
+func foldASCII(c byte) byte {
 	if c >= 'A' && c <= 'Z' {
 		c += 'a' - 'A'
 	}

@@ -2,7 +2,9 @@ package record
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"relay"
@@ -95,6 +97,20 @@ var senders = []sender{
 	{name: "trello", mark: "x-trello-webhook"},
 	{name: "cloudevents", mark: "ce-specversion", event: "ce-type", delivery: "ce-id"},
 }
+
+// ProviderNames lists the names of the senders that Recognise knows.
+func ProviderNames() []string { return slices.Clone(providerNames()) }
+
+var providerNames = sync.OnceValue(func() []string {
+	var names []string
+	for i := range senders {
+		if !slices.Contains(names, senders[i].name) {
+			names = append(names, senders[i].name)
+		}
+	}
+	slices.Sort(names)
+	return names
+})
 
 func (s *sender) read(fields []wire.Field, mark, body []byte) relay.Provider {
 	p := relay.Provider{

@@ -30,7 +30,6 @@ type dialect struct {
 	forUpdate  string // suffix that locks the selected rows
 	skipLocked string // the same, skipping rows that are locked
 	micros     string // time of the database
-	contains   string // bytes column (%s) contains the ? bytes
 	commit     int    // committers
 	isPostgres bool
 }
@@ -39,7 +38,6 @@ var sqliteDialect = dialect{
 	name: "sqlite", bind: sqlx.QUESTION, goose: goose.DialectSQLite3, files: migrations.SQLite,
 	hasSchema: `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'goose_db_version'`,
 	micros:    `CAST(unixepoch('now', 'subsec') * 1000000 AS INTEGER)`,
-	contains:  `instr(%s, ?) > 0`,
 	commit:    1,
 }
 
@@ -47,9 +45,8 @@ var postgresDialect = dialect{
 	name: "postgres", bind: sqlx.DOLLAR, goose: goose.DialectPostgres, files: migrations.Postgres,
 	hasSchema: `SELECT 1 WHERE to_regclass('goose_db_version') IS NOT NULL`,
 	forUpdate: ` FOR UPDATE`, skipLocked: ` FOR UPDATE SKIP LOCKED`,
-	micros:   postgresMicros,
-	contains: `position(?::bytea IN %s) > 0`,
-	commit:   2, isPostgres: true,
+	micros: postgresMicros,
+	commit: 2, isPostgres: true,
 }
 
 const postgresMicros = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint`

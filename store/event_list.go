@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"relay"
 )
@@ -14,7 +15,6 @@ const (
 	listBudget   = 300 * time.Millisecond
 	sliceMost    = 4096 // rows of an alias looked at in one query, fewer of each of several
 	sliceMany    = 512  // rows of the first slice of a list about more than manyAliases aliases
-	searchMost   = 4096 // rows whose bytes are looked at in one query
 	sliceLeast   = 10
 	arrivalSlack = 2 * time.Hour
 )
@@ -39,6 +39,34 @@ func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (re
 	return page, nil
 }
 
+// Matches reports whether the filter selects one event that the actor may see, for viewers
+// of live events. It looks at the event exactly as a list does.
+func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (fits bool, err error) {
+	f.Cursor, f.Limit = "", 1
+	err = s.view(ctx, "match event", func(q session) error {
+		l, err := q.newListing(who, f)
+		if err != nil {
+			return err
+		}
+		next := id
+		for i := len(next) - 1; i >= 0; i-- {
+			if next[i]++; next[i] != 0 {
+				break
+			}
+		}
+		if less(next, l.before) {
+			l.before = next
+		}
+		if less(l.floor, id) {
+			l.floor = id
+		}
+		page, err := l.run()
+		fits = len(page.Events) > 0
+		return err
+	})
+	return fits, err
+}
+
 // listing is one list under way. It looks at the events of its aliases by the index of
 // each. With more than manyAliases aliases that would be as many queries a slice: then it
 // looks at the events of all aliases by their ids, and a condition on the alias picks
@@ -54,16 +82,16 @@ type listing struct {
 	mayArgs    []any
 	where      string // conditions of the filter on e
 	args       []any
-	text       []byte
-	start      relay.ID // before, of the whole list
-	before     relay.ID // exclusive
-	floor      relay.ID // inclusive
+	content    *contentFilter // nil = the rows decide
+	start      relay.ID       // before, of the whole list
+	before     relay.ID       // exclusive
+	floor      relay.ID       // inclusive
 	slice      int
 	search     int
 }
 
 func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
-	l := &listing{session: q, who: who, limit: f.Limit, search: searchMost, text: []byte(f.Text), everything: who.Kind == relay.ActorSystem}
+	l := &listing{session: q, who: who, limit: f.Limit, search: searchMost, content: newContentFilter(&f), everything: who.Kind == relay.ActorSystem}
 	if l.limit <= 0 {
 		l.limit = listLimit
 	}
@@ -132,7 +160,10 @@ func (l *listing) filter(f relay.Filter) error {
 	if f.Method != "" {
 		l.and(`UPPER(e.method) = ?`, strings.ToUpper(storableText(f.Method)))
 	}
-	if f.Status != "" {
+	switch {
+	case f.Status == relay.StatusError: // as relay.IsError
+		l.and(`(e.status >= 400 OR e.state IN (?, ?, ?, ?, ?))`, failed, interrupted, canceled, rejected, incomplete)
+	case f.Status != "":
 		low, high, err := statusRange(f.Status)
 		if err != nil {
 			return err
@@ -152,6 +183,17 @@ func (l *listing) filter(f relay.Filter) error {
 		}
 		l.and(`e.state = ?`, code)
 	}
+	if f.Provider != "" {
+		l.and(`e.provider_name = ?`, storableText(f.Provider))
+	}
+	if prefix, wild := strings.CutSuffix(f.Type, "*"); wild { // SUBSTR is exact where LIKE has an alphabet and wildcards of its own
+		l.and(`e.provider_type <> '' AND SUBSTR(e.provider_type, 1, ?) = ?`, utf8.RuneCountInString(storableText(prefix)), storableText(prefix))
+	} else if f.Type != "" {
+		l.and(`e.provider_type = ?`, storableText(f.Type))
+	}
+	if f.Replayed != nil {
+		l.and(`(e.attempts > 1) = (1 = ?)`, boolToInt(*f.Replayed))
+	}
 	// Ids carry their time, at or after the arrival; the columns decide.
 	if !f.Since.IsZero() {
 		l.and(`e.received_at >= ?`, micros(f.Since))
@@ -162,9 +204,6 @@ func (l *listing) filter(f relay.Filter) error {
 		if top := lowestID(f.Until.Add(arrivalSlack)); less(top, l.before) {
 			l.before = top
 		}
-	}
-	if len(l.text) > 0 {
-		l.textFilter()
 	}
 	return nil
 }
@@ -180,7 +219,7 @@ func statusRange(s string) (low, high int, err error) {
 			return low, low, nil
 		}
 	}
-	return 0, 0, listError("status", s, "expected a status such as 404 or a class such as 2xx")
+	return 0, 0, listError("status", s, "expected a status such as 404, a class such as 2xx, or error")
 }
 
 // prefixEnd returns the lowest byte string after all that start with p, nil if there is none.
@@ -321,7 +360,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 		where, args = where+` AND `+in, append(args, ids...)
 	}
 	room := l.limit - len(page.Events) + 1
-	if len(l.text) > 0 {
+	if l.content != nil {
 		room = l.search // some of them may turn out not to fit
 	}
 	var rows []eventRow
@@ -331,38 +370,24 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 	if full, err := l.sift(page, rows); err != nil || full {
 		return full, bound, err
 	}
-	if len(l.text) > 0 && len(rows) == room {
+	if l.content != nil && len(rows) == room {
 		bound = rows[room-1].ID
 	}
 	return false, bound, nil
 }
 
-// sift adds the rows that match the filter, and reports whether the page is full then.
+// sift adds the rows to the page, and reports whether it is full then.
 func (l *listing) sift(page *relay.Page, rows []eventRow) (full bool, err error) {
-	last := l.before
+	if l.content != nil {
+		return l.siftContent(page, rows)
+	}
 	for i := range rows {
-		e := rows[i].event()
 		if len(page.Events) == l.limit {
 			page.Next = page.Events[l.limit-1].ID.String()
 			return true, nil
 		}
-		hit, later, err := l.found(&e, last == l.start)
-		if err != nil {
-			return false, err
-		}
-		if later {
-			page.Next = last.String()
-			return true, nil
-		}
-		if hit {
-			page.Events = append(page.Events, e)
-		}
-		last = e.ID
-		page.SearchedBackTo = e.ReceivedAt
-		if len(l.text) > 0 && !time.Now().Before(l.until) {
-			page.Next = e.ID.String()
-			return true, nil
-		}
+		page.Events = append(page.Events, rows[i].event())
+		page.SearchedBackTo = fromMicros(rows[i].ReceivedAt)
 	}
 	return false, nil
 }

@@ -2,76 +2,241 @@ package store
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
+	"io"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"relay"
+	"relay/record"
 )
 
-// textFilter searches path, heads and bodies, of requests and responses. Large bodies are
-// searched one by one afterwards. OFFSET prevents a plan in which Postgres searches all stored
-// bodies first and then compares the ids of the matches.
-func (l *listing) textFilter() {
-	in := func(column string) string { return fmt.Sprintf(l.d.contains, column) }
-	l.and(`(`+in(`e.target`)+` OR EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND (`+in(`p.head`)+` OR `+in(`p.body`)+` OR p.parts > 0) LIMIT 1 OFFSET 0))`,
-		l.text, l.text, l.text)
+const (
+	searchMost  = 512      // events whose bytes are looked at in one query
+	searchBytes = 4 << 20  // bytes of heads and inline bodies that one query reads, and one event more
+	searchBody  = 32 << 20 // bytes of a decoded body that are searched for text
+	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; it is held in memory
+	// searchOver is for how long after its budget a list goes on with the first event that
+	// it looks at, so that every page gets past one event.
+	searchOver = 100 * time.Millisecond
+)
+
+// contentFilter is the part of a filter that looks into heads and bodies. It works on the
+// bytes here and not in SQL, because bodies may be compressed and JSON may be escaped.
+type contentFilter struct {
+	texts  *record.TextSearch
+	fields []relay.FieldFilter
 }
 
-// searchAlone is the longest time for which a list searches the large bodies of one event.
-// The whole list has opTimeout.
-const searchAlone = 3 * time.Second
+// newContentFilter returns nil if the filter needs no more than the row of an event.
+func newContentFilter(f *relay.Filter) *contentFilter {
+	if len(f.Texts) == 0 && len(f.JSON) == 0 {
+		return nil
+	}
+	return &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON}
+}
 
-// found reports whether a row that matches the rest of the filter has the text. SQL does not
-// search parts, so it also returns rows whose large bodies do not have the text. When the
-// search of these bodies takes longer than the budget, the event becomes the first of the next
-// page, which searches it for longer. Bodies that are not searched by then are skipped.
-func (l *listing) found(e *relay.Event, first bool) (hit, later bool, err error) {
-	if len(l.text) == 0 || bytes.Contains(e.Target, l.text) {
-		return true, false, nil
+// contentRow is a stored message with as much of it as a search needs.
+type contentRow struct {
+	EventID relay.ID `db:"event_id"`
+	N       int      `db:"n"`
+	Parts   int      `db:"parts"`
+	Bytes   int64    `db:"bytes"`
+	Head    []byte   `db:"head"`
+	Body    []byte   `db:"body"`
+}
+
+// contents reads the messages of the first rows, as many as searchBytes allows, by event,
+// and returns how many rows these are.
+func (l *listing) contents(rows []eventRow) (byEvent map[relay.ID][]contentRow, n int, err error) {
+	which := ``
+	if l.content.texts.Found() { // there is no text to look for: only the request matters
+		which = ` AND n = 0`
 	}
-	// The bytes stay in the database: an event may have hundreds of attempts.
-	var inline []int
-	in := func(column string) string { return fmt.Sprintf(l.d.contains, column) }
-	if err := l.all(&inline, `SELECT n FROM payloads p WHERE p.event_id = ? AND (`+in(`p.head`)+` OR `+in(`p.body`)+`) LIMIT 1`,
-		e.ID, l.text, l.text); err != nil || len(inline) > 0 {
-		return len(inline) > 0, false, err
+	var sizes []contentRow
+	if err := l.contentRows(&sizes, rows, `event_id, n, parts, COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(body), 0) AS bytes`, which); err != nil {
+		return nil, 0, err
 	}
-	var large []payloadRow
-	if err := l.all(&large, `SELECT n, parts FROM payloads WHERE event_id = ? AND parts > 0 ORDER BY n`, e.ID); err != nil {
-		return false, false, err
+	bytes := map[relay.ID]int64{}
+	for i := range sizes {
+		bytes[sizes[i].EventID] += sizes[i].Bytes
 	}
-	until := l.until
-	if first {
-		until = until.Add(searchAlone)
-	}
-	for i := range large {
-		hit, cut, err := l.foundInParts(e.ID, &large[i], until)
-		if err != nil || hit || cut {
-			return hit, cut && !first, err
+	total := int64(0)
+	for n = 0; n < len(rows); n++ {
+		if total += bytes[rows[n].ID]; total > searchBytes && n > 0 {
+			break
 		}
 	}
-	return false, false, nil
+	var list []contentRow
+	if err := l.contentRows(&list, rows[:n], `event_id, n, parts, head, body`, which); err != nil {
+		return nil, 0, err
+	}
+	byEvent = make(map[relay.ID][]contentRow, n)
+	for _, c := range list {
+		byEvent[c.EventID] = append(byEvent[c.EventID], c)
+	}
+	return byEvent, n, nil
 }
 
-// foundInParts searches a large body, also across the borders of its parts, until the time
-// given. cut reports whether a part of the body was not searched.
-func (l *listing) foundInParts(id relay.ID, p *payloadRow, until time.Time) (hit, cut bool, err error) {
-	var tail []byte
-	for i := range p.Parts {
-		if !time.Now().Before(until) {
-			return false, true, nil
+// contentRows reads columns of the messages of events. The range beside the list of ids
+// lets Postgres pass over the partitions of other days.
+func (l *listing) contentRows(to *[]contentRow, rows []eventRow, columns, which string) error {
+	ids := make([]relay.ID, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	query, args, err := sqlx.In(`SELECT `+columns+` FROM payloads WHERE event_id IN (?) AND event_id >= ? AND event_id <= ?`+which+` ORDER BY event_id, n`,
+		values(ids), ids[len(ids)-1], ids[0])
+	if err != nil {
+		return err
+	}
+	return l.all(to, query, args...)
+}
+
+// errSearchTime ends the search of a body when the time for it is used up.
+var errSearchTime = errors.New("the time of a search is used up")
+
+// matches reports whether the content of an event fits the filter. The search ends at
+// until with errSearchTime.
+func (l *listing) matches(e *relay.Event, messages []contentRow, until time.Time) (bool, error) {
+	texts, fieldsFit := l.content.texts, len(l.content.fields) == 0
+	texts.Reset()
+	texts.Look(e.Target)
+	for i := range messages {
+		m := &messages[i]
+		if m.N == 0 && !fieldsFit {
+			body, err := io.ReadAll(io.LimitReader(l.bodyOf(m, until), searchJSON))
+			if err != nil && !errors.Is(err, errDamaged) {
+				return false, err
+			}
+			if fieldsFit = record.MatchFields(l.content.fields, body); !fieldsFit {
+				return false, nil
+			}
+		}
+		if texts.Found() || texts.Look(m.Head) {
+			continue
+		}
+		if _, err := texts.Read(l.bodyOf(m, until)); err != nil && !errors.Is(err, errDamaged) {
+			return false, err
+		}
+	}
+	return texts.Found() && fieldsFit, nil
+}
+
+// errDamaged is the error of a body that ends before its compressed data does, or whose
+// data is no such data. What came before it was searched.
+var errDamaged = errors.New("the compressed body is damaged")
+
+// bodyOf reads the decoded body of a message until the time given.
+func (l *listing) bodyOf(m *contentRow, until time.Time) io.Reader {
+	var stored io.Reader = bytes.NewReader(m.Body)
+	if m.Parts > 0 {
+		stored = &partReader{l: l, id: m.EventID, n: m.N, parts: m.Parts}
+	}
+	plain, decoded := record.DecodeContent(m.Head, stored)
+	return &searchReader{r: io.LimitReader(plain, searchBody), until: until, decoded: decoded}
+}
+
+// partReader reads a body that is stored as parts. A part that was deleted meanwhile ends it.
+type partReader struct {
+	l        *listing
+	id       relay.ID
+	n, i     int
+	parts    int
+	rest     []byte
+	storeErr error
+}
+
+func (r *partReader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		if r.storeErr != nil {
+			return 0, r.storeErr
+		}
+		if r.i == r.parts {
+			return 0, io.EOF
 		}
 		var parts [][]byte
-		if err := l.all(&parts, partQuery, id, p.N, i); err != nil {
-			return false, false, err
+		if r.storeErr = r.l.all(&parts, partQuery, r.id, r.n, r.i); r.storeErr != nil {
+			r.storeErr = &storeError{r.storeErr}
+			return 0, r.storeErr
 		}
-		if len(parts) == 0 {
-			return false, false, nil // deleted meanwhile
+		if r.i++; len(parts) == 0 {
+			return 0, io.EOF
 		}
-		if bytes.Contains(append(tail, parts[0]...), l.text) {
-			return true, false, nil
-		}
-		tail = append([]byte(nil), parts[0][max(0, len(parts[0])-len(l.text)+1):]...)
+		r.rest = parts[0]
 	}
-	return false, false, nil
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// storeError distinguishes an error of the database from one of compressed data.
+type storeError struct{ err error }
+
+func (e *storeError) Error() string { return e.err.Error() }
+func (e *storeError) Unwrap() error { return e.err }
+
+// searchReader ends a body when its time is used up, and tells damaged data from an error
+// of the store.
+type searchReader struct {
+	r       io.Reader
+	until   time.Time
+	decoded bool
+}
+
+func (s *searchReader) Read(p []byte) (int, error) {
+	if !time.Now().Before(s.until) {
+		return 0, errSearchTime
+	}
+	n, err := s.r.Read(p)
+	var stored *storeError
+	if err != nil && err != io.EOF && s.decoded && !errors.As(err, &stored) {
+		err = errDamaged
+	}
+	return n, err
+}
+
+// siftContent adds the rows whose content fits the filter, and reports whether the page is
+// full then. An event whose bodies take longer than the budget becomes the first of the
+// next page; the first of a page is searched a little longer, and what is left of its
+// bodies then is not searched.
+func (l *listing) siftContent(page *relay.Page, rows []eventRow) (full bool, err error) {
+	last := l.before
+	for len(rows) > 0 {
+		byEvent, n, err := l.contents(rows)
+		if err != nil {
+			return false, err
+		}
+		for i := range rows[:n] {
+			e := rows[i].event()
+			if len(page.Events) == l.limit {
+				page.Next = page.Events[l.limit-1].ID.String()
+				return true, nil
+			}
+			until, first := l.until, last == l.start
+			if now := time.Now(); first && until.Before(now) {
+				until = now.Add(searchOver)
+			} else if first {
+				until = until.Add(searchOver)
+			}
+			fits, err := l.matches(&e, byEvent[e.ID], until)
+			switch {
+			case errors.Is(err, errSearchTime) && !first:
+				page.Next = last.String()
+				return true, nil
+			case err != nil && !errors.Is(err, errSearchTime):
+				return false, err
+			case fits:
+				page.Events = append(page.Events, e)
+			}
+			last, page.SearchedBackTo = e.ID, e.ReceivedAt
+			if !time.Now().Before(l.until) {
+				page.Next = e.ID.String()
+				return true, nil
+			}
+		}
+		rows = rows[n:]
+	}
+	return false, nil
 }

@@ -191,7 +191,7 @@ func manyFilters(t *testing.T, s *Store, alice relay.Actor) {
 		{relay.Filter{State: relay.StateQueued}, `e.state = 0`, nil},
 		{relay.Filter{Path: "/hook/77"}, `e.target >= ? AND e.target < ?`, []any{[]byte("/hook/77"), []byte("/hook/78")}},
 		{relay.Filter{Path: "/none"}, `1 = 0`, nil},
-		{relay.Filter{Text: "/hook/7777"}, `e.target >= ? AND e.target < ?`, []any{[]byte("/hook/7777"), []byte("/hook/7778")}},
+		{relay.Filter{Texts: []relay.TextFilter{{Text: "/hook/7777"}}}, `e.target >= ? AND e.target < ?`, []any{[]byte("/hook/7777"), []byte("/hook/7778")}},
 		{relay.Filter{Since: middle}, `e.received_at >= ?`, []any{micros(middle)}},
 		{relay.Filter{Until: middle}, `e.received_at < ?`, []any{micros(middle)}},
 	} {

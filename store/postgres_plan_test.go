@@ -140,7 +140,7 @@ func TestPostgresPlans(t *testing.T) {
 	for what, f := range map[string]relay.Filter{
 		"first page": {}, "page in the middle": {Cursor: middle.String()}, "alias": {Alias: "a3"}, "rare alias": {Alias: "a2"},
 		"status": {Status: "404"}, "state": {State: relay.StateQueued}, "method": {Method: "GET"}, "path": {Alias: "a3", Path: "/x"},
-		"time": {Since: middle.Time(), Until: middle.Time().Add(time.Hour)}, "text": {Text: "needle"}, "text of an alias": {Alias: "a3", Text: "needle"},
+		"time": {Since: middle.Time(), Until: middle.Time().Add(time.Hour)}, "text": {Texts: []relay.TextFilter{{Text: "needle"}}}, "text of an alias": {Alias: "a3", Texts: []relay.TextFilter{{Text: "needle"}}},
 	} {
 		f.Budget = 50 * time.Millisecond
 		for _, by := range []relay.Actor{who, relay.System()} {

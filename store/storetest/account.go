@@ -252,7 +252,7 @@ func (b *fixture) removeAlias() {
 		b.Error("the id of a removed alias came back")
 	}
 	for _, who := range []relay.Actor{b.alice, system} {
-		if page := b.list(who, relay.Filter{Text: "secret-of-old"}); len(page.Events) != 0 {
+		if page := b.list(who, relay.Filter{Texts: []relay.TextFilter{{Text: "secret-of-old"}}}); len(page.Events) != 0 {
 			b.Errorf("%s still sees events of the old alias", who.Name)
 		}
 	}

@@ -107,12 +107,12 @@ func (b *fixture) filters(ids []relay.ID) {
 		"no state":     {relay.Filter{State: relay.StateQueued}, func(int) bool { return false }},
 		"since":        {relay.Filter{Since: tenth}, func(i int) bool { return i >= 10 }},
 		"until":        {relay.Filter{Until: tenth}, func(i int) bool { return i < 10 }},
-		"text in body": {relay.Filter{Text: "body-17"}, func(i int) bool { return i == 17 }},
-		"text in path": {relay.Filter{Text: "x%00?n=1"}, func(i int) bool { return i == 1 || i >= 10 && i < 20 }},
-		"text in head": {relay.Filter{Text: "Host: other", Limit: 4}, func(i int) bool { return i%5 == 0 }},
-		"response":     {relay.Filter{Text: "HTTP/1.1 404"}, func(i int) bool { return i%3 == 1 }},
+		"text in body": {relay.Filter{Texts: []relay.TextFilter{{Text: "body-17"}}}, func(i int) bool { return i == 17 }},
+		"text in path": {relay.Filter{Texts: []relay.TextFilter{{Text: "x%00?n=1"}}}, func(i int) bool { return i == 1 || i >= 10 && i < 20 }},
+		"text in head": {relay.Filter{Texts: []relay.TextFilter{{Text: "Host: other"}}, Limit: 4}, func(i int) bool { return i%5 == 0 }},
+		"response":     {relay.Filter{Texts: []relay.TextFilter{{Text: "HTTP/1.1 404"}}}, func(i int) bool { return i%3 == 1 }},
 		"all at once": {
-			relay.Filter{Alias: "hooks", Status: "2xx", Path: "/p", Text: "body-", Since: tenth, Limit: 1},
+			relay.Filter{Alias: "hooks", Status: "2xx", Path: "/p", Texts: []relay.TextFilter{{Text: "body-"}}, Since: tenth, Limit: 1},
 			func(i int) bool { return i%5 != 0 && i%3 == 0 && i >= 10 },
 		},
 	} {
@@ -135,7 +135,7 @@ func (b *fixture) badFilters() {
 
 // A budget that is used up gives a cursor that leads on, never an endless list.
 func (b *fixture) budget(ids []relay.ID) {
-	f := relay.Filter{Text: "body-02", Limit: 1, Budget: time.Nanosecond}
+	f := relay.Filter{Texts: []relay.TextFilter{{Text: "body-02"}}, Limit: 1, Budget: time.Nanosecond}
 	first := b.list(b.alice, f)
 	if first.Next == "" || first.SearchedBackTo.IsZero() {
 		b.Errorf("a list without budget has cursor %q, searched back to %v", first.Next, first.SearchedBackTo)

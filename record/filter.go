@@ -1,0 +1,509 @@
+package record
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"relay"
+)
+
+// Bounds of a filter.
+const (
+	maxFilterValue  = 1000 // bytes of one value
+	maxFilterRepeat = 16   // values of a filter that may be repeated
+)
+
+// FilterName describes one filter of a list of events: for help texts, for flags and
+// for completion.
+type FilterName struct {
+	Name    string
+	Doc     string   // what the value is, as the end of a sentence
+	Values  []string // the usual values; nil = any text
+	Strict  bool     // other values than Values are an error
+	Repeat  bool     // may be given more than once; all must hold
+	Example string   // a word, as typed
+}
+
+// FilterNames lists the filters that every list of events takes, under the same names in
+// the query of the API and the dashboard, as flags, and as typed words.
+func FilterNames() []FilterName {
+	return []FilterName{
+		{Name: "alias", Doc: "name of an alias", Example: "alias:stripe-dev"},
+		{Name: "method", Doc: "method of the request; letter case is ignored", Values: []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}, Example: "method:POST"},
+		{Name: "status", Doc: "status of the last response such as 404, a class such as 5xx, or error: ended without being delivered, or 400 and above", Values: []string{relay.StatusError, "2xx", "3xx", "4xx", "5xx"}, Example: "status:5xx"},
+		{Name: "path", Doc: "beginning of the path", Example: "path:/webhooks"},
+		{Name: "state", Doc: "state of the event", Values: eventStates, Strict: true, Example: "state:queued"},
+		{Name: "provider", Doc: "recognised sender", Values: ProviderNames(), Strict: true, Example: "provider:stripe"},
+		{Name: "type", Doc: "event type; a * at its end stands for any rest", Example: "type:invoice.*"},
+		{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true"},
+		{Name: "json", Doc: "field of the decoded JSON body of the request and its value, such as data.object.id=pi_1; may be repeated", Repeat: true, Example: "data.object.id=pi_1"},
+		{Name: "since", Doc: "first arrival, this moment included: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", Example: "since:24h"},
+		{Name: "until", Doc: "first arrival, this moment not included: a time or a duration before now", Example: "until:1h"},
+		{Name: "q", Doc: "text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; may be repeated", Repeat: true, Example: `"exact text"`},
+	}
+}
+
+// eventStates lists the states of events.
+var eventStates = []string{
+	relay.StateDelivering, relay.StateQueued, relay.StateDelivered, relay.StateFailed,
+	relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
+}
+
+// ParseFilter reads a filter from the values of its names, as in the query of an address
+// or from flags. Names in others are ignored; every other unknown name is an error. Errors
+// are *relay.Error with code validation-failed; their field names the filter and suggests
+// what was meant.
+func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
+	var f relay.Filter
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names) // so that of several faults always the same one is reported
+	for _, name := range names {
+		if slices.Contains(others, name) {
+			continue
+		}
+		if err := checkFilterName(name, others); err != nil {
+			return f, err
+		}
+		given := 0
+		for _, value := range values[name] {
+			if value == "" {
+				continue
+			}
+			if given++; given > 1 && !repeatable(name) {
+				return f, filterError(name, "it is given more than once", value)
+			}
+			if err := setFilter(&f, name, value); err != nil {
+				return f, err
+			}
+		}
+	}
+	return f, nil
+}
+
+// ParseFilterWords reads a filter as it is typed: words such as status:5xx, type:invoice.*,
+// data.object.id=pi_1 for a field of the JSON body, and text, in double quotes to respect
+// letter case. Values may be in double quotes too, to contain spaces. A backslash before a
+// double quote, a backslash or, outside double quotes, a space stands for that character.
+func ParseFilterWords(text string) (relay.Filter, error) {
+	var f relay.Filter
+	words, err := splitFilterWords(text)
+	if err != nil {
+		return f, err
+	}
+	seen := map[string]bool{}
+	for _, w := range words {
+		if w.text == "" {
+			continue
+		}
+		name, value, err := w.filter()
+		if err != nil {
+			return f, err
+		}
+		if seen[name] && !repeatable(name) {
+			return f, filterError(name, "it is given more than once", value)
+		}
+		seen[name] = true
+		if name == "q" && w.quoted {
+			value = `"` + value + `"`
+		}
+		if err := setFilter(&f, name, value); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// filterWord is one typed word.
+type filterWord struct {
+	text   string // without quotes
+	mark   int    // index in text of the first : or = outside quotes; -1 = none
+	quoted bool   // the word, or the value behind its mark, began with a quote
+	raw    string // as typed
+}
+
+// splitFilterWords splits text at white space outside double quotes.
+func splitFilterWords(text string) ([]filterWord, error) {
+	if len(text) > maxFilterRepeat*maxFilterValue {
+		return nil, filterError("q", "the search is too long", text)
+	}
+	var words []filterWord
+	var b strings.Builder
+	w, start, inWord, inQuotes := filterWord{mark: -1}, 0, false, false
+	end := func(i int) {
+		if inWord {
+			w.text, w.raw = b.String(), text[start:i]
+			words = append(words, w)
+		}
+		w, inWord = filterWord{mark: -1}, false
+		b.Reset()
+	}
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if !inQuotes && isFilterSpace(c) {
+			end(i)
+			continue
+		}
+		if !inWord {
+			start, inWord = i, true
+		}
+		switch {
+		case c == '"':
+			w.quoted = w.quoted || !inQuotes && b.Len() == w.mark+1
+			inQuotes = !inQuotes
+		case c == '\\' && i+1 < len(text) && (text[i+1] == '"' || text[i+1] == '\\' || !inQuotes && isFilterSpace(text[i+1])):
+			i++
+			b.WriteByte(text[i])
+		default:
+			if !inQuotes && w.mark < 0 && (c == ':' || c == '=') && !w.quoted {
+				w.mark = b.Len()
+			}
+			b.WriteByte(c)
+		}
+	}
+	if inQuotes {
+		return nil, filterError("q", "a double quote is not closed", text)
+	}
+	end(len(text))
+	return words, nil
+}
+
+func isFilterSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// filter returns the name and the value of the filter that a word stands for.
+func (w *filterWord) filter() (name, value string, err error) {
+	if w.mark <= 0 {
+		return "q", w.text, nil
+	}
+	name, value = w.text[:w.mark], w.text[w.mark+1:]
+	known := isFilterName(name)
+	switch {
+	case w.text[w.mark] == '=' && known:
+		return "", "", filterError(name, fmt.Sprintf("write %s:%s for the filter, or json:%s for a field of the JSON body", name, value, w.text), w.raw)
+	case w.text[w.mark] == '=':
+		return "json", w.text, nil
+	case known && value == "":
+		return "", "", filterError(name, "a value is missing after the colon", nil)
+	case known:
+		return name, value, nil
+	case value == "" || strings.HasPrefix(value, "//") || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_") != "":
+		return "q", w.text, nil
+	}
+	err = checkFilterName(name, nil)
+	e := relay.AsError(err)
+	e.Detail += `; in double quotes it is text to search for`
+	return "", "", e
+}
+
+func isFilterName(name string) bool {
+	return slices.ContainsFunc(FilterNames(), func(n FilterName) bool { return n.Name == name })
+}
+
+// checkFilterName reports an unknown name of a filter with the one that was meant.
+func checkFilterName(name string, others []string) error {
+	known := slices.Clone(others)
+	for _, n := range FilterNames() {
+		if n.Name == name {
+			return nil
+		}
+		known = append(known, n.Name)
+	}
+	message := "there is no such filter"
+	if near := Nearest(name, known); near != "" {
+		message += "; did you mean " + near + "?"
+	}
+	return filterError(SafeTextMax(name, 60), message, nil)
+}
+
+func repeatable(name string) bool { return name == "json" || name == "q" }
+
+// filterError names the filter whose value is wrong.
+func filterError(name, message string, value any) *relay.Error {
+	if s, ok := value.(string); ok {
+		value = SafeTextMax(s, 100)
+	}
+	e := relay.Errorf(relay.CodeValidationFailed, "%s: %s", name, message)
+	e.Fields = []relay.FieldError{{Location: "query." + name, Message: message, Value: value}}
+	return e
+}
+
+// notOneOf says which values a filter takes, and which one was meant.
+func notOneOf(name, value, expected string, values []string) error {
+	if near := Nearest(value, values); near != "" {
+		expected += "; did you mean " + near + "?"
+	}
+	return filterError(name, expected, value)
+}
+
+// setFilter sets the filter of a name.
+func setFilter(f *relay.Filter, name, value string) error {
+	if len(value) > maxFilterValue {
+		return filterError(name, fmt.Sprintf("it is longer than %d bytes", maxFilterValue), value)
+	}
+	switch name {
+	case "alias":
+		f.Alias = value
+	case "method":
+		f.Method = strings.ToUpper(value)
+	case "path":
+		f.Path = value
+	case "provider":
+		if f.Provider = value; !slices.Contains(ProviderNames(), f.Provider) {
+			return notOneOf(name, value, "expected a known sender such as stripe or github", ProviderNames())
+		}
+	case "state":
+		if f.State = value; !slices.Contains(eventStates, f.State) {
+			return notOneOf(name, value, "expected one of "+strings.Join(eventStates, ", "), eventStates)
+		}
+	case "status":
+		return setStatusFilter(f, value)
+	case "type":
+		if f.Type = value; strings.Contains(strings.TrimSuffix(value, "*"), "*") {
+			return filterError(name, "a * may stand at the end only", value)
+		}
+	case "replayed":
+		yes := value == "true"
+		if f.Replayed = &yes; !yes && value != "false" {
+			return notOneOf(name, value, "expected true or false", []string{"true", "false"})
+		}
+	case "json":
+		return addField(f, value)
+	case "since":
+		return setTime(&f.Since, name, value)
+	case "until":
+		return setTime(&f.Until, name, value)
+	case "q":
+		return addText(f, value)
+	}
+	return nil
+}
+
+func setStatusFilter(f *relay.Filter, value string) error {
+	f.Status = value
+	digit := func(c byte) bool { return c >= '0' && c <= '9' }
+	if value == relay.StatusError || len(value) == 3 && value[0] >= '1' && value[0] <= '9' && (value[1:] == "xx" || digit(value[1]) && digit(value[2])) {
+		return nil
+	}
+	return notOneOf("status", value, "expected a status such as 404, a class such as 2xx, or error", []string{relay.StatusError, "2xx", "3xx", "4xx", "5xx"})
+}
+
+// timeLayouts are the forms of a moment in UTC besides RFC 3339; the first one is written
+// by the time field of browsers.
+var timeLayouts = []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly}
+
+func setTime(to *time.Time, name, value string) error {
+	t, err := time.Parse(time.RFC3339Nano, value)
+	for _, layout := range timeLayouts {
+		if err == nil {
+			break
+		}
+		t, err = time.Parse(layout, value)
+	}
+	if err != nil {
+		var ago time.Duration
+		if ago, err = relay.ParseDuration(value); err == nil {
+			t = time.Now().Add(-ago)
+		}
+	}
+	if err != nil {
+		return filterError(name, "expected a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", value)
+	}
+	*to = t.UTC()
+	return nil
+}
+
+func addField(f *relay.Filter, text string) error {
+	path, value, found := strings.Cut(text, "=")
+	steps, ok := splitPath(path)
+	switch {
+	case !found || !ok:
+		return filterError("json", "expected a field and its value such as data.object.id=pi_1", text)
+	case len(f.JSON) == maxFilterRepeat:
+		return filterError("json", fmt.Sprintf("there are more than %d of it", maxFilterRepeat), text)
+	}
+	if inner, err := strconv.Unquote(value); err == nil && strings.HasPrefix(value, `"`) {
+		value = inner
+	}
+	f.JSON = append(f.JSON, relay.FieldFilter{Path: steps, Value: value})
+	return nil
+}
+
+// splitPath splits data.items[0]["a.b"] into its steps; $ at the start stands for the
+// whole body and is left out.
+func splitPath(path string) (steps []string, ok bool) {
+	rest := strings.TrimPrefix(strings.TrimPrefix(path, "$"), ".")
+	for rest != "" {
+		step := ""
+		if inner, bracket := strings.CutPrefix(rest, "["); bracket {
+			if quoted, err := strconv.QuotedPrefix(inner); err == nil {
+				step, err = strconv.Unquote(quoted)
+				if rest, ok = strings.CutPrefix(inner[len(quoted):], "]"); err != nil || !ok {
+					return nil, false
+				}
+			} else if step, rest, ok = strings.Cut(inner, "]"); !ok || step == "" {
+				return nil, false
+			}
+		} else {
+			end := strings.IndexAny(rest, ".[")
+			if end < 0 {
+				end = len(rest)
+			}
+			if end == 0 {
+				return nil, false
+			}
+			step, rest = rest[:end], rest[end:]
+		}
+		steps = append(steps, step)
+		if after, dot := strings.CutPrefix(rest, "."); dot {
+			if rest = after; rest == "" {
+				return nil, false
+			}
+		}
+	}
+	return steps, len(steps) > 0 && len(steps) <= 64
+}
+
+// joinPath writes steps so that splitPath reads them.
+func joinPath(steps []string) string {
+	var b strings.Builder
+	for i, step := range steps {
+		switch {
+		case step == "" || strings.ContainsAny(step, ".[]\"=: \t\n\\") || step[0] == '$' || !utf8.ValidString(step):
+			b.WriteString("[" + strconv.Quote(step) + "]")
+		case i > 0:
+			b.WriteString("." + step)
+		default:
+			b.WriteString(step)
+		}
+	}
+	return b.String()
+}
+
+func addText(f *relay.Filter, value string) error {
+	t := relay.TextFilter{Text: value}
+	if len(value) > 2 && value[0] == '"' && value[len(value)-1] == '"' {
+		t = relay.TextFilter{Text: value[1 : len(value)-1], Exact: true}
+	}
+	if len(f.Texts) == maxFilterRepeat {
+		return filterError("q", fmt.Sprintf("there are more than %d of it", maxFilterRepeat), value)
+	}
+	f.Texts = append(f.Texts, t)
+	return nil
+}
+
+// FilterValues writes a filter as the query of an address, from which ParseFilter reads
+// the same filter. Cursor, Limit and Budget are left out.
+func FilterValues(f relay.Filter) url.Values {
+	q := url.Values{}
+	for _, p := range filterPairs(f) {
+		q.Add(p[0], p[1])
+	}
+	return q
+}
+
+// FilterWords writes a filter as typed words, from which ParseFilterWords reads the same
+// filter.
+func FilterWords(f relay.Filter) string {
+	var words []string
+	for _, p := range filterPairs(f) {
+		name, value := p[0], p[1]
+		switch {
+		case name == "q" && len(value) > 2 && value[0] == '"':
+			words = append(words, quoteWord(value[1:len(value)-1], true))
+		case name == "q":
+			if strings.ContainsAny(value, ":=") {
+				value = "q:" + value
+			}
+			words = append(words, escapeWord.Replace(value))
+		case name == "json" && strings.ContainsAny(value, "\"\\[: \t\n\r"), name == "json" && isFilterName(value[:strings.IndexByte(value, '=')]):
+			words = append(words, name+":"+quoteWord(value, true))
+		case name == "json":
+			words = append(words, value)
+		default:
+			words = append(words, name+":"+quoteWord(value, strings.ContainsAny(value, "\"\\ \t\n\r")))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+var escapeWord = strings.NewReplacer(`\`, `\\`, `"`, `\"`, " ", `\ `, "\t", "\\\t", "\n", "\\\n", "\r", "\\\r")
+
+func quoteWord(s string, quote bool) string {
+	if !quote {
+		return s
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+func filterPairs(f relay.Filter) (list [][2]string) {
+	add := func(name, value string) {
+		if value != "" {
+			list = append(list, [2]string{name, value})
+		}
+	}
+	add("alias", f.Alias)
+	add("method", f.Method)
+	add("status", f.Status)
+	add("path", f.Path)
+	add("state", f.State)
+	add("provider", f.Provider)
+	add("type", f.Type)
+	if f.Replayed != nil {
+		add("replayed", strconv.FormatBool(*f.Replayed))
+	}
+	for _, field := range f.JSON {
+		value := field.Value
+		if strings.HasPrefix(value, `"`) {
+			value = strconv.Quote(value)
+		}
+		add("json", joinPath(field.Path)+"="+value)
+	}
+	moment := func(name string, t time.Time) {
+		if !t.IsZero() {
+			add(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	moment("since", f.Since)
+	moment("until", f.Until)
+	for _, t := range f.Texts {
+		if t.Exact {
+			add("q", `"`+t.Text+`"`)
+		} else {
+			add("q", t.Text)
+		}
+	}
+	return list
+}
+
+// CompleteFilter returns the ways to complete the last word of a typed filter, whole
+// words each, and the byte at which that word starts. seen has values by the name of a
+// filter that occur in the list, such as event types; they come first.
+func CompleteFilter(text string, seen map[string][]string) (start int, words []string) {
+	start = strings.LastIndexAny(text, " \t\n\r") + 1
+	name, typed, hasName := strings.Cut(text[start:], ":")
+	for _, n := range FilterNames() {
+		if !hasName {
+			if strings.HasPrefix(n.Name, strings.ToLower(name)) && !n.Repeat {
+				words = append(words, n.Name+":")
+			}
+			continue
+		}
+		if n.Name != name {
+			continue
+		}
+		for _, value := range slices.Concat(seen[name], n.Values) {
+			word := name + ":" + quoteWord(value, strings.ContainsAny(value, "\" \t"))
+			if len(typed) <= len(value) && strings.EqualFold(value[:len(typed)], typed) && !slices.Contains(words, word) {
+				words = append(words, word)
+			}
+		}
+	}
+	return start, words
+}

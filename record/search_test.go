@@ -1,0 +1,153 @@
+package record_test
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"relay"
+	"relay/record"
+)
+
+func TestTextSearch(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 64<<10-3) + "NEEDLE"
+	for _, c := range []struct {
+		body, words string
+		want        bool
+	}{
+		{`{"name":"Café"}`, "café", true},
+		{`{"name":"Café"}`, "CAFÉ", true},
+		{`{"name":"Café"}`, `"CAFÉ"`, false},
+		{`{"name":"caf\u00e9"}`, "café", true},
+		{`{"name":"CAF\u00C9"}`, "café", true},
+		{`{"name":"caf\u00e9"}`, `"café"`, true},
+		{`{"name":"caf\u00e9"}`, `"caf\\u00e9"`, true},
+		{`{"url":"https:\/\/a.example\/b"}`, "https://a.example/b", true},
+		{`{"m":"\ud83d\ude00!"}`, "😀!", true},
+		{`{"m":"\ud83d"}`, `\ud83d`, true},
+		{`{"q":"say \"hi\""}`, `"say \"hi\""`, true},
+		{`ΣΊΣΥΦΟΣ`, "σίσυφος", true},
+		{"nothing", "needle", false},
+		{long, "needle", true},
+		{long, `"NEEDLE"`, true},
+		{long, `"needle"`, false},
+		{long, "needle xne", true},
+		{long, "needle absent", false},
+		{strings.Repeat("x", 64<<10-2) + `\u00e9 end`, "é end", true},
+		{strings.Repeat("x", 64<<10-1) + "é end", "É END", true},
+		{strings.Repeat("x", 64<<10-7) + `\ud83d\ude00 end`, "😀 END", true},
+		{"a\x00b\xffc", "B", true},
+		{"tail\\", "tail", true},
+		{"100% _x", "100%", true},
+		{"100 xx", "100%", false},
+	} {
+		f, err := record.ParseFilterWords(c.words)
+		if err != nil {
+			t.Fatalf("%s: %v", c.words, err)
+		}
+		s := record.NewTextSearch(f.Texts)
+		for name, r := range map[string]io.Reader{"whole": strings.NewReader(c.body), "in small reads": iotest.HalfReader(strings.NewReader(c.body))} {
+			s.Reset()
+			if got, err := s.Read(r); got != c.want || err != nil {
+				t.Errorf("%.40q, %s, %s: %v, %v", c.body, c.words, name, got, err)
+			}
+		}
+	}
+}
+
+func TestMatchFields(t *testing.T) {
+	t.Parallel()
+	const body = `{"type":"invoice.paid","n":1.50,"ok":true,"none":null,"data":{"object":{"id":"pi_1","a.b":"dot","tags":["x","y"]}},
+		"items":[{"id":"one"},{"id":"tw\u006f"},[{"id":"deep"}]],"dup":1,"dup":2,"":"empty","esc\u0061pe":"yes","text":"1"}`
+	for words, want := range map[string]bool{
+		"data.object.id=pi_1":              true,
+		"data.object.id=pi_2":              false,
+		"data.object.id=pi_":               false,
+		"data.object=pi_1":                 false,
+		"json:type=invoice.paid n=1.50":    true,
+		"n=1.5":                            false,
+		"ok=true none=null":                true,
+		"ok=false":                         false,
+		`data.object["a.b"]=dot`:           true,
+		"data.object.a.b=dot":              false,
+		"data.object.tags=y":               true,
+		"data.object.tags[1]=y":            true,
+		"data.object.tags.0=y":             false,
+		"items.id=two":                     true,
+		"items.1.id=two":                   true,
+		"items.0.id=two":                   false,
+		"items.id=deep":                    true,
+		"items.9.id=two":                   false,
+		"dup=1 dup=2":                      true,
+		"escape=yes":                       true,
+		"text=1":                           true,
+		"missing=":                         false,
+		"data.object.id=pi_1 items.id=one": true,
+		"data.object.id=pi_1 items.id=no":  false,
+	} {
+		f, err := record.ParseFilterWords(words)
+		if err != nil {
+			t.Fatalf("%s: %v", words, err)
+		}
+		if got := record.MatchFields(f.JSON, []byte(body)); got != want {
+			t.Errorf("%s: %v", words, got)
+		}
+	}
+	deep := strings.Repeat("[", 1_000_000)
+	for _, hostile := range []string{"", "{", `{"a"`, `{"a":`, `{"a":"`, `{"a":"\`, "[", "[,", "{,", "}", `"`, deep, `{"a":` + deep, "\x00\xff"} {
+		if record.MatchFields([]relay.FieldFilter{{Path: []string{"a"}, Value: "1"}}, []byte(hostile)) {
+			t.Errorf("%.20q matches", hostile)
+		}
+	}
+}
+
+func TestDecodeContent(t *testing.T) {
+	t.Parallel()
+	const text = "the decoded text"
+	var g, z, f bytes.Buffer
+	gw, zw := gzip.NewWriter(&g), zlib.NewWriter(&z)
+	fw, _ := flate.NewWriter(&f, 6)
+	for _, w := range []io.WriteCloser{gw, zw, fw} {
+		_, _ = io.WriteString(w, text)
+		_ = w.Close()
+	}
+	for _, c := range []struct {
+		coding, body string
+		decoded      bool
+	}{
+		{"gzip", g.String(), true},
+		{"X-GZIP", g.String(), true},
+		{"deflate", z.String(), true},
+		{"deflate", f.String(), true},
+		{"br", text, false},
+		{"identity", text, false},
+		{"gzip", text, false},
+		{"gzip", "", false},
+	} {
+		r, decoded := record.DecodeContent([]byte("POST / HTTP/1.1\r\nContent-Encoding: "+c.coding+"\r\n\r\n"), strings.NewReader(c.body))
+		got, err := io.ReadAll(r)
+		if decoded != c.decoded || err != nil || decoded && string(got) != text || !decoded && string(got) != c.body {
+			t.Errorf("%s: %q, %v, %v", c.coding, got, decoded, err)
+		}
+	}
+}
+
+func BenchmarkTextSearch(b *testing.B) {
+	body := []byte(strings.Repeat(`{"id":"evt_1","name":"some ordinary webhook body","n":12345},`, 1000))
+	for name, t := range map[string]relay.TextFilter{"folded": {Text: "needle"}, "exact": {Text: "needle", Exact: true}} {
+		b.Run(name, func(b *testing.B) {
+			s := record.NewTextSearch([]relay.TextFilter{t})
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				s.Reset()
+				s.Search(body)
+			}
+		})
+	}
+}
