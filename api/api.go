@@ -31,11 +31,12 @@ type Rate struct {
 	Per time.Duration
 }
 
-// Options are what an API is made of. Deliver, Events and Accounts are needed.
+// Options are what an API is made of. Deliver, Events, Accounts and Nodes are needed.
 type Options struct {
 	Deliver  Deliverer
 	Events   Events
 	Accounts Accounts
+	Nodes    Nodes
 	Site     relay.Site
 	Log      *slog.Logger // nil = nothing is logged
 	Version  string       // of the program, named as the maker of exported files
@@ -80,6 +81,7 @@ func New(o Options) http.Handler {
 	}
 	s.huma = s.newHuma()
 	s.addAccountRoutes()
+	s.addNodeRoutes()
 	s.addAliasRoutes()
 	s.addEventRoutes()
 	s.addRawRoutes()

@@ -72,6 +72,9 @@ func newClientWith(t *testing.T, known api.Accounts, change func(*api.Options)) 
 	if events, ok := known.(api.Events); ok {
 		o.Events = events
 	}
+	if nodes, ok := known.(api.Nodes); ok {
+		o.Nodes = nodes
+	}
 	change(&o)
 	d.site = o.Site
 	d.handler = api.New(o)

@@ -27,6 +27,11 @@ type Events interface {
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
 }
 
+// Nodes lists the relayd processes that serve the store. store satisfies it.
+type Nodes interface {
+	Nodes(ctx context.Context) ([]relay.Node, error)
+}
+
 // Accounts is who may do what. store satisfies it.
 type Accounts interface {
 	// TokenOwner gives the actor of an API token's secret; ErrNotFound.

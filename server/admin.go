@@ -44,6 +44,7 @@ type Stats struct {
 	SpoolBytes int64
 	Committed  int64 // steps of the journal since start
 	Version    string
+	Node       string // name of this node
 
 	HTTP, SSH, Limits any // counts of connections and rate limits, as JSON; nil = left out
 }
@@ -59,6 +60,7 @@ type processStats struct {
 	SpoolBytes int64  `json:"spoolBytes"`
 	Committed  int64  `json:"committed"`
 	Version    string `json:"version"`
+	Node       string `json:"node"`
 
 	HTTP   any `json:"http,omitempty"`
 	SSH    any `json:"ssh,omitempty"`
@@ -122,6 +124,7 @@ func gather(stats func() Stats) processStats {
 		SpoolBytes: s.SpoolBytes,
 		Committed:  s.Committed,
 		Version:    s.Version,
+		Node:       s.Node,
 		HTTP:       s.HTTP, SSH: s.SSH, Limits: s.Limits,
 	}
 }

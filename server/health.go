@@ -104,8 +104,13 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 		return
 	}
-	v := newVerdict(nil, []string{"stopping"})
-	if !s.stopping.Load() {
+	var v verdict
+	switch {
+	case s.stopping.Load():
+		v = newVerdict(nil, []string{"stopping"})
+	case s.draining.Load():
+		v = newVerdict(nil, []string{"draining"})
+	default:
 		v = s.ready.verdict(r.Context())
 	}
 	status := http.StatusOK

@@ -98,6 +98,7 @@ type Server struct {
 	baseOnce sync.Once
 	idleNew  sync.Map // net.Conn: handed over, without a request yet
 
+	draining atomic.Bool // see Drain
 	stopping atomic.Bool
 	wg       sync.WaitGroup // connections
 
@@ -174,6 +175,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.cancel()
 	return err
 }
+
+// Drain makes /readyz answer 503 while everything is still served, so that balancers send
+// new connections elsewhere before Shutdown closes the listeners.
+func (s *Server) Drain() { s.draining.Store(true) }
 
 // StopAccepting closes the listeners, and waits at most handoverGrace until each connection
 // that was accepted has sent its first request and had its answer. It is for sockets that

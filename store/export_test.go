@@ -18,7 +18,7 @@ func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 	}
 	note(s.view(ctx, "", read))
 	if s.viaPooler {
-		for range poolSize {
+		for range s.poolSize() {
 			_, err := s.write.ExecContext(ctx, `SET synchronous_commit = off`)
 			note(err)
 		}

@@ -72,6 +72,10 @@ var (
 	descStored   = describe("stored_bytes", "Stored bytes of all aliases, while max-alias-storage is set.")
 	descHold     = describe("retention_longest_hold_seconds", "Longest time that one transaction of retention held the writer.")
 	descDiskFree = describe("disk_free_bytes", "Free space of the file system with the SQLite file.")
+	descNodes    = describe("nodes", "Nodes that serve this database and live, this one included.")
+	descBeatAge  = describe("node_beat_age_seconds", "Time since this node last renewed its beat; from 3 on it claims nothing (Postgres).")
+	descSweeps   = describe("node_sweeps_total", "Dead nodes that this node swept.")
+	descSwept    = describe("node_swept_attempts_total", "Attempts of dead nodes that this node marked interrupted.")
 	descMinFree  = describe("min_free_bytes", "With less free space than this, new events are refused; 0 = off.")
 )
 
@@ -79,7 +83,7 @@ var (
 func (f collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descSteps, descQueue, descFailed, descDropped, descRetried, descUp, descSpool, descLimit, descSpooled, descDrained, descRefused,
-		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree, descMinFree,
+		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree, descMinFree, descNodes, descBeatAge, descSweeps, descSwept,
 	} {
 		to <- d
 	}
@@ -117,6 +121,11 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 	counter(descFreed, gone.FreedBytes)
 	gauge(descStored, float64(gone.StoredBytes))
 	gauge(descHold, gone.LongestHold.Seconds())
+	nodes, age := s.membership.figures()
+	gauge(descNodes, float64(nodes))
+	gauge(descBeatAge, age.Seconds())
+	counter(descSweeps, s.membership.swept.Load())
+	counter(descSwept, s.membership.interrupted.Load())
 	if s.disk.free != nil {
 		gauge(descMinFree, float64(s.disk.min))
 		if free, err := s.disk.free(s.disk.dir); err == nil {

@@ -492,6 +492,45 @@ func (s *Store) SetNodeState(state string) {
 	m.state = state
 }
 
+// NodeName is the name of this node; "" before Serve.
+func (s *Store) NodeName() string {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.name
+}
+
+// HasOtherNodes reports, from memory, whether other nodes serve this store.
+func (s *Store) HasOtherNodes() bool {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.living() > 0
+}
+
+// living counts the other nodes that serve. The caller holds mu.
+func (m *membership) living() (n int) {
+	for _, seen := range m.others {
+		if seen.row.State == relay.NodeServing && m.stillFor(seen) < deadAfter {
+			n++
+		}
+	}
+	return n
+}
+
+// figures returns the number of nodes and the time since the last renewal; 0 on SQLite.
+func (m *membership) figures() (nodes int, age time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id == "" {
+		return 0, 0
+	}
+	if m.db != nil {
+		age = time.Since(m.renewed)
+	}
+	return m.living() + 1, age
+}
+
 // Nodes lists the nodes of the store. A process that serves calls those dead whose beat it
 // saw standing still. An operator command, which has seen no beats, goes by the time of the
 // last one.

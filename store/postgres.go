@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,8 @@ import (
 )
 
 const (
-	poolSize           = 16               // connections of one relayd for its work; two of them commit
+	defaultConns       = 12               // connections of one relayd at most
+	otherConns         = 4                // those of them for the beat, notifications and the two committers
 	lockSize           = 3                // connections for the serve lock, and as many for migrations
 	readTimeout        = 2 * time.Second  // without an answer of the server to a statement
 	journalReadTimeout = time.Second      // the same for the committers, which callers wait for
@@ -37,7 +39,7 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	}
 	s.viaPooler = direct != dsn
 	slow, _ := postgresDSN(by, slowConnectTimeout) // the address parsed above: no error
-	if s.write, err = openPoolBy(ctx, dsn, poolSize, &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
+	if s.write, err = openPoolBy(ctx, dsn, s.poolSize(), &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
 	s.read = s.write
@@ -53,6 +55,9 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	}
 	return nil
 }
+
+// poolSize is how many connections there are for work other than that of the committers.
+func (s *Store) poolSize() int { return max(cmp.Or(s.opt.MaxConns, defaultConns)-otherConns, 2) }
 
 // postgresDSN adds the parameters on which the store relies. binary_parameters sends bytes
 // unchanged, in one round trip and without named statements, which poolers do not support. The

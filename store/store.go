@@ -60,6 +60,8 @@ type Options struct {
 	// PeerAddr and PeerKey are where other nodes reach it, and Version is that of the
 	// program; they are shown to the other nodes.
 	NodeName, PeerAddr, PeerKey, Version string
+	// MaxConns bounds the connections to Postgres, but for those of a migration; 0 = 12.
+	MaxConns int
 	// NoCreate makes Open fail where there is no store yet.
 	NoCreate bool
 	// Log gets what operators should know; nil = no log.

@@ -183,7 +183,7 @@ func (a *app) wire() error {
 	}
 	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
 	apiHandler := api.New(api.Options{
-		Deliver: a.delivery, Events: a.store, Accounts: a.store, Site: a.site, Log: a.log, Limits: a.limits,
+		Deliver: a.delivery, Events: a.store, Accounts: a.store, Nodes: a.store, Site: a.site, Log: a.log, Limits: a.limits,
 		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: registry, Version: relay.ThisBuild().Version,
 	})
 	a.sshServer = sshgate.New(sshgate.Options{

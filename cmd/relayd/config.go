@@ -42,6 +42,11 @@ type Config struct {
 	// DatabaseDirectURL is DatabaseURL where it is empty.
 	DatabaseDirectURL DatabaseURL `flag:"database-direct-url" default:"" secret:"yes" help:"for migrations and locks when the database URL goes through a pooler" note:"empty = database-url"`
 
+	// DatabaseMaxConns counts every connection of this process but those of a migration.
+	DatabaseMaxConns Count `flag:"database-max-conns" default:"12" help:"connections of this node to Postgres, that of its heartbeat included" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`
+	// NodeName is a label; the id of a node is random.
+	NodeName Text `flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second living node of one name gets a number"`
+
 	// TLS says where certificates come from.
 	TLS TLSMode `flag:"tls" default:"off" help:"off, files or acme" note:"files are read again when they change; acme gets certificates by itself, which accepts the terms of its CA"`
 	// TLSCert and TLSKey are PEM files, read again when they change.
@@ -107,6 +112,10 @@ type Config struct {
 	// Drain of 0 cuts at once, off waits for ever.
 	Drain Duration `flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`
 
+	// DrainDelay without a setting is for nodes that have others beside them: a single one
+	// has nowhere to send its callers.
+	DrainDelay Duration `flag:"drain-delay" default:"3s" zero:"ok" help:"at a stop, /readyz is 503 this long before the listeners close, so that balancers notice" note:"the default applies only while other nodes serve the same Postgres; a value that is set always does"`
+
 	// Retention may be overruled by an alias.
 	Retention Duration `flag:"retention" default:"30d" help:"age at which events go; queued and shared ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
 	// QueueLimit is counted per alias.
@@ -122,6 +131,9 @@ type Config struct {
 	// LogFormat and LogLevel are of the log on stderr.
 	LogFormat LogFormat `flag:"log-format" default:"text" help:"text or json"`
 	LogLevel  LogLevel  `flag:"log-level" default:"info" help:"debug, info, warn or error"`
+
+	// drainDelayGiven is set where DrainDelay is not the default.
+	drainDelayGiven bool
 }
 
 // setting is one field of Config together with its texts and where its value came
@@ -140,14 +152,17 @@ func (s *setting) env() string {
 // settings lists the fields of c in their order; setting a value changes c.
 func (c *Config) settings() []*setting {
 	v := reflect.ValueOf(c).Elem()
-	list := make([]*setting, v.NumField())
-	for i := range list {
+	var list []*setting
+	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag
-		list[i] = &setting{
+		if tag == "" {
+			continue // follows from the others
+		}
+		list = append(list, &setting{
 			name: tag.Get("flag"), def: tag.Get("default"), help: tag.Get("help"), note: tag.Get("note"),
 			secret: tag.Get("secret") != "", file: tag.Get("file") != "", zero: tag.Get("zero") != "",
 			value: v.Field(i).Addr().Interface().(value), origin: "default",
-		}
+		})
 	}
 	return list
 }

@@ -142,6 +142,8 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	return s.def, "default", nil
 }
 
+const minDatabaseConns = 6
+
 // check looks at settings together and fills what follows from others.
 func (c *Config) check(list []*setting, getenv func(string) string) []error {
 	if c.DatabaseDirectURL == "" {
@@ -175,6 +177,15 @@ func (c *Config) check(list []*setting, getenv func(string) string) []error {
 	}
 	if c.PingTimeout == unlimited {
 		wrong("ping-timeout", "it cannot be off: a vanished peer would never be noticed")
+	}
+	if n := c.DatabaseMaxConns; n < minDatabaseConns {
+		wrong("database-max-conns", "a node needs %d connections at least: for its heartbeat, for notifications, two that write and two for other work", minDatabaseConns)
+	}
+	if c.DrainDelay == unlimited {
+		wrong("drain-delay", "it cannot be off; 0s closes the listeners at once")
+	}
+	for _, s := range list {
+		c.drainDelayGiven = c.drainDelayGiven || s.name == "drain-delay" && s.origin != "default"
 	}
 	c.checkTLS(wrong)
 	return faults

@@ -15,7 +15,9 @@ var contractDefaults = map[string]struct {
 	"ssh-addr":                    {value: "127.0.0.1:2222"},
 	"ssh-public-addr":             {value: ""}, // base host and SSH port: TestDefaults
 	"ssh-host-key":                {value: "", announced: true},
-	"node-name":                   {value: "", announced: true},
+	"node-name":                   {value: ""},
+	"database-max-conns":          {value: "12"},
+	"drain-delay":                 {value: "3s"},
 	"peer-addr":                   {value: "", announced: true},
 	"admin-addr":                  {value: "127.0.0.1:9091"},
 	"pprof":                       {value: "off"},

@@ -99,7 +99,7 @@ func (c *cli) rootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		c.serveCommand(), c.migrateCommand(),
-		c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(),
+		c.nodeCommand(), c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(),
 		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(),
 		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.demoCommand(), c.manCommand(),
 	)

@@ -57,6 +57,7 @@ func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.
 		URL: string(cfg.DatabaseURL), DirectURL: string(cfg.DatabaseDirectURL), DataDir: string(cfg.DataDir),
 		AliasClaim: bool(cfg.AliasClaim), MaxAliases: cfg.MaxAliases.Limit(), NoCreate: existing,
 		SpoolLimit: cfg.SpoolLimit.Limit(), Retention: cfg.Retention.Limit(),
+		NodeName: string(cfg.NodeName), Version: relay.ThisBuild().Version, MaxConns: int(cfg.DatabaseMaxConns),
 		MaxAliasStorage: cfg.MaxAliasStorage.Limit(), MinFree: cfg.MinFree.Limit(),
 		Log: newLog(c.stderr, cfg),
 	})

@@ -103,7 +103,7 @@ func TestAdmin(t *testing.T) {
 	if err := json.NewDecoder(res.Body).Decode(&stats); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"goroutines", "openFds", "rssBytes", "tunnels", "channels", "queued", "spoolBytes", "committed", "version"} {
+	for _, key := range []string{"goroutines", "openFds", "rssBytes", "tunnels", "channels", "queued", "spoolBytes", "committed", "version", "node"} {
 		if _, ok := stats[key]; !ok {
 			t.Errorf("/debug/stats has no %s", key)
 		}

@@ -45,7 +45,7 @@ func (a *app) stats() server.Stats {
 	d, s := a.delivery.Stats(), a.store.Stats()
 	return server.Stats{
 		Tunnels: d.Tunnels, Channels: d.Channels, Queued: d.Queued,
-		SpoolBytes: s.SpoolBytes, Committed: s.Committed, Version: relay.ThisBuild().Version,
+		SpoolBytes: s.SpoolBytes, Committed: s.Committed, Version: relay.ThisBuild().Version, Node: a.store.NodeName(),
 		HTTP: a.server.Stats(), SSH: a.sshServer.Stats(), Limits: a.limits.Stats(),
 	}
 }

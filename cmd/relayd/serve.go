@@ -10,12 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"golang.org/x/sync/errgroup"
+
+	"relay"
 )
 
 // Stop stops gracefully: it accepts nothing new, lets running requests finish within the
 // drain time, tells and closes the tunnels, and flushes the store. The error says whether
 // requests had to be cut.
 func (a *app) Stop() error {
+	a.announceDrain()
 	ctx, cancel := a.drain()
 	defer cancel()
 	a.log.Info("stopping", "drain", a.cfg.Drain.String())
@@ -46,6 +49,18 @@ func (a *app) Stop() error {
 	}
 	a.log.Info("stopped")
 	return err
+}
+
+// announceDrain makes /readyz answer 503 for the drain delay before anything closes: a
+// balancer that checks it, and the other nodes, send new work elsewhere meanwhile. Without
+// other nodes there is nowhere to send it, so that the delay then only applies if it is set.
+func (a *app) announceDrain() {
+	a.server.Drain()
+	a.store.SetNodeState(relay.NodeDraining)
+	if a.cfg.drainDelayGiven || a.store.HasOtherNodes() {
+		a.log.Info("draining", "drain_delay", a.cfg.DrainDelay.String())
+		time.Sleep(time.Duration(a.cfg.DrainDelay))
+	}
 }
 
 // drain returns a context that ends when running requests have to be cut.

@@ -1,0 +1,22 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"relay"
+	"relay/record"
+)
+
+func (s *server) addNodeRoutes() {
+	registerTyped(s, route{
+		method: http.MethodGet, path: "/nodes", id: "list-nodes", tag: "nodes",
+		summary: "The relayd processes that serve this relay", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true,
+	}, func(ctx context.Context, _ *requestInfo, _ *noContent) (*jsonBody[record.List[record.Node]], error) {
+		nodes, err := s.Nodes.Nodes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return listAnswer(nodes, record.OfNode), nil
+	})
+}
