@@ -1,0 +1,185 @@
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"relay/relaytest"
+)
+
+// debs makes Debian packages of relay and relayd in two versions.
+func debs(t *testing.T) (folder string) {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay, relayd, made := relaytest.Program(t, "relay"), relaytest.Program(t, "relayd"), t.TempDir()
+	script := fmt.Sprintf(`set -e
+cd %q
+scripts/generated %q %q %q/generated
+export RELAY_GENERATED=%[4]q/generated SOURCE_DATE_EPOCH=1750000000
+for version in 1.0.0 1.1.0; do
+	scripts/package relay %[2]q $(go env GOARCH) $version %[4]q/packages deb
+	scripts/package relayd %[3]q $(go env GOARCH) $version %[4]q/packages deb
+done`, root, relay, relayd, made)
+	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return filepath.Join(made, "packages")
+}
+
+// TestDebianPackage installs, upgrades, removes and purges the packages on a Debian with
+// systemd: the service runs as soon as it is installed, an upgrade under load fails no
+// caller, and what was stored outlives even a purge.
+func TestDebianPackage(t *testing.T) {
+	m := bootedMachine(t, debs(t))
+	m.run("dpkg -i /packages/relay_1.0.0_*.deb /packages/relayd_1.0.0_*.deb")
+	for _, tc := range []struct{ command, want string }{
+		{"systemctl is-active relayd", "active"},
+		{"systemctl is-enabled relayd", "enabled"},
+		{"systemctl show -P StatusText relayd", "0 tunnels, spool empty"},
+		{"stat -c '%a %U:%G' /etc/relayd/relayd.yaml", "640 root:relayd"},
+		{"stat -c '%a %U:%G' /var/lib/relayd", "700 relayd:relayd"},
+		{"ps -o user= -C relayd", "relayd"},
+		{"gzip -dc /usr/share/man/man8/relayd.8.gz | head -n 1 | cut -d ' ' -f 2", `"RELAYD"`},
+		{"bash -c '. /usr/share/bash-completion/completions/relay && complete -p relay' | grep -c __start_relay", "1"},
+		{"dpkg --verify relay relayd", ""},
+	} {
+		if got := m.run("%s", tc.command); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.command, got, tc.want)
+		}
+	}
+	m.run("systemd-analyze verify --man=no relayd.service")
+	exposure := m.run("systemd-analyze security --offline=yes --threshold=20 relayd.service | tail -n 1")
+	m.run("relayd doctor")
+	m.credential()
+	hostKey := m.run("ssh-keygen -lf /var/lib/relayd/ssh_host_ed25519_key | cut -d ' ' -f 2")
+	m.run("ssh-keygen -q -t ed25519 -N '' -f /tmp/id && relayd user add ann --admin --key /tmp/id.pub")
+	m.up(hostKey)
+
+	t.Run("upgrade under load", func(t *testing.T) { m.upgradeUnderLoad(t, exposure) })
+
+	if got := m.run("ls -l /proc/$(systemctl show -P MainPID relayd)/exe | grep -c deleted || true"); got != "0" {
+		t.Error("the service still runs the program of the old package")
+	}
+	pid := m.run("systemctl show -P MainPID relayd")
+	m.run("kill -ABRT %s", pid) // as the watchdog does
+	relaytest.Until(t, 20*time.Second, "a restart after the watchdog", func() bool {
+		return m.run("systemctl show -P MainPID relayd") != pid && m.run("systemctl is-active relayd || true") == "active"
+	})
+	if got := m.run("journalctl -u relayd | grep -c 'goroutine 1 ' || true"); got == "0" {
+		t.Error("the watchdog's end of relayd left no goroutines in the journal")
+	}
+
+	m.run("echo '# mine' >>/etc/relayd/relayd.yaml && apt-get -qq remove -y relayd 2>&1 || dpkg -r relayd")
+	if got := m.run("systemctl is-active relayd || true"); got != "inactive" {
+		t.Errorf("after the removal the service is %s", got)
+	}
+	if said := m.run("dpkg -P relayd 2>&1"); !strings.Contains(said, "the data stays in /var/lib/relayd") {
+		t.Errorf("purge says %q", said)
+	}
+	m.run("test ! -e /etc/relayd/relayd.yaml && test -s /var/lib/relayd/relay.db")
+	m.run("dpkg -i /packages/relayd_1.1.0_*.deb && systemctl is-active relayd")
+	if got := m.run("ssh-keygen -lf /var/lib/relayd/ssh_host_ed25519_key | cut -d ' ' -f 2"); got != hostKey {
+		t.Errorf("the host key changed from %s to %s", hostKey, got)
+	}
+	if got := m.run("relayd user list"); !strings.Contains(got, "ann") {
+		t.Errorf("the accounts after purge and installation: %s", got)
+	}
+}
+
+// credential starts the service with a secret from /etc/credstore, and again without it.
+func (m *machine) credential() {
+	m.t.Helper()
+	m.run("install -D -m 600 /dev/null /etc/credstore/relayd.database-url && echo postgres://relay:secret@127.0.0.1:9/relay >/etc/credstore/relayd.database-url")
+	_ = m.command("systemctl", "restart", "relayd").Run() // it fails: there is no Postgres
+	if said := m.run("journalctl -u relayd -o cat -n 20"); !strings.Contains(said, "127.0.0.1:9") || strings.Contains(said, "secret") {
+		m.t.Errorf("with a credential relayd says %q", said)
+	}
+	m.run("rm /etc/credstore/relayd.database-url && systemctl restart relayd && systemctl is-active relayd")
+}
+
+// up runs relay up with an echoing local server, for the alias demo, until the test ends.
+func (m *machine) up(hostKey string) {
+	m.t.Helper()
+	cmd := m.command("relay", "up", "--echo", "--alias", "demo", "--server", "localhost:2222", "--identity", "/tmp/id", "--host-key", hostKey)
+	cmd.WaitDelay = time.Second // nsenter leaves its child behind, which ends with the machine
+	p := relaytest.Start(m.t, cmd)
+	relaytest.Until(m.t, 20*time.Second, "the tunnel", func() bool {
+		if p.HasEnded() {
+			m.t.Fatalf("relay up ended: %s", p.Out.String())
+		}
+		return strings.HasPrefix(m.run("systemctl show -P StatusText relayd"), "1 tunnel") ||
+			strings.Contains(m.run("relayd alias list"), "online")
+	})
+}
+
+// upgradeUnderLoad upgrades both packages while 200 requests a second come in, each on a
+// connection of its own. Each has to be answered by the local server, or to be queued.
+func (m *machine) upgradeUnderLoad(t *testing.T, exposure string) {
+	const perSecond, seconds = 200, 6
+	client := &http.Client{Timeout: relaytest.Patience(20 * time.Second), Transport: &http.Transport{DialContext: m.dialer(), DisableKeepAlives: true}}
+	var delivered, queued, failed, slowest atomic.Int64
+	var first sync.Once
+	send := func() {
+		begun := time.Now()
+		req, _ := http.NewRequest(http.MethodPost, "http://127.0.0.1:8080/hook", strings.NewReader(`{"hi":1}`))
+		req.Host = "demo.localhost"
+		res, err := client.Do(req)
+		status := 0
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			status = res.StatusCode
+		}
+		switch {
+		case err == nil && status == http.StatusOK:
+			delivered.Add(1)
+		case err == nil && status == http.StatusAccepted:
+			queued.Add(1)
+		default:
+			failed.Add(1)
+			first.Do(func() { t.Errorf("a request failed: status %d, %v", status, err) })
+		}
+		for took := int64(time.Since(begun)); ; {
+			if old := slowest.Load(); took <= old || slowest.CompareAndSwap(old, took) {
+				return
+			}
+		}
+	}
+	var all sync.WaitGroup
+	tick := time.NewTicker(time.Second / perSecond)
+	defer tick.Stop()
+	upgraded := make(chan string, 1)
+	for i := range perSecond * seconds {
+		if i == perSecond {
+			go func() {
+				out, err := m.command("sh", "-c", "dpkg -i /packages/relay_1.1.0_*.deb /packages/relayd_1.1.0_*.deb").CombinedOutput()
+				upgraded <- fmt.Sprint(err, " ", string(out))
+			}()
+		}
+		<-tick.C
+		all.Add(1)
+		go func() { defer all.Done(); send() }()
+	}
+	if said := <-upgraded; !strings.HasPrefix(said, "<nil>") {
+		t.Errorf("the upgrade: %s", said)
+	}
+	all.Wait()
+	stored := regexp.MustCompile(`(?m)^1\.1\.0$`).MatchString(m.run("dpkg-query -W -f '${Version}' relayd"))
+	if !stored || delivered.Load() == 0 {
+		t.Errorf("upgraded: %v, delivered: %d", stored, delivered.Load())
+	}
+	t.Logf("%d requests at %d/s over an upgrade: failed %d, delivered %d, queued %d, slowest %v; %s",
+		perSecond*seconds, perSecond, failed.Load(), delivered.Load(), queued.Load(), time.Duration(slowest.Load()).Round(time.Millisecond), exposure)
+}
