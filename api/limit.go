@@ -30,7 +30,7 @@ var (
 
 // Calls that stay open, at once.
 const (
-	maxOpenPerAccount = 100
+	maxOpenPerAccount = 256
 	maxOpenTotal      = 4096
 )
 

@@ -217,7 +217,7 @@ func online(t testing.TB, target Target) (*fakeConn, *upRun) {
 	return got(t, "connection", d.conns), run
 }
 
-func exitOf(err error) int {
+func exitOfError(err error) int {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Exit
