@@ -50,6 +50,7 @@ type Conn struct {
 	Addr     string
 	activity *activityConn
 	notices  chan relay.Notice // closed at the end of the connection
+	ended    chan struct{}     // closed then too
 }
 
 // maxNotices is how many notices wait at most; the relay sends a few for each forward.
@@ -57,10 +58,11 @@ const maxNotices = 256
 
 // newConn starts to use an SSH connection.
 func newConn(conn ssh.Conn, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request, addr string, activity *activityConn) *Conn {
-	c := &Conn{Addr: addr, activity: activity, notices: make(chan relay.Notice, maxNotices)}
+	c := &Conn{Addr: addr, activity: activity, notices: make(chan relay.Notice, maxNotices), ended: make(chan struct{})}
 	others := make(chan *ssh.Request)
 	c.Client = ssh.NewClient(conn, channels, others)
 	go func() {
+		defer close(c.ended)
 		defer close(c.notices)
 		defer close(others)
 		for r := range requests {

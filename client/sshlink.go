@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -135,10 +136,33 @@ func (c *channelConn) SetDeadline(time.Time) error      { return errors.ErrUnsup
 func (c *channelConn) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
 func (c *channelConn) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
 
-// openAPI opens a channel that serves the API.
+// openAPI opens a channel that serves the API. It has a goroutine of its own for that,
+// because x/crypto leaves an open for ever that begins while the connection ends:
+// mux.loop forgets the channels before it closes the transport.
 func (c *Conn) openAPI() (net.Conn, error) {
-	late := time.AfterFunc(loginTimeout, func() { c.Close() })
+	type opened struct {
+		conn net.Conn
+		err  error
+	}
+	result := make(chan opened, 1)
+	go func() {
+		conn, err := c.openSubsystem()
+		result <- opened{conn, err}
+	}()
+	late := time.NewTimer(loginTimeout)
 	defer late.Stop()
+	select {
+	case o := <-result:
+		return o.conn, o.err
+	case <-c.ended:
+		return nil, lostConnection(io.EOF)
+	case <-late.C:
+		c.Close()
+		return nil, Errorf(ExitUnreachable, "the relay has not opened a channel for %d s", int(loginTimeout.Seconds()))
+	}
+}
+
+func (c *Conn) openSubsystem() (net.Conn, error) {
 	ch, requests, err := c.OpenChannel("session", nil)
 	if err != nil {
 		return nil, lostConnection(err)
