@@ -17,6 +17,10 @@ help: ## list the targets
 build: ## build bin/relayd and bin/relay, static
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/relayd ./cmd/relay
 
+.PHONY: dist
+dist: ## what a release consists of, in dist/: archives, packages, checksums, SBOMs
+	@scripts/dist
+
 .PHONY: run
 run: build ## build and start the server in the foreground, data in .relay
 	@exec bin/relayd serve --data-dir .relay

@@ -28,11 +28,10 @@ var (
 	sourceRate = Rate{N: 6000, Per: time.Minute}
 )
 
-// Calls that stay open, at once. Each relay up has a stream open, so the bounds are those of
-// SSH connections, with some more in total for dashboards.
+// Calls that stay open, at once.
 const (
-	maxOpenPerAccount = 256
-	maxOpenTotal      = 16384
+	maxOpenPerAccount = 100
+	maxOpenTotal      = 4096
 )
 
 // Kinds of limit, as they are named in RateLimit headers and figures.

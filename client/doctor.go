@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -45,11 +46,11 @@ const (
 // changes nothing and prompts nobody.
 type Doctor struct {
 	Dialer *Dialer
-	// API is what commands use. The doctor closes it.
-	API *API
-	// APIErr is why commands cannot use any API, such as a token that would be sent over
-	// clear http; nil = they use API. It is the finding of the login check.
-	APIErr error
+	// Remote is where commands go.
+	Remote Remote
+	// RemoteErr is why commands cannot go anywhere, such as a token that would be sent
+	// over clear http; nil = they go to Remote. It is the finding of the login check.
+	RemoteErr error
 	// BaseURL is where the dashboard is; "" = not known.
 	BaseURL  string
 	Forwards []Forward // of webhooks.yaml, or as the person asks
@@ -65,11 +66,6 @@ type Doctor struct {
 // before it. A check takes a few seconds at most.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
 	d.list = nil
-	defer func() {
-		if d.API != nil {
-			d.API.Close()
-		}
-	}()
 	host := d.names(ctx)
 	d.port(ctx)
 	d.hostKey(ctx)
@@ -162,37 +158,37 @@ func (d *Doctor) dial(ctx context.Context) (net.Conn, error) {
 // accepts only the host key that was shown before and stores nothing.
 func (d *Doctor) login(ctx context.Context) {
 	const check = "login"
-	if d.APIErr != nil {
-		d.note(check, VerdictFail, fixOf(d.APIErr), "%v", d.APIErr)
+	if d.RemoteErr != nil {
+		d.note(check, VerdictFail, fixOf(d.RemoteErr), "%v", d.RemoteErr)
 		return
 	}
-	if d.broken && d.API.overSSH() {
+	endpoint := d.Remote.Endpoint()
+	if d.broken && endpoint.Name == "ssh" {
 		d.skip(check)
 		return
 	}
-	if d.API.overSSH() && d.shown != nil {
-		pinned, err := d.Dialer.as(d.Dialer.where.user)
+	if s, ok := d.Remote.(SSH); ok && d.shown != nil {
+		pinned, err := s.Dialer.as(s.Dialer.where.user)
 		if err != nil {
 			d.note(check, VerdictFail, fixOf(err), "%v", err)
 			return
 		}
 		pinned.HostKey = ssh.FingerprintSHA256(d.shown)
-		d.API = NewSSHAPI(pinned)
+		d.Remote = SSH{Dialer: pinned}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*d.timeout())
-	defer cancel()
-	me, err := d.API.Me(ctx)
-	switch {
-	case err != nil:
+	var answer bytes.Buffer
+	if err := d.run(ctx, Command{Name: "whoami"}, &answer); err != nil {
 		d.note(check, VerdictFail, fixOf(err), "%v", err)
 		return
-	case me.User == "":
-		d.note(check, VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint().Addr)
+	}
+	var me record.Me
+	if err := json.Unmarshal(answer.Bytes(), &me); err != nil || me.User == "" {
+		d.note(check, VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", endpoint.Addr)
 		return
 	}
 	way := "with an SSH key"
-	if !d.API.overSSH() {
-		way = "with a token at " + d.API.Endpoint().Addr
+	if endpoint.Name == "api" {
+		way = "with a token at " + endpoint.Addr
 	}
 	d.note(check, VerdictOK, "", "you are %s, %s", me.User, way)
 }
@@ -205,6 +201,12 @@ func fixOf(err error) string {
 	return "relay login URL"
 }
 
+func (d *Doctor) run(ctx context.Context, c Command, out *bytes.Buffer) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*d.timeout())
+	defer cancel()
+	return d.Remote.Run(ctx, c, out)
+}
+
 // aliases checks each alias that is configured here.
 func (d *Doctor) aliases(ctx context.Context) {
 	const check = "alias"
@@ -212,10 +214,13 @@ func (d *Doctor) aliases(ctx context.Context) {
 		d.skip(check)
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, 2*d.timeout())
-	defer cancel()
+	var answer bytes.Buffer
 	var list record.List[record.Alias]
-	if err := d.API.Get(limited, "/aliases", &list); err != nil {
+	err := d.run(ctx, Command{Name: "aliases"}, &answer)
+	if err == nil {
+		err = json.Unmarshal(answer.Bytes(), &list)
+	}
+	if err != nil {
 		d.note(check, VerdictFail, fixOf(err), "%v", err)
 		return
 	}
@@ -273,45 +278,46 @@ func (d *Doctor) locals(ctx context.Context) {
 	}
 }
 
-// clock compares the clock of this machine with the Date header of the relay.
+// clock compares the clock of this machine with the Date header of the base site.
 func (d *Doctor) clock(ctx context.Context, host string) {
 	const check = "clock"
-	api := d.API
-	if d.broken || d.APIErr != nil {
-		base := cmp.Or(d.BaseURL, BaseURL(host))
-		var err error
-		if api, err = NewAPI(base, "", d.Dialer.Version); err != nil {
-			d.list = append(d.list, Finding{check, VerdictFail, err.Error(), "set RELAY_URL to the address of the dashboard"})
-			return
-		}
-		defer api.Close()
+	base := d.BaseURL
+	if s, ok := d.Remote.(SSH); ok && base == "" && !d.broken {
+		base = s.Dialer.FindBase(ctx)
+	}
+	if base == "" {
+		base = BaseURL(host)
+	}
+	api, err := NewAPI(base, "", d.Dialer.Version)
+	if err != nil {
+		d.list = append(d.list, Finding{check, VerdictFail, err.Error(), "set RELAY_URL to the address of the dashboard"})
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
-	from, asked := api.Endpoint().Addr, time.Now()
-	resp, err := api.request(ctx, http.MethodGet, "/ssh", nil, "")
+	asked := time.Now()
+	header, err := api.head(ctx, "/healthz")
 	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + from + ": " + err.Error(), "set RELAY_URL to the address of the dashboard"})
+		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + base + ": " + requestCause(err).Error(), "set RELAY_URL to the address of the dashboard"})
 		return
 	}
-	defer resp.Body.Close()
-	theirs, err := http.ParseTime(resp.Header.Get("Date"))
+	theirs, err := http.ParseTime(header.Get("Date"))
 	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictSkip, from + " does not say what time it is", ""})
+		d.list = append(d.list, Finding{check, VerdictSkip, base + " does not say what time it is", ""})
 		return
 	}
-	d.skew(from, clockSkew(theirs, asked, time.Now()))
+	d.skew(base, clockSkew(theirs, asked, time.Now()))
 }
 
-func (d *Doctor) skew(from string, skew time.Duration) {
+func (d *Doctor) skew(base string, skew time.Duration) {
 	const check, fix = "clock", "set this machine's clock (NTP), or the relay's: receivers refuse signatures by their time"
 	switch {
 	case skew >= skewFail:
-		d.note(check, VerdictFail, fix, "%s apart from %s", skew.Round(time.Second), from)
+		d.note(check, VerdictFail, fix, "%s apart from %s", skew.Round(time.Second), base)
 	case skew >= skewWarn:
-		d.note(check, VerdictWarn, fix, "%s apart from %s", skew.Round(time.Second), from)
+		d.note(check, VerdictWarn, fix, "%s apart from %s", skew.Round(time.Second), base)
 	default:
-		d.note(check, VerdictOK, "", "less than %s apart from %s", skewWarn, from)
+		d.note(check, VerdictOK, "", "less than %s apart from %s", skewWarn, base)
 	}
 }
 

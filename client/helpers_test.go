@@ -25,8 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	for end := time.Now().Add(testTimeout); code == 0; {
-		// See Conn.openAPI.
-		left := goleak.Find(goleak.IgnoreTopFunction("golang.org/x/crypto/ssh.(*mux).openChannel"))
+		left := goleak.Find()
 		if left == nil {
 			break
 		}
@@ -218,7 +217,7 @@ func online(t testing.TB, target Target) (*fakeConn, *upRun) {
 	return got(t, "connection", d.conns), run
 }
 
-func exitOfError(err error) int {
+func exitOf(err error) int {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Exit

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-
-	"relay"
 )
 
 func TestBackoff(t *testing.T) {
@@ -168,9 +166,9 @@ func TestLossesAreRetriedForEver(t *testing.T) {
 func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
-		d.notices = func(c *fakeConn) {
-			c.notify(onlineNotice)
-			c.notify(relay.Notice{Kind: relay.NoticeStopping, RetryAfterMs: 7000})
+		d.upSession = func(c *fakeConn, say func(string)) {
+			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+			say(`{"type":"stopping","retryAfterMs":7000}`)
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 		got(t, "ready", run.ready)
@@ -193,9 +191,9 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 func TestTimeOfAStopCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
-		d.notices = func(c *fakeConn) {
-			c.notify(onlineNotice)
-			c.notify(relay.Notice{Kind: relay.NoticeStopping, RetryAfterMs: 1000})
+		d.upSession = func(c *fakeConn, say func(string)) {
+			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+			say(`{"type":"stopping","retryAfterMs":1000}`)
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 		got(t, "ready", run.ready)
@@ -214,9 +212,9 @@ func TestTimeOfAStopCounts(t *testing.T) {
 func TestLossWithAnAliasThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, up := inMemory(t)
-		d.notices = func(c *fakeConn) {
-			c.notify(onlineNotice)
-			c.notify(relay.Notice{Kind: relay.NoticeRefused, Alias: "github-dev", Code: relay.CodeOverloaded, Message: "later"})
+		d.upSession = func(c *fakeConn, say func(string)) {
+			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+			say(`{"type":"refused","alias":"github-dev","code":"overloaded","message":"later"}`)
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"}, Forward{Alias: "github-dev"})
 		for m := range run.messages {
@@ -237,11 +235,11 @@ func TestLossWithAnAliasThatWaits(t *testing.T) {
 func TestPassingRefusalIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
-		d.notices = func(c *fakeConn) {
-			c.notify(relay.Notice{Kind: relay.NoticeRefused, Alias: "stripe-dev", Code: relay.CodeStoreUnavailable, Message: "later"})
+		d.upSession = func(c *fakeConn, say func(string)) {
+			say(`{"type":"refused","alias":"stripe-dev","code":"store-unavailable","message":"later"}`)
 			time.Sleep(forwardRetry + time.Second)
 			if len(c.granted()) == 2 {
-				c.notify(onlineNotice)
+				say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
 			}
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
@@ -353,7 +351,7 @@ func TestRefusedLoginEndsForGood(t *testing.T) {
 		}
 		(<-lines).Close()
 		<-run.done
-		if exitOfError(run.err) != ExitRefused {
+		if exitOf(run.err) != ExitRefused {
 			t.Errorf("%v", run.err)
 		}
 		synctest.Wait()
@@ -362,13 +360,13 @@ func TestRefusedLoginEndsForGood(t *testing.T) {
 
 func TestRevokedLoginEndsForGood(t *testing.T) {
 	d := newFakeRelay(t)
-	d.notices = func(c *fakeConn) {
-		c.notify(onlineNotice)
-		c.notify(relay.Notice{Kind: relay.NoticeRevoked, Message: "this key was removed"})
+	d.upSession = func(c *fakeConn, say func(string)) {
+		say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+		say(`{"type":"revoked","message":"this key was removed"}`)
 	}
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); exitOfError(err) != ExitRefused {
+	if err := run.end(t); exitOf(err) != ExitRefused {
 		t.Error(err)
 	}
 }
@@ -382,7 +380,7 @@ func TestChangedHostKeyEndsForGood(t *testing.T) {
 		d.config.AddHostKey(newSigner(t))
 		(<-lines).Close()
 		<-run.done
-		if exitOfError(run.err) != ExitRefused {
+		if exitOf(run.err) != ExitRefused {
 			t.Errorf("%v", run.err)
 		}
 		synctest.Wait()

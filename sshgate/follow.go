@@ -132,9 +132,9 @@ func (s *session) gather(online, refused []notice) (on, off, rest []notice) {
 		case <-s.notices.wake:
 			for _, n := range s.notices.take() {
 				switch n.kind {
-				case relay.NoticeOnline:
+				case noticeOnline:
 					online = append(online, n)
-				case relay.NoticeRefused:
+				case noticeRefused:
 					refused = append(refused, n)
 				default:
 					rest = append(rest, n)

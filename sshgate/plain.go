@@ -89,21 +89,21 @@ func (v *plainView) queued(n notice) {
 
 func (v *plainView) tell(n notice) {
 	switch n.kind {
-	case relay.NoticeOnline:
+	case noticeOnline:
 		if v.online(n) {
 			v.queued(n)
 		}
-	case relay.NoticeRefused:
+	case noticeRefused:
 		v.out.put(fmt.Sprintf("Alias %s was refused: %s", textOr(n.alias, "(none)"), n.message))
-	case relay.NoticeOffline:
+	case noticeOffline:
 		delete(v.shown, n.alias)
 		v.out.put("Alias " + n.alias + " is offline: its forward was canceled")
-	case relay.NoticeSuperseded:
+	case noticeSuperseded:
 		v.out.put("Alias " + n.alias + ": " + n.message)
-	case relay.NoticeRevoked:
+	case noticeRevoked:
 		delete(v.shown, n.alias)
 		v.out.put(n.message)
-	case relay.NoticeStopping:
+	case noticeStopping:
 		v.out.put(n.message)
 	}
 }

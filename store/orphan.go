@@ -148,10 +148,8 @@ func (s *Store) orphanLoop(ctx context.Context) {
 	tick := time.NewTicker(orphanInterval)
 	defer tick.Stop()
 	for {
-		if s.holdsLease(ctx, leaseOrphans) {
-			if _, err := s.SweepOrphans(ctx, s.now()); err != nil && ctx.Err() == nil {
-				s.log.Warn("orphaned bodies cannot be removed now", "err", err)
-			}
+		if _, err := s.SweepOrphans(ctx, s.now()); err != nil && ctx.Err() == nil {
+			s.log.Warn("orphaned bodies cannot be removed now", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -5,6 +5,7 @@ go 1.26
 tool (
 	github.com/goreleaser/goreleaser/v2
 	github.com/goreleaser/nfpm/v2/cmd/nfpm
+	relay/tools/sbom
 )
 
 require (

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -166,13 +168,13 @@ func (p *program) aliasesOf(ctx context.Context) []string {
 	defer cancel()
 	quiet := *p
 	quiet.err = io.Discard // no messages, no prompts
-	api, err := quiet.api(ctx)
+	remote, err := quiet.remote(ctx)
 	if err != nil {
 		return nil
 	}
-	defer api.Close()
+	var answer bytes.Buffer
 	var list record.List[record.Alias]
-	if api.Get(ctx, "/aliases", &list) != nil {
+	if remote.Run(ctx, client.Command{Name: "aliases"}, &answer) != nil || json.Unmarshal(answer.Bytes(), &list) != nil {
 		return nil
 	}
 	var names []string

@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
 	"relay/client"
+	"relay/record"
 )
 
 // loginFlags are the flags of relay login.
@@ -172,12 +175,10 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *client.API, login *client.Login, name string) error {
 	key, err := dialer.FirstKey()
 	if err == nil {
-		err = api.RegisterKey(ctx, name, key)
+		_, err = api.RegisterKey(ctx, name, key)
 	}
 	if client.Conflict(err) {
-		byKey := client.NewSSHAPI(dialer)
-		defer byKey.Close()
-		if me, refused := byKey.Me(ctx); refused == nil { // it belongs to another account
+		if me, refused := whoIs(ctx, dialer); refused == nil { // it belongs to another account
 			err = nil
 			if me.User != login.User {
 				p.say(keyOfAnother(me.User))
@@ -193,25 +194,32 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 // loginByKey has the key approved unless it is known already, and makes a token with
 // it.
 func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *client.Login, f loginFlags) error {
-	api := client.NewSSHAPI(dialer)
-	defer api.Close()
-	me, err := api.Me(ctx)
+	me, err := whoIs(ctx, dialer)
 	var e *client.Error
 	if errors.As(err, &e) && e.Exit == client.ExitRefused {
 		if err := p.enrol(ctx, dialer, f); err != nil {
 			return err
 		}
-		me, err = api.Me(ctx)
+		me, err = whoIs(ctx, dialer)
 	}
 	if err != nil {
 		return err
 	}
-	token, err := api.MakeToken(ctx, f.name)
+	token, err := dialer.MakeToken(ctx, f.name)
 	if err != nil {
 		return err
 	}
 	login.User, login.Token, login.TokenID = me.User, token.Token, token.ID
 	return nil
+}
+
+func whoIs(ctx context.Context, dialer *client.Dialer) (*record.Me, error) {
+	var answer strings.Builder
+	me := &record.Me{}
+	if err := (client.SSH{Dialer: dialer}).Run(ctx, client.Command{Name: "whoami"}, &answer); err != nil {
+		return nil, err
+	}
+	return me, json.Unmarshal([]byte(answer.String()), me)
 }
 
 func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags) error {

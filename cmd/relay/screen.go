@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay/client"
+	"relay/record"
 )
 
 // upScreen prints the output of relay up: the fixed lines and the request log on
@@ -35,7 +36,7 @@ func (s *upScreen) message(m *client.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mode == outputJSON {
-		_ = s.w.object(m)
+		_ = s.w.json(m.Raw)
 	}
 	switch m.Type {
 	case client.TypeHello:
@@ -87,18 +88,19 @@ func (s *upScreen) notice(m *client.Message) {
 		s.say(offlineNow(m.Alias))
 	case client.TypeStopping:
 		s.say(stoppingNow)
+	case client.TypeReleased:
+		s.say(released(record.Released{Alias: m.Alias, Released: m.Released}))
+	case client.TypeError:
+		s.say(m.Alias + ": " + m.Message)
 	case client.TypeRevoked:
 		s.say(m.Message)
-	case client.TypeMissed:
-		s.say(someMissing)
+	case client.TypeDropped:
+		s.say(notShown(m.Lines))
 	}
 }
 
 func (s *upScreen) online(m *client.Message) {
-	s.queued[m.Alias] = 0
-	if m.QueuedEvents != nil {
-		s.queued[m.Alias] = *m.QueuedEvents
-	}
+	s.queued[m.Alias] = m.QueuedEvents
 	delete(s.refusals, m.Alias)
 	if s.shown[m.Alias] {
 		s.say(onlineAgain(m.Alias))

@@ -59,7 +59,7 @@ type app struct {
 }
 
 func newApp(c *cli, cfg Config) *app {
-	return &app{cli: c, cfg: cfg, log: newLog(c.stderr, cfg), standby: &standbyHandler{}, systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
+	return &app{cli: c, cfg: cfg, log: c.logger(cfg), standby: &standbyHandler{}, systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
 }
 
 // Start opens the store and the listeners and serves. On Postgres it waits until no other
@@ -205,9 +205,9 @@ func (a *app) wire() error {
 		Challenge: a.challenge(), Ready: a.ready, Registry: registry, Log: a.log,
 	})
 	a.admin = &http.Server{
-		Handler: server.Admin(server.AdminOptions{
+		Handler: a.withLog(server.Admin(server.AdminOptions{
 			Stats: a.stats, Registry: registry, Loopback: c.AdminAddr.Loopback(), Pprof: bool(c.Pprof), Log: a.log,
-		}),
+		})),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}

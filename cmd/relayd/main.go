@@ -70,6 +70,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 type cli struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
+	logging        logging
 }
 
 // usageError is a mistake in the arguments or settings: exit code 2.
@@ -100,7 +101,7 @@ func (c *cli) rootCommand() *cobra.Command {
 	root.AddCommand(
 		c.serveCommand(), c.migrateCommand(),
 		c.nodeCommand(), c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(),
-		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(),
+		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(), c.supportCommand(),
 		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.demoCommand(), c.manCommand(),
 	)
 	strictCompletion(root)

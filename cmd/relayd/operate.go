@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"text/tabwriter"
@@ -59,7 +58,7 @@ func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.
 		SpoolLimit: cfg.SpoolLimit.Limit(), Retention: cfg.Retention.Limit(),
 		NodeName: string(cfg.NodeName), Version: relay.ThisBuild().Version, MaxConns: int(cfg.DatabaseMaxConns),
 		MaxAliasStorage: cfg.MaxAliasStorage.Limit(), MinFree: cfg.MinFree.Limit(),
-		Log: newLog(c.stderr, cfg),
+		Log: c.logger(cfg),
 	})
 	if err != nil && cfg.DatabaseURL != "" {
 		err = databaseError(err)
@@ -79,14 +78,6 @@ func databaseError(err error) error {
 		return fmt.Errorf(databaseRefuses, err)
 	}
 	return err
-}
-
-func newLog(w io.Writer, cfg Config) *slog.Logger {
-	opt := &slog.HandlerOptions{Level: slog.Level(cfg.LogLevel)}
-	if cfg.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, opt))
-	}
-	return slog.New(slog.NewTextHandler(w, opt))
 }
 
 // jsonFlag adds --json to a read command.

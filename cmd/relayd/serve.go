@@ -18,11 +18,11 @@ import (
 // drain time, tells and closes the tunnels, and flushes the store. The error says whether
 // requests had to be cut.
 func (a *app) Stop() error {
+	a.tellStopping()
 	a.announceDrain()
 	ctx, cancel := a.drain()
 	defer cancel()
 	a.log.Info("stopping", "drain", a.cfg.Drain.String())
-	a.tellStopping()
 	if a.systemd.present() { // new callers wait for the next relayd
 		a.server.StopAccepting()
 	}
@@ -135,6 +135,7 @@ func (c *cli) serve(ctx context.Context, a *app, list []*setting) error {
 		fmt.Fprint(c.stdout, greeting)
 		supervised, end := context.WithCancel(ctx)
 		go a.superviseUntil(supervised)
+		go a.watchLevelSignal(supervised)
 		select {
 		case <-ctx.Done():
 		case err = <-a.failed:

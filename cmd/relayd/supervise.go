@@ -98,7 +98,7 @@ func (a *app) status() string {
 func (a *app) tellStopping() {
 	state := "STOPPING=1\nSTATUS=stopping"
 	if limit := a.cfg.Drain; limit != unlimited {
-		state += fmt.Sprintf("\nEXTEND_TIMEOUT_USEC=%d", (time.Duration(limit) + stopMargin).Microseconds())
+		state += fmt.Sprintf("\nEXTEND_TIMEOUT_USEC=%d", (time.Duration(limit) + time.Duration(a.cfg.DrainDelay) + stopMargin).Microseconds())
 	}
 	a.tell(state)
 }

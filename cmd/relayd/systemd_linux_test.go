@@ -102,7 +102,7 @@ func TestServiceManager(t *testing.T) {
 	m.next("WATCHDOG=1\nSTATUS=0 tunnels")
 	first := listeningLine.FindStringSubmatch(p.Out.String())
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
-	m.next("STOPPING=1\n(.*\n)*EXTEND_TIMEOUT_USEC=50000000")
+	m.next("STOPPING=1\n(.*\n)*EXTEND_TIMEOUT_USEC=53000000")
 	if code := p.Code(t, 20*time.Second); code != 0 {
 		t.Errorf("it ended with %d: %s", code, p.Out.String())
 	}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"sync"
+)
+
+// logging is the log of this process: all its loggers write to one place and share a level,
+// which may change while the process runs.
+type logging struct {
+	level  slog.LevelVar
+	recent recentLines
+}
+
+// logger returns a logger with the form and level of the settings.
+func (c *cli) logger(cfg Config) *slog.Logger {
+	c.logging.level.Set(slog.Level(cfg.LogLevel))
+	opt := &slog.HandlerOptions{Level: &c.logging.level}
+	w := io.MultiWriter(c.stderr, &c.logging.recent)
+	if cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, opt))
+	}
+	return slog.New(slog.NewTextHandler(w, opt))
+}
+
+// toggleDebug switches the level of the log to debug, or back to that of the settings.
+func (a *app) toggleDebug() {
+	level := slog.LevelDebug
+	if a.cli.logging.level.Level() == level {
+		level = slog.Level(a.cfg.LogLevel)
+	}
+	a.cli.logging.level.Set(level)
+	a.log.Log(context.Background(), max(level, slog.Level(a.cfg.LogLevel)), "log level changed by a signal", "level", level.String())
+}
+
+// watchLevelSignal toggles the level of the log at each SIGUSR2, where there are such signals,
+// until ctx ends.
+func (a *app) watchLevelSignal(ctx context.Context) {
+	signals := make(chan os.Signal, 1)
+	for _, s := range levelSignals {
+		signal.Notify(signals, s)
+	}
+	defer signal.Stop(signals)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+			a.toggleDebug()
+		}
+	}
+}
+
+// recentBytes is how much of the log a process remembers.
+const recentBytes = 256 << 10
+
+// recentLines remembers the last lines of the log.
+type recentLines struct {
+	mu    sync.Mutex
+	lines [][]byte
+	bytes int
+}
+
+// Write remembers one line, as handlers of slog write it.
+func (r *recentLines) Write(line []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := line[:min(len(line), recentBytes)]
+	r.lines = append(r.lines, append([]byte(nil), kept...))
+	for r.bytes += len(kept); r.bytes > recentBytes; r.lines = r.lines[1:] {
+		r.bytes -= len(r.lines[0])
+	}
+	return len(line), nil
+}
+
+// WriteTo writes the lines, oldest first.
+func (r *recentLines) WriteTo(w io.Writer) (n int64, err error) {
+	r.mu.Lock()
+	lines := append([][]byte(nil), r.lines...)
+	r.mu.Unlock()
+	for _, line := range lines {
+		k, err := w.Write(line)
+		n += int64(k)
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// withLog adds the recent lines of the log to the admin handler, at /debug/log, for people of
+// this machine: the lines name aliases and addresses.
+func (a *app) withLog(admin http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", admin)
+	mux.HandleFunc("GET /debug/log", func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		host := addrOfHost(r.Host)
+		if err != nil || !from.Addr().Unmap().IsLoopback() || !host.IsLoopback() {
+			http.Error(w, "the log is for this machine only", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = a.cli.logging.recent.WriteTo(w)
+	})
+	return mux
+}
+
+// addrOfHost returns the address that a Host value consists of; the zero value is no
+// loopback address.
+func addrOfHost(host string) netip.Addr {
+	if at, err := netip.ParseAddrPort(host); err == nil {
+		return at.Addr()
+	}
+	addr, _ := netip.ParseAddr(host)
+	return addr
+}

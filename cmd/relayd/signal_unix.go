@@ -1,0 +1,11 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// levelSignals toggle the level of the log.
+var levelSignals = []os.Signal{syscall.SIGUSR2}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/record"
+	"relay/store"
+)
+
+func (c *cli) supportCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "support FILE", Short: "write what a report of a problem needs to a new text file, without secrets", Args: exactly("FILE"),
+		Long: `Writes version, settings, the checks of doctor, counts and the last lines of the log to FILE
+(mode 0600; - is stdout). Secrets are masked. The lines name aliases, accounts and addresses:
+read the file before you pass it on. Run it as root or as the user that runs relayd.`,
+		Example: "  relayd support relay-support.txt",
+	}
+	load := c.settingFlags(cmd, true)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, list, err := load()
+		if err != nil {
+			return err
+		}
+		report := c.supportReport(cmd.Context(), cfg, list)
+		if args[0] == "-" {
+			_, err := c.stdout.Write(report)
+			return err
+		}
+		f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(report)
+		if err = errors.Join(err, f.Close()); err == nil {
+			c.report("written to %s; read it before you pass it on", args[0])
+		}
+		return err
+	}
+	return cmd
+}
+
+// supportReport returns the text of the report. A part that cannot be had says why.
+func (c *cli) supportReport(ctx context.Context, cfg Config, list []*setting) []byte {
+	var b bytes.Buffer
+	section := func(name string) { fmt.Fprintf(&b, "\n== %s\n\n", name) }
+	fmt.Fprintf(&b, "relayd %s\nwritten %s by user %d on %d processors\n",
+		relay.ThisBuild(), time.Now().UTC().Format(time.RFC3339), os.Getuid(), runtime.NumCPU())
+	section("settings")
+	_ = printRows(&b, false, []string{"SETTING", "VALUE", "ORIGIN"}, effective(cfg, list), func(r settingRow) []string {
+		return []string{r.Name, r.Value, r.Origin}
+	})
+	section("doctor")
+	_ = printRows(&b, false, []string{"CHECK", "VERDICT", "REASON", "FIX"}, c.runChecks(ctx, cfg), func(f store.Finding) []string {
+		return []string{f.Check, f.Verdict, f.Reason, f.Fix}
+	})
+	for _, part := range []struct{ name, path string }{
+		{"counts", "/debug/stats"}, {"metrics", "/metrics"}, {"log", "/debug/log"},
+	} {
+		section(part.name)
+		b.Write(askAdmin(ctx, cfg, part.path))
+	}
+	return redact(b.Bytes(), cfg)
+}
+
+// askAdmin returns what the admin listener of the running server answers, or why there is
+// nothing.
+func askAdmin(ctx context.Context, cfg Config, path string) []byte {
+	if !cfg.AdminAddr.On() {
+		return []byte("the admin listener is off\n")
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+dialable(string(cfg.AdminAddr))+path, nil)
+	if err != nil {
+		return []byte(err.Error() + "\n")
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return []byte("no relayd answers: " + err.Error() + "\n")
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	if err != nil || res.StatusCode != http.StatusOK {
+		return fmt.Appendf(nil, "%s: %s, %v\n", path, res.Status, err)
+	}
+	var safe strings.Builder
+	for line := range strings.Lines(string(text)) {
+		safe.WriteString(record.SafeText(strings.TrimRight(line, "\r\n")) + "\n")
+	}
+	return []byte(safe.String())
+}
+
+// tokenText is what a token or a secret link looks like.
+var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\w-]{20,}`)
+
+// redact masks secrets that a part of the report should not hold in the first place.
+func redact(report []byte, cfg Config) []byte {
+	text := tokenText.ReplaceAllString(string(report), "xxxxx")
+	for _, s := range []string{string(cfg.DatabaseURL), string(cfg.DatabaseDirectURL)} {
+		u, err := url.Parse(s)
+		if err != nil || s == "" {
+			continue
+		}
+		secrets := []string{}
+		if password, ok := u.User.Password(); ok {
+			secrets = append(secrets, password)
+		}
+		for name, values := range u.Query() {
+			if strings.Contains(strings.ToLower(name), "password") {
+				secrets = append(secrets, values...)
+			}
+		}
+		for _, secret := range secrets {
+			if len(secret) < 8 { // as a word it may occur anywhere
+				text = strings.ReplaceAll(text, ":"+secret+"@", ":xxxxx@")
+			} else {
+				text = strings.ReplaceAll(text, secret, "xxxxx")
+			}
+		}
+	}
+	return []byte(text)
+}
