@@ -283,7 +283,13 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, f *streamF
 		if f.matches(&s) {
 			name = liveRow
 		}
-		return l.writeComponent(ctx, item.ID, name, eventRow(rowOf(&s, f.query()), false))
+		query := f.query()
+		row := rowOf(&s, query)
+		if row.Tick = r.URL.Query().Has("tick"); row.Tick {
+			query.Set("tick", "1")
+			row.Link = withQuery(eventPath(s.ID), query)
+		}
+		return l.writeComponent(ctx, item.ID, name, eventRow(row, false))
 	case "tunnel":
 		var a record.Alias
 		if err := json.Unmarshal(item.Data, &a); err != nil {

@@ -53,6 +53,8 @@ type Deliverer interface {
 	Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
 	// Replay asks for a new attempt and waits up to wait for its end; n is its number.
 	Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (e *relay.Event, n int, err error)
+	// Capture stores and forwards a request to an alias, and returns when it was answered.
+	Capture(ctx context.Context, in *relay.Inbound) relay.Outcome
 	// Release lets the inbound events go that were queued while offline.
 	Release(ctx context.Context, who relay.Actor, alias string) (int, error)
 	// Cancel cancels what waits of an event; conflict when nothing does.

@@ -67,6 +67,9 @@ func (p *pages) addQueueProgress(ctx context.Context, who relay.Actor, a *aliasH
 }
 
 func releasedNotice(r *http.Request, a aliasHead) string {
+	if n, err := strconv.Atoi(r.URL.Query().Get("replayed-now")); err == nil && n > 0 {
+		return countText(n, "event is being replayed", "events are being replayed") + "."
+	}
 	n, err := strconv.Atoi(r.URL.Query().Get("released"))
 	if err != nil || n < 0 {
 		return ""

@@ -2,12 +2,14 @@ package dashboard
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/record"
 )
 
 // replayWait is how long an answer to a plain form waits for the end of the attempt;
@@ -35,6 +37,87 @@ func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 		return noticeFragment(replayText(e, n)), nil
 	}
 	return seeOther(w, r, eventPath(id.String())+"#attempt-"+strconv.Itoa(n))
+}
+
+// maxReplays is how many events one form replays. There is no "all": each is ticked.
+const maxReplays = 50
+
+// replaysView is the question before several events are replayed.
+type replaysView struct {
+	Alias  string
+	Online bool
+	Rows   []rowView
+	Failed []string // reasons, after some could not be replayed
+	Done   int
+}
+
+// ticked reads the events that a form names, each once, oldest first.
+func (p *pages) ticked(r *http.Request, who relay.Actor, names []string) (v replaysView, err error) {
+	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
+	if err != nil {
+		return v, err
+	}
+	head, err := p.aliasHead(r, a)
+	if err != nil {
+		return v, err
+	}
+	v.Alias, v.Online = a.Name, head.Online
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(names) > maxReplays {
+		return v, relay.Errorf(relay.CodeValidationFailed, "at most %d events are replayed at once; %d were ticked", maxReplays, len(names))
+	}
+	for _, name := range names {
+		id, err := relay.ParseID(name)
+		if err != nil {
+			return v, err
+		}
+		e, err := p.Events.Event(r.Context(), who, id, 0)
+		if err != nil {
+			return v, err
+		}
+		if e.AliasID != a.ID {
+			return v, relay.ErrNotFound
+		}
+		v.Rows = append(v.Rows, rowOf(record.Summarise(e, p.Site, time.Now()), nil))
+	}
+	return v, nil
+}
+
+// confirmReplays asks before several events are replayed.
+func (p *pages) confirmReplays(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	v, err := p.ticked(r, who, r.URL.Query()["id"])
+	if err != nil {
+		return nil, err
+	}
+	return replaysPage(v), nil
+}
+
+// replayMany replays several events, each as an attempt of its own, oldest first.
+func (p *pages) replayMany(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	v, err := p.ticked(r, who, r.PostForm["id"])
+	if err != nil {
+		return nil, err
+	}
+	for i := range v.Rows {
+		row := &v.Rows[i]
+		id, _ := relay.ParseID(row.ID)
+		err := p.Limits.Replay(who)
+		if err == nil {
+			_, _, err = p.Deliver.Replay(r.Context(), who, id, 0)
+		}
+		if err != nil {
+			v.Failed = append(v.Failed, row.Name()+": "+relay.AsError(err).Detail)
+			continue
+		}
+		v.Done++
+	}
+	if len(v.Failed) > 0 {
+		return replaysPage(v), nil
+	}
+	return seeOther(w, r, aliasPath(v.Alias)+"?replayed-now="+strconv.Itoa(v.Done))
 }
 
 // replayText says how a replay stands.

@@ -37,6 +37,7 @@ type listView struct {
 	Live           string // address of the live updates
 	CurlCommand    string // sends a first request
 	Online         bool
+	Ticks          bool // events can be ticked, to replay several
 }
 
 // streamView is the page of one alias: the list of its events, and beside it how the
@@ -59,7 +60,7 @@ type rowView struct {
 	Provider, EventType   string
 	Delivery              string // what retries of the sender have in common, "" = unknown
 	Replays               int
-	Replayable            bool
+	Replayable, Tick      bool // Tick: with a box
 }
 
 // Name is what a row is called: the event type, or method and path.
@@ -104,7 +105,7 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listView, error) {
 	v := listView{
 		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
-		Filter: filterOf(r.URL.Query()),
+		Filter: filterOf(r.URL.Query()), Ticks: r.URL.Query().Has("tick"),
 	}
 	page, err := p.readList(r.Context(), who, &v)
 	if err != nil {
@@ -125,9 +126,11 @@ func (p *pages) readList(ctx context.Context, who relay.Actor, v *listView) (rel
 		v.FilterErrors, err = filterErrors(e), nil
 	}
 	v.Rows = nil
-	query := v.Filter.query()
+	query := v.query()
 	for i := range page.Events {
-		v.Rows = append(v.Rows, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), query))
+		row := rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), query)
+		row.Tick = v.Ticks
+		v.Rows = append(v.Rows, row)
 	}
 	return page, err
 }
@@ -135,15 +138,15 @@ func (p *pages) readList(ctx context.Context, who relay.Actor, v *listView) (rel
 // addLinks adds where the list leads on.
 func (v *listView) addLinks(r *http.Request, head *aliasHead, page relay.Page) {
 	path := aliasPath(v.Alias)
-	q := v.Filter.query()
-	live := v.Filter.query()
+	q := v.query()
+	live := v.query()
 	if n := released(r); n > 0 {
 		live.Set("released", strconv.Itoa(n))
 	}
 	if v.Filter.Cursor == "" {
 		live.Set("v", v.version(head))
 	} else {
-		first := v.Filter.query()
+		first := v.query()
 		first.Del("cursor")
 		v.Newest = withQuery(path, first)
 	}
@@ -158,8 +161,26 @@ func (v *listView) addLinks(r *http.Request, head *aliasHead, page relay.Page) {
 	}
 }
 
+// query is what the addresses of the list and of its events keep.
+func (v *listView) query() url.Values {
+	q := v.Filter.query()
+	if v.Ticks {
+		q.Set("tick", "1")
+	}
+	return q
+}
+
 // Self is the address of the list without an event beside it.
-func (v *listView) Self() string { return withQuery(aliasPath(v.Alias), v.Filter.query()) }
+func (v *listView) Self() string { return withQuery(aliasPath(v.Alias), v.query()) }
+
+// TickLink turns the boxes of the list on, or off.
+func (v *listView) TickLink() string {
+	q := v.query()
+	if q.Del("tick"); !v.Ticks {
+		q.Set("tick", "1")
+	}
+	return withQuery(aliasPath(v.Alias), q)
+}
 
 // OlderLink is where the link to older events leads; without any it is hidden, and
 // the script may need it once the list has grown.

@@ -40,6 +40,7 @@ function swap(content, ids) {
 	main.classList.toggle("overview", !$("#event"));
 	arrangeRows();
 	showConnection();
+	showNotices();
 	if (!focused.isConnected && focused !== document.body) (document.getElementById(focused.id) || $("#replay"))?.focus({ preventScroll: true });
 	const now = latestAttempt();
 	if (id && id === currentID() && now !== attempt && !now.includes(": delivering")) announce(now); // its start was announced by the answer to the form
@@ -155,6 +156,29 @@ function showTitle() {
 	if (document.title !== title) document.title = title;
 }
 
+// Browser notifications, for pages nobody looks at, if the person asked for them.
+let notifiedAt = 0;
+const wantsNotices = () => "Notification" in window && Notification.permission === "granted" && stored("notify", false);
+function notify(html) {
+	if (!wantsNotices() || Date.now() - notifiedAt < 3000) return;
+	notifiedAt = Date.now();
+	const row = parse(html).firstElementChild, notice = new Notification($(".what", row).textContent, { body: `${$(".pill", row).textContent} · ${$("#stream").dataset.self.split("/")[2].split("?")[0]}`, tag: "relay", icon: "/assets/icon.svg" });
+	notice.onclick = () => { window.focus(); open(new URL($("a", row).href)); notice.close(); };
+}
+async function toggleNotices() {
+	const want = !wantsNotices();
+	if (want && await Notification.requestPermission() !== "granted") return announce("The browser does not allow notifications for this site.", true);
+	store("notify", want);
+	showNotices();
+	announce(want ? "New events are notified while this page is hidden." : "Notifications are off.");
+}
+function showNotices() {
+	const button = $("#notify");
+	if (!button) return;
+	button.hidden = !("Notification" in window);
+	button.setAttribute("aria-pressed", wantsNotices());
+}
+
 // Live updates.
 const list = () => $("#list");
 const isHeld = () => (isWide.matches ? list().scrollTop : scrollY) > 120 || !$("#follow")?.checked;
@@ -200,12 +224,14 @@ function showNewCount() {
 	button.hidden = count === 0 && !listIsStale;
 	setText(button, listIsStale ? "New events" : `${count} new`);
 }
+const isNew = (name, id) => name === "row" && !document.getElementById(id) && !pendingRows.has(id);
 function receiveRow(name, id, html) {
 	if (id === currentID()) rereadEvent();
 	if ($("#alias")) rereadOverview();
-	if (name === "row" && !document.getElementById(id) && !pendingRows.has(id)) {
-		if (document.hidden) unseen++;
+	if (document.hidden && isNew(name, id)) {
+		unseen++;
 		showTitle();
+		notify(html);
 	}
 	pendingRows.set(id, { name, html });
 	schedule();
@@ -245,7 +271,7 @@ function showConnection(text = connection) {
 let source;
 function connect() {
 	source?.close();
-	if (document.hidden && !isWatching || !$("#sidebar")) return;
+	if (document.hidden && !isWatching && !wantsNotices() || !$("#sidebar")) return;
 	const url = new URL($("[data-live]")?.dataset.live || "/live", location.href), event = $("#event");
 	if (lastID) url.searchParams.set("after", lastID);
 	else if (event) { url.searchParams.set("event", event.dataset.eventId); url.searchParams.set("ev", event.dataset.version); }
@@ -275,7 +301,7 @@ async function watch() {
 document.addEventListener("visibilitychange", () => {
 	unseen = 0;
 	showTitle();
-	if (!document.hidden && isWatching && source?.readyState === EventSource.OPEN) return;
+	if (source?.readyState === EventSource.OPEN && (wantsNotices() || !document.hidden && isWatching)) return;
 	connect();
 	watch();
 });
@@ -284,19 +310,23 @@ addEventListener("popstate", () => open(new URL(location.href), false));
 
 // Clicks and forms.
 document.addEventListener("click", e => {
-	const link = e.target.closest("a[data-part], #new, #show-keys");
+	const link = e.target.closest("a[data-part], #new, #show-keys, #notify");
 	if (!link || e.ctrlKey || e.metaKey || e.shiftKey || e.button) return;
 	if (link.id === "new") {
 		$("#follow").checked = true;
 		(isWide.matches ? list() : window).scrollTo(0, 0);
 		return schedule();
 	}
+	if (link.id === "notify") return toggleNotices();
 	e.preventDefault();
 	if (link.id === "show-keys") return keys["?"]();
 	const byKey = e.detail === 0 && link.closest("#rows");
 	open(new URL(link.href)).then(() => { if (byKey) $("#event h1")?.focus({ preventScroll: true }); }); // Esc leads back
 });
-document.addEventListener("change", e => { if (e.target.id === "follow") schedule(); });
+document.addEventListener("change", e => {
+	if (e.target.id === "follow") schedule();
+	if (e.target.form?.id === "many") setText($("#many button"), `Replay selected (${$$("#rows input:checked").length})…`);
+});
 document.addEventListener("submit", e => {
 	const form = e.target, fields = new URLSearchParams(new FormData(form, e.submitter));
 	if (form.matches("[role=search]")) {
@@ -350,6 +380,7 @@ const keys = {
 	x: id => id && send(`/events/${id}/cancel`),
 	c: id => id && copyFrom(`/api/v1/events/${id}/export?format=curl`),
 	f: () => $("#follow")?.click(),
+	" ": () => $("input", focusedRow() ?? main)?.click(),
 	s: id => $("#share") ? $("#share").focus() : id && location.assign(`/events/${id}#shares`),
 	"/": () => { const search = $("#search"), fold = search?.closest("details"); if (fold) fold.open = true; search?.focus(); },
 	"?": () => $("#keys")?.showModal(),
@@ -362,12 +393,13 @@ document.addEventListener("keydown", e => {
 	if (jsonKey(e)) return e.preventDefault();
 	if (e.key === "a" && e.timeStamp - lastG < 2000) return location.assign("/");
 	lastG = e.key === "g" ? e.timeStamp : -1e4;
-	if (!Object.hasOwn(keys, e.key)) return;
+	if (!Object.hasOwn(keys, e.key) || e.key === " " && !(focusedRow() && $("#rows input") && e.target.localName === "a")) return;
 	e.preventDefault();
 	keys[e.key](focusedRow()?.id || currentID());
 });
 decorate(document);
 arrangeRows();
+showNotices();
 if (isWide.matches && currentID()) document.getElementById(currentID())?.scrollIntoView({ block: "nearest" });
 connect();
 })();

@@ -1,0 +1,69 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// TestReplaySeveral: events ticked one by one are replayed after a question that names
+// their number; there is no way to tick all, and more than fifty are refused.
+func TestReplaySeveral(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.online()
+	one, two := r.send(post("/one", "{}")).String(), r.send(post("/two", "{}")).String()
+	other := r.send(post("/three", "{}")).String()
+	if page := r.get("/aliases/hook", 200); strings.Contains(page, `name="id"`) {
+		t.Error("boxes are shown before they are asked for")
+	}
+	contains(t, "list", r.get("/aliases/hook?tick=1&method=POST", 200), `name="id" value="`+one+`"`, "Replay selected", "/events/"+one+"?method=POST&amp;tick=1")
+	question := r.get("/aliases/hook/replay?id="+two+"&id="+one+"&id="+two, 200)
+	contains(t, "question", question, "Replay 2 events of hook?", "This runs your code", "POST /one")
+	if strings.Index(question, "POST /one") > strings.Index(question, "POST /two") {
+		t.Error("the oldest is not first")
+	}
+	contains(t, "afterwards", r.submit("/aliases/hook/replay", url.Values{"id": {one, two}}, 200), "2 events are being replayed")
+	for _, id := range []string{one, two} {
+		r.await("a second attempt of "+id, func() bool { return strings.Contains(r.get("/events/"+id, 200), `data-attempt="2"`) })
+	}
+	if strings.Contains(r.get("/events/"+other, 200), `data-attempt="2"`) {
+		t.Error("an event that was not ticked was replayed")
+	}
+	many := url.Values{}
+	for range 51 {
+		many.Add("id", r.send(post("/n", "{}")).String())
+	}
+	contains(t, "too many", r.submit("/aliases/hook/replay", many, 422), "at most 50")
+	r.submit("/aliases/hook/replay", url.Values{"id": {"evt_x"}}, 404)
+}
+
+// TestSendSample: an empty alias offers a test event, which takes the way of every other.
+func TestSendSample(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	contains(t, "empty alias", r.get("/aliases/hook", 200), `formaction="/aliases/hook/test"`, "Send a test event")
+	contains(t, "offline", r.submit("/aliases/hook/test", nil, 200), "/relay-test", `data-state="queued"`)
+	r.online()
+	var got string
+	r.answers(func(head, body []byte) string {
+		got = string(head) + string(body)
+		return ok
+	})
+	part := r.do("POST", "/aliases/hook/test", nil, http.Header{"X-Partial": {"1"}}, 200)
+	contains(t, "answer", part, "A test event was sent.")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	contains(t, "request", got, "POST /relay-test HTTP/1.1\r\nHost: hook.localhost", `"type":"relay.test"`, `"sentBy":"alice"`)
+	r.submit("/aliases/other/test", nil, 404)
+}
+
+// TestQRCode: the code is a picture of its own, for those who may see the alias.
+func TestQRCode(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	contains(t, "page", r.get("/aliases/hook", 200), `src="/aliases/hook/qr.svg"`)
+	contains(t, "code", r.get("/aliases/hook/qr.svg", 200), "<svg", "<path d=\"M4 4h1v1h-1z")
+	r.get("/aliases/other/qr.svg", 404)
+}
