@@ -75,6 +75,7 @@ func New(o Options) http.Handler {
 	mux.Handle("POST /aliases/{alias}/test", p.signedIn(p.sendSample))
 	mux.Handle("GET /aliases/{alias}/replay", p.signedIn(p.confirmReplays))
 	mux.Handle("POST /aliases/{alias}/replay", p.signedIn(p.replayMany))
+	mux.Handle("GET /aliases/{alias}/complete", ownPages(p.signedIn(p.completeFilter)))
 	mux.Handle("GET /live", ownPages(p.signedIn(p.sidebarLive)))
 	mux.Handle("POST /theme", p.page(p.setTheme))
 	mux.Handle("GET /aliases/{alias}/replay-queued", p.signedIn(p.confirmRelease))

@@ -139,7 +139,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (v eventView, he
 		return v, head, err
 	}
 	now, s := time.Now(), record.Summarise(e, p.Site, time.Now())
-	filter := filterOf(r.URL.Query())
+	filter := filterOf(r.URL.Query(), e.Alias)
 	row := rowOf(s, nil)
 	v = eventView{
 		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State,

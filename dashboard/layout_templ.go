@@ -384,7 +384,7 @@ var shortcuts = []struct {
 	{[]string{"p"}, "in a JSON body: copy the path; arrow keys move and fold"},
 	{[]string{"s"}, "share"},
 	{[]string{"x"}, "cancel the queued attempts"},
-	{[]string{"Space"}, "in a list: tick the event for a replay of several"},
+	{[]string{"Space"}, "tick the focused event, once several are being selected"},
 	{[]string{"f"}, "follow new events, or stop"},
 	{[]string{"/"}, "search"},
 	{[]string{"g", "a"}, "all aliases"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/a-h/templ"
+	"golang.org/x/time/rate"
 
 	"relay"
 	"relay/record"
@@ -172,7 +173,7 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 	if !isEventCurrent {
 		l.write("", liveEvent, "{}")
 	}
-	f := filterOf(r.URL.Query())
+	match := &liveMatch{p: p, who: who, filter: filterOf(r.URL.Query(), a.Name), lookups: rate.NewLimiter(liveLookups, liveLookups)}
 	p.logLiveEnd(r, l.stream(r.Context(), func(b feedBatch) error {
 		for i := range b.items {
 			item := &b.items[i]
@@ -180,7 +181,7 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 				if err := p.sidebarItem(r, who, l, item); err != nil {
 					return err
 				}
-			} else if err := p.streamItem(r, who, l, &f, item); err != nil {
+			} else if err := p.streamItem(r, who, l, match, item); err != nil {
 				return err
 			}
 		}
@@ -234,6 +235,46 @@ func (p *pages) sidebarItem(r *http.Request, who relay.Actor, l *live, item *rel
 	return nil
 }
 
+// liveLookups is how many events a second are read to compare their headers and bodies with
+// the filter of one live list; of more the list is read again.
+const liveLookups = 20
+
+// liveMatch tells which new and changed events belong into a filtered list.
+type liveMatch struct {
+	p       *pages
+	who     relay.Actor
+	filter  streamFilter
+	lookups *rate.Limiter
+	last    string // id of the event looked up last, which changes a moment later
+	hit     bool
+}
+
+// of returns Unknown if the list has to be read again to tell.
+func (m *liveMatch) of(ctx context.Context, s *record.Summary) record.Verdict {
+	if m.filter.err != nil || m.filter.Cursor != "" {
+		return record.Miss
+	}
+	verdict := record.MatchSummary(&m.filter.Filter, s)
+	if verdict != record.Unknown {
+		return verdict
+	}
+	if s.ID != m.last {
+		id, err := relay.ParseID(s.ID)
+		if err != nil || !m.lookups.Allow() {
+			return record.Unknown
+		}
+		hit, err := m.p.Events.Matches(ctx, m.who, id, m.filter.Filter)
+		if err != nil {
+			return record.Unknown
+		}
+		m.last, m.hit = s.ID, hit
+	}
+	if m.hit {
+		return record.Hit
+	}
+	return record.Miss
+}
+
 // isEventCurrent tells whether the event beside the list is still as the page showed it,
 // whose version is in the address.
 func (p *pages) isEventCurrent(r *http.Request, who relay.Actor) bool {
@@ -263,7 +304,7 @@ func (p *pages) isStreamCurrent(r *http.Request, who relay.Actor, a *relay.Alias
 	if err != nil {
 		return false, err
 	}
-	v := listView{Alias: a.Name, Filter: filterOf(r.URL.Query())}
+	v := listView{Alias: a.Name, Filter: filterOf(r.URL.Query(), a.Name)}
 	if _, err := p.readList(r.Context(), who, &v); err != nil {
 		return false, err
 	}
@@ -271,7 +312,7 @@ func (p *pages) isStreamCurrent(r *http.Request, who relay.Actor, a *relay.Alias
 }
 
 // streamItem shows one item of the feed as what the page has for it.
-func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, f *streamFilter, item *relay.FeedItem) error {
+func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, match *liveMatch, item *relay.FeedItem) error {
 	ctx := r.Context()
 	switch item.Name {
 	case "event":
@@ -280,10 +321,14 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, f *streamF
 			return err
 		}
 		name := liveUpdate
-		if f.matches(&s) {
+		switch match.of(ctx, &s) {
+		case record.Hit:
 			name = liveRow
+		case record.Unknown:
+			l.write(item.ID, liveResync, "{}")
+			return nil
 		}
-		query := f.query()
+		query := match.filter.query()
 		row := rowOf(&s, query)
 		if row.Tick = r.URL.Query().Has("tick"); row.Tick {
 			query.Set("tick", "1")

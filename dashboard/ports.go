@@ -37,6 +37,8 @@ type Accounts interface {
 // Events reads and removes events. store satisfies it.
 type Events interface {
 	Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error)
+	// Matches reports whether a filter selects an event.
+	Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error)
 	// Event reads one event whole; of each body at most maxBody bytes.
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
 	// BodyPart reads part i of the request body (n = 0) or of the response body of

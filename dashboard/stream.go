@@ -30,7 +30,6 @@ type listView struct {
 	Filter         streamFilter
 	Rows           []rowView
 	Selected       string // id of the event shown beside the list, "" = none
-	FilterErrors   form   // what is wrong with the filter, by field
 	Older          string // address of the next page, "" = none
 	Newest         string // address of the first page, "" = this is it
 	SearchedBackTo stamp  // how far a search went, zero = to the end
@@ -61,6 +60,8 @@ type rowView struct {
 	Delivery              string // what retries of the sender have in common, "" = unknown
 	Replays               int
 	Replayable, Tick      bool // Tick: with a box
+
+	provider string // as filters name it
 }
 
 // Name is what a row is called: the event type, or method and path.
@@ -91,13 +92,14 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 		plot := p.plot(r, who, a.Name, aliasPath(a.Name), newest.Time())
 		v.Plot = &plot
 	}
+	page := streamPage(v)
 	if partial(r) {
-		return streamFragments(v), nil
+		page = streamFragments(v)
 	}
-	if v.List.FilterErrors.Failed() {
-		return withStatus{streamPage(v), http.StatusUnprocessableEntity}, nil
+	if v.List.Filter.err != nil {
+		return withStatus{page, http.StatusUnprocessableEntity}, nil
 	}
-	return streamPage(v), nil
+	return page, nil
 }
 
 // list reads the events that the filter in the address of a page selects. A filter that
@@ -105,7 +107,7 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listView, error) {
 	v := listView{
 		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
-		Filter: filterOf(r.URL.Query()), Ticks: r.URL.Query().Has("tick"),
+		Filter: filterOf(r.URL.Query(), head.Name), Ticks: r.URL.Query().Has("tick"),
 	}
 	page, err := p.readList(r.Context(), who, &v)
 	if err != nil {
@@ -117,13 +119,12 @@ func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listVie
 
 // readList reads the rows of a list.
 func (p *pages) readList(ctx context.Context, who relay.Actor, v *listView) (relay.Page, error) {
-	f, err := v.Filter.storeFilter(v.Alias)
-	var page relay.Page
-	if err == nil {
-		page, err = p.Events.Events(ctx, who, f)
+	if v.Filter.err != nil {
+		return relay.Page{}, nil
 	}
+	page, err := p.Events.Events(ctx, who, v.Filter.Filter)
 	if e := relay.AsError(err); e != nil && e.Code == relay.CodeValidationFailed {
-		v.FilterErrors, err = filterErrors(e), nil
+		v.Filter.err, err = e, nil
 	}
 	v.Rows = nil
 	query := v.query()
@@ -243,7 +244,7 @@ func rowOf(s *record.Summary, query url.Values) rowView {
 		v.Latency = millisText(*s.LatencyMs)
 	}
 	if s.Provider != nil {
-		v.Provider = providerName(s.Provider.Name)
+		v.Provider, v.provider = providerName(s.Provider.Name), s.Provider.Name
 		if s.Provider.EventType != nil {
 			v.EventType = record.SafeTextMax(*s.Provider.EventType, 60)
 		}

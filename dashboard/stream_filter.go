@@ -1,157 +1,183 @@
 package dashboard
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/a-h/templ"
 
 	"relay"
 	"relay/record"
 )
 
-// streamFilter is the filter of a stream as it stands in the address, each field as
-// it was typed.
+// streamFilter is the filter of a list, as the address has it: by the names of its values,
+// or as words that were typed into the search box.
 type streamFilter struct {
-	Method, Status, Path, State string
-	Since, Until                string
-	Text                        string
-	Cursor                      string
+	relay.Filter
+	Typed string // words of the search box
+	err   error  // why the filter cannot be read
+
+	find bool // the address has the words
 }
 
-// filterOf reads the filter of an address.
-func filterOf(q url.Values) streamFilter {
-	get := func(name string) string {
-		s := strings.TrimSpace(q.Get(name))
-		return s[:min(len(s), 1000)]
-	}
-	return streamFilter{
-		Method: strings.ToUpper(get("method")), Status: strings.ToLower(get("status")), Path: get("path"), State: get("state"),
-		Since: get("since"), Until: get("until"), Text: get("q"), Cursor: get("cursor"),
-	}
+// otherParameters are names in the addresses of lists and events that are no filters.
+var otherParameters = []string{
+	"find", "cursor", "tick", "window", "released", "replayed-now", "body", "response", "attempt", "attempts", "diff",
+	"v", "after", "event", "ev",
 }
 
-// query is the address of the filter; fields that do not filter are left out.
+// filterOf reads the filter of an address of an alias.
+func filterOf(q url.Values, alias string) (f streamFilter) {
+	if f.Typed = strings.TrimSpace(q.Get("find")); f.Typed != "" {
+		f.find = true
+		f.Filter, f.err = record.ParseFilterWords(f.Typed)
+	} else if f.Filter, f.err = record.ParseFilter(q, otherParameters...); f.err == nil {
+		f.Typed = record.FilterWords(f.Filter)
+	} else {
+		f.Typed = rawWords(q)
+	}
+	if f.err == nil && f.Alias != "" && f.Alias != alias {
+		f.err = relay.Errorf(relay.CodeValidationFailed, "alias: this list has the events of %s only", alias)
+	}
+	f.Alias, f.Cursor, f.Limit, f.Budget = alias, q.Get("cursor"), streamRows, streamBudget
+	return f
+}
+
+// rawWords are the values of an address that cannot be read, so that the person can correct
+// them in the search box.
+func rawWords(q url.Values) string {
+	var words []string
+	for name, values := range q {
+		for _, value := range values {
+			if value != "" && !slices.Contains(otherParameters, name) {
+				words = append(words, name+":"+value)
+			}
+		}
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// query is the filter in an address, and how far back the list begins.
 func (f *streamFilter) query() url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{
-		"method": f.Method, "status": f.Status, "path": f.Path, "state": f.State,
-		"since": f.Since, "until": f.Until, "q": f.Text, "cursor": f.Cursor,
-	} {
-		if value != "" {
-			q.Set(name, value)
-		}
+	if f.find {
+		q.Set("find", f.Typed)
+	} else if f.err == nil {
+		q = f.values()
+	}
+	if f.Cursor != "" {
+		q.Set("cursor", f.Cursor)
 	}
 	return q
 }
 
+// values are the values of the filter by name, without the alias.
+func (f *streamFilter) values() url.Values {
+	without := f.Filter
+	without.Alias = ""
+	return record.FilterValues(without)
+}
+
 // Active tells whether anything is filtered.
-func (f *streamFilter) Active() bool {
-	return f.Method+f.Status+f.Path+f.State+f.Since+f.Until+f.Text != ""
+func (f *streamFilter) Active() bool { return f.err != nil || len(f.values()) > 0 }
+
+// Error says why the filter cannot be read, "" = it can.
+func (f *streamFilter) Error() string {
+	if f.err == nil {
+		return ""
+	}
+	return relay.AsError(f.err).Detail
 }
 
-// storeFilter is the filter for the store.
-func (f *streamFilter) storeFilter(alias string) (relay.Filter, error) {
-	out := relay.Filter{
-		Alias: alias, Method: f.Method, Status: f.Status, Path: f.Path, State: f.State,
-		Cursor: f.Cursor, Limit: streamRows, Budget: streamBudget,
+// chipView is a filter that one click turns on or off.
+type chipView struct {
+	Text, Link string
+	On         bool
+}
+
+// chip is the filter with one value set, or without it where it is set already.
+func (v *listView) chip(text string, on bool, set func(f *relay.Filter, on bool)) chipView {
+	f := v.Filter
+	f.find, f.Cursor, f.err = false, "", nil
+	set(&f.Filter, !on)
+	changed := listView{Alias: v.Alias, Filter: f, Ticks: v.Ticks}
+	return chipView{Text: text, Link: changed.Self(), On: on}
+}
+
+// Chips are the filters that are needed most.
+func (v *listView) Chips() []chipView {
+	f := &v.Filter.Filter
+	replayed := f.Replayed != nil && *f.Replayed
+	return []chipView{
+		{Text: "All", Link: aliasPath(v.Alias), On: !v.Filter.Active()},
+		v.chip("Errors", f.Status == relay.StatusError, func(f *relay.Filter, on bool) { f.Status = map[bool]string{true: relay.StatusError}[on] }),
+		v.chip("Queued", f.State == relay.StateQueued, func(f *relay.Filter, on bool) { f.State = map[bool]string{true: relay.StateQueued}[on] }),
+		v.chip("Replayed", replayed, func(f *relay.Filter, on bool) {
+			if f.Replayed = nil; on {
+				f.Replayed = &on
+			}
+		}),
 	}
-	if f.Text != "" {
-		out.Texts = []relay.TextFilter{{Text: f.Text}}
+}
+
+// shownChoices bounds a menu of the list.
+const shownChoices = 12
+
+// Types are the event types of the events shown, to filter by.
+func (v *listView) Types() (list []chipView) {
+	on := v.Filter.Type
+	for _, value := range choices(on, v.Rows, func(row *rowView) string { return row.EventType }) {
+		list = append(list, v.chip(value, value == on, func(f *relay.Filter, on bool) { f.Type = map[bool]string{true: value}[on] }))
 	}
-	bad := relay.Errorf(relay.CodeValidationFailed, "the filter cannot be read")
-	moment := func(name, typed string) time.Time {
-		t, ok := parseTime(typed)
-		if !ok {
-			bad.Fields = append(bad.Fields, relay.FieldError{Location: "query." + name, Message: "expected a time such as 2026-11-21 14:30"})
+	return list
+}
+
+// Senders are the recognised senders of the events shown.
+func (v *listView) Senders() (list []chipView) {
+	on := v.Filter.Provider
+	for _, value := range choices(on, v.Rows, func(row *rowView) string { return row.provider }) {
+		list = append(list, v.chip(providerName(value), value == on, func(f *relay.Filter, on bool) { f.Provider = map[bool]string{true: value}[on] }))
+	}
+	return list
+}
+
+// choices are the values of some rows and the one chosen, each once.
+func choices(chosen string, rows []rowView, value func(*rowView) string) []string {
+	var list []string
+	if chosen != "" {
+		list = append(list, chosen)
+	}
+	for i := range rows {
+		if s := value(&rows[i]); s != "" && !slices.Contains(list, s) && len(list) < shownChoices {
+			list = append(list, s)
 		}
-		return t
 	}
-	out.Since, out.Until = moment("since", f.Since), moment("until", f.Until)
-	if f.Status != "" && !validStatus(f.Status) {
-		bad.Fields = append(bad.Fields, relay.FieldError{Location: "query.status", Message: "expected a status such as 404 or a class such as 2xx"})
-	}
-	if f.State != "" && !slices.Contains(eventStates(), f.State) {
-		bad.Fields = append(bad.Fields, relay.FieldError{Location: "query.state", Message: "expected one of the states listed"})
-	}
-	if len(bad.Fields) > 0 {
-		return out, bad
-	}
-	return out, nil
+	slices.Sort(list)
+	return list
 }
 
-// filterFields are those of the form; what is wrong elsewhere stands below it.
-var filterFields = []string{"status", "state", "since", "until"}
-
-// filterErrors tells by field what is wrong with a filter.
-func filterErrors(e *relay.Error) form {
-	f := form{name: "filter", errors: map[string]string{}}
-	for _, bad := range e.Fields {
-		if name := strings.TrimPrefix(bad.Location, "query."); slices.Contains(filterFields, name) {
-			f.errors[name] = bad.Message
-		}
-	}
-	if len(f.errors) == 0 {
-		f.errors[""] = e.Detail
-	}
-	return f
-}
-
-func validStatus(s string) bool {
-	if len(s) != 3 || s[0] < '1' || s[0] > '9' {
-		return false
-	}
-	_, err := strconv.Atoi(s)
-	return err == nil || s[1:] == "xx"
-}
-
-// parseTime reads a moment as a browser's time field writes it, in UTC, or RFC 3339;
-// nothing is the zero time.
-func parseTime(s string) (time.Time, bool) {
-	if s == "" {
-		return time.Time{}, true
-	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
-		if t, err := time.Parse(layout, s); err == nil {
-			return t, true
-		}
-	}
-	return time.Time{}, false
-}
-
-// matches tells whether a new or changed event belongs into the list as far as its
-// summary tells; those that do not are only updated where they stand. What text a
-// body holds is not known here.
-func (f *streamFilter) matches(s *record.Summary) bool {
-	if f.Cursor != "" || f.Text != "" || f.Method != "" && !strings.EqualFold(f.Method, s.Method) || f.State != "" && f.State != s.State ||
-		!strings.HasPrefix(s.Path, f.Path) || !f.matchesStatus(s.Status) {
-		return false
-	}
-	id, err := relay.ParseID(s.ID)
+// completeFilter completes what is typed into the search box, by the names of filters and by
+// values that the newest events have.
+func (p *pages) completeFilter(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	text := r.URL.Query().Get("text")
+	page, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: r.PathValue("alias"), Limit: streamRows, Budget: 100 * time.Millisecond})
 	if err != nil {
-		return false
+		return nil, err
 	}
-	since, _ := parseTime(f.Since)
-	until, _ := parseTime(f.Until)
-	return !id.Time().Before(since) && (until.IsZero() || id.Time().Before(until))
-}
-
-func (f *streamFilter) matchesStatus(status *int) bool {
-	if f.Status == "" {
-		return true
+	seen := map[string][]string{}
+	for i := range page.Events {
+		if t := record.SafeText(page.Events[i].Provider.EventType); t != "" && !slices.Contains(seen["type"], t) {
+			seen["type"] = append(seen["type"], t)
+		}
 	}
-	if status == nil {
-		return false
+	start, words := record.CompleteFilter(text, seen)
+	words = words[:min(len(words), shownChoices)]
+	for i := range words {
+		words[i] = text[:start] + words[i]
 	}
-	have := strconv.Itoa(*status)
-	return have == f.Status || f.Status == have[:1]+"xx"
-}
-
-// eventStates are the states that a filter offers.
-func eventStates() []string {
-	return []string{
-		relay.StateDelivering, relay.StateQueued, relay.StateDelivered, relay.StateFailed,
-		relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
-	}
+	return completions(words), nil
 }

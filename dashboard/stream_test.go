@@ -28,13 +28,13 @@ func TestStreamShowsAndFilters(t *testing.T) {
 	good := r.send(post("/good?x=1", `{"type":"invoice.paid","id":"evt_1"}`, "Stripe-Signature: t=1,v1=x"))
 	bad := r.send(post("/bad", `{"needle":1}`))
 	page := r.get("/aliases/hook", 200)
-	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "Stripe", "invoice.paid", "online", "since <time", "</time> · OpenSSH", "Since<span class=\"zone\"> (UTC)")
+	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "Stripe", "invoice.paid", "online", "since <time", "</time> · OpenSSH", "type:invoice.*", ">Errors</a>", "?status=error", "?type=invoice.paid", "?provider=stripe")
 	if strings.Index(page, bad.String()) > strings.Index(page, good.String()) {
 		t.Error("the newest is not on top")
 	}
 	for query, want := range map[string]relay.ID{
 		"status=5xx": bad, "status=200": good, "path=/go": good, "q=needle": bad, "state=delivered&path=/bad": bad, "method=post&path=/good": good,
-		"since=2020-01-01T00:00&path=/bad": bad,
+		"since=2020-01-01T00:00&path=/bad": bad, "status=error": bad, "type=invoice.*": good, "provider=stripe": good, "json=type%3Dinvoice.paid": good, "find=status:5xx+NEEDLE": bad,
 	} {
 		page := r.get("/aliases/hook?"+query, 200)
 		if n := strings.Count(page, "data-event-id="); n != 1 || !strings.Contains(page, want.String()) {
@@ -42,11 +42,15 @@ func TestStreamShowsAndFilters(t *testing.T) {
 		}
 	}
 	contains(t, "no match", r.get("/aliases/hook?path=/none", 200), "No event matches")
-	wrong := r.get("/aliases/hook?status=abc&since=yesterday&until=2026-11-21", 422)
-	contains(t, "wrong filter", wrong, "expected a status", "expected a time", `value="abc"`, `value="yesterday"`, `id="filter-status-wrong"`, `aria-describedby="filter-since-wrong"`)
-	if strings.Contains(wrong, "No event matches") || strings.Contains(wrong, "filter-until-wrong") {
+	wrong := r.get("/aliases/hook?status=abc&q=x", 422)
+	contains(t, "wrong filter", wrong, "expected a status", `value="q:x status:abc"`, `id="filter-wrong"`, `aria-describedby="filter-wrong"`)
+	if strings.Contains(wrong, "No event matches") {
 		t.Error("a filter that cannot be read is told as one that finds nothing")
 	}
+	contains(t, "misspelled word", r.get("/aliases/hook?find=statsu:500", 422), "did you mean status?")
+	r.get("/aliases/hook?pth=/x", 422)
+	r.get("/aliases/hook?alias=other", 422)
+	contains(t, "completion", r.get("/aliases/hook/complete?text=path:/x+type:inv", 200), `<option value="path:/x type:invoice.paid">`)
 	r.get("/aliases/hook?since=yesterday", 422)
 	r.get("/aliases/hook?cursor=nonsense", 422)
 	r.get("/aliases/other", 404)

@@ -18,7 +18,7 @@ async function fetchPart(url, init = {}) {
 	}
 	const content = parse(await response.text());
 	if (response.status === 401) return location.reload();
-	if (response.ok) return content;
+	if (response.ok || content.getElementById("list")) return content; // a list says itself what is wrong with its filter
 	announce(content.textContent.trim() || `This did not work (status ${response.status}).`, true);
 }
 const currentID = () => $("#event")?.dataset.eventId || "";
@@ -41,6 +41,7 @@ function swap(content, ids) {
 	arrangeRows();
 	showConnection();
 	showNotices();
+	showSearches();
 	if (!focused.isConnected && focused !== document.body) (document.getElementById(focused.id) || $("#replay"))?.focus({ preventScroll: true });
 	const now = latestAttempt();
 	if (id && id === currentID() && now !== attempt && !now.includes(": delivering")) announce(now); // its start was announced by the answer to the form
@@ -68,10 +69,10 @@ const rereadOverview = rereader(async () => {
 	if ($("#alias")) swap(await fetchPart($("#stream").dataset.self), $("#alias") ? ["detail"] : []);
 }, overviewEvery);
 const rereadAliases = rereader(async () => swap(await fetchPart("/"), ["aliases"]), touchEvery);
-async function rereadList() {
+const rereadList = rereader(async () => {
 	const self = $("#stream").dataset.self, content = await fetchPart(self);
 	if (self === $("#stream").dataset.self) swap(content, $("#event") ? ["list"] : ["list", "detail"]);
-}
+}, 2000);
 
 // open shows the page of an address: an event beside the list, or the list itself.
 let opening = "";
@@ -80,13 +81,23 @@ async function open(url, push = true) {
 	const isEvent = url.pathname.startsWith("/events/"), id = isEvent ? url.pathname.split("/")[2] : "";
 	markRow(id);
 	const content = await fetchPart(url);
+	if (!content && !isEvent) return location.assign(url); // the page says what is wrong
 	if (!content || opening !== url.href) return;
+	if (isEvent) await followFilter($("[rel=up]", content));
 	const another = id !== currentID(), listChanged = !isEvent && content.getElementById("stream")?.dataset.self !== $("#stream")?.dataset.self;
 	if (!swap(content, listChanged ? ["list", "detail"] : ["detail"])) return;
 	if (push) history.pushState(null, "", url);
 	if (listChanged) connect();
 	if (another && !isWide.matches) scrollTo(0, 0);
 	if (url.hash) document.getElementById(url.hash.slice(1))?.scrollIntoView({ block: "nearest" });
+}
+// followFilter shows the list that an event was opened in: on the way back in the history
+// it may be another one than the list on the page.
+const filterKey = href => { const url = new URL(href, location.href); for (const name of ["cursor", "tick"]) url.searchParams.delete(name); return url.pathname + url.search; };
+async function followFilter(up) {
+	if (filterKey(up.href) === filterKey($("#stream").dataset.self)) return;
+	swap(await fetchPart(up.href), ["list"]);
+	connect();
 }
 async function send(url, body) {
 	const before = latestAttempt(), content = await fetchPart(url, { method: "POST", body });
@@ -330,13 +341,58 @@ document.addEventListener("change", e => {
 document.addEventListener("submit", e => {
 	const form = e.target, fields = new URLSearchParams(new FormData(form, e.submitter));
 	if (form.matches("[role=search]")) {
-		$$("[name=since], [name=until]", form).forEach(toUTC);
-		return;
-	}
-	if (form.matches("#act, [data-post]")) send(e.submitter?.getAttribute("formaction") || form.action, fields);
+		const url = new URL(form.action), words = wordsInUTC($("#search").value.trim());
+		if (words) url.searchParams.set("find", words);
+		open(url);
+	} else if (form.matches("#act, [data-post]")) send(e.submitter?.getAttribute("formaction") || form.action, fields);
 	else return;
 	e.preventDefault();
 });
+
+// Searching: completion by the server, and searches that this browser keeps by name.
+let completeTimer = 0;
+document.addEventListener("input", e => {
+	if (e.target.id !== "search") return;
+	clearTimeout(completeTimer);
+	completeTimer = setTimeout(async () => {
+		const content = await fetchPart(`/aliases/${aliasName()}/complete?text=${encodeURIComponent(e.target.value)}`);
+		if (content) morph($("#completions"), content.firstElementChild);
+	}, 120);
+});
+const aliasName = () => $("#stream").dataset.self.split(/[/?]/)[2];
+window.filterByJSON = function (path, value) {
+	const url = new URL(`/aliases/${aliasName()}`, location.href);
+	url.searchParams.set("json", `${path}=${value}`);
+	open(url);
+};
+function showSearches() {
+	const at = $("#saved-searches"), save = $("#save-search");
+	if (!at) return;
+	const key = `searches ${aliasName()}`, searches = stored(key, {}), words = $("#search").value.trim();
+	save.hidden = !words || Object.values(searches).includes(words);
+	save.onclick = () => {
+		const name = prompt("Name of this search, kept in this browser:", words);
+		if (!name) return;
+		store(key, { ...searches, [name]: words });
+		showSearches();
+	};
+	at.replaceChildren(...Object.entries(searches).map(([name, kept]) => {
+		const link = document.createElement("a"), remove = document.createElement("button");
+		link.href = `/aliases/${aliasName()}?find=${encodeURIComponent(kept)}`;
+		link.dataset.part = "";
+		link.textContent = name;
+		link.title = kept;
+		link.setAttribute("aria-current", String(kept === words));
+		remove.type = "button";
+		remove.className = "quiet";
+		remove.textContent = "×";
+		remove.setAttribute("aria-label", `Forget the search ${name}`);
+		remove.onclick = () => { delete searches[name]; store(key, searches); showSearches(); };
+		const both = document.createElement("span");
+		both.append(link, remove);
+		return both;
+	}));
+}
 
 // A replay by key in a list can be taken back for some seconds.
 let undoTimer = 0;
@@ -382,7 +438,7 @@ const keys = {
 	f: () => $("#follow")?.click(),
 	" ": () => $("input", focusedRow() ?? main)?.click(),
 	s: id => $("#share") ? $("#share").focus() : id && location.assign(`/events/${id}#shares`),
-	"/": () => { const search = $("#search"), fold = search?.closest("details"); if (fold) fold.open = true; search?.focus(); },
+	"/": () => $("#search")?.select(),
 	"?": () => $("#keys")?.showModal(),
 	Escape: () => { if (!cancelUndo()) (visibleRows().find(row => row.id === currentID())?.querySelector("a"))?.focus(); },
 };
@@ -400,6 +456,7 @@ document.addEventListener("keydown", e => {
 decorate(document);
 arrangeRows();
 showNotices();
+showSearches();
 if (isWide.matches && currentID()) document.getElementById(currentID())?.scrollIntoView({ block: "nearest" });
 connect();
 })();

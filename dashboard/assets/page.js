@@ -43,14 +43,11 @@ function showTimes(from) {
 		else if (outsideUTC) setText(t, local.slice(0, t.dataset.length ??= / (\d\d:[\d:.]+)/.exec(t.textContent)[1].length + 11));
 		t.title = outsideUTC ? `${local.slice(0, 19)} (${t.dateTime})` : t.dateTime;
 	}
-	for (const zone of $$(".zone", from)) zone.hidden = outsideUTC;
 }
 setInterval(() => { if (!document.hidden) showTimes(document); }, 20000);
-function toUTC(field) { // a typed local time becomes UTC for the server
-	const typed = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?$/.exec(field.value.trim());
-	const at = typed && new Date(`${typed[1]}T${typed[2] || "00:00"}`);
-	if (outsideUTC && at > 0) field.value = at.toISOString();
-}
+// wordsInUTC converts the times of a typed search, which are local ones, for the server.
+const wordsInUTC = words => words.replace(/\b(since|until):(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d(?::\d\d)?))?(?=\s|$)/g, (word, name, day, clock = "00:00") =>
+	outsideUTC ? `${name}:${new Date(`${day}T${clock}`).toISOString()}` : word);
 
 // Folds are remembered by what they hold, so that the next event opens as this one was left.
 const folds = stored("folds", {});
@@ -142,6 +139,11 @@ document.addEventListener("click", e => {
 	if (button.dataset.copy) copyText($(button.dataset.copy).textContent);
 	else if (button.dataset.copyTable) copyText(tableText($(button.dataset.copyTable)));
 	else copyFrom(button.dataset.copyFrom);
+});
+
+// A menu closes when something else is clicked, or something in it is chosen.
+document.addEventListener("click", e => {
+	for (const menu of $$(".menu[open]")) if (!menu.contains(e.target) || e.target.closest("a")) menu.open = false;
 });
 
 // Theme.
