@@ -158,6 +158,7 @@ type Attachment interface {
 const (
 	HelloRequest      = "hello@relay"       // global, before tcpip-forward
 	TargetRequest     = "target@relay"      // global, before its tcpip-forward
+	NoticeRequest     = "notice@relay"      // global, from relayd, after hello@relay
 	DialFailedRequest = "dial-failed@relay" // channel, then CLOSE
 	// BrokeOffRequest reports that the local server of a channel aborted its
 	// connection. It has no payload. The client sends CLOSE only after the reply, so
@@ -183,6 +184,29 @@ type Target struct {
 	URL        string
 	HostHeader string
 }
+
+// Notice is the payload of NoticeRequest: one thing that happened to the connection or to
+// one of its forwards. A client ignores kinds that it does not know.
+type Notice struct {
+	Kind    string // one of the constants below
+	Alias   string // "" = the whole connection
+	Code    string // of a refusal: an error code of the API
+	Message string // safe to print
+	// RetryAfterMs is how long the client of a stopping relay waits before it connects
+	// again.
+	RetryAfterMs uint32
+}
+
+// Kinds of Notice.
+const (
+	NoticeOnline     = "online"
+	NoticeRefused    = "refused"
+	NoticeStale      = "stale"
+	NoticeOffline    = "offline"
+	NoticeSuperseded = "superseded"
+	NoticeStopping   = "stopping"
+	NoticeRevoked    = "revoked" // the alias, or without one the login
+)
 
 // DialFailed is the payload of DialFailedRequest. It proves that no byte of the channel
 // reached a local server. Reason is as in RFC 4254 section 5.1; Class is one of refused,

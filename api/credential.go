@@ -17,6 +17,7 @@ type tokenBody struct {
 	Scopes    []string `json:"scopes,omitempty" doc:"if empty, all scopes of the creator"`
 	Alias     string   `json:"alias,omitempty" nullable:"true" doc:"limits the token to one alias"`
 	ExpiresIn *string  `json:"expiresIn,omitempty" nullable:"true" doc:"such as 30d; null = never"`
+	Renew     bool     `json:"renew,omitempty" doc:"expiresIn counts from the last use of the token"`
 }
 
 func (s *server) addTokenRoutes() {
@@ -62,11 +63,20 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 	if err := checkTokenLimits(c.who, scopes, expires); err != nil {
 		return nil, err
 	}
+	var renewal time.Duration
+	switch {
+	case b.Renew && expires.IsZero():
+		return nil, invalid("body.renew", "needs an expiresIn", nil)
+	case b.Renew && !c.who.ExpiresAt.IsZero():
+		return nil, relay.Errorf(relay.CodeForbidden, "a login or token that expires cannot make a token that is renewed")
+	case b.Renew:
+		renewal = time.Until(expires).Round(time.Second)
+	}
 	if err := s.countCreation(c.who); err != nil {
 		return nil, err
 	}
 	token, secret, err := s.Accounts.CreateToken(ctx, c.who, relay.Token{
-		Account: c.who.Account, AccountName: c.who.AccountName, Name: b.Name, Scopes: scopes, Alias: b.Alias, ExpiresAt: expires,
+		Account: c.who.Account, AccountName: c.who.AccountName, Name: b.Name, Scopes: scopes, Alias: b.Alias, ExpiresAt: expires, Renewal: renewal,
 	})
 	if err != nil {
 		return nil, err

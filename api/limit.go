@@ -28,10 +28,11 @@ var (
 	sourceRate = Rate{N: 6000, Per: time.Minute}
 )
 
-// Calls that stay open, at once.
+// Calls that stay open, at once. Each relay up has a stream open, so the bounds are those of
+// SSH connections, with some more in total for dashboards.
 const (
-	maxOpenPerAccount = 100
-	maxOpenTotal      = 4096
+	maxOpenPerAccount = 256
+	maxOpenTotal      = 16384
 )
 
 // Kinds of limit, as they are named in RateLimit headers and figures.

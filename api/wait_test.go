@@ -66,7 +66,7 @@ func TestWaitsAreBoundedPerAccount(t *testing.T) {
 		d := newClientWith(t, tokenIsName{}, func(o *optionsOf) { o.Deliver, o.Events = q, emptyEvents{} })
 		ctx, cancel := context.WithCancel(t.Context())
 		var calls []<-chan *answer
-		for range 100 {
+		for range 256 {
 			calls = append(calls, d.waits(ctx, "alice", ""))
 			<-q.open
 		}

@@ -3,47 +3,51 @@ package client
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 
 	"golang.org/x/crypto/ssh"
 
+	"relay"
 	"relay/record"
 )
 
-// Me returns the account and the limits of the token.
+// tokenLife is how long the token of a login works after its last use.
+const tokenLife = "90d"
+
+// Me returns the account and the limits of the credential.
 func (a *API) Me(ctx context.Context) (*record.Me, error) {
 	me := &record.Me{}
-	return me, a.get(ctx, "/me", me)
+	return me, a.Get(ctx, "/me", me)
 }
 
-// RegisterKey registers a public key with the account and returns the id by which it
-// can be removed. A key that is registered already is no error.
-func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) (id string, err error) {
-	body, err := json.Marshal(map[string]string{
-		"name": name, "key": string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key))),
-	})
-	if err != nil {
-		return "", err
+// MakeToken makes an API token with all scopes of the account, which expires when it was
+// not used for tokenLife.
+func (a *API) MakeToken(ctx context.Context, name string) (*record.Token, error) {
+	token := &record.Token{}
+	wanted := map[string]any{"name": name, "expiresIn": tokenLife, "renew": true}
+	err := a.decode(ctx, http.MethodPost, "/tokens", wanted, token)
+	if err == nil && token.Token == "" {
+		err = Errorf(ExitFailure, "the relay made no token").WithHint("make one in its dashboard and run: relay login URL --with-token")
 	}
+	return token, err
+}
+
+// RegisterKey registers a public key with the account. A key that is registered already
+// is no error.
+func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) error {
 	// An error of the list is ignored: the POST fails for the same reason.
-	if id, err = a.keyID(ctx, key); err == nil && id != "" {
-		return id, nil
+	if id, err := a.keyID(ctx, key); err == nil && id != "" {
+		return nil
 	}
-	var made record.Key
-	var answer bytes.Buffer
-	if err := a.copy(ctx, http.MethodPost, "/keys", body, &answer); err != nil {
-		return "", err
-	}
-	return made.ID, json.Unmarshal(answer.Bytes(), &made)
+	wanted := map[string]string{"name": name, "key": string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)))}
+	return a.decode(ctx, http.MethodPost, "/keys", wanted, &record.Key{})
 }
 
 // keyID returns the id of a key of the account, or "" if the key is not registered.
 func (a *API) keyID(ctx context.Context, key ssh.PublicKey) (id string, err error) {
 	var list record.List[record.Key]
-	if err := a.get(ctx, "/keys", &list); err != nil {
+	if err := a.Get(ctx, "/keys", &list); err != nil {
 		return "", err
 	}
 	for _, k := range list.Data {
@@ -67,21 +71,16 @@ func (a *API) RemoveKey(ctx context.Context, key ssh.PublicKey) error {
 // already is no error. revoked is false when the token lacks the scope to revoke one.
 func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err error) {
 	err = a.remove(ctx, "/tokens/"+url.PathEscape(id))
-	var e *Error
-	if errors.As(err, &e) && e.forbidden {
+	if hasCode(err, relay.CodeForbidden) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
 func (a *API) remove(ctx context.Context, path string) error {
-	resp, err := a.request(ctx, http.MethodDelete, path, nil)
-	var e *Error
-	if errors.As(err, &e) && (e.Exit == ExitNotFound || e.Exit == ExitRefused) {
+	err := a.Call(ctx, http.MethodDelete, path, nil, &bytes.Buffer{})
+	if hasCode(err, relay.CodeNotFound) || hasCode(err, relay.CodeUnauthorized) {
 		return nil // a revoked token is unauthorized
 	}
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+	return err
 }

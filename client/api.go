@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,20 +18,31 @@ import (
 )
 
 const (
-	defaultEvents   = 20
-	pageLimit       = 200 // of one list request
 	responseTimeout = 90 * time.Second
+	// maxAnswer bounds an answer that is held in memory.
+	maxAnswer = 256 << 20
+	// sshBase stands for a relay whose API is reached over SSH; nothing resolves its name.
+	sshBase = "http://relay"
 )
 
-// API runs commands over HTTP with a token.
+// API is the API /api/v1 of a relay: over HTTP with a token, or over an SSH connection,
+// as the account of the key. Its methods are safe for concurrent use.
 type API struct {
-	base  string
-	token string
-	agent string
-	http  *http.Client
+	endpoint Endpoint
+	base     string
+	token    string
+	agent    string
+	http     *http.Client
+	link     *sshLink // the SSH connection that the API makes itself, or nil
 
 	// TokenHint is the hint for a refused token; "" means the default one.
 	TokenHint string
+}
+
+// Endpoint is how a relay is reached.
+type Endpoint struct {
+	Name string // ssh or api
+	Addr string // HOST:PORT or base URL
 }
 
 // NotEncrypted is the refusal to send a token, or to take a host key, over clear http.
@@ -41,9 +51,9 @@ func NotEncrypted(base string) error {
 		WithHint("use its https address; without login and RELAY_TOKEN commands go over SSH with the key")
 }
 
-// NewAPI returns a client for the relay at a base URL. It refuses to use a token over
-// clear http, except on this machine. Hosts that end in localhost are dialed on this
-// machine, whatever the resolver says.
+// NewAPI returns the API of the relay at a base URL. It refuses to use a token over clear
+// http, except on this machine. Hosts that end in localhost are dialed on this machine,
+// whatever the resolver says.
 func NewAPI(base, token, version string) (*API, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -58,16 +68,19 @@ func NewAPI(base, token, version string) (*API, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = dialLocalhost
 	transport.Proxy = proxyOf
+	a := newAPI(strings.TrimSuffix(base, "/"), version, transport)
+	a.token, a.endpoint = token, Endpoint{Name: "api", Addr: a.base}
+	return a, nil
+}
+
+func newAPI(base, version string, transport *http.Transport) *API {
 	transport.ResponseHeaderTimeout = responseTimeout
-	transport.DisableKeepAlives = true // one command, one or two requests
-	return &API{
-		base: strings.TrimSuffix(base, "/"), token: token, agent: "relay/" + version,
-		http: &http.Client{
-			Transport: transport,
-			// A redirect could send the token elsewhere.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}, nil
+	transport.IdleConnTimeout = 30 * time.Second // below that of the relay
+	return &API{base: base, agent: "relay/" + version, http: &http.Client{
+		Transport: transport,
+		// A redirect could send the token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 }
 
 // BaseURL guesses the base URL of a relay of which only the host of its SSH address is
@@ -106,54 +119,28 @@ func dialLocalhost(ctx context.Context, network, addr string) (net.Conn, error) 
 	return conn, err
 }
 
-// Endpoint returns the base URL.
-func (a *API) Endpoint() Endpoint { return Endpoint{Name: "api", Addr: a.base} }
+// Endpoint returns how the API is reached.
+func (a *API) Endpoint() Endpoint { return a.endpoint }
 
-// Run sends the requests that make up the command.
-func (a *API) Run(ctx context.Context, c Command, out io.Writer) error {
-	err := a.run(ctx, c, out)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
-}
+// overSSH reports whether the API is reached over SSH.
+func (a *API) overSSH() bool { return a.endpoint.Name == "ssh" }
 
-func (a *API) run(ctx context.Context, c Command, out io.Writer) error {
-	arg := url.PathEscape(c.Arg)
-	switch c.Name {
-	case "whoami":
-		return a.copy(ctx, http.MethodGet, "/me", nil, out)
-	case "aliases":
-		return a.copy(ctx, http.MethodGet, "/aliases", nil, out)
-	case "events":
-		if c.Follow {
-			return follow(ctx, a, c, out)
-		}
-		return a.events(ctx, c, out)
-	case "show":
-		return a.copy(ctx, http.MethodGet, "/events/"+arg, nil, out)
-	case "replay":
-		return a.replay(ctx, arg, out)
-	case "replay-queued":
-		return a.copy(ctx, http.MethodPost, "/aliases/"+arg+"/replay-queued", nil, out)
-	case "share":
-		return a.share(ctx, c, out)
-	case "export":
-		return a.export(ctx, c, out)
-	case "wait":
-		return a.wait(ctx, c, out)
+// Close ends idle connections, and the SSH connection that the API has made.
+func (a *API) Close() {
+	a.http.CloseIdleConnections()
+	if a.link != nil {
+		a.link.close()
 	}
-	return Errorf(ExitUsage, "there is no command %s over the API", c.Name)
 }
 
 // request sends a request and returns a 2xx response, whose body the caller closes; any
-// other response is an error.
-func (a *API) request(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	return a.requestAfter(ctx, method, path, body, "")
-}
-
-// requestAfter is request with Last-Event-ID; after is "" for none.
-func (a *API) requestAfter(ctx context.Context, method, path string, body []byte, after string) (*http.Response, error) {
+// other response is an error. after is the value of Last-Event-ID, or "".
+func (a *API) request(ctx context.Context, method, path string, body []byte, after string) (*http.Response, error) {
+	if a.link != nil {
+		if err := a.link.connect(ctx); err != nil {
+			return nil, err
+		}
+	}
 	req, err := http.NewRequestWithContext(ctx, method, a.base+"/api/v1"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -169,49 +156,70 @@ func (a *API) requestAfter(ctx context.Context, method, path string, body []byte
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := a.http.Do(req)
-	if err != nil {
-		return nil, (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.base, Cause: requestCause(err)}).
-			WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
-	}
-	if resp.StatusCode/100 == 2 {
+	switch {
+	case ctx.Err() != nil:
+		if err == nil {
+			resp.Body.Close()
+		}
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, a.unreachable(err)
+	case resp.StatusCode/100 == 2:
 		return resp, nil
 	}
 	defer resp.Body.Close()
 	return nil, a.answerError(resp)
 }
 
-// requestCause strips the URL that the HTTP client puts before an error.
-func requestCause(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		return wrapped.Err
+// unreachable returns the error of a request without an answer, or with half of one.
+func (a *API) unreachable(cause error) error {
+	var own *Error
+	if errors.As(cause, &own) {
+		return own
 	}
-	return err
+	var wrapped *url.Error // has the URL before the error
+	if errors.As(cause, &wrapped) {
+		cause = wrapped.Err
+	}
+	if a.overSSH() {
+		if a.link != nil {
+			cause = a.link.lose(cause)
+		}
+		return lostConnection(cause)
+	}
+	return (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.base, Cause: cause}).
+		WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
+}
+
+func lostConnection(cause error) *Error {
+	var own *Error
+	if errors.As(cause, &own) {
+		return own
+	}
+	return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: cause}
+}
+
+// exitOf returns the exit code for the code of an answer.
+func exitOf(code string) int {
+	switch code {
+	case relay.CodeUnauthorized:
+		return ExitRefused
+	case relay.CodeNotFound:
+		return ExitNotFound
+	case relay.CodeValidationFailed:
+		return ExitUsage
+	}
+	return ExitFailure
 }
 
 // answerError turns a response that is not 2xx into an error.
 func (a *API) answerError(resp *http.Response) error {
-	exit := ExitFailure
-	switch resp.StatusCode {
-	case http.StatusUnauthorized:
-		exit = ExitRefused
-	case http.StatusNotFound:
-		exit = ExitNotFound
-	case http.StatusUnprocessableEntity:
-		exit = ExitUsage
-	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var p record.Problem
 	if json.Unmarshal(text, &p) == nil && p.Code != "" {
-		e := problemError(exit, &p)
-		e.forbidden = resp.StatusCode == http.StatusForbidden
-		e.conflict = resp.StatusCode == http.StatusConflict
-		if exit == ExitRefused {
-			return e.WithHint("%s", cmp.Or(a.TokenHint, "relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key"))
-		}
-		return e
+		return a.problemError(&p)
 	}
-	e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", a.base, resp.Status).
+	e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", a.endpoint.Addr, resp.Status).
 		WithHint("set RELAY_URL to the address of the dashboard")
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
 		e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
@@ -220,90 +228,93 @@ func (a *API) answerError(resp *http.Response) error {
 	return e
 }
 
-func (a *API) copy(ctx context.Context, method, path string, body []byte, out io.Writer) error {
-	resp, err := a.request(ctx, method, path, body)
+func (a *API) problemError(p *record.Problem) *Error {
+	e := Errorf(exitOf(p.Code), "%s", p.Error())
+	e.Code, e.transient = p.Code, !permanent(p.Code)
+	for _, f := range p.Errors {
+		e.Text += "; " + f.Location + ": " + f.Message
+	}
+	if e.Exit == ExitRefused && !a.overSSH() {
+		e = e.WithHint("%s", cmp.Or(a.TokenHint, "relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key"))
+	}
+	return e
+}
+
+// permanent reports whether asking again cannot help.
+func permanent(code string) bool {
+	switch code {
+	case relay.CodeStopping, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeRateLimited, relay.CodeInternal:
+		return false
+	}
+	return true
+}
+
+// Call sends a request and writes the answer to out. body is encoded as JSON unless it is
+// nil. Errors are *Error, or those of ctx and out.
+func (a *API) Call(ctx context.Context, method, path string, body any, out io.Writer) error {
+	var sent []byte
+	if body != nil {
+		var err error
+		if sent, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	resp, err := a.request(ctx, method, path, sent, "")
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := copyBounded(out, resp.Body); err != nil {
-		return err
-	}
-	_, err = io.WriteString(out, "\n")
+	_, err = io.Copy(&limitedWriter{out: out, left: maxAnswer}, &answerReader{api: a, ctx: ctx, from: resp.Body})
 	return err
 }
 
-// replay fails when the attempt failed, as the command over SSH does.
-func (a *API) replay(ctx context.Context, id string, out io.Writer) error {
+// Get sends a GET request and decodes the answer.
+func (a *API) Get(ctx context.Context, path string, into any) error {
+	return a.decode(ctx, http.MethodGet, path, nil, into)
+}
+
+func (a *API) decode(ctx context.Context, method, path string, body, into any) error {
 	var answer bytes.Buffer
-	if err := a.copy(ctx, http.MethodPost, "/events/"+id+"/replay", nil, &answer); err != nil {
+	if err := a.Call(ctx, method, path, body, &answer); err != nil {
 		return err
 	}
-	var e record.Summary
-	_ = json.Unmarshal(answer.Bytes(), &e) // the printer reports invalid JSON
-	if _, err := out.Write(answer.Bytes()); err != nil {
-		return err
-	}
-	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
-		return &Error{Exit: ExitFailure}
-	}
-	return nil
-}
-
-// page is record.Page with its events unparsed, because a newer relay may send fields
-// that this program does not know.
-type page struct {
-	Data           []json.RawMessage `json:"data"`
-	NextCursor     *string           `json:"nextCursor"`
-	SearchedBackTo json.RawMessage   `json:"searchedBackTo,omitempty"`
-}
-
-// list returns up to n events, newest first.
-func (a *API) list(ctx context.Context, alias string, n int) (page, error) {
-	var all page
-	cursor := ""
-	for {
-		query := url.Values{"alias": {alias}, "limit": {strconv.Itoa(min(n-len(all.Data), pageLimit))}}
-		if cursor != "" {
-			query.Set("cursor", cursor)
-		}
-		var part page
-		if err := a.get(ctx, "/events?"+query.Encode(), &part); err != nil {
-			return all, err
-		}
-		all.Data = append(all.Data, part.Data...)
-		all.NextCursor, all.SearchedBackTo = part.NextCursor, part.SearchedBackTo
-		if part.NextCursor == nil || len(all.Data) >= n {
-			return all, nil
-		}
-		cursor = *part.NextCursor
-	}
-}
-
-func (a *API) get(ctx context.Context, path string, into any) error {
-	resp, err := a.request(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(into); err != nil {
-		return (&Error{Exit: ExitFailure, Text: a.base + " gave an answer that cannot be read", Cause: err}).
+	if err := json.Unmarshal(answer.Bytes(), into); err != nil {
+		return (&Error{Exit: ExitFailure, Text: a.endpoint.Addr + " gave an answer that cannot be read", Cause: err}).
 			WithHint("set RELAY_URL to the address of the dashboard")
 	}
 	return nil
 }
 
-func (a *API) events(ctx context.Context, c Command, out io.Writer) error {
-	n := c.N
-	if n == 0 {
-		n = defaultEvents
+// answerReader reads the body of an answer; its errors are those of API.request.
+type answerReader struct {
+	api  *API
+	ctx  context.Context
+	from io.Reader
+}
+
+// Read reads on.
+func (r *answerReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+	case r.ctx.Err() != nil:
+		err = r.ctx.Err()
+	default:
+		err = r.api.unreachable(err)
 	}
-	all, err := a.list(ctx, c.Arg, n)
-	if err != nil {
-		return err
+	return n, err
+}
+
+// limitedWriter fails after a number of bytes.
+type limitedWriter struct {
+	out  io.Writer
+	left int64
+}
+
+// Write passes p on.
+func (b *limitedWriter) Write(p []byte) (int, error) {
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, Errorf(ExitFailure, "the relay's answer is larger than %d MiB", maxAnswer>>20)
 	}
-	if all.Data == nil {
-		all.Data = []json.RawMessage{}
-	}
-	return json.NewEncoder(out).Encode(all)
+	return b.out.Write(p)
 }

@@ -52,7 +52,7 @@ func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 	broken := filepath.Join(dir, "broken")
 	keep(t, broken, "no key")
 	for _, file := range []string{unreadable, broken} {
-		if _, err := MakeKey(file, "x"); exitOf(err) != ExitFailure {
+		if _, err := MakeKey(file, "x"); exitOfError(err) != ExitFailure {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -67,28 +67,8 @@ func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 // TestBaseURLWithALogin: a password in it would stand in every message.
 func TestBaseURLWithALogin(t *testing.T) {
 	_, err := NewAPI("https://me:secret@relay.test", "rly_x", "test")
-	if exitOf(err) != ExitUsage || strings.Contains(err.Error(), "secret") {
+	if exitOfError(err) != ExitUsage || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestMessageWithoutEndEndsTheConnection: a session that cannot be heard any more is
-// no connection.
-func TestMessageWithoutEndEndsTheConnection(t *testing.T) {
-	d := newFakeRelay(t)
-	dialer, _ := newDialer(t, d.listen())
-	first := true
-	d.upSession = func(_ *fakeConn, say func(string)) {
-		say(`{"type":"online","alias":"stripe-dev","url":"u"}`)
-		if first {
-			first = false
-			say(strings.Repeat("x", maxLine+1))
-		}
-	}
-	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	got(t, "loss", run.lost)
-	for again := false; !again; {
-		again = got(t, "ready", run.ready)
 	}
 }
 
@@ -109,7 +89,7 @@ func TestSilentPeerIsNamed(t *testing.T) {
 				go func() { _, _ = io.Copy(io.Discard, there) }()
 				return here, nil
 			}
-			if _, err := dialer.Dial(t.Context()); exitOf(err) != ExitUnreachable {
+			if _, err := dialer.Dial(t.Context()); exitOfError(err) != ExitUnreachable {
 				t.Errorf("%v", err)
 			}
 			synctest.Wait()

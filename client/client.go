@@ -1,7 +1,7 @@
 // Package client implements what the program relay does. It logs in to a relay over SSH
 // with checked host keys, carries tunnel channels to a local server that it dials at
-// the first byte, reconnects when the connection is lost, and runs the commands about
-// events over SSH or the API.
+// the first byte, reconnects when the connection is lost, and calls the relay's API, over
+// SSH with the key or over HTTP with a token.
 //
 // It prints nothing itself: text for people goes through the callbacks of Dialer and
 // Up. Code that prints it has to pass it through record.SafeText, because it may hold
@@ -11,6 +11,8 @@ package client
 import (
 	"errors"
 	"fmt"
+
+	"relay"
 )
 
 // Exit codes of the program relay.
@@ -29,11 +31,10 @@ type Error struct {
 	Exit  int    // exit code of the program
 	Text  string // what happened: lower case, no stop; "" = the printed answer tells
 	Hint  string // what to do next, or ""
+	Code  string // of the API's answer, or ""
 	Cause error  // or nil
 
 	transient bool // the relay answered, and may answer otherwise in a moment
-	forbidden bool // the token may not do that
-	conflict  bool // 409
 }
 
 // Error returns the text and the cause.
@@ -44,11 +45,14 @@ func (e *Error) Error() string {
 	return e.Text + ": " + e.Cause.Error()
 }
 
-// Conflict reports whether the relay refused with 409, because of the present state.
-func Conflict(err error) bool {
+// hasCode reports whether err is an answer of the API with a code.
+func hasCode(err error, code string) bool {
 	var e *Error
-	return errors.As(err, &e) && e.conflict
+	return errors.As(err, &e) && e.Code == code
 }
+
+// Conflict reports whether the relay refused because of the present state.
+func Conflict(err error) bool { return hasCode(err, relay.CodeConflict) }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }

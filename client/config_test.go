@@ -77,7 +77,7 @@ func TestConfigIsFoundInTheNearestParent(t *testing.T) {
 }
 
 func TestMissingConfigFile(t *testing.T) {
-	if _, err := ReadConfig("/nonexistent.yaml", "x"); exitOf(err) != ExitFailure {
+	if _, err := ReadConfig("/nonexistent.yaml", "x"); exitOfError(err) != ExitFailure {
 		t.Error(err)
 	}
 }
@@ -96,8 +96,8 @@ func FuzzConfig(f *testing.F) {
 		if err == nil && c == nil {
 			t.Error("neither a configuration nor an error")
 		}
-		if err != nil && exitOf(err) != ExitFailure {
-			t.Errorf("%v, exit %d", err, exitOf(err))
+		if err != nil && exitOfError(err) != ExitFailure {
+			t.Errorf("%v, exit %d", err, exitOfError(err))
 		}
 	})
 }

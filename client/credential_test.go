@@ -120,7 +120,7 @@ func TestLoginsThatAreNoLogins(t *testing.T) {
 		if err := os.WriteFile(logins.Path(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := logins.Read(); exitOf(err) != ExitFailure {
+		if _, err := logins.Read(); exitOfError(err) != ExitFailure {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay"
 )
 
 const (
@@ -47,6 +49,38 @@ type Conn struct {
 	*ssh.Client
 	Addr     string
 	activity *activityConn
+	notices  chan relay.Notice // closed at the end of the connection
+	ended    chan struct{}     // closed then too
+}
+
+// maxNotices is how many notices wait at most; the relay sends a few for each forward.
+const maxNotices = 256
+
+// newConn starts to use an SSH connection.
+func newConn(conn ssh.Conn, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request, addr string, activity *activityConn) *Conn {
+	c := &Conn{Addr: addr, activity: activity, notices: make(chan relay.Notice, maxNotices), ended: make(chan struct{})}
+	others := make(chan *ssh.Request)
+	c.Client = ssh.NewClient(conn, channels, others)
+	go func() {
+		defer close(c.ended)
+		defer close(c.notices)
+		defer close(others)
+		for r := range requests {
+			if r.Type != relay.NoticeRequest {
+				others <- r // refused by the library
+				continue
+			}
+			var n relay.Notice
+			if ssh.Unmarshal(r.Payload, &n) != nil {
+				continue
+			}
+			select {
+			case c.notices <- n:
+			default: // waiting would stop the whole connection
+			}
+		}
+	}()
+	return c
 }
 
 // Host returns the host of the server as it is dialed.
@@ -135,7 +169,7 @@ func (d *Dialer) dial(ctx context.Context, deadline *pausableDeadline) (*Conn, e
 		return nil, try.explain(ctx, err)
 	}
 	_ = raw.SetDeadline(time.Time{})
-	return &Conn{Client: ssh.NewClient(conn, channels, requests), Addr: addr, activity: activity}, nil
+	return newConn(conn, channels, requests, addr, activity), nil
 }
 
 // sayWaiting is how long a peer may be silent before the person at the terminal is

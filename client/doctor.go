@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -46,11 +45,11 @@ const (
 // changes nothing and prompts nobody.
 type Doctor struct {
 	Dialer *Dialer
-	// Remote is where commands go.
-	Remote Remote
-	// RemoteErr is why commands cannot go anywhere, such as a token that would be sent
-	// over clear http; nil = they go to Remote. It is the finding of the login check.
-	RemoteErr error
+	// API is what commands use. The doctor closes it.
+	API *API
+	// APIErr is why commands cannot use any API, such as a token that would be sent over
+	// clear http; nil = they use API. It is the finding of the login check.
+	APIErr error
 	// BaseURL is where the dashboard is; "" = not known.
 	BaseURL  string
 	Forwards []Forward // of webhooks.yaml, or as the person asks
@@ -66,6 +65,11 @@ type Doctor struct {
 // before it. A check takes a few seconds at most.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
 	d.list = nil
+	defer func() {
+		if d.API != nil {
+			d.API.Close()
+		}
+	}()
 	host := d.names(ctx)
 	d.port(ctx)
 	d.hostKey(ctx)
@@ -158,37 +162,37 @@ func (d *Doctor) dial(ctx context.Context) (net.Conn, error) {
 // accepts only the host key that was shown before and stores nothing.
 func (d *Doctor) login(ctx context.Context) {
 	const check = "login"
-	if d.RemoteErr != nil {
-		d.note(check, VerdictFail, fixOf(d.RemoteErr), "%v", d.RemoteErr)
+	if d.APIErr != nil {
+		d.note(check, VerdictFail, fixOf(d.APIErr), "%v", d.APIErr)
 		return
 	}
-	endpoint := d.Remote.Endpoint()
-	if d.broken && endpoint.Name == "ssh" {
+	if d.broken && d.API.overSSH() {
 		d.skip(check)
 		return
 	}
-	if s, ok := d.Remote.(SSH); ok && d.shown != nil {
-		pinned, err := s.Dialer.as(s.Dialer.where.user)
+	if d.API.overSSH() && d.shown != nil {
+		pinned, err := d.Dialer.as(d.Dialer.where.user)
 		if err != nil {
 			d.note(check, VerdictFail, fixOf(err), "%v", err)
 			return
 		}
 		pinned.HostKey = ssh.FingerprintSHA256(d.shown)
-		d.Remote = SSH{Dialer: pinned}
+		d.API = NewSSHAPI(pinned)
 	}
-	var answer bytes.Buffer
-	if err := d.run(ctx, Command{Name: "whoami"}, &answer); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, 2*d.timeout())
+	defer cancel()
+	me, err := d.API.Me(ctx)
+	switch {
+	case err != nil:
 		d.note(check, VerdictFail, fixOf(err), "%v", err)
 		return
-	}
-	var me record.Me
-	if err := json.Unmarshal(answer.Bytes(), &me); err != nil || me.User == "" {
-		d.note(check, VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", endpoint.Addr)
+	case me.User == "":
+		d.note(check, VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint().Addr)
 		return
 	}
 	way := "with an SSH key"
-	if endpoint.Name == "api" {
-		way = "with a token at " + endpoint.Addr
+	if !d.API.overSSH() {
+		way = "with a token at " + d.API.Endpoint().Addr
 	}
 	d.note(check, VerdictOK, "", "you are %s, %s", me.User, way)
 }
@@ -201,12 +205,6 @@ func fixOf(err error) string {
 	return "relay login URL"
 }
 
-func (d *Doctor) run(ctx context.Context, c Command, out *bytes.Buffer) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*d.timeout())
-	defer cancel()
-	return d.Remote.Run(ctx, c, out)
-}
-
 // aliases checks each alias that is configured here.
 func (d *Doctor) aliases(ctx context.Context) {
 	const check = "alias"
@@ -214,13 +212,10 @@ func (d *Doctor) aliases(ctx context.Context) {
 		d.skip(check)
 		return
 	}
-	var answer bytes.Buffer
+	limited, cancel := context.WithTimeout(ctx, 2*d.timeout())
+	defer cancel()
 	var list record.List[record.Alias]
-	err := d.run(ctx, Command{Name: "aliases"}, &answer)
-	if err == nil {
-		err = json.Unmarshal(answer.Bytes(), &list)
-	}
-	if err != nil {
+	if err := d.API.Get(limited, "/aliases", &list); err != nil {
 		d.note(check, VerdictFail, fixOf(err), "%v", err)
 		return
 	}
@@ -278,46 +273,45 @@ func (d *Doctor) locals(ctx context.Context) {
 	}
 }
 
-// clock compares the clock of this machine with the Date header of the base site.
+// clock compares the clock of this machine with the Date header of the relay.
 func (d *Doctor) clock(ctx context.Context, host string) {
 	const check = "clock"
-	base := d.BaseURL
-	if s, ok := d.Remote.(SSH); ok && base == "" && !d.broken {
-		base = s.Dialer.FindBase(ctx)
-	}
-	if base == "" {
-		base = BaseURL(host)
-	}
-	api, err := NewAPI(base, "", d.Dialer.Version)
-	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictFail, err.Error(), "set RELAY_URL to the address of the dashboard"})
-		return
+	api := d.API
+	if d.broken || d.APIErr != nil {
+		base := cmp.Or(d.BaseURL, BaseURL(host))
+		var err error
+		if api, err = NewAPI(base, "", d.Dialer.Version); err != nil {
+			d.list = append(d.list, Finding{check, VerdictFail, err.Error(), "set RELAY_URL to the address of the dashboard"})
+			return
+		}
+		defer api.Close()
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
-	asked := time.Now()
-	header, err := api.head(ctx, "/healthz")
+	from, asked := api.Endpoint().Addr, time.Now()
+	resp, err := api.request(ctx, http.MethodGet, "/ssh", nil, "")
 	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + base + ": " + requestCause(err).Error(), "set RELAY_URL to the address of the dashboard"})
+		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + from + ": " + err.Error(), "set RELAY_URL to the address of the dashboard"})
 		return
 	}
-	theirs, err := http.ParseTime(header.Get("Date"))
+	defer resp.Body.Close()
+	theirs, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictSkip, base + " does not say what time it is", ""})
+		d.list = append(d.list, Finding{check, VerdictSkip, from + " does not say what time it is", ""})
 		return
 	}
-	d.skew(base, clockSkew(theirs, asked, time.Now()))
+	d.skew(from, clockSkew(theirs, asked, time.Now()))
 }
 
-func (d *Doctor) skew(base string, skew time.Duration) {
+func (d *Doctor) skew(from string, skew time.Duration) {
 	const check, fix = "clock", "set this machine's clock (NTP), or the relay's: receivers refuse signatures by their time"
 	switch {
 	case skew >= skewFail:
-		d.note(check, VerdictFail, fix, "%s apart from %s", skew.Round(time.Second), base)
+		d.note(check, VerdictFail, fix, "%s apart from %s", skew.Round(time.Second), from)
 	case skew >= skewWarn:
-		d.note(check, VerdictWarn, fix, "%s apart from %s", skew.Round(time.Second), base)
+		d.note(check, VerdictWarn, fix, "%s apart from %s", skew.Round(time.Second), from)
 	default:
-		d.note(check, VerdictOK, "", "less than %s apart from %s", skewWarn, base)
+		d.note(check, VerdictOK, "", "less than %s apart from %s", skewWarn, from)
 	}
 }
 

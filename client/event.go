@@ -1,11 +1,15 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
+	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,113 +18,97 @@ import (
 )
 
 const (
-	defaultExport  = "curl"
-	defaultShare   = "7d"
-	shareForever   = "never"
-	defaultTimeout = 30 * time.Second
+	// pageLimit bounds the events of one list request.
+	pageLimit = 200
 	// maxQuestion is how long one request of a wait may last; the relay allows 60 s.
 	maxQuestion = 55 * time.Second
 	// overlap is how long before the end of a request the next one is sent.
 	overlap = 5 * time.Second
-	// maxAnswer bounds an answer that is held in memory.
-	maxAnswer = 256 << 20
 )
 
-// Formats lists the export formats.
-func Formats() []string { return []string{"curl", "har", "json", "go", "js", "python"} }
-
-// ExportName returns the file name that relays give an export of an event. A text that
-// is no event id is used unchanged.
-func ExportName(id, format string) string {
-	if parsed, err := relay.ParseID(id); err == nil {
-		id = parsed.String()
-	}
-	switch format {
-	case "har", "json":
-		return id + "." + format
-	case "go":
-		return id + "_test.go"
-	case "js":
-		return id + ".test.js"
-	case "python":
-		return "test_" + id + ".py"
-	}
-	return id + ".sh"
+// page is record.Page with its events unparsed, because a newer relay may send fields
+// that this program does not know.
+type page struct {
+	Data           []json.RawMessage `json:"data"`
+	NextCursor     *string           `json:"nextCursor"`
+	SearchedBackTo json.RawMessage   `json:"searchedBackTo,omitempty"`
 }
 
-func (a *API) share(ctx context.Context, c Command, out io.Writer) error {
-	wish := struct {
-		ExpiresIn *string `json:"expiresIn"`
-		View      bool    `json:"view"`
-	}{&c.Expires, c.View}
-	switch c.Expires {
-	case "":
-		week := defaultShare
-		wish.ExpiresIn = &week
-	case shareForever:
-		wish.ExpiresIn = nil
-	}
-	body, err := json.Marshal(wish)
+// Events writes the newest n events that match a query of GET /events, as one page.
+func (a *API) Events(ctx context.Context, query url.Values, n int, out io.Writer) error {
+	all, err := a.list(ctx, query, n)
 	if err != nil {
 		return err
 	}
-	return a.copy(ctx, http.MethodPost, "/events/"+url.PathEscape(c.Arg)+"/shares", body, out)
+	if all.Data == nil {
+		all.Data = []json.RawMessage{}
+	}
+	return json.NewEncoder(out).Encode(all)
 }
 
-// export writes the text as the relay sent it, without another line end.
-func (a *API) export(ctx context.Context, c Command, out io.Writer) error {
-	format := c.Format
-	if format == "" {
-		format = defaultExport
+// list returns up to n events, newest first.
+func (a *API) list(ctx context.Context, query url.Values, n int) (page, error) {
+	var all page
+	query = maps.Clone(query)
+	for {
+		query.Set("limit", strconv.Itoa(min(n-len(all.Data), pageLimit)))
+		var part page
+		if err := a.Get(ctx, "/events?"+query.Encode(), &part); err != nil {
+			return all, err
+		}
+		all.Data = append(all.Data, part.Data...)
+		all.NextCursor, all.SearchedBackTo = part.NextCursor, part.SearchedBackTo
+		if part.NextCursor == nil || len(all.Data) >= n {
+			return all, nil
+		}
+		query.Set("cursor", *part.NextCursor)
 	}
-	path := "/events/" + url.PathEscape(c.Arg) + "/export?" + url.Values{"format": {format}}.Encode()
-	resp, err := a.request(ctx, http.MethodGet, path, nil)
-	if err != nil {
+}
+
+// Replay sends an event again and writes its record. The error of a failed attempt has no
+// text: the record tells.
+func (a *API) Replay(ctx context.Context, id string, out io.Writer) error {
+	var answer bytes.Buffer
+	if err := a.Call(ctx, http.MethodPost, "/events/"+url.PathEscape(id)+"/replay", nil, &answer); err != nil {
 		return err
+	}
+	if _, err := out.Write(answer.Bytes()); err != nil {
+		return err
+	}
+	var e record.Summary
+	_ = json.Unmarshal(answer.Bytes(), &e) // the printer reports invalid JSON
+	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
+		return &Error{Exit: ExitFailure}
+	}
+	return nil
+}
+
+// Export returns an event in one of record.ExportFormats, and the name for its file.
+func (a *API) Export(ctx context.Context, id, format string) (text []byte, name string, err error) {
+	path := "/events/" + url.PathEscape(id) + "/export?" + url.Values{"format": {format}}.Encode()
+	resp, err := a.request(ctx, http.MethodGet, path, nil, "")
+	if err != nil {
+		return nil, "", err
 	}
 	defer resp.Body.Close()
-	return copyBounded(out, resp.Body)
-}
-
-// copyBounded copies an answer of bounded size.
-func copyBounded(out io.Writer, from io.Reader) error {
-	_, err := io.Copy(&limitedWriter{out: out, left: maxAnswer}, from)
-	return err
-}
-
-// limitedWriter fails after a number of bytes.
-type limitedWriter struct {
-	out  io.Writer
-	left int64
-}
-
-// Write passes p on.
-func (b *limitedWriter) Write(p []byte) (int, error) {
-	if b.left -= int64(len(p)); b.left < 0 {
-		return 0, Errorf(ExitFailure, "the relay's answer is larger than %d MiB", maxAnswer>>20)
+	if _, params, err := mime.ParseMediaType(resp.Header.Get("Content-Disposition")); err == nil {
+		name = params["filename"]
 	}
-	return b.out.Write(p)
+	var answer bytes.Buffer
+	_, err = io.Copy(&limitedWriter{out: &answer, left: maxAnswer}, &answerReader{api: a, ctx: ctx, from: resp.Body})
+	return answer.Bytes(), name, err
 }
 
-// wait writes the first event that matches and arrives after the call.
-func (a *API) wait(ctx context.Context, c Command, out io.Writer) error {
-	left := c.Timeout
-	if left <= 0 {
-		left = defaultTimeout
-	}
-	query := url.Values{"alias": {c.Arg}}
-	for key, value := range map[string]string{"path": c.Path, "method": c.Method} {
-		if value != "" {
-			query.Set(key, value)
-		}
-	}
-	w := &waitLoop{api: a, query: query, end: time.Now().Add(left), answers: make(chan waitAnswer)}
-	e, err := w.run(ctx, left > maxQuestion)
+// Wait writes the first event that matches a query of GET /events and arrives after the
+// call, as soon as it has ended; it fails when none arrives in time.
+func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration, out io.Writer) error {
+	w := &waitLoop{api: a, query: query, end: time.Now().Add(timeout), answers: make(chan waitAnswer)}
+	e, err := w.run(ctx, timeout > maxQuestion)
 	if err != nil {
 		return err
 	}
 	if e == nil {
-		return Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(left))
+		return Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(timeout))
 	}
 	return a.ended(ctx, idOf(e), w.end, out)
 }
@@ -221,7 +209,7 @@ func (a *API) ended(ctx context.Context, id string, end time.Time, out io.Writer
 	pause := 20 * time.Millisecond
 	for {
 		var raw json.RawMessage
-		if err := a.get(ctx, "/events/"+url.PathEscape(id), &raw); err != nil {
+		if err := a.Get(ctx, "/events/"+url.PathEscape(id), &raw); err != nil {
 			return err
 		}
 		var e record.Summary
@@ -239,15 +227,13 @@ func (a *API) ended(ctx context.Context, id string, end time.Time, out io.Writer
 // ask lists the events that match; with a wait it returns those that arrived after the
 // call.
 func (a *API) ask(ctx context.Context, query url.Values, wait time.Duration) ([]json.RawMessage, error) {
-	q := url.Values{"limit": {"200"}}
-	for key, value := range query {
-		q[key] = value
-	}
+	q := maps.Clone(query)
+	q.Set("limit", strconv.Itoa(pageLimit))
 	if wait > 0 {
 		q.Set("wait", wait.Round(time.Millisecond).String())
 	}
 	var part page
-	err := a.get(ctx, "/events?"+q.Encode(), &part)
+	err := a.Get(ctx, "/events?"+q.Encode(), &part)
 	return part.Data, err
 }
 

@@ -1,11 +1,10 @@
 package client
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,10 +22,11 @@ type fakeRelay struct {
 	conns  chan *fakeConn
 	// refuse gives code and message for an alias that is not granted.
 	refuse map[string][2]string
-	// exec answers a command; nil = there are none.
-	exec func(command string) (stdout, stderr string, status int)
-	// upSession replaces what a session of up says after hello.
-	upSession func(c *fakeConn, say func(string))
+	// notices replaces the notices of a connection; it is called after its first forward.
+	notices func(c *fakeConn)
+	// api serves the API on the subsystem; a stream that it lacks tells nothing.
+	api   *http.ServeMux
+	noAPI bool // the subsystem is refused
 
 	auths atomic.Int64 // offered credentials, the probe "none" included
 	wg    sync.WaitGroup
@@ -42,14 +42,24 @@ type fakeConn struct {
 	targets  map[string]relay.Target
 	forwards []string
 	canceled chan string
-	lines    chan string // stdin of the session
 }
 
 func newFakeRelay(t testing.TB, keys ...ssh.Signer) *fakeRelay {
-	d := &fakeRelay{t: t, conns: make(chan *fakeConn, 16), refuse: map[string][2]string{}}
+	d := &fakeRelay{t: t, conns: make(chan *fakeConn, 16), refuse: map[string][2]string{}, api: http.NewServeMux()}
+	d.api.HandleFunc("GET /api/v1/ssh", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"addr":"relay.test:2222","baseUrl":"https://relay.test","hostKeys":[]}`)
+	})
+	d.api.HandleFunc("GET /api/v1/aliases/{alias}", func(w http.ResponseWriter, r *http.Request) {
+		name := r.PathValue("alias")
+		_, _ = fmt.Fprintf(w, `{"name":%q,"url":"https://%s.relay.test","queuedEvents":3}`, name, name)
+	})
+	d.api.HandleFunc("POST /api/v1/aliases/{alias}/replay-queued", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"alias":%q,"released":3}`, r.PathValue("alias"))
+	})
 	d.config = &ssh.ServerConfig{
 		PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil },
 		AuthLogCallback:   func(ssh.ConnMetadata, string, error) { d.auths.Add(1) },
+		ServerVersion:     "SSH-2.0-relayd_test",
 	}
 	if len(keys) == 0 {
 		keys = []ssh.Signer{newSigner(t)}
@@ -90,10 +100,10 @@ func (d *fakeRelay) serve(raw net.Conn) {
 			raw.Close()
 			return
 		}
-		c := &fakeConn{ServerConn: conn, targets: map[string]relay.Target{}, canceled: make(chan string, 16), lines: make(chan string, 16)}
+		c := &fakeConn{ServerConn: conn, targets: map[string]relay.Target{}, canceled: make(chan string, 16)}
 		d.wg.Go(func() { d.requests(c, requests) })
 		for offer := range channels {
-			d.session(c, offer)
+			d.session(offer)
 		}
 	})
 }
@@ -129,10 +139,20 @@ func (d *fakeRelay) request(c *fakeConn, r *ssh.Request) (ok bool) {
 		c.targets[t.Bind] = t
 	case "tcpip-forward":
 		_ = ssh.Unmarshal(r.Payload, &f)
-		if _, no := d.refuse[f.Bind]; no {
-			return false
-		}
 		c.forwards = append(c.forwards, f.Bind)
+		switch why, no := d.refuse[f.Bind]; {
+		case d.notices != nil:
+			if len(c.forwards) == 1 {
+				d.wg.Go(func() { d.notices(c) })
+			}
+		case no:
+			c.notify(relay.Notice{Kind: relay.NoticeRefused, Alias: f.Bind, Code: why[0], Message: why[1]})
+		default:
+			c.notify(relay.Notice{Kind: relay.NoticeOnline, Alias: f.Bind})
+		}
+		if len(c.forwards) == 1 {
+			d.conns <- c
+		}
 		return true
 	case "cancel-tcpip-forward":
 		_ = ssh.Unmarshal(r.Payload, &f)
@@ -141,6 +161,16 @@ func (d *fakeRelay) request(c *fakeConn, r *ssh.Request) (ok bool) {
 	return false
 }
 
+// notify sends notices.
+func (c *fakeConn) notify(notices ...relay.Notice) {
+	for _, n := range notices {
+		_, _, _ = c.SendRequest(relay.NoticeRequest, false, ssh.Marshal(n))
+	}
+}
+
+// online is the notice that stripe-dev is online.
+var onlineNotice = relay.Notice{Kind: relay.NoticeOnline, Alias: "stripe-dev"}
+
 // granted lists the forwards that were granted so far.
 func (c *fakeConn) granted() []string {
 	c.mu.Lock()
@@ -148,51 +178,70 @@ func (c *fakeConn) granted() []string {
 	return slices.Clone(c.forwards)
 }
 
-func (d *fakeRelay) session(c *fakeConn, offer ssh.NewChannel) {
+// session serves the API on a channel whose subsystem is the one of the API.
+func (d *fakeRelay) session(offer ssh.NewChannel) {
 	ch, requests, err := offer.Accept()
 	if err != nil {
 		return
 	}
 	d.wg.Go(func() {
 		for r := range requests {
-			var command struct{ Line string }
-			_ = ssh.Unmarshal(r.Payload, &command)
-			_ = r.Reply(r.Type == "exec", nil)
-			switch {
-			case r.Type != "exec":
-			case command.Line == "up --json":
-				d.wg.Go(func() { d.up(c, ch) })
-			default:
-				stdout, stderr, status := d.exec(command.Line)
-				_, _ = io.WriteString(ch, stdout)
-				_, _ = io.WriteString(ch.Stderr(), stderr)
-				_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(status)}))
-				ch.Close()
+			var subsystem struct{ Name string }
+			ok := !d.noAPI && r.Type == "subsystem" && ssh.Unmarshal(r.Payload, &subsystem) == nil && subsystem.Name == apiSubsystem
+			_ = r.Reply(ok, nil)
+			if ok {
+				d.wg.Go(func() { d.serveAPI(ch) })
 			}
 		}
 	})
 }
 
-// up is the session of relay up.
-func (d *fakeRelay) up(c *fakeConn, ch ssh.Channel) {
-	say := func(line string) { _, _ = io.WriteString(ch, line+"\n") }
-	say(`{"type":"hello","host":"relay.test","baseUrl":"https://relay.test","user":"alice","version":"1"}`)
-	if d.upSession != nil {
-		d.upSession(c, say)
-	} else {
-		for _, alias := range c.granted() {
-			say(fmt.Sprintf(`{"type":"online","alias":%q,"url":"https://%s.relay.test","queuedEvents":3}`, alias, alias))
+// serveAPI serves the API on one channel. net/http needs deadlines, which a pipe has.
+func (d *fakeRelay) serveAPI(ch ssh.Channel) {
+	near, far := net.Pipe()
+	var copies sync.WaitGroup
+	copies.Go(func() {
+		_, _ = io.Copy(far, ch)
+		far.Close()
+	})
+	copies.Go(func() {
+		_, _ = io.Copy(ch, far)
+		ch.Close()
+	})
+	served := make(chan struct{})
+	srv := &http.Server{Handler: http.HandlerFunc(d.answer), ConnState: func(_ net.Conn, s http.ConnState) {
+		if s == http.StateClosed {
+			close(served)
 		}
-		for alias, why := range d.refuse {
-			text, _ := json.Marshal(Message{Type: TypeRefused, Alias: alias, Code: why[0], Message: why[1]})
-			say(string(text))
-		}
-	}
-	d.conns <- c
-	for lines := bufio.NewScanner(ch); lines.Scan(); {
-		c.lines <- lines.Text()
-	}
+	}}
+	_ = srv.Serve(&oneConn{near})
+	<-served
+	copies.Wait()
 }
+
+// answer answers from d.api, and with a stream of nothing where that has none.
+func (d *fakeRelay) answer(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := d.api.Handler(r); pattern == "" && r.URL.Path == "/api/v1/stream" {
+		_, _ = io.WriteString(w, ": connected\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	d.api.ServeHTTP(w, r)
+}
+
+// oneConn is a listener that accepts one connection.
+type oneConn struct{ conn net.Conn }
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	conn := l.conn
+	if l.conn = nil; conn == nil {
+		return nil, io.EOF
+	}
+	return conn, nil
+}
+func (*oneConn) Close() error   { return nil }
+func (*oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // channel opens a channel as for one request.
 func (c *fakeConn) channel(bind string) (ssh.Channel, <-chan *ssh.Request, error) {

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"relay/record"
@@ -20,45 +20,31 @@ const (
 	maxKnownEvents = 1024
 	// catchUp is how many events are listed when some may have been missed.
 	catchUp = pageLimit
-	// quietStream is how long a stream of the API may be silent; the relay sends a
-	// comment every 15 s.
-	quietStream = 45 * time.Second
-	// notFoundPause is the least pause before a feed that ended with not-found is
+	// notFoundPause is the least pause before a stream that ended with not-found is
 	// requested again.
 	notFoundPause = time.Second
 )
 
-// followSource follows events over one connection per call. It calls f.begin when the
-// connection is established.
-type followSource interface {
-	followOnce(ctx context.Context, c Command, f *followState) error
-}
-
-// follow writes the last events, oldest first, and then new ones, one object per line.
-// It reconnects when the connection is lost and then writes what was missed. It ends
-// with ctx, with a final refusal, with an error of out, or when the first connection
-// cannot be made.
-func follow(ctx context.Context, from followSource, c Command, out io.Writer) error {
-	if c.N == 0 {
-		c.N = defaultEvents
-	}
-	f := &followState{out: out, say: c.Say, known: map[string]seen{}}
-	if f.say == nil {
-		f.say = func(string) {}
-	}
+// Follow writes the last n events that match a query of GET /events, oldest first, and then
+// new ones, one object per line. It reconnects when the connection is lost and then writes
+// what was missed. It ends with ctx, with a final refusal, with an error of out, or when
+// the first connection cannot be made. say gets lines for people about that, not yet safe
+// to print.
+func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(string), out io.Writer) error {
+	f := &follower{api: a, query: query, n: n, say: say, out: out, known: map[string]seen{}}
 	var tries backoff
-	askedAgain := false // after a feed that ended with not-found
+	askedAgain := false // after a stream that ended with not-found
 	for {
-		f.since, f.part, f.feedSeen = time.Time{}, nil, false
-		err := from.followOnce(ctx, c, f)
+		f.since = time.Time{}
+		err := f.once(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if f.feedShown() {
+		if !f.since.IsZero() {
 			askedAgain = false
-		}
-		if !f.since.IsZero() && time.Since(f.since) > healthyAfter {
-			tries.reset()
+			if time.Since(f.since) > healthyAfter {
+				tries.reset()
+			}
 		}
 		if !f.retryable(err, &askedAgain) {
 			return err
@@ -71,28 +57,28 @@ func follow(ctx context.Context, from followSource, c Command, out io.Writer) er
 		if !wait(ctx, next) {
 			return ctx.Err()
 		}
-		c.N = catchUp
 	}
 }
 
-// followState is what was written so far, over all connections.
-type followState struct {
-	out io.Writer
-	say func(string)
+// follower is what was written so far, over all connections.
+type follower struct {
+	api   *API
+	query url.Values
+	n     int // events to list
+	say   func(string)
+	out   io.Writer
 
 	known  map[string]seen // the events that were written last
 	order  []string        // their ids, the oldest first
 	newest string          // id; ids are in order of arrival
-	after  string          // id of the last item of the API's stream
+	listed bool            // the first list was written
+	base   string          // id of the newest event then
+	after  string          // id of the last item of the stream
 
-	connectedOnce bool // there was a connection
-	since         time.Time
-	feedSeen      bool // over this connection the relay has shown that there is a feed
-	lossReported  bool // a loss was reported, and its end not yet
-	failed        error
-
-	part   []byte // of a line
-	listed string // the last id of a list that is being caught up with; "" = none is
+	connectedOnce bool      // there was a stream
+	since         time.Time // when this one began; zero = it has not
+	lossReported  bool      // a loss was reported, and its end not yet
+	failed        error     // of out
 }
 
 // seen is the state of an event when it was written.
@@ -101,19 +87,76 @@ type seen struct {
 	attempts  int
 }
 
-// begin is called when a connection is established.
-func (f *followState) begin() {
-	f.since, f.listed = time.Now(), ""
-	if f.connectedOnce {
-		f.listed = "-" // less than any id: the first lines are a list
+// once opens the stream before it asks for the list, so that no event falls between them.
+// With the id of the last item no list is needed: the relay continues after it, or sends
+// resync. The stream knows no filter but the alias: with others its items only lead to a
+// look at the list.
+func (f *follower) once(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	look := f.missed
+	filtered := len(f.query) > 1
+	if filtered {
+		var looker sync.WaitGroup
+		looks := make(chan struct{}, 1)
+		defer looker.Wait()
+		defer close(looks)
+		defer cancel(nil)
+		looker.Go(func() { f.lookEach(ctx, looks, cancel) })
+		look = func(context.Context) error {
+			select {
+			case looks <- struct{}{}:
+			default: // one is due
+			}
+			return nil
+		}
 	}
-	if f.lossReported {
-		f.say("connected to the relay again")
+	alias := url.Values{"alias": f.query["alias"]}
+	err := f.api.stream(ctx, "?"+alias.Encode(), f.after, func() error {
+		f.since = time.Now()
+		if f.lossReported {
+			f.say("connected to the relay again")
+		}
+		f.connectedOnce, f.lossReported = true, false
+		if f.after == "" || filtered {
+			return look(ctx)
+		}
+		return nil
+	}, func(id, name string, data []byte) error {
+		defer func() { f.after = id }()
+		switch {
+		case name == "resync", name == "event" && filtered:
+			return look(ctx)
+		case name == "event":
+			var e record.Summary
+			_ = json.Unmarshal(data, &e) // the printer reports invalid JSON
+			return f.take(data, &e, false)
+		}
+		return nil
+	})
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause // of a look
 	}
-	f.connectedOnce, f.lossReported = true, false
+	return err
 }
 
-func (f *followState) lost(err error, next time.Duration) {
+// lookPause is the least time between two looks at the list.
+const lookPause = 200 * time.Millisecond
+
+// lookEach looks at the list whenever looks gets a value, until an error or the end of ctx.
+func (f *follower) lookEach(ctx context.Context, looks <-chan struct{}, failed context.CancelCauseFunc) {
+	for range looks {
+		if err := f.missed(ctx); err != nil {
+			failed(err)
+			return
+		}
+		if !wait(ctx, lookPause) {
+			return
+		}
+	}
+}
+
+func (f *follower) lost(err error, next time.Duration) {
 	if f.lossReported {
 		return
 	}
@@ -122,97 +165,38 @@ func (f *followState) lost(err error, next time.Duration) {
 	if next >= time.Second {
 		in = fmt.Sprintf("in %d s", int(next.Seconds()+0.5))
 	}
-	why := "the relay has ended the stream"
-	if err != nil {
-		why = err.Error()
-	}
-	f.say(why + "; connecting again " + in)
+	f.say(err.Error() + "; connecting again " + in)
 }
 
 // retryable reports whether a new connection may help.
-func (f *followState) retryable(err error, askedAgain *bool) bool {
-	if !f.connectedOnce || f.failed != nil {
-		return false
-	}
+func (f *follower) retryable(err error, askedAgain *bool) bool {
 	var e *Error
 	switch {
-	case err == nil:
-		return true
-	case !errors.As(err, &e):
+	case !f.connectedOnce || f.failed != nil || !errors.As(err, &e):
 		return false
-	case e.Exit == ExitNotFound && !*askedAgain && f.hadFeed(): // a stopping relay ends a feed like this
+	case e.Exit == ExitNotFound && !*askedAgain: // a stopping relay ends a stream like this
 		*askedAgain = true
 		return true
 	}
 	return e.transient || e.Exit == ExitUnreachable
 }
 
-// hadFeed reports whether there was a feed at all: over SSH a session starts even for
-// an alias that does not exist.
-func (f *followState) hadFeed() bool { return f.newest != "" || f.feedShown() }
-
-// feedShown reports whether this connection had a feed. How long the connection lasted
-// proves nothing unless it is longer than any refusal takes.
-func (f *followState) feedShown() bool {
-	return f.feedSeen || !f.since.IsZero() && time.Since(f.since) > quietStream
-}
-
-// Write gets the output of the command events -f over SSH: on each connection a list,
-// oldest first, and then changes.
-func (f *followState) Write(p []byte) (int, error) {
-	n := len(p)
-	for len(p) > 0 {
-		line, rest, whole := bytes.Cut(p, []byte("\n"))
-		if len(f.part)+len(line) > maxLine {
-			f.failed = errLongLine
-			return 0, f.failed
-		}
-		f.part, p = append(f.part, line...), rest
-		if !whole {
-			break
-		}
-		if err := f.line(bytes.TrimSpace(f.part)); err != nil {
-			return 0, err
-		}
-		f.part = f.part[:0]
-	}
-	return n, nil
-}
-
-// line handles one line over SSH. The list that a reconnect begins with is in the order
-// of ids and reaches the newest known id; a line out of that order is a change.
-func (f *followState) line(line []byte) error {
-	if len(line) == 0 {
-		return nil
-	}
-	var e record.Summary
-	_ = json.Unmarshal(line, &e) // the printer reports invalid JSON
-	old := f.listed != "" && e.ID > f.listed && e.ID <= f.newest
-	if f.listed = e.ID; !old || e.ID == f.newest {
-		f.listed = ""
-	}
-	return f.take(line, &e, old)
-}
-
-// take writes an event unless it says nothing new: an event of a list that was written
-// before, or a second notice of the same state.
-func (f *followState) take(line []byte, e *record.Summary, old bool) error {
+// take writes an event unless it says nothing new: a second notice of the same state, or an
+// event of a later list that is older than those of the first one.
+func (f *follower) take(line []byte, e *record.Summary, fromList bool) error {
 	now := seen{e.State, e.ReceivedAt.String(), e.AttemptCount}
-	f.feedSeen = true
 	before, known := f.known[e.ID]
-	if old && !known || known && before == now && (old || e.State != "") {
+	if fromList && f.listed && !known && e.ID <= f.base || known && before == now && (fromList || e.State != "") {
 		return nil
 	}
 	if e.ID != "" {
 		f.remember(e.ID, now, known)
 	}
-	if f.failed = writeLine(f.out, line); f.failed != nil {
-		return f.failed
-	}
-	return nil
+	f.failed = writeLine(f.out, line)
+	return f.failed
 }
 
-func (f *followState) remember(id string, now seen, known bool) {
+func (f *follower) remember(id string, now seen, known bool) {
 	f.newest = max(f.newest, id)
 	f.known[id] = now
 	if known {
@@ -224,87 +208,27 @@ func (f *followState) remember(id string, now seen, known bool) {
 	}
 }
 
-func (s SSH) followOnce(ctx context.Context, c Command, f *followState) error {
-	err := s.run(ctx, c, f, f.begin)
-	if f.failed != nil {
-		return f.failed
-	}
-	return err
-}
-
-// followOnce opens the stream before it asks for the list, so that no event falls
-// between them. With the id of the last item no list is needed: the relay continues
-// after it, or sends resync.
-func (a *API) followOnce(ctx context.Context, c Command, f *followState) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	resp, err := a.requestAfter(ctx, http.MethodGet, "/stream?"+url.Values{"alias": {c.Arg}}.Encode(), nil, f.after)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	f.begin()
-	f.feedSeen = true
-	if f.after == "" {
-		if err := a.missed(ctx, c, f); err != nil {
-			return err
-		}
-	}
-	quiet := time.AfterFunc(quietStream, cancel)
-	err = readStream(&silenceReader{resp.Body, quiet}, func(id, name string, data []byte) error {
-		defer func() { f.after = id }()
-		switch name {
-		case "event":
-			var e record.Summary
-			_ = json.Unmarshal(data, &e)
-			return f.take(data, &e, false)
-		case "resync":
-			return a.missed(ctx, c, f)
-		}
-		return nil
-	})
-	switch ended := quiet.Stop(); {
-	case f.failed != nil:
-		return f.failed
-	case !ended:
-		return Errorf(ExitUnreachable, "the relay has been silent for %d s", int(quietStream.Seconds()))
-	}
-	return err
-}
-
 // missed writes the events of the latest list that were not written yet, oldest first.
-func (a *API) missed(ctx context.Context, c Command, f *followState) error {
-	n := c.N
-	if f.newest != "" {
+func (f *follower) missed(ctx context.Context) error {
+	n := f.n
+	if f.listed {
 		n = catchUp
 	}
-	all, err := a.list(ctx, c.Arg, n)
+	all, err := f.api.list(ctx, f.query, n)
 	if err != nil {
 		return err
 	}
 	for _, data := range slices.Backward(all.Data) {
 		var e record.Summary
 		_ = json.Unmarshal(data, &e)
-		if err := f.take(data, &e, e.ID <= f.newest); err != nil {
+		if err := f.take(data, &e, true); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// silenceReader restarts a timer at each read.
-type silenceReader struct {
-	io.Reader
-	quiet *time.Timer
-}
-
-// Read reads on.
-func (h *silenceReader) Read(p []byte) (int, error) {
-	n, err := h.Reader.Read(p)
-	if n > 0 {
-		h.quiet.Reset(quietStream)
+	if !f.listed {
+		f.listed, f.base = true, f.newest
 	}
-	return n, err
+	return nil
 }
 
 func idOf(data []byte) string {

@@ -8,11 +8,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"relay/record"
 )
 
 // lines collects whole lines; it ends a follower once enough have come.
@@ -33,12 +36,12 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func following(t *testing.T, from Remote, want int) (out string, talk *sayRecorder, err error) {
+func following(t *testing.T, api *API, want int) (out string, talk *sayRecorder, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	l, talk := &lines{want: want, cancel: cancel}, &sayRecorder{}
-	err = from.Run(ctx, Command{Name: "events", Arg: "a", N: 3, Follow: true, Say: talk.say}, l)
+	err = api.Follow(ctx, url.Values{"alias": {"a"}}, 3, talk.say, l)
 	return strings.ReplaceAll(l.text.String(), `"id":`, ""), talk, err
 }
 
@@ -117,87 +120,77 @@ func TestFollowWritesNothingTwice(t *testing.T) {
 	}
 }
 
-func TestFollowOverSSHGoesOnAfterALoss(t *testing.T) {
-	d := newFakeRelay(t)
-	asked := 0
-	d.exec = func(command string) (string, string, int) {
-		asked++
-		switch asked {
-		case 1:
-			return "{\"id\":\"evt_3\"}\n{\"id\":\"evt_4\",\"state\":\"delivering\"}\n{\"id\":\"evt_", "", 69
-		case 2:
-			if !strings.Contains(command, "-n 200 -f") {
-				t.Errorf("asked %s", command)
+// TestFollowEnds: with an unknown alias, a token that is revoked meanwhile, and an output
+// that takes nothing.
+func TestFollowEnds(t *testing.T) {
+	var problem atomic.Pointer[string] // of the stream; nil = it ends at once, and then has this one
+	unauthorized := `401 {"code":"unauthorized","detail":"y"}`
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list := map[string]string{"GET /events": `{"data":[{"id":"evt_1"}]}`, "GET /stream": ""}
+		if strings.HasSuffix(r.URL.Path, "/stream") {
+			if p := problem.Swap(&unauthorized); p != nil {
+				list["GET /stream"] = *p
 			}
-			return "{\"id\":\"evt_2\"}\n{\"id\":\"evt_3\"}\n{\"id\":\"evt_4\",\"state\":\"delivered\"}\n{\"id\":\"evt_5\"}\n{\"id\":\"evt_3\"}\n{\"dropped\":2}\n", "", 69
 		}
-		return "", `{"code":"not-found","detail":"the alias is gone"}`, ExitNotFound
-	}
-	dialer, _ := newDialer(t, d.listen())
-	out, talk, err := following(t, SSH{dialer}, 0)
-	want := "{\"evt_3\"}\n{\"evt_4\",\"state\":\"delivering\"}\n{\"evt_4\",\"state\":\"delivered\"}\n{\"evt_5\"}\n{\"evt_3\"}\n{\"dropped\":2}\n"
-	if out != want || exitOf(err) != ExitNotFound {
-		t.Errorf("%s%v", out, err)
-	}
-	if asked != 4 || strings.Count(talk.String(), "connecting again") != 3 { // not found is believed the second time
-		t.Errorf("said %q", talk)
-	}
-}
-
-// TestSlowRefusalEndsAFollow: a relay that takes its time to say that an alias is gone
-// was asked for ever.
-func TestSlowRefusalEndsAFollow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, dialer, _, _ := inMemory(t)
-		asked := 0
-		d.exec = func(string) (string, string, int) {
-			if asked++; asked == 1 {
-				return "{\"id\":\"evt_1\"}\n", "", 69
-			}
-			time.Sleep(2 * healthyAfter)
-			return "", `{"code":"not-found","detail":"the alias is gone"}`, ExitNotFound
+		answers(list).ServeHTTP(w, r)
+	})
+	eachTransport(t, handler, func(t *testing.T, api *API, _ *apiServer) {
+		follow := func(out io.Writer) error {
+			return api.Follow(t.Context(), url.Values{"alias": {"a"}}, 3, func(string) {}, out)
 		}
-		err := SSH{dialer}.Run(t.Context(), Command{Name: "events", Arg: "a", Follow: true}, io.Discard)
-		if exitOf(err) != ExitNotFound || asked != 3 {
-			t.Errorf("asked %d times, %v", asked, err)
+		notFound := `404 {"code":"not-found","detail":"y"}`
+		problem.Store(&notFound)
+		if err := follow(io.Discard); exitOfError(err) != ExitNotFound {
+			t.Errorf("unknown alias: %v", err)
+		}
+		problem.Store(nil)
+		if err := follow(io.Discard); exitOfError(err) != ExitRefused {
+			t.Errorf("a token that is revoked meanwhile: %v", err)
+		}
+		full := errors.New("disk full")
+		problem.Store(nil)
+		if err := follow(failingWriter{full}); !errors.Is(err, full) {
+			t.Errorf("stdout that takes nothing: %v", err)
 		}
 	})
 }
 
-func TestFollowEnds(t *testing.T) {
-	status := http.StatusNotFound
-	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if status != http.StatusOK && strings.HasSuffix(r.URL.Path, "/stream") {
-			w.WriteHeader(status)
-			_, _ = fmt.Fprintf(w, `{"code":"x","detail":"y"}`)
-			return
+// TestFollowWithFilters: an event that matches later is written then, also when newer ones
+// were written before, and those of before the call are not.
+func TestFollowWithFilters(t *testing.T) {
+	var looks atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("status") != "5xx" || r.FormValue("alias") != "a" {
+			t.Errorf("asked %s", r.URL)
 		}
-		if strings.HasSuffix(r.URL.Path, "/events") {
-			_, _ = io.WriteString(w, `{"data":[{"id":"evt_1"}]}`)
-			return
+		lists := []string{`{"id":"evt_2"}`, `{"id":"evt_4"},{"id":"evt_2"}`, `{"id":"evt_4"},{"id":"evt_3"},{"id":"evt_2"},{"id":"evt_1"}`}
+		n := min(int(looks.Add(1)), len(lists))
+		_, _ = io.WriteString(w, `{"data":[`+lists[n-1]+`]}`)
+	})
+	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "alias=a" {
+			t.Errorf("asked %s", r.URL)
 		}
-		status = http.StatusUnauthorized
-	}))
-	api, err := NewAPI(b.URL, "rly_x", "test")
+		for n := 0; r.Context().Err() == nil; n++ {
+			_, _ = io.WriteString(w, streamed(fmt.Sprintf("s%d", n), `{"id":"evt_9"}`))
+			_ = http.NewResponseController(w).Flush()
+			wait(r.Context(), 10*time.Millisecond)
+		}
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	api, err := NewAPI(server.URL, "rly_x", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Command{Name: "events", Arg: "a", Follow: true}
-	if err := api.Run(context.Background(), c, io.Discard); exitOf(err) != ExitNotFound {
-		t.Errorf("unknown alias: %v", err)
-	}
-	status = http.StatusOK
-	if err := api.Run(context.Background(), c, io.Discard); exitOf(err) != ExitRefused {
-		t.Errorf("a token that is revoked meanwhile: %v", err)
-	}
-	full := errors.New("disk full")
-	status = http.StatusOK
-	if err := api.Run(context.Background(), c, failingWriter{full}); !errors.Is(err, full) {
-		t.Errorf("stdout that takes nothing: %v", err)
-	}
-	b.Close()
-	if err := api.Run(context.Background(), c, io.Discard); exitOf(err) != ExitUnreachable {
-		t.Errorf("no relay from the start: %v", err)
+	defer api.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := &lines{want: 3, cancel: cancel}
+	err = api.Follow(ctx, url.Values{"alias": {"a"}, "status": {"5xx"}}, 3, func(string) {}, l)
+	if out := l.text.String(); out != "{\"id\":\"evt_2\"}\n{\"id\":\"evt_4\"}\n{\"id\":\"evt_3\"}\n" || !errors.Is(err, context.Canceled) {
+		t.Errorf("%s%v", out, err)
 	}
 }
 
@@ -208,29 +201,24 @@ func (b failingWriter) Write([]byte) (int, error) { return 0, b.err }
 // TestLineWithoutEnd: what is kept of one line has a bound, and asking again would not
 // help.
 func TestLineWithoutEnd(t *testing.T) {
-	f := &followState{out: io.Discard, known: map[string]seen{}}
-	piece := bytes.Repeat([]byte("x"), 1<<20)
-	var err error
-	n := 0
-	for ; err == nil && n < 100; n++ {
-		_, err = f.Write(piece)
-	}
-	if exitOf(err) != ExitFailure || n != maxLine>>20+1 {
-		t.Errorf("%d MiB, %v", n, err)
-	}
-	if f.connectedOnce = true; f.retryable(err, new(bool)) {
-		t.Error("it is asked again")
-	}
 	endless := io.MultiReader(strings.NewReader("data: "), bytes.NewReader(make([]byte, maxLine+1)))
-	if err := readStream(endless, nil); exitOf(err) != ExitFailure {
+	err := readStream(endless, nil)
+	if exitOfError(err) != ExitFailure {
 		t.Errorf("stream: %v", err)
+	}
+	f := &follower{connectedOnce: true}
+	if f.retryable(err, new(bool)) {
+		t.Error("it is asked again")
 	}
 }
 
 func TestFollowerRemembersABoundedNumber(t *testing.T) {
-	f := &followState{out: io.Discard, known: map[string]seen{}}
+	f := &follower{out: io.Discard, known: map[string]seen{}}
 	for i := range 3 * maxKnownEvents {
-		_, _ = fmt.Fprintf(f, "{\"id\":\"evt_%06d\"}\n", i)
+		e := &record.Summary{ID: fmt.Sprintf("evt_%06d", i)}
+		if err := f.take([]byte("{}"), e, false); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if len(f.known) != maxKnownEvents || len(f.order) != maxKnownEvents {
 		t.Errorf("%d and %d", len(f.known), len(f.order))

@@ -51,7 +51,7 @@ func TestChangedHostKeyStopsBeforeLogin(t *testing.T) {
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), knownhosts.Line([]string{addr}, newSigner(t).PublicKey()))
 	err := dialOnce(t, dialer)
-	if exitOf(err) != ExitRefused || !strings.Contains(err.Error(), "changed") {
+	if exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "changed") {
 		t.Errorf("%v", err)
 	}
 	if e := err.(*Error); !strings.Contains(e.Hint, filepath.Join(dialer.Home, ".ssh", "known_hosts")) {
@@ -87,7 +87,7 @@ func TestPinnedHostKey(t *testing.T) {
 	} {
 		dialer, _ := newDialer(t, addr)
 		dialer.HostKey = c.pin
-		if err := dialOnce(t, dialer); exitOf(err) != c.exit {
+		if err := dialOnce(t, dialer); exitOfError(err) != c.exit {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Stat(filepath.Join(dialer.StateDir, "known_hosts")); err == nil {
@@ -125,7 +125,7 @@ func TestKnownTypeThatTheServerLacksIsAChange(t *testing.T) {
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), knownhosts.Line([]string{addr}, old.PublicKey()))
-	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused {
+	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused {
 		t.Error(err)
 	}
 	d.close()
@@ -166,7 +166,7 @@ func TestUnknownDistantHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := h.check("relay.example.com:2222", far, key)
-		if exitOf(err) != c.exit || h.accepted != (c.exit == -1) {
+		if exitOfError(err) != c.exit || h.accepted != (c.exit == -1) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.exit != -1 && !strings.Contains(err.(*Error).Hint, "--host-key "+ssh.FingerprintSHA256(key)) {
@@ -187,7 +187,7 @@ func TestRevokedHostKey(t *testing.T) {
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), "@revoked * "+string(ssh.MarshalAuthorizedKey(key.PublicKey())))
-	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused {
+	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused {
 		t.Error(err)
 	}
 }

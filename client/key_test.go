@@ -19,7 +19,7 @@ func TestLoginRefused(t *testing.T) {
 	}
 	dialer, _ := newDialer(t, d.listen())
 	err := dialOnce(t, dialer)
-	if exitOf(err) != ExitRefused || !strings.Contains(err.Error(), "key is not registered") {
+	if exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "key is not registered") {
 		t.Errorf("%v", err)
 	}
 	if !strings.Contains(err.(*Error).Hint, "SHA256:") {
@@ -39,7 +39,7 @@ func TestServerThatHangsUpIsUnreachable(t *testing.T) {
 		}
 	}()
 	dialer, _ := newDialer(t, ln.Addr().String())
-	if err := dialOnce(t, dialer); exitOf(err) != ExitUnreachable {
+	if err := dialOnce(t, dialer); exitOfError(err) != ExitUnreachable {
 		t.Error(err)
 	}
 }
@@ -49,7 +49,7 @@ func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	dialer.Identity = newKeyFile(t, "secret")
-	if err := dialOnce(t, dialer); exitOf(err) != ExitUsage {
+	if err := dialOnce(t, dialer); exitOfError(err) != ExitUsage {
 		t.Errorf("without a terminal: %v", err)
 	}
 	dialer, _ = newDialer(t, addr)
@@ -76,7 +76,7 @@ func TestWrongPassphraseIsTheReason(t *testing.T) {
 	dialer, talk := newDialer(t, d.listen())
 	dialer.Identity, dialer.Prompter = newKeyFile(t, "secret"), &fakePrompter{pass: []string{"a", "b", "c"}}
 	err := dialOnce(t, dialer)
-	if exitOf(err) != ExitRefused || !strings.HasPrefix(err.Error(), "that is not the passphrase of the key ") {
+	if exitOfError(err) != ExitRefused || !strings.HasPrefix(err.Error(), "that is not the passphrase of the key ") {
 		t.Errorf("%v", err)
 	}
 	if strings.Count(talk.String(), "that is not the passphrase") != 2 {
@@ -101,7 +101,7 @@ func TestKeyThatIsNotWantedIsNotOpened(t *testing.T) {
 	}
 	dialer, _ := newDialer(t, d.listen())
 	dialer.Identity, dialer.Prompter = newKeyFile(t, "secret"), &fakePrompter{}
-	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused {
+	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused {
 		t.Errorf("a key that is not registered: %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestDefaultKeysAgentAndNone(t *testing.T) {
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	dialer.Identity = ""
-	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused || !strings.Contains(err.Error(), "no SSH key") {
+	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "no SSH key") {
 		t.Errorf("without keys: %v", err)
 	}
 	text, _ := os.ReadFile(newKeyFile(t, ""))
@@ -126,7 +126,7 @@ func TestDefaultKeysAgentAndNone(t *testing.T) {
 	}
 	dialer, talk := newDialer(t, addr)
 	dialer.Identity, dialer.Agent = "", "/nonexistent/agent"
-	if err := dialOnce(t, dialer); exitOf(err) != ExitRefused || !strings.Contains(talk.String(), "agent") {
+	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused || !strings.Contains(talk.String(), "agent") {
 		t.Errorf("agent that is gone: %v, said %q", err, talk)
 	}
 }
@@ -164,7 +164,7 @@ func TestMissingIdentity(t *testing.T) {
 	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
 	dialer.Identity = "/nonexistent/key"
-	if err := dialOnce(t, dialer); exitOf(err) != ExitUsage {
+	if err := dialOnce(t, dialer); exitOfError(err) != ExitUsage {
 		t.Error(err)
 	}
 }

@@ -2,9 +2,7 @@ package client
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -13,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-
-	"relay/record"
 )
 
 // linkUser is the user name of an enrolment: the relay accepts any proven key, to have
@@ -126,20 +122,6 @@ func (l *linkText) take(banner string) {
 func (l *linkText) last() string {
 	lines := strings.Split(strings.TrimSpace(l.all.String()), "\n")
 	return strings.TrimPrefix(strings.TrimSpace(lines[len(lines)-1]), "relay: ")
-}
-
-// MakeToken makes an API token; it logs in with the key of the dialer.
-func (d *Dialer) MakeToken(ctx context.Context, name string) (*record.Token, error) {
-	var answer bytes.Buffer
-	if err := (SSH{Dialer: d}).Run(ctx, Command{Name: "token", Title: name}, &answer); err != nil {
-		return nil, err
-	}
-	token := &record.Token{}
-	if err := json.Unmarshal(answer.Bytes(), token); err != nil || token.Token == "" {
-		return nil, Errorf(ExitFailure, "the relay made no token").
-			WithHint("make one in its dashboard and run: relay login URL --with-token")
-	}
-	return token, nil
 }
 
 // ReadToken reads a text that holds nothing but a token.

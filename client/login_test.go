@@ -50,7 +50,7 @@ func TestEnrolThatNobodyApproves(t *testing.T) {
 	d, _ := enrolling(t, errors.New("no"))
 	dialer, _ := newDialer(t, d.listen())
 	err := dialer.Enrol(context.Background(), func(string, string) {})
-	if exitOf(err) != ExitRefused || !strings.Contains(err.Error(), "the key was not approved: nobody approved the key in time") {
+	if exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "the key was not approved: nobody approved the key in time") {
 		t.Error(err)
 	}
 }
@@ -78,26 +78,7 @@ func TestEnrolDoesNotTrustAnotherHost(t *testing.T) {
 	dialer, _ := newDialer(t, d.listen())
 	dialer.HostKey = ssh.FingerprintSHA256(newSigner(t).PublicKey())
 	err := dialer.Enrol(context.Background(), func(string, string) { t.Error("shown") })
-	if exitOf(err) != ExitRefused || !strings.Contains(err.Error(), "not the pinned") || len(users) != 0 {
-		t.Error(err)
-	}
-}
-
-func TestMakeToken(t *testing.T) {
-	d := newFakeRelay(t)
-	answer := `{"id":"tok_1","token":"rly_x"}`
-	d.exec = func(command string) (string, string, int) {
-		if command != `token --name 'relay on my box' --json` {
-			t.Errorf("asked for %s", command)
-		}
-		return answer + "\n", "", 0
-	}
-	dialer, _ := newDialer(t, d.listen())
-	if token, err := dialer.MakeToken(context.Background(), "relay on my box"); err != nil || token.Token != "rly_x" || token.ID != "tok_1" {
-		t.Error(token, err)
-	}
-	answer = `{}`
-	if _, err := dialer.MakeToken(context.Background(), "relay on my box"); exitOf(err) != ExitFailure {
+	if exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "not the pinned") || len(users) != 0 {
 		t.Error(err)
 	}
 }
@@ -129,7 +110,7 @@ func TestMakeKeyForWhoHasNone(t *testing.T) {
 	if err := os.WriteFile(file, []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MakeKey(file, ""); exitOf(err) != ExitFailure {
+	if _, err := MakeKey(file, ""); exitOfError(err) != ExitFailure {
 		t.Error("a file that is no key was taken or written over", err)
 	}
 }
@@ -141,7 +122,7 @@ func TestReadToken(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "\n", "a b", "rly_\x1b[2J", "rly_é"} {
-		if token, err := ReadToken(strings.NewReader(text)); exitOf(err) != ExitUsage {
+		if token, err := ReadToken(strings.NewReader(text)); exitOfError(err) != ExitUsage {
 			t.Errorf("%q: %q, %v", text, token, err)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay"
 )
 
 func TestBackoff(t *testing.T) {
@@ -166,9 +168,9 @@ func TestLossesAreRetriedForEver(t *testing.T) {
 func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
-		d.upSession = func(c *fakeConn, say func(string)) {
-			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
-			say(`{"type":"stopping","retryAfterMs":7000}`)
+		d.notices = func(c *fakeConn) {
+			c.notify(onlineNotice)
+			c.notify(relay.Notice{Kind: relay.NoticeStopping, RetryAfterMs: 7000})
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 		got(t, "ready", run.ready)
@@ -191,9 +193,9 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 func TestTimeOfAStopCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
-		d.upSession = func(c *fakeConn, say func(string)) {
-			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
-			say(`{"type":"stopping","retryAfterMs":1000}`)
+		d.notices = func(c *fakeConn) {
+			c.notify(onlineNotice)
+			c.notify(relay.Notice{Kind: relay.NoticeStopping, RetryAfterMs: 1000})
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 		got(t, "ready", run.ready)
@@ -212,9 +214,9 @@ func TestTimeOfAStopCounts(t *testing.T) {
 func TestLossWithAnAliasThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, up := inMemory(t)
-		d.upSession = func(c *fakeConn, say func(string)) {
-			say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
-			say(`{"type":"refused","alias":"github-dev","code":"overloaded","message":"later"}`)
+		d.notices = func(c *fakeConn) {
+			c.notify(onlineNotice)
+			c.notify(relay.Notice{Kind: relay.NoticeRefused, Alias: "github-dev", Code: relay.CodeOverloaded, Message: "later"})
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"}, Forward{Alias: "github-dev"})
 		for m := range run.messages {
@@ -235,11 +237,11 @@ func TestLossWithAnAliasThatWaits(t *testing.T) {
 func TestPassingRefusalIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
-		d.upSession = func(c *fakeConn, say func(string)) {
-			say(`{"type":"refused","alias":"stripe-dev","code":"store-unavailable","message":"later"}`)
+		d.notices = func(c *fakeConn) {
+			c.notify(relay.Notice{Kind: relay.NoticeRefused, Alias: "stripe-dev", Code: relay.CodeStoreUnavailable, Message: "later"})
 			time.Sleep(forwardRetry + time.Second)
 			if len(c.granted()) == 2 {
-				say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
+				c.notify(onlineNotice)
 			}
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
@@ -351,7 +353,7 @@ func TestRefusedLoginEndsForGood(t *testing.T) {
 		}
 		(<-lines).Close()
 		<-run.done
-		if exitOf(run.err) != ExitRefused {
+		if exitOfError(run.err) != ExitRefused {
 			t.Errorf("%v", run.err)
 		}
 		synctest.Wait()
@@ -360,13 +362,13 @@ func TestRefusedLoginEndsForGood(t *testing.T) {
 
 func TestRevokedLoginEndsForGood(t *testing.T) {
 	d := newFakeRelay(t)
-	d.upSession = func(c *fakeConn, say func(string)) {
-		say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
-		say(`{"type":"revoked","message":"this key was removed"}`)
+	d.notices = func(c *fakeConn) {
+		c.notify(onlineNotice)
+		c.notify(relay.Notice{Kind: relay.NoticeRevoked, Message: "this key was removed"})
 	}
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); exitOf(err) != ExitRefused {
+	if err := run.end(t); exitOfError(err) != ExitRefused {
 		t.Error(err)
 	}
 }
@@ -380,7 +382,7 @@ func TestChangedHostKeyEndsForGood(t *testing.T) {
 		d.config.AddHostKey(newSigner(t))
 		(<-lines).Close()
 		<-run.done
-		if exitOf(run.err) != ExitRefused {
+		if exitOfError(run.err) != ExitRefused {
 			t.Errorf("%v", run.err)
 		}
 		synctest.Wait()

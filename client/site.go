@@ -3,11 +3,8 @@ package client
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -60,7 +57,8 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 	}
 	site := &Site{BaseURL: api.base}
 	var told record.SSH
-	err = api.get(ctx, "/ssh", &told)
+	defer api.Close()
+	err = api.Get(ctx, "/ssh", &told)
 	var e *Error
 	switch {
 	case errors.As(err, &e) && (e.Exit == ExitNotFound || e.Exit == ExitRefused):
@@ -136,41 +134,11 @@ func (d *Dialer) FindBase(ctx context.Context) string {
 // findLimit bounds the search for a base URL.
 const findLimit = 10 * time.Second
 
-// askBase reads the first message of a session of relay up.
+// askBase asks the relay over SSH.
 func (d *Dialer) askBase(ctx context.Context) (string, error) {
-	conn, err := d.Dial(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	session, err := conn.NewSession()
-	if err != nil {
-		return "", err
-	}
-	out, err := session.StdoutPipe()
-	if err == nil {
-		err = session.Start("up --json")
-	}
-	if err != nil {
-		return "", err
-	}
-	var hello Message
-	err = json.NewDecoder(io.LimitReader(out, maxLine)).Decode(&hello)
-	return hello.BaseURL, err
-}
-
-// head returns the header of the response to a GET on the base site, whatever its
-// status.
-func (a *API) head(ctx context.Context, path string) (http.Header, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("User-Agent", a.agent)
-	resp, err := a.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Header, resp.Body.Close()
+	api := NewSSHAPI(d)
+	defer api.Close()
+	var told record.SSH
+	err := api.Get(ctx, "/ssh", &told)
+	return told.BaseURL, err
 }

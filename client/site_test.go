@@ -30,7 +30,7 @@ func TestBaseURLsAsTyped(t *testing.T) {
 		}
 	}
 	for _, typed := range []string{"", "ftp://x", "https://", "https://a/b", "https://u:p@a", "a b", "https://a/%zz", "\x1b"} {
-		if got, err := CleanBase(typed); exitOf(err) != ExitUsage {
+		if got, err := CleanBase(typed); exitOfError(err) != ExitUsage {
 			t.Errorf("%q: %s, %v", typed, got, err)
 		}
 	}
@@ -103,7 +103,7 @@ func TestDiscoverIsNotLedAstray(t *testing.T) {
 		"gateway's page": {502, "bad", ExitFailure},
 	} {
 		site, err := discoverFrom(t, c.status, c.body)
-		if exitOf(err) != c.exit || err == nil && site.SSHAddr != "" {
+		if exitOfError(err) != c.exit || err == nil && site.SSHAddr != "" {
 			t.Errorf("%s: %+v, %v", name, site, err)
 		}
 	}

@@ -3,12 +3,59 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	// maxLine bounds one event of a stream.
+	maxLine = 16 << 20
+	// quietStream is how long a stream may be silent; the relay sends a comment every 15 s.
+	quietStream = 45 * time.Second
 )
 
 // errLongLine is final: the relay would send the same line again.
 var errLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
+
+// stream opens the live stream, of one alias or of all with "", after the item with the id
+// after, or from now on with "". It calls begun when it is open and take for each item,
+// whose slices are valid during the call only, until the stream ends, begun or take fails.
+func (a *API) stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := a.request(ctx, http.MethodGet, "/stream"+query, nil, after)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := begun(); err != nil {
+		return err
+	}
+	quiet := time.AfterFunc(quietStream, cancel)
+	err = readStream(&silenceReader{resp.Body, quiet}, take)
+	if !quiet.Stop() {
+		return Errorf(ExitUnreachable, "the relay has been silent for %d s", int(quietStream.Seconds()))
+	}
+	return err
+}
+
+// silenceReader restarts a timer at each read.
+type silenceReader struct {
+	io.Reader
+	quiet *time.Timer
+}
+
+// Read reads on.
+func (h *silenceReader) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if n > 0 {
+		h.quiet.Reset(quietStream)
+	}
+	return n, err
+}
 
 // readStream reads server-sent events (HTML Living Standard, section 9.2.6) and passes
 // id, name and data of each to take, until the stream ends or take fails. The slices

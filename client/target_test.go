@@ -40,7 +40,7 @@ func TestParseTarget(t *testing.T) {
 		if got.URL != want || (err != nil) != (want == "") {
 			t.Errorf("%q: %q, %v", in, got.URL, err)
 		}
-		if err != nil && (exitOf(err) != ExitUsage || err.(*Error).Hint == "") {
+		if err != nil && (exitOfError(err) != ExitUsage || err.(*Error).Hint == "") {
 			t.Errorf("%q: %+v", in, err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestPortMeansBothLoopbacks(t *testing.T) {
 		t.Errorf("addresses %q, %v; want %q", target.addrs, err, want)
 	}
 	for _, port := range []int{0, -1, 65536} {
-		if _, err := PortTarget(port); exitOf(err) != ExitUsage {
+		if _, err := PortTarget(port); exitOfError(err) != ExitUsage {
 			t.Errorf("port %d: %v", port, err)
 		}
 	}

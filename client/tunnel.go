@@ -1,11 +1,11 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -15,30 +15,34 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/record"
 )
 
 const (
 	forwardPort     = 80
-	replyTimeout    = 10 * time.Second // forwards and the session's first words
+	replyTimeout    = 10 * time.Second // the first sign that the peer is a relay
 	shutDownTimeout = 2 * time.Second  // requests under way at a clean disconnect
 	forwardRetry    = 3 * time.Second  // after a transient refusal
-	maxLine         = 16 << 20
+	askAgain        = time.Second      // between requests to the API that fail
 )
 
-// tunnel is one connection of Up: its forwards and its session.
+// tunnel is one connection of Up: its forwards, the notices about them and the log of
+// their requests.
 type tunnel struct {
-	up    *Up
-	conn  *Conn
-	wg    sync.WaitGroup
-	open  atomic.Int64  // channels
-	busy  atomic.Int64  // channels with a request on them
-	idle  chan struct{} // gets one when busy falls to 0
-	stdin io.WriteCloser
+	up   *Up
+	conn *Conn
+	api  *API
+	wg   sync.WaitGroup
+	open atomic.Int64  // channels
+	busy atomic.Int64  // channels with a request on them
+	idle chan struct{} // gets one when busy falls to 0
 
-	messages      chan *Message // closed when the session has ended
-	answered      map[string]bool
-	noRetryBefore time.Time // a stopping relay asked not to be dialed before; zero if none did
-	readyCalled   bool      // Ready was called
+	messages      chan *Message   // nil = no more notices come
+	failed        error           // why the peer is no relay; valid then
+	logged        chan struct{}   // closed when the request log has begun, or cannot
+	online        map[string]bool // by label; used by the goroutine of run alone
+	noRetryBefore time.Time       // a stopping relay asked not to be dialed before; zero if none did
+	readyCalled   bool            // Ready was called
 }
 
 // forwardRequest is the payload of tcpip-forward and its cancel (RFC 4254, section 7.1).
@@ -55,16 +59,26 @@ type channelOpen struct {
 	OriginPort uint32
 }
 
+func newTunnel(up *Up, conn *Conn) *tunnel {
+	return &tunnel{
+		up: up, conn: conn, api: conn.api(up.Dialer.Version), idle: make(chan struct{}, 1), online: map[string]bool{},
+		messages: make(chan *Message, 64), logged: make(chan struct{}),
+	}
+}
+
 // run keeps the tunnel up until it is lost or ctx ends. It waits for all goroutines
 // that it started.
 func (t *tunnel) run(ctx context.Context) error {
 	defer t.wg.Wait()
+	defer t.api.Close()
 	defer t.conn.Close()
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	t.answered = map[string]bool{}
-	t.idle = make(chan struct{}, 1)
-	t.messages = make(chan *Message, 64)
+	lost, isLost := context.WithCancel(alive)
+	t.wg.Go(func() {
+		_ = t.conn.Wait()
+		isLost()
+	})
 	dead := make(chan error, 1)
 	t.wg.Go(func() { dead <- t.conn.keepalive(alive, t.up.networkChanged) })
 	channels := t.conn.HandleChannelOpen("forwarded-tcpip")
@@ -76,9 +90,13 @@ func (t *tunnel) run(ctx context.Context) error {
 		case <-alive.Done():
 		}
 	})
-	err := t.start()
+	err := t.announce()
 	if err == nil {
-		err = t.readMessages(alive)
+		t.up.attach(t)
+		t.wg.Go(func() { t.hear(alive, lost) })
+		t.wg.Go(func() { t.followLog(lost) })
+		err = t.handleMessages(alive)
+		t.up.detach()
 	}
 	cancel()
 	t.conn.Close()
@@ -88,31 +106,30 @@ func (t *tunnel) run(ctx context.Context) error {
 	return err
 }
 
-// start announces this program and the targets, requests the forwards and opens the
-// session.
-func (t *tunnel) start() error {
-	timer := time.AfterFunc(replyTimeout, func() { t.conn.Close() })
-	defer timer.Stop()
+// announce announces this program and the targets and requests the forwards. Nothing waits
+// for a reply: notices tell what became of each forward.
+func (t *tunnel) announce() error {
 	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial, Version: t.up.Dialer.Version}
-	if _, _, err := t.conn.SendRequest(relay.HelloRequest, false, ssh.Marshal(hello)); err != nil {
-		return t.lostError(err)
-	}
+	_, _, err := t.conn.SendRequest(relay.HelloRequest, false, ssh.Marshal(hello))
 	for _, f := range t.up.forwards() {
-		if err := t.forward(f); err != nil {
-			return t.lostError(err)
+		if err == nil {
+			err = t.forward(f)
 		}
 	}
-	return t.openSession()
+	if err != nil {
+		return lostConnection(err)
+	}
+	return nil
 }
 
-// forward announces a target and requests its alias. The session tells whether the
-// request was granted, with the reason, which SSH cannot carry.
+// forward announces a target and requests its alias. A notice tells whether the request
+// was granted, with the reason, which SSH cannot carry.
 func (t *tunnel) forward(f Forward) error {
 	target := relay.Target{Bind: f.Alias, URL: f.Target.URL, HostHeader: f.Target.HostHeader}
 	if _, _, err := t.conn.SendRequest(relay.TargetRequest, false, ssh.Marshal(target)); err != nil {
 		return err
 	}
-	_, _, err := t.conn.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{f.Alias, forwardPort}))
+	_, _, err := t.conn.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{f.Alias, forwardPort}))
 	return err
 }
 
@@ -130,56 +147,102 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 	})
 }
 
-func (t *tunnel) openSession() error {
-	session, err := t.conn.NewSession()
-	if err != nil {
-		return t.lostError(err)
+// hear makes messages of what the relay says about itself and of its notices. The last
+// notices may come together with the end of the connection, which ends lost.
+func (t *tunnel) hear(ctx, lost context.Context) {
+	defer t.post(ctx, nil)
+	var told record.SSH
+	if err := t.ask(lost, "/ssh", &told); err == nil {
+		t.post(ctx, helloMessage(&told))
+	} else if lost.Err() == nil {
+		t.failed = err
+		return
 	}
-	stdout, err1 := session.StdoutPipe()
-	stderr, err2 := session.StderrPipe()
-	stdin, err3 := session.StdinPipe()
-	if err := errors.Join(err1, err2, err3, session.Start("up --json")); err != nil {
-		return t.lostError(err)
-	}
-	t.stdin = stdin
-	t.up.attach(t)
-	t.wg.Go(func() { _, _ = io.Copy(io.Discard, stderr) })
-	t.wg.Go(func() {
-		defer close(t.messages)
-		lines := bufio.NewScanner(stdout)
-		lines.Buffer(make([]byte, 0, 4096), maxLine)
-		for lines.Scan() {
-			if m := parseMessage(lines.Bytes()); m != nil {
-				t.messages <- m
+	for n := range t.conn.notices {
+		m := &Message{Type: n.Kind, Alias: n.Alias, Code: n.Code, Message: n.Message, RetryAfterMs: n.RetryAfterMs}
+		if n.Kind == relay.NoticeOnline {
+			var a record.Alias
+			if t.ask(lost, "/aliases/"+url.PathEscape(n.Alias), &a) != nil {
+				continue // it is gone again
+			}
+			m.URL, m.QueuedEvents = a.URL, &a.QueuedEvents
+			select {
+			case <-t.logged: // so that requests that follow the message are in the log
+			case <-lost.Done():
 			}
 		}
-		if lines.Err() != nil { // a line longer than maxLine: nothing more can be read
-			t.conn.Close()
+		if !t.post(ctx, m) {
+			return
 		}
-		_ = session.Wait()
-	})
-	return nil
+	}
 }
 
-func (t *tunnel) lostError(err error) error {
-	return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: err}
+// ask sends a GET request to the API, again while the relay cannot answer.
+func (t *tunnel) ask(ctx context.Context, path string, into any) error {
+	for {
+		err := t.api.Get(ctx, path, into)
+		var e *Error
+		if err == nil || errors.As(err, &e) && !e.transient && e.Exit != ExitUnreachable || !wait(ctx, askAgain) {
+			return err
+		}
+	}
 }
 
-// readMessages handles the messages of the session until it ends.
-func (t *tunnel) readMessages(ctx context.Context) error {
-	defer t.up.detach()
-	defer t.wg.Go(func() {
-		for range t.messages { // until the reader has ended too
+func (t *tunnel) post(ctx context.Context, m *Message) bool {
+	select {
+	case t.messages <- m:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// followLog makes messages of the requests that end, until ctx does.
+func (t *tunnel) followLog(ctx context.Context) {
+	begin := sync.OnceFunc(func() { close(t.logged) })
+	log := t.up.log
+	query := "" // several aliases: one stream of all that the account may see
+	if list := t.up.forwards(); len(list) == 1 {
+		query = "?" + url.Values{"alias": {AliasLabel(list[0].Alias)}}.Encode()
+	}
+	var tries backoff
+	for resumed := false; ; {
+		err := t.api.stream(ctx, query, log.last, func() error {
+			begin()
+			tries.reset()
+			return nil
+		}, func(id, name string, data []byte) error {
+			// The first item of a connection may be a resync only because the relay was
+			// restarted meanwhile.
+			if name == "resync" && resumed {
+				t.post(ctx, &Message{Type: TypeMissed})
+			}
+			for _, m := range log.take(name, data) {
+				t.post(ctx, m)
+			}
+			log.last, resumed = id, true
+			return ctx.Err()
+		})
+		begin()
+		if errors.Is(err, errLongLine) {
+			log.last = ""
 		}
-	})
+		if !wait(ctx, max(askAgain, tries.next())) {
+			return
+		}
+	}
+}
+
+// handleMessages handles messages until the connection has ended.
+func (t *tunnel) handleMessages(ctx context.Context) error {
 	late := time.NewTimer(replyTimeout)
 	defer late.Stop()
 	heard := false
 	for {
 		select {
-		case m, ok := <-t.messages:
-			if !ok {
-				return t.ended(heard)
+		case m := <-t.messages:
+			if m == nil {
+				return t.lossError(heard)
 			}
 			heard = true
 			if err := t.handle(ctx, m); err != nil {
@@ -187,25 +250,33 @@ func (t *tunnel) readMessages(ctx context.Context) error {
 			}
 		case <-late.C:
 			if !heard {
-				return Errorf(ExitFailure, "%s speaks SSH but does not answer like a relay", t.conn.Addr)
+				return notARelay(t.conn.Addr)
 			}
 		}
 	}
 }
 
-func (t *tunnel) ended(heard bool) error {
-	if !heard {
-		return t.lostError(errors.New("it closed the session without a word"))
+// lossError returns why no more notices come.
+func (t *tunnel) lossError(heard bool) error {
+	switch {
+	case t.failed != nil:
+		return t.failed
+	case !heard:
+		return lostConnection(errors.New("it closed the connection without a word"))
 	}
-	return t.lostError(io.EOF)
+	return lostConnection(io.EOF)
 }
 
 // handle handles one message; an error ends the tunnel.
 func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	switch m.Type {
 	case TypeOnline:
-		t.answered[m.Alias] = true
+		t.online[m.Alias] = true
 		t.up.reached = true
+	case TypeRequest:
+		if !t.online[m.Event.Alias] {
+			return nil // of another connection of the account
+		}
 	case TypeSuperseded:
 		t.up.removeForward(m)
 	case TypeRefused:
@@ -215,7 +286,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 			t.up.removeForward(m)
 		}
 	case TypeStopping:
-		t.noRetryBefore = time.Now().Add(m.retryAfter())
+		t.noRetryBefore = time.Now().Add(min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute))
 	case TypeRevoked:
 		if m.Alias == "" { // the login itself was revoked
 			return Errorf(ExitRefused, "the relay has ended this connection: %s", m.Message)
@@ -234,22 +305,13 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 }
 
 func (t *tunnel) allAnswered() bool {
-	return !slices.ContainsFunc(t.up.names(), func(name string) bool { return !t.answered[AliasLabel(name)] })
+	return !slices.ContainsFunc(t.up.names(), func(name string) bool { return !t.online[AliasLabel(name)] })
 }
 
 // AliasLabel returns the alias of a bind string such as stripe-dev.example.com.
 func AliasLabel(bind string) string {
 	name, _, _ := strings.Cut(bind, ".")
 	return name
-}
-
-// permanent reports whether requesting an alias again cannot help.
-func permanent(code string) bool {
-	switch code {
-	case relay.CodeStopping, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeRateLimited, relay.CodeInternal:
-		return false
-	}
-	return true
 }
 
 // serveChannels serves each channel in a goroutine.
@@ -307,10 +369,4 @@ func (t *tunnel) shutDown() {
 		}
 	}
 	t.conn.Close()
-}
-
-// release requests the delivery of the queued events of an alias.
-func (t *tunnel) release(alias string) error {
-	_, err := io.WriteString(t.stdin, "replay-queued "+alias+"\n")
-	return err
 }

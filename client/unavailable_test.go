@@ -40,7 +40,7 @@ func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
 		err := dialOnce(t, dialer)
 		var e *Error
 		if !errors.As(err, &e) || e.Exit != ExitUnreachable || !strings.HasSuffix(err.Error(), "has ended the login: keys cannot be looked up right now") {
-			t.Errorf("exit %d, %v", exitOf(err), err)
+			t.Errorf("exit %d, %v", exitOfError(err), err)
 		} else if strings.Contains(e.Hint, "address") {
 			t.Errorf("hint %q", e.Hint)
 		}

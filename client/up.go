@@ -3,12 +3,15 @@ package client
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 // firstTries is how often an unreachable relay is tried before the first connection.
@@ -42,10 +45,11 @@ type Up struct {
 	watchNetwork   func(ctx context.Context, changed func())
 	networkChanged chan struct{} // capacity 1
 	monitor        *targetMonitor
+	log            *requestLog
 
 	mu          sync.Mutex
 	active      []Forward // without those removed for good
-	tunnel      *tunnel   // the one that has a session
+	tunnel      *tunnel   // the connected one, or nil
 	final       *Error    // why the last alias was removed
 	reached     bool      // an alias has been online
 	readyCalled bool      // Ready has been called
@@ -70,6 +74,7 @@ func (u *Up) Run(ctx context.Context) error {
 	u.active = slices.Clone(u.Forwards)
 	u.networkChanged = make(chan struct{}, 1)
 	u.monitor = newTargetMonitor(u.Local)
+	u.log = newRequestLog()
 	if u.watchNetwork == nil {
 		u.watchNetwork = watchNetwork
 	}
@@ -164,7 +169,7 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	default:
 	}
 	begun := time.Now()
-	t := &tunnel{up: u, conn: conn}
+	t := newTunnel(u, conn)
 	err = t.run(ctx)
 	return max(1, time.Since(begun)), max(0, time.Until(t.noRetryBefore)), err
 }
@@ -178,24 +183,18 @@ func (u *Up) ready() {
 	u.Ready(again)
 }
 
-// Release asks the relay to deliver the queued events of an alias. It fails while there
-// is no connection. It is safe for concurrent use.
-func (u *Up) Release(alias string) error {
-	t, err := u.connected()
-	if err != nil {
-		return err
-	}
-	return t.release(alias)
-}
-
-// connected returns the tunnel that has a session.
-func (u *Up) connected() (*tunnel, error) {
+// Release delivers the events of an alias that were queued while it was offline and returns
+// their number. It fails while there is no connection. It is safe for concurrent use.
+func (u *Up) Release(ctx context.Context, alias string) (*record.Released, error) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.tunnel == nil {
+	t := u.tunnel
+	u.mu.Unlock()
+	if t == nil {
 		return nil, Errorf(ExitUnreachable, "there is no connection to the relay just now")
 	}
-	return u.tunnel, nil
+	released := &record.Released{}
+	path := "/aliases/" + url.PathEscape(AliasLabel(alias)) + "/replay-queued"
+	return released, t.api.decode(ctx, http.MethodPost, path, nil, released)
 }
 
 func (u *Up) attach(t *tunnel) {

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/record"
 )
 
 func TestUpAnnouncesForwardsAndHears(t *testing.T) {
@@ -43,16 +45,13 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	}
 	hello, online := got(t, "hello", run.messages), got(t, "online", run.messages)
 	if hello.Type != TypeHello || hello.Host != "relay.test" {
-		t.Errorf("first %s", hello.Raw)
+		t.Errorf("first %+v", hello)
 	}
-	if online.Alias != "stripe-dev" || online.URL != "https://stripe-dev.relay.test" || online.QueuedEvents != 3 {
-		t.Errorf("second %s", online.Raw)
+	if online.Alias != "stripe-dev" || online.URL != "https://stripe-dev.relay.test" || *online.QueuedEvents != 3 {
+		t.Errorf("second %+v", online)
 	}
-	if err := run.Release("stripe-dev"); err != nil {
-		t.Error(err)
-	}
-	if line := got(t, "line", conn.lines); line != "replay-queued stripe-dev" {
-		t.Errorf("R sent %q", line)
+	if r, err := run.Release(t.Context(), "stripe-dev.relay.test"); err != nil || *r != (record.Released{Alias: "stripe-dev", Released: 3}) {
+		t.Error(r, err)
 	}
 	if err := run.stop(t); err != nil {
 		t.Error("a clean disconnect gave", err)
@@ -60,7 +59,7 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	if name := got(t, "cancel", conn.canceled); name != "stripe-dev" {
 		t.Errorf("canceled %s", name)
 	}
-	if run.Release("stripe-dev") == nil {
+	if _, err := run.Release(t.Context(), "stripe-dev"); exitOfError(err) != ExitUnreachable {
 		t.Error("Release works without a connection")
 	}
 }
@@ -73,8 +72,8 @@ func TestUpStopsWhenRefusedForGood(t *testing.T) {
 		d.refuse["stripe-dev"] = [2]string{code, "no"}
 		dialer, _ := newDialer(t, d.listen())
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-		if err := run.end(t); exitOf(err) != exit {
-			t.Errorf("%s: %v, exit %d, want %d", code, err, exitOf(err), exit)
+		if err := run.end(t); exitOfError(err) != exit {
+			t.Errorf("%s: %v, exit %d, want %d", code, err, exitOfError(err), exit)
 		}
 	}
 }
@@ -92,14 +91,14 @@ func TestUpGoesOnWithTheOthers(t *testing.T) {
 
 func TestUpStopsWhenTakenOver(t *testing.T) {
 	d := newFakeRelay(t)
-	d.upSession = func(c *fakeConn, say func(string)) {
-		say(`{"type":"online","alias":"stripe-dev","url":"https://x"}`)
-		say(`{"type":"newer-than-us","alias":5}`)
-		say(`{"type":"superseded","alias":"stripe-dev","message":"taken over by a newer connection"}`)
+	d.notices = func(c *fakeConn) {
+		c.notify(onlineNotice, relay.Notice{Kind: "newer-than-us"},
+			relay.Notice{Kind: relay.NoticeSuperseded, Alias: "stripe-dev", Message: "taken over by a newer connection"})
+		c.Close() // with the notices under way
 	}
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); exitOf(err) != ExitTaken {
+	if err := run.end(t); exitOfError(err) != ExitTaken {
 		t.Error(err)
 	}
 }
@@ -126,7 +125,7 @@ func TestUnreachableAtFirstGivesUp(t *testing.T) {
 	addr, _ := refusingAddr(t)
 	dialer, _ := newDialer(t, addr)
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); exitOf(err) != ExitUnreachable {
+	if err := run.end(t); exitOfError(err) != ExitUnreachable {
 		t.Error(err)
 	}
 	if n := len(run.lost); n != firstTries-1 {
@@ -134,13 +133,16 @@ func TestUnreachableAtFirstGivesUp(t *testing.T) {
 	}
 }
 
+// TestNotARelay: another SSH server is named as what it is, and not asked again.
 func TestNotARelay(t *testing.T) {
 	d := newFakeRelay(t)
-	d.upSession = func(c *fakeConn, say func(string)) { say("no JSON"); c.Close() }
+	d.config.ServerVersion = "SSH-2.0-other"
+	d.notices = func(*fakeConn) {}
+	d.noAPI = true
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); err == nil {
-		t.Error("nothing is wrong with a server that speaks no JSON")
+	if err := run.end(t); exitOfError(err) != ExitFailure || !strings.Contains(err.Error(), "does not answer like a relay") {
+		t.Error(err)
 	}
 }
 

@@ -59,6 +59,8 @@ type reading struct {
 	attempts map[relay.AttemptRef]*relay.Attempt // read together
 	read     int                                 // attempts of changes before this index were read
 	now      time.Time
+
+	positions map[int64]map[relay.AttemptRef]int // in the queues of aliases, read once for all changes
 }
 
 // attempt gives the attempt of change i, nil when it is gone, and reads those of the next
@@ -78,7 +80,38 @@ func (r *reading) attempt(ctx context.Context, i int) (*relay.Attempt, error) {
 		}
 		r.read = next
 	}
-	return r.attempts[relay.AttemptRef{Event: r.changes[i].Event, N: r.changes[i].N}], nil
+	a := r.attempts[relay.AttemptRef{Event: r.changes[i].Event, N: r.changes[i].N}]
+	if a == nil || a.State != relay.StateQueued {
+		return a, nil
+	}
+	if err := r.readPositions(ctx, r.changes[i].Alias); err != nil {
+		return nil, err
+	}
+	a.Position = r.positions[r.changes[i].Alias][relay.AttemptRef{Event: r.changes[i].Event, N: r.changes[i].N}]
+	return a, nil
+}
+
+// readPositions reads the positions of all changed attempts of an alias in its queue, which
+// is numbered for that.
+func (r *reading) readPositions(ctx context.Context, alias int64) error {
+	if r.positions[alias] != nil {
+		return nil
+	}
+	var refs []relay.AttemptRef
+	for _, c := range r.changes {
+		if c.Kind == relay.ChangeAttempt && c.Alias == alias {
+			refs = append(refs, relay.AttemptRef{Event: c.Event, N: c.N})
+		}
+	}
+	positions, err := r.f.d.store.QueuePositions(ctx, alias, refs)
+	if err != nil {
+		return err
+	}
+	if r.positions == nil {
+		r.positions = map[int64]map[relay.AttemptRef]int{}
+	}
+	r.positions[alias] = positions
+	return nil
 }
 
 // coalesce keeps the last of equal changes. A changed attempt changes its event too.

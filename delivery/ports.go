@@ -57,9 +57,12 @@ type Queue interface {
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
 	// Summaries reads list rows for the feed; ids that are gone are left out.
 	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
-	// AttemptHeads reads attempts without their response bodies, for the feed; those that
-	// are gone are left out.
+	// AttemptHeads reads attempts without their response bodies and positions, for the feed;
+	// those that are gone are left out.
 	AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
+	// QueuePositions returns the positions, from 1 on, of attempts in the queue of their
+	// alias. Those that do not wait are left out.
+	QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error)
 	// BodyPart reads part i of a stored body in one short query (Chunk's numbers).
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// CheckParts is nil when all parts of a stored body can be read now.

@@ -122,6 +122,10 @@ func (s *memStore) AttemptHeads(_ context.Context, refs []relay.AttemptRef) (map
 	return heads, nil
 }
 
+func (s *memStore) QueuePositions(context.Context, int64, []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
+	return map[relay.AttemptRef]int{}, nil
+}
+
 func (s *memStore) BodyPart(_ context.Context, id relay.ID, n, i int) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,6 +18,7 @@ const apiSubsystem = "relay-api"
 // does not have, so it gets one end of a pipe, and two goroutines copy between the other end
 // and the channel.
 func (s *session) serveAPI() int {
+	s.ordered() // an alias that was requested before exists
 	ours, theirs := net.Pipe()
 	srv := s.c.srv.o.API(s.c.who)
 	srv.Handler = limitBodyTime(srv.Handler, s.c.srv.o.StallTimeout)

@@ -73,6 +73,7 @@ type conn struct {
 	draining         bool
 	forwards         []*forward
 	refusals         []notice
+	clientNotices    *noticeSender // made by hello
 	targets          map[string]relay.Target
 	sessions         map[*session]struct{}
 	open             int           // channels to the local server that are in use

@@ -3,6 +3,8 @@ package sshgate
 import (
 	"context"
 	"time"
+
+	"relay"
 )
 
 // closeReason says why a connection is drained and closed.
@@ -13,14 +15,14 @@ type closeReason struct {
 }
 
 func stoppingNotice() notice {
-	return notice{kind: noticeStopping, message: "the relay is stopping; connect again in a moment"}
+	return notice{kind: relay.NoticeStopping, message: "the relay is stopping; connect again in a moment"}
 }
 
 // stoppedReason ends a connection whose sessions were already told that the relay stops.
 func stoppedReason() closeReason { return closeReason{exit: exitUnreachable, graceful: true} }
 
 func revokedReason(message string) closeReason {
-	return closeReason{notice: notice{kind: noticeRevoked, message: message}, exit: exitRefused}
+	return closeReason{notice: notice{kind: relay.NoticeRevoked, message: message}, exit: exitRefused}
 }
 
 // drain ends the connection: it notifies the sessions, starts no new requests, lets
@@ -69,18 +71,28 @@ func (c *conn) checkDrained() {
 	}
 }
 
-// endSessions asks all sessions to end and waits a moment for their last words.
+// endSessions asks all sessions to end and waits a moment for their last output and for the
+// last notices to the bundled client.
 func (c *conn) endSessions(exit int) {
 	c.mu.Lock()
 	sessions := make([]*session, 0, len(c.sessions))
 	for s := range c.sessions {
 		sessions = append(sessions, s)
 	}
+	toClient := c.clientNotices
 	c.mu.Unlock()
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
 	for _, s := range sessions {
 		s.stop(exit)
+	}
+	if toClient != nil {
+		toClient.end()
+		select {
+		case <-toClient.sent:
+		case <-patience.C:
+			return
+		}
 	}
 	for _, s := range sessions {
 		select {

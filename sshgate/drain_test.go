@@ -47,19 +47,17 @@ func TestTakeoverByMember(t *testing.T) {
 	b := newFixture(t)
 	b.store.alias("a", 1)
 	b.store.members["a"] = []int64{2}
-	owner, member := b.mustDial(b.alice), b.mustDial(b.newKey("bob", 2))
+	owner, notices := b.dialHearing(b.alice)
+	member := b.mustDial(b.newKey("bob", 2))
 	forwards(t, owner, "a", 80)
 	b.online("a")
-	s, next := saying(t, owner)
-	if kind, _ := next(); kind != "online" {
-		t.Fatal(kind)
-	}
+	wantNotice(t, notices, relay.NoticeOnline, "a")
+	s, out, _ := show(t, owner, "", 80, nil)
+	eventually(t, 30*time.Second, "session", func() bool { return contains(out, "Press Ctrl+C") })
 	if ok, payload := forwards(t, member, "A.", 80); !ok || len(payload) > 0 {
 		t.Fatalf("%v, %q", ok, payload)
 	}
-	if kind, alias := next(); kind != "superseded" || alias != "a" {
-		t.Errorf("told %s of %s", kind, alias)
-	}
+	wantNotice(t, notices, relay.NoticeSuperseded, "a")
 	if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != exitTaken {
 		t.Errorf("exit %v", exit)
 	}

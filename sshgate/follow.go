@@ -132,9 +132,9 @@ func (s *session) gather(online, refused []notice) (on, off, rest []notice) {
 		case <-s.notices.wake:
 			for _, n := range s.notices.take() {
 				switch n.kind {
-				case noticeOnline:
+				case relay.NoticeOnline:
 					online = append(online, n)
-				case noticeRefused:
+				case relay.NoticeRefused:
 					refused = append(refused, n)
 				default:
 					rest = append(rest, n)

@@ -38,7 +38,7 @@ type forward struct {
 }
 
 func (f *forward) online() notice {
-	return notice{kind: noticeOnline, alias: f.alias.Name, target: f.tunnel.info.Target, of: f.alias}
+	return notice{kind: relay.NoticeOnline, alias: f.alias.Name, target: f.tunnel.info.Target, of: f.alias}
 }
 
 // detach ends the hold on the alias.
@@ -91,9 +91,14 @@ func (c *conn) hello(payload []byte) bool {
 	}
 	c.lazy.Store(h.Flags&relay.HelloLazyDial != 0)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.client = "relay " + record.SafeTextMax(h.Version, 48)
-	return true
+	first := c.clientNotices == nil
+	var notices *noticeSender
+	if first {
+		notices = c.startNotices()
+	}
+	c.mu.Unlock()
+	return !first || c.spawn(func() { c.sendNotices(notices) })
 }
 
 // target is the bundled client saying what it will dial.
@@ -258,7 +263,7 @@ func (c *conn) cancelForward(payload []byte) bool {
 		return false
 	}
 	f.detach(true)
-	c.notify(notice{kind: noticeOffline, alias: f.alias.Name})
+	c.notify(notice{kind: relay.NoticeOffline, alias: f.alias.Name})
 	return true
 }
 

@@ -65,7 +65,7 @@ func FuzzPayloads(f *testing.F) {
 		if e := dialFailure(p); e != nil && (unsafeText(e.Detail) || relay.Status(e.Code) == 500) {
 			t.Errorf("dial failure %q: %v", p, e)
 		}
-		c := &conn{targets: map[string]relay.Target{}}
+		c := &conn{targets: map[string]relay.Target{}, dead: true} // starts no goroutines
 		c.hello(p)
 		c.target(p)
 		if unsafeText(c.client) {

@@ -101,7 +101,7 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	forwards(t, c, "a", 80)
 	watcher := b.mustDial(b.alice)
 	live := map[string]io.Reader{}
-	for _, command := range []string{"", "up --json", "events a -f -n 1", "events a -f -n 1 --json"} {
+	for _, command := range []string{"", "events a -f -n 1", "events a -f -n 1 --json"} {
 		conn := c
 		if strings.HasPrefix(command, "events") {
 			conn = watcher

@@ -1,6 +1,10 @@
 package sshgate
 
-import "time"
+import (
+	"time"
+
+	"relay"
+)
 
 // noteByte is called for every read of the socket.
 func (c *conn) noteByte() {
@@ -107,7 +111,7 @@ func (c *conn) goStale(lastHeard int64) {
 	c.log.Info("ssh peer is silent", "quiet", c.sock.silentFor())
 	for _, f := range c.attached() {
 		f.att.Stale()
-		c.notify(notice{kind: noticeStale, alias: f.alias.Name})
+		c.notify(notice{kind: relay.NoticeStale, alias: f.alias.Name})
 	}
 	if c.sock.heard.Load() != lastHeard {
 		c.noteByte()

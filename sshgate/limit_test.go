@@ -66,18 +66,10 @@ func TestLimits(t *testing.T) {
 	if _, bad, code := runs(t, other, "replay "+e); code != 0 {
 		t.Errorf("another key may not replay: %s", bad)
 	}
-	s, err := c.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, _ := s.StdinPipe()
-	out := &output{}
-	s.Stdout = out
-	if err := s.Start("up --json"); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.WriteString(in, "replay-queued a\n")
+	forwards(t, c, "a", 80)
+	_, out, in := show(t, c, "", 80, nil)
+	_, _ = io.WriteString(in, "r\n")
 	eventually(t, 30*time.Second, "refusal", func() bool {
-		return contains(out, `{"type":"error","alias":"a","code":"rate-limited"`)
+		return contains(out, "replay-queued a: too many")
 	})
 }

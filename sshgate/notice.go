@@ -3,25 +3,14 @@ package sshgate
 import (
 	"sync"
 
+	"golang.org/x/crypto/ssh"
+
 	"relay"
-)
-
-// noticeKind is what a session can be told about its connection.
-type noticeKind string
-
-const (
-	noticeOnline     noticeKind = "online"
-	noticeRefused    noticeKind = "refused"
-	noticeStale      noticeKind = "stale"
-	noticeOffline    noticeKind = "offline"
-	noticeSuperseded noticeKind = "superseded"
-	noticeStopping   noticeKind = "stopping"
-	noticeRevoked    noticeKind = "revoked" // with an alias: of that one only
 )
 
 // notice is one thing that happened to a connection. Texts are safe to print.
 type notice struct {
-	kind    noticeKind
+	kind    string // a kind of relay.Notice
 	alias   string
 	target  string       // online: what relay up announced
 	of      *relay.Alias // online
@@ -41,7 +30,7 @@ func (c *conn) notify(n notice) {
 
 // notifyLocked is notify with mu held.
 func (c *conn) notifyLocked(n notice) {
-	if n.kind == noticeRefused {
+	if n.kind == relay.NoticeRefused {
 		c.srv.metrics.forwardRefused(n.code)
 		if len(c.refusals) < maxRefused {
 			c.refusals = append(c.refusals, n)
@@ -50,7 +39,51 @@ func (c *conn) notifyLocked(n notice) {
 	for s := range c.sessions {
 		s.notices.put(n)
 	}
+	if c.clientNotices != nil {
+		c.clientNotices.put(n)
+	}
 }
+
+// noticeSender sends the notices of a connection to the bundled client.
+type noticeSender struct {
+	notices
+	sent chan struct{} // closed when the last notice has been sent
+}
+
+// startNotices makes the bundled client hear notices from now on. mu is held.
+func (c *conn) startNotices() *noticeSender {
+	c.clientNotices = &noticeSender{notices: notices{opened: true, wake: make(chan struct{}, 1)}, sent: make(chan struct{})}
+	return c.clientNotices
+}
+
+// sendNotices sends notices in their order until the connection ends, or until all are sent
+// after end. It has its own goroutine because a write to a stalled peer blocks.
+func (c *conn) sendNotices(q *noticeSender) {
+	defer close(q.sent)
+	for {
+		waiting, ended := q.takeAll()
+		for _, n := range waiting {
+			m := relay.Notice{Kind: n.kind, Alias: n.alias, Code: n.code, Message: n.message}
+			if n.kind == relay.NoticeStopping {
+				m.RetryAfterMs = retryAfterMs
+			}
+			if _, _, err := c.sc.SendRequest(relay.NoticeRequest, false, ssh.Marshal(m)); err != nil {
+				return
+			}
+		}
+		if ended {
+			return
+		}
+		select {
+		case <-q.wake:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// retryAfterMs is how long a client waits before it connects again to a relay that stops.
+const retryAfterMs = 250
 
 // subscribeNotices makes s hear notices from now on and gives what it missed: what is
 // online and what was refused.
@@ -73,6 +106,7 @@ const maxNotices = 256
 type notices struct {
 	mu      sync.Mutex
 	opened  bool
+	ended   bool
 	waiting []notice
 	wake    chan struct{}
 }
@@ -91,6 +125,10 @@ func (q *notices) put(n notice) {
 		q.waiting = append(q.waiting, n)
 	}
 	q.mu.Unlock()
+	q.notify()
+}
+
+func (q *notices) notify() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -99,9 +137,22 @@ func (q *notices) put(n notice) {
 
 // take gives all that wait.
 func (q *notices) take() []notice {
+	all, _ := q.takeAll()
+	return all
+}
+
+// takeAll gives all that wait, and whether they are the last ones.
+func (q *notices) takeAll() (all []notice, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	all := q.waiting
-	q.waiting = nil
-	return all
+	all, q.waiting = q.waiting, nil
+	return all, q.ended
+}
+
+// end says that no more notices follow.
+func (q *notices) end() {
+	q.mu.Lock()
+	q.ended, q.opened = true, false
+	q.mu.Unlock()
+	q.notify()
 }

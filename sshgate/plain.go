@@ -89,21 +89,21 @@ func (v *plainView) queued(n notice) {
 
 func (v *plainView) tell(n notice) {
 	switch n.kind {
-	case noticeOnline:
+	case relay.NoticeOnline:
 		if v.online(n) {
 			v.queued(n)
 		}
-	case noticeRefused:
+	case relay.NoticeRefused:
 		v.out.put(fmt.Sprintf("Alias %s was refused: %s", textOr(n.alias, "(none)"), n.message))
-	case noticeOffline:
+	case relay.NoticeOffline:
 		delete(v.shown, n.alias)
 		v.out.put("Alias " + n.alias + " is offline: its forward was canceled")
-	case noticeSuperseded:
+	case relay.NoticeSuperseded:
 		v.out.put("Alias " + n.alias + ": " + n.message)
-	case noticeRevoked:
+	case relay.NoticeRevoked:
 		delete(v.shown, n.alias)
 		v.out.put(n.message)
-	case noticeStopping:
+	case relay.NoticeStopping:
 		v.out.put(n.message)
 	}
 }

@@ -97,7 +97,7 @@ func (c *conn) refuse(bind string, why *relay.Error) {
 	bind = shownBind(bind)
 	c.log.Info("forward refused", "bind", bind, "code", why.Code, "err", why)
 	message := record.SafeText(why.Detail)
-	c.notify(notice{kind: noticeRefused, alias: bind, code: why.Code, message: message})
+	c.notify(notice{kind: relay.NoticeRefused, alias: bind, code: why.Code, message: message})
 	c.srv.refusedForwards.note(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
 }
 

@@ -223,7 +223,7 @@ func (c *conn) removeForward(f *forward) {
 	c.mu.Unlock()
 	why := "alias " + f.alias.Name + " was removed, or you may not use it any more"
 	c.log.Info("forward withdrawn", "alias", f.alias.Name)
-	c.notify(notice{kind: noticeRevoked, alias: f.alias.Name, message: why})
+	c.notify(notice{kind: relay.NoticeRevoked, alias: f.alias.Name, message: why})
 	f.detach(false)
 	if last {
 		c.drain(c.ctx, closeReason{exit: exitTaken})

@@ -1,8 +1,6 @@
 package sshgate
 
 import (
-	"bufio"
-	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -11,35 +9,6 @@ import (
 
 	"relay"
 )
-
-// saying starts up --json and gives its messages, but for hello.
-func saying(t *testing.T, c *ssh.Client) (s *ssh.Session, next func() (kind, alias string)) {
-	t.Helper()
-	s, err := c.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := s.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start("up --json"); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	return s, func() (string, string) {
-		for lines.Scan() {
-			var m struct{ Type, Alias string }
-			if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-				t.Fatal(err)
-			}
-			if m.Type != "hello" {
-				return m.Type, m.Alias
-			}
-		}
-		return "", ""
-	}
-}
 
 // TestRemovedAliasLeavesTheOthers: a connection loses the one alias only, however the
 // gate hears of it, and is given up when none is left.
@@ -57,24 +26,21 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t)
-			c := b.mustDial(b.alice)
+			c, notices := b.dialHearing(b.alice)
 			holds := map[string]*fakeHold{}
 			for _, alias := range []string{"a", "b", "c"} {
 				forwards(t, c, alias, 80)
 				b.online(alias)
 				holds[alias] = b.store.hold(alias)
 			}
-			s, next := saying(t, c)
-			for range holds {
-				if kind, _ := next(); kind != "online" {
-					t.Fatal(kind)
-				}
+			for _, alias := range []string{"a", "b", "c"} {
+				wantNotice(t, notices, relay.NoticeOnline, alias)
 			}
+			s, out, _ := show(t, c, "", 80, nil)
+			eventually(t, 30*time.Second, "session", func() bool { return contains(out, "Press Ctrl+C") })
 			for i, alias := range []string{"b", "a", "c"} {
 				remove(b, alias)
-				if kind, of := next(); kind != "revoked" || of != alias {
-					t.Fatalf("told %q of %q", kind, of)
-				}
+				wantNotice(t, notices, relay.NoticeRevoked, alias)
 				eventually(t, 30*time.Second, "offline", func() bool {
 					b.store.mu.Lock()
 					defer b.store.mu.Unlock()

@@ -174,7 +174,7 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	go ssh.DiscardRequests(reqs)
-	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"up --json"})); !ok || err != nil {
+	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"events a -f --json"})); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	eventually(t, time.Minute, "subscription", func() bool { return b.store.subscribers() == 1 })

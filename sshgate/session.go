@@ -288,11 +288,6 @@ func (s *session) run(command string) int {
 		return s.call().fail(usage(err.Error()))
 	case len(words) == 0:
 		return s.follow(&plainView{s: s})
-	case words[0] == "up":
-		if len(words) == 2 && words[1] == "--json" {
-			return s.follow(&jsonView{s: s})
-		}
-		return s.follow(&plainView{s: s})
 	}
 	return s.call().dispatch(words)
 }

@@ -65,7 +65,7 @@ func (t *tunnel) Close(reason string) {
 		ctx, cancel := context.WithTimeout(t.c.ctx, t.c.srv.o.TakeoverDrain)
 		defer cancel()
 		t.c.drain(ctx, closeReason{
-			notice:   notice{kind: noticeSuperseded, alias: t.alias, message: record.SafeText(reason)},
+			notice:   notice{kind: relay.NoticeSuperseded, alias: t.alias, message: record.SafeText(reason)},
 			exit:     exitTaken,
 			graceful: true,
 		})

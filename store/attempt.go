@@ -134,8 +134,8 @@ func hasPayload(a *relay.Attempt) bool {
 	return a.HasResponse || len(a.SentHead) > 0 || len(a.Interim) > 0
 }
 
-// AttemptHeads reads attempts without their response bodies, for the feed. Those that are
-// gone are left out.
+// AttemptHeads reads attempts without their response bodies and without their positions in
+// the queue, for the feed. Those that are gone are left out.
 func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
 	heads := make(map[relay.AttemptRef]*relay.Attempt, len(refs))
 	if len(refs) == 0 {
@@ -162,7 +162,7 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 			list[i] = rows[i].attempt()
 			heads[rows[i].ref()] = &list[i]
 		}
-		if err := q.loadQueuePositions(rows, list); err != nil {
+		if err := q.loadQueued(rows, list); err != nil {
 			return err
 		}
 		var payloads []struct {
@@ -185,39 +185,30 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 
 func (r *attemptRow) ref() relay.AttemptRef { return relay.AttemptRef{Event: r.EventID, N: r.N} }
 
-// loadQueuePositions fills in the positions of waiting attempts in the queues of their
-// aliases. list holds the attempts of rows. It numbers the whole queue of an alias, once.
-func (q session) loadQueuePositions(rows []attemptRow, list []relay.Attempt) error {
-	byAlias := map[int64][]int{} // indexes of waiting attempts
-	for i, r := range rows {
-		if r.State == queued {
-			byAlias[r.AliasID] = append(byAlias[r.AliasID], i)
+// loadQueued fills in whether waiting attempts were released. list holds the attempts of rows.
+func (q session) loadQueued(rows []attemptRow, list []relay.Attempt) error {
+	waiting := map[relay.AttemptRef]*relay.Attempt{}
+	var ids []any
+	for i := range rows {
+		if rows[i].State == queued {
+			waiting[rows[i].ref()] = &list[i]
+			ids = append(ids, rows[i].EventID)
 		}
 	}
-	for alias, waiting := range byAlias {
-		ids := make([]any, len(waiting))
-		for k, i := range waiting {
-			ids[k] = rows[i].EventID
-		}
-		query, args, err := sqlx.In(`SELECT event_id, n, position FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS position
-			FROM attempts WHERE alias_id = ? AND state = 0) waiting WHERE event_id IN (?)`, alias, ids)
-		if err != nil {
-			return err
-		}
-		var found []struct {
-			EventID  relay.ID `db:"event_id"`
-			N        int      `db:"n"`
-			Position int      `db:"position"`
-		}
-		if err := q.all(&found, query, args...); err != nil {
-			return err
-		}
-		positions := make(map[relay.AttemptRef]int, len(found))
-		for _, f := range found {
-			positions[relay.AttemptRef{Event: f.EventID, N: f.N}] = f.Position
-		}
-		for _, i := range waiting {
-			list[i].Position = positions[rows[i].ref()]
+	if len(ids) == 0 {
+		return nil
+	}
+	query, args, err := sqlx.In(`SELECT event_id, n, released FROM queue WHERE event_id IN (?)`, ids)
+	if err != nil {
+		return err
+	}
+	var found []attemptRow
+	if err := q.all(&found, query, args...); err != nil {
+		return err
+	}
+	for i := range found {
+		if a := waiting[found[i].ref()]; a != nil {
+			a.Released = found[i].Released != 0
 		}
 	}
 	return nil
@@ -238,10 +229,13 @@ func (c *writeTx) interrupt(row *attemptRow, fault relay.Fault) error {
 		return err
 	}
 	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: row.N})
-	if row.FromQueue != 0 {
-		return c.requeue(row)
+	if row.FromQueue == 0 {
+		return nil
 	}
-	return nil
+	if err := c.dequeueAttempt(row.EventID, row.N); err != nil {
+		return err
+	}
+	return c.requeue(row)
 }
 
 const maxRequeues = 3
@@ -262,11 +256,13 @@ func (c *writeTx) requeue(row *attemptRow) error {
 		error_code = '', error_message = '' WHERE id = ? RETURNING attempts`, row.EventID); err != nil {
 		return err
 	}
-	_, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
-		row.EventID, n, row.AliasID, row.ReceivedAt, string(relay.ActorQueue), row.Bytes)
+	if _, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
+		row.EventID, n, row.AliasID, row.ReceivedAt, string(relay.ActorQueue), row.Bytes); err != nil {
+		return err
+	}
 	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: n},
 		relay.Change{Kind: relay.ChangeQueue, Alias: row.AliasID})
-	return err
+	return c.enqueueAttempt(row.EventID, n)
 }
 
 var interruptedFault = relay.Fault{

@@ -106,7 +106,7 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 
 // insertNewEvents inserts the new events of a batch.
 func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
-	var events, attempts, payloads [][]any
+	var events, attempts, payloads, queue [][]any
 	var rows []newEventRows
 	for _, u := range list {
 		if err := u.merge(); err != nil {
@@ -142,9 +142,13 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		f := row.insert
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
+			if !w.target.replaying {
+				w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
+				w.publish(f.changes()...)
+			}
 			continue
 		}
-		attempts, payloads = append(attempts, row.attempts...), append(payloads, row.payloads...)
+		attempts, payloads, queue = append(attempts, row.attempts...), append(payloads, row.payloads...), append(queue, row.queue...)
 		w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
 		if f.attempt != nil {
 			w.addUsage(f.event.AliasID, attemptStoredSize(f.attempt))
@@ -154,7 +158,34 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err := w.run(&insertAttempts, attempts); err != nil {
 		return err
 	}
+	if err := w.run(&insertQueue, queue); err != nil {
+		return err
+	}
 	return w.run(&insertPayloads, payloads)
+}
+
+// insertEvents inserts events. On Postgres it returns the ids that existed already, because
+// a commit whose result was lost has stored them: by now their attempts may have been
+// delivered. A commit of SQLite that fails has stored nothing.
+func (w *writer) insertEvents(rows [][]any) (there map[relay.ID]bool, err error) {
+	if !w.d.isPostgres || len(rows) == 0 {
+		return nil, w.run(&insertEvents, rows)
+	}
+	var stored []relay.ID
+	if err := w.tx.SelectContext(w.ctx, &stored, insertEvents.many(len(rows))+` RETURNING id`, flat(rows)...); err != nil {
+		return nil, err
+	}
+	if len(stored) == len(rows) {
+		return nil, nil
+	}
+	there = make(map[relay.ID]bool)
+	for _, row := range rows {
+		there[row[0].(relay.ID)] = true
+	}
+	for _, id := range stored {
+		delete(there, id)
+	}
+	return there, nil
 }
 
 var errPartsLost = &relay.Error{
@@ -180,9 +211,9 @@ func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 }
 
 type newEventRows struct {
-	insert             *newEvent
-	event              []any
-	attempts, payloads [][]any
+	insert                    *newEvent
+	event                     []any
+	attempts, payloads, queue [][]any
 }
 
 func (w *writer) newEventRows(f *newEvent) (r newEventRows, err error) {
@@ -203,6 +234,9 @@ func (w *writer) newEventRows(f *newEvent) (r newEventRows, err error) {
 		kind = replay
 	}
 	r.attempts = [][]any{w.target.attemptArgs(&e, a, kind, state)}
+	if state == queued {
+		r.queue = [][]any{queueArgs(&e, a, kind)}
+	}
 	if hasPayload(a) {
 		r.payloads = append(r.payloads, payloadArgs(e.ID, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
 	}
@@ -306,6 +340,9 @@ func (w *writer) requeueAttempt(st *step) error {
 	}
 	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.id, N: st.n},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
+	if err := w.enqueueAttempt(st.id, st.n); err != nil {
+		return err
+	}
 	if _, err := w.exec(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n); err != nil {
 		return err
 	}

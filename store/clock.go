@@ -2,6 +2,7 @@ package store
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"relay"
@@ -12,6 +13,10 @@ import (
 type clock struct {
 	wall func() time.Time
 	base time.Time // start of the process, with the monotonic clock
+
+	// offset is the clock of Postgres minus that of this process, in nanoseconds. It is
+	// added to all times, so that the queues that several nodes fill stay in order.
+	offset atomic.Int64
 
 	mu   sync.Mutex
 	last time.Time     // latest arrival time returned
@@ -25,11 +30,23 @@ func (c *clock) start(wall func() time.Time) {
 	c.wall, c.base = wall, time.Now()
 }
 
-// now is the wall-clock time.
-func (c *clock) now() time.Time { return c.wall() }
+// now is the wall-clock time, corrected by that of Postgres.
+func (c *clock) now() time.Time { return c.corrected(c.wall()) }
 
-// now is the wall-clock time.
+// corrected is the time t of this process by the clock of Postgres.
+func (c *clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.offset.Load())) }
+
+// now is the wall-clock time, corrected by that of Postgres.
 func (s *Store) now() time.Time { return s.clock.now() }
+
+// measure corrects the offset when the measured one differs from it by more than what is
+// uncertain: the database read its clock at some time of the took that the statement took.
+func (c *clock) measure(database, wall time.Time, took time.Duration) {
+	measured := database.Sub(wall.Round(0)) - took/2
+	if off := measured - time.Duration(c.offset.Load()); off.Abs() > took/2+time.Millisecond {
+		c.offset.Store(int64(measured))
+	}
+}
 
 // since is the monotonic time of t, or the current one when t has none.
 func (c *clock) since(t time.Time) time.Duration {
@@ -43,7 +60,9 @@ func (c *clock) since(t time.Time) time.Duration {
 // earlier times: queues are ordered by it. After the clock is set back, times advance at
 // half speed from the latest one until the wall clock has caught up.
 func (c *clock) arrival(t time.Time) time.Time {
-	mono, wall := c.since(t), t.Round(0)
+	mono := c.since(t)
+	t = c.corrected(t)
+	wall := t.Round(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	passed := mono - c.at
@@ -73,7 +92,7 @@ const setBackTolerance = time.Second
 func (c *clock) startAfter(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.After(c.last) && t.After(c.wall()) {
+	if t.After(c.last) && t.After(c.now()) {
 		c.last, c.at = t, time.Since(c.base)
 	}
 }

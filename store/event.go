@@ -252,7 +252,23 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 			fillAttempt(a, p)
 		}
 	}
-	return q.loadQueuePositions(attempts, e.Attempts)
+	if err := q.loadQueued(attempts, e.Attempts); err != nil {
+		return err
+	}
+	var waiting []relay.AttemptRef
+	for _, a := range attempts {
+		if a.State == queued {
+			waiting = append(waiting, a.ref())
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	positions, err := q.queuePositions(e.AliasID, waiting)
+	for i := range e.Attempts {
+		e.Attempts[i].Position = positions[attempts[i].ref()]
+	}
+	return err
 }
 
 // Summaries reads list rows for the feed, in the order of ids; those that are gone

@@ -43,6 +43,15 @@ func (w *writer) finish(steps []*step) error {
 	if err := w.storeEnds(ours); err != nil {
 		return err
 	}
+	var fromQueue [][]any
+	for _, st := range ours {
+		if byID[st.id].FromQueue != 0 {
+			fromQueue = append(fromQueue, []any{st.id, st.attempt.N})
+		}
+	}
+	if err := w.run(&dequeueAttempts, fromQueue); err != nil {
+		return err
+	}
 	for _, st := range ours {
 		if err := w.afterFinish(st, byID[st.id]); err != nil {
 			return err
@@ -144,12 +153,13 @@ var supersededFault = relay.Fault{Code: relay.CodeSuperseded, Message: "a replay
 
 // supersede cancels the first attempt of an event if it is queued.
 func (c *writeTx) supersede(id relay.ID, alias int64) error {
-	n, err := c.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
+	n, err := c.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
 		WHERE event_id = ? AND n = 1 AND state = 0`, micros(c.now()), supersededFault.Code, supersededFault.Message, id)
-	if err == nil && n > 0 {
-		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	if err != nil || n == 0 {
+		return err
 	}
-	return err
+	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	return c.dequeueAttempt(id, 1)
 }
 
 // supersedeLate cancels a first attempt that came back to the queue, if a replay was

@@ -68,7 +68,7 @@ func (s *Store) raiseIDs(ctx context.Context) error {
 			s.ids.raise(id)
 		}
 		var newest int64
-		if err := q.get(&newest, `SELECT COALESCE(MAX(received_at), 0) FROM attempts WHERE state = 0`); err != nil {
+		if err := q.get(&newest, `SELECT COALESCE(MAX(received_at), 0) FROM queue`); err != nil {
 			return err
 		}
 		s.clock.startAfter(fromMicros(newest))

@@ -49,7 +49,6 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 		{"requeue", relay.StateDelivering, false, func(id relay.ID) error { return wait(s.Requeue(id, 1)) }},
 		{"sweep", relay.StateDelivering, true, func(relay.ID) error { _, err := s.sweep(t.Context()); return err }},
 		{"next", relay.StateQueued, false, func(relay.ID) error { _, err := s.Next(t.Context(), a.ID, true); return err }},
-		{"release", relay.StateQueued, false, func(relay.ID) error { _, err := s.Release(t.Context(), system, "hooks"); return err }},
 		{"cancel", relay.StateQueued, false, func(id relay.ID) error { return s.Cancel(t.Context(), system, id) }},
 		{"delete", relay.StateQueued, false, func(id relay.ID) error { return s.DeleteEvent(t.Context(), system, id) }},
 		{"replay", relay.StateQueued, false, func(id relay.ID) error { _, err := s.BeginReplay(t.Context(), system, id, true); return err }},
@@ -69,7 +68,7 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 				}
 			}
 			waitsForTheEvent(t, db, id, func() error { return c.do(id) })
-			if _, err := db.Exec(`DELETE FROM attempts`); err != nil {
+			if _, err := db.Exec(`DELETE FROM attempts; DELETE FROM queue`); err != nil {
 				t.Fatal(err)
 			}
 		})

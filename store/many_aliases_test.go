@@ -76,6 +76,7 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 			%s, 1, '', '', '', '', 0, 0, %s, '', '', CASE WHEN i %% 50 = 1 THEN 404 ELSE 200 END, 1, 1, 1, '', 5 FROM k`, id, manyAll, at, at, target, state),
 		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO attempts (`+attemptColumns+`) SELECT %s, 1, 1 + i * 7 %% %d, 0, %s, %s, 0, 0, '', '', '', 0, 0, 'new', 1, NULL, 1, 200,
 			'complete', 'n', 1, 10 FROM k`, id, manyAll, state, at),
+		`INSERT INTO queue (` + queueColumns + `) SELECT ` + queueColumns + ` FROM attempts WHERE state = 0`,
 		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO payloads (`+payloadColumns+`) SELECT %s, 0, %s, NULL, 0, 0, %s, 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, target, target),
 		`ANALYZE`,
 	}

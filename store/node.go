@@ -49,7 +49,6 @@ type membership struct {
 	failed  time.Time            // start of the last renewal that failed
 	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
 	others  map[string]*nodeSeen // by id
-	offset  time.Duration        // clock of the database minus the clock of this process
 
 	rejoined func(before, now string)
 }
@@ -122,7 +121,11 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 	m.state, m.name = relay.NodeServing, s.wantedName()
 	m.observed, m.ended, m.others = make(chan struct{}, 1), make(chan struct{}), map[string]*nodeSeen{}
 	m.mu.Unlock()
-	return s.enter(ctx, gone)
+	if err := s.enter(ctx, gone); err != nil || !s.d.isPostgres {
+		return err
+	}
+	_, err := s.beat(ctx) // measures the clock before anything gets a time
+	return err
 }
 
 // enter adds the row of this node, with a new id. gone are ids of nodes that have ended:
@@ -293,7 +296,7 @@ const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + p
 func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
 	m.mu.Lock()
-	args := []any{m.state, 0, m.offset.Microseconds(), "", m.id}
+	args := []any{m.state, 0, s.clock.offset.Load() / 1000, "", m.id}
 	m.mu.Unlock()
 	var rows []nodeRow
 	start, wall := time.Now(), s.clock.wall()
@@ -312,7 +315,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		return false, nil
 	}
 	m.observe(rows, start, end)
-	m.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
+	s.clock.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
 	return true, nil
 }
 
@@ -336,15 +339,6 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 		now[r.ID] = seen
 	}
 	m.others = now
-}
-
-// measure corrects the offset of the clock when the measured one, which is known to half
-// of the time that the statement took, differs from it.
-func (m *membership) measure(database, wall time.Time, took time.Duration) {
-	measured := database.Sub(wall.Round(0)) - took/2
-	if off := measured - m.offset; off.Abs() > took/2+time.Millisecond {
-		m.offset = measured
-	}
 }
 
 // dead lists the nodes that this node may call dead: their beat stood still for deadAfter

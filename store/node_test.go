@@ -56,16 +56,16 @@ func TestDeadNodes(t *testing.T) {
 func TestClockOffset(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	var m membership
+	var clock clock
 	for _, c := range []struct{ measured, took, want time.Duration }{
 		{2 * time.Millisecond, 4 * time.Millisecond, 0},
 		{time.Hour, 4 * time.Millisecond, time.Hour - 2*time.Millisecond},
 		{time.Hour + time.Second, 3 * time.Second, time.Hour - 2*time.Millisecond},
 		{time.Hour + time.Second, 0, time.Hour + time.Second},
 	} {
-		m.measure(now.Add(c.measured), now, c.took)
-		if m.offset != c.want {
-			t.Errorf("offset %v after one of %v was measured in %v, want %v", m.offset, c.measured, c.took, c.want)
+		clock.measure(now.Add(c.measured), now, c.took)
+		if got := time.Duration(clock.offset.Load()); got != c.want {
+			t.Errorf("offset %v after one of %v was measured in %v, want %v", got, c.measured, c.took, c.want)
 		}
 	}
 }

@@ -148,8 +148,10 @@ func (s *Store) orphanLoop(ctx context.Context) {
 	tick := time.NewTicker(orphanInterval)
 	defer tick.Stop()
 	for {
-		if _, err := s.SweepOrphans(ctx, s.now()); err != nil && ctx.Err() == nil {
-			s.log.Warn("orphaned bodies cannot be removed now", "err", err)
+		if s.holdsLease(ctx, leaseOrphans) {
+			if _, err := s.SweepOrphans(ctx, s.now()); err != nil && ctx.Err() == nil {
+				s.log.Warn("orphaned bodies cannot be removed now", "err", err)
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -280,14 +280,14 @@ func (s *Store) lookAtDay(ctx context.Context, day pastDay, now time.Time) (weig
 // rows by indexes, because it is called again while the tables are locked. Events of a removed
 // alias have expired; those of an alias without retention never expire.
 func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (stays bool, err error) {
-	waits := `EXISTS (SELECT 1 FROM ` + day.of("attempts") + ` a JOIN aliases al ON al.id = a.alias_id WHERE a.state = %d)`
 	span := `COALESCE(al.retention_us, ?)`
 	err = q.get(&stays, `SELECT EXISTS (SELECT 1 FROM aliases al WHERE (`+span+` = 0 OR ? - `+span+` < ?)
 			AND EXISTS (SELECT 1 FROM `+day.of("events")+` e WHERE e.alias_id = al.id))
-		OR `+fmt.Sprintf(waits, queued)+` OR `+fmt.Sprintf(waits, delivering)+`
+		OR EXISTS (SELECT 1 FROM queue w JOIN aliases al ON al.id = w.alias_id WHERE w.event_id >= ? AND w.event_id < ?)
+		OR EXISTS (SELECT 1 FROM `+day.of("attempts")+` a JOIN aliases al ON al.id = a.alias_id WHERE a.state = 1)
 		OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id >= ? AND sh.event_id < ? AND (sh.expires_at = 0 OR sh.expires_at > ?))`,
 		retention.Microseconds(), micros(now), retention.Microseconds(), micros(day.end()),
-		lowestID(time.Time(day)), lowestID(day.end()), micros(now))
+		lowestID(time.Time(day)), lowestID(day.end()), lowestID(time.Time(day)), lowestID(day.end()), micros(now))
 	return stays, err
 }
 
@@ -307,8 +307,10 @@ func (c *writeTx) dropDay(day pastDay, now time.Time, retention time.Duration) (
 	if keep, err := c.dayStays(day, now, retention); err != nil || keep {
 		return keep, err
 	}
-	if _, err := c.exec(`DELETE FROM shares WHERE event_id >= ? AND event_id < ?`, lowestID(time.Time(day)), lowestID(day.end())); err != nil {
-		return false, err
+	for _, table := range []string{"queue", "shares"} { // of the queue only what removed aliases had
+		if _, err := c.exec(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, lowestID(time.Time(day)), lowestID(day.end())); err != nil {
+			return false, err
+		}
 	}
 	_, err = c.exec(`DROP TABLE ` + tables("", day.of("")))
 	return false, err

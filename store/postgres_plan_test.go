@@ -155,6 +155,10 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "summaries", func() error { _, err := s.Summaries(ctx, all[:200]); return err })
 	p.planned(t, "figures", func() error { _, err := s.Figures(ctx, who, "a3", now.Add(-time.Hour), 10); return err })
 	p.planned(t, "queues", func() error { _, err := s.QueueStats(ctx, []int64{1, 2, 3, 4}); return err })
+	p.planned(t, "positions", func() error {
+		_, err := s.QueuePositions(ctx, 4, []relay.AttemptRef{{Event: middle, N: 1}})
+		return err
+	})
 	p.planned(t, "replay", func() error { _, err := s.BeginReplay(ctx, who, middle, false); return err })
 	p.planned(t, "next", func() error { _, err := s.Next(ctx, 4, true); return err })
 	p.planned(t, "release", func() error { _, err := s.Release(ctx, who, "a3"); return err })
@@ -233,6 +237,7 @@ func fillForPlans(t *testing.T, s *Store) relay.Actor {
 			FROM (SELECT i, %d + i * %d AS ms FROM generate_series(0, %d::bigint) i) times`, begin, step, planRows-1),
 		`INSERT INTO events (` + eventColumns + `) SELECT id, alias, at, at, '', 0, 'POST', '/', 1, '', '', '', '', 0, 0, state, '', '', 200, 1, 1, 1, '', 5 FROM x`,
 		`INSERT INTO attempts (` + attemptColumns + `) SELECT id, 1, alias, 0, state, at, at, at, '', '', '', 0, 0, 'new', 1, NULL, 1, 200, 'complete', 'n', 1, 10 FROM x`,
+		`INSERT INTO queue (` + queueColumns + `) SELECT ` + queueColumns + ` FROM attempts WHERE state = 0`,
 		`INSERT INTO payloads (` + payloadColumns + `) SELECT id, n, '/', NULL, 0, 0, '/', 0, 1, 1, NULL, 'complete', NULL, NULL FROM x, (VALUES (0), (1)) v (n)`,
 		`ANALYZE`,
 	} {

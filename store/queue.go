@@ -49,6 +49,9 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		}
 		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
 		if !deliver {
+			if err := c.enqueueAttempt(id, n); err != nil {
+				return err
+			}
 			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
 		if claim, err = c.claim(id, n); err != nil {
@@ -61,6 +64,33 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		return nil, err
 	}
 	return &claim, nil
+}
+
+// queueColumns are the columns of queue that have the same name and value in attempts. An
+// attempt has a row in queue exactly while it is queued, or is delivered from the queue:
+// then claim_node is set. The transaction that changes the state of the attempt changes the
+// queue too, after it has locked the event; see lockEvents.
+const queueColumns = `event_id, n, alias_id, received_at, kind, released, bytes`
+
+// insertQueue adds queued attempts of new events.
+var insertQueue = insertInto("queue", queueColumns)
+
+// queueArgs are the values of queueColumns for the first attempt of a new event.
+func queueArgs(e *relay.Event, a *relay.Attempt, kind int) []any {
+	return []any{e.ID, a.N, e.AliasID, micros(a.ReceivedAt), kind, boolToInt(a.Released), requestBytes(&e.Request)}
+}
+
+// enqueueAttempt adds a queued attempt of a locked event to the queue, or ends its claim.
+func (c *writeTx) enqueueAttempt(id relay.ID, n int) error {
+	_, err := c.exec(`INSERT INTO queue (`+queueColumns+`) SELECT `+queueColumns+` FROM attempts WHERE event_id = ? AND n = ?
+		ON CONFLICT (event_id, n) DO UPDATE SET claim_node = ''`, id, n)
+	return err
+}
+
+// dequeueAttempt removes an attempt of a locked event from the queue.
+func (c *writeTx) dequeueAttempt(id relay.ID, n int) error {
+	_, err := c.exec(`DELETE FROM queue WHERE event_id = ? AND n = ?`, id, n)
+	return err
 }
 
 // notReplayable returns the reason why e cannot be sent again.
@@ -114,7 +144,7 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 		err := s.view(ctx, "look for queued attempts", func(q session) error {
 			err := q.all(&waits, `SELECT 1 AS one`+oldestQueued, alias, boolToInt(auto)) // spares the writer when nothing waits
 			if err == nil && len(waits) > 0 {
-				err = q.all(&taken, `SELECT 1 AS one FROM attempts WHERE alias_id = ? AND state = 1 AND from_queue = 1 LIMIT 1`, alias)
+				err = q.all(&taken, `SELECT 1 AS one FROM queue WHERE alias_id = ? AND claim_node <> '' LIMIT 1`, alias)
 			}
 			return err
 		})
@@ -131,7 +161,7 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 	}
 }
 
-const oldestQueued = ` FROM attempts WHERE alias_id = ? AND state = 0 AND (kind = 1 OR released = 1 OR ? = 1)
+const oldestQueued = ` FROM queue WHERE alias_id = ? AND claim_node = '' AND (kind = 1 OR released = 1 OR ? = 1)
 	ORDER BY received_at, event_id, n LIMIT 1`
 
 // claimOldest claims the oldest attempt. When a transaction is changing the event of that
@@ -150,8 +180,11 @@ func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim 
 			return err
 		}
 		made = lostClaim{id: r.EventID, n: r.N, started: micros(s.now()), queue: true}
-		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = ?
+		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = ?, released = `+releasedWhileQueued+`
 			WHERE event_id = ? AND n = ? AND state = 0`, s.NodeID(), made.started, r.EventID, r.N); err != nil || n == 0 {
+			return err
+		}
+		if _, err := c.exec(`UPDATE queue SET claim_node = ? WHERE event_id = ? AND n = ?`, s.NodeID(), r.EventID, r.N); err != nil {
 			return err
 		}
 		if _, err := c.exec(`UPDATE events SET state = 1 WHERE id = ? AND attempts = ? AND state < 6`, r.EventID, r.N); err != nil {
@@ -172,53 +205,66 @@ func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim 
 	return claim, nil
 }
 
+// releaseSlice is how many attempts one transaction of Release changes, so that SQLite's only
+// writer is held for a few ms.
+const releaseSlice = 1000
+
 // Release permits the automatic delivery of the inbound events that were queued while the
-// alias was offline; see delivery.Queue.
+// alias was offline; see delivery.Queue. It releases the oldest first, in several
+// transactions: when it fails, some events may have been released.
 func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (released int, err error) {
 	if err := allow(who, relay.ScopeEventsReplay); err != nil {
 		return 0, err
 	}
-	err = s.update(ctx, "release queued events", func(c *writeTx) error {
-		a, err := c.alias(who, alias)
+	until := int64(-1)
+	for more := true; more; {
+		n := 0
+		err := s.update(ctx, "release queued events", func(c *writeTx) error {
+			a, err := c.alias(who, alias)
+			if err != nil {
+				return err
+			}
+			if until < 0 { // what comes later is not released
+				if err := c.get(&until, `SELECT COALESCE(MAX(received_at), 0) FROM queue WHERE alias_id = ?`, a.ID); err != nil {
+					return err
+				}
+			}
+			if n, err = c.releaseSome(a.ID, until); err != nil {
+				return err
+			}
+			if n == releaseSlice || released+n == 0 {
+				return nil
+			}
+			return c.audit(who, a.Owner, "replay-queued", a.Name, strconv.Itoa(released+n)+" events")
+		})
 		if err != nil {
-			return err
+			return released, err
 		}
-		rows, err := c.release(a.ID)
-		if released = len(rows); err != nil || released == 0 {
-			return err
-		}
-		c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: a.ID})
-		for _, r := range rows {
-			c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: a.ID, Event: r.EventID, N: r.N})
-		}
-		return c.audit(who, a.Owner, "replay-queued", a.Name, strconv.Itoa(released)+" events")
-	})
-	return released, err
-}
-
-// release marks the queued inbound events of an alias and returns their attempts.
-func (c *writeTx) release(alias int64) (released []attemptRow, err error) {
-	const waiting = `alias_id = ? AND state = 0 AND kind = 0 AND released = 0`
-	var ids []relay.ID
-	if err := c.all(&ids, `SELECT event_id FROM attempts WHERE `+waiting+` ORDER BY event_id`, alias); err != nil {
-		return nil, err
-	}
-	for some := range slices.Chunk(ids, lockSlice) {
-		if err := c.lockEvents(some); err != nil {
-			return nil, err
-		}
-		query, args, err := sqlx.In(`UPDATE attempts SET released = 1 WHERE event_id IN (?) AND `+waiting+` RETURNING event_id, n`, values(some), alias)
-		if err != nil {
-			return nil, err
-		}
-		var rows []attemptRow
-		if err := c.all(&rows, query, args...); err != nil {
-			return nil, err
-		}
-		released = append(released, rows...)
+		released, more = released+n, n == releaseSlice
 	}
 	return released, nil
 }
+
+// releaseSome releases the oldest inbound events of an alias that arrived until a time, and
+// returns how many. It changes only the queue: who reads a queued attempt takes released
+// from there, and what ends the waiting copies it to the attempt.
+func (c *writeTx) releaseSome(alias, until int64) (int, error) {
+	var rows []attemptRow
+	if err := c.all(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
+			WHERE alias_id = ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND released = 0
+			ORDER BY received_at, event_id, n LIMIT ?)
+		RETURNING event_id, n`, alias, until, releaseSlice); err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	for _, r := range rows {
+		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: r.EventID, N: r.N})
+	}
+	return len(rows), nil
+}
+
+// releasedWhileQueued is attempts.released of an attempt that leaves the queue.
+const releasedWhileQueued = `COALESCE((SELECT w.released FROM queue w WHERE w.event_id = attempts.event_id AND w.n = attempts.n), released)`
 
 // Cancel cancels the queued attempts of an event. It returns conflict when none is queued.
 func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
@@ -235,7 +281,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 		}
 		fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + storableText(who.String()) + " while it waited"}
 		var rows []attemptRow
-		if err := c.all(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?
+		if err := c.all(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
 			WHERE event_id = ? AND state = 0 RETURNING event_id, n`, micros(s.now()), fault.Code, fault.Message, id); err != nil {
 			return err
 		}
@@ -247,11 +293,49 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 			if _, err := c.exec(endEvent.one(c.d), ended.args()...); err != nil {
 				return err
 			}
+			if err := c.dequeueAttempt(id, r.N); err != nil {
+				return err
+			}
 			c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: r.N})
 		}
 		c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		return c.auditOfAlias(who, e.AliasID, "cancel", id.String(), "")
 	})
+}
+
+// QueuePositions returns the positions of attempts in the queue of their alias, from 1 on.
+// Attempts that do not wait are left out. It numbers the whole queue, once.
+func (s *Store) QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (positions map[relay.AttemptRef]int, err error) {
+	err = s.view(ctx, "number the queue", func(q session) error {
+		positions, err = q.queuePositions(alias, refs)
+		return err
+	})
+	return positions, err
+}
+
+func (q session) queuePositions(alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
+	ids := make([]any, len(refs))
+	for i := range refs {
+		ids[i] = refs[i].Event
+	}
+	query, args, err := sqlx.In(`SELECT event_id, n, position FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS position
+		FROM queue WHERE alias_id = ? AND claim_node = '') waiting WHERE event_id IN (?)`, alias, ids)
+	if err != nil {
+		return nil, err
+	}
+	var found []struct {
+		EventID  relay.ID `db:"event_id"`
+		N        int      `db:"n"`
+		Position int      `db:"position"`
+	}
+	if err := q.all(&found, query, args...); err != nil {
+		return nil, err
+	}
+	positions := make(map[relay.AttemptRef]int, len(found))
+	for _, f := range found {
+		positions[relay.AttemptRef{Event: f.EventID, N: f.N}] = f.Position
+	}
+	return positions, nil
 }
 
 type queueRow struct {
@@ -301,7 +385,7 @@ func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[
 	var rows []queueRow
 	err := s.view(ctx, "count queues", func(q session) error {
 		return q.all(&rows, `SELECT alias_id, COUNT(*) AS queued, SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END) AS events,
-			CAST(SUM(bytes) AS BIGINT) AS bytes, MIN(received_at) AS oldest FROM attempts WHERE state = 0 AND `+where+` GROUP BY alias_id`, args...)
+			CAST(SUM(bytes) AS BIGINT) AS bytes, MIN(received_at) AS oldest FROM queue WHERE claim_node = '' AND `+where+` GROUP BY alias_id`, args...)
 	})
 	out := make(map[int64]relay.QueueStats, len(rows))
 	for _, r := range rows {

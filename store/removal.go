@@ -154,9 +154,8 @@ func (d *removalCandidate) cost() int {
 
 // held is a condition that is true for events that retention must keep: an attempt is
 // queued or being delivered, or a share can still be used. Its parameter is the current
-// time. The two states are tested separately because each has its own partial index;
-// Postgres would scan all attempts for a combined test.
-const held = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id AND a.state = 0)
+// time.
+const held = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM queue w WHERE w.event_id = e.id)
 	OR EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id AND a.state = 1)
 	OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?)))`
 
@@ -289,9 +288,9 @@ func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Ti
 	if err := c.all(&gone, query, args...); err != nil || len(gone) == 0 {
 		return gone, err
 	}
-	tables := []string{`attempts`, `shares`, `payloads`}
+	tables := []string{`attempts`, `queue`, `shares`, `payloads`}
 	if heavy {
-		tables = tables[:2]
+		tables = tables[:3]
 	}
 	for _, table := range tables {
 		query, args, err := sqlx.In(`DELETE FROM `+table+` WHERE event_id IN (?)`, values(gone))

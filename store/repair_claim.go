@@ -93,6 +93,9 @@ func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
 			WHERE event_id = ? AND n = ?`, id, lost.n); err != nil {
 			return err
 		}
+		if err := c.enqueueAttempt(id, lost.n); err != nil {
+			return err
+		}
 		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: id, N: lost.n},
 			relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
 		if _, err := c.exec(`UPDATE events SET state = 0 WHERE id = ? AND attempts = ? AND state < 6`, id, lost.n); err != nil {

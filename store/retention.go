@@ -84,7 +84,7 @@ func (s *Store) retentionLoop(ctx context.Context, jumps clockJumps) {
 		case <-tick.C:
 		}
 		now := s.now()
-		if jumps.recentJump(now) {
+		if jumps.recentJump(now) || !s.holdsLease(ctx, leaseRetention) {
 			continue
 		}
 		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return next.due(now, id, span) })

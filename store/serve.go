@@ -160,26 +160,29 @@ func (s *Store) sweepAgain(ctx context.Context) {
 
 const partitionsLate = "partitions of the days to come cannot be made yet; the default partition takes their rows until they are"
 
-// tidyLoop deletes the events of removed aliases, at once when an alias is removed, and each
+// tidyLoop deletes the events of removed aliases, at once when an alias is removed here, and each
 // hour makes partitions and, if the clock can be trusted, deletes expired rows. The lock that
 // keeps partitions from being made may be given back soon: relayd tries again each minute.
 func (s *Store) tidyLoop(ctx context.Context, jumps clockJumps) {
 	minute := time.NewTicker(time.Minute)
 	defer minute.Stop()
-	made := false
+	made, woken := false, false
 	for n := 0; ; n++ {
 		sure := !jumps.recentJump(s.now())
-		if err := s.deleteRemovedAliases(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("events of removed aliases cannot be deleted yet", "err", err)
+		holder := s.holdsLease(ctx, leaseTidy)
+		if holder || woken {
+			if err := s.deleteRemovedAliases(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("events of removed aliases cannot be deleted yet", "err", err)
+			}
 		}
 		hour := n%60 == 0
-		if hour || !made {
+		if holder && (hour || !made) {
 			err := s.makePartitions(ctx, s.now())
 			if made = err == nil; !made && hour && ctx.Err() == nil {
 				s.log.Warn(partitionsLate, "err", err)
 			}
 		}
-		if hour && sure {
+		if holder && hour && sure {
 			if err := s.dropExpired(ctx, s.now()); err != nil && ctx.Err() == nil {
 				s.log.Warn("hourly tidying failed", "err", err)
 			}
@@ -188,8 +191,10 @@ func (s *Store) tidyLoop(ctx context.Context, jumps clockJumps) {
 		case <-ctx.Done():
 			return
 		case <-minute.C:
+			woken = false
 		case <-s.wakeCleaner:
 			n--
+			woken = true
 		}
 	}
 }

@@ -82,28 +82,6 @@ var requeueReplayedSQL = strings.Replace(strings.Replace(requeueAttemptSQL, `cla
 	`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0
 		AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n))`, 1)
 
-var insertEventsReturning = statement{width: insertEvents.width, text: insertEvents.text + ` RETURNING id`}
-
-// insertEvents inserts events. For steps from the spool it returns the ids that existed
-// already, because a commit whose result was lost may have stored them.
-func (w *writer) insertEvents(rows [][]any) (there map[relay.ID]bool, err error) {
-	if !w.target.replaying || len(rows) == 0 {
-		return nil, w.run(&insertEvents, rows)
-	}
-	var stored []relay.ID
-	if err := w.tx.SelectContext(w.ctx, &stored, insertEventsReturning.many(len(rows)), flat(rows)...); err != nil {
-		return nil, err
-	}
-	there = make(map[relay.ID]bool)
-	for _, row := range rows {
-		there[row[0].(relay.ID)] = true
-	}
-	for _, id := range stored {
-		delete(there, id)
-	}
-	return there, nil
-}
-
 // drainLoop writes the spool to the database whenever something is in it.
 func (s *Store) drainLoop(ctx context.Context) {
 	for {

@@ -51,6 +51,12 @@ var finishAttempts = statement{
 	tail: 2,
 }
 
+// dequeueAttempts removes attempts that ended from the queue.
+var dequeueAttempts = statement{
+	casts: []string{"uuid", "int"},
+	text:  `DELETE FROM queue WHERE (event_id, n) IN (VALUES %s)`,
+}
+
 // columns is the number of columns of a row.
 func (st *statement) columns() int { return max(st.width, len(st.casts)) }
 
@@ -98,7 +104,7 @@ func (s *Store) prepare(ctx context.Context) (prepared, error) {
 		return nil, nil // named statements do not survive a pooler
 	}
 	p := prepared{}
-	for _, st := range []statement{insertEvents, insertAttempts, insertPayloads, insertChunks, finishAttempts, endEvent} {
+	for _, st := range []statement{insertEvents, insertAttempts, insertPayloads, insertChunks, insertQueue, finishAttempts, dequeueAttempts, endEvent} {
 		text := st.one(&s.d)
 		stmt, err := s.write.PrepareContext(ctx, text)
 		if err != nil {

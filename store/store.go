@@ -93,6 +93,7 @@ type Store struct {
 	origin          string // names this process in revisions
 	boot, firstBoot int64  // number of this start, and of the last rejoin
 	membership      membership
+	leases          leases
 	lock            *serveLock
 	ids             idSource
 	outbox          outbox

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -168,13 +166,13 @@ func (p *program) aliasesOf(ctx context.Context) []string {
 	defer cancel()
 	quiet := *p
 	quiet.err = io.Discard // no messages, no prompts
-	remote, err := quiet.remote(ctx)
+	api, err := quiet.api(ctx)
 	if err != nil {
 		return nil
 	}
-	var answer bytes.Buffer
+	defer api.Close()
 	var list record.List[record.Alias]
-	if remote.Run(ctx, client.Command{Name: "aliases"}, &answer) != nil || json.Unmarshal(answer.Bytes(), &list) != nil {
+	if api.Get(ctx, "/aliases", &list) != nil {
 		return nil
 	}
 	var names []string

@@ -106,20 +106,20 @@ func (p *program) loginAt(dialer *client.Dialer) (*client.Login, error) {
 	return nil, nil
 }
 
-// remote returns where commands run: the API with a token or a login, else SSH with a
-// key. A key that is named on the command line takes precedence over a login.
-func (p *program) remote(ctx context.Context) (client.Remote, error) {
+// api returns the API of the relay: over HTTP with a token or a login, else over SSH with
+// a key. A key that is named on the command line takes precedence over a login.
+func (p *program) api(ctx context.Context) (*client.API, error) {
 	dialer, err := p.dialer(nil)
 	if err != nil {
 		return nil, err
 	}
-	return p.remoteBy(ctx, dialer)
+	return p.apiBy(ctx, dialer)
 }
 
-func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.Remote, error) {
+func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*client.API, error) {
 	token := p.getenv("RELAY_TOKEN")
 	if token == "" && p.identity != "" {
-		return client.SSH{Dialer: dialer}, nil
+		return client.NewSSHAPI(dialer), nil
 	}
 	login, err := p.loginAt(dialer)
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.R
 	base := p.getenv("RELAY_URL")
 	switch {
 	case token == "" && login == nil:
-		return client.SSH{Dialer: dialer}, nil
+		return client.NewSSHAPI(dialer), nil
 	case token == "":
 		token, base = login.Token, login.BaseURL
 	case base == "":
@@ -137,13 +137,10 @@ func (p *program) remoteBy(ctx context.Context, dialer *client.Dialer) (client.R
 		}
 	}
 	api, err := client.NewAPI(base, token, relay.ThisBuild().Version)
-	if err != nil {
-		return nil, err // returning api here would be a non-nil Remote
-	}
-	if p.getenv("RELAY_TOKEN") != "" {
+	if err == nil && p.getenv("RELAY_TOKEN") != "" {
 		api.TokenHint = tokenWins
 	}
-	return api, nil
+	return api, err
 }
 
 // findBase is baseOf, but asks the relay first where there is no login.

@@ -38,15 +38,8 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]clie
 		dialer = p.dialerTo(cmp.Or(p.server, p.getenv("RELAY_SERVER"), conf.Server, client.DefaultServer), p.identity)
 	}
 	dialer.Prompter, dialer.Say = nil, func(string) {}
-	d := &client.Doctor{Dialer: dialer, Remote: client.SSH{Dialer: dialer}, BaseURL: p.getenv("RELAY_URL"), Forwards: forwards}
-	if remote, err := p.remoteBy(ctx, dialer); err == nil {
-		d.Remote = remote
-	} else {
-		d.RemoteErr = err
-	}
-	if endpoint := d.Remote.Endpoint(); endpoint.Name == "api" {
-		d.BaseURL = endpoint.Addr
-	}
+	d := &client.Doctor{Dialer: dialer, BaseURL: p.getenv("RELAY_URL"), Forwards: forwards}
+	d.API, d.APIErr = p.apiBy(ctx, dialer)
 	return append(list, d.Examine(ctx)...), ctx.Err()
 }
 

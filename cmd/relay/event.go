@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,13 +21,14 @@ func (p *program) events() *cobra.Command {
 	n := c.Flags().IntP("count", "n", 20, flagCount)
 	follow := c.Flags().BoolP("follow", "f", false, flagFollow)
 	ask := p.ask(c,
-		func(args []string) client.Command {
-			return client.Command{Name: "events", Arg: client.NormalAlias(args[0]), N: *n, Follow: *follow, Say: p.say}
+		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
+			query := url.Values{"alias": {client.NormalAlias(args[0])}}
+			if *follow {
+				return api.Follow(ctx, query, *n, p.say, out)
+			}
+			return api.Events(ctx, query, *n, out)
 		},
 		decoded(func(w *printer, e *record.Summary) error {
-			if e.ID == "" { // the relay left some out
-				return w.line(someMissing)
-			}
 			if *follow && e.State == relay.StateDelivering {
 				return nil // another line follows when it ends
 			}
@@ -40,12 +45,16 @@ func (p *program) events() *cobra.Command {
 
 func (p *program) show() *cobra.Command {
 	c := &cobra.Command{Use: "show ID", Short: showShort, Example: showExample, Args: oneArg("event id")}
-	return p.ask(c, byID("show"), decoded(showEvent))
+	return p.ask(c, getting(func(args []string) string { return "/events/" + url.PathEscape(args[0]) }), decoded(showEvent))
 }
 
 func (p *program) replay() *cobra.Command {
 	c := &cobra.Command{Use: "replay ID", Short: replayShort, Example: replayExample, Args: oneArg("event id")}
-	return p.ask(c, byID("replay"), decoded(showReplay))
+	return p.ask(c,
+		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
+			return api.Replay(ctx, args[0], out)
+		},
+		decoded(showReplay))
 }
 
 func (p *program) share() *cobra.Command {
@@ -53,8 +62,12 @@ func (p *program) share() *cobra.Command {
 	expires := c.Flags().String("expires", "7d", flagExpires)
 	view := c.Flags().Bool("view", false, flagView)
 	ask := p.ask(c,
-		func(args []string) client.Command {
-			return client.Command{Name: "share", Arg: args[0], Expires: *expires, View: *view}
+		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
+			wanted := map[string]any{"expiresIn": *expires, "view": *view}
+			if *expires == "never" {
+				wanted["expiresIn"] = nil
+			}
+			return api.Call(ctx, http.MethodPost, "/events/"+url.PathEscape(args[0])+"/shares", wanted, out)
 		},
 		decoded(func(w *printer, s *record.Share) error {
 			return errors.Join(w.line(s.URL), w.line(shareReplay(s.ReplayURL)), w.line(shareEnds(s.ExpiresAt)))
@@ -78,10 +91,6 @@ func (w *printer) object(v any) error {
 		return err
 	}
 	return w.json(raw)
-}
-
-func byID(name string) func([]string) client.Command {
-	return func(args []string) client.Command { return client.Command{Name: name, Arg: args[0]} }
 }
 
 // showReplay shows the last attempt, which is the replay.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"relay/client"
 	"relay/record"
 )
 
@@ -17,7 +16,7 @@ func (p *program) export() *cobra.Command {
 	format := c.Flags().String("format", "curl", flagFormat)
 	asJSON := c.Flags().Bool("json", false, flagExportJSON)
 	c.PreRunE = func(*cobra.Command, []string) error {
-		known := client.Formats()
+		known := record.ExportFormats
 		if slices.Contains(known, *format) {
 			return nil
 		}
@@ -27,22 +26,22 @@ func (p *program) export() *cobra.Command {
 		}
 		return err
 	}
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(client.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(record.ExportFormats, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, args []string) error {
-		remote, err := p.remote(c.Context())
+		api, err := p.api(c.Context())
 		if err != nil {
 			return err
 		}
-		var answer bytes.Buffer
-		asked := client.Command{Name: "export", Arg: args[0], Format: *format}
-		if err := withHint(asked.Name, remote.Run(c.Context(), asked, &answer)); err != nil {
-			return err
+		defer api.Close()
+		answer, name, err := api.Export(c.Context(), args[0], *format)
+		if err != nil {
+			return withHint(c.Name(), err)
 		}
-		text := exportText(*format, answer.Bytes())
+		text := exportText(*format, answer)
 		w := p.printer()
 		if *asJSON || p.output == outputJSON {
 			return w.object(map[string]string{
-				"format": *format, "id": args[0], "name": client.ExportName(args[0], *format), "text": text,
+				"format": *format, "id": args[0], "name": name, "text": text,
 			})
 		}
 		return w.source(text)

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"crypto/ed25519"
 	"crypto/rand"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -170,7 +170,7 @@ func (o *hostileAPI) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(body))
 }
 
-// hostileSSH is an SSH server that answers every command with what the api says.
+// hostileSSH is an SSH server that serves what the api says on every channel.
 type hostileSSH struct{ addr, key string }
 
 func newHostileSSH(t *testing.T, api *hostileAPI) hostileSSH {
@@ -195,7 +195,7 @@ func newHostileSSH(t *testing.T, api *hostileAPI) hostileSSH {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
-	config := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil }}
+	config := &ssh.ServerConfig{ServerVersion: "SSH-2.0-relayd_x", PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil }}
 	config.AddHostKey(signer)
 	go func() {
 		for {
@@ -221,18 +221,11 @@ func serveHostile(raw net.Conn, config *ssh.ServerConfig, api *hostileAPI) {
 		if err != nil {
 			return
 		}
-		for r := range asked {
-			_ = r.Reply(true, nil)
+		go ssh.DiscardRequests(asked)
+		if _, err := http.ReadRequest(bufio.NewReader(ch)); err == nil {
 			status, body := api.get()
-			out, exit := ch.Stderr(), uint32(1)
-			if status/100 == 2 {
-				out, exit = ch, 0
-			} else if !json.Valid([]byte(body)) {
-				body = "relay: " + body
-			}
-			_, _ = out.Write([]byte(body + "\n"))
-			_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{exit}))
-			ch.Close()
+			_, _ = fmt.Fprintf(ch, "HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 		}
+		ch.Close()
 	}
 }

@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
 	"relay/client"
-	"relay/record"
 )
 
 // loginFlags are the flags of relay login.
@@ -175,10 +172,12 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *client.API, login *client.Login, name string) error {
 	key, err := dialer.FirstKey()
 	if err == nil {
-		_, err = api.RegisterKey(ctx, name, key)
+		err = api.RegisterKey(ctx, name, key)
 	}
 	if client.Conflict(err) {
-		if me, refused := whoIs(ctx, dialer); refused == nil { // it belongs to another account
+		byKey := client.NewSSHAPI(dialer)
+		defer byKey.Close()
+		if me, refused := byKey.Me(ctx); refused == nil { // it belongs to another account
 			err = nil
 			if me.User != login.User {
 				p.say(keyOfAnother(me.User))
@@ -194,32 +193,25 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 // loginByKey has the key approved unless it is known already, and makes a token with
 // it.
 func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *client.Login, f loginFlags) error {
-	me, err := whoIs(ctx, dialer)
+	api := client.NewSSHAPI(dialer)
+	defer api.Close()
+	me, err := api.Me(ctx)
 	var e *client.Error
 	if errors.As(err, &e) && e.Exit == client.ExitRefused {
 		if err := p.enrol(ctx, dialer, f); err != nil {
 			return err
 		}
-		me, err = whoIs(ctx, dialer)
+		me, err = api.Me(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	token, err := dialer.MakeToken(ctx, f.name)
+	token, err := api.MakeToken(ctx, f.name)
 	if err != nil {
 		return err
 	}
 	login.User, login.Token, login.TokenID = me.User, token.Token, token.ID
 	return nil
-}
-
-func whoIs(ctx context.Context, dialer *client.Dialer) (*record.Me, error) {
-	var answer strings.Builder
-	me := &record.Me{}
-	if err := (client.SSH{Dialer: dialer}).Run(ctx, client.Command{Name: "whoami"}, &answer); err != nil {
-		return nil, err
-	}
-	return me, json.Unmarshal([]byte(answer.String()), me)
 }
 
 func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags) error {

@@ -36,6 +36,7 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	if err != nil {
 		return err
 	}
+	defer api.Close()
 	var keyErr error
 	if withKey {
 		keyErr = removeKey(ctx, api, dialer)

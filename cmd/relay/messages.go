@@ -58,7 +58,7 @@ At a terminal the key R delivers the events that were queued while an alias was 
 	flagFollow   = "continue with new events"
 	hintAliases  = "relay aliases lists yours"
 	hintEvents   = "relay events ALIAS lists those of an alias"
-	someMissing  = "… some events are not shown"
+	someMissing  = "some requests are not shown: too many at the same time"
 	showShort    = "show an event with its request, responses and attempts"
 	replayShort  = "send an event again, byte for byte, to the tunnel that is online now"
 	queuedShort  = "deliver the events that were queued while the alias was offline"
@@ -96,10 +96,6 @@ func refused(alias, why string) string { return "alias " + alias + " was refused
 
 func queuedWhileOffline(n int, alias string) string {
 	return fmt.Sprintf("%d %s queued while offline; press R or run: relay replay-queued %s", n, plural(n, "event"), alias)
-}
-
-func notShown(lines int) string {
-	return fmt.Sprintf("%d %s not shown: too many at the same time", lines, plural(lines, "request"))
 }
 
 func plural(n int, noun string) string {

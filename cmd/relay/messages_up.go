@@ -13,13 +13,12 @@ import (
 const (
 	upJSON = `
 With --output json each line of stdout is one object. Its keys depend on its type:
-  hello      host, baseUrl, user, version
+  hello      host, baseUrl
   online     alias, url, queuedEvents           refused  alias, code, message
   ready      again, aliases [{alias, target}]   lost     message, retryInMs
   request    event, attempt (as the API has them)
   stale, offline, superseded  alias             stopping retryAfterMs
-  released   alias, released                    error    alias, code, message
-  revoked    alias, message                      dropped  lines
+  revoked    alias, message                     missed   (requests are not in the log)
   local-down, local-up, local-host, local-speaks-tls, local-speaks-http, local-certificate
              alias, target, message, hint
 Ignore unknown types and keys: more may be added.`

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,15 +94,26 @@ func safeJSON(raw []byte) string {
 	return b.String()
 }
 
-// ask adds --json to a command that runs c on the relay, and prints the answer: as
+// question asks the API and writes JSON values to out as they arrive.
+type question func(ctx context.Context, api *client.API, args []string, out io.Writer) error
+
+// getting is the question that gets a path.
+func getting(path func(args []string) string) question {
+	return func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
+		return api.Call(ctx, http.MethodGet, path(args), nil, out)
+	}
+}
+
+// ask adds --json to a command that asks the relay, and prints the answer: as
 // JSON, or by show, which is called for each item of a list.
-func (p *program) ask(c *cobra.Command, command func(args []string) client.Command, show func(w *printer, item json.RawMessage) error) *cobra.Command {
+func (p *program) ask(c *cobra.Command, asked question, show func(w *printer, item json.RawMessage) error) *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, flagJSON)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		remote, err := p.remote(c.Context())
+		api, err := p.api(c.Context())
 		if err != nil {
 			return err
 		}
+		defer api.Close()
 		w, shown := p.printer(), 0
 		take := func(raw json.RawMessage) error {
 			return eachItem(raw, func(item json.RawMessage) error {
@@ -119,15 +132,14 @@ func (p *program) ask(c *cobra.Command, command func(args []string) client.Comma
 			from.CloseWithError(err)
 			printed <- err
 		}()
-		asked := command(args)
-		err = withHint(asked.Name, remote.Run(c.Context(), asked, to))
+		err = withHint(c.Name(), asked(c.Context(), api, args, to))
 		to.Close()
 		printErr := <-printed
 		var told *client.Error
 		if !errors.As(err, &told) && printErr != nil {
 			return printErr
 		}
-		if none := nothingYet[asked.Name]; err == nil && shown == 0 && !inJSON && none != "" {
+		if none := nothingYet[c.Name()]; err == nil && shown == 0 && !inJSON && none != "" {
 			p.say(none)
 		}
 		return err

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"relay/client"
-	"relay/record"
 )
 
 // upScreen prints the output of relay up: the fixed lines and the request log on
@@ -36,7 +35,7 @@ func (s *upScreen) message(m *client.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mode == outputJSON {
-		_ = s.w.json(m.Raw)
+		_ = s.w.object(m)
 	}
 	switch m.Type {
 	case client.TypeHello:
@@ -88,19 +87,18 @@ func (s *upScreen) notice(m *client.Message) {
 		s.say(offlineNow(m.Alias))
 	case client.TypeStopping:
 		s.say(stoppingNow)
-	case client.TypeReleased:
-		s.say(released(record.Released{Alias: m.Alias, Released: m.Released}))
-	case client.TypeError:
-		s.say(m.Alias + ": " + m.Message)
 	case client.TypeRevoked:
 		s.say(m.Message)
-	case client.TypeDropped:
-		s.say(notShown(m.Lines))
+	case client.TypeMissed:
+		s.say(someMissing)
 	}
 }
 
 func (s *upScreen) online(m *client.Message) {
-	s.queued[m.Alias] = m.QueuedEvents
+	s.queued[m.Alias] = 0
+	if m.QueuedEvents != nil {
+		s.queued[m.Alias] = *m.QueuedEvents
+	}
 	delete(s.refusals, m.Alias)
 	if s.shown[m.Alias] {
 		s.say(onlineAgain(m.Alias))

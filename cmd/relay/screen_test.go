@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay/client"
+	"relay/record"
 )
 
 // recordedScreen is a screen and what it showed.
@@ -36,7 +37,12 @@ func (s *recordedScreen) receive(t *testing.T, line string) {
 	if err := json.Unmarshal([]byte(line), m); err != nil {
 		t.Fatal(err)
 	}
-	m.Raw = []byte(line)
+	if m.RawEvent != nil {
+		m.Event, m.Attempt = &record.Summary{}, &record.Attempt{}
+		if err := errors.Join(json.Unmarshal(m.RawEvent, m.Event), json.Unmarshal(m.RawAttempt, m.Attempt)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s.message(m)
 }
 
@@ -139,14 +145,14 @@ func TestRefusalThatMayPassIsTold(t *testing.T) {
 
 func TestJSONOutputIsOneObjectALine(t *testing.T) {
 	s := newRecordedScreen(t, outputJSON, "stripe-dev")
-	lines := []string{helloLine, onlineLine, `{"type":"newer","x":"` + "\u009b2J\u202e\U0001d173\x7fé" + `"}`}
+	lines := []string{helloLine, onlineLine, `{"type":"stale","alias":"` + "\u009b2J\u202e\U0001d173\x7fé" + `"}`}
 	for _, line := range lines {
 		s.receive(t, line)
 	}
 	s.connected(false)
 	s.lost(errors.New("gone\x1b"), 250*time.Millisecond)
 	s.local(client.TargetEvent{Kind: client.LocalDown, Alias: "stripe-dev", Target: "http://127.0.0.1:3000", Text: "down"})
-	want := helloLine + "\n" + onlineLine + "\n" + `{"type":"newer","x":"\u009b2J\u202e\ud834\udd73\u007fé"}
+	want := helloLine + "\n" + onlineLine + "\n" + `{"type":"stale","alias":"\u009b2J\u202e\ud834\udd73\u007fé"}
 {"type":"ready","again":false,"aliases":[{"alias":"stripe-dev","target":"http://127.0.0.1:3000"}]}
 {"type":"lost","message":"gone\u001b","retryInMs":250}
 {"type":"local-down","alias":"stripe-dev","target":"http://127.0.0.1:3000","message":"down"}

@@ -93,7 +93,7 @@ func (p *program) keepUp(ctx context.Context, up *client.Up) error {
 		if !again && p.output != outputJSON && term.IsTerminal(int(p.in.Fd())) && term.IsTerminal(int(p.out.Fd())) {
 			keys = openKeyboard(p.in, func(key byte) {
 				if key == 'R' {
-					p.release(up)
+					p.release(ctx, up)
 				}
 			})
 		}
@@ -106,14 +106,15 @@ func (p *program) keepUp(ctx context.Context, up *client.Up) error {
 	return err
 }
 
-// release asks for the delivery of the events that were queued while offline; the relay
-// answers with their number.
-func (p *program) release(up *client.Up) {
+// release delivers the events that were queued while offline.
+func (p *program) release(ctx context.Context, up *client.Up) {
 	for _, f := range up.Forwards {
-		if err := up.Release(f.Alias); err != nil {
-			p.say(err.Error())
+		r, err := up.Release(ctx, f.Alias)
+		if err != nil {
+			p.say(client.AliasLabel(f.Alias) + ": " + err.Error())
 			return
 		}
+		p.say(released(*r))
 	}
 }
 

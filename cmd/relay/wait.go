@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -23,10 +25,14 @@ func (p *program) wait() *cobra.Command {
 	timeout := c.Flags().String("timeout", "30s", flagTimeout)
 	var limit time.Duration
 	ask := p.ask(c,
-		func(args []string) client.Command {
-			return client.Command{
-				Name: "wait", Arg: client.NormalAlias(args[0]), Path: *path, Method: strings.ToUpper(*method), Timeout: limit,
+		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
+			query := url.Values{"alias": {client.NormalAlias(args[0])}}
+			for name, value := range map[string]string{"path": *path, "method": strings.ToUpper(*method)} {
+				if value != "" {
+					query.Set(name, value)
+				}
 			}
+			return api.Wait(ctx, query, limit, out)
 		},
 		decoded(func(w *printer, e *record.Summary) error { return w.line(eventLine(e)) }))
 	ask.PreRunE = func(*cobra.Command, []string) (err error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -16,15 +17,16 @@ func (p *program) whoami() *cobra.Command {
 	c := &cobra.Command{Use: "whoami", Short: whoamiShort, Example: whoamiExample, Args: noArgs}
 	asJSON := c.Flags().Bool("json", false, flagJSON)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		remote, err := p.remote(c.Context())
+		api, err := p.api(c.Context())
 		if err != nil {
 			return err
 		}
+		defer api.Close()
 		var answer bytes.Buffer
-		if err := remote.Run(c.Context(), client.Command{Name: "whoami"}, &answer); err != nil {
+		if err := api.Call(c.Context(), http.MethodGet, "/me", nil, &answer); err != nil {
 			return err
 		}
-		return p.showMe(answer.Bytes(), remote.Endpoint(), *asJSON || p.output == outputJSON)
+		return p.showMe(answer.Bytes(), api.Endpoint(), *asJSON || p.output == outputJSON)
 	}
 	return c
 }

@@ -51,9 +51,10 @@ CREATE TABLE queue (
     released    INTEGER NOT NULL,
     bytes       INTEGER NOT NULL,
     claim_node  TEXT NOT NULL DEFAULT '',
-    PRIMARY KEY (event_id, n)
+    PRIMARY KEY (alias_id, received_at, event_id, n)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX queue_alias ON queue (alias_id, received_at, event_id, n);
+CREATE UNIQUE INDEX queue_attempt ON queue (event_id, n);
+CREATE INDEX queue_claimed ON queue (alias_id) WHERE claim_node <> '';
 
 -- Work that one node does for all: holder is the id of a node, until a time of the database.
 CREATE TABLE leases (

@@ -171,6 +171,17 @@ func (b *fixture) cancel() {
 		b.Errorf("canceled event: error %+v", got.Error)
 	}
 	b.want(relay.CodeConflict, b.Cancel(b.Context(), b.alice, id))
+
+	id = b.capture(b.hooks, "/released", "", 0)
+	_, err = b.Release(b.Context(), b.alice, "hooks")
+	b.must(err)
+	if !b.read(id).Attempts[0].Released {
+		b.Error("a waiting attempt does not show that it was released")
+	}
+	b.must(b.Cancel(b.Context(), b.alice, id))
+	if !b.read(id).Attempts[0].Released {
+		b.Error("released was lost when the attempt was canceled")
+	}
 }
 
 // An attempt of which not one byte went out goes back to its place.

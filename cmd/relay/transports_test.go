@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// same EXIT WORD… runs relay with the words over SSH with KEY, then over the API with
+// same EXIT WORD… runs relay with the words over SSH with KEY, then over HTTP with
 // TOKEN, and demands one exit code and the same output from both. It leaves the
 // output in the file same.out.
 func same(ts *testscript.TestScript, neg bool, args []string) {
@@ -22,16 +22,16 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: same EXIT WORD…")
 	}
 	bySSH := runRelay(ts, "", append(args[1:], "--identity", ts.Getenv("KEY")))
-	byAPI := runRelay(ts, ts.Getenv("TOKEN"), args[1:])
-	ts.Check(os.WriteFile(ts.MkAbs("same.out"), []byte(byAPI.stdout), 0o600))
-	if want := args[0]; strconv.Itoa(bySSH.exit) != want || strconv.Itoa(byAPI.exit) != want {
-		ts.Fatalf("exit %d over SSH, %d over the API, want %s:\n%s%s", bySSH.exit, byAPI.exit, want, bySSH.stderr, byAPI.stderr)
+	byHTTP := runRelay(ts, ts.Getenv("TOKEN"), args[1:])
+	ts.Check(os.WriteFile(ts.MkAbs("same.out"), []byte(byHTTP.stdout), 0o600))
+	if want := args[0]; strconv.Itoa(bySSH.exit) != want || strconv.Itoa(byHTTP.exit) != want {
+		ts.Fatalf("exit %d over SSH, %d over HTTP, want %s:\n%s%s", bySSH.exit, byHTTP.exit, want, bySSH.stderr, byHTTP.stderr)
 	}
-	if a, b := steady(bySSH.stdout), steady(byAPI.stdout); a != b {
-		ts.Fatalf("stdout over SSH:\n%s\nand over the API:\n%s", a, b)
+	if a, b := steady(bySSH.stdout), steady(byHTTP.stdout); a != b {
+		ts.Fatalf("stdout over SSH:\n%s\nand over HTTP:\n%s", a, b)
 	}
-	if a, b := steady(bySSH.stderr), steady(byAPI.stderr); a != b {
-		ts.Fatalf("stderr over SSH:\n%s\nand over the API:\n%s", a, b)
+	if a, b := steady(bySSH.stderr), steady(byHTTP.stderr); a != b {
+		ts.Fatalf("stderr over SSH:\n%s\nand over HTTP:\n%s", a, b)
 	}
 }
 

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Names of the leases: work that one node does for all of them.
+const (
+	leaseRetention = "retention" // events that are too old
+	leaseTidy      = "tidy"      // partitions, expired rows, the end of the audit log
+	leaseOrphans   = "orphans"   // bodies without an event
+)
+
+const (
+	leaseLife  = 30 * time.Second // of a lease that is not renewed
+	leaseTrust = 20 * time.Second // for this long a node relies on a lease that it has renewed
+	leaseRetry = 10 * time.Second // before a node asks again for a lease that another one holds
+)
+
+// leases are the leases that this node asked for. Two nodes that do the same work at once, as
+// after a freeze, do no harm: each step of it is a transaction that finds what is left to do.
+type leases struct {
+	mu    sync.Mutex
+	known map[string]leaseState
+}
+
+type leaseState struct {
+	held  bool
+	until time.Time // then the database is asked again
+}
+
+// holdsLease reports whether this node has to do the work of that name. It takes the lease
+// if no living node holds it. On SQLite there is only one node.
+func (s *Store) holdsLease(ctx context.Context, name string) bool {
+	if !s.d.isPostgres {
+		return true
+	}
+	if s.MayClaim() != nil {
+		return false
+	}
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	start := time.Now()
+	if known, ok := l.known[name]; ok && start.Before(known.until) {
+		return known.held
+	}
+	var n int64
+	err := s.update(ctx, "take a lease", func(c *writeTx) (err error) {
+		life := leaseLife.Microseconds()
+		n, err = c.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.d.micros+` + CAST(? AS BIGINT))
+			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+			WHERE leases.holder = excluded.holder OR leases.until < `+c.d.micros+`
+				OR NOT EXISTS (SELECT 1 FROM nodes WHERE id = leases.holder AND state <> 'dead')`, name, s.NodeID(), life)
+		return err
+	})
+	if err != nil {
+		return false // tried again by the next call
+	}
+	if l.known == nil {
+		l.known = map[string]leaseState{}
+	}
+	held := n == 1
+	l.known[name] = leaseState{held, start.Add(map[bool]time.Duration{true: leaseTrust, false: leaseRetry}[held])}
+	return held
+}
