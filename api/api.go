@@ -85,6 +85,7 @@ func New(o Options) http.Handler {
 	s.addAliasRoutes()
 	s.addEventRoutes()
 	s.addRawRoutes()
+	s.addDiffRoute()
 	s.addReplayRoutes()
 	s.addShareRoutes()
 	s.addStreamRoute()

@@ -2,7 +2,9 @@ package api_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -58,6 +60,87 @@ func TestListFilters(t *testing.T) {
 	} {
 		if got := h.ids(query); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got %v, want %v", query, got, want)
+		}
+	}
+}
+
+// Every filter of a list has hits and misses, whatever values come.
+func TestListFiltersByContent(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	paid := h.event("shop", func(e *relay.Event) {
+		e.Provider = relay.Provider{Name: "stripe", EventType: "invoice.paid"}
+		e.Request = message("POST /hook HTTP/1.1\r\nHost: shop.localhost\r\n\r\n", `{"data":{"object":{"id":"pi_1","name":"Caf\u00e9 \/ Bar"}},"n":7}`)
+	}).String()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write([]byte(`{"data":{"object":{"id":"pi_2"}},"n":7,"note":"100% of a_b"}`))
+	must(t, errors.Join(err, z.Close()))
+	zipped := h.event("shop", func(e *relay.Event) {
+		e.Provider = relay.Provider{Name: "github", EventType: "push"}
+		e.Request = message("POST /hook HTTP/1.1\r\nContent-Encoding: gzip\r\n\r\n", packed.String())
+		e.Attempts[0].Response = message("HTTP/1.1 200 OK\r\nX-Trace: Abc\r\n\r\n", "Answered")
+	}).String()
+	failed := h.event("shop", func(e *relay.Event) {
+		a := &e.Attempts[0]
+		a.State, a.HasResponse, a.Status, a.Error = relay.StateFailed, false, 0, &relay.Fault{Code: relay.CodeLocalRefused}
+	}).String()
+	for query, want := range map[string][]string{
+		"provider=stripe":                   {paid},
+		"provider=gitlab":                   nil,
+		"type=invoice.paid":                 {paid},
+		"type=invoice.*":                    {paid},
+		"type=*":                            {zipped, paid},
+		"type=%25":                          nil,
+		"type=invoice_paid":                 nil,
+		"type=Invoice.paid":                 nil,
+		"status=error":                      {failed},
+		"replayed=true":                     nil,
+		"replayed=false":                    {failed, zipped, paid},
+		"json=data.object.id=pi_1":          {paid},
+		"json=data.object.id=pi_2":          {zipped},
+		"json=data.object.id=pi_2&json=n=7": {zipped},
+		"json=data.object.id=pi_2&json=n=8": nil,
+		"json=n=7":                          {zipped, paid},
+		"q=caf%C3%89":                       {paid},
+		"q=%22CAF%C3%89%22":                 nil,
+		"q=caf%C3%A9+/+bar":                 {paid},
+		"q=100%25+of+a_b":                   {zipped},
+		"q=100%25of":                        nil,
+		"q=answered":                        {zipped},
+		"q=%22answered%22":                  nil,
+		"q=x-trace:+ABC":                    {zipped},
+		"q=answered&q=PI_2":                 {zipped},
+		"q=answered&q=pi_1":                 nil,
+		"q=%00":                             nil,
+		"q=%FF%FE":                          nil,
+		"q=answered&json=n=7":               {zipped},
+		"path=%00":                          nil,
+		"path=/%25":                         nil,
+		"method=%FF":                        nil,
+		"type=%00%FF":                       nil,
+		"json=a%00=%FF":                     nil,
+	} {
+		if got := h.ids(query); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v, want %v", query, got, want)
+		}
+	}
+	for query, want := range map[string]string{
+		"stauts=404":                     "did you mean status?",
+		"Status=404":                     "did you mean status?",
+		"status=5x":                      "did you mean 5xx?",
+		"state=deliverd":                 "did you mean delivered?",
+		"provider=strip":                 "did you mean stripe?",
+		"replayed=yes":                   "expected true or false",
+		"type=*.paid":                    "at the end only",
+		"json=novalue":                   "expected a field and its value",
+		"since=tomorrow":                 "expected a time",
+		"status=404&status=500":          "more than once",
+		"q=" + strings.Repeat("x", 1001): "longer than 1000 bytes",
+	} {
+		p := h.get(h.asAlice, "/api/v1/events?"+query).code(422, relay.CodeValidationFailed).problem()
+		if len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Message, want) || !strings.Contains(p.Detail, want) {
+			t.Errorf("%.60s: %+v, want %s", query, p, want)
 		}
 	}
 }

@@ -19,15 +19,16 @@ import (
 // requestInfo is what the checks of a request have found out, for its handler and the
 // log.
 type requestInfo struct {
-	id     string // request id, in the log and in problems
-	route  *route // nil when nothing matched
-	who    relay.Actor
-	share  relay.Share  // of routes with a share token
-	event  *relay.Event // what {id} or the share names, as much as the route asked for
-	alias  *relay.Alias // what {alias} or ?alias= names
-	filter relay.Filter // of a list
-	err    error        // what went wrong, for the log
-	waited bool         // the call waited for an event or an attempt: its duration is no latency
+	id       string // request id, in the log and in problems
+	route    *route // nil when nothing matched
+	who      relay.Actor
+	share    relay.Share         // of routes with a share token
+	event    *relay.Event        // what {id} or the share names, as much as the route asked for
+	alias    *relay.Alias        // what {alias} or ?alias= names
+	filter   relay.Filter        // of a list
+	compared [2]relay.AttemptRef // what ?left= and ?right= of a comparison name
+	err      error               // what went wrong, for the log
+	waited   bool                // the call waited for an event or an attempt: its duration is no latency
 }
 
 type requestInfoKey struct{}
@@ -150,15 +151,16 @@ func (s *server) withChecks(rt *route, h http.Handler) http.HandlerFunc {
 	}
 }
 
-// parseQuery reads the query of the address. A repeated key is an error, and so is a
-// wait without a value, which is probably an unset variable of a script.
+// parseQuery reads the query of the address. A repeated key is an error but for the filters
+// of a list that may be repeated, and so is a wait without a value, which is probably an
+// unset variable of a script.
 func parseQuery(r *http.Request) (url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, invalid("query", "the query of the address cannot be read", nil)
 	}
 	for key, values := range query {
-		if len(values) > 1 {
+		if len(values) > 1 && key != "json" && key != "q" {
 			return nil, invalid("query."+record.SafeTextMax(key, 60), "is there more than once", nil)
 		}
 		if key == "wait" && values[0] == "" {

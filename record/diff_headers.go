@@ -1,8 +1,10 @@
 package record
 
 import (
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	udiff "github.com/aymanbagabas/go-udiff"
 )
@@ -32,6 +34,7 @@ type HeaderLine struct {
 var noisyHeaders = map[string]bool{
 	"age":              true,
 	"cf-ray":           true,
+	"content-length":   true, // it follows the body
 	"date":             true,
 	"server-timing":    true,
 	"traceparent":      true,
@@ -115,4 +118,52 @@ func CountHeaderChanges(lines []HeaderLine) int {
 		}
 	}
 	return total + max(removed, added)
+}
+
+// deliveryHeaders are the fields that senders make anew for each request: signatures, the
+// time that these cover, and ids of deliveries.
+var deliveryHeaders = sync.OnceValue(func() map[string]bool {
+	names := map[string]bool{}
+	for i := range senders {
+		s := &senders[i]
+		for _, name := range []string{s.delivery, s.signed} {
+			names[name] = true
+		}
+		if strings.Contains(s.mark, "-sig") {
+			names[s.mark] = true
+		}
+	}
+	delete(names, "")
+	return names
+})
+
+// headerChanges lists the lines that differ; a removed line and the added one that takes
+// its place are one change.
+func headerChanges(was, is []Header, request bool) []HeaderChange {
+	lines, _ := CompareHeaders(was, is)
+	list := []HeaderChange{}
+	open := 0 // index of the first removed line of this group
+	for i := range lines {
+		l := &lines[i]
+		c := HeaderChange{Op: "remove", Name: l.Name, Noise: l.Noise || request && deliveryHeaders()[strings.ToLower(l.Name)]}
+		switch l.Op {
+		case HeaderSame:
+			open = len(list)
+			continue
+		case HeaderRemoved:
+			c.Left = &l.Value
+			list = append(list, c)
+			continue
+		}
+		at := slices.IndexFunc(list[open:], func(was HeaderChange) bool {
+			return was.Op == "remove" && strings.EqualFold(was.Name, l.Name)
+		})
+		if at < 0 {
+			c.Op, c.Right = "add", &l.Value
+			list = append(list, c)
+		} else {
+			list[open+at].Op, list[open+at].Right = "replace", &l.Value
+		}
+	}
+	return list
 }

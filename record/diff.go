@@ -1,0 +1,404 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"relay"
+	"relay/wire"
+)
+
+// Parts of an event that can be compared.
+const (
+	DiffRequest  = "request"
+	DiffResponse = "response"
+)
+
+// Bounds of a comparison. What is left out is said in the result.
+const (
+	diffBody    = 2 << 20 // bytes of each body, stored and decoded
+	diffChanges = 500     // changes that are listed
+)
+
+// Diff says what changed between two responses or two requests.
+type Diff struct {
+	Left      string         `json:"left" doc:"such as evt_…/1, or evt_… for a request"`
+	Right     string         `json:"right"`
+	Part      string         `json:"part" enum:"request,response"`
+	Headline  string         `json:"headline" doc:"all of it in one line"`
+	Status    *StatusChange  `json:"status" doc:"null for requests"`
+	Request   *LineChange    `json:"request" doc:"method and path; null for responses, and where both are the same"`
+	Headers   []HeaderChange `json:"headers" nullable:"false" doc:"changed lines only"`
+	Body      BodyDiff       `json:"body"`
+	LatencyMs *float64       `json:"latencyMs" doc:"how much later the right response came; null where not known"`
+}
+
+// StatusChange has the statuses of two responses, which may be equal.
+type StatusChange struct {
+	Left  int `json:"left"`
+	Right int `json:"right"`
+}
+
+// LineChange has two lines that differ.
+type LineChange struct {
+	Left  string `json:"left"`
+	Right string `json:"right"`
+}
+
+// HeaderChange is a header line that differs.
+type HeaderChange struct {
+	Op    string  `json:"op" enum:"add,remove,replace"`
+	Name  string  `json:"name"`
+	Left  *string `json:"left"`
+	Right *string `json:"right"`
+	Noise bool    `json:"noise" doc:"differs between any two messages of most senders and servers, or follows from the body"`
+}
+
+// Kinds of a compared body.
+const (
+	DiffJSON   = "json"
+	DiffText   = "text"
+	DiffBinary = "binary"
+)
+
+// BodyDiff says what changed between two bodies.
+type BodyDiff struct {
+	Kind    string       `json:"kind" enum:"json,text,binary"`
+	Same    bool         `json:"same" doc:"not one byte differs"`
+	Note    string       `json:"note" doc:"what was not compared or not listed; empty when nothing"`
+	Total   int          `json:"total" doc:"number of changes, also of those that are not listed"`
+	Changes []BodyChange `json:"changes" nullable:"false" doc:"of JSON: a patch (RFC 6902) that makes the right body of the left one; of text: lines"`
+}
+
+// BodyChange is one change of a body. Of JSON it is an operation of RFC 6902 with the old
+// value besides; of text it is a line, where the op same is an unchanged line around a
+// change and skip stands for unchanged lines that are left out.
+type BodyChange struct {
+	Op    string          `json:"op" enum:"add,remove,replace,move,same,skip"`
+	Path  *string         `json:"path,omitempty" doc:"JSON pointer"`
+	From  *string         `json:"from,omitempty" doc:"JSON pointer"`
+	Field string          `json:"field,omitempty" doc:"the path for people, such as data.items[0].id; of a removed or moved element as it was in the left body"`
+	Value json.RawMessage `json:"value,omitempty"`
+	Old   json.RawMessage `json:"old,omitempty"`
+	Noise bool            `json:"noise,omitempty" doc:"the id of the delivery, which always differs"`
+
+	LeftLine  int    `json:"leftLine,omitempty" doc:"from 1"`
+	RightLine int    `json:"rightLine,omitempty" doc:"from 1"`
+	Text      string `json:"text,omitempty"`
+	Marks     []Mark `json:"marks,omitempty" doc:"the text in pieces, where it differs from the line that it replaces or is replaced by only in some of them"`
+}
+
+// Mark is a piece of a changed line.
+type Mark struct {
+	Text    string `json:"text"`
+	Changed bool   `json:"changed"`
+}
+
+// DiffSource reads events and their bodies; the store satisfies it.
+type DiffSource interface {
+	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+}
+
+// ParseAttemptRef reads an event id, or one with the number of an attempt: evt_…/2. N is 0
+// without a number.
+func ParseAttemptRef(text string) (relay.AttemptRef, error) {
+	head, number, numbered := strings.Cut(text, "/")
+	id, err := relay.ParseID(head)
+	if err != nil || !numbered {
+		return relay.AttemptRef{Event: id}, err
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || strconv.Itoa(n) != number {
+		return relay.AttemptRef{}, relay.ErrNotFound
+	}
+	return relay.AttemptRef{Event: id, N: n}, nil
+}
+
+// ReadDiff reads and compares what two references name: the requests of two events, or the
+// responses of two attempts. Without a part it compares responses where a reference names
+// an attempt, else requests. Without a number, the response of an event is that of its last
+// attempt that got one. The error is relay.ErrNotFound where there is no such event,
+// attempt or response that the actor may see.
+func ReadDiff(ctx context.Context, from DiffSource, who relay.Actor, left, right relay.AttemptRef, part string) (*Diff, error) {
+	if part == "" {
+		part = DiffRequest
+		if left.N+right.N > 0 {
+			part = DiffResponse
+		}
+	}
+	var sides [2]*diffSide
+	for i, ref := range []relay.AttemptRef{left, right} {
+		e, err := from.Event(ctx, who, ref.Event, 0)
+		if err != nil {
+			return nil, err
+		}
+		if sides[i], err = newDiffSide(e, ref.N, part); err != nil {
+			return nil, err
+		}
+	}
+	was, is := sides[0], sides[1]
+	d := &Diff{Left: was.name, Right: is.name, Part: part}
+	d.compareHeads(was, is)
+	if was.body.Size == is.body.Size && was.body.SHA256 == is.body.SHA256 {
+		d.Body = BodyDiff{Kind: DiffBinary, Same: true, Changes: []BodyChange{}}
+		if kind, _ := ContentType(was.head); was.body.Size == 0 || isTextKind(kind) {
+			d.Body.Kind = DiffText
+		}
+		if isJSONKind(was.head) {
+			d.Body.Kind = DiffJSON
+		}
+	} else {
+		for _, s := range sides {
+			if err := s.read(ctx, from); err != nil {
+				return nil, err
+			}
+		}
+		d.Body = compareBodies(was, is)
+	}
+	d.finish(was, is)
+	return d, nil
+}
+
+// diffSide is one of the two messages that are compared.
+type diffSide struct {
+	name     string
+	id       relay.ID
+	n        int // of the attempt; 0 = the request
+	line     string
+	status   int
+	head     []byte
+	body     *relay.Body
+	latency  *float64
+	delivery string // id of the delivery, of a request
+
+	plain   []byte // decoded body, at most diffBody bytes
+	cut     bool   // plain is not all of it
+	problem string
+}
+
+func newDiffSide(e *relay.Event, n int, part string) (*diffSide, error) {
+	if part == DiffRequest {
+		s := Summarise(e, relay.Site{}, e.ReceivedAt)
+		return &diffSide{
+			name: e.ID.String(), id: e.ID, line: s.Method + " " + s.Path, head: e.Request.Head, body: &e.Request.Body,
+			delivery: e.Provider.DeliveryID,
+		}, nil
+	}
+	for i := len(e.Attempts) - 1; i >= 0; i-- {
+		a := &e.Attempts[i]
+		if !a.HasResponse || n != 0 && a.N != n {
+			continue
+		}
+		out := &diffSide{
+			name: fmt.Sprintf("%s/%d", e.ID, a.N), id: e.ID, n: a.N, status: a.Status, head: a.Response.Head, body: &a.Response.Body,
+		}
+		if a.HasTiming {
+			ms := millis(a.Timing.Latency())
+			out.latency = &ms
+		}
+		return out, nil
+	}
+	return nil, relay.ErrNotFound
+}
+
+// read reads the body, as much of it as is compared, and removes its content coding.
+func (s *diffSide) read(ctx context.Context, from DiffSource) error {
+	var stored []byte
+	parts := s.body.Parts
+	if s.body.Stored > 0 {
+		parts = max(parts, 1) // a body that is stored with its row is part 0
+	}
+	for i := 0; i < parts && len(stored) < diffBody; i++ {
+		part, err := from.BodyPart(ctx, s.id, s.n, i)
+		if err != nil {
+			return err
+		}
+		stored = append(stored, part...)
+	}
+	s.cut = int64(len(stored)) < s.body.Size
+	if len(stored) > diffBody {
+		stored, s.cut = stored[:diffBody], true
+	}
+	r, decoded := DecodeContent(s.head, bytes.NewReader(stored))
+	if !decoded {
+		if coding := ContentCoding(s.head); coding != "" {
+			s.problem = "a body is coded as " + SafeTextMax(coding, 40) + " and was compared as it is"
+		}
+		s.plain = stored
+		return nil
+	}
+	plain, err := io.ReadAll(io.LimitReader(r, diffBody+1))
+	if err != nil && !s.cut {
+		s.problem = "the compressed data of a body is damaged"
+	}
+	if s.plain = plain; len(plain) > diffBody {
+		s.plain, s.cut = plain[:diffBody], true
+	}
+	return nil
+}
+
+// compareHeads compares everything but the bodies.
+func (d *Diff) compareHeads(was, is *diffSide) {
+	if d.Part == DiffResponse {
+		d.Status = &StatusChange{was.status, is.status}
+		if was.latency != nil && is.latency != nil {
+			ms := math.Round((*is.latency-*was.latency)*1000) / 1000
+			d.LatencyMs = &ms
+		}
+	} else if was.line != is.line {
+		d.Request = &LineChange{was.line, is.line}
+	}
+	d.Headers = headerChanges(headersOf(wire.Fields, was.head), headersOf(wire.Fields, is.head), d.Part == DiffRequest)
+}
+
+// finish adds the headline.
+func (d *Diff) finish(was, is *diffSide) {
+	var parts []string
+	switch {
+	case d.Status != nil && was.status == is.status:
+		parts = append(parts, strconv.Itoa(was.status)+" in both")
+	case d.Status != nil:
+		parts = append(parts, fmt.Sprintf("%d → %d", was.status, is.status))
+	case d.Request != nil:
+		parts = append(parts, "different method or path")
+	default:
+		parts = append(parts, "same method and path")
+	}
+	changed := 0
+	for _, h := range d.Headers {
+		if !h.Noise {
+			changed++
+		}
+	}
+	if changed > 0 {
+		parts = append(parts, plural(changed, "header line")+" changed")
+	}
+	parts = append(parts, d.Body.headline())
+	if d.LatencyMs != nil {
+		parts = append(parts, latencyChange(*d.LatencyMs))
+	}
+	d.Headline = strings.Join(parts, ", ")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+func (b *BodyDiff) headline() string {
+	switch {
+	case b.Same:
+		return "same body"
+	case b.Kind == DiffJSON && b.Total == 0:
+		return "same JSON values, different formatting"
+	case b.Kind == DiffJSON:
+		return plural(b.Total, "field") + " changed"
+	case b.Kind == DiffText && b.Total > 0:
+		return plural(b.Total, "line") + " changed"
+	case b.Kind == DiffText && b.Note == "":
+		return "same text, different bytes"
+	}
+	return "different body"
+}
+
+func latencyChange(ms float64) string {
+	switch {
+	case math.Abs(ms) < 0.05:
+		return "same latency"
+	case ms > 0:
+		return MillisText(ms) + " slower"
+	default:
+		return MillisText(-ms) + " faster"
+	}
+}
+
+// MillisText formats milliseconds for people.
+func MillisText(ms float64) string {
+	switch {
+	case ms > 0 && ms < .05:
+		return "<0.1 ms"
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 10_000:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	}
+}
+
+func compareBodies(was, is *diffSide) BodyDiff {
+	var d BodyDiff
+	var notes []string
+	for _, s := range []*diffSide{was, is} {
+		if s.problem != "" {
+			notes = append(notes, s.problem)
+			break
+		}
+	}
+	switch {
+	case !was.cut && !is.cut && looksLikeJSON(was) && looksLikeJSON(is):
+		d = compareJSON(was.plain, is.plain)
+		d.markNoise(was.delivery, is.delivery)
+	case isReadable(was.plain, was.cut) && isReadable(is.plain, is.cut):
+		d = compareText(was.plain, is.plain)
+		if was.cut || is.cut {
+			notes = append(notes, fmt.Sprintf("only the first %d bytes were compared", max(len(was.plain), len(is.plain))))
+		} else if d.Total == 0 && d.Note == "" {
+			notes = append(notes, "the text is the same, but line ends or compression differ")
+		}
+	default:
+		d = BodyDiff{Kind: DiffBinary, Total: 1}
+		notes = append(notes, fmt.Sprintf("binary bodies are not compared: %d and %d bytes", was.body.Size, is.body.Size))
+	}
+	if d.Note != "" {
+		notes = append(notes, d.Note)
+	}
+	if d.Note = strings.Join(notes, "; "); d.Changes == nil {
+		d.Changes = []BodyChange{}
+	}
+	return d
+}
+
+func isTextKind(kind string) bool {
+	return strings.HasPrefix(kind, "text/") || kind == "application/x-www-form-urlencoded"
+}
+
+func isJSONKind(head []byte) bool {
+	kind, _ := ContentType(head)
+	return kind == "application/json" || strings.HasSuffix(kind, "+json")
+}
+
+// looksLikeJSON reports whether a whole body is JSON, by its content.
+func looksLikeJSON(s *diffSide) bool {
+	start := bytes.TrimLeft(s.plain[:min(len(s.plain), 1024)], " \t\r\n")
+	return len(start) > 0 && (isJSONKind(s.head) || start[0] == '{' || start[0] == '[') && json.Valid(s.plain)
+}
+
+// isReadable reports whether bytes are text: UTF-8 without NUL. Of a body that was cut, the
+// last character may be incomplete.
+func isReadable(p []byte, cut bool) bool {
+	if cut {
+		p = wholeRunes(p)
+	}
+	return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0
+}
+
+// markNoise marks the ids of two deliveries of one sender, which always differ.
+func (b *BodyDiff) markNoise(was, is string) {
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		if c.Op == "replace" && was != "" && is != "" && jsonLabel(c.Old) == was && jsonLabel(c.Value) == is {
+			c.Noise = true
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package record
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// jsonNode is a JSON value with a hash by which values are compared.
+type jsonNode struct {
+	text  []byte // as it was written
+	kind  byte   // { [ or 0 for a scalar
+	names []string
+	kids  []*jsonNode
+	hash  uint64
+}
+
+// jsonDiffer makes a patch (RFC 6902) of two values. docs/adr/0024-own-json-diff.md says
+// why this is not a library.
+type jsonDiffer struct {
+	seed maphash.Seed
+	path []string // steps to the value at hand; those of an array begin with [
+	out  BodyDiff
+}
+
+// compareJSON compares two valid JSON texts. It takes time in proportion to n log n of
+// their size, and of the listed changes to the length of their array.
+func compareJSON(was, is []byte) BodyDiff {
+	d := &jsonDiffer{seed: maphash.MakeSeed(), out: BodyDiff{Kind: DiffJSON}}
+	left, right := scanner{p: was}, scanner{p: is}
+	d.diff(d.node(&left), d.node(&right))
+	if d.out.Total > len(d.out.Changes) {
+		d.out.Note = fmt.Sprintf("only the first %d changes are listed", len(d.out.Changes))
+	}
+	return d.out
+}
+
+// node reads one value of a text that is valid JSON. Of a name that occurs more than once
+// in an object the last one counts, as for most parsers.
+func (d *jsonDiffer) node(s *scanner) *jsonNode {
+	var h maphash.Hash
+	h.SetSeed(d.seed)
+	n := &jsonNode{}
+	open := s.peek()
+	start := s.i
+	switch open {
+	case '{':
+		n.kind = open
+		s.i++
+		at := map[string]int{}
+		for !s.take('}') {
+			s.take(',')
+			raw, _ := s.text()
+			name := jsonString(raw)
+			s.take(':')
+			kid := d.node(s)
+			if i, twice := at[name]; twice {
+				n.kids[i] = kid
+				continue
+			}
+			at[name] = len(n.kids)
+			n.names, n.kids = append(n.names, name), append(n.kids, kid)
+		}
+		n.hash = 1
+		for i, kid := range n.kids { // a sum: the order of members has no meaning
+			n.hash += maphash.Comparable(d.seed, hashPair{maphash.String(d.seed, n.names[i]), kid.hash})
+		}
+	case '[':
+		n.kind = open
+		s.i++
+		n.hash = 2
+		for !s.take(']') {
+			s.take(',')
+			kid := d.node(s)
+			n.kids = append(n.kids, kid)
+			n.hash = maphash.Comparable(d.seed, hashPair{n.hash, kid.hash})
+		}
+	case '"':
+		raw, _ := s.text()
+		n.hash = maphash.String(d.seed, `"`+jsonString(raw))
+	default:
+		n.hash = maphash.Bytes(d.seed, s.literal())
+	}
+	n.text = s.p[start:s.i]
+	return n
+}
+
+type hashPair struct{ a, b uint64 }
+
+func jsonString(raw []byte) string {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	_ = json.Unmarshal(raw, &s) // it is valid
+	return s
+}
+
+func (d *jsonDiffer) diff(was, is *jsonNode) {
+	switch {
+	case was.hash == is.hash:
+	case was.kind != is.kind || was.kind == 0:
+		d.emit("replace", func(c *BodyChange) {
+			path := pointer(d.path)
+			c.Path, c.Field, c.Value, c.Old = &path, fieldPath(d.path), compact(is), compact(was)
+		})
+	case was.kind == '{':
+		d.diffObjects(was, is)
+	default:
+		d.diffArrays(was, is)
+	}
+}
+
+// emit counts a change, and lists it while there are not too many.
+func (d *jsonDiffer) emit(op string, fill func(*BodyChange)) {
+	if d.out.Total++; len(d.out.Changes) < diffChanges {
+		c := BodyChange{Op: op}
+		fill(&c)
+		d.out.Changes = append(d.out.Changes, c)
+	}
+}
+
+func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges }
+
+// at runs fn with one more step in the path.
+func (d *jsonDiffer) at(step string, fn func()) {
+	d.path = append(d.path, step)
+	fn()
+	d.path = d.path[:len(d.path)-1]
+}
+
+func indexStep(i int) string { return "[" + strconv.Itoa(i) }
+
+func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
+	right := make(map[string]*jsonNode, len(is.kids))
+	for i, name := range is.names {
+		right[name] = is.kids[i]
+	}
+	for i, name := range was.names {
+		kid := right[name]
+		delete(right, name)
+		d.at("."+name, func() {
+			if kid == nil {
+				d.remove(was.kids[i])
+			} else {
+				d.diff(was.kids[i], kid)
+			}
+		})
+	}
+	for i, name := range is.names {
+		if right[name] != nil {
+			d.at("."+name, func() { d.add(is.kids[i]) })
+		}
+	}
+}
+
+func (d *jsonDiffer) remove(n *jsonNode) {
+	d.emit("remove", func(c *BodyChange) {
+		path := pointer(d.path)
+		c.Path, c.Field, c.Old = &path, fieldPath(d.path), compact(n)
+	})
+}
+
+func (d *jsonDiffer) add(n *jsonNode) {
+	d.emit("add", func(c *BodyChange) {
+		path := pointer(d.path)
+		c.Path, c.Field, c.Value = &path, fieldPath(d.path), compact(n)
+	})
+}
+
+// diffArrays pairs the elements of two arrays, and lists first the elements that are gone,
+// from the last to the first, then the added and moved ones in the order of the right
+// array, and then what changed within paired elements: each operation finds its index as
+// the ones before have left the array.
+func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
+	partner, kept := pairElements(was.kids, is.kids)
+	leftOf := make([]int, len(is.kids)) // index in the left array; -1 = added
+	for j := range leftOf {
+		leftOf[j] = -1
+	}
+	for i := len(partner) - 1; i >= 0; i-- {
+		if j := partner[i]; j >= 0 {
+			leftOf[j] = i
+		} else {
+			d.at(indexStep(i), func() { d.remove(was.kids[i]) })
+		}
+	}
+	var order []int // right indices in the order in which their elements stand now
+	for _, j := range partner {
+		if j >= 0 {
+			order = append(order, j)
+		}
+	}
+	for j, i := range leftOf {
+		if i >= 0 && kept[i] {
+			continue
+		}
+		if d.full() {
+			d.out.Total++
+			continue
+		}
+		from := -1
+		if i >= 0 {
+			from = slices.Index(order, j)
+			order = slices.Delete(order, from, from+1)
+		}
+		to := 0
+		if j > 0 {
+			to = slices.Index(order, j-1) + 1
+		}
+		order = slices.Insert(order, to, j)
+		switch {
+		case i < 0:
+			d.at(indexStep(to), func() { d.add(is.kids[j]) })
+		case from != to:
+			d.move(from, to, i, is.kids[j])
+		}
+	}
+	for j, i := range leftOf {
+		if i >= 0 {
+			d.at(indexStep(j), func() { d.diff(was.kids[i], is.kids[j]) })
+		}
+	}
+}
+
+// move lists that the element at index left of the left array was moved.
+func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
+	d.emit("move", func(c *BodyChange) {
+		d.at(indexStep(from), func() { p := pointer(d.path); c.From = &p })
+		d.at(indexStep(to), func() { p := pointer(d.path); c.Path = &p })
+		d.at(indexStep(left), func() { c.Field = fieldPath(d.path) })
+		c.Value = compact(n)
+	})
+}
+
+// pairElements returns for each left element the index of its partner on the right, -1 for
+// none, and which of the paired elements stay in their order. Partners are, in this order:
+// equal values, objects of the same id, and what stands at the same place between
+// elements that stay.
+func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
+	partner, kept = make([]int, len(was)), make([]bool, len(was))
+	taken := make([]bool, len(is))
+	pairBy := func(key func(*jsonNode) (string, bool)) {
+		right := map[string][]int{}
+		for j, n := range is {
+			if k, ok := key(n); ok && !taken[j] {
+				right[k] = append(right[k], j)
+			}
+		}
+		for i, n := range was {
+			if partner[i] >= 0 {
+				continue
+			}
+			if k, ok := key(n); ok && len(right[k]) > 0 {
+				partner[i], right[k] = right[k][0], right[k][1:]
+				taken[partner[i]] = true
+			}
+		}
+	}
+	for i := range partner {
+		partner[i] = -1
+	}
+	pairBy(func(n *jsonNode) (string, bool) { return strconv.FormatUint(n.hash, 36), true })
+	pairBy(elementID)
+	for _, i := range longestIncreasing(partner) {
+		kept[i] = true
+	}
+	pairGaps(was, is, partner, kept, taken)
+	return partner, kept
+}
+
+// pairGaps pairs what is left between two elements that stay, in its order, where the
+// kinds agree.
+func pairGaps(was, is []*jsonNode, partner []int, kept, taken []bool) {
+	var left []int // without a partner, since the last element that stays
+	j := 0
+	gap := func(end int) {
+		for ; j < end && len(left) > 0; j++ {
+			if taken[j] {
+				continue
+			}
+			if i := left[0]; was[i].kind == is[j].kind {
+				partner[i], taken[j], kept[i] = j, true, true
+			}
+			left = left[1:]
+		}
+		left, j = left[:0], end+1
+	}
+	for i := range was {
+		if kept[i] {
+			gap(partner[i])
+		} else if partner[i] < 0 {
+			left = append(left, i)
+		}
+	}
+	gap(len(is))
+}
+
+// elementID returns what identifies an object among others.
+func elementID(n *jsonNode) (string, bool) {
+	for _, want := range []string{"id", "uuid", "key", "name"} {
+		if i := slices.Index(n.names, want); i >= 0 && n.kids[i].kind == 0 {
+			return want + string(n.kids[i].text), true
+		}
+	}
+	return "", false
+}
+
+// longestIncreasing returns the indices of a longest increasing subsequence of the values
+// that are not negative.
+func longestIncreasing(values []int) []int {
+	var ends []int // ends[k]: index of the smallest value that ends a sequence of k+1
+	before := make([]int, len(values))
+	for i, v := range values {
+		if v < 0 {
+			continue
+		}
+		k := sort.Search(len(ends), func(k int) bool { return cmp.Compare(values[ends[k]], v) >= 0 })
+		if before[i] = -1; k > 0 {
+			before[i] = ends[k-1]
+		}
+		if k == len(ends) {
+			ends = append(ends, i)
+		} else {
+			ends[k] = i
+		}
+	}
+	if len(ends) == 0 {
+		return nil
+	}
+	out := make([]int, 0, len(ends))
+	for i := ends[len(ends)-1]; i >= 0; i = before[i] {
+		out = append(out, i)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// pointer writes a path as a JSON pointer (RFC 6901).
+func pointer(path []string) string {
+	var b strings.Builder
+	for _, step := range path {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(step[1:]))
+	}
+	return b.String()
+}
+
+// fieldPath writes a path for people, and so that a filter by a JSON field reads it.
+func fieldPath(path []string) string {
+	var b strings.Builder
+	for _, step := range path {
+		if name := step[1:]; step[0] == '[' {
+			b.WriteString(step + "]")
+		} else if written := joinPath([]string{name}); b.Len() > 0 && written[0] != '[' {
+			b.WriteString("." + written)
+		} else {
+			b.WriteString(written)
+		}
+	}
+	return b.String()
+}
+
+func compact(n *jsonNode) json.RawMessage {
+	var b bytes.Buffer
+	_ = json.Compact(&b, n.text) // it is valid
+	return b.Bytes()
+}

@@ -1,0 +1,212 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+)
+
+const (
+	diffLines   = 4000 // lines of each side between the first and the last that differ
+	diffContext = 3    // unchanged lines around a change
+	diffLine    = 1000 // bytes of a line that are shown
+	diffTokens  = 400  // words of a line that are compared with those of another
+)
+
+// compareText compares two texts line by line.
+func compareText(was, is []byte) BodyDiff {
+	d := BodyDiff{Kind: DiffText}
+	left, right := splitLines(was), splitLines(is)
+	start := commonLines(left, right)
+	a, b := left[start:], right[start:]
+	if len(a) > diffLines || len(b) > diffLines {
+		end := commonEnd(a, b)
+		a, b = a[:len(a)-end], b[:len(b)-end]
+		if len(a) > diffLines || len(b) > diffLines {
+			a, b = a[:min(len(a), diffLines)], b[:min(len(b), diffLines)]
+			d.Note = fmt.Sprintf("only %d lines from the first that differs were compared", diffLines)
+		}
+	}
+	first := max(0, start-diffContext)
+	text := func(lines []string) string {
+		if len(lines) == 0 {
+			return ""
+		}
+		return strings.Join(lines, "\n") + "\n"
+	}
+	was1, is1 := text(append(left[first:start:start], a...)), text(append(right[first:start:start], b...))
+	u, err := udiff.ToUnifiedDiff("", "", was1, udiff.Lines(was1, is1), diffContext)
+	if err != nil {
+		d.Note = "the lines could not be compared"
+		return d
+	}
+	for i, h := range u.Hunks {
+		if i > 0 {
+			d.Changes = append(d.Changes, BodyChange{Op: "skip"})
+		}
+		d.addHunk(h, first)
+	}
+	if d.Total > diffChanges {
+		d.Note = strings.TrimPrefix(d.Note+fmt.Sprintf("; only the first %d changed lines are listed", diffChanges), "; ")
+	}
+	markLines(d.Changes)
+	return d
+}
+
+// addHunk adds the lines of a hunk; a removed line and the added one that takes its place
+// count as one change.
+func (b *BodyDiff) addHunk(h *udiff.Hunk, before int) {
+	l, r := h.FromLine+before, h.ToLine+before
+	removed, added := 0, 0
+	for _, line := range h.Lines {
+		c := BodyChange{Op: "same", Text: strings.TrimSuffix(line.Content, "\n")}
+		switch line.Kind {
+		case udiff.Delete:
+			c.Op, c.LeftLine = "remove", l
+			l++
+			removed++
+		case udiff.Insert:
+			c.Op, c.RightLine = "add", r
+			r++
+			added++
+		default:
+			c.LeftLine, c.RightLine = l, r
+			l, r = l+1, r+1
+			b.Total += max(removed, added)
+			removed, added = 0, 0
+		}
+		if b.Total+max(removed, added) <= diffChanges {
+			b.Changes = append(b.Changes, c)
+		}
+	}
+	b.Total += max(removed, added)
+}
+
+// splitLines splits a text at its line ends, which do not belong to the lines.
+func splitLines(p []byte) []string {
+	if len(p) == 0 {
+		return nil
+	}
+	lines := strings.Split(string(bytes.TrimSuffix(p, []byte("\n"))), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimSuffix(l, "\r")
+	}
+	return lines
+}
+
+func commonLines(a, b []string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+func commonEnd(a, b []string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return n
+}
+
+// markLines marks what differs within removed lines and the added lines that take their
+// places, and shortens long lines.
+func markLines(changes []BodyChange) {
+	for i := 0; i < len(changes); {
+		removed := i
+		for removed < len(changes) && changes[removed].Op == "remove" {
+			removed++
+		}
+		added := removed
+		for added < len(changes) && changes[added].Op == "add" {
+			added++
+		}
+		for k := range min(removed-i, added-removed) {
+			markPair(&changes[i+k], &changes[removed+k])
+		}
+		for k := i; k < max(added, i+1); k++ {
+			changes[k].Text = cutText(changes[k].Text)
+		}
+		i = max(added, i+1)
+	}
+}
+
+func cutText(s string) string {
+	if len(s) <= diffLine {
+		return s
+	}
+	return string(wholeRunes([]byte(s[:diffLine]))) + "…"
+}
+
+// markPair marks the words that differ between two lines. Of long lines that begin alike,
+// the beginning is left out.
+func markPair(was, is *BodyChange) {
+	if max(len(was.Text), len(is.Text)) > diffLine {
+		n := 0
+		for n < len(was.Text) && n < len(is.Text) && was.Text[n] == is.Text[n] {
+			n++
+		}
+		for n -= 40; n > 0 && !utf8.RuneStart(was.Text[n]); {
+			n--
+		}
+		if n > 0 {
+			was.Text, is.Text = "…"+was.Text[n:], "…"+is.Text[n:]
+		}
+		was.Text, is.Text = cutText(was.Text), cutText(is.Text)
+	}
+	a, b := tokens(was.Text), tokens(is.Text)
+	if len(a) > diffTokens || len(b) > diffTokens {
+		return
+	}
+	left, right := strings.Join(a, "\n")+"\n", strings.Join(b, "\n")+"\n"
+	u, err := udiff.ToUnifiedDiff("", "", left, udiff.Lines(left, right), diffTokens)
+	if err != nil || len(u.Hunks) == 0 {
+		return
+	}
+	same := 0
+	for _, line := range u.Hunks[0].Lines {
+		text := strings.TrimSuffix(line.Content, "\n")
+		if line.Kind != udiff.Insert {
+			was.Marks = addMark(was.Marks, text, line.Kind == udiff.Delete)
+		}
+		if line.Kind != udiff.Delete {
+			is.Marks = addMark(is.Marks, text, line.Kind == udiff.Insert)
+		}
+		if line.Kind == udiff.Equal && strings.TrimSpace(text) != "" {
+			same += len(text)
+		}
+	}
+	if same == 0 { // the lines have nothing in common
+		was.Marks, is.Marks = nil, nil
+	}
+}
+
+func addMark(list []Mark, text string, changed bool) []Mark {
+	if n := len(list); n > 0 && list[n-1].Changed == changed {
+		list[n-1].Text += text
+		return list
+	}
+	return append(list, Mark{Text: text, Changed: changed})
+}
+
+// tokens splits a line into words and single other characters.
+func tokens(s string) (list []string) {
+	start := 0
+	inWord := false
+	for i, r := range s {
+		word := unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_'
+		if i > 0 && !(word && inWord) {
+			list, start = append(list, s[start:i]), i
+		}
+		inWord = word
+	}
+	if start < len(s) {
+		list = append(list, s[start:])
+	}
+	return list
+}
