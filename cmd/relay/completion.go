@@ -71,6 +71,10 @@ func (p *program) completeAliases(root *cobra.Command) {
 		switch c.Name() {
 		case "events", "wait", "replay-queued":
 			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				if len(args) > 0 && c.Name() != "replay-queued" {
+					_, words := record.CompleteFilter(typed, nil)
+					return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+				}
 				if len(args) > 0 {
 					return nil, cobra.ShellCompDirectiveNoFileComp
 				}
@@ -98,7 +102,6 @@ func (p *program) completeAliases(root *cobra.Command) {
 var flagValues = map[string][]string{
 	"output":      {outputCompact, outputQuiet, outputJSON},
 	"host-header": {relay.HostPreserve, relay.HostRewrite},
-	"method":      {"GET", "POST", "PUT", "PATCH", "DELETE"},
 	"expires":     {"1h", "1d", "7d", "30d", "never"},
 }
 
@@ -115,7 +118,13 @@ func completeFlags(c *cobra.Command) {
 		if f.Value.Type() == "bool" || slices.Contains(flagFiles, f.Name) {
 			return
 		}
-		_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(flagValues[f.Name], cobra.ShellCompDirectiveNoFileComp))
+		values := flagValues[f.Name]
+		for _, n := range record.FilterNames() {
+			if n.Name == f.Name {
+				values = n.Values
+			}
+		}
+		_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	c.LocalFlags().VisitAll(complete)
 }

@@ -17,16 +17,16 @@ import (
 )
 
 func (p *program) events() *cobra.Command {
-	c := &cobra.Command{Use: "events ALIAS", Short: eventsShort, Example: eventsExample, Args: oneArg("alias")}
+	c := &cobra.Command{Use: "events ALIAS", Short: eventsShort, Long: eventsLong, Example: eventsExample}
+	filter := addFilter(c)
 	n := c.Flags().IntP("count", "n", 20, flagCount)
 	follow := c.Flags().BoolP("follow", "f", false, flagFollow)
 	ask := p.ask(c,
-		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
-			query := url.Values{"alias": {client.NormalAlias(args[0])}}
+		func(ctx context.Context, api *client.API, _ []string, out io.Writer) error {
 			if *follow {
-				return api.Follow(ctx, query, *n, p.say, out)
+				return api.Follow(ctx, filter.query, *n, p.say, out)
 			}
-			return api.Events(ctx, query, *n, out)
+			return api.Events(ctx, filter.query, *n, out)
 		},
 		decoded(func(w *printer, e *record.Summary) error {
 			if *follow && e.State == relay.StateDelivering {

@@ -10,7 +10,7 @@ const (
 	programGroup = "This program:"
 
 	aliasesExample = "  relay aliases\n  relay aliases --json"
-	eventsExample  = "  relay events stripe-dev -n 50\n  relay events stripe-dev -f --json"
+	eventsExample  = "  relay events stripe-dev -n 50\n  relay events stripe-dev -f --json\n  relay events stripe-dev status:5xx type:invoice.* data.object.id=pi_1"
 	showExample    = "  relay show evt_01k...\n  relay show evt_01k... --json"
 	replayExample  = "  relay replay evt_01k..."
 	queuedExample  = "  relay replay-queued stripe-dev"
@@ -35,13 +35,19 @@ and go, js and python are tests that send the exact bytes.`
 	flagFormat     = "`FORMAT`: curl, har, json, go, js or python"
 	flagExportJSON = "print the export as a JSON string"
 
+	eventsLong = `List the newest events of an alias, the newest last.
+` + filterHelp
+	filterHelp = `Filters are flags, or words after the alias: status:5xx, type:invoice.*, a field of the JSON
+body of the request such as data.object.id=pi_1, and text to search for. Write
+'"Exact Text"' to respect letter case. All of them have to hold.`
+	hintFilter = "relay events --help lists the filters"
+
 	waitShort = "wait for the next event of an alias"
 	waitLong  = `Wait for the next event of an alias, print it when it has ended, and exit 0; exit 1 if none
-arrives in time. Start it before the action that causes the event.`
+arrives in time. Start it before the action that causes the event.
+` + filterHelp
 	waitExample = `  relay wait stripe-dev --path /hook --timeout 30s --json
-  relay wait stripe-dev --method POST`
-	flagPath    = "`PREFIX` of the path, such as /hook, or hook for short"
-	flagMethod  = "`METHOD` of the request"
+  relay wait stripe-dev status:2xx data.object.id=pi_1`
 	flagTimeout = "`DURATION` to wait, at most 1h"
 
 	loginShort = "log in to a relay: register a key, pin the host key, store a token"

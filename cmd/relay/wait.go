@@ -19,26 +19,16 @@ import (
 const maxTimeout = time.Hour
 
 func (p *program) wait() *cobra.Command {
-	c := &cobra.Command{Use: "wait ALIAS", Short: waitShort, Long: waitLong, Example: waitExample, Args: oneArg("alias")}
-	path := c.Flags().String("path", "", flagPath)
-	method := c.Flags().String("method", "", flagMethod)
+	c := &cobra.Command{Use: "wait ALIAS", Short: waitShort, Long: waitLong, Example: waitExample}
+	filter := addFilter(c)
 	timeout := c.Flags().String("timeout", "30s", flagTimeout)
 	var limit time.Duration
 	ask := p.ask(c,
-		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
-			query := url.Values{"alias": {client.NormalAlias(args[0])}}
-			for name, value := range map[string]string{"path": *path, "method": strings.ToUpper(*method)} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
-			return api.Wait(ctx, query, limit, out)
+		func(ctx context.Context, api *client.API, _ []string, out io.Writer) error {
+			return api.Wait(ctx, filter.query, limit, out)
 		},
 		decoded(func(w *printer, e *record.Summary) error { return w.line(eventLine(e)) }))
 	ask.PreRunE = func(*cobra.Command, []string) (err error) {
-		if *path, err = pathPrefix(*path); err != nil {
-			return err
-		}
 		if limit, err = relay.ParseDuration(*timeout); err != nil || limit <= 0 || limit > maxTimeout {
 			return usage("--timeout is a duration above 0 such as 30s or 5m, at most 1h, not %q", *timeout)
 		}
