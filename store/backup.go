@@ -106,6 +106,27 @@ func readStart(file string, b []byte) (int, error) {
 	return n, err
 }
 
+// writeFile durably makes or replaces a file, for its owner only. After a loss of power the
+// file has its old content or the new one.
+func writeFile(path string, content []byte) error {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil { // before rename: Windows does not rename an open file
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
 // syncDir makes the directory entries of a folder durable, where the system can do that.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

@@ -309,18 +309,16 @@ func (w *writer) amend(st *step) error {
 	return err
 }
 
-const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, claim_node = ''
-	WHERE event_id = ? AND n = ? AND state = 1 AND claim_node IN (?, ?)
+// requeueAttemptSQL also takes back an attempt that was swept, because its caller was told that
+// the event is queued.
+const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_at = 0, error_code = '', error_message = '', claim_node = ''
+	WHERE event_id = ? AND n = ? AND (state = 1 OR ` + sweptLive + `) AND claim_node IN (?, ?)
 	RETURNING event_id, n, alias_id`
 
 // requeueAttempt puts an attempt that the claimant delivers back into the queue.
 func (w *writer) requeueAttempt(st *step) error {
 	var rows []attemptRow
-	back := requeueAttemptSQL
-	if w.target.replaying {
-		back = requeueReplayedSQL
-	}
-	if err := w.all(&rows, back, st.id, st.n, w.target.node, w.target.former); err != nil {
+	if err := w.all(&rows, requeueAttemptSQL, st.id, st.n, w.target.node, w.target.former); err != nil {
 		return err
 	}
 	if len(rows) == 0 {

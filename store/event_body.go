@@ -109,3 +109,31 @@ func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byt
 	})
 	return part, err
 }
+
+// CheckParts is nil when all parts of a stored body can be read now: from the spool, or
+// from the database, which has to answer for that. It is asked before the head of a
+// stored request is forwarded, so that no local server gets a request whose body cannot
+// follow. A part may still become unreadable afterwards, if the spool is drained and Postgres
+// becomes unreachable again before the part is read: then the request ends incomplete.
+func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error {
+	missing := s.spool.missingParts(id, n, parts)
+	if len(missing) == 0 {
+		return nil
+	}
+	return s.view(ctx, "look for body parts", func(q session) error {
+		var stored []int
+		if err := q.all(&stored, `SELECT i FROM body_chunks WHERE event_id = ? AND n = ?`, id, n); err != nil {
+			return err
+		}
+		have := make(map[int]bool, len(stored))
+		for _, i := range stored {
+			have[i] = true
+		}
+		for _, i := range missing {
+			if !have[i] {
+				return errPartsLost
+			}
+		}
+		return nil
+	})
+}

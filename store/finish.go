@@ -20,11 +20,7 @@ func (w *writer) finish(steps []*step) error {
 	if len(ready) == 0 {
 		return nil
 	}
-	end := &finishAttempts
-	if w.target.replaying {
-		end = &finishReplayed
-	}
-	ended, err := w.returning(end, rows, w.target.node, w.target.former)
+	ended, err := w.returning(&finishAttempts, rows, w.target.node, w.target.former)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,8 @@ type step struct {
 	waiter *spaceWaiter // not nil while it waits for space
 	dead   bool         // its ticket was resolved while it waited
 	err    error        // the error of this step alone, set in its transaction
-	to     int64        // where it ends in its spool file; 0 = it was not read from the spool
+
+	spooled int64 // its number in the spool; 0 = it was not read from there
 }
 
 // stepOverhead is the memory that a step counts in addition to its bytes.

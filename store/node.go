@@ -296,7 +296,7 @@ const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + p
 func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
 	m.mu.Lock()
-	args := []any{m.state, 0, s.clock.offset.Load() / 1000, "", m.id}
+	args := []any{m.state, s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, "", m.id}
 	m.mu.Unlock()
 	var rows []nodeRow
 	start, wall := time.Now(), s.clock.wall()
@@ -384,7 +384,6 @@ func (s *Store) rejoin(ctx context.Context) {
 		return
 	}
 	s.log.Warn("the other nodes called this one dead, because its beat stood still; it serves again as a new node", "name", m.name)
-	s.setClaimant()
 	m.mu.Lock()
 	tell, now := m.rejoined, m.id
 	m.mu.Unlock()

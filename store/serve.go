@@ -26,7 +26,6 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if err := s.noteServing(ctx); err != nil {
 		return err
 	}
-	s.setClaimant()
 	if err := s.join(ctx, ""); err != nil {
 		return err
 	}

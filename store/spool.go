@@ -10,52 +10,60 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"relay"
 )
 
 const (
-	segmentSize     = 8 << 20
 	spoolRetryAfter = 5 * time.Second
 	throttleLimit   = 300 * time.Millisecond
 	throttleRatio   = 4
+
+	// A quarter of the spool is reserved for the ends of events that were accepted: the
+	// answer of a forwarded request must not be refused because of later requests.
+	reservedForEnds = 4
+	reopenShare     = 8        // after a refusal, this part of the space (1/8) must be free before new events are accepted
+	smallSpool      = 64 << 20 // a smaller spool counts as nearly full from the start
+	maxRejected     = 10_000   // ids of refused events that are remembered at most
+	typicalRequest  = 4 << 10  // bytes of a request of usual size
 )
 
-// spool keeps the steps of the journal in files of the data dir while Postgres does not take
-// them. While it is not empty, every step is appended to it until all of them are in the
-// database, so that the order is kept. A nil spool is never used. Methods are safe for
+// spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does
+// not take them. While it is not empty, every step is appended to it until all of them are in
+// the database, so that the order is kept. A nil spool is never used. Methods are safe for
 // concurrent use.
 type spool struct {
-	disk     spoolDisk
 	dir      string
-	node     string // node that the data dir belongs to
 	database string // name of the database in messages
-	limit    int64  // bytes of all files at most
+	limit    int64  // bytes of the file at most
+	vfs      string // file system of SQLite; "" = that of the operating system
+	claimant func() (node, former string)
 	log      *slog.Logger
 
 	filling      atomic.Bool  // something is in it
 	down         atomic.Bool  // the database did not answer the last time
 	intakeClosed atomic.Bool  // new events are refused
-	bytesOnDisk  atomic.Int64 // bytes of all files
-	undrained    atomic.Int64 // bytes that are not in the database yet
-	drained      atomic.Int64 // bytes that reached the database since the start
+	used         atomic.Int64 // bytes of the file that hold steps
+	undrained    atomic.Int64 // bytes of steps that are not in the database yet
+	waiting      atomic.Int64 // number of these steps
+	drained      atomic.Int64 // bytes of steps that reached the database since the start
 	refused      atomic.Int64
 	wake         chan struct{} // wakes the drainer
 
-	// mu is held while a file is written and synced. Metrics, readiness and readers of
-	// parts must not wait for that: they use the atomic fields and parts.
+	// table is nil while the spool is empty. Readers of parts, metrics and readiness use it
+	// and the fields above without mu, which is held while the file is written and synced.
+	table atomic.Pointer[spoolTable]
+
 	mu       sync.Mutex
-	claimant claimant // in whose name this process writes
-	segments []*segment
-	seq      int
-	sealed   bool              // nothing more may be appended to the last segment
-	rejected map[relay.ID]bool // events that were refused since the spool was empty
-	since    time.Time
+	lock     *os.File // proves that no other process uses the file; nil before its first use
+	last     int64    // number of the newest step
+	stored   int64    // number of the newest step that is in the database
+	rejected map[relay.ID]bool
+	since    time.Time     // when the first step came after the spool was empty
 	steps    int64         // steps taken since then
 	moved    chan struct{} // closed when drained grows
-
 	loggedAt time.Time
-
-	parts partIndex
 
 	probeMu    sync.Mutex
 	probed     time.Time // when the disk was last tested
@@ -63,11 +71,11 @@ type spool struct {
 }
 
 // newSpool returns the spool of a data dir; nil without a limit or data dir.
-func newSpool(o Options, place string) *spool {
+func newSpool(o Options, place string, claimant func() (node, former string)) *spool {
 	if o.SpoolLimit <= 0 || o.DataDir == "" {
 		return nil
 	}
-	return &spool{disk: realDisk{}, dir: o.DataDir, database: place, limit: o.SpoolLimit, log: o.Log, wake: make(chan struct{}, 1)}
+	return &spool{dir: o.DataDir, database: place, limit: o.SpoolLimit, claimant: claimant, log: o.Log, wake: make(chan struct{}, 1)}
 }
 
 // active reports whether steps have to be appended to the spool.
@@ -75,6 +83,25 @@ func (p *spool) active() bool { return p != nil && p.filling.Load() }
 
 // databaseDown reports whether the database is known not to answer.
 func (p *spool) databaseDown() bool { return p != nil && p.down.Load() }
+
+// size is how many bytes are not in the database yet.
+func (p *spool) size() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.undrained.Load()
+}
+
+// stepsWaiting is how many steps are not in the database yet.
+func (p *spool) stepsWaiting() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.waiting.Load()
+}
+
+// blocked reports whether new events are refused.
+func (p *spool) blocked() bool { return p.intakeClosed.Load() }
 
 // logThrottled logs an error at most once in 10 s. Call it with the lock held.
 func (p *spool) logThrottled(what string, args ...any) {
@@ -92,26 +119,130 @@ var errSpoolFull = &relay.Error{
 // errSpoolUnready is errSpoolFull with advice for the operator.
 var errSpoolUnready = errors.New("store: postgres is away and the spool is full; bring postgres back, or raise --spool-limit")
 
-// append writes to the last file, or to a new one when the last one has reached its size or
-// could not be written.
-func (p *spool) append(records []byte) error {
-	defer p.updateSizes()
-	if n := len(p.segments); n > 0 && !p.sealed && p.segments[n-1].end < p.segmentSize() {
-		err := p.segments[n-1].append(records)
-		p.sealed = err != nil
-		return err
+// intakeLimit is how many bytes of the file new events may fill.
+func (p *spool) intakeLimit() int64 { return SpoolIntake(p.limit) }
+
+// SpoolIntake is how many bytes new events may fill of a spool with a limit.
+func SpoolIntake(limit int64) int64 {
+	space := limit - walLimit(limit)
+	return space - space/reservedForEnds
+}
+
+// admits returns nil when a new event of about need bytes fits into the spool, or does not
+// go there. It answers from memory and never waits for the disk.
+func (p *spool) admits(need int64) *relay.Error {
+	if p.active() && (p.blocked() || p.used.Load()+need+spoolPage > p.intakeLimit()) {
+		return errSpoolFull
 	}
-	sg, seq, err := createSegment(p.disk, p.dir, p.claimant, p.seq, records)
-	p.seq = seq
-	if err != nil {
-		return fmt.Errorf("make spool file: %w", err)
-	}
-	p.segments, p.sealed = append(p.segments, sg), false
 	return nil
 }
 
-// segmentSize is smaller for a small spool, so that space is freed early.
-func (p *spool) segmentSize() int64 { return min(segmentSize, p.limit/8) }
+// admitsTypical returns nil while an event of usual size would be taken. Callers are refused
+// before the spool itself refuses anything, and readiness has to report that.
+func (p *spool) admitsTypical() *relay.Error { return p.admits(min(typicalRequest, p.intakeLimit()/8)) }
+
+// nearlyFull reports whether the space for new events is so little that concurrent requests
+// could fill it.
+func (p *spool) nearlyFull() bool {
+	return p.active() && (p.limit < smallSpool || p.used.Load() > p.intakeLimit()/2)
+}
+
+// checkWritable returns nil when the disk of the spool takes data. It writes a small test
+// file, at most once in probeEvery, because there may be no event that would show it.
+func (p *spool) checkWritable() error {
+	p.probeMu.Lock()
+	defer p.probeMu.Unlock()
+	if time.Since(p.probed) < probeEvery {
+		return p.writeError
+	}
+	path := filepath.Join(p.dir, ".spool-test")
+	err := writeFile(path, make([]byte, typicalRequest))
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if p.writeError, p.probed = nil, time.Now(); err != nil {
+		p.writeError = fmt.Errorf("store: postgres is away and the spool cannot be written: %w; make room in the data dir, or bring postgres back", err)
+	}
+	return p.writeError
+}
+
+// open opens the file, unless it is open. Call it with the lock held.
+func (p *spool) open() (*spoolTable, error) {
+	if t := p.table.Load(); t != nil {
+		return t, nil
+	}
+	if p.lock == nil {
+		f, err := os.OpenFile(filepath.Join(p.dir, "spool.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("open lock of the spool: %w", err)
+		}
+		if err := lockFile(f, false); err != nil {
+			return nil, errors.Join(fmt.Errorf("another relayd uses the data dir %s; give each one its own --data-dir", p.dir), f.Close())
+		}
+		p.lock = f
+	}
+	t, err := openSpoolTable(p.dir, p.limit, p.vfs)
+	if damaged(err) {
+		if err = p.setAside(t, err); err == nil {
+			t, err = openSpoolTable(p.dir, p.limit, p.vfs)
+		}
+	}
+	var c spoolContent
+	if err == nil {
+		if c, err = t.content(); err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.last = max(p.last, c.Last)
+	p.undrained.Store(c.Bytes)
+	p.waiting.Store(c.Steps)
+	p.table.Store(t)
+	p.updateUsed(t)
+	return t, nil
+}
+
+// setAside renames a file that SQLite cannot read. A loss of power does not damage a file,
+// but a disk may. Call it with the lock held.
+func (p *spool) setAside(t *spoolTable, cause error) error {
+	p.table.Store(nil)
+	name, err := t.setAside()
+	p.log.Error("the spool file is damaged; what was not stored of it stays in the data dir: keep the file, sqlite3 may recover it", "file", name, "err", cause)
+	p.undrained.Store(0)
+	p.waiting.Store(0)
+	p.used.Store(0)
+	return err
+}
+
+// updateUsed reads how much of the file is used. Call it with the lock held.
+func (p *spool) updateUsed(t *spoolTable) {
+	if n, err := t.used(); err == nil {
+		p.used.Store(n)
+	}
+}
+
+// loadLeft opens the file that an earlier process of this data dir left, if there is one, and
+// reads the files of the version before into it. skip says which of their steps are in the
+// database.
+func (p *spool) loadLeft(spoolID string, skip oldOffsets) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := oldSpoolFiles(p.dir)
+	if _, err := os.Stat(filepath.Join(p.dir, spoolFile)); errors.Is(err, os.ErrNotExist) && len(old) == 0 {
+		return nil
+	}
+	t, err := p.open()
+	for i := 0; i < len(old) && err == nil; i++ {
+		err = p.importOld(t, old[i], spoolID, skip)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; events wait in it: make sure that relayd may read and write it", err)
+	}
+	p.markActive(nil) // the drainer removes an empty file
+	return nil
+}
 
 func (p *spool) markActive(why error) {
 	if p.filling.Load() {
@@ -120,7 +251,7 @@ func (p *spool) markActive(why error) {
 	p.since, p.steps = time.Now(), 0
 	p.filling.Store(true)
 	if why != nil {
-		p.log.Warn("postgres does not take events; they are kept in the data dir and stored when it is back: look after the database, leave the spool files alone",
+		p.log.Warn("postgres does not take events; they are kept in the data dir and stored when it is back: look after the database, leave the spool file alone",
 			"database", p.database, "dir", p.dir, "limit", p.limit, "err", why)
 	}
 	select {
@@ -129,202 +260,242 @@ func (p *spool) markActive(why error) {
 	}
 }
 
-// used is the size of all files.
-func (p *spool) used() (n int64) {
-	for _, sg := range p.segments {
-		n += sg.end
-	}
-	return n
-}
-
-// updateSizes updates the sizes that are readable without the lock. Call it with the lock
-// held.
-func (p *spool) updateSizes() {
-	var all, left int64
-	for _, sg := range p.segments {
-		all, left = all+sg.end, left+sg.end-sg.read
-	}
-	p.bytesOnDisk.Store(all)
-	p.undrained.Store(left)
-}
-
-// size is how many bytes are not in the database yet.
-func (p *spool) size() int64 {
-	if p == nil {
-		return 0
-	}
-	return p.undrained.Load()
-}
-
-// blocked reports whether new events are refused.
-func (p *spool) blocked() bool { return p.intakeClosed.Load() }
-
-// loadLeftSegments adds the files that earlier processes of this node left, in front of the
-// files of this process. Files of a process that still runs are locked and skipped.
-func (p *spool) loadLeftSegments(node string) error {
+// put makes steps durable in the spool because the database did not take them; why is the
+// reason, nil when the spool is active already. It returns the steps that did not fit, and
+// err says why. New events and further steps of refused events are refused before the ends of
+// other events. After a refusal no new event is taken until an eighth of the space for new
+// events is free.
+func (p *spool) put(steps []*step, why error) (refused []*step, bytes int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.node = node
-	var left []*segment
-	for _, path := range leftSegments(p.dir) {
-		sg, err := p.open(path)
-		if err != nil {
-			for _, sg := range left {
-				err = errors.Join(err, sg.file.Close())
-			}
-			return err
-		}
-		if sg != nil {
-			left = append(left, sg)
+	node, former := p.claimant()
+	rows, size := newSpoolRows(steps, node, former)
+	if len(p.rejected) > 0 || p.blocked() || p.used.Load()+size+spoolPage > p.intakeLimit() {
+		if steps, refused = p.reject(steps, rows); len(refused) > 0 {
+			rows, size = newSpoolRows(steps, node, former)
+			err = errSpoolFull
 		}
 	}
-	if len(left) == 0 {
-		return nil
+	if p.refused.Add(int64(len(refused))); len(steps) == 0 {
+		return refused, 0, err
 	}
-	p.sealed = p.sealed || len(p.segments) == 0
-	p.segments = append(left, p.segments...)
-	p.updateSizes()
-	p.markActive(nil)
+	if p.used.Load()+size+spoolPage > p.limit-walLimit(p.limit) {
+		p.refused.Add(int64(len(steps)))
+		p.closeIntake()
+		return append(refused, steps...), 0, errSpoolFull
+	}
+	if err := p.append(rows); err != nil {
+		p.refused.Add(int64(len(steps)))
+		p.logThrottled("the spool cannot be written; callers get 503: make room in the data dir, or bring postgres back", "dir", p.dir, "err", err)
+		return append(refused, steps...), 0, &relay.Error{
+			Code: relay.CodeStoreUnavailable, RetryAfter: spoolRetryAfter, Detail: errSpoolFull.Detail, Cause: err,
+		}
+	}
+	if len(refused) == 0 {
+		p.loggedAt = time.Time{}
+	}
+	p.undrained.Add(size)
+	p.waiting.Add(int64(len(steps)))
+	p.markActive(why)
+	p.steps += int64(len(steps))
+	return refused, size, err
+}
+
+// append makes rows durable. Call it with the lock held.
+func (p *spool) append(rows []spoolRow) error {
+	t, err := p.open()
+	if err != nil {
+		return err
+	}
+	if err := t.transact(func(tx *sqlx.Tx) error { return insertSpoolRows(tx, p.last+1, rows) }); err != nil {
+		return err
+	}
+	p.last += int64(len(rows))
+	p.updateUsed(t)
 	return nil
 }
 
-func (p *spool) open(path string) (*segment, error) {
-	for _, sg := range p.segments {
-		if sg.path == path {
-			return nil, nil
-		}
+// closeIntake refuses new events until there is space. Call it with the lock held.
+func (p *spool) closeIntake() {
+	if p.waiting.Load() > 0 { // otherwise nothing would ever free space
+		p.intakeClosed.Store(true)
 	}
-	sg, err := openSegment(p.disk, path, p.node)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w; events wait in it: make sure that relayd may read and write it", err)
-	case sg == nil:
-	case sg.damaged:
-		p.log.Error("a spool file is damaged; what can be read of it is stored, and the file stays in the data dir",
-			"file", filepath.Base(path)+spoolDamaged, "truncated_bytes", sg.torn)
-	case sg.torn > 0:
-		p.log.Warn("the end of a spool file was not written whole and is left out: nothing of it was promised to a caller",
-			"file", filepath.Base(path), "bytes", sg.torn)
-	}
-	return sg, nil
+	p.logThrottled("the spool is full; callers get 503 until postgres is back: bring it back, or raise --spool-limit",
+		"database", p.database, "limit", p.limit)
 }
 
-// peek returns the oldest steps, up to limit, with their file and where they end in it. It
-// returns no steps when the spool is empty. A record that cannot be read is skipped; if its
-// length is damaged too, the rest of the file is skipped. A damaged file is kept.
-func (p *spool) peek(limit int, bytes int64) (steps []*step, from *segment, to int64, err error) {
-	for {
-		from = nil
-		p.mu.Lock()
-		for len(p.segments) > 1 && p.segments[0].read == p.segments[0].end {
-			p.dropFirst()
+// reject divides steps into those that are stored and those that are refused: new events, if
+// there is no space, and all steps of refused events. rows are the steps, encoded.
+func (p *spool) reject(steps []*step, rows []spoolRow) (on, away []*step) {
+	size := p.used.Load() + spoolPage
+	for i, st := range steps {
+		if !p.rejected[st.id] {
+			size += rows[i].size()
 		}
-		var sg segment
-		if len(p.segments) > 0 {
-			from = p.segments[0]
-			sg = *from
-		}
-		p.mu.Unlock()
-		if from == nil || sg.read == sg.end {
-			return nil, from, 0, nil
-		}
-		steps, to, err = sg.peek(limit, bytes)
-		if len(steps) > 0 || ioOnly(err) != nil {
-			return steps, from, to, ioOnly(err)
-		}
-		behind, err := sg.nextRecord(sg.read)
-		if err != nil {
-			return nil, from, 0, err
-		}
-		p.log.Error("a spool file is damaged; what cannot be read of it stays in the data dir",
-			"file", filepath.Base(sg.path)+spoolDamaged, "bytes", behind-sg.read)
-		p.mu.Lock()
-		from.damaged, p.sealed = true, p.sealed || len(p.segments) == 1
-		from.read = behind
-		p.updateSizes()
-		p.mu.Unlock()
 	}
+	space := !p.blocked() && size <= p.intakeLimit()
+	gone := map[relay.ID]bool{}
+	for _, st := range steps {
+		if p.rejected[st.id] || gone[st.id] || !space && st.startsEvent() {
+			gone[st.id] = true
+			away = append(away, st)
+		} else {
+			on = append(on, st)
+		}
+	}
+	for id := range gone {
+		if p.rejected == nil {
+			p.rejected = map[relay.ID]bool{}
+		}
+		if len(p.rejected) < maxRejected {
+			p.rejected[id] = true
+		}
+	}
+	if !space && len(away) > 0 {
+		p.closeIntake()
+	}
+	return on, away
 }
 
-// advance records that everything before to is in the database, and removes the file when
-// that is all of it.
-func (p *spool) advance(sg *segment, to int64) {
+// startsEvent reports whether a step belongs to a new event: an Accept, or a part of its
+// request body.
+func (st *step) startsEvent() bool {
+	return st.kind == stepAccept || st.kind == stepChunk && st.n == 0
+}
+
+// next reads the oldest steps that are not in the database, see spoolTable.next. It returns no
+// rows when there are none.
+func (p *spool) next(limit int, bytes int64) ([]spoolRow, error) {
+	p.mu.Lock()
+	t, stored := p.table.Load(), p.stored
+	p.mu.Unlock()
+	if t == nil {
+		return nil, nil
+	}
+	rows, err := t.next(stored, limit, bytes)
+	if damaged(err) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return nil, p.setAside(t, err)
+	}
+	return rows, err
+}
+
+// advance records that rows are in the database, and deletes them. If they cannot be deleted,
+// they stay until the file is removed, and the mark in the database says that they are stored.
+func (p *spool) advance(rows []spoolRow) {
+	var bytes int64
+	for i := range rows {
+		bytes += rows[i].size()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drained.Add(to - sg.read)
+	p.stored = rows[len(rows)-1].Seq
+	if t := p.table.Load(); t != nil {
+		if err := t.deleteUpTo(p.stored); err != nil {
+			p.logThrottled("steps that are in postgres cannot be deleted from the spool file; its space becomes free when all steps are stored", "dir", p.dir, "err", err)
+		}
+		p.updateUsed(t)
+	}
+	p.undrained.Add(-bytes)
+	p.waiting.Add(-int64(len(rows)))
+	p.drained.Add(bytes)
+	if p.used.Load() <= p.intakeLimit()-p.intakeLimit()/reopenShare {
+		p.intakeClosed.Store(false)
+	}
+	p.signalMoved()
+}
+
+// signalMoved wakes the committers that wait in throttle. Call it with the lock held.
+func (p *spool) signalMoved() {
 	if p.moved != nil {
 		close(p.moved)
 		p.moved = nil
 	}
-	sg.advance(to)
-	p.updateSizes()
-	if len(p.segments) > 1 && sg == p.segments[0] && sg.read == sg.end {
-		p.dropFirst()
-	}
 }
 
-// dropFirst removes the first file and takes new events again.
-func (p *spool) dropFirst() {
-	sg := p.segments[0]
-	p.segments = p.segments[1:]
-	p.parts.forget(sg)
-	p.openIntake()
-	p.updateSizes()
-	var err error
-	if sg.damaged {
-		err = sg.discard()
-	} else {
-		err = sg.remove()
-	}
-	if err != nil {
-		p.log.Warn("a spool file that was stored cannot be removed; it is read once more at the next start, and not stored twice", "err", err)
-	}
-}
-
-// markEmpty makes the spool inactive when nothing is left in it; false when something is.
+// markEmpty makes the spool inactive and removes its file when all steps are in the database;
+// false when some are not.
 func (p *spool) markEmpty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, sg := range p.segments {
-		if sg.read < sg.end {
-			return false
+	if p.waiting.Load() > 0 {
+		return false
+	}
+	if t := p.table.Swap(nil); t != nil {
+		if err := t.remove(); err != nil {
+			p.log.Warn("the spool file cannot be removed; its steps are in postgres, and are not stored twice", "err", err)
 		}
 	}
-	for len(p.segments) > 0 {
-		p.dropFirst()
-	}
-	p.openIntake()
+	p.used.Store(0)
+	p.undrained.Store(0)
+	p.intakeClosed.Store(false)
 	p.rejected = nil
 	p.filling.Store(false)
-	if p.moved != nil {
-		close(p.moved)
-		p.moved = nil
-	}
+	p.signalMoved()
 	p.log.Info("the spool is empty: all of it is stored in postgres", "steps", p.steps, "after", time.Since(p.since).Round(time.Millisecond))
 	return true
 }
 
-// quarantine appends steps that the database will never take to a file for the operator.
-func (p *spool) quarantine(steps []*step) error {
-	f, err := p.disk.open(filepath.Join(p.dir, spoolRefused), os.O_CREATE|os.O_RDWR)
-	if err != nil {
-		return err
+// throttle delays a committer that has put bytes into the spool while the spool is being
+// drained, until a multiple of them is drained, for throttleLimit at most. Otherwise callers
+// that are faster than the database would keep the spool from ever becoming empty.
+func (p *spool) throttle(bytes int64) {
+	late := time.NewTimer(throttleLimit)
+	defer late.Stop()
+	p.mu.Lock()
+	goal := p.drained.Load() + throttleRatio*bytes
+	for p.filling.Load() && !p.down.Load() && !p.blocked() && p.drained.Load() < goal {
+		if p.moved == nil {
+			p.moved = make(chan struct{})
+		}
+		moved := p.moved
+		p.mu.Unlock()
+		select {
+		case <-moved:
+		case <-late.C:
+			return
+		}
+		p.mu.Lock()
 	}
-	info, err := f.Stat()
-	if err == nil {
-		_, err = f.WriteAt(encode(steps), info.Size())
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		err = p.disk.syncDir(p.dir)
-	}
-	return errors.Join(err, f.Close())
+	p.mu.Unlock()
 }
 
-// close closes the files. What is in them is stored after the next start.
-func (p *spool) close() error {
+// part reads a part of a body from the spool; nil when the spool does not have it, or cannot
+// read it: then the database may.
+func (p *spool) part(key partKey) []byte {
+	if !p.active() {
+		return nil
+	}
+	t := p.table.Load()
+	if t == nil {
+		return nil
+	}
+	part, err := t.part(key)
+	if err != nil {
+		return nil // closed, because all of it is in the database, or damaged
+	}
+	return part
+}
+
+// missingParts returns the numbers of those parts of a body that are not in the spool.
+func (p *spool) missingParts(id relay.ID, n, parts int) (missing []int) {
+	var there map[int]bool
+	if parts > 0 && p.active() {
+		if t := p.table.Load(); t != nil {
+			there, _ = t.parts(id, n) // closed, because all of it is in the database, or damaged
+		}
+	}
+	for i := range parts {
+		if !there[i] {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+// close closes the file. What is in it is stored after the next start.
+func (p *spool) close() (err error) {
 	if p == nil {
 		return nil
 	}
@@ -333,11 +504,12 @@ func (p *spool) close() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var err error
-	for _, sg := range p.segments {
-		p.parts.forget(sg)
-		err = errors.Join(err, sg.file.Close())
+	if t := p.table.Swap(nil); t != nil {
+		err = t.close()
 	}
-	p.segments = nil
+	if p.lock != nil {
+		err = errors.Join(err, p.lock.Close())
+		p.lock = nil
+	}
 	return err
 }

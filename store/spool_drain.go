@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -31,15 +29,11 @@ type writeTarget struct {
 	db           *sqlx.DB
 	node, former string // ids of the node; former is that before its last rejoin, or the same
 	// replaying is set for steps from the spool. Some of them may be in the database
-	// already, and another server may have swept their attempts.
+	// already, because the result of their commit was lost.
 	replaying bool
 	// notifyPeers announces the changes to other processes, because another one serves.
 	notifyPeers bool
 }
-
-// errLockUncertain refuses a commit while this process may have lost the serve lock. The
-// steps go to the spool until it holds the lock again.
-var errLockUncertain = fmt.Errorf("the serve lock has to be taken again: %w", sql.ErrConnDone)
 
 // errDatabaseDown fails operations at once while the database is known not to answer.
 var errDatabaseDown = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
@@ -66,22 +60,6 @@ func (s *Store) caughtUp() error {
 	return nil
 }
 
-// finishReplayed is finishAttempts for steps from the spool. Another server may have taken
-// over and swept an attempt whose caller already had the answer. An attempt from the queue
-// stays interrupted, because it was queued again.
-var finishReplayed = statement{
-	casts: finishAttempts.casts, tail: finishAttempts.tail,
-	text: strings.Replace(finishAttempts.text, `AND (state = 1 OR`,
-		`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0 OR`, 1),
-}
-
-// requeueReplayedSQL is requeueAttemptSQL for steps from the spool, unless another attempt
-// was made since: the caller was told that the event is queued.
-var requeueReplayedSQL = strings.Replace(strings.Replace(requeueAttemptSQL, `claim_node = ''`,
-	`claim_node = '', ended_at = 0, error_code = '', error_message = ''`, 1), `AND state = 1`,
-	`AND (state = 1 OR state = 4 AND error_code = '`+interruptedFault.Code+`' AND from_queue = 0
-		AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n))`, 1)
-
 // drainLoop writes the spool to the database whenever something is in it.
 func (s *Store) drainLoop(ctx context.Context) {
 	for {
@@ -105,7 +83,7 @@ func (s *Store) mayDrain(ctx context.Context) bool {
 // drain writes the spool to the database, in order, until it is empty or ctx ends. It calls
 // may before the first step and after each failure.
 func (s *Store) drain(ctx context.Context, p *spool, may func(context.Context) bool) error {
-	d := drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreignEvents: map[relay.ID]bool{}}
+	d := newDrainer(s, p)
 	allowed := false
 	for ctx.Err() == nil {
 		if !allowed {
@@ -119,7 +97,7 @@ func (s *Store) drain(ctx context.Context, p *spool, may func(context.Context) b
 		switch {
 		case done:
 			d.publishQueues()
-			d.removeOffsets(ctx)
+			d.removeMarks(ctx)
 			return nil
 		case !allowed, err != nil:
 			allowed = false
@@ -134,60 +112,70 @@ func (s *Store) drain(ctx context.Context, p *spool, may func(context.Context) b
 
 // drainer is one run of drain.
 type drainer struct {
-	s             *Store
-	p             *spool
-	limit         int               // steps of one batch
-	aliases       map[int64]bool    // aliases whose queues changed
-	foreignEvents map[relay.ID]bool // events of other databases, see splitForeign
-
+	s        *Store
+	p        *spool
+	limit    int               // steps of one batch
+	aliases  map[int64]bool    // aliases whose queues changed
+	foreign  map[relay.ID]bool // events of other databases, see splitForeign
 	loggedAt time.Time
 }
 
-// drainBatch is steps of one file that are written together.
-type drainBatch struct {
-	steps []*step
-	from  *segment
-	to    int64 // where they end
+func newDrainer(s *Store, p *spool) *drainer {
+	return &drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}}
 }
 
 // round writes one batch. A batch that fails is tried again with fewer steps, because it may
 // be too large for a slow database. That also isolates a step that the database refuses,
 // which is quarantined.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
-	steps, from, to, err := d.p.peek(d.limit, drainBytes)
+	rows, err := d.p.next(d.limit, drainBytes)
 	if err != nil {
 		d.logThrottled("the spool cannot be read; what is in it waits", err)
 		return false, err
 	}
-	if len(steps) == 0 {
+	if len(rows) == 0 {
 		if err := d.s.reconnect(ctx); err != nil {
 			return false, err
 		}
 		return d.p.markEmpty(), nil
 	}
-	strange, err := d.write(ctx, drainBatch{steps, from, to})
+	var steps []*step
+	var refused []refusedStep
+	for i := range rows {
+		st, err := rows[i].step()
+		if err != nil {
+			d.p.log.Error("a step of the spool cannot be read; it stays in the data dir", "file", spoolRefused, "step", rows[i].Seq, "err", err)
+			refused = append(refused, refusedStep{Reason: err.Error(), Data: rows[i].Data})
+			continue
+		}
+		steps = append(steps, st)
+	}
+	foreign, err := d.write(ctx, rows, steps)
 	switch {
 	case err == nil:
 		d.limit = min(drainSteps, 2*d.limit)
-	case len(steps) > 1:
-		d.limit = len(steps) / 2
+	case len(rows) > 1:
+		d.limit = len(rows) / 2
 		if isDataError(err) {
 			return false, nil
 		}
 		return false, d.logServerError(err)
-	case !isDataError(err):
+	case !isDataError(err) || len(steps) == 0:
 		return false, d.logServerError(err)
 	default:
-		d.p.log.Error("a step of the spool cannot be stored; it stays in the data dir", "event", steps[0].id.String(), "err", err)
-		strange = steps
+		d.p.log.Error("a step of the spool cannot be stored; it stays in the data dir", "file", spoolRefused, "event", steps[0].id.String(), "err", err)
+		refused = append(refused, refuse(steps[0], err.Error()))
 	}
-	if len(strange) > 0 {
-		if err := d.p.quarantine(strange); err != nil {
+	for _, st := range foreign {
+		refused = append(refused, refuse(st, "its alias is not in this database"))
+	}
+	if len(refused) > 0 {
+		if err := quarantine(d.p.dir, refused); err != nil {
 			d.logThrottled("what cannot be stored of the spool cannot be kept aside either", err)
 			return false, err
 		}
 	}
-	d.p.advance(from, to)
+	d.p.advance(rows)
 	return false, nil
 }
 
@@ -213,55 +201,181 @@ func (d *drainer) logThrottled(what string, err error) {
 	d.p.log.Error(what, "dir", d.p.dir, "err", err)
 }
 
-// write makes a batch durable over two connections, as the committers do: steps of different
-// events do not depend on each other. When one half fails, all of it is written again; the
-// stored half does not change by that. It returns the steps to quarantine.
-func (d *drainer) write(ctx context.Context, some drainBatch) (strange []*step, err error) {
+// write makes a batch durable: the parts of bodies before the rows that refer to them, and the
+// mark, all in one transaction. It returns the steps of events whose alias is not in this
+// database.
+func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (foreign []*step, err error) {
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
-	steps, strange, err := d.splitForeign(try, some)
+	name, last := rows[0].Node, rows[len(rows)-1].Seq
+	target := &writeTarget{db: d.s.write, node: name, former: rows[0].Former, replaying: true, notifyPeers: d.s.fenced.Load() || d.s.standby.Load()}
+	var known []*step
+	changes, err := d.s.inBatch(try, target, func(w *writer) error {
+		mark, err := w.lockMark(name)
+		if err != nil {
+			return err
+		}
+		news := steps
+		for len(news) > 0 && news[0].spooled <= mark {
+			news[0].err, news = nil, news[1:]
+		}
+		if err := w.republish(steps[:len(steps)-len(news)]); err != nil {
+			return err
+		}
+		if known, foreign, err = d.splitForeign(w, news); err != nil {
+			return err
+		}
+		var chunks, others []*step
+		for _, st := range known {
+			if st.kind == stepChunk {
+				chunks = append(chunks, st)
+			} else {
+				others = append(others, st)
+			}
+		}
+		if err := w.putChunks(chunks); err != nil {
+			return err
+		}
+		if err := d.s.putRows(w, others); err != nil {
+			return err
+		}
+		_, err = w.exec(`UPDATE spool_marks SET step = ? WHERE spool = ? AND step < ?`, last, name, last)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	workers := make([]drainWorker, drainWorkers)
-	for i := range workers {
-		workers[i].offsetName, workers[i].to = some.from.offsetName(i), some.to
+	if len(foreign) > 0 {
+		d.p.log.Warn("events of aliases that are not in this database are left out; they stay in the data dir, until you remove them",
+			"file", spoolRefused, "steps", len(foreign))
 	}
-	for _, st := range steps {
-		w := &workers[int(st.id[15])%drainWorkers]
-		if st.kind == stepChunk {
-			w.chunks = append(w.chunks, st)
-		} else {
-			w.rows = append(w.rows, st)
-		}
-	}
-	target := &writeTarget{db: d.s.write, node: some.from.claimant.nodeID(), former: some.from.claimant.nodeID(), replaying: true, notifyPeers: d.s.fenced.Load() || d.s.standby.Load()}
-	var busy sync.WaitGroup
-	for i := range workers {
-		busy.Go(func() { workers[i].write(try, d.s, target) })
-	}
-	busy.Wait()
-	for i := range workers {
-		if err := workers[i].err; err != nil {
-			return nil, err
-		}
-	}
-	for i := range workers {
-		d.s.outbox.put(d.holdQueueChanges(workers[i].changes))
-		d.logIneffective(workers[i].rows)
-	}
-	d.s.recordBatch(len(steps), time.Since(began))
-	return strange, nil
-}
-
-// logIneffective logs steps that should have changed something and did not.
-func (d *drainer) logIneffective(rows []*step) {
-	for _, st := range rows {
+	d.s.outbox.put(d.holdQueueChanges(changes))
+	for _, st := range known {
 		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
 			d.s.log.Warn("a step of the spool had no effect", "event", st.id.String(), "kind", st.kind, "err", st.err)
 		}
 	}
+	d.s.recordBatch(len(steps), time.Since(began))
+	return foreign, nil
+}
+
+// lockMark returns the number of the last step of a claimant that is in the database. Steps
+// that are in the database are thus not stored again when the result of the commit was lost,
+// or the process was killed right after it: that would bring back what somebody removed in
+// between. The lock makes sure that an earlier transaction whose result was lost has ended.
+func (w *writer) lockMark(name string) (mark int64, err error) {
+	err = w.get(&mark, `INSERT INTO spool_marks (spool, step) VALUES (?, 0)
+		ON CONFLICT (spool) DO UPDATE SET step = spool_marks.step RETURNING step`, name)
+	return mark, err
+}
+
+// removeMarks removes the marks of a spool that is empty, and whose file is removed durably;
+// best effort.
+func (d *drainer) removeMarks(ctx context.Context) {
+	prefix := d.s.spoolID + "/"
+	err := d.s.update(ctx, "remove marks of the spool", func(c *writeTx) error {
+		_, err := c.exec(`DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
+		if err == nil {
+			prefix = oldOffsetPrefix + prefix
+			_, err = c.exec(`DELETE FROM meta WHERE SUBSTR(name, 1, ?) = ?`, len(prefix), prefix)
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil && unavailable(err) == "" {
+		d.s.log.Debug("marks of the spool were not removed", "err", err)
+	}
+}
+
+// republish publishes the changes of steps that are in the database: the result of their
+// commit was lost, so they were never published.
+func (w *writer) republish(steps []*step) error {
+	aliases, err := eventAliases(w, steps)
+	if err != nil {
+		return err
+	}
+	for _, st := range steps {
+		alias, there := aliases[st.id]
+		if !there {
+			continue // removed since
+		}
+		c := relay.Change{Kind: relay.ChangeEvent, Alias: alias, Event: st.id}
+		if st.kind == stepFinish || st.kind == stepRequeue {
+			c.Kind, c.N = relay.ChangeAttempt, st.n
+		}
+		w.publish(c, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	}
+	return nil
+}
+
+// eventAliases returns the aliases of the events of steps, as far as these are stored.
+func eventAliases(w *writer, steps []*step) (map[relay.ID]int64, error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	ids := make([]any, len(steps))
+	for i, st := range steps {
+		ids[i] = st.id
+	}
+	query, args, err := sqlx.In(`SELECT id, alias_id FROM events WHERE id IN (?)`, ids)
+	if err != nil {
+		return nil, err
+	}
+	var rows []struct {
+		ID    relay.ID `db:"id"`
+		Alias int64    `db:"alias_id"`
+	}
+	err = w.all(&rows, query, args...)
+	aliases := make(map[relay.ID]int64, len(rows))
+	for _, r := range rows {
+		aliases[r.ID] = r.Alias
+	}
+	return aliases, err
+}
+
+// splitForeign leaves out the new events whose alias is not in the database: it was removed
+// meanwhile, or this is another database, where its number may be that of somebody else's
+// alias. The later steps of such events are left out too.
+func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step, err error) {
+	names := map[int64]string{}
+	var ids []any
+	for _, st := range steps {
+		if st.kind == stepAccept {
+			if _, asked := names[st.event.AliasID]; !asked {
+				names[st.event.AliasID] = ""
+				ids = append(ids, st.event.AliasID)
+			}
+		}
+	}
+	if len(ids) > 0 {
+		query, args, err := sqlx.In(`SELECT id, name FROM aliases WHERE id IN (?)`, ids)
+		if err != nil {
+			return nil, nil, err
+		}
+		var rows []struct {
+			ID   int64
+			Name string
+		}
+		if err := w.all(&rows, query, args...); err != nil {
+			return nil, nil, err
+		}
+		for _, r := range rows {
+			names[r.ID] = r.Name
+		}
+	}
+	for _, st := range steps {
+		if st.kind == stepAccept {
+			if name := names[st.event.AliasID]; name == "" || st.event.Alias != "" && st.event.Alias != name {
+				d.foreign[st.id] = true
+			}
+		}
+		if d.foreign[st.id] {
+			foreign = append(foreign, st)
+		} else {
+			known = append(known, st)
+		}
+	}
+	return known, foreign, nil
 }
 
 // holdQueueChanges removes the changes of queues, which are published at the end: a count
@@ -282,68 +396,4 @@ func (d *drainer) publishQueues() {
 		changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 	}
 	d.s.outbox.put(changes)
-}
-
-// throttle delays a committer that has put bytes into the spool while the spool is being
-// drained, until a multiple of them is drained, for throttleLimit at most. Otherwise callers
-// that are faster than the database would keep the spool from ever becoming empty.
-func (p *spool) throttle(bytes int64) {
-	late := time.NewTimer(throttleLimit)
-	defer late.Stop()
-	p.mu.Lock()
-	goal := p.drained.Load() + throttleRatio*bytes
-	for p.filling.Load() && !p.down.Load() && !p.blocked() && p.drained.Load() < goal {
-		if p.moved == nil {
-			p.moved = make(chan struct{})
-		}
-		moved := p.moved
-		p.mu.Unlock()
-		select {
-		case <-moved:
-		case <-late.C:
-			return
-		}
-		p.mu.Lock()
-	}
-	p.mu.Unlock()
-}
-
-// drainWorkers is the number of connections that write the spool.
-const drainWorkers = 2
-
-// drainWorker writes a share of a batch over one connection.
-type drainWorker struct {
-	chunks, rows []*step
-	offsetName   string // name of its row in meta, see segment.offsetName
-	to           int64
-	changes      []relay.Change
-	err          error
-}
-
-// write makes the parts of bodies durable first, as the committers do.
-func (l *drainWorker) write(ctx context.Context, s *Store, target *writeTarget) {
-	if len(l.chunks) > 0 {
-		_, l.err = s.inBatch(ctx, target, func(w *writer) error {
-			steps, _, err := w.skipStored(l, l.chunks)
-			if err != nil || len(steps) == 0 {
-				return err
-			}
-			return w.putChunks(steps)
-		})
-	}
-	if len(l.rows) > 0 && l.err == nil {
-		l.changes, l.err = s.inBatch(ctx, target, func(w *writer) error {
-			steps, there, err := w.skipStored(l, l.rows)
-			if err == nil {
-				err = w.republish(there)
-			}
-			if err != nil || len(steps) == 0 {
-				return err
-			}
-			if err := s.putRows(w, steps); err != nil {
-				return err
-			}
-			return w.saveOffset(l)
-		})
-	}
 }

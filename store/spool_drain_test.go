@@ -3,56 +3,12 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"relay"
 	"relay/store/pgtest"
 )
-
-// A batch of the spool goes over two connections, and the relay may be killed when one
-// of them has committed: written again it changes nothing that is there, the steps of
-// an event keep their order, and the queue is that of the arrivals.
-func TestSpoolLanesAfterACrash(t *testing.T) {
-	t.Parallel()
-	for crashed := range drainWorkers {
-		t.Run(fmt.Sprint("worker ", crashed), func(t *testing.T) {
-			t.Parallel()
-			s, alias := servedOnPostgres(t)
-			steps, want := arrivals(s, alias, 60)
-			d := drainer{s: s, limit: drainSteps, aliases: map[int64]bool{}, foreignEvents: map[relay.ID]bool{}}
-			by := claimant{node: s.spoolID, boot: s.boot}
-			var l drainWorker
-			for _, st := range steps {
-				if int(st.id[15])%drainWorkers == crashed {
-					l.rows = append(l.rows, st)
-				}
-			}
-			pen := &writeTarget{db: s.write, node: by.nodeID(), former: by.nodeID(), replaying: true}
-			if l.write(t.Context(), s, pen); l.err != nil {
-				t.Fatal(l.err)
-			}
-			for range 2 { // as after one crash, and after one more behind the end
-				if _, err := d.write(t.Context(), drainBatch{steps: steps, from: &segment{claimant: by}}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for i, id := range want {
-				if c := takeOut(t, s, alias); c == nil || c.Event.ID != id || len(c.Event.Attempts) != 1 {
-					t.Fatalf("%d comes out of the queue as %+v", i, c)
-				}
-			}
-			if c := takeOut(t, s, alias); c != nil {
-				t.Errorf("one more: %+v", c)
-			}
-			page, err := s.Events(t.Context(), relay.System(), relay.Filter{State: relay.StateDelivered, Limit: 200})
-			if err != nil || len(page.Events) != len(want)+len(want)/2 {
-				t.Errorf("%d delivered, %v", len(page.Events), err)
-			}
-		})
-	}
-}
 
 func servedOnPostgres(t *testing.T) (*Store, int64) {
 	t.Helper()

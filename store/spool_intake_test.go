@@ -27,12 +27,12 @@ func endOf(st *step, size int) *step {
 // A spool that turns usual requests away is not ready, also before it was tried.
 func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	t.Parallel()
-	p := spoolWithoutDatabase(t, t.TempDir(), 1, 256<<10)
+	p := spoolWithoutDatabase(t, t.TempDir(), 1<<20)
 	if p.admitsTypical() != nil {
 		t.Error("an unused spool admits nothing")
 	}
 	for n := 0; p.admits(100) == nil; n++ {
-		mustPut(t, p, freshSteps(n, 1, 100))
+		mustPut(t, p, freshSteps(n, 1, 1000))
 	}
 	if p.blocked() {
 		t.Fatal("the spool itself refused; nothing is tested")
@@ -46,7 +46,7 @@ func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 // find room; the steps of an event that was refused do not.
 func TestSpoolKeepsRoomForEnds(t *testing.T) {
 	t.Parallel()
-	p := spoolWithoutDatabase(t, t.TempDir(), 1, 256<<10)
+	p := spoolWithoutDatabase(t, t.TempDir(), 1<<20)
 	if p.admits(1<<30) != nil || p.nearlyFull() {
 		t.Error("a spool that is not in use keeps something out")
 	}
@@ -69,7 +69,7 @@ func TestSpoolKeepsRoomForEnds(t *testing.T) {
 		}
 		break
 	}
-	if used := p.used(); used > p.intakeLimit() || used < p.intakeLimit()*8/10 {
+	if used := p.used.Load(); used > p.intakeLimit() || used < p.intakeLimit()*8/10 {
 		t.Errorf("new events have %d of %d bytes", used, p.intakeLimit())
 	}
 	late := freshSteps(1000, 1, 1)[0]
@@ -82,11 +82,11 @@ func TestSpoolKeepsRoomForEnds(t *testing.T) {
 		t.Errorf("refused %d, %v", len(refused), err)
 	}
 	for p.blocked() {
-		_, from, to, err := p.peek(1, 1<<20)
+		rows, err := p.next(1, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.advance(from, to)
+		p.advance(rows)
 	}
 	if p.admits(100) != nil {
 		t.Error("nothing is let in although there is room again")

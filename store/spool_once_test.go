@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,17 +16,36 @@ import (
 )
 
 // spooled gives a served store and a spool of its own that holds steps, in the name of
-// an earlier run of it, and whose drainer is not running.
+// the store, and whose drainer is not running.
 func spooled(t *testing.T, s *Store, steps []*step) (*spool, *drainer) {
 	t.Helper()
-	p := spoolWithoutDatabase(t, t.TempDir(), s.boot, 8<<20)
-	p.claimant = claimant{s.spoolID, s.boot}
-	mustPut(t, p, steps)
-	return p, draining(s, p)
+	p := spoolWithoutDatabase(t, t.TempDir(), 8<<20)
+	p.claimant = s.claimant
+	if len(steps) > 0 {
+		mustPut(t, p, steps)
+	}
+	return p, newDrainer(s, p)
 }
 
-func draining(s *Store, p *spool) *drainer {
-	return &drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreignEvents: map[relay.ID]bool{}}
+// writeNext writes the next limit steps to the database, as if the process was killed, or the
+// result of the commit was lost, right after it.
+func writeNext(t *testing.T, d *drainer, limit int) {
+	t.Helper()
+	rows, err := d.p.next(limit, drainBytes)
+	if err != nil || len(rows) == 0 {
+		t.Fatal(len(rows), err)
+	}
+	var steps []*step
+	for i := range rows {
+		st, err := rows[i].step()
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, st)
+	}
+	if _, err := d.write(t.Context(), rows, steps); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // rounds runs a drainer until the spool is empty.
@@ -63,13 +85,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	s, alias := servedOnPostgres(t)
 	steps, queue := arrivals(s, alias, 12)
 	p, d := spooled(t, s, steps)
-	some, from, to, err := p.peek(drainSteps, drainBytes)
-	if err != nil || len(some) != len(steps) {
-		t.Fatal(len(some), err)
-	}
-	if _, err := d.write(t.Context(), drainBatch{some, from, to}); err != nil {
-		t.Fatal(err)
-	}
+	writeNext(t, d, drainSteps)
 	if err := p.close(); err != nil { // before anything is noted in the file
 		t.Fatal(err)
 	}
@@ -86,8 +102,8 @@ func TestSpoolStoredOnce(t *testing.T) {
 		t.Fatal(c)
 	}
 
-	again := spoolWithoutDatabase(t, p.dir, 9, 8<<20)
-	if err := again.loadLeftSegments(s.spoolID); err != nil || !again.active() {
+	again := spoolWithoutDatabase(t, p.dir, 8<<20)
+	if err := again.loadLeft(s.spoolID, nil); err != nil || !again.active() || again.size() == 0 {
 		t.Fatal(err)
 	}
 	if err := s.drain(ctx, again, func(context.Context) bool { return true }); err != nil {
@@ -112,12 +128,12 @@ func TestSpoolStoredOnce(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(p.dir, spoolRefused)); err == nil {
 		t.Error("something was kept aside")
 	}
-	var offsets int
-	if err := s.read.Get(&offsets, `SELECT COUNT(*) FROM meta WHERE name LIKE 'spool/%'`); err != nil || offsets > 0 {
-		t.Errorf("%d offsets are left, %v", offsets, err)
+	var marks int
+	if err := s.read.Get(&marks, `SELECT COUNT(*) FROM spool_marks`); err != nil || marks > 0 {
+		t.Errorf("%d marks are left, %v", marks, err)
 	}
-	if left := leftSegments(p.dir); len(left) > 0 {
-		t.Errorf("left: %v", left)
+	if spoolLeft(p.dir) {
+		t.Error("the file is left")
 	}
 }
 
@@ -155,13 +171,30 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 			t.Fatalf("%d comes out of the queue as %+v", i, c)
 		}
 	}
-	kept, err := os.ReadFile(refused)
+	if kept := refusedSteps(t, p.dir); len(kept) != 1 || kept[0].Event != odd.id.String() || kept[0].Kind != "accept" || kept[0].Request.HTTPMinor != 1<<20 {
+		t.Errorf("kept aside: %+v", kept)
+	}
+}
+
+// refusedSteps reads the steps that were quarantined.
+func refusedSteps(t *testing.T, dir string) (list []refusedStep) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, spoolRefused))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, size, err := readRecord(kept)
-	if st, perr := parseStep(content); err != nil || perr != nil || st.id != odd.id || size != len(kept) {
-		t.Errorf("kept aside: %d of %d bytes, %v, %v", size, len(kept), err, perr)
+	defer f.Close()
+	for lines := json.NewDecoder(f); ; {
+		var st refusedStep
+		if err := lines.Decode(&st); err == io.EOF {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, st)
 	}
 }
 
@@ -206,20 +239,9 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 			t.Errorf("stored %d, %v", n, err)
 		}
 	}
-	kept, err := os.ReadFile(filepath.Join(p.dir, spoolRefused))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for ; len(kept) > 0; n++ {
-		_, size, err := readRecord(kept)
-		if err != nil || size == 0 {
-			t.Fatal(err)
-		}
-		kept = kept[size:]
-	}
-	if n != 4 { // each with the step that put it back
-		t.Errorf("%d steps were kept aside", n)
+	kept := refusedSteps(t, p.dir)
+	if len(kept) != 4 || kept[0].Event != removed.ID.String() || kept[1].Kind != "requeue" { // each with the step that put it back
+		t.Errorf("kept aside: %+v", kept)
 	}
 }
 
@@ -230,20 +252,14 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	s, alias := servedOnPostgres(t)
 	steps, _ := arrivals(s, alias, 6)
 	p, d := spooled(t, s, steps)
-	some, from, to, err := p.peek(drainSteps, drainBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.write(t.Context(), drainBatch{some, from, to}); err != nil {
-		t.Fatal(err)
-	}
+	writeNext(t, d, drainSteps)
 	if err := s.RemoveAlias(t.Context(), relay.System(), "hooks"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.deleteRemovedAliases(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rounds(t, draining(s, p))
+	rounds(t, newDrainer(s, p))
 	if _, err := os.Stat(filepath.Join(p.dir, spoolRefused)); err == nil {
 		t.Error("events of the removed alias were kept aside")
 	}
@@ -253,28 +269,44 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	}
 }
 
-// The offsets of files that were removed stay until the removal is durable: after a loss of
-// power such a file may be there again, and must not be stored twice.
-func TestSpoolOffsetsOutliveTheirFiles(t *testing.T) {
+// The relay is killed, or the result of a commit is lost, in the middle of a spool that holds
+// steps of two runs: written again nothing is stored twice, the steps of an event keep their
+// order, and the queue is that of the arrivals.
+func TestSpoolWrittenAgain(t *testing.T) {
 	t.Parallel()
-	s, alias := servedOnPostgres(t)
-	steps, _ := arrivals(s, alias, 4)
-	p, d := spooled(t, s, steps)
-	rounds(t, d)
-	offsets := func() (n int) {
-		if err := s.read.Get(&n, `SELECT COUNT(*) FROM meta WHERE name LIKE 'spool/%'`); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	p.disk = newLossyDisk(-1)
-	d.removeOffsets(t.Context())
-	if left := leftSegments(p.dir); len(left) > 0 || offsets() == 0 {
-		t.Errorf("before the removal is durable: %d offsets, files %v", offsets(), left)
-	}
-	p.disk = realDisk{}
-	d.removeOffsets(t.Context())
-	if n := offsets(); n > 0 {
-		t.Errorf("%d offsets are left", n)
+	for _, limit := range []int{1, 7, 50} {
+		t.Run(fmt.Sprint("after ", limit), func(t *testing.T) {
+			t.Parallel()
+			s, alias := servedOnPostgres(t)
+			steps, want := arrivals(s, alias, 30)
+			later, behind := arrivals(s, alias, 30)
+			for _, st := range later {
+				if e := st.event; e != nil {
+					e.ReceivedAt = e.ReceivedAt.Add(time.Hour)
+					e.Attempts[0].ReceivedAt = e.ReceivedAt
+				}
+			}
+			p, d := spooled(t, s, nil)
+			p.claimant = asNode(s.spoolID + "/0") // an earlier run wrote the first half
+			mustPut(t, p, steps)
+			p.claimant = s.claimant
+			mustPut(t, p, later)
+			want = append(want, behind...)
+			writeNext(t, d, limit)
+			writeNext(t, d, limit/2+1)
+			rounds(t, newDrainer(s, p))
+			for i, id := range want {
+				if c := takeOut(t, s, alias); c == nil || c.Event.ID != id || len(c.Event.Attempts) != 1 {
+					t.Fatalf("%d comes out of the queue as %+v", i, c)
+				}
+			}
+			if c := takeOut(t, s, alias); c != nil {
+				t.Errorf("one more: %+v", c)
+			}
+			page, err := s.Events(t.Context(), relay.System(), relay.Filter{State: relay.StateDelivered, Limit: 200})
+			if err != nil || len(page.Events) != len(want)+len(want)/2 {
+				t.Errorf("%d delivered, %v", len(page.Events), err)
+			}
+		})
 	}
 }

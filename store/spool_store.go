@@ -2,8 +2,12 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"relay"
@@ -29,20 +33,15 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// setClaimant sets in whose name the spool keeps steps from now on.
-func (s *Store) setClaimant() {
-	if s.spool != nil {
-		s.spool.mu.Lock()
-		s.spool.claimant = claimant{s.spoolID, s.boot}
-		s.spool.mu.Unlock()
-	}
-}
-
 // journalTarget is where the committers write.
 func (s *Store) journalTarget() *writeTarget {
 	node, former := s.claimant()
 	return &writeTarget{db: s.journal, node: node, former: former}
 }
+
+// errLockUncertain refuses a commit while this process may have lost the serve lock. The
+// steps go to the spool until it holds the lock again.
+var errLockUncertain = fmt.Errorf("the serve lock has to be taken again: %w", sql.ErrConnDone)
 
 // checkServeLock refuses a write over a new connection until the serve lock was checked:
 // the lock is lost when the server restarts.
@@ -63,16 +62,21 @@ func (s *Store) shouldSpool(err error) bool {
 	return s.spool != nil && unavailable(err) == relay.CodeStoreUnavailable
 }
 
-// withSpoolHint adds to an error of Open how many spool files wait for the database.
+// withSpoolHint adds to an error of Open that events wait for the database.
 func (s *Store) withSpoolHint(err error) error {
 	if s.opt.URL == "" || s.opt.NoCreate || s.opt.DataDir == "" {
 		return err
 	}
-	if n := len(leftSegments(s.opt.DataDir)); n > 0 {
-		return fmt.Errorf("%w; %d spool files with events wait in %s and are stored once it is back: leave them there", err, n, s.opt.DataDir)
+	if spoolLeft(s.opt.DataDir) {
+		return fmt.Errorf("%w; events wait in the spool in %s and are stored once it is back: leave it there", err, s.opt.DataDir)
 	}
 	return err
 }
+
+// StoreFirst reports whether a request has to be stored before anything of it is forwarded:
+// the spool is filling up, and a request that cannot be stored must not reach a local server.
+// It answers from memory.
+func (s *Store) StoreFirst() bool { return s.spool.nearlyFull() }
 
 // Health returns a nil error when new events can be stored. degraded means that they go to
 // the spool because Postgres does not take them. It answers within 2 s.
@@ -135,4 +139,141 @@ func (s *Store) drainLast() {
 			return
 		}
 	}
+}
+
+// SpoolContent is what a data dir has of a spool.
+type SpoolContent struct {
+	Bytes int64    // of steps that were not in Postgres when the file was written last
+	Aside []string // names of files with steps that could not be read or stored
+}
+
+// LeftSpool reads what the spool in a data dir holds, also beside a server that uses it.
+func LeftSpool(dir string) (c SpoolContent, err error) {
+	for _, pattern := range []string{"spool-*" + spoolDamaged, spoolRefused} {
+		names, _ := filepath.Glob(filepath.Join(dir, pattern))
+		c.Aside = append(c.Aside, names...)
+	}
+	for _, path := range oldSpoolFiles(dir) {
+		if info, err := os.Stat(path); err == nil { // it may just have been stored
+			c.Bytes += info.Size()
+		}
+	}
+	path := filepath.Join(dir, spoolFile)
+	if _, err := os.Stat(path); err != nil {
+		return c, nil
+	}
+	db, err := openFile(context.Background(), path, 1, []string{busyBeside, "query_only(1)"}, "")
+	if err != nil {
+		return c, err
+	}
+	content, err := (&spoolTable{read: db}).content()
+	c.Bytes += content.Bytes
+	return c, errors.Join(err, db.Close())
+}
+
+// spoolLeft reports whether an earlier process left a spool in dir.
+func spoolLeft(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, spoolFile))
+	return err == nil || len(oldSpoolFiles(dir)) > 0
+}
+
+// recoverSpool writes the spool that an earlier process left to the database. It runs under
+// the serve lock and before the sweep, because the spool may hold the ends of attempts. It
+// runs also when the spool is turned off now.
+func (s *Store) recoverSpool(ctx context.Context) error {
+	p := s.spool
+	if p == nil {
+		if p = s.leftoverSpool(); p == nil {
+			return nil
+		}
+		defer func() { _ = p.close() }() // empty, unless ctx ended
+	}
+	if err := s.loadSpool(ctx, p); err != nil {
+		return err
+	}
+	if p.active() {
+		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.size())
+		return s.drain(ctx, p, s.mayDrain)
+	}
+	if s.spool == nil {
+		return nil
+	}
+	return s.reconnect(ctx)
+}
+
+// loadSpool opens the spool that an earlier process left.
+func (s *Store) loadSpool(ctx context.Context, p *spool) error {
+	var offsets oldOffsets
+	err := s.view(ctx, "read the offsets of spool files", func(q session) (err error) {
+		offsets, err = s.readOldOffsets(q)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.loadLeft(s.spoolID, offsets)
+}
+
+// leftoverSpool is the spool of an earlier run, for a run without a spool; nil when there is
+// none.
+func (s *Store) leftoverSpool() *spool {
+	if s.opt.DataDir == "" || !spoolLeft(s.opt.DataDir) {
+		return nil
+	}
+	if !s.d.isPostgres {
+		s.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
+			"dir", s.opt.DataDir)
+		return nil
+	}
+	o := s.opt
+	o.SpoolLimit = 1 // nothing is put into it
+	return newSpool(o, s.place(), s.claimant)
+}
+
+// recoverSpoolAsStandby does the same while another relayd serves. A standby may wait for
+// long, and the events that it answered earlier belong in the database. Claims of an earlier
+// run do not conflict with the serving process.
+func (s *Store) recoverSpoolAsStandby(ctx context.Context) error {
+	if s.spool == nil {
+		return nil
+	}
+	if err := s.loadSpool(ctx, s.spool); err != nil || !s.spool.active() {
+		return err
+	}
+	return s.drain(ctx, s.spool, func(context.Context) bool { return true })
+}
+
+// reconnect opens the connections of the committers again and then checks the serve lock. A
+// connection that is opened later means that the database was unreachable once more.
+func (s *Store) reconnect(ctx context.Context) error {
+	if s.journal == nil || s.lock == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	s.lockUncertain.Store(false)
+	var held []*sql.Conn
+	defer func() {
+		for _, c := range held {
+			_ = c.Close() // back to the pool
+		}
+	}()
+	for range s.d.commit {
+		for {
+			c, err := s.journal.Conn(ctx)
+			if err != nil {
+				return err
+			}
+			if c.PingContext(ctx) == nil {
+				held = append(held, c)
+				break
+			}
+			_ = c.Close() // broken; the pool drops it
+		}
+	}
+	if s.lockUncertain.Swap(false) && !s.fenced.Load() && !s.holdLock(ctx) {
+		s.lockUncertain.Store(true)
+		return errLockUncertain
+	}
+	return nil
 }

@@ -7,19 +7,24 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/jmoiron/sqlx"
 
 	"relay"
 )
 
 // spoolWithoutDatabase opens a spool that nothing drains.
-func spoolWithoutDatabase(t testing.TB, dir string, boot, limit int64) *spool {
+func spoolWithoutDatabase(t testing.TB, dir string, limit int64) *spool {
 	t.Helper()
-	p := newSpool(Options{SpoolLimit: limit, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, "nowhere")
-	p.claimant = claimant{"node_a", boot}
+	p := newSpool(Options{SpoolLimit: limit, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, "nowhere", asNode("node_a/1"))
 	t.Cleanup(func() { _ = p.close() })
 	return p
 }
+
+// asNode is a process that never rejoined.
+func asNode(id string) func() (string, string) { return func() (string, string) { return id, id } }
 
 func chunkSteps(from, n, size int) (steps []*step) {
 	for i := range n {
@@ -35,20 +40,24 @@ func chunkSteps(from, n, size int) (steps []*step) {
 func drainAll(t testing.TB, p *spool, limit int) (got []int) {
 	t.Helper()
 	for {
-		steps, from, to, err := p.peek(limit, 1<<10)
+		rows, err := p.next(limit, 16<<10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(steps) == 0 {
+		if len(rows) == 0 {
 			break
 		}
-		for _, st := range steps {
+		for i := range rows {
+			st, err := rows[i].step()
+			if err != nil {
+				t.Fatal(err)
+			}
 			got = append(got, st.n)
 			if want := bytes.Repeat([]byte{byte(st.n)}, len(st.data)); !bytes.Equal(st.data, want) {
 				t.Fatalf("step %d has other bytes", st.n)
 			}
 		}
-		p.advance(from, to)
+		p.advance(rows)
 	}
 	if !p.markEmpty() || p.active() {
 		t.Fatal("not empty")
@@ -70,212 +79,139 @@ func mustPut(t testing.TB, p *spool, steps []*step) {
 	}
 }
 
-// Steps come out in the order in which they went in, over many files, also when
-// more come meanwhile; then nothing is left on the disk.
-func TestSpoolOrder(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	p := spoolWithoutDatabase(t, dir, 1, 128<<10)
-	for i := range 10 {
-		mustPut(t, p, chunkSteps(10*i, 10, 600))
-	}
-	if n := len(leftSegments(dir)); n < 4 {
-		t.Errorf("only %d files", n)
-	}
-	steps, from, to, err := p.peek(15, 1<<20)
-	if err != nil || len(steps) != 15 {
-		t.Fatalf("%d steps, %v", len(steps), err)
-	}
-	p.advance(from, to)
-	mustPut(t, p, chunkSteps(100, 10, 5000)) // larger than what is read at once
-	if got := drainAll(t, p, 7); !slices.Equal(got, numbers(110)[15:]) {
-		t.Errorf("came out as %v", got)
-	}
-	if left := leftSegments(dir); len(left) > 0 || p.size() != 0 {
-		t.Errorf("left: %v, %d bytes", left, p.size())
-	}
-}
-
-// A full spool takes nothing more until some of it is stored, and never more than
-// its limit.
-func TestSpoolLimit(t *testing.T) {
-	t.Parallel()
-	const limit = 64 << 10
-	dir := t.TempDir()
-	p := spoolWithoutDatabase(t, dir, 1, limit)
-	n := 0
-	for {
-		_, _, err := p.put(chunkSteps(n, 1, 1000), errLockUncertain)
-		if err != nil {
-			if !errors.Is(err, errSpoolFull) || p.refused.Load() != 1 {
-				t.Error(err)
-			}
-			break
-		}
-		n++
-	}
-	var used int64
-	for _, path := range leftSegments(dir) {
-		info, err := os.Stat(path)
-		if err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%v, %v", info, err)
-		}
-		used += info.Size()
-	}
-	if used > limit || used < limit*9/10 {
-		t.Errorf("%d bytes of %d, %d steps", used, limit, n)
-	}
-	if _, _, err := p.put(freshSteps(0, 1, 1), nil); !errors.Is(err, errSpoolFull) || !p.blocked() {
-		t.Errorf("a small step passed: %v", err)
-	}
-	for p.blocked() {
-		_, from, to, err := p.peek(1, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.advance(from, to)
-	}
-	mustPut(t, p, chunkSteps(n, 1, 1000))
-	if got := drainAll(t, p, 100); got[len(got)-1] != n {
-		t.Errorf("the last one is %d, want %d", got[len(got)-1], n)
-	}
-}
-
-// A process may die at any byte of a write: what was whole before is read back, and
-// the rest is left out.
-func TestSpoolTorn(t *testing.T) {
-	t.Parallel()
-	p := spoolWithoutDatabase(t, t.TempDir(), 3, 1<<20)
-	var ends []int64
-	for i := range 4 {
-		mustPut(t, p, chunkSteps(i, 1, 20))
-		ends = append(ends, p.segments[0].end)
-	}
-	whole, err := os.ReadFile(p.segments[0].path)
+// spoolSizes adds up the sizes of the files of a spool, and checks who may read them.
+func spoolSizes(t testing.TB, dir string) (n int64) {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(dir, spoolFile+"*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for size := range len(whole) + 1 {
-		for _, behind := range [][]byte{nil, make([]byte, 100)} {
-			dir := t.TempDir()
-			path := filepath.Join(dir, filepath.Base(p.segments[0].path))
-			content := append(whole[:size:size], behind...)
-			if err := os.WriteFile(path, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			want := 0
-			for _, end := range ends {
-				if bytes.HasPrefix(content, whole[:end]) { // its last bytes may be zeros, too
-					want++
-				}
-			}
-			again := spoolWithoutDatabase(t, dir, 4, 1<<20)
-			if err := again.loadLeftSegments("node_a"); err != nil {
-				t.Fatalf("cut at %d: %v", size, err)
-			}
-			if want > 0 && again.segments[0].claimant != p.claimant {
-				t.Fatalf("cut at %d: in the name of %+v", size, again.segments[0].claimant)
-			}
-			if got := drainAll(t, again, 100); !slices.Equal(got, numbers(want)) {
-				t.Fatalf("cut at %d: %v, want %d steps", size, got, want)
-			}
+	for _, path := range list {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", path, info, err)
+		} else if !strings.HasSuffix(path, "-shm") { // the index of the log, which is memory
+			n += info.Size()
 		}
 	}
+	return n
 }
 
-// Bytes that changed on the disk so that it is not known where the next step begins cost
-// what is behind them in their file, and that is kept for people; other files are read.
-func TestSpoolDamaged(t *testing.T) {
+// Steps come out in the order in which they went in, also when more come meanwhile and the
+// process ends in between; then nothing is left on the disk.
+func TestSpoolOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := spoolWithoutDatabase(t, dir, 1, 16<<10)
-	for i := range 30 {
-		mustPut(t, p, chunkSteps(i, 1, 200))
+	p := spoolWithoutDatabase(t, dir, 16<<20)
+	for i := range 10 {
+		mustPut(t, p, chunkSteps(10*i, 10, 600))
 	}
-	first, second := p.segments[0], p.segments[1]
-	if _, err := second.file.WriteAt([]byte{0xff}, second.read); err != nil { // of a length
-		t.Fatal(err)
+	rows, err := p.next(15, 1<<20)
+	if err != nil || len(rows) != 15 {
+		t.Fatalf("%d steps, %v", len(rows), err)
 	}
-	steps, from, to, err := p.peek(2, 1<<20)
-	if err != nil || len(steps) != 2 || from != first {
-		t.Fatal(len(steps), err)
-	}
-	p.advance(from, to)
+	p.advance(rows)
 	if err := p.close(); err != nil {
 		t.Fatal(err)
 	}
-	again := spoolWithoutDatabase(t, dir, 2, 16<<10)
-	if err := again.loadLeftSegments("node_a"); err != nil {
-		t.Fatal(err)
+	p = spoolWithoutDatabase(t, dir, 16<<20)
+	p.claimant = asNode("node_a/2")
+	if err := p.loadLeft("node_a", nil); err != nil || !p.active() || p.waiting.Load() != 85 {
+		t.Fatalf("%d steps wait, %v", p.waiting.Load(), err)
 	}
-	got := drainAll(t, again, 100)
-	if got[0] != 2 || got[len(got)-1] != 29 || len(got) >= 28 || !slices.IsSorted(got) {
-		t.Errorf("read back %v", got)
+	mustPut(t, p, chunkSteps(100, 10, 50_000)) // larger than what is read at once
+	rows, err = p.next(1000, 1<<30)
+	if err != nil || len(rows) != 85 || rows[0].Node != "node_a/1" {
+		t.Fatalf("%d steps at once: the batch has to end with the run; %v", len(rows), err)
 	}
-	kept, err := filepath.Glob(filepath.Join(dir, "*"+spoolDamaged))
-	if err != nil || len(kept) != 1 {
-		t.Errorf("kept aside: %v, %v", kept, err)
+	if got := drainAll(t, p, 7); !slices.Equal(got, numbers(110)[15:]) {
+		t.Errorf("came out as %v", got)
 	}
-	if err := spoolWithoutDatabase(t, dir, 3, 16<<10).loadLeftSegments("node_a"); err != nil {
-		t.Error(err)
+	if left, size := spoolSizes(t, dir), p.size(); left > 0 || size != 0 || spoolLeft(dir) {
+		t.Errorf("left: %d bytes in files, %d bytes in the spool", left, size)
 	}
 }
 
-// The spool of a process that lives is its own; when that is gone the next one has
-// it, in front of its own.
+// A full spool takes nothing more until some of it is stored, and its files are never larger
+// than its limit; the space of what was stored is used again, so that they do not grow while
+// the spool is never empty.
+func TestSpoolLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 20
+	dir := t.TempDir()
+	p := spoolWithoutDatabase(t, dir, limit)
+	n := 0
+	fill := func() (most int64) {
+		t.Helper()
+		for {
+			_, _, err := p.put(chunkSteps(n, 16, 256<<10), errLockUncertain)
+			if err != nil {
+				if !errors.Is(err, errSpoolFull) {
+					t.Error(err)
+				}
+				return most
+			}
+			n += 16
+			most = max(most, spoolSizes(t, dir))
+		}
+	}
+	most := fill()
+	if p.refused.Load() != 16 || !p.blocked() {
+		t.Errorf("refused %d, blocked %v", p.refused.Load(), p.blocked())
+	}
+	if most > limit || p.used.Load() < p.intakeLimit()*9/10 {
+		t.Errorf("%d bytes of files, %d used, limit %d, %d steps", most, p.used.Load(), limit, n)
+	}
+	if _, _, err := p.put(freshSteps(0, 1, 1), nil); !errors.Is(err, errSpoolFull) {
+		t.Errorf("a small step passed: %v", err)
+	}
+	for range 3 {
+		for p.blocked() {
+			rows, err := p.next(8, 4<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.advance(rows)
+		}
+		most = max(most, fill())
+	}
+	if most > limit {
+		t.Errorf("the files grew to %d bytes", most)
+	}
+	drainAll(t, p, 100)
+	if left := spoolSizes(t, dir); left != 0 {
+		t.Errorf("%d bytes are left", left)
+	}
+}
+
+// The spool of a process that lives is its own; when that is gone the next one has it.
 func TestSpoolOwned(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	old := spoolWithoutDatabase(t, dir, 1, 1<<20)
+	old := spoolWithoutDatabase(t, dir, 16<<20)
 	mustPut(t, old, chunkSteps(0, 3, 10))
-	next := spoolWithoutDatabase(t, dir, 2, 1<<20)
-	if err := next.loadLeftSegments("node_a"); err != nil || next.active() {
+	next := spoolWithoutDatabase(t, dir, 16<<20)
+	if err := next.loadLeft("node_a", nil); err == nil || !strings.Contains(err.Error(), "another relayd") || next.active() {
 		t.Fatalf("took the spool of a living process: %v", err)
 	}
-	mustPut(t, next, chunkSteps(3, 2, 10))
+	if _, _, err := next.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
+		t.Fatalf("wrote into the spool of a living process: %v", err)
+	}
 	if err := old.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := next.loadLeftSegments("node_a"); err != nil {
-		t.Fatal(err)
-	}
+	mustPut(t, next, chunkSteps(3, 2, 10))
 	if got := drainAll(t, next, 100); !slices.Equal(got, numbers(5)) {
 		t.Errorf("came out as %v", got)
 	}
 }
 
-// A file that cannot be written fails the steps and nothing else; later ones go to
-// a new file.
-func TestSpoolUnwritable(t *testing.T) {
-	t.Parallel()
-	p := spoolWithoutDatabase(t, t.TempDir(), 1, 1<<20)
-	mustPut(t, p, chunkSteps(0, 2, 10))
-	p.segments[0].file = readOnly(t, p.segments[0])
-	if _, _, err := p.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
-		t.Fatalf("written to a file that cannot be: %v", err)
-	}
-	mustPut(t, p, chunkSteps(2, 2, 10))
-	if got := drainAll(t, p, 100); !slices.Equal(got, numbers(4)) {
-		t.Errorf("came out as %v", got)
-	}
-}
-
-func readOnly(t *testing.T, sg *segment) spoolFile {
-	t.Helper()
-	f, err := os.Open(sg.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sg.file.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return realFile{f}
-}
-
-// Parts of bodies can be read from the spool until the database has them.
+// Parts of bodies can be read from the spool until the database has them, also those that an
+// earlier process wrote.
 func TestSpoolPartsCanBeRead(t *testing.T) {
 	t.Parallel()
-	p := spoolWithoutDatabase(t, t.TempDir(), 1, 64<<10) // files of 8 KiB
+	dir := t.TempDir()
+	p := spoolWithoutDatabase(t, dir, 16<<20)
 	for i := range 10 {
 		mustPut(t, p, chunkSteps(2*i, 2, 1500))
 	}
@@ -297,8 +233,108 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 	if n := missing(); n != 0 {
 		t.Errorf("%d of 20 parts are missing", n)
 	}
+	if p.part(partKey{id: relay.ID{1}, n: 1, i: 1}) != nil || !slices.Equal(p.missingParts(relay.ID{1}, 1, 3), []int{1, 2}) {
+		t.Error("parts are there that were never put")
+	}
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	p = spoolWithoutDatabase(t, dir, 16<<20)
+	if err := p.loadLeft("node_a", nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := missing(); n != 0 {
+		t.Errorf("%d of 20 parts are missing after a restart", n)
+	}
 	drainAll(t, p, 4)
 	if n := missing(); n != 20 {
 		t.Errorf("%d of 20 parts are missing after the spool was drained", n)
+	}
+}
+
+// A step whose bytes changed on the disk, or that a newer program wrote, is kept aside; the
+// others are stored.
+func TestSpoolDamagedStep(t *testing.T) {
+	t.Parallel()
+	s, alias := servedOnPostgres(t)
+	steps, _ := arrivals(s, alias, 2)
+	p, d := spooled(t, s, append(steps[:2:2], chunkSteps(7, 2, 10)...))
+	err := p.table.Load().transact(func(tx *sqlx.Tx) error {
+		_, err := tx.Exec(`UPDATE steps SET data = X'0102' WHERE seq = 3`)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := newSpoolRows(chunkSteps(9, 1, 10), "n", "n")
+	rows[0].Data[0] = stepFormat + 1
+	if _, err := rows[0].step(); err == nil {
+		t.Error("bytes that changed were read")
+	}
+	if _, err := parseStep(rows[0].Data); err == nil {
+		t.Error("a step of a newer version was read")
+	}
+	rounds(t, d)
+	if kept := refusedSteps(t, p.dir); len(kept) != 1 || !bytes.Equal(kept[0].Data, []byte{1, 2}) {
+		t.Errorf("kept aside: %+v", kept)
+	}
+	if c := takeOut(t, s, alias); c == nil || c.Event.ID != steps[0].id {
+		t.Errorf("out of the queue comes %+v", c)
+	}
+}
+
+// A file that SQLite cannot read is kept for people, and the spool goes on with another one.
+func TestSpoolDamagedFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := spoolWithoutDatabase(t, dir, 16<<20)
+	mustPut(t, p, chunkSteps(0, 3, 10))
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, spoolFile)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(content[:100], bytes.Repeat([]byte("x"), 100))
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := spoolWithoutDatabase(t, dir, 16<<20)
+	if err := next.loadLeft("node_a", nil); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, next, chunkSteps(3, 2, 10))
+	if got := drainAll(t, next, 100); !slices.Equal(got, []int{3, 4}) {
+		t.Errorf("came out as %v", got)
+	}
+	list, err := filepath.Glob(filepath.Join(dir, "spool-*"+spoolDamaged))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("kept aside: %v, %v", list, err)
+	}
+	if kept, err := os.ReadFile(list[0]); err != nil || !bytes.Equal(kept, content) {
+		t.Errorf("%d of %d bytes were kept, %v", len(kept), len(content), err)
+	}
+}
+
+// A file that a newer relayd wrote stays as it is.
+func TestSpoolOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := spoolWithoutDatabase(t, dir, 16<<20)
+	mustPut(t, p, chunkSteps(0, 3, 10))
+	if _, err := p.table.Load().write.Exec(`PRAGMA user_version = 9`); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	next := spoolWithoutDatabase(t, dir, 16<<20)
+	if err := next.loadLeft("node_a", nil); err == nil || !strings.Contains(err.Error(), "newer relayd") {
+		t.Errorf("opened a file of a newer version: %v", err)
+	}
+	if !spoolLeft(dir) {
+		t.Error("the file is gone")
 	}
 }

@@ -46,12 +46,12 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	}
 	var err error
 	s.write, err = openFile(ctx, file, 1, append(append(common, first...), "journal_mode(WAL)",
-		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", walMaxPages)))
+		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", walMaxPages)), "")
 	if err != nil {
 		return fmt.Errorf("open %s: %w%s", file, err, s.openAdvice(err))
 	}
 	s.direct, s.journal = s.write, s.write
-	s.read, err = openFile(ctx, file, readers, append(common, "query_only(1)", "cache_size(-8192)"))
+	s.read, err = openFile(ctx, file, readers, append(common, "query_only(1)", "cache_size(-8192)"), "")
 	if err != nil {
 		return fmt.Errorf("open %s for reading: %w%s", file, err, s.openAdvice(err))
 	}
@@ -59,7 +59,7 @@ func (s *Store) openSQLite(ctx context.Context) error {
 		return nil // the server beside it moves the log
 	}
 	s.checkpointer.wake = make(chan struct{}, 1)
-	s.checkpointer.db, err = openFile(ctx, file, 1, append(common, "query_only(1)", "synchronous(FULL)"))
+	s.checkpointer.db, err = openFile(ctx, file, 1, append(common, "query_only(1)", "synchronous(FULL)"), "")
 	if err != nil {
 		return fmt.Errorf("open %s for its log: %w%s", file, err, s.openAdvice(err))
 	}
@@ -120,8 +120,13 @@ func (s *Store) touchDatabase(file string) error {
 	return f.Close()
 }
 
-func openFile(ctx context.Context, file string, conns int, pragmas []string) (*sqlx.DB, error) {
+// openFile opens a handle. vfs is the name of the file system of SQLite, "" for that of the
+// operating system.
+func openFile(ctx context.Context, file string, conns int, pragmas []string, vfs string) (*sqlx.DB, error) {
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": pragmas}
+	if vfs != "" {
+		q.Set("vfs", vfs)
+	}
 	db, err := sqlx.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+q.Encode())
 	if err != nil {
 		return nil, err

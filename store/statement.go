@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jmoiron/sqlx"
+
+	"relay"
 )
 
 // statement is an SQL text of the journal with a list of rows at %s. Postgres gets all rows
@@ -34,6 +36,13 @@ var (
 	insertChunks   = insertInto("body_chunks", "event_id, n, i, data")
 )
 
+// sweptLive matches the attempt of a live request that another node ended because it took the
+// claimant for dead, unless there is a later attempt. The caller of such a request may have
+// got its answer, so the result of the claimant replaces the state. An attempt from the queue
+// stays interrupted, because it was queued again.
+const sweptLive = `state = 4 AND error_code = '` + relay.StateInterrupted + `' AND from_queue = 0
+	AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n)`
+
 // finishAttempts ends attempts that the claimant delivers. An upgraded attempt is delivered
 // from the 101 on, and is finished once more when the connection ends.
 var finishAttempts = statement{
@@ -45,7 +54,8 @@ var finishAttempts = statement{
 		UPDATE attempts SET state = v.vstate, started_at = CASE WHEN v.vstarted > 0 THEN v.vstarted ELSE started_at END,
 			ended_at = v.vended, error_code = v.vcode, error_message = v.vmessage, connection = v.vconnection,
 			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
-		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded' AND v.vstate = 2)
+		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded' AND v.vstate = 2
+				OR ` + sweptLive + `)
 			AND claim_node IN (?, ?)
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`,
 	tail: 2,

@@ -139,7 +139,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.meter.init()
 	s.outbox.start()
 	if o.URL != "" && !o.NoCreate {
-		s.spool = newSpool(o, s.place())
+		s.spool = newSpool(o, s.place(), s.claimant)
 	}
 	var err error
 	switch {
@@ -201,7 +201,7 @@ func (s *Store) loadSpoolID() (string, error) {
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("make data dir: %w", err)
 	}
-	if err := writeFile(realDisk{}, file, []byte(id+"\n")); err != nil {
+	if err := writeFile(file, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("keep the id of the data dir: %w", err)
 	}
 	return id, nil

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,45 +11,32 @@ import (
 	"relay/store"
 )
 
-// Names of the spool files, which hold events while Postgres is away, and of those that
-// were set aside because they could not be read or stored (docs/security.md).
-const (
-	spoolFiles  = "spool-*"
-	spoolBroken = ".damaged"
-)
-
 // nearlyFull is the percentage of a limit at which doctor warns.
 const nearlyFull = 80
 
 // checkSpool reports events in the spool that are not in Postgres yet. It reports nothing
-// with SQLite and no spool files.
+// with SQLite and an empty spool.
 func checkSpool(cfg Config) []store.Finding {
 	const check = "spool"
 	dir := string(cfg.DataDir)
-	files, _ := filepath.Glob(filepath.Join(dir, spoolFiles))
-	var bytes int64
-	waiting, broken := 0, 0
-	for _, f := range files {
-		if strings.HasSuffix(f, spoolBroken) {
-			broken++
-		} else if info, err := os.Stat(f); err == nil { // it may just have been stored
-			waiting, bytes = waiting+1, bytes+info.Size()
-		}
-	}
+	left, err := store.LeftSpool(dir)
 	var list []store.Finding
-	if broken > 0 {
+	if err != nil {
+		list = append(list, finding(check, store.VerdictFail, "let the user that runs relayd read and write every file in the data dir", "the spool in %s cannot be read: %s", dir, err))
+	}
+	if broken := len(left.Aside); broken > 0 {
 		list = append(list, finding(check, store.VerdictWarn, "keep them elsewhere with the log of that time, which says why, and report it with the version of relayd",
 			"%s of the spool in %s could not be read or stored", plural(broken, "file", "files"), dir))
 	}
-	size := Size(bytes)
+	size, waiting := Size(left.Bytes), left.Bytes > 0
 	switch limit := cfg.SpoolLimit.Limit(); {
-	case waiting > 0 && cfg.DatabaseURL == "":
+	case waiting && cfg.DatabaseURL == "":
 		return append(list, finding(check, store.VerdictFail, "start relayd with the --database-url that they were meant for; leave the files there until then",
 			"%s of events in %s wait for a postgres, and the store is SQLite now", size.approximate(), dir))
-	case waiting > 0 && limit > 0 && bytes >= limit*3/4:
+	case waiting && limit > 0 && left.Bytes >= store.SpoolIntake(limit):
 		return append(list, finding(check, store.VerdictFail, "bring postgres back, or raise --spool-limit if the disk has space; leave the files there",
 			"%s of events wait for postgres in %s, and the spool is full: callers get 503", size.approximate(), dir))
-	case waiting > 0:
+	case waiting:
 		return append(list, finding(check, store.VerdictWarn,
 			"bring postgres back; a server that runs stores them by itself, and so does the next start with this data dir; leave the files there",
 			"%s of events wait for postgres in %s", size.approximate(), dir))

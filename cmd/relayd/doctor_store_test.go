@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -28,14 +29,22 @@ func TestDoctorSpool(t *testing.T) {
 		{"some", url, 1 << 20, map[string]int{"spool-0000000001-000000": 2048}, store.VerdictWarn, "2.0 KiB of events wait"},
 		{"without a limit", url, unlimited, map[string]int{"spool-0000000001-000000": 2048}, store.VerdictWarn, "2.0 KiB of events wait"},
 		{"full", url, 4096, map[string]int{"spool-0000000001-000000": 2048, "spool-0000000001-000001": 1024}, store.VerdictFail, "callers get 503"},
+		{"in the table", url, 1 << 20, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
+		{"unreadable", url, 1 << 20, map[string]int{"spool.db/x": 0}, store.VerdictFail, "cannot be read"},
 		{"another store now", "", 1 << 20, map[string]int{"spool-0000000001-000000": 20}, store.VerdictFail, "the store is SQLite now"},
-		{"damaged", url, 1 << 20, map[string]int{"spool-0000000001-000000.damaged": 20}, store.VerdictWarn, "1 file of the spool"},
+		{"damaged", url, 1 << 20, map[string]int{"spool-0000000001-000000.damaged": 20, "spool-refused.jsonl": 20}, store.VerdictWarn, "2 files of the spool"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := Config{DataDir: Text(t.TempDir()), DatabaseURL: DatabaseURL(tc.url), SpoolLimit: tc.limit}
 			for name, size := range tc.files {
-				if err := os.WriteFile(filepath.Join(string(cfg.DataDir), name), make([]byte, size), 0o600); err != nil {
+				path := filepath.Join(string(cfg.DataDir), name)
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if name == "spool.db" {
+					spoolOf(t, path, size)
+				} else if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -50,6 +59,18 @@ func TestDoctorSpool(t *testing.T) {
 				t.Errorf("got %+v", list)
 			}
 		})
+	}
+}
+
+// spoolOf makes a spool with one step of a size.
+func spoolOf(t *testing.T, path string, size int) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err == nil {
+		_, err = db.Exec(`CREATE TABLE steps (seq INTEGER PRIMARY KEY, data BLOB); INSERT INTO steps (data) VALUES (ZEROBLOB(?))`, size)
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,0 +1,325 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+const (
+	spoolFile    = "spool.db"
+	spoolRefused = "spool-refused.jsonl" // steps that the database refuses, for people
+	spoolDamaged = ".damaged"            // suffix of files that SQLite cannot read
+	spoolVersion = 1                     // user_version of the file
+
+	// A step of usual size leaves little of a page of 16 KiB unused, and a part of a body
+	// needs few of them.
+	spoolPage   = 16 << 10
+	spoolWALMax = 8 << 20 // size of the write-ahead log, unless one batch is larger
+)
+
+const spoolSchema = `CREATE TABLE steps (
+		seq    INTEGER PRIMARY KEY,
+		node   TEXT NOT NULL,    -- id of the node that wrote the step
+		former TEXT NOT NULL,    -- its id before it rejoined, or the same
+		part   BLOB,             -- partKey of a part of a body
+		sum    INTEGER NOT NULL, -- CRC-32C of data
+		data   BLOB NOT NULL
+	) STRICT;
+	CREATE INDEX parts ON steps (part) WHERE part IS NOT NULL;
+	CREATE TABLE imported (name TEXT PRIMARY KEY) STRICT; -- files of an earlier version whose steps are in this file
+	PRAGMA user_version = 1;`
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// partKey names one part of a stored body.
+type partKey struct {
+	id   relay.ID
+	n, i int
+}
+
+// bytes is the key in the column part, in which the parts of a body are neighbors.
+func (k partKey) bytes() []byte {
+	b := binary.BigEndian.AppendUint32(append(make([]byte, 0, 24), k.id[:]...), uint32(k.n))
+	return binary.BigEndian.AppendUint32(b, uint32(k.i))
+}
+
+// spoolRow is a step in the file.
+type spoolRow struct {
+	Seq    int64  `db:"seq"`
+	Node   string `db:"node"`
+	Former string `db:"former"`
+	Part   []byte `db:"part"`
+	Sum    uint32 `db:"sum"`
+	Data   []byte `db:"data"`
+}
+
+// size is how many bytes a row counts: about what it needs in the file.
+func (r *spoolRow) size() int64 { n := int64(len(r.Data)); return n + n/64 + 64 }
+
+const spoolRowSize = `LENGTH(data) + LENGTH(data) / 64 + 64` // the same in SQL
+
+// newSpoolRows encodes steps.
+func newSpoolRows(steps []*step, node, former string) (rows []spoolRow, size int64) {
+	for _, st := range steps {
+		size += st.size + stepOverhead
+	}
+	buf := make([]byte, 0, size)
+	rows, size = make([]spoolRow, len(steps)), 0
+	for i, st := range steps {
+		at := len(buf)
+		buf = appendStep(buf, st)
+		rows[i] = spoolRow{Node: node, Former: former, Data: buf[at:len(buf):len(buf)]}
+		rows[i].Sum = crc32.Checksum(rows[i].Data, castagnoli)
+		if st.kind == stepChunk {
+			rows[i].Part = partKey{st.id, st.n, st.i}.bytes()
+		}
+		size += rows[i].size()
+	}
+	return rows, size
+}
+
+// step decodes a row.
+func (r *spoolRow) step() (*step, error) {
+	if crc32.Checksum(r.Data, castagnoli) != r.Sum {
+		return nil, errStepDamaged
+	}
+	st, err := parseStep(r.Data)
+	if err == nil {
+		st.spooled = r.Seq
+	}
+	return st, err
+}
+
+// spoolTable is the file of the spool. It is made when the first step comes, and removed when
+// all steps are in Postgres. Commits wait for the disk. Readers wait for no writer.
+type spoolTable struct {
+	path  string
+	write *sqlx.DB // one connection
+	read  *sqlx.DB
+}
+
+// openSpoolTable opens the file in dir, and makes it when it is absent. limit bounds the file
+// with its log, except that the log may grow by one batch. vfs is the name of the
+// file system of SQLite, "" for the usual one.
+func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, err error) {
+	ctx := context.Background()
+	t = &spoolTable{path: filepath.Join(dir, spoolFile)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("open %s: %w", t.path, err), t.close())
+		}
+	}()
+	f, err := os.OpenFile(t.path, os.O_CREATE|os.O_RDWR, 0o600) // SQLite gives its log the same mode
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return t, err
+	}
+	wal := walLimit(limit)
+	common := []string{busyTimeout, "cache_size(-4096)"}
+	t.write, err = openFile(ctx, t.path, 1, append(common, fmt.Sprintf("page_size(%d)", spoolPage), "synchronous(FULL)",
+		fmt.Sprintf("max_page_count(%d)", (limit-wal)/spoolPage), fmt.Sprintf("journal_size_limit(%d)", wal),
+		fmt.Sprintf("wal_autocheckpoint(%d)", max(wal/spoolPage/2, 1))), vfs)
+	if err != nil {
+		return t, err
+	}
+	var version int
+	if _, err = t.write.Exec(`PRAGMA journal_mode(WAL)`); err == nil { // after page_size; the driver sorts its list
+		err = t.write.Get(&version, `PRAGMA user_version`)
+	}
+	if err == nil && version == 0 {
+		err = t.transact(func(tx *sqlx.Tx) error { _, err := tx.Exec(spoolSchema); return err })
+	}
+	if err == nil && version > spoolVersion {
+		err = errors.New("a newer relayd made it; run that until the spool is empty")
+	}
+	if err != nil {
+		return t, err
+	}
+	t.read, err = openFile(ctx, t.path, 2, append(common, "query_only(1)"), vfs)
+	return t, err
+}
+
+// walLimit is the share of the limit of the spool that is for the write-ahead log.
+func walLimit(limit int64) int64 { return min(limit/8, spoolWALMax) }
+
+func (t *spoolTable) transact(fn func(*sqlx.Tx) error) error {
+	tx, err := t.write.Beginx()
+	if err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		return errors.Join(err, rollback(tx))
+	}
+	return tx.Commit()
+}
+
+// insertSpoolRows inserts rows under the numbers from seq on.
+func insertSpoolRows(tx *sqlx.Tx, seq int64, rows []spoolRow) error {
+	insert, err := tx.Prepare(`INSERT INTO steps (seq, node, former, part, sum, data) VALUES (?, ?, ?, ?, ?, ?)`)
+	for i := 0; i < len(rows) && err == nil; i++ {
+		r := &rows[i]
+		r.Seq = seq + int64(i)
+		_, err = insert.Exec(r.Seq, r.Node, r.Former, r.Part, int64(r.Sum), r.Data)
+	}
+	return err
+}
+
+// next reads rows with numbers above seq, in order: up to limit of one node, and, unless the
+// first one is larger, up to bytes.
+func (t *spoolTable) next(seq int64, limit int, bytes int64) (rows []spoolRow, err error) {
+	list, err := t.read.Queryx(`SELECT seq, node, former, sum, data FROM steps WHERE seq > ? ORDER BY seq LIMIT ?`, seq, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = cmp.Or(err, list.Err(), list.Close()) }()
+	for list.Next() {
+		var r spoolRow
+		if err := list.StructScan(&r); err != nil {
+			return nil, err
+		}
+		if bytes -= r.size(); len(rows) > 0 && (bytes < 0 || r.Node != rows[0].Node || r.Former != rows[0].Former) {
+			break
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// part reads a part of a body; nil without an error when it is not there.
+func (t *spoolTable) part(key partKey) ([]byte, error) {
+	var rows []spoolRow
+	if err := t.read.Select(&rows, `SELECT seq, sum, data FROM steps WHERE part = ? LIMIT 1`, key.bytes()); err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	st, err := rows[0].step()
+	if err != nil {
+		return nil, err
+	}
+	return st.data, nil
+}
+
+// parts returns the numbers of the parts of a body that are there.
+func (t *spoolTable) parts(id relay.ID, n int) (there map[int]bool, err error) {
+	var keys [][]byte
+	if err := t.read.Select(&keys, `SELECT part FROM steps WHERE part BETWEEN ? AND ?`, partKey{id, n, 0}.bytes(), partKey{id, n, -1}.bytes()); err != nil {
+		return nil, err
+	}
+	there = make(map[int]bool, len(keys))
+	for _, k := range keys {
+		there[int(binary.BigEndian.Uint32(k[20:]))] = true
+	}
+	return there, nil
+}
+
+// spoolContent is what a file holds.
+type spoolContent struct {
+	Last  int64 `db:"last"` // number of the last step
+	Steps int64 `db:"steps"`
+	Bytes int64 `db:"bytes"`
+}
+
+func (t *spoolTable) content() (c spoolContent, err error) {
+	err = t.read.Get(&c, `SELECT COALESCE(MAX(seq), 0) AS last, COUNT(*) AS steps, COALESCE(SUM(`+spoolRowSize+`), 0) AS bytes FROM steps`)
+	return c, err
+}
+
+// used is how many bytes of the file hold steps. Pages that became free are used again.
+func (t *spoolTable) used() (int64, error) {
+	var pages int64
+	err := t.write.Get(&pages, `SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count`)
+	return pages * spoolPage, err
+}
+
+// deleteUpTo deletes the steps up to seq.
+func (t *spoolTable) deleteUpTo(seq int64) error {
+	_, err := t.write.Exec(`DELETE FROM steps WHERE seq <= ?`, seq)
+	return err
+}
+
+func (t *spoolTable) close() (err error) {
+	for _, db := range []*sqlx.DB{t.read, t.write} { // the last connection moves the log into the file
+		if db != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}
+	return err
+}
+
+// remove closes and removes the file. Its steps are in Postgres, and spool_marks says so until
+// the removal is durable: it does not matter what a loss of power leaves of the file.
+func (t *spoolTable) remove() error {
+	err := t.close()
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if gone := os.Remove(t.path + suffix); !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	return errors.Join(err, syncDir(filepath.Dir(t.path)))
+}
+
+// setAside closes and renames a file that SQLite cannot read, and returns its new name.
+func (t *spoolTable) setAside() (name string, err error) {
+	err = t.close()
+	name = fmt.Sprintf("spool-%d%s", time.Now().UnixNano(), spoolDamaged)
+	for _, suffix := range []string{"", "-wal"} {
+		if moved := os.Rename(t.path+suffix, filepath.Join(filepath.Dir(t.path), name+suffix)); !errors.Is(moved, os.ErrNotExist) {
+			err = errors.Join(err, moved)
+		}
+	}
+	return name, errors.Join(err, syncDir(filepath.Dir(t.path)))
+}
+
+// refusedStep is a line of the file spoolRefused. Bytes are in base64, as JSON has them.
+type refusedStep struct {
+	At      time.Time
+	Reason  string
+	Kind    string         `json:",omitempty"`
+	Event   string         `json:",omitempty"`
+	N, I    int            `json:",omitempty"`
+	Request *relay.Event   `json:",omitempty"`
+	End     *relay.Attempt `json:",omitempty"`
+	Message *relay.Message `json:",omitempty"`
+	Data    []byte         `json:",omitempty"` // part of a body, or a step that cannot be read
+}
+
+func refuse(st *step, reason string) refusedStep {
+	kind := []string{"accept", "chunk", "amend", "finish", "requeue"}[st.kind]
+	return refusedStep{Reason: reason, Kind: kind, Event: st.id.String(), N: st.n, I: st.i, Request: st.event, End: st.attempt, Message: st.message, Data: st.data}
+}
+
+// quarantine durably appends steps that the database will never take to a file for the
+// operator.
+func quarantine(dir string, steps []refusedStep) error {
+	var lines []byte
+	for _, st := range steps {
+		st.At = time.Now().UTC()
+		line, err := json.Marshal(st)
+		if err != nil {
+			return err
+		}
+		lines = append(append(lines, line...), '\n')
+	}
+	f, err := os.OpenFile(filepath.Join(dir, spoolRefused), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(lines)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), syncDir(dir))
+}
