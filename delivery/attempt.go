@@ -178,8 +178,8 @@ func (x *exchange) recordUnstored() {
 
 // panicked ends an exchange whose goroutine panicked: its attempt is marked as
 // interrupted, its channel and slot are returned. The exchange is not used again, because
-// its state is unknown; what fails here too is left to the start of the next relayd, which
-// marks attempts that never ended.
+// its state is unknown; what fails here too is left to the store, which
+// marks claims that nobody runs.
 func (x *exchange) panicked() {
 	defer func() { _ = recover() }()
 	defer x.unreserve()
@@ -193,6 +193,7 @@ func (x *exchange) panicked() {
 	if x.event == nil {
 		return
 	}
+	defer x.d.underWay.remove(x.ref())
 	if !x.accepted {
 		x.sendAccept()
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,6 +119,8 @@ type Delivery struct {
 	base    context.Context // ends when everything must stop
 	endBase context.CancelFunc
 	workers sync.WaitGroup // background goroutines
+
+	underWay attempts // those of this process
 
 	mu       sync.Mutex
 	stopping bool
@@ -259,6 +262,35 @@ func (d *Delivery) background(f func()) bool {
 	}
 	d.workers.Go(f)
 	return true
+}
+
+// attempts is a set of attempts. Its methods are safe for concurrent use.
+type attempts struct {
+	mu   sync.Mutex
+	list map[relay.AttemptRef]bool
+}
+
+func (a *attempts) add(r relay.AttemptRef) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.list == nil {
+		a.list = map[relay.AttemptRef]bool{}
+	}
+	a.list[r] = true
+}
+
+func (a *attempts) remove(r relay.AttemptRef) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.list, r)
+}
+
+// Running returns the attempts that this process has under way: their events may not be
+// stored yet, and their ends are not, unless that failed.
+func (d *Delivery) Running() map[relay.AttemptRef]bool {
+	d.underWay.mu.Lock()
+	defer d.underWay.mu.Unlock()
+	return maps.Clone(d.underWay.list)
 }
 
 // Stats counts tunnels, channels and waiting attempts.

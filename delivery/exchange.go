@@ -127,11 +127,19 @@ func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 	return x
 }
 
+// ref names the attempt of the exchange.
+func (x *exchange) ref() relay.AttemptRef {
+	return relay.AttemptRef{Event: x.event.ID, N: x.attempt.N}
+}
+
 // release gives the exchange back to the pool; nothing of it may be in use.
 func (x *exchange) release() {
 	x.timer.Stop()
 	x.unreserve()
 	x.releaseChannel()
+	if x.event != nil {
+		x.d.underWay.remove(x.ref())
+	}
 	if x.uploading { // must not be: its last word would be taken for that of the next exchange
 		return
 	}

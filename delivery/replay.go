@@ -118,6 +118,7 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	x.queued = queued
 	x.event, x.origin = c.Event, c.Event.Remote
 	x.attempt = attemptOf(c)
+	d.underWay.add(x.ref())
 	x.accepted, x.acceptedWhole, x.durable = true, true, true
 	head, _, err := wire.Request(c.Event.Request.Head, wire.Limits{})
 	if err != nil {

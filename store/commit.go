@@ -97,7 +97,6 @@ func (c *committer) split(ctx context.Context, steps []*step, cause error, write
 	case len(steps) == 1:
 		c.s.log.Error("a row cannot be stored", "event", steps[0].id.String(), "err", cause)
 		c.s.meter.failed.Add(1)
-		c.s.rememberRepair(steps[0])
 		steps[0].ticket.Resolve(&relay.Error{
 			Code: relay.CodeStoreUnavailable, Detail: "the relay cannot store this request", Cause: cause,
 		})

@@ -127,11 +127,10 @@ func (c *committer) signal() {
 	}
 }
 
-// refuse fails a step that was not tried, with the error for its caller. A result that is lost this way is repaired when
-// the database is back.
+// refuse fails a step that was not tried, with the error for its caller. A result that is lost this way leaves a claim
+// that reconcile ends.
 func (c *committer) refuse(st *step, refusal error) {
 	c.s.meter.failed.Add(1)
-	c.s.rememberRepair(st)
 	st.ticket.Resolve(refusal)
 }
 

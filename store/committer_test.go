@@ -160,9 +160,6 @@ func TestLose(t *testing.T) {
 	if c.down() == nil {
 		t.Error("not down")
 	}
-	if n := len(c.s.repairs.steps); n != 1 { // the end of event 3
-		t.Errorf("%d results to repair, want 1", n)
-	}
 }
 
 // While Postgres is silent a caller without a spool waits less than 5 s, also behind
@@ -269,26 +266,5 @@ func TestFailAllMakesOneRefusal(t *testing.T) {
 	}
 	if examined == 0 || examined >= len(list) || locked > 0 {
 		t.Errorf("the cause was examined %d times for %d steps, %d times with the lock held", examined, len(list), locked)
-	}
-}
-
-// A result that finds no space among the repairs is counted.
-func TestDroppedRepairsAreCounted(t *testing.T) {
-	t.Parallel()
-	c := idle(1 << 20)
-	c.s.repairs.steps = make(map[repairKey]*step, maxRepairs)
-	for i := range maxRepairs {
-		c.s.repairs.steps[repairKey{n: i}] = nil
-	}
-	for want := range int64(2) {
-		if n := c.s.meter.repairsDropped.Load(); n != want {
-			t.Errorf("%d repairs are dropped, want %d", n, want)
-		}
-		c.refuse(&step{kind: stepFinish, id: relay.ID{1}, n: 1, ticket: relay.NewTicket(), attempt: &relay.Attempt{N: 1}}, errQueueFull)
-	}
-	c.s.repairs.claims = make([]lostClaim, maxRepairs)
-	c.s.noteClaim(lostClaim{started: 1}, errQueueFull)
-	if n := c.s.meter.repairsDropped.Load(); n != 3 || len(c.s.repairs.claims) != maxRepairs {
-		t.Errorf("%d repairs are dropped, %d claims", n, len(c.s.repairs.claims))
 	}
 }

@@ -14,9 +14,9 @@ type meter struct {
 
 	failed atomic.Int64 // steps that failed
 
-	repairsDropped atomic.Int64 // results that could be neither stored nor remembered
-	retried        atomic.Int64 // transactions that were tried again
-	spooled        atomic.Int64 // steps that went to the spool
+	reconciled atomic.Int64 // attempts that nobody ran
+	retried    atomic.Int64 // transactions that were tried again
+	spooled    atomic.Int64 // steps that went to the spool
 }
 
 func (m *meter) init() {
@@ -58,7 +58,7 @@ var (
 	descSteps    = describe("steps_total", "Steps of the journal that are in the database.")
 	descQueue    = describe("queued_steps", "Steps that wait to be written or are being written.")
 	descFailed   = describe("failed_steps_total", "Steps that could not be stored: the caller got 503, or the result is repaired later.")
-	descDropped  = describe("dropped_repairs_total", "Results that were lost because too many waited for the database: their attempts stay delivering until a restart.")
+	descLeft     = describe("reconciled_attempts_total", "Attempts under way that nobody ran, because their outcome could not be stored: marked interrupted.")
 	descRetried  = describe("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.")
 	descUp       = describe("up", "1 while new events can be stored, in the database or in the spool.")
 	descSpool    = describe("spool_bytes", "Bytes in the spool that are not in Postgres yet.")
@@ -82,7 +82,7 @@ var (
 // Describe is part of prometheus.Collector.
 func (f collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSteps, descQueue, descFailed, descDropped, descRetried, descUp, descSpool, descLimit, descSpooled, descDrained, descRefused,
+		descSteps, descQueue, descFailed, descLeft, descRetried, descUp, descSpool, descLimit, descSpooled, descDrained, descRefused,
 		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree, descMinFree, descNodes, descBeatAge, descSweeps, descSwept,
 	} {
 		to <- d
@@ -102,7 +102,7 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 	counter(descSteps, st.Committed)
 	gauge(descQueue, float64(st.QueuedSteps))
 	counter(descFailed, s.meter.failed.Load())
-	counter(descDropped, s.meter.repairsDropped.Load())
+	counter(descLeft, s.meter.reconciled.Load())
 	counter(descRetried, s.meter.retried.Load())
 	up := 0.0
 	if s.acceptsEvents() {

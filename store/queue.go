@@ -136,9 +136,6 @@ func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim,
 	if err := s.caughtUp(); err != nil {
 		return nil, err
 	}
-	if err := s.undoClaims(ctx); err != nil {
-		return nil, err
-	}
 	for {
 		var waits, taken []int
 		err := s.view(ctx, "look for queued attempts", func(q session) error {

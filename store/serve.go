@@ -81,6 +81,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	s.wait.Go(func() { s.tidyLoop(run, jumps) })
 	s.wait.Go(func() { s.retentionLoop(run, jumps) })
 	s.wait.Go(func() { s.evictionLoop(run) })
+	s.wait.Go(func() { s.reconcileLoop(run) })
 	s.wait.Go(func() { s.orphanLoop(run) })
 	return nil
 }
@@ -118,7 +119,6 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 			s.log.Warn("changes by other processes cannot be read", "err", err)
 		}
 		s.disk.refresh(s)
-		s.repair()
 		if s.reachable() == nil {
 			s.flushUsage(ctx)
 			s.flushAuditQueue(ctx)

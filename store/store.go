@@ -100,7 +100,7 @@ type Store struct {
 	credentialUse   usage
 	auditQueue      auditQueue
 	meter           meter
-	repairs         repairs
+	reconciler      reconciler
 	lateEnds        lateEnds
 	prepared        prepared // journal statements of SQLite
 	remover         remover

@@ -177,6 +177,7 @@ func (a *app) wire() error {
 		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
 		Capacity: a.store.Capacity, StoreFirst: a.store.StoreFirst,
 	})
+	a.store.SetRunning(a.delivery.Running)
 	a.proxies = server.NewProxies(server.ProxyOptions{Trusted: c.TrustedProxies, Registry: registry, Log: a.log})
 	if err := a.makeTLS(registry); err != nil {
 		return err

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,9 +45,12 @@ func TestLostClaim(t *testing.T) {
 	away := &relay.Error{Code: relay.CodeStoreUnavailable}
 	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
 	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, errors.New("not of the database"))
-	again := claimed(t, s, alias.ID, e.ID) // which takes the other one back first
+	if err := s.reconcile(ctx, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	again := claimed(t, s, alias.ID, e.ID)
 	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
-	if err := s.undoClaims(ctx); err != nil || again == started {
+	if err := s.reconcile(ctx, time.Now()); err != nil || again == started {
 		t.Fatal(err)
 	}
 	if got, err := s.Event(ctx, relay.System(), e.ID, 0); err != nil || got.State != relay.StateDelivering {
@@ -61,7 +65,9 @@ func TestLostClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.noteClaim(lostClaim{id: e.ID, n: c.N, started: micros(c.Event.Attempts[1].StartedAt)}, away)
-	s.repair()
+	if err := s.reconcile(ctx, time.Now()); err != nil {
+		t.Fatal(err)
+	}
 	got, err := s.Event(ctx, relay.System(), e.ID, 0)
 	if err != nil || got.Attempts[1].State != relay.StateInterrupted || len(got.Attempts) != 2 {
 		t.Errorf("a replay that nobody has: %+v, %v", got, err)
@@ -76,4 +82,63 @@ func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 		t.Fatalf("claimed %+v, %v", c, err)
 	}
 	return micros(c.Event.Attempts[0].StartedAt)
+}
+
+// An attempt whose end could not be stored is interrupted once nobody runs it, and one that
+// still runs is left alone. A delivery from the queue waits again.
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	ctx, s := t.Context(), figured(t, 0)
+	running := map[relay.AttemptRef]bool{}
+	s.SetRunning(func() map[relay.AttemptRef]bool { return running })
+	if err := s.Serve(ctx, func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	alias, err := s.CreateAlias(ctx, relay.System(), "sockets", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(state string) relay.ID {
+		e := &relay.Event{
+			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: state,
+			Attempts: []relay.Attempt{{N: 1, State: state, ReceivedAt: time.Now(), StartedAt: time.Now()}},
+		}
+		settle(t, s.Accept(e))
+		return e.ID
+	}
+	want := func(id relay.ID, states ...string) {
+		t.Helper()
+		e, err := s.Event(ctx, relay.System(), id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range e.Attempts {
+			got = append(got, a.State)
+		}
+		if !slices.Equal(got, states) {
+			t.Errorf("attempts %v, want %v", got, states)
+		}
+	}
+	lost, waited := begin(relay.StateDelivering), begin(relay.StateQueued)
+	upgraded, runs := begin(relay.StateDelivering), begin(relay.StateDelivering)
+	settle(t, s.Finish(upgraded, &relay.Attempt{
+		N: 1, State: relay.StateDelivered, Status: 101, HasResponse: true, ResponseState: relay.ResponseUpgraded,
+		EndedAt: time.Now(), Response: relay.Message{Head: []byte("HTTP/1.1 101 X\r\n\r\n")},
+	}, ""))
+	claimed(t, s, alias.ID, waited)
+	running[relay.AttemptRef{Event: runs, N: 1}] = true
+	if err := s.reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // too early
+		t.Fatal(err)
+	}
+	want(lost, relay.StateDelivering)
+	for range 2 {
+		if err := s.reconcile(ctx, time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		want(lost, relay.StateInterrupted)
+		want(waited, relay.StateInterrupted, relay.StateQueued)
+		want(upgraded, relay.StateDelivered)
+		want(runs, relay.StateDelivering)
+	}
 }
