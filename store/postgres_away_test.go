@@ -18,7 +18,14 @@ import (
 func TestPostgresAway(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
-	s := mustServe(t, store.Options{URL: pg.URL(t), DataDir: t.TempDir()})
+	s := mustOpen(t, store.Options{URL: pg.URL(t), DataDir: t.TempDir()})
+	s.SetRunning(func() map[relay.AttemptRef]bool { return nil })
+	if _, _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
 	alias := withAlias(t, s)
 	under := &relay.Event{
 		ID: s.NewID(), AliasID: alias, ReceivedAt: time.Now(), State: relay.StateDelivering,
