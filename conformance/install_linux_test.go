@@ -27,7 +27,7 @@ func debs(t *testing.T) (folder string) {
 	script := fmt.Sprintf(`set -e
 cd %q
 scripts/generated %q %q %q/generated
-export RELAY_GENERATED=%[4]q/generated SOURCE_DATE_EPOCH=1750000000
+export DIST_GENERATED=%[4]q/generated SOURCE_DATE_EPOCH=1750000000
 for version in 1.0.0 1.1.0; do
 	scripts/package relay %[2]q $(go env GOARCH) $version %[4]q/packages deb
 	scripts/package relayd %[3]q $(go env GOARCH) $version %[4]q/packages deb
