@@ -229,7 +229,7 @@ func TestDiffIsAPatch(t *testing.T) {
 			return float64(r.IntN(5))
 		}
 	}
-	for range 5000 {
+	for range 3000 {
 		was, is := value(3), value(3)
 		a, _ := json.Marshal(was)
 		b, _ := json.Marshal(is)
@@ -325,7 +325,7 @@ func TestDiffOfHostileBodies(t *testing.T) {
 		}
 		return b.String()
 	}
-	const n = 200_000
+	const n = 100_000
 	for name, c := range map[string][3]string{
 		"reversed":      {isJSON, numbers(n, func(i int) int { return i }), numbers(n, func(i int) int { return n - i })},
 		"nothing alike": {isJSON, numbers(n, func(i int) int { return i }), numbers(n, func(i int) int { return -i - 1 })},

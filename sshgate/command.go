@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -15,9 +16,10 @@ import (
 // command is one command of the session.
 type command struct {
 	name     string
-	args     string // for people; a command has one argument or none
+	args     string // for people, as many as its words; one in brackets may be left out
 	does     string
 	flags    []flag   // those it takes beside --json
+	filters  bool     // it takes the filters of a list, as flags and as further words
 	examples []string // what stands behind ssh HOST
 	hidden   bool     // for programs: not in the list
 	run      func(*call) error
@@ -55,13 +57,14 @@ func commands() []command {
 		{name: "events", args: "ALIAS", does: "list the newest events of an alias, the newest last", flags: []flag{
 			{name: "n", also: "count", value: "N", does: "how many, 1 to 200; 20 if not given"},
 			{name: "f", also: "follow", does: "go on with those to come; q or Ctrl+C ends"},
-		}, examples: []string{"events stripe-dev -n 50", "events stripe-dev -f --json"}, run: (*call).events},
+		}, filters: true, examples: []string{"events stripe-dev -n 50", "events stripe-dev -f --json", "events stripe-dev status:5xx type:invoice.* data.object.id=pi_1"}, run: (*call).events},
 		{name: "wait", args: "ALIAS", does: "wait for an event to come and end, and show it", flags: []flag{
-			{name: "path", value: "PATH", does: "only one whose path begins so"},
-			{name: "method", value: "METHOD", does: "only one of this method"},
 			{name: "timeout", value: "DURATION", does: "how long, at most 1h; 30s if not given. Exit 1 when none came"},
-		}, examples: []string{"wait stripe-dev --path /hook --timeout 1m --json"}, run: (*call).wait},
+		}, filters: true, examples: []string{"wait stripe-dev --path /hook --timeout 1m --json"}, run: (*call).wait},
 		{name: "show", args: "ID", does: "show an event with headers, bodies and attempts", examples: []string{"show evt_01k…"}, run: (*call).show},
+		{name: "diff", args: "A B", does: "compare two attempts, or the requests of two events", flags: []flag{
+			{name: "part", value: "PART", does: "request or response; response if not given and an attempt is named"},
+		}, examples: []string{"diff evt_01k…/1 evt_01k…/2", "diff evt_01k… evt_01m… --json"}, run: (*call).diff},
 		{name: "replay", args: "ID", does: "send an event again, byte for byte, and compare", examples: []string{"replay evt_01k…"}, run: (*call).replay},
 		{name: "replay-queued", args: "ALIAS", does: "send what was queued while offline", examples: []string{"replay-queued stripe-dev"}, run: (*call).replayQueued},
 		{name: "share", args: "ID", does: "let others replay one event", flags: []flag{
@@ -85,6 +88,9 @@ func (c command) usage() string {
 	words := []string{c.name}
 	if c.args != "" {
 		words = append(words, c.args)
+	}
+	if c.filters {
+		words = append(words, "[FILTER…]")
 	}
 	for _, f := range c.flags {
 		words = append(words, "["+f.String()+"]")
@@ -121,10 +127,14 @@ type call struct {
 	words    []string // without flags
 	flags    map[string]string
 	code     int
+
+	raw         []string   // the words of the command line as they were typed
+	filterWords []string   // of a command with filters, what stands behind its argument
+	filterFlags url.Values // and its flags that are filters
 }
 
 func (s *session) call() *call {
-	return &call{s: s, srv: s.c.srv, ctx: s.ctx, who: s.c.who, out: s.stdout(), err: s.stderr(), flags: map[string]string{}}
+	return &call{s: s, srv: s.c.srv, ctx: s.ctx, who: s.c.who, out: s.stdout(), err: s.stderr(), flags: map[string]string{}, filterFlags: url.Values{}}
 }
 
 // usageError is wrong use; its text names what to do.
@@ -167,9 +177,12 @@ func (k *call) dispatch(words []string) int {
 
 // parse separates flags from arguments and counts those.
 func (k *call) parse(c command, words []string) error {
+	raw := k.raw[max(0, len(k.raw)-len(words)):]
 	for i, only := 0, false; i < len(words); i++ {
 		word := words[i]
 		switch {
+		case (only || len(word) < 2 || word[0] != '-') && c.filters && len(k.words) > 0 && len(raw) == len(words):
+			k.filterWords = append(k.filterWords, filterWord(word, raw[i]))
 		case only || len(word) < 2 || word[0] != '-':
 			k.words = append(k.words, word)
 		case word == "--":
@@ -178,6 +191,9 @@ func (k *call) parse(c command, words []string) error {
 		default:
 			name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
 			f, ok := c.flag(name)
+			if !ok && c.filters && isFilterFlag(name) {
+				f, ok = flag{name: name, value: "VALUE"}, true
+			}
 			if !ok {
 				return c.unknownFlag(word, name)
 			}
@@ -191,15 +207,15 @@ func (k *call) parse(c command, words []string) error {
 			if f.value != "" && value == "" {
 				return usage(fmt.Sprintf("the flag %s needs a value: %s", dashed(f.name), f))
 			}
-			k.flags[f.name] = value
+			if k.flags[f.name] = value; c.filters && isFilterFlag(f.name) {
+				k.filterFlags.Add(f.name, value)
+			}
 		}
 	}
-	least, most := 0, 0
-	switch {
-	case strings.HasPrefix(c.args, "["):
-		most = 1
-	case c.args != "":
-		least, most = 1, 1
+	most := len(strings.Fields(c.args))
+	least := most
+	if strings.HasPrefix(c.args, "[") {
+		least = 0
 	}
 	if len(k.words) < least || len(k.words) > most {
 		return usage("usage: " + c.usage())
@@ -220,6 +236,11 @@ func (c command) unknownFlag(word, name string) error {
 	names := []string{"json"}
 	for _, f := range c.flags {
 		names = append(names, f.name)
+	}
+	for _, n := range record.FilterNames() {
+		if c.filters && isFilterFlag(n.Name) {
+			names = append(names, n.Name)
+		}
 	}
 	text := fmt.Sprintf("%s has no flag %q", c.name, record.SafeTextMax(word, 64))
 	if near := record.Nearest(name, names); near != "" {
@@ -335,50 +356,55 @@ const maxCommand = 4096
 
 // splitWords splits a command line at white space. Quotes (single or double) and
 // backslashes work as in a shell; nothing else does: no variables, no patterns, no
-// commands within commands.
-func splitWords(line string) ([]string, error) {
+// commands within commands. raw has the words as they were typed.
+func splitWords(line string) (words, raw []string, err error) {
 	if len(line) > maxCommand {
-		return nil, errors.New("the command is too long")
+		return nil, nil, errors.New("the command is too long")
 	}
 	var (
-		words  []string
 		word   strings.Builder
 		inWord bool
+		start  int
 		quote  byte
 	)
+	begin := func(i int) {
+		if !inWord {
+			inWord, start = true, i
+		}
+	}
 	for i := 0; i < len(line); i++ {
 		c := line[i]
 		switch {
 		case c == 0:
-			return nil, errors.New("the command contains a NUL byte")
+			return nil, nil, errors.New("the command contains a NUL byte")
 		case quote != 0 && c == quote:
 			quote = 0
 		case c == '\\' && quote != '\'':
+			begin(i)
 			if i++; i == len(line) {
-				return nil, errors.New("the command ends with a backslash")
+				return nil, nil, errors.New("the command ends with a backslash")
 			}
 			word.WriteByte(line[i])
-			inWord = true
 		case quote != 0:
 			word.WriteByte(c)
 		case c == '\'' || c == '"':
-			quote, inWord = c, true
+			begin(i)
+			quote = c
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
 			if inWord {
-				words = append(words, word.String())
+				words, raw, inWord = append(words, word.String()), append(raw, line[start:i]), false
 				word.Reset()
-				inWord = false
 			}
 		default:
+			begin(i)
 			word.WriteByte(c)
-			inWord = true
 		}
 	}
 	if quote != 0 {
-		return nil, errors.New("a quote is not closed")
+		return nil, nil, errors.New("a quote is not closed")
 	}
 	if inWord {
-		words = append(words, word.String())
+		words, raw = append(words, word.String()), append(raw, line[start:])
 	}
-	return words, nil
+	return words, raw, nil
 }

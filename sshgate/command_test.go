@@ -23,7 +23,7 @@ func plainCases(e string) []commandCase {
 	return []commandCase{
 		{"help", 0, "replay-queued ALIAS", ""},
 		{"help --json", 0, `{"name":"share"`, ""},
-		{"help events", 0, "usage: ssh -p 2222 relay.example.test events ALIAS [-n N] [-f]", ""},
+		{"help events", 0, "usage: ssh -p 2222 relay.example.test events ALIAS [FILTER…] [-n N] [-f]", ""},
 		{"help events", 0, "  ssh -p 2222 relay.example.test events stripe-dev -n 50\n", ""},
 		{"events --help", 0, "usage: ssh -p 2222 relay.example.test events", ""},
 		{"--help", 0, "Open a tunnel:", ""},

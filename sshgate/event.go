@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +25,11 @@ func (k *call) events() error {
 	if err != nil {
 		return err
 	}
-	newest := relay.Filter{Alias: label, Limit: n}
+	newest, err := k.filter(label)
+	if err != nil {
+		return err
+	}
+	newest.Limit = n
 	if _, follow := k.flags["f"]; follow {
 		return k.followEvents(newest)
 	}
@@ -68,18 +73,18 @@ func (k *call) followEvents(newest relay.Filter) error {
 		out.put(k.summary(e))
 		log.listed(&e)
 	}
-	return k.followFeed(out, log, feed)
+	return k.followFeed(out, log, feed, &newest)
 }
 
 // followFeed prints what ends until somebody leaves, or may not look any more.
-func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.FeedItem) error {
+func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.FeedItem, f *relay.Filter) error {
 	for {
 		select {
 		case items, ok := <-feed:
 			if !ok && k.ctx.Err() == nil {
 				return k.whyFeedEnded(log.only)
 			}
-			k.more(out, log, items)
+			k.more(out, log, items, f)
 		case key := <-k.s.keys:
 			if key == "q" {
 				return nil
@@ -128,10 +133,11 @@ func (k *call) missing(n int) string {
 	return fmt.Sprintf("… %d lines dropped", n)
 }
 
-func (k *call) more(out *outputQueue, log *follower, items []relay.FeedItem) {
+func (k *call) more(out *outputQueue, log *follower, items []relay.FeedItem, f *relay.Filter) {
 	if k.json {
 		for _, item := range items {
-			if item.Name == "event" && item.Alias == log.only {
+			var e record.Summary
+			if item.Name == "event" && item.Alias == log.only && json.Unmarshal(item.Data, &e) == nil && k.fits(f, &e) {
 				out.put(visibleJSON(item.Data))
 			}
 		}
@@ -142,7 +148,9 @@ func (k *call) more(out *outputQueue, log *follower, items []relay.FeedItem) {
 		out.put("… some requests are not shown")
 	}
 	for _, r := range requests {
-		out.put(k.s.screen.row(ofAttempt(r)))
+		if k.fits(f, &r.event) {
+			out.put(k.s.screen.row(ofAttempt(r)))
+		}
 	}
 }
 

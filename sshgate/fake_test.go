@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 // fakeStore is store and delivery in memory, as far as the server uses them.
@@ -220,6 +221,22 @@ func (f *fakeStore) Events(_ context.Context, _ relay.Actor, q relay.Filter) (re
 		}
 	}
 	return p, nil
+}
+
+func (f *fakeStore) Matches(_ context.Context, _ relay.Actor, id relay.ID, q relay.Filter) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	texts := record.NewTextSearch(q.Texts)
+	return texts.Search(f.events[id].Request.Body.Data), nil
+}
+
+func (f *fakeStore) BodyPart(_ context.Context, id relay.ID, n, _ int) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n == 0 {
+		return f.events[id].Request.Body.Data, nil
+	}
+	return f.events[id].Attempts[n-1].Response.Body.Data, nil
 }
 
 func (f *fakeStore) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {

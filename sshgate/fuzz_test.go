@@ -84,7 +84,7 @@ func FuzzCommand(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		words, err := splitWords(line)
+		words, raw, err := splitWords(line)
 		if err != nil {
 			if words != nil || unsafeText(record.SafeText(err.Error())) {
 				t.Errorf("%q: %q, %v", line, words, err)
@@ -98,7 +98,10 @@ func FuzzCommand(f *testing.F) {
 		for _, w := range words {
 			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
 		}
-		again, err := splitWords(strings.Join(quoted, " "))
+		if len(raw) != len(words) || len(strings.Join(raw, "")) > len(line) {
+			t.Errorf("%q: %q", line, raw)
+		}
+		again, _, err := splitWords(strings.Join(quoted, " "))
 		if err == nil && !slices.Equal(again, words) {
 			t.Errorf("%q: %q, then %q", line, words, again)
 		}

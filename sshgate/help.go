@@ -54,6 +54,14 @@ func (srv *Server) helpOf(c command) string {
 		}
 		fmt.Fprintf(&b, "  %-22s %s\n", name, f.does)
 	}
+	if c.filters {
+		b.WriteString("\nfilters, as words such as status:5xx or flags such as --status 5xx:\n")
+		for _, n := range record.FilterNames() {
+			if isFilterFlag(n.Name) {
+				fmt.Fprintf(&b, "  %-22s %s\n", n.Example, n.Doc)
+			}
+		}
+	}
 	b.WriteString("\nfor example:\n")
 	for _, e := range c.examples {
 		fmt.Fprintf(&b, "  %s %s\n", srv.dial(), e)
@@ -80,6 +88,11 @@ func (srv *Server) helpEntry(c command) helpEntry {
 	e := helpEntry{Name: c.name, Usage: c.usage(), Description: c.does, Flags: []helpFlag{}, Examples: []string{}}
 	for _, f := range c.flags {
 		e.Flags = append(e.Flags, helpFlag{dashed(f.name), f.value, f.does})
+	}
+	for _, n := range record.FilterNames() {
+		if c.filters && isFilterFlag(n.Name) {
+			e.Flags = append(e.Flags, helpFlag{dashed(n.Name), "VALUE", n.Doc})
+		}
 	}
 	for _, x := range c.examples {
 		e.Examples = append(e.Examples, srv.dial()+" "+x)

@@ -51,7 +51,12 @@ type Accounts interface {
 // Reader reads events. store satisfies it.
 type Reader interface {
 	Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error)
+	// Matches reports whether the filter selects one event; it reads bodies where needed.
+	Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error)
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	// BodyPart reads part i of the request body (n = 0) or of the response body of
+	// attempt n. Only after Event let the actor in.
+	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 }
 
 // Replayer sends events again. delivery satisfies it.

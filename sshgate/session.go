@@ -282,14 +282,16 @@ func (s *session) finish(code int) {
 func (s *session) run(command string) int {
 	s.consumer <- s.input
 	s.ordered()
-	words, err := splitWords(command)
+	words, raw, err := splitWords(command)
 	switch {
 	case err != nil:
 		return s.call().fail(usage(err.Error()))
 	case len(words) == 0:
 		return s.follow(&plainView{s: s})
 	}
-	return s.call().dispatch(words)
+	k := s.call()
+	k.raw = raw
+	return k.dispatch(words)
 }
 
 // ordered waits until the requests that came before the session are done.

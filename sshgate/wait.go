@@ -3,7 +3,6 @@ package sshgate
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"relay"
@@ -58,11 +57,14 @@ func (k *call) waitFor() (f relay.Filter, timeout time.Duration, err error) {
 			return f, 0, usage("--timeout takes a duration such as 30s, at most 1h")
 		}
 	}
-	// Ids have milliseconds.
-	return relay.Filter{
-		Alias: label, Path: k.flags["path"], Method: strings.ToUpper(k.flags["method"]),
-		Since: time.Now().Truncate(time.Millisecond), Limit: 200,
-	}, timeout, nil
+	if f, err = k.filter(label); err != nil {
+		return f, 0, err
+	}
+	if now := time.Now().Truncate(time.Millisecond); f.Since.Before(now) { // ids have milliseconds
+		f.Since = now
+	}
+	f.Limit = 200
+	return f, timeout, nil
 }
 
 // await gives the oldest event that matches, nil when none came until ctx ends.
@@ -76,6 +78,8 @@ func (k *call) await(ctx context.Context, sub relay.Subscription, f relay.Filter
 			}
 			if n := len(page.Events); n > 0 {
 				found = &page.Events[n-1]
+			} else if f.Cursor = page.Next; f.Cursor != "" && ctx.Err() == nil {
+				continue // the search ran out of its time, not of events
 			}
 		}
 		if found != nil {
