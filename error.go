@@ -161,6 +161,9 @@ var (
 	// ErrTunnelMoved is ErrNotSent from another node that does not have the tunnel: the
 	// record of the tunnel has to be read again.
 	ErrTunnelMoved = &Error{Code: "tunnel-moved"}
+	// ErrTunnelSilent is ErrNotSent from another node where the client of the tunnel does
+	// not answer.
+	ErrTunnelSilent = &Error{Code: "tunnel-silent"}
 	// ErrFenced means that another process has claimed the attempt since, so that the
 	// result must not be written.
 	ErrFenced = &Error{Code: "fenced"}

@@ -39,6 +39,7 @@ type TunnelRecord struct {
 	TunnelInfo
 	Alias     int64
 	AliasName string // filled in by Tunnels only
+	Owner     int64  // account that owns the alias, filled in by the registry
 	Node      string // id of the node that has the tunnel, filled in by the store
 	NodeName  string // filled in by Tunnels only; "" = the node is not known any more
 	LazyDial  bool
@@ -129,7 +130,8 @@ type Tunnel interface {
 }
 
 // RemoteTunnel is a tunnel that another node has. Package sshgate implements it. Open fails
-// with ErrTunnelMoved when the other node does not have the tunnel (any more).
+// with ErrTunnelMoved when the other node does not have the tunnel (any more), and with
+// ErrTunnelSilent when the client of the tunnel does not answer there.
 type RemoteTunnel interface {
 	Tunnel
 	// Node returns the id of the other node.
@@ -147,6 +149,9 @@ type Attachment interface {
 	Stale()
 	// Online marks a stale tunnel as alive again; queued deliveries continue.
 	Online()
+	// Acquire takes one of the slots of the tunnel for a request of another node, and
+	// returns what gives it back. It waits while all are in use, until done is closed.
+	Acquire(done <-chan struct{}) (release func(), err *Error)
 	// Detach ends the registration. In-flight exchanges may finish on their channels
 	// if graceful is set, and fail with tunnel-lost otherwise.
 	Detach(graceful bool)

@@ -148,6 +148,19 @@ func (h *attachment) markAlive(reasons ...*bool) bool {
 	return back
 }
 
+// Acquire takes one of the slots of the tunnel for a request of another node.
+func (h *attachment) Acquire(done <-chan struct{}) (func(), *relay.Error) {
+	d := h.st.d
+	h.st.mu.Lock()
+	lost := h.lost
+	h.st.mu.Unlock()
+	s := &channelSlot{tunnel: h.limiter, owner: d.registry.account(h.st.alias.Load().Owner), all: d.overflow}
+	if err := s.acquire(0, lost, done); err != nil {
+		return nil, err
+	}
+	return s.release, nil
+}
+
 // Detach ends the hold. Also a hold that was taken over is told: what still runs on
 // it then fails as tunnel-lost.
 func (h *attachment) Detach(graceful bool) {
@@ -275,7 +288,7 @@ func (h *attachment) open(ctx context.Context, x *exchange) (*pooledChannel, *re
 	if err == nil {
 		return newPooledChannel(x.d, ch), nil
 	}
-	if ctx.Err() != nil && h.t.Heard() >= time.Since(asked) {
+	if ctx.Err() != nil && h.t.Heard() >= time.Since(asked) || errors.Is(err, relay.ErrTunnelSilent) {
 		h.onOpenTimeout()
 	}
 	if errors.Is(err, relay.ErrTunnelMoved) {

@@ -152,6 +152,9 @@ func (p *pool) park(l *pooledChannel, limit time.Duration) {
 	now := time.Now()
 	l.reused, l.since, l.until = true, now, now.Add(limit)
 	l.armIdleRead()
+	if ch, remote := l.ch.(interface{ Parked() }); remote {
+		ch.Parked()
+	}
 	p.mu.Lock()
 	if !p.reuses() || len(p.idle) >= channelsPerTunnel {
 		p.mu.Unlock()
@@ -268,7 +271,7 @@ func (p *pool) trimIdle() {
 	case p.closed || len(keep) == 0:
 	case keep[0].reused:
 		p.trim.Reset(max(time.Millisecond, keep[0].until.Sub(now)))
-	case len(keep) > 1:
+	case len(keep) > 1, p.att.remote != nil:
 		p.trim.Reset(trimInterval)
 	}
 	p.mu.Unlock()
@@ -283,7 +286,11 @@ func (p *pool) wantedSpares() int {
 	if !p.att.lazy {
 		return 0
 	}
-	return max(1, min(maxSpares, max(p.peak[0], p.peak[1])))
+	least := 1
+	if p.att.remote != nil {
+		least = 0 // every node would keep one for each tunnel
+	}
+	return max(least, min(maxSpares, max(p.peak[0], p.peak[1])))
 }
 
 // refill opens missing spares in the background. It is called after the first write of
@@ -331,7 +338,7 @@ func (p *pool) openSpare() {
 		return
 	}
 	p.idle = append(p.idle, l)
-	if len(p.idle) == 2 {
+	if len(p.idle) == 2 || len(p.idle) == 1 && p.att.remote != nil {
 		p.trim.Reset(trimInterval)
 	}
 }

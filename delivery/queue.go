@@ -136,7 +136,7 @@ func (st *aliasState) remoteOwner() (t relay.RemoteTunnel, awaits bool) {
 	if h == nil || h.remote == nil {
 		return nil, false
 	}
-	return h.remote, !h.stale && !st.alias.Load().Settings.Paused
+	return h.remote, !h.stale && !h.openTimedOut && !st.alias.Load().Settings.Paused
 }
 
 // startDispatch starts the dispatcher of the alias, or wakes it, at the node that has the

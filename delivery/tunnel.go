@@ -311,7 +311,9 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 	}
 	var next *attachment
 	if rec != nil && rec.Node != d.store.NodeID() {
-		next = newAttachment(st, d.opt.Remote(*rec))
+		r := *rec
+		r.Owner = st.alias.Load().Owner
+		next = newAttachment(st, d.opt.Remote(r))
 		next.stale = rec.State != relay.TunnelOnline
 		next.isLost = next.stale
 		if next.stale {

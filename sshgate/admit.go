@@ -54,6 +54,11 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	if c.version != "" {
 		c.setResult(resultNoAttempt)
 	}
+	if c.isPeer() {
+		c.peer.Store(true)
+		srv.servePeer(c)
+		return nil
+	}
 	return c.sock
 }
 
@@ -129,9 +134,10 @@ func (srv *Server) evict(s *slot, reason string) {
 	_ = s.c.sock.Close()
 }
 
-// shared tells whether an address stands for many people, or for the machine itself.
+// shared tells whether an address stands for many people, for the machine itself, or for
+// another node.
 func (srv *Server) shared(a netip.Addr) bool {
-	return !a.IsValid() || a.IsLoopback() || containsAddr(srv.o.Trusted, a)
+	return !a.IsValid() || a.IsLoopback() || containsAddr(srv.o.Trusted, a) || srv.isPeerAddress(a)
 }
 
 // penaltyExempt tells whether failed logins from an address cost nothing.

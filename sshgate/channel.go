@@ -40,18 +40,16 @@ var errLost = errors.New("the tunnel was lost")
 // so both run in goroutines that can be left alone until the channel or the
 // connection ends.
 type channel struct {
-	c      *conn
-	ch     ssh.Channel
-	owner  int64 // account that owns the alias
-	filled chan relay.Fill
-	wrote  chan wrote
+	fills
+	c     *conn
+	ch    ssh.Channel
+	wrote chan wrote
 
 	begun bool // somebody has written
 	// reading is held while x/crypto reads: at the end of a channel it wakes one reader
 	// only, and a second one would wait for ever.
 	reading sync.Mutex
 	eof     atomic.Bool // a read has returned EOF
-	pause   pause
 	closing sync.Once
 	done    chan struct{} // closed by Close
 	release sync.Once
@@ -75,36 +73,21 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, owner int64)
 	c.alive++
 	c.mu.Unlock()
 	h := &channel{
-		c: c, ch: ch, owner: owner,
-		filled:       make(chan relay.Fill, 1),
+		fills: fills{srv: c.srv, log: c.log, owner: owner, panics: c.recovered},
+		c:     c, ch: ch,
 		wrote:        make(chan wrote, 1),
 		done:         make(chan struct{}),
 		refusalKnown: make(chan struct{}),
 		peerClosed:   make(chan struct{}),
 		endKnown:     make(chan struct{}),
 	}
+	h.read, h.end = h.readOnce, h.Close
 	if !c.spawn(func() { h.requests(reqs) }) {
 		go h.requests(reqs) // the connection has just ended, and with it reqs
 	}
 	c.spawn(func() { c.guard(ch, h.peerClosed, h.readAfterEOF) })
-	h.pause.mu.Lock()
-	h.pause.timer = time.AfterFunc(pauseAfter, h.paused)
-	h.pause.mu.Unlock()
+	h.startFills()
 	return h
-}
-
-// read serves one Fill. It ends with the channel or, at the latest, with the
-// connection.
-func (h *channel) read(buf []byte) {
-	defer h.c.recovered("read")
-	f := h.readOnce(buf)
-	h.pause.mu.Lock()
-	h.pause.filling = false
-	if f.Err == nil {
-		h.pause.timer.Reset(pauseAfter)
-	}
-	h.pause.mu.Unlock()
-	h.filled <- f
 }
 
 func (h *channel) readOnce(buf []byte) relay.Fill {
@@ -309,20 +292,6 @@ func (h *channel) write(piece *[writePiece]byte, size int) {
 	h.wrote <- wrote{n, err}
 }
 
-// Fill implements relay.Channel.
-func (h *channel) Fill(buf []byte) {
-	f, known, read := h.resume(buf)
-	switch {
-	case known:
-		h.filled <- f
-	case read:
-		go h.read(buf)
-	}
-}
-
-// Filled implements relay.Channel.
-func (h *channel) Filled() <-chan relay.Fill { return h.filled }
-
 // Refusal implements relay.Channel. Only clients that dial at the first byte say why
 // they could not, so nothing is awaited of others.
 func (h *channel) Refusal(wait time.Duration) *relay.Error {
@@ -359,7 +328,7 @@ func (h *channel) CloseWrite() error {
 func (h *channel) Close() error {
 	h.closing.Do(func() {
 		close(h.done)
-		h.endPause()
+		h.endFills()
 		h.released()
 		go func() { // it waits where the socket is stuck
 			defer h.c.recovered("close")

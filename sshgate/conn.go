@@ -34,8 +34,9 @@ type conn struct {
 	slot     slot
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
-	version       string // of the peer, as it said it; set before the handshake
-	rightsVersion int64  // revalidator.version when the login asked whose key it is
+	version       string      // of the peer, as it said it; set before the handshake
+	peer          atomic.Bool // it is that of another node
+	rightsVersion int64       // revalidator.version when the login asked whose key it is
 
 	handshake *time.Timer
 	idle      *time.Timer

@@ -75,6 +75,8 @@ func (h *fakeHold) set(s relay.TunnelState) {
 func (h *fakeHold) Stale()  { h.set(relay.TunnelStale) }
 func (h *fakeHold) Online() { h.set(relay.TunnelOnline) }
 
+func (h *fakeHold) Acquire(<-chan struct{}) (func(), *relay.Error) { return func() {}, nil }
+
 func (h *fakeHold) Detach(graceful bool) {
 	h.store.mu.Lock()
 	defer h.store.mu.Unlock()

@@ -45,6 +45,7 @@ func (f *forward) online() notice {
 func (f *forward) detach(graceful bool) {
 	f.tunnel.closed.Store(true)
 	c := f.tunnel.c
+	c.srv.peers.detached(f)
 	c.mu.Lock()
 	att := f.att
 	c.mu.Unlock()
@@ -202,6 +203,7 @@ func (c *conn) attach(f *forward) {
 	c.updateIdleTimer()
 	c.mu.Unlock()
 
+	c.srv.peers.attached(f) // before other nodes can learn of it
 	att := c.srv.o.Attach.Attach(f.alias, f.tunnel)
 	if old != nil {
 		old.detach(true)
@@ -219,6 +221,7 @@ func (c *conn) attach(f *forward) {
 	}
 	c.stateMu.Unlock()
 	if gone {
+		c.srv.peers.detached(f)
 		att.Detach(false)
 		return
 	}

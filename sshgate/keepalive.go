@@ -113,6 +113,7 @@ func (c *conn) goStale(lastHeard int64) {
 		f.att.Stale()
 		c.notify(notice{kind: relay.NoticeStale, alias: f.alias.Name})
 	}
+	c.srv.peers.lost(c)
 	if c.sock.heard.Load() != lastHeard {
 		c.noteByte()
 	}

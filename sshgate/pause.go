@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"log/slog"
 	"sync"
 	"time"
 
@@ -16,11 +17,19 @@ const (
 	pausedBytes = 2<<20 + 256<<10
 )
 
-// pause is the state of a channel between two Fills. x/crypto goes on taking what the
-// peer sends then, up to its window. So a channel that is paused for a while reads one
-// piece ahead; when something came, the bytes that may follow are reserved in the
-// budget until the next Fill. An idle peer reserves nothing.
-type pause struct {
+// fills serves the reads of a relay.Channel. x/crypto goes on taking what the peer sends
+// between two Fills, up to its window. So a channel without a Fill for a while reads one
+// piece ahead; when something came, the bytes that may follow are reserved in the budget
+// until the next Fill. An idle peer reserves nothing.
+type fills struct {
+	srv    *Server
+	log    *slog.Logger
+	owner  int64                   // account that owns the alias
+	read   func([]byte) relay.Fill // one read of the channel
+	end    func() error            // closes the channel
+	panics func(where string)      // deferred in goroutines
+	filled chan relay.Fill
+
 	mu       sync.Mutex
 	timer    *time.Timer
 	filling  bool // a Fill is outstanding
@@ -36,10 +45,44 @@ type pause struct {
 // aheadPiece is the size of the read ahead.
 const aheadPiece = 4 << 10
 
+// startFills completes p once its functions are set.
+func (p *fills) startFills() {
+	p.filled = make(chan relay.Fill, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer = time.AfterFunc(pauseAfter, p.paused)
+}
+
+// Fill implements relay.Channel.
+func (p *fills) Fill(buf []byte) {
+	f, known, read := p.resume(buf)
+	switch {
+	case known:
+		p.filled <- f
+	case read:
+		go p.fill(buf)
+	}
+}
+
+// Filled implements relay.Channel.
+func (p *fills) Filled() <-chan relay.Fill { return p.filled }
+
+// fill serves one Fill. It ends with the channel or, at the latest, with the connection.
+func (p *fills) fill(buf []byte) {
+	defer p.panics("read")
+	f := p.read(buf)
+	p.mu.Lock()
+	p.filling = false
+	if f.Err == nil && !p.closed {
+		p.timer.Reset(pauseAfter)
+	}
+	p.mu.Unlock()
+	p.filled <- f
+}
+
 // paused is called when the channel has had no Fill for pauseAfter.
-func (h *channel) paused() {
-	defer h.c.recovered("pause")
-	p := &h.pause
+func (p *fills) paused() {
+	defer p.panics("pause")
 	p.mu.Lock()
 	if p.filling || p.closed || p.ahead || p.err != nil {
 		p.mu.Unlock()
@@ -49,33 +92,32 @@ func (h *channel) paused() {
 		p.ahead = true
 		p.mu.Unlock()
 		buf := make([]byte, aheadPiece)
-		f := h.readOnce(buf)
+		f := p.read(buf)
 		p.mu.Lock()
 		p.ahead, p.buf, p.err = false, buf[:f.N], f.Err
 	}
 	if want := p.want; want != nil { // the Fill that came meanwhile
 		p.want = nil
-		f := h.takeAhead(want)
+		f := p.takeAhead(want)
 		p.mu.Unlock()
-		h.filled <- f
+		p.filled <- f
 		return
 	}
 	if len(p.buf) > 0 && p.err == nil && !p.closed {
-		p.reserved = h.c.srv.o.Budget.Reserve(h.owner, pausedBytes)
+		p.reserved = p.srv.o.Budget.Reserve(p.owner, pausedBytes)
 		p.dropped = !p.reserved
 	}
 	dropped := p.dropped
 	p.mu.Unlock()
 	if dropped {
-		h.c.log.Warn("channel cut: no buffer space for an answer that its caller does not take", "account_id", h.owner)
-		h.c.srv.metrics.channelsCut.Inc()
-		_ = h.Close()
+		p.log.Warn("channel cut: no buffer space for an answer that its caller does not take", "account_id", p.owner)
+		p.srv.metrics.channelsCut.Inc()
+		_ = p.end()
 	}
 }
 
-// takeAhead serves a Fill with what was read ahead; the caller holds pause.mu.
-func (h *channel) takeAhead(buf []byte) relay.Fill {
-	p := &h.pause
+// takeAhead serves a Fill with what was read ahead; the caller holds mu.
+func (p *fills) takeAhead(buf []byte) relay.Fill {
 	f := relay.Fill{N: copy(buf, p.buf)}
 	if p.buf = p.buf[f.N:]; len(p.buf) == 0 {
 		f.Err, p.buf, p.err = p.err, nil, nil
@@ -89,13 +131,12 @@ func (h *channel) takeAhead(buf []byte) relay.Fill {
 
 // resume ends the pause for a Fill. It returns the result of the Fill where that is known,
 // and whether the caller has to read: a read ahead that is under way will serve the Fill.
-func (h *channel) resume(buf []byte) (f relay.Fill, known, read bool) {
-	p := &h.pause
+func (p *fills) resume(buf []byte) (f relay.Fill, known, read bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.filling = true
 	p.timer.Stop()
-	h.releaseLocked()
+	p.releaseLocked()
 	switch {
 	case p.dropped:
 		return relay.Fill{Err: relay.ErrOverBudget}, true, false
@@ -103,27 +144,26 @@ func (h *channel) resume(buf []byte) (f relay.Fill, known, read bool) {
 		p.want = buf
 		return relay.Fill{}, false, false
 	case len(p.buf) > 0 || p.err != nil:
-		return h.takeAhead(buf), true, false
+		return p.takeAhead(buf), true, false
 	}
 	return relay.Fill{}, false, true
 }
 
-// endPause gives back what the channel has reserved: it is being closed, and what its
-// peer sends is discarded.
-func (h *channel) endPause() {
-	p := &h.pause
+// endFills gives back what the channel has reserved: it is being closed, and what its peer
+// sends is discarded.
+func (p *fills) endFills() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed, p.buf = true, nil
 	if p.timer != nil {
 		p.timer.Stop()
 	}
-	h.releaseLocked()
+	p.releaseLocked()
 }
 
-func (h *channel) releaseLocked() {
-	if h.pause.reserved {
-		h.pause.reserved = false
-		h.c.srv.o.Budget.Release(h.owner, pausedBytes)
+func (p *fills) releaseLocked() {
+	if p.reserved {
+		p.reserved = false
+		p.srv.o.Budget.Release(p.owner, pausedBytes)
 	}
 }

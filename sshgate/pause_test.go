@@ -51,9 +51,9 @@ func TestPausedChannelsAreBounded(t *testing.T) {
 	cut := func() int {
 		for i, ch := range chans {
 			h := ch.(*channel)
-			h.pause.mu.Lock()
-			dropped := h.pause.dropped
-			h.pause.mu.Unlock()
+			h.mu.Lock()
+			dropped := h.dropped
+			h.mu.Unlock()
 			if dropped {
 				return i
 			}
@@ -132,9 +132,9 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	defer ch.Close()
 	h := ch.(*channel)
 	ahead := func() bool {
-		h.pause.mu.Lock()
-		defer h.pause.mu.Unlock()
-		return h.pause.ahead
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.ahead
 	}
 	var all []byte
 	take := func() error {

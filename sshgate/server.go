@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,6 +83,9 @@ type Options struct {
 	// address there.
 	PenaltyExempt []netip.Prefix
 
+	// Peers connects this node with the other nodes of the store.
+	Peers PeerOptions
+
 	Registry prometheus.Registerer // gets the figures of docs/metrics.md; nil = none
 
 	Log *slog.Logger // nil = silent
@@ -99,6 +103,7 @@ type Server struct {
 	enrolments      *enrolments
 	refusedForwards *refusedForwards
 	metrics         *metrics
+	peers           *peers
 	lookups         *semaphore.Weighted // taken by who asks the store, see beginLookup
 	waiting         atomic.Int64        // for lookups
 	rejecting       chan struct{}       // one for each connection that is told why it is rejected
@@ -141,6 +146,7 @@ func New(o Options) *Server {
 		listeners:    map[net.Listener]struct{}{},
 		conns:        map[*conn]struct{}{},
 	}
+	srv.peers = newPeers(srv)
 	srv.firstForward, srv.feedRetry = firstForward, feedRetry
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.buffers.New = func() any { return new([writePiece]byte) }
@@ -181,6 +187,7 @@ func (srv *Server) Serve(inner net.Listener) error {
 	if !srv.serving {
 		srv.serving = true
 		go srv.revalidator.run()
+		srv.peers.start()
 	}
 	srv.mu.Unlock()
 
@@ -220,7 +227,7 @@ func (srv *Server) Announce() {
 // wait likewise.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.Announce()
-	conns := srv.all()
+	conns := srv.users()
 	for _, c := range conns {
 		c.spawn(func() { c.drain(ctx, stoppedReason()) })
 	}
@@ -240,6 +247,11 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	for _, c := range conns {
 		<-c.finished
 	}
+	srv.peers.stop()
+	for _, c := range srv.all() { // of other nodes: their channels have ended with those of the clients
+		_ = c.sock.Close()
+		<-c.finished
+	}
 	return ctx.Err()
 }
 
@@ -252,6 +264,11 @@ func (srv *Server) all() []*conn {
 		conns = append(conns, c)
 	}
 	return conns
+}
+
+// users is a snapshot of the connections that are not those of other nodes.
+func (srv *Server) users() []*conn {
+	return slices.DeleteFunc(srv.all(), func(c *conn) bool { return c.peer.Load() })
 }
 
 type connKey struct{}
