@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -134,10 +135,23 @@ func (p *peers) start() {
 	}
 }
 
-// stop closes all links.
-func (p *peers) stop() {
+// stop closes all links. The channels of other nodes, whose clients have gone, get a moment
+// for their last bytes.
+func (p *peers) stop(ctx context.Context) {
 	p.end()
 	p.wg.Wait()
+	ctx, cancel := context.WithTimeout(ctx, peerPing)
+	defer cancel()
+	p.mu.Lock()
+	left := slices.Collect(maps.Keys(p.bridges))
+	p.mu.Unlock()
+	for _, b := range left {
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // run keeps a link to each living node, and closes idle channels of silent tunnels.

@@ -230,7 +230,7 @@ func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
 		return
 	}
 	p.in.Add(1)
-	b := &bridge{p: p, c: c, f: f, remote: ch, local: local, done: make(chan struct{}), halfClosed: make(chan struct{})}
+	b := &bridge{p: p, c: c, f: f, remote: ch, local: local, asked: !addr.IsUnspecified(), done: make(chan struct{}), halfClosed: make(chan struct{})}
 	b.blocked = time.AfterFunc(time.Hour, b.reserve)
 	b.blocked.Stop()
 	b.run(reqs)
@@ -267,7 +267,8 @@ type bridge struct {
 	blocked    *time.Timer // runs reserve while a write waits for the client
 
 	mu       sync.Mutex
-	inUse    bool   // a request may be under way
+	inUse    bool   // the bytes of a request have come
+	asked    bool   // it was opened for a request, whose bytes are to come
 	release  func() // gives the slot of the tunnel back; nil = it has none
 	reserved bool   // bytes are reserved in the budget
 	closed   bool
@@ -318,7 +319,7 @@ func (b *bridge) close() {
 // closeIdle closes the channel unless a request uses it.
 func (b *bridge) closeIdle() {
 	b.mu.Lock()
-	idle := !b.inUse
+	idle := !b.inUse && !b.asked
 	b.mu.Unlock()
 	if idle {
 		b.finish(peerEnding{Kind: peerLost})
@@ -368,7 +369,7 @@ func (b *bridge) use() bool {
 func (b *bridge) unuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.inUse = false
+	b.inUse, b.asked = false, false
 	if b.release != nil {
 		b.release()
 		b.release = nil

@@ -247,7 +247,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	for _, c := range conns {
 		<-c.finished
 	}
-	srv.peers.stop()
+	srv.peers.stop(ctx)
 	for _, c := range srv.all() { // of other nodes: their channels have ended with those of the clients
 		_ = c.sock.Close()
 		<-c.finished

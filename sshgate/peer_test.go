@@ -1,0 +1,344 @@
+package sshgate
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// cluster is what the nodes of a test know of each other.
+type cluster struct {
+	mu    sync.Mutex
+	nodes map[string]relay.Node
+}
+
+// member is one node as Nodes, with what its server was told.
+type member struct {
+	*cluster
+	id    string
+	woken chan int64
+	reach map[string]bool
+}
+
+func (m *member) NodeID() string { return m.id }
+
+func (m *member) Peers() (list []relay.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, n := range m.nodes {
+		if id != m.id {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+func (m *member) reaches(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reach[node]
+}
+
+func newSigner(t testing.TB) ssh.Signer {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// newMember starts a server that is a node of the cluster.
+func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (*fixture, *member) {
+	t.Helper()
+	m := &member{cluster: c, id: id, woken: make(chan int64, 16), reach: map[string]bool{}}
+	key := newSigner(t)
+	b := newFixture(t, append(change, func(o *Options) {
+		o.Peers = PeerOptions{
+			Nodes: m, Key: key, Wake: func(alias int64) { m.woken <- alias },
+			Reachable: func(node string, ok bool) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.reach[node] = ok
+			},
+		}
+	})...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes[id] = relay.Node{ID: id, Name: id, PeerAddr: "127.0.0.1:" + b.port, PeerKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))}
+	return b, m
+}
+
+// twoNodes starts a node with the alias a, whose channels handle serves, and another node
+// that has the tunnel of it.
+func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *fixture, client *ssh.Client, other *member, tun relay.RemoteTunnel) {
+	t.Helper()
+	c := &cluster{nodes: map[string]relay.Node{}}
+	owner, _ = c.newMember(t, "owner")
+	ingress, other := c.newMember(t, "ingress")
+	client = owner.mustDial(owner.alice)
+	accept(t, client, handle)
+	forwards(t, client, "a", 80)
+	rec := relay.TunnelRecord{TunnelInfo: owner.online("a").Info(), Alias: 1, Node: "owner"}
+	eventually(t, 30*time.Second, "the nodes reach each other", func() bool { return other.reaches("owner") })
+	return owner, client, other, ingress.srv.Remote(rec)
+}
+
+// echo answers with what it gets, until the peer half-closes.
+func echo(_ forwardedOpen, n ssh.NewChannel) {
+	ch, reqs, err := n.Accept()
+	if err != nil {
+		return
+	}
+	go ssh.DiscardRequests(reqs)
+	_, _ = io.Copy(ch, ch)
+	_ = ch.CloseWrite()
+}
+
+// Bytes, ends and refusals of a tunnel at another node are those of the tunnel itself.
+func TestTunnelOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	got := make(chan forwardedOpen, 1)
+	_, _, _, tun := twoNodes(t, func(o forwardedOpen, n ssh.NewChannel) {
+		got <- o
+		echo(o, n)
+	})
+	ch := open(t, tun)
+	if o := <-got; o.Origin != origin.Addr().String() || o.OriginPort != uint32(origin.Port()) || o.Bind != "a" {
+		t.Errorf("open payload %+v", o)
+	}
+	sent := random(5<<20, 1)
+	go func() {
+		if n, err := ch.Write(sent); n != len(sent) || err != nil {
+			t.Errorf("wrote %d, %v", n, err)
+		}
+		if err := ch.CloseWrite(); err != nil {
+			t.Errorf("half-close: %v", err)
+		}
+	}()
+	back, err := readAll(t, ch)
+	if err != io.EOF || !bytes.Equal(back, sent) {
+		t.Errorf("%d bytes came back of %d, %v", len(back), len(sent), err)
+	}
+	if e := ch.Refusal(time.Second); e != nil {
+		t.Errorf("refusal %v", e)
+	}
+	_ = ch.Close()
+}
+
+func TestRefusalsOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	owner, _, _, tun := twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) { _ = n.Reject(ssh.ConnectionFailed, "nobody listens") })
+	if _, err := tun.Open(t.Context(), origin); relay.AsError(err).Code != relay.CodeLocalRefused || !strings.Contains(relay.AsError(err).Detail, "nobody listens") {
+		t.Errorf("open: %v", err)
+	}
+	remote := tun.(*remoteTunnel)
+	for _, change := range []func(*relay.TunnelRecord){
+		func(r *relay.TunnelRecord) { r.ID = "tun_of_before" },
+		func(r *relay.TunnelRecord) { r.Node = "gone" },
+	} {
+		moved := *remote
+		change(&moved.rec)
+		if _, err := moved.Open(t.Context(), origin); err != relay.ErrTunnelMoved {
+			t.Errorf("open: %v, want %v", err, relay.ErrTunnelMoved)
+		}
+	}
+	remote.Close("taken over by a newer connection")
+	eventually(t, 30*time.Second, "the client is told", func() bool { return owner.store.state("a") == relay.TunnelOffline })
+	if _, err := tun.Open(t.Context(), origin); err != relay.ErrTunnelMoved {
+		t.Errorf("open of the closed tunnel: %v", err)
+	}
+}
+
+// The dial-failed@relay, broke-off@relay and death of a client pass as what they are.
+func TestEndsOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	how := make(chan string, 1)
+	var client *ssh.Client
+	var tun relay.RemoteTunnel
+	_, client, _, tun = twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) {
+		ch, reqs, err := n.Accept()
+		if err != nil {
+			return
+		}
+		go ssh.DiscardRequests(reqs)
+		_, _ = ch.Read(make([]byte, 10))
+		switch <-how {
+		case "dial":
+			_, _ = ch.SendRequest(relay.DialFailedRequest, false, ssh.Marshal(relay.DialFailed{Reason: 2, Class: "refused", Text: "nobody"}))
+			_ = ch.Close()
+		case "abort":
+			_, _ = ch.Write([]byte("part"))
+			_, _ = ch.SendRequest(relay.BrokeOffRequest, true, nil)
+			_ = ch.Close()
+		case "die":
+			_, _ = ch.Write([]byte("part"))
+			time.Sleep(50 * time.Millisecond)
+			_ = client.Close()
+		}
+	})
+	if _, _, err := client.SendRequest(relay.HelloRequest, false, ssh.Marshal(relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial, Version: "9"})); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		how, text string
+		err       error
+		refusal   string
+	}{{"dial", "", io.EOF, relay.CodeLocalRefused}, {"abort", "part", io.ErrUnexpectedEOF, ""}, {"die", "part", errLost, ""}} {
+		ch := open(t, tun)
+		how <- c.how
+		if _, err := ch.Write([]byte("GET /")); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readAll(t, ch)
+		if string(got) != c.text || err != c.err {
+			t.Errorf("%s: %q, %v", c.how, got, err)
+		}
+		code := ""
+		if e := ch.Refusal(time.Second); e != nil {
+			code = e.Code
+		}
+		if code != c.refusal {
+			t.Errorf("%s: refusal %q", c.how, code)
+		}
+		_ = ch.Close()
+	}
+}
+
+// Only the keys of nodes get in, only at the key of the node that is meant, and only for
+// tunnels.
+func TestStrangersAtThePeerPort(t *testing.T) {
+	t.Parallel()
+	owner, _, other, _ := twoNodes(t, echo)
+	known := other.Peers()[0]
+	hostKey, _, _, _, err := ssh.ParseAuthorizedKey([]byte(known.PeerKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func(user string, key ssh.Signer, host ssh.HostKeyCallback) (*ssh.Client, error) {
+		return ssh.Dial("tcp", known.PeerAddr, &ssh.ClientConfig{
+			User: user, ClientVersion: peerVersion, Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: host, Timeout: 10 * time.Second,
+		})
+	}
+	for name, key := range map[string]ssh.Signer{"any key": newSigner(t), "key of a user": owner.alice.signer} {
+		for _, user := range []string{"ingress", "owner", "", "alice"} {
+			if c, err := dial(user, key, ssh.FixedHostKey(hostKey)); err == nil {
+				c.Close()
+				t.Errorf("%s as %q: let in", name, user)
+			}
+		}
+	}
+	if c, err := dial("ingress", newSigner(t), ssh.FixedHostKey(owner.srv.o.HostKey.PublicKey())); err == nil || !strings.Contains(err.Error(), "host key") {
+		t.Errorf("the host key for users was shown to a node: %v, %v", c, err)
+	}
+	owner.srv.peers.mu.Lock()
+	n := len(owner.srv.peers.served)
+	owner.srv.peers.mu.Unlock()
+	if n == 0 || n > maxPeerConns {
+		t.Errorf("%d connections of other nodes", n)
+	}
+}
+
+// A node whose port refuses is unreachable, and nothing is sent to it. One that is reached is
+// told of changed queues.
+func TestNodeThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	c := &cluster{nodes: map[string]relay.Node{}}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := ln.Addr().String()
+	_ = ln.Close()
+	_, owner := c.newMember(t, "owner")
+	c.mu.Lock()
+	refusing := c.nodes["owner"]
+	refusing.ID, refusing.PeerAddr = "refusing", gone
+	c.nodes["refusing"] = refusing
+	c.mu.Unlock()
+	ingress, other := c.newMember(t, "ingress")
+	tun := ingress.srv.Remote(relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: "tun_x"}, Alias: 9, Node: "refusing"})
+	eventually(t, 30*time.Second, "another node is reached", func() bool { return other.reaches("owner") })
+	if _, err := tun.Open(t.Context(), origin); err != relay.ErrNotSent || tun.Heard() < time.Minute {
+		t.Errorf("open: %v, heard %v ago", err, tun.Heard())
+	}
+	wake := ingress.srv.Remote(relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: "tun_y"}, Alias: 11, Node: "owner"})
+	wake.Wake()
+	if alias := <-owner.woken; alias != 11 {
+		t.Errorf("woken for the alias %d", alias)
+	}
+}
+
+// A channel of another node that no request uses ends once the client is silent, so that
+// the next request finds out whether it is still there.
+func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
+	t.Parallel()
+	_, _, _, tun := twoNodes(t, echo)
+	ch, err := tun.Open(t.Context(), netip.AddrPort{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ch.Close()
+	ch.Fill(make([]byte, 10))
+	eventually(t, 30*time.Second, "the end", func() bool { // nobody pings: no byte comes from the client
+		select {
+		case f := <-ch.Filled():
+			return f.Err != nil
+		default:
+			return false
+		}
+	})
+}
+
+// A node that stops lets the requests of the others on its tunnels end.
+func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	owner, _, _, tun := twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) {
+		ch, reqs, err := n.Accept()
+		if err != nil {
+			return
+		}
+		go ssh.DiscardRequests(reqs)
+		_, _ = ch.Read(make([]byte, 10))
+		<-release
+		_, _ = ch.Write([]byte("late"))
+		_ = ch.Close()
+	})
+	ch := open(t, tun)
+	if _, err := ch.Write([]byte("GET /")); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		stopped <- owner.srv.Shutdown(ctx)
+	}()
+	eventually(t, 30*time.Second, "the tunnel is taken off", func() bool { return owner.store.state("a") == relay.TunnelOffline })
+	close(release)
+	got, err := readAll(t, ch)
+	if string(got) != "late" || err != io.EOF {
+		t.Errorf("got %q, %v", got, err)
+	}
+	_ = ch.Close()
+	if err := <-stopped; err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
