@@ -82,6 +82,7 @@ func New(o Options) http.Handler {
 	s.huma = s.newHuma()
 	s.addAccountRoutes()
 	s.addNodeRoutes()
+	s.addTunnelRoutes()
 	s.addAliasRoutes()
 	s.addEventRoutes()
 	s.addRawRoutes()

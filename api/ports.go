@@ -27,9 +27,14 @@ type Events interface {
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
 }
 
-// Nodes lists the relayd processes that serve the store. store satisfies it.
+// Nodes lists the relayd processes that serve the store, and the tunnels that they have.
+// store satisfies it.
 type Nodes interface {
 	Nodes(ctx context.Context) ([]relay.Node, error)
+	// Tunnels lists those of aliases that the actor may see, for admins all.
+	Tunnels(ctx context.Context, who relay.Actor) ([]relay.TunnelRecord, error)
+	// CloseTunnel lets the node of a tunnel close it; ErrNotFound.
+	CloseTunnel(ctx context.Context, who relay.Actor, id string) error
 }
 
 // Accounts is who may do what. store satisfies it.

@@ -356,6 +356,10 @@ func (d *Delivery) NodeReachable(node string, reachable bool) {
 	})
 }
 
+// ReadTunnels reads the tunnels of all aliases again, and stores those of this node that are
+// missing: it was taken for dead meanwhile and has another id.
+func (d *Delivery) ReadTunnels() { d.tunnels.readLater(0) }
+
 // WakeQueue looks at the queue of an alias whose tunnel is here, on behalf of another node
 // that has changed it.
 func (d *Delivery) WakeQueue(alias int64) {

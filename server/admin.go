@@ -45,6 +45,10 @@ type Stats struct {
 	Committed  int64 // steps of the journal since start
 	Version    string
 	Node       string // name of this node
+	Peers      int    // other nodes whose tunnels can be used
+	// ForwardedOut and ForwardedIn are channels opened through other nodes, and by them
+	// through this one, since start.
+	ForwardedOut, ForwardedIn int64
 
 	HTTP, SSH, Limits any // counts of connections and rate limits, as JSON; nil = left out
 }
@@ -61,6 +65,10 @@ type processStats struct {
 	Committed  int64  `json:"committed"`
 	Version    string `json:"version"`
 	Node       string `json:"node"`
+	Peers      int    `json:"peers"`
+
+	ForwardedOut int64 `json:"forwardedOut"`
+	ForwardedIn  int64 `json:"forwardedIn"`
 
 	HTTP   any `json:"http,omitempty"`
 	SSH    any `json:"ssh,omitempty"`
@@ -125,7 +133,8 @@ func gather(stats func() Stats) processStats {
 		Committed:  s.Committed,
 		Version:    s.Version,
 		Node:       s.Node,
-		HTTP:       s.HTTP, SSH: s.SSH, Limits: s.Limits,
+		Peers:      s.Peers, ForwardedOut: s.ForwardedOut, ForwardedIn: s.ForwardedIn,
+		HTTP: s.HTTP, SSH: s.SSH, Limits: s.Limits,
 	}
 }
 

@@ -36,7 +36,7 @@ func TestAdmin(t *testing.T) {
 	if err := json.Unmarshal(get("127.0.0.1:9091", "/debug/stats").Body.Bytes(), &stats); err != nil {
 		t.Fatal(err)
 	}
-	keys := []string{"channels", "committed", "goroutines", "node", "openFds", "queued", "rssBytes", "spoolBytes", "tunnels", "version"}
+	keys := []string{"channels", "committed", "forwardedIn", "forwardedOut", "goroutines", "node", "openFds", "peers", "queued", "rssBytes", "spoolBytes", "tunnels", "version"}
 	if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(stats))); diff != "" {
 		t.Error(diff)
 	}

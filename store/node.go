@@ -50,6 +50,8 @@ type membership struct {
 	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
 	others  map[string]*nodeSeen // by id
 
+	peerAddr, peerKey string // set by SetPeer before Serve
+
 	rejoined func(before, now string)
 }
 
@@ -160,7 +162,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 			}
 		}
 		_, err := c.exec(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '')`,
-			id, name, s.opt.PeerAddr, s.opt.PeerKey, s.opt.Version, schema, m.state)
+			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, m.state)
 		return err
 	})
 	if err != nil {
@@ -391,6 +393,10 @@ func (s *Store) rejoin(ctx context.Context) {
 		s.wait.Go(func() { tell(before, now) })
 	}
 }
+
+// SetPeer sets the address at which the other nodes reach this one, and the public key that
+// it has towards them, as in authorized_keys. Call it before Serve.
+func (s *Store) SetPeer(addr, key string) { s.membership.peerAddr, s.membership.peerKey = addr, key }
 
 // OnRejoin sets what is called after this node has rejoined with a new id: its tunnels
 // were detached in the name of the former one. Call it before Serve.

@@ -57,9 +57,8 @@ type Options struct {
 	// Now is the wall clock; nil = time.Now. Durations are never measured with it.
 	Now func() time.Time
 	// NodeName is the label of this node among those of one Postgres; "" = the host name.
-	// PeerAddr and PeerKey are where other nodes reach it, and Version is that of the
-	// program; they are shown to the other nodes.
-	NodeName, PeerAddr, PeerKey, Version string
+	// Version is that of the program, shown to the other nodes.
+	NodeName, Version string
 	// MaxConns bounds the connections to Postgres, but for those of a migration; 0 = 12.
 	MaxConns int
 	// NoCreate makes Open fail where there is no store yet.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
@@ -35,6 +37,7 @@ type app struct {
 
 	store       *store.Store
 	hostKey     ssh.Signer
+	peerKey     ssh.Signer // towards other nodes; new with each start
 	nextKey     ssh.Signer // nil = none is announced
 	listenAddrs addresses
 	site        relay.Site
@@ -176,6 +179,7 @@ func (a *app) wire() error {
 		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
 		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
 		Capacity: a.store.Capacity, StoreFirst: a.store.StoreFirst,
+		Remote: a.remoteTunnels(),
 	})
 	a.store.SetRunning(a.delivery.Running)
 	a.proxies = server.NewProxies(server.ProxyOptions{Trusted: c.TrustedProxies, Registry: registry, Log: a.log})
@@ -187,8 +191,13 @@ func (a *app) wire() error {
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Nodes: a.store, Site: a.site, Log: a.log, Limits: a.limits,
 		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: registry, Version: relay.ThisBuild().Version,
 	})
+	peers, err := a.peerOptions()
+	if err != nil {
+		return err
+	}
 	a.sshServer = sshgate.New(sshgate.Options{
-		API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout.Limit(),
+		Peers: peers,
+		API:   a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout.Limit(),
 		Budget:  budget,
 		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: relay.ThisBuild().Version,
@@ -213,6 +222,34 @@ func (a *app) wire() error {
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	return nil
+}
+
+// remoteTunnels returns what makes tunnels of other nodes usable; nil on SQLite.
+func (a *app) remoteTunnels() func(relay.TunnelRecord) relay.RemoteTunnel {
+	if a.cfg.DatabaseURL == "" {
+		return nil
+	}
+	return func(rec relay.TunnelRecord) relay.RemoteTunnel { return a.sshServer.Remote(rec) }
+}
+
+// peerOptions connects this relayd with the other nodes of its store.
+func (a *app) peerOptions() (sshgate.PeerOptions, error) {
+	if a.cfg.DatabaseURL == "" {
+		return sshgate.PeerOptions{}, nil
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return sshgate.PeerOptions{}, err
+	}
+	if a.peerKey, err = ssh.NewSignerFromKey(key); err != nil {
+		return sshgate.PeerOptions{}, err
+	}
+	addr := a.cfg.PeerAddr.resolve(a.listenAddrs.SSH, true)
+	a.store.SetPeer(addr, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(a.peerKey.PublicKey()))))
+	a.store.OnRejoin(func(string, string) { a.delivery.ReadTunnels() })
+	return sshgate.PeerOptions{
+		Nodes: a.store, Key: a.peerKey, Reachable: a.delivery.NodeReachable, Wake: a.delivery.WakeQueue,
+	}, nil
 }
 
 // baseSite returns the handler of API and dashboard. Every path that begins with /api

@@ -93,6 +93,47 @@ func (h *HostPort) UnmarshalText(b []byte) error {
 
 func (h *HostPort) String() string { return string(*h) }
 
+// PeerAddr is an address that the other nodes dial; off = they do not.
+type PeerAddr string
+
+// UnmarshalText reads host:port, off, or nothing for the default.
+func (a *PeerAddr) UnmarshalText(b []byte) error {
+	s := strings.TrimSpace(string(b))
+	host, p, err := net.SplitHostPort(s)
+	n, perr := strconv.ParseUint(p, 10, 16)
+	if s != "" && s != off && (err != nil || perr != nil || n == 0 || host == "") {
+		return fmt.Errorf("%q is not an address such as 10.0.0.7:2222, or off", s)
+	}
+	*a = PeerAddr(s)
+	return nil
+}
+
+func (a *PeerAddr) String() string { return string(*a) }
+
+// resolve returns the address for a node whose SSH listener listens on ssh: the setting,
+// else that of the listener, else its port on the first private address of this machine;
+// "" = none. Other nodes could not reach what listens on loopback from elsewhere, but nodes
+// on one machine do.
+func (a PeerAddr) resolve(ssh string, postgres bool) string {
+	switch {
+	case a == off || !postgres:
+		return ""
+	case a != "":
+		return string(a)
+	}
+	host, p, err := net.SplitHostPort(ssh)
+	if ip, perr := netip.ParseAddr(host); err != nil || perr == nil && !ip.IsUnspecified() {
+		return ssh
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, addr := range addrs {
+		if n, ok := addr.(*net.IPNet); ok && n.IP.IsPrivate() {
+			return net.JoinHostPort(n.IP.String(), p)
+		}
+	}
+	return ""
+}
+
 // BaseURL is scheme and host of the base site.
 type BaseURL string
 

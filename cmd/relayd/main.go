@@ -100,7 +100,7 @@ func (c *cli) rootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		c.serveCommand(), c.migrateCommand(),
-		c.nodeCommand(), c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(),
+		c.nodeCommand(), c.tunnelCommand(), c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(),
 		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(), c.supportCommand(),
 		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.demoCommand(), c.manCommand(),
 	)

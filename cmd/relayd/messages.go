@@ -87,6 +87,7 @@ func explainNotFound(err error, format string, args ...any) error {
 }
 
 const (
+	noTunnel  = "there is no tunnel %s; `relayd tunnel list` shows them"
 	noAccount = "there is no account %s; `relayd user list` shows them"
 	noAlias   = "there is no alias %s; `relayd alias list` shows them"
 	noToken   = "there is no token %s; `relayd token list` shows their ids"

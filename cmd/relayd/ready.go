@@ -43,7 +43,10 @@ func newRegistry() *prometheus.Registry {
 // stats returns the counts of /debug/stats.
 func (a *app) stats() server.Stats {
 	d, s := a.delivery.Stats(), a.store.Stats()
+	peers, _ := a.sshServer.Reached()
+	out, in := a.sshServer.Forwarded()
 	return server.Stats{
+		Peers: peers, ForwardedOut: out, ForwardedIn: in,
 		Tunnels: d.Tunnels, Channels: d.Channels, Queued: d.Queued,
 		SpoolBytes: s.SpoolBytes, Committed: s.Committed, Version: relay.ThisBuild().Version, Node: a.store.NodeName(),
 		HTTP: a.server.Stats(), SSH: a.sshServer.Stats(), Limits: a.limits.Stats(),
