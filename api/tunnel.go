@@ -26,7 +26,7 @@ func (s *server) addTunnelRoutes() {
 	})
 	registerTyped(s, route{
 		method: http.MethodDelete, path: "/tunnels/{id}", id: "close-tunnel", tag: "tunnels",
-		summary: "Close a tunnel; its client is told", scope: relay.ScopeAliasesWrite,
+		summary: "Close a tunnel; its client is told", scope: relay.ScopeAliasesWrite, errors: []int{http.StatusNotFound},
 	}, func(ctx context.Context, c *requestInfo, in *tunnelInput) (*noContent, error) {
 		return nil, s.Nodes.CloseTunnel(ctx, c.who, in.ID)
 	})
