@@ -166,7 +166,8 @@ func stripe(kind string, n int) string {
 }
 
 func forge(kind, action string) string {
+	delivery := fmt.Sprintf("72d3162e-cc78-11e3-81ab-%012x", len(kind)) // each kind is sent once
 	body := fmt.Sprintf(`{"action":%q,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action)
 	return fmt.Sprintf("POST /webhooks/github HTTP/1.1\r\nHost: github-dev.localhost\r\nUser-Agent: GitHub-Hookshot/044aadd\r\nX-GitHub-Event: %s\r\n"+
-		"X-GitHub-Delivery: 72d3162e-cc78-11e3-81ab-4c9367dc0958\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", kind, len(body), body)
+		"X-GitHub-Delivery: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", kind, delivery, len(body), body)
 }

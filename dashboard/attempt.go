@@ -185,7 +185,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	}
 	m.Body = showBody(bodySource{
 		id: "response-" + n, what: "Response body of attempt " + n, body: &a.Response.Body, head: a.Response.Head,
-		download: attemptPath(e.ID.String(), a.N, "response.body"), image: eventPath(e.ID.String(), "image", n),
+		download: attemptPath(e.ID.String(), a.N, "response.body"), image: eventPath(e.ID.String(), "image", n), whole: eventPath(e.ID.String(), "json", n),
 		param: "response", query: r.URL.Query(), path: eventPath(e.ID.String()),
 	})
 	return m

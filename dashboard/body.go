@@ -15,6 +15,9 @@ import (
 // shownHex is how many bytes a hex dump has.
 const shownHex = 16 << 10
 
+// wholeJSON is how long a JSON body may be, in bytes, that is shown whole when asked for.
+const wholeJSON = 4 << 20
+
 // Names of body views, in the order of their tabs.
 const (
 	viewPretty = "pretty"
@@ -30,6 +33,7 @@ type bodySource struct {
 	body            *relay.Body
 	head            []byte // of its message
 	download, image string // addresses of all of it, and of it as a picture
+	whole           string // address of it as indented JSON
 	param           string // query parameter that chooses the view
 	query           url.Values
 	path            string
@@ -52,6 +56,7 @@ type bodyView struct {
 	Parts        []partView
 	Image        string
 	Download     string
+	Whole        string // address of all of a longer JSON text, indented; "" = it is shown, or too long
 }
 
 type tabView struct {
@@ -84,6 +89,9 @@ func showBody(s bodySource) bodyView {
 		v.Tabs = append(v.Tabs, tabView{Name: name, Link: withQuery(s.path, q) + "#" + s.id, Current: name == v.View})
 	}
 	c.show(&v, s.image)
+	if v.JSON && c.cut && b.Size <= wholeJSON {
+		v.Whole = s.whole
+	}
 	return v
 }
 

@@ -2,18 +2,14 @@ package dashboard
 
 import (
 	"bytes"
-	"compress/gzip"
-	"compress/zlib"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"unicode/utf8"
 
 	"relay"
 	"relay/record"
-	"relay/wire"
 )
 
 // content is what is at hand of a body and what it claims to be.
@@ -31,38 +27,24 @@ type content struct {
 func contentOf(head []byte, b *relay.Body) *content {
 	c := &content{raw: b.Data[:min(len(b.Data), shownBody)], size: b.Size}
 	c.plain, c.cut = c.raw, int64(len(c.raw)) < b.Size
-	coding := ""
-	if len(head) > 0 {
-		for _, f := range wire.Fields(head) {
-			switch strings.ToLower(string(f.Name)) {
-			case "content-type":
-				c.kind, c.params, _ = mime.ParseMediaType(string(f.Value))
-			case "content-encoding":
-				coding = strings.ToLower(string(f.Value))
-			}
-		}
-	}
-	c.decode(coding)
+	c.kind, c.params = record.ContentType(head)
+	c.decode(head)
 	return c
 }
 
 // decode takes gzip and deflate off for the view, never more than the view holds.
-func (c *content) decode(coding string) {
-	var open func(io.Reader) (io.ReadCloser, error)
-	switch coding {
-	case "", "identity":
-		return
-	case "gzip", "x-gzip":
-		open = func(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) }
-	case "deflate":
-		open = zlib.NewReader
-	default:
-		c.problem = "coded as " + record.SafeTextMax(coding, 40) + ", which this view cannot read"
+func (c *content) decode(head []byte) {
+	coding := record.ContentCoding(head)
+	if coding == "" {
 		return
 	}
-	r, err := open(bytes.NewReader(c.raw))
-	if err != nil {
+	r, decoded := record.DecodeContent(head, bytes.NewReader(c.raw))
+	switch {
+	case !decoded && strings.Contains("gzip x-gzip deflate", coding):
 		c.problem = "it says " + coding + ", but is not"
+		return
+	case !decoded:
+		c.problem = "coded as " + record.SafeTextMax(coding, 40) + ", which this view cannot read"
 		return
 	}
 	out, err := io.ReadAll(io.LimitReader(r, shownBody+1))

@@ -8,7 +8,7 @@ import (
 // Bounds of the pretty view.
 const (
 	jsonDepth  = 64      // levels that get lines of their own; deeper ones stay on one line
-	jsonOutput = 1 << 20 // bytes after which indenting ends
+	jsonOutput = 16 << 20 // bytes after which indenting ends
 )
 
 // jsonFault is where a text stops being JSON.

@@ -82,6 +82,7 @@ func New(o Options) http.Handler {
 	mux.Handle("POST /aliases/{alias}/replay-queued", p.signedIn(p.release))
 	mux.Handle("GET /events/{id}", p.signedIn(p.event))
 	mux.Handle("GET /events/{id}/image/{n}", ownPages(p.signedIn(p.image)))
+	mux.Handle("GET /events/{id}/json/{n}", ownPages(p.signedIn(p.wholeText)))
 	mux.Handle("POST /events/{id}/replay", p.signedIn(p.replay))
 	mux.Handle("POST /events/{id}/cancel", p.signedIn(p.cancel))
 	mux.Handle("GET /events/{id}/share", p.signedIn(p.previewShare))

@@ -1,8 +1,10 @@
 package dashboard
 
 import (
+	"bytes"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -215,7 +217,7 @@ func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {
 	m.Query = queryPairs(e.Target)
 	m.Body = showBody(bodySource{
 		id: "request", what: "Request body", body: &e.Request.Body, head: e.Request.Head, download: apiEventPath(e.ID.String(), "request.body"),
-		image: eventPath(e.ID.String(), "image", "0"), param: "body", query: r.URL.Query(), path: r.URL.Path,
+		image: eventPath(e.ID.String(), "image", "0"), whole: eventPath(e.ID.String(), "json", "0"), param: "body", query: r.URL.Query(), path: r.URL.Path,
 	})
 	return m
 }
@@ -247,27 +249,64 @@ func pairsOf(read func([]byte) []wire.Field, p []byte) []pair {
 	return list
 }
 
+// bodyOf reads the message that the address of an event names by a number: 0 for the
+// request, else an attempt; of each body at most most bytes.
+func (p *pages) bodyOf(r *http.Request, who relay.Actor, most int) (id relay.ID, n int, m *relay.Message, err error) {
+	if id, err = relay.ParseID(r.PathValue("id")); err != nil {
+		return id, 0, nil, err
+	}
+	e, err := p.Events.Event(r.Context(), who, id, most)
+	if err != nil {
+		return id, 0, nil, err
+	}
+	if n, err = strconv.Atoi(r.PathValue("n")); err != nil || n < 0 || n > len(e.Attempts) {
+		return id, 0, nil, relay.ErrNotFound
+	}
+	m = &e.Request
+	for i := range e.Attempts {
+		if a := &e.Attempts[i]; a.N == n {
+			m = &a.Response
+		}
+	}
+	return id, n, m, nil
+}
+
+// wholeText sends a JSON body indented, for the view that builds only what is seen.
+func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	id, n, m, err := p.bodyOf(r, who, 0)
+	if err != nil {
+		return nil, err
+	}
+	var stored bytes.Buffer
+	for i := 0; i < max(1, m.Body.Parts) && stored.Len() <= wholeJSON; i++ {
+		part, err := p.Events.BodyPart(r.Context(), id, n, i)
+		if err != nil {
+			return nil, err
+		}
+		stored.Write(part)
+	}
+	plain, _ := record.DecodeContent(m.Head, &stored)
+	text, err := io.ReadAll(io.LimitReader(plain, wholeJSON+1))
+	out, fault := prettyJSON(text, len(text) > wholeJSON)
+	if err != nil || fault != nil {
+		return nil, relay.Errorf(relay.CodeConflict, "this body is not JSON to its end; the download has it")
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, visible(out))
+	return nil, nil
+}
+
 // image sends a body as the picture that it is, if it is one of a few kinds that
 // carry no script.
 func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
 	const magic = 64 // bytes that tell what a body is
-	e, err := p.Events.Event(r.Context(), who, id, magic)
+	id, n, m, err := p.bodyOf(r, who, magic)
 	if err != nil {
 		return nil, err
 	}
-	n, err := strconv.Atoi(r.PathValue("n"))
-	body := &e.Request.Body
-	for i := range e.Attempts {
-		if a := &e.Attempts[i]; a.N == n {
-			body = &a.Response.Body
-		}
-	}
+	body := &m.Body
 	kind := imageKind(body.Data)
-	if err != nil || n < 0 || n > len(e.Attempts) || kind == "" {
+	if kind == "" {
 		return nil, relay.ErrNotFound
 	}
 	part, err := p.Events.BodyPart(r.Context(), id, n, 0)

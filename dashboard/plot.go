@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -37,7 +38,7 @@ type plotPanel struct {
 
 // plotBar is one part of the time: all events, and the errors among them at its foot.
 type plotBar struct {
-	X, Width, Y, Height, ErrorY, ErrorHeight, Title string
+	X, Width, Y, Height, ErrorY, ErrorHeight, Title, Link string
 }
 
 // plotLine joins neighbouring parts; one without neighbours is a dot at X, Y.
@@ -49,6 +50,7 @@ type plotLine struct {
 type plotRow struct {
 	From                     stamp
 	Events, Errors, P50, P95 string
+	Link                     string // the events of that time
 }
 
 // Size of a drawing; the page scales it.
@@ -93,23 +95,23 @@ func (p *pages) plot(r *http.Request, who relay.Actor, alias, path string, newes
 		v.Failed = "The figures cannot be read now: " + relay.AsError(err).Detail
 		return v
 	}
-	v.fill(&f, w.text, now)
+	v.fill(&f, w.text, path, now)
 	return v
 }
 
-func (v *plotView) fill(f *relay.Figures, window string, now time.Time) {
+func (v *plotView) fill(f *relay.Figures, window, path string, now time.Time) {
 	v.From, v.To = stampOf(f.Buckets[0].From, now), stampOf(f.To, now)
 	v.Summary = plotSentences(f, window, now)
 	if f.Total.Events == 0 {
 		return
 	}
-	v.Count, v.Latency = countPanel(f, now), latencyPanel(f)
+	v.Count, v.Latency = countPanel(f, path, now), latencyPanel(f)
 	for i := len(f.Buckets) - 1; i >= 0; i-- {
 		b := &f.Buckets[i]
 		if b.Events == 0 {
 			continue
 		}
-		row := plotRow{From: stampOf(b.From, now), Events: strconv.Itoa(b.Events), Errors: strconv.Itoa(b.Errors)}
+		row := plotRow{From: stampOf(b.From, now), Events: strconv.Itoa(b.Events), Errors: strconv.Itoa(b.Errors), Link: bucketPath(f, i, path)}
 		if b.N > 0 {
 			row.P50, row.P95 = latencyText(b.P50), latencyText(b.P95)
 		}
@@ -166,7 +168,16 @@ func latencyText(d time.Duration) string {
 	return millisText(float64(d.Microseconds()) / 1000)
 }
 
-func countPanel(f *relay.Figures, now time.Time) plotPanel {
+// bucketPath is the list of the events of one part of the time.
+func bucketPath(f *relay.Figures, i int, path string) string {
+	until := f.To
+	if i+1 < len(f.Buckets) {
+		until = f.Buckets[i+1].From
+	}
+	return withQuery(path, url.Values{"since": {f.Buckets[i].From.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}})
+}
+
+func countPanel(f *relay.Figures, path string, now time.Time) plotPanel {
 	most := 0
 	for i := range f.Buckets {
 		most = max(most, f.Buckets[i].Events)
@@ -183,6 +194,7 @@ func countPanel(f *relay.Figures, now time.Time) plotPanel {
 			X: coordinate(float64(i)*width + width*.1), Width: coordinate(width * .8),
 			Y: coordinate(plotHeight - all), Height: coordinate(all), ErrorY: coordinate(plotHeight - bad), ErrorHeight: coordinate(bad),
 			Title: stampOf(b.From, now).Text + ": " + countText(b.Events, "event", "events") + ", " + countText(b.Errors, "error", "errors"),
+			Link: bucketPath(f, i, path),
 		})
 	}
 	return p

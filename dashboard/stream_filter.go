@@ -64,9 +64,9 @@ func rawWords(q url.Values) string {
 // query is the filter in an address, and how far back the list begins.
 func (f *streamFilter) query() url.Values {
 	q := url.Values{}
-	if f.find {
+	if f.find || f.err != nil {
 		q.Set("find", f.Typed)
-	} else if f.err == nil {
+	} else {
 		q = f.values()
 	}
 	if f.Cursor != "" {

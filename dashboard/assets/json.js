@@ -5,8 +5,8 @@ const linesAtOnce = 300; // of one object or array, until more are asked for
 
 // showJSON replaces the text of an element by its view.
 function showJSON(pre, text = pre.textContent) {
-	if (pre.jsonSource === text) return;
-	pre.jsonSource = text;
+	if (pre.jsonSource !== undefined && text === pre.textContent) return;
+	pre.jsonSource ??= pre.textContent; // as the server sent it
 	const lines = text.split("\n"), ends = new Map(), open = [];
 	lines.forEach((line, i) => { // the server puts each bracket with content at the end, or the start, of a line
 		if (/^\s*[}\]]/.test(line) && open.length) ends.set(open.pop(), i);
@@ -16,6 +16,17 @@ function showJSON(pre, text = pre.textContent) {
 	pre.replaceChildren();
 	addLines(pre, pre.json, 0, lines.length);
 }
+
+// A text of which the server sent only the start is fetched whole when asked for.
+document.addEventListener("click", async e => {
+	const button = e.target.closest("[data-whole]"), pre = button && $("pre.json", button.closest(".body"));
+	if (!pre) return;
+	button.disabled = true;
+	const response = await fetch(button.dataset.whole);
+	if (!response.ok) return announce(`This could not be read (status ${response.status}).`, true);
+	showJSON(pre, await response.text());
+	button.parentElement.hidden = true;
+});
 
 // addLines adds the lines from one to another below an element.
 function addLines(parent, json, from, to) {
