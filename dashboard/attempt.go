@@ -56,7 +56,7 @@ type phaseView struct {
 
 // addAttempts adds the columns: the original and the newest attempt, or the one that the
 // address chooses, or all.
-func (v *eventView) addAttempts(r *http.Request, e *relay.Event) {
+func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *relay.Event) {
 	list, q := e.Attempts, r.URL.Query()
 	left, right := chosenAttempts(q, list)
 	all := q.Get("attempts") == "all"
@@ -85,8 +85,7 @@ func (v *eventView) addAttempts(r *http.Request, e *relay.Event) {
 		}
 	}
 	if left < right && list[left].HasResponse && list[right].HasResponse && !all {
-		d := compareResponses(&list[left], &list[right])
-		v.Diff = &d
+		v.Diff = p.compareAttempts(r.Context(), who, e.ID, list[left].N, list[right].N)
 	}
 }
 

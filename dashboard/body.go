@@ -15,8 +15,9 @@ import (
 // shownHex is how many bytes a hex dump has.
 const shownHex = 16 << 10
 
-// wholeJSON is how long a JSON body may be, in bytes, that is shown whole when asked for.
-const wholeJSON = 4 << 20
+// wholeJSON is how long a JSON body may be, in bytes, that is shown whole when asked for;
+// wholeOutput bounds its indented text.
+const wholeJSON, wholeOutput = 4 << 20, 12 << 20
 
 // Names of body views, in the order of their tabs.
 const (

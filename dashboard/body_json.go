@@ -8,7 +8,7 @@ import (
 // Bounds of the pretty view.
 const (
 	jsonDepth  = 64      // levels that get lines of their own; deeper ones stay on one line
-	jsonOutput = 16 << 20 // bytes after which indenting ends
+	jsonOutput = 1 << 20 // bytes after which indenting ends; wholeOutput where the text is asked for alone
 )
 
 // jsonFault is where a text stops being JSON.
@@ -36,12 +36,17 @@ type jsonPrinter struct {
 	i     int
 	out   []byte
 	stack []byte // the open brackets
+	most  int    // bytes after which indenting ends
 }
 
 // prettyJSON indents p. A fault tells where p is no JSON (RFC 8259); with cut, the
 // end of p is the end of what is at hand and no fault, and out is what there is.
 func prettyJSON(p []byte, cut bool) (out []byte, fault *jsonFault) {
-	j := &jsonPrinter{p: p, out: make([]byte, 0, len(p)+len(p)/4)}
+	return indentJSON(p, cut, jsonOutput)
+}
+
+func indentJSON(p []byte, cut bool, most int) (out []byte, fault *jsonFault) {
+	j := &jsonPrinter{p: p, out: make([]byte, 0, len(p)+len(p)/4), most: most}
 	fault = j.value()
 	for fault == nil && len(j.stack) > 0 {
 		fault = j.next()
@@ -253,7 +258,7 @@ func (j *jsonPrinter) space() {
 }
 
 func (j *jsonPrinter) newline() {
-	if len(j.stack) > jsonDepth || len(j.out) > jsonOutput {
+	if len(j.stack) > jsonDepth || len(j.out) > j.most {
 		return
 	}
 	j.out = append(j.out, '\n')

@@ -88,6 +88,7 @@ func New(o Options) http.Handler {
 	mux.Handle("GET /events/{id}/share", p.signedIn(p.previewShare))
 	mux.Handle("POST /events/{id}/shares", p.signedIn(p.createShare))
 	mux.Handle("POST /events/{id}/shares/{share}/revoke", p.signedIn(p.revokeShare))
+	mux.Handle("GET /diff", p.signedIn(p.compare))
 	mux.Handle("GET /s/{token}", p.page(p.sharedEvent))
 	mux.Handle("POST /s/{token}/replay", p.page(p.sharedReplay))
 	p.homeRoutes(mux)

@@ -1,250 +1,192 @@
 package dashboard
 
 import (
-	"fmt"
-	"math"
-	"slices"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
 	"strconv"
-	"strings"
+	"time"
 
-	udiff "github.com/aymanbagabas/go-udiff"
+	"github.com/a-h/templ"
 
 	"relay"
 	"relay/record"
 )
 
-// Bounds of a comparison.
+// Bounds of a shown comparison.
 const (
-	diffBody   = 128 << 10 // bytes of each body
-	diffLines  = 4000      // lines of each side
-	diffFields = 100       // changed fields and changed lines that are listed
-	diffValue  = 200       // runes of a value
-	diffLong   = 500       // runes of a line
-
-	diffContext = 3 // unchanged lines shown around a change of a body
+	diffValue      = 300 // runes of a JSON value
+	diffLine       = 500 // runes of a line
+	diffCandidates = 20  // events to compare with
 )
 
-// diffView compares the responses of two attempts.
+// diffView is a comparison of two responses or two requests.
 type diffView struct {
-	Left, Right int
-	Headline    string
-	Headers     []diffLine
-	Fields      []fieldChange // of two JSON bodies
-	Body        []diffLine
-	BodyNote    string
+	Title    string
+	Headline string
+	Names    [2]string // what the columns are called
+	Lines    []diffLineView
+	Headers  []fieldChange
+	Fields   []fieldChange // of two JSON bodies
+	Note     string
+	Noise    bool // something is faded
 }
 
-// diffLine is one line: "+" only right, "-" only left, " " both, "…" left out.
-type diffLine struct {
-	Sign, Text string
-	Noise      bool // the header line differs between any two responses
+// fieldChange is a header line or a JSON field that differs; "" = it is not there.
+type fieldChange struct {
+	Name, Was, Is string
+	Noise         bool
+}
+
+// diffLineView is one line of text: "+" only right, "-" only left, " " both, "…" left out.
+type diffLineView struct {
+	Sign  string
+	Marks []record.Mark
 }
 
 // Class is the style of the line.
-func (l diffLine) Class() string {
-	switch {
-	case l.Noise:
-		return "noise"
-	case l.Sign == "+":
-		return "added"
-	case l.Sign == "-":
-		return "removed"
-	}
-	return "same"
+func (l diffLineView) Class() string {
+	return map[string]string{"+": "added", "-": "removed"}[l.Sign]
 }
 
-// Note says why a header line is not counted as a change.
-func (l diffLine) Note() string {
-	if l.Noise {
-		return " (differs in every response)"
+// diffViewOf shows a comparison of record.
+func diffViewOf(d *record.Diff, title string, names [2]string) diffView {
+	v := diffView{Title: title, Headline: d.Headline, Names: names, Note: record.SafeText(d.Body.Note)}
+	if d.Request != nil {
+		v.Headers = append(v.Headers, fieldChange{Name: "Method and path", Was: record.SafeTextMax(d.Request.Left, diffLine), Is: record.SafeTextMax(d.Request.Right, diffLine)})
 	}
-	return ""
-}
-
-// fieldChange is a place in a JSON body whose value differs; "" = it is not there.
-type fieldChange struct{ Path, Was, Is string }
-
-// compareResponses tells how the response of one attempt differs from that of another.
-func compareResponses(was, is *relay.Attempt) diffView {
-	d := diffView{Left: was.N, Right: is.N}
-	parts := []string{strconv.Itoa(was.Status)}
-	if was.Status != is.Status {
-		parts[0] += " → " + strconv.Itoa(is.Status)
-	} else {
-		parts[0] += " in both"
+	for _, h := range d.Headers {
+		c := fieldChange{Name: record.SafeTextMax(h.Name, diffValue), Noise: h.Noise}
+		if h.Left != nil {
+			c.Was = record.SafeTextMax(*h.Left, diffLine)
+		}
+		if h.Right != nil {
+			c.Is = record.SafeTextMax(*h.Right, diffLine)
+		}
+		v.Headers, v.Noise = append(v.Headers, c), v.Noise || c.Noise
 	}
-	lines, ok := record.CompareHeaders(record.OfAttempt(was, false).Response.Headers, record.OfAttempt(is, false).Response.Headers)
-	d.Headers = headerRows(lines)
-	if n := record.CountHeaderChanges(lines); n > 0 {
-		parts = append(parts, countText(n, "header line changed", "header lines changed"))
-	} else if !ok {
-		parts = append(parts, "too many header lines to compare")
-	}
-	parts = append(parts, d.compareBodies(was, is))
-	if was.HasTiming && is.HasTiming {
-		parts = append(parts, latencyChange(was, is))
-	}
-	d.Headline = strings.Join(parts, ", ")
-	return d
-}
-
-// compareBodies compares two bodies, JSON by its fields, and says the outcome in words.
-func (d *diffView) compareBodies(was, is *relay.Attempt) string {
-	a, b := &was.Response.Body, &is.Response.Body
-	if a.Size == b.Size && a.SHA256 == b.SHA256 {
-		d.BodyNote = "The bodies are identical."
-		return "same body"
-	}
-	left, right := contentOf(was.Response.Head, a), contentOf(is.Response.Head, b)
-	if !isText(left.plain, left.cut) || !isText(right.plain, right.cut) {
-		d.BodyNote = fmt.Sprintf("Binary bodies are not compared: %s and %s.", sizeText(a.Size), sizeText(b.Size))
-		return "different body"
-	}
-	one, oneJSON := left.diffText()
-	two, twoJSON := right.diffText()
-	lines, ok := lineDiff(one, two)
-	d.Body = lines
-	beyond := max(left.comparedBytes(), right.comparedBytes())
-	switch {
-	case !ok:
-		d.BodyNote = "The bodies have too many lines to compare."
-	case beyond > 0:
-		d.BodyNote = "Only the first " + sizeText(int64(beyond)) + " are compared."
-	}
-	n, err := 0, errNoJSON
-	if oneJSON && twoJSON {
-		d.Fields, n, err = fieldChanges(left.plain, right.plain)
-	}
-	switch {
-	case n > 0:
-		return countText(n, "field changed", "fields changed")
-	case err == nil && ok:
-		return "same JSON values, different formatting"
-	case !ok:
-		return "different body"
-	case len(lines) > 0:
-		return countText(countChanges(lines), "line changed", "lines changed")
-	case beyond > 0:
-		return "bodies differ after the compared part"
-	}
-	d.BodyNote = "The bodies have the same text but different bytes: line endings or compression differ."
-	return "same text, different bytes"
-}
-
-// comparedBytes returns how many bytes of a body are compared, or 0 when all are.
-func (c *content) comparedBytes() int {
-	if !c.cut && len(c.plain) <= diffBody {
-		return 0
-	}
-	return min(len(c.plain), diffBody)
-}
-
-// diffText are the text of a body for comparing, JSON indented.
-func (c *content) diffText() (text string, isJSON bool) {
-	p := c.plain[:min(len(c.plain), diffBody)]
-	cut := c.cut || len(p) < len(c.plain)
-	if c.isJSON() {
-		if out, fault := prettyJSON(p, cut); fault == nil {
-			return visible(out) + "\n", !cut
+	for i := range d.Body.Changes {
+		change := &d.Body.Changes[i]
+		if d.Body.Kind == record.DiffJSON {
+			c := jsonChange(change)
+			v.Fields, v.Noise = append(v.Fields, c), v.Noise || c.Noise
+		} else {
+			v.Lines = append(v.Lines, textChange(change))
 		}
 	}
-	return visible(p) + "\n", false
+	return v
 }
 
-// headerRows gives the removed and added header lines of a comparison.
-func headerRows(lines []record.HeaderLine) []diffLine {
-	var list []diffLine
-	for _, l := range lines {
-		line := diffLine{Text: cutLine(record.SafeText(l.Name + ": " + l.Value)), Noise: l.Noise}
-		switch l.Op {
-		case record.HeaderRemoved:
-			line.Sign = "-"
-		case record.HeaderAdded:
-			line.Sign = "+"
-		default:
-			continue
-		}
-		if len(list) == 4*diffFields {
-			return append(list, diffLine{Sign: "…", Text: "more changes are not shown"})
-		}
-		list = append(list, line)
+func jsonChange(c *record.BodyChange) fieldChange {
+	f := fieldChange{Name: record.SafeTextMax(c.Field, diffValue), Was: jsonText(c.Old), Is: jsonText(c.Value), Noise: c.Noise}
+	if f.Name == "" {
+		f.Name = "the whole body"
 	}
-	return list
+	if c.Op == "move" && c.From != nil && c.Path != nil {
+		f.Was, f.Is = "at "+record.SafeTextMax(*c.From, diffValue), "at "+record.SafeTextMax(*c.Path, diffValue)
+	}
+	return f
 }
 
-// lineDiff gives what changed with some lines around it; false when there is too much.
-func lineDiff(was, is string) ([]diffLine, bool) {
-	if strings.Count(was, "\n") > diffLines || strings.Count(is, "\n") > diffLines {
-		return nil, false
+func jsonText(value json.RawMessage) string { return record.SafeTextMax(string(value), diffValue) }
+
+func textChange(c *record.BodyChange) diffLineView {
+	line := diffLineView{Sign: map[string]string{"add": "+", "remove": "-", "skip": "…"}[c.Op], Marks: c.Marks}
+	if len(line.Marks) == 0 {
+		line.Marks = []record.Mark{{Text: c.Text}}
 	}
-	edits := udiff.Lines(was, is)
-	u, err := udiff.ToUnifiedDiff("", "", was, edits, diffContext)
+	for i := range line.Marks {
+		line.Marks[i].Text = visible([]byte(line.Marks[i].Text))
+		if runes := []rune(line.Marks[i].Text); len(runes) > diffLine {
+			line.Marks[i].Text = string(runes[:diffLine]) + "…"
+		}
+	}
+	return line
+}
+
+// compareAttempts compares the responses of two attempts; nil if they cannot be read.
+func (p *pages) compareAttempts(ctx context.Context, who relay.Actor, id relay.ID, left, right int) *diffView {
+	d, err := record.ReadDiff(ctx, p.Events, who, relay.AttemptRef{Event: id, N: left}, relay.AttemptRef{Event: id, N: right}, record.DiffResponse)
 	if err != nil {
-		return nil, false
+		p.Log.Warn("attempts not compared", "event", id, "error", err)
+		return nil
 	}
-	var list []diffLine
-	changed := 0
-	for i, h := range u.Hunks {
-		if i > 0 {
-			list = append(list, diffLine{Sign: "…"})
-		}
-		for _, l := range h.Lines {
-			line := diffLine{Sign: " ", Text: cutLine(strings.TrimSuffix(l.Content, "\n"))}
-			switch l.Kind {
-			case udiff.Delete:
-				line.Sign = "-"
-			case udiff.Insert:
-				line.Sign = "+"
-			}
-			if line.Sign != " " {
-				changed++
-			}
-			if changed > 4*diffFields {
-				return append(list, diffLine{Sign: "…", Text: "more changes are not shown"}), true
-			}
-			list = append(list, line)
-		}
-	}
-	return list, true
+	names := [2]string{"Attempt " + strconv.Itoa(left), "Attempt " + strconv.Itoa(right)}
+	v := diffViewOf(d, names[0]+" and "+strconv.Itoa(right), names)
+	return &v
 }
 
-// cutLine is the start of a line that is safe to show, with its tabs.
-func cutLine(s string) string {
-	n := 0
-	for i := range s {
-		if n++; n > diffLong {
-			return s[:i] + "…"
-		}
-	}
-	return s
+// diffPageView is the page that compares two events, or asks with which one to compare.
+type diffPageView struct {
+	Part        string
+	Sides       [2]rowView
+	Diff        *diffView
+	Other, Swap string    // addresses: of the other part, and with the sides swapped
+	Candidates  []rowView // to choose from, while only one side is known; Link compares
+	NoResponse  bool
 }
 
-// countChanges counts changed lines: one taken away and one added beside it are one.
-func countChanges(lines []diffLine) int {
-	total, removed, added := 0, 0, 0
-	for _, l := range append(slices.Clone(lines), diffLine{Sign: " "}) {
-		switch l.Sign {
-		case "-":
-			removed++
-		case "+":
-			added++
-		default:
-			total += max(removed, added)
-			removed, added = 0, 0
-		}
+// compare is the page /diff?left=…&right=…&part=….
+func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	q := r.URL.Query()
+	left, err := record.ParseAttemptRef(q.Get("left"))
+	if err != nil {
+		return nil, err
 	}
-	return total
+	v := diffPageView{Part: record.DiffRequest}
+	if q.Get("part") == record.DiffResponse {
+		v.Part = record.DiffResponse
+	}
+	e, err := p.Events.Event(r.Context(), who, left.Event, 0)
+	if err != nil {
+		return nil, err
+	}
+	v.Sides[0] = rowOf(record.Summarise(e, p.Site, time.Now()), nil)
+	if q.Get("right") == "" {
+		v.Candidates, err = p.candidates(r.Context(), who, e)
+		return diffPage(v), err
+	}
+	right, err := record.ParseAttemptRef(q.Get("right"))
+	if err != nil {
+		return nil, err
+	}
+	if e, err = p.Events.Event(r.Context(), who, right.Event, 0); err != nil {
+		return nil, err
+	}
+	v.Sides[1] = rowOf(record.Summarise(e, p.Site, time.Now()), nil)
+	v.Swap = comparePath(q.Get("right"), q.Get("left"), v.Part)
+	v.Other = comparePath(q.Get("left"), q.Get("right"), map[string]string{record.DiffRequest: record.DiffResponse, record.DiffResponse: record.DiffRequest}[v.Part])
+	d, err := record.ReadDiff(r.Context(), p.Events, who, left, right, v.Part)
+	if errors.Is(err, relay.ErrNotFound) { // both events are there
+		v.NoResponse = true
+		return diffPage(v), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	diff := diffViewOf(d, "Changes", [2]string{"Left", "Right"})
+	v.Diff = &diff
+	return diffPage(v), nil
 }
 
-// latencyChange says how much later the second answer came.
-func latencyChange(was, is *relay.Attempt) string {
-	ms := float64(is.Timing.Latency().Microseconds()-was.Timing.Latency().Microseconds()) / 1000
-	switch {
-	case math.Abs(ms) < 0.05:
-		return "same latency"
-	case ms > 0:
-		return millisText(ms) + " slower"
-	default:
-		return millisText(-ms) + " faster"
+// candidates are earlier events like one, to compare it with.
+func (p *pages) candidates(ctx context.Context, who relay.Actor, e *relay.Event) (list []rowView, err error) {
+	f := relay.Filter{Alias: e.Alias, Type: e.Provider.EventType, Limit: diffCandidates, Budget: streamBudget, Cursor: e.ID.String()}
+	if f.Type == "" {
+		f.Method = e.Method
 	}
+	page, err := p.Events.Events(ctx, who, f)
+	for i := range page.Events {
+		row := rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), nil)
+		row.Link = comparePath(row.ID, e.ID.String(), record.DiffRequest)
+		list = append(list, row)
+	}
+	return list, err
+}
+
+// comparePath is the page that compares two events.
+func comparePath(left, right, part string) string {
+	return withQuery("/diff", url.Values{"left": {left}, "right": {right}, "part": {part}})
 }

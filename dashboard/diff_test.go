@@ -6,46 +6,48 @@ import (
 	"testing"
 )
 
-// What a comparison says of two bodies is true: the same are those that are, and
-// values stand there as they came.
-func TestComparisonSaysWhatDiffers(t *testing.T) {
+// TestCompareEvents: any two events' requests or responses can be compared, and an event
+// offers earlier ones like it.
+func TestCompareEvents(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
 	r.online()
-	deep := func(in string) string { return strings.Repeat("[", 20_000) + in + strings.Repeat("]", 20_000) }
-	long := strings.Repeat(strings.Repeat("a line of text ", 10)+"\n", 1000)
-	const isJSON, isText = "application/json", "text/plain"
-	for _, c := range []struct {
-		name, kind, was, is string
-		wants, lacks        []string
-	}{
-		{"names with dots", isJSON, `{"a.b":1}`, `{"a":{"b":1}}`, []string{"2 fields changed", `[&#34;a.b&#34;]`, "absent"}, []string{"same values"}},
-		{"no name", isJSON, `{"":1}`, `1`, []string{"2 fields changed"}, []string{"same values"}},
-		{"signs of HTML", isJSON, `{"m":"a & <b>"}`, `{"m":"c"}`, []string{"1 field changed", "<code>&#34;a &amp; &lt;b&gt;&#34;</code>"}, []string{"u0026", "u003c"}},
-		{"spaces", isJSON, `{"a":1}`, `{ "a": 1 }`, []string{"same JSON values, different formatting"}, nil},
-		{"too deep", isJSON, deep("1"), deep("2"), []string{"1 line changed"}, []string{"same values"}},
-		{"tabs", isText, "trace:\n\tone\n", "trace:\n\ttwo\n", []string{"1 line changed", "\tone", "\ttwo"}, []string{`\tone`}},
-		{"line ends", isText, "a\r\nb\r\n", "a\nb\n", []string{"same text, different bytes", "line endings or compression differ"}, []string{"0 lines"}},
-		{"far ends", isText, long + "1", long + "2", []string{"bodies differ after the compared part", "Only the first 128.0 KiB are compared."}, []string{"0 lines"}},
-	} {
-		body := c.was
-		r.answers(func([]byte, []byte) string {
-			return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: %s\r\nX: 1\r\nContent-Length: %d\r\n\r\n%s", c.kind, len(body), body)
-		})
-		id := r.send(post("/hook", "{}")).String()
-		r.answers(func([]byte, []byte) string {
-			return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: %s\r\nX: 1\r\nContent-Length: %d\r\n\r\n%s", c.kind, len(c.is), c.is)
-		})
-		r.replay(id)
-		_, diff, _ := strings.Cut(r.get("/events/"+id+"?diff=1,2", 200), `id="diff"`)
-		diff, _, _ = strings.Cut(diff, "Close the comparison")
-		contains(t, c.name, diff, c.wants...)
-		for _, text := range c.lacks {
-			if strings.Contains(diff, text) {
-				t.Errorf("%s says %q", c.name, text)
-			}
-		}
+	const signed = "Stripe-Signature: t=1,v1=x"
+	one := r.send(post("/hook", `{"type":"invoice.paid","amount":1,"note":"a & <b>","lines":[{"id":"x"},{"id":"y"}]}`, signed)).String()
+	r.send(post("/hook", `{"type":"charge.refunded"}`, signed))
+	two := r.send(post("/hook", `{"type":"invoice.paid","amount":2,"note":"c","lines":[{"id":"new"},{"id":"x"},{"id":"y"}]}`, signed)).String()
+	page := r.get("/events/"+two, 200)
+	contains(t, "event", page, `href="/diff?left=`+two+`"`)
+	chooser := r.get("/diff?left="+two, 200)
+	contains(t, "chooser", chooser, "with an earlier event", "left="+one+"&amp;part=request&amp;right="+two)
+	if strings.Contains(chooser, "charge.refunded") {
+		t.Error("the chooser offers events of another type")
 	}
+	page = r.get("/diff?left="+one+"&right="+two+"&part=request", 200)
+	contains(t, "requests", page, "Compare requests", "3 fields changed", "<code>amount</code>", "<code>1</code>", "<code>2</code>", "a &amp; &lt;b&gt;", "lines[0]", "absent", "Compare the responses")
+	contains(t, "responses", r.get("/diff?left="+one+"&right="+two+"&part=response", 200), "Compare responses", "200 in both, same body")
+	r.offline()
+	waiting := r.send(post("/hook", "{}")).String()
+	contains(t, "no response", r.get("/diff?left="+one+"&right="+waiting+"&part=response", 200), "One of the two has no response")
+	for _, path := range []string{"/diff", "/diff?left=evt_x", "/diff?left=" + one + "&right=evt_00000000000000000000000000"} {
+		r.get(path, 404)
+	}
+}
+
+// TestDiffMarksWithinLines: of two lines that differ a little, the words that differ are
+// marked, and hostile text stays text.
+func TestDiffMarksWithinLines(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.online()
+	body := "trace:\n\tthe quick brown fox jumps over the lazy dog\n<script>alert(1)</script>\n"
+	r.answers(func([]byte, []byte) string {
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	})
+	id := r.send(post("/hook", "{}")).String()
+	body = strings.Replace(body, "brown fox", "red fox", 1)
+	page := r.replay(id)
+	contains(t, "diff", page, `id="diff"`, "1 line changed", "<mark>brown</mark>", "<mark>red</mark>", "\tthe quick", "&lt;script&gt;")
 }
 
 // Parts that are left out of the page are told, and how much of one is shown.

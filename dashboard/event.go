@@ -164,7 +164,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (v eventView, he
 	}
 	v.auto = a.Settings.AutoDeliver
 	v.Request = p.requestView(r, e)
-	v.addAttempts(r, e)
+	p.addAttempts(r, who, &v, e)
 	v.Shares = p.readShares(r, who, e, a)
 	return v, head, nil
 }
@@ -287,7 +287,7 @@ func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Acto
 	}
 	plain, _ := record.DecodeContent(m.Head, &stored)
 	text, err := io.ReadAll(io.LimitReader(plain, wholeJSON+1))
-	out, fault := prettyJSON(text, len(text) > wholeJSON)
+	out, fault := indentJSON(text, len(text) > wholeJSON, wholeOutput)
 	if err != nil || fault != nil {
 		return nil, relay.Errorf(relay.CodeConflict, "this body is not JSON to its end; the download has it")
 	}

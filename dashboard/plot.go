@@ -194,7 +194,7 @@ func countPanel(f *relay.Figures, path string, now time.Time) plotPanel {
 			X: coordinate(float64(i)*width + width*.1), Width: coordinate(width * .8),
 			Y: coordinate(plotHeight - all), Height: coordinate(all), ErrorY: coordinate(plotHeight - bad), ErrorHeight: coordinate(bad),
 			Title: stampOf(b.From, now).Text + ": " + countText(b.Events, "event", "events") + ", " + countText(b.Errors, "error", "errors"),
-			Link: bucketPath(f, i, path),
+			Link:  bucketPath(f, i, path),
 		})
 	}
 	return p

@@ -271,18 +271,7 @@ func sizeText(n int64) string {
 }
 
 // millisText is a duration for people.
-func millisText(ms float64) string {
-	switch {
-	case ms > 0 && ms < .05:
-		return "<0.1 ms"
-	case ms < 10:
-		return fmt.Sprintf("%.1f ms", ms)
-	case ms < 10_000:
-		return fmt.Sprintf("%.0f ms", ms)
-	default:
-		return fmt.Sprintf("%.1f s", ms/1000)
-	}
-}
+func millisText(ms float64) string { return record.MillisText(ms) }
 
 // countText is a number and its noun.
 func countText(n int, one, many string) string {

@@ -429,6 +429,12 @@ function move(by) {
 	clearTimeout(openTimer);
 	openTimer = setTimeout(() => { if (row.id !== currentID()) open(new URL($("a", row).href)); }, restBeforeOpen);
 }
+// compareWithNeighbour compares an event with the one above it in the list, or below the first.
+function compareWithNeighbour(id) {
+	const rows = visibleRows(), at = rows.findIndex(row => row.id === id), other = rows[at - 1] ?? rows[at + 1];
+	if (id && at >= 0 && other) location.assign(`/diff?${new URLSearchParams({ left: other.id < id ? other.id : id, right: other.id < id ? id : other.id, part: "request" })}`);
+	else if (id) location.assign(`/diff?left=${id}`);
+}
 const keys = {
 	j: () => move(1), k: () => move(-1),
 	"[": () => $("#newer:not([hidden])")?.click(), "]": () => $("#older-event:not([hidden])")?.click(),
@@ -436,6 +442,7 @@ const keys = {
 	x: id => id && send(`/events/${id}/cancel`),
 	c: id => id && copyFrom(`/api/v1/events/${id}/export?format=curl`),
 	f: () => $("#follow")?.click(),
+	d: compareWithNeighbour,
 	" ": () => $("input", focusedRow() ?? main)?.click(),
 	s: id => $("#share") ? $("#share").focus() : id && location.assign(`/events/${id}#shares`),
 	"/": () => $("#search")?.select(),
