@@ -307,7 +307,7 @@ func (p *spool) append(rows []spoolRow) error {
 	if err != nil {
 		return err
 	}
-	if err := t.transact(func(tx *sqlx.Tx) error { return insertSpoolRows(tx, p.last+1, rows) }); err != nil {
+	if err := t.transact(func(tx *sqlx.Tx) error { return t.insertRows(tx, p.last+1, rows) }); err != nil {
 		return err
 	}
 	p.last += int64(len(rows))

@@ -94,7 +94,7 @@ func (p *spool) importOld(t *spoolTable, path, spoolID string, skip oldOffsets) 
 		if copied = n > 0; err != nil || !copied {
 			return err
 		}
-		return insertSpoolRows(tx, p.last+1, rows)
+		return t.insertRows(tx, p.last+1, rows)
 	})
 	if err != nil {
 		return err

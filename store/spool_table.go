@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -105,9 +106,11 @@ func (r *spoolRow) step() (*step, error) {
 // spoolTable is the file of the spool. It is made when the first step comes, and removed when
 // all steps are in Postgres. Commits wait for the disk. Readers wait for no writer.
 type spoolTable struct {
-	path  string
-	write *sqlx.DB // one connection
-	read  *sqlx.DB
+	path   string
+	write  *sqlx.DB // one connection
+	read   *sqlx.DB
+	insert *sql.Stmt
+	pages  *sql.Stmt
 }
 
 // openSpoolTable opens the file in dir, and makes it when it is absent. limit bounds the file
@@ -150,6 +153,12 @@ func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, err err
 		return t, err
 	}
 	t.read, err = openFile(ctx, t.path, 2, append(common, "query_only(1)"), vfs)
+	if err == nil {
+		t.insert, err = t.write.Prepare(`INSERT INTO steps (seq, node, former, part, sum, data) VALUES (?, ?, ?, ?, ?, ?)`)
+	}
+	if err == nil {
+		t.pages, err = t.write.Prepare(`SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count`)
+	}
 	return t, err
 }
 
@@ -167,15 +176,17 @@ func (t *spoolTable) transact(fn func(*sqlx.Tx) error) error {
 	return tx.Commit()
 }
 
-// insertSpoolRows inserts rows under the numbers from seq on.
-func insertSpoolRows(tx *sqlx.Tx, seq int64, rows []spoolRow) error {
-	insert, err := tx.Prepare(`INSERT INTO steps (seq, node, former, part, sum, data) VALUES (?, ?, ?, ?, ?, ?)`)
-	for i := 0; i < len(rows) && err == nil; i++ {
+// insertRows inserts rows under the numbers from seq on.
+func (t *spoolTable) insertRows(tx *sqlx.Tx, seq int64, rows []spoolRow) error {
+	insert := tx.Stmt(t.insert)
+	for i := range rows {
 		r := &rows[i]
 		r.Seq = seq + int64(i)
-		_, err = insert.Exec(r.Seq, r.Node, r.Former, r.Part, int64(r.Sum), r.Data)
+		if _, err := insert.Exec(r.Seq, r.Node, r.Former, r.Part, int64(r.Sum), r.Data); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // next reads rows with numbers above seq, in order: up to limit of one node, and, unless the
@@ -240,7 +251,7 @@ func (t *spoolTable) content() (c spoolContent, err error) {
 // used is how many bytes of the file hold steps. Pages that became free are used again.
 func (t *spoolTable) used() (int64, error) {
 	var pages int64
-	err := t.write.Get(&pages, `SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count`)
+	err := t.pages.QueryRow().Scan(&pages)
 	return pages * spoolPage, err
 }
 
