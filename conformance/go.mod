@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/google/go-github/v74 v74.0.0
 	github.com/mccutchen/go-httpbin/v2 v2.26.0
+	github.com/miekg/dns v1.1.73
 	github.com/slack-go/slack v0.34.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	github.com/stripe/stripe-go/v82 v82.5.1

@@ -26,12 +26,24 @@ type pebble struct {
 	root      string // PEM file: signed the CA's own web server
 	manage    string
 	client    *http.Client
+	programs  []*relaytest.Process
 	end       func()
 }
 
 // newPebble starts one that validates at these ports, and whose certificates are
 // good for so long.
 func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *pebble {
+	t.Helper()
+	dns, api := relaytest.FreeAddr(t), relaytest.FreeAddr(t)
+	names := relaytest.Start(t, exec.Command("pebble-challtestsrv", "-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-dns01", dns,
+		"-management", api, "-http01", "", "-https01", "", "-tlsalpn01", ""))
+	p := newPebbleWithDNS(t, httpPort, tlsPort, validity, dns)
+	p.programs = append(p.programs, names)
+	return p
+}
+
+// newPebbleWithDNS is newPebble with a DNS server of the test.
+func newPebbleWithDNS(t *testing.T, httpPort, tlsPort string, validity time.Duration, dns string) *pebble {
 	t.Helper()
 	for _, name := range []string{"pebble", "pebble-challtestsrv"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -40,7 +52,7 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 	}
 	dir := t.TempDir()
 	cert, key := relaytest.WriteCertificate(t, dir, "localhost")
-	listen, manage, dns, api := relaytest.FreeAddr(t), relaytest.FreeAddr(t), relaytest.FreeAddr(t), relaytest.FreeAddr(t)
+	listen, manage := relaytest.FreeAddr(t), relaytest.FreeAddr(t)
 	conf := fmt.Sprintf(`{"pebble": {"listenAddress": %q, "managementListenAddress": %q, "certificate": %q, "privateKey": %q,
 		"httpPort": %s, "tlsPort": %s, "ocspResponderURL": "", "externalAccountBindingRequired": false,
 		"certificateValidityPeriod": %d}}`, listen, manage, cert, key, httpPort, tlsPort, validity/time.Second)
@@ -48,14 +60,12 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	names := exec.Command("pebble-challtestsrv", "-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-dns01", dns, "-management", api,
-		"-http01", "", "-https01", "", "-tlsalpn01", "")
 	ca := exec.Command("pebble", "-config", file, "-dnsserver", dns)
 	ca.Env = append(os.Environ(), "PEBBLE_WFE_NONCEREJECT=20", "PEBBLE_VA_NOSLEEP=1", "PEBBLE_AUTHZREUSE=0")
 	p := &pebble{t: t, directory: "https://" + listen + "/dir", root: cert, manage: "https://" + manage}
-	programs := []*relaytest.Process{relaytest.Start(t, names), relaytest.Start(t, ca)}
+	p.programs = []*relaytest.Process{relaytest.Start(t, ca)}
 	p.end = func() {
-		for _, program := range programs {
+		for _, program := range p.programs {
 			program.Kill()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -203,6 +204,9 @@ func (c *Config) checkTLS(wrong func(name, format string, args ...any)) {
 		wrong("https-addr", "a TLS listener needs certificates: pass --tls files or --tls acme")
 	case c.TLS == "acme" && c.BaseURL == "" && c.ACMECA == "": // a CA of one's own may do localhost
 		wrong("base-url", "tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com")
+	}
+	if _, _, err := net.SplitHostPort(string(c.ACMEDNSServer)); c.TLS == "acme" && c.ACMEDNS != off && err != nil {
+		wrong("acme-dns-server", "acme-dns %s needs the server to update, such as 192.0.2.53:53", c.ACMEDNS)
 	}
 	if u, err := url.Parse(string(c.ACMECA)); c.ACMECA != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
 		wrong("acme-ca", "%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", string(c.ACMECA))

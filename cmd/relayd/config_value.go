@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/server/certs"
 )
 
 // value is a field of Config: it reads what a person wrote and shows what it
@@ -270,6 +271,38 @@ func (m *TLSMode) UnmarshalText(b []byte) (err error) {
 }
 
 func (m *TLSMode) String() string { return string(*m) }
+
+// DNSProvider says how records of DNS-01 challenges are set.
+type DNSProvider string
+
+// UnmarshalText reads off or rfc2136.
+func (p *DNSProvider) UnmarshalText(b []byte) error {
+	s, err := oneOf(b, off, "rfc2136")
+	*p = DNSProvider(s)
+	return err
+}
+
+func (p *DNSProvider) String() string { return string(*p) }
+
+// TSIGKey signs dynamic updates of DNS.
+type TSIGKey struct{ certs.TSIGKey }
+
+// UnmarshalText reads name:algorithm:secret, or nothing.
+func (k *TSIGKey) UnmarshalText(b []byte) (err error) {
+	*k = TSIGKey{}
+	if strings.TrimSpace(string(b)) != "" {
+		k.TSIGKey, err = certs.ParseTSIGKey(string(b))
+	}
+	return err
+}
+
+// String masks the secret.
+func (k *TSIGKey) String() string {
+	if k.Name == "" {
+		return ""
+	}
+	return k.Name + ":" + k.Algorithm + ":xxxxx"
+}
 
 // LogFormat is the form of the log.
 type LogFormat string

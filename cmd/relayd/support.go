@@ -110,6 +110,9 @@ var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\
 // redact masks secrets that a part of the report should not hold in the first place.
 func redact(report []byte, cfg Config) []byte {
 	text := tokenText.ReplaceAllString(string(report), "xxxxx")
+	if key := cfg.ACMEDNSKey.Secret; key != "" {
+		text = strings.ReplaceAll(text, key, "xxxxx")
+	}
 	for _, s := range []string{string(cfg.DatabaseURL), string(cfg.DatabaseDirectURL)} {
 		u, err := url.Parse(s)
 		if err != nil || s == "" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -34,11 +35,16 @@ func (a *app) makeTLS(registry prometheus.Registerer) error {
 		if err != nil {
 			return err
 		}
-		a.acme, err = certs.NewACME(certs.ACMEOptions{
+		options := certs.ACMEOptions{
 			Site: a.site, Alias: a.delivery.WasOnline, Dir: filepath.Join(string(a.cfg.DataDir), certificatesDir),
 			Email: string(a.cfg.ACMEEmail), CA: string(a.cfg.ACMECA), Roots: roots,
 			HTTPAddr: a.listenAddrs.HTTP, TLSAddr: a.listenAddrs.HTTPS, Registry: registry, Log: a.log,
-		})
+			Resolvers: strings.FieldsFunc(string(a.cfg.ACMEDNSResolvers), func(r rune) bool { return r == ',' || r == ' ' }),
+		}
+		if a.cfg.ACMEDNS == "rfc2136" {
+			options.DNS = &certs.RFC2136{Server: string(a.cfg.ACMEDNSServer), Key: a.cfg.ACMEDNSKey.TSIGKey}
+		}
+		a.acme, err = certs.NewACME(options)
 		if err != nil {
 			return err
 		}

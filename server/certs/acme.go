@@ -41,6 +41,13 @@ type ACMEOptions struct {
 	// challenges of that kind.
 	HTTPAddr, TLSAddr string
 
+	// DNS sets the records of DNS-01 challenges (RFC 8555, section 8.4), which are then the
+	// only ones: one wildcard certificate covers all aliases. nil = no such challenges.
+	DNS certmagic.DNSProvider
+	// Resolvers are asked for the zone of a name and for the records of challenges;
+	// empty = those of the system.
+	Resolvers []string
+
 	Registry prometheus.Registerer // nil = no metrics
 	Log      *slog.Logger          // nil = discarded
 }
@@ -119,6 +126,9 @@ func (a *ACME) configure() {
 		DisableDistributedSolvers: true,
 		CertObtainTimeout:         orderTimeout,
 	}
+	if o.DNS != nil {
+		template.DNS01Solver = &certmagic.DNS01Solver{DNSManager: certmagic.DNSManager{DNSProvider: o.DNS, Resolvers: o.Resolvers, Logger: log}}
+	}
 	if template.CA == "" {
 		template.CA = certmagic.LetsEncryptProductionCA
 	}
@@ -163,9 +173,25 @@ func (a *ACME) event(_ context.Context, event string, data map[string]any) error
 	return fmt.Errorf("%s has no alias any more that was online", name)
 }
 
-// Start orders the certificate of the base host in the background. Call it when the
-// listeners answer.
-func (a *ACME) Start() { _, _ = a.request(a.base, 0, false) }
+// Start orders the certificate of the base host in the background, and that of all aliases
+// if one covers them. Call it when the listeners answer.
+func (a *ACME) Start() {
+	_, _ = a.request(a.base, 0, false)
+	if a.opt.DNS != nil {
+		_, _ = a.request(a.wildcard(), 0, false)
+	}
+}
+
+// wildcard is the name of the certificate for all aliases.
+func (a *ACME) wildcard() string { return "*." + a.domain }
+
+// subject returns the name that a certificate for an allowed name is ordered for.
+func (a *ACME) subject(name string) string {
+	if a.opt.DNS != nil && name != a.base {
+		return a.wildcard()
+	}
+	return name
+}
 
 // Online notes that a tunnel was attached to an alias and orders its certificate in the
 // background, so that the first handshake need not wait. Such orders may use half of
@@ -174,7 +200,7 @@ func (a *ACME) Start() { _, _ = a.request(a.base, 0, false) }
 func (a *ACME) Online(label string) {
 	name := label + "." + a.domain
 	owner, ok := a.allowed(name)
-	if !ok || name == a.base || len(a.cache.AllMatchingCertificates(name)) > 0 {
+	if !ok || name == a.base || a.opt.DNS != nil || len(a.cache.AllMatchingCertificates(name)) > 0 {
 		return
 	}
 	_, _ = a.request(name, owner, true)
@@ -213,6 +239,9 @@ func (a *ACME) allowed(name string) (owner int64, ok bool) {
 	if !ok || a.domain == "" || label == "" || strings.Contains(label, ".") {
 		return 0, false
 	}
+	if a.opt.DNS != nil { // the one certificate is there, and tells nothing about aliases
+		return 0, label == "*" || relay.ValidLabel(label)
+	}
 	return a.opt.Alias(label)
 }
 
@@ -245,7 +274,7 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	if cert, err := a.conf.GetCertificateWithContext(hello.Context(), hello); err == nil {
 		return cert, nil
 	}
-	ended, err := a.request(name, owner, false)
+	ended, err := a.request(a.subject(name), owner, false)
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func (a *ACME) run(name string, owner int64, o *issuance) {
 		a.opt.Log.Debug("no certificate before the first handshake", "name", name, "err", err)
 	default:
 		wait, retry := o.backOff(err)
-		if retry || name == a.base {
+		if retry || name == a.base || name == a.wildcard() {
 			a.opt.Log.Warn("no certificate", "name", name, "err", err, "retry_in", wait)
 			time.AfterFunc(wait, func() { a.retry(name, o) })
 		} else {

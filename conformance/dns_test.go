@@ -1,0 +1,165 @@
+package conformance
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"relay/relaytest"
+)
+
+// nameServer is the primary DNS server of the zone example.test, which takes dynamic updates
+// that are signed with one TSIG key. Every name in it has the address 127.0.0.1.
+type nameServer struct {
+	addr    string
+	updates int
+
+	mu  sync.Mutex
+	txt map[string][]string
+}
+
+const tsigSecret = "Z2VoZWltLWtleS1vZi1hLXRlc3Q="
+
+func newNameServer(t *testing.T) *nameServer {
+	t.Helper()
+	s := &nameServer{addr: relaytest.FreeAddr(t), txt: map[string][]string{}}
+	for _, network := range []string{"udp", "tcp"} {
+		listening := make(chan struct{})
+		server := &dns.Server{
+			Addr: s.addr, Net: network, Handler: s, TsigSecret: map[string]string{"relay.": tsigSecret},
+			NotifyStartedFunc: func() { close(listening) },
+			MsgAcceptFunc:     func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept }, // updates too
+		}
+		go func() { _ = server.ListenAndServe() }()
+		t.Cleanup(func() { _ = server.Shutdown() })
+		<-listening
+	}
+	return s
+}
+
+// ServeDNS implements dns.Handler.
+func (s *nameServer) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := new(dns.Msg).SetReply(m)
+	answer.Authoritative = true
+	header := func(name string, kind uint16) dns.RR_Header {
+		return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: 1}
+	}
+	name := strings.ToLower(m.Question[0].Name)
+	soa := &dns.SOA{Hdr: header("example.test.", dns.TypeSOA), Ns: "ns.example.test.", Mbox: "ops.example.test.", Serial: 1, Minttl: 1}
+	switch {
+	case m.Opcode == dns.OpcodeUpdate && (m.IsTsig() == nil || w.TsigStatus() != nil || name != "example.test."):
+		answer.Rcode = dns.RcodeRefused
+	case m.Opcode == dns.OpcodeUpdate:
+		s.updates++
+		for _, rr := range m.Ns {
+			txt, key := rr.(*dns.TXT), strings.ToLower(rr.Header().Name)
+			var rest []string
+			for _, had := range s.txt[key] {
+				if had != txt.Txt[0] {
+					rest = append(rest, had)
+				}
+			}
+			if txt.Hdr.Class == dns.ClassINET {
+				rest = append(rest, txt.Txt[0])
+			}
+			s.txt[key] = rest
+		}
+		answer.SetTsig("relay.", dns.HmacSHA256, 300, time.Now().Unix())
+	case !dns.IsSubDomain("example.test.", name):
+		answer.Rcode = dns.RcodeNameError
+	default:
+		switch m.Question[0].Qtype {
+		case dns.TypeTXT:
+			for _, text := range s.txt[name] {
+				answer.Answer = append(answer.Answer, &dns.TXT{Hdr: header(name, dns.TypeTXT), Txt: []string{text}})
+			}
+		case dns.TypeSOA:
+			if name == "example.test." {
+				answer.Answer = append(answer.Answer, soa)
+			}
+		case dns.TypeA:
+			answer.Answer = append(answer.Answer, &dns.A{Hdr: header(name, dns.TypeA), A: net.IPv4(127, 0, 0, 1)})
+		case dns.TypeNS:
+			if name == "example.test." {
+				answer.Answer = append(answer.Answer, &dns.NS{Hdr: header(name, dns.TypeNS), Ns: "ns.example.test."})
+			}
+		}
+		if len(answer.Answer) == 0 {
+			answer.Ns = append(answer.Ns, soa)
+		}
+	}
+	_ = w.WriteMsg(answer)
+}
+
+// left are the records that are still there.
+func (s *nameServer) left() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, texts := range s.txt {
+		n += len(texts)
+	}
+	return n
+}
+
+// TestWildcardCertificate gets the certificates of the base host and of all aliases by
+// DNS-01, with dynamic updates, from a CA that reaches the relay at no port. Aliases share
+// one certificate, also one that had no tunnel, and no record stays behind.
+func TestWildcardCertificate(t *testing.T) {
+	t.Parallel()
+	names := newNameServer(t)
+	ca := newPebbleWithDNS(t, "1", "1", 90*24*time.Hour, names.addr)
+	key := t.TempDir() + "/tsig"
+	if err := os.WriteFile(key, []byte("relay:hmac-sha256:"+tsigSecret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	https := relaytest.FreeAddr(t)
+	r := newRelay(t, "", "RELAY_HTTPS_ADDR="+https, "RELAY_BASE_URL=https://relay.example.test", "RELAY_ALIAS_DOMAIN=hooks.example.test",
+		"RELAY_TLS=acme", "RELAY_ACME_CA="+ca.directory, "RELAY_ACME_CA_ROOT="+ca.root, "RELAY_ACME_DNS=rfc2136",
+		"RELAY_ACME_DNS_SERVER="+names.addr, "RELAY_ACME_DNS_KEY_FILE="+key, "RELAY_ACME_DNS_RESOLVERS="+names.addr)
+	r.start()
+	roots := ca.issued()
+	var serials []string
+	for _, host := range []string{"relay.example.test", "one.hooks.example.test", "two.hooks.example.test"} {
+		var cert *x509.Certificate
+		var err error
+		relaytest.Until(t, 60*time.Second, "the certificate of "+host, func() bool {
+			cert, err = certificateOf(https, host, roots)
+			return err == nil
+		})
+		if want := "*.hooks.example.test"; strings.HasSuffix(host, ".hooks.example.test") && cert.DNSNames[0] != want {
+			t.Errorf("%s has the certificate of %v", host, cert.DNSNames)
+		}
+		serials = append(serials, cert.SerialNumber.String())
+	}
+	if serials[1] != serials[2] || serials[0] == serials[1] {
+		t.Errorf("certificates of base host and aliases: %v", serials)
+	}
+	if _, err := certificateOf(https, "deep.er.hooks.example.test", roots); err == nil {
+		t.Error("a deeper name has a certificate")
+	}
+	if n := names.left(); n != 0 || names.updates == 0 {
+		t.Errorf("%d records are left after %d updates", n, names.updates)
+	}
+	if strings.Contains(r.log.String(), tsigSecret) {
+		t.Error("the log tells the TSIG secret")
+	}
+}
+
+// certificateOf makes a TLS connection to a host at an address.
+func certificateOf(addr, host string, roots *x509.CertPool) (*x509.Certificate, error) {
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 30 * time.Second}, "tcp", addr, &tls.Config{ServerName: host, RootCAs: roots})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0], nil
+}
