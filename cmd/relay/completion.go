@@ -102,6 +102,7 @@ func (p *program) completeAliases(root *cobra.Command) {
 var flagValues = map[string][]string{
 	"output":      {outputCompact, outputQuiet, outputJSON},
 	"host-header": {relay.HostPreserve, relay.HostRewrite},
+	"part":        {record.DiffRequest, record.DiffResponse},
 	"expires":     {"1h", "1d", "7d", "30d", "never"},
 }
 

@@ -48,6 +48,27 @@ func (p *program) show() *cobra.Command {
 	return p.ask(c, getting(func(args []string) string { return "/events/" + url.PathEscape(args[0]) }), decoded(showEvent))
 }
 
+func (p *program) diff() *cobra.Command {
+	c := &cobra.Command{Use: "diff A B", Short: diffShort, Long: diffLong, Example: diffExample, Args: twoArgs("event ids")}
+	part := c.Flags().String("part", "", flagPart)
+	ask := p.ask(c,
+		getting(func(args []string) string {
+			query := url.Values{"left": args[:1], "right": args[1:]}
+			if *part != "" {
+				query.Set("part", *part)
+			}
+			return "/diff?" + query.Encode()
+		}),
+		decoded(func(w *printer, d *record.Diff) error { return w.text(record.DiffLines(d)) }))
+	ask.PreRunE = func(*cobra.Command, []string) error {
+		if *part != "" && *part != record.DiffRequest && *part != record.DiffResponse {
+			return usage("--part is request or response, not %q", *part)
+		}
+		return nil
+	}
+	return ask
+}
+
 func (p *program) replay() *cobra.Command {
 	c := &cobra.Command{Use: "replay ID", Short: replayShort, Example: replayExample, Args: oneArg("event id")}
 	return p.ask(c,

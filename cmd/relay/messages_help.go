@@ -19,6 +19,13 @@ const (
 	doctorExample  = "  relay doctor\n  relay doctor stripe-dev --port 3000"
 	checkExample   = "  relay config check\n  relay config check --config ci/webhooks.yaml"
 
+	diffShort = "show what changed between two attempts, or two events"
+	diffLong  = `Show what changed between the responses of two attempts, such as evt_01k.../1 and
+evt_01k.../2, or between the requests of two events.`
+	diffExample = `  relay diff evt_01k.../1 evt_01k.../2
+  relay diff evt_01k... evt_01m... --json`
+	flagPart = "`PART` to compare: request or response (default: response if an attempt is named, else request)"
+
 	shareShort = "create a link that can replay an event"
 	shareLong  = `Create a link with which anybody can replay one event to your tunnel, without an account.
 The link is shown once. You can revoke it in the dashboard.`

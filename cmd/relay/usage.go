@@ -86,6 +86,16 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
+// twoArgs requires exactly two arguments, which what describes.
+func twoArgs(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 2 && args[0] != "" && args[1] != "" {
+			return nil
+		}
+		return usage("%s takes two %s", c.CommandPath(), what).WithHint("%s", c.UseLine())
+	}
+}
+
 // optionalArg allows one argument, which what describes.
 func optionalArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
