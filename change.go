@@ -25,6 +25,11 @@ type Change struct {
 	N          int
 	Account    int64
 	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account
+
+	// Snapshot gives the event, and attempt N, as they are after the change, without their
+	// bodies, as far as the store has them in memory: what is nil has to be read. A nil
+	// Snapshot knows nothing. It may be called only until Publish returns.
+	Snapshot func() (*Event, *Attempt)
 }
 
 // FeedItem is one message to the viewers of the live feed, encoded once for all of them.

@@ -276,7 +276,7 @@ func (env *environment) tunnel(name, ssh, alias string, up bool) (int, error) {
 		return 0, err
 	}
 	return env.start(name+"-client", nil, filepath.Join(env.programs, "relay"), "up", "--server", ssh, "--identity", env.key, "--port", port,
-		"--alias", alias, "--output", "quiet")
+		"--alias", alias)
 }
 
 // startFRP starts frp as its documentation shows, with a virtual host.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"relay"
 )
 
@@ -23,6 +25,7 @@ const (
 	feedRoundBytes   = 4 << 20 // of the items that one round makes, and one item more
 	feedViewers      = 256     // viewers of one account
 	feedRound        = 500     // changes that one round reads
+	feedRunning      = 1024    // events under way that are kept in memory
 	feedMissed       = 10_000  // aliases of which it is known that items were left out
 	aliasWait        = 100 * time.Millisecond
 )
@@ -42,8 +45,9 @@ type feed struct {
 	boot string // starts every id, so that those of another run are known as foreign
 
 	mu      sync.Mutex
-	changes []relay.Change
-	lost    map[int64]bool // aliases of which changes were dropped unread
+	changes []feedChange
+	lost    map[int64]bool                     // aliases of which changes were dropped unread
+	running *lru.Cache[relay.ID, *relay.Event] // new events whose first attempt is under way
 	wake    chan struct{}
 	viewers map[*viewer]bool
 	closed  bool
@@ -55,12 +59,23 @@ type feed struct {
 	early  uint64           // seq before which nothing is known any more
 }
 
+// feedChange is a change with what the store knew of it without reading; nil = read it.
+type feedChange struct {
+	relay.Change
+	event   *relay.Event
+	attempt *relay.Attempt
+}
+
 type feedEntry struct {
 	seq  uint64
 	item relay.FeedItem
 }
 
 func newFeed(d *Delivery) *feed {
+	running, err := lru.New[relay.ID, *relay.Event](feedRunning)
+	if err != nil {
+		panic("delivery: " + err.Error()) // only a size below 1 fails
+	}
 	return &feed{
 		d:       d,
 		boot:    strconv.FormatInt(time.Now().UnixNano(), 36),
@@ -68,6 +83,7 @@ func newFeed(d *Delivery) *feed {
 		viewers: map[*viewer]bool{},
 		missed:  map[int64]uint64{},
 		lost:    map[int64]bool{},
+		running: running,
 	}
 }
 
@@ -126,11 +142,46 @@ func (f *feed) put(changes ...relay.Change) {
 			f.lost[c.Alias] = true
 			continue
 		}
-		f.changes = append(f.changes, c)
+		f.changes = append(f.changes, f.withSnapshot(c))
 	}
 	if len(f.changes)+len(f.lost) > 0 {
 		f.nudge()
 	}
+}
+
+// withSnapshot takes the snapshot of a change: what it refers to is not kept. An event whose
+// only attempt ends is known from its beginning. Under mu.
+func (f *feed) withSnapshot(c relay.Change) feedChange {
+	out := feedChange{Change: c}
+	if c.Kind != relay.ChangeEvent && c.Kind != relay.ChangeAttempt {
+		return out
+	}
+	if c.Snapshot != nil {
+		out.event, out.attempt = c.Snapshot()
+		out.Snapshot = nil
+	}
+	begun, _ := f.running.Get(c.Event)
+	f.running.Remove(c.Event)
+	switch {
+	case out.event != nil && out.event.State == relay.StateDelivering:
+		f.running.Add(c.Event, out.event)
+	case out.event == nil && out.attempt != nil && begun != nil && begun.AttemptCount == c.N:
+		out.event = afterEnd(begun, out.attempt)
+	}
+	return out
+}
+
+// afterEnd gives an event after its only attempt has ended, as the store writes it.
+func afterEnd(begun *relay.Event, a *relay.Attempt) *relay.Event {
+	e := *begun
+	e.State, e.Error, e.Status, e.HasLatency = a.State, a.Error, a.Status, a.HasTiming
+	if a.HasTiming {
+		e.Latency = a.Timing.Latency()
+	}
+	if e.Blocker == "" && a.ResponseState == relay.ResponseUpgraded {
+		e.Blocker = relay.BlockedUpgraded
+	}
+	return &e
 }
 
 // miss notes that an item of the alias was left out. When too many aliases are noted,
@@ -199,7 +250,7 @@ func (f *feed) round() {
 
 // access ends the viewers that have lost their rights, and returns the changes that
 // viewers are told of.
-func (f *feed) access(ctx context.Context, changes []relay.Change) []relay.Change {
+func (f *feed) access(ctx context.Context, changes []feedChange) []feedChange {
 	aliases := false
 	accounts := map[int64]bool{}
 	told := changes[:0]

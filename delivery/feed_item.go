@@ -12,15 +12,19 @@ import (
 
 // items reads and encodes what changed, each thing once, ordered by its last change. left
 // are the changes that could not be read, or that came after feedRoundBytes.
-func (f *feed) items(ctx context.Context, changes []relay.Change) (items []relay.FeedItem, left []relay.Change) {
+func (f *feed) items(ctx context.Context, changes []feedChange) (items []relay.FeedItem, left []feedChange) {
 	changes = coalesce(changes)
 	var ids []relay.ID
+	rows := map[relay.ID]*relay.Event{}
 	for _, c := range changes {
-		if c.Kind == relay.ChangeEvent {
+		switch {
+		case c.Kind != relay.ChangeEvent:
+		case c.event != nil:
+			rows[c.Event] = c.event
+		default:
 			ids = append(ids, c.Event)
 		}
 	}
-	rows := map[relay.ID]*relay.Event{}
 	if len(ids) > 0 {
 		list, err := f.d.store.Summaries(ctx, ids)
 		if err != nil {
@@ -54,7 +58,7 @@ const headsAtOnce = 4
 // reading makes items of the changes of one round.
 type reading struct {
 	f        *feed
-	changes  []relay.Change
+	changes  []feedChange
 	events   map[relay.ID]*relay.Event
 	attempts map[relay.AttemptRef]*relay.Attempt // read together
 	read     int                                 // attempts of changes before this index were read
@@ -66,11 +70,14 @@ type reading struct {
 // attempt gives the attempt of change i, nil when it is gone, and reads those of the next
 // changes with it.
 func (r *reading) attempt(ctx context.Context, i int) (*relay.Attempt, error) {
+	if a := r.changes[i].attempt; a != nil {
+		return a, nil
+	}
 	if i >= r.read {
 		var refs []relay.AttemptRef
 		next := i
 		for ; next < len(r.changes) && len(refs) < headsAtOnce; next++ {
-			if c := r.changes[next]; c.Kind == relay.ChangeAttempt {
+			if c := &r.changes[next]; c.Kind == relay.ChangeAttempt && c.attempt == nil {
 				refs = append(refs, relay.AttemptRef{Event: c.Event, N: c.N})
 			}
 		}
@@ -115,7 +122,7 @@ func (r *reading) readPositions(ctx context.Context, alias int64) error {
 }
 
 // coalesce keeps the last of equal changes. A changed attempt changes its event too.
-func coalesce(changes []relay.Change) []relay.Change {
+func coalesce(changes []feedChange) []feedChange {
 	type key struct {
 		kind  relay.ChangeKind
 		alias int64
@@ -123,8 +130,8 @@ func coalesce(changes []relay.Change) []relay.Change {
 		n     int
 	}
 	seen := map[key]bool{}
-	var out []relay.Change
-	add := func(c relay.Change) {
+	var out []feedChange
+	add := func(c feedChange) {
 		k := key{kind: c.Kind, event: c.Event, n: c.N}
 		if c.Kind == relay.ChangeQueue || c.Kind == relay.ChangeAlias {
 			k = key{kind: relay.ChangeQueue, alias: c.Alias}

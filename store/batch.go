@@ -144,7 +144,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
 			if !w.target.replaying {
 				w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
-				w.publish(f.changes()...)
+				w.publish(f.changes(nil)...) // it may have changed since
 			}
 			continue
 		}
@@ -153,7 +153,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		if f.attempt != nil {
 			w.addUsage(f.event.AliasID, attemptStoredSize(f.attempt))
 		}
-		w.publish(f.changes()...)
+		w.publish(f.changes(f.snapshot)...)
 	}
 	if err := w.run(&insertAttempts, attempts); err != nil {
 		return err
@@ -243,15 +243,16 @@ func (w *writer) newEventRows(f *newEvent) (r newEventRows, err error) {
 	return r, nil
 }
 
-// changes returns what to publish about a new event.
-func (f *newEvent) changes() []relay.Change {
-	out := []relay.Change{{Kind: relay.ChangeEvent, Alias: f.event.AliasID, Event: f.event.ID}}
+// changes returns what to publish about a new event. snapshot gives it as it is after the
+// batch; nil = viewers have to read it.
+func (f *newEvent) changes(snapshot func() (*relay.Event, *relay.Attempt)) []relay.Change {
+	out := []relay.Change{{Kind: relay.ChangeEvent, Alias: f.event.AliasID, Event: f.event.ID, Snapshot: snapshot}}
 	switch a := f.attempt; {
 	case a == nil || a.State == relay.StateDelivering:
 	case a.State == relay.StateQueued:
 		out = append(out, relay.Change{Kind: relay.ChangeQueue, Alias: f.event.AliasID})
 	default:
-		out = append(out, relay.Change{Kind: relay.ChangeAttempt, Alias: f.event.AliasID, Event: f.event.ID, N: a.N})
+		out = append(out, relay.Change{Kind: relay.ChangeAttempt, Alias: f.event.AliasID, Event: f.event.ID, N: a.N, Snapshot: snapshot})
 	}
 	return out
 }

@@ -135,7 +135,7 @@ func (w *writer) storeEnds(steps []*step) error {
 func (w *writer) afterFinish(st *step, row *attemptRow) error {
 	a := st.attempt
 	w.addUsage(row.AliasID, attemptStoredSize(a))
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.id, N: a.N})
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.id, N: a.N, Snapshot: endSnapshot(st, row)})
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:
 		return w.requeue(row)

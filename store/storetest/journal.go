@@ -22,6 +22,7 @@ func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("rejected", func(t *testing.T) { b.with(t).rejected() })
 	t.Run("amend", func(t *testing.T) { b.with(t).amend() })
 	t.Run("upgraded", func(t *testing.T) { b.with(t).upgraded() })
+	t.Run("snapshots", func(t *testing.T) { b := setup(t, fresh); b.snapshots() })
 	t.Run("ids", func(t *testing.T) { b.with(t).ids() })
 }
 

@@ -62,7 +62,14 @@ type fixture struct {
 
 	mu      sync.Mutex
 	changes []relay.Change
+	taken   []snapshot
 	changed chan struct{}
+}
+
+// snapshot is what a change said of its event.
+type snapshot struct {
+	event   *relay.Event
+	attempt *relay.Attempt
 }
 
 var system = relay.System()
@@ -112,6 +119,12 @@ func (b *fixture) reopen() {
 func (b *fixture) hear(changes []relay.Change) {
 	b.mu.Lock()
 	b.changes = append(b.changes, changes...)
+	for _, c := range changes {
+		if c.Snapshot != nil {
+			e, a := c.Snapshot()
+			b.taken = append(b.taken, snapshot{e, a})
+		}
+	}
 	b.mu.Unlock()
 	select {
 	case b.changed <- struct{}{}:

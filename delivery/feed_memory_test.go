@@ -1,0 +1,93 @@
+package delivery_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"relay"
+	"relay/record"
+	"relay/store"
+)
+
+// What the live feed says of new requests without reading them is what a read says: of
+// quick answers, of slow ones, whose event is stored before its attempt has ended, of
+// refused connections and of upgrades.
+func TestFeedFromMemory(t *testing.T) {
+	b := realFixture(t)
+	ctx, sys := context.Background(), relay.System()
+	sub, err := b.d.Subscribe(ctx, sys, 0, "")
+	must(t, err)
+	defer sub.Close()
+	answers := []func(l *local){
+		func(l *local) { l.Write(ok) },
+		func(l *local) { time.Sleep(20 * time.Millisecond); l.Write(ok) }, // Accept is stored meanwhile
+		func(l *local) {
+			time.Sleep(20 * time.Millisecond)
+			l.Write("HTTP/1.1 500 Oh\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n")
+		},
+		func(*local) {}, // closed without an answer
+		func(*local) { time.Sleep(20 * time.Millisecond) },
+	}
+	ids := map[relay.ID]bool{}
+	for _, answer := range answers {
+		tun, _ := b.attach(func(l *local) {
+			if l.until("\r\n\r\n") {
+				answer(l)
+			}
+		})
+		b.send(numbered(len(ids)))
+		page, err := b.real.(*store.Store).Events(ctx, sys, relay.Filter{Limit: 1})
+		must(t, err)
+		ids[page.Events[0].ID] = true
+		tun.cutAll()
+		tun.wg.Wait()
+	}
+	if len(ids) != len(answers) {
+		t.Fatalf("%d events of %d requests", len(ids), len(answers))
+	}
+	last := map[string]string{} // items by name and event
+	deadline, cancel := timeout(realWait)
+	defer cancel()
+	for ended := 0; ended < len(answers); {
+		items, err := sub.Next(deadline)
+		must(t, err)
+		for _, item := range items {
+			var shown struct{ ID, EventID, State string }
+			must(t, json.Unmarshal(item.Data, &shown))
+			last[item.Name+" "+shown.ID+shown.EventID] = string(item.Data)
+			if item.Name == "event" && shown.State != relay.StateDelivering {
+				ended++
+			}
+		}
+	}
+	list := make([]relay.ID, 0, len(ids))
+	refs := make([]relay.AttemptRef, 0, len(ids))
+	for id := range ids {
+		list, refs = append(list, id), append(refs, relay.AttemptRef{Event: id, N: 1})
+	}
+	events, err := b.real.Summaries(ctx, list)
+	must(t, err)
+	heads, err := b.real.AttemptHeads(ctx, refs)
+	must(t, err)
+	for i := range events {
+		id := events[i].ID
+		sameJSON(t, "event", last[fmt.Sprintf("event %s", id)], record.Summarise(&events[i], relay.Site{}, time.Now()))
+		sameJSON(t, "attempt", last[fmt.Sprintf("attempt %s", id)], &record.AttemptMessage{
+			EventID: id.String(), Alias: "hook", Attempt: record.OfAttempt(heads[relay.AttemptRef{Event: id, N: 1}], false),
+		})
+	}
+}
+
+func sameJSON(t *testing.T, what, got string, want any) {
+	t.Helper()
+	text, err := json.Marshal(want)
+	must(t, err)
+	if d := cmp.Diff(string(text), got); d != "" {
+		t.Errorf("%s (-read +feed):\n%s", what, d)
+	}
+}

@@ -1,0 +1,98 @@
+package storetest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"relay"
+)
+
+// A snapshot says of a new event what a read after its batch says.
+func (b *fixture) snapshots() {
+	const strange = "a\x00b\xffc"
+	plain := func(state, path string) *relay.Event { return b.newEvent(b.hooks, state, path, "body") }
+	rich := plain(relay.StateDelivering, "/rich")
+	rich.Provider = relay.Provider{Name: "stripe", EventType: strange, DeliveryID: "evt_1", SignedAt: rich.ReceivedAt.Add(7), Tolerance: 5*time.Minute + 7}
+	rich.Host, rich.Method, rich.ReceivedAt = strange, strange, rich.ReceivedAt.Add(123)
+	rich.Attempts[0].ReceivedAt = rich.ReceivedAt
+	rich.ForwardedLines = []byte("X-Forwarded-For: 203.0.113.9\r\n")
+	half := plain(relay.StateDelivering, "/half")
+	half.Request.Body.State = relay.BodyReceiving
+	large := ended(1, relay.StateDelivered, 200, "x")
+	large.Response.Head = []byte("HTTP/1.1 200 X\r\nX: " + strings.Repeat("y", 20<<10) + "\r\n\r\n")
+	upgraded := ended(1, relay.StateDelivered, 101, "")
+	upgraded.ResponseState = relay.ResponseUpgraded
+	fault := ended(1, relay.StateFailed, 0, "")
+	fault.Error.Message, fault.Connection, fault.Identical = strange, strange, nil
+	timeless := ended(1, relay.StateInterrupted, 500, "x")
+	timeless.Timing, timeless.HasTiming, timeless.SentHead = relay.Timing{}, false, []byte("POST / HTTP/1.1\r\n\r\n")
+	for name, c := range map[string]struct {
+		event *relay.Event
+		end   *relay.Attempt
+		state string // of the event, "" = that of the attempt
+		head  bool   // the attempt is in the snapshot too
+	}{
+		"delivered":       {rich, ended(1, relay.StateDelivered, 201, "answer"), "", true},
+		"failed":          {plain(relay.StateDelivering, "/failed"), fault, "", true},
+		"interrupted":     {plain(relay.StateDelivering, "/interrupted"), timeless, "", true},
+		"upgraded":        {plain(relay.StateDelivering, "/upgraded"), upgraded, "", true},
+		"incomplete":      {half, ended(1, relay.StateFailed, 0, ""), relay.StateIncomplete, true},
+		"large head":      {plain(relay.StateDelivering, "/large"), large, "", false},
+		"queued":          {plain(relay.StateQueued, "/queued"), nil, "", false},
+		"delivering":      {plain(relay.StateDelivering, "/delivering"), nil, "", false},
+		"without attempt": {plain("", "/rejected"), nil, "", false},
+	} {
+		if name == "without attempt" {
+			c.event.State, c.event.Error = relay.StateRejected, &relay.Fault{Code: relay.CodeRequestMalformed, Message: strange}
+		}
+		b.mu.Lock()
+		b.taken = nil
+		b.mu.Unlock()
+		accept := b.Accept(c.event)
+		if c.end != nil {
+			b.ok(b.Finish(c.event.ID, c.end, c.state))
+		}
+		b.ok(accept)
+		b.heard(name, func(change relay.Change) bool { return change.Event == c.event.ID })
+		b.compareSnapshots(name, c.event.ID, c.head)
+	}
+}
+
+// compareSnapshots compares what was taken of an event with what is read now. Where Accept
+// and Finish came into two batches there is no snapshot of the end.
+func (b *fixture) compareSnapshots(name string, id relay.ID, head bool) {
+	b.mu.Lock()
+	taken := b.taken
+	b.mu.Unlock()
+	events, err := b.Summaries(b.Context(), []relay.ID{id})
+	b.must(err)
+	heads, err := b.AttemptHeads(b.Context(), []relay.AttemptRef{{Event: id, N: 1}})
+	b.must(err)
+	ofNow := 0
+	for _, s := range taken {
+		if s.event.State == relay.StateDelivering && events[0].State != relay.StateDelivering {
+			continue // of an earlier batch
+		}
+		ofNow++
+		if d := cmp.Diff(&events[0], s.event, sameBytes); d != "" {
+			b.Errorf("%s: the event of the snapshot differs (-read +snapshot):\n%s", name, d)
+		}
+		if s.event.Remote != events[0].Remote {
+			b.Errorf("%s: remote %v, want %v", name, s.event.Remote, events[0].Remote)
+		}
+		if s.attempt == nil {
+			if head {
+				b.Errorf("%s: the snapshot has no attempt", name)
+			}
+			continue
+		}
+		if d := cmp.Diff(heads[relay.AttemptRef{Event: id, N: 1}], s.attempt, sameBytes); d != "" {
+			b.Errorf("%s: the attempt of the snapshot differs (-read +snapshot):\n%s", name, d)
+		}
+	}
+	if ofNow == 0 && len(taken) == 0 {
+		b.Errorf("%s: no snapshot was published", name)
+	}
+}
