@@ -136,8 +136,9 @@ type RemoteTunnel interface {
 	Tunnel
 	// Node returns the id of the other node.
 	Node() string
-	// Wake asks the other node to look at the queue of the alias. It does not wait.
-	Wake()
+	// Wake asks the other node to look at the queue of the alias. It does not wait, and
+	// returns false if the other node cannot be reached.
+	Wake() bool
 }
 
 // Attachment is the registration of a tunnel for an alias, returned by Attach. Its

@@ -278,6 +278,7 @@ func (x *exchange) connect() *relay.Error {
 		n, werr := l.ch.Write(x.first)
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {
+			x.d.tunnels.count(x.att.info.ID)
 			x.writeFailed, x.reached = werr != nil || n < len(x.first), true
 			x.att.pool.refill()
 			return nil

@@ -104,6 +104,8 @@ type Tunnels interface {
 	StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error)
 	// AddRequests adds to the numbers of requests that went through tunnels, by tunnel id.
 	AddRequests(ctx context.Context, counts map[string]int64) error
+	// AnnounceQueues tells the other nodes within a second that queues have changed.
+	AnnounceQueues(ctx context.Context, aliases []int64) error
 	// TunnelsOf reads the tunnels of aliases; those without one are left out.
 	TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error)
 	// AllTunnels reads the tunnels of all aliases.

@@ -143,7 +143,9 @@ func (st *aliasState) remoteOwner() (t relay.RemoteTunnel, awaits bool) {
 // tunnel.
 func (st *aliasState) startDispatch() {
 	if t, _ := st.remoteOwner(); t != nil {
-		t.Wake()
+		if !t.Wake() {
+			st.d.tunnels.announceQueue(st.id)
+		}
 		return
 	}
 	select {

@@ -256,6 +256,13 @@ func (s *memStore) AddRequests(_ context.Context, counts map[string]int64) error
 	return nil
 }
 
+func (s *memStore) AnnounceQueues(_ context.Context, aliases []int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.announced = append(s.announced, aliases...)
+	return nil
+}
+
 func (s *memStore) TunnelsOf(_ context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

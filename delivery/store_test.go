@@ -26,6 +26,7 @@ type memStore struct {
 	touches   int // calls of StoreTunnels
 	tunnels   map[int64]relay.TunnelRecord
 	requests  map[string]int64
+	announced []int64 // by AnnounceQueues
 	takeovers []string
 	invalid   bool
 	publish   func([]relay.Change)

@@ -16,11 +16,12 @@ import (
 type tunnels struct {
 	mu       sync.Mutex
 	writes   map[int64]relay.TunnelWrite // not stored yet, by alias
+	queues   map[int64]bool              // aliases whose queue the unreachable node of their tunnel has to look at
 	requests map[string]int64            // not stored yet, by tunnel id
 	flush    time.Time                   // requests are stored after this time
 	reads    map[int64]chan struct{}     // aliases whose tunnel is to be read; closed once that is done
 	readAll  bool
-	retry    bool // a timer will wake the loop
+	due      time.Time // a timer wakes the loop at this time; zero = none
 	wake     chan struct{}
 }
 
@@ -32,6 +33,7 @@ const (
 
 func (t *tunnels) init() {
 	t.writes, t.requests, t.reads = map[int64]relay.TunnelWrite{}, map[string]int64{}, map[int64]chan struct{}{}
+	t.queues = map[int64]bool{}
 	t.readAll, t.wake = true, make(chan struct{}, 1)
 }
 
@@ -56,6 +58,15 @@ func (t *tunnels) count(id string) {
 	}
 }
 
+// announceQueue tells the node of the alias' tunnel through the store that the queue has
+// changed.
+func (t *tunnels) announceQueue(alias int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queues[alias] = true
+	nudge(t.wake)
+}
+
 // readLater reads the tunnel of an alias again; alias 0 means all. The returned channel is
 // closed once that is done.
 func (t *tunnels) readLater(alias int64) <-chan struct{} {
@@ -71,15 +82,18 @@ func (t *tunnels) readLater(alias int64) <-chan struct{} {
 	return done
 }
 
-// wakeIn wakes the loop after a pause. The caller holds mu.
+// wakeIn wakes the loop after a pause, or earlier. The caller holds mu.
 func (t *tunnels) wakeIn(pause time.Duration) {
-	if t.retry {
+	at := time.Now().Add(pause)
+	if !t.due.IsZero() && !at.Before(t.due) {
 		return
 	}
-	t.retry = true
+	t.due = at
 	time.AfterFunc(pause, func() {
 		t.mu.Lock()
-		t.retry = false
+		if t.due.Equal(at) {
+			t.due = time.Time{}
+		}
 		t.mu.Unlock()
 		nudge(t.wake)
 	})
@@ -108,6 +122,7 @@ func (d *Delivery) keepTunnels() {
 		case <-d.tunnels.wake:
 			d.storeTunnels(d.base)
 			d.storeRequests(d.base)
+			d.announceQueues(d.base)
 			d.readTunnels(d.base)
 		case <-d.base.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(d.base), tunnelWait)
@@ -195,6 +210,25 @@ func (d *Delivery) storeRequests(ctx context.Context) {
 	defer cancel()
 	if err := d.store.AddRequests(ctx, counts); err != nil {
 		d.log.Debug("numbers of requests not stored", "error", err)
+	}
+}
+
+func (d *Delivery) announceQueues(ctx context.Context) {
+	t := &d.tunnels
+	t.mu.Lock()
+	queues := t.queues
+	t.queues = map[int64]bool{}
+	t.mu.Unlock()
+	if len(queues) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
+	defer cancel()
+	if err := d.store.AnnounceQueues(ctx, slices.Sorted(maps.Keys(queues))); err != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		maps.Copy(t.queues, queues)
+		t.wakeIn(tunnelRetry)
 	}
 }
 
@@ -350,8 +384,11 @@ func (d *Delivery) NodeReachable(node string, reachable bool) {
 		}
 		if reachable {
 			h.markAlive(&h.unreachable)
-		} else {
-			h.markStale(&h.unreachable)
+			return
+		}
+		h.markStale(&h.unreachable)
+		if n, _ := st.queue.get(); n > 0 { // the last wake-ups may be lost
+			d.tunnels.announceQueue(st.id)
 		}
 	})
 }

@@ -262,14 +262,15 @@ type peerConn struct {
 // run keeps the control connection.
 func (l *peerLink) run() {
 	defer l.close()
-	for first := true; l.ctx.Err() == nil; first = false {
+	// The first try may come before the other node knows this one.
+	for failures := 0; l.ctx.Err() == nil; {
 		begun := time.Now()
 		pc, err := l.dial()
 		if err == nil {
 			l.control.Store(pc)
 			l.p.srv.o.Log.Info("node reached", "node", l.node.Name, "addr", l.node.PeerAddr)
 			l.p.srv.o.Peers.Reachable(l.node.ID, true)
-			first = true
+			failures = 1
 			err = l.hold(pc)
 			l.control.Store(nil)
 			l.closeData()
@@ -277,7 +278,7 @@ func (l *peerLink) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		if first {
+		if failures++; failures == 2 {
 			l.p.srv.o.Log.Warn("node cannot be reached; requests for its tunnels are queued", "node", l.node.Name, "addr", l.node.PeerAddr,
 				"err", record.SafeTextMax(err.Error(), 300))
 			l.p.srv.o.Peers.Reachable(l.node.ID, false)
@@ -332,10 +333,10 @@ func (l *peerLink) send(pc *peerConn) {
 	}
 }
 
-// tell queues something for send. What the other node is not told it reads from the store.
-func (l *peerLink) tell(note func()) {
+// tell queues something for send; false = the other node cannot be reached.
+func (l *peerLink) tell(note func()) bool {
 	if l.control.Load() == nil {
-		return
+		return false
 	}
 	l.mu.Lock()
 	note()
@@ -344,6 +345,7 @@ func (l *peerLink) tell(note func()) {
 	case l.queue <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 func (l *peerLink) close() {
@@ -504,10 +506,9 @@ func (t *remoteTunnel) Heard() time.Duration {
 }
 
 // Wake asks the node to look at the queue of the alias.
-func (t *remoteTunnel) Wake() {
-	if l := t.p.link(t.rec.Node); l != nil {
-		l.tell(func() { l.wakes[t.rec.Alias] = true })
-	}
+func (t *remoteTunnel) Wake() bool {
+	l := t.p.link(t.rec.Node)
+	return l != nil && l.tell(func() { l.wakes[t.rec.Alias] = true })
 }
 
 // Close asks the node to close the tunnel. Every node learns by itself that an alias was

@@ -279,7 +279,9 @@ func TestNodeThatCannotBeReached(t *testing.T) {
 		t.Errorf("open: %v, heard %v ago", err, tun.Heard())
 	}
 	wake := ingress.srv.Remote(relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: "tun_y"}, Alias: 11, Node: "owner"})
-	wake.Wake()
+	if !wake.Wake() || tun.Wake() {
+		t.Error("a node is woken that cannot be reached, or the other way round")
+	}
 	if alias := <-owner.woken; alias != 11 {
 		t.Errorf("woken for the alias %d", alias)
 	}

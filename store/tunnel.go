@@ -271,6 +271,16 @@ func (s *Store) AddRequests(ctx context.Context, counts map[string]int64) error 
 	})
 }
 
+// AnnounceQueues tells the other nodes that the queues of aliases have changed.
+func (s *Store) AnnounceQueues(ctx context.Context, aliases []int64) error {
+	return s.update(ctx, "announce queues", func(c *writeTx) error {
+		for _, id := range aliases {
+			c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: relay.ChangeQueue, Alias: id})
+		}
+		return nil
+	})
+}
+
 // TunnelsOf returns the tunnels of the aliases, by alias. Aliases without a tunnel are left
 // out.
 func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error) {

@@ -1,0 +1,197 @@
+package delivery_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"relay"
+)
+
+// memRemote is a tunnel of another node.
+type memRemote struct {
+	*memTunnel
+	cut   bool // its node cannot be reached
+	woken int
+}
+
+func (t *memRemote) Node() string { return "there" }
+
+func (t *memRemote) Wake() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.cut {
+		t.woken++
+	}
+	return !t.cut
+}
+
+// atOtherNode starts a fixture whose alias has its tunnel at another node.
+func atOtherNode(t *testing.T, f func(b *fixture, remote *memRemote)) {
+	remote := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_1"}}}
+	run(t, nil, func(b *fixture) {
+		defer remote.wg.Wait()
+		defer remote.cutAll()
+		b.elsewhere("tun_1", relay.TunnelOnline)
+		f(b, remote)
+	}, func(b *fixture) {
+		b.opt.Remote = func(relay.TunnelRecord) relay.RemoteTunnel { return remote }
+	})
+}
+
+// elsewhere stores a tunnel of the other node, and tells of it.
+func (b *fixture) elsewhere(id string, state relay.TunnelState) {
+	b.s.mu.Lock()
+	if id == "" {
+		delete(b.s.tunnels, 7)
+	} else {
+		b.s.tunnels[7] = relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: id}, Alias: 7, Node: "there", State: state}
+	}
+	b.s.mu.Unlock()
+	b.d.Publish([]relay.Change{{Kind: relay.ChangeTunnel, Alias: 7}})
+	synctest.Wait()
+}
+
+func (b *fixture) state() relay.TunnelState {
+	list, err := b.d.Status(b.t.Context(), []relay.Alias{*b.a})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return list[0].State
+}
+
+// released reports whether the newest event waits released.
+func (b *fixture) released() bool {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	return b.s.events[b.s.order[len(b.s.order)-1]].Attempts[0].Released
+}
+
+func TestRequestThroughAnotherNode(t *testing.T) {
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		if b.state() != relay.TunnelOnline || b.d.Stats().Tunnels != 0 {
+			t.Errorf("the alias is %s; %d tunnels here", b.state(), b.d.Stats().Tunnels)
+		}
+		if _, c := b.send(post); c.answer() != ok {
+			t.Errorf("answered %q", c.answer())
+		}
+		b.elsewhere("tun_1", relay.TunnelStale)
+		if out, _ := b.send(post); out.Answer == nil || out.Answer.Status != 202 || b.released() {
+			t.Errorf("a silent tunnel: %+v, released %v", out.Answer, b.released())
+		}
+		b.elsewhere("", "")
+		if b.state() != relay.TunnelOffline {
+			t.Errorf("the alias without a tunnel is %s", b.state())
+		}
+		time.Sleep(10 * time.Second)
+		if b.s.requests["tun_1"] != 1 {
+			t.Errorf("%d requests noted", b.s.requests["tun_1"])
+		}
+	})
+}
+
+// A request for a tunnel whose node cannot be reached waits in its queue, released, and
+// that node is told of it by the store.
+func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		remote.mu.Lock()
+		remote.openErr = relay.ErrNotSent
+		remote.mu.Unlock()
+		out, _ := b.send(post)
+		if out.Answer == nil || out.Answer.Status != 202 || !b.released() || remote.woken == 0 {
+			t.Errorf("%+v, released %v, woken %d", out.Answer, b.released(), remote.woken)
+		}
+		remote.mu.Lock()
+		remote.cut = true
+		remote.mu.Unlock()
+		b.d.NodeReachable("there", false)
+		if b.state() != relay.TunnelStale {
+			t.Errorf("the alias is %s", b.state())
+		}
+		if out, _ := b.send(post); out.Answer == nil || out.Answer.Status != 202 || !b.released() {
+			t.Errorf("%+v, released %v", out.Answer, b.released())
+		}
+		synctest.Wait()
+		if !slices.Contains(b.s.announced, 7) {
+			t.Error("the other node is not told of the queue")
+		}
+		b.d.NodeReachable("there", true)
+		if b.state() != relay.TunnelOnline {
+			t.Errorf("the alias of a node that is back is %s", b.state())
+		}
+	})
+}
+
+// The newest tunnel wins, at whichever node it came.
+func TestTakeoverBetweenNodes(t *testing.T) {
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		tun, _ := b.attach(always("hello", ok))
+		synctest.Wait()
+		if !slices.Contains(remote.closed, "taken over by a newer connection") || b.s.tunnels[7].Node != "here" {
+			t.Errorf("the other node was told %q, the tunnel is %s", remote.closed, b.s.tunnels[7].Node)
+		}
+		if len(b.s.takeovers) == 0 {
+			t.Error("the takeover is not noted")
+		}
+		b.elsewhere("tun_2", relay.TunnelOnline)
+		if !slices.Contains(tun.closed, "taken over by a newer connection") {
+			t.Errorf("the tunnel of this node was told %q", tun.closed)
+		}
+		before := remote.opened
+		if _, c := b.send(post); c.answer() != ok || remote.opened != before+1 {
+			t.Errorf("answered %q", c.answer())
+		}
+	})
+}
+
+// A node that was taken for dead has lost its records, and writes them again; one that is
+// asked to close a tunnel does so.
+func TestRecordsOfTunnelsOfThisNode(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		synctest.Wait()
+		b.elsewhere("", "")
+		if b.s.tunnels[7].Node != "here" {
+			t.Errorf("the record is %+v", b.s.tunnels[7])
+		}
+		b.hold.Stale()
+		synctest.Wait()
+		if s := b.s.tunnels[7].State; s != relay.TunnelStale {
+			t.Errorf("a silent tunnel is stored as %s", s)
+		}
+		b.hold.Online()
+		synctest.Wait()
+		b.s.mu.Lock()
+		r := b.s.tunnels[7]
+		r.State = relay.TunnelClosing
+		b.s.tunnels[7] = r
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeTunnel}})
+		synctest.Wait()
+		if len(b.tun.closed) != 1 {
+			t.Errorf("told %q", b.tun.closed)
+		}
+		b.hold.Detach(true)
+		synctest.Wait()
+		if len(b.s.tunnels) != 0 {
+			t.Errorf("left %+v", b.s.tunnels)
+		}
+	})
+}
+
+// Where the store is away, what is attached is served from memory, and stored once it is
+// back.
+func TestAttachWhileTheStoreIsAway(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.s.fail("tunnels", relay.Errorf(relay.CodeStoreUnavailable, "away"))
+		b.attach(always("hello", ok))
+		if _, c := b.send(post); c.answer() != ok {
+			t.Errorf("answered %q", c.answer())
+		}
+		b.s.fail("tunnels", nil)
+		time.Sleep(2 * time.Second)
+		if b.s.tunnels[7].Node != "here" {
+			t.Error("not stored")
+		}
+	})
+}
