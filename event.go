@@ -188,8 +188,16 @@ type Page struct {
 	SearchedBackTo time.Time // first arrival of the oldest examined event
 }
 
+// NextClaim asks for the oldest attempt in the queue of an alias. Without Auto it must be a
+// replay, or an inbound event that was released.
+type NextClaim struct {
+	Alias  int64
+	Auto   bool
+	Tunnel string // id of the tunnel that the attempt will go through
+}
+
 // Claim is a queued attempt that this process delivers now.
 type Claim struct {
-	Event *Event // with its request; the parts of a large body are read with BodyPart
+	Event *Event // with its request and this attempt; the parts of a large body are read with BodyPart
 	N     int
 }

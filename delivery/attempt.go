@@ -61,6 +61,12 @@ func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 	if x.finish == nil {
 		x.finished(&a)
 	}
+	if next, ok := x.st.nextClaim(); ok && x.queued && x.claim == nil && state != relay.StateInterrupted {
+		x.st.queue.move()
+		x.finish, x.claim = x.d.store.FinishAndClaim(x.event.ID, &a, event, next)
+		x.claimEnd = x.finish
+		return
+	}
 	x.finish = x.d.store.Finish(x.event.ID, &a, event)
 }
 

@@ -70,7 +70,9 @@ type exchange struct {
 	fault            *relay.Error
 
 	accept, finish *relay.Ticket
-	accepted       bool // Accept was called, or is not needed
+	claim          func() relay.AttemptRef // of the next queued attempt; nil = not asked for
+	claimEnd       *relay.Ticket           // after which claim has its result
+	accepted       bool                    // Accept was called, or is not needed
 	acceptedWhole  bool
 	durable        bool
 	acceptDue      bool

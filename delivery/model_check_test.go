@@ -62,8 +62,8 @@ func (w *model) name(id relay.ID, n int) string {
 // waiting gives the turns that may go out by themselves, and those that were taken out
 // of the queue and have no end yet.
 func (w *model) waiting(auto bool) (waits, under []turn) {
-	rows, err := w.db.Query(`SELECT received_at, event_id, n, state FROM attempts
-		WHERE state = 0 AND (kind = 1 OR released = 1 OR ?) OR state = 1 AND from_queue = 1`, auto)
+	rows, err := w.db.Query(`SELECT received_at, event_id, n, CASE WHEN claim_node = '' THEN 0 ELSE 1 END FROM queue
+		WHERE kind = 1 OR released = 1 OR ? OR claim_node <> ''`, auto)
 	if err != nil {
 		w.fault("look at the queue: %v", err)
 		return nil, nil

@@ -148,7 +148,7 @@ func (g *slowStore) over(id relay.ID, n int, state string) {
 }
 
 // Next claims, and looks whether that was the one whose turn it was.
-func (g *slowStore) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
+func (g *slowStore) Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, error) {
 	before, after, dead := g.times()
 	if dead {
 		return nil, errKilled
@@ -157,17 +157,54 @@ func (g *slowStore) Next(ctx context.Context, alias int64, auto bool) (*relay.Cl
 	if _, _, dead := g.times(); dead {
 		return nil, errKilled
 	}
-	waited, under := g.w.waiting(auto)
-	c, err := g.Store.Next(ctx, alias, auto)
+	waited, under := g.w.waiting(next.Auto)
+	c, err := g.Store.Next(ctx, next)
 	if c == nil || err != nil {
 		if err != nil {
 			g.w.say("queue: %v", err)
 		}
 		return c, err
 	}
-	g.take(c)
+	g.take(relay.AttemptRef{Event: c.Event.ID, N: c.N}, next.Auto, waited, under)
+	time.Sleep(after)
+	if _, _, dead := g.times(); dead {
+		return nil, errKilled
+	}
+	return c, nil
+}
+
+func (g *slowStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() relay.AttemptRef) {
+	g.over(id, a.N, a.State)
+	var waited, under []turn
+	var claimed func() relay.AttemptRef
+	t := g.step(func() (real *relay.Ticket) {
+		waited, under = g.w.waiting(next.Auto)
+		real, claimed = g.Store.FinishAndClaim(id, a, event, next)
+		return real
+	})
+	return t, func() (ref relay.AttemptRef) {
+		if _, _, dead := g.times(); !dead && claimed != nil {
+			ref = claimed()
+		}
+		if ref.N > 0 {
+			under = slices.DeleteFunc(under, func(t turn) bool { return t.id == id && t.n == a.N })
+			g.take(ref, next.Auto, waited, under)
+		}
+		return ref
+	}
+}
+
+// take notes a claim. Only one may be under way, and none may wait before it: waited and
+// under are what the queue had before the claim.
+func (g *slowStore) take(ref relay.AttemptRef, auto bool, waited, under []turn) {
+	g.w.say("%s is taken from the queue", g.w.name(ref.Event, ref.N))
 	waits, still := g.w.waiting(auto)
-	mine := turn{c.Event.Attempts[c.N-1].ReceivedAt.UnixMicro(), c.Event.ID, c.N}
+	of := slices.IndexFunc(still, func(t turn) bool { return t.id == ref.Event && t.n == ref.N })
+	if of < 0 {
+		g.w.fault("%s was taken and is not under way", g.w.name(ref.Event, ref.N))
+		return
+	}
+	mine := still[of]
 	for _, other := range waited {
 		if other.before(mine) && slices.Contains(waits, other) {
 			g.w.fault("%s is taken before %s", g.w.name(mine.id, mine.n), g.w.name(other.id, other.n))
@@ -178,17 +215,7 @@ func (g *slowStore) Next(ctx context.Context, alias int64, auto bool) (*relay.Cl
 			g.w.fault("%s is taken although it is not known what became of %s", g.w.name(mine.id, mine.n), g.w.name(other.id, other.n))
 		}
 	}
-	time.Sleep(after)
-	if _, _, dead := g.times(); dead {
-		return nil, errKilled
-	}
-	return c, nil
-}
-
-// take notes a claim: only one may be under way.
-func (g *slowStore) take(c *relay.Claim) {
-	name := fmt.Sprint(c.Event.ID, "/", c.N)
-	g.w.say("%s is taken from the queue", g.w.name(c.Event.ID, c.N))
+	name := fmt.Sprint(ref.Event, "/", ref.N)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.taken != "" {

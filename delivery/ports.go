@@ -30,6 +30,10 @@ type Journal interface {
 	// attempt is no longer ours. A delivered replay makes a still queued attempt 1
 	// canceled (superseded).
 	Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket
+	// FinishAndClaim is Finish and, in the same transaction, the claim of the attempt that
+	// Next would give. When the ticket has resolved, claimed returns that attempt; its N is
+	// 0 when none was claimed, for whatever reason, and Next may find one.
+	FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (t *relay.Ticket, claimed func() relay.AttemptRef)
 	// Amend replaces the request message of an event that was accepted before its
 	// request was whole, and sets its replay blocker from the body state.
 	Amend(id relay.ID, m *relay.Message) *relay.Ticket
@@ -45,9 +49,16 @@ type Queue interface {
 	// request and the number of the attempt. Errors: ErrNotFound,
 	// event-not-replayable with Reason.
 	BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error)
-	// Next claims the oldest attempt of the alias that may be delivered without being released: replays
-	// and released originals, and with auto every queued one. nil when none waits.
-	Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error)
+	// Next claims the oldest attempt of an alias that may be delivered; nil when none waits.
+	// ErrFenced: the store does not know the tunnel as one of this node (yet).
+	// store-unavailable: try again in a moment.
+	Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, error)
+	// Claimed reads an attempt that FinishAndClaim claimed. When it fails, the attempt is
+	// queued again.
+	Claimed(ctx context.Context, ref relay.AttemptRef) (*relay.Claim, error)
+	// MayClaim is nil while this node may begin to deliver what it has claimed. It answers
+	// from memory.
+	MayClaim() error
 	// Release marks the inbound events queued while offline and never delivered as
 	// released and says how many. A second call gives 0.
 	Release(ctx context.Context, who relay.Actor, alias string) (int, error)

@@ -186,13 +186,14 @@ func (st *aliasState) dispatchIfAuto() {
 // when none may be delivered.
 func (st *aliasState) dispatch() {
 	pause := time.Duration(0)
+	var claimed relay.AttemptRef
 	for {
 		select {
 		case <-st.wake:
 			pause = 0
 		default:
 		}
-		more, again := st.deliverNext()
+		more, again := st.deliverNext(&claimed)
 		switch {
 		case more:
 			pause = 0
@@ -237,20 +238,32 @@ func (st *aliasState) sleep(pause time.Duration) bool {
 	return false
 }
 
-// deliverNext delivers the oldest attempt that may be delivered. more means that it was
-// sent and another one may follow, again that the dispatcher has to try later.
-func (st *aliasState) deliverNext() (more, again bool) {
-	if h, _ := st.online(); h == nil || h.remote != nil || !st.d.begin() {
+// deliverNext delivers the oldest attempt that may be delivered: claimed, if the end of the
+// last delivery has claimed it. It sets claimed to the one that it claims for the next call.
+// more means that the attempt was sent and another one may follow, again that the
+// dispatcher has to try later.
+func (st *aliasState) deliverNext(claimed *relay.AttemptRef) (more, again bool) {
+	ref := *claimed
+	*claimed = relay.AttemptRef{}
+	next, ok := st.nextClaim()
+	if !ok || !st.d.begin() {
+		st.putBack(ref)
 		return false, false
 	}
 	defer st.d.end()
 	ctx, cancel := context.WithTimeout(st.d.base, storeWait)
 	defer cancel()
-	st.queue.move()
-	c, err := st.d.store.Next(ctx, st.id, st.alias.Load().Settings.AutoDeliver)
+	var c *relay.Claim
+	var err error
+	if ref.N > 0 {
+		c, err = st.d.store.Claimed(ctx, ref)
+	} else {
+		st.queue.move()
+		c, err = st.d.store.Next(ctx, next)
+	}
 	if err != nil || c == nil {
 		st.queue.moved(0, 0)
-		if err == nil {
+		if err == nil || errors.Is(err, relay.ErrFenced) { // when the tunnel is stored, the dispatcher is started again
 			return false, false
 		}
 		if level := slog.LevelWarn; !errors.Is(err, context.Canceled) {
@@ -264,10 +277,33 @@ func (st *aliasState) deliverNext() (more, again bool) {
 	}
 	st.queue.moved(-1, -costOf(c.Event))
 	st.d.feed.tunnel(st.id)
-	if !st.d.deliver(st, c, true) {
-		return true, false
+	back, following := st.d.deliver(st, c, true)
+	*claimed = following
+	return !back, back
+}
+
+// nextClaim returns how to claim from the queue now. ok is false if the alias has no tunnel
+// here, or the relay is stopping.
+func (st *aliasState) nextClaim() (next relay.NextClaim, ok bool) {
+	h, _ := st.online()
+	if h == nil || h.remote != nil || closed(st.d.stop) {
+		return next, false
 	}
-	return false, true
+	return relay.NextClaim{Alias: st.id, Auto: st.alias.Load().Settings.AutoDeliver, Tunnel: h.info.ID}, true
+}
+
+// putBack queues an attempt again that was claimed and cannot be delivered now.
+func (st *aliasState) putBack(ref relay.AttemptRef) {
+	if ref.N == 0 {
+		return
+	}
+	t := st.d.store.Requeue(ref.Event, ref.N)
+	<-t.Done()
+	st.queue.moved(0, 0)
+	if err := t.Err(); err != nil {
+		st.d.log.Debug("claimed attempt not put back into the queue", "event", ref.Event, "attempt", ref.N, "error", err)
+		st.d.registry.recount(st.id)
+	}
 }
 
 // Release lets the inbound events that were queued while the alias was offline be

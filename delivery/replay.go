@@ -42,7 +42,7 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 	go func() {
 		defer d.end()
 		defer close(done)
-		if d.deliver(st, c, false) {
+		if back, _ := d.deliver(st, c, false); back {
 			st.startDispatch()
 		}
 	}()
@@ -101,11 +101,13 @@ func costOf(e *relay.Event) int64 {
 // deliver sends a stored request through the tunnel that the alias has now, which may be
 // another one than before the store was asked. back means that the attempt is queued
 // (again), because no byte reached the local server, or because a queued delivery
-// panicked. deliver logs a panic and returns.
-func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool) {
+// panicked. next is the attempt that was claimed together with the end of a queued one.
+// deliver logs a panic and returns.
+func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool, next relay.AttemptRef) {
 	x := d.exchange(st, st.alias.Load())
 	defer func() {
 		p := asPanic(recover())
+		next = x.nextClaimed()
 		if p == nil {
 			x.release()
 			return
@@ -125,17 +127,33 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 		x.fault = relay.AsError(err)
 		x.sendFinish(relay.StateFailed, x.fault, "")
 		x.awaitStored()
-		return false
+		return false, next
 	}
 	x.req.resend(d, c.Event.ID, head, &c.Event.Request)
 	x.raw.Write(c.Event.Request.Head)
 	x.wire = x.sentHead(c.Event.Request.Head)
 	x.gather()
 	v := notSent
-	if x.att != nil {
+	if x.att != nil && d.store.MayClaim() == nil {
 		v = x.run()
 	}
-	return x.finishStored(v)
+	return x.finishStored(v), next
+}
+
+// nextClaimed returns the attempt that was claimed together with the end of this one; its N
+// is 0 when there is none.
+func (x *exchange) nextClaimed() (next relay.AttemptRef) {
+	if x.claim == nil {
+		return next
+	}
+	<-x.claimEnd.Done()
+	if x.claimEnd.Err() == nil {
+		next = x.claim()
+	}
+	if next.N == 0 {
+		x.st.queue.moved(0, 0)
+	}
+	return next
 }
 
 // attemptOf returns the claimed attempt from its event.

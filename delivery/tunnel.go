@@ -175,7 +175,7 @@ func (d *Delivery) storeTunnels(ctx context.Context) {
 		st.tunnelVersion++
 		st.mu.Unlock()
 		switch w.Op {
-		case relay.TunnelAttach:
+		case relay.TunnelAttach, relay.TunnelKeep:
 			st.startDispatch() // the queue can be claimed only now
 		case relay.TunnelDetach:
 			t.readLater(id) // another node may have had the tunnel before, and have it still

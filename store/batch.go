@@ -30,20 +30,24 @@ func (s *Store) writeRows(ctx context.Context, by *writeTarget, steps []*step) (
 }
 
 func (s *Store) putRows(w *writer, steps []*step) error {
-	list := groupByEvent(steps)
 	for _, st := range steps {
 		st.err = nil
 	}
+	claims := claimsOf(steps)
+	known, err := w.chooseCandidates(s, claims) // events that the rounds change
+	if err != nil {
+		return err
+	}
+	list := groupByEvent(steps)
 	if err := s.insertNewEvents(w, list); err != nil {
 		return err
 	}
 	next := make([]int, len(list))
-	var known []relay.ID // events that the rounds change
 	for i, u := range list {
 		if u.insert != nil {
 			next[i] = u.insert.merged
 		}
-		if next[i] < len(u.steps) {
+		if next[i] < len(u.steps) && u.steps[0].kind != stepClaim {
 			known = append(known, u.id)
 		}
 	}
@@ -59,7 +63,7 @@ func (s *Store) putRows(w *writer, steps []*step) error {
 			}
 		}
 		if len(round) == 0 {
-			return nil
+			return w.claimCandidates(claims)
 		}
 		if err := s.writeRound(w, round); err != nil {
 			return err
@@ -79,7 +83,7 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 	}
 	w := &writer{writeTx: &writeTx{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, target: by}
 	if w.prepared != nil {
-		w.bound = make(map[string]*sql.Stmt, len(w.prepared))
+		w.bound = make(map[*statement]*sql.Stmt, len(w.prepared))
 	}
 	if err = s.checkServeLock(ctx, by); err == nil {
 		err = s.prepareTx(w.session, journalReadTimeout)
@@ -269,6 +273,7 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 			err = w.amend(st)
 		case stepRequeue:
 			err = w.requeueAttempt(st)
+		case stepClaim: // after the rounds
 		default:
 			st.err = relay.Errorf(relay.CodeInternal, "the event %s was handed over twice", st.id)
 		}

@@ -130,6 +130,7 @@ func (c *committer) signal() {
 // refuse fails a step that was not tried, with the error for its caller. A result that is lost this way leaves a claim
 // that reconcile ends.
 func (c *committer) refuse(st *step, refusal error) {
+	c.s.dropClaim(st)
 	c.s.meter.failed.Add(1)
 	st.ticket.Resolve(refusal)
 }

@@ -107,23 +107,27 @@ func fillQueues(b *testing.B, s *store.Store, aliases []int64) {
 // drainAlias does what a dispatcher does, with a local server that answers at once.
 func drainAlias(b *testing.B, s *store.Store, alias int64) (n int64) {
 	random := rand.New(rand.NewPCG(uint64(alias), 1))
-	for {
-		c, err := s.Next(b.Context(), alias, true)
-		if err != nil {
-			b.Error(err)
-		}
-		if c == nil || err != nil {
-			return n
-		}
+	next := relay.NextClaim{Alias: alias, Auto: true}
+	c, err := s.Next(b.Context(), next)
+	for c != nil && err == nil {
 		_, end := webhook(c.Event.ID, alias, random)
 		end.N = c.N
-		ticket := s.Finish(c.Event.ID, end, "")
+		ticket, claimed := s.FinishAndClaim(c.Event.ID, end, "", next)
 		if <-ticket.Done(); ticket.Err() != nil {
 			b.Error(ticket.Err())
 			return n
 		}
 		n++
+		if ref := claimed(); ref.N > 0 {
+			c, err = s.Claimed(b.Context(), ref)
+		} else {
+			c, err = s.Next(b.Context(), next)
+		}
 	}
+	if err != nil {
+		b.Error(err)
+	}
+	return n
 }
 
 func sendLive(b *testing.B, s *store.Store, alias int64, stop <-chan struct{}, took *latencies) (n int64) {

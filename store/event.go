@@ -156,7 +156,7 @@ var endEvent = statement{
 			latency_us = CASE WHEN ended_n <= v.vn THEN v.vlatency ELSE latency_us END,
 			ended_n = CASE WHEN ended_n < v.vn THEN v.vn ELSE ended_n END,
 			blocker = CASE WHEN blocker <> '' THEN blocker WHEN v.vstate = 6 THEN 'rejected' WHEN v.vstate = 7 THEN 'incomplete' ELSE v.vblocker END
-		FROM v WHERE id = v.vid`,
+		FROM v WHERE id = v.vid {id}`,
 }
 
 // eventEnd is what became of an attempt: values of endEvent.

@@ -20,7 +20,9 @@ func (w *writer) finish(steps []*step) error {
 	if len(ready) == 0 {
 		return nil
 	}
-	ended, err := w.returning(&finishAttempts, rows, w.target.node, w.target.former)
+	ended, err := w.returning(&finishAttempts, rows, func(r *attemptRow) []any {
+		return []any{&r.EventID, &r.N, &r.AliasID, &r.Kind, &r.FromQueue, &r.ReceivedAt, &r.Bytes}
+	}, w.target.node, w.target.former)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ const (
 	stepAmend
 	stepFinish
 	stepRequeue
+	stepClaim // of the oldest attempt of a queue; it is not kept in the spool
 )
 
 // step is one change to make durable. What it points to must not be changed after it was
@@ -25,6 +26,7 @@ type step struct {
 	data    []byte         // chunk
 	n, i    int            // attempt number; part number
 	state   string         // finish: event state, "" = that of the attempt
+	claim   *queueClaim    // claim, or finish with a claim after it
 	size    int64          // bytes of memory that it holds while it waits
 	ticket  *relay.Ticket
 

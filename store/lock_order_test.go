@@ -48,7 +48,10 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 		{"finish", relay.StateDelivering, false, func(id relay.ID) error { return wait(s.Finish(id, ended(relay.StateDelivered), "")) }},
 		{"requeue", relay.StateDelivering, false, func(id relay.ID) error { return wait(s.Requeue(id, 1)) }},
 		{"sweep", relay.StateDelivering, true, func(relay.ID) error { _, err := s.sweep(t.Context()); return err }},
-		{"next", relay.StateQueued, false, func(relay.ID) error { _, err := s.Next(t.Context(), a.ID, true); return err }},
+		{"next", relay.StateQueued, false, func(relay.ID) error {
+			_, err := s.Next(t.Context(), relay.NextClaim{Alias: a.ID, Auto: true})
+			return err
+		}},
 		{"cancel", relay.StateQueued, false, func(id relay.ID) error { return s.Cancel(t.Context(), system, id) }},
 		{"delete", relay.StateQueued, false, func(id relay.ID) error { return s.DeleteEvent(t.Context(), system, id) }},
 		{"replay", relay.StateQueued, false, func(id relay.ID) error { _, err := s.BeginReplay(t.Context(), system, id, true); return err }},

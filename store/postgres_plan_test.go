@@ -160,7 +160,7 @@ func TestPostgresPlans(t *testing.T) {
 		return err
 	})
 	p.planned(t, "replay", func() error { _, err := s.BeginReplay(ctx, who, middle, false); return err })
-	p.planned(t, "next", func() error { _, err := s.Next(ctx, 4, true); return err })
+	p.planned(t, "claims", func() error { return claimTwice(ctx, s) })
 	p.planned(t, "release", func() error { _, err := s.Release(ctx, who, "a3"); return err })
 	p.planned(t, "start", func() error { return s.raiseIDs(ctx) })
 	p.planned(t, "sweep", func() error { _, err := s.sweep(ctx); return err })
@@ -175,6 +175,37 @@ func TestPostgresPlans(t *testing.T) {
 		return err
 	})
 	p.planned(t, "retention of days", func() error { _, err := s.dropDays(ctx, now); return err })
+}
+
+// claimTwice claims attempts of two aliases in one transaction, and in the next one ends
+// them together with the claims of the next ones.
+func claimTwice(ctx context.Context, s *Store) error {
+	first := []*step{
+		{kind: stepClaim, id: relay.ID{1}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 4, Auto: true}}},
+		{kind: stepClaim, id: relay.ID{2}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 2, Auto: true}}},
+	}
+	target := &writeTarget{db: s.write, node: "here"}
+	if _, err := s.writeRows(ctx, target, first); err != nil {
+		return err
+	}
+	var ends []*step
+	for _, st := range first {
+		got := st.claim.got
+		if st.err != nil || got.N == 0 {
+			return fmt.Errorf("nothing was claimed for alias %d: %w", st.claim.Alias, st.err)
+		}
+		ends = append(ends, &step{
+			kind: stepFinish, id: got.Event, n: got.N, attempt: &relay.Attempt{N: got.N, State: relay.StateDelivered},
+			claim: &queueClaim{NextClaim: st.claim.NextClaim},
+		})
+	}
+	if _, err := s.writeRows(ctx, target, ends); err != nil {
+		return err
+	}
+	if ends[0].err != nil || ends[0].claim.got.N == 0 {
+		return fmt.Errorf("nothing was claimed with the end: %w", ends[0].err)
+	}
+	return nil
 }
 
 // storeWithPlans gives a store that nobody serves, and what sees its statements.
@@ -210,7 +241,7 @@ func storeWithPlans(t *testing.T) (*Store, *planner) {
 }
 
 // fillForPlans makes twenty aliases of one account, half of all events the fourth's, and
-// every five hundredth of them in the queue.
+// one of 250 in the queue.
 func fillForPlans(t *testing.T, s *Store) relay.Actor {
 	t.Helper()
 	ctx := t.Context()
@@ -232,7 +263,7 @@ func fillForPlans(t *testing.T, s *Store) relay.Actor {
 	defer func() { _ = conn.Close() }()
 	for _, statement := range []string{
 		fmt.Sprintf(`CREATE TEMP TABLE x AS SELECT i, ms * 1000 AS at, 1 + CASE WHEN i %% 2 = 0 THEN 3 ELSE i %% 20 END AS alias,
-			CASE WHEN i %% 500 = 0 THEN 0 ELSE 2 END AS state,
+			CASE WHEN i %% 500 <= 1 THEN 0 ELSE 2 END AS state,
 			(lpad(to_hex(ms >> 16), 8, '0') || lpad(to_hex(ms & 65535), 4, '0') || '70008000' || lpad(to_hex(i), 12, '0'))::uuid AS id
 			FROM (SELECT i, %d + i * %d AS ms FROM generate_series(0, %d::bigint) i) times`, begin, step, planRows-1),
 		`INSERT INTO events (` + eventColumns + `) SELECT id, alias, at, at, '', 0, 'POST', '/', 1, '', '', '', '', 0, 0, state, '', '', 200, 1, 1, 1, '', 5 FROM x`,

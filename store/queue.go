@@ -20,7 +20,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 	if err := s.caughtUp(); err != nil {
 		return nil, err
 	}
-	var claim relay.Claim
+	var row claimedRow
 	var made lostClaim
 	err := s.update(ctx, "begin replay", func(c *writeTx) error {
 		e, err := c.event(who, id)
@@ -54,7 +54,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 			}
 			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
-		if claim, err = c.claim(id, n); err != nil {
+		if err := c.get(&row, claimedSQL, id, id, n); err != nil {
 			return err
 		}
 		return c.auditOfAlias(who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
@@ -63,7 +63,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		s.noteClaim(made, err)
 		return nil, err
 	}
-	return &claim, nil
+	return row.claim(), nil
 }
 
 // queueColumns are the columns of queue that have the same name and value in attempts. An
@@ -98,108 +98,6 @@ func notReplayable(e *relay.Event) *relay.Error {
 	return &relay.Error{
 		Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + record.BlockerText(e.Blocker),
 	}
-}
-
-// claim reads the event of an attempt that will be delivered: the request without the parts
-// of a large body, and the attempts without their bytes.
-func (q session) claim(id relay.ID, n int) (relay.Claim, error) {
-	e, err := q.event(relay.System(), id)
-	if err != nil {
-		return relay.Claim{}, err
-	}
-	var p payloadRow
-	if err := q.get(&p, `SELECT n, head, lines, framing, body, parts, stored, size, sha256, state, extra, interim
-		FROM payloads WHERE event_id = ? AND n = 0`, id); err != nil {
-		return relay.Claim{}, err
-	}
-	e.Request, e.ForwardedLines = p.message(), p.Extra
-	var attempts []attemptRow
-	if err := q.all(&attempts, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? ORDER BY n`, id); err != nil {
-		return relay.Claim{}, err
-	}
-	for i := range attempts {
-		e.Attempts = append(e.Attempts, attempts[i].attempt())
-	}
-	return relay.Claim{Event: &e, N: n}, nil
-}
-
-// errNotSettled keeps the queue of an alias in order. One attempt is delivered at a time, and
-// the result of the last one is not stored yet: it may return to the head of the queue.
-var errNotSettled = &relay.Error{
-	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
-	Detail: "it is not stored yet what became of the last delivery from this queue",
-}
-
-// Next claims the oldest attempt of an alias that may be delivered automatically; see
-// delivery.Queue. It returns nil when no attempt waits.
-func (s *Store) Next(ctx context.Context, alias int64, auto bool) (*relay.Claim, error) {
-	if err := s.caughtUp(); err != nil {
-		return nil, err
-	}
-	for {
-		var waits, taken []int
-		err := s.view(ctx, "look for queued attempts", func(q session) error {
-			err := q.all(&waits, `SELECT 1 AS one`+oldestQueued, alias, boolToInt(auto)) // spares the writer when nothing waits
-			if err == nil && len(waits) > 0 {
-				err = q.all(&taken, `SELECT 1 AS one FROM queue WHERE alias_id = ? AND claim_node <> '' LIMIT 1`, alias)
-			}
-			return err
-		})
-		switch {
-		case err != nil || len(waits) == 0:
-			return nil, err
-		case len(taken) > 0:
-			return nil, errNotSettled
-		}
-		if claim, err := s.claimOldest(ctx, alias, auto); err != nil || claim != nil {
-			return claim, err
-		}
-		// The attempt was canceled or removed meanwhile: another one may wait behind it.
-	}
-}
-
-const oldestQueued = ` FROM queue WHERE alias_id = ? AND claim_node = '' AND (kind = 1 OR released = 1 OR ? = 1)
-	ORDER BY received_at, event_id, n LIMIT 1`
-
-// claimOldest claims the oldest attempt. When a transaction is changing the event of that
-// attempt, claimOldest waits for it instead of claiming a later attempt, which would break the
-// order. It returns nil when the attempt is not queued any more.
-func (s *Store) claimOldest(ctx context.Context, alias int64, auto bool) (claim *relay.Claim, err error) {
-	var made lostClaim
-	err = s.update(ctx, "claim queued attempt", func(c *writeTx) error {
-		claim, made = nil, lostClaim{}
-		var rows []attemptRow
-		if err := c.all(&rows, `SELECT event_id, n, alias_id`+oldestQueued, alias, boolToInt(auto)); err != nil || len(rows) == 0 {
-			return err
-		}
-		r := rows[0]
-		if err := c.lockEvents([]relay.ID{r.EventID}); err != nil {
-			return err
-		}
-		made = lostClaim{id: r.EventID, n: r.N, started: micros(s.now()), queue: true}
-		if n, err := c.exec(`UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = ?, released = `+releasedWhileQueued+`
-			WHERE event_id = ? AND n = ? AND state = 0`, s.NodeID(), made.started, r.EventID, r.N); err != nil || n == 0 {
-			return err
-		}
-		if _, err := c.exec(`UPDATE queue SET claim_node = ? WHERE event_id = ? AND n = ?`, s.NodeID(), r.EventID, r.N); err != nil {
-			return err
-		}
-		if _, err := c.exec(`UPDATE events SET state = 1 WHERE id = ? AND attempts = ? AND state < 6`, r.EventID, r.N); err != nil {
-			return err
-		}
-		got, err := c.claim(r.EventID, r.N)
-		if err != nil {
-			return err
-		}
-		claim = &got
-		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: r.EventID, N: r.N}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
-		return nil
-	})
-	if err != nil {
-		s.noteClaim(made, err)
-		return nil, err
-	}
-	return claim, nil
 }
 
 // releaseSlice is how many attempts one transaction of Release changes, so that SQLite's only

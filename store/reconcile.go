@@ -63,6 +63,18 @@ func (s *Store) noteClaim(c lostClaim, err error) {
 	}
 }
 
+// dropClaim ends the claim of a step that was not committed, as far as is known.
+func (s *Store) dropClaim(st *step) {
+	c := st.claim
+	if c == nil {
+		return
+	}
+	c.got = relay.AttemptRef{}
+	if c.tried {
+		s.noteClaim(lostClaim{id: c.oldest.EventID, n: c.oldest.N, started: c.started, queue: true}, errCatchingUp)
+	}
+}
+
 // reconcileLoop reconciles until ctx ends.
 func (s *Store) reconcileLoop(ctx context.Context) {
 	tick := time.NewTicker(reconcileInterval)

@@ -64,7 +64,7 @@ func TestLostClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.noteClaim(lostClaim{id: e.ID, n: c.N, started: micros(c.Event.Attempts[1].StartedAt)}, away)
+	s.noteClaim(lostClaim{id: e.ID, n: c.N, started: micros(c.Event.Attempts[0].StartedAt)}, away)
 	if err := s.reconcile(ctx, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestLostClaim(t *testing.T) {
 // claimed claims the one attempt and gives the moment of the claim.
 func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 	t.Helper()
-	c, err := s.Next(context.Background(), alias, true)
+	c, err := s.Next(context.Background(), relay.NextClaim{Alias: alias, Auto: true})
 	if err != nil || c == nil || c.Event.ID != id {
 		t.Fatalf("claimed %+v, %v", c, err)
 	}

@@ -67,7 +67,7 @@ func rounds(t *testing.T, d *drainer) {
 // nothing waits.
 func takeOut(t *testing.T, s *Store, alias int64) *relay.Claim {
 	t.Helper()
-	c, err := s.Next(t.Context(), alias, true)
+	c, err := s.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"relay"
@@ -107,6 +108,13 @@ func (c *committer) writeRows(ctx context.Context, steps []*step) ([]relay.Chang
 
 // divert makes steps durable in the spool, or fails those that do not fit.
 func (c *committer) divert(steps []*step, why error) {
+	steps = slices.DeleteFunc(slices.Clone(steps), func(st *step) bool {
+		c.s.dropClaim(st)
+		if st.kind == stepClaim {
+			st.ticket.Resolve(errCatchingUp)
+		}
+		return st.kind == stepClaim
+	})
 	refused, size, err := c.s.spool.put(steps, why)
 	refusal := c.s.fault("write event", err)
 	lost := make(map[*step]bool, len(refused))

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
@@ -15,6 +16,10 @@ import (
 // statement is an SQL text of the journal with a list of rows at %s. Postgres gets all rows
 // in one statement and needs their types. SQLite gets one row at a time through a prepared
 // statement.
+//
+// {id} and {event_id} stand for a condition on that column: it is between the lowest and the
+// highest id of the rows, which are the first values of the rows. Postgres needs that to
+// plan for the days of these events only: to plan for all days takes longer than the rest.
 type statement struct {
 	casts []string // type of each column of a row, for Postgres; nil = known from the table
 	width int      // columns of a row where casts are nil
@@ -56,7 +61,7 @@ var finishAttempts = statement{
 			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
 		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded' AND v.vstate = 2
 				OR ` + sweptLive + `)
-			AND claim_node IN (?, ?)
+			AND claim_node IN (?, ?) {event_id}
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`,
 	tail: 2,
 }
@@ -79,7 +84,8 @@ func (st *statement) one(d *dialect) string {
 			row.WriteString("::" + st.casts[i])
 		}
 	}
-	return fmt.Sprintf(st.text, "("+row.String()[1:]+")")
+	text := strings.NewReplacer("{id}", "", "{event_id}", "").Replace(st.text)
+	return fmt.Sprintf(text, "("+row.String()[1:]+")")
 }
 
 // many is the statement for n rows on Postgres.
@@ -102,27 +108,51 @@ func (st *statement) many(n int) string {
 		parameter++
 		text = strings.Replace(text, "?", "$"+strconv.Itoa(parameter), 1)
 	}
-	return text
+	if !strings.Contains(text, "{") {
+		return text
+	}
+	between := fmt.Sprintf(" BETWEEN $%d AND $%d", parameter+1, parameter+2)
+	return strings.NewReplacer("{id}", "AND id"+between, "{event_id}", "AND event_id"+between).Replace(text)
+}
+
+// args are the arguments of many.
+func (st *statement) args(rows [][]any, tail ...any) []any {
+	out := append(flat(rows), tail...)
+	if !strings.Contains(st.text, "{") {
+		return out
+	}
+	low, high := rows[0][0].(relay.ID), rows[0][0].(relay.ID)
+	for _, row := range rows {
+		id := row[0].(relay.ID)
+		if bytes.Compare(id[:], low[:]) < 0 {
+			low = id
+		}
+		if bytes.Compare(id[:], high[:]) > 0 {
+			high = id
+		}
+	}
+	return append(out, low, high)
 }
 
 // prepared holds the statements of the SQLite writer. Preparing needs the only writing
 // connection, so it is done before a transaction begins.
-type prepared map[string]*sql.Stmt
+type prepared map[*statement]*sql.Stmt
 
-func (s *Store) prepare(ctx context.Context) (prepared, error) {
+func (s *Store) prepare(ctx context.Context) (p prepared, err error) {
 	if s.d.isPostgres {
 		return nil, nil // named statements do not survive a pooler
 	}
-	p := prepared{}
-	for _, st := range []statement{insertEvents, insertAttempts, insertPayloads, insertChunks, insertQueue, finishAttempts, dequeueAttempts, endEvent} {
-		text := st.one(&s.d)
-		stmt, err := s.write.PrepareContext(ctx, text)
-		if err != nil {
+	p = prepared{}
+	for _, st := range []*statement{
+		&insertEvents, &insertAttempts, &insertPayloads, &insertChunks, &insertQueue, &finishAttempts, &dequeueAttempts, &endEvent,
+		&oldestOnSQLite, &claimOnSQLite, &claimInQueue, &eventDelivering,
+	} {
+		if p[st], err = s.write.PrepareContext(ctx, st.one(&s.d)); err != nil {
 			return nil, fmt.Errorf("prepare journal: %w", err)
 		}
-		p[text] = stmt
 	}
-	return p, nil
+	s.readClaimed, err = s.read.PreparexContext(ctx, claimedSQL)
+	return p, err
 }
 
 // writer runs statements of the journal within one transaction.
@@ -131,7 +161,7 @@ type writer struct {
 	tx         *sqlx.Tx
 	prepared   prepared
 	target     *writeTarget
-	bound      map[string]*sql.Stmt
+	bound      map[*statement]*sql.Stmt
 	usageDelta map[int64]int64 // bytes that the transaction adds to each alias
 }
 
@@ -141,7 +171,7 @@ func (w *writer) run(st *statement, rows [][]any) error {
 		return nil
 	}
 	if w.d.isPostgres {
-		_, err := w.tx.ExecContext(w.ctx, st.many(len(rows)), flat(rows)...)
+		_, err := w.tx.ExecContext(w.ctx, st.many(len(rows)), st.args(rows)...)
 		return err
 	}
 	stmt := w.bind(st)
@@ -153,17 +183,20 @@ func (w *writer) run(st *statement, rows [][]any) error {
 	return nil
 }
 
-// returning executes a statement for rows and returns the rows of its RETURNING clause.
-func (w *writer) returning(st *statement, rows [][]any, tail ...any) (out []attemptRow, err error) {
+// returning executes a statement for rows and returns the rows of its result. fields are the
+// destinations of the columns.
+func (w *writer) returning(st *statement, rows [][]any, fields func(*attemptRow) []any, tail ...any) (out []attemptRow, err error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
 	if w.d.isPostgres {
-		err = w.tx.SelectContext(w.ctx, &out, st.many(len(rows)), append(flat(rows), tail...)...)
+		err = w.tx.SelectContext(w.ctx, &out, st.many(len(rows)), st.args(rows, tail...)...)
 		return out, err
 	}
 	stmt := w.bind(st)
 	for _, row := range rows {
 		var r attemptRow
-		err := stmt.QueryRowContext(w.ctx, append(row[:len(row):len(row)], tail...)...).
-			Scan(&r.EventID, &r.N, &r.AliasID, &r.Kind, &r.FromQueue, &r.ReceivedAt, &r.Bytes)
+		err := stmt.QueryRowContext(w.ctx, append(row[:len(row):len(row)], tail...)...).Scan(fields(&r)...)
 		if err == nil {
 			out = append(out, r)
 		} else if err != sql.ErrNoRows {
@@ -175,11 +208,10 @@ func (w *writer) returning(st *statement, rows [][]any, tail ...any) (out []atte
 
 // bind returns the prepared statement bound to this transaction.
 func (w *writer) bind(st *statement) *sql.Stmt {
-	text := st.one(w.d)
-	if w.bound[text] == nil {
-		w.bound[text] = w.tx.StmtContext(w.ctx, w.prepared[text])
+	if w.bound[st] == nil {
+		w.bound[st] = w.tx.StmtContext(w.ctx, w.prepared[st])
 	}
-	return w.bound[text]
+	return w.bound[st]
 }
 
 func flat(rows [][]any) []any {

@@ -101,7 +101,9 @@ type Store struct {
 	meter           meter
 	reconciler      reconciler
 	lateEnds        lateEnds
-	prepared        prepared // journal statements of SQLite
+	prepared        prepared   // journal statements of SQLite
+	readClaimed     *sqlx.Stmt // of Claimed, on SQLite
+	claimReader     claimReader
 	remover         remover
 	checkpointer    checkpointer
 	storage         storageUsage

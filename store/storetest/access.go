@@ -135,7 +135,7 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 	_, err = b.Event(ctx, who, other, 0)
 	b.want(relay.CodeNotFound, err)
 	c, err := b.BeginReplay(ctx, who, id, false)
-	if err != nil || c.Event.Attempts[1].Actor != "share" {
+	if err != nil || c.Event.Attempts[0].Actor != "share" {
 		t.Errorf("replay by a share: %+v, %v", c, err)
 	}
 	b.want(relay.CodeForbidden, b.DeleteEvent(ctx, who, id))

@@ -1,0 +1,401 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+// queueClaim is a claim of the oldest attempt in the queue of an alias. It is a step of the
+// journal of its own, or part of the step that ends the attempt before, so that the claims
+// of many aliases share a transaction.
+type queueClaim struct {
+	relay.NextClaim
+	started int64 // when the claim was asked for; tells it from other claims of the attempt
+
+	oldest attemptRow       // the candidate
+	tried  bool             // a transaction that may have been committed claimed it
+	got    relay.AttemptRef // the result; N is 0 when nothing was claimed
+	err    error
+}
+
+// errNotSettled keeps the queue of an alias in order. One attempt is delivered at a time, and
+// the result of the last one is not stored yet: it may return to the head of the queue.
+var errNotSettled = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
+	Detail: "it is not stored yet what became of the last delivery from this queue",
+}
+
+// Next claims the oldest attempt of an alias that may be delivered automatically; see
+// delivery.Queue. It returns nil when no attempt waits.
+func (s *Store) Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, error) {
+	if err := s.caughtUp(); err != nil {
+		return nil, err
+	}
+	// The id is that of no event. Like those it names the committer by its last byte.
+	st := &step{kind: stepClaim, claim: &queueClaim{NextClaim: next, started: micros(s.now())}}
+	binary.BigEndian.PutUint64(st.id[8:], uint64(next.Alias))
+	ticket := s.enqueueStep(st)
+	<-ticket.Done()
+	if err := ticket.Err(); err != nil || st.claim.got.N == 0 {
+		return nil, err
+	}
+	return s.Claimed(ctx, st.claim.got)
+}
+
+// FinishAndClaim is Finish followed by a claim in the same transaction; see
+// delivery.Journal.
+func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() relay.AttemptRef) {
+	claim := &queueClaim{NextClaim: next, started: micros(s.now())}
+	ticket := s.enqueueStep(&step{
+		kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptsSize([]relay.Attempt{*a}), claim: claim,
+	})
+	return ticket, func() relay.AttemptRef { return claim.got }
+}
+
+// Claimed reads an attempt that was claimed, with its event. When it cannot be read, it is
+// put back into the queue.
+func (s *Store) Claimed(ctx context.Context, ref relay.AttemptRef) (*relay.Claim, error) {
+	if s.d.isPostgres {
+		return s.claimReader.read(s, ref)
+	}
+	var row claimedRow
+	if err := s.view(ctx, "read claimed attempt", func(q session) error {
+		return s.readClaimed.GetContext(q.ctx, &row, ref.Event, ref.Event, ref.N)
+	}); err != nil {
+		s.Requeue(ref.Event, ref.N)
+		return nil, err
+	}
+	return row.claim(), nil
+}
+
+// claimReader reads claimed attempts on Postgres, those that wait together with one
+// statement: to plan it takes ten times as long as to execute it.
+type claimReader struct {
+	mu      sync.Mutex
+	running bool
+	waiting []*claimRead
+}
+
+type claimRead struct {
+	ref  relay.AttemptRef
+	got  *relay.Claim
+	err  error
+	done chan struct{}
+}
+
+const claimReadSlice = 32 // attempts of one statement; each may have 256 KiB of body
+
+func (r *claimReader) read(s *Store, ref relay.AttemptRef) (*relay.Claim, error) {
+	c := &claimRead{ref: ref, done: make(chan struct{})}
+	r.mu.Lock()
+	r.waiting = append(r.waiting, c)
+	if !r.running {
+		r.running = true
+		s.wait.Go(func() { r.run(s) })
+	}
+	r.mu.Unlock()
+	<-c.done
+	return c.got, c.err
+}
+
+// run reads until nobody waits.
+func (r *claimReader) run(s *Store) {
+	for {
+		r.mu.Lock()
+		some := r.waiting[:min(claimReadSlice, len(r.waiting))]
+		r.waiting = r.waiting[len(some):]
+		r.running = len(some) > 0
+		r.mu.Unlock()
+		if len(some) == 0 {
+			return
+		}
+		err := s.readClaims(some)
+		for _, c := range some {
+			if c.err = err; err == nil && c.got == nil {
+				c.err = relay.ErrNotFound
+			}
+			if c.err != nil {
+				s.Requeue(c.ref.Event, c.ref.N)
+			}
+			close(c.done)
+		}
+	}
+}
+
+func (s *Store) readClaims(list []*claimRead) error {
+	byRef := make(map[relay.AttemptRef]*claimRead, len(list))
+	ids := make([]any, len(list))
+	for i, c := range list {
+		byRef[c.ref], ids[i] = c, c.ref.Event
+	}
+	query, args, err := sqlx.In(claimedColumns+` WHERE e.id IN (?) AND p.event_id IN (?) AND a.event_id IN (?) AND a.state = 1 AND a.from_queue = 1`, ids, ids, ids)
+	if err != nil {
+		return err
+	}
+	var rows []claimedRow
+	err = s.view(context.Background(), "read claimed attempts", func(q session) error { return q.all(&rows, query, args...) })
+	for i := range rows {
+		if c := byRef[relay.AttemptRef{Event: rows[i].ID, N: rows[i].Attempt.N}]; c != nil {
+			c.got = rows[i].claim()
+		}
+	}
+	return err
+}
+
+// claimedRow is an attempt that will be delivered: its event with the request, without the
+// parts of a large body.
+type claimedRow struct {
+	eventRow
+	Request payloadRow `db:"p"`
+	Attempt attemptRow `db:"a"`
+}
+
+const claimedColumns = `SELECT ` + listColumns + `, p.head AS "p.head", p.lines AS "p.lines", p.framing AS "p.framing", p.body AS "p.body",
+		p.parts AS "p.parts", p.stored AS "p.stored", p.size AS "p.size", p.sha256 AS "p.sha256", p.state AS "p.state", p.extra AS "p.extra",
+		a.n AS "a.n", a.kind AS "a.kind", a.state AS "a.state", a.received_at AS "a.received_at", a.started_at AS "a.started_at",
+		a.actor AS "a.actor", a.released AS "a.released"
+	FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0 JOIN attempts a ON a.event_id = e.id`
+
+const claimedSQL = claimedColumns + ` WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
+
+func (r *claimedRow) claim() *relay.Claim {
+	e := r.event()
+	e.Request, e.ForwardedLines = r.Request.message(), r.Request.Extra
+	e.Attempts = []relay.Attempt{r.Attempt.attempt()}
+	return &relay.Claim{Event: &e, N: r.Attempt.N}
+}
+
+// claimsOf returns the steps with claims, at most one for an alias: another one fails.
+func claimsOf(steps []*step) (claims []*step) {
+	seen := map[int64]bool{}
+	for _, st := range steps {
+		if st.claim == nil {
+			continue
+		}
+		st.claim.got, st.claim.err = relay.AttemptRef{}, nil
+		if seen[st.claim.Alias] {
+			st.setClaimError(errNotSettled)
+			continue
+		}
+		seen[st.claim.Alias] = true
+		claims = append(claims, st)
+	}
+	return claims
+}
+
+// setClaimError fails a claim. The end of an attempt that a claim belongs to does not fail
+// with it.
+func (st *step) setClaimError(err error) {
+	st.claim.err = err
+	if st.kind == stepClaim {
+		st.err = err
+	}
+}
+
+// chooseCandidates finds the oldest attempts for claims, before the transaction locks
+// events. Before that it locks the rows of the tunnels, so that a claim either is made
+// before a takeover of its tunnel and is seen by it, or fails.
+func (w *writer) chooseCandidates(s *Store, claims []*step) ([]relay.ID, error) {
+	may := s.MayClaim()
+	var left []*step
+	tunnels := map[string]bool{}
+	for _, st := range claims {
+		st.claim.oldest = attemptRow{EventID: st.claim.oldest.EventID, N: st.claim.oldest.N}
+		if may != nil {
+			st.setClaimError(may)
+			continue
+		}
+		if st.claim.Tunnel != "" {
+			tunnels[st.claim.Tunnel] = true
+		}
+		left = append(left, st)
+	}
+	if err := w.lockTunnels(tunnels); err != nil {
+		return nil, err
+	}
+	var rows [][]any
+	byAlias := make(map[int64]*queueClaim, len(left))
+	for _, st := range left {
+		c := st.claim
+		if c.Tunnel != "" && !tunnels[c.Tunnel] {
+			st.setClaimError(relay.ErrFenced)
+			continue
+		}
+		if known, err := w.claimedBefore(c); err != nil || known {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		byAlias[c.Alias] = c
+		rows = append(rows, []any{c.Alias, boolToInt(c.Auto)})
+	}
+	oldest := &oldestOnSQLite
+	if w.d.isPostgres {
+		oldest = &oldestOnPostgres
+	}
+	found, err := w.returning(oldest, rows, (*attemptRow).keyFields)
+	ids := make([]relay.ID, len(found))
+	for i, r := range found {
+		byAlias[r.AliasID].oldest, ids[i] = r, r.EventID
+	}
+	return ids, err
+}
+
+// lockTunnels locks the rows of tunnels of this node, in the order in which all nodes do,
+// and removes the ids of others from the set.
+func (w *writer) lockTunnels(tunnels map[string]bool) error {
+	if len(tunnels) == 0 {
+		return nil
+	}
+	ids := make([]any, 0, len(tunnels))
+	for id := range tunnels {
+		ids = append(ids, id)
+		tunnels[id] = false
+	}
+	lock := ""
+	if w.d.isPostgres {
+		lock = ` FOR SHARE`
+	}
+	query, args, err := sqlx.In(`SELECT tunnel_id FROM tunnels WHERE tunnel_id IN (?) AND node_id = ? ORDER BY alias_id`+lock, ids, w.target.node)
+	if err != nil {
+		return err
+	}
+	var here []string
+	if err := w.all(&here, query, args...); err != nil {
+		return err
+	}
+	for _, id := range here {
+		tunnels[id] = true
+	}
+	return nil
+}
+
+// claimedBefore reports whether an earlier try of the same claim was committed, but its
+// result was lost.
+func (w *writer) claimedBefore(c *queueClaim) (bool, error) {
+	if !c.tried {
+		return false, nil
+	}
+	c.tried = false
+	var ours []int
+	if err := w.all(&ours, `SELECT 1 FROM attempts WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND started_at = ?`,
+		c.oldest.EventID, c.oldest.N, w.target.node, c.started); err != nil || len(ours) == 0 {
+		return false, err
+	}
+	c.tried, c.got = true, c.oldest.ref()
+	w.publishClaim(c)
+	return true, nil
+}
+
+func (w *writer) publishClaim(c *queueClaim) {
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: c.Alias, Event: c.got.Event, N: c.got.N},
+		relay.Change{Kind: relay.ChangeQueue, Alias: c.Alias})
+}
+
+// claimCandidates claims the candidates, whose events are locked. An attempt that was
+// canceled or removed since it was chosen is not claimed: its caller tries again.
+func (w *writer) claimCandidates(claims []*step) error {
+	var rows [][]any
+	byID := map[relay.AttemptRef]*queueClaim{}
+	for _, st := range claims {
+		c := st.claim
+		interrupted := st.kind == stepFinish && (st.err != nil || st.attempt.State == relay.StateInterrupted)
+		if c.err != nil || c.got.N != 0 || c.oldest.AliasID == 0 || interrupted {
+			continue
+		}
+		st.setClaimError(errNotSettled)
+		byID[c.oldest.ref()] = c
+		rows = append(rows, []any{c.oldest.EventID, c.oldest.N, c.Alias, c.started})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	claim := &claimOnSQLite
+	if w.d.isPostgres {
+		claim = &claimOnPostgres
+	}
+	claimed, err := w.returning(claim, rows, (*attemptRow).keyFields, w.target.node)
+	if err != nil {
+		return err
+	}
+	var keys [][]any
+	for _, r := range claimed {
+		c := byID[r.ref()]
+		c.tried, c.got, c.err = true, r.ref(), nil
+		keys = append(keys, []any{r.EventID, r.N})
+		w.publishClaim(c)
+	}
+	for _, st := range claims {
+		if st.kind == stepClaim {
+			st.err = st.claim.err
+		}
+	}
+	if w.d.isPostgres {
+		return nil
+	}
+	return w.markClaimed(keys)
+}
+
+// markClaimed does on SQLite what claimOnPostgres does together with the claim.
+func (w *writer) markClaimed(keys [][]any) error {
+	stmt := w.bind(&claimInQueue)
+	for _, key := range keys {
+		if _, err := stmt.ExecContext(w.ctx, key[0], key[1], w.target.node); err != nil {
+			return err
+		}
+	}
+	return w.run(&eventDelivering, keys)
+}
+
+// keyFields are the destinations of event_id, n and alias_id.
+func (r *attemptRow) keyFields() []any { return []any{&r.EventID, &r.N, &r.AliasID} }
+
+// oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be
+// claimed. A row is the alias, and whether events that were not released may be claimed too.
+var (
+	oldestOnPostgres = statement{
+		casts: []string{"bigint", "int"},
+		text: `SELECT oldest.event_id, oldest.n, oldest.alias_id FROM (VALUES %s) v (valias, vauto) CROSS JOIN LATERAL
+			(SELECT event_id, n, alias_id FROM queue WHERE alias_id = v.valias AND claim_node = '' AND (kind = 1 OR released = 1 OR v.vauto = 1)
+				ORDER BY received_at, event_id, n LIMIT 1) oldest`,
+	}
+	oldestOnSQLite = statement{
+		width: 2,
+		text: `WITH v (valias, vauto) AS (VALUES %s)
+			SELECT event_id, n, alias_id FROM queue WHERE alias_id = (SELECT valias FROM v) AND claim_node = ''
+				AND (kind = 1 OR released = 1 OR (SELECT vauto FROM v) = 1)
+			ORDER BY received_at, event_id, n LIMIT 1`,
+	}
+)
+
+const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = v.vstarted, released = ` + releasedWhileQueued + `
+	FROM v WHERE event_id = v.vid AND n = v.vn AND state = 0 {event_id} AND NOT EXISTS (SELECT 1 FROM queue w WHERE w.alias_id = v.valias AND w.claim_node <> '') RETURNING event_id, n, alias_id`
+
+// claimOnPostgres and claimOnSQLite claim attempts, at most one of an alias, unless another
+// one of the alias is being delivered from the queue.
+var (
+	claimOnPostgres = statement{
+		casts: []string{"uuid", "int", "bigint", "bigint"}, tail: 1,
+		text: `WITH v (vid, vn, valias, vstarted) AS (VALUES %s), a AS (` + claimSQL + `, claim_node),
+			q AS (UPDATE queue SET claim_node = a.claim_node FROM a WHERE queue.event_id = a.event_id AND queue.n = a.n),
+			e AS (UPDATE events SET state = 1 FROM a WHERE id = a.event_id AND attempts = a.n AND state < 6 {id})
+			SELECT event_id, n, alias_id FROM a`,
+	}
+	claimOnSQLite = statement{width: 4, tail: 1, text: `WITH v (vid, vn, valias, vstarted) AS (VALUES %s) ` + claimSQL}
+
+	claimInQueue = statement{
+		width: 2, tail: 1,
+		text: `WITH v (vid, vn) AS (VALUES %s) UPDATE queue SET claim_node = ? FROM v WHERE event_id = v.vid AND n = v.vn`,
+	}
+	eventDelivering = statement{
+		width: 2,
+		text:  `WITH v (vid, vn) AS (VALUES %s) UPDATE events SET state = 1 FROM v WHERE id = v.vid AND attempts = v.vn AND state < 6`,
+	}
+)
