@@ -16,7 +16,7 @@ import (
 // of many aliases share a transaction.
 type queueClaim struct {
 	relay.NextClaim
-	started int64 // when the claim was asked for; tells it from other claims of the attempt
+	started int64 // when a transaction claimed; tells the claim from others of the attempt
 
 	oldest attemptRow       // the candidate
 	tried  bool             // a transaction that may have been committed claimed it
@@ -38,7 +38,7 @@ func (s *Store) Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, e
 		return nil, err
 	}
 	// The id is that of no event. Like those it names the committer by its last byte.
-	st := &step{kind: stepClaim, claim: &queueClaim{NextClaim: next, started: micros(s.now())}}
+	st := &step{kind: stepClaim, claim: &queueClaim{NextClaim: next}}
 	binary.BigEndian.PutUint64(st.id[8:], uint64(next.Alias))
 	ticket := s.enqueueStep(st)
 	<-ticket.Done()
@@ -51,7 +51,7 @@ func (s *Store) Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, e
 // FinishAndClaim is Finish followed by a claim in the same transaction; see
 // delivery.Journal.
 func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() relay.AttemptRef) {
-	claim := &queueClaim{NextClaim: next, started: micros(s.now())}
+	claim := &queueClaim{NextClaim: next}
 	ticket := s.enqueueStep(&step{
 		kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptsSize([]relay.Attempt{*a}), claim: claim,
 	})
@@ -311,7 +311,7 @@ func (w *writer) claimCandidates(claims []*step) error {
 			continue
 		}
 		st.setClaimError(errNotSettled)
-		byID[c.oldest.ref()] = c
+		byID[c.oldest.ref()], c.started = c, micros(w.now())
 		rows = append(rows, []any{c.oldest.EventID, c.oldest.N, c.Alias, c.started})
 	}
 	if len(rows) == 0 {
