@@ -19,9 +19,10 @@ type Figures struct {
 type Bucket struct {
 	From   time.Time
 	Events int
-	// Errors counts events without a response (failed, interrupted, rejected,
-	// incomplete) and those whose last response was 400 or above.
-	Errors int
+	Errors int // those for which IsError holds
+	// Classes counts by the first digit of the last response's status; 0 = there is none.
+	Classes [10]int
+	States  map[string]int // by state; nil without events
 	Latency
 }
 

@@ -87,6 +87,7 @@ func New(o Options) http.Handler {
 	s.addEventRoutes()
 	s.addRawRoutes()
 	s.addDiffRoute()
+	s.addFiguresRoute()
 	s.addReplayRoutes()
 	s.addShareRoutes()
 	s.addStreamRoute()

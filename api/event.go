@@ -12,7 +12,7 @@ import (
 
 // listBudget is the time after which a list gives what it has found, below the
 // promised 500 ms.
-const listBudget = 350 * time.Millisecond
+const listBudget = 300 * time.Millisecond
 
 // eventInput names an event.
 type eventInput struct {

@@ -22,6 +22,8 @@ type Events interface {
 	Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error)
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+	// Figures counts the events of an alias since a time, in equal parts.
+	Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, parts int) (relay.Figures, error)
 	// DeleteEvent removes an event with its attempts; conflict while one is
 	// delivering, queued ones go with it.
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error

@@ -147,6 +147,7 @@ type events = interface {
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
+	Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, parts int) (relay.Figures, error)
 }
 
 func (emptyEvents) Events(context.Context, relay.Actor, relay.Filter) (relay.Page, error) {

@@ -98,8 +98,9 @@ type TextSearch struct {
 	needles []needle
 	missing int
 	longest int
-	plain   scan // what was read, letter case as it is and folded
-	escaped scan // the same with the escapes of JSON resolved
+	buf     []byte // of Read
+	plain   scan   // what was read, letter case as it is and folded
+	escaped scan   // the same with the escapes of JSON resolved
 }
 
 type needle struct {
@@ -149,7 +150,10 @@ func (s *TextSearch) Read(r io.Reader) (bool, error) {
 	s.plain.reset()
 	s.escaped.reset()
 	var open unescaper
-	buf := make([]byte, searchPiece)
+	if s.buf == nil {
+		s.buf = make([]byte, searchPiece)
+	}
+	buf := s.buf
 	for !s.Found() {
 		n, err := io.ReadFull(r, buf)
 		s.readPiece(buf[:n], &open)

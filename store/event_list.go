@@ -260,11 +260,12 @@ func (l *listing) run() (relay.Page, error) {
 			return page, err
 		}
 		page.SearchedBackTo = bound.Time()
-		if !time.Now().Before(l.until) {
+		took := time.Since(began)
+		if !time.Now().Add(took / 2).Before(l.until) { // the next slice would take too long
 			page.Next = bound.String()
 			return page, nil
 		}
-		l.pace(time.Since(began))
+		l.pace(took)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	searchMost  = 512      // events whose bytes are looked at in one query
-	searchBytes = 4 << 20  // bytes of heads and inline bodies that one query reads, and one event more
+	searchMost  = 256      // events whose bytes are looked at in one query
+	searchBytes = 2 << 20  // bytes of heads and inline bodies that one query reads, and one event more
 	searchBody  = 32 << 20 // bytes of a decoded body that are searched for text
 	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; it is held in memory
 	// searchOver is for how long after its budget a list goes on with the first event that
@@ -115,6 +115,10 @@ func (l *listing) matches(e *relay.Event, messages []contentRow, until time.Time
 			}
 		}
 		if texts.Found() || texts.Look(m.Head) {
+			continue
+		}
+		if m.Parts == 0 && record.ContentCoding(m.Head) == "" {
+			texts.Search(m.Body)
 			continue
 		}
 		if _, err := texts.Read(l.bodyOf(m, until)); err != nil && !errors.Is(err, errDamaged) {

@@ -101,10 +101,16 @@ func (c *counting) count(r *figureRow) {
 	last := len(c.latencies) - 1
 	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), last)
 	b := &c.out.Buckets[i]
+	state := states[r.State&7]
 	b.Events++
-	if r.State == failed || r.State == interrupted || r.State == rejected || r.State == incomplete || r.Status >= 400 {
+	if relay.IsError(state, r.Status) {
 		b.Errors++
 	}
+	b.Classes[min(max(r.Status/100, 0), 9)]++
+	if b.States == nil {
+		b.States = map[string]int{}
+	}
+	b.States[state]++
 	if r.Latency != nil {
 		c.latencies[i] = append(c.latencies[i], time.Duration(*r.Latency)*time.Microsecond)
 	}
@@ -113,11 +119,17 @@ func (c *counting) count(r *figureRow) {
 func (c *counting) figures() relay.Figures {
 	var all []time.Duration
 	total := &c.out.Total
-	total.From = c.out.From
+	total.From, total.States = c.out.From, map[string]int{}
 	for i := range c.out.Buckets {
 		b := &c.out.Buckets[i]
 		total.Events += b.Events
 		total.Errors += b.Errors
+		for class, n := range b.Classes {
+			total.Classes[class] += n
+		}
+		for state, n := range b.States {
+			total.States[state] += n
+		}
 		all = append(all, c.latencies[i]...)
 		b.Latency = latencyOf(c.latencies[i])
 	}
