@@ -181,16 +181,10 @@ func (p *spool) open() (*spoolTable, error) {
 		}
 		p.lock = f
 	}
-	t, err := openSpoolTable(p.dir, p.limit, p.vfs)
+	t, c, err := openSpoolTable(p.dir, p.limit, p.vfs)
 	if damaged(err) {
 		if err = p.setAside(t, err); err == nil {
-			t, err = openSpoolTable(p.dir, p.limit, p.vfs)
-		}
-	}
-	var c spoolContent
-	if err == nil {
-		if c, err = t.content(); err != nil {
-			err = errors.Join(err, t.close())
+			t, c, err = openSpoolTable(p.dir, p.limit, p.vfs)
 		}
 	}
 	if err != nil {
@@ -307,7 +301,11 @@ func (p *spool) append(rows []spoolRow) error {
 	if err != nil {
 		return err
 	}
-	if err := t.transact(func(tx *sqlx.Tx) error { return t.insertRows(tx, p.last+1, rows) }); err != nil {
+	err = t.transact(func(tx *sqlx.Tx) error { return t.insertRows(tx, p.last+1, rows) })
+	if damaged(err) {
+		return errors.Join(err, p.setAside(t, err)) // the next steps get another file
+	}
+	if err != nil {
 		return err
 	}
 	p.last += int64(len(rows))

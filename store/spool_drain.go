@@ -290,9 +290,20 @@ func (d *drainer) removeMarks(ctx context.Context) {
 // republish publishes the changes of steps that are in the database: the result of their
 // commit was lost, so they were never published.
 func (w *writer) republish(steps []*step) error {
-	aliases, err := eventAliases(w, steps)
-	if err != nil {
+	var ids []any
+	for _, st := range steps {
+		ids = append(ids, st.id)
+	}
+	var rows []struct {
+		ID    relay.ID `db:"id"`
+		Alias int64    `db:"alias_id"`
+	}
+	if err := w.allIn(&rows, `SELECT id, alias_id FROM events WHERE id IN (?)`, ids); err != nil {
 		return err
+	}
+	aliases := make(map[relay.ID]int64, len(rows))
+	for _, r := range rows {
+		aliases[r.ID] = r.Alias
 	}
 	for _, st := range steps {
 		alias, there := aliases[st.id]
@@ -308,29 +319,16 @@ func (w *writer) republish(steps []*step) error {
 	return nil
 }
 
-// eventAliases returns the aliases of the events of steps, as far as these are stored.
-func eventAliases(w *writer, steps []*step) (map[relay.ID]int64, error) {
-	if len(steps) == 0 {
-		return nil, nil
+// allIn selects rows, with a list for the only parameter of the query.
+func (w *writer) allIn(rows any, query string, list []any) error {
+	if len(list) == 0 {
+		return nil
 	}
-	ids := make([]any, len(steps))
-	for i, st := range steps {
-		ids[i] = st.id
-	}
-	query, args, err := sqlx.In(`SELECT id, alias_id FROM events WHERE id IN (?)`, ids)
+	query, args, err := sqlx.In(query, list)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var rows []struct {
-		ID    relay.ID `db:"id"`
-		Alias int64    `db:"alias_id"`
-	}
-	err = w.all(&rows, query, args...)
-	aliases := make(map[relay.ID]int64, len(rows))
-	for _, r := range rows {
-		aliases[r.ID] = r.Alias
-	}
-	return aliases, err
+	return w.all(rows, query, args...)
 }
 
 // splitForeign leaves out the new events whose alias is not in the database: it was removed
@@ -347,21 +345,15 @@ func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step
 			}
 		}
 	}
-	if len(ids) > 0 {
-		query, args, err := sqlx.In(`SELECT id, name FROM aliases WHERE id IN (?)`, ids)
-		if err != nil {
-			return nil, nil, err
-		}
-		var rows []struct {
-			ID   int64
-			Name string
-		}
-		if err := w.all(&rows, query, args...); err != nil {
-			return nil, nil, err
-		}
-		for _, r := range rows {
-			names[r.ID] = r.Name
-		}
+	var rows []struct {
+		ID   int64
+		Name string
+	}
+	if err := w.allIn(&rows, `SELECT id, name FROM aliases WHERE id IN (?)`, ids); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range rows {
+		names[r.ID] = r.Name
 	}
 	for _, st := range steps {
 		if st.kind == stepAccept {

@@ -3,6 +3,8 @@ package store
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"net/netip"
 	"time"
 
 	"relay"
@@ -66,17 +68,6 @@ func number[T ~int | ~int64 | ~uint8](c *coder, v *T) {
 	}
 }
 
-// count encodes or decodes the length of a list. At least one byte follows for each entry,
-// which bounds a decoded length.
-func (c *coder) count(n int) int {
-	number(c, &n)
-	if c.reading && (n < 0 || n > len(c.b)) {
-		c.fail()
-		return 0
-	}
-	return n
-}
-
 // bytes encodes or decodes a slice and whether it is nil.
 func (c *coder) bytes(p *[]byte) {
 	n := -1
@@ -96,72 +87,95 @@ func (c *coder) bytes(p *[]byte) {
 	}
 }
 
-func (c *coder) text(s *string) {
-	p := []byte(*s)
-	c.bytes(&p)
-	if c.reading {
-		*s = string(p)
-	}
-}
-
-func (c *coder) flag(v *bool) {
-	n := boolToInt(*v)
+// list encodes or decodes a list. At least one byte follows for each entry, which bounds a
+// decoded length.
+func list[T any](c *coder, p *[]T, entry func(*T)) {
+	n := len(*p)
 	number(c, &n)
-	*v = n != 0
-}
-
-// when encodes or decodes a time in microseconds, as in the tables.
-func (c *coder) when(t *time.Time) {
-	us := micros(*t)
-	number(c, &us)
-	if c.reading {
-		*t = fromMicros(us)
-	}
-}
-
-// present encodes or decodes whether an optional value follows.
-func (c *coder) present(there bool) bool {
-	c.flag(&there)
-	return there && c.err == nil
-}
-
-func (c *coder) id(id *relay.ID) {
-	if !c.reading {
-		c.b = append(c.b, id[:]...)
-		return
-	}
-	if len(c.b) < len(id) {
+	if c.reading && (n < 0 || n > len(c.b)) {
 		c.fail()
+	}
+	for i := 0; i < n && c.err == nil; i++ {
+		if c.reading {
+			*p = append(*p, *new(T))
+		}
+		entry(&(*p)[i])
+	}
+}
+
+// optional encodes or decodes a value that may be absent.
+func optional[T any](c *coder, p **T, value func(*T)) {
+	there := *p != nil
+	if c.fields(&there); !there || c.err != nil {
 		return
 	}
-	c.b = c.b[copy(id[:], c.b):]
+	if c.reading {
+		*p = new(T)
+	}
+	value(*p)
+}
+
+// fields encodes or decodes values, in this order.
+func (c *coder) fields(values ...any) {
+	for _, v := range values {
+		switch p := v.(type) {
+		case *int:
+			number(c, p)
+		case *int64:
+			number(c, p)
+		case *time.Duration:
+			number(c, p)
+		case *relay.Framing:
+			number(c, p)
+		case *bool:
+			n := boolToInt(*p)
+			if number(c, &n); c.reading { // what is encoded may be in use elsewhere
+				*p = n != 0
+			}
+		case *[]byte:
+			c.bytes(p)
+		case *string:
+			b := []byte(*p)
+			if c.bytes(&b); c.reading {
+				*p = string(b)
+			}
+		case *time.Time: // in microseconds, as in the tables
+			us := micros(*p)
+			if number(c, &us); c.reading {
+				*p = fromMicros(us)
+			}
+		case *relay.ID:
+			if !c.reading {
+				c.b = append(c.b, p[:]...)
+			} else if len(c.b) < len(p) {
+				c.fail()
+			} else {
+				c.b = c.b[copy(p[:], c.b):]
+			}
+		case *netip.AddrPort:
+			b, _ := p.MarshalBinary() // it never fails
+			if c.bytes(&b); c.reading && c.err == nil && p.UnmarshalBinary(b) != nil {
+				c.fail()
+			}
+		case *[32]byte:
+			b := p[:]
+			if c.bytes(&b); c.reading && c.err == nil && copy(p[:], b) != len(p) {
+				c.fail()
+			}
+		case **relay.Fault:
+			optional(c, p, func(f *relay.Fault) { c.fields(&f.Code, &f.Message) })
+		default:
+			panic(fmt.Sprintf("the spool cannot keep a %T", v))
+		}
+	}
 }
 
 func (c *coder) step(st *step) {
 	number(c, &st.kind)
-	c.id(&st.id)
-	number(c, &st.n)
-	number(c, &st.i)
-	c.text(&st.state)
-	c.bytes(&st.data)
-	if c.present(st.event != nil) {
-		if c.reading {
-			st.event = &relay.Event{}
-		}
-		c.event(st.event)
-	}
-	if c.present(st.attempt != nil) {
-		if c.reading {
-			st.attempt = &relay.Attempt{}
-		}
-		c.attempt(st.attempt)
-	}
-	if c.present(st.message != nil) {
-		if c.reading {
-			st.message = &relay.Message{}
-		}
-		c.message(st.message)
-	}
+	c.fields(&st.id, &st.n, &st.i, &st.state, &st.data)
+	optional(c, &st.event, c.event)
+	optional(c, &st.attempt, c.attempt)
+	optional(c, &st.message, c.message)
 	if c.reading && !st.usable() {
 		c.fail()
 	}
@@ -181,111 +195,30 @@ func (st *step) usable() bool {
 }
 
 func (c *coder) event(e *relay.Event) {
-	c.id(&e.ID)
-	number(c, &e.AliasID)
-	c.text(&e.Alias)
-	c.when(&e.ReceivedAt)
-	c.when(&e.LastReceivedAt)
-	remote, _ := e.Remote.MarshalBinary() // it never fails
-	c.bytes(&remote)
-	if c.reading && c.err == nil && e.Remote.UnmarshalBinary(remote) != nil {
-		c.fail()
-	}
-	c.flag(&e.TLS)
-	c.text(&e.Method)
-	c.bytes(&e.Target)
-	number(c, &e.HTTPMinor)
-	c.text(&e.Host)
-	c.provider(&e.Provider)
-	c.text(&e.State)
-	c.fault(&e.Error)
-	number(c, &e.Status)
-	number(c, &e.Latency)
-	c.flag(&e.HasLatency)
-	number(c, &e.AttemptCount)
-	c.text(&e.Blocker)
+	p := &e.Provider
+	c.fields(&e.ID, &e.AliasID, &e.Alias, &e.ReceivedAt, &e.LastReceivedAt, &e.Remote, &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
+		&p.Name, &p.EventType, &p.DeliveryID, &p.SignedAt, &p.Tolerance,
+		&e.State, &e.Error, &e.Status, &e.Latency, &e.HasLatency, &e.AttemptCount, &e.Blocker)
 	c.message(&e.Request)
-	c.bytes(&e.ForwardedLines)
-	n := c.count(len(e.Attempts))
-	for i := 0; i < n && c.err == nil; i++ {
-		if c.reading {
-			e.Attempts = append(e.Attempts, relay.Attempt{})
-		}
-		c.attempt(&e.Attempts[i])
-	}
-}
-
-func (c *coder) provider(p *relay.Provider) {
-	c.text(&p.Name)
-	c.text(&p.EventType)
-	c.text(&p.DeliveryID)
-	c.when(&p.SignedAt)
-	number(c, &p.Tolerance)
-}
-
-func (c *coder) fault(f **relay.Fault) {
-	if !c.present(*f != nil) {
-		return
-	}
-	if c.reading {
-		*f = &relay.Fault{}
-	}
-	c.text(&(*f).Code)
-	c.text(&(*f).Message)
+	c.fields(&e.ForwardedLines)
+	list(c, &e.Attempts, c.attempt)
 }
 
 func (c *coder) attempt(a *relay.Attempt) {
-	number(c, &a.N)
-	c.text(&a.Kind)
-	c.text(&a.State)
-	c.when(&a.ReceivedAt)
-	c.when(&a.StartedAt)
-	c.when(&a.EndedAt)
-	c.text(&a.Actor)
-	c.fault(&a.Error)
-	c.flag(&a.Released)
-	number(c, &a.Position)
-	c.text(&a.Connection)
-	c.bytes(&a.SentHead)
-	if c.present(a.Identical != nil) {
-		if c.reading {
-			a.Identical = new(bool)
-		}
-		c.flag(a.Identical)
-	}
-	for _, d := range []*time.Duration{&a.Timing.Blocked, &a.Timing.Connect, &a.Timing.Send, &a.Timing.Wait, &a.Timing.Receive} {
-		number(c, d)
-	}
-	c.flag(&a.HasTiming)
-	c.flag(&a.HasResponse)
-	number(c, &a.Status)
-	n := c.count(len(a.Interim))
-	for i := 0; i < n && c.err == nil; i++ {
-		if c.reading {
-			a.Interim = append(a.Interim, nil)
-		}
-		c.bytes(&a.Interim[i])
-	}
-	c.text(&a.ResponseState)
+	t := &a.Timing
+	c.fields(&a.N, &a.Kind, &a.State, &a.ReceivedAt, &a.StartedAt, &a.EndedAt, &a.Actor, &a.Error, &a.Released, &a.Position, &a.Connection, &a.SentHead)
+	optional(c, &a.Identical, func(same *bool) { c.fields(same) })
+	c.fields(&t.Blocked, &t.Connect, &t.Send, &t.Wait, &t.Receive, &a.HasTiming, &a.HasResponse, &a.Status)
+	list(c, &a.Interim, c.bytes)
+	c.fields(&a.ResponseState)
 	c.message(&a.Response)
 }
 
 func (c *coder) message(m *relay.Message) {
-	c.bytes(&m.Head)
-	c.bytes(&m.Lines)
-	number(c, &m.Framing)
 	b := &m.Body
-	number(c, &b.Parts)
-	if data := b.Data; b.Parts == 0 { // the parts are steps of their own
-		c.bytes(&data)
-		b.Data = data
+	c.fields(&m.Head, &m.Lines, &m.Framing, &b.Parts)
+	if b.Parts == 0 { // otherwise the parts are steps of their own
+		c.fields(&b.Data)
 	}
-	number(c, &b.Stored)
-	number(c, &b.Size)
-	sum := b.SHA256[:]
-	c.bytes(&sum)
-	if c.reading && c.err == nil && copy(b.SHA256[:], sum) != len(b.SHA256) {
-		c.fail()
-	}
-	c.text(&b.State)
+	c.fields(&b.Stored, &b.Size, &b.SHA256, &b.State)
 }

@@ -28,6 +28,8 @@ const (
 	// needs few of them.
 	spoolPage   = 16 << 10
 	spoolWALMax = 8 << 20 // size of the write-ahead log, unless one batch is larger
+
+	spoolMinPages = 16 // for the schema and a few steps, however small the limit is
 )
 
 const spoolSchema = `CREATE TABLE steps (
@@ -39,7 +41,7 @@ const spoolSchema = `CREATE TABLE steps (
 		data   BLOB NOT NULL
 	) STRICT;
 	CREATE INDEX parts ON steps (part) WHERE part IS NOT NULL;
-	CREATE TABLE imported (name TEXT PRIMARY KEY) STRICT; -- files of an earlier version whose steps are in this file
+	CREATE TABLE imported (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID; -- files of an earlier version whose steps are in this file
 	PRAGMA user_version = 1;`
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -116,7 +118,7 @@ type spoolTable struct {
 // openSpoolTable opens the file in dir, and makes it when it is absent. limit bounds the file
 // with its log, except that the log may grow by one batch. vfs is the name of the
 // file system of SQLite, "" for the usual one.
-func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, err error) {
+func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, c spoolContent, err error) {
 	ctx := context.Background()
 	t = &spoolTable{path: filepath.Join(dir, spoolFile)}
 	defer func() {
@@ -129,15 +131,15 @@ func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, err err
 		err = f.Close()
 	}
 	if err != nil {
-		return t, err
+		return t, c, err
 	}
 	wal := walLimit(limit)
 	common := []string{busyTimeout, "cache_size(-4096)"}
 	t.write, err = openFile(ctx, t.path, 1, append(common, fmt.Sprintf("page_size(%d)", spoolPage), "synchronous(FULL)",
-		fmt.Sprintf("max_page_count(%d)", (limit-wal)/spoolPage), fmt.Sprintf("journal_size_limit(%d)", wal),
+		fmt.Sprintf("max_page_count(%d)", max((limit-wal)/spoolPage, spoolMinPages)), fmt.Sprintf("journal_size_limit(%d)", wal),
 		fmt.Sprintf("wal_autocheckpoint(%d)", max(wal/spoolPage/2, 1))), vfs)
 	if err != nil {
-		return t, err
+		return t, c, err
 	}
 	var version int
 	if _, err = t.write.Exec(`PRAGMA journal_mode(WAL)`); err == nil { // after page_size; the driver sorts its list
@@ -150,7 +152,7 @@ func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, err err
 		err = errors.New("a newer relayd made it; run that until the spool is empty")
 	}
 	if err != nil {
-		return t, err
+		return t, c, err
 	}
 	t.read, err = openFile(ctx, t.path, 2, append(common, "query_only(1)"), vfs)
 	if err == nil {
@@ -159,7 +161,10 @@ func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, err err
 	if err == nil {
 		t.pages, err = t.write.Prepare(`SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count`)
 	}
-	return t, err
+	if err == nil {
+		c, err = t.content()
+	}
+	return t, c, err
 }
 
 // walLimit is the share of the limit of the spool that is for the write-ahead log.

@@ -283,38 +283,54 @@ func TestSpoolDamagedStep(t *testing.T) {
 	}
 }
 
-// A file that SQLite cannot read is kept for people, and the spool goes on with another one.
+// A file that SQLite cannot read, at a start or while it is used, is kept for people, and the
+// spool goes on with another one.
 func TestSpoolDamagedFile(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	p := spoolWithoutDatabase(t, dir, 16<<20)
-	mustPut(t, p, chunkSteps(0, 3, 10))
-	if err := p.close(); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, spoolFile)
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copy(content[:100], bytes.Repeat([]byte("x"), 100))
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	next := spoolWithoutDatabase(t, dir, 16<<20)
-	if err := next.loadLeft("node_a", nil); err != nil {
-		t.Fatal(err)
-	}
-	mustPut(t, next, chunkSteps(3, 2, 10))
-	if got := drainAll(t, next, 100); !slices.Equal(got, []int{3, 4}) {
-		t.Errorf("came out as %v", got)
-	}
-	list, err := filepath.Glob(filepath.Join(dir, "spool-*"+spoolDamaged))
-	if err != nil || len(list) != 1 {
-		t.Fatalf("kept aside: %v, %v", list, err)
-	}
-	if kept, err := os.ReadFile(list[0]); err != nil || !bytes.Equal(kept, content) {
-		t.Errorf("%d of %d bytes were kept, %v", len(kept), len(content), err)
+	for name, at := range map[string]int{"header": 0, "table": spoolPage, "in use": spoolPage} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			p := spoolWithoutDatabase(t, dir, 16<<20)
+			mustPut(t, p, chunkSteps(0, 3, 10))
+			if err := p.close(); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, spoolFile)
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := spoolWithoutDatabase(t, dir, 16<<20)
+			if name == "in use" {
+				if err := next.loadLeft("node_a", nil); err != nil {
+					t.Fatal(err)
+				}
+				next.table.Load().write.MustExec(`PRAGMA shrink_memory`) // SQLite has the page in memory
+			}
+			copy(content[at:], bytes.Repeat([]byte("x"), 100))
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if name == "in use" {
+				if _, _, err := next.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
+					t.Errorf("written to a damaged file: %v", err)
+				}
+			} else if err := next.loadLeft("node_a", nil); err != nil {
+				t.Fatal(err)
+			}
+			mustPut(t, next, chunkSteps(3, 2, 10))
+			if got := drainAll(t, next, 100); !slices.Equal(got, []int{3, 4}) {
+				t.Errorf("came out as %v", got)
+			}
+			list, err := filepath.Glob(filepath.Join(dir, "spool-*"+spoolDamaged))
+			if err != nil || len(list) != 1 {
+				t.Fatalf("kept aside: %v, %v", list, err)
+			}
+			if kept, err := os.ReadFile(list[0]); err != nil || !bytes.Equal(kept, content) {
+				t.Errorf("%d of %d bytes were kept, %v", len(kept), len(content), err)
+			}
+		})
 	}
 }
 
