@@ -13,6 +13,10 @@ import (
 // apiSubsystem is the subsystem whose channel carries HTTP/1.1 of /api/v1.
 const apiSubsystem = "relay-api"
 
+// Sizes of the buffers of an API channel. Each relay up keeps a channel for its live stream
+// for as long as its tunnel lasts, so they are small.
+const apiInput, apiOutput = 4 << 10, 8 << 10
+
 // serveAPI serves the API on the channel of the session until the peer closes the channel
 // or the session is to end. net/http needs a connection with deadlines, which an SSH channel
 // does not have, so it gets one end of a pipe, and two goroutines copy between the other end
@@ -55,7 +59,7 @@ func (s *session) serveAPI() int {
 // in progress is answered, and the connection ends after that.
 func (s *session) copyToAPI(to net.Conn, srv *http.Server, p []byte, err error) {
 	defer s.eof.Store(true)
-	buf := make([]byte, writePiece)
+	buf := make([]byte, apiInput)
 	for {
 		if len(p) > 0 && !s.writeToAPI(to, p) {
 			_, _ = io.Copy(io.Discard, s.ch) // what the peer sends before it sees the end
@@ -97,7 +101,7 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 // the channel.
 func (s *session) copyFromAPI(from net.Conn) {
 	defer from.Close()
-	buf := make([]byte, writePiece)
+	buf := make([]byte, apiOutput)
 	for {
 		n, err := from.Read(buf)
 		if err != nil {

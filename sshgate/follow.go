@@ -19,34 +19,15 @@ const (
 	feedRetry = 5 * time.Second
 )
 
-// view is how a live session looks. Its methods are called by one goroutine.
-type view interface {
-	// begin says what is online and what was refused; false ends the session
-	// with exit.
-	begin(online, refused []notice) (exit int, ok bool)
-	tell(n notice)
-	request(r endedAttempt)
-	missed()
-	released(alias string, n int, err error)
-	dropped(n int) string
-	// patient tells whether to wait for the first forward.
-	patient() bool
-	// output is where lines go.
-	output(*outputQueue)
-}
-
 // follow runs a live session: it stays until the peer leaves, says so, or the
 // connection is given up. The end of stdin is not the end of the session.
-func (s *session) follow(v view) int {
+func (s *session) follow() int {
 	out := newOutputQueue()
-	v.output(out)
+	v := &plainView{s: s, out: out, shown: map[string]bool{}}
 	defer s.print(out, v.dropped)()
 	online, refused := s.c.subscribeNotices(s)
 	feed := s.subscribe() // before anything is awaited: a request may come with the alias
-	var rest []notice
-	if v.patient() {
-		online, refused, rest = s.gather(online, refused)
-	}
+	online, refused, rest := s.gather(online, refused)
 	if exit, ok := v.begin(online, refused); !ok {
 		return exit
 	}
@@ -78,7 +59,7 @@ func (s *session) print(out *outputQueue, dropped func(n int) string) (end func(
 
 // live is the loop of a live session. A feed that ends, because the store could not
 // answer, does not end it.
-func (s *session) live(v view, feed <-chan []relay.FeedItem) int {
+func (s *session) live(v *plainView, feed <-chan []relay.FeedItem) int {
 	log := newFollower(s)
 	var retry <-chan time.Time
 	for {
@@ -107,10 +88,12 @@ func (s *session) live(v view, feed <-chan []relay.FeedItem) int {
 				v.missed()
 			}
 		case key := <-s.keys:
-			if key == "q" {
+			switch {
+			case key == "q":
 				return exitOK
+			case strings.EqualFold(key, "r"):
+				s.release(v)
 			}
-			s.release(v, key)
 		case <-s.ctx.Done():
 			for _, n := range s.notices.take() {
 				v.tell(n)
@@ -194,20 +177,11 @@ func pump(ctx context.Context, sub relay.Subscription, items chan<- []relay.Feed
 	}
 }
 
-// release lets out what was queued while offline: with the key R of all aliases
-// of this connection, with the line replay-queued ALIAS of one.
-func (s *session) release(v view, key string) {
-	var names []string
-	if name, ok := strings.CutPrefix(key, "replay-queued "); ok {
-		names = append(names, normalise(strings.TrimSpace(name), s.c.srv.o.Site.AliasDomain))
-	} else if strings.EqualFold(key, "r") {
-		for _, f := range s.c.attached() {
-			names = append(names, f.alias.Name)
-		}
-	}
-	for _, name := range names {
-		n, err := s.releaseOne(name)
-		v.released(record.SafeText(name), n, err)
+// release delivers what was queued while the aliases of this connection were offline.
+func (s *session) release(v *plainView) {
+	for _, f := range s.c.attached() {
+		n, err := s.releaseOne(f.alias.Name)
+		v.released(record.SafeText(f.alias.Name), n, err)
 	}
 }
 

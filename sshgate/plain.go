@@ -10,21 +10,19 @@ import (
 	"relay/record"
 )
 
-// plainView is a live session for people: the five lines of relay up, then a line
-// for each request.
+// plainView prints a live session for people: the five lines of relay up, then a line
+// for each request. Its methods are called by one goroutine.
 type plainView struct {
 	s     *session
 	out   *outputQueue
 	shown map[string]bool
 }
 
-func (v *plainView) output(out *outputQueue) { v.out = out }
-func (v *plainView) patient() bool           { return true }
-func (v *plainView) dropped(n int) string    { return fmt.Sprintf("… %d lines dropped", n) }
-func (v *plainView) missed()                 { v.out.put("… some requests are not shown") }
+func (v *plainView) dropped(n int) string { return fmt.Sprintf("… %d lines dropped", n) }
+func (v *plainView) missed()              { v.out.put("… some requests are not shown") }
 
-func (v *plainView) begin(online, refused []notice) (int, bool) {
-	v.shown = map[string]bool{}
+// begin says what is online and what was refused; false ends the session with exit.
+func (v *plainView) begin(online, refused []notice) (exit int, ok bool) {
 	if len(online)+len(refused) == 0 {
 		if v.s.ctx.Err() != nil {
 			return v.s.exit(exitFailure), false

@@ -287,7 +287,7 @@ func (s *session) run(command string) int {
 	case err != nil:
 		return s.call().fail(usage(err.Error()))
 	case len(words) == 0:
-		return s.follow(&plainView{s: s})
+		return s.follow()
 	}
 	k := s.call()
 	k.raw = raw
