@@ -1,7 +1,7 @@
 // Parts of pages, live updates, replays in place and keys.
 "use strict";
 (() => {
-const maxRows = 300, rowsPerFrame = 25;
+const maxRows = 300, rowsPerFrame = 12;
 const restBeforeOpen = 80, undoSeconds = 3, overviewEvery = 5000, touchEvery = 1000; // ms but for undoSeconds
 const isWide = matchMedia("(min-width: 64rem)");
 const main = $("#main");
@@ -109,25 +109,24 @@ async function send(url, body) {
 
 // The list.
 function markRow(id) {
-	for (const a of $$("#rows > li > a")) {
-		if (a.parentElement.id === id) a.setAttribute("aria-current", "true");
-		else a.removeAttribute("aria-current");
-	}
+	const row = id && document.getElementById(id);
+	for (const a of $$("#rows a[aria-current]")) if (a.parentElement !== row) a.removeAttribute("aria-current");
+	if (row) $("a", row).setAttribute("aria-current", "true");
 }
 // arrangeRows adds what depends on the neighbours of a row: the selection, days, retries of
 // one delivery, and the links to the events above and below.
 function arrangeRows() {
-	const rows = $$("#rows > li"), seen = new Map();
-	const id = currentID(), today = new Date().toDateString(), yesterday = new Date(Date.now() - 864e5).toDateString();
+	const rows = [...$("#rows")?.children ?? []], seen = new Map(), id = currentID();
 	let day = "";
 	for (const row of rows) {
-		const at = new Date($("time", row).dateTime), date = at.toDateString();
-		const text = date === today ? "" : date === yesterday ? "Yesterday" : at.toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short" });
-		row.dataset.day = date === day ? "" : text;
-		day = date;
+		row.day ??= dayOf(new Date($("time", row).dateTime)); // kept: of 300 rows few are new
+		const text = row.day === day ? "" : row.day;
+		if (row.dataset.day !== text) row.dataset.day = text;
+		day = row.day;
 		const key = row.dataset.delivery, first = key && seen.get(key);
-		row.classList.toggle("retry", Boolean(first));
-		row.hidden = Boolean(first) && !first.row.classList.contains("unfolded") && row.id !== id;
+		if (row.classList.contains("retry") !== Boolean(first)) row.classList.toggle("retry");
+		const hidden = Boolean(first) && !first.row.classList.contains("unfolded") && row.id !== id;
+		if (row.hidden !== hidden) row.hidden = hidden;
 		if (first) first.count++;
 		else if (key) seen.set(key, { row, count: 0 });
 	}
@@ -144,6 +143,11 @@ function arrangeRows() {
 	const title = $("#detail")?.dataset.title;
 	if (title) pageTitle = `${title} · Relay`;
 	showTitle();
+}
+function dayOf(at) {
+	const day = at.toDateString();
+	if (day === new Date().toDateString()) return "";
+	return day === new Date(Date.now() - 864e5).toDateString() ? "Yesterday" : at.toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short" });
 }
 function showRetries(row, count) {
 	let button = $(".retries", row);

@@ -1,0 +1,111 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// TestBrowserHomeAndSidebarAreLive: the list of aliases, and the one beside every page,
+// follow the tunnels and the queues without a reload.
+func TestBrowserHomeAndSidebarAreLive(t *testing.T) {
+	r := newFixture(t)
+	b := newBrowser(t, r)
+	b.open("/")
+	b.until(`document.querySelector("#side-hook").dataset.state === "never"`)
+	value[any](b, `window.samePage = true`)
+	r.online()
+	b.until(`document.querySelector("#side-hook").dataset.state === "online" && document.querySelector('#aliases tr[data-state="online"]')`)
+	r.send(post("/one", "{}"))
+	b.until(`document.querySelector("#aliases time")`)
+	r.offline()
+	r.send(post("/two", "{}"))
+	b.until(`document.querySelector("#side-hook .count")?.textContent.startsWith("1") && document.querySelector("#aliases").textContent.includes("1 queued")`)
+	b.click("#side-hook a")
+	b.until(`document.querySelector("#alias")?.dataset.state === "offline"`)
+	if value[bool](b, `Boolean(window.samePage)`) {
+		t.Error("the page of an alias is not a page of its own")
+	}
+}
+
+// TestBrowserFoldsRetries: what a sender sent again is folded below the newest delivery, in
+// the page and live, and opens when asked for.
+func TestBrowserFoldsRetries(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	again := post("/hook", "{}", "X-GitHub-Event: push", "X-GitHub-Delivery: 72d3162e")
+	r.send(again)
+	r.send(post("/other", "{}"))
+	r.send(again)
+	b := newBrowser(t, r)
+	b.open("/aliases/hook")
+	shown := func(n int, text string) {
+		t.Helper()
+		b.until(fmt.Sprintf(`[...document.querySelectorAll("#rows > li")].filter(row => row.checkVisibility()).length === %d && document.querySelector(".retries").textContent === %q`, n, text))
+	}
+	shown(2, "+ 1 earlier delivery")
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	r.send(again)
+	shown(2, "+ 2 earlier deliveries")
+	b.click(".retries")
+	shown(4, "hide 2 earlier deliveries")
+}
+
+// TestBrowserTheme: the switch acts at once and is kept for the next page, which the server
+// sends in the right colours.
+func TestBrowserTheme(t *testing.T) {
+	r := newFixture(t)
+	b := newBrowser(t, r)
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}})
+	dark := `getComputedStyle(document.body).backgroundColor === "rgb(15, 17, 21)"`
+	b.open("/account")
+	if value[bool](b, dark) {
+		t.Fatal("dark without being asked for")
+	}
+	value[any](b, `(s => { s.value = "dark"; s.dispatchEvent(new Event("change", { bubbles: true })); })(document.querySelector("#theme"))`)
+	b.until(dark)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.open("/")
+	b.until(dark)
+	b.until(`document.querySelector("#theme").value === "dark"`)
+	value[any](b, `document.querySelector("#theme").value = "auto"`)
+	b.click(".theme button")
+	b.until(`!document.documentElement.dataset.theme`)
+}
+
+// TestBrowserSearch: words are completed, found without a load of the page, kept in the
+// address and the history, and new events that match appear.
+func TestBrowserSearch(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	r.send(post("/one", `{"n":{"id":"needle-1"}}`))
+	r.send(post("/two", `{"n":2}`))
+	b := newBrowser(t, r)
+	b.open("/aliases/hook")
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	value[any](b, `window.samePage = true`)
+	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "meth"))
+	b.until(`[...document.querySelectorAll("#completions option")].some(o => o.value === "method:")`)
+	value[any](b, `document.querySelector("#search").value = ""`)
+	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "NEEDLE\r"))
+	b.until(`document.querySelectorAll("#rows > li").length === 1 && location.search === "?find=NEEDLE"`)
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	r.send(post("/three", `{"n":3}`))
+	third := r.send(post("/four", `{"n":{"id":"needle-2"}}`)).String()
+	b.until(fmt.Sprintf(`document.querySelectorAll("#rows > li").length === 2 && document.getElementById(%q)`, third))
+	b.click("#rows a")
+	b.until(`document.querySelector("#event h1")?.textContent.includes("/four") && location.search === "?find=NEEDLE"`)
+	value[any](b, `history.back()`)
+	b.until(`document.querySelector("#alias") && document.querySelector("#search").value === "NEEDLE"`)
+	value[any](b, `history.back()`)
+	b.until(`document.querySelectorAll("#rows > li").length === 4 && location.search === ""`)
+	if !value[bool](b, `Boolean(window.samePage)`) {
+		t.Error("the search loaded the page again")
+	}
+	b.expect(422)
+	value[any](b, `document.querySelector("#search").value = ""`)
+	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "statsu:500\r"))
+	b.until(`document.querySelector("#filter-wrong")?.textContent.includes("did you mean status?")`)
+}
