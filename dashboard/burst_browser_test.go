@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,10 +61,6 @@ func TestBrowserBurst(t *testing.T) {
 // other events arrive.
 const longestStall = 100
 
-// quietGap is the longest gap between two frames of an idle window, in ms, on a machine that
-// is quiet enough to measure a stall: two frames.
-const quietGap = 34
-
 // TestBrowserOpenEventStaysStill reads one event while 100 others arrive in a second: its
 // folds, its scroll position and the focus stay, and the browser goes on drawing.
 // RELAY_STILL_SECONDS makes it longer than the few seconds of CI.
@@ -100,20 +97,29 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 		rate := float64(n) / time.Since(began).Seconds()
 		gap, lost := value[float64](b, "gap"), value[float64](idle, "gap")
 		t.Logf("%d events, %.0f a second: longest stall %.0f ms, of an idle window %.0f ms", n, rate, gap, lost)
-		if lost > quietGap {
-			continue // a busy machine stretches the work of the page many times: this says nothing
-		}
 		if best = min(best, gap-lost); best <= longestStall {
 			break
 		}
 	}
-	if best > longestStall && best < 1e9 {
+	if best > longestStall && isBusy(t) {
+		t.Logf("not judged: a machine with more to run than it has processors stretches %.0f ms many times", best)
+	} else if best > longestStall {
 		t.Errorf("beside an open event the page stood still for %.0f ms", best)
 	}
 	if after := value[string](b, still); after != before {
 		t.Errorf("the open event moved:\n%s\n%s", before, after)
 	}
 	b.until(`document.querySelector("#rows > li .path").textContent.includes("/still/")`)
+}
+
+// isBusy tells whether more threads wanted to run in the last minute than there are processors.
+func isBusy(t *testing.T) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/loadavg")
+	must(t, err)
+	load, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
+	must(t, err)
+	return load > float64(runtime.NumCPU())
 }
 
 // TestBrowserLargeJSON opens a JSON body of 4 MiB whole, folds it, and copies a path.
