@@ -42,6 +42,7 @@ done`, root, relay, relayd, made)
 // systemd: the service runs as soon as it is installed, an upgrade under load fails no
 // caller, and what was stored outlives even a purge.
 func TestDebianPackage(t *testing.T) {
+	t.Parallel()
 	m := bootedMachine(t, debs(t))
 	m.run("dpkg -i /packages/relay_1.0.0_*.deb /packages/relayd_1.0.0_*.deb")
 	for _, tc := range []struct{ command, want string }{
