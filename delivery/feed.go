@@ -98,6 +98,9 @@ func (d *Delivery) Publish(changes []relay.Change) {
 			waits = append(waits, d.registry.readAgain(c.Alias))
 		case relay.ChangeQueue:
 			d.registry.recount(c.Alias)
+		case relay.ChangeMissed:
+			d.registry.each(func(st *aliasState) { d.registry.recount(st.id) })
+			d.feed.missAll()
 		case relay.ChangeTunnel:
 			d.tunnels.readLater(c.Alias)
 		}
@@ -131,7 +134,7 @@ func (f *feed) put(changes ...relay.Change) {
 	}
 	for _, c := range changes {
 		switch {
-		case c.Kind == relay.ChangeTunnel: // applyTunnel tells viewers
+		case c.Kind == relay.ChangeTunnel, c.Kind == relay.ChangeMissed: // applyTunnel and missAll tell viewers
 			continue
 		case c.Kind == relay.ChangeAccount:
 		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
@@ -193,6 +196,18 @@ func (f *feed) miss(alias int64) {
 	}
 	f.seq++
 	f.missed[alias] = f.seq
+}
+
+// missAll makes all viewers read again: it is not known what changed.
+func (f *feed) missAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seq++
+	f.early = f.seq
+	f.running.Purge()
+	for v := range f.viewers {
+		v.resync(f.id(f.seq))
+	}
 }
 
 func (f *feed) nudge() {

@@ -84,6 +84,7 @@ func (s *Store) tryContext(ctx context.Context) (context.Context, context.Cancel
 
 func (c *committer) settle(steps []*step, changes []relay.Change) {
 	c.s.outbox.put(changes)
+	c.s.tellNodes(changes)
 	for _, st := range steps {
 		st.ticket.Resolve(st.err)
 	}

@@ -178,6 +178,7 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writ
 		return nil, s.asConnectionError(err)
 	}
 	s.checkpointer.notify()
+	s.tellNodes(c.localEvents)
 	return s.outbox.put(c.localEvents), nil
 }
 

@@ -298,7 +298,7 @@ const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + p
 func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
 	m.mu.Lock()
-	args := []any{m.state, s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, "", m.id}
+	args := []any{m.state, s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.id}
 	m.mu.Unlock()
 	var rows []nodeRow
 	start, wall := time.Now(), s.clock.wall()

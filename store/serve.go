@@ -76,6 +76,9 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 		s.wait.Go(func() { s.sweepLoop(run) })
 		s.wait.Go(func() { s.lockLoop(run) })
 	}
+	if err := s.startNotices(run); err != nil {
+		return err
+	}
 	s.wait.Go(func() { s.pollLoop(run, last) })
 	jumps := s.watchClock() // from now on, also while the loops have not run yet
 	s.wait.Go(func() { s.tidyLoop(run, jumps) })

@@ -250,7 +250,9 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 		d.p.log.Warn("events of aliases that are not in this database are left out; they stay in the data dir, until you remove them",
 			"file", spoolRefused, "steps", len(foreign))
 	}
-	d.s.outbox.put(d.holdQueueChanges(changes))
+	told := d.holdQueueChanges(changes)
+	d.s.outbox.put(told)
+	d.s.tellNodes(told)
 	for _, st := range known {
 		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
 			d.s.log.Warn("a step of the spool had no effect", "event", st.id.String(), "kind", st.kind, "err", st.err)
@@ -388,4 +390,5 @@ func (d *drainer) publishQueues() {
 		changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 	}
 	d.s.outbox.put(changes)
+	d.s.tellNodes(changes)
 }

@@ -96,6 +96,8 @@ type Store struct {
 	lock            *serveLock
 	ids             idSource
 	outbox          outbox
+	notices         notices
+	noticeChannel   string // of NOTIFY; set by Serve
 	credentialUse   usage
 	auditQueue      auditQueue
 	meter           meter
@@ -139,6 +141,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.clock.start(o.Now)
 	s.meter.init()
 	s.outbox.start()
+	s.notices.init()
 	if o.URL != "" && !o.NoCreate {
 		s.spool = newSpool(o, s.place(), s.claimant)
 	}

@@ -1,0 +1,290 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lib/pq"
+
+	"relay"
+)
+
+// Bounds of what nodes tell each other by NOTIFY.
+const (
+	noticePause   = 20 * time.Millisecond // between two notices of a node
+	noticeChanges = 150                   // changes in one notice: Postgres takes 8,000 bytes
+	noticeProbe   = 5 * time.Second       // between two looks whether notices arrive
+	pollMissed    = 400 * time.Millisecond
+)
+
+// Values of Node.Feed.
+const (
+	feedListening = "listening"
+	feedPolling   = "polling"
+)
+
+// notices tell the other nodes which events, attempts and queues changed here, and hear it
+// of them. NOTIFY runs outside of the transactions: within them it would make their commits
+// wait for each other. A node that hears nothing, as behind a pooler that shares sessions,
+// lets its viewers read again now and then instead.
+type notices struct {
+	mu      sync.Mutex
+	changes map[notice]bool
+	order   []notice
+	all     bool // more changed than a notice holds
+	wake    chan struct{}
+
+	echo      chan struct{} // a notice of this node came back
+	listening atomic.Bool
+}
+
+// notice is a change as nodes tell it.
+type notice struct {
+	kind  relay.ChangeKind
+	alias int64
+	event relay.ID
+	n     int
+}
+
+// allChanged is the notice that viewers have to read again.
+const allChanged = "*"
+
+func (n *notices) init() {
+	n.changes = map[notice]bool{}
+	n.wake, n.echo = make(chan struct{}, 1), make(chan struct{}, 1)
+}
+
+// mode says how this node learns of changes at the others.
+func (n *notices) mode() string {
+	if n.listening.Load() {
+		return feedListening
+	}
+	return feedPolling
+}
+
+// tell queues changes for the other nodes. All nodes read changes of aliases, accounts and
+// tunnels from revisions.
+func (n *notices) tell(changes []relay.Change) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range changes {
+		told := notice{kind: c.Kind, alias: c.Alias}
+		switch c.Kind {
+		case relay.ChangeEvent, relay.ChangeAttempt:
+			told.event, told.n = c.Event, c.N
+		case relay.ChangeQueue:
+		default:
+			continue
+		}
+		switch {
+		case n.changes[told]:
+		case len(n.order) == noticeChanges:
+			n.all = true
+		default:
+			n.changes[told] = true
+			n.order = append(n.order, told)
+		}
+	}
+	if len(n.order) > 0 {
+		n.nudge()
+	}
+}
+
+func (n *notices) nudge() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives the text of the notice that is due; "" = none.
+func (n *notices) take() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	order, all := n.order, n.all
+	n.order, n.all = nil, false
+	clear(n.changes)
+	if all {
+		return allChanged
+	}
+	words := make([]string, len(order))
+	for i, c := range order {
+		words[i] = string(c.kind[0]) + strconv.FormatInt(c.alias, 10)
+		if c.kind != relay.ChangeQueue {
+			words[i] += "/" + c.event.String() + "/" + strconv.Itoa(c.n)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// missed makes the next notice say that all viewers have to read again.
+func (n *notices) missed() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = true
+	n.nudge()
+}
+
+// parseNotice gives the changes of a notice. One that cannot be read, as of a later version,
+// makes viewers read again.
+func parseNotice(text string) []relay.Change {
+	var out []relay.Change
+	for word := range strings.FieldsSeq(text) {
+		c, ok := parseChange(word)
+		if !ok {
+			return []relay.Change{{Kind: relay.ChangeMissed}}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func parseChange(word string) (c relay.Change, ok bool) {
+	for _, kind := range []relay.ChangeKind{relay.ChangeEvent, relay.ChangeAttempt, relay.ChangeQueue} {
+		if word[0] == kind[0] {
+			c.Kind = kind
+		}
+	}
+	alias, rest, _ := strings.Cut(word[1:], "/")
+	var err error
+	if c.Alias, err = strconv.ParseInt(alias, 10, 64); err != nil || c.Kind == "" {
+		return c, false
+	}
+	if c.Kind == relay.ChangeQueue {
+		return c, rest == ""
+	}
+	id, number, _ := strings.Cut(rest, "/")
+	if c.Event, err = relay.ParseID(id); err != nil {
+		return c, false
+	}
+	c.N, err = strconv.Atoi(number)
+	return c, err == nil
+}
+
+// tellNodes tells the other nodes of changes that were committed here.
+func (s *Store) tellNodes(changes []relay.Change) {
+	if s.d.isPostgres && s.HasOtherNodes() {
+		s.notices.tell(changes)
+	}
+}
+
+// noticeLoop sends notices, at most one in noticePause.
+func (s *Store) noticeLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.notices.wake:
+		}
+		if text := s.notices.take(); text != "" && s.sendNotice(ctx, text) != nil {
+			s.notices.missed() // tried again with the next notice
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(noticePause):
+		}
+	}
+}
+
+// sendNotice sends a notice on the channel of the schema, headed by the id of this node.
+func (s *Store) sendNotice(ctx context.Context, text string) error {
+	if err := s.reachable(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	_, err := s.write.ExecContext(ctx, `SELECT pg_notify($1, $2)`, s.noticeChannel, s.NodeID()+" "+text)
+	return err
+}
+
+// listenLoop hears the notices of all nodes. Every noticeProbe it sends one that only this
+// node takes: without it a connection that died in silence would not be noticed.
+func (s *Store) listenLoop(ctx context.Context, address string) {
+	l := pq.NewListener(address, 100*time.Millisecond, 5*time.Second, func(event pq.ListenerEventType, err error) {
+		if event == pq.ListenerEventDisconnected {
+			s.notices.listening.Store(false)
+		}
+	})
+	defer func() { _ = l.Close() }()
+	// Listen waits for the connection. Its error is of the statement: then nothing is heard,
+	// which the probe notices.
+	go func() { _ = l.Listen(s.noticeChannel) }()
+	probe := time.NewTicker(noticeProbe)
+	defer probe.Stop()
+	poll := time.NewTicker(pollMissed)
+	defer poll.Stop()
+	_ = s.sendNotice(ctx, "")
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case n := <-l.Notify:
+			s.hearNotice(n)
+		case <-probe.C:
+			if !s.HasOtherNodes() {
+				continue
+			}
+			select {
+			case <-s.notices.echo:
+			default:
+				s.notices.listening.Store(false)
+			}
+			_ = s.sendNotice(ctx, "") // what is not heard is noticed at the next look
+		case <-poll.C:
+			if !s.notices.listening.Load() && s.HasOtherNodes() {
+				s.outbox.put([]relay.Change{{Kind: relay.ChangeMissed}})
+			}
+		}
+	}
+}
+
+// hearNotice publishes what another node tells; nil = the connection was made anew, and
+// notices were missed.
+func (s *Store) hearNotice(n *pq.Notification) {
+	if n == nil {
+		s.outbox.put([]relay.Change{{Kind: relay.ChangeMissed}})
+		return
+	}
+	sender, text, _ := strings.Cut(n.Extra, " ")
+	if sender != s.NodeID() {
+		s.outbox.put(parseNotice(text))
+		return
+	}
+	s.notices.listening.Store(true)
+	select {
+	case s.notices.echo <- struct{}{}:
+	default:
+	}
+}
+
+// startNotices starts the goroutines of notices, which end with ctx.
+func (s *Store) startNotices(ctx context.Context) error {
+	if !s.d.isPostgres {
+		return nil
+	}
+	var schema string
+	if err := s.write.GetContext(ctx, &schema, `SELECT current_schema()`); err != nil {
+		return s.fault("start notices", err)
+	}
+	s.noticeChannel = "relay_" + schema
+	if len(s.noticeChannel) > 63 { // of an identifier
+		s.noticeChannel = fmt.Sprintf("relay_%x", schema)[:63]
+	}
+	by := s.opt.URL
+	if s.opt.DirectURL != "" {
+		by = s.opt.DirectURL
+	}
+	address, err := postgresDSN(by, slowConnectTimeout)
+	if err != nil {
+		return err
+	}
+	s.wait.Go(func() { s.noticeLoop(ctx) })
+	s.wait.Go(func() { s.listenLoop(ctx, address) })
+	return nil
+}

@@ -1,0 +1,127 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lib/pq"
+
+	"relay"
+	"relay/store"
+	"relay/store/pgtest"
+)
+
+// A node tells others what changed here, hears what changed there, and lets viewers read
+// again where it cannot know.
+func TestNoticesBetweenNodes(t *testing.T) {
+	t.Parallel()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+	s := mustOpen(t, o)
+	if _, _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	published := make(chan relay.Change, 1024)
+	if err := s.Serve(t.Context(), func(list []relay.Change) {
+		for _, c := range list {
+			published <- c
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	alias, db := withAlias(t, s), database(t, o)
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for began := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("never happened: %s", what)
+			}
+		}
+	}
+	until("it listens", func() bool {
+		for _, n := range nodesByName(t, s) {
+			return n.Feed == "listening"
+		}
+		return false
+	})
+	addNode(t, o, "other", "other", time.Now())
+	alive := time.NewTicker(200 * time.Millisecond)
+	defer alive.Stop()
+	go func() {
+		for range alive.C {
+			if _, err := db.Exec(`UPDATE nodes SET beat = beat + 1 WHERE id = 'other'`); err != nil {
+				return
+			}
+		}
+	}()
+	until("it sees the other", s.HasOtherNodes)
+	var schema string
+	if err := db.QueryRow(`SELECT current_schema()`).Scan(&schema); err != nil {
+		t.Fatal(err)
+	}
+	l := pq.NewListener(o.URL, time.Second, time.Second, nil)
+	defer l.Close()
+	if err := l.Listen("relay_" + schema); err != nil {
+		t.Fatal(err)
+	}
+
+	e := eventAt(s, alias, time.Now(), relay.StateQueued, "x")
+	settled(t, s.Accept(e))
+	told := ""
+	until("the event is told", func() bool {
+		select {
+		case n := <-l.Notify:
+			told += n.Extra + "\n"
+		default:
+		}
+		return strings.Contains(told, fmt.Sprintf("%s e%d/%s/0 q%d", s.NodeID(), alias, e.ID, alias))
+	})
+
+	tell := func(text string) {
+		t.Helper()
+		if _, err := db.Exec(`SELECT pg_notify($1, $2)`, "relay_"+schema, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hears := func(want relay.Change) {
+		t.Helper()
+		late := time.After(time.Minute)
+		for {
+			select {
+			case c := <-published:
+				if c.Kind == want.Kind && c.Alias == want.Alias && c.Event == want.Event && c.N == want.N && c.Snapshot == nil {
+					return
+				}
+			case <-late:
+				t.Fatalf("%+v was not published", want)
+			}
+		}
+	}
+	id := s.NewID()
+	tell(fmt.Sprintf("other a%d/%s/3 q%d", alias, id, alias))
+	hears(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 3})
+	hears(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	for _, strange := range []string{"*", "e1", "x9/" + id.String() + "/1", "e1/evt_nonsense/1", "q1/" + id.String(), "e99999999999999999999/" + id.String() + "/1"} {
+		tell("other " + strange)
+		hears(relay.Change{Kind: relay.ChangeMissed})
+	}
+
+	var tickets []*relay.Ticket
+	for range 400 {
+		tickets = append(tickets, s.Accept(eventAt(s, alias, time.Now(), relay.StateQueued, "x")))
+	}
+	settled(t, tickets...)
+	told = ""
+	until("many changes are told in one word", func() bool {
+		select {
+		case n := <-l.Notify:
+			told += n.Extra + "\n"
+			if len(n.Extra) >= 8000 {
+				t.Errorf("a notice of %d bytes", len(n.Extra))
+			}
+		default:
+		}
+		return strings.Contains(told, s.NodeID()+" *")
+	})
+}
