@@ -1,0 +1,106 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/pgtest"
+)
+
+// claimBed makes a store with one alias, as a model that is not run.
+func claimBed(t *testing.T, o Options) (*queueModel, *relay.Alias) {
+	m := &queueModel{T: t, o: o}
+	m.serve()
+	_, err := m.s.CreateAccount(t.Context(), relay.System(), "alice", false)
+	m.must(err)
+	alias, err := m.s.CreateAlias(t.Context(), relay.System(), "hooks", "alice")
+	m.must(err)
+	return m, alias
+}
+
+// A claim for a tunnel that the store does not know as one of this node is refused, alone or
+// with the end of the attempt before, which is stored.
+func TestClaimIsFencedByTheTunnel(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]Options{"sqlite": {}, "postgres": {URL: pgtest.URL(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o.DataDir = t.TempDir()
+			m, alias := claimBed(t, o)
+			first, second := m.accept(alias, relay.StateQueued), m.accept(alias, relay.StateQueued)
+			next := relay.NextClaim{Alias: alias.ID, Auto: true, Tunnel: "tun_a"}
+			if c, err := m.s.Next(t.Context(), next); c != nil || !errors.Is(err, relay.ErrFenced) {
+				t.Fatalf("claimed %+v, %v for a tunnel that is not stored", c, err)
+			}
+			attach := func(id string) {
+				_, err := m.s.StoreTunnels(t.Context(), []relay.TunnelWrite{{Op: relay.TunnelAttach, TunnelRecord: relay.TunnelRecord{
+					TunnelInfo: relay.TunnelInfo{ID: id, Since: time.Now()}, Alias: alias.ID, State: relay.TunnelOnline,
+				}}})
+				m.must(err)
+			}
+			attach("tun_a")
+			c, err := m.s.Next(t.Context(), next)
+			if err != nil || c == nil || c.Event.ID != first {
+				t.Fatalf("claimed %+v, %v", c, err)
+			}
+			attach("tun_b")
+			ticket, claimed := m.s.FinishAndClaim(first, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, "", next)
+			m.must(wait(ticket))
+			if ref := claimed(); ref.N != 0 {
+				t.Errorf("claimed %+v for the former tunnel", ref)
+			}
+			m.check()
+			next.Tunnel = "tun_b"
+			if c, err := m.s.Next(t.Context(), next); err != nil || c == nil || c.Event.ID != second {
+				t.Fatalf("claimed %+v, %v", c, err)
+			}
+		})
+	}
+}
+
+// A batch whose commit was not answered is written again: a claim of it is found, an event
+// that has gone out of the queue meanwhile is not queued once more.
+func TestBatchIsWrittenTwice(t *testing.T) {
+	t.Parallel()
+	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir()})
+	write := func(steps ...*step) {
+		t.Helper()
+		_, err := m.s.writeRows(t.Context(), m.s.journalTarget(), steps)
+		m.must(err)
+	}
+	accept := func() *step {
+		e := &relay.Event{
+			ID: m.s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: relay.StateQueued,
+			Request:  relay.Message{Body: relay.Body{State: relay.BodyComplete}},
+			Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued, ReceivedAt: time.Now()}},
+		}
+		return &step{kind: stepAccept, id: e.ID, event: e}
+	}
+	next := relay.NextClaim{Alias: alias.ID, Auto: true}
+	first, second := accept(), accept()
+	write(first, second)
+	claim := &step{kind: stepClaim, id: relay.ID{1}, claim: &queueClaim{NextClaim: next}}
+	for range 2 {
+		write(claim)
+		if got := claim.claim.got; got.Event != first.id || claim.err != nil {
+			t.Fatalf("claimed %+v, %v", got, claim.err)
+		}
+	}
+	end := &step{
+		kind: stepFinish, id: first.id, n: 1, attempt: &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()},
+		claim: &queueClaim{NextClaim: next},
+	}
+	for range 2 {
+		write(end)
+		if got := end.claim.got; got.Event != second.id || end.err != nil {
+			t.Fatalf("claimed %+v with the end, %v", got, end.err)
+		}
+	}
+	write(first, second)
+	m.check()
+	if n := m.count(`1 = 1`); n != 1 {
+		t.Errorf("%d attempts are in the queue, want the one under way", n)
+	}
+}
