@@ -101,25 +101,6 @@ func headerText(headers []Header) string {
 	return b.String()
 }
 
-// CountHeaderChanges counts the changed lines without the noise; a removed line
-// and the added line that takes its place are one change.
-func CountHeaderChanges(lines []HeaderLine) int {
-	total, removed, added := 0, 0, 0
-	for _, l := range lines {
-		switch {
-		case l.Op == HeaderSame:
-			total += max(removed, added)
-			removed, added = 0, 0
-		case l.Noise:
-		case l.Op == HeaderRemoved:
-			removed++
-		default:
-			added++
-		}
-	}
-	return total + max(removed, added)
-}
-
 // deliveryHeaders are the fields that senders make anew for each request: signatures, the
 // time that these cover, and ids of deliveries.
 var deliveryHeaders = sync.OnceValue(func() map[string]bool {

@@ -15,10 +15,9 @@ func TestCompareHeaders(t *testing.T) {
 		name    string
 		was, is []record.Header
 		want    []line
-		changes int
 	}{
-		{"nothing", nil, nil, nil, 0},
-		{"the same", []record.Header{h("A", "1")}, []record.Header{h("A", "1")}, []line{{record.HeaderSame, "A", "1", false}}, 0},
+		{"nothing", nil, nil, nil},
+		{"the same", []record.Header{h("A", "1")}, []record.Header{h("A", "1")}, []line{{record.HeaderSame, "A", "1", false}}},
 		{
 			"noise and a change",
 			[]record.Header{h("DATE", "1"), h("A", "1"), h("B", "1")},
@@ -30,14 +29,12 @@ func TestCompareHeaders(t *testing.T) {
 				{record.HeaderRemoved, "B", "1", false},
 				{record.HeaderAdded, "B", "2", false},
 			},
-			1,
 		},
 		{
 			"unchanged noise is not marked",
 			[]record.Header{h("Date", "1"), h("A", "1")},
 			[]record.Header{h("Date", "1")},
 			[]line{{record.HeaderSame, "Date", "1", false}, {record.HeaderRemoved, "A", "1", false}},
-			1,
 		},
 		{
 			"a line feed in a value",
@@ -48,22 +45,17 @@ func TestCompareHeaders(t *testing.T) {
 				{record.HeaderAdded, "A", "1\n\"y", false},
 				{record.HeaderSame, "B", "1", false},
 			},
-			1,
 		},
 		{
 			"values that differ only in bytes that are not UTF-8",
 			[]record.Header{{"A", "\ufffd", "/w=="}},
 			[]record.Header{{"A", "\ufffd", "/g=="}},
 			[]line{{record.HeaderRemoved, "A", "\ufffd", false}, {record.HeaderAdded, "A", "\ufffd", false}},
-			1,
 		},
 	} {
 		got, ok := record.CompareHeaders(c.was, c.is)
 		if !ok || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v", c.name, got, ok)
-		}
-		if n := record.CountHeaderChanges(got); n != c.changes {
-			t.Errorf("%s: %d changes, want %d", c.name, n, c.changes)
 		}
 	}
 	if _, ok := record.CompareHeaders(nil, make([]record.Header, 4001)); ok {

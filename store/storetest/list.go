@@ -117,6 +117,14 @@ func (b *fixture) filters(ids []relay.ID) {
 		},
 	} {
 		b.same(name, b.walk(b.alice, c.f), newest(ids, c.fits))
+		for _, i := range []int{0, 1, 17, 29} {
+			if fits, err := b.Matches(b.Context(), b.alice, ids[i], c.f); err != nil || fits != c.fits(i) {
+				b.Errorf("%s: event %d by itself: %v, %v", name, i, fits, err)
+			}
+			if fits, err := b.Matches(b.Context(), b.root, ids[i], c.f); fits {
+				b.Errorf("%s: event %d fits for a stranger, %v", name, i, err)
+			}
+		}
 	}
 }
 
