@@ -53,7 +53,7 @@ const postgresMicros = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigin
 
 // opTimeout is how long a single operation may take. Nobody waits longer for a database that
 // does not answer.
-const opTimeout = 5 * time.Second
+const opTimeout = 4500 * time.Millisecond
 
 // querier is a database handle or a transaction.
 type querier interface {
