@@ -276,7 +276,7 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 	for {
 		n := 0
 		err := s.update(ctx, "sweep interrupted attempts", func(c *writeTx) (err error) {
-			n, err = c.interruptSome(`claim_node <> ?`, s.NodeID())
+			n, err = c.interruptSome(`NOT EXISTS (SELECT 1 FROM nodes WHERE id = attempts.claim_node)`)
 			return err
 		})
 		if total += n; err != nil || n == 0 {

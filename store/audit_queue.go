@@ -134,7 +134,7 @@ func (s *Store) flushAuditQueue(ctx context.Context) {
 // flushAuditQueueLast writes the queue before the store closes, unless the database is
 // unreachable.
 func (s *Store) flushAuditQueueLast() {
-	if s.stop == nil || s.spool.active() || s.fenced.Load() {
+	if s.stop == nil || s.spool.active() {
 		return
 	}
 	for _, c := range s.committers {

@@ -85,15 +85,8 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 	if w.prepared != nil {
 		w.bound = make(map[*statement]*sql.Stmt, len(w.prepared))
 	}
-	if err = s.checkServeLock(ctx, by); err == nil {
-		err = s.prepareTx(w.session, journalReadTimeout)
-	}
-	if err == nil {
+	if err = s.prepareTx(w.session, journalReadTimeout); err == nil {
 		err = fn(w)
-	}
-	if err == nil && by.notifyPeers {
-		w.clusterEvents = w.localEvents
-		err = s.writeRevisions(w.writeTx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, rollback(tx))

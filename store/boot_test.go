@@ -10,7 +10,7 @@ import (
 )
 
 // A call with an Idempotency-Key that ended with its server can be made again on the next
-// one, which is another node with the same boot number; an answer that was given stays.
+// one, which is another node; an answer that was given stays.
 func TestIdempotencyAfterTakeover(t *testing.T) {
 	t.Parallel()
 	for name, o := range engines(t) {
@@ -34,10 +34,6 @@ func TestIdempotencyAfterTakeover(t *testing.T) {
 			}
 			o = otherNode(t, o)
 			second := mustServe(t, o)
-			var boots int
-			if err := database(t, o).QueryRow(`SELECT count(*) FROM boots WHERE boot = 1`).Scan(&boots); err != nil || boots != 2 {
-				t.Fatalf("%d nodes with boot number 1, %v", boots, err)
-			}
 			begin(second, "cut", 0)
 			begin(second, "done", 202)
 		})

@@ -90,9 +90,6 @@ func (c *committer) enqueue(st *step) {
 	case c.closing:
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the relay is stopping"))
 		return
-	case c.s.fenced.Load():
-		st.ticket.Resolve(errFencedServer)
-		return
 	case c.lost != nil:
 		c.refuse(st, c.refusal)
 		return

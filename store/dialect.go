@@ -131,9 +131,6 @@ func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn fu
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.fenced.Load() {
-		return s.fault(what, errFencedServer)
-	}
 	if err := s.reachable(); err != nil {
 		return s.fault(what, err)
 	}
@@ -214,11 +211,6 @@ func (s *Store) fault(what string, err error) error {
 		return e
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-var errFencedServer = &relay.Error{
-	Code: relay.CodeStoreUnavailable, RetryAfter: 5 * time.Second,
-	Detail: "another relayd took over this database; this one writes nothing more",
 }
 
 // unavailable returns the relay code of an error that the statement did not cause, or "".

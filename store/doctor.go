@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 		name string
 		do   func(session) Finding
 	}{
-		{"serve lock", s.examineLock},
+		{"nodes", s.examineNodes},
 		{"durability", s.examineDurability},
 		{"partitions", s.examinePartitions},
 		{"free space", s.examineDisk},
@@ -68,21 +69,57 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 	return list
 }
 
-// examineLock looks at whether the lock that keeps a second server away can hold.
-func (s *Store) examineLock(q session) Finding {
+// examineNodes looks at the nodes of Postgres: whether there are connections for all of
+// them, and whether their clocks agree.
+func (s *Store) examineNodes(q session) Finding {
 	if !s.d.isPostgres {
-		return okFinding("a file in %s", s.opt.DataDir)
+		return okFinding("one, with a lock in %s", s.opt.DataDir)
 	}
-	switch err := s.checkDirect(q.ctx); {
-	case errors.Is(err, errPooledSession):
-		return Finding{Verdict: VerdictFail, Reason: sharedReason, Fix: sharedFix}
-	case err != nil:
+	nodes, err := s.Nodes(q.ctx)
+	if err != nil {
 		return unknownFinding(err)
-	case s.viaPooler:
-		return okFinding("a lock in postgres, by the direct URL")
 	}
-	return okFinding("a lock in postgres")
+	var living, farthest relay.Node
+	count := 0
+	for _, n := range nodes {
+		if n.State == relay.NodeDead {
+			continue
+		}
+		count, living = count+1, n
+		if n.ClockOffset.Abs() > farthest.ClockOffset.Abs() {
+			farthest = n
+		}
+	}
+	var most, others int
+	if err := q.get(&most, `SELECT SUM(CASE name WHEN 'max_connections' THEN setting::int ELSE -setting::int END)
+		FROM pg_settings WHERE name IN ('max_connections', 'superuser_reserved_connections')`); err != nil {
+		return unknownFinding(err)
+	}
+	if err := q.get(&others, `SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> 'relayd'`); err != nil {
+		return unknownFinding(err)
+	}
+	each := cmp.Or(s.opt.MaxConns, defaultConns)
+	switch need := max(count, 1) * each; {
+	case need+others > most:
+		return Finding{
+			Verdict: VerdictFail, Fix: "raise max_connections of postgres, lower --database-max-conns, or put a pooler in between",
+			Reason: fmt.Sprintf("%d nodes may use %d connections each, others use %d, and postgres has %d", max(count, 1), each, others, most),
+		}
+	case farthest.ClockOffset.Abs() > maxClockOffset:
+		return Finding{
+			Verdict: VerdictWarn, Fix: "have the time synchronised (chrony, systemd-timesyncd); the order of queues stays right meanwhile",
+			Reason: fmt.Sprintf("the clock of node %s differs from that of postgres by %s", farthest.Name, farthest.ClockOffset.Round(time.Millisecond)),
+		}
+	case count == 0:
+		return okFinding("no server runs; a node may use %d of the %d connections of postgres", each, most-others)
+	case count == 1:
+		return okFinding("one, %s; it may use %d of the %d connections of postgres", living.Name, each, most-others)
+	}
+	return okFinding("%d; they may use %d of the %d connections of postgres", count, count*each, most-others)
 }
+
+// maxClockOffset is how much the clock of a node may differ from that of Postgres.
+const maxClockOffset = 250 * time.Millisecond
 
 func okFinding(format string, args ...any) Finding {
 	return Finding{Verdict: VerdictOK, Reason: fmt.Sprintf(format, args...)}
@@ -287,19 +324,12 @@ func (s *Store) examineUnderWay(q session) Finding {
 	return f
 }
 
-// served reports whether a server holds the serve lock.
-func (s *Store) served(q session) (bool, error) {
-	if s.d.isPostgres {
-		var n int
-		err := q.get(&n, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid::bigint = ?
-			AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(advisoryLock))
-		return n > 0, err
-	}
+// served reports whether a server has the lock of the data dir.
+func (s *Store) served(session) (bool, error) {
 	if s.lock != nil {
 		return true, nil
 	}
-	f, err := os.OpenFile(filepath.Join(s.opt.DataDir, "serve.lock"), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(s.opt.DataDir, serveLock), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

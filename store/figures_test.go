@@ -88,3 +88,12 @@ func TestQuantilesAreMeasuredValues(t *testing.T) {
 		}
 	}
 }
+
+func serveSQLite(t *testing.T) *Store {
+	t.Helper()
+	s := figured(t, 0)
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -14,22 +14,17 @@ func settle(t *testing.T, ticket *relay.Ticket) {
 	}
 }
 
-func serveSQLite(t *testing.T) *Store {
-	t.Helper()
-	s := figured(t, 0)
-	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // A call with an Idempotency-Key whose end could not be written does not count as
 // running for ever: its answer is kept once the database is back, and a call whose
 // begin was not answered never was.
 func TestLostEndOfACall(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}
-	s := serveSQLite(t)
+	s := figured(t, 0)
+	s.spool = newSpool(Options{SpoolLimit: 1 << 20, DataDir: t.TempDir(), Log: s.log}, "", s.claimant) // it knows whether the database is away
+	if err := s.Serve(ctx, func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
 	begin := func(key string) (int, string, error) {
 		status, body, err := s.BeginIdempotent(ctx, who, key, "POST /a")
 		return status, string(body), err
@@ -39,7 +34,7 @@ func TestLostEndOfACall(t *testing.T) {
 			t.Fatal(status, err)
 		}
 	}
-	s.fenced.Store(true) // for who asks that is a database that is away
+	s.spool.down.Store(true) // the database is away
 	for key, status := range map[string]int{"answered": 202, "failed": 0} {
 		if err := s.EndIdempotent(ctx, who, key, status, []byte("{}")); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
 			t.Fatal(err)
@@ -48,7 +43,7 @@ func TestLostEndOfACall(t *testing.T) {
 	if _, _, err := begin("answered"); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
 		t.Errorf("while the database is away: %v", err)
 	}
-	s.fenced.Store(false)
+	s.spool.down.Store(false)
 	if status, body, err := begin("answered"); status != 202 || body != "{}" || err != nil {
 		t.Errorf("the same call: %d %q %v", status, body, err)
 	}

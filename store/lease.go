@@ -10,6 +10,7 @@ import (
 const (
 	leaseRetention = "retention" // events that are too old
 	leaseTidy      = "tidy"      // partitions, expired rows, the end of the audit log
+	leaseClaims    = "claims"    // of nodes that are gone
 	leaseOrphans   = "orphans"   // bodies without an event
 )
 

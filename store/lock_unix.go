@@ -3,7 +3,9 @@
 package store
 
 import (
+	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,4 +22,17 @@ func lockFile(f *os.File, wait bool) error {
 			return err
 		}
 	}
+}
+
+// fileID names a file on this machine.
+func fileID(f *os.File) string {
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
 }

@@ -136,7 +136,7 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 
 // acceptsEvents reports, from memory, whether new events can be stored.
 func (s *Store) acceptsEvents() bool {
-	if s.fenced.Load() || s.standby.Load() || !s.serving.Load() || s.disk.low() != nil {
+	if !s.serving.Load() || s.disk.low() != nil {
 		return false
 	}
 	if s.spool != nil && s.spool.intakeClosed.Load() {

@@ -3,11 +3,12 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,7 +135,7 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 // their names are free.
 func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	m := &s.membership
-	start, id, name := time.Now(), s.newNodeID(), ""
+	start, id, name := time.Now(), "", ""
 	_, schema, err := s.Schema(ctx)
 	if err != nil {
 		return err
@@ -156,6 +157,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 			taken[r.Name] = taken[r.Name] || !gone[r.ID]
 		}
 		name = freeName(m.name, taken)
+		id = newNodeID(name)
 		if before := m.id; before != "" {
 			if _, err := c.exec(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before); err != nil {
 				return err
@@ -174,12 +176,22 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.former, m.id, m.name, m.since = m.id, id, name, s.now()
+	s.noteOwner(id)
 	m.renewed, m.steady = start, start
 	return nil
 }
 
 // joinLock is the key of the lock that lets one node after the other choose its name.
 const joinLock = 0x6e6f6465
+
+// nodeName is the name in the id of a node; "" in an id of an earlier version.
+func nodeName(id string) string {
+	name, random, _ := strings.Cut(id, "/")
+	if len(random) < 20 {
+		return ""
+	}
+	return name
+}
 
 func (s *Store) wantedName() string {
 	if s.opt.NodeName != "" {
@@ -198,8 +210,9 @@ func freeName(name string, taken map[string]bool) string {
 	return free
 }
 
-// newNodeID makes the id of a node.
-func (s *Store) newNodeID() string { return s.spoolID + "/" + strconv.FormatInt(s.boot, 10) }
+// newNodeID makes the id of a node: its name and 26 random characters. Attempts keep it, so
+// that they can tell by which node they were made after that is gone.
+func newNodeID(name string) string { return name + "/" + rand.Text() }
 
 // openBeat opens the connection of the beat. It has no other use, so that nothing delays
 // the beat.
@@ -346,16 +359,15 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 // dead lists the nodes that this node may call dead: their beat stood still for deadAfter
 // while this node renewed its own without a gap. Both are measured with the monotonic clock
 // of this process: that of the database may jump at a failover.
-func (m *membership) dead() (ids []string) {
+func (m *membership) dead() (list []nodeRow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for id, seen := range m.others {
+	for _, seen := range m.others {
 		if seen.row.State == relay.NodeDead || m.stillFor(seen) >= deadAfter-beatInterval/10 { // ticks are not exact
-			ids = append(ids, id)
+			list = append(list, seen.row)
 		}
 	}
-	slices.Sort(ids)
-	return ids
+	return list
 }
 
 // stillFor is how long the beat of a node stood still before this node's eyes.
@@ -371,15 +383,8 @@ func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 // frozen, or had no connection to the database.
 func (s *Store) rejoin(ctx context.Context) {
 	m := &s.membership
-	if s.fenced.Load() {
-		return
-	}
 	before := s.NodeID()
-	err := s.raiseBoot(ctx)
-	if err == nil {
-		err = s.enter(ctx, nil)
-	}
-	if err != nil {
+	if err := s.enter(ctx, nil); err != nil {
 		if ctx.Err() == nil && !s.spool.databaseDown() {
 			s.log.Warn("this node cannot rejoin yet; tried again each second", "err", err)
 		}
@@ -551,7 +556,7 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 		seen, joined := m.others[rows[i].ID], m.id != ""
 		switch {
 		case rows[i].ID == m.id:
-			list[i].Self, list[i].State = true, m.state
+			list[i].Self, list[i].State, list[i].ClockOffset = true, m.state, time.Duration(s.clock.offset.Load())
 		case !s.d.isPostgres:
 		case joined && seen != nil && m.stillFor(seen) >= deadAfter, !joined && rows[i].Now-rows[i].SeenAt > (deadAfter+beatInterval).Microseconds():
 			list[i].State = relay.NodeDead
@@ -581,50 +586,60 @@ func (s *Store) sweepLoop(ctx context.Context) {
 			return
 		case <-s.membership.observed:
 		}
-		for _, id := range s.membership.dead() {
+		for _, node := range s.membership.dead() {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(mathrand.N(sweepJitter)):
 			}
-			if err := s.sweepNode(ctx, id); err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
-				s.log.Warn("a dead node cannot be swept yet; tried again each second", "node", id, "err", err)
+			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
+				s.log.Warn("a dead node cannot be swept yet; tried again each second", "name", node.Name, "err", err)
 			}
 		}
 	}
 }
 
-// sweepNode ends what a dead node has left: its tunnels, and the attempts that it had under
-// way. Its row goes last, so that another node goes on where this one fails.
-func (s *Store) sweepNode(ctx context.Context, id string) error {
-	m := &s.membership
-	m.mu.Lock()
-	seen := m.others[id]
-	m.mu.Unlock()
-	if seen == nil {
+// sweepPredecessor sweeps the node that an earlier process of this data dir was, without
+// waiting until its beat has stood still.
+func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
+	if id == "" {
 		return nil
 	}
+	err := s.update(ctx, "call the predecessor dead", func(c *writeTx) error {
+		_, err := c.exec(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.sweepNode(ctx, nodeRow{ID: id, Name: nodeName(id)})
+}
+
+// sweepNode ends what a dead node has left: its tunnels, and the attempts that it had under
+// way. Its row goes last, so that another node goes on where this one fails.
+func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
+	m := &s.membership
 	ours := false
 	err := s.update(ctx, "call a node dead", func(c *writeTx) (err error) {
-		ours, err = c.lockDead(id, seen.row.Beat)
+		ours, err = c.lockDead(node.ID, node.Beat)
 		return err
 	})
 	if err != nil || !ours {
 		return err
 	}
-	s.log.Warn("a node is dead: its tunnels are offline, and what it had under way is interrupted", "name", seen.row.Name, "since", fromMicros(seen.row.StartedAt))
+	s.log.Warn("a node is dead: its tunnels are offline, and what it had under way is interrupted", "name", node.Name)
 	for total, n := 0, 1; ; total += n {
 		if n == 0 {
 			m.swept.Add(1)
-			s.log.Info("a dead node is swept", "name", seen.row.Name, "interrupted_attempts", total)
+			s.log.Info("a dead node is swept", "name", node.Name, "interrupted_attempts", total)
 			return nil
 		}
 		err := s.update(ctx, "sweep a dead node", func(c *writeTx) (err error) {
-			if ours, err = c.lockDead(id, seen.row.Beat); err != nil || !ours {
+			if ours, err = c.lockDead(node.ID, node.Beat); err != nil || !ours {
 				return err
 			}
-			if n, err = c.interruptSome(`claim_node = ?`, id); err == nil && n == 0 {
-				_, err = c.exec(`DELETE FROM nodes WHERE id = ?`, id)
+			if n, err = c.interruptSome(`claim_node = ?`, node.ID); err == nil && n == 0 {
+				_, err = c.exec(`DELETE FROM nodes WHERE id = ?`, node.ID)
 			}
 			c.clusterEvents = c.localEvents
 			return err

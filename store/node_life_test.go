@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -142,4 +143,61 @@ func TestNodeOfSQLite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Two nodes serve one database: neither touches what the other one has under way, one of
+// them does the cleaning, and the queue that both fill is in order although their clocks are
+// an hour apart. A node that stops takes its row with it.
+func TestTwoNodes(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	first := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"})
+	alias := withAlias(t, first)
+	under := eventAt(first, alias, time.Now(), relay.StateDelivering, "x")
+	settled(t, first.Accept(under))
+	ahead := func() time.Time { return time.Now().Add(time.Hour) }
+	second := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Now: ahead})
+	eventually(t, "they know each other", func() bool { return first.HasOtherNodes() && second.HasOtherNodes() })
+	if n := nodesByName(t, second)["a-2"]; !n.Self || (n.ClockOffset+time.Hour).Abs() > time.Minute {
+		t.Errorf("the second node: %+v", n)
+	}
+	var queued []relay.ID
+	for i := range 10 {
+		s, now := first, time.Now()
+		if i%2 == 1 {
+			s, now = second, ahead()
+		}
+		e := oldEvent(s, alias, "queued", relay.StateQueued)
+		e.ReceivedAt, e.Attempts[0].ReceivedAt = now, now
+		settled(t, s.Accept(e))
+		queued = append(queued, e.ID)
+		time.Sleep(5 * time.Millisecond) // more than what is uncertain of the offset
+	}
+	for i, id := range queued {
+		c, err := second.Next(t.Context(), alias, true)
+		if err != nil || c == nil || c.Event.ID != id {
+			t.Fatalf("%d. out of the queue: %+v, %v", i, c, err)
+		}
+		settled(t, second.Finish(id, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
+	}
+	settled(t, first.Finish(under.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list := nodesByName(t, second); len(list) != 1 {
+		t.Errorf("after one stopped: %+v", list)
+	}
+	settled(t, second.Accept(eventAt(second, alias, time.Now(), relay.StateDelivering, "x")))
+}
+
+// A second server with the same data dir is refused, also on Postgres: both would write one
+// spool.
+func TestOneDataDir(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		mustServe(t, o)
+		err := mustOpen(t, o).Claim()
+		if err == nil || !strings.Contains(err.Error(), o.DataDir) || !strings.Contains(err.Error(), "--data-dir") {
+			t.Errorf("a second server got %v", err)
+		}
+	})
 }

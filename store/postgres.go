@@ -12,7 +12,7 @@ import (
 const (
 	defaultConns       = 12               // connections of one relayd at most
 	otherConns         = 4                // those of them for the beat, notifications and the two committers
-	lockSize           = 3                // connections for the serve lock, and as many for migrations
+	migrationConns     = 3                // connections for a migration
 	readTimeout        = 2 * time.Second  // without an answer of the server to a statement
 	journalReadTimeout = time.Second      // the same for the committers, which callers wait for
 	directReadTimeout  = 10 * time.Minute // the same for a migration
@@ -46,13 +46,10 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	if err := s.openJournal(ctx, dsn); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
-	if s.direct, err = openPool(ctx, slow, lockSize, directReadTimeout); err != nil {
+	if s.direct, err = openPool(ctx, slow, migrationConns, directReadTimeout); err != nil {
 		return fmt.Errorf("open postgres by the direct URL: %w", err)
 	}
 	s.direct.SetMaxIdleConns(0) // needed now and then
-	if s.locks, err = openPool(ctx, direct, lockSize, readTimeout); err != nil {
-		return fmt.Errorf("open postgres by the direct URL: %w", err)
-	}
 	return nil
 }
 

@@ -2,13 +2,11 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 )
 
@@ -74,61 +72,6 @@ func (c *postgresSession) uncanceled(ctx context.Context) context.Context {
 
 // IsValid is what the pool asks before it keeps a connection.
 func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsValid() }
-
-// errPooledSession is returned where a session lock cannot work.
-var errPooledSession = errors.New(sharedReason + "; " + sharedFix)
-
-const (
-	sharedReason = "the way to postgres leads through a pooler that hands its connections on after each transaction, " +
-		"so no lock would keep a second relayd from serving"
-	sharedFix = "set --database-direct-url (RELAY_DATABASE_DIRECT_URL) to postgres itself, or to a pool with pool_mode = session"
-)
-
-// checkDedicatedSession returns nil when conn has a Postgres session of its own, and
-// errPooledSession when a pooler shares sessions: then another connection gets the backend
-// that conn just had, or conn gets another backend. Other errors mean that the check failed.
-func checkDedicatedSession(ctx context.Context, db *sqlx.DB, conn *sql.Conn) (err error) {
-	const backend = `SELECT pg_backend_pid()`
-	var before, after, other int
-	if err := conn.QueryRowContext(ctx, backend).Scan(&before); err != nil {
-		return err
-	}
-	for range lockSize - 1 { // the transactions stay open, so that each one needs another backend
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		if err := tx.QueryRowContext(ctx, backend).Scan(&other); err != nil {
-			return err
-		}
-		if other == before {
-			return errPooledSession
-		}
-		if err := conn.QueryRowContext(ctx, backend).Scan(&after); err != nil {
-			return err
-		}
-		if after != before {
-			return errPooledSession
-		}
-	}
-	return nil
-}
-
-// checkDirect returns errPooledSession where a migration could not be locked.
-func (s *Store) checkDirect(ctx context.Context) error {
-	if !s.d.isPostgres {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*opTimeout)
-	defer cancel()
-	conn, err := s.direct.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	err = checkDedicatedSession(ctx, s.direct, conn)
-	return errors.Join(err, conn.Close())
-}
 
 // sessionSettings is the statement for the settings of a session (local: of a transaction).
 // It turns synchronous_commit on where it is off; other values are stronger, or were chosen

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -109,31 +108,6 @@ func TestSettingThatWasTakenBack(t *testing.T) {
 		}
 		first = now
 	}
-}
-
-// A session that lives is nobody else's: however many look at the same time.
-func TestOwnSession(t *testing.T) {
-	t.Parallel()
-	db, err := openPool(t.Context(), pgtest.URL(t), 3*lockSize, readTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	var all sync.WaitGroup
-	for range lockSize {
-		all.Go(func() {
-			conn, err := db.Conn(t.Context())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			if err := checkDedicatedSession(t.Context(), db, conn); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
 }
 
 // A statement whose caller leaves is not called off through a pooler: pgbouncer 1.18 may

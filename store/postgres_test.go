@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"database/sql"
 	"strings"
 	"testing"
@@ -61,97 +60,6 @@ func withAlias(t testing.TB, s *store.Store) int64 {
 		t.Fatal(err)
 	}
 	return a.ID
-}
-
-// A second server waits until the first one ends, then ends what that left.
-func TestPostgresStandby(t *testing.T) {
-	t.Parallel()
-	url := pgtest.URL(t)
-	first := mustServe(t, store.Options{URL: url, DataDir: t.TempDir()})
-	alias := withAlias(t, first)
-	e := &relay.Event{
-		ID: first.NewID(), AliasID: alias, ReceivedAt: time.Now(), State: relay.StateDelivering,
-		Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now()}},
-	}
-	ticket := first.Accept(e)
-	<-ticket.Done()
-	if err := ticket.Err(); err != nil {
-		t.Fatal(err)
-	}
-
-	second := mustOpen(t, store.Options{URL: url, DataDir: t.TempDir()})
-	ctx, cancel := context.WithCancel(t.Context())
-	gaveUp := make(chan error, 1)
-	go func() { gaveUp <- second.Serve(ctx, deaf) }()
-	eventually(t, "the second one waits", second.Standby)
-	if err := second.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "standby") {
-		t.Errorf("a standby is ready: %v", err)
-	}
-	cancel()
-	if err := <-gaveUp; err == nil || second.Standby() {
-		t.Errorf("standby ended with %v", err)
-	}
-
-	served := make(chan error, 1)
-	go func() { served <- second.Serve(t.Context(), deaf) }()
-	eventually(t, "the second one waits again", second.Standby)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-served; err != nil {
-		t.Fatal(err)
-	}
-	got, err := second.Event(t.Context(), relay.System(), e.ID, 0)
-	if err != nil || got.State != relay.StateInterrupted {
-		t.Errorf("after the takeover: %+v, %v", got, err)
-	}
-}
-
-// A server whose lock connection dies while another one waits writes nothing more.
-func TestPostgresFenced(t *testing.T) {
-	t.Parallel()
-	url := pgtest.URL(t)
-	first := mustServe(t, store.Options{URL: url, DataDir: t.TempDir()})
-	alias := withAlias(t, first)
-	second := mustOpen(t, store.Options{URL: url, DataDir: t.TempDir()})
-	served := make(chan error, 1)
-	go func() { served <- second.Serve(t.Context(), deaf) }()
-	eventually(t, "the second one waits", second.Standby)
-	db, err := sql.Open("postgres", url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	// Again and again, as the first one takes its lock back when it can.
-	eventually(t, "the second one serves", func() bool {
-		_, err := db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
-			AND classid::bigint = 1919249505 AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case err := <-served:
-			if err != nil {
-				t.Fatal(err)
-			}
-			return true
-		default:
-			return false
-		}
-	})
-	eventually(t, "the first one is fenced", func() bool {
-		_, err := capture(first, alias)
-		return err != nil
-	})
-	if err := first.Ready(t.Context()); err == nil {
-		t.Error("a fenced server is ready")
-	}
-	if _, err := first.CreateAlias(t.Context(), relay.System(), "more", "alice"); err == nil {
-		t.Error("a fenced server makes aliases")
-	}
-	if _, err := capture(second, alias); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestPostgresPartitions(t *testing.T) {

@@ -8,25 +8,18 @@ import (
 	"relay"
 )
 
-// Serve makes this process the serving one. It takes the serve lock (SQLite: fails at once
-// when another process has it; Postgres: waits as standby until ctx ends), raises the boot
-// number, ends the attempts that an earlier boot left delivering, and starts the committers
-// and the poll for changes by other processes.
+// Serve makes this process a node of the store. It takes the lock of the data dir (it fails
+// at once when another process has that), joins the other nodes, ends the attempts that
+// belong to no living node, and starts the committers, the beat and the other loops.
 //
 // publish gets every change after its commit, in commit order, from one goroutine; it must
 // not call operations that change the store. Call Serve once, after Migrate.
 func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
-	if err := s.takeServeLock(ctx); err != nil {
+	if err := s.Claim(); err != nil {
 		return err
 	}
-	if err := s.raiseBoot(ctx); err != nil {
-		return err
-	}
-	s.firstBoot = s.boot
-	if err := s.noteServing(ctx); err != nil {
-		return err
-	}
-	if err := s.join(ctx, ""); err != nil {
+	before := s.predecessor()
+	if err := s.join(ctx, before); err != nil {
 		return err
 	}
 	if err := s.checkDurability(ctx); err != nil {
@@ -37,6 +30,9 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	}
 	if err := s.recoverSpool(ctx); err != nil {
 		return fmt.Errorf("store what waits in the spool: %w", err)
+	}
+	if err := s.sweepPredecessor(ctx, before); err != nil {
+		return err
 	}
 	swept, err := s.sweep(ctx)
 	if err != nil {
@@ -74,7 +70,6 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	if s.d.isPostgres {
 		s.wait.Go(func() { s.nodeLoop(run) })
 		s.wait.Go(func() { s.sweepLoop(run) })
-		s.wait.Go(func() { s.lockLoop(run) })
 	}
 	if err := s.startNotices(run); err != nil {
 		return err
@@ -87,23 +82,6 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 	s.wait.Go(func() { s.reconcileLoop(run) })
 	s.wait.Go(func() { s.orphanLoop(run) })
 	return nil
-}
-
-// raiseBoot increments the boot number of the data dir.
-func (s *Store) raiseBoot(ctx context.Context) error {
-	return s.update(ctx, "raise boot number", func(c *writeTx) error {
-		return c.get(&s.boot, `INSERT INTO boots (node, boot) VALUES (?, 1)
-			ON CONFLICT (node) DO UPDATE SET boot = boots.boot + 1 RETURNING boot`, s.spoolID)
-	})
-}
-
-// noteServing stores this process as the serving one.
-func (s *Store) noteServing(ctx context.Context) error {
-	return s.update(ctx, "note the serving process", func(c *writeTx) error {
-		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('serving', ?)
-			ON CONFLICT (name) DO UPDATE SET value = excluded.value`, s.servingName())
-		return err
-	})
 }
 
 // pollLoop does what is due each second: it reads changes by other processes, ends attempts
@@ -127,36 +105,20 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 			s.flushAuditQueue(ctx)
 			s.endAllLate(ctx)
 		}
-		if s.d.isPostgres && n%10 == 9 && !s.spool.databaseDown() && s.holdLock(ctx) {
+		if s.d.isPostgres && n%10 == 9 && s.reachable() == nil && s.holdsLease(ctx, leaseClaims) {
 			s.sweepAgain(ctx)
 		}
 	}
 }
 
-// lockLoop checks the serve lock of Postgres each second. It has a goroutine of its own,
-// because a session without queries loses the lock: see idleSessionTimeout.
-func (s *Store) lockLoop(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		s.holdLock(ctx)
-	}
-}
-
-// sweepAgain ends attempts that a server without the lock claimed after the sweep of
-// Serve.
+// sweepAgain ends attempts that a node claimed in the moment in which it was swept.
 func (s *Store) sweepAgain(ctx context.Context) {
 	n, err := s.sweep(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		s.log.Warn("attempts of dead servers cannot be swept", "err", err)
+		s.log.Warn("attempts of dead nodes cannot be swept", "err", err)
 	case n > 0:
-		s.log.Warn("attempts of a dead server are marked interrupted", "attempts", n)
+		s.log.Warn("attempts of a dead node are marked interrupted", "attempts", n)
 	}
 }
 

@@ -122,7 +122,7 @@ func (c *cable) plug() {
 }
 
 // The line to Postgres is cut while a transaction is under way, and the server does not
-// hear of it: neither that transaction nor the serve lock of the old session keeps the
+// hear of it: that transaction does not keep the
 // relay from going on over new connections.
 func TestSpoolAfterACutLine(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 
 	"relay"
 	"relay/store"
+	"relay/store/pgtest"
 )
 
 // TestSpoolChild is the process that TestSpoolKilledProcess kills.
@@ -113,11 +114,23 @@ func TestSpoolKilledProcess(t *testing.T) {
 	}
 }
 
-// A server that lost the database to a standby while it had events in its spool
-// still stores them, with their ends; it takes nothing new.
-func TestSpoolFenced(t *testing.T) {
+// twoNodes serves one database at two nodes. The line of the first one can be cut.
+func twoNodes(t *testing.T) (first, second *store.Store, line *cable, o store.Options) {
+	t.Helper()
+	pg := pgtest.Start(t, pgtest.Options{})
+	direct := pg.URL(t) // of a schema of its own, at each call
+	address, line := overCable(t, direct)
+	o = store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 64 << 20, Log: testLog(t), NodeName: "first"}
+	first = mustServe(t, o)
+	second = mustServe(t, store.Options{URL: direct, DataDir: t.TempDir(), Log: testLog(t), NodeName: "second"})
+	return first, second, line, o
+}
+
+// A node that lost its database for so long that the others called it dead stores its spool
+// when it is back, with the ends of its attempts, and is a node again by itself.
+func TestSpoolOfADeadNode(t *testing.T) {
 	t.Parallel()
-	first, pg, o := spooling(t, 64<<20)
+	first, second, line, o := twoNodes(t)
 	alias := withAlias(t, first)
 	var l ledger
 	for range 20 {
@@ -130,7 +143,10 @@ func TestSpoolFenced(t *testing.T) {
 		Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now()}},
 	}
 	kept(t, first.Accept(under))
-	pg.Stop()
+	before := first.NodeID()
+	line.mu.Lock()
+	line.pull()
+	line.mu.Unlock()
 	for range 20 {
 		if err := l.ask(first, alias); err != nil {
 			t.Fatal(err)
@@ -138,33 +154,35 @@ func TestSpoolFenced(t *testing.T) {
 	}
 	kept(t, first.Finish(under.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now(), HasResponse: true, Status: 200}, ""))
 	l.answered = append(l.answered, under.ID)
-	first.Hold() // as if this process did not run for a moment
-	if err := pg.Restart(); err != nil {
-		t.Fatal(err)
+	eventually(t, "the second node has interrupted what the first one had under way", func() bool {
+		e, err := second.Event(t.Context(), relay.System(), under.ID, 0)
+		return err == nil && e.State == relay.StateInterrupted
+	})
+	if err := first.MayClaim(); err == nil {
+		t.Error("a node without a database may claim")
 	}
-	second := mustServe(t, store.Options{URL: o.URL, DataDir: t.TempDir(), Log: testLog(t)})
-	if e, err := second.Event(t.Context(), relay.System(), under.ID, 0); err != nil || e.State != relay.StateInterrupted {
-		t.Errorf("after the takeover: %+v, %v", e, err)
-	}
-	first.GoOn()
+	line.plug()
 	eventually(t, "the first one has stored its spool", func() bool { return len(spoolFiles(t, o.DataDir)) == 0 })
+	eventually(t, "the first one is a node again", func() bool { return first.NodeID() != before && first.MayClaim() == nil })
 	if missing := l.missing(t, second); missing > 0 {
 		t.Errorf("of %d answered %d are missing", len(l.answered), missing)
 	}
-	if _, err := capture(first, alias); err == nil {
-		t.Error("a fenced server takes events")
+	if e, err := second.Event(t.Context(), relay.System(), under.ID, 0); err != nil || e.State != relay.StateDelivered {
+		t.Errorf("what its caller had answered: %+v, %v", e, err)
 	}
-	if _, err := capture(second, alias); err != nil {
-		t.Error(err)
+	for _, s := range []*store.Store{first, second} {
+		if _, err := capture(s, alias); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
-// A caller was told that its event is queued, while Postgres was away, and a standby took
-// over and swept the attempt: the event is queued all the same when the first server has
-// stored its spool, unless somebody asked for another attempt.
-func TestSpoolQueuedBeforeATakeover(t *testing.T) {
+// A caller was told that its event is queued, while its node was without Postgres and was
+// called dead: the event is queued all the same when that node has stored its spool, unless
+// somebody asked for another attempt.
+func TestSpoolQueuedBeforeASweep(t *testing.T) {
 	t.Parallel()
-	first, pg, o := spooling(t, 64<<20)
+	first, second, line, o := twoNodes(t)
 	alias := withAlias(t, first)
 	event := func() relay.ID {
 		e := &relay.Event{
@@ -175,24 +193,23 @@ func TestSpoolQueuedBeforeATakeover(t *testing.T) {
 		return e.ID
 	}
 	told, replayed := event(), event()
-	pg.Stop()
+	line.mu.Lock()
+	line.pull()
+	line.mu.Unlock()
 	for _, id := range []relay.ID{told, replayed} {
 		kept(t, first.Requeue(id, 1))
 	}
-	first.Hold() // as if this process did not run for a moment
-	if err := pg.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	second := mustServe(t, store.Options{URL: o.URL, DataDir: t.TempDir(), Log: testLog(t)})
-	if e, err := second.Event(t.Context(), relay.System(), told, 0); err != nil || e.State != relay.StateInterrupted {
-		t.Fatalf("after the takeover: %+v, %v", e, err)
-	}
+	eventually(t, "they are interrupted", func() bool {
+		a, err := second.Event(t.Context(), relay.System(), told, 0)
+		b, berr := second.Event(t.Context(), relay.System(), replayed, 0)
+		return err == nil && berr == nil && a.State == relay.StateInterrupted && b.State == relay.StateInterrupted
+	})
 	c, err := second.BeginReplay(t.Context(), relay.System(), replayed, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept(t, second.Finish(replayed, &relay.Attempt{N: c.N, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
-	first.GoOn()
+	line.plug()
 	eventually(t, "the first one has stored its spool", func() bool { return len(spoolFiles(t, o.DataDir)) == 0 })
 	if e, err := second.Event(t.Context(), relay.System(), told, 0); err != nil || e.State != relay.StateQueued || e.Error != nil {
 		t.Errorf("what the caller was told is queued: %+v, %v", e, err)

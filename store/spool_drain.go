@@ -31,8 +31,6 @@ type writeTarget struct {
 	// replaying is set for steps from the spool. Some of them may be in the database
 	// already, because the result of their commit was lost.
 	replaying bool
-	// notifyPeers announces the changes to other processes, because another one serves.
-	notifyPeers bool
 }
 
 // errDatabaseDown fails operations at once while the database is known not to answer.
@@ -69,38 +67,23 @@ func (s *Store) drainLoop(ctx context.Context) {
 		case <-s.spool.wake:
 		}
 		if s.spool.active() {
-			_ = s.drain(ctx, s.spool, s.mayDrain) // ctx ended: the rest waits for the next start
+			_ = s.drain(ctx, s.spool) // ctx ended: the rest waits for the next start
 		}
 	}
 }
 
-// mayDrain reports whether this process may write its spool: it holds the serve lock, or
-// another server took over; the claims of the steps then decide what they may change.
-func (s *Store) mayDrain(ctx context.Context) bool {
-	return s.holdLock(ctx) || s.fenced.Load()
-}
-
-// drain writes the spool to the database, in order, until it is empty or ctx ends. It calls
-// may before the first step and after each failure.
-func (s *Store) drain(ctx context.Context, p *spool, may func(context.Context) bool) error {
+// drain writes the spool to the database, in order, until it is empty or ctx ends.
+func (s *Store) drain(ctx context.Context, p *spool) error {
 	d := newDrainer(s, p)
-	allowed := false
 	for ctx.Err() == nil {
-		if !allowed {
-			allowed = may(ctx)
-			p.down.Store(!allowed)
-		}
-		done, err := false, error(nil)
-		if allowed {
-			done, err = d.round(ctx)
-		}
+		done, err := d.round(ctx)
+		p.down.Store(err != nil)
 		switch {
 		case done:
 			d.publishQueues()
 			d.removeMarks(ctx)
 			return nil
-		case !allowed, err != nil:
-			allowed = false
+		case err != nil:
 			select {
 			case <-ctx.Done():
 			case <-time.After(drainPause):
@@ -209,7 +192,7 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
 	name, last := rows[0].Node, rows[len(rows)-1].Seq
-	target := &writeTarget{db: d.s.write, node: name, former: rows[0].Former, replaying: true, notifyPeers: d.s.fenced.Load() || d.s.standby.Load()}
+	target := &writeTarget{db: d.s.write, node: name, former: rows[0].Former, replaying: true}
 	var known []*step
 	changes, err := d.s.inBatch(try, target, func(w *writer) error {
 		mark, err := w.lockMark(name)

@@ -53,7 +53,7 @@ func TestSpoolKeepsRoomForEnds(t *testing.T) {
 	var in []*step
 	for n := 0; ; n++ {
 		st := freshSteps(n, 1, 4000)
-		refused, _, err := p.put(st, errLockUncertain)
+		refused, _, err := p.put(st, errDatabaseDown)
 		if err == nil {
 			in = append(in, st...)
 			if !p.nearlyFull() {

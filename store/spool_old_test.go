@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -183,7 +182,7 @@ func TestSpoolOldFilesAreStoredOnce(t *testing.T) {
 	if err := s.loadSpool(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.drain(t.Context(), p, func(context.Context) bool { return true }); err != nil {
+	if err := s.drain(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range queue {

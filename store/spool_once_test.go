@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,7 +105,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	if err := again.loadLeft(s.spoolID, nil); err != nil || !again.active() || again.size() == 0 {
 		t.Fatal(err)
 	}
-	if err := s.drain(ctx, again, func(context.Context) bool { return true }); err != nil {
+	if err := s.drain(ctx, again); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range queue[:4] {

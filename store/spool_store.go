@@ -25,7 +25,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	q := u.Query()
 	q.Set("connect_timeout", "1")
 	u.RawQuery = q.Encode()
-	by := &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler, onDial: func() { s.lockUncertain.Store(true) }}
+	by := &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler}
 	s.journal, err = openPoolBy(ctx, u.String(), s.d.commit, by)
 	if err != nil {
 		return err
@@ -38,23 +38,6 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 func (s *Store) journalTarget() *writeTarget {
 	node, former := s.claimant()
 	return &writeTarget{db: s.journal, node: node, former: former}
-}
-
-// errLockUncertain refuses a commit while this process may have lost the serve lock. The
-// steps go to the spool until it holds the lock again.
-var errLockUncertain = fmt.Errorf("the serve lock has to be taken again: %w", sql.ErrConnDone)
-
-// checkServeLock refuses a write over a new connection until the serve lock was checked:
-// the lock is lost when the server restarts.
-func (s *Store) checkServeLock(ctx context.Context, by *writeTarget) error {
-	if by.replaying || !s.lockUncertain.Load() {
-		return nil
-	}
-	if s.spool == nil && s.lockUncertain.Swap(false) && (s.lock == nil || s.lock.file != nil || s.holdLock(ctx)) {
-		return nil
-	}
-	s.lockUncertain.Store(true)
-	return errLockUncertain
 }
 
 // shouldSpool reports whether steps that failed with err go to the spool: the connection or
@@ -82,7 +65,7 @@ func (s *Store) StoreFirst() bool { return s.spool.nearlyFull() }
 // Health returns a nil error when new events can be stored. degraded means that they go to
 // the spool because Postgres does not take them. It answers within 2 s.
 func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
-	if s.spool == nil || s.fenced.Load() || s.standby.Load() || !s.serving.Load() {
+	if s.spool == nil || !s.serving.Load() {
 		return false, s.health(ctx)
 	}
 	if s.spool.blocked() || s.spool.admitsTypical() != nil {
@@ -185,8 +168,8 @@ func spoolLeft(dir string) bool {
 	return err == nil || len(oldSpoolFiles(dir)) > 0
 }
 
-// recoverSpool writes the spool that an earlier process left to the database. It runs under
-// the serve lock and before the sweep, because the spool may hold the ends of attempts. It
+// recoverSpool writes the spool that an earlier process left to the database. It runs before
+// the sweep, because the spool may hold the ends of attempts. It
 // runs also when the spool is turned off now.
 func (s *Store) recoverSpool(ctx context.Context) error {
 	p := s.spool
@@ -201,7 +184,7 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 	}
 	if p.active() {
 		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.size())
-		return s.drain(ctx, p, s.mayDrain)
+		return s.drain(ctx, p)
 	}
 	if s.spool == nil {
 		return nil
@@ -238,28 +221,14 @@ func (s *Store) leftoverSpool() *spool {
 	return newSpool(o, s.place(), s.claimant)
 }
 
-// recoverSpoolAsStandby does the same while another relayd serves. A standby may wait for
-// long, and the events that it answered earlier belong in the database. Claims of an earlier
-// run do not conflict with the serving process.
-func (s *Store) recoverSpoolAsStandby(ctx context.Context) error {
-	if s.spool == nil {
-		return nil
-	}
-	if err := s.loadSpool(ctx, s.spool); err != nil || !s.spool.active() {
-		return err
-	}
-	return s.drain(ctx, s.spool, func(context.Context) bool { return true })
-}
-
-// reconnect opens the connections of the committers again and then checks the serve lock. A
-// connection that is opened later means that the database was unreachable once more.
+// reconnect opens the connections of the committers again where they broke, so that the next
+// steps do not go to the spool for them.
 func (s *Store) reconnect(ctx context.Context) error {
-	if s.journal == nil || s.lock == nil {
+	if !s.d.isPostgres {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	s.lockUncertain.Store(false)
 	var held []*sql.Conn
 	defer func() {
 		for _, c := range held {
@@ -278,10 +247,6 @@ func (s *Store) reconnect(ctx context.Context) error {
 			}
 			_ = c.Close() // broken; the pool drops it
 		}
-	}
-	if s.lockUncertain.Swap(false) && !s.fenced.Load() && !s.holdLock(ctx) {
-		s.lockUncertain.Store(true)
-		return errLockUncertain
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func numbers(n int) (out []int) {
 
 func mustPut(t testing.TB, p *spool, steps []*step) {
 	t.Helper()
-	if _, _, err := p.put(steps, errLockUncertain); err != nil {
+	if _, _, err := p.put(steps, errDatabaseDown); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -144,7 +144,7 @@ func TestSpoolLimit(t *testing.T) {
 	fill := func() (most int64) {
 		t.Helper()
 		for {
-			_, _, err := p.put(chunkSteps(n, 16, 256<<10), errLockUncertain)
+			_, _, err := p.put(chunkSteps(n, 16, 256<<10), errDatabaseDown)
 			if err != nil {
 				if !errors.Is(err, errSpoolFull) {
 					t.Error(err)

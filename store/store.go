@@ -76,13 +76,10 @@ type Store struct {
 	write     *sqlx.DB
 	read      *sqlx.DB
 	direct    *sqlx.DB // Postgres: for migrations, without a pooler; SQLite: the same as write
-	locks     *sqlx.DB // Postgres: for the serve lock, without a pooler
 	viaPooler bool     // write, read and journal use a pooler
 
-	journal       *sqlx.DB    // connections of the committers; on SQLite the same as write
-	spool         *spool      // nil = none
-	lockUncertain atomic.Bool // the committers have a new connection, and the serve lock was not checked since
-	lockMu        sync.Mutex  // guards lock after Serve
+	journal *sqlx.DB // connections of the committers; on SQLite the same as write
+	spool   *spool   // nil = none
 
 	// commitMu makes changes be published in the order of their commits, where there is
 	// only one writer (SQLite).
@@ -90,10 +87,9 @@ type Store struct {
 
 	spoolID         string // names the data dir, and with it the spool
 	origin          string // names this process in revisions
-	boot, firstBoot int64  // number of this start, and of the last rejoin
 	membership      membership
 	leases          leases
-	lock            *serveLock
+	lock            *os.File // serve.lock of the data dir, while this process has it
 	ids             idSource
 	outbox          outbox
 	notices         notices
@@ -122,8 +118,6 @@ type Store struct {
 	committers []*committer
 	committed  atomic.Int64
 	batches    atomic.Int64
-	standby    atomic.Bool
-	fenced     atomic.Bool // another server has taken the serve lock
 
 	stop        context.CancelFunc // ends the goroutines of Serve
 	wait        sync.WaitGroup
@@ -229,9 +223,9 @@ func (s *Store) Close() error {
 		err = errors.Join(err, s.spool.close())
 		s.outbox.close()
 		if s.lock != nil {
-			err = errors.Join(err, unlessAway(s.lock.release()))
+			err = errors.Join(err, unlessAway(s.lock.Close()))
 		}
-		for _, db := range []*sqlx.DB{s.checkpointer.db, s.membership.db, s.read, s.write, s.direct, s.locks, s.journal} {
+		for _, db := range []*sqlx.DB{s.checkpointer.db, s.membership.db, s.read, s.write, s.direct, s.journal} {
 			if db != nil {
 				err = errors.Join(err, unlessAway(db.Close())) // closing a handle twice is harmless
 			}
@@ -254,15 +248,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	return err
 }
 
-// health returns nil when the database takes new events: it answers a query within 2 s, and
-// this process is the serving one.
+// health returns nil when the database takes new events: it answers a query within 2 s.
 func (s *Store) health(ctx context.Context) error {
-	switch {
-	case s.fenced.Load():
-		return errors.New("another relayd took over this database")
-	case s.standby.Load():
-		return errors.New("standby: another relayd serves this database")
-	}
 	for _, c := range s.running() {
 		if err := c.down(); err != nil {
 			return fmt.Errorf("store: %w", err)
@@ -280,9 +267,6 @@ func (s *Store) health(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Standby reports whether Serve waits for another relayd on the same Postgres to end.
-func (s *Store) Standby() bool { return s.standby.Load() }
 
 // Stats are figures for the admin page.
 type Stats struct {

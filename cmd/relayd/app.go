@@ -330,18 +330,13 @@ func (a *app) background(name string, serve func() error) {
 	}()
 }
 
-// activate takes the right to serve the store and starts to serve. /readyz is ready only
+// activate makes this process a node of the store and starts to serve. /readyz is ready only
 // after firstStart.
 func (a *app) activate(ctx context.Context) error {
-	stopRejecting := func() {}
-	if !a.inherited { // clients wait in the queue of the socket, too
-		stopRejecting = a.rejectSSH()
-	}
 	err := a.store.Serve(ctx, func(changes []relay.Change) {
 		a.delivery.Publish(changes)
 		a.sshServer.Publish(changes)
 	})
-	stopRejecting()
 	if err != nil {
 		return err
 	}
@@ -352,28 +347,4 @@ func (a *app) activate(ctx context.Context) error {
 	a.standby.startServing()
 	a.log.Info("serving", "store", a.store.Describe()) // after "listening", or after a wait as standby
 	return saveSiteFile(a.cfg, a.site, a.listenAddrs)
-}
-
-// rejectSSH closes every SSH connection at once while this relayd is a standby, so that
-// clients do not wait for a greeting. The result ends that and returns when it has ended.
-func (a *app) rejectSSH() func() {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	ln := a.sshLn.(*net.TCPListener)
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			if conn, err := ln.Accept(); err == nil {
-				_ = conn.Close()
-			} else if !errors.Is(err, os.ErrDeadlineExceeded) {
-				return
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		_ = ln.SetDeadline(time.Now())
-		<-done
-		_ = ln.SetDeadline(time.Time{})
-	}
 }

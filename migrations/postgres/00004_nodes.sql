@@ -1,6 +1,10 @@
 -- +goose Up
--- boots counts the starts of each data dir. Claims of earlier versions name it.
-ALTER TABLE nodes RENAME TO boots;
+-- A relayd of an earlier version holds this lock while it serves.
+SELECT pg_advisory_xact_lock(1919249505, hashtext(current_schema()));
+
+-- It counted the starts of each data dir.
+DROP TABLE nodes;
+DELETE FROM meta WHERE name = 'serving';
 
 -- A node is one relayd from its start, or from its rejoin, to its end. id is random and new
 -- each time. beat is raised every second; only its growth has a meaning. seen_at is the time
