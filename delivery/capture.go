@@ -47,6 +47,9 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		x.observeAdded()
 		x.release()
 	}()
+	if d.opt.AwaitRenewal != nil {
+		d.opt.AwaitRenewal()
+	}
 	x.inbound(in, h)
 	x.att, x.lost = st.online()
 	x.wire = x.sentHead(in.Head)

@@ -48,6 +48,14 @@ type Options struct {
 	// Remote returns the tunnel of a record of another node; nil = there are no other nodes.
 	Remote func(relay.TunnelRecord) relay.RemoteTunnel
 
+	// AwaitRenewal is called before a request is given to a tunnel. It returns at once, but
+	// for a process that was frozen: that first has to learn which tunnels were taken over.
+	// nil = not called.
+	AwaitRenewal func()
+	// MayClaim returns nil while this node may deliver what it has claimed; nil = always.
+	// It answers from memory.
+	MayClaim func() error
+
 	// Budget bounds the bytes of answers that wait for the store or their caller; nil =
 	// no bound.
 	Budget *relay.Budget

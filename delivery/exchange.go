@@ -277,6 +277,9 @@ func (x *exchange) connect() *relay.Error {
 		x.pooled, x.ch, x.reused = l, l.ch, l.reused
 		x.d.counters.opened.add(l.origin())
 		x.at.open = time.Now()
+		if x.req.caller == nil && x.d.opt.MayClaim != nil && x.d.opt.MayClaim() != nil {
+			return relay.ErrNotSent // another node may have claimed it
+		}
 		n, werr := l.ch.Write(x.first)
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {

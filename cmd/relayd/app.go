@@ -179,6 +179,7 @@ func (a *app) wire() error {
 		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
 		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
 		Capacity: a.store.Capacity, StoreFirst: a.store.StoreFirst,
+		AwaitRenewal: a.store.AwaitRenewal, MayClaim: a.store.MayClaim,
 		Remote: a.remoteTunnels(),
 	})
 	a.store.SetRunning(a.delivery.Running)
