@@ -330,7 +330,9 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		return false, nil
 	}
 	m.observe(rows, start, end)
-	s.clock.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
+	if s.opt.Now == nil || s.opt.CorrectNow {
+		s.clock.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
+	}
 	return true, nil
 }
 

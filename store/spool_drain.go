@@ -191,8 +191,8 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
-	name, last := rows[0].Node, rows[len(rows)-1].Seq
-	target := &writeTarget{db: d.s.write, node: name, former: rows[0].Former, replaying: true}
+	name, last := d.s.spoolID+"/"+rows[0].Node, rows[len(rows)-1].Seq
+	target := &writeTarget{db: d.s.write, node: rows[0].Node, former: rows[0].Former, replaying: true}
 	var known []*step
 	changes, err := d.s.inBatch(try, target, func(w *writer) error {
 		mark, err := w.lockMark(name)

@@ -56,6 +56,8 @@ type Options struct {
 	FreeSpace func(dir string) (int64, error)
 	// Now is the wall clock; nil = time.Now. Durations are never measured with it.
 	Now func() time.Time
+	// CorrectNow corrects Now by the clock of Postgres, as is always done where Now is nil.
+	CorrectNow bool
 	// NodeName is the label of this node among those of one Postgres; "" = the host name.
 	// Version is that of the program, shown to the other nodes.
 	NodeName, Version string

@@ -1,0 +1,251 @@
+package conformance
+
+import (
+	"database/sql"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"relay/relaytest"
+)
+
+// threeNodes starts three relayd on one Postgres. They have one account and one token.
+func threeNodes(t *testing.T, databaseURL string) (nodes [3]*relayServer) {
+	t.Helper()
+	for i, name := range []string{"a", "b", "c"} {
+		r := newRelay(t, databaseURL, "RELAY_NODE_NAME="+name)
+		if nodes[i] = r; i > 0 {
+			r.key, r.token = nodes[0].key, nodes[0].token
+		}
+		r.start()
+		if i == 0 {
+			r.token, _ = r.newToken(r.key)
+		}
+	}
+	for _, r := range nodes {
+		r.waitFor(10*time.Second, "three nodes", func() bool { return r.metric("relay_store_nodes") == 3 })
+	}
+	return nodes
+}
+
+// slowly keeps senders from filling the queue while requests are queued.
+func slowly(l *load) { l.pause = 100 * time.Millisecond }
+
+// swept is how many nodes were called dead since the start, and their attempts.
+func swept(nodes ...*relayServer) (dead, attempts float64) {
+	for _, r := range nodes {
+		dead += r.metric("relay_store_node_sweeps_total")
+		attempts += r.metric("relay_store_node_swept_attempts_total")
+	}
+	return dead, attempts
+}
+
+// since polls until ok holds and returns how long that took.
+func (r *relayServer) since(begun time.Time, what string, ok func() bool) time.Duration {
+	r.t.Helper()
+	r.waitFor(60*time.Second, what, ok)
+	return time.Since(begun).Round(10 * time.Millisecond)
+}
+
+// TestFaultNodeKilled kills the node that has the tunnel, under senders at the two others.
+// Requests are queued within 5 s, what it had under way is interrupted, what was answered is
+// stored, and when it is back it serves the tunnel again; nobody restarts anything else.
+func TestFaultNodeKilled(t *testing.T) {
+	_, databaseURL := ownPostgres(t)
+	nodes := threeNodes(t, databaseURL)
+	a, b, c := nodes[0], nodes[1], nodes[2]
+	h := newHolding(t)
+	a.autossh("one", localServer(t))
+	a.autossh("two", localServer(t))
+	a.autossh("held", h.addr)
+	loads := []*load{startLoad(b, "one", 4, slowly), startLoad(c, "two", 4, slowly)}
+	var queued, back []time.Duration
+	for range size(1, 9) {
+		for _, l := range loads {
+			l.more(20, 60*time.Second)
+		}
+		under, before := h.inside.Load(), len(a.events("held", "&state=interrupted"))
+		go func() { _, _, _ = a.call("held", "/hold", "x") }()
+		a.waitFor(10*time.Second, "a request to be under way", func() bool { return h.inside.Load() > under && len(b.events("held", "&state=delivering")) > 0 })
+		begun := time.Now()
+		a.stop(syscall.SIGKILL)
+		queued = append(queued, b.since(begun, "requests to be queued", func() bool { status, _, _ := b.call("one", "/queued", "x"); return status == 202 }))
+		b.since(begun, "its attempt to be interrupted", func() bool { return len(b.events("held", "&state=interrupted")) > before })
+		t.Logf("interrupted after %v", time.Since(begun))
+		begun = time.Now()
+		a.start()
+		back = append(back, b.since(begun, "the tunnel to be back", func() bool { status, _, _ := b.call("one", "/back", "x"); return status == 200 }))
+	}
+	for _, l := range loads {
+		l.more(20, 60*time.Second)
+		l.end()
+		if v := l.check(t); !v.ok() {
+			t.Errorf("at %s: %v", l.r.extra, v)
+		} else {
+			t.Logf("at %s: %v, by status %v", l.r.extra, v, l.codes)
+		}
+	}
+	slowest := quantile(queued, 1)
+	figure(t, "kill -9 of the node with the tunnel: requests at another node queued after %v, the tunnel served again %v after its start", slowest, quantile(back, 1))
+	if slowest > bound(5*time.Second) {
+		t.Errorf("queued after %v", slowest)
+	}
+}
+
+// TestFaultNodesWithoutPostgres stops Postgres under three nodes: requests go on, also
+// through a node that has not the tunnel, and when Postgres is back nobody is called dead and
+// nothing was interrupted.
+func TestFaultNodesWithoutPostgres(t *testing.T) {
+	db, databaseURL := ownPostgres(t)
+	nodes := threeNodes(t, databaseURL)
+	nodes[0].autossh("one", localServer(t))
+	l := startLoad(nodes[1], "one", 4, slowly)
+	l.more(20, 60*time.Second)
+	db.Stop()
+	<-time.After(size(6*time.Second, 10*time.Second))
+	during := l.count()
+	l.more(20, 60*time.Second)
+	if err := db.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range nodes {
+		r.waitFor(30*time.Second, "its spool to be stored", func() bool { return r.ready() == 200 && !r.degraded() && r.stats().SpoolBytes == 0 })
+	}
+	<-time.After(6 * time.Second) // longer than it takes to call a node dead
+	l.more(20, 60*time.Second)
+	l.end()
+	v := l.check(t)
+	dead, attempts := swept(nodes[:]...)
+	interrupted := len(nodes[0].events("one", "&state=interrupted"))
+	figure(t, "Postgres away under three nodes: %v, by status %v, nodes swept %v, attempts swept %v, interrupted %d", v, l.codes, dead, attempts, interrupted)
+	if !v.ok() || dead+attempts > 0 || interrupted > 0 || during == 0 {
+		t.Errorf("%v, nodes swept %v, attempts swept %v, interrupted %d", v, dead, attempts, interrupted)
+	}
+}
+
+// TestFaultNodeFrozen stops the process of the node that has the tunnel for longer than it
+// takes to call it dead. When it goes on, it is a node again by itself and serves the tunnel
+// that its client kept.
+func TestFaultNodeFrozen(t *testing.T) {
+	_, databaseURL := ownPostgres(t)
+	nodes := threeNodes(t, databaseURL)
+	a, b := nodes[0], nodes[1]
+	a.autossh("one", localServer(t))
+	l := startLoad(b, "one", 2, slowly)
+	l.more(20, 60*time.Second)
+	begun := time.Now()
+	thaw := freeze(t, a.process.get().Cmd.Process.Pid)
+	queued := b.since(begun, "requests to be queued", func() bool { status, _, _ := b.call("one", "/queued", "x"); return status == 202 })
+	b.since(begun, "the node to be swept", func() bool { dead, _ := swept(b, nodes[2]); return dead > 0 })
+	<-time.After(time.Until(begun.Add(10 * time.Second)))
+	begun = time.Now()
+	thaw()
+	back := b.since(begun, "the tunnel to be back", func() bool { status, _, _ := b.call("one", "/back", "x"); return status == 200 })
+	for _, r := range nodes {
+		r.waitFor(10*time.Second, "three nodes again", func() bool { return r.metric("relay_store_nodes") == 3 })
+	}
+	l.end()
+	v := l.check(t)
+	figure(t, "a node frozen for 10 s: queued after %v, served again %v after it went on; %v", queued, back, v)
+	if !v.ok() || queued > bound(5*time.Second) || !strings.Contains(a.log.String(), "it serves again as a new node") {
+		t.Errorf("queued after %v, %v", queued, v)
+	}
+}
+
+// TestFaultPostgresComesAndGoes takes Postgres away every two seconds: nothing answered is
+// missing, and no node is called dead.
+func TestFaultPostgresComesAndGoes(t *testing.T) {
+	db, databaseURL := ownPostgres(t)
+	nodes := threeNodes(t, databaseURL)
+	nodes[0].autossh("one", localServer(t))
+	l := startLoad(nodes[1], "one", 4, slowly)
+	l.more(20, 60*time.Second)
+	for range size(3, 10) {
+		db.Stop()
+		<-time.After(2 * time.Second)
+		if err := db.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(2 * time.Second)
+	}
+	for _, r := range nodes {
+		r.waitFor(30*time.Second, "its spool to be stored", func() bool { return r.ready() == 200 && r.stats().SpoolBytes == 0 })
+	}
+	l.more(20, 60*time.Second)
+	l.end()
+	v := l.check(t)
+	dead, attempts := swept(nodes[:]...)
+	figure(t, "Postgres comes and goes every 2 s: %v, by status %v, nodes swept %v, attempts swept %v", v, l.codes, dead, attempts)
+	if !v.ok() || dead+attempts > 0 {
+		t.Errorf("%v, nodes swept %v, attempts swept %v", v, dead, attempts)
+	}
+}
+
+// TestFaultNewerSchema: a relayd refuses a database that a newer one has changed, while
+// the nodes that run go on.
+func TestFaultNewerSchema(t *testing.T) {
+	t.Parallel()
+	_, databaseURL := ownPostgres(t)
+	r := startRelay(t, databaseURL)
+	db, err := sql.Open("postgres", databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)`); err != nil {
+		t.Fatal(err)
+	}
+	late := newRelay(t, databaseURL)
+	code, said := late.spawn().Code(t, 15*time.Second), late.log.String()
+	if code != 1 || !strings.Contains(said, "newer") || r.ready() != 200 {
+		t.Errorf("exit %d, the first is ready: %d, said %q", code, r.ready(), relaytest.Tail(said, 500))
+	}
+}
+
+// TestFaultIdleNodes counts the statements that a node sends which has nothing to do.
+func TestFaultIdleNodes(t *testing.T) {
+	_, databaseURL := ownPostgres(t)
+	nodes := threeNodes(t, databaseURL)
+	db, err := sql.Open("postgres", databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	commits := func() (n int) {
+		t.Helper()
+		<-time.After(1500 * time.Millisecond) // Postgres counts late
+		if err := db.QueryRow(`SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	<-time.After(3 * time.Second)
+	before, begun := commits(), time.Now()
+	<-time.After(size(10*time.Second, 30*time.Second))
+	each := float64(commits()-before) / time.Since(begun).Seconds() / float64(len(nodes))
+	figure(t, "transactions a second of an idle node: %.1f", each)
+	if each > 5 {
+		t.Errorf("%.1f transactions a second of an idle node", each)
+	}
+}
+
+// TestFaultTwoNamesAlike: two nodes that were given one name say so, and are told apart.
+func TestFaultTwoNamesAlike(t *testing.T) {
+	t.Parallel()
+	_, databaseURL := ownPostgres(t)
+	first := startRelay(t, databaseURL, "RELAY_NODE_NAME=same")
+	second := newRelay(t, databaseURL, "RELAY_NODE_NAME=same")
+	second.key, second.token = first.key, first.token
+	second.start()
+	if said := second.log.String(); !strings.Contains(said, "same-2") || !strings.Contains(said, "--node-name") {
+		t.Errorf("the second said %s", relaytest.Tail(said, 1000))
+	}
+	for _, r := range []*relayServer{first, second} {
+		status, body := r.api(http.MethodGet, "/nodes", nil)
+		if status != 200 || !strings.Contains(string(body), `"same"`) || !strings.Contains(string(body), `"same-2"`) {
+			t.Errorf("nodes: %d %s", status, body)
+		}
+	}
+}
