@@ -30,6 +30,13 @@ func threeNodes(t *testing.T, databaseURL string) (nodes [3]*relayServer) {
 	return nodes
 }
 
+// knows waits until a node knows an alias that was made at another one.
+func (r *relayServer) knows(alias string) *relayServer {
+	r.t.Helper()
+	r.waitFor(5*time.Second, alias+" to be reached", func() bool { status, _, _ := r.call(alias, "/first", "x"); return status == 200 })
+	return r
+}
+
 // slowly keeps senders from filling the queue while requests are queued.
 func slowly(l *load) { l.pause = 100 * time.Millisecond }
 
@@ -60,7 +67,7 @@ func TestFaultNodeKilled(t *testing.T) {
 	a.autossh("one", localServer(t))
 	a.autossh("two", localServer(t))
 	a.autossh("held", h.addr)
-	loads := []*load{startLoad(b, "one", 4, slowly), startLoad(c, "two", 4, slowly)}
+	loads := []*load{startLoad(b.knows("one"), "one", 4, slowly), startLoad(c.knows("two"), "two", 4, slowly)}
 	var queued, back []time.Duration
 	for range size(1, 9) {
 		for _, l := range loads {
@@ -81,10 +88,11 @@ func TestFaultNodeKilled(t *testing.T) {
 	for _, l := range loads {
 		l.more(20, 60*time.Second)
 		l.end()
-		if v := l.check(t); !v.ok() {
-			t.Errorf("at %s: %v", l.r.extra, v)
-		} else {
-			t.Logf("at %s: %v, by status %v", l.r.extra, v, l.codes)
+		t.Logf("%+v", l.r.events(l.alias, "&state=delivering"))
+		v := l.check(t)
+		t.Logf("at %s: %v, by status %v", l.r.extra, v, l.codes)
+		if !v.ok() {
+			t.Errorf("at %s: %v; under way %+v", l.r.extra, v, l.r.events(l.alias, "&state=delivering"))
 		}
 	}
 	slowest := quantile(queued, 1)
@@ -101,7 +109,7 @@ func TestFaultNodesWithoutPostgres(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
 	nodes[0].autossh("one", localServer(t))
-	l := startLoad(nodes[1], "one", 4, slowly)
+	l := startLoad(nodes[1].knows("one"), "one", 4, slowly)
 	l.more(20, 60*time.Second)
 	db.Stop()
 	<-time.After(size(6*time.Second, 10*time.Second))
@@ -133,7 +141,7 @@ func TestFaultNodeFrozen(t *testing.T) {
 	nodes := threeNodes(t, databaseURL)
 	a, b := nodes[0], nodes[1]
 	a.autossh("one", localServer(t))
-	l := startLoad(b, "one", 2, slowly)
+	l := startLoad(b.knows("one"), "one", 2, slowly)
 	l.more(20, 60*time.Second)
 	begun := time.Now()
 	thaw := freeze(t, a.process.get().Cmd.Process.Pid)
@@ -160,7 +168,7 @@ func TestFaultPostgresComesAndGoes(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
 	nodes[0].autossh("one", localServer(t))
-	l := startLoad(nodes[1], "one", 4, slowly)
+	l := startLoad(nodes[1].knows("one"), "one", 4, slowly)
 	l.more(20, 60*time.Second)
 	for range size(3, 10) {
 		db.Stop()
