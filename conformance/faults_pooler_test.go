@@ -145,27 +145,16 @@ func overKill(t *testing.T, r *relayServer) {
 	checkQueue(t, r, got.seen(), n, 0)
 }
 
-// takeover has a second relayd wait, and the first one killed.
+// takeover starts a second relayd beside the first one, which is then killed.
 func takeover(t *testing.T, r *relayServer) {
 	t.Helper()
 	second := newRelay(t, r.database, r.extra...)
 	second.key, second.token = r.key, r.token
 	second.spawn()
-	second.waitFor(20*time.Second, "the standby to answer", func() bool { return second.ready() == 503 })
-	<-time.After(2 * time.Second)
-	if second.ready() != 503 || r.ready() != 200 {
-		t.Errorf("the first is %d, the second %d", r.ready(), second.ready())
-	}
-	begun := time.Now()
+	second.waitFor(20*time.Second, "the second node to serve", func() bool { return second.ready() == 200 })
 	r.stop(syscall.SIGKILL)
-	second.waitFor(20*time.Second, "the standby to take over", func() bool { return second.ready() == 200 })
-	took := time.Since(begun)
 	if status, body, _ := second.call("asleep", "/after", "x"); status != 202 {
 		t.Errorf("the second server answered %d %s", status, body)
-	}
-	figure(t, "the standby serves %v after the first was killed", took.Round(10*time.Millisecond))
-	if took > bound(5*time.Second) {
-		t.Errorf("the takeover took %v", took)
 	}
 }
 

@@ -175,7 +175,7 @@ func TestTwoNodes(t *testing.T) {
 		time.Sleep(5 * time.Millisecond) // more than what is uncertain of the offset
 	}
 	for i, id := range queued {
-		c, err := second.Next(t.Context(), alias, true)
+		c, err := second.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true})
 		if err != nil || c == nil || c.Event.ID != id {
 			t.Fatalf("%d. out of the queue: %+v, %v", i, c, err)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -261,48 +260,41 @@ func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))), pool
 }
 
-// TestStandby: on Postgres a second relayd waits, not ready, and takes over when the
-// first is gone.
-func TestStandby(t *testing.T) {
+// On Postgres a second relayd serves beside the first one, and both list two nodes. It goes
+// on when the first one is gone.
+func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)
 	first := newTestServer(t, flags)
-	nothing := func(string) string { return "" }
-	log := &buffer{}
+	nothing, log := func(string) string { return "" }, &buffer{}
 	cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{
-		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": off,
-		"data-dir": t.TempDir(), "database-url": flags["database-url"],
+		"data-dir": t.TempDir(), "http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": off,
+		"database-url": flags["database-url"], "drain-delay": "0s",
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: log}, cfg)
-	started := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() { started <- second.Start(ctx) }()
-	if !poll(20*time.Second, func() bool { return strings.Contains(log.String(), "standby") }) {
-		t.Fatalf("the log does not tell that it waits: %s", log)
-	}
-	at := listening(t, log)
-	if status, body := get(t, at, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "standby") {
-		t.Errorf("/readyz of a standby: %d %s", status, body)
-	}
-	if status, _ := get(t, at, "/healthz"); status != http.StatusOK {
-		t.Errorf("/healthz of a standby: %d", status)
-	}
-	if err := first.app.stopOnce(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-started; err != nil {
+	if err := second.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	defer second.stopOnce()
 	if _, err := second.firstStart(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	if !poll(30*time.Second, func() bool { status, _ := get(t, at, "/readyz"); return status == http.StatusOK }) {
-		t.Error("never ready after taking over")
+	at := listening(t, log)
+	ready := func() bool { status, _ := get(t, at, "/readyz"); return status == http.StatusOK }
+	if !poll(20*time.Second, ready) {
+		t.Fatalf("the second node is not ready: %s", log)
+	}
+	if nodes, err := second.store.Nodes(t.Context()); err != nil || len(nodes) != 2 {
+		t.Errorf("nodes: %+v, %v", nodes, err)
+	}
+	if err := first.app.stopOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if nodes, err := second.store.Nodes(t.Context()); err != nil || len(nodes) != 1 || !ready() {
+		t.Errorf("after the first stopped: %+v, %v", nodes, err)
 	}
 }
 
