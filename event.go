@@ -122,6 +122,7 @@ type Attempt struct {
 	Released   bool
 	Position   int // position in the queue from 1, set by readers; 0 = not queued
 	Connection string
+	Node       string // name of the node that had the caller and ran it; "" = none, or not known
 	SentHead   []byte // the head as sent, only where it differs from the request's
 	Identical  *bool  // nil if nothing was sent yet, or if the original request is incomplete
 	Timing     Timing

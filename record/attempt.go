@@ -27,6 +27,7 @@ type Attempt struct {
 	Released      bool      `json:"released"`
 	QueuePosition *int      `json:"queuePosition"`
 	Connection    *string   `json:"connection" doc:"new or reused"`
+	Node          *string   `json:"node" doc:"name of the relayd that had the caller and ran it"`
 	Identical     *bool     `json:"identical"`
 	LatencyMs     *float64  `json:"latencyMs"`
 	Timing        *Timing   `json:"timing"`
@@ -53,7 +54,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		Actor:      textOf(a.Actor),
 		Error:      faultOf(a.Error),
 		Released:   a.Released,
-		Connection: textOf(a.Connection),
+		Connection: textOf(a.Connection), Node: textOf(a.Node),
 		Identical:  a.Identical,
 		Response:   responseOf(a, bodies),
 	}

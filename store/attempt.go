@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -162,7 +163,7 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 			list[i] = rows[i].attempt()
 			heads[rows[i].ref()] = &list[i]
 		}
-		if err := q.loadQueued(rows, list); err != nil {
+		if err := errors.Join(q.loadQueued(rows, list), q.loadNodes(rows, list)); err != nil {
 			return err
 		}
 		var payloads []struct {
@@ -210,6 +211,35 @@ func (q session) loadQueued(rows []attemptRow, list []relay.Attempt) error {
 		if a := waiting[found[i].ref()]; a != nil {
 			a.Released = found[i].Released != 0
 		}
+	}
+	return nil
+}
+
+// loadNodes fills in the names of the nodes that ran attempts. list holds the attempts of
+// rows.
+func (q session) loadNodes(rows []attemptRow, list []relay.Attempt) error {
+	names := map[string]string{}
+	for i := range rows {
+		if id := rows[i].ClaimNode; id != "" {
+			names[id] = ""
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	query, args, err := sqlx.In(`SELECT id, name FROM node_names WHERE id IN (?)`, slices.Collect(maps.Keys(names)))
+	if err != nil {
+		return err
+	}
+	var found []nodeRow
+	if err := q.all(&found, query, args...); err != nil {
+		return err
+	}
+	for _, n := range found {
+		names[n.ID] = n.Name
+	}
+	for i := range rows {
+		list[i].Node = names[rows[i].ClaimNode]
 	}
 	return nil
 }

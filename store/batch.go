@@ -150,7 +150,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		if f.attempt != nil {
 			w.addUsage(f.event.AliasID, attemptStoredSize(f.attempt))
 		}
-		w.publish(f.changes(f.snapshot)...)
+		w.publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
 	}
 	if err := w.run(&insertAttempts, attempts); err != nil {
 		return err

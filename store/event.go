@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -252,7 +253,7 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 			fillAttempt(a, p)
 		}
 	}
-	if err := q.loadQueued(attempts, e.Attempts); err != nil {
+	if err := errors.Join(q.loadQueued(attempts, e.Attempts), q.loadNodes(attempts, e.Attempts)); err != nil {
 		return err
 	}
 	var waiting []relay.AttemptRef

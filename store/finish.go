@@ -137,7 +137,7 @@ func (w *writer) storeEnds(steps []*step) error {
 func (w *writer) afterFinish(st *step, row *attemptRow) error {
 	a := st.attempt
 	w.addUsage(row.AliasID, attemptStoredSize(a))
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.id, N: a.N, Snapshot: endSnapshot(st, row)})
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.id, N: a.N, Snapshot: endSnapshot(st, row, w.target.name)})
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:
 		return w.requeue(row)

@@ -165,6 +165,9 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		}
 		_, err := c.exec(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '')`,
 			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, m.state)
+		if err == nil {
+			_, err = c.exec(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
+		}
 		return err
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ const snapshotHead = 8 << 10
 // the batch, without reading: the live feed shows each new event, and reading it back cost a
 // third of what relayd spent on a request. Both are nil for an event without the name of
 // its alias; the attempt is nil where there is none to show, or its heads are large.
-func (f *newEvent) snapshot() (*relay.Event, *relay.Attempt) {
+func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	e := *f.event
 	if e.Alias == "" {
 		return nil, nil
@@ -43,12 +43,12 @@ func (f *newEvent) snapshot() (*relay.Event, *relay.Attempt) {
 	if a.State == relay.StateQueued { // its position is known to the queue only
 		return &e, nil
 	}
-	return &e, attemptSnapshot(a)
+	return &e, attemptSnapshot(a, node)
 }
 
 // endSnapshot gives an attempt that ended in a later batch than its event came: of a live
 // request, because nothing else is known of the others.
-func endSnapshot(st *step, row *attemptRow) func() (*relay.Event, *relay.Attempt) {
+func endSnapshot(st *step, row *attemptRow, node string) func() (*relay.Event, *relay.Attempt) {
 	if row.Kind != original || row.FromQueue != 0 || st.state != "" || st.attempt.StartedAt.IsZero() {
 		return nil
 	}
@@ -56,13 +56,13 @@ func endSnapshot(st *step, row *attemptRow) func() (*relay.Event, *relay.Attempt
 	return func() (*relay.Event, *relay.Attempt) {
 		a := *st.attempt
 		a.Kind, a.ReceivedAt, a.Actor, a.Released = relay.KindOriginal, received, "", false
-		return nil, attemptSnapshot(a)
+		return nil, attemptSnapshot(a, node)
 	}
 }
 
 // attemptSnapshot gives an attempt as it is read, without its body; nil where its heads are
 // large.
-func attemptSnapshot(a relay.Attempt) *relay.Attempt {
+func attemptSnapshot(a relay.Attempt, node string) *relay.Attempt {
 	heads := len(a.Response.Head) + len(a.Response.Lines) + len(a.SentHead)
 	for _, head := range a.Interim {
 		heads += len(head)
@@ -70,6 +70,7 @@ func attemptSnapshot(a relay.Attempt) *relay.Attempt {
 	if heads > snapshotHead {
 		return nil
 	}
+	a.Node = node
 	if a.Kind != relay.KindReplay {
 		a.Kind = relay.KindOriginal
 	}

@@ -28,6 +28,7 @@ const (
 type writeTarget struct {
 	db           *sqlx.DB
 	node, former string // ids of the node; former is that before its last rejoin, or the same
+	name         string // of the node
 	// replaying is set for steps from the spool. Some of them may be in the database
 	// already, because the result of their commit was lost.
 	replaying bool
@@ -192,7 +193,7 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
 	name, last := d.s.spoolID+"/"+rows[0].Node, rows[len(rows)-1].Seq
-	target := &writeTarget{db: d.s.write, node: rows[0].Node, former: rows[0].Former, replaying: true}
+	target := &writeTarget{db: d.s.write, node: rows[0].Node, former: rows[0].Former, name: d.s.NodeName(), replaying: true}
 	var known []*step
 	changes, err := d.s.inBatch(try, target, func(w *writer) error {
 		mark, err := w.lockMark(name)

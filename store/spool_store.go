@@ -37,7 +37,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 // journalTarget is where the committers write.
 func (s *Store) journalTarget() *writeTarget {
 	node, former := s.claimant()
-	return &writeTarget{db: s.journal, node: node, former: former}
+	return &writeTarget{db: s.journal, node: node, former: former, name: s.NodeName()}
 }
 
 // shouldSpool reports whether steps that failed with err go to the spool: the connection or

@@ -23,6 +23,12 @@ CREATE TABLE nodes (
     accounts        TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
+-- The names of all nodes that ever were: attempts keep the id of the node that ran them.
+CREATE TABLE node_names (
+    id   TEXT PRIMARY KEY,
+    name TEXT NOT NULL
+) STRICT;
+
 -- The newest tunnel of each alias. tunnel_id is random and new with each attachment.
 CREATE TABLE tunnels (
     alias_id    INTEGER PRIMARY KEY,

@@ -57,6 +57,7 @@ func (b *fixture) roundTrip() {
 	want.Attempts[0].Kind, want.Attempts[0].ReceivedAt = relay.KindOriginal, e.Attempts[0].ReceivedAt
 	want.Attempts[0].Timing.Blocked = time.Microsecond // ns are not kept
 	want.Request.Body.Stored, want.Attempts[0].Response.Body.Stored = want.Request.Body.Size, 7
+	want.Attempts[0].Node = b.NodeName()
 	if d := cmp.Diff(want, *got, sameBytes); d != "" {
 		b.Errorf("stored event differs (-want +got):\n%s", d)
 	}
