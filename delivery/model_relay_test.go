@@ -131,6 +131,7 @@ func (w *model) start() {
 		Store: w.slowStore, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
 		ResponseTimeout: 20 * time.Second, StallTimeout: 30 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
 	})
+	w.real.SetRunning(w.d.Running)
 	w.must(w.real.Serve(ctx, w.d.Publish))
 	w.must(w.d.Start(ctx))
 	w.alias, err = w.real.Alias(ctx, relay.System(), "hook")
