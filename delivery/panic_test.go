@@ -209,6 +209,8 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		b.send(post)
 		attach()
+		time.Sleep(time.Second) // storing the tunnel wakes the dispatcher too
+		b.s.change(7, func(s *relay.Settings) { s.AutoDeliver = true })
 		time.Sleep(500 * time.Millisecond)
 		b.want("at once", b.s.states(), "interrupted queued")
 		time.Sleep(time.Second)
@@ -216,5 +218,5 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 		e, err := b.s.Event(context.Background(), relay.System(), b.s.order[0], 0)
 		b.want("error", err, nil)
 		b.wantInternal(e.Attempts[0])
-	}, func(b *fixture) { b.a.Settings.AutoDeliver, b.a.Settings.FreshConnections = true, true })
+	}, func(b *fixture) { b.a.Settings.FreshConnections = true })
 }

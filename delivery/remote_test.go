@@ -190,6 +190,7 @@ func TestAttachWhileTheStoreIsAway(t *testing.T) {
 		}
 		b.s.fail("tunnels", nil)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if b.s.tunnels[7].Node != "here" {
 			t.Error("not stored")
 		}

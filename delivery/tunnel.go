@@ -176,7 +176,7 @@ func (d *Delivery) storeTunnels(ctx context.Context) {
 		st.mu.Unlock()
 		switch w.Op {
 		case relay.TunnelAttach, relay.TunnelKeep:
-			st.startDispatch() // the queue can be claimed only now
+			st.rescanQueue() // the queue can be claimed only now
 		case relay.TunnelDetach:
 			t.readLater(id) // another node may have had the tunnel before, and have it still
 		}

@@ -165,8 +165,8 @@ func TestSilentReaderIsCut(t *testing.T) {
 			o.StallTimeout = 400 * time.Millisecond
 			_, addr := start(t, o)
 			c := dialBuffered(t, addr, buffer)
-			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 			begun := time.Now()
+			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 			err := <-ended
 			took := time.Since(begun)
 			t.Logf("cut after %v", took)
