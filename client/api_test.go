@@ -97,7 +97,9 @@ func TestAnswersAndErrors(t *testing.T) {
 		"GET /text":               "no JSON",
 	})
 	get := func(path string) func(context.Context, *API, io.Writer) error {
-		return func(ctx context.Context, a *API, out io.Writer) error { return a.Call(ctx, http.MethodGet, path, nil, out) }
+		return func(ctx context.Context, a *API, out io.Writer) error {
+			return a.Call(ctx, http.MethodGet, path, nil, out)
+		}
 	}
 	replay := func(id string) func(context.Context, *API, io.Writer) error {
 		return func(ctx context.Context, a *API, out io.Writer) error { return a.Replay(ctx, id, out) }

@@ -87,8 +87,8 @@ func TestFaultNodeKilled(t *testing.T) {
 	}
 	for _, l := range loads {
 		l.more(20, 60*time.Second)
-		l.end()
-		t.Logf("%+v", l.r.events(l.alias, "&state=delivering"))
+		l.end() // cuts the requests under way
+		l.r.waitFor(10*time.Second, "the last requests to end", func() bool { return len(l.r.events(l.alias, "&state=delivering")) == 0 })
 		v := l.check(t)
 		t.Logf("at %s: %v, by status %v", l.r.extra, v, l.codes)
 		if !v.ok() {

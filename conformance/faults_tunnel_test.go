@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os/exec"
 	"sync/atomic"
@@ -28,6 +29,7 @@ func newHolding(t *testing.T) *holding {
 }
 
 func (h *holding) serve(w http.ResponseWriter, req *http.Request) {
+	_, _ = io.Copy(io.Discard, req.Body) // until then the end of the connection is not noticed
 	if req.URL.Path == "/hold" {
 		h.inside.Add(1)
 		select {

@@ -55,8 +55,8 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		Error:      faultOf(a.Error),
 		Released:   a.Released,
 		Connection: textOf(a.Connection), Node: textOf(a.Node),
-		Identical:  a.Identical,
-		Response:   responseOf(a, bodies),
+		Identical: a.Identical,
+		Response:  responseOf(a, bodies),
 	}
 	if a.Position > 0 {
 		position := a.Position

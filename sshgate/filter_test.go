@@ -115,8 +115,10 @@ func TestDiffCommand(t *testing.T) {
 	if out, _, code := runs(t, c, "diff "+one.ID.String()+" "+two.ID.String()+" --json"); code != 0 || !strings.HasPrefix(out, `{"left":"`+one.ID.String()+`"`) {
 		t.Errorf("%d: %s", code, out)
 	}
-	for line, want := range map[string]int{"diff " + one.ID.String(): exitUsage, "diff x y": exitNotFound, "diff " + one.ID.String() + "/9 " + two.ID.String(): exitNotFound,
-		"diff " + one.ID.String() + " " + two.ID.String() + " --part body": exitUsage} {
+	for line, want := range map[string]int{
+		"diff " + one.ID.String(): exitUsage, "diff x y": exitNotFound, "diff " + one.ID.String() + "/9 " + two.ID.String(): exitNotFound,
+		"diff " + one.ID.String() + " " + two.ID.String() + " --part body": exitUsage,
+	} {
 		if out, _, code := runs(t, c, line); code != want {
 			t.Errorf("%s: %d, want %d: %s", line, code, want, out)
 		}

@@ -24,9 +24,9 @@ func TestSessionSettings(t *testing.T) {
 		more, lock, statement string
 		by                    dialer
 	}{
-		"usual":      {"", "1800ms", "5s", dialer{readTimeout: readTimeout}},
+		"usual":      {"", "1800ms", "4500ms", dialer{readTimeout: readTimeout}},
 		"shorter":    {"&lock_timeout=100ms&statement_timeout=200", "100ms", "200ms", dialer{readTimeout: readTimeout}},
-		"longer":     {"&lock_timeout=1h&statement_timeout=2d", "1800ms", "5s", dialer{readTimeout: readTimeout}},
+		"longer":     {"&lock_timeout=1h&statement_timeout=2d", "1800ms", "4500ms", dialer{readTimeout: readTimeout}},
 		"migrations": {"", "0", "0", dialer{readTimeout: directReadTimeout}},
 		"pooled":     {"", "0", "0", dialer{readTimeout: readTimeout, shared: true}},
 	} {

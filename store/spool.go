@@ -285,9 +285,6 @@ func (p *spool) put(steps []*step, why error) (refused []*step, bytes int64, err
 			Code: relay.CodeStoreUnavailable, RetryAfter: spoolRetryAfter, Detail: errSpoolFull.Detail, Cause: err,
 		}
 	}
-	if len(refused) == 0 {
-		p.loggedAt = time.Time{}
-	}
 	p.undrained.Add(size)
 	p.waiting.Add(int64(len(steps)))
 	p.markActive(why)

@@ -221,7 +221,7 @@ func TestSpoolOfCutConnections(t *testing.T) {
 	direct := pg.URL(t)
 	address, cut := behindCuttingProxy(t, direct, rng)
 	cut.calm.Store(true)
-	s := mustServe(t, store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 64 << 20, Log: testLog(t)})
+	s := mustServe(t, store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 512 << 20, Log: testLog(t)})
 	alias := withAlias(t, s)
 	cut.calm.Store(false)
 	var mu sync.Mutex
