@@ -215,7 +215,7 @@ func TestFaultNewerSchema(t *testing.T) {
 // TestFaultIdleNodes counts the statements that a node sends which has nothing to do.
 func TestFaultIdleNodes(t *testing.T) {
 	_, databaseURL := ownPostgres(t)
-	nodes := threeNodes(t, databaseURL)
+	nodes := float64(len(threeNodes(t, databaseURL)))
 	db, err := sql.Open("postgres", databaseURL)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestFaultIdleNodes(t *testing.T) {
 	<-time.After(3 * time.Second)
 	before, begun := commits(), time.Now()
 	<-time.After(size(10*time.Second, 30*time.Second))
-	each := float64(commits()-before) / time.Since(begun).Seconds() / float64(len(nodes))
+	each := float64(commits()-before) / time.Since(begun).Seconds() / nodes
 	figure(t, "transactions a second of an idle node: %.1f", each)
 	if each > 5 {
 		t.Errorf("%.1f transactions a second of an idle node", each)
