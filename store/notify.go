@@ -214,20 +214,23 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 	defer func() { _ = l.Close() }()
 	// Listen waits for the connection. Its error is of the statement: then nothing is heard,
 	// which the probe notices.
-	go func() { _ = l.Listen(s.noticeChannel) }()
+	go func() {
+		if l.Listen(s.noticeChannel) == nil {
+			_ = s.sendNotice(ctx, "")
+		}
+	}()
 	probe := time.NewTicker(noticeProbe)
 	defer probe.Stop()
 	poll := time.NewTicker(pollMissed)
 	defer poll.Stop()
-	_ = s.sendNotice(ctx, "")
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case n := <-l.Notify:
-			s.hearNotice(n)
+			s.hearNotice(ctx, n)
 		case <-probe.C:
-			if !s.HasOtherNodes() {
+			if s.notices.listening.Load() && !s.HasOtherNodes() {
 				continue
 			}
 			select {
@@ -246,8 +249,9 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 
 // hearNotice publishes what another node tells; nil = the connection was made anew, and
 // notices were missed.
-func (s *Store) hearNotice(n *pq.Notification) {
+func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 	if n == nil {
+		_ = s.sendNotice(ctx, "")
 		s.outbox.put([]relay.Change{{Kind: relay.ChangeMissed}})
 		return
 	}
