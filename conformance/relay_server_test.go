@@ -155,7 +155,7 @@ func (r *relayServer) relayd(args ...string) string {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		r.t.Fatalf("relayd %v: %v\n%s", args, err, stderr.String())
+		r.t.Fatalf("relayd %v: %v\n%s%s", args, err, stderr.String(), out)
 	}
 	return string(out)
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -137,11 +138,15 @@ func (w *walk) commands() []listed {
 // lines are the ways to type a command behind its argument.
 func (c listed) lines() []string {
 	values := map[string]string{"N": "5", "PATH": "/", "METHOD": "POST", "DURATION": "1s", "FORMAT": "json"}
+	filters := map[string]string{
+		"--method": "POST", "--status": "200", "--path": "/", "--state": "delivered", "--provider": "stripe", "--type": "x",
+		"--replayed": "true", "--since": "1h", "--until": "1h", "-q": "x",
+	}
 	lines := []string{"", " --json"}
 	for _, f := range c.Flags {
 		flag := " " + f.Name
 		if f.Value != "" {
-			flag += " " + values[f.Value]
+			flag += " " + cmp.Or(values[f.Value], filters[f.Name])
 		}
 		lines = append(lines, flag, flag+" --json")
 	}
