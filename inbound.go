@@ -34,6 +34,14 @@ type Caller interface {
 	Abort()
 }
 
+// CrashResetter is a Caller whose connection ends with a reset if this process is killed.
+// A response without a length ends with its connection: the system closes the connections
+// of a killed process in order, so that the caller would take a part, or a response whose
+// end is not stored, for the whole. CloseWrite and Abort end as usual.
+type CrashResetter interface {
+	ResetOnCrash()
+}
+
 // Presence is the state of a caller's connection while no goroutine reads from it.
 type Presence uint8
 

@@ -260,6 +260,7 @@ func (l *load) look(a answered, id string) (v verdict) {
 		v.different++
 	case a.status == 200 && a.whole && (rec.Attempts[0].State != "delivered" || rec.Attempts[0].Response == nil || rec.Attempts[0].Response.State != "complete"):
 		v.unproven++
+		l.r.t.Logf("answered whole, and not stored as delivered: %s %.600s", id, body)
 	}
 	return v
 }

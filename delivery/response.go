@@ -216,6 +216,11 @@ func (x *exchange) write(p []byte) bool {
 	if x.req.caller == nil || x.callerGone || len(p) == 0 {
 		return false
 	}
+	if x.final != nil && x.final.Framing == relay.FramingClose && !x.responseStarted {
+		if c, can := x.req.caller.(relay.CrashResetter); can {
+			c.ResetOnCrash()
+		}
+	}
 	for len(p) > 0 {
 		piece := p[:min(len(p), writeSize)]
 		if _, err := x.req.caller.Write(piece); err != nil {

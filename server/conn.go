@@ -40,8 +40,9 @@ type conn struct {
 	handed bool   // net/http owns the connection now
 	linger bool   // close with closeOrderly
 
-	phase   atomic.Int32
-	aborted atomic.Bool
+	phase      atomic.Int32
+	aborted    atomic.Bool
+	crashReset bool // ResetOnCrash was called
 
 	// buf[r:w] was read and is not consumed yet. buf is smallBuf while the connection
 	// is idle, then one from the pool, or a larger one for a larger head.
@@ -278,8 +279,19 @@ func (c *conn) Presence() relay.Presence {
 // and may be called again.
 func (c *conn) DisableWriteTimeout() { c.sock.disableTimeout() }
 
+// ResetOnCrash makes the system reset the connection if the process is killed before
+// CloseWrite (SO_LINGER with 0 s).
+func (c *conn) ResetOnCrash() {
+	c.crashReset = true
+	c.sock.setLinger(0)
+}
+
 // CloseWrite sends close_notify over TLS, and FIN.
 func (c *conn) CloseWrite() error {
+	if c.crashReset {
+		c.crashReset = false
+		c.sock.setLinger(-1) // the default of Go
+	}
 	if c.secure {
 		if t, ok := c.net.(interface{ CloseWrite() error }); ok {
 			if err := t.CloseWrite(); err != nil {

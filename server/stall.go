@@ -107,10 +107,15 @@ func (c *stallConn) CloseWrite() error {
 // reset closes the connection with RST, so that the peer cannot take what it has
 // received for the whole.
 func (c *stallConn) reset() {
-	if l, ok := netConn(c.Conn).(interface{ SetLinger(int) error }); ok {
-		_ = l.SetLinger(0)
-	}
+	c.setLinger(0)
 	_ = c.Close()
+}
+
+// setLinger sets SO_LINGER where the connection can.
+func (c *stallConn) setLinger(seconds int) {
+	if l, ok := netConn(c.Conn).(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(seconds)
+	}
 }
 
 // netConn returns the socket below any wrappers.
