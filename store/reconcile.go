@@ -118,8 +118,8 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 	node, former := s.claimant()
 	var claims []attemptRow
 	err := s.view(ctx, "read claims", func(q session) error {
-		return q.all(&claims, `SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?, ?) AND started_at < ? LIMIT 1000`,
-			node, former, micros(before))
+		return q.all(&claims, `SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?, ?)
+			ORDER BY started_at LIMIT 1000`, node, former)
 	})
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 		r.clean = steps
 	}
 	for i := range claims {
-		if running[claims[i].ref()] {
+		if claims[i].StartedAt >= micros(before) || running[claims[i].ref()] {
 			continue
 		}
 		err := s.update(ctx, "end an attempt that nobody runs", func(c *writeTx) error {
