@@ -76,13 +76,12 @@ func TestRefusalsAreBounded(t *testing.T) {
 	c := dial(t, addr)
 	send(t, c, slow)
 	<-begun
-	before := runtime.NumGoroutine()
 	conns := make([]net.Conn, 500)
 	for i := range conns {
 		conns[i] = dial(t, addr) // and silent
 	}
 	until(t, func() bool { return count(t, s.met.refused[boundTotal]) == 500 })
-	if n := runtime.NumGoroutine() - before; n > maxRejectors {
+	if n := goroutinesIn("relay/server.(*Server).rejectConn.func"); n == 0 || n > maxRejectors {
 		t.Errorf("%d goroutines for connections that were refused", n)
 	}
 	answered := 0
@@ -198,4 +197,17 @@ func TestLingeringCloseForgetsTheHead(t *testing.T) {
 		_ = c.Close()
 		stop(t, s, done)
 	})
+}
+
+// goroutinesIn counts the goroutines that were started by the function literal fn. A count
+// of all goroutines would take in those of the runtime and of the metrics' registry.
+func goroutinesIn(fn string) int {
+	stacks := make([]byte, 8<<20)
+	n := 0
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(stack, "\n"+fn) {
+			n++
+		}
+	}
+	return n
 }
