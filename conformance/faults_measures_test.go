@@ -92,6 +92,7 @@ func needs(t *testing.T, what string) string {
 type stats struct {
 	Goroutines, OpenFds          int
 	Tunnels, Channels, Queued    int
+	ForwardedOut, ForwardedIn    int
 	RSSBytes, SpoolBytes, Commit int64
 }
 

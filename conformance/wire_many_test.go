@@ -138,7 +138,7 @@ func mutated(t *testing.T, r *relayServer, tg *target) {
 	}
 }
 
-func queuedWhileOffline(t *testing.T, r *relayServer) {
+func queuedWhileOffline(t *testing.T, r, owner *relayServer) {
 	r.relayd("alias", "add", "asleep", "--user", "admin")
 	requests := []string{
 		strings.Replace(post("X-Dup: 1\r\nx-dup: 2\r\n", allBytes()), "wire.", "asleep.", 1),
@@ -169,7 +169,7 @@ func queuedWhileOffline(t *testing.T, r *relayServer) {
 	}
 	tg := newTarget(t)
 	tg.say(ok, false)
-	r.tunnel("asleep", tg.addr)
+	owner.tunnel("asleep", tg.addr)
 	r.must(202, "POST", "/aliases/asleep/replay-queued", nil)
 	for range probes {
 		tg.next()
