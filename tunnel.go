@@ -172,9 +172,13 @@ const (
 	BrokeOffRequest = "broke-off@relay"
 )
 
-// HelloLazyDial is the bit of Hello.Flags that announces that the client dials its
-// local server only at the first byte of a channel.
-const HelloLazyDial = 1 << 0
+// Bits of Hello.Flags.
+const (
+	// HelloLazyDial: the client dials its local server only at the first byte of a channel.
+	HelloLazyDial = 1 << iota
+	// HelloMoves: the client follows NoticeMoving.
+	HelloMoves
+)
 
 // Hello is the payload of HelloRequest.
 type Hello struct {
@@ -198,8 +202,9 @@ type Notice struct {
 	Alias   string // "" = the whole connection
 	Code    string // of a refusal: an error code of the API
 	Message string // safe to print
-	// RetryAfterMs is how long the client of a stopping relay waits before it connects
-	// again.
+	// RetryAfterMs is how long the client waits before it connects again: to a relay that
+	// stops, or to another node of it. In NoticeOnline it is the bound of a random wait
+	// after a loss: all clients of a lost node come to the others at once.
 	RetryAfterMs uint32
 }
 
@@ -211,7 +216,11 @@ const (
 	NoticeOffline    = "offline"
 	NoticeSuperseded = "superseded"
 	NoticeStopping   = "stopping"
-	NoticeRevoked    = "revoked" // the alias, or without one the login
+	// NoticeMoving: this node of the relay takes no more clients. The client connects once
+	// more by the same address, which leads to another node, and keeps this connection
+	// until the relay ends it: its requests go on, and the alias is never offline.
+	NoticeMoving  = "moving"
+	NoticeRevoked = "revoked" // the alias, or without one the login
 )
 
 // DialFailed is the payload of DialFailedRequest. It proves that no byte of the channel

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// How a lost connection is dialed again: at once, then after up to firstDelay,
-// doubling to maxDelay. A connection that held for healthyAfter starts anew.
+// How a lost connection is dialed again: at once, or after up to the time that the relay has
+// asked for, then after up to firstDelay, doubling to maxDelay. A connection that held for healthyAfter starts anew.
 const (
 	firstDelay   = 250 * time.Millisecond
 	maxDelay     = 15 * time.Second
@@ -16,6 +16,7 @@ const (
 // backoff counts the tries since the last healthy connection.
 type backoff struct {
 	tries int
+	first time.Duration // bound of the first wait; 0 = none
 	// jitter returns a number in [0, 1); nil means a random one.
 	jitter func() float64
 }
@@ -25,11 +26,11 @@ type backoff struct {
 func (b *backoff) next() time.Duration {
 	n := b.tries
 	b.tries++
-	if n == 0 {
-		return 0
-	}
 	bound := maxDelay
-	if n < 8 { // 0.25 s << 7 exceeds the bound, and a larger shift would overflow
+	switch {
+	case n == 0:
+		bound = b.first
+	case n < 8: // 0.25 s << 7 exceeds the bound, and a larger shift would overflow
 		bound = min(maxDelay, firstDelay<<(n-1))
 	}
 	jitter := rand.Float64

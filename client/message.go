@@ -17,6 +17,7 @@ const (
 	TypeOffline    = relay.NoticeOffline
 	TypeSuperseded = relay.NoticeSuperseded
 	TypeStopping   = relay.NoticeStopping
+	TypeMoving     = relay.NoticeMoving
 	TypeRevoked    = relay.NoticeRevoked
 	TypeRequest    = "request"
 	TypeMissed     = "missed" // requests are missing in the log
@@ -32,7 +33,7 @@ type Message struct {
 	URL          string          `json:"url,omitempty"`
 	QueuedEvents *int            `json:"queuedEvents,omitempty"`
 	Code         string          `json:"code,omitempty"`    // refused
-	Message      string          `json:"message,omitempty"` // refused, superseded, revoked, stopping
+	Message      string          `json:"message,omitempty"` // refused, superseded, revoked, stopping, moving
 	RetryAfterMs uint32          `json:"retryAfterMs,omitempty"`
 	RawEvent     json.RawMessage `json:"event,omitempty"`   // request: as the API has them
 	RawAttempt   json.RawMessage `json:"attempt,omitempty"` // request

@@ -188,6 +188,76 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 	})
 }
 
+// A relay whose node drains gets a second connection, on which the alias comes online while
+// the first one still serves; the first one ends when the relay closes it, and that is no loss.
+func TestMovingRelayGetsTheNextConnectionFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, lines, _ := inMemory(t)
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		got(t, "ready", run.ready)
+		first, line := <-d.conns, <-lines
+		first.notify(relay.Notice{Kind: relay.NoticeMoving, RetryAfterMs: 3000})
+		begun := time.Now()
+		second := <-d.conns
+		if again := <-run.ready; !again || time.Since(begun) != 3*time.Second {
+			t.Errorf("ready again: %v after %v", again, time.Since(begun))
+		}
+		for name, c := range map[string]*fakeConn{"first": first, "second": second} {
+			ch, reqs, err := c.channel("stripe-dev")
+			if err != nil {
+				t.Fatalf("the %s connection: %v", name, err)
+			}
+			go ssh.DiscardRequests(reqs)
+			_ = ch.Close()
+		}
+		_ = line.Close()
+		synctest.Wait()
+		select {
+		case <-run.lost:
+			t.Error("the end of the connection that was left counts as a loss")
+		default:
+		}
+		if _, _, err := second.SendRequest("x", true, nil); err != nil {
+			t.Errorf("the second connection: %v", err)
+		}
+		if err := run.stop(t); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
+}
+
+// After the loss of one of several nodes its clients come back over the time that the relay
+// has asked for.
+func TestLossOfANodeIsFollowedByARandomWait(t *testing.T) {
+	waits := map[time.Duration]bool{}
+	for range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			d, dialer, lines, _ := inMemory(t)
+			d.notices = func(c *fakeConn) {
+				online := onlineNotice
+				online.RetryAfterMs = 2000
+				c.notify(online)
+			}
+			run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+			got(t, "ready", run.ready)
+			(<-lines).Close()
+			next := <-run.lost
+			if waits[next] = true; next < 0 || next >= 2*time.Second {
+				t.Errorf("the next try is in %v", next)
+			}
+			if again := <-run.ready; !again {
+				t.Error("not back")
+			}
+			_ = run.stop(t)
+			synctest.Wait()
+		})
+	}
+	if len(waits) < 2 {
+		t.Errorf("all waits are %v", waits)
+	}
+}
+
 // TestTimeOfAStopCounts: a relay that asked for a second and then took ten to stop is
 // dialed at once.
 func TestTimeOfAStopCounts(t *testing.T) {

@@ -45,6 +45,9 @@ type tunnel struct {
 	readyCalled   bool            // Ready was called
 }
 
+// errMoving ends the use of a connection whose node has asked for another one: see linger.
+var errMoving = errors.New("the relay asks to connect to another node")
+
 // forwardRequest is the payload of tcpip-forward and its cancel (RFC 4254, section 7.1).
 type forwardRequest struct {
 	Bind string
@@ -66,14 +69,10 @@ func newTunnel(up *Up, conn *Conn) *tunnel {
 	}
 }
 
-// run keeps the tunnel up until it is lost or ctx ends. It waits for all goroutines
-// that it started.
+// run keeps the tunnel up until it is lost or ctx ends. It waits for all goroutines that it
+// started, but after errMoving the connection lives on until the relay ends it.
 func (t *tunnel) run(ctx context.Context) error {
-	defer t.wg.Wait()
-	defer t.api.Close()
-	defer t.conn.Close()
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
 	lost, isLost := context.WithCancel(alive)
 	t.wg.Go(func() {
 		_ = t.conn.Wait()
@@ -90,16 +89,35 @@ func (t *tunnel) run(ctx context.Context) error {
 		case <-alive.Done():
 		}
 	})
+	end := func() {
+		cancel()
+		t.conn.Close()
+		t.api.Close()
+		t.wg.Wait()
+	}
 	err := t.announce()
 	if err == nil {
+		logging, stop := context.WithCancel(lost)
+		logEnded := make(chan struct{})
 		t.up.attach(t)
 		t.wg.Go(func() { t.hear(alive, lost) })
-		t.wg.Go(func() { t.followLog(lost) })
+		t.wg.Go(func() {
+			defer close(logEnded)
+			t.followLog(logging)
+		})
 		err = t.handleMessages(alive)
 		t.up.detach()
+		stop()
+		if errors.Is(err, errMoving) {
+			<-logEnded // the next connection goes on with the log
+			t.up.leaving.Go(func() {
+				<-lost.Done()
+				end()
+			})
+			return err
+		}
 	}
-	cancel()
-	t.conn.Close()
+	end()
 	if reason := <-dead; reason != nil && retryable(err) {
 		return reason
 	}
@@ -109,7 +127,7 @@ func (t *tunnel) run(ctx context.Context) error {
 // announce announces this program and the targets and requests the forwards. Nothing waits
 // for a reply: notices tell what became of each forward.
 func (t *tunnel) announce() error {
-	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial, Version: t.up.Dialer.Version}
+	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial | relay.HelloMoves, Version: t.up.Dialer.Version}
 	_, _, err := t.conn.SendRequest(relay.HelloRequest, false, ssh.Marshal(hello))
 	for _, f := range t.up.forwards() {
 		if err == nil {
@@ -272,6 +290,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	switch m.Type {
 	case TypeOnline:
 		t.online[m.Alias] = true
+		t.up.lossSpread = min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute)
 		t.up.reached = true
 	case TypeRequest:
 		if !t.online[m.Event.Alias] {
@@ -287,6 +306,10 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 		}
 	case TypeStopping:
 		t.noRetryBefore = time.Now().Add(min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute))
+	case TypeMoving:
+		t.noRetryBefore = time.Now().Add(min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute))
+		t.up.Show(m)
+		return errMoving
 	case TypeRevoked:
 		if m.Alias == "" { // the login itself was revoked
 			return Errorf(ExitRefused, "the relay has ended this connection: %s", m.Message)

@@ -47,12 +47,15 @@ type Up struct {
 	monitor        *targetMonitor
 	log            *requestLog
 
+	leaving sync.WaitGroup // connections to nodes that this program has left, with their last requests
+
 	mu          sync.Mutex
-	active      []Forward // without those removed for good
-	tunnel      *tunnel   // the connected one, or nil
-	final       *Error    // why the last alias was removed
-	reached     bool      // an alias has been online
-	readyCalled bool      // Ready has been called
+	active      []Forward     // without those removed for good
+	tunnel      *tunnel       // the connected one, or nil
+	final       *Error        // why the last alias was removed
+	reached     bool          // an alias has been online
+	lossSpread  time.Duration // the relay asks to wait a random part of it after a loss
+	readyCalled bool          // Ready has been called
 }
 
 // NormalAlias returns an alias name in lower case and without a trailing dot. The name
@@ -86,6 +89,8 @@ func (u *Up) Run(ctx context.Context) error {
 			}
 		})
 	})
+	defer u.leaving.Wait()
+	defer cancel()
 	return u.reconnect(ctx)
 }
 
@@ -101,14 +106,22 @@ func (u *Up) reconnect(ctx context.Context) error {
 		if !retryable(err) {
 			return err
 		}
+		if errors.Is(err, errMoving) {
+			tries.reset()
+			if !wait(ctx, pause) {
+				return nil
+			}
+			continue
+		}
 		if held > 0 {
 			begun = time.Now()
 		}
 		if held >= healthyAfter {
 			tries.reset()
 		}
-		// The first of tries.next is 0: a loss is followed by a try at once. The time that
-		// a try took counts as waiting.
+		// The first of tries.next is 0, or at most lossSpread. The time that a try took
+		// counts as waiting.
+		tries.first = u.lossSpread
 		next := max(pause, tries.next()-time.Since(begun))
 		if !u.reached && tries.tries > firstTries {
 			return err

@@ -30,7 +30,7 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	}
 	conn := got(t, "connection", d.conns)
 	conn.mu.Lock()
-	if want := (relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial, Version: "test"}); conn.hello != want {
+	if want := (relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial | relay.HelloMoves, Version: "test"}); conn.hello != want {
 		t.Errorf("hello %+v", conn.hello)
 	}
 	if want := (relay.Target{Bind: "github-dev", URL: "http://127.0.0.1:4000", HostHeader: "rewrite"}); conn.targets["github-dev"] != want {

@@ -177,8 +177,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Drain makes /readyz answer 503 while everything is still served, so that balancers send
-// new connections elsewhere before Shutdown closes the listeners.
-func (s *Server) Drain() { s.draining.Store(true) }
+// new connections elsewhere before Shutdown closes the listeners. With on false it takes
+// that back.
+func (s *Server) Drain(on bool) { s.draining.Store(on) }
 
 // StopAccepting closes the listeners, and waits at most handoverGrace until each connection
 // that was accepted has sent its first request and had its answer. It is for sockets that

@@ -59,6 +59,12 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 		srv.servePeer(c)
 		return nil
 	}
+	if srv.refusesClients() {
+		c.setResult(resultUnavailable)
+		_, _ = c.sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
+		_ = c.sock.Close()
+		return nil
+	}
 	return c.sock
 }
 

@@ -72,6 +72,8 @@ type conn struct {
 	loginDeadline    time.Time   // when the time for the login is over
 	enrolSession     bool        // the one session of a visit was there
 	draining         bool
+	moves            bool          // the client follows NoticeMoving
+	moving           chan struct{} // made by move, closed when the last forward has gone to another node
 	forwards         []*forward
 	refusals         []notice
 	clientNotices    *noticeSender // made by hello

@@ -93,6 +93,7 @@ func (c *conn) hello(payload []byte) bool {
 	c.lazy.Store(h.Flags&relay.HelloLazyDial != 0)
 	c.mu.Lock()
 	c.client = "relay " + record.SafeTextMax(h.Version, 48)
+	c.moves = h.Flags&relay.HelloMoves != 0
 	first := c.clientNotices == nil
 	var notices *noticeSender
 	if first {

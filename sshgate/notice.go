@@ -64,8 +64,11 @@ func (c *conn) sendNotices(q *noticeSender) {
 		waiting, ended := q.takeAll()
 		for _, n := range waiting {
 			m := relay.Notice{Kind: n.kind, Alias: n.alias, Code: n.code, Message: n.message}
-			if n.kind == relay.NoticeStopping {
+			switch {
+			case n.kind == relay.NoticeStopping:
 				m.RetryAfterMs = retryAfterMs
+			case n.kind == relay.NoticeOnline && c.srv.hasOtherNodes():
+				m.RetryAfterMs = lossSpreadMs
 			}
 			if _, _, err := c.sc.SendRequest(relay.NoticeRequest, false, ssh.Marshal(m)); err != nil {
 				return
@@ -84,6 +87,9 @@ func (c *conn) sendNotices(q *noticeSender) {
 
 // retryAfterMs is how long a client waits before it connects again to a relay that stops.
 const retryAfterMs = 250
+
+// lossSpreadMs is the time over which the clients of a lost node come to the others.
+const lossSpreadMs = 2000
 
 // subscribeNotices makes s hear notices from now on and gives what it missed: what is
 // online and what was refused.

@@ -138,7 +138,8 @@ func (p *peers) globalRequests(c *conn, requests <-chan *ssh.Request) {
 		case peerTakenOver:
 			var m struct{ Tunnel, Reason string }
 			if ssh.Unmarshal(req.Payload, &m) == nil {
-				if f := p.tunnel(m.Tunnel); f != nil {
+				// A client that moves keeps its old connection until delivery here knows the new one.
+				if f := p.tunnel(m.Tunnel); f != nil && !f.tunnel.c.isMoving() {
 					f.tunnel.Close(record.SafeTextMax(m.Reason, 200))
 				}
 			}

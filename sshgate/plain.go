@@ -101,7 +101,7 @@ func (v *plainView) tell(n notice) {
 	case relay.NoticeRevoked:
 		delete(v.shown, n.alias)
 		v.out.put(n.message)
-	case relay.NoticeStopping:
+	case relay.NoticeStopping, relay.NoticeMoving:
 		v.out.put(n.message)
 	}
 }

@@ -63,6 +63,9 @@ type Options struct {
 	// TakeoverDrain is how long requests may go on, on a connection whose alias
 	// was taken over. 0 = 10 s.
 	TakeoverDrain time.Duration
+	// DrainTime is how long requests may go on, on a connection that is sent to another
+	// node; negative = no limit.
+	DrainTime time.Duration
 	// EnrolTime is how long a proven key waits to be let in, and a prompt for a
 	// token to be answered. 0 = 110 s, so that with the handshake it stays within
 	// two minutes.
@@ -110,13 +113,14 @@ type Server struct {
 
 	rejected, acceptErrors rate.Sometimes // for the log
 
-	firstForward, feedRetry time.Duration // the constants, but in tests
+	firstForward, feedRetry, moveWait time.Duration // the constants, but in tests
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	serving   bool
 	stopping  bool
+	moving    bool // see Move
 }
 
 // New makes a Server; Serve starts it.
@@ -147,7 +151,7 @@ func New(o Options) *Server {
 		conns:        map[*conn]struct{}{},
 	}
 	srv.peers = newPeers(srv)
-	srv.firstForward, srv.feedRetry = firstForward, feedRetry
+	srv.firstForward, srv.feedRetry, srv.moveWait = firstForward, feedRetry, moveWait
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.buffers.New = func() any { return new([writePiece]byte) }
 	srv.revalidator = newRevalidator(srv)

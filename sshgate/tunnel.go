@@ -61,6 +61,9 @@ func (t *tunnel) Close(reason string) {
 		})
 		return
 	}
+	if t.c.handOver(t) {
+		return
+	}
 	t.c.spawn(func() {
 		ctx, cancel := context.WithTimeout(t.c.ctx, t.c.srv.o.TakeoverDrain)
 		defer cancel()

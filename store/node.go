@@ -43,7 +43,8 @@ type membership struct {
 	id      string
 	former  string // id before the last rejoin; attempts of then end under it
 	name    string
-	state   string
+	state   string // an operator may change it in the row: see DrainNode
+	leaving bool   // this process drains because it stops
 	since   time.Time
 	renewed time.Time            // start of the last renewal that succeeded
 	steady  time.Time            // start of the first renewal since the last gap or failure; zero before it
@@ -54,6 +55,7 @@ type membership struct {
 	peerAddr, peerKey string // set by SetPeer before Serve
 
 	rejoined func(before, now string)
+	drain    func(on bool)
 }
 
 // nodeSeen is what this node observed of another one.
@@ -305,7 +307,7 @@ func (s *Store) nodeLoop(ctx context.Context) {
 	}
 }
 
-const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = ?, spool_steps = ?, clock_offset_us = ?, feed = ?
+const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?
 		WHERE id = ? AND state <> 'dead' RETURNING 1)
 	SELECT ` + nodeColumns + `, ` + postgresMicros + ` AS now_us, (SELECT COUNT(*) FROM mine) AS renewed FROM nodes`
 
@@ -314,7 +316,7 @@ const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + p
 func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
 	m.mu.Lock()
-	args := []any{m.state, s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.id}
+	args := []any{boolToInt(m.leaving), s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.id}
 	m.mu.Unlock()
 	var rows []nodeRow
 	start, wall := time.Now(), s.clock.wall()
@@ -350,6 +352,7 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 		seen := m.others[r.ID]
 		switch {
 		case r.ID == m.id:
+			m.follow(r.State)
 			continue
 		case seen == nil || seen.row.Beat != r.Beat:
 			seen = &nodeSeen{row: r, still: end}
@@ -359,6 +362,17 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 		now[r.ID] = seen
 	}
 	m.others = now
+}
+
+// follow takes the state that an operator has given this node. The caller holds mu.
+func (m *membership) follow(state string) {
+	if m.leaving || state == m.state || state != relay.NodeServing && state != relay.NodeDraining {
+		return
+	}
+	m.state = state
+	if m.drain != nil {
+		m.drain(state == relay.NodeDraining)
+	}
 }
 
 // dead lists the nodes that this node may call dead: their beat stood still for deadAfter
@@ -411,6 +425,15 @@ func (s *Store) SetPeer(addr, key string) { s.membership.peerAddr, s.membership.
 // OnRejoin sets what is called after this node has rejoined with a new id: its tunnels
 // were detached in the name of the former one. Call it before Serve.
 func (s *Store) OnRejoin(f func(before, now string)) { s.membership.rejoined = f }
+
+// OnDrain sets what is called when an operator drains this node, and when it is to serve
+// again. It must return at once.
+func (s *Store) OnDrain(f func(on bool)) {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drain = f
+}
 
 // leave removes this node, and the tunnels that are still attached to it.
 func (s *Store) leave() error {
@@ -493,12 +516,49 @@ func (s *Store) Peers() []relay.Node {
 	return list
 }
 
-// SetNodeState sets the state that the other nodes see from the next beat on.
-func (s *Store) SetNodeState(state string) {
+// Leaving shows this node as draining from the next beat on, because its process stops.
+func (s *Store) Leaving() {
 	m := &s.membership
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.state = state
+	m.state, m.leaving = relay.NodeDraining, true
+}
+
+// DrainNode asks the node of that name to send its clients to the other nodes and to take no
+// new ones; with on false, to serve again. The node learns it with its next beat. Its next
+// start serves. ErrNotFound means that no living node has the name; with the code conflict no other node
+// serves.
+func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on bool) error {
+	from, to, action := relay.NodeDraining, relay.NodeServing, "node.resume"
+	if on {
+		from, to, action = to, from, "node.drain"
+	}
+	nodes, err := s.Nodes(ctx) // those that do not live are marked
+	if err != nil {
+		return err
+	}
+	id, others := "", 0
+	for _, n := range nodes {
+		switch {
+		case n.Name == name && n.State != relay.NodeDead:
+			id = n.ID
+		case n.State == relay.NodeServing:
+			others++
+		}
+	}
+	switch {
+	case id == "":
+		return relay.ErrNotFound
+	case on && others == 0:
+		return relay.Errorf(relay.CodeConflict, "no other node serves, so that the clients of %s could go nowhere", name)
+	}
+	return s.update(ctx, "drain a node", func(c *writeTx) error {
+		n, err := c.exec(`UPDATE nodes SET state = ? WHERE id = ? AND state = ?`, to, id, from)
+		if err != nil || n == 0 { // it is in that state already
+			return err
+		}
+		return c.audit(who, 0, action, name, "")
+	})
 }
 
 // NodeName is the name of this node; "" before Serve.

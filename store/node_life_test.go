@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -201,4 +202,40 @@ func TestOneDataDir(t *testing.T) {
 			t.Errorf("a second server got %v", err)
 		}
 	})
+}
+
+// A node that an operator drains learns it with its next beat, and so does one that is to
+// serve again. The last node that serves cannot be drained.
+func TestNodeIsDrained(t *testing.T) {
+	t.Parallel()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
+	a, ctx, who := mustServe(t, o), t.Context(), relay.System()
+	var refused *relay.Error
+	if err := a.DrainNode(ctx, who, "a", true); !errors.As(err, &refused) || refused.Code != relay.CodeConflict {
+		t.Errorf("the only node: %v", err)
+	}
+	o.DataDir, o.NodeName = t.TempDir(), "b"
+	b, drained := mustServe(t, o), make(chan bool, 4)
+	a.OnDrain(func(on bool) { drained <- on })
+	for _, on := range []bool{true, false} {
+		if err := b.DrainNode(ctx, who, "a", on); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-drained; got != on {
+			t.Errorf("told %v, want %v", got, on)
+		}
+		want := map[bool]string{true: relay.NodeDraining, false: relay.NodeServing}[on]
+		if n := nodesByName(t, b)["a"]; n.State != want {
+			t.Errorf("its state is %s, want %s", n.State, want)
+		}
+		eventually(t, "the other node knows", func() bool { return b.HasOtherNodes() != on })
+	}
+	if err := b.DrainNode(ctx, who, "nobody", true); !errors.Is(err, relay.ErrNotFound) {
+		t.Errorf("an unknown node: %v", err)
+	}
+	a.Leaving()
+	if err := b.DrainNode(ctx, who, "a", false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node that stops is draining", func() bool { return nodesByName(t, b)["a"].State == relay.NodeDraining })
 }

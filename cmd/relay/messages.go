@@ -69,6 +69,7 @@ At a terminal the key R delivers the events that were queued while an alias was 
 	pressCtrlC   = "Press Ctrl+C to disconnect"
 	askingAgain  = "; asking again"
 	stoppingNow  = "the relay is stopping"
+	movingNow    = "this node of the relay takes no more clients; connecting to another one"
 	backAgain    = "connected to the relay again"
 	goodbye      = "disconnected"
 	noConfig     = "there is no " + client.ConfigName + " in this directory or a parent"

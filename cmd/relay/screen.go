@@ -87,6 +87,8 @@ func (s *upScreen) notice(m *client.Message) {
 		s.say(offlineNow(m.Alias))
 	case client.TypeStopping:
 		s.say(stoppingNow)
+	case client.TypeMoving:
+		s.say(movingNow)
 	case client.TypeRevoked:
 		s.say(m.Message)
 	case client.TypeMissed:

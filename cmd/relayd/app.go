@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -56,6 +57,9 @@ type app struct {
 
 	systemd   *serviceManager
 	inherited bool // listeners came from the relayd before this one
+
+	drainMu  sync.Mutex
+	endDrain context.CancelFunc // of the drain that an operator has asked for; nil = none
 
 	started atomic.Bool // everything is served, and the first account exists
 	failed  chan error  // error of a listener that ended before Stop
@@ -197,8 +201,8 @@ func (a *app) wire() error {
 		return err
 	}
 	a.sshServer = sshgate.New(sshgate.Options{
-		Peers: peers,
-		API:   a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout.Limit(),
+		Peers: peers, DrainTime: time.Duration(c.Drain),
+		API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout.Limit(),
 		Budget:  budget,
 		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: relay.ThisBuild().Version,
@@ -247,6 +251,7 @@ func (a *app) peerOptions() (sshgate.PeerOptions, error) {
 	}
 	addr := a.cfg.PeerAddr.resolve(a.listenAddrs.SSH, true)
 	a.store.SetPeer(addr, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(a.peerKey.PublicKey()))))
+	a.store.OnDrain(a.setDraining)
 	a.store.OnRejoin(func(string, string) { a.delivery.ReadTunnels() })
 	return sshgate.PeerOptions{
 		Nodes: a.store, Key: a.peerKey, Reachable: a.delivery.NodeReachable, Wake: a.delivery.WakeQueue,

@@ -34,6 +34,8 @@ to it, and sends any of them again, byte for byte.`
 	portForbidden = "%s cannot listen on %s: ports below 1024 need more rights; choose another with --%s"
 	portOther     = "%s cannot listen on %s: %w"
 	drainRanOut   = "the time to stop in order ran out after %s: requests were cut and are kept as interrupted"
+	onlyNode      = "with SQLite there is one relayd; to stop it, end its process (%s is not changed)"
+	stillTunnels  = "%s still has %d tunnels after %s; it goes on sending them away"
 	noHealthPort  = "the configured HTTP port is 0, so there is no fixed address to ask; pass --http-addr"
 	noHealth      = "no relayd answers at %s (%v); start it with `relayd serve`, or pass the --http-addr or --data-dir of the one that runs"
 	unhealthy     = "GET %s answered %d; the log of that relayd says why"
@@ -89,6 +91,7 @@ func explainNotFound(err error, format string, args ...any) error {
 const (
 	noTunnel  = "there is no tunnel %s; `relayd tunnel list` shows them"
 	noAccount = "there is no account %s; `relayd user list` shows them"
+	noNode    = "no node named %s lives; `relayd node list` shows them"
 	noAlias   = "there is no alias %s; `relayd alias list` shows them"
 	noToken   = "there is no token %s; `relayd token list` shows their ids"
 	noKey     = "there is no key %s; `relayd key list` shows their fingerprints"

@@ -10,8 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"golang.org/x/sync/errgroup"
-
-	"relay"
 )
 
 // Stop stops gracefully: it accepts nothing new, lets running requests finish within the
@@ -23,6 +21,7 @@ func (a *app) Stop() error {
 	ctx, cancel := a.drain()
 	defer cancel()
 	a.log.Info("stopping", "drain", a.cfg.Drain.String())
+	a.moveClients(ctx)
 	if a.systemd.present() { // new callers wait for the next relayd
 		a.server.StopAccepting()
 	}
@@ -55,12 +54,28 @@ func (a *app) Stop() error {
 // balancer that checks it, and the other nodes, send new work elsewhere meanwhile. Without
 // other nodes there is nowhere to send it, so that the delay then only applies if it is set.
 func (a *app) announceDrain() {
-	a.server.Drain()
-	a.store.SetNodeState(relay.NodeDraining)
+	a.server.Drain(true)
+	a.store.Leaving()
 	if a.cfg.drainDelayGiven || a.store.HasOtherNodes() {
 		a.log.Info("draining", "drain_delay", a.cfg.DrainDelay.String())
 		time.Sleep(time.Duration(a.cfg.DrainDelay))
 	}
+}
+
+// moveClients sends the SSH clients to the other nodes, if there are any, while everything
+// is still served. It takes at most two thirds of the drain time, so that requests under way
+// can end after it.
+func (a *app) moveClients(ctx context.Context) {
+	if !a.store.HasOtherNodes() {
+		return
+	}
+	most := 20 * time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(deadline)*2/3)
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	a.sshServer.Move(ctx)
 }
 
 // drain returns a context that ends when running requests have to be cut.

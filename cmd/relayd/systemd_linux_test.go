@@ -100,7 +100,7 @@ func TestServiceManager(t *testing.T) {
 		t.Errorf("it told before it was ready: %q", before)
 	}
 	m.next("WATCHDOG=1\nSTATUS=0 tunnels")
-	first := listeningLine.FindStringSubmatch(p.Out.String())
+	first := listens(t, p)
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
 	m.next("STOPPING=1\n(.*\n)*EXTEND_TIMEOUT_USEC=53000000")
 	if code := p.Code(t, 20*time.Second); code != 0 {
@@ -123,7 +123,7 @@ func TestServiceManager(t *testing.T) {
 	if _, err := between.Read(answer); err != nil || string(answer) != "HTTP/1.1 200" {
 		t.Errorf("a caller between two relayd got %q, %v", answer, err)
 	}
-	if second := listeningLine.FindStringSubmatch(p.Out.String()); second[1] != first[1] || second[2] != first[2] {
+	if second := listens(t, p); second[1] != first[1] || second[2] != first[2] {
 		t.Errorf("the second relayd listens on %v, the first on %v", second[1:], first[1:])
 	}
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
@@ -136,9 +136,19 @@ func TestServiceManager(t *testing.T) {
 	if !strings.Contains(told, "FDSTOREREMOVE=1\nFDNAME=http") || !strings.Contains(told, "FDSTORE=1\nFDNAME=http") {
 		t.Errorf("a changed address: it told %q", told)
 	}
-	if now := listeningLine.FindStringSubmatch(p.Out.String()); now[1] != other {
+	if now := listens(t, p); now[1] != other {
 		t.Errorf("it listens on %s, not on %s", now[1], other)
 	}
+}
+
+// listens waits for the line with the addresses, which may be read after systemd was told.
+func listens(t *testing.T, p *relaytest.Process) (line []string) {
+	t.Helper()
+	relaytest.Until(t, 10*time.Second, "the addresses in the log", func() bool {
+		line = listeningLine.FindStringSubmatch(p.Out.String())
+		return line != nil
+	})
+	return line
 }
 
 func TestSameAddress(t *testing.T) {
