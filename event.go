@@ -64,10 +64,24 @@ type Event struct {
 	HasLatency     bool
 	AttemptCount   int
 	Blocker        string // replay blocker; "" = the event can be replayed
+	Mark           Mark
 
 	Request        Message
 	ForwardedLines []byte // Forwarded header lines computed at capture; they are sent before the empty line that ends the head
 	Attempts       []Attempt
+}
+
+// Mark is what a person noted about an event. Retention keeps a pinned event; it still
+// counts in the storage of its alias.
+type Mark struct {
+	Pinned      bool
+	Label, Note string
+}
+
+// SavedSearch is a search of an alias that an account keeps by a name.
+type SavedSearch struct {
+	Name  string
+	Words string // as typed; see record.ParseFilterWords
 }
 
 // Attempt kinds.
@@ -146,6 +160,8 @@ type Filter struct {
 	Provider string
 	Type     string // event type; a * at its end stands for any rest
 	Replayed *bool  // whether there is an attempt besides the original
+	Pinned   *bool
+	Label    string // as Type
 	JSON     []FieldFilter
 	Since    time.Time    // first arrival, inclusive
 	Until    time.Time    // first arrival, exclusive

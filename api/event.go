@@ -29,6 +29,8 @@ type listInput struct {
 	State    string   `query:"state" doc:"delivering, queued, delivered, failed, interrupted, canceled, rejected or incomplete"`
 	Provider string   `query:"provider" doc:"recognised sender, such as stripe"`
 	Type     string   `query:"type" doc:"event type; a * at its end stands for any rest"`
+	Pinned   string   `query:"pinned" doc:"true: the event is pinned; false: it is not"`
+	Label    string   `query:"label" doc:"label that a person gave the event; a * at its end stands for any rest"`
 	Replayed string   `query:"replayed" doc:"true: there is an attempt besides the original; false: there is none"`
 	JSON     []string `query:"json,explode" doc:"field of the decoded JSON body of the request and its value, such as data.object.id=pi_1; if repeated, all must hold"`
 	Since    string   `query:"since" doc:"first arrival, this moment included: RFC 3339, or a duration before now such as 24h"`
@@ -60,6 +62,11 @@ func (s *server) addEventRoutes() {
 		return &jsonBody[*record.Event]{record.Of(c.event, s.Site, time.Now())}, nil
 	})
 	registerTyped(s, route{
+		method: http.MethodPatch, path: "/events/{id}", id: "mark-event", tag: "events",
+		summary: "Pin, label or annotate an event, for the owner of its alias; retention keeps a pinned event", scope: relay.ScopeEventsWrite, resolve: s.resolveEvent(0),
+		errors: []int{http.StatusConflict},
+	}, s.markEvent)
+	registerTyped(s, route{
 		method: http.MethodDelete, path: "/events/{id}", id: "delete-event", tag: "events",
 		summary: "Remove an event; its queued attempts are canceled", scope: relay.ScopeEventsWrite, resolve: s.resolveEvent(0),
 		errors: []int{http.StatusConflict},
@@ -77,6 +84,35 @@ func (s *server) addEventRoutes() {
 		}
 		return &jsonBody[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
 	})
+}
+
+type markInput struct {
+	ID   string `path:"id"`
+	Body struct {
+		Pinned *bool        `json:"pinned,omitempty"`
+		Label  nullableText `json:"label,omitzero" doc:"at most 60 characters; null or empty = none"`
+		Note   nullableText `json:"note,omitzero" doc:"at most 2000 characters; null or empty = none"`
+	}
+}
+
+// markEvent changes the parts of a mark that the body names.
+func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (*jsonBody[*record.Event], error) {
+	want := &in.Body
+	err := s.Events.MarkEvent(ctx, c.who, c.event.ID, func(m *relay.Mark) {
+		if want.Pinned != nil {
+			m.Pinned = *want.Pinned
+		}
+		want.Label.set(&m.Label)
+		want.Note.set(&m.Note)
+	})
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	return &jsonBody[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
 }
 
 func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) (*jsonBody[*record.Page], error) {

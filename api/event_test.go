@@ -236,6 +236,37 @@ func TestDeleteEvent(t *testing.T) {
 	h.call("DELETE", h.asAlice, "/api/v1/events/"+id.String(), "").code(404, "not-found")
 }
 
+// TestMarkEvent pins, labels and annotates an event, and finds it by that.
+func TestMarkEvent(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	id, other := h.event("shop", queued).String(), h.event("shop", queued).String()
+	patch := func(body string) *answer {
+		return h.call("PATCH", h.asAlice, "/api/v1/events/"+id, body)
+	}
+	e := decoded[record.Event](patch(`{"pinned":true,"label":"bug-17","note":"a\nb"}`).want(200))
+	if !e.Pinned || *e.Label != "bug-17" || *e.Note != "a\nb" || len(e.Attempts) != 1 {
+		t.Errorf("marked: %+v", e.Summary)
+	}
+	if e = decoded[record.Event](patch(`{"label":null}`).want(200)); !e.Pinned || e.Label != nil || *e.Note != "a\nb" {
+		t.Errorf("one key changed others: %+v", e.Summary)
+	}
+	patch(`{"label":"bug-17"}`).want(200)
+	for query, want := range map[string]string{"pinned=true": id, "pinned=false": other, "label=bug-17": id, "label=bug-*&pinned=true": id} {
+		if got := h.ids(query); fmt.Sprint(got) != fmt.Sprint([]string{want}) {
+			t.Errorf("%s: got %v", query, got)
+		}
+	}
+	patch(`{"label":"*"}`).code(422, "validation-failed")
+	patch(`{"colour":"red"}`).code(422, "validation-failed")
+	patch(`[`).code(400, "bad-request")
+	h.call("PATCH", h.asAlice, "/api/v1/events/evt_"+strings.Repeat("0", 26), "{}").code(404, "not-found")
+	h.call("PATCH", "", "/api/v1/events/"+id, "{}").code(401, "unauthorized")
+	if e = decoded[record.Event](patch(`{"pinned":false,"label":"","note":null}`).want(200)); e.Pinned || e.Label != nil || e.Note != nil {
+		t.Errorf("marks stay: %+v", e.Summary)
+	}
+}
+
 func TestCancelIgnoresTheBody(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -65,7 +65,7 @@ func openAPI(t *testing.T) (doc document) {
 var contractRoutes = strings.Fields(`
 	GET:/me GET:/aliases POST:/aliases GET:/aliases/{alias} PATCH:/aliases/{alias} DELETE:/aliases/{alias}
 	POST:/aliases/{alias}/transfer GET:/aliases/{alias}/members PUT:/aliases/{alias}/members/{user} DELETE:/aliases/{alias}/members/{user}
-	POST:/aliases/{alias}/replay-queued GET:/events GET:/events/{id} DELETE:/events/{id} GET:/events/{id}/request.raw GET:/events/{id}/request.body
+	POST:/aliases/{alias}/replay-queued GET:/events GET:/events/{id} PATCH:/events/{id} DELETE:/events/{id} GET:/events/{id}/request.raw GET:/events/{id}/request.body
 	GET:/events/{id}/attempts/{n}/request.raw GET:/events/{id}/attempts/{n}/response.raw GET:/events/{id}/attempts/{n}/response.body
 	POST:/events/{id}/replay POST:/events/{id}/cancel POST:/events/{id}/shares GET:/events/{id}/shares DELETE:/events/{id}/shares/{shareId}
 	POST:/events/shared/{token}/replay GET:/shared/{token} GET:/stream GET:/tokens POST:/tokens DELETE:/tokens/{id} GET:/keys POST:/keys DELETE:/keys/{id}

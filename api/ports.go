@@ -27,6 +27,8 @@ type Events interface {
 	// DeleteEvent removes an event with its attempts; conflict while one is
 	// delivering, queued ones go with it.
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
+	// MarkEvent changes what the owner of its alias noted about an event.
+	MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error
 }
 
 // Nodes lists the relayd processes that serve the store, and the tunnels that they have.

@@ -15,25 +15,35 @@ import (
 const defaultShareLifetime = "7d"
 
 type shareBody struct {
-	ExpiresIn expiry `json:"expiresIn,omitzero" doc:"such as 12h or 7d; null = never; 7d when absent"`
-	View      bool   `json:"view,omitempty" doc:"the holder can also view headers and body, with secrets masked"`
-	OneUse    bool   `json:"oneUse,omitempty" doc:"the first replay ends the share"`
+	ExpiresIn nullableText `json:"expiresIn,omitzero" doc:"such as 12h or 7d; null = never; 7d when absent"`
+	View      bool         `json:"view,omitempty" doc:"the holder can also view headers and body, with secrets masked"`
+	OneUse    bool         `json:"oneUse,omitempty" doc:"the first replay ends the share"`
 }
 
-// expiry tells an absent expiresIn from null.
-type expiry struct {
+// nullableText tells an absent key from null.
+type nullableText struct {
 	given bool
 	text  *string
 }
 
 // UnmarshalJSON notes that the key was there.
-func (e *expiry) UnmarshalJSON(b []byte) error {
+func (e *nullableText) UnmarshalJSON(b []byte) error {
 	e.given = true
 	return json.Unmarshal(b, &e.text)
 }
 
+// set stores the text where the key was given; null is no text.
+func (e *nullableText) set(to *string) {
+	if !e.given {
+		return
+	}
+	if *to = ""; e.text != nil {
+		*to = *e.text
+	}
+}
+
 // Schema says what the input looks like.
-func (expiry) Schema(huma.Registry) *huma.Schema {
+func (nullableText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Nullable: true}
 }
 

@@ -146,6 +146,7 @@ type emptyEvents struct{ events }
 type events = interface {
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+	MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
 	Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, parts int) (relay.Figures, error)
 }

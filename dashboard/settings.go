@@ -65,7 +65,7 @@ var settingFields = [...]settingField{
 	},
 	{
 		Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)",
-		Help: "For example 12h or 30d. Older events are deleted, except queued and shared ones.",
+		Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones.",
 	},
 	{
 		Key: "paused", Label: "Paused", Toggle: true, Default: "off",

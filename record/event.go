@@ -34,6 +34,9 @@ type Summary struct {
 	ReplayBlocker *string   `json:"replayBlocker" doc:"rejected, incomplete, body, upgraded, or null"`
 	Provider      *Provider `json:"provider"`
 	Warnings      []Warning `json:"warnings" nullable:"false"`
+	Pinned        bool      `json:"pinned" doc:"retention keeps the event"`
+	Label         *string   `json:"label"`
+	Note          *string   `json:"note"`
 }
 
 // Event is the whole record of an event. Response and Timing are those of the last
@@ -99,6 +102,9 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 		ReplayBlocker: textOf(e.Blocker),
 		Provider:      providerOf(e.Provider),
 		Warnings:      warningsOf(e, now),
+		Pinned:        e.Mark.Pinned,
+		Label:         textOf(e.Mark.Label),
+		Note:          textOf(e.Mark.Note),
 	}
 	if e.LastReceivedAt.IsZero() {
 		out.ReceivedAt = Time{e.ReceivedAt}

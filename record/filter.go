@@ -41,6 +41,8 @@ func FilterNames() []FilterName {
 		{Name: "provider", Doc: "recognised sender", Values: ProviderNames(), Strict: true, Example: "provider:stripe"},
 		{Name: "type", Doc: "event type; a * at its end stands for any rest", Example: "type:invoice.*"},
 		{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true"},
+		{Name: "pinned", Doc: "true: the event is pinned; false: it is not", Values: []string{"true", "false"}, Strict: true, Example: "pinned:true"},
+		{Name: "label", Doc: "label that a person gave the event; a * at its end stands for any rest", Example: "label:bug-17"},
 		{Name: "json", Doc: "field of the decoded JSON body of the request and its value, such as data.object.id=pi_1; may be repeated", Repeat: true, Example: "data.object.id=pi_1"},
 		{Name: "since", Doc: "first arrival, this moment included: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", Example: "since:24h"},
 		{Name: "until", Doc: "first arrival, this moment not included: a time or a duration before now", Example: "until:1h"},
@@ -268,11 +270,14 @@ func setFilter(f *relay.Filter, name, value string) error {
 		if f.Type = value; strings.Contains(strings.TrimSuffix(value, "*"), "*") {
 			return filterError(name, "a * may stand at the end only", value)
 		}
-	case "replayed":
-		yes := value == "true"
-		if f.Replayed = &yes; !yes && value != "false" {
-			return notOneOf(name, value, "expected true or false", []string{"true", "false"})
+	case "label":
+		if f.Label = value; strings.Contains(strings.TrimSuffix(value, "*"), "*") {
+			return filterError(name, "a * may stand at the end only", value)
 		}
+	case "replayed":
+		return setBoolFilter(&f.Replayed, name, value)
+	case "pinned":
+		return setBoolFilter(&f.Pinned, name, value)
 	case "json":
 		return addField(f, value)
 	case "since":
@@ -281,6 +286,14 @@ func setFilter(f *relay.Filter, name, value string) error {
 		return setTime(&f.Until, name, value)
 	case "q":
 		return addText(f, value)
+	}
+	return nil
+}
+
+func setBoolFilter(to **bool, name, value string) error {
+	yes := value == "true"
+	if *to = &yes; !yes && value != "false" {
+		return notOneOf(name, value, "expected true or false", []string{"true", "false"})
 	}
 	return nil
 }
@@ -458,6 +471,10 @@ func filterPairs(f relay.Filter) (list [][2]string) {
 	if f.Replayed != nil {
 		add("replayed", strconv.FormatBool(*f.Replayed))
 	}
+	if f.Pinned != nil {
+		add("pinned", strconv.FormatBool(*f.Pinned))
+	}
+	add("label", f.Label)
 	for _, field := range f.JSON {
 		value := field.Value
 		if strings.HasPrefix(value, `"`) {

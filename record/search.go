@@ -37,6 +37,10 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 			eventType = *s.Provider.EventType
 		}
 	}
+	label := ""
+	if s.Label != nil {
+		label = *s.Label
+	}
 	path := s.exactPath()
 	switch {
 	case f.Alias != "" && f.Alias != s.Alias,
@@ -46,7 +50,9 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 		f.State != "" && f.State != s.State,
 		f.Provider != "" && f.Provider != provider,
 		!matchType(f.Type, eventType),
-		f.Replayed != nil && *f.Replayed != (s.AttemptCount > 1):
+		f.Replayed != nil && *f.Replayed != (s.AttemptCount > 1),
+		f.Pinned != nil && *f.Pinned != s.Pinned,
+		!matchType(f.Label, label):
 		return Miss
 	}
 	if !f.Since.IsZero() || !f.Until.IsZero() {

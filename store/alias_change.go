@@ -124,9 +124,9 @@ func (s *Store) checkQuota(c *writeTx, owner relay.Account) error {
 }
 
 // dropAccess ends what an account that lost an alias made for it: tokens limited to
-// it and shares of its events.
+// it, shares of its events and its saved searches.
 func (c *writeTx) dropAccess(a *relay.Alias, account int64) error {
-	for _, table := range []string{`tokens`, `shares`} {
+	for _, table := range []string{`tokens`, `shares`, `saved_searches`} {
 		if _, err := c.exec(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account); err != nil {
 			return err
 		}

@@ -22,6 +22,12 @@ const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tl
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
 	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.attempts, e.blocker, e.req_size, al.name AS alias`
 
+// markedColumns are listColumns with what a person noted about the event. They need marksJoin.
+const (
+	markedColumns = listColumns + `, COALESCE(em.pinned, 0) AS pinned, COALESCE(em.label, '') AS label, COALESCE(em.note, '') AS note`
+	marksJoin     = ` LEFT JOIN event_marks em ON em.event_id = e.id`
+)
+
 type eventRow struct {
 	ID               relay.ID `db:"id"`
 	AliasID          int64    `db:"alias_id"`
@@ -47,6 +53,9 @@ type eventRow struct {
 	Attempts         int      `db:"attempts"`
 	Blocker          string   `db:"blocker"`
 	Size             int64    `db:"req_size"`
+	Pinned           int      `db:"pinned"`
+	Label            string   `db:"label"`
+	Note             string   `db:"note"`
 }
 
 func (r *eventRow) event() relay.Event {
@@ -58,7 +67,7 @@ func (r *eventRow) event() relay.Event {
 			SignedAt: fromMicros(r.SignedAt), Tolerance: time.Duration(r.Tolerance) * time.Microsecond,
 		},
 		State: states[r.State&7], Error: faultOf(r.ErrorCode, r.ErrorMessage), Status: r.Status, AttemptCount: r.Attempts,
-		Blocker: r.Blocker,
+		Blocker: r.Blocker, Mark: relay.Mark{Pinned: r.Pinned != 0, Label: r.Label, Note: r.Note},
 	}
 	e.Remote, _ = netip.ParseAddrPort(r.Remote)
 	if r.Latency != nil {
@@ -199,7 +208,7 @@ func (s *Store) Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody
 func (q session) event(who relay.Actor, id relay.ID) (relay.Event, error) {
 	may, args := q.eventAccess(who)
 	var row eventRow
-	err := q.get(&row, `SELECT `+listColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id
+	err := q.get(&row, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+`
 		WHERE e.id = ? AND `+may, append([]any{id}, args...)...)
 	if err != nil {
 		return relay.Event{}, err
@@ -280,7 +289,7 @@ func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, e
 	for len(ids) > 0 {
 		some := ids[:min(slice, len(ids))]
 		ids = ids[len(some):]
-		query, args, err := sqlx.In(`SELECT `+listColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id WHERE e.id IN (?)`, values(some))
+		query, args, err := sqlx.In(`SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE e.id IN (?)`, values(some))
 		if err != nil {
 			return nil, err
 		}

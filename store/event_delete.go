@@ -92,9 +92,9 @@ func (c *writeTx) deleteEvent(id relay.ID, heavy bool) error {
 	if slices.Contains(states, delivering) {
 		return errUnderWay
 	}
-	tables := []string{`queue`, `shares`, `payloads`}
+	tables := []string{`queue`, `shares`, `event_marks`, `payloads`}
 	if heavy {
-		tables = tables[:2]
+		tables = tables[:len(tables)-1]
 	}
 	for _, table := range tables {
 		if _, err := c.exec(`DELETE FROM `+table+` WHERE event_id = ?`, id); err != nil {

@@ -82,6 +82,7 @@ type listing struct {
 	mayArgs    []any
 	where      string // conditions of the filter on e
 	args       []any
+	marked     bool           // the filter selects marks, which are few
 	content    *contentFilter // nil = the rows decide
 	start      relay.ID       // before, of the whole list
 	before     relay.ID       // exclusive
@@ -194,6 +195,9 @@ func (l *listing) filter(f relay.Filter) error {
 	if f.Replayed != nil {
 		l.and(`(e.attempts > 1) = (1 = ?)`, boolToInt(*f.Replayed))
 	}
+	if err := l.filterMarks(f); err != nil {
+		return err
+	}
 	// Ids carry their time, at or after the arrival; the columns decide.
 	if !f.Since.IsZero() {
 		l.and(`e.received_at >= ?`, micros(f.Since))
@@ -205,6 +209,35 @@ func (l *listing) filter(f relay.Filter) error {
 			l.before = top
 		}
 	}
+	return nil
+}
+
+// filterMarks adds what the filter wants of marks. Only pinned:false selects events that
+// have none. For the others the marks are read first: an alias has at most maxMarks.
+func (l *listing) filterMarks(f relay.Filter) error {
+	if f.Pinned != nil && !*f.Pinned {
+		l.and(`COALESCE(em.pinned, 0) = 0`)
+	}
+	if l.marked = f.Label != "" || f.Pinned != nil && *f.Pinned; !l.marked {
+		return nil
+	}
+	where, args := ``, []any{}
+	if !l.byID() {
+		in, ids, err := aliasIn(`alias_id`, l.aliases)
+		if err != nil {
+			return err
+		}
+		where, args = in+` AND `, ids
+	}
+	if f.Pinned != nil && *f.Pinned {
+		where += `pinned = 1 AND `
+	}
+	if prefix, wild := strings.CutSuffix(f.Label, "*"); wild {
+		where, args = where+`SUBSTR(label, 1, ?) = ? AND `, append(args, utf8.RuneCountInString(storableText(prefix)), storableText(prefix))
+	} else if f.Label != "" {
+		where, args = where+`label = ? AND `, append(args, storableText(f.Label))
+	}
+	l.and(`e.id IN (SELECT event_id FROM event_marks WHERE `+where+`(pinned = 1 OR label <> ''))`, args...)
 	return nil
 }
 
@@ -285,6 +318,9 @@ func (l *listing) pace(took time.Duration) {
 // slice rows in it. more reports whether there are rows below.
 func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	bound = l.floor
+	if l.marked {
+		return bound, false, nil
+	}
 	if l.byID() {
 		bound, more, err = l.boundOf(bound, `id < ? AND id >= ?`, l.before, l.floor)
 		if start := lowestID(bound.Time()); more && l.may != "" && less(l.floor, start) {
@@ -365,7 +401,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 		room = l.search // some of them may turn out not to fit
 	}
 	var rows []eventRow
-	if err := l.all(&rows, `SELECT `+listColumns+` FROM `+from+` WHERE `+where+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
+	if err := l.all(&rows, `SELECT `+markedColumns+` FROM `+from+marksJoin+` WHERE `+where+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
 		return false, bound, err
 	}
 	if full, err := l.sift(page, rows); err != nil || full {

@@ -285,9 +285,10 @@ func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (
 			AND EXISTS (SELECT 1 FROM `+day.of("events")+` e WHERE e.alias_id = al.id))
 		OR EXISTS (SELECT 1 FROM queue w JOIN aliases al ON al.id = w.alias_id WHERE w.event_id >= ? AND w.event_id < ?)
 		OR EXISTS (SELECT 1 FROM `+day.of("attempts")+` a JOIN aliases al ON al.id = a.alias_id WHERE a.state = 1)
+		OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id >= ? AND em.event_id < ? AND em.pinned = 1)
 		OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id >= ? AND sh.event_id < ? AND (sh.expires_at = 0 OR sh.expires_at > ?))`,
 		retention.Microseconds(), micros(now), retention.Microseconds(), micros(day.end()),
-		lowestID(time.Time(day)), lowestID(day.end()), lowestID(time.Time(day)), lowestID(day.end()), micros(now))
+		lowestID(time.Time(day)), lowestID(day.end()), lowestID(time.Time(day)), lowestID(day.end()), lowestID(time.Time(day)), lowestID(day.end()), micros(now))
 	return stays, err
 }
 
@@ -307,7 +308,7 @@ func (c *writeTx) dropDay(day pastDay, now time.Time, retention time.Duration) (
 	if keep, err := c.dayStays(day, now, retention); err != nil || keep {
 		return keep, err
 	}
-	for _, table := range []string{"queue", "shares"} { // of the queue only what removed aliases had
+	for _, table := range []string{"queue", "shares", "event_marks"} { // of the queue only what removed aliases had
 		if _, err := c.exec(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, lowestID(time.Time(day)), lowestID(day.end())); err != nil {
 			return false, err
 		}

@@ -153,10 +153,11 @@ func (d *removalCandidate) cost() int {
 }
 
 // held is a condition that is true for events that retention must keep: an attempt is
-// queued or being delivered, or a share can still be used. Its parameter is the current
+// queued or being delivered, a person pinned it, or a share can still be used. Its parameter is the current
 // time.
 const held = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM queue w WHERE w.event_id = e.id)
 	OR EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id AND a.state = 1)
+	OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id = e.id AND em.pinned = 1)
 	OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?)))`
 
 // removalCandidates returns the oldest events of an alias with ids between after and
@@ -288,9 +289,9 @@ func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Ti
 	if err := c.all(&gone, query, args...); err != nil || len(gone) == 0 {
 		return gone, err
 	}
-	tables := []string{`attempts`, `queue`, `shares`, `payloads`}
+	tables := []string{`attempts`, `queue`, `shares`, `event_marks`, `payloads`}
 	if heavy {
-		tables = tables[:3]
+		tables = tables[:len(tables)-1]
 	}
 	for _, table := range tables {
 		query, args, err := sqlx.In(`DELETE FROM `+table+` WHERE event_id IN (?)`, values(gone))

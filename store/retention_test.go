@@ -120,7 +120,7 @@ func count(t testing.TB, db *sql.DB, query string) (n int) {
 }
 
 // What outlived the retention of its alias goes, with all that hangs on it; what
-// waits, is under way or is shared stays.
+// waits, is under way, is shared or is pinned stays.
 func TestRetentionByAge(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		// Nothing may go before all of it is there, so the day is set at the end.
@@ -134,6 +134,16 @@ func TestRetentionByAge(t *testing.T) {
 		underWay := eventAt(s, alias, old, relay.StateDelivering, "under way")
 		settled(t, s.Accept(underWay))
 		shared := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "shared"))
+		pinned := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "pinned"))
+		labelled := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "labelled"))
+		mark := func(id relay.ID, m relay.Mark) {
+			t.Helper()
+			if err := s.MarkEvent(t.Context(), system, id, func(to *relay.Mark) { *to = m }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mark(pinned, relay.Mark{Pinned: true})
+		mark(labelled, relay.Mark{Label: "only a label"})
 		lapsed := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "lapsed"))
 		replayed := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "replayed"))
 		share, _, err := s.CreateShare(t.Context(), system, shared, relay.Share{})
@@ -160,14 +170,14 @@ func TestRetentionByAge(t *testing.T) {
 			stay bool
 		}{
 			"plain": {plain, false}, "fresh": {fresh, true}, "waiting": {waiting, true}, "under way": {underWay.ID, true},
-			"shared": {shared, true}, "lapsed": {lapsed, false}, "replayed": {replayed, true},
+			"shared": {shared, true}, "pinned": {pinned, true}, "labelled": {labelled, false}, "lapsed": {lapsed, false}, "replayed": {replayed, true},
 		} {
 			if there(t, s, c.id) != c.stay {
 				t.Errorf("%s: there is %v", name, !c.stay)
 			}
 		}
 		db := database(t, o)
-		for _, table := range []string{"attempts", "payloads", "shares"} {
+		for _, table := range []string{"attempts", "payloads", "shares", "event_marks"} {
 			if n := count(t, db, `SELECT COUNT(*) FROM `+table+` x WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = x.event_id)`); n > 0 {
 				t.Errorf("%d rows are left in %s", n, table)
 			}
@@ -177,14 +187,15 @@ func TestRetentionByAge(t *testing.T) {
 		if err := s.RemoveShare(t.Context(), system, shared, share.ID); err != nil {
 			t.Fatal(err)
 		}
+		mark(pinned, relay.Mark{Note: "not pinned any more"})
 		if err := s.Cancel(t.Context(), system, replayed); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "what is free now goes too", func() bool {
 			_, err := s.Retain(t.Context(), later)
-			return err == nil && !there(t, s, underWay.ID) && !there(t, s, shared) && !there(t, s, replayed)
+			return err == nil && !there(t, s, underWay.ID) && !there(t, s, shared) && !there(t, s, pinned) && !there(t, s, replayed)
 		})
-		if st := s.Retention(); st.Expired != 5 {
+		if st := s.Retention(); st.Expired != 7 {
 			t.Errorf("counted %d events", st.Expired)
 		}
 	})

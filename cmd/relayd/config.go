@@ -80,7 +80,7 @@ type Config struct {
 	// MaxResponseCapture bounds what is stored, not what the caller gets.
 	MaxResponseCapture Size `flag:"max-response-capture" default:"32MiB" help:"as much of a response body is stored; all of it goes to the caller"`
 	// MaxAliasStorage counts requests, responses and 512 bytes for each of them.
-	MaxAliasStorage Size `flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared nor queued go first" note:"where none can go: 503 storage-full"`
+	MaxAliasStorage Size `flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared, pinned nor queued go first" note:"where none can go: 503 storage-full"`
 	// QueueBytes is counted per alias.
 	QueueBytes Size `flag:"queue-bytes" default:"1GiB" help:"queued request bytes per alias (503 queue-full)"`
 	// MinFree is for the disk of a SQLite store; 0 is the same as off.
@@ -124,7 +124,7 @@ type Config struct {
 	DrainDelay Duration `flag:"drain-delay" default:"3s" zero:"ok" help:"at a stop, /readyz is 503 this long before the listeners close, so that balancers notice" note:"the default applies only while other nodes serve the same Postgres; a value that is set always does"`
 
 	// Retention may be overruled by an alias.
-	Retention Duration `flag:"retention" default:"30d" help:"age at which events go; queued and shared ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
+	Retention Duration `flag:"retention" default:"30d" help:"age at which events go; queued, shared and pinned ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
 	// QueueLimit is counted per alias.
 	QueueLimit Count `flag:"queue-limit" default:"10000" help:"queued attempts per alias (503 queue-full)"`
 	// ReplayLimit is counted per token or session.

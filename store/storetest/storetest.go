@@ -30,6 +30,7 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		{"Queue", testQueue},
 		{"Crash", testCrash},
 		{"List", testList},
+		{"Marks", testMarks},
 		{"Accounts", testAccounts},
 		{"Credentials", testCredentials},
 		{"Aliases", testAliases},

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"relay"
+	"relay/record"
+)
+
+// Bounds of what people note.
+const (
+	maxMarks    = 1000 // events of an alias that are pinned, or have a label or a note
+	maxLabel    = 60   // characters
+	maxNote     = 2000
+	maxSearches = 50 // that an account keeps for an alias
+)
+
+// MarkEvent changes what the owner of its alias noted about an event: retention keeps it while
+// it is pinned. change gets the present mark. conflict when the alias has maxMarks already.
+func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error {
+	if err := allow(who, relay.ScopeEventsWrite); err != nil {
+		return err
+	}
+	return s.update(ctx, "mark event", func(c *writeTx) error {
+		e, err := c.ownEvent(who, id)
+		if err != nil {
+			return err
+		}
+		var there []int // on Postgres retention waits for us then, or we find nothing
+		if err := c.all(&there, `SELECT 1 FROM events WHERE id = ?`+c.d.forUpdate, id); err != nil || len(there) == 0 {
+			return firstError(err, relay.ErrNotFound)
+		}
+		mark := e.Mark
+		change(&mark)
+		mark.Label, mark.Note = strings.TrimSpace(mark.Label), strings.TrimSpace(mark.Note)
+		if err := checkMark(mark); err != nil {
+			return err
+		}
+		if mark == e.Mark {
+			return nil
+		}
+		if err := c.setMark(&e, mark); err != nil {
+			return err
+		}
+		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
+		return c.auditOfAlias(who, e.AliasID, "event.mark", id.String(), markText(mark)+" of "+e.Alias)
+	})
+}
+
+func checkMark(m relay.Mark) error {
+	switch {
+	case utf8.RuneCountInString(m.Label) > maxLabel:
+		return invalid("label", nil, fmt.Sprintf("must have at most %d characters", maxLabel))
+	case !record.IsSafeText(m.Label) || !utf8.ValidString(m.Label):
+		return invalid("label", nil, "must be one line of text without control characters")
+	case strings.Contains(m.Label, "*"):
+		return invalid("label", nil, "must not contain *, which stands for any rest in a filter")
+	case utf8.RuneCountInString(m.Note) > maxNote:
+		return invalid("note", nil, fmt.Sprintf("must have at most %d characters", maxNote))
+	}
+	return nil
+}
+
+func (c *writeTx) setMark(e *relay.Event, m relay.Mark) error {
+	if _, err := c.exec(`DELETE FROM event_marks WHERE event_id = ?`, e.ID); err != nil || m == (relay.Mark{}) {
+		return err
+	}
+	var n int
+	if err := c.get(&n, `SELECT COUNT(*) FROM event_marks WHERE alias_id = ?`, e.AliasID); err != nil {
+		return err
+	}
+	if n >= maxMarks {
+		return relay.Errorf(relay.CodeConflict, "%s has %d events with a pin, a label or a note, the most it may have", e.Alias, n)
+	}
+	_, err := c.exec(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, ?, ?, ?)`,
+		e.AliasID, e.ID, boolToInt(m.Pinned), m.Label, storableText(m.Note))
+	return err
+}
+
+// markText is a mark in the audit log, without the note: that may be private.
+func markText(m relay.Mark) string {
+	text := map[bool]string{true: "pinned", false: "not pinned"}[m.Pinned]
+	if m.Label != "" {
+		text += ", label " + m.Label
+	}
+	return text
+}
+
+// SavedSearches lists the searches that the actor's account keeps for an alias, by name.
+func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string) (list []relay.SavedSearch, err error) {
+	var rows []struct {
+		Name  string `db:"name"`
+		Words string `db:"words"`
+	}
+	err = s.view(ctx, "read saved searches", func(q session) error {
+		a, err := q.alias(who, alias)
+		if err != nil {
+			return err
+		}
+		return q.all(&rows, `SELECT name, words FROM saved_searches WHERE alias_id = ? AND account_id = ? ORDER BY name`, a.ID, who.Account)
+	})
+	for _, row := range rows {
+		list = append(list, relay.SavedSearch{Name: row.Name, Words: row.Words})
+	}
+	return list, err
+}
+
+// SaveSearch keeps a search of an alias for the actor's account; one of the same name is
+// replaced. Without words the name is forgotten.
+func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error {
+	search.Name, search.Words = strings.TrimSpace(search.Name), strings.TrimSpace(search.Words)
+	switch {
+	case search.Name == "" || utf8.RuneCountInString(search.Name) > maxLabel || !record.IsSafeText(search.Name) || !utf8.ValidString(search.Name):
+		return invalid("name", nil, fmt.Sprintf("must be one line of 1 to %d characters", maxLabel))
+	case len(search.Words) > maxNote:
+		return invalid("words", nil, fmt.Sprintf("must have at most %d bytes", maxNote))
+	}
+	if _, err := record.ParseFilterWords(search.Words); err != nil {
+		return err
+	}
+	return s.update(ctx, "save search", func(c *writeTx) error {
+		a, err := c.alias(who, alias)
+		if err != nil {
+			return err
+		}
+		if _, err := c.exec(`DELETE FROM saved_searches WHERE alias_id = ? AND account_id = ? AND name = ?`, a.ID, who.Account, search.Name); err != nil || search.Words == "" {
+			return err
+		}
+		var n int
+		if err := c.get(&n, `SELECT COUNT(*) FROM saved_searches WHERE alias_id = ? AND account_id = ?`, a.ID, who.Account); err != nil {
+			return err
+		}
+		if n >= maxSearches {
+			return relay.Errorf(relay.CodeConflict, "%d searches are saved for %s already; forget one first", n, a.Name)
+		}
+		_, err = c.exec(`INSERT INTO saved_searches (alias_id, account_id, name, words) VALUES (?, ?, ?, ?)`,
+			a.ID, who.Account, search.Name, storableText(search.Words))
+		return err
+	})
+}
