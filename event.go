@@ -84,6 +84,9 @@ type SavedSearch struct {
 	Words string // as typed; see record.ParseFilterWords
 }
 
+// Choices are values by which the events of an alias can be filtered.
+type Choices struct{ Types, Providers, Labels []string }
+
 // Attempt kinds.
 const (
 	KindOriginal = "original"

@@ -105,6 +105,8 @@ func (g *allPages) traffic() {
 	g.sendTo("stripe-dev", "GET /health?probe=1 HTTP/1.1\r\nHost: stripe-dev.localhost\r\nUser-Agent: curl/8.5.0\r\n\r\n")
 	g.replay(g.paid.String())
 	g.replay(g.paid.String())
+	g.submit("/events/"+g.paid.String()+"/mark", url.Values{"pinned": {"on"}, "label": {"bug-17"}, "note": {"The customer has no name: see the log of the shop at 16:20."}}, 200)
+	g.submit("/aliases/stripe-dev/searches", url.Values{"name": {"failed invoices"}, "words": {"status:error type:invoice.*"}}, 200)
 
 	github, _ := g.d.Alias("github-dev")
 	stripe := g.alias
@@ -134,7 +136,7 @@ func (g *allPages) pages() (own, admin []string) {
 	own = []string{
 		"/", "/aliases/stripe-dev", "/aliases/stripe-dev?q=invoice&status=5xx", "/aliases/stripe-dev?path=/none", "/aliases/stripe-dev?status=abc",
 		"/aliases/github-dev", "/aliases/shop-staging", "/aliases/github-dev/replay-queued", "/aliases/stripe-dev/settings",
-		paid, paid + "?diff=1,2", paid + "?body=hex&response=raw", "/events/" + g.queued.String(),
+		paid, paid + "?diff=1,2", paid + "?body=hex&response=raw", paid + "/delete", "/aliases/stripe-dev?pinned=true", "/events/" + g.queued.String(),
 		"/account", "/account/audit", "/link/k3yl1nk", "/link/none", g.share, "/invite/" + g.invite, "/login/" + g.loginLink, "/nothing",
 	}
 	return own, []string{"/admin", "/admin/audit", "/admin/audit?who=user:alice&what=share"}

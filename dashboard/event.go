@@ -47,6 +47,7 @@ type eventView struct {
 	AllAttempts                  string        // address that shows every attempt as a column
 	Diff                         *diffView
 	Shares                       sharesView
+	Mark                         markView
 	Version                      string
 	Back                         string // address of the list
 	Newer, Older                 string // addresses of the events above and below in the list, "" = not known
@@ -165,14 +166,14 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (v eventView, he
 	v.auto = a.Settings.AutoDeliver
 	v.Request = p.requestView(r, e)
 	p.addAttempts(r, who, &v, e)
-	v.Shares = p.readShares(r, who, e, a)
+	v.Shares, v.Mark = p.readShares(r, who, e, a), markOf(e)
 	return v, head, nil
 }
 
 // eventVersion names what the page of an event shows.
 func eventVersion(e *relay.Event) string {
 	h := fnv.New64a()
-	fmt.Fprint(h, e.State, e.LastReceivedAt.UnixMilli(), e.Request.Body.State)
+	fmt.Fprint(h, e.State, e.LastReceivedAt.UnixMilli(), e.Request.Body.State, e.Mark)
 	for i := range e.Attempts {
 		a := &e.Attempts[i]
 		fmt.Fprint(h, a.N, a.State, a.Position, a.Status, a.ResponseState)

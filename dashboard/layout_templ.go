@@ -381,7 +381,7 @@ var shortcuts = []struct {
 	{[]string{"r"}, "replay"},
 	{[]string{"d"}, "compare with the event above it in the list"},
 	{[]string{"c"}, "copy as cURL; in a JSON body, the value"},
-	{[]string{"p"}, "in a JSON body: copy the path; arrow keys move and fold"},
+	{[]string{"p"}, "pin, or unpin; in a JSON body: copy the path; arrow keys move and fold"},
 	{[]string{"s"}, "share"},
 	{[]string{"x"}, "cancel the queued attempts"},
 	{[]string{"Space"}, "tick the focused event, once several are being selected"},

@@ -41,6 +41,16 @@ type Events interface {
 	Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error)
 	// Event reads one event whole; of each body at most maxBody bytes.
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	// MarkEvent, for the owner of its alias, changes what people noted about an event.
+	MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error
+	// DeleteEvent, for the owner of its alias, removes an event; conflict while an attempt
+	// is being delivered.
+	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
+	// Choices lists the event types, senders and labels that the newest events of an alias have.
+	Choices(ctx context.Context, who relay.Actor, alias string) (relay.Choices, error)
+	SavedSearches(ctx context.Context, who relay.Actor, alias string) ([]relay.SavedSearch, error)
+	// SaveSearch keeps a search of an alias for the account; without words it forgets the name.
+	SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error
 	// BodyPart reads part i of the request body (n = 0) or of the response body of
 	// attempt n; a body that is not stored as parts is part 0. Only after Event let the
 	// actor in.

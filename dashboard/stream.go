@@ -37,6 +37,15 @@ type listView struct {
 	CurlCommand    string // sends a first request
 	Online         bool
 	Ticks          bool // events can be ticked, to replay several
+	Choices        relay.Choices
+	Searches       []searchView
+}
+
+// searchView is a search that the viewer keeps by a name.
+type searchView struct {
+	relay.SavedSearch
+	Link string
+	On   bool
 }
 
 // streamView is the page of one alias: the list of its events, and beside it how the
@@ -60,8 +69,8 @@ type rowView struct {
 	Delivery              string // what retries of the sender have in common, "" = unknown
 	Replays               int
 	Replayable, Tick      bool // Tick: with a box
-
-	provider string // as filters name it
+	Pinned                bool
+	Label                 string
 }
 
 // Name is what a row is called: the event type, or method and path.
@@ -114,7 +123,15 @@ func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listVie
 		return v, err
 	}
 	v.addLinks(r, head, page)
-	return v, nil
+	if v.Choices, err = p.Events.Choices(r.Context(), who, v.Alias); err != nil {
+		return v, err
+	}
+	saved, err := p.Events.SavedSearches(r.Context(), who, v.Alias)
+	for _, s := range saved {
+		f := streamFilter{Typed: s.Words, find: true}
+		v.Searches = append(v.Searches, searchView{SavedSearch: s, Link: withQuery(aliasPath(v.Alias), f.query()), On: s.Words == v.Filter.Typed})
+	}
+	return v, err
 }
 
 // readList reads the rows of a list.
@@ -220,7 +237,7 @@ func (v *listView) version(head *aliasHead) string {
 	fmt.Fprint(h, head.State, head.Paused, head.Queued, head.QueuedEvents)
 	for i := range v.Rows {
 		row := &v.Rows[i]
-		fmt.Fprint(h, row.ID, row.At.ISO, row.State, row.Outcome, row.Replays)
+		fmt.Fprint(h, row.ID, row.At.ISO, row.State, row.Outcome, row.Replays, row.Pinned, row.Label)
 	}
 	return strconv.FormatUint(h.Sum64(), 36)
 }
@@ -240,11 +257,15 @@ func rowOf(s *record.Summary, query url.Values) rowView {
 			v.Note = s.State
 		}
 	}
+	v.Pinned = s.Pinned
+	if s.Label != nil {
+		v.Label = record.SafeText(*s.Label)
+	}
 	if s.LatencyMs != nil {
 		v.Latency = millisText(*s.LatencyMs)
 	}
 	if s.Provider != nil {
-		v.Provider, v.provider = providerName(s.Provider.Name), s.Provider.Name
+		v.Provider = providerName(s.Provider.Name)
 		if s.Provider.EventType != nil {
 			v.EventType = record.SafeTextMax(*s.Provider.EventType, 60)
 		}

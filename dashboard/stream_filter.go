@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/a-h/templ"
 
@@ -121,59 +120,54 @@ func (v *listView) Chips() []chipView {
 				f.Replayed = &on
 			}
 		}),
+		v.chip("Pinned", f.Pinned != nil && *f.Pinned, func(f *relay.Filter, on bool) {
+			if f.Pinned = nil; on {
+				f.Pinned = &on
+			}
+		}),
 	}
 }
 
-// shownChoices bounds a menu of the list.
+// shownChoices bounds the completions of a word.
 const shownChoices = 12
 
-// Types are the event types of the events shown, to filter by.
-func (v *listView) Types() (list []chipView) {
-	on := v.Filter.Type
-	for _, value := range choices(on, v.Rows, func(row *rowView) string { return row.EventType }) {
-		list = append(list, v.chip(value, value == on, func(f *relay.Filter, on bool) { f.Type = map[bool]string{true: value}[on] }))
-	}
-	return list
+// Types are event types of the alias, to filter by.
+func (v *listView) Types() []chipView {
+	return v.choices(v.Choices.Types, v.Filter.Type, func(s string) string { return s }, func(f *relay.Filter, s string) { f.Type = s })
 }
 
-// Senders are the recognised senders of the events shown.
-func (v *listView) Senders() (list []chipView) {
-	on := v.Filter.Provider
-	for _, value := range choices(on, v.Rows, func(row *rowView) string { return row.provider }) {
-		list = append(list, v.chip(providerName(value), value == on, func(f *relay.Filter, on bool) { f.Provider = map[bool]string{true: value}[on] }))
-	}
-	return list
+// Senders are recognised senders of the alias.
+func (v *listView) Senders() []chipView {
+	return v.choices(v.Choices.Providers, v.Filter.Provider, providerName, func(f *relay.Filter, s string) { f.Provider = s })
 }
 
-// choices are the values of some rows and the one chosen, each once.
-func choices(chosen string, rows []rowView, value func(*rowView) string) []string {
-	var list []string
-	if chosen != "" {
-		list = append(list, chosen)
+// Labels are what people called events of the alias.
+func (v *listView) Labels() []chipView {
+	return v.choices(v.Choices.Labels, v.Filter.Label, func(s string) string { return s }, func(f *relay.Filter, s string) { f.Label = s })
+}
+
+// choices are some values of a filter and the one chosen, each once.
+func (v *listView) choices(values []string, chosen string, name func(string) string, set func(*relay.Filter, string)) (list []chipView) {
+	if chosen != "" && !slices.Contains(values, chosen) {
+		values = append([]string{chosen}, values...)
 	}
-	for i := range rows {
-		if s := value(&rows[i]); s != "" && !slices.Contains(list, s) && len(list) < shownChoices {
-			list = append(list, s)
+	for _, value := range values {
+		if value == record.SafeText(value) {
+			list = append(list, v.chip(name(value), value == chosen, func(f *relay.Filter, on bool) { set(f, map[bool]string{true: value}[on]) }))
 		}
 	}
-	slices.Sort(list)
 	return list
 }
 
 // completeFilter completes what is typed into the search box, by the names of filters and by
-// values that the newest events have.
+// values that events of the alias have.
 func (p *pages) completeFilter(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	text := r.URL.Query().Get("text")
-	page, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: r.PathValue("alias"), Limit: streamRows, Budget: 100 * time.Millisecond})
+	choices, err := p.Events.Choices(r.Context(), who, r.PathValue("alias"))
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string][]string{}
-	for i := range page.Events {
-		if t := record.SafeText(page.Events[i].Provider.EventType); t != "" && !slices.Contains(seen["type"], t) {
-			seen["type"] = append(seen["type"], t)
-		}
-	}
+	seen := map[string][]string{"type": choices.Types, "label": choices.Labels}
 	start, words := record.CompleteFilter(text, seen)
 	words = words[:min(len(words), shownChoices)]
 	for i := range words {

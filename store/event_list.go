@@ -67,6 +67,32 @@ func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f rel
 	return fits, err
 }
 
+// choicesOf is how many of the newest events of an alias Choices looks at, and choicesMost
+// how many values of a kind it gives.
+const (
+	choicesOf   = 2000
+	choicesMost = 60
+)
+
+// Choices lists the event types and senders that the newest events of an alias have, and the
+// labels that people gave its events.
+func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c relay.Choices, err error) {
+	err = s.view(ctx, "read choices", func(q session) error {
+		a, err := q.alias(who, alias)
+		if err != nil {
+			return err
+		}
+		for column, to := range map[string]*[]string{"provider_type": &c.Types, "provider_name": &c.Providers} {
+			if err := q.all(to, `SELECT DISTINCT `+column+` FROM (SELECT `+column+` FROM events WHERE alias_id = ? ORDER BY id DESC LIMIT ?) x
+				WHERE `+column+` <> '' ORDER BY `+column+` LIMIT ?`, a.ID, choicesOf, choicesMost); err != nil {
+				return err
+			}
+		}
+		return q.all(&c.Labels, `SELECT DISTINCT label FROM event_marks WHERE alias_id = ? AND label <> '' ORDER BY label LIMIT ?`, a.ID, choicesMost)
+	})
+	return c, err
+}
+
 // listing is one list under way. It looks at the events of its aliases by the index of
 // each. With more than manyAliases aliases that would be as many queries a slice: then it
 // looks at the events of all aliases by their ids, and a condition on the alias picks

@@ -41,7 +41,6 @@ function swap(content, ids) {
 	arrangeRows();
 	showConnection();
 	showNotices();
-	showSearches();
 	if (!focused.isConnected && focused !== document.body) (document.getElementById(focused.id) || $("#replay"))?.focus({ preventScroll: true });
 	const now = latestAttempt();
 	if (id && id === currentID() && now !== attempt && !now.includes(": delivering")) announce(now); // its start was announced by the answer to the form
@@ -104,7 +103,8 @@ async function send(url, body) {
 	if (!content) return;
 	if (content.getElementById("detail")) return swap(content, ["detail"]);
 	if (latestAttempt() === before) announce(content.textContent.trim()); // the attempt may have ended already, which was announced
-	if ($("#event")) rereadEvent();
+	if (url.endsWith("/searches")) rereadList();
+	else if ($("#event")) rereadEvent();
 }
 
 // The list.
@@ -353,7 +353,7 @@ document.addEventListener("submit", e => {
 	e.preventDefault();
 });
 
-// Searching: completion by the server, and searches that this browser keeps by name.
+// Searching: completion by the server.
 let completeTimer = 0;
 document.addEventListener("input", e => {
 	if (e.target.id !== "search") return;
@@ -369,34 +369,6 @@ window.filterByJSON = function (path, value) {
 	url.searchParams.set("json", `${path}=${value}`);
 	open(url);
 };
-function showSearches() {
-	const at = $("#saved-searches"), save = $("#save-search");
-	if (!at) return;
-	const key = `searches ${aliasName()}`, searches = stored(key, {}), words = $("#search").value.trim();
-	save.hidden = !words || Object.values(searches).includes(words);
-	save.onclick = () => {
-		const name = prompt("Name of this search, kept in this browser:", words);
-		if (!name) return;
-		store(key, { ...searches, [name]: words });
-		showSearches();
-	};
-	at.replaceChildren(...Object.entries(searches).map(([name, kept]) => {
-		const link = document.createElement("a"), remove = document.createElement("button");
-		link.href = `/aliases/${aliasName()}?find=${encodeURIComponent(kept)}`;
-		link.dataset.part = "";
-		link.textContent = name;
-		link.title = kept;
-		link.setAttribute("aria-current", String(kept === words));
-		remove.type = "button";
-		remove.className = "quiet";
-		remove.textContent = "×";
-		remove.setAttribute("aria-label", `Forget the search ${name}`);
-		remove.onclick = () => { delete searches[name]; store(key, searches); showSearches(); };
-		const both = document.createElement("span");
-		both.append(link, remove);
-		return both;
-	}));
-}
 
 // A replay by key in a list can be taken back for some seconds.
 let undoTimer = 0;
@@ -443,6 +415,7 @@ const keys = {
 	j: () => move(1), k: () => move(-1),
 	"[": () => $("#newer:not([hidden])")?.click(), "]": () => $("#older-event:not([hidden])")?.click(),
 	r: id => id && (focusedRow() ? replaySoon(id) : send(`/events/${id}/replay`)),
+	p: () => $("#pin")?.click(),
 	x: id => id && send(`/events/${id}/cancel`),
 	c: id => id && copyFrom(`/api/v1/events/${id}/export?format=curl`),
 	f: () => $("#follow")?.click(),
@@ -467,7 +440,6 @@ document.addEventListener("keydown", e => {
 decorate(document);
 arrangeRows();
 showNotices();
-showSearches();
 if (isWide.matches && currentID()) document.getElementById(currentID())?.scrollIntoView({ block: "nearest" });
 connect();
 })();

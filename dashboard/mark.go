@@ -1,0 +1,98 @@
+package dashboard
+
+import (
+	"net/http"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// markView is what the owner of an alias noted about an event.
+type markView struct {
+	Pinned      bool
+	Label, Note string
+	LabelLink   string // address of the list of events with the label
+}
+
+func markOf(e *relay.Event) markView {
+	v := markView{Pinned: e.Mark.Pinned, Label: record.SafeText(e.Mark.Label), Note: visible([]byte(e.Mark.Note))}
+	v.LabelLink = withQuery(aliasPath(e.Alias), record.FilterValues(relay.Filter{Label: v.Label}))
+	return v
+}
+
+// mark changes what a form names: the pin, or label and note.
+func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	said := "Saved."
+	err = p.Events.MarkEvent(r.Context(), who, id, func(m *relay.Mark) {
+		if r.PostForm.Has("pinned") {
+			m.Pinned = field(r, "pinned") == "on"
+			said = map[bool]string{true: "Pinned: retention keeps this event.", false: "Not pinned any more."}[m.Pinned]
+		}
+		if r.PostForm.Has("label") {
+			m.Label = field(r, "label")
+		}
+		if r.PostForm.Has("note") {
+			m.Note = field(r, "note")
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if partial(r) {
+		return noticeFragment(said), nil
+	}
+	return seeOther(w, r, eventPath(id.String()))
+}
+
+// confirmDelete asks before an event is deleted.
+func (p *pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	v, _, err := p.readEventView(r, who)
+	if err != nil {
+		return nil, err
+	}
+	return deletePage(v), nil
+}
+
+// deleteEvent deletes an event for good and shows the list without it.
+func (p *pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.Events.Event(r.Context(), who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Events.DeleteEvent(r.Context(), who, id); err != nil {
+		return nil, err
+	}
+	return seeOther(w, r, aliasPath(e.Alias))
+}
+
+// saveSearch keeps a search of an alias by a name; without words it forgets the name.
+func (p *pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := readForm(w, r); err != nil {
+		return nil, err
+	}
+	alias, search := r.PathValue("alias"), relay.SavedSearch{Name: field(r, "name"), Words: field(r, "words")}
+	if err := p.Events.SaveSearch(r.Context(), who, alias, search); err != nil {
+		return nil, err
+	}
+	said, address := "The search is saved.", withQuery(aliasPath(alias), (&streamFilter{Typed: search.Words, find: true}).query())
+	if search.Words == "" {
+		said, address = "The search is forgotten.", aliasPath(alias)
+	}
+	if partial(r) {
+		return noticeFragment(said), nil
+	}
+	return seeOther(w, r, address)
+}
