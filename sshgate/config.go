@@ -32,13 +32,30 @@ func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 		MaxAuthTries: maxAuthTries,
 		// gliderlabs switches NoClientAuth on when it has no handlers of its own,
 		// so the method none must be refused here.
-		NoClientAuthCallback:        l.none,
-		PublicKeyCallback:           l.offered,
-		VerifiedPublicKeyCallback:   l.verified,
+		NoClientAuthCallback: l.none,
+		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
+			onOtherStack(func() { p, err = l.offered(meta, key) })
+			return p, err
+		},
+		VerifiedPublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (p *ssh.Permissions, err error) {
+			onOtherStack(func() { p, err = l.verified(meta, key) })
+			return p, err
+		},
 		KeyboardInteractiveCallback: l.interactive,
 		PreAuthConnCallback:         l.begin,
 		AuthLogCallback:             l.attemptEnded,
 	}
+}
+
+// onOtherStack runs f in a goroutine of its own and waits for it. Questions to the store make
+// a stack grow, and the goroutine of the handshake lives as long as its connection.
+func onOtherStack(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 // serverVersion is what we send in the version exchange: no build number there.

@@ -44,16 +44,15 @@ type conn struct {
 	wg        sync.WaitGroup
 
 	// set by start, before anything else of the second half of the struct is used
-	sc             *ssh.ServerConn
-	who            relay.Actor
-	enrolOnly      *enrolResult // the connection is only there to have its key registered
-	user           string
-	client         string
-	log            *slog.Logger // changed once by start, with mu held
-	requests       *requestQueue
-	lazy           atomic.Bool
-	byteWhileStale chan struct{} // to watch: a byte came while stale
-	stateChanged   chan struct{} // to watch: somebody else has found the peer silent
+	sc        *ssh.ServerConn
+	who       relay.Actor
+	enrolOnly *enrolResult // the connection is only there to have its key registered
+	user      string
+	client    string
+	log       *slog.Logger // changed once by start, with mu held
+	requests  requestQueue
+	lazy      atomic.Bool
+	pulse     pulse
 
 	lookups   atomic.Int64 // questions of the login and of forwards to the store that have no answer yet
 	answering atomic.Int64 // goroutines for channels that the peer has opened
@@ -97,19 +96,17 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		stall = srv.o.PingInterval + srv.o.PingTimeout
 	}
 	c := &conn{
-		srv:            srv,
-		sock:           newSocket(tcp, stall, userTimeout),
-		finished:       make(chan struct{}),
-		requests:       newRequestQueue(),
-		byteWhileStale: make(chan struct{}, 1),
-		stateChanged:   make(chan struct{}, 1),
-		targets:        map[string]relay.Target{},
-		sessions:       map[*session]struct{}{},
+		srv:      srv,
+		sock:     newSocket(tcp, stall, userTimeout),
+		finished: make(chan struct{}),
+		targets:  map[string]relay.Target{},
+		sessions: map[*session]struct{}{},
 	}
 	if a, err := netip.ParseAddrPort(tcp.RemoteAddr().String()); err == nil {
 		c.remote = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.requests = requestQueue{ctx: c.ctx, spawn: c.spawn, overflow: c.overflow}
 	c.log = srv.o.Log.With("remote", c.remote.String())
 	c.sock.onClose = c.end
 	c.sock.onHeard = c.noteByte
@@ -200,8 +197,7 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		c.started = true
 		c.mu.Unlock()
 		c.srv.revalidator.recheckIfChanged(c, c.rightsVersion)
-		c.spawn(func() { c.requests.run(c.ctx, c.overflow) })
-		c.spawn(c.keepalive)
+		c.startKeepalive()
 		if c.enrolOnly == nil {
 			c.spawn(c.announceHostKeys)
 		}
@@ -212,18 +208,27 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 // spawn runs f in a goroutine that the end of the connection waits for; false
 // when the connection has ended.
 func (c *conn) spawn(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.dead {
+	if !c.enter() {
 		return false
 	}
-	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
-		defer c.recovered("connection")
-		f()
-	}()
+	go c.runEntered(f)
 	return true
+}
+
+// enter makes the end of the connection wait for runEntered; false when it has ended.
+func (c *conn) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.dead {
+		c.wg.Add(1)
+	}
+	return !c.dead
+}
+
+func (c *conn) runEntered(f func()) {
+	defer c.wg.Done()
+	defer c.recovered("connection")
+	f()
 }
 
 // recovered is deferred in everything that runs for the peer: a panic ends its
@@ -250,10 +255,13 @@ func (c *conn) end() {
 	if c.idle != nil {
 		c.idle.Stop()
 	}
-	forwards := c.forwards
+	forwards, keepalive := c.forwards, c.pulse.timer
 	c.forwards = nil
 	c.mu.Unlock()
 	c.cancel()
+	if keepalive != nil {
+		keepalive.Stop()
+	}
 	go func() {
 		defer close(c.finished)
 		defer c.srv.forget(c)

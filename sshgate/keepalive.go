@@ -1,19 +1,39 @@
 package sshgate
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"relay"
 )
 
+// pulse is the state of the keepalive of a connection. There is no goroutine for it: the
+// timer calls keepalive.
+type pulse struct {
+	timer          *time.Timer
+	again          atomic.Bool // something has changed since keepalive looked
+	byteWhileStale atomic.Bool
+
+	mu                 sync.Mutex
+	pinged, staleSince time.Duration // since the start of the socket; 0 = no
+}
+
 // noteByte is called for every read of the socket.
 func (c *conn) noteByte() {
-	if !c.stale.Load() {
-		return
+	if c.stale.Load() {
+		c.pulse.byteWhileStale.Store(true)
+		c.wakeKeepalive()
 	}
-	select {
-	case c.byteWhileStale <- struct{}{}:
-	default:
+}
+
+// startKeepalive begins to follow the peer's pulse.
+func (c *conn) startKeepalive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pulse.timer = time.AfterFunc(c.keepalivePause(0, 0), c.keepalive)
+	if c.dead {
+		c.pulse.timer.Stop()
 	}
 }
 
@@ -21,59 +41,64 @@ func (c *conn) noteByte() {
 // peer is pinged; one that stays quiet makes its tunnels stale, and they are
 // online again with its next byte. A connection that is stale for long is closed.
 func (c *conn) keepalive() {
-	o := &c.srv.o
-	var pinged, staleSince time.Duration // since the start of the socket; 0 = no
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		now, last := time.Duration(c.sock.now()), time.Duration(c.sock.lastHeard())
-		c.sock.checkWrite()
-		if pinged != 0 && last > pinged {
-			pinged = 0
-		}
-		switch {
-		case c.stale.Load():
-			if staleSince == 0 {
-				staleSince = now
-				c.ping()
-			}
-			if o.StaleClose > 0 && now-staleSince >= o.StaleClose {
-				c.log.Info("silent ssh connection closed", "quiet", now-last)
-				_ = c.sock.Close()
-				return
-			}
-		case o.PingInterval > 0 && pinged == 0 && now-last >= o.PingInterval:
-			pinged = now
-			c.ping()
-		case pinged != 0 && now-pinged >= o.PingTimeout:
-			if c.goStale(int64(last)); c.stale.Load() {
-				staleSince = now
-			}
-		}
-		timer.Reset(c.keepalivePause(now, last, pinged, staleSince))
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-c.byteWhileStale:
-			c.goOnline()
-			pinged, staleSince = 0, 0
-		case <-c.stateChanged:
-		case <-timer.C:
-		}
+	if c.enter() {
+		c.runEntered(c.checkPulse)
 	}
 }
 
-// keepalivePause is how long watch has nothing to do.
-func (c *conn) keepalivePause(now, last, pinged, staleSince time.Duration) time.Duration {
-	o := &c.srv.o
+func (c *conn) checkPulse() {
+	o, p := &c.srv.o, &c.pulse
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.again.Store(false)
+	if p.byteWhileStale.Swap(false) {
+		c.goOnline()
+		p.pinged, p.staleSince = 0, 0
+	}
+	now, last := time.Duration(c.sock.now()), time.Duration(c.sock.lastHeard())
+	c.sock.checkWrite()
+	if p.pinged != 0 && last > p.pinged {
+		p.pinged = 0
+	}
+	switch {
+	case c.stale.Load():
+		if p.staleSince == 0 {
+			p.staleSince = now
+			c.ping()
+		}
+		if o.StaleClose > 0 && now-p.staleSince >= o.StaleClose {
+			c.log.Info("silent ssh connection closed", "quiet", now-last)
+			_ = c.sock.Close()
+			return
+		}
+	case o.PingInterval > 0 && p.pinged == 0 && now-last >= o.PingInterval:
+		p.pinged = now
+		c.ping()
+	case p.pinged != 0 && now-p.pinged >= o.PingTimeout:
+		if c.goStale(int64(last)); c.stale.Load() {
+			p.staleSince = now
+		}
+	}
+	p.timer.Reset(c.keepalivePause(now, last))
+	if p.again.Load() {
+		p.timer.Reset(0)
+	}
+	if c.ctx.Err() != nil {
+		p.timer.Stop()
+	}
+}
+
+// keepalivePause is how long keepalive has nothing to do.
+func (c *conn) keepalivePause(now, last time.Duration) time.Duration {
+	o, p := &c.srv.o, &c.pulse
 	next := time.Hour
 	switch {
 	case c.stale.Load():
 		if o.StaleClose > 0 {
-			next = staleSince + o.StaleClose - now
+			next = p.staleSince + o.StaleClose - now
 		}
-	case pinged != 0:
-		next = pinged + o.PingTimeout - now
+	case p.pinged != 0:
+		next = p.pinged + o.PingTimeout - now
 	case o.PingInterval > 0:
 		next = last + o.PingInterval - now
 	}
@@ -120,12 +145,10 @@ func (c *conn) goStale(lastHeard int64) {
 	c.wakeKeepalive()
 }
 
-// wakeKeepalive makes watch look at the state again.
+// wakeKeepalive makes keepalive look at the state again.
 func (c *conn) wakeKeepalive() {
-	select {
-	case c.stateChanged <- struct{}{}:
-	default:
-	}
+	c.pulse.again.Store(true)
+	c.pulse.timer.Reset(0)
 }
 
 // goOnline takes staleness back.

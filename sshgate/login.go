@@ -29,9 +29,11 @@ type login struct {
 	failures    int
 	refused     []string // what is wrong with the keys offered so far, for people
 	explained   bool
-	keys        int           // how often a key was offered
-	prompts     int           // how often a token was asked for
-	peerLeft    bool          // the client left while its key waited
+	keys        int          // how often a key was offered
+	prompts     int          // how often a token was asked for
+	peerLeft    bool         // the client left while its key waited
+	known       *relay.Actor // who holds the key knownKey, as of conn.rightsVersion
+	knownKey    string
 	unavailable bool          // the store could not answer, or a limit was reached
 	proven      ssh.PublicKey // by a client that is shown the link by other means than a banner
 	tokenActor  *relay.Actor  // whose token was good: the key proven next is registered for it
@@ -54,6 +56,9 @@ var (
 	errRefused = errors.New("key refused")
 	errLeft    = errors.New("the client has gone")
 )
+
+// relayVersion begins the version of relay, which shows no greeting.
+const relayVersion = "SSH-2.0-relay_"
 
 func (l *login) begin(banner ssh.ServerPreAuthConn) { l.banner = banner }
 
@@ -84,9 +89,8 @@ func (l *login) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permis
 	return &ssh.Permissions{}, nil
 }
 
-// verified decides, after the peer has proven that it holds the key. The owner is
-// looked up again: the answer for the offer may be old.
-func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (p *ssh.Permissions, err error) {
+// verified decides, after the peer has proven that it holds the key.
+func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	if err = checkKey(key); err != nil {
 		return nil, errRefused
@@ -125,7 +129,7 @@ func (l *login) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ss
 		v := &enrolResult{lines: welcome(&l.c.srv.o.Site, who, before)}
 		extra[enrolResultKey{}] = v
 		_ = l.banner.SendAuthBanner("relay: " + strings.Join(v.lines, "\r\nrelay: ") + "\r\n")
-	} else {
+	} else if !strings.HasPrefix(l.c.version, relayVersion) {
 		_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
 	}
 	return &ssh.Permissions{ExtraData: extra}, nil
@@ -170,7 +174,15 @@ func (l *login) result(meta ssh.ConnMetadata) loginResult {
 	return resultRefused
 }
 
+// owner returns whose key it is. It asks the store once for the offer and the proof of a
+// key unless rights have changed in between; recheckIfChanged has the connection checked
+// again where they change later.
 func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
+	fingerprint, version := ssh.FingerprintSHA256(key), &l.c.srv.revalidator.version
+	if l.known != nil && l.knownKey == fingerprint && l.c.rightsVersion == version.Load() {
+		return *l.known, nil
+	}
+	l.known = nil
 	done, ok := l.c.beginLookup()
 	if !ok {
 		return relay.Actor{}, errLeft
@@ -178,8 +190,12 @@ func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
 	defer done()
 	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
 	defer cancel()
-	l.c.rightsVersion = l.c.srv.revalidator.version.Load()
-	return l.c.srv.o.Accounts.KeyOwner(ctx, ssh.FingerprintSHA256(key))
+	l.c.rightsVersion = version.Load()
+	who, err := l.c.srv.o.Accounts.KeyOwner(ctx, fingerprint)
+	if err == nil {
+		l.known, l.knownKey = &who, fingerprint
+	}
+	return who, err
 }
 
 // refuse notes what is wrong with a key. It is said only when no further try is

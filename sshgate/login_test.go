@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/pem"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -40,6 +42,64 @@ func (b *fixture) mustDial(k key) *ssh.Client {
 		b.t.Fatalf("login: %v", err)
 	}
 	return client
+}
+
+// countingStore counts the questions of logins and runs then after the first KeyOwner.
+type countingStore struct {
+	*fakeStore
+	owners, aliases atomic.Int64
+	then            func()
+}
+
+func (s *countingStore) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
+	if s.owners.Add(1) == 1 && s.then != nil {
+		defer s.then()
+	}
+	return s.fakeStore.KeyOwner(ctx, fingerprint)
+}
+
+func (s *countingStore) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
+	s.aliases.Add(1)
+	return s.fakeStore.Aliases(ctx, who)
+}
+
+// TestLoginAsksLittle: after a restart a thousand clients log in at once, and each question
+// to the store counts. Where rights change between the offer of a key and its proof, the
+// owner is looked up again.
+func TestLoginAsksLittle(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		version         string
+		change          bool
+		owners, aliases int64
+	}{
+		"ssh":            {"SSH-2.0-OpenSSH_9.9", false, 1, 1},
+		"relay":          {"SSH-2.0-relay_1.0", false, 1, 0},
+		"rights changed": {"SSH-2.0-relay_1.0", true, 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var store *countingStore
+			b := newFixture(t, func(o *Options) {
+				store = &countingStore{fakeStore: o.Accounts.(*fakeStore)}
+				o.Accounts = store
+			})
+			if c.change {
+				store.then = func() { b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}}) }
+			}
+			client, err := ssh.Dial("tcp", "127.0.0.1:"+b.port, &ssh.ClientConfig{
+				User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, ClientVersion: c.version,
+				HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			if owners, aliases := store.owners.Load(), store.aliases.Load(); owners != c.owners || aliases != c.aliases {
+				t.Errorf("asked %d times for the owner and %d times for the aliases; want %d and %d", owners, aliases, c.owners, c.aliases)
+			}
+		})
+	}
 }
 
 func TestNoneIsRefused(t *testing.T) {

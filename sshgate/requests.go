@@ -9,29 +9,32 @@ import (
 // one for each -R, all at once.
 const maxQueuedRequests = 256
 
-// requestQueue runs jobs one after another, in the order in which they were posted.
+// requestQueue runs jobs one after another, in the order in which they were posted. Its
+// goroutine runs while there are jobs: those ask the store, which makes its stack grow, and
+// most connections have none for hours.
 type requestQueue struct {
+	ctx      context.Context     // no job is begun after its end
+	spawn    func(f func()) bool // starts the goroutine; false when the connection has ended
+	overflow func()              // called when too many jobs wait; it has to end ctx
+
 	mu      sync.Mutex
 	jobs    []func()
 	running bool
-	full    bool
-	wake    chan struct{}
 }
-
-func newRequestQueue() *requestQueue { return &requestQueue{wake: make(chan struct{}, 1)} }
 
 // post adds a job and never blocks. More than maxQueuedRequests end the connection.
 func (m *requestQueue) post(job func()) {
 	m.mu.Lock()
-	if len(m.jobs) < maxQueuedRequests {
-		m.jobs = append(m.jobs, job)
-	} else {
-		m.full = true
+	full, start := len(m.jobs) >= maxQueuedRequests, !m.running
+	if !full {
+		m.jobs, m.running = append(m.jobs, job), true
 	}
 	m.mu.Unlock()
-	select {
-	case m.wake <- struct{}{}:
-	default:
+	switch {
+	case full:
+		m.overflow()
+	case start:
+		m.spawn(m.run)
 	}
 }
 
@@ -39,39 +42,25 @@ func (m *requestQueue) post(job func()) {
 func (m *requestQueue) busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.running || len(m.jobs) > 0
+	return m.running
 }
 
-func (m *requestQueue) next() (job func(), full bool) {
+// next takes a job, nil when run has to end.
+func (m *requestQueue) next() (job func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.running = false
-	if m.full || len(m.jobs) == 0 {
-		return nil, m.full
+	if m.running = len(m.jobs) > 0 && m.ctx.Err() == nil; !m.running {
+		m.jobs = nil
+		return nil
 	}
 	job = m.jobs[0]
 	m.jobs[0] = nil
 	m.jobs = m.jobs[1:]
-	m.running = true
-	return job, false
+	return job
 }
 
-// run runs jobs until ctx ends. overflow is called when there were too many; it
-// must end ctx.
-func (m *requestQueue) run(ctx context.Context, overflow func()) {
-	for ctx.Err() == nil {
-		job, full := m.next()
-		switch {
-		case full:
-			overflow()
-			return
-		case job != nil:
-			job()
-		default:
-			select {
-			case <-m.wake:
-			case <-ctx.Done():
-			}
-		}
+func (m *requestQueue) run() {
+	for job := m.next(); job != nil; job = m.next() {
+		job()
 	}
 }
