@@ -93,7 +93,7 @@ func TestBodies(t *testing.T) {
 		name, id string
 		wants    []string
 	}{
-		{"broken json", body("application/json", "{\n  \"a\": tru!\n}"), []string{"Not JSON: line 2, column 8", "<mark>t</mark>ru!"}},
+		{"broken json", body("application/json", "{\n  \"a\": tru!\n}"), []string{"Not JSON: line 2, column 11", "tru<mark>!</mark>"}},
 		{"form", body("application/x-www-form-urlencoded", "a=1+2&b=%3Cb%3E&bad=%zz"), []string{"<code>1 2</code>", "&lt;b&gt;", "%zz"}},
 		{"binary", body("application/octet-stream", "\x00\x01\xff"), []string{"00 01 ff"}},
 		{"gzip", body("application/json", zipped.String(), "Content-Encoding: gzip"), []string{"&#34;packed&#34;: true", "Unpacked from gzip"}},

@@ -26,7 +26,8 @@ const (
 var errNoHeader = errors.New("there is no PROXY header")
 
 // readHeader reads a PROXY header and not a byte more. It returns the zero value if the
-// proxy itself is the source.
+// proxy itself is the source. The header is framed here because go-proxyproto refuses a
+// line of version 1 that arrives in more than one read.
 func readHeader(r io.Reader) (netip.AddrPort, error) {
 	text, err := frameHeader(r)
 	if err != nil {

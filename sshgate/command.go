@@ -257,7 +257,7 @@ func (k *call) fail(err error) int {
 		err = relay.Errorf(relay.CodeValidationFailed, "%s", wrong.text)
 	}
 	if k.json {
-		if text, bad := jsonText(record.ProblemOf(err, "")); bad == nil {
+		if text, bad := record.MarshalSafe(record.ProblemOf(err, "")); bad == nil {
 			fmt.Fprintln(k.err, text)
 		}
 	} else {
@@ -292,7 +292,7 @@ func (k *call) print(object any, text func() string) error {
 		_, err := io.WriteString(k.out, text())
 		return err
 	}
-	line, err := jsonText(object)
+	line, err := record.MarshalSafe(object)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (k *call) events() error {
 		slices.Reverse(form.Data)
 		var b strings.Builder
 		for i := range form.Data {
-			b.WriteString(k.s.screen.row(ofSummary(&form.Data[i])) + "\n")
+			b.WriteString(k.s.screen.line(record.EventLine(&form.Data[i])) + "\n")
 		}
 		return b.String()
 	})
@@ -116,9 +116,9 @@ func (k *call) whyFeedEnded(alias int64) error {
 // summary is one line of a list that is followed.
 func (k *call) summary(e record.Summary) string {
 	if !k.json {
-		return k.s.screen.row(ofSummary(&e))
+		return k.s.screen.line(record.EventLine(&e))
 	}
-	line, err := jsonText(e)
+	line, err := record.MarshalSafe(e)
 	if err != nil {
 		return "{}"
 	}
@@ -138,7 +138,7 @@ func (k *call) more(out *outputQueue, log *follower, items []relay.FeedItem, f *
 		for _, item := range items {
 			var e record.Summary
 			if item.Name == "event" && item.Alias == log.only && json.Unmarshal(item.Data, &e) == nil && k.fits(f, &e) {
-				out.put(visibleJSON(item.Data))
+				out.put(record.SafeJSON(item.Data))
 			}
 		}
 		return
@@ -149,7 +149,7 @@ func (k *call) more(out *outputQueue, log *follower, items []relay.FeedItem, f *
 	}
 	for _, r := range requests {
 		if k.fits(f, &r.event) {
-			out.put(k.s.screen.row(ofAttempt(r)))
+			out.put(k.s.screen.line(record.AttemptLine(&r.event, &r.attempt)))
 		}
 	}
 }
@@ -182,62 +182,5 @@ func (k *call) show() error {
 		return err
 	}
 	form := record.Of(e, k.srv.o.Site, time.Now())
-	return k.print(form, func() string { return showText(form) })
-}
-
-// showText is an event for people.
-func showText(e *record.Event) string {
-	var b strings.Builder
-	safe := record.SafeText
-	fmt.Fprintf(&b, "%s  %s  %s\n", e.ID, e.State, safe(e.URL))
-	fmt.Fprintf(&b, "received %s from %s, %d bytes\n\n", e.ReceivedAt, safe(e.RemoteAddr), e.PayloadSize)
-	fmt.Fprintf(&b, "> %s %s %s\n", safe(e.Method), safe(e.Path), safe(e.HTTPVersion))
-	if e.Request != nil {
-		showHeaders(&b, "> ", e.Request.Headers)
-		showBodyText(&b, e.Request.Body)
-	}
-	for _, a := range e.Attempts {
-		fmt.Fprintf(&b, "\nattempt %d (%s): %s", a.Number, a.Kind, a.State)
-		if a.Error != nil {
-			fmt.Fprintf(&b, ", %s: %s", safe(a.Error.Code), safe(a.Error.Message))
-		}
-		if a.LatencyMs != nil {
-			fmt.Fprintf(&b, ", %.1f ms", *a.LatencyMs)
-		}
-		b.WriteString("\n")
-		if r := a.Response; r != nil {
-			fmt.Fprintf(&b, "< %s %d %s\n", safe(r.HTTPVersion), r.Status, safe(r.Reason))
-			showHeaders(&b, "< ", r.Headers)
-			showBodyText(&b, r.Body)
-		}
-	}
-	for _, w := range e.Warnings {
-		fmt.Fprintf(&b, "\nwarning: %s\n", safe(w.Message))
-	}
-	return b.String()
-}
-
-func showHeaders(b *strings.Builder, mark string, headers []record.Header) {
-	for _, h := range headers {
-		fmt.Fprintf(b, "%s%s: %s\n", mark, record.SafeText(h.Name()), record.SafeText(h.Value()))
-	}
-}
-
-func showBodyText(b *strings.Builder, body *record.Body) {
-	if body == nil || body.Size == 0 {
-		return
-	}
-	b.WriteString("\n")
-	if body.Encoding != record.EncodingUTF8 {
-		fmt.Fprintf(b, "(%d bytes that are no text, sha256 %s)\n", body.Size, body.SHA256)
-		return
-	}
-	data := body.Data[:min(len(body.Data), showBody)]
-	for line := range strings.Lines(data) {
-		line = strings.ReplaceAll(strings.TrimRight(line, "\r\n"), "\t", "    ")
-		b.WriteString(record.SafeText(line) + "\n")
-	}
-	if int64(len(data)) < body.Size {
-		fmt.Fprintf(b, "(%d of %d bytes)\n", len(data), body.Size)
-	}
+	return k.print(form, func() string { return record.EventText(form) })
 }

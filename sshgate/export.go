@@ -46,7 +46,7 @@ func (k *call) export() error {
 	}
 	text := string(out.Body)
 	if isJSON {
-		text = visibleJSON(out.Body)
+		text = record.SafeJSON(out.Body)
 	}
 	if file := id.String() + "-request.body"; format == "curl" && strings.Contains(text, "@"+file) {
 		k.talk("the body is too large for a command line; save " +

@@ -175,7 +175,7 @@ func TestVisibleJSONMeansTheSame(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		want := strings.ToValidUTF8(hostile(r), "\ufffd")
-		text, err := jsonText(map[string]string{"x": want})
+		text, err := record.MarshalSafe(map[string]string{"x": want})
 		if err != nil {
 			t.Fatal(err)
 		}

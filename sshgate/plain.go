@@ -107,7 +107,7 @@ func (v *plainView) tell(n notice) {
 }
 
 func (v *plainView) request(r endedAttempt) {
-	v.out.put(v.s.screen.row(ofAttempt(r)))
+	v.out.put(v.s.screen.line(record.AttemptLine(&r.event, &r.attempt)))
 	v.warnHostRefused(&r)
 }
 

@@ -57,10 +57,8 @@ func (k *call) replayText(e *record.Event, a record.Attempt) string {
 	case relay.StateDelivering:
 		fmt.Fprintf(&b, "%s is still being delivered (attempt %d); see it with: show %s\n", e.ID, a.Number, e.ID)
 	default:
-		b.WriteString(k.s.screen.row(ofAttempt(endedAttempt{event: e.Summary, attempt: a})) + "\n")
-		if before := attemptBefore(e.Attempts, a.Number); before != nil {
-			b.WriteString(difference(before, &a))
-		}
+		b.WriteString(k.s.screen.line(record.AttemptLine(&e.Summary, &a)) + "\n")
+		b.WriteString(k.compare(e, a.Number))
 	}
 	for _, w := range e.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", record.SafeText(w.Message))
@@ -68,95 +66,25 @@ func (k *call) replayText(e *record.Event, a record.Attempt) string {
 	return b.String()
 }
 
-// attemptBefore is the last attempt before number that has ended; nil without one.
-func attemptBefore(attempts []record.Attempt, number int) *record.Attempt {
-	for i := len(attempts) - 1; i >= 0; i-- {
-		a := &attempts[i]
-		switch a.State {
-		case relay.StateDelivered, relay.StateFailed, relay.StateInterrupted:
-			if a.Number < number {
-				return a
-			}
+// compare returns a line that says what an attempt answered compared with the one before
+// it that got a response; "" where either has none.
+func (k *call) compare(e *record.Event, number int) string {
+	id, err := relay.ParseID(e.ID)
+	if err != nil {
+		return ""
+	}
+	for _, a := range slices.Backward(e.Attempts) {
+		if a.Number >= number || a.Response == nil {
+			continue
 		}
-	}
-	return nil
-}
-
-// difference says in lines what another attempt gave.
-func difference(before, after *record.Attempt) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "compared with attempt %d:\n", before.Number)
-	was, is := outcome(before), outcome(after)
-	if was == is {
-		fmt.Fprintf(&b, "  status   %s, as before\n", is)
-	} else {
-		fmt.Fprintf(&b, "  status   %s, was %s\n", is, was)
-	}
-	if before.LatencyMs != nil && after.LatencyMs != nil {
-		fmt.Fprintf(&b, "  latency  %.1f ms, was %.1f ms (%+.1f)\n", *after.LatencyMs, *before.LatencyMs, *after.LatencyMs-*before.LatencyMs)
-	}
-	if r, old := after.Response, before.Response; r != nil && old != nil {
-		if names := changedHeaders(old.Headers, r.Headers); len(names) > 0 {
-			fmt.Fprintf(&b, "  headers  changed: %s\n", strings.Join(names, ", "))
+		left, right := relay.AttemptRef{Event: id, N: a.Number}, relay.AttemptRef{Event: id, N: number}
+		d, err := record.ReadDiff(k.ctx, k.srv.o.Read, k.who, left, right, record.DiffResponse)
+		if err != nil {
+			return ""
 		}
-		fmt.Fprintf(&b, "  body     %s\n", bodyChange(old.Body, r.Body))
+		return fmt.Sprintf("compared with attempt %d: %s\n", a.Number, d.Headline)
 	}
-	return b.String()
-}
-
-// outcome is status or error of an attempt.
-func outcome(a *record.Attempt) string {
-	switch {
-	case a.Response != nil:
-		return fmt.Sprint(a.Response.Status)
-	case a.Error != nil:
-		return record.SafeTextMax(a.Error.Code, 64)
-	}
-	return record.SafeText(a.State)
-}
-
-func bodyChange(was, is *record.Body) string {
-	size := func(b *record.Body) (int64, string) {
-		if b == nil {
-			return 0, ""
-		}
-		return b.Size, b.SHA256
-	}
-	oldSize, oldSum := size(was)
-	newSize, newSum := size(is)
-	switch {
-	case oldSize == newSize && (oldSum == newSum || newSize == 0):
-		return fmt.Sprintf("the same %d bytes", newSize)
-	case oldSize == newSize:
-		return fmt.Sprintf("changed, %d bytes as before", newSize)
-	}
-	return fmt.Sprintf("changed: %d bytes, was %d", newSize, oldSize)
-}
-
-// maxChanged is how many changed headers are named.
-const maxChanged = 8
-
-// changedHeaders names the response headers that differ, but for the noise.
-func changedHeaders(was, is []record.Header) []string {
-	lines, ok := record.CompareHeaders(was, is)
-	if !ok {
-		return []string{"too many to compare"}
-	}
-	var names []string
-	for _, l := range lines {
-		if l.Op != record.HeaderSame && !l.Noise {
-			names = append(names, lower(l.Name))
-		}
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if more := len(names) - maxChanged; more > 0 {
-		names = append(names[:maxChanged], fmt.Sprintf("and %d more", more))
-	}
-	for i := range names {
-		names[i] = record.SafeTextMax(names[i], 64)
-	}
-	return names
+	return ""
 }
 
 func (k *call) replayQueued() error {

@@ -16,10 +16,10 @@ func TestRowFits(t *testing.T) {
 		for _, method := range []string{"GET", "PROPPATCH", strings.Repeat("M", 500)} {
 			for _, state := range []string{relay.StateDelivered, relay.StateInterrupted} {
 				latency := 1234.5
-				r := newRow(at, 0, state, nil, &record.Summary{ID: "evt_01k0000000000000000000000", Method: method, Path: path}, &latency)
-				r.note = "(replay)"
+				r := record.AttemptLine(&record.Summary{ID: "evt_01k0000000000000000000000", Method: method, Path: path},
+					&record.Attempt{Number: 2, Kind: relay.KindReplay, State: state, ReceivedAt: record.Time{Time: at}, LatencyMs: &latency})
 				for columns := minColumns - 1; columns < 200; columns++ {
-					line := r.fit(columns).words(func(_ tone, text string) string { return text })
+					line := fit(r, columns).String()
 					if n := columnsOf(line); n > columns {
 						t.Fatalf("%d columns instead of %d: %s", n, columns, line)
 					}
@@ -35,18 +35,20 @@ func TestRowFits(t *testing.T) {
 func TestRowKeepsWhatMatters(t *testing.T) {
 	t.Parallel()
 	latency := 23.4
-	r := newRow(time.Date(2026, 11, 21, 15, 4, 5, 0, time.Local), 200, relay.StateDelivered, nil,
-		&record.Summary{ID: "evt_01k0000000000000000000000", Method: "POST", Path: "/webhooks/stripe/live"}, &latency)
-	r.note = "(replay)"
-	plain := func(_ tone, text string) string { return text }
+	status := 200
+	e := &record.Summary{
+		ID: "evt_01k0000000000000000000000", Method: "POST", Path: "/webhooks/stripe/live", State: relay.StateDelivered, Status: &status,
+		LatencyMs: &latency, AttemptCount: 2, ReceivedAt: record.Time{Time: time.Date(2026, 11, 21, 15, 4, 5, 0, time.Local)},
+	}
 	for columns, want := range map[int]string{
-		100: "15:04:05 [200] POST /webhooks/stripe/live (23ms) evt_01k0000000000000000000000 (replay)",
-		80:  "15:04:05 [200] POST /webhooks/str… (23ms) evt_01k0000000000000000000000 (replay)",
+		120: "2026-11-21 15:04:05 [200] POST /webhooks/stripe/live (23ms) evt_01k0000000000000000000000 (2 attempts)",
+		100: "2026-11-21 15:04:05 [200] POST /webhooks/stripe/l… (23ms) evt_01k0000000000000000000000 (2 attempts)",
+		80:  "15:04:05 [200] POST /webhooks/stripe/live (23ms) evt_01k0000000000000000000000",
 		60:  "15:04:05 [200] POST /webhooks/stripe/live (23ms)",
 		40:  "15:04:05 [200] POST /webhooks/st… (23ms)",
 		30:  "15:04:05 [200] POST /webhooks…",
 	} {
-		if got := r.fit(columns).words(plain); got != want {
+		if got := fit(record.EventLine(e), columns).String(); got != want {
 			t.Errorf("%d columns: %q, want %q", columns, got, want)
 		}
 	}
@@ -56,20 +58,19 @@ func TestRowKeepsWhatMatters(t *testing.T) {
 // and why.
 func TestRowOfFailure(t *testing.T) {
 	t.Parallel()
-	e := &record.Summary{ID: "evt_1", Method: "GET", Path: "/"}
 	var s screen
 	for _, x := range []struct {
 		state string
 		fault *record.Fault
 		want  string
 	}{
-		{relay.StateFailed, &record.Fault{Code: relay.CodeLocalRefused}, "[502] GET / evt_1 local-refused"},
+		{relay.StateFailed, &record.Fault{Code: relay.CodeLocalRefused, Message: "x"}, "[502] GET / evt_1 local-refused: x"},
 		{relay.StateInterrupted, &record.Fault{Code: relay.CodeTunnelLost}, "[502] GET / evt_1 tunnel-lost"},
 		{relay.StateRejected, &record.Fault{Code: relay.CodeBodyTooLarge}, "[413] GET / evt_1 body-too-large"},
 		{relay.StateQueued, nil, "[queued] GET / evt_1"},
 		{relay.StateCanceled, &record.Fault{Code: relay.CodeSuperseded}, "[canceled] GET / evt_1"},
 	} {
-		if got := s.row(newRow(time.Now(), 0, x.state, x.fault, e, nil)); !strings.HasSuffix(got, x.want) {
+		if got := s.line(record.EventLine(&record.Summary{ID: "evt_1", Method: "GET", Path: "/", State: x.state, Error: x.fault})); !strings.HasSuffix(got, x.want) {
 			t.Errorf("%s: %q, want %q", x.state, got, x.want)
 		}
 	}

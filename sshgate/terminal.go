@@ -86,8 +86,8 @@ func (s *screen) hasPTY() bool {
 	return s.pty
 }
 
-// room returns how many columns a line may take; 0 = any number.
-func (s *screen) room() int {
+// width returns how many columns a line may take; 0 = any number.
+func (s *screen) width() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.pty || s.columns == 0 {

@@ -42,7 +42,7 @@ func (k *call) wait() error {
 		return relay.Errorf(relay.CodeRequestTimeout, "no such event came within %s", relay.FormatDuration(timeout))
 	}
 	form := record.Of(e, k.srv.o.Site, time.Now())
-	return k.print(form, func() string { return k.s.screen.row(ofSummary(&form.Summary)) + "\n" })
+	return k.print(form, func() string { return k.s.screen.line(record.EventLine(&form.Summary)) + "\n" })
 }
 
 // waitFor reads what is waited for, and how long.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +31,7 @@ func (p *program) events() *cobra.Command {
 			if *follow && e.State == relay.StateDelivering {
 				return nil // another line follows when it ends
 			}
-			return w.line(eventLine(e))
+			return w.line(record.EventLine(e).String())
 		}))
 	ask.PreRunE = func(*cobra.Command, []string) error {
 		if *n < 1 || *n > 200 {
@@ -45,7 +44,7 @@ func (p *program) events() *cobra.Command {
 
 func (p *program) show() *cobra.Command {
 	c := &cobra.Command{Use: "show ID", Short: showShort, Example: showExample, Args: oneArg("event id")}
-	return p.ask(c, getting(func(args []string) string { return "/events/" + url.PathEscape(args[0]) }), decoded(showEvent))
+	return p.ask(c, getting(func(args []string) string { return "/events/" + url.PathEscape(args[0]) }), decoded(func(w *printer, e *record.Event) error { return w.text(record.EventText(e)) }))
 }
 
 func (p *program) diff() *cobra.Command {
@@ -117,7 +116,7 @@ func (w *printer) object(v any) error {
 // showReplay shows the last attempt, which is the replay.
 func showReplay(w *printer, e *record.Event) error {
 	if len(e.Attempts) == 0 {
-		return w.line(eventLine(&e.Summary))
+		return w.line(record.EventLine(&e.Summary).String())
 	}
 	last := &e.Attempts[len(e.Attempts)-1]
 	if last.State == relay.StateQueued {
@@ -126,70 +125,5 @@ func showReplay(w *printer, e *record.Event) error {
 	if last.State == relay.StateDelivering {
 		return w.line(e.ID + " is " + last.State)
 	}
-	return w.line(requestLine(&e.Summary, last))
-}
-
-// showEvent shows an event as it was transferred, the request first.
-func showEvent(w *printer, e *record.Event) error {
-	if err := w.line(cameFrom(e)); err != nil {
-		return err
-	}
-	for _, warning := range e.Warnings {
-		if err := w.line(warning.Message); err != nil {
-			return err
-		}
-	}
-	if e.Request != nil {
-		start := e.Method + " " + e.Path + " " + e.HTTPVersion
-		if err := showMessage(w, start, e.Request.Headers, e.Request.Body); err != nil {
-			return err
-		}
-	}
-	for i := range e.Attempts {
-		if err := showAttempt(w, &e.Attempts[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func showAttempt(w *printer, a *record.Attempt) error {
-	if err := w.text("\n"); err != nil {
-		return err
-	}
-	if err := w.line(attemptLine(a)); err != nil || a.Response == nil {
-		return err
-	}
-	r := a.Response
-	start := strings.TrimRight(r.HTTPVersion+" "+statusText(r), " ")
-	return showMessage(w, start, r.Headers, r.Body)
-}
-
-func showMessage(w *printer, start string, headers []record.Header, body *record.Body) error {
-	if err := w.text("\n" + record.SafeText(start) + "\n"); err != nil {
-		return err
-	}
-	for _, h := range headers {
-		if err := w.text(record.SafeText(h.Name()+": "+h.Value()) + "\n"); err != nil {
-			return err
-		}
-	}
-	return showBody(w, body)
-}
-
-func showBody(w *printer, b *record.Body) error {
-	if b == nil || b.Size == 0 {
-		return nil
-	}
-	if b.Encoding != record.EncodingUTF8 {
-		return w.text("\n" + binaryBody(b.Size) + "\n")
-	}
-	text := "\n" + b.Data
-	if !strings.HasSuffix(text, "\n") {
-		text += "\n"
-	}
-	if b.Truncated {
-		text += cutBody(len(b.Data), b.Size) + "\n"
-	}
-	return w.text(text)
+	return w.line(record.AttemptLine(&e.Summary, last).String())
 }

@@ -56,7 +56,7 @@ func exportText(format string, answer []byte) string {
 		return string(answer)
 	}
 	var text bytes.Buffer
-	if err := json.Indent(&text, []byte(safeJSON(answer)), "", "  "); err != nil {
+	if err := json.Indent(&text, []byte(record.SafeJSON(answer)), "", "  "); err != nil {
 		return string(answer)
 	}
 	return text.String() + "\n"

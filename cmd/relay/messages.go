@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"time"
 
-	"relay"
 	"relay/client"
 	"relay/record"
 )
@@ -131,91 +129,12 @@ func me(m record.Me) string {
 	return s
 }
 
-// requestLine describes one ended attempt: 15:04:05 [200] POST /hook (23ms) evt_…
-func requestLine(e *record.Summary, a *record.Attempt) string {
-	at := a.ReceivedAt.Time
-	if a.StartedAt != nil {
-		at = a.StartedAt.Time
-	}
-	status := 0
-	if a.Response != nil {
-		status = a.Response.Status
-	}
-	line := at.Local().Format(time.TimeOnly) + " " + outcome(status, a.Error) + " " + e.Method + " " + e.Path +
-		latency(a.LatencyMs) + " " + e.ID
-	line += replayMark(a)
-	if a.Error != nil {
-		line += " " + a.Error.Code + ": " + a.Error.Message
-	}
-	return line
-}
-
-// outcome returns the status in brackets; without a response it is the status that the
-// relay itself answers with.
-func outcome(status int, fault *record.Fault) string {
-	if status == 0 && fault != nil {
-		status = relay.Status(fault.Code)
-	}
-	if status == 0 {
-		return "[---]"
-	}
-	return fmt.Sprintf("[%d]", status)
-}
-
-func latency(ms *float64) string {
-	if ms == nil {
-		return ""
-	}
-	return fmt.Sprintf(" (%.0fms)", math.Round(*ms))
-}
-
-// eventLine is one line of a list.
-func eventLine(e *record.Summary) string {
-	status := 0
-	if e.Status != nil {
-		status = *e.Status
-	}
-	line := e.ReceivedAt.Local().Format(time.DateTime) + " " + outcome(status, e.Error) + " " + e.Method + " " + e.Path +
-		latency(e.LatencyMs) + " " + e.ID
-	if e.State != relay.StateDelivered {
-		line += " " + e.State
-	}
-	if e.AttemptCount > 1 {
-		line += fmt.Sprintf(" (%d attempts)", e.AttemptCount)
-	}
-	return line
-}
-
-func attemptLine(a *record.Attempt) string {
-	status := 0
-	if a.Response != nil {
-		status = a.Response.Status
-	}
-	line := fmt.Sprintf("Attempt %d, %s: %s %s%s", a.Number, a.Kind, outcome(status, a.Error), a.State, latency(a.LatencyMs))
-	if a.Error != nil {
-		line += ", " + a.Error.Code + ": " + a.Error.Message
-	}
-	return line
-}
-
 func aliasLine(a *record.Alias) string {
 	line := fmt.Sprintf("%-20s %-8s %s", a.Name, a.State, a.URL)
 	if a.QueuedEvents > 0 {
 		line += fmt.Sprintf("  %d %s queued", a.QueuedEvents, plural(a.QueuedEvents, "event"))
 	}
 	return line
-}
-
-func cameFrom(e *record.Event) string {
-	return fmt.Sprintf("%s of %s, %s, received %s from %s", e.ID, e.Alias, e.State, e.ReceivedAt.Local().Format(time.DateTime), e.RemoteAddr)
-}
-
-func binaryBody(size int64) string {
-	return fmt.Sprintf("(%d bytes of binary data; --json contains them)", size)
-}
-
-func cutBody(shown int, size int64) string {
-	return fmt.Sprintf("(%d of %d bytes)", shown, size)
 }
 
 func configSummary(name string, c *client.Config) string {
@@ -240,5 +159,3 @@ func configAlias(f client.Forward) string {
 	}
 	return s
 }
-
-func statusText(r *record.Response) string { return fmt.Sprintf("%d %s", r.Status, r.Reason) }

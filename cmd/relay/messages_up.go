@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 
-	"relay"
 	"relay/record"
 )
 
@@ -24,17 +22,9 @@ With --output json each line of stdout is one object. Its keys depend on its typ
 Ignore unknown types and keys: more may be added.`
 )
 
-// replayMark distinguishes a replay from an original.
-func replayMark(a *record.Attempt) string {
-	if a.Kind != relay.KindReplay {
-		return ""
-	}
-	return " replay #" + strconv.Itoa(a.Number)
-}
-
 // logLine is a line of the request log; with several aliases it names the alias.
 func logLine(e *record.Summary, a *record.Attempt, several bool) string {
-	line := requestLine(e, a)
+	line := record.AttemptLine(e, a).String()
 	if several {
 		line += " alias " + e.Alias
 	}

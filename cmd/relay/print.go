@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -64,34 +63,12 @@ func (w *printer) text(s string) error {
 
 // json writes one JSON value on one line.
 func (w *printer) json(raw []byte) error {
-	_, err := io.WriteString(w.out, safeJSON(raw)+"\n")
-	return err
-}
-
-// safeJSON returns the same JSON value in one line that is safe to print: it writes
-// characters that record.SafeText would escape as \uXXXX. raw has to be valid JSON, so
-// that anything except ASCII white space and punctuation is within strings.
-func safeJSON(raw []byte) string {
-	var b strings.Builder
-	for i := 0; i < len(raw); {
-		r, size := utf8.DecodeRune(raw[i:])
-		switch {
-		case r == '\n' || r == '\r' || r == '\t': // between values
-		case r < 0x7f:
-			b.WriteByte(raw[i])
-		case r == utf8.RuneError && size == 1:
-			b.WriteString(`\ufffd`)
-		case record.Shown(r):
-			b.Write(raw[i : i+size])
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-		i += size
+	var line bytes.Buffer
+	if err := json.Compact(&line, raw); err != nil {
+		return err
 	}
-	return b.String()
+	_, err := io.WriteString(w.out, record.SafeJSON(line.Bytes())+"\n")
+	return err
 }
 
 // question asks the API and writes JSON values to out as they arrive.

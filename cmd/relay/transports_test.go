@@ -56,7 +56,7 @@ func runRelay(ts *testscript.TestScript, token string, args []string) ranRelay {
 }
 
 // volatile is what two runs of one command never have in common.
-var volatile = regexp.MustCompile(`\d\d\d\d-\d\d-\d\d |\d\d:\d\d:\d\d|\(\d+ms\)|/s/\S+|shared/[^/]+|#\d+|req_\w+|in \d+ms|\d+(\.\d+)? ?ms`)
+var volatile = regexp.MustCompile(`\d\d\d\d-\d\d-\d\d |\d\d:\d\d:\d\d|\(\d+ms\)|/s/\S+|shared/[^/]+|replay \d+|req_\w+|in \d+ms|\d+(\.\d+)? ?ms`)
 
 // steady makes output comparable: of JSON the names and types, of text all but times
 // and secrets.

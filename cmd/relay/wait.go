@@ -27,7 +27,7 @@ func (p *program) wait() *cobra.Command {
 		func(ctx context.Context, api *client.API, _ []string, out io.Writer) error {
 			return api.Wait(ctx, filter.query, limit, out)
 		},
-		decoded(func(w *printer, e *record.Summary) error { return w.line(eventLine(e)) }))
+		decoded(func(w *printer, e *record.Summary) error { return w.line(record.EventLine(e).String()) }))
 	ask.PreRunE = func(*cobra.Command, []string) (err error) {
 		if limit, err = relay.ParseDuration(*timeout); err != nil || limit <= 0 || limit > maxTimeout {
 			return usage("--timeout is a duration above 0 such as 30s or 5m, at most 1h, not %q", *timeout)

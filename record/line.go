@@ -1,0 +1,169 @@
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+
+	"relay"
+)
+
+// Line is one line about an event or an attempt. Its texts are safe to print.
+//
+//	15:04:05 [200] POST /hook (23ms) evt_…
+type Line struct {
+	Time         string // with the date in lists
+	Status       int    // without a response the one that the relay answers with; 0 = none
+	State        string // shown where there is no status
+	Method, Path string
+	Took         string // "" = not known
+	ID           string
+	Note         string // follows the id: which replay it is, and the error
+}
+
+// AttemptLine is the line about an attempt that has ended.
+func AttemptLine(e *Summary, a *Attempt) Line {
+	at, status := a.ReceivedAt.Time, 0
+	if a.StartedAt != nil {
+		at = a.StartedAt.Time
+	}
+	if a.Response != nil {
+		status = a.Response.Status
+	}
+	l := newLine(at.Local().Format(time.TimeOnly), e, status, a.State, a.Error, a.LatencyMs)
+	if a.Kind == relay.KindReplay {
+		l.Note = strings.TrimSpace(fmt.Sprintf("(replay %d) %s", a.Number, l.Note))
+	}
+	return l
+}
+
+// EventLine is the line about an event in a list.
+func EventLine(e *Summary) Line {
+	status := 0
+	if e.Status != nil && e.State == relay.StateDelivered {
+		status = *e.Status
+	}
+	l := newLine(e.ReceivedAt.Local().Format(time.DateTime), e, status, e.State, e.Error, e.LatencyMs)
+	if e.AttemptCount > 1 {
+		l.Note = strings.TrimSpace(fmt.Sprintf("(%d attempts) %s", e.AttemptCount, l.Note))
+	}
+	return l
+}
+
+func newLine(at string, e *Summary, status int, state string, fault *Fault, latencyMs *float64) Line {
+	l := Line{Time: at, Status: status, State: SafeText(state), Method: SafeText(e.Method), Path: SafeText(e.Path), ID: SafeText(e.ID)}
+	if fault != nil && state != relay.StateQueued && state != relay.StateCanceled {
+		l.Note = SafeText(fault.Code)
+		if fault.Message != "" {
+			l.Note += ": " + SafeText(fault.Message)
+		}
+		if status == 0 {
+			l.Status = relay.Status(fault.Code)
+		}
+	}
+	if latencyMs != nil {
+		l.Took = fmt.Sprintf("(%.0fms)", *latencyMs)
+	}
+	return l
+}
+
+// Outcome returns status or state in brackets.
+func (l Line) Outcome() string {
+	if l.Status != 0 {
+		return "[" + strconv.Itoa(l.Status) + "]"
+	}
+	return "[" + l.State + "]"
+}
+
+// String returns the whole line.
+func (l Line) String() string {
+	var words []string
+	for _, w := range []string{l.Time, l.Outcome(), l.Method, l.Path, l.Took, l.ID, l.Note} {
+		if w != "" {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// EventText describes an event in lines, the request first. All text in it is safe to print.
+func EventText(e *Event) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s  %s\n", SafeText(e.ID), SafeText(e.State), SafeText(e.URL))
+	fmt.Fprintf(&b, "received %s from %s, %d bytes\n\n", e.ReceivedAt.Local().Format(time.DateTime), SafeText(e.RemoteAddr), e.PayloadSize)
+	fmt.Fprintf(&b, "> %s %s %s\n", SafeText(e.Method), SafeText(e.Path), SafeText(e.HTTPVersion))
+	if e.Request != nil {
+		writeMessage(&b, "> ", e.Request.Headers, e.Request.Body)
+	}
+	for i := range e.Attempts {
+		a := &e.Attempts[i]
+		fmt.Fprintf(&b, "\nattempt %d (%s): %s", a.Number, SafeText(a.Kind), SafeText(a.State))
+		if a.Error != nil {
+			fmt.Fprintf(&b, ", %s: %s", SafeText(a.Error.Code), SafeText(a.Error.Message))
+		}
+		if a.LatencyMs != nil {
+			b.WriteString(", " + MillisText(*a.LatencyMs))
+		}
+		b.WriteString("\n")
+		if r := a.Response; r != nil {
+			fmt.Fprintf(&b, "< %s %d %s\n", SafeText(r.HTTPVersion), r.Status, SafeText(r.Reason))
+			writeMessage(&b, "< ", r.Headers, r.Body)
+		}
+	}
+	for _, w := range e.Warnings {
+		fmt.Fprintf(&b, "\nwarning: %s\n", SafeText(w.Message))
+	}
+	return b.String()
+}
+
+func writeMessage(b *strings.Builder, mark string, headers []Header, body *Body) {
+	for _, h := range headers {
+		fmt.Fprintf(b, "%s%s: %s\n", mark, SafeText(h.Name()), SafeText(h.Value()))
+	}
+	if body == nil || body.Size == 0 {
+		return
+	}
+	b.WriteString("\n")
+	if body.Encoding != EncodingUTF8 {
+		fmt.Fprintf(b, "(%d bytes of binary data, sha256 %s)\n", body.Size, SafeText(body.SHA256))
+		return
+	}
+	for line := range strings.Lines(body.Data) {
+		b.WriteString(SafeText(strings.ReplaceAll(strings.TrimRight(line, "\r\n"), "\t", "    ")) + "\n")
+	}
+	if int64(len(body.Data)) < body.Size {
+		fmt.Fprintf(b, "(%d of %d bytes)\n", len(body.Data), body.Size)
+	}
+}
+
+// SafeJSON returns the same valid JSON in a form that is safe to print: it writes \uXXXX
+// for every character that SafeText would not leave as it is. Such characters are within
+// strings only.
+func SafeJSON(p []byte) string {
+	text := string(p)
+	if IsSafeText(text) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		switch s := string(r); {
+		case r < 0x20 || IsSafeText(s): // within strings, JSON has escaped what is below
+			b.WriteString(s)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// MarshalSafe encodes a value as JSON that is safe to print.
+func MarshalSafe(v any) (string, error) {
+	p, err := json.Marshal(v)
+	return SafeJSON(p), err
+}
