@@ -6,7 +6,7 @@ import "time"
 const (
 	NodeServing     = "serving"
 	NodeDraining    = "draining"    // it stops: it takes no new tunnels, and its tunnels are told to move
-	NodeUnreachable = "unreachable" // it raises its beat, but this node has no connection to it
+	NodeUnreachable = "unreachable" // it serves, but other living nodes have no connection to it
 	NodeDead        = "dead"        // its beat stands still; the others end what it had under way
 )
 
@@ -28,4 +28,6 @@ type Node struct {
 	ClockOffset time.Duration // clock of the database minus clock of the node
 	Feed        string        // listening or polling: how it learns of changes made elsewhere
 	Self        bool          // it is the one that answers
+
+	UnreachableFrom []string // names of the nodes for which it is unreachable
 }

@@ -210,6 +210,7 @@ func TestFaultNewerSchema(t *testing.T) {
 	if code != 1 || !strings.Contains(said, "newer") || r.ready() != 200 {
 		t.Errorf("exit %d, the first is ready: %d, said %q", code, r.ready(), relaytest.Tail(said, 500))
 	}
+	r.waitFor(5*time.Second, "the first to say so", func() bool { return r.degraded() && strings.Contains(r.log.String(), "newer relayd has changed the schema") })
 }
 
 // TestFaultIdleNodes counts the statements that a node sends which has nothing to do.

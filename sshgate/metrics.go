@@ -162,6 +162,8 @@ var (
 	bufferDesc      = prometheus.NewDesc("relay_buffer_bytes", "Bytes reserved for what peers sent and nobody took yet.", nil, nil)
 	bufferLimitDesc = prometheus.NewDesc("relay_buffer_limit_bytes", "Most bytes that may be reserved so.", nil, nil)
 	bufferFullDesc  = prometheus.NewDesc("relay_buffer_refused_total", "Reservations refused, of new requests and of answers under way.", nil, nil)
+	peersDesc       = prometheus.NewDesc("relay_sshgate_peers", "Other living nodes, by whether this one has a connection to them.", []string{"state"}, nil)
+	peerChanDesc    = prometheus.NewDesc("relay_sshgate_peer_channels_total", "Channels between nodes, by who opened them.", []string{"direction"}, nil)
 	penalisedDesc   = prometheus.NewDesc("relay_sshgate_penalised_sources", "Sources kept out now for failed logins.", nil, nil)
 )
 
@@ -170,6 +172,8 @@ func (gauges) Describe(to chan<- *prometheus.Desc) {
 	to <- connectionsDesc
 	to <- tunnelsDesc
 	to <- penalisedDesc
+	to <- peersDesc
+	to <- peerChanDesc
 	to <- bufferDesc
 	to <- bufferLimitDesc
 	to <- bufferFullDesc
@@ -186,6 +190,12 @@ func (c gauges) Collect(to chan<- prometheus.Metric) {
 	gauge(connectionsDesc, s.LoggedIn, "logged_in")
 	gauge(tunnelsDesc, s.Tunnels)
 	gauge(penalisedDesc, s.Penalised)
+	reached, all := c.srv.Reached()
+	gauge(peersDesc, reached, "reachable")
+	gauge(peersDesc, all-reached, "unreachable")
+	out, in := c.srv.Forwarded()
+	to <- prometheus.MustNewConstMetric(peerChanDesc, prometheus.CounterValue, float64(out), "out")
+	to <- prometheus.MustNewConstMetric(peerChanDesc, prometheus.CounterValue, float64(in), "in")
 	b := c.srv.o.Budget.Stats()
 	to <- prometheus.MustNewConstMetric(bufferDesc, prometheus.GaugeValue, float64(b.Used))
 	to <- prometheus.MustNewConstMetric(bufferLimitDesc, prometheus.GaugeValue, float64(b.Limit))

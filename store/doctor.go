@@ -70,7 +70,7 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 }
 
 // examineNodes looks at the nodes of Postgres: whether there are connections for all of
-// them, and whether their clocks agree.
+// them, whether they reach each other, and whether their clocks agree.
 func (s *Store) examineNodes(q session) Finding {
 	if !s.d.isPostgres {
 		return okFinding("one, with a lock in %s", s.opt.DataDir)
@@ -80,12 +80,16 @@ func (s *Store) examineNodes(q session) Finding {
 		return unknownFinding(err)
 	}
 	var living, farthest relay.Node
+	var apart []string
 	count := 0
 	for _, n := range nodes {
 		if n.State == relay.NodeDead {
 			continue
 		}
 		count, living = count+1, n
+		if len(n.UnreachableFrom) > 0 {
+			apart = append(apart, n.Name+" cannot be reached from "+strings.Join(n.UnreachableFrom, " and "))
+		}
 		if n.ClockOffset.Abs() > farthest.ClockOffset.Abs() {
 			farthest = n
 		}
@@ -104,6 +108,11 @@ func (s *Store) examineNodes(q session) Finding {
 		return Finding{
 			Verdict: VerdictFail, Fix: "raise max_connections of postgres, lower --database-max-conns, or put a pooler in between",
 			Reason: fmt.Sprintf("%d nodes may use %d connections each, others use %d, and postgres has %d", max(count, 1), each, others, most),
+		}
+	case len(apart) > 0:
+		return Finding{
+			Verdict: VerdictFail, Fix: "see whether the --peer-addr of each node can be reached from the others, which connect to its SSH listener",
+			Reason: strings.Join(apart, "; ") + ": requests there for its tunnels are queued, and delivered late",
 		}
 	case farthest.ClockOffset.Abs() > maxClockOffset:
 		return Finding{

@@ -67,3 +67,15 @@ func (s *Store) holdsLease(ctx context.Context, name string) bool {
 	l.known[name] = leaseState{held, start.Add(map[bool]time.Duration{true: leaseTrust, false: leaseRetry}[held])}
 	return held
 }
+
+// hasLease reports, from memory, whether this node holds a lease.
+func (s *Store) hasLease(name string) bool {
+	if !s.d.isPostgres {
+		return s.serving.Load()
+	}
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.known[name]
+	return known.held && time.Now().Before(known.until.Add(leaseLife-leaseTrust))
+}

@@ -76,6 +76,8 @@ var (
 	descBeatAge  = describe("node_beat_age_seconds", "Time since this node last renewed its beat; from 3 on it claims nothing (Postgres).")
 	descSweeps   = describe("node_sweeps_total", "Dead nodes that this node swept.")
 	descSwept    = describe("node_swept_attempts_total", "Attempts of dead nodes that this node marked interrupted.")
+	descLease    = describe("lease_held", "1 while this node does that work for all nodes, else 0.", "lease")
+	descNewer    = describe("schema_newer", "1 once a newer relayd has changed the schema of the database.")
 	descMinFree  = describe("min_free_bytes", "With less free space than this, new events are refused; 0 = off.")
 )
 
@@ -83,7 +85,7 @@ var (
 func (f collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descSteps, descQueue, descFailed, descLeft, descRetried, descUp, descSpool, descLimit, descSpooled, descDrained, descRefused,
-		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree, descMinFree, descNodes, descBeatAge, descSweeps, descSwept,
+		descRemoved, descDays, descFreed, descStored, descHold, descDiskFree, descMinFree, descNodes, descBeatAge, descSweeps, descSwept, descLease, descNewer,
 	} {
 		to <- d
 	}
@@ -92,8 +94,8 @@ func (f collector) Describe(to chan<- *prometheus.Desc) {
 // Collect is part of prometheus.Collector. It does not ask the database.
 func (f collector) Collect(to chan<- prometheus.Metric) {
 	s := f.s
-	gauge := func(d *prometheus.Desc, v float64) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	counter := func(d *prometheus.Desc, n int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
@@ -126,6 +128,10 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 	gauge(descBeatAge, age.Seconds())
 	counter(descSweeps, s.membership.swept.Load())
 	counter(descSwept, s.membership.interrupted.Load())
+	for _, name := range []string{leaseRetention, leaseTidy, leaseClaims, leaseOrphans} {
+		gauge(descLease, float64(boolToInt(s.hasLease(name))), name)
+	}
+	gauge(descNewer, float64(boolToInt(s.NewerSchema() > 0)))
 	if s.disk.free != nil {
 		gauge(descMinFree, float64(s.disk.min))
 		if free, err := s.disk.free(s.disk.dir); err == nil {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	mathrand "math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,8 +45,11 @@ type membership struct {
 	id      string
 	former  string // id before the last rejoin; attempts of then end under it
 	name    string
-	state   string // an operator may change it in the row: see DrainNode
-	leaving bool   // this process drains because it stops
+	schema  int64           // newest one that this program knows
+	newer   int64           // schema of the database, if that is a newer one
+	cut     map[string]bool // ids of nodes that this one has no connection to
+	state   string          // an operator may change it in the row: see DrainNode
+	leaving bool            // this process drains because it stops
 	since   time.Time
 	renewed time.Time            // start of the last renewal that succeeded
 	steady  time.Time            // start of the first renewal since the last gap or failure; zero before it
@@ -78,12 +83,14 @@ type nodeRow struct {
 	SpoolSteps int64  `db:"spool_steps"`
 	Offset     int64  `db:"clock_offset_us"`
 	Feed       string `db:"feed"`
-	Now        int64  `db:"now_us"`  // clock of the database
-	Renewed    int    `db:"renewed"` // of the beat: rows that it raised, 0 or 1
+	Cut        string `db:"unreachable"` // see membership.cut
+	Database   int64  `db:"schema_now"`  // of the beat: schema of the database
+	Now        int64  `db:"now_us"`      // clock of the database
+	Renewed    int    `db:"renewed"`     // of the beat: rows that it raised, 0 or 1
 	Tunnels    int    `db:"tunnels"`
 }
 
-const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed`
+const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed, unreachable`
 
 func (r *nodeRow) node() relay.Node {
 	return relay.Node{
@@ -165,7 +172,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 				return err
 			}
 		}
-		_, err := c.exec(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '')`,
+		_, err := c.exec(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '', '')`,
 			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, m.state)
 		if err == nil {
 			_, err = c.exec(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
@@ -180,7 +187,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.former, m.id, m.name, m.since = m.id, id, name, s.now()
+	m.former, m.id, m.name, m.schema, m.since = m.id, id, name, schema, s.now()
 	s.noteOwner(id)
 	m.renewed, m.steady = start, start
 	return nil
@@ -307,16 +314,17 @@ func (s *Store) nodeLoop(ctx context.Context) {
 	}
 }
 
-const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?
+const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?, unreachable = ?
 		WHERE id = ? AND state <> 'dead' RETURNING 1)
-	SELECT ` + nodeColumns + `, ` + postgresMicros + ` AS now_us, (SELECT COUNT(*) FROM mine) AS renewed FROM nodes`
+	SELECT ` + nodeColumns + `, ` + postgresMicros + ` AS now_us, (SELECT COUNT(*) FROM mine) AS renewed,
+		(SELECT MAX(version_id) FROM goose_db_version WHERE is_applied) AS schema_now FROM nodes`
 
 // beat raises the beat of this node and observes those of the others. renewed is false
 // when the others have called this node dead.
 func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
 	m.mu.Lock()
-	args := []any{boolToInt(m.leaving), s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.id}
+	args := []any{boolToInt(m.leaving), s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.cutOff(), m.id}
 	m.mu.Unlock()
 	var rows []nodeRow
 	start, wall := time.Now(), s.clock.wall()
@@ -335,6 +343,11 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		return false, nil
 	}
 	m.observe(rows, start, end)
+	if now := rows[0].Database; now > m.schema && m.newer == 0 {
+		m.newer = now
+		s.log.Warn("a newer relayd has changed the schema of the database; this one goes on with what it knows of it: run the newer program here too",
+			"schema", now, "known_schema", m.schema)
+	}
 	if s.opt.Now == nil || s.opt.CorrectNow {
 		s.clock.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
 	}
@@ -362,6 +375,40 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 		now[r.ID] = seen
 	}
 	m.others = now
+}
+
+// NodeReachable notes whether this node has a connection to another one.
+func (s *Store) NodeReachable(id string, reachable bool) {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if reachable {
+		delete(m.cut, id)
+		return
+	}
+	if m.cut == nil {
+		m.cut = map[string]bool{}
+	}
+	m.cut[id] = true
+}
+
+// cutOff lists the living nodes that this one has no connection to. The caller holds mu.
+func (m *membership) cutOff() string {
+	for id := range m.cut {
+		if m.others[id] == nil {
+			delete(m.cut, id)
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(m.cut)), "\n")
+}
+
+// NewerSchema is the schema of the database if a newer program has changed it since this one
+// started; else 0. Schemas are changed so that the version before can go on with them.
+func (s *Store) NewerSchema() int64 {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.newer
 }
 
 // follow takes the state that an operator has given this node. The caller holds mu.
@@ -628,7 +675,28 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 		}
 		m.mu.Unlock()
 	}
+	markUnreachable(rows, list)
 	return list, nil
+}
+
+// markUnreachable sets the state of nodes that serve and that other living nodes have no
+// connection to. rows and list are the same nodes.
+func markUnreachable(rows []nodeRow, list []relay.Node) {
+	for i := range list {
+		if list[i].State != relay.NodeServing {
+			continue
+		}
+		for j, r := range rows {
+			if list[j].State != relay.NodeDead && slices.Contains(strings.Split(r.Cut, "\n"), list[i].ID) {
+				list[i].UnreachableFrom = append(list[i].UnreachableFrom, list[j].Name)
+			}
+		}
+	}
+	for i := range list {
+		if len(list[i].UnreachableFrom) > 0 {
+			list[i].State = relay.NodeUnreachable
+		}
+	}
 }
 
 // showSQLiteNode completes the row of the only node, which has no beat.

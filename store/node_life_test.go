@@ -2,11 +2,13 @@ package store_test
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store"
 	"relay/store/pgtest"
 )
@@ -238,4 +240,57 @@ func TestNodeIsDrained(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the node that stops is draining", func() bool { return nodesByName(t, b)["a"].State == relay.NodeDraining })
+}
+
+// A node that another one has no connection to is unreachable, for every node, for operator
+// commands and for the doctor, until it is reached again or the other one has left.
+func TestNodeIsUnreachable(t *testing.T) {
+	t.Parallel()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
+	a := mustServe(t, o)
+	o.DataDir, o.NodeName = t.TempDir(), "b"
+	b := mustServe(t, o)
+	eventually(t, "the nodes know each other", func() bool { return a.HasOtherNodes() && b.HasOtherNodes() })
+	o.NoCreate = true
+	operator := mustOpen(t, o)
+	stateOf := func(name, want string) {
+		t.Helper()
+		for who, s := range map[string]*store.Store{"a": a, "b": b, "an operator": operator} {
+			eventually(t, name+" is "+want+" for "+who, func() bool { return nodesByName(t, s)[name].State == want })
+		}
+	}
+	b.NodeReachable(a.NodeID(), false)
+	b.NodeReachable("gone", false)
+	stateOf("a", relay.NodeUnreachable)
+	stateOf("b", relay.NodeServing)
+	if f := findings(t, operator)["nodes"]; f.Verdict != store.VerdictFail || !strings.Contains(f.Reason, "a cannot be reached from b:") {
+		t.Errorf("doctor: %+v", f)
+	}
+	b.NodeReachable(a.NodeID(), true)
+	stateOf("a", relay.NodeServing)
+	b.NodeReachable(a.NodeID(), false)
+	stateOf("a", relay.NodeUnreachable)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a is reached by all that are left", func() bool { return nodesByName(t, a)["a"].State == relay.NodeServing })
+}
+
+// A node notices that a newer program has changed the schema, says so once, and goes on.
+func TestNodeNoticesANewerSchema(t *testing.T) {
+	t.Parallel()
+	var log relaytest.Buffer
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))}
+	s := mustServe(t, o)
+	if n := s.NewerSchema(); n != 0 {
+		t.Errorf("schema %d is newer", n)
+	}
+	if _, err := database(t, o).Exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the newer schema is noticed", func() bool { return s.NewerSchema() == 999 })
+	if said := log.String(); strings.Count(said, "newer relayd has changed the schema") != 1 {
+		t.Errorf("the log says %q", said)
+	}
+	settled(t, s.Accept(eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x")))
 }

@@ -254,7 +254,11 @@ func (a *app) peerOptions() (sshgate.PeerOptions, error) {
 	a.store.OnDrain(a.setDraining)
 	a.store.OnRejoin(func(string, string) { a.delivery.ReadTunnels() })
 	return sshgate.PeerOptions{
-		Nodes: a.store, Key: a.peerKey, Reachable: a.delivery.NodeReachable, Wake: a.delivery.WakeQueue,
+		Nodes: a.store, Key: a.peerKey, Wake: a.delivery.WakeQueue,
+		Reachable: func(node string, reachable bool) {
+			a.store.NodeReachable(node, reachable)
+			a.delivery.NodeReachable(node, reachable)
+		},
 	}, nil
 }
 

@@ -23,6 +23,9 @@ func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	if spooling {
 		degraded = append(degraded, "store")
 	}
+	if a.store.NewerSchema() > 0 {
+		degraded = append(degraded, "schema")
+	}
 	// Checked after the store, because a standby may have started to serve meanwhile.
 	if err == nil && !a.started.Load() {
 		reasons = append(reasons, "not serving yet")
