@@ -13,18 +13,18 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Names of the host keys within the data dir: the one in use, and the one that
-// follows it.
+// HostKeyFile is the name of the host key within the data dir, and among the files that all
+// nodes of a store share. nextHostKeyFile is the one that follows it.
 const (
-	hostKeyFile     = "ssh_host_ed25519_key"
-	nextHostKeyFile = hostKeyFile + ".next"
+	HostKeyFile     = "ssh_host_ed25519_key"
+	nextHostKeyFile = HostKeyFile + ".next"
 )
 
 // LoadHostKey reads the host key from dir, and makes one (ed25519, mode 0600)
 // where there is none yet. A key that is there but cannot be read is an error: a
 // new one would look like an attack to everybody who knows the old one.
 func LoadHostKey(dir string) (ssh.Signer, error) {
-	path := filepath.Join(dir, hostKeyFile)
+	path := filepath.Join(dir, HostKeyFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeHostKey(path); err != nil {
@@ -40,6 +40,19 @@ func LoadHostKey(dir string) (ssh.Signer, error) {
 		return nil, fmt.Errorf("read host key %s: %w; restore it from a backup, or remove it to have a new one made", path, err)
 	}
 	return key, nil
+}
+
+// NewHostKey makes an ed25519 host key, in the format of OpenSSH.
+func NewHostKey() ([]byte, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make host key: %w", err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "relayd")
+	if err != nil {
+		return nil, fmt.Errorf("make host key: %w", err)
+	}
+	return pem.EncodeToMemory(block), nil
 }
 
 // LoadNextHostKey reads the host key that shall follow the one in use, from
@@ -68,13 +81,9 @@ func LoadNextHostKey(dir string) (ssh.Signer, error) {
 // makeHostKey writes the key whole to a file of another name and links it to its
 // place, so that a crash or a second process never leaves a half-written key.
 func makeHostKey(path string) error {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
+	text, err := NewHostKey()
 	if err != nil {
-		return fmt.Errorf("make host key: %w", err)
-	}
-	block, err := ssh.MarshalPrivateKey(private, "relayd")
-	if err != nil {
-		return fmt.Errorf("make host key: %w", err)
+		return err
 	}
 	draft := fmt.Sprintf("%s.%d", path, os.Getpid())
 	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -82,7 +91,7 @@ func makeHostKey(path string) error {
 		return fmt.Errorf("write host key: %w", err)
 	}
 	defer os.Remove(draft)
-	_, err = f.Write(pem.EncodeToMemory(block))
+	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write host key: %w", err)
 	}

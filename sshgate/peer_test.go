@@ -244,7 +244,7 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 			}
 		}
 	}
-	if c, err := dial("ingress", newSigner(t), ssh.FixedHostKey(owner.srv.o.HostKey.PublicKey())); err == nil || !strings.Contains(err.Error(), "host key") {
+	if c, err := dial("ingress", newSigner(t), ssh.FixedHostKey(owner.srv.o.HostKeys[0].PublicKey())); err == nil || !strings.Contains(err.Error(), "host key") {
 		t.Errorf("the host key for users was shown to a node: %v, %v", c, err)
 	}
 	owner.srv.peers.mu.Lock()

@@ -14,23 +14,14 @@ const (
 	hostKeysProve = "hostkeys-prove-00@openssh.com"
 )
 
-// maxProofs is how many keys a client may want proven at once; it can know of two.
+// maxProofs is how many keys a client may want proven at once.
 const maxProofs = 8
-
-// hostKeySigners are the keys that are announced, the one in use first.
-func (srv *Server) hostKeySigners() []ssh.Signer {
-	keys := []ssh.Signer{srv.o.HostKey}
-	if srv.o.NextKey != nil {
-		keys = append(keys, srv.o.NextKey)
-	}
-	return keys
-}
 
 // announceHostKeys tells the client all host keys. One that keeps them learns the
 // next one, and forgets what is not among them any more.
 func (c *conn) announceHostKeys() {
 	var payload []byte
-	for _, key := range c.srv.hostKeySigners() {
+	for _, key := range c.srv.o.HostKeys {
 		payload = append(payload, ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})...)
 	}
 	_, _, _ = c.sc.SendRequest(hostKeys, false, payload)
@@ -66,7 +57,7 @@ func (srv *Server) proveHostKeys(session, payload []byte) (ok bool, reply []byte
 }
 
 func (srv *Server) signerOf(blob []byte) ssh.Signer {
-	for _, key := range srv.hostKeySigners() {
+	for _, key := range srv.o.HostKeys {
 		if bytes.Equal(key.PublicKey().Marshal(), blob) {
 			return key
 		}

@@ -44,8 +44,8 @@ func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 	t.Parallel()
 	var current, next ssh.Signer
 	b := newFixture(t, func(o *Options) {
-		current, next = o.HostKey, nextHostKey(t, t.TempDir())
-		o.NextKey = next
+		current, next = o.HostKeys[0], nextHostKey(t, t.TempDir())
+		o.HostKeys = append(o.HostKeys, next)
 	})
 	known := filepath.Join(b.dir, "known")
 	host := "[127.0.0.1]:" + b.port
@@ -71,7 +71,7 @@ func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 		t.Fatalf("known hosts: %q", got)
 	}
 
-	after := newFixture(t, func(o *Options) { o.HostKey = next })
+	after := newFixture(t, func(o *Options) { o.HostKeys = []ssh.Signer{next} })
 	moved := strings.ReplaceAll(string(text), host, "[127.0.0.1]:"+after.port)
 	if err := os.WriteFile(known, []byte(moved), 0o600); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestHostKeyProof(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	client := b.mustDial(b.alice)
-	key := b.srv.o.HostKey.PublicKey()
+	key := b.srv.o.HostKeys[0].PublicKey()
 	mine := ssh.Marshal(struct{ Key []byte }{key.Marshal()})
 	ok, reply, err := client.SendRequest(hostKeysProve, true, mine)
 	var got struct{ Sig []byte }
@@ -138,7 +138,7 @@ func FuzzHostKeyProof(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	srv := &Server{o: Options{HostKey: key}}
+	srv := &Server{o: Options{HostKeys: []ssh.Signer{key}}}
 	mine := ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})
 	f.Add(mine)
 	f.Add(append(mine, mine...))

@@ -30,11 +30,12 @@ import (
 	"relay/record"
 )
 
-// Options says what a Server works with. HostKey, Accounts, Attach, Read, Replay and
+// Options says what a Server works with. HostKeys, Accounts, Attach, Read, Replay and
 // Site are required.
 type Options struct {
-	HostKey  ssh.Signer // see LoadHostKey
-	NextKey  ssh.Signer // the host key that follows it, announced beforehand; nil = none. See LoadNextHostKey
+	// HostKeys are all announced to clients. The first one of each type is in use; the others
+	// follow it later. See LoadHostKey and LoadNextHostKey.
+	HostKeys []ssh.Signer
 	Accounts Accounts
 	Attach   Attacher
 	Read     Reader
@@ -156,13 +157,15 @@ func New(o Options) *Server {
 	srv.buffers.New = func() any { return new([writePiece]byte) }
 	srv.revalidator = newRevalidator(srv)
 	srv.acceptor = &gliderlabs.Server{
-		HostSigners:              []gliderlabs.Signer{o.HostKey},
 		Version:                  strings.TrimPrefix(serverVersion, "SSH-2.0-"),
 		ConnCallback:             srv.admit,
 		ServerConfigCallback:     srv.config,
 		ConnectionFailedCallback: srv.loginFailed,
 		ChannelHandlers:          map[string]gliderlabs.ChannelHandler{"default": srv.channel},
 		RequestHandlers:          map[string]gliderlabs.RequestHandler{"default": srv.request},
+	}
+	for _, key := range slices.Backward(o.HostKeys) { // of one type the last one that is added is used
+		srv.acceptor.HostSigners = append(srv.acceptor.HostSigners, key)
 	}
 	return srv
 }

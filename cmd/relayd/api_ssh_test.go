@@ -41,7 +41,7 @@ func (h *testServer) overSSH() *http.Client {
 	}
 	c, err := ssh.Dial("tcp", h.app.listenAddrs.SSH, &ssh.ClientConfig{
 		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
-		HostKeyCallback: ssh.FixedHostKey(h.app.hostKey.PublicKey()),
+		HostKeyCallback: ssh.FixedHostKey(h.app.hostKeys[0].PublicKey()),
 	})
 	if err != nil {
 		h.t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,9 +36,8 @@ type app struct {
 	log *slog.Logger
 
 	store       *store.Store
-	hostKey     ssh.Signer
-	peerKey     ssh.Signer // towards other nodes; new with each start
-	nextKey     ssh.Signer // nil = none is announced
+	hostKeys    []ssh.Signer // the first one of each type is in use, all are announced
+	peerKey     ssh.Signer   // towards other nodes; new with each start
 	listenAddrs addresses
 	site        relay.Site
 	delivery    *delivery.Delivery
@@ -125,10 +123,7 @@ func (a *app) open(ctx context.Context) error {
 	if from != to {
 		a.log.Info("store migrated", "from", from, "to", to)
 	}
-	if a.hostKey, err = sshgate.LoadHostKey(dir); err != nil {
-		return err
-	}
-	a.nextKey, err = sshgate.LoadNextHostKey(dir)
+	a.hostKeys, err = loadHostKeys(ctx, a.cfg, a.store, a.log)
 	return err
 }
 
@@ -194,7 +189,7 @@ func (a *app) wire() error {
 	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
 	apiHandler := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Nodes: a.store, Site: a.site, Log: a.log, Limits: a.limits,
-		HostKeys: hostKeys(a.hostKey, a.nextKey), Registry: registry, Version: relay.ThisBuild().Version,
+		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: relay.ThisBuild().Version,
 	})
 	peers, err := a.peerOptions()
 	if err != nil {
@@ -203,8 +198,8 @@ func (a *app) wire() error {
 	a.sshServer = sshgate.New(sshgate.Options{
 		Peers: peers, DrainTime: time.Duration(c.Drain),
 		API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout.Limit(),
-		Budget:  budget,
-		HostKey: a.hostKey, NextKey: a.nextKey, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
+		Budget:   budget,
+		HostKeys: a.hostKeys, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: relay.ThisBuild().Version,
 		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
 		MaxConnections: c.MaxConnections.Limit(), MaxPerSource: c.MaxConnectionsPerSource.Limit(), MaxPerAccount: c.MaxConnectionsPerAccount.Limit(),
@@ -267,7 +262,7 @@ func (a *app) peerOptions() (sshgate.PeerOptions, error) {
 func (a *app) baseSite(apiHandler http.Handler) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
-		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()), SSHFlags: a.sshFlags,
+		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()), SSHFlags: a.sshFlags,
 		Enrolments: a.sshServer, Tunnels: a.sshServer,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -294,21 +289,6 @@ func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server
 			ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 		}
 	}
-}
-
-// hostKeys lists the public host keys, for clients that pin them. Signers may be nil.
-func hostKeys(signers ...ssh.Signer) []relay.HostKey {
-	list := make([]relay.HostKey, 0, len(signers))
-	for _, s := range signers {
-		if s == nil {
-			continue
-		}
-		k := s.PublicKey()
-		list = append(list, relay.HostKey{
-			Type: k.Type(), Key: base64.StdEncoding.EncodeToString(k.Marshal()), Fingerprint: ssh.FingerprintSHA256(k),
-		})
-	}
-	return list
 }
 
 // serveHTTP serves the HTTP, TLS and admin listeners. Until activate has run, only health

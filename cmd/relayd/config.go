@@ -24,6 +24,8 @@ type Config struct {
 	HTTPSAddr Addr `flag:"https-addr" default:"off" help:"TLS listener (aliases and base site)"`
 	// SSHAddr is where tunnels come in; it cannot be off.
 	SSHAddr Addr `flag:"ssh-addr" default:"127.0.0.1:2222" help:"SSH listener"`
+	// SSHHostKey is the same on all nodes.
+	SSHHostKey Text `flag:"ssh-host-key" default:"" help:"private key files of the SSH server, separated by commas; all are announced, the first of each type is in use" note:"empty = ssh_host_ed25519_key in the data dir; with Postgres one in the database that all nodes share"`
 	// SSHPublicAddr is empty until Site fills it from the base host and the SSH port.
 	SSHPublicAddr HostPort `flag:"ssh-public-addr" default:"" help:"what printed commands tell people to dial" note:"empty = base host and SSH port; a host without a port means port 22"`
 	// AdminAddr is for operators; on loopback it answers loopback Host values only.

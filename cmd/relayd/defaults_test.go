@@ -14,7 +14,7 @@ var contractDefaults = map[string]struct {
 	"https-addr":                  {value: "off"},
 	"ssh-addr":                    {value: "127.0.0.1:2222"},
 	"ssh-public-addr":             {value: ""}, // base host and SSH port: TestDefaults
-	"ssh-host-key":                {value: "", announced: true},
+	"ssh-host-key":                {value: ""},
 	"node-name":                   {value: ""},
 	"database-max-conns":          {value: "12"},
 	"drain-delay":                 {value: "3s"},

@@ -144,7 +144,7 @@ func (d *demo) prepare(ctx context.Context, list []*setting) error {
 // beforehand, so nothing is asked.
 func (d *demo) openTunnel(ctx context.Context) (stop func(), err error) {
 	known := filepath.Join(d.dir, "known_hosts")
-	line := knownhosts.Line([]string{d.app.site.SSHAddr}, d.app.hostKey.PublicKey())
+	line := knownhosts.Line([]string{d.app.site.SSHAddr}, d.app.hostKeys[0].PublicKey())
 	if err := os.WriteFile(known, []byte(line+"\n"), 0o600); err != nil {
 		return nil, err
 	}

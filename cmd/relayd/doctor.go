@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
+	"relay/sshgate"
 	"relay/store"
 )
 
@@ -58,7 +59,6 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 
 const (
 	doctorFailed  = "%d checks failed; the last column says what to do"
-	hostKeyFile   = "ssh_host_ed25519_key"
 	databaseFile  = "relay.db"
 	probeTimeout  = 10 * time.Second // for a relay on a busy machine
 	lookupTimeout = 3 * time.Second
@@ -67,7 +67,14 @@ const (
 
 // runChecks runs every check.
 func (c *cli) runChecks(ctx context.Context, cfg Config) []store.Finding {
-	list := []store.Finding{checkDataDir(cfg), checkHostKey(cfg)}
+	list := []store.Finding{checkDataDir(cfg)}
+	files := hostKeyFiles(cfg)
+	if len(files) == 0 && cfg.DatabaseURL == "" {
+		files = []string{filepath.Join(string(cfg.DataDir), sshgate.HostKeyFile)}
+	}
+	for _, file := range files {
+		list = append(list, checkHostKey(file))
+	}
 	list = append(list, checkNextKey(cfg)...)
 	list = append(list, c.checkStore(ctx, cfg)...)
 	list = append(list, checkSpool(cfg)...)
@@ -105,7 +112,27 @@ func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
 	if list[0].Verdict == store.VerdictFail {
 		return list // there are no tables to look at
 	}
+	if cfg.DatabaseURL != "" && len(hostKeyFiles(cfg)) == 0 {
+		list = append(list, checkSharedKey(ctx, s))
+	}
 	return append(list, checkQueues(ctx, s, cfg))
+}
+
+// checkSharedKey is about the host key that all nodes share by the database.
+func checkSharedKey(ctx context.Context, s *store.Store) store.Finding {
+	const check, fix = "host key", "set --ssh-host-key to the same key file on each node"
+	text, _, err := s.SharedFile(ctx, sshgate.HostKeyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return finding(check, store.VerdictWarn, "start relayd serve once", "there is none in the database yet")
+	}
+	if err != nil {
+		return finding(check, store.VerdictFail, "run relayd doctor again", "%s", userMessage(err))
+	}
+	key, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		return finding(check, store.VerdictFail, fix, "that of the database cannot be used: %v", err)
+	}
+	return passed(check, "%s, in the database: whoever reads a backup of it has the key; --ssh-host-key keeps it in a file instead", ssh.FingerprintSHA256(key.PublicKey()))
 }
 
 // checkDataDir: what is in it must be nobody else's.
@@ -125,9 +152,8 @@ func checkDataDir(cfg Config) store.Finding {
 }
 
 // checkHostKey: readable by us and by nobody else, and a key.
-func checkHostKey(cfg Config) store.Finding {
+func checkHostKey(file string) store.Finding {
 	const check = "host key"
-	file := filepath.Join(string(cfg.DataDir), hostKeyFile)
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return finding(check, store.VerdictWarn, "start relayd serve once, or put the old key there: people pinned it", "there is none at %s yet", file)
@@ -287,7 +313,7 @@ func checkAliasDomain(ctx context.Context, cfg Config) store.Finding {
 // a bad one keeps the server from starting.
 func checkNextKey(cfg Config) []store.Finding {
 	const check = "next host key"
-	file := filepath.Join(string(cfg.DataDir), hostKeyFile+".next")
+	file := filepath.Join(string(cfg.DataDir), sshgate.HostKeyFile+".next")
 	anew := "make it anew: rm " + quote(file) + " && ssh-keygen -t ed25519 -N '' -f " + quote(file) + "; or remove it"
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -315,13 +341,9 @@ func checkNextKey(cfg Config) []store.Finding {
 	return []store.Finding{passed(check, "%s, announced to clients from the next start on", ssh.FingerprintSHA256(key.PublicKey()))}
 }
 
-// isCurrentKey tells whether a key is the host key in use. checkHostKey reports errors of
-// that one.
+// isCurrentKey tells whether a key is the host key in the data dir. checkHostKey reports
+// errors of that one.
 func isCurrentKey(cfg Config, key ssh.Signer) bool {
-	text, err := os.ReadFile(filepath.Join(string(cfg.DataDir), hostKeyFile))
-	if err != nil {
-		return false
-	}
-	current, err := ssh.ParsePrivateKey(text)
+	current, err := readHostKey(filepath.Join(string(cfg.DataDir), sshgate.HostKeyFile))
 	return err == nil && bytes.Equal(current.PublicKey().Marshal(), key.PublicKey().Marshal())
 }

@@ -34,7 +34,7 @@ func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error)
 func (a *app) summarize(ctx context.Context, list []*setting) (*summary, error) {
 	out := &summary{
 		Store: a.store.Describe(), HTTP: a.site.URL("/"), SSH: a.site.SSHAddr,
-		HostKey: ssh.FingerprintSHA256(a.hostKey.PublicKey()),
+		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()),
 	}
 	accounts, err := a.store.Accounts(ctx, relay.System())
 	if err != nil {

@@ -100,7 +100,7 @@ func (h *testServer) tunnel(alias, local string) *tunnelled {
 	h.t.Helper()
 	known := filepath.Join(h.t.TempDir(), "known_hosts")
 	host, port, _ := net.SplitHostPort(h.app.listenAddrs.SSH)
-	line := knownhosts.Line([]string{h.app.listenAddrs.SSH}, h.app.hostKey.PublicKey())
+	line := knownhosts.Line([]string{h.app.listenAddrs.SSH}, h.app.hostKeys[0].PublicKey())
 	if err := os.WriteFile(known, []byte(line+"\n"), 0o600); err != nil {
 		h.t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"relay/sshgate"
+	"relay/store"
 )
 
 // process is relayd as a process of its own, for what only a process can show:
@@ -59,7 +61,12 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	}
 	p.app = &app{cfg: cfg, listenAddrs: addresses{HTTP: m[1], SSH: m[2]}}
 	p.app.site = cfg.site(p.app.listenAddrs)
-	if p.app.hostKey, err = sshgate.LoadHostKey(dir); err != nil {
+	s, err := store.Open(t.Context(), store.Options{URL: string(cfg.DatabaseURL), DataDir: dir, NoCreate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.app.hostKeys, err = loadHostKeys(t.Context(), cfg, s, slog.New(slog.DiscardHandler))
+	if err = errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	p.key = filepath.Join(dir, "id_ed25519")

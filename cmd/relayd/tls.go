@@ -41,6 +41,9 @@ func (a *app) makeTLS(registry prometheus.Registerer) error {
 			HTTPAddr: a.listenAddrs.HTTP, TLSAddr: a.listenAddrs.HTTPS, Registry: registry, Log: a.log,
 			Resolvers: strings.FieldsFunc(string(a.cfg.ACMEDNSResolvers), func(r rune) bool { return r == ',' || r == ' ' }),
 		}
+		if a.cfg.DatabaseURL != "" {
+			options.Files = a.store
+		}
 		if a.cfg.ACMEDNS == "rfc2136" {
 			options.DNS = &certs.RFC2136{Server: string(a.cfg.ACMEDNSServer), Key: a.cfg.ACMEDNSKey.TSIGKey}
 		}

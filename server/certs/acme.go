@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +34,7 @@ type ACMEOptions struct {
 	Alias func(label string) (owner int64, ok bool)
 
 	Dir   string         // where accounts, keys and certificates are kept, mode 0700
+	Files SharedFiles    // where all nodes keep them instead; nil = in Dir, for one node
 	Email string         // contact of the ACME account; "" = none
 	CA    string         // directory URL; "" = Let's Encrypt
 	Roots *x509.CertPool // trusted for the CA's own certificate; nil = those of the system
@@ -62,6 +65,7 @@ type ACME struct {
 	base, domain  string // base host and alias domain, in lower case and without a trailing dot
 	cache         *certmagic.Cache
 	conf          *certmagic.Config
+	storage       certmagic.Storage
 	quota         *quota
 	slots         chan struct{} // of tries
 	prefetchSlots chan struct{} // of tries that nobody waits for
@@ -80,11 +84,36 @@ type ACME struct {
 	issuances map[string]*issuance // names without a certificate in memory
 }
 
-// NewACME makes an ACME. The error is about Dir. Call Stop also if Start was never
+// NewACME makes an ACME. The error is about Dir or Files. Call Stop also if Start was never
 // called.
 func NewACME(o ACMEOptions) (*ACME, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	storage, err := openStorage(o)
+	if err != nil {
+		return nil, err
+	}
+	a := &ACME{
+		opt: o, base: plainName(o.Site.Base.Hostname()), domain: plainName(o.Site.AliasDomain), storage: storage, quota: &quota{storage},
+		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: acmeMetrics(o.Registry, o.Log),
+		issuances: map[string]*issuance{}, ended: make(chan struct{}),
+	}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.configure()
+	return a, nil
+}
+
+// openStorage returns the storage of accounts, keys and certificates.
+func openStorage(o ACMEOptions) (certmagic.Storage, error) {
+	if o.Files != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		storage, err := newSharedStorage(ctx, o.Files, o.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("read the certificates of all nodes: %w", err)
+		}
+		return storage, nil
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of certificates: %w", err)
@@ -92,14 +121,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	if err := os.Chmod(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("close the folder of certificates to others: %w", err)
 	}
-	a := &ACME{
-		opt: o, base: plainName(o.Site.Base.Hostname()), domain: plainName(o.Site.AliasDomain), quota: newQuota(o.Dir),
-		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: acmeMetrics(o.Registry, o.Log),
-		issuances: map[string]*issuance{}, ended: make(chan struct{}),
-	}
-	a.ctx, a.cancel = context.WithCancel(context.Background())
-	a.configure()
-	return a, nil
+	return newFileStorage(o.Dir), nil
 }
 
 // configure sets certmagic up without its on-demand mode, which would end an order
@@ -114,7 +136,7 @@ func (a *ACME) configure() {
 	a.endCache = a.cache.Stop
 	a.conf = certmagic.New(a.cache, certmagic.Config{
 		DefaultServerName: a.base,
-		Storage:           newFileStorage(o.Dir),
+		Storage:           a.storage,
 		OCSP:              certmagic.OCSPConfig{DisableStapling: true},
 		OnEvent:           a.event,
 		ShouldEmitFunc:    func(event string) bool { return event == eventObtaining },
@@ -123,7 +145,7 @@ func (a *ACME) configure() {
 	template := certmagic.ACMEIssuer{
 		CA: o.CA, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, Logger: log,
 		DisableHTTPChallenge: o.HTTPAddr == "", DisableTLSALPNChallenge: o.TLSAddr == "",
-		DisableDistributedSolvers: true,
+		DisableDistributedSolvers: o.Files == nil,
 		CertObtainTimeout:         orderTimeout,
 	}
 	if o.DNS != nil {
@@ -262,7 +284,7 @@ func (a *ACME) Config() *tls.Config {
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := plainName(hello.ServerName)
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmez.ACMETLS1Protocol {
-		return challengeCert(name)
+		return a.challengeCert(hello.Context(), name)
 	}
 	if name == "" {
 		name = a.base
@@ -289,19 +311,28 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, fmt.Errorf("the certificate of %s is not there yet", name)
 }
 
-// pendingChallenge returns the challenge of this process that is pending for a host.
-func pendingChallenge(host, kind string) (acme.Challenge, bool) {
-	c, ok := certmagic.GetACMEChallenge(host)
-	if !ok || c.Type != kind || !strings.EqualFold(c.Identifier.Value, host) {
-		return acme.Challenge{}, false
+// pendingChallenge returns the challenge that is pending for a host, at this node or at
+// another one: a balancer sends the request of the CA to any of them.
+func (a *ACME) pendingChallenge(ctx context.Context, host, kind string) (acme.Challenge, bool) {
+	var found acme.Challenge
+	if c, ok := certmagic.GetACMEChallenge(host); ok {
+		found = c.Challenge
+	} else if _, allowed := a.allowed(host); a.opt.Files != nil && allowed {
+		ctx, cancel := context.WithTimeout(ctx, challengeWait)
+		defer cancel()
+		file := path.Join("acme", certmagic.StorageKeys.Safe(a.conf.Issuers[0].IssuerKey()), "challenge_tokens", certmagic.StorageKeys.Safe(host)+".json")
+		text, err := a.storage.Load(ctx, file)
+		if err != nil || json.Unmarshal(text, &found) != nil {
+			return acme.Challenge{}, false
+		}
 	}
-	return c.Challenge, true
+	return found, found.Type == kind && strings.EqualFold(found.Identifier.Value, host)
 }
 
 // challengeCert returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737),
 // nil if none is pending.
-func challengeCert(name string) (*tls.Certificate, error) {
-	c, ok := pendingChallenge(name, acme.ChallengeTypeTLSALPN01)
+func (a *ACME) challengeCert(ctx context.Context, name string) (*tls.Certificate, error) {
+	c, ok := a.pendingChallenge(ctx, name, acme.ChallengeTypeTLSALPN01)
 	if !ok {
 		return nil, nil
 	}
@@ -311,7 +342,7 @@ func challengeCert(name string) (*tls.Certificate, error) {
 // Challenge implements server.Options.Challenge. ok is true only for the path of the challenge
 // that is pending for this host, a name in lower case.
 func (a *ACME) Challenge(host, path string) (answer string, ok bool) {
-	c, ok := pendingChallenge(host, acme.ChallengeTypeHTTP01)
+	c, ok := a.pendingChallenge(context.Background(), host, acme.ChallengeTypeHTTP01)
 	if !ok || path != c.HTTP01ResourcePath() {
 		return "", false
 	}

@@ -23,7 +23,7 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	spend := func(name string, account int64) error {
-		return newQuota(dir).use(name, account, now, false) // anew each time: it lives in a file
+		return (&quota{newFileStorage(dir)}).use(t.Context(), name, account, now, false) // anew each time: it lives in a file
 	}
 	for i := range quotaPerAccount {
 		if err := spend(fmt.Sprintf("a%d.test", i), 1); err != nil {
@@ -60,26 +60,26 @@ func TestBudget(t *testing.T) {
 // does, for each account and for all.
 func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
-	b, now := newQuota(t.TempDir()), time.Now()
+	b, now := &quota{newFileStorage(t.TempDir())}, time.Now()
 	for i := range quotaTotal / 2 {
-		if err := b.use(fmt.Sprintf("a%d.test", i), int64(i/(quotaPerAccount/2)), now, true); err != nil {
+		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(i/(quotaPerAccount/2)), now, true); err != nil {
 			t.Fatal(err)
 		}
 		var spent *quotaError
 		if i == quotaPerAccount/2-1 {
-			if err := b.use("more.test", 0, now, true); !errors.As(err, &spent) || !spent.prefetch {
+			if err := b.use(t.Context(), "more.test", 0, now, true); !errors.As(err, &spent) || !spent.prefetch {
 				t.Errorf("more than half of what an account may have: %v", err)
 			}
 		}
 	}
 	var spent *quotaError
-	if err := b.use("last.test", 9, now, true); !errors.As(err, &spent) || !spent.prefetch {
+	if err := b.use(t.Context(), "last.test", 9, now, true); !errors.As(err, &spent) || !spent.prefetch {
 		t.Errorf("more than half of all: %v", err)
 	}
-	if err := b.use("a0.test", 0, now, true); err != nil {
+	if err := b.use(t.Context(), "a0.test", 0, now, true); err != nil {
 		t.Errorf("a name that was counted: %v", err)
 	}
-	if err := b.use("more.test", 0, now, false); err != nil {
+	if err := b.use(t.Context(), "more.test", 0, now, false); err != nil {
 		t.Errorf("a name that somebody asks for: %v", err)
 	}
 }
@@ -211,7 +211,7 @@ func TestOrderAheadWithoutBudget(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
 	for i := range quotaPerAccount / 2 {
-		if err := a.quota.use(fmt.Sprintf("a%d.hooks.test", i), 1, time.Now(), false); err != nil {
+		if err := a.quota.use(t.Context(), fmt.Sprintf("a%d.hooks.test", i), 1, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestOrderAheadWithoutBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
-	if list, err := a.quota.read(time.Now()); err != nil || len(list) != quotaPerAccount/2+1 {
+	if list, err := a.quota.read(t.Context(), time.Now()); err != nil || len(list) != quotaPerAccount/2+1 {
 		t.Errorf("%d names are counted, %v", len(list), err)
 	}
 }

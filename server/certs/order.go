@@ -17,6 +17,7 @@ const (
 	handshakeWait = 20 * time.Second // how long a handshake waits for an order, at most
 	maxOrders     = 4                // orders that run at once
 	maxPrefetches = 2                // orders among them for names that no handshake has asked for
+	challengeWait = 2 * time.Second  // for the challenges of other nodes to be read
 	stopTimeout   = 2 * time.Second  // for orders to end when their context has ended
 	maxIssuances  = 1000             // entries of ACME.issuances
 	renewInterval = time.Minute      // between two checks of what has to be renewed, in memory
@@ -164,7 +165,7 @@ func (a *ACME) obtain(ctx context.Context, name string, owner int64, o *issuance
 		return err
 	case err != nil && owner != 0:
 		prefetch := a.isPrefetch(o)
-		if err := a.quota.use(name, owner, time.Now(), prefetch); err != nil {
+		if err := a.quota.use(ctx, name, owner, time.Now(), prefetch); err != nil {
 			if !prefetch {
 				a.met.WithLabelValues(certRefused).Inc()
 			}

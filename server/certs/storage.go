@@ -1,13 +1,14 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,11 +25,8 @@ const (
 )
 
 // quota counts the names for which a certificate was ordered, in a file that outlives
-// a restart. Safe for concurrent use.
-type quota struct {
-	file string
-	mu   sync.Mutex
-}
+// a restart and that all nodes share. Safe for concurrent use.
+type quota struct{ storage certmagic.Storage }
 
 // quotaEntry is one name in the file.
 type quotaEntry struct {
@@ -46,15 +44,15 @@ type quotaError struct {
 
 func (e *quotaError) Error() string { return e.detail }
 
-func newQuota(dir string) *quota { return &quota{file: filepath.Join(dir, quotaFile)} }
-
 // use counts a name, or returns a *quotaError if the quota of the account or of all
 // accounts is used up. A prefetch may use half of it. A name that is in the file
 // already does not count again.
-func (b *quota) use(name string, account int64, now time.Time, prefetch bool) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	list, err := b.read(now)
+func (b *quota) use(ctx context.Context, name string, account int64, now time.Time, prefetch bool) error {
+	if err := b.storage.Lock(ctx, quotaFile); err != nil {
+		return err
+	}
+	defer func() { _ = b.storage.Unlock(ctx, quotaFile) }()
+	list, err := b.read(ctx, now)
 	if err != nil {
 		return err
 	}
@@ -90,13 +88,17 @@ func (b *quota) use(name string, account int64, now time.Time, prefetch bool) er
 			wait:     oldest.Add(quotaPeriod).Sub(now),
 		}
 	}
-	return b.write(append(list, quotaEntry{Name: name, Account: account, At: now.UTC()}))
+	text, err := json.Marshal(append(list, quotaEntry{Name: name, Account: account, At: now.UTC()}))
+	if err != nil {
+		return err
+	}
+	return b.storage.Store(ctx, quotaFile, text)
 }
 
 // read returns the names of the last week. A damaged file counts as empty, because it is
 // no reason to refuse certificates.
-func (b *quota) read(now time.Time) ([]quotaEntry, error) {
-	text, err := os.ReadFile(b.file)
+func (b *quota) read(ctx context.Context, now time.Time) ([]quotaEntry, error) {
+	text, err := b.storage.Load(ctx, quotaFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -113,18 +115,6 @@ func (b *quota) read(now time.Time) ([]quotaEntry, error) {
 		}
 	}
 	return list, nil
-}
-
-// write replaces the file atomically.
-func (b *quota) write(list []quotaEntry) error {
-	text, err := json.Marshal(list)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(b.file+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(b.file+".new", b.file)
 }
 
 // fileStorage is the storage of certmagic. Its locks are in memory, because one process
@@ -170,4 +160,138 @@ func (f *fileStorage) Unlock(_ context.Context, name string) error {
 	delete(f.locks, name)
 	close(held)
 	return nil
+}
+
+// SharedFiles keeps the files of all nodes of one store. store.Store satisfies it.
+type SharedFiles interface {
+	// SharedFile returns a file and the time of its last change; an error that is
+	// fs.ErrNotExist if there is none.
+	SharedFile(ctx context.Context, name string) (data []byte, modified time.Time, err error)
+	WriteSharedFile(ctx context.Context, name string, data []byte) error
+	// RemoveSharedFiles removes a file, or all files of a folder.
+	RemoveSharedFiles(ctx context.Context, name string) error
+	// SharedFiles lists the files of a folder and of the folders below it.
+	SharedFiles(ctx context.Context, folder string) (names []string, err error)
+	// LockShared waits for a lock that one process of all nodes holds at a time.
+	LockShared(ctx context.Context, name string) (unlock func(), err error)
+}
+
+// sharedFolder is the folder of certificates among the shared files.
+const sharedFolder = "certificates"
+
+// sharedStorage is the storage of certmagic that all nodes share.
+type sharedStorage struct {
+	files SharedFiles
+
+	mu      sync.Mutex
+	unlocks map[string]func()
+}
+
+// newSharedStorage makes a storage. If nothing is in it yet, it takes over what this node has
+// in dir, so that no certificate is ordered again when a store gets its first node of this kind.
+func newSharedStorage(ctx context.Context, files SharedFiles, dir string) (*sharedStorage, error) {
+	s := &sharedStorage{files: files, unlocks: map[string]func(){}}
+	have, err := files.SharedFiles(ctx, sharedFolder)
+	if err != nil || len(have) > 0 {
+		return s, err
+	}
+	local := &certmagic.FileStorage{Path: dir}
+	names, err := local.List(ctx, "", true)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	for _, name := range names {
+		info, serr := local.Stat(ctx, name)
+		if serr != nil || !info.IsTerminal || strings.HasPrefix(name, "locks/") {
+			continue
+		}
+		data, lerr := local.Load(ctx, name)
+		if lerr == nil {
+			lerr = s.Store(ctx, name, data)
+		}
+		err = errors.Join(err, lerr)
+	}
+	return s, err
+}
+
+func sharedName(key string) string { return path.Join(sharedFolder, key) }
+
+// Lock waits for a lock until ctx ends.
+func (s *sharedStorage) Lock(ctx context.Context, name string) error {
+	unlock, err := s.files.LockShared(ctx, sharedName(name))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlocks[name] = unlock
+	return nil
+}
+
+// Unlock releases a lock.
+func (s *sharedStorage) Unlock(_ context.Context, name string) error {
+	s.mu.Lock()
+	unlock := s.unlocks[name]
+	delete(s.unlocks, name)
+	s.mu.Unlock()
+	if unlock == nil {
+		return errors.New("certificates: the lock " + name + " is not held")
+	}
+	unlock()
+	return nil
+}
+
+// Store implements certmagic.Storage.
+func (s *sharedStorage) Store(ctx context.Context, key string, value []byte) error {
+	return s.files.WriteSharedFile(ctx, sharedName(key), value)
+}
+
+// Load implements certmagic.Storage.
+func (s *sharedStorage) Load(ctx context.Context, key string) ([]byte, error) {
+	data, _, err := s.files.SharedFile(ctx, sharedName(key))
+	return data, err
+}
+
+// Delete implements certmagic.Storage.
+func (s *sharedStorage) Delete(ctx context.Context, key string) error {
+	return s.files.RemoveSharedFiles(ctx, sharedName(key))
+}
+
+// Exists implements certmagic.Storage.
+func (s *sharedStorage) Exists(ctx context.Context, key string) bool {
+	_, err := s.Stat(ctx, key)
+	return err == nil
+}
+
+// List implements certmagic.Storage.
+func (s *sharedStorage) List(ctx context.Context, folder string, recursive bool) (keys []string, err error) {
+	names, err := s.files.SharedFiles(ctx, sharedName(folder))
+	if err == nil && len(names) == 0 {
+		err = fs.ErrNotExist
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		parts := strings.Split(strings.TrimPrefix(name, sharedName(folder)+"/"), "/")
+		for n := range parts {
+			key := path.Join(folder, path.Join(parts[:n+1]...))
+			if (n == 0 || recursive) && !seen[key] {
+				seen[key] = true
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys, err
+}
+
+// Stat implements certmagic.Storage.
+func (s *sharedStorage) Stat(ctx context.Context, key string) (certmagic.KeyInfo, error) {
+	data, modified, err := s.files.SharedFile(ctx, sharedName(key))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return certmagic.KeyInfo{Key: key, Modified: modified, Size: int64(len(data)), IsTerminal: true}, err
+	}
+	names, lerr := s.files.SharedFiles(ctx, sharedName(key))
+	if lerr != nil || len(names) == 0 {
+		return certmagic.KeyInfo{}, cmp.Or(lerr, err)
+	}
+	return certmagic.KeyInfo{Key: key}, nil
 }

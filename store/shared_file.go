@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"time"
+	"unicode/utf8"
+)
+
+// SharedFile returns a file that all nodes of the store share, such as the SSH host key, and
+// the time of its last change; an error that is fs.ErrNotExist if there is none.
+func (s *Store) SharedFile(ctx context.Context, name string) (data []byte, modified time.Time, err error) {
+	var rows []struct {
+		Value      []byte `db:"value"`
+		ModifiedAt int64  `db:"modified_at"`
+	}
+	err = s.view(ctx, "read shared file", func(q session) error {
+		return q.all(&rows, `SELECT value, modified_at FROM shared_files WHERE name = ?`, storableText(name))
+	})
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if len(rows) == 0 {
+		return nil, time.Time{}, fmt.Errorf("shared file %s: %w", name, fs.ErrNotExist)
+	}
+	return rows[0].Value, fromMicros(rows[0].ModifiedAt), nil
+}
+
+// AddSharedFile stores a file unless there is one of that name, and returns the one that is
+// stored now: of several nodes that add one at the same time, all get the same.
+func (s *Store) AddSharedFile(ctx context.Context, name string, data []byte) (stored []byte, err error) {
+	err = s.update(ctx, "add shared file", func(c *writeTx) error {
+		if err := c.putSharedFile(name, data, `NOTHING`); err != nil {
+			return err
+		}
+		return c.get(&stored, `SELECT value FROM shared_files WHERE name = ?`, name)
+	})
+	return stored, err
+}
+
+// WriteSharedFile stores a file, in place of the one of that name.
+func (s *Store) WriteSharedFile(ctx context.Context, name string, data []byte) error {
+	return s.update(ctx, "write shared file", func(c *writeTx) error {
+		return c.putSharedFile(name, data, `UPDATE SET value = excluded.value, modified_at = excluded.modified_at`)
+	})
+}
+
+func (c *writeTx) putSharedFile(name string, data []byte, conflict string) error {
+	if data == nil {
+		data = []byte{}
+	}
+	_, err := c.exec(`INSERT INTO shared_files (name, value, modified_at) VALUES (?, ?, `+c.d.micros+`) ON CONFLICT (name) DO `+conflict, name, data)
+	return err
+}
+
+// RemoveSharedFiles removes the file of that name and all files in the folder of that name.
+func (s *Store) RemoveSharedFiles(ctx context.Context, name string) error {
+	return s.update(ctx, "remove shared files", func(c *writeTx) error {
+		folder, length := folderPrefix(name)
+		_, err := c.exec(`DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, storableText(name), length, folder)
+		return err
+	})
+}
+
+// SharedFiles lists the names of the files in a folder and in the folders below it, in order.
+func (s *Store) SharedFiles(ctx context.Context, folder string) (names []string, err error) {
+	err = s.view(ctx, "list shared files", func(q session) error {
+		prefix, length := folderPrefix(folder)
+		return q.all(&names, `SELECT name FROM shared_files WHERE substr(name, 1, ?) = ? ORDER BY name`, length, prefix)
+	})
+	return names, err
+}
+
+// folderPrefix returns what the names in a folder begin with, and its length in characters. A
+// range of names would depend on the collation of the database.
+func folderPrefix(folder string) (prefix string, length int) {
+	prefix = storableText(folder) + "/"
+	return prefix, utf8.RuneCountInString(prefix)
+}
+
+// lockLife is how long a shared lock outlives a process that ended without giving it back.
+const lockLife = 30 * time.Second
+
+// LockShared takes a lock that one process of all nodes holds at a time, waiting for it until
+// ctx ends. A lock that was taken is renewed until unlock is called; after a process has
+// ended without unlocking, it is free after 30 s.
+func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err error) {
+	holder, err := newSecret("")
+	if err != nil {
+		return nil, err
+	}
+	for wait := time.Duration(0); ; wait = lockLife / 60 {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
+		}
+		held, err := s.takeSharedLock(ctx, name, holder)
+		if err != nil {
+			return nil, err
+		}
+		if held {
+			break
+		}
+	}
+	released, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.renewSharedLock(released, name, holder)
+	}()
+	return func() {
+		stop()
+		<-ended
+		if err := s.update(context.WithoutCancel(ctx), "give a lock back", func(c *writeTx) error {
+			_, err := c.exec(`DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder)
+			return err
+		}); err != nil {
+			s.log.Warn("a lock of all nodes could not be given back; it is free in 30 s", "lock", name, "err", err)
+		}
+	}, nil
+}
+
+// takeSharedLock takes or renews a lock, and reports whether holder has it now.
+func (s *Store) takeSharedLock(ctx context.Context, name, holder string) (held bool, err error) {
+	err = s.update(ctx, "take a lock", func(c *writeTx) error {
+		n, err := c.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.d.micros+` + CAST(? AS BIGINT))
+			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+			WHERE leases.holder = excluded.holder OR leases.until < `+c.d.micros, name, holder, lockLife.Microseconds())
+		held = n == 1
+		return err
+	})
+	return held, err
+}
+
+func (s *Store) renewSharedLock(ctx context.Context, name, holder string) {
+	tick := time.NewTicker(lockLife / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if held, err := s.takeSharedLock(ctx, name, holder); err == nil && !held {
+			s.log.Warn("a lock was lost to another node, because it could not be renewed for 30 s", "lock", name)
+			return
+		}
+	}
+}
