@@ -148,12 +148,15 @@ func TestExamine(t *testing.T) {
 		ahead := eventAt(s, alias, time.Now().Add(time.Hour), relay.StateDelivering, "x")
 		settled(t, s.Accept(ahead))
 		want("clock")
+		if err := s.Close(); err != nil { // a server would soon end what a node has that does not exist
+			t.Fatal(err)
+		}
 		exec(`UPDATE attempts SET claim_node = 'other' WHERE state = 1`)
 		want("clock", "under way")
 		exec(`UPDATE events SET state = 2`)
 		exec(`UPDATE attempts SET state = 2`)
 		want("clock")
-		if !there(t, s, id) {
+		if !there(t, beside, id) {
 			t.Error("it is not read-only")
 		}
 	})

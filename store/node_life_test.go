@@ -294,3 +294,29 @@ func TestNodeNoticesANewerSchema(t *testing.T) {
 	}
 	settled(t, s.Accept(eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x")))
 }
+
+// A start that takes longer than the others wait for a beat, because it has a large spool
+// or a table is locked, keeps the node alive.
+func TestBeatDuringASlowStart(t *testing.T) {
+	t.Parallel()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
+	s := mustOpen(t, o)
+	if _, _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db := database(t, o)
+	lock := begun(t, db, `LOCK TABLE events IN ACCESS EXCLUSIVE MODE`)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(t.Context(), deaf) }()
+	eventually(t, "the node renews its beat while the start waits", func() bool {
+		var beat int
+		_ = db.QueryRow(`SELECT beat FROM nodes`).Scan(&beat)
+		return beat > 2 && blocks(t, db, lock, "") || len(served) > 0
+	})
+	if err := lock.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -14,13 +14,22 @@ import (
 //
 // publish gets every change after its commit, in commit order, from one goroutine; it must
 // not call operations that change the store. Call Serve once, after Migrate.
-func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
+func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err error) {
 	if err := s.Claim(); err != nil {
 		return err
 	}
 	before := s.predecessor()
 	if err := s.join(ctx, before); err != nil {
 		return err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	if s.d.isPostgres { // what follows may take longer than the others wait for a beat
+		s.wait.Go(func() { s.nodeLoop(run) })
 	}
 	if err := s.checkDurability(ctx); err != nil {
 		return err
@@ -52,7 +61,6 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 		return err
 	}
 	s.outbox.serve(publish)
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.disk.refresh(s)
 	if err := s.countStorage(run); err != nil {
@@ -68,7 +76,6 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) error {
 		s.wait.Go(func() { s.drainLoop(run) })
 	}
 	if s.d.isPostgres {
-		s.wait.Go(func() { s.nodeLoop(run) })
 		s.wait.Go(func() { s.sweepLoop(run) })
 	}
 	if err := s.startNotices(run); err != nil {
