@@ -80,7 +80,8 @@ func (n *slotCounts) all() int { return n[stateUnauthenticated] + n[statePrompti
 // the same reason). It closes nothing itself. Safe for concurrent use.
 type connLimiter struct {
 	maxTotal, maxPerSource, maxPerAccount int
-	maxUnauthenticated, maxPrompts        int // the constants, but in tests
+	maxUnauthenticated, maxPrompts        int                     // the constants, but in tests
+	elsewhere                             func(account int64) int // connections at other nodes; nil = there are none
 
 	mu              sync.Mutex
 	total           slotCounts
@@ -153,14 +154,18 @@ func (l *connLimiter) endPrompt(s *slot) { l.to(s, stateUnauthenticated) }
 func (l *connLimiter) loggedIn(s *slot) { l.to(s, stateLoggedIn) }
 
 // reserveAccount counts a connection for the account that is about to log in; false
-// when the account has too many.
+// when the account has too many, at all nodes together.
 func (l *connLimiter) reserveAccount(s *slot, account int64) bool {
+	others := 0
+	if l.elsewhere != nil && l.maxPerAccount < math.MaxInt {
+		others = l.elsewhere(account)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case s.released || s.account != 0:
 		return true
-	case l.accounts[account] >= l.maxPerAccount:
+	case l.accounts[account] >= l.maxPerAccount-others:
 		return false
 	}
 	s.account = account
@@ -180,6 +185,24 @@ func (l *connLimiter) release(s *slot) {
 		delete(l.accounts, s.account)
 	}
 	s.account = 0
+}
+
+// accountsToTell returns what the other nodes need to know to hold the limit of an account:
+// the accounts with at least 1/64 of it. Most of some thousand accounts have one connection
+// each, and need not be written each second.
+func (l *connLimiter) accountsToTell() map[int64]int {
+	list := map[int64]int{}
+	if l.maxPerAccount == math.MaxInt {
+		return list
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for account, n := range l.accounts {
+		if n >= max(1, l.maxPerAccount/64) {
+			list[account] = n
+		}
+	}
+	return list
 }
 
 // counts returns the number of connections by state.

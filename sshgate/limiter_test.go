@@ -177,3 +177,29 @@ func TestAccountLimit(t *testing.T) {
 		return err == nil
 	})
 }
+
+// TestAccountLimitOfAllNodes: connections at other nodes count too, and the other nodes are
+// told of the accounts that come near the limit.
+func TestAccountLimitOfAllNodes(t *testing.T) {
+	t.Parallel()
+	l := newConnLimiter(0, 0, 128)
+	elsewhere := 126
+	l.elsewhere = func(account int64) int { return map[int64]int{1: elsewhere}[account] }
+	reserve := func(account int64) bool { return l.reserveAccount(&slot{}, account) }
+	if !reserve(1) || len(l.accountsToTell()) != 0 {
+		t.Errorf("the first one of 127: refused, or told: %v", l.accountsToTell())
+	}
+	if !reserve(1) || reserve(1) {
+		t.Error("the limit of 128 connections at all nodes does not hold")
+	}
+	if told := l.accountsToTell(); len(told) != 1 || told[1] != 2 {
+		t.Errorf("told: %v", told)
+	}
+	if elsewhere--; !reserve(1) || !reserve(2) {
+		t.Error("refused with a connection less elsewhere, or for another account")
+	}
+	l = newConnLimiter(0, 0, 2)
+	if l.reserveAccount(&slot{}, 1); l.accountsToTell()[1] != 1 {
+		t.Errorf("of a low limit is told: %v", l.accountsToTell())
+	}
+}

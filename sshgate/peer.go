@@ -36,6 +36,8 @@ type PeerOptions struct {
 	// not any more. Wake is told when another node has changed the queue of an alias.
 	Reachable func(node string, reachable bool)
 	Wake      func(alias int64)
+	// Connections returns how many connections an account has at the other nodes; nil = none.
+	Connections func(account int64) int
 }
 
 // peerVersion is the version line of a node that connects to another node. It gets the

@@ -151,6 +151,7 @@ func New(o Options) *Server {
 		listeners:    map[net.Listener]struct{}{},
 		conns:        map[*conn]struct{}{},
 	}
+	srv.limiter.elsewhere = o.Peers.Connections
 	srv.peers = newPeers(srv)
 	srv.firstForward, srv.feedRetry, srv.moveWait = firstForward, feedRetry, moveWait
 	srv.metrics = newMetrics(srv, o.Registry)
@@ -261,6 +262,10 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	}
 	return ctx.Err()
 }
+
+// AccountConnections returns how many connections accounts have at this node. Accounts that
+// are far from the limit are left out.
+func (srv *Server) AccountConnections() map[int64]int { return srv.limiter.accountsToTell() }
 
 // all is a snapshot of the connections.
 func (srv *Server) all() []*conn {

@@ -60,13 +60,17 @@ type membership struct {
 	peerAddr, peerKey string // set by SetPeer before Serve
 
 	rejoined func(before, now string)
-	drain    func(on bool)
+
+	connections  func() map[int64]int // of accounts at this node; set by SetConnections before Serve
+	toldAccounts string               // what the last renewal wrote of them
+	drain        func(on bool)
 }
 
 // nodeSeen is what this node observed of another one.
 type nodeSeen struct {
-	row   nodeRow
-	still time.Time // when its beat was first seen to have this value
+	row         nodeRow
+	still       time.Time // when its beat was first seen to have this value
+	connections map[int64]int
 }
 
 type nodeRow struct {
@@ -88,6 +92,7 @@ type nodeRow struct {
 	Now        int64  `db:"now_us"`      // clock of the database
 	Renewed    int    `db:"renewed"`     // of the beat: rows that it raised, 0 or 1
 	Tunnels    int    `db:"tunnels"`
+	Accounts   string `db:"accounts"` // of the beat: connections of accounts, such as "12:3,15:20"
 }
 
 const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed, unreachable`
@@ -189,7 +194,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	defer m.mu.Unlock()
 	m.former, m.id, m.name, m.schema, m.since = m.id, id, name, schema, s.now()
 	s.noteOwner(id)
-	m.renewed, m.steady = start, start
+	m.renewed, m.steady, m.toldAccounts = start, start, ""
 	return nil
 }
 
@@ -314,17 +319,21 @@ func (s *Store) nodeLoop(ctx context.Context) {
 	}
 }
 
-const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?, unreachable = ?
+const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?, unreachable = ?, accounts = COALESCE(CAST(? AS TEXT), accounts)
 		WHERE id = ? AND state <> 'dead' RETURNING 1)
-	SELECT ` + nodeColumns + `, ` + postgresMicros + ` AS now_us, (SELECT COUNT(*) FROM mine) AS renewed,
+	SELECT ` + nodeColumns + `, accounts, ` + postgresMicros + ` AS now_us, (SELECT COUNT(*) FROM mine) AS renewed,
 		(SELECT MAX(version_id) FROM goose_db_version WHERE is_applied) AS schema_now FROM nodes`
 
 // beat raises the beat of this node and observes those of the others. renewed is false
 // when the others have called this node dead.
 func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
+	accounts := m.countConnections()
 	m.mu.Lock()
-	args := []any{boolToInt(m.leaving), s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.cutOff(), m.id}
+	args := []any{boolToInt(m.leaving), s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.cutOff(), nil, m.id}
+	if accounts != m.toldAccounts {
+		args[5] = accounts // Postgres keeps an unchanged long text where it is
+	}
 	m.mu.Unlock()
 	var rows []nodeRow
 	start, wall := time.Now(), s.clock.wall()
@@ -342,6 +351,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	if len(rows) == 0 || rows[0].Renewed == 0 {
 		return false, nil
 	}
+	m.toldAccounts = accounts
 	m.observe(rows, start, end)
 	if now := rows[0].Database; now > m.schema && m.newer == 0 {
 		m.newer = now
@@ -368,7 +378,7 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 			m.follow(r.State)
 			continue
 		case seen == nil || seen.row.Beat != r.Beat:
-			seen = &nodeSeen{row: r, still: end}
+			seen = &nodeSeen{row: r, still: end, connections: seen.connectionsOf(r.Accounts)}
 		default:
 			seen.row = r
 		}

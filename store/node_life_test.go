@@ -3,7 +3,9 @@ package store_test
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -319,4 +321,44 @@ func TestBeatDuringASlowStart(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The connections of accounts at one node are known at the other one, and forgotten when the
+// node has stopped.
+func TestConnectionsElsewhere(t *testing.T) {
+	t.Parallel()
+	url, here := pgtest.URL(t), map[int64]int{}
+	var mu sync.Mutex
+	open := func(name string) *store.Store {
+		s := mustOpen(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: name})
+		s.SetConnections(func() map[int64]int { mu.Lock(); defer mu.Unlock(); return maps.Clone(here) })
+		if _, _, err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Serve(t.Context(), deaf); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := open("a")
+	second := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "b"})
+	for _, want := range []map[int64]int{{1: 3, 12: 200}, {12: 1}, {}} {
+		mu.Lock()
+		here = want
+		mu.Unlock()
+		eventually(t, "the connections are known", func() bool {
+			return second.ConnectionsElsewhere(1) == want[1] && second.ConnectionsElsewhere(12) == want[12]
+		})
+	}
+	mu.Lock()
+	here = map[int64]int{1: 3}
+	mu.Unlock()
+	eventually(t, "the connection is known", func() bool { return second.ConnectionsElsewhere(1) == 3 })
+	if first.ConnectionsElsewhere(1) != 0 {
+		t.Error("a node counts its own connections as those of another one")
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the connections of the stopped node are forgotten", func() bool { return second.ConnectionsElsewhere(1) == 0 })
 }

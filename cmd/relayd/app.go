@@ -205,6 +205,7 @@ func (a *app) wire() error {
 		MaxConnections: c.MaxConnections.Limit(), MaxPerSource: c.MaxConnectionsPerSource.Limit(), MaxPerAccount: c.MaxConnectionsPerAccount.Limit(),
 		Trusted: c.TrustedProxies, NoPenalties: !bool(c.SSHPenalties), PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
 	})
+	a.store.SetConnections(a.sshServer.AccountConnections)
 	a.standby.setHandlers(a.delivery, a.baseSite(apiHandler))
 	a.server = server.New(server.Options{
 		Capture: a.standby, Base: a.standby, Site: a.site,
@@ -249,7 +250,7 @@ func (a *app) peerOptions() (sshgate.PeerOptions, error) {
 	a.store.OnDrain(a.setDraining)
 	a.store.OnRejoin(func(string, string) { a.delivery.ReadTunnels() })
 	return sshgate.PeerOptions{
-		Nodes: a.store, Key: a.peerKey, Wake: a.delivery.WakeQueue,
+		Nodes: a.store, Key: a.peerKey, Wake: a.delivery.WakeQueue, Connections: a.store.ConnectionsElsewhere,
 		Reachable: func(node string, reachable bool) {
 			a.store.NodeReachable(node, reachable)
 			a.delivery.NodeReachable(node, reachable)

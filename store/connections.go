@@ -1,0 +1,69 @@
+package store
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"relay"
+)
+
+// SetConnections sets what returns the number of SSH connections that accounts have at this
+// node, for the limit of an account over all nodes. Accounts that are not in it count as 0.
+// Call it before Serve.
+func (s *Store) SetConnections(f func() map[int64]int) { s.membership.connections = f }
+
+// ConnectionsElsewhere returns from memory how many SSH connections an account has at the other
+// living nodes. It is at most two beats old: one until the other node has written it, one
+// until this one has read it.
+func (s *Store) ConnectionsElsewhere(account int64) (n int) {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, seen := range m.others {
+		if seen.row.State != relay.NodeDead && m.stillFor(seen) < deadAfter {
+			n += seen.connections[account]
+		}
+	}
+	return n
+}
+
+// countConnections returns what the next renewal writes: "ACCOUNT:CONNECTIONS", by account.
+func (m *membership) countConnections() string {
+	if m.connections == nil {
+		return ""
+	}
+	byAccount := m.connections()
+	accounts := make([]int64, 0, len(byAccount))
+	for account := range byAccount {
+		accounts = append(accounts, account)
+	}
+	slices.Sort(accounts)
+	var text []byte
+	for i, account := range accounts {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, account, 10)
+		text = append(text, ':')
+		text = strconv.AppendInt(text, int64(byAccount[account]), 10)
+	}
+	return string(text)
+}
+
+// connectionsOf reads what another node has written, unless it is what n has already.
+func (n *nodeSeen) connectionsOf(text string) map[int64]int {
+	if n != nil && n.row.Accounts == text {
+		return n.connections
+	}
+	byAccount := map[int64]int{}
+	for entry := range strings.SplitSeq(text, ",") {
+		account, count, _ := strings.Cut(entry, ":")
+		id, err := strconv.ParseInt(account, 10, 64)
+		number, cerr := strconv.Atoi(count)
+		if err == nil && cerr == nil && number > 0 {
+			byAccount[id] = number
+		}
+	}
+	return byAccount
+}
