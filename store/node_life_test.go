@@ -307,20 +307,29 @@ func TestBeatDuringASlowStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := database(t, o)
-	lock := begun(t, db, `LOCK TABLE events IN ACCESS EXCLUSIVE MODE`)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(t.Context(), deaf) }()
-	eventually(t, "the node renews its beat while the start waits", func() bool {
-		var beat int
-		_ = db.QueryRow(`SELECT beat FROM nodes`).Scan(&beat)
-		return beat > 2 && blocks(t, db, lock, "") || len(served) > 0
-	})
-	if err := lock.Rollback(); err != nil {
-		t.Fatal(err)
+	for range 5 { // the start waits for 1.8 s at most, which a busy machine may need for other things
+		lock := begun(t, db, `LOCK TABLE events IN ACCESS EXCLUSIVE MODE`)
+		s, served, beat := mustOpen(t, o), make(chan error, 1), 0
+		go func() { served <- s.Serve(t.Context(), deaf) }()
+		eventually(t, "the node renews its beat, or its start fails", func() bool {
+			if blocks(t, db, lock, "") {
+				_ = db.QueryRow(`SELECT beat FROM nodes ORDER BY started_at DESC`).Scan(&beat)
+			}
+			return beat > 2 || len(served) > 0
+		})
+		if err := lock.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		err := <-served
+		if beat > 2 && err == nil {
+			return
+		}
+		t.Log(beat, err)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := <-served; err != nil {
-		t.Fatal(err)
-	}
+	t.Error("the beat stands still during the start")
 }
 
 // The connections of accounts at one node are known at the other one, and forgotten when the
