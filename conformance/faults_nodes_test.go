@@ -11,23 +11,37 @@ import (
 	"relay/relaytest"
 )
 
-// threeNodes starts three relayd on one Postgres. They have one account and one token.
-func threeNodes(t *testing.T, databaseURL string) (nodes [3]*relayServer) {
+// threeNodes starts three relayd on one Postgres.
+func threeNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*relayServer) {
+	t.Helper()
+	nodes = newNodes(t, databaseURL, extra...)
+	startNodes(t, nodes)
+	return nodes
+}
+
+// newNodes is threeNodes without servers that run.
+func newNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*relayServer) {
 	t.Helper()
 	for i, name := range []string{"a", "b", "c"} {
-		r := newRelay(t, databaseURL, "RELAY_NODE_NAME="+name)
-		if nodes[i] = r; i > 0 {
-			r.key, r.token = nodes[0].key, nodes[0].token
-		}
+		nodes[i] = newRelay(t, databaseURL, append(extra[:len(extra):len(extra)], "RELAY_NODE_NAME="+name)...)
+		nodes[i].key = nodes[0].key
+	}
+	return nodes
+}
+
+// startNodes starts nodes. They have one account and one token.
+func startNodes(t *testing.T, nodes [3]*relayServer) {
+	t.Helper()
+	for i, r := range nodes {
 		r.start()
 		if i == 0 {
 			r.token, _ = r.newToken(r.key)
 		}
+		r.token = nodes[0].token
 	}
 	for _, r := range nodes {
 		r.waitFor(10*time.Second, "three nodes", func() bool { return r.metric("relay_store_nodes") == 3 })
 	}
-	return nodes
 }
 
 // knows waits until a node knows an alias that was made at another one.
@@ -210,7 +224,9 @@ func TestFaultNewerSchema(t *testing.T) {
 	if code != 1 || !strings.Contains(said, "newer") || r.ready() != 200 {
 		t.Errorf("exit %d, the first is ready: %d, said %q", code, r.ready(), relaytest.Tail(said, 500))
 	}
-	r.waitFor(5*time.Second, "the first to say so", func() bool { return r.degraded() && strings.Contains(r.log.String(), "newer relayd has changed the schema") })
+	r.waitFor(5*time.Second, "the first to say so", func() bool {
+		return r.degraded() && strings.Contains(r.log.String(), "newer relayd has changed the schema")
+	})
 }
 
 // TestFaultIdleNodes counts the statements that a node sends which has nothing to do.

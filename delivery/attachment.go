@@ -23,7 +23,8 @@ type attachment struct {
 	lost         chan struct{} // closed while new and running exchanges must not use the tunnel
 	isLost       bool
 	stale        bool // the SSH gate called Stale, or the record of a remote tunnel says so
-	openTimedOut bool // a channel open was not answered
+	openTimedOut bool // the client did not answer a channel open
+	nodeSilent   bool // the node of a remote tunnel did not answer one; it may reach the client
 	unreachable  bool // the node of a remote tunnel cannot be reached
 	detached     bool
 
@@ -184,7 +185,9 @@ func (h *attachment) Detach(graceful bool) {
 }
 
 // isStale reports whether nothing may be sent on the tunnel. The caller holds st.mu.
-func (h *attachment) isStale() bool { return h.stale || h.openTimedOut || h.unreachable }
+func (h *attachment) isStale() bool {
+	return h.stale || h.openTimedOut || h.nodeSilent || h.unreachable
+}
 
 // markLost fails the exchanges that run on the tunnel, as tunnel-lost.
 func (h *attachment) markLost() {
@@ -223,16 +226,21 @@ func (h *attachment) markStale(why *bool) bool {
 	return true
 }
 
-// onOpenTimeout marks the tunnel stale after the peer did not answer a channel open.
+// onOpenTimeout marks the tunnel stale after the peer did not answer a channel open:
+// clientSilent says that it was the client that another node reports as silent.
 // awaitLiveness ends that state once the peer sends a byte: the SSH gate may have missed
 // no byte yet, and would then never call Online.
-func (h *attachment) onOpenTimeout() {
-	if h.markStale(&h.openTimedOut) {
-		h.st.d.background(h.awaitLiveness)
+func (h *attachment) onOpenTimeout(clientSilent bool) {
+	reason := &h.openTimedOut
+	if h.remote != nil && !clientSilent {
+		reason = &h.nodeSilent
+	}
+	if h.markStale(reason) {
+		h.st.d.background(func() { h.awaitLiveness(reason) })
 	}
 }
 
-func (h *attachment) awaitLiveness() {
+func (h *attachment) awaitLiveness(reason *bool) {
 	const every = 250 * time.Millisecond
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -243,7 +251,7 @@ func (h *attachment) awaitLiveness() {
 			return
 		}
 		h.st.mu.Lock()
-		over := h.detached || !h.openTimedOut
+		over := h.detached || !*reason
 		byDoor := h.stale
 		h.st.mu.Unlock()
 		switch {
@@ -252,8 +260,11 @@ func (h *attachment) awaitLiveness() {
 		case h.t.Heard() > 2*every:
 		case byDoor:
 			h.st.mu.Lock()
-			h.openTimedOut = false // the SSH gate calls Online when the peer is back
+			*reason = false // the SSH gate calls Online when the peer is back
 			h.st.mu.Unlock()
+			return
+		case h.remote != nil:
+			h.markAlive(reason)
 			return
 		default:
 			h.Online()
@@ -288,8 +299,9 @@ func (h *attachment) open(ctx context.Context, x *exchange) (*pooledChannel, *re
 	if err == nil {
 		return newPooledChannel(x.d, ch), nil
 	}
-	if ctx.Err() != nil && h.t.Heard() >= time.Since(asked) || errors.Is(err, relay.ErrTunnelSilent) {
-		h.onOpenTimeout()
+	clientSilent := errors.Is(err, relay.ErrTunnelSilent)
+	if clientSilent || ctx.Err() != nil && h.t.Heard() >= time.Since(asked) {
+		h.onOpenTimeout(clientSilent)
 	}
 	if errors.Is(err, relay.ErrTunnelMoved) {
 		h.moved()

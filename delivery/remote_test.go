@@ -91,6 +91,30 @@ func TestRequestThroughAnotherNode(t *testing.T) {
 	})
 }
 
+// A request for a tunnel whose node does not answer is queued and released, also before this
+// node knows that it cannot reach the other one: that one may have Postgres and its client.
+func TestSilentNodeDeliversFromTheQueue(t *testing.T) {
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		silent := func(is bool, heard time.Duration) {
+			remote.mu.Lock()
+			defer remote.mu.Unlock()
+			remote.hang, remote.heard = is, heard
+		}
+		silent(true, time.Minute)
+		for _, when := range []string{"before", "after"} {
+			out, _ := b.send(post)
+			if out.Answer == nil || out.Answer.Status != 202 || !b.released() || b.state() != relay.TunnelStale {
+				t.Errorf("%s its silence is known: %+v, released %v, the alias is %s", when, out.Answer, b.released(), b.state())
+			}
+		}
+		silent(false, 0)
+		time.Sleep(time.Second)
+		if b.state() != relay.TunnelOnline {
+			t.Errorf("the alias of a node that speaks again is %s", b.state())
+		}
+	})
+}
+
 // A request for a tunnel whose node cannot be reached waits in its queue, released, and
 // that node is told of it by the store.
 func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {

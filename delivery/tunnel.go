@@ -383,7 +383,7 @@ func (d *Delivery) NodeReachable(node string, reachable bool) {
 			return
 		}
 		if reachable {
-			h.markAlive(&h.unreachable)
+			h.markAlive(&h.unreachable, &h.nodeSilent)
 			return
 		}
 		h.markStale(&h.unreachable)

@@ -43,7 +43,7 @@ func SocketDir(t testing.TB) string {
 	return dir
 }
 
-// Line is a TCP proxy before a server: it can be cut, delayed and led to another server.
+// Line is a TCP proxy before a server: it can be cut, held, delayed and led to another server.
 type Line struct {
 	Addr string
 
@@ -51,6 +51,7 @@ type Line struct {
 	delay atomic.Int64 // of each packet, in ns
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // open ones, both ends
+	held  chan struct{}         // closed when Hold ends; nil while packets pass
 }
 
 type target struct{ network, address string }
@@ -66,6 +67,7 @@ func NewLine(t testing.TB, network, address string) *Line {
 	l.Lead(network, address)
 	t.Cleanup(func() {
 		_ = ln.Close()
+		l.Release()
 		l.Cut()
 	})
 	go func() {
@@ -105,6 +107,36 @@ func (l *Line) Lead(network, address string) { l.to.Store(&target{network, addre
 // packets that are under way follow each other without waiting for one another.
 func (l *Line) Delay(d time.Duration) { l.delay.Store(int64(d)) }
 
+// Hold lets nothing pass in either direction until Release, not even the end of a
+// connection, as a network that drops every packet. What was sent meanwhile arrives then.
+func (l *Line) Hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil {
+		l.held = make(chan struct{})
+	}
+}
+
+// Release ends Hold.
+func (l *Line) Release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		close(l.held)
+		l.held = nil
+	}
+}
+
+// await waits while the line is held.
+func (l *Line) await() {
+	l.mu.Lock()
+	held := l.held
+	l.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+}
+
 // Cut closes every connection at both ends. New ones are accepted.
 func (l *Line) Cut() {
 	l.mu.Lock()
@@ -115,6 +147,7 @@ func (l *Line) Cut() {
 }
 
 func (l *Line) carry(near net.Conn) {
+	l.await()
 	to := l.to.Load()
 	far, err := net.Dial(to.network, to.address)
 	if err != nil {
@@ -142,9 +175,13 @@ func (l *Line) copy(to, from net.Conn) {
 	}
 	under := make(chan packet, 4096)
 	go func() {
-		defer func() { _, _ = to.Close(), from.Close() }()
+		defer func() {
+			l.await()
+			_, _ = to.Close(), from.Close()
+		}()
 		for p := range under {
 			time.Sleep(time.Until(p.due))
+			l.await()
 			if _, err := to.Write(p.data); err != nil {
 				break
 			}
