@@ -160,7 +160,7 @@ func (d *Dialer) dial(ctx context.Context, deadline *pausableDeadline) (*Conn, e
 	defer done()
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
-	activity := &activityConn{Conn: raw}
+	activity := &activityConn{Conn: raw, out: relay.NewBatchWriter(raw)}
 	deadline.resume()
 	d.keys.locked = nil
 	try := loginAttempt{addr: addr, hosts: hosts, signers: signers, keys: d.keys, gotHostKey: spoke}

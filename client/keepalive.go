@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay"
 )
 
 // Liveness of a connection. The relay uses spare channels only while it heard from the
@@ -27,7 +29,20 @@ const keepaliveRequest = "keepalive@openssh.com"
 // on a slow line an answer waits behind the data of others.
 type activityConn struct {
 	net.Conn
+	out   *relay.BatchWriter // to Conn
 	reads atomic.Int64
+}
+
+// Write writes p, perhaps together with what other goroutines write now.
+func (c *activityConn) Write(p []byte) (int, error) { return c.out.Write(p) }
+
+// Close closes the connection after what was written before has left, if that does not
+// take long.
+func (c *activityConn) Close() error {
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // it is over for those who read
+	err := c.out.Close()
+	c.out.Wait()
+	return err
 }
 
 // Read reads and counts.

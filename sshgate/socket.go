@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"relay"
 )
 
 // socket is the TCP connection below SSH. It notes when the peer was last heard,
@@ -28,6 +30,7 @@ type socket struct {
 	writing atomic.Int64 // since start, when the write under way last moved; 0 = none
 	limit   time.Duration
 	once    sync.Once
+	out     *relay.BatchWriter // to send
 
 	said  []byte // of our version: already sent, so x/crypto's is dropped
 	ahead []byte // of the peer: read by exchange, not yet by x/crypto
@@ -36,6 +39,7 @@ type socket struct {
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
 	s := &socket{Conn: tcp, start: time.Now(), limit: stall}
 	s.ack, s.unread = tune(tcp, userTimeout)
+	s.out = relay.NewBatchWriter(sender{s})
 	return s
 }
 
@@ -108,7 +112,7 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes all of p. The caller serialises writes.
+// Write writes p, perhaps together with what others write now. The caller serialises writes.
 func (s *socket) Write(p []byte) (int, error) {
 	if s.said != nil {
 		same := bytes.Equal(s.said, p)
@@ -116,6 +120,17 @@ func (s *socket) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 	}
+	return s.out.Write(p)
+}
+
+// sender is the end of a socket that batches of writes go to.
+type sender struct{ *socket }
+
+// Close closes the connection below the socket.
+func (s sender) Close() error { return s.Conn.Close() }
+
+// Write sends all of p.
+func (s sender) Write(p []byte) (int, error) {
 	written, began := 0, s.now()
 	for {
 		s.writing.Store(max(s.now(), 1))
@@ -148,10 +163,12 @@ func (s *socket) checkWrite() {
 // deadlines away.
 func (s *socket) SetDeadline(time.Time) error { return nil }
 
-// Close closes the connection; only the first call does something.
+// Close closes the connection, which is over at once for those who read. Only the first
+// call does something.
 func (s *socket) Close() (err error) {
 	s.once.Do(func() {
-		err = s.Conn.Close()
+		_ = s.Conn.SetReadDeadline(time.Unix(1, 0))
+		err = s.out.Close()
 		s.onClose()
 	})
 	return err
