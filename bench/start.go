@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -77,23 +81,26 @@ func startOnce(ctx context.Context, env *environment, s *system, ssh string) (to
 	return time.Since(began), pid, addr, host, err
 }
 
-// measureIdle opens tunnels on each relayd that has one by ssh, and measures how much its
-// memory grows.
+// measureIdle opens tunnels on each relayd, and measures how much its live heap and its
+// stacks grow, and how much its resident memory. The second holds what the logins left
+// behind too, which goes with time.
 func measureIdle(env *environment, systems []*system, n int, out *results) error {
 	for _, s := range systems {
 		if s.data == "" {
 			continue
 		}
-		before, err := residentBytes(s.server[0])
+		before, err := memoryOf(s)
 		if err != nil {
 			return err
 		}
 		clients, err := env.openTunnels(s.ssh, n)
 		if err == nil {
-			time.Sleep(5 * time.Second) // the garbage of the logins goes
-			var after int64
-			after, err = residentBytes(s.server[0])
-			out.figure(s.name, fmt.Sprintf("memory of an idle tunnel, %d of them (KiB)", n), float64(after-before)/1024/float64(n))
+			time.Sleep(5 * time.Second) // the stacks of the logins are given back
+			var after memory
+			after, err = memoryOf(s)
+			each := func(before, after int64) float64 { return float64(after-before) / 1024 / float64(n) }
+			out.figure(s.name, fmt.Sprintf("heap and stacks of an idle tunnel, %d of them (KiB)", n), each(before.live, after.live))
+			out.figure(s.name, fmt.Sprintf("resident memory of an idle tunnel, %d of them (KiB)", n), each(before.resident, after.resident))
 		}
 		for _, c := range clients {
 			_ = c.Close()
@@ -103,6 +110,52 @@ func measureIdle(env *environment, systems []*system, n int, out *results) error
 		}
 	}
 	return nil
+}
+
+// memory is that of a relayd in bytes.
+type memory struct{ live, resident int64 }
+
+// memoryOf reads the resident memory, and then runs the garbage collector and reads what
+// lives.
+func memoryOf(s *system) (m memory, err error) {
+	if m.resident, err = residentBytes(s.server[0]); err != nil {
+		return m, err
+	}
+	for range 3 { // each run halves stacks that are too large
+		if _, err := get("http://" + s.admin + "/debug/pprof/heap?gc=1"); err != nil {
+			return m, err
+		}
+	}
+	figures, err := get("http://" + s.admin + "/metrics")
+	if err != nil {
+		return m, err
+	}
+	for line := range strings.Lines(figures) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name != "go_memstats_heap_alloc_bytes" && name != "go_memstats_stack_inuse_bytes" {
+			continue
+		}
+		bytes, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return m, err
+		}
+		m.live += int64(bytes)
+	}
+	return m, nil
+}
+
+// get returns the body at a URL.
+func get(url string) (string, error) {
+	res, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answers %s", url, res.Status)
+	}
+	return string(body), err
 }
 
 // openTunnels logs in n times and forwards an alias each time.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
@@ -28,6 +27,7 @@ type system struct {
 	// Host under which the local server is reached through it. nil = cannot be measured.
 	connect func(ssh string) (pid int, addr, host string, err error)
 	data    string // folder of a relayd; "" for others
+	admin   string // address of its admin listener
 }
 
 // starters start the systems, in the order of the report. The first one is the baseline.
@@ -202,14 +202,8 @@ func dials(addr string) error {
 
 // ready asks a relayd whether it takes events.
 func ready(addr string) error {
-	res, err := http.Get("http://" + addr + "/readyz")
-	if err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("/readyz answers %s", res.Status)
-	}
-	return errors.Join(err, res.Body.Close())
+	_, err := get("http://" + addr + "/readyz")
+	return err
 }
 
 // startRelay starts relayd with a tunnel by ssh or by relay up.
@@ -222,12 +216,16 @@ func (env *environment) startRelay(name string, onPostgres, up bool) (*system, e
 	if err != nil {
 		return nil, err
 	}
+	adminPort, err := freePort()
+	if err != nil {
+		return nil, err
+	}
 	s := &system{
 		name: name, host: "bench.localhost", addr: fmt.Sprintf("127.0.0.1:%d", httpPort), ssh: fmt.Sprintf("127.0.0.1:%d", sshPort),
-		data: filepath.Join(env.dir, name),
+		data: filepath.Join(env.dir, name), admin: fmt.Sprintf("127.0.0.1:%d", adminPort),
 	}
 	args := []string{
-		filepath.Join(env.programs, "relayd"), "serve", "--data-dir", s.data, "--http-addr", s.addr, "--ssh-addr", s.ssh, "--admin-addr", "off",
+		filepath.Join(env.programs, "relayd"), "serve", "--data-dir", s.data, "--http-addr", s.addr, "--ssh-addr", s.ssh, "--admin-addr", s.admin, "--pprof", "on",
 		"--initial-admin-keys", env.key + ".pub", "--log-level", "warn", "--max-aliases", "off", "--max-connections-per-account", "off",
 		"--max-connections-per-source", "off", "--max-alias-storage", "off", "--min-free", "off",
 	}
