@@ -16,7 +16,7 @@ func TestPinLabelAndNote(t *testing.T) {
 	r := newFixture(t)
 	r.online()
 	id, other := r.send(post("/marked", "{}")).String(), r.send(post("/other", "{}")).String()
-	contains(t, "unmarked", r.get("/events/"+id, 200), ">Pin</button>", "Label and note")
+	contains(t, "unmarked", r.get("/events/"+id, 200), ">Pin</button>", "Label, note")
 	contains(t, "pinned", r.submit("/events/"+id+"/mark", url.Values{"pinned": {"on"}}, 200), "★ pinned", ">Unpin</button>")
 	page := r.submit("/events/"+id+"/mark", url.Values{"label": {"bug <17>"}, "note": {"two\nlines"}}, 200)
 	contains(t, "labelled", page, "★ pinned", "bug &lt;17&gt;</a>", "two\nlines", "/aliases/hook?label=bug+%3C17%3E")
