@@ -126,7 +126,7 @@ function arrangeRows() {
 		const key = row.dataset.delivery, first = key && seen.get(key);
 		if (row.classList.contains("retry") !== Boolean(first)) row.classList.toggle("retry");
 		const hidden = Boolean(first) && !first.row.classList.contains("unfolded") && row.id !== id;
-		if (row.hidden !== hidden) row.hidden = hidden;
+		setHidden(row, hidden);
 		if (first) first.count++;
 		else if (key) seen.set(key, { row, count: 0 });
 	}
@@ -136,8 +136,8 @@ function arrangeRows() {
 		const at = rows.findIndex(row => row.id === id);
 		for (const [name, row] of [["newer", rows[at - 1]], ["older-event", at < 0 ? null : rows[at + 1]]]) {
 			const link = document.getElementById(name), href = row && $("a", row).getAttribute("href");
-			link.hidden = !href;
-			if (href) { link.href = href; link.dataset.part = ""; }
+			setHidden(link, !href);
+			if (href && link.getAttribute("href") !== href) { link.href = href; link.dataset.part = ""; }
 		}
 	}
 	const title = $("#detail")?.dataset.title;
@@ -236,7 +236,7 @@ function showNewCount() {
 	const count = [...pendingRows.values()].filter(m => m.name === "row").length, button = $("#new");
 	if (!button) return;
 	if (count > maxRows) { pendingRows.clear(); listIsStale = true; } // the list is read again when the person asks for it
-	button.hidden = count === 0 && !listIsStale;
+	setHidden(button, count === 0 && !listIsStale);
 	setText(button, listIsStale ? "New events" : `${count} new`);
 }
 const isNew = (name, id) => name === "row" && !document.getElementById(id) && !pendingRows.has(id);

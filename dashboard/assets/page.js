@@ -36,6 +36,7 @@ function relativeText(at) { // says the same as relativeText in form.go
 	return at > Date.now() ? `in ${text}` : `${text} ago`;
 }
 function setText(el, text) { if (el.textContent !== text) el.textContent = text; }
+function setHidden(el, hidden) { if (el.hidden !== hidden) el.hidden = hidden; } // writing the same value again restyles it
 function showTimes(from) {
 	for (const t of $$("time", from)) {
 		const at = new Date(t.dateTime), local = localISO(at);
