@@ -44,15 +44,15 @@ type conn struct {
 	wg        sync.WaitGroup
 
 	// set by start, before anything else of the second half of the struct is used
-	sc        *ssh.ServerConn
-	who       relay.Actor
-	enrolOnly *enrolResult // the connection is only there to have its key registered
-	user      string
-	client    string
-	log       *slog.Logger // changed once by start, with mu held
-	requests  requestQueue
-	lazy      atomic.Bool
-	pulse     pulse
+	sc       *ssh.ServerConn
+	who      relay.Actor
+	enrolled []string // not nil: the connection is only there to have its key registered, and says this
+	user     string
+	client   string
+	log      *slog.Logger // changed once by start, with mu held
+	requests requestQueue
+	lazy     atomic.Bool
+	pulse    pulse
 
 	lookups   atomic.Int64 // questions of the login and of forwards to the store that have no answer yet
 	answering atomic.Int64 // goroutines for channels that the peer has opened
@@ -69,7 +69,6 @@ type conn struct {
 	loggedIn         bool
 	result           loginResult // why nobody has logged in
 	loginDeadline    time.Time   // when the time for the login is over
-	enrolSession     bool        // the one session of a visit was there
 	draining         bool
 	moves            bool          // the client follows NoticeMoving
 	moving           chan struct{} // made by move, closed when the last forward has gone to another node
@@ -189,7 +188,7 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 			_ = c.sock.Close()
 			return
 		}
-		c.enrolOnly = enrolResultOf(sc.Permissions)
+		c.enrolled, _ = sc.Permissions.ExtraData[enrolledKey{}].([]string)
 		c.who, c.user, c.client = who, sc.User(), clientName(sc.ClientVersion())
 		c.sc = sc
 		c.mu.Lock()
@@ -198,7 +197,7 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		c.mu.Unlock()
 		c.srv.revalidator.recheckIfChanged(c, c.rightsVersion)
 		c.startKeepalive()
-		if c.enrolOnly == nil {
+		if c.enrolled == nil {
 			c.spawn(c.announceHostKeys)
 		}
 	})

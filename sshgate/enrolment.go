@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -324,74 +325,19 @@ func welcome(site *relay.Site, who relay.Actor, before bool) []string {
 	return []string{first, fmt.Sprintf("next: ssh -N -R ALIAS:80:localhost:3000 %s", dialed(site, ""))}
 }
 
-// enrolResult is a connection that came to have its key registered. It may hear what has
-// become of that, and nothing else: no forward, no command.
-type enrolResult struct {
-	lines []string
-}
+// enrolledKey is where the lines of welcome are in the permissions of a connection that came
+// to have its key registered. It has sessions, which say these lines, and nothing else.
+type enrolledKey struct{}
 
-// enrolResultKey is where a visit lies in the permissions.
-type enrolResultKey struct{}
-
-// enrolResultOf is the visit that a login was for; nil for a usual one.
-func enrolResultOf(p *ssh.Permissions) *enrolResult {
-	v, _ := p.ExtraData[enrolResultKey{}].(*enrolResult)
-	return v
-}
-
-// enrolSessionTime bounds the one session of a visit.
-const enrolSessionTime = 10 * time.Second
-
-// serveEnrolSession serves the one session of a visit: it says what there is to say. A shell
-// ends well, a command is refused.
-func (c *conn) serveEnrolSession(v *enrolResult, open ssh.NewChannel) {
-	c.mu.Lock()
-	again := c.enrolSession
-	c.enrolSession = c.enrolSession || open.ChannelType() == "session"
-	c.mu.Unlock()
-	if again || open.ChannelType() != "session" {
-		_ = open.Reject(ssh.Prohibited, "a connection of "+enrolUser+"@ registers a key and does nothing else; connect without "+enrolUser+"@")
-		return
+// sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
+func (s *session) sayEnrolled(command string) int {
+	to, lines, exit := s.stdout(), s.c.enrolled, exitOK
+	if command != "" {
+		to, exit = s.stderr(), exitUsage
+		lines = append(slices.Clone(lines), "no command was run: a connection of "+enrolUser+"@ only registers a key; type it again without "+enrolUser+"@")
 	}
-	ch, reqs, err := open.Accept()
-	if err != nil {
-		return
-	}
-	closed := make(chan struct{})
-	c.spawn(func() { _, _ = io.Copy(io.Discard, ch) })
-	c.spawn(func() { c.guard(ch, closed, func() int { return 0 }) })
-	defer close(closed)
-	late := time.AfterFunc(enrolSessionTime, func() { _ = c.sock.Close() })
-	defer late.Stop()
-	defer ch.Close()
-	eol := "\n"
-	for req := range reqs {
-		switch req.Type {
-		case "pty-req":
-			eol = "\r\n"
-			_ = req.Reply(true, nil)
-		case "shell", "exec":
-			_ = req.Reply(true, nil)
-			c.writeEnrolResult(v, ch, req.Type == "exec", eol)
-			ssh.DiscardRequests(reqs)
-			return
-		default:
-			_ = req.Reply(false, nil)
-		}
-	}
-}
-
-// writeEnrolResult says the lines of a visit and ends its session.
-func (c *conn) writeEnrolResult(v *enrolResult, ch ssh.Channel, command bool, eol string) {
-	to, lines, exit := io.Writer(ch), v.lines, exitOK
-	if command {
-		to, exit = ch.Stderr(), exitUsage
-		lines = append(lines[:len(lines):len(lines)], "no command was run: a connection of "+enrolUser+"@ only registers a key; type it again without "+enrolUser+"@")
-	}
-	_, _ = io.WriteString(to, strings.Join(lines, eol)+eol)
-	_ = ch.CloseWrite()
-	_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(exit)}))
-	_ = ch.Close()
+	_, _ = io.WriteString(to, strings.Join(lines, "\n")+"\n")
+	return exit
 }
 
 // dialed is how people name this relay to ssh: port where it is not 22, and host,

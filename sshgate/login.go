@@ -126,9 +126,9 @@ func (l *login) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ss
 	extra := map[any]any{actorKey{}: who}
 	l.c.srv.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
 	if l.enrolling(meta) {
-		v := &enrolResult{lines: welcome(&l.c.srv.o.Site, who, before)}
-		extra[enrolResultKey{}] = v
-		_ = l.banner.SendAuthBanner("relay: " + strings.Join(v.lines, "\r\nrelay: ") + "\r\n")
+		lines := welcome(&l.c.srv.o.Site, who, before)
+		extra[enrolledKey{}] = lines
+		_ = l.banner.SendAuthBanner("relay: " + strings.Join(lines, "\r\nrelay: ") + "\r\n")
 	} else if !strings.HasPrefix(l.c.version, relayVersion) {
 		_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
 	}

@@ -304,7 +304,7 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 		return false, nil
 	}
 	defer c.recovered("request")
-	if !c.start(sc) || c.enrolOnly != nil {
+	if !c.start(sc) || c.enrolled != nil {
 		return false, nil
 	}
 	own := *req
@@ -336,8 +336,8 @@ func (srv *Server) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.Ne
 		return
 	}
 	defer c.answering.Add(-1)
-	if c.enrolOnly != nil {
-		c.serveEnrolSession(c.enrolOnly, open)
+	if c.enrolled != nil && open.ChannelType() != "session" {
+		_ = open.Reject(ssh.Prohibited, "a connection of "+enrolUser+"@ registers a key and does nothing else; connect without "+enrolUser+"@")
 		return
 	}
 	switch open.ChannelType() {

@@ -198,7 +198,7 @@ func (s *session) request(req *ssh.Request) bool {
 	case "subsystem":
 		var subsystem struct{ Name string }
 		return ssh.Unmarshal(req.Payload, &subsystem) == nil && subsystem.Name == apiSubsystem &&
-			s.c.srv.o.API != nil && s.begin(s.serveAPI)
+			s.c.srv.o.API != nil && s.c.enrolled == nil && s.begin(s.serveAPI)
 	}
 	return false // x11-req, auth-agent-req@openssh.com, break, …
 }
@@ -281,6 +281,9 @@ func (s *session) finish(code int) {
 // run runs a command, or what a session without one is for.
 func (s *session) run(command string) int {
 	s.consumer <- s.input
+	if s.c.enrolled != nil {
+		return s.sayEnrolled(command)
+	}
 	s.ordered()
 	words, raw, err := splitWords(command)
 	switch {
