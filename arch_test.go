@@ -35,6 +35,7 @@ var allowedImports = map[string][]string{
 	"relay/store/pgtest":     {"relay/relaytest"},
 	"relay/relaytest":        {},
 	"relay/bench":            {"relay/store/pgtest"},
+	"relay/demo":             {},
 	"relay/migrations":       {},
 	"relay/api":              {"relay", "relay/wire", "relay/record"},
 	"relay/dashboard":        {"relay", "relay/wire", "relay/record"},

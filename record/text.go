@@ -41,10 +41,6 @@ func SafeTextMax(s string, most int) string {
 	return ""
 }
 
-// Shown tells whether SafeText leaves a character as it is wherever it stands, accents
-// aside: those need a letter.
-func Shown(r rune) bool { return !hidden(r) }
-
 // IsSafeText tells whether SafeText leaves a text as it is.
 func IsSafeText(s string) bool { return SafeText(s) == s }
 

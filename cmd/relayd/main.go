@@ -102,7 +102,7 @@ func (c *cli) rootCommand() *cobra.Command {
 		c.serveCommand(), c.migrateCommand(),
 		c.nodeCommand(), c.tunnelCommand(), c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(),
 		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(), c.supportCommand(),
-		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.demoCommand(), c.manCommand(),
+		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.manCommand(),
 	)
 	strictCompletion(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -47,8 +47,6 @@ to it, and sends any of them again, byte for byte.`
 
 	databaseAway    = "%w; start Postgres there, or correct --database-url (RELAY_DATABASE_URL)"
 	databaseRefuses = "%w; correct user, password or database name of --database-url (RELAY_DATABASE_URL)"
-
-	noSSHProgram = "the demo needs the ssh program; install openssh-client"
 )
 
 // printError prints an error to stderr, one line for each thing that is wrong.
