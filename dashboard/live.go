@@ -167,6 +167,9 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 	if r.Method == http.MethodHead {
 		return nil, nil
 	}
+	if err := p.sidebarStart(r, l); err != nil {
+		return nil, err
+	}
 	if !isCurrent {
 		l.write("", liveResync, "{}")
 	}
@@ -206,6 +209,12 @@ func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if r.Method == http.MethodHead {
 		return nil, nil
 	}
+	if lastID(r) == "" {
+		l.write("", liveTouch, "{}")
+	}
+	if err := p.sidebarStart(r, l); err != nil {
+		return nil, err
+	}
 	p.logLiveEnd(r, l.stream(r.Context(), func(b feedBatch) error {
 		for i := range b.items {
 			if err := p.sidebarItem(r, who, l, &b.items[i]); err != nil {
@@ -218,6 +227,15 @@ func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Ac
 		return nil
 	}, sub))
 	return nil, nil
+}
+
+// sidebarStart shows the sidebar as it is when live updates begin: something may have
+// happened since the page was made.
+func (p *pages) sidebarStart(r *http.Request, l *live) error {
+	if lastID(r) != "" {
+		return nil
+	}
+	return l.writeComponent(r.Context(), "", liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
 }
 
 // sidebarItem shows an item of the feed of all aliases in the sidebar.

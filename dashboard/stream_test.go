@@ -223,3 +223,16 @@ func TestLoginLeadsWhereOneWanted(t *testing.T) {
 		must(t, err)
 	}
 }
+
+// What happened after a page was made, and before its live updates began, is shown when
+// they begin: in the list of aliases and in the sidebar of every page.
+func TestLiveBeginsWithWhatIs(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	home, events := liveOf(t, r.get("/", 200)), liveOf(t, r.get("/aliases/hook", 200))
+	r.online()
+	messages := r.listen(home)
+	r.hear(messages, "event: touch")
+	r.hear(messages, "event: sidebar", `id="side-hook"`, `data-state="online"`)
+	r.hear(r.listen(events), "event: sidebar", `id="side-hook"`, `data-state="online"`)
+}
