@@ -119,6 +119,11 @@ func (c *crowd) once(alias string) time.Duration {
 
 // serveChannel is a local server that answers every request of a channel.
 func serveChannel(open ssh.NewChannel) {
+	answerChannel(open, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
+}
+
+// answerChannel is serveChannel with an answer of its own.
+func answerChannel(open ssh.NewChannel, answer string) {
 	ch, requests, err := open.Accept()
 	if err != nil {
 		return
@@ -131,7 +136,7 @@ func serveChannel(open ssh.NewChannel) {
 			return
 		}
 		_, _ = io.Copy(io.Discard, req.Body)
-		if _, err := io.WriteString(ch, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone"); err != nil {
+		if _, err := io.WriteString(ch, answer); err != nil {
 			return
 		}
 	}
