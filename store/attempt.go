@@ -43,6 +43,8 @@ const (
 	replay
 )
 
+func kindCode(a *relay.Attempt) int { return boolToInt(a.Kind == relay.KindReplay) }
+
 const attemptColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
 	released, from_queue, connection, identical, timing, has_response, status, response_state, claim_node, claim_boot, bytes`
 
@@ -102,14 +104,14 @@ func faultText(f *relay.Fault) (code, message string) {
 
 // attemptArgs are the values of attemptColumns for a new attempt. Unless it is queued, the
 // node of the target has claimed it.
-func (o *writeTarget) attemptArgs(e *relay.Event, a *relay.Attempt, kind, state int) []any {
+func (o *writeTarget) attemptArgs(e *relay.Event, a *relay.Attempt, state int) []any {
 	node := ""
 	if state != queued {
 		node = o.node
 	}
 	code, message := faultText(a.Error)
 	return []any{
-		e.ID, a.N, e.AliasID, kind, state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), storableText(a.Actor),
+		e.ID, a.N, e.AliasID, kindCode(a), state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), storableText(a.Actor),
 		code, message, boolToInt(a.Released), 0, storableText(a.Connection), identicalArg(a), packTiming(a), boolToInt(a.HasResponse), a.Status,
 		storableText(a.ResponseState), node, 0, requestBytes(&e.Request),
 	}
@@ -255,7 +257,7 @@ func (c *writeTx) interrupt(row *attemptRow, fault relay.Fault) error {
 		return err
 	}
 	ended := eventEnd{id: row.EventID, n: row.N, state: interrupted, code: fault.Code, message: fault.Message}
-	if _, err := c.exec(endEvent.one(c.d), ended.args()...); err != nil {
+	if err := c.runOne(endEvent, ended.args()); err != nil {
 		return err
 	}
 	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: row.N})

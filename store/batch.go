@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"relay"
 )
@@ -20,13 +23,57 @@ func (w *writer) putChunks(steps []*step) error {
 	for i, st := range steps {
 		rows[i] = []any{st.id, st.n, st.i, nonNil(st.data)}
 	}
-	return w.run(&insertChunks, rows)
+	return w.run(insertChunks, rows)
 }
 
 // writeRows makes the other steps durable in one transaction: first the new events, merged
 // with their ends as far as known, then the rest in rounds of one step of each event.
 func (s *Store) writeRows(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
+	if s.d.isPostgres && !s.viaPooler { // a transaction through a pooler begins with settings
+		if list := groupByEvent(steps); onlyNewEvents(list) {
+			changes, stored, err := s.writeNewEvents(ctx, by, list)
+			if err != nil || stored {
+				return changes, err
+			}
+		}
+	}
 	return s.inBatch(ctx, by, func(w *writer) error { return s.putRows(w, steps) })
+}
+
+// onlyNewEvents reports whether the statement that inserts new events does all that the
+// steps of a batch ask for.
+func onlyNewEvents(list []*eventSteps) bool {
+	for _, u := range list {
+		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 {
+			return false
+		}
+		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0) {
+			return false
+		}
+		for _, st := range u.steps {
+			if st.err = nil; st.claim != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// writeNewEvents stores a batch with one statement, which is a transaction of its own: one
+// round trip to Postgres and not three. It reports false if a part of the batch was stored
+// before, so that the rest of the steps has to be applied in a transaction.
+func (s *Store) writeNewEvents(ctx context.Context, by *writeTarget, list []*eventSteps) (changes []relay.Change, stored bool, err error) {
+	w := &writer{writeTx: &writeTx{session: session{ctx, by.db, &s.d, &s.clock}}, target: by}
+	if err := s.insertNewEvents(w, list); err != nil {
+		return nil, false, err
+	}
+	for _, u := range list {
+		if u.insert.merged < len(u.steps) {
+			return nil, false, nil
+		}
+	}
+	s.addUsage(w)
+	return w.localEvents, true, nil
 }
 
 func (s *Store) putRows(w *writer, steps []*step) error {
@@ -95,16 +142,21 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 		return nil, s.asConnectionError(err)
 	}
 	s.checkpointer.notify()
+	s.addUsage(w)
+	return w.localEvents, nil
+}
+
+// addUsage counts the bytes that a transaction added.
+func (s *Store) addUsage(w *writer) {
 	for alias, bytes := range w.usageDelta {
 		s.storage.add(alias, bytes)
 	}
-	return w.localEvents, nil
 }
 
 // insertNewEvents inserts the new events of a batch.
 func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
-	var events, attempts, payloads, queue [][]any
-	var rows []newEventRows
+	var rows newRows
+	var inserted []*newEvent
 	for _, u := range list {
 		if err := u.merge(); err != nil {
 			return err
@@ -124,19 +176,17 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			f.merged = len(u.steps)
 			continue
 		}
-		row, err := w.newEventRows(f)
-		if err != nil {
+		if err := rows.add(w.target, f); err != nil {
 			return err
 		}
-		row.insert = f
-		events, rows = append(events, row.event), append(rows, row)
+		inserted = append(inserted, f)
 	}
-	there, err := w.insertEvents(events)
+	there, err := w.insertRows(&rows)
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		f := row.insert
+	var queue [][]any
+	for _, f := range inserted {
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
 			if !w.target.replaying {
@@ -145,38 +195,44 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			}
 			continue
 		}
-		attempts, payloads, queue = append(attempts, row.attempts...), append(payloads, row.payloads...), append(queue, row.queue...)
 		w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
-		if f.attempt != nil {
-			w.addUsage(f.event.AliasID, attemptStoredSize(f.attempt))
+		if a := f.attempt; a != nil {
+			w.addUsage(f.event.AliasID, attemptStoredSize(a))
+			if a.State == relay.StateQueued {
+				queue = append(queue, queueArgs(f.event, f.request, a))
+			}
 		}
 		w.publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
 	}
-	if err := w.run(&insertAttempts, attempts); err != nil {
-		return err
-	}
-	if err := w.run(&insertQueue, queue); err != nil {
-		return err
-	}
-	return w.run(&insertPayloads, payloads)
+	return w.run(insertQueue, queue)
 }
 
-// insertEvents inserts events. On Postgres it returns the ids that existed already, because
-// a commit whose result was lost has stored them: by now their attempts may have been
-// delivered. A commit of SQLite that fails has stored nothing.
-func (w *writer) insertEvents(rows [][]any) (there map[relay.ID]bool, err error) {
-	if !w.d.isPostgres || len(rows) == 0 {
-		return nil, w.run(&insertEvents, rows)
+// insertRows inserts new events. On Postgres it returns the ids that existed already,
+// because a commit whose result was lost has stored them: by now their attempts may have
+// been delivered. A commit of SQLite that fails has stored nothing.
+func (w *writer) insertRows(rows *newRows) (there map[relay.ID]bool, err error) {
+	if len(rows.events) == 0 {
+		return nil, nil
 	}
+	if !w.d.isPostgres {
+		if err := w.run(insertEvents, rows.events); err != nil {
+			return nil, err
+		}
+		if err := w.run(insertAttempts, rows.attempts); err != nil {
+			return nil, err
+		}
+		return nil, w.run(insertPayloads, rows.payloads)
+	}
+	args := slices.Concat(insertEvents.arrays(rows.events), insertAttempts.arrays(rows.attempts), insertPayloads.arrays(rows.payloads))
 	var stored []relay.ID
-	if err := w.tx.SelectContext(w.ctx, &stored, insertEvents.many(len(rows))+` RETURNING id`, flat(rows)...); err != nil {
+	if err := sqlx.SelectContext(w.ctx, w.q, &stored, insertNewOnPostgres, args...); err != nil {
 		return nil, err
 	}
-	if len(stored) == len(rows) {
+	if len(stored) == len(rows.events) {
 		return nil, nil
 	}
 	there = make(map[relay.ID]bool)
-	for _, row := range rows {
+	for _, row := range rows.events {
 		there[row[0].(relay.ID)] = true
 	}
 	for _, id := range stored {
@@ -207,37 +263,27 @@ func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 	return have >= parts, err
 }
 
-type newEventRows struct {
-	insert                    *newEvent
-	event                     []any
-	attempts, payloads, queue [][]any
-}
+// newRows are the rows of new events.
+type newRows struct{ events, attempts, payloads [][]any }
 
-func (w *writer) newEventRows(f *newEvent) (r newEventRows, err error) {
+func (r *newRows) add(by *writeTarget, f *newEvent) error {
 	e := *f.event
 	e.Request, e.Blocker = *f.request, f.blocker
-	r.event = eventArgs(&e, f.attempt, f.state)
-	r.payloads = [][]any{payloadArgs(e.ID, 0, f.request, e.ForwardedLines, nil)}
+	r.events = append(r.events, eventArgs(&e, f.attempt, f.state))
+	r.payloads = append(r.payloads, payloadArgs(e.ID, 0, f.request, e.ForwardedLines, nil))
 	a := f.attempt
 	if a == nil {
-		return r, nil
+		return nil
 	}
 	state, err := stateCode(a.State)
 	if err != nil {
-		return r, err
+		return err
 	}
-	kind := original
-	if a.Kind == relay.KindReplay {
-		kind = replay
-	}
-	r.attempts = [][]any{w.target.attemptArgs(&e, a, kind, state)}
-	if state == queued {
-		r.queue = [][]any{queueArgs(&e, a, kind)}
-	}
+	r.attempts = append(r.attempts, by.attemptArgs(&e, a, state))
 	if hasPayload(a) {
 		r.payloads = append(r.payloads, payloadArgs(e.ID, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
 	}
-	return r, nil
+	return nil
 }
 
 // changes returns what to publish about a new event. snapshot gives it as it is after the

@@ -236,9 +236,9 @@ func (w *writer) chooseCandidates(s *Store, claims []*step) ([]relay.ID, error) 
 		byAlias[c.Alias] = c
 		rows = append(rows, []any{c.Alias, boolToInt(c.Auto)})
 	}
-	oldest := &oldestOnSQLite
+	oldest := oldestOnSQLite
 	if w.d.isPostgres {
-		oldest = &oldestOnPostgres
+		oldest = oldestOnPostgres
 	}
 	found, err := w.returning(oldest, rows, (*attemptRow).keyFields)
 	ids := make([]relay.ID, len(found))
@@ -317,9 +317,9 @@ func (w *writer) claimCandidates(claims []*step) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	claim := &claimOnSQLite
+	claim := claimOnSQLite
 	if w.d.isPostgres {
-		claim = &claimOnPostgres
+		claim = claimOnPostgres
 	}
 	claimed, err := w.returning(claim, rows, (*attemptRow).keyFields, w.target.node)
 	if err != nil {
@@ -345,13 +345,13 @@ func (w *writer) claimCandidates(claims []*step) error {
 
 // markClaimed does on SQLite what claimOnPostgres does together with the claim.
 func (w *writer) markClaimed(keys [][]any) error {
-	stmt := w.bind(&claimInQueue)
+	stmt := w.bind(claimInQueue)
 	for _, key := range keys {
 		if _, err := stmt.ExecContext(w.ctx, key[0], key[1], w.target.node); err != nil {
 			return err
 		}
 	}
-	return w.run(&eventDelivering, keys)
+	return w.run(eventDelivering, keys)
 }
 
 // keyFields are the destinations of event_id, n and alias_id.
@@ -360,19 +360,15 @@ func (r *attemptRow) keyFields() []any { return []any{&r.EventID, &r.N, &r.Alias
 // oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be
 // claimed. A row is the alias, and whether events that were not released may be claimed too.
 var (
-	oldestOnPostgres = statement{
-		casts: []string{"bigint", "int"},
-		text: `SELECT oldest.event_id, oldest.n, oldest.alias_id FROM (VALUES %s) v (valias, vauto) CROSS JOIN LATERAL
+	oldestOnPostgres = newStatement(`bigint bigint`,
+		`SELECT oldest.event_id, oldest.n, oldest.alias_id FROM (%s) v (valias, vauto) CROSS JOIN LATERAL
 			(SELECT event_id, n, alias_id FROM queue WHERE alias_id = v.valias AND claim_node = '' AND (kind = 1 OR released = 1 OR v.vauto = 1)
-				ORDER BY received_at, event_id, n LIMIT 1) oldest`,
-	}
-	oldestOnSQLite = statement{
-		width: 2,
-		text: `WITH v (valias, vauto) AS (VALUES %s)
+				ORDER BY received_at, event_id, n LIMIT 1) oldest`)
+	oldestOnSQLite = newStatement(`bigint bigint`,
+		`WITH v (valias, vauto) AS (%s)
 			SELECT event_id, n, alias_id FROM queue WHERE alias_id = (SELECT valias FROM v) AND claim_node = ''
 				AND (kind = 1 OR released = 1 OR (SELECT vauto FROM v) = 1)
-			ORDER BY received_at, event_id, n LIMIT 1`,
-	}
+			ORDER BY received_at, event_id, n LIMIT 1`)
 )
 
 const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = v.vstarted, released = ` + releasedWhileQueued + `
@@ -381,21 +377,15 @@ const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1,
 // claimOnPostgres and claimOnSQLite claim attempts, at most one of an alias, unless another
 // one of the alias is being delivered from the queue.
 var (
-	claimOnPostgres = statement{
-		casts: []string{"uuid", "int", "bigint", "bigint"}, tail: 1,
-		text: `WITH v (vid, vn, valias, vstarted) AS (VALUES %s), a AS (` + claimSQL + `, claim_node),
+	claimOnPostgres = newStatement(`uuid bigint bigint bigint`,
+		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node),
 			q AS (UPDATE queue SET claim_node = a.claim_node FROM a WHERE queue.event_id = a.event_id AND queue.n = a.n),
 			e AS (UPDATE events SET state = 1 FROM a WHERE id = a.event_id AND attempts = a.n AND state < 6 {id})
-			SELECT event_id, n, alias_id FROM a`,
-	}
-	claimOnSQLite = statement{width: 4, tail: 1, text: `WITH v (vid, vn, valias, vstarted) AS (VALUES %s) ` + claimSQL}
+			SELECT event_id, n, alias_id FROM a`)
+	claimOnSQLite = newStatement(`uuid bigint bigint bigint`, `WITH v (vid, vn, valias, vstarted) AS (%s) `+claimSQL)
 
-	claimInQueue = statement{
-		width: 2, tail: 1,
-		text: `WITH v (vid, vn) AS (VALUES %s) UPDATE queue SET claim_node = ? FROM v WHERE event_id = v.vid AND n = v.vn`,
-	}
-	eventDelivering = statement{
-		width: 2,
-		text:  `WITH v (vid, vn) AS (VALUES %s) UPDATE events SET state = 1 FROM v WHERE id = v.vid AND attempts = v.vn AND state < 6`,
-	}
+	claimInQueue = newStatement(`uuid bigint`,
+		`WITH v (vid, vn) AS (%s) UPDATE queue SET claim_node = ? FROM v WHERE event_id = v.vid AND n = v.vn`)
+	eventDelivering = newStatement(`uuid bigint`,
+		`WITH v (vid, vn) AS (%s) UPDATE events SET state = 1 FROM v WHERE id = v.vid AND attempts = v.vn AND state < 6`)
 )

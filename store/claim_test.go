@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,6 +58,43 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 				t.Fatalf("claimed %+v, %v", c, err)
 			}
 		})
+	}
+}
+
+// A batch of new events is one statement on Postgres. When some of them are in the database,
+// because the answer to their commit was lost, the rest of the batch is still stored.
+func TestNewEventsAreWrittenTwice(t *testing.T) {
+	t.Parallel()
+	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir()})
+	now := time.Now()
+	steps := func() []*step {
+		e := &relay.Event{
+			ID: m.s.NewID(), AliasID: alias.ID, ReceivedAt: now, State: relay.StateDelivering,
+			Request:  relay.Message{Head: []byte("POST / HTTP/1.1\r\n\r\n"), Body: relay.Body{State: relay.BodyComplete}},
+			Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: now, StartedAt: now}},
+		}
+		a := &relay.Attempt{N: 1, State: relay.StateDelivered, StartedAt: now, EndedAt: now, HasResponse: true, Status: 200}
+		a.Response.Body = relay.Body{Data: []byte("answer"), Size: 6, State: relay.BodyComplete}
+		return []*step{{kind: stepAccept, id: e.ID, event: e}, {kind: stepFinish, id: e.ID, n: 1, attempt: a}}
+	}
+	first, second := steps(), steps()
+	batch := slices.Concat(first, second)
+	for _, list := range [][]*step{first[:1], batch, batch} {
+		changes, err := m.s.writeRows(t.Context(), m.s.journalTarget(), list)
+		m.must(err)
+		if len(changes) < len(list) {
+			t.Errorf("%d changes after %d steps", len(changes), len(list))
+		}
+		for _, st := range list {
+			m.must(st.err)
+		}
+	}
+	for _, st := range []*step{first[0], second[0]} {
+		e, err := m.s.Event(t.Context(), relay.System(), st.id, relay.InlineBody)
+		m.must(err)
+		if e.State != relay.StateDelivered || len(e.Attempts) != 1 || string(e.Attempts[0].Response.Body.Data) != "answer" {
+			t.Errorf("%s: state %s, attempts %+v", st.id, e.State, e.Attempts)
+		}
 	}
 }
 

@@ -155,9 +155,8 @@ func (c *writeTx) lockEvents(ids []relay.ID) error {
 // endEvent repeats on events what became of one attempt each; rows of ending. An
 // event that was rejected or incomplete stays so; its state is that of its last
 // attempt, its status that of the last one that ended.
-var endEvent = statement{
-	casts: []string{"uuid", "int", "int", "text", "text", "int", "bigint", "text"},
-	text: `WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (VALUES %s)
+var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
+	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
 			state = CASE WHEN state >= 6 THEN state WHEN v.vstate >= 6 OR attempts = v.vn THEN v.vstate ELSE state END,
 			error_code = CASE WHEN attempts = v.vn AND NOT (state >= 6 AND v.vcode = '') THEN v.vcode ELSE error_code END,
@@ -166,8 +165,7 @@ var endEvent = statement{
 			latency_us = CASE WHEN ended_n <= v.vn THEN v.vlatency ELSE latency_us END,
 			ended_n = CASE WHEN ended_n < v.vn THEN v.vn ELSE ended_n END,
 			blocker = CASE WHEN blocker <> '' THEN blocker WHEN v.vstate = 6 THEN 'rejected' WHEN v.vstate = 7 THEN 'incomplete' ELSE v.vblocker END
-		FROM v WHERE id = v.vid {id}`,
-}
+		FROM v WHERE id = v.vid {id}`)
 
 // eventEnd is what became of an attempt: values of endEvent.
 type eventEnd struct {

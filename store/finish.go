@@ -20,7 +20,7 @@ func (w *writer) finish(steps []*step) error {
 	if len(ready) == 0 {
 		return nil
 	}
-	ended, err := w.returning(&finishAttempts, rows, func(r *attemptRow) []any {
+	ended, err := w.returning(finishAttempts, rows, func(r *attemptRow) []any {
 		return []any{&r.EventID, &r.N, &r.AliasID, &r.Kind, &r.FromQueue, &r.ReceivedAt, &r.Bytes}
 	}, w.target.node, w.target.former)
 	if err != nil {
@@ -47,7 +47,7 @@ func (w *writer) finish(steps []*step) error {
 			fromQueue = append(fromQueue, []any{st.id, st.attempt.N})
 		}
 	}
-	if err := w.run(&dequeueAttempts, fromQueue); err != nil {
+	if err := w.run(dequeueAttempts, fromQueue); err != nil {
 		return err
 	}
 	for _, st := range ours {
@@ -125,10 +125,10 @@ func (w *writer) storeEnds(steps []*step) error {
 		}
 		ends = append(ends, e.args())
 	}
-	if err := w.run(&insertPayloads, payloads); err != nil {
+	if err := w.run(insertPayloads, payloads); err != nil {
 		return err
 	}
-	return w.run(&endEvent, ends)
+	return w.run(endEvent, ends)
 }
 
 // afterFinish applies the consequences of an ended attempt: an interrupted delivery from the

@@ -161,7 +161,7 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	dropPartitions(t, s, today(1))
 	q := session{t.Context(), s.direct, &s.d, &s.clock}
 	e := &relay.Event{ID: lowestID(time.Now()), AliasID: 1}
-	if _, err := q.exec(insertEvents.one(q.d), eventArgs(e, nil, queued)...); err != nil {
+	if err := q.runOne(insertEvents, eventArgs(e, nil, queued)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.makePartitions(t.Context(), time.Now()); err != nil {

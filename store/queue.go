@@ -73,11 +73,11 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 const queueColumns = `event_id, n, alias_id, received_at, kind, released, bytes`
 
 // insertQueue adds queued attempts of new events.
-var insertQueue = insertInto("queue", queueColumns)
+var insertQueue = insertInto("queue", queueColumns, `uuid bigint bigint bigint bigint bigint bigint`)
 
 // queueArgs are the values of queueColumns for the first attempt of a new event.
-func queueArgs(e *relay.Event, a *relay.Attempt, kind int) []any {
-	return []any{e.ID, a.N, e.AliasID, micros(a.ReceivedAt), kind, boolToInt(a.Released), requestBytes(&e.Request)}
+func queueArgs(e *relay.Event, request *relay.Message, a *relay.Attempt) []any {
+	return []any{e.ID, a.N, e.AliasID, micros(a.ReceivedAt), kindCode(a), boolToInt(a.Released), requestBytes(request)}
 }
 
 // enqueueAttempt adds a queued attempt of a locked event to the queue, or ends its claim.
@@ -185,7 +185,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 		}
 		for _, r := range rows {
 			ended := eventEnd{id: id, n: r.N, state: canceled, code: fault.Code, message: fault.Message}
-			if _, err := c.exec(endEvent.one(c.d), ended.args()...); err != nil {
+			if err := c.runOne(endEvent, ended.args()); err != nil {
 				return err
 			}
 			if err := c.dequeueAttempt(id, r.N); err != nil {

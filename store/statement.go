@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -14,32 +16,75 @@ import (
 )
 
 // statement is an SQL text of the journal with a list of rows at %s. Postgres gets all rows
-// in one statement and needs their types. SQLite gets one row at a time through a prepared
-// statement.
+// in one statement, as one array for each column, so that its text does not depend on their
+// number. SQLite gets one row at a time through a prepared statement.
 //
 // {id} and {event_id} stand for a condition on that column: it is between the lowest and the
 // highest id of the rows, which are the first values of the rows. Postgres needs that to
 // plan for the days of these events only: to plan for all days takes longer than the rest.
 type statement struct {
-	casts []string // type of each column of a row, for Postgres; nil = known from the table
-	width int      // columns of a row where casts are nil
-	text  string
-	tail  int // number of parameters after the rows
+	types            []string // of the columns of a row
+	sqlite, postgres string
+	bounded          bool // the text holds {id} or {event_id}
 }
 
-func insertInto(table, columns string) statement {
-	return statement{
-		width: strings.Count(columns, ",") + 1,
-		text:  `INSERT INTO ` + table + ` (` + columns + `) VALUES %s ON CONFLICT DO NOTHING`,
+// newStatement makes a statement. types are the types of the columns of a row, as
+// arrayTypes has them. The text may have parameters (?) behind the rows.
+func newStatement(types, text string) *statement {
+	st := &statement{types: strings.Fields(types), bounded: strings.Contains(text, "id}")}
+	row := strings.Repeat(",?", len(st.types))[1:]
+	st.sqlite = strings.NewReplacer("%s", "VALUES ("+row+")", "{id}", "", "{event_id}", "").Replace(text)
+	next := len(st.types)
+	st.postgres = strings.Replace(text, "%s", "SELECT * FROM "+st.unnest(1), 1)
+	for strings.Contains(st.postgres, "?") {
+		next++
+		st.postgres = strings.Replace(st.postgres, "?", "$"+strconv.Itoa(next), 1)
 	}
+	between := fmt.Sprintf("id BETWEEN $%d AND $%d", next+1, next+2)
+	st.postgres = strings.NewReplacer("{id}", "AND "+between, "{event_id}", "AND event_"+between).Replace(st.postgres)
+	return st
 }
+
+// unnest is the table of the rows on Postgres, whose first column is the parameter first.
+func (st *statement) unnest(first int) string {
+	var columns []string
+	for i, t := range st.types {
+		columns = append(columns, fmt.Sprintf("$%d::%s[]", first+i, t))
+	}
+	return "unnest(" + strings.Join(columns, ", ") + ")"
+}
+
+func insertInto(table, columns, types string) *statement {
+	return newStatement(types, `INSERT INTO `+table+` (`+columns+`) %s ON CONFLICT DO NOTHING`)
+}
+
+const (
+	eventTypes = `uuid bigint bigint bigint text bigint text bytea bigint text text text text bigint bigint
+		bigint text text bigint bigint bigint bigint text bigint`
+	attemptTypes = `uuid bigint bigint bigint bigint bigint bigint bigint text text text
+		bigint bigint text bigint bytea bigint bigint text text bigint bigint`
+	payloadTypes = `uuid bigint bytea bytea bigint bigint bytea bigint bigint bigint bytea text bytea bytea`
+)
 
 var (
-	insertEvents   = insertInto("events", eventColumns)
-	insertAttempts = insertInto("attempts", attemptColumns)
-	insertPayloads = insertInto("payloads", payloadColumns)
-	insertChunks   = insertInto("body_chunks", "event_id, n, i, data")
+	insertEvents   = insertInto("events", eventColumns, eventTypes)
+	insertAttempts = insertInto("attempts", attemptColumns, attemptTypes)
+	insertPayloads = insertInto("payloads", payloadColumns, payloadTypes)
+	insertChunks   = insertInto("body_chunks", "event_id, n, i, data", "uuid bigint bigint bytea")
 )
+
+// insertNewOnPostgres inserts events with their attempts and payloads in one statement. It
+// returns the ids of the events that it inserted; nothing of the others is inserted.
+var insertNewOnPostgres = func() string {
+	of := func(st *statement, table, columns string, first int) string {
+		return `INSERT INTO ` + table + ` (` + columns + `) SELECT * FROM ` + st.unnest(first) + ` AS v (` + columns + `)
+			WHERE event_id IN (SELECT id FROM e) ON CONFLICT DO NOTHING`
+	}
+	attempts := len(insertEvents.types) + 1
+	payloads := attempts + len(insertAttempts.types)
+	return `WITH e AS (` + insertEvents.postgres + ` RETURNING id), a AS (` + of(insertAttempts, "attempts", attemptColumns, attempts) + `),
+		p AS (` + of(insertPayloads, "payloads", payloadColumns, payloads) + `) SELECT id FROM e`
+}()
 
 // sweptLive matches the attempt of a live request that another node ended because it took the
 // claimant for dead, unless there is a later attempt. The caller of such a request may have
@@ -50,75 +95,25 @@ const sweptLive = `state = 4 AND error_code = '` + relay.StateInterrupted + `' A
 
 // finishAttempts ends attempts that the claimant delivers. An upgraded attempt is delivered
 // from the 101 on, and is finished once more when the connection ends.
-var finishAttempts = statement{
-	casts: []string{
-		"uuid", "int", "int", "bigint", "bigint", "text", "text", "text", "int", "bytea", "int", "int", "text",
-	},
-	text: `WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)
-			AS (VALUES %s)
+var finishAttempts = newStatement(
+	`uuid bigint bigint bigint bigint text text text bigint bytea bigint bigint text`,
+	`WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)
+			AS (%s)
 		UPDATE attempts SET state = v.vstate, started_at = CASE WHEN v.vstarted > 0 THEN v.vstarted ELSE started_at END,
 			ended_at = v.vended, error_code = v.vcode, error_message = v.vmessage, connection = v.vconnection,
 			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
 		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded' AND v.vstate = 2
-				OR ` + sweptLive + `)
+				OR `+sweptLive+`)
 			AND claim_node IN (?, ?) {event_id}
-		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`,
-	tail: 2,
-}
+		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`)
 
 // dequeueAttempts removes attempts that ended from the queue.
-var dequeueAttempts = statement{
-	casts: []string{"uuid", "int"},
-	text:  `DELETE FROM queue WHERE (event_id, n) IN (VALUES %s)`,
-}
+var dequeueAttempts = newStatement(`uuid bigint`, `DELETE FROM queue WHERE (event_id, n) IN (%s)`)
 
-// columns is the number of columns of a row.
-func (st *statement) columns() int { return max(st.width, len(st.casts)) }
-
-// one is the statement for one row, with ? as placeholders.
-func (st *statement) one(d *dialect) string {
-	var row strings.Builder
-	for i := range st.columns() {
-		row.WriteString(",?")
-		if d.isPostgres && st.casts != nil {
-			row.WriteString("::" + st.casts[i])
-		}
-	}
-	text := strings.NewReplacer("{id}", "", "{event_id}", "").Replace(st.text)
-	return fmt.Sprintf(text, "("+row.String()[1:]+")")
-}
-
-// many is the statement for n rows on Postgres.
-func (st *statement) many(n int) string {
-	var rows strings.Builder
-	parameter := 0
-	for r := range n {
-		for c := range st.columns() {
-			parameter++
-			rows.WriteString([]string{",(", ","}[min(c, 1)])
-			rows.WriteString("$" + strconv.Itoa(parameter))
-			if r == 0 && st.casts != nil {
-				rows.WriteString("::" + st.casts[c])
-			}
-		}
-		rows.WriteByte(')')
-	}
-	text := fmt.Sprintf(st.text, rows.String()[1:])
-	for range st.tail {
-		parameter++
-		text = strings.Replace(text, "?", "$"+strconv.Itoa(parameter), 1)
-	}
-	if !strings.Contains(text, "{") {
-		return text
-	}
-	between := fmt.Sprintf(" BETWEEN $%d AND $%d", parameter+1, parameter+2)
-	return strings.NewReplacer("{id}", "AND id"+between, "{event_id}", "AND event_id"+between).Replace(text)
-}
-
-// args are the arguments of many.
+// args are the arguments of the text for Postgres.
 func (st *statement) args(rows [][]any, tail ...any) []any {
-	out := append(flat(rows), tail...)
-	if !strings.Contains(st.text, "{") {
+	out := append(st.arrays(rows), tail...)
+	if !st.bounded {
 		return out
 	}
 	low, high := rows[0][0].(relay.ID), rows[0][0].(relay.ID)
@@ -134,6 +129,72 @@ func (st *statement) args(rows [][]any, tail ...any) []any {
 	return append(out, low, high)
 }
 
+// arrays are the columns of the rows as arrays of Postgres.
+func (st *statement) arrays(rows [][]any) []any {
+	out := make([]any, len(st.types), len(st.types)+4)
+	for i, t := range st.types {
+		out[i] = binaryArray(arrayTypes[t], rows, i)
+	}
+	return out
+}
+
+// arrayTypes are the object ids of the types of elements of arrays (pg_type.dat).
+var arrayTypes = map[string]uint32{"bytea": 17, "bigint": 20, "text": 25, "uuid": 2950}
+
+// binaryArray encodes one column of rows as array_recv of Postgres reads it. The driver sends
+// []byte in the binary format, and encodes arrays of its own as text.
+func binaryArray(element uint32, rows [][]any, column int) []byte {
+	order := binary.BigEndian
+	size := 20 + 12*len(rows)
+	for _, row := range rows {
+		switch v := row[column].(type) {
+		case string:
+			size += len(v)
+		case []byte:
+			size += len(v)
+		}
+	}
+	b := make([]byte, 0, size+4*len(rows))
+	b = order.AppendUint32(b, 1) // dimensions
+	b = order.AppendUint32(b, 1) // elements may be NULL
+	b = order.AppendUint32(b, element)
+	b = order.AppendUint32(b, uint32(len(rows)))
+	b = order.AppendUint32(b, 1) // index of the first element
+	for _, row := range rows {
+		start := len(b)
+		b = append(b, 0, 0, 0, 0)
+		null := row[column] == nil
+		switch v := row[column].(type) {
+		case relay.ID:
+			b = append(b, v[:]...)
+		case int:
+			b = order.AppendUint64(b, uint64(v))
+		case int64:
+			b = order.AppendUint64(b, uint64(v))
+		case string:
+			b = append(b, v...)
+		case []byte:
+			b, null = append(b, v...), v == nil
+		}
+		length := uint32(len(b) - start - 4)
+		if null {
+			length = math.MaxUint32 // -1
+		}
+		order.PutUint32(b[start:], length)
+	}
+	return b
+}
+
+// runOne executes a statement for one row.
+func (s session) runOne(st *statement, row []any) error {
+	text, args := st.sqlite, row
+	if s.d.isPostgres {
+		text, args = st.postgres, st.args([][]any{row})
+	}
+	_, err := s.q.ExecContext(s.ctx, text, args...)
+	return err
+}
+
 // prepared holds the statements of the SQLite writer. Preparing needs the only writing
 // connection, so it is done before a transaction begins.
 type prepared map[*statement]*sql.Stmt
@@ -144,10 +205,10 @@ func (s *Store) prepare(ctx context.Context) (p prepared, err error) {
 	}
 	p = prepared{}
 	for _, st := range []*statement{
-		&insertEvents, &insertAttempts, &insertPayloads, &insertChunks, &insertQueue, &finishAttempts, &dequeueAttempts, &endEvent,
-		&oldestOnSQLite, &claimOnSQLite, &claimInQueue, &eventDelivering,
+		insertEvents, insertAttempts, insertPayloads, insertChunks, insertQueue, finishAttempts, dequeueAttempts, endEvent,
+		oldestOnSQLite, claimOnSQLite, claimInQueue, eventDelivering,
 	} {
-		if p[st], err = s.write.PrepareContext(ctx, st.one(&s.d)); err != nil {
+		if p[st], err = s.write.PrepareContext(ctx, st.sqlite); err != nil {
 			return nil, fmt.Errorf("prepare journal: %w", err)
 		}
 	}
@@ -171,7 +232,7 @@ func (w *writer) run(st *statement, rows [][]any) error {
 		return nil
 	}
 	if w.d.isPostgres {
-		_, err := w.tx.ExecContext(w.ctx, st.many(len(rows)), st.args(rows)...)
+		_, err := w.q.ExecContext(w.ctx, st.postgres, st.args(rows)...)
 		return err
 	}
 	stmt := w.bind(st)
@@ -190,7 +251,7 @@ func (w *writer) returning(st *statement, rows [][]any, fields func(*attemptRow)
 		return nil, nil
 	}
 	if w.d.isPostgres {
-		err = w.tx.SelectContext(w.ctx, &out, st.many(len(rows)), st.args(rows, tail...)...)
+		err = sqlx.SelectContext(w.ctx, w.q, &out, st.postgres, st.args(rows, tail...)...)
 		return out, err
 	}
 	stmt := w.bind(st)
@@ -212,12 +273,4 @@ func (w *writer) bind(st *statement) *sql.Stmt {
 		w.bound[st] = w.tx.StmtContext(w.ctx, w.prepared[st])
 	}
 	return w.bound[st]
-}
-
-func flat(rows [][]any) []any {
-	out := make([]any, 0, len(rows)*len(rows[0]))
-	for _, r := range rows {
-		out = append(out, r...)
-	}
-	return out
 }
