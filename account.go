@@ -143,7 +143,18 @@ type Enrolment struct {
 	Client      string // version text of the SSH client
 	RequestedAt time.Time
 	ExpiresAt   time.Time
+
+	AuthorizedKey string // the key as a line of authorized_keys
 }
+
+// Ends of an enrolment.
+const (
+	EnrolmentApproved = "approved"
+	EnrolmentExpired  = "expired"
+	EnrolmentMistyped = "mistyped" // too many wrong codes
+	EnrolmentReplaced = "replaced" // the same key asks anew
+	EnrolmentLeft     = "left"     // the client has gone
+)
 
 // Token is an API token; its secret is shown once and stored as a hash.
 type Token struct {

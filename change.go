@@ -14,6 +14,8 @@ const (
 	ChangeMissed  ChangeKind = "missed"  // changes of events, attempts and queues were missed: read again what is shown
 	ChangeTunnel  ChangeKind = "tunnel"  // another node has attached or lost the tunnel of Alias, or its state changed; Alias 0 = of many aliases
 	ChangeAccount ChangeKind = "account" // a key, token or session of Account, or the account itself, was revoked; check open connections again
+
+	ChangeEnrolment ChangeKind = "enrolment" // an enrolment of the key with the fingerprint Credential has ended
 )
 
 // Change describes a committed change. The store publishes batches of changes after
@@ -25,7 +27,7 @@ type Change struct {
 	Event      ID
 	N          int
 	Account    int64
-	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account
+	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account. Of a ChangeEnrolment the fingerprint
 
 	// Snapshot gives the event, and attempt N, as they are after the change, without their
 	// bodies, as far as the store has them in memory: what is nil has to be read. A nil

@@ -38,7 +38,7 @@ type fakeEnrolments struct {
 	gone  bool
 }
 
-func (w *fakeEnrolments) Enrolment(link string) (relay.Enrolment, error) {
+func (w *fakeEnrolments) Enrolment(_ context.Context, link string) (relay.Enrolment, error) {
 	if w.gone || link != "k3yl1nk" {
 		return relay.Enrolment{}, relay.ErrNotFound
 	}
@@ -48,7 +48,7 @@ func (w *fakeEnrolments) Enrolment(link string) (relay.Enrolment, error) {
 	}, nil
 }
 
-func (w *fakeEnrolments) Approve(ctx context.Context, who relay.Actor, link, code string) error {
+func (w *fakeEnrolments) ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error {
 	switch {
 	case w.gone || link != "k3yl1nk":
 		return relay.ErrNotFound

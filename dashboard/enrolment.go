@@ -42,7 +42,7 @@ func (p *pages) enrolment(_ http.ResponseWriter, r *http.Request, who relay.Acto
 }
 
 func (p *pages) renderEnrolment(r *http.Request, who relay.Actor, code form) (templ.Component, error) {
-	e, err := p.Enrolments.Enrolment(r.PathValue("code"))
+	e, err := p.Enrolments.Enrolment(r.Context(), r.PathValue("code"))
 	if err != nil {
 		return nil, enrolmentError(err)
 	}
@@ -69,7 +69,7 @@ func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor)
 	if code == "" {
 		f.errors["code"] = "type the code that the terminal shows"
 	} else {
-		err = p.Enrolments.Approve(r.Context(), who, r.PathValue("code"), code)
+		err = p.Enrolments.ApproveEnrolment(r.Context(), who, r.PathValue("code"), code)
 	}
 	if err = f.addError(err, "code"); err != nil {
 		return nil, enrolmentError(err)

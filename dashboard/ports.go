@@ -74,15 +74,15 @@ type Deliverer interface {
 	Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error)
 }
 
-// Enrolments are keys that wait to be let in. sshgate satisfies it.
+// Enrolments are keys that wait to be let in. store satisfies it.
 type Enrolments interface {
 	// Enrolment tells of the key that waits behind a link; ErrNotFound when nothing
 	// waits there any more.
-	Enrolment(link string) (relay.Enrolment, error)
-	// Approve registers the key for the actor's account when the code is the one that
+	Enrolment(ctx context.Context, link string) (relay.Enrolment, error)
+	// ApproveEnrolment registers the key for the actor's account when the code is the one that
 	// the holder of the key was shown; validation-failed for a wrong one (too many
 	// end the enrolment), ErrNotFound when nothing waits there any more.
-	Approve(ctx context.Context, who relay.Actor, link, code string) error
+	ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error
 }
 
 // Owners is what people do with their aliases. What only the owner may do is

@@ -2,10 +2,6 @@ package sshgate
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base32"
 	"fmt"
 	"io"
 	"net"
@@ -23,160 +19,64 @@ import (
 // enrolUser is the user name that asks for enrolment; no alias can have it.
 const enrolUser = "link"
 
-// enrolTries is how many wrong codes end an enrolment.
-const enrolTries = 5
+// enrolFull is the end of an enrolment that did not begin, for the figures: too many keys
+// waited.
+const enrolFull = "full"
 
-// How an enrolment can end, for its holder and for the figures.
-type enrolEnd string
+var enrolEnds = []string{relay.EnrolmentApproved, relay.EnrolmentExpired, relay.EnrolmentMistyped, relay.EnrolmentReplaced, relay.EnrolmentLeft, enrolFull}
 
-const (
-	enrolApproved enrolEnd = "approved"
-	enrolExpired  enrolEnd = "expired"
-	enrolMistyped enrolEnd = "mistyped" // too many wrong codes
-	enrolReplaced enrolEnd = "replaced" // the same key asks anew
-	enrolLeft     enrolEnd = "left"     // the client has gone
-	enrolFull     enrolEnd = "full"     // too many keys waited
-)
-
-var enrolEnds = []enrolEnd{enrolApproved, enrolExpired, enrolMistyped, enrolReplaced, enrolLeft, enrolFull}
-
-// enrolment is one proven key that waits. The code is known to its holder only.
+// enrolment is one proven key that waits at this node.
 type enrolment struct {
 	relay.Enrolment
-	id    [sha256.Size]byte
-	code  string
-	key   ssh.PublicKey
-	tries int
-	busy  bool          // an approval is under way
-	late  enrolEnd      // what ended it meanwhile, unless the approval succeeds
-	ended chan enrolEnd // gets one value, once it is no longer listed
+	code    string // known to its holder only
+	key     ssh.PublicKey
+	changed chan struct{} // gets a value when it may have ended
 }
 
-// enrolments are the keys that wait, by the hash of their link. Their number is
-// bounded by the limiter's prompts. Safe for concurrent use.
+// nudge has await look whether the enrolment has ended.
+func (w *enrolment) nudge() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// enrolments are the keys that wait at this node. Their number is bounded by the limiter's
+// prompts. Safe for concurrent use.
 type enrolments struct {
 	mu   sync.Mutex
-	list map[[sha256.Size]byte]*enrolment
+	list map[*enrolment]bool
 }
 
-func newEnrolments() *enrolments {
-	return &enrolments{list: map[[sha256.Size]byte]*enrolment{}}
-}
+func newEnrolments() *enrolments { return &enrolments{list: map[*enrolment]bool{}} }
 
-// add makes a key wait. An earlier enrolment of the same key ends: its holder has
-// started again.
-func (e *enrolments) add(key ssh.PublicKey, about relay.Enrolment) *enrolment {
-	w := &enrolment{Enrolment: about, key: key, code: newCode(), ended: make(chan enrolEnd, 1)}
-	w.Link, w.Fingerprint, w.KeyType = newLink(), ssh.FingerprintSHA256(key), key.Type()
-	w.id = sha256.Sum256([]byte(w.Link))
+func (e *enrolments) add(w *enrolment) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, other := range e.list {
-		if other.Fingerprint == w.Fingerprint && !other.busy {
-			e.endLocked(other, enrolReplaced)
+	e.list[w] = true
+}
+
+func (e *enrolments) remove(w *enrolment) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.list, w)
+}
+
+func (e *enrolments) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.list)
+}
+
+// changed nudges the enrolments of a key.
+func (e *enrolments) changed(fingerprint string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for w := range e.list {
+		if w.Fingerprint == fingerprint {
+			w.nudge()
 		}
 	}
-	e.list[w.id] = w
-	return w
-}
-
-// find gives what waits behind a link; nil when nothing does.
-func (e *enrolments) find(link string) *enrolment {
-	w := e.list[sha256.Sum256([]byte(link))]
-	if w == nil || !time.Now().Before(w.ExpiresAt) {
-		return nil
-	}
-	return w
-}
-
-// claim checks a code and takes the enrolment for one approval.
-func (e *enrolments) claim(link, code string) (*enrolment, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	w := e.find(link)
-	switch {
-	case w == nil:
-		return nil, relay.ErrNotFound
-	case w.busy:
-		return nil, relay.Errorf(relay.CodeConflict, "somebody else is approving this key right now; look at it again in a moment")
-	case subtle.ConstantTimeCompare([]byte(w.code), []byte(plainCode(code))) == 1:
-		w.busy = true
-		return w, nil
-	}
-	w.tries++
-	detail := "this is not the code that the ssh command shows; look there and type it again"
-	if w.tries >= enrolTries {
-		e.endLocked(w, enrolMistyped)
-		detail = "this was the last of five wrong codes, so the key waits no more; run the ssh command again for a new link"
-	}
-	err := relay.Errorf(relay.CodeValidationFailed, "%s", detail)
-	err.Fields = []relay.FieldError{{Location: "body.code", Message: detail}}
-	return nil, err
-}
-
-// settle ends a claim: well when the key is registered now, else it waits on.
-func (e *enrolments) settle(w *enrolment, registered bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	w.busy = false
-	switch {
-	case registered:
-		e.endLocked(w, enrolApproved)
-	case w.late != "":
-		e.endLocked(w, w.late)
-	}
-}
-
-// end takes an enrolment out, unless it has ended. When an approval is under way its
-// outcome decides first, so that nobody is told wrong.
-func (e *enrolments) end(w *enrolment, how enrolEnd) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if w.busy {
-		w.late = how
-		return
-	}
-	e.endLocked(w, how)
-}
-
-func (e *enrolments) endLocked(w *enrolment, how enrolEnd) {
-	if e.list[w.id] != w {
-		return
-	}
-	delete(e.list, w.id)
-	w.ended <- how
-}
-
-// Enrolment tells of the key that waits behind a link; ErrNotFound when nothing
-// waits there any more.
-func (srv *Server) Enrolment(link string) (relay.Enrolment, error) {
-	srv.enrolments.mu.Lock()
-	defer srv.enrolments.mu.Unlock()
-	w := srv.enrolments.find(link)
-	if w == nil {
-		return relay.Enrolment{}, relay.ErrNotFound
-	}
-	return w.Enrolment, nil
-}
-
-// Approve registers the key that waits behind a link for the actor's account, when
-// the code is the one that the holder of the key was shown. A wrong code is
-// validation-failed, and the fifth one ends the enrolment; ErrNotFound when nothing
-// waits there any more. Other errors are those of the registration, and the key
-// waits on.
-func (srv *Server) Approve(ctx context.Context, who relay.Actor, link, code string) error {
-	w, err := srv.enrolments.claim(link, code)
-	if err != nil {
-		return err
-	}
-	registered := false
-	defer func() { srv.enrolments.settle(w, registered) }() // after a panic too
-	if _, err = srv.o.Accounts.AddKey(ctx, who, "", "ssh from "+w.Remote, authorizedKey(w.key)); err != nil {
-		return err
-	}
-	registered = true
-	srv.o.Log.Info("ssh key enrolled", "account", who.AccountName, "fingerprint", w.Fingerprint, "remote", w.Remote)
-	return nil
 }
 
 // authorizedKey is a key as a line of authorized_keys, without comment.
@@ -184,41 +84,8 @@ func authorizedKey(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// newLink makes the secret of a link: 160 bits, only lower-case letters and digits.
-func newLink() string {
-	var b [20]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
-}
-
-// codeLetters are 32 that nobody takes for one another: no 0 1 I O.
-const codeLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
-
-// newCode makes a code of 8 letters, 40 bits, independent of the link.
-func newCode() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:])
-	for i := range b {
-		b[i] = codeLetters[b[i]%32]
-	}
-	return string(b[:])
-}
-
 // shownCode is a code as people read it.
 func shownCode(code string) string { return code[:4] + "-" + code[4:] }
-
-// plainCode is a code as it was made, however somebody has typed it.
-func plainCode(typed string) string {
-	if len(typed) > 64 {
-		return ""
-	}
-	return strings.ToUpper(strings.Map(func(r rune) rune {
-		if r == '-' || r == ' ' || r == '\t' {
-			return -1
-		}
-		return r
-	}, typed))
-}
 
 // enrol makes a proven but unknown key wait until somebody who is signed in lets it
 // in. It gives the owner then. It runs within the handshake, so that what is told
@@ -236,13 +103,23 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 	defer srv.limiter.endPrompt(&l.c.slot)
 	l.c.extendLogin(srv.o.EnrolTime + srv.o.HandshakeTimeout) // so that the end can still be told
 	now := time.Now()
-	w := srv.enrolments.add(key, relay.Enrolment{
+	w := &enrolment{key: key, changed: make(chan struct{}, 1), Enrolment: relay.Enrolment{
+		Fingerprint: ssh.FingerprintSHA256(key), AuthorizedKey: authorizedKey(key),
 		Remote: l.c.remote.Addr().String(), Client: clientName(meta.ClientVersion()),
 		RequestedAt: now, ExpiresAt: now.Add(srv.o.EnrolTime),
-	})
+	}}
+	srv.enrolments.add(w)
+	defer srv.enrolments.remove(w)
+	var err error
+	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
+	w.Link, w.code, err = srv.o.Accounts.AddEnrolment(ctx, w.Enrolment)
+	cancel()
+	if err != nil {
+		return relay.Actor{}, l.lookupFailed(err)
+	}
 	l.c.log.Info("ssh key waits for approval", "fingerprint", w.Fingerprint)
 	if err := show(invitation(w, srv.o.Site.URL("/link/"+w.Link))); err != nil {
-		srv.enrolments.end(w, enrolLeft)
+		l.endEnrolment(w, relay.EnrolmentLeft)
 		return relay.Actor{}, errRefused
 	}
 	return l.await(w)
@@ -273,35 +150,52 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 	srv := l.c.srv
 	expiry := time.NewTimer(time.Until(w.ExpiresAt))
 	defer expiry.Stop()
-	how := enrolLeft
-	select {
-	case how = <-w.ended:
-	case <-expiry.C:
-		srv.enrolments.end(w, enrolExpired)
-		how = <-w.ended // an approval may have been faster
-	case <-l.c.peerCtx.Done():
-		srv.enrolments.end(w, enrolLeft)
-		how = <-w.ended
+	how := ""
+	for how == "" {
+		select {
+		case <-w.changed:
+			how = l.endEnrolment(w, "")
+		case <-expiry.C:
+			how = l.endEnrolment(w, relay.EnrolmentExpired) // an approval may have been faster
+		case <-l.c.peerCtx.Done():
+			how = l.endEnrolment(w, relay.EnrolmentLeft)
+		}
 	}
-	l.peerLeft = how == enrolLeft
+	l.peerLeft = how == relay.EnrolmentLeft
 	srv.metrics.enrolment(how)
-	l.c.log.Info("enrolment ended", "fingerprint", w.Fingerprint, "how", string(how))
+	l.c.log.Info("enrolment ended", "fingerprint", w.Fingerprint, "how", how)
 	switch how {
-	case enrolApproved:
+	case relay.EnrolmentApproved:
 		l.c.extendLogin(srv.o.HandshakeTimeout)
 		who, err := l.owner(w.key) // as it is in the store, not as it was asked for
 		if err != nil {
 			return who, l.refuseWith("the key was approved, but cannot be looked up right now; connect again in a moment")
 		}
 		return who, nil
-	case enrolMistyped:
+	case relay.EnrolmentMistyped:
 		return relay.Actor{}, l.refuseWith("refused: the code was typed wrong too often; run the command again for a new link")
-	case enrolReplaced:
+	case relay.EnrolmentReplaced:
 		return relay.Actor{}, l.refuseWith("refused: a newer connection asks for this key; look there")
-	case enrolExpired:
+	case relay.EnrolmentExpired:
 		return relay.Actor{}, l.refuseWith("nobody approved the key in time; run the command again for a new link")
 	}
 	return relay.Actor{}, errRefused
+}
+
+// endEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it ended.
+// If the store does not answer, that is how, or it is asked again in a second.
+func (l *login) endEnrolment(w *enrolment, how string) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.c.ctx), lookupTime)
+	defer cancel()
+	ended, err := l.c.srv.o.Accounts.EndEnrolment(ctx, w.Link, how)
+	if err == nil {
+		return ended
+	}
+	l.c.log.Warn("the end of an enrolment cannot be stored or read", "fingerprint", w.Fingerprint, "err", err)
+	if how == "" {
+		time.AfterFunc(time.Second, w.nudge)
+	}
+	return how
 }
 
 // invitation is what the holder of a waiting key reads.

@@ -58,14 +58,14 @@ func TestEnrolment(t *testing.T) {
 			fp := ssh.FingerprintSHA256(stranger.signer.PublicKey())
 			p := start(b, stranger)
 			link, code := invited(t, p)
-			got, err := b.srv.Enrolment(link)
+			got, err := b.store.Enrolment(t.Context(), link)
 			if err != nil || got.Fingerprint != fp || got.KeyType != "ssh-ed25519" || got.Remote != "127.0.0.1" || got.Client == "" || got.Link != link {
 				t.Errorf("enrolment %+v, %v", got, err)
 			}
 			if left := got.ExpiresAt.Sub(got.RequestedAt); left <= 0 || left > 2*time.Minute {
 				t.Errorf("waits %v", left)
 			}
-			if err := b.srv.Approve(t.Context(), bob, link, strings.ToLower(strings.Replace(code, "-", " ", 1))); err != nil {
+			if err := b.store.ApproveEnrolment(t.Context(), bob, link, strings.ToLower(strings.Replace(code, "-", " ", 1))); err != nil {
 				t.Fatalf("approve: %v", err)
 			}
 			exit := p.code(t)
@@ -78,7 +78,7 @@ func TestEnrolment(t *testing.T) {
 			if h := b.store.hold("a"); h != nil {
 				t.Error("a connection of link@ attached an alias")
 			}
-			if _, err := b.srv.Enrolment(link); !errors.Is(err, relay.ErrNotFound) {
+			if _, err := b.store.Enrolment(t.Context(), link); !errors.Is(err, relay.ErrNotFound) {
 				t.Errorf("after the approval: %v", err)
 			}
 			if client, _, err := b.dial("relay", ssh.PublicKeys(stranger.signer)); err != nil {
@@ -114,31 +114,19 @@ func (b *fixture) shown(banner *output) (link, code string) {
 	return linkLine.FindStringSubmatch(banner.String())[1], codeLine.FindStringSubmatch(banner.String())[1]
 }
 
-func TestWrongCodesEndAnEnrolment(t *testing.T) {
+// TestEndedEnrolment: the holder of a key is told why it is not let in, whichever node has
+// ended its enrolment.
+func TestEndedEnrolment(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	stranger := b.newKey("stranger", 0)
-	banner, ended := b.link(stranger)
-	link, code := b.shown(banner)
-	wrong := map[bool]string{true: "2222-2223", false: "2222-2222"}[code == "2222-2222"]
-	for n, typed := range []string{"", wrong, "ÄÖÜ", strings.Repeat("A", 1<<16), code + "A"} {
-		if err := b.srv.Approve(t.Context(), bob, link, typed); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeValidationFailed {
-			t.Fatalf("try %d: %v", n, err)
-		}
-	}
-	if err := b.srv.Approve(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
-		t.Errorf("the right code after five wrong ones: %v", err)
-	}
+	banner, ended := b.link(b.newKey("stranger", 0))
+	link, _ := b.shown(banner)
+	b.store.endEnrolment(link, relay.EnrolmentMistyped)
 	if err := <-ended; err == nil {
 		t.Error("let in")
 	}
 	if !contains(banner, "typed wrong too often") {
 		t.Errorf("banner %q", banner)
-	}
-	b.store.mu.Lock()
-	defer b.store.mu.Unlock()
-	if _, ok := b.store.keys[ssh.FingerprintSHA256(stranger.signer.PublicKey())]; ok {
-		t.Error("registered")
 	}
 }
 
@@ -150,7 +138,7 @@ func TestEnrolmentExpires(t *testing.T) {
 	if exit := p.code(t); exit != 255 || !contains(p.err, "nobody approved the key in time") {
 		t.Errorf("exit %d: %s", exit, p.err)
 	}
-	if err := b.srv.Approve(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
+	if err := b.store.ApproveEnrolment(t.Context(), bob, link, code); !errors.Is(err, relay.ErrNotFound) {
 		t.Errorf("approve after the end: %v", err)
 	}
 	if n := strings.Count(p.err.String(), "Code: "); n != 1 {
@@ -166,7 +154,7 @@ func TestEnrolmentEndsWithItsClient(t *testing.T) {
 	link, _ := invited(t, p)
 	_ = p.cmd.Process.Kill()
 	eventually(t, 30*time.Second, "gone", func() bool {
-		_, err := b.srv.Enrolment(link)
+		_, err := b.store.Enrolment(t.Context(), link)
 		return err != nil
 	})
 	eventually(t, 30*time.Second, "place free", func() bool { return b.srv.Stats().Connections == 0 })
@@ -234,7 +222,7 @@ func TestPromptsAreLimited(t *testing.T) {
 	if err := <-thirdEnd; err == nil || !contains(third, "too many keys wait") {
 		t.Errorf("the third: %v, %s", err, third)
 	}
-	if err := b.srv.Approve(t.Context(), bob, link, code); err != nil {
+	if err := b.store.ApproveEnrolment(t.Context(), bob, link, code); err != nil {
 		t.Errorf("the first: %v", err)
 	}
 	if err := <-firstEnd; err != nil {
@@ -258,41 +246,15 @@ func TestEnrolmentAnew(t *testing.T) {
 	if err := <-firstEnd; err == nil || !contains(first, "a newer connection asks") {
 		t.Errorf("the first: %v, %s", err, first)
 	}
-	if _, err := b.srv.Enrolment(oldLink); err == nil {
+	if _, err := b.store.Enrolment(t.Context(), oldLink); err == nil {
 		t.Error("the old link works")
 	}
-	if err := b.srv.Approve(t.Context(), bob, link, code); err != nil {
+	if err := b.store.ApproveEnrolment(t.Context(), bob, link, code); err != nil {
 		t.Error(err)
 	}
 	if err := <-secondEnd; err != nil {
 		t.Error(err)
 	}
-}
-
-// TestFailedApprovalWaitsOn: a store that refuses ends nothing.
-func TestFailedApprovalWaitsOn(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	banner, ended := b.link(b.newKey("stranger", 0))
-	link, code := b.shown(banner)
-	w := b.srv.enrolments.list
-	b.srv.enrolments.mu.Lock()
-	for _, e := range w {
-		b.store.mu.Lock()
-		b.store.keys[e.Fingerprint] = b.alice.actor // somebody else was faster
-		b.store.mu.Unlock()
-	}
-	b.srv.enrolments.mu.Unlock()
-	if err := b.srv.Approve(t.Context(), bob, link, code); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeConflict {
-		t.Errorf("approve: %v", err)
-	}
-	if _, err := b.srv.Enrolment(link); err != nil {
-		t.Errorf("waits no more: %v", err)
-	}
-	for _, c := range b.srv.all() {
-		_ = c.sock.Close()
-	}
-	<-ended
 }
 
 // TestLinkNeedsProof: a public key that is offered without a signature shows no

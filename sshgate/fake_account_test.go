@@ -3,7 +3,9 @@ package sshgate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -183,4 +185,66 @@ func (f *fakeStore) CreateToken(_ context.Context, who relay.Actor, t relay.Toke
 	defer f.mu.Unlock()
 	f.token = t
 	return t, "rly_secret", nil
+}
+
+// fakeEnrolment is a key that waits by link "aN" for the code "AAAABBBB".
+type fakeEnrolment struct {
+	relay.Enrolment
+	ended string
+}
+
+const fakeCode = "AAAABBBB"
+
+func (f *fakeStore) AddEnrolment(_ context.Context, e relay.Enrolment) (link, code string, err error) {
+	f.mu.Lock()
+	e.KeyType, e.Link = strings.Fields(e.AuthorizedKey)[0], fmt.Sprintf("a%d", len(f.waiting))
+	var earlier []string
+	for link, w := range f.waiting {
+		if w.Fingerprint == e.Fingerprint {
+			earlier = append(earlier, link)
+		}
+	}
+	f.waiting[e.Link] = &fakeEnrolment{Enrolment: e}
+	f.mu.Unlock()
+	for _, link := range earlier {
+		f.endEnrolment(link, relay.EnrolmentReplaced)
+	}
+	return e.Link, fakeCode, nil
+}
+
+func (f *fakeStore) EndEnrolment(_ context.Context, link, how string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w := f.waiting[link]; w.ended == "" {
+		w.ended = how
+	}
+	return f.waiting[link].ended, nil
+}
+
+// endEnrolment ends an enrolment as another node does.
+func (f *fakeStore) endEnrolment(link, how string) {
+	_, _ = f.EndEnrolment(context.Background(), link, how)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	go f.changed([]relay.Change{{Kind: relay.ChangeEnrolment, Credential: f.waiting[link].Fingerprint}})
+}
+
+func (f *fakeStore) Enrolment(_ context.Context, link string) (relay.Enrolment, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w := f.waiting[link]; w != nil && w.ended == "" {
+		return w.Enrolment, nil
+	}
+	return relay.Enrolment{}, relay.ErrNotFound
+}
+
+func (f *fakeStore) ApproveEnrolment(ctx context.Context, who relay.Actor, link, _ string) error {
+	e, err := f.Enrolment(ctx, link)
+	if err == nil {
+		_, err = f.AddKey(ctx, who, "", "", e.AuthorizedKey)
+	}
+	if err == nil {
+		f.endEnrolment(link, relay.EnrolmentApproved)
+	}
+	return err
 }

@@ -31,13 +31,16 @@ type fakeStore struct {
 	queued   map[int64]int
 	token    relay.Token   // the one made last
 	slow     chan struct{} // if set, ClaimAlias waits for it
-	pending  chan struct{} // if set, Replay tells of itself there, and waits for the end of its context
+	waiting  map[string]*fakeEnrolment
+	changed  func([]relay.Change) // gets the ends of enrolments
+	pending  chan struct{}        // if set, Replay tells of itself there, and waits for the end of its context
 }
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{
 		claiming: true,
 		keys:     map[string]relay.Actor{},
+		waiting:  map[string]*fakeEnrolment{},
 		tokens:   map[string]relay.Actor{},
 		aliases:  map[string]*relay.Alias{},
 		members:  map[string][]int64{},

@@ -39,6 +39,11 @@ type Accounts interface {
 	// AddKey registers a public key, one authorized_keys line, for the account user
 	// ("" = the actor's own); conflict when anybody has it.
 	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
+	// AddEnrolment makes a proven key wait until a person approves it by link and code.
+	AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error)
+	// EndEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it
+	// ended; "" = it waits.
+	EndEnrolment(ctx context.Context, link, how string) (ended string, err error)
 	// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired ones.
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 	CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)

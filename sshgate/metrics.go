@@ -110,7 +110,7 @@ func (m *metrics) forwardRefused(code string) {
 	m.refusals.WithLabelValues(code).Inc()
 }
 
-func (m *metrics) enrolment(how enrolEnd) { m.enrolls.WithLabelValues(string(how)).Inc() }
+func (m *metrics) enrolment(how string) { m.enrolls.WithLabelValues(how).Inc() }
 
 func (m *metrics) login() { m.logins.WithLabelValues(loginOK).Inc() }
 
@@ -134,12 +134,9 @@ func (m *metrics) noLogin(f loginResult) {
 // Stats counts. It takes locks for moments only.
 func (srv *Server) Stats() Stats {
 	by := srv.limiter.counts()
-	srv.enrolments.mu.Lock()
-	waiting := len(srv.enrolments.list)
-	srv.enrolments.mu.Unlock()
 	return Stats{
 		Connections: by.all(), Handshaking: by[stateUnauthenticated], Prompting: by[statePrompting],
-		LoggedIn: by[stateLoggedIn], Enrolments: waiting, Tunnels: srv.tunnels(),
+		LoggedIn: by[stateLoggedIn], Enrolments: srv.enrolments.count(), Tunnels: srv.tunnels(),
 		Penalised: srv.penalties.sources(),
 		Accepted:  srv.metrics.came.Load(), Dropped: srv.metrics.dropped.Load(), Refused: srv.metrics.refused.Load(),
 	}

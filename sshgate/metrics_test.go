@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/ssh"
+
+	"relay"
 )
 
 // figure reads one figure by its name and the value of its label.
@@ -59,7 +61,7 @@ func TestFigures(t *testing.T) {
 		{"relay_sshgate_logins_total", loginRefused, 1},
 		{"relay_sshgate_dropped_total", dropPenalty, 0},
 		{"relay_sshgate_forwards_refused_total", "validation-failed", 1},
-		{"relay_sshgate_enrolments_total", string(enrolApproved), 0},
+		{"relay_sshgate_enrolments_total", relay.EnrolmentApproved, 0},
 	} {
 		eventually(t, 30*time.Second, want.name+" "+want.label, func() bool { return figure(t, reg, want.name, want.label) == want.n })
 	}
@@ -72,7 +74,7 @@ func TestFigures(t *testing.T) {
 	}
 	<-ended
 	eventually(t, 30*time.Second, "its end counted", func() bool {
-		return figure(t, reg, "relay_sshgate_enrolments_total", string(enrolLeft)) == 1
+		return figure(t, reg, "relay_sshgate_enrolments_total", relay.EnrolmentLeft) == 1
 	})
 }
 

@@ -98,6 +98,9 @@ func (srv *Server) Publish(changes []relay.Change) {
 		if c.Kind == relay.ChangeAccount || c.Kind == relay.ChangeAlias {
 			due.add(c)
 		}
+		if c.Kind == relay.ChangeEnrolment {
+			srv.enrolments.changed(c.Credential)
+		}
 	}
 	if !due.empty() {
 		srv.revalidator.version.Add(1) // before a check that may pass over who comes now

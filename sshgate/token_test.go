@@ -1,7 +1,6 @@
 package sshgate
 
 import (
-	"crypto/ed25519"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,15 +12,6 @@ import (
 
 	"relay"
 )
-
-func someKey(t testing.TB) ssh.PublicKey {
-	t.Helper()
-	key, err := ssh.NewPublicKey(ed25519.NewKeyFromSeed(make([]byte, 32)).Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
 
 // token makes an API token of bob's.
 func (b *fixture) token(secret string, change ...func(*relay.Actor)) string {

@@ -182,6 +182,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		{`idempotency`, `credential, key`, `created_at`, now.Add(-idempotencyLife), 10}, // they hold answers
 		{`links`, `hash`, `expires_at`, now, expiredRows},
 		{`sessions`, `id`, `expires_at`, now, expiredRows},
+		{`enrolments`, `hash`, `expires_at`, now.Add(-time.Hour), expiredRows},
 		{`kept_names`, `name`, `until`, now, expiredRows},
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
 	} {

@@ -264,7 +264,7 @@ func (a *app) baseSite(apiHandler http.Handler) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()), SSHFlags: a.sshFlags,
-		Enrolments: a.sshServer, Tunnels: a.sshServer,
+		Enrolments: a.store, Tunnels: a.sshServer,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := "/" + strings.TrimLeft(r.URL.Path, "/")

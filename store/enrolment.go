@@ -1,0 +1,187 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base32"
+	"strings"
+
+	"relay"
+)
+
+// enrolTries is how many wrong codes end an enrolment.
+const enrolTries = 5
+
+type enrolmentRow struct {
+	Hash        []byte `db:"hash"`
+	Proof       []byte `db:"proof"`
+	Tries       int    `db:"tries"`
+	Fingerprint string `db:"fingerprint"`
+	Key         string `db:"authorized_key"`
+	Remote      string `db:"remote"`
+	Client      string `db:"client"`
+	RequestedAt int64  `db:"requested_at"`
+	ExpiresAt   int64  `db:"expires_at"`
+	Ended       string `db:"ended"`
+}
+
+const enrolmentQuery = `SELECT hash, proof, tries, fingerprint, authorized_key, remote, client, requested_at, expires_at, ended
+	FROM enrolments WHERE hash = ?`
+
+// waiting finds the enrolment behind a link, if it still waits.
+func (q session) waiting(link, lock string) (row enrolmentRow, err error) {
+	err = q.get(&row, enrolmentQuery+` AND ended = '' AND expires_at > ?`+lock, hash(link), micros(q.now()))
+	return row, err
+}
+
+// AddEnrolment makes a proven key wait for approval until e.ExpiresAt, and returns the link
+// and the code by which a person approves it at any node. Of e, the authorized_keys line and
+// what is known of the client count. An earlier enrolment of the same key ends, because its
+// holder has started again.
+func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error) {
+	key, err := newKey("", e.AuthorizedKey)
+	if err != nil {
+		return "", "", err
+	}
+	link, code = newLink(), newCode()
+	err = s.update(ctx, "add enrolment", func(c *writeTx) error {
+		n, err := c.exec(`UPDATE enrolments SET ended = ? WHERE fingerprint = ? AND ended = ''`, relay.EnrolmentReplaced, key.Fingerprint)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			c.announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: key.Fingerprint})
+		}
+		_, err = c.exec(`INSERT INTO enrolments (hash, proof, fingerprint, authorized_key, remote, client, requested_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			hash(link), proof(link, code), key.Fingerprint, key.AuthorizedKey, storableText(e.Remote), storableText(e.Client),
+			micros(e.RequestedAt), micros(e.ExpiresAt))
+		return err
+	})
+	return link, code, err
+}
+
+// Enrolment returns the key that waits behind a link; ErrNotFound when nothing waits there any
+// more.
+func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, error) {
+	var row enrolmentRow
+	err := s.view(ctx, "read enrolment", func(q session) (err error) {
+		row, err = q.waiting(link, "")
+		return err
+	})
+	if err != nil {
+		return relay.Enrolment{}, err
+	}
+	kind, _, _ := strings.Cut(row.Key, " ")
+	return relay.Enrolment{
+		Link: link, Fingerprint: row.Fingerprint, KeyType: kind, AuthorizedKey: row.Key, Remote: row.Remote, Client: row.Client,
+		RequestedAt: fromMicros(row.RequestedAt), ExpiresAt: fromMicros(row.ExpiresAt),
+	}, nil
+}
+
+// ApproveEnrolment registers the key that waits behind a link for the actor's account, if the
+// code is the one that the holder of the key was shown. A wrong code is validation-failed,
+// and the fifth one ends the enrolment; ErrNotFound when nothing waits there any more. Other
+// errors are those of AddKey, and the key waits on.
+func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error {
+	if err := allowAccount(who, relay.ScopeAccount); err != nil {
+		return err
+	}
+	if err := s.requireFreshLogin(who); err != nil {
+		return err
+	}
+	var wrong string
+	err := s.update(ctx, "approve enrolment", func(c *writeTx) error {
+		row, err := c.waiting(link, c.d.forUpdate)
+		if err != nil {
+			return err
+		}
+		ended := relay.EnrolmentApproved
+		wrong = ""
+		if subtle.ConstantTimeCompare(row.Proof, proof(link, plainCode(code))) != 1 {
+			ended, wrong = "", "this is not the code that the ssh command shows; look there and type it again"
+			if row.Tries+1 >= enrolTries {
+				ended, wrong = relay.EnrolmentMistyped, "this was the last of five wrong codes, so the key waits no more; run the ssh command again for a new link"
+			}
+		} else {
+			account, err := c.subject(who, "")
+			if err != nil {
+				return err
+			}
+			key, err := newKey("ssh from "+row.Remote, row.Key)
+			if err != nil {
+				return err
+			}
+			key.AccountID, key.Account = account.ID, account.Name
+			if err := c.insertKey(who, key); err != nil {
+				return err
+			}
+		}
+		if _, err := c.exec(`UPDATE enrolments SET ended = ?, tries = tries + 1 WHERE hash = ?`, ended, row.Hash); err != nil {
+			return err
+		}
+		if ended != "" {
+			c.announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: row.Fingerprint})
+		}
+		return nil
+	})
+	if err != nil || wrong == "" {
+		return err
+	}
+	return &relay.Error{Code: relay.CodeValidationFailed, Detail: wrong, Fields: []relay.FieldError{{Location: "body.code", Message: wrong}}}
+}
+
+// EndEnrolment ends an enrolment, unless it has ended, and returns how it ended. With how ""
+// it only returns that, "" while the key waits.
+func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended string, err error) {
+	if how == "" {
+		err = s.view(ctx, "read enrolment", func(q session) error {
+			return q.get(&ended, `SELECT ended FROM enrolments WHERE hash = ?`, hash(link))
+		})
+		return ended, err
+	}
+	err = s.update(ctx, "end enrolment", func(c *writeTx) error {
+		if _, err := c.exec(`UPDATE enrolments SET ended = ? WHERE hash = ? AND ended = ''`, how, hash(link)); err != nil {
+			return err
+		}
+		return c.get(&ended, `SELECT ended FROM enrolments WHERE hash = ?`, hash(link))
+	})
+	return ended, err
+}
+
+// proof is the hash by which a code is recognized. It cannot be guessed from the database,
+// because the link is not in there.
+func proof(link, code string) []byte { return hash(link + " " + code) }
+
+// newLink makes the secret of a link: 160 bits, only lower-case letters and digits.
+func newLink() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
+}
+
+// codeLetters are 32 that nobody takes for one another: no 0 1 I O.
+const codeLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
+
+// newCode makes a code of 8 letters, 40 bits, independent of the link.
+func newCode() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	for i := range b {
+		b[i] = codeLetters[b[i]%32]
+	}
+	return string(b[:])
+}
+
+// plainCode returns a code as it was made, from what a person has typed.
+func plainCode(typed string) string {
+	if len(typed) > 64 {
+		return ""
+	}
+	return strings.ToUpper(strings.Map(func(r rune) rune {
+		if r == '-' || r == ' ' || r == '\t' {
+			return -1
+		}
+		return r
+	}, typed))
+}
