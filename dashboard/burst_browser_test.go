@@ -88,9 +88,12 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 	const still = `[document.querySelector("#detail").scrollTop, document.querySelector("#request-part .fields-fold").open, document.querySelector("#facts").open,
 		document.querySelector("#request-part pre.json details details").open, document.activeElement.id, String(getSelection()), document.querySelector("#event").dataset.eventId].join(" ")`
 	before := value[string](b, still)
-	best := 1e9
-	stop := b.traceTasks()
-	for range 4 {
+	best, task := 1e9, 0.0
+	for round := range 4 {
+		stop := func() float64 { return task }
+		if round == 0 { // a trace of several minutes is more than Chromium hands over
+			stop = b.traceTasks()
+		}
 		value[any](idle, ticking)
 		value[any](b, ticking)
 		began, n := time.Now(), 0
@@ -101,11 +104,11 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 		rate := float64(n) / time.Since(began).Seconds()
 		gap, lost := value[float64](b, "gap"), value[float64](idle, "gap")
 		t.Logf("%d events, %.0f a second: longest stall %.0f ms, of an idle window %.0f ms", n, rate, gap, lost)
-		if best = min(best, gap-lost); best <= longestStall {
+		best, task = min(best, gap-lost), stop()
+		if best <= longestStall {
 			break
 		}
 	}
-	task := stop()
 	t.Logf("longest task of a page: %.0f ms of processor time", task)
 	if task > longestStall {
 		t.Errorf("a task of the page took %.0f ms of processor time", task)
