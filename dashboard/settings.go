@@ -3,7 +3,6 @@ package dashboard
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/a-h/templ"
@@ -104,24 +103,15 @@ func (p *pages) renderSettings(r *http.Request, who relay.Actor, a *relay.Alias,
 
 // fieldsOf fills in how the settings are, or what was typed where that was refused.
 func fieldsOf(set *relay.Settings, f form) []settingField {
-	out := record.OfSettings(*set)
-	text := map[string]string{"offlineStatus": strconv.Itoa(out.OfflineStatus), "hostHeader": out.HostHeader}
-	for key, d := range map[string]*string{"responseTimeout": out.ResponseTimeout, "retention": out.Retention} {
-		if d != nil {
-			text[key] = *d
-		}
-	}
-	on := map[string]bool{
-		"autoDeliver": out.AutoDeliver, "forwarded": out.Forwarded, "freshConnections": out.FreshConnections, "paused": out.Paused,
-	}
+	texts := record.SettingTexts(set)
 	fields := settingFields
 	for i := range fields {
 		field := &fields[i]
-		field.Value, field.On = text[field.Key], on[field.Key]
+		field.Value = texts[field.Key]
 		if typed := f.values[field.Key]; len(typed) > 0 {
 			field.Value = typed[len(typed)-1]
-			field.On = field.Value == "on"
 		}
+		field.On = field.Value == "on"
 	}
 	return fields[:]
 }

@@ -76,11 +76,11 @@ type exchange struct {
 	acceptedWhole  bool
 	durable        bool
 	acceptDue      bool
-	slow           bool // T2 has passed; the pool counts it until the first byte of an answer
+	slow           bool // slowAfter has passed; the pool counts it until the first byte of an answer
 
 	at              times
-	responseTimeout time.Duration // T3
-	cutAt           time.Time     // T4; zero = none
+	responseTimeout time.Duration // from the whole request to the first byte of the response; 0 = no limit
+	cutAt           time.Time     // when an answer that nobody reads is cut; zero = never
 	checkCallerAt   time.Time     // next look after the caller; zero = none
 	checkUploadAt   time.Time     // next look after the upload; zero = none
 	continueBy      time.Time     // end of waiting for somebody to let the body go; zero = none

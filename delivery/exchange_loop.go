@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// arm sets the timer to the next of T1 to T4, or looks.
+// arm sets the timer to the next time limit or check of the exchange.
 func (x *exchange) arm() {
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -47,7 +47,7 @@ func (x *exchange) arm() {
 	x.timer.Reset(time.Until(next))
 }
 
-// onTime handles those of T1 to T4 that are due.
+// onTime handles the time limits and checks that are due.
 func (x *exchange) onTime(now time.Time) verdict {
 	x.armed = time.Time{}
 	since := now.Sub(x.at.whole)

@@ -1,10 +1,12 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,9 +48,70 @@ func durationText(d *time.Duration) *string {
 	return textOf(relay.FormatDuration(*d))
 }
 
-// settingKeys are the keys of Settings in their order.
-var settingKeys = []string{
-	"offlineStatus", "autoDeliver", "hostHeader", "forwarded", "freshConnections", "responseTimeout", "retention", "paused",
+// setting is one setting of an alias: its key, how a value changes it, and its value as a
+// text: on or off, and empty for the server's own.
+type setting struct {
+	key  string
+	set  func(s *relay.Settings, value any) error
+	text func(s *relay.Settings) string
+}
+
+// settings lists the settings in the order of Settings.
+var settings = []setting{
+	{
+		"offlineStatus", func(s *relay.Settings, v any) error { return setStatus(&s.OfflineStatus, v) },
+		func(s *relay.Settings) string { return strconv.Itoa(s.OfflineStatus) },
+	},
+	toggle("autoDeliver", func(s *relay.Settings) *bool { return &s.AutoDeliver }),
+	{
+		"hostHeader", func(s *relay.Settings, v any) error { return setHost(&s.HostHeader, v) },
+		func(s *relay.Settings) string { return s.HostHeader },
+	},
+	toggle("forwarded", func(s *relay.Settings) *bool { return &s.Forwarded }),
+	toggle("freshConnections", func(s *relay.Settings) *bool { return &s.FreshConnections }),
+	span("responseTimeout", maxResponseTimeout, func(s *relay.Settings) **time.Duration { return &s.ResponseTimeout }),
+	span("retention", maxRetention, func(s *relay.Settings) **time.Duration { return &s.Retention }),
+	toggle("paused", func(s *relay.Settings) *bool { return &s.Paused }),
+}
+
+func toggle(key string, field func(*relay.Settings) *bool) setting {
+	return setting{
+		key, func(s *relay.Settings, v any) error { return setBool(field(s), v) },
+		func(s *relay.Settings) string { return map[bool]string{true: "on", false: "off"}[*field(s)] },
+	}
+}
+
+func span(key string, most time.Duration, field func(*relay.Settings) **time.Duration) setting {
+	return setting{
+		key, func(s *relay.Settings, v any) error { return setDuration(field(s), v, most) },
+		func(s *relay.Settings) string {
+			if d := *field(s); d != nil {
+				return relay.FormatDuration(*d)
+			}
+			return ""
+		},
+	}
+}
+
+// SettingTexts returns the settings as texts by their keys: on or off, and "" for the
+// server's own.
+func SettingTexts(s *relay.Settings) map[string]string {
+	texts := map[string]string{}
+	for _, x := range settings {
+		texts[x.key] = x.text(s)
+	}
+	return texts
+}
+
+// ChangedSettings says for people what differs between two settings; "" when nothing does.
+func ChangedSettings(was, is *relay.Settings) string {
+	var out []string
+	for _, x := range settings {
+		if from, to := x.text(was), x.text(is); from != to {
+			out = append(out, x.key+" "+cmp.Or(from, "the server's")+" -> "+cmp.Or(to, "the server's"))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // Longest durations of the two that an owner may choose.
@@ -62,25 +125,14 @@ const (
 // unknown key or a value that does not fit is validation-failed and changes nothing.
 func SetSetting(s *relay.Settings, key string, value any) error {
 	var err error
-	switch key {
-	case "offlineStatus":
-		err = setStatus(&s.OfflineStatus, value)
-	case "autoDeliver":
-		err = setBool(&s.AutoDeliver, value)
-	case "hostHeader":
-		err = setHost(&s.HostHeader, value)
-	case "forwarded":
-		err = setBool(&s.Forwarded, value)
-	case "freshConnections":
-		err = setBool(&s.FreshConnections, value)
-	case "responseTimeout":
-		err = setDuration(&s.ResponseTimeout, value, maxResponseTimeout)
-	case "retention":
-		err = setDuration(&s.Retention, value, maxRetention)
-	case "paused":
-		err = setBool(&s.Paused, value)
-	default:
-		err = fmt.Errorf("there is no such setting; the settings are %s", strings.Join(settingKeys, ", "))
+	if i := slices.IndexFunc(settings, func(x setting) bool { return x.key == key }); i >= 0 {
+		err = settings[i].set(s, value)
+	} else {
+		var keys []string
+		for _, x := range settings {
+			keys = append(keys, x.key)
+		}
+		err = fmt.Errorf("there is no such setting; the settings are %s", strings.Join(keys, ", "))
 	}
 	if err != nil {
 		failed := relay.Errorf(relay.CodeValidationFailed, "%s: %s", SafeTextMax(key, 60), err)

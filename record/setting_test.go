@@ -3,6 +3,7 @@ package record_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -103,5 +104,26 @@ func TestSettingsSurviveTheirOutwardForm(t *testing.T) {
 	}
 	if *got.Retention != *want.Retention || got.Paused != want.Paused || got.OfflineStatus != want.OfflineStatus {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestEverySettingIsInTheTable: the audit log, the settings page and SetSetting know all
+// settings of the API.
+func TestEverySettingIsInTheTable(t *testing.T) {
+	t.Parallel()
+	d := relay.DefaultSettings()
+	texts := record.SettingTexts(&d)
+	form := reflect.TypeFor[record.Settings]()
+	for i := range form.NumField() {
+		key := form.Field(i).Tag.Get("json")
+		if _, known := texts[key]; !known {
+			t.Errorf("%s is missing", key)
+		}
+	}
+	changed := d
+	month := 30 * 24 * time.Hour
+	changed.Retention, changed.Paused = &month, true
+	if got, want := record.ChangedSettings(&d, &changed), "retention the server's -> 30d, paused off -> on"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 // SetAlias replaces the settings of an alias by what edit made of them; for its
@@ -30,7 +31,7 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 			return err
 		}
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
-		if what := changedSettings(&a.Settings, &set); what != "" {
+		if what := record.ChangedSettings(&a.Settings, &set); what != "" {
 			if err := c.audit(who, a.Owner, "alias.set", name, what); err != nil {
 				return err
 			}

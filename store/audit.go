@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	"relay"
@@ -58,30 +56,4 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 		list[i] = relay.AuditEntry{ID: r.ID, At: fromMicros(r.At), Actor: r.Actor, Action: r.Action, Target: r.Target, Detail: r.Detail}
 	}
 	return list, err
-}
-
-// changedSettings says for people what differs between two settings.
-func changedSettings(a, b *relay.Settings) string {
-	var out []string
-	diff := func(name string, from, to any) {
-		if f, t := fmt.Sprint(from), fmt.Sprint(to); f != t {
-			out = append(out, name+" "+f+" -> "+t)
-		}
-	}
-	onOff := map[bool]string{true: "on", false: "off"}
-	span := func(d *time.Duration) string {
-		if d == nil {
-			return "the server's"
-		}
-		return relay.FormatDuration(*d)
-	}
-	diff("offlineStatus", a.OfflineStatus, b.OfflineStatus)
-	diff("autoDeliver", onOff[a.AutoDeliver], onOff[b.AutoDeliver])
-	diff("hostHeader", a.HostHeader, b.HostHeader)
-	diff("forwarded", onOff[a.Forwarded], onOff[b.Forwarded])
-	diff("freshConnections", onOff[a.FreshConnections], onOff[b.FreshConnections])
-	diff("responseTimeout", span(a.ResponseTimeout), span(b.ResponseTimeout))
-	diff("retention", span(a.Retention), span(b.Retention))
-	diff("paused", onOff[a.Paused], onOff[b.Paused])
-	return strings.Join(out, ", ")
 }
