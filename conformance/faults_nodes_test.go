@@ -225,7 +225,7 @@ func TestFaultNewerSchema(t *testing.T) {
 		t.Errorf("exit %d, the first is ready: %d, said %q", code, r.ready(), relaytest.Tail(said, 500))
 	}
 	r.waitFor(5*time.Second, "the first to say so", func() bool {
-		return r.degraded() && strings.Contains(r.log.String(), "newer relayd has changed the schema")
+		return strings.Contains(r.fetch("http://"+r.http+"/readyz"), `"degraded":["schema"]`) && strings.Contains(r.log.String(), "newer relayd has changed the schema")
 	})
 }
 
