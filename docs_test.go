@@ -6,9 +6,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 
 	"relay/relaytest"
 )
@@ -209,5 +212,54 @@ func TestSettingsOfPages(t *testing.T) {
 				t.Errorf("%s names %s, which is no setting", path, name)
 			}
 		}
+	}
+}
+
+// compose.yaml has the nodes that HAProxy is configured for, and they believe its address.
+func TestComposeMatchesHAProxy(t *testing.T) {
+	text, err := os.ReadFile("compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compose struct {
+		Services map[string]struct {
+			Profiles    []string
+			Environment map[string]string
+			Networks    map[string]map[string]string
+			Volumes     []string
+		}
+		Volumes map[string]any
+	}
+	if err := yaml.Unmarshal(text, &compose); err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile("deploy/haproxy/haproxy.cfg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, data := compose.Services["haproxy"].Networks["default"]["ipv4_address"], map[string]bool{}
+	for _, name := range []string{"relayd", "relayd-2", "relayd-3"} {
+		s := compose.Services[name]
+		if s.Environment["RELAY_NODE_NAME"] != name || s.Environment["RELAY_TRUSTED_PROXIES"] != address+"/32" || s.Environment["RELAY_DATABASE_URL_FILE"] == "" {
+			t.Errorf("the environment of %s is %v", name, s.Environment)
+		}
+		if want := name != "relayd"; slices.Equal(s.Profiles, []string{"nodes"}) != want {
+			t.Errorf("%s has the profiles %v", name, s.Profiles)
+		}
+		for _, v := range s.Volumes {
+			volume, _, _ := strings.Cut(v, ":")
+			if _, declared := compose.Volumes[volume]; !declared || data[volume] {
+				t.Errorf("the volume %s of %s is shared or not declared", volume, name)
+			}
+			data[volume] = true
+		}
+		for _, line := range []string{" " + name + ":8080 check\n", " " + name + ":2222 check port 8080\n"} {
+			if strings.Count(string(config), line) != 1 {
+				t.Errorf("haproxy.cfg has no server%s", line)
+			}
+		}
+	}
+	if len(data) != 3 {
+		t.Errorf("the volumes of the nodes are %v", data)
 	}
 }

@@ -46,8 +46,10 @@ type load struct {
 	broken   int           // no answer, or one that broke off
 	longest  time.Duration // until an answer or a failure
 	noRetry  int           // 503 without Retry-After
-	lastFail time.Time
-	lastGood time.Time
+
+	mostTries int // that a request needed
+	lastFail  time.Time
+	lastGood  time.Time
 }
 
 type answered struct {
@@ -112,9 +114,13 @@ func (l *load) send(ctx context.Context, sender int) {
 				body = random(300<<10, uint64(sender*1000+i)) // stored in parts
 			}
 		}
-		for !l.once(client, path, body) && l.retry && ctx.Err() == nil {
+		tries := 1
+		for ; !l.once(client, path, body) && l.retry && ctx.Err() == nil; tries++ {
 			wait(ctx, 20*time.Millisecond)
 		}
+		l.mu.Lock()
+		l.mostTries = max(l.mostTries, tries)
+		l.mu.Unlock()
 		wait(ctx, l.pause)
 	}
 }

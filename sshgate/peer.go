@@ -230,6 +230,20 @@ func (srv *Server) Reached() (reached, all int) {
 	return reached, len(p.links)
 }
 
+// ReachesAll reports whether the tunnels of all other living nodes can be used. It knows of
+// nodes that this one has not tried to reach yet.
+func (srv *Server) ReachesAll() bool {
+	if srv.o.Peers.Nodes == nil {
+		return true
+	}
+	for _, n := range srv.o.Peers.Nodes.Peers() {
+		if l := srv.peers.link(n.ID); n.PeerAddr != "" && (l == nil || l.control.Load() == nil) {
+			return false
+		}
+	}
+	return true
+}
+
 // Forwarded returns how many channels this node has opened at other nodes, and they at
 // this one, since the start.
 func (srv *Server) Forwarded() (out, in int64) { return srv.peers.out.Load(), srv.peers.in.Load() }

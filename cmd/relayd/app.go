@@ -59,8 +59,10 @@ type app struct {
 	drainMu  sync.Mutex
 	endDrain context.CancelFunc // of the drain that an operator has asked for; nil = none
 
-	started atomic.Bool // everything is served, and the first account exists
-	failed  chan error  // error of a listener that ended before Stop
+	startedAt time.Time   // when started was set; read after it
+	connected atomic.Bool // it has been ready: see connectTime
+	started   atomic.Bool // everything is served, and the first account exists
+	failed    chan error  // error of a listener that ended before Stop
 }
 
 func newApp(c *cli, cfg Config) *app {

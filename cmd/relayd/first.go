@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -26,6 +27,7 @@ import (
 func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error) {
 	out, err := a.summarize(ctx, list)
 	if err == nil {
+		a.startedAt = time.Now()
 		a.started.Store(true)
 	}
 	return out, err

@@ -27,11 +27,21 @@ func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 		degraded = append(degraded, "schema")
 	}
 	// Checked after the store, because a standby may have started to serve meanwhile.
-	if err == nil && !a.started.Load() {
+	switch {
+	case err != nil:
+	case !a.started.Load():
 		reasons = append(reasons, "not serving yet")
+	case !a.connected.Load() && time.Since(a.startedAt) < connectTime && !a.sshServer.ReachesAll():
+		reasons = append(reasons, "connecting to the other nodes")
+	default:
+		a.connected.Store(true)
 	}
 	return degraded, reasons
 }
+
+// connectTime is how long a new node that does not reach the others yet is not ready: it
+// would queue the requests for their tunnels.
+const connectTime = 5 * time.Second
 
 // newRegistry returns the registry of all packages, with the build info.
 func newRegistry() *prometheus.Registry {
