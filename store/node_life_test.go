@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -168,16 +169,16 @@ func TestTwoNodes(t *testing.T) {
 		t.Errorf("the second node: %+v", n)
 	}
 	var queued []relay.ID
+	began := time.Now().Add(-time.Minute)
 	for i := range 10 {
-		s, now := first, time.Now()
+		s, at := first, began.Add(time.Duration(i)*time.Second) // apart by more than what is uncertain of the offset
 		if i%2 == 1 {
-			s, now = second, ahead()
+			s, at = second, at.Add(time.Hour)
 		}
 		e := oldEvent(s, alias, "queued", relay.StateQueued)
-		e.ReceivedAt, e.Attempts[0].ReceivedAt = now, now
+		e.ReceivedAt, e.Attempts[0].ReceivedAt = at, at
 		settled(t, s.Accept(e))
 		queued = append(queued, e.ID)
-		time.Sleep(5 * time.Millisecond) // more than what is uncertain of the offset
 	}
 	for i, id := range queued {
 		c, err := second.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true})
@@ -330,6 +331,49 @@ func TestBeatDuringASlowStart(t *testing.T) {
 		}
 	}
 	t.Error("the beat stands still during the start")
+}
+
+// What a node has claimed from the queue of an alias is interrupted and queued again when
+// another node takes the tunnel of the alias over; the claims of other aliases stay.
+func TestTakeoverSweepsClaims(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	first := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"})
+	second := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "b"})
+	aliases := []int64{withAlias(t, first)}
+	other, err := first.CreateAlias(t.Context(), relay.System(), "other", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	aliases = append(aliases, other.ID)
+	attach := func(s *store.Store, alias int64, id string) {
+		t.Helper()
+		if _, err := s.StoreTunnels(t.Context(), []relay.TunnelWrite{{Op: relay.TunnelAttach, TunnelRecord: relay.TunnelRecord{
+			TunnelInfo: relay.TunnelInfo{ID: id, Since: time.Now()}, Alias: alias, State: relay.TunnelOnline,
+		}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var claimed []relay.ID
+	for i, alias := range aliases {
+		settled(t, first.Accept(oldEvent(first, alias, "queued", relay.StateQueued)))
+		attach(first, alias, fmt.Sprint("tun_", i))
+		c, err := first.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true, Tunnel: fmt.Sprint("tun_", i)})
+		if err != nil || c == nil {
+			t.Fatalf("claimed %+v, %v", c, err)
+		}
+		claimed = append(claimed, c.Event.ID)
+	}
+	attach(second, aliases[0], "tun_b")
+	for i, want := range []string{relay.StateQueued, relay.StateDelivering} {
+		if e, err := second.Event(t.Context(), relay.System(), claimed[i], 0); err != nil || e.State != want || len(e.Attempts) != 2-i {
+			t.Errorf("alias %d: %+v, %v; want %s", i, e, err, want)
+		}
+	}
+	c, err := second.Next(t.Context(), relay.NextClaim{Alias: aliases[0], Auto: true, Tunnel: "tun_b"})
+	if err != nil || c == nil || c.Event.ID != claimed[0] || c.N != 2 {
+		t.Errorf("at the new node: %+v, %v", c, err)
+	}
 }
 
 // The connections of accounts at one node are known at the other one, and forgotten when the

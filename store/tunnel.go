@@ -226,7 +226,15 @@ func (c *writeTx) sweepReplaced(replaced []relay.TunnelRecord) error {
 	for i, r := range replaced {
 		former[r.Alias], aliases[i] = r.Node, r.Alias
 	}
-	query, args, err := sqlx.In(`SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND alias_id IN (?)`, aliases)
+	query, args, err := sqlx.In(`SELECT event_id FROM queue WHERE alias_id IN (?) AND claim_node <> ''`, aliases)
+	if err != nil {
+		return err
+	}
+	var ids []relay.ID
+	if err := c.all(&ids, query, args...); err != nil || len(ids) == 0 {
+		return err
+	}
+	query, args, err = sqlx.In(`SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, values(ids))
 	if err != nil {
 		return err
 	}
@@ -235,10 +243,6 @@ func (c *writeTx) sweepReplaced(replaced []relay.TunnelRecord) error {
 		return err
 	}
 	rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return r.ClaimNode != former[r.AliasID] })
-	ids := make([]relay.ID, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].EventID
-	}
 	if err := c.lockEvents(ids); err != nil {
 		return err
 	}
