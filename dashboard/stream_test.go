@@ -229,7 +229,8 @@ func TestLoginLeadsWhereOneWanted(t *testing.T) {
 func TestLiveBeginsWithWhatIs(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
-	home, events := liveOf(t, r.get("/", 200)), liveOf(t, r.get("/aliases/hook", 200))
+	const home = "/live"
+	events := liveOf(t, r.get("/aliases/hook", 200))
 	r.online()
 	messages := r.listen(home)
 	r.hear(messages, "event: touch")
