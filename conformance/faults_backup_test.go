@@ -65,10 +65,10 @@ func (r *relayServer) backup(t *testing.T) (restore func()) {
 	t.Helper()
 	dir, data := t.TempDir(), filepath.Join(r.dir, "data")
 	key := filepath.Join(dir, "ssh_host_ed25519_key")
-	copyFile(t, filepath.Join(data, "ssh_host_ed25519_key"), key)
-	store := r.backupSQLite
-	if r.database != "" {
-		store = r.backupPostgres
+	store := r.backupPostgres // which has the host key too
+	if r.database == "" {
+		copyFile(t, filepath.Join(data, "ssh_host_ed25519_key"), key)
+		store = r.backupSQLite
 	}
 	stored := store(t, dir)
 	return func() {
@@ -78,7 +78,9 @@ func (r *relayServer) backup(t *testing.T) (restore func()) {
 		if err := os.Mkdir(data, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		copyFile(t, key, filepath.Join(data, "ssh_host_ed25519_key"))
+		if r.database == "" {
+			copyFile(t, key, filepath.Join(data, "ssh_host_ed25519_key"))
+		}
 		stored()
 	}
 }
