@@ -173,7 +173,7 @@ func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor)
 
 // candidates are earlier events like one, to compare it with.
 func (p *pages) candidates(ctx context.Context, who relay.Actor, e *relay.Event) (list []rowView, err error) {
-	f := relay.Filter{Alias: e.Alias, Type: e.Provider.EventType, Limit: diffCandidates, Budget: streamBudget, Cursor: e.ID.String()}
+	f := relay.Filter{Alias: e.Alias, Type: e.Provider.EventType, Limit: diffCandidates, Cursor: e.ID.String()}
 	if f.Type == "" {
 		f.Method = e.Method
 	}

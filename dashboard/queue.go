@@ -55,7 +55,7 @@ func (p *pages) addQueueProgress(ctx context.Context, who relay.Actor, a *aliasH
 		return
 	}
 	page, err := p.Events.Events(ctx, who, relay.Filter{
-		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: streamBudget / 4,
+		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: 80 * time.Millisecond, // of the time of a page, whose list follows
 	})
 	if err != nil {
 		p.Log.Warn("deliveries not read", "alias", a.Name, "error", err)
@@ -100,7 +100,7 @@ func (p *pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay
 	}
 	v := releaseView{Alias: head, Button: releaseButton(head.QueuedEvents)}
 	page, err := p.Events.Events(r.Context(), who, relay.Filter{
-		Alias: a.Name, State: relay.StateQueued, Limit: streamRows, Budget: streamBudget,
+		Alias: a.Name, State: relay.StateQueued, Limit: streamRows,
 	})
 	if err != nil {
 		return nil, err

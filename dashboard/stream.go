@@ -19,9 +19,8 @@ import (
 
 // Bounds of the stream.
 const (
-	streamRows   = 100                    // rows of one page
-	streamBudget = 350 * time.Millisecond // after which a page shows what was found
-	shownPath    = 200                    // runes of a path in a row
+	streamRows = 100 // rows of one page
+	shownPath  = 200 // runes of a path in a row
 )
 
 // listView is the list of events at the left of an alias' page and of an event's page.

@@ -41,7 +41,7 @@ func filterOf(q url.Values, alias string) (f streamFilter) {
 	if f.err == nil && f.Alias != "" && f.Alias != alias {
 		f.err = relay.Errorf(relay.CodeValidationFailed, "alias: this list has the events of %s only", alias)
 	}
-	f.Alias, f.Cursor, f.Limit, f.Budget = alias, q.Get("cursor"), streamRows, streamBudget
+	f.Alias, f.Cursor, f.Limit = alias, q.Get("cursor"), streamRows
 	return f
 }
 

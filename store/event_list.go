@@ -320,7 +320,7 @@ func (l *listing) run() (relay.Page, error) {
 		}
 		page.SearchedBackTo = bound.Time()
 		took := time.Since(began)
-		if !time.Now().Add(took / 2).Before(l.until) { // the next slice would take too long
+		if !time.Now().Add(took).Before(l.until) { // the next slice would take too long
 			page.Next = bound.String()
 			return page, nil
 		}
@@ -332,10 +332,10 @@ func (l *listing) run() (relay.Page, error) {
 // exceeds its budget only a little.
 func (l *listing) pace(took time.Duration) {
 	switch {
-	case took < 30*time.Millisecond:
+	case took < 15*time.Millisecond:
 		// The alias with the most events ends a slice: the others have fewer in it.
 		l.slice = min(l.slice*2, sliceMost, max(8*sliceMost/max(len(l.aliases), 1), listLimit))
-	case took > 100*time.Millisecond:
+	case took > 40*time.Millisecond:
 		l.slice = max(l.slice/4, sliceLeast)
 	}
 }

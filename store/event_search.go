@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	searchMost  = 256      // events whose bytes are looked at in one query
-	searchBytes = 2 << 20  // bytes of heads and inline bodies that one query reads, and one event more
+	searchMost  = 128      // events whose bytes are looked at in one query
+	searchBytes = 1 << 20  // bytes of heads and inline bodies that one query reads, and one event more
 	searchBody  = 32 << 20 // bytes of a decoded body that are searched for text
 	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; it is held in memory
 	// searchOver is for how long after its budget a list goes on with the first event that
