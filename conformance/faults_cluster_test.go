@@ -119,7 +119,10 @@ func TestFaultKillsBehindBalancer(t *testing.T) {
 	}
 	l.more(50, 60*time.Second)
 	l.end()
-	front.waitFor(20*time.Second, "the last requests to end", func() bool { return len(front.events("one", "&state=delivering")) == 0 })
+	front.must(202, "POST", "/aliases/one/replay-queued", nil)
+	front.waitFor(time.Minute, "all that was queued to be delivered", func() bool {
+		return len(front.events("one", "&state=delivering"))+len(front.events("one", "&state=queued")) == 0
+	})
 	v := l.check(t)
 	figure(t, "%d kills of the node with the tunnel behind HAProxy, %d senders: %v, by status %v, without answer %d; longest wait %v; the tunnel back at another node after %v at most",
 		len(back), size(8, 32), v, l.codes, l.broken, l.longest.Round(10*time.Millisecond), quantile(back, 1))

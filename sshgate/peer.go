@@ -474,7 +474,10 @@ func (l *peerLink) dial() (*peerConn, error) {
 	})
 	if err != nil {
 		_ = tcp.Close()
-		if pc.sock.heard.Load() == 0 { // closed without a word: perhaps a header is demanded of this address, or refused
+		switch {
+		case pc.sock.heard.Load() > 0:
+			l.header.Store(false) // a node that demands the header says nothing without one, and reads it where it is sent
+		case ctx.Err() == nil: // closed without a word: perhaps a header is demanded of this address, or refused
 			l.header.Store(!l.header.Load())
 		}
 		return nil, err

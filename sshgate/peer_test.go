@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/relaytest"
 )
 
 // cluster is what the nodes of a test know of each other.
@@ -285,6 +286,30 @@ func TestNodeThatCannotBeReached(t *testing.T) {
 	if alias := <-owner.woken; alias != 11 {
 		t.Errorf("woken for the alias %d", alias)
 	}
+}
+
+// A network that dropped every packet for a while looks like a node that closes connections
+// without a word because it demands a PROXY header. That guess ends with the first word.
+func TestNodeIsReachedAfterASilentNetwork(t *testing.T) {
+	t.Parallel()
+	c := &cluster{nodes: map[string]relay.Node{}}
+	owner, _ := c.newMember(t, "owner")
+	line := relaytest.NewLine(t, "tcp", "127.0.0.1:"+owner.port)
+	c.mu.Lock()
+	n := c.nodes["owner"]
+	n.PeerAddr = line.Addr
+	c.nodes["owner"] = n
+	c.mu.Unlock()
+	ingress, other := c.newMember(t, "ingress")
+	eventually(t, 30*time.Second, "the nodes reach each other", func() bool { return other.reaches("owner") })
+	link := ingress.srv.peers.link("owner")
+	before := link.control.Load()
+	link.header.Store(true)
+	line.Cut()
+	eventually(t, 30*time.Second, "the nodes reach each other again", func() bool {
+		now := link.control.Load()
+		return now != nil && now != before && other.reaches("owner")
+	})
 }
 
 // A channel of another node that no request uses ends once the client is silent, so that
