@@ -76,6 +76,10 @@ type Outcome struct {
 	// KeepAlive permits another request on the connection. Without it the connection
 	// is closed, gracefully unless Caller.Abort was called.
 	KeepAlive bool
+	// Status and Event are of a response that the local server sent, for the access log.
+	// Status is 0 if none of it went to the caller.
+	Status int
+	Event  ID
 }
 
 // Answer is a relay-made answer: a response that no local server sent.

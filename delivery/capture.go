@@ -73,7 +73,12 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		}
 		v = x.run()
 	}
-	return x.finishInbound(v)
+	out := x.finishInbound(v)
+	out.Event = x.event.ID
+	if x.final != nil && x.responseStarted {
+		out.Status = x.final.Status
+	}
+	return out
 }
 
 // switchTunnel switches to a newer tunnel of the alias, if there is one, after no byte

@@ -44,6 +44,7 @@ type app struct {
 	server      *server.Server
 	sshServer   *sshgate.Server
 	admin       *http.Server
+	accessLog   *accessLog // nil = off
 	standby     *standbyHandler
 	limits      *api.Limits
 
@@ -209,8 +210,15 @@ func (a *app) wire() error {
 	})
 	a.store.SetConnections(a.sshServer.AccountConnections)
 	a.standby.setHandlers(a.delivery, a.baseSite(apiHandler))
+	var capture server.Capturer = a.standby
+	if a.accessLog, err = newAccessLog(string(c.AccessLog), a.cli.stdout, registry, a.log); err != nil {
+		return fmt.Errorf("open the access log: %w", err)
+	}
+	if a.accessLog != nil {
+		capture = loggedCapture{capture, a.accessLog}
+	}
 	a.server = server.New(server.Options{
-		Capture: a.standby, Base: a.standby, Site: a.site,
+		Capture: capture, Base: a.standby, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
 		MaxHead:       int(c.MaxHead.Limit()), MaxTarget: int(c.MaxTarget.Limit()),
 		HeadTimeout: c.HeadTimeout.Limit(), IdleTimeout: c.IdleTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),

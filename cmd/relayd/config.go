@@ -140,6 +140,8 @@ type Config struct {
 	// LogFormat and LogLevel are of the log on stderr.
 	LogFormat LogFormat `flag:"log-format" default:"text" help:"text or json"`
 	LogLevel  LogLevel  `flag:"log-level" default:"info" help:"debug, info, warn or error"`
+	// AccessLog has no query, no header and no body.
+	AccessLog Text `flag:"access-log" default:"off" help:"one JSON line for each request to an alias: off, stdout or a file" note:"SIGUSR1 opens the file again"`
 
 	// drainDelayGiven is set where DrainDelay is not the default.
 	drainDelayGiven bool

@@ -70,6 +70,7 @@ var contractDefaults = map[string]struct {
 	"initial-admin-keys":          {value: ""},
 	"log-format":                  {value: "text"},
 	"log-level":                   {value: "info"},
+	"access-log":                  {value: "off"},
 }
 
 func TestEveryDefault(t *testing.T) {

@@ -33,6 +33,7 @@ func (a *app) Stop() error {
 	draining.Go(func() error { return a.server.Shutdown(ctx) })
 	draining.Go(func() error { return a.delivery.Close(ctx) })
 	overdue := draining.Wait()
+	a.accessLog.close()
 
 	// Tunnels are closed last, because running requests need them.
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), a.sshStopTime(ctx))
@@ -114,6 +115,7 @@ func (a *app) abandon() {
 			_ = ln.Close()
 		}
 	}
+	a.accessLog.close()
 	if a.store != nil {
 		_ = a.store.Close()
 	}

@@ -7,5 +7,8 @@ import (
 	"syscall"
 )
 
+// reopenSignals open the file of the access log again.
+var reopenSignals = []os.Signal{syscall.SIGUSR1}
+
 // levelSignals toggle the level of the log.
 var levelSignals = []os.Signal{syscall.SIGUSR2}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"relay"
+	"relay/server"
+)
+
+// Bounds of the access log: its memory is at most about accessLines × maxAccessPath.
+const (
+	accessLines   = 4096 // lines that wait to be written; more are dropped and counted
+	maxAccessPath = 512  // bytes of a path that are logged
+)
+
+// accessLog writes one JSON line for each request of a caller that has ended. It never makes a
+// request wait: a line that finds the buffer full is dropped and counted.
+type accessLog struct {
+	path    string // "stdout" or a file
+	stdout  io.Writer
+	log     *slog.Logger
+	lines   chan []byte
+	stop    chan struct{}
+	ended   chan struct{}
+	dropped atomic.Int64
+}
+
+// accessLine is one line. It holds nothing that is usually secret: no query, no header, no
+// body.
+type accessLine struct {
+	Time     time.Time `json:"time"` // of the first byte of the request
+	Alias    string    `json:"alias"`
+	From     string    `json:"from"`
+	TLS      bool      `json:"tls"`
+	Method   string    `json:"method"`
+	Path     string    `json:"path"`   // without query
+	Status   int       `json:"status"` // 0 = the caller got no response
+	Code     string    `json:"code,omitempty"`
+	Event    string    `json:"event,omitempty"`
+	Duration float64   `json:"duration_ms"`
+}
+
+// newAccessLog opens the access log of a setting; nil = off.
+func newAccessLog(path string, stdout io.Writer, registry prometheus.Registerer, log *slog.Logger) (*accessLog, error) {
+	l := &accessLog{path: path, stdout: stdout, log: log}
+	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "relay_access_log_dropped_total", Help: "Lines of the access log that were not written.",
+	}, func() float64 { return float64(l.dropped.Load()) }))
+	if path == off || path == "" {
+		return nil, nil
+	}
+	l.lines, l.stop, l.ended = make(chan []byte, accessLines), make(chan struct{}), make(chan struct{})
+	return l, l.start()
+}
+
+// open opens the place that the lines go to.
+func (l *accessLog) open() (io.Writer, io.Closer, error) {
+	if l.path == "stdout" {
+		return l.stdout, io.NopCloser(nil), nil
+	}
+	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	return f, f, err
+}
+
+// start begins to write. The error says why the file cannot be opened.
+func (l *accessLog) start() error {
+	w, file, err := l.open()
+	if err != nil {
+		return err
+	}
+	reopen := make(chan os.Signal, 1)
+	if l.path != "stdout" {
+		for _, s := range reopenSignals {
+			signal.Notify(reopen, s)
+		}
+	}
+	go func() {
+		defer close(l.ended)
+		defer signal.Stop(reopen)
+		l.writeUntilStop(w, file, reopen)
+	}()
+	return nil
+}
+
+// writeUntilStop writes lines, and opens the file again at each signal: whatever rotates logs
+// has moved it away.
+func (l *accessLog) writeUntilStop(w io.Writer, file io.Closer, reopen <-chan os.Signal) {
+	out := bufio.NewWriterSize(w, 64<<10)
+	failing, unflushed := false, int64(0)
+	write := func(line []byte) {
+		_, _ = out.Write(line) // flush returns its error
+		unflushed++
+	}
+	flush := func() {
+		err := out.Flush()
+		if err != nil {
+			l.dropped.Add(unflushed)
+			out.Reset(w) // a bufio.Writer takes nothing after an error
+			if !failing {
+				l.log.Warn("the access log cannot be written", "err", err)
+			}
+		}
+		failing, unflushed = err != nil, 0
+	}
+	defer func() { flush(); _ = file.Close() }()
+	for {
+		select {
+		case line := <-l.lines:
+			write(line)
+			if len(l.lines) == 0 {
+				flush()
+			}
+		case <-reopen:
+			flush()
+			next, nextFile, err := l.open()
+			if err != nil {
+				l.log.Warn("the access log cannot be opened again", "err", err)
+				continue
+			}
+			_ = file.Close()
+			w, file = next, nextFile
+			out.Reset(w)
+		case <-l.stop:
+			for len(l.lines) > 0 {
+				write(<-l.lines)
+			}
+			return
+		}
+	}
+}
+
+// close writes the lines that wait. The caller has ended all requests before.
+func (l *accessLog) close() {
+	if l != nil {
+		close(l.stop)
+		<-l.ended
+	}
+}
+
+// add logs a request that ended with o.
+func (l *accessLog) add(in *relay.Inbound, start time.Time, o relay.Outcome) {
+	line := accessLine{
+		Time: in.Arrived, Alias: in.Alias.Name, From: in.From.Addr().String(), TLS: in.TLS,
+		Status: o.Status, Duration: float64(time.Since(start).Microseconds()) / 1000,
+	}
+	line.Method, line.Path = methodAndPath(in.Head)
+	event := o.Event
+	if a := o.Answer; a != nil {
+		event, line.Status = a.Event, a.Status
+		if a.Error != nil {
+			line.Code, line.Status = a.Error.Code, relay.Status(a.Error.Code)
+		}
+	}
+	if event != (relay.ID{}) {
+		line.Event = event.String()
+	}
+	text, err := json.Marshal(line)
+	if err != nil {
+		l.dropped.Add(1)
+		return
+	}
+	select {
+	case l.lines <- append(text, '\n'):
+	default:
+		l.dropped.Add(1)
+	}
+}
+
+// methodAndPath reads the first line of a head. A target in absolute form may hold a password
+// before its host, so that only what follows the host is taken.
+func methodAndPath(head []byte) (method, path string) {
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	m, rest, _ := strings.Cut(string(first), " ")
+	target, _, _ := strings.Cut(rest, " ")
+	if _, after, absolute := strings.Cut(target, "://"); absolute && !strings.HasPrefix(target, "/") {
+		_, after, _ = strings.Cut(after, "/")
+		target = "/" + after
+	}
+	if end := strings.IndexAny(target, "?#\r"); end >= 0 {
+		target = target[:end]
+	}
+	return m[:min(len(m), 32)], target[:min(len(target), maxAccessPath)]
+}
+
+// loggedCapture is the capture of package delivery with an access log.
+type loggedCapture struct {
+	server.Capturer
+	log *accessLog
+}
+
+// Capture runs one request and logs it.
+func (c loggedCapture) Capture(ctx context.Context, in *relay.Inbound) relay.Outcome {
+	start := time.Now()
+	o := c.Capturer.Capture(ctx, in)
+	c.log.add(in, start, o)
+	return o
+}
