@@ -27,36 +27,32 @@ const proxySource = "127.0.0.2"
 // balanced is what nodes behind a balancer are told.
 var balanced = []string{"RELAY_TRUSTED_PROXIES=" + proxySource + "/32", "RELAY_MAX_CONNECTIONS_PER_ACCOUNT=off", "RELAY_MAX_ALIASES=off"}
 
-// behindHAProxy starts HAProxy in front of nodes, with the PROXY protocol, and gives the
-// nodes as they are seen through it.
+// behindHAProxy runs HAProxy with deploy/haproxy/haproxy.cfg in front of nodes, and gives the
+// nodes as they are seen through it. Only the addresses differ, and maxconn, which has to fit
+// the number of files that the machine allows.
 func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	t.Helper()
+	text, err := os.ReadFile("../deploy/haproxy/haproxy.cfg")
+	if err != nil {
+		t.Fatal(err)
+	}
 	front := *nodes[0]
 	front.http, front.ssh, front.process = relaytest.FreeAddr(t), relaytest.FreeAddr(t), &running{}
-	var config strings.Builder
-	config.WriteString(`global
-  maxconn 9000
-defaults
-  mode tcp
-  option redispatch
-  timeout connect 1s
-  timeout check 1s
-  timeout client 1h
-  timeout server 1h
-  option httpchk GET /readyz
-  default-server inter 500ms fall 2 rise 1 check check-send-proxy send-proxy-v2 source ` + proxySource + "\n")
-	for name, addr := range map[string]func(r *relayServer) string{
-		front.http: func(r *relayServer) string { return r.http },
-		front.ssh:  func(r *relayServer) string { return r.ssh },
-	} {
-		fmt.Fprintf(&config, "listen %s\n  bind %s\n  balance roundrobin\n", strings.ReplaceAll(name, ":", "-"), name)
-		for i, r := range nodes {
-			_, port, _ := net.SplitHostPort(r.http)
-			fmt.Fprintf(&config, "  server node%d %s port %s\n", i, addr(r), port)
-		}
+	change := []string{
+		"maxconn 20000", "maxconn 9000",
+		"bind :8080", "bind " + front.http, "bind :2222", "bind " + front.ssh,
+		"resolvers docker init-addr last,libc,none", "source " + proxySource,
+	}
+	for i, name := range []string{"relayd", "relayd-2", "relayd-3"} {
+		_, port, _ := net.SplitHostPort(nodes[i].http)
+		change = append(change, " "+name+":8080 check", " "+nodes[i].http+" check", " "+name+":2222 check port 8080", " "+nodes[i].ssh+" check port "+port)
+	}
+	config := strings.NewReplacer(change...).Replace(string(text))
+	if n := strings.Count(config, " 127.0.0.1:"); n < 8 {
+		t.Fatalf("%d addresses in the configuration were replaced:\n%s", n, config)
 	}
 	file := filepath.Join(t.TempDir(), "haproxy.cfg")
-	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	program, err := exec.LookPath("haproxy")

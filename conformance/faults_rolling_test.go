@@ -1,9 +1,6 @@
 package conformance
 
 import (
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,50 +11,6 @@ import (
 	"relay/store/pgtest"
 )
 
-// proxyAddress is the address from which HAProxy connects to the nodes.
-const proxyAddress = "127.0.0.2"
-
-// behindDeployedHAProxy runs HAProxy as deploy/haproxy/haproxy.cfg has it, in front of nodes, and
-// gives the nodes as they are seen through it.
-func behindDeployedHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
-	t.Helper()
-	text, err := os.ReadFile("../deploy/haproxy/haproxy.cfg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	front := *nodes[0]
-	front.http, front.ssh, front.process = relaytest.FreeAddr(t), relaytest.FreeAddr(t), &running{}
-	change := []string{
-		"maxconn 20000", "maxconn 2000",
-		"bind :8080", "bind " + front.http, "bind :2222", "bind " + front.ssh,
-		"resolvers docker init-addr last,libc,none", "source " + proxyAddress,
-	}
-	for i, name := range []string{"relayd", "relayd-2", "relayd-3"} {
-		_, port, _ := net.SplitHostPort(nodes[i].http)
-		change = append(change, " "+name+":8080 check", " "+nodes[i].http+" check", " "+name+":2222 check port 8080", " "+nodes[i].ssh+" check port "+port)
-	}
-	config := strings.NewReplacer(change...).Replace(string(text))
-	if n := strings.Count(config, " 127.0.0.1:"); n < 8 {
-		t.Fatalf("%d addresses in the configuration were replaced:\n%s", n, config)
-	}
-	file := filepath.Join(t.TempDir(), "haproxy.cfg")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	program, err := exec.LookPath("haproxy")
-	if err != nil {
-		program = "/usr/sbin/haproxy" // not in the path of everybody
-	}
-	p := relaytest.Start(t, exec.Command(program, "-db", "-f", file))
-	front.waitFor(10*time.Second, "HAProxy to lead to the nodes", func() bool {
-		if p.HasEnded() {
-			t.Fatalf("HAProxy (package haproxy) ended: %s", p.Out)
-		}
-		return front.ready() == 200
-	})
-	return &front
-}
-
 // TestFaultNodesRestartedInTurn stops and starts three nodes one after the other, under senders that try
 // again and two kinds of clients. Nothing answered is missing, nobody has to try three times, and
 // the alias of relay up is never offline: nothing of it waits for somebody.
@@ -65,8 +18,8 @@ func TestFaultNodesRestartedInTurn(t *testing.T) {
 	t.Parallel()
 	hostKey := filepath.Join(t.TempDir(), "host_key")
 	relaytest.WriteKey(t, hostKey)
-	nodes := threeNodes(t, pgtest.URL(t), "RELAY_SSH_HOST_KEY="+hostKey, "RELAY_TRUSTED_PROXIES="+proxyAddress+"/32")
-	front := behindDeployedHAProxy(t, nodes)
+	nodes := threeNodes(t, pgtest.URL(t), "RELAY_SSH_HOST_KEY="+hostKey, "RELAY_TRUSTED_PROXIES="+proxySource+"/32")
+	front := behindHAProxy(t, nodes)
 	up := front.client("moves", relaytest.Program(t, "relay"), "up", "--server", front.ssh, "--identity", front.key,
 		"--target", "http://"+localServer(t), "--alias", "moves")
 	front.autossh("plain", localServer(t))
