@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,6 +31,39 @@ func TestUpDialsForEveryRequest(t *testing.T) {
 			t.Errorf("request %d: answered %d on connection %s, after %v", n, status, from, seen)
 		}
 		seen[from] = true
+	}
+}
+
+// TestAPIByPlainSSH: OpenSSH reaches the API by the subsystem relay-api, as the account of its
+// key and with every scope, also for a request that only the owner of an alias may make.
+func TestAPIByPlainSSH(t *testing.T) {
+	t.Parallel()
+	r := startRelay(t, "")
+	r.alias("made")
+	bob := r.person("bob")
+	ask := func(key, request string) string {
+		cmd := exec.Command("ssh", append([]string{"-s"}, append(r.openSSH("relay"), "relay-api")...)...)
+		for i, arg := range cmd.Args {
+			if arg == r.key {
+				cmd.Args[i] = key
+			}
+		}
+		cmd.Env, cmd.Stdin = append(r.env(), "SSH_AUTH_SOCK="), strings.NewReader(request)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%q: %v", request, err)
+		}
+		return string(out)
+	}
+	const patch = "PATCH /api/v1/aliases/made HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{\"paused\":true}"
+	if got := ask(r.key, patch); !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, `"paused":true`) {
+		t.Errorf("the owner was answered %s", got)
+	}
+	if got := ask(bob.key, patch); !strings.HasPrefix(got, "HTTP/1.1 404 ") && !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+		t.Errorf("another account was answered %s", got)
+	}
+	if got := ask(bob.key, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, `"bob"`) {
+		t.Errorf("another account was answered %s", got)
 	}
 }
 

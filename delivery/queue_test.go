@@ -257,6 +257,18 @@ func TestRejectIsLimited(t *testing.T) {
 	})
 }
 
+// A rejected event that the store takes 10 s to keep holds nobody up.
+func TestRejectDoesNotWaitForTheStore(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		in, _ := b.inbound("G(ET / HTTP/1.1\r\nHost: hook\r\n\r\n")
+		begun := time.Now()
+		b.d.Reject(in, relay.Errorf(relay.CodeRequestMalformed, "bad"))
+		b.want("time of Reject", time.Since(begun), time.Duration(0))
+		time.Sleep(11 * time.Second)
+		b.want("kept", b.event().State, relay.StateRejected)
+	}, func(b *fixture) { b.s.delay = 10 * time.Second })
+}
+
 func TestRemovedAlias(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		b.s.mu.Lock()

@@ -45,6 +45,33 @@ func TestTakenOverAndThenLost(t *testing.T) {
 	})
 }
 
+// TestNothingToTheOldTunnelAfterATakeover: from the moment Attach returns, the old tunnel gets
+// no request, neither by a new channel nor by an idle one that the caller used before. A
+// request that the old tunnel got before is answered by it.
+func TestNothingToTheOldTunnelAfterATakeover(t *testing.T) {
+	old, next := bodyRecorder{slow: 3 * time.Second}, bodyRecorder{}
+	run(t, old.serve, func(b *fixture) {
+		c, done := b.begin(numbered(1))
+		time.Sleep(time.Second)
+		oneConnection(b)
+		b.send(numbered(2)) // leaves an idle channel, after 3 s
+		b.pause()
+		_, reused := b.begin(numbered(3))
+		<-reused
+		b.want("connection before the takeover", b.last().Connection, relay.ConnectionReused)
+		tun, _ := b.attach(next.serve)
+		for i := range 5 {
+			b.send(numbered(10 + i))
+		}
+		<-done
+		b.want("answer of the request before", c.answer(), ok)
+		b.want("requests of the old tunnel", old.list(), "00001 00002 00003")
+		b.want("requests of the new tunnel", next.list(), "00010 00011 00012 00013 00014")
+		tun.cutAll()
+		tun.wg.Wait()
+	})
+}
+
 // The same of a queued delivery: it was lost to the queue.
 func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 	run(t, nil, func(b *fixture) {
