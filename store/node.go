@@ -316,6 +316,7 @@ func (s *Store) nodeLoop(ctx context.Context) {
 			default:
 			}
 		}
+		s.rounds.Add(1)
 	}
 }
 

@@ -68,6 +68,8 @@ func TestPostgresAway(t *testing.T) {
 
 	thaw := freeze(t, pg)
 	lost()
+	before := s.Rounds() // one may be of the time before
+	eventually(t, "the loop of the beat goes on while Postgres does not answer", func() bool { return s.Rounds() > before+1 })
 	thaw()
 	back()
 }

@@ -115,6 +115,9 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 		if s.d.isPostgres && n%10 == 9 && s.reachable() == nil && s.holdsLease(ctx, leaseClaims) {
 			s.sweepAgain(ctx)
 		}
+		if !s.d.isPostgres {
+			s.rounds.Add(1)
+		}
 	}
 }
 

@@ -116,7 +116,8 @@ type Store struct {
 	sweepMu   sync.Mutex
 	orphans   orphans
 
-	serving    atomic.Bool // committers run
+	rounds     atomic.Int64 // see Rounds
+	serving    atomic.Bool  // committers run
 	committers []*committer
 	committed  atomic.Int64
 	batches    atomic.Int64
@@ -269,6 +270,12 @@ func (s *Store) health(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Rounds counts the rounds of the loop that renews the beat of this node; on SQLite, which
+// has no beat, those of the loop that reads changes by other processes. A round that failed
+// counts too: the number stands still only while the process hangs. Both loops begin a
+// round each second, and without an answer of Postgres one takes a few seconds.
+func (s *Store) Rounds() int64 { return s.rounds.Load() }
 
 // Stats are figures for the admin page.
 type Stats struct {

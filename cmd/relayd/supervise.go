@@ -59,6 +59,7 @@ func (a *app) superviseUntil(ctx context.Context) {
 		return
 	}
 	a.tell("READY=1\n" + a.status())
+	rounds := int64(0)
 	interval := statusInterval
 	if a.systemd.watchdog > 0 {
 		interval = min(interval, a.systemd.watchdog/3)
@@ -70,16 +71,17 @@ func (a *app) superviseUntil(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			a.proveAlive(ctx)
-			a.tell("WATCHDOG=1\n" + a.status())
+			state := a.status()
+			// A round counts also when it failed: a restart helps against a process that
+			// hangs, not against a full disk or a Postgres that is away, and it would cut
+			// every tunnel.
+			if now := a.store.Rounds(); now != rounds {
+				rounds, state = now, "WATCHDOG=1\n"+state
+			}
+			a.tell(state)
 		}
 	}
 }
-
-// proveAlive returns when the store has answered, or the spool in its place. Its verdict
-// does not matter: a restart helps against a process that hangs, not against a full disk
-// or a Postgres that is away, and it would cut every tunnel.
-func (a *app) proveAlive(ctx context.Context) { _, _ = a.store.Health(ctx) }
 
 // status is the line that `systemctl status` shows.
 func (a *app) status() string {

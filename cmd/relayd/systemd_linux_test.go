@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -13,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"relay/delivery"
 	"relay/relaytest"
+	"relay/store"
 )
 
 // manager stands in for systemd: it reads what relayd tells it, and keeps its sockets.
@@ -149,6 +152,24 @@ func listens(t *testing.T, p *relaytest.Process) (line []string) {
 		return line != nil
 	})
 	return line
+}
+
+// The watchdog is fed only after a new round of the store's loop: one that hangs ends the
+// process, although the loop that feeds the watchdog goes on.
+func TestWatchdogNotFedByAHangingStore(t *testing.T) {
+	t.Parallel()
+	m := newManager(t)
+	a := &app{
+		log: slog.New(slog.DiscardHandler), store: &store.Store{}, delivery: delivery.New(delivery.Options{}),
+		systemd: &serviceManager{socket: m.conn.LocalAddr().String(), watchdog: 30 * time.Millisecond},
+	}
+	go a.superviseUntil(t.Context())
+	m.next("READY=1")
+	for range 5 {
+		if state := <-m.states; !strings.HasPrefix(state, "STATUS=") {
+			t.Errorf("without a round it told %q", state)
+		}
+	}
 }
 
 func TestSameAddress(t *testing.T) {
