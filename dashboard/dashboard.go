@@ -41,7 +41,6 @@ type Options struct {
 	Limits   Limits // nil = no limits
 	// Enrolments are keys that wait to be let in; nil = there is no such page.
 	Enrolments Enrolments
-	Tunnels    Tunnels // nil = nothing is known of refused ones
 	Site       relay.Site
 	Version    string // of the program, named as the maker of exported files
 	HostKey    string // fingerprint of the SSH host key, SHA256:…; "" = not shown

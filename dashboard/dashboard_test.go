@@ -67,6 +67,10 @@ func (h *fakeStore) Aliases(context.Context, relay.Actor) ([]relay.Alias, error)
 	return h.aliases, nil
 }
 
+func (h *fakeStore) RefusedForwards(context.Context, int64) ([]relay.RefusedForward, error) {
+	return nil, nil
+}
+
 func (h *fakeStore) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
 	st := make([]relay.AliasStatus, len(aliases))
 	for i := range st {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -62,7 +63,11 @@ func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ
 	if err != nil {
 		return nil, err
 	}
-	v := homeView{Create: create, Connect: p.connect(who, aliases), Done: successText(r), Refused: p.refused(who, time.Now())}
+	refused, err := p.refused(r.Context(), who, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	v := homeView{Create: create, Connect: p.connect(who, aliases), Done: successText(r), Refused: refused}
 	for i, a := range aliases {
 		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
@@ -75,11 +80,9 @@ func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ
 
 // refused lists tunnels of the account that were refused lately: ssh -N shows its user
 // no reason.
-func (p *pages) refused(who relay.Actor, now time.Time) (list []refusedView) {
-	if p.Tunnels == nil {
-		return nil
-	}
-	for _, x := range p.Tunnels.Refused(who.Account) {
+func (p *pages) refused(ctx context.Context, who relay.Actor, now time.Time) (list []refusedView, err error) {
+	refused, err := p.Accounts.RefusedForwards(ctx, who.Account)
+	for _, x := range refused {
 		v := refusedView{Bind: record.SafeText(x.Bind), Why: record.SafeText(x.Message), From: " from " + x.Remote.Addr().String(), At: stampOf(x.At, now)}
 		if strings.Contains(x.Message, `"`+x.Bind+`"`) {
 			v.Bind = ""
@@ -89,7 +92,7 @@ func (p *pages) refused(who relay.Actor, now time.Time) (list []refusedView) {
 		}
 		list = append(list, v)
 	}
-	return list
+	return list, err
 }
 
 // createAlias makes an alias and goes on to its page, which says how to connect.

@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -33,27 +34,36 @@ func TestHomeLeadsToTheFirstEvent(t *testing.T) {
 	o.get("", "/").want(200, "ssh -p 2222 localhost login").lacks("shop")
 }
 
-// fakeTunnels is a gate that has refused something to an account.
-type fakeTunnels struct{ account int64 }
+// accountsPort lets a struct with a method Accounts embed dashboard.Accounts.
+type accountsPort = dashboard.Accounts
 
-func (r *fakeTunnels) Refused(account int64) []relay.RefusedForward {
+// refusedAccounts are accounts of which one was refused some forwards.
+type refusedAccounts struct {
+	accountsPort
+	account int64
+}
+
+func (r *refusedAccounts) RefusedForwards(_ context.Context, account int64) ([]relay.RefusedForward, error) {
 	if account != r.account {
-		return nil
+		return nil, nil
 	}
 	remote := netip.MustParseAddrPort("192.0.2.7:4022")
 	return []relay.RefusedForward{
 		{At: time.Now(), Times: 12, Bind: "shop", Code: relay.CodeNotFound, Message: "no alias of yours is called <shop>", Remote: remote},
 		{At: time.Now(), Times: 1, Bind: "admin", Code: relay.CodeValidationFailed, Message: `"admin" is a reserved name`, Remote: remote},
 		{At: time.Now().Add(-time.Minute), Times: 1, Bind: "", Code: relay.CodeValidationFailed, Message: "say which alias", Remote: remote},
-	}
+	}, nil
 }
 
 // Somebody whose ssh runs unseen is told on the first page why no tunnel opens.
 func TestRefusedTunnelsAreSaid(t *testing.T) {
 	t.Parallel()
-	gate := &fakeTunnels{}
-	o := newAccountFixture(t, func(opt *dashboard.Options) { opt.Tunnels = gate })
-	gate.account = o.actor("alice").Account
+	accounts := &refusedAccounts{}
+	o := newAccountFixture(t, func(opt *dashboard.Options) {
+		accounts.accountsPort = opt.Accounts
+		opt.Accounts = accounts
+	})
+	accounts.account = o.actor("alice").Account
 	o.get("alice", "/").want(200, `id="refused"`, "<code>shop</code>", "no alias of yours is called &lt;shop&gt;", "from 192.0.2.7", "12 times", "say which alias", "is a reserved name").
 		lacks("<code>admin</code>") // its text names it
 	o.get("bob", "/").want(200).lacks(`id="refused"`)

@@ -20,6 +20,9 @@ type Accounts interface {
 
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	Alias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error)
+	// RefusedForwards lists the forwards that were lately refused to an account at any
+	// node, and not allowed since; the newest first.
+	RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error)
 
 	Owners
 	Credentials
@@ -112,13 +115,6 @@ type Credentials interface {
 	Invite(ctx context.Context, secret string) (relay.Account, error)
 	// UseInvite burns an invitation: it registers a key and opens a session.
 	UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (session string, acc relay.Account, err error)
-}
-
-// Tunnels tells what became of tunnels that people tried to open.
-type Tunnels interface {
-	// Refused lists the forwards that were lately refused to an account, and not let in
-	// since; the newest first.
-	Refused(account int64) []relay.RefusedForward
 }
 
 // Admins is what only admins do.

@@ -90,6 +90,18 @@ func (f *fakeStore) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, 
 
 func (f *fakeStore) NoteLogin(relay.Actor, string) {}
 
+func (f *fakeStore) NoteRefusedForward(account int64, x relay.RefusedForward) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused[account] = append(f.refused[account], x)
+}
+
+func (f *fakeStore) NoteAllowedForward(account int64, bind string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused[account] = slices.DeleteFunc(f.refused[account], func(x relay.RefusedForward) bool { return x.Bind == bind })
+}
+
 func (f *fakeStore) Revoked(_ context.Context, rights []relay.Right) (revoked []relay.Right, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -28,6 +28,7 @@ type fakeStore struct {
 	subs     map[*fakeSub]bool
 	events   map[relay.ID]*relay.Event
 	released []string
+	refused  map[int64][]relay.RefusedForward // forwards, by account
 	queued   map[int64]int
 	token    relay.Token   // the one made last
 	slow     chan struct{} // if set, ClaimAlias waits for it
@@ -48,6 +49,7 @@ func newFakeStore() *fakeStore {
 		subs:     map[*fakeSub]bool{},
 		events:   map[relay.ID]*relay.Event{},
 		queued:   map[int64]int{},
+		refused:  map[int64][]relay.RefusedForward{},
 	}
 }
 

@@ -134,7 +134,7 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 		c.refuse(asked.Bind, refusal)
 		return false, nil, nil // a payload here makes some clients break off
 	}
-	c.srv.refusedForwards.forget(c.who.Account, shownBind(asked.Bind))
+	c.srv.o.Accounts.NoteAllowedForward(c.who.Account, shownBind(asked.Bind))
 	f := &forward{asked: asked, alias: a, rightsVersion: asOf}
 	f.tunnel = c.newTunnel(f)
 	if asked.Port == 0 {
@@ -337,3 +337,15 @@ func (c *conn) newTunnel(f *forward) *tunnel {
 		HostHeader: target.HostHeader,
 	}}
 }
+
+// refuse tells everybody concerned that a forward is not let in, and why.
+func (c *conn) refuse(bind string, why *relay.Error) {
+	bind = shownBind(bind)
+	c.log.Info("forward refused", "bind", bind, "code", why.Code, "err", why)
+	message := record.SafeText(why.Detail)
+	c.notify(notice{kind: relay.NoticeRefused, alias: bind, code: why.Code, message: message})
+	c.srv.o.Accounts.NoteRefusedForward(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
+}
+
+// shownBind is a bind string for people.
+func shownBind(bind string) string { return record.SafeTextMax(bind, 80) }

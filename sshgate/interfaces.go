@@ -31,6 +31,10 @@ type Accounts interface {
 	// NoteLogin keeps in the audit log that somebody came in by a proven key from the
 	// address remote. It never blocks.
 	NoteLogin(who relay.Actor, remote string)
+	// NoteRefusedForward keeps for the dashboard that a remote forward was refused to an
+	// account, and NoteAllowedForward forgets those of a bind address. They never block.
+	NoteRefusedForward(account int64, x relay.RefusedForward)
+	NoteAllowedForward(account int64, bind string)
 	// Revoked gives those of the rights that do not stand any more.
 	Revoked(ctx context.Context, rights []relay.Right) ([]relay.Right, error)
 	// StillValid is nil while the actor's credential stands.

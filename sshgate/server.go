@@ -102,15 +102,14 @@ type Server struct {
 	buffers     sync.Pool
 	revalidator *revalidator
 
-	limiter         *connLimiter
-	penalties       *penalties
-	enrolments      *enrolments
-	refusedForwards *refusedForwards
-	metrics         *metrics
-	peers           *peers
-	lookups         *semaphore.Weighted // taken by who asks the store, see beginLookup
-	waiting         atomic.Int64        // for lookups
-	rejecting       chan struct{}       // one for each connection that is told why it is rejected
+	limiter    *connLimiter
+	penalties  *penalties
+	enrolments *enrolments
+	metrics    *metrics
+	peers      *peers
+	lookups    *semaphore.Weighted // taken by who asks the store, see beginLookup
+	waiting    atomic.Int64        // for lookups
+	rejecting  chan struct{}       // one for each connection that is told why it is rejected
 
 	rejected, acceptErrors rate.Sometimes // for the log
 
@@ -138,13 +137,12 @@ func New(o Options) *Server {
 	o.EnrolTime = orDefault(o.EnrolTime, 110*time.Second)
 	o.StallTimeout = orDefault(o.StallTimeout, 30*time.Second)
 	srv := &Server{
-		o:               o,
-		limiter:         newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
-		penalties:       newPenalties(),
-		enrolments:      newEnrolments(),
-		refusedForwards: newRefusedForwards(),
-		lookups:         semaphore.NewWeighted(maxLookups),
-		rejecting:       make(chan struct{}, maxRejecting),
+		o:          o,
+		limiter:    newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
+		penalties:  newPenalties(),
+		enrolments: newEnrolments(),
+		lookups:    semaphore.NewWeighted(maxLookups),
+		rejecting:  make(chan struct{}, maxRejecting),
 
 		rejected:     rate.Sometimes{Interval: logInterval},
 		acceptErrors: rate.Sometimes{Interval: logInterval},

@@ -126,7 +126,7 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 		if err != nil {
 			return err
 		}
-		for _, table := range []string{`keys`, `tokens`, `sessions`, `links`, `members`, `shares`, `saved_searches`} {
+		for _, table := range []string{`keys`, `tokens`, `sessions`, `links`, `members`, `shares`, `saved_searches`, `refused_forwards`} {
 			if _, err := c.exec(`DELETE FROM `+table+` WHERE account_id = ?`, a.ID); err != nil {
 				return err
 			}

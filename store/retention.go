@@ -183,6 +183,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		{`links`, `hash`, `expires_at`, now, expiredRows},
 		{`sessions`, `id`, `expires_at`, now, expiredRows},
 		{`enrolments`, `hash`, `expires_at`, now.Add(-time.Hour), expiredRows},
+		{`refused_forwards`, `account_id, bind, code`, `refused_at`, now.Add(-refusedLife), expiredRows},
 		{`kept_names`, `name`, `until`, now, expiredRows},
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
 	} {

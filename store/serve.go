@@ -110,6 +110,7 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 		if s.reachable() == nil {
 			s.flushUsage(ctx)
 			s.flushAuditQueue(ctx)
+			s.flushRefused(ctx)
 			s.endAllLate(ctx)
 		}
 		if s.d.isPostgres && n%10 == 9 && s.reachable() == nil && s.holdsLease(ctx, leaseClaims) {

@@ -98,6 +98,7 @@ type Store struct {
 	noticeChannel   string // of NOTIFY; set by Serve
 	credentialUse   usage
 	auditQueue      auditQueue
+	refusedQueue    refusedQueue
 	meter           meter
 	reconciler      reconciler
 	lateEnds        lateEnds

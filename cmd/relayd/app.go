@@ -274,7 +274,7 @@ func (a *app) baseSite(apiHandler http.Handler) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()), SSHFlags: a.sshFlags,
-		Enrolments: a.store, Tunnels: a.sshServer,
+		Enrolments: a.store,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := "/" + strings.TrimLeft(r.URL.Path, "/")

@@ -1,0 +1,168 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+const (
+	maxRefusedPerAccount = 5         // kept of an account
+	refusedLife          = time.Hour // since the last refusal
+	maxRefusedWaiting    = 10_000    // waiting to be written
+	refusedBatch         = 200       // bind addresses in one transaction
+)
+
+// refusedQueue holds refused forwards, and those that were allowed after all, until they are
+// written; that happens each second. A bounded number waits, and what does not fit is lost:
+// it is only shown on the dashboard. Safe for concurrent use.
+type refusedQueue struct {
+	mu      sync.Mutex
+	waiting map[refusedKey]*refusedChange
+}
+
+type refusedKey struct {
+	account int64
+	bind    string
+}
+
+// refusedChange is what became of forwards to one bind address since the last write.
+type refusedChange struct {
+	allowed bool // what was refused before is to be deleted
+	refused map[string]relay.RefusedForward
+}
+
+// change calls edit with the change that waits for a bind address.
+func (l *refusedQueue) change(account int64, bind string, edit func(*refusedChange)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := refusedKey{account, bind}
+	if l.waiting[key] == nil {
+		if len(l.waiting) >= maxRefusedWaiting {
+			return
+		}
+		if l.waiting == nil {
+			l.waiting = map[refusedKey]*refusedChange{}
+		}
+		l.waiting[key] = &refusedChange{refused: map[string]relay.RefusedForward{}}
+	}
+	edit(l.waiting[key])
+}
+
+// NoteRefusedForward keeps that a remote forward was refused to an account, for the
+// dashboard of every node. x.At and x.Times are set here. It does not block; the forward is
+// written within seconds.
+func (s *Store) NoteRefusedForward(account int64, x relay.RefusedForward) {
+	x.At = s.now()
+	x.Bind, x.Message = storableText(x.Bind), storableText(x.Message)
+	s.refusedQueue.change(account, x.Bind, func(c *refusedChange) {
+		x.Times = c.refused[x.Code].Times + 1
+		c.refused[x.Code] = x
+	})
+}
+
+// NoteAllowedForward forgets the refused forwards of an account to a bind address, because
+// one was allowed. It does not block.
+func (s *Store) NoteAllowedForward(account int64, bind string) {
+	s.refusedQueue.change(account, storableText(bind), func(c *refusedChange) {
+		c.allowed = true
+		clear(c.refused)
+	})
+}
+
+// RefusedForwards lists the forwards that were refused to an account at any node within the
+// last hour, and not allowed since: the newest first, five at most.
+func (s *Store) RefusedForwards(ctx context.Context, account int64) (list []relay.RefusedForward, err error) {
+	var rows []struct {
+		Bind      string `db:"bind"`
+		Code      string `db:"code"`
+		Message   string `db:"message"`
+		Remote    string `db:"remote"`
+		Times     int    `db:"times"`
+		RefusedAt int64  `db:"refused_at"`
+	}
+	err = s.view(ctx, "list refused forwards", func(q session) error {
+		return q.all(&rows, `SELECT bind, code, message, remote, times, refused_at FROM refused_forwards
+			WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, micros(q.now().Add(-refusedLife)), maxRefusedPerAccount)
+	})
+	for _, r := range rows {
+		remote, _ := netip.ParseAddrPort(r.Remote)
+		list = append(list, relay.RefusedForward{
+			At: fromMicros(r.RefusedAt), Times: r.Times, Bind: r.Bind, Code: r.Code, Message: r.Message, Remote: remote,
+		})
+	}
+	return list, err
+}
+
+// flushRefused writes the queue, best effort.
+func (s *Store) flushRefused(ctx context.Context) {
+	s.refusedQueue.mu.Lock()
+	waiting := s.refusedQueue.waiting
+	s.refusedQueue.waiting = nil
+	s.refusedQueue.mu.Unlock()
+	if len(waiting) == 0 {
+		return
+	}
+	// Nearly every forward is allowed and was never refused. One read saves their writes.
+	var accounts []int64
+	if err := s.view(ctx, "list refused forwards", func(q session) error {
+		return q.all(&accounts, `SELECT DISTINCT account_id FROM refused_forwards`)
+	}); err != nil {
+		s.log.Warn("refused forwards cannot be written", "err", err)
+		return
+	}
+	known := map[int64]bool{}
+	for _, id := range accounts {
+		known[id] = true
+	}
+	maps.DeleteFunc(waiting, func(k refusedKey, c *refusedChange) bool { return len(c.refused) == 0 && !known[k.account] })
+	// All nodes lock rows in one order.
+	keys := slices.SortedFunc(maps.Keys(waiting), func(a, b refusedKey) int {
+		return cmp.Or(cmp.Compare(a.account, b.account), cmp.Compare(a.bind, b.bind))
+	})
+	for batch := range slices.Chunk(keys, refusedBatch) {
+		err := s.update(ctx, "write refused forwards", func(c *writeTx) error {
+			for _, k := range batch {
+				if err := c.writeRefused(k, waiting[k]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			s.log.Warn("refused forwards cannot be written", "err", err)
+			return
+		}
+	}
+}
+
+func (c *writeTx) writeRefused(k refusedKey, change *refusedChange) error {
+	old := micros(c.now().Add(-refusedLife))
+	if change.allowed {
+		if _, err := c.exec(`DELETE FROM refused_forwards WHERE account_id = ? AND bind = ?`, k.account, k.bind); err != nil {
+			return err
+		}
+	}
+	if len(change.refused) == 0 {
+		return nil
+	}
+	for _, code := range slices.Sorted(maps.Keys(change.refused)) {
+		x := change.refused[code]
+		_, err := c.exec(`INSERT INTO refused_forwards (account_id, bind, code, message, remote, times, refused_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (account_id, bind, code) DO UPDATE SET message = excluded.message, remote = excluded.remote, refused_at = excluded.refused_at,
+			times = excluded.times + CASE WHEN refused_forwards.refused_at > ? THEN refused_forwards.times ELSE 0 END`,
+			k.account, k.bind, code, x.Message, x.Remote.String(), x.Times, micros(x.At), old)
+		if err != nil {
+			return err
+		}
+	}
+	_, err := c.exec(`DELETE FROM refused_forwards WHERE account_id = ? AND (bind, code) NOT IN
+		(SELECT bind, code FROM refused_forwards WHERE account_id = ? ORDER BY refused_at DESC, bind, code LIMIT ?)`, k.account, k.account, maxRefusedPerAccount)
+	return err
+}
