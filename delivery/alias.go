@@ -15,23 +15,23 @@ type aliasState struct {
 	id          int64
 	alias       atomic.Pointer[relay.Alias]
 	queue       queueCount
-	storageFull atomic.Bool // see Delivery.doubts
+	storageFull atomic.Bool // the store has refused a request of the alias; see markStoreDegraded
 
 	mu          sync.Mutex
 	gone        bool // the alias was removed
 	attached    *attachment
-	since       time.Time // of the present state
+	since       time.Time // when the present state began
 	wasOnline   bool      // a tunnel was attached at some time
 	dispatching bool      // its dispatcher runs
 	// tunnelVersion is raised with each change of attached that comes from this node.
 	tunnelVersion uint64
-	rescan        bool // which is to look once more before it ends
+	rescan        bool // the dispatcher has to read the queue once more before it ends
 	wake          chan struct{}
 
 	rejects rejectRate
 }
 
-// Alias looks a lower-case label up, in memory only.
+// Alias returns the alias of a lower-case label, from memory.
 func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
 	d.registry.mu.RLock()
 	st := d.registry.labels[label]
@@ -42,8 +42,8 @@ func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
 	return st.alias.Load(), true
 }
 
-// WasOnline tells whether a tunnel was attached to the alias of a lower-case label at
-// any time, and who owns it; in memory only.
+// WasOnline reports whether the alias of a lower-case label ever had a tunnel, and returns
+// its owner. It answers from memory.
 func (d *Delivery) WasOnline(label string) (owner int64, ok bool) {
 	d.registry.mu.RLock()
 	st := d.registry.labels[label]
@@ -56,8 +56,8 @@ func (d *Delivery) WasOnline(label string) (owner int64, ok bool) {
 	return st.alias.Load().Owner, st.wasOnline && !st.gone
 }
 
-// online gives the tunnel that new requests go to, with the channel that is closed
-// when it is lost; nil while they have to be queued.
+// online returns the tunnel for new requests, and the channel that is closed when that tunnel
+// is lost. The tunnel is nil while requests have to be queued.
 func (st *aliasState) online() (*attachment, <-chan struct{}) {
 	if st.alias.Load().Settings.Paused {
 		return nil, nil
@@ -70,7 +70,7 @@ func (st *aliasState) online() (*attachment, <-chan struct{}) {
 	return st.attached, st.attached.lost
 }
 
-// status is the present state without the counts of the store.
+// status returns the present state, without the counts that only the store has.
 func (st *aliasState) status() relay.AliasStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -89,7 +89,7 @@ func (st *aliasState) status() relay.AliasStatus {
 	return s
 }
 
-// Status tells state, tunnel and queue of aliases, in their order. A paused alias
+// Status returns state, tunnel and queue of each of the aliases, in the same order. A paused alias
 // counts as offline.
 func (d *Delivery) Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
 	ids := make([]int64, len(aliases))
@@ -138,7 +138,7 @@ func (d *Delivery) changed(a *relay.Alias) {
 	}
 }
 
-// close ends what an alias has: its tunnel's idle channels and timers.
+// close closes the idle channels of the alias' tunnel and stops its timers.
 func (st *aliasState) close() {
 	st.mu.Lock()
 	h := st.attached

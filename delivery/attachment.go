@@ -162,8 +162,8 @@ func (h *attachment) Acquire(done <-chan struct{}) (func(), *relay.Error) {
 	return s.release, nil
 }
 
-// Detach ends the hold. Also a hold that was taken over is told: what still runs on
-// it then fails as tunnel-lost.
+// Detach ends the attachment. The SSH gate also calls it for a tunnel that was taken over:
+// exchanges that still run on that tunnel then fail as tunnel-lost.
 func (h *attachment) Detach(graceful bool) {
 	h.st.mu.Lock()
 	h.detached = true
@@ -226,10 +226,10 @@ func (h *attachment) markStale(why *bool) bool {
 	return true
 }
 
-// onOpenTimeout marks the tunnel stale after the peer did not answer a channel open:
-// clientSilent says that it was the client that another node reports as silent.
-// awaitLiveness ends that state once the peer sends a byte: the SSH gate may have missed
-// no byte yet, and would then never call Online.
+// onOpenTimeout marks the tunnel stale after the peer did not answer a channel open.
+// clientSilent means that another node has reported its client as silent. The state ends by
+// awaitLiveness once the peer sends a byte: the SSH gate calls Online only for a tunnel that
+// it has marked stale itself.
 func (h *attachment) onOpenTimeout(clientSilent bool) {
 	reason := &h.openTimedOut
 	if h.remote != nil && !clientSilent {
@@ -252,13 +252,13 @@ func (h *attachment) awaitLiveness(reason *bool) {
 		}
 		h.st.mu.Lock()
 		over := h.detached || !*reason
-		byDoor := h.stale
+		staleByGate := h.stale
 		h.st.mu.Unlock()
 		switch {
 		case over:
 			return
 		case h.t.Heard() > 2*every:
-		case byDoor:
+		case staleByGate:
 			h.st.mu.Lock()
 			*reason = false // the SSH gate calls Online when the peer is back
 			h.st.mu.Unlock()
@@ -312,11 +312,11 @@ func (h *attachment) open(ctx context.Context, x *exchange) (*pooledChannel, *re
 // moved reads the record of a remote tunnel again, so that the exchange that learned of the
 // end of the tunnel finds the next one.
 func (h *attachment) moved() {
-	patience := time.NewTimer(time.Second)
-	defer patience.Stop()
+	limit := time.NewTimer(time.Second)
+	defer limit.Stop()
 	select {
 	case <-h.st.d.tunnels.readLater(h.st.id):
-	case <-patience.C:
+	case <-limit.C:
 	case <-h.st.d.base.Done():
 	}
 }

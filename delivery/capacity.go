@@ -11,7 +11,7 @@ import (
 const capacityWait = 2 * time.Second
 
 // checkCapacity says why a request cannot be kept, before a byte of it is forwarded; nil
-// when it can. A chunked body weighs nothing yet: it is noticed when it is stored.
+// when it can. A chunked body counts 0 bytes here: its size is known only when it is stored.
 func (d *Delivery) checkCapacity(in *relay.Inbound, h *wire.Head, wait time.Duration) *relay.Error {
 	if d.opt.Capacity == nil {
 		return nil

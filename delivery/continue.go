@@ -32,8 +32,8 @@ func (x *exchange) onSilence(now time.Time) verdict {
 	return x.onUploadCheck(now)
 }
 
-func errNoAnswer(patience time.Duration) *relay.Error {
-	return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v", patience)
+func errNoAnswer(limit time.Duration) *relay.Error {
+	return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v", limit)
 }
 
 // bodyNotSent reports whether the caller still waits for a 100 Continue and has sent

@@ -1,10 +1,9 @@
-// Package delivery runs exchanges: it is the only place where a request enters a
-// tunnel. It knows which alias has which tunnel, captures what callers send,
-// exchanges it with the local server, replays it, keeps the queue moving and tells
-// viewers what happened.
+// Package delivery runs exchanges: no other package sends a request into a tunnel. It knows
+// which alias has which tunnel, captures the requests of callers, exchanges them with the
+// local server, replays them, delivers the queue and tells viewers what happened.
 //
-// There is one exchange for originals, replays and queued deliveries; it does not
-// know who reads its answer, so a replay cannot differ from the original.
+// Originals, replays and queued deliveries run through the same code, so that a replay cannot
+// differ from the original.
 package delivery
 
 import (
@@ -40,17 +39,17 @@ type Options struct {
 	// else the error that its caller gets. It may wait up to wait for space. Without the
 	// function there always is space. Many goroutines call it.
 	Capacity func(alias, need int64, wait time.Duration) *relay.Error
-	// StoreFirst tells whether requests have to be stored before anything of them is
-	// forwarded, because it is not sure that what keeps them has room; nil = never.
-	// Called once a request, so it must answer from memory.
+	// StoreFirst reports whether each request has to be stored before any of it is
+	// forwarded, because the store may have no room for it; nil = never. It is called for
+	// each request, so it must answer from memory.
 	StoreFirst func() bool
 
 	// Remote returns the tunnel of a record of another node; nil = there are no other nodes.
 	Remote func(relay.TunnelRecord) relay.RemoteTunnel
 
-	// AwaitRenewal is called before a request is given to a tunnel. It returns at once, but
-	// for a process that was frozen: that first has to learn which tunnels were taken over.
-	// nil = not called.
+	// AwaitRenewal is called before a request is given to a tunnel. It returns at once,
+	// except in a process that was frozen, which first has to learn which tunnels were taken
+	// over. nil = not called.
 	AwaitRenewal func()
 	// MayClaim returns nil while this node may deliver what it has claimed; nil = always.
 	// It answers from memory.
@@ -73,7 +72,7 @@ const (
 	overflowInAll      = 8192 // the same over all owners
 	crowdRequests      = 2000 // requests in flight for one alias above which the wait for a slot ends after slotWait
 
-	slotWait               = 5 * time.Second // that end
+	slotWait               = 5 * time.Second // longest wait for a slot beside crowdRequests
 	overflowAfter          = time.Second     // in line before one more than channelsPerTunnel is used
 	openWait               = 2 * time.Second // for the answer to a channel open
 	probeAfter             = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
@@ -84,7 +83,7 @@ const (
 	acceptDelay            = 2 * time.Millisecond
 	refusalWait            = time.Second
 	continueWait           = time.Second      // a replay's body waits so long for 100 Continue
-	minWriteTimeout        = 30 * time.Second // see exchange.pushLimit
+	minWriteTimeout        = 30 * time.Second // least result of exchange.writeTimeout
 	defaultResponseTimeout = 60 * time.Second
 	maxFirstWrite          = 16 << 10  // head and body bytes in the first write
 	readSize               = 32 << 10  // one read, either side
@@ -102,7 +101,7 @@ type Stats struct {
 	Channels int // open, idle ones included
 	Queued   int // attempts that wait
 
-	StorageFull int64 // requests since the start that were not taken for want of room
+	StorageFull int64 // requests refused since the start because the storage was full
 }
 
 // Delivery runs all exchanges of this process. Its methods are safe for concurrent use once Start
@@ -118,7 +117,7 @@ type Delivery struct {
 	feed          *feed
 	overflow      *limiter // channels in use over all tunnels
 	channels      atomic.Int64
-	storeDegraded atomic.Bool // see doubts
+	storeDegraded atomic.Bool // see markStoreDegraded
 	counters      counts
 
 	exchanges sync.Pool // *exchange
@@ -168,8 +167,8 @@ func New(opt Options) *Delivery {
 	return d
 }
 
-// Start reads the aliases and what waits at them and starts the background work.
-// ctx bounds the reading only.
+// Start reads the aliases and the counts of their queues, and starts the background work.
+// ctx bounds only the reading.
 func (d *Delivery) Start(ctx context.Context) error {
 	aliases, err := d.store.AllAliases(ctx)
 	if err != nil {
@@ -194,9 +193,8 @@ func (d *Delivery) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close stops in order: nothing new is begun, what runs may end until ctx does,
-// then it is cut and stored as interrupted. It returns an error when something had
-// to be cut.
+// Close begins nothing new and waits for the exchanges that run until ctx ends. After that it
+// cuts them and stores them as interrupted. It returns an error if it had to cut one.
 func (d *Delivery) Close(ctx context.Context) error {
 	d.mu.Lock()
 	if d.stopping {
@@ -241,7 +239,8 @@ func (d *Delivery) drain(ctx context.Context) error {
 	return fmt.Errorf("%d exchanges were cut when the time to stop ran out", n)
 }
 
-// begin counts one piece of work in; false when the relay is stopping.
+// begin counts a capture, a replay or a queued delivery as running, until end is called. It
+// returns false when the relay is stopping.
 func (d *Delivery) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -260,8 +259,8 @@ func (d *Delivery) end() {
 	}
 }
 
-// background runs f in a goroutine that Close waits for; not at all when the relay
-// is stopping.
+// background runs f in a goroutine that Close waits for. It returns false, and does not run f,
+// when the relay is stopping.
 func (d *Delivery) background(f func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -293,8 +292,8 @@ func (a *attempts) remove(r relay.AttemptRef) {
 	delete(a.list, r)
 }
 
-// Running returns the attempts that this process has under way: their events may not be
-// stored yet, and their ends are not, unless that failed.
+// Running returns the attempts that this process has under way. Their events may not be stored
+// yet. Their ends are not stored, unless storing them has failed.
 func (d *Delivery) Running() map[relay.AttemptRef]bool {
 	d.underWay.mu.Lock()
 	defer d.underWay.mu.Unlock()

@@ -21,7 +21,7 @@ type exchange struct {
 	lost   <-chan struct{}
 	origin netip.AddrPort
 
-	event   *relay.Event  // until Accept: ours; afterwards only read
+	event   *relay.Event  // not changed any more after Accept
 	attempt relay.Attempt // as far as known
 	queued  bool          // a queued delivery: it is queued again if no byte of it was sent
 
@@ -32,12 +32,12 @@ type exchange struct {
 	scratch     []byte
 	raw         maphash.Hash // over the request as it came
 	written     maphash.Hash // over what the channel took
-	writeFailed bool         // the channel takes no more; of the upload while that runs
+	writeFailed bool         // the channel takes no more; guarded by the upload while that runs
 	awaiting100 atomic.Bool  // the caller holds the body back for a 100 Continue, and none was sent
 	allWritten  atomic.Bool  // the last byte was written
-	writing     atomic.Int64 // since when the upload is in a write: ns behind at.start; 0 = it is not
+	writing     atomic.Int64 // when the running write of the upload began, in ns after at.start; 0 = none runs
 	stopReading atomic.Bool  // the upload is to stop
-	continueCh  chan bool    // to a body that waits for 100 Continue; nil = none does
+	continueCh  chan bool    // to an upload that waits for 100 Continue; nil = it does not wait
 	uploadDone  chan uploadResult
 	uploading   bool
 	reqEnd      uploadResult
@@ -60,18 +60,18 @@ type exchange struct {
 	reserved         int64 // bytes reserved in the budget for out and head
 	done             bool  // the answer has ended
 	state            string
-	trailingBytes    bool // something came behind the end
-	answeredEarly    bool // it began before the request was written whole
+	trailingBytes    bool // bytes came after the end
+	answeredEarly    bool // the answer began before the whole request was written
 	responseStarted  bool // a byte of a final answer went to the caller
 	callerGone       bool // the caller takes no more
-	partialWrite     bool // and has not had all that was written
-	callerHalfClosed bool // the caller has ended their side; perhaps they read on
+	partialWrite     bool // the caller has not received all bytes that were written to it
+	callerHalfClosed bool // the caller has closed its sending side; it may read on
 	reached          bool // false: it is known that no byte reached the local server
 	fault            *relay.Error
 
 	accept, finish *relay.Ticket
 	claim          func() relay.AttemptRef // of the next queued attempt; nil = not asked for
-	claimEnd       *relay.Ticket           // after which claim has its result
+	claimEnd       *relay.Ticket           // claim returns its result once this has resolved
 	accepted       bool                    // Accept was called, or is not needed
 	acceptedWhole  bool
 	durable        bool
@@ -81,9 +81,9 @@ type exchange struct {
 	at              times
 	responseTimeout time.Duration // from the whole request to the first byte of the response; 0 = no limit
 	cutAt           time.Time     // when an answer that nobody reads is cut; zero = never
-	checkCallerAt   time.Time     // next look after the caller; zero = none
-	checkUploadAt   time.Time     // next look after the upload; zero = none
-	continueBy      time.Time     // end of waiting for somebody to let the body go; zero = none
+	checkCallerAt   time.Time     // next check of the caller; zero = none
+	checkUploadAt   time.Time     // next check of the upload; zero = none
+	continueBy      time.Time     // when the wait for a 100 Continue ends; zero = none
 	timer           *time.Timer
 	armed           time.Time
 }
@@ -93,15 +93,15 @@ type times struct {
 	start, admitted, open, whole, first, end time.Time
 }
 
-// verdict is what the loop came to.
+// verdict is the result of the loop.
 type verdict uint8
 
 const (
 	goOn     verdict = iota
 	complete         // the answer has ended and is stored
 	failed           // fault says why
-	notSent          // not one byte left us
-	refused          // the request itself went bad
+	notSent          // no byte of the request was sent
+	refused          // the request did not come whole
 	upgraded         // the connection was upgraded, and that is stored
 )
 
@@ -111,7 +111,7 @@ func newExchange(d *Delivery) *exchange {
 	return &exchange{d: d, uploadDone: make(chan uploadResult, 1), timer: t}
 }
 
-// exchange gives a clean one from the pool.
+// exchange returns an empty exchange from the pool.
 func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 	x, _ := d.exchanges.Get().(*exchange)
 	up, timer, scratch, out, head := x.uploadDone, x.timer, x.scratch, x.out, x.head
@@ -134,7 +134,7 @@ func (x *exchange) ref() relay.AttemptRef {
 	return relay.AttemptRef{Event: x.event.ID, N: x.attempt.N}
 }
 
-// release gives the exchange back to the pool; nothing of it may be in use.
+// release puts the exchange back into the pool. No other goroutine may use it any more.
 func (x *exchange) release() {
 	x.timer.Stop()
 	x.unreserve()
@@ -142,7 +142,7 @@ func (x *exchange) release() {
 	if x.event != nil {
 		x.d.underWay.remove(x.ref())
 	}
-	if x.uploading { // must not be: its last word would be taken for that of the next exchange
+	if x.uploading { // a bug: the next exchange would receive the result of this upload
 		return
 	}
 	if cap(x.out) > writeSize {
@@ -215,7 +215,7 @@ func (x *exchange) releaseSlot() {
 	}
 }
 
-// run carries the request to the local server and the answer as far as it comes.
+// run sends the request to the local server and handles the answer, as far as both come.
 func (x *exchange) run() verdict {
 	if x.reqEnd.how != open && x.reqEnd.how != whole {
 		if x.req.msg != nil { // it would not be read another time either
@@ -251,8 +251,8 @@ func (x *exchange) fail(err *relay.Error) verdict {
 	return failed
 }
 
-// connect finds a channel and writes the first piece. A second try is made only
-// after a channel that had waited proved that not one byte had left.
+// connect takes or opens a channel and writes the first piece. It tries a second channel only
+// if the first one was idle before and took no byte.
 func (x *exchange) connect() *relay.Error {
 	x.slot = channelSlot{tunnel: x.att.limiter, owner: x.d.registry.account(x.alias.Owner), all: x.d.overflow}
 	x.d.counters.waiting.Add(1)
@@ -298,7 +298,7 @@ func (x *exchange) connect() *relay.Error {
 	}
 }
 
-// loop waits for what happens next until there is a verdict.
+// loop handles one occurrence after the other until there is a verdict.
 func (x *exchange) loop() verdict {
 	for {
 		x.advance()
@@ -336,7 +336,7 @@ func pending(t *relay.Ticket) <-chan struct{} {
 	return t.Done()
 }
 
-// advance does what is possible now.
+// advance takes the steps that the state of the exchange allows now: to store, to write and to read.
 func (x *exchange) advance() {
 	if !x.accepted && (x.final != nil || x.reqEnd.how == whole && x.acceptDue) {
 		x.sendAccept()

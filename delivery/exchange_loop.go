@@ -140,7 +140,7 @@ func (x *exchange) onFinish() verdict {
 	return complete
 }
 
-// onLost fails the exchange, but for an answer that has come already.
+// onLost fails the exchange, unless bytes of the answer have already arrived.
 func (x *exchange) onLost() verdict {
 	select {
 	case f := <-x.pooled.reads():
@@ -150,7 +150,7 @@ func (x *exchange) onLost() verdict {
 	}
 }
 
-// tunnelLost says what is known of an exchange whose tunnel went away.
+// tunnelLost returns the error of an exchange whose tunnel went away.
 func (x *exchange) tunnelLost() *relay.Error {
 	if x.final != nil {
 		return relay.Errorf(relay.CodeTunnelLost, "the tunnel went away inside the local server's answer; it has run, but its answer is not whole")
@@ -158,7 +158,7 @@ func (x *exchange) tunnelLost() *relay.Error {
 	return errTunnelLost()
 }
 
-// stopped is the same of an exchange that the end of the relay's patience cut.
+// stopped is the error of an exchange that was cut because the drain of the relay is over.
 func (x *exchange) stopped() *relay.Error {
 	if x.final != nil {
 		return relay.Errorf(relay.CodeTunnelLost, "the relay stopped inside the local server's answer; it has run, but its answer is not whole")

@@ -56,10 +56,10 @@ type feed struct {
 	ring   []feedEntry
 	size   int              // bytes of the items in ring
 	missed map[int64]uint64 // alias -> seq at which an item of it was left out
-	early  uint64           // seq before which nothing is known any more
+	early  uint64           // items with a lower seq are forgotten
 }
 
-// feedChange is a change with what the store knew of it without reading; nil = read it.
+// feedChange is a change with the snapshot that the store passed along; nil = it has to be read.
 type feedChange struct {
 	relay.Change
 	event   *relay.Event
@@ -121,7 +121,7 @@ func (d *Delivery) Publish(changes []relay.Change) {
 	d.feed.put(changes...)
 }
 
-// tunnel says that tunnel or queue of an alias changed.
+// tunnel notes that the tunnel or the queue of an alias has changed.
 func (f *feed) tunnel(alias int64) {
 	f.put(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 }
@@ -152,8 +152,8 @@ func (f *feed) put(changes ...relay.Change) {
 	}
 }
 
-// withSnapshot takes the snapshot of a change: what it refers to is not kept. An event whose
-// only attempt ends is known from its beginning. Under mu.
+// withSnapshot returns a change with its snapshot, which holds no memory of the store. The
+// event of an only attempt that has ended is taken from running. The caller holds mu.
 func (f *feed) withSnapshot(c relay.Change) feedChange {
 	out := feedChange{Change: c}
 	if c.Kind != relay.ChangeEvent && c.Kind != relay.ChangeAttempt {
@@ -174,7 +174,7 @@ func (f *feed) withSnapshot(c relay.Change) feedChange {
 	return out
 }
 
-// afterEnd gives an event after its only attempt has ended, as the store writes it.
+// afterEnd returns an event as the store writes it when its only attempt has ended.
 func afterEnd(begun *relay.Event, a *relay.Attempt) *relay.Event {
 	e := *begun
 	e.State, e.Error, e.Status, e.HasLatency = a.State, a.Error, a.Status, a.HasTiming
@@ -188,7 +188,7 @@ func afterEnd(begun *relay.Event, a *relay.Attempt) *relay.Event {
 }
 
 // miss notes that an item of the alias was left out. When too many aliases are noted,
-// all earlier ids become unknown instead. Under mu.
+// all earlier ids become unknown instead. The caller holds mu.
 func (f *feed) miss(alias int64) {
 	if _, known := f.missed[alias]; !known && len(f.missed) >= feedMissed {
 		clear(f.missed)
@@ -198,7 +198,7 @@ func (f *feed) miss(alias int64) {
 	f.missed[alias] = f.seq
 }
 
-// missAll makes all viewers read again: it is not known what changed.
+// missAll makes all viewers read their data again, because it is not known what changed.
 func (f *feed) missAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,7 +217,7 @@ func (f *feed) nudge() {
 	}
 }
 
-// watched tells whether a viewer may see the alias; under mu.
+// watched reports whether any viewer may see the alias. The caller holds mu.
 func (f *feed) watched(alias int64) bool {
 	for v := range f.viewers {
 		if v.sees(alias) {
@@ -263,8 +263,8 @@ func (f *feed) round() {
 	f.deliver(items, lost)
 }
 
-// access ends the viewers that have lost their rights, and returns the changes that
-// viewers are told of.
+// access ends the viewers that have lost their rights, and returns the changes that the others
+// receive.
 func (f *feed) access(ctx context.Context, changes []feedChange) []feedChange {
 	aliases := false
 	accounts := map[int64]bool{}
@@ -302,7 +302,7 @@ func (f *feed) access(ctx context.Context, changes []feedChange) []feedChange {
 	return told
 }
 
-// deliver numbers the items and gives each to the viewers that may see it.
+// deliver numbers the items and passes each one to the viewers that may see it.
 func (f *feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -334,8 +334,8 @@ func (f *feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 
 func (f *feed) id(seq uint64) string { return f.boot + "-" + strconv.FormatUint(seq, 10) }
 
-// since gives the items behind an id that a viewer had last; ok is false when it
-// has to read again.
+// since returns the items after the last one that a viewer received. ok is false when the
+// viewer has to read its data again.
 func (f *feed) since(lastID string, v *viewer) (items []relay.FeedItem, ok bool) {
 	boot, num, _ := strings.Cut(lastID, "-")
 	seq, err := strconv.ParseUint(num, 10, 64)

@@ -10,8 +10,8 @@ import (
 	"relay/record"
 )
 
-// items reads and encodes what changed, each thing once, ordered by its last change. left
-// are the changes that could not be read, or that came after feedRoundBytes.
+// items reads and encodes each changed event, attempt, tunnel or alias once, ordered by its last
+// change. left holds the changes that could not be read, or that came after feedRoundBytes.
 func (f *feed) items(ctx context.Context, changes []feedChange) (items []relay.FeedItem, left []feedChange) {
 	changes = coalesce(changes)
 	var ids []relay.ID
@@ -67,8 +67,8 @@ type reading struct {
 	positions map[int64]map[relay.AttemptRef]int // in the queues of aliases, read once for all changes
 }
 
-// attempt gives the attempt of change i, nil when it is gone, and reads those of the next
-// changes with it.
+// attempt returns the attempt of change i, nil when it was removed. It reads the attempts of
+// the next changes together with it.
 func (r *reading) attempt(ctx context.Context, i int) (*relay.Attempt, error) {
 	if a := r.changes[i].attempt; a != nil {
 		return a, nil
@@ -155,7 +155,7 @@ func coalesce(changes []feedChange) []feedChange {
 	return out
 }
 
-// item encodes one change; without Data when there is nothing to say.
+// item encodes one change. The item has no Data when viewers do not need the change.
 func (r *reading) item(ctx context.Context, i int) (relay.FeedItem, error) {
 	f, c := r.f, r.changes[i]
 	item := relay.FeedItem{Alias: c.Alias}

@@ -11,8 +11,8 @@ import (
 // limiter bounds the requests in flight on a tunnel. Up to soft requests start at once,
 // in order of arrival. A request that has waited for overflowAfter may start beyond
 // soft, up to hard, so that a few hung requests do not block the others. Overflow is
-// admitted gradually, and faster the more requests are stuck: sending a whole crowd at
-// once was slower.
+// admitted gradually, and faster the more requests are stuck: admitting all that
+// wait at once was slower.
 type limiter struct {
 	soft, hard int
 	crowdSize  int // requests in flight or waiting from which on a wait ends after slotWait
@@ -80,20 +80,20 @@ type wait uint8
 const (
 	waitOver    wait = iota // the request has its slot
 	waitLost                // gone or cut was closed first
-	waitLate                // patience has passed
+	waitLate                // maxWait has passed
 	waitCrowded             // slotWait has passed, with crowdSize requests in flight or waiting
 )
 
-// wait takes a slot in order of arrival. A patience of 0 means no limit.
-func (s *limiter) wait(patience time.Duration, gone, cut <-chan struct{}, shared ...*limiter) (slot, wait) {
+// wait takes a slot in order of arrival. A maxWait of 0 means no limit.
+func (s *limiter) wait(maxWait time.Duration, gone, cut <-chan struct{}, shared ...*limiter) (slot, wait) {
 	s.mu.Lock()
 	if p, ok := s.take(); ok {
 		s.mu.Unlock()
 		return p, waitOver
 	}
 	end := waitLate
-	if s.used+len(s.waiting) >= s.crowdSize && (patience <= 0 || patience > slotWait) {
-		patience, end = slotWait, waitCrowded
+	if s.used+len(s.waiting) >= s.crowdSize && (maxWait <= 0 || maxWait > slotWait) {
+		maxWait, end = slotWait, waitCrowded
 	}
 	t := &waiter{admitted: make(chan struct{}), since: time.Now(), shared: shared}
 	s.waiting = append(s.waiting, t)
@@ -102,8 +102,8 @@ func (s *limiter) wait(patience time.Duration, gone, cut <-chan struct{}, shared
 	}
 	s.mu.Unlock()
 	var enough <-chan time.Time
-	if patience > 0 {
-		late := time.NewTimer(patience)
+	if maxWait > 0 {
+		late := time.NewTimer(maxWait)
 		defer late.Stop()
 		enough = late.C
 	}
@@ -265,20 +265,20 @@ type channelSlot struct {
 	had                slot
 }
 
-// acquire waits for a slot, for patience at most; 0 means no limit. With crowdRequests in
+// acquire waits for a slot, for maxWait at most; 0 means no limit. With crowdRequests in
 // flight or waiting it waits for slotWait at most.
-func (p *channelSlot) acquire(patience time.Duration, lost, cut <-chan struct{}) *relay.Error {
+func (p *channelSlot) acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	var ok bool
 	if p.had, ok = p.tunnel.try(); ok {
 		return nil
 	}
 	var end wait
-	p.had, end = p.tunnel.wait(patience, lost, cut, p.owner, p.all)
+	p.had, end = p.tunnel.wait(maxWait, lost, cut, p.owner, p.all)
 	switch end {
 	case waitLost:
 		return relay.ErrNotSent
 	case waitLate:
-		return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer the requests before this one within %v, so that it was not sent", patience)
+		return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer the requests before this one within %v, so that it was not sent", maxWait)
 	case waitCrowded:
 		return &relay.Error{
 			Code:       relay.CodeOverloaded,

@@ -9,19 +9,19 @@ import (
 	"relay/wire"
 )
 
-// recording is one message body on its way through: decoded bytes and chunk lines
-// as they come. What is larger than relay.InlineBody goes ahead to the journal in
-// parts, so that memory stays bounded. One goroutine adds; others may look.
+// recording collects the body of one message while it is transferred: decoded bytes and chunk
+// lines. A body larger than relay.InlineBody is handed to the journal in parts while it still
+// comes, so that memory stays bounded. One goroutine adds bytes; others may read.
 type recording struct {
 	journal Journal
 	id      relay.ID
 	n       int   // of Journal.Chunk: 0 = the request, else the attempt
 	limit   int64 // decoded bytes that are kept; 0 = all
-	expect  int64 // decoded bytes that are said to come; 0 = unknown
+	expect  int64 // announced size of the body in decoded bytes; 0 = unknown
 
 	mu        sync.Mutex
 	data      []byte // inline body, or the part under way
-	first     []byte // the part that went ahead first, to look at
+	first     []byte // the first part that was handed to the journal, for beginning
 	lines     []byte
 	parts     int
 	stored    int64 // in parts
@@ -92,14 +92,14 @@ func (r *recording) line(p []byte) {
 // add takes bytes up to the end of the part under way.
 func (r *recording) add(p []byte) int {
 	if r.parts == 0 && len(r.data)+len(p) <= relay.InlineBody {
-		if r.data == nil && r.expect > 0 { // as much as one who sent p may be trusted with
+		if r.data == nil && r.expect > 0 { // bounded, because the announced size may be wrong
 			r.data = make([]byte, 0, max(int64(len(p)), min(r.expect, 64<<10, 4*int64(len(p)))))
 		}
 		r.data = append(r.data, p...)
 		return len(p)
 	}
 	if r.sum == nil {
-		r.startSum(p) // p is the rest of what came: data holds all before it
+		r.startSum(p) // data holds all bytes before p
 	}
 	if cap(r.data) < relay.BodyPart {
 		r.data = append(make([]byte, 0, relay.BodyPart), r.data...)
@@ -112,7 +112,7 @@ func (r *recording) add(p []byte) int {
 	return n
 }
 
-// flush hands the part under way over; its buffer belongs to the journal then.
+// flush hands the current part to the journal, which owns its buffer from then on.
 func (r *recording) flush() {
 	r.pending = append(r.pending, r.journal.Chunk(r.id, r.n, r.parts, r.data))
 	if r.parts == 0 {
@@ -137,7 +137,7 @@ func (r *recording) waitForParts(n int) {
 	r.partsError()
 }
 
-// partsError looks at the parts that were resolved, and tells whether one failed.
+// partsError returns the error of the first part that could not be stored, so far.
 func (r *recording) partsError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +158,7 @@ func (r *recording) settled() error {
 	return r.failed
 }
 
-// end says that the body is whole; its last part goes ahead.
+// end marks the body as whole and hands its last part to the journal.
 func (r *recording) end() {
 	r.waitForParts(relay.BodyPart)
 	r.mu.Lock()
@@ -167,15 +167,15 @@ func (r *recording) end() {
 	r.flushRest()
 }
 
-// flushRest hands over what is left of a body in parts.
+// flushRest hands the last part of a body in parts to the journal.
 func (r *recording) flushRest() {
 	if r.parts > 0 && len(r.data) > 0 {
 		r.flush()
 	}
 }
 
-// stop ends a body that will not become whole: what is there is kept. framing, if not
-// nil, is what has followed it; it is stopped too.
+// stop ends a body that will not become whole, and keeps the bytes that came. framing, if not
+// nil, is the parser of the body; it is stopped too.
 func (r *recording) stop(framing *wire.Body) {
 	if framing != nil {
 		framing.Stop()
@@ -192,22 +192,22 @@ func (r *recording) isWhole() bool {
 	return r.whole
 }
 
-// progress is how many decoded bytes came, and whether it were too many.
+// progress returns how many decoded bytes came, and whether more came than are kept.
 func (r *recording) progress() (size int64, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.size, r.overLimit
 }
 
-// cost is what the message takes in a queue beside its head.
+// cost returns how many bytes the message uses in a queue, without its head.
 func (r *recording) cost() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.size + int64(len(r.lines))
 }
 
-// message is what is there now. It shares bytes that will not change any more, so
-// it may be handed over while the recording goes on.
+// message returns the message as far as it has come. It shares only bytes that do not change
+// any more, so that the recording may go on.
 func (r *recording) message(head []byte, framing relay.Framing, state string) relay.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,7 +226,7 @@ func (r *recording) message(head []byte, framing relay.Framing, state string) re
 	return m
 }
 
-// beginning returns the first bytes of the body, by which the provider is recognised.
+// beginning returns the first bytes of the body, for the detection of the provider.
 func (r *recording) beginning() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,23 +8,23 @@ import (
 	"relay/wire"
 )
 
-// requestEnd says how the request ended, as far as its source goes.
+// requestEnd says how the reading of the request ended.
 type requestEnd uint8
 
 const (
 	open              requestEnd = iota // not yet
 	whole                               // nothing left to read or to send
 	gone                                // the caller left inside its body
-	stalled                             // it does not move any more
+	stalled                             // no byte came within the stall timeout
 	malformed                           // its framing is broken
-	tooLarge                            // more than the limit
-	queueFull                           // its bytes don't fit into the queue
+	tooLarge                            // its body is larger than the limit
+	queueFull                           // the queue has no room for it
 	unstored                            // a part of it cannot be stored
 	unread                              // the stored body cannot be read
 	answeredBefore100                   // a final answer came where 100 Continue was waited for
 )
 
-// uploadResult is told by the upload when it ends.
+// uploadResult is sent by the upload when it ends.
 type uploadResult struct {
 	how requestEnd
 	err *relay.Error
@@ -43,14 +43,15 @@ type request struct {
 	body   *wire.Body
 	rec    recording
 	limit  int64
-	// reserve, if set, is asked for room in the queue as the body grows.
+	// reserve, if not nil, reserves room in the queue while the body grows. It returns false
+	// when there is none.
 	reserve func(cost int64) bool
 	// msg is the stored message; its body comes in parts when it has some.
 	msg *relay.Message
 	id  relay.ID
 }
 
-// receive makes r the request of a caller.
+// receive initializes r as the request of a caller.
 func (r *request) receive(d *Delivery, id relay.ID, c relay.Caller, h *wire.Head) {
 	r.d, r.caller, r.head, r.body, r.msg, r.id = d, c, h, nil, nil, id
 	r.limit, r.reserve = d.opt.MaxBody, nil
@@ -66,7 +67,7 @@ func (r *request) receive(d *Delivery, id relay.ID, c relay.Caller, h *wire.Head
 	}
 }
 
-// resend makes r a stored request.
+// resend initializes r as a stored request.
 func (r *request) resend(d *Delivery, id relay.ID, h *wire.Head, m *relay.Message) {
 	r.d, r.caller, r.head, r.body, r.msg, r.id = d, nil, h, nil, m, id
 	r.limit, r.reserve = 0, nil
@@ -74,8 +75,8 @@ func (r *request) resend(d *Delivery, id relay.ID, h *wire.Head, m *relay.Messag
 	r.rec.whole = true
 }
 
-// receiveBytes takes bytes of the caller; n of them belong to this request. What is behind
-// its end goes back to the connection.
+// receiveBytes parses bytes of the caller. n of them belong to this request; the caller's
+// connection gets back the bytes behind its end.
 func (r *request) receiveBytes(p []byte) (n int, how requestEnd, err *relay.Error) {
 	r.rec.waitForParts(len(p))
 	n, end, e := r.body.Feed(p)
@@ -98,7 +99,7 @@ func (r *request) receiveBytes(p []byte) (n int, how requestEnd, err *relay.Erro
 	return n, how, nil
 }
 
-// readError says what an error of the caller's connection means.
+// readError translates an error of the caller's connection into the end of the request.
 func (r *request) readError(err error) uploadResult {
 	var e *relay.Error
 	if errors.As(err, &e) && e.Code == relay.CodeRequestTimeout {

@@ -18,7 +18,7 @@ func (x *exchange) startUpload() {
 	go x.upload()
 }
 
-// upload runs until the request has ended one way or another.
+// upload reads and sends the request until it has ended.
 func (x *exchange) upload() {
 	var u uploadResult
 	defer func() {
@@ -124,7 +124,7 @@ func (x *exchange) awaitContinue() bool {
 	}
 }
 
-// checkParts is nil when the stored body can be read to its end.
+// checkParts returns nil when all parts of the stored body can be read.
 func (r *request) checkParts() error {
 	ctx, cancel := context.WithTimeout(r.d.base, storeWait)
 	defer cancel()
@@ -153,8 +153,8 @@ func (r *request) nextPart() func() ([]byte, error) {
 // errWriteFailed ends the rebuilding of a message after a write has failed.
 var errWriteFailed = errors.New("the channel takes no more")
 
-// send writes to the channel as long as it takes something. An error does not end
-// the request: it goes on into the capture.
+// send writes to the channel until a write has failed. A failed write does not end the
+// request: the rest of it is still recorded.
 func (x *exchange) send(p []byte) {
 	if x.writeFailed || len(p) == 0 {
 		return

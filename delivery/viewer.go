@@ -18,15 +18,15 @@ type viewer struct {
 	all     bool
 	may     map[int64]bool
 	pending []relay.FeedItem
-	size    int           // bytes of pending
-	ready   chan struct{} // a token while something waits
+	size    int           // bytes of the items in pending
+	ready   chan struct{} // has an element while items wait
 	ended   error
 	last    time.Time
 }
 
-// Subscribe opens the live feed for the actor; alias 0 = all it may see. lastID is
-// the id of the last item that the viewer had, or "". Errors: ErrNotFound for an
-// alias that the actor may not see, rate-limited when the account has too many viewers.
+// Subscribe opens the live feed for the actor; alias 0 means all aliases that the actor may
+// see. lastID is the id of the last item that the viewer received, or "". Errors: ErrNotFound
+// for an alias that the actor may not see, rate-limited when the account has too many viewers.
 func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
 	v := &viewer{f: d.feed, who: who, alias: alias, ready: make(chan struct{}, 1)}
 	if err := v.learn(ctx); err != nil {
@@ -57,7 +57,7 @@ func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, 
 	return v, nil
 }
 
-// viewersOf counts the viewers of an account; none for relay.System. Under mu.
+// viewersOf counts the viewers of an account; for relay.System it returns 0. The caller holds mu.
 func (f *feed) viewersOf(who relay.Actor) (n int) {
 	if who.Kind == relay.ActorSystem {
 		return 0
@@ -94,8 +94,8 @@ func (v *viewer) learn(ctx context.Context) error {
 	return nil
 }
 
-// refresh reads the viewer's rights again, and ends a viewer of one alias that it may
-// not see any more. It returns false if the store could not tell.
+// refresh reads the viewer's rights again, and ends the viewer if it is for one alias and may
+// not see that alias any more. It returns false if the rights could not be read.
 func (v *viewer) refresh(ctx context.Context) bool {
 	if v.learn(ctx) != nil {
 		return false
@@ -127,7 +127,7 @@ func (v *viewer) give(items []relay.FeedItem) {
 			continue
 		}
 		if len(v.pending) == 1 && v.pending[0].Name == itemResync {
-			v.pending[0].ID = item.ID // what comes before it is read again is covered
+			v.pending[0].ID = item.ID // the viewer reads the changes up to this item with the earlier ones
 			continue
 		}
 		v.pending = append(v.pending, item)
@@ -148,7 +148,7 @@ func resyncItem(id string) relay.FeedItem {
 	return relay.FeedItem{ID: id, Name: itemResync, Data: []byte("{}")}
 }
 
-// signal wakes Next; under mu.
+// signal wakes Next. The caller holds mu.
 func (v *viewer) signal() {
 	if len(v.pending) == 0 && v.ended == nil {
 		return
@@ -169,8 +169,8 @@ func (v *viewer) cut(why error) {
 	v.signal()
 }
 
-// Next waits for at least one item and gives all that wait, at most 20 times a
-// second.
+// Next waits for at least one item and returns all items that wait. It returns at most
+// 20 times a second.
 func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	var expiry <-chan time.Time
 	if !v.who.ExpiresAt.IsZero() {
