@@ -39,6 +39,15 @@ func (a *app) summarize(ctx context.Context, list []*setting) (*summary, error) 
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()),
 	}
 	accounts, err := a.store.Accounts(ctx, relay.System())
+	if err == nil && len(accounts) == 0 {
+		// Several nodes may start on one empty database: one of them makes the account.
+		unlock, lockErr := a.store.LockShared(ctx, "first-account")
+		if lockErr != nil {
+			return nil, fmt.Errorf("wait for the node that makes the first account: %w", lockErr)
+		}
+		defer unlock()
+		accounts, err = a.store.Accounts(ctx, relay.System())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the accounts: %w", err)
 	}

@@ -15,9 +15,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"relay"
 	"relay/relaytest"
 )
 
@@ -258,6 +261,48 @@ func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	pool.AppendCertsFromPEM(certPEM)
 	return write(t, "cert.pem", string(certPEM)),
 		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))), pool
+}
+
+// Of several nodes that start at once on an empty database one makes the first account, and
+// all of them serve.
+func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
+	t.Parallel()
+	const nodes = 3
+	database := postgresFlags(t)["database-url"]
+	nothing := func(string) string { return "" }
+	var apps [nodes]*app
+	var settings [nodes][]*setting
+	for i := range apps {
+		cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{
+			"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": off, "data-dir": t.TempDir(),
+			"database-url": database, "drain-delay": "0s",
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		apps[i], settings[i] = newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &buffer{}}, cfg), list
+		if err := apps[i].Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer apps[i].stopOnce()
+	}
+	var made atomic.Int32
+	var all sync.WaitGroup
+	for i, a := range apps {
+		all.Go(func() {
+			out, err := a.firstStart(t.Context(), settings[i])
+			if err != nil {
+				t.Errorf("node %d: %v", i, err)
+			} else if out.First {
+				made.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	accounts, err := apps[0].store.Accounts(t.Context(), relay.System())
+	if err != nil || len(accounts) != 1 || !accounts[0].Admin || made.Load() != 1 {
+		t.Errorf("%d nodes made the first account; accounts: %+v (%v)", made.Load(), accounts, err)
+	}
 }
 
 // On Postgres a second relayd serves beside the first one, and both list two nodes. It goes
