@@ -3,6 +3,7 @@ module relay/conformance
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/google/go-github/v74 v74.0.0
 	github.com/mccutchen/go-httpbin/v2 v2.26.0
 	github.com/miekg/dns v1.1.73
@@ -17,7 +18,6 @@ require (
 )
 
 require (
-	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/fatih/color v1.16.0 // indirect
 	github.com/golang/mock v1.6.0 // indirect
 	github.com/google/go-querystring v1.1.0 // indirect
