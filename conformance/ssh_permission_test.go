@@ -140,7 +140,7 @@ func (c listed) lines() []string {
 	values := map[string]string{"N": "5", "PATH": "/", "METHOD": "POST", "DURATION": "1s", "FORMAT": "json"}
 	filters := map[string]string{
 		"--method": "POST", "--status": "200", "--path": "/", "--state": "delivered", "--provider": "stripe", "--type": "x",
-		"--replayed": "true", "--since": "1h", "--until": "1h", "-q": "x",
+		"--replayed": "true", "--pinned": "true", "--label": "x", "--since": "1h", "--until": "1h", "-q": "x",
 	}
 	lines := []string{"", " --json"}
 	for _, f := range c.Flags {
