@@ -3,6 +3,7 @@ package dashboard
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -10,9 +11,10 @@ import (
 	"relay"
 )
 
-// adminView is who has an account here.
+// adminView is who has an account here, and the nodes that serve.
 type adminView struct {
 	Users   []userView
+	Nodes   []nodeView
 	Orphans []orphanView
 	Add     form
 	Done    string
@@ -23,6 +25,15 @@ type userView struct {
 	Admin bool
 	You   bool
 	Added stamp
+}
+
+// nodeView is one relayd that serves the store.
+type nodeView struct {
+	Name, State, Version string
+	Tunnels              int
+	Self                 bool // it made the page
+	Note                 string
+	Since, LastSeen      stamp
 }
 
 // orphanView is an alias whose owner was removed.
@@ -65,7 +76,21 @@ func (p *pages) renderAdmin(r *http.Request, who relay.Actor, add form, orphan s
 	if err != nil {
 		return nil, err
 	}
+	nodes, err := p.Accounts.Nodes(r.Context())
+	if err != nil {
+		return nil, err
+	}
 	v := adminView{Add: add, Done: successText(r)}
+	for _, n := range nodes {
+		view := nodeView{
+			Name: n.Name, State: n.State, Version: n.Version, Tunnels: n.Tunnels, Self: n.Self,
+			Since: stampOf(n.Since, time.Now()), LastSeen: stampOf(n.LastSeenAt, time.Now()),
+		}
+		if len(n.UnreachableFrom) > 0 {
+			view.Note = "from " + strings.Join(n.UnreachableFrom, ", ")
+		}
+		v.Nodes = append(v.Nodes, view)
+	}
 	for _, u := range users {
 		v.Users = append(v.Users, userView{u.Name, u.Admin, u.ID == who.Account, stampOf(u.CreatedAt, time.Now())})
 	}

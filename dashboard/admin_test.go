@@ -1,9 +1,12 @@
 package dashboard_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"relay"
+	"relay/dashboard"
 )
 
 func TestAdminPagesAreForAdmins(t *testing.T) {
@@ -78,4 +81,31 @@ func TestAuditLogIsFiltered(t *testing.T) {
 	o.get("alice", "/account/audit?what=key").want(200, "key.add").lacks("<code>alias.add")
 	o.get("alice", "/account/audit?what=key.add").want(200, `<option value="key.add" selected`, "laptop").lacks("<code>alias.add")
 	o.get("", "/account/audit").want(401)
+}
+
+// nodesOf are accounts with a list of nodes.
+type nodesOf struct {
+	accountsPort
+	nodes []relay.Node
+}
+
+func (n nodesOf) Nodes(context.Context) ([]relay.Node, error) { return n.nodes, nil }
+
+func TestAdminPageShowsNodes(t *testing.T) {
+	t.Parallel()
+	o := newAccountFixture(t)
+	nodes, err := o.Nodes(t.Context())
+	if err != nil || len(nodes) != 1 {
+		t.Fatalf("nodes: %+v, %v", nodes, err)
+	}
+	o.get("root", "/admin").want(200, `data-node="`+nodes[0].Name+`"`, "this page", relay.NodeServing, "docs/cluster.md")
+
+	o = newAccountFixture(t, func(opt *dashboard.Options) {
+		opt.Accounts = nodesOf{opt.Accounts, []relay.Node{
+			{Name: "relay-1", State: relay.NodeServing, Version: "1.2.0", Tunnels: 7311, Self: true, LastSeenAt: time.Now()},
+			{Name: "<i>relay-2", State: relay.NodeUnreachable, Version: "1.1.9", UnreachableFrom: []string{"relay-1", "relay-3"}},
+		}}
+	})
+	o.get("root", "/admin").want(200, `data-node="relay-1"`, "1.2.0", "7311", "&lt;i&gt;relay-2", "1.1.9", "unreachable", "from relay-1, relay-3", "never").
+		lacks("<i>relay-2")
 }

@@ -123,6 +123,8 @@ type Admins interface {
 	CreateAccount(ctx context.Context, who relay.Actor, name string, admin bool) (relay.Account, error)
 	RemoveAccount(ctx context.Context, who relay.Actor, name string) error
 	CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
+	// Nodes lists the relayd processes that serve the store.
+	Nodes(ctx context.Context) ([]relay.Node, error)
 	// Orphans are the aliases of removed accounts.
 	Orphans(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error)
