@@ -11,7 +11,18 @@ import (
 
 // sendAccept asks the store to accept the event, with as much of its request as has come.
 func (x *exchange) sendAccept() {
+	x.prepareAccept()
+	x.handOver()
+}
+
+// handOver passes the event that prepareAccept has filled to the store.
+func (x *exchange) handOver() {
 	x.accepted = true
+	x.accept = x.d.store.Accept(x.event)
+}
+
+// prepareAccept fills the event with as much of its request as has come.
+func (x *exchange) prepareAccept() {
 	x.acceptedWhole = x.req.rec.isWhole()
 	state := relay.BodyComplete
 	if !x.acceptedWhole {
@@ -24,7 +35,17 @@ func (x *exchange) sendAccept() {
 	a.State = relay.StateDelivering
 	e.Attempts = []relay.Attempt{a}
 	e.AttemptCount = 1
-	x.accept = x.d.store.Accept(e)
+}
+
+// sendAcceptAndFinish asks the store for both steps of an attempt whose response is whole
+// already. Both are prepared before the first one is handed over: the committer takes what
+// waits at once, and whatever runs between the two steps gives it the time to commit the
+// first one alone.
+func (x *exchange) sendAcceptAndFinish() {
+	x.prepareAccept()
+	a := x.ended(relay.StateDelivered, nil)
+	x.handOver()
+	x.finish = x.d.store.Finish(x.event.ID, &a, "")
 }
 
 // fillRequest copies the request that was received so far into the event.
@@ -37,6 +58,18 @@ func (x *exchange) fillRequest(bodyState string) {
 // sendFinish asks the store to end the attempt. event is the state of the event where that
 // differs from the state of the attempt, else empty.
 func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
+	a := x.ended(state, why)
+	if next, ok := x.st.nextClaim(); ok && x.queued && x.claim == nil && state != relay.StateInterrupted {
+		x.st.queue.move()
+		x.finish, x.claim = x.d.store.FinishAndClaim(x.event.ID, &a, event, next)
+		x.claimEnd = x.finish
+		return
+	}
+	x.finish = x.d.store.Finish(x.event.ID, &a, event)
+}
+
+// ended returns the attempt as it has ended.
+func (x *exchange) ended(state string, why *relay.Error) relay.Attempt {
 	if x.at.end.IsZero() {
 		x.at.end = time.Now()
 	}
@@ -61,13 +94,7 @@ func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 	if x.finish == nil {
 		x.finished(&a)
 	}
-	if next, ok := x.st.nextClaim(); ok && x.queued && x.claim == nil && state != relay.StateInterrupted {
-		x.st.queue.move()
-		x.finish, x.claim = x.d.store.FinishAndClaim(x.event.ID, &a, event, next)
-		x.claimEnd = x.finish
-		return
-	}
-	x.finish = x.d.store.Finish(x.event.ID, &a, event)
+	return a
 }
 
 // recordSent notes in the attempt how the request was sent.

@@ -338,13 +338,17 @@ func pending(t *relay.Ticket) <-chan struct{} {
 
 // advance takes the steps that the state of the exchange allows now: to store, to write and to read.
 func (x *exchange) advance() {
-	if !x.accepted && (x.final != nil || x.reqEnd.how == whole && x.acceptDue) {
-		x.sendAccept()
-	}
+	acceptNow := !x.accepted && (x.final != nil || x.reqEnd.how == whole && x.acceptDue)
 	if x.done && x.finish == nil {
 		x.at.end = time.Now()
-		x.sendFinish(relay.StateDelivered, nil, "")
+		if acceptNow {
+			x.sendAcceptAndFinish()
+		} else {
+			x.sendFinish(relay.StateDelivered, nil, "")
+		}
 		x.returnChannel()
+	} else if acceptNow {
+		x.sendAccept()
 	}
 	if x.final != nil && x.durable && !x.done {
 		x.flush()

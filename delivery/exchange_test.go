@@ -48,6 +48,25 @@ func TestQuick(t *testing.T) {
 	})
 }
 
+// slowAcceptStore takes a moment for each Accept.
+type slowAcceptStore struct{ *memStore }
+
+func (s *slowAcceptStore) Accept(e *relay.Event) *relay.Ticket {
+	time.Sleep(time.Millisecond)
+	return s.memStore.Accept(e)
+}
+
+// When the response is whole by the time of Accept, nothing is left to do between Accept and
+// Finish: each moment between them lets the committer store the event in two commits.
+func TestFinishIsReadyBeforeAccept(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		began := time.Now()
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+		b.want("end after", b.event().Attempts[0].EndedAt.Sub(began), time.Duration(0))
+	}, func(b *fixture) { b.opt.Store = &slowAcceptStore{b.s} })
+}
+
 func TestSlowAcceptsAfterTwoMilliseconds(t *testing.T) {
 	var other *fixture
 	run(t, func(l *local) {
