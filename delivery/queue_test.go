@@ -116,6 +116,30 @@ func TestReleaseInOrder(t *testing.T) {
 	})
 }
 
+// The end of a queued delivery claims the next attempt. If the tunnel is gone by then, that
+// attempt is queued again and goes out by the next tunnel.
+func TestClaimedAttemptIsPutBack(t *testing.T) {
+	k := bodyRecorder{slow: time.Second}
+	run(t, nil, func(b *fixture) {
+		b.send(numbered(1))
+		b.send(numbered(2))
+		tun, h := b.attach(k.serve)
+		time.Sleep(1500 * time.Millisecond) // the answer has come, its end is being stored
+		h.Detach(false)
+		time.Sleep(5 * time.Second)
+		b.want("delivered", k.list(), "00001")
+		b.want("second", b.last().State, relay.StateQueued)
+		b.want("queued", b.d.Stats().Queued, 1)
+		next, _ := b.attach(k.serve)
+		time.Sleep(10 * time.Second)
+		b.want("delivered", k.list(), "00001 00002")
+		for _, m := range []*memTunnel{tun, next} {
+			m.cutAll()
+			m.wg.Wait()
+		}
+	}, func(b *fixture) { b.a.Settings.AutoDeliver, b.s.delay = true, time.Second })
+}
+
 func TestReleaseWhileOfflineGoesOutOnAttach(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {

@@ -251,7 +251,7 @@ func (x *exchange) reusable() (time.Duration, bool) {
 	case q.Minor == 0 || a.Minor == 0 || q.Close || a.Close || a.Sloppy:
 	case q.Upgrade || q.Expect || q.Auth || a.Auth || q.ProxyConnection || a.ProxyConnection:
 	case a.Framing != relay.FramingLength && a.Framing != relay.FramingChunked:
-	case !reusableMethod(q), x.answeredEarly, x.trailingBytes, x.writeFailed:
+	case !reusableMethod(q), x.answeredEarly, x.trailingBytes: // answeredEarly is also set after a failed write
 	case hasBody && (a.Status >= 400 || x.req.caller == nil): // a replay has no caller that could go on
 	case x.req.body != nil && x.req.body.HasTrailers():
 	case x.pooled == nil || x.pooled.reading || x.pooled.closed || !x.att.pool.mayReuse():

@@ -59,3 +59,28 @@ func arrivals(s *Store, alias int64, n int) (steps []*step, queue []relay.ID) {
 	}
 	return steps, queue
 }
+
+// Nothing is claimed, replayed or deleted while steps wait in the spool: a claim could overtake
+// one of them, and a step that is written twice could bring a deleted event back.
+func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
+	t.Parallel()
+	s, alias := servedOnPostgres(t)
+	ctx, who := t.Context(), relay.System()
+	e := &relay.Event{
+		ID: s.NewID(), AliasID: alias, Alias: "hooks", ReceivedAt: time.Now(), State: relay.StateQueued, Method: "POST", Target: []byte("/"),
+		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateQueued, ReceivedAt: time.Now()}},
+	}
+	settle(t, s.Accept(e))
+	s.spool.filling.Store(true)
+	_, nextErr := s.Next(ctx, relay.NextClaim{Alias: alias, Auto: true})
+	_, replayErr := s.BeginReplay(ctx, who, e.ID, true)
+	for what, err := range map[string]error{"Next": nextErr, "BeginReplay": replayErr, "DeleteEvent": s.DeleteEvent(ctx, who, e.ID)} {
+		if err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	s.spool.filling.Store(false)
+	if c := takeOut(t, s, alias); c == nil || c.Event.ID != e.ID || c.N != 1 {
+		t.Errorf("claimed %+v after the spool was empty", c)
+	}
+}
