@@ -2,9 +2,11 @@ package delivery_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,5 +194,40 @@ func TestPromisedBodyTakesNoMemory(t *testing.T) {
 		if took := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / callers; took >= each {
 			t.Errorf("each of those who wait holds %d bytes", took)
 		}
+	})
+}
+
+// The spool takes an event whose part it could not write a moment before, and the end of an
+// attempt likewise. Such a request is not answered as stored, and such an answer breaks off.
+func TestLostPartBeforeAStoredStep(t *testing.T) {
+	large := strings.Repeat("x", relay.InlineBody+1000)
+	lossy := func(b *fixture) { b.s.delay, b.s.unchecked = time.Second, true }
+	t.Run("request", func(t *testing.T) {
+		raw := request(1, len(large))
+		run(t, func(l *local) { l.n(len(raw)); l.Write(ok); l.ended() }, func(b *fixture) {
+			b.s.fail("chunk", errors.New("disk"))
+			out, c := b.send(raw)
+			b.want("code", code(out), relay.CodeStoreUnavailable)
+			b.want("answer", c.answer(), "")
+		}, lossy)
+	})
+	t.Run("answer", func(t *testing.T) {
+		answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(large), large)
+		run(t, always("hello", answer), func(b *fixture) {
+			b.s.fail("chunk", errors.New("disk"))
+			out, c := b.send(post)
+			b.want("whole answer", strings.HasSuffix(c.answer(), large), false)
+			b.want("keep-alive", out.KeepAlive, false)
+		}, lossy)
+	})
+}
+
+// A request that the store refused does not count in the queue.
+func TestRefusedRequestIsNotCountedInTheQueue(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.s.fail("accept", errors.New("away"))
+		out, _ := b.send(post)
+		b.want("code", code(out), relay.CodeStoreUnavailable)
+		b.want("queued", b.d.Stats().Queued, 0)
 	})
 }

@@ -32,6 +32,7 @@ type memStore struct {
 	publish   func([]relay.Change)
 
 	delay     time.Duration
+	unchecked bool             // Accept and Finish do not look at parts, as in the spool
 	newest    *relay.Ticket    // steps keep their order
 	failing   map[string]error // by step name
 	accepts   int
@@ -119,7 +120,7 @@ func (s *memStore) Accept(e *relay.Event) *relay.Ticket {
 	return s.step("accept", func() ([]relay.Change, error) {
 		s.accepts++
 		for i := range c.Request.Body.Parts {
-			if s.parts[partKey{c.ID, 0, i}] == nil {
+			if !s.unchecked && s.parts[partKey{c.ID, 0, i}] == nil {
 				return nil, errors.New("part lost")
 			}
 		}
@@ -165,7 +166,7 @@ func (s *memStore) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ti
 			return nil, relay.ErrFenced
 		}
 		for i := range end.Response.Body.Parts {
-			if s.parts[partKey{id, end.N, i}] == nil {
+			if !s.unchecked && s.parts[partKey{id, end.N, i}] == nil {
 				return nil, errors.New("part lost")
 			}
 		}

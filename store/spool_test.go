@@ -274,6 +274,14 @@ func TestSpoolDamagedStep(t *testing.T) {
 	if _, err := parseStep(rows[0].Data); err == nil {
 		t.Error("a step of a newer version was read")
 	}
+	rows, _ = newSpoolRows(chunkSteps(9, 1, 10), "n", "n")
+	rows[0].Data[len(rows[0].Data)-1] ^= 1 // a byte of the body: only the checksum shows it
+	if _, err := parseStep(rows[0].Data); err != nil {
+		t.Error(err)
+	}
+	if _, err := rows[0].step(); err == nil {
+		t.Error("a body with a byte that changed was read")
+	}
 	rounds(t, d)
 	if kept := refusedSteps(t, p.dir); len(kept) != 1 || !bytes.Equal(kept[0].Data, []byte{1, 2}) {
 		t.Errorf("kept aside: %+v", kept)
