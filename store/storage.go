@@ -11,12 +11,14 @@ import (
 )
 
 // storageUsage is how many bytes each alias has stored, as known by the serving process. It is
-// counted once at start and updated after every commit. Without a limit nothing is counted.
+// counted once at start and updated after every commit of this node, and within seconds after
+// those of others. Without a limit nothing is counted.
 type storageUsage struct {
 	limit int64 // bytes of one alias; 0 = no limit
 
 	mu          sync.Mutex
 	used        map[int64]int64
+	changed     map[int64]int64 // by this node, since storageCounters took it; nil = nobody takes it
 	counted     bool
 	requests    map[int64]*evictionRequest
 	unevictable map[int64]time.Time // when an alias last had no event that could be evicted
@@ -38,9 +40,29 @@ func (k *storageUsage) init(limit int64) {
 	k.wake = make(chan struct{}, 1)
 }
 
-// add changes the stored bytes of an alias after a commit.
+// add changes the stored bytes of an alias after a commit of this node.
 func (k *storageUsage) add(alias, bytes int64) {
 	if k.limit <= 0 || bytes == 0 {
+		return
+	}
+	k.mu.Lock()
+	if k.changed != nil {
+		k.changed[alias] += bytes
+	}
+	k.mu.Unlock()
+	k.addForeign(alias, bytes)
+}
+
+// isCounted reports whether the stored bytes were counted.
+func (k *storageUsage) isCounted() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.counted
+}
+
+// addForeign changes the stored bytes of an alias after a commit of any node.
+func (k *storageUsage) addForeign(alias, bytes int64) {
+	if bytes == 0 {
 		return
 	}
 	k.mu.Lock()
@@ -148,6 +170,9 @@ func (s *Store) Retention() RetentionStats {
 // background; until that is done no alias counts as full.
 func (s *Store) countStorage(ctx context.Context) error {
 	s.storage.init(s.opt.MaxAliasStorage)
+	if s.d.isPostgres {
+		s.storage.changed = map[int64]int64{}
+	}
 	if s.opt.MaxAliasStorage <= 0 {
 		return nil
 	}
@@ -176,7 +201,7 @@ func (s *Store) countStorage(ctx context.Context) error {
 	s.wait.Go(func() {
 		defer close(soon)
 		defer conn.Close()
-		if err := s.storage.count(q); err != nil && ctx.Err() == nil {
+		if err := s.storage.count(q, &s.storageCounters); err != nil && ctx.Err() == nil {
 			s.log.Warn("stored bytes cannot be counted; max-alias-storage is not enforced until the next start", "err", err)
 		}
 	})
@@ -192,13 +217,18 @@ func (s *Store) countStorage(ctx context.Context) error {
 
 const countWait = time.Second
 
-func (k *storageUsage) count(q session) error {
+// count counts the stored bytes; counters learns what of the other nodes is in them.
+func (k *storageUsage) count(q session, counters *storageCounters) error {
 	var rows []struct {
 		Alias int64 `db:"alias_id"`
 		Bytes int64 `db:"bytes"`
 	}
 	err := q.all(&rows, `SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
 		FROM payloads p JOIN events e ON e.id = p.event_id GROUP BY e.alias_id`)
+	var others []counterRow
+	if err == nil && q.d.isPostgres {
+		others, err = q.storageCounters(0)
+	}
 	if _, rerr := q.q.ExecContext(context.WithoutCancel(q.ctx), `ROLLBACK`); err == nil {
 		err = rerr
 	}
@@ -210,6 +240,7 @@ func (k *storageUsage) count(q session) error {
 	for _, r := range rows {
 		k.used[r.Alias] += r.Bytes
 	}
+	counters.merge(others, "-") // none of the rows is of this process, which has written none yet
 	k.counted = true
 	for alias, n := range k.used {
 		if n > k.limit {

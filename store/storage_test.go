@@ -13,6 +13,7 @@ import (
 	"relay"
 	"relay/relaytest"
 	"relay/store"
+	"relay/store/pgtest"
 )
 
 // room asks whether a request may come, waiting for older ones to go.
@@ -253,4 +254,49 @@ func TestDatabaseBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it goes on", func() bool { _, err := capture(s, alias); return err == nil })
+}
+
+// What an alias may store is held over all nodes: a node counts what others store and remove
+// after it has started, also when it has started before them.
+func TestStorageCountsOtherNodes(t *testing.T) {
+	t.Parallel()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), MaxAliasStorage: 1 << 20}
+	a := mustServe(t, o)
+	alias := withAlias(t, a)
+	body := strings.Repeat("0123456789abcdef", 6400) // 100 KiB
+	now := time.Now().Add(-time.Hour)
+	add := func(s *store.Store) relay.ID {
+		now = now.Add(time.Millisecond)
+		return stored(t, s, eventAt(s, alias, now, relay.StateQueued, body))
+	}
+	add(a)
+	db := database(t, o)
+	eventually(t, "the first node has told it", func() bool { // else the second one may count it twice
+		var n int
+		err := db.QueryRow(`SELECT count(*) FROM storage_counters`).Scan(&n)
+		return err == nil && n == 1
+	})
+	o.DataDir = t.TempDir()
+	b := mustServe(t, o)
+	alike := func(want int64) {
+		t.Helper()
+		eventually(t, "both nodes count alike", func() bool {
+			at, bt := a.Retention().StoredBytes, b.Retention().StoredBytes
+			return at == bt && at > want*(100<<10) && at < (want+1)*(100<<10)
+		})
+	}
+	alike(1)
+	last := add(b)
+	add(a)
+	add(b)
+	alike(4)
+	if err := a.DeleteEvent(t.Context(), system, last); err != nil {
+		t.Fatal(err)
+	}
+	alike(3)
+	for range 7 {
+		add(b)
+	}
+	alike(10)
+	room(t, a, alias, 100<<10, relay.CodeStorageFull) // b stored nearly all of it, and queued events stay
 }

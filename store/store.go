@@ -99,6 +99,7 @@ type Store struct {
 	credentialUse   usage
 	auditQueue      auditQueue
 	refusedQueue    refusedQueue
+	storageCounters storageCounters
 	meter           meter
 	reconciler      reconciler
 	lateEnds        lateEnds
