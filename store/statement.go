@@ -86,6 +86,28 @@ var insertNewOnPostgres = func() string {
 		p AS (` + of(insertPayloads, "payloads", payloadColumns, payloads) + `) SELECT id FROM e`
 }()
 
+// insertOneOnPostgres does the same as insertNewOnPostgres for one event with its first attempt, by the number of
+// its payloads. Its parameters are values and not arrays, which was faster with one sender (docs/performance.md).
+var insertOneOnPostgres = [...]string{1: insertOne(1), 2: insertOne(2)}
+
+func insertOne(payloads int) string {
+	next := 0
+	insert := func(st *statement, table, columns, tail string) string {
+		var values []string
+		for _, t := range st.types {
+			next++
+			values = append(values, fmt.Sprintf("$%d::%s", next, t))
+		}
+		return `INSERT INTO ` + table + ` (` + columns + `) SELECT ` + strings.Join(values, ", ") + tail
+	}
+	text := `WITH e AS (` + insert(insertEvents, "events", eventColumns, ` ON CONFLICT DO NOTHING RETURNING id`) + `)`
+	text += `, a AS (` + insert(insertAttempts, "attempts", attemptColumns, ` FROM e ON CONFLICT DO NOTHING`) + `)`
+	for i := range payloads {
+		text += fmt.Sprintf(`, p%d AS (`, i) + insert(insertPayloads, "payloads", payloadColumns, ` FROM e ON CONFLICT DO NOTHING`) + `)`
+	}
+	return text + ` SELECT id FROM e`
+}
+
 // sweptLive matches the attempt of a live request that another node ended because it took the
 // claimant for dead, unless there is a later attempt. The caller of such a request may have
 // got its answer, so the result of the claimant replaces the state. An attempt from the queue
