@@ -3,6 +3,7 @@ package store_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"relay"
 	"relay/store"
@@ -83,4 +84,21 @@ func TestDeleteLargeEvent(t *testing.T) {
 			t.Error("the wrong one went")
 		}
 	})
+}
+
+// An end whose response has a part that was never stored is refused, and the attempt is still
+// under way.
+func TestFinishWithoutItsPartIsRefused(t *testing.T) {
+	t.Parallel()
+	s := mustServe(t, store.Options{DataDir: t.TempDir(), Log: testLog(t)})
+	ev := eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "request")
+	settled(t, s.Accept(ev))
+	a := answered(1, "")
+	a.Response.Body = relay.Body{Size: 300 << 10, Stored: 300 << 10, Parts: 2, State: relay.BodyComplete}
+	end := s.Finish(ev.ID, a, "")
+	<-end.Done()
+	got, err := s.Event(t.Context(), system, ev.ID, 0)
+	if end.Err() == nil || err != nil || got.State != relay.StateDelivering {
+		t.Errorf("finished with %v; event %+v, %v", end.Err(), got, err)
+	}
 }

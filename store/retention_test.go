@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store"
 )
 
@@ -117,6 +118,21 @@ func count(t testing.TB, db *sql.DB, query string) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// An event is deleted at most 5 s after its retention has ended, and never earlier.
+func TestRetentionIsNotLate(t *testing.T) {
+	t.Parallel()
+	const age = 2 * time.Second
+	s := mustServe(t, store.Options{DataDir: t.TempDir(), Log: testLog(t), Retention: age})
+	begun := time.Now()
+	id := stored(t, s, eventAt(s, withAlias(t, s), begun, relay.StateDelivering, "short"))
+	if !relaytest.Poll(90*time.Second, func() bool { return !there(t, s, id) }) {
+		t.Fatal("the event is still there")
+	}
+	if took := time.Since(begun); took < age || took > age+relaytest.Limit(5*time.Second, begun) {
+		t.Errorf("deleted after %v", took)
+	}
 }
 
 // What outlived the retention of its alias goes, with all that hangs on it; what
