@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -31,5 +32,29 @@ func TestFaultBackupDiskFull(t *testing.T) {
 	}
 	if left, err := os.ReadDir(disk); err != nil || len(left) > 0 {
 		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// TestBackupIsSynced traces relayd backup: the file is synced before it gets its name, and its
+// folder after that.
+func TestBackupIsSynced(t *testing.T) {
+	t.Parallel()
+	r := startRelay(t, "")
+	r.alias("one")
+	dir := t.TempDir()
+	trace := filepath.Join(dir, "trace")
+	cmd := exec.Command("strace", "-f", "-qq", "-y", "-e", "trace=fsync,fdatasync,linkat", "-o", trace,
+		relaytest.Program(t, "relayd"), "backup", filepath.Join(dir, "relay.db"))
+	cmd.Env = r.env()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, named := strings.Cut(string(text), "linkat(")
+	if !named || !regexp.MustCompile(`sync\(\d+<`+regexp.QuoteMeta(dir)+`/relay\.db\.part-\d+>`).MatchString(before) || !strings.Contains(after, "<"+dir+">") {
+		t.Errorf("calls of the backup:\n%s", text)
 	}
 }
