@@ -83,14 +83,16 @@ func (q session) storageCounters(after int64) (rows []counterRow, err error) {
 	return rows, err
 }
 
-// shareStorage writes the counters of this node that have changed and, if read is set, counts
-// what other nodes have stored. SQLite has no other nodes.
+// shareStorage writes the counters of this node that have changed and, if there were any or
+// read is set, counts what other nodes have stored: a node that does nothing asks little of
+// Postgres. SQLite has no other nodes.
 func (s *Store) shareStorage(ctx context.Context, read bool) {
 	if s.storage.limit <= 0 || !s.d.isPostgres {
 		return
 	}
 	n := &s.storageCounters
 	n.take(&s.storage, s.now().Unix()/int64(counterPeriod.Seconds()))
+	read = read || len(n.unsent) > 0
 	name := fmt.Sprintf("%s/%d", s.origin, n.period)
 	for batch := range slices.Chunk(slices.Sorted(maps.Keys(n.unsent)), counterBatch) {
 		err := s.update(ctx, "write storage counters", func(c *writeTx) error {
