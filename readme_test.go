@@ -20,7 +20,7 @@ import (
 func TestFirstStepsOfReadme(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ssh"); err != nil {
-		t.Skip("no ssh here")
+		t.Fatal("this test drives ssh and curl; make setup installs them")
 	}
 	_, steps, _ := strings.Cut(readPages(t)["README.md"], "## Three commands")
 	steps, _, _ = strings.Cut(steps, "\n## ")
