@@ -6,17 +6,17 @@ const restBeforeOpen = 80, undoSeconds = 3, overviewEvery = 5000, touchEvery = 1
 const isWide = matchMedia("(min-width: 64rem)");
 const main = $("#main");
 const pendingRows = new Map(); // event id -> {name, html}: rows not shown yet
-let lastID = "", pendingPanel = "", listIsStale = false, frame = 0, connection = "";
+let lastID = "", pendingPanel = "", listIsStale = false, listIsBeingRead = false, frame = 0, connection = "";
 
 // Parts of pages.
 async function fetchPart(url, init = {}) {
-	let response;
+	let response, content;
 	try {
 		response = await fetch(url, { ...init, headers: { "X-Partial": "1" } });
+		content = parse(await response.text());
 	} catch {
 		return announce("The relay cannot be reached.", true);
 	}
-	const content = parse(await response.text());
 	if (response.status === 401) return location.reload();
 	if (response.ok || content.getElementById("list")) return content; // a list says itself what is wrong with its filter
 	announce(content.textContent.trim() || `This did not work (status ${response.status}).`, true);
@@ -69,8 +69,11 @@ const rereadOverview = rereader(async () => {
 }, overviewEvery);
 const rereadAliases = rereader(async () => swap(await fetchPart("/"), ["aliases"]), touchEvery);
 const rereadList = rereader(async () => {
+	listIsBeingRead = true;
 	const self = $("#stream").dataset.self, content = await fetchPart(self);
+	listIsBeingRead = false;
 	if (self === $("#stream").dataset.self) swap(content, $("#event") ? ["list"] : ["list", "detail"]);
+	schedule();
 }, 2000);
 
 // open shows the page of an address: an event beside the list, or the list itself.
@@ -200,6 +203,7 @@ const isHeld = () => (isWide.matches ? list().scrollTop : scrollY) > 120 || !$("
 function schedule() { frame ||= requestAnimationFrame(flush); }
 function flush() {
 	frame = 0;
+	if (listIsBeingRead) return; // it may be older than the rows that wait, and would remove them
 	const hold = $("#rows") && isHeld(); // read once: it forces a layout
 	if (listIsStale && !hold) { listIsStale = false; pendingRows.clear(); return void rereadList(); }
 	if (pendingPanel && $("#alias")) { morph($("#alias"), parse(pendingPanel).firstElementChild); decorate($("#alias")); }
