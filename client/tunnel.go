@@ -39,6 +39,7 @@ type tunnel struct {
 
 	messages      chan *Message   // nil = no more notices come
 	failed        error           // why the peer is no relay; valid then
+	attached      chan struct{}   // closed when the first alias is online
 	logged        chan struct{}   // closed when the request log has begun, or cannot
 	online        map[string]bool // by label; used by the goroutine of run alone
 	noRetryBefore time.Time       // a stopping relay asked not to be dialed before; zero if none did
@@ -65,7 +66,7 @@ type channelOpen struct {
 func newTunnel(up *Up, conn *Conn) *tunnel {
 	return &tunnel{
 		up: up, conn: conn, api: conn.api(up.Dialer.Version), idle: make(chan struct{}, 1), online: map[string]bool{},
-		messages: make(chan *Message, 64), logged: make(chan struct{}),
+		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
 	}
 }
 
@@ -176,6 +177,7 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 		t.failed = err
 		return
 	}
+	attached := sync.OnceFunc(func() { close(t.attached) })
 	for n := range t.conn.notices {
 		m := &Message{Type: n.Kind, Alias: n.Alias, Code: n.Code, Message: n.Message, RetryAfterMs: n.RetryAfterMs}
 		if n.Kind == relay.NoticeOnline {
@@ -184,6 +186,7 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 				continue // it is gone again
 			}
 			m.URL, m.QueuedEvents = a.URL, &a.QueuedEvents
+			attached()
 			select {
 			case <-t.logged: // so that requests that follow the message are in the log
 			case <-lost.Done():
@@ -217,6 +220,11 @@ func (t *tunnel) post(ctx context.Context, m *Message) bool {
 
 // followLog makes messages of the requests that end, until ctx does.
 func (t *tunnel) followLog(ctx context.Context) {
+	select {
+	case <-t.attached: // before, the relay may not know the alias, and would refuse its stream
+	case <-ctx.Done():
+		return
+	}
 	begin := sync.OnceFunc(func() { close(t.logged) })
 	log := t.up.log
 	query := "" // several aliases: one stream of all that the account may see
