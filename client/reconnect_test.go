@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -456,6 +457,42 @@ func TestChangedHostKeyEndsForGood(t *testing.T) {
 		if exitOfError(run.err) != ExitRefused {
 			t.Errorf("%v", run.err)
 		}
+		synctest.Wait()
+	})
+}
+
+// TestLogBeginsWithTheAlias: the stream of the log is asked for when the alias is online. A
+// relay makes a new alias meanwhile, and a stream that it refused misses what comes until
+// the next try.
+func TestLogBeginsWithTheAlias(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, _, _ := inMemory(t)
+		var isThere atomic.Bool
+		var early, begun atomic.Int64
+		d.notices = func(c *fakeConn) {
+			d.wg.Go(func() {
+				time.Sleep(time.Second)
+				isThere.Store(true)
+				c.notify(onlineNotice)
+			})
+		}
+		d.api.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+			if !isThere.Load() {
+				early.Add(1)
+				http.NotFound(w, r)
+				return
+			}
+			begun.Add(1)
+			_, _ = io.WriteString(w, ": connected\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		<-run.ready
+		if early.Load() != 0 || begun.Load() != 1 {
+			t.Errorf("%d streams before the alias was there, %d when it was ready", early.Load(), begun.Load())
+		}
+		_ = run.stop(t)
 		synctest.Wait()
 	})
 }
