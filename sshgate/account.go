@@ -107,10 +107,12 @@ const tokenName = 100
 const tokenLife = 90 * 24 * time.Hour
 
 // token makes an API token with all scopes of the account. It expires when it was not used
-// for tokenLife. Programs ask for it, so the answer is always JSON.
+// for tokenLife. The answer is the token and nothing else, so that a script can keep it.
 func (k *call) token() error {
-	k.json = true
-	name := strings.TrimSpace(k.flags["name"])
+	name := "made by ssh"
+	if given, ok := k.flags["name"]; ok {
+		name = strings.TrimSpace(given)
+	}
 	if name == "" || record.SafeTextMax(name, tokenName) != name {
 		return usage("--name takes up to 100 characters that can be printed")
 	}
@@ -123,7 +125,8 @@ func (k *call) token() error {
 	if err != nil {
 		return err
 	}
-	return k.print(record.OfToken(made, secret), nil)
+	k.talk("the token does all that " + record.SafeText(k.who.AccountName) + " may, and expires when it was not used for " + relay.FormatDuration(tokenLife))
+	return k.print(record.OfToken(made, secret), func() string { return secret + "\n" })
 }
 
 func (k *call) share() error {

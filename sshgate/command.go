@@ -21,7 +21,6 @@ type command struct {
 	flags    []flag   // those it takes beside --json
 	filters  bool     // it takes the filters of a list, as flags and as further words
 	examples []string // what stands behind ssh HOST
-	hidden   bool     // for programs: not in the list
 	run      func(*call) error
 }
 
@@ -75,11 +74,11 @@ func commands() []command {
 			{name: "format", value: "FORMAT", does: strings.Join(record.ExportFormats, ", ") + "; curl if not given"},
 		}, examples: []string{"export evt_01k…", "export evt_01k… --format har > event.har"}, run: (*call).export},
 		{name: "login", does: "make a one-time link to the dashboard", examples: []string{"login"}, run: (*call).login},
-		{name: "keys", does: "list the keys of the account", examples: []string{"keys"}, run: (*call).keys},
-		{name: "version", does: "show the version of the relay", examples: []string{"version"}, run: (*call).version},
 		{name: "token", does: "make an API token of the account", flags: []flag{
 			{name: "name", value: "TEXT", does: "what the token is for"},
-		}, examples: []string{"token --name laptop"}, hidden: true, run: (*call).token},
+		}, examples: []string{"token --name laptop", "token --json"}, run: (*call).token},
+		{name: "keys", does: "list the keys of the account", examples: []string{"keys"}, run: (*call).keys},
+		{name: "version", does: "show the version of the relay", examples: []string{"version"}, run: (*call).version},
 	}
 }
 
@@ -105,9 +104,7 @@ func find(name string) (command, error) {
 		if c.name == name {
 			return c, nil
 		}
-		if !c.hidden {
-			names = append(names, c.name)
-		}
+		names = append(names, c.name)
 	}
 	text := fmt.Sprintf("unknown command %q", record.SafeTextMax(name, 64))
 	if near := record.Nearest(name, names); near != "" {

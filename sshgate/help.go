@@ -33,9 +33,7 @@ func (c *conn) helpText() string {
 	fmt.Fprintf(&b, "Open a tunnel:  %s\n", srv.open())
 	fmt.Fprintf(&b, "Run a command:  %s COMMAND\n\n", srv.dial())
 	for _, k := range commands() {
-		if !k.hidden {
-			fmt.Fprintf(&b, "  %-22s %s\n", strings.TrimSpace(k.name+" "+k.args), k.does)
-		}
+		fmt.Fprintf(&b, "  %-22s %s\n", strings.TrimSpace(k.name+" "+k.args), k.does)
 	}
 	b.WriteString("\nhelp COMMAND explains one. Each takes --json.\n" +
 		"Exit codes: 0 done, 1 failed, 2 wrong use, 4 not found or not yours.\n\n")
@@ -110,9 +108,7 @@ func (k *call) help() error {
 	}
 	entries := []helpEntry{}
 	for _, c := range commands() {
-		if !c.hidden {
-			entries = append(entries, k.srv.helpEntry(c))
-		}
+		entries = append(entries, k.srv.helpEntry(c))
 	}
 	return k.print(record.ListOf(entries), k.s.c.helpText)
 }

@@ -40,7 +40,7 @@ func TestLimits(t *testing.T) {
 	c, other := b.mustDial(b.alice), b.mustDial(b.newKey("alice", 1))
 	for range 5 {
 		for _, line := range []string{
-			"share evt_01k0000000000000000000000", "share " + e + " --expires soon", "token", "replay evt_nonsense", "replay-queued unknown", "login x",
+			"share evt_01k0000000000000000000000", "share " + e + " --expires soon", "token --name=", "replay evt_nonsense", "replay-queued unknown", "login x",
 		} {
 			if _, _, code := runs(t, c, line); code != exitUsage && code != exitNotFound {
 				t.Fatalf("%s: exit %d", line, code)

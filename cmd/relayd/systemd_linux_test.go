@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +25,8 @@ type manager struct {
 	t      *testing.T
 	conn   *net.UnixConn
 	states chan string
-	stored map[string]*os.File // by name; read it only while no relayd runs
+	mu     sync.Mutex
+	stored map[string]*os.File // by name
 }
 
 func newManager(t *testing.T) *manager {
@@ -51,7 +53,9 @@ func (m *manager) read() {
 		if messages, err := syscall.ParseSocketControlMessage(rights[:k]); err == nil && len(messages) == 1 {
 			fds, _ := syscall.ParseUnixRights(&messages[0])
 			_, name, _ := strings.Cut(state, "FDNAME=")
+			m.mu.Lock()
 			m.stored[name] = os.NewFile(uintptr(fds[0]), name)
+			m.mu.Unlock()
 		}
 		m.states <- state
 	}
@@ -82,6 +86,8 @@ func (m *manager) start(dir string, flags ...string) *relaytest.Process {
 	cmd := exec.Command("sh", "-c", command)
 	cmd.Env = append(os.Environ(), "HOME="+dir, "NOTIFY_SOCKET="+m.conn.LocalAddr().String(), "WATCHDOG_USEC=300000")
 	var names []string
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for name, file := range m.stored {
 		cmd.ExtraFiles, names = append(cmd.ExtraFiles, file), append(names, name)
 	}
