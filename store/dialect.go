@@ -176,6 +176,9 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writ
 	}
 	s.checkpointer.notify()
 	s.tellNodes(c.localEvents)
+	if len(c.clusterEvents) > 0 && s.d.isPostgres && s.HasOtherNodes() {
+		s.notices.tellRevised()
+	}
 	return s.outbox.put(c.localEvents), nil
 }
 

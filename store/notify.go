@@ -37,9 +37,11 @@ type notices struct {
 	changes map[notice]bool
 	order   []notice
 	all     bool // more changed than a notice holds
+	revised bool // revisions were written
 	wake    chan struct{}
 
 	echo      chan struct{} // a notice of this node came back
+	poll      chan struct{} // another node has written revisions
 	listening atomic.Bool
 }
 
@@ -51,12 +53,14 @@ type notice struct {
 	n     int
 }
 
-// allChanged is the notice that viewers have to read again.
-const allChanged = "*"
+const (
+	allChanged = "*" // viewers have to read again
+	revised    = "r" // the first word of a notice: revisions were written
+)
 
 func (n *notices) init() {
 	n.changes = map[notice]bool{}
-	n.wake, n.echo = make(chan struct{}, 1), make(chan struct{}, 1)
+	n.wake, n.echo, n.poll = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
 // mode says how this node learns of changes at the others.
@@ -68,7 +72,7 @@ func (n *notices) mode() string {
 }
 
 // tell queues changes for the other nodes. All nodes read changes of aliases, accounts and
-// tunnels from revisions.
+// tunnels from revisions, which tellRevised announces.
 func (n *notices) tell(changes []relay.Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,9 +99,20 @@ func (n *notices) tell(changes []relay.Change) {
 	}
 }
 
-func (n *notices) nudge() {
+// tellRevised makes the other nodes read revisions at once, and not with their next poll.
+func (n *notices) tellRevised() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.revised = true
+	n.nudge()
+}
+
+func (n *notices) nudge() { signal(n.wake) }
+
+// signal fills a channel that holds one signal, unless it is full.
+func signal(c chan struct{}) {
 	select {
-	case n.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -106,19 +121,22 @@ func (n *notices) nudge() {
 func (n *notices) take() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	order, all := n.order, n.all
-	n.order, n.all = nil, false
-	clear(n.changes)
-	if all {
-		return allChanged
+	var words []string
+	if n.revised {
+		words = append(words, revised)
 	}
-	words := make([]string, len(order))
-	for i, c := range order {
-		words[i] = string(c.kind[0]) + strconv.FormatInt(c.alias, 10)
+	if n.all {
+		words, n.order = append(words, allChanged), nil
+	}
+	for _, c := range n.order {
+		word := string(c.kind[0]) + strconv.FormatInt(c.alias, 10)
 		if c.kind != relay.ChangeQueue {
-			words[i] += "/" + c.event.String() + "/" + strconv.Itoa(c.n)
+			word += "/" + c.event.String() + "/" + strconv.Itoa(c.n)
 		}
+		words = append(words, word)
 	}
+	n.order, n.all, n.revised = nil, false, false
+	clear(n.changes)
 	return strings.Join(words, " ")
 }
 
@@ -252,19 +270,21 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 	if n == nil {
 		_ = s.sendNotice(ctx, "")
+		signal(s.notices.poll)
 		s.outbox.put([]relay.Change{{Kind: relay.ChangeMissed}})
 		return
 	}
 	sender, text, _ := strings.Cut(n.Extra, " ")
 	if sender != s.NodeID() {
+		text, found := strings.CutPrefix(text, revised)
+		if found {
+			signal(s.notices.poll)
+		}
 		s.outbox.put(parseNotice(text))
 		return
 	}
 	s.notices.listening.Store(true)
-	select {
-	case s.notices.echo <- struct{}{}:
-	default:
-	}
+	signal(s.notices.echo)
 }
 
 // startNotices starts the goroutines of notices, which end with ctx.

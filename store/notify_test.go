@@ -107,6 +107,30 @@ func TestNoticesBetweenNodes(t *testing.T) {
 		hears(relay.Change{Kind: relay.ChangeMissed})
 	}
 
+	if _, err := s.CreateAlias(t.Context(), relay.System(), "second", "alice"); err != nil {
+		t.Fatal(err)
+	}
+	told = ""
+	until("the revision is announced", func() bool {
+		select {
+		case n := <-l.Notify:
+			told += n.Extra + "\n"
+		default:
+		}
+		return strings.Contains(told, s.NodeID()+" r")
+	})
+	began := time.Now()
+	for i := range 10 { // one after another: by the poll they would take ten seconds
+		if _, err := db.Exec(`INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (0, 'other', 'tunnel', $1, 0, 0, '')`, i); err != nil {
+			t.Fatal(err)
+		}
+		tell("other r")
+		hears(relay.Change{Kind: relay.ChangeTunnel, Alias: int64(i)})
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("ten revisions that were announced took %v", took)
+	}
+
 	var tickets []*relay.Ticket
 	for range 400 {
 		tickets = append(tickets, s.Accept(eventAt(s, alias, time.Now(), relay.StateQueued, "x")))

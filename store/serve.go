@@ -92,19 +92,26 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 }
 
 // pollLoop does what is due each second: it reads changes by other processes, ends attempts
-// of dead servers, and writes results that could not be written before.
+// of dead servers, and writes results that could not be written before. It reads changes at
+// once when another node announces them.
 func (s *Store) pollLoop(ctx context.Context, last int64) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for n := 0; ; n++ {
+	for n := 0; ; {
+		second := false
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.notices.poll:
 		case <-tick.C:
+			second = true
 		}
 		var err error
 		if last, err = s.pollRevisions(ctx, last); err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
 			s.log.Warn("changes by other processes cannot be read", "err", err)
+		}
+		if !second {
+			continue
 		}
 		s.disk.refresh(s)
 		if s.reachable() == nil {
@@ -120,6 +127,7 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 		if !s.d.isPostgres {
 			s.rounds.Add(1)
 		}
+		n++
 	}
 }
 
