@@ -70,7 +70,7 @@ func (r *relayServer) newToken(keyFile string) (token, id string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	out, err := session.Output("token --name test")
+	out, err := session.Output("token --name test --json")
 	if err != nil {
 		r.t.Fatalf("ssh token: %v", err)
 	}
