@@ -152,6 +152,7 @@ func (c *cli) serve(ctx context.Context, a *app, list []*setting) error {
 		fmt.Fprint(c.stdout, greeting)
 		supervised, end := context.WithCancel(ctx)
 		go a.superviseUntil(supervised)
+		go a.limitHeap(supervised)
 		go a.watchLevelSignal(supervised)
 		select {
 		case <-ctx.Done():

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"runtime/debug"
 	"time"
 )
 
@@ -48,6 +50,32 @@ func sameAddress(have net.Addr, addr string) bool {
 	}
 	sameIP := listens.IP.Equal(want.IP) || listens.IP.IsUnspecified() && (want.IP == nil || want.IP.IsUnspecified())
 	return sameIP && (want.Port == 0 || want.Port == listens.Port)
+}
+
+// What the heap may hold besides the bytes of --buffer-limit: caches, requests under way
+// and the pages of the store, and 64 KiB for each connection (an idle tunnel holds 46).
+const baseHeap, connectionHeap = 112 << 20, 64 << 10
+
+// limitHeap tells the garbage collector, until ctx ends, how much memory there should be at
+// most. By itself it waits until the heap is twice as large as what is in use, so that
+// buffers of --buffer-limit would cost twice their size. GOMEMLIMIT takes precedence.
+func (a *app) limitHeap(ctx context.Context) {
+	buffers := a.cfg.BufferLimit.Limit()
+	if buffers == 0 || debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		connections := a.server.Stats().Connections + a.sshServer.Stats().Connections
+		debug.SetMemoryLimit(buffers + baseHeap + int64(connections)*connectionHeap)
+		select {
+		case <-ctx.Done():
+			debug.SetMemoryLimit(math.MaxInt64)
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // statusInterval is how often systemd gets a new status, without a watchdog.
