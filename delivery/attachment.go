@@ -290,8 +290,19 @@ func (h *attachment) channelFor(x *exchange, fresh bool) (*pooledChannel, *relay
 	return h.open(x.d.base, x)
 }
 
-// open makes a new channel.
+// open makes a new channel. A client that refuses it while many are open gets a second try
+// with fewer. OpenSSH says that a name does not resolve when it has no descriptor left.
 func (h *attachment) open(ctx context.Context, x *exchange) (*pooledChannel, *relay.Error) {
+	l, err := h.openOnce(ctx, x)
+	refused := err != nil && (err.Code == relay.CodeLocalRefused || err.Code == relay.CodeLocalUnresolvable)
+	if refused && h.pool.reduce() {
+		time.Sleep(closeTime)
+		l, err = h.openOnce(ctx, x)
+	}
+	return l, err
+}
+
+func (h *attachment) openOnce(ctx context.Context, x *exchange) (*pooledChannel, *relay.Error) {
 	ctx, cancel := context.WithTimeout(ctx, openWait)
 	defer cancel()
 	asked := time.Now()

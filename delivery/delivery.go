@@ -117,7 +117,8 @@ type Delivery struct {
 	feed          *feed
 	overflow      *limiter // channels in use over all tunnels
 	channels      atomic.Int64
-	storeDegraded atomic.Bool // see markStoreDegraded
+	kept          atomic.Int64 // of channels, those that a pool has kept at some time
+	storeDegraded atomic.Bool  // see markStoreDegraded
 	counters      counts
 
 	exchanges sync.Pool // *exchange

@@ -47,6 +47,7 @@ type exchange struct {
 	slot    channelSlot
 	hasSlot bool
 	reused  bool
+	kept    keptChannels // as the request was sent
 
 	// The answer.
 	final            *wire.Head
@@ -76,7 +77,8 @@ type exchange struct {
 	acceptedWhole  bool
 	durable        bool
 	acceptDue      bool
-	slow           bool // slowAfter has passed; the pool counts it until the first byte of an answer
+	slow           bool // slowAfter has passed before the first byte of an answer
+	slowCounted    bool // the pool counts it as slow until then
 
 	at              times
 	responseTimeout time.Duration // from the whole request to the first byte of the response; 0 = no limit
@@ -195,13 +197,13 @@ func (x *exchange) park() {
 func (x *exchange) becomeSlow() {
 	if !x.slow && !x.att.lazy {
 		x.slow = true
-		x.att.pool.addSlow()
+		x.slowCounted = x.att.pool.addSlow()
 	}
 }
 
 func (x *exchange) endSlow() {
-	if x.slow {
-		x.slow = false
+	if x.slowCounted {
+		x.slowCounted = false
 		x.att.pool.removeSlow()
 	}
 }
@@ -280,6 +282,7 @@ func (x *exchange) connect() *relay.Error {
 		if x.req.caller == nil && x.d.opt.MayClaim != nil && x.d.opt.MayClaim() != nil {
 			return relay.ErrNotSent // another node may have claimed it
 		}
+		x.kept = x.att.pool.keptChannels()
 		n, werr := l.ch.Write(x.first)
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {

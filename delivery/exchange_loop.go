@@ -177,7 +177,7 @@ func (x *exchange) onFill(f relay.Fill) verdict {
 		if x.at.first.IsZero() {
 			x.at.first = time.Now()
 			x.endSlow()
-			x.att.pool.noteAnswer(x.at.open)
+			x.att.pool.noteAnswer(x.kept, x.reused)
 			x.answeredEarly = !x.allWritten.Load()
 		}
 		if v := x.onBytes(x.pooled.buf[:f.N]); v != goOn {

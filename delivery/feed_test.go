@@ -131,9 +131,10 @@ func TestRoundOfTheFeedIsBoundedInBytes(t *testing.T) {
 	run(t, always("hello", huge), func(b *fixture) {
 		sub, _ := b.d.Subscribe(context.Background(), relay.Actor{Account: 1}, 0, "")
 		defer sub.Close()
-		// After this request the feed pauses, so that what follows falls into one round.
+		// After this request the feed pauses for 50 ms, so that what follows falls into one
+		// round. It takes no time, so that nothing is left of a pause that ends earlier.
 		b.send(post)
-		time.Sleep(60 * time.Millisecond)
+		synctest.Wait()
 		before := b.s.num(&b.s.heads)
 		var all []<-chan relay.Outcome
 		for range 60 {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"relay"
@@ -23,11 +24,20 @@ type pool struct {
 	idle          []*pooledChannel // oldest first
 	trim          *time.Timer
 
-	// A local server that handles one connection at a time answers no other request while
-	// an idle channel is open (ADR 0005).
-	slow       int       // requests that have waited longer than slowAfter for an answer
+	// A local server that handles one connection at a time, or a fixed number of them,
+	// answers no other request while idle channels use them up (ADR 0005).
+	slow       int       // requests that addSlow counts
 	reuseAgain time.Time // no channel is kept before this time
-	concurrent bool      // the local server has answered a request while an older channel was idle
+	maxIdle    int       // see reduce
+	reducedAt  time.Time
+	concurrent bool // proven was 2 or more at some time
+	// proven is how many connections the local server is known to handle at once: it has
+	// answered a request while all other channels of that number stayed open that had an
+	// answer before. It is 0 again when none of those is open any more, because another
+	// program may listen there now.
+	proven atomic.Int64
+	kept   atomic.Int64 // open channels that park has kept at some time
+	ended  atomic.Int64 // those that were closed since
 
 	opening   int
 	inUse     int
@@ -39,6 +49,11 @@ type pool struct {
 
 // Bounds of the pool.
 const (
+	maxIdleChannels = 256  // of one tunnel; a request with a body needs the one of its own caller
+	maxKeptInAll    = 8192 // in use or idle, of all tunnels
+	// closeTime is given to the peer to close channels before another one is opened.
+	closeTime = 50 * time.Millisecond
+
 	reuseLimit     = time.Second
 	maxSpares      = 16
 	peakWindow     = 10 * time.Second
@@ -53,7 +68,7 @@ const (
 )
 
 func (p *pool) init(h *attachment) {
-	p.att = h
+	p.att, p.maxIdle = h, maxIdleChannels
 	p.window = time.Now()
 	p.trim = time.AfterFunc(time.Hour, p.trimIdle)
 	p.trim.Stop()
@@ -150,13 +165,18 @@ func (p *pool) healthy(l *pooledChannel) bool {
 // park keeps a channel for another request, for at most limit.
 func (p *pool) park(l *pooledChannel, limit time.Duration) {
 	now := time.Now()
+	if !l.reused {
+		l.keptBy = p
+		p.kept.Add(1)
+		l.d.kept.Add(1)
+	}
 	l.reused, l.since, l.until = true, now, now.Add(limit)
 	l.armIdleRead()
 	if ch, remote := l.ch.(interface{ Parked() }); remote {
 		ch.Parked()
 	}
 	p.mu.Lock()
-	if !p.reuses() || len(p.idle) >= channelsPerTunnel {
+	if !p.reuses() || len(p.idle) >= p.maxIdle || l.d.kept.Load() > maxKeptInAll {
 		p.mu.Unlock()
 		l.close()
 		return
@@ -183,32 +203,72 @@ func (p *pool) reuses() bool {
 	return !p.closed && !p.reuseDisabled && p.slow == 0 && !time.Now().Before(p.reuseAgain)
 }
 
-// addSlow counts a request that has waited for slowAfter without an answer. Idle channels
-// may be the reason, so addSlow closes them. No channel is kept while such a request
-// waits, nor for reusePause if a channel was idle now.
-func (p *pool) addSlow() {
+// addSlow is called when a request has waited for slowAfter without an answer. If more
+// channels are open than the local server is known to handle at once, idle ones may be the
+// reason: addSlow closes them and counts the request. No channel is kept until removeSlow
+// ends that, nor for reusePause if a channel was idle now, unless the local server has
+// handled several connections at once before.
+func (p *pool) addSlow() (counted bool) {
 	p.mu.Lock()
+	if int64(len(p.idle)+p.inUse) <= p.proven.Load() {
+		p.mu.Unlock()
+		return false
+	}
 	p.slow++
 	if len(p.idle) > 0 && !p.concurrent {
 		p.reuseAgain = time.Now().Add(reusePause)
 	}
 	p.mu.Unlock()
 	p.closeIdle()
+	return true
 }
 
-// noteAnswer sets concurrent if the local server has answered a request, sent at sent,
-// while a channel was open that had been idle since before.
-func (p *pool) noteAnswer(sent time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.concurrent || p.att.lazy || len(p.idle) == 0 || !p.idle[0].since.Before(sent) {
+// keptChannels are the channels that had an answer, as a request was sent.
+type keptChannels struct{ open, ended int64 }
+
+func (p *pool) keptChannels() keptChannels {
+	ended := p.ended.Load() // first: a channel that is closed meanwhile then counts too low
+	return keptChannels{p.kept.Load(), ended}
+}
+
+// noteAnswer raises proven after the first byte of an answer. sent is the result of
+// keptChannels before the request was sent, reused tells that its own channel is one of them.
+func (p *pool) noteAnswer(sent keptChannels, reused bool) {
+	n := sent.open - (p.ended.Load() - sent.ended)
+	if !reused {
+		n++
+	}
+	if n <= p.proven.Load() || p.att.lazy {
 		return
 	}
-	ended, _ := p.idle[0].pollIdleRead()
-	p.concurrent = !ended
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.idle {
+		if ended, _ := l.pollIdleRead(); ended {
+			n--
+		}
+	}
+	p.proven.Store(max(n, p.proven.Load()))
+	p.concurrent = p.concurrent || n >= 2
 }
 
-// removeSlow ends addSlow once the request is answered or has ended without an answer.
+// reduce closes the idle channels, and keeps fewer from now on, if so many channels are open
+// that the client of the tunnel may have no descriptor left for another connection (macOS
+// gives a program 256). It reports whether that has happened just now.
+func (p *pool) reduce() bool {
+	p.mu.Lock()
+	if len(p.idle)+p.inUse > 2*channelsPerTunnel {
+		p.maxIdle, p.reducedAt = channelsPerTunnel, time.Now()
+	}
+	reduced := time.Since(p.reducedAt) < reusePause
+	p.mu.Unlock()
+	if reduced {
+		p.closeIdle()
+	}
+	return reduced
+}
+
+// removeSlow ends the count of a request that is answered or has ended without an answer.
 func (p *pool) removeSlow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,6 +19,7 @@ type pooledChannel struct {
 	idled    bool      // it waited in the pool: what is wrong with it may be old
 	gotBytes bool      // something came while it waited
 	reused   bool      // it served a request before
+	keptBy   *pool     // the pool that kept it first
 	since    time.Time // when it was kept
 	until    time.Time // how long it may be
 	// owner is the caller whose request body this channel has carried; nil = it has
@@ -114,6 +115,12 @@ func (l *pooledChannel) close() {
 	l.closed = true
 	_ = l.ch.Close()
 	l.d.channels.Add(-1)
+	if p := l.keptBy; p != nil {
+		l.d.kept.Add(-1)
+		if p.ended.Add(1); p.kept.Add(-1) == 0 {
+			p.proven.Store(0)
+		}
+	}
 	if l.large != nil && !l.reading {
 		l.d.pieces.Put(l.large)
 	}

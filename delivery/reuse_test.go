@@ -399,9 +399,9 @@ func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	})
 }
 
-// TestReuseGoesOnBehindASlowAnswer: a local server that answers while a kept channel is
-// open is not one of those that reuse has to pause for.
-func TestReuseGoesOnBehindASlowAnswer(t *testing.T) {
+// TestSlowAnswerClosesNoChannelOfAQuickServer: a local server that has answered a request
+// while a kept channel was open is not slow because of that channel.
+func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	run(t, func(l *local) {
 		for l.until("\r\n\r\n") {
 			if contains(l.got, "slow") {
@@ -412,16 +412,136 @@ func TestReuseGoesOnBehindASlowAnswer(t *testing.T) {
 		}
 	}, func(b *fixture) {
 		alone := strings.Replace(get, "Host", "Connection: close\r\nHost", 1)
+		slow := strings.Replace(alone, "/", "/slow", 1)
 		b.send(post) // its channel is kept, for its caller alone
 		time.Sleep(time.Millisecond)
 		b.send(alone)
-		b.send(strings.Replace(alone, "/", "/slow", 1))
-		b.want("kept after 100 ms", b.d.Stats().Channels, 0)
+		b.send(slow)
+		b.want("kept after 100 ms", b.d.Stats().Channels, 1)
+		_, first := b.begin(slow)
+		_, second := b.begin(slow)
+		<-first
+		<-second
+		b.want("kept after 100 ms, with more open than before", b.d.Stats().Channels, 0)
 		b.send(get)
 		b.pause()
 		b.send(get)
 		b.want("connection", b.last().Connection, relay.ConnectionReused)
 	})
+}
+
+// callers makes n caller connections.
+func callers(n int) []*memCaller {
+	out := make([]*memCaller, n)
+	for i := range out {
+		out[i] = newCaller("")
+	}
+	return out
+}
+
+// sendAll sends a request by each caller connection at once, and returns how long the last
+// answer took.
+func (b *fixture) sendAll(callers []*memCaller, raw string) time.Duration {
+	b.t.Helper()
+	start := time.Now()
+	var all []<-chan relay.Outcome
+	for _, c := range callers {
+		b.caller = c
+		_, done := b.begin(raw)
+		all = append(all, done)
+	}
+	for _, done := range all {
+		b.want("error", code(<-done), "")
+	}
+	return time.Since(start)
+}
+
+// TestEachOfManyCallersReusesItsChannel: a channel that has carried a body serves only its
+// own caller, so that many senders need as many channels.
+func TestEachOfManyCallersReusesItsChannel(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		senders := callers(200)
+		for range 4 {
+			b.sendAll(senders, post)
+			b.pause()
+		}
+		b.want("opened", b.tun.count(), len(senders))
+		b.sendAll(callers(100), post)
+		b.want("kept", b.d.Stats().Channels, 256)
+	})
+}
+
+// workers makes a function that serves the connections of a tunnel with a fixed number of
+// workers, each of which keeps its connection until that is closed.
+func workers(n int) func(*local) {
+	free := make(chan struct{}, n)
+	return func(l *local) {
+		free <- struct{}{}
+		defer func() { <-free }()
+		for l.until("hello") {
+			time.Sleep(time.Millisecond)
+			l.got = nil
+			if !l.Write(ok) {
+				return
+			}
+		}
+	}
+}
+
+// TestKeptChannelsLeaveWorkersFree: a local server with a fixed number of workers answers
+// no other request while all of them have a kept channel.
+func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
+	for _, n := range []int{2, 5, 16} {
+		run(t, nil, func(b *fixture) {
+			few, many := callers(n), callers(80)
+			for range 4 {
+				b.sendAll(few, post)
+				b.pause()
+			}
+			direct := 80 / time.Duration(n) * time.Millisecond
+			for round := range 5 {
+				if took := b.sendAll(many, post); took > 200*time.Millisecond+2*direct {
+					b.t.Errorf("%d workers, round %d: the last answer took %v", n, round, took)
+				}
+			}
+		}, func(b *fixture) { b.tun = &memTunnel{serve: workers(n)} })
+	}
+}
+
+// TestAnotherLocalServerMayBeSerial: what was learned of a local server does not hold for
+// the next one on its port.
+func TestAnotherLocalServerMayBeSerial(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		for range 3 {
+			b.sendAll(callers(10), post)
+			b.pause()
+		}
+		time.Sleep(2 * time.Second)
+		b.tun.set(func() { b.tun.serve = serial() })
+		for range 5 {
+			b.send(post) // keeps its channel
+			if took := b.sendAll(callers(1), post); took > 150*time.Millisecond {
+				t.Errorf("the next caller waited %v", took)
+			}
+		}
+	})
+}
+
+// TestClientWithFewDescriptors: a client that cannot open another connection, because the
+// kept ones have its last descriptors, gets fewer of them.
+func TestClientWithFewDescriptors(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		senders := callers(200)
+		for range 3 {
+			b.sendAll(senders[:150], post)
+			b.pause()
+		}
+		b.caller = nil
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+		b.sendAll(senders, post)
+		b.want("kept: 64 at most", b.d.Stats().Channels <= 64, true)
+	}, func(b *fixture) { b.tun.most = 150 })
 }
 
 // TestChannelIsBackBeforeTheStore: a local server of one connection serves the next

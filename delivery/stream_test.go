@@ -105,8 +105,12 @@ type memTunnel struct {
 	// window is how many bytes of a request a local server leaves unread before the
 	// channel takes no more; 0 = any number.
 	window int
+	// most is how many connections the client can have at once, as it has no more
+	// descriptors; 0 = any number.
+	most int
 
 	mu       sync.Mutex
+	alive    int
 	heard    time.Duration
 	openErr  error
 	hang     bool // opens are not answered
@@ -131,6 +135,15 @@ func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Chan
 	if err != nil {
 		return nil, err
 	}
+	t.mu.Lock()
+	full := t.most > 0 && t.alive == t.most
+	if !full {
+		t.alive++
+	}
+	t.mu.Unlock()
+	if full {
+		return nil, relay.Errorf(relay.CodeLocalRefused, "no descriptors")
+	}
 	c := &memChannel{t: t, up: newStream(), down: newStream(), filled: make(chan relay.Fill, 1)}
 	c.down.hook, c.up.window = c.pump, t.window
 	t.mu.Lock()
@@ -146,6 +159,7 @@ func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Chan
 		l := &local{c: c}
 		t.serve(l)
 		l.Close()
+		t.set(func() { t.alive-- })
 	}()
 	return c, nil
 }
