@@ -45,6 +45,9 @@ type FeedItem struct {
 
 // Subscription is one viewer of the live feed.
 type Subscription interface {
+	// Start returns the id after which the items come, with which a viewer can come back
+	// before the first one; "" if the viewer has given an id itself.
+	Start() string
 	// Next waits for at least one item and returns all pending items, at most 20
 	// times a second. A viewer that is too slow gets one resync item instead of the
 	// items that it missed. Next fails when ctx ends, when the access of the actor is

@@ -65,6 +65,7 @@ type fakeFeed struct {
 	alias  int64
 	lastID string
 	items  chan []relay.FeedItem
+	start  string
 	end    error // given when items is closed
 	closed chan struct{}
 	once   sync.Once
@@ -73,6 +74,8 @@ type fakeFeed struct {
 func newFeed() *fakeFeed {
 	return &fakeFeed{items: make(chan []relay.FeedItem), closed: make(chan struct{}), end: relay.ErrNotFound}
 }
+
+func (f *fakeFeed) Start() string { return f.start }
 
 func (f *fakeFeed) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	select {

@@ -68,7 +68,11 @@ func (s *server) writeStream(ctx context.Context, w http.ResponseWriter, sub rel
 	out := http.NewResponseController(w)
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	var buf bytes.Buffer
-	buf.WriteString(": connected\nretry: 1000\n\n")
+	buf.WriteString(": connected\nretry: 1000\n")
+	if id := sub.Start(); id != "" { // without data it is no event (HTML Living Standard, section 9.2.6)
+		buf.WriteString("id: " + id + "\n")
+	}
+	buf.WriteString("\n")
 	for {
 		// Not every writer has deadlines (h2 has, recorders have not).
 		_ = out.SetWriteDeadline(time.Now().Add(streamWriteTimeout))

@@ -68,6 +68,20 @@ func TestStream(t *testing.T) {
 	<-h.deliver.feed.closed
 }
 
+// TestStreamBeginsWithAnID: a viewer whose stream is cut before the first item can go on
+// after what it has seen.
+func TestStreamBeginsWithAnID(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	h.deliver.feed = newFeed()
+	h.deliver.feed.start = "40"
+	_, body := h.open(t.Context(), "", "")
+	if got, want := readUntil(t, body, "\n\n"), ": connected\nretry: 1000\nid: 40\n\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	close(h.deliver.feed.items)
+}
+
 func TestStreamEndsWithTheAccess(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

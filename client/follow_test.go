@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -209,6 +210,18 @@ func TestLineWithoutEnd(t *testing.T) {
 	f := &follower{connectedOnce: true}
 	if f.retryable(err, new(bool)) {
 		t.Error("it is asked again")
+	}
+}
+
+// TestIDBeforeTheFirstItem: the relay says at the beginning of a stream where it begins.
+func TestIDBeforeTheFirstItem(t *testing.T) {
+	var got []string
+	err := readStream(strings.NewReader(": connected\nid: 40\n\n:\n\nid: 41\nevent: event\ndata: {}\n\n"), func(id, name string, data []byte) error {
+		got = append(got, id+" "+name+" "+string(data))
+		return nil
+	})
+	if want := []string{"40  ", "41 event {}"}; exitOfError(err) != ExitUnreachable || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }
 

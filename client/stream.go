@@ -22,7 +22,7 @@ var errLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB
 
 // stream opens the live stream, of one alias or of all with "", after the item with the id
 // after, or from now on with "". It calls begun when it is open and take for each item,
-// whose slices are valid during the call only, until the stream ends, begun or take fails.
+// whose slices are valid during the call only, and with an empty name for an id alone, until the stream ends, begun or take fails.
 func (a *API) stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,22 +58,23 @@ func (h *silenceReader) Read(p []byte) (int, error) {
 }
 
 // readStream reads server-sent events (HTML Living Standard, section 9.2.6) and passes
-// id, name and data of each to take, until the stream ends or take fails. The slices
-// are valid during the call only. An event may have maxLine bytes.
+// id, name and data of each to take, until the stream ends or take fails; the name is
+// empty for an id without data. The slices are valid during the call only. An event may
+// have maxLine bytes.
 func readStream(r io.Reader, take func(id, name string, data []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4096), maxLine)
-	var id, name string
+	var id, before, name string
 	var data []byte
 	for lines.Scan() {
 		line := bytes.TrimSuffix(lines.Bytes(), []byte("\r"))
 		if len(line) == 0 {
-			if len(data) > 0 {
+			if len(data) > 0 || id != before {
 				if err := take(id, name, data); err != nil {
 					return err
 				}
 			}
-			name, data = "", data[:0]
+			before, name, data = id, "", data[:0]
 			continue
 		}
 		field, value, _ := bytes.Cut(line, []byte(":"))

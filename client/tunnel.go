@@ -246,7 +246,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 			for _, m := range log.take(name, data) {
 				t.post(ctx, m)
 			}
-			log.last, resumed = id, true
+			log.last, resumed = id, resumed || name != ""
 			return ctx.Err()
 		})
 		begin()

@@ -126,6 +126,27 @@ func TestFeedIsBoundedInBytes(t *testing.T) {
 	}, func(b *fixture) { b.opt.Registry = reg })
 }
 
+// TestFeedGoesOnAfterItsStart: a viewer that was cut before its first item misses nothing of
+// what came between.
+func TestFeedGoesOnAfterItsStart(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		ctx := context.Background()
+		other, _ := b.d.Subscribe(ctx, relay.Actor{Account: 1}, 0, "")
+		defer other.Close()
+		cut, _ := b.d.Subscribe(ctx, relay.Actor{Account: 1}, 7, "")
+		start := cut.Start()
+		cut.Close()
+		b.send(post)
+		time.Sleep(time.Second)
+		again, _ := b.d.Subscribe(ctx, relay.Actor{Account: 1}, 7, start)
+		defer again.Close()
+		items, err := again.Next(ctx)
+		b.want("error", err, nil)
+		b.want("what came between", strings.HasSuffix(names(items), "event attempt"), true)
+		b.want("start of a viewer that goes on", again.Start(), "")
+	})
+}
+
 func TestRoundOfTheFeedIsBoundedInBytes(t *testing.T) {
 	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
 	run(t, always("hello", huge), func(b *fixture) {

@@ -12,7 +12,8 @@ import (
 type viewer struct {
 	f     *feed
 	who   relay.Actor
-	alias int64 // 0 = all that the actor may see
+	alias int64  // 0 = all that the actor may see
+	start string // see Start
 
 	mu      sync.Mutex
 	all     bool
@@ -47,15 +48,20 @@ func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, 
 		}
 	}
 	f.viewers[v] = true
-	if lastID != "" {
-		if items, ok := f.since(lastID, v); ok {
-			v.give(items)
-		} else {
-			v.resync(f.id(f.seq))
-		}
+	items, known := f.since(lastID, v)
+	switch {
+	case lastID == "":
+		v.start = f.id(f.seq)
+	case known:
+		v.give(items)
+	default:
+		v.resync(f.id(f.seq))
 	}
 	return v, nil
 }
+
+// Start implements relay.Subscription.
+func (v *viewer) Start() string { return v.start }
 
 // viewersOf counts the viewers of an account; for relay.System it returns 0. The caller holds mu.
 func (f *feed) viewersOf(who relay.Actor) (n int) {

@@ -158,6 +158,8 @@ func (s *fakeSub) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	}
 }
 
+func (s *fakeSub) Start() string { return "" }
+
 func (s *fakeSub) Close() {
 	close(s.gone)
 	s.store.mu.Lock()
