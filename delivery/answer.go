@@ -98,6 +98,22 @@ func (x *exchange) stopUpload() {
 	x.uploadEnded(<-x.uploadDone)
 }
 
+// amendWhole stores a request that became whole after its event was accepted, before its
+// attempt ends: when the caller has the whole answer, the record has the whole request.
+func (x *exchange) amendWhole() {
+	if x.acceptedWhole || !x.req.rec.isWhole() {
+		return
+	}
+	x.awaitLastWrite()
+	if x.uploading && x.allWritten.Load() {
+		x.onUpload(<-x.uploadDone)
+	}
+	if x.reqEnd.how == whole {
+		x.amend()
+		x.acceptedWhole = true
+	}
+}
+
 // amend stores the end of a request that was accepted before it was whole.
 func (x *exchange) amend() {
 	state := relay.BodyAborted

@@ -347,6 +347,7 @@ func (x *exchange) advance() {
 		if acceptNow {
 			x.sendAcceptAndFinish()
 		} else {
+			x.amendWhole()
 			x.sendFinish(relay.StateDelivered, nil, "")
 		}
 		x.returnChannel()

@@ -328,6 +328,30 @@ func TestEarlyAnswer(t *testing.T) {
 	})
 }
 
+// TestRequestIsWholeWithItsAnswer: a local server that answers while it reads, as an echo
+// does, ends its answer when it has all of the request. The record said for a moment after
+// the answer that only a part of the request had come, and that it could not be replayed.
+func TestRequestIsWholeWithItsAnswer(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\nab")
+		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
+		l.until("cd")
+		l.Write("cd")
+	}, func(b *fixture) {
+		b.s.delay = 5 * time.Millisecond
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab")
+		time.Sleep(20 * time.Millisecond)
+		c.in.write([]byte("cd"))
+		for !strings.HasSuffix(c.answer(), "abcd") {
+			time.Sleep(time.Millisecond)
+		}
+		b.want("body state", b.event().Request.Body.State, relay.BodyComplete)
+		b.want("stored", string(b.event().Request.Body.Data), "abcd")
+		<-done
+		b.want("amended", len(b.s.amends), 1)
+	})
+}
+
 func TestEarlyAnswerAndCallerStaysSilent(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
