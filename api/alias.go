@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -60,6 +62,27 @@ type settingsInput struct {
 	Body  settingsChange
 }
 
+// listAliasesInput pages the list of aliases.
+type listAliasesInput struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
+	Cursor string `query:"cursor" maxLength:"100" doc:"nextCursor of the page before"`
+}
+
+// searchInput names a saved search.
+type searchInput struct {
+	Alias string `path:"alias"`
+	Name  string `path:"name" maxLength:"200"`
+	Body  struct {
+		Words string `json:"words" minLength:"1" doc:"a search as it is typed in the dashboard, such as status:5xx type:invoice.*"`
+	}
+}
+
+// searchNameInput names a saved search that is forgotten.
+type searchNameInput struct {
+	Alias string `path:"alias"`
+	Name  string `path:"name" maxLength:"200"`
+}
+
 func (s *server) addAliasRoutes() {
 	registerTyped(s, route{
 		method: http.MethodGet, path: "/aliases", id: "list-aliases", tag: "aliases",
@@ -97,6 +120,35 @@ func (s *server) addAliasRoutes() {
 		return s.aliasBody(ctx, alias)
 	})
 	s.addMemberRoutes()
+	s.addSearchRoutes()
+}
+
+// addSearchRoutes adds the searches that an account keeps by name for an alias; the
+// dashboard shows the same ones.
+func (s *server) addSearchRoutes() {
+	registerTyped(s, route{
+		method: http.MethodGet, path: "/aliases/{alias}/searches", id: "list-searches", tag: "aliases",
+		summary: "Searches that your account saved for an alias", scope: relay.ScopeEventsRead, resolve: s.resolveAlias,
+	}, func(ctx context.Context, c *requestInfo, _ *aliasInput) (*jsonBody[record.List[record.SavedSearch]], error) {
+		list, err := s.Events.SavedSearches(ctx, c.who, c.alias.Name)
+		if err != nil {
+			return nil, err
+		}
+		return listAnswer(list, func(x relay.SavedSearch) record.SavedSearch { return record.SavedSearch(x) }), nil
+	})
+	registerTyped(s, route{
+		method: http.MethodPut, path: "/aliases/{alias}/searches/{name}", id: "save-search", tag: "aliases",
+		summary: "Save a search, or replace the one of that name", scope: relay.ScopeEventsWrite, resolve: s.resolveAlias,
+		errors: []int{http.StatusConflict},
+	}, func(ctx context.Context, c *requestInfo, in *searchInput) (*noContent, error) {
+		return nil, s.Events.SaveSearch(ctx, c.who, c.alias.Name, relay.SavedSearch{Name: in.Name, Words: in.Body.Words})
+	})
+	registerTyped(s, route{
+		method: http.MethodDelete, path: "/aliases/{alias}/searches/{name}", id: "forget-search", tag: "aliases",
+		summary: "Forget a saved search; no error where there is none", scope: relay.ScopeEventsWrite, resolve: s.resolveAlias,
+	}, func(ctx context.Context, c *requestInfo, in *searchNameInput) (*noContent, error) {
+		return nil, s.Events.SaveSearch(ctx, c.who, c.alias.Name, relay.SavedSearch{Name: in.Name})
+	})
 }
 
 // resolveTransferAlias resolves {alias} of a transfer: an admin may also name an alias
@@ -144,16 +196,22 @@ func (s *server) addMemberRoutes() {
 	})
 }
 
-func (s *server) listAliases(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Alias]], error) {
+// listAliases gives one page of the aliases, by name. The cursor is the last name of the
+// page before.
+func (s *server) listAliases(ctx context.Context, c *requestInfo, in *listAliasesInput) (*jsonBody[record.List[record.Alias]], error) {
 	aliases, err := s.Accounts.Aliases(ctx, c.who)
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.aliasRecords(ctx, aliases)
-	if err != nil {
-		return nil, err
+	aliases = slices.DeleteFunc(aliases, func(a relay.Alias) bool { return a.Name <= in.Cursor })
+	slices.SortFunc(aliases, func(a, b relay.Alias) int { return strings.Compare(a.Name, b.Name) }) // a database may have another order of letters
+	out := &jsonBody[record.List[record.Alias]]{}
+	if len(aliases) > in.Limit {
+		aliases = aliases[:in.Limit]
+		out.Body.NextCursor = &aliases[in.Limit-1].Name
 	}
-	return &jsonBody[record.List[record.Alias]]{record.ListOf(list)}, nil
+	out.Body.Data, err = s.aliasRecords(ctx, aliases)
+	return out, err
 }
 
 func (s *server) aliasRecords(ctx context.Context, aliases []relay.Alias) ([]record.Alias, error) {

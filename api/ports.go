@@ -24,6 +24,10 @@ type Events interface {
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// Figures counts the events of an alias since a time, in equal parts.
 	Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, parts int) (relay.Figures, error)
+	// SavedSearches lists the searches that the actor's account keeps for an alias.
+	SavedSearches(ctx context.Context, who relay.Actor, alias string) ([]relay.SavedSearch, error)
+	// SaveSearch keeps a search of an alias by its name; without words it forgets the name.
+	SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error
 	// DeleteEvent removes an event with its attempts; conflict while one is
 	// delivering, queued ones go with it.
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error

@@ -56,7 +56,7 @@ func (n resourceIDs) at(t *testing.T, path string) string {
 	case strings.Contains(path, "/sessions/"):
 		id = n.session
 	}
-	path = strings.NewReplacer("{alias}", n.alias, "{id}", id, "{n}", "1", "{shareId}", n.share, "{token}", n.secret, "{user}", n.user).Replace(path)
+	path = strings.NewReplacer("{alias}", n.alias, "{name}", "mine", "{id}", id, "{n}", "1", "{shareId}", n.share, "{token}", n.secret, "{user}", n.user).Replace(path)
 	if strings.Contains(path, "{") {
 		t.Fatalf("say in the walk what stands in %s", path)
 	}

@@ -149,6 +149,8 @@ type events = interface {
 	MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
 	Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, parts int) (relay.Figures, error)
+	SavedSearches(ctx context.Context, who relay.Actor, alias string) ([]relay.SavedSearch, error)
+	SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error
 }
 
 func (emptyEvents) Events(context.Context, relay.Actor, relay.Filter) (relay.Page, error) {

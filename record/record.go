@@ -18,6 +18,8 @@ import (
 // List is the form of every list that is not paged.
 type List[T any] struct {
 	Data []T `json:"data" nullable:"false"`
+	// NextCursor continues a list that has pages.
+	NextCursor *string `json:"nextCursor,omitempty" doc:"value of ?cursor= for the next page; absent at the end, and where lists have no pages"`
 }
 
 // ListOf makes a List whose data is never null.
