@@ -41,7 +41,7 @@ func newAttachment(st *aliasState, t relay.Tunnel) *attachment {
 	if h.lazy {
 		hard = maxChannelsLazy
 	}
-	h.limiter = newLimiter(channelsPerTunnel, hard, crowdRequests)
+	h.limiter = newLimiter(channelsPerTunnel, hard)
 	h.pool.init(h)
 	return h
 }

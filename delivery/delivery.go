@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"relay"
 )
@@ -115,7 +116,7 @@ type Delivery struct {
 	registry      registry
 	tunnels       tunnels
 	feed          *feed
-	overflow      *limiter // channels in use over all tunnels
+	overflow      *semaphore.Weighted // channels in use beyond those of each tunnel
 	channels      atomic.Int64
 	kept          atomic.Int64 // of channels, those that a pool has kept at some time
 	storeDegraded atomic.Bool  // see markStoreDegraded
@@ -148,7 +149,7 @@ func New(opt Options) *Delivery {
 		store:    opt.Store,
 		log:      opt.Log,
 		seed:     maphash.MakeSeed(),
-		overflow: newLimiter(overflowInAll, overflowInAll, 0),
+		overflow: semaphore.NewWeighted(overflowInAll),
 		idle:     make(chan struct{}),
 		stop:     make(chan struct{}),
 		cut:      make(chan struct{}),

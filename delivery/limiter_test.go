@@ -6,52 +6,52 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"relay"
 )
 
-// waitsFor takes a place like a request without an end of its patience.
-func (s *limiter) waitsFor() (slot, bool) {
-	p, end := s.wait(0, nil, nil)
-	return p, end == waitOver
+// waitsFor waits for a slot without a limit of its own.
+func (s *limiter) waitsFor() (overflow, got bool) {
+	overflow, result := s.wait(0, nil, nil)
+	return overflow, result == waitOver
 }
 
 func TestOverloadedInACrowdOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newLimiter(2, 3, 5)
-		var had []slot
+		s := newLimiter(2, 3)
 		for i := range 3 {
-			p, got := s.try()
-			if want := i < 2; got != want {
-				t.Fatalf("try %d = %v with two easy places", i+1, got)
+			if got, want := s.try(), i < 2; got != want {
+				t.Fatalf("try %d = %v with two slots", i+1, got)
 			}
-			had = append(had, p)
 		}
-		got := make(chan slot, 8)
-		for range 3 {
+		got := make(chan bool, crowdRequests)
+		for range crowdRequests - 2 {
 			go func() {
-				if p, ok := s.waitsFor(); ok {
-					got <- p
+				if overflow, ok := s.waitsFor(); ok {
+					got <- overflow
 				}
 			}()
-			synctest.Wait()
 		}
+		synctest.Wait()
 		begin := time.Now()
-		if _, end := s.wait(0, nil, nil); end != waitCrowded || time.Since(begin) != slotWait {
-			t.Errorf("the sixth in flight waited %v, to the end %d", time.Since(begin), end)
+		if _, result := s.wait(0, nil, nil); result != waitCrowded || time.Since(begin) != slotWait {
+			t.Errorf("request %d in flight waited %v, with the result %d", crowdRequests+1, time.Since(begin), result)
 		}
 		third := <-got
-		if len(got) != 0 {
-			t.Error("not one of the waiting got the one hard place")
+		if len(got) != 0 || !third {
+			t.Error("not one of those that waited got the overflow slot")
 		}
-		for _, p := range []slot{had[0], had[1], third} {
-			s.release(p)
+		for _, overflow := range []bool{false, false, third} {
+			s.release(overflow)
 		}
-		s.release(<-got)
-		s.release(<-got)
+		for range crowdRequests - 3 {
+			s.release(<-got)
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.used != 0 || s.ages.stuck(time.Now().Add(time.Hour)) != 0 {
-			t.Errorf("%d places in use at the end, %d of them hang", s.used, s.ages.old)
+		if s.used+s.overflow != 0 {
+			t.Errorf("%d slots in use at the end", s.used)
 		}
 	})
 }
@@ -61,11 +61,11 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 func TestPlacesGoToWhoCameFirst(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			s := newLimiter(1, 2, 100)
-			hung, _ := s.try()
+			s := newLimiter(1, 2)
+			s.try()
 			type ready struct {
-				i int
-				p slot
+				i        int
+				overflow bool
 			}
 			turns := make(chan ready)
 			for i := range 5 {
@@ -77,9 +77,9 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 				if got.i != want {
 					t.Fatalf("place %d went to who came as number %d", want, got.i)
 				}
-				s.release(got.p) // one of two, so the line waits for its patience again
+				s.release(got.overflow) // one of two, so the line waits for its patience again
 			}
-			s.release(hung)
+			s.release(false)
 		})
 	}
 }
@@ -88,7 +88,7 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 // had waited a second, all of it was let onto the tunnel at once, which made that slow.
 func TestCrowdThatMovesIsNotLetInAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newLimiter(64, 2000, 2000)
+		s := newLimiter(64, 2000)
 		most := 0
 		var work sync.WaitGroup
 		for range 1999 {
@@ -119,11 +119,11 @@ func TestCrowdThatMovesIsNotLetInAtOnce(t *testing.T) {
 // What hangs keeps no place from the others: for each that hangs there are more.
 func TestHungPlacesAreMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newLimiter(64, 2000, 2000)
+		s := newLimiter(64, 2000)
 		for range 64 {
 			s.try()
 		}
-		got := make(chan slot, 200)
+		got := make(chan bool, 200)
 		for range 200 {
 			go func() { p, _ := s.waitsFor(); got <- p }()
 		}
@@ -140,8 +140,8 @@ func TestHungPlacesAreMadeUpFor(t *testing.T) {
 // server is well: it was told overloaded with few in flight.
 func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		owner, all := newLimiter(10, 10, 0), newLimiter(10, 10, 0)
-		noisy, quiet := newLimiter(4, 100, 100), newLimiter(4, 100, 100)
+		owner, all := semaphore.NewWeighted(10), semaphore.NewWeighted(10)
+		noisy, quiet := newLimiter(4, 100), newLimiter(4, 100)
 		stop := make(chan struct{})
 		var work sync.WaitGroup
 		ask := func(s *limiter, n int) (had, lost *int) {
@@ -175,8 +175,8 @@ func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
 		work.Wait()
 		time.Sleep(time.Minute) // the lines' timers
 		synctest.Wait()
-		if noisy.used+quiet.used+owner.used+all.used != 0 {
-			t.Errorf("in use at the end: %d, %d, %d, %d", noisy.used, quiet.used, owner.used, all.used)
+		if noisy.used+quiet.used != 0 || !owner.TryAcquire(10) || !all.TryAcquire(10) {
+			t.Errorf("in use at the end: %d, %d, or overflow slots", noisy.used, quiet.used)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
 // bundled client, which takes 200 at a time, ten minutes.
 func TestNobodyWaitsLongerThanForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := channelSlot{tunnel: newLimiter(1, 1, 100), owner: newLimiter(1, 1, 0), all: newLimiter(1, 1, 0)}
+		p := channelSlot{tunnel: newLimiter(1, 1), owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
 		p.tunnel.try()
 		begin := time.Now()
 		err := p.acquire(15*time.Second, nil, nil)
@@ -199,7 +199,7 @@ func TestNobodyWaitsLongerThanForAnAnswer(t *testing.T) {
 // when no place beyond was left: who came then waited until they had ended.
 func TestHungPlacesBeyondLeaveTheEasyOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		owner, all, tunnel := newLimiter(5, 5, 0), newLimiter(5, 5, 0), newLimiter(2, 100, 100)
+		owner, all, tunnel := semaphore.NewWeighted(5), semaphore.NewWeighted(5), newLimiter(2, 100)
 		ask := func() *channelSlot { return &channelSlot{tunnel: tunnel, owner: owner, all: all} }
 		var quick, hung []*channelSlot
 		for i := range 7 {
@@ -227,8 +227,8 @@ func TestHungPlacesBeyondLeaveTheEasyOnes(t *testing.T) {
 			p.release()
 		}
 		time.Sleep(time.Minute)
-		if tunnel.used+tunnel.overflow+owner.used+all.used+tunnel.ages.stuck(time.Now()) != 0 {
-			t.Errorf("in use at the end: %d, %d, %d, %d", tunnel.used, tunnel.overflow, owner.used, all.used)
+		if tunnel.used+tunnel.overflow != 0 || !owner.TryAcquire(5) || !all.TryAcquire(5) {
+			t.Errorf("in use at the end: %d, %d, or of the owner", tunnel.used, tunnel.overflow)
 		}
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"relay"
 )
 
@@ -16,8 +18,8 @@ type registry struct {
 	mu       sync.RWMutex
 	labels   map[string]*aliasState
 	ids      map[int64]*aliasState
-	accounts map[int64]*limiter
-	owned    map[int64]int // number of aliases by owner
+	accounts map[int64]*semaphore.Weighted // channels in use beyond those of each tunnel
+	owned    map[int64]int                 // number of aliases by owner
 
 	dirty struct {
 		sync.Mutex
@@ -32,7 +34,7 @@ type registry struct {
 func (r *registry) init() {
 	r.labels = map[string]*aliasState{}
 	r.ids = map[int64]*aliasState{}
-	r.accounts = map[int64]*limiter{}
+	r.accounts = map[int64]*semaphore.Weighted{}
 	r.owned = map[int64]int{}
 	r.dirty.reload = map[int64]chan struct{}{}
 	r.dirty.count = map[int64]bool{}
@@ -95,7 +97,7 @@ func (r *registry) remove(id int64) *aliasState {
 	delete(r.ids, id)
 	r.forget(st)
 	if owner := st.alias.Load().Owner; r.owned[owner] == 0 {
-		delete(r.accounts, owner) // requests that use a slot of this limiter still release it
+		delete(r.accounts, owner) // requests that use some of it still release it
 	}
 	return st
 }
@@ -111,8 +113,8 @@ func (r *registry) forget(st *aliasState) {
 	}
 }
 
-// account returns the limiter of an owner.
-func (r *registry) account(id int64) *limiter {
+// account returns the semaphore of an owner.
+func (r *registry) account(id int64) *semaphore.Weighted {
 	r.mu.RLock()
 	s := r.accounts[id]
 	r.mu.RUnlock()
@@ -122,7 +124,7 @@ func (r *registry) account(id int64) *limiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s = r.accounts[id]; s == nil {
-		s = newLimiter(overflowPerAccount, overflowPerAccount, 0)
+		s = semaphore.NewWeighted(overflowPerAccount)
 		r.accounts[id] = s
 	}
 	return s
