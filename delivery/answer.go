@@ -290,7 +290,7 @@ func (x *exchange) refuse() relay.Outcome {
 		if !x.st.mayReject() {
 			return x.ifCallerPresent(refusal(why, relay.ID{}))
 		}
-		x.d.counters.rejected.Add(1)
+		x.d.counters.rejected.Inc()
 	}
 	x.acceptRefused(state, body, why, sent)
 	if state == relay.StateRejected && !sent { // best effort: nobody waits

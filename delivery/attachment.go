@@ -78,9 +78,9 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	st.tunnelVersion++
 	d.tunnels.write(h.write(relay.TunnelAttach))
 	st.mu.Unlock()
-	d.counters.attached.Add(1)
+	d.counters.attached.Inc()
 	if old != nil {
-		d.counters.takenOver.Add(1)
+		d.counters.takenOver.Inc()
 		d.store.NoteTakeover(a, old.info, h.info)
 		old.pool.close()
 		d.background(func() { old.t.Close(reasonTakenOver) })

@@ -157,13 +157,8 @@ func New(opt Options) *Delivery {
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.registry.init()
 	d.tunnels.init()
-	d.counters.init()
 	d.feed = newFeed(d)
-	if opt.Registry != nil {
-		if err := opt.Registry.Register(collector{d}); err != nil {
-			d.log.Warn("register metrics", "error", err)
-		}
-	}
+	d.counters.init(d, opt.Registry)
 	d.exchanges.New = func() any { return newExchange(d) }
 	d.pieces.New = func() any { b := make([]byte, readSize); return &b }
 	return d

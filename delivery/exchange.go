@@ -257,9 +257,9 @@ func (x *exchange) fail(err *relay.Error) verdict {
 // if the first one was idle before and took no byte.
 func (x *exchange) connect() *relay.Error {
 	x.slot = channelSlot{tunnel: x.att.limiter, owner: x.d.registry.account(x.alias.Owner), all: x.d.overflow}
-	x.d.counters.waiting.Add(1)
+	x.d.counters.waiting.Inc()
 	err := x.slot.acquire(x.responseTimeout, x.lost, x.d.cut)
-	x.d.counters.waiting.Add(-1)
+	x.d.counters.waiting.Dec()
 	if err != nil {
 		return err
 	}

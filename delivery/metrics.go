@@ -1,10 +1,12 @@
 package delivery
 
 import (
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
 )
@@ -35,17 +37,18 @@ var (
 	kinds   = []string{relay.KindOriginal, relay.KindReplay, kindQueued}
 	ends    = []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted}
 	origins = []string{relay.ConnectionNew, relay.ConnectionReused, originSpare}
-	states  = []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale}
 )
 
-// counterVec are counters by one label whose values are known beforehand; counting is one
+// counterVec are counters by one label. They are resolved once, so that counting is one
 // atomic addition.
-type counterVec map[string]*atomic.Int64
+type counterVec map[string]prometheus.Counter
 
-func newCounterVec(labels []string) counterVec {
-	t := make(counterVec, len(labels))
-	for _, l := range labels {
-		t[l] = new(atomic.Int64)
+// newCounterVec resolves the counters of v; values are those of its labels before the last
+// one.
+func newCounterVec(v *prometheus.CounterVec, last []string, values ...string) counterVec {
+	t := make(counterVec, len(last))
+	for _, l := range last {
+		t[l] = v.WithLabelValues(append(values, l)...)
 	}
 	return t
 }
@@ -57,74 +60,117 @@ func (t counterVec) add(label string) {
 		c = t[labelOther]
 	}
 	if c != nil {
-		c.Add(1)
+		c.Inc()
 	}
 }
 
-// counts are what metrics and Stats show; docs/metrics.md says what they mean.
+// counts are the metrics of docs/metrics.md, which says what they mean. Labels are resolved
+// once, so that an observation costs no lookup by several labels.
 type counts struct {
-	outcomes counterVec            // of captures
-	ended    map[string]counterVec // attempts, by kind and state
-	opened   counterVec            // channels, by way
-	refused  counterVec            // requests that got no channel
-	statuses [10]atomic.Int64      // answers of local servers, by hundreds
+	outcomes counterVec             // of captures
+	ended    map[string]counterVec  // attempts, by kind and state
+	opened   counterVec             // channels, by way
+	refused  counterVec             // requests that got no channel
+	statuses [10]prometheus.Counter // answers of local servers, by hundreds; 0 = nil
 
-	requeued, attached, takenOver atomic.Int64
-	rejected, dropped             atomic.Int64
+	requeued, attached, takenOver prometheus.Counter
+	rejected, dropped             prometheus.Counter
+	waiting                       prometheus.Gauge // for a slot
 	storageFull                   atomic.Int64
-	queuedAtOwner                 atomic.Int64 // requests queued because the node of their tunnel could not be reached
-	waiting                       atomic.Int64 // for a slot
 
-	durations durations
+	capture                   map[string]prometheus.Observer            // by outcome
+	attempt                   map[string]map[string]prometheus.Observer // by kind and state
+	connect, firstByte, added prometheus.Histogram
 }
 
-// durations are histograms. Their labels are resolved once, so that an observation costs no
-// lookup by several labels.
-type durations struct {
-	collectors []prometheus.Collector
-	capture    map[string]prometheus.Observer            // by outcome
-	attempt    map[string]map[string]prometheus.Observer // by kind and state
-	connect    prometheus.Histogram
-	firstByte  prometheus.Histogram
-	added      prometheus.Histogram
+const namespace = "relay_delivery_"
+
+// init makes the metrics and registers them; nothing is registered on nil.
+func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
+	f := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: namespace + name, Help: help})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: namespace + name, Help: help}, labels)
+	}
+	c.outcomes = newCounterVec(counters("captures_total", "Requests of callers that ended, by outcome.", "outcome"), outcomes)
+	c.opened = newCounterVec(counters("channels_total", "Channels given to a request, by way.", "way"), origins)
+	c.refused = newCounterVec(counters("channels_refused_total", "Requests that got no channel, by reason.", "reason"), refusals)
+	ended, classes := counters("attempts_total", "Attempts that ended, by kind and state.", "kind", "state"), counters("responses_total", "Final answers of local servers, by class of their status.", "class")
+	c.ended = map[string]counterVec{}
+	for _, k := range kinds {
+		c.ended[k] = newCounterVec(ended, ends, k)
+	}
+	for i := 1; i < len(c.statuses); i++ {
+		c.statuses[i] = classes.WithLabelValues(strconv.Itoa(i) + "xx")
+	}
+	c.requeued = counter("requeued_total", "Attempts put back into the queue because not one byte of them left.")
+	c.attached = counter("attached_total", "Tunnels that took an alias.")
+	c.takenOver = counter("taken_over_total", "Tunnels that lost their alias to a newer one.")
+	c.rejected = counter("rejected_total", "Refused requests that were kept as events.")
+	c.dropped = counter("rejected_dropped_total", "Refused requests that were not kept: more than 60 a minute at an alias, or no room.")
+	c.waiting = f.NewGauge(prometheus.GaugeOpts{Name: namespace + "channels_waiting", Help: "Requests that wait for a slot on their tunnel."})
+	f.NewCounterFunc(prometheus.CounterOpts{Name: namespace + "storage_full_total", Help: "Requests that were not taken for want of room."},
+		func() float64 { return float64(c.storageFull.Load()) })
+	c.initGauges(d, f)
+	c.initDurations(f)
 }
 
-func (h *durations) init() {
+// initGauges makes the metrics that are read from d when Prometheus asks for them.
+func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
+	gauge := func(name, help string, labels prometheus.Labels, get func() int) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: namespace + name, Help: help, ConstLabels: labels}, func() float64 { return float64(get()) })
+	}
+	gauge("running", "Captures, replays and queued deliveries under way.", nil, func() int {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.running
+	})
+	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, func() int { return int(d.channels.Load()) })
+	gauge("viewers", "Subscribers of the live feed.", nil, func() int {
+		d.feed.mu.Lock()
+		defer d.feed.mu.Unlock()
+		return len(d.feed.viewers)
+	})
+	gauge("feed_bytes", "Bytes of the changes kept for subscribers of the live feed that come back.", nil, func() int {
+		d.feed.mu.Lock()
+		defer d.feed.mu.Unlock()
+		return d.feed.size
+	})
+	gauge("queued", "Attempts that wait in queues.", nil, func() int {
+		_, queued := d.countTunnels()
+		return queued
+	})
+	for _, state := range []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale} {
+		gauge("tunnels", "Aliases with a tunnel, by its state.", prometheus.Labels{"state": string(state)}, func() int {
+			tunnels, _ := d.countTunnels()
+			return tunnels[state]
+		})
+	}
+}
+
+func (c *counts) initDurations(f promauto.Factory) {
 	options := func(name, help string) prometheus.HistogramOpts {
 		return prometheus.HistogramOpts{
-			Name: "relay_delivery_" + name, Help: help,
+			Name: namespace + name, Help: help,
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
 		}
 	}
-	capture := prometheus.NewHistogramVec(options("capture_seconds", "Time from the head of a caller's request to its answer, by outcome."), []string{"outcome"})
-	attempt := prometheus.NewHistogramVec(options("attempt_seconds", "Latency of attempts that ended, by kind and state."), []string{"kind", "state"})
-	h.connect = prometheus.NewHistogram(options("connect_seconds", "Time to open a channel through the tunnel; reused channels are not counted."))
-	h.firstByte = prometheus.NewHistogram(options("first_byte_seconds", "Time from the opening of the channel to the first byte of the local server's answer."))
-	h.added = prometheus.NewHistogram(options("added_seconds", "Time that the relay added to an answered request: its duration without sending, waiting and receiving."))
-	h.collectors = []prometheus.Collector{capture, attempt, h.connect, h.firstByte, h.added}
-	h.capture, h.attempt = map[string]prometheus.Observer{}, map[string]map[string]prometheus.Observer{}
+	capture := f.NewHistogramVec(options("capture_seconds", "Time from the head of a caller's request to its answer, by outcome."), []string{"outcome"})
+	attempt := f.NewHistogramVec(options("attempt_seconds", "Latency of attempts that ended, by kind and state."), []string{"kind", "state"})
+	c.connect = f.NewHistogram(options("connect_seconds", "Time to open a channel through the tunnel; reused channels are not counted."))
+	c.firstByte = f.NewHistogram(options("first_byte_seconds", "Time from the opening of the channel to the first byte of the local server's answer."))
+	c.added = f.NewHistogram(options("added_seconds", "Time that the relay added to an answered request: its duration without sending, waiting and receiving."))
+	c.capture, c.attempt = map[string]prometheus.Observer{}, map[string]map[string]prometheus.Observer{}
 	for _, o := range []string{outcomeAnswered, outcomeQueued, outcomeRefused} {
-		h.capture[o] = capture.WithLabelValues(o)
+		c.capture[o] = capture.WithLabelValues(o)
 	}
 	for _, k := range kinds {
-		h.attempt[k] = map[string]prometheus.Observer{}
+		c.attempt[k] = map[string]prometheus.Observer{}
 		for _, e := range ends {
-			h.attempt[k][e] = attempt.WithLabelValues(k, e)
+			c.attempt[k][e] = attempt.WithLabelValues(k, e)
 		}
-	}
-}
-
-// ended observes the phases of an attempt.
-func (h *durations) ended(kind string, a *relay.Attempt) {
-	t := &a.Timing
-	if o := h.attempt[kind][a.State]; o != nil {
-		o.Observe((t.Connect + t.Send + t.Wait + t.Receive).Seconds())
-	}
-	if a.Connection == relay.ConnectionNew {
-		h.connect.Observe(t.Connect.Seconds())
-	}
-	if a.HasResponse {
-		h.firstByte.Observe((t.Connect + t.Send + t.Wait).Seconds())
 	}
 }
 
@@ -134,16 +180,7 @@ func (x *exchange) observeAdded() {
 	if x.final == nil || x.at.open.IsZero() || x.at.end.IsZero() || x.state == relay.ResponseUpgraded {
 		return
 	}
-	x.d.counters.durations.added.Observe((time.Since(x.at.start) - x.at.end.Sub(x.at.open)).Seconds())
-}
-
-func (c *counts) init() {
-	c.outcomes, c.opened, c.refused = newCounterVec(outcomes), newCounterVec(origins), newCounterVec(refusals)
-	c.ended = map[string]counterVec{}
-	for _, k := range kinds {
-		c.ended[k] = newCounterVec(ends)
-	}
-	c.durations.init()
+	x.d.counters.added.Observe((time.Since(x.at.start) - x.at.end.Sub(x.at.open)).Seconds())
 }
 
 // captured counts how a capture ended that began at start.
@@ -159,113 +196,29 @@ func (c *counts) captured(start time.Time, o relay.Outcome) relay.Outcome {
 	default:
 		c.outcomes.add(o.Answer.Error.Code)
 	}
-	c.durations.capture[outcome].Observe(time.Since(start).Seconds())
+	c.capture[outcome].Observe(time.Since(start).Seconds())
 	return o
 }
 
-// finished counts the end of an attempt.
+// finished counts the end of an attempt and observes its phases.
 func (x *exchange) finished(a *relay.Attempt) {
-	kind := a.Kind
+	c, kind, t := &x.d.counters, a.Kind, &a.Timing
 	if x.queued {
 		kind = kindQueued
 	}
-	if t := x.d.counters.ended[kind]; t != nil {
-		t.add(a.State)
+	c.ended[kind].add(a.State)
+	if o := c.attempt[kind][a.State]; o != nil {
+		o.Observe((t.Connect + t.Send + t.Wait + t.Receive).Seconds())
 	}
-	x.d.counters.durations.ended(kind, a)
-	if a.HasResponse && a.Status > 0 {
-		x.d.counters.statuses[min(a.Status/100, len(x.d.counters.statuses)-1)].Add(1)
+	if a.Connection == relay.ConnectionNew {
+		c.connect.Observe(t.Connect.Seconds())
 	}
-}
-
-// collector reads the metrics from the counters when Prometheus asks for them.
-type collector struct{ d *Delivery }
-
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("relay_delivery_"+name, help, labels, nil)
-}
-
-var (
-	descRunning   = describe("running", "Captures, replays and queued deliveries under way.")
-	descCaptures  = describe("captures_total", "Requests of callers that ended, by outcome.", "outcome")
-	descAttempts  = describe("attempts_total", "Attempts that ended, by kind and state.", "kind", "state")
-	descResponses = describe("responses_total", "Final answers of local servers, by class of their status.", "class")
-	descQueued    = describe("queued", "Attempts that wait in queues.")
-	descRequeued  = describe("requeued_total", "Attempts put back into the queue because not one byte of them left.")
-	descTunnels   = describe("tunnels", "Aliases with a tunnel, by its state.", "state")
-	descAttached  = describe("attached_total", "Tunnels that took an alias.")
-	descTakenOver = describe("taken_over_total", "Tunnels that lost their alias to a newer one.")
-	descChannels  = describe("channels", "Channels of tunnels that are open, idle ones included.")
-	descWaiting   = describe("channels_waiting", "Requests that wait for a slot on their tunnel.")
-	descOpened    = describe("channels_total", "Channels given to a request, by way.", "way")
-	descRefused   = describe("channels_refused_total", "Requests that got no channel, by reason.", "reason")
-	descRejected  = describe("rejected_total", "Refused requests that were kept as events.")
-	descDropped   = describe("rejected_dropped_total", "Refused requests that were not kept: more than 60 a minute at an alias, or no room.")
-	descFull      = describe("storage_full_total", "Requests that were not taken for want of room.")
-	descViewers   = describe("viewers", "Subscribers of the live feed.")
-	descFeedBytes = describe("feed_bytes", "Bytes of the changes kept for subscribers of the live feed that come back.")
-)
-
-// Describe is part of prometheus.Collector.
-func (f collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descRunning, descCaptures, descAttempts, descResponses, descQueued, descRequeued, descTunnels, descAttached, descTakenOver,
-		descChannels, descWaiting, descOpened, descRefused, descRejected, descDropped, descFull, descViewers, descFeedBytes,
-	} {
-		to <- d
+	if !a.HasResponse {
+		return
 	}
-	for _, h := range f.d.counters.durations.collectors {
-		h.Describe(to)
-	}
-}
-
-// Collect is part of prometheus.Collector.
-func (f collector) Collect(to chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, n int64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
-	}
-	counter := func(d *prometheus.Desc, n *atomic.Int64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
-	}
-	each := func(d *prometheus.Desc, t counterVec, labels ...string) {
-		for label, n := range t {
-			counter(d, n, append(labels, label)...)
-		}
-	}
-	n := &f.d.counters
-	for _, h := range n.durations.collectors {
-		h.Collect(to)
-	}
-	f.d.mu.Lock()
-	running := f.d.running
-	f.d.mu.Unlock()
-	gauge(descRunning, int64(running))
-	each(descCaptures, n.outcomes)
-	for kind, t := range n.ended {
-		each(descAttempts, t, kind)
-	}
-	for i := 1; i < len(n.statuses); i++ {
-		counter(descResponses, &n.statuses[i], string(rune('0'+i))+"xx")
-	}
-	counter(descRequeued, &n.requeued)
-	counter(descAttached, &n.attached)
-	counter(descTakenOver, &n.takenOver)
-	gauge(descChannels, f.d.channels.Load())
-	gauge(descWaiting, n.waiting.Load())
-	each(descOpened, n.opened)
-	each(descRefused, n.refused)
-	counter(descRejected, &n.rejected)
-	counter(descDropped, &n.dropped)
-	counter(descFull, &n.storageFull)
-	f.d.feed.mu.Lock()
-	viewers, kept := len(f.d.feed.viewers), f.d.feed.size
-	f.d.feed.mu.Unlock()
-	gauge(descViewers, int64(viewers))
-	gauge(descFeedBytes, int64(kept))
-	tunnels, queued := f.d.countTunnels()
-	gauge(descQueued, int64(queued))
-	for _, s := range states {
-		gauge(descTunnels, int64(tunnels[s]), string(s))
+	c.firstByte.Observe((t.Connect + t.Send + t.Wait).Seconds())
+	if class := min(a.Status/100, len(c.statuses)-1); class > 0 {
+		c.statuses[class].Inc()
 	}
 }
 

@@ -108,7 +108,6 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 		st.queue.moved(1, cost)
 		st.d.feed.tunnel(st.id)
 		if released {
-			st.d.counters.queuedAtOwner.Add(1)
 			st.startDispatch()
 		}
 		st.dispatchIfAuto()

@@ -47,7 +47,7 @@ func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 // counted.
 func (st *aliasState) mayReject() bool {
 	if !st.rejects.allow(time.Now()) {
-		st.d.counters.dropped.Add(1)
+		st.d.counters.dropped.Inc()
 		return false
 	}
 	return true
@@ -58,15 +58,15 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 		return
 	}
 	if !st.d.begin() {
-		st.d.counters.dropped.Add(1)
+		st.d.counters.dropped.Inc()
 		return
 	}
 	defer st.d.end()
 	if st.d.checkCapacity(in, nil, 0) != nil {
-		st.d.counters.dropped.Add(1)
+		st.d.counters.dropped.Inc()
 		return
 	}
-	st.d.counters.rejected.Add(1)
+	st.d.counters.rejected.Inc()
 	method, target, _ := wire.StartLine(in.Head)
 	e := &relay.Event{
 		ID:             st.d.store.NewID(),

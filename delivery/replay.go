@@ -212,7 +212,7 @@ func (x *exchange) requeue() error {
 		return err
 	}
 	q.moved(1, costOf(x.event))
-	x.d.counters.requeued.Add(1)
+	x.d.counters.requeued.Inc()
 	x.d.feed.tunnel(x.st.id)
 	return nil
 }
