@@ -1,0 +1,45 @@
+package store_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"relay/store"
+)
+
+// TestFilesAreSynced traces the system calls by which files beside the database are written:
+// each file is synced before its folder is, and one that replaces another before it gets
+// its name.
+func TestFilesAreSynced(t *testing.T) {
+	t.Parallel()
+	if dir := os.Getenv("RELAY_TEST_SYNC"); dir != "" { // the process that is traced
+		kept := store.WriteFile(filepath.Join(dir, "kept"), []byte("x"))
+		if err := store.QuarantineOne(dir); err != nil || kept != nil {
+			t.Fatal(kept, err)
+		}
+		return
+	}
+	dir := t.TempDir()
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command("strace", "-f", "-qq", "-y", "-e", "trace=fsync,fdatasync,rename,renameat,renameat2", "-o", trace, os.Args[0], "-test.run=^TestFilesAreSynced$")
+	cmd.Env = append(os.Environ(), "RELAY_TEST_SYNC="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	calls, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := regexp.QuoteMeta(dir)
+	for what, order := range map[string]string{
+		"a file that replaces another": `sync\(\d+<` + at + `/kept\.part>(.|\n)*rename[at2]*\([^\n]*` + at + `/kept"(.|\n)*sync\(\d+<` + at + `>`,
+		"the refused steps":            `sync\(\d+<` + at + `/spool-refused\.jsonl>(.|\n)*sync\(\d+<` + at + `>`,
+	} {
+		if !regexp.MustCompile(order).Match(calls) {
+			t.Errorf("%s: %s", what, calls)
+		}
+	}
+}
