@@ -25,8 +25,6 @@ type registry struct {
 		sync.Mutex
 		reload map[int64]chan struct{} // closed when the alias has been read again
 		count  map[int64]bool
-		rest   time.Time // no queue is counted before this time
-		due    bool      // a timer will start the count at that time
 	}
 	wake chan struct{}
 }
@@ -165,9 +163,12 @@ func nudge(wake chan struct{}) {
 func (d *Delivery) keepAliases() {
 	defer d.workers.Done()
 	r := &d.registry
+	var pause <-chan time.Time // of counting, which takes at most a tenth of the time; nil = none
 	for {
 		select {
 		case <-r.wake:
+		case <-pause:
+			pause = nil
 		case <-d.base.Done():
 			return
 		}
@@ -179,7 +180,13 @@ func (d *Delivery) keepAliases() {
 			d.reload(id)
 			close(done)
 		}
-		d.recountAll()
+		if pause != nil {
+			continue
+		}
+		begun := time.Now()
+		if d.recountAll() {
+			pause = time.After(min(9*time.Since(begun), longestPause))
+		}
 	}
 }
 
@@ -200,13 +207,11 @@ func (d *Delivery) reload(id int64) {
 	}
 }
 
-func (d *Delivery) recountAll() {
+// recountAll counts the queues that recount was called for. It reports whether it has asked
+// the store.
+func (d *Delivery) recountAll() bool {
 	r := &d.registry
 	r.dirty.Lock()
-	if !r.mayCount(time.Now()) {
-		r.dirty.Unlock()
-		return
-	}
 	ids := make([]int64, 0, len(r.dirty.count))
 	versions := make([]uint64, 0, len(r.dirty.count))
 	for id := range r.dirty.count {
@@ -218,13 +223,11 @@ func (d *Delivery) recountAll() {
 	clear(r.dirty.count)
 	r.dirty.Unlock()
 	if len(ids) == 0 {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
 	defer cancel()
-	begun := time.Now()
 	stats, err := d.store.QueueStats(ctx, ids)
-	r.rest(time.Since(begun))
 	if err != nil {
 		if d.base.Err() == nil {
 			time.AfterFunc(time.Second, func() {
@@ -233,43 +236,17 @@ func (d *Delivery) recountAll() {
 				}
 			})
 		}
-		return
+		return true
 	}
 	for i, id := range ids {
 		if st := r.byID(id); st != nil && !st.queue.correct(versions[i], stats[id].Queued, stats[id].QueuedBytes) {
 			time.AfterFunc(recountPause, func() { r.recount(id) })
 		}
 	}
+	return true
 }
 
 const (
 	recountPause = 100 * time.Millisecond
-	countRest    = 9 // pause in multiples of the last count's time: counting takes at most a tenth of the time
-	longestRest  = 5 * time.Second
+	longestPause = 5 * time.Second
 )
-
-// rest sets the pause before the next count, after one that took this long.
-func (r *registry) rest(took time.Duration) {
-	r.dirty.Lock()
-	defer r.dirty.Unlock()
-	r.dirty.rest = time.Now().Add(min(countRest*took, longestRest))
-}
-
-// mayCount reports whether queues may be counted now. If not, it starts a timer for the
-// queues that are to be counted. The caller holds dirty.
-func (r *registry) mayCount(now time.Time) bool {
-	early := r.dirty.rest.Sub(now)
-	if early <= 0 {
-		return true
-	}
-	if len(r.dirty.count) > 0 && !r.dirty.due {
-		r.dirty.due = true
-		time.AfterFunc(early, func() {
-			r.dirty.Lock()
-			r.dirty.due = false
-			r.dirty.Unlock()
-			r.nudge()
-		})
-	}
-	return false
-}

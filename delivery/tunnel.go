@@ -21,13 +21,12 @@ type tunnels struct {
 	flush    time.Time                   // requests are stored after this time
 	reads    map[int64]chan struct{}     // aliases whose tunnel is to be read; closed once that is done
 	readAll  bool
-	due      time.Time // a timer wakes the loop at this time; zero = none
 	wake     chan struct{}
 }
 
 const (
 	tunnelWait    = 2 * time.Second // limit of one call of the store
-	tunnelRetry   = time.Second     // pause after such a call has failed
+	tunnelRetry   = time.Second     // such a call that has failed is repeated after so long, or earlier
 	requestsEvery = 5 * time.Second // pause between two updates of the numbers of requests
 )
 
@@ -53,9 +52,6 @@ func (t *tunnels) count(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests[id]++
-	if len(t.requests) == 1 {
-		t.wakeIn(requestsEvery)
-	}
 }
 
 // announceQueue tells the node of the alias' tunnel through the store that the queue has
@@ -82,29 +78,6 @@ func (t *tunnels) readLater(alias int64) <-chan struct{} {
 	return done
 }
 
-// wakeIn wakes the loop after a pause, or earlier. The caller holds mu.
-func (t *tunnels) wakeIn(pause time.Duration) {
-	at := time.Now().Add(pause)
-	if !t.due.IsZero() && !at.Before(t.due) {
-		return
-	}
-	t.due = at
-	time.AfterFunc(pause, func() {
-		t.mu.Lock()
-		if t.due.Equal(at) {
-			t.due = time.Time{}
-		}
-		t.mu.Unlock()
-		nudge(t.wake)
-	})
-}
-
-func (t *tunnels) again() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.wakeIn(tunnelRetry)
-}
-
 // unwritten reports whether a write of the alias waits.
 func (t *tunnels) unwritten(alias int64) bool {
 	t.mu.Lock()
@@ -117,13 +90,12 @@ func (t *tunnels) unwritten(alias int64) bool {
 // come at once cost few transactions.
 func (d *Delivery) keepTunnels() {
 	defer d.workers.Done()
+	retry := time.NewTicker(tunnelRetry)
+	defer retry.Stop()
 	for {
 		select {
 		case <-d.tunnels.wake:
-			d.storeTunnels(d.base)
-			d.storeRequests(d.base)
-			d.announceQueues(d.base)
-			d.readTunnels(d.base)
+		case <-retry.C:
 		case <-d.base.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(d.base), tunnelWait)
 			defer cancel()
@@ -131,6 +103,10 @@ func (d *Delivery) keepTunnels() {
 			d.storeRequests(last)
 			return
 		}
+		d.storeTunnels(d.base)
+		d.storeRequests(d.base)
+		d.announceQueues(d.base)
+		d.readTunnels(d.base)
 	}
 }
 
@@ -159,7 +135,6 @@ func (d *Delivery) storeTunnels(ctx context.Context) {
 				t.writes[id] = w
 			}
 		}
-		t.wakeIn(tunnelRetry)
 		t.mu.Unlock()
 		if d.base.Err() == nil {
 			d.log.Debug("tunnels not stored yet", "aliases", len(writes), "error", err)
@@ -197,9 +172,6 @@ func (d *Delivery) storeRequests(ctx context.Context) {
 	t.mu.Lock()
 	now := time.Now()
 	if len(t.requests) == 0 || now.Before(t.flush) && d.base.Err() == nil {
-		if len(t.requests) > 0 {
-			t.wakeIn(t.flush.Sub(now))
-		}
 		t.mu.Unlock()
 		return
 	}
@@ -228,7 +200,6 @@ func (d *Delivery) announceQueues(ctx context.Context) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		maps.Copy(t.queues, queues)
-		t.wakeIn(tunnelRetry)
 	}
 }
 
@@ -267,7 +238,6 @@ func (d *Delivery) readTunnels(ctx context.Context) {
 		t.mu.Lock()
 		t.readAll = t.readAll || all
 		t.mu.Unlock()
-		t.again()
 	}
 	for id, version := range versions {
 		rec, exists := records[id]
