@@ -27,19 +27,19 @@ type Caller interface {
 	// DisableWriteTimeout removes the time limit of further writes, for upgraded
 	// connections.
 	DisableWriteTimeout()
+	// Presence returns the state of the connection without reading. It may be called while
+	// another goroutine writes.
+	Presence() Presence
+	// ResetOnCrash makes the connection end with a reset if this process is killed. A
+	// response without a length ends with its connection: the system closes the connections
+	// of a killed process in order, so that the caller would take a part, or a response whose
+	// end is not stored, for the whole. CloseWrite and Abort end as usual.
+	ResetOnCrash()
 	// CloseWrite ends the response (TLS close_notify, FIN).
 	CloseWrite() error
 	// Abort resets the connection (linger 0, no close_notify), so that the caller
 	// cannot take a partial response for a complete one.
 	Abort()
-}
-
-// CrashResetter is a Caller whose connection ends with a reset if this process is killed.
-// A response without a length ends with its connection: the system closes the connections
-// of a killed process in order, so that the caller would take a part, or a response whose
-// end is not stored, for the whole. CloseWrite and Abort end as usual.
-type CrashResetter interface {
-	ResetOnCrash()
 }
 
 // Presence is the state of a caller's connection while no goroutine reads from it.
@@ -51,12 +51,6 @@ const (
 	CallerHalfClosed                 // the caller has sent FIN; it may still read the response
 	CallerReset                      // the connection is broken
 )
-
-// PresenceReporter is a Caller that knows the state of its connection without reading.
-// Presence may be called while another goroutine writes.
-type PresenceReporter interface {
-	Presence() Presence
-}
 
 // Inbound is one request to an alias whose head was parsed and routed.
 type Inbound struct {

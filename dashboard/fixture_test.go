@@ -244,6 +244,8 @@ func (c *caller) Read(p []byte) (int, error) {
 func (c *caller) Unread([]byte)               {}
 func (c *caller) Write(p []byte) (int, error) { return len(p), nil }
 func (c *caller) DisableWriteTimeout()        {}
+func (c *caller) ResetOnCrash()               {}
+func (c *caller) Presence() relay.Presence    { return relay.CallerPresent }
 func (c *caller) CloseWrite() error           { return nil }
 func (c *caller) Abort()                      {}
 

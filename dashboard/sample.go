@@ -72,6 +72,8 @@ func (c *sampleCaller) Read(p []byte) (int, error) {
 func (c *sampleCaller) Unread(p []byte)             { c.rest = append(p, c.rest...) }
 func (c *sampleCaller) Write(p []byte) (int, error) { return len(p), nil }
 func (c *sampleCaller) DisableWriteTimeout()        {}
+func (c *sampleCaller) ResetOnCrash()               {}
+func (c *sampleCaller) Presence() relay.Presence    { return relay.CallerPresent }
 func (c *sampleCaller) CloseWrite() error           { return nil }
 func (c *sampleCaller) Abort()                      { c.leave() }
 

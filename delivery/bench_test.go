@@ -126,4 +126,6 @@ func TestExchangeAllocates(t *testing.T) {
 	}
 }
 
-func (c *sinkCaller) DisableWriteTimeout() {}
+func (c *sinkCaller) DisableWriteTimeout()     {}
+func (c *sinkCaller) ResetOnCrash()            {}
+func (c *sinkCaller) Presence() relay.Presence { return relay.CallerPresent }

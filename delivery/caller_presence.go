@@ -14,7 +14,7 @@ const checkCallerEvery = time.Second
 // reads from the caller at this point, so a caller that leaves while the local server is
 // silent would only be noticed by the next write, which may never come.
 func (x *exchange) watchCaller() {
-	if _, ok := x.req.caller.(relay.PresenceReporter); ok && !x.callerGone {
+	if !x.callerGone {
 		x.checkCallerAt = time.Now().Add(checkCallerEvery)
 	}
 }
@@ -22,15 +22,14 @@ func (x *exchange) watchCaller() {
 // checkCaller acts on a caller that has left or has closed its sending side.
 func (x *exchange) checkCaller(now time.Time) {
 	x.checkCallerAt = time.Time{}
-	w, ok := x.req.caller.(relay.PresenceReporter)
-	if !ok || x.callerGone {
+	if x.callerGone {
 		return
 	}
 	if x.uploading && x.writeBlocked(now) < x.writeTimeout() { // the upload reads, and learns it there
 		x.checkCallerAt = now.Add(checkCallerEvery)
 		return
 	}
-	switch w.Presence() {
+	switch x.req.caller.Presence() {
 	case relay.CallerReset:
 		x.callerGone, x.out = true, x.out[:0]
 		x.limitUnreadAnswer()

@@ -89,3 +89,4 @@ func (c *memCaller) wasAborted() bool { c.mu.Lock(); defer c.mu.Unlock(); return
 func (c *memCaller) wasHalved() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.halved }
 
 func (c *memCaller) DisableWriteTimeout() {}
+func (c *memCaller) ResetOnCrash()        {}

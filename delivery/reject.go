@@ -68,27 +68,15 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 	}
 	st.d.counters.rejected.Inc()
 	method, target, _ := wire.StartLine(in.Head)
-	e := &relay.Event{
-		ID:             st.d.store.NewID(),
-		AliasID:        in.Alias.ID,
-		Alias:          in.Alias.Name,
-		ReceivedAt:     in.Arrived,
-		LastReceivedAt: in.Arrived,
-		Remote:         in.From,
-		TLS:            in.TLS,
-		Method:         record.SafeTextMax(string(method), 32),
-		Target:         wire.ShownTarget(target),
-		HTTPMinor:      1,
-		State:          relay.StateRejected,
-		Error:          asFault(why),
-		Blocker:        relay.BlockedRejected,
-		Request:        relay.Message{Head: in.Head, Body: relay.Body{State: relay.BodyNotSent}},
-	}
+	h := &wire.Head{Method: []byte(record.SafeTextMax(string(method), 32)), Target: target, Minor: 1}
 	for _, f := range wire.Fields(in.Head) {
 		if strings.EqualFold(string(f.Name), "Host") {
-			e.Host = record.SafeTextMax(string(f.Value), 255)
+			h.Host = []byte(record.SafeTextMax(string(f.Value), 255))
 			break
 		}
 	}
+	e := newEvent(in, h)
+	e.ID, e.State, e.Error, e.Blocker = st.d.store.NewID(), relay.StateRejected, asFault(why), relay.BlockedRejected
+	e.Request.Body.State = relay.BodyNotSent
 	st.d.store.Accept(e) // best effort: nobody waits for the ticket
 }

@@ -217,9 +217,7 @@ func (x *exchange) write(p []byte) bool {
 		return false
 	}
 	if x.final != nil && x.final.Framing == relay.FramingClose && !x.responseStarted {
-		if c, can := x.req.caller.(relay.CrashResetter); can {
-			c.ResetOnCrash()
-		}
+		x.req.caller.ResetOnCrash()
 	}
 	for len(p) > 0 {
 		piece := p[:min(len(p), writeSize)]

@@ -38,41 +38,31 @@ type AdminOptions struct {
 
 // Stats are the counts of other packages in /debug/stats.
 type Stats struct {
-	Tunnels    int // online or stale
-	Channels   int // open towards local servers
-	Queued     int // attempts
-	SpoolBytes int64
-	Committed  int64 // steps of the journal since start
-	Version    string
-	Node       string // name of this node
-	Peers      int    // other nodes whose tunnels can be used
+	Tunnels    int    `json:"tunnels"`  // online or stale
+	Channels   int    `json:"channels"` // open towards local servers
+	Queued     int    `json:"queued"`   // attempts
+	SpoolBytes int64  `json:"spoolBytes"`
+	Committed  int64  `json:"committed"` // steps of the journal since start
+	Version    string `json:"version"`
+	Node       string `json:"node"`  // name of this node
+	Peers      int    `json:"peers"` // other nodes whose tunnels can be used
 	// ForwardedOut and ForwardedIn are channels opened through other nodes, and by them
 	// through this one, since start.
-	ForwardedOut, ForwardedIn int64
+	ForwardedOut int64 `json:"forwardedOut"`
+	ForwardedIn  int64 `json:"forwardedIn"`
 
-	HTTP, SSH, Limits any // counts of connections and rate limits, as JSON; nil = left out
+	// Counts of connections and rate limits, as JSON; nil = left out.
+	HTTP   any `json:"http,omitempty"`
+	SSH    any `json:"ssh,omitempty"`
+	Limits any `json:"limits,omitempty"`
 }
 
 // processStats is the JSON of /debug/stats.
 type processStats struct {
-	Goroutines int    `json:"goroutines"`
-	OpenFds    int    `json:"openFds"`  // -1 = unknown
-	RSSBytes   int64  `json:"rssBytes"` // -1 = unknown
-	Tunnels    int    `json:"tunnels"`
-	Channels   int    `json:"channels"`
-	Queued     int    `json:"queued"`
-	SpoolBytes int64  `json:"spoolBytes"`
-	Committed  int64  `json:"committed"`
-	Version    string `json:"version"`
-	Node       string `json:"node"`
-	Peers      int    `json:"peers"`
-
-	ForwardedOut int64 `json:"forwardedOut"`
-	ForwardedIn  int64 `json:"forwardedIn"`
-
-	HTTP   any `json:"http,omitempty"`
-	SSH    any `json:"ssh,omitempty"`
-	Limits any `json:"limits,omitempty"`
+	Goroutines int   `json:"goroutines"`
+	OpenFds    int   `json:"openFds"`  // -1 = unknown
+	RSSBytes   int64 `json:"rssBytes"` // -1 = unknown
+	Stats
 }
 
 // Admin returns the handler of /metrics, /debug/stats and, with Pprof, /debug/pprof/.
@@ -122,20 +112,7 @@ func gather(stats func() Stats) processStats {
 	if stats != nil {
 		s = stats()
 	}
-	return processStats{
-		Goroutines: runtime.NumGoroutine(),
-		OpenFds:    openFds(),
-		RSSBytes:   rssBytes(),
-		Tunnels:    s.Tunnels,
-		Channels:   s.Channels,
-		Queued:     s.Queued,
-		SpoolBytes: s.SpoolBytes,
-		Committed:  s.Committed,
-		Version:    s.Version,
-		Node:       s.Node,
-		Peers:      s.Peers, ForwardedOut: s.ForwardedOut, ForwardedIn: s.ForwardedIn,
-		HTTP: s.HTTP, SSH: s.SSH, Limits: s.Limits,
-	}
+	return processStats{Goroutines: runtime.NumGoroutine(), OpenFds: openFds(), RSSBytes: rssBytes(), Stats: s}
 }
 
 // isLoopback tells whether a Host value is localhost or a loopback address.
