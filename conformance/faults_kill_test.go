@@ -52,6 +52,7 @@ func mixedServer(t *testing.T) string {
 // TestFaultKillRelay kills relayd again and again under load of every kind. Whatever was
 // answered is stored with equal bytes, and nothing stays delivering.
 func TestFaultKillRelay(t *testing.T) {
+	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
 		kills, between := size(2, 20), size(100, 1100)
 		r := startRelay(t, databaseURL)

@@ -212,6 +212,8 @@ func (v verdict) String() string {
 // with its body, a whole answer of the local server its attempt.
 func (l *load) check(t *testing.T) verdict {
 	t.Helper()
+	// What waits in the spool is in no list. A slow database may fill it again after it was empty.
+	l.r.waitFor(60*time.Second, "the spool to be empty", func() bool { return l.r.stats().SpoolBytes == 0 })
 	stored := map[string][]string{} // more than one where a sender tried again
 	for _, e := range l.r.events(l.alias, "") {
 		stored[e.Path] = append(stored[e.Path], e.ID)

@@ -15,6 +15,7 @@ import (
 // TestFaultTwoOnOneDataDir: the second server on a data dir says so and exits 1, and
 // the first goes on.
 func TestFaultTwoOnOneDataDir(t *testing.T) {
+	t.Parallel()
 	r := startRelay(t, "")
 	second := newRelay(t, "", "RELAY_DATA_DIR="+filepath.Join(r.dir, "data"))
 	begun := time.Now()
