@@ -58,8 +58,11 @@ func TestFaultNodesRestartedInTurn(t *testing.T) {
 	}
 	// What met a tunnel in the moment of its move is queued, and delivered at once. A request sent
 	// to a node that had not heard of the alias' first tunnel yet stays queued, and is not of the load.
-	front.waitFor(20*time.Second, "all events of relay up to be delivered",
-		func() bool { return len(front.events("moves", "&state=queued&path=/load")) == 0 })
+	relaytest.Poll(20*time.Second, func() bool { return len(front.events("moves", "&state=queued&path=/load")) == 0 })
+	for _, e := range front.events("moves", "&state=queued&path=/load") {
+		_, body := front.api("GET", "/events/"+e.ID, nil)
+		t.Errorf("left in the queue: %.3000s", body)
+	}
 	if up.HasEnded() || strings.Contains(up.Out.String(), "lost") {
 		t.Errorf("relay up says %s", up.Out)
 	}
