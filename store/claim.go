@@ -359,10 +359,13 @@ func (r *attemptRow) keyFields() []any { return []any{&r.EventID, &r.N, &r.Alias
 
 // oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be
 // claimed. A row is the alias, and whether events that were not released may be claimed too.
+// Postgres expects of a CASE that half of the rows match. Of the plain condition it expects
+// few, while the table has no statistics, and then it reads and sorts the whole queue of the
+// alias instead of the beginning of its index.
 var (
 	oldestOnPostgres = newStatement(`bigint bigint`,
 		`SELECT oldest.event_id, oldest.n, oldest.alias_id FROM (%s) v (valias, vauto) CROSS JOIN LATERAL
-			(SELECT event_id, n, alias_id FROM queue WHERE alias_id = v.valias AND claim_node = '' AND (kind = 1 OR released = 1 OR v.vauto = 1)
+			(SELECT event_id, n, alias_id FROM queue WHERE alias_id = v.valias AND CASE WHEN claim_node = '' THEN kind = 1 OR released = 1 OR v.vauto = 1 END
 				ORDER BY received_at, event_id, n LIMIT 1) oldest`)
 	oldestOnSQLite = newStatement(`bigint bigint`,
 		`WITH v (valias, vauto) AS (%s)

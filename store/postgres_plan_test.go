@@ -177,6 +177,33 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "retention of days", func() error { _, err := s.dropDays(ctx, now); return err })
 }
 
+// TestOldestQueuedByIndex: a claim reads the beginning of an alias' queue by the index, also
+// before Postgres has statistics of the table. With the plain condition it read and sorted
+// the whole queue of the alias for each claim.
+func TestOldestQueuedByIndex(t *testing.T) {
+	t.Parallel()
+	s, p := storeWithPlans(t)
+	for _, query := range []string{
+		`ALTER TABLE queue SET (autovacuum_enabled = false)`,
+		`INSERT INTO queue (event_id, n, alias_id, received_at, kind, released, bytes)
+			SELECT gen_random_uuid(), 1, i % 20, i, 0, 1, 100 FROM generate_series(1, 10000) i`,
+	} {
+		if _, err := s.write.Exec(query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var first []relay.ID
+	p.planned(t, "oldest of two aliases", func() error {
+		args := oldestOnPostgres.args([][]any{{int64(3), int64(0)}, {int64(4), int64(1)}})
+		return s.write.Select(&first, `SELECT event_id FROM (`+oldestOnPostgres.postgres+`) q`, args...)
+	})
+	for _, plan := range p.seen {
+		if len(first) != 2 || !strings.Contains(plan, "Index Scan using queue_pkey") || strings.Contains(plan, "Sort") {
+			t.Errorf("found %d, by the plan\n%s", len(first), plan)
+		}
+	}
+}
+
 // claimTwice claims attempts of two aliases in one transaction, and in the next one ends
 // them together with the claims of the next ones.
 func claimTwice(ctx context.Context, s *Store) error {
