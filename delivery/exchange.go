@@ -193,11 +193,12 @@ func (x *exchange) park() {
 }
 
 // becomeSlow makes way for a request that a local server of one connection at a time may
-// not have begun to read.
+// not have begun to read. A reused connection it has accepted already, so that no idle
+// channel can be in the way of that.
 func (x *exchange) becomeSlow() {
 	if !x.slow && !x.att.lazy {
 		x.slow = true
-		x.slowCounted = x.att.pool.addSlow()
+		x.slowCounted = !x.reused && x.att.pool.addSlow()
 	}
 }
 

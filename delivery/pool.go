@@ -51,6 +51,10 @@ type pool struct {
 const (
 	maxIdleChannels = 256  // of one tunnel; a request with a body needs the one of its own caller
 	maxKeptInAll    = 8192 // in use or idle, of all tunnels
+	// evictAfter is the age from which an idle channel gives way to a new one: its caller has
+	// probably gone. A younger one does not, so that more callers than channels, which come
+	// in turn, do not take each other's.
+	evictAfter = 250 * time.Millisecond
 	// closeTime is given to the peer to close channels before another one is opened.
 	closeTime = 50 * time.Millisecond
 
@@ -176,16 +180,26 @@ func (p *pool) park(l *pooledChannel, limit time.Duration) {
 		ch.Parked()
 	}
 	p.mu.Lock()
-	if !p.reuses() || len(p.idle) >= p.maxIdle || l.d.kept.Load() > maxKeptInAll {
-		p.mu.Unlock()
-		l.close()
-		return
+	drop := l
+	if p.reuses() && l.d.kept.Load() <= maxKeptInAll {
+		switch {
+		case len(p.idle) < p.maxIdle:
+			drop = nil
+		case now.Sub(p.idle[0].since) >= evictAfter:
+			drop = p.idle[0]
+			p.idle = slices.Delete(p.idle, 0, 1)
+		}
 	}
-	p.idle = append(p.idle, l)
-	if len(p.idle) == 1 {
-		p.trim.Reset(limit)
+	if drop != l {
+		p.idle = append(p.idle, l)
+		if len(p.idle) == 1 {
+			p.trim.Reset(limit)
+		}
 	}
 	p.mu.Unlock()
+	if drop != nil {
+		drop.close()
+	}
 }
 
 // mayReuse reports whether park would keep a channel.

@@ -430,6 +430,29 @@ func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	})
 }
 
+// TestSlowAnswerOnAReusedChannelClosesNoOther: the local server has accepted that connection
+// already.
+func TestSlowAnswerOnAReusedChannelClosesNoOther(t *testing.T) {
+	run(t, func(l *local) {
+		for l.until("hello") {
+			time.Sleep(10 * time.Millisecond) // so that neither channel is idle while the other one is answered
+			if contains(l.got, "slow") {
+				time.Sleep(150 * time.Millisecond)
+			}
+			l.got = nil
+			l.Write(ok)
+		}
+	}, func(b *fixture) {
+		two := callers(2)
+		b.sendAll(two, post)
+		b.pause()
+		b.caller = two[0]
+		b.send(strings.Replace(post, "hook?", "slow?", 1))
+		b.want("connection", b.last().Connection, relay.ConnectionReused)
+		b.want("kept", b.d.Stats().Channels, 2)
+	})
+}
+
 // callers makes n caller connections.
 func callers(n int) []*memCaller {
 	out := make([]*memCaller, n)
@@ -468,6 +491,12 @@ func TestEachOfManyCallersReusesItsChannel(t *testing.T) {
 		b.want("opened", b.tun.count(), len(senders))
 		b.sendAll(callers(100), post)
 		b.want("kept", b.d.Stats().Channels, 256)
+		time.Sleep(300 * time.Millisecond) // some of the others have gone
+		senders = callers(100)
+		b.sendAll(senders, post)
+		opened := b.tun.count()
+		b.sendAll(senders, post)
+		b.want("opened for callers that came later", b.tun.count()-opened, 0)
 	})
 }
 
