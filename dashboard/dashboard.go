@@ -391,7 +391,7 @@ func themeAttributes(ctx context.Context) templ.Attributes {
 	return nil
 }
 
-// setTheme stores the theme in this browser, for people without script.
+// setTheme stores the theme in this browser, and goes back to the page.
 func (p *pages) setTheme(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	if err := readForm(w, r); err != nil {
 		return nil, err

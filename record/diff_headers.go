@@ -2,32 +2,9 @@ package record
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-
-	udiff "github.com/aymanbagabas/go-udiff"
 )
-
-// maxComparedHeaders bounds the header lines of each side that are compared.
-const maxComparedHeaders = 4000
-
-// What became of a HeaderLine.
-const (
-	HeaderSame    = "same"
-	HeaderRemoved = "removed"
-	HeaderAdded   = "added"
-)
-
-// HeaderLine is one header line of a comparison.
-type HeaderLine struct {
-	Op    string
-	Name  string
-	Value string
-	// Noise marks a line that differs between any two responses of most servers, so
-	// that its change says nothing about the two that are compared.
-	Noise bool
-}
 
 // noisyHeaders are fields whose value a server makes anew for each response: its
 // time, how long it took, and identifiers for tracing.
@@ -48,59 +25,6 @@ var noisyHeaders = map[string]bool{
 	"x-trace-id":       true,
 }
 
-// CompareHeaders lists the header lines of two messages in their order, each as
-// the same on both sides, removed or added. Two lines are the same when name, with
-// its case, and value agree; white space around the value is no part of it
-// (RFC 9110, 5.5). CompareHeaders reports false, and no lines, when a side has too
-// many lines.
-func CompareHeaders(was, is []Header) ([]HeaderLine, bool) {
-	if max(len(was), len(is)) > maxComparedHeaders {
-		return nil, false
-	}
-	left := headerText(was)
-	u, err := udiff.ToUnifiedDiff("", "", left, udiff.Lines(left, headerText(is)), max(len(was), len(is)))
-	if err != nil {
-		return nil, false
-	}
-	if len(u.Hunks) == 0 {
-		return headerLines(nil, HeaderSame, was), true
-	}
-	list := make([]HeaderLine, 0, max(len(was), len(is)))
-	for _, h := range u.Hunks {
-		for _, line := range h.Lines {
-			switch line.Kind {
-			case udiff.Delete:
-				list, was = headerLines(list, HeaderRemoved, was[:1]), was[1:]
-			case udiff.Insert:
-				list, is = headerLines(list, HeaderAdded, is[:1]), is[1:]
-			default:
-				list, was, is = headerLines(list, HeaderSame, was[:1]), was[1:], is[1:]
-			}
-		}
-	}
-	return list, true
-}
-
-func headerLines(list []HeaderLine, op string, headers []Header) []HeaderLine {
-	for _, h := range headers {
-		noise := op != HeaderSame && noisyHeaders[strings.ToLower(h.Name())]
-		list = append(list, HeaderLine{Op: op, Name: h.Name(), Value: h.Value(), Noise: noise})
-	}
-	return list
-}
-
-// headerText writes each header as exactly one line, whatever bytes it holds.
-func headerText(headers []Header) string {
-	var b strings.Builder
-	for _, h := range headers {
-		for _, item := range h {
-			b.WriteString(strconv.Quote(item))
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
-
 // deliveryHeaders are the fields that senders make anew for each request: signatures, the
 // time that these cover, and ids of deliveries.
 var deliveryHeaders = sync.OnceValue(func() map[string]bool {
@@ -118,32 +42,46 @@ var deliveryHeaders = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// headerChanges lists the lines that differ; a removed line and the added one that takes
-// its place are one change.
+// headerChanges lists the header lines that differ, field by field: the order of lines of
+// different fields has no meaning, that of one field has (RFC 9110, section 5.3). A line is
+// the same when its name, with its letter case, and its value agree; white space around the
+// value is no part of it (section 5.5).
 func headerChanges(was, is []Header, request bool) []HeaderChange {
-	lines, _ := CompareHeaders(was, is)
-	list := []HeaderChange{}
-	open := 0 // index of the first removed line of this group
-	for i := range lines {
-		l := &lines[i]
-		c := HeaderChange{Op: "remove", Name: l.Name, Noise: l.Noise || request && deliveryHeaders()[strings.ToLower(l.Name)]}
-		switch l.Op {
-		case HeaderSame:
-			open = len(list)
-			continue
-		case HeaderRemoved:
-			c.Left = &l.Value
-			list = append(list, c)
-			continue
+	fields := map[string]*[2][]Header{}
+	var names []string
+	for side, headers := range [2][]Header{was, is} {
+		for _, h := range headers {
+			name := strings.ToLower(h.Name())
+			if fields[name] == nil {
+				fields[name] = new([2][]Header)
+				names = append(names, name)
+			}
+			fields[name][side] = append(fields[name][side], h)
 		}
-		at := slices.IndexFunc(list[open:], func(was HeaderChange) bool {
-			return was.Op == "remove" && strings.EqualFold(was.Name, l.Name)
-		})
-		if at < 0 {
-			c.Op, c.Right = "add", &l.Value
+	}
+	list := []HeaderChange{}
+	for _, name := range names {
+		left, right := fields[name][0], fields[name][1]
+		equal := func(a, b Header) bool { return slices.Equal(a, b) }
+		start := commonStart(left, right, equal)
+		left, right = left[start:], right[start:]
+		end := commonEnd(left, right, equal)
+		left, right = left[:len(left)-end], right[:len(right)-end]
+		for i := range max(len(left), len(right)) {
+			c := HeaderChange{Op: "replace", Noise: noisyHeaders[name] || request && deliveryHeaders()[name]}
+			if i < len(right) {
+				value := right[i].Value()
+				c.Name, c.Right = right[i].Name(), &value
+			} else {
+				c.Op = "remove"
+			}
+			if i < len(left) {
+				value := left[i].Value()
+				c.Name, c.Left = left[i].Name(), &value
+			} else {
+				c.Op = "add"
+			}
 			list = append(list, c)
-		} else {
-			list[open+at].Op, list[open+at].Right = "replace", &l.Value
 		}
 	}
 	return list

@@ -21,10 +21,10 @@ const (
 func compareText(was, is []byte) BodyDiff {
 	d := BodyDiff{Kind: DiffText}
 	left, right := splitLines(was), splitLines(is)
-	start := commonLines(left, right)
+	start := commonStart(left, right, equalText)
 	a, b := left[start:], right[start:]
 	if len(a) > diffLines || len(b) > diffLines {
-		end := commonEnd(a, b)
+		end := commonEnd(a, b, equalText)
 		a, b = a[:len(a)-end], b[:len(b)-end]
 		if len(a) > diffLines || len(b) > diffLines {
 			a, b = a[:min(len(a), diffLines)], b[:min(len(b), diffLines)]
@@ -98,21 +98,25 @@ func splitLines(p []byte) []string {
 	return lines
 }
 
-func commonLines(a, b []string) int {
+// commonStart counts the items at the start of a and b that are equal.
+func commonStart[T any](a, b []T, equal func(T, T) bool) int {
 	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
+	for n < len(a) && n < len(b) && equal(a[n], b[n]) {
 		n++
 	}
 	return n
 }
 
-func commonEnd(a, b []string) int {
+// commonEnd counts the items at the end of a and b that are equal.
+func commonEnd[T any](a, b []T, equal func(T, T) bool) int {
 	n := 0
-	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
+	for n < len(a) && n < len(b) && equal(a[len(a)-1-n], b[len(b)-1-n]) {
 		n++
 	}
 	return n
 }
+
+func equalText(a, b string) bool { return a == b }
 
 // markLines marks what differs within removed lines and the added lines that take their
 // places, and shortens long lines.

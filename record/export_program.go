@@ -1,6 +1,7 @@
 package record
 
 import (
+	_ "embed" // the programs
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +12,17 @@ import (
 
 // maxProgram bounds the wire bytes that an exported test carries.
 const maxProgram = MaxBody + 1<<20
+
+// The programs that exports are. What varies stands in braces; the lines of the request
+// are the only part that a stranger has a say in.
+var (
+	//go:embed programs/go.txt
+	goProgram string
+	//go:embed programs/js.txt
+	jsProgram string
+	//go:embed programs/python.txt
+	pythonProgram string
+)
 
 // literalBytes is how many bytes stand in one line of an exported test at most.
 const literalBytes = 96

@@ -33,9 +33,7 @@ function addLines(parent, json, from, to) {
 	let count = 0;
 	for (let i = from; i < to; i++, count++) {
 		if (count === linesAtOnce) {
-			const more = document.createElement("button");
-			more.textContent = `${(to - i).toLocaleString("en")} more lines`;
-			more.onclick = () => { more.remove(); addLines(parent, json, i, to); };
+			const more = make("button", { textContent: `${(to - i).toLocaleString("en")} more lines`, onclick: () => { more.remove(); addLines(parent, json, i, to); } });
 			return parent.append(more);
 		}
 		json.left--;
@@ -44,10 +42,9 @@ function addLines(parent, json, from, to) {
 			parent.append(lineOf(json, i, "div"));
 			continue;
 		}
-		const fold = document.createElement("details"), inner = document.createElement("div");
-		const fill = () => { if (!inner.firstChild) addLines(inner, json, i + 1, end); };
+		const inner = make("div"), fill = () => { if (!inner.firstChild) addLines(inner, json, i + 1, end); };
+		const fold = make("details", { ontoggle: () => { if (fold.open) fill(); } });
 		fold.append(lineOf(json, i, "summary", end - i - 1), inner);
-		fold.ontoggle = () => { if (fold.open) fill(); };
 		parent.append(fold);
 		if (json.left > 0) { fold.open = true; fill(); }
 		parent.append(lineOf(json, end, "div"));
@@ -57,11 +54,9 @@ function addLines(parent, json, from, to) {
 
 // lineOf is one line: its name, and its value by kind.
 function lineOf(json, i, name, hidden) {
-	const el = document.createElement(name), line = json.lines[i];
+	const el = make(name, { className: "ln", tabIndex: -1 }), line = json.lines[i];
 	const [, indent, key, colon, value, comma] = /^(\s*)("(?:[^"\\]|\\.)*")?(: )?(.*?)(,?)$/.exec(line);
 	const isName = key && colon;
-	el.className = "ln";
-	el.tabIndex = -1;
 	el.dataset.line = i;
 	el.append(indent);
 	if (isName) addTone(el, "name", key);
@@ -74,12 +69,7 @@ function lineOf(json, i, name, hidden) {
 	el.append("\n");
 	return el;
 }
-function addTone(el, tone, text) {
-	const span = document.createElement("span");
-	span.className = tone;
-	span.textContent = text;
-	el.append(span);
-}
+const addTone = (el, tone, text) => el.append(make("span", { className: tone, textContent: text }));
 
 // jsonValue is the value at a line: the text of a string, or JSON.
 function jsonValue(json, i) {
@@ -122,20 +112,13 @@ function jsonKey(e) {
 }
 
 // The same by pointer: a small bar at the line under it.
-const jsonBar = document.createElement("span");
-jsonBar.className = "json-bar";
-for (const [text, act] of [
-	["Copy value", found => copyText(jsonValue(found.json, found.at))],
-	["Copy path", found => copyText(jsonPath(found.json, found.at))],
-	["Filter", found => typeof filterByJSON === "function" && filterByJSON(jsonPath(found.json, found.at), jsonValue(found.json, found.at))],
-]) {
-	const button = document.createElement("button");
-	button.type = "button";
-	button.tabIndex = -1;
-	button.textContent = text;
-	button.onclick = e => { e.preventDefault(); e.stopPropagation(); act(jsonLine(button)); };
-	jsonBar.append(button);
-}
+const jsonBar = parse(`<span class="json-bar">${["value", "path", "filter"].map(name => `<button type="button" tabindex="-1" data-json="${name}">${name === "filter" ? "Filter" : `Copy ${name}`}</button>`).join("")}</span>`).firstElementChild;
+jsonBar.onclick = e => {
+	const { json, at } = jsonLine(jsonBar), path = jsonPath(json, at), value = jsonValue(json, at), act = e.target.dataset.json;
+	e.preventDefault();
+	if (act === "filter") location.assign(`/aliases/${$("#event").dataset.alias}?${new URLSearchParams({ json: `${path}=${value}` })}`);
+	else if (act) copyText(act === "value" ? value : path);
+};
 document.addEventListener("pointerover", e => {
 	const line = e.target.closest?.("pre.json .ln");
 	if (!line) return e.target.closest?.("pre.json") || jsonBar.remove();

@@ -156,11 +156,8 @@ function showRetries(row, count) {
 	let button = $(".retries", row);
 	if (!count) return button?.remove();
 	if (!button) {
-		button = document.createElement("button");
-		button.type = "button";
-		button.className = "retries";
+		button = make("button", { type: "button", className: "retries", onclick: () => { row.classList.toggle("unfolded"); arrangeRows(); } });
 		button.dataset.keep = "1";
-		button.onclick = () => { row.classList.toggle("unfolded"); arrangeRows(); };
 		row.append(button);
 	}
 	setText(button, `${row.classList.contains("unfolded") ? "hide" : "+"} ${count} earlier ${count === 1 ? "delivery" : "deliveries"}`);
@@ -368,11 +365,6 @@ document.addEventListener("input", e => {
 	}, 120);
 });
 const aliasName = () => $("#stream").dataset.self.split(/[/?]/)[2];
-window.filterByJSON = function (path, value) {
-	const url = new URL(`/aliases/${aliasName()}`, location.href);
-	url.searchParams.set("json", `${path}=${value}`);
-	open(url);
-};
 
 // A replay by key in a list can be taken back for some seconds.
 let undoTimer = 0;
@@ -444,6 +436,7 @@ document.addEventListener("keydown", e => {
 decorate(document);
 arrangeRows();
 showNotices();
+$("#sidebar [aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 if (isWide.matches && currentID()) document.getElementById(currentID())?.scrollIntoView({ block: "nearest" });
 connect();
 })();

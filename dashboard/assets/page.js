@@ -3,6 +3,7 @@
 "use strict";
 const $ = (selector, from = document) => from.querySelector(selector);
 const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
+const make = (name, properties) => Object.assign(document.createElement(name), properties);
 
 // Announcements.
 let announceTimer = 0;
@@ -118,12 +119,9 @@ async function copyText(text) {
 		await navigator.clipboard.writeText(text);
 		announce("Copied.");
 	} catch { // no permission or no https: show the text, selected
-		const dialog = parse('<dialog><p>Copy this:</p><textarea readonly rows="8" cols="60" aria-label="Text to copy"></textarea><form method="dialog"><button>Close</button></form></dialog>').firstElementChild;
-		document.body.append(dialog);
-		$("textarea", dialog).value = text;
-		dialog.onclose = () => dialog.remove();
-		dialog.showModal();
-		$("textarea", dialog).select();
+		$("#copy textarea").value = text;
+		$("#copy").showModal();
+		$("#copy textarea").select();
 	}
 }
 async function copyFrom(url) {
@@ -147,13 +145,6 @@ document.addEventListener("click", e => {
 	for (const menu of $$(".menu[open]")) if (!menu.contains(e.target) || e.target.closest("a")) menu.open = false;
 });
 
-// Theme.
-document.addEventListener("change", e => {
-	if (e.target.id !== "theme") return;
-	const theme = e.target.value;
-	document.cookie = `relay_theme=${theme}; path=/; max-age=31536000; samesite=lax` + (location.protocol === "https:" ? "; secure" : "");
-	document.documentElement.toggleAttribute("data-theme", theme !== "auto");
-	if (theme !== "auto") document.documentElement.dataset.theme = theme;
-});
+document.addEventListener("change", e => { if (e.target.id === "theme") e.target.form.requestSubmit(); });
 for (const fold of $$("[data-fold]")) fold.open = folds[fold.dataset.fold] ?? fold.open;
 showTimes(document);

@@ -1,0 +1,158 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"relay"
+)
+
+// newTasks has what the tasks of docs/dashboard.md, "Common tasks", are about: events of a
+// sender, of which two invoices were answered with 500, and a second alias that is offline.
+func newTasks(t *testing.T) *fixture {
+	r := newFixture(t)
+	_, err := r.s.CreateAlias(t.Context(), relay.System(), "other", "alice")
+	must(t, err)
+	r.online()
+	invoice := func(n int) string {
+		return post("/stripe", fmt.Sprintf(`{"id":"evt_%d","type":"invoice.paid","data":{"object":{"amount":%d}}}`, n, n), "Stripe-Signature: t=1,v1=x")
+	}
+	r.answers(func([]byte, []byte) string { return "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n" })
+	r.send(invoice(1))
+	r.send(invoice(2))
+	r.answers(func([]byte, []byte) string { return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" })
+	r.send(post("/stripe", `{"id":"evt_3","type":"charge.refunded"}`, "Stripe-Signature: t=1,v1=x"))
+	r.send(post("/plain", "{}"))
+	return r
+}
+
+// TestBrowserTasksWithoutScript does each of the common tasks by links, buttons and forms.
+func TestBrowserTasksWithoutScript(t *testing.T) {
+	r := newTasks(t)
+	b := newBrowser(t, r)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	rows := func(n int) {
+		t.Helper()
+		b.until(fmt.Sprintf(`document.readyState === "complete" && document.querySelectorAll("#rows > li").length === %d`, n))
+	}
+	b.open("/aliases/hook")
+	b.see(`#side-other .dot[aria-label=never]`) // whether another alias is online
+	rows(4)
+	b.click(`.chips a[href*="status=error"]`) // the failed invoice
+	rows(2)
+	b.click(`.chips .menu summary`)
+	b.click(`.chips .menu a[href*="invoice.paid"]`)
+	rows(2)
+	b.click("#rows a")
+	b.see("#event")
+	b.see(`#request-part pre`) // its body
+	b.click("#compare")        // with the one before
+	b.until(`location.pathname === "/diff"`)
+	b.click(`main a[href*="right="], main a[href*="left="]:not([href*="/events/"])`)
+	b.see("#diff")
+	b.until(`document.querySelector("#diff").textContent.includes("data.object.amount")`)
+
+	b.open("/aliases/hook?status=error")
+	b.click("#rows button") // a replay from the row
+	b.see(`[data-attempt="2"]`)
+	b.ended(`[data-attempt="2"]`)
+	b.until(`document.querySelector("#diff").textContent.includes("500 → 200")`) // what became different
+	b.click("#pin")
+	b.until(`document.querySelector("#pin")?.textContent === "Unpin"`)
+	b.click("#mark summary")
+	do(b, chromedp.SendKeys(chromedp.CSS("#mark-label"), "bug-17\r"))
+	b.until(`document.querySelector(".marks .label")?.textContent === "bug-17"`)
+	b.click("#share")
+	b.click("#create-share")
+	b.see("#share-url")
+	b.click("#rows > li:last-child a") // another event of the list
+	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_1")`)
+
+	b.open("/aliases/hook")
+	b.click("#tick")
+	b.see("#rows input")
+	for n := range 3 {
+		b.click(fmt.Sprintf("#rows > li:nth-child(%d) input", n+1))
+	}
+	b.click("#many button")
+	b.until(`document.querySelector("main h1")?.textContent.includes("Replay 3 events")`)
+	b.click("main form button")
+	b.until(`location.pathname === "/aliases/hook" && document.querySelectorAll("#rows .replays").length >= 3`)
+}
+
+// TestBrowserTasksByKeys does them without a pointer, by the keys that the docs name.
+func TestBrowserTasksByKeys(t *testing.T) {
+	r := newTasks(t)
+	b := newBrowser(t, r)
+	b.open("/aliases/hook")
+	live := func() {
+		t.Helper()
+		b.until(`document.querySelector("#link")?.textContent === "live"`)
+	}
+	live()
+	search := func(words string) {
+		t.Helper()
+		b.key("/")
+		b.until(`document.activeElement.id === "search" && document.activeElement.selectionEnd === document.activeElement.value.length`)
+		b.key("\b")
+		b.until(`document.activeElement.value === ""`)
+		do(b, chromedp.KeyEvent(words+"\r"))
+	}
+	search("status:error type:invoice.* since:12h")
+	b.until(`document.querySelectorAll("#rows > li").length === 2`)
+	b.key("\x1b")
+	b.key("j")
+	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_2")`)
+	b.key("]") // the next one, and back
+	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_1")`)
+	b.key("[")
+	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_2")`)
+	b.key("\x1b")
+	b.key("\r")
+	b.until(`document.activeElement.matches("#event h1")`)
+	b.tabTo("#request-part pre .ln, #request-part pre summary, #request-part pre", 30) // a value of the body
+	b.key(kb.ArrowDown)
+	value[any](b, `told.length = 0`)
+	b.until(`document.activeElement.matches(".ln")`)
+	b.key("c")
+	b.until(`told.includes("Copied.") || document.querySelector("dialog[open] textarea")`)
+	value[any](b, `document.querySelector("dialog[open]")?.close()`)
+	b.key("r")
+	b.until(`document.querySelector("#diff")?.textContent.includes("500 → 200")`)
+	b.key("\x1b") // within JSON, p copies the path
+	b.until(`document.activeElement.matches("#rows a")`)
+	b.key("p")
+	b.until(`document.querySelector("#pin")?.textContent === "Unpin"`)
+	b.key("s")
+	b.until(`document.activeElement.id === "share"`)
+	b.key("\r")
+	b.until(`document.readyState === "complete" && document.querySelector("#create-share")`)
+	b.tabTo("#create-share", 40)
+	b.key("\r")
+	b.see("#share-url")
+	b.open("/aliases/hook?type=invoice.*")
+	live()
+	b.key("j")
+	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_2")`)
+	b.key("d")
+	b.until(`document.querySelector("#diff")?.textContent.includes("data.object.amount") && location.pathname === "/diff"`)
+
+	b.open("/aliases/hook?tick=1")
+	live()
+	for n := range 3 {
+		b.key("j")
+		b.key(" ")
+		b.until(fmt.Sprintf(`document.querySelectorAll("#rows input:checked").length === %d`, n+1))
+	}
+	value[any](b, `document.activeElement.blur()`)
+	b.tabTo("#many button", 60)
+	b.key("\r")
+	b.until(`document.readyState === "complete" && document.querySelector("main h1")?.textContent.includes("Replay 3 events")`)
+	b.tabTo("main form button", 15)
+	b.key("\r")
+	b.until(`location.pathname === "/aliases/hook" && document.querySelectorAll("#rows .replays").length >= 3`)
+}
