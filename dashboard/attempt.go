@@ -18,11 +18,11 @@ import (
 
 // attemptView is one column: the original or a replay.
 type attemptView struct {
-	N                     int
-	Title, State, Actor   string
-	Asked                 stamp
-	Queue, Error          string
-	Outcome, Class        string
+	N                   int
+	Title, State, Actor string
+	Asked               stamp
+	Queue, Error        string
+	pill
 	Latency, Connection   string
 	Timing                *timingView
 	Fidelity              string
@@ -34,12 +34,13 @@ type attemptView struct {
 
 // stripView is an attempt in the strip from which the second column is chosen.
 type stripView struct {
-	N                     int
-	Title, State          string
-	Outcome, Class, Total string
-	Width                 string // of its time bar, in a box of 100
-	Link                  string
-	Column                bool // shown as a column
+	N            int
+	Title, State string
+	pill
+	Total  string
+	Width  string // of its time bar, in a box of 100
+	Link   string
+	Column bool // shown as a column
 }
 
 // timingView is the bar of one attempt, drawn in a box of 1000 by 10.
@@ -114,10 +115,7 @@ func attemptTitle(a *relay.Attempt) string {
 }
 
 func stripOf(a *relay.Attempt, q url.Values, id string, longest float64, column bool) stripView {
-	v := stripView{N: a.N, Title: attemptTitle(a), State: a.State, Outcome: a.State, Class: "state " + a.State, Width: "0", Column: column}
-	if a.HasResponse {
-		v.Outcome, v.Class = strconv.Itoa(a.Status), statusClass(a.Status)
-	}
+	v := stripView{N: a.N, Title: attemptTitle(a), State: a.State, pill: attemptPill(a), Width: "0", Column: column}
 	if t := record.OfAttempt(a, false).Timing; t != nil && longest > 0 {
 		v.Total, v.Width = millisText(t.Total), coordinate(100*t.Total/longest)
 	}
@@ -144,8 +142,8 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 	out := record.OfAttempt(a, false)
 	v := attemptView{
 		N: a.N, Title: attemptTitle(a), State: a.State, Actor: record.SafeTextMax(a.Actor, 120),
-		Asked:   stampOf(a.ReceivedAt, time.Now()),
-		Outcome: a.State, Class: "state " + a.State, Connection: a.Connection,
+		Asked: stampOf(a.ReceivedAt, time.Now()),
+		pill:  attemptPill(a), Connection: a.Connection,
 	}
 	if a.Error != nil {
 		v.Error = a.Error.Code + ": " + record.SafeTextMax(a.Error.Message, 500)
@@ -158,7 +156,6 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 	}
 	v.setFidelity(e, a)
 	if a.HasResponse {
-		v.Outcome, v.Class = strconv.Itoa(a.Status), statusClass(a.Status)
 		v.Response = responseView(r, e, a)
 		v.RawAnswer = attemptPath(e.ID.String(), a.N, "response.raw")
 	}

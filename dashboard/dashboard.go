@@ -52,8 +52,7 @@ type Options struct {
 
 type pages struct {
 	Options
-	assetTags  map[string]string // entity tags of assets
-	aliasCache aliasCache
+	assetTags map[string]string // entity tags of assets
 }
 
 // New makes the handler of everything on the base site that is not under /api/. It
@@ -192,7 +191,7 @@ func (p *pages) page(handle handler) http.Handler {
 			retryAfter(w, e)
 			body = errorPage(status, statusTitle(status), e.Detail)
 			if e.Code == relay.CodeStoreUnavailable {
-				body = outagePage(p.outageOf(r, e))
+				body = outagePage(e.Detail, retryPath(r))
 			}
 			if e.Code == relay.CodeLoginTooOld {
 				p.rememberReferer(w, r)
@@ -289,10 +288,10 @@ func (p *pages) signedIn(handle signedInHandler) http.Handler {
 // signedInOrElse is signedIn with a page of its own for everybody else.
 func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.ResponseWriter, *http.Request) templ.Component) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v, ok, err := p.currentSession(r)
+		who, ok, err := p.currentSession(r)
 		p.sweep(w, r)
 		if ok {
-			r = r.WithContext(p.withViewer(r, v))
+			r = r.WithContext(p.withViewer(r, who))
 		}
 		p.page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 			switch {
@@ -301,7 +300,7 @@ func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.Respon
 			case !ok:
 				return stranger(w, r), nil
 			}
-			return handle(w, r, v.who)
+			return handle(w, r, who)
 		}).ServeHTTP(w, r)
 	})
 }
@@ -309,8 +308,8 @@ func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.Respon
 // optionalLogin is for pages that anybody may see; signed-in people get their header.
 func (p *pages) optionalLogin(handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if v, ok, _ := p.currentSession(r); ok {
-			r = r.WithContext(p.withViewer(r, v))
+		if who, ok, _ := p.currentSession(r); ok {
+			r = r.WithContext(p.withViewer(r, who))
 		}
 		p.page(handle).ServeHTTP(w, r)
 	})
@@ -350,17 +349,16 @@ type viewer struct {
 	Path  string // of the page shown
 	Theme string // one of themes
 
-	secret string // secret that the person is signed in by
 	// sidebar lists the aliases beside the page; only whole pages ask for it.
 	sidebar func(ctx context.Context, current string) (list []sideAlias, more int)
 }
 
 type viewerKey struct{}
 
-func (p *pages) withViewer(r *http.Request, v session) context.Context {
+func (p *pages) withViewer(r *http.Request, who relay.Actor) context.Context {
 	return context.WithValue(r.Context(), viewerKey{}, viewer{
-		User: v.who.AccountName, Admin: v.who.Admin, Path: r.URL.Path, Theme: themeOf(r), secret: v.secret,
-		sidebar: func(ctx context.Context, current string) ([]sideAlias, int) { return p.sidebar(ctx, v.who, current) },
+		User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themeOf(r),
+		sidebar: func(ctx context.Context, current string) ([]sideAlias, int) { return p.sidebar(ctx, who, current) },
 	})
 }
 
@@ -368,6 +366,18 @@ func (p *pages) withViewer(r *http.Request, v session) context.Context {
 func viewerOf(ctx context.Context) viewer {
 	f, _ := ctx.Value(viewerKey{}).(viewer)
 	return f
+}
+
+// retryPath is what the page of an outage tries again: the address of the page, or the
+// home page where something was to be changed.
+func retryPath(r *http.Request) string {
+	path := "/"
+	if r.Method == http.MethodGet {
+		if path = localPath(r.URL.EscapedPath()); r.URL.RawQuery != "" && path != "/" {
+			path += "?" + r.URL.RawQuery
+		}
+	}
+	return path
 }
 
 // themes are the choices of the theme switch; auto follows the system.

@@ -29,28 +29,29 @@ const (
 type eventView struct {
 	ID, Alias, State, AliasState string
 	Method, Path, URL            string
-	Outcome, Class, Note         string
-	Latency                      string
-	At                           stamp
-	Remote                       string
-	Facts                        []fact
-	Error                        string
-	HostRefused                  string // the warning that the local server refused the Host header, or ""
-	Blocker                      string // why the event cannot be replayed, "" = it can
-	Queued                       string // position in the queue, "" = nothing waits
-	SSHCommand                   string // how to bring the tunnel back, "" = it is online
-	Provider                     *providerView
-	Request                      messageView
-	Attempts                     []attemptView // columns
-	Strip                        []stripView   // all attempts, to choose the second column; empty if all are shown
-	HiddenCount                  int           // attempts that are not in Strip
-	AllAttempts                  string        // address that shows every attempt as a column
-	Diff                         *diffView
-	Shares                       sharesView
-	Mark                         markView
-	Version                      string
-	Back                         string // address of the list
-	Newer, Older                 string // addresses of the events above and below in the list, "" = not known
+	pill
+	Note         string
+	Latency      string
+	At           stamp
+	Remote       string
+	Facts        []fact
+	Error        string
+	HostRefused  string // the warning that the local server refused the Host header, or ""
+	Blocker      string // why the event cannot be replayed, "" = it can
+	Queued       string // position in the queue, "" = nothing waits
+	SSHCommand   string // how to bring the tunnel back, "" = it is online
+	Provider     *providerView
+	Request      messageView
+	Attempts     []attemptView // columns
+	Strip        []stripView   // all attempts, to choose the second column; empty if all are shown
+	HiddenCount  int           // attempts that are not in Strip
+	AllAttempts  string        // address that shows every attempt as a column
+	Diff         *diffView
+	Shares       sharesView
+	Mark         markView
+	Version      string
+	Back         string // address of the list
+	Newer, Older string // addresses of the events above and below in the list, "" = not known
 
 	auto bool // autoDeliver of the alias
 }
@@ -147,7 +148,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (v eventView, he
 	v = eventView{
 		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State,
 		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 2000), URL: record.SafeTextMax(s.URL, 2000),
-		Outcome: row.Outcome, Class: row.Class, Note: row.Note, Latency: row.Latency, Facts: factsOf(e, s),
+		pill: row.pill, Note: row.Note, Latency: row.Latency, Facts: factsOf(e, s),
 		At: stampOf(e.ReceivedAt, now), Remote: s.RemoteAddr,
 		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now), Version: eventVersion(e),
 		Back: withQuery(aliasPath(e.Alias), filter.query()),

@@ -71,7 +71,6 @@ func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ
 	for i, a := range aliases {
 		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
-	p.aliasCache.keep(viewerOf(r.Context()).secret, v.Aliases, time.Now())
 	if partial(r) {
 		return homeAliases(v), nil
 	}

@@ -70,7 +70,6 @@ func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component,
 		if err := p.Accounts.EndSession(r.Context(), secret); err != nil && !errors.Is(err, relay.ErrNotFound) {
 			return nil, err
 		}
-		p.aliasCache.forget(secret)
 	}
 	p.sweep(w, r)
 	http.SetCookie(w, p.cookie("", -1))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func (a storeDown) SessionOwner(ctx context.Context, secret string) (relay.Actor
 	return a.accounts.SessionOwner(ctx, secret)
 }
 
-func TestOutageShowsWhatIsKnown(t *testing.T) {
+func TestOutageSaysWhatStillWorks(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
 	r := newFixture(t, func(o *dashboard.Options) { o.Accounts = storeDown{o.Accounts, &down} })
@@ -39,8 +38,7 @@ func TestOutageShowsWhatIsKnown(t *testing.T) {
 	down.Store(true)
 	for _, path := range []string{"/", "/aliases/hook?q=a", "/events/" + id, "/account"} {
 		page := r.get(path, 503)
-		contains(t, path, page, "The database does not answer", "still forwarded and are kept", `href="`+path+`"`, "Try again",
-			"Your aliases as of", "http://hook.localhost", "was never")
+		contains(t, path, page, "The database does not answer", "still forwarded and are kept", `href="`+path+`"`, "Try again")
 	}
 	r.submit("/events/"+id+"/replay", nil, 503)
 	part := r.do("GET", "/events/"+id, nil, http.Header{"X-Partial": {"1"}}, 503)
@@ -53,23 +51,8 @@ func TestOutageShowsWhatIsKnown(t *testing.T) {
 	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "2" {
 		t.Errorf("%d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))
 	}
-	jar := r.client.Jar
-	r.client = &http.Client{}
-	if page := r.get("/", 200); strings.Contains(page, "hook.localhost") {
-		t.Error("a stranger sees aliases")
-	}
-	r.client.Jar = jar
 	down.Store(false)
 	contains(t, "afterwards", r.get("/events/"+id, 200), `data-event-id="`+id+`"`)
-
-	// Whoever is logged out leaves nothing to show.
-	r.submit("/logout", nil, 200)
-	down.Store(true)
-	r.client = &http.Client{}
-	r.do("GET", "/", nil, http.Header{"Cookie": {"relay_session=" + r.session}}, 503)
-	if page := r.do("GET", "/", nil, http.Header{"Cookie": {"relay_session=" + r.session}}, 503); strings.Contains(page, "hook.localhost") {
-		t.Error("an ended session still sees aliases")
-	}
 }
 
 // failingAliases is a store that knows who asks and then fails.
@@ -120,7 +103,7 @@ func TestOutageInTheMiddleOfAPage(t *testing.T) {
 	r.get("/", 200)
 	down.Store(true)
 	for _, path := range []string{"/", "/aliases/hook", "/events/" + id, "/account"} {
-		contains(t, path, r.get(path, 503), "The database does not answer", "http://hook.localhost", "Log out")
+		contains(t, path, r.get(path, 503), "The database does not answer", "Log out")
 	}
 }
 
@@ -140,7 +123,7 @@ func (r *fixture) fetch(method, path string) (status int, page string, err error
 }
 
 // TestOutageOfPostgres takes the real database away from under the pages, dead and
-// then silent: what is known is shown, and nobody waits longer than 5 s.
+// then silent: every page says so, and nobody waits longer than 5 s.
 func TestOutageOfPostgres(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -178,7 +161,7 @@ func TestOutageOfPostgres(t *testing.T) {
 			if a.status != 503 {
 				t.Errorf("%s: %s = %d", how, a.path, a.status)
 			}
-			contains(t, how+" "+a.path, a.page, "The database does not answer", "Your aliases as of", "http://hook.localhost")
+			contains(t, how+" "+a.path, a.page, "The database does not answer", "Try again")
 		}
 		t.Logf("%s: the longest wait was %v", how, longest)
 		return longest

@@ -57,34 +57,26 @@ var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "this request carried 
 // errTooManyGuesses is the code of what Limits.Try refuses.
 var errTooManyGuesses = relay.Errorf(relay.CodeRateLimited, "")
 
-// currentSession is who is signed in, and by which session; ok is false for anybody else.
+// currentSession is who is signed in; ok is false for anybody else.
 // Sessions that are over, or never were, are passed over: whoever can add a cookie
 // to a request (see errTwoSessions) logs nobody out.
-func (p *pages) currentSession(r *http.Request) (v session, ok bool, err error) {
-	secrets := p.sessionSecrets(r)
-	for _, secret := range secrets {
-		who, e := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Actor, error) { return p.Accounts.SessionOwner(ctx, secret) })
+func (p *pages) currentSession(r *http.Request) (who relay.Actor, ok bool, err error) {
+	for _, secret := range p.sessionSecrets(r) {
+		found, e := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Actor, error) { return p.Accounts.SessionOwner(ctx, secret) })
 		switch {
-		case errors.Is(e, relay.ErrNotFound):
-			p.aliasCache.forget(secret)
+		case errors.Is(e, relay.ErrNotFound): // it is over, or never was
 		case e != nil:
 			err = e
-		case ok && who.Account != v.who.Account:
-			return session{}, false, errTwoSessions
+		case ok && found.Account != who.Account:
+			return relay.Actor{}, false, errTwoSessions
 		case !ok:
-			v, ok = session{who: who, secret: secret}, true
+			who, ok = found, true
 		}
 	}
 	if ok && errors.Is(err, errTooManyGuesses) {
 		err = nil // what was not looked up is no session of this person
 	}
-	return v, ok && err == nil, err
-}
-
-// session is a signed-in person.
-type session struct {
-	who    relay.Actor
-	secret string // its secret
+	return who, ok && err == nil, err
 }
 
 // lookUpSecret looks up a secret of a request, unless too many wrong ones came from its
@@ -108,7 +100,6 @@ func (p *pages) startSession(w http.ResponseWriter, r *http.Request, secret stri
 		if err := p.Accounts.EndSession(r.Context(), old); err != nil && !errors.Is(err, relay.ErrNotFound) {
 			p.Log.Warn("old session not ended", "error", err)
 		}
-		p.aliasCache.forget(old)
 	}
 	http.SetCookie(w, p.cookie(secret, sessionAge))
 }

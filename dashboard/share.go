@@ -152,9 +152,10 @@ func (p *pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 
 // sharedView is what the holder of a share sees: nothing about the owner.
 type sharedView struct {
-	Method, Path          string
-	Received, Expires     stamp // Expires zero = never
-	Size, Outcome, Class  string
+	Method, Path      string
+	Received, Expires stamp // Expires zero = never
+	pill
+	Size                  string
 	Latency, ResponseSize string
 	Online, Replayable    bool
 	View, OneUse          bool
@@ -172,7 +173,10 @@ type sharedMessage struct {
 	Size, SHA256 string
 }
 
-type sharedResult struct{ State, Outcome, Class, Latency, Text string }
+type sharedResult struct {
+	pill
+	State, Latency, Text string
+}
 
 // setPrivateHeaders keeps the address of a shared page, which contains its secret, out of
 // referrers and search engines.
@@ -260,11 +264,8 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 func sharedOf(s *record.SharedEvent) sharedView {
 	v := sharedView{
 		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: exactStamp(s.ReceivedAt.Time),
-		Size: sizeText(s.PayloadSize), Outcome: s.State, Class: "state " + s.State,
+		Size: sizeText(s.PayloadSize), pill: pillOf(s.State, s.Status),
 		Online: s.Online, Replayable: s.Replayable, View: s.View, OneUse: s.OneUse,
-	}
-	if s.Status != nil {
-		v.Outcome, v.Class = strconv.Itoa(*s.Status), statusClass(*s.Status)
 	}
 	if s.LatencyMs != nil {
 		v.Latency = millisText(*s.LatencyMs)
@@ -330,9 +331,9 @@ func resultOf(e *relay.Event, text string) *sharedResult {
 }
 
 func outcomeOf(a *record.Attempt) *sharedResult {
-	v := &sharedResult{State: a.State, Outcome: a.State, Class: "state " + a.State}
+	v := &sharedResult{State: a.State, pill: pillOf(a.State, nil)}
 	if a.Response != nil {
-		v.Outcome, v.Class = strconv.Itoa(a.Response.Status), statusClass(a.Response.Status)
+		v.pill = pillOf(a.State, &a.Response.Status)
 	}
 	if a.LatencyMs != nil {
 		v.Latency = millisText(*a.LatencyMs)

@@ -58,18 +58,37 @@ type streamView struct {
 
 // rowView is one event in a list.
 type rowView struct {
-	ID, Link              string
-	At                    stamp
-	Method, Path          string
-	State, Outcome, Class string // Outcome: status, or the state while there is none
-	Note                  string // state beside a status, "" when delivered
-	Latency, Size         string
-	Provider, EventType   string
-	Delivery              string // what retries of the sender have in common, "" = unknown
-	Replays               int
-	Replayable, Tick      bool // Tick: with a box
-	Pinned                bool
-	Label                 string
+	ID, Link     string
+	At           stamp
+	Method, Path string
+	State        string
+	pill
+	Note                string // state beside a status, "" when delivered
+	Latency, Size       string
+	Provider, EventType string
+	Delivery            string // what retries of the sender have in common, "" = unknown
+	Replays             int
+	Replayable, Tick    bool // Tick: with a box
+	Pinned              bool
+	Label               string
+}
+
+// pill is how something ended: the status, or the state while there is none.
+type pill struct{ Outcome, Class string }
+
+func pillOf(state string, status *int) pill {
+	if status == nil {
+		return pill{state, "state " + state}
+	}
+	return pill{strconv.Itoa(*status), "s" + strconv.Itoa(*status/100%10)}
+}
+
+// attemptPill is the pill of an attempt.
+func attemptPill(a *relay.Attempt) pill {
+	if a.HasResponse {
+		return pillOf(a.State, &a.Status)
+	}
+	return pillOf(a.State, nil)
 }
 
 // Name is what a row is called: the event type, or method and path.
@@ -247,14 +266,11 @@ func rowOf(s *record.Summary, query url.Values) rowView {
 	v := rowView{
 		ID: s.ID, Link: withQuery(eventPath(s.ID), query), At: stampOf(s.ReceivedAt.Time, time.Now()),
 		Method: record.SafeTextMax(s.Method, 20), Path: record.SafeTextMax(s.Path, shownPath),
-		State: s.State, Outcome: s.State, Class: "state " + s.State, Size: sizeText(s.PayloadSize),
+		State: s.State, pill: pillOf(s.State, s.Status), Size: sizeText(s.PayloadSize),
 		Replays: max(0, s.AttemptCount-1), Replayable: s.Replayable,
 	}
-	if s.Status != nil {
-		v.Outcome, v.Class = strconv.Itoa(*s.Status), statusClass(*s.Status)
-		if s.State != relay.StateDelivered {
-			v.Note = s.State
-		}
+	if s.Status != nil && s.State != relay.StateDelivered {
+		v.Note = s.State
 	}
 	v.Pinned = s.Pinned
 	if s.Label != nil {
@@ -274,9 +290,6 @@ func rowOf(s *record.Summary, query url.Values) rowView {
 	}
 	return v
 }
-
-// statusClass is the first digit's class: s2 … s5.
-func statusClass(status int) string { return "s" + strconv.Itoa(status/100%10) }
 
 // sizeText is a size for people, in units of 1024.
 func sizeText(n int64) string {

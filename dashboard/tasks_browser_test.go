@@ -35,6 +35,11 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	r := newTasks(t)
 	b := newBrowser(t, r)
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	click := func(sel string) { // on a page that is loaded: nothing in it moves any more
+		t.Helper()
+		b.until(`document.readyState === "complete"`)
+		b.click(sel)
+	}
 	rows := func(n int) {
 		t.Helper()
 		b.until(fmt.Sprintf(`document.readyState === "complete" && document.querySelectorAll("#rows > li").length === %d`, n))
@@ -42,45 +47,45 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	b.open("/aliases/hook")
 	b.see(`#side-other .dot[aria-label=never]`) // whether another alias is online
 	rows(4)
-	b.click(`.chips a[href*="status=error"]`) // the failed invoice
+	click(`.chips a[href*="status=error"]`) // the failed invoice
 	rows(2)
-	b.click(`.chips .menu summary`)
-	b.click(`.chips .menu a[href*="invoice.paid"]`)
+	click(`.chips .menu summary`)
+	click(`.chips .menu a[href*="invoice.paid"]`)
 	rows(2)
-	b.click("#rows a")
+	click("#rows a")
 	b.see("#event")
 	b.see(`#request-part pre`) // its body
-	b.click("#compare")        // with the one before
+	click("#compare")          // with the one before
 	b.until(`location.pathname === "/diff"`)
-	b.click(`main a[href*="right="], main a[href*="left="]:not([href*="/events/"])`)
+	click(`main a[href*="right="], main a[href*="left="]:not([href*="/events/"])`)
 	b.see("#diff")
 	b.until(`document.querySelector("#diff").textContent.includes("data.object.amount")`)
 
 	b.open("/aliases/hook?status=error")
-	b.click("#rows button") // a replay from the row
+	click("#rows button") // a replay from the row
 	b.see(`[data-attempt="2"]`)
 	b.ended(`[data-attempt="2"]`)
 	b.until(`document.querySelector("#diff").textContent.includes("500 → 200")`) // what became different
-	b.click("#pin")
+	click("#pin")
 	b.until(`document.querySelector("#pin")?.textContent === "Unpin"`)
-	b.click("#mark summary")
+	click("#mark summary")
 	do(b, chromedp.SendKeys(chromedp.CSS("#mark-label"), "bug-17\r"))
 	b.until(`document.querySelector(".marks .label")?.textContent === "bug-17"`)
-	b.click("#share")
-	b.click("#create-share")
+	click("#share")
+	click("#create-share")
 	b.see("#share-url")
-	b.click("#rows > li:last-child a") // another event of the list
+	click("#rows > li:last-child a") // another event of the list
 	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_1")`)
 
 	b.open("/aliases/hook")
-	b.click("#tick")
+	click("#tick")
 	b.see("#rows input")
 	for n := range 3 {
-		b.click(fmt.Sprintf("#rows > li:nth-child(%d) input", n+1))
+		click(fmt.Sprintf("#rows > li:nth-child(%d) input", n+1))
 	}
-	b.click("#many button")
+	click("#many button")
 	b.until(`document.querySelector("main h1")?.textContent.includes("Replay 3 events")`)
-	b.click("main form button")
+	click("main form button")
 	b.until(`location.pathname === "/aliases/hook" && document.querySelectorAll("#rows .replays").length >= 3`)
 }
 
@@ -149,7 +154,7 @@ func TestBrowserTasksByKeys(t *testing.T) {
 		b.until(fmt.Sprintf(`document.querySelectorAll("#rows input:checked").length === %d`, n+1))
 	}
 	value[any](b, `document.activeElement.blur()`)
-	b.tabTo("#many button", 60)
+	b.tabTo("#many button", 120)
 	b.key("\r")
 	b.until(`document.readyState === "complete" && document.querySelector("main h1")?.textContent.includes("Replay 3 events")`)
 	b.tabTo("main form button", 15)
