@@ -130,7 +130,7 @@ func (s *site) serve(l *local) {
 	}
 }
 
-// link is a tunnel of a model, with what the side door does about it.
+// link is a tunnel of a model, with what the SSH server does about it.
 type link struct {
 	*memTunnel
 	site *site
@@ -216,7 +216,7 @@ func (l *link) Heard() time.Duration {
 
 func (l *link) Info() relay.TunnelInfo { return relay.TunnelInfo{User: "alice"} }
 
-// Close is what the side door does for a tunnel that was taken over: what runs on it
+// Close is what the SSH server does for a tunnel that was taken over: what runs on it
 // has a while, then its connection ends.
 func (l *link) Close(string) {
 	l.hold.Detach(true)

@@ -9,7 +9,7 @@ import (
 	"relay"
 )
 
-// die ends every channel as the side door does for a connection that has ended.
+// die ends every channel as the SSH server does for a connection that has ended.
 func (t *memTunnel) die() {
 	t.mu.Lock()
 	list := t.channels

@@ -17,7 +17,7 @@ import (
 )
 
 // process is relayd as a process of its own, for what only a process can show:
-// signals and sudden death. Its house speaks to it like to any other.
+// signals and sudden death. Its fixture talks to it like to any other.
 type process struct {
 	*testServer
 	cmd  *exec.Cmd
