@@ -8,11 +8,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/errgroup"
 )
 
 // oneWay is the delay of the link in each direction: a round trip takes 50 ms.
@@ -158,29 +160,42 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// openTunnels logs in n times and forwards an alias each time.
-func (env *environment) openTunnels(addr string, n int) (clients []*ssh.Client, err error) {
+// loginsAtOnce is how many logins of openTunnels run at a time: each one makes an alias,
+// and a commit of Postgres takes as long for sixteen of them as for one.
+const loginsAtOnce = 16
+
+// openTunnels logs in n times and forwards an alias each time. It returns the connections
+// also when it fails.
+func (env *environment) openTunnels(addr string, n int) ([]*ssh.Client, error) {
 	conf := &ssh.ClientConfig{
 		User: "bench", Auth: []ssh.AuthMethod{ssh.PublicKeys(env.signer)}, Timeout: 30 * time.Second,
 		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, and nothing secret goes there
 	}
+	clients := make([]*ssh.Client, n)
+	group, ctx := errgroup.WithContext(env.ctx)
+	group.SetLimit(loginsAtOnce)
 	for i := range n {
-		c, err := ssh.Dial("tcp", addr, conf)
-		if err != nil {
-			return clients, fmt.Errorf("login %d: %w", i+1, err)
-		}
-		clients = append(clients, c)
-		payload := ssh.Marshal(struct {
-			Bind string
-			Port uint32
-		}{fmt.Sprintf("idle%d", i), 80})
-		ok, _, err := c.SendRequest("tcpip-forward", true, payload)
-		if err == nil && !ok {
-			err = errors.New("refused")
-		}
-		if err != nil {
-			return clients, fmt.Errorf("forward %d: %w", i+1, err)
-		}
+		group.Go(func() (err error) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if clients[i], err = ssh.Dial("tcp", addr, conf); err != nil {
+				return fmt.Errorf("login %d: %w", i+1, err)
+			}
+			payload := ssh.Marshal(struct {
+				Bind string
+				Port uint32
+			}{fmt.Sprintf("idle%d", i), 80})
+			ok, _, err := clients[i].SendRequest("tcpip-forward", true, payload)
+			if err == nil && !ok {
+				err = errors.New("refused")
+			}
+			if err != nil {
+				return fmt.Errorf("forward %d: %w", i+1, err)
+			}
+			return nil
+		})
 	}
-	return clients, nil
+	err := group.Wait()
+	return slices.DeleteFunc(clients, func(c *ssh.Client) bool { return c == nil }), err
 }
