@@ -20,7 +20,7 @@ var notRun = [...]struct {
 	line   *regexp.Regexp
 	reason string
 }{
-	{regexp.MustCompile(`^(sudo|docker|tar|sha256sum) |^relayd serve$`), "needs a release, root or Docker: TestDebianPackage and TestReleaseArchives install one"},
+	{regexp.MustCompile(`^(sudo|docker|tar|sha256sum) |^relayd serve$`), "needs a release, root or Docker: TestPackages installs one"},
 	{regexp.MustCompile(`^(dig|lego|pg_dump|pg_restore|autossh|make) |--tls files`), "drives a program of others, or a domain"},
 	{regexp.MustCompile(`relay\.example\.com(/readyz|$)| login |hooks\.example\.net`), "needs a domain or a person: TestLogin"},
 	{regexp.MustCompile(`link@HOST`), "needs a person: TestEnrolment"},

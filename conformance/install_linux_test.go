@@ -16,8 +16,9 @@ import (
 	"relay/relaytest"
 )
 
-// debs makes Debian packages of relay and relayd in two versions.
-func debs(t *testing.T) (folder string) {
+// packages makes packages of relay and relayd: deb, rpm and apk of version 1.0.0, and deb of
+// version 1.1.0.
+func packages(t *testing.T) (folder string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -28,9 +29,12 @@ func debs(t *testing.T) (folder string) {
 cd %q
 scripts/generated %q %q %q/generated
 export DIST_GENERATED=%[4]q/generated SOURCE_DATE_EPOCH=1750000000
-for version in 1.0.0 1.1.0; do
-	scripts/package relay %[2]q $(go env GOARCH) $version %[4]q/packages deb
-	scripts/package relayd %[3]q $(go env GOARCH) $version %[4]q/packages deb
+for made in "1.0.0" "1.1.0 deb"; do
+	set -- $made
+	version=$1
+	shift
+	scripts/package relay %[2]q $(go env GOARCH) $version %[4]q/packages "$@"
+	scripts/package relayd %[3]q $(go env GOARCH) $version %[4]q/packages "$@"
 done`, root, relay, relayd, made)
 	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -38,17 +42,25 @@ done`, root, relay, relayd, made)
 	return filepath.Join(made, "packages")
 }
 
-// TestDebianPackage installs, upgrades, removes and purges the packages on a Debian with
+// TestPackages makes the packages once: the rpm and the apk hold what the deb holds, lintian
+// has nothing against the deb, and the deb is installed.
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	folder := packages(t)
+	t.Run("formats", func(t *testing.T) { t.Parallel(); comparePackages(t, folder) })
+	t.Run("lintian", func(t *testing.T) { t.Parallel(); checkLintian(t, folder) })
+	t.Run("install", func(t *testing.T) { t.Parallel(); installPackages(t, folder) })
+}
+
+// installPackages installs, upgrades, removes and purges the packages on a Debian with
 // systemd: the service runs as soon as it is installed, an upgrade under load fails no
 // caller, and what was stored outlives even a purge.
-func TestDebianPackage(t *testing.T) {
-	t.Parallel()
-	m := bootedMachine(t, debs(t))
-	m.run("dpkg -i /packages/relay_1.0.0_*.deb /packages/relayd_1.0.0_*.deb")
+func installPackages(t *testing.T, folder string) {
+	m := bootedMachine(t, folder)
+	hostKey := m.firstReplays()
 	for _, tc := range []struct{ command, want string }{
 		{"systemctl is-active relayd", "active"},
 		{"systemctl is-enabled relayd", "enabled"},
-		{"systemctl show -P StatusText relayd", "0 tunnels, spool empty"},
 		{"stat -c '%a %U:%G' /etc/relayd/relayd.yaml", "640 root:relayd"},
 		{"stat -c '%a %U:%G' /var/lib/relayd", "700 relayd:relayd"},
 		{"ps -o user= -C relayd", "relayd"},
@@ -62,10 +74,7 @@ func TestDebianPackage(t *testing.T) {
 	}
 	m.run("systemd-analyze verify --man=no relayd.service")
 	exposure := m.run("systemd-analyze security --offline=yes --threshold=20 relayd.service | tail -n 1")
-	m.run("relayd doctor")
 	m.credential()
-	hostKey := m.run("ssh-keygen -lf /var/lib/relayd/ssh_host_ed25519_key | cut -d ' ' -f 2")
-	m.run("ssh-keygen -q -t ed25519 -N '' -f /tmp/id && relayd user add ann --admin --key /tmp/id.pub")
 	m.up(hostKey)
 
 	t.Run("upgrade under load", func(t *testing.T) { m.upgradeUnderLoad(t, exposure) })
@@ -99,6 +108,47 @@ func TestDebianPackage(t *testing.T) {
 	}
 }
 
+// firstReplays does what docs/install.md says, from the packages to a webhook that was
+// replayed by ssh alone, and to one replayed by relay. It gives the fingerprint of the host
+// key that relayd doctor prints.
+func (m *machine) firstReplays() (hostKey string) {
+	m.t.Helper()
+	m.run("ssh-keygen -q -t ed25519 -N '' -f /tmp/id") // whoever comes has a key
+	begun := time.Now()
+	m.run("dpkg -i /packages/relay_1.0.0_*.deb /packages/relayd_1.0.0_*.deb")
+	installed := time.Since(begun)
+	m.run("relayd user add ann --admin --key /tmp/id.pub")
+	hostKey = regexp.MustCompile(`SHA256:\S+[^,\s]`).FindString(m.run("relayd doctor"))
+	if got := m.run("ssh-keygen -lf /var/lib/relayd/ssh_host_ed25519_key"); hostKey == "" || !strings.Contains(got, hostKey) {
+		m.t.Errorf("relayd doctor prints the host key %q, and it is %s", hostKey, got)
+	}
+	printed := time.Since(begun)
+	const ssh = "ssh -F none -i /tmp/id -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=/tmp/known_hosts -p 2222 "
+	relay := "relay %s --server localhost:2222 --identity /tmp/id --host-key " + hostKey
+	m.start("python3 -m http.server --bind 127.0.0.1 3000")
+	for _, way := range []struct{ name, alias, tunnel, replay string }{
+		{"ssh alone", "first", ssh + "-N -R first:80:localhost:3000 127.0.0.1", ssh + "127.0.0.1 replay"},
+		{"relay", "second", fmt.Sprintf(relay, "up --port 3000 --alias second"), fmt.Sprintf(relay, "replay")},
+	} {
+		began := time.Now()
+		tunnel := m.start(way.tunnel)
+		relaytest.Until(m.t, 20*time.Second, "an answer through the tunnel of "+way.name, func() bool {
+			if tunnel.HasEnded() {
+				m.t.Fatalf("%s ended: %s", way.tunnel, tunnel.Out.String())
+			}
+			out, _ := m.command("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}", "http://"+way.alias+".localhost:8080/hook").Output()
+			return string(out) == "501" // of the local server, which does not know POST
+		})
+		id := regexp.MustCompile(`evt_\w+`).FindString(m.run("%s127.0.0.1 events %s -n 1", ssh, way.alias))
+		if said := m.run("%s %s", way.replay, id); !strings.Contains(said, "501") {
+			m.t.Errorf("%s: %q", way.replay, said)
+		}
+		m.t.Logf("%s: first event replayed after %v and 3 commands", way.name, time.Since(began).Round(10*time.Millisecond))
+	}
+	m.t.Logf("service running after %.1f s, host key printed after %.1f s and 3 commands", installed.Seconds(), printed.Seconds())
+	return hostKey
+}
+
 // credential starts the service with a secret from /etc/credstore, and again without it.
 func (m *machine) credential() {
 	m.t.Helper()
@@ -110,18 +160,23 @@ func (m *machine) credential() {
 	m.run("rm /etc/credstore/relayd.database-url && systemctl restart relayd && systemctl is-active relayd")
 }
 
+// start starts a command that runs until the test ends.
+func (m *machine) start(command string) *relaytest.Process {
+	m.t.Helper()
+	cmd := m.command(strings.Fields(command)...)
+	cmd.WaitDelay = time.Second // nsenter leaves its child behind, which ends with the machine
+	return relaytest.Start(m.t, cmd)
+}
+
 // up runs relay up with an echoing local server, for the alias demo, until the test ends.
 func (m *machine) up(hostKey string) {
 	m.t.Helper()
-	cmd := m.command("relay", "up", "--echo", "--alias", "demo", "--server", "localhost:2222", "--identity", "/tmp/id", "--host-key", hostKey)
-	cmd.WaitDelay = time.Second // nsenter leaves its child behind, which ends with the machine
-	p := relaytest.Start(m.t, cmd)
+	p := m.start("relay up --echo --alias demo --server localhost:2222 --identity /tmp/id --host-key " + hostKey)
 	relaytest.Until(m.t, 20*time.Second, "the tunnel", func() bool {
 		if p.HasEnded() {
 			m.t.Fatalf("relay up ended: %s", p.Out.String())
 		}
-		return strings.HasPrefix(m.run("systemctl show -P StatusText relayd"), "1 tunnel") ||
-			strings.Contains(m.run("relayd alias list"), "online")
+		return strings.Contains(p.Out.String(), "demo.localhost")
 	})
 }
 
