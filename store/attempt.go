@@ -256,8 +256,7 @@ func (c *writeTx) interrupt(row *attemptRow, fault relay.Fault) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	ended := eventEnd{id: row.EventID, n: row.N, state: interrupted, code: fault.Code, message: fault.Message}
-	if err := c.runOne(endEvent, ended.args()); err != nil {
+	if err := c.runOne(endEvent, []any{row.EventID, row.N, interrupted, fault.Code, fault.Message, 0, nil, ""}); err != nil {
 		return err
 	}
 	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: row.N})

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"slices"
 	"time"
@@ -129,9 +128,6 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 		return nil, s.asConnectionError(err)
 	}
 	w := &writer{writeTx: &writeTx{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, target: by}
-	if w.prepared != nil {
-		w.bound = make(map[*statement]*sql.Stmt, len(w.prepared))
-	}
 	if err = s.prepareTx(w.session, journalReadTimeout); err == nil {
 		err = fn(w)
 	}
@@ -165,7 +161,10 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		if f == nil {
 			continue
 		}
-		whole, err := w.allPartsStored(f)
+		whole, err := w.partsStored(f.event.ID, 0, f.request.Body.Parts)
+		if a := f.attempt; whole && err == nil && a != nil {
+			whole, err = w.partsStored(f.event.ID, a.N, a.Response.Body.Parts)
+		}
 		if err != nil {
 			return err
 		}
@@ -253,15 +252,7 @@ var errPartsLost = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "a part of the body could not be stored",
 }
 
-// allPartsStored reports whether every part of the bodies of a new event is stored.
-func (w *writer) allPartsStored(f *newEvent) (bool, error) {
-	ok, err := w.partsStored(f.event.ID, 0, f.request.Body.Parts)
-	if ok && err == nil && f.attempt != nil {
-		ok, err = w.partsStored(f.event.ID, f.attempt.N, f.attempt.Response.Body.Parts)
-	}
-	return ok, err
-}
-
+// partsStored reports whether as many parts of a body are stored as it has.
 func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 	if parts == 0 {
 		return true, nil

@@ -325,11 +325,11 @@ func (w *writer) claimCandidates(claims []*step) error {
 	if err != nil {
 		return err
 	}
-	var keys [][]any
+	var taken [][]any
 	for _, r := range claimed {
 		c := byID[r.ref()]
 		c.tried, c.got, c.err = true, r.ref(), nil
-		keys = append(keys, []any{r.EventID, r.N})
+		taken = append(taken, []any{r.EventID, r.N, w.target.node})
 		w.publishClaim(c)
 	}
 	for _, st := range claims {
@@ -340,18 +340,10 @@ func (w *writer) claimCandidates(claims []*step) error {
 	if w.d.isPostgres {
 		return nil
 	}
-	return w.markClaimed(keys)
-}
-
-// markClaimed does on SQLite what claimOnPostgres does together with the claim.
-func (w *writer) markClaimed(keys [][]any) error {
-	stmt := w.bind(claimInQueue)
-	for _, key := range keys {
-		if _, err := stmt.ExecContext(w.ctx, key[0], key[1], w.target.node); err != nil {
-			return err
-		}
+	if err := w.run(claimInQueue, taken); err != nil {
+		return err
 	}
-	return w.run(eventDelivering, keys)
+	return w.run(eventDelivering, taken)
 }
 
 // keyFields are the destinations of event_id, n and alias_id.
@@ -387,8 +379,9 @@ var (
 			SELECT event_id, n, alias_id FROM a`)
 	claimOnSQLite = newStatement(`uuid bigint bigint bigint`, `WITH v (vid, vn, valias, vstarted) AS (%s) `+claimSQL)
 
-	claimInQueue = newStatement(`uuid bigint`,
-		`WITH v (vid, vn) AS (%s) UPDATE queue SET claim_node = ? FROM v WHERE event_id = v.vid AND n = v.vn`)
-	eventDelivering = newStatement(`uuid bigint`,
-		`WITH v (vid, vn) AS (%s) UPDATE events SET state = 1 FROM v WHERE id = v.vid AND attempts = v.vn AND state < 6`)
+	// claimInQueue and eventDelivering do on SQLite what claimOnPostgres does together with the claim.
+	claimInQueue = newStatement(`uuid bigint text`,
+		`WITH v (vid, vn, vnode) AS (%s) UPDATE queue SET claim_node = v.vnode FROM v WHERE event_id = v.vid AND n = v.vn`)
+	eventDelivering = newStatement(`uuid bigint text`,
+		`WITH v (vid, vn, vnode) AS (%s) UPDATE events SET state = 1 FROM v WHERE id = v.vid AND attempts = v.vn AND state < 6`)
 )

@@ -45,7 +45,11 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		cancel()
 		if err == nil {
 			c.s.recordBatch(len(steps), time.Since(began))
-			c.settle(steps, changes)
+			c.s.outbox.put(changes)
+			c.s.tellNodes(changes)
+			for _, st := range steps {
+				st.ticket.Resolve(st.err)
+			}
 			return
 		}
 		c.s.meter.retried.Add(1)
@@ -80,14 +84,6 @@ func (s *Store) tryContext(ctx context.Context) (context.Context, context.Cancel
 		return context.WithTimeout(ctx, commitLimit)
 	}
 	return context.WithTimeout(ctx, tryLimit)
-}
-
-func (c *committer) settle(steps []*step, changes []relay.Change) {
-	c.s.outbox.put(changes)
-	c.s.tellNodes(changes)
-	for _, st := range steps {
-		st.ticket.Resolve(st.err)
-	}
 }
 
 // split halves a batch until the row that makes it fail is found. Steps of one event stay
@@ -132,7 +128,7 @@ func (c *committer) failAll(steps []*step, cause error) {
 				continue
 			}
 			if st.waiter != nil {
-				st.waiter.timer.Stop()
+				st.waiter.Stop()
 				st.waiter = nil
 			}
 			failed = append(failed, st)

@@ -50,9 +50,6 @@ type committer struct {
 	logged   bool      // the end of that was not logged yet
 }
 
-// spaceWaiter fails a step that got no space in time.
-type spaceWaiter struct{ timer *time.Timer }
-
 // startCommitters starts the goroutines; close ends them.
 func (s *Store) startCommitters(ctx context.Context) (err error) {
 	if s.prepared, err = s.prepare(ctx); err != nil {
@@ -114,7 +111,7 @@ func (c *committer) enqueue(st *step) {
 
 // waitForSpace makes a step wait for space, for most at most.
 func (c *committer) waitForSpace(st *step, most time.Duration) {
-	st.waiter = &spaceWaiter{time.AfterFunc(most, func() { c.expire(st) })}
+	st.waiter = time.AfterFunc(most, func() { c.expire(st) })
 }
 
 func (c *committer) signal() {
@@ -157,7 +154,7 @@ func (c *committer) admit() {
 				return
 			}
 			c.bytes += st.size
-			st.waiter.timer.Stop()
+			st.waiter.Stop()
 		}
 		st.waiter = nil
 		c.waiting = c.waiting[1:]
@@ -175,7 +172,7 @@ func (c *committer) admitChunks() {
 			continue
 		}
 		if room--; st.waiter != nil {
-			st.waiter.timer.Stop()
+			st.waiter.Stop()
 			st.waiter = nil
 		}
 	}

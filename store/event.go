@@ -152,8 +152,9 @@ func (c *writeTx) lockEvents(ids []relay.ID) error {
 	return nil
 }
 
-// endEvent repeats on events what became of one attempt each; rows of ending. An
-// event that was rejected or incomplete stays so; its state is that of its last
+// endEvent repeats on events what became of one attempt each. A row is the id, the number of the
+// attempt, its state (or rejected or incomplete), error code and message, status, latency and the
+// blocker. An event that was rejected or incomplete stays so; its state is that of its last
 // attempt, its status that of the last one that ended.
 var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
@@ -166,21 +167,6 @@ var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
 			ended_n = CASE WHEN ended_n < v.vn THEN v.vn ELSE ended_n END,
 			blocker = CASE WHEN blocker <> '' THEN blocker WHEN v.vstate = 6 THEN 'rejected' WHEN v.vstate = 7 THEN 'incomplete' ELSE v.vblocker END
 		FROM v WHERE id = v.vid {id}`)
-
-// eventEnd is what became of an attempt: values of endEvent.
-type eventEnd struct {
-	id            relay.ID
-	n             int
-	state         int // of the attempt, or rejected or incomplete
-	code, message string
-	status        int
-	latency       any
-	blocker       string
-}
-
-func (e *eventEnd) args() []any {
-	return []any{e.id, e.n, e.state, e.code, e.message, e.status, e.latency, e.blocker}
-}
 
 // Event reads one event whole that the actor may see, with all its attempts; of
 // each body at most maxBody bytes, and where that is over relay.InlineBody, of all

@@ -119,11 +119,7 @@ func (w *writer) storeEnds(steps []*step) error {
 		}
 		state, _ := finishState(st) // finishArgs has checked it
 		code, message := faultText(a.Error)
-		e := eventEnd{
-			id: st.id, n: a.N, state: state, code: code, message: message, status: a.Status,
-			latency: latencyArg(a), blocker: upgradeBlocker(a, ""),
-		}
-		ends = append(ends, e.args())
+		ends = append(ends, []any{st.id, a.N, state, code, message, a.Status, latencyArg(a), upgradeBlocker(a, "")})
 	}
 	if err := w.run(insertPayloads, payloads); err != nil {
 		return err

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"time"
+
 	"relay"
 )
 
@@ -31,9 +33,9 @@ type step struct {
 	ticket  *relay.Ticket
 
 	seq    uint64
-	waiter *spaceWaiter // not nil while it waits for space
-	dead   bool         // its ticket was resolved while it waited
-	err    error        // the error of this step alone, set in its transaction
+	waiter *time.Timer // fails it; not nil while it waits for space
+	dead   bool        // its ticket was resolved while it waited
+	err    error       // the error of this step alone, set in its transaction
 
 	spooled int64 // its number in the spool; 0 = it was not read from there
 }

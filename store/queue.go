@@ -184,8 +184,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 			return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
 		}
 		for _, r := range rows {
-			ended := eventEnd{id: id, n: r.N, state: canceled, code: fault.Code, message: fault.Message}
-			if err := c.runOne(endEvent, ended.args()); err != nil {
+			if err := c.runOne(endEvent, []any{id, r.N, canceled, fault.Code, fault.Message, 0, nil, ""}); err != nil {
 				return err
 			}
 			if err := c.dequeueAttempt(id, r.N); err != nil {

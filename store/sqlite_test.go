@@ -145,3 +145,18 @@ func TestUnknownURL(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Closing a store after a commit closes its last connection: SQLite moves the log into the
+// database then, and deletes it. A statement that stays open would prevent that.
+func TestCloseDeletesTheLog(t *testing.T) {
+	t.Parallel()
+	o := store.Options{DataDir: t.TempDir()}
+	s := mustServe(t, o)
+	stored(t, s, eventAt(s, withAlias(t, s), s.NewID().Time(), relay.StateDelivering, "body"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(o.DataDir, "relay.db-wal")); !os.IsNotExist(err) {
+		t.Errorf("the log is still there: %v", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -138,17 +139,11 @@ func (st *statement) args(rows [][]any, tail ...any) []any {
 	if !st.bounded {
 		return out
 	}
-	low, high := rows[0][0].(relay.ID), rows[0][0].(relay.ID)
-	for _, row := range rows {
-		id := row[0].(relay.ID)
-		if bytes.Compare(id[:], low[:]) < 0 {
-			low = id
-		}
-		if bytes.Compare(id[:], high[:]) > 0 {
-			high = id
-		}
+	byID := func(a, b []any) int {
+		x, y := a[0].(relay.ID), b[0].(relay.ID)
+		return bytes.Compare(x[:], y[:])
 	}
-	return append(out, low, high)
+	return append(out, slices.MinFunc(rows, byID)[0], slices.MaxFunc(rows, byID)[0])
 }
 
 // arrays are the columns of the rows as arrays of Postgres.
@@ -244,7 +239,6 @@ type writer struct {
 	tx         *sqlx.Tx
 	prepared   prepared
 	target     *writeTarget
-	bound      map[*statement]*sql.Stmt
 	usageDelta map[int64]int64 // bytes that the transaction adds to each alias
 }
 
@@ -257,7 +251,7 @@ func (w *writer) run(st *statement, rows [][]any) error {
 		_, err := w.q.ExecContext(w.ctx, st.postgres, st.args(rows)...)
 		return err
 	}
-	stmt := w.bind(st)
+	stmt := w.tx.StmtContext(w.ctx, w.prepared[st])
 	for _, row := range rows {
 		if _, err := stmt.ExecContext(w.ctx, row...); err != nil {
 			return err
@@ -276,7 +270,7 @@ func (w *writer) returning(st *statement, rows [][]any, fields func(*attemptRow)
 		err = sqlx.SelectContext(w.ctx, w.q, &out, st.postgres, st.args(rows, tail...)...)
 		return out, err
 	}
-	stmt := w.bind(st)
+	stmt := w.tx.StmtContext(w.ctx, w.prepared[st])
 	for _, row := range rows {
 		var r attemptRow
 		err := stmt.QueryRowContext(w.ctx, append(row[:len(row):len(row)], tail...)...).Scan(fields(&r)...)
@@ -287,12 +281,4 @@ func (w *writer) returning(st *statement, rows [][]any, fields func(*attemptRow)
 		}
 	}
 	return out, nil
-}
-
-// bind returns the prepared statement bound to this transaction.
-func (w *writer) bind(st *statement) *sql.Stmt {
-	if w.bound[st] == nil {
-		w.bound[st] = w.tx.StmtContext(w.ctx, w.prepared[st])
-	}
-	return w.bound[st]
 }
