@@ -26,6 +26,9 @@ type Nodes interface {
 	NodeID() string
 	// Peers lists the other living nodes, from memory.
 	Peers() []relay.Node
+	// RefreshPeers reads again what Peers lists. It may wait, so that strangers cannot
+	// cause many queries.
+	RefreshPeers(context.Context)
 }
 
 // PeerOptions connect this node with the others.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,10 +37,16 @@ type peerIDKey struct{}
 func (srv *Server) servePeer(c *conn) {
 	defer c.recovered("peer")
 	defer c.sock.Close()
+	nodes, refreshed := srv.o.Peers.Nodes, false
 	check := func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-		for _, n := range srv.o.Peers.Nodes.Peers() {
+		byID := func(n relay.Node) bool { return n.ID == meta.User() }
+		if !refreshed && !slices.ContainsFunc(nodes.Peers(), byID) { // a node that has just started dials at once
+			refreshed = true
+			nodes.RefreshPeers(c.ctx)
+		}
+		for _, n := range nodes.Peers() {
 			known, _, _, _, err := ssh.ParseAuthorizedKey([]byte(n.PeerKey))
-			if n.ID == meta.User() && err == nil && bytes.Equal(known.Marshal(), key.Marshal()) {
+			if byID(n) && err == nil && bytes.Equal(known.Marshal(), key.Marshal()) {
 				return &ssh.Permissions{ExtraData: map[any]any{peerIDKey{}: n.ID}}, nil
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -23,6 +24,7 @@ import (
 type cluster struct {
 	mu    sync.Mutex
 	nodes map[string]relay.Node
+	late  map[string]relay.Node // listed from the next RefreshPeers on
 }
 
 // member is one node as Nodes, with what its server was told.
@@ -44,6 +46,12 @@ func (m *member) Peers() (list []relay.Node) {
 		}
 	}
 	return list
+}
+
+func (m *member) RefreshPeers(context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.Copy(m.nodes, m.late)
 }
 
 func (m *member) reaches(node string) bool {
@@ -244,6 +252,22 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 				t.Errorf("%s as %q: let in", name, user)
 			}
 		}
+	}
+	late := newSigner(t)
+	other.mu.Lock()
+	other.late = map[string]relay.Node{"late": {ID: "late", PeerKey: string(ssh.MarshalAuthorizedKey(late.PublicKey()))}}
+	other.mu.Unlock()
+	if c, err := dial("late", newSigner(t), ssh.FixedHostKey(hostKey)); err == nil {
+		c.Close()
+		t.Error("any key as a node that has just started: let in")
+	}
+	other.mu.Lock()
+	delete(other.nodes, "late")
+	other.mu.Unlock()
+	if c, err := dial("late", late, ssh.FixedHostKey(hostKey)); err != nil {
+		t.Errorf("a node that has just started: %v", err)
+	} else {
+		c.Close()
 	}
 	if c, err := dial("ingress", newSigner(t), ssh.FixedHostKey(owner.srv.o.HostKeys[0].PublicKey())); err == nil || !strings.Contains(err.Error(), "host key") {
 		t.Errorf("the host key for users was shown to a node: %v, %v", c, err)

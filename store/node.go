@@ -25,8 +25,9 @@ import (
 // of its last renewal, so that it has stopped before it is called dead.
 const (
 	beatInterval = time.Second
-	beatTimeout  = time.Second     // for one renewal
-	beatGap      = 2 * time.Second // between two renewals; a longer one restarts the observation of other nodes
+	beatTimeout  = time.Second            // for one renewal
+	earlyBeat    = 200 * time.Millisecond // of the renewals that were asked for, one in this time
+	beatGap      = 2 * time.Second        // between two renewals; a longer one restarts the observation of other nodes
 	claimTrust   = 3 * time.Second
 	deadAfter    = 4 * time.Second
 	sweepJitter  = 300 * time.Millisecond // so that seldom two nodes sweep a dead one at once
@@ -37,6 +38,7 @@ const (
 type membership struct {
 	db       *sqlx.DB      // the connection of the beat; nil on SQLite
 	observed chan struct{} // a renewal may have shown that a node is dead
+	early    chan struct{} // asks for a renewal before it is due
 
 	swept       atomic.Int64 // dead nodes that this node swept
 	interrupted atomic.Int64 // attempts that it ended for them
@@ -136,7 +138,8 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 	}
 	m.mu.Lock()
 	m.state, m.name = relay.NodeServing, s.wantedName()
-	m.observed, m.ended, m.others = make(chan struct{}, 1), make(chan struct{}), map[string]*nodeSeen{}
+	m.observed, m.early = make(chan struct{}, 1), make(chan struct{}, 1)
+	m.ended, m.others = make(chan struct{}), map[string]*nodeSeen{}
 	m.mu.Unlock()
 	if err := s.enter(ctx, gone); err != nil || !s.d.isPostgres {
 		return err
@@ -295,15 +298,23 @@ func (s *Store) nodeRows(ctx context.Context) (rows []nodeRow, err error) {
 	return rows, err
 }
 
-// nodeLoop raises the beat each second.
+// nodeLoop raises the beat each second, and once more when RefreshPeers asks for it.
 func (s *Store) nodeLoop(ctx context.Context) {
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
+	pause := time.NewTicker(earlyBeat)
+	defer pause.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-s.membership.early:
+			select {
+			case <-ctx.Done():
+				return
+			case <-pause.C:
+			}
 		}
 		renewed, err := s.beat(ctx)
 		switch {
@@ -572,6 +583,23 @@ func (s *Store) Peers() []relay.Node {
 		}
 	}
 	return list
+}
+
+// RefreshPeers reads the other nodes again, with the next renewal, which comes within
+// earlyBeat. It returns after that renewal, or its failure.
+func (s *Store) RefreshPeers(ctx context.Context) {
+	m := &s.membership
+	m.mu.Lock()
+	ended := m.ended
+	m.mu.Unlock()
+	if m.db == nil {
+		return
+	}
+	signal(m.early)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 }
 
 // Leaving shows this node as draining from the next beat on, because its process stops.

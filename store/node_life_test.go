@@ -376,6 +376,20 @@ func TestTakeoverSweepsClaims(t *testing.T) {
 	}
 }
 
+// A node that has just started is known to another one as soon as that asks.
+func TestRefreshPeers(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	first := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"})
+	for n, name := range []string{"b", "c", "d"} {
+		mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: name})
+		first.RefreshPeers(t.Context())
+		if peers := first.Peers(); len(peers) != n+1 {
+			t.Errorf("after the start of %s it knows %v", name, peers)
+		}
+	}
+}
+
 // The connections of accounts at one node are known at the other one, and forgotten when the
 // node has stopped.
 func TestConnectionsElsewhere(t *testing.T) {
