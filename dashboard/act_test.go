@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"relay"
 )
 
 // TestReplaySeveral: events ticked one by one are replayed after a question that names
@@ -37,6 +39,9 @@ func TestReplaySeveral(t *testing.T) {
 	}
 	contains(t, "too many", r.submit("/aliases/hook/replay", many, 422), "at most 50")
 	r.submit("/aliases/hook/replay", url.Values{"id": {"evt_x"}}, 404)
+	_, err := r.s.CreateAlias(t.Context(), relay.System(), "spare", "alice")
+	must(t, err)
+	r.submit("/aliases/spare/replay", url.Values{"id": {one}}, 404) // of another alias
 }
 
 // TestSendSample: an empty alias offers a test event, which takes the way of every other.
