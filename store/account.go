@@ -18,15 +18,15 @@ func (r *accountRow) account() relay.Account {
 	return relay.Account{ID: r.ID, Name: r.Name, Admin: r.Admin != 0, CreatedAt: fromMicros(r.CreatedAt)}
 }
 
-// account finds one that was not removed.
+// account returns the account with this name, unless it was removed.
 func (q session) account(name string) (relay.Account, error) {
 	var row accountRow
 	err := q.get(&row, `SELECT id, name, admin, created_at FROM accounts WHERE name = ? AND removed_at = 0`, storableText(name))
 	return row.account(), err
 }
 
-// subject is the account that an operation is about: user, or the actor's own for
-// "". Only admins and the operator act for others.
+// subject returns the account that an operation applies to: the one named user, or the actor's
+// own if user is "". Only admins and the operator may act for another account.
 func (q session) subject(who relay.Actor, user string) (relay.Account, error) {
 	if user == "" && who.Kind == relay.ActorSystem {
 		return relay.Account{}, invalid("user", user, "say which account")
@@ -42,8 +42,8 @@ func (q session) subject(who relay.Actor, user string) (relay.Account, error) {
 	return q.account(user)
 }
 
-// AccountByName finds an account; ErrNotFound. It asks no actor: for the server
-// itself and operator commands.
+// AccountByName returns the account with this name, or ErrNotFound. It checks no permission,
+// because only the server itself and operator commands call it.
 func (s *Store) AccountByName(ctx context.Context, name string) (a relay.Account, err error) {
 	err = s.view(ctx, "read account", func(q session) error {
 		a, err = q.account(name)
@@ -52,8 +52,7 @@ func (s *Store) AccountByName(ctx context.Context, name string) (a relay.Account
 	return a, err
 }
 
-// CreateAccount makes an account; for admins. Names are those of DNS labels, so
-// that they fit in every address.
+// CreateAccount creates an account. Only an admin may do this.
 func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string, admin bool) (a relay.Account, err error) {
 	if err := allowAdmin(who); err != nil {
 		return a, err
@@ -81,7 +80,8 @@ func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string,
 	return a, err
 }
 
-// validAccountName: what people are called on machines, first.last included.
+// validAccountName reports whether an account may have this name. It accepts the login names
+// that are common on Unix systems, first.last included.
 func validAccountName(name string) bool {
 	if len(name) < 1 || len(name) > 63 {
 		return false
@@ -97,7 +97,7 @@ func validAccountName(name string) bool {
 	return true
 }
 
-// Accounts lists all of them for admins; anybody else sees its own.
+// Accounts lists all accounts for an admin. Any other actor sees only its own account.
 func (s *Store) Accounts(ctx context.Context, who relay.Actor) (list []relay.Account, err error) {
 	err = s.view(ctx, "read accounts", func(q session) error {
 		var rows []accountRow
@@ -114,9 +114,9 @@ func (s *Store) Accounts(ctx context.Context, who relay.Actor) (list []relay.Acc
 	return list, err
 }
 
-// RemoveAccount ends an account: keys, tokens, sessions, links, shares and
-// memberships go, tunnels and streams are cut, aliases are kept for an admin to hand
-// on.
+// RemoveAccount removes an account with its keys, tokens, sessions, links, shares, saved
+// searches and memberships, and ends its tunnels and streams. Its aliases stay, so that an admin
+// can transfer them.
 func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string) error {
 	if err := allowAdmin(who); err != nil {
 		return err
@@ -159,8 +159,8 @@ func (s *Store) Members(ctx context.Context, who relay.Actor, alias string) (nam
 	return names, err
 }
 
-// AddMember lets another account attach, see and replay; by the owner. Adding one
-// twice is fine.
+// AddMember lets another account attach to an alias, see its events and replay them. Only the
+// owner may do this. Adding a member twice is no error.
 func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err
@@ -186,8 +186,9 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 	})
 }
 
-// RemoveMember takes the access away: by the owner, or by the member itself. Its
-// tunnel and streams are cut, its shares of the alias end. ErrNotFound for none.
+// RemoveMember ends the access of a member to an alias, with its tunnel, streams and shares of
+// that alias. The owner or the member itself may do this. It returns ErrNotFound if the account
+// is no member.
 func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err

@@ -18,11 +18,11 @@ import (
 // Verdicts of a Finding.
 const (
 	VerdictOK   = "ok"
-	VerdictWarn = "warn" // it works, but not as one would want
+	VerdictWarn = "warn" // it works, but needs attention
 	VerdictFail = "fail"
 )
 
-// Finding is what one check of the store came to, for people.
+// Finding is the result of one check of the store, in words for an operator.
 type Finding struct {
 	Check   string `json:"check"`
 	Verdict string `json:"verdict"`
@@ -30,11 +30,11 @@ type Finding struct {
 	Fix     string `json:"fix"` // "" = nothing to do
 }
 
-// examineLimit is for one check: counting a large store takes its time.
+// examineLimit bounds one check, because counting the rows of a large store can take minutes.
 const examineLimit = 2 * time.Minute
 
-// Examine checks the store beside a running server or without one, and changes
-// nothing. A check that cannot be done is a failed one.
+// Examine checks the store, whether or not a server is running, and changes nothing. A check
+// that cannot be completed counts as failed.
 func (s *Store) Examine(ctx context.Context) []Finding {
 	db := s.direct
 	if !s.d.isPostgres {
@@ -154,7 +154,7 @@ func (s *Store) examineSchema(ctx context.Context) Finding {
 	return f
 }
 
-// examineDurability looks at what makes a commit survive a power loss.
+// examineDurability checks the settings that make a commit survive a power loss.
 func (s *Store) examineDurability(q session) Finding {
 	type setting struct{ query, want, fix string }
 	settings := []setting{
@@ -167,7 +167,7 @@ func (s *Store) examineDurability(q session) Finding {
 			{`SHOW full_page_writes`, "on", "set full_page_writes = on in postgresql.conf, unless the file system does it"},
 		}
 	} else {
-		q.q = s.write // the pragmas are those of a connection
+		q.q = s.write // a pragma applies to one connection: ask the one that writes
 	}
 	for _, set := range settings {
 		var got string
@@ -214,12 +214,12 @@ func (s *Store) examineDisk(session) Finding {
 	return f
 }
 
-// pagesLimit is for looking at the pages of a file, beside a server whose log cannot
-// begin anew meanwhile.
+// pagesLimit bounds the check of the pages of a SQLite file. During the check a running server
+// cannot restart its write-ahead log, which therefore grows.
 const pagesLimit = 30 * time.Second
 
-// examinePages looks at every page of a SQLite file. One that is damaged is noticed
-// only by who reads just that one, and spreads when it is written on.
+// examinePages checks every page of a SQLite file. A damaged page is otherwise noticed only by
+// a query that reads it, and later writes can spread the damage.
 func (s *Store) examinePages(q session) Finding {
 	if s.d.isPostgres {
 		return okFinding("postgres looks after its pages itself")
@@ -254,7 +254,7 @@ func (s *Store) examinePages(q session) Finding {
 	}
 }
 
-// countFinding makes a finding of a number that has to be 0.
+// countFinding runs a query that returns a number. The finding is ok if the number is 0.
 func countFinding(q session, query string, args []any, ok, reason, fix string) Finding {
 	var n int64
 	if err := q.get(&n, query, args...); err != nil {
@@ -283,8 +283,8 @@ func examineStates(q session) Finding {
 		nil, "every event has the state of its last attempt", "%d events do not have the state of their last attempt", reportIt)
 }
 
-// examineBytes looks for bytes that are missed: of requests, of responses, parts of
-// large bodies. What belongs to no event may be on its way out.
+// examineBytes looks for missing bytes of requests and responses, and for missing parts of
+// large bodies. Rows without an event are skipped, because they may be about to be deleted.
 func examineBytes(q session) Finding {
 	return countFinding(q, `SELECT (SELECT COUNT(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND p.n = 0))
 		+ (SELECT COUNT(*) FROM attempts a WHERE a.has_response = 1 AND NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = a.event_id AND p.n = a.n))
@@ -294,8 +294,8 @@ func examineBytes(q session) Finding {
 		"these cannot be shown whole or replayed, nothing else suffers; a backup may have them. Report it with the version of relayd")
 }
 
-// examineOrphans looks for bytes that no event refers to; those of the last hours may
-// still be swept, or be on their way.
+// examineOrphans looks for bytes that no event refers to. Recent bytes are skipped: their event
+// may not be stored yet, or the next sweep may delete them.
 func examineOrphans(q session) Finding {
 	before := lowestID(time.Now().Add(-3 * orphanAge))
 	return countFinding(q, `SELECT (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = c.event_id))
@@ -304,7 +304,7 @@ func examineOrphans(q session) Finding {
 		"start the server, or leave it running: it sweeps them within a day")
 }
 
-// examineUnderWay: what is delivering must belong to a node that lives.
+// examineUnderWay checks that each attempt under way belongs to a living node.
 func (s *Store) examineUnderWay(q session) Finding {
 	nodes, err := s.Nodes(q.ctx)
 	if err != nil {
@@ -328,7 +328,7 @@ func (s *Store) examineUnderWay(q session) Finding {
 	case f.Verdict == VerdictOK:
 		f.Reason = "no server runs, and nothing is under way"
 	case f.Fix == fix && len(living) == 1:
-		f.Verdict = VerdictWarn // a server that was killed leaves it so, and a backup has it
+		f.Verdict = VerdictWarn // as expected after a kill, or in a backup
 	}
 	return f
 }
