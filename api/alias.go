@@ -62,9 +62,9 @@ type settingsInput struct {
 	Body  settingsChange
 }
 
-// listAliasesInput pages the list of aliases.
+// listAliasesInput pages the list of aliases; without a limit it is whole.
 type listAliasesInput struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"of one page; without it the list is whole"`
 	Cursor string `query:"cursor" maxLength:"100" doc:"nextCursor of the page before"`
 }
 
@@ -206,7 +206,7 @@ func (s *server) listAliases(ctx context.Context, c *requestInfo, in *listAliase
 	aliases = slices.DeleteFunc(aliases, func(a relay.Alias) bool { return a.Name <= in.Cursor })
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return strings.Compare(a.Name, b.Name) }) // a database may have another order of letters
 	out := &jsonBody[record.List[record.Alias]]{}
-	if len(aliases) > in.Limit {
+	if in.Limit > 0 && len(aliases) > in.Limit {
 		aliases = aliases[:in.Limit]
 		out.Body.NextCursor = &aliases[in.Limit-1].Name
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -15,30 +14,8 @@ import (
 
 func (p *program) aliases() *cobra.Command {
 	c := &cobra.Command{Use: "aliases", Short: aliasesShort, Example: aliasesExample, Args: noArgs}
-	return p.ask(c, allAliases,
+	return p.ask(c, getting(func([]string) string { return "/aliases" }),
 		decoded(func(w *printer, a *record.Alias) error { return w.line(aliasLine(a)) }))
-}
-
-// allAliases asks for every page of the aliases.
-func allAliases(ctx context.Context, api *client.API, _ []string, out io.Writer) error {
-	for path := "/aliases"; path != ""; {
-		var page record.List[json.RawMessage]
-		var raw json.RawMessage
-		err := api.Get(ctx, path, &raw)
-		if err == nil {
-			err = json.Unmarshal(raw, &page)
-		}
-		if err == nil {
-			_, err = out.Write(raw)
-		}
-		if err != nil {
-			return err
-		}
-		if path = ""; page.NextCursor != nil {
-			path = "/aliases?cursor=" + url.QueryEscape(*page.NextCursor)
-		}
-	}
-	return nil
 }
 
 func (p *program) replayQueued() *cobra.Command {
