@@ -24,18 +24,20 @@ func packages(t *testing.T) (folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay, relayd, made := relaytest.Program(t, "relay"), relaytest.Program(t, "relayd"), t.TempDir()
+	made := t.TempDir()
 	script := fmt.Sprintf(`set -e
 cd %q
-scripts/generated %q %q %q/generated
-export DIST_GENERATED=%[4]q/generated SOURCE_DATE_EPOCH=1750000000
-for made in "1.0.0" "1.1.0 deb"; do
-	set -- $made
+made=%q
+CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$made"/ ./cmd/relay ./cmd/relayd # as a release is built
+scripts/generated "$made"/relay "$made"/relayd "$made"/generated
+export DIST_GENERATED="$made"/generated SOURCE_DATE_EPOCH=1750000000
+for kind in "1.0.0" "1.1.0 deb"; do
+	set -- $kind
 	version=$1
 	shift
-	scripts/package relay %[2]q $(go env GOARCH) $version %[4]q/packages "$@"
-	scripts/package relayd %[3]q $(go env GOARCH) $version %[4]q/packages "$@"
-done`, root, relay, relayd, made)
+	scripts/package relay "$made"/relay $(go env GOARCH) $version "$made"/packages "$@"
+	scripts/package relayd "$made"/relayd $(go env GOARCH) $version "$made"/packages "$@"
+done`, root, made)
 	if out, err := exec.Command("bash", "-c", script).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
