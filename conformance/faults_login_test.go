@@ -20,7 +20,9 @@ func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
 	l := relaytest.NewLine(t, "tcp", r.ssh)
 	relay := relaytest.Program(t, "relay")
 	server := []string{"--server", l.Addr, "--identity", r.key}
-	r.client("cut", relay, append([]string{"up", "--target", "http://" + localServer(t), "--alias", "cut"}, server...)...)
+	up := r.client("cut", relay, append([]string{"up", "--target", "http://" + localServer(t), "--alias", "cut"}, server...)...)
+	// A relay up that has not begun yet gives up: it may have been called with a wrong address.
+	r.waitFor(15*time.Second, "relay up to have begun", func() bool { return strings.Contains(up.Out.String(), "Press Ctrl+C") })
 	if err := pg.Kill(); err != nil {
 		t.Fatal(err)
 	}
