@@ -44,10 +44,20 @@ func startNodes(t *testing.T, nodes [3]*relayServer) {
 	}
 }
 
-// knows waits until a node knows an alias that was made at another one.
+// knows waits until a node forwards requests to an alias that was made at another one. It
+// empties the queue of requests that came between the alias and its tunnel.
 func (r *relayServer) knows(alias string) *relayServer {
 	r.t.Helper()
-	r.waitFor(5*time.Second, alias+" to be reached", func() bool { status, _, _ := r.call(alias, "/first", "x"); return status == 200 })
+	queued := false
+	r.waitFor(5*time.Second, alias+" to be reached", func() bool {
+		status, _, _ := r.call(alias, "/first", "x")
+		queued = queued || status == 202
+		return status == 200
+	})
+	if queued {
+		r.must(202, "POST", "/aliases/"+alias+"/replay-queued", nil)
+		r.waitFor(10*time.Second, "the queue to be empty", func() bool { return len(r.events(alias, "&state=queued"))+len(r.events(alias, "&state=delivering")) == 0 })
+	}
 	return r
 }
 
