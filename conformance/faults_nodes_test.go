@@ -56,7 +56,9 @@ func (r *relayServer) knows(alias string) *relayServer {
 	})
 	if queued {
 		r.must(202, "POST", "/aliases/"+alias+"/replay-queued", nil)
-		r.waitFor(10*time.Second, "the queue to be empty", func() bool { return len(r.events(alias, "&state=queued"))+len(r.events(alias, "&state=delivering")) == 0 })
+		r.waitFor(10*time.Second, "the queue to be empty", func() bool {
+			return len(r.events(alias, "&state=queued"))+len(r.events(alias, "&state=delivering")) == 0
+		})
 	}
 	return r
 }
