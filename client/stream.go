@@ -21,8 +21,8 @@ const (
 var errLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
 // stream opens the live stream, of one alias or of all with "", after the item with the id
-// after, or from now on with "". It calls begun when it is open and take for each item,
-// whose slices are valid during the call only, and with an empty name for an id alone, until the stream ends, begun or take fails.
+// after, or from now on with "". It calls begun when the stream is open, and then take for
+// each item as readStream does, until the stream ends, or begun or take fails.
 func (a *API) stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

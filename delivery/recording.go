@@ -10,7 +10,7 @@ import (
 )
 
 // recording collects the body of one message while it is transferred: decoded bytes and chunk
-// lines. A body larger than relay.InlineBody is handed to the journal in parts while it still
+// lines. A body larger than relay.InlineBody is passed to the journal in parts while it still
 // comes, so that memory stays bounded. One goroutine adds bytes; others may read.
 type recording struct {
 	journal Journal
@@ -21,7 +21,7 @@ type recording struct {
 
 	mu        sync.Mutex
 	data      []byte // inline body, or the part under way
-	first     []byte // the first part that was handed to the journal, for beginning
+	first     []byte // the first part that was passed to the journal, for beginning
 	lines     []byte
 	parts     int
 	stored    int64 // in parts
@@ -112,7 +112,7 @@ func (r *recording) add(p []byte) int {
 	return n
 }
 
-// flush hands the current part to the journal, which owns its buffer from then on.
+// flush passes the current part to the journal, which owns its buffer from then on.
 func (r *recording) flush() {
 	r.pending = append(r.pending, r.journal.Chunk(r.id, r.n, r.parts, r.data))
 	if r.parts == 0 {
@@ -158,7 +158,7 @@ func (r *recording) settled() error {
 	return r.failed
 }
 
-// end marks the body as whole and hands its last part to the journal.
+// end marks the body as whole and passes its last part to the journal.
 func (r *recording) end() {
 	r.waitForParts(relay.BodyPart)
 	r.mu.Lock()
@@ -167,7 +167,7 @@ func (r *recording) end() {
 	r.flushRest()
 }
 
-// flushRest hands the last part of a body in parts to the journal.
+// flushRest passes the last part of a body in parts to the journal.
 func (r *recording) flushRest() {
 	if r.parts > 0 && len(r.data) > 0 {
 		r.flush()

@@ -149,13 +149,13 @@ func (c *conn) guard(ch ssh.Channel, closed <-chan struct{}, readAfterEOF func()
 // local server's orderly end. A connection that dies ends its channels likewise,
 // and only then says so.
 func (h *channel) endedWithConnection() bool {
-	patience := time.NewTimer(settleTime)
-	defer patience.Stop()
+	limit := time.NewTimer(settleTime)
+	defer limit.Stop()
 	select {
 	case <-h.peerClosed:
 		<-h.endKnown
 		return h.connectionLost
-	case <-patience.C:
+	case <-limit.C:
 		return h.c.connectionEnding() // if not, it is EOF and no CLOSE: the usual half-close
 	}
 }
@@ -198,14 +198,14 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 		_ = req.Reply(false, nil)
 	}
 	close(h.peerClosed)
-	patience := time.NewTimer(settleTime)
-	defer patience.Stop()
+	limit := time.NewTimer(settleTime)
+	defer limit.Stop()
 	switch {
 	case h.refusal.Load() != nil: // followed by CLOSE, as it was said
 	default:
 		select {
 		case <-h.c.ctx.Done():
-		case <-patience.C:
+		case <-limit.C:
 		}
 		h.connectionLost = h.c.connectionEnding()
 	}
@@ -274,13 +274,13 @@ func (h *channel) refusedByPeer() bool {
 	if h.c.lazy.Load() {
 		return false
 	}
-	patience := time.NewTimer(settleTime)
-	defer patience.Stop()
+	limit := time.NewTimer(settleTime)
+	defer limit.Stop()
 	select {
 	case <-h.peerClosed:
 		<-h.endKnown
 		return !h.connectionLost
-	case <-patience.C:
+	case <-limit.C:
 		return false
 	}
 }
@@ -298,13 +298,13 @@ func (h *channel) Refusal(wait time.Duration) *relay.Error {
 	if !h.c.lazy.Load() {
 		return nil
 	}
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
 	select {
 	case <-h.refusalKnown:
 	case <-h.peerClosed:
 	case <-h.done:
-	case <-patience.C:
+	case <-limit.C:
 	}
 	return h.refusal.Load()
 }

@@ -81,8 +81,8 @@ func (c *conn) endSessions(exit int) {
 	}
 	toClient := c.clientNotices
 	c.mu.Unlock()
-	patience := time.NewTimer(time.Second)
-	defer patience.Stop()
+	limit := time.NewTimer(time.Second)
+	defer limit.Stop()
 	for _, s := range sessions {
 		s.stop(exit)
 	}
@@ -90,7 +90,7 @@ func (c *conn) endSessions(exit int) {
 		toClient.end()
 		select {
 		case <-toClient.sent:
-		case <-patience.C:
+		case <-limit.C:
 			return
 		}
 	}
@@ -99,7 +99,7 @@ func (c *conn) endSessions(exit int) {
 		case <-s.over:
 		case <-c.ctx.Done():
 			return
-		case <-patience.C:
+		case <-limit.C:
 			return
 		}
 	}

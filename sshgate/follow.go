@@ -47,11 +47,11 @@ func (s *session) print(out *outputQueue, dropped func(n int) string) (end func(
 	})
 	return func() {
 		out.end()
-		patience := time.NewTimer(lastWords)
-		defer patience.Stop()
+		limit := time.NewTimer(endTimeout)
+		defer limit.Stop()
 		select {
 		case <-written:
-		case <-patience.C:
+		case <-limit.C:
 			s.stuck = true
 		}
 	}

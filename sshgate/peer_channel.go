@@ -74,11 +74,11 @@ func (h *peerChannel) Write(p []byte) (int, error) { return h.ch.Write(p) }
 
 // Refusal implements relay.Channel.
 func (h *peerChannel) Refusal(wait time.Duration) *relay.Error {
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
 	select {
 	case <-h.ended:
-	case <-patience.C:
+	case <-limit.C:
 		return nil
 	}
 	if h.ending.Kind != peerRefused {

@@ -28,8 +28,8 @@ const (
 	maxSessions, maxLingering = 4, 16
 	// startTime is how long a session channel may stay without a command.
 	startTime = 10 * time.Second
-	// lastWords is how long the end of a session waits for a peer that does not read.
-	lastWords = time.Second
+	// endTimeout is how long the end of a session waits for a peer that does not read.
+	endTimeout = time.Second
 )
 
 // session is one session channel.
@@ -258,7 +258,7 @@ func (s *session) exit(otherwise int) int {
 // that does not read.
 func (s *session) finish(code int) {
 	s.c.mu.Lock()
-	s.done = true // whoever hears of the end may ask for the next session
+	s.done = true // a client that learns of the end may ask for the next session
 	s.c.updateIdleTimer()
 	s.c.mu.Unlock()
 	done := make(chan struct{})
@@ -270,11 +270,11 @@ func (s *session) finish(code int) {
 		_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(code)}))
 		_ = s.ch.Close()
 	})
-	patience := time.NewTimer(lastWords)
-	defer patience.Stop()
+	limit := time.NewTimer(endTimeout)
+	defer limit.Stop()
 	select {
 	case <-done:
-	case <-patience.C:
+	case <-limit.C:
 	}
 }
 

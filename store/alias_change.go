@@ -42,8 +42,8 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 	return a, err
 }
 
-// checkSettings is the last line: what could break an answer is not stored,
-// whoever asked for it.
+// checkSettings refuses settings that could break an answer. It is the last check before
+// they are stored.
 func checkSettings(set *relay.Settings) error {
 	switch {
 	case set.OfflineStatus < 200 || set.OfflineStatus > 599:
@@ -182,10 +182,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 	if s.stop == nil {
 		return s.deleteRemovedAliases(ctx)
 	}
-	select {
-	case s.wakeCleaner <- struct{}{}:
-	default:
-	}
+	signal(s.wakeCleaner)
 	return nil
 }
 

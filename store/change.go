@@ -40,10 +40,7 @@ func (o *outbox) put(changes []relay.Change) <-chan struct{} {
 	}
 	done := make(chan struct{})
 	o.waiting = append(o.waiting, outboxItem{changes, done})
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	signal(o.wake)
 	return done
 }
 
@@ -84,10 +81,7 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	o.closing = true
 	o.mu.Unlock()
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	signal(o.wake)
 	<-o.ended
 }
 
@@ -144,15 +138,18 @@ func (r *revisionRow) change() relay.Change {
 }
 
 // pollRevisions publishes what other processes changed after revision last, and returns the
-// newest revision seen.
-func (s *Store) pollRevisions(ctx context.Context, last int64) (int64, error) {
+// newest revision seen. A failure is logged, and the next call reads the same again.
+func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
 	var rows []revisionRow
 	err := s.view(ctx, "poll revisions", func(q session) error {
 		return q.all(&rows, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id > ? ORDER BY id LIMIT 500`, last)
 	})
 	if err != nil {
-		return last, err
+		if ctx.Err() == nil && !s.spool.databaseDown() {
+			s.log.Warn("changes by other processes cannot be read", "err", err)
+		}
+		return last
 	}
 	var foreign []relay.Change
 	for _, r := range rows {
@@ -162,7 +159,7 @@ func (s *Store) pollRevisions(ctx context.Context, last int64) (int64, error) {
 		}
 	}
 	s.outbox.put(foreign)
-	return last, nil
+	return last
 }
 
 func (s *Store) lastRevision(ctx context.Context) (last int64, err error) {

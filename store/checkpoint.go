@@ -23,10 +23,7 @@ type checkpointer struct {
 
 // notify tells the checkpointer that the log may have grown. It never blocks.
 func (m *checkpointer) notify() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	signal(m.wake)
 }
 
 // checkpointLoop checkpoints the log as it grows, until ctx ends. Commits are durable

@@ -115,10 +115,7 @@ func (c *committer) waitForSpace(st *step, most time.Duration) {
 }
 
 func (c *committer) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	signal(c.wake)
 }
 
 // refuse fails a step that was not tried, with the error for its caller. A result that is lost this way leaves a claim

@@ -322,10 +322,7 @@ func (s *Store) nodeLoop(ctx context.Context) {
 		case !renewed:
 			s.rejoin(ctx)
 		default:
-			select {
-			case s.membership.observed <- struct{}{}:
-			default:
-			}
+			signal(s.membership.observed)
 		}
 		s.rounds.Add(1)
 	}

@@ -98,21 +98,15 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for n := 0; ; {
-		second := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.notices.poll:
-		case <-tick.C:
-			second = true
-		}
-		var err error
-		if last, err = s.pollRevisions(ctx, last); err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
-			s.log.Warn("changes by other processes cannot be read", "err", err)
-		}
-		if !second {
+			last = s.pollRevisions(ctx, last)
 			continue
+		case <-tick.C:
 		}
+		last = s.pollRevisions(ctx, last)
 		s.disk.refresh(s)
 		if s.reachable() == nil {
 			s.flushUsage(ctx)

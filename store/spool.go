@@ -248,10 +248,7 @@ func (p *spool) markActive(why error) {
 		p.log.Warn("postgres does not take events; they are kept in the data dir and stored when it is back: look after the database, leave the spool file alone",
 			"database", p.database, "dir", p.dir, "limit", p.limit, "err", why)
 	}
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	signal(p.wake)
 }
 
 // put makes steps durable in the spool because the database did not take them; why is the

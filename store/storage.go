@@ -86,10 +86,7 @@ func (k *storageUsage) requestEviction(alias, need int64) *evictionRequest {
 		k.requests[alias] = w
 	}
 	w.need = max(w.need, need)
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	signal(k.wake)
 	return w
 }
 

@@ -132,7 +132,7 @@ func checkSharedKey(ctx context.Context, s *store.Store) store.Finding {
 	if err != nil {
 		return finding(check, store.VerdictFail, fix, "that of the database cannot be used: %v", err)
 	}
-	return passed(check, "%s, in the database: whoever reads a backup of it has the key; --ssh-host-key keeps it in a file instead", ssh.FingerprintSHA256(key.PublicKey()))
+	return passed(check, "%s, in the database: anyone who reads a backup of it has the key; --ssh-host-key keeps it in a file instead", ssh.FingerprintSHA256(key.PublicKey()))
 }
 
 // checkDataDir: what is in it must be nobody else's.

@@ -12,7 +12,7 @@ import (
 
 // serviceManager talks to systemd as sd_notify(3) and sd_listen_fds(3) describe: it reports
 // readiness, status and signs of life, and leaves the listeners in systemd's file
-// descriptor store, which hands them to the next process. The zero value has no systemd to
+// descriptor store, which passes them to the next process. The zero value has no systemd to
 // talk to, and does nothing.
 type serviceManager struct {
 	socket   string        // of NOTIFY_SOCKET; "" = none
