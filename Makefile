@@ -75,5 +75,5 @@ axe: ## accessibility of every page, by axe-core from npm; not part of test
 	@scripts/axe
 
 .PHONY: screenshots
-screenshots: ## the README's pictures of the dashboard, from a real run
+screenshots: ## the pictures of the dashboard in README and docs, from a real run
 	@scripts/screenshots

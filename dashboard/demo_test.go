@@ -2,18 +2,22 @@ package dashboard_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,47 +35,62 @@ type demoServer struct {
 	data    string // relayd's folder
 	base    string // of the dashboard
 	port    string
+	sshPort string
 	shop    demoApp
+	shopAt  string // address of the shop
 	account string
+	aliases []string  // with a tunnel to the shop
+	sentAt  time.Time // the time that senders sign; zero = now
+	stops   []func()  // end what was started
 }
 
 // secrets that the senders sign with, as one sets them up at a provider.
 const (
-	stripeSecret = "whsec_5f2b8c1e"
-	githubSecret = "it's a secret to everybody"
+	stripeSecret  = "whsec_5f2b8c1e"
+	githubSecret  = "it's a secret to everybody"
+	shopifySecret = "shpss_5f2b8c1e"
 )
 
 // newDemoServer starts it, on the ports that people know if known is set and they are
 // free: tests run beside others that may want those.
 func newDemoServer(t *testing.T, relayd string, known bool) *demoServer {
 	t.Helper()
-	s := &demoServer{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana"}
-	ports := []string{"0", "0", "0"}
+	s := &demoServer{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana", port: "0", sshPort: "0", aliases: []string{"stripe-dev", "github-dev"}}
+	shopPort := "0"
 	if known {
-		ports = []string{"3000", "8080", "2222"}
+		shopPort, s.port, s.sshPort = "3000", "8080", "2222"
 	}
 	key := filepath.Join(s.home, "id_ed25519")
 	s.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "ana@laptop", "-f", key)
-	sshPort := s.serve(ports[1], ports[2])
+	s.serve()
 	s.run(relayd, "user", "add", s.account, "--data-dir", s.data, "--key", key+".pub")
-	shopAt := s.open(ports[0])
-	target := ":80:" + shopAt
-	s.start("ssh", "-N", "-F", "none", "-i", key, "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile="+filepath.Join(s.home, "known_hosts"),
-		"-o", "StrictHostKeyChecking=accept-new", "-o", "ExitOnForwardFailure=yes",
-		"-R", "stripe-dev"+target, "-R", "github-dev"+target, "-p", sshPort, "127.0.0.1")
-	s.await("the tunnel", func() bool {
-		return strings.Count(s.run(relayd, "alias", "list", "--json", "--data-dir", s.data), `"owner"`) == 2
-	})
+	s.shopAt = s.open(shopPort)
+	s.connect()
 	return s
 }
 
-// serve starts relayd, and gives its SSH port. Between the choice of a port and its
-// use another program may take it: then there is another one.
-func (s *demoServer) serve(httpPort, sshPort string) string {
+// connect opens the tunnels of the aliases.
+func (s *demoServer) connect() {
+	s.t.Helper()
+	args := []string{"-N", "-F", "none", "-i", filepath.Join(s.home, "id_ed25519"), "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile=" + filepath.Join(s.home, "known_hosts"),
+		"-o", "StrictHostKeyChecking=accept-new", "-o", "ExitOnForwardFailure=yes", "-p", s.sshPort, "127.0.0.1"}
+	for _, alias := range s.aliases {
+		args = append([]string{"-R", alias + ":80:" + s.shopAt}, args...)
+	}
+	s.start("ssh", args...)
+	s.await("the tunnels", func() bool {
+		return strings.Count(s.run(s.relayd, "tunnel", "list", "--json", "--data-dir", s.data), `"alias"`) == len(s.aliases)
+	})
+}
+
+// serve starts relayd. Between the choice of a port and its use another program may take
+// it: then there is another one.
+func (s *demoServer) serve() {
 	s.t.Helper()
 	for range 3 {
-		httpAt, sshAt := address(s.t, httpPort), address(s.t, sshPort)
+		httpAt, sshAt := address(s.t, s.port), address(s.t, s.sshPort)
 		_, s.port, _ = net.SplitHostPort(httpAt)
+		_, s.sshPort, _ = net.SplitHostPort(sshAt)
 		s.base = "http://localhost:" + s.port
 		ended := s.start(s.relayd, "serve", "--data-dir", s.data, "--http-addr", httpAt, "--ssh-addr", sshAt, "--admin-addr", "off")
 		ready := false
@@ -89,12 +108,10 @@ func (s *demoServer) serve(httpPort, sshPort string) string {
 			return ready
 		})
 		if ready {
-			_, port, _ := net.SplitHostPort(sshAt)
-			return port
+			return
 		}
 	}
 	s.t.Fatal("relayd ends at once, three times")
-	return ""
 }
 
 // address is a loopback address with the port that people know, if it is free.
@@ -128,8 +145,8 @@ func (s *demoServer) run(name string, args ...string) string {
 	return string(out)
 }
 
-// start starts a program that is stopped at the end of the test; ended is closed when
-// it has ended.
+// start starts a program that is stopped by stop, or at the end of the test; ended is closed
+// when it has ended.
 func (s *demoServer) start(name string, args ...string) (ended <-chan struct{}) {
 	s.t.Helper()
 	c := exec.Command(name, args...)
@@ -142,7 +159,7 @@ func (s *demoServer) start(name string, args ...string) (ended <-chan struct{}) 
 		defer close(done)
 		_ = c.Wait()
 	}()
-	s.t.Cleanup(func() {
+	stop := func() {
 		_ = c.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-done:
@@ -151,11 +168,24 @@ func (s *demoServer) start(name string, args ...string) (ended <-chan struct{}) 
 			_ = c.Process.Kill()
 			<-done
 		}
+	}
+	s.stops = append(s.stops, stop)
+	s.t.Cleanup(func() {
+		stop()
 		if s.t.Failed() {
 			s.t.Logf("%s said: %.4000s", name, said.String())
 		}
 	})
 	return done
+}
+
+// stop ends the programs, those that were started last first.
+func (s *demoServer) stop() {
+	s.t.Helper()
+	for _, stop := range slices.Backward(s.stops) {
+		stop()
+	}
+	s.stops = nil
 }
 
 func (s *demoServer) await(what string, is func() bool) {
@@ -187,6 +217,7 @@ func (s *demoServer) open(port string) string {
 type demoApp struct {
 	file     string
 	repaired atomic.Bool
+	slow     atomic.Bool // it takes as long as shops take
 	mu       sync.Mutex
 	orders   int
 }
@@ -206,6 +237,9 @@ type invoice struct {
 func (s *demoApp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	body, err := io.ReadAll(r.Body)
+	if s.slow.Load() {
+		time.Sleep(time.Duration(4+rand.ExpFloat64()*12) * time.Millisecond)
+	}
 	answer := func(status int, v any) {
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(v)
@@ -220,7 +254,8 @@ func (s *demoApp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(http.StatusBadRequest, map[string]any{"error": err.Error()})
 	case r.Method == http.MethodGet:
 		answer(http.StatusOK, map[string]any{"status": "ok"})
-	case r.URL.Path == "/webhooks/stripe" && !signedByStripe(r, body), r.URL.Path == "/webhooks/github" && !signedByGitHub(r, body):
+	case r.URL.Path == "/webhooks/stripe" && !signedByStripe(r, body), r.URL.Path == "/webhooks/github" && !signedByGitHub(r, body),
+		r.URL.Path == "/webhooks/shopify" && !signedByShopify(r, body):
 		answer(http.StatusUnauthorized, map[string]any{"error": "bad signature"})
 	default:
 		answer(http.StatusOK, s.take(body))
@@ -251,19 +286,25 @@ func (s *demoApp) take(body []byte) map[string]any {
 	return order
 }
 
-func mac(secret string, text []byte) string {
+func sum(secret string, text []byte) []byte {
 	m := hmac.New(sha256.New, []byte(secret))
 	m.Write(text)
-	return hex.EncodeToString(m.Sum(nil))
+	return m.Sum(nil)
 }
 
+func mac(secret string, text []byte) string { return hex.EncodeToString(sum(secret, text)) }
+
 func signedByStripe(r *http.Request, body []byte) bool {
-	stamp, sum, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Stripe-Signature"), "t="), ",v1=")
-	return hmac.Equal([]byte(sum), []byte(mac(stripeSecret, []byte(stamp+"."+string(body)))))
+	stamp, signature, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Stripe-Signature"), "t="), ",v1=")
+	return hmac.Equal([]byte(signature), []byte(mac(stripeSecret, []byte(stamp+"."+string(body)))))
 }
 
 func signedByGitHub(r *http.Request, body []byte) bool {
 	return hmac.Equal([]byte(r.Header.Get("X-Hub-Signature-256")), []byte("sha256="+mac(githubSecret, body)))
+}
+
+func signedByShopify(r *http.Request, body []byte) bool {
+	return r.Header.Get("X-Shopify-Hmac-Sha256") == base64.StdEncoding.EncodeToString(sum(shopifySecret, body))
 }
 
 // post sends a request to an alias as a provider does, and gives the status.
@@ -292,7 +333,7 @@ func (s *demoServer) stripe(kind string, n int, customer string) int {
 	if customer != "" {
 		name = fmt.Sprintf("%q", customer)
 	}
-	now := time.Now().Unix()
+	now := cmp.Or(s.sentAt, time.Now()).Unix()
 	body := fmt.Appendf(nil, `{"id":"evt_1Q%02dKz2eZvKYlo2C","object":"event","api_version":"2026-08-27","created":%d,"type":%q,"livemode":false,`+
 		`"data":{"object":{"id":"in_1Q%02dKz","object":"invoice","customer":"cus_R4n%02d","customer_name":%s,"currency":"eur","amount_paid":%d,"status":"paid",`+
 		`"lines":{"data":[{"description":"Team plan","quantity":3}]}}},"pending_webhooks":1}`, n, now, kind, n, n, name, 1200+37*n)
@@ -306,4 +347,13 @@ func (s *demoServer) github(kind, action string, n int) int {
 	body := fmt.Appendf(nil, `{"action":%q,"number":%d,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action, n)
 	return s.post("github-dev", "/webhooks/github", body, "User-Agent", "GitHub-Hookshot/044aadd", "Content-Type", "application/json", "X-GitHub-Event", kind,
 		"X-GitHub-Delivery", fmt.Sprintf("72d3162e-cc78-11e3-81ab-4c9367dc%04d", n), "X-Hub-Signature-256", "sha256="+mac(githubSecret, body))
+}
+
+// shopify sends an event as Shopify signs them.
+func (s *demoServer) shopify(topic string, n int) int {
+	s.t.Helper()
+	body := fmt.Appendf(nil, `{"id":%d,"total_price":"%d.00","currency":"EUR","customer":{"email":"ada@example.com"}}`, 450_789_469+n, 20+n)
+	return s.post("shopify-dev", "/webhooks/shopify", body, "User-Agent", "Shopify-Captain-Hook", "Content-Type", "application/json", "X-Shopify-Topic", topic,
+		"X-Shopify-Webhook-Id", fmt.Sprintf("b54557e4-bdd9-4b37-8a5f-bf7d7042%04d", n), "X-Shopify-Shop-Domain", "ana.myshopify.com",
+		"X-Shopify-Hmac-Sha256", base64.StdEncoding.EncodeToString(sum(shopifySecret, body)))
 }

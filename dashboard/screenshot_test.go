@@ -2,11 +2,15 @@ package dashboard_test
 
 import (
 	"bytes"
+	"database/sql"
 	"fmt"
 	"image"
 	"image/color"
 	"image/png"
 	"maps"
+	"math"
+	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,7 +25,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestScreenshots takes the pictures of the README into the folder that
+// TestScreenshots takes the pictures of README and docs/dashboard.md into the folder that
 // RELAY_SCREENSHOTS names, each at most 150 KB, from the relayd program that
 // RELAY_RELAYD names; `make screenshots` runs it.
 func TestScreenshots(t *testing.T) {
@@ -30,65 +34,116 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("RELAY_SCREENSHOTS names no folder")
 	}
 	s := newDemoServer(t, os.Getenv("RELAY_RELAYD"), true)
-	s.traffic()
+	s.day()
 	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
-	const most = 150_000 // bytes
-	take := func(name, scheme string, height int64) {
+	take := func(name, scheme string, width, height int64) {
 		t.Helper()
-		b.look(scheme, 1200, height)
-		shot := do(b, chromedp.CaptureScreenshot())
-		if len(shot) > most {
-			shot = small(t, shot, most)
-		}
-		if len(shot) > most {
-			t.Errorf("%s is %d bytes", name, len(shot))
-		}
-		must(t, os.WriteFile(filepath.Join(dir, name+".png"), shot, 0o644))
+		b.look(scheme, width, height)
+		b.until(`document.readyState === "complete"`)
+		must(t, os.WriteFile(filepath.Join(dir, name+".png"), small(t, do(b, chromedp.CaptureScreenshot()), 150_000), 0o644))
 	}
-	b.open("/aliases/stripe-dev")
+	b.open("/aliases/shopify-dev")
+	take("queue", "light", 1200, 700)
+	b.open("/aliases/stripe-dev?window=24h")
 	b.until(`document.querySelector("#link").textContent === "live"`)
-	take("stream", "light", 800)
+	take("stream", "light", 1200, 800)
 	failed := value[string](b, `[...document.querySelectorAll("#rows > li")].find(r => r.querySelector(".s5")).dataset.eventId`)
 	b.open("/events/" + failed)
-	b.until(`document.readyState === "complete"`)
-	take("event", "light", 900)
+	take("event", "light", 1200, 900)
 
 	s.shop.repaired.Store(true)
 	b.click("#replay")
 	b.until(`document.querySelector('[data-attempt="2"] .s2')`)
 	b.until(`document.querySelector("#diff")`)
 	value[any](b, `document.activeElement.blur(); announce(); document.querySelector("#attempts-title").scrollIntoView()`)
-	take("side-by-side", "light", 1000)
+	take("side-by-side", "light", 1200, 1000)
 	b.open("/events/" + failed)
-	b.until(`document.readyState === "complete"`)
-	take("dark", "dark", 800)
+	take("dark", "dark", 1200, 800)
+	value[any](b, `void fetch("/events/`+failed+`/shares", {method: "POST", body: new URLSearchParams({view: "on", replay: "on", expires: "7d"})}).
+		then(r => r.text()).then(text => window.shared = text.match(/\/s\/[A-Za-z0-9_-]+/)[0])`)
+	b.until("window.shared !== undefined")
+	b.open(value[string](b, "shared"))
+	take("share", "light", 1200, 800)
+	b.open("/aliases/stripe-dev?window=24h")
+	take("phone", "light", 390, 844)
 }
 
-// traffic is a minute of what a payment provider and a forge send, one event of which
-// meets the bug of the shop.
-func (s *demoServer) traffic() {
+// day is a day of three providers, the last of whose webhooks come now: one meets the bug of
+// the shop, and those of an alias without a tunnel are queued. Earlier ones are sent at once,
+// signed as of their times, and their times in the store are set when relayd has ended.
+func (s *demoServer) day() {
 	s.t.Helper()
-	kinds := []string{
-		"customer.created", "checkout.session.completed", "invoice.created", "invoice.paid", "charge.succeeded", "payment_intent.succeeded",
-		"customer.subscription.updated", "invoice.payment_failed", "charge.refunded", "invoice.paid", "payout.paid", "customer.updated", "charge.succeeded", "invoice.created",
-	}
+	end := time.Now()
+	s.stop()
+	s.aliases = append(s.aliases, "shopify-dev")
+	s.serve()
+	s.connect()
+	s.shop.slow.Store(true)
+	chance := rand.New(rand.NewPCG(1, 2))
+	stripe := []string{"charge.succeeded", "invoice.paid", "customer.created", "payment_intent.succeeded", "checkout.session.completed", "invoice.created", "charge.refunded"}
 	names := []string{"Ada Byron", "Grace Murray", "Emmy Noether", "Mary Somerville"}
-	for i, kind := range kinds {
-		if got := s.stripe(kind, i, names[i%len(names)]); got != 200 {
-			s.t.Fatalf("the shop answers %s by %d", kind, got)
+	var times []time.Time
+	for at := end.Add(-24*time.Hour + time.Minute); at.Before(end.Add(-2 * time.Minute)); {
+		n := len(times)
+		s.sentAt, times = at, append(times, at)
+		switch name := names[n%len(names)]; n % 5 {
+		case 3:
+			s.github([]string{"push", "pull_request", "issues", "check_run"}[n/5%4], "opened", n)
+		case 4:
+			s.shopify([]string{"orders/create", "orders/paid", "products/update"}[n/5%3], n)
+		default:
+			if n%37 == 0 {
+				name = "" // the bug
+			}
+			s.stripe(stripe[chance.IntN(len(stripe))], n, name)
 		}
-		if i%5 == 0 {
-			s.github([]string{"push", "pull_request", "issues"}[i/5], "opened", i)
-			s.post("stripe-dev", "/health", nil, "User-Agent", "curl/8.5.0")
+		busy := 1 + 4*max(0, math.Sin(end.Sub(at).Hours()/12*math.Pi))
+		at = at.Add(time.Duration((2 + 10*chance.Float64()) / busy * float64(time.Minute)))
+	}
+	s.sentAt = time.Time{}
+	s.stop()
+	s.setTimes(times)
+	s.aliases = []string{"stripe-dev", "github-dev"}
+	s.serve()
+	s.connect()
+	for n, now := range []struct {
+		kind, customer string
+		want           int
+	}{
+		{"customer.subscription.updated", names[0], http.StatusOK}, {"invoice.paid", "", http.StatusInternalServerError},
+		{"payout.paid", names[1], http.StatusOK}, {"charge.succeeded", names[2], http.StatusOK},
+	} {
+		got := []int{s.stripe(now.kind, 90+n, now.customer), s.github("push", "opened", 90+n), s.shopify("orders/paid", 90+n)}
+		if want := []int{now.want, http.StatusOK, http.StatusAccepted}; !slices.Equal(got, want) {
+			s.t.Fatalf("%s, a push and an order are answered %v, want %v", now.kind, got, want)
 		}
-		time.Sleep(time.Duration(1+i%4) * time.Second) // traffic over time; how long answers take is the shop's own
 	}
-	if got := s.stripe("invoice.paid", 41, ""); got != 500 {
-		s.t.Fatalf("the shop has no bug: %d", got)
+}
+
+// setTimes gives the events in the store, in their order, the times. An id begins with the
+// time in milliseconds; the other times are in microseconds.
+func (s *demoServer) setTimes(times []time.Time) {
+	s.t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(s.data, "relay.db"))
+	must(s.t, err)
+	defer db.Close()
+	tx, err := db.Begin()
+	must(s.t, err)
+	exec := func(statement string, args ...any) {
+		_, err := tx.Exec(statement, args...)
+		must(s.t, err)
 	}
-	s.stripe("charge.succeeded", 42, names[0])
-	s.stripe("checkout.session.completed", 43, names[1])
+	exec(`CREATE TEMP TABLE planned (i INTEGER PRIMARY KEY, us INTEGER)`)
+	for i, at := range times {
+		exec(`INSERT INTO planned VALUES (?, ?)`, i+1, at.UnixMicro())
+	}
+	exec(`CREATE TEMP TABLE moved AS SELECT e.id AS old, unhex(printf('%012x', p.us / 1000) || substr(hex(e.id), 13)) AS new, p.us - e.received_at AS later
+		FROM (SELECT id, received_at, row_number() OVER (ORDER BY id) AS i FROM events) e JOIN planned p ON p.i = e.i`)
+	exec(`UPDATE events SET id = m.new, received_at = received_at + m.later, asked_at = asked_at + m.later FROM moved m WHERE id = m.old`)
+	exec(`UPDATE attempts SET event_id = m.new, received_at = received_at + m.later, started_at = started_at + m.later, ended_at = ended_at + m.later FROM moved m WHERE event_id = m.old`)
+	exec(`UPDATE payloads SET event_id = m.new FROM moved m WHERE event_id = m.old`)
+	must(s.t, tx.Commit())
 }
 
 // look sets how a page is looked at.
@@ -133,43 +188,45 @@ func TestGallery(t *testing.T) {
 	b.expect(401, 404, 422)
 }
 
-// squeeze packs a picture as it is.
-func squeeze(t *testing.T, picture image.Image) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	must(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, picture))
-	return out.Bytes()
-}
-
-// small packs a picture into most bytes, if need be with the 256 colours that it has
-// most of; pages have few.
-func small(t *testing.T, shot []byte, most int) []byte {
+// small packs a picture into limit bytes, with as many of its colours as that allows; pages
+// have few.
+func small(t *testing.T, shot []byte, limit int) []byte {
 	t.Helper()
 	picture, err := png.Decode(bytes.NewReader(shot))
 	must(t, err)
-	if whole := squeeze(t, picture); len(whole) <= most {
-		return whole
-	}
-	often, size := map[color.Color]int{}, picture.Bounds()
+	size, often, alike := picture.Bounds(), map[color.Color]int{}, map[[3]uint32]color.Color{}
 	for y := range size.Dy() {
 		for x := range size.Dx() {
 			often[picture.At(x, y)]++
 		}
 	}
-	colours := color.Palette(slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] }))
-	colours = colours[:min(len(colours), 256)]
-	index := map[color.Color]uint8{}
-	packed := image.NewPaletted(size, colours)
-	for y := range size.Dy() {
-		for x := range size.Dx() {
-			c := picture.At(x, y)
-			i, known := index[c]
-			if !known {
-				i = uint8(colours.Index(c))
-				index[c] = i
-			}
-			packed.SetColorIndex(x, y, i)
+	// The most frequent colours, and of those alike, as at the edges of letters, one.
+	var edges color.Palette
+	palette := color.Palette(slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] }))
+	for _, c := range palette {
+		r, g, b, _ := c.RGBA()
+		if key := [3]uint32{r >> 12, g >> 12, b >> 12}; alike[key] == nil {
+			alike[key], edges = c, append(edges, c)
 		}
 	}
-	return squeeze(t, packed)
+	for n := 256; n >= 16; n /= 2 {
+		most := slices.Clone(palette[:min(len(palette), n/4)])
+		packed := image.NewPaletted(size, append(most, edges[:min(len(edges), n-len(most))]...))
+		index := map[color.Color]uint8{}
+		for c := range often {
+			index[c] = uint8(packed.Palette.Index(c))
+		}
+		for y := range size.Dy() {
+			for x := range size.Dx() {
+				packed.SetColorIndex(x, y, index[picture.At(x, y)])
+			}
+		}
+		var out bytes.Buffer
+		must(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, packed))
+		if out.Len() <= limit {
+			return out.Bytes()
+		}
+	}
+	t.Fatalf("the picture takes more than %d bytes", limit)
+	return nil
 }
