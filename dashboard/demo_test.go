@@ -72,8 +72,10 @@ func newDemoServer(t *testing.T, relayd string, known bool) *demoServer {
 // connect opens the tunnels of the aliases.
 func (s *demoServer) connect() {
 	s.t.Helper()
-	args := []string{"-N", "-F", "none", "-i", filepath.Join(s.home, "id_ed25519"), "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile=" + filepath.Join(s.home, "known_hosts"),
-		"-o", "StrictHostKeyChecking=accept-new", "-o", "ExitOnForwardFailure=yes", "-p", s.sshPort, "127.0.0.1"}
+	args := []string{
+		"-N", "-F", "none", "-i", filepath.Join(s.home, "id_ed25519"), "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile=" + filepath.Join(s.home, "known_hosts"),
+		"-o", "StrictHostKeyChecking=accept-new", "-o", "ExitOnForwardFailure=yes", "-p", s.sshPort, "127.0.0.1",
+	}
 	for _, alias := range s.aliases {
 		args = append([]string{"-R", alias + ":80:" + s.shopAt}, args...)
 	}

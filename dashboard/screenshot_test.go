@@ -111,8 +111,10 @@ func (s *demoServer) day() {
 		kind, customer string
 		want           int
 	}{
-		{"customer.subscription.updated", names[0], http.StatusOK}, {"invoice.paid", "", http.StatusInternalServerError},
-		{"payout.paid", names[1], http.StatusOK}, {"charge.succeeded", names[2], http.StatusOK},
+		{"customer.subscription.updated", names[0], http.StatusOK},
+		{"invoice.paid", "", http.StatusInternalServerError},
+		{"payout.paid", names[1], http.StatusOK},
+		{"charge.succeeded", names[2], http.StatusOK},
 	} {
 		got := []int{s.stripe(now.kind, 90+n, now.customer), s.github("push", "opened", 90+n), s.shopify("orders/paid", 90+n)}
 		if want := []int{now.want, http.StatusOK, http.StatusAccepted}; !slices.Equal(got, want) {
