@@ -134,13 +134,8 @@ func (s *Store) flushAuditQueue(ctx context.Context) {
 // flushAuditQueueLast writes the queue before the store closes, unless the database is
 // unreachable.
 func (s *Store) flushAuditQueueLast() {
-	if s.stop == nil || s.spool.active() {
+	if s.stop == nil || s.spool.active() || s.committer.down() != nil {
 		return
-	}
-	for _, c := range s.committers {
-		if c.down() != nil {
-			return
-		}
 	}
 	s.flushAuditQueue(context.Background())
 }

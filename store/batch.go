@@ -119,7 +119,7 @@ func (s *Store) putRows(w *writer, steps []*step) error {
 
 // inBatch runs one transaction of the journal and returns what to publish after it.
 func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) error) ([]relay.Change, error) {
-	if s.d.commit == 1 {
+	if !s.d.isPostgres {
 		s.commitMu.Lock()
 		defer s.commitMu.Unlock()
 	}

@@ -37,7 +37,7 @@ func (s *Store) Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, e
 	if err := s.caughtUp(); err != nil {
 		return nil, err
 	}
-	// The id is that of no event. Like those it names the committer by its last byte.
+	// The id is that of no event, and tells the claims of aliases apart.
 	st := &step{kind: stepClaim, claim: &queueClaim{NextClaim: next}}
 	binary.BigEndian.PutUint64(st.id[8:], uint64(next.Alias))
 	ticket := s.enqueueStep(st)

@@ -50,34 +50,29 @@ type committer struct {
 	logged   bool      // the end of that was not logged yet
 }
 
-// startCommitters starts the goroutines; close ends them.
-func (s *Store) startCommitters(ctx context.Context) (err error) {
+// startCommitter starts the goroutine; close ends it.
+func (s *Store) startCommitter(ctx context.Context) (err error) {
 	if s.prepared, err = s.prepare(ctx); err != nil {
 		return err
 	}
-	for range s.d.commit {
-		c := newCommitter(s, s.d.commit)
-		s.committers = append(s.committers, c)
-		s.wait.Go(func() { c.run(ctx) })
-	}
+	s.committer = newCommitter(s)
+	s.wait.Go(func() { s.committer.run(ctx) })
 	s.serving.Store(true)
 	return nil
 }
 
-// newCommitter makes one of n committers, which share the bounds.
-func newCommitter(s *Store, n int) *committer {
+func newCommitter(s *Store) *committer {
 	return &committer{
-		s: s, limit: (queueBytes - partBytes) / int64(n), parts: partBytes / (relay.BodyPart + stepOverhead) / n,
-		wake: make(chan struct{}, 1),
+		s: s, limit: queueBytes - partBytes, parts: partBytes / (relay.BodyPart + stepOverhead), wake: make(chan struct{}, 1),
 	}
 }
 
-// running returns the committers once they run; for callers that may be earlier.
-func (s *Store) running() []*committer {
+// running returns the committer once it runs, else nil; for callers that may be earlier.
+func (s *Store) running() *committer {
 	if !s.serving.Load() {
 		return nil
 	}
-	return s.committers
+	return s.committer
 }
 
 func (c *committer) enqueue(st *step) {
@@ -106,16 +101,12 @@ func (c *committer) enqueue(st *step) {
 		c.bytes += st.size
 		c.rows = append(c.rows, st)
 	}
-	c.signal()
+	signal(c.wake)
 }
 
 // waitForSpace makes a step wait for space, for most at most.
 func (c *committer) waitForSpace(st *step, most time.Duration) {
 	st.waiter = time.AfterFunc(most, func() { c.expire(st) })
-}
-
-func (c *committer) signal() {
-	signal(c.wake)
 }
 
 // refuse fails a step that was not tried, with the error for its caller. A result that is lost this way leaves a claim
@@ -273,5 +264,5 @@ func (c *committer) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closing = true
-	c.signal()
+	signal(c.wake)
 }

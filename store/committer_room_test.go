@@ -29,17 +29,15 @@ func (c *committer) withRoom() (n int) {
 	return n
 }
 
-// What waits of all committers together is never more than what is promised.
+// What waits for the committer is never more than what is promised.
 func TestQueueShares(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 2} {
-		c := newCommitter(nil, n)
-		if all := int64(n) * (c.limit + int64(c.parts)*(relay.BodyPart+stepOverhead)); all > queueBytes || all < queueBytes*9/10 {
-			t.Errorf("%d committers hold %d bytes, want about %d", n, all, queueBytes)
-		}
-		if c.parts < 4*chunkBatch {
-			t.Errorf("room for %d parts is not enough to keep the writer busy", c.parts)
-		}
+	c := newCommitter(nil)
+	if all := c.limit + int64(c.parts)*(relay.BodyPart+stepOverhead); all > queueBytes || all < queueBytes*9/10 {
+		t.Errorf("the committer holds %d bytes, want about %d", all, queueBytes)
+	}
+	if c.parts < 4*chunkBatch {
+		t.Errorf("room for %d parts is not enough to keep the writer busy", c.parts)
 	}
 }
 
@@ -221,7 +219,7 @@ func TestCloseStoresStalled(t *testing.T) {
 	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
 		t.Fatal(err)
 	}
-	c := s.committers[0]
+	c := s.committer
 	c.mu.Lock()
 	c.parts = 1
 	c.mu.Unlock()

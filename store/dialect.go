@@ -30,7 +30,6 @@ type dialect struct {
 	forUpdate  string // suffix that locks the selected rows
 	skipLocked string // the same, skipping rows that are locked
 	micros     string // time of the database
-	commit     int    // committers
 	isPostgres bool
 }
 
@@ -38,15 +37,14 @@ var sqliteDialect = dialect{
 	name: "sqlite", bind: sqlx.QUESTION, goose: goose.DialectSQLite3, files: migrations.SQLite,
 	hasSchema: `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'goose_db_version'`,
 	micros:    `CAST(unixepoch('now', 'subsec') * 1000000 AS INTEGER)`,
-	commit:    1,
 }
 
 var postgresDialect = dialect{
 	name: "postgres", bind: sqlx.DOLLAR, goose: goose.DialectPostgres, files: migrations.Postgres,
 	hasSchema: `SELECT 1 WHERE to_regclass('goose_db_version') IS NOT NULL`,
 	forUpdate: ` FOR UPDATE`, skipLocked: ` FOR UPDATE SKIP LOCKED`,
-	micros: postgresMicros,
-	commit: 2, isPostgres: true,
+	micros:     postgresMicros,
+	isPostgres: true,
 }
 
 const postgresMicros = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint`
@@ -151,7 +149,7 @@ func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn fu
 }
 
 func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writeTx) error) (<-chan struct{}, error) {
-	if s.d.commit == 1 {
+	if !s.d.isPostgres {
 		s.commitMu.Lock()
 		defer s.commitMu.Unlock()
 	}

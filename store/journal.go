@@ -95,16 +95,15 @@ func attemptsSize(list []relay.Attempt) (size int64) {
 	return size
 }
 
-// enqueueStep passes a step to the committer that is responsible for its event.
+// enqueueStep passes a step to the committer.
 func (s *Store) enqueueStep(st *step) *relay.Ticket {
 	st.ticket = relay.NewTicket()
 	st.size += stepOverhead
-	if len(s.committers) == 0 {
+	if s.committer == nil {
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the store is not being served"))
 		return st.ticket
 	}
-	// The last byte of a UUIDv7 is random, so it serves as a hash of the id.
-	s.committers[int(st.id[15])%len(s.committers)].enqueue(st)
+	s.committer.enqueue(st)
 	return st.ticket
 }
 

@@ -142,18 +142,11 @@ func (f collector) Collect(to chan<- prometheus.Metric) {
 
 // acceptsEvents reports, from memory, whether new events can be stored.
 func (s *Store) acceptsEvents() bool {
-	if !s.serving.Load() || s.disk.low() != nil {
+	c := s.running()
+	if c == nil || c.down() != nil || s.disk.low() != nil {
 		return false
 	}
-	if s.spool != nil && s.spool.intakeClosed.Load() {
-		return false
-	}
-	for _, c := range s.running() {
-		if c.down() != nil {
-			return false
-		}
-	}
-	return true
+	return s.spool == nil || !s.spool.intakeClosed.Load()
 }
 
 // drainedBytes is how much of the spool reached the database since the start.

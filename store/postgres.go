@@ -11,10 +11,10 @@ import (
 
 const (
 	defaultConns       = 12               // connections of one relayd at most
-	otherConns         = 4                // those of them for the beat, notifications and the two committers
+	otherConns         = 3                // those of them for the beat, notifications and the committer
 	migrationConns     = 3                // connections for a migration
 	readTimeout        = 2 * time.Second  // without an answer of the server to a statement
-	journalReadTimeout = time.Second      // the same for the committers, which callers wait for
+	journalReadTimeout = time.Second      // the same for the committer, which callers wait for
 	directReadTimeout  = 10 * time.Minute // the same for a migration
 
 	connectTimeout     = "2"  // seconds for connecting, where callers wait
@@ -53,7 +53,7 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	return nil
 }
 
-// poolSize is how many connections there are for work other than that of the committers.
+// poolSize is how many connections there are for work other than that of the committer.
 func (s *Store) poolSize() int { return max(cmp.Or(s.opt.MaxConns, defaultConns)-otherConns, 2) }
 
 // postgresDSN adds the parameters on which the store relies. binary_parameters sends bytes

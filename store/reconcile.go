@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -95,7 +94,7 @@ func (s *Store) reconcileLoop(ctx context.Context) {
 // node claimed before a time and that nobody runs. It does nothing while steps wait in the
 // spool, which may be their ends.
 func (s *Store) reconcile(ctx context.Context, before time.Time) error {
-	if s.spool.active() || slices.ContainsFunc(s.committers, func(c *committer) bool { return c.down() != nil }) {
+	if s.spool.active() || s.committer.down() != nil {
 		return nil
 	}
 	r := &s.reconciler

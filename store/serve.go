@@ -10,7 +10,7 @@ import (
 
 // Serve makes this process a node of the store. It takes the lock of the data dir (it fails
 // at once when another process has that), joins the other nodes, ends the attempts that
-// belong to no living node, and starts the committers, the beat and the other loops.
+// belong to no living node, and starts the committer, the beat and the other loops.
 //
 // publish gets every change after its commit, in commit order, from one goroutine; it must
 // not call operations that change the store. Call Serve once, after Migrate.
@@ -66,7 +66,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.countStorage(run); err != nil {
 		return err
 	}
-	if err := s.startCommitters(run); err != nil {
+	if err := s.startCommitter(run); err != nil {
 		return err
 	}
 	if s.checkpointer.db != nil {

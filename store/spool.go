@@ -398,7 +398,7 @@ func (p *spool) advance(rows []spoolRow) {
 	p.signalMoved()
 }
 
-// signalMoved wakes the committers that wait in throttle. Call it with the lock held.
+// signalMoved wakes the committer if it waits in throttle. Call it with the lock held.
 func (p *spool) signalMoved() {
 	if p.moved != nil {
 		close(p.moved)

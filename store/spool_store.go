@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -14,9 +13,9 @@ import (
 	"relay"
 )
 
-// openJournal opens the connections of the committers. They have shorter timeouts than
-// others, because a caller waits. They stay open however long they are idle, because a new
-// connection means that the database may have been unreachable.
+// openJournal opens the connection of the committer. It has shorter timeouts than others,
+// because callers wait. It stays open however long it is idle, because a new connection
+// means that the database may have been unreachable.
 func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -26,7 +25,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	q.Set("connect_timeout", "1")
 	u.RawQuery = q.Encode()
 	by := &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler}
-	s.journal, err = openPoolBy(ctx, u.String(), s.d.commit, by)
+	s.journal, err = openPoolBy(ctx, u.String(), 1, by)
 	if err != nil {
 		return err
 	}
@@ -34,7 +33,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// journalTarget is where the committers write.
+// journalTarget is where the committer writes.
 func (s *Store) journalTarget() *writeTarget {
 	node, former := s.claimant()
 	return &writeTarget{db: s.journal, node: node, former: former, name: s.NodeName()}
@@ -221,32 +220,13 @@ func (s *Store) leftoverSpool() *spool {
 	return newSpool(o, s.place(), s.claimant)
 }
 
-// reconnect opens the connections of the committers again where they broke, so that the next
-// steps do not go to the spool for them.
+// reconnect opens the connection of the committer again if it broke, so that the next steps
+// do not go to the spool for that.
 func (s *Store) reconnect(ctx context.Context) error {
 	if !s.d.isPostgres {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	var held []*sql.Conn
-	defer func() {
-		for _, c := range held {
-			_ = c.Close() // back to the pool
-		}
-	}()
-	for range s.d.commit {
-		for {
-			c, err := s.journal.Conn(ctx)
-			if err != nil {
-				return err
-			}
-			if c.PingContext(ctx) == nil {
-				held = append(held, c)
-				break
-			}
-			_ = c.Close() // broken; the pool drops it
-		}
-	}
-	return nil
+	return s.journal.PingContext(ctx)
 }

@@ -80,7 +80,7 @@ type Store struct {
 	direct    *sqlx.DB // Postgres: for migrations, without a pooler; SQLite: the same as write
 	viaPooler bool     // write, read and journal use a pooler
 
-	journal *sqlx.DB // connections of the committers; on SQLite the same as write
+	journal *sqlx.DB // connection of the committer; on SQLite the same as write
 	spool   *spool   // nil = none
 
 	// commitMu makes changes be published in the order of their commits, where there is
@@ -118,11 +118,11 @@ type Store struct {
 	sweepMu   sync.Mutex
 	orphans   orphans
 
-	rounds     atomic.Int64 // see Rounds
-	serving    atomic.Bool  // committers run
-	committers []*committer
-	committed  atomic.Int64
-	batches    atomic.Int64
+	rounds    atomic.Int64 // see Rounds
+	serving   atomic.Bool  // the committer runs
+	committer *committer
+	committed atomic.Int64
+	batches   atomic.Int64
 
 	stop        context.CancelFunc // ends the goroutines of Serve
 	wait        sync.WaitGroup
@@ -215,8 +215,8 @@ func (s *Store) loadSpoolID() (string, error) {
 func (s *Store) Close() error {
 	var err error
 	s.closed.Do(func() {
-		for _, c := range s.committers {
-			c.close()
+		if s.committer != nil {
+			s.committer.close()
 		}
 		s.drainLast()
 		s.flushAuditQueueLast()
@@ -255,7 +255,7 @@ func (s *Store) Ready(ctx context.Context) error {
 
 // health returns nil when the database takes new events: it answers a query within 2 s.
 func (s *Store) health(ctx context.Context) error {
-	for _, c := range s.running() {
+	if c := s.running(); c != nil {
 		if err := c.down(); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
@@ -294,8 +294,8 @@ func (s *Store) Stats() Stats {
 	if s.spool != nil {
 		st.SpoolFull = s.spool.refused.Load()
 	}
-	for _, c := range s.running() {
-		st.QueuedSteps += c.length()
+	if c := s.running(); c != nil {
+		st.QueuedSteps = c.length()
 	}
 	return st
 }
