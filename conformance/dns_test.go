@@ -3,8 +3,12 @@ package conformance
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -59,19 +63,8 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
 	case m.Opcode == dns.OpcodeUpdate && (m.IsTsig() == nil || w.TsigStatus() != nil || name != "example.test."):
 		answer.Rcode = dns.RcodeRefused
 	case m.Opcode == dns.OpcodeUpdate:
-		s.updates++
 		for _, rr := range m.Ns {
-			txt, key := rr.(*dns.TXT), strings.ToLower(rr.Header().Name)
-			var rest []string
-			for _, had := range s.txt[key] {
-				if had != txt.Txt[0] {
-					rest = append(rest, had)
-				}
-			}
-			if txt.Hdr.Class == dns.ClassINET {
-				rest = append(rest, txt.Txt[0])
-			}
-			s.txt[key] = rest
+			s.set(rr.Header().Name, rr.(*dns.TXT).Txt[0], rr.Header().Class == dns.ClassINET)
 		}
 		answer.SetTsig("relay.", dns.HmacSHA256, 300, time.Now().Unix())
 	case !dns.IsSubDomain("example.test.", name):
@@ -100,6 +93,65 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
 	_ = w.WriteMsg(answer)
 }
 
+// set adds a TXT record, or removes it.
+func (s *nameServer) set(name, text string, there bool) {
+	s.updates++
+	key := strings.ToLower(dns.Fqdn(name))
+	s.txt[key] = slices.DeleteFunc(s.txt[key], func(had string) bool { return had == text })
+	if there {
+		s.txt[key] = append(s.txt[key], text)
+	}
+}
+
+// cloudflare imitates what deploy/package/acme-dns-cloudflare uses of the API of Cloudflare,
+// for the zone of the name server, and gives its address.
+func (s *nameServer) cloudflare(t *testing.T) string {
+	type record struct{ ID, Type, Name, Content string }
+	reply := func(w http.ResponseWriter, result any) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"success": true, "result": result})
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /zones", func(w http.ResponseWriter, r *http.Request) {
+		zones := []map[string]string{}
+		if r.FormValue("name") == "example.test" {
+			zones = append(zones, map[string]string{"id": "z1", "name": "example.test"})
+		}
+		reply(w, zones)
+	})
+	mux.HandleFunc("POST /zones/z1/dns_records", func(w http.ResponseWriter, r *http.Request) {
+		var in record
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Type != "TXT" {
+			t.Errorf("a record of type %q is set, %v", in.Type, err)
+		}
+		s.set(in.Name, strings.Trim(in.Content, `"`), true)
+		reply(w, in)
+	})
+	mux.HandleFunc("GET /zones/z1/dns_records", func(w http.ResponseWriter, r *http.Request) {
+		name := r.FormValue("name")
+		list := []map[string]string{}
+		for _, text := range s.txt[dns.Fqdn(name)] {
+			list = append(list, map[string]string{"id": name + "=" + text, "content": `"` + text + `"`})
+		}
+		reply(w, list)
+	})
+	mux.HandleFunc("DELETE /zones/z1/dns_records/{id}", func(w http.ResponseWriter, r *http.Request) {
+		name, text, _ := strings.Cut(r.PathValue("id"), "=")
+		s.set(name, text, false)
+		reply(w, nil)
+	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if r.Header.Get("Authorization") != "Bearer "+tsigSecret {
+			http.Error(w, `{"success":false}`, http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 // left are the records that are still there.
 func (s *nameServer) left() (n int) {
 	s.mu.Lock()
@@ -111,20 +163,35 @@ func (s *nameServer) left() (n int) {
 }
 
 // TestWildcardCertificate gets the certificates of the base host and of all aliases by
-// DNS-01, with dynamic updates, from a CA that reaches the relay at no port. Aliases share
-// one certificate, also one that had no tunnel, and no record stays behind.
+// DNS-01, from a CA that reaches the relay at no port: by dynamic updates, and by a command.
+// Aliases share one certificate, also one that had no tunnel, and no record stays behind.
 func TestWildcardCertificate(t *testing.T) {
 	t.Parallel()
-	names := newNameServer(t)
-	ca := newPebbleWithDNS(t, "1", "1", 90*24*time.Hour, names.addr)
-	key := t.TempDir() + "/tsig"
-	if err := os.WriteFile(key, []byte("relay:hmac-sha256:"+tsigSecret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for way, setUp := range map[string]func(t *testing.T, names *nameServer) []string{
+		"rfc2136": func(t *testing.T, names *nameServer) []string {
+			key := t.TempDir() + "/tsig"
+			if err := os.WriteFile(key, []byte("relay:hmac-sha256:"+tsigSecret+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return []string{"RELAY_ACME_DNS_SERVER=" + names.addr, "RELAY_ACME_DNS_KEY_FILE=" + key}
+		},
+		"command": func(t *testing.T, names *nameServer) []string {
+			return []string{"RELAY_ACME_DNS_COMMAND=../deploy/package/acme-dns-cloudflare", "CLOUDFLARE_API=" + names.cloudflare(t), "CLOUDFLARE_TOKEN=" + tsigSecret}
+		},
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			names := newNameServer(t)
+			testWildcard(t, names, append(setUp(t, names), "RELAY_ACME_DNS="+way))
+		})
 	}
+}
+
+func testWildcard(t *testing.T, names *nameServer, settings []string) {
+	ca := newPebbleWithDNS(t, "1", "1", 90*24*time.Hour, names.addr)
 	https := relaytest.FreeAddr(t)
-	r := newRelay(t, "", "RELAY_HTTPS_ADDR="+https, "RELAY_BASE_URL=https://relay.example.test", "RELAY_ALIAS_DOMAIN=hooks.example.test",
-		"RELAY_TLS=acme", "RELAY_ACME_CA="+ca.directory, "RELAY_ACME_CA_ROOT="+ca.root, "RELAY_ACME_DNS=rfc2136",
-		"RELAY_ACME_DNS_SERVER="+names.addr, "RELAY_ACME_DNS_KEY_FILE="+key, "RELAY_ACME_DNS_RESOLVERS="+names.addr)
+	r := newRelay(t, "", append(settings, "RELAY_HTTPS_ADDR="+https, "RELAY_BASE_URL=https://relay.example.test", "RELAY_ALIAS_DOMAIN=hooks.example.test",
+		"RELAY_TLS=acme", "RELAY_ACME_CA="+ca.directory, "RELAY_ACME_CA_ROOT="+ca.root, "RELAY_ACME_DNS_RESOLVERS="+names.addr)...)
 	r.start()
 	roots := ca.issued()
 	var serials []string
@@ -150,7 +217,7 @@ func TestWildcardCertificate(t *testing.T) {
 		t.Errorf("%d records are left after %d updates", n, names.updates)
 	}
 	if strings.Contains(r.log.String(), tsigSecret) {
-		t.Error("the log tells the TSIG secret")
+		t.Error("the log tells the secret")
 	}
 }
 

@@ -60,10 +60,11 @@ type Config struct {
 	ACMEEmail  Text `flag:"acme-email" default:"" help:"contact address of the ACME account, for tls acme"`
 	ACMECA     Text `flag:"acme-ca" default:"" help:"directory URL of the ACME server, for tls acme" note:"empty = Let's Encrypt"`
 	ACMECARoot Text `flag:"acme-ca-root" default:"" help:"PEM file of the root that signed the ACME server's own certificate" note:"trusted beside those of the system"`
-	// ACMEDNS, ACMEDNSServer, ACMEDNSKey and ACMEDNSResolvers are for tls acme only.
-	ACMEDNS          DNSProvider `flag:"acme-dns" default:"off" help:"off, or rfc2136: prove names by DNS-01, and have one wildcard certificate for all aliases" note:"nothing has to be reachable from the CA"`
+	// ACMEDNS and the settings with its name are for tls acme only.
+	ACMEDNS          DNSProvider `flag:"acme-dns" default:"off" help:"off, rfc2136 or command: prove names by DNS-01, and have one wildcard certificate for all aliases" note:"nothing has to be reachable from the CA"`
 	ACMEDNSServer    Text        `flag:"acme-dns-server" default:"" help:"host:port of the DNS server that takes dynamic updates of the zones, for acme-dns rfc2136"`
 	ACMEDNSKey       TSIGKey     `flag:"acme-dns-key" default:"" secret:"yes" help:"TSIG key that signs the updates: name:algorithm:secret, such as relay:hmac-sha256:c2VjcmV0"`
+	ACMEDNSCommand   Text        `flag:"acme-dns-command" default:"" help:"program that sets TXT records, for acme-dns command" note:"it is run as: PROGRAM add NAME VALUE, and PROGRAM remove NAME VALUE"`
 	ACMEDNSResolvers Text        `flag:"acme-dns-resolvers" default:"" help:"DNS servers that are asked for zones and records, host:port, separated by commas" note:"empty = those of the system"`
 	// TrustedProxies are for every listener but that for operators.
 	TrustedProxies Prefixes `flag:"trusted-proxies" default:"" help:"CIDRs whose PROXY protocol header (v1 or v2) is believed, separated by commas" note:"from these it is demanded, on HTTP, TLS and SSH; from others it is refused"`

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -205,8 +206,11 @@ func (c *Config) checkTLS(wrong func(name, format string, args ...any)) {
 	case c.TLS == "acme" && c.BaseURL == "" && c.ACMECA == "": // a CA of one's own may do localhost
 		wrong("base-url", "tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com")
 	}
-	if _, _, err := net.SplitHostPort(string(c.ACMEDNSServer)); c.TLS == "acme" && c.ACMEDNS != off && err != nil {
-		wrong("acme-dns-server", "acme-dns %s needs the server to update, such as 192.0.2.53:53", c.ACMEDNS)
+	if _, _, err := net.SplitHostPort(string(c.ACMEDNSServer)); c.TLS == "acme" && c.ACMEDNS == "rfc2136" && err != nil {
+		wrong("acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53")
+	}
+	if _, err := exec.LookPath(string(c.ACMEDNSCommand)); c.TLS == "acme" && c.ACMEDNS == "command" && err != nil {
+		wrong("acme-dns-command", "acme-dns command needs a program: %v", err)
 	}
 	if u, err := url.Parse(string(c.ACMECA)); c.ACMECA != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
 		wrong("acme-ca", "%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", string(c.ACMECA))

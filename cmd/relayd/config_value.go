@@ -275,9 +275,9 @@ func (m *TLSMode) String() string { return string(*m) }
 // DNSProvider says how records of DNS-01 challenges are set.
 type DNSProvider string
 
-// UnmarshalText reads off or rfc2136.
+// UnmarshalText reads off, rfc2136 or command.
 func (p *DNSProvider) UnmarshalText(b []byte) error {
-	s, err := oneOf(b, off, "rfc2136")
+	s, err := oneOf(b, off, "rfc2136", "command")
 	*p = DNSProvider(s)
 	return err
 }

@@ -44,8 +44,11 @@ func (a *app) makeTLS(registry prometheus.Registerer) error {
 		if a.cfg.DatabaseURL != "" {
 			options.Files = a.store
 		}
-		if a.cfg.ACMEDNS == "rfc2136" {
+		switch a.cfg.ACMEDNS {
+		case "rfc2136":
 			options.DNS = &certs.RFC2136{Server: string(a.cfg.ACMEDNSServer), Key: a.cfg.ACMEDNSKey.TSIGKey}
+		case "command":
+			options.DNS = certs.DNSCommand(a.cfg.ACMEDNSCommand)
 		}
 		a.acme, err = certs.NewACME(options)
 		if err != nil {

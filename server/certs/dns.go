@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,6 +81,39 @@ func (p *RFC2136) update(ctx context.Context, zone string, records []libdns.Reco
 	}
 	if answer.Rcode != dns.RcodeSuccess {
 		return fmt.Errorf("update of %s at %s: %s", zone, p.Server, dns.RcodeToString[answer.Rcode])
+	}
+	return nil
+}
+
+// DNSCommand sets the records of DNS-01 challenges by a program: COMMAND add NAME VALUE, and
+// COMMAND remove NAME VALUE, for a TXT record. An exit status other than 0 fails the order.
+type DNSCommand string
+
+// AppendRecords adds records to a zone.
+func (c DNSCommand) AppendRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
+	return records, c.run(ctx, "add", zone, records)
+}
+
+// DeleteRecords removes records from a zone.
+func (c DNSCommand) DeleteRecords(ctx context.Context, zone string, records []libdns.Record) ([]libdns.Record, error) {
+	return records, c.run(ctx, "remove", zone, records)
+}
+
+// commandTime is the longest time of one run of a DNSCommand.
+const commandTime = 2 * time.Minute
+
+func (c DNSCommand) run(ctx context.Context, action, zone string, records []libdns.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	for _, record := range records {
+		name := libdns.AbsoluteName(record.RR().Name, zone)
+		cmd := exec.CommandContext(ctx, string(c), action, name, record.RR().Data)
+		// Settings of relayd may be secrets, which are not the command's.
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RELAY_") })
+		cmd.WaitDelay = time.Second
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s %s: %w: %.500s", string(c), action, name, err, strings.TrimSpace(string(out)))
+		}
 	}
 	return nil
 }
