@@ -61,6 +61,10 @@ func comparePackages(t *testing.T, folder string) {
 					t.Errorf("%d files of %s match %s", own, names[0], pattern)
 				}
 			}
+			if upgrade := c.scripts["upgrade"]; kind == "apk" && upgrade != c.scripts["postinst"] {
+				t.Errorf("%s: after an upgrade another script runs than after an installation: %q", names[0], upgrade)
+			}
+			delete(c.scripts, "upgrade")
 			found[kind] = c
 		}
 		if deb := found["deb"]; len(deb.files) < 8 || (len(deb.scripts) > 0) != (program == "relayd") {
@@ -79,7 +83,7 @@ func comparePackages(t *testing.T, folder string) {
 // scriptNames are the names of scripts in the archives of a deb and of an apk.
 var scriptNames = map[string]string{
 	"/postinst": "postinst", "/prerm": "prerm", "/postrm": "postrm",
-	"/.post-install": "postinst", "/.pre-deinstall": "prerm", "/.post-deinstall": "postrm",
+	"/.post-install": "postinst", "/.post-upgrade": "upgrade", "/.pre-deinstall": "prerm", "/.post-deinstall": "postrm",
 }
 
 // add reads the regular files of a tar archive.

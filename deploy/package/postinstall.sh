@@ -1,14 +1,14 @@
 #!/bin/sh
 # After an installation or upgrade of relayd. deb calls it with "configure" and the version
-# before, if there was one; rpm with the number of versions installed; apk with the version.
+# before, if there was one; rpm with the number of versions installed; apk with the version
+# and, at an upgrade, the one before.
 set -e
 
 case "$1" in
 abort-*) exit 0 ;;
-configure) [ -z "$2" ] && first=yes || first= ;;
+configure | *.*) [ -z "$2" ] && first=yes || first= ;;
 1) first=yes ;;
-[0-9]) first= ;;
-*) first=yes ;;
+*) first= ;;
 esac
 
 nologin=/usr/sbin/nologin
@@ -21,14 +21,15 @@ if ! getent passwd relayd >/dev/null; then
 		adduser -S -D -H -h /var/lib/relayd -s $nologin -G relayd relayd
 	fi
 fi
-if [ -n "$first" ]; then
+[ -d /var/lib/relayd ] || install -d -m 0700 -o relayd -g relayd /var/lib/relayd
+# An upgrade by rpm or apk gives a file that nobody changed back to root, and relayd could not
+# read it.
+if [ "$(stat -c %G /etc/relayd/relayd.yaml)" = root ]; then
 	chgrp relayd /etc/relayd/relayd.yaml
-	chmod 0640 /etc/relayd/relayd.yaml
-	[ -d /var/lib/relayd ] || install -d -m 0700 -o relayd -g relayd /var/lib/relayd
 fi
 
 # deb: enabled and started, as Debian does it, and restarted by an upgrade if it runs.
-# rpm: as the preset of the distribution says, and restarted likewise.
+# rpm: as the preset of the distribution says, and restarted likewise. apk: restarted likewise.
 if command -v deb-systemd-helper >/dev/null && [ "$1" = configure ]; then
 	deb-systemd-helper unmask relayd.service >/dev/null || true
 	if deb-systemd-helper --quiet was-enabled relayd.service; then
@@ -50,4 +51,6 @@ elif command -v systemctl >/dev/null; then
 		systemctl daemon-reload
 		[ -n "$first" ] || systemctl try-restart relayd.service || true
 	fi
+elif command -v rc-service >/dev/null && [ -z "$first" ]; then
+	rc-service --ifstarted relayd restart || true
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # After relayd was removed. Data and user stay, whatever was asked: events and the host key
 # cannot be made again. deb calls it with "remove", "purge" or "upgrade", rpm with the number
-# of versions that stay.
+# of versions that stay, apk with the version, but not at an upgrade.
 set -e
 
 case "$1" in
@@ -16,11 +16,11 @@ purge)
 		deb-systemd-helper unmask relayd.service >/dev/null || true
 	fi
 	;;
-0) ;;
+0 | *.*) ;;
 *) exit 0 ;;
 esac
 [ ! -d /run/systemd/system ] || systemctl --system daemon-reload || true
 if [ -d /var/lib/relayd ] && [ "$1" != remove ]; then
-	echo "relayd: the data stays in /var/lib/relayd, and the user relayd with it; to delete both:"
-	echo "relayd:     rm -r /var/lib/relayd && userdel relayd"
+	echo "relayd: the data stays in /var/lib/relayd, and the user relayd with it; to delete the data:"
+	echo "relayd:     rm -r /var/lib/relayd"
 fi

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Before relayd is removed. deb calls it with "remove" or "upgrade", rpm with the number of
-# versions that stay; an upgrade keeps the service running.
+# versions that stay, apk with the version, but not at an upgrade. An upgrade keeps the
+# service running.
 set -e
 
 case "$1" in
@@ -9,5 +10,9 @@ remove)
 	;;
 0)
 	[ ! -d /run/systemd/system ] || systemctl disable --now relayd.service || true
+	;;
+*.*)
+	rc-service --ifstarted relayd stop || true
+	rc-update --quiet --all delete relayd >/dev/null 2>&1 || true
 	;;
 esac
