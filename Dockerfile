@@ -7,8 +7,8 @@ COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 ARG TARGETOS TARGETARCH VERSION=dev COMMIT= DATE=
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/cache \
+    GOCACHE=/cache CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
     -ldflags "-s -w -X relay.version=${VERSION} -X relay.commit=${COMMIT} -X relay.date=${DATE}" \
     -o /out/ ./cmd/relayd ./cmd/relay \
  && mkdir -p /out/data

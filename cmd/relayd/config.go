@@ -135,8 +135,8 @@ type Config struct {
 	// ShareReplayLimit is counted per share token.
 	ShareReplayLimit Rate `flag:"share-replay-limit" default:"10/min" help:"replays per share token (429)"`
 
-	// InitialAdminKeys is used while the store holds no account.
-	InitialAdminKeys Text `flag:"initial-admin-keys" default:"" file:"yes" help:"authorized_keys text or file: account admin on first start"`
+	// InitialAdminKeys is used while the store holds no admin.
+	InitialAdminKeys Text `flag:"initial-admin-keys" default:"" file:"yes" help:"authorized_keys text or file: account admin on first start" note:"made at a start while there is no admin"`
 
 	// LogFormat and LogLevel are of the log on stderr.
 	LogFormat LogFormat `flag:"log-format" default:"text" help:"text or json"`

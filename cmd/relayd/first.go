@@ -21,9 +21,9 @@ import (
 	"relay"
 )
 
-// firstStart creates the first account if there is none, and returns what is printed on
-// stdout. Off loopback it creates an account from RELAY_INITIAL_ADMIN_KEYS only. Readiness
-// follows after it, so that a client that waits for /readyz finds the account.
+// firstStart creates the first admin if there is none, and returns what is printed on
+// stdout. Off loopback, and beside other accounts, it creates one from RELAY_INITIAL_ADMIN_KEYS
+// only. Readiness follows after it, so that a client that waits for /readyz finds the account.
 func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error) {
 	out, err := a.summarize(ctx, list)
 	if err == nil {
@@ -39,7 +39,7 @@ func (a *app) summarize(ctx context.Context, list []*setting) (*summary, error) 
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()),
 	}
 	accounts, err := a.store.Accounts(ctx, relay.System())
-	if err == nil && len(accounts) == 0 {
+	if err == nil && a.needsAdmin(accounts) {
 		// Several nodes may start on one empty database: one of them makes the account.
 		unlock, lockErr := a.store.LockShared(ctx, "first-account")
 		if lockErr != nil {
@@ -52,7 +52,7 @@ func (a *app) summarize(ctx context.Context, list []*setting) (*summary, error) 
 		return nil, fmt.Errorf("read the accounts: %w", err)
 	}
 	env := newOperatorEnv(a, list)
-	if len(accounts) > 0 {
+	if !a.needsAdmin(accounts) {
 		out.Admin = likelyAdmin(accounts, env.account())
 		out.NoAdmin = !anyAdmin(accounts)
 		if out.Admin == "" {
@@ -71,11 +71,23 @@ func (a *app) summarize(ctx context.Context, list []*setting) (*summary, error) 
 	return out, a.addCommands(ctx, out, env)
 }
 
+// needsAdmin tells whether an admin is to be created. `user add` may have made an account
+// before the server looked: that one does not stand in for the admin of the setting.
+func (a *app) needsAdmin(accounts []relay.Account) bool {
+	if a.cfg.InitialAdminKeys == "" || len(accounts) == 0 {
+		return len(accounts) == 0
+	}
+	return !slices.ContainsFunc(accounts, func(acc relay.Account) bool { return acc.Admin || acc.Name == initialAdmin })
+}
+
+// initialAdmin is the account of --initial-admin-keys.
+const initialAdmin = "admin"
+
 // createFirstAccount creates the first account from the keys of --initial-admin-keys, or,
 // on loopback, from those of the person that runs relayd. Without keys it creates none.
 func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operatorEnv) error {
 	keys, err := initialAdminKeys(string(a.cfg.InitialAdminKeys))
-	name := "admin"
+	name := initialAdmin
 	if err == nil && keys == nil && a.site.Loopback {
 		name = env.account()
 		keys, out.KeyFile, err = env.ownKeys()

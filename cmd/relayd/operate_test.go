@@ -180,6 +180,39 @@ func TestNoFirstAccount(t *testing.T) {
 	}
 }
 
+// An account that `user add` made while the server started does not keep it from making the
+// admin of --initial-admin-keys; another admin does.
+func TestInitialAdminBesideAnotherAccount(t *testing.T) {
+	t.Parallel()
+	nothing := func(string) string { return "" }
+	key := filepath.Join(t.TempDir(), "id")
+	relaytest.WriteKey(t, key)
+	cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{
+		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": off, "data-dir": t.TempDir(), "initial-admin-keys": key + ".pub",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &buffer{}}, cfg)
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer a.stopOnce()
+	if _, err := a.store.CreateAccount(t.Context(), relay.System(), "bob", false); err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []bool{true, false} {
+		out, err := a.firstStart(t.Context(), list)
+		if err != nil || out.Admin != "admin" || out.First != first || out.NoAdmin {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}
+	accounts, err := a.store.Accounts(t.Context(), relay.System())
+	if err != nil || len(accounts) != 2 {
+		t.Errorf("%+v, %v", accounts, err)
+	}
+}
+
 // TestReadyWhenTheFirstAccountIsThere: whoever waits for /readyz may use the account
 // that the first start makes.
 func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
