@@ -78,10 +78,10 @@ const (
 	openWait               = 2 * time.Second // for the answer to a channel open
 	probeAfter             = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
 	probeAfterLazy         = 2500 * time.Millisecond
-	storeWait              = 10 * time.Second // for a step that stands between a caller and the answer
-	earlyAnswerWait        = 10 * time.Second // for the rest of a request that was answered early
-	cutWait                = 12 * time.Second // for exchanges that were cut to store what they have
-	acceptDelay            = 2 * time.Millisecond
+	storeWait              = 10 * time.Second      // for a step that stands between a caller and the answer
+	earlyAnswerWait        = 10 * time.Second      // for the rest of a request that was answered early
+	cutWait                = 12 * time.Second      // for exchanges that were cut to store what they have
+	acceptDelay            = 20 * time.Millisecond // ADR 0034
 	refusalWait            = time.Second
 	continueWait           = time.Second      // a replay's body waits so long for 100 Continue
 	minWriteTimeout        = 30 * time.Second // least result of exchange.writeTimeout
