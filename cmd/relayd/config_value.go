@@ -264,11 +264,7 @@ func (s *Switch) String() string {
 type TLSMode string
 
 // UnmarshalText reads off, files or acme.
-func (m *TLSMode) UnmarshalText(b []byte) (err error) {
-	s, err := oneOf(b, off, "files", "acme")
-	*m = TLSMode(s)
-	return err
-}
+func (m *TLSMode) UnmarshalText(b []byte) error { return oneOf(m, b, off, "files", "acme") }
 
 func (m *TLSMode) String() string { return string(*m) }
 
@@ -276,11 +272,7 @@ func (m *TLSMode) String() string { return string(*m) }
 type DNSProvider string
 
 // UnmarshalText reads off, rfc2136 or command.
-func (p *DNSProvider) UnmarshalText(b []byte) error {
-	s, err := oneOf(b, off, "rfc2136", "command")
-	*p = DNSProvider(s)
-	return err
-}
+func (p *DNSProvider) UnmarshalText(b []byte) error { return oneOf(p, b, off, "rfc2136", "command") }
 
 func (p *DNSProvider) String() string { return string(*p) }
 
@@ -308,11 +300,7 @@ func (k *TSIGKey) String() string {
 type LogFormat string
 
 // UnmarshalText reads text or json.
-func (f *LogFormat) UnmarshalText(b []byte) error {
-	s, err := oneOf(b, "text", "json")
-	*f = LogFormat(s)
-	return err
-}
+func (f *LogFormat) UnmarshalText(b []byte) error { return oneOf(f, b, "text", "json") }
 
 func (f *LogFormat) String() string { return string(*f) }
 
@@ -321,21 +309,23 @@ type LogLevel slog.Level
 
 // UnmarshalText reads debug, info, warn or error.
 func (l *LogLevel) UnmarshalText(b []byte) error {
-	s, err := oneOf(b, "debug", "info", "warn", "error")
-	if err != nil {
+	var word string
+	if err := oneOf(&word, b, "debug", "info", "warn", "error"); err != nil {
 		return err
 	}
-	return (*slog.Level)(l).UnmarshalText([]byte(s))
+	return (*slog.Level)(l).UnmarshalText([]byte(word))
 }
 
 func (l *LogLevel) String() string { return strings.ToLower(slog.Level(*l).String()) }
 
-func oneOf(b []byte, words ...string) (string, error) {
+// oneOf sets a value to the word that b is.
+func oneOf[T ~string](value *T, b []byte, words ...string) error {
 	s := strings.ToLower(strings.TrimSpace(string(b)))
 	if !slices.Contains(words, s) {
-		return "", fmt.Errorf("%q is not one of %s", string(b), strings.Join(words, ", "))
+		return fmt.Errorf("%q is not one of %s", string(b), strings.Join(words, ", "))
 	}
-	return s, nil
+	*value = T(s)
+	return nil
 }
 
 // unlimited is how a limit that is off is kept, so that 0 can be told apart.

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -151,28 +149,35 @@ func checkDataDir(cfg Config) store.Finding {
 	return passed(check, "%s", dir)
 }
 
-// checkHostKey: readable by us and by nobody else, and a key.
+// checkHostKey checks the host key in a file.
 func checkHostKey(file string) store.Finding {
 	const check = "host key"
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return finding(check, store.VerdictWarn, "start relayd serve once, or put the old key there: people pinned it", "there is none at %s yet", file)
 	}
-	if err != nil {
-		return finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
+	_, f := checkKeyFile(check, file, "restore it from a backup, or remove it to have a new one made, which people have to accept")
+	return f
+}
+
+// checkKeyFile reads a private key, which nobody but the user that runs relayd may read. The
+// key is nil where the finding says why relayd will not start with it.
+func checkKeyFile(check, file, fix string) (ssh.Signer, store.Finding) {
+	info, err := os.Stat(file)
+	var text []byte
+	if err == nil {
+		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+			return nil, finding(check, store.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, mode)
+		}
+		text, err = os.ReadFile(file)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return finding(check, store.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, info.Mode().Perm())
-	}
-	text, err := os.ReadFile(file)
 	if err != nil {
-		return finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
+		return nil, finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
 	}
 	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
-		return finding(check, store.VerdictFail, "restore it from a backup, or remove it to have a new one made, which people have to accept", "%s: %v", file, err)
+		return nil, finding(check, store.VerdictFail, fix, "%s: %v; relayd will not start", file, err)
 	}
-	return passed(check, "%s, %04o", ssh.FingerprintSHA256(key.PublicKey()), info.Mode().Perm())
+	return key, passed(check, "%s, %04o", ssh.FingerprintSHA256(key.PublicKey()), info.Mode().Perm())
 }
 
 // checkListeners: each port is free, or it is a relay that answers there.
@@ -226,29 +231,10 @@ func dialable(addr string) string {
 }
 
 func probeHTTP(cfg Config, trusted Prefixes, scheme, path string) func(context.Context, string) error {
-	base := cfg.site(cfg.addresses()).Base
-	baseHost := base.Hostname()
 	return func(ctx context.Context, addr string) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+addr+path, nil)
-		if err != nil {
-			return err
-		}
-		client := &http.Client{
-			// Only whether it is a relay is asked, on this machine.
-			Transport: &http.Transport{
-				DisableKeepAlives: true, DialContext: dialLocal(trusted),
-				TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: baseHost},
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		body, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
-		if err == nil && (res.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "{")) {
-			err = fmt.Errorf(unhealthy, addr, res.StatusCode)
+		body, err := getLocal(ctx, cfg, trusted, scheme+"://"+addr+path)
+		if err == nil && !bytes.HasPrefix(body, []byte("{")) {
+			err = errors.New("it is no relay")
 		}
 		return err
 	}
@@ -315,30 +301,20 @@ func checkNextKey(cfg Config) []store.Finding {
 	const check = "next host key"
 	file := filepath.Join(string(cfg.DataDir), sshgate.HostKeyFile+".next")
 	anew := "make it anew: rm " + quote(file) + " && ssh-keygen -t ed25519 -N '' -f " + quote(file) + "; or remove it"
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return []store.Finding{finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)}
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return []store.Finding{finding(check, store.VerdictFail, "chmod 600 "+quote(file)+", or better make another one", "others may read %s (mode %04o)", file, info.Mode().Perm())}
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return []store.Finding{finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)}
-	}
-	key, err := ssh.ParsePrivateKey(text)
+	key, f := checkKeyFile(check, file, anew)
 	switch {
-	case err != nil:
-		return []store.Finding{finding(check, store.VerdictFail, anew, "%s: %v; relayd will not start", file, err)}
+	case key == nil:
 	case key.PublicKey().Type() != ssh.KeyAlgoED25519:
-		return []store.Finding{finding(check, store.VerdictFail, anew, "%s is of type %s; relayd will not start", file, key.PublicKey().Type())}
+		f = finding(check, store.VerdictFail, anew, "%s is of type %s; relayd will not start", file, key.PublicKey().Type())
 	case isCurrentKey(cfg, key):
-		return []store.Finding{finding(check, store.VerdictWarn, anew, "it is the key that is in use, so clients learn nothing new")}
+		f = finding(check, store.VerdictWarn, anew, "it is the key that is in use, so clients learn nothing new")
+	default:
+		f.Reason += ", announced to clients from the next start on"
 	}
-	return []store.Finding{passed(check, "%s, announced to clients from the next start on", ssh.FingerprintSHA256(key.PublicKey()))}
+	return []store.Finding{f}
 }
 
 // isCurrentKey tells whether a key is the host key in the data dir. checkHostKey reports

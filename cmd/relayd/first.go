@@ -3,9 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate"
 )
 
 // firstStart creates the first admin if there is none, and returns what is printed on
@@ -246,15 +244,11 @@ func (s *operatorEnv) generatedKey() string { return filepath.Join(s.dataDir, "i
 // generateKey writes an ed25519 key pair in the format of OpenSSH. Only the owner may read
 // the private key, as ssh requires.
 func generateKey(file string) error {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
+	text, err := sshgate.NewHostKey()
 	if err != nil {
 		return err
 	}
-	block, err := ssh.MarshalPrivateKey(private, "relay")
-	if err != nil {
-		return err
-	}
-	key, err := ssh.NewPublicKey(public)
+	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
 		return err
 	}
@@ -262,10 +256,10 @@ func generateKey(file string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(pem.EncodeToMemory(block))
+	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	line := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + " relay\n"
+	line := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key.PublicKey()))) + " relay\n"
 	return os.WriteFile(file+".pub", []byte(line), 0o644)
 }

@@ -36,8 +36,7 @@ func (c *cli) healthcheckCommand() *cobra.Command {
 }
 
 // requestHealth requests /healthz from the plain listener, or from the TLS listener if
-// there is no other, and returns its URL. It does not check the certificate, which is for
-// the public host, because the listener is on this machine.
+// there is no other, and returns its URL.
 func requestHealth(ctx context.Context, cfg Config) (address string, err error) {
 	scheme, addr := "http", string(cfg.HTTPAddr)
 	if known, ok := loadSiteFile(cfg); ok && known.HTTPAddr != "" {
@@ -46,25 +45,28 @@ func requestHealth(ctx context.Context, cfg Config) (address string, err error) 
 	if addr == "" {
 		scheme, addr = "https", string(cfg.HTTPSAddr)
 	}
-	host, port, _ := net.SplitHostPort(addr)
-	if port == "0" {
+	if port(addr) == "0" {
 		return "", errors.New(noHealthPort)
 	}
-	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	address = scheme + "://" + net.JoinHostPort(host, port) + "/healthz"
+	address = scheme + "://" + dialable(addr) + "/healthz"
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	_, err = getLocal(ctx, cfg, cfg.TrustedProxies, address)
+	return address, err
+}
+
+// getLocal requests a URL of a listener of this machine and returns the body of the answer
+// 200. It does not check the certificate, which is for the public host.
+func getLocal(ctx context.Context, cfg Config, trusted Prefixes, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	site := cfg.site(cfg.addresses())
+	base := cfg.site(cfg.addresses()).Base
 	client := &http.Client{
 		Transport: &http.Transport{
-			DisableKeepAlives: true, DialContext: dialLocal(cfg.TrustedProxies),
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: site.Base.Hostname()},
+			DisableKeepAlives: true, DialContext: dialLocal(trusted),
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: base.Hostname()},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -74,13 +76,14 @@ func requestHealth(ctx context.Context, cfg Config) (address string, err error) 
 		if errors.As(err, &cause) {
 			err = cause.Err
 		}
-		return "", fmt.Errorf(noHealth, address, err)
+		return nil, fmt.Errorf(noHealth, address, err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return "", fmt.Errorf(unhealthy, address, res.StatusCode)
+	body, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf(unhealthy, address, res.StatusCode)
 	}
-	return address, nil
+	return body, err
 }
 
 // localProxy is the PROXY header of a proxy that is itself the source.

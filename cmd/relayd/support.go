@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"regexp"
@@ -84,18 +82,9 @@ func askAdmin(ctx context.Context, cfg Config, path string) []byte {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+dialable(string(cfg.AdminAddr))+path, nil)
+	text, err := getLocal(ctx, cfg, nil, "http://"+dialable(string(cfg.AdminAddr))+path)
 	if err != nil {
 		return []byte(err.Error() + "\n")
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return []byte("no relayd answers: " + err.Error() + "\n")
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
-	if err != nil || res.StatusCode != http.StatusOK {
-		return fmt.Appendf(nil, "%s: %s, %v\n", path, res.Status, err)
 	}
 	var safe strings.Builder
 	for line := range strings.Lines(string(text)) {
@@ -110,29 +99,27 @@ var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\
 // redact masks secrets that a part of the report should not hold in the first place.
 func redact(report []byte, cfg Config) []byte {
 	text := tokenText.ReplaceAllString(string(report), "xxxxx")
-	if key := cfg.ACMEDNSKey.Secret; key != "" {
-		text = strings.ReplaceAll(text, key, "xxxxx")
-	}
+	secrets := []string{cfg.ACMEDNSKey.Secret}
 	for _, s := range []string{string(cfg.DatabaseURL), string(cfg.DatabaseDirectURL)} {
 		u, err := url.Parse(s)
-		if err != nil || s == "" {
+		if err != nil {
 			continue
 		}
-		secrets := []string{}
-		if password, ok := u.User.Password(); ok {
-			secrets = append(secrets, password)
+		password, _ := u.User.Password()
+		if len(password) < 8 { // as a word it may occur anywhere
+			text = strings.ReplaceAll(text, ":"+password+"@", ":xxxxx@")
+			password = ""
 		}
+		secrets = append(secrets, password)
 		for name, values := range u.Query() {
 			if strings.Contains(strings.ToLower(name), "password") {
 				secrets = append(secrets, values...)
 			}
 		}
-		for _, secret := range secrets {
-			if len(secret) < 8 { // as a word it may occur anywhere
-				text = strings.ReplaceAll(text, ":"+secret+"@", ":xxxxx@")
-			} else {
-				text = strings.ReplaceAll(text, secret, "xxxxx")
-			}
+	}
+	for _, secret := range secrets {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "xxxxx")
 		}
 	}
 	return []byte(text)

@@ -84,7 +84,7 @@ type ACME struct {
 	issuances map[string]*issuance // names without a certificate in memory
 }
 
-// NewACME makes an ACME. The error is about Dir or Files. Call Stop also if Start was never
+// NewACME makes an ACME. The error is about Dir. Call Stop also if Start was never
 // called.
 func NewACME(o ACMEOptions) (*ACME, error) {
 	if o.Log == nil {
@@ -107,13 +107,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 // openStorage returns the storage of accounts, keys and certificates.
 func openStorage(o ACMEOptions) (certmagic.Storage, error) {
 	if o.Files != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		storage, err := newSharedStorage(ctx, o.Files, o.Dir)
-		if err != nil {
-			return nil, fmt.Errorf("read the certificates of all nodes: %w", err)
-		}
-		return storage, nil
+		return &sharedStorage{files: o.Files, unlocks: map[string]func(){}}, nil
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of certificates: %w", err)

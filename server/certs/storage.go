@@ -187,33 +187,6 @@ type sharedStorage struct {
 	unlocks map[string]func()
 }
 
-// newSharedStorage makes a storage. If nothing is in it yet, it takes over what this node has
-// in dir, so that no certificate is ordered again when a store gets its first node of this kind.
-func newSharedStorage(ctx context.Context, files SharedFiles, dir string) (*sharedStorage, error) {
-	s := &sharedStorage{files: files, unlocks: map[string]func(){}}
-	have, err := files.SharedFiles(ctx, sharedFolder)
-	if err != nil || len(have) > 0 {
-		return s, err
-	}
-	local := &certmagic.FileStorage{Path: dir}
-	names, err := local.List(ctx, "", true)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	for _, name := range names {
-		info, serr := local.Stat(ctx, name)
-		if serr != nil || !info.IsTerminal || strings.HasPrefix(name, "locks/") {
-			continue
-		}
-		data, lerr := local.Load(ctx, name)
-		if lerr == nil {
-			lerr = s.Store(ctx, name, data)
-		}
-		err = errors.Join(err, lerr)
-	}
-	return s, err
-}
-
 func sharedName(key string) string { return path.Join(sharedFolder, key) }
 
 // Lock waits for a lock until ctx ends.
