@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 )
 
@@ -56,26 +58,48 @@ func sameAddress(have net.Addr, addr string) bool {
 // and the pages of the store, and 64 KiB for each connection (an idle tunnel holds 46).
 const baseHeap, connectionHeap = 112 << 20, 64 << 10
 
+// collectAt is the size of the heap at which the garbage collector runs, unless much is in
+// use: see garbagePercent.
+const collectAt = 96 << 20
+
 // limitHeap tells the garbage collector, until ctx ends, how much memory there should be at
-// most. By itself it waits until the heap is twice as large as what is in use, so that
-// buffers of --buffer-limit would cost twice their size. GOMEMLIMIT takes precedence.
+// most, and when to run. By itself it waits until the heap is twice as large as what is in
+// use: buffers of --buffer-limit would cost twice their size, and the few MiB that a relay
+// without them uses would be collected many times a second. GOMEMLIMIT and GOGC take
+// precedence.
 func (a *app) limitHeap(ctx context.Context) {
 	buffers := a.cfg.BufferLimit.Limit()
-	if buffers == 0 || debug.SetMemoryLimit(-1) != math.MaxInt64 {
-		return
-	}
+	limit, percent := buffers != 0 && debug.SetMemoryLimit(-1) == math.MaxInt64, os.Getenv("GOGC") == ""
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		connections := a.server.Stats().Connections + a.sshServer.Stats().Connections
-		debug.SetMemoryLimit(buffers + baseHeap + int64(connections)*connectionHeap)
+		if limit {
+			connections := a.server.Stats().Connections + a.sshServer.Stats().Connections
+			debug.SetMemoryLimit(buffers + baseHeap + int64(connections)*connectionHeap)
+		}
+		if percent {
+			inUse := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+			metrics.Read(inUse)
+			debug.SetGCPercent(garbagePercent(inUse[0].Value.Uint64()))
+		}
 		select {
 		case <-ctx.Done():
-			debug.SetMemoryLimit(math.MaxInt64)
+			if limit {
+				debug.SetMemoryLimit(math.MaxInt64)
+			}
+			if percent {
+				debug.SetGCPercent(100)
+			}
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+// garbagePercent returns GOGC, garbage in percent of what is in use, for a number of bytes
+// in use: at least Go's own 100, and more while the heap is smaller than collectAt.
+func garbagePercent(inUse uint64) int {
+	return max(100, int(collectAt*100/max(inUse, 4<<20))-100)
 }
 
 // statusInterval is how often systemd gets a new status, without a watchdog.
