@@ -158,13 +158,13 @@ func (s *server) resolveTransferAlias(r *http.Request, c *requestInfo) error {
 	if !errors.Is(err, relay.ErrNotFound) || !c.who.Admin || !c.who.Scopes.Has(relay.ScopeAccount) || c.who.Alias != 0 {
 		return err
 	}
-	orphans, listErr := s.Accounts.Orphans(r.Context(), c.who)
+	unowned, listErr := s.Accounts.UnownedAliases(r.Context(), c.who)
 	if listErr != nil {
 		return listErr
 	}
-	for i := range orphans {
-		if orphans[i].Name == r.PathValue("alias") {
-			c.alias = &orphans[i]
+	for i := range unowned {
+		if unowned[i].Name == r.PathValue("alias") {
+			c.alias = &unowned[i]
 			return nil
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // hostilePage is what a tunnel may serve one label away from the API: it tries to read
-// and to act there with the cookie of whoever looks at it, and notes what it got.
+// and to act there with the cookie of its visitor, and notes what it got.
 const hostilePage = `<!DOCTYPE html><title>evil</title><body><script>
 const base = "BASE/api/v1", got = [];
 const note = (what, text) => { if (text) got.push(what + ": " + text); };

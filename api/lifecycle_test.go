@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// TestLifeOfAnAccount: invited, at work, removed, and what it had handed on.
+// TestLifeOfAnAccount: an account is invited, works, and is removed; its alias is transferred.
 func TestLifeOfAnAccount(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -48,12 +48,12 @@ func TestLifeOfAnAccount(t *testing.T) {
 		t.Error("the key is still good")
 	}
 
-	// The alias is nobody's now: only an admin hands it on, with its events.
+	// The alias has no owner now: only an admin can transfer it, with its events.
 	h.post(h.asBob, "/api/v1/aliases/eves/transfer", `{"user":"bob"}`).code(403, "forbidden") // a member, who sees it
 	h.get(h.asAlice, "/api/v1/aliases/eves").code(404, "not-found")
 	h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"eve"}`).code(422, "validation-failed")
 	if moved := decoded[record.Alias](h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"bob"}`).want(200)); moved.Owner != "bob" {
-		t.Errorf("handed on to %s", moved.Owner)
+		t.Errorf("transferred to %s", moved.Owner)
 	}
 	h.get(h.asBob, "/api/v1/events/"+id.String()).want(200)
 	h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"alice"}`).code(404, "not-found") // it is somebody's again

@@ -60,8 +60,8 @@ type Accounts interface {
 	// SetAlias replaces the settings of an alias by change's result.
 	SetAlias(ctx context.Context, who relay.Actor, name string, change func(*relay.Settings) error) (*relay.Alias, error)
 	TransferAlias(ctx context.Context, who relay.Actor, name, user string) (*relay.Alias, error)
-	// Orphans are the aliases of removed accounts, for admins to hand on.
-	Orphans(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	// UnownedAliases lists the aliases of removed accounts, for admins to transfer.
+	UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	RemoveAlias(ctx context.Context, who relay.Actor, name string) error
 	Members(ctx context.Context, who relay.Actor, alias string) ([]string, error)
 	AddMember(ctx context.Context, who relay.Actor, alias, user string) error

@@ -57,8 +57,8 @@ func (tokenIsName) TokenOwner(_ context.Context, secret string) (relay.Actor, er
 	return relay.Actor{Kind: relay.ActorToken, Account: account, AccountName: secret, Scopes: relay.AllScopes, Credential: secret}, nil
 }
 
-// TestWaitsAreBoundedPerAccount: whoever waits too often at once is told, and nobody
-// else is. In a bubble no wait is over before all of them have begun.
+// TestWaitsAreBoundedPerAccount: an account with too many waits gets an error, and no other
+// account does. In a bubble no wait is over before all of them have begun.
 func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 type adminView struct {
 	Users   []userView
 	Nodes   []nodeView
-	Orphans []orphanView
+	Unowned []unownedAlias
 	Add     form
 	Done    string
 }
@@ -36,8 +36,8 @@ type nodeView struct {
 	Since, LastSeen      stamp
 }
 
-// orphanView is an alias whose owner was removed.
-type orphanView struct {
+// unownedAlias is an alias whose owner was removed.
+type unownedAlias struct {
 	Name, FormerOwner string
 	Transfer          form
 }
@@ -49,7 +49,7 @@ func (p *pages) adminRoutes(mux *http.ServeMux) {
 	mux.Handle("POST /admin/users", admin(p.addUser))
 	mux.Handle("POST /admin/users/{user}/invite", admin(p.inviteUser))
 	mux.Handle("POST /admin/users/{user}/remove", admin(p.removeUser))
-	mux.Handle("POST /admin/aliases/{alias}/transfer", admin(p.transferOrphan))
+	mux.Handle("POST /admin/aliases/{alias}/transfer", admin(p.transferUnowned))
 }
 
 func onlyAdmin(handle signedInHandler) signedInHandler {
@@ -66,13 +66,13 @@ func (p *pages) admin(_ http.ResponseWriter, r *http.Request, who relay.Actor) (
 }
 
 // renderAdmin shows the forms given in place of empty ones; transfer is that of the
-// alias orphan.
-func (p *pages) renderAdmin(r *http.Request, who relay.Actor, add form, orphan string, transfer form) (templ.Component, error) {
+// alias transferred.
+func (p *pages) renderAdmin(r *http.Request, who relay.Actor, add form, transferred string, transfer form) (templ.Component, error) {
 	users, err := p.Accounts.Accounts(r.Context(), who)
 	if err != nil {
 		return nil, err
 	}
-	orphans, err := p.Accounts.Orphans(r.Context(), who)
+	unowned, err := p.Accounts.UnownedAliases(r.Context(), who)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +94,13 @@ func (p *pages) renderAdmin(r *http.Request, who relay.Actor, add form, orphan s
 	for _, u := range users {
 		v.Users = append(v.Users, userView{u.Name, u.Admin, u.ID == who.Account, stampOf(u.CreatedAt, time.Now())})
 	}
-	for _, a := range orphans {
-		o := orphanView{a.Name, a.OwnerName, form{name: "of-" + a.Name}}
-		if a.Name == orphan {
+	for _, a := range unowned {
+		o := unownedAlias{a.Name, a.OwnerName, form{name: "of-" + a.Name}}
+		if a.Name == transferred {
 			transfer.name = o.Transfer.name
 			o.Transfer = transfer
 		}
-		v.Orphans = append(v.Orphans, o)
+		v.Unowned = append(v.Unowned, o)
 	}
 	return adminPage(v), nil
 }
@@ -159,13 +159,13 @@ func (p *pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Act
 	return seeOther(w, r, "/admin?done=user-removed")
 }
 
-// transferOrphan hands on an alias whose owner was removed.
-func (p *pages) transferOrphan(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+// transferUnowned transfers an alias whose owner was removed.
+func (p *pages) transferUnowned(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	if err := readForm(w, r); err != nil {
 		return nil, err
 	}
 	alias, f := r.PathValue("alias"), posted("", r)
-	if err := p.checkOrphan(r, who, alias); err != nil {
+	if err := p.checkUnowned(r, who, alias); err != nil {
 		return nil, err
 	}
 	_, err := p.Accounts.TransferAlias(r.Context(), who, alias, field(r, "user"))
@@ -182,10 +182,10 @@ func (p *pages) transferOrphan(w http.ResponseWriter, r *http.Request, who relay
 	return formWithErrors(page), nil
 }
 
-// checkOrphan is nil for aliases of the page: others are handed over by their owners.
-func (p *pages) checkOrphan(r *http.Request, who relay.Actor, alias string) error {
-	orphans, err := p.Accounts.Orphans(r.Context(), who)
-	for _, a := range orphans {
+// checkUnowned returns nil for aliases whose owner was removed. Only its owner can transfer any other alias.
+func (p *pages) checkUnowned(r *http.Request, who relay.Actor, alias string) error {
+	unowned, err := p.Accounts.UnownedAliases(r.Context(), who)
+	for _, a := range unowned {
 		if a.Name == alias {
 			return nil
 		}

@@ -178,8 +178,8 @@ func adminPage(v adminView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if len(v.Orphans) > 0 {
-				templ_7745c5c3_Err = orphanList(v.Orphans).Render(ctx, templ_7745c5c3_Buffer)
+			if len(v.Unowned) > 0 {
+				templ_7745c5c3_Err = unownedList(v.Unowned).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -355,7 +355,7 @@ func nodeList(list []nodeView) templ.Component {
 	})
 }
 
-func orphanList(list []orphanView) templ.Component {
+func unownedList(list []unownedAlias) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

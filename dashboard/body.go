@@ -111,15 +111,22 @@ func bodyState(b *relay.Body) string {
 }
 
 func (c *content) show(v *bodyView, image string) {
+	firstOf := func(n int) string {
+		note := "Only the first " + sizeText(int64(n)) + " are shown"
+		if v.Download == "" {
+			return note + "."
+		}
+		return note + "; the download has all of it."
+	}
 	if c.cut {
-		v.Note = fmt.Sprintf("Only the first %s are shown; the download has all of it.", sizeText(int64(len(c.plain))))
+		v.Note = firstOf(len(c.plain))
 	}
 	switch v.View {
 	case viewImage:
 		v.Image, v.Note = image, ""
 	case viewHex:
 		if len(c.raw) > shownHex || int64(len(c.raw)) < c.size {
-			v.Note = fmt.Sprintf("Only the first %s are shown; the download has all of it.", sizeText(int64(min(len(c.raw), shownHex))))
+			v.Note = firstOf(min(len(c.raw), shownHex))
 		} else {
 			v.Note = ""
 		}

@@ -91,7 +91,7 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 	best, task := 1e9, 0.0
 	for round := range 4 {
 		stop := func() float64 { return task }
-		if round == 0 { // a trace of several minutes is more than Chromium hands over
+		if round == 0 { // a trace of several minutes is more than Chromium delivers
 			stop = b.traceTasks()
 		}
 		value[any](idle, ticking)

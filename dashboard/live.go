@@ -42,14 +42,30 @@ type live struct {
 	buf bytes.Buffer
 }
 
-// openLive starts the answer; a HEAD request gets no more than its headers.
-func openLive(w http.ResponseWriter) *live {
+// serveLive answers with the live updates of the subscriptions until the viewer goes,
+// access ends or the server stops. begin writes what the page has to hear first, show
+// what a batch means for it. A HEAD request gets no more than the headers. From here on
+// the status has gone out, so errors only go to the log.
+func (p *pages) serveLive(w http.ResponseWriter, r *http.Request, begin func(*live) error, show func(*live, feedBatch) error, subs ...relay.Subscription) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return
+	}
 	l := &live{out: http.NewResponseController(w), w: w}
-	l.buf.WriteString(": connected\nretry: 1000\n\n")
-	return l
+	l.buf.WriteString(": connected\nretry: 1000\n")
+	if id := subs[0].Start(); id != "" { // a viewer cut off before its first item goes on from here
+		l.buf.WriteString("id: " + id + "\n")
+	}
+	l.buf.WriteString("\n")
+	err := begin(l)
+	if err == nil {
+		err = l.stream(r.Context(), show, subs)
+	}
+	if err != nil && r.Context().Err() == nil && !errors.Is(err, relay.ErrNotFound) && relay.AsError(err).Code != relay.CodeStopping {
+		p.Log.Warn("live updates ended", "path", r.Pattern, "error", err)
+	}
 }
 
 // write adds one message; data may have several lines.
@@ -71,9 +87,8 @@ type feedBatch struct {
 	err   error
 }
 
-// stream sends what show makes of each batch of the subscriptions until the viewer goes,
-// access ends or the server stops.
-func (l *live) stream(ctx context.Context, show func(feedBatch) error, subs ...relay.Subscription) error {
+// stream sends what show makes of each batch.
+func (l *live) stream(ctx context.Context, show func(*live, feedBatch) error, subs []relay.Subscription) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var readers sync.WaitGroup
 	defer readers.Wait()
@@ -114,7 +129,7 @@ func (l *live) stream(ctx context.Context, show func(feedBatch) error, subs ...r
 			case b.err != nil:
 				return b.err
 			}
-			if err := show(b); err != nil {
+			if err := show(l, b); err != nil {
 				return err
 			}
 		}
@@ -163,33 +178,28 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 		return nil, err
 	}
 	isEventCurrent := p.isEventCurrent(r, who)
-	l := openLive(w)
-	if r.Method == http.MethodHead {
-		return nil, nil
-	}
-	if err := p.sidebarStart(r, l); err != nil {
-		return nil, err
-	}
-	if !isCurrent {
-		l.write("", liveResync, "{}")
-	}
-	if !isEventCurrent {
-		l.write("", liveEvent, "{}")
-	}
 	match := &liveMatch{p: p, who: who, filter: filterOf(r.URL.Query(), a.Name), lookups: rate.NewLimiter(liveLookups, liveLookups)}
-	p.logLiveEnd(r, l.stream(r.Context(), func(b feedBatch) error {
+	begin := func(l *live) error {
+		if !isCurrent {
+			l.write("", liveResync, "{}")
+		}
+		if !isEventCurrent {
+			l.write("", liveEvent, "{}")
+		}
+		return p.sidebarStart(r, l)
+	}
+	p.serveLive(w, r, begin, func(l *live, b feedBatch) error {
 		for i := range b.items {
-			item := &b.items[i]
+			show := func() error { return p.streamItem(r, who, l, match, &b.items[i]) }
 			if b.from == 1 {
-				if err := p.sidebarItem(r, who, l, item); err != nil {
-					return err
-				}
-			} else if err := p.streamItem(r, who, l, match, item); err != nil {
+				show = func() error { return p.sidebarItem(r, l, &b.items[i]) }
+			}
+			if err := show(); err != nil {
 				return err
 			}
 		}
 		return nil
-	}, sub, all))
+	}, sub, all)
 	return nil, nil
 }
 
@@ -205,19 +215,15 @@ func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Ac
 		return nil, err
 	}
 	defer sub.Close()
-	l := openLive(w)
-	if r.Method == http.MethodHead {
-		return nil, nil
+	begin := func(l *live) error {
+		if lastID(r) == "" {
+			l.write("", liveTouch, "{}")
+		}
+		return p.sidebarStart(r, l)
 	}
-	if lastID(r) == "" {
-		l.write("", liveTouch, "{}")
-	}
-	if err := p.sidebarStart(r, l); err != nil {
-		return nil, err
-	}
-	p.logLiveEnd(r, l.stream(r.Context(), func(b feedBatch) error {
+	p.serveLive(w, r, begin, func(l *live, b feedBatch) error {
 		for i := range b.items {
-			if err := p.sidebarItem(r, who, l, &b.items[i]); err != nil {
+			if err := p.sidebarItem(r, l, &b.items[i]); err != nil {
 				return err
 			}
 		}
@@ -225,7 +231,7 @@ func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Ac
 			l.write(b.items[n-1].ID, liveTouch, "{}")
 		}
 		return nil
-	}, sub))
+	}, sub)
 	return nil, nil
 }
 
@@ -239,7 +245,7 @@ func (p *pages) sidebarStart(r *http.Request, l *live) error {
 }
 
 // sidebarItem shows an item of the feed of all aliases in the sidebar.
-func (p *pages) sidebarItem(r *http.Request, who relay.Actor, l *live, item *relay.FeedItem) error {
+func (p *pages) sidebarItem(r *http.Request, l *live, item *relay.FeedItem) error {
 	switch item.Name {
 	case "tunnel":
 		var a record.Alias
@@ -302,13 +308,6 @@ func (p *pages) isEventCurrent(r *http.Request, who relay.Actor) bool {
 	}
 	e, err := p.Events.Event(r.Context(), who, id, 0)
 	return err == nil && eventVersion(e) == r.URL.Query().Get("ev")
-}
-
-// logLiveEnd notes why live updates stopped; that people leave is nothing to note.
-func (p *pages) logLiveEnd(r *http.Request, err error) {
-	if err != nil && !errors.Is(err, relay.ErrNotFound) && relay.AsError(err).Code != relay.CodeStopping {
-		p.Log.Warn("live updates ended", "path", r.Pattern, "error", err)
-	}
 }
 
 // isStreamCurrent tells whether the page still shows what there is: between its making

@@ -1,7 +1,12 @@
 package dashboard_test
 
 import (
+	"strings"
 	"testing"
+
+	browserdomain "github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
 
 	"relay"
 	"relay/api"
@@ -30,4 +35,47 @@ func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 		release()
 	}
 	b.until(`document.querySelector("#link").textContent === "live"`)
+}
+
+// TestBrowserNotifies: with the permission of the person, a page that nobody looks at shows
+// a notification for a new event, which leads to the event, and counts it in its title.
+func TestBrowserNotifies(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	b := newBrowser(t, r)
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
+		window.notices = [];
+		window.Notification = class extends Notification { constructor(title, options) { super(title, options); notices.push({ notice: this, text: title + " | " + options.body }); } };
+		let isAway = false;
+		Object.defineProperty(document, "hidden", { get: () => isAway });
+		window.setAway = away => { isAway = away; document.dispatchEvent(new Event("visibilitychange")); };`})
+	// permit sets what the person answers for this site.
+	permit := func(setting browserdomain.PermissionSetting) {
+		t.Helper()
+		_, err := chromedp.CallBrowser(b.ctx, browserdomain.SetPermission, browserdomain.SetPermissionParams{
+			Permission: &browserdomain.PermissionDescriptor{Name: "notifications"}, Setting: setting,
+			Origin: r.base, BrowserContextID: chromedp.FromContext(b.ctx).BrowserContextID,
+		})
+		must(t, err)
+	}
+	permit(browserdomain.PermissionSettingDenied)
+	b.open("/aliases/hook")
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	b.click("#notify")
+	b.waitForAnnouncement("does not allow notifications")
+	permit(browserdomain.PermissionSettingGranted)
+	b.click("#notify")
+	b.until(`document.querySelector("#notify").getAttribute("aria-pressed") === "true"`)
+	r.send(post("/seen", "{}"))
+	b.until(`document.querySelector("#rows").textContent.includes("/seen")`)
+	value[any](b, `setAway(true)`)
+	r.send(post("/unseen", "{}"))
+	b.until(`notices.length === 1 && document.title.startsWith("(1) ")`)
+	if text := value[string](b, `notices[0].text`); !strings.Contains(text, "/unseen | ") || !strings.Contains(text, "hook") {
+		t.Errorf("notification %q", text)
+	}
+	value[any](b, `setAway(false); notices[0].notice.onclick()`)
+	b.until(`document.querySelector("#event h1")?.textContent.includes("/unseen") && !document.title.startsWith("(")`)
+	b.click("#notify")
+	b.until(`document.querySelector("#notify").getAttribute("aria-pressed") === "false"`)
 }

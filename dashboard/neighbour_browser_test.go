@@ -18,7 +18,7 @@ import (
 )
 
 // hostile is what an alias' owner may serve one label away from the dashboard: it
-// tries to act and to read there in the name of whoever looks at it, and notes what
+// tries to act and to read there with the session of its visitor, and notes what
 // it got. BASE and EVENT are filled in.
 const hostile = `<!DOCTYPE html><title>evil</title><body><script>
 const base = "BASE", got = [];

@@ -14,9 +14,10 @@ type plotView struct {
 	Windows  []plotWindow
 	Summary  []string // sentences
 	Failed   string   // why there are no figures
-	Count    plotPanel
-	Latency  plotPanel
 	From, To stamp
+	Top      string // what the upper edge of the drawing stands for; "" = there is nothing to draw
+	Unknown  string // width of the part that was not counted, "" = none
+	Bars     []plotBar
 	Rows     []plotRow // parts of the time that had events, newest first
 }
 
@@ -26,24 +27,10 @@ type plotWindow struct {
 	Current    bool
 }
 
-// plotPanel is one drawing above a time axis, plotWidth × plotHeight large; numbers
-// in it are coordinates.
-type plotPanel struct {
-	Label   string // for those who do not see it
-	Top     string // what its upper edge stands for; "" = there is nothing to draw
-	Unknown string // width of the part that was not counted, "" = none
-	Bars    []plotBar
-	Lines   []plotLine
-}
-
-// plotBar is one part of the time: all events, and the errors among them at its foot.
+// plotBar is one part of the time: all events, and the errors among them at its foot;
+// the numbers are coordinates.
 type plotBar struct {
 	X, Width, Y, Height, ErrorY, ErrorHeight, Title, Link string
-}
-
-// plotLine joins neighbouring parts; one without neighbours is a dot at X, Y.
-type plotLine struct {
-	Class, Path, X, Y string
 }
 
 // plotRow is one part of the time in numbers.
@@ -53,12 +40,8 @@ type plotRow struct {
 	Link                     string // the events of that time
 }
 
-// Size of a drawing; the page scales it.
-const (
-	plotWidth  = 600.0
-	plotHeight = 90.0
-	plotEdge   = 4.0 // kept free above and below lines, which have a width
-)
+// Size of the drawing; the page scales it.
+const plotWidth, plotHeight = 600.0, 90.0
 
 var plotWindows = []struct {
 	name, text string
@@ -105,7 +88,7 @@ func (v *plotView) fill(f *relay.Figures, window, path string, now time.Time) {
 	if f.Total.Events == 0 {
 		return
 	}
-	v.Count, v.Latency = countPanel(f, path, now), latencyPanel(f)
+	v.draw(f, path, now)
 	for i := len(f.Buckets) - 1; i >= 0; i-- {
 		b := &f.Buckets[i]
 		if b.Events == 0 {
@@ -177,12 +160,15 @@ func bucketPath(f *relay.Figures, i int, path string) string {
 	return withQuery(path, url.Values{"since": {f.Buckets[i].From.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}})
 }
 
-func countPanel(f *relay.Figures, path string, now time.Time) plotPanel {
+func (v *plotView) draw(f *relay.Figures, path string, now time.Time) {
 	most := 0
 	for i := range f.Buckets {
 		most = max(most, f.Buckets[i].Events)
 	}
-	p := plotPanel{Label: "Events over time, errors at the foot of each bar", Top: countText(most, "event", "events"), Unknown: unknownWidth(f)}
+	v.Top = "at most " + countText(most, "event", "events")
+	if first := f.Buckets[0].From; f.Partial {
+		v.Unknown = coordinate(plotWidth * float64(f.From.Sub(first)) / float64(f.To.Sub(first)))
+	}
 	width := plotWidth / float64(len(f.Buckets))
 	for i := range f.Buckets {
 		b := &f.Buckets[i]
@@ -190,79 +176,13 @@ func countPanel(f *relay.Figures, path string, now time.Time) plotPanel {
 			continue
 		}
 		all, bad := plotHeight*float64(b.Events)/float64(most), plotHeight*float64(b.Errors)/float64(most)
-		p.Bars = append(p.Bars, plotBar{
+		v.Bars = append(v.Bars, plotBar{
 			X: coordinate(float64(i)*width + width*.1), Width: coordinate(width * .8),
 			Y: coordinate(plotHeight - all), Height: coordinate(all), ErrorY: coordinate(plotHeight - bad), ErrorHeight: coordinate(bad),
 			Title: stampOf(b.From, now).Text + ": " + countText(b.Events, "event", "events") + ", " + countText(b.Errors, "error", "errors"),
 			Link:  bucketPath(f, i, path),
 		})
 	}
-	return p
-}
-
-// latencyPanel draws quantiles by part of the time, from zero up; parts in which
-// nothing was measured are gaps. One latency makes no drawing.
-func latencyPanel(f *relay.Figures) plotPanel {
-	if f.Total.N < 2 {
-		return plotPanel{}
-	}
-	most := time.Microsecond
-	for i := range f.Buckets {
-		most = max(most, f.Buckets[i].P95)
-	}
-	p := plotPanel{Label: "Latency over time: the median, and above it the 95th percentile", Top: latencyText(most), Unknown: unknownWidth(f)}
-	for _, q := range []struct {
-		class string
-		of    func(*relay.Bucket) time.Duration
-	}{
-		{"p95", func(b *relay.Bucket) time.Duration { return b.P95 }},
-		{"p50", func(b *relay.Bucket) time.Duration { return b.P50 }},
-	} {
-		p.Lines = append(p.Lines, plotLines(f.Buckets, q.class, func(b *relay.Bucket) float64 {
-			return plotEdge + (plotHeight-2*plotEdge)*(1-float64(q.of(b))/float64(most))
-		})...)
-	}
-	return p
-}
-
-func plotLines(buckets []relay.Bucket, class string, y func(*relay.Bucket) float64) (lines []plotLine) {
-	width := plotWidth / float64(len(buckets))
-	var run plotLine
-	points := 0
-	end := func() {
-		switch {
-		case points == 1:
-			run.Path = ""
-			lines = append(lines, run)
-		case points > 1:
-			lines = append(lines, run)
-		}
-		run, points = plotLine{Class: class}, 0
-	}
-	end()
-	for i := range buckets {
-		if buckets[i].N == 0 {
-			end()
-			continue
-		}
-		run.X, run.Y = coordinate((float64(i)+.5)*width), coordinate(y(&buckets[i]))
-		step := " L"
-		if points++; points == 1 {
-			step = "M"
-		}
-		run.Path += step + run.X + " " + run.Y
-	}
-	end()
-	return lines
-}
-
-// unknownWidth is how much of a drawing stands for what was not counted.
-func unknownWidth(f *relay.Figures) string {
-	if !f.Partial {
-		return ""
-	}
-	first := f.Buckets[0].From
-	return coordinate(plotWidth * float64(f.From.Sub(first)) / float64(f.To.Sub(first)))
 }
 
 func coordinate(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }

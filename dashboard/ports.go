@@ -125,8 +125,8 @@ type Admins interface {
 	CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
 	// Nodes lists the relayd processes that serve the store.
 	Nodes(ctx context.Context) ([]relay.Node, error)
-	// Orphans are the aliases of removed accounts.
-	Orphans(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	// UnownedAliases lists the aliases of removed accounts.
+	UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error)
 }
 

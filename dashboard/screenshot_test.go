@@ -156,7 +156,7 @@ func (b *browser) look(scheme string, width, height int64) {
 }
 
 // TestGallery takes every page at four widths, light and dark, into the folder that
-// RELAY_GALLERY names, for whoever works on them.
+// RELAY_GALLERY names, for the people who work on them.
 func TestGallery(t *testing.T) {
 	dir := os.Getenv("RELAY_GALLERY")
 	if dir == "" {

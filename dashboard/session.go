@@ -58,8 +58,8 @@ var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "this request carried 
 var errTooManyGuesses = relay.Errorf(relay.CodeRateLimited, "")
 
 // currentSession is who is signed in; ok is false for anybody else.
-// Sessions that are over, or never were, are passed over: whoever can add a cookie
-// to a request (see errTwoSessions) logs nobody out.
+// Secrets of ended or unknown sessions are ignored, so that a page that can add a cookie
+// to a request (see errTwoSessions) cannot log anybody out.
 func (p *pages) currentSession(r *http.Request) (who relay.Actor, ok bool, err error) {
 	for _, secret := range p.sessionSecrets(r) {
 		found, e := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Actor, error) { return p.Accounts.SessionOwner(ctx, secret) })

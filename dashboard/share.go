@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/wire"
 )
 
 // sharesView lists who else may replay an event.
@@ -161,16 +162,8 @@ type sharedView struct {
 	View, OneUse          bool
 	Spent                 bool   // a share for one use was used: only Result is left to show
 	Action                string // of the replay form
-	Request, Response     *sharedMessage
+	Request, Response     *messageView
 	Result                *sharedResult
-}
-
-type sharedMessage struct {
-	Start        string
-	Headers      []pair
-	Body         string
-	BodyNote     string
-	Size, SHA256 string
 }
 
 type sharedResult struct {
@@ -277,41 +270,37 @@ func sharedOf(s *record.SharedEvent) sharedView {
 		v.Expires = exactStamp(s.ExpiresAt.Time)
 	}
 	if s.Request != nil {
-		v.Request = sharedMessageOf(s.Request.Headers, s.Request.Body)
+		v.Request = sharedMessage("shared-request", "Request body", "", s.Request.Headers, s.Request.Body)
 	}
 	if r := s.Response; r != nil {
-		v.Response = sharedMessageOf(r.Headers, r.Body)
-		v.Response.Start = record.SafeTextMax(strconv.Itoa(r.Status)+" "+r.Reason, 200)
+		start := record.SafeTextMax(strconv.Itoa(r.Status)+" "+r.Reason, 200)
+		v.Response = sharedMessage("shared-response", "Response body", start, r.Headers, r.Body)
 	}
 	return v
 }
 
-func sharedMessageOf(headers []record.Header, b *record.Body) *sharedMessage {
-	m := &sharedMessage{Size: sizeText(b.Size), SHA256: b.SHA256}
-	for i, h := range headers {
-		if i == shownLines {
-			m.Headers = append(m.Headers, pair{"…", countText(len(headers)-i, "more line", "more lines")})
-			break
-		}
-		m.Headers = append(m.Headers, pair{record.SafeTextMax(h.Name(), 300), record.SafeTextMax(h.Value(), shownValue)})
+// sharedMessage is a message whose secrets are masked. Its body has one view and no
+// downloads, which are for members only.
+func sharedMessage(id, what, start string, headers []record.Header, b *record.Body) *messageView {
+	head := "\r\n"
+	for _, h := range headers {
+		head += h.Name() + ": " + h.Value() + "\r\n"
 	}
+	m := &messageView{Start: start, Headers: pairsOf(wire.Fields, []byte(head+"\r\n"))}
 	data, err := b.Bytes()
-	if err != nil {
+	if err != nil || len(data) == 0 {
+		m.Body = bodyView{ID: id, What: what, Size: sizeText(b.Size), Empty: true}
+		if b.Size > 0 {
+			m.Body.Note = "This body is not shown: it is compressed or could not be read, so secrets in it cannot be masked."
+		}
 		return m
 	}
-	data = data[:min(len(data), shownBody)]
-	if b.Encoding == record.EncodingUTF8 {
-		if pretty, fault := prettyJSON(data, int64(len(data)) < b.Size); fault == nil {
-			data = pretty
-		}
-		m.Body = visible(data)
-	} else {
-		data = data[:min(len(data), shownHex)]
-		m.Body = hexDump(data)
+	shown := relay.Body{Data: data, Size: int64(len(data))} // masking changes the length
+	if b.Truncated {
+		shown.Size = max(b.Size, shown.Size+1)
 	}
-	if int64(len(data)) < b.Size {
-		m.BodyNote = "Only the first " + sizeText(int64(len(data))) + " are shown."
-	}
+	m.Body = showBody(bodySource{id: id, what: what, body: &shown, head: []byte(head)})
+	m.Body.Size, m.Body.SHA256, m.Body.Tabs = sizeText(b.Size), b.SHA256, nil
 	return m
 }
 

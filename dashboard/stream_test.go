@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"relay"
+	"relay/dashboard"
 )
 
 func TestStreamShowsAndFilters(t *testing.T) {
@@ -240,4 +242,75 @@ func TestLiveBeginsWithWhatIs(t *testing.T) {
 	r.hear(messages, "event: touch")
 	r.hear(messages, "event: sidebar", `id="side-hook"`, `data-state="online"`)
 	r.hear(r.listen(events), "event: sidebar", `id="side-hook"`, `data-state="online"`)
+}
+
+// Live updates tell their id at once, so that a browser that is cut off before the first
+// of them gets what happened meanwhile.
+func TestLiveGoesOnFromItsStart(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.online()
+	start := r.hear(r.listen("/aliases/hook/live"), ": connected", "\nid: ")
+	r.send(post("/missed", "{}"))
+	_, id, _ := strings.Cut(start, "\nid: ")
+	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(strings.TrimSpace(id))), "event: row", "/missed")
+}
+
+// A viewer who leaves while the first updates are made is no failed page: their status
+// has gone out, and a second one cannot be sent.
+func TestLiveSendsOneStatus(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/live", "/aliases/hook/live"} {
+		leave := make(chan context.CancelFunc, 1)
+		var pages http.Handler
+		r := newFixture(t, func(o *dashboard.Options) {
+			o.Deliver = leavingViewer{o.Deliver, leave}
+			pages = dashboard.New(*o)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		leave <- cancel
+		req := httptest.NewRequestWithContext(ctx, "GET", path, nil)
+		req.AddCookie(&http.Cookie{Name: "relay_session", Value: r.session})
+		w := &statusCounter{ResponseRecorder: httptest.NewRecorder()}
+		pages.ServeHTTP(w, req)
+		if w.sent != 1 || w.Code != 200 {
+			t.Errorf("%s: %d statuses, the first %d", path, w.sent, w.Code)
+		}
+	}
+}
+
+// leavingViewer is a Deliverer whose viewer leaves as soon as the status has gone out.
+type leavingViewer struct {
+	dashboard.Deliverer
+	leave chan context.CancelFunc
+}
+
+func (d leavingViewer) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
+	sub, err := d.Deliverer.Subscribe(ctx, who, alias, lastID)
+	return leavingSubscription{sub, d.leave}, err
+}
+
+type leavingSubscription struct {
+	relay.Subscription
+	leave chan context.CancelFunc
+}
+
+func (s leavingSubscription) Start() string {
+	select {
+	case cancel := <-s.leave:
+		cancel()
+	default:
+	}
+	return s.Subscription.Start()
+}
+
+// statusCounter counts the statuses of one answer.
+type statusCounter struct {
+	*httptest.ResponseRecorder
+	sent int
+}
+
+func (w *statusCounter) WriteHeader(status int) {
+	w.sent++
+	w.ResponseRecorder.WriteHeader(status)
 }

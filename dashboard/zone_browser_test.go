@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserShowsTimesInItsZone: what the server says in UTC is read in the zone of
-// whoever looks, in the page and in live rows, and a time typed there is meant there.
+// TestBrowserShowsTimesInItsZone: times that the server sends in UTC are shown in the
+// zone of the browser, in the page and in live rows, and typed times are in that zone.
 func TestBrowserShowsTimesInItsZone(t *testing.T) {
 	r := newFixture(t)
 	r.online()

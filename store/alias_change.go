@@ -242,8 +242,8 @@ func (s *Store) deleteRemovedSlice(ctx context.Context, alias int64, last bool) 
 	return false, err
 }
 
-// Orphans lists the aliases whose owner was removed, for admins to hand on.
-func (s *Store) Orphans(ctx context.Context, who relay.Actor) (list []relay.Alias, err error) {
+// UnownedAliases lists the aliases whose owner was removed, for admins to transfer.
+func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) (list []relay.Alias, err error) {
 	if err := allowAdmin(who); err != nil {
 		return nil, err
 	}

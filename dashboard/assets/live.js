@@ -178,7 +178,7 @@ function notify(html) {
 	if (!wantsNotices() || Date.now() - notifiedAt < 3000) return;
 	notifiedAt = Date.now();
 	const row = parse(html).firstElementChild, notice = new Notification($(".what", row).textContent, { body: `${$(".pill", row).textContent} · ${$("#stream").dataset.self.split("/")[2].split("?")[0]}`, tag: "relay", icon: "/assets/icon.svg" });
-	notice.onclick = () => { window.focus(); open(new URL($("a", row).href)); notice.close(); };
+	notice.onclick = () => { window.focus(); open(new URL($("a", row).getAttribute("href"), location.href)); notice.close(); };
 }
 async function toggleNotices() {
 	const want = !wantsNotices();

@@ -76,7 +76,7 @@ func (b *fixture) removeAccount() {
 	b.must(err)
 	_, err = b.TransferAlias(ctx, b.bob, "daves", "bob")
 	b.want(relay.CodeNotFound, err)
-	orphans, err := b.Orphans(ctx, b.root)
+	orphans, err := b.UnownedAliases(ctx, b.root)
 	if err != nil || len(orphans) != 1 || orphans[0].Name != "daves" {
 		b.Errorf("orphans %+v, %v", orphans, err)
 	}
