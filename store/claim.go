@@ -130,16 +130,14 @@ func (r *claimReader) run(s *Store) {
 
 func (s *Store) readClaims(list []*claimRead) error {
 	byRef := make(map[relay.AttemptRef]*claimRead, len(list))
-	ids := make([]any, len(list))
+	refs := make([][]any, len(list))
 	for i, c := range list {
-		byRef[c.ref], ids[i] = c, c.ref.Event
-	}
-	query, args, err := sqlx.In(claimedColumns+` WHERE e.id IN (?) AND p.event_id IN (?) AND a.event_id IN (?) AND a.state = 1 AND a.from_queue = 1`, ids, ids, ids)
-	if err != nil {
-		return err
+		byRef[c.ref], refs[i] = c, []any{c.ref.Event, c.ref.N}
 	}
 	var rows []claimedRow
-	err = s.view(context.Background(), "read claimed attempts", func(q session) error { return q.all(&rows, query, args...) })
+	err := s.view(context.Background(), "read claimed attempts", func(q session) error {
+		return sqlx.SelectContext(q.ctx, q.q, &rows, claimedOnPostgres.postgres, claimedOnPostgres.args(refs)...)
+	})
 	for i := range rows {
 		if c := byRef[relay.AttemptRef{Event: rows[i].ID, N: rows[i].Attempt.N}]; c != nil {
 			c.got = rows[i].claim()
@@ -159,10 +157,19 @@ type claimedRow struct {
 const claimedColumns = `SELECT ` + listColumns + `, p.head AS "p.head", p.lines AS "p.lines", p.framing AS "p.framing", p.body AS "p.body",
 		p.parts AS "p.parts", p.stored AS "p.stored", p.size AS "p.size", p.sha256 AS "p.sha256", p.state AS "p.state", p.extra AS "p.extra",
 		a.n AS "a.n", a.kind AS "a.kind", a.state AS "a.state", a.received_at AS "a.received_at", a.started_at AS "a.started_at",
-		a.actor AS "a.actor", a.released AS "a.released"
-	FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0 JOIN attempts a ON a.event_id = e.id`
+		a.actor AS "a.actor", a.released AS "a.released"`
 
-const claimedSQL = claimedColumns + ` WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
+const claimedSQL = claimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
+	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
+
+// claimedOnPostgres reads many attempts. OFFSET 0 makes the planner look up each row by its
+// key. Without statistics it would read all that was delivered since the last vacuum (by the
+// index of what is being delivered), or the whole table.
+var claimedOnPostgres = newStatement(`uuid bigint`, `WITH v (vid, vn) AS (%s) `+claimedColumns+` FROM v
+	CROSS JOIN LATERAL (SELECT * FROM events WHERE id = v.vid {id} OFFSET 0) e
+	CROSS JOIN LATERAL (SELECT * FROM payloads WHERE event_id = v.vid AND n = 0 {event_id} OFFSET 0) p
+	CROSS JOIN LATERAL (SELECT * FROM attempts WHERE event_id = v.vid AND n = v.vn {event_id} OFFSET 0) a
+	JOIN aliases al ON al.id = e.alias_id`)
 
 func (r *claimedRow) claim() *relay.Claim {
 	e := r.event()

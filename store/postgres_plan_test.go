@@ -204,6 +204,43 @@ func TestOldestQueuedByIndex(t *testing.T) {
 	}
 }
 
+// TestClaimedReadByKey: claimed attempts are read by their keys, also before Postgres has
+// statistics of the tables. By the state of the attempts it read those of a whole day.
+func TestClaimedReadByKey(t *testing.T) {
+	t.Parallel()
+	s, p := storeWithPlans(t)
+	fillForPlans(t, s)
+	for _, query := range []string{
+		`DELETE FROM pg_statistic WHERE starelid IN (SELECT inhrelid FROM pg_inherits)`,
+		`UPDATE attempts SET state = 1`,
+	} {
+		if _, err := s.write.Exec(query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ids []relay.ID
+	if err := s.write.Select(&ids, `SELECT id FROM events ORDER BY id OFFSET 5000 LIMIT 32`); err != nil {
+		t.Fatal(err)
+	}
+	var list []*claimRead
+	for _, id := range ids {
+		list = append(list, &claimRead{ref: relay.AttemptRef{Event: id, N: 1}})
+	}
+	p.planned(t, "claimed", func() error { return s.readClaims(list) })
+	for _, c := range list {
+		if c.got == nil || c.got.Event.ID != c.ref.Event || c.got.N != 1 {
+			t.Fatalf("asked for %v, got %v", c.ref, c.got)
+		}
+	}
+	for query, plan := range p.seen {
+		for _, table := range []string{"events", "payloads", "attempts"} {
+			if !regexp.MustCompile(`Index Scan using ` + table + `_[0-9]+_pkey`).MatchString(plan) {
+				t.Errorf("%s is not read by its key: %s\n%s", table, query, plan)
+			}
+		}
+	}
+}
+
 // claimTwice claims attempts of two aliases in one transaction, and in the next one ends
 // them together with the claims of the next ones.
 func claimTwice(ctx context.Context, s *Store) error {
