@@ -85,7 +85,7 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 		old.pool.close()
 		d.background(func() { old.t.Close(reasonTakenOver) })
 	}
-	d.feed.tunnel(st.id)
+	d.feed.Tunnel(st.id)
 	h.pool.refill()
 	st.startDispatch()
 	return h
@@ -142,7 +142,7 @@ func (h *attachment) markAlive(reasons ...*bool) bool {
 	}
 	h.st.mu.Unlock()
 	if back && current {
-		h.st.d.feed.tunnel(h.st.id)
+		h.st.d.feed.Tunnel(h.st.id)
 		h.pool.refill()
 		h.st.startDispatch()
 	}
@@ -180,7 +180,7 @@ func (h *attachment) Detach(graceful bool) {
 		h.markLost()
 	}
 	if current {
-		h.st.d.feed.tunnel(h.st.id)
+		h.st.d.feed.Tunnel(h.st.id)
 	}
 }
 
@@ -221,7 +221,7 @@ func (h *attachment) markStale(why *bool) bool {
 	h.st.mu.Unlock()
 	h.pool.closeIdle()
 	if first && current {
-		h.st.d.feed.tunnel(h.st.id)
+		h.st.d.feed.Tunnel(h.st.id)
 	}
 	return true
 }

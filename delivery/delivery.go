@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"relay"
+	"relay/delivery/feed"
 )
 
 // Options are what a Delivery is made of. A limit of 0 is off.
@@ -115,7 +116,7 @@ type Delivery struct {
 
 	registry      registry
 	tunnels       tunnels
-	feed          *feed
+	feed          *feed.Feed
 	overflow      *semaphore.Weighted // channels in use beyond those of each tunnel
 	channels      atomic.Int64
 	kept          atomic.Int64 // of channels, those that a pool has kept at some time
@@ -157,7 +158,7 @@ func New(opt Options) *Delivery {
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.registry.init()
 	d.tunnels.init()
-	d.feed = newFeed(d)
+	d.feed = feed.New(feed.Options{Store: opt.Store, Site: opt.Site, Log: opt.Log, Alias: d.registry.alias, Status: d.Status})
 	d.counters.init(d, opt.Registry)
 	d.exchanges.New = func() any { return newExchange(d) }
 	d.pieces.New = func() any { b := make([]byte, readSize); return &b }
@@ -183,11 +184,53 @@ func (d *Delivery) Start(ctx context.Context) error {
 			st.queue.set(s.Queued, s.QueuedBytes)
 		}
 	}
-	d.workers.Add(3)
+	d.workers.Add(2)
 	go d.keepAliases()
 	go d.keepTunnels()
-	go d.feed.run()
+	d.workers.Go(func() { d.feed.Run(d.base) })
 	return nil
+}
+
+// aliasWait bounds how long Publish waits for the registry.
+const aliasWait = 100 * time.Millisecond
+
+// Publish takes changes from the store, in commit order. It never waits for viewers.
+// After a change of an alias it waits up to aliasWait until the registry has applied it,
+// so that the change is in force when its author gets the answer.
+func (d *Delivery) Publish(changes []relay.Change) {
+	var waits []<-chan struct{}
+	for _, c := range changes {
+		switch c.Kind {
+		case relay.ChangeAlias:
+			waits = append(waits, d.registry.readAgain(c.Alias))
+		case relay.ChangeQueue:
+			d.registry.recount(c.Alias)
+		case relay.ChangeMissed:
+			d.registry.each(func(st *aliasState) { d.registry.recount(st.id) })
+			d.feed.MissAll()
+		case relay.ChangeTunnel:
+			d.tunnels.readLater(c.Alias)
+		}
+	}
+	if len(waits) > 0 {
+		late := time.NewTimer(aliasWait)
+		defer late.Stop()
+		for _, w := range waits {
+			select {
+			case <-w:
+				continue
+			case <-late.C:
+			case <-d.base.Done():
+			}
+			break
+		}
+	}
+	d.feed.Put(changes...)
+}
+
+// Subscribe opens the live feed for the actor: see feed.Feed.Subscribe.
+func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
+	return d.feed.Subscribe(ctx, who, alias, lastID)
 }
 
 // Close begins nothing new and waits for the exchanges that run until ctx ends. After that it
@@ -209,7 +252,7 @@ func (d *Delivery) Close(ctx context.Context) error {
 	err := d.drain(ctx)
 	d.endBase()
 	d.registry.each(func(st *aliasState) { st.close() })
-	d.feed.close()
+	d.feed.Close(errStopping())
 	d.workers.Wait()
 	return err
 }

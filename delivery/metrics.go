@@ -129,14 +129,12 @@ func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
 	})
 	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, func() int { return int(d.channels.Load()) })
 	gauge("viewers", "Subscribers of the live feed.", nil, func() int {
-		d.feed.mu.Lock()
-		defer d.feed.mu.Unlock()
-		return len(d.feed.viewers)
+		viewers, _ := d.feed.Stats()
+		return viewers
 	})
 	gauge("feed_bytes", "Bytes of the changes kept for subscribers of the live feed that come back.", nil, func() int {
-		d.feed.mu.Lock()
-		defer d.feed.mu.Unlock()
-		return d.feed.size
+		_, bytes := d.feed.Stats()
+		return bytes
 	})
 	gauge("queued", "Attempts that wait in queues.", nil, func() int {
 		_, queued := d.countTunnels()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/feed"
 )
 
 // Journal is the write path of the store. Steps of one event take effect in the
@@ -66,14 +67,6 @@ type Queue interface {
 	Cancel(ctx context.Context, who relay.Actor, id relay.ID) error
 	// Event reads one event whole; of each body at most maxBody bytes.
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
-	// Summaries reads list rows for the feed; ids that are gone are left out.
-	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
-	// AttemptHeads reads attempts without their response bodies and positions, for the feed;
-	// those that are gone are left out.
-	AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
-	// QueuePositions returns the positions, from 1 on, of attempts in the queue of their
-	// alias. Those that do not wait are left out.
-	QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error)
 	// BodyPart reads part i of a stored body in one short query (Chunk's numbers).
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// CheckParts is nil when all parts of a stored body can be read now.
@@ -95,13 +88,9 @@ type Aliases interface {
 	AllAliases(ctx context.Context) ([]relay.Alias, error)
 	// AliasByID reads one; ErrNotFound when it is gone.
 	AliasByID(ctx context.Context, id int64) (*relay.Alias, error)
-	// Aliases lists those an actor may see.
-	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	// NoteTakeover keeps in the audit log that a tunnel took an alias from another one.
 	// It never blocks.
 	NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo)
-	// StillValid is nil while the actor's credential stands; for open streams.
-	StillValid(ctx context.Context, who relay.Actor) error
 }
 
 // Tunnels is where all nodes learn which node has the tunnel of an alias.
@@ -129,4 +118,5 @@ type Store interface {
 	Queue
 	Aliases
 	Tunnels
+	feed.Store
 }

@@ -106,7 +106,7 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 			return
 		}
 		st.queue.moved(1, cost)
-		st.d.feed.tunnel(st.id)
+		st.d.feed.Tunnel(st.id)
 		if released {
 			st.startDispatch()
 		}
@@ -275,7 +275,7 @@ func (st *aliasState) deliverNext(claimed *relay.AttemptRef) (more, again bool) 
 		return st.sleep(minRequeueBackoff), false
 	}
 	st.queue.moved(-1, -costOf(c.Event))
-	st.d.feed.tunnel(st.id)
+	st.d.feed.Tunnel(st.id)
 	back, following := st.d.deliver(st, c, true)
 	*claimed = following
 	return !back, back
@@ -314,7 +314,7 @@ func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (
 	st := d.registry.labels[alias]
 	d.registry.mu.RUnlock()
 	if st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // the store may have released them before it failed
-		d.feed.tunnel(st.id)
+		d.feed.Tunnel(st.id)
 		st.startDispatch()
 	}
 	if err != nil {
@@ -334,6 +334,6 @@ func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) (*r
 		return nil, err
 	}
 	d.registry.recount(e.AliasID)
-	d.feed.tunnel(e.AliasID)
+	d.feed.Tunnel(e.AliasID)
 	return e, nil
 }

@@ -45,6 +45,14 @@ func (r *registry) byID(id int64) *aliasState {
 	return r.ids[id]
 }
 
+// alias returns the alias with an id; nil when it is gone.
+func (r *registry) alias(id int64) *relay.Alias {
+	if st := r.byID(id); st != nil {
+		return st.alias.Load()
+	}
+	return nil
+}
+
 func (r *registry) each(f func(*aliasState)) {
 	r.mu.RLock()
 	all := make([]*aliasState, 0, len(r.ids))

@@ -57,27 +57,3 @@ func TestRegistryRemovesManyAliases(t *testing.T) {
 		t.Errorf("left: %v", r.owned)
 	}
 }
-
-// However many aliases come and go, the feed remembers of a bounded number that items
-// were left out. Who was there before reads again, who had everything need not.
-func TestFeedForgetsWhatItLeftOut(t *testing.T) {
-	f := newFeed(&Delivery{})
-	v := &viewer{f: f, all: true}
-	for alias := range int64(3*feedMissed + 5) {
-		f.put(relay.Change{Kind: relay.ChangeEvent, Alias: alias})
-		if alias == feedMissed-2 {
-			if _, ok := f.since(f.id(f.seq-1), v); ok {
-				t.Error("an item that was left out is not missed")
-			}
-		}
-	}
-	if len(f.missed) > feedMissed {
-		t.Errorf("%d aliases are remembered", len(f.missed))
-	}
-	if _, ok := f.since(f.id(1), v); ok {
-		t.Error("nobody can know what came since the first one")
-	}
-	if _, ok := f.since(f.id(f.seq), v); !ok {
-		t.Error("one that had everything has to read again")
-	}
-}

@@ -86,7 +86,7 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasSt
 		return nil, 0, err
 	}
 	st.queue.moved(1, cost)
-	d.feed.tunnel(st.id)
+	d.feed.Tunnel(st.id)
 	st.startDispatch() // the tunnel may have come meanwhile
 	e, err = d.store.Event(ctx, who, e.ID, record.MaxBody)
 	return e, c.N, err
@@ -213,6 +213,6 @@ func (x *exchange) requeue() error {
 	}
 	q.moved(1, costOf(x.event))
 	x.d.counters.requeued.Inc()
-	x.d.feed.tunnel(x.st.id)
+	x.d.feed.Tunnel(x.st.id)
 	return nil
 }

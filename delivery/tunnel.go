@@ -339,7 +339,7 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 	default:
 		h.pool.close()
 	}
-	d.feed.tunnel(st.id)
+	d.feed.Tunnel(st.id)
 }
 
 // NodeReachable says whether the tunnels of another node can be used. Requests for them are

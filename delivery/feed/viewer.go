@@ -1,4 +1,4 @@
-package delivery
+package feed
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 // viewer is one subscriber of the live feed. It implements relay.Subscription.
 type viewer struct {
-	f     *feed
+	f     *Feed
 	who   relay.Actor
 	alias int64  // 0 = all that the actor may see
 	start string // see Start
@@ -28,23 +28,22 @@ type viewer struct {
 // Subscribe opens the live feed for the actor; alias 0 means all aliases that the actor may
 // see. lastID is the id of the last item that the viewer received, or "". Errors: ErrNotFound
 // for an alias that the actor may not see, rate-limited when the account has too many viewers.
-func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
-	v := &viewer{f: d.feed, who: who, alias: alias, ready: make(chan struct{}, 1)}
+func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
+	v := &viewer{f: f, who: who, alias: alias, ready: make(chan struct{}, 1)}
 	if err := v.learn(ctx); err != nil {
 		return nil, err
 	}
 	if alias != 0 && !v.sees(alias) {
 		return nil, relay.ErrNotFound
 	}
-	f := d.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return nil, errStopping()
+	if f.closed != nil {
+		return nil, f.closed
 	}
-	if f.viewersOf(who) >= feedViewers {
+	if f.viewersOf(who) >= accountViewers {
 		return nil, &relay.Error{
-			Code: relay.CodeRateLimited, Detail: "the account has too many live views open; close some", RetryAfter: retryAfter,
+			Code: relay.CodeRateLimited, Detail: "the account has too many live views open; close some", RetryAfter: 5 * time.Second,
 		}
 	}
 	f.viewers[v] = true
@@ -64,7 +63,7 @@ func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, 
 func (v *viewer) Start() string { return v.start }
 
 // viewersOf counts the viewers of an account; for relay.System it returns 0. The caller holds mu.
-func (f *feed) viewersOf(who relay.Actor) (n int) {
+func (f *Feed) viewersOf(who relay.Actor) (n int) {
 	if who.Kind == relay.ActorSystem {
 		return 0
 	}
@@ -84,7 +83,7 @@ func (v *viewer) learn(ctx context.Context) error {
 		v.mu.Unlock()
 		return nil
 	}
-	list, err := v.f.d.store.Aliases(ctx, v.who)
+	list, err := v.f.Store.Aliases(ctx, v.who)
 	if err != nil {
 		return err
 	}
@@ -127,7 +126,7 @@ func (v *viewer) give(items []relay.FeedItem) {
 		if v.alias != 0 && v.alias != item.Alias || !v.all && !v.may[item.Alias] {
 			continue
 		}
-		if n := len(v.pending); n >= feedPending || n > 0 && v.size+len(item.Data) > feedPendingBytes {
+		if n := len(v.pending); n >= pendingItems || n > 0 && v.size+len(item.Data) > pendingBytes {
 			clear(v.pending)
 			v.pending, v.size = append(v.pending[:0], resyncItem(item.ID)), 0
 			continue
@@ -212,10 +211,10 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	}
 }
 
-// slow waits for the rest of feedPause since the last result.
+// slow waits for the rest of roundPause since the last result.
 func (v *viewer) slow(ctx context.Context) error {
 	v.mu.Lock()
-	wait := feedPause - time.Since(v.last)
+	wait := roundPause - time.Since(v.last)
 	ended := v.ended
 	v.mu.Unlock()
 	if wait <= 0 || ended != nil {

@@ -1,4 +1,4 @@
-package delivery
+package feed
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 )
 
 // items reads and encodes each changed event, attempt, tunnel or alias once, ordered by its last
-// change. left holds the changes that could not be read, or that came after feedRoundBytes.
-func (f *feed) items(ctx context.Context, changes []feedChange) (items []relay.FeedItem, left []feedChange) {
+// change. left holds the changes that could not be read, or that came after roundBytes.
+func (f *Feed) items(ctx context.Context, changes []change) (items []relay.FeedItem, left []change) {
 	changes = coalesce(changes)
 	var ids []relay.ID
 	rows := map[relay.ID]*relay.Event{}
@@ -26,9 +26,9 @@ func (f *feed) items(ctx context.Context, changes []feedChange) (items []relay.F
 		}
 	}
 	if len(ids) > 0 {
-		list, err := f.d.store.Summaries(ctx, ids)
+		list, err := f.Store.Summaries(ctx, ids)
 		if err != nil {
-			f.d.log.Warn("changes not read for the live feed", "error", err)
+			f.Log.Warn("changes not read for the live feed", "error", err)
 			return nil, changes
 		}
 		for i := range list {
@@ -44,7 +44,7 @@ func (f *feed) items(ctx context.Context, changes []feedChange) (items []relay.F
 		case item.Data != nil:
 			items = append(items, item)
 		}
-		if size += len(item.Data); size > feedRoundBytes {
+		if size += len(item.Data); size > roundBytes {
 			return items, append(left, changes[i+1:]...)
 		}
 	}
@@ -57,8 +57,8 @@ const headsAtOnce = 4
 
 // reading makes items of the changes of one round.
 type reading struct {
-	f        *feed
-	changes  []feedChange
+	f        *Feed
+	changes  []change
 	events   map[relay.ID]*relay.Event
 	attempts map[relay.AttemptRef]*relay.Attempt // read together
 	read     int                                 // attempts of changes before this index were read
@@ -82,7 +82,7 @@ func (r *reading) attempt(ctx context.Context, i int) (*relay.Attempt, error) {
 			}
 		}
 		var err error
-		if r.attempts, err = r.f.d.store.AttemptHeads(ctx, refs); err != nil {
+		if r.attempts, err = r.f.Store.AttemptHeads(ctx, refs); err != nil {
 			return nil, err
 		}
 		r.read = next
@@ -110,7 +110,7 @@ func (r *reading) readPositions(ctx context.Context, alias int64) error {
 			refs = append(refs, relay.AttemptRef{Event: c.Event, N: c.N})
 		}
 	}
-	positions, err := r.f.d.store.QueuePositions(ctx, alias, refs)
+	positions, err := r.f.Store.QueuePositions(ctx, alias, refs)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (r *reading) readPositions(ctx context.Context, alias int64) error {
 }
 
 // coalesce keeps the last of equal changes. A changed attempt changes its event too.
-func coalesce(changes []feedChange) []feedChange {
+func coalesce(changes []change) []change {
 	type key struct {
 		kind  relay.ChangeKind
 		alias int64
@@ -130,8 +130,8 @@ func coalesce(changes []feedChange) []feedChange {
 		n     int
 	}
 	seen := map[key]bool{}
-	var out []feedChange
-	add := func(c feedChange) {
+	var out []change
+	add := func(c change) {
 		k := key{kind: c.Kind, event: c.Event, n: c.N}
 		if c.Kind == relay.ChangeQueue || c.Kind == relay.ChangeAlias {
 			k = key{kind: relay.ChangeQueue, alias: c.Alias}
@@ -166,29 +166,28 @@ func (r *reading) item(ctx context.Context, i int) (relay.FeedItem, error) {
 		if e == nil {
 			return item, nil
 		}
-		item.Name, value = itemEvent, record.Summarise(e, f.d.opt.Site, r.now)
+		item.Name, value = itemEvent, record.Summarise(e, f.Site, r.now)
 	case relay.ChangeAttempt:
 		a, err := r.attempt(ctx, i)
 		if err != nil || a == nil {
 			return item, err
 		}
 		name := ""
-		if st := f.d.registry.byID(c.Alias); st != nil {
-			name = st.alias.Load().Name
+		if alias := f.Alias(c.Alias); alias != nil {
+			name = alias.Name
 		}
 		item.Name = itemAttempt
 		value = &record.AttemptMessage{EventID: c.Event.String(), Alias: name, Attempt: record.OfAttempt(a, false)}
 	default:
-		st := f.d.registry.byID(c.Alias)
-		if st == nil {
+		a := f.Alias(c.Alias)
+		if a == nil {
 			return item, nil
 		}
-		a := st.alias.Load()
-		status, err := f.d.Status(ctx, []relay.Alias{*a})
+		status, err := f.Status(ctx, []relay.Alias{*a})
 		if err != nil {
 			return item, err
 		}
-		item.Name, value = itemTunnel, record.OfAlias(a, status[0], f.d.opt.Site)
+		item.Name, value = itemTunnel, record.OfAlias(a, status[0], f.Site)
 	}
 	var err error
 	item.Data, err = json.Marshal(value)

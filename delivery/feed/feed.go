@@ -1,7 +1,10 @@
-package delivery
+// Package feed tells viewers live what happened, after it was committed: the SSE stream, the
+// dashboard, the log of relay up.
+package feed
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,19 +18,19 @@ import (
 
 // Bounds of the feed.
 const (
-	feedPause   = 50 * time.Millisecond // between rounds, and between two results of Next
-	feedRing    = 1024                  // items kept for Last-Event-ID
-	feedPending = 200                   // items that may wait for a viewer
+	roundPause   = 50 * time.Millisecond // between rounds, and between two results of Next
+	ringItems    = 1024                  // items kept for Last-Event-ID
+	pendingItems = 200                   // items that may wait for a viewer
 	// An item of an attempt holds the response heads, up to 128 KiB and as much of interim
 	// ones, so items are bounded in bytes too.
-	feedRingBytes    = 8 << 20 // of the items kept
-	feedPendingBytes = 1 << 20 // of the items that wait for one viewer, but for one larger item
-	feedRoundBytes   = 4 << 20 // of the items that one round makes, and one item more
-	feedViewers      = 256     // viewers of one account
-	feedRound        = 500     // changes that one round reads
-	feedRunning      = 1024    // events under way that are kept in memory
-	feedMissed       = 10_000  // aliases of which it is known that items were left out
-	aliasWait        = 100 * time.Millisecond
+	ringBytes      = 8 << 20          // of the items kept
+	pendingBytes   = 1 << 20          // of the items that wait for one viewer, but for one larger item
+	roundBytes     = 4 << 20          // of the items that one round makes, and one item more
+	accountViewers = 256              // viewers of one account
+	readTimeout    = 10 * time.Second // for what one round reads
+	roundChanges   = 500              // changes that one round reads
+	runningEvents  = 1024             // events under way that are kept in memory
+	missedAliases  = 10_000           // aliases of which it is known that items were left out
 )
 
 // Names of feed items.
@@ -38,46 +41,74 @@ const (
 	itemResync  = "resync"
 )
 
-// feed tells viewers what happened, after it was committed. One goroutine reads and
-// encodes each change once, and only while somebody may see it.
-type feed struct {
-	d    *Delivery
+// Store is what the feed reads. Its methods are safe for concurrent use.
+type Store interface {
+	// Summaries reads rows of lists; events that are gone are left out.
+	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
+	// AttemptHeads reads attempts without their response bodies and positions; those that
+	// are gone are left out.
+	AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
+	// QueuePositions returns the positions, from 1 on, of attempts in the queue of their
+	// alias. Those that do not wait are left out.
+	QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error)
+	// Aliases lists those that an actor may see.
+	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	// StillValid returns nil while the credential of an actor is valid.
+	StillValid(ctx context.Context, who relay.Actor) error
+}
+
+// Options are what a Feed is made of.
+type Options struct {
+	Store Store
+	Site  relay.Site
+	Log   *slog.Logger
+	// Alias returns an alias, from memory; nil when it is gone.
+	Alias func(id int64) *relay.Alias
+	// Status returns the status of aliases, in their order.
+	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
+}
+
+// Feed tells viewers what happened. One goroutine reads and encodes each change once, and
+// only while somebody may see it. The methods are safe for concurrent use.
+type Feed struct {
+	Options
 	boot string // starts every id, so that those of another run are known as foreign
 
 	mu      sync.Mutex
-	changes []feedChange
+	changes []change
 	lost    map[int64]bool                     // aliases of which changes were dropped unread
 	running *lru.Cache[relay.ID, *relay.Event] // new events whose first attempt is under way
 	wake    chan struct{}
 	viewers map[*viewer]bool
-	closed  bool
+	closed  error // what viewers get since Close; nil = open
 
 	seq    uint64
-	ring   []feedEntry
+	ring   []entry
 	size   int              // bytes of the items in ring
 	missed map[int64]uint64 // alias -> seq at which an item of it was left out
 	early  uint64           // items with a lower seq are forgotten
 }
 
-// feedChange is a change with the snapshot that the store passed along; nil = it has to be read.
-type feedChange struct {
+// change is a change with the snapshot that the store passed along; nil = it has to be read.
+type change struct {
 	relay.Change
 	event   *relay.Event
 	attempt *relay.Attempt
 }
 
-type feedEntry struct {
+type entry struct {
 	seq  uint64
 	item relay.FeedItem
 }
 
-func newFeed(d *Delivery) *feed {
-	running, err := lru.New[relay.ID, *relay.Event](feedRunning)
+// New makes a feed; Run makes it tell.
+func New(o Options) *Feed {
+	running, err := lru.New[relay.ID, *relay.Event](runningEvents)
 	if err != nil {
-		panic("delivery: " + err.Error()) // only a size below 1 fails
+		panic("feed: " + err.Error()) // only a size below 1 fails
 	}
-	return &feed{
-		d:       d,
+	return &Feed{
+		Options: o,
 		boot:    strconv.FormatInt(time.Now().UnixNano(), 36),
 		wake:    make(chan struct{}, 1),
 		viewers: map[*viewer]bool{},
@@ -87,61 +118,28 @@ func newFeed(d *Delivery) *feed {
 	}
 }
 
-// Publish takes changes from the store, in commit order. It never waits for viewers.
-// After a change of an alias it waits up to aliasWait until the registry has applied it,
-// so that the change is in force when its author gets the answer.
-func (d *Delivery) Publish(changes []relay.Change) {
-	var waits []<-chan struct{}
-	for _, c := range changes {
-		switch c.Kind {
-		case relay.ChangeAlias:
-			waits = append(waits, d.registry.readAgain(c.Alias))
-		case relay.ChangeQueue:
-			d.registry.recount(c.Alias)
-		case relay.ChangeMissed:
-			d.registry.each(func(st *aliasState) { d.registry.recount(st.id) })
-			d.feed.missAll()
-		case relay.ChangeTunnel:
-			d.tunnels.readLater(c.Alias)
-		}
-	}
-	if len(waits) > 0 {
-		late := time.NewTimer(aliasWait)
-		defer late.Stop()
-		for _, w := range waits {
-			select {
-			case <-w:
-				continue
-			case <-late.C:
-			case <-d.base.Done():
-			}
-			break
-		}
-	}
-	d.feed.put(changes...)
+// Tunnel notes that the tunnel or the queue of an alias has changed.
+func (f *Feed) Tunnel(alias int64) {
+	f.Put(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 }
 
-// tunnel notes that the tunnel or the queue of an alias has changed.
-func (f *feed) tunnel(alias int64) {
-	f.put(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
-}
-
-func (f *feed) put(changes ...relay.Change) {
+// Put takes changes in commit order. It never waits for viewers.
+func (f *Feed) Put(changes ...relay.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
+	if f.closed != nil {
 		return
 	}
 	for _, c := range changes {
 		switch {
-		case c.Kind == relay.ChangeTunnel, c.Kind == relay.ChangeMissed: // applyTunnel and missAll tell viewers
+		case c.Kind == relay.ChangeTunnel, c.Kind == relay.ChangeMissed: // told by Tunnel and MissAll
 			continue
 		case c.Kind == relay.ChangeAccount:
 		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
 		case !f.watched(c.Alias):
 			f.miss(c.Alias)
 			continue
-		case len(f.changes) >= feedRound:
+		case len(f.changes) >= roundChanges:
 			f.lost[c.Alias] = true
 			continue
 		}
@@ -154,8 +152,8 @@ func (f *feed) put(changes ...relay.Change) {
 
 // withSnapshot returns a change with its snapshot, which holds no memory of the store. The
 // event of an only attempt that has ended is taken from running. The caller holds mu.
-func (f *feed) withSnapshot(c relay.Change) feedChange {
-	out := feedChange{Change: c}
+func (f *Feed) withSnapshot(c relay.Change) change {
+	out := change{Change: c}
 	if c.Kind != relay.ChangeEvent && c.Kind != relay.ChangeAttempt {
 		return out
 	}
@@ -189,8 +187,8 @@ func afterEnd(begun *relay.Event, a *relay.Attempt) *relay.Event {
 
 // miss notes that an item of the alias was left out. When too many aliases are noted,
 // all earlier ids become unknown instead. The caller holds mu.
-func (f *feed) miss(alias int64) {
-	if _, known := f.missed[alias]; !known && len(f.missed) >= feedMissed {
+func (f *Feed) miss(alias int64) {
+	if _, known := f.missed[alias]; !known && len(f.missed) >= missedAliases {
 		clear(f.missed)
 		f.early = f.seq
 	}
@@ -198,8 +196,8 @@ func (f *feed) miss(alias int64) {
 	f.missed[alias] = f.seq
 }
 
-// missAll makes all viewers read their data again, because it is not known what changed.
-func (f *feed) missAll() {
+// MissAll makes all viewers read their data again, because it is not known what changed.
+func (f *Feed) MissAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seq++
@@ -210,7 +208,7 @@ func (f *feed) missAll() {
 	}
 }
 
-func (f *feed) nudge() {
+func (f *Feed) nudge() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
@@ -218,7 +216,7 @@ func (f *feed) nudge() {
 }
 
 // watched reports whether any viewer may see the alias. The caller holds mu.
-func (f *feed) watched(alias int64) bool {
+func (f *Feed) watched(alias int64) bool {
 	for v := range f.viewers {
 		if v.sees(alias) {
 			return true
@@ -227,33 +225,32 @@ func (f *feed) watched(alias int64) bool {
 	return false
 }
 
-// run makes items of changes, a round at a time.
-func (f *feed) run() {
-	defer f.d.workers.Done()
+// Run makes items of changes, a round at a time, until ctx ends.
+func (f *Feed) Run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
 		select {
 		case <-f.wake:
-		case <-f.d.base.Done():
+		case <-ctx.Done():
 			return
 		}
 		select {
 		case <-pause.C:
-		case <-f.d.base.Done():
+		case <-ctx.Done():
 			return
 		}
-		f.round()
-		pause.Reset(feedPause)
+		f.round(ctx)
+		pause.Reset(roundPause)
 	}
 }
 
-func (f *feed) round() {
+func (f *Feed) round(ctx context.Context) {
 	f.mu.Lock()
 	changes, lost := f.changes, f.lost
 	f.changes, f.lost = nil, map[int64]bool{}
 	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(f.d.base, storeWait)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	changes = f.access(ctx, changes)
 	items, left := f.items(ctx, changes)
@@ -265,7 +262,7 @@ func (f *feed) round() {
 
 // access ends the viewers that have lost their rights, and returns the changes that the others
 // receive.
-func (f *feed) access(ctx context.Context, changes []feedChange) []feedChange {
+func (f *Feed) access(ctx context.Context, changes []change) []change {
 	aliases := false
 	accounts := map[int64]bool{}
 	told := changes[:0]
@@ -290,33 +287,33 @@ func (f *feed) access(ctx context.Context, changes []feedChange) []feedChange {
 	f.mu.Unlock()
 	learned := true
 	for _, v := range viewers {
-		if accounts[v.who.Account] && f.d.store.StillValid(ctx, v.who) != nil {
+		if accounts[v.who.Account] && f.Store.StillValid(ctx, v.who) != nil {
 			v.cut(relay.ErrNotFound)
 		} else if aliases || accounts[v.who.Account] {
 			learned = v.refresh(ctx) && learned
 		}
 	}
-	if !learned && f.d.base.Err() == nil { // retry until the rights are known
-		time.AfterFunc(time.Second, func() { f.put(relay.Change{Kind: relay.ChangeAlias}) })
+	if !learned { // retry until the rights are known
+		time.AfterFunc(time.Second, func() { f.Put(relay.Change{Kind: relay.ChangeAlias}) })
 	}
 	return told
 }
 
 // deliver numbers the items and passes each one to the viewers that may see it.
-func (f *feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
+func (f *Feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range items {
 		f.seq++
 		items[i].ID = f.id(f.seq)
-		f.ring = append(f.ring, feedEntry{f.seq, items[i]})
+		f.ring = append(f.ring, entry{f.seq, items[i]})
 		f.size += len(items[i].Data)
 	}
 	for alias := range lost {
 		f.miss(alias)
 	}
 	over := 0
-	for ; len(f.ring)-over > feedRing || f.size > feedRingBytes; over++ {
+	for ; len(f.ring)-over > ringItems || f.size > ringBytes; over++ {
 		f.early = f.ring[over].seq
 		f.size -= len(f.ring[over].item.Data)
 	}
@@ -332,11 +329,11 @@ func (f *feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 	}
 }
 
-func (f *feed) id(seq uint64) string { return f.boot + "-" + strconv.FormatUint(seq, 10) }
+func (f *Feed) id(seq uint64) string { return f.boot + "-" + strconv.FormatUint(seq, 10) }
 
 // since returns the items after the last one that a viewer received. ok is false when the
 // viewer has to read its data again.
-func (f *feed) since(lastID string, v *viewer) (items []relay.FeedItem, ok bool) {
+func (f *Feed) since(lastID string, v *viewer) (items []relay.FeedItem, ok bool) {
 	boot, num, _ := strings.Cut(lastID, "-")
 	seq, err := strconv.ParseUint(num, 10, 64)
 	if boot != f.boot || err != nil || seq < f.early || seq > f.seq {
@@ -352,16 +349,24 @@ func (f *feed) since(lastID string, v *viewer) (items []relay.FeedItem, ok bool)
 			items = append(items, e.item)
 		}
 	}
-	return items, len(items) <= feedPending
+	return items, len(items) <= pendingItems
 }
 
-// close ends all viewers.
-func (f *feed) close() {
+// Close ends all viewers with the error why, which is what Subscribe returns from then on.
+func (f *Feed) Close(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.closed = true
+	f.closed = why
 	for v := range f.viewers {
-		v.cut(errStopping())
+		v.cut(why)
 	}
 	clear(f.viewers)
+}
+
+// Stats returns the number of viewers, and the bytes of the items that are kept for those
+// that come back.
+func (f *Feed) Stats() (viewers, bytes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.viewers), f.size
 }
