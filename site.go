@@ -31,6 +31,49 @@ func (s Site) Reserved(label string) bool {
 	return ReservedLabel(label) || strings.EqualFold(label+"."+domain, base)
 }
 
+// maxAliasSpelling is longer than every spelling of an alias.
+const maxAliasSpelling = 300
+
+// AliasLabel brings the spellings of an alias together: letter case, one trailing dot, the
+// alias domain at the end. What it returns need not be a valid label.
+func (s Site) AliasLabel(name string) string {
+	if len(name) > maxAliasSpelling {
+		return ""
+	}
+	name = strings.TrimSuffix(lowerASCII(name), ".")
+	if domain := strings.Trim(lowerASCII(s.AliasDomain), "."); domain != "" {
+		name = strings.TrimSuffix(name, "."+domain)
+	}
+	return name
+}
+
+// lowerASCII changes A-Z only: other letters with a lower-case form among a-z must not
+// become part of a label.
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// SSHDestination returns the arguments by which ssh reaches the relay as a user: the port
+// where it is not 22, and the host. "" = no user.
+func (s Site) SSHDestination(user string) string {
+	if user != "" {
+		user += "@"
+	}
+	host, port, err := net.SplitHostPort(s.SSHAddr)
+	switch {
+	case err != nil:
+		return user + s.SSHAddr
+	case port == "22":
+		return user + host
+	}
+	return "-p " + port + " " + user + host
+}
+
 // URL returns the URL of a path on the base site.
 func (s Site) URL(path string) string {
 	return strings.TrimSuffix(s.Base.String(), "/") + path

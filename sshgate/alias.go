@@ -17,36 +17,12 @@ var neutralBinds = map[string]bool{
 	"": true, "*": true, "localhost": true, "127.0.0.1": true, "0.0.0.0": true, "::": true, "::1": true,
 }
 
-// normalise brings the spellings of an alias together: letter case, one trailing
-// dot, the alias domain at the end. What comes out need not be a valid label.
-func normalise(name, domain string) string {
-	if len(name) > maxBindLength {
-		return ""
-	}
-	name = strings.TrimSuffix(lower(name), ".")
-	if domain = strings.Trim(lower(domain), "."); domain != "" {
-		name = strings.TrimSuffix(name, "."+domain)
-	}
-	return name
-}
-
-// lower changes A-Z only: other letters with a lower-case form among a-z must not
-// become part of a label.
-func lower(s string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, s)
-}
-
 // parseBind reads the alias out of a bind string; "" means that it names none.
-func parseBind(bind, domain string) (label string, err *relay.Error) {
-	if neutralBinds[strings.TrimSuffix(lower(bind), ".")] {
+func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
+	if neutralBinds[strings.TrimSuffix(strings.ToLower(bind), ".")] {
 		return "", nil
 	}
-	if label = normalise(bind, domain); relay.ValidLabel(label) {
+	if label = site.AliasLabel(bind); relay.ValidLabel(label) {
 		return label, nil
 	}
 	return "", relay.Errorf(relay.CodeValidationFailed,
@@ -58,14 +34,14 @@ func (srv *Server) reserved(label string) bool { return srv.o.Site.Reserved(labe
 // resolve finds the alias that a forward means: the bind string if it names one,
 // else the user name, else the only alias of the account.
 func (c *conn) resolve(ctx context.Context, bind string) (*relay.Alias, *relay.Error) {
-	label, bad := parseBind(bind, c.srv.o.Site.AliasDomain)
+	label, bad := parseBind(bind, &c.srv.o.Site)
 	if bad != nil {
 		return nil, bad
 	}
 	if label != "" {
 		return c.claim(ctx, label)
 	}
-	user := normalise(c.user, c.srv.o.Site.AliasDomain)
+	user := c.srv.o.Site.AliasLabel(c.user)
 	var refusal *relay.Error
 	if relay.ValidLabel(user) && !c.srv.reserved(user) {
 		var a *relay.Alias

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"relay/sshgate/shell"
 )
 
 // apiSubsystem is the subsystem whose channel carries HTTP/1.1 of /api/v1.
@@ -35,7 +37,7 @@ func (s *session) serveAPI() int {
 	}
 	written := make(chan struct{})
 	s.consumer <- func(first []byte, err error) { s.copyToAPI(theirs, srv, first, err) }
-	s.spawn("api output", func() {
+	s.Go("api output", func() {
 		defer close(written)
 		s.copyFromAPI(theirs)
 	})
@@ -47,10 +49,10 @@ func (s *session) serveAPI() int {
 	<-served
 	select {
 	case <-written:
-		return s.exit(exitOK)
+		return s.Exit(shell.ExitOK)
 	case <-s.ctx.Done():
 		s.stuck = true
-		return s.exit(exitFailure)
+		return s.Exit(shell.ExitFailure)
 	}
 }
 
@@ -88,7 +90,7 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	budget, account := s.c.srv.o.Budget, s.c.who.Account
 	if !budget.Reserve(account, pausedBytes) {
 		s.c.log.Warn("api channel closed: no buffer space for requests that wait")
-		s.stop(exitFailure)
+		s.Stop(shell.ExitFailure)
 		return false
 	}
 	defer budget.Release(account, pausedBytes)
@@ -107,7 +109,7 @@ func (s *session) copyFromAPI(from net.Conn) {
 		if err != nil {
 			return
 		}
-		stalled := time.AfterFunc(s.c.srv.o.StallTimeout, func() { s.stop(exitFailure) })
+		stalled := time.AfterFunc(s.c.srv.o.StallTimeout, func() { s.Stop(shell.ExitFailure) })
 		_, err = s.ch.Write(buf[:n])
 		stalled.Stop()
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // withAPI makes a server serve h on API channels, and counts these in channels.
@@ -125,7 +126,7 @@ func TestAPIByOpenSSH(t *testing.T) {
 	p := b.openssh(b.alice, "-s", "127.0.0.1", apiSubsystem)
 	_, _ = io.WriteString(p.stdin, "GET /api/v1/me HTTP/1.1\r\nHost: x\r\n\r\n")
 	_ = p.stdin.Close()
-	if code := p.code(t); code != exitOK {
+	if code := p.code(t); code != shell.ExitOK {
 		t.Errorf("exit %d", code)
 	}
 	if out := p.out.String(); !strings.HasPrefix(out, "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(out, "\r\n\r\nyou are alice") {

@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"sync"
@@ -226,11 +227,11 @@ func dialFailure(payload []byte) *relay.Error {
 	text := record.SafeTextMax(d.Text, 256)
 	switch {
 	case ssh.RejectionReason(d.Reason) == ssh.ResourceShortage:
-		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", textOr(text, "no reason given"))
+		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", cmp.Or(text, "no reason given"))
 	case d.Class == "unresolvable":
-		return relay.Errorf(relay.CodeLocalUnresolvable, "the name of the local server does not resolve (%s); check the target", textOr(text, "no reason given"))
+		return relay.Errorf(relay.CodeLocalUnresolvable, "the name of the local server does not resolve (%s); check the target", cmp.Or(text, "no reason given"))
 	default:
-		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", textOr(text, record.SafeTextMax(d.Class, 32)))
+		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", cmp.Or(text, record.SafeTextMax(d.Class, 32)))
 	}
 }
 

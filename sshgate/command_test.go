@@ -9,6 +9,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // commandCase is a command line and what it must give.
@@ -226,8 +227,8 @@ func TestEndOfAFollowedList(t *testing.T) {
 		code   int
 		words  string
 	}{
-		{func() {}, exitFailure, "run the command again"},
-		{func() { delete(b.store.aliases, "a") }, exitNotFound, "the alias was removed"},
+		{func() {}, shell.ExitFailure, "run the command again"},
+		{func() { delete(b.store.aliases, "a") }, shell.ExitNotFound, "the alias was removed"},
 	} {
 		s, err := c.NewSession()
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/shell"
 )
 
 // askTime bounds one call of the store or of delivery.
@@ -57,11 +58,9 @@ type conn struct {
 	lookups   atomic.Int64 // questions of the login and of forwards to the store that have no answer yet
 	answering atomic.Int64 // goroutines for channels that the peer has opened
 
-	pings atomic.Int64 // asked for since the last one was answered
-	stale atomic.Bool
-	// hostLooks counts the answers that were searched for a refused Host header.
-	hostLooks atomic.Int64
-	stateMu   sync.Mutex // orders Stale and Online of the attachments
+	pings   atomic.Int64 // asked for since the last one was answered
+	stale   atomic.Bool
+	stateMu sync.Mutex // orders Stale and Online of the attachments
 
 	mu               sync.Mutex
 	started          bool
@@ -73,7 +72,7 @@ type conn struct {
 	moves            bool          // the client follows NoticeMoving
 	moving           chan struct{} // made by move, closed when the last forward has gone to another node
 	forwards         []*forward
-	refusals         []notice
+	refusals         []shell.Notice
 	clientNotices    *noticeSender // made by hello
 	targets          map[string]relay.Target
 	sessions         map[*session]struct{}

@@ -5,24 +5,25 @@ import (
 	"time"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // closeReason says why a connection is drained and closed.
 type closeReason struct {
-	notice   notice
+	notice   shell.Notice
 	exit     int  // of its sessions
 	graceful bool // requests on open channels may end first
 }
 
-func stoppingNotice() notice {
-	return notice{kind: relay.NoticeStopping, message: "the relay is stopping; connect again in a moment"}
+func stoppingNotice() shell.Notice {
+	return shell.Notice{Kind: relay.NoticeStopping, Message: shell.StoppingText}
 }
 
 // stoppedReason ends a connection whose sessions were already told that the relay stops.
-func stoppedReason() closeReason { return closeReason{exit: exitUnreachable, graceful: true} }
+func stoppedReason() closeReason { return closeReason{exit: shell.ExitUnreachable, graceful: true} }
 
 func revokedReason(message string) closeReason {
-	return closeReason{notice: notice{kind: relay.NoticeRevoked, message: message}, exit: exitRefused}
+	return closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: message}, exit: shell.ExitRefused}
 }
 
 // drain ends the connection: it notifies the sessions, starts no new requests, lets
@@ -41,7 +42,7 @@ func (c *conn) drain(ctx context.Context, why closeReason) {
 	c.forwards = nil
 	c.mu.Unlock()
 
-	if why.notice != (notice{}) {
+	if why.notice != (shell.Notice{}) {
 		c.notify(why.notice)
 	}
 	for _, f := range forwards {
@@ -84,10 +85,10 @@ func (c *conn) endSessions(exit int) {
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
 	for _, s := range sessions {
-		s.stop(exit)
+		s.Stop(exit)
 	}
 	if toClient != nil {
-		toClient.end()
+		toClient.End()
 		select {
 		case <-toClient.sent:
 		case <-limit.C:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/shell"
 )
 
 // enrolUser is the user name that asks for enrolment; no alias can have it.
@@ -216,7 +216,7 @@ func welcome(site *relay.Site, who relay.Actor, before bool) []string {
 	if before {
 		first = "this key is already registered, it belongs to " + record.SafeText(who.AccountName) + "; nothing to do"
 	}
-	return []string{first, fmt.Sprintf("next: ssh -N -R ALIAS:80:localhost:3000 %s", dialed(site, ""))}
+	return []string{first, fmt.Sprintf("next: ssh -N -R ALIAS:80:localhost:3000 %s", site.SSHDestination(""))}
 }
 
 // enrolledKey is where the lines of welcome are in the permissions of a connection that came
@@ -225,24 +225,11 @@ type enrolledKey struct{}
 
 // sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
 func (s *session) sayEnrolled(command string) int {
-	to, lines, exit := s.stdout(), s.c.enrolled, exitOK
+	to, lines, exit := s.screen.Writer(s.ch), s.c.enrolled, shell.ExitOK
 	if command != "" {
-		to, exit = s.stderr(), exitUsage
+		to, exit = s.screen.Writer(s.ch.Stderr()), shell.ExitUsage
 		lines = append(slices.Clone(lines), "no command was run: a connection of "+enrolUser+"@ only registers a key; type it again without "+enrolUser+"@")
 	}
 	_, _ = io.WriteString(to, strings.Join(lines, "\n")+"\n")
 	return exit
-}
-
-// dialed is how people name this relay to ssh: port where it is not 22, and host,
-// with what stands before it, such as a user name.
-func dialed(site *relay.Site, before string) string {
-	host, port, err := net.SplitHostPort(site.SSHAddr)
-	switch {
-	case err != nil:
-		return before + site.SSHAddr
-	case port == "22":
-		return before + host
-	}
-	return "-p " + port + " " + before + host
 }

@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/shell"
 )
 
 const (
@@ -37,8 +38,8 @@ type forward struct {
 	att           relay.Attachment // under conn.mu; nil until attached
 }
 
-func (f *forward) online() notice {
-	return notice{kind: relay.NoticeOnline, alias: f.alias.Name, target: f.tunnel.info.Target, of: f.alias}
+func (f *forward) online() shell.Notice {
+	return shell.Notice{Kind: relay.NoticeOnline, Alias: f.alias.Name, Target: f.tunnel.info.Target, Of: f.alias}
 }
 
 // detach ends the hold on the alias.
@@ -180,10 +181,9 @@ func (c *conn) mayForward(ctx context.Context, asked forwardRequest) (*relay.Ali
 // mayHold tells whether a bind string can mean an alias that is attached by this
 // connection.
 func (c *conn) mayHold(bind string) bool {
-	domain := c.srv.o.Site.AliasDomain
-	label, refusal := parseBind(bind, domain)
+	label, refusal := parseBind(bind, &c.srv.o.Site)
 	if label == "" && refusal == nil {
-		label = normalise(c.user, domain)
+		label = c.srv.o.Site.AliasLabel(c.user)
 		if !relay.ValidLabel(label) || c.srv.reserved(label) {
 			return true // the only alias of the account
 		}
@@ -267,7 +267,7 @@ func (c *conn) cancelForward(payload []byte) bool {
 		return false
 	}
 	f.detach(true)
-	c.notify(notice{kind: relay.NoticeOffline, alias: f.alias.Name})
+	c.notify(shell.Notice{Kind: relay.NoticeOffline, Alias: f.alias.Name})
 	return true
 }
 
@@ -343,7 +343,7 @@ func (c *conn) refuse(bind string, why *relay.Error) {
 	bind = shownBind(bind)
 	c.log.Info("forward refused", "bind", bind, "code", why.Code, "err", why)
 	message := record.SafeText(why.Detail)
-	c.notify(notice{kind: relay.NoticeRefused, alias: bind, code: why.Code, message: message})
+	c.notify(shell.Notice{Kind: relay.NoticeRefused, Alias: bind, Code: why.Code, Message: message})
 	c.srv.o.Accounts.NoteRefusedForward(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
 }
 

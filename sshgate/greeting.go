@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/shell"
 )
 
 // greeting is what everybody reads at login, with -N too: account, aliases, what
@@ -139,19 +140,12 @@ func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 		words = append(words, "paused: all is queued until this is switched off in the dashboard")
 	}
 	if st.QueuedEvents > 0 {
-		words = append(words, queuedEvents(st.QueuedEvents)+"; to send: replay-queued")
+		words = append(words, shell.QueuedEvents(st.QueuedEvents)+"; to send: replay-queued")
 	}
 	if waiting := st.Queued - st.QueuedEvents; waiting > 0 {
 		words = append(words, fmt.Sprintf("%d waiting to go out", waiting))
 	}
 	return words
-}
-
-func queuedEvents(n int) string {
-	if n == 1 {
-		return "1 event queued while offline"
-	}
-	return fmt.Sprintf("%d events queued while offline", n)
 }
 
 // warnings warns of what would be refused, as far as key and user name tell, and
@@ -162,7 +156,7 @@ func (c *conn) warnings(who relay.Actor, user string, aliases []relay.Alias) str
 		return "  no alias yet: forward a free name to make it yours,\r\n    -R ALIAS:80:localhost:3000\r\n" +
 			"  where the relay refuses that, an admin makes one: relayd alias add\r\n"
 	}
-	label := normalise(user, c.srv.o.Site.AliasDomain)
+	label := c.srv.o.Site.AliasLabel(user)
 	_, only := onlyAlias(who, aliases)
 	if only || slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.Name == label }) {
 		return ""

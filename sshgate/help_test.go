@@ -1,9 +1,11 @@
 package sshgate
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // TestHelpOfEveryCommand: each explains itself, in lines that fit a terminal, with an
@@ -18,25 +20,36 @@ func TestHelpOfEveryCommand(t *testing.T) {
 	c := b.mustDial(b.alice)
 	list, _, _ := runs(t, c, "help")
 	for line := range strings.Lines(list) {
-		if columnsOf(strings.TrimRight(line, "\n")) > 80 {
-			t.Errorf("%d columns: %s", columnsOf(line), line)
+		if utf8.RuneCountInString(strings.TrimRight(line, "\n")) > 80 {
+			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
 		}
 	}
-	for _, k := range commands() {
-		text, _, code := runs(t, c, "help "+k.name)
-		if code != 0 || !strings.HasPrefix(text, "usage: ssh -p 2222 relay.example.test "+k.usage()+"\n") || len(k.examples) == 0 {
-			t.Errorf("help %s: exit %d: %s", k.name, code, text)
+	asJSON, _, _ := runs(t, c, "help --json")
+	var all struct {
+		Data []struct {
+			Name, Usage     string
+			Flags, Examples []json.RawMessage
 		}
-		for _, f := range k.flags {
-			if !strings.Contains(text, "  "+f.String()) {
-				t.Errorf("help %s does not explain %s", k.name, f)
+	}
+	if err := json.Unmarshal([]byte(asJSON), &all); err != nil || len(all.Data) < 10 {
+		t.Fatalf("%d commands: %v", len(all.Data), err)
+	}
+	for _, k := range all.Data {
+		text, _, code := runs(t, c, "help "+k.Name)
+		if code != 0 || !strings.HasPrefix(text, "usage: ssh -p 2222 relay.example.test "+k.Usage+"\n") || len(k.Examples) == 0 {
+			t.Errorf("help %s: exit %d: %s", k.Name, code, text)
+		}
+		for _, f := range k.Flags {
+			var flag struct{ Description string }
+			if err := json.Unmarshal(f, &flag); err != nil || !strings.Contains(text, flag.Description) {
+				t.Errorf("help %s does not explain %s", k.Name, f)
 			}
 		}
-		if !strings.Contains(list, "  "+strings.TrimSpace(k.name+" "+k.args)+" ") {
-			t.Errorf("%s is not in the list", k.name)
+		if !strings.Contains(list, "  "+k.Name+" ") {
+			t.Errorf("%s is not in the list", k.Name)
 		}
-		if !strings.Contains(string(page), "| `"+k.name) || !strings.Contains(string(page), "ssh HOST "+k.name) {
-			t.Errorf("docs/ssh.md has no row, or no example, for %s", k.name)
+		if !strings.Contains(string(page), "| `"+k.Name) || !strings.Contains(string(page), "ssh HOST "+k.Name) {
+			t.Errorf("docs/ssh.md has no row, or no example, for %s", k.Name)
 		}
 	}
 }

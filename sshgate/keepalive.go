@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // pulse is the state of the keepalive of a connection. There is no goroutine for it: the
@@ -136,7 +137,7 @@ func (c *conn) goStale(lastHeard int64) {
 	c.log.Info("ssh peer is silent", "quiet", c.sock.silentFor())
 	for _, f := range c.attached() {
 		f.att.Stale()
-		c.notify(notice{kind: relay.NoticeStale, alias: f.alias.Name})
+		c.notify(shell.Notice{Kind: relay.NoticeStale, Alias: f.alias.Name})
 	}
 	c.srv.peers.lost(c)
 	if c.sock.heard.Load() != lastHeard {

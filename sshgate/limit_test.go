@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // counted are Limits that let so many calls through, by account and by credential.
@@ -42,7 +43,7 @@ func TestLimits(t *testing.T) {
 		for _, line := range []string{
 			"share evt_01k0000000000000000000000", "share " + e + " --expires soon", "token --name=", "replay evt_nonsense", "replay-queued unknown", "login x",
 		} {
-			if _, _, code := runs(t, c, line); code != exitUsage && code != exitNotFound {
+			if _, _, code := runs(t, c, line); code != shell.ExitUsage && code != shell.ExitNotFound {
 				t.Fatalf("%s: exit %d", line, code)
 			}
 		}
@@ -53,14 +54,14 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"login", "token --name x", "share " + e, "replay " + e, "replay-queued a"} {
-		if out, bad, code := runs(t, c, line); code != exitFailure || out != "" || !strings.Contains(bad, "too many of these calls") {
+		if out, bad, code := runs(t, c, line); code != shell.ExitFailure || out != "" || !strings.Contains(bad, "too many of these calls") {
 			t.Errorf("%s: exit %d: %s%s", line, code, out, bad)
 		}
-		if _, bad, code := runs(t, c, line+" --json"); code != exitFailure || !strings.Contains(bad, `"code":"rate-limited"`) || !strings.Contains(bad, `"status":429`) {
+		if _, bad, code := runs(t, c, line+" --json"); code != shell.ExitFailure || !strings.Contains(bad, `"code":"rate-limited"`) || !strings.Contains(bad, `"status":429`) {
 			t.Errorf("%s --json: exit %d: %s", line, code, bad)
 		}
 	}
-	if _, _, code := runs(t, other, "login"); code != exitFailure {
+	if _, _, code := runs(t, other, "login"); code != shell.ExitFailure {
 		t.Error("another key of the account makes more")
 	}
 	if _, bad, code := runs(t, other, "replay "+e); code != 0 {

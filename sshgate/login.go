@@ -66,7 +66,9 @@ func (l *login) begin(banner ssh.ServerPreAuthConn) { l.banner = banner }
 func (l *login) none(ssh.ConnMetadata) (*ssh.Permissions, error) { return nil, errNone }
 
 // enrolling tells whether the login is for registering a key only.
-func (l *login) enrolling(meta ssh.ConnMetadata) bool { return lower(meta.User()) == enrolUser }
+func (l *login) enrolling(meta ssh.ConnMetadata) bool {
+	return strings.ToLower(meta.User()) == enrolUser
+}
 
 // offered says whether a signature by the key would be of use. Nothing is proven
 // at this point, so it changes nothing and remembers only what to tell people.
@@ -263,8 +265,8 @@ func (l *login) explainRefusal() error {
 	if l.c.remote.IsValid() {
 		b.WriteString("relay: you come from " + l.c.remote.Addr().String() + "\r\n")
 	}
-	b.WriteString("relay: to register a key, run: ssh " + dialed(site, enrolUser+"@") + "\r\n")
-	b.WriteString("relay: or with an API token: ssh -o PreferredAuthentications=keyboard-interactive,publickey " + dialed(site, enrolUser+"@") + "\r\n")
+	b.WriteString("relay: to register a key, run: ssh " + site.SSHDestination(enrolUser) + "\r\n")
+	b.WriteString("relay: or with an API token: ssh -o PreferredAuthentications=keyboard-interactive,publickey " + site.SSHDestination(enrolUser) + "\r\n")
 	b.WriteString("relay: or do it at " + site.URL("/account") +
 		" or have an admin run: relayd key add --user NAME FILE.pub\r\n")
 	return &ssh.BannerError{Err: errRefused, Message: b.String()}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // Bounds of a move of all clients to other nodes. They come to them in slices, so that their
@@ -92,9 +93,9 @@ func (c *conn) move() {
 	c.moving = moving
 	waits := c.moves && len(c.forwards) > 0
 	c.mu.Unlock()
-	c.notify(notice{
-		kind:    relay.NoticeMoving,
-		message: "this node of the relay takes no more clients; connect again now: " + c.srv.o.Site.SSHAddr + " leads to another one",
+	c.notify(shell.Notice{
+		Kind:    relay.NoticeMoving,
+		Message: "this node of the relay takes no more clients; connect again now: " + c.srv.o.Site.SSHAddr + " leads to another one",
 	})
 	if waits {
 		late := time.NewTimer(c.srv.moveWait)

@@ -1,58 +1,47 @@
 package sshgate
 
 import (
-	"sync"
-
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate/shell"
 )
-
-// notice is one thing that happened to a connection. Texts are safe to print.
-type notice struct {
-	kind    string // a kind of relay.Notice
-	alias   string
-	target  string       // online: what relay up announced
-	of      *relay.Alias // online
-	code    string       // refused
-	message string
-}
 
 // maxRefused is how many refusals are kept for a session that comes later.
 const maxRefused = 32
 
 // notify gives a notice to every session, and keeps refusals for later ones.
-func (c *conn) notify(n notice) {
+func (c *conn) notify(n shell.Notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.notifyLocked(n)
 }
 
 // notifyLocked is notify with mu held.
-func (c *conn) notifyLocked(n notice) {
-	if n.kind == relay.NoticeRefused {
-		c.srv.metrics.forwardRefused(n.code)
+func (c *conn) notifyLocked(n shell.Notice) {
+	if n.Kind == relay.NoticeRefused {
+		c.srv.metrics.forwardRefused(n.Code)
 		if len(c.refusals) < maxRefused {
 			c.refusals = append(c.refusals, n)
 		}
 	}
 	for s := range c.sessions {
-		s.notices.put(n)
+		s.notices.Put(n)
 	}
 	if c.clientNotices != nil {
-		c.clientNotices.put(n)
+		c.clientNotices.Put(n)
 	}
 }
 
 // noticeSender sends the notices of a connection to the bundled client.
 type noticeSender struct {
-	notices
+	*shell.Notices
 	sent chan struct{} // closed when the last notice has been sent
 }
 
 // startNotices makes the bundled client hear notices from now on. mu is held.
 func (c *conn) startNotices() *noticeSender {
-	c.clientNotices = &noticeSender{notices: notices{opened: true, wake: make(chan struct{}, 1)}, sent: make(chan struct{})}
+	c.clientNotices = &noticeSender{Notices: shell.NewNotices(true), sent: make(chan struct{})}
 	return c.clientNotices
 }
 
@@ -61,13 +50,13 @@ func (c *conn) startNotices() *noticeSender {
 func (c *conn) sendNotices(q *noticeSender) {
 	defer close(q.sent)
 	for {
-		waiting, ended := q.takeAll()
+		waiting, ended := q.Take()
 		for _, n := range waiting {
-			m := relay.Notice{Kind: n.kind, Alias: n.alias, Code: n.code, Message: n.message}
+			m := relay.Notice{Kind: n.Kind, Alias: n.Alias, Code: n.Code, Message: n.Message}
 			switch {
-			case n.kind == relay.NoticeStopping:
+			case n.Kind == relay.NoticeStopping:
 				m.RetryAfterMs = retryAfterMs
-			case n.kind == relay.NoticeOnline && c.srv.hasOtherNodes():
+			case n.Kind == relay.NoticeOnline && c.srv.hasOtherNodes():
 				m.RetryAfterMs = lossSpreadMs
 			}
 			if _, _, err := c.sc.SendRequest(relay.NoticeRequest, false, ssh.Marshal(m)); err != nil {
@@ -78,7 +67,7 @@ func (c *conn) sendNotices(q *noticeSender) {
 			return
 		}
 		select {
-		case <-q.wake:
+		case <-q.Wake:
 		case <-c.ctx.Done():
 			return
 		}
@@ -93,7 +82,7 @@ const lossSpreadMs = 2000
 
 // subscribeNotices makes s hear notices from now on and gives what it missed: what is
 // online and what was refused.
-func (c *conn) subscribeNotices(s *session) (online, refused []notice) {
+func (c *conn) subscribeNotices(s *session) (online, refused []shell.Notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.forwards {
@@ -101,64 +90,6 @@ func (c *conn) subscribeNotices(s *session) (online, refused []notice) {
 			online = append(online, f.online())
 		}
 	}
-	s.notices.open()
+	s.notices.Open()
 	return online, append(refused, c.refusals...)
-}
-
-// maxNotices is how many notices wait for a session at most.
-const maxNotices = 256
-
-// notices wait for one session.
-type notices struct {
-	mu      sync.Mutex
-	opened  bool
-	ended   bool
-	waiting []notice
-	wake    chan struct{}
-}
-
-// open lets notices in.
-func (q *notices) open() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.opened = true
-}
-
-// put adds a notice and never blocks.
-func (q *notices) put(n notice) {
-	q.mu.Lock()
-	if q.opened && len(q.waiting) < maxNotices {
-		q.waiting = append(q.waiting, n)
-	}
-	q.mu.Unlock()
-	q.notify()
-}
-
-func (q *notices) notify() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take gives all that wait.
-func (q *notices) take() []notice {
-	all, _ := q.takeAll()
-	return all
-}
-
-// takeAll gives all that wait, and whether they are the last ones.
-func (q *notices) takeAll() (all []notice, ended bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all, q.waiting = q.waiting, nil
-	return all, q.ended
-}
-
-// end says that no more notices follow.
-func (q *notices) end() {
-	q.mu.Lock()
-	q.ended, q.opened = true, false
-	q.mu.Unlock()
-	q.notify()
 }

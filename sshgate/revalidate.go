@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // recheckAgain is how long after a failed question to the store it is asked again.
@@ -226,10 +227,10 @@ func (c *conn) removeForward(f *forward) {
 	c.mu.Unlock()
 	why := "alias " + f.alias.Name + " was removed, or you may not use it any more"
 	c.log.Info("forward withdrawn", "alias", f.alias.Name)
-	c.notify(notice{kind: relay.NoticeRevoked, alias: f.alias.Name, message: why})
+	c.notify(shell.Notice{Kind: relay.NoticeRevoked, Alias: f.alias.Name, Message: why})
 	f.detach(false)
 	if last {
-		c.drain(c.ctx, closeReason{exit: exitTaken})
+		c.drain(c.ctx, closeReason{exit: shell.ExitTaken})
 	}
 }
 

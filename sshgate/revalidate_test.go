@@ -8,6 +8,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // TestRemovedAliasLeavesTheOthers: a connection loses the one alias only, however the
@@ -50,7 +51,7 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 					t.Errorf("the connection ended with %s: %v", alias, err)
 				}
 			}
-			if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != exitTaken {
+			if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != shell.ExitTaken {
 				t.Errorf("exit %v", exit)
 			}
 			_ = c.Wait()

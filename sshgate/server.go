@@ -28,6 +28,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/shell"
 )
 
 // Options says what a Server works with. HostKeys, Accounts, Attach, Read, Replay and
@@ -38,9 +39,9 @@ type Options struct {
 	HostKeys []ssh.Signer
 	Accounts Accounts
 	Attach   Attacher
-	Read     Reader
-	Replay   Replayer
-	Limits   Limits // nil = none
+	Read     shell.Reader
+	Replay   shell.Replayer
+	Limits   shell.Limits // nil = none
 	Site     relay.Site
 	Version  string // shown by the command version; never in the handshake
 
@@ -113,7 +114,8 @@ type Server struct {
 
 	rejected, acceptErrors rate.Sometimes // for the log
 
-	firstForward, feedRetry, moveWait time.Duration // the constants, but in tests
+	shell    shell.Config
+	moveWait time.Duration // the constant, but in tests
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -151,7 +153,11 @@ func New(o Options) *Server {
 	}
 	srv.limiter.elsewhere = o.Peers.Connections
 	srv.peers = newPeers(srv)
-	srv.firstForward, srv.feedRetry, srv.moveWait = firstForward, feedRetry, moveWait
+	srv.moveWait = moveWait
+	srv.shell = shell.Config{
+		Accounts: o.Accounts, Tunnels: o.Attach, Read: o.Read, Replay: o.Replay, Limits: o.Limits, Site: o.Site, Version: o.Version,
+		FirstForward: shell.FirstForward, FeedRetry: shell.FeedRetry,
+	}
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.buffers.New = func() any { return new([writePiece]byte) }
 	srv.revalidator = newRevalidator(srv)

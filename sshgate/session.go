@@ -2,24 +2,13 @@ package sshgate
 
 import (
 	"context"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
-)
 
-// Exit codes of sessions and commands; those of the command relay.
-const (
-	exitOK          = 0
-	exitFailure     = 1
-	exitUsage       = 2
-	exitRefused     = 3
-	exitNotFound    = 4
-	exitTaken       = 5
-	exitUnreachable = 69
-	exitInterrupted = 130
+	"relay/sshgate/shell"
 )
 
 const (
@@ -38,8 +27,8 @@ type session struct {
 	ch      ssh.Channel
 	ctx     context.Context // ends with the channel, or when the session shall end
 	cancel  context.CancelFunc
-	notices notices
-	screen  screen
+	notices *shell.Notices
+	screen  shell.Screen
 	work    sync.WaitGroup // goroutines of the session beside its own
 	over    chan struct{}  // closed when the session has ended
 	done    bool           // under conn.mu: only the end is left
@@ -65,9 +54,8 @@ type session struct {
 func (c *conn) session(open ssh.NewChannel) {
 	s := &session{
 		c: c, over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan inputConsumer, 1),
-		keys: make(chan string, maxKeys), closed: make(chan struct{}),
+		keys: make(chan string, shell.MaxKeys), closed: make(chan struct{}), notices: shell.NewNotices(false),
 	}
-	s.notices.wake = make(chan struct{}, 1)
 	s.ctx, s.cancel = context.WithCancel(c.ctx)
 	defer s.cancel()
 	if !c.addSession(s) {
@@ -80,18 +68,18 @@ func (c *conn) session(open ssh.NewChannel) {
 		return
 	}
 	s.ch = ch
-	s.spawn("session input", s.readInput)
-	s.spawn("session requests", func() { s.requests(reqs) })
-	s.spawn("session guard", func() { c.guard(ch, s.closed, s.readAfterEOF) })
+	s.Go("session input", s.readInput)
+	s.Go("session requests", func() { s.requests(reqs) })
+	s.Go("session guard", func() { c.guard(ch, s.closed, s.readAfterEOF) })
 	late := time.NewTimer(startTime)
 	defer late.Stop()
 	select {
 	case start := <-s.starts:
 		s.finish(start())
 	case <-late.C:
-		s.finish(exitUsage)
+		s.finish(shell.ExitUsage)
 	case <-s.ctx.Done():
-		s.finish(s.exit(exitFailure))
+		s.finish(s.Exit(shell.ExitFailure))
 	}
 }
 
@@ -183,11 +171,11 @@ func (s *session) readAfterEOF() int {
 func (s *session) request(req *ssh.Request) bool {
 	switch req.Type {
 	case "pty-req":
-		return s.screen.request(req.Payload)
+		return s.screen.Request(req.Payload)
 	case "window-change":
-		return s.screen.change(req.Payload)
+		return s.screen.Change(req.Payload)
 	case "env":
-		return s.screen.env(req.Payload)
+		return s.screen.Env(req.Payload)
 	case "signal":
 		return s.signal(req.Payload)
 	case "shell":
@@ -228,14 +216,14 @@ func (s *session) signal(payload []byte) bool {
 	}
 	switch signal.Name {
 	case "INT", "TERM", "HUP", "QUIT":
-		s.stop(exitInterrupted)
+		s.Stop(shell.ExitInterrupted)
 		return true
 	}
 	return false
 }
 
-// stop asks the session to end with an exit code.
-func (s *session) stop(code int) {
+// Stop asks the session to end with an exit code.
+func (s *session) Stop(code int) {
 	s.mu.Lock()
 	if !s.stopped {
 		s.stopped, s.code = true, code
@@ -244,8 +232,8 @@ func (s *session) stop(code int) {
 	s.cancel()
 }
 
-// exit is the code that the session was asked to end with, or otherwise.
-func (s *session) exit(otherwise int) int {
+// Exit is the code that the session was asked to end with, or otherwise.
+func (s *session) Exit(otherwise int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
@@ -262,7 +250,7 @@ func (s *session) finish(code int) {
 	s.c.updateIdleTimer()
 	s.c.mu.Unlock()
 	done := make(chan struct{})
-	s.spawn("finish", func() {
+	s.Go("finish", func() {
 		defer close(done)
 		if !s.stuck { // x/crypto allows no other write beside it
 			_ = s.ch.CloseWrite()
@@ -285,16 +273,37 @@ func (s *session) run(command string) int {
 		return s.sayEnrolled(command)
 	}
 	s.ordered()
-	words, raw, err := splitWords(command)
-	switch {
-	case err != nil:
-		return s.call().fail(usage(err.Error()))
-	case len(words) == 0:
-		return s.follow()
+	sh := &shell.Shell{
+		Config: &s.c.srv.shell, Session: s, Ctx: s.ctx, Who: s.c.who, Log: s.c.log,
+		Stdout: s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys, Notices: s.notices,
 	}
-	k := s.call()
-	k.raw = raw
-	return k.dispatch(words)
+	code := sh.Run(command)
+	s.stuck = sh.OutputStuck
+	return code
+}
+
+// SubscribeNotices implements shell.Session.
+func (s *session) SubscribeNotices() (online, refused []shell.Notice) { return s.c.subscribeNotices(s) }
+
+// RequestsPending implements shell.Session.
+func (s *session) RequestsPending() bool { return s.c.requests.busy() }
+
+// Holds implements shell.Session.
+func (s *session) Holds(alias int64) bool { return s.c.holds(alias) }
+
+// Attached implements shell.Session.
+func (s *session) Attached() (names []string) {
+	for _, f := range s.c.attached() {
+		names = append(names, f.alias.Name)
+	}
+	return names
+}
+
+// Stopping implements shell.Session.
+func (s *session) Stopping() bool {
+	s.c.srv.mu.Lock()
+	defer s.c.srv.mu.Unlock()
+	return s.c.srv.stopping
 }
 
 // ordered waits until the requests that came before the session are done.
@@ -307,12 +316,15 @@ func (s *session) ordered() {
 	}
 }
 
-func (s *session) stdout() io.Writer { return s.screen.writer(s.ch) }
-func (s *session) stderr() io.Writer { return s.screen.writer(s.ch.Stderr()) }
+// input hands what the peer sends on to the shell.
+func (s *session) input(first []byte, err error) {
+	defer s.eof.Store(true)
+	s.screen.ReadKeys(s.ch, first, err, s.keys)
+}
 
-// spawn runs f in a goroutine of the session, which the connection remembers until
+// Go implements shell.Session: the connection remembers the goroutines of the session until
 // all of them have ended, however long the peer leaves a write hanging.
-func (s *session) spawn(where string, f func()) {
+func (s *session) Go(where string, f func()) {
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()

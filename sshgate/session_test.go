@@ -14,6 +14,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/shell"
 )
 
 // attemptEnded gives the feed items of the end of an event's first attempt.
@@ -154,7 +155,7 @@ func TestSessionKeys(t *testing.T) {
 func TestSessionWithoutForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	b.srv.firstForward = firstForward // there is none to wait for
+	b.srv.shell.FirstForward = shell.FirstForward // there is none to wait for
 	p := b.openssh(b.alice, "127.0.0.1")
 	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued ALIAS") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
 		t.Errorf("exit %d: %s", code, p.out)
@@ -169,7 +170,7 @@ func TestSessionOfRefusedForward(t *testing.T) {
 	var texts []string
 	for _, alias := range []string{"foreign", "unknown"} {
 		p := b.openssh(b.alice, "-R", alias+":80:127.0.0.1:1", "127.0.0.1")
-		if code := p.code(t); code != exitTaken {
+		if code := p.code(t); code != shell.ExitTaken {
 			t.Errorf("exit %d", code)
 		}
 		texts = append(texts, strings.ReplaceAll(p.out.String(), alias, "X"))
@@ -296,7 +297,7 @@ func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 func TestLogOutlivesItsFeed(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	b.srv.feedRetry = time.Millisecond
+	b.srv.shell.FeedRetry = time.Millisecond
 	a := b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)

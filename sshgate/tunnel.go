@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/shell"
 )
 
 // maxUnanswered is how many opens without an answer a connection may have. Each
@@ -68,8 +70,8 @@ func (t *tunnel) Close(reason string) {
 		ctx, cancel := context.WithTimeout(t.c.ctx, t.c.srv.o.TakeoverDrain)
 		defer cancel()
 		t.c.drain(ctx, closeReason{
-			notice:   notice{kind: relay.NoticeSuperseded, alias: t.alias, message: record.SafeText(reason)},
-			exit:     exitTaken,
+			notice:   shell.Notice{Kind: relay.NoticeSuperseded, Alias: t.alias, Message: record.SafeText(reason)},
+			exit:     shell.ExitTaken,
 			graceful: true,
 		})
 	})
@@ -191,18 +193,11 @@ func openRefusal(e *ssh.OpenChannelError) *relay.Error {
 	text := record.SafeTextMax(e.Message, 256)
 	switch e.Reason {
 	case ssh.ConnectionFailed:
-		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", textOr(text, "connection refused"))
+		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", cmp.Or(text, "connection refused"))
 	case ssh.ResourceShortage:
-		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", textOr(text, "no reason given"))
+		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", cmp.Or(text, "no reason given"))
 	default:
 		return relay.Errorf(relay.CodeLocalUnresolvable,
-			"the tunnel client could not open the local target (%s); check the host name behind -R", textOr(text, "no reason given"))
+			"the tunnel client could not open the local target (%s); check the host name behind -R", cmp.Or(text, "no reason given"))
 	}
-}
-
-func textOr(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // The peers of these tests break the protocol in ways that no library does, so they are
@@ -210,7 +211,7 @@ func TestEmptyCommand(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	c := b.mustDial(b.alice)
-	for line, want := range map[string]int{"'' --help": exitUsage, "''": exitUsage, "'' -h": exitUsage, "--help ''": exitOK, "help ''": exitUsage} {
+	for line, want := range map[string]int{"'' --help": shell.ExitUsage, "''": shell.ExitUsage, "'' -h": shell.ExitUsage, "--help ''": shell.ExitOK, "help ''": shell.ExitUsage} {
 		if _, _, code := runs(t, c, line); code != want {
 			t.Errorf("%s: exit %d, want %d", line, code, want)
 		}

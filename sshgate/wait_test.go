@@ -8,6 +8,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate/shell"
 )
 
 // TestWait: an event that comes while somebody waits is shown once it has ended; one
@@ -70,8 +71,8 @@ func TestWaitIsInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
-	_, _ = in.Write([]byte{ctrlC})
-	if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != exitInterrupted {
+	_, _ = in.Write([]byte{3})
+	if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != shell.ExitInterrupted {
 		t.Errorf("exit %v", exit)
 	}
 }

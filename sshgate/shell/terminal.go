@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// screen is what a session knows of the terminal at its other end. It is safe for
+// Screen is what a session knows of the terminal at its other end. It is safe for
 // concurrent use; the zero value is no terminal.
-type screen struct {
+type Screen struct {
 	mu      sync.Mutex
 	pty     bool
 	dumb    bool
@@ -23,8 +23,8 @@ type screen struct {
 // Bounds of what a client may say about its window.
 const minColumns, maxColumns = 25, 1000
 
-// request takes a pty-req (RFC 4254, section 6.2).
-func (s *screen) request(payload []byte) bool {
+// Request takes a pty-req (RFC 4254, section 6.2).
+func (s *Screen) Request(payload []byte) bool {
 	var pty struct {
 		Term                         string
 		Columns, Rows, Width, Height uint32
@@ -41,8 +41,8 @@ func (s *screen) request(payload []byte) bool {
 	return true
 }
 
-// change takes a window-change (RFC 4254, section 6.7).
-func (s *screen) change(payload []byte) bool {
+// Change takes a window-change (RFC 4254, section 6.7).
+func (s *Screen) Change(payload []byte) bool {
 	var window struct{ Columns, Rows, Width, Height uint32 }
 	if ssh.Unmarshal(payload, &window) != nil {
 		return false
@@ -54,15 +54,15 @@ func (s *screen) change(payload []byte) bool {
 }
 
 // resize is called with mu held.
-func (s *screen) resize(columns uint32) {
+func (s *Screen) resize(columns uint32) {
 	if s.columns = 0; columns > 0 {
 		s.columns = int(min(max(columns, minColumns), maxColumns))
 	}
 }
 
-// env takes an environment variable; only those that switch colours off mean
+// Env takes an environment variable; only those that switch colours off mean
 // anything here.
-func (s *screen) env(payload []byte) bool {
+func (s *Screen) Env(payload []byte) bool {
 	var variable struct{ Name, Value string }
 	if ssh.Unmarshal(payload, &variable) != nil {
 		return false
@@ -80,14 +80,15 @@ func (s *screen) env(payload []byte) bool {
 	return true
 }
 
-func (s *screen) hasPTY() bool {
+// HasPTY reports whether the client asked for a terminal.
+func (s *Screen) HasPTY() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pty
 }
 
 // width returns how many columns a line may take; 0 = any number.
-func (s *screen) width() int {
+func (s *Screen) width() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.pty || s.columns == 0 {
@@ -109,7 +110,7 @@ const (
 )
 
 // paint colours text where the terminal can and its owner wants it.
-func (s *screen) paint(t tone, text string) string {
+func (s *Screen) paint(t tone, text string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t == toneNone || !s.pty || s.dumb || s.noColor {
@@ -118,9 +119,9 @@ func (s *screen) paint(t tone, text string) string {
 	return "\x1b[" + string(t) + "m" + text + "\x1b[0m"
 }
 
-// writer gives what writes lines as the terminal needs them.
-func (s *screen) writer(w io.Writer) io.Writer {
-	if s.hasPTY() {
+// Writer gives what writes lines as the terminal needs them.
+func (s *Screen) Writer(w io.Writer) io.Writer {
+	if s.HasPTY() {
 		return crlf{w}
 	}
 	return w
@@ -182,25 +183,24 @@ func shorten(text string, columns int) string {
 	return b.String() + "…"
 }
 
-// maxLine is the longest line of input that is looked at, maxKeys how many keys and
-// lines wait for the command.
-const maxLine, maxKeys = 256, 64
+// maxLine is the longest line of input that is looked at, MaxKeys how many keys and
+// lines may wait for a command.
+const maxLine, MaxKeys = 256, 64
 
 // The bytes that a terminal sends for Ctrl+C and Ctrl+D.
 const ctrlC, ctrlD = 3, 4
 
-// input reads stdin as long as the channel is open, and sends it to keys: single keys
-// with a terminal, else lines. What does not fit there is dropped: x/crypto would keep
-// 2 MiB for a command that does not read. The end of stdin means nothing: ssh without a
-// terminal has none from the start.
-func (s *session) input(p []byte, err error) {
-	defer s.eof.Store(true)
+// ReadKeys reads input until its end and sends it to keys: single keys with a terminal, else
+// lines. What does not fit there is dropped: x/crypto would keep 2 MiB for a command that does
+// not read. p and err are what a read before has returned. The end of the input means nothing:
+// ssh without a terminal has none from the start.
+func (s *Screen) ReadKeys(in io.Reader, p []byte, err error, keys chan<- string) {
 	var line []byte
 	buf := make([]byte, 4096)
 	for {
 		for _, b := range p {
 			key := ""
-			switch pty := s.screen.hasPTY(); {
+			switch pty := s.HasPTY(); {
 			case b == ctrlC, pty && b == ctrlD:
 				key = "q"
 			case pty && strings.IndexByte("qQrR", b) >= 0:
@@ -214,7 +214,7 @@ func (s *session) input(p []byte, err error) {
 				continue
 			}
 			select {
-			case s.keys <- key:
+			case keys <- key:
 			default:
 			}
 		}
@@ -222,7 +222,7 @@ func (s *session) input(p []byte, err error) {
 			return
 		}
 		var n int
-		n, err = s.ch.Read(buf)
+		n, err = in.Read(buf)
 		p = buf[:n]
 	}
 }

@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"context"
@@ -10,22 +10,21 @@ import (
 )
 
 const (
-	// firstForward is how long a session waits for a forward: the two come
-	// through different goroutines of x/crypto.
-	firstForward = 300 * time.Millisecond
-	// noMore is how long it then waits for the next one.
+	// FirstForward is the default of Config.FirstForward.
+	FirstForward = 300 * time.Millisecond
+	// noMore is how long a session then waits for the next one.
 	noMore = 25 * time.Millisecond
-	// feedRetry is how long a session without the live feed waits until it asks for it.
-	feedRetry = 5 * time.Second
+	// FeedRetry is the default of Config.FeedRetry.
+	FeedRetry = 5 * time.Second
 )
 
 // follow runs a live session: it stays until the peer leaves, says so, or the
 // connection is given up. The end of stdin is not the end of the session.
-func (s *session) follow() int {
+func (s *Shell) follow() int {
 	out := newOutputQueue()
 	v := &plainView{s: s, out: out, shown: map[string]bool{}}
 	defer s.print(out, v.dropped)()
-	online, refused := s.c.subscribeNotices(s)
+	online, refused := s.Session.SubscribeNotices()
 	feed := s.subscribe() // before anything is awaited: a request may come with the alias
 	online, refused, rest := s.gather(online, refused)
 	if exit, ok := v.begin(online, refused); !ok {
@@ -39,11 +38,11 @@ func (s *session) follow() int {
 
 // print writes lines to stdout until what it gives is called, which waits a moment for
 // a peer that does not read.
-func (s *session) print(out *outputQueue, dropped func(n int) string) (end func()) {
-	written, to := make(chan struct{}), s.stdout()
-	s.spawn("session output", func() {
+func (s *Shell) print(out *outputQueue, dropped func(n int) string) (end func()) {
+	written := make(chan struct{})
+	s.Session.Go("session output", func() {
 		defer close(written)
-		out.write(s.c.ctx, to, dropped)
+		out.write(s.Stdout, dropped)
 	})
 	return func() {
 		out.end()
@@ -52,25 +51,23 @@ func (s *session) print(out *outputQueue, dropped func(n int) string) (end func(
 		select {
 		case <-written:
 		case <-limit.C:
-			s.stuck = true
+			s.OutputStuck = true
 		}
 	}
 }
 
 // live is the loop of a live session. A feed that ends, because the store could not
 // answer, does not end it.
-func (s *session) live(v *plainView, feed <-chan []relay.FeedItem) int {
+func (s *Shell) live(v *plainView, feed <-chan []relay.FeedItem) int {
 	log := newFollower(s)
 	var retry <-chan time.Time
 	for {
 		if feed == nil && retry == nil {
-			retry = time.After(s.c.srv.feedRetry)
+			retry = time.After(s.FeedRetry)
 		}
 		select {
-		case <-s.notices.wake:
-			for _, n := range s.notices.take() {
-				v.tell(n)
-			}
+		case <-s.Notices.Wake:
+			v.tellAll()
 		case items, ok := <-feed:
 			if !ok {
 				feed = nil
@@ -87,34 +84,32 @@ func (s *session) live(v *plainView, feed <-chan []relay.FeedItem) int {
 			if retry, feed = nil, s.subscribe(); feed != nil {
 				v.missed()
 			}
-		case key := <-s.keys:
+		case key := <-s.Keys:
 			switch {
 			case key == "q":
-				return exitOK
+				return ExitOK
 			case strings.EqualFold(key, "r"):
 				s.release(v)
 			}
-		case <-s.ctx.Done():
-			for _, n := range s.notices.take() {
-				v.tell(n)
-			}
-			return s.exit(exitOK)
+		case <-s.Ctx.Done():
+			v.tellAll()
+			return s.Session.Exit(ExitOK)
 		}
 	}
 }
 
 // gather waits for the forwards that were asked for together with the session. rest is
 // what else happened meanwhile.
-func (s *session) gather(online, refused []notice) (on, off, rest []notice) {
-	last := time.NewTimer(s.c.srv.firstForward)
+func (s *Shell) gather(online, refused []Notice) (on, off, rest []Notice) {
+	last := time.NewTimer(s.FirstForward)
 	defer last.Stop()
 	quiet := time.NewTimer(noMore)
 	defer quiet.Stop()
 	for {
 		select {
-		case <-s.notices.wake:
-			for _, n := range s.notices.take() {
-				switch n.kind {
+		case <-s.Notices.Wake:
+			for _, n := range s.Notices.all() {
+				switch n.Kind {
 				case relay.NoticeOnline:
 					online = append(online, n)
 				case relay.NoticeRefused:
@@ -125,39 +120,36 @@ func (s *session) gather(online, refused []notice) (on, off, rest []notice) {
 			}
 			quiet.Reset(noMore)
 		case <-quiet.C:
-			if len(online)+len(refused) > 0 && !s.c.requests.busy() {
+			if len(online)+len(refused) > 0 && !s.Session.RequestsPending() {
 				return online, refused, rest
 			}
 			quiet.Reset(noMore)
 		case <-last.C:
-			if !s.c.requests.busy() {
+			if !s.Session.RequestsPending() {
 				return online, refused, rest
 			}
 			last.Reset(noMore)
-		case <-s.ctx.Done():
+		case <-s.Ctx.Done():
 			return online, refused, rest
 		}
 	}
 }
 
 // subscribe opens the live feed; nil when it cannot be had.
-func (s *session) subscribe() <-chan []relay.FeedItem {
+func (s *Shell) subscribe() <-chan []relay.FeedItem {
 	return s.feed(0)
 }
 
 // feed gives the live feed of one alias, or with 0 of all, until the session
 // ends. It is closed when the feed ends before.
-func (s *session) feed(alias int64) <-chan []relay.FeedItem {
-	sub, err := s.c.srv.o.Attach.Subscribe(s.ctx, s.c.who, alias, "")
+func (s *Shell) feed(alias int64) <-chan []relay.FeedItem {
+	sub, err := s.Tunnels.Subscribe(s.Ctx, s.Who, alias, "")
 	if err != nil {
-		s.c.log.Warn("subscribe to the live feed", "err", err)
+		s.Log.Warn("subscribe to the live feed", "err", err)
 		return nil
 	}
 	items := make(chan []relay.FeedItem)
-	if !s.c.spawn(func() { pump(s.ctx, sub, items) }) {
-		sub.Close()
-		return nil
-	}
+	s.Session.Go("live feed", func() { pump(s.Ctx, sub, items) })
 	return items
 }
 
@@ -178,27 +170,27 @@ func pump(ctx context.Context, sub relay.Subscription, items chan<- []relay.Feed
 }
 
 // release delivers what was queued while the aliases of this connection were offline.
-func (s *session) release(v *plainView) {
-	for _, f := range s.c.attached() {
-		n, err := s.releaseOne(f.alias.Name)
-		v.released(record.SafeText(f.alias.Name), n, err)
+func (s *Shell) release(v *plainView) {
+	for _, alias := range s.Session.Attached() {
+		n, err := s.releaseOne(alias)
+		v.released(record.SafeText(alias), n, err)
 	}
 }
 
-func (s *session) releaseOne(name string) (int, error) {
-	if err := s.c.srv.o.Limits.Replay(s.c.who); err != nil {
+func (s *Shell) releaseOne(name string) (int, error) {
+	if err := s.Limits.Replay(s.Who); err != nil {
 		return 0, err
 	}
-	ctx, cancel := s.c.ask()
+	ctx, cancel := s.ask()
 	defer cancel()
-	return s.c.srv.o.Replay.Release(ctx, s.c.who, name)
+	return s.Replay.Release(ctx, s.Who, name)
 }
 
 // status asks for the state of one alias.
-func (s *session) status(a *relay.Alias) (relay.AliasStatus, bool) {
-	ctx, cancel := s.c.ask()
+func (s *Shell) status(a *relay.Alias) (relay.AliasStatus, bool) {
+	ctx, cancel := s.ask()
 	defer cancel()
-	st, err := s.c.srv.o.Attach.Status(ctx, []relay.Alias{*a})
+	st, err := s.Tunnels.Status(ctx, []relay.Alias{*a})
 	if err != nil || len(st) != 1 {
 		return relay.AliasStatus{}, false
 	}

@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ const (
 )
 
 func (k *call) whoami() error {
-	me := record.OfActor(k.who)
+	me := record.OfActor(k.s.Who)
 	return k.print(me, func() string {
 		admin := ""
 		if me.Admin {
@@ -29,20 +29,28 @@ func (k *call) whoami() error {
 	})
 }
 
+// QueuedEvents says how many events were queued while offline.
+func QueuedEvents(n int) string {
+	if n == 1 {
+		return "1 event queued while offline"
+	}
+	return fmt.Sprintf("%d events queued while offline", n)
+}
+
 func (k *call) aliases() error {
-	aliases, err := k.srv.o.Accounts.Aliases(k.ctx, k.who)
+	aliases, err := k.s.Accounts.Aliases(k.s.Ctx, k.s.Who)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
-	states, err := k.srv.o.Attach.Status(k.ctx, aliases)
+	states, err := k.s.Tunnels.Status(k.s.Ctx, aliases)
 	if err != nil {
 		return err
 	}
 	forms := make([]*record.Alias, 0, len(aliases))
 	for i := range aliases {
 		if i < len(states) {
-			forms = append(forms, record.OfAlias(&aliases[i], states[i], k.srv.o.Site))
+			forms = append(forms, record.OfAlias(&aliases[i], states[i], k.s.Site))
 		}
 	}
 	return k.print(record.ListOf(forms), func() string {
@@ -50,7 +58,7 @@ func (k *call) aliases() error {
 		for _, a := range forms {
 			fmt.Fprintf(&b, "%-24s %-8s %s", a.Name, a.State, a.URL)
 			if a.QueuedEvents > 0 {
-				b.WriteString("  " + queuedEvents(a.QueuedEvents))
+				b.WriteString("  " + QueuedEvents(a.QueuedEvents))
 			}
 			b.WriteString("\n")
 		}
@@ -62,7 +70,7 @@ func (k *call) aliases() error {
 }
 
 func (k *call) keys() error {
-	keys, err := k.srv.o.Accounts.Keys(k.ctx, k.who, k.who.AccountName)
+	keys, err := k.s.Accounts.Keys(k.s.Ctx, k.s.Who, k.s.Who.AccountName)
 	if err != nil {
 		return err
 	}
@@ -74,7 +82,7 @@ func (k *call) keys() error {
 		var b strings.Builder
 		for _, key := range forms {
 			fmt.Fprintf(&b, "%s  %s  %s", record.SafeText(key.Fingerprint), record.SafeText(key.Type), record.SafeText(key.Name))
-			if key.ID == k.who.Credential {
+			if key.ID == k.s.Who.Credential {
 				b.WriteString("  (this key)")
 			}
 			b.WriteString("\n")
@@ -85,18 +93,18 @@ func (k *call) keys() error {
 
 // login makes a link for the one who holds the key of this connection.
 func (k *call) login() error {
-	if err := k.srv.o.Limits.Create(k.who); err != nil {
+	if err := k.s.Limits.Create(k.s.Who); err != nil {
 		return err
 	}
-	secret, err := k.srv.o.Accounts.CreateLoginLink(k.ctx, k.who, k.who.AccountName, linkTime)
+	secret, err := k.s.Accounts.CreateLoginLink(k.s.Ctx, k.s.Who, k.s.Who.AccountName, linkTime)
 	if err != nil {
 		return err
 	}
 	link := struct {
 		URL       string      `json:"url"`
 		ExpiresAt record.Time `json:"expiresAt"`
-	}{k.srv.o.Site.URL("/login/" + secret), record.Time{Time: time.Now().Add(linkTime)}}
-	k.talk("the link opens the dashboard as " + record.SafeText(k.who.AccountName) + ", once, within " + relay.FormatDuration(linkTime))
+	}{k.s.Site.URL("/login/" + secret), record.Time{Time: time.Now().Add(linkTime)}}
+	k.talk("the link opens the dashboard as " + record.SafeText(k.s.Who.AccountName) + ", once, within " + relay.FormatDuration(linkTime))
 	return k.print(link, func() string { return link.URL + "\n" })
 }
 
@@ -116,16 +124,16 @@ func (k *call) token() error {
 	if name == "" || record.SafeTextMax(name, tokenName) != name {
 		return usage("--name takes up to 100 characters that can be printed")
 	}
-	if err := k.srv.o.Limits.Create(k.who); err != nil {
+	if err := k.s.Limits.Create(k.s.Who); err != nil {
 		return err
 	}
-	made, secret, err := k.srv.o.Accounts.CreateToken(k.ctx, k.who, relay.Token{
+	made, secret, err := k.s.Accounts.CreateToken(k.s.Ctx, k.s.Who, relay.Token{
 		Name: name, ExpiresAt: time.Now().Add(tokenLife), Renewal: tokenLife,
 	})
 	if err != nil {
 		return err
 	}
-	k.talk("the token does all that " + record.SafeText(k.who.AccountName) + " may, and expires when it was not used for " + relay.FormatDuration(tokenLife))
+	k.talk("the token does all that " + record.SafeText(k.s.Who.AccountName) + " may, and expires when it was not used for " + relay.FormatDuration(tokenLife))
 	return k.print(record.OfToken(made, secret), func() string { return secret + "\n" })
 }
 
@@ -146,17 +154,17 @@ func (k *call) share() error {
 		}
 	}
 	_, view := k.flags["view"]
-	if _, err := k.srv.o.Read.Event(k.ctx, k.who, id, 0); err != nil { // before it is counted
+	if _, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, 0); err != nil { // before it is counted
 		return err
 	}
-	if err := k.srv.o.Limits.Create(k.who); err != nil {
+	if err := k.s.Limits.Create(k.s.Who); err != nil {
 		return err
 	}
-	share, secret, err := k.srv.o.Accounts.CreateShare(k.ctx, k.who, id, relay.Share{View: view, ExpiresAt: expires})
+	share, secret, err := k.s.Accounts.CreateShare(k.s.Ctx, k.s.Who, id, relay.Share{View: view, ExpiresAt: expires})
 	if err != nil {
 		return err
 	}
-	form := record.OfShare(share, secret, k.srv.o.Site)
+	form := record.OfShare(share, secret, k.s.Site)
 	return k.print(form, func() string {
 		until := "never expires"
 		if form.ExpiresAt != nil {

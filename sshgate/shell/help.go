@@ -1,50 +1,34 @@
-package sshgate
+package shell
 
 import (
 	"fmt"
-	"net"
 	"strings"
 
 	"relay/record"
 )
 
-// dial is how people reach this relay: the word ssh with port and host.
-func (srv *Server) dial() string {
-	host, port, err := net.SplitHostPort(srv.o.Site.SSHAddr)
-	switch {
-	case err != nil:
-		return "ssh " + srv.o.Site.SSHAddr
-	case port == "22":
-		return "ssh " + host
-	}
-	return "ssh -p " + port + " " + host
-}
-
-// open is the command that opens a tunnel.
-func (srv *Server) open() string {
-	return strings.Replace(srv.dial(), "ssh ", "ssh -N -R ALIAS:80:localhost:3000 ", 1)
-}
+// dial is how people reach this relay.
+func (s *Config) dial() string { return "ssh " + s.Site.SSHDestination("") }
 
 // helpText says what can be done here.
-func (c *conn) helpText() string {
-	srv := c.srv
+func (s *Shell) helpText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "This is the relay %s; you are %s.\n\n", srv.o.Site.Base.Hostname(), record.SafeText(c.who.AccountName))
-	fmt.Fprintf(&b, "Open a tunnel:  %s\n", srv.open())
-	fmt.Fprintf(&b, "Run a command:  %s COMMAND\n\n", srv.dial())
+	fmt.Fprintf(&b, "This is the relay %s; you are %s.\n\n", s.Site.Base.Hostname(), record.SafeText(s.Who.AccountName))
+	fmt.Fprintf(&b, "Open a tunnel:  %s\n", strings.Replace(s.dial(), "ssh ", "ssh -N -R ALIAS:80:localhost:3000 ", 1))
+	fmt.Fprintf(&b, "Run a command:  %s COMMAND\n\n", s.dial())
 	for _, k := range commands() {
 		fmt.Fprintf(&b, "  %-22s %s\n", strings.TrimSpace(k.name+" "+k.args), k.does)
 	}
 	b.WriteString("\nhelp COMMAND explains one. Each takes --json.\n" +
 		"Exit codes: 0 done, 1 failed, 2 wrong use, 4 not found or not yours.\n\n")
-	fmt.Fprintf(&b, "  %s events stripe-dev -f\n  %s replay evt_01k…\n", srv.dial(), srv.dial())
+	fmt.Fprintf(&b, "  %s events stripe-dev -f\n  %s replay evt_01k…\n", s.dial(), s.dial())
 	return b.String()
 }
 
 // helpOf explains one command.
-func (srv *Server) helpOf(c command) string {
+func (s *Config) helpOf(c command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "usage: %s %s\n\n%s\n\n", srv.dial(), c.usage(), c.does)
+	fmt.Fprintf(&b, "usage: %s %s\n\n%s\n\n", s.dial(), c.usage(), c.does)
 	for _, f := range append(c.flags, flag{name: "json", does: "print JSON as the API gives it; a stream is one object a line"}) {
 		name := f.String()
 		if f.also != "" {
@@ -62,7 +46,7 @@ func (srv *Server) helpOf(c command) string {
 	}
 	b.WriteString("\nfor example:\n")
 	for _, e := range c.examples {
-		fmt.Fprintf(&b, "  %s %s\n", srv.dial(), e)
+		fmt.Fprintf(&b, "  %s %s\n", s.dial(), e)
 	}
 	return b.String()
 }
@@ -82,7 +66,7 @@ type helpFlag struct {
 	Description string `json:"description"`
 }
 
-func (srv *Server) helpEntry(c command) helpEntry {
+func (s *Config) helpEntry(c command) helpEntry {
 	e := helpEntry{Name: c.name, Usage: c.usage(), Description: c.does, Flags: []helpFlag{}, Examples: []string{}}
 	for _, f := range c.flags {
 		e.Flags = append(e.Flags, helpFlag{dashed(f.name), f.value, f.does})
@@ -93,7 +77,7 @@ func (srv *Server) helpEntry(c command) helpEntry {
 		}
 	}
 	for _, x := range c.examples {
-		e.Examples = append(e.Examples, srv.dial()+" "+x)
+		e.Examples = append(e.Examples, s.dial()+" "+x)
 	}
 	return e
 }
@@ -104,18 +88,18 @@ func (k *call) help() error {
 		if err != nil {
 			return err
 		}
-		return k.print(k.srv.helpEntry(c), func() string { return k.srv.helpOf(c) })
+		return k.print(k.s.helpEntry(c), func() string { return k.s.helpOf(c) })
 	}
 	entries := []helpEntry{}
 	for _, c := range commands() {
-		entries = append(entries, k.srv.helpEntry(c))
+		entries = append(entries, k.s.helpEntry(c))
 	}
-	return k.print(record.ListOf(entries), k.s.c.helpText)
+	return k.print(record.ListOf(entries), k.s.helpText)
 }
 
 func (k *call) version() error {
 	v := struct {
 		Version string `json:"version"`
-	}{k.srv.o.Version}
+	}{k.s.Version}
 	return k.print(v, func() string { return "relayd " + v.Version + "\n" })
 }

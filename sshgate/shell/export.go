@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"encoding/json"
@@ -24,11 +24,11 @@ func (k *call) export() error {
 	if !slices.Contains(record.ExportFormats, format) {
 		return usage("--format is one of " + strings.Join(record.ExportFormats, ", "))
 	}
-	e, err := k.srv.o.Read.Event(k.ctx, k.who, id, record.MaxBody)
+	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, record.MaxBody)
 	if err != nil {
 		return err
 	}
-	out, err := record.Export(e, format, k.srv.o.Site, k.srv.o.Version, time.Now())
+	out, err := record.Export(e, format, k.s.Site, k.s.Version, time.Now())
 	if err != nil {
 		return err
 	}
@@ -50,8 +50,8 @@ func (k *call) export() error {
 	}
 	if file := id.String() + "-request.body"; format == "curl" && strings.Contains(text, "@"+file) {
 		k.talk("the body is too large for a command line; save " +
-			k.srv.o.Site.URL("/api/v1/events/"+id.String()+"/request.body") + " as " + file)
+			k.s.Site.URL("/api/v1/events/"+id.String()+"/request.body") + " as " + file)
 	}
-	_, err = io.WriteString(k.out, text)
+	_, err = io.WriteString(k.s.Stdout, text)
 	return err
 }

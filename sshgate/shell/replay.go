@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"fmt"
@@ -23,13 +23,13 @@ func (k *call) replay() error {
 		return err
 	}
 	k.interruptible()
-	e, n, err := k.srv.o.Replay.Replay(k.ctx, k.who, id, replayWait)
+	e, n, err := k.s.Replay.Replay(k.s.Ctx, k.s.Who, id, replayWait)
 	if err != nil {
 		return err
 	}
-	form := record.Of(e, k.srv.o.Site, time.Now())
+	form := record.Of(e, k.s.Site, time.Now())
 	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
-		k.code = exitFailure
+		k.code = ExitFailure
 	}
 	return k.print(form, func() string {
 		i := slices.IndexFunc(form.Attempts, func(a record.Attempt) bool { return a.Number == n })
@@ -42,11 +42,11 @@ func (k *call) replay() error {
 
 // countReplay counts a replay against the limit, unless it would be refused anyway.
 func (k *call) countReplay(id relay.ID) error {
-	e, err := k.srv.o.Read.Event(k.ctx, k.who, id, 0)
+	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, 0)
 	if err != nil || e.Blocker != "" {
 		return err // the replay itself has the words for it
 	}
-	return k.srv.o.Limits.Replay(k.who)
+	return k.s.Limits.Replay(k.s.Who)
 }
 
 func (k *call) replayText(e *record.Event, a record.Attempt) string {
@@ -57,7 +57,7 @@ func (k *call) replayText(e *record.Event, a record.Attempt) string {
 	case relay.StateDelivering:
 		fmt.Fprintf(&b, "%s is still being delivered (attempt %d); see it with: show %s\n", e.ID, a.Number, e.ID)
 	default:
-		b.WriteString(k.s.screen.line(record.AttemptLine(&e.Summary, &a)) + "\n")
+		b.WriteString(k.s.Screen.line(record.AttemptLine(&e.Summary, &a)) + "\n")
 		b.WriteString(k.compare(e, a.Number))
 	}
 	for _, w := range e.Warnings {
@@ -78,7 +78,7 @@ func (k *call) compare(e *record.Event, number int) string {
 			continue
 		}
 		left, right := relay.AttemptRef{Event: id, N: a.Number}, relay.AttemptRef{Event: id, N: number}
-		d, err := record.ReadDiff(k.ctx, k.srv.o.Read, k.who, left, right, record.DiffResponse)
+		d, err := record.ReadDiff(k.s.Ctx, k.s.Read, k.s.Who, left, right, record.DiffResponse)
 		if err != nil {
 			return ""
 		}
@@ -95,10 +95,10 @@ func (k *call) replayQueued() error {
 	if _, err := k.alias(label); err != nil { // before it is counted
 		return err
 	}
-	if err := k.srv.o.Limits.Replay(k.who); err != nil {
+	if err := k.s.Limits.Replay(k.s.Who); err != nil {
 		return err
 	}
-	n, err := k.srv.o.Replay.Release(k.ctx, k.who, label)
+	n, err := k.s.Replay.Release(k.s.Ctx, k.s.Who, label)
 	if err != nil {
 		return err
 	}

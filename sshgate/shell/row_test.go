@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"strings"
@@ -58,7 +58,7 @@ func TestRowKeepsWhatMatters(t *testing.T) {
 // and why.
 func TestRowOfFailure(t *testing.T) {
 	t.Parallel()
-	var s screen
+	var s Screen
 	for _, x := range []struct {
 		state string
 		fault *record.Fault

@@ -1,7 +1,6 @@
-package sshgate
+package shell
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -115,23 +114,15 @@ func find(name string) (command, error) {
 
 // call is one command being run.
 type call struct {
-	s        *session
-	srv      *Server
-	ctx      context.Context
-	who      relay.Actor
-	out, err io.Writer
-	json     bool
-	words    []string // without flags
-	flags    map[string]string
-	code     int
+	s     *Shell
+	json  bool
+	words []string // without flags
+	flags map[string]string
+	code  int
 
 	raw         []string   // the words of the command line as they were typed
 	filterWords []string   // of a command with filters, what stands behind its argument
 	filterFlags url.Values // and its flags that are filters
-}
-
-func (s *session) call() *call {
-	return &call{s: s, srv: s.c.srv, ctx: s.ctx, who: s.c.who, out: s.stdout(), err: s.stderr(), flags: map[string]string{}, filterFlags: url.Values{}}
 }
 
 // usageError is wrong use; its text names what to do.
@@ -169,7 +160,7 @@ func (k *call) dispatch(words []string) int {
 	if err != nil {
 		return k.fail(err)
 	}
-	return k.s.exit(k.code)
+	return k.s.Session.Exit(k.code)
 }
 
 // parse separates flags from arguments and counts those.
@@ -255,27 +246,27 @@ func (k *call) fail(err error) int {
 	}
 	if k.json {
 		if text, bad := record.MarshalSafe(record.ProblemOf(err, "")); bad == nil {
-			fmt.Fprintln(k.err, text)
+			fmt.Fprintln(k.s.Stderr, text)
 		}
 	} else {
-		fmt.Fprintf(k.err, "relay: %s\n", problemText(err))
+		fmt.Fprintf(k.s.Stderr, "relay: %s\n", problemText(err))
 	}
-	if e := relay.AsError(err); e.Code == relay.CodeInternal && k.ctx.Err() == nil {
-		k.s.c.log.Error("ssh command", "err", err)
+	if e := relay.AsError(err); e.Code == relay.CodeInternal && k.s.Ctx.Err() == nil {
+		k.s.Log.Error("ssh command", "err", err)
 	}
-	return k.s.exit(exitOf(err, isUsage))
+	return k.s.Session.Exit(exitOf(err, isUsage))
 }
 
 func exitOf(err error, isUsage bool) int {
 	switch code := relay.AsError(err).Code; {
 	case isUsage, code == relay.CodeValidationFailed:
-		return exitUsage
+		return ExitUsage
 	case code == relay.CodeNotFound:
-		return exitNotFound
+		return ExitNotFound
 	case code == relay.CodeUnauthorized:
-		return exitRefused
+		return ExitRefused
 	}
-	return exitFailure
+	return ExitFailure
 }
 
 // problemText is an error in words for people, without the cause.
@@ -286,21 +277,21 @@ func problemText(err error) string {
 // print writes one JSON object, or the text.
 func (k *call) print(object any, text func() string) error {
 	if !k.json {
-		_, err := io.WriteString(k.out, text())
+		_, err := io.WriteString(k.s.Stdout, text())
 		return err
 	}
 	line, err := record.MarshalSafe(object)
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(k.out, line+"\n")
+	_, err = io.WriteString(k.s.Stdout, line+"\n")
 	return err
 }
 
 // talk writes to people, beside the answer, unless a program reads it.
 func (k *call) talk(text string) {
 	if !k.json {
-		fmt.Fprintf(k.err, "relay: %s\n", text)
+		fmt.Fprintf(k.s.Stderr, "relay: %s\n", text)
 	}
 }
 
@@ -322,7 +313,7 @@ func (k *call) id() (relay.ID, error) { return relay.ParseID(k.words[0]) }
 
 // label is the alias name that was given, in any of its spellings.
 func (k *call) label() (string, error) {
-	label := normalise(k.words[0], k.srv.o.Site.AliasDomain)
+	label := k.s.Site.AliasLabel(k.words[0])
 	if !relay.ValidLabel(label) {
 		return "", relay.ErrNotFound
 	}
@@ -331,17 +322,17 @@ func (k *call) label() (string, error) {
 
 // interruptible lets Ctrl+C at a terminal end a command that takes its time.
 func (k *call) interruptible() {
-	if !k.s.screen.hasPTY() {
+	if !k.s.Screen.HasPTY() {
 		return
 	}
-	k.s.spawn("session keys", func() {
+	k.s.Session.Go("session keys", func() {
 		for {
 			select {
-			case key := <-k.s.keys:
+			case key := <-k.s.Keys:
 				if key == "q" {
-					k.s.stop(exitInterrupted)
+					k.s.Session.Stop(ExitInterrupted)
 				}
-			case <-k.s.ctx.Done():
+			case <-k.s.Ctx.Done():
 				return
 			}
 		}

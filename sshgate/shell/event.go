@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"encoding/json"
@@ -33,16 +33,16 @@ func (k *call) events() error {
 	if _, follow := k.flags["f"]; follow {
 		return k.followEvents(newest)
 	}
-	page, err := k.srv.o.Read.Events(k.ctx, k.who, newest)
+	page, err := k.s.Read.Events(k.s.Ctx, k.s.Who, newest)
 	if err != nil {
 		return err
 	}
-	form := record.PageOf(page, k.srv.o.Site, time.Now())
+	form := record.PageOf(page, k.s.Site, time.Now())
 	return k.print(form, func() string {
 		slices.Reverse(form.Data)
 		var b strings.Builder
 		for i := range form.Data {
-			b.WriteString(k.s.screen.line(record.EventLine(&form.Data[i])) + "\n")
+			b.WriteString(k.s.Screen.line(record.EventLine(&form.Data[i])) + "\n")
 		}
 		return b.String()
 	})
@@ -59,7 +59,7 @@ func (k *call) followEvents(newest relay.Filter) error {
 	if feed == nil {
 		return relay.Errorf(relay.CodeStoreUnavailable, "the live feed cannot be had right now; try again")
 	}
-	page, err := k.srv.o.Read.Events(k.ctx, k.who, newest)
+	page, err := k.s.Read.Events(k.s.Ctx, k.s.Who, newest)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (k *call) followEvents(newest relay.Filter) error {
 	log.only = alias.ID
 	out := newOutputQueue()
 	defer k.s.print(out, k.missing)()
-	summaries := record.PageOf(page, k.srv.o.Site, time.Now()).Data
+	summaries := record.PageOf(page, k.s.Site, time.Now()).Data
 	slices.Reverse(summaries)
 	for _, e := range summaries {
 		out.put(k.summary(e))
@@ -81,15 +81,15 @@ func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.F
 	for {
 		select {
 		case items, ok := <-feed:
-			if !ok && k.ctx.Err() == nil {
+			if !ok && k.s.Ctx.Err() == nil {
 				return k.whyFeedEnded(log.only)
 			}
 			k.more(out, log, items, f)
-		case key := <-k.s.keys:
+		case key := <-k.s.Keys:
 			if key == "q" {
 				return nil
 			}
-		case <-k.ctx.Done():
+		case <-k.s.Ctx.Done():
 			return nil
 		}
 	}
@@ -97,13 +97,10 @@ func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.F
 
 // whyFeedEnded tells what ended the live feed of an alias that its viewer did not.
 func (k *call) whyFeedEnded(alias int64) error {
-	k.srv.mu.Lock()
-	ends := k.srv.stopping
-	k.srv.mu.Unlock()
-	if ends {
-		return relay.Errorf(relay.CodeStopping, "%s", stoppingNotice().message)
+	if k.s.Session.Stopping() {
+		return relay.Errorf(relay.CodeStopping, "%s", StoppingText)
 	}
-	aliases, err := k.srv.o.Accounts.Aliases(k.ctx, k.who)
+	aliases, err := k.s.Accounts.Aliases(k.s.Ctx, k.s.Who)
 	switch {
 	case err != nil:
 		return err
@@ -116,7 +113,7 @@ func (k *call) whyFeedEnded(alias int64) error {
 // summary is one line of a list that is followed.
 func (k *call) summary(e record.Summary) string {
 	if !k.json {
-		return k.s.screen.line(record.EventLine(&e))
+		return k.s.Screen.line(record.EventLine(&e))
 	}
 	line, err := record.MarshalSafe(e)
 	if err != nil {
@@ -149,14 +146,14 @@ func (k *call) more(out *outputQueue, log *follower, items []relay.FeedItem, f *
 	}
 	for _, r := range requests {
 		if k.fits(f, &r.event) {
-			out.put(k.s.screen.line(record.AttemptLine(&r.event, &r.attempt)))
+			out.put(k.s.Screen.line(record.AttemptLine(&r.event, &r.attempt)))
 		}
 	}
 }
 
 // alias finds an alias that the account may see.
 func (k *call) alias(label string) (relay.Alias, error) {
-	aliases, err := k.srv.o.Accounts.Aliases(k.ctx, k.who)
+	aliases, err := k.s.Accounts.Aliases(k.s.Ctx, k.s.Who)
 	if err != nil {
 		return relay.Alias{}, err
 	}
@@ -177,10 +174,10 @@ func (k *call) show() error {
 	if k.json {
 		most = record.MaxBody
 	}
-	e, err := k.srv.o.Read.Event(k.ctx, k.who, id, most)
+	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, most)
 	if err != nil {
 		return err
 	}
-	form := record.Of(e, k.srv.o.Site, time.Now())
+	form := record.Of(e, k.s.Site, time.Now())
 	return k.print(form, func() string { return record.EventText(form) })
 }

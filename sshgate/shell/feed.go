@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"encoding/json"
@@ -21,14 +21,14 @@ type endedAttempt struct {
 
 // follower makes ended attempts out of feed items. It is used by one goroutine.
 type follower struct {
-	s       *session
+	s       *Shell
 	only    int64 // alias; 0 = those of the connection
 	events  map[string]record.Summary
 	size    int // of what events was made of, in bytes
 	printed map[string]bool
 }
 
-func newFollower(s *session) *follower {
+func newFollower(s *Shell) *follower {
 	return &follower{s: s, events: map[string]record.Summary{}, printed: map[string]bool{}}
 }
 
@@ -72,7 +72,7 @@ func (f *follower) wants(alias int64) bool {
 	if f.only != 0 {
 		return alias == f.only
 	}
-	return f.s.c.holds(alias)
+	return f.s.Session.Holds(alias)
 }
 
 // listed is told that an event was printed by other means: its last attempt is not to be
@@ -124,11 +124,11 @@ func (f *follower) lookUp(text string) (record.Summary, bool) {
 	if err != nil {
 		return record.Summary{}, false
 	}
-	ctx, cancel := f.s.c.ask()
+	ctx, cancel := f.s.ask()
 	defer cancel()
-	e, err := f.s.c.srv.o.Read.Event(ctx, f.s.c.who, id, 0)
+	e, err := f.s.Read.Event(ctx, f.s.Who, id, 0)
 	if err != nil {
 		return record.Summary{}, false
 	}
-	return *record.Summarise(e, f.s.c.srv.o.Site, time.Now()), true
+	return *record.Summarise(e, f.s.Site, time.Now()), true
 }

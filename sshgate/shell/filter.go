@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"strings"
@@ -38,11 +38,11 @@ func (k *call) fits(f *relay.Filter, e *record.Summary) bool {
 	if err != nil {
 		return false
 	}
-	ctx, cancel := k.s.c.ask()
+	ctx, cancel := k.s.ask()
 	defer cancel()
-	fits, err := k.srv.o.Read.Matches(ctx, k.who, id, *f)
+	fits, err := k.s.Read.Matches(ctx, k.s.Who, id, *f)
 	if err != nil {
-		k.s.c.log.Warn("match a live event", "event", e.ID, "err", err)
+		k.s.Log.Warn("match a live event", "event", e.ID, "err", err)
 	}
 	return fits
 }
@@ -79,7 +79,7 @@ func (k *call) diff() error {
 	if part != "" && part != record.DiffRequest && part != record.DiffResponse {
 		return usage("--part is request or response")
 	}
-	d, err := record.ReadDiff(k.ctx, k.srv.o.Read, k.who, refs[0], refs[1], part)
+	d, err := record.ReadDiff(k.s.Ctx, k.s.Read, k.s.Who, refs[0], refs[1], part)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
-package sshgate
+package shell
 
 import (
-	"context"
 	"io"
 	"strings"
 	"sync"
@@ -62,9 +61,8 @@ func (l *outputQueue) take() (waiting []string, lost int, ended bool) {
 	return waiting, lost, ended
 }
 
-// write writes lines to w until end or an error; ctx is that of the connection.
-// dropped says in the language of the session that n lines are missing.
-func (l *outputQueue) write(ctx context.Context, w io.Writer, dropped func(n int) string) {
+// write writes lines to w until end or an error; // dropped says in the language of the session that n lines are missing.
+func (l *outputQueue) write(w io.Writer, dropped func(n int) string) {
 	for {
 		waiting, lost, ended := l.take()
 		if lost > 0 {
@@ -79,10 +77,6 @@ func (l *outputQueue) write(ctx context.Context, w io.Writer, dropped func(n int
 		if ended {
 			return
 		}
-		select {
-		case <-l.wake:
-		case <-ctx.Done():
-			return
-		}
+		<-l.wake
 	}
 }

@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"context"
@@ -25,24 +25,24 @@ func (k *call) wait() error {
 		return err
 	}
 	k.interruptible()
-	sub, err := k.srv.o.Attach.Subscribe(k.ctx, k.who, alias.ID, "") // before the first look: nothing is missed between
+	sub, err := k.s.Tunnels.Subscribe(k.s.Ctx, k.s.Who, alias.ID, "") // before the first look: nothing is missed between
 	if err != nil {
 		return err
 	}
 	defer sub.Close()
-	ctx, cancel := context.WithTimeout(k.ctx, timeout)
+	ctx, cancel := context.WithTimeout(k.s.Ctx, timeout)
 	defer cancel()
 	e, err := k.await(ctx, sub, f)
 	switch {
-	case k.ctx.Err() != nil:
+	case k.s.Ctx.Err() != nil:
 		return relay.Errorf(relay.CodeCanceled, "interrupted")
 	case err != nil:
 		return err
 	case e == nil:
 		return relay.Errorf(relay.CodeRequestTimeout, "no such event came within %s", relay.FormatDuration(timeout))
 	}
-	form := record.Of(e, k.srv.o.Site, time.Now())
-	return k.print(form, func() string { return k.s.screen.line(record.EventLine(&form.Summary)) + "\n" })
+	form := record.Of(e, k.s.Site, time.Now())
+	return k.print(form, func() string { return k.s.Screen.line(record.EventLine(&form.Summary)) + "\n" })
 }
 
 // waitFor reads what is waited for, and how long.
@@ -72,7 +72,7 @@ func (k *call) await(ctx context.Context, sub relay.Subscription, f relay.Filter
 	var found *relay.Event
 	for {
 		if found == nil {
-			page, err := k.srv.o.Read.Events(k.ctx, k.who, f)
+			page, err := k.s.Read.Events(k.s.Ctx, k.s.Who, f)
 			if err != nil {
 				return nil, err
 			}
@@ -83,7 +83,7 @@ func (k *call) await(ctx context.Context, sub relay.Subscription, f relay.Filter
 			}
 		}
 		if found != nil {
-			e, err := k.srv.o.Read.Event(k.ctx, k.who, found.ID, record.MaxBody)
+			e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, found.ID, record.MaxBody)
 			if err != nil || e.State != relay.StateDelivering {
 				return e, err
 			}

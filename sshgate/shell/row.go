@@ -1,4 +1,4 @@
-package sshgate
+package shell
 
 import (
 	"strings"
@@ -41,7 +41,7 @@ func fit(l record.Line, columns int) record.Line {
 }
 
 // line returns the line as the terminal shows it best.
-func (s *screen) line(l record.Line) string {
+func (s *Screen) line(l record.Line) string {
 	l.Method, l.Path = record.SafeTextMax(l.Method, maxMethod), record.SafeTextMax(l.Path, maxPath)
 	if width := s.width(); width > 0 {
 		l = fit(l, width)

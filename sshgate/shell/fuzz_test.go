@@ -1,0 +1,41 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"relay/record"
+)
+
+// FuzzCommand: splitting never panics and never makes characters up; quoting a
+// word gives it back.
+func FuzzCommand(f *testing.F) {
+	for _, s := range []string{"events a -n 3", `show 'evt x'`, `a\ b "c d"`, "'", `\`, "a\x00b", "\x1b[2J"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		words, raw, err := splitWords(line)
+		if err != nil {
+			if words != nil || strings.ContainsFunc(record.SafeText(err.Error()), unicode.IsControl) {
+				t.Errorf("%q: %q, %v", line, words, err)
+			}
+			return
+		}
+		if total := len(strings.Join(words, "")); total > len(line) {
+			t.Errorf("%q: %q", line, words)
+		}
+		var quoted []string
+		for _, w := range words {
+			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+		}
+		if len(raw) != len(words) || len(strings.Join(raw, "")) > len(line) {
+			t.Errorf("%q: %q", line, raw)
+		}
+		again, _, err := splitWords(strings.Join(quoted, " "))
+		if err == nil && !slices.Equal(again, words) {
+			t.Errorf("%q: %q, then %q", line, words, again)
+		}
+	})
+}
