@@ -6,6 +6,7 @@ import (
 	"relay/api"
 	"relay/delivery"
 	"relay/sshgate"
+	"relay/sshgate/shell"
 	"relay/store"
 	"relay/store/pgtest"
 	"relay/store/storetest"
@@ -15,7 +16,7 @@ import (
 var (
 	_ delivery.Store   = (*store.Store)(nil)
 	_ sshgate.Accounts = (*store.Store)(nil)
-	_ sshgate.Reader   = (*store.Store)(nil)
+	_ shell.Reader     = (*store.Store)(nil)
 	_ api.Events       = (*store.Store)(nil)
 	_ api.Accounts     = (*store.Store)(nil)
 )
