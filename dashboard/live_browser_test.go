@@ -78,4 +78,10 @@ func TestBrowserNotifies(t *testing.T) {
 	b.until(`document.querySelector("#event h1")?.textContent.includes("/unseen") && !document.title.startsWith("(")`)
 	b.click("#notify")
 	b.until(`document.querySelector("#notify").getAttribute("aria-pressed") === "false"`)
+	value[any](b, `setAway(true)`)
+	r.send(post("/counted", "{}"))
+	b.until(`document.title.startsWith("(1) ")`) // the oldest page stays connected
+	if n := value[int](b, `notices.length`); n != 1 {
+		t.Errorf("%d notifications though they are off", n)
+	}
 }

@@ -301,25 +301,18 @@ function connect() {
 	};
 	for (const [name, receive] of Object.entries(receivers)) source.addEventListener(name, e => { lastID = e.lastEventId || lastID; receive(e); });
 }
-// Of the pages nobody looks at one stays connected, for the count in its title: with HTTP/1.1
-// a browser has only six connections to a host.
+// Of the pages nobody looks at, the oldest one stays connected, for the count in its title:
+// with HTTP/1.1 a browser has only six connections to a host.
 let isWatching = false;
-async function watch() {
-	if (!document.hidden) return;
-	await navigator.locks?.request("relay-watch", { ifAvailable: true }, lock => {
-		if (!lock) return;
-		isWatching = true;
-		connect();
-		return new Promise(seen => document.addEventListener("visibilitychange", seen, { once: true }));
-	});
-	isWatching = false;
-}
+navigator.locks?.request("relay-watch", () => {
+	isWatching = true;
+	if (document.hidden) connect();
+	return new Promise(() => {}); // until the page is closed
+});
 document.addEventListener("visibilitychange", () => {
 	unseen = 0;
 	showTitle();
-	if (source?.readyState === EventSource.OPEN && (wantsNotices() || !document.hidden && isWatching)) return;
-	connect();
-	watch();
+	if (source?.readyState !== EventSource.OPEN || !isWatching && !wantsNotices()) connect();
 });
 addEventListener("scroll", () => { if ((pendingRows.size || listIsStale) && !isHeld()) schedule(); }, { passive: true, capture: true });
 addEventListener("popstate", () => open(new URL(location.href), false));
