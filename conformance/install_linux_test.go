@@ -119,6 +119,9 @@ func (m *machine) firstReplays() (hostKey string) {
 	begun := time.Now()
 	m.run("dpkg -i /packages/relay_1.0.0_*.deb /packages/relayd_1.0.0_*.deb")
 	installed := time.Since(begun)
+	if got := m.run("relayd user list --json"); got != "[]" {
+		m.t.Errorf("the service made an account for itself: %s", got)
+	}
 	m.run("relayd user add ann --admin --key /tmp/id.pub")
 	hostKey = regexp.MustCompile(`SHA256:\S+[^,\s]`).FindString(m.run("relayd doctor"))
 	if got := m.run("ssh-keygen -lf /var/lib/relayd/ssh_host_ed25519_key"); hostKey == "" || !strings.Contains(got, hostKey) {

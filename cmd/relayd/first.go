@@ -82,11 +82,12 @@ func (a *app) needsAdmin(accounts []relay.Account) bool {
 const initialAdmin = "admin"
 
 // createFirstAccount creates the first account from the keys of --initial-admin-keys, or,
-// on loopback, from those of the person that runs relayd. Without keys it creates none.
+// on loopback, from those of the person that runs relayd. Without keys or a person it creates
+// none.
 func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operatorEnv) error {
 	keys, err := initialAdminKeys(string(a.cfg.InitialAdminKeys))
 	name := initialAdmin
-	if err == nil && keys == nil && a.site.Loopback {
+	if err == nil && keys == nil && a.site.Loopback && !env.isService() {
 		name = env.account()
 		keys, out.KeyFile, err = env.ownKeys()
 	}
@@ -179,6 +180,14 @@ func newOperatorEnv(a *app, list []*setting) *operatorEnv {
 		}
 	}
 	return s
+}
+
+// isService tells whether relayd runs as a system user whose home is the data dir, as the
+// packages set it up. No person could use a key there, and --initial-admin-keys would find
+// another admin.
+func (s *operatorEnv) isService() bool {
+	u, err := user.Current()
+	return err == nil && u.HomeDir == s.dataDir
 }
 
 // account returns an account name for the person, admin if there is no valid one.
