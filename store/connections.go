@@ -14,8 +14,8 @@ import (
 func (s *Store) SetConnections(f func() map[int64]int) { s.membership.connections = f }
 
 // ConnectionsElsewhere returns from memory how many SSH connections an account has at the other
-// living nodes. It is at most two beats old: one until the other node has written it, one
-// until this one has read it.
+// living nodes. It is at most a second old, as long as notices arrive: a node that writes a
+// change tells the others to read it.
 func (s *Store) ConnectionsElsewhere(account int64) (n int) {
 	m := &s.membership
 	m.mu.Lock()
@@ -26,6 +26,15 @@ func (s *Store) ConnectionsElsewhere(account int64) (n int) {
 		}
 	}
 	return n
+}
+
+// connectionsChanged reports whether the last renewal wrote other connections than there are
+// now. After one that failed it waits for the next.
+func (m *membership) connectionsChanged() bool {
+	now := m.countConnections()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.steady.IsZero() && now != m.toldAccounts
 }
 
 // countConnections returns what the next renewal writes: "ACCOUNT:CONNECTIONS", by account.

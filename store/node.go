@@ -298,7 +298,8 @@ func (s *Store) nodeRows(ctx context.Context) (rows []nodeRow, err error) {
 	return rows, err
 }
 
-// nodeLoop raises the beat each second, and once more when RefreshPeers asks for it.
+// nodeLoop raises the beat each second, and once more when RefreshPeers asks for it, the
+// connections of accounts changed here, or another node tells of such a change.
 func (s *Store) nodeLoop(ctx context.Context) {
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
@@ -314,6 +315,10 @@ func (s *Store) nodeLoop(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-pause.C:
+			}
+		case <-pause.C:
+			if !s.membership.connectionsChanged() {
+				continue
 			}
 		}
 		renewed, err := s.beat(ctx)
@@ -360,8 +365,11 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	if len(rows) == 0 || rows[0].Renewed == 0 {
 		return false, nil
 	}
-	m.toldAccounts = accounts
 	m.observe(rows, start, end)
+	if accounts != m.toldAccounts && m.living() > 0 {
+		s.notices.tellRevised()
+	}
+	m.toldAccounts = accounts
 	if now := rows[0].Database; now > m.schema && m.newer == 0 {
 		m.newer = now
 		s.log.Warn("a newer relayd has changed the schema of the database; this one goes on with what it knows of it: run the newer program here too",

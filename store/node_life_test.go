@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -409,13 +410,26 @@ func TestConnectionsElsewhere(t *testing.T) {
 	}
 	first := open("a")
 	second := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "b"})
-	for _, want := range []map[int64]int{{1: 3, 12: 200}, {12: 1}, {}} {
+	eventually(t, "the second node hears notices", func() bool {
+		peers := first.Peers()
+		return len(peers) == 1 && peers[0].Feed == "listening"
+	})
+	var took []time.Duration
+	begun := time.Now()
+	for _, want := range []map[int64]int{{1: 3, 12: 200}, {12: 1}, {}, {1: 1}, {1: 2}, {}} {
+		changed := time.Now()
 		mu.Lock()
 		here = want
 		mu.Unlock()
 		eventually(t, "the connections are known", func() bool {
 			return second.ConnectionsElsewhere(1) == want[1] && second.ConnectionsElsewhere(12) == want[12]
 		})
+		took = append(took, time.Since(changed))
+	}
+	slices.Sort(took)
+	t.Logf("known at the other node after %v", took)
+	if most := relaytest.Limit(500*time.Millisecond, begun); took[len(took)/2] > most {
+		t.Errorf("most changes were known at the other node later than after %v", most)
 	}
 	mu.Lock()
 	here = map[int64]int{1: 3}

@@ -55,7 +55,7 @@ type notice struct {
 
 const (
 	allChanged = "*" // viewers have to read again
-	revised    = "r" // the first word of a notice: revisions were written
+	revised    = "r" // the first word of a notice: revisions were written, or connections of accounts
 )
 
 func (n *notices) init() {
@@ -279,6 +279,7 @@ func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 		text, found := strings.CutPrefix(text, revised)
 		if found {
 			signal(s.notices.poll)
+			signal(s.membership.early)
 		}
 		s.outbox.put(parseNotice(text))
 		return
