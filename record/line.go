@@ -93,7 +93,11 @@ func (l Line) String() string {
 func EventText(e *Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s\n", SafeText(e.ID), SafeText(e.State), SafeText(e.URL))
-	fmt.Fprintf(&b, "received %s from %s, %d bytes\n\n", e.ReceivedAt.Local().Format(time.DateTime), SafeText(e.RemoteAddr), e.PayloadSize)
+	fmt.Fprintf(&b, "received %s from %s, %d bytes\n", e.ReceivedAt.Local().Format(time.DateTime), SafeText(e.RemoteAddr), e.PayloadSize)
+	if mark := MarkText(&e.Summary); mark != "" {
+		b.WriteString(mark + "\n")
+	}
+	b.WriteString("\n")
 	fmt.Fprintf(&b, "> %s %s %s\n", SafeText(e.Method), SafeText(e.Path), SafeText(e.HTTPVersion))
 	if e.Request != nil {
 		writeMessage(&b, "> ", e.Request.Headers, e.Request.Body)
@@ -117,6 +121,21 @@ func EventText(e *Event) string {
 		fmt.Fprintf(&b, "\nwarning: %s\n", SafeText(w.Message))
 	}
 	return b.String()
+}
+
+// MarkText returns what people noted about an event, "" where they noted nothing.
+func MarkText(e *Summary) string {
+	var words []string
+	if e.Pinned {
+		words = append(words, "pinned")
+	}
+	if e.Label != nil {
+		words = append(words, "label "+SafeText(*e.Label))
+	}
+	if e.Note != nil {
+		words = append(words, "note: "+SafeText(*e.Note))
+	}
+	return strings.Join(words, ", ")
 }
 
 func writeMessage(b *strings.Builder, mark string, headers []Header, body *Body) {

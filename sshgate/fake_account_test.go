@@ -191,6 +191,14 @@ func (f *fakeStore) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, w
 	return want, "sharesecret", nil
 }
 
+func (f *fakeStore) MarkEvent(_ context.Context, _ relay.Actor, id relay.ID, change func(*relay.Mark)) error {
+	e, err := f.Event(context.Background(), relay.Actor{}, id, 0)
+	if err == nil {
+		change(&e.Mark)
+	}
+	return err
+}
+
 func (f *fakeStore) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {
 	t.ID, t.AccountName, t.Scopes = "tok_1", who.AccountName, who.Scopes
 	f.mu.Lock()

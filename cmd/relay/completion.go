@@ -103,6 +103,7 @@ var flagValues = map[string][]string{
 	"output":      {outputCompact, outputQuiet, outputJSON},
 	"host-header": {relay.HostPreserve, relay.HostRewrite},
 	"part":        {record.DiffRequest, record.DiffResponse},
+	"pinned":      {"true", "false"},
 	"expires":     {"1h", "1d", "7d", "30d", "never"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -75,6 +76,35 @@ func (p *program) replay() *cobra.Command {
 			return api.Replay(ctx, args[0], out)
 		},
 		decoded(showReplay))
+}
+
+func (p *program) mark() *cobra.Command {
+	c := &cobra.Command{Use: "mark ID", Short: markShort, Long: markLong, Example: markExample, Args: oneArg("event id")}
+	values := map[string]any{
+		"pinned": c.Flags().Bool("pinned", false, flagPinned), "label": c.Flags().String("label", "", flagLabel), "note": c.Flags().String("note", "", flagNote),
+	}
+	ask := p.ask(c,
+		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
+			changes := map[string]any{}
+			for name, value := range values {
+				if c.Flags().Changed(name) {
+					changes[name] = value
+				}
+			}
+			return api.Call(ctx, http.MethodPatch, "/events/"+url.PathEscape(args[0]), changes, out)
+		},
+		decoded(func(w *printer, e *record.Event) error {
+			return w.line(strings.TrimSpace(e.ID + "  " + record.MarkText(&e.Summary)))
+		}))
+	ask.PreRunE = func(*cobra.Command, []string) error {
+		for name := range values {
+			if c.Flags().Changed(name) {
+				return nil
+			}
+		}
+		return usage(needsMark)
+	}
+	return ask
 }
 
 func (p *program) share() *cobra.Command {

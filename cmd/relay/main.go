@@ -86,7 +86,7 @@ func (p *program) root() *cobra.Command {
 	}{
 		{"tunnel", tunnelGroup, []*cobra.Command{p.up()}},
 		{"events", eventsGroup, []*cobra.Command{
-			p.aliases(), p.events(), p.wait(), p.show(), p.diff(), p.replay(), p.replayQueued(), p.share(), p.export(),
+			p.aliases(), p.events(), p.wait(), p.show(), p.diff(), p.replay(), p.replayQueued(), p.mark(), p.share(), p.export(),
 		}},
 		{"account", accountGroup, []*cobra.Command{p.login(), p.logout(), p.whoami()}},
 		{"program", programGroup, []*cobra.Command{p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man()}},

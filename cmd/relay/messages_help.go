@@ -26,6 +26,17 @@ evt_01k.../2, or between the requests of two events.`
   relay diff evt_01k... evt_01m... --json`
 	flagPart = "`PART` to compare: request or response (default: response if an attempt is named, else request)"
 
+	markShort = "pin, label or annotate an event"
+	markLong  = `Pin an event, which keeps it from retention, give it a label to find it by (label:bug-17),
+or a note. An empty label or note removes it. Only the owner of the alias can.`
+	markExample = `  relay mark evt_01k... --pinned --label bug-17
+  relay mark evt_01k... --note "the customer has no name"
+  relay mark evt_01k... --pinned=false --label ""`
+	flagPinned = "keep the event from retention; --pinned=false ends that"
+	flagLabel  = "`TEXT` to find the event by"
+	flagNote   = "`TEXT` of a note"
+	needsMark  = "relay mark needs --pinned, --label or --note"
+
 	shareShort = "create a link that can replay an event"
 	shareLong  = `Create a link with which anybody can replay one event to your tunnel, without an account.
 The link is shown once. You can revoke it in the dashboard.`

@@ -133,7 +133,7 @@ func withHint(command string, err error) error {
 	switch command {
 	case "events", "wait", "replay-queued":
 		return e.WithHint("%s", hintAliases)
-	case "show", "diff", "replay", "share", "export":
+	case "show", "diff", "replay", "mark", "share", "export":
 		return e.WithHint("%s", hintEvents)
 	}
 	return err

@@ -173,3 +173,40 @@ func (k *call) share() error {
 		return fmt.Sprintf("%s\ncurl -X POST %s\n%s; remove it in the dashboard\n", form.URL, form.ReplayURL, until)
 	})
 }
+
+// mark changes what the flags name of the notes about an event, and shows them.
+func (k *call) mark() error {
+	id, err := k.id()
+	if err != nil {
+		return err
+	}
+	pinned, setPinned := k.flags["pinned"]
+	label, setLabel := k.flags["label"]
+	note, setNote := k.flags["note"]
+	switch {
+	case setPinned && pinned != "true" && pinned != "false":
+		return usage("--pinned takes true or false")
+	case !setPinned && !setLabel && !setNote:
+		return usage("mark needs --pinned, --label or --note")
+	}
+	err = k.s.Accounts.MarkEvent(k.s.Ctx, k.s.Who, id, func(m *relay.Mark) {
+		if setPinned {
+			m.Pinned = pinned == "true"
+		}
+		if setLabel {
+			m.Label = label
+		}
+		if setNote {
+			m.Note = note
+		}
+	})
+	if err != nil {
+		return err
+	}
+	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, record.MaxBody)
+	if err != nil {
+		return err
+	}
+	form := record.Of(e, k.s.Site, time.Now())
+	return k.print(form, func() string { return strings.TrimSpace(form.ID+"  "+record.MarkText(&form.Summary)) + "\n" })
+}

@@ -28,6 +28,7 @@ type flag struct {
 	name  string // as in call.flags; one letter with one hyphen, else two
 	also  string // another name for it
 	value string // what it takes, "" = nothing
+	empty bool   // --name= is a value too
 	does  string
 }
 
@@ -65,6 +66,11 @@ func commands() []command {
 		}, examples: []string{"diff evt_01k…/1 evt_01k…/2", "diff evt_01k… evt_01m… --json"}, run: (*call).diff},
 		{name: "replay", args: "ID", does: "send an event again, byte for byte, and compare", examples: []string{"replay evt_01k…"}, run: (*call).replay},
 		{name: "replay-queued", args: "ALIAS", does: "send what was queued while offline", examples: []string{"replay-queued stripe-dev"}, run: (*call).replayQueued},
+		{name: "mark", args: "ID", does: "pin, label or annotate an event", flags: []flag{
+			{name: "pinned", value: "true|false", does: "keep it from retention, or no more"},
+			{name: "label", value: "TEXT", empty: true, does: "a label to find it by; --label= removes it"},
+			{name: "note", value: "TEXT", empty: true, does: "a note; --note= removes it"},
+		}, examples: []string{"mark evt_01k… --pinned true --label bug-17", "mark evt_01k… --note \"'no customer name'\""}, run: (*call).mark},
 		{name: "share", args: "ID", does: "let others replay one event", flags: []flag{
 			{name: "expires", value: "DURATION", does: "how long the link works, or never; 7d if not given"},
 			{name: "view", does: "show headers and body too, secrets masked"},
@@ -192,7 +198,7 @@ func (k *call) parse(c command, words []string) error {
 				i++
 				value = words[i]
 			}
-			if f.value != "" && value == "" {
+			if f.value != "" && value == "" && !(f.empty && given) {
 				return usage(fmt.Sprintf("the flag %s needs a value: %s", dashed(f.name), f))
 			}
 			if k.flags[f.name] = value; c.filters && isFilterFlag(f.name) {

@@ -37,6 +37,8 @@ type Accounts interface {
 	Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error)
 	CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
 	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error)
+	// MarkEvent changes what the owner of its alias noted about an event.
+	MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error
 	// CreateToken makes an API token of the actor's account with t's Name; without
 	// scopes it may do what the actor may. The secret is given once.
 	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error)
