@@ -144,7 +144,7 @@ func (st *aliasState) close() {
 	h := st.attached
 	st.mu.Unlock()
 	if h != nil {
-		h.pool.close()
+		h.pool.Close()
 	}
 }
 

@@ -49,7 +49,7 @@ func (x *exchange) answered() relay.Outcome {
 func (x *exchange) joinUpload() bool {
 	if x.uploading && x.req.rec.isWhole() {
 		if !x.allWritten.Load() {
-			x.pooled.close()
+			x.pooled.Close()
 		}
 		x.uploadEnded(<-x.uploadDone)
 	}
@@ -70,7 +70,7 @@ func (x *exchange) uploadEnded(u uploadResult) {
 // readAfterAnswer reads the rest of a request that was answered early, for a while, so
 // that the event is whole if it can be.
 func (x *exchange) readAfterAnswer() {
-	x.pooled.close()
+	x.pooled.Close()
 	caller := x.req.caller
 	if !x.partialWrite && (x.final.Framing == relay.FramingClose || x.bodyNotSent()) {
 		_ = caller.CloseWrite()
@@ -135,7 +135,7 @@ func (x *exchange) amend() {
 func (x *exchange) failed() relay.Outcome {
 	cut := closed(x.d.cut)
 	if x.pooled != nil {
-		x.pooled.close()
+		x.pooled.Close()
 	}
 	if !x.accepted {
 		x.readToEnd()

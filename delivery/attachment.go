@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/pool"
 )
 
 // attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges
@@ -28,7 +29,7 @@ type attachment struct {
 	unreachable  bool // the node of a remote tunnel cannot be reached
 	detached     bool
 
-	pool pool
+	pool *pool.Pool
 }
 
 func newAttachment(st *aliasState, t relay.Tunnel) *attachment {
@@ -41,8 +42,11 @@ func newAttachment(st *aliasState, t relay.Tunnel) *attachment {
 	if h.lazy {
 		hard = maxChannelsLazy
 	}
-	h.limiter = newLimiter(channelsPerTunnel, hard)
-	h.pool.init(h)
+	h.limiter = newLimiter(pool.MaxInUse, hard)
+	d := st.d
+	h.pool = pool.New(pool.Options{
+		Lazy: h.lazy, Remote: h.remote != nil, Open: t.Open, Silent: h.staleNow, Background: d.background, Base: d.base, Shared: &d.pools,
+	})
 	return h
 }
 
@@ -82,11 +86,11 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	if old != nil {
 		d.counters.takenOver.Inc()
 		d.store.NoteTakeover(a, old.info, h.info)
-		old.pool.close()
+		old.pool.Close()
 		d.background(func() { old.t.Close(reasonTakenOver) })
 	}
 	d.feed.Tunnel(st.id)
-	h.pool.refill()
+	h.pool.Refill()
 	st.startDispatch()
 	return h
 }
@@ -143,7 +147,7 @@ func (h *attachment) markAlive(reasons ...*bool) bool {
 	h.st.mu.Unlock()
 	if back && current {
 		h.st.d.feed.Tunnel(h.st.id)
-		h.pool.refill()
+		h.pool.Refill()
 		h.st.startDispatch()
 	}
 	return back
@@ -175,7 +179,7 @@ func (h *attachment) Detach(graceful bool) {
 	}
 	h.st.mu.Unlock()
 	if graceful {
-		h.pool.close()
+		h.pool.Close()
 	} else {
 		h.markLost()
 	}
@@ -197,7 +201,7 @@ func (h *attachment) markLost() {
 		close(h.lost)
 	}
 	h.st.mu.Unlock()
-	h.pool.close()
+	h.pool.Close()
 }
 
 // markStale sets one of the reasons for being stale. It returns false if that reason
@@ -219,7 +223,7 @@ func (h *attachment) markStale(why *bool) bool {
 		h.st.since = time.Now()
 	}
 	h.st.mu.Unlock()
-	h.pool.closeIdle()
+	h.pool.CloseIdle()
 	if first && current {
 		h.st.d.feed.Tunnel(h.st.id)
 	}
@@ -276,14 +280,14 @@ func (h *attachment) awaitLiveness(reason *bool) {
 // channelFor returns a channel for the exchange. With fresh set, it opens a new one
 // instead of taking one from the pool. Errors: local-refused, local-unresolvable,
 // overloaded, or ErrNotSent.
-func (h *attachment) channelFor(x *exchange, fresh bool) (*pooledChannel, *relay.Error) {
+func (h *attachment) channelFor(x *exchange, fresh bool) (*pool.Channel, *relay.Error) {
 	heard, limit := h.t.Heard(), probeAfter
 	if h.lazy {
 		limit = probeAfterLazy
 	}
 	fresh = fresh || heard > limit
 	if !fresh {
-		if l := h.pool.take(x.req.caller); l != nil {
+		if l := h.pool.Take(x.req.caller); l != nil {
 			return l, nil
 		}
 	}
@@ -292,23 +296,23 @@ func (h *attachment) channelFor(x *exchange, fresh bool) (*pooledChannel, *relay
 
 // open makes a new channel. A client that refuses it while many are open gets a second try
 // with fewer. OpenSSH says that a name does not resolve when it has no descriptor left.
-func (h *attachment) open(ctx context.Context, x *exchange) (*pooledChannel, *relay.Error) {
+func (h *attachment) open(ctx context.Context, x *exchange) (*pool.Channel, *relay.Error) {
 	l, err := h.openOnce(ctx, x)
 	refused := err != nil && (err.Code == relay.CodeLocalRefused || err.Code == relay.CodeLocalUnresolvable)
-	if refused && h.pool.reduce() {
-		time.Sleep(closeTime)
+	if refused && h.pool.Reduce() {
+		time.Sleep(pool.CloseTime)
 		l, err = h.openOnce(ctx, x)
 	}
 	return l, err
 }
 
-func (h *attachment) openOnce(ctx context.Context, x *exchange) (*pooledChannel, *relay.Error) {
-	ctx, cancel := context.WithTimeout(ctx, openWait)
+func (h *attachment) openOnce(ctx context.Context, x *exchange) (*pool.Channel, *relay.Error) {
+	ctx, cancel := context.WithTimeout(ctx, pool.OpenTimeout)
 	defer cancel()
 	asked := time.Now()
 	ch, err := h.t.Open(ctx, x.origin)
 	if err == nil {
-		return newPooledChannel(x.d, ch), nil
+		return h.pool.Channel(ch), nil
 	}
 	clientSilent := errors.Is(err, relay.ErrTunnelSilent)
 	if clientSilent || ctx.Err() != nil && h.t.Heard() >= time.Since(asked) {

@@ -21,6 +21,7 @@ import (
 
 	"relay"
 	"relay/delivery/feed"
+	"relay/delivery/pool"
 )
 
 // Options are what a Delivery is made of. A limit of 0 is off.
@@ -67,7 +68,6 @@ type Options struct {
 
 // Bounds that are no settings.
 const (
-	channelsPerTunnel  = 64   // in use; upgraded ones apart
 	maxChannelsPlain   = 2000 // as many when the first ones hang
 	maxChannelsLazy    = 200  // the bundled client takes 256, spares and closing ones among them
 	overflowPerAccount = 4096 // in use beyond those of each tunnel, over all tunnels of aliases of one owner
@@ -75,8 +75,7 @@ const (
 	crowdRequests      = 2000 // requests in flight for one alias above which the wait for a slot ends after slotWait
 
 	slotWait               = 5 * time.Second // longest wait for a slot beside crowdRequests
-	overflowAfter          = time.Second     // in line before one more than channelsPerTunnel is used
-	openWait               = 2 * time.Second // for the answer to a channel open
+	overflowAfter          = time.Second     // in line before one more than pool.MaxInUse is used
 	probeAfter             = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
 	probeAfterLazy         = 2500 * time.Millisecond
 	storeWait              = 10 * time.Second      // for a step that stands between a caller and the answer
@@ -118,9 +117,8 @@ type Delivery struct {
 	tunnels       tunnels
 	feed          *feed.Feed
 	overflow      *semaphore.Weighted // channels in use beyond those of each tunnel
-	channels      atomic.Int64
-	kept          atomic.Int64 // of channels, those that a pool has kept at some time
-	storeDegraded atomic.Bool  // see markStoreDegraded
+	pools         pool.Shared
+	storeDegraded atomic.Bool // see markStoreDegraded
 	counters      counts
 
 	exchanges sync.Pool // *exchange
@@ -344,7 +342,7 @@ func (d *Delivery) Running() map[relay.AttemptRef]bool {
 func (d *Delivery) Stats() Stats {
 	tunnels, queued := d.countTunnels()
 	return Stats{
-		Channels: int(d.channels.Load()), StorageFull: d.counters.storageFull.Load(),
+		Channels: d.pools.Open(), StorageFull: d.counters.storageFull.Load(),
 		Tunnels: tunnels[relay.TunnelOnline] + tunnels[relay.TunnelStale], Queued: queued,
 	}
 }

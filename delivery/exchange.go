@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/pool"
 	"relay/wire"
 )
 
@@ -43,11 +44,11 @@ type exchange struct {
 	reqEnd      uploadResult
 
 	ch      relay.Channel
-	pooled  *pooledChannel
+	pooled  *pool.Channel
 	slot    channelSlot
 	hasSlot bool
 	reused  bool
-	kept    keptChannels // as the request was sent
+	kept    pool.KeptChannels // as the request was sent
 
 	// The answer.
 	final            *wire.Head
@@ -77,7 +78,7 @@ type exchange struct {
 	acceptedWhole  bool
 	durable        bool
 	acceptDue      bool
-	slow           bool // slowAfter has passed before the first byte of an answer
+	slow           bool // pool.SlowAfter has passed before the first byte of an answer
 	slowCounted    bool // the pool counts it as slow until then
 
 	at              times
@@ -162,7 +163,7 @@ func (x *exchange) release() {
 // releaseChannel closes the channel and releases its slot.
 func (x *exchange) releaseChannel() {
 	if x.pooled != nil {
-		x.pooled.close()
+		x.pooled.Close()
 		x.pooled = nil
 	}
 	x.releaseSlot()
@@ -187,7 +188,7 @@ func (x *exchange) returnChannel() {
 // park keeps the channel for another request if it may carry one.
 func (x *exchange) park() {
 	if limit, ok := x.reusable(); ok {
-		x.att.pool.park(x.pooled, limit)
+		x.att.pool.Park(x.pooled, limit)
 		x.pooled = nil
 	}
 }
@@ -198,14 +199,14 @@ func (x *exchange) park() {
 func (x *exchange) becomeSlow() {
 	if !x.slow && !x.att.lazy {
 		x.slow = true
-		x.slowCounted = !x.reused && x.att.pool.addSlow()
+		x.slowCounted = !x.reused && x.att.pool.AddSlow()
 	}
 }
 
 func (x *exchange) endSlow() {
 	if x.slowCounted {
 		x.slowCounted = false
-		x.att.pool.removeSlow()
+		x.att.pool.RemoveSlow()
 	}
 }
 
@@ -213,7 +214,7 @@ func (x *exchange) releaseSlot() {
 	x.endSlow()
 	if x.hasSlot {
 		x.hasSlot = false
-		x.att.pool.removeInUse()
+		x.att.pool.RemoveInUse()
 		x.slot.release()
 	}
 }
@@ -265,7 +266,7 @@ func (x *exchange) connect() *relay.Error {
 		return err
 	}
 	x.hasSlot = true
-	x.att.pool.addInUse()
+	x.att.pool.AddInUse()
 	if closed(x.lost) { // while the event was stored, or while it waited for a slot
 		return relay.ErrNotSent
 	}
@@ -277,23 +278,23 @@ func (x *exchange) connect() *relay.Error {
 		if err != nil {
 			return err
 		}
-		x.pooled, x.ch, x.reused = l, l.ch, l.reused
-		x.d.counters.opened.add(l.origin())
+		x.pooled, x.ch, x.reused = l, l.Channel, l.Reused
+		x.d.counters.opened.add(l.Origin())
 		x.at.open = time.Now()
 		if x.req.caller == nil && x.d.opt.MayClaim != nil && x.d.opt.MayClaim() != nil {
 			return relay.ErrNotSent // another node may have claimed it
 		}
-		x.kept = x.att.pool.keptChannels()
-		n, werr := l.ch.Write(x.first)
+		x.kept = x.att.pool.Kept()
+		n, werr := l.Write(x.first)
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {
 			x.d.tunnels.count(x.att.info.ID)
 			x.writeFailed, x.reached = werr != nil || n < len(x.first), true
-			x.att.pool.refill()
+			x.att.pool.Refill()
 			return nil
 		}
-		waited := l.idled
-		l.close()
+		waited := l.Idled()
+		l.Close()
 		x.pooled, x.ch = nil, nil
 		if fresh || !waited {
 			return relay.ErrNotSent
@@ -312,7 +313,7 @@ func (x *exchange) loop() verdict {
 			lost, cut = nil, nil
 		}
 		select {
-		case f := <-x.pooled.reads():
+		case f := <-x.pooled.Reads():
 			v = x.onFill(f)
 		case u := <-x.uploadDone:
 			v = x.onUpload(u)
@@ -359,6 +360,6 @@ func (x *exchange) advance() {
 		x.flush()
 	}
 	if !x.done && len(x.out) < maxHeldOutput {
-		x.pooled.requestRead()
+		x.pooled.RequestRead()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/pool"
 )
 
 // arm sets the timer to the next time limit or check of the exchange.
@@ -30,7 +31,7 @@ func (x *exchange) arm() {
 			sooner(w.Add(acceptDelay))
 		}
 		if !x.slow && x.at.first.IsZero() && !x.att.lazy {
-			sooner(w.Add(slowAfter))
+			sooner(w.Add(pool.SlowAfter))
 		}
 		if x.responseTimeout > 0 {
 			sooner(w.Add(x.responseTimeout))
@@ -65,7 +66,7 @@ func (x *exchange) onTime(now time.Time) verdict {
 		return x.onSilence(now)
 	}
 	x.acceptDue = since >= acceptDelay
-	if since >= slowAfter && x.at.first.IsZero() {
+	if since >= pool.SlowAfter && x.at.first.IsZero() {
 		x.becomeSlow()
 	}
 	if x.responseTimeout > 0 && since >= x.responseTimeout {
@@ -143,7 +144,7 @@ func (x *exchange) onFinish() verdict {
 // onLost fails the exchange, unless bytes of the answer have already arrived.
 func (x *exchange) onLost() verdict {
 	select {
-	case f := <-x.pooled.reads():
+	case f := <-x.pooled.Reads():
 		return x.onFill(f)
 	default:
 		return x.fail(x.tunnelLost())
@@ -172,15 +173,15 @@ func errTunnelLost() *relay.Error {
 
 // onFill takes what the local server sent.
 func (x *exchange) onFill(f relay.Fill) verdict {
-	x.pooled.readDone()
+	x.pooled.ReadDone()
 	if f.N > 0 {
 		if x.at.first.IsZero() {
 			x.at.first = time.Now()
 			x.endSlow()
-			x.att.pool.noteAnswer(x.kept, x.reused)
+			x.att.pool.NoteAnswer(x.kept, x.reused)
 			x.answeredEarly = !x.allWritten.Load()
 		}
-		if v := x.onBytes(x.pooled.buf[:f.N]); v != goOn {
+		if v := x.onBytes(x.pooled.Bytes(f)); v != goOn {
 			return v
 		}
 	}
@@ -206,7 +207,7 @@ func (x *exchange) onChannelEnd(err error) verdict {
 	}
 	if orderly && x.at.first.IsZero() {
 		if x.reused {
-			x.att.pool.disableReuse()
+			x.att.pool.DisableReuse()
 		}
 		if why := x.ch.Refusal(refusalWait); why != nil {
 			x.reached = false

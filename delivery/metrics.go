@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
+	"relay/delivery/pool"
 )
 
 // Labels that are no codes.
@@ -18,8 +19,7 @@ const (
 	outcomeRefused  = "refused" // in durations: any other outcome
 	labelOther      = "other"
 
-	kindQueued  = "queued" // an attempt that waited, of either kind
-	originSpare = "spare"
+	kindQueued = "queued" // an attempt that waited, of either kind
 )
 
 var outcomes = []string{
@@ -36,7 +36,7 @@ var refusals = []string{
 var (
 	kinds   = []string{relay.KindOriginal, relay.KindReplay, kindQueued}
 	ends    = []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted}
-	origins = []string{relay.ConnectionNew, relay.ConnectionReused, originSpare}
+	origins = []string{relay.ConnectionNew, relay.ConnectionReused, pool.OriginSpare}
 )
 
 // counterVec are counters by one label. They are resolved once, so that counting is one
@@ -127,7 +127,7 @@ func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
 		defer d.mu.Unlock()
 		return d.running
 	})
-	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, func() int { return int(d.channels.Load()) })
+	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, d.pools.Open)
 	gauge("viewers", "Subscribers of the live feed.", nil, func() int {
 		viewers, _ := d.feed.Stats()
 		return viewers

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/pool"
 	"relay/wire"
 )
 
@@ -239,7 +240,7 @@ func (x *exchange) write(p []byte) bool {
 // it may be kept at all (ADR 0005). It is called once the request was read to its end.
 func (x *exchange) reusable() (time.Duration, bool) {
 	q, a := x.req.head, x.final
-	limit := reuseLimit
+	limit := pool.ReuseLimit
 	if t := a.KeepAliveTimeout; t >= 0 {
 		limit = min(limit, time.Duration(t)*time.Second/2)
 	}
@@ -252,10 +253,10 @@ func (x *exchange) reusable() (time.Duration, bool) {
 	case !reusableMethod(q), x.answeredEarly, x.trailingBytes: // answeredEarly is also set after a failed write
 	case hasBody && (a.Status >= 400 || x.req.caller == nil): // a replay has no caller that could go on
 	case x.req.body != nil && x.req.body.HasTrailers():
-	case x.pooled == nil || x.pooled.reading || x.pooled.closed || !x.att.pool.mayReuse():
+	case x.pooled == nil || !x.pooled.Usable() || !x.att.pool.MayReuse():
 	default:
 		if hasBody {
-			x.pooled.owner = x.req.caller
+			x.pooled.Owner = x.req.caller
 		}
 		return limit, true
 	}
@@ -280,6 +281,6 @@ func (x *exchange) checkReusedAnswer() {
 	}
 	switch x.final.Status {
 	case 400, 408, 501, 505:
-		x.att.pool.disableReuse()
+		x.att.pool.DisableReuse()
 	}
 }

@@ -332,12 +332,12 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 		d.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: time.Now()})
 	case h == nil:
 	case h.remote == nil:
-		h.pool.close()
+		h.pool.Close()
 		d.background(func() { h.t.Close(reasonTakenOver) })
 	case next == nil:
 		h.markLost()
 	default:
-		h.pool.close()
+		h.pool.Close()
 	}
 	d.feed.Tunnel(st.id)
 }

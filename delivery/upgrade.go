@@ -28,7 +28,7 @@ func (x *exchange) splice() relay.Outcome {
 	}()
 	joined, err := x.spliceDown(upward)
 	if err != nil {
-		x.pooled.close()
+		x.pooled.Close()
 		x.req.caller.Abort()
 	}
 	if !joined {
@@ -55,12 +55,12 @@ func (x *exchange) spliceDown(upward <-chan error) (joined bool, err error) {
 	localEnded := false
 	for !joined || !localEnded {
 		if !localEnded {
-			x.pooled.requestRead()
+			x.pooled.RequestRead()
 		}
 		select {
-		case f := <-x.pooled.reads():
-			x.pooled.readDone()
-			x.write(x.pooled.buf[:f.N])
+		case f := <-x.pooled.Reads():
+			x.pooled.ReadDone()
+			x.write(x.pooled.Bytes(f))
 			switch {
 			case x.callerGone, f.Err != nil && !errors.Is(f.Err, io.EOF):
 				return joined, errSpliceCut

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/pool"
 	"relay/wire"
 )
 
@@ -14,7 +15,7 @@ import (
 // the exchange does.
 func (x *exchange) startUpload() {
 	x.uploading = true
-	x.checkUploadAt = time.Now().Add(slowAfter)
+	x.checkUploadAt = time.Now().Add(pool.SlowAfter)
 	go x.upload()
 }
 
@@ -174,7 +175,7 @@ func (x *exchange) send(p []byte) {
 func (x *exchange) writeTimeout() time.Duration { return max(x.responseTimeout, minWriteTimeout) }
 
 // onUploadCheck looks at an upload that is under way. One whose write has been blocked
-// for slowAfter may wait for a local server of one connection; after writeTimeout the
+// for pool.SlowAfter may wait for a local server of one connection; after writeTimeout the
 // exchange fails, since it would hold its caller and its slot for as long as the tunnel
 // lives.
 func (x *exchange) onUploadCheck(now time.Time) verdict {
@@ -182,15 +183,15 @@ func (x *exchange) onUploadCheck(now time.Time) verdict {
 		return goOn
 	}
 	waited, limit := x.writeBlocked(now), x.writeTimeout()
-	if waited >= slowAfter && x.at.first.IsZero() {
+	if waited >= pool.SlowAfter && x.at.first.IsZero() {
 		x.becomeSlow()
 	}
 	if x.responseTimeout > 0 && waited >= limit {
 		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
 	}
-	x.checkUploadAt = now.Add(max(limit-waited, slowAfter))
+	x.checkUploadAt = now.Add(max(limit-waited, pool.SlowAfter))
 	if !x.slow && !x.att.lazy {
-		x.checkUploadAt = now.Add(slowAfter)
+		x.checkUploadAt = now.Add(pool.SlowAfter)
 	}
 	return goOn
 }
@@ -203,4 +204,10 @@ func (x *exchange) writeBlocked(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(x.at.start) - time.Duration(began)
+}
+
+// piece gives a pooled buffer of readSize bytes.
+func (d *Delivery) piece() *[]byte {
+	b, _ := d.pieces.Get().(*[]byte)
+	return b
 }

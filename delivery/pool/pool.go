@@ -1,4 +1,7 @@
-package delivery
+// Package pool keeps the idle channels of a tunnel: with plain ssh channels that have carried
+// a request and may carry another one, with relay up channels opened ahead (spares). Each has
+// a read outstanding, which shows when the local server closes it or sends a byte.
+package pool
 
 import (
 	"context"
@@ -11,24 +14,46 @@ import (
 	"relay"
 )
 
-// pool holds the idle channels of a tunnel: with plain ssh channels that have carried a
-// request and may carry another one, with relay up channels opened ahead (spares). Each
-// has a read outstanding, which shows when the local server closes it or sends a byte.
-type pool struct {
-	att *attachment
+// Options describe the tunnel of a pool.
+type Options struct {
+	Lazy   bool // its client dials the local server at the first byte of a channel: spares
+	Remote bool // another node has it
+	// Open opens a channel to the local server for a caller.
+	Open func(ctx context.Context, origin netip.AddrPort) (relay.Channel, error)
+	// Silent reports whether nothing may be sent on the tunnel.
+	Silent func() bool
+	// Background runs a function in a goroutine of its own. It returns false when the relay
+	// is stopping, and does not run it then.
+	Background func(func()) bool
+	Base       context.Context // ends when everything must stop
+	Shared     *Shared
+}
+
+// Shared is what the pools of all tunnels have together. The zero value is ready.
+type Shared struct {
+	open atomic.Int64 // channels
+	kept atomic.Int64 // of these, those that a pool has kept at some time
+}
+
+// Open returns how many channels are open, idle ones included.
+func (s *Shared) Open() int { return int(s.open.Load()) }
+
+// Pool holds the idle channels of one tunnel. Its methods are safe for concurrent use.
+type Pool struct {
+	Options
 
 	mu            sync.Mutex
 	closed        bool
 	reuseDisabled bool
-	verified      bool             // an idle channel was seen to stay open: the local server keeps connections
-	idle          []*pooledChannel // oldest first
+	verified      bool       // an idle channel was seen to stay open: the local server keeps connections
+	idle          []*Channel // oldest first
 	trim          *time.Timer
 
 	// A local server that handles one connection at a time, or a fixed number of them,
 	// answers no other request while idle channels use them up (ADR 0005).
-	slow       int       // requests that addSlow counts
+	slow       int       // requests that AddSlow counts
 	reuseAgain time.Time // no channel is kept before this time
-	maxIdle    int       // see reduce
+	maxIdle    int       // see Reduce
 	reducedAt  time.Time
 	concurrent bool // proven was 2 or more at some time
 	// proven is how many connections the local server is known to handle at once: it has
@@ -36,7 +61,7 @@ type pool struct {
 	// answer before. It is 0 again when none of those is open any more, because another
 	// program may listen there now.
 	proven atomic.Int64
-	kept   atomic.Int64 // open channels that park has kept at some time
+	kept   atomic.Int64 // open channels that Park has kept at some time
 	ended  atomic.Int64 // those that were closed since
 
 	opening   int
@@ -49,37 +74,39 @@ type pool struct {
 
 // Bounds of the pool.
 const (
-	maxIdleChannels = 256  // of one tunnel; a request with a body needs the one of its own caller
-	maxKeptInAll    = 8192 // in use or idle, of all tunnels
+	MaxInUse        = 64              // channels of one tunnel in use, those of upgraded connections apart
+	OpenTimeout     = 2 * time.Second // for the answer to a channel open
+	maxIdleChannels = 256             // of one tunnel; a request with a body needs the one of its own caller
+	maxKeptInAll    = 8192            // in use or idle, of all tunnels
 	// evictAfter is the age from which an idle channel gives way to a new one: its caller has
 	// probably gone. A younger one does not, so that more callers than channels, which come
 	// in turn, do not take each other's.
 	evictAfter = 250 * time.Millisecond
-	// closeTime is given to the peer to close channels before another one is opened.
-	closeTime = 50 * time.Millisecond
+	// CloseTime is given to the peer to close channels before another one is opened.
+	CloseTime = 50 * time.Millisecond
 
-	reuseLimit     = time.Second
+	ReuseLimit     = time.Second // an idle channel is kept for so long
 	maxSpares      = 16
 	peakWindow     = 10 * time.Second
 	minOpenBackoff = 250 * time.Millisecond
 	maxOpenBackoff = 15 * time.Second
 	trimInterval   = 5 * time.Second
 	verifyAfter    = 20 * time.Millisecond
-	idleReadSize   = 4 << 10
 
-	slowAfter  = 100 * time.Millisecond // a request without an answer for so long is slow
+	SlowAfter  = 100 * time.Millisecond // a request without an answer for so long is slow
 	reusePause = 10 * time.Second       // pause of reuse after a slow request while a channel was idle
 )
 
-func (p *pool) init(h *attachment) {
-	p.att, p.maxIdle = h, maxIdleChannels
-	p.window = time.Now()
+// New makes an empty pool.
+func New(o Options) *Pool {
+	p := &Pool{Options: o, maxIdle: maxIdleChannels, window: time.Now()}
 	p.trim = time.AfterFunc(time.Hour, p.trimIdle)
 	p.trim.Stop()
+	return p
 }
 
-// addInUse counts a channel that a request uses; removeInUse ends that.
-func (p *pool) addInUse() {
+// AddInUse counts a channel that a request uses; RemoveInUse ends that.
+func (p *Pool) AddInUse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rollPeaks(time.Now())
@@ -87,13 +114,13 @@ func (p *pool) addInUse() {
 	p.peak[0] = max(p.peak[0], p.inUse)
 }
 
-func (p *pool) removeInUse() {
+func (p *Pool) RemoveInUse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inUse--
 }
 
-func (p *pool) rollPeaks(now time.Time) {
+func (p *Pool) rollPeaks(now time.Time) {
 	for range 2 {
 		if now.Sub(p.window) < peakWindow {
 			return
@@ -105,9 +132,9 @@ func (p *pool) rollPeaks(now time.Time) {
 	p.window = now
 }
 
-// take returns an idle channel for a request from caller, nil if there is none. caller is
+// Take returns an idle channel for a request from caller, nil if there is none. caller is
 // nil for replays and queued deliveries.
-func (p *pool) take(caller relay.Caller) *pooledChannel {
+func (p *Pool) Take(caller relay.Caller) *Channel {
 	for {
 		l := p.next(caller)
 		if l == nil {
@@ -116,20 +143,20 @@ func (p *pool) take(caller relay.Caller) *pooledChannel {
 		if p.healthy(l) {
 			return l
 		}
-		l.close()
+		l.Close()
 	}
 }
 
 // next removes one idle channel and returns it: the oldest spare, or the most recently
 // used channel of those that carried no other caller's body; nil if there is none.
-func (p *pool) next(caller relay.Caller) *pooledChannel {
+func (p *Pool) next(caller relay.Caller) *Channel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := len(p.idle) - 1
-	if p.att.lazy {
+	if p.Lazy {
 		i = min(i, 0)
 	} else if i >= 0 && p.reuseVerified() {
-		for i >= 0 && p.idle[i].owner != nil && p.idle[i].owner != caller {
+		for i >= 0 && p.idle[i].Owner != nil && p.idle[i].Owner != caller {
 			i--
 		}
 	} else {
@@ -147,7 +174,7 @@ func (p *pool) next(caller relay.Caller) *pooledChannel {
 // after each answer without announcing it would lose the next request, and no request is
 // sent twice; so one idle channel has to stay open for verifyAfter first. The caller
 // holds mu.
-func (p *pool) reuseVerified() bool {
+func (p *Pool) reuseVerified() bool {
 	if !p.verified && len(p.idle) > 0 && time.Since(p.idle[0].since) >= verifyAfter {
 		ended, _ := p.idle[0].pollIdleRead()
 		p.verified = !ended
@@ -156,32 +183,32 @@ func (p *pool) reuseVerified() bool {
 }
 
 // healthy reports whether an idle channel may carry a request.
-func (p *pool) healthy(l *pooledChannel) bool {
+func (p *Pool) healthy(l *Channel) bool {
 	if ended, bytes := l.pollIdleRead(); ended {
-		if bytes && l.reused {
-			p.disableReuse()
+		if bytes && l.Reused {
+			p.DisableReuse()
 		}
 		return false
 	}
-	return !l.reused || time.Now().Before(l.until)
+	return !l.Reused || time.Now().Before(l.until)
 }
 
-// park keeps a channel for another request, for at most limit.
-func (p *pool) park(l *pooledChannel, limit time.Duration) {
+// Park keeps a channel for another request, for at most limit.
+func (p *Pool) Park(l *Channel, limit time.Duration) {
 	now := time.Now()
-	if !l.reused {
+	if !l.Reused {
 		l.keptBy = p
 		p.kept.Add(1)
-		l.d.kept.Add(1)
+		p.Shared.kept.Add(1)
 	}
-	l.reused, l.since, l.until = true, now, now.Add(limit)
+	l.Reused, l.since, l.until = true, now, now.Add(limit)
 	l.armIdleRead()
-	if ch, remote := l.ch.(interface{ Parked() }); remote {
+	if ch, remote := l.Channel.(interface{ Parked() }); remote {
 		ch.Parked()
 	}
 	p.mu.Lock()
 	drop := l
-	if p.reuses() && l.d.kept.Load() <= maxKeptInAll {
+	if p.reuses() && p.Shared.kept.Load() <= maxKeptInAll {
 		switch {
 		case len(p.idle) < p.maxIdle:
 			drop = nil
@@ -198,13 +225,13 @@ func (p *pool) park(l *pooledChannel, limit time.Duration) {
 	}
 	p.mu.Unlock()
 	if drop != nil {
-		drop.close()
+		drop.Close()
 	}
 }
 
-// mayReuse reports whether park would keep a channel.
-func (p *pool) mayReuse() bool {
-	if p.att.lazy {
+// MayReuse reports whether Park would keep a channel.
+func (p *Pool) MayReuse() bool {
+	if p.Lazy {
 		return false
 	}
 	p.mu.Lock()
@@ -213,16 +240,16 @@ func (p *pool) mayReuse() bool {
 }
 
 // reuses reports whether channels are kept for reuse now. The caller holds mu.
-func (p *pool) reuses() bool {
+func (p *Pool) reuses() bool {
 	return !p.closed && !p.reuseDisabled && p.slow == 0 && !time.Now().Before(p.reuseAgain)
 }
 
-// addSlow is called when a request has waited for slowAfter without an answer. If more
+// AddSlow is called when a request has waited for SlowAfter without an answer. If more
 // channels are open than the local server is known to handle at once, idle ones may be the
-// reason: addSlow closes them and counts the request. No channel is kept until removeSlow
+// reason: AddSlow closes them and counts the request. No channel is kept until RemoveSlow
 // ends that, nor for reusePause if a channel was idle now, unless the local server has
 // handled several connections at once before.
-func (p *pool) addSlow() (counted bool) {
+func (p *Pool) AddSlow() (counted bool) {
 	p.mu.Lock()
 	if int64(len(p.idle)+p.inUse) <= p.proven.Load() {
 		p.mu.Unlock()
@@ -233,26 +260,27 @@ func (p *pool) addSlow() (counted bool) {
 		p.reuseAgain = time.Now().Add(reusePause)
 	}
 	p.mu.Unlock()
-	p.closeIdle()
+	p.CloseIdle()
 	return true
 }
 
-// keptChannels are the channels that had an answer, as a request was sent.
-type keptChannels struct{ open, ended int64 }
+// KeptChannels are the channels that had an answer, as a request was sent.
+type KeptChannels struct{ open, ended int64 }
 
-func (p *pool) keptChannels() keptChannels {
+// Kept returns the channels that had an answer, as a request is sent.
+func (p *Pool) Kept() KeptChannels {
 	ended := p.ended.Load() // first: a channel that is closed meanwhile then counts too low
-	return keptChannels{p.kept.Load(), ended}
+	return KeptChannels{p.kept.Load(), ended}
 }
 
-// noteAnswer raises proven after the first byte of an answer. sent is the result of
-// keptChannels before the request was sent, reused tells that its own channel is one of them.
-func (p *pool) noteAnswer(sent keptChannels, reused bool) {
+// NoteAnswer raises proven after the first byte of an answer. sent is the result of
+// Kept before the request was sent, reused tells that its own channel is one of them.
+func (p *Pool) NoteAnswer(sent KeptChannels, reused bool) {
 	n := sent.open - (p.ended.Load() - sent.ended)
 	if !reused {
 		n++
 	}
-	if n <= p.proven.Load() || p.att.lazy {
+	if n <= p.proven.Load() || p.Lazy {
 		return
 	}
 	p.mu.Lock()
@@ -266,42 +294,42 @@ func (p *pool) noteAnswer(sent keptChannels, reused bool) {
 	p.concurrent = p.concurrent || n >= 2
 }
 
-// reduce closes the idle channels, and keeps fewer from now on, if so many channels are open
+// Reduce closes the idle channels, and keeps fewer from now on, if so many channels are open
 // that the client of the tunnel may have no descriptor left for another connection (macOS
 // gives a program 256). It reports whether that has happened just now.
-func (p *pool) reduce() bool {
+func (p *Pool) Reduce() bool {
 	p.mu.Lock()
-	if len(p.idle)+p.inUse > 2*channelsPerTunnel {
-		p.maxIdle, p.reducedAt = channelsPerTunnel, time.Now()
+	if len(p.idle)+p.inUse > 2*MaxInUse {
+		p.maxIdle, p.reducedAt = MaxInUse, time.Now()
 	}
 	reduced := time.Since(p.reducedAt) < reusePause
 	p.mu.Unlock()
 	if reduced {
-		p.closeIdle()
+		p.CloseIdle()
 	}
 	return reduced
 }
 
-// removeSlow ends the count of a request that is answered or has ended without an answer.
-func (p *pool) removeSlow() {
+// RemoveSlow ends the count of a request that is answered or has ended without an answer.
+func (p *Pool) RemoveSlow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slow--
 }
 
-// disableReuse ends reuse for this tunnel for good, because its local server broke the
+// DisableReuse ends reuse for this tunnel for good, because its local server broke the
 // rules of HTTP on a reused connection.
-func (p *pool) disableReuse() {
+func (p *Pool) DisableReuse() {
 	p.mu.Lock()
 	p.reuseDisabled = true
 	p.mu.Unlock()
-	if !p.att.lazy {
-		p.closeIdle()
+	if !p.Lazy {
+		p.CloseIdle()
 	}
 }
 
-// closeIdle closes all idle channels.
-func (p *pool) closeIdle() {
+// CloseIdle closes all idle channels.
+func (p *Pool) CloseIdle() {
 	p.mu.Lock()
 	p.reuseVerified()
 	waiting := p.idle
@@ -310,29 +338,29 @@ func (p *pool) closeIdle() {
 	p.mu.Unlock()
 	for _, l := range waiting {
 		p.healthy(l)
-		l.close()
+		l.Close()
 	}
 }
 
-// close empties the pool for good.
-func (p *pool) close() {
+// Close empties the pool for good.
+func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.closeIdle()
+	p.CloseIdle()
 }
 
 // trimIdle closes channels that were idle for too long, and spares that are not wanted.
-func (p *pool) trimIdle() {
+func (p *Pool) trimIdle() {
 	now := time.Now()
 	p.mu.Lock()
 	p.rollPeaks(now)
 	p.reuseVerified()
 	surplus := len(p.idle) - p.wantedSpares()
-	var old []*pooledChannel
+	var old []*Channel
 	keep := p.idle[:0]
 	for _, l := range p.idle {
-		if l.reused && !now.Before(l.until) || !l.reused && surplus > 0 {
+		if l.Reused && !now.Before(l.until) || !l.Reused && surplus > 0 {
 			surplus--
 			old = append(old, l)
 		} else {
@@ -343,34 +371,34 @@ func (p *pool) trimIdle() {
 	p.idle = keep
 	switch {
 	case p.closed || len(keep) == 0:
-	case keep[0].reused:
+	case keep[0].Reused:
 		p.trim.Reset(max(time.Millisecond, keep[0].until.Sub(now)))
-	case len(keep) > 1, p.att.remote != nil:
+	case len(keep) > 1, p.Remote:
 		p.trim.Reset(trimInterval)
 	}
 	p.mu.Unlock()
 	for _, l := range old {
 		p.healthy(l)
-		l.close()
+		l.Close()
 	}
 }
 
 // wantedSpares returns how many spares the pool should hold. The caller holds mu.
-func (p *pool) wantedSpares() int {
-	if !p.att.lazy {
+func (p *Pool) wantedSpares() int {
+	if !p.Lazy {
 		return 0
 	}
 	least := 1
-	if p.att.remote != nil {
+	if p.Remote {
 		least = 0 // every node would keep one for each tunnel
 	}
 	return max(least, min(maxSpares, max(p.peak[0], p.peak[1])))
 }
 
-// refill opens missing spares in the background. It is called after the first write of
+// Refill opens missing spares in the background. It is called after the first write of
 // each request, so that opening a spare does not delay that request.
-func (p *pool) refill() {
-	if !p.att.lazy {
+func (p *Pool) Refill() {
+	if !p.Lazy {
 		return
 	}
 	p.mu.Lock()
@@ -381,18 +409,17 @@ func (p *pool) refill() {
 		return
 	}
 	for n := p.wantedSpares() - len(p.idle) - p.opening; n > 0; n-- {
-		if !p.att.st.d.background(p.openSpare) {
+		if !p.Background(p.openSpare) {
 			return
 		}
 		p.opening++
 	}
 }
 
-func (p *pool) openSpare() {
-	d := p.att.st.d
-	ctx, cancel := context.WithTimeout(d.base, openWait)
+func (p *Pool) openSpare() {
+	ctx, cancel := context.WithTimeout(p.Base, OpenTimeout)
 	defer cancel()
-	ch, err := p.att.t.Open(ctx, netip.AddrPortFrom(netip.IPv4Unspecified(), 0))
+	ch, err := p.Open(ctx, netip.AddrPortFrom(netip.IPv4Unspecified(), 0))
 	p.mu.Lock()
 	p.opening--
 	if err != nil {
@@ -403,16 +430,16 @@ func (p *pool) openSpare() {
 	}
 	p.backoff = 0
 	p.mu.Unlock()
-	l := newPooledChannel(d, ch)
+	l := p.Channel(ch)
 	l.armIdleRead()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.att.staleNow() {
-		l.close()
+	if p.closed || p.Silent() {
+		l.Close()
 		return
 	}
 	p.idle = append(p.idle, l)
-	if len(p.idle) == 2 || len(p.idle) == 1 && p.att.remote != nil {
+	if len(p.idle) == 2 || len(p.idle) == 1 && p.Remote {
 		p.trim.Reset(trimInterval)
 	}
 }
