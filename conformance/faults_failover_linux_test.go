@@ -13,8 +13,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultFailover cuts relayd off from its Postgres and leads it to a replica, which
-// takes no writes until it is promoted. What was answered meanwhile is in the new primary.
+// TestFaultFailover cuts three nodes off from their Postgres and leads them to a replica, which
+// takes no writes until it is promoted. Requests go on at the node of the tunnel and at another
+// one. What was answered is in the new primary, and no node was called dead.
 func TestFaultFailover(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
@@ -27,10 +28,16 @@ func TestFaultFailover(t *testing.T) {
 	})
 	replica := d.replicate()
 	front, through := relaytest.PostgresLine(t, d.url())
-	r := startRelay(t, through)
+	nodes := threeNodes(t, through)
+	r := nodes[0]
 	r.autossh("failover", localServer(t))
-	l := startLoad(r, "failover", 4, func(l *load) { l.pause = 10 * time.Millisecond })
-	l.more(50, 30*time.Second)
+	var loads []*load
+	for _, node := range nodes[:2] {
+		loads = append(loads, startLoad(node.knows("failover"), "failover", 4, func(l *load) { l.pause = 10 * time.Millisecond }))
+	}
+	for _, l := range loads {
+		l.more(50, 30*time.Second)
+	}
 	relaytest.Until(t, 20*time.Second, "the replica to be in step", func() bool {
 		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
 	})
@@ -46,17 +53,34 @@ func TestFaultFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	replica.promote()
-	back := l.recovery(time.Now())
-	l.end()
-	r.waitFor(60*time.Second, "the spool to be empty", func() bool { return r.stats().SpoolBytes == 0 && r.ready() == 200 })
-	v := l.check(t)
-	figure(t, "led to a replica for %v, which was then promoted: %v, by status %v, without answer %d, longest wait %v, degraded %v, back after %v",
-		refused, v, l.codes, l.broken, l.longest.Round(10*time.Millisecond), degraded, back.Round(100*time.Millisecond))
-	if !v.ok() || l.codes[503] > 0 || l.broken > 0 || l.longest > bound(outageAnswer) || !degraded || back > bound(5*time.Second) {
-		t.Errorf("%v, by status %v, degraded %v, back after %v", v, l.codes, degraded, back)
+	promoted := time.Now()
+	for _, node := range nodes {
+		node.waitFor(60*time.Second, "the spool to be empty", func() bool { return node.stats().SpoolBytes == 0 && node.ready() == 200 && !node.degraded() })
 	}
-	if left, _ := filepath.Glob(filepath.Join(r.dir, "data", "*refused*")); len(left) > 0 {
-		t.Errorf("given up: %v", left)
+	back := time.Since(promoted)
+	<-time.After(6 * time.Second) // longer than it takes to call a node dead
+	for _, l := range loads {
+		l.more(50, 30*time.Second)
+		l.end()
+	}
+	r.waitFor(20*time.Second, "the last requests to end", func() bool { return len(r.events("failover", "&state=delivering")) == 0 })
+	dead, attempts := swept(nodes[:]...)
+	interrupted := len(r.events("failover", "&state=interrupted"))
+	for i, l := range loads {
+		v := l.check(t)
+		figure(t, "led to a replica for %v, which was then promoted, %d nodes from the tunnel: %v, by status %v, without answer %d, longest wait %v; degraded %v, all spools stored after %v, nodes swept %v, attempts swept %v, interrupted %d",
+			refused, i, v, l.codes, l.broken, l.longest.Round(10*time.Millisecond), degraded, back.Round(100*time.Millisecond), dead, attempts, interrupted)
+		if !v.ok() || l.codes[503] > 0 || l.broken > 0 || l.longest > bound(outageAnswer) || !degraded || back > bound(10*time.Second) {
+			t.Errorf("%v, by status %v, degraded %v, back after %v", v, l.codes, degraded, back)
+		}
+	}
+	if dead+attempts > 0 {
+		t.Errorf("nodes swept %v, attempts swept %v", dead, attempts)
+	}
+	for _, node := range nodes {
+		if left, _ := filepath.Glob(filepath.Join(node.dir, "data", "*refused*")); len(left) > 0 {
+			t.Errorf("given up: %v", left)
+		}
 	}
 }
 
