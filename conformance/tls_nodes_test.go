@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,9 @@ func TestCertificatesOfTwoNodes(t *testing.T) {
 				if one, other := a.serial(name), b.serial(name); one != other {
 					t.Errorf("%s: certificate %s at one node, %s at the other", name, one, other)
 				}
+			}
+			if doctor := a.relayd("doctor"); !regexp.MustCompile(`(?m)^certificate +ok +good until`).MatchString(doctor) {
+				t.Errorf("relayd doctor says\n%s", doctor)
 			}
 			logs := a.log.String() + b.log.String()
 			if n := strings.Count(logs, `msg="certificate obtained successfully"`); n != 2 {

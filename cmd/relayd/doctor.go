@@ -113,6 +113,9 @@ func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
 	if cfg.DatabaseURL != "" && len(hostKeyFiles(cfg)) == 0 {
 		list = append(list, checkSharedKey(ctx, s))
 	}
+	if cfg.DatabaseURL != "" && cfg.TLS == "acme" {
+		list = append(list, checkSharedCertificate(ctx, s, cfg))
+	}
 	return append(list, checkQueues(ctx, s, cfg))
 }
 

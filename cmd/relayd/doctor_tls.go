@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"relay/store"
@@ -16,13 +18,14 @@ import (
 const expiresSoon = 14 * 24 * time.Hour
 
 // checkCertificate: the certificate is there, for the right names, and not about to
-// end. There is nothing to say without a TLS listener.
+// end. There is nothing to say without a TLS listener. With ACME on Postgres, checkStore has
+// the certificate.
 func checkCertificate(cfg Config) []store.Finding {
 	const check = "certificate"
-	switch cfg.TLS {
-	case "files":
+	switch {
+	case cfg.TLS == "files":
 		return []store.Finding{checkCertFiles(check, cfg)}
-	case "acme":
+	case cfg.TLS == "acme" && cfg.DatabaseURL == "":
 		return []store.Finding{checkCertFolder(check, cfg)}
 	}
 	return nil
@@ -51,31 +54,52 @@ func checkCertFolder(check string, cfg Config) store.Finding {
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o077 != 0 {
 		return finding(check, store.VerdictFail, "chmod 700 "+quote(dir), "others may look into %s (mode %04o)", dir, info.Mode().Perm())
 	}
-	base := cfg.site(cfg.addresses()).Base
-	host := base.Hostname()
+	host := baseHost(cfg)
 	found, _ := filepath.Glob(filepath.Join(dir, "certificates", "*", host, host+".crt"))
+	return checkOrdered(check, cfg, found, os.ReadFile)
+}
+
+// checkSharedCertificate checks the certificates that came by ACME for all nodes.
+func checkSharedCertificate(ctx context.Context, s *store.Store, cfg Config) store.Finding {
+	const check = "certificate"
+	names, err := s.SharedFiles(ctx, certificatesDir)
+	if err != nil {
+		return finding(check, store.VerdictFail, "run relayd doctor again", "%s", userMessage(err))
+	}
+	host := baseHost(cfg)
+	names = slices.DeleteFunc(names, func(name string) bool { return path.Base(name) != host+".crt" })
+	return checkOrdered(check, cfg, names, func(name string) ([]byte, error) {
+		text, _, err := s.SharedFile(ctx, name)
+		return text, err
+	})
+}
+
+func baseHost(cfg Config) string {
+	base := cfg.site(cfg.addresses()).Base
+	return base.Hostname()
+}
+
+// checkOrdered checks the newest certificate of the base host among files.
+func checkOrdered(check string, cfg Config, files []string, read func(string) ([]byte, error)) store.Finding {
 	var best *x509.Certificate
-	for _, file := range found {
-		if cert, err := readCert(file); err == nil && (best == nil || cert.NotAfter.After(best.NotAfter)) {
+	for _, file := range files {
+		text, err := read(file)
+		block, _ := pem.Decode(text)
+		if err != nil || block == nil {
+			continue
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && (best == nil || cert.NotAfter.After(best.NotAfter)) {
 			best = cert
 		}
 	}
-	if best == nil {
-		return finding(check, store.VerdictWarn, "start relayd serve; the CA has to reach this machine at port 80 or 443 of "+host, "there is none for %s yet", host)
+	host, fix := baseHost(cfg), "start relayd serve; its log says why an order fails"
+	if best != nil {
+		return checkExpiry(check, best)
 	}
-	return checkExpiry(check, best)
-}
-
-func readCert(file string) (*x509.Certificate, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
+	if cfg.ACMEDNS == off {
+		fix += "; the CA has to reach this machine at port 80 or 443 of " + host
 	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("no PEM")
-	}
-	return x509.ParseCertificate(block.Bytes)
+	return finding(check, store.VerdictWarn, fix, "there is none for %s yet", host)
 }
 
 func checkExpiry(check string, cert *x509.Certificate) store.Finding {
