@@ -43,21 +43,16 @@ func (s *operatorEnv) identity(registered map[string]bool) string {
 	return other
 }
 
-// commands returns command lines that can be pasted into a shell.
-func (s *operatorEnv) commands(site relay.Site, account, identity string) *commands {
-	token := s.operatorCommand("token", "add", "--user", account)
+// commands returns command lines that can be pasted into a shell, with what each is for.
+func (s *operatorEnv) commands(site relay.Site, account, identity string) string {
 	auth := `-H "Authorization: Bearer $RELAY_TOKEN"`
-	newest := site.URL("/api/v1/events?alias=" + demoAlias + "&limit=1")
-	list := "curl -s " + auth + " " + quote(newest)
-	return &commands{
-		SSH:   sshCommand(site, identity),
-		Curl:  curlCommand(site),
-		Token: "export RELAY_TOKEN=$(" + token + ")",
-		List:  list,
-		Replay: "curl -s -X POST " + auth + " " + site.URL("/api/v1/events/") +
-			"$(" + list + ` | grep -o 'evt_[0-9a-z]*' | head -n 1)/replay`,
-		Login: s.operatorCommand("login-link", "--user", account),
-	}
+	list := "curl -s " + auth + " " + quote(site.URL("/api/v1/events?alias="+demoAlias+"&limit=1"))
+	return "\nOpen a tunnel to a server of yours on port 3000:\n" + sshCommand(site, identity) +
+		"\n\nSend it a webhook:\n" + curlCommand(site) +
+		"\n\nGet an API token, list the events, send the newest one again:\n" +
+		"export RELAY_TOKEN=$(" + s.operatorCommand("token", "add", "--user", account) + ")\n" + list + "\n" +
+		"curl -s -X POST " + auth + " " + site.URL("/api/v1/events/") + "$(" + list + ` | grep -o 'evt_[0-9a-z]*' | head -n 1)/replay` +
+		"\n\nOpen the dashboard by a one-time link:\n" + s.operatorCommand("login-link", "--user", account) + "\n\n"
 }
 
 func sshCommand(site relay.Site, identity string) string {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -283,22 +284,5 @@ func (f *rawFlag) String() string {
 
 // Type is a word for the value, for the help.
 func (f *rawFlag) Type() string {
-	switch f.setting.value.(type) {
-	case *Addr, *HostPort:
-		return "addr"
-	case *BaseURL, *DatabaseURL:
-		return "url"
-	case *Size:
-		return "size"
-	case *Duration:
-		return "duration"
-	case *Count:
-		return "count"
-	case *Rate:
-		return "rate"
-	case *Switch:
-		return "on|off"
-	default:
-		return "text"
-	}
+	return strings.ToLower(reflect.TypeOf(f.setting.value).Elem().Name())
 }

@@ -105,7 +105,7 @@ type summary struct {
 	Fingerprints              []string
 	KeyFile                   string // the pair that was made here; "" = the person's own
 	LoginLink                 string // first start only
-	Commands                  *commands
+	Commands                  string // lines to try; each is complete and works as it is printed
 }
 
 func (s *summary) String() string {
@@ -132,22 +132,7 @@ func (s *summary) String() string {
 		row("dashboard", "%s", s.HTTP)
 	}
 	row("ssh", "%s  host key %s", s.SSH, s.HostKey)
-	if s.Commands != nil {
-		b.WriteString(s.Commands.String())
-	}
-	return b.String()
-}
-
-// commands are the lines to try. Each is complete: it works as it is printed.
-type commands struct {
-	SSH, Curl, Token, List, Replay, Login string
-}
-
-func (c *commands) String() string {
-	return "\nOpen a tunnel to a server of yours on port 3000:\n" + c.SSH +
-		"\n\nSend it a webhook:\n" + c.Curl +
-		"\n\nGet an API token, list the events, send the newest one again:\n" + c.Token + "\n" + c.List + "\n" + c.Replay +
-		"\n\nOpen the dashboard by a one-time link:\n" + c.Login + "\n\n"
+	return b.String() + s.Commands
 }
 
 const referenceHead = `# Settings of relayd

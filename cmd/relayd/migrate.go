@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -8,29 +9,14 @@ import (
 
 func (c *cli) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "bring the schema of the store up to this build", Args: noSuchCommand}
-	load := c.settingFlags(cmd, false)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, _, err := load()
-		if err != nil {
-			return err
-		}
-		// An empty Postgres database is there to be filled; a SQLite file is made
-		// by serve only, so that a wrong --data-dir is noticed.
-		s, err := c.openStore(cmd.Context(), cfg, cfg.DatabaseURL == "")
-		if err != nil {
-			return err
-		}
-		from, to, err := s.Migrate(cmd.Context())
-		if cerr := s.Close(); err == nil {
-			err = cerr
-		}
+	cmd.AddCommand(c.migrateStatus())
+	return c.onStore(cmd, false, func(ctx context.Context, o *operator, _ []string) error {
+		from, to, err := o.store.Migrate(ctx)
 		if err == nil {
-			fmt.Fprintf(c.stdout, "schema %d -> %d\n", from, to)
+			fmt.Fprintf(o.stdout, "schema %d -> %d\n", from, to)
 		}
 		return err
-	}
-	cmd.AddCommand(c.migrateStatus())
-	return cmd
+	})
 }
 
 // schemaState is what `migrate status --json` prints.
@@ -43,30 +29,17 @@ type schemaState struct {
 func (c *cli) migrateStatus() *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "print the schema of the store and of this build", Args: exactly()}
 	asJSON := jsonFlag(cmd)
-	load := c.settingFlags(cmd, false)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, _, err := load()
-		if err != nil {
-			return err
-		}
-		s, err := c.openStore(cmd.Context(), cfg, cfg.DatabaseURL == "")
-		if err != nil {
-			return err
-		}
-		have, want, err := s.Schema(cmd.Context())
-		if cerr := s.Close(); err == nil {
-			err = cerr
-		}
+	return c.onStore(cmd, false, func(ctx context.Context, o *operator, _ []string) error {
+		have, want, err := o.store.Schema(ctx)
 		if err != nil {
 			return err
 		}
 		if *asJSON {
-			return printJSON(c.stdout, schemaState{Have: have, Want: want, Current: have == want})
+			return printJSON(o.stdout, schemaState{Have: have, Want: want, Current: have == want})
 		}
-		_, err = fmt.Fprintf(c.stdout, "schema %d, this build wants %d: %s\n", have, want, schemaAdvice(have, want))
+		_, err = fmt.Fprintf(o.stdout, "schema %d, this build wants %d: %s\n", have, want, schemaAdvice(have, want))
 		return err
-	}
-	return cmd
+	})
 }
 
 func schemaAdvice(have, want int64) string {

@@ -30,13 +30,19 @@ type operator struct {
 
 // operate makes cmd a command on an existing store. It never creates a store.
 func (c *cli) operate(cmd *cobra.Command, do func(ctx context.Context, o *operator, args []string) error) *cobra.Command {
+	return c.onStore(cmd, true, do)
+}
+
+// onStore makes cmd a command on a store, which has to have a schema if filled is set. A
+// SQLite file has to be there in any case, so that a wrong --data-dir is noticed.
+func (c *cli) onStore(cmd *cobra.Command, filled bool, do func(ctx context.Context, o *operator, args []string) error) *cobra.Command {
 	load := c.settingFlags(cmd, false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		cfg, _, err := load()
 		if err != nil {
 			return err
 		}
-		s, err := c.openStore(cmd.Context(), cfg, true)
+		s, err := c.openStore(cmd.Context(), cfg, filled || cfg.DatabaseURL == "")
 		if err != nil {
 			return err
 		}

@@ -169,7 +169,7 @@ func TestNoFirstAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out.Admin != "" || out.LoginLink != "" || out.Commands != nil {
+	if out.Admin != "" || out.LoginLink != "" || out.Commands != "" {
 		t.Errorf("made %+v", out)
 	}
 	if want := "user add admin --admin --key FILE.pub --data-dir " + dir; !strings.Contains(log.String(), want) {
