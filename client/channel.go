@@ -27,9 +27,8 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // serveChannel accepts a channel and carries it to the target until both directions
 // have ended. The local server is dialed at the first byte, so that spare channels cost
-// it nothing and the relay learns of a failed dial before anything was sent. busy is
-// called with 1 at the first byte and with -1 when the channel is done.
-func serveChannel(ctx context.Context, offer ssh.NewChannel, f Forward, monitor *targetMonitor, busy func(delta int64)) {
+// it nothing and the relay learns of a failed dial before anything was sent.
+func (t *tunnel) serveChannel(ctx context.Context, offer ssh.NewChannel, f Forward) {
 	ch, requests, err := offer.Accept()
 	if err != nil {
 		return
@@ -47,28 +46,28 @@ func serveChannel(ctx context.Context, offer ssh.NewChannel, f Forward, monitor 
 	if n == 0 {
 		return
 	}
-	busy(1)
-	defer busy(-1)
+	t.count(1)
+	defer t.count(-1)
 	local, err := f.Target.Dial(open)
-	monitor.dialed(f, err)
+	t.up.monitor.dialed(f, err)
 	if err != nil {
 		_, _ = ch.SendRequest(relay.DialFailedRequest, false, ssh.Marshal(dialFailed(err)))
 		return
 	}
 	defer context.AfterFunc(ctx, func() { local.Close() })()
-	splice(open, ch, local, &answerInspector{m: monitor, f: f}, buf, n)
+	t.splice(ctx, open, ch, local, &answerInspector{m: t.up.monitor, f: f}, buf, n)
 }
 
 // splice copies both ways. The first n bytes of buf were read from the channel already.
-func splice(open context.Context, ch ssh.Channel, local net.Conn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
+func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local net.Conn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
 	defer local.Close()
 	stop := context.AfterFunc(open, func() { _ = local.SetDeadline(time.Now().Add(drainAfterClose)) })
 	defer stop()
 	answered := make(chan struct{})
-	go func() {
+	t.spawn(ctx, func() {
 		defer close(answered)
 		copyResponse(ch, local, inspector)
-	}()
+	})
 	copyRequest(ch, local, buf, n)
 	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE.
 	select {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/url"
 
@@ -26,20 +27,39 @@ const (
 // Message is one thing that relay up shows. Type says which fields are set. No text in it
 // is safe to print.
 type Message struct {
-	Type         string          `json:"type"`
-	Host         string          `json:"host,omitempty"` // hello: host of the base URL
-	BaseURL      string          `json:"baseUrl,omitempty"`
-	Alias        string          `json:"alias,omitempty"`
-	URL          string          `json:"url,omitempty"`
-	QueuedEvents *int            `json:"queuedEvents,omitempty"`
-	Code         string          `json:"code,omitempty"`    // refused
-	Message      string          `json:"message,omitempty"` // refused, superseded, revoked, stopping, moving
-	RetryAfterMs uint32          `json:"retryAfterMs,omitempty"`
-	RawEvent     json.RawMessage `json:"event,omitempty"`   // request: as the API has them
-	RawAttempt   json.RawMessage `json:"attempt,omitempty"` // request
+	Type         string `json:"type"`
+	Host         string `json:"host,omitempty"` // hello: host of the base URL
+	BaseURL      string `json:"baseUrl,omitempty"`
+	Alias        string `json:"alias,omitempty"`
+	URL          string `json:"url,omitempty"`
+	QueuedEvents *int   `json:"queuedEvents,omitempty"`
+	Code         string `json:"code,omitempty"`    // refused
+	Message      string `json:"message,omitempty"` // refused, superseded, revoked, stopping, moving
+	RetryAfterMs uint32 `json:"retryAfterMs,omitempty"`
 
 	Event   *record.Summary `json:"-"` // request
 	Attempt *record.Attempt `json:"-"` // request
+	// Of a request, what the stream has sent: the summary, and the item with the attempt.
+	rawEvent, rawItem []byte
+}
+
+// MarshalJSON encodes event and attempt of a request as the relay has sent them: a newer one
+// may send fields that this program does not know.
+func (m *Message) MarshalJSON() ([]byte, error) {
+	var item struct {
+		Attempt json.RawMessage `json:"attempt"`
+	}
+	if m.rawItem != nil {
+		if err := json.Unmarshal(m.rawItem, &item); err != nil {
+			return nil, err
+		}
+	}
+	type fields Message
+	return json.Marshal(struct {
+		*fields
+		Event   json.RawMessage `json:"event,omitempty"`
+		Attempt json.RawMessage `json:"attempt,omitempty"`
+	}{(*fields)(m), m.rawEvent, item.Attempt})
 }
 
 // Transient reports whether a refused alias is asked for again, because the reason may
@@ -59,10 +79,16 @@ const maxLogged = 512
 
 // requestLog makes messages of the ended attempts of a stream. It is used by one goroutine.
 type requestLog struct {
-	last    string                     // id of the last item of the stream
-	events  map[string]json.RawMessage // summaries by id
-	waiting map[string][]*Message      // attempts whose event has not come, by its id
+	last    string                  // id of the last item of the stream
+	events  map[string]*loggedEvent // by id
+	waiting map[string][]*Message   // attempts whose event has not come, by its id
 	logged  map[attemptKey]bool
+}
+
+// loggedEvent is the summary of an event.
+type loggedEvent struct {
+	raw []byte
+	record.Summary
 }
 
 type attemptKey struct {
@@ -71,7 +97,7 @@ type attemptKey struct {
 }
 
 func newRequestLog() *requestLog {
-	return &requestLog{events: map[string]json.RawMessage{}, waiting: map[string][]*Message{}, logged: map[attemptKey]bool{}}
+	return &requestLog{events: map[string]*loggedEvent{}, waiting: map[string][]*Message{}, logged: map[attemptKey]bool{}}
 }
 
 // take takes an item of the stream and returns the messages that it leads to. The summary
@@ -87,36 +113,33 @@ func (l *requestLog) take(name string, data []byte) []*Message {
 }
 
 func (l *requestLog) event(data []byte) (ended []*Message) {
-	id := idOf(data)
+	e := &loggedEvent{raw: bytes.Clone(data)}
+	if json.Unmarshal(data, &e.Summary) != nil {
+		return nil
+	}
 	if len(l.events) >= maxLogged {
 		clear(l.events)
 	}
-	raw := append(json.RawMessage(nil), data...)
-	l.events[id] = raw
-	for _, m := range l.waiting[id] {
-		if m.setEvent(raw) {
-			ended = append(ended, m)
-		}
+	l.events[e.ID] = e
+	ended = l.waiting[e.ID]
+	delete(l.waiting, e.ID)
+	for _, m := range ended {
+		m.Event, m.rawEvent = &e.Summary, e.raw
 	}
-	delete(l.waiting, id)
 	return ended
 }
 
 func (l *requestLog) attempt(data []byte) []*Message {
-	var item struct {
-		EventID string          `json:"eventId"`
-		Attempt json.RawMessage `json:"attempt"`
-	}
-	m := &Message{Type: TypeRequest, Attempt: &record.Attempt{}}
-	if json.Unmarshal(data, &item) != nil || json.Unmarshal(item.Attempt, m.Attempt) != nil {
+	var item record.AttemptMessage
+	if json.Unmarshal(data, &item) != nil || item.Attempt == nil {
 		return nil
 	}
-	switch m.Attempt.State {
+	switch item.Attempt.State {
 	case relay.StateDelivered, relay.StateFailed, relay.StateInterrupted:
 	default:
 		return nil
 	}
-	key := attemptKey{item.EventID, m.Attempt.Number}
+	key := attemptKey{item.EventID, item.Attempt.Number}
 	if l.logged[key] {
 		return nil
 	}
@@ -124,8 +147,9 @@ func (l *requestLog) attempt(data []byte) []*Message {
 		clear(l.logged)
 	}
 	l.logged[key] = true
-	m.RawAttempt = append(json.RawMessage(nil), item.Attempt...)
-	if raw, known := l.events[item.EventID]; known && m.setEvent(raw) {
+	m := &Message{Type: TypeRequest, Attempt: item.Attempt, rawItem: bytes.Clone(data)}
+	if e := l.events[item.EventID]; e != nil {
+		m.Event, m.rawEvent = &e.Summary, e.raw
 		return []*Message{m}
 	}
 	if len(l.waiting) >= maxLogged {
@@ -133,9 +157,4 @@ func (l *requestLog) attempt(data []byte) []*Message {
 	}
 	l.waiting[item.EventID] = append(l.waiting[item.EventID], m)
 	return nil
-}
-
-func (m *Message) setEvent(raw json.RawMessage) bool {
-	m.RawEvent, m.Event = raw, &record.Summary{}
-	return json.Unmarshal(raw, m.Event) == nil
 }

@@ -37,12 +37,14 @@ func (s *recordedScreen) receive(t *testing.T, line string) {
 	if err := json.Unmarshal([]byte(line), m); err != nil {
 		t.Fatal(err)
 	}
-	if m.RawEvent != nil {
-		m.Event, m.Attempt = &record.Summary{}, &record.Attempt{}
-		if err := errors.Join(json.Unmarshal(m.RawEvent, m.Event), json.Unmarshal(m.RawAttempt, m.Attempt)); err != nil {
-			t.Fatal(err)
-		}
+	var request struct {
+		Event   *record.Summary
+		Attempt *record.Attempt
 	}
+	if err := json.Unmarshal([]byte(line), &request); err != nil {
+		t.Fatal(err)
+	}
+	m.Event, m.Attempt = request.Event, request.Attempt
 	s.message(m)
 }
 
