@@ -217,21 +217,18 @@ func (p *spool) updateUsed(t *spoolTable) {
 	}
 }
 
-// loadLeft opens the file that an earlier process of this data dir left, if there is one, and
-// reads the files of the version before into it. skip says which of their steps are in the
-// database.
-func (p *spool) loadLeft(spoolID string, skip oldOffsets) error {
+// loadLeft opens the file that an earlier process of this data dir left, if there is one.
+func (p *spool) loadLeft() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := oldSpoolFiles(p.dir)
-	if _, err := os.Stat(filepath.Join(p.dir, spoolFile)); errors.Is(err, os.ErrNotExist) && len(old) == 0 {
+	if old, _ := filepath.Glob(filepath.Join(p.dir, oldSpoolFiles)); len(old) > 0 {
+		return fmt.Errorf("requests that are not in the database wait in %s, which an earlier version of relayd wrote: "+
+			"start that version with this data dir until the file is gone, or move the file away to give the requests up", old[0])
+	}
+	if _, err := os.Stat(filepath.Join(p.dir, spoolFile)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	t, err := p.open()
-	for i := 0; i < len(old) && err == nil; i++ {
-		err = p.importOld(t, old[i], spoolID, skip)
-	}
-	if err != nil {
+	if _, err := p.open(); err != nil {
 		return fmt.Errorf("%w; events wait in it: make sure that relayd may read and write it", err)
 	}
 	p.markActive(nil) // the drainer removes an empty file

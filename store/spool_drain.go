@@ -262,10 +262,6 @@ func (d *drainer) removeMarks(ctx context.Context) {
 	prefix := d.s.spoolID + "/"
 	err := d.s.update(ctx, "remove marks of the spool", func(c *writeTx) error {
 		_, err := c.exec(`DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
-		if err == nil {
-			prefix = oldOffsetPrefix + prefix
-			_, err = c.exec(`DELETE FROM meta WHERE SUBSTR(name, 1, ?) = ?`, len(prefix), prefix)
-		}
 		return err
 	})
 	if err != nil && ctx.Err() == nil && unavailable(err) == "" {

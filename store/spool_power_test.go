@@ -256,7 +256,7 @@ func TestSpoolOutlivesPowerLoss(t *testing.T) {
 			after := disk.losePower(t, rng, runs%3 == 1, runs%3 == 2)
 			_ = p.close()
 			again := spoolWithoutDatabase(t, after, limit)
-			if err := again.loadLeft("node_a", nil); err != nil {
+			if err := again.loadLeft(); err != nil {
 				t.Fatalf("sync %d failed, power lost after %d actions: %v", fail, actions, err)
 			}
 			var found []int

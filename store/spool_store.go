@@ -143,11 +143,6 @@ func LeftSpool(dir string) (c SpoolContent, err error) {
 		names, _ := filepath.Glob(filepath.Join(dir, pattern))
 		c.Aside = append(c.Aside, names...)
 	}
-	for _, path := range oldSpoolFiles(dir) {
-		if info, err := os.Stat(path); err == nil { // it may just have been stored
-			c.Bytes += info.Size()
-		}
-	}
 	path := filepath.Join(dir, spoolFile)
 	if _, err := os.Stat(path); err != nil {
 		return c, nil
@@ -164,7 +159,8 @@ func LeftSpool(dir string) (c SpoolContent, err error) {
 // spoolLeft reports whether an earlier process left a spool in dir.
 func spoolLeft(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, spoolFile))
-	return err == nil || len(oldSpoolFiles(dir)) > 0
+	old, _ := filepath.Glob(filepath.Join(dir, oldSpoolFiles))
+	return err == nil || len(old) > 0
 }
 
 // recoverSpool writes the spool that an earlier process left to the database. It runs before
@@ -178,7 +174,7 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 		}
 		defer func() { _ = p.close() }() // empty, unless ctx ended
 	}
-	if err := s.loadSpool(ctx, p); err != nil {
+	if err := p.loadLeft(); err != nil {
 		return err
 	}
 	if p.active() {
@@ -189,19 +185,6 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 		return nil
 	}
 	return s.reconnect(ctx)
-}
-
-// loadSpool opens the spool that an earlier process left.
-func (s *Store) loadSpool(ctx context.Context, p *spool) error {
-	var offsets oldOffsets
-	err := s.view(ctx, "read the offsets of spool files", func(q session) (err error) {
-		offsets, err = s.readOldOffsets(q)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return p.loadLeft(s.spoolID, offsets)
 }
 
 // leftoverSpool is the spool of an earlier run, for a run without a spool; nil when there is

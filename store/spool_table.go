@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	spoolFile    = "spool.db"
-	spoolRefused = "spool-refused.jsonl" // steps that the database refuses, for people
-	spoolDamaged = ".damaged"            // suffix of files that SQLite cannot read
-	spoolVersion = 1                     // user_version of the file
+	spoolFile     = "spool.db"
+	spoolRefused  = "spool-refused.jsonl"      // steps that the database refuses, for people
+	spoolDamaged  = ".damaged"                 // suffix of files that SQLite cannot read
+	oldSpoolFiles = "spool-[0-9]*-[0-9]*[0-9]" // pattern of the files that came before spool.db
+	spoolVersion  = 1                          // user_version of the file
 
 	// A step of usual size leaves little of a page of 16 KiB unused, and a part of a body
 	// needs few of them.
@@ -41,7 +42,6 @@ const spoolSchema = `CREATE TABLE steps (
 		data   BLOB NOT NULL
 	) STRICT;
 	CREATE INDEX parts ON steps (part) WHERE part IS NOT NULL;
-	CREATE TABLE imported (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID; -- files of an earlier version whose steps are in this file
 	PRAGMA user_version = 1;`
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

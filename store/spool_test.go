@@ -116,7 +116,7 @@ func TestSpoolOrder(t *testing.T) {
 	}
 	p = spoolWithoutDatabase(t, dir, 16<<20)
 	p.claimant = asNode("node_a/2")
-	if err := p.loadLeft("node_a", nil); err != nil || !p.active() || p.waiting.Load() != 85 {
+	if err := p.loadLeft(); err != nil || !p.active() || p.waiting.Load() != 85 {
 		t.Fatalf("%d steps wait, %v", p.waiting.Load(), err)
 	}
 	mustPut(t, p, chunkSteps(100, 10, 50_000)) // larger than what is read at once
@@ -191,7 +191,7 @@ func TestSpoolOwned(t *testing.T) {
 	old := spoolWithoutDatabase(t, dir, 16<<20)
 	mustPut(t, old, chunkSteps(0, 3, 10))
 	next := spoolWithoutDatabase(t, dir, 16<<20)
-	if err := next.loadLeft("node_a", nil); err == nil || !strings.Contains(err.Error(), "another relayd") || next.active() {
+	if err := next.loadLeft(); err == nil || !strings.Contains(err.Error(), "another relayd") || next.active() {
 		t.Fatalf("took the spool of a living process: %v", err)
 	}
 	if _, _, err := next.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
@@ -240,7 +240,7 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = spoolWithoutDatabase(t, dir, 16<<20)
-	if err := p.loadLeft("node_a", nil); err != nil {
+	if err := p.loadLeft(); err != nil {
 		t.Fatal(err)
 	}
 	if n := missing(); n != 0 {
@@ -312,7 +312,7 @@ func TestSpoolDamagedFile(t *testing.T) {
 			}
 			next := spoolWithoutDatabase(t, dir, 16<<20)
 			if name == "in use" {
-				if err := next.loadLeft("node_a", nil); err != nil {
+				if err := next.loadLeft(); err != nil {
 					t.Fatal(err)
 				}
 				next.table.Load().write.MustExec(`PRAGMA shrink_memory`) // SQLite has the page in memory
@@ -325,7 +325,7 @@ func TestSpoolDamagedFile(t *testing.T) {
 				if _, _, err := next.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
 					t.Errorf("written to a damaged file: %v", err)
 				}
-			} else if err := next.loadLeft("node_a", nil); err != nil {
+			} else if err := next.loadLeft(); err != nil {
 				t.Fatal(err)
 			}
 			mustPut(t, next, chunkSteps(3, 2, 10))
@@ -356,10 +356,36 @@ func TestSpoolOfANewerVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := spoolWithoutDatabase(t, dir, 16<<20)
-	if err := next.loadLeft("node_a", nil); err == nil || !strings.Contains(err.Error(), "newer relayd") {
+	if err := next.loadLeft(); err == nil || !strings.Contains(err.Error(), "newer relayd") {
 		t.Errorf("opened a file of a newer version: %v", err)
 	}
 	if !spoolLeft(dir) {
 		t.Error("the file is gone")
+	}
+}
+
+// Files of a version before spool.db hold requests that nobody else has: relayd does not
+// start without them, and leaves them alone.
+func TestSpoolFilesOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := spoolWithoutDatabase(t, dir, 1<<20)
+	for _, name := range []string{"spool-notes.txt", "spool-", "spool-0000000001-000000.copy", "spool-1767225600000000000.damaged"} { // not these
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.loadLeft(); err != nil || spoolLeft(dir) {
+		t.Fatalf("without such files: %v", err)
+	}
+	path := filepath.Join(dir, "spool-0000000007-000000")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.loadLeft(); err == nil || !strings.Contains(err.Error(), path) || !spoolLeft(dir) {
+		t.Errorf("with %s: %v", path, err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
 	}
 }

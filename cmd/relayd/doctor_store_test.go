@@ -26,12 +26,11 @@ func TestDoctorSpool(t *testing.T) {
 	}{
 		{"none on SQLite", "", 1 << 20, nil, "", ""},
 		{"none", url, 1 << 20, nil, store.VerdictOK, "nothing waits"},
-		{"some", url, 1 << 20, map[string]int{"spool-0000000001-000000": 2048}, store.VerdictWarn, "2.0 KiB of events wait"},
-		{"without a limit", url, unlimited, map[string]int{"spool-0000000001-000000": 2048}, store.VerdictWarn, "2.0 KiB of events wait"},
-		{"full", url, 4096, map[string]int{"spool-0000000001-000000": 2048, "spool-0000000001-000001": 1024}, store.VerdictFail, "callers get 503"},
-		{"in the table", url, 1 << 20, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
+		{"some", url, 1 << 20, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
+		{"without a limit", url, unlimited, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
+		{"full", url, 4096, map[string]int{"spool.db": 3072}, store.VerdictFail, "callers get 503"},
 		{"unreadable", url, 1 << 20, map[string]int{"spool.db/x": 0}, store.VerdictFail, "cannot be read"},
-		{"another store now", "", 1 << 20, map[string]int{"spool-0000000001-000000": 20}, store.VerdictFail, "the store is SQLite now"},
+		{"another store now", "", 1 << 20, map[string]int{"spool.db": 20}, store.VerdictFail, "the store is SQLite now"},
 		{"damaged", url, 1 << 20, map[string]int{"spool-0000000001-000000.damaged": 20, "spool-refused.jsonl": 20}, store.VerdictWarn, "2 files of the spool"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
