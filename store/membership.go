@@ -1,0 +1,595 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+// Times of the membership. A node that sees the beat of another one stand still for
+// deadAfter calls it dead. The other one claims nothing from claimTrust on after the start
+// of its last renewal, so that it has stopped before it is called dead.
+const (
+	beatInterval = time.Second
+	beatTimeout  = time.Second            // for one renewal
+	earlyBeat    = 200 * time.Millisecond // of the renewals that were asked for, one in this time
+	beatGap      = 2 * time.Second        // between two renewals; a longer one restarts the observation of other nodes
+	claimTrust   = 3 * time.Second
+	deadAfter    = 4 * time.Second
+	sweepJitter  = 300 * time.Millisecond // so that seldom two nodes sweep a dead one at once
+)
+
+// membership is this relayd as one of the nodes of its store. On SQLite it is the only one,
+// and its beat does not run.
+type membership struct {
+	db       *sqlx.DB      // the connection of the beat; nil on SQLite
+	observed chan struct{} // a renewal may have shown that a node is dead
+	early    chan struct{} // asks for a renewal before it is due
+
+	swept       atomic.Int64 // dead nodes that this node swept
+	interrupted atomic.Int64 // attempts that it ended for them
+
+	mu      sync.Mutex
+	id      string
+	former  string // id before the last rejoin; attempts of then end under it
+	name    string
+	schema  int64                // newest one that this program knows
+	newer   int64                // schema of the database, if that is a newer one
+	cut     map[string]bool      // ids of nodes that this one has no connection to
+	state   string               // an operator may change it in the row: see DrainNode
+	leaving bool                 // this process drains because it stops
+	renewed time.Time            // start of the last renewal that succeeded
+	steady  time.Time            // start of the first renewal since the last gap or failure; zero before it
+	failed  time.Time            // start of the last renewal that failed
+	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
+	others  map[string]*nodeSeen // by id
+
+	peerAddr, peerKey string // set by SetPeer before Serve
+
+	rejoined func(before, now string)
+
+	connections  func() map[int64]int // of accounts at this node; set by SetConnections before Serve
+	toldAccounts string               // what the last renewal wrote of them
+	drain        func(on bool)
+}
+
+// nodeSeen is what this node observed of another one.
+type nodeSeen struct {
+	row         nodeRow
+	still       time.Time // when its beat was first seen to have this value
+	connections map[int64]int
+}
+
+// NodeID is the id of this node. It is "" before Serve, and changes when the node rejoins.
+func (s *Store) NodeID() string {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id
+}
+
+// claimant is in whose name this process writes now.
+func (s *Store) claimant() (id, former string) {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id, cmp.Or(m.former, m.id)
+}
+
+// join makes this process a node. predecessor is the id of an earlier process of this data
+// dir, which has ended; "" if it is not known.
+func (s *Store) join(ctx context.Context, predecessor string) error {
+	m := &s.membership
+	gone := map[string]bool{predecessor: true}
+	if s.d.isPostgres {
+		if err := s.openBeat(ctx); err != nil {
+			return err
+		}
+		if err := s.watchNames(ctx, gone); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	m.state, m.name = relay.NodeServing, s.wantedName()
+	m.observed, m.early = make(chan struct{}, 1), make(chan struct{}, 1)
+	m.ended, m.others = make(chan struct{}), map[string]*nodeSeen{}
+	m.mu.Unlock()
+	if err := s.enter(ctx, gone); err != nil || !s.d.isPostgres {
+		return err
+	}
+	_, err := s.beat(ctx) // measures the clock before anything gets a time
+	return err
+}
+
+// enter adds the row of this node, with a new id. gone are ids of nodes that have ended:
+// their names are free.
+func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
+	m := &s.membership
+	start, id, name := time.Now(), "", ""
+	_, schema, err := s.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.update(ctx, "join the nodes", func(c *writeTx) error {
+		if !s.d.isPostgres { // the lock of the data dir proves that no other process serves
+			if _, err := c.exec(`DELETE FROM nodes`); err != nil {
+				return err
+			}
+		} else if _, err := c.exec(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, joinLock); err != nil {
+			return err
+		}
+		var rows []nodeRow
+		if err := c.all(&rows, `SELECT id, name FROM nodes WHERE state <> ?`, relay.NodeDead); err != nil {
+			return err
+		}
+		taken := map[string]bool{}
+		for _, r := range rows {
+			taken[r.Name] = taken[r.Name] || !gone[r.ID]
+		}
+		name = freeName(m.name, taken)
+		id = newNodeID(name)
+		if before := m.id; before != "" {
+			if _, err := c.exec(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before); err != nil {
+				return err
+			}
+		}
+		_, err := c.exec(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '', '')`,
+			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, m.state)
+		if err == nil {
+			_, err = c.exec(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if name != m.name {
+		s.log.Warn("another node of this database has the same name; give each one its own --node-name", "name", m.name, "named_now", name)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.former, m.id, m.name, m.schema = m.id, id, name, schema
+	s.noteOwner(id)
+	m.renewed, m.steady, m.toldAccounts = start, start, ""
+	return nil
+}
+
+// joinLock is the key of the lock that lets one node after the other choose its name.
+const joinLock = 0x6e6f6465
+
+func (s *Store) wantedName() string {
+	if s.opt.NodeName != "" {
+		return s.opt.NodeName
+	}
+	name, _ := os.Hostname()
+	return cmp.Or(name, "relayd")
+}
+
+// freeName is name, or name with the first free number from 2 on.
+func freeName(name string, taken map[string]bool) string {
+	free := name
+	for n := 2; taken[free]; n++ {
+		free = name + "-" + strconv.Itoa(n)
+	}
+	return free
+}
+
+// newNodeID makes the id of a node: its name and 26 random characters. Attempts keep it, so
+// that they can tell by which node they were made after that is gone.
+func newNodeID(name string) string { return name + "/" + rand.Text() }
+
+// openBeat opens the connection of the beat. It has no other use, so that nothing delays
+// the beat.
+func (s *Store) openBeat(ctx context.Context) (err error) {
+	dsn, err := postgresDSN(s.opt.URL, "1")
+	if err != nil {
+		return fmt.Errorf("database URL: %w", err)
+	}
+	s.membership.db, err = openPoolBy(ctx, dsn, 1, &dialer{readTimeout: beatTimeout, shared: s.viaPooler})
+	return err
+}
+
+// watchNames adds to gone the nodes with the wanted name whose beat does not move. A
+// relayd that was killed a moment ago left such a row, and must not cost the next one its
+// name.
+func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
+	name, first := s.wantedName(), map[string]int64{}
+	for began := time.Now(); ; {
+		rows, err := s.nodeRows(ctx)
+		if err != nil {
+			return err
+		}
+		waiting := false
+		for _, r := range rows {
+			if r.Name != name || r.State == relay.NodeDead || gone[r.ID] {
+				continue
+			}
+			beat, known := first[r.ID]
+			switch {
+			case r.Now-r.SeenAt > (2 * deadAfter).Microseconds():
+				gone[r.ID] = true
+			case !known:
+				first[r.ID], waiting = r.Beat, true
+			case beat == r.Beat:
+				waiting = true
+			}
+		}
+		if !waiting {
+			return nil
+		}
+		if time.Since(began) > beatInterval*3/2 {
+			for _, r := range rows {
+				if beat, known := first[r.ID]; known && beat == r.Beat {
+					gone[r.ID] = true
+				}
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(beatInterval / 5):
+		}
+	}
+}
+
+// nodeLoop raises the beat each second, and once more when RefreshPeers asks for it, the
+// connections of accounts changed here, or another node tells of such a change.
+func (s *Store) nodeLoop(ctx context.Context) {
+	tick := time.NewTicker(beatInterval)
+	defer tick.Stop()
+	pause := time.NewTicker(earlyBeat)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-s.membership.early:
+			select {
+			case <-ctx.Done():
+				return
+			case <-pause.C:
+			}
+		case <-pause.C:
+			if !s.membership.connectionsChanged() {
+				continue
+			}
+		}
+		renewed, err := s.beat(ctx)
+		switch {
+		case err != nil:
+		case !renewed:
+			s.rejoin(ctx)
+		default:
+			signal(s.membership.observed)
+		}
+		s.rounds.Add(1)
+	}
+}
+
+const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?, unreachable = ?, accounts = COALESCE(CAST(? AS TEXT), accounts)
+		WHERE id = ? AND state <> 'dead' RETURNING 1)
+	SELECT ` + nodeColumns + `, accounts, ` + postgresMicros + ` AS now_us, (SELECT COUNT(*) FROM mine) AS renewed,
+		(SELECT MAX(version_id) FROM goose_db_version WHERE is_applied) AS schema_now FROM nodes`
+
+// beat raises the beat of this node and observes those of the others. renewed is false
+// when the others have called this node dead.
+func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
+	m := &s.membership
+	accounts := m.countConnections()
+	m.mu.Lock()
+	args := []any{boolToInt(m.leaving), s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.cutOff(), nil, m.id}
+	if accounts != m.toldAccounts {
+		args[5] = accounts // Postgres keeps an unchanged long text where it is
+	}
+	m.mu.Unlock()
+	var rows []nodeRow
+	start, wall := time.Now(), s.clock.wall()
+	err = session{ctx, m.db, &s.d, &s.clock}.all(&rows, beatSQL, args...)
+	end := time.Now()
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.ended)
+	m.ended = make(chan struct{})
+	if err != nil {
+		m.failed, m.steady = start, time.Time{}
+		return false, err
+	}
+	if len(rows) == 0 || rows[0].Renewed == 0 {
+		return false, nil
+	}
+	m.observe(rows, start, end)
+	if accounts != m.toldAccounts && m.living() > 0 {
+		s.notices.tellRevised()
+	}
+	m.toldAccounts = accounts
+	if now := rows[0].Database; now > m.schema && m.newer == 0 {
+		m.newer = now
+		s.log.Warn("a newer relayd has changed the schema of the database; this one goes on with what it knows of it: run the newer program here too",
+			"schema", now, "known_schema", m.schema)
+	}
+	if s.opt.Now == nil || s.opt.CorrectNow {
+		s.clock.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
+	}
+	return true, nil
+}
+
+// observe notes the result of a renewal that ran from start to end.
+func (m *membership) observe(rows []nodeRow, start, end time.Time) {
+	if m.steady.IsZero() || start.Sub(m.renewed) > beatGap {
+		m.steady = start
+	}
+	m.renewed = start
+	now := make(map[string]*nodeSeen, len(rows))
+	for _, r := range rows {
+		seen := m.others[r.ID]
+		switch {
+		case r.ID == m.id:
+			m.follow(r.State)
+			continue
+		case seen == nil || seen.row.Beat != r.Beat:
+			seen = &nodeSeen{row: r, still: end, connections: seen.connectionsOf(r.Accounts)}
+		default:
+			seen.row = r
+		}
+		now[r.ID] = seen
+	}
+	m.others = now
+}
+
+// NodeReachable notes whether this node has a connection to another one.
+func (s *Store) NodeReachable(id string, reachable bool) {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if reachable {
+		delete(m.cut, id)
+		return
+	}
+	if m.cut == nil {
+		m.cut = map[string]bool{}
+	}
+	m.cut[id] = true
+}
+
+// cutOff lists the living nodes that this one has no connection to. The caller holds mu.
+func (m *membership) cutOff() string {
+	for id := range m.cut {
+		if m.others[id] == nil {
+			delete(m.cut, id)
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(m.cut)), "\n")
+}
+
+// NewerSchema is the schema of the database if a newer program has changed it since this one
+// started; else 0. Schemas are changed so that the version before can go on with them.
+func (s *Store) NewerSchema() int64 {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.newer
+}
+
+// follow takes the state that an operator has given this node. The caller holds mu.
+func (m *membership) follow(state string) {
+	if m.leaving || state == m.state || state != relay.NodeServing && state != relay.NodeDraining {
+		return
+	}
+	m.state = state
+	if m.drain != nil {
+		m.drain(state == relay.NodeDraining)
+	}
+}
+
+// dead lists the nodes that this node may call dead: their beat stood still for deadAfter
+// while this node renewed its own without a gap. Both are measured with the monotonic clock
+// of this process: that of the database may jump at a failover.
+func (m *membership) dead() (list []nodeRow) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, seen := range m.others {
+		if seen.row.State == relay.NodeDead || m.stillFor(seen) >= deadAfter-beatInterval/10 { // ticks are not exact
+			list = append(list, seen.row)
+		}
+	}
+	return list
+}
+
+// stillFor is how long the beat of a node stood still before this node's eyes.
+func (m *membership) stillFor(seen *nodeSeen) time.Duration {
+	from := seen.still
+	if m.steady.After(from) {
+		from = m.steady
+	}
+	return m.renewed.Sub(from)
+}
+
+// rejoin makes this process a node again after the others have called it dead: it was
+// frozen, or had no connection to the database.
+func (s *Store) rejoin(ctx context.Context) {
+	m := &s.membership
+	before := s.NodeID()
+	if err := s.enter(ctx, nil); err != nil {
+		if ctx.Err() == nil && !s.spool.databaseDown() {
+			s.log.Warn("this node cannot rejoin yet; tried again each second", "err", err)
+		}
+		return
+	}
+	s.log.Warn("the other nodes called this one dead, because its beat stood still; it serves again as a new node", "name", m.name)
+	m.mu.Lock()
+	tell, now := m.rejoined, m.id
+	m.mu.Unlock()
+	if tell != nil {
+		s.wait.Go(func() { tell(before, now) })
+	}
+}
+
+// SetPeer sets the address at which the other nodes reach this one, and the public key that
+// it has towards them, as in authorized_keys. Call it before Serve.
+func (s *Store) SetPeer(addr, key string) { s.membership.peerAddr, s.membership.peerKey = addr, key }
+
+// OnRejoin sets what is called after this node has rejoined with a new id: its tunnels
+// were detached in the name of the former one. Call it before Serve.
+func (s *Store) OnRejoin(f func(before, now string)) { s.membership.rejoined = f }
+
+// OnDrain sets what is called when an operator drains this node, and when it is to serve
+// again. It must return at once.
+func (s *Store) OnDrain(f func(on bool)) {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drain = f
+}
+
+// leave removes this node, and the tunnels that are still attached to it.
+func (s *Store) leave() error {
+	id := s.NodeID()
+	if id == "" || s.reachable() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+	defer cancel()
+	return s.update(ctx, "leave the nodes", func(c *writeTx) error {
+		for _, query := range []string{`SELECT id FROM nodes WHERE id = ?` + c.d.forUpdate, `DELETE FROM tunnels WHERE node_id = ?`, `DELETE FROM nodes WHERE id = ?`} {
+			if _, err := c.exec(query, id); err != nil {
+				return err
+			}
+		}
+		c.announce(relay.Change{Kind: relay.ChangeTunnel})
+		return nil
+	})
+}
+
+// errNotRenewed refuses a claim of a node that may have been called dead.
+var errNotRenewed = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: time.Second, Detail: "this relay has not reached its database for a moment; try again",
+}
+
+// MayClaim returns nil while this node may claim attempts: the others cannot have called it
+// dead yet. It answers from memory. The statement of a claim checks the tunnel too, because
+// this process may stop between the two for any time.
+func (s *Store) MayClaim() error {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.db != nil && !m.trusted() {
+		return errNotRenewed
+	}
+	return nil
+}
+
+// trusted reports whether the last renewal is less than claimTrust ago. The monotonic clock
+// may stand still while a machine sleeps, and the wall clock may be set: the longer time of
+// the two counts.
+func (m *membership) trusted() bool {
+	now := time.Now()
+	return now.Sub(m.renewed) < claimTrust && now.Round(0).Sub(m.renewed.Round(0)) < claimTrust
+}
+
+// AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen
+// or has lost its database, and AwaitRenewal returns after the next renewal, or its failure:
+// a node that was frozen first learns which of its tunnels were taken over, and one without
+// a database goes on by itself.
+func (s *Store) AwaitRenewal() {
+	m := &s.membership
+	for range 2 {
+		m.mu.Lock()
+		ok, ended := m.db == nil || m.trusted() || m.failed.After(m.renewed), m.ended
+		m.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-ended:
+		case <-time.After(2 * beatTimeout):
+			return
+		}
+	}
+}
+
+// Peers lists the other nodes as they were at the last beat, from memory: those that are
+// not dead. While Postgres is away it stays as it was.
+func (s *Store) Peers() []relay.Node {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]relay.Node, 0, len(m.others))
+	for _, seen := range m.others {
+		if seen.row.State != relay.NodeDead {
+			list = append(list, seen.row.node())
+		}
+	}
+	return list
+}
+
+// RefreshPeers reads the other nodes again, with the next renewal, which comes within
+// earlyBeat. It returns after that renewal, or its failure.
+func (s *Store) RefreshPeers(ctx context.Context) {
+	m := &s.membership
+	m.mu.Lock()
+	ended := m.ended
+	m.mu.Unlock()
+	if m.db == nil {
+		return
+	}
+	signal(m.early)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// Leaving shows this node as draining from the next beat on, because its process stops.
+func (s *Store) Leaving() {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state, m.leaving = relay.NodeDraining, true
+}
+
+// HasOtherNodes reports, from memory, whether other nodes serve this store.
+func (s *Store) HasOtherNodes() bool {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.living() > 0
+}
+
+// living counts the other nodes that serve. The caller holds mu.
+func (m *membership) living() (n int) {
+	for _, seen := range m.others {
+		if seen.row.State == relay.NodeServing && m.stillFor(seen) < deadAfter {
+			n++
+		}
+	}
+	return n
+}
+
+// figures returns the number of nodes and the time since the last renewal; 0 on SQLite.
+func (m *membership) figures() (nodes int, age time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id == "" {
+		return 0, 0
+	}
+	if m.db != nil {
+		age = time.Since(m.renewed)
+	}
+	return m.living() + 1, age
+}

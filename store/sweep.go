@@ -1,0 +1,103 @@
+package store
+
+import (
+	"context"
+	mathrand "math/rand/v2"
+	"time"
+
+	"relay"
+)
+
+// sweepLoop sweeps dead nodes after each renewal. It has a goroutine of its own, because it
+// must not delay the next renewal.
+func (s *Store) sweepLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.membership.observed:
+		}
+		for _, node := range s.membership.dead() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(mathrand.N(sweepJitter)):
+			}
+			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
+				s.log.Warn("a dead node cannot be swept yet; tried again each second", "name", node.Name, "err", err)
+			}
+		}
+	}
+}
+
+// sweepPredecessor sweeps the node that an earlier process of this data dir was, without
+// waiting until its beat has stood still.
+func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	err := s.update(ctx, "call the predecessor dead", func(c *writeTx) error {
+		_, err := c.exec(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.sweepNode(ctx, nodeRow{ID: id, Name: nodeName(id)})
+}
+
+// sweepNode ends what a dead node has left: its tunnels, and the attempts that it had under
+// way. Its row goes last, so that another node goes on where this one fails.
+func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
+	m := &s.membership
+	ours := false
+	err := s.update(ctx, "call a node dead", func(c *writeTx) (err error) {
+		ours, err = c.lockDead(node.ID, node.Beat)
+		return err
+	})
+	if err != nil || !ours {
+		return err
+	}
+	s.log.Warn("a node is dead: its tunnels are offline, and what it had under way is interrupted", "name", node.Name)
+	for total, n := 0, 1; ; total += n {
+		if n == 0 {
+			m.swept.Add(1)
+			s.log.Info("a dead node is swept", "name", node.Name, "interrupted_attempts", total)
+			return nil
+		}
+		err := s.update(ctx, "sweep a dead node", func(c *writeTx) (err error) {
+			if ours, err = c.lockDead(node.ID, node.Beat); err != nil || !ours {
+				return err
+			}
+			if n, err = c.interruptSome(`claim_node = ?`, node.ID); err == nil && n == 0 {
+				_, err = c.exec(`DELETE FROM nodes WHERE id = ?`, node.ID)
+			}
+			c.clusterEvents = c.localEvents
+			return err
+		})
+		if err != nil || !ours {
+			return err
+		}
+		m.interrupted.Add(int64(n))
+	}
+}
+
+// lockDead locks the row of a node that is dead, or whose beat is still the one that was
+// observed, marks it as dead and detaches its tunnels. It returns false when the node lives,
+// is gone, or another node sweeps it. A node that finds its row marked rejoins.
+func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
+	var rows []nodeRow
+	if err := c.all(&rows, `SELECT id, state FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.d.skipLocked, id, beat); err != nil || len(rows) == 0 {
+		return false, err
+	}
+	if rows[0].State != relay.NodeDead {
+		if _, err := c.exec(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id); err != nil {
+			return false, err
+		}
+	}
+	n, err := c.exec(`DELETE FROM tunnels WHERE node_id = ?`, id)
+	if n > 0 {
+		c.announce(relay.Change{Kind: relay.ChangeTunnel})
+	}
+	return true, err
+}
