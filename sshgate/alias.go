@@ -29,8 +29,6 @@ func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
 		"%q cannot be an alias; use 1 to 63 letters, digits and inner hyphens", record.SafeTextMax(bind, 80))
 }
 
-func (srv *Server) reserved(label string) bool { return srv.o.Site.Reserved(label) }
-
 // resolve finds the alias that a forward means: the bind string if it names one,
 // else the user name, else the only alias of the account.
 func (c *conn) resolve(ctx context.Context, bind string) (*relay.Alias, *relay.Error) {
@@ -43,7 +41,7 @@ func (c *conn) resolve(ctx context.Context, bind string) (*relay.Alias, *relay.E
 	}
 	user := c.srv.o.Site.AliasLabel(c.user)
 	var refusal *relay.Error
-	if relay.ValidLabel(user) && !c.srv.reserved(user) {
+	if relay.ValidLabel(user) && !c.srv.o.Site.Reserved(user) {
 		var a *relay.Alias
 		if a, refusal = c.claim(ctx, user); refusal == nil {
 			return a, nil
@@ -66,7 +64,7 @@ func (c *conn) resolve(ctx context.Context, bind string) (*relay.Alias, *relay.E
 }
 
 func (c *conn) claim(ctx context.Context, label string) (*relay.Alias, *relay.Error) {
-	if c.srv.reserved(label) {
+	if c.srv.o.Site.Reserved(label) {
 		return nil, relay.Errorf(relay.CodeValidationFailed, "%q is a reserved name; choose another one", label)
 	}
 	a, err := c.srv.o.Accounts.ClaimAlias(ctx, c.who, label)

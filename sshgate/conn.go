@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -274,7 +275,7 @@ func (c *conn) end() {
 // closeIdle closes a connection that nobody uses for anything.
 func (c *conn) closeIdle() {
 	c.mu.Lock()
-	unused := len(c.forwards) == 0 && c.activeSessions() == 0 && !c.draining && !c.dead
+	unused := len(c.forwards) == 0 && c.activeSessions() == 0 && !c.draining && c.moving == nil && !c.dead
 	if unused && c.requests.busy() {
 		unused = false
 		c.idle.Reset(time.Second)
@@ -311,11 +312,6 @@ func clientName(version []byte) string {
 	if len(name) > len("SSH-2.0-") {
 		name = name[len("SSH-2.0-"):]
 	}
-	for i := range len(name) {
-		if name[i] == ' ' {
-			name = name[:i]
-			break
-		}
-	}
+	name, _, _ = strings.Cut(name, " ")
 	return record.SafeTextMax(name, 64)
 }

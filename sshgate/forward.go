@@ -184,7 +184,7 @@ func (c *conn) mayHold(bind string) bool {
 	label, refusal := parseBind(bind, &c.srv.o.Site)
 	if label == "" && refusal == nil {
 		label = c.srv.o.Site.AliasLabel(c.user)
-		if !relay.ValidLabel(label) || c.srv.reserved(label) {
+		if !relay.ValidLabel(label) || c.srv.o.Site.Reserved(label) {
 			return true // the only alias of the account
 		}
 	}
@@ -212,7 +212,7 @@ func (c *conn) attach(f *forward) {
 	c.stateMu.Lock()
 	c.mu.Lock()
 	f.att = att
-	gone := !c.hasForward(f)
+	gone := !slices.Contains(c.forwards, f)
 	if !gone {
 		c.notifyLocked(f.online())
 	}
@@ -253,17 +253,16 @@ func (c *conn) cancelForward(payload []byte) bool {
 		return false
 	}
 	c.mu.Lock()
-	var f *forward
-	for i, other := range c.forwards {
-		if other.asked.Bind == asked.Bind && (other.asked.Port == asked.Port || other.tunnel.port == asked.Port) {
-			f = other
-			c.forwards = append(c.forwards[:i:i], c.forwards[i+1:]...)
-			c.updateIdleTimer()
-			break
-		}
+	i := slices.IndexFunc(c.forwards, func(f *forward) bool {
+		return f.asked.Bind == asked.Bind && (f.asked.Port == asked.Port || f.tunnel.port == asked.Port)
+	})
+	if i < 0 {
+		c.mu.Unlock()
+		return false
 	}
+	f := c.forwards[i]
 	c.mu.Unlock()
-	if f == nil {
+	if _, ok := c.takeForward(f); !ok {
 		return false
 	}
 	f.detach(true)
@@ -271,14 +270,18 @@ func (c *conn) cancelForward(payload []byte) bool {
 	return true
 }
 
-// hasForward tells, with mu held, whether f is one of the forwards.
-func (c *conn) hasForward(f *forward) bool {
-	for _, other := range c.forwards {
-		if other == f {
-			return true
-		}
+// takeForward takes f out of the forwards; last tells that no other is left. ok is false
+// when f was not among them.
+func (c *conn) takeForward(f *forward) (last, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.forwards, f)
+	if i < 0 {
+		return false, false
 	}
-	return false
+	c.forwards = slices.Delete(slices.Clone(c.forwards), i, i+1)
+	c.updateIdleTimer()
+	return len(c.forwards) == 0, true
 }
 
 // forwardOf is the forward that a tunnel is of; nil when it was taken back.
@@ -297,12 +300,7 @@ func (c *conn) forwardOf(t *tunnel) *forward {
 func (c *conn) holds(alias int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, f := range c.forwards {
-		if f.alias.ID == alias {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.forwards, func(f *forward) bool { return f.alias.ID == alias })
 }
 
 // attached is a snapshot of the forwards that have an attachment.

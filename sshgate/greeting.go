@@ -165,7 +165,7 @@ func (c *conn) warnings(who relay.Actor, user string, aliases []relay.Alias) str
 	switch {
 	case !relay.ValidLabel(label):
 		why = "cannot be an alias"
-	case !c.srv.reserved(label):
+	case !c.srv.o.Site.Reserved(label):
 		unless, why = " (unless free to claim)", "is no alias of yours"
 	}
 	first, gap := "  -R without an alias would be refused"+unless+": user name", " "

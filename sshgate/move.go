@@ -130,14 +130,10 @@ func (c *conn) handOver(t *tunnel) bool {
 	}
 	c.spawn(func() {
 		f := c.forwardOf(t)
-		c.mu.Lock()
-		if f == nil || !c.hasForward(f) {
-			c.mu.Unlock()
+		last, ok := c.takeForward(f)
+		if !ok {
 			return
 		}
-		c.forwards = slices.DeleteFunc(slices.Clone(c.forwards), func(other *forward) bool { return other == f })
-		last := len(c.forwards) == 0
-		c.mu.Unlock()
 		f.detach(true)
 		if last {
 			close(c.moving)

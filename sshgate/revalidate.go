@@ -216,15 +216,10 @@ func (c *conn) canRevalidate() bool {
 // removeForward takes a forward back whose alias may not be used any more. What it was the
 // last forward of is given up; else the others go on.
 func (c *conn) removeForward(f *forward) {
-	c.mu.Lock()
-	if !c.hasForward(f) {
-		c.mu.Unlock()
+	last, ok := c.takeForward(f)
+	if !ok {
 		return
 	}
-	c.forwards = slices.DeleteFunc(slices.Clone(c.forwards), func(other *forward) bool { return other == f })
-	last := len(c.forwards) == 0
-	c.updateIdleTimer()
-	c.mu.Unlock()
 	why := "alias " + f.alias.Name + " was removed, or you may not use it any more"
 	c.log.Info("forward withdrawn", "alias", f.alias.Name)
 	c.notify(shell.Notice{Kind: relay.NoticeRevoked, Alias: f.alias.Name, Message: why})
