@@ -170,7 +170,7 @@ func (c *crowd) ask() (failed int) {
 // to each alias is served.
 func TestFaultTunnelsComeBack(t *testing.T) {
 	n, promised := size(60, 1000), 30*time.Second
-	r := startRelay(t, "", "RELAY_MAX_ALIASES=off")
+	r := startRelay(t, "", "RELAY_MAX_ALIASES=off", "RELAY_MAX_CONNECTIONS_PER_ACCOUNT=off")
 	before := r.atRest()
 	c := startCrowd(r, n)
 	c.back()
