@@ -4,20 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	"relay"
 )
-
-// sessionCookie is the name of the dashboard's cookie; the prefix makes browsers
-// refuse it without Secure, with a Domain, or from a sibling host.
-func sessionCookie(site relay.Site) string {
-	if site.Base.Scheme == "https" {
-		return "__Host-relay_session"
-	}
-	return "relay_session"
-}
 
 // actorKey is the context key of WithActor.
 type actorKey struct{}
@@ -71,11 +61,15 @@ func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context
 	return who, err
 }
 
-// maxSessionCookies is how many session cookies of one request are looked up.
-const maxSessionCookies = 4
-
 func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
-	who, err := s.sessionActor(r)
+	secrets := s.Site.SessionSecrets(r)
+	if len(secrets) == 0 {
+		return relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
+	}
+	who, err := relay.SessionActor(secrets, func(secret string) (relay.Actor, error) { return s.lookUpSecret(r, secret, s.Accounts.SessionOwner) })
+	if errors.Is(err, relay.ErrNotFound) {
+		return relay.Errorf(relay.CodeUnauthorized, "this session is over; log in again")
+	}
 	if err != nil {
 		return err
 	}
@@ -93,41 +87,6 @@ func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
 	}
 	c.who = who
 	return nil
-}
-
-// errTooManyGuesses is the code of what Limits.Try refuses.
-var errTooManyGuesses = relay.Errorf(relay.CodeRateLimited, "")
-
-// sessionActor returns the account of the session cookie. Without https a page on an
-// alias host can add cookies of its own: cookies that are no session are skipped, and
-// sessions of two accounts are refused, because the neighbour could otherwise choose the
-// account that a request acts for (ADR 0018). The dashboard has the same rule.
-func (s *server) sessionActor(r *http.Request) (who relay.Actor, err error) {
-	var tried []string
-	for _, cookie := range r.CookiesNamed(sessionCookie(s.Site)) {
-		if cookie.Value == "" || slices.Contains(tried, cookie.Value) || len(tried) == maxSessionCookies {
-			continue
-		}
-		tried = append(tried, cookie.Value)
-		owner, e := s.lookUpSecret(r, cookie.Value, s.Accounts.SessionOwner)
-		switch {
-		case e != nil && (err == nil || errors.Is(err, relay.ErrNotFound)):
-			err = e
-		case e == nil && who.Kind != "" && who.Account != owner.Account:
-			return relay.Actor{}, relay.Errorf(relay.CodeUnauthorized, "session cookies of two accounts came; clear the cookies of this site and log in again")
-		case e == nil && who.Kind == "":
-			who = owner
-		}
-	}
-	switch {
-	case len(tried) == 0:
-		return who, relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
-	case who.Kind != "" && (errors.Is(err, relay.ErrNotFound) || errors.Is(err, errTooManyGuesses)):
-		return who, nil // what was wrong, or not looked up, is no session of this person
-	case errors.Is(err, relay.ErrNotFound):
-		return who, relay.Errorf(relay.CodeUnauthorized, "this session is over; log in again")
-	}
-	return who, err
 }
 
 // authorize checks scopes and rank.

@@ -70,8 +70,8 @@ func fingerprintOf(t *testing.T, h *fixture, key string) string {
 	return k.Fingerprint
 }
 
-// TestOnlyAWholeAdminHandsOn: an admin's narrower token cannot take what is nobody's.
-func TestOnlyAWholeAdminHandsOn(t *testing.T) {
+// TestOnlyAFullAdminTransfers: an admin's narrower token cannot take what is nobody's.
+func TestOnlyAFullAdminTransfers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.call("DELETE", h.asAlice, "/api/v1/users/bob", "").want(204)
@@ -103,8 +103,8 @@ func TestANameIsKeptAfterItsAliasIsGone(t *testing.T) {
 	h.get(limited, "/api/v1/me").code(401, "unauthorized")
 }
 
-// TestEveryDeedIsInTheAuditLog does what the API can do and looks for the rows.
-func TestEveryDeedIsInTheAuditLog(t *testing.T) {
+// TestEveryChangeIsInTheAuditLog does what the API can do and looks for the rows.
+func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	id := h.event("shop", nil)
@@ -168,9 +168,9 @@ func TestEveryDeedIsInTheAuditLog(t *testing.T) {
 	}
 }
 
-// TestNamesAreNotHoardedByLettingThemGo: each name that is let go is kept from others,
+// TestNamesAreNotHoardedByRemovingAliases: each name that is let go is kept from others,
 // so an account could take every name there is, a few at a time.
-func TestNamesAreNotHoardedByLettingThemGo(t *testing.T) {
+func TestNamesAreNotHoardedByRemovingAliases(t *testing.T) {
 	t.Parallel()
 	h := newFixtureWithAliases(t, 2)
 	took := 0

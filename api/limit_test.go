@@ -99,7 +99,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-func TestPlaces(t *testing.T) {
+func TestConcurrencyLimits(t *testing.T) {
 	t.Parallel()
 	p := newConcurrencyLimiter("x")
 	var first func()

@@ -91,7 +91,7 @@ func TestRequestIDIsInTheLogAndSecretsAreNot(t *testing.T) {
 	}
 }
 
-func TestWhateverIsAccepted(t *testing.T) {
+func TestAcceptHeaderIsIgnored(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	for _, accept := range []string{"", "*/*", "text/html", "json", "application/xml, */*;q=0.1", "application/cbor", ";;;"} {

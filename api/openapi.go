@@ -26,7 +26,7 @@ func (s *server) newHuma() huma.API {
 	config.Servers = []*huma.Server{{URL: "/"}}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer", Description: "an API token, rly_…"},
-		"session": {Type: "apiKey", In: "cookie", Name: sessionCookie(s.Site), Description: "the dashboard's cookie; unsafe methods from its own origin only"},
+		"session": {Type: "apiKey", In: "cookie", Name: s.Site.SessionCookie(), Description: "the dashboard's cookie; unsafe methods from its own origin only"},
 	}
 	return humago.New(checkedMux{s}, config)
 }

@@ -11,9 +11,9 @@ import (
 	"relay"
 )
 
-// TestBrowserOffice walks the pages of settings and accounts on a narrow screen: no
+// TestBrowserAccountPages walks the pages of settings and accounts on a narrow screen: no
 // errors in the console, nothing wider than the screen, forms that work.
-func TestBrowserOffice(t *testing.T) {
+func TestBrowserAccountPages(t *testing.T) {
 	r := newFixture(t)
 	sys := relay.System()
 	_, err := r.s.CreateAccount(t.Context(), sys, "root", true)

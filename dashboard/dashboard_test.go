@@ -172,7 +172,7 @@ func TestHomeShowsAliasesAsText(t *testing.T) {
 	}
 }
 
-func TestStrangersAndWrongTurns(t *testing.T) {
+func TestUnknownVisitorsAndAddresses(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
 	h := serve(t, fake, "http://localhost:8080")

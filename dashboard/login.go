@@ -66,7 +66,7 @@ func (p *pages) nextCookie(path string, age int) *http.Cookie {
 }
 
 func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	for _, secret := range p.sessionSecrets(r) {
+	for _, secret := range p.Site.SessionSecrets(r) {
 		if err := p.Accounts.EndSession(r.Context(), secret); err != nil && !errors.Is(err, relay.ErrNotFound) {
 			return nil, err
 		}

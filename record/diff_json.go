@@ -106,10 +106,7 @@ func (d *jsonDiffer) diff(was, is *jsonNode) {
 	switch {
 	case was.hash == is.hash:
 	case was.kind != is.kind || was.kind == 0:
-		d.emit("replace", func(c *BodyChange) {
-			path := pointer(d.path)
-			c.Path, c.Field, c.Value, c.Old = &path, fieldPath(d.path), compact(is), compact(was)
-		})
+		d.change("replace", was, is)
 	case was.kind == '{':
 		d.diffObjects(was, is)
 	default:
@@ -117,13 +114,14 @@ func (d *jsonDiffer) diff(was, is *jsonNode) {
 	}
 }
 
-// emit counts a change, and lists it while there are not too many.
-func (d *jsonDiffer) emit(op string, fill func(*BodyChange)) {
-	if d.out.Total++; len(d.out.Changes) < diffChanges {
-		c := BodyChange{Op: op}
-		fill(&c)
-		d.out.Changes = append(d.out.Changes, c)
+// change counts a change of the value at hand from was to is, either of which is nil where
+// there is none, and lists it while there are not too many.
+func (d *jsonDiffer) change(op string, was, is *jsonNode) {
+	if d.out.Total++; d.full() {
+		return
 	}
+	path := pointer(d.path)
+	d.out.Changes = append(d.out.Changes, BodyChange{Op: op, Path: &path, Field: fieldPath(d.path), Value: compact(is), Old: compact(was)})
 }
 
 func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges }
@@ -147,7 +145,7 @@ func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
 		delete(right, name)
 		d.at("."+name, func() {
 			if kid == nil {
-				d.remove(was.kids[i])
+				d.change("remove", was.kids[i], nil)
 			} else {
 				d.diff(was.kids[i], kid)
 			}
@@ -155,23 +153,9 @@ func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
 	}
 	for i, name := range is.names {
 		if right[name] != nil {
-			d.at("."+name, func() { d.add(is.kids[i]) })
+			d.at("."+name, func() { d.change("add", nil, is.kids[i]) })
 		}
 	}
-}
-
-func (d *jsonDiffer) remove(n *jsonNode) {
-	d.emit("remove", func(c *BodyChange) {
-		path := pointer(d.path)
-		c.Path, c.Field, c.Old = &path, fieldPath(d.path), compact(n)
-	})
-}
-
-func (d *jsonDiffer) add(n *jsonNode) {
-	d.emit("add", func(c *BodyChange) {
-		path := pointer(d.path)
-		c.Path, c.Field, c.Value = &path, fieldPath(d.path), compact(n)
-	})
 }
 
 // diffArrays pairs the elements of two arrays, and lists first the elements that are gone,
@@ -188,7 +172,7 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 		if j := partner[i]; j >= 0 {
 			leftOf[j] = i
 		} else {
-			d.at(indexStep(i), func() { d.remove(was.kids[i]) })
+			d.at(indexStep(i), func() { d.change("remove", was.kids[i], nil) })
 		}
 	}
 	var order []int // right indices in the order in which their elements stand now
@@ -217,7 +201,7 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 		order = slices.Insert(order, to, j)
 		switch {
 		case i < 0:
-			d.at(indexStep(to), func() { d.add(is.kids[j]) })
+			d.at(indexStep(to), func() { d.change("add", nil, is.kids[j]) })
 		case from != to:
 			d.move(from, to, i, is.kids[j])
 		}
@@ -231,12 +215,13 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 
 // move lists that the element at index left of the left array was moved.
 func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
-	d.emit("move", func(c *BodyChange) {
-		d.at(indexStep(from), func() { p := pointer(d.path); c.From = &p })
-		d.at(indexStep(to), func() { p := pointer(d.path); c.Path = &p })
-		d.at(indexStep(left), func() { c.Field = fieldPath(d.path) })
-		c.Value = compact(n)
-	})
+	d.at(indexStep(to), func() { d.change("move", nil, n) })
+	if d.out.Total > len(d.out.Changes) {
+		return
+	}
+	c := &d.out.Changes[len(d.out.Changes)-1]
+	d.at(indexStep(from), func() { p := pointer(d.path); c.From = &p })
+	d.at(indexStep(left), func() { c.Field = fieldPath(d.path) })
 }
 
 // pairElements returns for each left element the index of its partner on the right, -1 for
@@ -367,6 +352,9 @@ func fieldPath(path []string) string {
 }
 
 func compact(n *jsonNode) json.RawMessage {
+	if n == nil {
+		return nil
+	}
 	var b bytes.Buffer
 	_ = json.Compact(&b, n.text) // it is valid
 	return b.Bytes()
