@@ -284,5 +284,15 @@ func (f *rawFlag) String() string {
 
 // Type is a word for the value, for the help.
 func (f *rawFlag) Type() string {
-	return strings.ToLower(reflect.TypeOf(f.setting.value).Elem().Name())
+	switch f.setting.value.(type) {
+	case *HostPort:
+		return "addr"
+	case *BaseURL, *DatabaseURL:
+		return "url"
+	case *Switch:
+		return "on|off"
+	case *Addr, *Size, *Duration, *Count, *Rate:
+		return strings.ToLower(reflect.TypeOf(f.setting.value).Elem().Name())
+	}
+	return "text"
 }
