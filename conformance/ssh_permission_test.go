@@ -130,14 +130,22 @@ func (w *walk) commands() []listed {
 	return list.Data
 }
 
+// needs are the flags without which a command does nothing.
+func (c listed) needs() string {
+	if c.Name == "mark" {
+		return " --note x"
+	}
+	return ""
+}
+
 // lines are the ways to type a command behind its argument.
 func (c listed) lines() []string {
 	values := map[string]string{"N": "5", "PATH": "/", "METHOD": "POST", "DURATION": "1s", "FORMAT": "json"}
 	filters := map[string]string{
 		"--method": "POST", "--status": "200", "--path": "/", "--state": "delivered", "--provider": "stripe", "--type": "x",
-		"--replayed": "true", "--pinned": "true", "--label": "x", "--since": "1h", "--until": "1h", "-q": "x",
+		"--replayed": "true", "--pinned": "true", "--label": "x", "--note": "x", "--since": "1h", "--until": "1h", "-q": "x",
 	}
-	lines := []string{"", " --json"}
+	lines := []string{c.needs(), c.needs() + " --json"}
 	for _, f := range c.Flags {
 		flag := " " + f.Name
 		if f.Value != "" {
@@ -154,7 +162,7 @@ func (w *walk) command(c listed) {
 	case strings.Contains(c.Usage, " ALIAS"):
 	case strings.Contains(c.Usage, " ID"):
 		foreign, none = w.id, w.unknown
-		if _, bad, code := asks(w.t, w.owner, c.Name+" "+w.id); code != 0 {
+		if _, bad, code := asks(w.t, w.owner, c.Name+" "+w.id+c.needs()); code != 0 {
 			w.t.Errorf("the owner's %s: exit %d: %s", c.Name, code, bad)
 		}
 	default: // without an argument a command can only tell of the asker
