@@ -105,7 +105,7 @@ func New(o Options) *Pool {
 	return p
 }
 
-// AddInUse counts a channel that a request uses; RemoveInUse ends that.
+// AddInUse counts a channel that a request uses.
 func (p *Pool) AddInUse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,6 +114,7 @@ func (p *Pool) AddInUse() {
 	p.peak[0] = max(p.peak[0], p.inUse)
 }
 
+// RemoveInUse ends the count of a channel by AddInUse.
 func (p *Pool) RemoveInUse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
