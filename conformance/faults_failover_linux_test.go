@@ -41,8 +41,8 @@ func TestFaultFailover(t *testing.T) {
 	relaytest.Until(t, 20*time.Second, "the replica to be in step", func() bool {
 		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
 	})
+	front.Lead("unix", relaytest.PostgresSocket(replica.socket)) // first, so that no node comes back to the primary
 	d.do(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
-	front.Lead("unix", relaytest.PostgresSocket(replica.socket))
 	refused := size(2*time.Second, 10*time.Second)
 	<-time.After(refused)
 	degraded := r.degraded()
