@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"time"
 
@@ -59,7 +58,7 @@ func (t *tunnel) serveChannel(ctx context.Context, offer ssh.NewChannel, f Forwa
 }
 
 // splice copies both ways. The first n bytes of buf were read from the channel already.
-func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local net.Conn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
+func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localConn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
 	defer local.Close()
 	stop := context.AfterFunc(open, func() { _ = local.SetDeadline(time.Now().Add(drainAfterClose)) })
 	defer stop()
@@ -81,7 +80,7 @@ func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local net.Con
 // copyRequest copies from the channel to the local server and then closes the write
 // side. When the local server stops reading it may still respond, so the rest of the
 // request is read and dropped: otherwise the relay would block on a full window.
-func copyRequest(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
+func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) {
 	var broken, err error
 	for {
 		if n > 0 && broken == nil {
@@ -92,8 +91,8 @@ func copyRequest(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
 		}
 		n, err = ch.Read(buf[:])
 	}
-	if half, ok := local.(interface{ CloseWrite() error }); ok && broken == nil {
-		_ = half.CloseWrite()
+	if broken == nil {
+		_ = local.CloseWrite()
 	}
 }
 
@@ -101,7 +100,7 @@ func copyRequest(ch ssh.Channel, local net.Conn, buf *[bufferSize]byte, n int) {
 // as EOF at once. A reset is reported by a channel request, because the relay cannot
 // see whether a CLOSE followed the EOF and would take a truncated response for a whole
 // one.
-func copyResponse(ch ssh.Channel, local net.Conn, inspector *answerInspector) {
+func copyResponse(ch ssh.Channel, local localConn, inspector *answerInspector) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	for {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/url"
 	"strconv"
@@ -94,17 +95,22 @@ func (t Target) WithHostHeader(v string) (Target, error) {
 	return t, nil
 }
 
+// localConn is a connection to a local server.
+type localConn interface {
+	io.ReadWriteCloser
+	SetDeadline(t time.Time) error
+	// CloseWrite ends the direction to the local server.
+	CloseWrite() error
+}
+
 // Dial connects to the local server, TLS handshake included. When no address answers it
 // returns the error of the first one.
-func (t Target) Dial(ctx context.Context) (net.Conn, error) {
+func (t Target) Dial(ctx context.Context) (localConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
 	defer cancel()
 	var first error
 	for _, addr := range t.addrs {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-		if err == nil && t.tls != nil {
-			conn, err = handshake(ctx, conn, t.tls)
-		}
+		conn, err := t.dial(ctx, addr)
 		if err == nil {
 			return conn, nil
 		}
@@ -115,7 +121,23 @@ func (t Target) Dial(ctx context.Context) (net.Conn, error) {
 	return nil, first
 }
 
-func handshake(ctx context.Context, raw net.Conn, config *tls.Config) (net.Conn, error) {
+func (t Target) dial(ctx context.Context, addr string) (localConn, error) {
+	if t.tls == nil {
+		if conn := dialLoopback(addr); conn != nil {
+			return conn, nil
+		}
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.tls != nil:
+		return handshake(ctx, conn, t.tls)
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+func handshake(ctx context.Context, raw net.Conn, config *tls.Config) (localConn, error) {
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
