@@ -67,8 +67,12 @@ func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localCo
 		defer close(answered)
 		copyResponse(ch, local, inspector)
 	})
-	copyRequest(ch, local, buf, n)
-	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE.
+	broken := copyRequest(ch, local, buf, n)
+	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE, and then
+	// closing both directions below saves a system call.
+	if !broken && open.Err() == nil {
+		_ = local.CloseWrite()
+	}
 	select {
 	case <-answered:
 	case <-open.Done():
@@ -77,22 +81,19 @@ func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localCo
 	}
 }
 
-// copyRequest copies from the channel to the local server and then closes the write
-// side. When the local server stops reading it may still respond, so the rest of the
-// request is read and dropped: otherwise the relay would block on a full window.
-func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) {
-	var broken, err error
+// copyRequest copies from the channel to the local server. When the local server stops
+// reading (broken) it may still respond, so the rest of the request is read and dropped:
+// otherwise the relay would block on a full window.
+func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) (broken bool) {
 	for {
-		if n > 0 && broken == nil {
-			_, broken = local.Write(buf[:n])
+		if n > 0 && !broken {
+			_, err := local.Write(buf[:n])
+			broken = err != nil
 		}
-		if err != nil {
-			break
+		var err error
+		if n, err = ch.Read(buf[:]); err != nil {
+			return broken
 		}
-		n, err = ch.Read(buf[:])
-	}
-	if broken == nil {
-		_ = local.CloseWrite()
 	}
 }
 

@@ -106,8 +106,6 @@ type localConn interface {
 // Dial connects to the local server, TLS handshake included. When no address answers it
 // returns the error of the first one.
 func (t Target) Dial(ctx context.Context) (localConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
-	defer cancel()
 	var first error
 	for _, addr := range t.addrs {
 		conn, err := t.dial(ctx, addr)
@@ -127,6 +125,8 @@ func (t Target) dial(ctx context.Context, addr string) (localConn, error) {
 			return conn, nil
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
+	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	switch {
 	case err != nil:
