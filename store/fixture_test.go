@@ -24,7 +24,7 @@ import (
 // fixtureVersion is the schema of the newest committed fixture. With a new migration add
 // a fixture of its version by RELAY_FIXTURE=write go test ./store -run TestOldStores, and
 // leave the older ones as they are.
-const fixtureVersion = 5
+const fixtureVersion = 10
 
 var fixturePath = map[string]string{"queued": "queued", "small": "delivered", "large": "delivered", "failed": "failed", "running": "interrupted", "shared": "delivered"}
 
@@ -70,6 +70,7 @@ func fillOldStore(t *testing.T, s *store.Store) {
 	must(err)
 	_, _, err = s.CreateToken(ctx, sys, relay.Token{AccountName: bob.Name, Name: "ci", Scopes: relay.ScopeEventsRead})
 	must(err)
+	must(s.SaveSearch(ctx, relay.Actor{Account: bob.ID, AccountName: bob.Name, Admin: true}, "hooks", relay.SavedSearch{Name: "errors", Words: "status:5xx"}))
 	_, err = s.CreateLoginLink(ctx, sys, "bob", 24*time.Hour)
 	must(err)
 	_, _, err = s.BeginIdempotent(ctx, sys, "key", "POST /replay")
@@ -101,6 +102,7 @@ func fillOldStore(t *testing.T, s *store.Store) {
 		if name == "shared" {
 			_, _, err := s.CreateShare(ctx, sys, e.ID, relay.Share{View: true})
 			must(err)
+			must(s.MarkEvent(ctx, sys, e.ID, func(m *relay.Mark) { *m = relay.Mark{Pinned: true, Label: "july", Note: "of the fixture"} }))
 		}
 	}
 	kept(t, s.Accept(oldEvent(s, alias, "queued", relay.StateQueued)))
@@ -191,6 +193,7 @@ func openOldStore(t *testing.T, engine, file string) {
 	if err != nil || len(shares) != 1 || !shares[0].View {
 		t.Errorf("shares: %+v, %v", shares, err)
 	}
+	checkOldMarks(t, s, file, ids["shared"])
 	tokens, err := s.Tokens(ctx, sys, "bob")
 	if err != nil || len(tokens) != 1 || tokens[0].Name != "ci" {
 		t.Errorf("tokens: %+v, %v", tokens, err)
@@ -214,6 +217,30 @@ func openOldStore(t *testing.T, engine, file string) {
 	}
 	if n, err := s.Retain(ctx, time.Now().Add(100*365*24*time.Hour)); err != nil || n < len(states)-1 {
 		t.Errorf("retention removed %d events, %v", n, err)
+	}
+}
+
+// checkOldMarks reads what people noted about events, which stores have since schema 6.
+func checkOldMarks(t *testing.T, s *store.Store, file string, marked relay.ID) {
+	t.Helper()
+	var version int
+	if _, err := fmt.Sscanf(filepath.Base(file), "store-v%d.", &version); err != nil {
+		t.Fatal(err)
+	}
+	if version < 6 {
+		return
+	}
+	want := relay.Mark{Pinned: true, Label: "july", Note: "of the fixture"}
+	if e, err := s.Event(t.Context(), relay.System(), marked, 100); err != nil || e.Mark != want {
+		t.Errorf("mark: %+v, %v", e, err)
+	}
+	bob, err := s.AccountByName(t.Context(), "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	searches, err := s.SavedSearches(t.Context(), relay.Actor{Account: bob.ID, AccountName: bob.Name, Admin: true}, "hooks")
+	if diff := cmp.Diff([]relay.SavedSearch{{Name: "errors", Words: "status:5xx"}}, searches); err != nil || diff != "" {
+		t.Errorf("searches: %v %s", err, diff)
 	}
 }
 
