@@ -54,13 +54,15 @@ var plotWindows = []struct {
 	{"30d", "30 days", 30 * 24 * time.Hour, 60},
 }
 
-// plot counts what came to an alias in the window that the address names, or in the
-// shorter one of two that has its newest event; path is that of the page. A store that
-// cannot count leaves the rest of the page alone.
-func (p *pages) plot(r *http.Request, who relay.Actor, alias, path string, newest time.Time) plotView {
-	chosen := 1
-	if time.Since(newest) < time.Hour {
-		chosen = 0
+// plot counts what came to the alias of a list, whatever its filter, in the window that
+// the address names, or else in an hour if that has the newest listed event, or in a day.
+// A store that cannot count leaves the rest of the page alone.
+func (p *pages) plot(r *http.Request, who relay.Actor, list *listView) plotView {
+	alias, path, chosen := list.Alias, aliasPath(list.Alias), 1
+	if len(list.Rows) > 0 {
+		if newest, err := relay.ParseID(list.Rows[0].ID); err == nil && time.Since(newest.Time()) < time.Hour {
+			chosen = 0
+		}
 	}
 	for i, w := range plotWindows {
 		if r.URL.Query().Get("window") == w.name {
@@ -78,23 +80,31 @@ func (p *pages) plot(r *http.Request, who relay.Actor, alias, path string, newes
 		v.Failed = "The figures cannot be read now: " + relay.AsError(err).Detail
 		return v
 	}
-	v.fill(&f, w.text, path, now)
+	v.fill(&f, w.name, w.text, path, now)
 	return v
 }
 
-func (v *plotView) fill(f *relay.Figures, window, path string, now time.Time) {
+func (v *plotView) fill(f *relay.Figures, name, window, path string, now time.Time) {
 	v.From, v.To = stampOf(f.Buckets[0].From, now), stampOf(f.To, now)
 	v.Summary = plotSentences(f, window, now)
 	if f.Total.Events == 0 {
 		return
 	}
-	v.draw(f, path, now)
+	links := make([]string, len(f.Buckets)) // the list of the events of each part
+	for i := range f.Buckets {
+		until := f.To
+		if i+1 < len(f.Buckets) {
+			until = f.Buckets[i+1].From
+		}
+		links[i] = withQuery(path, url.Values{"since": {f.Buckets[i].From.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}, "window": {name}})
+	}
+	v.draw(f, links, now)
 	for i := len(f.Buckets) - 1; i >= 0; i-- {
 		b := &f.Buckets[i]
 		if b.Events == 0 {
 			continue
 		}
-		row := plotRow{From: stampOf(b.From, now), Events: strconv.Itoa(b.Events), Errors: strconv.Itoa(b.Errors), Link: bucketPath(f, i, path)}
+		row := plotRow{From: stampOf(b.From, now), Events: strconv.Itoa(b.Events), Errors: strconv.Itoa(b.Errors), Link: links[i]}
 		if b.N > 0 {
 			row.P50, row.P95 = latencyText(b.P50), latencyText(b.P95)
 		}
@@ -151,16 +161,7 @@ func latencyText(d time.Duration) string {
 	return millisText(float64(d.Microseconds()) / 1000)
 }
 
-// bucketPath is the list of the events of one part of the time.
-func bucketPath(f *relay.Figures, i int, path string) string {
-	until := f.To
-	if i+1 < len(f.Buckets) {
-		until = f.Buckets[i+1].From
-	}
-	return withQuery(path, url.Values{"since": {f.Buckets[i].From.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}})
-}
-
-func (v *plotView) draw(f *relay.Figures, path string, now time.Time) {
+func (v *plotView) draw(f *relay.Figures, links []string, now time.Time) {
 	most := 0
 	for i := range f.Buckets {
 		most = max(most, f.Buckets[i].Events)
@@ -180,7 +181,7 @@ func (v *plotView) draw(f *relay.Figures, path string, now time.Time) {
 			X: coordinate(float64(i)*width + width*.1), Width: coordinate(width * .8),
 			Y: coordinate(plotHeight - all), Height: coordinate(all), ErrorY: coordinate(plotHeight - bad), ErrorHeight: coordinate(bad),
 			Title: stampOf(b.From, now).Text + ": " + countText(b.Events, "event", "events") + ", " + countText(b.Errors, "error", "errors"),
-			Link:  bucketPath(f, i, path),
+			Link:  links[i],
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -114,9 +115,8 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if v.List, err = p.list(r, who, &head); err != nil {
 		return nil, err
 	}
-	if !v.List.Filter.Active() && len(v.List.Rows) > 0 {
-		newest, _ := relay.ParseID(v.List.Rows[0].ID)
-		plot := p.plot(r, who, a.Name, aliasPath(a.Name), newest.Time())
+	if v.List.Filter.Active() || len(v.List.Rows) > 0 { // else nothing ever came
+		plot := p.plot(r, who, &v.List)
 		v.Plot = &plot
 	}
 	page := streamPage(v)
@@ -312,6 +312,14 @@ func countText(n int, one, many string) string {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
+}
+
+// sentence ends the text of an error for people, which in the API has no full stop.
+func sentence(text string) string {
+	if text == "" || strings.HasSuffix(text, ".") {
+		return text
+	}
+	return text + "."
 }
 
 // errText is the sentence of an error for people; "" for nil.
