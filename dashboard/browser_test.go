@@ -18,6 +18,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"relay"
 )
 
 // browser is one window of a real Chromium, signed in at a fixture. What its console says
@@ -335,12 +337,19 @@ func TestBrowserNarrow(t *testing.T) {
 	})
 	id := r.send(post("/"+strings.Repeat("long", 60), `{"a":"`+strings.Repeat("z", 500)+`"}`)).String()
 	r.replay(id)
+	long := strings.Repeat("z", 63)
+	_, err := r.s.CreateAlias(t.Context(), relay.System(), long, "alice")
+	must(t, err)
+	r.await("alias known", func() bool { _, ok := r.d.Alias(long); return ok })
+	r.sendTo(long, post("/queued", "{}"))
 	b := newBrowser(t, r)
-	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 800, DeviceScaleFactor: 1, Mobile: true})
-	for _, path := range []string{"/aliases/hook", "/events/" + id, "/events/" + id + "?diff=1,2", "/events/" + id + "?body=hex", "/aliases/hook/replay-queued"} {
+	for _, path := range []string{"/aliases/hook", "/events/" + id, "/events/" + id + "?diff=1,2", "/events/" + id + "?body=hex", "/aliases/hook/replay-queued", "/aliases/" + long, "/"} {
 		b.open(path)
-		if wide := value[int](b, `document.documentElement.scrollWidth`); wide > 390 {
-			t.Errorf("%s is %d px wide", path, wide)
+		for _, width := range []int64{390, 768, 1280} {
+			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: true})
+			if wide := value[int64](b, `document.documentElement.scrollWidth`); wide > width {
+				t.Errorf("%s is %d px wide, where %d are visible", path, wide, width)
+			}
 		}
 	}
 }
