@@ -47,24 +47,17 @@ const (
 	maxTokenLife = 100 * 365 * 24 * time.Hour
 )
 
-func tokenViewOf(t *relay.Token, now time.Time) tokenView {
-	v := tokenView{
-		ID: t.ID, Name: record.SafeTextMax(t.Name, maxTokenName), Scopes: strings.Join(t.Scopes.Names(), ", "), Alias: t.Alias,
-		Added: stampOf(t.CreatedAt, now), Expires: stampOf(t.ExpiresAt, now), LastUsed: stampOf(t.LastUsedAt, now),
-		Expired: !t.ExpiresAt.IsZero() && !t.ExpiresAt.After(now),
+// scopesText says what a token may do.
+func scopesText(scopes relay.Scope) string {
+	if scopes == relay.AllScopes {
+		return "everything"
 	}
-	if t.Scopes == relay.AllScopes {
-		v.Scopes = "everything"
-	}
-	return v
+	return strings.Join(scopes.Names(), ", ")
 }
 
 // createToken answers with the secret itself instead of a redirect: nothing keeps it,
 // so there is no page to go to that could show it.
 func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
 	f := posted("token", r)
 	t := f.token(time.Now())
 	var secret string
@@ -82,11 +75,7 @@ func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Ac
 		}
 	}
 	if f.Failed() {
-		page, err := p.renderAccount(r, who, form{name: "key"}, f)
-		if err != nil {
-			return nil, err
-		}
-		return formWithErrors(page), nil
+		return formWithErrors(p.renderAccount(r, who, f))
 	}
 	return secretPage(p.newTokenView(t, secret)), nil
 }
@@ -96,8 +85,7 @@ func (p *pages) newTokenView(t relay.Token, secret string) secretView {
 	if t.Name != "" {
 		name = "The token " + record.SafeTextMax(t.Name, maxTokenName)
 	}
-	v := tokenViewOf(&t, time.Now())
-	what := name + " may do: " + v.Scopes + "."
+	what := name + " may do: " + scopesText(t.Scopes) + "."
 	if t.Alias != "" {
 		what += " It is limited to the alias " + t.Alias + "."
 	}

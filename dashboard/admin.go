@@ -1,9 +1,9 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -13,33 +13,12 @@ import (
 
 // adminView is who has an account here, and the nodes that serve.
 type adminView struct {
-	Users   []userView
-	Nodes   []nodeView
-	Unowned []unownedAlias
-	Add     form
+	You     string
+	Users   []relay.Account
+	Nodes   []relay.Node
+	Unowned []relay.Alias // their owners were removed
+	Failed  form          // the form that was wrong; the zero form = none
 	Done    string
-}
-
-type userView struct {
-	Name  string
-	Admin bool
-	You   bool
-	Added stamp
-}
-
-// nodeView is one relayd that serves the store.
-type nodeView struct {
-	Name, State, Version string
-	Tunnels              int
-	Self                 bool // it made the page
-	Note                 string
-	Since, LastSeen      stamp
-}
-
-// unownedAlias is an alias whose owner was removed.
-type unownedAlias struct {
-	Name, FormerOwner string
-	Transfer          form
 }
 
 func (p *pages) adminRoutes(mux *http.ServeMux) {
@@ -62,53 +41,19 @@ func onlyAdmin(handle signedInHandler) signedInHandler {
 }
 
 func (p *pages) admin(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.renderAdmin(r, who, form{name: "user"}, "", form{})
+	return p.renderAdmin(r, who, form{})
 }
 
-// renderAdmin shows the forms given in place of empty ones; transfer is that of the
-// alias transferred.
-func (p *pages) renderAdmin(r *http.Request, who relay.Actor, add form, transferred string, transfer form) (templ.Component, error) {
-	users, err := p.Accounts.Accounts(r.Context(), who)
-	if err != nil {
-		return nil, err
-	}
-	unowned, err := p.Accounts.UnownedAliases(r.Context(), who)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := p.Accounts.Nodes(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	v := adminView{Add: add, Done: successText(r)}
-	for _, n := range nodes {
-		view := nodeView{
-			Name: n.Name, State: n.State, Version: n.Version, Tunnels: n.Tunnels, Self: n.Self,
-			Since: stampOf(n.Since, time.Now()), LastSeen: stampOf(n.LastSeenAt, time.Now()),
-		}
-		if len(n.UnreachableFrom) > 0 {
-			view.Note = "from " + strings.Join(n.UnreachableFrom, ", ")
-		}
-		v.Nodes = append(v.Nodes, view)
-	}
-	for _, u := range users {
-		v.Users = append(v.Users, userView{u.Name, u.Admin, u.ID == who.Account, stampOf(u.CreatedAt, time.Now())})
-	}
-	for _, a := range unowned {
-		o := unownedAlias{a.Name, a.OwnerName, form{name: "of-" + a.Name}}
-		if a.Name == transferred {
-			transfer.name = o.Transfer.name
-			o.Transfer = transfer
-		}
-		v.Unowned = append(v.Unowned, o)
-	}
-	return adminPage(v), nil
+func (p *pages) renderAdmin(r *http.Request, who relay.Actor, failed form) (templ.Component, error) {
+	v := adminView{You: who.AccountName, Failed: failed, Done: successText(r)}
+	var errs [3]error
+	v.Users, errs[0] = p.Accounts.Accounts(r.Context(), who)
+	v.Unowned, errs[1] = p.Accounts.UnownedAliases(r.Context(), who)
+	v.Nodes, errs[2] = p.Accounts.Nodes(r.Context())
+	return adminPage(v), cmp.Or(errs[:]...)
 }
 
 func (p *pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
 	f := posted("user", r)
 	_, err := p.Accounts.CreateAccount(r.Context(), who, field(r, "name"), f.Has("admin", "on"))
 	if err = f.addError(err, "name"); err != nil {
@@ -117,11 +62,7 @@ func (p *pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor)
 	if !f.Failed() {
 		return seeOther(w, r, "/admin?done=user-added")
 	}
-	page, err := p.renderAdmin(r, who, f, "", form{})
-	if err != nil {
-		return nil, err
-	}
-	return formWithErrors(page), nil
+	return formWithErrors(p.renderAdmin(r, who, f))
 }
 
 // inviteLifetime is how long an invitation is good for.
@@ -161,10 +102,8 @@ func (p *pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Act
 
 // transferUnowned transfers an alias whose owner was removed.
 func (p *pages) transferUnowned(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
-	alias, f := r.PathValue("alias"), posted("", r)
+	alias := r.PathValue("alias")
+	f := posted("of-"+alias, r)
 	if err := p.checkUnowned(r, who, alias); err != nil {
 		return nil, err
 	}
@@ -175,11 +114,7 @@ func (p *pages) transferUnowned(w http.ResponseWriter, r *http.Request, who rela
 	if !f.Failed() {
 		return seeOther(w, r, "/admin?done=transferred")
 	}
-	page, err := p.renderAdmin(r, who, form{name: "user"}, alias, f)
-	if err != nil {
-		return nil, err
-	}
-	return formWithErrors(page), nil
+	return formWithErrors(p.renderAdmin(r, who, f))
 }
 
 // checkUnowned returns nil for aliases whose owner was removed. Only its owner can transfer any other alias.

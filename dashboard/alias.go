@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"relay"
 	"relay/record"
@@ -12,67 +13,69 @@ import (
 
 // aliasHead is the state of an alias, its tunnel and its queue.
 type aliasHead struct {
-	Name, URL, State                        string
-	Since, Oldest                           stamp
-	Online, Paused                          bool
-	TunnelText                              string // client, user and address of the tunnel
-	Queued, QueuedEvents                    int
+	record.Alias
 	Released                                int       // events released by the page before; 0 = none
 	Sending                                 []rowView // deliveries under way while others wait
 	SSHCommand, RelayUpCommand, CurlCommand string    // commands to type: ssh, relay up, a first request
 }
 
 func (p *pages) aliasHead(r *http.Request, a *relay.Alias) (aliasHead, error) {
-	st, err := p.Deliver.Status(r.Context(), []relay.Alias{*a})
+	list, err := p.aliasRecords(r.Context(), []relay.Alias{*a})
 	if err != nil {
 		return aliasHead{}, err
 	}
-	if len(st) != 1 {
-		return aliasHead{}, relay.ErrNotFound
+	return p.aliasHeadOf(r.Context(), list[0]), nil
+}
+
+// aliasRecords reads how aliases stand.
+func (p *pages) aliasRecords(ctx context.Context, aliases []relay.Alias) ([]record.Alias, error) {
+	status, err := p.Deliver.Status(ctx, aliases)
+	if err != nil {
+		return nil, err
 	}
-	return p.aliasHeadOf(r.Context(), record.OfAlias(a, st[0], p.Site)), nil
+	list := make([]record.Alias, len(aliases))
+	for i := range aliases {
+		list[i] = *record.OfAlias(&aliases[i], status[i], p.Site)
+	}
+	return list, nil
 }
 
 // aliasHeadOf is also used by the live updates, which bring alias records.
-func (p *pages) aliasHeadOf(ctx context.Context, a *record.Alias) aliasHead {
-	h := aliasHead{
-		Name: a.Name, URL: a.URL, State: a.State, Online: a.Online, Paused: a.Settings.Paused,
-		Queued: a.Queued, QueuedEvents: a.QueuedEvents,
-		RelayUpCommand: "relay up --port 3000 --alias " + a.Name,
-		CurlCommand:    p.curlCommand(a.Name),
-	}
+func (p *pages) aliasHeadOf(ctx context.Context, a record.Alias) aliasHead {
+	h := aliasHead{Alias: a, RelayUpCommand: "relay up --port 3000 --alias " + a.Name, CurlCommand: p.curlCommand(a.Name)}
 	if !a.Online {
 		h.SSHCommand = p.tunnelCommand(viewerOf(ctx).User, a.Name)
 	}
-	if a.Since != nil {
-		h.Since = exactStamp(a.Since.Time)
-	}
-	if a.OldestQueuedAt != nil {
-		h.Oldest = exactStamp(a.OldestQueuedAt.Time)
-	}
-	if a.Tunnel != nil {
-		h.TunnelText = record.SafeTextMax(a.Tunnel.Client+" of "+a.Tunnel.User+" from "+a.Tunnel.RemoteAddr, 200)
-		if a.Tunnel.Target != nil {
-			h.TunnelText += " to " + record.SafeTextMax(*a.Tunnel.Target, 200)
-		}
-	}
 	return h
+}
+
+// TunnelText names client, user and address of the tunnel.
+func (a *aliasHead) TunnelText() string {
+	if a.Tunnel == nil {
+		return ""
+	}
+	text := record.SafeTextMax(a.Tunnel.Client+" of "+a.Tunnel.User+" from "+a.Tunnel.RemoteAddr, 200)
+	if a.Tunnel.Target != nil {
+		text += " to " + record.SafeTextMax(*a.Tunnel.Target, 200)
+	}
+	return text
+}
+
+// timeOf is the zero time for null.
+func timeOf(t *record.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
 }
 
 // sidebarAliases is how many aliases the sidebar shows; the page of all aliases has the
 // others.
 const sidebarAliases = 40
 
-// sideAlias is an alias in the sidebar.
-type sideAlias struct {
-	Name, State string
-	Queued      int
-	Paused      bool
-}
-
 // sidebar lists the aliases of an account beside every page; more counts those that are
 // left out. A store that does not answer leaves the rest of the page alone.
-func (p *pages) sidebar(ctx context.Context, who relay.Actor, current string) (list []sideAlias, more int) {
+func (p *pages) sidebar(ctx context.Context, who relay.Actor, current string) (list []record.Alias, more int) {
 	aliases, err := p.Accounts.Aliases(ctx, who)
 	if len(aliases) > sidebarAliases {
 		more = len(aliases) - sidebarAliases
@@ -82,21 +85,12 @@ func (p *pages) sidebar(ctx context.Context, who relay.Actor, current string) (l
 		aliases = aliases[:sidebarAliases]
 		slices.SortFunc(aliases, func(a, b relay.Alias) int { return strings.Compare(a.Name, b.Name) })
 	}
-	var status []relay.AliasStatus
 	if err == nil {
-		status, err = p.Deliver.Status(ctx, aliases)
+		list, err = p.aliasRecords(ctx, aliases)
 	}
-	if err != nil || len(status) != len(aliases) {
+	if err != nil {
 		p.Log.Warn("aliases of the sidebar not read", "error", err)
 		return nil, 0
 	}
-	for i := range aliases {
-		s := record.OfAlias(&aliases[i], status[i], p.Site)
-		list = append(list, sideAliasOf(s))
-	}
 	return list, more
-}
-
-func sideAliasOf(a *record.Alias) sideAlias {
-	return sideAlias{Name: a.Name, State: a.State, Queued: a.Queued, Paused: a.Settings.Paused}
 }

@@ -20,7 +20,7 @@ import (
 type attemptView struct {
 	N                   int
 	Title, State, Actor string
-	Asked               stamp
+	Asked               time.Time
 	Queue, Error        string
 	pill
 	Latency, Connection   string
@@ -142,7 +142,7 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 	out := record.OfAttempt(a, false)
 	v := attemptView{
 		N: a.N, Title: attemptTitle(a), State: a.State, Actor: record.SafeTextMax(a.Actor, 120),
-		Asked: stampOf(a.ReceivedAt, time.Now()),
+		Asked: a.ReceivedAt,
 		pill:  attemptPill(a), Connection: a.Connection,
 	}
 	if a.Error != nil {

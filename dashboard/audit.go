@@ -5,12 +5,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/a-h/templ"
 
 	"relay"
-	"relay/record"
 )
 
 // auditView is who did what when.
@@ -19,15 +17,10 @@ type auditView struct {
 	Everything  bool // all accounts, for admins
 	Filter      auditFilter
 	Actions     []string // that occur, for the filter
-	Rows        []auditRow
+	Rows        []*relay.AuditEntry
 	Searched    int    // entries that were looked through
 	Bound       bool   // and there may be older ones that no page shows
 	More        string // address of a longer list, "" = there is none
-}
-
-type auditRow struct {
-	At                            stamp
-	Actor, Action, Target, Detail string
 }
 
 // auditFilter picks entries: who did it, what was done, and on what.
@@ -68,17 +61,13 @@ func (p *pages) renderAudit(r *http.Request, who relay.Actor, v auditView) (temp
 	if limit == auditShort && len(entries) == limit {
 		v.More = withQuery(v.Path, url.Values{"all": {""}})
 	}
-	now := time.Now()
 	for i := range entries {
 		e := &entries[i]
 		if kind, _, _ := strings.Cut(e.Action, "."); !slices.Contains(v.Actions, kind) {
 			v.Actions = append(v.Actions, kind)
 		}
 		if v.Filter.matches(e) {
-			v.Rows = append(v.Rows, auditRow{
-				At: stampOf(e.At, now), Actor: record.SafeTextMax(e.Actor, 100), Action: record.SafeTextMax(e.Action, 40),
-				Target: record.SafeTextMax(e.Target, 100), Detail: record.SafeTextMax(e.Detail, 200),
-			})
+			v.Rows = append(v.Rows, e)
 		}
 	}
 	if f := v.Filter.What; f != "" && !slices.Contains(v.Actions, f) {

@@ -28,6 +28,7 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/record"
 )
 
 //go:embed assets
@@ -67,28 +68,28 @@ func New(o Options) http.Handler {
 	p := &pages{Options: o, assetTags: assetTags()}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", p.signedIn(p.home))
-	mux.Handle("GET /aliases/{alias}", p.signedIn(p.stream))
-	mux.Handle("GET /aliases/{alias}/live", ownPages(p.signedIn(p.streamLive)))
-	mux.Handle("GET /aliases/{alias}/qr.svg", ownPages(p.signedIn(p.qrCode)))
-	mux.Handle("POST /aliases/{alias}/test", p.signedIn(p.sendSample))
-	mux.Handle("GET /aliases/{alias}/replay", p.signedIn(p.confirmReplays))
-	mux.Handle("POST /aliases/{alias}/replay", p.signedIn(p.replayMany))
+	mux.Handle("GET /aliases/{alias}", p.ofAlias(p.stream))
+	mux.Handle("GET /aliases/{alias}/live", ownPages(p.ofAlias(p.streamLive)))
+	mux.Handle("GET /aliases/{alias}/qr.svg", ownPages(p.ofAlias(p.qrCode)))
+	mux.Handle("POST /aliases/{alias}/test", p.ofAlias(p.sendSample))
+	mux.Handle("GET /aliases/{alias}/replay", p.ofAlias(p.confirmReplays))
+	mux.Handle("POST /aliases/{alias}/replay", p.ofAlias(p.replayMany))
 	mux.Handle("GET /aliases/{alias}/complete", ownPages(p.signedIn(p.completeFilter)))
 	mux.Handle("GET /live", ownPages(p.signedIn(p.sidebarLive)))
 	mux.Handle("POST /theme", p.page(p.setTheme))
-	mux.Handle("GET /aliases/{alias}/replay-queued", p.signedIn(p.confirmRelease))
-	mux.Handle("POST /aliases/{alias}/replay-queued", p.signedIn(p.release))
-	mux.Handle("GET /events/{id}", p.signedIn(p.event))
-	mux.Handle("GET /events/{id}/image/{n}", ownPages(p.signedIn(p.image)))
-	mux.Handle("GET /events/{id}/json/{n}", ownPages(p.signedIn(p.wholeText)))
-	mux.Handle("POST /events/{id}/replay", p.signedIn(p.replay))
-	mux.Handle("POST /events/{id}/cancel", p.signedIn(p.cancel))
-	mux.Handle("GET /events/{id}/share", p.signedIn(p.previewShare))
-	mux.Handle("POST /events/{id}/shares", p.signedIn(p.createShare))
-	mux.Handle("POST /events/{id}/shares/{share}/revoke", p.signedIn(p.revokeShare))
-	mux.Handle("POST /events/{id}/mark", p.signedIn(p.mark))
-	mux.Handle("GET /events/{id}/delete", p.signedIn(p.confirmDelete))
-	mux.Handle("POST /events/{id}/delete", p.signedIn(p.deleteEvent))
+	mux.Handle("GET /aliases/{alias}/replay-queued", p.ofAlias(p.confirmRelease))
+	mux.Handle("POST /aliases/{alias}/replay-queued", p.ofAlias(p.release))
+	mux.Handle("GET /events/{id}", p.ofEvent(p.event))
+	mux.Handle("GET /events/{id}/image/{n}", ownPages(p.ofEvent(p.image)))
+	mux.Handle("GET /events/{id}/json/{n}", ownPages(p.ofEvent(p.wholeText)))
+	mux.Handle("POST /events/{id}/replay", p.ofEvent(p.replay))
+	mux.Handle("POST /events/{id}/cancel", p.ofEvent(p.cancel))
+	mux.Handle("GET /events/{id}/share", p.ofEvent(p.previewShare))
+	mux.Handle("POST /events/{id}/shares", p.ofEvent(p.createShare))
+	mux.Handle("POST /events/{id}/shares/{share}/revoke", p.ofEvent(p.revokeShare))
+	mux.Handle("POST /events/{id}/mark", p.ofEvent(p.mark))
+	mux.Handle("GET /events/{id}/delete", p.ofEvent(p.confirmDelete))
+	mux.Handle("POST /events/{id}/delete", p.ofEvent(p.deleteEvent))
 	mux.Handle("POST /aliases/{alias}/searches", p.signedIn(p.saveSearch))
 	mux.Handle("GET /diff", p.signedIn(p.compare))
 	mux.Handle("GET /s/{token}", p.page(p.sharedEvent))
@@ -177,12 +178,19 @@ func (p *pages) serveCached(next http.Handler) http.Handler {
 // handler is what page renders the outcome of.
 type handler func(http.ResponseWriter, *http.Request) (templ.Component, error)
 
-// page renders what a handler returns. A nil component without an error means that
+// page reads the form of a POST and renders what a handler returns. A nil component without an error means that
 // the handler has answered by itself.
 func (p *pages) page(handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body templ.Component
+		var err error
 		status := http.StatusOK
-		body, err := handle(w, r)
+		if r.Method == http.MethodPost {
+			err = readForm(w, r)
+		}
+		if err == nil {
+			body, err = handle(w, r)
+		}
 		if err != nil {
 			e := relay.AsError(err)
 			if status = relay.Status(e.Code); status == http.StatusInternalServerError {
@@ -285,6 +293,41 @@ func (p *pages) signedIn(handle signedInHandler) http.Handler {
 	return p.signedInOrElse(handle, p.loginRequired)
 }
 
+// ofEvent is signedIn for what is below an event, whose id it reads.
+func (p *pages) ofEvent(handle func(http.ResponseWriter, *http.Request, relay.Actor, relay.ID) (templ.Component, error)) http.Handler {
+	return p.signedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		id, err := relay.ParseID(r.PathValue("id"))
+		if err != nil {
+			return nil, err
+		}
+		return handle(w, r, who, id)
+	})
+}
+
+// aliasHandler is a handler of what is below an alias that the actor may see.
+type aliasHandler func(http.ResponseWriter, *http.Request, relay.Actor, *relay.Alias) (templ.Component, error)
+
+// ofAlias is signedIn for what is below an alias, which it reads.
+func (p *pages) ofAlias(handle aliasHandler) http.Handler {
+	return p.signedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
+		if err != nil {
+			return nil, err
+		}
+		return handle(w, r, who, a)
+	})
+}
+
+// ofOwnAlias is ofAlias for what only the owner of the alias may do.
+func (p *pages) ofOwnAlias(handle aliasHandler) http.Handler {
+	return p.ofAlias(func(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+		if a.Owner != who.Account {
+			return nil, relay.Errorf(relay.CodeForbidden, "only %s, the owner of %s, may do this", a.OwnerName, a.Name)
+		}
+		return handle(w, r, who, a)
+	})
+}
+
 // signedInOrElse is signedIn with a page of its own for everybody else.
 func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.ResponseWriter, *http.Request) templ.Component) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -350,7 +393,7 @@ type viewer struct {
 	Theme string // one of themes
 
 	// sidebar lists the aliases beside the page; only whole pages ask for it.
-	sidebar func(ctx context.Context, current string) (list []sideAlias, more int)
+	sidebar func(ctx context.Context, current string) (list []record.Alias, more int)
 }
 
 type viewerKey struct{}
@@ -358,7 +401,7 @@ type viewerKey struct{}
 func (p *pages) withViewer(r *http.Request, who relay.Actor) context.Context {
 	return context.WithValue(r.Context(), viewerKey{}, viewer{
 		User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themeOf(r),
-		sidebar: func(ctx context.Context, current string) ([]sideAlias, int) { return p.sidebar(ctx, who, current) },
+		sidebar: func(ctx context.Context, current string) ([]record.Alias, int) { return p.sidebar(ctx, who, current) },
 	})
 }
 
@@ -403,9 +446,6 @@ func themeAttributes(ctx context.Context) templ.Attributes {
 
 // setTheme stores the theme in this browser, and goes back to the page.
 func (p *pages) setTheme(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
 	if theme := field(r, "theme"); slices.Contains(themes, theme) {
 		http.SetCookie(w, &http.Cookie{Name: themeCookie, Value: theme, Path: "/", MaxAge: 365 * 24 * 3600, Secure: p.secure(), SameSite: http.SameSiteLaxMode})
 	}

@@ -3,21 +3,11 @@ package dashboard
 import (
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/a-h/templ"
 
 	"relay"
-	"relay/record"
 )
-
-// enrolmentView is a key that waits to be let in.
-type enrolmentView struct {
-	User, Fingerprint, KeyType string
-	Remote, Client             string
-	Asked, Ends                stamp
-	Code                       form
-}
 
 // enrolmentRoutes are there only where keys can wait.
 func (p *pages) enrolmentRoutes(mux *http.ServeMux) {
@@ -46,20 +36,12 @@ func (p *pages) renderEnrolment(r *http.Request, who relay.Actor, code form) (te
 	if err != nil {
 		return nil, enrolmentError(err)
 	}
-	now := time.Now()
-	return enrolmentPage(enrolmentView{
-		User: who.AccountName, Fingerprint: record.SafeTextMax(e.Fingerprint, 100), KeyType: record.SafeTextMax(e.KeyType, 60),
-		Remote: record.SafeTextMax(e.Remote, 100), Client: record.SafeTextMax(e.Client, 100),
-		Asked: stampOf(e.RequestedAt, now), Ends: stampOf(e.ExpiresAt, now), Code: code,
-	}), nil
+	return enrolmentPage(who.AccountName, e, code), nil
 }
 
 // approve lets the key in when the code is the one that its holder sees: the link
 // alone, which somebody else may have sent, approves nothing.
 func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
 	if err := p.Limits.Create(who); err != nil {
 		return nil, err
 	}
@@ -78,11 +60,7 @@ func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor)
 		return seeOther(w, r, "/account?done=key-approved")
 	}
 	f.values.Del("code") // a wrong code is typed again, not edited
-	page, err := p.renderEnrolment(r, who, f)
-	if err != nil {
-		return nil, err
-	}
-	return formWithErrors(page), nil
+	return formWithErrors(p.renderEnrolment(r, who, f))
 }
 
 func enrolmentError(err error) error {

@@ -32,7 +32,7 @@ type eventView struct {
 	pill
 	Note         string
 	Latency      string
-	At           stamp
+	At           time.Time
 	Remote       string
 	Facts        []fact
 	Error        string
@@ -70,7 +70,7 @@ type pair struct{ Name, Value string }
 // fact is a pair, or a name and a time.
 type fact struct {
 	pair
-	At stamp
+	At time.Time
 }
 
 // messageView is a request or a response.
@@ -85,8 +85,8 @@ type messageView struct {
 }
 
 // event is the page of one event: the list of its alias, and beside it the inspector.
-func (p *pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	v, head, err := p.readEventView(r, who)
+func (p *pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	v, head, err := p.readEventView(r, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -116,22 +116,13 @@ func (p *pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head 
 	return eventPage(v, list), nil
 }
 
-// readEvent reads an event with as much of its bodies as the page shows. The first read
-// gives the number of attempts, among which the budget for bodies is divided.
-func (p *pages) readEvent(r *http.Request, who relay.Actor) (*relay.Event, error) {
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
+// readEventView reads an event with as much of its bodies as the page shows. The first
+// read gives the number of attempts, among which the budget for bodies is divided.
+func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v eventView, head aliasHead, err error) {
 	e, err := p.Events.Event(r.Context(), who, id, 0)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		e, err = p.Events.Event(r.Context(), who, id, min(shownBody, shownBodies/(1+len(e.Attempts))))
 	}
-	return p.Events.Event(r.Context(), who, id, min(shownBody, shownBodies/(1+len(e.Attempts))))
-}
-
-func (p *pages) readEventView(r *http.Request, who relay.Actor) (v eventView, head aliasHead, err error) {
-	e, err := p.readEvent(r, who)
 	if err != nil {
 		return v, head, err
 	}
@@ -149,7 +140,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (v eventView, he
 		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State,
 		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 2000), URL: record.SafeTextMax(s.URL, 2000),
 		pill: row.pill, Note: row.Note, Latency: row.Latency, Facts: factsOf(e, s),
-		At: stampOf(e.ReceivedAt, now), Remote: s.RemoteAddr,
+		At: e.ReceivedAt, Remote: s.RemoteAddr,
 		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now), Version: eventVersion(e),
 		Back: withQuery(aliasPath(e.Alias), filter.query()),
 	}
@@ -161,7 +152,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor) (v eventView, he
 			v.HostRefused = record.SafeText(w.Message)
 		}
 	}
-	if !head.Online && !head.Paused {
+	if !head.Online && !head.Settings.Paused {
 		v.SSHCommand = head.SSHCommand
 	}
 	v.auto = a.Settings.AutoDeliver
@@ -184,10 +175,7 @@ func eventVersion(e *relay.Event) string {
 
 // factsOf are the lines below the title.
 func factsOf(e *relay.Event, s *record.Summary) []fact {
-	at := func(name string, t time.Time) fact {
-		return fact{pair{Name: name}, stamp{ISO: t.UTC().Format(stampISO), Text: t.UTC().Format("2006-01-02 15:04:05.000 UTC")}}
-	}
-	facts := []fact{at("Received", e.ReceivedAt)}
+	facts := []fact{{pair{Name: "Received"}, e.ReceivedAt}}
 	for _, f := range []pair{
 		{"From", s.RemoteAddr},
 		{"Protocol", s.HTTPVersion + map[bool]string{true: " over TLS", false: ""}[s.TLS]},
@@ -197,7 +185,7 @@ func factsOf(e *relay.Event, s *record.Summary) []fact {
 		facts = append(facts, fact{pair: f})
 	}
 	if e.LastReceivedAt.After(e.ReceivedAt) {
-		facts = append(facts, at("Last replayed", e.LastReceivedAt))
+		facts = append(facts, fact{pair{Name: "Last replayed"}, e.LastReceivedAt})
 	}
 	return facts
 }
@@ -251,18 +239,16 @@ func pairsOf(read func([]byte) []wire.Field, p []byte) []pair {
 	return list
 }
 
-// bodyOf reads the message that the address of an event names by a number: 0 for the
-// request, else an attempt; of each body at most most bytes.
-func (p *pages) bodyOf(r *http.Request, who relay.Actor, most int) (id relay.ID, n int, m *relay.Message, err error) {
-	if id, err = relay.ParseID(r.PathValue("id")); err != nil {
-		return id, 0, nil, err
-	}
+// messageOf reads the message of an event that the address names by a number: 0 for the
+// request, else an attempt; of its body at most most bytes.
+func (p *pages) messageOf(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
 	e, err := p.Events.Event(r.Context(), who, id, most)
 	if err != nil {
-		return id, 0, nil, err
+		return 0, nil, err
 	}
-	if n, err = strconv.Atoi(r.PathValue("n")); err != nil || n < 0 || n > len(e.Attempts) {
-		return id, 0, nil, relay.ErrNotFound
+	n, err = strconv.Atoi(r.PathValue("n"))
+	if err != nil || n < 0 || n > len(e.Attempts) {
+		return 0, nil, relay.ErrNotFound
 	}
 	m = &e.Request
 	for i := range e.Attempts {
@@ -270,12 +256,12 @@ func (p *pages) bodyOf(r *http.Request, who relay.Actor, most int) (id relay.ID,
 			m = &a.Response
 		}
 	}
-	return id, n, m, nil
+	return n, m, nil
 }
 
 // wholeText sends a JSON body indented, for the view that builds only what is seen.
-func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	id, n, m, err := p.bodyOf(r, who, 0)
+func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	n, m, err := p.messageOf(r, who, id, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -300,9 +286,9 @@ func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Acto
 
 // image sends a body as the picture that it is, if it is one of a few kinds that
 // carry no script.
-func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	const magic = 64 // bytes that tell what a body is
-	id, n, m, err := p.bodyOf(r, who, magic)
+	n, m, err := p.messageOf(r, who, id, magic)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/record"
 )
 
 // form is what a form shows again when something in it was wrong: what was typed,
@@ -23,6 +24,15 @@ type form struct {
 // posted is the form that a request brought.
 func posted(name string, r *http.Request) form {
 	return form{name: name, values: r.PostForm, errors: map[string]string{}}
+}
+
+// named is f if it has that name, else an empty form of that name: of the forms of a page
+// at most one was posted.
+func (f form) named(name string) form {
+	if f.name == name {
+		return f
+	}
+	return form{name: name}
 }
 
 // ID is the id of a field's input, unique in the page.
@@ -93,30 +103,16 @@ func (f form) addError(err error, field string) error {
 func field(r *http.Request, name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 
 // formWithErrors shows a page whose form was wrong.
-func formWithErrors(page templ.Component) templ.Component {
-	return withStatus{page, http.StatusUnprocessableEntity}
+func formWithErrors(page templ.Component, err error) (templ.Component, error) {
+	return withStatus{page, http.StatusUnprocessableEntity}, err
 }
 
-const stampISO = "2006-01-02T15:04:05.000Z"
+// isoTime is a time for machines, and on hover.
+func isoTime(t time.Time) string { return record.Time{Time: t}.String() }
 
-// stamp is a time as a page shows it: ISO for machines and on hover, Text for people. The
-// script keeps relative texts up to date, and converts exact ones from UTC to the time zone
-// of the browser.
-type stamp struct {
-	ISO, Text string
-	Relative  bool
-}
-
-// stampOf is a time relative to now, such as "3 min ago"; the zero stamp for the zero time.
-func stampOf(t, now time.Time) stamp {
-	if t.IsZero() {
-		return stamp{}
-	}
-	return stamp{ISO: t.UTC().Format(stampISO), Text: relativeText(t.Sub(now), t), Relative: true}
-}
-
-// relativeText says when something was or will be; page.js says the same.
-func relativeText(d time.Duration, t time.Time) string {
+// relativeText says when something was or will be, such as 3 min ago; page.js says the same.
+func relativeText(t time.Time) string {
+	d := time.Until(t)
 	ahead := d > 0
 	d = d.Abs()
 	var text string
@@ -138,14 +134,6 @@ func relativeText(d time.Duration, t time.Time) string {
 		return "in " + text
 	}
 	return text + " ago"
-}
-
-// exactStamp is a time that matters to the second.
-func exactStamp(t time.Time) stamp {
-	if t.IsZero() {
-		return stamp{}
-	}
-	return stamp{ISO: t.UTC().Format(stampISO), Text: t.UTC().Format(time.DateTime) + " UTC"}
 }
 
 // successTexts are what a page says after a form went through; the key stands in its

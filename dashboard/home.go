@@ -1,13 +1,10 @@
 package dashboard
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/a-h/templ"
 
@@ -17,27 +14,12 @@ import (
 
 // homeView is the list of aliases, with the way to the first event.
 type homeView struct {
-	Aliases []aliasView
+	User    string
+	Aliases []record.Alias
 	Create  form
 	Connect connectView
 	Done    string
-	Refused []refusedView
-}
-
-// refusedView is a tunnel that was asked for and not let in.
-type refusedView struct {
-	Bind, Why string // Bind "" = the text names it, or there was none
-	From      string // and how often
-	At        stamp
-}
-
-// aliasView is an alias in the list.
-type aliasView struct {
-	Name, URL, State string
-	Owner            string // "" = one's own
-	Paused           bool
-	Queued           string // "" = nothing waits
-	LastEvent        stamp
+	Refused []relay.RefusedForward // lately: ssh -N shows its user no reason
 }
 
 // connectView holds the two commands that bring a person to the first event.
@@ -59,17 +41,12 @@ func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ
 	if err != nil {
 		return nil, err
 	}
-	status, err := p.Deliver.Status(r.Context(), aliases)
-	if err != nil {
+	v := homeView{User: who.AccountName, Create: create, Connect: p.connect(who, aliases), Done: successText(r)}
+	if v.Aliases, err = p.aliasRecords(r.Context(), aliases); err != nil {
 		return nil, err
 	}
-	refused, err := p.refused(r.Context(), who, time.Now())
-	if err != nil {
+	if v.Refused, err = p.Accounts.RefusedForwards(r.Context(), who.Account); err != nil {
 		return nil, err
-	}
-	v := homeView{Create: create, Connect: p.connect(who, aliases), Done: successText(r), Refused: refused}
-	for i, a := range aliases {
-		v.Aliases = append(v.Aliases, p.aliasView(who, a, status[i], time.Now()))
 	}
 	if partial(r) {
 		return homeAliases(v), nil
@@ -77,28 +54,17 @@ func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ
 	return homePage(v), nil
 }
 
-// refused lists tunnels of the account that were refused lately: ssh -N shows its user
-// no reason.
-func (p *pages) refused(ctx context.Context, who relay.Actor, now time.Time) (list []refusedView, err error) {
-	refused, err := p.Accounts.RefusedForwards(ctx, who.Account)
-	for _, x := range refused {
-		v := refusedView{Bind: record.SafeText(x.Bind), Why: record.SafeText(x.Message), From: " from " + x.Remote.Addr().String(), At: stampOf(x.At, now)}
-		if strings.Contains(x.Message, `"`+x.Bind+`"`) {
-			v.Bind = ""
-		}
-		if x.Times > 1 {
-			v.From += ", " + countText(x.Times, "time", "times")
-		}
-		list = append(list, v)
+// refusalSource says where refused tunnels were asked for from, and how often.
+func refusalSource(x relay.RefusedForward) string {
+	from := " from " + x.Remote.Addr().String()
+	if x.Times > 1 {
+		from += ", " + countText(x.Times, "time", "times")
 	}
-	return list, err
+	return from
 }
 
 // createAlias makes an alias and goes on to its page, which says how to connect.
 func (p *pages) createAlias(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
 	f := posted("alias", r)
 	name := strings.ToLower(field(r, "name"))
 	var err error
@@ -113,28 +79,7 @@ func (p *pages) createAlias(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if !f.Failed() {
 		return seeOther(w, r, aliasPath(name))
 	}
-	page, err := p.renderHome(r, who, f)
-	if err != nil {
-		return nil, err
-	}
-	return formWithErrors(page), nil
-}
-
-func (p *pages) aliasView(who relay.Actor, a relay.Alias, st relay.AliasStatus, now time.Time) aliasView {
-	v := aliasView{
-		Name: a.Name, URL: p.Site.AliasURL(a.Name), State: string(st.State), Paused: a.Settings.Paused,
-		LastEvent: stampOf(st.LastEventAt, now),
-	}
-	if v.State == "" {
-		v.State = string(relay.TunnelNever)
-	}
-	if a.Owner != who.Account {
-		v.Owner = a.OwnerName
-	}
-	if st.Queued > 0 {
-		v.Queued = strconv.Itoa(st.Queued) + " queued"
-	}
-	return v
+	return formWithErrors(p.renderHome(r, who, f))
 }
 
 // connect shows the first alias, or the name that the documentation uses: forwarding

@@ -52,9 +52,6 @@ func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Compone
 	if err != nil {
 		return nil, err
 	}
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
 	if err := p.Limits.Create(relay.Actor{Account: acc.ID}); err != nil {
 		return nil, err
 	}
@@ -67,7 +64,7 @@ func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Compone
 		return nil, err
 	}
 	if f.Failed() {
-		return formWithErrors(p.renderInvite(acc, f)), nil
+		return formWithErrors(p.renderInvite(acc, f), nil)
 	}
 	p.startSession(w, r, session)
 	return seeOther(w, r, "/")

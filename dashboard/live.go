@@ -153,11 +153,7 @@ func lastID(r *http.Request) string {
 
 // streamLive is the live part of the pages of an alias and of its events: rows, the state
 // of the alias, and the sidebar.
-func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	release, err := p.Limits.Stream(who)
 	if err != nil {
 		return nil, err
@@ -252,7 +248,7 @@ func (p *pages) sidebarItem(r *http.Request, l *live, item *relay.FeedItem) erro
 		if err := json.Unmarshal(item.Data, &a); err != nil {
 			return err
 		}
-		return l.writeComponent(r.Context(), item.ID, liveSide, sidebarAlias(sideAliasOf(&a), a.Name == r.PathValue("alias")))
+		return l.writeComponent(r.Context(), item.ID, liveSide, sidebarAlias(a, a.Name == r.PathValue("alias")))
 	case "resync":
 		return l.writeComponent(r.Context(), item.ID, liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
 	}
@@ -357,7 +353,7 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, match *liv
 		if err := json.Unmarshal(item.Data, &a); err != nil {
 			return err
 		}
-		head := p.aliasHeadOf(ctx, &a)
+		head := p.aliasHeadOf(ctx, a)
 		p.addQueueProgress(ctx, who, &head, released(r))
 		return l.writeComponent(ctx, item.ID, liveAlias, aliasPanel(head))
 	case "resync":

@@ -23,16 +23,9 @@ func markOf(e *relay.Event) markView {
 }
 
 // mark changes what a form names: the pin, or label and note.
-func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	said := "Saved."
-	err = p.Events.MarkEvent(r.Context(), who, id, func(m *relay.Mark) {
+	err := p.Events.MarkEvent(r.Context(), who, id, func(m *relay.Mark) {
 		if r.PostForm.Has("pinned") {
 			m.Pinned = field(r, "pinned") == "on"
 			said = map[bool]string{true: "Pinned: retention keeps this event.", false: "Not pinned any more."}[m.Pinned]
@@ -54,8 +47,8 @@ func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor) (t
 }
 
 // confirmDelete asks before an event is deleted.
-func (p *pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	v, _, err := p.readEventView(r, who)
+func (p *pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	v, _, err := p.readEventView(r, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +56,7 @@ func (p *pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.
 }
 
 // deleteEvent deletes an event for good and shows the list without it.
-func (p *pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	e, err := p.Events.Event(r.Context(), who, id, 0)
 	if err != nil {
 		return nil, err
@@ -80,9 +69,6 @@ func (p *pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Ac
 
 // saveSearch keeps a search of an alias by a name; without words it forgets the name.
 func (p *pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
 	alias, search := r.PathValue("alias"), relay.SavedSearch{Name: field(r, "name"), Words: field(r, "words")}
 	if err := p.Events.SaveSearch(r.Context(), who, alias, search); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ type plotView struct {
 	Windows  []plotWindow
 	Summary  []string // sentences
 	Failed   string   // why there are no figures
-	From, To stamp
+	From, To time.Time
 	Top      string // what the upper edge of the drawing stands for; "" = there is nothing to draw
 	Unknown  string // width of the part that was not counted, "" = none
 	Bars     []plotBar
@@ -35,7 +35,7 @@ type plotBar struct {
 
 // plotRow is one part of the time in numbers.
 type plotRow struct {
-	From                     stamp
+	From                     time.Time
 	Events, Errors, P50, P95 string
 	Link                     string // the events of that time
 }
@@ -85,7 +85,7 @@ func (p *pages) plot(r *http.Request, who relay.Actor, list *listView) plotView 
 }
 
 func (v *plotView) fill(f *relay.Figures, name, window, path string, now time.Time) {
-	v.From, v.To = stampOf(f.Buckets[0].From, now), stampOf(f.To, now)
+	v.From, v.To = f.Buckets[0].From, f.To
 	v.Summary = plotSentences(f, window, now)
 	if f.Total.Events == 0 {
 		return
@@ -104,7 +104,7 @@ func (v *plotView) fill(f *relay.Figures, name, window, path string, now time.Ti
 		if b.Events == 0 {
 			continue
 		}
-		row := plotRow{From: stampOf(b.From, now), Events: strconv.Itoa(b.Events), Errors: strconv.Itoa(b.Errors), Link: links[i]}
+		row := plotRow{From: b.From, Events: strconv.Itoa(b.Events), Errors: strconv.Itoa(b.Errors), Link: links[i]}
 		if b.N > 0 {
 			row.P50, row.P95 = latencyText(b.P50), latencyText(b.P95)
 		}
@@ -133,7 +133,7 @@ func plotSentences(f *relay.Figures, window string, now time.Time) []string {
 	}
 	out := []string{text}
 	if f.Partial {
-		out = append(out, "There are more events than can be counted at once: only those since "+stampOf(f.From, now).Text+" are.")
+		out = append(out, "There are more events than can be counted at once: only those since "+relativeText(f.From)+" are.")
 	}
 	switch {
 	case t.N == 0:
@@ -180,7 +180,7 @@ func (v *plotView) draw(f *relay.Figures, links []string, now time.Time) {
 		v.Bars = append(v.Bars, plotBar{
 			X: coordinate(float64(i)*width + width*.1), Width: coordinate(width * .8),
 			Y: coordinate(plotHeight - all), Height: coordinate(all), ErrorY: coordinate(plotHeight - bad), ErrorHeight: coordinate(bad),
-			Title: stampOf(b.From, now).Text + ": " + countText(b.Events, "event", "events") + ", " + countText(b.Errors, "error", "errors"),
+			Title: relativeText(b.From) + ": " + countText(b.Events, "event", "events") + ", " + countText(b.Errors, "error", "errors"),
 			Link:  links[i],
 		})
 	}

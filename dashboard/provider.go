@@ -12,10 +12,10 @@ import (
 // providerView is what is known about the sender.
 type providerView struct {
 	Name, EventType, DeliveryID string
-	Signed                      stamp
+	Signed                      time.Time
 	Age, Tolerance              string
 	Meaning                     string
-	Until                       stamp // ends the sentence of Meaning, zero = it has its own end
+	Until                       time.Time // ends the sentence of Meaning, zero = it has its own end
 	Expired                     bool
 	Same                        string // address of events that name the same delivery
 }
@@ -35,7 +35,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 		return v
 	}
 	age := max(0, now.Sub(p.SignedAt)) // the sender's clock may be ahead
-	v.Signed = exactStamp(p.SignedAt)
+	v.Signed = p.SignedAt
 	v.Age = relay.FormatDuration(age.Truncate(time.Second))
 	switch {
 	case p.Tolerance <= 0:
@@ -45,7 +45,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 		v.Meaning = "Expired: a replay sends the signature unchanged and the provider's libraries reject it. Raise the tolerance in your code while you replay."
 	default:
 		v.Tolerance = relay.FormatDuration(p.Tolerance)
-		v.Meaning, v.Until = "Valid for replays until", stampOf(p.SignedAt.Add(p.Tolerance), now)
+		v.Meaning, v.Until = "Valid for replays until", p.SignedAt.Add(p.Tolerance)
 	}
 	return v
 }

@@ -29,7 +29,7 @@ func (a *aliasHead) QueueText() string {
 	switch {
 	case a.WaitingCount() == 0:
 		return "The queue is empty."
-	case a.Paused:
+	case a.Settings.Paused:
 		return waiting + ": paused."
 	case a.Online:
 		return waiting + ": sent one at a time, in order."
@@ -84,16 +84,12 @@ func releasedNotice(r *http.Request, a aliasHead) string {
 // releaseView is the question before queued events go out.
 type releaseView struct {
 	Alias  aliasHead
-	Newest stamp
+	Newest time.Time
 	Button string
 }
 
 // confirmRelease shows what "replay all queued" would do.
-func (p *pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.aliasHead(r, a)
 	if err != nil {
 		return nil, err
@@ -107,7 +103,7 @@ func (p *pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay
 	}
 	for i := range page.Events {
 		if page.Events[i].AttemptCount == 1 {
-			v.Newest = exactStamp(page.Events[i].ReceivedAt)
+			v.Newest = page.Events[i].ReceivedAt
 			break
 		}
 	}
@@ -117,11 +113,7 @@ func (p *pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay
 func releaseButton(n int) string { return "Replay all queued (" + strconv.Itoa(n) + ")" }
 
 // release releases the queued inbound events of an alias.
-func (p *pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	if err := p.Limits.Replay(who); err != nil {
 		return nil, err
 	}

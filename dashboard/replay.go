@@ -17,11 +17,7 @@ import (
 const replayWait = 5 * time.Second
 
 // replay replays an event and redirects to its page.
-func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	if err := p.Limits.Replay(who); err != nil {
 		return nil, err
 	}
@@ -52,11 +48,7 @@ type replaysView struct {
 }
 
 // ticked reads the events that a form names, each once, oldest first.
-func (p *pages) ticked(r *http.Request, who relay.Actor, names []string) (v replaysView, err error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return v, err
-	}
+func (p *pages) ticked(r *http.Request, who relay.Actor, a *relay.Alias, names []string) (v replaysView, err error) {
 	head, err := p.aliasHead(r, a)
 	if err != nil {
 		return v, err
@@ -84,8 +76,8 @@ func (p *pages) ticked(r *http.Request, who relay.Actor, names []string) (v repl
 }
 
 // confirmReplays asks before several events are replayed.
-func (p *pages) confirmReplays(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	v, err := p.ticked(r, who, r.URL.Query()["id"])
+func (p *pages) confirmReplays(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	v, err := p.ticked(r, who, a, r.URL.Query()["id"])
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +85,8 @@ func (p *pages) confirmReplays(_ http.ResponseWriter, r *http.Request, who relay
 }
 
 // replayMany replays several events, each as an attempt of its own, oldest first.
-func (p *pages) replayMany(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
-	v, err := p.ticked(r, who, r.PostForm["id"])
+func (p *pages) replayMany(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	v, err := p.ticked(r, who, a, r.PostForm["id"])
 	if err != nil {
 		return nil, err
 	}
@@ -135,11 +124,7 @@ func replayText(e *relay.Event, n int) string {
 }
 
 // cancel cancels the queued attempts of an event.
-func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	if _, err := p.Deliver.Cancel(r.Context(), who, id); err != nil {
 		return nil, err
 	}

@@ -21,11 +21,7 @@ const sampleBody = `{"type":"relay.test","message":"Hello from Relay","sentBy":%
 
 // sendSample sends a test event to an alias as a caller would: through delivery, because a
 // request to the public address may not find its way from the server itself.
-func (p *pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	if err := p.Limits.Replay(who); err != nil {
 		return nil, err
 	}
@@ -78,11 +74,7 @@ func (c *sampleCaller) CloseWrite() error           { return nil }
 func (c *sampleCaller) Abort()                      { c.leave() }
 
 // qrCode sends the address of an alias as a QR code.
-func (p *pages) qrCode(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) qrCode(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	code, err := qr.Encode(p.Site.AliasURL(a.Name), qr.M)
 	if err != nil {
 		return nil, err

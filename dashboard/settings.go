@@ -17,23 +17,15 @@ type settingsView struct {
 	IsOwner               bool // the viewer owns the alias
 	Fields                []settingField
 	Members               []string
-	forms                 settingsForms
+	Failed                form // the form that was wrong; the zero form = none
 	Done                  string
-}
-
-// settingsForms are the forms of the page.
-type settingsForms struct{ Set, Member, Transfer, Remove form }
-
-func newSettingsForms() settingsForms {
-	return settingsForms{form{name: "set"}, form{name: "member"}, form{name: "transfer"}, form{name: "remove"}}
 }
 
 // settingField is one setting as the page shows it.
 type settingField struct {
 	Key, Label, Help, Default string
-	Toggle                    bool
-	On                        bool   // of a toggle
-	Value                     string // of anything else; as typed where that was wrong
+	Toggle                    bool   // its value is on or off
+	Value                     string // as typed where that was wrong
 }
 
 // settingFields says what each setting does, in the order of the API.
@@ -74,80 +66,47 @@ var settingFields = [...]settingField{
 
 func (p *pages) settingsRoutes(mux *http.ServeMux) {
 	const path = "/aliases/{alias}/settings"
-	mux.Handle("GET "+path, p.signedIn(p.settings))
-	mux.Handle("POST "+path, p.signedIn(p.saveSettings))
-	mux.Handle("POST "+path+"/members", p.signedIn(p.addMember))
-	mux.Handle("POST "+path+"/members/{user}/remove", p.signedIn(p.removeMember))
-	mux.Handle("POST "+path+"/transfer", p.signedIn(p.transferAlias))
-	mux.Handle("POST "+path+"/remove", p.signedIn(p.removeAlias))
+	mux.Handle("GET "+path, p.ofAlias(p.settings))
+	mux.Handle("POST "+path, p.ofOwnAlias(p.saveSettings))
+	mux.Handle("POST "+path+"/members", p.ofOwnAlias(p.addMember))
+	mux.Handle("POST "+path+"/members/{user}/remove", p.ofAlias(p.removeMember))
+	mux.Handle("POST "+path+"/transfer", p.ofOwnAlias(p.transferAlias))
+	mux.Handle("POST "+path+"/remove", p.ofOwnAlias(p.removeAlias))
 }
 
-func (p *pages) settings(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
-	return p.renderSettings(r, who, a, newSettingsForms())
+func (p *pages) settings(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	return p.renderSettings(r, who, a, form{})
 }
 
-func (p *pages) renderSettings(r *http.Request, who relay.Actor, a *relay.Alias, forms settingsForms) (templ.Component, error) {
+func (p *pages) renderSettings(r *http.Request, who relay.Actor, a *relay.Alias, failed form) (templ.Component, error) {
 	members, err := p.Accounts.Members(r.Context(), who, a.Name)
-	if err != nil {
-		return nil, err
-	}
-	return settingsPage(settingsView{
-		Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
-		Fields: fieldsOf(&a.Settings, forms.Set), Members: members, forms: forms, Done: successText(r),
-	}), nil
-}
-
-// fieldsOf fills in how the settings are, or what was typed where that was refused.
-func fieldsOf(set *relay.Settings, f form) []settingField {
-	texts := record.SettingTexts(set)
-	fields := settingFields
+	fields, texts := settingFields, record.SettingTexts(&a.Settings)
 	for i := range fields {
 		field := &fields[i]
 		field.Value = texts[field.Key]
-		if typed := f.values[field.Key]; len(typed) > 0 {
+		if typed := failed.named("set").values[field.Key]; len(typed) > 0 {
 			field.Value = typed[len(typed)-1]
 		}
-		field.On = field.Value == "on"
 	}
-	return fields[:]
-}
-
-// ownAlias reads an alias and a form for something that only its owner may do.
-func (p *pages) ownAlias(w http.ResponseWriter, r *http.Request, who relay.Actor) (*relay.Alias, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
-	if a.Owner != who.Account {
-		return nil, relay.Errorf(relay.CodeForbidden, "only %s, the owner of %s, may do this", a.OwnerName, a.Name)
-	}
-	return a, readForm(w, r)
+	return settingsPage(settingsView{
+		Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
+		Fields: fields[:], Members: members, Failed: failed, Done: successText(r),
+	}), err
 }
 
 // saveSettings changes what the form holds; what it does not hold stays.
-func (p *pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.ownAlias(w, r, who)
-	if err != nil {
-		return nil, err
-	}
-	forms := newSettingsForms()
-	forms.Set = posted("set", r)
+func (p *pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	f := posted("set", r)
 	trial := a.Settings
-	applySettings(&trial, r, forms.Set)
-	if !forms.Set.Failed() {
-		_, err = p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
-			applySettings(set, r, forms.Set)
-			return nil
-		})
+	applySettings(&trial, r, f)
+	if f.Failed() {
+		return p.finishSettings(w, r, who, a, f, nil, "", "")
 	}
-	if err = forms.Set.addError(err, "offlineStatus"); err != nil {
-		return nil, err
-	}
-	return p.finishSettings(w, r, who, a, forms, forms.Set, "saved")
+	_, err := p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
+		applySettings(set, r, f)
+		return nil
+	})
+	return p.finishSettings(w, r, who, a, f, err, "offlineStatus", aliasPath(a.Name, "settings")+"?done=saved")
 }
 
 // applySettings changes settings by the fields posted. Each toggle is posted as off
@@ -162,43 +121,29 @@ func applySettings(set *relay.Settings, r *http.Request, f form) {
 	}
 }
 
-// finishSettings shows the page again with what was wrong in form f, or goes on to it.
-func (p *pages) finishSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias, forms settingsForms, f form, done string) (templ.Component, error) {
-	if !f.Failed() {
-		return seeOther(w, r, aliasPath(a.Name, "settings")+"?done="+done)
-	}
-	page, err := p.renderSettings(r, who, a, forms)
-	if err != nil {
+// finishSettings goes on to path after form f, or shows the page again with what was wrong
+// in the form; err is noted beside the field.
+func (p *pages) finishSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias, f form, err error, field, path string) (templ.Component, error) {
+	if err = f.addError(err, field); err != nil {
 		return nil, err
 	}
-	return formWithErrors(page), nil
+	if !f.Failed() {
+		return seeOther(w, r, path)
+	}
+	return formWithErrors(p.renderSettings(r, who, a, f))
 }
 
-func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.ownAlias(w, r, who)
-	if err != nil {
-		return nil, err
-	}
-	forms := newSettingsForms()
-	forms.Member = posted("member", r)
-	err = p.Accounts.AddMember(r.Context(), who, a.Name, field(r, "user"))
+func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	err := p.Accounts.AddMember(r.Context(), who, a.Name, field(r, "user"))
 	if errors.Is(err, relay.ErrNotFound) {
 		err = relay.Errorf(relay.CodeValidationFailed, "there is no account with that name")
 	}
-	if err = forms.Member.addError(err, "user"); err != nil {
-		return nil, err
-	}
-	return p.finishSettings(w, r, who, a, forms, forms.Member, "member-added")
+	return p.finishSettings(w, r, who, a, posted("member", r), err, "user", aliasPath(a.Name, "settings")+"?done=member-added")
 }
 
 // removeMember is for the owner; a member may remove itself.
-func (p *pages) removeMember(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
-	user := r.PathValue("user")
-	if err := p.Accounts.RemoveMember(r.Context(), who, a.Name, user); err != nil {
+func (p *pages) removeMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	if err := p.Accounts.RemoveMember(r.Context(), who, a.Name, r.PathValue("user")); err != nil {
 		return nil, err
 	}
 	if a.Owner != who.Account {
@@ -207,38 +152,25 @@ func (p *pages) removeMember(w http.ResponseWriter, r *http.Request, who relay.A
 	return seeOther(w, r, aliasPath(a.Name, "settings")+"?done=member-removed")
 }
 
-func (p *pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.ownAlias(w, r, who)
-	if err != nil {
-		return nil, err
+func (p *pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	f, user := posted("transfer", r), field(r, "user")
+	if user == who.AccountName {
+		f.errors["user"] = "you already own this alias"
+		return p.finishSettings(w, r, who, a, f, nil, "", "")
 	}
-	forms := newSettingsForms()
-	forms.Transfer = posted("transfer", r)
-	if user := field(r, "user"); user == who.AccountName {
-		forms.Transfer.errors["user"] = "you already own this alias"
-	} else if _, err = p.Accounts.TransferAlias(r.Context(), who, a.Name, user); err == nil {
-		return seeOther(w, r, "/?done=transferred")
-	}
-	if err = forms.Transfer.addError(err, "user"); err != nil {
-		return nil, err
-	}
-	return p.finishSettings(w, r, who, a, forms, forms.Transfer, "")
+	_, err := p.Accounts.TransferAlias(r.Context(), who, a.Name, user)
+	return p.finishSettings(w, r, who, a, f, err, "user", "/?done=transferred")
 }
 
 // removeAlias deletes an alias when its name was typed.
-func (p *pages) removeAlias(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.ownAlias(w, r, who)
-	if err != nil {
+func (p *pages) removeAlias(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	f := posted("remove", r)
+	if field(r, "confirm") != a.Name {
+		f.errors["confirm"] = "type " + a.Name + " to delete it"
+		return p.finishSettings(w, r, who, a, f, nil, "", "")
+	}
+	if err := p.Accounts.RemoveAlias(r.Context(), who, a.Name); err != nil {
 		return nil, err
 	}
-	forms := newSettingsForms()
-	forms.Remove = posted("remove", r)
-	if field(r, "confirm") == a.Name {
-		if err := p.Accounts.RemoveAlias(r.Context(), who, a.Name); err != nil {
-			return nil, err
-		}
-		return seeOther(w, r, "/?done=alias-removed")
-	}
-	forms.Remove.errors["confirm"] = "type " + a.Name + " to delete it"
-	return p.finishSettings(w, r, who, a, forms, forms.Remove, "")
+	return seeOther(w, r, "/?done=alias-removed")
 }

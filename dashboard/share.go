@@ -25,8 +25,8 @@ type sharesView struct {
 
 type shareView struct {
 	ID, What, Uses   string
-	Created, Expires stamp // Expires zero = never
-	Expired          bool  // it has run out
+	Created, Expires time.Time // Expires zero = never
+	Expired          bool      // it has run out
 }
 
 // readShares never fails: the rest of the page does not need it.
@@ -38,7 +38,7 @@ func (p *pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *
 	v := sharesView{Error: errText(err)}
 	for _, s := range list {
 		x := shareView{
-			ID: s.ID, What: "replay", Created: exactStamp(s.CreatedAt), Expires: exactStamp(s.ExpiresAt),
+			ID: s.ID, What: "replay", Created: s.CreatedAt, Expires: s.ExpiresAt,
 			Uses: countText(s.Uses, "use", "uses"),
 		}
 		if s.View {
@@ -67,11 +67,7 @@ type sharePreview struct {
 }
 
 // previewShare shows a share before it is created.
-func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	q := r.URL.Query()
 	expires, err := expiryOf(q.Get("expires"))
 	if err != nil {
@@ -100,14 +96,7 @@ func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.A
 }
 
 // createShare creates a share. Its address is shown in this response only.
-func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := readForm(w, r); err != nil {
-		return nil, err
-	}
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	expires, err := expiryOf(r.PostForm.Get("expires"))
 	if err != nil {
 		return nil, err
@@ -120,7 +109,7 @@ func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if err != nil {
 		return nil, err
 	}
-	v, head, err := p.readEventView(r, who)
+	v, head, err := p.readEventView(r, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -140,11 +129,7 @@ func expiryOf(text string) (time.Time, error) {
 }
 
 // revokeShare ends a share.
-func (p *pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	id, err := relay.ParseID(r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	if err := p.Accounts.RemoveShare(r.Context(), who, id, r.PathValue("share")); err != nil && !errors.Is(err, relay.ErrNotFound) {
 		return nil, err
 	}
@@ -154,7 +139,7 @@ func (p *pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 // sharedView is what the holder of a share sees: nothing about the owner.
 type sharedView struct {
 	Method, Path      string
-	Received, Expires stamp // Expires zero = never
+	Received, Expires time.Time // Expires zero = never
 	pill
 	Size                  string
 	Latency, ResponseSize string
@@ -256,7 +241,7 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 
 func sharedOf(s *record.SharedEvent) sharedView {
 	v := sharedView{
-		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: exactStamp(s.ReceivedAt.Time),
+		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: s.ReceivedAt.Time,
 		Size: sizeText(s.PayloadSize), pill: pillOf(s.State, s.Status),
 		Online: s.Online, Replayable: s.Replayable, View: s.View, OneUse: s.OneUse,
 	}
@@ -267,7 +252,7 @@ func sharedOf(s *record.SharedEvent) sharedView {
 		v.ResponseSize = sizeText(*s.ResponseSize)
 	}
 	if s.ExpiresAt != nil {
-		v.Expires = exactStamp(s.ExpiresAt.Time)
+		v.Expires = s.ExpiresAt.Time
 	}
 	if s.Request != nil {
 		v.Request = sharedMessage("shared-request", "Request body", "", s.Request.Headers, s.Request.Body)

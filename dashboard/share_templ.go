@@ -143,7 +143,7 @@ func sharesPanel(v eventView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = timeText(s.Created, "").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = exactTime(s.Created, "").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -157,7 +157,7 @@ func sharesPanel(v eventView) templ.Component {
 						return templ_7745c5c3_Err
 					}
 				} else {
-					templ_7745c5c3_Err = timeText(s.Expires, "never").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = exactTime(s.Expires, "never").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -743,7 +743,7 @@ func sharedPage(v sharedView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = timeText(v.Received, "").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = exactTime(v.Received, "").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -835,7 +835,7 @@ func sharedPage(v sharedView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = timeText(v.Expires, "never").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = exactTime(v.Expires, "never").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -29,12 +29,12 @@ type listView struct {
 	Alias, State   string
 	Filter         streamFilter
 	Rows           []rowView
-	Selected       string // id of the event shown beside the list, "" = none
-	Older          string // address of the next page, "" = none
-	Newest         string // address of the first page, "" = this is it
-	SearchedBackTo stamp  // how far a search went, zero = to the end
-	Live           string // address of the live updates
-	CurlCommand    string // sends a first request
+	Selected       string    // id of the event shown beside the list, "" = none
+	Older          string    // address of the next page, "" = none
+	Newest         string    // address of the first page, "" = this is it
+	SearchedBackTo time.Time // how far a search went, zero = to the end
+	Live           string    // address of the live updates
+	CurlCommand    string    // sends a first request
 	Online         bool
 	Ticks          bool // events can be ticked, to replay several
 	Choices        relay.Choices
@@ -60,7 +60,7 @@ type streamView struct {
 // rowView is one event in a list.
 type rowView struct {
 	ID, Link     string
-	At           stamp
+	At           time.Time
 	Method, Path string
 	State        string
 	pill
@@ -101,11 +101,7 @@ func (v *rowView) Name() string {
 }
 
 // stream is the page of an alias: its events, newest first.
-func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
-	if err != nil {
-		return nil, err
-	}
+func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.aliasHead(r, a)
 	if err != nil {
 		return nil, err
@@ -193,7 +189,7 @@ func (v *listView) addLinks(r *http.Request, head *aliasHead, page relay.Page) {
 	q.Set("cursor", page.Next)
 	v.Older = withQuery(path, q)
 	if len(page.Events) < streamRows && !page.SearchedBackTo.IsZero() {
-		v.SearchedBackTo = exactStamp(page.SearchedBackTo)
+		v.SearchedBackTo = page.SearchedBackTo
 	}
 }
 
@@ -252,10 +248,10 @@ func (v *listView) neighbours(id string) (newer, older string) {
 // something happened between the page and their own beginning.
 func (v *listView) version(head *aliasHead) string {
 	h := fnv.New64a()
-	fmt.Fprint(h, head.State, head.Paused, head.Queued, head.QueuedEvents)
+	fmt.Fprint(h, head.State, head.Settings.Paused, head.Queued, head.QueuedEvents)
 	for i := range v.Rows {
 		row := &v.Rows[i]
-		fmt.Fprint(h, row.ID, row.At.ISO, row.State, row.Outcome, row.Replays, row.Pinned, row.Label)
+		fmt.Fprint(h, row.ID, row.At.UnixMilli(), row.State, row.Outcome, row.Replays, row.Pinned, row.Label)
 	}
 	return strconv.FormatUint(h.Sum64(), 36)
 }
@@ -264,7 +260,7 @@ func (v *listView) version(head *aliasHead) string {
 // the list, which the address of the event keeps.
 func rowOf(s *record.Summary, query url.Values) rowView {
 	v := rowView{
-		ID: s.ID, Link: withQuery(eventPath(s.ID), query), At: stampOf(s.ReceivedAt.Time, time.Now()),
+		ID: s.ID, Link: withQuery(eventPath(s.ID), query), At: s.ReceivedAt.Time,
 		Method: record.SafeTextMax(s.Method, 20), Path: record.SafeTextMax(s.Path, shownPath),
 		State: s.State, pill: pillOf(s.State, s.Status), Size: sizeText(s.PayloadSize),
 		Replays: max(0, s.AttemptCount-1), Replayable: s.Replayable,

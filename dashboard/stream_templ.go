@@ -353,7 +353,7 @@ func streamList(v listView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		if v.SearchedBackTo.ISO != "" {
+		if !v.SearchedBackTo.IsZero() {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 21, "<p class=\"dim\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -367,7 +367,7 @@ func streamList(v listView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = timeText(v.SearchedBackTo, "").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = exactTime(v.SearchedBackTo, "").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1488,12 +1488,12 @@ func releasePage(v releaseView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				if v.Alias.Oldest.ISO != "" {
+				if v.Alias.OldestQueuedAt != nil {
 					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 121, "<dt>Oldest</dt><dd>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = timeText(v.Alias.Oldest, "").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = exactTime(v.Alias.OldestQueuedAt.Time, "").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1502,12 +1502,12 @@ func releasePage(v releaseView) templ.Component {
 						return templ_7745c5c3_Err
 					}
 				}
-				if v.Newest.ISO != "" {
+				if !v.Newest.IsZero() {
 					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 123, "<dt>Newest</dt><dd>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = timeText(v.Newest, "").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = exactTime(v.Newest, "").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
