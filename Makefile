@@ -49,6 +49,10 @@ one: ## one test, wherever it is: make one RUN=TestName/subtest
 faults: setup ## faults in full size, one line of figures each; RUN=… for some of them
 	@scripts/faults
 
+.PHONY: versions
+versions: setup ## the version before and this one side by side on one Postgres; FORMER=commit
+	@scripts/versions
+
 .PHONY: lint
 lint: ## every check that runs nothing
 	@scripts/lint

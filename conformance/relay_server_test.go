@@ -40,6 +40,7 @@ type relayServer struct {
 	extra     []string
 	log       *relaytest.Buffer
 	process   *running
+	program   string // path of relayd; "" = of this version
 }
 
 // running is the process of a relay, which changes with each start. The relays of subtests
@@ -123,7 +124,11 @@ func (r *relayServer) start() {
 // latest when the test of the relay ends.
 func (r *relayServer) spawn() *relaytest.Process {
 	r.t.Helper()
-	cmd := exec.Command(relaytest.Program(r.t, "relayd"), "serve")
+	program := r.program
+	if program == "" {
+		program = relaytest.Program(r.t, "relayd")
+	}
+	cmd := exec.Command(program, "serve")
 	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), r.log, r.log
 	p := relaytest.Start(r.owner, cmd)
 	r.process.set(p)
