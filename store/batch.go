@@ -222,17 +222,9 @@ func (w *writer) insertRows(rows *newRows) (there map[relay.ID]bool, err error) 
 		}
 		return nil, w.run(insertPayloads, rows.payloads)
 	}
-	var text string
-	var args []any
-	if len(rows.events) == 1 && len(rows.attempts) == 1 {
-		text = insertOneOnPostgres[len(rows.payloads)]
-		args = slices.Concat(rows.events[0], rows.attempts[0], slices.Concat(rows.payloads...))
-	} else {
-		text = insertNewOnPostgres
-		args = slices.Concat(insertEvents.arrays(rows.events), insertAttempts.arrays(rows.attempts), insertPayloads.arrays(rows.payloads))
-	}
+	args := slices.Concat(insertEvents.arrays(rows.events), insertAttempts.arrays(rows.attempts), insertPayloads.arrays(rows.payloads))
 	var stored []relay.ID
-	if err := sqlx.SelectContext(w.ctx, w.q, &stored, text, args...); err != nil {
+	if err := sqlx.SelectContext(w.ctx, w.q, &stored, insertEventsOnPostgres, args...); err != nil {
 		return nil, err
 	}
 	if len(stored) == len(rows.events) {

@@ -74,40 +74,15 @@ var (
 	insertChunks   = insertInto("body_chunks", "event_id, n, i, data", "uuid bigint bigint bytea")
 )
 
-// insertNewOnPostgres inserts events with their attempts and payloads in one statement. It
-// returns the ids of the events that it inserted; nothing of the others is inserted.
-var insertNewOnPostgres = func() string {
-	of := func(st *statement, table, columns string, first int) string {
-		return `INSERT INTO ` + table + ` (` + columns + `) SELECT * FROM ` + st.unnest(first) + ` AS v (` + columns + `)
-			WHERE event_id IN (SELECT id FROM e) ON CONFLICT DO NOTHING`
+// insertEventsOnPostgres inserts events with their attempts and payloads (migrations/postgres/00011_insert_events.sql).
+// It returns the ids of the events that it inserted; nothing of the others is inserted.
+var insertEventsOnPostgres = func() string {
+	parameters := make([]string, len(insertEvents.types)+len(insertAttempts.types)+len(insertPayloads.types))
+	for i := range parameters {
+		parameters[i] = "$" + strconv.Itoa(i+1)
 	}
-	attempts := len(insertEvents.types) + 1
-	payloads := attempts + len(insertAttempts.types)
-	return `WITH e AS (` + insertEvents.postgres + ` RETURNING id), a AS (` + of(insertAttempts, "attempts", attemptColumns, attempts) + `),
-		p AS (` + of(insertPayloads, "payloads", payloadColumns, payloads) + `) SELECT id FROM e`
+	return `SELECT insert_events_1(` + strings.Join(parameters, ", ") + `)`
 }()
-
-// insertOneOnPostgres does the same as insertNewOnPostgres for one event with its first attempt, by the number of
-// its payloads. Its parameters are values and not arrays, which was faster with one sender (docs/performance.md).
-var insertOneOnPostgres = [...]string{1: insertOne(1), 2: insertOne(2)}
-
-func insertOne(payloads int) string {
-	next := 0
-	insert := func(st *statement, table, columns, tail string) string {
-		var values []string
-		for _, t := range st.types {
-			next++
-			values = append(values, fmt.Sprintf("$%d::%s", next, t))
-		}
-		return `INSERT INTO ` + table + ` (` + columns + `) SELECT ` + strings.Join(values, ", ") + tail
-	}
-	text := `WITH e AS (` + insert(insertEvents, "events", eventColumns, ` ON CONFLICT DO NOTHING RETURNING id`) + `)`
-	text += `, a AS (` + insert(insertAttempts, "attempts", attemptColumns, ` FROM e ON CONFLICT DO NOTHING`) + `)`
-	for i := range payloads {
-		text += fmt.Sprintf(`, p%d AS (`, i) + insert(insertPayloads, "payloads", payloadColumns, ` FROM e ON CONFLICT DO NOTHING`) + `)`
-	}
-	return text + ` SELECT id FROM e`
-}
 
 // sweptLive matches the attempt of a live request that another node ended because it took the
 // claimant for dead, unless there is a later attempt. The caller of such a request may have
