@@ -117,7 +117,12 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	return c
 }
 
-// loginTimedOut closes the socket itself: gliderlabs removes deadlines at every read.
+// loginProgress is how long ago a client may have been heard whose login still makes progress.
+const loginProgress = 2 * time.Second
+
+// loginTimedOut closes the socket itself: gliderlabs removes deadlines at every read. A
+// client that went on until the end, or whose question the store has not answered, was slow
+// because this node or its line is busy: that costs its source nothing.
 func (c *conn) loginTimedOut() {
 	c.mu.Lock()
 	late := !c.loggedIn && !time.Now().Before(c.loginDeadline)
@@ -125,7 +130,11 @@ func (c *conn) loginTimedOut() {
 	c.mu.Unlock()
 	if late {
 		log.Debug("ssh login took too long")
-		c.setResult(resultTimeout)
+		result := resultTimeout
+		if c.slot.silent() < loginProgress {
+			result = resultUnavailable
+		}
+		c.setResult(result)
 		_ = c.sock.Close()
 	}
 }
@@ -150,7 +159,7 @@ const (
 	resultSilent      loginResult = iota // the peer sent nothing, as health checks do
 	resultNoAttempt                      // the peer sent something, but did not try to log in
 	resultUnapproved                     // a proven key was not approved
-	resultUnavailable                    // the store could not answer, or a limit was reached
+	resultUnavailable                    // the store could not answer, a limit was reached, or the node was too busy
 	resultRefused                        // a login was refused
 	resultTimeout                        // the time for it ran out
 )

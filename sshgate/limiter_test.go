@@ -135,7 +135,7 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 			_, _ = c.Write([]byte("SSH-2.0-x\r\n"))
 		}
 	}
-	eventually(t, 30*time.Second, "all at the door", func() bool { return b.srv.Stats().Accepted == 1000 })
+	eventually(t, 30*time.Second, "all accepted", func() bool { return b.srv.Stats().Accepted == 1000 })
 	began := time.Now()
 	client, _, err := b.dial("x", ssh.PublicKeys(b.alice.signer))
 	if err != nil {

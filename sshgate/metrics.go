@@ -30,7 +30,7 @@ const (
 	loginSlow    = "timeout"
 	loginNone    = "none"        // nobody tried
 	loginVain    = "unapproved"  // a proven key that nobody let in
-	loginOurs    = "unavailable" // the store could not answer, or a limit was reached
+	loginOurs    = "unavailable" // the store could not answer, a limit was reached, or the node was too busy
 )
 
 var loginResults = []string{loginOK, loginRefused, loginSlow, loginNone, loginVain, loginOurs}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
@@ -130,15 +131,17 @@ func (c *memoryConn) SetWriteDeadline(time.Time) error { return nil }
 type timed struct {
 	*fixture
 	listener *memoryListener
+	registry *prometheus.Registry
 }
 
 func newTimed(t *testing.T) *timed {
 	t.Cleanup(func() { time.Sleep(time.Second) }) // the last one: bytes on their way arrive, and time stops with the test
-	l := newMemoryListener()
+	l, registry := newMemoryListener(), prometheus.NewRegistry()
 	return &timed{newFixtureOn(t, l, func(o *Options) {
+		o.Registry = registry
 		o.HandshakeTimeout, o.IdleClose = 0, 0
 		o.PingInterval, o.PingTimeout, o.StaleClose = 5*time.Second, 3*time.Second, time.Minute
-	}), l}
+	}), l, registry}
 }
 
 // login logs in; the connection may be over before it comes to that.
@@ -272,6 +275,30 @@ func TestTimesOfConnection(t *testing.T) {
 		defer close(end)
 		synctest.Wait()
 		changesAfter(t, 10*time.Second, 1, 0, b.connections)
+	})
+}
+
+// TestBusyNodeCostsNothing: a login that still made progress when its time ran out is not held
+// against its source, as a silent one is.
+func TestBusyNodeCostsNothing(t *testing.T) {
+	inFakeTime(t, "slow and silent", func(t *testing.T, b *timed) {
+		_, silent := b.listener.dial()
+		_, talking := b.listener.dial()
+		silent.set(func() { silent.bytes.WriteString("SSH-2.0-x") })
+		for range 10 {
+			talking.set(func() { talking.bytes.WriteByte('S') })
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for result, want := range map[string]float64{loginSlow: 1, loginOurs: 1} {
+			if got := figure(t, b.registry, "relay_sshgate_logins_total", result); got != want {
+				t.Errorf("%s: %v, want %v", result, got, want)
+			}
+		}
+		if penalties := resultUnavailable.penalty(); penalties != 0 || resultTimeout.penalty() != penaltySlow {
+			t.Errorf("penalty %v of a busy node", penalties)
+		}
 	})
 }
 
