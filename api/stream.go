@@ -1,21 +1,13 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"relay"
-)
-
-// Rhythm of the live stream.
-const (
-	streamCommentInterval = 15 * time.Second // longest silence, so that proxies keep the connection
-	streamWriteTimeout    = 30 * time.Second // a viewer who takes nothing for this long is dropped
+	"relay/record"
 )
 
 func (s *server) addStreamRoute() {
@@ -52,63 +44,11 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		return err
 	}
 	defer sub.Close()
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	c.err = s.writeStream(ctx, w, sub)
-	return nil
-}
-
-// writeStream writes items until the viewer goes, access ends or the server stops; why is
-// for the log.
-func (s *server) writeStream(ctx context.Context, w http.ResponseWriter, sub relay.Subscription) error {
-	out := http.NewResponseController(w)
-	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
-	var buf bytes.Buffer
-	buf.WriteString(": connected\nretry: 1000\n")
-	if id := sub.Start(); id != "" { // without data it is no event (HTML Living Standard, section 9.2.6)
-		buf.WriteString("id: " + id + "\n")
-	}
-	buf.WriteString("\n")
-	for {
-		// Not every writer has deadlines (h2 has, recorders have not).
-		_ = out.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
-		if _, err := w.Write(buf.Bytes()); err != nil {
-			return err
-		}
-		if err := out.Flush(); err != nil {
-			return err
-		}
-		buf.Reset()
-		items, err := nextItems(ctx, sub)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, context.DeadlineExceeded):
-			buf.WriteString(":\n\n")
-		case err != nil:
-			return err
-		}
+	c.err = record.ServeStream(w, r.WithContext(ctx), func(*record.EventStream) error { return nil }, func(out *record.EventStream, _ int, items []relay.FeedItem) error {
 		for i := range items {
-			writeItem(&buf, &items[i])
+			out.Write(items[i].ID, items[i].Name, items[i].Data)
 		}
-	}
-}
-
-func nextItems(ctx context.Context, sub relay.Subscription) ([]relay.FeedItem, error) {
-	ctx, cancel := context.WithTimeout(ctx, streamCommentInterval)
-	defer cancel()
-	return sub.Next(ctx)
-}
-
-func writeItem(buf *bytes.Buffer, item *relay.FeedItem) {
-	if item.ID != "" {
-		buf.WriteString("id: " + item.ID + "\n")
-	}
-	buf.WriteString("event: " + item.Name + "\ndata: ")
-	buf.Write(item.Data)
-	buf.WriteString("\n\n")
+		return nil
+	}, sub)
+	return nil
 }

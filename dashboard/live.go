@@ -6,21 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/a-h/templ"
 	"golang.org/x/time/rate"
 
 	"relay"
 	"relay/record"
-)
-
-// Rhythm of live updates.
-const (
-	liveCommentInterval = 15 * time.Second // longest silence, so that proxies keep the connection
-	liveWriteTimeout    = 30 * time.Second // a viewer who takes nothing for this long is dropped
 )
 
 // Names of live updates, as the script knows them.
@@ -35,111 +26,16 @@ const (
 	liveResync  = "resync"  // updates were missed: read the list again
 )
 
-// live is one connection of server-sent events.
-type live struct {
-	out *http.ResponseController
-	w   http.ResponseWriter
-	buf bytes.Buffer
-}
+// noData is the data of updates that have none; without any they would be no events.
+var noData = []byte("{}")
 
-// serveLive answers with the live updates of the subscriptions until the viewer goes,
-// access ends or the server stops. begin writes what the page has to hear first, show
-// what a batch means for it. A HEAD request gets no more than the headers. From here on
-// the status has gone out, so errors only go to the log.
-func (p *pages) serveLive(w http.ResponseWriter, r *http.Request, begin func(*live) error, show func(*live, feedBatch) error, subs ...relay.Subscription) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return
-	}
-	l := &live{out: http.NewResponseController(w), w: w}
-	l.buf.WriteString(": connected\nretry: 1000\n")
-	if id := subs[0].Start(); id != "" { // a viewer cut off before its first item goes on from here
-		l.buf.WriteString("id: " + id + "\n")
-	}
-	l.buf.WriteString("\n")
-	err := begin(l)
-	if err == nil {
-		err = l.stream(r.Context(), show, subs)
-	}
+// serveLive answers with live updates of the subscriptions: what begin writes, and what
+// show writes of each item.
+func (p *pages) serveLive(w http.ResponseWriter, r *http.Request, begin func(*record.EventStream) error, show func(l *record.EventStream, from int, items []relay.FeedItem) error, subs ...relay.Subscription) {
+	err := record.ServeStream(w, r, begin, show, subs...)
 	if err != nil && r.Context().Err() == nil && !errors.Is(err, relay.ErrNotFound) && relay.AsError(err).Code != relay.CodeStopping {
 		p.Log.Warn("live updates ended", "path", r.Pattern, "error", err)
 	}
-}
-
-// write adds one message; data may have several lines.
-func (l *live) write(id, name, data string) {
-	if id != "" {
-		l.buf.WriteString("id: " + id + "\n")
-	}
-	l.buf.WriteString("event: " + name + "\n")
-	for line := range strings.SplitSeq(data, "\n") {
-		l.buf.WriteString("data: " + strings.TrimSuffix(line, "\r") + "\n")
-	}
-	l.buf.WriteString("\n")
-}
-
-// feedBatch is one result of a subscription.
-type feedBatch struct {
-	from  int // index of the subscription
-	items []relay.FeedItem
-	err   error
-}
-
-// stream sends what show makes of each batch.
-func (l *live) stream(ctx context.Context, show func(*live, feedBatch) error, subs []relay.Subscription) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	defer cancel()
-	batches := make(chan feedBatch)
-	for i, sub := range subs {
-		readers.Go(func() {
-			for b := (feedBatch{from: i}); b.err == nil || errors.Is(b.err, context.DeadlineExceeded); {
-				b.items, b.err = nextItems(ctx, sub)
-				select {
-				case batches <- b:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
-	}
-	defer func() { _ = l.out.SetWriteDeadline(time.Time{}) }()
-	for {
-		// Not every writer has deadlines (h2 has, recorders have not).
-		_ = l.out.SetWriteDeadline(time.Now().Add(liveWriteTimeout))
-		if _, err := l.w.Write(l.buf.Bytes()); err != nil {
-			return nil
-		}
-		if err := l.out.Flush(); err != nil {
-			return nil
-		}
-		l.buf.Reset()
-		select {
-		case <-ctx.Done():
-			return nil
-		case b := <-batches:
-			switch {
-			case ctx.Err() != nil:
-				return nil
-			case errors.Is(b.err, context.DeadlineExceeded):
-				l.buf.WriteString(":\n\n")
-			case b.err != nil:
-				return b.err
-			}
-			if err := show(l, b); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-func nextItems(ctx context.Context, sub relay.Subscription) ([]relay.FeedItem, error) {
-	ctx, cancel := context.WithTimeout(ctx, liveCommentInterval)
-	defer cancel()
-	return sub.Next(ctx)
 }
 
 // lastID is where a viewer goes on: what its browser says after a broken
@@ -175,20 +71,20 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 	}
 	isEventCurrent := p.isEventCurrent(r, who)
 	match := &liveMatch{p: p, who: who, filter: filterOf(r.URL.Query(), a.Name), lookups: rate.NewLimiter(liveLookups, liveLookups)}
-	begin := func(l *live) error {
+	begin := func(l *record.EventStream) error {
 		if !isCurrent {
-			l.write("", liveResync, "{}")
+			l.Write("", liveResync, noData)
 		}
 		if !isEventCurrent {
-			l.write("", liveEvent, "{}")
+			l.Write("", liveEvent, noData)
 		}
 		return p.sidebarStart(r, l)
 	}
-	p.serveLive(w, r, begin, func(l *live, b feedBatch) error {
-		for i := range b.items {
-			show := func() error { return p.streamItem(r, who, l, match, &b.items[i]) }
-			if b.from == 1 {
-				show = func() error { return p.sidebarItem(r, l, &b.items[i]) }
+	p.serveLive(w, r, begin, func(l *record.EventStream, from int, items []relay.FeedItem) error {
+		for i := range items {
+			show := func() error { return p.streamItem(r, who, l, match, &items[i]) }
+			if from == 1 {
+				show = func() error { return p.sidebarItem(r, l, &items[i]) }
 			}
 			if err := show(); err != nil {
 				return err
@@ -211,20 +107,20 @@ func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Ac
 		return nil, err
 	}
 	defer sub.Close()
-	begin := func(l *live) error {
+	begin := func(l *record.EventStream) error {
 		if lastID(r) == "" {
-			l.write("", liveTouch, "{}")
+			l.Write("", liveTouch, noData)
 		}
 		return p.sidebarStart(r, l)
 	}
-	p.serveLive(w, r, begin, func(l *live, b feedBatch) error {
-		for i := range b.items {
-			if err := p.sidebarItem(r, l, &b.items[i]); err != nil {
+	p.serveLive(w, r, begin, func(l *record.EventStream, _ int, items []relay.FeedItem) error {
+		for i := range items {
+			if err := p.sidebarItem(r, l, &items[i]); err != nil {
 				return err
 			}
 		}
-		if n := len(b.items); n > 0 {
-			l.write(b.items[n-1].ID, liveTouch, "{}")
+		if n := len(items); n > 0 {
+			l.Write(items[n-1].ID, liveTouch, noData)
 		}
 		return nil
 	}, sub)
@@ -233,24 +129,24 @@ func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Ac
 
 // sidebarStart shows the sidebar as it is when live updates begin: something may have
 // happened since the page was made.
-func (p *pages) sidebarStart(r *http.Request, l *live) error {
+func (p *pages) sidebarStart(r *http.Request, l *record.EventStream) error {
 	if lastID(r) != "" {
 		return nil
 	}
-	return l.writeComponent(r.Context(), "", liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
+	return writeComponent(r.Context(), l, "", liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
 }
 
 // sidebarItem shows an item of the feed of all aliases in the sidebar.
-func (p *pages) sidebarItem(r *http.Request, l *live, item *relay.FeedItem) error {
+func (p *pages) sidebarItem(r *http.Request, l *record.EventStream, item *relay.FeedItem) error {
 	switch item.Name {
 	case "tunnel":
 		var a record.Alias
 		if err := json.Unmarshal(item.Data, &a); err != nil {
 			return err
 		}
-		return l.writeComponent(r.Context(), item.ID, liveSide, sidebarAlias(a, a.Name == r.PathValue("alias")))
+		return writeComponent(r.Context(), l, item.ID, liveSide, sidebarAlias(a, a.Name == r.PathValue("alias")))
 	case "resync":
-		return l.writeComponent(r.Context(), item.ID, liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
+		return writeComponent(r.Context(), l, item.ID, liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
 	}
 	return nil
 }
@@ -325,7 +221,7 @@ func (p *pages) isStreamCurrent(r *http.Request, who relay.Actor, a *relay.Alias
 }
 
 // streamItem shows one item of the feed as what the page has for it.
-func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, match *liveMatch, item *relay.FeedItem) error {
+func (p *pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStream, match *liveMatch, item *relay.FeedItem) error {
 	ctx := r.Context()
 	switch item.Name {
 	case "event":
@@ -338,7 +234,7 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, match *liv
 		case record.Hit:
 			name = liveRow
 		case record.Unknown:
-			l.write(item.ID, liveResync, "{}")
+			l.Write(item.ID, liveResync, noData)
 			return nil
 		}
 		query := match.filter.query()
@@ -347,7 +243,7 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, match *liv
 			query.Set("tick", "1")
 			row.Link = withQuery(eventPath(s.ID), query)
 		}
-		return l.writeComponent(ctx, item.ID, name, eventRow(row, false))
+		return writeComponent(ctx, l, item.ID, name, eventRow(row, false))
 	case "tunnel":
 		var a record.Alias
 		if err := json.Unmarshal(item.Data, &a); err != nil {
@@ -355,18 +251,18 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *live, match *liv
 		}
 		head := p.aliasHeadOf(ctx, a)
 		p.addQueueProgress(ctx, who, &head, released(r))
-		return l.writeComponent(ctx, item.ID, liveAlias, aliasPanel(head))
+		return writeComponent(ctx, l, item.ID, liveAlias, aliasPanel(head))
 	case "resync":
-		l.write(item.ID, liveResync, "{}")
+		l.Write(item.ID, liveResync, noData)
 	}
 	return nil
 }
 
-func (l *live) writeComponent(ctx context.Context, id, name string, c templ.Component) error {
+func writeComponent(ctx context.Context, l *record.EventStream, id, name string, c templ.Component) error {
 	var html bytes.Buffer
 	if err := c.Render(ctx, &html); err != nil {
 		return err
 	}
-	l.write(id, name, html.String())
+	l.Write(id, name, html.Bytes())
 	return nil
 }

@@ -1,0 +1,113 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// Rhythm of live streams.
+const (
+	streamCommentInterval = 15 * time.Second // longest silence, so that proxies keep the connection
+	streamWriteTimeout    = 30 * time.Second // a viewer who takes nothing for this long is dropped
+)
+
+// EventStream collects server-sent events for one viewer.
+type EventStream struct{ buf bytes.Buffer }
+
+// Write adds an event; data may have several lines.
+func (s *EventStream) Write(id, name string, data []byte) {
+	if id != "" {
+		s.buf.WriteString("id: " + id + "\n")
+	}
+	s.buf.WriteString("event: " + name + "\n")
+	for line := range bytes.SplitSeq(data, []byte("\n")) {
+		s.buf.WriteString("data: ")
+		s.buf.Write(bytes.TrimSuffix(line, []byte("\r")))
+		s.buf.WriteByte('\n')
+	}
+	s.buf.WriteByte('\n')
+}
+
+// feedBatch is one result of a subscription.
+type feedBatch struct {
+	from  int // index of the subscription
+	items []relay.FeedItem
+	err   error
+}
+
+// ServeStream answers with the server-sent events that begin and show write, until the
+// viewer goes, access ends or the server stops; an error is for the log, because the
+// status has gone out. show gets what a subscription brought, and its index. A HEAD
+// request gets no more than the headers.
+func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream) error, show func(s *EventStream, from int, items []relay.FeedItem) error, subs ...relay.Subscription) error {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	s := &EventStream{}
+	s.buf.WriteString(": connected\nretry: 1000\n")
+	if id := subs[0].Start(); id != "" { // without data it is no event (HTML Living Standard, section 9.2.6)
+		s.buf.WriteString("id: " + id + "\n")
+	}
+	s.buf.WriteByte('\n')
+	if err := begin(s); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	batches := make(chan feedBatch)
+	for i, sub := range subs {
+		readers.Go(func() { readBatches(ctx, i, sub, batches) })
+	}
+	out := http.NewResponseController(w)
+	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
+	for {
+		// Not every writer has deadlines (h2 has, recorders have not).
+		_ = out.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
+		if _, err := w.Write(s.buf.Bytes()); err != nil || out.Flush() != nil {
+			return nil // the viewer is gone
+		}
+		s.buf.Reset()
+		select {
+		case <-ctx.Done():
+			return nil
+		case b := <-batches:
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case errors.Is(b.err, context.DeadlineExceeded):
+				s.buf.WriteString(":\n\n")
+			case b.err != nil:
+				return b.err
+			}
+			if err := show(s, b.from, b.items); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// readBatches reads a subscription until it ends. Silence for streamCommentInterval is a
+// batch with context.DeadlineExceeded.
+func readBatches(ctx context.Context, from int, sub relay.Subscription, batches chan<- feedBatch) {
+	for b := (feedBatch{from: from}); b.err == nil || errors.Is(b.err, context.DeadlineExceeded); {
+		silence, cancel := context.WithTimeout(ctx, streamCommentInterval)
+		b.items, b.err = sub.Next(silence)
+		cancel()
+		select {
+		case batches <- b:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
