@@ -81,7 +81,7 @@ func attemptList(v eventView) templ.Component {
 			}
 		}
 		if v.Diff != nil {
-			templ_7745c5c3_Err = diffPanel(*v.Diff).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = diffPanel(v.Diff).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

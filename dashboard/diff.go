@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -18,20 +17,18 @@ import (
 // Bounds of a shown comparison.
 const (
 	diffValue      = 300 // runes of a JSON value
-	diffLine       = 500 // runes of a line
+	diffLine       = 500 // runes of a header line
 	diffCandidates = 20  // events to compare with
 )
 
 // diffView is a comparison of two responses or two requests.
 type diffView struct {
-	Title    string
-	Headline string
-	Names    [2]string // what the columns are called
-	Lines    []diffLineView
-	Headers  []fieldChange
-	Fields   []fieldChange // of two JSON bodies
-	Note     string
-	Noise    bool // something is faded
+	*record.Diff
+	Title   string
+	Columns [2]string
+	Changed []fieldChange // method and path, and header lines
+	Fields  []fieldChange // of two JSON bodies
+	Noise   bool          // something is faded
 }
 
 // fieldChange is a header line or a JSON field that differs; "" = it is not there.
@@ -40,22 +37,13 @@ type fieldChange struct {
 	Noise         bool
 }
 
-// diffLineView is one line of text: "+" only right, "-" only left, " " both, "…" left out.
-type diffLineView struct {
-	Sign  string
-	Marks []record.Mark
-}
+// diffSigns are written before the lines of a text.
+var diffSigns = map[string]string{"add": "+", "remove": "-", "skip": "…"}
 
-// Class is the style of the line.
-func (l diffLineView) Class() string {
-	return map[string]string{"+": "added", "-": "removed"}[l.Sign]
-}
-
-// diffViewOf shows a comparison of record.
-func diffViewOf(d *record.Diff, title string, names [2]string) diffView {
-	v := diffView{Title: title, Headline: d.Headline, Names: names, Note: record.SafeText(d.Body.Note)}
+func diffViewOf(d *record.Diff, title string, columns [2]string) *diffView {
+	v := &diffView{Diff: d, Title: title, Columns: columns}
 	if d.Request != nil {
-		v.Headers = append(v.Headers, fieldChange{Name: "Method and path", Was: record.SafeTextMax(d.Request.Left, diffLine), Is: record.SafeTextMax(d.Request.Right, diffLine)})
+		v.Changed = append(v.Changed, fieldChange{Name: "Method and path", Was: record.SafeTextMax(d.Request.Left, diffLine), Is: record.SafeTextMax(d.Request.Right, diffLine)})
 	}
 	for _, h := range d.Headers {
 		c := fieldChange{Name: record.SafeTextMax(h.Name, diffValue), Noise: h.Noise}
@@ -65,22 +53,19 @@ func diffViewOf(d *record.Diff, title string, names [2]string) diffView {
 		if h.Right != nil {
 			c.Is = record.SafeTextMax(*h.Right, diffLine)
 		}
-		v.Headers, v.Noise = append(v.Headers, c), v.Noise || c.Noise
+		v.Changed, v.Noise = append(v.Changed, c), v.Noise || c.Noise
 	}
-	for i := range d.Body.Changes {
-		change := &d.Body.Changes[i]
-		if d.Body.Kind == record.DiffJSON {
-			c := jsonChange(change)
+	if d.Body.Kind == record.DiffJSON {
+		for i := range d.Body.Changes {
+			c := jsonChange(&d.Body.Changes[i])
 			v.Fields, v.Noise = append(v.Fields, c), v.Noise || c.Noise
-		} else {
-			v.Lines = append(v.Lines, textChange(change))
 		}
 	}
 	return v
 }
 
 func jsonChange(c *record.BodyChange) fieldChange {
-	f := fieldChange{Name: record.SafeTextMax(c.Field, diffValue), Was: jsonText(c.Old), Is: jsonText(c.Value), Noise: c.Noise}
+	f := fieldChange{Name: record.SafeTextMax(c.Field, diffValue), Was: record.SafeTextMax(string(c.Old), diffValue), Is: record.SafeTextMax(string(c.Value), diffValue), Noise: c.Noise}
 	if f.Name == "" {
 		f.Name = "the whole body"
 	}
@@ -88,22 +73,6 @@ func jsonChange(c *record.BodyChange) fieldChange {
 		f.Was, f.Is = "at "+record.SafeTextMax(*c.From, diffValue), "at "+record.SafeTextMax(*c.Path, diffValue)
 	}
 	return f
-}
-
-func jsonText(value json.RawMessage) string { return record.SafeTextMax(string(value), diffValue) }
-
-func textChange(c *record.BodyChange) diffLineView {
-	line := diffLineView{Sign: map[string]string{"add": "+", "remove": "-", "skip": "…"}[c.Op], Marks: c.Marks}
-	if len(line.Marks) == 0 {
-		line.Marks = []record.Mark{{Text: c.Text}}
-	}
-	for i := range line.Marks {
-		line.Marks[i].Text = visible([]byte(line.Marks[i].Text))
-		if runes := []rune(line.Marks[i].Text); len(runes) > diffLine {
-			line.Marks[i].Text = string(runes[:diffLine]) + "…"
-		}
-	}
-	return line
 }
 
 // compareAttempts compares the responses of two attempts; nil if they cannot be read.
@@ -114,8 +83,7 @@ func (p *pages) compareAttempts(ctx context.Context, who relay.Actor, id relay.I
 		return nil
 	}
 	names := [2]string{"Attempt " + strconv.Itoa(left), "Attempt " + strconv.Itoa(right)}
-	v := diffViewOf(d, names[0]+" and "+strconv.Itoa(right), names)
-	return &v
+	return diffViewOf(d, names[0]+" and "+strconv.Itoa(right), names)
 }
 
 // diffPageView is the page that compares two events, or asks with which one to compare.
@@ -166,8 +134,7 @@ func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor)
 	if err != nil {
 		return nil, err
 	}
-	diff := diffViewOf(d, "Changes", [2]string{"Left", "Right"})
-	v.Diff = &diff
+	v.Diff = diffViewOf(d, "Changes", [2]string{"Left", "Right"})
 	return diffPage(v), nil
 }
 
