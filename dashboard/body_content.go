@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"relay"
 	"relay/record"
@@ -65,7 +64,7 @@ func (c *content) views() []string {
 		return []string{viewImage, viewHex}
 	case strings.HasPrefix(c.kind, "multipart/") && c.params["boundary"] != "":
 		return []string{viewParts, viewRaw, viewHex}
-	case !isText(c.plain, c.cut):
+	case !record.IsReadable(c.plain, c.cut):
 		return []string{viewHex, viewRaw}
 	case c.isJSON() || c.isForm() || c.coding != "":
 		return []string{viewPretty, viewRaw, viewHex}
@@ -83,16 +82,6 @@ func (c *content) isJSON() bool {
 }
 
 func (c *content) isForm() bool { return c.kind == "application/x-www-form-urlencoded" }
-
-// isText tells whether bytes are to be read by people: UTF-8 without NUL.
-func isText(p []byte, cut bool) bool {
-	if cut { // a rune may be cut in the middle
-		for i := 0; i < utf8.UTFMax && len(p) > 0 && !utf8.Valid(p[max(0, len(p)-utf8.UTFMax):]); i++ {
-			p = p[:len(p)-1]
-		}
-	}
-	return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0
-}
 
 // imageKind is the type of a picture that may be shown: known by its first bytes and
 // without script; "" for everything else.

@@ -73,7 +73,7 @@ func partsOf(p []byte, boundary string) (list []partView, more bool) {
 			v.Size = "at least " + v.Size
 		}
 		most, text := shownPartHex, hexDump
-		if isText(data, err != nil) {
+		if record.IsReadable(data, err != nil) {
 			most, text = shownPartText, visible
 		}
 		if v.Text = text(data[:min(len(data), most)]); len(data) > most {

@@ -10,12 +10,6 @@ import (
 	"relay"
 )
 
-// inviteView is the page of an invited person.
-type inviteView struct {
-	User, Host string
-	Key        form
-}
-
 func (p *pages) inviteRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /invite/{token}", p.page(p.invite))
 	mux.Handle("POST /invite/{token}", p.page(p.useInvite))
@@ -26,11 +20,7 @@ func (p *pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component,
 	if err != nil {
 		return nil, err
 	}
-	return p.renderInvite(acc, form{name: "invite"}), nil
-}
-
-func (p *pages) renderInvite(acc relay.Account, f form) templ.Component {
-	return invitePage(inviteView{User: acc.Name, Host: p.Site.Base.Host, Key: f})
+	return invitePage(p.Site.Base.Host, acc.Name, form{name: "invite"}), nil
 }
 
 // invitedAccount is whose invitation the address holds.
@@ -64,7 +54,7 @@ func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Compone
 		return nil, err
 	}
 	if f.Failed() {
-		return formWithErrors(p.renderInvite(acc, f), nil)
+		return formWithErrors(invitePage(p.Site.Base.Host, acc.Name, f), nil)
 	}
 	p.startSession(w, r, session)
 	return seeOther(w, r, "/")

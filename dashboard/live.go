@@ -29,13 +29,28 @@ const (
 // noData is the data of updates that have none; without any they would be no events.
 var noData = []byte("{}")
 
-// serveLive answers with live updates of the subscriptions: what begin writes, and what
-// show writes of each item.
-func (p *pages) serveLive(w http.ResponseWriter, r *http.Request, begin func(*record.EventStream) error, show func(l *record.EventStream, from int, items []relay.FeedItem) error, subs ...relay.Subscription) {
-	err := record.ServeStream(w, r, begin, show, subs...)
+// serveLive answers with the live updates of some aliases (0 = all that the actor sees):
+// what begin writes, and what show writes of the items of one of them, named by its index.
+func (p *pages) serveLive(w http.ResponseWriter, r *http.Request, who relay.Actor, aliases []int64, begin func(*record.EventStream) error, show func(l *record.EventStream, from int, items []relay.FeedItem) error) (templ.Component, error) {
+	release, err := p.Limits.Stream(who)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	var subs []relay.Subscription
+	for _, alias := range aliases {
+		sub, err := p.Deliver.Subscribe(r.Context(), who, alias, lastID(r))
+		if err != nil {
+			return nil, err
+		}
+		defer sub.Close()
+		subs = append(subs, sub)
+	}
+	err = record.ServeStream(w, r, begin, show, subs...)
 	if err != nil && r.Context().Err() == nil && !errors.Is(err, relay.ErrNotFound) && relay.AsError(err).Code != relay.CodeStopping {
 		p.Log.Warn("live updates ended", "path", r.Pattern, "error", err)
 	}
+	return nil, nil
 }
 
 // lastID is where a viewer goes on: what its browser says after a broken
@@ -50,37 +65,21 @@ func lastID(r *http.Request) string {
 // streamLive is the live part of the pages of an alias and of its events: rows, the state
 // of the alias, and the sidebar.
 func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
-	release, err := p.Limits.Stream(who)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	sub, err := p.Deliver.Subscribe(r.Context(), who, a.ID, lastID(r))
-	if err != nil {
-		return nil, err
-	}
-	defer sub.Close()
-	all, err := p.Deliver.Subscribe(r.Context(), who, 0, lastID(r))
-	if err != nil {
-		return nil, err
-	}
-	defer all.Close()
-	isCurrent, err := p.isStreamCurrent(r, who, a)
-	if err != nil {
-		return nil, err
-	}
-	isEventCurrent := p.isEventCurrent(r, who)
 	match := &liveMatch{p: p, who: who, filter: filterOf(r.URL.Query(), a.Name), lookups: rate.NewLimiter(liveLookups, liveLookups)}
 	begin := func(l *record.EventStream) error {
+		isCurrent, err := p.isStreamCurrent(r, who, a)
+		if err != nil {
+			return err
+		}
 		if !isCurrent {
 			l.Write("", liveResync, noData)
 		}
-		if !isEventCurrent {
+		if !p.isEventCurrent(r, who) {
 			l.Write("", liveEvent, noData)
 		}
 		return p.sidebarStart(r, l)
 	}
-	p.serveLive(w, r, begin, func(l *record.EventStream, from int, items []relay.FeedItem) error {
+	return p.serveLive(w, r, who, []int64{a.ID, 0}, begin, func(l *record.EventStream, from int, items []relay.FeedItem) error {
 		for i := range items {
 			show := func() error { return p.streamItem(r, who, l, match, &items[i]) }
 			if from == 1 {
@@ -91,29 +90,18 @@ func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Act
 			}
 		}
 		return nil
-	}, sub, all)
-	return nil, nil
+	})
 }
 
 // sidebarLive is the live part of all other pages.
 func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	release, err := p.Limits.Stream(who)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	sub, err := p.Deliver.Subscribe(r.Context(), who, 0, lastID(r))
-	if err != nil {
-		return nil, err
-	}
-	defer sub.Close()
 	begin := func(l *record.EventStream) error {
 		if lastID(r) == "" {
 			l.Write("", liveTouch, noData)
 		}
 		return p.sidebarStart(r, l)
 	}
-	p.serveLive(w, r, begin, func(l *record.EventStream, _ int, items []relay.FeedItem) error {
+	return p.serveLive(w, r, who, []int64{0}, begin, func(l *record.EventStream, _ int, items []relay.FeedItem) error {
 		for i := range items {
 			if err := p.sidebarItem(r, l, &items[i]); err != nil {
 				return err
@@ -123,8 +111,7 @@ func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Ac
 			l.Write(items[n-1].ID, liveTouch, noData)
 		}
 		return nil
-	}, sub)
-	return nil, nil
+	})
 }
 
 // sidebarStart shows the sidebar as it is when live updates begin: something may have

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -18,15 +19,18 @@ import (
 type sharesView struct {
 	Owner         string // who alone may share it; "" = the viewer
 	Error         string // why there is no list
-	List          []shareView
+	List          []relay.Share
 	NewURL        string // address of the share just made, shown once
 	NewAllowsView bool   // of that one
 }
 
-type shareView struct {
-	ID, What, Uses   string
-	Created, Expires time.Time // Expires zero = never
-	Expired          bool      // it has run out
+// shareText says what the holder of a share may do.
+func shareText(s relay.Share) string {
+	text := map[bool]string{true: "replay and view", false: "replay"}[s.View]
+	if s.OneUse {
+		text += ", once"
+	}
+	return text
 }
 
 // readShares never fails: the rest of the page does not need it.
@@ -35,22 +39,7 @@ func (p *pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *
 		return sharesView{Owner: a.OwnerName}
 	}
 	list, err := p.Accounts.Shares(r.Context(), who, e.ID)
-	v := sharesView{Error: errText(err)}
-	for _, s := range list {
-		x := shareView{
-			ID: s.ID, What: "replay", Created: s.CreatedAt, Expires: s.ExpiresAt,
-			Uses: countText(s.Uses, "use", "uses"),
-		}
-		if s.View {
-			x.What = "replay and view"
-		}
-		if s.OneUse {
-			x.What += ", once"
-		}
-		x.Expired = !s.ExpiresAt.IsZero() && s.ExpiresAt.Before(time.Now())
-		v.List = append(v.List, x)
-	}
-	return v
+	return sharesView{Error: errText(err), List: list}
 }
 
 // expiries are what the form offers; "" = never.
@@ -58,18 +47,9 @@ func expiries() []pair {
 	return []pair{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
 }
 
-// sharePreview shows the owner what the holder of a share would see, before it is
-// created.
-type sharePreview struct {
-	ID, Expires  string
-	View, OneUse bool
-	Shared       sharedView
-}
-
 // previewShare shows a share before it is created.
 func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	q := r.URL.Query()
-	expires, err := expiryOf(q.Get("expires"))
+	want, err := wantedShare(r.URL.Query())
 	if err != nil {
 		return nil, err
 	}
@@ -88,23 +68,18 @@ func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.A
 	if err != nil {
 		return nil, err
 	}
-	share := relay.Share{View: q.Get("view") == "on", OneUse: q.Get("oneUse") == "on", ExpiresAt: expires}
-	return sharePreviewPage(sharePreview{
-		ID: id.String(), Expires: q.Get("expires"), View: share.View, OneUse: share.OneUse,
-		Shared: sharedOf(record.OfShared(e, share, head.Online)),
-	}), nil
+	return sharePreviewPage(id.String(), r.URL.Query().Get("expires"), sharedOf(record.OfShared(e, want, head.Online))), nil
 }
 
 // createShare creates a share. Its address is shown in this response only.
 func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	expires, err := expiryOf(r.PostForm.Get("expires"))
+	want, err := wantedShare(r.PostForm)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.Limits.Create(who); err != nil {
 		return nil, err
 	}
-	want := relay.Share{View: r.PostForm.Get("view") == "on", OneUse: r.PostForm.Get("oneUse") == "on", ExpiresAt: expires}
 	_, secret, err := p.Accounts.CreateShare(r.Context(), who, id, want)
 	if err != nil {
 		return nil, err
@@ -117,15 +92,17 @@ func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 	return p.renderEvent(r, who, v, head)
 }
 
-func expiryOf(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
+// wantedShare reads the form of a share. Without a time to live it never expires.
+func wantedShare(form url.Values) (relay.Share, error) {
+	want := relay.Share{View: form.Get("view") == "on", OneUse: form.Get("oneUse") == "on"}
+	if text := form.Get("expires"); text != "" {
+		d, err := relay.ParseDuration(text)
+		if err != nil || d <= 0 || d > 100*365*24*time.Hour {
+			return want, relay.Errorf(relay.CodeValidationFailed, "expires: expected a time to live such as 12h or 7d, or nothing for never")
+		}
+		want.ExpiresAt = time.Now().Add(d)
 	}
-	d, err := relay.ParseDuration(text)
-	if err != nil || d <= 0 || d > 100*365*24*time.Hour {
-		return time.Time{}, relay.Errorf(relay.CodeValidationFailed, "expires: expected a time to live such as 12h or 7d, or nothing for never")
-	}
-	return time.Now().Add(d), nil
+	return want, nil
 }
 
 // revokeShare ends a share.
@@ -138,22 +115,11 @@ func (p *pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Ac
 
 // sharedView is what the holder of a share sees: nothing about the owner.
 type sharedView struct {
-	Method, Path      string
-	Received, Expires time.Time // Expires zero = never
-	pill
-	Size                  string
-	Latency, ResponseSize string
-	Online, Replayable    bool
-	View, OneUse          bool
-	Spent                 bool   // a share for one use was used: only Result is left to show
-	Action                string // of the replay form
-	Request, Response     *messageView
-	Result                *sharedResult
-}
-
-type sharedResult struct {
-	pill
-	State, Latency, Text string
+	*record.SharedEvent
+	Sent, Answered *messageView // masked
+	Spent          bool         // a share for one use was used: only Result is left to show
+	Action         string       // of the replay form
+	Result         *record.Attempt
 }
 
 // setPrivateHeaders keeps the address of a shared page, which contains its secret, out of
@@ -232,34 +198,20 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 		return nil, err
 	}
 	if share.OneUse { // its address shows nothing any more
-		v := sharedView{Spent: true, Method: record.SafeTextMax(e.Method, 60), Path: record.SafeTextMax(record.OfShared(e, share, false).Path, 1000)}
-		v.Result = resultOf(replayed, strconv.Itoa(n))
-		return sharedPage(v), nil
+		share.View = false
+		return sharedPage(sharedView{SharedEvent: record.OfShared(e, share, false), Spent: true, Result: resultOf(replayed, strconv.Itoa(n))}), nil
 	}
 	return seeOther(w, r, sharePath(token)+"?attempt="+strconv.Itoa(n)+"#result")
 }
 
 func sharedOf(s *record.SharedEvent) sharedView {
-	v := sharedView{
-		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 1000), Received: s.ReceivedAt.Time,
-		Size: sizeText(s.PayloadSize), pill: pillOf(s.State, s.Status),
-		Online: s.Online, Replayable: s.Replayable, View: s.View, OneUse: s.OneUse,
-	}
-	if s.LatencyMs != nil {
-		v.Latency = millisText(*s.LatencyMs)
-	}
-	if s.ResponseSize != nil {
-		v.ResponseSize = sizeText(*s.ResponseSize)
-	}
-	if s.ExpiresAt != nil {
-		v.Expires = s.ExpiresAt.Time
-	}
+	v := sharedView{SharedEvent: s}
 	if s.Request != nil {
-		v.Request = sharedMessage("shared-request", "Request body", "", s.Request.Headers, s.Request.Body)
+		v.Sent = sharedMessage("shared-request", "Request body", "", s.Request.Headers, s.Request.Body)
 	}
 	if r := s.Response; r != nil {
 		start := record.SafeTextMax(strconv.Itoa(r.Status)+" "+r.Reason, 200)
-		v.Response = sharedMessage("shared-response", "Response body", start, r.Headers, r.Body)
+		v.Answered = sharedMessage("shared-response", "Response body", start, r.Headers, r.Body)
 	}
 	return v
 }
@@ -289,40 +241,45 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 	return m
 }
 
-// resultOf is the outcome of a replay that came by a share; other attempts are not
-// told.
-func resultOf(e *relay.Event, text string) *sharedResult {
+// resultOf is the attempt of a replay that came by a share; other attempts are not told.
+func resultOf(e *relay.Event, text string) *record.Attempt {
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		return nil
-	}
 	for i := range e.Attempts {
-		if a := &e.Attempts[i]; a.N == n && a.Actor == string(relay.ActorShare) {
-			return outcomeOf(record.OfAttempt(a, false))
+		if a := &e.Attempts[i]; err == nil && a.N == n && a.Actor == string(relay.ActorShare) {
+			return record.OfAttempt(a, false)
 		}
 	}
 	return nil
 }
 
-func outcomeOf(a *record.Attempt) *sharedResult {
-	v := &sharedResult{State: a.State, pill: pillOf(a.State, nil)}
-	if a.Response != nil {
-		v.pill = pillOf(a.State, &a.Response.Status)
+// resultPill is the pill of a result.
+func resultPill(a *record.Attempt) pill {
+	if a.Response == nil {
+		return pillOf(a.State, nil)
 	}
-	if a.LatencyMs != nil {
-		v.Latency = millisText(*a.LatencyMs)
-	}
-	switch a.State {
+	return pillOf(a.State, &a.Response.Status)
+}
+
+// resultText says for people how a replay by a share ended.
+func resultText(state string) string {
+	switch state {
 	case relay.StateQueued:
-		v.Text = "The tunnel is offline. The replay is queued and delivered when the tunnel is back online."
+		return "The tunnel is offline. The replay is queued and delivered when the tunnel is back online."
 	case relay.StateDelivering:
-		v.Text = "The replay is in progress; reload this page for the result."
+		return "The replay is in progress; reload this page for the result."
 	case relay.StateDelivered:
-		v.Text = "The local server answered."
+		return "The local server answered."
 	case relay.StateFailed:
-		v.Text = "The local server did not answer."
+		return "The local server did not answer."
 	default:
-		v.Text = "The replay was interrupted or canceled."
+		return "The replay was interrupted or canceled."
 	}
-	return v
+}
+
+// optionalMillis is "" where no time was measured.
+func optionalMillis(ms *float64) string {
+	if ms == nil {
+		return ""
+	}
+	return millisText(*ms)
 }

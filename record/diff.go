@@ -349,7 +349,7 @@ func compareBodies(was, is *diffSide) BodyDiff {
 	case !was.cut && !is.cut && looksLikeJSON(was) && looksLikeJSON(is):
 		d = compareJSON(was.plain, is.plain)
 		d.markNoise(was.delivery, is.delivery)
-	case isReadable(was.plain, was.cut) && isReadable(is.plain, is.cut):
+	case IsReadable(was.plain, was.cut) && IsReadable(is.plain, is.cut):
 		d = compareText(was.plain, is.plain)
 		if was.cut || is.cut {
 			notes = append(notes, fmt.Sprintf("only the first %d bytes were compared", max(len(was.plain), len(is.plain))))
@@ -384,9 +384,9 @@ func looksLikeJSON(s *diffSide) bool {
 	return len(start) > 0 && (isJSONKind(s.head) || start[0] == '{' || start[0] == '[') && json.Valid(s.plain)
 }
 
-// isReadable reports whether bytes are text: UTF-8 without NUL. Of a body that was cut, the
+// IsReadable reports whether bytes are text: UTF-8 without NUL. Of a body that was cut, the
 // last character may be incomplete.
-func isReadable(p []byte, cut bool) bool {
+func IsReadable(p []byte, cut bool) bool {
 	if cut {
 		p = wholeRunes(p)
 	}
