@@ -42,6 +42,7 @@ type load struct {
 
 	mu       sync.Mutex
 	answered map[string]answered // by path
+	vain     map[string]int      // by path: tries that met no server or a 503, or whose answer broke off
 	codes    map[int]int
 	broken   int           // no answer, or one that broke off
 	longest  time.Duration // until an answer or a failure
@@ -61,7 +62,7 @@ type answered struct {
 // startLoad starts senders that stop with the test at the latest.
 func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *load {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &load{r: r, alias: alias, compare: 5000, stop: stop, answered: map[string]answered{}, codes: map[int]int{}}
+	l := &load{r: r, alias: alias, compare: 5000, stop: stop, answered: map[string]answered{}, vain: map[string]int{}, codes: map[int]int{}}
 	if tune != nil {
 		tune(l)
 	}
@@ -169,6 +170,9 @@ func (l *load) note(begun time.Time, path string, res *http.Response, a answered
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.longest = max(l.longest, time.Since(begun))
+	if res == nil || a.status == 503 || !a.whole {
+		l.vain[path]++
+	}
 	switch {
 	case res == nil:
 		l.broken++
