@@ -1,7 +1,9 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -27,27 +29,38 @@ type FilterName struct {
 	Strict  bool     // other values than Values are an error
 	Repeat  bool     // may be given more than once; all must hold
 	Example string   // a word, as typed
+
+	expected string                    // says which values are taken; "" = lists them
+	field    func(f *relay.Filter) any // where the value is kept
 }
 
 // FilterNames lists the filters that every list of events takes, under the same names in
 // the query of the API and the dashboard, as flags, and as typed words.
-func FilterNames() []FilterName {
-	return []FilterName{
-		{Name: "alias", Doc: "name of an alias", Example: "alias:stripe-dev"},
-		{Name: "method", Doc: "method of the request; letter case is ignored", Values: []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}, Example: "method:POST"},
-		{Name: "status", Doc: "status of the last response such as 404, a class such as 5xx, or error: ended without being delivered, or 400 and above", Values: []string{relay.StatusError, "2xx", "3xx", "4xx", "5xx"}, Example: "status:5xx"},
-		{Name: "path", Doc: "beginning of the path", Example: "path:/webhooks"},
-		{Name: "state", Doc: "state of the event", Values: eventStates, Strict: true, Example: "state:queued"},
-		{Name: "provider", Doc: "recognised sender", Values: ProviderNames(), Strict: true, Example: "provider:stripe"},
-		{Name: "type", Doc: "event type; a * at its end stands for any rest", Example: "type:invoice.*"},
-		{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true"},
-		{Name: "pinned", Doc: "true: the event is pinned; false: it is not", Values: []string{"true", "false"}, Strict: true, Example: "pinned:true"},
-		{Name: "label", Doc: "label that a person gave the event; a * at its end stands for any rest", Example: "label:bug-17"},
-		{Name: "json", Doc: "field of the decoded JSON body of the request and its value, such as data.object.id=pi_1; may be repeated", Repeat: true, Example: "data.object.id=pi_1"},
-		{Name: "since", Doc: "first arrival, this moment included: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", Example: "since:24h"},
-		{Name: "until", Doc: "first arrival, this moment not included: a time or a duration before now", Example: "until:1h"},
-		{Name: "q", Doc: "text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; may be repeated", Repeat: true, Example: `"exact text"`},
+func FilterNames() []FilterName { return filters }
+
+var filters = []FilterName{
+	{Name: "alias", Doc: "name of an alias", Example: "alias:stripe-dev", field: func(f *relay.Filter) any { return &f.Alias }},
+	{Name: "method", Doc: "method of the request; letter case is ignored", Values: []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}, Example: "method:POST", field: func(f *relay.Filter) any { return &f.Method }},
+	{Name: "status", Doc: "status of the last response such as 404, a class such as 5xx, or error: ended without being delivered, or 400 and above", Values: []string{relay.StatusError, "2xx", "3xx", "4xx", "5xx"}, Example: "status:5xx", field: func(f *relay.Filter) any { return &f.Status }},
+	{Name: "path", Doc: "beginning of the path", Example: "path:/webhooks", field: func(f *relay.Filter) any { return &f.Path }},
+	{Name: "state", Doc: "state of the event", Values: eventStates, Strict: true, Example: "state:queued", field: func(f *relay.Filter) any { return &f.State }},
+	{Name: "provider", Doc: "recognised sender", Values: ProviderNames(), Strict: true, Example: "provider:stripe", expected: "expected a known sender such as stripe or github", field: func(f *relay.Filter) any { return &f.Provider }},
+	{Name: "type", Doc: "event type; a * at its end stands for any rest", Example: "type:invoice.*", field: func(f *relay.Filter) any { return &f.Type }},
+	{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Replayed }},
+	{Name: "pinned", Doc: "true: the event is pinned; false: it is not", Values: []string{"true", "false"}, Strict: true, Example: "pinned:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Pinned }},
+	{Name: "label", Doc: "label that a person gave the event; a * at its end stands for any rest", Example: "label:bug-17", field: func(f *relay.Filter) any { return &f.Label }},
+	{Name: "json", Doc: "field of the decoded JSON body of the request and its value, such as data.object.id=pi_1; may be repeated", Repeat: true, Example: "data.object.id=pi_1", field: func(f *relay.Filter) any { return &f.JSON }},
+	{Name: "since", Doc: "first arrival, this moment included: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", Example: "since:24h", field: func(f *relay.Filter) any { return &f.Since }},
+	{Name: "until", Doc: "first arrival, this moment not included: a time or a duration before now", Example: "until:1h", field: func(f *relay.Filter) any { return &f.Until }},
+	{Name: "q", Doc: "text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; may be repeated", Repeat: true, Example: `"exact text"`, field: func(f *relay.Filter) any { return &f.Texts }},
+}
+
+// findFilter returns the filter of a name, nil = there is none.
+func findFilter(name string) *FilterName {
+	if i := slices.IndexFunc(filters, func(n FilterName) bool { return n.Name == name }); i >= 0 {
+		return &filters[i]
 	}
+	return nil
 }
 
 // eventStates lists the states of events.
@@ -62,27 +75,23 @@ var eventStates = []string{
 // what was meant.
 func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 	var f relay.Filter
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names) // so that of several faults always the same one is reported
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) { // of several faults always the same one is reported
 		if slices.Contains(others, name) {
 			continue
 		}
-		if err := checkFilterName(name, others); err != nil {
-			return f, err
+		n := findFilter(name)
+		if n == nil {
+			return f, unknownFilter(name, others)
 		}
 		given := 0
 		for _, value := range values[name] {
 			if value == "" {
 				continue
 			}
-			if given++; given > 1 && !repeatable(name) {
+			if given++; given > 1 && !n.Repeat {
 				return f, filterError(name, "it is given more than once", value)
 			}
-			if err := setFilter(&f, name, value); err != nil {
+			if err := n.set(&f, value); err != nil {
 				return f, err
 			}
 		}
@@ -109,14 +118,15 @@ func ParseFilterWords(text string) (relay.Filter, error) {
 		if err != nil {
 			return f, err
 		}
-		if seen[name] && !repeatable(name) {
+		n := findFilter(name)
+		if seen[name] && !n.Repeat {
 			return f, filterError(name, "it is given more than once", value)
 		}
 		seen[name] = true
 		if name == "q" && w.quoted {
 			value = `"` + value + `"`
 		}
-		if err := setFilter(&f, name, value); err != nil {
+		if err := n.set(&f, value); err != nil {
 			return f, err
 		}
 	}
@@ -185,7 +195,7 @@ func (w *filterWord) filter() (name, value string, err error) {
 		return "q", w.text, nil
 	}
 	name, value = w.text[:w.mark], w.text[w.mark+1:]
-	known := isFilterName(name)
+	known := findFilter(name) != nil
 	switch {
 	case w.text[w.mark] == '=' && known:
 		return "", "", filterError(name, fmt.Sprintf("write %s:%s for the filter, or json:%s for a field of the JSON body", name, value, w.text), w.raw)
@@ -198,24 +208,16 @@ func (w *filterWord) filter() (name, value string, err error) {
 	case value == "" || strings.HasPrefix(value, "//") || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_") != "":
 		return "q", w.text, nil
 	}
-	err = checkFilterName(name, nil)
-	e := relay.AsError(err)
+	e := unknownFilter(name, nil)
 	e.Detail += `; in double quotes it is text to search for`
 	return "", "", e
 }
 
-func isFilterName(name string) bool {
-	return slices.ContainsFunc(FilterNames(), func(n FilterName) bool { return n.Name == name })
-}
-
-// checkFilterName reports an unknown name of a filter with the one that was meant.
-func checkFilterName(name string, others []string) error {
+// unknownFilter reports a name that no filter has, with the one that was meant.
+func unknownFilter(name string, others []string) *relay.Error {
 	known := slices.Clone(others)
-	for _, n := range FilterNames() {
-		if n.Name == name {
-			return nil
-		}
-		known = append(known, n.Name)
+	for i := range filters {
+		known = append(known, filters[i].Name)
 	}
 	message := "there is no such filter"
 	if near := Nearest(name, known); near != "" {
@@ -223,8 +225,6 @@ func checkFilterName(name string, others []string) error {
 	}
 	return filterError(SafeTextMax(name, 60), message, nil)
 }
-
-func repeatable(name string) bool { return name == "json" || name == "q" }
 
 // filterError names the filter whose value is wrong.
 func filterError(name, message string, value any) *relay.Error {
@@ -244,67 +244,46 @@ func notOneOf(name, value, expected string, values []string) error {
 	return filterError(name, expected, value)
 }
 
-// setFilter sets the filter of a name.
-func setFilter(f *relay.Filter, name, value string) error {
+// set sets the filter.
+func (n *FilterName) set(f *relay.Filter, value string) error {
 	if len(value) > maxFilterValue {
-		return filterError(name, fmt.Sprintf("it is longer than %d bytes", maxFilterValue), value)
+		return filterError(n.Name, fmt.Sprintf("it is longer than %d bytes", maxFilterValue), value)
 	}
-	switch name {
-	case "alias":
-		f.Alias = value
-	case "method":
-		f.Method = strings.ToUpper(value)
-	case "path":
-		f.Path = value
-	case "provider":
-		if f.Provider = value; !slices.Contains(ProviderNames(), f.Provider) {
-			return notOneOf(name, value, "expected a known sender such as stripe or github", ProviderNames())
-		}
-	case "state":
-		if f.State = value; !slices.Contains(eventStates, f.State) {
-			return notOneOf(name, value, "expected one of "+strings.Join(eventStates, ", "), eventStates)
-		}
-	case "status":
-		return setStatusFilter(f, value)
-	case "type":
-		if f.Type = value; strings.Contains(strings.TrimSuffix(value, "*"), "*") {
-			return filterError(name, "a * may stand at the end only", value)
-		}
-	case "label":
-		if f.Label = value; strings.Contains(strings.TrimSuffix(value, "*"), "*") {
-			return filterError(name, "a * may stand at the end only", value)
-		}
-	case "replayed":
-		return setBoolFilter(&f.Replayed, name, value)
-	case "pinned":
-		return setBoolFilter(&f.Pinned, name, value)
-	case "json":
+	if n.Strict && !slices.Contains(n.Values, value) {
+		return notOneOf(n.Name, value, cmp.Or(n.expected, "expected one of "+strings.Join(n.Values, ", ")), n.Values)
+	}
+	switch to := n.field(f).(type) {
+	case *string:
+		*to = value
+	case **bool:
+		yes := value == "true"
+		*to = &yes
+	case *time.Time:
+		return setTime(to, n.Name, value)
+	case *[]relay.FieldFilter:
 		return addField(f, value)
-	case "since":
-		return setTime(&f.Since, name, value)
-	case "until":
-		return setTime(&f.Until, name, value)
-	case "q":
+	case *[]relay.TextFilter:
 		return addText(f, value)
 	}
-	return nil
-}
-
-func setBoolFilter(to **bool, name, value string) error {
-	yes := value == "true"
-	if *to = &yes; !yes && value != "false" {
-		return notOneOf(name, value, "expected true or false", []string{"true", "false"})
+	switch n.Name {
+	case "method":
+		f.Method = strings.ToUpper(value)
+	case "status":
+		return n.checkStatus(value)
+	case "type", "label":
+		if strings.Contains(strings.TrimSuffix(value, "*"), "*") {
+			return filterError(n.Name, "a * may stand at the end only", value)
+		}
 	}
 	return nil
 }
 
-func setStatusFilter(f *relay.Filter, value string) error {
-	f.Status = value
+func (n *FilterName) checkStatus(value string) error {
 	digit := func(c byte) bool { return c >= '0' && c <= '9' }
 	if value == relay.StatusError || len(value) == 3 && value[0] >= '1' && value[0] <= '9' && (value[1:] == "xx" || digit(value[1]) && digit(value[2])) {
 		return nil
 	}
-	return notOneOf("status", value, "expected a status such as 404, a class such as 2xx, or error", []string{relay.StatusError, "2xx", "3xx", "4xx", "5xx"})
+	return notOneOf("status", value, "expected a status such as 404, a class such as 2xx, or error", n.Values)
 }
 
 // timeLayouts are the forms of a moment in UTC besides RFC 3339; the first one is written
@@ -435,7 +414,7 @@ func FilterWords(f relay.Filter) string {
 				value = "q:" + value
 			}
 			words = append(words, escapeWord.Replace(value))
-		case name == "json" && strings.ContainsAny(value, "\"\\[: \t\n\r"), name == "json" && isFilterName(value[:strings.IndexByte(value, '=')]):
+		case name == "json" && strings.ContainsAny(value, "\"\\[: \t\n\r"), name == "json" && findFilter(value[:strings.IndexByte(value, '=')]) != nil:
 			words = append(words, name+":"+quoteWord(value, true))
 		case name == "json":
 			words = append(words, value)
@@ -456,44 +435,40 @@ func quoteWord(s string, quote bool) string {
 }
 
 func filterPairs(f relay.Filter) (list [][2]string) {
-	add := func(name, value string) {
-		if value != "" {
-			list = append(list, [2]string{name, value})
+	for i := range filters {
+		n := &filters[i]
+		var values []string
+		switch from := n.field(&f).(type) {
+		case *string:
+			values = []string{*from}
+		case **bool:
+			if *from != nil {
+				values = []string{strconv.FormatBool(**from)}
+			}
+		case *time.Time:
+			if !from.IsZero() {
+				values = []string{from.UTC().Format(time.RFC3339Nano)}
+			}
+		case *[]relay.FieldFilter:
+			for _, field := range *from {
+				value := field.Value
+				if strings.HasPrefix(value, `"`) {
+					value = strconv.Quote(value)
+				}
+				values = append(values, joinPath(field.Path)+"="+value)
+			}
+		case *[]relay.TextFilter:
+			for _, t := range *from {
+				if t.Exact {
+					t.Text = `"` + t.Text + `"`
+				}
+				values = append(values, t.Text)
+			}
 		}
-	}
-	add("alias", f.Alias)
-	add("method", f.Method)
-	add("status", f.Status)
-	add("path", f.Path)
-	add("state", f.State)
-	add("provider", f.Provider)
-	add("type", f.Type)
-	if f.Replayed != nil {
-		add("replayed", strconv.FormatBool(*f.Replayed))
-	}
-	if f.Pinned != nil {
-		add("pinned", strconv.FormatBool(*f.Pinned))
-	}
-	add("label", f.Label)
-	for _, field := range f.JSON {
-		value := field.Value
-		if strings.HasPrefix(value, `"`) {
-			value = strconv.Quote(value)
-		}
-		add("json", joinPath(field.Path)+"="+value)
-	}
-	moment := func(name string, t time.Time) {
-		if !t.IsZero() {
-			add(name, t.UTC().Format(time.RFC3339Nano))
-		}
-	}
-	moment("since", f.Since)
-	moment("until", f.Until)
-	for _, t := range f.Texts {
-		if t.Exact {
-			add("q", `"`+t.Text+`"`)
-		} else {
-			add("q", t.Text)
+		for _, value := range values {
+			if value != "" {
+				list = append(list, [2]string{n.Name, value})
+			}
 		}
 	}
 	return list
@@ -505,7 +480,7 @@ func filterPairs(f relay.Filter) (list [][2]string) {
 func CompleteFilter(text string, seen map[string][]string) (start int, words []string) {
 	start = strings.LastIndexAny(text, " \t\n\r") + 1
 	name, typed, hasName := strings.Cut(text[start:], ":")
-	for _, n := range FilterNames() {
+	for _, n := range filters {
 		if !hasName {
 			if strings.HasPrefix(n.Name, strings.ToLower(name)) && !n.Repeat {
 				words = append(words, n.Name+":")
