@@ -52,21 +52,17 @@ func (d *jsonDiffer) node(s *scanner) *jsonNode {
 	switch open {
 	case '{':
 		n.kind = open
-		s.i++
 		at := map[string]int{}
-		for !s.take('}') {
-			s.take(',')
-			raw, _ := s.text()
-			name := jsonString(raw)
-			s.take(':')
-			kid := d.node(s)
+		s.members(func(raw []byte) bool {
+			name, kid := jsonString(raw), d.node(s)
 			if i, twice := at[name]; twice {
 				n.kids[i] = kid
-				continue
+				return true
 			}
 			at[name] = len(n.kids)
 			n.names, n.kids = append(n.names, name), append(n.kids, kid)
-		}
+			return true
+		})
 		n.hash = 1
 		for i, kid := range n.kids { // a sum: the order of members has no meaning
 			n.hash += maphash.Comparable(d.seed, hashPair{maphash.String(d.seed, n.names[i]), kid.hash})

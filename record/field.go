@@ -47,25 +47,15 @@ func (s *scanner) find(path []string, want string, depth int) (found, ok bool) {
 }
 
 func (s *scanner) findMember(path []string, want string, depth int) (found, ok bool) {
-	s.take('{')
-	for first := true; !s.take('}'); first = false {
-		if !first && !s.take(',') {
-			return false, false
+	ok = s.members(func(key []byte) bool {
+		if !equalJSONText(key, path[0]) {
+			return s.skip()
 		}
-		key, ok := s.text()
-		if !ok || !s.take(':') {
-			return false, false
-		}
-		if equalJSONText(key, path[0]) {
-			found, ok = s.find(path[1:], want, depth)
-		} else {
-			ok = s.skip()
-		}
-		if found || !ok {
-			return found, ok
-		}
-	}
-	return false, true
+		var more bool
+		found, more = s.find(path[1:], want, depth)
+		return more && !found
+	})
+	return found, ok
 }
 
 func (s *scanner) findElement(path []string, want string, depth int) (found, ok bool) {

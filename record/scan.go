@@ -12,48 +12,23 @@ type found struct{ event, delivery, inner []byte }
 
 // scanTop looks for string values of two keys at the top of a JSON object, and for
 // the first of them also within the object under nested. It reads at most scanLimit
-// bytes, does not mind whether the rest is there or valid, and allocates nothing.
+// bytes, does not mind whether what follows is there or valid, and allocates nothing.
 // The first value of a key counts.
 func scanTop(p []byte, event, delivery, nested string) found {
-	if len(p) > scanLimit {
-		p = p[:scanLimit]
-	}
-	s := scanner{p: p}
-	if !s.take('{') {
-		return found{}
-	}
+	s := scanner{p: p[:min(len(p), scanLimit)]}
 	var f found
-	depth, inside := 1, false // inside: directly within the nested object
-	for depth > 0 {
-		key, ok := s.text()
-		if !ok {
-			if !s.closing(&depth, &inside) {
-				return f
-			}
-			continue
-		}
-		if !s.take(':') {
-			continue // an element of an array
-		}
-		at := s.i
-		raw, isText := s.text()
-		if !isText {
-			s.i = at
-			inside = inside || depth == 1 && is(key, nested) && s.peek() == '{'
-			continue
-		}
+	s.members(func(key []byte) bool {
+		ok := false
 		switch {
-		case depth == 1 && f.event == nil && is(key, event):
-			f.event = raw
-		case depth == 1 && f.delivery == nil && is(key, delivery):
-			f.delivery = raw
-		case depth == 2 && inside && f.inner == nil && is(key, event):
-			f.inner = raw
+		case is(key, nested) && s.peek() == '{':
+			ok = s.members(func(key []byte) bool { return s.pick(is(key, event), &f.inner) })
+		case is(key, event):
+			ok = s.pick(true, &f.event)
+		default:
+			ok = s.pick(is(key, delivery), &f.delivery)
 		}
-		if f.complete(delivery, nested) {
-			return f
-		}
-	}
+		return ok && !f.complete(delivery, nested)
+	})
 	return f
 }
 
@@ -112,22 +87,31 @@ func (s *scanner) text() ([]byte, bool) {
 	return nil, false
 }
 
-// closing steps over one byte that starts no string and follows the depth; false at
-// the end of the input.
-func (s *scanner) closing(depth *int, inside *bool) bool {
-	switch s.peek() {
-	case 0:
+// members reads the object that begins here: each reads a value and returns whether to go
+// on. It reports whether the object was read to its end.
+func (s *scanner) members(each func(key []byte) bool) bool {
+	if !s.take('{') {
 		return false
-	case '{', '[':
-		*depth++
-	case '}', ']':
-		*depth--
-		if *depth == 1 {
-			*inside = false
+	}
+	for first := true; !s.take('}'); first = false {
+		if !first && !s.take(',') {
+			return false
+		}
+		key, ok := s.text()
+		if !ok || !s.take(':') || !each(key) {
+			return false
 		}
 	}
-	s.i++
 	return true
+}
+
+// pick reads a value, and keeps it if it is wanted, the first one, and a string.
+func (s *scanner) pick(wanted bool, to *[]byte) (ok bool) {
+	if wanted && *to == nil && s.peek() == '"' {
+		*to, ok = s.text()
+		return ok
+	}
+	return s.skip()
 }
 
 // jsonLabel reads a raw JSON string as a label.
