@@ -50,25 +50,18 @@ type auditInput struct {
 }
 
 func (s *server) audit(ctx context.Context, c *requestInfo, in *auditInput) (*jsonBody[record.List[record.AuditEntry]], error) {
-	entries, err := s.Accounts.Audit(ctx, c.who, in.Limit)
-	if err != nil {
-		return nil, err
-	}
-	return listAnswer(entries, record.OfAudit), nil
+	return listAnswer(record.OfAudit)(s.Accounts.Audit(ctx, c.who, in.Limit))
 }
 
 // listAnswer gives a list answer, each item in its outward form.
-func listAnswer[T, R any](items []T, form func(T) R) *jsonBody[record.List[R]] {
-	data := make([]R, 0, len(items))
-	for _, item := range items {
-		data = append(data, form(item))
+func listAnswer[T, R any](form func(T) R) func([]T, error) (*jsonBody[record.List[R]], error) {
+	return func(items []T, err error) (*jsonBody[record.List[R]], error) {
+		data := make([]R, len(items))
+		for i := range items {
+			data[i] = form(items[i])
+		}
+		return &jsonBody[record.List[R]]{record.ListOf(data)}, err
 	}
-	return &jsonBody[record.List[R]]{record.ListOf(data)}
-}
-
-// countCreation counts one making of a link, share, token or key against the account.
-func (s *server) countCreation(who relay.Actor) error {
-	return s.Limits.Create(who)
 }
 
 func (s *server) addSessionRoutes() {
@@ -76,11 +69,7 @@ func (s *server) addSessionRoutes() {
 		method: http.MethodGet, path: "/sessions", id: "list-sessions", tag: "account",
 		summary: "Dashboard sessions", scope: relay.ScopeAccount, unlimitedOnly: true,
 	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Session]], error) {
-		sessions, err := s.Accounts.Sessions(ctx, c.who)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(sessions, func(x relay.Session) record.Session { return record.OfSession(x, c.who) }), nil
+		return listAnswer(func(x relay.Session) record.Session { return record.OfSession(x, c.who) })(s.Accounts.Sessions(ctx, c.who))
 	})
 	registerTyped(s, route{
 		method: http.MethodDelete, path: "/sessions/{id}", id: "delete-session", tag: "account",
@@ -100,21 +89,14 @@ func (s *server) addUserRoutes() {
 		method: http.MethodGet, path: "/users", id: "list-users", tag: "users",
 		summary: "All accounts", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true,
 	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.User]], error) {
-		accounts, err := s.Accounts.Accounts(ctx, c.who)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(accounts, record.OfAccount), nil
+		return listAnswer(record.OfAccount)(s.Accounts.Accounts(ctx, c.who))
 	})
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/users", id: "create-user", tag: "users", status: http.StatusCreated,
 		summary: "Create an account", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true, errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *requestInfo, in *jsonBody[userBody]) (*jsonBody[record.User], error) {
 		account, err := s.Accounts.CreateAccount(ctx, c.who, in.Body.Name, in.Body.Admin)
-		if err != nil {
-			return nil, err
-		}
-		return &jsonBody[record.User]{record.OfAccount(account)}, nil
+		return &jsonBody[record.User]{record.OfAccount(account)}, err
 	})
 	registerTyped(s, route{
 		method: http.MethodDelete, path: "/users/{user}", id: "delete-user", tag: "users",
@@ -134,7 +116,7 @@ func (s *server) addUserRoutes() {
 }
 
 func (s *server) invite(ctx context.Context, c *requestInfo, in *userInput) (*jsonBody[*record.Invite], error) {
-	if err := s.countCreation(c.who); err != nil {
+	if err := s.Limits.Create(c.who); err != nil {
 		return nil, err
 	}
 	expires := time.Now().Add(inviteLifetime)

@@ -96,7 +96,7 @@ func (s *server) addAliasRoutes() {
 		method: http.MethodGet, path: "/aliases/{alias}", id: "get-alias", tag: "aliases",
 		summary: "One alias", scope: relay.ScopeAliasesRead, resolve: s.resolveAlias,
 	}, func(ctx context.Context, c *requestInfo, _ *aliasInput) (*jsonBody[*record.Alias], error) {
-		return s.aliasBody(ctx, c.alias)
+		return s.aliasBody(ctx, c.alias, nil)
 	})
 	registerTyped(s, route{
 		method: http.MethodPatch, path: "/aliases/{alias}", id: "update-alias", tag: "aliases",
@@ -114,10 +114,7 @@ func (s *server) addAliasRoutes() {
 		errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *requestInfo, in *transferInput) (*jsonBody[*record.Alias], error) {
 		alias, err := s.Accounts.TransferAlias(ctx, c.who, c.alias.Name, in.Body.User)
-		if err != nil {
-			return nil, err
-		}
-		return s.aliasBody(ctx, alias)
+		return s.aliasBody(ctx, alias, err)
 	})
 	s.addMemberRoutes()
 	s.addSearchRoutes()
@@ -130,11 +127,7 @@ func (s *server) addSearchRoutes() {
 		method: http.MethodGet, path: "/aliases/{alias}/searches", id: "list-searches", tag: "aliases",
 		summary: "Searches that your account saved for an alias", scope: relay.ScopeEventsRead, resolve: s.resolveAlias,
 	}, func(ctx context.Context, c *requestInfo, _ *aliasInput) (*jsonBody[record.List[record.SavedSearch]], error) {
-		list, err := s.Events.SavedSearches(ctx, c.who, c.alias.Name)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(list, func(x relay.SavedSearch) record.SavedSearch { return record.SavedSearch(x) }), nil
+		return listAnswer(func(x relay.SavedSearch) record.SavedSearch { return record.SavedSearch(x) })(s.Events.SavedSearches(ctx, c.who, c.alias.Name))
 	})
 	registerTyped(s, route{
 		method: http.MethodPut, path: "/aliases/{alias}/searches/{name}", id: "save-search", tag: "aliases",
@@ -176,11 +169,7 @@ func (s *server) addMemberRoutes() {
 		method: http.MethodGet, path: "/aliases/{alias}/members", id: "list-members", tag: "aliases",
 		summary: "Accounts that can open the tunnel and view and replay events, besides the owner", scope: relay.ScopeAliasesRead, resolve: s.resolveAlias,
 	}, func(ctx context.Context, c *requestInfo, _ *aliasInput) (*jsonBody[record.List[record.Member]], error) {
-		names, err := s.Accounts.Members(ctx, c.who, c.alias.Name)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(names, func(name string) record.Member { return record.Member{User: name} }), nil
+		return listAnswer(func(name string) record.Member { return record.Member{User: name} })(s.Accounts.Members(ctx, c.who, c.alias.Name))
 	})
 	registerTyped(s, route{
 		method: http.MethodPut, path: "/aliases/{alias}/members/{user}", id: "add-member", tag: "aliases",
@@ -226,7 +215,10 @@ func (s *server) aliasRecords(ctx context.Context, aliases []relay.Alias) ([]rec
 	return list, nil
 }
 
-func (s *server) aliasBody(ctx context.Context, a *relay.Alias) (*jsonBody[*record.Alias], error) {
+func (s *server) aliasBody(ctx context.Context, a *relay.Alias, err error) (*jsonBody[*record.Alias], error) {
+	if err != nil {
+		return nil, err
+	}
 	list, err := s.aliasRecords(ctx, []relay.Alias{*a})
 	if err != nil {
 		return nil, err
@@ -243,10 +235,7 @@ func (s *server) createAlias(ctx context.Context, c *requestInfo, in *jsonBody[a
 		return nil, invalid("body.name", "this name is reserved; choose another", name)
 	}
 	alias, err := s.Accounts.CreateAlias(ctx, c.who, name, c.who.AccountName)
-	if err != nil {
-		return nil, err
-	}
-	return s.aliasBody(ctx, alias)
+	return s.aliasBody(ctx, alias, err)
 }
 
 func (s *server) updateAlias(ctx context.Context, c *requestInfo, in *settingsInput) (*jsonBody[*record.Alias], error) {
@@ -258,8 +247,5 @@ func (s *server) updateAlias(ctx context.Context, c *requestInfo, in *settingsIn
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return s.aliasBody(ctx, alias)
+	return s.aliasBody(ctx, alias, err)
 }

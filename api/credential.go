@@ -25,11 +25,7 @@ func (s *server) addTokenRoutes() {
 		method: http.MethodGet, path: "/tokens", id: "list-tokens", tag: "tokens",
 		summary: "API tokens, without their secrets", scope: relay.ScopeAccount, unlimitedOnly: true,
 	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Token]], error) {
-		tokens, err := s.Accounts.Tokens(ctx, c.who, c.who.AccountName)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(tokens, func(t relay.Token) record.Token { return record.OfToken(t, "") }), nil
+		return listAnswer(func(t relay.Token) record.Token { return record.OfToken(t, "") })(s.Accounts.Tokens(ctx, c.who, c.who.AccountName))
 	})
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/tokens", id: "create-token", tag: "tokens", status: http.StatusCreated,
@@ -72,7 +68,7 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 	case b.Renew:
 		renewal = time.Until(expires).Round(time.Second)
 	}
-	if err := s.countCreation(c.who); err != nil {
+	if err := s.Limits.Create(c.who); err != nil {
 		return nil, err
 	}
 	token, secret, err := s.Accounts.CreateToken(ctx, c.who, relay.Token{
@@ -125,11 +121,7 @@ func (s *server) addKeyRoutes() {
 		method: http.MethodGet, path: "/keys", id: "list-keys", tag: "keys",
 		summary: "SSH keys", scope: relay.ScopeAccount, unlimitedOnly: true,
 	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Key]], error) {
-		keys, err := s.Accounts.Keys(ctx, c.who, c.who.AccountName)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(keys, record.OfKey), nil
+		return listAnswer(record.OfKey)(s.Accounts.Keys(ctx, c.who, c.who.AccountName))
 	})
 	registerTyped(s, route{
 		method: http.MethodPost, path: "/keys", id: "create-key", tag: "keys", status: http.StatusCreated,
@@ -139,14 +131,11 @@ func (s *server) addKeyRoutes() {
 		if err := in.Body.checkName(); err != nil {
 			return nil, err
 		}
-		if err := s.countCreation(c.who); err != nil {
+		if err := s.Limits.Create(c.who); err != nil {
 			return nil, err
 		}
 		key, err := s.Accounts.AddKey(ctx, c.who, c.who.AccountName, in.Body.Name, in.Body.Key)
-		if err != nil {
-			return nil, err
-		}
-		return &jsonBody[record.Key]{record.OfKey(key)}, nil
+		return &jsonBody[record.Key]{record.OfKey(key)}, err
 	})
 	registerTyped(s, route{
 		method: http.MethodDelete, path: "/keys/{id}", id: "delete-key", tag: "keys",

@@ -21,10 +21,7 @@ func (s *server) addDiffRoute() {
 		summary: "What changed between two responses or two requests", scope: relay.ScopeEventsRead, resolve: s.resolveDiff,
 	}, func(ctx context.Context, c *requestInfo, in *diffInput) (*jsonBody[*record.Diff], error) {
 		d, err := record.ReadDiff(ctx, s.Events, c.who, c.compared[0], c.compared[1], in.Part)
-		if err != nil {
-			return nil, err
-		}
-		return &jsonBody[*record.Diff]{d}, nil
+		return &jsonBody[*record.Diff]{d}, err
 	})
 }
 

@@ -59,7 +59,7 @@ func (s *server) addEventRoutes() {
 		method: http.MethodGet, path: "/events/{id}", id: "get-event", tag: "events",
 		summary: "The whole record of an event", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(record.MaxBody),
 	}, func(_ context.Context, c *requestInfo, _ *eventInput) (*jsonBody[*record.Event], error) {
-		return &jsonBody[*record.Event]{record.Of(c.event, s.Site, time.Now())}, nil
+		return s.eventBody(c.event, nil)
 	})
 	registerTyped(s, route{
 		method: http.MethodPatch, path: "/events/{id}", id: "mark-event", tag: "events",
@@ -78,12 +78,16 @@ func (s *server) addEventRoutes() {
 		summary: "Cancel the queued attempts of an event; a request body is ignored", scope: relay.ScopeEventsReplay, resolve: s.resolveEvent(0),
 		errors: []int{http.StatusConflict},
 	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*jsonBody[*record.Event], error) {
-		e, err := s.Deliver.Cancel(ctx, c.who, c.event.ID)
-		if err != nil {
-			return nil, err
-		}
-		return &jsonBody[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
+		return s.eventBody(s.Deliver.Cancel(ctx, c.who, c.event.ID))
 	})
+}
+
+// eventBody gives the record of an event that was read whole.
+func (s *server) eventBody(e *relay.Event, err error) (*jsonBody[*record.Event], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &jsonBody[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
 }
 
 type markInput struct {
@@ -108,11 +112,7 @@ func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
-	if err != nil {
-		return nil, err
-	}
-	return &jsonBody[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
+	return s.eventBody(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
 }
 
 func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) (*jsonBody[*record.Page], error) {

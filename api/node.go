@@ -13,10 +13,6 @@ func (s *server) addNodeRoutes() {
 		method: http.MethodGet, path: "/nodes", id: "list-nodes", tag: "nodes",
 		summary: "The relayd processes that serve this relay", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true,
 	}, func(ctx context.Context, _ *requestInfo, _ *noContent) (*jsonBody[record.List[record.Node]], error) {
-		nodes, err := s.Nodes.Nodes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(nodes, record.OfNode), nil
+		return listAnswer(record.OfNode)(s.Nodes.Nodes(ctx))
 	})
 }

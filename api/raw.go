@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -14,8 +13,17 @@ import (
 	"relay/wire"
 )
 
+// storedBytes are bytes of an event: a body, or with a message all that crossed the wire.
+type storedBytes struct {
+	attempt int // 0 = of the request
+	body    *relay.Body
+	message *relay.Message
+	head    []byte
+	name    string
+}
+
 func (s *server) addRawRoutes() {
-	add := func(path, id, summary string, fn func(http.ResponseWriter, *http.Request, *requestInfo) error) {
+	add := func(path, id, summary string, find func(*http.Request, *requestInfo) (storedBytes, error)) {
 		s.registerRaw(route{
 			method: http.MethodGet, path: path, id: id, tag: "bytes", summary: summary,
 			scope: relay.ScopeEventsRead, resolve: s.resolveEvent(0), // bodies come piece by piece
@@ -23,55 +31,55 @@ func (s *server) addRawRoutes() {
 				Description: "The bytes, as an attachment",
 				Content:     map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}},
 			}},
-		}, fn)
+		}, func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
+			found, err := find(r, c)
+			if err != nil {
+				return err
+			}
+			return s.sendBytes(w, r, c, &found)
+		})
 	}
-	add("/events/{id}/request.raw", "get-request-raw", "The exact bytes of the request as received", s.requestRaw)
-	add("/events/{id}/request.body", "get-request-body", "The decoded body of the request", s.requestBody)
-	add("/events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes sent to the local server", s.attemptRequestRaw)
-	add("/events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first", s.responseRaw)
-	add("/events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response", s.responseBody)
+	add("/events/{id}/request.raw", "get-request-raw", "The exact bytes of the request as received", func(_ *http.Request, c *requestInfo) (storedBytes, error) {
+		m := &c.event.Request
+		return storedBytes{0, &m.Body, m, m.Head, "request.raw"}, nil
+	})
+	add("/events/{id}/request.body", "get-request-body", "The decoded body of the request", func(_ *http.Request, c *requestInfo) (storedBytes, error) {
+		return storedBytes{0, &c.event.Request.Body, nil, nil, "request.body"}, nil
+	})
+	add("/events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes sent to the local server", sentRequest)
+	add("/events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first", func(r *http.Request, c *requestInfo) (storedBytes, error) {
+		a, err := answeredAttempt(r, c)
+		if err != nil {
+			return storedBytes{}, err
+		}
+		head := append(bytes.Join(a.Interim, nil), a.Response.Head...)
+		return storedBytes{a.N, &a.Response.Body, &a.Response, head, "attempt-" + strconv.Itoa(a.N) + "-response.raw"}, nil
+	})
+	add("/events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response", func(r *http.Request, c *requestInfo) (storedBytes, error) {
+		a, err := answeredAttempt(r, c)
+		if err != nil {
+			return storedBytes{}, err
+		}
+		return storedBytes{a.N, &a.Response.Body, nil, nil, "attempt-" + strconv.Itoa(a.N) + "-response.body"}, nil
+	})
 }
 
-func (s *server) requestRaw(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-	return s.sendWire(w, r, c, 0, &c.event.Request, c.event.Request.Head, "request.raw")
-}
-
-func (s *server) requestBody(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-	return s.sendBody(w, r, c, 0, &c.event.Request.Body, "request.body")
-}
-
-func (s *server) attemptRequestRaw(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
+// sentRequest is the request as an attempt sent it.
+func sentRequest(r *http.Request, c *requestInfo) (storedBytes, error) {
 	a, err := attemptOf(r, c)
 	if err != nil {
-		return err
+		return storedBytes{}, err
 	}
 	// Identical is known from the first byte on, but for requests that were not whole.
-	whole := c.event.Request.Body.State == relay.BodyComplete
-	if a.Identical == nil && (whole || a.StartedAt.IsZero()) {
-		return relay.ErrNotFound
+	m := &c.event.Request
+	if a.Identical == nil && (m.Body.State == relay.BodyComplete || a.StartedAt.IsZero()) {
+		return storedBytes{}, relay.ErrNotFound
 	}
-	head := c.event.Request.Head
+	head := m.Head
 	if len(a.SentHead) > 0 {
 		head = a.SentHead
 	}
-	return s.sendWire(w, r, c, 0, &c.event.Request, head, "attempt-"+strconv.Itoa(a.N)+"-request.raw")
-}
-
-func (s *server) responseRaw(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-	a, err := answeredAttempt(r, c)
-	if err != nil {
-		return err
-	}
-	head := append(bytes.Join(a.Interim, nil), a.Response.Head...)
-	return s.sendWire(w, r, c, a.N, &a.Response, head, "attempt-"+strconv.Itoa(a.N)+"-response.raw")
-}
-
-func (s *server) responseBody(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-	a, err := answeredAttempt(r, c)
-	if err != nil {
-		return err
-	}
-	return s.sendBody(w, r, c, a.N, &a.Response.Body, "attempt-"+strconv.Itoa(a.N)+"-response.body")
+	return storedBytes{0, &m.Body, m, head, "attempt-" + strconv.Itoa(a.N) + "-request.raw"}, nil
 }
 
 func attemptOf(r *http.Request, c *requestInfo) (*relay.Attempt, error) {
@@ -96,12 +104,6 @@ func answeredAttempt(r *http.Request, c *requestInfo) (*relay.Attempt, error) {
 	return a, err
 }
 
-// setBytesHeaders is sandbox for bytes of an event.
-func setBytesHeaders(w http.ResponseWriter, c *requestInfo, name string) {
-	setDownloadHeaders(w, c.event.ID.String()+"-"+name)
-	w.Header().Set("Content-Type", "application/octet-stream")
-}
-
 // setDownloadHeaders makes a browser save untrusted bytes and do nothing else with them.
 func setDownloadHeaders(w http.ResponseWriter, name string) {
 	h := w.Header()
@@ -110,62 +112,44 @@ func setDownloadHeaders(w http.ResponseWriter, name string) {
 	h.Set("X-Content-Type-Options", "nosniff")
 }
 
-// sendWire rebuilds a message as it crossed the wire. n is 0 for the request, else
-// the attempt.
-func (s *server) sendWire(w http.ResponseWriter, r *http.Request, c *requestInfo, n int, m *relay.Message, head []byte, name string) error {
-	pieces, err := s.bodyReader(r.Context(), c.event.ID, n, &m.Body)
+// sendBytes sends stored bytes piece by piece. An answer that cannot be completed breaks
+// its connection, so that the client does not take the part for the whole.
+func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInfo, b *storedBytes) error {
+	pieces, err := s.bodyReader(r.Context(), c.event.ID, b.attempt, b.body)
 	if err != nil {
 		return err
 	}
-	setBytesHeaders(w, c, name)
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	s.abortAnswer(c, wire.Rebuild(m, head, pieces, writeTo(w)))
-	return nil
-}
-
-func (s *server) sendBody(w http.ResponseWriter, r *http.Request, c *requestInfo, n int, b *relay.Body, name string) error {
-	pieces, err := s.bodyReader(r.Context(), c.event.ID, n, b)
-	if err != nil {
-		return err
-	}
-	setBytesHeaders(w, c, name)
-	if b.Parts == 0 {
-		w.Header().Set("Content-Length", strconv.FormatInt(b.Stored, 10))
+	setDownloadHeaders(w, c.event.ID.String()+"-"+b.name)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if b.message == nil && b.body.Parts == 0 {
+		w.Header().Set("Content-Length", strconv.FormatInt(b.body.Stored, 10))
 	}
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	write := writeTo(w)
-	for {
-		piece, err := pieces()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = write(piece)
-		}
-		s.abortAnswer(c, err)
+	write := func(p []byte) error {
+		_, err := w.Write(p)
+		return err
 	}
-}
-
-// abortAnswer breaks the connection of an answer that cannot be completed, so that the
-// client does not take the part for the whole.
-func (s *server) abortAnswer(c *requestInfo, err error) {
+	if b.message != nil {
+		err = wire.Rebuild(b.message, b.head, pieces, write)
+	} else {
+		var piece []byte
+		for err == nil {
+			if piece, err = pieces(); err == nil {
+				err = write(piece)
+			}
+		}
+		if err == io.EOF { // bodyReader's own, not that of a broken connection to the store
+			err = nil
+		}
+	}
 	if err != nil {
 		c.err = err
 		panic(http.ErrAbortHandler)
 	}
-}
-
-func writeTo(w http.ResponseWriter) func([]byte) error {
-	return func(p []byte) error {
-		_, err := w.Write(p)
-		return err
-	}
+	return nil
 }
 
 // bodyReader gives a stored body piece by piece, io.EOF at its end. The first part is

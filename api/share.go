@@ -71,11 +71,7 @@ func (s *server) addShareRoutes() {
 		method: http.MethodGet, path: "/events/{id}/shares", id: "list-shares", tag: "shares",
 		summary: "Shares of an event, without their tokens", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0),
 	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*jsonBody[record.List[record.Share]], error) {
-		shares, err := s.Accounts.Shares(ctx, c.who, c.event.ID)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(shares, func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) }), nil
+		return listAnswer(func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) })(s.Accounts.Shares(ctx, c.who, c.event.ID))
 	})
 	registerTyped(s, route{
 		method: http.MethodDelete, path: "/events/{id}/shares/{shareId}", id: "delete-share", tag: "shares",
@@ -106,7 +102,7 @@ func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput
 		refused.Detail += `; a share with "view":true can still show it`
 		return nil, refused
 	}
-	if err := s.countCreation(c.who); err != nil {
+	if err := s.Limits.Create(c.who); err != nil {
 		return nil, err
 	}
 	share, secret, err := s.Accounts.CreateShare(ctx, c.who, c.event.ID, relay.Share{View: wanted.View, OneUse: wanted.OneUse, ExpiresAt: expires})

@@ -18,11 +18,7 @@ func (s *server) addTunnelRoutes() {
 		method: http.MethodGet, path: "/tunnels", id: "list-tunnels", tag: "tunnels",
 		summary: "The tunnels of one's aliases, for admins all of them", scope: relay.ScopeAliasesRead,
 	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Tunnel]], error) {
-		list, err := s.Nodes.Tunnels(ctx, c.who)
-		if err != nil {
-			return nil, err
-		}
-		return listAnswer(list, record.OfTunnel), nil
+		return listAnswer(record.OfTunnel)(s.Nodes.Tunnels(ctx, c.who))
 	})
 	registerTyped(s, route{
 		method: http.MethodDelete, path: "/tunnels/{id}", id: "close-tunnel", tag: "tunnels",
