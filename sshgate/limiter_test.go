@@ -85,6 +85,25 @@ func TestTotalLimit(t *testing.T) {
 	}
 }
 
+// TestPromptsOfOneSource: eight logins of one source may wait for a person, and as many as
+// there are of a source that stands for many people, up to the limit of all.
+func TestPromptsOfOneSource(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]int{"203.0.113.1": maxPromptsPerSource, "127.0.0.1": 20} {
+		l := newConnLimiter(0, 0, 0)
+		l.maxPrompts = 20
+		got := 0
+		for _, s := range silentSlots(l, addr, 30) {
+			if l.beginPrompt(s) {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %d logins wait for a person, want %d", addr, got, want)
+		}
+	}
+}
+
 // TestLimiterForgets: nothing is left of connections that have ended, however they did.
 func TestLimiterForgets(t *testing.T) {
 	t.Parallel()
