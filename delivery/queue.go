@@ -25,6 +25,9 @@ func (x *exchange) enqueue() relay.Outcome {
 		if err := x.requeue(); err != nil {
 			return x.ifCallerPresent(refusal(storeError(err), relay.ID{}))
 		}
+		if x.attempt.Released {
+			x.st.startDispatch()
+		}
 		x.st.dispatchIfAuto()
 		return x.queuedAnswer()
 	}

@@ -28,16 +28,16 @@ func (t *memRemote) Wake() bool {
 }
 
 // atOtherNode starts a fixture whose alias has its tunnel at another node.
-func atOtherNode(t *testing.T, f func(b *fixture, remote *memRemote)) {
+func atOtherNode(t *testing.T, f func(b *fixture, remote *memRemote), options ...func(*fixture)) {
 	remote := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_1"}}}
 	run(t, nil, func(b *fixture) {
 		defer remote.wg.Wait()
 		defer remote.cutAll()
 		b.elsewhere("tun_1", relay.TunnelOnline)
 		f(b, remote)
-	}, func(b *fixture) {
+	}, append(options, func(b *fixture) {
 		b.opt.Remote = func(relay.TunnelRecord) relay.RemoteTunnel { return remote }
-	})
+	})...)
 }
 
 // elsewhere stores a tunnel of the other node, and tells of it.
@@ -113,6 +113,21 @@ func TestSilentNodeDeliversFromTheQueue(t *testing.T) {
 			t.Errorf("the alias of a node that speaks again is %s", b.state())
 		}
 	})
+}
+
+// A request that was stored first, and then did not reach the node of the tunnel, stayed queued
+// until somebody released it.
+func TestStoredFirstForUnreachableNode(t *testing.T) {
+	first := false
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		first = true
+		remote.mu.Lock()
+		remote.openErr = relay.ErrNotSent
+		remote.mu.Unlock()
+		if out, _ := b.send(post); out.Answer == nil || out.Answer.Status != 202 || !b.released() || remote.woken == 0 {
+			t.Errorf("%+v, released %v, woken %d", out.Answer, b.released(), remote.woken)
+		}
+	}, func(b *fixture) { b.opt.StoreFirst = func() bool { return first } })
 }
 
 // A request for a tunnel whose node cannot be reached waits in its queue, released, and

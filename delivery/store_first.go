@@ -47,6 +47,7 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 	if x.reqEnd.how != whole {
 		return x.refuse(), false
 	}
+	_, x.attempt.Released = x.st.remoteOwner() // if it cannot be reached, its node delivers this out of the queue
 	x.sendAccept()
 	if err := x.awaitStored(); err != nil {
 		if !closed(x.accept.Done()) { // it may be stored yet, and nobody will deliver it
