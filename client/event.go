@@ -4,27 +4,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
 
 	"relay"
 	"relay/record"
 )
 
-const (
-	// pageLimit bounds the events of one list request.
-	pageLimit = 200
-	// maxQuestion is how long one request of a wait may last; the relay allows 60 s.
-	maxQuestion = 55 * time.Second
-	// overlap is how long before the end of a request the next one is sent.
-	overlap = 5 * time.Second
-)
+// pageLimit bounds the events of one list request.
+const pageLimit = 200
 
 // page is record.Page with its events unparsed, because a newer relay may send fields
 // that this program does not know.
@@ -99,109 +93,44 @@ func (a *API) Export(ctx context.Context, id, format string) (text []byte, name 
 	return answer.Bytes(), name, err
 }
 
+// errFound ends a Wait that has its event.
+var errFound = errors.New("the event came")
+
 // Wait writes the first event that matches a query of GET /events and arrives after the
-// call, as soon as it has ended; it fails when none arrives in time.
+// call, as soon as it has ended; it fails when none arrives in time. It follows the alias
+// as Follow does, so an event is seen at once, and a lost connection misses none.
 func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration, out io.Writer) error {
-	w := &waitLoop{api: a, query: query, end: time.Now().Add(timeout), answers: make(chan waitAnswer)}
-	e, err := w.run(ctx, timeout > maxQuestion)
+	before, err := a.list(ctx, query, 1)
 	if err != nil {
 		return err
 	}
-	if e == nil {
-		return Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(timeout))
+	end := time.Now().Add(timeout)
+	f := &follower{api: a, query: query, say: func(string) {}, known: map[string]seen{}, listed: true}
+	if len(before.Data) > 0 {
+		f.base = idOf(before.Data[0])
 	}
-	return a.ended(ctx, idOf(e), w.end, out)
-}
-
-// waitLoop is a wait in progress. Where one request may not last long enough, the next
-// one is sent before it ends: one is always waiting, so an event is seen at once.
-type waitLoop struct {
-	api       *API
-	query     url.Values
-	end       time.Time
-	answers   chan waitAnswer
-	wg        sync.WaitGroup
-	questions int    // questions
-	newest    string // event before the wait, in a long one; ids are in order of arrival
-}
-
-type waitAnswer struct {
-	events []json.RawMessage
-	err    error
-	early  time.Duration // before its time
-}
-
-// run returns the event, or nil when none arrived in time.
-func (w *waitLoop) run(ctx context.Context, long bool) (e json.RawMessage, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer w.wg.Wait()
-	defer cancel()
-	if long {
-		if w.newest, err = w.api.newest(ctx, w.query); err != nil {
-			return nil, err
+	var id string
+	f.out = writerFunc(func(line []byte) (int, error) {
+		if id = idOf(line); id <= f.base { // an older event has changed
+			return len(line), nil
 		}
-	}
-	lap := time.NewTicker(maxQuestion - overlap)
-	defer lap.Stop()
-	w.ask(ctx)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-lap.C:
-			if time.Until(w.end) > overlap {
-				w.ask(ctx)
-			}
-		case answer := <-w.answers:
-			w.questions--
-			e, done, err := w.questionEnded(ctx, answer, long)
-			if done || err != nil {
-				return e, err
-			}
-		}
-	}
-}
-
-// ask sends a request that waits for as long as allowed.
-func (w *waitLoop) ask(ctx context.Context) {
-	w.questions++
-	w.wg.Go(func() {
-		began, limit := time.Now(), max(min(time.Until(w.end), maxQuestion), time.Millisecond)
-		events, err := w.api.ask(ctx, w.query, limit)
-		select {
-		case w.answers <- waitAnswer{events, err, limit - time.Since(began)}:
-		case <-ctx.Done():
-		}
+		return 0, errFound
 	})
+	waiting, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	switch err := f.run(waiting); {
+	case errors.Is(err, errFound):
+		return a.ended(ctx, id, end, out)
+	case ctx.Err() == nil && waiting.Err() != nil:
+		return Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(timeout))
+	default:
+		return err
+	}
 }
 
-// questionEnded handles the end of a request. When no other request waits, as with a
-// relay that answers early, it looks for events that arrived meanwhile and asks again.
-func (w *waitLoop) questionEnded(ctx context.Context, answer waitAnswer, long bool) (e json.RawMessage, done bool, err error) {
-	if answer.err != nil {
-		return nil, true, answer.err
-	}
-	if e = oldestAfter(answer.events, w.newest); e != nil {
-		return e, true, nil
-	}
-	if w.questions > 0 {
-		return nil, false, nil
-	}
-	if time.Until(w.end) <= 0 {
-		return nil, true, nil
-	}
-	// Do not poll a relay that answers at once.
-	if answer.early > 0 && !wait(ctx, min(answer.early, 250*time.Millisecond)) {
-		return nil, true, ctx.Err()
-	}
-	w.ask(ctx)
-	if long {
-		events, err := w.api.ask(ctx, w.query, 0)
-		e = oldestAfter(events, w.newest)
-		return e, e != nil, err
-	}
-	return nil, false, nil
-}
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // ended writes the whole record of an event once the event has ended, or as it is when
 // the time is up.
@@ -222,36 +151,4 @@ func (a *API) ended(ctx context.Context, id string, end time.Time, out io.Writer
 		}
 		pause = min(2*pause, 500*time.Millisecond)
 	}
-}
-
-// ask lists the events that match; with a wait it returns those that arrived after the
-// call.
-func (a *API) ask(ctx context.Context, query url.Values, wait time.Duration) ([]json.RawMessage, error) {
-	q := maps.Clone(query)
-	q.Set("limit", strconv.Itoa(pageLimit))
-	if wait > 0 {
-		q.Set("wait", wait.Round(time.Millisecond).String())
-	}
-	var part page
-	err := a.Get(ctx, "/events?"+q.Encode(), &part)
-	return part.Data, err
-}
-
-func (a *API) newest(ctx context.Context, query url.Values) (string, error) {
-	events, err := a.ask(ctx, query, 0)
-	if err != nil || len(events) == 0 {
-		return "", err
-	}
-	return idOf(events[0]), nil
-}
-
-// oldestAfter returns the oldest event of a list, newest first, that is newer than an
-// id.
-func oldestAfter(events []json.RawMessage, id string) json.RawMessage {
-	for i := len(events) - 1; i >= 0; i-- {
-		if idOf(events[i]) > id {
-			return events[i]
-		}
-	}
-	return nil
 }

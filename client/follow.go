@@ -32,6 +32,11 @@ const (
 // to print.
 func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(string), out io.Writer) error {
 	f := &follower{api: a, query: query, n: n, say: say, out: out, known: map[string]seen{}}
+	return f.run(ctx)
+}
+
+// run follows until ctx ends or an error is final.
+func (f *follower) run(ctx context.Context) error {
 	var tries backoff
 	askedAgain := false // after a stream that ended with not-found
 	for {
