@@ -119,15 +119,23 @@ func (s *Store) putRows(w *writer, steps []*step) error {
 
 // inBatch runs one transaction of the journal and returns what to publish after it.
 func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) error) ([]relay.Change, error) {
+	w := &writer{prepared: s.prepared, inserts: &s.inserts, target: by}
+	begin := by.db.BeginTxx
 	if !s.d.isPostgres {
 		s.commitMu.Lock()
 		defer s.commitMu.Unlock()
+		conn, err := by.db.Connx(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = conn.Close() }()
+		w.conn, begin = conn, conn.BeginTxx
 	}
-	tx, err := by.db.BeginTxx(ctx, nil)
+	tx, err := begin(ctx, nil)
 	if err != nil {
 		return nil, s.asConnectionError(err)
 	}
-	w := &writer{writeTx: &writeTx{session: session{ctx, tx, &s.d, &s.clock}}, tx: tx, prepared: s.prepared, target: by}
+	w.writeTx, w.tx = &writeTx{session: session{ctx, tx, &s.d, &s.clock}}, tx
 	if err = s.prepareTx(w.session, journalReadTimeout); err == nil {
 		err = fn(w)
 	}

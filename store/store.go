@@ -103,7 +103,8 @@ type Store struct {
 	meter           meter
 	reconciler      reconciler
 	lateEnds        lateEnds
-	prepared        prepared   // journal statements of SQLite
+	prepared        prepared // journal statements of SQLite
+	inserts         driverStatements
 	readClaimed     *sqlx.Stmt // of Claimed, on SQLite
 	claimReader     claimReader
 	remover         remover
@@ -227,6 +228,7 @@ func (s *Store) Close() error {
 		err = unlessAway(s.leave())
 		err = errors.Join(err, s.spool.close())
 		s.outbox.close()
+		err = errors.Join(err, s.inserts.close(s.write))
 		if s.lock != nil {
 			err = errors.Join(err, unlessAway(s.lock.Close()))
 		}
