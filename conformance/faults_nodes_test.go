@@ -114,7 +114,10 @@ func TestFaultNodeKilled(t *testing.T) {
 	for _, l := range loads {
 		l.more(20, 60*time.Second)
 		l.end() // cuts the requests under way
-		l.r.waitFor(60*time.Second, "the last requests to end and the queue to be delivered", func() bool { return len(l.r.events(l.alias, "&state=delivering")) == 0 })
+		l.r.must(202, "POST", "/aliases/"+l.alias+"/replay-queued", nil)
+		l.r.waitFor(2*time.Minute, "the last requests to end and the queue to be delivered", func() bool {
+			return len(l.r.events(l.alias, "&state=delivering"))+len(l.r.events(l.alias, "&state=queued")) == 0
+		})
 		v := l.check(t)
 		t.Logf("at %s: %v, by status %v", l.r.extra, v, l.codes)
 		if !v.ok() {
