@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/pem"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -343,6 +344,21 @@ func TestWeakRSAIsRefused(t *testing.T) {
 			t.Errorf("RSA of %d bits: %v", bits, err)
 		} else if !want && !strings.Contains(banner, "it has 1024 bits") {
 			t.Errorf("banner %q", banner)
+		}
+	}
+}
+
+// TestSizesOfRSAKeys: larger keys than 8192 bits would cost the server too much.
+func TestSizesOfRSAKeys(t *testing.T) {
+	t.Parallel()
+	for bits, usable := range map[uint]bool{minRSA - 1: false, minRSA: true, maxRSA: true, maxRSA + 1: false} {
+		modulus := new(big.Int).Lsh(big.NewInt(1), bits-1)
+		public, err := ssh.NewPublicKey(&rsa.PublicKey{N: modulus.SetBit(modulus, 0, 1), E: 65537})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checkKey(public); (err == nil) != usable {
+			t.Errorf("%d bits: %v", bits, err)
 		}
 	}
 }
