@@ -164,7 +164,7 @@ func TestStoreDownCutsNobody(t *testing.T) {
 	b.store.mu.Lock()
 	b.store.down = true
 	b.store.mu.Unlock()
-	b.srv.revalidator.revalidate(&scope{all: true})
+	b.srv.revalidator.revalidate(scope{{all: true}: true})
 	if b.store.state("a") != relay.TunnelOnline {
 		t.Error("cut off because the store was down")
 	}

@@ -31,62 +31,40 @@ type revalidator struct {
 	due scope // what is to be checked
 }
 
-// scope is a set of connections, by what changes named. The zero value is empty.
-type scope struct {
-	all      bool // every connection
-	accounts map[int64]bool
-	keys     map[string]bool
-	aliases  map[int64]bool
-	conns    map[*conn]bool
+// subject names connections that are to be checked: every one, those of an account or a key,
+// those that attach an alias, or a single one. One of its fields is set.
+type subject struct {
+	all     bool
+	account int64
+	key     string
+	alias   int64
+	conn    *conn
 }
 
-// add adds what a change names; a change without an account or alias is about any.
-func (s *scope) add(c relay.Change) {
+// scope is a set of subjects.
+type scope map[subject]bool
+
+// subjectOf returns what a change is about; a change without an account or alias is about
+// every connection.
+func subjectOf(c relay.Change) subject {
 	switch {
 	case c.Kind == relay.ChangeAccount && c.Credential != "":
-		put(&s.keys, c.Credential)
+		return subject{key: c.Credential}
 	case c.Kind == relay.ChangeAccount && c.Account != 0:
-		put(&s.accounts, c.Account)
+		return subject{account: c.Account}
 	case c.Kind == relay.ChangeAlias && c.Alias != 0:
-		put(&s.aliases, c.Alias)
-	default:
-		s.all = true
+		return subject{alias: c.Alias}
 	}
-}
-
-func put[K comparable](set *map[K]bool, key K) {
-	if *set == nil {
-		*set = map[K]bool{}
-	}
-	(*set)[key] = true
-}
-
-// merge adds what other holds.
-func (s *scope) merge(other scope) {
-	s.all = s.all || other.all
-	s.accounts, s.keys = union(s.accounts, other.accounts), union(s.keys, other.keys)
-	s.aliases, s.conns = union(s.aliases, other.aliases), union(s.conns, other.conns)
-}
-
-func union[K comparable](a, b map[K]bool) map[K]bool {
-	if a == nil {
-		return b
-	}
-	maps.Copy(a, b)
-	return a
-}
-
-func (s *scope) empty() bool {
-	return !s.all && len(s.accounts)+len(s.keys)+len(s.aliases)+len(s.conns) == 0
+	return subject{all: true}
 }
 
 // whole tells whether everything of a connection is to be checked.
-func (s *scope) whole(c *conn) bool {
-	return s.all || s.accounts[c.who.Account] || s.keys[c.who.Credential] || s.conns[c]
+func (s scope) whole(c *conn) bool {
+	return s[subject{all: true}] || s[subject{account: c.who.Account}] || s[subject{key: c.who.Credential}] || s[subject{conn: c}]
 }
 
 func newRevalidator(srv *Server) *revalidator {
-	a := &revalidator{srv: srv, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
+	a := &revalidator{srv: srv, due: scope{}, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
@@ -94,16 +72,16 @@ func newRevalidator(srv *Server) *revalidator {
 // Publish takes the store's changes, and makes what was revoked take effect at once. It
 // never blocks.
 func (srv *Server) Publish(changes []relay.Change) {
-	var due scope
+	due := scope{}
 	for _, c := range changes {
 		if c.Kind == relay.ChangeAccount || c.Kind == relay.ChangeAlias {
-			due.add(c)
+			due[subjectOf(c)] = true
 		}
 		if c.Kind == relay.ChangeEnrolment {
 			srv.enrolments.changed(c.Credential)
 		}
 	}
-	if !due.empty() {
+	if len(due) > 0 {
 		srv.revalidator.version.Add(1) // before a check that may pass over who comes now
 		srv.revalidator.check(due)
 	}
@@ -112,7 +90,7 @@ func (srv *Server) Publish(changes []relay.Change) {
 // check has connections checked.
 func (a *revalidator) check(due scope) {
 	a.mu.Lock()
-	a.due.merge(due)
+	maps.Copy(a.due, due)
 	a.mu.Unlock()
 	select {
 	case a.wake <- struct{}{}:
@@ -124,7 +102,7 @@ func (a *revalidator) check(due scope) {
 // was decided on when version was asOf: what was checked meanwhile has passed it over.
 func (a *revalidator) recheckIfChanged(c *conn, asOf int64) {
 	if a.version.Load() != asOf {
-		a.check(scope{conns: map[*conn]bool{c: true}})
+		a.check(scope{{conn: c}: true})
 	}
 }
 
@@ -143,9 +121,9 @@ func (a *revalidator) run() {
 		due := a.due
 		a.due = scope{}
 		a.mu.Unlock()
-		if !a.revalidate(&due) {
+		if !a.revalidate(due) {
 			a.mu.Lock()
-			a.due.merge(due)
+			maps.Copy(a.due, due)
 			a.mu.Unlock()
 			again = time.After(recheckAgain)
 		}
@@ -161,7 +139,7 @@ func (a *revalidator) stop() {
 // revalidate asks the store, in one question, which rights of the connections do not stand
 // any more, and takes back what goes by them. false means that the store did not answer:
 // it is to be asked again, and nobody is cut off meanwhile.
-func (a *revalidator) revalidate(due *scope) bool {
+func (a *revalidator) revalidate(due scope) bool {
 	uses := map[relay.Right][]func(){}
 	use := func(r relay.Right, end func()) { uses[r] = append(uses[r], end) }
 	for _, c := range a.srv.all() {
@@ -174,12 +152,9 @@ func (a *revalidator) revalidate(due *scope) bool {
 				c.closeRevoked("this key was removed; register it again to come back")
 			})
 		}
-		if !whole && len(due.aliases) == 0 {
-			continue
-		}
 		// Only what was attached before the store is asked is in its answer.
 		for _, f := range c.attached() {
-			if whole || due.aliases[f.alias.ID] {
+			if whole || due[subject{alias: f.alias.ID}] {
 				use(relay.Right{Account: c.who.Account, Alias: f.alias.ID}, func() {
 					c.spawn(func() { c.removeForward(f) })
 				})

@@ -134,7 +134,7 @@ func (b *fixture) audited() {
 	eventually(b.t, 30*time.Second, "audit", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.due.empty()
+		return len(a.due) == 0
 	})
 }
 
