@@ -5,9 +5,11 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/record"
 )
 
 // Screen is what a session knows of the terminal at its other end. It is safe for
@@ -20,8 +22,8 @@ type Screen struct {
 	columns int // 0 = not known
 }
 
-// Bounds of what a client may say about its window.
-const minColumns, maxColumns = 25, 1000
+// maxColumns is the widest window that is taken from a client.
+const maxColumns = 1000
 
 // Request takes a pty-req (RFC 4254, section 6.2).
 func (s *Screen) Request(payload []byte) bool {
@@ -37,7 +39,7 @@ func (s *Screen) Request(payload []byte) bool {
 	defer s.mu.Unlock()
 	s.pty = true
 	s.dumb = pty.Term == "" || pty.Term == "dumb"
-	s.resize(pty.Columns)
+	s.columns = int(min(pty.Columns, maxColumns))
 	return true
 }
 
@@ -49,15 +51,8 @@ func (s *Screen) Change(payload []byte) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.resize(window.Columns)
+	s.columns = int(min(window.Columns, maxColumns))
 	return true
-}
-
-// resize is called with mu held.
-func (s *Screen) resize(columns uint32) {
-	if s.columns = 0; columns > 0 {
-		s.columns = int(min(max(columns, minColumns), maxColumns))
-	}
 }
 
 // Env takes an environment variable; only those that switch colours off mean
@@ -87,14 +82,14 @@ func (s *Screen) HasPTY() bool {
 	return s.pty
 }
 
-// width returns how many columns a line may take; 0 = any number.
+// width returns how many columns a line should take; 0 = any number.
 func (s *Screen) width() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.pty || s.columns == 0 {
+	if !s.pty {
 		return 0
 	}
-	return s.columns - 1 // some terminals wrap when the last one is written
+	return max(0, s.columns-1) // some terminals wrap when the last one is written
 }
 
 // tone is a colour of a terminal (ECMA-48, SGR).
@@ -119,6 +114,36 @@ func (s *Screen) paint(t tone, text string) string {
 	return "\x1b[" + string(t) + "m" + text + "\x1b[0m"
 }
 
+// Bounds of a method and a path in a line, and of a path that is shortened to the window:
+// with less of it a line says too little, so it wraps instead.
+const maxMethod, maxPath, minPath = 32, 512, 12
+
+// line returns a line with colours and with its path shortened to the window.
+func (s *Screen) line(l record.Line) string {
+	path := l.Path
+	l.Method, l.Path = record.SafeTextMax(l.Method, maxMethod), "/"
+	most := maxPath
+	if width := s.width(); width > 0 {
+		most = min(most, max(minPath, width-utf8.RuneCountInString(l.String())+1))
+	}
+	l.Path = record.SafeTextMax(path, most)
+	return strings.Replace(l.String(), l.Outcome(), s.paint(toneOf(l.Status), l.Outcome()), 1)
+}
+
+func toneOf(status int) tone {
+	switch {
+	case status < 200:
+		return toneNone
+	case status < 300:
+		return toneGood
+	case status < 400:
+		return toneElse
+	case status < 500:
+		return toneHere
+	}
+	return toneBad
+}
+
 // Writer gives what writes lines as the terminal needs them.
 func (s *Screen) Writer(w io.Writer) io.Writer {
 	if s.HasPTY() {
@@ -135,52 +160,6 @@ func (t crlf) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-// wide are the blocks whose characters take two columns: Hangul, CJK, kana, full
-// width forms, pictures.
-var wide = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{Lo: 0x1100, Hi: 0x115f, Stride: 1},
-		{Lo: 0x2e80, Hi: 0x303e, Stride: 1},
-		{Lo: 0x3041, Hi: 0xa4cf, Stride: 1},
-		{Lo: 0xa960, Hi: 0xa97f, Stride: 1},
-		{Lo: 0xac00, Hi: 0xd7a3, Stride: 1},
-		{Lo: 0xf900, Hi: 0xfaff, Stride: 1},
-		{Lo: 0xfe30, Hi: 0xfe6f, Stride: 1},
-		{Lo: 0xff00, Hi: 0xff60, Stride: 1},
-		{Lo: 0xffe0, Hi: 0xffe6, Stride: 1},
-	},
-	R32: []unicode.Range32{{Lo: 0x1f000, Hi: 0x1faff, Stride: 1}, {Lo: 0x20000, Hi: 0x3fffd, Stride: 1}},
-}
-
-// columnsOf is how many columns text takes at most: marks that stand above others
-// are counted as if they stood alone.
-func columnsOf(text string) int {
-	n := 0
-	for _, r := range text {
-		n++
-		if unicode.Is(wide, r) {
-			n++
-		}
-	}
-	return n
-}
-
-// shorten cuts text to at most so many columns; where something was cut the last
-// one is "…".
-func shorten(text string, columns int) string {
-	if columnsOf(text) <= columns {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if columns -= columnsOf(string(r)); columns < 1 {
-			break
-		}
-		b.WriteRune(r)
-	}
-	return b.String() + "…"
 }
 
 // maxLine is the longest line of input that is looked at, MaxKeys how many keys and
