@@ -141,9 +141,11 @@ asyncio.run(main())
 func TestSecuritySSHLibrariesLogIn(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
-	next := filepath.Join(r.dir, "data", "ssh_host_ed25519_key.next")
+	current := filepath.Join(r.dir, "data", "ssh_host_ed25519_key")
+	next := filepath.Join(r.dir, "next_host_key")
 	relaytest.WriteKey(t, next)
 	r.stop(syscall.SIGTERM)
+	r.extra = append(r.extra, "RELAY_SSH_HOST_KEY="+current+","+next)
 	r.start()
 	host, port, _ := net.SplitHostPort(r.ssh)
 	paramiko := r.paramiko(`

@@ -14,11 +14,8 @@ import (
 )
 
 // HostKeyFile is the name of the host key within the data dir, and among the files that all
-// nodes of a store share. nextHostKeyFile is the one that follows it.
-const (
-	HostKeyFile     = "ssh_host_ed25519_key"
-	nextHostKeyFile = HostKeyFile + ".next"
-)
+// nodes of a store share.
+const HostKeyFile = "ssh_host_ed25519_key"
 
 // LoadHostKey reads the host key from dir, and makes one (ed25519, mode 0600)
 // where there is none yet. A key that is there but cannot be read is an error: a
@@ -53,29 +50,6 @@ func NewHostKey() ([]byte, error) {
 		return nil, fmt.Errorf("make host key: %w", err)
 	}
 	return pem.EncodeToMemory(block), nil
-}
-
-// LoadNextHostKey reads the host key that shall follow the one in use, from
-// ssh_host_ed25519_key.next in dir; nil when there is none. Clients that know the
-// relay learn it at their next login, so that nobody is warned when it is put in
-// the place of the first.
-func LoadNextHostKey(dir string) (ssh.Signer, error) {
-	path := filepath.Join(dir, nextHostKeyFile)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read next host key: %w", err)
-	}
-	key, err := ssh.ParsePrivateKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("read next host key %s: %w; make it anew with ssh-keygen -t ed25519 -N '' -f %s, or remove it", path, err, path)
-	}
-	if key.PublicKey().Type() != ssh.KeyAlgoED25519 {
-		return nil, fmt.Errorf("next host key %s is of type %s; make it with ssh-keygen -t ed25519", path, key.PublicKey().Type())
-	}
-	return key, nil
 }
 
 // makeHostKey writes the key whole to a file of another name and links it to its

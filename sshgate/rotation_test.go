@@ -3,7 +3,6 @@ package sshgate
 import (
 	"crypto/ed25519"
 	"crypto/rand"
-	"encoding/pem"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,24 +13,14 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// nextHostKey makes the key that shall follow.
-func nextHostKey(t *testing.T, dir string) ssh.Signer {
+// newHostKey makes the key that shall follow.
+func newHostKey(t *testing.T) ssh.Signer {
 	t.Helper()
-	if key, err := LoadNextHostKey(dir); key != nil || err != nil {
-		t.Fatalf("a next host key where there is none: %v", err)
-	}
-	_, private, err := ed25519.GenerateKey(rand.Reader)
+	text, err := NewHostKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, err := ssh.MarshalPrivateKey(private, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, nextHostKeyFile), pem.EncodeToMemory(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	key, err := LoadNextHostKey(dir)
+	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +33,7 @@ func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 	t.Parallel()
 	var current, next ssh.Signer
 	b := newFixture(t, func(o *Options) {
-		current, next = o.HostKeys[0], nextHostKey(t, t.TempDir())
+		current, next = o.HostKeys[0], newHostKey(t)
 		o.HostKeys = append(o.HostKeys, next)
 	})
 	known := filepath.Join(b.dir, "known")
@@ -115,17 +104,6 @@ func TestHostKeyProof(t *testing.T) {
 		if ok, reply, err := client.SendRequest(hostKeysProve, true, payload); ok || len(reply) > 0 || err != nil {
 			t.Errorf("%s: %v, %q, %v", name, ok, reply, err)
 		}
-	}
-}
-
-func TestBrokenNextHostKey(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, nextHostKeyFile), []byte("broken"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := LoadNextHostKey(dir); err == nil || !strings.Contains(err.Error(), "ssh-keygen") {
-		t.Errorf("%v", err)
 	}
 }
 

@@ -73,7 +73,6 @@ func (c *cli) runChecks(ctx context.Context, cfg Config) []store.Finding {
 	for _, file := range files {
 		list = append(list, checkHostKey(file))
 	}
-	list = append(list, checkNextKey(cfg)...)
 	list = append(list, c.checkStore(ctx, cfg)...)
 	list = append(list, checkSpool(cfg)...)
 	list = append(list, checkListeners(ctx, cfg)...)
@@ -152,35 +151,29 @@ func checkDataDir(cfg Config) store.Finding {
 	return passed(check, "%s", dir)
 }
 
-// checkHostKey checks the host key in a file.
+// checkHostKey checks the host key in a file, which nobody but the user that runs relayd may
+// read.
 func checkHostKey(file string) store.Finding {
 	const check = "host key"
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return finding(check, store.VerdictWarn, "start relayd serve once, or put the old key there: people pinned it", "there is none at %s yet", file)
 	}
-	_, f := checkKeyFile(check, file, "restore it from a backup, or remove it to have a new one made, which people have to accept")
-	return f
-}
-
-// checkKeyFile reads a private key, which nobody but the user that runs relayd may read. The
-// key is nil where the finding says why relayd will not start with it.
-func checkKeyFile(check, file, fix string) (ssh.Signer, store.Finding) {
 	info, err := os.Stat(file)
 	var text []byte
 	if err == nil {
 		if mode := info.Mode().Perm(); mode&0o077 != 0 {
-			return nil, finding(check, store.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, mode)
+			return finding(check, store.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, mode)
 		}
 		text, err = os.ReadFile(file)
 	}
 	if err != nil {
-		return nil, finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
+		return finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
 	}
 	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
-		return nil, finding(check, store.VerdictFail, fix, "%s: %v; relayd will not start", file, err)
+		return finding(check, store.VerdictFail, "restore it from a backup, or remove it to have a new one made, which people have to accept", "%s: %v; relayd will not start", file, err)
 	}
-	return key, passed(check, "%s, %04o", ssh.FingerprintSHA256(key.PublicKey()), info.Mode().Perm())
+	return passed(check, "%s, %04o", ssh.FingerprintSHA256(key.PublicKey()), info.Mode().Perm())
 }
 
 // checkListeners: each port is free, or it is a relay that answers there.
@@ -296,33 +289,4 @@ func checkAliasDomain(ctx context.Context, cfg Config) store.Finding {
 		return finding(check, store.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err)
 	}
 	return passed(check, "names below %s are found", domain)
-}
-
-// checkNextKey is about the host key that is announced beforehand, where there is one:
-// a bad one keeps the server from starting.
-func checkNextKey(cfg Config) []store.Finding {
-	const check = "next host key"
-	file := filepath.Join(string(cfg.DataDir), sshgate.HostKeyFile+".next")
-	anew := "make it anew: rm " + quote(file) + " && ssh-keygen -t ed25519 -N '' -f " + quote(file) + "; or remove it"
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	key, f := checkKeyFile(check, file, anew)
-	switch {
-	case key == nil:
-	case key.PublicKey().Type() != ssh.KeyAlgoED25519:
-		f = finding(check, store.VerdictFail, anew, "%s is of type %s; relayd will not start", file, key.PublicKey().Type())
-	case isCurrentKey(cfg, key):
-		f = finding(check, store.VerdictWarn, anew, "it is the key that is in use, so clients learn nothing new")
-	default:
-		f.Reason += ", announced to clients from the next start on"
-	}
-	return []store.Finding{f}
-}
-
-// isCurrentKey tells whether a key is the host key in the data dir. checkHostKey reports
-// errors of that one.
-func isCurrentKey(cfg Config, key ssh.Signer) bool {
-	current, err := readHostKey(filepath.Join(string(cfg.DataDir), sshgate.HostKeyFile))
-	return err == nil && bytes.Equal(current.PublicKey().Marshal(), key.PublicKey().Marshal())
 }

@@ -39,13 +39,6 @@ func loadHostKeys(ctx context.Context, cfg Config, s *store.Store, log *slog.Log
 	} else {
 		key, err = sharedHostKey(ctx, dir, s, log)
 	}
-	if err != nil {
-		return nil, err
-	}
-	next, err := sshgate.LoadNextHostKey(dir)
-	if next != nil {
-		return []ssh.Signer{key, next}, err
-	}
 	return []ssh.Signer{key}, err
 }
 
