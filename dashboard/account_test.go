@@ -164,19 +164,24 @@ func (refuseCreations) RecordSecret(string, string, bool) {}
 
 func TestMakingIsLimited(t *testing.T) {
 	t.Parallel()
-	o := newAccountFixture(t, func(opt *dashboard.Options) { opt.Limits = refuseCreations{} })
+	keys := &fakeEnrolments{}
+	o := newAccountFixture(t, func(opt *dashboard.Options) { opt.Limits, opt.Enrolments = refuseCreations{}, keys })
 	invite, err := o.CreateInvite(t.Context(), relay.System(), "bob", 0)
 	o.must(err)
 	login, err := o.CreateLoginLink(t.Context(), relay.System(), "bob", 0)
 	o.must(err)
 	for path, user := range map[string]string{
 		"/login/" + login: "", "/account/keys": "alice", "/account/tokens": "alice", "/admin/users/bob/invite": "root", "/invite/" + invite: "",
+		"/link/k3yl1nk": "alice", "/events/" + relay.ID{1}.String() + "/shares": "alice",
 	} {
-		a := o.post(user, path, "key", o.publicKey(), "scopes", "account", "expiresIn", "7d").want(429, "too many")
+		a := o.post(user, path, "key", o.publicKey(), "scopes", "account", "expiresIn", "7d", "code", waitingCode).want(429, "too many")
 		if a.head.Get("Retry-After") != "2" {
 			t.Errorf("%s: Retry-After %q", path, a.head.Get("Retry-After"))
 		}
 	}
 	o.get("", "/invite/"+invite).want(200)
 	o.get("", "/login/"+login).want(200) // not burned
+	if keys.gone || keys.wrong > 0 {
+		t.Error("a code was tried although the limit was reached")
+	}
 }
