@@ -210,7 +210,9 @@ func TestShares(t *testing.T) {
 		t.Error("the address is shown twice")
 	}
 	view := regexp.MustCompile(`/s/([A-Za-z0-9_-]+)`).FindStringSubmatch(r.submit("/events/"+id+"/shares", url.Values{"view": {"on"}, "expires": {""}}, 200))[1]
-	r.submit("/events/"+id+"/shares", url.Values{"expires": {"soon"}}, 422)
+	for _, never := range []string{"soon", "0s", "-1h"} {
+		r.submit("/events/"+id+"/shares", url.Values{"expires": {never}}, 422)
+	}
 	owner := r.client
 	r.client = &http.Client{}
 	page = r.get("/s/"+token, 200)
@@ -277,8 +279,12 @@ func TestShareForOneUse(t *testing.T) {
 	share := regexp.MustCompile(`/s/[A-Za-z0-9_-]+`).FindString(page)
 	owner := r.client
 	r.client = &http.Client{}
-	if page := r.get(share, 200); strings.Contains(page, "topsecret") || !strings.Contains(page, "4242") {
+	page = r.get(share, 200)
+	if strings.Contains(page, "topsecret") || !strings.Contains(page, "4242") {
 		t.Error("the shared view is not masked as the preview was")
+	}
+	if strings.Contains(page, `class="tabs"`) {
+		t.Error("the shared view offers other views, which only members may ask for")
 	}
 	contains(t, "the one replay", r.do("POST", share+"/replay", nil, nil, 200), "Your replay", "The local server answered", "has been used")
 	r.get(share, 404)

@@ -63,4 +63,5 @@ func TestMembersAreNotOfferedToShare(t *testing.T) {
 		t.Error("a member is offered what answers 403")
 	}
 	r.submit("/events/"+id+"/shares", nil, 403)
+	r.get("/events/"+id+"/share", 403)
 }

@@ -3,6 +3,7 @@ package sshgate
 import (
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -82,6 +83,22 @@ func TestNotices(t *testing.T) {
 	if n, ok := <-notices; ok {
 		t.Errorf("after the end: %+v", n)
 	}
+}
+
+// TestNoticesOfSilence: a client that was silent and answers again is told both.
+func TestNoticesOfSilence(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	c, notices := b.dialHearing(b.alice)
+	forwards(t, c, "a", 80)
+	wantNotice(t, notices, relay.NoticeOnline, "a")
+	silent := b.srv.all()[0]
+	eventually(t, 30*time.Second, "it to be taken for silent", func() bool {
+		silent.goStale(silent.sock.lastHeard()) // not when a byte came just now
+		return len(notices) > 0
+	})
+	wantNotice(t, notices, relay.NoticeStale, "a")
+	wantNotice(t, notices, relay.NoticeOnline, "a") // with the answer to the ping
 }
 
 // TestNoticeOfStop: a client of a relay that stops is told so before the connection ends,
