@@ -18,6 +18,7 @@ func (s *limiter) waitsFor() (overflow, got bool) {
 }
 
 func TestOverloadedInACrowdOnly(t *testing.T) {
+	const promised = 2000 // requests in flight, below which none is refused as overloaded
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(2, 3)
 		for i := range 3 {
@@ -25,8 +26,8 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 				t.Fatalf("try %d = %v with two slots", i+1, got)
 			}
 		}
-		got := make(chan bool, crowdRequests)
-		for range crowdRequests - 2 {
+		got := make(chan bool, promised)
+		for range promised - 2 {
 			go func() {
 				if overflow, ok := s.waitsFor(); ok {
 					got <- overflow
@@ -36,7 +37,7 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		if _, result := s.wait(0, nil, nil); result != waitCrowded || time.Since(begin) != slotWait {
-			t.Errorf("request %d in flight waited %v, with the result %d", crowdRequests+1, time.Since(begin), result)
+			t.Errorf("request %d in flight waited %v, with the result %d", promised+1, time.Since(begin), result)
 		}
 		third := <-got
 		if len(got) != 0 || !third {
@@ -45,7 +46,7 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 		for _, overflow := range []bool{false, false, third} {
 			s.release(overflow)
 		}
-		for range crowdRequests - 3 {
+		for range promised - 3 {
 			s.release(<-got)
 		}
 		s.mu.Lock()
