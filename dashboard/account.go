@@ -25,16 +25,6 @@ type accountView struct {
 
 const keyHint = "the one line of a .pub file, such as ~/.ssh/id_ed25519.pub; ssh-keygen -t ed25519 makes one"
 
-func (p *pages) accountRoutes(mux *http.ServeMux) {
-	mux.Handle("GET /account", p.signedIn(p.account))
-	mux.Handle("GET /account/audit", p.signedIn(p.auditOwn))
-	mux.Handle("POST /account/keys", p.signedIn(p.addKey))
-	mux.Handle("POST /account/keys/{id}/remove", p.signedIn(p.removeKey))
-	mux.Handle("POST /account/tokens", p.signedIn(p.createToken))
-	mux.Handle("POST /account/tokens/{id}/remove", p.signedIn(p.removeToken))
-	mux.Handle("POST /account/sessions/{id}/remove", p.signedIn(p.removeSession))
-}
-
 func (p *pages) account(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	return p.renderAccount(r, who, form{})
 }

@@ -66,6 +66,11 @@ func New(o Options) http.Handler {
 		o.Limits = unlimited{}
 	}
 	p := &pages{Options: o, assetTags: assetTags()}
+	return p.securityHeaders(http.NewCrossOriginProtection().Handler(p.routes()))
+}
+
+// routes are the addresses of everything.
+func (p *pages) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", p.signedIn(p.home))
 	mux.Handle("GET /aliases/{alias}", p.ofAlias(p.stream))
@@ -94,11 +99,23 @@ func New(o Options) http.Handler {
 	mux.Handle("GET /diff", p.signedIn(p.compare))
 	mux.Handle("GET /s/{token}", p.page(p.sharedEvent))
 	mux.Handle("POST /s/{token}/replay", p.page(p.sharedReplay))
-	p.homeRoutes(mux)
-	p.settingsRoutes(mux)
-	p.accountRoutes(mux)
+	mux.Handle("POST /aliases", p.signedIn(p.createAlias))
+	mux.Handle("GET /aliases/{alias}/settings", p.ofAlias(p.settings))
+	mux.Handle("POST /aliases/{alias}/settings", p.ofOwnAlias(p.saveSettings))
+	mux.Handle("POST /aliases/{alias}/settings/members", p.ofOwnAlias(p.addMember))
+	mux.Handle("POST /aliases/{alias}/settings/members/{user}/remove", p.ofAlias(p.removeMember))
+	mux.Handle("POST /aliases/{alias}/settings/transfer", p.ofOwnAlias(p.transferAlias))
+	mux.Handle("POST /aliases/{alias}/settings/remove", p.ofOwnAlias(p.removeAlias))
+	mux.Handle("GET /account", p.signedIn(p.account))
+	mux.Handle("GET /account/audit", p.signedIn(p.auditOwn))
+	mux.Handle("POST /account/keys", p.signedIn(p.addKey))
+	mux.Handle("POST /account/keys/{id}/remove", p.signedIn(p.removeKey))
+	mux.Handle("POST /account/tokens", p.signedIn(p.createToken))
+	mux.Handle("POST /account/tokens/{id}/remove", p.signedIn(p.removeToken))
+	mux.Handle("POST /account/sessions/{id}/remove", p.signedIn(p.removeSession))
 	p.adminRoutes(mux)
-	p.inviteRoutes(mux)
+	mux.Handle("GET /invite/{token}", p.page(p.invite))
+	mux.Handle("POST /invite/{token}", p.page(p.useInvite))
 	p.enrolmentRoutes(mux)
 	mux.Handle("GET /login/{token}", p.page(p.login))
 	mux.Handle("POST /login/{token}", p.page(p.useLogin))
@@ -107,7 +124,7 @@ func New(o Options) http.Handler {
 	mux.Handle("/", p.optionalLogin(func(http.ResponseWriter, *http.Request) (templ.Component, error) {
 		return nil, relay.ErrNotFound
 	}))
-	return p.securityHeaders(http.NewCrossOriginProtection().Handler(mux))
+	return mux
 }
 
 // securityHeaders sets the headers that keep other sites from framing a page and foreign

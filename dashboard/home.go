@@ -28,10 +28,6 @@ type connectView struct {
 	Host, HostKey string
 }
 
-func (p *pages) homeRoutes(mux *http.ServeMux) {
-	mux.Handle("POST /aliases", p.signedIn(p.createAlias))
-}
-
 func (p *pages) home(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	return p.renderHome(r, who, form{name: "alias"})
 }

@@ -10,11 +10,6 @@ import (
 	"relay"
 )
 
-func (p *pages) inviteRoutes(mux *http.ServeMux) {
-	mux.Handle("GET /invite/{token}", p.page(p.invite))
-	mux.Handle("POST /invite/{token}", p.page(p.useInvite))
-}
-
 func (p *pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	acc, err := p.invitedAccount(r)
 	if err != nil {

@@ -64,16 +64,6 @@ var settingFields = [...]settingField{
 	},
 }
 
-func (p *pages) settingsRoutes(mux *http.ServeMux) {
-	const path = "/aliases/{alias}/settings"
-	mux.Handle("GET "+path, p.ofAlias(p.settings))
-	mux.Handle("POST "+path, p.ofOwnAlias(p.saveSettings))
-	mux.Handle("POST "+path+"/members", p.ofOwnAlias(p.addMember))
-	mux.Handle("POST "+path+"/members/{user}/remove", p.ofAlias(p.removeMember))
-	mux.Handle("POST "+path+"/transfer", p.ofOwnAlias(p.transferAlias))
-	mux.Handle("POST "+path+"/remove", p.ofOwnAlias(p.removeAlias))
-}
-
 func (p *pages) settings(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	return p.renderSettings(r, who, a, form{})
 }
