@@ -109,13 +109,14 @@ func TestManyAliases(t *testing.T) {
 	})
 }
 
-// tookAtMost complains of what took longer than a generous bound for a busy machine.
+// tookAtMost complains of what took longer than bound, and on a busy machine than what
+// grows with how busy it was.
 func tookAtMost(t *testing.T, what string, began time.Time, bound time.Duration) {
 	t.Helper()
 	took := time.Since(began)
 	t.Logf("%s: %v", what, took.Round(time.Millisecond))
-	if took > bound {
-		t.Errorf("%s took %v, more than %v", what, took, bound)
+	if limit := relaytest.Limit(bound/2, began); took > limit {
+		t.Errorf("%s took %v, more than %v", what, took, limit)
 	}
 }
 
