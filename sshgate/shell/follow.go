@@ -25,7 +25,7 @@ func (s *Shell) follow() int {
 	v := &plainView{s: s, out: out, shown: map[string]bool{}}
 	defer s.print(out, v.dropped)()
 	online, refused := s.Session.SubscribeNotices()
-	feed := s.subscribe() // before anything is awaited: a request may come with the alias
+	feed := s.feed(0) // before anything is awaited: a request may come with the alias
 	online, refused, rest := s.gather(online, refused)
 	if exit, ok := v.begin(online, refused); !ok {
 		return exit
@@ -81,7 +81,7 @@ func (s *Shell) live(v *plainView, feed <-chan []relay.FeedItem) int {
 				v.missed()
 			}
 		case <-retry:
-			if retry, feed = nil, s.subscribe(); feed != nil {
+			if retry, feed = nil, s.feed(0); feed != nil {
 				v.missed()
 			}
 		case key := <-s.Keys:
@@ -135,13 +135,8 @@ func (s *Shell) gather(online, refused []Notice) (on, off, rest []Notice) {
 	}
 }
 
-// subscribe opens the live feed; nil when it cannot be had.
-func (s *Shell) subscribe() <-chan []relay.FeedItem {
-	return s.feed(0)
-}
-
-// feed gives the live feed of one alias, or with 0 of all, until the session
-// ends. It is closed when the feed ends before.
+// feed returns the live feed of one alias, or with 0 of all, until the session ends; nil when
+// it cannot be had. The channel is closed when the feed ends before.
 func (s *Shell) feed(alias int64) <-chan []relay.FeedItem {
 	sub, err := s.Tunnels.Subscribe(s.Ctx, s.Who, alias, "")
 	if err != nil {

@@ -61,7 +61,8 @@ func (l *outputQueue) take() (waiting []string, lost int, ended bool) {
 	return waiting, lost, ended
 }
 
-// write writes lines to w until end or an error; // dropped says in the language of the session that n lines are missing.
+// write writes lines to w until end or an error. dropped returns the line that says that n
+// lines are missing.
 func (l *outputQueue) write(w io.Writer, dropped func(n int) string) {
 	for {
 		waiting, lost, ended := l.take()
