@@ -135,9 +135,7 @@ func (env *environment) startBaseline(name string) (*system, error) {
 	}
 	_ = os.MkdirAll("/run/sshd", 0o755) // sshd wants it when it runs as root
 	conf := filepath.Join(env.dir, "sshd.conf")
-	text := fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s\nAuthorizedKeysFile %s.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n",
-		ports[1], env.key, env.key)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(env.sshdConf(ports[1])), 0o600); err != nil {
 		return nil, err
 	}
 	s := &system{name: name, host: "bench.localhost", addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), ssh: fmt.Sprintf("127.0.0.1:%d", ports[1])}
@@ -162,7 +160,25 @@ func (env *environment) startBaseline(name string) (*system, error) {
 	}
 	s.client = []int{pid}
 	conf = filepath.Join(env.dir, "nginx.conf")
-	text = fmt.Sprintf(`worker_processes 1; daemon off; pid %[1]s/nginx.pid; error_log stderr;
+	if err := os.WriteFile(conf, []byte(env.nginxConf(ports[0], ports[2])), 0o644); err != nil {
+		return nil, err
+	}
+	if pid, err = env.start("nginx", nil, nginx, "-e", "stderr", "-p", env.dir, "-c", conf); err != nil {
+		return nil, err
+	}
+	s.server = append(s.server, pid)
+	return s, nil
+}
+
+// sshdConf returns the settings of an sshd that listens on a port.
+func (env *environment) sshdConf(port int) string {
+	return fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s\nAuthorizedKeysFile %s.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n",
+		port, env.key, env.key)
+}
+
+// nginxConf returns the settings of an nginx that sends what comes to a port on to another.
+func (env *environment) nginxConf(port, to int) string {
+	return fmt.Sprintf(`worker_processes 1; daemon off; pid %[1]s/nginx.pid; error_log stderr;
 events { worker_connections 4096; }
 http {
   access_log off; client_max_body_size 0; keepalive_requests 1000000000; client_body_temp_path %[1]s/nginx-body; proxy_temp_path %[1]s/nginx-proxy;
@@ -172,15 +188,7 @@ http {
     location / { proxy_pass http://tunnel; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host; }
   }
 }
-`, env.dir, ports[2], ports[0])
-	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-		return nil, err
-	}
-	if pid, err = env.start("nginx", nil, nginx, "-e", "stderr", "-p", env.dir, "-c", conf); err != nil {
-		return nil, err
-	}
-	s.server = append(s.server, pid)
-	return s, nil
+`, env.dir, to, port)
 }
 
 // forward starts an ssh client that forwards a port of an sshd to the local server.
