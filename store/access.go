@@ -119,12 +119,12 @@ func (q session) visible(who relay.Actor, limit int) (ids []int64, err error) {
 	return ids, err
 }
 
-// aliasIn is a condition on a column that holds one of the ids.
-func aliasIn(column string, ids []int64) (string, []any, error) {
-	if len(ids) == 0 {
+// columnIn is a condition on a column that holds one of the values.
+func columnIn[T any](column string, values []T) (string, []any, error) {
+	if len(values) == 0 {
 		return `1 = 0`, nil, nil
 	}
-	return sqlx.In(column+` IN (?)`, ids)
+	return sqlx.In(column+` IN (?)`, values)
 }
 
 // StillValid is nil while the credential that proved the actor stands, else

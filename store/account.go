@@ -100,16 +100,9 @@ func validAccountName(name string) bool {
 // Accounts lists all accounts for an admin. Any other actor sees only its own account.
 func (s *Store) Accounts(ctx context.Context, who relay.Actor) (list []relay.Account, err error) {
 	err = s.view(ctx, "read accounts", func(q session) error {
-		var rows []accountRow
-		if err := q.all(&rows, `SELECT id, name, admin, created_at FROM accounts WHERE removed_at = 0 AND (id = ? OR 1 = ?) ORDER BY name`,
-			who.Account, boolToInt(who.Admin)); err != nil {
-			return err
-		}
-		list = make([]relay.Account, len(rows))
-		for i := range rows {
-			list[i] = rows[i].account()
-		}
-		return nil
+		list, err = rowsAs(q, (*accountRow).account, `SELECT id, name, admin, created_at FROM accounts WHERE removed_at = 0 AND (id = ? OR 1 = ?) ORDER BY name`,
+			who.Account, boolToInt(who.Admin))
+		return err
 	})
 	return list, err
 }

@@ -62,15 +62,7 @@ func spanArg(d *time.Duration) any {
 }
 
 func (q session) aliases(where string, args ...any) ([]relay.Alias, error) {
-	var rows []aliasRow
-	if err := q.all(&rows, aliasQuery+where+` ORDER BY al.name`, args...); err != nil {
-		return nil, err
-	}
-	out := make([]relay.Alias, len(rows))
-	for i := range rows {
-		out[i] = rows[i].alias()
-	}
-	return out, nil
+	return rowsAs(q, (*aliasRow).alias, aliasQuery+where+` ORDER BY al.name`, args...)
 }
 
 // oneAlias returns the only alias that the condition selects, or ErrNotFound.
@@ -110,16 +102,14 @@ const aliasSlice = 5000
 // AllAliases reads every alias, for the registry, in the order of their ids.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
 	for after := int64(0); ; after = list[len(list)-1].ID {
-		var rows []aliasRow
+		var some []relay.Alias
 		if err := s.view(ctx, "read aliases", func(q session) error {
-			return q.all(&rows, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
+			some, err = rowsAs(q, (*aliasRow).alias, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
+			return err
 		}); err != nil {
 			return nil, err
 		}
-		for i := range rows {
-			list = append(list, rows[i].alias())
-		}
-		if len(rows) < aliasSlice {
+		if list = append(list, some...); len(some) < aliasSlice {
 			return list, nil
 		}
 	}
@@ -246,8 +236,8 @@ func (s *Store) checkChurn(c *writeTx, owner relay.Account, name string, now tim
 	if released < churn*s.opt.MaxAliases {
 		return nil
 	}
-	var own []int64
-	if err := c.all(&own, `SELECT account_id FROM kept_names WHERE name = ? AND account_id = ? AND until > ?`, name, owner.ID, micros(now)); err != nil || len(own) > 0 {
+	own, err := c.exists(`SELECT 1 FROM kept_names WHERE name = ? AND account_id = ? AND until > ?`, name, owner.ID, micros(now))
+	if err != nil || own {
 		return err
 	}
 	return relay.Errorf(relay.CodeConflict, "%s let %d names go within 30 days, the most it may; use one of those again", owner.Name, released)
@@ -256,26 +246,21 @@ func (s *Store) checkChurn(c *writeTx, owner relay.Account, name string, now tim
 // makeAlias creates an alias with a free name, within the quota of the account.
 func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
 	now := s.now()
-	var one []int64
-	if err := c.all(&one, `SELECT id FROM accounts WHERE id = ?`+c.d.forUpdate, owner.ID); err != nil { // one claim of an account at a time
+	if _, err := c.exists(`SELECT 1 FROM accounts WHERE id = ?`+c.d.forUpdate, owner.ID); err != nil { // one claim of an account at a time
 		return nil, err
 	}
-	var have int
-	if err := c.get(&have, `SELECT COUNT(*) FROM aliases WHERE owner_id = ?`, owner.ID); err != nil {
+	kept, err := c.exists(`SELECT 1 FROM kept_names WHERE name = ? AND until > ? AND account_id <> ?`, name, micros(now), owner.ID)
+	if err != nil {
 		return nil, err
 	}
-	var kept []int64
-	if err := c.all(&kept, `SELECT account_id FROM kept_names WHERE name = ? AND until > ? AND account_id <> ?`, name, micros(now), owner.ID); err != nil {
-		return nil, err
-	}
-	if len(kept) > 0 {
+	if kept {
 		return nil, taken(name)
 	}
 	if err := s.checkChurn(c, owner, name, now); err != nil {
 		return nil, err
 	}
-	if s.opt.MaxAliases > 0 && have >= s.opt.MaxAliases {
-		return nil, relay.Errorf(relay.CodeConflict, "%s has %d aliases already, the most it may have; remove one first", owner.Name, have)
+	if err := s.checkQuota(c, owner); err != nil {
+		return nil, err
 	}
 	d := relay.DefaultSettings()
 	var ids []int64

@@ -119,7 +119,7 @@ func (s *Store) checkQuota(c *writeTx, owner relay.Account) error {
 		return err
 	}
 	if s.opt.MaxAliases > 0 && have >= s.opt.MaxAliases {
-		return relay.Errorf(relay.CodeConflict, "%s has %d aliases already, the most it may have", owner.Name, have)
+		return relay.Errorf(relay.CodeConflict, "%s has %d aliases already, the most it may have; remove one first", owner.Name, have)
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 		asked[r], ids[r.Event], numbers[r.N] = true, true, true
 	}
 	// Few attempts have another number of the list than the one that is asked for.
-	where, args, err := sqlx.In(`event_id IN (?) AND n IN (?)`, values(slices.Collect(maps.Keys(ids))), slices.Collect(maps.Keys(numbers)))
+	where, args, err := sqlx.In(`event_id IN (?) AND n IN (?)`, slices.Collect(maps.Keys(ids)), slices.Collect(maps.Keys(numbers)))
 	if err != nil {
 		return nil, err
 	}
@@ -201,12 +201,8 @@ func (q session) loadQueued(rows []attemptRow, list []relay.Attempt) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	query, args, err := sqlx.In(`SELECT event_id, n, released FROM queue WHERE event_id IN (?)`, ids)
-	if err != nil {
-		return err
-	}
 	var found []attemptRow
-	if err := q.all(&found, query, args...); err != nil {
+	if err := q.allIn(&found, `SELECT event_id, n, released FROM queue WHERE event_id IN (?)`, ids); err != nil {
 		return err
 	}
 	for i := range found {
@@ -229,12 +225,8 @@ func (q session) loadNodes(rows []attemptRow, list []relay.Attempt) error {
 	if len(names) == 0 {
 		return nil
 	}
-	query, args, err := sqlx.In(`SELECT id, name FROM node_names WHERE id IN (?)`, slices.Collect(maps.Keys(names)))
-	if err != nil {
-		return err
-	}
 	var found []nodeRow
-	if err := q.all(&found, query, args...); err != nil {
+	if err := q.allIn(&found, `SELECT id, name FROM node_names WHERE id IN (?)`, slices.Collect(maps.Keys(names))); err != nil {
 		return err
 	}
 	for _, n := range found {

@@ -38,22 +38,25 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 	if limit <= 0 {
 		limit = 100
 	}
-	var rows []struct {
-		ID     int64  `db:"id"`
-		At     int64  `db:"at"`
-		Actor  string `db:"actor"`
-		Action string `db:"action"`
-		Target string `db:"target"`
-		Detail string `db:"detail"`
-	}
-	err := s.view(ctx, "read audit", func(q session) error {
-		return q.all(&rows, `SELECT id, at, actor, action, target, detail FROM audit
+	var list []relay.AuditEntry
+	err := s.view(ctx, "read audit", func(q session) (err error) {
+		list, err = rowsAs(q, (*auditRow).entry, `SELECT id, at, actor, action, target, detail FROM audit
 			WHERE account_id = ? OR subject_id = ? OR 1 = ? ORDER BY id DESC LIMIT ?`,
 			who.Account, who.Account, boolToInt(who.Admin), min(limit, maxAudit))
+		return err
 	})
-	list := make([]relay.AuditEntry, len(rows))
-	for i, r := range rows {
-		list[i] = relay.AuditEntry{ID: r.ID, At: fromMicros(r.At), Actor: r.Actor, Action: r.Action, Target: r.Target, Detail: r.Detail}
-	}
 	return list, err
+}
+
+type auditRow struct {
+	ID     int64  `db:"id"`
+	At     int64  `db:"at"`
+	Actor  string `db:"actor"`
+	Action string `db:"action"`
+	Target string `db:"target"`
+	Detail string `db:"detail"`
+}
+
+func (r *auditRow) entry() relay.AuditEntry {
+	return relay.AuditEntry{ID: r.ID, At: fromMicros(r.At), Actor: r.Actor, Action: r.Action, Target: r.Target, Detail: r.Detail}
 }

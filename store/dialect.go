@@ -75,6 +75,35 @@ func (s session) all(dest any, query string, args ...any) error {
 	return sqlx.SelectContext(s.ctx, s.q, dest, sqlx.Rebind(s.d.bind, query), args...)
 }
 
+// allIn is all for a query with lists among its arguments, none of which is empty.
+func (s session) allIn(dest any, query string, args ...any) error {
+	query, args, err := sqlx.In(query, args...)
+	if err != nil {
+		return err
+	}
+	return s.all(dest, query, args...)
+}
+
+// rowsAs reads rows and converts each of them.
+func rowsAs[R, T any](q session, convert func(*R) T, query string, args ...any) ([]T, error) {
+	var rows []R
+	if err := q.all(&rows, query, args...); err != nil {
+		return nil, err
+	}
+	list := make([]T, len(rows))
+	for i := range rows {
+		list[i] = convert(&rows[i])
+	}
+	return list, nil
+}
+
+// exists reports whether a query returns a row.
+func (s session) exists(query string, args ...any) (bool, error) {
+	var rows []int
+	err := s.all(&rows, query, args...)
+	return len(rows) > 0, err
+}
+
 // exec returns the number of rows that changed.
 func (s session) exec(query string, args ...any) (int64, error) {
 	res, err := s.q.ExecContext(s.ctx, sqlx.Rebind(s.d.bind, query), args...)
@@ -82,6 +111,15 @@ func (s session) exec(query string, args ...any) (int64, error) {
 		return 0, err
 	}
 	return res.RowsAffected()
+}
+
+// execIn is exec for a statement with lists among its arguments, none of which is empty.
+func (s session) execIn(query string, args ...any) (int64, error) {
+	query, args, err := sqlx.In(query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return s.exec(query, args...)
 }
 
 // view runs short reads.

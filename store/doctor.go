@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 )
 
@@ -316,12 +314,12 @@ func (s *Store) examineUnderWay(q session) Finding {
 			living = append(living, n.ID)
 		}
 	}
-	query, args, err := sqlx.In(`SELECT COUNT(*) FROM attempts WHERE state = 1 AND claim_node NOT IN (?)`, living)
+	in, args, err := columnIn(`claim_node`, living)
 	if err != nil {
 		return unknownFinding(err)
 	}
 	const fix = "start a server: it marks them interrupted, or queues them again"
-	f := countFinding(q, query, args, "", "%d attempts are under way and no server has them", fix)
+	f := countFinding(q, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND NOT (`+in+`)`, args, "", "%d attempts are under way and no server has them", fix)
 	switch {
 	case f.Verdict == VerdictOK && len(living) > 1:
 		f.Reason = "a server runs, and has all that is under way"

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 )
 
@@ -140,12 +138,8 @@ func (c *writeTx) lockEvents(ids []relay.ID) error {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, func(a, b relay.ID) int { return bytes.Compare(a[:], b[:]) })
 	for some := range slices.Chunk(slices.Compact(ids), lockSlice) {
-		query, args, err := sqlx.In(`SELECT 1 FROM events WHERE id IN (?) ORDER BY id`+c.d.forUpdate, values(some))
-		if err != nil {
-			return err
-		}
 		var locked []int
-		if err := c.all(&locked, query, args...); err != nil {
+		if err := c.allIn(&locked, `SELECT 1 FROM events WHERE id IN (?) ORDER BY id`+c.d.forUpdate, some); err != nil {
 			return err
 		}
 	}
@@ -207,14 +201,11 @@ func (q session) ownEvent(who relay.Actor, id relay.ID) (relay.Event, error) {
 	if err != nil || who.Kind == relay.ActorSystem {
 		return e, err
 	}
-	var own []int
-	if err := q.all(&own, `SELECT 1 FROM aliases WHERE id = ? AND owner_id = ?`, e.AliasID, who.Account); err != nil {
-		return e, err
+	own, err := q.exists(`SELECT 1 FROM aliases WHERE id = ? AND owner_id = ?`, e.AliasID, who.Account)
+	if err == nil && !own {
+		err = relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", e.Alias)
 	}
-	if len(own) == 0 {
-		return e, relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", e.Alias)
-	}
-	return e, nil
+	return e, err
 }
 
 // fill adds request and attempts to the row of an event.
@@ -269,16 +260,11 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 // are left out.
 func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error) {
 	var out []relay.Event
-	const slice = 200
-	for len(ids) > 0 {
-		some := ids[:min(slice, len(ids))]
-		ids = ids[len(some):]
-		query, args, err := sqlx.In(`SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE e.id IN (?)`, values(some))
-		if err != nil {
-			return nil, err
-		}
+	for some := range slices.Chunk(ids, 200) {
 		var rows []eventRow
-		if err := s.view(ctx, "read summaries", func(q session) error { return q.all(&rows, query, args...) }); err != nil {
+		if err := s.view(ctx, "read summaries", func(q session) error {
+			return q.allIn(&rows, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE e.id IN (?)`, some)
+		}); err != nil {
 			return nil, err
 		}
 		byID := map[relay.ID]*eventRow{}
@@ -292,13 +278,4 @@ func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, e
 		}
 	}
 	return out, nil
-}
-
-// values makes arguments of a list of ids; an ID itself would be taken for a list.
-func values[T any](list []T) []any {
-	out := make([]any, len(list))
-	for i, v := range list {
-		out[i] = v
-	}
-	return out
 }

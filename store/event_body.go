@@ -4,9 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
 	"math"
-
-	"github.com/jmoiron/sqlx"
+	"slices"
 
 	"relay"
 )
@@ -70,19 +70,9 @@ func (q session) readParts(id relay.ID, p *payloadRow, want int) error {
 
 // readInline reads the bodies that are in the rows, by n.
 func (q session) readInline(id relay.ID, rows map[int]*payloadRow, most int) error {
-	var slice []int
-	for n := range rows {
-		slice = append(slice, n)
-	}
-	for len(slice) > 0 {
-		some := slice[:min(len(slice), inlineSlice)]
-		slice = slice[len(some):]
-		query, args, err := sqlx.In(`SELECT n, SUBSTR(body, 1, ?) AS body FROM payloads WHERE event_id = ? AND n IN (?)`, most, id, some)
-		if err != nil {
-			return err
-		}
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(rows)), inlineSlice) {
 		var got []payloadRow
-		if err := q.all(&got, query, args...); err != nil {
+		if err := q.allIn(&got, `SELECT n, SUBSTR(body, 1, ?) AS body FROM payloads WHERE event_id = ? AND n IN (?)`, most, id, some); err != nil {
 			return err
 		}
 		for i := range got {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"relay"
 )
@@ -18,14 +19,13 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	if err := s.caughtUp(); err != nil {
 		return err // a step in the spool could store this event again
 	}
-	list, alias, heavy := []removalCandidate{{ID: id}}, int64(0), false
-	err := s.update(ctx, "delete event", func(c *writeTx) error {
-		e, err := c.ownEvent(who, id)
-		if err != nil {
+	list, heavy := []removalCandidate{{ID: id}}, false
+	var e relay.Event
+	err := s.update(ctx, "delete event", func(c *writeTx) (err error) {
+		if err := c.lockEvents([]relay.ID{id}); err != nil { // no replay begins from here on
 			return err
 		}
-		alias = e.AliasID
-		if err := c.lockEvents([]relay.ID{id}); err != nil {
+		if e, err = c.ownEvent(who, id); err != nil {
 			return err
 		}
 		waiting, err := c.waits(id)
@@ -37,7 +37,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 			return err
 		}
 		heavy = list[0].cost() > removalMaxRows
-		if err := c.deleteEvent(id, heavy); err != nil {
+		if _, err := c.removeEvents(e.AliasID, list, time.Time{}, true, heavy); err != nil {
 			return err
 		}
 		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
@@ -49,7 +49,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	if err != nil {
 		return err
 	}
-	s.storage.add(alias, -list[0].Bytes)
+	s.storage.add(e.AliasID, -list[0].Bytes)
 	ctx = context.WithoutCancel(ctx)
 	if heavy {
 		err = s.removeOrphanRows(ctx, orphanPayloads, []relay.ID{id})
@@ -58,7 +58,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		err = s.removeOrphanRows(ctx, orphanParts, []relay.ID{id})
 	}
 	if err != nil {
-		s.log.Warn("some bytes of a removed event are still stored; the next sweep of orphans deletes them", "event", id.String(), "err", err)
+		s.log.Warn("some bytes of a removed event are still stored; a later sweep of orphans deletes them", "event", id.String(), "err", err)
 	}
 	return nil
 }
@@ -76,30 +76,4 @@ func (c *writeTx) waits(id relay.ID) (waiting bool, err error) {
 		return false, errUnderWay
 	}
 	return slices.Contains(states, queued), nil
-}
-
-// deleteEvent deletes the rows of an event and, unless heavy is set, its payloads. On
-// Postgres the delete waits for a lock on the event, and a replay may have begun by then:
-// deleteEvent returns conflict in that case.
-func (c *writeTx) deleteEvent(id relay.ID, heavy bool) error {
-	if _, err := c.exec(`DELETE FROM events WHERE id = ?`, id); err != nil {
-		return err
-	}
-	var states []int
-	if err := c.all(&states, `DELETE FROM attempts WHERE event_id = ? RETURNING state`, id); err != nil {
-		return err
-	}
-	if slices.Contains(states, delivering) {
-		return errUnderWay
-	}
-	tables := []string{`queue`, `shares`, `event_marks`, `payloads`}
-	if heavy {
-		tables = tables[:len(tables)-1]
-	}
-	for _, table := range tables {
-		if _, err := c.exec(`DELETE FROM `+table+` WHERE event_id = ?`, id); err != nil {
-			return err
-		}
-	}
-	return nil
 }

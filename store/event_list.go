@@ -249,7 +249,7 @@ func (l *listing) filterMarks(f relay.Filter) error {
 	}
 	where, args := ``, []any{}
 	if !l.byID() {
-		in, ids, err := aliasIn(`alias_id`, l.aliases)
+		in, ids, err := columnIn(`alias_id`, l.aliases)
 		if err != nil {
 			return err
 		}
@@ -416,7 +416,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 		// The plus keeps the engine from looking up the events of each alias by its index.
 		from, where, args = `events e JOIN aliases al ON al.id = +e.alias_id`, where+` AND `+l.may, append(args, l.mayArgs...)
 	default:
-		in, ids, err := aliasIn(`e.alias_id`, l.aliases)
+		in, ids, err := columnIn(`e.alias_id`, l.aliases)
 		if err != nil {
 			return false, bound, err
 		}

@@ -6,8 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 	"relay/record"
 )
@@ -86,12 +84,8 @@ func (l *listing) contentRows(to *[]contentRow, rows []eventRow, columns, which 
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	query, args, err := sqlx.In(`SELECT `+columns+` FROM payloads WHERE event_id IN (?) AND event_id >= ? AND event_id <= ?`+which+` ORDER BY event_id, n`,
-		values(ids), ids[len(ids)-1], ids[0])
-	if err != nil {
-		return err
-	}
-	return l.all(to, query, args...)
+	return l.allIn(to, `SELECT `+columns+` FROM payloads WHERE event_id IN (?) AND event_id >= ? AND event_id <= ?`+which+` ORDER BY event_id, n`,
+		ids, ids[len(ids)-1], ids[0])
 }
 
 // errSearchTime ends the search of a body when the time for it is used up.

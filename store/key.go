@@ -157,31 +157,27 @@ func truncateName(name string) string {
 // Keys lists the keys of the account user, "" = the actor's own; the operator sees
 // all with "".
 func (s *Store) Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error) {
-	var rows []keyRow
-	err := s.view(ctx, "read keys", func(q session) error {
-		where, args, err := q.owned(who, user)
-		if err != nil {
-			return err
-		}
-		return q.all(&rows, keyQuery+where+` ORDER BY x.created_at, x.id`, args...)
-	})
-	list := make([]relay.Key, len(rows))
-	for i := range rows {
-		list[i] = rows[i].key()
-	}
-	return list, err
+	return credentials(ctx, s, who, user, (*keyRow).key, keyQuery)
 }
 
-// owned is a condition on x.account_id for a list of credentials.
-func (q session) owned(who relay.Actor, user string) (string, []any, error) {
-	if who.Kind == relay.ActorSystem && user == "" {
-		return `1 = 1`, nil, nil
-	}
-	if who.Alias != 0 || who.Kind == relay.ActorShare {
-		return "", nil, relay.Errorf(relay.CodeForbidden, "a token limited to one alias cannot see credentials")
-	}
-	a, err := q.subject(who, user)
-	return `x.account_id = ?`, []any{a.ID}, err
+// credentials lists what the query selects as x, of the account user; "" is the actor's own
+// account, and every account for the operator.
+func credentials[R, T any](ctx context.Context, s *Store, who relay.Actor, user string, convert func(*R) T, query string, args ...any) (list []T, err error) {
+	err = s.view(ctx, "read credentials", func(q session) error {
+		if who.Kind != relay.ActorSystem || user != "" {
+			if who.Alias != 0 || who.Kind == relay.ActorShare {
+				return relay.Errorf(relay.CodeForbidden, "a token limited to one alias cannot see credentials")
+			}
+			a, err := q.subject(who, user)
+			if err != nil {
+				return err
+			}
+			query, args = query+`x.account_id = ? AND `, append(args, a.ID)
+		}
+		list, err = rowsAs(q, convert, query+`1 = 1 ORDER BY x.created_at, x.id`, args...)
+		return err
+	})
+	return list, err
 }
 
 // RemoveKey revokes a key by id or fingerprint: of the actor, or of anybody for
@@ -193,25 +189,24 @@ func (s *Store) RemoveKey(ctx context.Context, who relay.Actor, id string) error
 	if err := s.requireFreshLogin(who); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove key", func(c *writeTx) error {
-		var row keyRow
-		if err := c.get(&row, keyQuery+`(x.id = ? OR x.fingerprint = ?) AND (x.account_id = ? OR 1 = ?)`,
-			storableText(id), storableText(id), who.Account, boolToInt(who.Admin)); err != nil {
-			return err
-		}
-		return c.revoke(who, "keys", "key.remove", row.ID, row.AccountID, row.Fingerprint)
-	})
+	return s.removeCredential(ctx, who, who.Admin, "key", `fingerprint`, `? IN (id, fingerprint)`, id)
 }
 
-// revoke deletes a credential and announces that, so that its connections end.
-func (c *writeTx) revoke(who relay.Actor, table, action, id string, account int64, detail string) error {
-	n, err := c.exec(`DELETE FROM `+table+` WHERE id = ?`, id)
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return relay.ErrNotFound
-	}
-	c.announce(relay.Change{Kind: relay.ChangeAccount, Account: account, Credential: id})
-	return c.audit(who, account, action, id, detail)
+// removeCredential deletes the row of the table of a kind that where selects: of the actor, or
+// of anybody if all is set. It announces that, so that the connections of the credential end.
+// detail is the column that goes into the audit log.
+func (s *Store) removeCredential(ctx context.Context, who relay.Actor, all bool, kind, detail, where, id string) error {
+	return s.update(ctx, "remove "+kind, func(c *writeTx) error {
+		var gone struct {
+			ID      string `db:"id"`
+			Account int64  `db:"account_id"`
+			Detail  string `db:"detail"`
+		}
+		if err := c.get(&gone, `DELETE FROM `+kind+`s WHERE `+where+` AND (account_id = ? OR 1 = ?) RETURNING id, account_id, `+detail+` AS detail`,
+			storableText(id), who.Account, boolToInt(all)); err != nil {
+			return err
+		}
+		c.announce(relay.Change{Kind: relay.ChangeAccount, Account: gone.Account, Credential: gone.ID})
+		return c.audit(who, gone.Account, kind+".remove", gone.ID, gone.Detail)
+	})
 }

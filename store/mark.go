@@ -25,13 +25,12 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 		return err
 	}
 	return s.update(ctx, "mark event", func(c *writeTx) error {
+		if err := c.lockEvents([]relay.ID{id}); err != nil { // others who mark it wait, and retention
+			return err
+		}
 		e, err := c.ownEvent(who, id)
 		if err != nil {
 			return err
-		}
-		var there []int // on Postgres retention waits for us then, or we find nothing
-		if err := c.all(&there, `SELECT 1 FROM events WHERE id = ?`+c.d.forUpdate, id); err != nil || len(there) == 0 {
-			return firstError(err, relay.ErrNotFound)
 		}
 		mark := e.Mark
 		change(&mark)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 )
 
@@ -121,12 +119,9 @@ func (s *Store) orphansInPage(ctx context.Context, table string, after, before r
 		for i := range page {
 			ids[i] = page[i].ID
 		}
-		query, args, err := sqlx.In(`SELECT id FROM events WHERE id IN (?) AND id >= ? AND id <= ?`, values(ids), ids[0], ids[len(ids)-1]) // so that Postgres skips the partitions of other days
-		if err != nil {
-			return err
-		}
 		var there []relay.ID
-		if err := q.all(&there, query, args...); err != nil {
+		// With the bounds Postgres skips the partitions of other days.
+		if err := q.allIn(&there, `SELECT id FROM events WHERE id IN (?) AND id >= ? AND id <= ?`, ids, ids[0], ids[len(ids)-1]); err != nil {
 			return err
 		}
 		known := make(map[relay.ID]bool, len(there))

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 	"relay/record"
 )
@@ -212,17 +210,13 @@ func (q session) queuePositions(alias int64, refs []relay.AttemptRef) (map[relay
 	for i := range refs {
 		ids[i] = refs[i].Event
 	}
-	query, args, err := sqlx.In(`SELECT event_id, n, position FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS position
-		FROM queue WHERE alias_id = ? AND claim_node = '') waiting WHERE event_id IN (?)`, alias, ids)
-	if err != nil {
-		return nil, err
-	}
 	var found []struct {
 		EventID  relay.ID `db:"event_id"`
 		N        int      `db:"n"`
 		Position int      `db:"position"`
 	}
-	if err := q.all(&found, query, args...); err != nil {
+	if err := q.allIn(&found, `SELECT event_id, n, position FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS position
+		FROM queue WHERE alias_id = ? AND claim_node = '') waiting WHERE event_id IN (?)`, alias, ids); err != nil {
 		return nil, err
 	}
 	positions := make(map[relay.AttemptRef]int, len(found))
@@ -257,7 +251,7 @@ func (s *Store) QueueStats(ctx context.Context, aliases []int64) (map[int64]rela
 	where, args := `alias_id >= ? AND alias_id <= ?`, []any{slices.Min(aliases), slices.Max(aliases)}
 	if len(aliases) <= manyAliases {
 		var err error
-		if where, args, err = aliasIn(`alias_id`, aliases); err != nil {
+		if where, args, err = columnIn(`alias_id`, aliases); err != nil {
 			return nil, err
 		}
 	}
@@ -297,7 +291,7 @@ const lastEventsSlice = 1000
 func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
 	out := make(map[int64]time.Time, len(aliases))
 	for some := range slices.Chunk(aliases, lastEventsSlice) {
-		in, args, err := aliasIn(`al.id`, some)
+		in, args, err := columnIn(`al.id`, some)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,18 +178,13 @@ func (s *Store) removalCandidates(ctx context.Context, alias int64, after, befor
 // loadSizes fills in the sizes of the payloads of events.
 func (q session) loadSizes(list []removalCandidate) error {
 	byID := make(map[relay.ID]*removalCandidate, len(list))
-	ids := make([]any, len(list))
 	for i := range list {
-		byID[list[i].ID], ids[i] = &list[i], list[i].ID
-	}
-	query, args, err := sqlx.In(`SELECT event_id AS id, COUNT(*) AS payloads, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes,
-		CAST(SUM(CASE WHEN parts = 0 THEN stored ELSE 0 END) AS BIGINT) AS inline, SUM(parts) AS parts
-		FROM payloads WHERE event_id IN (?) GROUP BY event_id`, ids)
-	if err != nil {
-		return err
+		byID[list[i].ID] = &list[i]
 	}
 	var weights []removalCandidate
-	if err := q.all(&weights, query, args...); err != nil {
+	if err := q.allIn(&weights, `SELECT event_id AS id, COUNT(*) AS payloads, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes,
+		CAST(SUM(CASE WHEN parts = 0 THEN stored ELSE 0 END) AS BIGINT) AS inline, SUM(parts) AS parts
+		FROM payloads WHERE event_id IN (?) GROUP BY event_id`, slices.Collect(maps.Keys(byID))); err != nil {
 		return err
 	}
 	for _, w := range weights {
@@ -263,30 +260,22 @@ func (s *Store) removeSome(ctx context.Context, alias int64, list []removalCandi
 // removeEvents deletes the rows of events and, unless heavy is set, their payloads. It
 // returns the ids of the deleted events.
 func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Time, all, heavy bool) (gone []relay.ID, err error) {
-	ids := make([]any, len(list))
+	ids := make([]relay.ID, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
 	}
 	if c.d.isPostgres { // a concurrent replay or share has locked the row already, or will not find it
-		query, args, err := sqlx.In(`SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.d.skipLocked, ids)
-		if err != nil {
-			return nil, err
-		}
 		var locked []relay.ID
-		if err := c.all(&locked, query, args...); err != nil || len(locked) == 0 {
+		if err := c.allIn(&locked, `SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.d.skipLocked, ids); err != nil || len(locked) == 0 {
 			return nil, err
 		}
-		ids = values(locked)
+		ids = locked
 	}
 	where, args := ` AND NOT `+held, []any{alias, ids, micros(now)}
 	if all {
 		where, args = ``, args[:2]
 	}
-	query, args, err := sqlx.In(`DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?)`+where+` RETURNING id`, args...)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.all(&gone, query, args...); err != nil || len(gone) == 0 {
+	if err := c.allIn(&gone, `DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?)`+where+` RETURNING id`, args...); err != nil || len(gone) == 0 {
 		return gone, err
 	}
 	tables := []string{`attempts`, `queue`, `shares`, `event_marks`, `payloads`}
@@ -294,11 +283,7 @@ func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Ti
 		tables = tables[:len(tables)-1]
 	}
 	for _, table := range tables {
-		query, args, err := sqlx.In(`DELETE FROM `+table+` WHERE event_id IN (?)`, values(gone))
-		if err != nil {
-			return nil, err
-		}
-		if _, err := c.exec(query, args...); err != nil {
+		if _, err := c.execIn(`DELETE FROM `+table+` WHERE event_id IN (?)`, gone); err != nil {
 			return nil, err
 		}
 	}
@@ -318,18 +303,12 @@ var (
 
 // removeOrphanRows deletes the remaining rows of deleted events from a table.
 func (s *Store) removeOrphanRows(ctx context.Context, l orphanTable, ids []relay.ID) error {
-	for len(ids) > 0 {
-		some := ids[:min(len(ids), removalMaxRows)]
-		ids = ids[len(some):]
+	for some := range slices.Chunk(ids, removalMaxRows) {
 		for more := true; more; {
 			err := s.pacedUpdate(ctx, "remove bodies", func(c *writeTx, budget int) error {
 				limit := max(1, budget/l.rows)
-				query, args, err := sqlx.In(fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE event_id IN (?) LIMIT ?)`,
-					l.table, l.key), values(some), limit)
-				if err != nil {
-					return err
-				}
-				n, err := c.exec(query, args...)
+				n, err := c.execIn(fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE event_id IN (?) LIMIT ?)`,
+					l.table, l.key), some, limit)
 				more = n == int64(limit)
 				return err
 			})

@@ -26,6 +26,13 @@ type sessionRow struct {
 const sessionQuery = `SELECT x.id, x.account_id, o.name AS account, o.admin, x.created_at, x.last_used_at, x.expires_at, x.remote, x.user_agent
 	FROM sessions x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0 WHERE `
 
+func (r *sessionRow) session() relay.Session {
+	return relay.Session{
+		ID: r.ID, Account: r.AccountID, CreatedAt: fromMicros(r.CreatedAt), LastUsedAt: fromMicros(r.LastUsedAt),
+		ExpiresAt: fromMicros(r.ExpiresAt), Remote: r.Remote, UserAgent: r.UserAgent,
+	}
+}
+
 // SessionOwner gives the actor of a dashboard session; ErrNotFound for unknown and
 // expired ones.
 func (s *Store) SessionOwner(ctx context.Context, secret string) (who relay.Actor, err error) {
@@ -45,22 +52,7 @@ func (s *Store) SessionOwner(ctx context.Context, secret string) (who relay.Acto
 
 // Sessions lists the dashboard logins of the actor's account.
 func (s *Store) Sessions(ctx context.Context, who relay.Actor) ([]relay.Session, error) {
-	var rows []sessionRow
-	err := s.view(ctx, "read sessions", func(q session) error {
-		where, args, err := q.owned(who, "")
-		if err != nil {
-			return err
-		}
-		return q.all(&rows, sessionQuery+where+` AND x.expires_at > ? ORDER BY x.created_at, x.id`, append(args, micros(s.now()))...)
-	})
-	list := make([]relay.Session, len(rows))
-	for i, r := range rows {
-		list[i] = relay.Session{
-			ID: r.ID, Account: r.AccountID, CreatedAt: fromMicros(r.CreatedAt), LastUsedAt: fromMicros(r.LastUsedAt),
-			ExpiresAt: fromMicros(r.ExpiresAt), Remote: r.Remote, UserAgent: r.UserAgent,
-		}
-	}
-	return list, err
+	return credentials(ctx, s, who, "", (*sessionRow).session, sessionQuery+`x.expires_at > ? AND `, micros(s.now()))
 }
 
 // RemoveSession ends a login of the actor's account by its id.
@@ -68,14 +60,7 @@ func (s *Store) RemoveSession(ctx context.Context, who relay.Actor, id string) e
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove session", func(c *writeTx) error {
-		var row sessionRow
-		if err := c.get(&row, sessionQuery+`x.id = ? AND (x.account_id = ? OR 1 = ?)`,
-			storableText(id), who.Account, boolToInt(who.Kind == relay.ActorSystem)); err != nil {
-			return err
-		}
-		return c.revoke(who, "sessions", "session.remove", row.ID, row.AccountID, "")
-	})
+	return s.removeCredential(ctx, who, who.Kind == relay.ActorSystem, "session", `''`, `id = ?`, id)
 }
 
 // EndSession is a logout: it ends the session of a secret. An unknown one is fine.
@@ -153,12 +138,24 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, user, kind stri
 const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at FROM links x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0
 	WHERE x.hash = ? AND x.expires_at > ?`
 
+const inviteQuery = linkQuery + ` AND x.kind = '` + linkInvite + `'`
+
 // LoginLink looks a login link or an invite up without using it; ErrNotFound for
 // unknown, used and expired ones.
 func (s *Store) LoginLink(ctx context.Context, secret string) (relay.Account, error) {
+	return s.linkAccount(ctx, linkQuery, secret)
+}
+
+// Invite looks an invitation up without using it; ErrNotFound for unknown, used and
+// expired ones.
+func (s *Store) Invite(ctx context.Context, secret string) (relay.Account, error) {
+	return s.linkAccount(ctx, inviteQuery, secret)
+}
+
+func (s *Store) linkAccount(ctx context.Context, query, secret string) (relay.Account, error) {
 	var row accountRow
-	err := s.view(ctx, "read login link", func(q session) error {
-		return q.get(&row, linkQuery, hash(secret), micros(s.now()))
+	err := s.view(ctx, "read link", func(q session) error {
+		return q.get(&row, query, hash(secret), micros(s.now()))
 	})
 	return row.account(), err
 }
@@ -166,12 +163,18 @@ func (s *Store) LoginLink(ctx context.Context, secret string) (relay.Account, er
 // UseLoginLink burns a login link or an invite and opens a dashboard session for
 // its account. Of several who use one at once, one succeeds.
 func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent string) (sessionSecret string, acc relay.Account, err error) {
+	return s.useLink(ctx, linkQuery, secret, remote, userAgent, nil)
+}
+
+// useLink burns the link that a query selects, and opens a dashboard session for its account.
+// first is done before that, in the same transaction, unless it is nil.
+func (s *Store) useLink(ctx context.Context, query, secret, remote, userAgent string, first func(*writeTx, relay.Actor) error) (sessionSecret string, acc relay.Account, err error) {
 	if sessionSecret, err = newSecret(""); err != nil {
 		return "", acc, err
 	}
-	err = s.update(ctx, "use login link", func(c *writeTx) error {
+	err = s.update(ctx, "use link", func(c *writeTx) error {
 		var row accountRow
-		if err := c.get(&row, linkQuery, hash(secret), micros(c.now())); err != nil {
+		if err := c.get(&row, query, hash(secret), micros(c.now())); err != nil {
 			return err
 		}
 		if n, err := c.exec(`DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil || n == 0 {
@@ -179,7 +182,17 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 		}
 		acc = row.account()
 		who := relay.Actor{Kind: relay.ActorUser, Account: acc.ID, Name: acc.Name}
-		return c.openSession(who, sessionSecret, remote, userAgent)
+		if first != nil {
+			if err := first(c, who); err != nil {
+				return err
+			}
+		}
+		id, now := newName("ses_"), c.now()
+		if _, err := c.exec(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			id, hash(sessionSecret), acc.ID, micros(now), micros(now), micros(now.Add(sessionLife)), truncateName(remote), truncateName(userAgent)); err != nil {
+			return err
+		}
+		return c.audit(who, acc.ID, "session.add", id, truncateName(remote))
 	})
 	if err != nil {
 		return "", relay.Account{}, err
@@ -187,12 +200,21 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 	return sessionSecret, acc, nil
 }
 
-// openSession keeps a new dashboard login of the actor's account.
-func (c *writeTx) openSession(who relay.Actor, secret, remote, userAgent string) error {
-	id, now := newName("ses_"), c.now()
-	if _, err := c.exec(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		id, hash(secret), who.Account, micros(now), micros(now), micros(now.Add(sessionLife)), truncateName(remote), truncateName(userAgent)); err != nil {
-		return err
+// UseInvite burns an invitation: it registers a public key, one authorized_keys line,
+// for the invited account and opens a dashboard session. A key that is the account's
+// already is fine. When the key is refused (validation-failed, or conflict for one of
+// another account) the invitation can still be used.
+func (s *Store) UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (sessionSecret string, acc relay.Account, err error) {
+	key, err := newKey("", keyLine)
+	if err != nil {
+		return "", acc, err
 	}
-	return c.audit(who, who.Account, "session.add", id, truncateName(remote))
+	return s.useLink(ctx, inviteQuery, secret, remote, userAgent, func(c *writeTx, who relay.Actor) error {
+		own, err := c.exists(`SELECT 1 FROM keys WHERE fingerprint = ? AND account_id = ?`, key.Fingerprint, who.Account)
+		if err != nil || own {
+			return err
+		}
+		key.AccountID, key.Account = who.Account, who.Name
+		return c.insertKey(who, key)
+	})
 }

@@ -44,16 +44,15 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		return sh, "", err
 	}
 	err = s.update(ctx, "create share", func(c *writeTx) error {
+		if err := c.lockEvents([]relay.ID{id}); err != nil { // retention waits, or has removed the event
+			return err
+		}
 		e, err := c.ownEvent(who, id)
 		if err != nil {
 			return err
 		}
 		if e.Blocker != "" && !want.View {
 			return notReplayable(&e)
-		}
-		var there []int // on Postgres retention waits for us then, or we find nothing
-		if err := c.all(&there, `SELECT 1 FROM events WHERE id = ?`+c.d.forUpdate, id); err != nil || len(there) == 0 {
-			return firstError(err, relay.ErrNotFound)
 		}
 		account := who.Account
 		if who.Kind == relay.ActorSystem {
@@ -85,15 +84,8 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 		if _, err := q.event(who, id); err != nil {
 			return err
 		}
-		var rows []shareRow
-		if err := q.all(&rows, shareQuery+`sh.event_id = ? ORDER BY sh.created_at, sh.id`, id); err != nil {
-			return err
-		}
-		list = make([]relay.Share, len(rows))
-		for i := range rows {
-			list[i] = rows[i].share()
-		}
-		return nil
+		list, err = rowsAs(q, (*shareRow).share, shareQuery+`sh.event_id = ? ORDER BY sh.created_at, sh.id`, id)
+		return err
 	})
 	return list, err
 }

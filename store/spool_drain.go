@@ -280,6 +280,9 @@ func (w *writer) republish(steps []*step) error {
 		ID    relay.ID `db:"id"`
 		Alias int64    `db:"alias_id"`
 	}
+	if len(ids) == 0 {
+		return nil
+	}
 	if err := w.allIn(&rows, `SELECT id, alias_id FROM events WHERE id IN (?)`, ids); err != nil {
 		return err
 	}
@@ -301,18 +304,6 @@ func (w *writer) republish(steps []*step) error {
 	return nil
 }
 
-// allIn selects rows, with a list for the only parameter of the query.
-func (w *writer) allIn(rows any, query string, list []any) error {
-	if len(list) == 0 {
-		return nil
-	}
-	query, args, err := sqlx.In(query, list)
-	if err != nil {
-		return err
-	}
-	return w.all(rows, query, args...)
-}
-
 // splitForeign leaves out the new events whose alias is not in the database: it was removed
 // meanwhile, or this is another database, where its number may be that of somebody else's
 // alias. The later steps of such events are left out too.
@@ -331,8 +322,10 @@ func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step
 		ID   int64
 		Name string
 	}
-	if err := w.allIn(&rows, `SELECT id, name FROM aliases WHERE id IN (?)`, ids); err != nil {
-		return nil, nil, err
+	if len(ids) > 0 {
+		if err := w.allIn(&rows, `SELECT id, name FROM aliases WHERE id IN (?)`, ids); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, r := range rows {
 		names[r.ID] = r.Name

@@ -132,19 +132,7 @@ func narrow(who relay.Actor, t *relay.Token) error {
 // Tokens lists the tokens of the account user, "" = the actor's own; the operator
 // sees all with "".
 func (s *Store) Tokens(ctx context.Context, who relay.Actor, user string) ([]relay.Token, error) {
-	var rows []tokenRow
-	err := s.view(ctx, "read tokens", func(q session) error {
-		where, args, err := q.owned(who, user)
-		if err != nil {
-			return err
-		}
-		return q.all(&rows, tokenQuery+where+` ORDER BY x.created_at, x.id`, args...)
-	})
-	list := make([]relay.Token, len(rows))
-	for i := range rows {
-		list[i] = rows[i].token()
-	}
-	return list, err
+	return credentials(ctx, s, who, user, (*tokenRow).token, tokenQuery)
 }
 
 // RemoveToken revokes a token: of the actor, or of anybody for admins.
@@ -152,11 +140,5 @@ func (s *Store) RemoveToken(ctx context.Context, who relay.Actor, id string) err
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return err
 	}
-	return s.update(ctx, "remove token", func(c *writeTx) error {
-		var row tokenRow
-		if err := c.get(&row, tokenQuery+`x.id = ? AND (x.account_id = ? OR 1 = ?)`, storableText(id), who.Account, boolToInt(who.Admin)); err != nil {
-			return err
-		}
-		return c.revoke(who, "tokens", "token.remove", row.ID, row.AccountID, row.Name)
-	})
+	return s.removeCredential(ctx, who, who.Admin, "token", `name`, `id = ?`, id)
 }

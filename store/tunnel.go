@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 )
 
@@ -120,8 +118,10 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 	if err := c.upsertTunnels(node, keep, ` WHERE tunnels.tunnel_id = excluded.tunnel_id`); err != nil {
 		return nil, err
 	}
-	if err := c.execIn(`DELETE FROM tunnels WHERE tunnel_id IN (?)`, detach); err != nil {
-		return nil, err
+	if len(detach) > 0 {
+		if _, err := c.execIn(`DELETE FROM tunnels WHERE tunnel_id IN (?)`, detach); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.touchAliases(times); err != nil {
 		return nil, err
@@ -130,26 +130,9 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 	return replaced, c.sweepReplaced(replaced)
 }
 
-// execIn executes a statement with one list of arguments, unless the list is empty.
-func (c *writeTx) execIn(query string, list []any) error {
-	if len(list) == 0 {
-		return nil
-	}
-	query, args, err := sqlx.In(query, list)
-	if err != nil {
-		return err
-	}
-	_, err = c.exec(query, args...)
-	return err
-}
-
 func (q session) tunnels(aliases []int64, lock string) (map[int64]relay.TunnelRecord, error) {
-	query, args, err := sqlx.In(`SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id IN (?) ORDER BY alias_id`+lock, aliases)
-	if err != nil {
-		return nil, err
-	}
 	var rows []tunnelRow
-	if err := q.all(&rows, query, args...); err != nil {
+	if err := q.allIn(&rows, `SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id IN (?) ORDER BY alias_id`+lock, aliases); err != nil {
 		return nil, err
 	}
 	out := make(map[int64]relay.TunnelRecord, len(rows))
@@ -226,20 +209,12 @@ func (c *writeTx) sweepReplaced(replaced []relay.TunnelRecord) error {
 	for i, r := range replaced {
 		former[r.Alias], aliases[i] = r.Node, r.Alias
 	}
-	query, args, err := sqlx.In(`SELECT event_id FROM queue WHERE alias_id IN (?) AND claim_node <> ''`, aliases)
-	if err != nil {
-		return err
-	}
 	var ids []relay.ID
-	if err := c.all(&ids, query, args...); err != nil || len(ids) == 0 {
-		return err
-	}
-	query, args, err = sqlx.In(`SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, values(ids))
-	if err != nil {
+	if err := c.allIn(&ids, `SELECT event_id FROM queue WHERE alias_id IN (?) AND claim_node <> ''`, aliases); err != nil || len(ids) == 0 {
 		return err
 	}
 	var rows []attemptRow
-	if err := c.all(&rows, query, args...); err != nil {
+	if err := c.allIn(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, ids); err != nil {
 		return err
 	}
 	rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return r.ClaimNode != former[r.AliasID] })
