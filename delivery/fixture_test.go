@@ -65,6 +65,7 @@ func (b *fixture) close() {
 	if err := b.d.Close(ctx); err != nil {
 		b.t.Error("close:", err)
 	}
+	synctest.Wait() // a timer of the pool may be closing the channels that it has removed
 	if n := b.d.Stats().Channels; n != 0 {
 		b.t.Errorf("%d channels left open", n)
 	}
