@@ -30,12 +30,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		return refusal(relay.AsError(err), relay.ID{})
 	}
 	st := d.registry.find(d, in.Alias)
-	if d.opt.MaxBody > 0 && h.Framing == relay.FramingLength && h.Length > d.opt.MaxBody {
-		e := errTooLarge(d.opt.MaxBody)
-		st.reject(in, e)
-		return refusal(e, relay.ID{})
-	}
-	if e := d.checkCapacity(in, h, capacityWait); e != nil {
+	if e := st.admit(in, h); e != nil {
 		return refusal(e, relay.ID{})
 	}
 	x := d.exchange(st, in.Alias)

@@ -179,7 +179,7 @@ func (d *Delivery) Start(ctx context.Context) error {
 	}
 	for id, s := range stats {
 		if st := d.registry.byID(id); st != nil {
-			st.queue.set(s.Queued, s.QueuedBytes)
+			st.queue.correct(st.queue.version(), s.Queued, s.QueuedBytes)
 		}
 	}
 	d.workers.Add(2)

@@ -18,13 +18,6 @@ type queueCount struct {
 	found   func() // called when correct finds queued attempts; nil = not wanted
 }
 
-func (q *queueCount) set(n int, bytes int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.n, q.bytes = n, bytes
-	q.changes++
-}
-
 // get returns the queued attempts and their bytes, reserved ones included.
 func (q *queueCount) get() (int, int64) {
 	q.mu.Lock()

@@ -62,7 +62,7 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 		return
 	}
 	defer st.d.end()
-	if st.d.checkCapacity(in, nil, 0) != nil {
+	if st.d.checkCapacity(in, 0, 0) != nil {
 		st.d.counters.dropped.Inc()
 		return
 	}

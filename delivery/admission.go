@@ -2,9 +2,37 @@ package delivery
 
 import (
 	"errors"
+	"time"
 
 	"relay"
+	"relay/wire"
 )
+
+// capacityWait is how long a request waits for older events of its alias to go.
+const capacityWait = 2 * time.Second
+
+// admit says why a request is refused before a byte of it is forwarded; nil when it is not.
+func (st *aliasState) admit(in *relay.Inbound, h *wire.Head) *relay.Error {
+	if limit := st.d.opt.MaxBody; limit > 0 && h.Framing == relay.FramingLength && h.Length > limit {
+		e := errTooLarge(limit)
+		st.reject(in, e)
+		return e
+	}
+	return st.d.checkCapacity(in, h.Length, capacityWait)
+}
+
+// checkCapacity says why a request cannot be kept; nil when it can. A chunked body counts
+// 0 bytes here: its size is known only when it is stored.
+func (d *Delivery) checkCapacity(in *relay.Inbound, length int64, wait time.Duration) *relay.Error {
+	if d.opt.Capacity == nil {
+		return nil
+	}
+	e := d.opt.Capacity(in.Alias.ID, int64(len(in.Head))+max(0, length), wait)
+	if e != nil && e.Code == relay.CodeStorageFull {
+		d.counters.storageFull.Add(1)
+	}
+	return e
+}
 
 // errStoreTimeout means that a step was neither stored nor refused in time.
 var errStoreTimeout = errors.New("no word from the store")
