@@ -72,9 +72,9 @@ const (
 	maxChannelsLazy    = 200  // the bundled client takes 256, spares and closing ones among them
 	overflowPerAccount = 4096 // in use beyond those of each tunnel, over all tunnels of aliases of one owner
 	overflowInAll      = 8192 // the same over all owners
-	crowdRequests      = 2000 // requests in flight for one alias above which the wait for a slot ends after slotWait
+	manyRequests       = 2000 // requests in flight for one alias above which the wait for a slot ends after slotWait
 
-	slotWait               = 5 * time.Second // longest wait for a slot beside crowdRequests
+	slotWait               = 5 * time.Second // longest wait for a slot beside manyRequests
 	overflowAfter          = time.Second     // in line before one more than pool.MaxInUse is used
 	probeAfter             = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
 	probeAfterLazy         = 2500 * time.Millisecond

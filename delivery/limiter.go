@@ -63,10 +63,10 @@ func (s *limiter) take() bool {
 type wait uint8
 
 const (
-	waitOver    wait = iota // the request has its slot
-	waitLost                // gone or cut was closed first
-	waitLate                // maxWait has passed
-	waitCrowded             // slotWait has passed, with crowdRequests in flight or waiting
+	waitOver       wait = iota // the request has its slot
+	waitLost                   // gone or cut was closed first
+	waitLate                   // maxWait has passed
+	waitOverloaded             // slotWait has passed, with manyRequests in flight or waiting
 )
 
 // wait takes a slot in order of arrival, and reports whether it is an overflow slot. A
@@ -78,8 +78,8 @@ func (s *limiter) wait(maxWait time.Duration, gone, cut <-chan struct{}, shared 
 		return false, waitOver
 	}
 	result = waitLate
-	if s.used+len(s.waiting) >= crowdRequests && (maxWait <= 0 || maxWait > slotWait) {
-		maxWait, result = slotWait, waitCrowded
+	if s.used+len(s.waiting) >= manyRequests && (maxWait <= 0 || maxWait > slotWait) {
+		maxWait, result = slotWait, waitOverloaded
 	}
 	t := &waiter{admitted: make(chan struct{}), since: time.Now(), shared: shared}
 	s.waiting = append(s.waiting, t)
@@ -200,7 +200,7 @@ type channelSlot struct {
 	overflow   bool
 }
 
-// acquire waits for a slot, for maxWait at most; 0 means no limit. With crowdRequests in
+// acquire waits for a slot, for maxWait at most; 0 means no limit. With manyRequests in
 // flight or waiting it waits for slotWait at most.
 func (p *channelSlot) acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	if p.overflow = false; p.tunnel.try() {
@@ -213,7 +213,7 @@ func (p *channelSlot) acquire(maxWait time.Duration, lost, cut <-chan struct{}) 
 		return relay.ErrNotSent
 	case waitLate:
 		return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer the requests before this one within %v, so that it was not sent", maxWait)
-	case waitCrowded:
+	case waitOverloaded:
 		return &relay.Error{
 			Code:       relay.CodeOverloaded,
 			Detail:     "too many requests are under way to this local server; it has to answer some first",

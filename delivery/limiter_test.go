@@ -17,7 +17,7 @@ func (s *limiter) waitsFor() (overflow, got bool) {
 	return overflow, result == waitOver
 }
 
-func TestOverloadedInACrowdOnly(t *testing.T) {
+func TestOverloadedOnlyWithManyRequests(t *testing.T) {
 	const promised = 2000 // requests in flight, below which none is refused as overloaded
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(2, 3)
@@ -36,7 +36,7 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 		}
 		synctest.Wait()
 		begin := time.Now()
-		if _, result := s.wait(0, nil, nil); result != waitCrowded || time.Since(begin) != slotWait {
+		if _, result := s.wait(0, nil, nil); result != waitOverloaded || time.Since(begin) != slotWait {
 			t.Errorf("request %d in flight waited %v, with the result %d", promised+1, time.Since(begin), result)
 		}
 		third := <-got
@@ -57,9 +57,9 @@ func TestOverloadedInACrowdOnly(t *testing.T) {
 	})
 }
 
-// All who wait look for a place in the same instant: the last to come took it from
-// the first.
-func TestPlacesGoToWhoCameFirst(t *testing.T) {
+// Requests that waited all tried to take a free slot at the same instant, and the last one
+// to arrive could take it before the first.
+func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLimiter(1, 2)
@@ -76,18 +76,18 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 			for want := range 5 {
 				got := <-turns
 				if got.i != want {
-					t.Fatalf("place %d went to who came as number %d", want, got.i)
+					t.Fatalf("slot %d went to request %d", want, got.i)
 				}
-				s.release(got.overflow) // one of two, so the line waits for its patience again
+				s.release(got.overflow) // one of two slots: the next request waits for overflowAfter again
 			}
 			s.release(false)
 		})
 	}
 }
 
-// A crowd whose local server is quick has to wait its turn and no more: once the first
-// had waited a second, all of it was let onto the tunnel at once, which made that slow.
-func TestCrowdThatMovesIsNotLetInAtOnce(t *testing.T) {
+// Many requests to a quick local server start as others end. Once the first one had waited
+// a second, all of them started at once, which made the tunnel slow.
+func TestOverflowIsAdmittedGradually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(64, 2000)
 		most := 0
@@ -96,7 +96,7 @@ func TestCrowdThatMovesIsNotLetInAtOnce(t *testing.T) {
 			work.Go(func() {
 				p, ok := s.waitsFor()
 				if !ok {
-					t.Error("no place")
+					t.Error("no slot")
 					return
 				}
 				s.mu.Lock()
@@ -112,13 +112,13 @@ func TestCrowdThatMovesIsNotLetInAtOnce(t *testing.T) {
 			t.Errorf("%d at once", most)
 		}
 		if took := time.Since(begin); took > 1999/64*50*time.Millisecond+50*time.Millisecond {
-			t.Errorf("the crowd took %v", took)
+			t.Errorf("all requests took %v", took)
 		}
 	})
 }
 
-// What hangs keeps no place from the others: for each that hangs there are more.
-func TestHungPlacesAreMadeUpFor(t *testing.T) {
+// Hung requests keep no other request waiting: further slots are given for each of them.
+func TestHungSlotsAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(64, 2000)
 		for range 64 {
@@ -132,14 +132,14 @@ func TestHungPlacesAreMadeUpFor(t *testing.T) {
 		time.Sleep(overflowAfter + overflowStep)
 		synctest.Wait()
 		if len(got) != 200 {
-			t.Errorf("%d of 200 have a place beside 64 that hang", len(got))
+			t.Errorf("%d of 200 have a slot beside 64 hung requests", len(got))
 		}
 	})
 }
 
-// What hangs at other aliases took the last places of the relay from one whose local
-// server is well: it was told overloaded with few in flight.
-func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
+// Hung requests of other aliases took the last slots of the relay, and a request of an alias
+// with few in flight was refused as overloaded.
+func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, all := semaphore.NewWeighted(10), semaphore.NewWeighted(10)
 		noisy, quiet := newLimiter(4, 100), newLimiter(4, 100)
@@ -167,14 +167,14 @@ func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
 			return had, lost
 		}
 		if had, lost := ask(noisy, 50); *had != 14 || *lost != 0 {
-			t.Errorf("%d places of the noisy one, %d refused", *had, *lost)
+			t.Errorf("%d slots of the noisy one, %d refused", *had, *lost)
 		}
 		if had, lost := ask(quiet, 10); *had != 4 || *lost != 0 {
-			t.Errorf("%d places of the quiet one, %d refused", *had, *lost)
+			t.Errorf("%d slots of the quiet one, %d refused", *had, *lost)
 		}
 		close(stop)
 		work.Wait()
-		time.Sleep(time.Minute) // the lines' timers
+		time.Sleep(time.Minute) // until the timers of both limiters have run
 		synctest.Wait()
 		if noisy.used+quiet.used != 0 || !owner.TryAcquire(10) || !all.TryAcquire(10) {
 			t.Errorf("in use at the end: %d, %d, or overflow slots", noisy.used, quiet.used)
@@ -182,9 +182,9 @@ func TestOthersThatHangLeaveTheEasyPlaces(t *testing.T) {
 	})
 }
 
-// A request in line behind others that hang waited for each of them in turn: with the
-// bundled client, which takes 200 at a time, ten minutes.
-func TestNobodyWaitsLongerThanForAnAnswer(t *testing.T) {
+// A request behind hung ones waited until each of them had ended: ten minutes with relay up,
+// which takes 200 at a time.
+func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := channelSlot{tunnel: newLimiter(1, 1), owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
 		p.tunnel.try()
@@ -196,9 +196,9 @@ func TestNobodyWaitsLongerThanForAnAnswer(t *testing.T) {
 	})
 }
 
-// Requests that hang in places beyond the easy ones kept the easy ones from everybody
-// when no place beyond was left: who came then waited until they had ended.
-func TestHungPlacesBeyondLeaveTheEasyOnes(t *testing.T) {
+// Hung requests beyond soft kept all others waiting, although slots below soft were free,
+// when no further slot beyond soft was left.
+func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, all, tunnel := semaphore.NewWeighted(5), semaphore.NewWeighted(5), newLimiter(2, 100)
 		ask := func() *channelSlot { return &channelSlot{tunnel: tunnel, owner: owner, all: all} }
@@ -217,7 +217,7 @@ func TestHungPlacesBeyondLeaveTheEasyOnes(t *testing.T) {
 		for _, p := range quick {
 			p.release()
 		}
-		for range 3 { // one after another: none of them takes a shared place
+		for range 3 { // one after another: none of them takes a shared slot
 			p := ask()
 			if err := p.acquire(2*overflowAfter, nil, nil); err != nil {
 				t.Fatal("beside five that hang:", err)

@@ -85,7 +85,7 @@ func kept(t *testing.T, s *Server, addr string) (net.Conn, *bufio.Reader) {
 	return c, r
 }
 
-func TestLongestIdleGivesWay(t *testing.T) {
+func TestLongestIdleIsEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
 	o.MaxConns = 3
@@ -115,7 +115,7 @@ func TestLongestIdleGivesWay(t *testing.T) {
 
 // A connection on which nothing was ever asked is let go like an idle one, so that
 // silent ones cannot keep others out.
-func TestSilentOnesGiveWay(t *testing.T) {
+func TestSilentConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
 	o.MaxConns = 10
@@ -131,7 +131,7 @@ func TestSilentOnesGiveWay(t *testing.T) {
 }
 
 // Idle connections of the base site give way too; streams do not.
-func TestBaseConnectionsGiveWay(t *testing.T) {
+func TestIdleBaseConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestBoundOfASource(t *testing.T) {
 	}
 	mine := from("192.0.2.1:2") // the second one, silent
 	until(t, func() bool { return waiting(s) == 1 })
-	third := from("192.0.2.1:3") // takes its place
+	third := from("192.0.2.1:3") // takes its slot
 	if got := rest(t, mine); got != "" {
 		t.Errorf("silent one: got %q", got)
 	}
@@ -235,8 +235,8 @@ func TestBoundOfASource(t *testing.T) {
 	close(release)
 }
 
-// Whatever way connections end, none keeps a place.
-func TestPlacesAreGivenBack(t *testing.T) {
+// A connection releases its slot however it ends.
+func TestSlotsAreReleased(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
 		if strings.HasPrefix(string(in.Head), "GET /abort") {
@@ -272,7 +272,7 @@ func TestPlacesAreGivenBack(t *testing.T) {
 }
 
 // Whoever connects to the TLS listener and says nothing is idle too.
-func TestHandshakesThatNeverBeginGiveWay(t *testing.T) {
+func TestHandshakesThatNeverBeginAreEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
 	o.MaxConns = 4

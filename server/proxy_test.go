@@ -120,7 +120,7 @@ func TestBareConnectionFromProxy(t *testing.T) {
 }
 
 // Other sources do not choose who they are.
-func TestProxyHeaderFromStranger(t *testing.T) {
+func TestProxyHeaderFromUntrustedSource(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
 	_, _, addr, _ := proxied(t, u, time.Minute)

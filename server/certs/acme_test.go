@@ -136,7 +136,7 @@ func newTestACME(t *testing.T) *ACME {
 }
 
 // Names that may not have a certificate cost nothing: no order, no memory.
-func TestStrangersNames(t *testing.T) {
+func TestNamesThatAreNotServed(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
 	for i := range 1000 {
@@ -180,9 +180,9 @@ func TestFailedOrderIsRemembered(t *testing.T) {
 	}
 }
 
-// The certificate of an alias is ordered as it comes online, not by its first
-// visitor only, who was refused when that took long.
-func TestOrderAheadOfFirstVisitor(t *testing.T) {
+// The certificate of an alias is ordered when the alias comes online. The first handshake
+// ordered it, and failed when that took long.
+func TestOrderBeforeTheFirstHandshake(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
 	for _, label := range []string{"bad", "good.a", ""} {
@@ -236,7 +236,7 @@ func TestOrderAheadWithoutBudget(t *testing.T) {
 }
 
 // Somebody who asks does not stand in line behind names that nobody asks for.
-func TestVisitorsComeBeforeOrdersAhead(t *testing.T) {
+func TestHandshakesComeBeforePrefetches(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
 	for range maxPrefetches { // as if so many were under way
