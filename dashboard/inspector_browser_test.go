@@ -67,7 +67,7 @@ func TestBrowserTheme(t *testing.T) {
 	value[any](b, `(s => { s.value = "dark"; s.dispatchEvent(new Event("change", { bubbles: true })); })(document.querySelector("#theme"))`)
 	b.until(dark)
 	b.until(`document.cookie.includes("relay_theme=dark")`) // Chromium stores a cookie behind the script's back
-	b.open("/assets/style.css")                             // the page's lock, granted now, would find its callback disabled: an error
+	do(b, chromedp.Navigate("about:blank"))                 // the page's lock, granted now, would find its callback disabled: an error
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/")
 	b.until(dark)
