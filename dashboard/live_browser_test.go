@@ -85,3 +85,40 @@ func TestBrowserNotifies(t *testing.T) {
 		t.Errorf("%d notifications though they are off", n)
 	}
 }
+
+// A reread of the event page that began before another attempt was opened ends after it:
+// the page stays at the attempt that was opened.
+func TestBrowserLateRereadKeepsTheChosenAttempt(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	id := r.send(post("/hook", `{"a":1}`)).String()
+	r.replay(id)
+	r.replay(id)
+	b := newBrowser(t, r)
+	b.open("/events/" + id)
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	b.until(`document.querySelector("#attempt-3")`)
+	do(b, chromedp.Evaluate[bool](`(() => {
+		const send = window.fetch;
+		window.held = 0;
+		window.applied = 0;
+		window.release = [];
+		window.fetch = async (url, init) => {
+			const response = await send(url, init);
+			if (String(url) !== "/events/`+id+`") return response;
+			held++;
+			await new Promise(done => release.push(done));
+			setTimeout(() => applied++, 50); // the page has got the answer by then
+			return response;
+		};
+		return true;
+	})()`))
+	b.click("#replay")
+	b.until(`held > 0`)
+	b.click(`.strip [data-attempt="2"] a`)
+	b.until(`location.search.includes("attempt=2") && document.querySelector("#attempt-2")`)
+	b.until(`release.splice(0).map(done => done()), applied === held`)
+	if !value[bool](b, `!!document.querySelector("#attempt-2")`) {
+		t.Error("a page read before attempt 2 was opened has replaced it")
+	}
+}

@@ -61,11 +61,12 @@ function rereader(read, pause = 0) {
 }
 const eventAddress = () => `/events/${currentID()}${location.search}`;
 const rereadEvent = rereader(async () => {
-	const at = currentID(), content = at && await fetchPart(eventAddress());
-	if (content && at === currentID()) swap(content, ["detail"]);
+	const at = eventAddress(), content = currentID() && await fetchPart(at);
+	if (content && at === eventAddress()) swap(content, ["detail"]); // else another attempt or event was opened meanwhile
 });
 const rereadOverview = rereader(async () => {
-	if ($("#alias")) swap(await fetchPart($("#stream").dataset.self), $("#alias") ? ["detail"] : []);
+	const self = $("#alias") && $("#stream").dataset.self, content = self && await fetchPart(self);
+	if (content && $("#alias") && self === $("#stream").dataset.self) swap(content, ["detail"]);
 }, overviewEvery);
 const rereadAliases = rereader(async () => swap(await fetchPart("/"), ["aliases"]), touchEvery);
 const rereadList = rereader(async () => {
