@@ -112,7 +112,7 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 			s.flushUsage(ctx)
 			s.flushAuditQueue(ctx)
 			s.flushRefused(ctx)
-			s.shareStorage(ctx, n%10 == 0)
+			s.shareStorage(ctx)
 			s.endAllLate(ctx)
 		}
 		if s.d.isPostgres && n%10 == 9 && s.reachable() == nil && s.holdsLease(ctx, leaseClaims) {

@@ -14,6 +14,7 @@ const (
 	counterLife    = 2 * time.Hour    // since the last update
 	counterOverlap = 15 * time.Second // a row may be committed this long after its updated_at
 	counterBatch   = 500              // rows in one transaction
+	counterPause   = 10 * time.Second // between two reads of a node that stores nothing
 )
 
 // storageCounters tells the other nodes of a Postgres what this node added to the storage of
@@ -27,7 +28,8 @@ type storageCounters struct {
 	own     map[int64]int64 // by alias
 	unsent  map[int64]bool  // aliases in own that were not written yet
 	foreign map[counterKey]counterRow
-	newest  int64 // greatest updated_at in foreign
+	newest  int64     // greatest updated_at in foreign
+	readAt  time.Time // when foreign was last read
 }
 
 type counterKey struct {
@@ -84,15 +86,15 @@ func (q session) storageCounters(after int64) (rows []counterRow, err error) {
 }
 
 // shareStorage writes the counters of this node that have changed and, if there were any or
-// read is set, counts what other nodes have stored: a node that does nothing asks little of
-// Postgres. SQLite has no other nodes.
-func (s *Store) shareStorage(ctx context.Context, read bool) {
+// counterPause has passed, counts what other nodes have stored: a node that does nothing asks
+// little of Postgres. SQLite has no other nodes.
+func (s *Store) shareStorage(ctx context.Context) {
 	if s.storage.limit <= 0 || !s.d.isPostgres {
 		return
 	}
 	n := &s.storageCounters
 	n.take(&s.storage, s.now().Unix()/int64(counterPeriod.Seconds()))
-	read = read || len(n.unsent) > 0
+	read := len(n.unsent) > 0 || time.Since(n.readAt) > counterPause
 	name := fmt.Sprintf("%s/%d", s.origin, n.period)
 	for batch := range slices.Chunk(slices.Sorted(maps.Keys(n.unsent)), counterBatch) {
 		err := s.update(ctx, "write storage counters", func(c *writeTx) error {
@@ -120,8 +122,9 @@ func (s *Store) shareStorage(ctx context.Context, read bool) {
 		return err
 	})
 	if err != nil {
-		return
+		return // the next call reads them
 	}
+	n.readAt = time.Now()
 	for alias, bytes := range n.merge(rows, s.origin) {
 		s.storage.addForeign(alias, bytes)
 	}

@@ -280,10 +280,17 @@ func TestStorageCountsOtherNodes(t *testing.T) {
 	b := mustServe(t, o)
 	alike := func(want int64) {
 		t.Helper()
-		eventually(t, "both nodes count alike", func() bool {
-			at, bt := a.Retention().StoredBytes, b.Retention().StoredBytes
+		var at, bt int64
+		isAlike := func() bool {
+			at, bt = a.Retention().StoredBytes, b.Retention().StoredBytes
 			return at == bt && at > want*(100<<10) && at < (want+1)*(100<<10)
-		})
+		}
+		defer func() {
+			if t.Failed() {
+				t.Errorf("the nodes count %d and %d bytes, not %d bodies each", at, bt, want)
+			}
+		}()
+		eventually(t, "both nodes count alike", isAlike)
 	}
 	alike(1)
 	last := add(b)
