@@ -69,24 +69,28 @@ func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	return &front
 }
 
-// ownerOf gives the node that has the tunnel of an alias, as r knows it; nil = none.
-func (r *relayServer) ownerOf(nodes [3]*relayServer, alias string) *relayServer {
+// ownerOf gives the node that has the tunnel of an alias, as soon as r knows it: a node learns
+// of the tunnels of the others a moment after they were opened.
+func (r *relayServer) ownerOf(nodes [3]*relayServer, alias string) (owner *relayServer) {
 	r.t.Helper()
-	status, body := r.api(http.MethodGet, "/tunnels", nil)
-	var page struct {
-		Data []struct{ Alias, Node string }
-	}
-	if status != 200 || json.Unmarshal(body, &page) != nil {
-		return nil
-	}
-	for _, tunnel := range page.Data {
-		for i, name := range []string{"a", "b", "c"} {
-			if tunnel.Alias == alias && strings.HasPrefix(tunnel.Node, name) { // a-2 where the row of the killed a is still there
-				return nodes[i]
+	r.waitFor(30*time.Second, "the node of "+alias+" to be known", func() bool {
+		status, body := r.api(http.MethodGet, "/tunnels", nil)
+		var page struct {
+			Data []struct{ Alias, Node string }
+		}
+		if status != 200 || json.Unmarshal(body, &page) != nil {
+			return false
+		}
+		for _, tunnel := range page.Data {
+			for i, name := range []string{"a", "b", "c"} {
+				if tunnel.Alias == alias && strings.HasPrefix(tunnel.Node, name) { // a-2 where the row of the killed a is still there
+					owner = nodes[i]
+				}
 			}
 		}
-	}
-	return nil
+		return owner != nil
+	})
+	return owner
 }
 
 // TestFaultKillsBehindBalancer kills the node with the tunnel, under senders and a client
