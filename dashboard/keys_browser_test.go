@@ -104,7 +104,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("\x1b")
 	value[any](b, `document.querySelector("#delete").focus()`)
 	b.key("\r")
-	b.until(`location.pathname.endsWith("/delete")`)
+	b.until(`location.pathname.endsWith("/delete") && document.readyState === "complete"`)
 	value[any](b, `document.querySelector("main form button").focus()`)
 	b.key("\r")
 	b.until(`location.pathname === "/aliases/hook" && document.querySelectorAll("#rows > li").length === 1`)

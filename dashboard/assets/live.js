@@ -65,8 +65,7 @@ const rereadEvent = rereader(async () => {
 	if (content && at === eventAddress()) swap(content, ["detail"]); // else another attempt or event was opened meanwhile
 });
 const rereadOverview = rereader(async () => {
-	const self = $("#alias") && $("#stream").dataset.self, content = self && await fetchPart(self);
-	if (content && $("#alias") && self === $("#stream").dataset.self) swap(content, ["detail"]);
+	if ($("#alias")) swap(await fetchPart($("#stream").dataset.self), $("#alias") ? ["detail"] : []);
 }, overviewEvery);
 const rereadAliases = rereader(async () => swap(await fetchPart("/"), ["aliases"]), touchEvery);
 const rereadList = rereader(async () => {
