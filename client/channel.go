@@ -67,12 +67,8 @@ func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localCo
 		defer close(answered)
 		copyResponse(ch, local, inspector)
 	})
-	broken := copyRequest(ch, local, buf, n)
-	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE, and then
-	// closing both directions below saves a system call.
-	if !broken && open.Err() == nil {
-		_ = local.CloseWrite()
-	}
+	copyRequest(ch, local, buf, n)
+	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE.
 	select {
 	case <-answered:
 	case <-open.Done():
@@ -81,10 +77,11 @@ func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localCo
 	}
 }
 
-// copyRequest copies from the channel to the local server. When the local server stops
-// reading (broken) it may still respond, so the rest of the request is read and dropped:
-// otherwise the relay would block on a full window.
-func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) (broken bool) {
+// copyRequest copies from the channel to the local server and then ends the direction to it.
+// A local server that stops reading may still respond, so the rest of the request is read and
+// dropped: otherwise the relay would block on a full window.
+func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) {
+	broken := false
 	for {
 		if n > 0 && !broken {
 			_, err := local.Write(buf[:n])
@@ -92,8 +89,11 @@ func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) 
 		}
 		var err error
 		if n, err = ch.Read(buf[:]); err != nil {
-			return broken
+			break
 		}
+	}
+	if !broken {
+		_ = local.CloseWrite()
 	}
 }
 
