@@ -14,20 +14,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"relay/store/pgtest"
 )
 
 // netNamespaces counts the namespaces that this run has made.
 var netNamespaces atomic.Int32
 
-// netNamespace is a network namespace for an ssh client and its local server, tied to this
-// one by a pair of virtual interfaces.
+// netNamespace is a network namespace, tied to this one by a pair of virtual interfaces.
 type netNamespace struct {
 	t           *testing.T
 	space       string
-	here, there string   // interfaces
-	near, far   string   // their addresses, of a network set aside for benchmarks (RFC 2544)
-	local       string   // address of the local server inside
-	held        *holding // what the local server does
+	here, there string // interfaces
+	near, far   string // their addresses, of a network set aside for benchmarks (RFC 2544)
 }
 
 func newNetNamespace(t *testing.T) *netNamespace {
@@ -36,10 +35,7 @@ func newNetNamespace(t *testing.T) *netNamespace {
 	// Names and network differ from those of another run and of another test.
 	n := netNamespaces.Add(1) % 60
 	id, subnet := fmt.Sprintf("%d-%d", os.Getpid()%100000, n), fmt.Sprintf("198.18.%d.", os.Getpid()%256)
-	c := &netNamespace{
-		t: t, space: "relayf" + id, here: "rlya" + id, there: "rlyb" + id, near: subnet + fmt.Sprint(4*n+1), far: subnet + fmt.Sprint(4*n+2),
-		held: &holding{let: make(chan struct{})},
-	}
+	c := &netNamespace{t: t, space: "relayf" + id, here: "rlya" + id, there: "rlyb" + id, near: subnet + fmt.Sprint(4*n+1), far: subnet + fmt.Sprint(4*n+2)}
 	if out, err := exec.Command("ip", "netns", "add", c.space).CombinedOutput(); err != nil {
 		t.Fatalf("ip netns add (package iproute2): %v %s; the test %s", err, out, needs(t, "a network namespace"))
 	}
@@ -52,7 +48,6 @@ func newNetNamespace(t *testing.T) *netNamespace {
 	c.inside("addr", "add", c.far+"/30", "dev", c.there)
 	c.inside("link", "set", "lo", "up")
 	c.inside("link", "set", c.there, "up")
-	c.serve()
 	return c
 }
 
@@ -68,9 +63,9 @@ func (c *netNamespace) inside(args ...string) {
 	c.ip(append([]string{"-n", c.space}, args...)...)
 }
 
-// serve runs the local server inside: a socket belongs to the namespace of the
-// thread that made it. The thread is not used again.
-func (c *netNamespace) serve() {
+// serve runs a local server inside and gives its address: a socket belongs to the namespace
+// of the thread that made it. The thread is not used again.
+func (c *netNamespace) serve(handler http.HandlerFunc) string {
 	c.t.Helper()
 	made := make(chan error, 1)
 	var ln net.Listener
@@ -88,18 +83,23 @@ func (c *netNamespace) serve() {
 	if err := <-made; err != nil {
 		c.t.Fatalf("listen inside the namespace: %v", err)
 	}
-	c.local = ln.Addr().String()
-	srv := &http.Server{Handler: http.HandlerFunc(c.held.serve)}
+	srv := &http.Server{Handler: handler}
 	go func() { _ = srv.Serve(ln) }()
 	c.t.Cleanup(func() { srv.Close() })
+	return ln.Addr().String()
+}
+
+// at gives an address with another host.
+func at(host, address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return net.JoinHostPort(host, port)
 }
 
 // relay is a server that takes tunnels from the namespace.
 func (c *netNamespace) relay() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "", quickPulse...)
-	_, port, _ := net.SplitHostPort(r.ssh)
-	r.ssh = net.JoinHostPort(c.near, port)
+	r.ssh = at(c.near, r.ssh)
 	// With a listener off loopback the base site answers to its own name only.
 	r.extra = append(r.extra, "RELAY_BASE_URL=http://"+r.http)
 	r.start()
@@ -107,10 +107,10 @@ func (c *netNamespace) relay() *relayServer {
 	return r
 }
 
-// tunnel runs an ssh client inside the namespace.
-func (c *netNamespace) tunnel(r *relayServer, alias string) {
+// tunnel runs an ssh client inside the namespace, for a local server there.
+func (c *netNamespace) tunnel(r *relayServer, alias, local string) {
 	c.t.Helper()
-	args := []string{"netns", "exec", c.space, "ssh", "-N", "-R", alias + ":80:" + c.local}
+	args := []string{"netns", "exec", c.space, "ssh", "-N", "-R", alias + ":80:" + local}
 	r.client(alias, "ip", append(args, r.sshArgs()...)...)
 }
 
@@ -131,9 +131,10 @@ func TestFaultCutNetwork(t *testing.T) {
 			c := newNetNamespace(t)
 			r := c.relay()
 			base := r.atRest()
-			c.tunnel(r, "cut-off")
+			away := &holding{let: make(chan struct{})}
+			c.tunnel(r, "cut-off", c.serve(away.serve))
 			held := r.later("cut-off", "/hold")
-			r.waitFor(5*time.Second, "the request to be under way", func() bool { return c.held.inside.Load() == 1 })
+			r.waitFor(5*time.Second, "the request to be under way", func() bool { return away.inside.Load() == 1 })
 			cut(c)
 			begun := time.Now()
 			next := <-r.later("cut-off", "/next")
@@ -157,5 +158,56 @@ func TestFaultCutNetwork(t *testing.T) {
 				t.Errorf("under way %+v (%s), next %+v, offline %v, taken %v, after %+v, stuck %d, now %+v", under, state, next, offline, taken, after, stuck, now)
 			}
 		})
+	}
+}
+
+// TestFaultNodesParted pulls the cable between two nodes that both reach Postgres. What
+// arrives at the one without the tunnel is queued, and the node of the tunnel delivers it in
+// order. When the cable is in again, requests are forwarded again, and nobody did anything.
+func TestFaultNodesParted(t *testing.T) {
+	t.Parallel()
+	c := newNetNamespace(t)
+	databaseURL := pgtest.URL(t) // by a Unix socket, which no cable parts
+	a := newRelay(t, databaseURL, "RELAY_NODE_NAME=a")
+	b := newRelay(t, databaseURL, "RELAY_NODE_NAME=b")
+	a.ssh = at(c.near, a.ssh)
+	b.ssh, b.http, b.admin = at(c.far, b.ssh), at(c.far, b.http), at(c.far, b.admin)
+	b.key, b.runner = a.key, []string{"ip", "netns", "exec", c.space}
+	for _, r := range []*relayServer{a, b} {
+		r.extra = append(r.extra, "RELAY_PEER_ADDR="+r.ssh, "RELAY_BASE_URL=http://"+r.http)
+		r.start()
+	}
+	a.token = strings.TrimSpace(a.relayd("token", "add", "--user", "admin"))
+	b.token = a.token
+	got := &arrivals{}
+	c.tunnel(b, "asleep", c.serve(got.serve))
+	a.knows("asleep")
+	before := len(got.seen())
+	c.inside("link", "set", c.there, "down")
+	begun := time.Now()
+	events := size(30, 200)
+	for i := range events {
+		if status, body, _ := a.call("asleep", queuePath(i), "x"); status != 202 {
+			t.Fatalf("event %d was answered %d %s", i, status, body)
+		}
+	}
+	queued := time.Since(begun)
+	a.waitFor(30*time.Second, "the queue to be empty", func() bool { return len(a.events("asleep", "&state=delivered")) >= before+events })
+	delivered := time.Since(begun)
+	c.inside("link", "set", c.there, "up")
+	begun = time.Now()
+	back := a.since(begun, "requests to be forwarded again", func() bool { status, _, _ := a.call("asleep", "/back", "x"); return status == 200 })
+	var order []string
+	for _, path := range got.seen()[before:] {
+		if path != "/back" {
+			order = append(order, path)
+		}
+	}
+	figure(t, "nodes parted by a pulled cable: %d requests queued after %v, all delivered by the node of the tunnel after %v; forwarded again %v after the cable was in",
+		events, queued.Round(10*time.Millisecond), delivered.Round(10*time.Millisecond), back)
+	for i := range events {
+		if len(order) != events || order[i] != queuePath(i) {
+			t.Fatalf("the local server got %d of %d requests, in this order: %v", len(order), events, order)
+		}
 	}
 }

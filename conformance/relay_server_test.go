@@ -40,7 +40,8 @@ type relayServer struct {
 	extra     []string
 	log       *relaytest.Buffer
 	process   *running
-	program   string // path of relayd; "" = of this version
+	program   string   // path of relayd; "" = of this version
+	runner    []string // command line that runs relayd; empty = none
 }
 
 // running is the process of a relay, which changes with each start. The relays of subtests
@@ -128,7 +129,8 @@ func (r *relayServer) spawn() *relaytest.Process {
 	if program == "" {
 		program = relaytest.Program(r.t, "relayd")
 	}
-	cmd := exec.Command(program, "serve")
+	line := append(r.runner[:len(r.runner):len(r.runner)], program, "serve")
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = r.env(), r.log, r.log
 	p := relaytest.Start(r.owner, cmd)
 	r.process.set(p)
