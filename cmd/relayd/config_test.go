@@ -78,27 +78,91 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// Every default is written here once more: docs/config.md is generated from the program, and
+// would follow one that changes by mistake.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	c, _, err := load(sources{getenv: env()})
+	c, list, err := load(sources{getenv: env()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	site := c.site(c.addresses())
-	got := map[string]any{
-		"dir": string(c.DataDir), "base": site.Base.String(), "ssh": site.SSHAddr,
-		"head": c.MaxHead.Limit(), "queue": c.QueueLimit.Limit(), "retention": c.Retention.Limit(), "replays": c.ReplayLimit,
-		"loopback": c.loopback(), "https": c.HTTPSAddr.On(), "claim": bool(c.AliasClaim),
+	var got []string
+	for _, row := range effective(c, list) {
+		got = append(got, strings.TrimSpace(row.Name+" "+row.Value))
 	}
-	want := map[string]any{
-		"dir": "/home/tester/.local/share/relayd", "base": "http://localhost:8080", "ssh": "localhost:2222",
-		"head": int64(128 << 10), "queue": 10000, "retention": 30 * 24 * time.Hour, "replays": Rate{60, time.Minute},
-		"loopback": true, "https": false, "claim": true,
-	}
+	want := strings.Split(strings.TrimSpace(defaults), "\n")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	if !c.loopback() {
+		t.Error("without settings something listens off loopback")
+	}
 }
+
+const defaults = `
+http-addr 127.0.0.1:8080
+https-addr off
+ssh-addr 127.0.0.1:2222
+ssh-host-key
+ssh-public-addr localhost:2222
+admin-addr 127.0.0.1:9091
+pprof off
+base-url http://localhost:8080
+alias-domain localhost
+data-dir /home/tester/.local/share/relayd
+database-url
+database-direct-url
+database-max-conns 12
+node-name
+peer-addr
+tls off
+tls-cert
+tls-key
+acme-email
+acme-ca
+acme-ca-root
+acme-dns off
+acme-dns-server
+acme-dns-key
+acme-dns-command
+acme-dns-resolvers
+trusted-proxies
+alias-claim on
+max-aliases 50
+max-head 128KiB
+max-target 16KiB
+max-body 32MiB
+max-response-capture 32MiB
+max-alias-storage 5GiB
+queue-bytes 1GiB
+min-free 1GiB
+spool-limit 256MiB
+head-timeout 10s
+idle-timeout 75s
+stall-timeout 30s
+min-rate 1KiB
+min-rate-grace 30s
+response-timeout 60s
+buffer-limit 512MiB
+max-connections 10000
+max-connections-per-source 1024
+max-connections-per-account 256
+ssh-penalties on
+ssh-penalty-exempt
+ping-interval 5s
+ping-timeout 3s
+stale-close 60s
+drain 15s
+drain-delay 3s
+retention 30d
+queue-limit 10000
+replay-limit 60/min
+share-replay-limit 10/min
+initial-admin-keys
+log-format text
+log-level info
+access-log off
+`
 
 func TestSecretFiles(t *testing.T) {
 	t.Parallel()
