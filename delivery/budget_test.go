@@ -31,7 +31,7 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 // there is no space the caller is told, and the reservations come back.
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(400 << 10) // 100 KiB for an account
+	budget := relay.NewBudget(800 << 10) // 200 KiB for an account; an answer counts as held and as recorded
 	sizes := make(chan int, 3)
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -46,7 +46,7 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 			_, done := b.begin(get)
 			time.Sleep(time.Second / 2) // the store takes a second
 			synctest.Wait()
-			if used := budget.Stats().Used; (used > 0) != (x.size == 60<<10) {
+			if used := budget.Stats().Used; (used > 0) != (x.size > 8<<10) {
 				t.Errorf("%d bytes held: %d reserved", x.size, used)
 			}
 			b.want("answer", code(<-done), x.want)
@@ -55,4 +55,45 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 			}
 		}
 	}, func(b *fixture) { b.opt.Budget, b.s.delay = budget, time.Second })
+}
+
+// TestUnfinishedBodiesAreBounded: strangers who send most of a body and then nothing hold no
+// more memory than the budget has; who finds no space is told, and is not recorded as whole.
+func TestUnfinishedBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	const head, sent, rest = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n", 40_000, 20_000
+	for name, offline := range map[string]bool{"online": false, "offline": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			budget := relay.NewBudget(400 << 10) // 100 KiB for an account
+			run(t, func(l *local) {
+				l.until(strings.Repeat("x", sent+rest))
+				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				l.ended()
+			}, func(b *fixture) {
+				answered := map[bool]string{true: "202"}[offline]
+				b.s.change(7, func(s *relay.Settings) { s.Paused = offline })
+				c, first := b.begin(head + strings.Repeat("x", sent))
+				synctest.Wait()
+				if used := budget.Stats().Used; used != sent+rest {
+					t.Errorf("%d bytes are reserved for one body", used)
+				}
+				_, second := b.begin(head + strings.Repeat("x", sent))
+				b.want("the second", code(<-second), relay.CodeOverloaded)
+				c.in.write([]byte(strings.Repeat("x", rest)))
+				b.want("the first", code(<-first), answered)
+				if used := budget.Stats().Used; used != 0 {
+					t.Errorf("%d bytes are left reserved", used)
+				}
+				b.want("the third", code(func() relay.Outcome { out, _ := b.send(head + strings.Repeat("x", sent+rest)); return out }()), answered)
+				b.s.mu.Lock()
+				defer b.s.mu.Unlock()
+				for _, e := range b.s.events {
+					if whole := e.Request.Body.State == relay.BodyComplete; whole != (e.State == relay.StateDelivered || e.State == relay.StateQueued) {
+						t.Errorf("an event is %s with a body that is %s", e.State, e.Request.Body.State)
+					}
+				}
+			}, func(b *fixture) { b.opt.Budget = budget })
+		})
+	}
 }

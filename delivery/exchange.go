@@ -121,6 +121,9 @@ func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 	pending := [2][]*relay.Ticket{x.req.rec.pending, x.res.pending}
 	*x = exchange{d: d, st: st, alias: a, uploadDone: up, timer: timer, scratch: scratch, out: out[:0], head: head[:0]}
 	x.req.rec.pending, x.res.pending = pending[0][:0], pending[1][:0]
+	for _, r := range []*recording{&x.req.rec, &x.res} {
+		r.budget, r.account = d.opt.Budget, a.Owner
+	}
 	x.raw.SetSeed(d.seed)
 	x.written.SetSeed(d.seed)
 	x.at.start = time.Now()
@@ -141,6 +144,8 @@ func (x *exchange) ref() relay.AttemptRef {
 func (x *exchange) release() {
 	x.timer.Stop()
 	x.unreserve()
+	x.req.rec.release()
+	x.res.release()
 	x.releaseChannel()
 	if x.event != nil {
 		x.d.underWay.remove(x.ref())
@@ -156,7 +161,6 @@ func (x *exchange) release() {
 	}
 	x.event, x.att, x.pooled, x.ch = nil, nil, nil, nil
 	x.req.caller, x.req.msg, x.req.head, x.req.body, x.req.reserve = nil, nil, nil, nil, nil
-	x.req.rec.data, x.req.rec.first, x.res.data, x.res.first = nil, nil, nil, nil
 	x.d.exchanges.Put(x)
 }
 

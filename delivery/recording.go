@@ -18,9 +18,12 @@ type recording struct {
 	n       int   // of Journal.Chunk: 0 = the request, else the attempt
 	limit   int64 // decoded bytes that are kept; 0 = all
 	expect  int64 // announced size of the body in decoded bytes; 0 = unknown
+	budget  *relay.Budget
+	account int64 // whose share of the budget data uses
 
 	mu        sync.Mutex
 	data      []byte // inline body, or the part under way
+	reserved  int64  // bytes of the budget for data
 	first     []byte // the first part that was passed to the journal, for beginning
 	lines     []byte
 	parts     int
@@ -30,7 +33,7 @@ type recording struct {
 	pending   []*relay.Ticket
 	overLimit bool // more came than is kept
 	whole     bool
-	failed    error // a part cannot be stored
+	failed    error // a part cannot be stored, or data finds no buffer space
 }
 
 // reset makes the recording ready for another message.
@@ -96,6 +99,7 @@ func (r *recording) add(p []byte) int {
 			r.data = make([]byte, 0, max(int64(len(p)), min(r.expect, 64<<10, 4*int64(len(p)))))
 		}
 		r.data = append(r.data, p...)
+		r.reserve()
 		return len(p)
 	}
 	if r.sum == nil {
@@ -103,6 +107,7 @@ func (r *recording) add(p []byte) int {
 	}
 	if cap(r.data) < relay.BodyPart {
 		r.data = append(make([]byte, 0, relay.BodyPart), r.data...)
+		r.reserve()
 	}
 	n := min(len(p), relay.BodyPart-len(r.data))
 	r.data = append(r.data, p[:n]...)
@@ -110,6 +115,28 @@ func (r *recording) add(p []byte) int {
 		r.flush()
 	}
 	return n
+}
+
+var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many requests and answers are under way whose bytes wait in memory; try again in a moment")
+
+// reserve reserves buffer space for data: callers and local servers may take long for the
+// rest of a body.
+func (r *recording) reserve() {
+	more := int64(cap(r.data)) - r.reserved
+	switch {
+	case cap(r.data) <= freeHeld || more <= 0:
+	case r.budget.Reserve(r.account, more):
+		r.reserved += more
+	case r.failed == nil:
+		r.failed = errNoBuffer
+	}
+}
+
+// release drops the bytes that are held, and their reservation.
+func (r *recording) release() {
+	r.data, r.first = nil, nil
+	r.budget.Release(r.account, r.reserved)
+	r.reserved = 0
 }
 
 // flush passes the current part to the journal, which owns its buffer from then on.
@@ -137,7 +164,7 @@ func (r *recording) waitForParts(n int) {
 	r.partsError()
 }
 
-// partsError returns the error of the first part that could not be stored, so far.
+// partsError returns why the body cannot be recorded any further; nil = it can.
 func (r *recording) partsError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

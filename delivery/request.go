@@ -125,7 +125,7 @@ func errQueueFull() *relay.Error {
 // storeError is what a failed step means to a caller.
 func storeError(err error) *relay.Error {
 	var e *relay.Error
-	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull) {
+	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull || e.Code == relay.CodeOverloaded) {
 		c := *e
 		if c.RetryAfter == 0 {
 			c.RetryAfter = retryAfter
