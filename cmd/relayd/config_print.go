@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,7 +44,11 @@ type settingRow struct {
 // others are shown as they came out.
 func effective(cfg Config, list []*setting) []settingRow {
 	site := cfg.site(cfg.addresses())
-	derived := map[string]string{"base-url": site.Base.String(), "ssh-public-addr": site.SSHAddr}
+	host, _ := os.Hostname()
+	derived := map[string]string{
+		"base-url": site.Base.String(), "ssh-public-addr": site.SSHAddr, "node-name": cmp.Or(host, "relayd"),
+		"peer-addr": cmp.Or(cfg.PeerAddr.resolve(string(cfg.SSHAddr), cfg.DatabaseURL != ""), off),
+	}
 	rows := make([]settingRow, len(list))
 	for i, s := range list {
 		rows[i] = settingRow{Name: s.name, Value: s.value.String(), Origin: s.origin}

@@ -86,11 +86,15 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got []string
 	for _, row := range effective(c, list) {
 		got = append(got, strings.TrimSpace(row.Name+" "+row.Value))
 	}
-	want := strings.Split(strings.TrimSpace(defaults), "\n")
+	want := strings.Split(strings.TrimSpace(strings.Replace(defaults, "HOST", host, 1)), "\n")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -113,8 +117,8 @@ data-dir /home/tester/.local/share/relayd
 database-url
 database-direct-url
 database-max-conns 12
-node-name
-peer-addr
+node-name HOST
+peer-addr off
 tls off
 tls-cert
 tls-key
