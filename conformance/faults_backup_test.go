@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"database/sql"
 	"fmt"
 	"net/url"
 	"os"
@@ -56,6 +57,73 @@ func TestFaultRestore(t *testing.T) {
 			t.Errorf("%v; queued %d of %d; then answered %d\n%s", v, waiting, queued, status, doctor)
 		}
 	})
+}
+
+// TestFaultReadersOfPostgres measures what callers wait for while others read the same database:
+// pg_dump again and again, and a transaction that has read events and stays open, as a report
+// may. Turns with and without them alternate, so that whatever else the machine does meets both.
+// Callers are never refused. Their median may triple beside such readers; in the short form, which
+// may run beside other tests, it may be five times as long.
+func TestFaultReadersOfPostgres(t *testing.T) {
+	_, databaseURL := ownPostgres(t)
+	r := startRelay(t, databaseURL)
+	r.tunnel("quiet", localServer(t))
+	filled := startLoad(r, "quiet", 8, nil) // what pg_dump has to read
+	filled.more(size(2000, 50000), 5*time.Minute)
+	filled.end()
+	plain, schema := plainURL(t, databaseURL)
+	db, err := sql.Open("postgres", databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	turns, phase := size(3, 5), size(time.Second, 5*time.Second)
+	r.measure(phase / 4) // warm
+	var alone, beside quiet
+	dumps := 0
+	for range turns {
+		alone.add(r.measure(phase))
+		reader, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reader.ExecContext(t.Context(), `SELECT count(*) FROM events`); err != nil {
+			t.Fatal(err)
+		}
+		stop, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			for {
+				file := filepath.Join(t.TempDir(), "relay.dump")
+				if out, err := exec.Command(pgtest.Program(t, "pg_dump"), "--format=custom", "--schema="+schema, "--file="+file, plain).CombinedOutput(); err != nil {
+					ended <- fmt.Errorf("pg_dump: %w\n%s", err, out)
+					return
+				}
+				dumps++
+				select {
+				case <-stop:
+					ended <- nil
+					return
+				default:
+				}
+			}
+		}()
+		beside.add(r.measure(phase))
+		close(stop)
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if err := reader.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, with := quantile(alone.waits, 0.5), quantile(beside.waits, 0.5)
+	figure(t, "beside %d dumps and an open reader of events: p50 %v, p99 %v, longest %v; without them p50 %v, p99 %v, longest %v; requests %d and %d, errors %d",
+		dumps, with.Round(10*time.Microsecond), quantile(beside.waits, 0.99).Round(10*time.Microsecond), quantile(beside.waits, 1).Round(time.Millisecond),
+		before.Round(10*time.Microsecond), quantile(alone.waits, 0.99).Round(10*time.Microsecond), quantile(alone.waits, 1).Round(time.Millisecond),
+		len(beside.waits), len(alone.waits), alone.errors+beside.errors)
+	if alone.errors+beside.errors > 0 || with > size[time.Duration](5, 3)*before {
+		t.Errorf("errors %d, median %v beside the readers, %v without", alone.errors+beside.errors, with, before)
+	}
 }
 
 // backup copies store and host key; the result puts them where nothing is.
