@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -56,218 +56,170 @@ func FindConfig(dir string) string {
 // ReadConfig reads and checks a configuration file. Errors are *Error that begin
 // with file, line and column; name is how the file is called in them.
 func ReadConfig(path, name string) (*Config, error) {
-	text, err := os.ReadFile(path)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, &Error{Exit: ExitFailure, Text: "cannot read the configuration", Cause: err}
 	}
-	c, err := parseConfig(text, name)
-	if err != nil {
-		return nil, err
+	c, err := parseConfig(content)
+	var e *Error
+	if errors.As(err, &e) {
+		e.Text = name + ":" + e.Text
+		return nil, e
 	}
 	c.Path = name
 	return c, nil
 }
 
-// configFile is the YAML of the file. Pointers are nil where a key is missing.
-type configFile struct {
-	Version *located[int]    `yaml:"version"`
-	Server  *located[string] `yaml:"server"`
-	Aliases aliasEntries     `yaml:"aliases"`
-}
+const wellFormed = "write key: value, with a space after the colon, indent with spaces, and close brackets and quotes"
 
-// aliasEntry is the YAML of one alias.
-type aliasEntry struct {
-	Port       *located[int]    `yaml:"port"`
-	Target     *located[string] `yaml:"target"`
-	HostHeader *located[string] `yaml:"hostHeader"`
-
-	name string
-	at   *token.Position
-}
-
-// located is a value with its place in the file.
-type located[T any] struct {
-	value T
-	at    *token.Position
-}
-
-// UnmarshalYAML decodes the value and notes where it begins. The library would convert
-// between text and numbers, so the type is checked here.
-func (l *located[T]) UnmarshalYAML(n ast.Node) error {
-	l.at = n.GetToken().Position
-	switch _, number := any(l.value).(int); {
-	case number && n.Type() != ast.IntegerType:
-		return configError(l.at, "expected a whole number here")
-	case !number && n.Type() != ast.StringType && n.Type() != ast.LiteralType:
-		return configError(l.at, "expected text here")
-	}
-	return yaml.NodeToValue(n, &l.value)
-}
-
-// aliasEntries are the aliases in the order of the file, which a map would lose.
-type aliasEntries []aliasEntry
-
-// UnmarshalYAML decodes a mapping of names to entries.
-func (a *aliasEntries) UnmarshalYAML(n ast.Node) error {
-	mapping, ok := n.(*ast.MappingNode)
-	if !ok {
-		return configError(n.GetToken().Position, "aliases must be a mapping of names to settings")
-	}
-	for _, pair := range mapping.Values {
-		key := pair.Key.GetToken()
-		e := aliasEntry{name: key.Value, at: key.Position}
-		if pair.Value.Type() != ast.MappingType {
-			return configError(pair.Value.GetToken().Position, "alias %s must be a mapping such as { port: 3000 }", e.name)
-		}
-		if err := decodeConfig(pair.Value, &e, "alias "+e.name); err != nil {
-			return err
-		}
-		*a = append(*a, e)
-	}
-	return nil
-}
-
-// parseConfig reads the text of a configuration file that is called name in errors.
-func parseConfig(text []byte, name string) (*Config, error) {
-	c, err := decodeConfigFile(text)
-	var e *Error
-	if errors.As(err, &e) {
-		located := *e
-		located.Text = name + ":" + e.Text
-		return nil, &located
-	}
-	return c, err
-}
-
-func decodeConfigFile(text []byte) (*Config, error) {
-	tree, err := parser.ParseBytes(text, 0)
-	if err != nil {
-		return nil, yamlError(err, "the file", nil)
-	}
-	var body ast.Node
-	for _, doc := range tree.Docs {
-		switch {
-		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
-		case body != nil:
-			return nil, configError(doc.Body.GetToken().Position, "a second document; the file holds one")
-		default:
-			body = doc.Body
-		}
-	}
-	var file configFile
-	if body != nil {
-		if body.Type() != ast.MappingType {
-			return nil, configError(body.GetToken().Position, "the file must be a mapping").WithHint(wellFormed)
-		}
-		if err := decodeConfig(body, &file, "the file"); err != nil {
-			return nil, err
-		}
-	}
-	return file.config()
-}
-
-// config checks what YAML cannot express.
-func (f *configFile) config() (*Config, error) {
+// parseConfig reads the text of a configuration file. Errors begin with line and column.
+func parseConfig(yamlText []byte) (*Config, error) {
+	tree, err := parser.ParseBytes(yamlText, 0)
+	var found yaml.Error
 	switch {
-	case f.Version == nil:
-		return nil, configError(&token.Position{Line: 1, Column: 1}, "version is missing").WithHint("begin the file with: version: 1")
-	case f.Version.value != 1:
-		return nil, configError(f.Version.at, "version %d is not known; this relay reads version 1", f.Version.value)
+	case errors.As(err, &found) && found.GetToken() != nil:
+		return nil, configError(found.GetToken(), "%s", found.GetMessage()).WithHint(wellFormed)
+	case err != nil:
+		return nil, Errorf(ExitFailure, "1:1: this is no YAML: %v", err).WithHint(wellFormed)
+	}
+	var file *ast.MappingNode
+	for _, doc := range tree.Docs {
+		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
+			continue
+		}
+		body, isMapping := doc.Body.(*ast.MappingNode)
+		switch {
+		case file != nil:
+			return nil, configError(doc.Body.GetToken(), "a second document; the file holds one")
+		case !isMapping:
+			return nil, configError(doc.Body.GetToken(), "the file must be a mapping").WithHint(wellFormed)
+		}
+		file = body
+	}
+	if file == nil {
+		file = &ast.MappingNode{}
 	}
 	c := &Config{}
-	if f.Server != nil {
-		if _, _, _, err := SplitServer(f.Server.value); err != nil {
-			return nil, configError(f.Server.at, "%v; write HOST:PORT", err)
-		}
-		c.Server = f.Server.value
+	values, err := fields(file, "the file", "version", "server", "aliases")
+	if err != nil {
+		return nil, err
 	}
-	for _, e := range f.Aliases {
-		forward, err := e.forward()
-		if err != nil {
+	if values["version"] == nil {
+		return nil, Errorf(ExitFailure, "1:1: version is missing").WithHint("begin the file with: version: 1")
+	}
+	if version, err := number(values["version"]); err != nil {
+		return nil, err
+	} else if version != 1 {
+		return nil, configError(values["version"].GetToken(), "version %d is not known; this relay reads version 1", version)
+	}
+	if n := values["server"]; n != nil {
+		if c.Server, err = text(n); err != nil {
 			return nil, err
 		}
-		c.Aliases = append(c.Aliases, forward)
+		if _, _, _, err := SplitServer(c.Server); err != nil {
+			return nil, configError(n.GetToken(), "%v; write HOST:PORT", err)
+		}
+	}
+	if n := values["aliases"]; n != nil {
+		aliases, isMapping := n.(*ast.MappingNode)
+		if !isMapping {
+			return nil, configError(n.GetToken(), "aliases must be a mapping of names to settings")
+		}
+		for _, pair := range aliases.Values {
+			forward, err := parseAlias(pair.Key.GetToken(), pair.Value)
+			if err != nil {
+				return nil, err
+			}
+			c.Aliases = append(c.Aliases, forward)
+		}
 	}
 	return c, nil
 }
 
-func (e *aliasEntry) forward() (f Forward, err error) {
-	f.Alias = e.name
-	switch {
-	case !relay.ValidLabel(e.name):
-		return f, configError(e.at, "%q is no alias name; it has 1 to 63 lower-case letters, digits and inner hyphens", e.name)
-	case relay.ReservedLabel(e.name):
-		return f, configError(e.at, "%q is a reserved name; choose another one", e.name)
-	case e.Port != nil && e.Target != nil:
-		return f, configError(e.Target.at, "alias %s has both port and target; keep one", e.name)
-	case e.Port != nil:
-		f.Target, err = PortTarget(e.Port.value)
-		err = at(e.Port.at, err)
-	case e.Target != nil:
-		f.Target, err = ParseTarget(e.Target.value)
-		err = at(e.Target.at, err)
-	default:
-		return f, configError(e.at, "alias %s needs a port or a target", e.name)
+// parseAlias reads the entry of one alias.
+func parseAlias(name *token.Token, n ast.Node) (f Forward, err error) {
+	f.Alias = name.Value
+	entry, isMapping := n.(*ast.MappingNode)
+	if !isMapping {
+		return f, configError(n.GetToken(), "alias %s must be a mapping such as { port: 3000 }", f.Alias)
 	}
-	if err == nil && e.HostHeader != nil {
-		f.Target, err = f.Target.WithHostHeader(e.HostHeader.value)
-		err = at(e.HostHeader.at, err)
+	values, err := fields(entry, "alias "+f.Alias, "port", "target", "hostHeader")
+	if err != nil {
+		return f, err
+	}
+	port, target := values["port"], values["target"]
+	switch {
+	case !relay.ValidLabel(f.Alias):
+		return f, configError(name, "%q is no alias name; it has 1 to 63 lower-case letters, digits and inner hyphens", f.Alias)
+	case relay.ReservedLabel(f.Alias):
+		return f, configError(name, "%q is a reserved name; choose another one", f.Alias)
+	case port == nil && target == nil:
+		return f, configError(name, "alias %s needs a port or a target", f.Alias)
+	case port != nil && target != nil:
+		return f, configError(target.GetToken(), "alias %s has both port and target; keep one", f.Alias)
+	case port != nil:
+		f.Target, err = value(port, number, PortTarget)
+	default:
+		f.Target, err = value(target, text, ParseTarget)
+	}
+	if header := values["hostHeader"]; err == nil && header != nil {
+		f.Target, err = value(header, text, f.Target.WithHostHeader)
 	}
 	return f, err
 }
 
-// configError is an error whose text begins with line and column; parseConfig puts the
-// name of the file before it.
-func configError(p *token.Position, format string, args ...any) *Error {
-	return Errorf(ExitFailure, "%d:%d: %s", p.Line, p.Column, fmt.Sprintf(format, args...))
+// fields returns the values of a mapping by key. A key that is not among the known ones is
+// an error, and one without a value is left out.
+func fields(n *ast.MappingNode, what string, known ...string) (map[string]ast.Node, error) {
+	values := map[string]ast.Node{}
+	for _, pair := range n.Values {
+		key := pair.Key.GetToken()
+		if !slices.Contains(known, key.Value) {
+			e := configError(key, "unknown key %q in %s", key.Value, what)
+			if near := record.Nearest(key.Value, known); near != "" {
+				return nil, e.WithHint("did you mean %s", near)
+			}
+			return nil, e.WithHint("the keys here are %s", strings.Join(known, ", "))
+		}
+		if pair.Value.Type() != ast.NullType {
+			values[key.Value] = pair.Value
+		}
+	}
+	return values, nil
 }
 
-// at turns a usage error about a value into an error about its place in the file.
-func at(p *token.Position, err error) error {
+// value decodes a scalar and makes a target of it; a usage error becomes one about its place
+// in the file.
+func value[T any](n ast.Node, decode func(ast.Node) (T, error), parse func(T) (Target, error)) (Target, error) {
+	v, err := decode(n)
+	if err != nil {
+		return Target{}, err
+	}
+	target, err := parse(v)
 	var e *Error
-	if !errors.As(err, &e) {
-		return err
+	if errors.As(err, &e) {
+		err = configError(n.GetToken(), "%s", e.Text).WithHint("%s", e.Hint)
 	}
-	return configError(p, "%s", e.Text).WithHint("%s", e.Hint)
+	return target, err
 }
 
-// decodeConfig decodes a mapping into a struct; keys that the struct does not have are
-// errors.
-func decodeConfig(n ast.Node, into any, what string) error {
-	err := yaml.NodeToValue(n, into, yaml.Strict())
-	if err == nil {
-		return nil
+// text returns the value of a string, and number that of an integer. The library would
+// convert one to the other.
+func text(n ast.Node) (s string, err error) {
+	if n.Type() != ast.StringType && n.Type() != ast.LiteralType || yaml.NodeToValue(n, &s) != nil {
+		return "", configError(n.GetToken(), "expected text here")
 	}
-	var keys []string
-	for t, i := reflect.TypeOf(into).Elem(), 0; i < t.NumField(); i++ {
-		if key := t.Field(i).Tag.Get("yaml"); key != "" {
-			keys = append(keys, key)
-		}
-	}
-	return yamlError(err, what, keys)
+	return s, nil
 }
 
-const wellFormed = "write key: value, with a space after the colon, indent with spaces, and close brackets and quotes"
+func number(n ast.Node) (i int, err error) {
+	if n.Type() != ast.IntegerType || yaml.NodeToValue(n, &i) != nil {
+		return 0, configError(n.GetToken(), "expected a whole number here")
+	}
+	return i, nil
+}
 
-// yamlError says what the YAML library found, and where.
-func yamlError(err error, what string, keys []string) error {
-	var own *Error
-	var found yaml.Error
-	if errors.As(err, &own) {
-		return own
-	}
-	if !errors.As(err, &found) || found.GetToken() == nil {
-		return Errorf(ExitFailure, "1:1: this is no YAML: %v", err).WithHint(wellFormed)
-	}
-	place := found.GetToken().Position
-	var unknown *yaml.UnknownFieldError
-	if errors.As(err, &unknown) {
-		key := unknown.Token.Value
-		e := configError(place, "unknown key %q in %s", key, what)
-		if near := record.Nearest(key, keys); near != "" {
-			return e.WithHint("did you mean %s", near)
-		}
-		return e.WithHint("the keys here are %s", strings.Join(keys, ", "))
-	}
-	return configError(place, "%s", found.GetMessage()).WithHint(wellFormed)
+// configError is an error whose text begins with line and column.
+func configError(at *token.Token, format string, args ...any) *Error {
+	return Errorf(ExitFailure, "%d:%d: %s", at.Position.Line, at.Position.Column, fmt.Sprintf(format, args...))
 }

@@ -92,7 +92,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := parseConfig(text, "f")
+		c, err := parseConfig(text)
 		if err == nil && c == nil {
 			t.Error("neither a configuration nor an error")
 		}
