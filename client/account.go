@@ -78,7 +78,7 @@ func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err err
 }
 
 func (a *API) remove(ctx context.Context, path string) error {
-	err := a.Call(ctx, http.MethodDelete, path, nil, &bytes.Buffer{})
+	_, err := a.Call(ctx, http.MethodDelete, path, nil)
 	if hasCode(err, relay.CodeNotFound) || hasCode(err, relay.CodeUnauthorized) {
 		return nil // a revoked token is unauthorized
 	}

@@ -19,8 +19,7 @@ import (
 
 const (
 	responseTimeout = 90 * time.Second
-	// maxAnswer bounds an answer that is held in memory.
-	maxAnswer = 256 << 20
+	maxAnswer       = 256 << 20 // bytes of an answer; it is held in memory
 	// sshBase stands for a relay whose API is reached over SSH; nothing resolves its name.
 	sshBase = "http://relay"
 )
@@ -34,6 +33,8 @@ type API struct {
 	agent    string
 	http     *http.Client
 	link     *sshLink // the SSH connection that the API makes itself, or nil
+
+	maxAnswer int64 // tests lower it
 
 	// TokenHint is the hint for a refused token; "" means the default one.
 	TokenHint string
@@ -76,7 +77,7 @@ func NewAPI(base, token, version string) (*API, error) {
 func newAPI(base, version string, transport *http.Transport) *API {
 	transport.ResponseHeaderTimeout = responseTimeout
 	transport.IdleConnTimeout = 30 * time.Second // below that of the relay
-	return &API{base: base, agent: "relay/" + version, http: &http.Client{
+	return &API{base: base, agent: "relay/" + version, maxAnswer: maxAnswer, http: &http.Client{
 		Transport: transport,
 		// A redirect could send the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -199,43 +200,34 @@ func lostConnection(cause error) *Error {
 	return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: cause}
 }
 
-// exitOf returns the exit code for the code of an answer.
-func exitOf(code string) int {
-	switch code {
-	case relay.CodeUnauthorized:
-		return ExitRefused
-	case relay.CodeNotFound:
-		return ExitNotFound
-	case relay.CodeValidationFailed:
-		return ExitUsage
-	}
-	return ExitFailure
-}
-
 // answerError turns a response that is not 2xx into an error.
 func (a *API) answerError(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var p record.Problem
-	if json.Unmarshal(text, &p) == nil && p.Code != "" {
-		return a.problemError(&p)
+	if json.Unmarshal(text, &p) != nil || p.Code == "" {
+		e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", a.endpoint.Addr, resp.Status).
+			WithHint("set RELAY_URL to the address of the dashboard")
+		if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
+			e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
+		}
+		e.transient = resp.StatusCode >= http.StatusInternalServerError // such as a proxy in front of a stopped relay
+		return e
 	}
-	e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", a.endpoint.Addr, resp.Status).
-		WithHint("set RELAY_URL to the address of the dashboard")
-	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
-		e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
-	}
-	e.transient = resp.StatusCode >= http.StatusInternalServerError // such as a proxy in front of a stopped relay
-	return e
-}
-
-func (a *API) problemError(p *record.Problem) *Error {
-	e := Errorf(exitOf(p.Code), "%s", p.Error())
+	e := Errorf(ExitFailure, "%s", p.Error())
 	e.Code, e.transient = p.Code, !permanent(p.Code)
 	for _, f := range p.Errors {
 		e.Text += "; " + f.Location + ": " + f.Message
 	}
-	if e.Exit == ExitRefused && !a.overSSH() {
-		e = e.WithHint("%s", cmp.Or(a.TokenHint, "relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key"))
+	switch p.Code {
+	case relay.CodeNotFound:
+		e.Exit = ExitNotFound
+	case relay.CodeValidationFailed:
+		e.Exit = ExitUsage
+	case relay.CodeUnauthorized:
+		e.Exit = ExitRefused
+		if !a.overSSH() {
+			e.Hint = cmp.Or(a.TokenHint, "relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key")
+		}
 	}
 	return e
 }
@@ -249,23 +241,36 @@ func permanent(code string) bool {
 	return true
 }
 
-// Call sends a request and writes the answer to out. body is encoded as JSON unless it is
-// nil. Errors are *Error, or those of ctx and out.
-func (a *API) Call(ctx context.Context, method, path string, body any, out io.Writer) error {
+// Call sends a request and returns the answer. body is encoded as JSON unless it is nil.
+// Errors are *Error or that of ctx.
+func (a *API) Call(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
 	var sent []byte
 	if body != nil {
 		var err error
 		if sent, err = json.Marshal(body); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	resp, err := a.request(ctx, method, path, sent, "")
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return a.read(ctx, resp)
+}
+
+// read reads the body of an answer and closes it.
+func (a *API) read(ctx context.Context, resp *http.Response) (json.RawMessage, error) {
 	defer resp.Body.Close()
-	_, err = io.Copy(&limitedWriter{out: out, left: maxAnswer}, &answerReader{api: a, ctx: ctx, from: resp.Body})
-	return err
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, a.maxAnswer+1))
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, a.unreachable(err)
+	case int64(len(answer)) > a.maxAnswer:
+		return nil, Errorf(ExitFailure, "the relay's answer is larger than %d MiB", a.maxAnswer>>20)
+	}
+	return answer, nil
 }
 
 // Get sends a GET request and decodes the answer.
@@ -274,47 +279,13 @@ func (a *API) Get(ctx context.Context, path string, into any) error {
 }
 
 func (a *API) decode(ctx context.Context, method, path string, body, into any) error {
-	var answer bytes.Buffer
-	if err := a.Call(ctx, method, path, body, &answer); err != nil {
+	answer, err := a.Call(ctx, method, path, body)
+	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(answer.Bytes(), into); err != nil {
+	if err := json.Unmarshal(answer, into); err != nil {
 		return (&Error{Exit: ExitFailure, Text: a.endpoint.Addr + " gave an answer that cannot be read", Cause: err}).
 			WithHint("set RELAY_URL to the address of the dashboard")
 	}
 	return nil
-}
-
-// answerReader reads the body of an answer; its errors are those of API.request.
-type answerReader struct {
-	api  *API
-	ctx  context.Context
-	from io.Reader
-}
-
-// Read reads on.
-func (r *answerReader) Read(p []byte) (int, error) {
-	n, err := r.from.Read(p)
-	switch {
-	case err == nil || errors.Is(err, io.EOF):
-	case r.ctx.Err() != nil:
-		err = r.ctx.Err()
-	default:
-		err = r.api.unreachable(err)
-	}
-	return n, err
-}
-
-// limitedWriter fails after a number of bytes.
-type limitedWriter struct {
-	out  io.Writer
-	left int64
-}
-
-// Write passes p on.
-func (b *limitedWriter) Write(p []byte) (int, error) {
-	if b.left -= int64(len(p)); b.left < 0 {
-		return 0, Errorf(ExitFailure, "the relay's answer is larger than %d MiB", maxAnswer>>20)
-	}
-	return b.out.Write(p)
 }

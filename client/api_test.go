@@ -1,8 +1,8 @@
 package client
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -96,17 +96,18 @@ func TestAnswersAndErrors(t *testing.T) {
 		"POST /events/odd/replay": `409 {"code":"event-not-replayable","detail":"no"}`,
 		"GET /text":               "no JSON",
 	})
-	get := func(path string) func(context.Context, *API, io.Writer) error {
-		return func(ctx context.Context, a *API, out io.Writer) error {
-			return a.Call(ctx, http.MethodGet, path, nil, out)
+	type question func(context.Context, *API) (json.RawMessage, error)
+	get := func(path string) question {
+		return func(ctx context.Context, a *API) (json.RawMessage, error) {
+			return a.Call(ctx, http.MethodGet, path, nil)
 		}
 	}
-	replay := func(id string) func(context.Context, *API, io.Writer) error {
-		return func(ctx context.Context, a *API, out io.Writer) error { return a.Replay(ctx, id, out) }
+	replay := func(id string) question {
+		return func(ctx context.Context, a *API) (json.RawMessage, error) { return a.Replay(ctx, id) }
 	}
 	eachTransport(t, handler, func(t *testing.T, api *API, _ *apiServer) {
 		for name, c := range map[string]struct {
-			ask      func(context.Context, *API, io.Writer) error
+			ask      question
 			out, err string
 			exit     int
 		}{
@@ -119,14 +120,13 @@ func TestAnswersAndErrors(t *testing.T) {
 			"rate limit":       {get("/events/busy"), "", "later", ExitFailure},
 			"conflict":         {replay("odd"), "", "no", ExitFailure},
 			"no relay":         {get("/x"), "", "answered 502", ExitFailure},
-			"no JSON": {func(ctx context.Context, a *API, _ io.Writer) error {
-				return a.Get(ctx, "/text", &struct{}{})
+			"no JSON": {func(ctx context.Context, a *API) (json.RawMessage, error) {
+				return nil, a.Get(ctx, "/text", &struct{}{})
 			}, "", "cannot be read", ExitFailure},
 		} {
-			var out bytes.Buffer
-			err := c.ask(t.Context(), api, &out)
-			if out.String() != c.out || exitOfError(err) != c.exit || err != nil && !strings.Contains(err.Error(), c.err) {
-				t.Errorf("%s: %q, %v", name, out.String(), err)
+			out, err := c.ask(t.Context(), api)
+			if string(out) != c.out || exitOfError(err) != c.exit || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %q, %v", name, out, err)
 			}
 		}
 	})
@@ -159,19 +159,34 @@ func TestOneConnectionForAllRequests(t *testing.T) {
 // asked, and the next request makes a new connection.
 func TestServerGoneInTheMiddle(t *testing.T) {
 	for name, ask := range map[string]func(*API, context.Context) error{
-		"answer":  func(a *API, ctx context.Context) error { return a.Call(ctx, http.MethodGet, "/half", nil, io.Discard) },
-		"get":     func(a *API, ctx context.Context) error { return a.Get(ctx, "/half", &struct{}{}) },
-		"nothing": func(a *API, ctx context.Context) error { return a.Call(ctx, http.MethodPost, "/none", nil, io.Discard) },
-		"list":    func(a *API, ctx context.Context) error { return a.Events(ctx, url.Values{}, 5, io.Discard) },
-		"wait":    func(a *API, ctx context.Context) error { return a.Wait(ctx, url.Values{}, time.Hour, io.Discard) },
+		"answer": func(a *API, ctx context.Context) error {
+			_, err := a.Call(ctx, http.MethodGet, "/half", nil)
+			return err
+		},
+		"get": func(a *API, ctx context.Context) error { return a.Get(ctx, "/half", &struct{}{}) },
+		"nothing": func(a *API, ctx context.Context) error {
+			_, err := a.Call(ctx, http.MethodPost, "/none", nil)
+			return err
+		},
+		"list": func(a *API, ctx context.Context) error {
+			_, err := a.Events(ctx, url.Values{}, 5)
+			return err
+		},
+		"wait": func(a *API, ctx context.Context) error {
+			_, err := a.Wait(ctx, url.Values{}, time.Hour)
+			return err
+		},
 		"follow": func(a *API, ctx context.Context) error {
-			return a.Follow(ctx, url.Values{"alias": {"a"}}, 5, func(string) {}, io.Discard)
+			return a.Follow(ctx, url.Values{"alias": {"a"}}, 5, func(string) {}, ignore)
 		},
 		"export": func(a *API, ctx context.Context) error {
 			_, _, err := a.Export(ctx, "e", "go")
 			return err
 		},
-		"replay": func(a *API, ctx context.Context) error { return a.Replay(ctx, "e", io.Discard) },
+		"replay": func(a *API, ctx context.Context) error {
+			_, err := a.Replay(ctx, "e")
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newFakeRelay(t)
@@ -233,7 +248,7 @@ func TestRequestEndsWithItsContext(t *testing.T) {
 			<-asked
 			cancel()
 		}()
-		if err := api.Call(ctx, http.MethodGet, "/me", nil, io.Discard); !errors.Is(err, context.Canceled) {
+		if _, err := api.Call(ctx, http.MethodGet, "/me", nil); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})

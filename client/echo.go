@@ -1,57 +1,30 @@
 package client
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 )
 
-// Echo is the built-in local server of relay up --echo: it answers every request
-// with 200, its own body and its own content type.
-type Echo struct {
-	server *http.Server
-	port   int
-	done   chan struct{}
-}
-
-// StartEcho listens on a free loopback port.
-func StartEcho() (*Echo, error) {
+// StartEcho starts the built-in local server of relay up --echo on a free loopback port: it
+// answers every request with 200, its own body and its own content type. stop ends it.
+func StartEcho() (target Target, stop func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return Target{}, func() {}, err
 	}
-	e := &Echo{
-		server: &http.Server{Handler: http.HandlerFunc(echo), ReadHeaderTimeout: 10 * time.Second},
-		port:   ln.Addr().(*net.TCPAddr).Port,
-		done:   make(chan struct{}),
+	server := &http.Server{Handler: http.HandlerFunc(echo), ReadHeaderTimeout: 10 * time.Second}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ln) })
+	stop = func() {
+		_ = server.Close()
+		serving.Wait()
 	}
-	go func() {
-		defer close(e.done)
-		if err := e.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			ln.Close()
-		}
-	}()
-	return e, nil
-}
-
-// Target leads to the echo server.
-func (e *Echo) Target() Target {
-	t, _ := PortTarget(e.port)
-	return t
-}
-
-// Close stops it and waits until it has stopped.
-func (e *Echo) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if e.server.Shutdown(ctx) != nil {
-		e.server.Close()
-	}
-	<-e.done
+	target, err = PortTarget(ln.Addr().(*net.TCPAddr).Port)
+	return target, stop, err
 }
 
 func echo(w http.ResponseWriter, r *http.Request) {

@@ -1,11 +1,9 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -28,16 +26,16 @@ type page struct {
 	SearchedBackTo json.RawMessage   `json:"searchedBackTo,omitempty"`
 }
 
-// Events writes the newest n events that match a query of GET /events, as one page.
-func (a *API) Events(ctx context.Context, query url.Values, n int, out io.Writer) error {
+// Events returns the newest n events that match a query of GET /events, as one page.
+func (a *API) Events(ctx context.Context, query url.Values, n int) (json.RawMessage, error) {
 	all, err := a.list(ctx, query, n)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if all.Data == nil {
 		all.Data = []json.RawMessage{}
 	}
-	return json.NewEncoder(out).Encode(all)
+	return json.Marshal(all)
 }
 
 // list returns up to n events, newest first.
@@ -59,22 +57,19 @@ func (a *API) list(ctx context.Context, query url.Values, n int) (page, error) {
 	}
 }
 
-// Replay sends an event again and writes its record. The error of a failed attempt has no
-// text: the record tells.
-func (a *API) Replay(ctx context.Context, id string, out io.Writer) error {
-	var answer bytes.Buffer
-	if err := a.Call(ctx, http.MethodPost, "/events/"+url.PathEscape(id)+"/replay", nil, &answer); err != nil {
-		return err
-	}
-	if _, err := out.Write(answer.Bytes()); err != nil {
-		return err
+// Replay sends an event again and returns its record, also with the error of a failed
+// attempt, which has no text: the record tells.
+func (a *API) Replay(ctx context.Context, id string) (json.RawMessage, error) {
+	answer, err := a.Call(ctx, http.MethodPost, "/events/"+url.PathEscape(id)+"/replay", nil)
+	if err != nil {
+		return nil, err
 	}
 	var e record.Summary
-	_ = json.Unmarshal(answer.Bytes(), &e) // the printer reports invalid JSON
+	_ = json.Unmarshal(answer, &e) // the printer reports invalid JSON
 	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
-		return &Error{Exit: ExitFailure}
+		err = &Error{Exit: ExitFailure}
 	}
-	return nil
+	return answer, err
 }
 
 // Export returns an event in one of record.ExportFormats, and the name for its file.
@@ -84,25 +79,24 @@ func (a *API) Export(ctx context.Context, id, format string) (text []byte, name 
 	if err != nil {
 		return nil, "", err
 	}
-	defer resp.Body.Close()
 	if _, params, err := mime.ParseMediaType(resp.Header.Get("Content-Disposition")); err == nil {
 		name = params["filename"]
 	}
-	var answer bytes.Buffer
-	_, err = io.Copy(&limitedWriter{out: &answer, left: maxAnswer}, &answerReader{api: a, ctx: ctx, from: resp.Body})
-	return answer.Bytes(), name, err
+	text, err = a.read(ctx, resp)
+	return text, name, err
 }
 
 // errFound ends a Wait that has its event.
 var errFound = errors.New("the event came")
 
-// Wait writes the first event that matches a query of GET /events and arrives after the
-// call, as soon as it has ended; it fails when none arrives in time. It follows the alias
-// as Follow does, so an event is seen at once, and a lost connection misses none.
-func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration, out io.Writer) error {
+// Wait returns the first event that matches a query of GET /events and arrives after the
+// call, as soon as it has ended, or as it is when the time is up; it fails when none arrives
+// in time. It follows the alias as Follow does, so an event is seen at once, and a lost
+// connection misses none.
+func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration) (json.RawMessage, error) {
 	before, err := a.list(ctx, query, 1)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	end := time.Now().Add(timeout)
 	f := &follower{api: a, query: query, say: func(string) {}, known: map[string]seen{}, listed: true}
@@ -110,45 +104,32 @@ func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration,
 		f.base = idOf(before.Data[0])
 	}
 	var id string
-	f.out = writerFunc(func(line []byte) (int, error) {
-		if id = idOf(line); id <= f.base { // an older event has changed
-			return len(line), nil
+	f.emit = func(event json.RawMessage) error {
+		if id = idOf(event); id <= f.base { // an older event has changed
+			return nil
 		}
-		return 0, errFound
-	})
+		return errFound
+	}
 	waiting, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	switch err := f.run(waiting); {
-	case errors.Is(err, errFound):
-		return a.ended(ctx, id, end, out)
-	case ctx.Err() == nil && waiting.Err() != nil:
-		return Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(timeout))
-	default:
-		return err
+	if err := f.run(waiting); !errors.Is(err, errFound) {
+		if ctx.Err() == nil && waiting.Err() != nil {
+			err = Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(timeout))
+		}
+		return nil, err
 	}
-}
-
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// ended writes the whole record of an event once the event has ended, or as it is when
-// the time is up.
-func (a *API) ended(ctx context.Context, id string, end time.Time, out io.Writer) error {
-	pause := 20 * time.Millisecond
-	for {
-		var raw json.RawMessage
-		if err := a.Get(ctx, "/events/"+url.PathEscape(id), &raw); err != nil {
-			return err
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		raw, err := a.Call(ctx, http.MethodGet, "/events/"+url.PathEscape(id), nil)
+		if err != nil {
+			return nil, err
 		}
 		var e record.Summary
 		_ = json.Unmarshal(raw, &e) // the printer reports invalid JSON
 		if e.State != relay.StateDelivering || time.Until(end) <= 0 {
-			return writeLine(out, raw)
+			return raw, nil
 		}
 		if !wait(ctx, pause) {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
-		pause = min(2*pause, 500*time.Millisecond)
 	}
 }

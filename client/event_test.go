@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -21,10 +20,9 @@ func TestEventsOfSeveralPages(t *testing.T) {
 			_, _ = io.WriteString(w, `{"data":[{"id":"evt_3"}],"nextCursor":null}`)
 		}
 	}), func(t *testing.T, api *API, s *apiServer) {
-		var out bytes.Buffer
-		err := api.Events(t.Context(), url.Values{"alias": {"a b"}, "json": {"a=1", "b=2"}}, 3, &out)
-		if err != nil || out.String() != `{"data":[{"id":"evt_5"},{"id":"evt_4"},{"id":"evt_3"}],"nextCursor":null}`+"\n" {
-			t.Errorf("%s, %v", out.String(), err)
+		out, err := api.Events(t.Context(), url.Values{"alias": {"a b"}, "json": {"a=1", "b=2"}}, 3)
+		if err != nil || string(out) != `{"data":[{"id":"evt_5"},{"id":"evt_4"},{"id":"evt_3"}],"nextCursor":null}` {
+			t.Errorf("%s, %v", out, err)
 		}
 		if got := s.requests()[1]; got != "GET /api/v1/events?alias=a+b&cursor=c&json=a%3D1&json=b%3D2&limit=1" {
 			t.Error(got)
@@ -110,9 +108,8 @@ func TestWait(t *testing.T) {
 			if x.filter != "" {
 				query.Set("path", x.filter)
 			}
-			var out bytes.Buffer
-			if err := api.Wait(t.Context(), query, testTimeout, &out); err != nil || out.String() != `{"id":"evt_2","state":"delivered"}`+"\n" {
-				t.Errorf("%q, %v", out.String(), err)
+			if out, err := api.Wait(t.Context(), query, testTimeout); err != nil || string(out) != `{"id":"evt_2","state":"delivered"}` {
+				t.Errorf("%q, %v", out, err)
 			}
 		})
 	}
@@ -127,22 +124,22 @@ func TestWaitRunsOut(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"data":[]}`)
 	}), func(t *testing.T, api *API, _ *apiServer) {
-		var out bytes.Buffer
-		err := api.Wait(t.Context(), url.Values{"alias": {"a"}}, 30*time.Millisecond, &out)
-		if out.Len() > 0 || exitOfError(err) != ExitFailure || !strings.Contains(err.Error(), "within 30ms") {
-			t.Errorf("%q, %v", out.String(), err)
+		out, err := api.Wait(t.Context(), url.Values{"alias": {"a"}}, 30*time.Millisecond)
+		if len(out) > 0 || exitOfError(err) != ExitFailure || !strings.Contains(err.Error(), "within 30ms") {
+			t.Errorf("%q, %v", out, err)
 		}
 	})
 }
 
 // TestAnswersThatDoNotEnd: what is kept of an answer has a bound.
 func TestAnswersThatDoNotEnd(t *testing.T) {
-	var out bytes.Buffer
-	b := &limitedWriter{out: &out, left: 5}
-	if _, err := b.Write([]byte("abc")); err != nil {
-		t.Error(err)
-	}
-	if _, err := b.Write([]byte("def")); exitOfError(err) != ExitFailure || out.String() != "abc" {
-		t.Errorf("%q, %v", out.String(), err)
-	}
+	eachTransport(t, answers(map[string]string{"GET /me": "abcdef", "GET /ssh": "abcde"}), func(t *testing.T, api *API, _ *apiServer) {
+		api.maxAnswer = 5
+		if _, err := api.Call(t.Context(), http.MethodGet, "/me", nil); exitOfError(err) != ExitFailure {
+			t.Error(err)
+		}
+		if out, err := api.Call(t.Context(), http.MethodGet, "/ssh", nil); string(out) != "abcde" || err != nil {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
 }

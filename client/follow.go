@@ -1,12 +1,10 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"sync"
@@ -25,13 +23,13 @@ const (
 	notFoundPause = time.Second
 )
 
-// Follow writes the last n events that match a query of GET /events, oldest first, and then
-// new ones, one object per line. It reconnects when the connection is lost and then writes
-// what was missed. It ends with ctx, with a final refusal, with an error of out, or when
-// the first connection cannot be made. say gets lines for people about that, not yet safe
-// to print.
-func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(string), out io.Writer) error {
-	f := &follower{api: a, query: query, n: n, say: say, out: out, known: map[string]seen{}}
+// Follow passes the last n events that match a query of GET /events to emit, oldest first,
+// and then new ones. It reconnects when the connection is lost and then passes what was
+// missed. It ends with ctx, with a final refusal, with an error of emit, or when the first
+// connection cannot be made. say gets lines for people about that, not yet safe to print. What
+// emit gets is valid during the call.
+func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(string), emit func(json.RawMessage) error) error {
+	f := &follower{api: a, query: query, n: n, say: say, emit: emit, known: map[string]seen{}}
 	return f.run(ctx)
 }
 
@@ -71,7 +69,7 @@ type follower struct {
 	query url.Values
 	n     int // events to list
 	say   func(string)
-	out   io.Writer
+	emit  func(json.RawMessage) error
 
 	known  map[string]seen // the events that were written last
 	order  []string        // their ids, the oldest first
@@ -83,7 +81,7 @@ type follower struct {
 	connectedOnce bool      // there was a stream
 	since         time.Time // when this one began; zero = it has not
 	lossReported  bool      // a loss was reported, and its end not yet
-	failed        error     // of out
+	failed        error     // of emit
 }
 
 // seen is the state of an event when it was written.
@@ -197,7 +195,7 @@ func (f *follower) take(line []byte, e *record.Summary, fromList bool) error {
 	if e.ID != "" {
 		f.remember(e.ID, now, known)
 	}
-	f.failed = writeLine(f.out, line)
+	f.failed = f.emit(line)
 	return f.failed
 }
 
@@ -242,14 +240,4 @@ func idOf(data []byte) string {
 	}
 	_ = json.Unmarshal(data, &e)
 	return e.ID
-}
-
-func writeLine(out io.Writer, data []byte) error {
-	var line bytes.Buffer
-	if err := json.Compact(&line, data); err != nil {
-		return err
-	}
-	line.WriteByte('\n')
-	_, err := out.Write(line.Bytes())
-	return err
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,22 +28,29 @@ type lines struct {
 	cancel context.CancelFunc
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *lines) emit(event json.RawMessage) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.text.Write(p)
+	var line bytes.Buffer
+	if err := json.Compact(&line, event); err != nil {
+		return err
+	}
+	l.text.WriteString(line.String() + "\n")
 	if l.cancel != nil && strings.Count(l.text.String(), "\n") == l.want {
 		l.cancel()
 	}
-	return len(p), nil
+	return nil
 }
+
+// ignore is an emit that takes everything.
+func ignore(json.RawMessage) error { return nil }
 
 func following(t *testing.T, api *API, want int) (out string, talk *sayRecorder, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	l, talk := &lines{want: want, cancel: cancel}, &sayRecorder{}
-	err = api.Follow(ctx, url.Values{"alias": {"a"}}, 3, talk.say, l)
+	err = api.Follow(ctx, url.Values{"alias": {"a"}}, 3, talk.say, l.emit)
 	return strings.ReplaceAll(l.text.String(), `"id":`, ""), talk, err
 }
 
@@ -136,21 +144,21 @@ func TestFollowEnds(t *testing.T) {
 		answers(list).ServeHTTP(w, r)
 	})
 	eachTransport(t, handler, func(t *testing.T, api *API, _ *apiServer) {
-		follow := func(out io.Writer) error {
-			return api.Follow(t.Context(), url.Values{"alias": {"a"}}, 3, func(string) {}, out)
+		follow := func(emit func(json.RawMessage) error) error {
+			return api.Follow(t.Context(), url.Values{"alias": {"a"}}, 3, func(string) {}, emit)
 		}
 		notFound := `404 {"code":"not-found","detail":"y"}`
 		problem.Store(&notFound)
-		if err := follow(io.Discard); exitOfError(err) != ExitNotFound {
+		if err := follow(ignore); exitOfError(err) != ExitNotFound {
 			t.Errorf("unknown alias: %v", err)
 		}
 		problem.Store(nil)
-		if err := follow(io.Discard); exitOfError(err) != ExitRefused {
+		if err := follow(ignore); exitOfError(err) != ExitRefused {
 			t.Errorf("a token that is revoked meanwhile: %v", err)
 		}
 		full := errors.New("disk full")
 		problem.Store(nil)
-		if err := follow(failingWriter{full}); !errors.Is(err, full) {
+		if err := follow(func(json.RawMessage) error { return full }); !errors.Is(err, full) {
 			t.Errorf("stdout that takes nothing: %v", err)
 		}
 	})
@@ -189,15 +197,11 @@ func TestFollowWithFilters(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l := &lines{want: 3, cancel: cancel}
-	err = api.Follow(ctx, url.Values{"alias": {"a"}, "status": {"5xx"}}, 3, func(string) {}, l)
+	err = api.Follow(ctx, url.Values{"alias": {"a"}, "status": {"5xx"}}, 3, func(string) {}, l.emit)
 	if out := l.text.String(); out != "{\"id\":\"evt_2\"}\n{\"id\":\"evt_4\"}\n{\"id\":\"evt_3\"}\n" || !errors.Is(err, context.Canceled) {
 		t.Errorf("%s%v", out, err)
 	}
 }
-
-type failingWriter struct{ err error }
-
-func (b failingWriter) Write([]byte) (int, error) { return 0, b.err }
 
 // TestLineWithoutEnd: what is kept of one line has a bound, and asking again would not
 // help.
@@ -226,7 +230,7 @@ func TestIDBeforeTheFirstItem(t *testing.T) {
 }
 
 func TestFollowerRemembersABoundedNumber(t *testing.T) {
-	f := &follower{out: io.Discard, known: map[string]seen{}}
+	f := &follower{emit: ignore, known: map[string]seen{}}
 	for i := range 3 * maxKnownEvents {
 		e := &record.Summary{ID: fmt.Sprintf("evt_%06d", i)}
 		if err := f.take([]byte("{}"), e, false); err != nil {

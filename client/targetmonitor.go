@@ -29,11 +29,11 @@ const (
 // TargetEvent is a problem with a local server that its developer can fix, or the end of
 // one. It is reported once and not at each request.
 type TargetEvent struct {
-	Kind   string
-	Alias  string // the first one that met it
-	Target string // URL
-	Text   string // not safe to print
-	Hint   string // or ""
+	Kind   string `json:"type"`
+	Alias  string `json:"alias"`   // the first one that met it
+	Target string `json:"target"`  // URL
+	Text   string `json:"message"` // not safe to print
+	Hint   string `json:"hint,omitempty"`
 }
 
 // targetMonitor reports problems with local servers, by how dials end and answers begin.

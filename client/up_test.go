@@ -155,12 +155,12 @@ func readResponse(t *testing.T, text []byte) *http.Response {
 }
 
 func TestEchoAnswersBodyAndType(t *testing.T) {
-	e, err := StartEcho()
+	target, stop, err := StartEcho()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
-	conn, _ := online(t, e.Target())
+	defer stop()
+	conn, _ := online(t, target)
 	ch, requests, err := conn.channel("stripe-dev")
 	if err != nil {
 		t.Fatal(err)

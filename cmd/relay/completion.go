@@ -41,14 +41,18 @@ __relay_init_completion()
 
 func (p *program) completion() *cobra.Command {
 	c := &cobra.Command{
-		Use: "completion SHELL", Short: completionShort, Long: completionLong, Example: completionExample,
-		Args: oneArg("shell: " + strings.Join(shells, ", ")), ValidArgs: shells, DisableFlagsInUseLine: true,
+		Use: "completion SHELL", Short: "print the completion script of a shell",
+		Long: "Print the completion script of bash, zsh, fish or powershell. It completes alias names, too.",
+		Example: `  relay completion bash > ~/.local/share/bash-completion/completions/relay
+  relay completion zsh > "${fpath[1]}/_relay"
+  relay completion fish > ~/.config/fish/completions/relay.fish`,
+		Args: takes("shell: "+strings.Join(shells, ", "), 1, 1), ValidArgs: shells, DisableFlagsInUseLine: true,
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		root := c.Root()
 		switch args[0] {
 		case "bash":
-			return errors.Join(root.GenBashCompletionV2(p.out, true), p.printer().source(bashFallback))
+			return errors.Join(root.GenBashCompletionV2(p.out, true), p.printer().text(bashFallback, ""))
 		case "zsh":
 			return root.GenZshCompletion(p.out)
 		case "fish":
@@ -65,34 +69,36 @@ func (p *program) completion() *cobra.Command {
 	return c
 }
 
-// completeAliases completes alias names for the commands that take them.
-func (p *program) completeAliases(root *cobra.Command) {
+// complete completes alias names, filters and the values of flags of all commands.
+func (p *program) complete(root *cobra.Command) {
+	const noFiles = cobra.ShellCompDirectiveNoFileComp
 	for _, c := range root.Commands() {
 		switch c.Name() {
-		case "events", "wait", "replay-queued":
+		case "events", "wait":
 			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				if len(args) > 0 && c.Name() != "replay-queued" {
-					_, words := record.CompleteFilter(typed, nil)
-					return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-				}
 				if len(args) > 0 {
-					return nil, cobra.ShellCompDirectiveNoFileComp
+					_, words := record.CompleteFilter(typed, nil)
+					return words, noFiles | cobra.ShellCompDirectiveNoSpace
 				}
-				return p.completions(c.Context(), typed, nil), cobra.ShellCompDirectiveNoFileComp
+				return p.aliasCompletions(c.Context(), typed, nil), noFiles
+			}
+		case "replay-queued":
+			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				if len(args) > 0 {
+					return nil, noFiles
+				}
+				return p.aliasCompletions(c.Context(), typed, nil), noFiles
 			}
 		case "up", "doctor":
-			offer := func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				return p.completions(c.Context(), typed, args), cobra.ShellCompDirectiveNoFileComp
+			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				return p.aliasCompletions(c.Context(), typed, args), noFiles
 			}
-			c.ValidArgsFunction = offer
-			if c.Flags().Lookup("alias") != nil {
-				_ = c.RegisterFlagCompletionFunc("alias", offer)
+			if c.Name() == "up" {
+				_ = c.RegisterFlagCompletionFunc("alias", c.ValidArgsFunction)
 			}
 		case "completion", "man":
 		default:
-			if c.ValidArgsFunction == nil {
-				c.ValidArgsFunction = cobra.NoFileCompletions
-			}
+			c.ValidArgsFunction = cobra.NoFileCompletions
 		}
 	}
 	completeFlags(root)
@@ -105,10 +111,8 @@ var flagValues = map[string][]string{
 	"part":        {record.DiffRequest, record.DiffResponse},
 	"pinned":      {"true", "false"},
 	"expires":     {"1h", "1d", "7d", "30d", "never"},
+	"format":      record.ExportFormats,
 }
-
-// flagFiles lists the flags that take a file, which the shell completes.
-var flagFiles = []string{"config", "identity"}
 
 // completeFlags registers the values of each flag. For a flag without any the shell
 // would offer files. Registered completions are kept.
@@ -116,8 +120,8 @@ func completeFlags(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		completeFlags(sub)
 	}
-	complete := func(f *pflag.Flag) {
-		if f.Value.Type() == "bool" || slices.Contains(flagFiles, f.Name) {
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Value.Type() == "bool" || f.Name == "config" || f.Name == "identity" {
 			return
 		}
 		values := flagValues[f.Name]
@@ -127,8 +131,7 @@ func completeFlags(c *cobra.Command) {
 			}
 		}
 		_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	c.LocalFlags().VisitAll(complete)
+	})
 }
 
 // plainUsages removes the quotes around value names from the flag descriptions: help
@@ -140,39 +143,31 @@ func plainUsages(c *cobra.Command) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
-// completions lists alias names with a prefix: those of webhooks.yaml, else those of
+// aliasCompletions lists alias names with a prefix: those of webhooks.yaml, else those of
 // the account. It prints nothing, prompts nobody, and returns none when the relay does
 // not answer.
-func (p *program) completions(ctx context.Context, typed string, taken []string) []string {
-	if ctx == nil {
-		ctx = context.Background()
-	}
+func (p *program) aliasCompletions(ctx context.Context, typed string, taken []string) []string {
 	var names []string
 	if conf, err := p.readConfig(); err == nil {
 		names = configNames(conf)
 	}
 	if len(names) == 0 {
-		names = p.aliasesOf(ctx)
+		names = p.accountAliases(ctx)
 	}
-	var list []string
-	for _, name := range names {
-		if relay.ValidLabel(name) && strings.HasPrefix(name, strings.ToLower(typed)) && !contains(taken, name) {
-			list = append(list, name)
-		}
-	}
-	return list
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !relay.ValidLabel(name) || !strings.HasPrefix(name, strings.ToLower(typed)) || contains(taken, name)
+	})
 }
 
-func contains(taken []string, name string) bool {
-	for _, t := range taken {
-		if client.SameAlias(client.NormalAlias(t), name) {
-			return true
-		}
-	}
-	return false
+// contains reports whether an alias is among others, which may be written otherwise.
+func contains(others []string, alias string) bool {
+	return slices.ContainsFunc(others, func(o string) bool { return client.SameAlias(client.NormalAlias(o), alias) })
 }
 
-func (p *program) aliasesOf(ctx context.Context) []string {
+func (p *program) accountAliases(ctx context.Context) (names []string) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
 	quiet := *p
@@ -183,12 +178,10 @@ func (p *program) aliasesOf(ctx context.Context) []string {
 	}
 	defer api.Close()
 	var list record.List[record.Alias]
-	if api.Get(ctx, "/aliases", &list) != nil {
-		return nil
-	}
-	var names []string
-	for _, a := range list.Data {
-		names = append(names, a.Name)
+	if api.Get(ctx, "/aliases", &list) == nil {
+		for _, a := range list.Data {
+			names = append(names, a.Name)
+		}
 	}
 	return names
 }

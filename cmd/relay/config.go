@@ -1,6 +1,9 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -8,53 +11,82 @@ import (
 	"relay/client"
 )
 
+const noConfig = "there is no " + client.ConfigName + " in this directory or a parent"
+
+// readConfig reads the webhooks.yaml that was named or is nearest; without one it
+// returns an empty configuration.
+func (p *program) readConfig() (*client.Config, error) {
+	if p.config != "" {
+		return client.ReadConfig(p.config, p.config)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	path := client.FindConfig(dir)
+	if path == "" {
+		return &client.Config{}, nil
+	}
+	name, err := filepath.Rel(dir, path)
+	if err != nil {
+		name = path
+	}
+	return client.ReadConfig(path, name)
+}
+
 func (p *program) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: configShort, Args: cobra.ArbitraryArgs, RunE: unknownCommand}
-	check := &cobra.Command{Use: "check", Short: checkShort, Example: checkExample, Args: noArgs}
+	c := &cobra.Command{Use: "config", Short: "inspect webhooks.yaml", Args: cobra.ArbitraryArgs, RunE: unknownCommand}
+	check := &cobra.Command{
+		Use: "check", Short: "check a webhooks.yaml and print its meaning",
+		Example: "  relay config check\n  relay config check --config ci/webhooks.yaml", Args: takes("", 0, 0),
+	}
 	asJSON := check.Flags().Bool("json", false, flagJSON)
-	check.RunE = func(*cobra.Command, []string) error { return p.checkConfig(*asJSON || p.output == outputJSON) }
+	check.RunE = func(*cobra.Command, []string) error {
+		conf, err := p.readConfig()
+		if err != nil {
+			return err
+		}
+		if conf.Path == "" {
+			return client.Errorf(client.ExitFailure, noConfig).WithHint("create one, or name one with --config FILE")
+		}
+		if *asJSON || p.output == outputJSON {
+			return p.printer().object(checkedConfig(conf))
+		}
+		err = p.printer().line(configSummary(filepath.Base(conf.Path), conf))
+		for _, f := range conf.Aliases {
+			line := fmt.Sprintf("%-20s %s", f.Alias, f.Target.URL)
+			if f.Target.HostHeader != "" {
+				line += "  Host: " + f.Target.HostHeader
+			}
+			if err == nil {
+				err = p.printer().line(line)
+			}
+		}
+		return err
+	}
 	c.AddCommand(check)
 	return c
 }
 
+func configSummary(name string, c *client.Config) string {
+	server := cmp.Or(c.Server, client.DefaultServer+" (default)")
+	return name + " is fine: server " + server + ", " + count(len(c.Aliases), "alias", "aliases")
+}
+
 // checkedConfig is the output of config check --json for a valid file.
-type checkedConfig struct {
-	File    string         `json:"file"`
-	Server  *string        `json:"server"` // null = the file does not say
-	Aliases []checkedAlias `json:"aliases"`
-}
-
-type checkedAlias struct {
-	Alias      string  `json:"alias"`
-	Target     string  `json:"target"`
-	HostHeader *string `json:"hostHeader"` // null = preserved
-}
-
-func (p *program) checkConfig(asJSON bool) error {
-	conf, err := p.readConfig()
-	if err != nil {
-		return err
+func checkedConfig(conf *client.Config) any {
+	type alias struct {
+		Alias      string  `json:"alias"`
+		Target     string  `json:"target"`
+		HostHeader *string `json:"hostHeader"` // null = preserved
 	}
-	if conf.Path == "" {
-		return client.Errorf(client.ExitFailure, noConfig).WithHint(noConfigHint)
-	}
-	w := p.printer()
-	if asJSON {
-		return w.object(checked(conf))
-	}
-	err = w.line(configSummary(filepath.Base(conf.Path), conf))
+	out := struct {
+		File    string  `json:"file"`
+		Server  *string `json:"server"` // null = the file does not say
+		Aliases []alias `json:"aliases"`
+	}{File: conf.Path, Server: nullable(conf.Server), Aliases: []alias{}}
 	for _, f := range conf.Aliases {
-		if err == nil {
-			err = w.line(configAlias(f))
-		}
-	}
-	return err
-}
-
-func checked(conf *client.Config) checkedConfig {
-	out := checkedConfig{File: conf.Path, Server: nullable(conf.Server), Aliases: []checkedAlias{}}
-	for _, f := range conf.Aliases {
-		out.Aliases = append(out.Aliases, checkedAlias{f.Alias, f.Target.URL, nullable(f.Target.HostHeader)})
+		out.Aliases = append(out.Aliases, alias{f.Alias, f.Target.URL, nullable(f.Target.HostHeader)})
 	}
 	return out
 }

@@ -138,7 +138,7 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*client.API
 	}
 	api, err := client.NewAPI(base, token, relay.ThisBuild().Version)
 	if err == nil && p.getenv("RELAY_TOKEN") != "" {
-		api.TokenHint = tokenWins
+		api.TokenHint = "RELAY_TOKEN is set and takes precedence over login and key: unset it, or set a valid one"
 	}
 	return api, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,9 +13,15 @@ import (
 )
 
 func (p *program) doctor() *cobra.Command {
-	c := &cobra.Command{Use: "doctor [ALIAS...]", Short: doctorShort, Long: doctorLong, Example: doctorExample, Args: cobra.ArbitraryArgs}
-	port := c.Flags().Int("port", 0, flagDoctorPort)
-	asJSON := c.Flags().Bool("json", false, flagJSONList)
+	c := &cobra.Command{
+		Use: "doctor [ALIAS...]", Short: "check everything between a local server and the relay",
+		Long: `Check config, logins, name resolution, port, host key, login, aliases, local servers and clock,
+without changing anything. Each line has a verdict (ok, warn, fail, skip), the check, the reason,
+and what to do. The output contains no secrets. Exit 1 when a check fails.`,
+		Example: "  relay doctor\n  relay doctor stripe-dev --port 3000", Args: cobra.ArbitraryArgs,
+	}
+	port := c.Flags().Int("port", 0, "`PORT` of the local server of the named aliases")
+	asJSON := c.Flags().Bool("json", false, "print a JSON list")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		list, err := p.examine(c.Context(), args, *port)
 		if err != nil {
@@ -27,8 +34,18 @@ func (p *program) doctor() *cobra.Command {
 
 // examine runs every check, the local files first.
 func (p *program) examine(ctx context.Context, names []string, port int) ([]client.Finding, error) {
-	conf, configured := p.configFinding()
-	list := []client.Finding{configured, p.loginsFinding()}
+	found := client.Finding{Check: "config", Verdict: client.VerdictOK}
+	conf, err := p.readConfig()
+	switch {
+	case err != nil:
+		found.Verdict, found.Reason, found.Fix = client.VerdictFail, err.Error(), hintOf(err, "correct the file; relay config check looks at it")
+		conf = &client.Config{}
+	case conf.Path == "":
+		found.Verdict, found.Reason = client.VerdictSkip, noConfig
+	default:
+		found.Reason = configSummary(conf.Path, conf)
+	}
+	list := []client.Finding{found, p.loginsFinding()}
 	forwards, err := doctorForwards(conf, names, port)
 	if err != nil {
 		return nil, err
@@ -43,21 +60,6 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]clie
 	return append(list, d.Examine(ctx)...), ctx.Err()
 }
 
-func (p *program) configFinding() (*client.Config, client.Finding) {
-	f := client.Finding{Check: "config", Verdict: client.VerdictOK}
-	conf, err := p.readConfig()
-	switch {
-	case err != nil:
-		f.Verdict, f.Reason, f.Fix = client.VerdictFail, err.Error(), hintOf(err, "correct the file; relay config check looks at it")
-		return &client.Config{}, f
-	case conf.Path == "":
-		f.Verdict, f.Reason = client.VerdictSkip, noConfig
-	default:
-		f.Reason = configSummary(conf.Path, conf)
-	}
-	return conf, f
-}
-
 func (p *program) loginsFinding() client.Finding {
 	f := client.Finding{Check: "logins", Verdict: client.VerdictOK}
 	list, err := p.logins().Read()
@@ -65,12 +67,14 @@ func (p *program) loginsFinding() client.Finding {
 	case err != nil:
 		f.Verdict, f.Reason, f.Fix = client.VerdictFail, err.Error(), hintOf(err, "remove it and run relay login again")
 	case len(list) == 0:
-		f.Verdict, f.Reason = client.VerdictSkip, noLogins
+		f.Verdict, f.Reason = client.VerdictSkip, "there is no login; commands use SSH with the key, or RELAY_TOKEN"
 	default:
-		f.Reason = loginsKept(list)
+		var where []string
+		for _, l := range list {
+			where = append(where, l.BaseURL+" as "+l.User)
+		}
+		f.Reason = strings.Join(where, ", ")
 	}
-	f.Reason = p.tilde(f.Reason)
-	f.Fix = p.tilde(f.Fix)
 	return f
 }
 
@@ -82,6 +86,24 @@ func hintOf(err error, otherwise string) string {
 	return otherwise
 }
 
+// doctorForwards returns the aliases to check and their targets.
+func doctorForwards(conf *client.Config, names []string, port int) ([]client.Forward, error) {
+	if port == 0 && len(names) == 0 {
+		return conf.Aliases, nil
+	}
+	if port != 0 && len(names) == 0 {
+		return nil, usage("which alias leads to port %d?", port).WithHint("relay doctor ALIAS --port %d", port)
+	}
+	if port == 0 {
+		return forwards(conf, names, nil, "")
+	}
+	target, err := client.PortTarget(port)
+	if err != nil {
+		return nil, err
+	}
+	return forwards(conf, names, &target, "")
+}
+
 // tilde replaces the home directory, so that pasted output does not name the person.
 func (p *program) tilde(text string) string {
 	if home := p.home(); len(home) > 1 {
@@ -90,65 +112,35 @@ func (p *program) tilde(text string) string {
 	return text
 }
 
-// doctorForwards returns the aliases to check and their targets.
-func doctorForwards(conf *client.Config, names []string, port int) ([]client.Forward, error) {
-	names, err := aliasNames(names)
-	if err != nil {
-		return nil, err
-	}
-	if port == 0 && len(names) == 0 {
-		return conf.Aliases, nil
-	}
-	if port == 0 {
-		var list []client.Forward
-		for _, name := range names {
-			target, err := configTarget(conf, name)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, client.Forward{Alias: name, Target: target})
-		}
-		return list, nil
-	}
-	target, err := client.PortTarget(port)
-	if err != nil {
-		return nil, err
-	}
-	if len(names) == 0 {
-		return nil, usage("which alias leads to port %d?", port).WithHint("relay doctor ALIAS --port %d", port)
-	}
-	var list []client.Forward
-	for _, name := range names {
-		list = append(list, client.Forward{Alias: name, Target: target})
-	}
-	return list, nil
-}
-
 // showFindings prints a line for each check; it fails if a check failed.
 func (p *program) showFindings(list []client.Finding, asJSON bool) error {
-	w := p.printer()
 	failed, width := 0, 0
-	for _, f := range list {
+	for i, f := range list {
+		list[i].Reason, list[i].Fix = p.tilde(f.Reason), p.tilde(f.Fix)
 		width = min(max(width, len(f.Check)), 40)
-	}
-	for i := range list {
-		list[i].Reason, list[i].Fix = p.tilde(list[i].Reason), p.tilde(list[i].Fix)
-		if list[i].Verdict == client.VerdictFail {
+		if f.Verdict == client.VerdictFail {
 			failed++
-		}
-		if !asJSON {
-			if err := w.line(findingLine(list[i], width)); err != nil {
-				return err
-			}
 		}
 	}
 	if asJSON {
-		if err := w.object(list); err != nil {
+		if err := p.printer().object(list); err != nil {
+			return err
+		}
+	}
+	for _, f := range list {
+		if asJSON {
+			break
+		}
+		line := fmt.Sprintf("%-4s  %-*s  %s", f.Verdict, width, f.Check, f.Reason)
+		if f.Fix != "" {
+			line += "; fix: " + f.Fix
+		}
+		if err := p.printer().line(line); err != nil {
 			return err
 		}
 	}
 	if failed > 0 {
-		return client.Errorf(client.ExitFailure, "%s", checksFailed(failed))
+		return client.Errorf(client.ExitFailure, "%s failed; see what each line says to do", count(failed, "check", "checks"))
 	}
 	return nil
 }

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,17 +20,66 @@ import (
 	"relay/record"
 )
 
-func (p *program) events() *cobra.Command {
-	c := &cobra.Command{Use: "events ALIAS", Short: eventsShort, Long: eventsLong, Example: eventsExample}
-	filter := addFilter(c)
-	n := c.Flags().IntP("count", "n", 20, flagCount)
-	follow := c.Flags().BoolP("follow", "f", false, flagFollow)
-	ask := p.ask(c,
-		func(ctx context.Context, api *client.API, _ []string, out io.Writer) error {
-			if *follow {
-				return api.Follow(ctx, filter.query, *n, p.say, out)
+func (p *program) aliases() *cobra.Command {
+	c := &cobra.Command{Use: "aliases", Short: "list your aliases", Example: "  relay aliases\n  relay aliases --json", Args: takes("", 0, 0)}
+	return p.ask(c, calling(http.MethodGet, func([]string) string { return "/aliases" }, nil),
+		decoded(func(w *printer, a *record.Alias) error {
+			line := fmt.Sprintf("%-20s %-8s %s", a.Name, a.State, a.URL)
+			if a.QueuedEvents > 0 {
+				line += "  " + count(a.QueuedEvents, "event", "events") + " queued"
 			}
-			return api.Events(ctx, filter.query, *n, out)
+			return w.line(line)
+		}))
+}
+
+func (p *program) replayQueued() *cobra.Command {
+	c := &cobra.Command{
+		Use: "replay-queued ALIAS", Short: "deliver the events that were queued while the alias was offline",
+		Example: "  relay replay-queued stripe-dev", Args: takes("alias", 1, 1),
+	}
+	path := func(args []string) string {
+		return "/aliases/" + url.PathEscape(client.NormalAlias(args[0])) + "/replay-queued"
+	}
+	return p.ask(c, calling(http.MethodPost, path, nil), decoded(func(w *printer, r *record.Released) error { return w.line(released(r)) }))
+}
+
+func released(r *record.Released) string {
+	if r.Released == 0 {
+		return "no event of " + r.Alias + " was queued"
+	}
+	return "released " + count(r.Released, "event", "events") + " of " + r.Alias + ": they are delivered while the alias is online"
+}
+
+// filterHelp is the end of the help of commands with a filter.
+const filterHelp = `Filters are flags, or words after the alias: status:5xx, type:invoice.*, a field of the JSON
+body of the request such as data.object.id=pi_1, and text to search for. Write
+'"Exact Text"' to respect letter case. All of them have to hold.`
+
+func (p *program) events() *cobra.Command {
+	c := &cobra.Command{
+		Use: "events ALIAS", Short: "list the newest events of an alias, the newest last",
+		Long:    "List the newest events of an alias, the newest last.\n" + filterHelp,
+		Example: "  relay events stripe-dev -n 50\n  relay events stripe-dev -f --json\n  relay events stripe-dev status:5xx type:invoice.* data.object.id=pi_1",
+	}
+	filter := addFilter(c)
+	n := c.Flags().IntP("count", "n", 20, "how many, `N` is 1 to 200")
+	follow := c.Flags().BoolP("follow", "f", false, "continue with new events")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if *n < 1 || *n > 200 {
+			return usage("-n is 1 to 200, not %d", *n)
+		}
+		return nil
+	}
+	return p.ask(c,
+		func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) error {
+			if *follow {
+				return api.Follow(ctx, filter.query, *n, p.say, emit)
+			}
+			page, err := api.Events(ctx, filter.query, *n)
+			if err != nil {
+				return err
+			}
+			return emit(page)
 		},
 		decoded(func(w *printer, e *record.Summary) error {
 			if *follow && e.State == relay.StateDelivering {
@@ -34,126 +87,294 @@ func (p *program) events() *cobra.Command {
 			}
 			return w.line(record.EventLine(e).String())
 		}))
-	ask.PreRunE = func(*cobra.Command, []string) error {
-		if *n < 1 || *n > 200 {
-			return usage("-n is 1 to 200, not %d", *n)
+}
+
+// maxTimeout bounds --timeout of wait.
+const maxTimeout = time.Hour
+
+func (p *program) wait() *cobra.Command {
+	c := &cobra.Command{
+		Use: "wait ALIAS", Short: "wait for the next event of an alias",
+		Long: `Wait for the next event of an alias, print it when it has ended, and exit 0; exit 1 if none
+arrives in time. Start it before the action that causes the event.
+` + filterHelp,
+		Example: `  relay wait stripe-dev --path /hook --timeout 30s --json
+  relay wait stripe-dev status:2xx data.object.id=pi_1`,
+	}
+	filter := addFilter(c)
+	timeout := c.Flags().String("timeout", "30s", "`DURATION` to wait, at most 1h")
+	var limit time.Duration
+	c.PreRunE = func(*cobra.Command, []string) (err error) {
+		if limit, err = relay.ParseDuration(*timeout); err != nil || limit <= 0 || limit > maxTimeout {
+			return usage("--timeout is a duration above 0 such as 30s or 5m, at most 1h, not %q", *timeout)
 		}
 		return nil
 	}
-	return ask
+	return p.ask(c,
+		func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) error {
+			event, err := api.Wait(ctx, filter.query, limit)
+			if err != nil {
+				return err
+			}
+			return emit(event)
+		},
+		decoded(func(w *printer, e *record.Summary) error { return w.line(record.EventLine(e).String()) }))
+}
+
+// eventPath returns the path of the event that is the first argument.
+func eventPath(below string) func(args []string) string {
+	return func(args []string) string { return "/events/" + url.PathEscape(args[0]) + below }
 }
 
 func (p *program) show() *cobra.Command {
-	c := &cobra.Command{Use: "show ID", Short: showShort, Example: showExample, Args: oneArg("event id")}
-	return p.ask(c, getting(func(args []string) string { return "/events/" + url.PathEscape(args[0]) }), decoded(func(w *printer, e *record.Event) error { return w.text(record.EventText(e)) }))
+	c := &cobra.Command{
+		Use: "show ID", Short: "show an event with its request, responses and attempts",
+		Example: "  relay show evt_01k...\n  relay show evt_01k... --json", Args: takes("event id", 1, 1),
+	}
+	return p.ask(c, calling(http.MethodGet, eventPath(""), nil), decoded(func(w *printer, e *record.Event) error { return w.text(record.EventText(e), "") }))
 }
 
 func (p *program) diff() *cobra.Command {
-	c := &cobra.Command{Use: "diff A B", Short: diffShort, Long: diffLong, Example: diffExample, Args: twoArgs("event ids")}
-	part := c.Flags().String("part", "", flagPart)
-	ask := p.ask(c,
-		getting(func(args []string) string {
-			query := url.Values{"left": args[:1], "right": args[1:]}
-			if *part != "" {
-				query.Set("part", *part)
-			}
-			return "/diff?" + query.Encode()
-		}),
-		decoded(func(w *printer, d *record.Diff) error { return w.text(record.DiffLines(d)) }))
-	ask.PreRunE = func(*cobra.Command, []string) error {
+	c := &cobra.Command{
+		Use: "diff A B", Short: "show what changed between two attempts, or two events",
+		Long: `Show what changed between the responses of two attempts, such as evt_01k.../1 and
+evt_01k.../2, or between the requests of two events.`,
+		Example: `  relay diff evt_01k.../1 evt_01k.../2
+  relay diff evt_01k... evt_01m... --json`,
+		Args: takes("event ids", 2, 2),
+	}
+	part := c.Flags().String("part", "", "`PART` to compare: request or response (default: response if an attempt is named, else request)")
+	c.PreRunE = func(*cobra.Command, []string) error {
 		if *part != "" && *part != record.DiffRequest && *part != record.DiffResponse {
 			return usage("--part is request or response, not %q", *part)
 		}
 		return nil
 	}
-	return ask
+	path := func(args []string) string {
+		query := url.Values{"left": args[:1], "right": args[1:]}
+		if *part != "" {
+			query.Set("part", *part)
+		}
+		return "/diff?" + query.Encode()
+	}
+	return p.ask(c, calling(http.MethodGet, path, nil), decoded(func(w *printer, d *record.Diff) error { return w.text(record.DiffLines(d), "") }))
 }
 
 func (p *program) replay() *cobra.Command {
-	c := &cobra.Command{Use: "replay ID", Short: replayShort, Example: replayExample, Args: oneArg("event id")}
+	c := &cobra.Command{
+		Use: "replay ID", Short: "send an event again, byte for byte, to the tunnel that is online now",
+		Example: "  relay replay evt_01k...", Args: takes("event id", 1, 1),
+	}
 	return p.ask(c,
-		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
-			return api.Replay(ctx, args[0], out)
+		func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) error {
+			answer, err := api.Replay(ctx, args[0])
+			if answer == nil {
+				return err
+			}
+			return errors.Join(emit(answer), err)
 		},
-		decoded(showReplay))
+		decoded(func(w *printer, e *record.Event) error {
+			if len(e.Attempts) == 0 {
+				return w.line(record.EventLine(&e.Summary).String())
+			}
+			switch last := &e.Attempts[len(e.Attempts)-1]; last.State { // the replay
+			case relay.StateQueued:
+				return w.line(e.ID + " is queued: its alias is offline")
+			case relay.StateDelivering:
+				return w.line(e.ID + " is " + last.State)
+			default:
+				return w.line(record.AttemptLine(&e.Summary, last).String())
+			}
+		}))
 }
 
 func (p *program) mark() *cobra.Command {
-	c := &cobra.Command{Use: "mark ID", Short: markShort, Long: markLong, Example: markExample, Args: oneArg("event id")}
-	values := map[string]any{
-		"pinned": c.Flags().Bool("pinned", false, flagPinned), "label": c.Flags().String("label", "", flagLabel), "note": c.Flags().String("note", "", flagNote),
+	c := &cobra.Command{
+		Use: "mark ID", Short: "pin, label or annotate an event",
+		Long: `Pin an event, which keeps it from retention, give it a label to find it by (label:bug-17),
+or a note. An empty label or note removes it. Only the owner of the alias can.`,
+		Example: `  relay mark evt_01k... --pinned --label bug-17
+  relay mark evt_01k... --note "the customer has no name"
+  relay mark evt_01k... --pinned=false --label ""`,
+		Args: takes("event id", 1, 1),
 	}
-	ask := p.ask(c,
-		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
-			changes := map[string]any{}
-			for name, value := range values {
-				if c.Flags().Changed(name) {
-					changes[name] = value
-				}
+	values := map[string]any{
+		"pinned": c.Flags().Bool("pinned", false, "keep the event from retention; --pinned=false ends that"),
+		"label":  c.Flags().String("label", "", "`TEXT` to find the event by"),
+		"note":   c.Flags().String("note", "", "`TEXT` of a note"),
+	}
+	changes := map[string]any{}
+	c.PreRunE = func(*cobra.Command, []string) error {
+		for name, value := range values {
+			if c.Flags().Changed(name) {
+				changes[name] = value
 			}
-			return api.Call(ctx, http.MethodPatch, "/events/"+url.PathEscape(args[0]), changes, out)
-		},
+		}
+		if len(changes) == 0 {
+			return usage("relay mark needs --pinned, --label or --note")
+		}
+		return nil
+	}
+	return p.ask(c, calling(http.MethodPatch, eventPath(""), func() any { return changes }),
 		decoded(func(w *printer, e *record.Event) error {
 			return w.line(strings.TrimSpace(e.ID + "  " + record.MarkText(&e.Summary)))
 		}))
-	ask.PreRunE = func(*cobra.Command, []string) error {
-		for name := range values {
-			if c.Flags().Changed(name) {
-				return nil
-			}
-		}
-		return usage(needsMark)
-	}
-	return ask
 }
 
 func (p *program) share() *cobra.Command {
-	c := &cobra.Command{Use: "share ID", Short: shareShort, Long: shareLong, Example: shareExample, Args: oneArg("event id")}
-	expires := c.Flags().String("expires", "7d", flagExpires)
-	view := c.Flags().Bool("view", false, flagView)
-	ask := p.ask(c,
-		func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
-			wanted := map[string]any{"expiresIn": *expires, "view": *view}
-			if *expires == "never" {
-				wanted["expiresIn"] = nil
-			}
-			return api.Call(ctx, http.MethodPost, "/events/"+url.PathEscape(args[0])+"/shares", wanted, out)
-		},
-		decoded(func(w *printer, s *record.Share) error {
-			return errors.Join(w.line(s.URL), w.line(shareReplay(s.ReplayURL)), w.line(shareEnds(s.ExpiresAt)))
-		}))
-	ask.PreRunE = func(*cobra.Command, []string) error {
-		if *expires == "never" {
-			return nil
-		}
-		if d, err := relay.ParseDuration(*expires); err != nil || d <= 0 {
+	c := &cobra.Command{
+		Use: "share ID", Short: "create a link that can replay an event",
+		Long: `Create a link with which anybody can replay one event to your tunnel, without an account.
+The link is shown once. You can revoke it in the dashboard.`,
+		Example: `  relay share evt_01k...
+  relay share evt_01k... --expires 1h --view`,
+		Args: takes("event id", 1, 1),
+	}
+	expires := c.Flags().String("expires", "7d", "`DURATION` until the link expires, such as 12h or 7d, or never")
+	view := c.Flags().Bool("view", false, "also let it show headers and body, with secrets masked")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if d, err := relay.ParseDuration(*expires); *expires != "never" && (err != nil || d <= 0) {
 			return usage("--expires is a duration above 0 such as 12h or 7d, or never, not %q", *expires)
 		}
 		return nil
 	}
-	return ask
+	wanted := func() any {
+		if *expires == "never" {
+			return map[string]any{"expiresIn": nil, "view": *view}
+		}
+		return map[string]any{"expiresIn": *expires, "view": *view}
+	}
+	return p.ask(c, calling(http.MethodPost, eventPath("/shares"), wanted),
+		decoded(func(w *printer, s *record.Share) error {
+			ends := "it never expires; revoke it in the dashboard"
+			if s.ExpiresAt != nil {
+				ends = "it expires " + s.ExpiresAt.Local().Format(time.DateTime) + "; revoke it in the dashboard"
+			}
+			return errors.Join(w.line(s.URL), w.line("curl -X POST "+s.ReplayURL), w.line(ends))
+		}))
 }
 
-// object writes a value as JSON on a line of its own.
-func (w *printer) object(v any) error {
-	raw, err := json.Marshal(v)
-	if err != nil {
+func (p *program) export() *cobra.Command {
+	c := &cobra.Command{
+		Use: "export ID", Short: "export an event as a command, a record or a test that sends the exact bytes",
+		Long: `Export an event: curl is a shell command that sends it again, har and json are records,
+and go, js and python are tests that send the exact bytes.`,
+		Example: `  relay export evt_01k...
+  relay export evt_01k... --format go > webhook_test.go`,
+		Args: takes("event id", 1, 1),
+	}
+	format := c.Flags().String("format", "curl", "`FORMAT`: curl, har, json, go, js or python")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		known := record.ExportFormats
+		if slices.Contains(known, *format) {
+			return nil
+		}
+		err := usage("--format is %s, not %q", strings.Join(known, ", "), *format)
+		if near := record.Nearest(*format, known); near != "" {
+			return err.WithHint("did you mean --format %s", near)
+		}
 		return err
 	}
-	return w.json(raw)
+	p.ask(c,
+		func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) error {
+			text, name, err := api.Export(ctx, args[0], *format)
+			if err != nil {
+				return err
+			}
+			var indented bytes.Buffer // the same for both connections
+			if (*format == "har" || *format == "json") && json.Indent(&indented, []byte(record.SafeJSON(text)), "", "  ") == nil {
+				text = append(indented.Bytes(), '\n')
+			}
+			answer, err := json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
+			return errors.Join(err, emit(answer))
+		},
+		// Exports contain only printable text and tabs; anything else is no export, and is escaped.
+		decoded(func(w *printer, export *struct{ Text string }) error { return w.text(export.Text, "\t") }))
+	c.Flags().Lookup("json").Usage = "print the export as a JSON string"
+	return c
 }
 
-// showReplay shows the last attempt, which is the replay.
-func showReplay(w *printer, e *record.Event) error {
-	if len(e.Attempts) == 0 {
-		return w.line(record.EventLine(&e.Summary).String())
+// eventFilter is the filter of a command that lists events: flags with the names of the
+// API, and words such as status:5xx after the alias. The filter json has no flag, because
+// --json chooses the output.
+type eventFilter struct {
+	flags map[string]*filterValues
+	query url.Values // set by parse
+}
+
+// filterValues are the values of a flag, as a pflag.Value.
+type filterValues []string
+
+func (v *filterValues) String() string { return "" } // there is no default
+func (v *filterValues) Type() string   { return "VALUE" }
+
+func (v *filterValues) Set(value string) error {
+	*v = append(*v, value)
+	return nil
+}
+
+// addFilter adds a filter to a command, which takes an alias.
+func addFilter(c *cobra.Command) *eventFilter {
+	f := &eventFilter{flags: map[string]*filterValues{}}
+	for _, n := range record.FilterNames() {
+		if n.Name != "alias" && n.Name != "json" {
+			f.flags[n.Name] = &filterValues{}
+			c.Flags().Var(f.flags[n.Name], n.Name, n.Doc)
+		}
 	}
-	last := &e.Attempts[len(e.Attempts)-1]
-	if last.State == relay.StateQueued {
-		return w.line(isQueued(e.ID))
+	c.Use += " [FILTER...]"
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 || args[0] == "" {
+			return usage("%s takes one alias, and then filters", c.CommandPath()).WithHint("%s", c.UseLine())
+		}
+		return f.parse(args)
 	}
-	if last.State == relay.StateDelivering {
-		return w.line(e.ID + " is " + last.State)
+	return f
+}
+
+// parse reads the filter from the arguments and the flags.
+func (f *eventFilter) parse(args []string) error {
+	words, err := record.ParseFilterWords(strings.Join(args[1:], " "))
+	if err != nil {
+		return filterUsage(err)
 	}
-	return w.line(record.AttemptLine(&e.Summary, last).String())
+	f.query = record.FilterValues(words)
+	for name, values := range f.flags {
+		for _, value := range *values {
+			if name == "path" {
+				if value, err = pathPrefix(value); err != nil {
+					return err
+				}
+			}
+			if value != "" {
+				f.query.Add(name, value)
+			}
+		}
+	}
+	if f.query.Has("alias") {
+		return usage("the alias is the first argument").WithHint("relay events %s", f.query.Get("alias"))
+	}
+	all, err := record.ParseFilter(f.query)
+	if err != nil {
+		return filterUsage(err)
+	}
+	f.query = record.FilterValues(all) // durations are times now
+	f.query.Set("alias", client.NormalAlias(args[0]))
+	return nil
+}
+
+// filterUsage turns an error of record's parser into one about the command line.
+func filterUsage(err error) error {
+	return usage("%s", relay.AsError(err).Detail).WithHint("relay events --help lists the filters")
+}
+
+// pathPrefix completes a path prefix that a person typed: hook means /hook.
+func pathPrefix(typed string) (string, error) {
+	if typed == "" || strings.ContainsAny(typed[:1], "/?*") {
+		return typed, nil
+	}
+	if u, err := url.Parse(typed); err == nil && u.Host != "" {
+		return "", usage("--path is what the path starts with, not %q", typed).WithHint("did you mean --path %s", cmp.Or(u.RequestURI(), "/"))
+	}
+	return "/" + typed, nil
 }

@@ -23,20 +23,16 @@ const backgroundPoll = 300 * time.Millisecond
 type keyboard struct {
 	tty     int
 	signals chan os.Signal
-	closing chan struct{}
-	closed  chan struct{}
 
 	mu     sync.Mutex
 	before *unix.Termios // nil while the modes are not changed
+	closed bool
 }
 
 // openKeyboard calls press for each key that is typed, until close. Pasted text is
 // ignored: a read of more than one byte is no key that a person pressed.
 func openKeyboard(in *os.File, press func(key byte)) *keyboard {
-	k := &keyboard{
-		tty:     int(in.Fd()),
-		signals: make(chan os.Signal, 8), closing: make(chan struct{}), closed: make(chan struct{}),
-	}
+	k := &keyboard{tty: int(in.Fd()), signals: make(chan os.Signal, 8)}
 	signal.Ignore(syscall.SIGTTIN) // a read in the background then fails instead of stopping the tunnel
 	catch := []os.Signal{syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGQUIT}
 	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
@@ -44,40 +40,32 @@ func openKeyboard(in *os.File, press func(key byte)) *keyboard {
 	}
 	signal.Notify(k.signals, catch...)
 	k.singleKeys()
-	go k.run()
+	go k.handleSignals()
 	go k.read(in, press)
 	return k
 }
 
 // close restores the terminal. It does nothing on nil.
 func (k *keyboard) close() {
-	if k != nil {
-		close(k.closing)
-		<-k.closed
+	if k == nil {
+		return
 	}
+	signal.Stop(k.signals)
+	k.restore(true)
 }
 
-// run handles signals until close.
-func (k *keyboard) run() {
-	defer close(k.closed)
-	defer k.restore()
-	defer signal.Stop(k.signals)
-	for {
-		select {
-		case <-k.closing:
-			return
-		case <-time.After(backgroundPoll):
+// handleSignals restores the modes of the terminal before a signal stops or ends the
+// program.
+func (k *keyboard) handleSignals() {
+	for s := range k.signals {
+		switch s {
+		case syscall.SIGCONT:
 			k.singleKeys()
-		case s := <-k.signals:
-			if s == syscall.SIGCONT {
-				k.singleKeys()
-				continue
-			}
-			k.restore()
-			if s == syscall.SIGTSTP {
-				_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
-				continue
-			}
+		case syscall.SIGTSTP:
+			k.restore(false)
+			_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
+		default:
+			k.restore(true)
 			signal.Reset(s)
 			_ = unix.Kill(unix.Getpid(), s.(syscall.Signal))
 		}
@@ -96,7 +84,7 @@ func (k *keyboard) foreground() bool {
 func (k *keyboard) singleKeys() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.before != nil || !k.foreground() {
+	if k.closed || k.before != nil || !k.foreground() {
 		return
 	}
 	before, err := unix.IoctlGetTermios(k.tty, getTermios)
@@ -111,14 +99,15 @@ func (k *keyboard) singleKeys() {
 	}
 }
 
-// restore gives the terminal back the modes that it had.
-func (k *keyboard) restore() {
+// restore gives the terminal back the modes that it had; they are not changed again if the
+// program ends.
+func (k *keyboard) restore(ends bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.before != nil && k.foreground() {
 		_ = unix.IoctlSetTermios(k.tty, setTermios, k.before)
 	}
-	k.before = nil
+	k.before, k.closed = nil, ends
 }
 
 // read reads until the terminal is gone. Nothing can interrupt the read of a terminal,
@@ -133,6 +122,7 @@ func (k *keyboard) read(in *os.File, press func(key byte)) {
 		switch {
 		case errors.Is(err, syscall.EIO): // this job is in the background
 			time.Sleep(backgroundPoll)
+			k.singleKeys()
 		case err != nil:
 			return
 		}

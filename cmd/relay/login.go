@@ -1,16 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
 	"relay/client"
+	"relay/record"
 )
 
 // loginFlags are the flags of relay login.
@@ -23,28 +30,39 @@ type loginFlags struct {
 
 func (p *program) login() *cobra.Command {
 	var f loginFlags
-	c := &cobra.Command{Use: "login [URL]", Short: loginShort, Long: loginLong, Example: loginExample, Args: optionalArg("base URL")}
-	c.Flags().BoolVar(&f.withToken, "with-token", false, flagWithToken)
-	c.Flags().BoolVar(&f.noBrowser, "no-browser", false, flagNoBrowser)
-	c.Flags().StringVar(&f.name, "name", "", flagTokenName)
-	c.Flags().BoolVar(&f.json, "json", false, flagLoginJSON)
+	c := &cobra.Command{
+		Use: "login [URL]", Short: "log in to a relay: register a key, pin the host key, store a token",
+		Long: `Log in to the relay whose dashboard is at URL, which also tells its SSH address and host
+key. You approve your SSH key in the browser, unless it is registered already; with
+--with-token a token from stdin registers it. If you have no key, one is made. The token is
+stored in a file that only you can read, and expires when it was not used for 90 days.
+Commands use the API from then on.`,
+		Example: `  relay login https://relay.example.com
+  relay login https://relay.example.com --with-token < token`,
+		Args: takes("base URL", 0, 1),
+	}
+	c.Flags().BoolVar(&f.withToken, "with-token", false, "read an API token from stdin instead of approving the key in the browser")
+	c.Flags().BoolVar(&f.noBrowser, "no-browser", false, "do not open a browser; show the link only")
+	c.Flags().StringVar(&f.name, "name", "", "`TEXT` that names token and key in the dashboard (default: relay on this host)")
+	c.Flags().BoolVar(&f.json, "json", false, "print JSON, including link and code, one object per line")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		typed := p.getenv("RELAY_URL")
-		if len(args) > 0 {
-			typed = args[0]
-		}
 		f.json = f.json || p.output == outputJSON
-		if f.name == "" {
-			host, _ := os.Hostname()
-			f.name = tokenName(host)
-		}
-		return p.runLogin(c.Context(), f, typed)
+		f.name = cmp.Or(f.name, tokenName())
+		return p.runLogin(c.Context(), f, strings.Join(args, ""))
 	}
 	return c
 }
 
+// tokenName names a token or key after this machine.
+func tokenName() string {
+	if host, _ := os.Hostname(); host != "" {
+		return "relay on " + record.SafeTextMax(host, 60)
+	}
+	return "relay"
+}
+
 func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) error {
-	base, err := p.loginBase(typed)
+	base, err := p.loginBase(cmp.Or(typed, p.getenv("RELAY_URL")))
 	if err != nil {
 		return err
 	}
@@ -86,7 +104,10 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	if err := p.logins().Save(login); err != nil {
 		return err
 	}
-	return p.loggedIn(f, login)
+	if f.json {
+		return p.printer().object(map[string]string{"user": login.User, "baseUrl": login.BaseURL, "server": login.Server, "key": login.Key})
+	}
+	return p.printer().line("Logged in to " + login.BaseURL + " as " + login.User)
 }
 
 // loginBase returns the base URL to log in at.
@@ -114,13 +135,7 @@ func (p *program) loginBase(typed string) (string, error) {
 
 // loginDialer pins the host key and makes a key if there is none.
 func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
-	server := p.server
-	if server == "" {
-		server = p.getenv("RELAY_SERVER")
-	}
-	if server == "" {
-		server = site.SSHAddr
-	}
+	server := cmp.Or(p.server, p.getenv("RELAY_SERVER"), site.SSHAddr)
 	if server == "" { // the relay does not tell
 		var err error
 		if server, err = p.whichServer(nil); err != nil {
@@ -138,13 +153,12 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	}
 	own := p.logins().OwnKey()
 	had := exists(own)
-	host, _ := os.Hostname()
-	key, err := client.MakeKey(own, tokenName(host))
+	key, err := client.MakeKey(own, tokenName())
 	if err != nil {
 		return nil, err
 	}
 	if !had {
-		p.say(madeKey(own, ssh.FingerprintSHA256(key)))
+		p.say("there was no SSH key, so one was made: " + own + " (" + ssh.FingerprintSHA256(key) + ")")
 	}
 	return p.dialerTo(server, own), nil
 }
@@ -180,12 +194,13 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 		if me, refused := byKey.Me(ctx); refused == nil { // it belongs to another account
 			err = nil
 			if me.User != login.User {
-				p.say(keyOfAnother(me.User))
+				p.say("warning: the token works, but the SSH key belongs to another account: tunnels go as " + me.User +
+					"; relay login URL --with-token --identity FILE uses another key")
 			}
 		}
 	}
 	if err != nil {
-		p.say(keyNotRegistered(err))
+		p.say("warning: the token works, but no SSH key was registered with it: " + err.Error())
 	}
 	return ctx.Err()
 }
@@ -214,6 +229,7 @@ func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *
 	return nil
 }
 
+// enrol has the key approved in a browser.
 func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags) error {
 	var failed error
 	err := dialer.Enrol(ctx, func(link, code string) {
@@ -221,28 +237,164 @@ func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags
 		if f.json {
 			failed = w.object(map[string]string{"link": link, "code": code})
 		} else {
-			failed = errors.Join(w.line(openLink(link)), w.line(codeIs(code)))
+			failed = errors.Join(w.line("Open  "+link), w.line("Code: "+code))
 		}
-		p.say(waitingForApproval)
-		if p.prompter() != nil && !f.noBrowser {
-			p.browse(link)
+		p.say("waiting for somebody who is signed in there to approve the key, 2 minutes at most")
+		if p.prompter() == nil || f.noBrowser {
+			return
+		}
+		// Failures are ignored: the link is printed, too.
+		if c := p.browser(link); c != nil && c.Start() == nil {
+			go func() { _ = c.Wait() }()
 		}
 	})
 	return errors.Join(err, failed)
 }
 
-// browse opens a page for the person at the terminal. Failures are ignored: the link is
-// printed, too.
-func (p *program) browse(link string) {
-	if c := p.opener(link); c != nil && c.Start() == nil {
-		go func() { _ = c.Wait() }()
+// browser returns the command that opens a page in a browser on this machine, or nil if
+// there is none, as on a machine without a screen.
+func (p *program) browser(link string) *exec.Cmd {
+	u, err := url.Parse(link)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return nil
 	}
+	name, args := "xdg-open", []string{u.String()}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", u.String()}
+	default:
+		if p.getenv("DISPLAY") == "" && p.getenv("WAYLAND_DISPLAY") == "" && p.getenv("BROWSER") == "" {
+			return nil
+		}
+	}
+	if _, err := exec.LookPath(name); err != nil {
+		return nil
+	}
+	return exec.Command(name, args...)
 }
 
-func (p *program) loggedIn(f loginFlags, login client.Login) error {
-	w := p.printer()
-	if f.json {
-		return w.object(map[string]string{"user": login.User, "baseUrl": login.BaseURL, "server": login.Server, "key": login.Key})
+func (p *program) logout() *cobra.Command {
+	c := &cobra.Command{
+		Use: "logout", Short: "revoke the token that the login made, and remove the login",
+		Long:    "Revoke the token of the login at this relay and remove the login. A token passed by\n--with-token stays valid. The SSH key still logs in.",
+		Example: "  relay logout\n  relay logout --key", Args: takes("", 0, 0),
 	}
-	return w.line(loggedInAs(login))
+	withKey := c.Flags().Bool("key", false, "also remove the SSH key from the account")
+	c.RunE = func(c *cobra.Command, _ []string) error { return p.runLogout(c.Context(), *withKey) }
+	return c
+}
+
+func (p *program) runLogout(ctx context.Context, withKey bool) error {
+	dialer, err := p.dialer(nil)
+	if err != nil {
+		return err
+	}
+	login, err := p.loginAt(dialer)
+	if err != nil {
+		return err
+	}
+	if login == nil {
+		addr, _ := dialer.Addr()
+		return client.Errorf(client.ExitFailure, "you are not logged in at %s", addr).WithHint("relay login URL")
+	}
+	api, err := client.NewAPI(login.BaseURL, login.Token, relay.ThisBuild().Version)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	var keyErr error
+	if withKey {
+		var key ssh.PublicKey
+		if key, keyErr = dialer.FirstKey(); keyErr == nil {
+			keyErr = api.RemoveKey(ctx, key)
+		}
+	}
+	tokenErr := p.endToken(ctx, api, login)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	// The login is removed here whatever the relay answered.
+	if err := p.logins().Forget(login.Server); err != nil {
+		return err
+	}
+	if own := p.logins().OwnKey(); withKey && keyErr == nil && login.Key == own {
+		_ = os.Remove(own)
+		_ = os.Remove(own + ".pub")
+	}
+	account := login.BaseURL + "/account"
+	if tokenErr != nil {
+		return &client.Error{
+			Exit: client.ExitUnreachable, Cause: tokenErr, Hint: "revoke it at " + account,
+			Text: "logged out here, but " + login.BaseURL + " could not be reached, so the token is still valid",
+		}
+	}
+	if keyErr != nil {
+		return &client.Error{
+			Exit: client.ExitFailure, Cause: keyErr, Hint: "remove it at " + account,
+			Text: "logged out of " + login.BaseURL + ", but the SSH key still logs in",
+		}
+	}
+	err = p.printer().line("Logged out of " + login.BaseURL)
+	if err == nil && !withKey {
+		p.say("the SSH key still logs in; remove it in the dashboard, or use relay logout --key next time")
+	}
+	return err
+}
+
+// endToken revokes the token that the login made. A token that was passed by
+// --with-token is not revoked, because others may use it, and the person is told.
+func (p *program) endToken(ctx context.Context, api *client.API, login *client.Login) error {
+	account := login.BaseURL + "/account"
+	if login.TokenID != "" {
+		revoked, err := api.RevokeToken(ctx, login.TokenID)
+		if err == nil && !revoked {
+			p.say("the token lacks the scope to revoke itself, so it stays valid; revoke it at " + account + " if nothing else uses it")
+		}
+		return err
+	}
+	me, err := api.Me(ctx)
+	var e *client.Error
+	if errors.As(err, &e) && e.Exit == client.ExitRefused { // revoked already
+		return nil
+	}
+	if err == nil && me.TokenID != "" {
+		account = "with relayd token rm " + me.TokenID + " or at " + account
+	} else {
+		account = "at " + account
+	}
+	p.say("the token was made elsewhere and stays valid; revoke it " + account)
+	return nil
+}
+
+func (p *program) whoami() *cobra.Command {
+	c := &cobra.Command{Use: "whoami", Short: "show your account and how the relay is reached", Example: "  relay whoami\n  relay whoami --json", Args: takes("", 0, 0)}
+	// The answer of the relay, with the connection added.
+	asked := func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) error {
+		fields := map[string]any{}
+		if err := api.Get(ctx, "/me", &fields); err != nil {
+			return err
+		}
+		fields["connection"], fields["relay"] = api.Endpoint().Name, api.Endpoint().Addr
+		answer, err := json.Marshal(fields)
+		return errors.Join(err, emit(answer))
+	}
+	type me struct {
+		record.Me
+		Connection, Relay string
+	}
+	return p.ask(c, asked, decoded(func(w *printer, m *me) error {
+		account, way := m.User, "with a key, over SSH at "
+		if m.Admin {
+			account += " (admin)"
+		}
+		if m.Alias != nil {
+			account += ", alias " + *m.Alias + " only"
+		}
+		if m.Connection == "api" {
+			way = "with a token, over the API at "
+		}
+		return errors.Join(w.line(account), w.line(way+m.Relay))
+	}))
 }

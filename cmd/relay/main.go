@@ -1,7 +1,8 @@
 // Command relay is the thin client: it puts a local server behind a permanent
 // public URL (relay up), and lists, shows and replays what was sent to it.
 //
-// Data goes to stdout, talk to stderr. Exit codes are those of package client.
+// Data goes to stdout, talk to stderr. Exit codes are those of package client. Lines on
+// stderr begin with the name of the program, are in lower case and have no full stop.
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 
 	"relay"
 	"relay/client"
+	"relay/manual"
 	"relay/record"
 )
 
@@ -55,13 +57,22 @@ type program struct {
 	noColor  bool
 }
 
-// root builds the command tree; each command has a file of its own.
+// Values of --output.
+const (
+	outputCompact = "compact"
+	outputQuiet   = "quiet"
+	outputJSON    = "json"
+)
+
+// root builds the command tree.
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:               "relay",
-		Short:             rootShort,
-		Long:              rootLong,
-		Example:           rootExample,
+		Use:   "relay",
+		Short: "put a local server behind a permanent public URL, and replay what was sent to it",
+		Long:  "relay puts a local server behind a permanent public URL, and replays what was sent to it.",
+		Example: `  relay up --port 3000 --alias stripe-dev
+  relay events stripe-dev -f
+  relay replay evt_01k...`,
 		Version:           relay.ThisBuild().String(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -70,45 +81,33 @@ func (p *program) root() *cobra.Command {
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return p.checkGlobals(c.Name()) },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&p.server, "server", "", flagServer)
-	flags.StringVar(&p.identity, "identity", "", flagIdentity)
-	flags.StringVar(&p.config, "config", "", flagConfig)
-	flags.StringVar(&p.output, "output", outputCompact, flagOutput)
-	flags.StringVar(&p.hostKey, "host-key", "", flagHostKey)
-	flags.BoolVar(&p.noColor, "no-color", false, flagNoColor)
+	flags.StringVar(&p.server, "server", "", "SSH address `HOST:PORT` of the relay (RELAY_SERVER, then webhooks.yaml, then the newest login, then "+client.DefaultServer+")")
+	flags.StringVar(&p.identity, "identity", "", "log in with this private key `FILE` and no other (default: ssh-agent, then ~/.ssh)")
+	flags.StringVar(&p.config, "config", "", "use this `FILE` instead of the nearest webhooks.yaml")
+	flags.StringVar(&p.output, "output", outputCompact, "`FORMAT` of what is printed: compact, quiet or json")
+	flags.StringVar(&p.hostKey, "host-key", "", "accept only the host key with this `FINGERPRINT` (SHA256:...)")
+	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also NO_COLOR)")
 	root.SetFlagErrorFunc(flagError)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
 	root.CompletionOptions.DisableDefaultCmd = true
-	for _, g := range []struct {
-		id, title string
-		commands  []*cobra.Command
-	}{
-		{"tunnel", tunnelGroup, []*cobra.Command{p.up()}},
-		{"events", eventsGroup, []*cobra.Command{
-			p.aliases(), p.events(), p.wait(), p.show(), p.diff(), p.replay(), p.replayQueued(), p.mark(), p.share(), p.export(),
-		}},
-		{"account", accountGroup, []*cobra.Command{p.login(), p.logout(), p.whoami()}},
-		{"program", programGroup, []*cobra.Command{p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man()}},
-	} {
-		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
-		for _, c := range g.commands {
-			c.GroupID = g.id
+	group := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range commands {
+			c.GroupID = id
 		}
-		root.AddCommand(g.commands...)
+		root.AddCommand(commands...)
 	}
+	group("tunnel", "Tunnel:", p.up())
+	group("events", "Aliases and events:",
+		p.aliases(), p.events(), p.wait(), p.show(), p.diff(), p.replay(), p.replayQueued(), p.mark(), p.share(), p.export())
+	group("account", "Account:", p.login(), p.logout(), p.whoami())
+	group("program", "This program:", p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man())
 	root.SetHelpCommandGroupID("program")
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: helpShort, Args: cobra.ArbitraryArgs, RunE: help, GroupID: "program"})
-	p.completeAliases(root)
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "show the help of a command", Args: cobra.ArbitraryArgs, RunE: help, GroupID: "program"})
+	p.complete(root)
 	return root
 }
-
-// Values of --output.
-const (
-	outputCompact = "compact"
-	outputQuiet   = "quiet"
-	outputJSON    = "json"
-)
 
 func (p *program) checkGlobals(command string) error {
 	switch p.output {
@@ -139,13 +138,16 @@ func (p *program) exit(ctx context.Context, err error) int {
 	case errors.As(err, &e):
 		p.say(e.Error())
 		if e.Hint != "" {
-			p.say(hintPrefix + e.Hint)
+			p.say("hint: " + e.Hint)
 		}
 		return e.Exit
 	}
 	p.say(err.Error())
 	return client.ExitFailure
 }
+
+// sayPrefix begins each line for people.
+const sayPrefix = "relay: "
 
 // say prints lines for people on stderr, escaped for a terminal.
 func (p *program) say(text string) {
@@ -154,9 +156,10 @@ func (p *program) say(text string) {
 	}
 }
 
-// colored reports whether stdout gets colors.
-func (p *program) colored() bool {
-	return !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb" && term.IsTerminal(int(p.out.Fd()))
+// printer returns the printer for stdout.
+func (p *program) printer() *printer {
+	color := !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb" && term.IsTerminal(int(p.out.Fd()))
+	return &printer{out: p.out, color: color}
 }
 
 func (p *program) home() string {
@@ -169,23 +172,68 @@ func (p *program) home() string {
 	return string(filepath.Separator)
 }
 
-// readConfig reads the webhooks.yaml that was named or is nearest; without one it
-// returns an empty configuration.
-func (p *program) readConfig() (*client.Config, error) {
-	if p.config != "" {
-		return client.ReadConfig(p.config, p.config)
+func (p *program) versionCommand() *cobra.Command {
+	c := &cobra.Command{Use: "version", Short: "print the version", Args: takes("", 0, 0)}
+	asJSON := c.Flags().Bool("json", false, flagJSON)
+	c.RunE = func(*cobra.Command, []string) error {
+		if !*asJSON && p.output != outputJSON {
+			return p.printer().line("relay " + relay.ThisBuild().String())
+		}
+		return p.printer().object(struct {
+			Name string `json:"name"`
+			relay.Build
+		}{"relay", relay.ThisBuild()})
 	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	path := client.FindConfig(dir)
-	if path == "" {
-		return &client.Config{}, nil
-	}
-	name, err := filepath.Rel(dir, path)
-	if err != nil {
-		name = path
-	}
-	return client.ReadConfig(path, name)
+	return c
 }
+
+// man writes the manual pages, for packages.
+func (p *program) man() *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIR", Short: "write the manual pages to a directory", Args: takes("folder", 1, 1), Hidden: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			return manual.Manual{Section: 1, End: manExits}.Write(c.Root(), args[0])
+		},
+	}
+}
+
+// manExits is the part of the manual about exit codes and environment.
+const manExits = `.SH EXIT STATUS
+.TP
+.B 0
+Success.
+.TP
+.B 1
+Failure.
+.TP
+.B 2
+Wrong usage.
+.TP
+.B 3
+The login was refused, or the host key is not the known one.
+.TP
+.B 4
+Not found.
+.TP
+.B 5
+The alias was taken over, or is not yours.
+.TP
+.B 69
+The relay is unreachable.
+.TP
+.B 130
+Interrupted; relay up exits with 0.
+.SH ENVIRONMENT
+.TP
+.B RELAY_SERVER
+SSH address HOST:PORT of the relay.
+.TP
+.B RELAY_TOKEN
+API token; commands then use the API.
+.TP
+.B RELAY_URL
+Address of the dashboard and API.
+.TP
+.B NO_COLOR
+If set, no colors are used.
+`

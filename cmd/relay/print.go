@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,61 +23,81 @@ type printer struct {
 	color bool
 }
 
-func (p *program) printer() *printer { return &printer{out: p.out, color: p.colored()} }
-
 var statusInBrackets = regexp.MustCompile(`\[[1-5]\d\d\]`)
+
+// statusColors are the colors of the classes of a status.
+var statusColors = map[byte]string{'1': "\x1b[32m", '2': "\x1b[32m", '3': "\x1b[36m", '4': "\x1b[33m", '5': "\x1b[31m"}
 
 // line writes one line, escaped. The color is added after that: in the lines of this
 // program the first status in brackets precedes all text of callers.
 func (w *printer) line(text string) error {
 	text = record.SafeText(text)
 	if at := statusInBrackets.FindStringIndex(text); w.color && at != nil {
-		text = text[:at[0]] + statusColor(text[at[0]+1]) + text[at[0]:at[1]] + "\x1b[0m" + text[at[1]:]
+		text = text[:at[0]] + statusColors[text[at[0]+1]] + text[at[0]:at[1]] + "\x1b[0m" + text[at[1]:]
 	}
 	_, err := io.WriteString(w.out, text+"\n")
 	return err
 }
 
-func statusColor(class byte) string {
-	switch class {
-	case '5':
-		return "\x1b[31m"
-	case '4':
-		return "\x1b[33m"
-	case '3':
-		return "\x1b[36m"
-	}
-	return "\x1b[32m"
-}
-
-// text writes several lines, each escaped.
-func (w *printer) text(s string) error {
+// text writes several lines, each escaped but for the characters of keep.
+func (w *printer) text(s, keep string) error {
+	var b strings.Builder
 	for l := range strings.Lines(s) {
-		if _, err := io.WriteString(w.out, record.SafeText(strings.TrimRight(l, "\r\n"))+"\n"); err != nil {
-			return err
+		l = strings.TrimRight(l, "\r\n")
+		for at := strings.IndexAny(l, keep); at >= 0; at = strings.IndexAny(l, keep) {
+			b.WriteString(record.SafeText(l[:at]) + l[at:at+1])
+			l = l[at+1:]
 		}
+		b.WriteString(record.SafeText(l) + "\n")
 	}
-	return nil
+	_, err := io.WriteString(w.out, b.String())
+	return err
 }
 
 // json writes one JSON value on one line.
 func (w *printer) json(raw []byte) error {
 	var line bytes.Buffer
 	if err := json.Compact(&line, raw); err != nil {
-		return err
+		return fmt.Errorf("read the relay's answer: %w", err)
 	}
 	_, err := io.WriteString(w.out, record.SafeJSON(line.Bytes())+"\n")
 	return err
 }
 
-// question asks the API and writes JSON values to out as they arrive.
-type question func(ctx context.Context, api *client.API, args []string, out io.Writer) error
-
-// getting is the question that gets a path.
-func getting(path func(args []string) string) question {
-	return func(ctx context.Context, api *client.API, args []string, out io.Writer) error {
-		return api.Call(ctx, http.MethodGet, path(args), nil, out)
+// object writes a value as JSON on a line of its own.
+func (w *printer) object(v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
 	}
+	return w.json(raw)
+}
+
+// question asks the API and passes on the answer, or each of several.
+type question func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) error
+
+// calling is the question that sends one request, whose body may be nil.
+func calling(method string, path func(args []string) string, body func() any) question {
+	return func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) error {
+		var sent any
+		if body != nil {
+			sent = body()
+		}
+		answer, err := api.Call(ctx, method, path(args), sent)
+		if err != nil {
+			return err
+		}
+		return emit(answer)
+	}
+}
+
+// flagJSON describes --json of most commands.
+const flagJSON = "print the JSON of the API; a stream is one object per line"
+
+// nothingYet is printed instead of an empty list.
+var nothingYet = map[string]string{
+	"aliases": "there are no aliases yet; relay up --port 3000 --alias NAME creates one",
+	"events":  "there are no events yet",
 }
 
 // ask adds --json to a command that asks the relay, and prints the answer: as
@@ -91,35 +110,23 @@ func (p *program) ask(c *cobra.Command, asked question, show func(w *printer, it
 			return err
 		}
 		defer api.Close()
-		w, shown := p.printer(), 0
-		take := func(raw json.RawMessage) error {
-			return eachItem(raw, func(item json.RawMessage) error {
+		w, shown, inJSON := p.printer(), 0, *asJSON || p.output == outputJSON
+		err = asked(c.Context(), api, args, func(answer json.RawMessage) error {
+			if inJSON {
+				return w.json(answer)
+			}
+			for _, item := range items(answer) {
 				shown++
-				return show(w, item)
-			})
-		}
-		inJSON := *asJSON || p.output == outputJSON
-		if inJSON {
-			take = func(raw json.RawMessage) error { return w.json(raw) }
-		}
-		from, to := io.Pipe()
-		printed := make(chan error, 1)
-		go func() {
-			err := eachValue(from, take)
-			from.CloseWithError(err)
-			printed <- err
-		}()
-		err = withHint(c.Name(), asked(c.Context(), api, args, to))
-		to.Close()
-		printErr := <-printed
-		var told *client.Error
-		if !errors.As(err, &told) && printErr != nil {
-			return printErr
-		}
+				if err := show(w, item); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if none := nothingYet[c.Name()]; err == nil && shown == 0 && !inJSON && none != "" {
 			p.say(none)
 		}
-		return err
+		return withHint(c.Name(), err)
 	}
 	return c
 }
@@ -132,55 +139,23 @@ func withHint(command string, err error) error {
 	}
 	switch command {
 	case "events", "wait", "replay-queued":
-		return e.WithHint("%s", hintAliases)
+		return e.WithHint("relay aliases lists yours")
 	case "show", "diff", "replay", "mark", "share", "export":
-		return e.WithHint("%s", hintEvents)
+		return e.WithHint("relay events ALIAS lists those of an alias")
 	}
 	return err
 }
 
-// eachValue decodes JSON values until the end of r.
-func eachValue(r io.Reader, take func(json.RawMessage) error) error {
-	values := json.NewDecoder(r)
-	for {
-		var raw json.RawMessage
-		err := values.Decode(&raw)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read the relay's answer: %w", err)
-		}
-		if err := take(raw); err != nil {
-			return err
-		}
-	}
-}
-
-// eachItem calls take for each item of a list, or for the value itself if it is no
-// list.
-func eachItem(raw json.RawMessage, take func(json.RawMessage) error) error {
+// items returns the items of a list, or the answer itself if it is no list. Events have the
+// newest last, next to the prompt, as a stream has them: the relay's lists begin with the
+// newest, and ids are in order of arrival.
+func items(answer json.RawMessage) []json.RawMessage {
 	var list struct {
 		Data []json.RawMessage `json:"data"`
 	}
-	if len(raw) > 0 && raw[0] == '[' {
-		if err := json.Unmarshal(raw, &list.Data); err != nil {
-			return err
-		}
-	} else if err := json.Unmarshal(raw, &list); err != nil || list.Data == nil {
-		return take(raw)
+	if json.Unmarshal(answer, &list) != nil || list.Data == nil {
+		return []json.RawMessage{answer}
 	}
-	for _, item := range inOrder(list.Data) {
-		if err := take(item); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// inOrder returns events with the newest last, next to the prompt, as a stream has
-// them. Lists of the relay begin with the newest; ids are in order of arrival.
-func inOrder(list []json.RawMessage) []json.RawMessage {
 	id := func(raw json.RawMessage) string {
 		var e struct {
 			ID string `json:"id"`
@@ -188,10 +163,10 @@ func inOrder(list []json.RawMessage) []json.RawMessage {
 		_ = json.Unmarshal(raw, &e)
 		return e.ID
 	}
-	if n := len(list); n > 1 && id(list[0]) > id(list[n-1]) {
-		slices.Reverse(list)
+	if n := len(list.Data); n > 1 && id(list.Data[0]) > id(list.Data[n-1]) {
+		slices.Reverse(list.Data)
 	}
-	return list
+	return list.Data
 }
 
 // decoded turns a function that shows a decoded item into one that shows JSON.
@@ -203,4 +178,12 @@ func decoded[T any](show func(w *printer, item *T) error) func(*printer, json.Ra
 		}
 		return show(w, item)
 	}
+}
+
+// count is a number of things in words.
+func count(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
 	"relay/client"
+	"relay/record"
 )
 
 // upScreen prints the output of relay up: the fixed lines and the request log on
@@ -30,69 +32,73 @@ func newScreen(w *printer, say func(string), mode string, forwards []client.Forw
 	return &upScreen{w: w, say: say, mode: mode, forwards: forwards, shown: map[string]bool{}, queued: map[string]int{}, refusals: map[string]string{}}
 }
 
+// line writes a line for people, which is left out with --output json.
+func (s *upScreen) line(text string) {
+	if s.mode != outputJSON {
+		_ = s.w.line(text)
+	}
+}
+
+// object writes a line of --output json.
+func (s *upScreen) object(v any) {
+	if s.mode == outputJSON {
+		_ = s.w.object(v)
+	}
+}
+
 // message shows a message of the relay.
 func (s *upScreen) message(m *client.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mode == outputJSON {
-		_ = s.w.object(m)
-	}
+	s.object(m)
 	switch m.Type {
 	case client.TypeHello:
 		if !s.helloShown {
 			s.helloShown = true
-			s.line(connectedTo(m.Host))
+			s.line("Connected to relay " + m.Host)
 		}
 	case client.TypeOnline:
 		s.online(m)
 	case client.TypeRequest:
-		s.request(m)
+		if s.mode != outputCompact || m.Event == nil || m.Attempt == nil {
+			return
+		}
+		line := record.AttemptLine(m.Event, m.Attempt).String()
+		if len(s.forwards) > 1 {
+			line += " alias " + m.Event.Alias
+		}
+		_ = s.w.line(line)
 	case client.TypeRefused:
 		s.refused(m)
 	case client.TypeSuperseded:
 		if len(s.forwards) > 1 {
-			s.say(takenOver(m.Alias))
+			s.say("alias " + m.Alias + " was taken over by a newer connection")
 		}
-	default:
-		s.notice(m)
+	case client.TypeStale, client.TypeOffline:
+		s.say("alias " + m.Alias + " is offline: requests are queued")
+	case client.TypeStopping:
+		s.say("the relay is stopping")
+	case client.TypeMoving:
+		s.say("this node of the relay takes no more clients; connecting to another one")
+	case client.TypeRevoked:
+		s.say(m.Message)
+	case client.TypeMissed:
+		s.say("some requests are not shown: too many at the same time")
 	}
 }
 
 // refused says why an alias is not online. If the only alias is refused for good, the
 // error at the end says it.
 func (s *upScreen) refused(m *client.Message) {
-	text := refused(m.Alias, m.Message)
+	text := "alias " + m.Alias + " was refused: " + m.Message
 	switch {
-	case m.Transient():
-		if s.refusals[m.Alias] != text { // not repeated for each try
-			s.refusals[m.Alias] = text
-			s.say(text + askingAgain)
+	case !m.Transient():
+		if len(s.forwards) > 1 {
+			s.say(text)
 		}
-	case len(s.forwards) > 1:
-		s.say(text)
-	}
-}
-
-func (s *upScreen) request(m *client.Message) {
-	if s.mode != outputCompact || m.Event == nil || m.Attempt == nil {
-		return
-	}
-	_ = s.w.line(logLine(m.Event, m.Attempt, len(s.forwards) > 1))
-}
-
-// notice shows messages that change no state of the screen.
-func (s *upScreen) notice(m *client.Message) {
-	switch m.Type {
-	case client.TypeStale, client.TypeOffline:
-		s.say(offlineNow(m.Alias))
-	case client.TypeStopping:
-		s.say(stoppingNow)
-	case client.TypeMoving:
-		s.say(movingNow)
-	case client.TypeRevoked:
-		s.say(m.Message)
-	case client.TypeMissed:
-		s.say(someMissing)
+	case s.refusals[m.Alias] != text: // not repeated for each try
+		s.refusals[m.Alias] = text
+		s.say(text + "; asking again")
 	}
 }
 
@@ -103,25 +109,30 @@ func (s *upScreen) online(m *client.Message) {
 	}
 	delete(s.refusals, m.Alias)
 	if s.shown[m.Alias] {
-		s.say(onlineAgain(m.Alias))
+		s.say("alias " + m.Alias + " is online")
 		return
 	}
 	s.shown[m.Alias] = true
-	s.line(aliasOnline(m.Alias))
-	s.line(publicURL(m.URL))
-	s.line(localTarget(s.target(m.Alias)))
+	s.line("Alias " + m.Alias + " is online")
+	s.line("Public URL    " + m.URL)
+	for _, f := range s.forwards {
+		if client.SameAlias(f.Alias, m.Alias) {
+			s.line("Local target  " + f.Target.URL)
+		}
+	}
 	if s.ready {
 		s.tellQueued()
 	}
 }
 
-func (s *upScreen) target(alias string) string {
+func (s *upScreen) tellQueued() {
 	for _, f := range s.forwards {
-		if client.SameAlias(f.Alias, alias) {
-			return f.Target.URL
+		alias := client.AliasLabel(f.Alias)
+		if n := s.queued[alias]; n > 0 {
+			s.line(count(n, "event", "events") + " queued while offline; press R or run: relay replay-queued " + alias)
+			s.queued[alias] = 0
 		}
 	}
-	return ""
 }
 
 // connected prints the last fixed line, or says that the connection is back.
@@ -129,61 +140,25 @@ func (s *upScreen) connected(again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if again {
-		s.say(backAgain)
+		s.say("connected to the relay again")
 	} else {
-		s.line(pressCtrlC)
+		s.line("Press Ctrl+C to disconnect")
 	}
 	s.ready, s.reason = true, ""
 	s.tellQueued()
-	if s.mode == outputJSON {
-		_ = s.w.object(readyMessage{Type: "ready", Again: again, Aliases: s.targets()})
+	type aliasTarget struct {
+		Alias  string `json:"alias"`
+		Target string `json:"target"`
 	}
-}
-
-// readyMessage, lostMessage and localMessage are the lines that the client adds to
-// those of the relay with --output json.
-type readyMessage struct {
-	Type    string        `json:"type"`
-	Again   bool          `json:"again"`
-	Aliases []aliasTarget `json:"aliases"`
-}
-
-type aliasTarget struct {
-	Alias  string `json:"alias"`
-	Target string `json:"target"`
-}
-
-type lostMessage struct {
-	Type      string `json:"type"`
-	Message   string `json:"message"`
-	RetryInMs int64  `json:"retryInMs"`
-}
-
-type localMessage struct {
-	Type    string `json:"type"`
-	Alias   string `json:"alias"`
-	Target  string `json:"target"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-func (s *upScreen) targets() []aliasTarget {
 	list := make([]aliasTarget, 0, len(s.forwards))
 	for _, f := range s.forwards {
 		list = append(list, aliasTarget{f.Alias, f.Target.URL})
 	}
-	return list
-}
-
-func (s *upScreen) tellQueued() {
-	for _, f := range s.forwards {
-		for alias, n := range s.queued {
-			if n > 0 && client.SameAlias(f.Alias, alias) {
-				s.line(queuedWhileOffline(n, alias))
-				s.queued[alias] = 0
-			}
-		}
-	}
+	s.object(struct {
+		Type    string        `json:"type"`
+		Again   bool          `json:"again"`
+		Aliases []aliasTarget `json:"aliases"`
+	}{"ready", again, list})
 }
 
 // repeatAfter is how long the same reason for a lost connection is not repeated.
@@ -192,29 +167,27 @@ const repeatAfter = time.Minute
 func (s *upScreen) lost(err error, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if text := err.Error(); text != s.reason || time.Since(s.reasonAt) > repeatAfter {
+	text := err.Error()
+	if text != s.reason || time.Since(s.reasonAt) > repeatAfter {
 		s.reason, s.reasonAt = text, time.Now()
-		s.say(lostConnection(err, next))
+		in := ""
+		if next >= 50*time.Millisecond {
+			in = fmt.Sprintf(" in %.1f s", next.Seconds())
+		}
+		s.say(text + "; connecting again" + in)
 	}
-	if s.mode == outputJSON {
-		_ = s.w.object(lostMessage{"lost", err.Error(), next.Milliseconds()})
-	}
+	s.object(struct {
+		Type      string `json:"type"`
+		Message   string `json:"message"`
+		RetryInMs int64  `json:"retryInMs"`
+	}{"lost", text, next.Milliseconds()})
 }
 
 // local reports a problem with a local server.
 func (s *upScreen) local(n client.TargetEvent) {
 	s.say(n.Text)
 	if n.Hint != "" {
-		s.say(hintPrefix + n.Hint)
+		s.say("hint: " + n.Hint)
 	}
-	if s.mode == outputJSON {
-		_ = s.w.object(localMessage{n.Kind, n.Alias, n.Target, n.Text, n.Hint})
-	}
-}
-
-// line writes a line for people, which is left out with --output json.
-func (s *upScreen) line(text string) {
-	if s.mode != outputJSON {
-		_ = s.w.line(text)
-	}
+	s.object(n)
 }

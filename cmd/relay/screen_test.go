@@ -176,21 +176,23 @@ func TestColorsStandAroundTheStatusOnly(t *testing.T) {
 }
 
 func TestListsArePrintedNewestLast(t *testing.T) {
-	var ids []string
-	take := func(raw json.RawMessage) error {
-		return eachItem(raw, func(item json.RawMessage) error {
-			ids = append(ids, string(item))
-			return nil
-		})
+	for in, want := range map[string]string{
+		`{"data":[{"id":"evt_2"},{"id":"evt_1"}],"nextCursor":null}`: `{"id":"evt_1"} {"id":"evt_2"}`,
+		`{"data":[{"id":"evt_1"},{"id":"evt_2"}]}`:                   `{"id":"evt_1"} {"id":"evt_2"}`,
+		`{"id":"evt_3"}`: `{"id":"evt_3"}`,
+		`{"data":[]}`:    "",
+		"no JSON":        "no JSON",
+	} {
+		var got []string
+		for _, item := range items(json.RawMessage(in)) {
+			got = append(got, string(item))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s", in, got)
+		}
 	}
-	in := `{"data":[{"id":"evt_2"},{"id":"evt_1"}],"nextCursor":null}` + "\n" + `{"id":"evt_3"}` + "\n" + `[1,2]{"data":[]}`
-	if err := eachValue(strings.NewReader(in), take); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := strings.Join(ids, " "), `{"id":"evt_1"} {"id":"evt_2"} {"id":"evt_3"} 1 2`; got != want {
-		t.Errorf("%s", got)
-	}
-	if err := eachValue(strings.NewReader("no JSON"), take); err == nil {
+	w := &printer{out: &strings.Builder{}}
+	if w.json(json.RawMessage("no JSON")) == nil || decoded(func(*printer, *record.Event) error { return nil })(w, json.RawMessage("no JSON")) == nil {
 		t.Error("an answer that is no JSON is fine")
 	}
 }

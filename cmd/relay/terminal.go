@@ -35,7 +35,7 @@ func (a terminalPrompter) Confirm(question string) bool {
 	for line := range strings.Lines(question) {
 		lines = append(lines, sayPrefix+record.SafeText(strings.TrimRight(line, "\n")))
 	}
-	_, _ = io.WriteString(a.talk, strings.Join(lines, "\n")+yesNo)
+	_, _ = io.WriteString(a.talk, strings.Join(lines, "\n")+" [y/N] ")
 	line, _ := orInterrupted(a.interrupted, func() (string, error) {
 		return bufio.NewReader(io.LimitReader(a.in, maxAnswer)).ReadString('\n')
 	})
@@ -51,7 +51,7 @@ func (a terminalPrompter) Confirm(question string) bool {
 
 // Passphrase reads without echo.
 func (a terminalPrompter) Passphrase(file string) ([]byte, error) {
-	_, _ = io.WriteString(a.talk, sayPrefix+passphraseOf(record.SafeText(file)))
+	_, _ = io.WriteString(a.talk, sayPrefix+"passphrase of "+record.SafeText(file)+": ")
 	fd := int(a.in.Fd())
 	before, err := term.GetState(fd)
 	if err != nil {

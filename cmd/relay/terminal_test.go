@@ -195,7 +195,7 @@ func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	a.sees(`\[200\] POST /queued \(\d+ms\) evt_`)
 	a.press("\x03")
 	a.leaves("exit status 0")
-	a.sees(goodbye) // what a program wrote may be read from its terminal when it is gone
+	a.sees("disconnected") // what a program wrote may be read from its terminal when it is gone
 }
 
 // TestWhenThereAreColors: stdout gets colors at a terminal only, and not there where the

@@ -26,60 +26,76 @@ type upFlags struct {
 
 func (p *program) up() *cobra.Command {
 	var f upFlags
-	c := &cobra.Command{Use: "up [ALIAS...]", Short: upShort, Long: upLong, Example: upExample, Args: cobra.ArbitraryArgs}
+	c := &cobra.Command{
+		Use: "up [ALIAS...]", Short: "connect a local server to one or more aliases",
+		Long: `Connect a local server to one or more aliases and log the requests.
+With a webhooks.yaml in this directory or a parent the alias name alone suffices, and no
+name means all of its aliases. A lost connection is reopened automatically.
+At a terminal the key R delivers the events that were queued while an alias was offline.
+
+With --output json each line of stdout is one object. Its keys depend on its type:
+  hello      host, baseUrl
+  online     alias, url, queuedEvents           refused  alias, code, message
+  ready      again, aliases [{alias, target}]   lost     message, retryInMs
+  request    event, attempt (as the API has them)
+  stale, offline, superseded  alias             stopping retryAfterMs
+  revoked    alias, message                     missed   (requests are not in the log)
+  local-down, local-up, local-host, local-speaks-tls, local-speaks-http, local-certificate
+             alias, target, message, hint
+Ignore unknown types and keys: more may be added.`,
+		Example: `  relay up --port 3000 --alias stripe-dev
+  relay up --target https://localhost:8443 --alias github-dev --host-header rewrite
+  relay up --echo --alias try-it
+  relay up`,
+		Args: cobra.ArbitraryArgs,
+	}
 	flags := c.Flags()
-	flags.IntVar(&f.port, "port", 0, flagPort)
-	flags.StringSliceVar(&f.alias, "alias", nil, flagAlias)
-	flags.StringVar(&f.target, "target", "", flagTarget)
-	flags.StringVar(&f.hostHeader, "host-header", "", flagHostHeader)
-	flags.BoolVar(&f.echo, "echo", false, flagEcho)
+	flags.IntVar(&f.port, "port", 0, "port of the local HTTP server; 127.0.0.1 is dialed, then ::1")
+	flags.StringSliceVar(&f.alias, "alias", nil, "alias to attach to, the same as an argument")
+	flags.StringVar(&f.target, "target", "", "`URL` of the local server: http or https, no path; loopback certificates are not verified")
+	flags.StringVar(&f.hostHeader, "host-header", "", "Host header that the local server gets: preserve, rewrite or a literal `VALUE`, while this tunnel is attached")
+	flags.BoolVar(&f.echo, "echo", false, "answer every request with its own body instead of having a local server")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := f.check(flags.Changed("port")); err != nil {
+		fixed, stop, err := f.fixedTarget(flags.Changed("port"))
+		if err != nil {
 			return err
 		}
-		return p.runUp(c.Context(), f, append(args, f.alias...))
+		defer stop()
+		conf, err := p.readConfig()
+		if err != nil {
+			return err
+		}
+		forwards, err := forwards(conf, append(args, f.alias...), fixed, f.hostHeader)
+		if err != nil {
+			return err
+		}
+		dialer, err := p.dialer(conf)
+		if err != nil {
+			return err
+		}
+		return p.keepUp(c.Context(), &client.Up{Dialer: dialer, Forwards: forwards})
 	}
 	return c
 }
 
-func (f *upFlags) check(portGiven bool) error {
-	given := 0
-	for _, is := range []bool{portGiven, f.target != "", f.echo} {
-		if is {
-			given++
-		}
+// fixedTarget returns the target that a flag sets for all aliases, or nil. stop ends the
+// server of --echo.
+func (f *upFlags) fixedTarget(portGiven bool) (fixed *client.Target, stop func(), err error) {
+	var target client.Target
+	stop = func() {}
+	switch {
+	case portGiven && f.target != "", portGiven && f.echo, f.target != "" && f.echo:
+		err = usage("--port, --target and --echo exclude each other")
+	case portGiven:
+		target, err = client.PortTarget(f.port)
+	case f.target != "":
+		target, err = client.ParseTarget(f.target)
+	case f.echo:
+		target, stop, err = client.StartEcho()
+	default:
+		return nil, stop, nil
 	}
-	if given > 1 {
-		return usage("--port, --target and --echo exclude each other")
-	}
-	if portGiven {
-		_, err := client.PortTarget(f.port)
-		return err
-	}
-	return nil
-}
-
-func (p *program) runUp(ctx context.Context, f upFlags, names []string) error {
-	conf, err := p.readConfig()
-	if err != nil {
-		return err
-	}
-	var echo *client.Echo
-	if f.echo {
-		if echo, err = client.StartEcho(); err != nil {
-			return err
-		}
-		defer echo.Close()
-	}
-	forwards, err := f.forwards(conf, names, echo)
-	if err != nil {
-		return err
-	}
-	dialer, err := p.dialer(conf)
-	if err != nil {
-		return err
-	}
-	return p.keepUp(ctx, &client.Up{Dialer: dialer, Forwards: forwards})
+	return &target, stop, err
 }
 
 // keepUp runs until the end and shows what happens. At a terminal the key R delivers
@@ -90,18 +106,19 @@ func (p *program) keepUp(ctx context.Context, up *client.Up) error {
 	var keys *keyboard
 	up.Ready = func(again bool) {
 		screen.connected(again)
-		if !again && p.output != outputJSON && term.IsTerminal(int(p.in.Fd())) && term.IsTerminal(int(p.out.Fd())) {
-			keys = openKeyboard(p.in, func(key byte) {
-				if key == 'R' {
-					p.release(ctx, up)
-				}
-			})
+		if again || p.output == outputJSON || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(p.out.Fd())) {
+			return
 		}
+		keys = openKeyboard(p.in, func(key byte) {
+			if key == 'R' {
+				p.release(ctx, up)
+			}
+		})
 	}
 	err := up.Run(ctx)
 	keys.close()
 	if err == nil {
-		p.say(goodbye)
+		p.say("disconnected")
 	}
 	return err
 }
@@ -114,64 +131,48 @@ func (p *program) release(ctx context.Context, up *client.Up) {
 			p.say(client.AliasLabel(f.Alias) + ": " + err.Error())
 			return
 		}
-		p.say(released(*r))
+		p.say(released(r))
 	}
 }
 
-// forwards returns the aliases and their targets.
-func (f *upFlags) forwards(conf *client.Config, names []string, echo *client.Echo) ([]client.Forward, error) {
+// forwards returns the named aliases with their targets: fixed, or, where that is nil, those
+// of the configuration, which then also names the aliases unless names does.
+func forwards(conf *client.Config, names []string, fixed *client.Target, hostHeader string) ([]client.Forward, error) {
 	names, err := aliasNames(names)
 	if err != nil {
 		return nil, err
 	}
-	fixed, given, err := f.fixedTarget(echo)
-	if err != nil {
-		return nil, err
-	}
-	if given && len(names) == 0 {
-		return nil, usage("which alias?").WithHint("name it: relay up --alias NAME …")
-	}
-	if !given && len(names) == 0 {
+	if fixed == nil && len(names) == 0 {
 		names = configNames(conf)
 	}
-	if len(names) > maxAliases {
-		return nil, usage("%s", tooManyAliases(len(names))).WithHint("name some of them here and the others in a second relay up")
-	}
-	if len(names) == 0 {
-		return nil, usage("nothing to do: no alias is named and %s", noConfigOr(conf)).
-			WithHint("relay up --port 3000 --alias NAME")
+	switch {
+	case len(names) > maxAliases:
+		return nil, usage("%d aliases are too many for one connection; the limit is %d", len(names), maxAliases).
+			WithHint("name some of them here and the others in a second relay up")
+	case len(names) > 0:
+	case fixed != nil:
+		return nil, usage("which alias?").WithHint("name it: relay up --alias NAME …")
+	case conf.Path == "":
+		return nil, usage("nothing to do: no alias is named and %s", noConfig).WithHint("relay up --port 3000 --alias NAME")
+	default:
+		return nil, usage("nothing to do: no alias is named and %s has none", conf.Path).WithHint("relay up --port 3000 --alias NAME")
 	}
 	var list []client.Forward
 	for _, name := range names {
-		target := fixed
-		if !given {
-			if target, err = configTarget(conf, name); err != nil {
+		f := client.Forward{Alias: name}
+		if fixed != nil {
+			f.Target = *fixed
+		} else if f.Target, err = configTarget(conf, name); err != nil {
+			return nil, err
+		}
+		if hostHeader != "" {
+			if f.Target, err = f.Target.WithHostHeader(hostHeader); err != nil {
 				return nil, err
 			}
 		}
-		if f.hostHeader != "" {
-			if target, err = target.WithHostHeader(f.hostHeader); err != nil {
-				return nil, err
-			}
-		}
-		list = append(list, client.Forward{Alias: name, Target: target})
+		list = append(list, f)
 	}
 	return list, nil
-}
-
-// fixedTarget returns the target that a flag sets for all aliases.
-func (f *upFlags) fixedTarget(echo *client.Echo) (t client.Target, given bool, err error) {
-	switch {
-	case echo != nil:
-		return echo.Target(), true, nil
-	case f.target != "":
-		t, err = client.ParseTarget(f.target)
-		return t, true, err
-	case f.port != 0:
-		t, err = client.PortTarget(f.port)
-		return t, true, err
-	}
-	return t, false, nil
 }
 
 // aliasNames normalises names and refuses invalid and duplicate ones.
@@ -182,10 +183,8 @@ func aliasNames(names []string) ([]string, error) {
 		if !relay.ValidLabel(client.AliasLabel(name)) {
 			return nil, usage("%q is no alias name; it has 1 to 63 letters, digits and inner hyphens", typed)
 		}
-		for _, other := range list {
-			if client.SameAlias(name, other) {
-				return nil, usage("alias %s is named twice", name)
-			}
+		if contains(list, name) {
+			return nil, usage("alias %s is named twice", name)
 		}
 		list = append(list, name)
 	}
@@ -200,16 +199,11 @@ func configNames(conf *client.Config) []string {
 	return names
 }
 
-func noConfigOr(conf *client.Config) string {
-	if conf.Path == "" {
-		return noConfig
-	}
-	return conf.Path + " has none"
-}
-
 func configTarget(conf *client.Config, name string) (client.Target, error) {
-	if f, ok := conf.Forward(name); ok {
-		return f.Target, nil
+	for _, f := range conf.Aliases {
+		if f.Alias == name {
+			return f.Target, nil
+		}
 	}
 	err := usage("where does %s lead? give --port, --target or --echo", name)
 	if port, convErr := strconv.Atoi(name); convErr == nil {
@@ -218,9 +212,9 @@ func configTarget(conf *client.Config, name string) (client.Target, error) {
 	if conf.Path == "" {
 		return client.Target{}, err.WithHint("relay up --port 3000 --alias %s, or a %s that says it; %s", name, client.ConfigName, noConfig)
 	}
+	err = usage("alias %s is not in %s", name, conf.Path)
 	if near := record.Nearest(name, configNames(conf)); near != "" {
-		return client.Target{}, usage("alias %s is not in %s", name, conf.Path).WithHint("did you mean %s", near)
+		return client.Target{}, err.WithHint("did you mean %s", near)
 	}
-	return client.Target{}, usage("alias %s is not in %s", name, conf.Path).
-		WithHint("add it there, or give --port, --target or --echo")
+	return client.Target{}, err.WithHint("add it there, or give --port, --target or --echo")
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,74 +37,50 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	return err.WithHint("%s --help lists the commands", c.CommandPath())
 }
 
-// valueWords describes the values of a flag type; "" leaves the text of the flag
-// library.
-func valueWords(f *pflag.Flag) string {
-	switch f.Value.Type() {
-	case "int":
-		return "a whole number"
-	case "bool":
-		return "true or false"
-	}
-	return ""
-}
-
 // flagError turns an error of the flag library into a usage error.
 func flagError(c *cobra.Command, cause error) error {
 	err := usage("%s", strings.ReplaceAll(cause.Error(), "\n", "; "))
 	var wrong *pflag.InvalidValueError
-	if errors.As(cause, &wrong) && valueWords(wrong.GetFlag()) != "" {
-		err = usage("--%s takes %s, not %q", wrong.GetFlag().Name, valueWords(wrong.GetFlag()), wrong.GetValue())
-	}
-	if typed, ok := strings.CutPrefix(cause.Error(), "unknown flag: --"); ok {
-		var names []string
-		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := record.Nearest(typed, names); near != "" {
-			return err.WithHint("did you mean --%s", near)
+	if errors.As(cause, &wrong) {
+		words := map[string]string{"int": "a whole number", "bool": "true or false"}[wrong.GetFlag().Value.Type()]
+		if words != "" {
+			err = usage("--%s takes %s, not %q", wrong.GetFlag().Name, words, wrong.GetValue())
 		}
 	}
-	var short *pflag.NotExistError
-	if errors.As(cause, &short) && short.GetSpecifiedShortnames() != "" {
-		var meant string
-		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if meant == "" && strings.HasPrefix(f.Name, short.GetSpecifiedName()) {
-				meant = f.Name
-			}
-		})
-		if meant != "" {
-			return err.WithHint("did you mean --%s", meant)
+	var names []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	meant := ""
+	var unknown *pflag.NotExistError
+	if errors.As(cause, &unknown) {
+		if name := unknown.GetSpecifiedName(); unknown.GetSpecifiedShortnames() == "" {
+			meant = record.Nearest(name, names)
+		} else if at := slices.IndexFunc(names, func(long string) bool { return strings.HasPrefix(long, name) }); at >= 0 {
+			meant = names[at]
 		}
+	}
+	if meant != "" {
+		return err.WithHint("did you mean --%s", meant)
 	}
 	return err.WithHint("%s --help lists the flags", c.CommandPath())
 }
 
-// oneArg requires exactly one argument, which what describes.
-func oneArg(what string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) == 1 && args[0] != "" {
+// takes requires at least least and at most most arguments, none of them empty; what
+// describes them.
+func takes(what string, least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, given []string) error {
+		if len(given) >= least && len(given) <= most && !slices.Contains(given, "") {
 			return nil
 		}
-		return usage("%s takes one %s", c.CommandPath(), what).WithHint("%s", c.UseLine())
-	}
-}
-
-// twoArgs requires exactly two arguments, which what describes.
-func twoArgs(what string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) == 2 && args[0] != "" && args[1] != "" {
-			return nil
+		wanted := fmt.Sprintf("one %s", what)
+		switch {
+		case most == 0:
+			wanted = fmt.Sprintf("no arguments, not %q", given[0])
+		case least == 0:
+			wanted = "at most one " + what
+		case least == 2:
+			wanted = "two " + what
 		}
-		return usage("%s takes two %s", c.CommandPath(), what).WithHint("%s", c.UseLine())
-	}
-}
-
-// optionalArg allows one argument, which what describes.
-func optionalArg(what string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) == 0 || len(args) == 1 && args[0] != "" {
-			return nil
-		}
-		return usage("%s takes at most one %s", c.CommandPath(), what).WithHint("%s", c.UseLine())
+		return usage("%s takes %s", c.CommandPath(), wanted).WithHint("%s", c.UseLine())
 	}
 }
 
@@ -118,12 +96,4 @@ func help(c *cobra.Command, args []string) error {
 	found.InitDefaultHelpFlag()
 	found.InitDefaultVersionFlag()
 	return found.Help()
-}
-
-// noArgs refuses arguments.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return usage("%s takes no arguments, not %q", c.CommandPath(), args[0]).WithHint("%s", c.UseLine())
 }
