@@ -71,8 +71,12 @@ bench: ## benchmarks: head parse, ingress, exchange, durable commit on both stor
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./wire ./server ./delivery ./store
 
 .PHONY: bench-compare
-bench-compare: build ## Relay beside nginx + sshd on this machine, as ratios; ARGS="-rounds 5 -json f.json -svg f.svg"
-	@go run ./bench $(ARGS)
+bench-compare: build ## Relay beside nginx + sshd on this machine, as ratios; ARGS="-rounds 5 -json FILE"
+	@RELAY_TEST_PROGRAMS=$(CURDIR)/bin go test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 0 ./bench -args $(ARGS)
+
+.PHONY: bench-growth
+bench-growth: build ## Relay beside itself with idle tunnels, aliases and viewers; ARGS="-engine postgres"
+	@RELAY_TEST_PROGRAMS=$(CURDIR)/bin go test -run '^$$' -bench '^BenchmarkGrowth$$' -benchtime 1x -timeout 0 ./bench -args $(ARGS)
 
 .PHONY: axe
 axe: ## accessibility of every page, by axe-core from npm; not part of test

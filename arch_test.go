@@ -37,7 +37,7 @@ var allowedImports = map[string][]string{
 	"relay/store/storetest":  {"relay", "relay/relaytest", "relay/store"},
 	"relay/store/pgtest":     {"relay/relaytest"},
 	"relay/relaytest":        {},
-	"relay/bench":            {"relay/store/pgtest"},
+	"relay/bench":            {},
 	"relay/demo":             {},
 	"relay/migrations":       {},
 	"relay/api":              {"relay", "relay/wire", "relay/record"},
