@@ -299,7 +299,14 @@ func TestExports(t *testing.T) {
 	r.online()
 	id := r.send(post("/hook?x=1", `{"a":1}`)).String()
 	contains(t, "curl", r.get("/api/v1/events/"+id+"/export?format=curl", 200), "curl ", "--data-raw '{\"a\":1}'", "/hook?x=1'")
-	var h record.HAR
+	var h struct {
+		Log struct {
+			Entries []struct {
+				Request  struct{ PostData struct{ Text string } }
+				Response struct{ Status int }
+			}
+		}
+	}
 	must(t, json.Unmarshal([]byte(r.get("/api/v1/events/"+id+"/export?format=har", 200)), &h))
 	if len(h.Log.Entries) != 1 || h.Log.Entries[0].Response.Status != 200 || h.Log.Entries[0].Request.PostData.Text != `{"a":1}` {
 		t.Errorf("har: %+v", h)

@@ -22,51 +22,39 @@ type Exported struct {
 	Body []byte
 }
 
-// Export gives an event that was read whole, bodies up to MaxBody, in one of
-// ExportFormats. Errors are those of ExportGo, and validation-failed for another
-// format. creator is the version of the program, now decides about warnings.
-func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time) (*Exported, error) {
-	id := e.ID.String()
-	var text string
-	var err error
+// Export returns an event that was read whole, bodies up to MaxBody, in one of
+// ExportFormats. creator is the version of the program, now decides about warnings. The
+// error is validation-failed for another format, and those of program.
+func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time) (_ *Exported, err error) {
+	// A program is plain text to browsers, whatever language it is in.
+	out := &Exported{Type: "text/plain; charset=utf-8", Name: e.ID.String()}
 	switch format {
 	case "curl":
-		return &Exported{"text/plain; charset=utf-8", id + ".sh", []byte(CURL(e, site, id+"-request.body"))}, nil
-	case "har":
-		return exportJSON(id+".har", HAROf(e, site, creator))
-	case "json":
-		return exportJSON(id+".json", Of(e, site, now))
-	case "go":
-		text, err = ExportGo(e)
-		return exportText(id+"_test.go", text, err)
-	case "js":
-		text, err = ExportJS(e)
-		return exportText(id+".test.js", text, err)
-	case "python":
-		text, err = ExportPython(e)
-		return exportText("test_"+id+".py", text, err)
+		out.Body = []byte(CURL(e, site, out.Name+"-request.body"))
+		out.Name += ".sh"
+	case "har", "json":
+		var v any = Of(e, site, now)
+		if format == "har" {
+			v = HAROf(e, site, creator)
+		}
+		out.Type, out.Name = "application/json", out.Name+"."+format
+		out.Body, err = json.MarshalIndent(v, "", "  ")
+		out.Body = append(out.Body, '\n')
+	case "go", "js", "python":
+		p := programs[format]
+		out.Name = p.before + out.Name + p.after
+		out.Body, err = p.fill(e)
+	default:
+		known := "expected one of " + strings.Join(ExportFormats, ", ")
+		err = &relay.Error{
+			Code: relay.CodeValidationFailed, Detail: "query.format: " + known,
+			Fields: []relay.FieldError{{Location: "query.format", Message: known}},
+		}
 	}
-	known := "expected one of " + strings.Join(ExportFormats, ", ")
-	return nil, &relay.Error{
-		Code: relay.CodeValidationFailed, Detail: "query.format: " + known,
-		Fields: []relay.FieldError{{Location: "query.format", Message: known}},
-	}
-}
-
-func exportJSON(name string, v any) (*Exported, error) {
-	body, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode export: %w", err)
-	}
-	return &Exported{"application/json", name, append(body, '\n')}, nil
-}
-
-// exportText is a program: plain text to browsers, whatever language it is in.
-func exportText(name, text string, err error) (*Exported, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Exported{"text/plain; charset=utf-8", name, []byte(text)}, nil
+	return out, nil
 }
 
 // inlineCURL is how many bytes of a body a command carries itself; larger ones are

@@ -52,15 +52,15 @@ func FuzzExportedLiterals(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e := withBody(body)
 		want := string(e.Request.Head) + string(body)
-		text, err := record.ExportGo(e)
+		text, err := export(e, "go")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := goLiterals(t, text); string(got) != want {
 			t.Errorf("%q became %q", want, got)
 		}
-		for _, export := range []func(*relay.Event) (string, error){record.ExportJS, record.ExportPython} {
-			text, err := export(e)
+		for _, format := range []string{"js", "python"} {
+			text, err := export(e, format)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,8 +99,8 @@ func TestOtherLanguagesReadTheSameBytes(t *testing.T) {
 		}
 		e := withBody(body)
 		want = append(want, rawOf(t, e))
-		for j, export := range []func(*relay.Event) (string, error){record.ExportPython, record.ExportJS} {
-			text, err := export(e)
+		for j, format := range []string{"python", "js"} {
+			text, err := export(e, format)
 			if err != nil {
 				t.Fatal(i, err)
 			}
@@ -138,7 +138,7 @@ func TestLargestExport(t *testing.T) {
 	for i := range body {
 		body[i] = byte(i * 7)
 	}
-	text, err := record.ExportGo(withBody(body))
+	text, err := export(withBody(body), "go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	_ "embed" // the programs
 	"fmt"
 	"strconv"
@@ -13,8 +14,18 @@ import (
 // maxProgram bounds the wire bytes that an exported test carries.
 const maxProgram = MaxBody + 1<<20
 
-// The programs that exports are. What varies stands in braces; the lines of the request
-// are the only part that a stranger has a say in.
+// A program is a source text in which {id}, {status} and {lines} stand for what varies; the
+// lines of the request are the only part that a stranger has a say in.
+//
+// It is a test that sends the request of an event to a server of the reader's choice, every
+// byte of it: letter case and order of header lines, framing and trailers included. It
+// expects the status that the event was answered with last, or any from 200 to 299.
+type program struct {
+	source         string
+	before, after  string // name of the file, around the id
+	indent, prefix string // of a line
+}
+
 var (
 	//go:embed programs/go.txt
 	goProgram string
@@ -22,34 +33,24 @@ var (
 	jsProgram string
 	//go:embed programs/python.txt
 	pythonProgram string
+
+	programs = map[string]program{
+		"go":     {goProgram, "", "_test.go", "\t", ""},        // Go 1.21; under another name it runs by "go run"
+		"js":     {jsProgram, "", ".test.js", "  ", ""},        // Node 18: node:test, as CommonJS or ES module alike
+		"python": {pythonProgram, "test_", ".py", "    ", "b"}, // Python 3.8: unittest
+	}
 )
 
 // literalBytes is how many bytes stand in one line of an exported test at most.
 const literalBytes = 96
 
-// ExportGo gives a Go test (Go 1.21 and newer, standard library only) that sends the
-// request of an event to a server of the reader's choice, every byte of it: letter
-// case and order of header lines, framing and trailers included. It expects the
-// status that the event was answered with last, or any from 200 to 299. The same
-// file under another name runs by "go run".
-//
-// e is read whole, its request body up to MaxBody. Errors: event-not-replayable when
-// the request was not kept whole, body-too-large when its wire form is larger than a
-// test should carry.
-func ExportGo(e *relay.Event) (string, error) { return program(e, goProgram, "\t", "") }
-
-// ExportJS is ExportGo for Node 18 and newer: a test of node:test, as CommonJS or ES
-// module alike.
-func ExportJS(e *relay.Event) (string, error) { return program(e, jsProgram, "  ", "") }
-
-// ExportPython is ExportGo for Python 3.8 and newer: a test of unittest.
-func ExportPython(e *relay.Event) (string, error) { return program(e, pythonProgram, "    ", "b") }
-
-// program fills a source text: {id}, {status}, {lines}.
-func program(e *relay.Event, source, indent, prefix string) (string, error) {
+// fill returns the program for an event that was read whole, its request body up to MaxBody.
+// Errors: event-not-replayable when the request was not kept whole, body-too-large when its
+// wire form is larger than a test should carry.
+func (p *program) fill(e *relay.Event) ([]byte, error) {
 	raw, err := wireBytes(e)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	status := 0
 	for i := range e.Attempts {
@@ -57,9 +58,9 @@ func program(e *relay.Event, source, indent, prefix string) (string, error) {
 			status = a.Status
 		}
 	}
-	return strings.NewReplacer(
-		"{id}", e.ID.String(), "{status}", strconv.Itoa(status), "{lines}", literals(raw, indent, prefix),
-	).Replace(source), nil
+	return []byte(strings.NewReplacer(
+		"{id}", e.ID.String(), "{status}", strconv.Itoa(status), "{lines}", literals(raw, p.indent, p.prefix),
+	).Replace(p.source)), nil
 }
 
 // wireBytes gives the request as it was received.
@@ -94,36 +95,29 @@ func literals(raw []byte, indent, prefix string) string {
 	var b strings.Builder
 	for len(raw) > 0 {
 		n := min(len(raw), literalBytes)
-		for i, c := range raw[:n] {
-			if c == '\n' {
-				n = i + 1
-				break
-			}
+		if end := bytes.IndexByte(raw[:n], '\n'); end >= 0 {
+			n = end + 1
 		}
 		b.WriteString(indent + prefix + `"`)
 		for _, c := range raw[:n] {
-			writeLiteral(&b, c)
+			switch {
+			case c == '\r':
+				b.WriteString(`\r`)
+			case c == '\n':
+				b.WriteString(`\n`)
+			case c == '\t':
+				b.WriteString(`\t`)
+			case c == '"' || c == '\\':
+				b.WriteByte('\\')
+				b.WriteByte(c)
+			case c < 0x20 || c >= 0x7f:
+				fmt.Fprintf(&b, `\x%02x`, c)
+			default:
+				b.WriteByte(c)
+			}
 		}
 		b.WriteString("\",\n")
 		raw = raw[n:]
 	}
 	return b.String()
-}
-
-func writeLiteral(b *strings.Builder, c byte) {
-	switch {
-	case c == '\r':
-		b.WriteString(`\r`)
-	case c == '\n':
-		b.WriteString(`\n`)
-	case c == '\t':
-		b.WriteString(`\t`)
-	case c == '"' || c == '\\':
-		b.WriteByte('\\')
-		b.WriteByte(c)
-	case c < 0x20 || c >= 0x7f:
-		fmt.Fprintf(b, `\x%02x`, c)
-	default:
-		b.WriteByte(c)
-	}
 }

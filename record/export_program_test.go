@@ -24,22 +24,31 @@ import (
 // language is one that tests are exported in.
 type language struct {
 	name, file string
-	export     func(*relay.Event) (string, error)
+	format     string
 	run        []string
 }
 
 var languages = []language{
-	{"go", "export.go", record.ExportGo, []string{"go", "run"}},
-	{"go test", "export_test.go", record.ExportGo, []string{"go", "test", "-count=1"}},
-	{"python", "test_export.py", record.ExportPython, []string{"python3"}},
-	{"js", "export.js", record.ExportJS, []string{"node"}},
-	{"js module", "export.mjs", record.ExportJS, []string{"node"}},
+	{"go", "export.go", "go", []string{"go", "run"}},
+	{"go test", "export_test.go", "go", []string{"go", "test", "-count=1"}},
+	{"python", "test_export.py", "python", []string{"python3"}},
+	{"js", "export.js", "js", []string{"node"}},
+	{"js module", "export.mjs", "js", []string{"node"}},
+}
+
+// export returns the program of an event.
+func export(e *relay.Event, format string) (string, error) {
+	x, err := record.Export(e, format, relay.Site{}, "", time.Time{})
+	if err != nil {
+		return "", err
+	}
+	return string(x.Body), nil
 }
 
 // write puts the program of an event into a folder of its own, outside every module.
 func (l language) write(t *testing.T, e *relay.Event) (dir string) {
 	t.Helper()
-	text, err := l.export(e)
+	text, err := export(e, l.format)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,9 +191,22 @@ func TestHAROfManyAttemptsStaysSmall(t *testing.T) {
 	if len(text) > 20<<20 {
 		t.Errorf("%d bytes", len(text))
 	}
-	entries := har.Log.Entries
+	type request struct {
+		Method               string
+		Headers, QueryString []any
+		PostData             any
+		BodySize             int
+		Comment              string
+	}
+	var read struct {
+		Log struct{ Entries []struct{ Request request } }
+	}
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	entries := read.Log.Entries
 	if len(entries) != 1000 || entries[0].Request.PostData == nil || len(entries[0].Request.Headers) != 2 {
-		t.Errorf("%d entries, the first %+v", len(entries), entries[0].Attempt)
+		t.Fatalf("%d entries", len(entries))
 	}
 	last := entries[999].Request
 	if last.PostData != nil || last.Method != "POST" || last.BodySize != 1<<20 || last.Comment == "" || last.Headers == nil || last.QueryString == nil {
