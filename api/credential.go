@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"time"
 
@@ -21,63 +20,53 @@ type tokenBody struct {
 }
 
 func (s *server) addTokenRoutes() {
-	registerTyped(s, route{
-		method: http.MethodGet, path: "/tokens", id: "list-tokens", tag: "tokens",
-		summary: "API tokens, without their secrets", scope: relay.ScopeAccount, unlimitedOnly: true,
-	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Token]], error) {
-		return listAnswer(func(t relay.Token) record.Token { return record.OfToken(t, "") })(s.Accounts.Tokens(ctx, c.who, c.who.AccountName))
-	})
-	registerTyped(s, route{
-		method: http.MethodPost, path: "/tokens", id: "create-token", tag: "tokens", status: http.StatusCreated,
-		summary: "Create an API token; the secret is shown once", scope: relay.ScopeAccount, unlimitedOnly: true,
-		errors: []int{http.StatusNotFound},
-	}, s.createToken)
-	registerTyped(s, route{
-		method: http.MethodDelete, path: "/tokens/{id}", id: "delete-token", tag: "tokens",
-		summary: "Revoke an API token", scope: relay.ScopeAccount, unlimitedOnly: true, errors: []int{http.StatusNotFound},
-	}, func(ctx context.Context, c *requestInfo, in *idInput) (*noContent, error) {
-		return nil, s.Accounts.RemoveToken(ctx, c.who, in.ID)
-	})
+	tokens := route{tag: "tokens", scope: relay.ScopeAccount, unlimitedOnly: true}
+	addList(s, tokens.on("GET /tokens", "list-tokens", "API tokens, without their secrets"),
+		func(t relay.Token) record.Token { return record.OfToken(t, "") },
+		func(ctx context.Context, c *requestInfo) ([]relay.Token, error) {
+			return s.Accounts.Tokens(ctx, c.who, c.who.AccountName)
+		})
+	addJSON(s, tokens.on("POST /tokens", "create-token", "Create an API token; the secret is shown once", 201, 404), s.createToken)
+	addAction(s, tokens.on("DELETE /tokens/{id}", "delete-token", "Revoke an API token", 404),
+		func(ctx context.Context, c *requestInfo) error {
+			return s.Accounts.RemoveToken(ctx, c.who, c.path("id"))
+		})
 }
 
-func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[tokenBody]) (*jsonBody[record.Token], error) {
+func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[tokenBody]) (out record.Token, err error) {
 	b := in.Body
 	if fault := record.NameFault(b.Name); fault != "" {
-		return nil, invalid("body.name", fault, nil)
+		return out, invalid("body.name", fault, nil)
 	}
 	scopes := c.who.Scopes
 	if len(b.Scopes) > 0 {
-		var err error
 		if scopes, err = relay.ParseScopes(b.Scopes); err != nil {
-			return nil, invalid("body.scopes", relay.AsError(err).Detail, nil)
+			return out, invalid("body.scopes", relay.AsError(err).Detail, nil)
 		}
 	}
 	expires, err := parseExpiry(b.ExpiresIn)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = checkTokenLimits(c.who, scopes, expires)
 	}
-	if err := checkTokenLimits(c.who, scopes, expires); err != nil {
-		return nil, err
+	if err != nil {
+		return out, err
 	}
 	var renewal time.Duration
 	switch {
 	case b.Renew && expires.IsZero():
-		return nil, invalid("body.renew", "needs an expiresIn", nil)
+		return out, invalid("body.renew", "needs an expiresIn", nil)
 	case b.Renew && !c.who.ExpiresAt.IsZero():
-		return nil, relay.Errorf(relay.CodeForbidden, "a login or token that expires cannot make a token that is renewed")
+		return out, relay.Errorf(relay.CodeForbidden, "a login or token that expires cannot make a token that is renewed")
 	case b.Renew:
 		renewal = time.Until(expires).Round(time.Second)
 	}
 	if err := s.Limits.Create(c.who); err != nil {
-		return nil, err
+		return out, err
 	}
 	token, secret, err := s.Accounts.CreateToken(ctx, c.who, relay.Token{
 		Account: c.who.Account, AccountName: c.who.AccountName, Name: b.Name, Scopes: scopes, Alias: b.Alias, ExpiresAt: expires, Renewal: renewal,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &jsonBody[record.Token]{record.OfToken(token, secret)}, nil
+	return record.OfToken(token, secret), err
 }
 
 // checkTokenLimits keeps a new token within the limits of the token that creates it. The
@@ -117,30 +106,21 @@ func (b *keyBody) checkName() error {
 }
 
 func (s *server) addKeyRoutes() {
-	registerTyped(s, route{
-		method: http.MethodGet, path: "/keys", id: "list-keys", tag: "keys",
-		summary: "SSH keys", scope: relay.ScopeAccount, unlimitedOnly: true,
-	}, func(ctx context.Context, c *requestInfo, _ *noContent) (*jsonBody[record.List[record.Key]], error) {
-		return listAnswer(record.OfKey)(s.Accounts.Keys(ctx, c.who, c.who.AccountName))
+	keys := route{tag: "keys", scope: relay.ScopeAccount, unlimitedOnly: true}
+	addList(s, keys.on("GET /keys", "list-keys", "SSH keys"), record.OfKey, func(ctx context.Context, c *requestInfo) ([]relay.Key, error) {
+		return s.Accounts.Keys(ctx, c.who, c.who.AccountName)
 	})
-	registerTyped(s, route{
-		method: http.MethodPost, path: "/keys", id: "create-key", tag: "keys", status: http.StatusCreated,
-		summary: "Register an SSH key", scope: relay.ScopeAccount, unlimitedOnly: true,
-		errors: []int{http.StatusConflict},
-	}, func(ctx context.Context, c *requestInfo, in *jsonBody[keyBody]) (*jsonBody[record.Key], error) {
-		if err := in.Body.checkName(); err != nil {
-			return nil, err
-		}
-		if err := s.Limits.Create(c.who); err != nil {
-			return nil, err
-		}
-		key, err := s.Accounts.AddKey(ctx, c.who, c.who.AccountName, in.Body.Name, in.Body.Key)
-		return &jsonBody[record.Key]{record.OfKey(key)}, err
-	})
-	registerTyped(s, route{
-		method: http.MethodDelete, path: "/keys/{id}", id: "delete-key", tag: "keys",
-		summary: "Remove an SSH key", scope: relay.ScopeAccount, unlimitedOnly: true, errors: []int{http.StatusNotFound},
-	}, func(ctx context.Context, c *requestInfo, in *idInput) (*noContent, error) {
-		return nil, s.Accounts.RemoveKey(ctx, c.who, in.ID)
-	})
+	addJSON(s, keys.on("POST /keys", "create-key", "Register an SSH key", 201, 409),
+		func(ctx context.Context, c *requestInfo, in *jsonBody[keyBody]) (key record.Key, err error) {
+			if err := in.Body.checkName(); err != nil {
+				return key, err
+			}
+			if err := s.Limits.Create(c.who); err != nil {
+				return key, err
+			}
+			added, err := s.Accounts.AddKey(ctx, c.who, c.who.AccountName, in.Body.Name, in.Body.Key)
+			return record.OfKey(added), err
+		})
+	addAction(s, keys.on("DELETE /keys/{id}", "delete-key", "Remove an SSH key", 404),
+		func(ctx context.Context, c *requestInfo) error { return s.Accounts.RemoveKey(ctx, c.who, c.path("id")) })
 }

@@ -14,11 +14,6 @@ import (
 // promised 500 ms.
 const listBudget = 300 * time.Millisecond
 
-// eventInput names an event.
-type eventInput struct {
-	ID string `path:"id"`
-}
-
 // listInput documents the query of a list; resolveList reads the filters among it. The
 // names are those of record.FilterNames.
 type listInput struct {
@@ -51,47 +46,63 @@ func (s *server) resolveList(r *http.Request, c *requestInfo) (err error) {
 }
 
 func (s *server) addEventRoutes() {
-	registerTyped(s, route{
-		method: http.MethodGet, path: "/events", id: "list-events", tag: "events",
-		summary: "Events, newest first", scope: relay.ScopeEventsRead, resolve: s.resolveList,
-	}, s.listEvents)
-	registerTyped(s, route{
-		method: http.MethodGet, path: "/events/{id}", id: "get-event", tag: "events",
-		summary: "The whole record of an event", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(record.MaxBody),
-	}, func(_ context.Context, c *requestInfo, _ *eventInput) (*jsonBody[*record.Event], error) {
-		return s.eventBody(c.event, nil)
-	})
-	registerTyped(s, route{
-		method: http.MethodPatch, path: "/events/{id}", id: "mark-event", tag: "events",
-		summary: "Pin, label or annotate an event, for the owner of its alias; retention keeps a pinned event", scope: relay.ScopeEventsWrite, resolve: s.resolveEvent(0),
-		errors: []int{http.StatusConflict},
-	}, s.markEvent)
-	registerTyped(s, route{
-		method: http.MethodDelete, path: "/events/{id}", id: "delete-event", tag: "events",
-		summary: "Remove an event; its queued attempts are canceled", scope: relay.ScopeEventsWrite, resolve: s.resolveEvent(0),
-		errors: []int{http.StatusConflict},
-	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*noContent, error) {
-		return nil, s.Events.DeleteEvent(ctx, c.who, c.event.ID)
-	})
-	registerTyped(s, route{
-		method: http.MethodPost, path: "/events/{id}/cancel", id: "cancel-event", tag: "events",
-		summary: "Cancel the queued attempts of an event; a request body is ignored", scope: relay.ScopeEventsReplay, resolve: s.resolveEvent(0),
-		errors: []int{http.StatusConflict},
-	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*jsonBody[*record.Event], error) {
-		return s.eventBody(s.Deliver.Cancel(ctx, c.who, c.event.ID))
-	})
+	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveList}.on("GET /events", "list-events", "Events, newest first"), s.listEvents)
+	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(record.MaxBody)}.on("GET /events/{id}", "get-event", "The whole record of an event"),
+		func(_ context.Context, c *requestInfo, _ *noInput) (*record.Event, error) {
+			return s.eventRecord(c.event, nil)
+		})
+	writes := route{tag: "events", scope: relay.ScopeEventsWrite, resolve: s.resolveEvent(0)}
+	addJSON(s, writes.on("PATCH /events/{id}", "mark-event",
+		"Pin, label or annotate an event, for the owner of its alias; retention keeps a pinned event", 409), s.markEvent)
+	addAction(s, writes.on("DELETE /events/{id}", "delete-event", "Remove an event; its queued attempts are canceled", 409),
+		func(ctx context.Context, c *requestInfo) error { return s.Events.DeleteEvent(ctx, c.who, c.event.ID) })
+	writes.scope = relay.ScopeEventsReplay
+	addJSON(s, writes.on("POST /events/{id}/cancel", "cancel-event", "Cancel the queued attempts of an event; a request body is ignored", 409),
+		func(ctx context.Context, c *requestInfo, _ *noInput) (*record.Event, error) {
+			return s.eventRecord(s.Deliver.Cancel(ctx, c.who, c.event.ID))
+		})
+	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveDiff}.on("GET /diff", "get-diff", "What changed between two responses or two requests"),
+		func(ctx context.Context, c *requestInfo, in *diffInput) (*record.Diff, error) {
+			return record.ReadDiff(ctx, s.Events, c.who, c.compared[0], c.compared[1], in.Part)
+		})
 }
 
-// eventBody gives the record of an event that was read whole.
-func (s *server) eventBody(e *relay.Event, err error) (*jsonBody[*record.Event], error) {
+// eventRecord gives the record of an event that was read whole without an error.
+func (s *server) eventRecord(e *relay.Event, err error) (*record.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &jsonBody[*record.Event]{record.Of(e, s.Site, time.Now())}, nil
+	return record.Of(e, s.Site, time.Now()), nil
+}
+
+// diffInput names what is compared.
+type diffInput struct {
+	Left  string `query:"left" required:"true" maxLength:"100" doc:"an event, or one of its attempts: evt_…/1"`
+	Right string `query:"right" required:"true" maxLength:"100" doc:"as left; of the same event or another one"`
+	Part  string `query:"part" enum:"request,response" doc:"if absent: response where left or right names an attempt, else request. The response of an event without the number of an attempt is that of its last attempt that got one"`
+}
+
+// resolveDiff resolves what is compared. Missing parameters are left to the check of the
+// input.
+func (s *server) resolveDiff(r *http.Request, c *requestInfo) error {
+	for i, name := range []string{"left", "right"} {
+		text := r.URL.Query().Get(name)
+		if text == "" {
+			continue
+		}
+		ref, err := record.ParseAttemptRef(text)
+		if err != nil {
+			return relay.ErrNotFound
+		}
+		if _, err := s.Events.Event(r.Context(), c.who, ref.Event, 0); err != nil {
+			return err
+		}
+		c.compared[i] = ref
+	}
+	return nil
 }
 
 type markInput struct {
-	ID   string `path:"id"`
 	Body struct {
 		Pinned *bool        `json:"pinned,omitempty"`
 		Label  nullableText `json:"label,omitzero" doc:"at most 60 characters; null or empty = none"`
@@ -100,7 +111,7 @@ type markInput struct {
 }
 
 // markEvent changes the parts of a mark that the body names.
-func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (*jsonBody[*record.Event], error) {
+func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (*record.Event, error) {
 	want := &in.Body
 	err := s.Events.MarkEvent(ctx, c.who, c.event.ID, func(m *relay.Mark) {
 		if want.Pinned != nil {
@@ -112,10 +123,10 @@ func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (
 	if err != nil {
 		return nil, err
 	}
-	return s.eventBody(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
+	return s.eventRecord(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
 }
 
-func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) (*jsonBody[*record.Page], error) {
+func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) (*record.Page, error) {
 	f := c.filter
 	f.Cursor, f.Limit, f.Budget = in.Cursor, in.Limit, listBudget
 	wait, err := parseWait(in.Wait, 0)
@@ -131,7 +142,7 @@ func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) 
 	if err != nil {
 		return nil, err
 	}
-	return &jsonBody[*record.Page]{record.PageOf(page, s.Site, time.Now())}, nil
+	return record.PageOf(page, s.Site, time.Now()), nil
 }
 
 // waitForEvents waits until an event matches that arrived after now, to the millisecond

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"relay"
@@ -16,18 +15,16 @@ const maxParts = 120
 const longestSpan = 400 * 24 * time.Hour
 
 type figuresInput struct {
-	Alias string `path:"alias"`
-	Span  string `query:"span" default:"1h" doc:"how far back from now: from 1m to 400d"`
+	Span string `query:"span" default:"1h" doc:"how far back from now: from 1m to 400d"`
 }
 
 func (s *server) addFiguresRoute() {
-	registerTyped(s, route{
-		method: http.MethodGet, path: "/aliases/{alias}/figures", id: "get-figures", tag: "aliases",
-		summary: "Counts of events by status and state, and latencies, over a span", scope: relay.ScopeEventsRead, resolve: s.resolveAlias,
-	}, s.figures)
+	addJSON(s, route{tag: "aliases", scope: relay.ScopeEventsRead, resolve: s.resolveAlias}.on(
+		"GET /aliases/{alias}/figures", "get-figures", "Counts of events by status and state, and latencies, over a span",
+	), s.figures)
 }
 
-func (s *server) figures(ctx context.Context, c *requestInfo, in *figuresInput) (*jsonBody[*record.Figures], error) {
+func (s *server) figures(ctx context.Context, c *requestInfo, in *figuresInput) (*record.Figures, error) {
 	span, err := relay.ParseDuration(in.Span)
 	if err != nil || span < time.Minute || span > longestSpan {
 		return nil, invalid("query.span", "expected a duration from 1m to 400d, such as 1h or 7d", shortValue(in.Span))
@@ -38,7 +35,7 @@ func (s *server) figures(ctx context.Context, c *requestInfo, in *figuresInput) 
 	if err != nil {
 		return nil, err
 	}
-	return &jsonBody[*record.Figures]{record.FiguresOf(c.alias.Name, &f, part)}, nil
+	return record.FiguresOf(c.alias.Name, &f, part), nil
 }
 
 // partOf returns the length of the parts of a span: a round one, of which there are at

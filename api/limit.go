@@ -112,7 +112,7 @@ func (l *rateLimiter) refusal(wait time.Duration) error {
 	l.refused.Add(1)
 	e := relay.Errorf(relay.CodeRateLimited, "too many of these calls: %d in %s are allowed; wait and try again", l.rate.N, relay.FormatDuration(l.rate.Per))
 	e.RetryAfter = max(wait, time.Millisecond)
-	return &rateLimitError{err: e, name: l.name, rate: l.rate}
+	return &rateLimitError{error: e, name: l.name, rate: l.rate}
 }
 
 // concurrencyLimiter bounds how many calls stay open at once, per account and in
@@ -138,7 +138,7 @@ func (p *concurrencyLimiter) acquire(key string) (leave func(), err error) {
 		p.refused.Add(1)
 		e := relay.Errorf(relay.CodeRateLimited, "too many of these calls are open: %d at once are allowed; end one first", maxOpenPerAccount)
 		e.RetryAfter = time.Second
-		return nil, &rateLimitError{err: e, name: p.name, rate: Rate{N: maxOpenPerAccount, Per: time.Second}}
+		return nil, &rateLimitError{error: e, name: p.name, rate: Rate{N: maxOpenPerAccount, Per: time.Second}}
 	}
 	p.byKey[key]++
 	p.total++

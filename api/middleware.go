@@ -19,8 +19,10 @@ import (
 // requestInfo is what the checks of a request have found out, for its handler and the
 // log.
 type requestInfo struct {
-	id       string // request id, in the log and in problems
-	route    *route // nil when nothing matched
+	id       string                   // request id, in the log and in problems
+	header   http.Header              // of the answer
+	route    *route                   // nil when nothing matched
+	path     func(name string) string // the value of a placeholder in the path
 	who      relay.Actor
 	share    relay.Share         // of routes with a share token
 	event    *relay.Event        // what {id} or the share names, as much as the route asked for
@@ -41,14 +43,18 @@ func requestInfoOf(ctx context.Context) *requestInfo {
 // ServeHTTP gives the request an id, answers requests that match no route, and logs one
 // line when the request is over.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &requestInfo{id: "req_" + strings.ToLower(rand.Text()[:20])}
 	out := &responseRecorder{ResponseWriter: w}
+	h := out.Header()
+	c := &requestInfo{id: "req_" + strings.ToLower(rand.Text()[:20]), header: h}
 	began := time.Now()
 	defer func() {
 		broken := recover()
 		if broken != nil && broken != http.ErrAbortHandler {
 			s.Log.Error("api handler panicked", "request_id", c.id, "panic", broken, "stack", string(debug.Stack()))
-			broken = s.answerPanic(out, c)
+			if out.status == 0 { // else the panic goes on and breaks the connection
+				s.writeError(out, c, errors.New("panic, logged above"))
+				broken = nil
+			}
 		}
 		took := time.Since(began)
 		s.logRequest(r, c, out, took)
@@ -59,7 +65,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}()
-	h := out.Header()
 	h.Set("X-Request-Id", c.id)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
@@ -75,16 +80,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(out, r)
 }
 
-// answerPanic answers 500 where that is still possible; otherwise it gives the value
-// to go on panicking with, which breaks the connection.
-func (s *server) answerPanic(out *responseRecorder, c *requestInfo) any {
-	if out.status != 0 {
-		return http.ErrAbortHandler
-	}
-	s.writeError(out, c, errors.New("panic, logged above"))
-	return nil
-}
-
 // isCleanPath tells whether a path is in the form that the mux serves. The mux redirects
 // other paths, but the contract is 404.
 func isCleanPath(p string) bool {
@@ -95,50 +90,35 @@ func isCleanPath(p string) bool {
 // handleUnmatched answers requests that match no route: 404, or 405 when the path exists
 // with other methods. The 405 needs a login unless the route is public.
 func (s *server) handleUnmatched(w http.ResponseWriter, r *http.Request, c *requestInfo) {
-	allow := s.allowHeader(r)
-	if allow == "" {
+	var allow []string
+	var other *route // one that the path has
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost, http.MethodPut} {
+		asked := r.WithContext(r.Context())
+		asked.Method = method
+		if _, pattern := s.mux.Handler(asked); pattern != "" {
+			allow, other = append(allow, method), s.routes[pattern]
+		}
+	}
+	if other == nil {
 		s.writeError(w, c, relay.ErrNotFound)
 		return
 	}
-	other := r.Clone(r.Context())
-	other.Method, _, _ = strings.Cut(allow, ", ")
-	_, pattern := s.mux.Handler(other)
-	if rt := s.routes[pattern]; rt != nil && !rt.public {
+	if !other.public {
 		if err := s.authenticate(r, c); err != nil {
 			s.writeError(w, c, err)
 			return
 		}
 	}
-	w.Header().Set("Allow", allow)
-	s.writeError(w, c, relay.Errorf(relay.CodeMethodNotAllowed, "this path takes %s", allow))
+	w.Header().Set("Allow", strings.Join(allow, ", "))
+	s.writeError(w, c, relay.Errorf(relay.CodeMethodNotAllowed, "this path takes %s", strings.Join(allow, ", ")))
 }
-
-// allowHeader is the Allow line that the mux gives for a path whose method is wrong, ""
-// when the path itself is unknown.
-func (s *server) allowHeader(r *http.Request) string {
-	h, _ := s.mux.Handler(r)
-	probe := &headerRecorder{header: http.Header{}}
-	h.ServeHTTP(probe, r)
-	return probe.header.Get("Allow")
-}
-
-// headerRecorder keeps the header of the mux's own answer and drops its body.
-type headerRecorder struct{ header http.Header }
-
-func (p *headerRecorder) Header() http.Header         { return p.header }
-func (p *headerRecorder) Write(b []byte) (int, error) { return len(b), nil }
-func (p *headerRecorder) WriteHeader(int)             {}
 
 // withChecks calls h for requests that pass the checks of their route.
-func (s *server) withChecks(rt *route, h http.Handler) http.HandlerFunc {
+func (s *server) withChecks(rt *route, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := requestInfoOf(r.Context())
-		c.route = rt
-		if err := s.runChecks(rt, r, c); err != nil {
-			s.writeError(w, c, err)
-			return
-		}
-		query, err := parseQuery(r)
+		c.route, c.path = rt, r.PathValue
+		query, err := s.runChecks(rt, r, c)
 		if err != nil {
 			s.writeError(w, c, err)
 			return
@@ -147,8 +127,25 @@ func (s *server) withChecks(rt *route, h http.Handler) http.HandlerFunc {
 		plain := *r.URL
 		plain.RawQuery = query.Encode()
 		r.URL = &plain
-		h.ServeHTTP(w, r)
+		h(w, r)
 	}
+}
+
+func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) (url.Values, error) {
+	if !rt.public {
+		if err := s.authenticate(r, c); err != nil {
+			return nil, err
+		}
+		if err := rt.authorize(c.who); err != nil {
+			return nil, err
+		}
+	}
+	if rt.resolve != nil {
+		if err := rt.resolve(r, c); err != nil {
+			return nil, err
+		}
+	}
+	return parseQuery(r)
 }
 
 // parseQuery reads the query of the address. A repeated key is an error but for the filters
@@ -168,30 +165,6 @@ func parseQuery(r *http.Request) (url.Values, error) {
 		}
 	}
 	return query, nil
-}
-
-func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) error {
-	if !rt.public {
-		if err := s.authenticate(r, c); err != nil {
-			return err
-		}
-		if err := rt.authorize(c.who); err != nil {
-			return err
-		}
-	}
-	if rt.resolve != nil {
-		if err := rt.resolve(r, c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeError writes an error as problem+json. It is the one place where an error becomes
-// a status.
-func (s *server) writeError(w http.ResponseWriter, c *requestInfo, err error) {
-	problem, header := s.problem(c, err)
-	writeProblem(w, problem, header)
 }
 
 // logRequest writes the line of the request. Paths are logged as the route's pattern

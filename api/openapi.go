@@ -2,9 +2,11 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -28,20 +30,42 @@ func (s *server) newHuma() huma.API {
 		"token":   {Type: "http", Scheme: "bearer", Description: "an API token, rly_…"},
 		"session": {Type: "apiKey", In: "cookie", Name: s.Site.SessionCookie(), Description: "the dashboard's cookie; unsafe methods from its own origin only"},
 	}
-	return humago.New(checkedMux{s}, config)
+	return humago.New(checkedMux{s.mux, s}, config)
+}
+
+// Keys of bodies have one spelling; encoding/json alone takes them in any letter case. It
+// is a setting of the whole program.
+func init() { huma.ValidateStrictCasing = true }
+
+// strictJSON decodes request bodies. huma decodes each of them twice: as an any, to
+// validate it against the schema (an error is 400), and then as the handler's type (an
+// error is 422). JSON has to be UTF-8 (RFC 8259, section 8.1), but encoding/json replaces
+// invalid bytes silently. A number too large for a float64 is still JSON: it becomes null
+// for the validation, and the second decoding reports it where the schema allows null.
+func strictJSON() huma.Format {
+	return huma.Format{
+		Marshal: huma.DefaultJSONFormat.Marshal,
+		Unmarshal: func(data []byte, v any) error {
+			if !utf8.Valid(data) {
+				return errors.New("the body is not UTF-8")
+			}
+			err := json.Unmarshal(data, v)
+			var large *json.UnmarshalTypeError
+			if _, validates := v.(*any); validates && errors.As(err, &large) {
+				return nil
+			}
+			return err
+		},
+	}
 }
 
 // addOpenAPIRoute comes last: it writes the document down.
 func (s *server) addOpenAPIRoute() {
 	s.registerRaw(route{
-		method: http.MethodGet, path: "/openapi.json", id: "get-openapi", tag: "about",
-		summary: "This document", public: true,
-		answers: map[string]*huma.Response{"200": {
-			Description: "OpenAPI 3.1",
-			Content:     map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: "object"}}},
-		}},
-	}, func(w http.ResponseWriter, _ *http.Request, _ *requestInfo) error {
-		writeRaw(w, http.StatusOK, s.openapi)
+		tag: "about", public: true,
+		answers: map[string]*huma.Response{"200": answer("OpenAPI 3.1", "application/json", &huma.Schema{Type: huma.TypeObject})},
+	}.on("GET /openapi.json", "get-openapi", "This document"), func(w http.ResponseWriter, _ *http.Request, _ *requestInfo) error {
+		writeRaw(w, http.StatusOK, "application/json", s.openapi)
 		return nil
 	})
 	doc := s.huma.OpenAPI()

@@ -25,42 +25,37 @@ func invalid(location, message string, value any) error {
 	}
 }
 
-// rateLimitError is a relay.Error that also tells the limit it ran into.
+// rateLimitError is an error that also tells the limit it ran into.
 type rateLimitError struct {
-	err  *relay.Error
+	error
 	name string
 	rate Rate
 }
 
-// Error is that of the error without the limit.
-func (l *rateLimitError) Error() string { return l.err.Error() }
-
 // Unwrap gives the error without the limit.
-func (l *rateLimitError) Unwrap() error { return l.err }
+func (l *rateLimitError) Unwrap() error { return l.error }
 
-// problem gives the outward form of an error and the header lines that go with it.
-func (s *server) problem(c *requestInfo, err error) (*record.Problem, http.Header) {
+// problem gives the outward form of an error, and sets the header lines that go with it.
+func (s *server) problem(c *requestInfo, err error) *record.Problem {
 	if errors.Is(err, context.Canceled) { // the asker has gone and reads nothing, or we stop
 		err = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; try again in a moment", RetryAfter: time.Second, Cause: err}
 	}
 	c.err = err
-	p := record.ProblemOf(err, c.id)
-	h := http.Header{}
-	e := relay.AsError(err)
+	p, e := record.ProblemOf(err, c.id), relay.AsError(err)
 	if p.Status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", "Bearer")
+		c.header.Set("WWW-Authenticate", "Bearer")
 	}
 	if e.RetryAfter > 0 {
-		h.Set("Retry-After", ceilSeconds(e.RetryAfter))
+		c.header.Set("Retry-After", ceilSeconds(e.RetryAfter))
 	} else if p.Status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", "1")
+		c.header.Set("Retry-After", "1")
 	}
 	var l *rateLimitError
 	if errors.As(err, &l) {
-		h.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%s", l.name, ceilSeconds(e.RetryAfter)))
-		h.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%s", l.name, l.rate.N, ceilSeconds(l.rate.Per)))
+		c.header.Set("RateLimit", fmt.Sprintf("%q;r=0;t=%s", l.name, ceilSeconds(e.RetryAfter)))
+		c.header.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%s", l.name, l.rate.N, ceilSeconds(l.rate.Per)))
 	}
-	return p, h
+	return p
 }
 
 // ceilSeconds rounds up, so that a client that waits this long is not too early.
@@ -68,42 +63,27 @@ func ceilSeconds(d time.Duration) string {
 	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
 }
 
-func writeProblem(w http.ResponseWriter, p *record.Problem, h http.Header) {
+// writeError writes an error as problem+json.
+func (s *server) writeError(w http.ResponseWriter, c *requestInfo, err error) {
+	p := s.problem(c, err)
 	body, err := json.Marshal(p)
 	if err != nil { // a field's value that JSON cannot hold
 		p.Errors = []record.ProblemError{}
 		body, _ = json.Marshal(p)
 	}
-	for name, lines := range h {
-		w.Header()[name] = lines
-	}
-	w.Header().Set("Content-Type", record.ProblemType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(body)
+	writeRaw(w, p.Status, record.ProblemType, body)
 }
 
-// problemError carries a problem through huma to the wire.
-type problemError struct {
-	*record.Problem
-	header http.Header
-}
-
-// GetHeaders gives the lines that go with the problem.
-func (f *problemError) GetHeaders() http.Header { return f.header }
-
-// transformError is the transformer that gives errors of typed routes their outward form:
-// what a handler returned, and what huma itself found in the input.
+// transformError is the transformer that gives the errors that huma finds in the input of
+// typed routes their outward form.
 func (s *server) transformError(ctx huma.Context, _ string, v any) (any, error) {
-	switch v := v.(type) {
-	case *problemError:
-		return v.Problem, nil
-	case *huma.ErrorModel:
-		p, _ := s.problem(requestInfoOf(ctx.Context()), inputError(v))
-		p.Status, p.Title = v.Status, http.StatusText(v.Status)
-		return p, nil
+	found, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
 	}
-	return v, nil
+	p := s.problem(requestInfoOf(ctx.Context()), inputError(found))
+	p.Status, p.Title = found.Status, http.StatusText(found.Status)
+	return p, nil
 }
 
 // maxFields bounds the invalid fields listed in one answer: a body of 1 MiB can have a

@@ -23,55 +23,57 @@ type storedBytes struct {
 }
 
 func (s *server) addRawRoutes() {
-	add := func(path, id, summary string, find func(*http.Request, *requestInfo) (storedBytes, error)) {
-		s.registerRaw(route{
-			method: http.MethodGet, path: path, id: id, tag: "bytes", summary: summary,
-			scope: relay.ScopeEventsRead, resolve: s.resolveEvent(0), // bodies come piece by piece
-			answers: map[string]*huma.Response{"200": {
-				Description: "The bytes, as an attachment",
-				Content:     map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}},
-			}},
-		}, func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-			found, err := find(r, c)
+	reads := route{
+		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(0), // bodies come piece by piece
+		answers: map[string]*huma.Response{
+			"200": answer("The bytes, as an attachment", "application/octet-stream", &huma.Schema{Type: huma.TypeString, Format: "binary"}),
+		},
+	}
+	add := func(rt route, find func(*http.Request, *relay.Event) (storedBytes, error)) {
+		s.registerRaw(rt, func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
+			found, err := find(r, c.event)
 			if err != nil {
 				return err
 			}
 			return s.sendBytes(w, r, c, &found)
 		})
 	}
-	add("/events/{id}/request.raw", "get-request-raw", "The exact bytes of the request as received", func(_ *http.Request, c *requestInfo) (storedBytes, error) {
-		m := &c.event.Request
-		return storedBytes{0, &m.Body, m, m.Head, "request.raw"}, nil
-	})
-	add("/events/{id}/request.body", "get-request-body", "The decoded body of the request", func(_ *http.Request, c *requestInfo) (storedBytes, error) {
-		return storedBytes{0, &c.event.Request.Body, nil, nil, "request.body"}, nil
-	})
-	add("/events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes sent to the local server", sentRequest)
-	add("/events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first", func(r *http.Request, c *requestInfo) (storedBytes, error) {
-		a, err := answeredAttempt(r, c)
-		if err != nil {
-			return storedBytes{}, err
-		}
-		head := append(bytes.Join(a.Interim, nil), a.Response.Head...)
-		return storedBytes{a.N, &a.Response.Body, &a.Response, head, "attempt-" + strconv.Itoa(a.N) + "-response.raw"}, nil
-	})
-	add("/events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response", func(r *http.Request, c *requestInfo) (storedBytes, error) {
-		a, err := answeredAttempt(r, c)
-		if err != nil {
-			return storedBytes{}, err
-		}
-		return storedBytes{a.N, &a.Response.Body, nil, nil, "attempt-" + strconv.Itoa(a.N) + "-response.body"}, nil
-	})
+	add(reads.on("GET /events/{id}/request.raw", "get-request-raw", "The exact bytes of the request as received"),
+		func(_ *http.Request, e *relay.Event) (storedBytes, error) {
+			return storedBytes{0, &e.Request.Body, &e.Request, e.Request.Head, "request.raw"}, nil
+		})
+	add(reads.on("GET /events/{id}/request.body", "get-request-body", "The decoded body of the request"),
+		func(_ *http.Request, e *relay.Event) (storedBytes, error) {
+			return storedBytes{0, &e.Request.Body, nil, nil, "request.body"}, nil
+		})
+	add(reads.on("GET /events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes sent to the local server"), sentRequest)
+	add(reads.on("GET /events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first"),
+		func(r *http.Request, e *relay.Event) (storedBytes, error) {
+			a, err := answeredAttempt(r, e)
+			if err != nil {
+				return storedBytes{}, err
+			}
+			head := append(bytes.Join(a.Interim, nil), a.Response.Head...)
+			return storedBytes{a.N, &a.Response.Body, &a.Response, head, "attempt-" + strconv.Itoa(a.N) + "-response.raw"}, nil
+		})
+	add(reads.on("GET /events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response"),
+		func(r *http.Request, e *relay.Event) (storedBytes, error) {
+			a, err := answeredAttempt(r, e)
+			if err != nil {
+				return storedBytes{}, err
+			}
+			return storedBytes{a.N, &a.Response.Body, nil, nil, "attempt-" + strconv.Itoa(a.N) + "-response.body"}, nil
+		})
 }
 
 // sentRequest is the request as an attempt sent it.
-func sentRequest(r *http.Request, c *requestInfo) (storedBytes, error) {
-	a, err := attemptOf(r, c)
+func sentRequest(r *http.Request, e *relay.Event) (storedBytes, error) {
+	a, err := attemptOf(r, e)
 	if err != nil {
 		return storedBytes{}, err
 	}
 	// Identical is known from the first byte on, but for requests that were not whole.
-	m := &c.event.Request
+	m := &e.Request
 	if a.Identical == nil && (m.Body.State == relay.BodyComplete || a.StartedAt.IsZero()) {
 		return storedBytes{}, relay.ErrNotFound
 	}
@@ -82,22 +84,18 @@ func sentRequest(r *http.Request, c *requestInfo) (storedBytes, error) {
 	return storedBytes{0, &m.Body, m, head, "attempt-" + strconv.Itoa(a.N) + "-request.raw"}, nil
 }
 
-func attemptOf(r *http.Request, c *requestInfo) (*relay.Attempt, error) {
-	text := r.PathValue("n")
-	n, err := strconv.Atoi(text)
-	if err != nil || strconv.Itoa(n) != text {
-		return nil, relay.ErrNotFound
-	}
-	for i := range c.event.Attempts {
-		if c.event.Attempts[i].N == n {
-			return &c.event.Attempts[i], nil
+// attemptOf is the attempt that {n} names, without leading zeros or a sign.
+func attemptOf(r *http.Request, e *relay.Event) (*relay.Attempt, error) {
+	for i := range e.Attempts {
+		if strconv.Itoa(e.Attempts[i].N) == r.PathValue("n") {
+			return &e.Attempts[i], nil
 		}
 	}
 	return nil, relay.ErrNotFound
 }
 
-func answeredAttempt(r *http.Request, c *requestInfo) (*relay.Attempt, error) {
-	a, err := attemptOf(r, c)
+func answeredAttempt(r *http.Request, e *relay.Event) (*relay.Attempt, error) {
+	a, err := attemptOf(r, e)
 	if err == nil && !a.HasResponse {
 		err = relay.ErrNotFound
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -20,34 +20,30 @@ import (
 const replayWait = 30 * time.Second
 
 func (s *server) addReplayRoutes() {
-	wait := &huma.Param{Name: "wait", In: "query", Description: "how long to wait for the end of the attempt, 0s to 60s; default 30s", Schema: &huma.Schema{Type: "string"}}
-	once := &huma.Param{Name: "Idempotency-Key", In: "header", Description: "for 24 h, the same key and target return the stored answer", Schema: &huma.Schema{Type: "string"}}
+	wait := &huma.Param{Name: "wait", In: "query", Description: "how long to wait for the end of the attempt, 0s to 60s; default 30s", Schema: textSchema}
+	once := &huma.Param{Name: "Idempotency-Key", In: "header", Description: "for 24 h, the same key and target return the stored answer", Schema: textSchema}
+	results := func(v any) map[string]*huma.Response {
+		return map[string]*huma.Response{
+			"200": answer("The attempt ended, with any result", "application/json", s.schema(v)),
+			"202": answer("The attempt is queued or in progress", "application/json", s.schema(v)),
+		}
+	}
 	s.registerRaw(route{
-		method: http.MethodPost, path: "/events/{id}/replay", id: "replay-event", tag: "events",
-		summary: "Replay an event with exactly the bytes received; a request body is ignored", scope: relay.ScopeEventsReplay,
-		resolve: s.resolveEvent(0), query: []*huma.Param{wait, once},
-		errors: []int{http.StatusConflict},
-		answers: map[string]*huma.Response{
-			"200": s.jsonAnswer("The attempt ended, with any result", record.Event{}),
-			"202": s.jsonAnswer("The attempt is queued or in progress", record.Event{}),
-		},
-	}, s.replay)
+		tag: "events", scope: relay.ScopeEventsReplay, resolve: s.resolveEvent(0), query: []*huma.Param{wait, once}, answers: results(record.Event{}),
+	}.on("POST /events/{id}/replay", "replay-event", "Replay an event with exactly the bytes received; a request body is ignored", 409), s.replay)
 	s.registerRaw(route{
-		method: http.MethodPost, path: "/aliases/{alias}/replay-queued", id: "replay-queued", tag: "aliases",
-		summary: "Release the inbound events that were queued while offline; a request body is ignored", scope: relay.ScopeEventsReplay,
-		resolve: s.resolveAlias, query: []*huma.Param{once},
-		errors:  []int{http.StatusConflict},
-		answers: map[string]*huma.Response{"202": s.jsonAnswer("How many were released", record.Released{})},
-	}, s.replayQueued)
+		tag: "aliases", scope: relay.ScopeEventsReplay, resolve: s.resolveAlias, query: []*huma.Param{once},
+		answers: map[string]*huma.Response{"202": answer("How many were released", "application/json", s.schema(record.Released{}))},
+	}.on("POST /aliases/{alias}/replay-queued", "replay-queued", "Release the inbound events that were queued while offline; a request body is ignored", 409),
+		func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
+			return s.runIdempotent(w, r, c, func(ctx context.Context) (int, any, error) {
+				n, err := s.Deliver.Release(ctx, c.who, c.alias.Name)
+				return http.StatusAccepted, record.Released{Alias: c.alias.Name, Released: n}, err
+			}, nil)
+		})
 	s.registerRaw(route{
-		method: http.MethodPost, path: "/events/shared/{token}/replay", id: "replay-shared", tag: "shares",
-		summary: "Replay a shared event; a request body is ignored", public: true, resolve: s.sharedEvent, query: []*huma.Param{wait},
-		errors: []int{http.StatusConflict},
-		answers: map[string]*huma.Response{
-			"200": s.jsonAnswer("The attempt ended, with any result", record.SharedReplay{}),
-			"202": s.jsonAnswer("The attempt is queued or in progress", record.SharedReplay{}),
-		},
-	}, s.replayShared)
+		tag: "shares", public: true, resolve: s.sharedEvent, query: []*huma.Param{wait}, answers: results(record.SharedReplay{}),
+	}.on("POST /events/shared/{token}/replay", "replay-shared", "Replay a shared event; a request body is ignored", 409), s.replayShared)
 }
 
 func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
@@ -66,19 +62,8 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		}
 		return replayStatus(e, n), record.Of(e, s.Site, time.Now()), nil
 	}, func(ctx context.Context) (any, error) {
-		e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
-		if err != nil {
-			return nil, err
-		}
-		return record.Of(e, s.Site, time.Now()), nil
+		return s.eventRecord(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
 	})
-}
-
-func (s *server) replayQueued(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-	return s.runIdempotent(w, r, c, func(ctx context.Context) (int, any, error) {
-		n, err := s.Deliver.Release(ctx, c.who, c.alias.Name)
-		return http.StatusAccepted, record.Released{Alias: c.alias.Name, Released: n}, err
-	}, nil)
 }
 
 func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
@@ -113,14 +98,24 @@ var errCredentialEnded = errors.New("the credential has ended")
 // credential is valid. The attempt itself continues without it.
 func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		s.watchCredential(ctx, who, cancel)
-	}()
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		tick := time.NewTicker(credentialCheckInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if errors.Is(s.Accounts.StillValid(ctx, who), relay.ErrNotFound) { // a store that does not answer ends nothing
+				cancel(errCredentialEnded)
+			}
+		}
+	})
 	defer func() {
 		cancel(nil)
-		<-watched
+		watch.Wait()
 	}()
 	e, n, err := s.Deliver.Replay(ctx, who, id, wait)
 	switch {
@@ -130,24 +125,6 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 		return nil, n, relay.ErrNotFound
 	}
 	return nil, n, relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
-}
-
-// watchCredential ends ctx once the credential of who is no longer valid. A store that
-// does not answer ends nothing.
-func (s *server) watchCredential(ctx context.Context, who relay.Actor, end context.CancelCauseFunc) {
-	tick := time.NewTicker(credentialCheckInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if errors.Is(s.Accounts.StillValid(ctx, who), relay.ErrNotFound) {
-			end(errCredentialEnded)
-			return
-		}
-	}
 }
 
 // checkReplayable refuses early, before the rate is counted; nil = it can be sent again.
@@ -198,8 +175,16 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 		if err != nil {
 			return err
 		}
+		if status != 0 && len(stored) == 0 && again != nil {
+			v, err := again(r.Context())
+			if err != nil {
+				return err
+			}
+			return writeJSON(w, status, v)
+		}
 		if status != 0 {
-			return writeStoredAnswer(w, r, status, stored, again)
+			writeRaw(w, status, "application/json", stored)
+			return nil
 		}
 	}
 	ended := key == ""
@@ -208,7 +193,16 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 			_ = s.Accounts.EndIdempotent(ctx, c.who, key, 0, nil)
 		}
 	}()
-	status, answer, err := s.runLimited(ctx, c, run)
+	status, answer, err := 0, []byte(nil), s.Limits.Replay(c.who)
+	if err == nil {
+		var v any
+		if status, v, err = run(ctx); err == nil {
+			answer, err = json.Marshal(v)
+		}
+	}
+	if err != nil {
+		status, answer = 0, nil
+	}
 	if key != "" {
 		ended = true
 		stored := answer
@@ -222,35 +216,6 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	if err != nil {
 		return err
 	}
-	writeRaw(w, status, answer)
+	writeRaw(w, status, "application/json", answer)
 	return nil
-}
-
-// writeStoredAnswer gives a remembered answer.
-func writeStoredAnswer(w http.ResponseWriter, r *http.Request, status int, stored []byte, again func(context.Context) (any, error)) error {
-	if len(stored) > 0 || again == nil {
-		writeRaw(w, status, stored)
-		return nil
-	}
-	v, err := again(r.Context())
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, status, v)
-}
-
-// runLimited gives status 0 with every error.
-func (s *server) runLimited(ctx context.Context, c *requestInfo, run func(context.Context) (int, any, error)) (int, []byte, error) {
-	if err := s.Limits.Replay(c.who); err != nil {
-		return 0, nil, err
-	}
-	status, v, err := run(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	answer, err := json.Marshal(v)
-	if err != nil {
-		return 0, nil, fmt.Errorf("encode answer: %w", err)
-	}
-	return status, answer, nil
 }

@@ -28,7 +28,7 @@ type route struct {
 	method, path string // path below Prefix
 	id, summary  string
 	tag          string
-	status       int // of success; 0 = huma's choice
+	codes        []int // see on
 
 	scope         relay.Scope
 	public        bool // nobody is asked who they are
@@ -38,32 +38,74 @@ type route struct {
 
 	// resolve finds what the path names, before the input is looked at.
 	resolve func(*http.Request, *requestInfo) error
-	errors  []int // documented beside those that follow from the above
 
-	// Of plain routes only; typed ones have it from their types.
+	// Of raw routes only; typed ones have it from their types.
 	query   []*huma.Param
 	answers map[string]*huma.Response
 }
 
+// on gives a route with the checks of rt. pattern is its method and path. codes are what
+// it answers besides the statuses of every route with these checks: that of success, where
+// it is not 200 or 204, and errors.
+func (rt route) on(pattern, id, summary string, codes ...int) route {
+	rt.method, rt.path, _ = strings.Cut(pattern, " ")
+	rt.id, rt.summary, rt.codes = id, summary, codes
+	return rt
+}
+
 func (rt *route) pattern() string { return rt.method + " " + Prefix + rt.path }
+
+// noInput is the input of routes without one.
+type noInput struct{}
+
+// jsonBody is an input or output of one JSON value.
+type jsonBody[T any] struct{ Body T }
 
 // registerTyped registers a route whose input and output huma reads, checks and documents
 // by their types.
 func registerTyped[I, O any](s *server, rt route, fn func(context.Context, *requestInfo, *I) (*O, error)) {
 	s.routes[rt.pattern()] = &rt
 	if _, rt.hasBody = reflect.TypeFor[I]().FieldByName("Body"); rt.hasBody {
-		rt.errors = append(rt.errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+		rt.codes = append(rt.codes, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
-	op := s.operation(&rt)
-	huma.Register(s.huma, *op, func(ctx context.Context, in *I) (*O, error) {
+	huma.Register(s.huma, *s.operation(&rt), func(ctx context.Context, in *I) (*O, error) {
 		c := requestInfoOf(ctx)
 		out, err := fn(ctx, c, in)
 		if err != nil {
-			p, h := s.problem(c, err)
-			return nil, &problemError{Problem: p, header: h}
+			return nil, s.problem(c, err)
 		}
 		return out, nil
 	})
+}
+
+// addJSON registers a typed route that answers with one JSON value.
+func addJSON[I, T any](s *server, rt route, fn func(context.Context, *requestInfo, *I) (T, error)) {
+	registerTyped(s, rt, func(ctx context.Context, c *requestInfo, in *I) (*jsonBody[T], error) {
+		value, err := fn(ctx, c, in)
+		return &jsonBody[T]{value}, err
+	})
+}
+
+// addList registers a typed route that answers with a list, each item in its outward form.
+func addList[T, R any](s *server, rt route, form func(T) R, read func(context.Context, *requestInfo) ([]T, error)) {
+	addJSON(s, rt, func(ctx context.Context, c *requestInfo, _ *noInput) (record.List[R], error) {
+		items, err := read(ctx, c)
+		return listOf(items, form), err
+	})
+}
+
+// listOf is the outward form of a list.
+func listOf[T, R any](items []T, form func(T) R) record.List[R] {
+	data := make([]R, len(items))
+	for i := range items {
+		data[i] = form(items[i])
+	}
+	return record.ListOf(data)
+}
+
+// addAction registers a typed route that answers 204, without a body.
+func addAction(s *server, rt route, fn func(context.Context, *requestInfo) error) {
+	registerTyped(s, rt, func(ctx context.Context, c *requestInfo, _ *noInput) (*struct{}, error) { return nil, fn(ctx, c) })
 }
 
 // registerRaw registers a route that reads the request and writes the answer itself. fn
@@ -71,49 +113,46 @@ func registerTyped[I, O any](s *server, rt route, fn func(context.Context, *requ
 func (s *server) registerRaw(rt route, fn func(http.ResponseWriter, *http.Request, *requestInfo) error) {
 	s.routes[rt.pattern()] = &rt
 	op := s.operation(&rt)
-	op.Parameters = append(pathParams(rt.path), rt.query...)
 	for status, answer := range rt.answers {
 		op.Responses[status] = answer
 	}
 	s.huma.OpenAPI().AddOperation(op)
-	known := make([]string, 0, len(rt.query))
-	for _, p := range rt.query {
-		if p.In == "query" {
-			known = append(known, p.Name)
-		}
-	}
-	s.mux.HandleFunc(rt.pattern(), s.withChecks(&rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.mux.HandleFunc(rt.pattern(), s.withChecks(&rt, func(w http.ResponseWriter, r *http.Request) {
 		c := requestInfoOf(r.Context())
-		err := checkQueryKeys(r, known)
+		err := rt.checkQuery(r)
 		if err == nil {
 			err = fn(w, r, c)
 		}
 		if err != nil {
 			s.writeError(w, c, err)
 		}
-	})))
+	}))
 }
 
-func checkQueryKeys(r *http.Request, known []string) error {
+func (rt *route) checkQuery(r *http.Request) error {
 	for key := range r.URL.Query() {
-		if !slices.Contains(known, key) {
+		if !slices.ContainsFunc(rt.query, func(p *huma.Param) bool { return p.In == "query" && p.Name == key }) {
 			return invalid("query."+record.SafeTextMax(key, 60), "unknown query parameter", nil)
 		}
 	}
 	return nil
 }
 
-// checkedMux is the mux that huma registers on: each of its handlers gets the guard.
-type checkedMux struct{ s *server }
+// checkedMux is the mux that huma registers on. It puts the checks of the route before each
+// handler, and corrects what huma reads differently.
+type checkedMux struct {
+	*http.ServeMux
+	s *server
+}
 
-// HandleFunc puts the guard of the pattern's route before h.
-func (g checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
-	rt := g.s.routes[pattern]
-	g.s.mux.HandleFunc(pattern, g.s.withChecks(rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// HandleFunc registers h behind the checks of the pattern's route.
+func (m checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	rt := m.s.routes[pattern]
+	m.ServeMux.HandleFunc(pattern, m.s.withChecks(rt, func(w http.ResponseWriter, r *http.Request) {
 		if rt.hasBody {
 			body, err := readBody(r.Body)
 			if err != nil {
-				g.s.writeError(w, requestInfoOf(r.Context()), err)
+				m.s.writeError(w, requestInfoOf(r.Context()), err)
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
@@ -125,7 +164,7 @@ func (g checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http
 			r.Header.Set("Content-Type", media)
 		}
 		h(w, r)
-	})))
+	}))
 }
 
 // readBody reads a body to its end. huma would report a body that breaks off as an
@@ -144,17 +183,14 @@ func readBody(r io.Reader) ([]byte, error) {
 	return body, nil
 }
 
-// ServeHTTP is there for huma's interface.
-func (g checkedMux) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.s.mux.ServeHTTP(w, r) }
-
 func (s *server) operation(rt *route) *huma.Operation {
 	op := &huma.Operation{
-		Method:        rt.method,
-		Path:          Prefix + rt.path,
-		OperationID:   rt.id,
-		Summary:       rt.summary,
-		Tags:          []string{rt.tag},
-		DefaultStatus: rt.status,
+		Method:      rt.method,
+		Path:        Prefix + rt.path,
+		OperationID: rt.id,
+		Summary:     rt.summary,
+		Tags:        []string{rt.tag},
+		Parameters:  append(pathParams(rt.path), rt.query...),
 		// readBody has seen to both.
 		MaxBodyBytes:    -1,
 		BodyReadTimeout: -1,
@@ -175,39 +211,39 @@ func (s *server) operation(rt *route) *huma.Operation {
 	if !rt.public || rt.resolve != nil {
 		codes = append(codes, http.StatusTooManyRequests) // a secret is shown
 	}
-	for _, code := range append(codes, rt.errors...) {
-		op.Responses[strconv.Itoa(code)] = s.problemResponse(code)
+	for _, code := range append(codes, rt.codes...) {
+		if code < http.StatusBadRequest {
+			op.DefaultStatus = code
+			continue
+		}
+		op.Responses[strconv.Itoa(code)] = &huma.Response{
+			Description: http.StatusText(code),
+			Content:     map[string]*huma.MediaType{record.ProblemType: {Schema: s.schema(record.Problem{})}},
+		}
 	}
 	return op
-}
-
-func (s *server) problemResponse(code int) *huma.Response {
-	return &huma.Response{
-		Description: http.StatusText(code),
-		Content:     map[string]*huma.MediaType{record.ProblemType: {Schema: s.schema(record.Problem{})}},
-	}
 }
 
 func (s *server) schema(v any) *huma.Schema {
 	return s.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
 }
 
-// jsonAnswer documents a JSON answer of a plain route.
-func (s *server) jsonAnswer(description string, v any) *huma.Response {
-	return &huma.Response{
-		Description: description,
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schema(v)}},
-	}
+// answer documents an answer of a raw route.
+func answer(description, media string, schema *huma.Schema) *huma.Response {
+	return &huma.Response{Description: description, Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 }
+
+// textSchema is the schema of parameters and answers of raw routes.
+var textSchema = &huma.Schema{Type: huma.TypeString}
 
 func pathParams(path string) []*huma.Param {
 	var list []*huma.Param
 	for part := range strings.SplitSeq(path, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
-			schema := &huma.Schema{Type: "string"}
+			schema := textSchema
 			if name == "n}" {
 				one := 1.0
-				schema = &huma.Schema{Type: "integer", Minimum: &one}
+				schema = &huma.Schema{Type: huma.TypeInteger, Minimum: &one}
 			}
 			list = append(list, &huma.Param{Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: schema})
 		}
@@ -215,18 +251,18 @@ func pathParams(path string) []*huma.Param {
 	return list
 }
 
-// writeJSON writes an answer of a plain route.
+// writeJSON writes an answer of a raw route.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
-	writeRaw(w, status, body)
+	writeRaw(w, status, "application/json", body)
 	return nil
 }
 
-func writeRaw(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
+func writeRaw(w http.ResponseWriter, status int, media string, body []byte) {
+	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)

@@ -47,45 +47,27 @@ func (nullableText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Nullable: true}
 }
 
-type shareInput struct {
-	ID   string `path:"id"`
-	Body *shareBody
-}
-
-type shareIDInput struct {
-	ID      string `path:"id"`
-	ShareID string `path:"shareId"`
-}
-
-type sharedInput struct {
-	Token string `path:"token"`
-}
+type shareInput struct{ Body *shareBody }
 
 func (s *server) addShareRoutes() {
-	registerTyped(s, route{
-		method: http.MethodPost, path: "/events/{id}/shares", id: "create-share", tag: "shares", status: http.StatusCreated,
-		summary: "Create a token that can replay this event without login; the token is shown once", scope: relay.ScopeEventsShare,
-		resolve: s.resolveEvent(0), errors: []int{http.StatusConflict},
-	}, s.createShare)
-	registerTyped(s, route{
-		method: http.MethodGet, path: "/events/{id}/shares", id: "list-shares", tag: "shares",
-		summary: "Shares of an event, without their tokens", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0),
-	}, func(ctx context.Context, c *requestInfo, _ *eventInput) (*jsonBody[record.List[record.Share]], error) {
-		return listAnswer(func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) })(s.Accounts.Shares(ctx, c.who, c.event.ID))
-	})
-	registerTyped(s, route{
-		method: http.MethodDelete, path: "/events/{id}/shares/{shareId}", id: "delete-share", tag: "shares",
-		summary: "Revoke a share", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0),
-	}, func(ctx context.Context, c *requestInfo, in *shareIDInput) (*noContent, error) {
-		return nil, s.Accounts.RemoveShare(ctx, c.who, c.event.ID, in.ShareID)
-	})
-	registerTyped(s, route{
-		method: http.MethodGet, path: "/shared/{token}", id: "get-shared", tag: "shares",
-		summary: "What the holder of a share token can see", public: true, resolve: s.sharedEvent,
-	}, s.shared)
+	shares := route{tag: "shares", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0)}
+	addJSON(s, shares.on("POST /events/{id}/shares", "create-share",
+		"Create a token that can replay this event without login; the token is shown once", 201, 409), s.createShare)
+	addList(s, shares.on("GET /events/{id}/shares", "list-shares", "Shares of an event, without their tokens"),
+		func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) },
+		func(ctx context.Context, c *requestInfo) ([]relay.Share, error) {
+			return s.Accounts.Shares(ctx, c.who, c.event.ID)
+		})
+	addAction(s, shares.on("DELETE /events/{id}/shares/{shareId}", "delete-share", "Revoke a share"),
+		func(ctx context.Context, c *requestInfo) error {
+			return s.Accounts.RemoveShare(ctx, c.who, c.event.ID, c.path("shareId"))
+		})
+	registerTyped(s, route{tag: "shares", public: true, resolve: s.sharedEvent}.on(
+		"GET /shared/{token}", "get-shared", "What the holder of a share token can see",
+	), s.shared)
 }
 
-func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput) (*jsonBody[record.Share], error) {
+func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput) (out record.Share, err error) {
 	var wanted shareBody
 	if in.Body != nil {
 		wanted = *in.Body
@@ -96,20 +78,17 @@ func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput
 	}
 	expires, err := parseExpiry(wanted.ExpiresIn.text)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	if refused := checkReplayable(c.event); refused != nil && !wanted.View {
 		refused.Detail += `; a share with "view":true can still show it`
-		return nil, refused
+		return out, refused
 	}
 	if err := s.Limits.Create(c.who); err != nil {
-		return nil, err
+		return out, err
 	}
 	share, secret, err := s.Accounts.CreateShare(ctx, c.who, c.event.ID, relay.Share{View: wanted.View, OneUse: wanted.OneUse, ExpiresAt: expires})
-	if err != nil {
-		return nil, err
-	}
-	return &jsonBody[record.Share]{record.OfShare(share, secret, s.Site)}, nil
+	return record.OfShare(share, secret, s.Site), err
 }
 
 // sharedEvent resolves {token}; unknown, expired and revoked are one answer.
@@ -137,7 +116,7 @@ type sharedOutput struct {
 	Body     *record.SharedEvent
 }
 
-func (s *server) shared(ctx context.Context, c *requestInfo, _ *sharedInput) (*sharedOutput, error) {
+func (s *server) shared(ctx context.Context, c *requestInfo, _ *noInput) (*sharedOutput, error) {
 	states, err := s.Deliver.Status(ctx, []relay.Alias{{ID: c.event.AliasID, Name: c.event.Alias}})
 	if err != nil {
 		return nil, err

@@ -11,20 +11,14 @@ import (
 )
 
 func (s *server) addStreamRoute() {
-	text := &huma.Schema{Type: "string"}
 	s.registerRaw(route{
-		method: http.MethodGet, path: "/stream", id: "stream", tag: "events",
-		summary: "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again)",
-		scope:   relay.ScopeEventsRead, resolve: s.resolveQueryAlias,
+		tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveQueryAlias,
 		query: []*huma.Param{
-			{Name: "alias", In: "query", Description: "one alias; if absent, all aliases that you can see", Schema: text},
-			{Name: "Last-Event-ID", In: "header", Description: "the id after which to continue; answered by resync when it is no longer known", Schema: text},
+			{Name: "alias", In: "query", Description: "one alias; if absent, all aliases that you can see", Schema: textSchema},
+			{Name: "Last-Event-ID", In: "header", Description: "the id after which to continue; answered by resync when it is no longer known", Schema: textSchema},
 		},
-		answers: map[string]*huma.Response{"200": {
-			Description: "A stream without end",
-			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: text}},
-		}},
-	}, s.stream)
+		answers: map[string]*huma.Response{"200": answer("A stream without end", "text/event-stream", textSchema)},
+	}.on("GET /stream", "stream", "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again)"), s.stream)
 }
 
 func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
