@@ -17,6 +17,7 @@ import (
 // TestClientsCarryTenMiB forwards 10 MiB each way through every client that people
 // have and compares hashes.
 func TestClientsCarryTenMiB(t *testing.T) {
+	t.Parallel()
 	r := startRelay(t, "")
 	up, down := random(10<<20, 1), random(10<<20, 2)
 	upSum := sha256.Sum256([]byte(up))

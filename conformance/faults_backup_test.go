@@ -65,6 +65,9 @@ func TestFaultRestore(t *testing.T) {
 // Callers are never refused. Their median may triple beside such readers; in the short form, which
 // may run beside other tests, it may be five times as long.
 func TestFaultReadersOfPostgres(t *testing.T) {
+	if size(true, false) {
+		t.Parallel()
+	}
 	_, databaseURL := ownPostgres(t)
 	r := startRelay(t, databaseURL)
 	r.tunnel("quiet", localServer(t))

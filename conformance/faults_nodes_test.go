@@ -246,6 +246,7 @@ func TestFaultNewerSchema(t *testing.T) {
 
 // TestFaultIdleNodes counts the statements that a node sends which has nothing to do.
 func TestFaultIdleNodes(t *testing.T) {
+	t.Parallel()
 	_, databaseURL := ownPostgres(t)
 	nodes := float64(len(threeNodes(t, databaseURL)))
 	db, err := sql.Open("postgres", databaseURL)
