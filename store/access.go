@@ -13,17 +13,11 @@ import (
 
 // allow fails unless the actor's scopes, where it has any limit, hold want.
 func allow(who relay.Actor, want relay.Scope) error {
-	switch who.Kind {
-	case relay.ActorSystem, relay.ActorUser, relay.ActorSSH:
+	switch {
+	case who.Kind == relay.ActorSystem, who.Kind == relay.ActorUser, who.Kind == relay.ActorSSH,
+		who.Kind == relay.ActorShare && want == relay.ScopeEventsReplay,
+		who.Kind == relay.ActorToken && who.Scopes.Has(want):
 		return nil
-	case relay.ActorShare:
-		if want == relay.ScopeEventsReplay {
-			return nil
-		}
-	case relay.ActorToken:
-		if who.Scopes.Has(want) {
-			return nil
-		}
 	}
 	return relay.Errorf(relay.CodeForbidden, "this needs the scope %s", want.Names()[0])
 }
@@ -70,15 +64,14 @@ func aliasAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorSystem {
 		return `1 = 1`, nil
 	}
+	if who.Kind == relay.ActorShare || who.Kind == relay.ActorQueue {
+		return `1 = 0`, nil // they never act on an alias
+	}
 	may := `EXISTS (SELECT 1 FROM accounts o WHERE o.id = ? AND o.removed_at = 0 AND (al.owner_id = o.id
 		OR EXISTS (SELECT 1 FROM members m WHERE m.alias_id = al.id AND m.account_id = o.id)))`
 	args := []any{who.Account}
 	if who.Alias != 0 {
 		may, args = may+` AND al.id = ?`, append(args, who.Alias)
-	}
-	if who.Kind == relay.ActorShare || who.Kind == relay.ActorQueue {
-		may = `1 = 0` // they never act on an alias
-		args = nil
 	}
 	return may, args
 }
@@ -130,21 +123,20 @@ func columnIn[T any](column string, values []T) (string, []any, error) {
 // StillValid is nil while the credential that proved the actor stands, else
 // ErrNotFound. The system always stands.
 func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
-	table := map[relay.ActorKind]string{
-		relay.ActorUser: `sessions x WHERE x.id = ? AND x.expires_at > ?`, relay.ActorToken: `tokens x WHERE x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)`,
-		relay.ActorSSH: `keys x WHERE x.id = ? AND 0 < CAST(? AS BIGINT)`, relay.ActorShare: `shares x WHERE x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)`,
-	}[who.Kind]
 	if who.Kind == relay.ActorSystem {
 		return nil
 	}
+	table := map[relay.ActorKind]string{
+		relay.ActorUser: `sessions`, relay.ActorToken: `tokens`, relay.ActorShare: `shares`,
+		relay.ActorSSH: `(SELECT id, account_id, CAST(0 AS BIGINT) AS expires_at FROM keys)`,
+	}[who.Kind]
 	if table == "" {
 		return relay.ErrNotFound
 	}
 	return s.view(ctx, "check credential", func(q session) error {
 		var one int
-		return q.get(&one, `SELECT 1 FROM `+table+`
-			AND EXISTS (SELECT 1 FROM accounts o WHERE o.id = x.account_id AND o.removed_at = 0)`,
-			who.Credential, micros(s.now()))
+		return q.get(&one, `SELECT 1 FROM `+table+` x WHERE x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)
+			AND EXISTS (SELECT 1 FROM accounts o WHERE o.id = x.account_id AND o.removed_at = 0)`, who.Credential, micros(s.now()))
 	})
 }
 
@@ -160,24 +152,19 @@ func (s *Store) Revoked(ctx context.Context, rights []relay.Right) (revoked []re
 		for _, r := range some {
 			args = append(args, r.Account, storableText(r.Key), r.Alias)
 		}
-		var list []struct {
-			Account int64  `db:"account_id"`
-			Key     string `db:"key_id"`
-			Alias   int64  `db:"alias_id"`
-		}
-		if err := s.view(ctx, "check rights of ssh connections", func(q session) error {
-			return q.all(&list, `WITH r (account_id, key_id, alias_id) AS (VALUES `+rows+`)
+		gone, err := read(ctx, s, "check rights of ssh connections", func(q session) ([]relay.Right, error) {
+			fields := func(r *relay.Right) []any { return []any{&r.Account, &r.Key, &r.Alias} }
+			return rowsOf(q, fields, `WITH r (account_id, key_id, alias_id) AS (VALUES `+rows+`)
 				SELECT account_id, key_id, alias_id FROM r
 				WHERE NOT EXISTS (SELECT 1 FROM accounts o WHERE o.id = r.account_id AND o.removed_at = 0)
 					OR r.alias_id = 0 AND NOT EXISTS (SELECT 1 FROM keys k WHERE k.id = r.key_id AND k.account_id = r.account_id)
 					OR r.alias_id <> 0 AND NOT EXISTS (SELECT 1 FROM aliases al WHERE al.id = r.alias_id AND al.owner_id = r.account_id)
 						AND NOT EXISTS (SELECT 1 FROM members m WHERE m.alias_id = r.alias_id AND m.account_id = r.account_id)`, args...)
-		}); err != nil {
+		})
+		if err != nil {
 			return nil, err
 		}
-		for _, r := range list {
-			revoked = append(revoked, relay.Right{Account: r.Account, Key: r.Key, Alias: r.Alias})
-		}
+		revoked = append(revoked, gone...)
 	}
 	return revoked, nil
 }

@@ -3,26 +3,20 @@ package store
 import (
 	"context"
 	"errors"
+	"regexp"
 
 	"relay"
 )
 
-type accountRow struct {
-	ID        int64  `db:"id"`
-	Name      string `db:"name"`
-	Admin     int    `db:"admin"`
-	CreatedAt int64  `db:"created_at"`
-}
+const accountQuery = `SELECT id, name, admin, created_at FROM accounts WHERE removed_at = 0 AND `
 
-func (r *accountRow) account() relay.Account {
-	return relay.Account{ID: r.ID, Name: r.Name, Admin: r.Admin != 0, CreatedAt: fromMicros(r.CreatedAt)}
+func accountFields(a *relay.Account) []any {
+	return []any{&a.ID, &a.Name, &a.Admin, (*micro)(&a.CreatedAt)}
 }
 
 // account returns the account with this name, unless it was removed.
 func (q session) account(name string) (relay.Account, error) {
-	var row accountRow
-	err := q.get(&row, `SELECT id, name, admin, created_at FROM accounts WHERE name = ? AND removed_at = 0`, storableText(name))
-	return row.account(), err
+	return rowOf(q, accountFields, accountQuery+`name = ?`, storableText(name))
 }
 
 // subject returns the account that an operation applies to: the one named user, or the actor's
@@ -31,10 +25,8 @@ func (q session) subject(who relay.Actor, user string) (relay.Account, error) {
 	if user == "" && who.Kind == relay.ActorSystem {
 		return relay.Account{}, invalid("user", user, "say which account")
 	}
-	var row accountRow
 	if user == "" || user == who.AccountName && who.Account != 0 {
-		err := q.get(&row, `SELECT id, name, admin, created_at FROM accounts WHERE id = ? AND removed_at = 0`, who.Account)
-		return row.account(), err
+		return rowOf(q, accountFields, accountQuery+`id = ?`, who.Account)
 	}
 	if !who.Admin {
 		return relay.Account{}, relay.Errorf(relay.CodeForbidden, "only an admin may do this for another account")
@@ -44,89 +36,56 @@ func (q session) subject(who relay.Actor, user string) (relay.Account, error) {
 
 // AccountByName returns the account with this name, or ErrNotFound. It checks no permission,
 // because only the server itself and operator commands call it.
-func (s *Store) AccountByName(ctx context.Context, name string) (a relay.Account, err error) {
-	err = s.view(ctx, "read account", func(q session) error {
-		a, err = q.account(name)
-		return err
-	})
-	return a, err
+func (s *Store) AccountByName(ctx context.Context, name string) (relay.Account, error) {
+	return read(ctx, s, "read account", func(q session) (relay.Account, error) { return q.account(name) })
 }
+
+// accountName is what an account may be called: the login names that are common on Unix
+// systems, first.last included.
+var accountName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
 
 // CreateAccount creates an account. Only an admin may do this.
 func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string, admin bool) (a relay.Account, err error) {
-	if err := allowAdmin(who); err != nil {
-		return a, err
+	may := allowAdmin(who)
+	if may == nil && !accountName.MatchString(name) {
+		may = invalid("name", name, "an account name is 1 to 63 lower-case letters, digits and inner . _ -")
 	}
-	if !validAccountName(name) {
-		return a, invalid("name", name, "an account name is 1 to 63 lower-case letters, digits and inner . _ -")
-	}
-	err = s.update(ctx, "create account", func(c *writeTx) error {
-		now := s.now()
-		var ids []int64
-		if err := c.all(&ids, `INSERT INTO accounts (name, admin, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING id`,
-			name, boolToInt(admin), micros(now)); err != nil {
+	err = s.updateIf(ctx, may, "create account", func(c *writeTx) (err error) {
+		n, err := c.exec(`INSERT INTO accounts (name, admin, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, name, boolToInt(admin), micros(s.now()))
+		if err != nil {
 			return err
 		}
-		if len(ids) == 0 {
+		if n == 0 {
 			return relay.Errorf(relay.CodeConflict, "there is an account %s already", name)
 		}
-		a = relay.Account{ID: ids[0], Name: name, Admin: admin, CreatedAt: fromMicros(micros(now))}
-		detail := ""
-		if admin {
-			detail = "admin"
+		if a, err = c.account(name); err != nil {
+			return err
 		}
-		return c.audit(who, a.ID, "user.add", name, detail)
+		return c.audit(who, a.ID, "user.add", name, map[bool]string{true: "admin"}[admin])
 	})
 	return a, err
 }
 
-// validAccountName reports whether an account may have this name. It accepts the login names
-// that are common on Unix systems, first.last included.
-func validAccountName(name string) bool {
-	if len(name) < 1 || len(name) > 63 {
-		return false
-	}
-	for i := range len(name) {
-		c := name[i]
-		alnum := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
-		inner := c == '.' || c == '_' || c == '-'
-		if !alnum && (!inner || i == 0 || i == len(name)-1) {
-			return false
-		}
-	}
-	return true
-}
-
 // Accounts lists all accounts for an admin. Any other actor sees only its own account.
-func (s *Store) Accounts(ctx context.Context, who relay.Actor) (list []relay.Account, err error) {
-	err = s.view(ctx, "read accounts", func(q session) error {
-		list, err = rowsAs(q, (*accountRow).account, `SELECT id, name, admin, created_at FROM accounts WHERE removed_at = 0 AND (id = ? OR 1 = ?) ORDER BY name`,
-			who.Account, boolToInt(who.Admin))
-		return err
+func (s *Store) Accounts(ctx context.Context, who relay.Actor) ([]relay.Account, error) {
+	return read(ctx, s, "read accounts", func(q session) ([]relay.Account, error) {
+		return rowsOf(q, accountFields, accountQuery+`(id = ? OR 1 = ?) ORDER BY name`, who.Account, boolToInt(who.Admin))
 	})
-	return list, err
 }
 
 // RemoveAccount removes an account with its keys, tokens, sessions, links, shares, saved
 // searches and memberships, and ends its tunnels and streams. Its aliases stay, so that an admin
 // can transfer them.
 func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string) error {
-	if err := allowAdmin(who); err != nil {
-		return err
-	}
-	return s.update(ctx, "remove account", func(c *writeTx) error {
+	return s.updateIf(ctx, allowAdmin(who), "remove account", func(c *writeTx) error {
 		a, err := c.account(name)
 		if err != nil {
 			return err
 		}
 		for _, table := range []string{`keys`, `tokens`, `sessions`, `links`, `members`, `shares`, `saved_searches`, `refused_forwards`} {
-			if _, err := c.exec(`DELETE FROM `+table+` WHERE account_id = ?`, a.ID); err != nil {
-				return err
-			}
+			c.do(`DELETE FROM `+table+` WHERE account_id = ?`, a.ID)
 		}
-		if _, err := c.exec(`UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ?`, micros(c.now()), a.ID); err != nil {
-			return err
-		}
+		c.do(`UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ?`, micros(c.now()), a.ID)
 		var aliases []int64
 		if err := c.all(&aliases, `SELECT id FROM aliases WHERE owner_id = ?`, a.ID); err != nil {
 			return err
@@ -155,10 +114,7 @@ func (s *Store) Members(ctx context.Context, who relay.Actor, alias string) (nam
 // AddMember lets another account attach to an alias, see its events and replay them. Only the
 // owner may do this. Adding a member twice is no error.
 func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user string) error {
-	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
-		return err
-	}
-	return s.update(ctx, "add member", func(c *writeTx) error {
+	return s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "add member", func(c *writeTx) error {
 		a, err := c.ownAlias(who, alias)
 		if err != nil {
 			return err
@@ -183,10 +139,7 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 // that alias. The owner or the member itself may do this. It returns ErrNotFound if the account
 // is no member.
 func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error {
-	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
-		return err
-	}
-	return s.update(ctx, "remove member", func(c *writeTx) error {
+	return s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "remove member", func(c *writeTx) error {
 		a, err := c.ownAlias(who, alias)
 		var refused *relay.Error
 		if errors.As(err, &refused) && refused.Code == relay.CodeForbidden && user == who.AccountName {
@@ -206,9 +159,7 @@ func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user s
 		if n == 0 {
 			return relay.ErrNotFound
 		}
-		if err := c.dropAccess(a, m.ID); err != nil {
-			return err
-		}
+		c.dropAccess(a, m.ID)
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: m.ID})
 		return c.audit(who, m.ID, "member.remove", alias, user)
 	})

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 
@@ -15,43 +17,16 @@ const nameKept = 30 * 24 * time.Hour
 // quota of aliases.
 const churn = 10
 
-const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name AS owner, al.created_at, al.last_online_at, al.offline_status,
-	al.auto_deliver, al.host_header, al.forwarded, al.fresh_connections, al.response_timeout_us, al.retention_us, al.paused
+const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name, al.created_at, al.last_online_at, al.offline_status,
+	al.auto_deliver, al.host_header, al.forwarded, al.fresh_connections, al.response_timeout_us * 1000, al.retention_us * 1000, al.paused
 	FROM aliases al JOIN accounts own ON own.id = al.owner_id WHERE `
 
-type aliasRow struct {
-	ID               int64  `db:"id"`
-	Name             string `db:"name"`
-	OwnerID          int64  `db:"owner_id"`
-	Owner            string `db:"owner"`
-	CreatedAt        int64  `db:"created_at"`
-	LastOnlineAt     int64  `db:"last_online_at"`
-	OfflineStatus    int    `db:"offline_status"`
-	AutoDeliver      int    `db:"auto_deliver"`
-	HostHeader       string `db:"host_header"`
-	Forwarded        int    `db:"forwarded"`
-	FreshConnections int    `db:"fresh_connections"`
-	ResponseTimeout  *int64 `db:"response_timeout_us"`
-	Retention        *int64 `db:"retention_us"`
-	Paused           int    `db:"paused"`
-}
-
-func (r *aliasRow) alias() relay.Alias {
-	return relay.Alias{
-		ID: r.ID, Name: r.Name, Owner: r.OwnerID, OwnerName: r.Owner, CreatedAt: fromMicros(r.CreatedAt), LastOnlineAt: fromMicros(r.LastOnlineAt),
-		Settings: relay.Settings{
-			OfflineStatus: r.OfflineStatus, AutoDeliver: r.AutoDeliver != 0, HostHeader: r.HostHeader, Forwarded: r.Forwarded != 0,
-			FreshConnections: r.FreshConnections != 0, ResponseTimeout: span(r.ResponseTimeout), Retention: span(r.Retention), Paused: r.Paused != 0,
-		},
+func aliasFields(a *relay.Alias) []any {
+	set := &a.Settings
+	return []any{
+		&a.ID, &a.Name, &a.Owner, &a.OwnerName, (*micro)(&a.CreatedAt), (*micro)(&a.LastOnlineAt), &set.OfflineStatus,
+		&set.AutoDeliver, &set.HostHeader, &set.Forwarded, &set.FreshConnections, &set.ResponseTimeout, &set.Retention, &set.Paused,
 	}
-}
-
-func span(us *int64) *time.Duration {
-	if us == nil {
-		return nil
-	}
-	d := time.Duration(*us) * time.Microsecond
-	return &d
 }
 
 func spanArg(d *time.Duration) any {
@@ -62,19 +37,16 @@ func spanArg(d *time.Duration) any {
 }
 
 func (q session) aliases(where string, args ...any) ([]relay.Alias, error) {
-	return rowsAs(q, (*aliasRow).alias, aliasQuery+where+` ORDER BY al.name`, args...)
+	return rowsOf(q, aliasFields, aliasQuery+where+` ORDER BY al.name`, args...)
 }
 
 // oneAlias returns the only alias that the condition selects, or ErrNotFound.
 func (q session) oneAlias(where string, args ...any) (*relay.Alias, error) {
-	list, err := q.aliases(where, args...)
-	if err != nil {
-		return nil, err
-	}
-	if len(list) == 0 {
+	a, err := rowOf(q, aliasFields, aliasQuery+where, args...)
+	if errors.Is(err, sql.ErrNoRows) {
 		return nil, relay.ErrNotFound
 	}
-	return &list[0], nil
+	return &a, err
 }
 
 // alias finds an alias that the actor owns or is a member of.
@@ -104,7 +76,7 @@ func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) 
 	for after := int64(0); ; after = list[len(list)-1].ID {
 		var some []relay.Alias
 		if err := s.view(ctx, "read aliases", func(q session) error {
-			some, err = rowsAs(q, (*aliasRow).alias, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
+			some, err = rowsOf(q, aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
 			return err
 		}); err != nil {
 			return nil, err
@@ -116,44 +88,27 @@ func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) 
 }
 
 // AliasByID reads one alias, for the registry; ErrNotFound when it is gone.
-func (s *Store) AliasByID(ctx context.Context, id int64) (a *relay.Alias, err error) {
-	err = s.view(ctx, "read alias", func(q session) error {
-		a, err = q.oneAlias(`al.id = ?`, id)
-		return err
-	})
-	return a, err
+func (s *Store) AliasByID(ctx context.Context, id int64) (*relay.Alias, error) {
+	return read(ctx, s, "read alias", func(q session) (*relay.Alias, error) { return q.oneAlias(`al.id = ?`, id) })
 }
 
 // Aliases returns the aliases that the actor owns or is a member of, sorted by name.
-func (s *Store) Aliases(ctx context.Context, who relay.Actor) (list []relay.Alias, err error) {
-	err = s.view(ctx, "read aliases", func(q session) error {
-		may, args := aliasesAccess(who)
-		list, err = q.aliases(may, args...)
-		return err
-	})
-	return list, err
+func (s *Store) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
+	may, args := aliasesAccess(who)
+	return read(ctx, s, "read aliases", func(q session) ([]relay.Alias, error) { return q.aliases(may, args...) })
 }
 
 // Alias reads an alias that the actor owns or is a member of.
-func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (a *relay.Alias, err error) {
-	err = s.view(ctx, "read alias", func(q session) error {
-		a, err = q.alias(who, name)
-		return err
-	})
-	return a, err
+func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
+	return read(ctx, s, "read alias", func(q session) (*relay.Alias, error) { return q.alias(who, name) })
 }
 
 // CreateAlias creates an alias of the account owner; "" is the account of the actor. Only
 // admins may name another account. Errors: validation-failed for invalid and reserved names,
 // conflict for a taken or kept name and for a full quota.
 func (s *Store) CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (a *relay.Alias, err error) {
-	if err := allowAccount(who, relay.ScopeAliasesWrite); err != nil {
-		return nil, err
-	}
-	if err := checkAliasName(name); err != nil {
-		return nil, err
-	}
-	err = s.update(ctx, "create alias", func(c *writeTx) error {
+	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), checkAliasName(name))
+	err = s.updateIf(ctx, may, "create alias", func(c *writeTx) error {
 		account, err := c.subject(who, owner)
 		if err != nil {
 			return err
@@ -175,10 +130,7 @@ func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a
 	if !s.opt.AliasClaim || who.Alias != 0 || who.Account == 0 {
 		return nil, relay.ErrNotFound
 	}
-	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
-		return nil, err
-	}
-	err = s.update(ctx, "claim alias", func(c *writeTx) error {
+	err = s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "claim alias", func(c *writeTx) error {
 		if a, err = c.alias(who, name); !errors.Is(err, relay.ErrNotFound) {
 			return err
 		}
@@ -214,13 +166,6 @@ func invalid(field string, value any, message string) *relay.Error {
 
 var errNameTaken = errors.New("alias name taken")
 
-// taken returns a conflict that matches errNameTaken.
-func taken(name string) *relay.Error {
-	e := relay.Errorf(relay.CodeConflict, "the name %s is not free; choose another one", name)
-	e.Cause = errNameTaken
-	return e
-}
-
 // checkChurn refuses a new name when the account has removed too many aliases lately. The
 // name of each removed alias is reserved for nameKept, so an account that creates and removes
 // aliases could reserve names without bound. An account can always get its own removed name
@@ -253,8 +198,10 @@ func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name
 	if err != nil {
 		return nil, err
 	}
+	notFree := relay.Errorf(relay.CodeConflict, "the name %s is not free; choose another one", name)
+	notFree.Cause = errNameTaken
 	if kept {
-		return nil, taken(name)
+		return nil, notFree
 	}
 	if err := s.checkChurn(c, owner, name, now); err != nil {
 		return nil, err
@@ -270,11 +217,9 @@ func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name
 		return nil, err
 	}
 	if len(ids) == 0 {
-		return nil, taken(name)
+		return nil, notFree
 	}
-	if _, err := c.exec(`DELETE FROM kept_names WHERE name = ?`, name); err != nil {
-		return nil, err
-	}
+	c.do(`DELETE FROM kept_names WHERE name = ?`, name)
 	c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: ids[0], Account: owner.ID})
 	if err := c.audit(who, owner.ID, "alias.add", name, "owner "+owner.Name); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -11,10 +12,7 @@ import (
 // SetAlias replaces the settings of an alias by what edit made of them; for its
 // owner. It returns the error of edit unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
-	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
-		return nil, err
-	}
-	err = s.update(ctx, "set alias", func(c *writeTx) error {
+	err = s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "set alias", func(c *writeTx) error {
 		if a, err = c.ownAlias(who, name); err != nil {
 			return err
 		}
@@ -25,16 +23,12 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 		if err := checkSettings(&set); err != nil {
 			return err
 		}
-		if _, err := c.exec(`UPDATE aliases SET offline_status = ?, auto_deliver = ?, host_header = ?, forwarded = ?, fresh_connections = ?,
+		c.do(`UPDATE aliases SET offline_status = ?, auto_deliver = ?, host_header = ?, forwarded = ?, fresh_connections = ?,
 			response_timeout_us = ?, retention_us = ?, paused = ? WHERE id = ?`, set.OfflineStatus, boolToInt(set.AutoDeliver), set.HostHeader,
-			boolToInt(set.Forwarded), boolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), boolToInt(set.Paused), a.ID); err != nil {
-			return err
-		}
+			boolToInt(set.Forwarded), boolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), boolToInt(set.Paused), a.ID)
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		if what := record.ChangedSettings(&a.Settings, &set); what != "" {
-			if err := c.audit(who, a.Owner, "alias.set", name, what); err != nil {
-				return err
-			}
+			_ = c.audit(who, a.Owner, "alias.set", name, what) // the transaction keeps its error
 		}
 		a, err = c.oneAlias(`al.id = ?`, a.ID)
 		return err
@@ -66,14 +60,14 @@ func checkSettings(set *relay.Settings) error {
 // TransferAlias gives an alias to another account: by its owner, by the operator,
 // and by an admin when its owner was removed. Members stay, the old owner is none.
 func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user string) (a *relay.Alias, err error) {
-	if err := allowAccount(who, relay.ScopeAliasesWrite); err != nil {
-		return nil, err
-	}
-	if err := s.requireFreshLogin(who); err != nil {
-		return nil, err
-	}
-	err = s.update(ctx, "transfer alias", func(c *writeTx) error {
-		if a, err = c.transferable(who, name); err != nil {
+	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
+	err = s.updateIf(ctx, may, "transfer alias", func(c *writeTx) error {
+		if a, err = c.ownAlias(who, name); err != nil && who.Admin {
+			if unowned, unownedErr := c.oneAlias(`al.name = ? AND own.removed_at > 0`, storableText(name)); unownedErr == nil {
+				a, err = unowned, nil
+			}
+		}
+		if err != nil {
 			return err
 		}
 		to, err := c.account(user)
@@ -83,15 +77,9 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		if err := s.checkQuota(c, to); err != nil {
 			return err
 		}
-		if _, err := c.exec(`UPDATE aliases SET owner_id = ? WHERE id = ?`, to.ID, a.ID); err != nil {
-			return err
-		}
-		if _, err := c.exec(`DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, to.ID); err != nil {
-			return err
-		}
-		if err := c.dropAccess(a, a.Owner); err != nil {
-			return err
-		}
+		c.do(`UPDATE aliases SET owner_id = ? WHERE id = ?`, to.ID, a.ID)
+		c.do(`DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, to.ID)
+		c.dropAccess(a, a.Owner)
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: a.Owner})
 		if err := c.audit(who, to.ID, "alias.transfer", name, "from "+a.OwnerName+" to "+to.Name); err != nil {
 			return err
@@ -100,17 +88,6 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		return err
 	})
 	return a, err
-}
-
-func (c *writeTx) transferable(who relay.Actor, name string) (*relay.Alias, error) {
-	a, err := c.ownAlias(who, name)
-	if err == nil || !who.Admin {
-		return a, err
-	}
-	if orphan, orphanErr := c.oneAlias(`al.name = ? AND own.removed_at > 0`, storableText(name)); orphanErr == nil {
-		return orphan, nil
-	}
-	return nil, err
 }
 
 func (s *Store) checkQuota(c *writeTx, owner relay.Account) error {
@@ -126,13 +103,10 @@ func (s *Store) checkQuota(c *writeTx, owner relay.Account) error {
 
 // dropAccess ends what an account that lost an alias made for it: tokens limited to
 // it, shares of its events and its saved searches.
-func (c *writeTx) dropAccess(a *relay.Alias, account int64) error {
+func (c *writeTx) dropAccess(a *relay.Alias, account int64) {
 	for _, table := range []string{`tokens`, `shares`, `saved_searches`} {
-		if _, err := c.exec(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account); err != nil {
-			return err
-		}
+		c.do(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account)
 	}
-	return nil
 }
 
 // RemoveAlias removes an alias with its events, shares, members and tunnel. The
@@ -140,29 +114,17 @@ func (c *writeTx) dropAccess(a *relay.Alias, account int64) error {
 // answer at once and are deleted in small batches, behind it where this process
 // serves.
 func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) error {
-	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
-		return err
-	}
-	if err := s.requireFreshLogin(who); err != nil {
-		return err
-	}
-	err := s.update(ctx, "remove alias", func(c *writeTx) error {
+	may := cmp.Or(allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
+	err := s.updateIf(ctx, may, "remove alias", func(c *writeTx) error {
 		a, err := c.ownAlias(who, name)
 		if err != nil {
 			return err
 		}
-		if _, err := c.exec(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID); err != nil { // before aliases: the order of locks
-			return err
-		}
 		now := s.now()
-		if _, err := c.exec(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
-			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`,
-			a.Name, a.Owner, micros(now.Add(nameKept))); err != nil {
-			return err
-		}
-		if _, err := c.exec(`INSERT INTO removed_aliases (alias_id, removed_at) VALUES (?, ?)`, a.ID, micros(now)); err != nil {
-			return err
-		}
+		c.do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // before aliases: the order of locks
+		c.do(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`, a.Name, a.Owner, micros(now.Add(nameKept)))
+		c.do(`INSERT INTO removed_aliases (alias_id, removed_at) VALUES (?, ?)`, a.ID, micros(now))
 		var holders []int64 // of tokens that end with it
 		if err := c.all(&holders, `SELECT DISTINCT account_id FROM tokens WHERE alias_id = ?`, a.ID); err != nil {
 			return err
@@ -170,9 +132,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		for _, id := range holders {
 			c.announce(relay.Change{Kind: relay.ChangeAccount, Account: id})
 		}
-		if _, err := c.exec(`DELETE FROM aliases WHERE id = ?`, a.ID); err != nil { // members, shares and its tokens go with it
-			return err
-		}
+		c.do(`DELETE FROM aliases WHERE id = ?`, a.ID) // members, shares and its tokens go with it
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		return c.audit(who, a.Owner, "alias.remove", name, "")
 	})
@@ -243,15 +203,11 @@ func (s *Store) deleteRemovedSlice(ctx context.Context, alias int64, last bool) 
 }
 
 // UnownedAliases lists the aliases whose owner was removed, for admins to transfer.
-func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) (list []relay.Alias, err error) {
+func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
 	if err := allowAdmin(who); err != nil {
 		return nil, err
 	}
-	err = s.view(ctx, "read orphaned aliases", func(q session) error {
-		list, err = q.aliases(`own.removed_at > 0`)
-		return err
-	})
-	return list, err
+	return read(ctx, s, "read unowned aliases", func(q session) ([]relay.Alias, error) { return q.aliases(`own.removed_at > 0`) })
 }
 
 // KeptName says for which account the name of a removed alias is kept, and until when;
@@ -261,20 +217,9 @@ func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (use
 	if err := allowAdmin(who); err != nil {
 		return "", time.Time{}, err
 	}
-	var kept struct {
-		User    string `db:"name"`
-		Removed int64  `db:"removed_at"`
-		Until   int64  `db:"until"`
-	}
 	err = s.view(ctx, "look for a kept name", func(q session) error {
-		return q.get(&kept, `SELECT acc.name, acc.removed_at, k.until FROM kept_names k JOIN accounts acc ON acc.id = k.account_id
-			WHERE k.name = ? AND k.until > ?`, storableText(name), micros(s.now()))
+		return q.row(`SELECT CASE acc.removed_at WHEN 0 THEN acc.name ELSE '' END, k.until FROM kept_names k JOIN accounts acc ON acc.id = k.account_id
+			WHERE k.name = ? AND k.until > ?`, storableText(name), micros(s.now())).Scan(&user, (*micro)(&until))
 	})
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	if kept.Removed > 0 {
-		kept.User = ""
-	}
-	return kept.User, fromMicros(kept.Until), nil
+	return user, until, err
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"relay"
@@ -14,17 +15,43 @@ func (c *writeTx) audit(who relay.Actor, subject int64, action, target, detail s
 }
 
 func (c *writeTx) auditAt(at time.Time, who relay.Actor, subject int64, action, target, detail string) error {
-	_, err := c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+	c.do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		micros(at), storableText(who.String()), who.Account, subject, action, storableText(target), storableText(detail))
-	return err
+	return c.err
 }
 
 // auditOfAlias is audit for what concerns the owner of an alias.
 func (c *writeTx) auditOfAlias(who relay.Actor, alias int64, action, target, detail string) error {
-	_, err := c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail)
+	c.do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail)
 		SELECT CAST(? AS BIGINT), ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
 		micros(c.now()), storableText(who.String()), who.Account, action, storableText(target), storableText(detail), alias)
-	return err
+	return c.err
+}
+
+const (
+	loginInterval    = time.Hour
+	takeoverInterval = time.Minute
+)
+
+// NoteLogin records in the audit log that somebody logged in by SSH key, at most once an
+// hour for each key. It does not block; the entry is written within seconds. remote is the
+// source address.
+func (s *Store) NoteLogin(who relay.Actor, remote string) {
+	at := s.now()
+	s.later.add("login "+who.Credential, loginInterval, func(c *writeTx) error {
+		return c.auditAt(at, who, who.Account, "login.ssh", who.Credential, "from "+truncateName(remote))
+	})
+}
+
+// NoteTakeover records in the audit log that a tunnel took an alias from another one, at
+// most once a minute for each alias. It does not block; the entry is written within
+// seconds.
+func (s *Store) NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo) {
+	at, who := s.now(), relay.Actor{Kind: relay.ActorSSH, Account: by.Account, Name: by.User}
+	s.later.add("takeover "+alias.Name, takeoverInterval, func(c *writeTx) error {
+		return c.auditAt(at, who, alias.Owner, "alias.takeover", alias.Name,
+			fmt.Sprintf("from %s at %s, by %s at %s", from.User, from.Remote, by.User, by.Remote))
+	})
 }
 
 const maxAudit = 1000
@@ -38,25 +65,12 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 	if limit <= 0 {
 		limit = 100
 	}
-	var list []relay.AuditEntry
-	err := s.view(ctx, "read audit", func(q session) (err error) {
-		list, err = rowsAs(q, (*auditRow).entry, `SELECT id, at, actor, action, target, detail FROM audit
+	return read(ctx, s, "read audit", func(q session) ([]relay.AuditEntry, error) {
+		fields := func(e *relay.AuditEntry) []any {
+			return []any{&e.ID, (*micro)(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail}
+		}
+		return rowsOf(q, fields, `SELECT id, at, actor, action, target, detail FROM audit
 			WHERE account_id = ? OR subject_id = ? OR 1 = ? ORDER BY id DESC LIMIT ?`,
 			who.Account, who.Account, boolToInt(who.Admin), min(limit, maxAudit))
-		return err
 	})
-	return list, err
-}
-
-type auditRow struct {
-	ID     int64  `db:"id"`
-	At     int64  `db:"at"`
-	Actor  string `db:"actor"`
-	Action string `db:"action"`
-	Target string `db:"target"`
-	Detail string `db:"detail"`
-}
-
-func (r *auditRow) entry() relay.AuditEntry {
-	return relay.AuditEntry{ID: r.ID, At: fromMicros(r.At), Actor: r.Actor, Action: r.Action, Target: r.Target, Detail: r.Detail}
 }

@@ -93,22 +93,17 @@ func (s *Store) writeRevisions(c *writeTx) error {
 		return nil
 	}
 	if s.d.isPostgres {
-		if _, err := c.exec(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, revisionLock); err != nil {
-			return err
-		}
+		c.do(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, revisionLock)
 	}
 	for _, n := range c.clusterEvents {
 		var event any
 		if !n.Event.IsZero() {
 			event = n.Event
 		}
-		if _, err := c.exec(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			micros(s.now()), s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential); err != nil {
-			return err
-		}
+		c.do(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			micros(s.now()), s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential)
 	}
-	return nil
+	return c.err
 }
 
 const (
@@ -118,44 +113,33 @@ const (
 	revisionLife = 24 * time.Hour
 )
 
-type revisionRow struct {
-	ID         int64     `db:"id"`
-	Origin     string    `db:"origin"`
-	Kind       string    `db:"kind"`
-	Alias      int64     `db:"alias_id"`
-	Event      *relay.ID `db:"event_id"`
-	N          int       `db:"n"`
-	Account    int64     `db:"account_id"`
-	Credential string    `db:"credential"`
-}
-
-func (r *revisionRow) change() relay.Change {
-	c := relay.Change{Kind: relay.ChangeKind(r.Kind), Alias: r.Alias, N: r.N, Account: r.Account, Credential: r.Credential}
-	if r.Event != nil {
-		c.Event = *r.Event
-	}
-	return c
-}
-
 // pollRevisions publishes what other processes changed after revision last, and returns the
 // newest revision seen. A failure is logged, and the next call reads the same again.
 func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
-	var rows []revisionRow
-	err := s.view(ctx, "poll revisions", func(q session) error {
-		return q.all(&rows, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
+	type revision struct {
+		relay.Change
+		id     int64
+		origin string
+		event  *relay.ID // nil = none
+	}
+	rows, err := read(ctx, s, "poll revisions", func(q session) ([]revision, error) {
+		fields := func(r *revision) []any {
+			return []any{&r.id, &r.origin, &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential}
+		}
+		return rowsOf(q, fields, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id > ? ORDER BY id LIMIT 500`, last)
 	})
-	if err != nil {
-		if ctx.Err() == nil && !s.spool.databaseDown() {
-			s.log.Warn("changes by other processes cannot be read", "err", err)
-		}
-		return last
+	if err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
+		s.log.Warn("changes by other processes cannot be read", "err", err)
 	}
 	var foreign []relay.Change
 	for _, r := range rows {
-		last = r.ID
-		if r.Origin != s.origin {
-			foreign = append(foreign, r.change())
+		last = r.id
+		if r.event != nil {
+			r.Event = *r.event
+		}
+		if r.origin != s.origin {
+			foreign = append(foreign, r.Change)
 		}
 	}
 	s.outbox.put(foreign)

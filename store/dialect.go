@@ -84,17 +84,33 @@ func (s session) allIn(dest any, query string, args ...any) error {
 	return s.all(dest, query, args...)
 }
 
-// rowsAs reads rows and converts each of them.
-func rowsAs[R, T any](q session, convert func(*R) T, query string, args ...any) ([]T, error) {
-	var rows []R
-	if err := q.all(&rows, query, args...); err != nil {
+// row is the first row of a query; its Scan fails with sql.ErrNoRows where there is none.
+func (s session) row(query string, args ...any) *sqlx.Row {
+	return s.q.QueryRowxContext(s.ctx, sqlx.Rebind(s.d.bind, query), args...)
+}
+
+// rowOf reads one row. fields are where its columns go.
+func rowOf[T any](q session, fields func(*T) []any, query string, args ...any) (value T, err error) {
+	err = q.row(query, args...).Scan(fields(&value)...)
+	return value, err
+}
+
+// rowsOf reads rows. fields are where the columns of one go.
+func rowsOf[T any](q session, fields func(*T) []any, query string, args ...any) ([]T, error) {
+	rows, err := q.q.QueryContext(q.ctx, sqlx.Rebind(q.d.bind, query), args...)
+	if err != nil {
 		return nil, err
 	}
-	list := make([]T, len(rows))
-	for i := range rows {
-		list[i] = convert(&rows[i])
+	defer rows.Close()
+	list := []T{}
+	for rows.Next() {
+		var value T
+		if err := rows.Scan(fields(&value)...); err != nil {
+			return nil, err
+		}
+		list = append(list, value)
 	}
-	return list, nil
+	return list, rows.Err()
 }
 
 // exists reports whether a query returns a row.
@@ -132,11 +148,29 @@ func (s *Store) view(ctx context.Context, what string, fn func(session) error) e
 	return s.fault(what, fn(session{ctx, s.read, &s.d, &s.clock}))
 }
 
+// read is view for a read that returns a value.
+func read[T any](ctx context.Context, s *Store, what string, fn func(session) (T, error)) (value T, err error) {
+	err = s.view(ctx, what, func(q session) error {
+		value, err = fn(q)
+		return err
+	})
+	return value, err
+}
+
 // writeTx is a running operation: its transaction and what to publish after the commit.
 type writeTx struct {
 	session
 	localEvents   []relay.Change // published in this process after the commit
 	clusterEvents []relay.Change // those of localEvents that other processes have to learn of too
+	err           error          // of the first do that failed
+}
+
+// do executes a statement of which only the success matters. After one that failed it does
+// nothing, and the transaction is rolled back with that error.
+func (c *writeTx) do(query string, args ...any) {
+	if c.err == nil {
+		_, c.err = c.exec(query, args...)
+	}
 }
 
 // publish adds changes for this process.
@@ -153,6 +187,14 @@ func (c *writeTx) announce(changes ...relay.Change) {
 // once, when the engine asks for a retry.
 func (s *Store) update(ctx context.Context, what string, fn func(*writeTx) error) error {
 	return s.updateBy(ctx, what, s.begin, fn)
+}
+
+// updateIf is update for an operation that the actor may do only if may is nil.
+func (s *Store) updateIf(ctx context.Context, may error, what string, fn func(*writeTx) error) error {
+	if may != nil {
+		return may
+	}
+	return s.update(ctx, what, fn)
 }
 
 // beginner begins a transaction; end has to be called after its end.
@@ -199,7 +241,9 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writ
 	defer func() { _ = rollback(tx) }() // if fn panics, so that end finds the connection free
 	c := &writeTx{session: session{ctx, tx, &s.d, &s.clock}}
 	if err = s.prepareTx(c.session, readTimeout); err == nil {
-		err = fn(c)
+		if err = fn(c); c.err != nil {
+			err = c.err // the first one that failed
+		}
 	}
 	if err == nil {
 		err = s.writeRevisions(c)

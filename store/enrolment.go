@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -13,26 +14,23 @@ import (
 // enrolTries is how many wrong codes end an enrolment.
 const enrolTries = 5
 
+// enrolmentRow is an enrolment with what proves its code.
 type enrolmentRow struct {
-	Hash        []byte `db:"hash"`
-	Proof       []byte `db:"proof"`
-	Tries       int    `db:"tries"`
-	Fingerprint string `db:"fingerprint"`
-	Key         string `db:"authorized_key"`
-	Remote      string `db:"remote"`
-	Client      string `db:"client"`
-	RequestedAt int64  `db:"requested_at"`
-	ExpiresAt   int64  `db:"expires_at"`
-	Ended       string `db:"ended"`
+	relay.Enrolment
+	Proof []byte
+	Tries int
 }
 
-const enrolmentQuery = `SELECT hash, proof, tries, fingerprint, authorized_key, remote, client, requested_at, expires_at, ended
-	FROM enrolments WHERE hash = ?`
-
 // waiting finds the enrolment behind a link, if it still waits.
-func (q session) waiting(link, lock string) (row enrolmentRow, err error) {
-	err = q.get(&row, enrolmentQuery+` AND ended = '' AND expires_at > ?`+lock, hash(link), micros(q.now()))
-	return row, err
+func (q session) waiting(link, lock string) (enrolmentRow, error) {
+	fields := func(e *enrolmentRow) []any {
+		return []any{&e.Proof, &e.Tries, &e.Fingerprint, &e.AuthorizedKey, &e.Remote, &e.Client, (*micro)(&e.RequestedAt), (*micro)(&e.ExpiresAt)}
+	}
+	e, err := rowOf(q, fields, `SELECT proof, tries, fingerprint, authorized_key, remote, client, requested_at, expires_at
+		FROM enrolments WHERE hash = ? AND ended = '' AND expires_at > ?`+lock, hash(link), micros(q.now()))
+	e.Link = link
+	e.KeyType, _, _ = strings.Cut(e.AuthorizedKey, " ")
+	return e, err
 }
 
 // AddEnrolment makes a proven key wait for approval until e.ExpiresAt, and returns the link
@@ -53,10 +51,10 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 		if n > 0 {
 			c.announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: key.Fingerprint})
 		}
-		_, err = c.exec(`INSERT INTO enrolments (hash, proof, fingerprint, authorized_key, remote, client, requested_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		c.do(`INSERT INTO enrolments (hash, proof, fingerprint, authorized_key, remote, client, requested_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 			hash(link), proof(link, code), key.Fingerprint, key.AuthorizedKey, storableText(e.Remote), storableText(e.Client),
 			micros(e.RequestedAt), micros(e.ExpiresAt))
-		return err
+		return nil
 	})
 	return link, code, err
 }
@@ -64,19 +62,10 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 // Enrolment returns the key that waits behind a link; ErrNotFound when nothing waits there any
 // more.
 func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, error) {
-	var row enrolmentRow
-	err := s.view(ctx, "read enrolment", func(q session) (err error) {
-		row, err = q.waiting(link, "")
-		return err
+	return read(ctx, s, "read enrolment", func(q session) (relay.Enrolment, error) {
+		e, err := q.waiting(link, "")
+		return e.Enrolment, err
 	})
-	if err != nil {
-		return relay.Enrolment{}, err
-	}
-	kind, _, _ := strings.Cut(row.Key, " ")
-	return relay.Enrolment{
-		Link: link, Fingerprint: row.Fingerprint, KeyType: kind, AuthorizedKey: row.Key, Remote: row.Remote, Client: row.Client,
-		RequestedAt: fromMicros(row.RequestedAt), ExpiresAt: fromMicros(row.ExpiresAt),
-	}, nil
 }
 
 // ApproveEnrolment registers the key that waits behind a link for the actor's account, if the
@@ -84,23 +73,18 @@ func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, er
 // and the fifth one ends the enrolment; ErrNotFound when nothing waits there any more. Other
 // errors are those of AddKey, and the key waits on.
 func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error {
-	if err := allowAccount(who, relay.ScopeAccount); err != nil {
-		return err
-	}
-	if err := s.requireFreshLogin(who); err != nil {
-		return err
-	}
 	var wrong string
-	err := s.update(ctx, "approve enrolment", func(c *writeTx) error {
-		row, err := c.waiting(link, c.d.forUpdate)
+	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who))
+	err := s.updateIf(ctx, may, "approve enrolment", func(c *writeTx) error {
+		e, err := c.waiting(link, c.d.forUpdate)
 		if err != nil {
 			return err
 		}
 		ended := relay.EnrolmentApproved
 		wrong = ""
-		if subtle.ConstantTimeCompare(row.Proof, proof(link, plainCode(code))) != 1 {
+		if subtle.ConstantTimeCompare(e.Proof, proof(link, plainCode(code))) != 1 {
 			ended, wrong = "", "this is not the code that the ssh command shows; look there and type it again"
-			if row.Tries+1 >= enrolTries {
+			if e.Tries+1 >= enrolTries {
 				ended, wrong = relay.EnrolmentMistyped, "this was the last of five wrong codes, so the key waits no more; run the ssh command again for a new link"
 			}
 		} else {
@@ -108,20 +92,17 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 			if err != nil {
 				return err
 			}
-			key, err := newKey("ssh from "+row.Remote, row.Key)
+			key, err := newKey("ssh from "+e.Remote, e.AuthorizedKey)
 			if err != nil {
 				return err
 			}
-			key.AccountID, key.Account = account.ID, account.Name
-			if err := c.insertKey(who, key); err != nil {
+			if err := c.insertKey(who, account, &key); err != nil {
 				return err
 			}
 		}
-		if _, err := c.exec(`UPDATE enrolments SET ended = ?, tries = tries + 1 WHERE hash = ?`, ended, row.Hash); err != nil {
-			return err
-		}
+		c.do(`UPDATE enrolments SET ended = ?, tries = tries + 1 WHERE hash = ?`, ended, hash(link))
 		if ended != "" {
-			c.announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: row.Fingerprint})
+			c.announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: e.Fingerprint})
 		}
 		return nil
 	})
@@ -134,17 +115,14 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 // EndEnrolment ends an enrolment, unless it has ended, and returns how it ended. With how ""
 // it only returns that, "" while the key waits.
 func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended string, err error) {
+	const query = `SELECT ended FROM enrolments WHERE hash = ?`
 	if how == "" {
-		err = s.view(ctx, "read enrolment", func(q session) error {
-			return q.get(&ended, `SELECT ended FROM enrolments WHERE hash = ?`, hash(link))
-		})
+		err = s.view(ctx, "read enrolment", func(q session) error { return q.get(&ended, query, hash(link)) })
 		return ended, err
 	}
 	err = s.update(ctx, "end enrolment", func(c *writeTx) error {
-		if _, err := c.exec(`UPDATE enrolments SET ended = ? WHERE hash = ? AND ended = ''`, how, hash(link)); err != nil {
-			return err
-		}
-		return c.get(&ended, `SELECT ended FROM enrolments WHERE hash = ?`, hash(link))
+		c.do(`UPDATE enrolments SET ended = ? WHERE hash = ? AND ended = ''`, how, hash(link))
+		return c.get(&ended, query, hash(link))
 	})
 	return ended, err
 }
@@ -178,10 +156,5 @@ func plainCode(typed string) string {
 	if len(typed) > 64 {
 		return ""
 	}
-	return strings.ToUpper(strings.Map(func(r rune) rune {
-		if r == '-' || r == ' ' || r == '\t' {
-			return -1
-		}
-		return r
-	}, typed))
+	return strings.ToUpper(strings.NewReplacer("-", "", " ", "", "\t", "").Replace(typed))
 }

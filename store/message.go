@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -121,6 +122,19 @@ func fromMicros(us int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMicro(us).UTC()
+}
+
+// micro is a time that a row holds as micros gives it.
+type micro time.Time
+
+// Scan implements sql.Scanner.
+func (t *micro) Scan(stored any) error {
+	us, ok := stored.(int64)
+	if !ok {
+		return fmt.Errorf("a time is stored as %T", stored)
+	}
+	*t = micro(fromMicros(us))
+	return nil
 }
 
 // boolToInt is how a bool is stored.

@@ -109,8 +109,7 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 		last = s.pollRevisions(ctx, last)
 		s.disk.refresh(s)
 		if s.reachable() == nil {
-			s.flushUsage(ctx)
-			s.flushAuditQueue(ctx)
+			s.flushWriteBehind(ctx)
 			s.flushRefused(ctx)
 			s.shareStorage(ctx)
 			s.endAllLate(ctx)

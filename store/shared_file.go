@@ -86,10 +86,7 @@ const lockLife = 30 * time.Second
 // ctx ends. A lock that was taken is renewed until unlock is called; after a process has
 // ended without unlocking, it is free after 30 s.
 func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err error) {
-	holder, err := newSecret("")
-	if err != nil {
-		return nil, err
-	}
+	holder := newSecret("")
 	for wait := time.Duration(0); ; wait = lockLife / 60 {
 		select {
 		case <-ctx.Done():

@@ -96,8 +96,7 @@ type Store struct {
 	outbox          outbox
 	notices         notices
 	noticeChannel   string // of NOTIFY; set by Serve
-	credentialUse   usage
-	auditQueue      auditQueue
+	later           writeBehind
 	refusedQueue    refusedQueue
 	storageCounters storageCounters
 	meter           meter
@@ -158,7 +157,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		err = s.checkSchema(ctx)
 	}
 	if err == nil {
-		s.origin, _ = newSecret("")
+		s.origin = newSecret("")
 		s.spoolID, err = s.loadSpoolID()
 	}
 	if err != nil {
@@ -185,7 +184,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 // loadSpoolID reads the id of the data dir, and creates it when absent.
 func (s *Store) loadSpoolID() (string, error) {
 	if s.opt.DataDir == "" {
-		return newSecret("node_")
+		return newSecret("node_"), nil
 	}
 	file := filepath.Join(s.opt.DataDir, "node-id")
 	b, err := os.ReadFile(file)
@@ -195,10 +194,7 @@ func (s *Store) loadSpoolID() (string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read the id of the data dir: %w", err)
 	}
-	id, err := newSecret("node_")
-	if err != nil {
-		return "", err
-	}
+	id := newSecret("node_")
 	if s.opt.NoCreate {
 		return id, nil // an operator command claims nothing under this id
 	}
@@ -220,7 +216,9 @@ func (s *Store) Close() error {
 			s.committer.close()
 		}
 		s.drainLast()
-		s.flushAuditQueueLast()
+		if s.committer != nil && s.committer.down() == nil && !s.spool.active() {
+			s.flushWriteBehind(context.Background())
+		}
 		if s.stop != nil {
 			s.stop()
 		}

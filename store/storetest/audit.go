@@ -48,7 +48,7 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 	key := relay.Actor{Account: b.bob.Account, Kind: relay.ActorSSH, Name: "bob", Credential: "key_1"}
 	for range 3 {
 		b.NoteLogin(key, "192.0.2.8:1")
-		b.NoteTakeover(b.hooks, relay.TunnelInfo{User: "alice"}, relay.TunnelInfo{User: "bob"})
+		b.NoteTakeover(b.hooks, relay.TunnelInfo{User: "alice"}, relay.TunnelInfo{Account: b.bob.Account, User: "bob"})
 	}
 
 	b.must(b.DeleteEvent(ctx, b.alice, waiting))
