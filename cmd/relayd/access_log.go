@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -61,77 +60,66 @@ func newAccessLog(path string, stdout io.Writer, registry prometheus.Registerer,
 	if path == off || path == "" {
 		return nil, nil
 	}
+	out, err := l.open()
+	if err != nil {
+		return nil, err
+	}
 	l.lines, l.stop, l.ended = make(chan []byte, accessLines), make(chan struct{}), make(chan struct{})
-	return l, l.start()
+	reopen := make(chan os.Signal, 1)
+	if path != "stdout" && len(reopenSignals) > 0 {
+		signal.Notify(reopen, reopenSignals...)
+	}
+	go func() {
+		defer signal.Stop(reopen)
+		l.write(out, reopen)
+	}()
+	return l, nil
 }
 
 // open opens the place that the lines go to.
-func (l *accessLog) open() (io.Writer, io.Closer, error) {
+func (l *accessLog) open() (io.WriteCloser, error) {
 	if l.path == "stdout" {
-		return l.stdout, io.NopCloser(nil), nil
+		return struct {
+			io.Writer
+			io.Closer
+		}{l.stdout, io.NopCloser(nil)}, nil
 	}
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	return f, f, err
+	return os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
-// start begins to write. The error says why the file cannot be opened.
-func (l *accessLog) start() error {
-	w, file, err := l.open()
-	if err != nil {
-		return err
-	}
-	reopen := make(chan os.Signal, 1)
-	if l.path != "stdout" {
-		for _, s := range reopenSignals {
-			signal.Notify(reopen, s)
-		}
-	}
-	go func() {
-		defer close(l.ended)
-		defer signal.Stop(reopen)
-		l.writeUntilStop(w, file, reopen)
-	}()
-	return nil
-}
-
-// writeUntilStop writes lines, and opens the file again at each signal: whatever rotates logs
-// has moved it away.
-func (l *accessLog) writeUntilStop(w io.Writer, file io.Closer, reopen <-chan os.Signal) {
-	out := bufio.NewWriterSize(w, 64<<10)
-	failing, unflushed := false, int64(0)
+// write writes lines to out until stop, and opens the file again at each signal: whatever
+// rotates logs has moved it away.
+func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
+	defer close(l.ended)
+	defer func() { _ = out.Close() }()
+	failing, batch := false, []byte(nil)
 	write := func(line []byte) {
-		_, _ = out.Write(line) // flush returns its error
-		unflushed++
-	}
-	flush := func() {
-		err := out.Flush()
+		batch = append(batch[:0], line...)
+		lines := int64(1)
+		for ; len(l.lines) > 0 && len(batch) < 64<<10; lines++ {
+			batch = append(batch, <-l.lines...)
+		}
+		_, err := out.Write(batch)
 		if err != nil {
-			l.dropped.Add(unflushed)
-			out.Reset(w) // a bufio.Writer takes nothing after an error
+			l.dropped.Add(lines)
 			if !failing {
 				l.log.Warn("the access log cannot be written", "err", err)
 			}
 		}
-		failing, unflushed = err != nil, 0
+		failing = err != nil
 	}
-	defer func() { flush(); _ = file.Close() }()
 	for {
 		select {
 		case line := <-l.lines:
 			write(line)
-			if len(l.lines) == 0 {
-				flush()
-			}
 		case <-reopen:
-			flush()
-			next, nextFile, err := l.open()
+			next, err := l.open()
 			if err != nil {
 				l.log.Warn("the access log cannot be opened again", "err", err)
 				continue
 			}
-			_ = file.Close()
-			w, file = next, nextFile
-			out.Reset(w)
+			_ = out.Close()
+			out = next
 		case <-l.stop:
 			for len(l.lines) > 0 {
 				write(<-l.lines)

@@ -79,13 +79,13 @@ func TestAccessLogIsFull(t *testing.T) {
 func TestAccessLogRotation(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
-	l := &accessLog{path: file, log: slog.New(slog.DiscardHandler), lines: make(chan []byte), stop: make(chan struct{})}
-	w, closer, err := l.open()
+	l := &accessLog{path: file, log: slog.New(slog.DiscardHandler), lines: make(chan []byte), stop: make(chan struct{}), ended: make(chan struct{})}
+	out, err := l.open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	reopen, ended := make(chan os.Signal), make(chan struct{})
-	go func() { defer close(ended); l.writeUntilStop(w, closer, reopen) }()
+	reopen := make(chan os.Signal)
+	go l.write(out, reopen)
 	l.lines <- []byte("one\n")
 	if err := os.Rename(file, file+".1"); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestAccessLogRotation(t *testing.T) {
 	reopen <- os.Interrupt
 	l.lines <- []byte("two\n")
 	close(l.stop)
-	<-ended
+	<-l.ended
 	for name, want := range map[string]string{file + ".1": "one\n", file: "two\n"} {
 		if got, err := os.ReadFile(name); err != nil || string(got) != want {
 			t.Errorf("%s holds %q (%v), want %q", name, got, err, want)

@@ -14,31 +14,46 @@ import (
 	"relay/record"
 )
 
-func (c *cli) aliasCommand() *cobra.Command {
-	return group("alias", "aliases: add, list, set, transfer, rm",
-		c.aliasAdd(), c.aliasList(), c.aliasSet(), c.aliasTransfer(), c.aliasRemove())
-}
+const noAlias = "there is no alias %s; `relayd alias list` shows them"
 
-func (c *cli) aliasAdd() *cobra.Command {
-	cmd := &cobra.Command{
+func (c *cli) aliasCommand() *cobra.Command {
+	add := c.forUser(&cobra.Command{
 		Use: "add ALIAS --user NAME", Short: "make an alias; prints its URL", Args: exactly("ALIAS"),
 		Example: "  relayd alias add stripe-dev --user alice",
-	}
-	user := userFlag(cmd, "who owns it")
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := requireFlag("user", *user); err != nil {
-			return err
-		}
+	}, "who owns it", func(ctx context.Context, o *operator, user string, args []string) error {
 		if o.site.Reserved(args[0]) {
 			return relay.Errorf(relay.CodeValidationFailed, "%q is a reserved name; choose another", args[0])
 		}
-		a, err := o.store.CreateAlias(ctx, o.who, args[0], *user)
+		a, err := o.store.CreateAlias(ctx, o.who, args[0], user)
 		if err != nil {
-			return o.explainConflict(ctx, explainNotFound(err, noAccount, *user), args[0])
+			return o.explainConflict(ctx, explainNotFound(err, noAccount, user), args[0])
 		}
 		fmt.Fprintln(o.stdout, o.site.AliasURL(a.Name))
 		return nil
 	})
+	list := listing(c, &cobra.Command{Use: "list", Short: "list the aliases"}, "NAME\tOWNER\tQUEUED\tLAST EVENT\tURL",
+		aliasRows, func(r aliasRow) aliasRow { return r }, func(r aliasRow) []string {
+			return []string{r.Name, cmp.Or(r.Owner, "-"), strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
+		})
+	transfer := c.forUser(&cobra.Command{
+		Use: "transfer ALIAS --user NAME", Short: "give an alias to another account", Args: exactly("ALIAS"),
+	}, "who gets it", func(ctx context.Context, o *operator, user string, args []string) error {
+		if _, err := o.accountOf(ctx, user); err != nil {
+			return err
+		}
+		if _, err := o.store.TransferAlias(ctx, o.who, args[0], user); err != nil {
+			return explainNotFound(err, noAlias, args[0])
+		}
+		o.report("alias %s belongs to %s now", args[0], user)
+		return nil
+	})
+	remove := c.changing(&cobra.Command{
+		Use: "rm ALIAS", Short: "remove an alias with its events, shares, members and tunnel", Args: exactly("ALIAS"),
+	}, noAlias, "alias %s removed",
+		func(ctx context.Context, o *operator, name string) error {
+			return o.store.RemoveAlias(ctx, o.who, name)
+		})
+	return group("alias", "aliases: add, list, set, transfer, rm", add, list, c.aliasSet(), transfer, remove)
 }
 
 // explainConflict makes more of a conflict about a name, for an operator who may know: who
@@ -51,14 +66,14 @@ func (o *operator) explainConflict(ctx context.Context, err error, name string) 
 	}
 	if user, until, kerr := o.store.KeptName(ctx, o.who, name); kerr == nil {
 		if user == "" {
-			return fmt.Errorf(nameKept, name, when(until))
+			return fmt.Errorf("the name %s is kept until %s, because an alias of that name was removed, and so was the account that had it; choose another name until then", name, when(until))
 		}
-		return fmt.Errorf(nameKeptFor, name, user, when(until))
+		return fmt.Errorf("the name %s is kept for %s until %s, because an alias of that name was removed; `relayd alias add %[1]s --user %[2]s` makes it anew, empty, and `relayd alias transfer %[1]s --user NAME` hands it on", name, user, when(until))
 	}
 	aliases, aerr := o.store.Aliases(ctx, o.who)
 	for i := range aliases {
 		if aerr == nil && aliases[i].Name == name {
-			return fmt.Errorf(nameTaken, name, cmp.Or(aliases[i].OwnerName, "nobody"))
+			return fmt.Errorf("the alias %s is there already and belongs to %s; `relayd alias transfer %[1]s --user NAME` gives it to another account", name, cmp.Or(aliases[i].OwnerName, "nobody"))
 		}
 	}
 	return err
@@ -78,22 +93,7 @@ type aliasRow struct {
 	Settings     record.Settings `json:"settings"`
 }
 
-func (c *cli) aliasList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "list the aliases", Args: exactly()}
-	asJSON := jsonFlag(cmd)
-	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
-		rows, err := o.aliasRows(ctx)
-		if err != nil {
-			return err
-		}
-		head := []string{"NAME", "OWNER", "QUEUED", "LAST EVENT", "URL"}
-		return printRows(o.stdout, *asJSON, head, rows, func(r aliasRow) []string {
-			return []string{r.Name, cmp.Or(r.Owner, "-"), strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
-		})
-	})
-}
-
-func (o *operator) aliasRows(ctx context.Context) ([]aliasRow, error) {
+func aliasRows(ctx context.Context, o *operator) ([]aliasRow, error) {
 	aliases, err := o.store.Aliases(ctx, o.who)
 	if err != nil {
 		return nil, err
@@ -130,15 +130,15 @@ func (c *cli) aliasSet() *cobra.Command {
 			if len(args) < 2 {
 				return exactly("ALIAS", "key=value")(cmd, args)
 			}
+			for _, pair := range args[1:] {
+				if !strings.Contains(pair, "=") {
+					return usagef("%q is not key=value, such as offlineStatus=503 or autoDeliver=on", pair)
+				}
+			}
 			return nil
 		},
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		for _, pair := range args[1:] {
-			if _, _, ok := strings.Cut(pair, "="); !ok {
-				return usagef(badAssignment, pair)
-			}
-		}
 		_, err := o.store.SetAlias(ctx, o.who, args[0], func(s *relay.Settings) error {
 			for _, pair := range args[1:] {
 				key, value, _ := strings.Cut(pair, "=")
@@ -152,39 +152,6 @@ func (c *cli) aliasSet() *cobra.Command {
 			return explainNotFound(err, noAlias, args[0])
 		}
 		o.report("alias %s changed", args[0])
-		return nil
-	})
-}
-
-func (c *cli) aliasTransfer() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "transfer ALIAS --user NAME", Short: "give an alias to another account", Args: exactly("ALIAS"),
-	}
-	user := userFlag(cmd, "who gets it")
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := requireFlag("user", *user); err != nil {
-			return err
-		}
-		if _, err := o.accountOf(ctx, *user); err != nil {
-			return err
-		}
-		if _, err := o.store.TransferAlias(ctx, o.who, args[0], *user); err != nil {
-			return explainNotFound(err, noAlias, args[0])
-		}
-		o.report("alias %s belongs to %s now", args[0], *user)
-		return nil
-	})
-}
-
-func (c *cli) aliasRemove() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "rm ALIAS", Short: "remove an alias with its events, shares, members and tunnel", Args: exactly("ALIAS"),
-	}
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := o.store.RemoveAlias(ctx, o.who, args[0]); err != nil {
-			return explainNotFound(err, noAlias, args[0])
-		}
-		o.report("alias %s removed", args[0])
 		return nil
 	})
 }

@@ -39,7 +39,7 @@ func (h *testServer) overSSH() *http.Client {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	c, err := ssh.Dial("tcp", h.app.listenAddrs.SSH, &ssh.ClientConfig{
+	c, err := ssh.Dial("tcp", h.app.cfg.SSHAddr, &ssh.ClientConfig{
 		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
 		HostKeyCallback: ssh.FixedHostKey(h.app.hostKeys[0].PublicKey()),
 	})

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
@@ -35,18 +36,16 @@ type app struct {
 	cfg Config
 	log *slog.Logger
 
-	store       *store.Store
-	hostKeys    []ssh.Signer // the first one of each type is in use, all are announced
-	peerKey     ssh.Signer   // towards other nodes; new with each start
-	listenAddrs addresses
-	site        relay.Site
-	delivery    *delivery.Delivery
-	server      *server.Server
-	sshServer   *sshgate.Server
-	admin       *http.Server
-	accessLog   *accessLog // nil = off
-	standby     *standbyHandler
-	limits      *api.Limits
+	store     *store.Store
+	hostKeys  []ssh.Signer // the first one of each type is in use, all are announced
+	site      relay.Site
+	delivery  *delivery.Delivery
+	server    *server.Server
+	sshServer *sshgate.Server
+	admin     *http.Server
+	accessLog *accessLog // nil = off
+	standby   *standbyHandler
+	limits    *api.Limits
 
 	proxies *server.Proxies
 	acme    *certs.ACME // nil unless certificates come by ACME
@@ -92,24 +91,23 @@ func (a *app) Start(ctx context.Context) (err error) {
 		a.log.Warn("browsers treat the dashboard and the aliases as one site",
 			"base_host", a.site.Base.Host, "alias_domain", a.site.AliasDomain, "site", shared, "fix", sameSiteFix)
 	}
-	if a.inherited {
-		// Callers wait in the queues of the sockets, as they have since the relayd before
-		// stopped, and need not be told 503.
-		if err := a.activate(ctx); err != nil {
-			return err
-		}
+	if !a.inherited {
 		a.serveHTTP()
-		return nil
+		return a.activate(ctx)
+	}
+	// Callers wait in the queues of the sockets, as they have since the relayd before
+	// stopped, and need not be told 503.
+	if err := a.activate(ctx); err != nil {
+		return err
 	}
 	a.serveHTTP()
-	return a.activate(ctx)
+	return nil
 }
 
 // open opens the store and the host key. It creates the data dir, the schema and the key
 // if they do not exist.
 func (a *app) open(ctx context.Context) error {
-	dir := string(a.cfg.DataDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(a.cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make data dir: %w", err)
 	}
 	var err error
@@ -130,7 +128,8 @@ func (a *app) open(ctx context.Context) error {
 	return err
 }
 
-// listen opens all listeners, so that a port in use is found before anything runs.
+// listen opens all listeners, so that a port in use is found before anything runs, and puts
+// their real addresses into the settings: a port may have been left to the system.
 func (a *app) listen() error {
 	handed, err := a.systemd.handedOver(a.cli.getenv)
 	if err != nil {
@@ -138,134 +137,147 @@ func (a *app) listen() error {
 	}
 	for _, l := range []struct {
 		flag, what string
-		addr       Addr
+		addr       *string
 		to         *net.Listener
-		real       *string
 	}{
-		{"http-addr", "http", a.cfg.HTTPAddr, &a.httpLn, &a.listenAddrs.HTTP},
-		{"https-addr", "https", a.cfg.HTTPSAddr, &a.httpsLn, &a.listenAddrs.HTTPS},
-		{"ssh-addr", "ssh", a.cfg.SSHAddr, &a.sshLn, &a.listenAddrs.SSH},
-		{"admin-addr", "admin", a.cfg.AdminAddr, &a.adminLn, &a.listenAddrs.Admin},
+		{"http-addr", "http", &a.cfg.HTTPAddr, &a.httpLn},
+		{"https-addr", "https", &a.cfg.HTTPSAddr, &a.httpsLn},
+		{"ssh-addr", "ssh", &a.cfg.SSHAddr, &a.sshLn},
+		{"admin-addr", "admin", &a.cfg.AdminAddr, &a.adminLn},
 	} {
-		ln, err := a.openListener(l.what, l.addr, handed)
+		ln, err := a.openListener(l.what, *l.addr, handed)
 		if err != nil {
-			return listenError(l.what, string(l.addr), l.flag, err)
+			return listenError(l.what, *l.addr, l.flag, err)
 		}
 		if ln != nil {
-			*l.to, *l.real = ln, ln.Addr().String()
+			*l.to, *l.addr = ln, ln.Addr().String()
 		}
 	}
-	a.site = a.cfg.site(a.listenAddrs)
+	a.site = a.cfg.site()
 	return nil
 }
 
 func listenError(what, addr, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf(portTaken, what, addr, flag)
+		return fmt.Errorf("%s cannot listen on %s: another program uses that port; is another relayd running? choose another with --%s", what, addr, flag)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf(portForbidden, what, addr, flag)
+		return fmt.Errorf("%s cannot listen on %s: ports below 1024 need more rights; choose another with --%s", what, addr, flag)
 	}
-	return fmt.Errorf(portOther, what, addr, err)
+	return fmt.Errorf("%s cannot listen on %s: %w", what, addr, err)
 }
 
 // wire creates the packages' servers and connects them.
 func (a *app) wire() error {
-	c := a.cfg
-	registry := newRegistry()
+	c, version := a.cfg, relay.ThisBuild().Version
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "relay_build_info", Help: "Always 1; the label is the version of this build.",
+		ConstLabels: prometheus.Labels{"version": version},
+	}, func() float64 { return 1 }))
 	a.store.Register(registry)
-	budget := relay.NewBudget(c.BufferLimit.Limit())
-	a.delivery = delivery.New(delivery.Options{
+	budget := relay.NewBudget(c.BufferLimit)
+	options := delivery.Options{
 		Budget: budget, Store: a.store, Site: a.site, Registry: registry, Log: a.log,
-		MaxHead: c.MaxHead.Limit(), MaxBody: c.MaxBody.Limit(), MaxResponseCapture: c.MaxResponseCapture.Limit(),
-		ResponseTimeout: c.ResponseTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
-		QueueLimit: c.QueueLimit.Limit(), QueueBytes: c.QueueBytes.Limit(),
+		MaxHead: c.MaxHead, MaxBody: c.MaxBody, MaxResponseCapture: c.MaxResponseCapture,
+		ResponseTimeout: c.ResponseTimeout, StallTimeout: c.StallTimeout,
+		QueueLimit: c.QueueLimit, QueueBytes: c.QueueBytes,
 		Capacity: a.store.Capacity, StoreFirst: a.store.StoreFirst,
 		AwaitRenewal: a.store.AwaitRenewal, MayClaim: a.store.MayClaim,
-		Remote: a.remoteTunnels(),
-	})
+	}
+	if c.DatabaseURL != "" {
+		options.Remote = func(rec relay.TunnelRecord) relay.RemoteTunnel { return a.sshServer.Remote(rec) }
+	}
+	a.delivery = delivery.New(options)
 	a.store.SetRunning(a.delivery.Running)
 	a.proxies = server.NewProxies(server.ProxyOptions{Trusted: c.TrustedProxies, Registry: registry, Log: a.log})
 	if err := a.makeTLS(registry); err != nil {
 		return err
 	}
-	a.limits = api.NewLimits(api.Rate(c.ReplayLimit), api.Rate(c.ShareReplayLimit))
+	a.limits = api.NewLimits(c.ReplayLimit, c.ShareReplayLimit)
 	apiHandler := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Nodes: a.store, Site: a.site, Log: a.log, Limits: a.limits,
-		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: relay.ThisBuild().Version,
+		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: version,
 	})
-	peers, err := a.peerOptions()
-	if err != nil {
+	if err := a.wireSSH(budget, registry, apiHandler); err != nil {
 		return err
 	}
-	a.sshServer = sshgate.New(sshgate.Options{
-		Peers: peers, DrainTime: time.Duration(c.Drain),
-		API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout.Limit(),
-		Budget:   budget,
-		HostKeys: a.hostKeys, Accounts: a.store, Attach: a.attacher(), Read: a.store, Replay: a.delivery,
+	a.standby.capture, a.standby.base = a.delivery, a.baseSite(apiHandler)
+	return a.wireHTTP(registry)
+}
+
+// wireSSH creates the SSH server, and connects this relayd with the other nodes of its store.
+func (a *app) wireSSH(budget *relay.Budget, registry prometheus.Registerer, apiHandler http.Handler) error {
+	c := a.cfg
+	options := sshgate.Options{
+		DrainTime: c.Drain, API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout,
+		Budget: budget, HostKeys: a.hostKeys, Accounts: a.store, Attach: a.delivery, Read: a.store, Replay: a.delivery,
 		Limits: a.limits, Site: a.site, Version: relay.ThisBuild().Version,
-		PingInterval: c.PingInterval.Limit(), PingTimeout: c.PingTimeout.Limit(), StaleClose: c.StaleClose.Limit(),
-		MaxConnections: c.MaxConnections.Limit(), MaxPerSource: c.MaxConnectionsPerSource.Limit(), MaxPerAccount: c.MaxConnectionsPerAccount.Limit(),
-		Trusted: c.TrustedProxies, NoPenalties: !bool(c.SSHPenalties), PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
-	})
+		PingInterval: c.PingInterval, PingTimeout: c.PingTimeout, StaleClose: c.StaleClose,
+		MaxConnections: c.MaxConnections, MaxPerSource: c.MaxConnectionsPerSource, MaxPerAccount: c.MaxConnectionsPerAccount,
+		Trusted: c.TrustedProxies, NoPenalties: !c.SSHPenalties, PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
+	}
+	if a.acme != nil {
+		options.Attach = certPrefetcher{a.delivery, a.acme}
+	}
+	if c.DatabaseURL != "" {
+		_, key, err := ed25519.GenerateKey(rand.Reader) // new with each start
+		if err != nil {
+			return err
+		}
+		peerKey, err := ssh.NewSignerFromKey(key)
+		if err != nil {
+			return err
+		}
+		a.store.SetPeer(c.peerAddr(), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(peerKey.PublicKey()))))
+		a.store.OnDrain(a.setDraining)
+		a.store.OnRejoin(func(string, string) { a.delivery.ReadTunnels() })
+		options.Peers = sshgate.PeerOptions{
+			Nodes: a.store, Key: peerKey, Wake: a.delivery.WakeQueue, Connections: a.store.ConnectionsElsewhere,
+			Reachable: func(node string, reachable bool) {
+				a.store.NodeReachable(node, reachable)
+				a.delivery.NodeReachable(node, reachable)
+			},
+		}
+	}
+	a.sshServer = sshgate.New(options)
 	a.store.SetConnections(a.sshServer.AccountConnections)
-	a.standby.setHandlers(a.delivery, a.baseSite(apiHandler))
+	return nil
+}
+
+// wireHTTP creates the servers of the HTTP, TLS and admin listeners.
+func (a *app) wireHTTP(registry *prometheus.Registry) (err error) {
+	c := a.cfg
 	var capture server.Capturer = a.standby
-	if a.accessLog, err = newAccessLog(string(c.AccessLog), a.cli.stdout, registry, a.log); err != nil {
+	if a.accessLog, err = newAccessLog(c.AccessLog, a.cli.stdout, registry, a.log); err != nil {
 		return fmt.Errorf("open the access log: %w", err)
 	}
 	if a.accessLog != nil {
 		capture = loggedCapture{capture, a.accessLog}
 	}
-	a.server = server.New(server.Options{
+	options := server.Options{
 		Capture: capture, Base: a.standby, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
-		MaxHead:       int(c.MaxHead.Limit()), MaxTarget: int(c.MaxTarget.Limit()),
-		HeadTimeout: c.HeadTimeout.Limit(), IdleTimeout: c.IdleTimeout.Limit(), StallTimeout: c.StallTimeout.Limit(),
-		MinRate: c.minRate(), MinRateGrace: c.MinRateGrace.Limit(),
-		Challenge: a.challenge(), Ready: a.ready, Registry: registry, Log: a.log,
-	})
+		MaxHead:       int(c.MaxHead), MaxTarget: int(c.MaxTarget),
+		HeadTimeout: c.HeadTimeout, IdleTimeout: c.IdleTimeout, StallTimeout: c.StallTimeout,
+		MinRate: c.MinRate, MinRateGrace: c.MinRateGrace,
+		Ready: a.ready, Registry: registry, Log: a.log,
+	}
+	if c.MinRateGrace == 0 {
+		options.MinRate = 0 // the grace never ends
+	}
+	if a.acme != nil {
+		options.Challenge = a.acme.Challenge
+	}
+	a.server = server.New(options)
 	a.admin = &http.Server{
 		Handler: a.withLog(server.Admin(server.AdminOptions{
-			Stats: a.stats, Registry: registry, Loopback: c.AdminAddr.Loopback(), Pprof: bool(c.Pprof), Log: a.log,
+			Stats: a.stats, Registry: registry, Loopback: isLoopback(c.AdminAddr), Pprof: c.Pprof, Log: a.log,
 		})),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	return nil
-}
-
-// remoteTunnels returns what makes tunnels of other nodes usable; nil on SQLite.
-func (a *app) remoteTunnels() func(relay.TunnelRecord) relay.RemoteTunnel {
-	if a.cfg.DatabaseURL == "" {
-		return nil
-	}
-	return func(rec relay.TunnelRecord) relay.RemoteTunnel { return a.sshServer.Remote(rec) }
-}
-
-// peerOptions connects this relayd with the other nodes of its store.
-func (a *app) peerOptions() (sshgate.PeerOptions, error) {
-	if a.cfg.DatabaseURL == "" {
-		return sshgate.PeerOptions{}, nil
-	}
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return sshgate.PeerOptions{}, err
-	}
-	if a.peerKey, err = ssh.NewSignerFromKey(key); err != nil {
-		return sshgate.PeerOptions{}, err
-	}
-	addr := a.cfg.PeerAddr.resolve(a.listenAddrs.SSH, true)
-	a.store.SetPeer(addr, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(a.peerKey.PublicKey()))))
-	a.store.OnDrain(a.setDraining)
-	a.store.OnRejoin(func(string, string) { a.delivery.ReadTunnels() })
-	return sshgate.PeerOptions{
-		Nodes: a.store, Key: a.peerKey, Wake: a.delivery.WakeQueue, Connections: a.store.ConnectionsElsewhere,
-		Reachable: func(node string, reachable bool) {
-			a.store.NodeReachable(node, reachable)
-			a.delivery.NodeReachable(node, reachable)
-		},
-	}, nil
 }
 
 // baseSite returns the handler of API and dashboard. Every path that begins with /api
@@ -294,9 +306,9 @@ func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				apiHandler.ServeHTTP(w, r.WithContext(api.WithActor(r.Context(), who)))
 			}),
-			ReadHeaderTimeout: a.cfg.HeadTimeout.Limit(),
-			IdleTimeout:       a.cfg.IdleTimeout.Limit(),
-			MaxHeaderBytes:    int(a.cfg.MaxHead.Limit()),
+			ReadHeaderTimeout: a.cfg.HeadTimeout,
+			IdleTimeout:       a.cfg.IdleTimeout,
+			MaxHeaderBytes:    int(a.cfg.MaxHead),
 			ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 		}
 	}
@@ -317,7 +329,7 @@ func (a *app) serveHTTP() {
 	if a.acme != nil {
 		a.acme.Start()
 	}
-	a.log.Info("listening", "http", a.listenAddrs.HTTP, "https", a.listenAddrs.HTTPS, "ssh", a.listenAddrs.SSH, "admin", a.listenAddrs.Admin)
+	a.log.Info("listening", "http", a.cfg.HTTPAddr, "https", a.cfg.HTTPSAddr, "ssh", a.cfg.SSHAddr, "admin", a.cfg.AdminAddr)
 }
 
 // background serves a listener. The program stops if the listener ends before Stop.
@@ -345,7 +357,7 @@ func (a *app) activate(ctx context.Context) error {
 		return fmt.Errorf("start delivery: %w", err)
 	}
 	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })
-	a.standby.startServing()
+	a.standby.serving.Store(true)
 	a.log.Info("serving", "store", a.store.Describe()) // after "listening", or after a wait as standby
-	return saveSiteFile(a.cfg, a.site, a.listenAddrs)
+	return saveSiteFile(a.cfg, a.site)
 }

@@ -17,7 +17,7 @@ import (
 func (h *testServer) relay(args ...string) *exec.Cmd {
 	h.t.Helper()
 	cmd := exec.Command(relaytest.Program(h.t, "relay"), append(args,
-		"--server", h.app.listenAddrs.SSH, "--identity", h.key, "--host-key", ssh.FingerprintSHA256(h.app.hostKeys[0].PublicKey()), "--no-color")...)
+		"--server", h.app.cfg.SSHAddr, "--identity", h.key, "--host-key", ssh.FingerprintSHA256(h.app.hostKeys[0].PublicKey()), "--no-color")...)
 	cmd.Dir = h.t.TempDir()
 	cmd.Env = []string{"HOME=" + cmd.Dir, "PATH=" + os.Getenv("PATH")}
 	return cmd

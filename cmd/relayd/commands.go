@@ -149,8 +149,3 @@ func (a *app) sshFlags(user string) string {
 	}
 	return ""
 }
-
-func loopbackName(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
-}

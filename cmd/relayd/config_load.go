@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -71,7 +72,7 @@ func load(src sources) (Config, []*setting, error) {
 		faults = c.check(list, src.getenv)
 	}
 	if len(faults) > 0 {
-		return Config{}, nil, &usageError{err: errors.Join(faults...)}
+		return Config{}, nil, &usageError{errors.Join(faults...)}
 	}
 	return c, list, nil
 }
@@ -83,30 +84,10 @@ func (s *setting) resolve(src sources, entries map[string]fileEntry) error {
 		return err
 	}
 	s.origin = origin
-	err = s.value.UnmarshalText([]byte(text))
-	if err == nil && !s.zero && zeroLimit(s.value) {
-		err = fmt.Errorf("%q would allow nothing; write off for no limit", text)
+	if err := s.set(text); err != nil {
+		return fmt.Errorf("%s: %w", s.location(), err)
 	}
-	if err == nil {
-		return nil
-	}
-	if strings.HasPrefix(origin, "--") || strings.HasPrefix(origin, "RELAY_") {
-		return fmt.Errorf("%s: %w", origin, err)
-	}
-	return fmt.Errorf("%s: %s: %w", origin, s.name, err)
-}
-
-// zeroLimit tells whether v is a limit of exactly nothing.
-func zeroLimit(v value) bool {
-	switch v := v.(type) {
-	case *Size:
-		return *v == 0
-	case *Count:
-		return *v == 0
-	case *Duration:
-		return *v == 0
-	}
-	return false
+	return nil
 }
 
 func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origin string, err error) {
@@ -148,85 +129,62 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 const minDatabaseConns = 6
 
 // check looks at settings together and fills what follows from others.
-func (c *Config) check(list []*setting, getenv func(string) string) []error {
-	if c.DatabaseDirectURL == "" {
-		c.DatabaseDirectURL = c.DatabaseURL
+func (c *Config) check(list []*setting, getenv func(string) string) (faults []error) {
+	c.DatabaseDirectURL = cmp.Or(c.DatabaseDirectURL, c.DatabaseURL)
+	c.DataDir = cmp.Or(c.DataDir, defaultDataDir(getenv))
+	if dir, err := filepath.Abs(c.DataDir); err == nil && c.DataDir != "" {
+		c.DataDir = dir
 	}
-	var faults []error
-	wrong := func(name, format string, args ...any) {
-		for _, s := range list {
-			if s.name == name {
-				faults = append(faults, fmt.Errorf("%s: %s", s.location(), fmt.Sprintf(format, args...)))
-			}
+	byName := map[string]*setting{}
+	for _, s := range list {
+		byName[s.name] = s
+	}
+	c.drainDelayGiven = byName["drain-delay"].origin != "default"
+	for _, rule := range append(c.rules(), c.tlsRules()...) {
+		if rule.broken {
+			faults = append(faults, fmt.Errorf("%s: %s", byName[rule.setting].location(), rule.text))
 		}
 	}
-	if c.DataDir == "" {
-		c.DataDir = Text(defaultDataDir(getenv))
-	}
-	if dir, err := filepath.Abs(string(c.DataDir)); err == nil && c.DataDir != "" {
-		c.DataDir = Text(dir)
-	}
-	if c.DataDir == "" {
-		wrong("data-dir", "there is no home folder to put it in; pass --data-dir")
-	}
-	if !c.SSHAddr.On() {
-		wrong("ssh-addr", "tunnels come in by ssh: it cannot be off")
-	}
-	if !c.HTTPAddr.On() && !c.HTTPSAddr.On() {
-		wrong("http-addr", "it can be off only with --https-addr")
-	}
-	if c.PingInterval == unlimited {
-		wrong("ping-interval", "it cannot be off: a vanished peer would never be noticed")
-	}
-	if c.PingTimeout == unlimited {
-		wrong("ping-timeout", "it cannot be off: a vanished peer would never be noticed")
-	}
-	if n := c.DatabaseMaxConns; n < minDatabaseConns {
-		wrong("database-max-conns", "a node needs %d connections at least: for its heartbeat, for notifications, two that write and two for other work", minDatabaseConns)
-	}
-	if c.DrainDelay == unlimited {
-		wrong("drain-delay", "it cannot be off; 0s closes the listeners at once")
-	}
-	for _, s := range list {
-		c.drainDelayGiven = c.drainDelayGiven || s.name == "drain-delay" && s.origin != "default"
-	}
-	c.checkTLS(wrong)
 	return faults
 }
 
-func (c *Config) checkTLS(wrong func(name, format string, args ...any)) {
-	switch {
-	case c.TLS == "files" && c.TLSCert == "":
-		wrong("tls-cert", "tls files needs the certificate chain: pass --tls-cert FILE")
-	case c.TLS == "files" && c.TLSKey == "":
-		wrong("tls-key", "tls files needs the private key: pass --tls-key FILE")
-	case c.TLS != off && !c.HTTPSAddr.On():
-		wrong("tls", "tls %s needs a listener: pass --https-addr such as :443", c.TLS)
-	case c.TLS == off && c.HTTPSAddr.On():
-		wrong("https-addr", "a TLS listener needs certificates: pass --tls files or --tls acme")
-	case c.TLS == "acme" && c.BaseURL == "" && c.ACMECA == "": // a CA of one's own may do localhost
-		wrong("base-url", "tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com")
-	}
-	if _, _, err := net.SplitHostPort(string(c.ACMEDNSServer)); c.TLS == "acme" && c.ACMEDNS == "rfc2136" && err != nil {
-		wrong("acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53")
-	}
-	if _, err := exec.LookPath(string(c.ACMEDNSCommand)); c.TLS == "acme" && c.ACMEDNS == "command" && err != nil {
-		wrong("acme-dns-command", "acme-dns command needs a program: %v", err)
-	}
-	if u, err := url.Parse(string(c.ACMECA)); c.ACMECA != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
-		wrong("acme-ca", "%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", string(c.ACMECA))
+// rule is something that settings have to hold together, and what to do where it is broken.
+type rule struct {
+	broken        bool
+	setting, text string
+}
+
+func (c *Config) rules() []rule {
+	return []rule{
+		{c.DataDir == "", "data-dir", "there is no home folder to put it in; pass --data-dir"},
+		{c.SSHAddr == "", "ssh-addr", "tunnels come in by ssh: it cannot be off"},
+		{c.HTTPAddr == "" && c.HTTPSAddr == "", "http-addr", "it can be off only with --https-addr"},
+		{c.PingInterval == 0, "ping-interval", "it cannot be off: a vanished peer would never be noticed"},
+		{c.PingTimeout == 0, "ping-timeout", "it cannot be off: a vanished peer would never be noticed"},
+		{c.DatabaseMaxConns < minDatabaseConns, "database-max-conns", fmt.Sprintf("a node needs %d connections at least: for its heartbeat, for notifications, two that write and two for other work", minDatabaseConns)},
+		{c.DrainDelay < 0, "drain-delay", "it cannot be off; 0s closes the listeners at once"},
 	}
 }
 
-// location is how a message names a setting: by its origin where it was given.
-func (s *setting) location() string {
-	switch {
-	case s.origin == "default":
-		return "--" + s.name
-	case strings.HasPrefix(s.origin, "--"), strings.HasPrefix(s.origin, "RELAY_"):
-		return s.origin
+func (c *Config) tlsRules() []rule {
+	files, acme := c.TLS == "files", c.TLS == "acme"
+	_, _, server := net.SplitHostPort(c.ACMEDNSServer)
+	_, command := exec.LookPath(c.ACMEDNSCommand)
+	ca, err := url.Parse(c.ACMECA)
+	return []rule{
+		{files && c.TLSCert == "", "tls-cert", "tls files needs the certificate chain: pass --tls-cert FILE"},
+		{files && c.TLSKey == "", "tls-key", "tls files needs the private key: pass --tls-key FILE"},
+		{c.TLS != off && c.HTTPSAddr == "", "tls", fmt.Sprintf("tls %s needs a listener: pass --https-addr such as :443", c.TLS)},
+		{c.TLS == off && c.HTTPSAddr != "", "https-addr", "a TLS listener needs certificates: pass --tls files or --tls acme"},
+		{acme && c.BaseURL == "" && c.ACMECA == "", "base-url", // a CA of one's own may do localhost
+			"tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com"},
+		{acme && c.ACMEDNS == "rfc2136" && server != nil, "acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53"},
+		{acme && c.ACMEDNS == "command" && command != nil, "acme-dns-command", fmt.Sprintf("acme-dns command needs a program: %v", command)},
+		{
+			c.ACMECA != "" && (err != nil || ca.Scheme != "https" || ca.Host == ""), "acme-ca",
+			fmt.Sprintf("%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", c.ACMECA),
+		},
 	}
-	return s.origin + ": " + s.name
 }
 
 func defaultDataDir(getenv func(string) string) string {
@@ -284,15 +242,109 @@ func (f *rawFlag) String() string {
 
 // Type is a word for the value, for the help.
 func (f *rawFlag) Type() string {
-	switch f.setting.value.(type) {
-	case *HostPort:
-		return "addr"
-	case *BaseURL, *DatabaseURL:
-		return "url"
-	case *Switch:
-		return "on|off"
-	case *Addr, *Size, *Duration, *Count, *Rate:
-		return strings.ToLower(reflect.TypeOf(f.setting.value).Elem().Name())
+	if f.setting.field.Kind() == reflect.Bool {
+		return f.setting.kind
 	}
-	return "text"
+	return cmp.Or(kinds[f.setting.kind].word, "text")
+}
+
+// configCommand prints the settings as they are, with origins, or their reference.
+func (c *cli) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "config", Short: "print each effective setting with its origin, secrets masked", Args: exactly(),
+	}
+	load := c.settingFlags(cmd, true)
+	asJSON := jsonFlag(cmd)
+	markdown := cmd.Flags().Bool("markdown", false, "print the reference of all settings instead")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if *markdown {
+			return writeReference(c.stdout)
+		}
+		cfg, list, err := load()
+		if err != nil {
+			return err
+		}
+		return printSettings(c.stdout, *asJSON, effective(cfg, list))
+	}
+	return cmd
+}
+
+func printSettings(w io.Writer, asJSON bool, rows []settingRow) error {
+	return printRows(w, asJSON, "SETTING\tVALUE\tORIGIN", rows, func(r settingRow) []string {
+		return []string{r.Name, r.Value, r.Origin}
+	})
+}
+
+type settingRow struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+}
+
+// effective lists the values that the server would use; those that follow from
+// others are shown as they came out.
+func effective(cfg Config, list []*setting) []settingRow {
+	site := cfg.site()
+	host, _ := os.Hostname()
+	derived := map[string]string{
+		"base-url": site.Base.String(), "ssh-public-addr": site.SSHAddr, "node-name": cmp.Or(host, "relayd"),
+		"peer-addr": cmp.Or(cfg.peerAddr(), off),
+	}
+	return mapSlice(list, func(s *setting) settingRow {
+		value := s.String()
+		if s.origin == "default" {
+			value = cmp.Or(s.def, value) // 75s, as everything else that is printed calls it
+		}
+		lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }) // of initial-admin-keys
+		return settingRow{Name: s.name, Value: cmp.Or(strings.Join(lines, "; "), derived[s.name]), Origin: s.origin}
+	})
+}
+
+const referenceHead = `# Settings of relayd
+
+Made by ` + "`relayd config --markdown`" + ` (` + "`make generate`" + `); a test compares it.
+
+A setting is taken from its flag, else from its environment variable, else from the YAML file given by ` + "`--config`" + `
+(` + "`RELAY_CONFIG`" + `), whose keys are the flag names without the dashes, else from its default. An empty variable counts as not set.
+Where ` + "`NAME_FILE`" + ` is listed, it is the path of a file that holds the value; set only one of the two. Where neither is set,
+a secret is read from the systemd credential of its name (` + "`LoadCredential=database-url:…`" + `). Without ` + "`--config`" + `, and unless something else
+says where the store is, ` + "`/etc/relayd/relayd.yaml`" + ` of the packaged service is used, if you may read it. An unknown key, or a
+value that cannot be understood, is an error that says where it stands and what was expected. ` + "`relayd config`" + ` prints
+each effective value with its origin, passwords masked.
+
+| kind | is written |
+|---|---|
+| size | whole number with ` + "`KiB MiB GiB TiB`" + ` (powers of 1024), ` + "`KB MB GB TB`" + ` (powers of 1000), or bytes |
+| duration | ` + "`90s`, `15m`, `12h`, `30d`, `1h30m`" + ` |
+| rate | ` + "`60/min`, `5/s`, `1000/h`" + ` |
+| switch | ` + "`on` or `off`" + ` |
+| address | ` + "`127.0.0.1:8080`, `:8080`" + ` (all interfaces) |
+| list | separated by commas; in the file a YAML list too |
+
+Sizes, durations, counts and rates that limit something take ` + "`off`" + ` for no limit.
+
+`
+
+// writeReference writes docs/config.md.
+func writeReference(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString(referenceHead)
+	b.WriteString("| flag and file key | environment | default | meaning |\n|---|---|---|---|\n")
+	var defaults Config
+	for _, s := range defaults.settings() {
+		def, env, note := "`"+s.def+"`", "`"+s.env()+"`", ""
+		if s.def == "" {
+			def = "empty"
+		}
+		if s.secret || s.file {
+			env += ", `" + s.env() + "_FILE`"
+		}
+		if s.note != "" {
+			note = " (" + s.note + ")"
+		}
+		row := fmt.Sprintf("| `--%s` | %s | %s | %s%s |\n", s.name, env, def, s.help, note)
+		b.WriteString(strings.NewReplacer("<alias>", "`<alias>`", "<domain>", "`<domain>`", "<HTTP port>", "`<HTTP port>`").Replace(row))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -34,14 +34,16 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-func originOf(list []*setting, name string) string {
+func settingOf(list []*setting, name string) *setting {
 	for _, s := range list {
 		if s.name == name {
-			return s.origin
+			return s
 		}
 	}
-	return "no such setting"
+	return &setting{origin: "no such setting"}
 }
+
+func originOf(list []*setting, name string) string { return settingOf(list, name).origin }
 
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
@@ -67,8 +69,8 @@ func TestPrecedence(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.Drain.Limit() != tc.want || originOf(list, "drain") != tc.wantOrigin {
-				t.Errorf("got %v from %s, want %v from %s", c.Drain.Limit(), originOf(list, "drain"), tc.want, tc.wantOrigin)
+			if c.Drain != tc.want || originOf(list, "drain") != tc.wantOrigin {
+				t.Errorf("got %v from %s, want %v from %s", c.Drain, originOf(list, "drain"), tc.want, tc.wantOrigin)
 			}
 		})
 	}
@@ -178,7 +180,7 @@ func TestSecretFiles(t *testing.T) {
 	if originOf(list, "database-url") != "RELAY_DATABASE_URL_FILE" || c.DatabaseDirectURL != c.DatabaseURL {
 		t.Errorf("origin %s, direct %s", originOf(list, "database-url"), c.DatabaseDirectURL)
 	}
-	shown := c.DatabaseURL.String()
+	shown := settingOf(list, "database-url").String()
 	if strings.Contains(shown, "geheim") || strings.Contains(shown, "tief") || !strings.Contains(shown, "u:xxxxx@db:5432/relay") {
 		t.Errorf("shown as %s", shown)
 	}
@@ -195,73 +197,76 @@ func TestSecretFiles(t *testing.T) {
 func TestValues(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		into value
+		into string // name of a setting of the kind
 		text string
 		want string // "" = refused
 	}{
-		{new(Size), "128KiB", "128KiB"},
-		{new(Size), "131072", "128KiB"},
-		{new(Size), "5gib", "5GiB"},
-		{new(Size), "3 MB", "3MB"},
-		{new(Size), "1000001", "1000001"},
-		{new(Size), "off", "off"},
-		{new(Size), "0", "0"},
-		{new(Size), "-1", ""},
-		{new(Size), "1.5MiB", ""},
-		{new(Size), "99999999999GiB", ""},
-		{new(Size), "5 apples", ""},
-		{new(Size), "", ""},
-		{new(Duration), "90s", "1m30s"},
-		{new(Duration), "30d", "30d"},
-		{new(Duration), "off", "off"},
-		{new(Duration), "0s", "0s"},
-		{new(Duration), "10", ""},
-		{new(Duration), "-1s", ""},
-		{new(Count), "50", "50"},
-		{new(Count), "off", "off"},
-		{new(Count), "fifty", ""},
-		{new(Count), "-1", ""},
-		{new(Rate), "60/min", "60/min"},
-		{new(Rate), "5/s", "5/s"},
-		{new(Rate), "7/10m", "7/10m"},
-		{new(Rate), "off", "off"},
-		{new(Rate), "60", ""},
-		{new(Rate), "0/min", ""},
-		{new(Rate), "60/fortnight", ""},
-		{new(Switch), "on", "on"},
-		{new(Switch), "false", "off"},
-		{new(Switch), "maybe", ""},
-		{new(Addr), ":8080", ":8080"},
-		{new(Addr), "[::1]:0", "[::1]:0"},
-		{new(Addr), "off", "off"},
-		{new(Addr), "8080", ""},
-		{new(Addr), "host:99999", ""},
-		{new(HostPort), "relay.example.com", "relay.example.com:22"},
-		{new(HostPort), "::1", "[::1]:22"},
-		{new(HostPort), "relay.example.com:2222", "relay.example.com:2222"},
-		{new(HostPort), "user@host:22", ""},
-		{new(BaseURL), "https://Relay.Example.com/", "https://relay.example.com"},
-		{new(BaseURL), "http://localhost:8080", "http://localhost:8080"},
-		{new(BaseURL), "https://relay.example.com/sub", ""},
-		{new(BaseURL), "relay.example.com", ""},
-		{new(BaseURL), "ftp://relay.example.com", ""},
-		{new(Domain), ".Relay.Example.com.", "relay.example.com"},
-		{new(Domain), "exa_mple.com", ""},
-		{new(Domain), "", ""},
-		{new(Prefixes), "10.0.0.0/8, ::1", "10.0.0.0/8,::1/128"},
-		{new(Prefixes), "10.0.0.0/33", ""},
-		{new(TLSMode), "files", "files"},
-		{new(TLSMode), "on", ""},
-		{new(LogLevel), "WARN", "warn"},
-		{new(LogLevel), "loud", ""},
+		{"max-body", "128KiB", "128KiB"},
+		{"max-body", "131072", "128KiB"},
+		{"max-body", "5gib", "5GiB"},
+		{"max-body", "3 MB", "3MB"},
+		{"max-body", "1000001", "1000001"},
+		{"max-body", "off", "off"},
+		{"min-free", "0", "0"},
+		{"max-body", "-1", ""},
+		{"max-body", "1.5MiB", ""},
+		{"max-body", "99999999999GiB", ""},
+		{"max-body", "5 apples", ""},
+		{"max-body", "", ""},
+		{"head-timeout", "90s", "1m30s"},
+		{"head-timeout", "30d", "30d"},
+		{"head-timeout", "off", "off"},
+		{"drain", "0s", "0s"},
+		{"drain", "off", "off"},
+		{"head-timeout", "10", ""},
+		{"head-timeout", "-1s", ""},
+		{"max-aliases", "50", "50"},
+		{"max-aliases", "off", "off"},
+		{"max-aliases", "fifty", ""},
+		{"max-aliases", "-1", ""},
+		{"replay-limit", "60/min", "60/min"},
+		{"replay-limit", "5/s", "5/s"},
+		{"replay-limit", "7/10m", "7/10m"},
+		{"replay-limit", "off", "off"},
+		{"replay-limit", "60", ""},
+		{"replay-limit", "0/min", ""},
+		{"replay-limit", "60/fortnight", ""},
+		{"pprof", "on", "on"},
+		{"pprof", "false", "off"},
+		{"pprof", "maybe", ""},
+		{"http-addr", ":8080", ":8080"},
+		{"http-addr", "[::1]:0", "[::1]:0"},
+		{"http-addr", "off", "off"},
+		{"http-addr", "8080", ""},
+		{"http-addr", "host:99999", ""},
+		{"ssh-public-addr", "relay.example.com", "relay.example.com:22"},
+		{"ssh-public-addr", "::1", "[::1]:22"},
+		{"ssh-public-addr", "relay.example.com:2222", "relay.example.com:2222"},
+		{"ssh-public-addr", "user@host:22", ""},
+		{"base-url", "https://Relay.Example.com/", "https://relay.example.com"},
+		{"base-url", "http://localhost:8080", "http://localhost:8080"},
+		{"base-url", "https://relay.example.com/sub", ""},
+		{"base-url", "relay.example.com", ""},
+		{"base-url", "ftp://relay.example.com", ""},
+		{"alias-domain", ".Relay.Example.com.", "relay.example.com"},
+		{"alias-domain", "exa_mple.com", ""},
+		{"alias-domain", "", ""},
+		{"trusted-proxies", "10.0.0.0/8, ::1", "10.0.0.0/8,::1/128"},
+		{"trusted-proxies", "10.0.0.0/33", ""},
+		{"tls", "files", "files"},
+		{"tls", "on", ""},
+		{"log-level", "WARN", "warn"},
+		{"log-level", "loud", ""},
 	} {
-		err := tc.into.UnmarshalText([]byte(tc.text))
+		var c Config
+		s := settingOf(c.settings(), tc.into)
+		err := s.set(tc.text)
 		got := ""
 		if err == nil {
-			got = tc.into.String()
+			got = s.String()
 		}
 		if got != tc.want {
-			t.Errorf("%T %q: got %q (%v), want %q", tc.into, tc.text, got, err, tc.want)
+			t.Errorf("%s %q: got %q (%v), want %q", tc.into, tc.text, got, err, tc.want)
 		}
 	}
 }
@@ -349,7 +354,7 @@ func TestFieldComments(t *testing.T) {
 		if s.name == "" || s.help == "" {
 			t.Errorf("a field lacks its flag or help tag: %+v", s)
 		}
-		if err := s.value.UnmarshalText([]byte(s.def)); err != nil {
+		if err := s.set(s.def); err != nil {
 			t.Errorf("default of %s: %v", s.name, err)
 		}
 	}
@@ -366,12 +371,12 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 	cfg, _, err := load(sources{getenv: env("CREDENTIALS_DIRECTORY", dir, "HOME", dir)})
-	if err != nil || cfg.DatabaseURL != "postgres://relay:secret@db/relay" || cfg.LogLevel.String() != "info" {
-		t.Errorf("%q, %v, %v", string(cfg.DatabaseURL), cfg.LogLevel, err)
+	if err != nil || cfg.DatabaseURL != "postgres://relay:secret@db/relay" || cfg.LogLevel != "info" {
+		t.Errorf("%q, %v, %v", cfg.DatabaseURL, cfg.LogLevel, err)
 	}
 	cfg, _, err = load(sources{getenv: env("CREDENTIALS_DIRECTORY", dir, "HOME", dir, "RELAY_DATABASE_URL", "postgres://other/relay")})
 	if err != nil || cfg.DatabaseURL != "postgres://other/relay" {
-		t.Errorf("%q, %v", string(cfg.DatabaseURL), err)
+		t.Errorf("%q, %v", cfg.DatabaseURL, err)
 	}
 }
 

@@ -1,388 +1,353 @@
 package main
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
-	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"relay"
+	"relay/api"
 	"relay/server/certs"
 )
 
-// value is a field of Config: it reads what a person wrote and shows what it
-// understood. Its errors say what was expected.
-type value interface {
-	encoding.TextUnmarshaler
-	fmt.Stringer
-}
-
-// off is how the absence of a limit is written.
+// off is how the absence of a limit or of a listener is written.
 const off = "off"
 
-// Text is a setting without a form of its own.
-type Text string
-
-// UnmarshalText takes anything.
-func (t *Text) UnmarshalText(b []byte) error { *t = Text(strings.TrimSpace(string(b))); return nil }
-
-func (t *Text) String() string { return string(*t) }
-
-// Addr is a host:port to listen on; empty = off.
-type Addr string
-
-// On tells whether there is something to listen on.
-func (a Addr) On() bool { return a != "" }
-
-// Loopback tells whether only this machine can reach the address.
-func (a Addr) Loopback() bool {
-	host, _, _ := net.SplitHostPort(string(a))
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
+// kind is a way in which settings are written.
+type kind struct {
+	word  string // for the value, in the help of flags
+	limit bool   // may be off, and must not be 0 without the tag zero
+	parse func(text string) (any, error)
 }
 
-// UnmarshalText reads host:port, :port, or off.
-func (a *Addr) UnmarshalText(b []byte) error {
-	s := strings.TrimSpace(string(b))
-	if s == off {
-		*a = ""
+// kinds has every kind of setting, except those that list their words, such as on|off.
+var kinds = map[string]kind{
+	"":             {word: "text", parse: func(s string) (any, error) { return s, nil }},
+	"addr":         {word: "addr", parse: parseAddr},
+	"dial":         {word: "addr", parse: parseDial},
+	"peer":         {word: "text", parse: parsePeer},
+	"base-url":     {word: "url", parse: parseBaseURL},
+	"database-url": {word: "url", parse: parseDatabaseURL},
+	"domain":       {word: "text", parse: parseDomain},
+	"networks":     {word: "text", parse: parseNetworks},
+	"tsig":         {word: "text", parse: parseTSIGKey},
+	"size":         {word: "size", limit: true, parse: parseSize},
+	"duration":     {word: "duration", limit: true, parse: parseDuration},
+	"count":        {word: "count", limit: true, parse: parseCount},
+	"rate":         {word: "rate", limit: true, parse: parseRate},
+}
+
+// set reads what a person wrote. Its errors say what was expected.
+func (s *setting) set(text string) error {
+	text = strings.TrimSpace(text)
+	if words := strings.Split(s.kind, "|"); len(words) > 1 {
+		return s.setWord(strings.ToLower(text), words)
+	}
+	k := kinds[s.kind]
+	if k.limit && text == off {
+		s.field.SetZero()
+		if s.zero {
+			s.field.SetInt(-1)
+		}
 		return nil
+	}
+	v, err := k.parse(text)
+	if err != nil {
+		return err
+	}
+	if k.limit && !s.zero && reflect.ValueOf(v).IsZero() {
+		return fmt.Errorf("%q would allow nothing; write off for no limit", text)
+	}
+	s.field.Set(reflect.ValueOf(v))
+	return nil
+}
+
+// setWord sets one of several words, or a switch, which other words turn on and off too.
+func (s *setting) setWord(text string, words []string) error {
+	if s.field.Kind() == reflect.Bool {
+		on := slices.Contains([]string{"on", "true", "yes", "1"}, text)
+		s.field.SetBool(on)
+		if !on && !slices.Contains([]string{off, "false", "no", "0"}, text) {
+			return fmt.Errorf("%q is neither on nor off", text)
+		}
+		return nil
+	}
+	if !slices.Contains(words, text) {
+		return fmt.Errorf("%q is not one of %s", text, strings.Join(words, ", "))
+	}
+	s.field.SetString(text)
+	return nil
+}
+
+// String shows what was understood, without secrets.
+func (s *setting) String() string {
+	switch v := s.field.Interface().(type) {
+	case bool:
+		if v {
+			return "on"
+		}
+		return off
+	case int64:
+		return s.limitText(v, formatSize)
+	case int:
+		return s.limitText(int64(v), func(n int64) string { return strconv.FormatInt(n, 10) })
+	case time.Duration:
+		return s.limitText(int64(v), func(n int64) string { return relay.FormatDuration(time.Duration(n)) })
+	case api.Rate:
+		return formatRate(v)
+	case []netip.Prefix:
+		return networkText(v)
+	case certs.TSIGKey:
+		if v.Name == "" {
+			return ""
+		}
+		return v.Name + ":" + v.Algorithm + ":xxxxx"
+	}
+	text := s.field.String()
+	switch {
+	case s.kind == "addr" && text == "":
+		return off
+	case s.kind == "database-url":
+		return maskURL(text)
+	}
+	return text
+}
+
+func (s *setting) limitText(n int64, format func(int64) string) string {
+	if n < 0 || n == 0 && !s.zero {
+		return off
+	}
+	return format(n)
+}
+
+// parseAddr reads an address to listen on: host:port, :port, or off, which is "".
+func parseAddr(s string) (any, error) {
+	if s == off {
+		return "", nil
 	}
 	_, p, err := net.SplitHostPort(s)
 	if _, perr := strconv.ParseUint(p, 10, 16); err != nil || perr != nil {
-		return fmt.Errorf("%q is not an address such as 127.0.0.1:8080, :8080 or off", s)
+		return nil, fmt.Errorf("%q is not an address such as 127.0.0.1:8080, :8080 or off", s)
 	}
-	*a = Addr(s)
-	return nil
+	return s, nil
 }
 
-func (a *Addr) String() string {
-	if !a.On() {
-		return off
-	}
-	return string(*a)
-}
-
-// HostPort is an address that people dial.
-type HostPort string
-
-// UnmarshalText reads host:port, or a host, which means port 22.
-func (h *HostPort) UnmarshalText(b []byte) error {
-	s := strings.TrimSpace(string(b))
-	if s == "" {
-		*h = ""
-		return nil
-	}
-	if _, _, err := net.SplitHostPort(s); err != nil {
-		s = net.JoinHostPort(strings.Trim(s, "[]"), "22")
-	}
+// canDial tells whether s has a host and a port.
+func canDial(s string) bool {
 	host, p, err := net.SplitHostPort(s)
 	n, perr := strconv.ParseUint(p, 10, 16)
-	if err != nil || perr != nil || n == 0 || host == "" || strings.ContainsAny(host, " /@") {
-		return fmt.Errorf("%q is not an address such as relay.example.com:22", string(b))
-	}
-	*h = HostPort(s)
-	return nil
+	return err == nil && perr == nil && n > 0 && host != "" && !strings.ContainsAny(host, " /@")
 }
 
-func (h *HostPort) String() string { return string(*h) }
-
-// PeerAddr is an address that the other nodes dial; off = they do not.
-type PeerAddr string
-
-// UnmarshalText reads host:port, off, or nothing for the default.
-func (a *PeerAddr) UnmarshalText(b []byte) error {
-	s := strings.TrimSpace(string(b))
-	host, p, err := net.SplitHostPort(s)
-	n, perr := strconv.ParseUint(p, 10, 16)
-	if s != "" && s != off && (err != nil || perr != nil || n == 0 || host == "") {
-		return fmt.Errorf("%q is not an address such as 10.0.0.7:2222, or off", s)
+// parseDial reads an address that people dial: host:port, or a host, which means port 22.
+func parseDial(s string) (any, error) {
+	addr := s
+	if _, _, err := net.SplitHostPort(s); err != nil && s != "" {
+		addr = net.JoinHostPort(strings.Trim(s, "[]"), "22")
 	}
-	*a = PeerAddr(s)
-	return nil
+	if addr != "" && !canDial(addr) {
+		return nil, fmt.Errorf("%q is not an address such as relay.example.com:22", s)
+	}
+	return addr, nil
 }
 
-func (a *PeerAddr) String() string { return string(*a) }
-
-// resolve returns the address for a node whose SSH listener listens on ssh: the setting,
-// else that of the listener, else its port on the first private address of this machine;
-// "" = none. Other nodes could not reach what listens on loopback from elsewhere, but nodes
-// on one machine do.
-func (a PeerAddr) resolve(ssh string, postgres bool) string {
-	switch {
-	case a == off || !postgres:
-		return ""
-	case a != "":
-		return string(a)
+// parsePeer reads an address that other nodes dial: host:port, off, or nothing for the default.
+func parsePeer(s string) (any, error) {
+	if s != "" && s != off && !canDial(s) {
+		return nil, fmt.Errorf("%q is not an address such as 10.0.0.7:2222, or off", s)
 	}
-	host, p, err := net.SplitHostPort(ssh)
-	if ip, perr := netip.ParseAddr(host); err != nil || perr == nil && !ip.IsUnspecified() {
-		return ssh
-	}
-	addrs, _ := net.InterfaceAddrs()
-	for _, addr := range addrs {
-		if n, ok := addr.(*net.IPNet); ok && n.IP.IsPrivate() {
-			return net.JoinHostPort(n.IP.String(), p)
-		}
-	}
-	return ""
+	return s, nil
 }
 
-// BaseURL is scheme and host of the base site.
-type BaseURL string
-
-// UnmarshalText reads http:// or https:// and a host, without path.
-func (u *BaseURL) UnmarshalText(b []byte) error {
-	s := strings.TrimSuffix(strings.TrimSpace(string(b)), "/")
+// parseBaseURL reads http:// or https:// and a host, without path.
+func parseBaseURL(text string) (any, error) {
+	s := strings.TrimSuffix(text, "/")
 	if s == "" {
-		*u = ""
-		return nil
+		return "", nil
 	}
-	parsed, err := url.Parse(s)
-	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "" ||
-		parsed.Path != "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
-		return fmt.Errorf("%q is not a base URL such as https://relay.example.com, without a path", s)
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		u.Path != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%q is not a base URL such as https://relay.example.com, without a path", s)
 	}
-	parsed.Host = strings.ToLower(parsed.Host)
-	*u = BaseURL(parsed.String())
-	return nil
+	u.Host = strings.ToLower(u.Host)
+	return u.String(), nil
 }
 
-func (u *BaseURL) String() string { return string(*u) }
-
-// Domain is a DNS name in lower case, without a dot at its end.
-type Domain string
-
-// UnmarshalText reads a DNS name; a leading dot and a trailing one are ignored.
-func (d *Domain) UnmarshalText(b []byte) error {
-	s := strings.ToLower(strings.Trim(strings.TrimSpace(string(b)), "."))
-	for label := range strings.SplitSeq(s, ".") {
-		if !relay.ValidLabel(label) {
-			return fmt.Errorf("%q is not a domain such as relay.example.com", string(b))
-		}
+// parseDatabaseURL reads postgres://…; its errors never repeat the text, which may hold a
+// password.
+func parseDatabaseURL(s string) (any, error) {
+	u, err := url.Parse(s)
+	if s != "" && (err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		return nil, errors.New("expected a URL such as postgres://user:password@host:5432/relay, or nothing for SQLite in the data dir")
 	}
-	*d = Domain(s)
-	return nil
+	return s, nil
 }
 
-func (d *Domain) String() string { return string(*d) }
-
-// DatabaseURL is a Postgres URL; empty = SQLite.
-type DatabaseURL string
-
-// UnmarshalText reads postgres://…; its errors never repeat the text, which may
-// hold a password.
-func (u *DatabaseURL) UnmarshalText(b []byte) error {
-	s := strings.TrimSpace(string(b))
-	if s == "" {
-		*u = ""
-		return nil
-	}
-	parsed, err := url.Parse(s)
-	if err != nil || parsed.Scheme != "postgres" && parsed.Scheme != "postgresql" {
-		return errors.New("expected a URL such as postgres://user:password@host:5432/relay, or nothing for SQLite in the data dir")
-	}
-	*u = DatabaseURL(s)
-	return nil
-}
-
-// String masks the password, wherever the URL holds it.
-func (u *DatabaseURL) String() string {
-	parsed, err := url.Parse(string(*u))
-	if err != nil || *u == "" {
+// maskURL masks the password, wherever a URL of a database holds it.
+func maskURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
 		return ""
 	}
-	q := parsed.Query()
+	q := u.Query()
 	for key := range q {
 		if strings.Contains(strings.ToLower(key), "password") {
 			q.Set(key, "xxxxx")
-			parsed.RawQuery = q.Encode()
+			u.RawQuery = q.Encode()
 		}
 	}
-	return parsed.Redacted()
+	return u.Redacted()
 }
 
-// Prefixes are networks.
-type Prefixes []netip.Prefix
+// parseDomain reads a DNS name; a leading dot and a trailing one are ignored.
+func parseDomain(text string) (any, error) {
+	s := strings.ToLower(strings.Trim(text, "."))
+	for label := range strings.SplitSeq(s, ".") {
+		if !relay.ValidLabel(label) {
+			return nil, fmt.Errorf("%q is not a domain such as relay.example.com", text)
+		}
+	}
+	return s, nil
+}
 
-// UnmarshalText reads CIDRs and addresses, separated by commas or white space.
-func (p *Prefixes) UnmarshalText(b []byte) error {
-	*p = nil
-	for _, s := range strings.FieldsFunc(string(b), func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
+// parseNetworks reads CIDRs and addresses, separated by commas or white space.
+func parseNetworks(text string) (any, error) {
+	var list []netip.Prefix
+	for _, s := range words(text) {
 		prefix, err := netip.ParsePrefix(s)
-		if err != nil {
-			addr, aerr := netip.ParseAddr(s)
-			if aerr != nil {
-				return fmt.Errorf("%q is not a network such as 10.0.0.0/8 or 192.0.2.7", s)
-			}
-			prefix = netip.PrefixFrom(addr, addr.BitLen())
+		if addr, aerr := netip.ParseAddr(s); aerr == nil {
+			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
-		*p = append(*p, prefix)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a network such as 10.0.0.0/8 or 192.0.2.7", s)
+		}
+		list = append(list, prefix)
 	}
-	return nil
+	return list, nil
 }
 
-func (p *Prefixes) String() string {
-	words := make([]string, len(*p))
-	for i, prefix := range *p {
-		words[i] = prefix.String()
-	}
-	return strings.Join(words, ",")
+func networkText(list []netip.Prefix) string {
+	return strings.Join(mapSlice(list, netip.Prefix.String), ",")
 }
 
-// Switch is on or off.
-type Switch bool
-
-// UnmarshalText reads on and off, and the words that mean the same.
-func (s *Switch) UnmarshalText(b []byte) error {
-	switch strings.ToLower(strings.TrimSpace(string(b))) {
-	case "on", "true", "yes", "1":
-		*s = true
-	case off, "false", "no", "0":
-		*s = false
-	default:
-		return fmt.Errorf("%q is neither on nor off", string(b))
-	}
-	return nil
+// words splits a list that is separated by commas or white space.
+func words(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })
 }
 
-func (s *Switch) String() string {
-	if *s {
-		return "on"
+func parseTSIGKey(s string) (any, error) {
+	if s == "" {
+		return certs.TSIGKey{}, nil
 	}
-	return off
+	return certs.ParseTSIGKey(s)
 }
 
-// TLSMode says where certificates come from.
-type TLSMode string
-
-// UnmarshalText reads off, files or acme.
-func (m *TLSMode) UnmarshalText(b []byte) error { return oneOf(m, b, off, "files", "acme") }
-
-func (m *TLSMode) String() string { return string(*m) }
-
-// DNSProvider says how records of DNS-01 challenges are set.
-type DNSProvider string
-
-// UnmarshalText reads off, rfc2136 or command.
-func (p *DNSProvider) UnmarshalText(b []byte) error { return oneOf(p, b, off, "rfc2136", "command") }
-
-func (p *DNSProvider) String() string { return string(*p) }
-
-// TSIGKey signs dynamic updates of DNS.
-type TSIGKey struct{ certs.TSIGKey }
-
-// UnmarshalText reads name:algorithm:secret, or nothing.
-func (k *TSIGKey) UnmarshalText(b []byte) (err error) {
-	*k = TSIGKey{}
-	if strings.TrimSpace(string(b)) != "" {
-		k.TSIGKey, err = certs.ParseTSIGKey(string(b))
-	}
-	return err
-}
-
-// String masks the secret.
-func (k *TSIGKey) String() string {
-	if k.Name == "" {
-		return ""
-	}
-	return k.Name + ":" + k.Algorithm + ":xxxxx"
-}
-
-// LogFormat is the form of the log.
-type LogFormat string
-
-// UnmarshalText reads text or json.
-func (f *LogFormat) UnmarshalText(b []byte) error { return oneOf(f, b, "text", "json") }
-
-func (f *LogFormat) String() string { return string(*f) }
-
-// LogLevel is the least level that is logged.
-type LogLevel slog.Level
-
-// UnmarshalText reads debug, info, warn or error.
-func (l *LogLevel) UnmarshalText(b []byte) error {
-	var word string
-	if err := oneOf(&word, b, "debug", "info", "warn", "error"); err != nil {
-		return err
-	}
-	return (*slog.Level)(l).UnmarshalText([]byte(word))
-}
-
-func (l *LogLevel) String() string { return strings.ToLower(slog.Level(*l).String()) }
-
-// oneOf sets a value to the word that b is.
-func oneOf[T ~string](value *T, b []byte, words ...string) error {
-	s := strings.ToLower(strings.TrimSpace(string(b)))
-	if !slices.Contains(words, s) {
-		return fmt.Errorf("%q is not one of %s", string(b), strings.Join(words, ", "))
-	}
-	*value = T(s)
-	return nil
-}
-
-// unlimited is how a limit that is off is kept, so that 0 can be told apart.
-const unlimited = -1
-
-// Duration is a length of time that limits something.
-type Duration time.Duration
-
-// Limit is the duration, 0 when it is off.
-func (d Duration) Limit() time.Duration { return time.Duration(max(d, 0)) }
-
-// UnmarshalText reads 90s, 15m, 30d, or off.
-func (d *Duration) UnmarshalText(b []byte) error {
-	s := strings.TrimSpace(string(b))
-	if s == off {
-		*d = unlimited
-		return nil
-	}
-	parsed, err := relay.ParseDuration(s)
+func parseDuration(s string) (any, error) {
+	d, err := relay.ParseDuration(s)
 	if err != nil {
-		return fmt.Errorf("%w, or off", err)
+		return nil, fmt.Errorf("%w, or off", err)
 	}
-	*d = Duration(parsed)
-	return nil
+	return d, nil
 }
 
-func (d *Duration) String() string {
-	if *d == unlimited {
-		return off
-	}
-	return relay.FormatDuration(time.Duration(*d))
-}
-
-// Count is a number of things that limits something.
-type Count int
-
-// Limit is the number, 0 when it is off.
-func (c Count) Limit() int { return int(max(c, 0)) }
-
-// UnmarshalText reads a whole number, or off.
-func (c *Count) UnmarshalText(b []byte) error {
-	s := strings.TrimSpace(string(b))
-	if s == off {
-		*c = unlimited
-		return nil
-	}
+func parseCount(s string) (any, error) {
 	n, err := strconv.ParseInt(s, 10, 32)
 	if err != nil || n < 0 {
-		return fmt.Errorf("%q is not a number such as 50, or off", s)
+		return nil, fmt.Errorf("%q is not a number such as 50, or off", s)
 	}
-	*c = Count(n)
-	return nil
+	return int(n), nil
 }
 
-func (c *Count) String() string {
-	if *c == unlimited {
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{
+	{"TiB", 1 << 40},
+	{"GiB", 1 << 30},
+	{"MiB", 1 << 20},
+	{"KiB", 1 << 10},
+	{"TB", 1e12},
+	{"GB", 1e9},
+	{"MB", 1e6},
+	{"KB", 1e3},
+	{"B", 1},
+	{"", 1},
+}
+
+// parseSize reads a whole number with a unit (KiB = 1024, KB = 1000, letter case ignored),
+// or bytes without one.
+func parseSize(s string) (any, error) {
+	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+	unit := strings.TrimSpace(s[len(digits):])
+	n, err := strconv.ParseInt(digits, 10, 64)
+	for _, u := range sizeUnits {
+		if err == nil && n >= 0 && strings.EqualFold(unit, u.name) && n <= math.MaxInt64/u.bytes {
+			return n * u.bytes, nil
+		}
+	}
+	return nil, fmt.Errorf("%q is not a size such as 128KiB, 32MiB, 5GiB or off", s)
+}
+
+// formatSize takes the largest unit that divides a size, binary ones first.
+func formatSize(n int64) string {
+	for _, u := range sizeUnits {
+		if n >= u.bytes && n%u.bytes == 0 && u.bytes > 1 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+var rateUnits = []struct {
+	name string
+	per  time.Duration
+}{
+	{"s", time.Second},
+	{"sec", time.Second},
+	{"second", time.Second},
+	{"min", time.Minute},
+	{"m", time.Minute},
+	{"minute", time.Minute},
+	{"h", time.Hour},
+	{"hour", time.Hour},
+	{"d", 24 * time.Hour},
+	{"day", 24 * time.Hour},
+}
+
+// parseRate reads a number, a slash and a unit or duration.
+func parseRate(s string) (any, error) {
+	count, unit, _ := strings.Cut(s, "/")
+	unit = strings.TrimSpace(unit)
+	n, err := strconv.ParseUint(strings.TrimSpace(count), 10, 31)
+	per, _ := relay.ParseDuration(unit)
+	for _, u := range rateUnits {
+		if strings.EqualFold(unit, u.name) {
+			per = u.per
+		}
+	}
+	if err != nil || n == 0 || per <= 0 {
+		return nil, fmt.Errorf("%q is not a rate such as 60/min, 5/s or off", s)
+	}
+	return api.Rate{N: int(n), Per: per}, nil
+}
+
+func formatRate(r api.Rate) string {
+	if r.N == 0 {
 		return off
 	}
-	return strconv.Itoa(int(*c))
+	for _, u := range rateUnits {
+		if r.Per == u.per {
+			return strconv.Itoa(r.N) + "/" + u.name
+		}
+	}
+	return strconv.Itoa(r.N) + "/" + relay.FormatDuration(r.Per)
 }

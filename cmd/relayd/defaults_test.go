@@ -84,7 +84,7 @@ func TestEveryDefault(t *testing.T) {
 	for _, s := range list {
 		seen[s.name] = true
 		want, known := contractDefaults[s.name]
-		if got := s.value.String(); !known || got != want.value {
+		if got := s.String(); !known || got != want.value {
 			t.Errorf("--%s is %q by default, want %q (listed: %t)", s.name, got, want.value, known)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,31 +37,27 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 			return err
 		}
 		list := c.runChecks(cmd.Context(), cfg)
-		if err := printRows(c.stdout, *asJSON, []string{"CHECK", "VERDICT", "REASON", "FIX"}, list, func(f store.Finding) []string {
-			return []string{f.Check, f.Verdict, f.Reason, cmp.Or(f.Fix, "-")}
-		}); err != nil {
+		if err := printFindings(c.stdout, *asJSON, list); err != nil {
 			return err
 		}
-		failed := 0
-		for _, f := range list {
-			if f.Verdict == store.VerdictFail {
-				failed++
-			}
-		}
-		if failed > 0 {
-			return fmt.Errorf(doctorFailed, failed)
+		failed := slices.DeleteFunc(list, func(f store.Finding) bool { return f.Verdict != store.VerdictFail })
+		if len(failed) > 0 {
+			return fmt.Errorf("%d checks failed; the last column says what to do", len(failed))
 		}
 		return nil
 	}
 	return cmd
 }
 
+func printFindings(w io.Writer, asJSON bool, list []store.Finding) error {
+	return printRows(w, asJSON, "CHECK\tVERDICT\tREASON\tFIX", list, func(f store.Finding) []string {
+		return []string{f.Check, f.Verdict, f.Reason, cmp.Or(f.Fix, "-")}
+	})
+}
+
 const (
-	doctorFailed  = "%d checks failed; the last column says what to do"
-	databaseFile  = "relay.db"
 	probeTimeout  = 10 * time.Second // for a relay on a busy machine
 	lookupTimeout = 3 * time.Second
-	sshGreeting   = "SSH-2.0-relayd"
 )
 
 // runChecks runs every check.
@@ -68,7 +65,7 @@ func (c *cli) runChecks(ctx context.Context, cfg Config) []store.Finding {
 	list := []store.Finding{checkDataDir(cfg)}
 	files := hostKeyFiles(cfg)
 	if len(files) == 0 && cfg.DatabaseURL == "" {
-		files = []string{filepath.Join(string(cfg.DataDir), sshgate.HostKeyFile)}
+		files = []string{filepath.Join(cfg.DataDir, sshgate.HostKeyFile)}
 	}
 	for _, file := range files {
 		list = append(list, checkHostKey(file))
@@ -76,7 +73,11 @@ func (c *cli) runChecks(ctx context.Context, cfg Config) []store.Finding {
 	list = append(list, c.checkStore(ctx, cfg)...)
 	list = append(list, checkSpool(cfg)...)
 	list = append(list, checkListeners(ctx, cfg)...)
-	list = append(list, checkCertificate(cfg)...)
+	if cfg.TLS == "files" {
+		list = append(list, checkCertFiles(cfg))
+	} else if cfg.TLS == "acme" && cfg.DatabaseURL == "" {
+		list = append(list, checkCertFolder(cfg))
+	}
 	list = append(list, checkProxies(cfg)...)
 	return append(list, checkBaseURL(cfg), checkAliasDomain(ctx, cfg), checkSite(cfg))
 }
@@ -93,12 +94,12 @@ func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
 	s, err := c.openStore(ctx, cfg, true)
 	if err != nil {
 		fix := "start relayd serve once, or pass the --data-dir or --database-url of the server"
-		_, inside := os.Stat(filepath.Join(string(cfg.DataDir), databaseFile))
+		_, inside := os.Stat(filepath.Join(cfg.DataDir, "relay.db"))
 		switch {
 		case cfg.DatabaseURL != "":
 			fix = "make sure that the database of --database-url answers and lets relayd in"
 		case errors.Is(err, fs.ErrPermission), errors.Is(inside, fs.ErrPermission):
-			fix = "run relayd doctor as the user that runs relayd; if that is you: chown -R USER " + quote(string(cfg.DataDir))
+			fix = "run relayd doctor as the user that runs relayd; if that is you: chown -R USER " + quote(cfg.DataDir)
 		case inside == nil:
 			fix = "do as the reason says, then run relayd doctor again"
 		}
@@ -137,35 +138,31 @@ func checkSharedKey(ctx context.Context, s *store.Store) store.Finding {
 
 // checkDataDir: what is in it must be nobody else's.
 func checkDataDir(cfg Config) store.Finding {
-	const check = "data dir"
-	dir := string(cfg.DataDir)
-	info, err := os.Stat(dir)
+	const check, fix = "data dir", "start one with `relayd serve`, or pass --data-dir DIR"
+	info, err := os.Stat(cfg.DataDir)
 	switch {
 	case err != nil:
-		return finding(check, store.VerdictFail, hintDataDir, "%v", err)
+		return finding(check, store.VerdictFail, fix, "%v", err)
 	case !info.IsDir():
-		return finding(check, store.VerdictFail, hintDataDir, "%s is not a folder", dir)
+		return finding(check, store.VerdictFail, fix, "%s is not a folder", cfg.DataDir)
 	case info.Mode().Perm()&0o022 != 0:
-		return finding(check, store.VerdictFail, "chmod 700 "+quote(dir), "others may write to %s", dir)
+		return finding(check, store.VerdictFail, "chmod 700 "+quote(cfg.DataDir), "others may write to %s", cfg.DataDir)
 	}
-	return passed(check, "%s", dir)
+	return passed(check, "%s", cfg.DataDir)
 }
 
 // checkHostKey checks the host key in a file, which nobody but the user that runs relayd may
 // read.
 func checkHostKey(file string) store.Finding {
 	const check = "host key"
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
 		return finding(check, store.VerdictWarn, "start relayd serve once, or put the old key there: people pinned it", "there is none at %s yet", file)
 	}
-	info, err := os.Stat(file)
-	var text []byte
-	if err == nil {
-		if mode := info.Mode().Perm(); mode&0o077 != 0 {
-			return finding(check, store.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, mode)
-		}
-		text, err = os.ReadFile(file)
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		return finding(check, store.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, info.Mode().Perm())
 	}
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
 	}
@@ -179,42 +176,41 @@ func checkHostKey(file string) store.Finding {
 // checkListeners: each port is free, or it is a relay that answers there.
 func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
 	if known, ok := loadSiteFile(cfg); ok { // no addresses were given: those of the last server count
-		cfg.HTTPAddr, cfg.AdminAddr = Addr(known.HTTPAddr), ""
+		cfg.HTTPAddr, cfg.AdminAddr = known.HTTPAddr, ""
 		if _, port, err := net.SplitHostPort(known.SSHAddr); err == nil {
-			host, _, _ := net.SplitHostPort(string(cfg.SSHAddr))
-			cfg.SSHAddr = Addr(net.JoinHostPort(host, port))
+			host, _, _ := net.SplitHostPort(cfg.SSHAddr)
+			cfg.SSHAddr = net.JoinHostPort(host, port)
 		}
 	}
 	for _, l := range []struct {
-		flag  string
-		addr  Addr
-		probe func(ctx context.Context, addr string) error
+		flag, addr string
+		probe      func(ctx context.Context, addr string) error
 	}{
 		{"http-addr", cfg.HTTPAddr, probeHTTP(cfg, cfg.TrustedProxies, "http", "/healthz")},
 		{"https-addr", cfg.HTTPSAddr, probeHTTP(cfg, cfg.TrustedProxies, "https", "/healthz")},
 		{"ssh-addr", cfg.SSHAddr, probeSSH(cfg.TrustedProxies)},
 		{"admin-addr", cfg.AdminAddr, probeHTTP(cfg, nil, "http", "/debug/stats")},
 	} {
-		if l.addr.On() {
-			list = append(list, checkListener(ctx, l.flag, string(l.addr), l.probe))
+		if l.addr == "" {
+			continue
 		}
+		ln, err := net.Listen("tcp", l.addr)
+		if err == nil {
+			_ = ln.Close()
+			list = append(list, passed(l.flag, "%s is free; no server runs there", l.addr))
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		answer := l.probe(ctx, dialable(l.addr))
+		cancel()
+		if answer == nil {
+			list = append(list, passed(l.flag, "a relay answers at %s", l.addr))
+			continue
+		}
+		list = append(list, finding(l.flag, store.VerdictFail, "stop what listens there, or choose another with --"+l.flag,
+			"%v, and it is no relay that answers there", listenError(strings.TrimSuffix(l.flag, "-addr"), l.addr, l.flag, err)))
 	}
 	return list
-}
-
-func checkListener(ctx context.Context, flag, addr string, probe func(context.Context, string) error) store.Finding {
-	ln, err := net.Listen("tcp", addr)
-	if err == nil {
-		_ = ln.Close()
-		return passed(flag, "%s is free; no server runs there", addr)
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	if err := probe(ctx, dialable(addr)); err == nil {
-		return passed(flag, "a relay answers at %s", addr)
-	}
-	return finding(flag, store.VerdictFail, "stop what listens there, or choose another with --"+flag,
-		"%v, and it is no relay that answers there", listenError(strings.TrimSuffix(flag, "-addr"), addr, flag, err))
 }
 
 // dialable is an address to reach a listener of this machine by.
@@ -226,7 +222,7 @@ func dialable(addr string) string {
 	return addr
 }
 
-func probeHTTP(cfg Config, trusted Prefixes, scheme, path string) func(context.Context, string) error {
+func probeHTTP(cfg Config, trusted []netip.Prefix, scheme, path string) func(context.Context, string) error {
 	return func(ctx context.Context, addr string) error {
 		body, err := getLocal(ctx, cfg, trusted, scheme+"://"+addr+path)
 		if err == nil && !bytes.HasPrefix(body, []byte("{")) {
@@ -236,7 +232,7 @@ func probeHTTP(cfg Config, trusted Prefixes, scheme, path string) func(context.C
 	}
 }
 
-func probeSSH(trusted Prefixes) func(context.Context, string) error {
+func probeSSH(trusted []netip.Prefix) func(context.Context, string) error {
 	return func(ctx context.Context, addr string) error {
 		conn, err := dialLocal(trusted)(ctx, "tcp", addr)
 		if err != nil {
@@ -244,8 +240,9 @@ func probeSSH(trusted Prefixes) func(context.Context, string) error {
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(probeTimeout))
-		start := make([]byte, len(sshGreeting))
-		if _, err := io.ReadFull(conn, start); err != nil || string(start) != sshGreeting {
+		const greeting = "SSH-2.0-relayd"
+		start := make([]byte, len(greeting))
+		if _, err := io.ReadFull(conn, start); err != nil || string(start) != greeting {
 			return fmt.Errorf("%s says %q", addr, start)
 		}
 		return nil
@@ -254,13 +251,13 @@ func probeSSH(trusted Prefixes) func(context.Context, string) error {
 
 func checkBaseURL(cfg Config) store.Finding {
 	const check = "base URL"
-	base := cfg.site(cfg.addresses()).Base
+	base := cfg.site().Base
 	host := base.Hostname()
 	_, err := netip.ParseAddr(host)
 	switch {
-	case base.Scheme == "https" && !cfg.HTTPSAddr.On() && cfg.loopback():
+	case base.Scheme == "https" && cfg.HTTPSAddr == "" && cfg.loopback():
 		return finding(check, store.VerdictWarn, "see that something in front ends TLS and passes Host on", "%s is https, and relayd has no TLS listener", base.String())
-	case base.Scheme == "http" && cfg.HTTPSAddr.On():
+	case base.Scheme == "http" && cfg.HTTPSAddr != "":
 		return finding(check, store.VerdictWarn, "set --base-url to its https address", "there is a TLS listener, and %s leads people past it", base.String())
 	case !cfg.loopback() && (host == "localhost" || strings.HasSuffix(host, ".localhost")):
 		return finding(check, store.VerdictFail, "set --base-url to the address that people use", "relayd listens for other machines, and %s leads each to itself", base.String())
@@ -273,7 +270,7 @@ func checkBaseURL(cfg Config) store.Finding {
 // checkAliasDomain: aliases are names below it, which have to lead here.
 func checkAliasDomain(ctx context.Context, cfg Config) store.Finding {
 	const check = "alias domain"
-	domain := string(cfg.AliasDomain)
+	domain := cfg.AliasDomain
 	if _, err := netip.ParseAddr(domain); err == nil {
 		return finding(check, store.VerdictFail, "set --alias-domain to a name", "%s is an address: there are no names below it", domain)
 	}

@@ -18,7 +18,7 @@ const nearlyFull = 80
 // with SQLite and an empty spool.
 func checkSpool(cfg Config) []store.Finding {
 	const check = "spool"
-	dir := string(cfg.DataDir)
+	dir := cfg.DataDir
 	left, err := store.LeftSpool(dir)
 	var list []store.Finding
 	if err != nil {
@@ -28,32 +28,32 @@ func checkSpool(cfg Config) []store.Finding {
 		list = append(list, finding(check, store.VerdictWarn, "keep them elsewhere with the log of that time, which says why, and report it with the version of relayd",
 			"%s of the spool in %s could not be read or stored", plural(broken, "file", "files"), dir))
 	}
-	size, waiting := Size(left.Bytes), left.Bytes > 0
-	switch limit := cfg.SpoolLimit.Limit(); {
+	size, waiting := approximateSize(left.Bytes), left.Bytes > 0
+	switch limit := cfg.SpoolLimit; {
 	case waiting && cfg.DatabaseURL == "":
 		return append(list, finding(check, store.VerdictFail, "start relayd with the --database-url that they were meant for; leave the files there until then",
-			"%s of events in %s wait for a postgres, and the store is SQLite now", size.approximate(), dir))
+			"%s of events in %s wait for a postgres, and the store is SQLite now", size, dir))
 	case waiting && limit > 0 && left.Bytes >= store.SpoolIntake(limit):
 		return append(list, finding(check, store.VerdictFail, "bring postgres back, or raise --spool-limit if the disk has space; leave the files there",
-			"%s of events wait for postgres in %s, and the spool is full: callers get 503", size.approximate(), dir))
+			"%s of events wait for postgres in %s, and the spool is full: callers get 503", size, dir))
 	case waiting:
 		return append(list, finding(check, store.VerdictWarn,
 			"bring postgres back; a server that runs stores them by itself, and so does the next start with this data dir; leave the files there",
-			"%s of events wait for postgres in %s", size.approximate(), dir))
+			"%s of events wait for postgres in %s", size, dir))
 	case cfg.DatabaseURL != "" && len(list) == 0:
 		return []store.Finding{passed(check, "nothing waits for postgres in %s", dir)}
 	}
 	return list
 }
 
-// approximate formats a size with one decimal.
-func (s Size) approximate() string {
+// approximateSize formats a size with one decimal.
+func approximateSize(n int64) string {
 	for _, u := range sizeUnits[:4] { // the binary ones
-		if int64(s) >= u.bytes {
-			return fmt.Sprintf("%.1f %s", float64(s)/float64(u.bytes), u.name)
+		if n >= u.bytes {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.bytes), u.name)
 		}
 	}
-	return fmt.Sprintf("%d bytes", int64(s))
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // queues is what checkQueues asks a store for.
@@ -85,7 +85,7 @@ func checkQueues(ctx context.Context, s queues, cfg Config) store.Finding {
 		if oldest.IsZero() || q.OldestQueuedAt.Before(oldest) {
 			oldest = q.OldestQueuedAt
 		}
-		percent := max(percent(int64(q.Queued), int64(cfg.QueueLimit.Limit())), percent(q.QueuedBytes, cfg.QueueBytes.Limit()))
+		percent := max(percent(int64(q.Queued), int64(cfg.QueueLimit)), percent(q.QueuedBytes, cfg.QueueBytes))
 		switch {
 		case percent >= 100:
 			full = append(full, a.Name)

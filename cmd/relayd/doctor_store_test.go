@@ -20,14 +20,14 @@ func TestDoctorSpool(t *testing.T) {
 	const url = "postgres://localhost/relay"
 	for _, tc := range []struct {
 		name, url     string
-		limit         Size
+		limit         int64
 		files         map[string]int
 		verdict, says string
 	}{
 		{"none on SQLite", "", 1 << 20, nil, "", ""},
 		{"none", url, 1 << 20, nil, store.VerdictOK, "nothing waits"},
 		{"some", url, 1 << 20, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
-		{"without a limit", url, unlimited, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
+		{"without a limit", url, 0, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
 		{"full", url, 4096, map[string]int{"spool.db": 3072}, store.VerdictFail, "callers get 503"},
 		{"unreadable", url, 1 << 20, map[string]int{"spool.db/x": 0}, store.VerdictFail, "cannot be read"},
 		{"another store now", "", 1 << 20, map[string]int{"spool.db": 20}, store.VerdictFail, "the store is SQLite now"},
@@ -35,9 +35,9 @@ func TestDoctorSpool(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			cfg := Config{DataDir: Text(t.TempDir()), DatabaseURL: DatabaseURL(tc.url), SpoolLimit: tc.limit}
+			cfg := Config{DataDir: t.TempDir(), DatabaseURL: tc.url, SpoolLimit: tc.limit}
 			for name, size := range tc.files {
-				path := filepath.Join(string(cfg.DataDir), name)
+				path := filepath.Join(cfg.DataDir, name)
 				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 					t.Fatal(err)
 				}
@@ -103,7 +103,7 @@ func TestDoctorQueues(t *testing.T) {
 		{"many", waiting{stats: relay.QueueStats{Queued: 8}}, cfg, store.VerdictWarn, "queue of shop is nearly full"},
 		{"large", waiting{stats: relay.QueueStats{Queued: 1, QueuedBytes: 800}}, cfg, store.VerdictWarn, "queue of shop is nearly full"},
 		{"full", waiting{stats: relay.QueueStats{Queued: 10}}, cfg, store.VerdictFail, "callers get 503"},
-		{"without limits", waiting{stats: relay.QueueStats{Queued: 1e6}}, Config{QueueLimit: unlimited, QueueBytes: unlimited}, store.VerdictOK, "1000000 attempts waiting"},
+		{"without limits", waiting{stats: relay.QueueStats{Queued: 1e6}}, Config{}, store.VerdictOK, "1000000 attempts waiting"},
 		{"unknown", waiting{err: errors.New("no answer")}, cfg, store.VerdictFail, "no answer"},
 	} {
 		f := checkQueues(t.Context(), tc.s, tc.cfg)

@@ -173,7 +173,7 @@ func TestDripEndsWithTimeout(t *testing.T) {
 	h := newTestServer(t, map[string]string{"min-rate-grace": "1s"})
 	l := newLocal(t, oddAnswer)
 	h.tunnel("demo", l.addr)
-	conn, err := net.Dial("tcp", h.app.listenAddrs.HTTP)
+	conn, err := net.Dial("tcp", h.app.cfg.HTTPAddr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,46 @@ import (
 	"relay/sshgate"
 )
 
+// summary is what a start prints on stdout. Commands stand at the start of a line,
+// so that they can be taken from there.
+type summary struct {
+	Store, HTTP, SSH, HostKey string
+	First                     bool
+	Admin                     string // "" = no account
+	NoAdmin                   bool   // there are accounts, and none is an admin
+	Fingerprints              []string
+	KeyFile                   string // the pair that was made here; "" = the person's own
+	LoginLink                 string // first start only
+	Commands                  string // lines to try; each is complete and works as it is printed
+}
+
+func (s *summary) String() string {
+	var b strings.Builder
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("store", "%s", s.Store)
+	switch {
+	case s.NoAdmin:
+		row("admin", noAdminLeft)
+	case s.Admin != "":
+		row("admin", "%s", s.Admin)
+	}
+	for _, f := range s.Fingerprints {
+		row("key", "%s", f)
+	}
+	if s.KeyFile != "" && s.First {
+		row("", "made for you: %s", s.KeyFile)
+	}
+	if s.LoginLink != "" {
+		row("dashboard", "%s  (one use, 15 minutes)", s.LoginLink)
+	} else {
+		row("dashboard", "%s", s.HTTP)
+	}
+	row("ssh", "%s  host key %s", s.SSH, s.HostKey)
+	return b.String() + s.Commands
+}
+
 // firstStart creates the first admin if there is none, and returns what is printed on
 // stdout. Off loopback, and beside other accounts, it creates one from RELAY_INITIAL_ADMIN_KEYS
 // only. Readiness follows after it, so that a client that waits for /readyz finds the account.
@@ -78,6 +118,9 @@ func (a *app) needsAdmin(accounts []relay.Account) bool {
 	return !slices.ContainsFunc(accounts, func(acc relay.Account) bool { return acc.Admin || acc.Name == initialAdmin })
 }
 
+// noAdminLeft is said where there are accounts and no admin.
+const noAdminLeft = "no admin is left; make one with `relayd user add NAME --admin`"
+
 // initialAdmin is the account of --initial-admin-keys.
 const initialAdmin = "admin"
 
@@ -85,7 +128,7 @@ const initialAdmin = "admin"
 // on loopback, from those of the person that runs relayd. Without keys or a person it creates
 // none.
 func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operatorEnv) error {
-	keys, err := initialAdminKeys(string(a.cfg.InitialAdminKeys))
+	keys, err := initialAdminKeys(a.cfg.InitialAdminKeys)
 	name := initialAdmin
 	if err == nil && keys == nil && a.site.Loopback && !env.isService() {
 		name = env.account()
@@ -166,7 +209,7 @@ type operatorEnv struct {
 }
 
 func newOperatorEnv(a *app, list []*setting) *operatorEnv {
-	s := &operatorEnv{getenv: a.cli.getenv, dataDir: string(a.cfg.DataDir)}
+	s := &operatorEnv{getenv: a.cli.getenv, dataDir: a.cfg.DataDir}
 	if s.dataDir != defaultDataDir(s.getenv) {
 		s.options = append(s.options, "--data-dir", s.dataDir)
 	}

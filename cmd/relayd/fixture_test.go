@@ -99,8 +99,8 @@ func (a *app) stopOnce() error {
 func (h *testServer) tunnel(alias, local string) *tunnelled {
 	h.t.Helper()
 	known := filepath.Join(h.t.TempDir(), "known_hosts")
-	host, port, _ := net.SplitHostPort(h.app.listenAddrs.SSH)
-	line := knownhosts.Line([]string{h.app.listenAddrs.SSH}, h.app.hostKeys[0].PublicKey())
+	host, port, _ := net.SplitHostPort(h.app.cfg.SSHAddr)
+	line := knownhosts.Line([]string{h.app.cfg.SSHAddr}, h.app.hostKeys[0].PublicKey())
 	if err := os.WriteFile(known, []byte(line+"\n"), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (h *testServer) client() *http.Client {
 	return &http.Client{Timeout: 4 * time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", h.app.listenAddrs.HTTP)
+			return (&net.Dialer{}).DialContext(ctx, "tcp", h.app.cfg.HTTPAddr)
 		},
 	}}
 }
@@ -195,7 +195,7 @@ func (h *testServer) newest(alias string) record.Summary {
 // of the connection.
 func (h *testServer) send(raw string) string {
 	h.t.Helper()
-	conn, err := net.Dial("tcp", h.app.listenAddrs.HTTP)
+	conn, err := net.Dial("tcp", h.app.cfg.HTTPAddr)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func (l *local) seen(t *testing.T, n int) []string {
 
 // trySend is send for a connection that may be cut.
 func (h *testServer) trySend(raw string) string {
-	conn, err := net.Dial("tcp", h.app.listenAddrs.HTTP)
+	conn, err := net.Dial("tcp", h.app.cfg.HTTPAddr)
 	if err != nil {
 		return err.Error()
 	}

@@ -38,15 +38,15 @@ func (c *cli) healthcheckCommand() *cobra.Command {
 // requestHealth requests /healthz from the plain listener, or from the TLS listener if
 // there is no other, and returns its URL.
 func requestHealth(ctx context.Context, cfg Config) (address string, err error) {
-	scheme, addr := "http", string(cfg.HTTPAddr)
+	scheme, addr := "http", cfg.HTTPAddr
 	if known, ok := loadSiteFile(cfg); ok && known.HTTPAddr != "" {
 		addr = known.HTTPAddr
 	}
 	if addr == "" {
-		scheme, addr = "https", string(cfg.HTTPSAddr)
+		scheme, addr = "https", cfg.HTTPSAddr
 	}
 	if port(addr) == "0" {
-		return "", errors.New(noHealthPort)
+		return "", errors.New("the configured HTTP port is 0, so there is no fixed address to ask; pass --http-addr")
 	}
 	address = scheme + "://" + dialable(addr) + "/healthz"
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -57,12 +57,12 @@ func requestHealth(ctx context.Context, cfg Config) (address string, err error) 
 
 // getLocal requests a URL of a listener of this machine and returns the body of the answer
 // 200. It does not check the certificate, which is for the public host.
-func getLocal(ctx context.Context, cfg Config, trusted Prefixes, address string) ([]byte, error) {
+func getLocal(ctx context.Context, cfg Config, trusted []netip.Prefix, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
-	base := cfg.site(cfg.addresses()).Base
+	base := cfg.site().Base
 	client := &http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true, DialContext: dialLocal(trusted),
@@ -76,12 +76,12 @@ func getLocal(ctx context.Context, cfg Config, trusted Prefixes, address string)
 		if errors.As(err, &cause) {
 			err = cause.Err
 		}
-		return nil, fmt.Errorf(noHealth, address, err)
+		return nil, fmt.Errorf("no relayd answers at %s (%v); start it with `relayd serve`, or pass the --http-addr or --data-dir of the one that runs", address, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
 	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf(unhealthy, address, res.StatusCode)
+		err = fmt.Errorf("GET %s answered %d; the log of that relayd says why", address, res.StatusCode)
 	}
 	return body, err
 }
@@ -91,7 +91,7 @@ const localProxy = "PROXY UNKNOWN\r\n"
 
 // dialLocal dials a listener of this machine. If this machine is a trusted proxy, the
 // listener requires a PROXY header, and dialLocal sends one.
-func dialLocal(trusted Prefixes) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialLocal(trusted []netip.Prefix) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		if err != nil {

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/crypto/ssh"
 
@@ -32,7 +31,7 @@ func loadHostKeys(ctx context.Context, cfg Config, s *store.Store, log *slog.Log
 		}
 		return keys, nil
 	}
-	dir := string(cfg.DataDir)
+	dir := cfg.DataDir
 	var key ssh.Signer
 	if cfg.DatabaseURL == "" {
 		key, err = sshgate.LoadHostKey(dir)
@@ -43,7 +42,7 @@ func loadHostKeys(ctx context.Context, cfg Config, s *store.Store, log *slog.Log
 }
 
 func hostKeyFiles(cfg Config) []string {
-	return strings.FieldsFunc(string(cfg.SSHHostKey), func(r rune) bool { return r == ',' || r == ' ' })
+	return words(cfg.SSHHostKey)
 }
 
 func readHostKey(file string) (ssh.Signer, error) {

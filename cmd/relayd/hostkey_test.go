@@ -38,7 +38,7 @@ func TestHostKeyOfAllNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		keys, err := loadHostKeys(t.Context(), Config{DataDir: Text(dir), DatabaseURL: DatabaseURL(url)}, s, slog.New(slog.NewTextHandler(&log, nil)))
+		keys, err := loadHostKeys(t.Context(), Config{DataDir: dir, DatabaseURL: url}, s, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil || len(keys) != 1 || !bytes.Equal(keys[0].PublicKey().Marshal(), known.PublicKey().Marshal()) {
 			t.Errorf("node %d: %v, %v", i, keys, err)
 		}
@@ -62,7 +62,7 @@ func TestHostKeyFiles(t *testing.T) {
 		}
 		list, want = append(list, filepath.Join(dir, sshgate.HostKeyFile)), append(want, key)
 	}
-	cfg := Config{DataDir: Text(t.TempDir()), SSHHostKey: Text(strings.Join(list, ","))}
+	cfg := Config{DataDir: t.TempDir(), SSHHostKey: strings.Join(list, ",")}
 	keys, err := loadHostKeys(t.Context(), cfg, nil, nil)
 	if err != nil || len(keys) != 2 {
 		t.Fatalf("%v, %v", keys, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
+	"relay"
 	"relay/record"
 )
 
@@ -72,25 +73,29 @@ func readKeyFile(path string) ([]publicKey, error) {
 }
 
 func (c *cli) keyCommand() *cobra.Command {
-	return group("key", "SSH public keys: add, list, rm", c.keyAdd(), c.keyList(), c.keyRemove())
-}
-
-func (c *cli) keyAdd() *cobra.Command {
-	cmd := &cobra.Command{
+	add := c.forUser(&cobra.Command{
 		Use: "add --user NAME FILE", Short: "register the public keys of a file", Args: exactly("FILE"),
 		Example: "  relayd key add --user alice ~/.ssh/id_ed25519.pub",
-	}
-	user := userFlag(cmd, "whose key it is")
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := requireFlag("user", *user); err != nil {
-			return err
-		}
+	}, "whose key it is", func(ctx context.Context, o *operator, user string, args []string) error {
 		keys, err := readKeyFile(args[0])
 		if err != nil {
 			return err
 		}
-		return o.addKeys(ctx, *user, keys)
+		return o.addKeys(ctx, user, keys)
 	})
+	list := &cobra.Command{Use: "list", Short: "list the keys"}
+	user := list.Flags().String("user", "", "only those of one account")
+	listing(c, list, "USER\tFINGERPRINT\tTYPE\tNAME\tLAST USED", func(ctx context.Context, o *operator) ([]relay.Key, error) {
+		keys, err := o.store.Keys(ctx, o.who, *user)
+		return keys, explainNotFound(err, noAccount, *user)
+	}, record.OfKey, func(k record.Key) []string {
+		return []string{k.User, k.Fingerprint, k.Type, cmp.Or(k.Name, "-"), whenOr(k.LastUsedAt)}
+	})
+	remove := c.changing(&cobra.Command{
+		Use: "rm FINGERPRINT", Short: "remove a key; connections that use it are cut", Args: exactly("FINGERPRINT"),
+	}, "there is no key %s; `relayd key list` shows their fingerprints", "key %s removed",
+		func(ctx context.Context, o *operator, name string) error { return o.store.RemoveKey(ctx, o.who, name) })
+	return group("key", "SSH public keys: add, list, rm", add, list, remove)
 }
 
 func (o *operator) addKeys(ctx context.Context, user string, keys []publicKey) error {
@@ -119,42 +124,6 @@ func (o *operator) requireNew(ctx context.Context, keys []publicKey) error {
 		}
 	}
 	return nil
-}
-
-func (c *cli) keyList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "list the keys", Args: exactly()}
-	user := userFlag(cmd, "only those of one account")
-	asJSON := jsonFlag(cmd)
-	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
-		keys, err := o.store.Keys(ctx, o.who, *user)
-		if err != nil {
-			return explainNotFound(err, noAccount, *user)
-		}
-		head := []string{"USER", "FINGERPRINT", "TYPE", "NAME", "LAST USED"}
-		return printRows(o.stdout, *asJSON, head, mapSlice(keys, record.OfKey), func(k record.Key) []string {
-			return []string{k.User, k.Fingerprint, k.Type, cmp.Or(k.Name, "-"), whenOr(k.LastUsedAt)}
-		})
-	})
-}
-
-func (c *cli) keyRemove() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "rm FINGERPRINT", Short: "remove a key; connections that use it are cut", Args: exactly("FINGERPRINT"),
-	}
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := o.store.RemoveKey(ctx, o.who, args[0]); err != nil {
-			return explainNotFound(err, noKey, args[0])
-		}
-		o.report("key %s removed", args[0])
-		return nil
-	})
-}
-
-func whenOr(t *record.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return when(t.Time)
 }
 
 // initialAdminKeys reads the setting of that name: authorized_keys text, or the

@@ -20,7 +20,7 @@ type logging struct {
 
 // logger returns a logger with the form and level of the settings.
 func (c *cli) logger(cfg Config) *slog.Logger {
-	c.logging.level.Set(slog.Level(cfg.LogLevel))
+	_ = c.logging.level.UnmarshalText([]byte(cfg.LogLevel)) // one of the words of the setting
 	opt := &slog.HandlerOptions{Level: &c.logging.level}
 	w := io.MultiWriter(c.stderr, &c.logging.recent)
 	if cfg.LogFormat == "json" {
@@ -31,20 +31,21 @@ func (c *cli) logger(cfg Config) *slog.Logger {
 
 // toggleDebug switches the level of the log to debug, or back to that of the settings.
 func (a *app) toggleDebug() {
-	level := slog.LevelDebug
+	level, own := slog.LevelDebug, slog.LevelDebug
+	_ = own.UnmarshalText([]byte(a.cfg.LogLevel))
 	if a.cli.logging.level.Level() == level {
-		level = slog.Level(a.cfg.LogLevel)
+		level = own
 	}
 	a.cli.logging.level.Set(level)
-	a.log.Log(context.Background(), max(level, slog.Level(a.cfg.LogLevel)), "log level changed by a signal", "level", level.String())
+	a.log.Log(context.Background(), max(level, own), "log level changed by a signal", "level", level.String())
 }
 
 // watchLevelSignal toggles the level of the log at each SIGUSR2, where there are such signals,
 // until ctx ends.
 func (a *app) watchLevelSignal(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
-	for _, s := range levelSignals {
-		signal.Notify(signals, s)
+	if len(levelSignals) > 0 {
+		signal.Notify(signals, levelSignals...)
 	}
 	defer signal.Stop(signals)
 	for {

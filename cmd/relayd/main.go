@@ -58,9 +58,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err == nil {
 		return exitOK
 	}
-	c.printError(err)
-	var usage *usageError
-	if errors.As(err, &usage) {
+	for line := range strings.SplitSeq(userMessage(err), "\n") {
+		c.report("%s", line)
+	}
+	if errors.As(err, new(*usageError)) {
 		return exitUsage
 	}
 	return exitFailure
@@ -74,24 +75,39 @@ type cli struct {
 }
 
 // usageError is a mistake in the arguments or settings: exit code 2.
-type usageError struct {
-	err  error
-	hint string // "" = none
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// report prints talk to stderr.
+func (c *cli) report(format string, args ...any) {
+	fmt.Fprintf(c.stderr, "relayd: "+format+"\n", args...)
 }
 
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error {
-	return &usageError{err: fmt.Errorf(format, args...)}
+// userMessage is an error as an operator reads it: without codes, causes included.
+func userMessage(err error) string {
+	var e *relay.Error
+	if !errors.As(err, &e) || e.Detail == "" {
+		return err.Error()
+	}
+	text := strings.Replace(err.Error(), e.Error(), e.Detail, 1)
+	if e.Cause != nil && e.Code != relay.CodeConflict { // there it only tells conflicts apart
+		text += ": " + e.Cause.Error()
+	}
+	return text
 }
 
 func (c *cli) rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "relayd",
-		Short:         "the Relay server: permanent webhook URLs, tunnels by ssh, byte-for-byte replay",
-		Long:          rootLong,
-		Example:       rootExample,
+		Use:   "relayd",
+		Short: "the Relay server: permanent webhook URLs, tunnels by ssh, byte-for-byte replay",
+		Long: `relayd gives code on your machine a permanent public URL, keeps every request sent
+to it, and sends any of them again, byte for byte.`,
+		Example: `  relayd serve --data-dir .relay
+  relayd user add alice --key alice.pub
+  relayd token add --user alice`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       relay.ThisBuild().String(),
@@ -104,22 +120,16 @@ func (c *cli) rootCommand() *cobra.Command {
 		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(), c.supportCommand(),
 		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.manCommand(),
 	)
-	strictCompletion(root)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{err: flagError(cmd, err), hint: fmt.Sprintf(hintHelp, cmd.CommandPath())}
-	})
-	return root
-}
-
-// strictCompletion makes cobra's completion command refuse an unknown shell, and a call
-// without one, as the other command groups do.
-func strictCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
-	for _, cmd := range root.Commands() {
+	for _, cmd := range root.Commands() { // as the other groups, it refuses an unknown shell, and none
 		if cmd.Name() == "completion" {
 			cmd.Args, cmd.RunE = noSuchCommand, needsOne
 		}
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w\n%s", flagError(cmd, err), helpHint(cmd))
+	})
+	return root
 }
 
 // group returns a command that only has subcommands.
@@ -131,11 +141,8 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 
 // needsOne refuses a call of a group without a subcommand.
 func needsOne(cmd *cobra.Command, _ []string) error {
-	names := make([]string, 0, len(cmd.Commands()))
-	for _, s := range cmd.Commands() {
-		names = append(names, s.Name())
-	}
-	return usagef(needsSubcommand, cmd.CommandPath(), strings.Join(names, ", "))
+	names := mapSlice(cmd.Commands(), (*cobra.Command).Name)
+	return usagef("%s needs one of %s", cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // noSuchCommand refuses an unknown subcommand of a group.
@@ -143,7 +150,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := fmt.Sprintf(hintHelp, cmd.CommandPath())
+	hint := helpHint(cmd)
 	var names []string
 	for _, sub := range cmd.Commands() {
 		if !sub.Hidden {
@@ -151,22 +158,25 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if near := record.Nearest(args[0], names); near != "" {
-		hint = fmt.Sprintf(hintMeant, near)
+		hint = fmt.Sprintf("did you mean %s?", near)
 	}
-	return &usageError{err: fmt.Errorf(unknownCommand, cmd.CommandPath(), args[0]), hint: hint}
+	return usagef("%s has no command %q\n%s", cmd.CommandPath(), args[0], hint)
+}
+
+func helpHint(cmd *cobra.Command) string {
+	return fmt.Sprintf("run `%s --help` for what it takes", cmd.CommandPath())
 }
 
 // exactly requires the named arguments.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == len(names) {
-			return nil
-		}
-		hint := fmt.Sprintf(hintHelp, cmd.CommandPath())
 		if len(args) < len(names) {
-			return &usageError{err: fmt.Errorf(missingArgument, names[len(args)]), hint: hint}
+			return usagef("missing %s\n%s", names[len(args)], helpHint(cmd))
 		}
-		return &usageError{err: fmt.Errorf(extraArgument, args[len(names)]), hint: hint}
+		if len(args) > len(names) {
+			return usagef("%q is more than is needed\n%s", args[len(names)], helpHint(cmd))
+		}
+		return nil
 	}
 }
 
@@ -183,7 +193,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	if near := record.Nearest(unknown.GetSpecifiedName(), names); near != "" {
-		return fmt.Errorf(meantFlag, err, near)
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
 	}
 	return err
 }
@@ -213,3 +223,26 @@ func (c *cli) manCommand() *cobra.Command {
 		},
 	}
 }
+
+// manualEnd ends the manual page of relayd.
+const manualEnd = `.SH EXIT STATUS
+.TP
+.B 0
+Success; for serve, a graceful stop.
+.TP
+.B 1
+Failure; for serve also a stop in which requests were cut.
+.TP
+.B 2
+Wrong usage.
+.SH FILES
+.TP
+.I /etc/relayd/relayd.yaml
+Settings of the packaged service.
+.TP
+.I /var/lib/relayd
+Data of the packaged service: events, host key, spool, certificates.
+.SH ENVIRONMENT
+Each setting is read from its flag, else from RELAY_ and its name in capitals, else from the file of
+\-\-config or RELAY_CONFIG. relayd config prints the values in force and where each comes from.
+`

@@ -40,7 +40,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	have := names(`(?m)^# TYPE (relay_\w+) `, get("http://"+h.app.listenAddrs.Admin+"/metrics"))
+	have := names(`(?m)^# TYPE (relay_\w+) `, get("http://"+h.app.cfg.AdminAddr+"/metrics"))
 	told := names("(?m)^\\| `(relay_\\w+)`", string(page))
 	for _, name := range have {
 		if !slices.Contains(told, name) {

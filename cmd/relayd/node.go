@@ -9,35 +9,50 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"relay"
 	"relay/record"
 )
 
 func (c *cli) nodeCommand() *cobra.Command {
-	return group("node", "the relayd processes that serve this store: list, drain, resume", c.nodeList(), c.nodeDrain(), c.nodeResume())
-}
-
-func (c *cli) nodeList() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "list", Short: "list the nodes, with state, version, tunnels and last sign of life", Args: exactly(),
+	list := listing(c, &cobra.Command{
+		Use: "list", Short: "list the nodes, with state, version, tunnels and last sign of life",
 		Long: `Lists every relayd that serves the same Postgres (docs/cluster.md). A node that is dead is
 forgotten by the others after a few seconds. With SQLite there is one node.`,
 		Example: "  relayd node list --json",
-	}
-	asJSON := jsonFlag(cmd)
-	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
-		nodes, err := o.store.Nodes(ctx)
-		if err != nil {
-			return err
-		}
-		head := []string{"NAME", "VERSION", "SCHEMA", "STATE", "SINCE", "TUNNELS", "SPOOL", "CLOCK", "FEED", "LAST SEEN"}
-		return printRows(o.stdout, *asJSON, head, mapSlice(nodes, record.OfNode), func(n record.Node) []string {
+	}, "NAME\tVERSION\tSCHEMA\tSTATE\tSINCE\tTUNNELS\tSPOOL\tCLOCK\tFEED\tLAST SEEN",
+		func(ctx context.Context, o *operator) ([]relay.Node, error) { return o.store.Nodes(ctx) },
+		record.OfNode, func(n record.Node) []string {
 			offset := time.Duration(n.ClockOffsetMs * float64(time.Millisecond)).Round(time.Millisecond)
 			return []string{
 				n.Name, n.Version, strconv.FormatInt(n.Schema, 10), n.State, when(n.Since.Time), strconv.Itoa(n.Tunnels),
 				strconv.FormatInt(n.SpoolSteps, 10), offset.String(), cmp.Or(n.Feed, "-"), when(n.LastSeenAt.Time),
 			}
 		})
-	})
+	resume := c.operate(&cobra.Command{
+		Use: "resume NAME", Short: "let a drained node serve again", Args: exactly("NAME"),
+		Example: "  relayd node resume relay-1",
+	}, func(ctx context.Context, o *operator, args []string) error { return o.drainNode(ctx, args[0], false) })
+	return group("node", "the relayd processes that serve this store: list, drain, resume", list, c.nodeDrain(), resume)
+}
+
+func (c *cli) tunnelCommand() *cobra.Command {
+	list := listing(c, &cobra.Command{
+		Use: "list", Short: "list the tunnels of every node, with account, client and source",
+		Example: "  relayd tunnel list --json",
+	}, "ID\tALIAS\tACCOUNT\tCLIENT\tSOURCE\tNODE\tSTATE\tSINCE\tREQUESTS",
+		func(ctx context.Context, o *operator) ([]relay.TunnelRecord, error) {
+			return o.store.Tunnels(ctx, o.who)
+		},
+		record.OfTunnel, func(t record.Tunnel) []string {
+			return []string{t.ID, t.Alias, t.Account, t.Client, t.Source, t.Node, t.State, when(t.Since.Time), strconv.FormatInt(t.Requests, 10)}
+		})
+	end := c.changing(&cobra.Command{
+		Use: "close ID", Short: "close a tunnel; its client is told", Args: exactly("ID"),
+		Long:    "Closes a tunnel within two seconds, on whichever node it is. The client may connect again: to keep it out, remove its key.",
+		Example: "  relayd tunnel close tun_7Q2M…",
+	}, "there is no tunnel %s; `relayd tunnel list` shows them", "",
+		func(ctx context.Context, o *operator, id string) error { return o.store.CloseTunnel(ctx, o.who, id) })
+	return group("tunnel", "attached tunnels: list, close", list, end)
 }
 
 func (c *cli) nodeDrain() *cobra.Command {
@@ -76,23 +91,15 @@ node that is stopped (SIGTERM) does the same by itself.`,
 			case <-time.After(time.Second / 2):
 			}
 		}
-		return fmt.Errorf(stillTunnels, args[0], left, wait.String())
+		return fmt.Errorf("%s still has %d tunnels after %s; it goes on sending them away", args[0], left, wait.String())
 	})
-}
-
-func (c *cli) nodeResume() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "resume NAME", Short: "let a drained node serve again", Args: exactly("NAME"),
-		Example: "  relayd node resume relay-1",
-	}
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error { return o.drainNode(ctx, args[0], false) })
 }
 
 func (o *operator) drainNode(ctx context.Context, name string, on bool) error {
 	if o.cfg.DatabaseURL == "" {
-		return fmt.Errorf(onlyNode, name)
+		return fmt.Errorf("with SQLite there is one relayd; to stop it, end its process (%s is not changed)", name)
 	}
-	return explainNotFound(o.store.DrainNode(ctx, o.who, name, on), noNode, name)
+	return explainNotFound(o.store.DrainNode(ctx, o.who, name, on), "no node named %s lives; `relayd node list` shows them", name)
 }
 
 // setDraining follows the state that an operator has given this node: see store.OnDrain.
@@ -115,7 +122,7 @@ func (a *app) setDraining(on bool) {
 		a.log.Info("the node is drained; its clients are sent to the other nodes", "drain_delay", a.cfg.DrainDelay.String())
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(a.cfg.DrainDelay)):
+		case <-time.After(a.cfg.DrainDelay):
 			a.sshServer.Move(ctx)
 		}
 	}()

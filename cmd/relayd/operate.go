@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,14 +29,17 @@ type operator struct {
 	who   relay.Actor
 }
 
+// action is what a command does on a store.
+type action func(ctx context.Context, o *operator, args []string) error
+
 // operate makes cmd a command on an existing store. It never creates a store.
-func (c *cli) operate(cmd *cobra.Command, do func(ctx context.Context, o *operator, args []string) error) *cobra.Command {
+func (c *cli) operate(cmd *cobra.Command, do action) *cobra.Command {
 	return c.onStore(cmd, true, do)
 }
 
 // onStore makes cmd a command on a store, which has to have a schema if filled is set. A
 // SQLite file has to be there in any case, so that a wrong --data-dir is noticed.
-func (c *cli) onStore(cmd *cobra.Command, filled bool, do func(ctx context.Context, o *operator, args []string) error) *cobra.Command {
+func (c *cli) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
 	load := c.settingFlags(cmd, false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		cfg, _, err := load()
@@ -59,15 +63,15 @@ func (c *cli) onStore(cmd *cobra.Command, filled bool, do func(ctx context.Conte
 // openStore opens the store that the settings name.
 func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.Store, error) {
 	s, err := store.Open(ctx, store.Options{
-		URL: string(cfg.DatabaseURL), DirectURL: string(cfg.DatabaseDirectURL), DataDir: string(cfg.DataDir),
-		AliasClaim: bool(cfg.AliasClaim), MaxAliases: cfg.MaxAliases.Limit(), NoCreate: existing,
-		SpoolLimit: cfg.SpoolLimit.Limit(), Retention: cfg.Retention.Limit(),
-		NodeName: string(cfg.NodeName), Version: relay.ThisBuild().Version, MaxConns: int(cfg.DatabaseMaxConns),
-		MaxAliasStorage: cfg.MaxAliasStorage.Limit(), MinFree: cfg.MinFree.Limit(),
+		URL: cfg.DatabaseURL, DirectURL: cfg.DatabaseDirectURL, DataDir: cfg.DataDir,
+		AliasClaim: cfg.AliasClaim, MaxAliases: cfg.MaxAliases, NoCreate: existing,
+		SpoolLimit: cfg.SpoolLimit, Retention: cfg.Retention,
+		NodeName: cfg.NodeName, Version: relay.ThisBuild().Version, MaxConns: cfg.DatabaseMaxConns,
+		MaxAliasStorage: cfg.MaxAliasStorage, MinFree: max(cfg.MinFree, 0),
 		Log: c.logger(cfg),
 	})
 	if err != nil && cfg.DatabaseURL != "" {
-		err = databaseError(err)
+		return nil, databaseError(err)
 	}
 	return s, err
 }
@@ -79,11 +83,50 @@ func databaseError(err error) error {
 	var refusal interface{ SQLState() string }
 	switch {
 	case errors.As(err, &network):
-		return fmt.Errorf(databaseAway, err)
+		return fmt.Errorf("%w; start Postgres there, or correct --database-url (RELAY_DATABASE_URL)", err)
 	case errors.As(err, &refusal) && (strings.HasPrefix(refusal.SQLState(), "28") || refusal.SQLState() == "3D000"):
-		return fmt.Errorf(databaseRefuses, err)
+		return fmt.Errorf("%w; correct user, password or database name of --database-url (RELAY_DATABASE_URL)", err)
 	}
 	return err
+}
+
+// listing makes cmd a command that lists what rows returns, as a table of cells or as JSON.
+// of makes the outward form of a row.
+func listing[A, B any](c *cli, cmd *cobra.Command, head string, rows func(context.Context, *operator) ([]A, error), of func(A) B, cells func(B) []string) *cobra.Command {
+	cmd.Args = exactly()
+	asJSON := jsonFlag(cmd)
+	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
+		list, err := rows(ctx, o)
+		if err != nil {
+			return err
+		}
+		return printRows(o.stdout, *asJSON, head, mapSlice(list, of), cells)
+	})
+}
+
+// changing makes cmd a command that changes the thing of one name, which it says on stderr
+// unless done is empty. notFound is the error where there is no such thing.
+func (c *cli) changing(cmd *cobra.Command, notFound, done string, change func(ctx context.Context, o *operator, name string) error) *cobra.Command {
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		if err := change(ctx, o, args[0]); err != nil {
+			return explainNotFound(err, notFound, args[0])
+		}
+		if done != "" {
+			o.report(done, args[0])
+		}
+		return nil
+	})
+}
+
+// forUser makes cmd a command that needs --user, which help describes.
+func (c *cli) forUser(cmd *cobra.Command, help string, do func(ctx context.Context, o *operator, user string, args []string) error) *cobra.Command {
+	user := cmd.Flags().String("user", "", help)
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		if *user == "" {
+			return usagef("missing --user")
+		}
+		return do(ctx, o, *user, args)
+	})
 }
 
 // jsonFlag adds --json to a read command.
@@ -91,35 +134,16 @@ func jsonFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("json", false, "print JSON")
 }
 
-// userFlag adds --user to a command; requireFlag checks that it was given.
-func userFlag(cmd *cobra.Command, help string) *string {
-	return cmd.Flags().String("user", "", help)
-}
-
-func requireFlag(flag, value string) error {
-	if value == "" {
-		return usagef(missingFlag, flag)
-	}
-	return nil
-}
-
 // printRows prints a list as a table or as a JSON array. It escapes the cells of a table
 // for terminals.
-func printRows[T any](w io.Writer, asJSON bool, head []string, rows []T, cells func(T) []string) error {
+func printRows[T any](w io.Writer, asJSON bool, head string, rows []T, cells func(T) []string) error {
 	if asJSON {
-		if rows == nil {
-			rows = []T{}
-		}
-		return printJSON(w, rows)
+		return printJSON(w, slices.Concat([]T{}, rows)) // [] and not null
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, strings.Join(head, "\t"))
+	fmt.Fprintln(table, head)
 	for _, r := range rows {
-		line := cells(r)
-		for i := range line {
-			line[i] = record.SafeText(line[i])
-		}
-		fmt.Fprintln(table, strings.Join(line, "\t"))
+		fmt.Fprintln(table, strings.Join(mapSlice(cells(r), record.SafeText), "\t"))
 	}
 	return table.Flush()
 }
@@ -139,22 +163,40 @@ func when(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
+func whenOr(t *record.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return when(t.Time)
+}
+
+// mapSlice maps a list.
+func mapSlice[A, B any](list []A, f func(A) B) []B {
+	out := make([]B, len(list))
+	for i, a := range list {
+		out[i] = f(a)
+	}
+	return out
+}
+
+// explainNotFound replaces a not-found error by a message that names what was not found.
+func explainNotFound(err error, format string, args ...any) error {
+	if errors.Is(err, relay.ErrNotFound) {
+		return fmt.Errorf(format, args...)
+	}
+	return err
+}
+
 func (c *cli) auditCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "list the changes that accounts and operators made, newest first", Args: exactly()}
+	cmd := &cobra.Command{Use: "audit", Short: "list the changes that accounts and operators made, newest first"}
 	n := cmd.Flags().IntP("number", "n", 50, "how many entries")
-	asJSON := jsonFlag(cmd)
-	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
+	return listing(c, cmd, "WHEN\tWHO\tACTION\tTARGET\tDETAIL", func(ctx context.Context, o *operator) ([]relay.AuditEntry, error) {
 		if *n < 1 {
-			return usagef("-n: expected a number above 0")
+			return nil, usagef("-n: expected a number above 0")
 		}
-		entries, err := o.store.Audit(ctx, o.who, *n)
-		if err != nil {
-			return err
-		}
-		head := []string{"WHEN", "WHO", "ACTION", "TARGET", "DETAIL"}
-		return printRows(o.stdout, *asJSON, head, mapSlice(entries, record.OfAudit), func(a record.AuditEntry) []string {
-			return []string{when(a.At.Time), a.Actor, a.Action, a.Target, a.Detail}
-		})
+		return o.store.Audit(ctx, o.who, *n)
+	}, record.OfAudit, func(a record.AuditEntry) []string {
+		return []string{when(a.At.Time), a.Actor, a.Action, a.Target, a.Detail}
 	})
 }
 
@@ -173,4 +215,43 @@ docs/operations.md describes how to restore.`,
 		o.report("backup written to %s", args[0])
 		return nil
 	})
+}
+
+// migrateCommand migrates the store; a SQLite file has to be there.
+func (c *cli) migrateCommand() *cobra.Command {
+	status := &cobra.Command{Use: "status", Short: "print the schema of the store and of this build", Args: exactly()}
+	asJSON := jsonFlag(status)
+	c.onStore(status, false, func(ctx context.Context, o *operator, _ []string) error {
+		have, want, err := o.store.Schema(ctx)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(o.stdout, schemaState{Have: have, Want: want, Current: have == want})
+		}
+		advice := "run `relayd migrate`, or start the server, which does it too"
+		if have == want {
+			advice = "current"
+		} else if have > want {
+			advice = "newer than this build, which refuses to touch it; use a newer relayd"
+		}
+		_, err = fmt.Fprintf(o.stdout, "schema %d, this build wants %d: %s\n", have, want, advice)
+		return err
+	})
+	cmd := &cobra.Command{Use: "migrate", Short: "bring the schema of the store up to this build", Args: noSuchCommand}
+	cmd.AddCommand(status)
+	return c.onStore(cmd, false, func(ctx context.Context, o *operator, _ []string) error {
+		from, to, err := o.store.Migrate(ctx)
+		if err == nil {
+			fmt.Fprintf(o.stdout, "schema %d -> %d\n", from, to)
+		}
+		return err
+	})
+}
+
+// schemaState is what `migrate status --json` prints.
+type schemaState struct {
+	Have    int64 `json:"have"`
+	Want    int64 `json:"want"`
+	Current bool  `json:"current"`
 }

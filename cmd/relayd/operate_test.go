@@ -97,7 +97,7 @@ func TestAdmin(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
 	var stats map[string]any
-	res, err := http.Get("http://" + h.app.listenAddrs.Admin + "/debug/stats")
+	res, err := http.Get("http://" + h.app.cfg.AdminAddr + "/debug/stats")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +115,9 @@ func TestAdmin(t *testing.T) {
 			addr, host string
 			want       int
 		}{
-			{h.app.listenAddrs.Admin, "localhost", http.StatusOK},
-			{h.app.listenAddrs.Admin, "attacker.example", http.StatusMisdirectedRequest}, // DNS rebinding
-			{h.app.listenAddrs.HTTP, h.app.site.Base.Host, http.StatusNotFound},
+			{h.app.cfg.AdminAddr, "localhost", http.StatusOK},
+			{h.app.cfg.AdminAddr, "attacker.example", http.StatusMisdirectedRequest}, // DNS rebinding
+			{h.app.cfg.HTTPAddr, h.app.site.Base.Host, http.StatusNotFound},
 		} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.addr+path, nil)
 			if err != nil {
@@ -135,7 +135,7 @@ func TestAdmin(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
-		res, err := http.Get("http://" + h.app.listenAddrs.HTTP + path)
+		res, err := http.Get("http://" + h.app.cfg.HTTPAddr + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,13 +229,13 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.stopOnce()
-	if status, body := get(t, a.listenAddrs.HTTP, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not serving yet") {
+	if status, body := get(t, a.cfg.HTTPAddr, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "not serving yet") {
 		t.Errorf("without an account: %d %s", status, body)
 	}
 	if _, err := a.firstStart(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	if !poll(30*time.Second, func() bool { status, _ := get(t, a.listenAddrs.HTTP, "/readyz"); return status == http.StatusOK }) {
+	if !poll(30*time.Second, func() bool { status, _ := get(t, a.cfg.HTTPAddr, "/readyz"); return status == http.StatusOK }) {
 		t.Error("never ready")
 	}
 }
@@ -250,7 +250,7 @@ func TestTLSFiles(t *testing.T) {
 		t.Errorf("base URL %s", h.app.site.Base.String())
 	}
 	h.app.site.Base.Scheme = "http" // the API client of the tests is a plain one
-	conn, err := tls.Dial("tcp", h.app.listenAddrs.HTTPS, &tls.Config{RootCAs: pool, ServerName: "demo.localhost"})
+	conn, err := tls.Dial("tcp", h.app.cfg.HTTPSAddr, &tls.Config{RootCAs: pool, ServerName: "demo.localhost"})
 	if err != nil {
 		t.Fatal(err)
 	}

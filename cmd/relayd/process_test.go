@@ -59,9 +59,9 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.app = &app{cfg: cfg, listenAddrs: addresses{HTTP: m[1], SSH: m[2]}}
-	p.app.site = cfg.site(p.app.listenAddrs)
-	s, err := store.Open(t.Context(), store.Options{URL: string(cfg.DatabaseURL), DataDir: dir, NoCreate: true})
+	cfg.HTTPAddr, cfg.SSHAddr = m[1], m[2]
+	p.app = &app{cfg: cfg, site: cfg.site()}
+	s, err := store.Open(t.Context(), store.Options{URL: cfg.DatabaseURL, DataDir: dir, NoCreate: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"relay"
 	"relay/delivery"
 	"relay/server"
@@ -43,16 +41,6 @@ func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 // would queue the requests for their tunnels.
 const connectTime = 5 * time.Second
 
-// newRegistry returns the registry of all packages, with the build info.
-func newRegistry() *prometheus.Registry {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "relay_build_info", Help: "Always 1; the label is the version of this build.",
-		ConstLabels: prometheus.Labels{"version": relay.ThisBuild().Version},
-	}, func() float64 { return 1 }))
-	return reg
-}
-
 // stats returns the counts of /debug/stats.
 func (a *app) stats() server.Stats {
 	d, s := a.delivery.Stats(), a.store.Stats()
@@ -66,8 +54,8 @@ func (a *app) stats() server.Stats {
 	}
 }
 
-// standbyHandler answers 503 store-unavailable for aliases and the base site until this
-// process serves the store: a caller must not hear that an alias does not exist only
+// standbyHandler answers 503 store-unavailable for aliases and the base site until serving
+// is set: a caller must not hear that an alias does not exist only
 // because this relayd is still a standby.
 type standbyHandler struct {
 	capture *delivery.Delivery
@@ -75,22 +63,9 @@ type standbyHandler struct {
 	serving atomic.Bool
 }
 
-// setHandlers sets what startServing switches to. Call it before anything is served.
-func (d *standbyHandler) setHandlers(capture *delivery.Delivery, base http.Handler) {
-	d.capture, d.base = capture, base
-}
-
-func (d *standbyHandler) startServing() { d.serving.Store(true) }
-
 const standbyDetail = "this relay is not serving yet; send the request again"
 
-func (d *standbyHandler) notServing() *relay.Error {
-	e := relay.Errorf(relay.CodeStoreUnavailable, standbyDetail)
-	e.RetryAfter = 2 * time.Second
-	return e
-}
-
-// Alias looks up a label. Before startServing it accepts every label, so that Capture
+// Alias looks up a label. Before serving is set it accepts every label, so that Capture
 // answers.
 func (d *standbyHandler) Alias(label string) (*relay.Alias, bool) {
 	if d.serving.Load() {
@@ -104,7 +79,9 @@ func (d *standbyHandler) Capture(ctx context.Context, in *relay.Inbound) relay.O
 	if d.serving.Load() && in.Alias.ID != 0 {
 		return d.capture.Capture(ctx, in)
 	}
-	return relay.Outcome{Answer: &relay.Answer{Error: d.notServing()}}
+	notServing := relay.Errorf(relay.CodeStoreUnavailable, standbyDetail)
+	notServing.RetryAfter = 2 * time.Second
+	return relay.Outcome{Answer: &relay.Answer{Error: notServing}}
 }
 
 // Reject keeps a refused request.

@@ -92,7 +92,7 @@ func TestNoAnswerTellsTheDatabasePassword(t *testing.T) {
 		"/metrics", "/debug/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
 		"/debug/pprof/heap?debug=1", "/debug/pprof/symbol", "/debug/pprof/allocs", "/debug/pprof/profile?seconds=1",
 	} {
-		status, body := get(t, h.app.listenAddrs.Admin, path)
+		status, body := get(t, h.app.cfg.AdminAddr, path)
 		if want := path != "/debug/pprof/cmdline"; (status == http.StatusOK) != want {
 			t.Errorf("%s answered %d", path, status)
 		}
@@ -127,11 +127,11 @@ func TestProfilesAreOffByDefault(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap"} {
-		if status, _ := get(t, h.app.listenAddrs.Admin, path); status != http.StatusNotFound {
+		if status, _ := get(t, h.app.cfg.AdminAddr, path); status != http.StatusNotFound {
 			t.Errorf("%s answered %d", path, status)
 		}
 	}
-	if status, _ := get(t, h.app.listenAddrs.Admin, "/debug/stats"); status != http.StatusOK {
+	if status, _ := get(t, h.app.cfg.AdminAddr, "/debug/stats"); status != http.StatusOK {
 		t.Errorf("/debug/stats answered %d", status)
 	}
 }

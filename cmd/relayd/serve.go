@@ -8,19 +8,34 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
 	"golang.org/x/sync/errgroup"
+
+	"relay"
 )
 
 // Stop stops gracefully: it accepts nothing new, lets running requests finish within the
 // drain time, tells and closes the tunnels, and flushes the store. The error says whether
 // requests had to be cut.
 func (a *app) Stop() error {
+	drain := relay.FormatDuration(a.cfg.Drain)
 	a.tellStopping()
-	a.announceDrain()
-	ctx, cancel := a.drain()
+	// For the drain delay /readyz answers 503 before anything closes: a balancer that checks
+	// it, and the other nodes, send new work elsewhere meanwhile. Without other nodes there is
+	// nowhere to send it, so that the delay then only applies if it is set.
+	a.server.Drain(true)
+	a.store.Leaving()
+	if a.cfg.drainDelayGiven || a.store.HasOtherNodes() {
+		a.log.Info("draining", "drain_delay", a.cfg.DrainDelay.String())
+		time.Sleep(a.cfg.DrainDelay)
+	}
+	ctx, cancel := context.WithCancel(context.Background()) // ends when running requests have to be cut
+	if a.cfg.Drain >= 0 {
+		ctx, cancel = context.WithTimeout(context.Background(), a.cfg.Drain)
+	} else {
+		drain = off
+	}
 	defer cancel()
-	a.log.Info("stopping", "drain", a.cfg.Drain.String())
+	a.log.Info("stopping", "drain", drain)
 	a.moveClients(ctx)
 	if a.systemd.present() { // new callers wait for the next relayd
 		a.server.StopAccepting()
@@ -35,8 +50,13 @@ func (a *app) Stop() error {
 	overdue := draining.Wait()
 	a.accessLog.close()
 
-	// Tunnels are closed last, because running requests need them.
-	last, done := context.WithTimeout(context.WithoutCancel(ctx), a.sshStopTime(ctx))
+	// Tunnels are closed last, because running requests need them, within the rest of the
+	// drain time, but at least a second, so that their clients can be told.
+	left := 15 * time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		left = max(time.Until(deadline), time.Second)
+	}
+	last, done := context.WithTimeout(context.Background(), left)
 	defer done()
 	if err := a.sshServer.Shutdown(last); err != nil {
 		a.log.Warn("ssh connections were cut", "err", err)
@@ -45,22 +65,10 @@ func (a *app) Stop() error {
 	err := a.store.Close()
 	if overdue != nil {
 		a.log.Warn("stopped with requests cut", "err", overdue)
-		return errors.Join(fmt.Errorf(drainRanOut, a.cfg.Drain.String()), err)
+		return errors.Join(fmt.Errorf("the time to stop in order ran out after %s: requests were cut and are kept as interrupted", drain), err)
 	}
 	a.log.Info("stopped")
 	return err
-}
-
-// announceDrain makes /readyz answer 503 for the drain delay before anything closes: a
-// balancer that checks it, and the other nodes, send new work elsewhere meanwhile. Without
-// other nodes there is nowhere to send it, so that the delay then only applies if it is set.
-func (a *app) announceDrain() {
-	a.server.Drain(true)
-	a.store.Leaving()
-	if a.cfg.drainDelayGiven || a.store.HasOtherNodes() {
-		a.log.Info("draining", "drain_delay", a.cfg.DrainDelay.String())
-		time.Sleep(time.Duration(a.cfg.DrainDelay))
-	}
 }
 
 // moveClients sends the SSH clients to the other nodes, if there are any, while everything
@@ -77,24 +85,6 @@ func (a *app) moveClients(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	a.sshServer.Move(ctx)
-}
-
-// drain returns a context that ends when running requests have to be cut.
-func (a *app) drain() (context.Context, context.CancelFunc) {
-	if a.cfg.Drain == unlimited {
-		return context.WithCancel(context.Background())
-	}
-	return context.WithTimeout(context.Background(), time.Duration(a.cfg.Drain))
-}
-
-// sshStopTime returns the rest of the drain time, for closing SSH connections, but at least
-// a second, so that they can be told.
-func (a *app) sshStopTime(ctx context.Context) time.Duration {
-	left := 15 * time.Second
-	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline)
-	}
-	return max(left, time.Second)
 }
 
 // abandon closes what a failed Start has opened.

@@ -24,14 +24,14 @@ type siteFile struct {
 }
 
 // saveSiteFile writes the file atomically.
-func saveSiteFile(cfg Config, site relay.Site, at addresses) error {
+func saveSiteFile(cfg Config, site relay.Site) error {
 	text, err := json.Marshal(siteFile{
-		BaseURL: site.Base.String(), AliasDomain: site.AliasDomain, SSHAddr: site.SSHAddr, HTTPAddr: at.HTTP,
+		BaseURL: site.Base.String(), AliasDomain: site.AliasDomain, SSHAddr: site.SSHAddr, HTTPAddr: cfg.HTTPAddr,
 	})
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(string(cfg.DataDir), siteFileName)
+	path := filepath.Join(cfg.DataDir, siteFileName)
 	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
 		return err
 	}
@@ -44,11 +44,11 @@ func loadSiteFile(cfg Config) (siteFile, bool) {
 	var known siteFile
 	var defaults Config
 	for _, s := range defaults.settings() {
-		_ = s.value.UnmarshalText([]byte(s.def))
+		_ = s.set(s.def)
 	}
 	given := cfg.BaseURL != "" || cfg.HTTPSAddr != "" || cfg.AliasDomain != defaults.AliasDomain ||
-		cfg.HTTPAddr != defaults.HTTPAddr && port(string(cfg.HTTPAddr)) != "0"
-	text, err := os.ReadFile(filepath.Join(string(cfg.DataDir), siteFileName))
+		cfg.HTTPAddr != defaults.HTTPAddr && port(cfg.HTTPAddr) != "0"
+	text, err := os.ReadFile(filepath.Join(cfg.DataDir, siteFileName))
 	if given || err != nil || json.Unmarshal(text, &known) != nil {
 		return siteFile{}, false
 	}
@@ -57,7 +57,7 @@ func loadSiteFile(cfg Config) (siteFile, bool) {
 
 // knownSite returns the site of the running server, or that of the settings.
 func knownSite(cfg Config) relay.Site {
-	site := cfg.site(cfg.addresses())
+	site := cfg.site()
 	known, ok := loadSiteFile(cfg)
 	if !ok {
 		return site

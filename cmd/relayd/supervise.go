@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -12,25 +11,22 @@ import (
 	"time"
 )
 
-// errOtherAddress is why a listener that systemd handed over is not used.
-var errOtherAddress = errors.New("it listens on another address than the setting says")
-
 // openListener returns the listener of a setting: the one that the relayd before this one
 // left with systemd, if it listens on that address, else a new one.
-func (a *app) openListener(name string, addr Addr, handed map[string]net.Listener) (net.Listener, error) {
+func (a *app) openListener(name, addr string, handed map[string]net.Listener) (net.Listener, error) {
 	if ln := handed[name]; ln != nil {
-		if addr.On() && sameAddress(ln.Addr(), string(addr)) {
+		if addr != "" && sameAddress(ln.Addr(), addr) {
 			a.inherited = true
 			return ln, nil
 		}
-		a.log.Warn("a listener from systemd is not used", "listener", name, "addr", ln.Addr().String(), "err", errOtherAddress)
+		a.log.Warn("a listener from systemd is not used", "listener", name, "addr", ln.Addr().String(), "err", "it listens on another address than the setting says")
 		_ = ln.Close()
 		_ = a.systemd.notify("FDSTOREREMOVE=1\nFDNAME=" + name)
 	}
-	if !addr.On() {
+	if addr == "" {
 		return nil, nil
 	}
-	ln, err := net.Listen("tcp", string(addr))
+	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +64,7 @@ const collectAt = 96 << 20
 // without them uses would be collected many times a second. GOMEMLIMIT and GOGC take
 // precedence.
 func (a *app) limitHeap(ctx context.Context) {
-	buffers := a.cfg.BufferLimit.Limit()
+	buffers := a.cfg.BufferLimit
 	limit, percent := buffers != 0 && debug.SetMemoryLimit(-1) == math.MaxInt64, os.Getenv("GOGC") == ""
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -141,18 +137,14 @@ func (a *app) status() string {
 	if n := a.store.Stats().SpoolBytes; n > 0 {
 		spool = fmt.Sprintf("%d KiB in the spool", (n+1023)/1024)
 	}
-	tunnels := a.delivery.Stats().Tunnels
-	if tunnels == 1 {
-		return "STATUS=1 tunnel, " + spool
-	}
-	return fmt.Sprintf("STATUS=%d tunnels, %s", tunnels, spool)
+	return fmt.Sprintf("STATUS=%s, %s", plural(a.delivery.Stats().Tunnels, "tunnel", "tunnels"), spool)
 }
 
 // tellStopping tells systemd that a stop has begun and how long it may take.
 func (a *app) tellStopping() {
 	state := "STOPPING=1\nSTATUS=stopping"
-	if limit := a.cfg.Drain; limit != unlimited {
-		state += fmt.Sprintf("\nEXTEND_TIMEOUT_USEC=%d", (time.Duration(limit) + time.Duration(a.cfg.DrainDelay) + stopMargin).Microseconds())
+	if a.cfg.Drain >= 0 {
+		state += fmt.Sprintf("\nEXTEND_TIMEOUT_USEC=%d", (a.cfg.Drain + a.cfg.DrainDelay + stopMargin).Microseconds())
 	}
 	a.tell(state)
 }

@@ -16,7 +16,6 @@ import (
 
 	"relay"
 	"relay/record"
-	"relay/store"
 )
 
 func (c *cli) supportCommand() *cobra.Command {
@@ -58,13 +57,9 @@ func (c *cli) supportReport(ctx context.Context, cfg Config, list []*setting) []
 	fmt.Fprintf(&b, "relayd %s\nwritten %s by user %d on %d processors\n",
 		relay.ThisBuild(), time.Now().UTC().Format(time.RFC3339), os.Getuid(), runtime.NumCPU())
 	section("settings")
-	_ = printRows(&b, false, []string{"SETTING", "VALUE", "ORIGIN"}, effective(cfg, list), func(r settingRow) []string {
-		return []string{r.Name, r.Value, r.Origin}
-	})
+	_ = printSettings(&b, false, effective(cfg, list))
 	section("doctor")
-	_ = printRows(&b, false, []string{"CHECK", "VERDICT", "REASON", "FIX"}, c.runChecks(ctx, cfg), func(f store.Finding) []string {
-		return []string{f.Check, f.Verdict, f.Reason, f.Fix}
-	})
+	_ = printFindings(&b, false, c.runChecks(ctx, cfg))
 	for _, part := range []struct{ name, path string }{
 		{"counts", "/debug/stats"}, {"metrics", "/metrics"}, {"log", "/debug/log"},
 	} {
@@ -77,12 +72,12 @@ func (c *cli) supportReport(ctx context.Context, cfg Config, list []*setting) []
 // askAdmin returns what the admin listener of the running server answers, or why there is
 // nothing.
 func askAdmin(ctx context.Context, cfg Config, path string) []byte {
-	if !cfg.AdminAddr.On() {
+	if cfg.AdminAddr == "" {
 		return []byte("the admin listener is off\n")
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	text, err := getLocal(ctx, cfg, nil, "http://"+dialable(string(cfg.AdminAddr))+path)
+	text, err := getLocal(ctx, cfg, nil, "http://"+dialable(cfg.AdminAddr)+path)
 	if err != nil {
 		return []byte(err.Error() + "\n")
 	}
@@ -100,7 +95,7 @@ var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\
 func redact(report []byte, cfg Config) []byte {
 	text := tokenText.ReplaceAllString(string(report), "xxxxx")
 	secrets := []string{cfg.ACMEDNSKey.Secret}
-	for _, s := range []string{string(cfg.DatabaseURL), string(cfg.DatabaseDirectURL)} {
+	for _, s := range []string{cfg.DatabaseURL, cfg.DatabaseDirectURL} {
 		u, err := url.Parse(s)
 		if err != nil {
 			continue

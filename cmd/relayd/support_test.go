@@ -28,7 +28,7 @@ func TestSupportReport(t *testing.T) {
 	for name, value := range h.flags {
 		args = append(args, "--"+name, value)
 	}
-	args = append(args, "--http-addr", h.app.listenAddrs.HTTP, "--admin-addr", h.app.listenAddrs.Admin)
+	args = append(args, "--http-addr", h.app.cfg.HTTPAddr, "--admin-addr", h.app.cfg.AdminAddr)
 	var out, errs buffer
 	if code := run(t.Context(), args, env("HOME", h.dir), &out, &errs); code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
@@ -65,8 +65,8 @@ func TestSupportReport(t *testing.T) {
 func TestLogIsForThisMachine(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
-	for host, want := range map[string]int{h.app.listenAddrs.Admin: http.StatusOK, "relay.example.com": http.StatusForbidden} {
-		req, _ := http.NewRequest(http.MethodGet, "http://"+h.app.listenAddrs.Admin+"/debug/log", nil)
+	for host, want := range map[string]int{h.app.cfg.AdminAddr: http.StatusOK, "relay.example.com": http.StatusForbidden} {
+		req, _ := http.NewRequest(http.MethodGet, "http://"+h.app.cfg.AdminAddr+"/debug/log", nil)
 		req.Host = host
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {

@@ -3,18 +3,15 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
 	"relay/delivery"
 	"relay/server/certs"
-	"relay/sshgate"
 )
 
 // certificatesDir is the directory of ACME accounts, keys and certificates in the data
@@ -25,28 +22,28 @@ const certificatesDir = "certificates"
 func (a *app) makeTLS(registry prometheus.Registerer) error {
 	switch a.cfg.TLS {
 	case "files":
-		get, err := certs.Files(string(a.cfg.TLSCert), string(a.cfg.TLSKey), a.log)
+		get, err := certs.Files(a.cfg.TLSCert, a.cfg.TLSKey, a.log)
 		if err != nil {
 			return err
 		}
 		a.tls = &tls.Config{GetCertificate: get, MinVersion: tls.VersionTLS12}
 	case "acme":
-		roots, err := acmeRoots(string(a.cfg.ACMECARoot))
+		roots, err := acmeRoots(a.cfg.ACMECARoot)
 		if err != nil {
 			return err
 		}
 		options := certs.ACMEOptions{
-			Site: a.site, Alias: a.delivery.WasOnline, Dir: filepath.Join(string(a.cfg.DataDir), certificatesDir),
-			Email: string(a.cfg.ACMEEmail), CA: string(a.cfg.ACMECA), Roots: roots,
-			HTTPAddr: a.listenAddrs.HTTP, TLSAddr: a.listenAddrs.HTTPS, Registry: registry, Log: a.log,
-			Resolvers: strings.FieldsFunc(string(a.cfg.ACMEDNSResolvers), func(r rune) bool { return r == ',' || r == ' ' }),
+			Site: a.site, Alias: a.delivery.WasOnline, Dir: filepath.Join(a.cfg.DataDir, certificatesDir),
+			Email: a.cfg.ACMEEmail, CA: a.cfg.ACMECA, Roots: roots,
+			HTTPAddr: a.cfg.HTTPAddr, TLSAddr: a.cfg.HTTPSAddr, Registry: registry, Log: a.log,
+			Resolvers: words(a.cfg.ACMEDNSResolvers),
 		}
 		if a.cfg.DatabaseURL != "" {
 			options.Files = a.store
 		}
 		switch a.cfg.ACMEDNS {
 		case "rfc2136":
-			options.DNS = &certs.RFC2136{Server: string(a.cfg.ACMEDNSServer), Key: a.cfg.ACMEDNSKey.TSIGKey}
+			options.DNS = &certs.RFC2136{Server: a.cfg.ACMEDNSServer, Key: a.cfg.ACMEDNSKey}
 		case "command":
 			options.DNS = certs.DNSCommand(a.cfg.ACMEDNSCommand)
 		}
@@ -73,26 +70,9 @@ func acmeRoots(file string) (*x509.CertPool, error) {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--acme-ca-root: %w", errors.New(file+" holds no PEM certificate"))
+		return nil, fmt.Errorf("--acme-ca-root: %s holds no PEM certificate", file)
 	}
 	return pool, nil
-}
-
-// challenge returns the function that answers HTTP-01 challenges, nil without ACME.
-func (a *app) challenge() func(host, path string) (string, bool) {
-	if a.acme == nil {
-		return nil
-	}
-	return a.acme.Challenge
-}
-
-// attacher returns what the SSH server attaches tunnels to: delivery, and with ACME also
-// the prefetcher of certificates.
-func (a *app) attacher() sshgate.Attacher {
-	if a.acme == nil {
-		return a.delivery
-	}
-	return certPrefetcher{a.delivery, a.acme}
 }
 
 // certPrefetcher orders the certificate of an alias when a tunnel is attached to it, so

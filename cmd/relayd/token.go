@@ -14,7 +14,22 @@ import (
 )
 
 func (c *cli) tokenCommand() *cobra.Command {
-	return group("token", "API tokens: add, list, rm", c.tokenAdd(), c.tokenList(), c.tokenRemove())
+	list := &cobra.Command{Use: "list", Short: "list the tokens; their secrets are not kept"}
+	user := list.Flags().String("user", "", "only those of one account")
+	listing(c, list, "ID\tUSER\tNAME\tSCOPES\tALIAS\tEXPIRES\tLAST USED", func(ctx context.Context, o *operator) ([]relay.Token, error) {
+		tokens, err := o.store.Tokens(ctx, o.who, *user)
+		return tokens, explainNotFound(err, noAccount, *user)
+	}, func(t relay.Token) record.Token { return record.OfToken(t, "") }, func(t record.Token) []string {
+		alias := "all"
+		if t.Alias != nil {
+			alias = *t.Alias
+		}
+		return []string{t.ID, t.User, cmp.Or(t.Name, "-"), strings.Join(t.Scopes, ","), alias, whenOr(t.ExpiresAt), whenOr(t.LastUsedAt)}
+	})
+	remove := c.changing(&cobra.Command{Use: "rm ID", Short: "revoke a token", Args: exactly("ID")},
+		"there is no token %s; `relayd token list` shows their ids", "token %s revoked",
+		func(ctx context.Context, o *operator, id string) error { return o.store.RemoveToken(ctx, o.who, id) })
+	return group("token", "API tokens: add, list, rm", c.tokenAdd(), list, remove)
 }
 
 func (c *cli) tokenAdd() *cobra.Command {
@@ -22,15 +37,11 @@ func (c *cli) tokenAdd() *cobra.Command {
 		Use: "add --user NAME", Short: "make an API token; stdout is the token and nothing else", Args: exactly(),
 		Example: "  relayd token add --user alice --scope events:read,events:replay --expires 30d",
 	}
-	user := userFlag(cmd, "whose token it is")
 	name := cmd.Flags().String("name", "", "what it is for")
 	scope := cmd.Flags().String("scope", "", "scopes, separated by commas; none = all")
 	alias := cmd.Flags().String("alias", "", "the one alias that it may see; none = all of the account")
 	expires := cmd.Flags().String("expires", "", "how long it is valid, such as 30d; none = for ever")
-	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
-		if err := requireFlag("user", *user); err != nil {
-			return err
-		}
+	return c.forUser(cmd, "whose token it is", func(ctx context.Context, o *operator, user string, _ []string) error {
 		for _, limit := range []string{"scope", "alias"} { // an unset variable in a script must not lift a limit
 			if f := cmd.Flags().Lookup(limit); f.Changed && strings.Trim(f.Value.String(), ", ") == "" {
 				return usagef("--%s is empty; leave it out for a token without that limit", limit)
@@ -40,7 +51,7 @@ func (c *cli) tokenAdd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		acc, err := o.accountOf(ctx, *user)
+		acc, err := o.accountOf(ctx, user)
 		if err != nil {
 			return err
 		}
@@ -55,10 +66,9 @@ func (c *cli) tokenAdd() *cobra.Command {
 }
 
 func newToken(name, scope, alias, expires string) (relay.Token, error) {
-	words := strings.FieldsFunc(scope, func(r rune) bool { return r == ',' || r == ' ' })
-	scopes, err := relay.ParseScopes(words)
+	scopes, err := relay.ParseScopes(words(scope))
 	if err != nil {
-		return relay.Token{}, &usageError{err: err}
+		return relay.Token{}, &usageError{err}
 	}
 	t := relay.Token{Name: name, Scopes: scopes, Alias: alias}
 	if expires != "" {
@@ -72,36 +82,4 @@ func newToken(name, scope, alias, expires string) (relay.Token, error) {
 		t.ExpiresAt = time.Now().Add(d)
 	}
 	return t, nil
-}
-
-func (c *cli) tokenList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "list the tokens; their secrets are not kept", Args: exactly()}
-	user := userFlag(cmd, "only those of one account")
-	asJSON := jsonFlag(cmd)
-	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
-		tokens, err := o.store.Tokens(ctx, o.who, *user)
-		if err != nil {
-			return explainNotFound(err, noAccount, *user)
-		}
-		rows := mapSlice(tokens, func(t relay.Token) record.Token { return record.OfToken(t, "") })
-		head := []string{"ID", "USER", "NAME", "SCOPES", "ALIAS", "EXPIRES", "LAST USED"}
-		return printRows(o.stdout, *asJSON, head, rows, func(t record.Token) []string {
-			alias := "all"
-			if t.Alias != nil {
-				alias = *t.Alias
-			}
-			return []string{t.ID, t.User, cmp.Or(t.Name, "-"), strings.Join(t.Scopes, ","), alias, whenOr(t.ExpiresAt), whenOr(t.LastUsedAt)}
-		})
-	})
-}
-
-func (c *cli) tokenRemove() *cobra.Command {
-	cmd := &cobra.Command{Use: "rm ID", Short: "revoke a token", Args: exactly("ID")}
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := o.store.RemoveToken(ctx, o.who, args[0]); err != nil {
-			return explainNotFound(err, noToken, args[0])
-		}
-		o.report("token %s revoked", args[0])
-		return nil
-	})
 }

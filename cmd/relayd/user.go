@@ -12,8 +12,31 @@ import (
 	"relay/record"
 )
 
+const noAccount = "there is no account %s; `relayd user list` shows them"
+
 func (c *cli) userCommand() *cobra.Command {
-	return group("user", "accounts: add, list, rm", c.userAdd(), c.userList(), c.userRemove())
+	list := listing(c, &cobra.Command{Use: "list", Short: "list the accounts"}, "NAME\tADMIN\tMADE",
+		func(ctx context.Context, o *operator) ([]relay.Account, error) { return o.store.Accounts(ctx, o.who) },
+		record.OfAccount, func(u record.User) []string {
+			admin := "-"
+			if u.Admin {
+				admin = "admin"
+			}
+			return []string{u.Name, admin, when(u.CreatedAt.Time)}
+		})
+	remove := c.changing(&cobra.Command{
+		Use: "rm NAME", Short: "remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on", Args: exactly("NAME"),
+	}, noAccount, "", func(ctx context.Context, o *operator, name string) error {
+		if err := o.store.RemoveAccount(ctx, o.who, name); err != nil {
+			return err
+		}
+		o.report("account %s removed; `relayd alias list` shows aliases to hand on", name)
+		if rest, err := o.store.Accounts(ctx, o.who); err == nil && !anyAdmin(rest) {
+			o.report(noAdminLeft)
+		}
+		return nil
+	})
+	return group("user", "accounts: add, list, rm", c.userAdd(), list, remove)
 }
 
 func (c *cli) userAdd() *cobra.Command {
@@ -23,10 +46,9 @@ func (c *cli) userAdd() *cobra.Command {
 	}
 	admin := cmd.Flags().Bool("admin", false, "the account may manage the others")
 	file := cmd.Flags().String("key", "", "file of public keys in authorized_keys form, - = stdin")
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) (err error) {
 		var keys []publicKey
 		if *file != "" {
-			var err error
 			if keys, err = readKeyFile(*file); err != nil {
 				return err
 			}
@@ -43,51 +65,6 @@ func (c *cli) userAdd() *cobra.Command {
 	})
 }
 
-func (c *cli) userList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "list the accounts", Args: exactly()}
-	asJSON := jsonFlag(cmd)
-	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
-		accounts, err := o.store.Accounts(ctx, o.who)
-		if err != nil {
-			return err
-		}
-		rows := mapSlice(accounts, record.OfAccount)
-		return printRows(o.stdout, *asJSON, []string{"NAME", "ADMIN", "MADE"}, rows, func(u record.User) []string {
-			admin := "-"
-			if u.Admin {
-				admin = "admin"
-			}
-			return []string{u.Name, admin, when(u.CreatedAt.Time)}
-		})
-	})
-}
-
-func (c *cli) userRemove() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "rm NAME", Short: "remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on",
-		Args: exactly("NAME"),
-	}
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		if err := o.store.RemoveAccount(ctx, o.who, args[0]); err != nil {
-			return explainNotFound(err, noAccount, args[0])
-		}
-		o.report("account %s removed; `relayd alias list` shows aliases to hand on", args[0])
-		if rest, err := o.store.Accounts(ctx, o.who); err == nil && !anyAdmin(rest) {
-			o.report(noAdminLeft)
-		}
-		return nil
-	})
-}
-
-// mapSlice maps a list.
-func mapSlice[A, B any](list []A, f func(A) B) []B {
-	out := make([]B, len(list))
-	for i, a := range list {
-		out[i] = f(a)
-	}
-	return out
-}
-
 // accountOf returns an account by name, with an error for people.
 func (o *operator) accountOf(ctx context.Context, name string) (relay.Account, error) {
 	acc, err := o.store.AccountByName(ctx, name)
@@ -101,17 +78,12 @@ const (
 )
 
 func (c *cli) loginLinkCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return c.forUser(&cobra.Command{
 		Use: "login-link --user NAME", Short: "print a one-time dashboard link, valid for 15 minutes", Args: exactly(),
-	}
-	user := userFlag(cmd, "who will be signed in")
-	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
-		if err := requireFlag("user", *user); err != nil {
-			return err
-		}
-		secret, err := o.store.CreateLoginLink(ctx, o.who, *user, loginLinkTTL)
+	}, "who will be signed in", func(ctx context.Context, o *operator, user string, _ []string) error {
+		secret, err := o.store.CreateLoginLink(ctx, o.who, user, loginLinkTTL)
 		if err != nil {
-			return explainNotFound(err, noAccount, *user)
+			return explainNotFound(err, noAccount, user)
 		}
 		fmt.Fprintln(o.stdout, o.site.URL("/login/"+secret))
 		return nil
