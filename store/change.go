@@ -138,7 +138,11 @@ func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
 		if r.event != nil {
 			r.Event = *r.event
 		}
-		if r.origin != s.origin {
+		switch {
+		case r.origin == s.origin:
+		case r.Kind == changeStorage:
+			s.storage.heardStorage(r.id, r.Credential)
+		default:
 			foreign = append(foreign, r.Change)
 		}
 	}

@@ -184,7 +184,6 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		{`sessions`, `id`, `expires_at`, now, expiredRows},
 		{`enrolments`, `hash`, `expires_at`, now.Add(-time.Hour), expiredRows},
 		{`refused_forwards`, `account_id, bind, code`, `refused_at`, now.Add(-refusedLife), expiredRows},
-		{`storage_counters`, `node, alias_id`, `updated_at`, now.Add(-counterLife), expiredRows},
 		{`kept_names`, `name`, `until`, now, expiredRows},
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
 	} {

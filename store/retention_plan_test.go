@@ -20,13 +20,4 @@ func TestAliasesAreForgotten(t *testing.T) {
 	if _, there := p[2]; len(p) != 1 || !there {
 		t.Errorf("planned are %v", p)
 	}
-
-	var k storageUsage
-	k.init(1)
-	k.markUnevictable(1)
-	k.unevictable[1] = k.unevictable[1].Add(-2 * unevictableFor)
-	k.markUnevictable(2)
-	if len(k.unevictable) != 1 {
-		t.Errorf("stuck are %v", k.unevictable)
-	}
 }

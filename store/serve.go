@@ -111,7 +111,7 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 		if s.reachable() == nil {
 			s.flushWriteBehind(ctx)
 			s.flushRefused(ctx)
-			s.shareStorage(ctx)
+			s.tellStorage(ctx)
 			s.endAllLate(ctx)
 		}
 		if s.d.isPostgres && n%10 == 9 && s.reachable() == nil && s.holdsLease(ctx, leaseClaims) {

@@ -2,117 +2,118 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"relay"
 )
+
+const (
+	// unevictableFor is how long an alias that had nothing to evict is not tried again.
+	unevictableFor   = time.Second
+	evictionInterval = time.Second
+	countWait        = time.Second // for the first count of a start
+	toldAtOnce       = 1000        // aliases in one changeStorage
+)
+
+// changeStorage is the kind of a revision that tells the other nodes of a Postgres what this
+// node added to the storage of aliases, less what it removed: "ALIAS:BYTES,…" as Credential.
+// What a node stored in the second before it was killed is not told; the next start of each
+// node counts anew.
+const changeStorage relay.ChangeKind = "storage"
 
 // storageUsage is how many bytes each alias has stored, as known by the serving process. It is
 // counted once at start and updated after every commit of this node, and within seconds after
 // those of others. Without a limit nothing is counted.
 type storageUsage struct {
-	limit int64 // bytes of one alias; 0 = no limit
+	limit    int64         // bytes of one alias; 0 = no limit
+	shared   bool          // there may be other nodes
+	since    int64         // revision from which on changeStorage is not in the first count
+	evicting chan struct{} // holds a token while an alias is being evicted
 
-	mu          sync.Mutex
-	used        map[int64]int64
-	changed     map[int64]int64 // by this node, since storageCounters took it; nil = nobody takes it
-	counted     bool
-	requests    map[int64]*evictionRequest
-	unevictable map[int64]time.Time // when an alias last had no event that could be evicted
-	wake        chan struct{}
+	mu      sync.Mutex
+	aliases map[int64]*aliasUsage // those that have bytes
+	counted bool
 }
 
-// evictionRequest asks for the oldest events of an alias to be evicted.
-type evictionRequest struct {
-	need int64 // bytes that have to fit afterwards
-	done chan struct{}
-}
-
-// unevictableFor is how long an alias that had nothing to evict is not tried again.
-const unevictableFor = time.Second
-
-func (k *storageUsage) init(limit int64) {
-	k.limit = limit
-	k.used, k.requests, k.unevictable = map[int64]int64{}, map[int64]*evictionRequest{}, map[int64]time.Time{}
-	k.wake = make(chan struct{}, 1)
+type aliasUsage struct {
+	bytes  int64
+	untold int64     // of these, what the other nodes were not told yet
+	full   time.Time // when it last had no event that could be evicted
 }
 
 // add changes the stored bytes of an alias after a commit of this node.
-func (k *storageUsage) add(alias, bytes int64) {
+func (k *storageUsage) add(alias, bytes int64) { k.change(alias, bytes, k.shared) }
+
+// change changes the stored bytes of an alias; own says whether the other nodes have to be told.
+func (k *storageUsage) change(alias, bytes int64, own bool) {
 	if k.limit <= 0 || bytes == 0 {
 		return
 	}
 	k.mu.Lock()
-	if k.changed != nil {
-		k.changed[alias] += bytes
-	}
-	k.mu.Unlock()
-	k.addForeign(alias, bytes)
-}
-
-// isCounted reports whether the stored bytes were counted.
-func (k *storageUsage) isCounted() bool {
-	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.counted
-}
-
-// addForeign changes the stored bytes of an alias after a commit of any node.
-func (k *storageUsage) addForeign(alias, bytes int64) {
-	if bytes == 0 {
-		return
+	a := k.aliases[alias]
+	if a == nil {
+		a = &aliasUsage{}
+		k.aliases[alias] = a
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.used[alias] += bytes; k.used[alias] > k.limit && k.counted {
-		k.requestEviction(alias, 0)
+	if a.bytes += bytes; bytes < 0 {
+		a.full = time.Time{}
 	}
-	if bytes < 0 {
-		delete(k.unevictable, alias)
+	if own {
+		a.untold += bytes
 	}
-	if k.used[alias] == 0 { // among others, a removed alias
-		delete(k.used, alias)
+	if a.bytes == 0 && a.untold == 0 { // among others, a removed alias
+		delete(k.aliases, alias)
 	}
 }
 
-// requestEviction asks for need more bytes to fit. Call it with the lock held.
-func (k *storageUsage) requestEviction(alias, need int64) *evictionRequest {
-	w := k.requests[alias]
-	if w == nil {
-		w = &evictionRequest{done: make(chan struct{})}
-		k.requests[alias] = w
-	}
-	w.need = max(w.need, need)
-	signal(k.wake)
-	return w
-}
-
-// fits reports whether need more bytes fit. If they do not, it returns the eviction to wait
-// for, or nil when nothing could be evicted a moment ago.
-func (k *storageUsage) fits(alias, need int64) (bool, *evictionRequest) {
+// excess is how many bytes have to be evicted before need more bytes fit; 0 = they fit. It
+// includes a margin, so that not every request has to wait for an eviction. evictable is false
+// when that is more than an alias may have, or nothing could be evicted a moment ago.
+func (k *storageUsage) excess(alias, need int64) (bytes int64, evictable bool) {
 	if k.limit <= 0 {
-		return true, nil
+		return 0, true
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case !k.counted || k.used[alias]+need <= k.limit:
-		return true, nil
-	case need > k.limit || time.Since(k.unevictable[alias]) < unevictableFor:
-		return false, nil
+	var a aliasUsage
+	if known := k.aliases[alias]; known != nil {
+		a = *known
 	}
-	return false, k.requestEviction(alias, need)
+	if !k.counted || a.bytes+need <= k.limit {
+		return 0, true
+	}
+	return a.bytes + need - k.limit + min(k.limit/64, 16<<20), need <= k.limit && time.Since(a.full) >= unevictableFor
+}
+
+// overLimit lists the aliases that have more than they may.
+func (k *storageUsage) overLimit() (list []int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, a := range k.aliases {
+		if k.counted && a.bytes > k.limit {
+			list = append(list, id)
+		}
+	}
+	return list
 }
 
 // total is the sum over all aliases.
 func (k *storageUsage) total() (sum int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, n := range k.used {
-		sum += n
+	for _, a := range k.aliases {
+		sum += a.bytes
 	}
 	return sum
 }
@@ -120,8 +121,8 @@ func (k *storageUsage) total() (sum int64) {
 // Capacity returns nil when a request of about need bytes can be stored for the alias. It
 // returns storage-full when the disk is nearly full, or when the alias has reached its limit
 // and nothing can be evicted, and store-unavailable when Postgres is unreachable and the
-// spool is full. If older events can be evicted, it waits for that, up to wait. It answers
-// from memory and reserves nothing.
+// spool is full. If older events have to be evicted, it does that, for at most wait. It
+// otherwise answers from memory, and reserves nothing.
 func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.disk.low(); err != nil {
 		return err
@@ -129,17 +130,14 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.spool.admits(need); err != nil {
 		return err
 	}
-	ok, w := s.storage.fits(alias, need)
-	if !ok && w != nil && wait > 0 {
-		late := time.NewTimer(wait)
-		defer late.Stop()
-		select {
-		case <-w.done:
-			ok, _ = s.storage.fits(alias, need)
-		case <-late.C:
-		}
+	excess, evictable := s.storage.excess(alias, need)
+	if excess > 0 && evictable && wait > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		defer cancel()
+		s.evict(ctx, alias, need)
+		excess, _ = s.storage.excess(alias, need)
 	}
-	if ok {
+	if excess == 0 {
 		return nil
 	}
 	return &relay.Error{
@@ -155,10 +153,10 @@ type retentionCounts struct {
 
 // Retention returns the counts since Serve.
 func (s *Store) Retention() RetentionStats {
+	n := &s.retentionCounts
 	return RetentionStats{
-		Expired: s.retentionCounts.expired.Load(), Evicted: s.retentionCounts.evicted.Load(), DroppedDays: s.retentionCounts.days.Load(), Orphans: s.retentionCounts.orphans.Load(),
-		FreedBytes: s.retentionCounts.bytes.Load(), StoredBytes: s.storage.total(),
-		LongestHold: time.Duration(s.remover.longest.Load()),
+		Expired: n.expired.Load(), Evicted: n.evicted.Load(), DroppedDays: n.days.Load(), Orphans: n.orphans.Load(),
+		FreedBytes: n.bytes.Load(), StoredBytes: s.storage.total(), LongestHold: time.Duration(s.remover.longest.Load()),
 	}
 }
 
@@ -166,169 +164,184 @@ func (s *Store) Retention() RetentionStats {
 // so that later commits can be added to the result. A large store is counted in the
 // background; until that is done no alias counts as full.
 func (s *Store) countStorage(ctx context.Context) error {
-	s.storage.init(s.opt.MaxAliasStorage)
-	if s.d.isPostgres {
-		s.storage.changed = map[int64]int64{}
-	}
-	if s.opt.MaxAliasStorage <= 0 {
+	k := &s.storage
+	k.limit, k.shared, k.evicting = s.opt.MaxAliasStorage, s.d.isPostgres, make(chan struct{}, 1)
+	k.aliases = map[int64]*aliasUsage{}
+	if k.limit <= 0 {
 		return nil
 	}
 	db := s.direct
 	if !s.d.isPostgres {
 		db = s.read // the journal needs the only writer
 	}
-	conn, err := db.Connx(ctx)
+	tx, err := db.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return s.fault("count stored bytes", err)
 	}
-	begin := `BEGIN`
-	if s.d.isPostgres {
-		begin = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
-	}
-	q := session{ctx, conn, &s.d, &s.clock}
-	if _, err = q.q.ExecContext(q.ctx, begin); err == nil {
-		var one []int
-		err = q.all(&one, `SELECT 1 FROM events LIMIT 1`) // the first query takes the snapshot
-	}
-	if err != nil {
-		_ = conn.Close()
+	q := session{ctx, tx, &s.d, &s.clock}
+	if err := q.get(&k.since, `SELECT COALESCE(MAX(id), 0) FROM revisions`); err != nil { // the first query takes the snapshot
+		_ = tx.Rollback()
 		return s.fault("count stored bytes", err)
 	}
 	soon := make(chan struct{})
 	s.wait.Go(func() {
 		defer close(soon)
-		defer conn.Close()
-		if err := s.storage.count(q, &s.storageCounters); err != nil && ctx.Err() == nil {
+		if err := k.count(q, tx); err != nil && ctx.Err() == nil {
 			s.log.Warn("stored bytes cannot be counted; max-alias-storage is not enforced until the next start", "err", err)
 		}
 	})
-	late := time.NewTimer(countWait)
-	defer late.Stop()
 	select {
 	case <-soon:
-	case <-late.C:
+	case <-time.After(countWait):
 		s.log.Info("stored bytes are being counted; max-alias-storage is enforced when that is done")
 	}
 	return nil
 }
 
-const countWait = time.Second
-
-// count counts the stored bytes; counters learns what of the other nodes is in them.
-func (k *storageUsage) count(q session, counters *storageCounters) error {
+// count counts the stored bytes and ends the transaction.
+func (k *storageUsage) count(q session, tx *sqlx.Tx) error {
+	defer func() { _ = tx.Rollback() }()
 	var rows []struct {
 		Alias int64 `db:"alias_id"`
 		Bytes int64 `db:"bytes"`
 	}
-	err := q.all(&rows, `SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
-		FROM payloads p JOIN events e ON e.id = p.event_id GROUP BY e.alias_id`)
-	var others []counterRow
-	if err == nil && q.d.isPostgres {
-		others, err = q.storageCounters(0)
-	}
-	if _, rerr := q.q.ExecContext(context.WithoutCancel(q.ctx), `ROLLBACK`); err == nil {
-		err = rerr
-	}
-	if err != nil {
+	if err := q.all(&rows, `SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
+		FROM payloads p JOIN events e ON e.id = p.event_id GROUP BY e.alias_id`); err != nil {
 		return err
+	}
+	for _, r := range rows {
+		k.change(r.Alias, r.Bytes, false)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range rows {
-		k.used[r.Alias] += r.Bytes
-	}
-	counters.merge(others, "-") // none of the rows is of this process, which has written none yet
 	k.counted = true
-	for alias, n := range k.used {
-		if n > k.limit {
-			k.requestEviction(alias, 0)
-		}
-	}
 	return nil
 }
 
-// evictionLoop serves eviction requests until ctx ends.
-func (s *Store) evictionLoop(ctx context.Context) {
+// tellStorage tells the other nodes what this one has stored since the last call.
+func (s *Store) tellStorage(ctx context.Context) {
 	k := &s.storage
-	for {
+	untold := map[int64]int64{}
+	k.mu.Lock()
+	for alias, a := range k.aliases {
+		if a.untold != 0 {
+			untold[alias], a.untold = a.untold, 0
+		}
+	}
+	k.mu.Unlock()
+	for some := range slices.Chunk(slices.Collect(maps.Keys(untold)), toldAtOnce) {
+		var text []string
+		for _, alias := range some {
+			text = append(text, fmt.Sprintf("%d:%d", alias, untold[alias]))
+		}
+		err := s.update(ctx, "tell what is stored", func(c *writeTx) error {
+			c.clusterEvents = []relay.Change{{Kind: changeStorage, Credential: strings.Join(text, ",")}}
+			return nil
+		})
+		k.mu.Lock()
+		for _, alias := range some {
+			a := k.aliases[alias]
+			switch {
+			case a != nil && err != nil:
+				a.untold += untold[alias] // the next call tells it
+			case a != nil && a.bytes == 0 && a.untold == 0:
+				delete(k.aliases, alias)
+			}
+		}
+		k.mu.Unlock()
+	}
+}
+
+// heardStorage counts what another node has told by a revision.
+func (k *storageUsage) heardStorage(revision int64, text string) {
+	if revision <= k.since {
+		return
+	}
+	for entry := range strings.SplitSeq(text, ",") {
+		alias, bytes, _ := strings.Cut(entry, ":")
+		id, err := strconv.ParseInt(alias, 10, 64)
+		n, nerr := strconv.ParseInt(bytes, 10, 64)
+		if err == nil && nerr == nil {
+			k.change(id, n, false)
+		}
+	}
+}
+
+// evictionLoop evicts from aliases that have more than they may, until ctx ends.
+func (s *Store) evictionLoop(ctx context.Context) {
+	tick := time.NewTicker(evictionInterval)
+	defer tick.Stop()
+	for last := int64(0); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.wake:
+		case <-tick.C:
 		}
-		for {
-			alias, w := k.next()
-			if w == nil {
-				break
+		for _, alias := range s.storage.overLimit() {
+			s.evict(ctx, alias, 0)
+		}
+		if n := s.retentionCounts.evicted.Load(); n != last {
+			last = n
+			if err := s.vacuum(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("free pages cannot be given back", "err", err)
 			}
-			if err := s.evict(ctx, alias, w.need); err != nil && ctx.Err() == nil {
-				s.log.Warn("old events of a full alias cannot be removed", "alias", alias, "err", err)
-			}
-			close(w.done)
 		}
 	}
-}
-
-func (k *storageUsage) next() (int64, *evictionRequest) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for alias, w := range k.requests {
-		delete(k.requests, alias)
-		return alias, w
-	}
-	return 0, nil
-}
-
-// excess is how many bytes have to be evicted before need more bytes fit; 0 = they fit. It
-// includes a margin, so that not every request has to wait for an eviction.
-func (k *storageUsage) excess(alias, need int64) int64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.used[alias]+need <= k.limit {
-		return 0
-	}
-	return k.used[alias] + need - k.limit + min(k.limit/64, 16<<20)
-}
-
-func (k *storageUsage) markUnevictable(alias int64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(k.unevictable, func(_ int64, at time.Time) bool { return now.Sub(at) > unevictableFor })
-	k.unevictable[alias] = now
 }
 
 // evict removes the oldest events of an alias that need not be kept, until need more bytes
-// fit.
-func (s *Store) evict(ctx context.Context, alias, need int64) error {
-	target := s.storage.excess(alias, need)
+// fit. Only one alias at a time is evicted from.
+func (s *Store) evict(ctx context.Context, alias, need int64) {
+	k := &s.storage
+	select {
+	case k.evicting <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-k.evicting }()
+	if err := s.evictOldest(ctx, alias, need); err != nil && ctx.Err() == nil {
+		s.log.Warn("old events of a full alias cannot be removed", "alias", alias, "err", err)
+	}
+}
+
+func (s *Store) evictOldest(ctx context.Context, alias, need int64) error {
 	var after relay.ID
-	for total := (removalResult{}); target > total.bytes; {
+	target, evictable := s.storage.excess(alias, need)
+	for freed := int64(0); freed < target && evictable; {
 		now := s.now()
 		list, err := s.removalCandidates(ctx, alias, after, lastID, now)
 		if err != nil {
 			return err
 		}
 		if len(list) == 0 {
-			if s.storage.excess(alias, need) > 0 {
-				s.storage.markUnevictable(alias)
+			if excess, _ := s.storage.excess(alias, need); excess > 0 {
+				s.storage.markFull(alias)
 			}
 			return nil
 		}
 		after = list[len(list)-1].ID
-		enough, sum := 0, total.bytes
+		enough, sum := 0, freed
 		for ; enough < len(list) && sum < target; enough++ {
 			sum += list[enough].Bytes
 		}
 		done, err := s.remove(ctx, alias, list[:enough], now, false)
-		total.bytes += done.bytes
+		freed += done.bytes
 		s.retentionCounts.evicted.Add(int64(done.events))
 		s.retentionCounts.bytes.Add(done.bytes)
 		if err != nil {
 			return err
 		}
 	}
-	return s.vacuum(ctx)
+	return nil
+}
+
+// markFull notes that an alias has no event that can be evicted.
+func (k *storageUsage) markFull(alias int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a := k.aliases[alias]; a != nil {
+		a.full = time.Now()
+	}
 }
 
 // lastID is the highest possible id.

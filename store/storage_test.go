@@ -273,7 +273,7 @@ func TestStorageCountsOtherNodes(t *testing.T) {
 	db := database(t, o)
 	eventually(t, "the first node has told it", func() bool { // else the second one may count it twice
 		var n int
-		err := db.QueryRow(`SELECT count(*) FROM storage_counters`).Scan(&n)
+		err := db.QueryRow(`SELECT count(*) FROM revisions WHERE kind = 'storage'`).Scan(&n)
 		return err == nil && n == 1
 	})
 	o.DataDir = t.TempDir()

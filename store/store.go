@@ -98,7 +98,6 @@ type Store struct {
 	noticeChannel   string // of NOTIFY; set by Serve
 	later           writeBehind
 	refusedQueue    refusedQueue
-	storageCounters storageCounters
 	meter           meter
 	reconciler      reconciler
 	lateEnds        lateEnds

@@ -1,0 +1,3 @@
+-- +goose Up
+-- Nothing was ever in it.
+DROP TABLE storage_counters;
