@@ -14,6 +14,7 @@ type aliasState struct {
 	d           *Delivery
 	id          int64
 	alias       atomic.Pointer[relay.Alias]
+	owner       atomic.Pointer[owner] // its owner
 	queue       queueCount
 	storageFull atomic.Bool // the store has refused a request of the alias; see markStoreDegraded
 
@@ -33,9 +34,7 @@ type aliasState struct {
 
 // Alias returns the alias of a lower-case label, from memory.
 func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
-	d.registry.mu.RLock()
-	st := d.registry.labels[label]
-	d.registry.mu.RUnlock()
+	st := d.registry.byLabel(label)
 	if st == nil {
 		return nil, false
 	}
@@ -45,15 +44,20 @@ func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
 // WasOnline reports whether the alias of a lower-case label ever had a tunnel, and returns
 // its owner. It answers from memory.
 func (d *Delivery) WasOnline(label string) (owner int64, ok bool) {
-	d.registry.mu.RLock()
-	st := d.registry.labels[label]
-	d.registry.mu.RUnlock()
+	st := d.registry.byLabel(label)
 	if st == nil {
 		return 0, false
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.alias.Load().Owner, st.wasOnline && !st.gone
+}
+
+// tunnel returns the tunnel, even if it is stale; nil = there is none.
+func (st *aliasState) tunnel() *attachment {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.attached
 }
 
 // online returns the tunnel for new requests, and the channel that is closed when that tunnel
@@ -64,7 +68,7 @@ func (st *aliasState) online() (*attachment, <-chan struct{}) {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.attached == nil || st.attached.isStale() {
+	if st.attached == nil || st.attached.stale != 0 {
 		return nil, nil
 	}
 	return st.attached, st.attached.lost
@@ -78,7 +82,7 @@ func (st *aliasState) status() relay.AliasStatus {
 	switch {
 	case st.attached != nil && !st.alias.Load().Settings.Paused:
 		s.State = relay.TunnelOnline
-		if st.attached.isStale() {
+		if st.attached.stale != 0 {
 			s.State = relay.TunnelStale
 		}
 		info := st.attached.info
@@ -136,22 +140,6 @@ func (d *Delivery) changed(a *relay.Alias) {
 		}
 		st.mu.Unlock()
 	}
-}
-
-// close closes the idle channels of the alias' tunnel and stops its timers.
-func (st *aliasState) close() {
-	st.mu.Lock()
-	h := st.attached
-	st.mu.Unlock()
-	if h != nil {
-		h.pool.Close()
-	}
-}
-
-func (st *aliasState) isGone() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.gone
 }
 
 // removed drops the tunnel of an alias that is gone.

@@ -182,9 +182,8 @@ func (d *Delivery) Start(ctx context.Context) error {
 			st.queue.correct(st.queue.version(), s.Queued, s.QueuedBytes)
 		}
 	}
-	d.workers.Add(2)
-	go d.keepAliases()
-	go d.keepTunnels()
+	d.workers.Go(d.keepAliases)
+	d.workers.Go(d.keepTunnels)
 	d.workers.Go(func() { d.feed.Run(d.base) })
 	return nil
 }
@@ -249,7 +248,11 @@ func (d *Delivery) Close(ctx context.Context) error {
 
 	err := d.drain(ctx)
 	d.endBase()
-	d.registry.each(func(st *aliasState) { st.close() })
+	d.registry.each(func(st *aliasState) {
+		if h := st.tunnel(); h != nil {
+			h.pool.Close()
+		}
+	})
 	d.feed.Close(errStopping())
 	d.workers.Wait()
 	return err

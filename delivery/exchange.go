@@ -262,7 +262,7 @@ func (x *exchange) fail(err *relay.Error) verdict {
 // connect takes or opens a channel and writes the first piece. It tries a second channel only
 // if the first one was idle before and took no byte.
 func (x *exchange) connect() *relay.Error {
-	x.slot = channelSlot{tunnel: x.att.limiter, owner: x.d.registry.account(x.alias.Owner), all: x.d.overflow}
+	x.slot = x.att.slot()
 	x.d.counters.waiting.Inc()
 	err := x.slot.acquire(x.responseTimeout, x.lost, x.d.cut)
 	x.d.counters.waiting.Dec()
@@ -292,7 +292,7 @@ func (x *exchange) connect() *relay.Error {
 		n, werr := l.Write(x.first)
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {
-			x.d.tunnels.count(x.att.info.ID)
+			x.att.requests.Add(1)
 			x.writeFailed, x.reached = werr != nil || n < len(x.first), true
 			x.att.pool.Refill()
 			return nil

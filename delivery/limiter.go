@@ -26,12 +26,20 @@ type limiter struct {
 	timer    *time.Timer // runs admitOverflow while requests wait
 }
 
-// waiter is a request that waits for a slot.
+// channelSlot is what one channel in use takes: a slot of its tunnel and, if that one is
+// beyond soft, a slot of the owner of the alias and one of the whole process. So stuck
+// requests of other tunnels never use up the soft slots of a tunnel.
+type channelSlot struct {
+	tunnel     *limiter
+	owner, all *semaphore.Weighted
+	overflow   bool // the slot is beyond soft
+}
+
+// waiter is a request that waits for its slot.
 type waiter struct {
-	admitted chan struct{} // closed when the waiter gets a slot
+	slot     *channelSlot
+	admitted chan struct{} // closed when it gets the slot
 	since    time.Time
-	shared   []*semaphore.Weighted // an overflow slot also takes one of each of these
-	overflow bool                  // the slot is beyond soft
 }
 
 // Bounds of overflow.
@@ -41,48 +49,23 @@ const (
 	overflowPerStuck = 4                 // slots given in addition for each request in flight more than have ended
 )
 
-func newLimiter(soft, hard int) *limiter { return &limiter{soft: soft, hard: hard} }
-
-// try takes a slot below soft if there is one and no request waits for it.
-func (s *limiter) try() bool {
+// acquire takes a slot in order of arrival. It waits for maxWait at most; 0 means no limit.
+// With manyRequests in flight or waiting it waits for slotWait at most.
+func (p *channelSlot) acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
+	s := p.tunnel
+	p.overflow = false
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.take()
-}
-
-// take does what try does. The caller holds mu.
-func (s *limiter) take() bool {
-	if s.used >= s.soft || len(s.waiting) > 0 {
-		return false
-	}
-	s.used++
-	return true
-}
-
-// Results of wait.
-type wait uint8
-
-const (
-	waitOver       wait = iota // the request has its slot
-	waitLost                   // gone or cut was closed first
-	waitLate                   // maxWait has passed
-	waitOverloaded             // slotWait has passed, with manyRequests in flight or waiting
-)
-
-// wait takes a slot in order of arrival, and reports whether it is an overflow slot. A
-// maxWait of 0 means no limit.
-func (s *limiter) wait(maxWait time.Duration, gone, cut <-chan struct{}, shared ...*semaphore.Weighted) (overflow bool, result wait) {
-	s.mu.Lock()
-	if s.take() {
+	if s.used < s.soft && len(s.waiting) == 0 {
+		s.used++
 		s.mu.Unlock()
-		return false, waitOver
+		return nil
 	}
-	result = waitLate
-	if s.used+len(s.waiting) >= manyRequests && (maxWait <= 0 || maxWait > slotWait) {
-		maxWait, result = slotWait, waitOverloaded
+	many := s.used+len(s.waiting) >= manyRequests && (maxWait <= 0 || maxWait > slotWait)
+	if many {
+		maxWait = slotWait
 	}
-	t := &waiter{admitted: make(chan struct{}), since: time.Now(), shared: shared}
-	s.waiting = append(s.waiting, t)
+	w := &waiter{slot: p, admitted: make(chan struct{}), since: time.Now()}
+	s.waiting = append(s.waiting, w)
 	if len(s.waiting) == 1 {
 		s.ended = 0
 		s.armTimer(overflowAfter)
@@ -94,19 +77,30 @@ func (s *limiter) wait(maxWait time.Duration, gone, cut <-chan struct{}, shared 
 		defer late.Stop()
 		enough = late.C
 	}
+	err := relay.ErrNotSent
 	select {
-	case <-t.admitted:
-		return t.overflow, waitOver
-	case <-gone:
-		result = waitLost
+	case <-w.admitted:
+		return nil
+	case <-lost:
 	case <-cut:
-		result = waitLost
 	case <-enough:
+		err = relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer the requests before this one within %v, so that it was not sent", maxWait)
+		if many {
+			err = &relay.Error{
+				Code:       relay.CodeOverloaded,
+				Detail:     "too many requests are under way to this local server; it has to answer some first",
+				RetryAfter: retryAfter,
+			}
+		}
 	}
-	if s.cancelWait(t) {
-		return false, result
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.waiting, w)
+	if i < 0 { // it got its slot meanwhile
+		return nil
 	}
-	return t.overflow, waitOver
+	s.waiting = slices.Delete(s.waiting, i, i+1)
+	return err
 }
 
 // armTimer schedules admitOverflow if there can be overflow. The caller holds mu.
@@ -132,7 +126,7 @@ func (s *limiter) admitOverflow() {
 		first := s.waiting[0]
 		left := overflowAfter - time.Since(first.since)
 		extra := s.used-s.overflow >= s.soft // false: requests below soft have ended, those beyond have not
-		if left > 0 || more <= 0 || s.used >= s.hard || extra && !takeAll(first.shared) {
+		if left > 0 || more <= 0 || s.used >= s.hard || extra && !first.slot.takeShared() {
 			s.armTimer(max(left, overflowStep))
 			return
 		}
@@ -140,15 +134,14 @@ func (s *limiter) admitOverflow() {
 	}
 }
 
-// takeAll takes one of each semaphore. If one of them has none, it takes nothing at all.
-func takeAll(shared []*semaphore.Weighted) bool {
-	for i, s := range shared {
-		if !s.TryAcquire(1) {
-			for _, had := range shared[:i] {
-				had.Release(1)
-			}
-			return false
-		}
+// takeShared takes a slot of the owner and one of the process, or none of them.
+func (p *channelSlot) takeShared() bool {
+	if !p.owner.TryAcquire(1) {
+		return false
+	}
+	if !p.all.TryAcquire(1) {
+		p.owner.Release(1)
+		return false
 	}
 	return true
 }
@@ -159,76 +152,28 @@ func (s *limiter) wake(overflow bool) {
 	if overflow {
 		s.overflow++
 	}
-	t := s.waiting[0]
+	w := s.waiting[0]
 	s.waiting[0] = nil
 	s.waiting = s.waiting[1:]
-	t.overflow = overflow
-	close(t.admitted)
+	w.slot.overflow = overflow
+	close(w.admitted)
 }
 
-// cancelWait removes a waiter. It returns false if the waiter got a slot meanwhile.
-func (s *limiter) cancelWait(t *waiter) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.waiting, t)
-	if i >= 0 {
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-	}
-	return i >= 0
-}
-
-// release returns a slot, and gives it to the next waiter if fewer than soft are in use.
-func (s *limiter) release(overflow bool) {
+// release returns a slot. It goes to the next waiter if fewer than soft are in use.
+func (p *channelSlot) release() {
+	s := p.tunnel
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended++
 	s.used--
-	if overflow {
+	if p.overflow {
+		p.owner.Release(1)
+		p.all.Release(1)
 		s.overflow--
 	}
 	if len(s.waiting) > 0 && s.used < s.soft {
 		s.wake(false)
 	}
-}
-
-// channelSlot is what one channel in use takes: a slot of its tunnel and, if that one is
-// beyond soft, a slot of the owner of the alias and one of the whole process. So stuck
-// requests of other tunnels never use up the soft slots of a tunnel.
-type channelSlot struct {
-	tunnel     *limiter
-	owner, all *semaphore.Weighted
-	overflow   bool
-}
-
-// acquire waits for a slot, for maxWait at most; 0 means no limit. With manyRequests in
-// flight or waiting it waits for slotWait at most.
-func (p *channelSlot) acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
-	if p.overflow = false; p.tunnel.try() {
-		return nil
-	}
-	var result wait
-	p.overflow, result = p.tunnel.wait(maxWait, lost, cut, p.owner, p.all)
-	switch result {
-	case waitLost:
-		return relay.ErrNotSent
-	case waitLate:
-		return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer the requests before this one within %v, so that it was not sent", maxWait)
-	case waitOverloaded:
-		return &relay.Error{
-			Code:       relay.CodeOverloaded,
-			Detail:     "too many requests are under way to this local server; it has to answer some first",
-			RetryAfter: retryAfter,
-		}
-	}
-	return nil
-}
-
-func (p *channelSlot) release() {
-	if p.overflow {
-		p.owner.Release(1)
-		p.all.Release(1)
-	}
-	p.tunnel.release(p.overflow)
 }
 
 func closed(c <-chan struct{}) bool {

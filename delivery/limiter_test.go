@@ -11,43 +11,50 @@ import (
 	"relay"
 )
 
-// waitsFor waits for a slot without a limit of its own.
-func (s *limiter) waitsFor() (overflow, got bool) {
-	overflow, result := s.wait(0, nil, nil)
-	return overflow, result == waitOver
+func newLimiter(soft, hard int) *limiter { return &limiter{soft: soft, hard: hard} }
+
+// take waits for a slot without a limit of its own, where the owner and the process have
+// plenty. The result is nil when there is none.
+func (s *limiter) take() *channelSlot {
+	p := &channelSlot{tunnel: s, owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
+	if p.acquire(0, nil, nil) != nil {
+		return nil
+	}
+	return p
 }
 
 func TestOverloadedOnlyWithManyRequests(t *testing.T) {
 	const promised = 2000 // requests in flight, below which none is refused as overloaded
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(2, 3)
-		for i := range 3 {
-			if got, want := s.try(), i < 2; got != want {
-				t.Fatalf("try %d = %v with two slots", i+1, got)
-			}
+		begin := time.Now()
+		first, second := s.take(), s.take()
+		if first.overflow || second.overflow || time.Since(begin) > 0 {
+			t.Fatal("one of two slots is beyond soft, or was waited for")
 		}
-		got := make(chan bool, promised)
+		got := make(chan *channelSlot, promised)
 		for range promised - 2 {
 			go func() {
-				if overflow, ok := s.waitsFor(); ok {
-					got <- overflow
+				if p := s.take(); p != nil {
+					got <- p
 				}
 			}()
 		}
 		synctest.Wait()
-		begin := time.Now()
-		if _, result := s.wait(0, nil, nil); result != waitOverloaded || time.Since(begin) != slotWait {
-			t.Errorf("request %d in flight waited %v, with the result %d", promised+1, time.Since(begin), result)
+		begin = time.Now()
+		err := (&channelSlot{tunnel: s}).acquire(0, nil, nil)
+		if err == nil || err.Code != relay.CodeOverloaded || time.Since(begin) != slotWait {
+			t.Errorf("request %d in flight waited %v, with the result %v", promised+1, time.Since(begin), err)
 		}
 		third := <-got
-		if len(got) != 0 || !third {
+		if len(got) != 0 || !third.overflow {
 			t.Error("not one of those that waited got the overflow slot")
 		}
-		for _, overflow := range []bool{false, false, third} {
-			s.release(overflow)
+		for _, p := range []*channelSlot{first, second, third} {
+			p.release()
 		}
 		for range promised - 3 {
-			s.release(<-got)
+			(<-got).release()
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -63,14 +70,14 @@ func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLimiter(1, 2)
-			s.try()
+			first := s.take()
 			type ready struct {
-				i        int
-				overflow bool
+				i    int
+				slot *channelSlot
 			}
 			turns := make(chan ready)
 			for i := range 5 {
-				go func() { p, _ := s.waitsFor(); turns <- ready{i, p} }()
+				go func() { turns <- ready{i, s.take()} }()
 				synctest.Wait()
 			}
 			for want := range 5 {
@@ -78,9 +85,9 @@ func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 				if got.i != want {
 					t.Fatalf("slot %d went to request %d", want, got.i)
 				}
-				s.release(got.overflow) // one of two slots: the next request waits for overflowAfter again
+				got.slot.release() // one of two slots: the next request waits for overflowAfter again
 			}
-			s.release(false)
+			first.release()
 		})
 	}
 }
@@ -94,8 +101,8 @@ func TestOverflowIsAdmittedGradually(t *testing.T) {
 		var work sync.WaitGroup
 		for range 1999 {
 			work.Go(func() {
-				p, ok := s.waitsFor()
-				if !ok {
+				p := s.take()
+				if p == nil {
 					t.Error("no slot")
 					return
 				}
@@ -103,7 +110,7 @@ func TestOverflowIsAdmittedGradually(t *testing.T) {
 				most = max(most, s.used)
 				s.mu.Unlock()
 				time.Sleep(50 * time.Millisecond)
-				s.release(p)
+				p.release()
 			})
 		}
 		begin := time.Now()
@@ -122,11 +129,11 @@ func TestHungSlotsAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(64, 2000)
 		for range 64 {
-			s.try()
+			s.take()
 		}
-		got := make(chan bool, 200)
+		got := make(chan *channelSlot, 200)
 		for range 200 {
-			go func() { p, _ := s.waitsFor(); got <- p }()
+			go func() { got <- s.take() }()
 		}
 		synctest.Wait()
 		time.Sleep(overflowAfter + overflowStep)
@@ -187,7 +194,7 @@ func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := channelSlot{tunnel: newLimiter(1, 1), owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
-		p.tunnel.try()
+		p.tunnel.take()
 		begin := time.Now()
 		err := p.acquire(15*time.Second, nil, nil)
 		if err == nil || err.Code != relay.CodeLocalTimeout || time.Since(begin) != 15*time.Second {

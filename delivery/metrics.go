@@ -231,7 +231,7 @@ func (d *Delivery) countTunnels() (byState map[relay.TunnelState]int, queued int
 		defer st.mu.Unlock()
 		switch {
 		case st.attached == nil, st.attached.remote != nil:
-		case st.attached.isStale():
+		case st.attached.stale != 0:
 			byState[relay.TunnelStale]++
 		default:
 			byState[relay.TunnelOnline]++

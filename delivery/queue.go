@@ -138,7 +138,7 @@ func (st *aliasState) remoteOwner() (t relay.RemoteTunnel, awaits bool) {
 	if h == nil || h.remote == nil {
 		return nil, false
 	}
-	return h.remote, !h.stale && !h.openTimedOut && !st.alias.Load().Settings.Paused
+	return h.remote, h.stale&(silentPeer|silentOpen) == 0 && !st.alias.Load().Settings.Paused
 }
 
 // startDispatch starts the dispatcher of the alias, or wakes it, at the node that has the
@@ -154,7 +154,6 @@ func (st *aliasState) startDispatch() {
 	case st.wake <- struct{}{}:
 	default:
 	}
-	st.queue.whenFound(st.rescanQueue) // from the first tunnel on
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if !st.dispatching {
@@ -313,17 +312,11 @@ func (st *aliasState) putBack(ref relay.AttemptRef) {
 // returns 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
-	d.registry.mu.RLock()
-	st := d.registry.labels[alias]
-	d.registry.mu.RUnlock()
-	if st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // the store may have released them before it failed
+	if st := d.registry.byLabel(alias); st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // the store may have released them before it failed
 		d.feed.Tunnel(st.id)
 		st.startDispatch()
 	}
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
+	return n, err
 }
 
 // Cancel cancels the queued attempts of an event and returns the event after that. Errors:

@@ -15,7 +15,6 @@ type queueCount struct {
 	}
 	moving  int // calls of move without their moved
 	changes uint64
-	found   func() // called when correct finds queued attempts; nil = not wanted
 }
 
 // get returns the queued attempts and their bytes, reserved ones included.
@@ -78,22 +77,10 @@ func (q *queueCount) version() uint64 {
 // nothing, if the queue has changed since version was read.
 func (q *queueCount) correct(version uint64, n int, bytes int64) bool {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.moving > 0 || q.changes != version {
-		q.mu.Unlock()
 		return false
 	}
 	q.n, q.bytes = n, bytes
-	found := q.found
-	q.mu.Unlock()
-	if n > 0 && found != nil {
-		found()
-	}
 	return true
-}
-
-// whenFound sets the function that correct calls when attempts are queued.
-func (q *queueCount) whenFound(f func()) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.found = f
 }

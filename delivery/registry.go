@@ -3,6 +3,8 @@ package delivery
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,11 +17,10 @@ import (
 // costs no query. Nothing outside registry.go, attachment.go and tunnel.go may assume that a
 // tunnel is in this process.
 type registry struct {
-	mu       sync.RWMutex
-	labels   map[string]*aliasState
-	ids      map[int64]*aliasState
-	accounts map[int64]*semaphore.Weighted // channels in use beyond those of each tunnel
-	owned    map[int64]int                 // number of aliases by owner
+	mu     sync.RWMutex
+	labels map[string]*aliasState
+	ids    map[int64]*aliasState
+	owners map[int64]*owner // those that have an alias
 
 	dirty struct {
 		sync.Mutex
@@ -29,14 +30,23 @@ type registry struct {
 	wake chan struct{}
 }
 
+// owner is an account that owns aliases.
+type owner struct {
+	aliases  int
+	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
+}
+
 func (r *registry) init() {
-	r.labels = map[string]*aliasState{}
-	r.ids = map[int64]*aliasState{}
-	r.accounts = map[int64]*semaphore.Weighted{}
-	r.owned = map[int64]int{}
-	r.dirty.reload = map[int64]chan struct{}{}
-	r.dirty.count = map[int64]bool{}
+	r.labels, r.ids, r.owners = map[string]*aliasState{}, map[int64]*aliasState{}, map[int64]*owner{}
+	r.dirty.reload, r.dirty.count = map[int64]chan struct{}{}, map[int64]bool{}
 	r.wake = make(chan struct{}, 1)
+}
+
+// byLabel returns the alias of a lower-case label; nil when there is none.
+func (r *registry) byLabel(label string) *aliasState {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.labels[label]
 }
 
 func (r *registry) byID(id int64) *aliasState {
@@ -53,12 +63,10 @@ func (r *registry) alias(id int64) *relay.Alias {
 	return nil
 }
 
+// each calls f with every alias, without the lock of the registry.
 func (r *registry) each(f func(*aliasState)) {
 	r.mu.RLock()
-	all := make([]*aliasState, 0, len(r.ids))
-	for _, st := range r.ids {
-		all = append(all, st)
-	}
+	all := slices.Collect(maps.Values(r.ids))
 	r.mu.RUnlock()
 	for _, st := range all {
 		f(st)
@@ -69,6 +77,12 @@ func (r *registry) each(f func(*aliasState)) {
 func (r *registry) put(d *Delivery, a *relay.Alias) *aliasState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	o := r.owners[a.Owner]
+	if o == nil {
+		o = &owner{overflow: semaphore.NewWeighted(overflowPerAccount)}
+		r.owners[a.Owner] = o
+	}
+	o.aliases++
 	st := r.ids[a.ID]
 	if st == nil {
 		st = &aliasState{d: d, id: a.ID, since: a.LastOnlineAt, wasOnline: !a.LastOnlineAt.IsZero(), wake: make(chan struct{}, 1)}
@@ -76,9 +90,9 @@ func (r *registry) put(d *Delivery, a *relay.Alias) *aliasState {
 	} else {
 		r.forget(st)
 	}
+	st.owner.Store(o)
 	st.alias.Store(a)
 	r.labels[a.Name] = st
-	r.owned[a.Owner]++
 	return st
 }
 
@@ -102,9 +116,6 @@ func (r *registry) remove(id int64) *aliasState {
 	}
 	delete(r.ids, id)
 	r.forget(st)
-	if owner := st.alias.Load().Owner; r.owned[owner] == 0 {
-		delete(r.accounts, owner) // requests that use some of it still release it
-	}
 	return st
 }
 
@@ -114,26 +125,11 @@ func (r *registry) forget(st *aliasState) {
 	if r.labels[a.Name] == st {
 		delete(r.labels, a.Name)
 	}
-	if r.owned[a.Owner]--; r.owned[a.Owner] == 0 {
-		delete(r.owned, a.Owner)
+	if o := r.owners[a.Owner]; o.aliases == 1 {
+		delete(r.owners, a.Owner)
+	} else {
+		o.aliases--
 	}
-}
-
-// account returns the semaphore of an owner.
-func (r *registry) account(id int64) *semaphore.Weighted {
-	r.mu.RLock()
-	s := r.accounts[id]
-	r.mu.RUnlock()
-	if s != nil {
-		return s
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s = r.accounts[id]; s == nil {
-		s = semaphore.NewWeighted(overflowPerAccount)
-		r.accounts[id] = s
-	}
-	return s
 }
 
 // readAgain asks keepAliases to read an alias from the store. The returned channel is
@@ -146,19 +142,19 @@ func (r *registry) readAgain(id int64) <-chan struct{} {
 		done = make(chan struct{})
 		r.dirty.reload[id] = done
 	}
-	r.nudge()
+	nudge(r.wake)
 	return done
 }
 
-// recount asks keepAliases to count the queue of an alias again.
-func (r *registry) recount(id int64) {
+// recount asks keepAliases to count the queues of aliases again.
+func (r *registry) recount(ids ...int64) {
 	r.dirty.Lock()
 	defer r.dirty.Unlock()
-	r.dirty.count[id] = true
-	r.nudge()
+	for _, id := range ids {
+		r.dirty.count[id] = true
+	}
+	nudge(r.wake)
 }
-
-func (r *registry) nudge() { nudge(r.wake) }
 
 func nudge(wake chan struct{}) {
 	select {
@@ -169,7 +165,6 @@ func nudge(wake chan struct{}) {
 
 // keepAliases reads aliases and counts queues for the registry, one query at a time.
 func (d *Delivery) keepAliases() {
-	defer d.workers.Done()
 	r := &d.registry
 	var pause <-chan time.Time // of counting, which takes at most a tenth of the time; nil = none
 	for {
@@ -198,6 +193,7 @@ func (d *Delivery) keepAliases() {
 	}
 }
 
+// reload reads an alias and applies what has changed.
 func (d *Delivery) reload(id int64) {
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
 	defer cancel()
@@ -220,41 +216,42 @@ func (d *Delivery) reload(id int64) {
 func (d *Delivery) recountAll() bool {
 	r := &d.registry
 	r.dirty.Lock()
-	ids := make([]int64, 0, len(r.dirty.count))
-	versions := make([]uint64, 0, len(r.dirty.count))
+	versions := make(map[int64]uint64, len(r.dirty.count))
 	for id := range r.dirty.count {
 		if st := r.byID(id); st != nil {
-			ids = append(ids, id)
-			versions = append(versions, st.queue.version())
+			versions[id] = st.queue.version()
 		}
 	}
 	clear(r.dirty.count)
 	r.dirty.Unlock()
-	if len(ids) == 0 {
+	if len(versions) == 0 {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
 	defer cancel()
-	stats, err := d.store.QueueStats(ctx, ids)
-	if err != nil {
-		if d.base.Err() == nil {
-			time.AfterFunc(time.Second, func() {
-				for _, id := range ids {
-					r.recount(id)
-				}
-			})
+	stats, err := d.store.QueueStats(ctx, slices.Collect(maps.Keys(versions)))
+	var again []int64
+	for id, version := range versions {
+		switch st := r.byID(id); {
+		case err != nil:
+			again = append(again, id)
+		case st == nil:
+		case !st.queue.correct(version, stats[id].Queued, stats[id].QueuedBytes):
+			again = append(again, id)
+		case stats[id].Queued > 0:
+			st.rescanQueue()
 		}
-		return true
 	}
-	for i, id := range ids {
-		if st := r.byID(id); st != nil && !st.queue.correct(versions[i], stats[id].Queued, stats[id].QueuedBytes) {
-			time.AfterFunc(recountPause, func() { r.recount(id) })
+	if pause := recountPause; len(again) > 0 && d.base.Err() == nil {
+		if err != nil {
+			pause = time.Second
 		}
+		time.AfterFunc(pause, func() { r.recount(again...) })
 	}
 	return true
 }
 
 const (
-	recountPause = 100 * time.Millisecond
+	recountPause = 100 * time.Millisecond // after a count that came while the queue changed
 	longestPause = 5 * time.Second
 )

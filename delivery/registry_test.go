@@ -15,18 +15,17 @@ func TestRegistryForgets(t *testing.T) {
 	d := &Delivery{}
 	for id := int64(1); id <= 4; id++ {
 		r.put(d, &relay.Alias{ID: id, Name: string(rune('a' + id)), Owner: (id + 1) / 2})
-		r.account((id + 1) / 2)
 	}
 	r.remove(1)
 	r.remove(1)
-	if len(r.accounts) != 2 || len(r.ids) != 3 || len(r.labels) != 3 {
-		t.Errorf("%d owners, %d ids, %d labels", len(r.accounts), len(r.ids), len(r.labels))
+	if len(r.owners) != 2 || len(r.ids) != 3 || len(r.labels) != 3 {
+		t.Errorf("%d owners, %d ids, %d labels", len(r.owners), len(r.ids), len(r.labels))
 	}
 	for id := range int64(5) {
 		r.remove(id)
 	}
-	if len(r.accounts)+len(r.ids)+len(r.labels) > 0 {
-		t.Errorf("%d owners, %d ids, %d labels are left", len(r.accounts), len(r.ids), len(r.labels))
+	if len(r.owners)+len(r.ids)+len(r.labels) > 0 {
+		t.Errorf("%d owners, %d ids, %d labels are left", len(r.owners), len(r.ids), len(r.labels))
 	}
 }
 
@@ -41,7 +40,6 @@ func TestRegistryRemovesManyAliases(t *testing.T) {
 	for id := range int64(many) {
 		r.put(d, &relay.Alias{ID: id, Name: strconv.FormatInt(id, 36), Owner: 1})
 	}
-	r.account(1)
 	r.put(d, &relay.Alias{ID: 0, Name: "handed-on", Owner: 2})
 	began := time.Now()
 	for id := int64(1); id < many-1; id++ {
@@ -50,10 +48,10 @@ func TestRegistryRemovesManyAliases(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("removed within %v", took)
 	}
-	if r.accounts[1] == nil {
+	if r.owners[1] == nil {
 		t.Error("the slots of an owner are gone before the last alias")
 	}
-	if r.remove(many - 1); r.accounts[1] != nil || len(r.owned) != 1 || r.owned[2] != 1 {
-		t.Errorf("left: %v", r.owned)
+	if r.remove(many - 1); r.owners[1] != nil || len(r.owners) != 1 || r.owners[2].aliases != 1 {
+		t.Errorf("left: %v", r.owners)
 	}
 }

@@ -76,6 +76,10 @@ func TestRequestThroughAnotherNode(t *testing.T) {
 		if _, c := b.send(post); c.answer() != ok {
 			t.Errorf("answered %q", c.answer())
 		}
+		time.Sleep(10 * time.Second)
+		if b.s.requests["tun_1"] != 1 {
+			t.Errorf("%d requests noted", b.s.requests["tun_1"])
+		}
 		b.elsewhere("tun_1", relay.TunnelStale)
 		if out, _ := b.send(post); out.Answer == nil || out.Answer.Status != 202 || b.released() {
 			t.Errorf("a silent tunnel: %+v, released %v", out.Answer, b.released())
@@ -83,10 +87,6 @@ func TestRequestThroughAnotherNode(t *testing.T) {
 		b.elsewhere("", "")
 		if b.state() != relay.TunnelOffline {
 			t.Errorf("the alias without a tunnel is %s", b.state())
-		}
-		time.Sleep(10 * time.Second)
-		if b.s.requests["tun_1"] != 1 {
-			t.Errorf("%d requests noted", b.s.requests["tun_1"])
 		}
 	})
 }

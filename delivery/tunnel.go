@@ -14,14 +14,11 @@ import (
 // attached and lost is written, and what other nodes have is read. Requests never wait for
 // either. While the store is away, both wait and the last known tunnels stay in force.
 type tunnels struct {
-	mu       sync.Mutex
-	writes   map[int64]relay.TunnelWrite // not stored yet, by alias
-	queues   map[int64]bool              // aliases whose queue the unreachable node of their tunnel has to look at
-	requests map[string]int64            // not stored yet, by tunnel id
-	flush    time.Time                   // requests are stored after this time
-	reads    map[int64]chan struct{}     // aliases whose tunnel is to be read; closed once that is done
-	readAll  bool
-	wake     chan struct{}
+	mu     sync.Mutex
+	writes map[int64]relay.TunnelWrite // not stored yet, by alias
+	queues map[int64]bool              // aliases whose queue the unreachable node of their tunnel has to look at
+	reads  map[int64]chan struct{}     // aliases whose tunnel is to be read, 0 = all; closed once that is done
+	wake   chan struct{}
 }
 
 const (
@@ -31,27 +28,24 @@ const (
 )
 
 func (t *tunnels) init() {
-	t.writes, t.requests, t.reads = map[int64]relay.TunnelWrite{}, map[string]int64{}, map[int64]chan struct{}{}
-	t.queues = map[int64]bool{}
-	t.readAll, t.wake = true, make(chan struct{}, 1)
+	t.writes, t.queues = map[int64]relay.TunnelWrite{}, map[int64]bool{}
+	t.reads, t.wake = map[int64]chan struct{}{0: make(chan struct{})}, make(chan struct{}, 1)
 }
 
-// write stores w later, in place of an earlier write of the alias.
+// write stores w later, together with an earlier write of the alias.
 func (t *tunnels) write(w relay.TunnelWrite) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if old, waits := t.writes[w.Alias]; waits && w.Op == relay.TunnelKeep && old.Op == relay.TunnelAttach && old.ID == w.ID {
-		w.Op, w.At = old.Op, old.At
-	}
-	t.writes[w.Alias] = w
+	t.merge(w)
 	nudge(t.wake)
 }
 
-// count notes one request that was sent through a tunnel.
-func (t *tunnels) count(id string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.requests[id]++
+// merge adds w to what waits. The caller holds mu.
+func (t *tunnels) merge(w relay.TunnelWrite) {
+	if old := t.writes[w.Alias]; w.Op == relay.TunnelKeep && old.Op == relay.TunnelAttach && old.ID == w.ID {
+		w.Op, w.At = old.Op, old.At
+	}
+	t.writes[w.Alias] = w
 }
 
 // announceQueue tells the node of the alias' tunnel through the store that the queue has
@@ -73,25 +67,16 @@ func (t *tunnels) readLater(alias int64) <-chan struct{} {
 		done = make(chan struct{})
 		t.reads[alias] = done
 	}
-	t.readAll = t.readAll || alias == 0
 	nudge(t.wake)
 	return done
-}
-
-// unwritten reports whether a write of the alias waits.
-func (t *tunnels) unwritten(alias int64) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, waits := t.writes[alias]
-	return waits
 }
 
 // keepTunnels writes and reads records of tunnels, many at a time: a thousand tunnels that
 // come at once cost few transactions.
 func (d *Delivery) keepTunnels() {
-	defer d.workers.Done()
 	retry := time.NewTicker(tunnelRetry)
 	defer retry.Stop()
+	var counted time.Time
 	for {
 		select {
 		case <-d.tunnels.wake:
@@ -104,9 +89,12 @@ func (d *Delivery) keepTunnels() {
 			return
 		}
 		d.storeTunnels(d.base)
-		d.storeRequests(d.base)
-		d.announceQueues(d.base)
-		d.readTunnels(d.base)
+		if time.Since(counted) >= requestsEvery {
+			counted = time.Now()
+			d.storeRequests(d.base)
+		}
+		d.announceQueues()
+		d.readTunnels()
 	}
 }
 
@@ -122,20 +110,19 @@ func (d *Delivery) storeTunnels(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
 	defer cancel()
 	replaced, err := d.store.StoreTunnels(ctx, slices.Collect(maps.Values(writes)))
-	for i := range replaced {
-		d.noteReplaced(&replaced[i], writes)
+	for _, old := range replaced {
+		if st := d.registry.byID(old.Alias); st != nil {
+			d.store.NoteTakeover(st.alias.Load(), old.TunnelInfo, writes[old.Alias].TunnelInfo)
+		}
 	}
 	if err != nil {
 		t.mu.Lock()
-		for id, w := range writes {
-			if newer, changed := t.writes[id]; !changed || newer.Op == relay.TunnelKeep && newer.ID == w.ID && w.Op == relay.TunnelAttach {
-				if changed {
-					w.State = newer.State
-				}
-				t.writes[id] = w
-			}
+		defer t.mu.Unlock()
+		newer := t.writes
+		t.writes = writes
+		for _, w := range newer {
+			t.merge(w)
 		}
-		t.mu.Unlock()
 		if d.base.Err() == nil {
 			d.log.Debug("tunnels not stored yet", "aliases", len(writes), "error", err)
 		}
@@ -149,35 +136,28 @@ func (d *Delivery) storeTunnels(ctx context.Context) {
 		st.mu.Lock()
 		st.tunnelVersion++
 		st.mu.Unlock()
-		switch w.Op {
-		case relay.TunnelAttach, relay.TunnelKeep:
-			st.rescanQueue() // the queue can be claimed only now
-		case relay.TunnelDetach:
+		if w.Op == relay.TunnelDetach {
 			t.readLater(id) // another node may have had the tunnel before, and have it still
+		} else {
+			st.rescanQueue() // the queue can be claimed only now
 		}
-	}
-}
-
-func (d *Delivery) noteReplaced(old *relay.TunnelRecord, writes map[int64]relay.TunnelWrite) {
-	if st := d.registry.byID(old.Alias); st != nil {
-		by := writes[old.Alias]
-		d.store.NoteTakeover(st.alias.Load(), old.TunnelInfo, by.TunnelInfo)
 	}
 }
 
 // storeRequests stores the numbers of requests. They are for display, so that what cannot
 // be stored is dropped.
 func (d *Delivery) storeRequests(ctx context.Context) {
-	t := &d.tunnels
-	t.mu.Lock()
-	now := time.Now()
-	if len(t.requests) == 0 || now.Before(t.flush) && d.base.Err() == nil {
-		t.mu.Unlock()
+	counts := map[string]int64{}
+	d.registry.each(func(st *aliasState) {
+		if h := st.tunnel(); h != nil {
+			if n := h.requests.Swap(0); n > 0 {
+				counts[h.info.ID] = n
+			}
+		}
+	})
+	if len(counts) == 0 {
 		return
 	}
-	counts := t.requests
-	t.requests, t.flush = map[string]int64{}, now.Add(requestsEvery)
-	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
 	defer cancel()
 	if err := d.store.AddRequests(ctx, counts); err != nil {
@@ -185,7 +165,7 @@ func (d *Delivery) storeRequests(ctx context.Context) {
 	}
 }
 
-func (d *Delivery) announceQueues(ctx context.Context) {
+func (d *Delivery) announceQueues() {
 	t := &d.tunnels
 	t.mu.Lock()
 	queues := t.queues
@@ -194,7 +174,7 @@ func (d *Delivery) announceQueues(ctx context.Context) {
 	if len(queues) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
+	ctx, cancel := context.WithTimeout(d.base, tunnelWait)
 	defer cancel()
 	if err := d.store.AnnounceQueues(ctx, slices.Sorted(maps.Keys(queues))); err != nil {
 		t.mu.Lock()
@@ -204,72 +184,69 @@ func (d *Delivery) announceQueues(ctx context.Context) {
 }
 
 // readTunnels reads the records that readLater asked for.
-func (d *Delivery) readTunnels(ctx context.Context) {
+func (d *Delivery) readTunnels() {
 	t := &d.tunnels
 	t.mu.Lock()
-	reads, all := t.reads, t.readAll
-	t.reads, t.readAll = map[int64]chan struct{}{}, false
+	reads := t.reads
+	t.reads = map[int64]chan struct{}{}
 	t.mu.Unlock()
-	if len(reads) == 0 && !all {
+	if len(reads) == 0 {
 		return
 	}
 	versions := map[int64]uint64{}
 	note := func(st *aliasState) {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		versions[st.id] = st.tunnelVersion
+		if st != nil {
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			versions[st.id] = st.tunnelVersion
+		}
 	}
+	_, all := reads[0]
 	if all {
 		d.registry.each(note)
 	} else {
 		for id := range reads {
-			if st := d.registry.byID(id); st != nil {
-				note(st)
-			}
+			note(d.registry.byID(id))
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	ctx, cancel := context.WithTimeout(d.base, storeWait)
 	defer cancel()
-	records, err := d.tunnelRecords(ctx, all, versions)
+	records := map[int64]relay.TunnelRecord{}
+	var err error
+	if all {
+		var list []relay.TunnelRecord
+		list, err = d.store.AllTunnels(ctx)
+		for _, r := range list {
+			records[r.Alias] = r
+		}
+	} else {
+		records, err = d.store.TunnelsOf(ctx, slices.Sorted(maps.Keys(versions)))
+	}
 	if err != nil {
 		if d.base.Err() == nil {
 			d.log.Debug("tunnels not read yet", "aliases", len(versions), "error", err)
 		}
+		clear(versions)
 		t.mu.Lock()
-		t.readAll = t.readAll || all
+		for id := range reads { // their readers wait no longer, but the records are read again
+			if t.reads[id] == nil {
+				t.reads[id] = make(chan struct{})
+			}
+		}
 		t.mu.Unlock()
 	}
 	for id, version := range versions {
-		rec, exists := records[id]
-		switch st := d.registry.byID(id); {
-		case st == nil:
-		case err != nil:
-			t.mu.Lock()
-			if t.reads[id] == nil && !all {
-				t.reads[id] = make(chan struct{})
+		if st := d.registry.byID(id); st != nil {
+			var rec *relay.TunnelRecord
+			if r, exists := records[id]; exists {
+				rec = &r
 			}
-			t.mu.Unlock()
-		case !exists:
-			d.applyTunnel(st, version, nil)
-		default:
-			d.applyTunnel(st, version, &rec)
+			d.applyTunnel(st, version, rec)
 		}
 	}
 	for _, done := range reads {
 		close(done)
 	}
-}
-
-func (d *Delivery) tunnelRecords(ctx context.Context, all bool, versions map[int64]uint64) (map[int64]relay.TunnelRecord, error) {
-	if !all {
-		return d.store.TunnelsOf(ctx, slices.Sorted(maps.Keys(versions)))
-	}
-	list, err := d.store.AllTunnels(ctx)
-	out := make(map[int64]relay.TunnelRecord, len(list))
-	for _, r := range list {
-		out[r.Alias] = r
-	}
-	return out, err
 }
 
 // Reasons of Tunnel.Close.
@@ -281,46 +258,46 @@ const (
 // applyTunnel makes what the store says of the tunnel of an alias true here: nil = it has no
 // tunnel. version is that of the state before the store was asked.
 func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.TunnelRecord) {
-	if rec != nil && d.opt.Remote == nil && rec.Node != d.store.NodeID() {
-		rec = nil // of a node that has ended
-	}
+	here := rec != nil && rec.Node == d.store.NodeID()
 	st.mu.Lock()
-	h := st.attached
+	if st.gone || !here && d.opt.Remote == nil { // of a node that has ended
+		rec, here = nil, false
+	}
 	if st.tunnelVersion != version || d.tunnels.unwritten(st.id) {
 		st.mu.Unlock()
 		return // what is newer here is stored and read again
 	}
-	if st.gone {
-		rec = nil
-	}
+	h := st.attached
+	same := h != nil && rec != nil && rec.ID == h.info.ID
 	switch {
-	case h != nil && h.remote == nil && (rec == nil || rec.ID == h.info.ID):
-		lost := rec == nil || rec.Node != d.store.NodeID()
-		closing := rec != nil && rec.State == relay.TunnelClosing
-		st.mu.Unlock()
-		if lost && !st.isGone() {
-			d.tunnels.write(h.write(relay.TunnelKeep)) // this node was taken for dead meanwhile
-		}
-		if closing {
-			d.background(func() { h.t.Close(reasonClosed) })
-		}
-		return
-	case h != nil && rec != nil && rec.ID == h.info.ID:
-		st.mu.Unlock()
-		h.setRemoteState(rec.State)
-		return
 	case h == nil && rec == nil:
 		st.mu.Unlock()
 		return
+	case h != nil && h.remote == nil && (rec == nil || same):
+		if !here {
+			h.write(relay.TunnelKeep) // this node was taken for dead meanwhile
+		}
+		st.mu.Unlock()
+		if same && rec.State == relay.TunnelClosing {
+			d.background(func() { h.t.Close(reasonClosed) })
+		}
+		return
+	case same:
+		st.mu.Unlock()
+		if rec.State == relay.TunnelOnline {
+			h.markAlive(silentPeer | silentOpen)
+		} else {
+			h.markStale(silentPeer)
+		}
+		return
 	}
 	var next *attachment
-	if rec != nil && rec.Node != d.store.NodeID() {
+	if rec != nil && !here {
 		r := *rec
 		r.Owner = st.alias.Load().Owner
 		next = newAttachment(st, d.opt.Remote(r))
-		next.stale = rec.State != relay.TunnelOnline
-		next.isLost = next.stale
-		if next.stale {
+		if rec.State != relay.TunnelOnline {
+			next.stale = silentPeer
 			close(next.lost)
 		}
 	}
@@ -328,7 +305,7 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 	st.wasOnline = st.wasOnline || next != nil
 	st.mu.Unlock()
 	switch {
-	case rec != nil && next == nil && h == nil: // of this node, and not there any more
+	case h == nil && next == nil: // the record is of this node, and the tunnel not there any more
 		d.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: time.Now()})
 	case h == nil:
 	case h.remote == nil:
@@ -342,21 +319,27 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 	d.feed.Tunnel(st.id)
 }
 
+// unwritten reports whether a write of the alias waits.
+func (t *tunnels) unwritten(alias int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, waits := t.writes[alias]
+	return waits
+}
+
 // NodeReachable says whether the tunnels of another node can be used. Requests for them are
 // queued meanwhile.
 func (d *Delivery) NodeReachable(node string, reachable bool) {
 	d.registry.each(func(st *aliasState) {
-		st.mu.Lock()
-		h := st.attached
-		st.mu.Unlock()
-		if h == nil || h.remote == nil || h.node != node {
+		h := st.tunnel()
+		switch {
+		case h == nil || h.remote == nil || h.node != node:
+			return
+		case reachable:
+			h.markAlive(unreachable | silentNode)
 			return
 		}
-		if reachable {
-			h.markAlive(&h.unreachable, &h.nodeSilent)
-			return
-		}
-		h.markStale(&h.unreachable)
+		h.markStale(unreachable)
 		if n, _ := st.queue.get(); n > 0 { // the last wake-ups may be lost
 			d.tunnels.announceQueue(st.id)
 		}
