@@ -2,9 +2,12 @@ package delivery
 
 import (
 	"errors"
+	"strings"
+	"sync"
 	"time"
 
 	"relay"
+	"relay/record"
 	"relay/wire"
 )
 
@@ -81,10 +84,9 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 		if !closed(x.accept.Done()) { // it may be stored yet, and nobody will deliver it
 			x.sendFinish(relay.StateFailed, err, "")
 		}
-		return x.ifCallerPresent(refusal(err, relay.ID{})), false
+		return x.refusal(err, relay.ID{}), false
 	}
-	x.accept, x.durable, x.writeFailed = nil, true, false
-	x.req.msg, x.reqEnd = &x.event.Request, uploadResult{}
+	x.accept, x.stored, x.writeFailed, x.reqEnd = nil, true, false, uploadResult{}
 	x.raw.Reset()
 	x.raw.Write(x.event.Request.Head)
 	x.gather()
@@ -102,4 +104,69 @@ func (x *exchange) storeError(e *relay.Error) *relay.Error {
 	c.Code = relay.CodeStoreUnavailable
 	c.Detail = "the request, or a part of it, went out to the local server, but the relay has no room left to keep it"
 	return &c
+}
+
+// rejectsPerMinute is how many refused requests of an alias are kept as events.
+const rejectsPerMinute = 60
+
+// rejectRate counts refused requests of one alias by the minute.
+type rejectRate struct {
+	mu    sync.Mutex
+	since time.Time
+	n     int
+}
+
+// Reject keeps a refused request of a known alias as an event: best effort, at most
+// 60 a minute for an alias; the rest is only counted. It never blocks.
+func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
+	if in.Alias == nil {
+		return
+	}
+	if st := d.registry.byID(in.Alias.ID); st != nil {
+		st.reject(in, why)
+	}
+}
+
+// mayReject tells whether one more refused request may be kept; one that may not is
+// counted.
+func (st *aliasState) mayReject() bool {
+	r := &st.rejects
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.since) >= time.Minute {
+		r.since, r.n = now, 0
+	}
+	if r.n++; r.n > rejectsPerMinute {
+		st.d.counters.dropped.Inc()
+		return false
+	}
+	return true
+}
+
+func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
+	if !st.mayReject() {
+		return
+	}
+	if !st.d.begin() {
+		st.d.counters.dropped.Inc()
+		return
+	}
+	defer st.d.end()
+	if st.d.checkCapacity(in, 0, 0) != nil {
+		st.d.counters.dropped.Inc()
+		return
+	}
+	st.d.counters.rejected.Inc()
+	method, target, _ := wire.StartLine(in.Head)
+	h := &wire.Head{Method: []byte(record.SafeTextMax(string(method), 32)), Target: target, Minor: 1}
+	for _, f := range wire.Fields(in.Head) {
+		if strings.EqualFold(string(f.Name), "Host") {
+			h.Host = []byte(record.SafeTextMax(string(f.Value), 255))
+			break
+		}
+	}
+	e := newEvent(in, h)
+	e.ID, e.State, e.Error, e.Blocker = st.d.store.NewID(), relay.StateRejected, asFault(why), relay.BlockedRejected
+	e.Request.Body.State = relay.BodyNotSent
+	st.d.store.Accept(e) // best effort: nobody waits for the ticket
 }

@@ -254,7 +254,7 @@ func (h *attachment) channelFor(x *exchange, fresh bool) (*pool.Channel, *relay.
 		limit = probeAfterLazy
 	}
 	if !fresh && h.t.Heard() <= limit {
-		if l := h.pool.Take(x.req.caller); l != nil {
+		if l := h.pool.Take(x.caller); l != nil {
 			return l, nil
 		}
 	}

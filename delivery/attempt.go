@@ -12,57 +12,50 @@ import (
 // sendAccept asks the store to accept the event, with as much of its request as has come.
 func (x *exchange) sendAccept() {
 	x.prepareAccept()
-	x.handOver()
-}
-
-// handOver passes the event that prepareAccept has filled to the store.
-func (x *exchange) handOver() {
-	x.accepted = true
 	x.accept = x.d.store.Accept(x.event)
 }
 
 // prepareAccept fills the event with as much of its request as has come.
 func (x *exchange) prepareAccept() {
-	x.acceptedWhole = x.req.rec.isWhole()
-	state := relay.BodyComplete
-	if !x.acceptedWhole {
-		state = relay.BodyReceiving
+	x.accepted = acceptedPart
+	state := relay.BodyReceiving
+	if x.rec.isWhole() {
+		x.accepted, state = acceptedWhole, relay.BodyComplete
 	}
-	e := x.event
-	e.State = relay.StateDelivering
 	x.fillRequest(state)
-	a := x.attempt
-	a.State = relay.StateDelivering
-	e.Attempts = []relay.Attempt{a}
-	e.AttemptCount = 1
+	x.addAttempt(x.attempt, relay.StateDelivering)
 }
 
-// sendAcceptAndFinish asks the store for both steps of an attempt whose response is whole
-// already. Both are prepared before the first one is handed over: the committer takes what
-// waits at once, and whatever runs between the two steps gives it the time to commit the
-// first one alone.
-func (x *exchange) sendAcceptAndFinish() {
-	x.prepareAccept()
-	a := x.ended(relay.StateDelivered, nil)
-	x.handOver()
-	x.finish = x.d.store.Finish(x.event.ID, &a, "")
+// addAttempt gives the event its first attempt, and both the same state.
+func (x *exchange) addAttempt(a relay.Attempt, state string) {
+	a.State = state
+	x.event.State, x.event.Attempts, x.event.AttemptCount = state, []relay.Attempt{a}, 1
 }
 
 // fillRequest copies the request that was received so far into the event.
 func (x *exchange) fillRequest(bodyState string) {
 	e := x.event
-	e.Request = x.req.rec.message(e.Request.Head, x.req.head.Framing, bodyState)
-	e.Provider = record.Recognise(e.Request.Head, x.req.rec.beginning())
+	e.Request = x.rec.message(e.Request.Head, x.head.Framing, bodyState)
+	e.Provider = record.Recognise(e.Request.Head, x.rec.beginning())
 }
 
-// sendFinish asks the store to end the attempt. event is the state of the event where that
-// differs from the state of the attempt, else empty.
+// sendFinish asks the store to end the attempt, and to accept the event if that was not done.
+// event is the state of the event where that differs from the state of the attempt, else
+// empty. Both steps are prepared before the first one is handed over: the committer takes what
+// waits at once, and whatever runs between the two steps gives it the time to commit the
+// first one alone.
 func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
+	first := x.accepted == notAccepted
+	if first {
+		x.prepareAccept()
+	}
 	a := x.ended(state, why)
+	if first {
+		x.accept = x.d.store.Accept(x.event)
+	}
 	if next, ok := x.st.nextClaim(); ok && x.queued && x.claim == nil && state != relay.StateInterrupted {
 		x.st.queue.move()
 		x.finish, x.claim = x.d.store.FinishAndClaim(x.event.ID, &a, event, next)
-		x.claimEnd = x.finish
 		return
 	}
 	x.finish = x.d.store.Finish(x.event.ID, &a, event)
@@ -73,7 +66,7 @@ func (x *exchange) ended(state string, why *relay.Error) relay.Attempt {
 	if x.at.end.IsZero() {
 		x.at.end = time.Now()
 	}
-	x.awaitLastWrite()
+	x.joinUpload()
 	a := x.attempt
 	a.State, a.EndedAt = state, x.at.end
 	a.Error = asFault(why)
@@ -88,7 +81,7 @@ func (x *exchange) ended(state string, why *relay.Error) relay.Attempt {
 		if _, over := x.res.progress(); over {
 			body = relay.BodyOverLimit
 		}
-		x.res.stop(x.body)
+		x.res.stop(x.resBody)
 		a.Response = x.res.message(x.final.Raw, x.final.Framing, body)
 	}
 	if x.finish == nil {
@@ -114,67 +107,65 @@ func (x *exchange) recordSent(a *relay.Attempt) {
 	case x.reqEnd.how == whole || x.allWritten.Load():
 		same := x.raw.Sum64() == x.written.Sum64()
 		a.Identical = &same
-	case x.acceptedWhole:
+	case x.accepted == acceptedWhole:
 		a.Identical = new(bool) // the answer came before all of the request was sent
 	}
 }
 
-// awaitLastWrite waits a moment for an upload whose last write is about to return: the
-// answer can arrive before that.
-func (x *exchange) awaitLastWrite() {
-	if !x.uploading || !x.req.rec.isWhole() || x.allWritten.Load() {
+// amendWhole stores a request that became whole after its event was accepted, before its
+// attempt ends: when the caller has the whole answer, the record has the whole request.
+func (x *exchange) amendWhole() {
+	if x.accepted != acceptedPart {
 		return
 	}
-	const moment = 10 * time.Millisecond
-	t := time.NewTimer(moment)
-	defer t.Stop()
-	select {
-	case u := <-x.uploadDone:
-		x.uploadEnded(u)
-		if u.how == whole {
-			x.at.whole = u.at
-		}
-	case <-t.C:
+	x.joinUpload()
+	if x.reqEnd.how == whole {
+		x.amend()
+		x.accepted = acceptedWhole
 	}
 }
 
-// timing returns how long each phase of the attempt took.
-func (x *exchange) timing() relay.Timing {
-	at := &x.at
-	var t relay.Timing
+// amend stores the end of a request that was accepted before it was whole.
+func (x *exchange) amend() {
+	state := relay.BodyAborted
 	switch {
-	case at.admitted.IsZero():
-		t.Blocked = at.end.Sub(at.start)
+	case x.reqEnd.how == whole:
+		state = relay.BodyComplete
+	case x.reqEnd.how == tooLarge:
+		state = relay.BodyOverLimit
+	case x.bodyNotSent():
+		state = relay.BodyNotSent
+	}
+	x.rec.stop(x.body)
+	m := x.rec.message(x.event.Request.Head, x.head.Framing, state)
+	x.d.store.Amend(x.event.ID, &m)
+}
+
+// timing returns how long each phase of the attempt took. What has not happened took no time.
+func (x *exchange) timing() relay.Timing {
+	or := func(t, otherwise time.Time) time.Time {
+		if t.IsZero() {
+			return otherwise
+		}
 		return t
-	case at.open.IsZero():
-		t.Blocked, t.Connect = at.admitted.Sub(at.start), at.end.Sub(at.admitted)
-		t.Blocked += x.queuedFor()
-		return t
 	}
-	t.Blocked = at.admitted.Sub(at.start) + x.queuedFor()
-	if !x.reused {
-		t.Connect = at.open.Sub(at.admitted)
-	}
-	first := at.first
-	if first.IsZero() {
-		first = at.end
-	}
-	sent := at.whole
-	if sent.IsZero() || sent.After(first) {
+	at, end := &x.at, x.at.end
+	admitted, open, first := or(at.admitted, end), or(at.open, end), or(at.first, end)
+	sent := or(at.whole, first)
+	if sent.After(first) {
 		sent = first
 	}
-	t.Send = sent.Sub(at.open)
-	t.Wait = first.Sub(sent)
-	t.Receive = max(0, at.end.Sub(first))
-	return t
-}
-
-// queuedFor returns how long a queued attempt was in the queue.
-func (x *exchange) queuedFor() time.Duration {
-	if !x.queued || x.attempt.ReceivedAt.IsZero() {
-		return 0
+	t := relay.Timing{
+		Blocked: admitted.Sub(at.start), Connect: open.Sub(admitted),
+		Send: sent.Sub(open), Wait: first.Sub(sent), Receive: max(0, end.Sub(first)),
 	}
-	return max(0, x.at.start.Sub(x.attempt.ReceivedAt))
+	if x.reused {
+		t.Connect = 0
+	}
+	if x.queued && !x.attempt.ReceivedAt.IsZero() {
+		t.Blocked += max(0, at.start.Sub(x.attempt.ReceivedAt))
+	}
+	return t
 }
 
 func asFault(e *relay.Error) *relay.Fault {
@@ -182,14 +173,6 @@ func asFault(e *relay.Error) *relay.Fault {
 		return nil
 	}
 	return &relay.Fault{Code: e.Code, Message: e.Detail}
-}
-
-// recordIfUnstored ends an attempt whose end was not stored because of its answer, of which
-// a part may be missing. Without it, the attempt would stay in the state delivering.
-func (x *exchange) recordIfUnstored() {
-	if x.final != nil && x.finish != nil && closed(x.finish.Done()) && x.finish.Err() != nil {
-		x.recordUnstored()
-	}
 }
 
 // recordUnstored ends the attempt without its response, with an error that says that the
@@ -220,14 +203,14 @@ func (x *exchange) panicked() {
 	x.timer.Stop()
 	x.stopReading.Store(true)
 	x.signalContinue(false)
-	if x.req.caller != nil {
-		x.req.caller.Abort() // ends an upload that runs
+	if x.caller != nil {
+		x.caller.Abort() // ends an upload that runs
 	}
 	if x.event == nil {
 		return
 	}
 	defer x.d.underWay.remove(x.ref())
-	if !x.accepted {
+	if x.accepted == notAccepted {
 		x.sendAccept()
 	}
 	if x.finish == nil {
@@ -236,7 +219,7 @@ func (x *exchange) panicked() {
 		a.Error = &relay.Fault{Code: relay.CodeInternal, Message: "the relay failed while it served this request; its log has the reason"}
 		x.finish = x.d.store.Finish(x.event.ID, &a, "")
 	}
-	if !x.acceptedWhole && !x.uploading {
+	if x.accepted != acceptedWhole && !x.uploading {
 		x.amend()
 	}
 }

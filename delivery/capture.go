@@ -109,7 +109,7 @@ func (x *exchange) inbound(in *relay.Inbound, h *wire.Head) {
 	x.origin = in.From
 	x.attempt = relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
 	x.d.underWay.add(x.ref())
-	x.req.receive(x.d, e.ID, in.Caller, h)
+	x.receive(in.Caller, h)
 	x.raw.Write(in.Head)
 }
 

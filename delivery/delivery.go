@@ -54,10 +54,6 @@ type Options struct {
 	// except in a process that was frozen, which first has to learn which tunnels were taken
 	// over. nil = not called.
 	AwaitRenewal func()
-	// MayClaim returns nil while this node may deliver what it has claimed; nil = always.
-	// It answers from memory.
-	MayClaim func() error
-
 	// Budget bounds the bytes of answers that wait for the store or their caller; nil =
 	// no bound.
 	Budget *relay.Budget
@@ -158,7 +154,12 @@ func New(opt Options) *Delivery {
 	d.tunnels.init()
 	d.feed = feed.New(feed.Options{Store: opt.Store, Site: opt.Site, Log: opt.Log, Alias: d.registry.alias, Status: d.Status})
 	d.counters.init(d, opt.Registry)
-	d.exchanges.New = func() any { return newExchange(d) }
+	d.exchanges.New = func() any {
+		x := &exchange{d: d, timer: time.NewTimer(time.Hour)}
+		x.timer.Stop()
+		x.uploadDone = make(chan uploadResult, 1)
+		return x
+	}
 	d.pieces.New = func() any { b := make([]byte, readSize); return &b }
 	return d
 }

@@ -1,7 +1,10 @@
 package delivery
 
 import (
+	"cmp"
+	"errors"
 	"hash/maphash"
+	"io"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -26,70 +29,100 @@ type exchange struct {
 	attempt relay.Attempt // as far as known
 	queued  bool          // a queued delivery: it is queued again if no byte of it was sent
 
-	// The request, and what was sent of it.
-	req         request
-	wire        []byte // head as it is sent
-	first       []byte // first write
-	scratch     []byte
-	raw         maphash.Hash // over the request as it came
-	written     maphash.Hash // over what the channel took
-	writeFailed bool         // the channel takes no more; guarded by the upload while that runs
-	awaiting100 atomic.Bool  // the caller holds the body back for a 100 Continue, and none was sent
-	allWritten  atomic.Bool  // the last byte was written
-	writing     atomic.Int64 // when the running write of the upload began, in ns after at.start; 0 = none runs
-	stopReading atomic.Bool  // the upload is to stop
-	continueCh  chan bool    // to an upload that waits for 100 Continue; nil = it does not wait
-	uploadDone  chan uploadResult
-	uploading   bool
-	reqEnd      uploadResult
+	sending
+	answering
 
-	ch      relay.Channel
-	pooled  *pool.Channel
-	slot    channelSlot
-	hasSlot bool
-	reused  bool
-	kept    pool.KeptChannels // as the request was sent
-
-	// The answer.
-	final            *wire.Head
-	body             *wire.Body
-	res              recording
-	head             []byte // an incomplete head
-	interim          [][]byte
-	interimN         int
-	continued        bool // a 100 went to the caller
-	out              []byte
-	reserved         int64 // bytes reserved in the budget for out and head
-	done             bool  // the answer has ended
-	state            string
-	trailingBytes    bool // bytes came after the end
-	answeredEarly    bool // the answer began before the whole request was written
-	responseStarted  bool // a byte of a final answer went to the caller
-	callerGone       bool // the caller takes no more
-	partialWrite     bool // the caller has not received all bytes that were written to it
-	callerHalfClosed bool // the caller has closed its sending side; it may read on
-	reached          bool // false: it is known that no byte reached the local server
-	fault            *relay.Error
-
-	accept, finish *relay.Ticket
-	claim          func() relay.AttemptRef // of the next queued attempt; nil = not asked for
-	claimEnd       *relay.Ticket           // claim returns its result once this has resolved
-	accepted       bool                    // Accept was called, or is not needed
-	acceptedWhole  bool
-	durable        bool
-	acceptDue      bool
-	slow           bool // pool.SlowAfter has passed before the first byte of an answer
-	slowCounted    bool // the pool counts it as slow until then
+	// What was handed over to the store.
+	accepted       acceptance
+	accept, finish *relay.Ticket           // accept is nil again once it has resolved
+	claim          func() relay.AttemptRef // next queued attempt, once finish has resolved; nil = not asked for
 
 	at              times
 	responseTimeout time.Duration // from the whole request to the first byte of the response; 0 = no limit
-	cutAt           time.Time     // when an answer that nobody reads is cut; zero = never
-	checkCallerAt   time.Time     // next check of the caller; zero = none
-	checkUploadAt   time.Time     // next check of the upload; zero = none
-	continueBy      time.Time     // when the wait for a 100 Continue ends; zero = none
 	timer           *time.Timer
 	armed           time.Time
 }
+
+// sending is the request, and what was sent of it.
+type sending struct {
+	caller relay.Caller // reads the answer; nil for replays and queued deliveries
+	stored bool         // the request comes from the store, not from the caller
+	head   *wire.Head
+	body   *wire.Body // parser of the caller's body; nil = there is none
+	rec    recording
+	reqEnd uploadResult
+	// queueBytes are reserved in the queue for the request; 0 = it is not to be queued.
+	queueBytes int64
+
+	wire    []byte // head as it is sent
+	first   []byte // first write
+	scratch []byte
+	raw     maphash.Hash // over the request as it came
+	written maphash.Hash // over what the channel took
+
+	writeFailed   bool         // the channel takes no more; guarded by the upload while that runs
+	awaiting100   atomic.Bool  // the caller holds the body back for a 100 Continue, and none was sent
+	allWritten    atomic.Bool  // the last byte was written
+	writing       atomic.Int64 // when the running write of the upload began, in ns after at.start; 0 = none runs
+	stopReading   atomic.Bool  // the upload is to stop
+	continueCh    chan bool    // to an upload that waits for 100 Continue; nil = it does not wait
+	uploadDone    chan uploadResult
+	uploading     bool
+	checkUploadAt time.Time // next check of the upload; zero = none
+	continueBy    time.Time // when the wait for a 100 Continue ends; zero = none
+
+	ch          relay.Channel
+	pooled      *pool.Channel // ch, until it is given back
+	slot        channelSlot
+	hasSlot     bool
+	reused      bool
+	reached     bool              // false: it is known that no byte reached the local server
+	kept        pool.KeptChannels // as the request was sent
+	slow        bool              // pool.SlowAfter has passed before the first byte of an answer
+	slowCounted bool              // the pool counts it as slow until then
+}
+
+// answering is the answer, and what the caller got of it.
+type answering struct {
+	final    *wire.Head
+	resBody  *wire.Body
+	res      recording
+	partial  []byte // an incomplete head
+	interim  [][]byte
+	interimN int
+
+	state         string // how the answer has ended; "" = not yet
+	trailingBytes bool   // bytes came after its end
+	answeredEarly bool   // it began before the whole request was written
+	fault         *relay.Error
+
+	callerState     callerState
+	continued       bool // a 100 went to the caller
+	responseStarted bool // a byte of a final answer went to the caller
+	out             []byte
+	reserved        int64     // bytes reserved in the budget for out and partial
+	cutAt           time.Time // when an answer that nobody reads is cut; zero = never
+	checkCallerAt   time.Time // next check of the caller; zero = none
+}
+
+// callerState says how far a caller still takes the answer.
+type callerState uint8
+
+const (
+	callerReads      callerState = iota
+	callerHalfClosed             // it has closed its sending side; it may read on
+	callerGone                   // it takes no more
+	callerPartial                // it has not received all bytes that were written to it
+)
+
+// acceptance says how much of the event was handed over to the store.
+type acceptance uint8
+
+const (
+	notAccepted   acceptance = iota
+	acceptedPart             // the request was not whole yet
+	acceptedWhole            // all of it, or it was stored before
+)
 
 // times are points of the monotonic clock.
 type times struct {
@@ -108,20 +141,15 @@ const (
 	upgraded         // the connection was upgraded, and that is stored
 )
 
-func newExchange(d *Delivery) *exchange {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return &exchange{d: d, uploadDone: make(chan uploadResult, 1), timer: t}
-}
-
 // exchange returns an empty exchange from the pool.
 func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 	x, _ := d.exchanges.Get().(*exchange)
-	up, timer, scratch, out, head := x.uploadDone, x.timer, x.scratch, x.out, x.head
-	pending := [2][]*relay.Ticket{x.req.rec.pending, x.res.pending}
-	*x = exchange{d: d, st: st, alias: a, uploadDone: up, timer: timer, scratch: scratch, out: out[:0], head: head[:0]}
-	x.req.rec.pending, x.res.pending = pending[0][:0], pending[1][:0]
-	for _, r := range []*recording{&x.req.rec, &x.res} {
+	up, timer, scratch, out, partial := x.uploadDone, x.timer, x.scratch, x.out, x.partial
+	pending := [2][]*relay.Ticket{x.rec.pending, x.res.pending}
+	*x = exchange{d: d, st: st, alias: a, timer: timer}
+	x.uploadDone, x.scratch, x.out, x.partial = up, scratch, out[:0], partial[:0]
+	x.rec.pending, x.res.pending = pending[0][:0], pending[1][:0]
+	for _, r := range []*recording{&x.rec, &x.res} {
 		r.budget, r.account = d.opt.Budget, a.Owner
 	}
 	x.raw.SetSeed(d.seed)
@@ -144,7 +172,7 @@ func (x *exchange) ref() relay.AttemptRef {
 func (x *exchange) release() {
 	x.timer.Stop()
 	x.unreserve()
-	x.req.rec.release()
+	x.rec.release()
 	x.res.release()
 	x.releaseChannel()
 	if x.event != nil {
@@ -159,17 +187,15 @@ func (x *exchange) release() {
 	if cap(x.scratch) > 2*maxFirstWrite {
 		x.scratch = nil
 	}
-	x.event, x.att, x.pooled, x.ch = nil, nil, nil, nil
-	x.req.caller, x.req.msg, x.req.head, x.req.body, x.req.reserve = nil, nil, nil, nil, nil
+	x.event, x.att, x.ch = nil, nil, nil
+	x.caller, x.head, x.body = nil, nil, nil
 	x.d.exchanges.Put(x)
 }
 
 // releaseChannel closes the channel and releases its slot.
 func (x *exchange) releaseChannel() {
-	if x.pooled != nil {
-		x.pooled.Close()
-		x.pooled = nil
-	}
+	x.pooled.Close()
+	x.pooled = nil
 	x.releaseSlot()
 }
 
@@ -179,22 +205,20 @@ func (x *exchange) returnChannel() {
 	if x.pooled == nil || x.state == relay.ResponseUpgraded {
 		return
 	}
-	x.checkReusedAnswer()
+	if x.reused && x.final != nil {
+		switch x.final.Status {
+		case 400, 408, 501, 505: // as if the request had not been understood
+			x.att.pool.DisableReuse()
+		}
+	}
 	if x.uploading {
 		return
 	}
-	if x.reqEnd.how == whole {
-		x.park()
-	}
-	x.releaseChannel()
-}
-
-// park keeps the channel for another request if it may carry one.
-func (x *exchange) park() {
 	if limit, ok := x.reusable(); ok {
 		x.att.pool.Park(x.pooled, limit)
 		x.pooled = nil
 	}
+	x.releaseChannel()
 }
 
 // becomeSlow makes way for a request that a local server of one connection at a time may
@@ -226,7 +250,7 @@ func (x *exchange) releaseSlot() {
 // run sends the request to the local server and handles the answer, as far as both come.
 func (x *exchange) run() verdict {
 	if x.reqEnd.how != open && x.reqEnd.how != whole {
-		if x.req.msg != nil { // it would not be read another time either
+		if x.stored { // it would not be read another time either
 			return x.fail(x.reqEnd.err)
 		}
 		return refused
@@ -243,10 +267,10 @@ func (x *exchange) run() verdict {
 		x.allWritten.Store(!x.writeFailed)
 		x.at.whole = x.at.open
 	} else {
-		if x.req.msg != nil && x.expects() {
+		if x.stored && x.expects() {
 			x.continueCh = make(chan bool, 1)
 		}
-		if x.req.msg == nil {
+		if !x.stored {
 			x.startAwaiting100()
 		}
 		x.startUpload()
@@ -276,8 +300,7 @@ func (x *exchange) connect() *relay.Error {
 	}
 	x.at.admitted = time.Now()
 	x.attempt.StartedAt = x.at.admitted
-	fresh := x.alias.Settings.FreshConnections
-	for {
+	for fresh := x.alias.Settings.FreshConnections; ; fresh = true {
 		l, err := x.att.channelFor(x, fresh)
 		if err != nil {
 			return err
@@ -285,7 +308,7 @@ func (x *exchange) connect() *relay.Error {
 		x.pooled, x.ch, x.reused = l, l.Channel, l.Reused
 		x.d.counters.opened.add(l.Origin())
 		x.at.open = time.Now()
-		if x.req.caller == nil && x.d.opt.MayClaim != nil && x.d.opt.MayClaim() != nil {
+		if x.caller == nil && x.d.store.MayClaim() != nil {
 			return relay.ErrNotSent // another node may have claimed it
 		}
 		x.kept = x.att.pool.Kept()
@@ -297,13 +320,11 @@ func (x *exchange) connect() *relay.Error {
 			x.att.pool.Refill()
 			return nil
 		}
-		waited := l.Idled()
 		l.Close()
 		x.pooled, x.ch = nil, nil
-		if fresh || !waited {
+		if fresh || !l.Idled() {
 			return relay.ErrNotSent
 		}
-		fresh = true
 	}
 }
 
@@ -313,7 +334,7 @@ func (x *exchange) loop() verdict {
 		x.advance()
 		x.arm()
 		v, lost, cut := goOn, x.lost, (<-chan struct{})(x.d.cut)
-		if x.done {
+		if x.state != "" {
 			lost, cut = nil, nil
 		}
 		select {
@@ -330,7 +351,7 @@ func (x *exchange) loop() verdict {
 		case <-lost:
 			v = x.onLost()
 		case <-cut:
-			v = x.fail(x.stopped())
+			v = x.fail(x.broken("the relay stopped"))
 		}
 		if v != goOn {
 			return v
@@ -345,25 +366,249 @@ func pending(t *relay.Ticket) <-chan struct{} {
 	return t.Done()
 }
 
+// isDurable reports whether the event is stored.
+func (x *exchange) isDurable() bool { return x.accepted != notAccepted && x.accept == nil }
+
 // advance takes the steps that the state of the exchange allows now: to store, to write and to read.
 func (x *exchange) advance() {
-	acceptNow := !x.accepted && (x.final != nil || x.reqEnd.how == whole && x.acceptDue)
-	if x.done && x.finish == nil {
-		x.at.end = time.Now()
-		if acceptNow {
-			x.sendAcceptAndFinish()
-		} else {
+	if x.state != "" {
+		if x.finish == nil {
+			x.at.end = time.Now()
 			x.amendWhole()
 			x.sendFinish(relay.StateDelivered, nil, "")
+			x.returnChannel()
 		}
-		x.returnChannel()
-	} else if acceptNow {
+		return
+	}
+	if x.final != nil {
+		if x.accepted == notAccepted {
+			x.sendAccept()
+		}
+		if x.isDurable() {
+			x.flush()
+		}
+	}
+	if len(x.out) < maxHeldOutput {
+		x.pooled.RequestRead()
+	}
+}
+
+// arm sets the timer to the next time limit or check of the exchange.
+func (x *exchange) arm() {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	switch w := x.at.whole; {
+	case x.state != "":
+		sooner(x.at.end.Add(storeWait))
+	case x.final != nil:
+		sooner(x.cutAt)
+		sooner(x.checkCallerAt)
+	case w.IsZero():
+		sooner(x.checkUploadAt)
+		sooner(x.continueBy)
+	default:
+		if x.accepted == notAccepted {
+			sooner(w.Add(acceptDelay))
+		}
+		if !x.slow && x.at.first.IsZero() && !x.att.lazy {
+			sooner(w.Add(pool.SlowAfter))
+		}
+		if x.responseTimeout > 0 {
+			sooner(w.Add(x.responseTimeout))
+		}
+	}
+	if next.Equal(x.armed) {
+		return
+	}
+	x.armed = next
+	if next.IsZero() {
+		x.timer.Stop()
+		return
+	}
+	x.timer.Reset(time.Until(next))
+}
+
+// onTime handles the time limits and checks that are due.
+func (x *exchange) onTime(now time.Time) verdict {
+	x.armed = time.Time{}
+	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	switch {
+	case x.state != "":
+		return x.fail(storeError(errStoreTimeout))
+	case x.final != nil:
+		if due(x.cutAt) {
+			x.state = relay.ResponseCut // nobody reads it, and it has reached its time limit
+		} else if due(x.checkCallerAt) {
+			x.checkCaller(now)
+		}
+		return goOn
+	case x.at.whole.IsZero():
+		if due(x.continueBy) {
+			x.continueBy = time.Time{}
+			if x.awaiting100.Load() {
+				return x.fail(x.errNoAnswer())
+			}
+		}
+		if due(x.checkUploadAt) {
+			return x.checkUpload(now)
+		}
+		return goOn
+	}
+	since := now.Sub(x.at.whole)
+	if since >= acceptDelay && x.accepted == notAccepted {
 		x.sendAccept()
 	}
-	if x.final != nil && x.durable && !x.done {
-		x.flush()
+	if since >= pool.SlowAfter && x.at.first.IsZero() {
+		x.becomeSlow()
 	}
-	if !x.done && len(x.out) < maxHeldOutput {
-		x.pooled.RequestRead()
+	if x.responseTimeout > 0 && since >= x.responseTimeout {
+		return x.fail(x.errNoAnswer())
+	}
+	return goOn
+}
+
+func (x *exchange) errNoAnswer() *relay.Error {
+	return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v", x.responseTimeout)
+}
+
+func (x *exchange) onUpload(u uploadResult) verdict {
+	x.uploadEnded(u)
+	switch {
+	case u.how == whole, x.final != nil:
+		return goOn
+	case u.how == unread, u.how == unstored:
+		return x.fail(u.err)
+	}
+	return refused
+}
+
+func (x *exchange) onAccept() verdict {
+	err := cmp.Or(x.accept.Err(), x.rec.partsError())
+	x.accept = nil
+	if err != nil {
+		x.d.markStoreDegraded(x.st, err)
+		return x.fail(storeError(err))
+	}
+	x.d.markStoreHealthy(x.st)
+	return goOn
+}
+
+func (x *exchange) onFinish() verdict {
+	if x.accept != nil && closed(x.accept.Done()) {
+		if v := x.onAccept(); v != goOn {
+			return v // the reason why Finish failed, too
+		}
+	}
+	if err := cmp.Or(x.finish.Err(), x.res.partsError()); err != nil {
+		x.d.markStoreDegraded(x.st, err)
+		x.recordUnstored()
+		return x.fail(storeError(err))
+	}
+	if x.state == relay.ResponseUpgraded && x.caller != nil {
+		return upgraded
+	}
+	return complete
+}
+
+// onLost fails the exchange, unless bytes of the answer have already arrived.
+func (x *exchange) onLost() verdict {
+	select {
+	case f := <-x.pooled.Reads():
+		return x.onFill(f)
+	default:
+		return x.fail(x.broken("the tunnel went away"))
+	}
+}
+
+// broken is the error of an exchange that could not go on because of what has happened.
+func (x *exchange) broken(what string) *relay.Error {
+	if x.final != nil {
+		return relay.Errorf(relay.CodeTunnelLost, "%s inside the local server's answer; it has run, but its answer is not whole", what)
+	}
+	return relay.Errorf(relay.CodeTunnelLost, "%s before the local server had answered; it is not known what became of the request", what)
+}
+
+// onFill takes what the local server sent.
+func (x *exchange) onFill(f relay.Fill) verdict {
+	x.pooled.ReadDone()
+	if f.N > 0 {
+		if x.at.first.IsZero() {
+			x.at.first = time.Now()
+			x.endSlow()
+			x.att.pool.NoteAnswer(x.kept, x.reused)
+			x.answeredEarly = !x.allWritten.Load()
+		}
+		if v := x.onBytes(x.pooled.Bytes(f)); v != goOn {
+			return v
+		}
+	}
+	switch {
+	case f.Err == nil:
+		return goOn
+	case x.state != "":
+		x.trailingBytes = true
+		return goOn
+	}
+	return x.onChannelEnd(f.Err)
+}
+
+// onChannelEnd decides what the end of the local server's side means.
+func (x *exchange) onChannelEnd(err error) verdict {
+	orderly := errors.Is(err, io.EOF)
+	switch {
+	case errors.Is(err, relay.ErrOverBudget) && x.final == nil:
+		return x.fail(relay.Errorf(relay.CodeOverloaded, "the local server's answer found no buffer space; try again in a moment"))
+	case errors.Is(err, relay.ErrOverBudget): // the caller takes it too slowly, and sees a broken transfer
+		x.state, x.callerState = relay.ResponseCut, callerPartial
+		return goOn
+	case orderly && x.resBody != nil && x.resBody.EOF() == nil:
+		x.state = relay.ResponseComplete
+		return goOn
+	}
+	early := x.at.first.IsZero()
+	if orderly && early {
+		if x.reused {
+			x.att.pool.DisableReuse()
+		}
+		if why := x.ch.Refusal(refusalWait); why != nil {
+			x.reached = false
+			return x.fail(openError(why))
+		}
+	}
+	if x.tunnelEnded(!orderly && !errors.Is(err, io.ErrUnexpectedEOF)) {
+		return x.fail(x.broken("the tunnel went away"))
+	}
+	switch {
+	case x.final != nil:
+		x.state = relay.ResponseTruncated
+		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server broke off inside its answer"))
+	case x.reused && early:
+		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed a kept connection without an answer; each request gets its own from now on"))
+	}
+	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer"))
+}
+
+// tunnelEnded reports whether a channel has ended with its tunnel. abnormal tells that the
+// channel did not end in a way of its own.
+func (x *exchange) tunnelEnded(abnormal bool) bool {
+	if abnormal {
+		x.st.mu.Lock()
+		// The connection of a tunnel that does not serve the alias any more has ended: its
+		// lost is not closed then.
+		ended := x.att.remote != nil || x.att.detached || x.st.attached != x.att
+		x.st.mu.Unlock()
+		if ended {
+			return true
+		}
+	}
+	select {
+	case <-x.lost:
+		return true
+	case <-time.After(100 * time.Millisecond): // channels end a moment before the SSH gate calls Detach
+		return false
 	}
 }

@@ -21,87 +21,71 @@ func (x *exchange) enqueue() relay.Outcome {
 	if x.reqEnd.how != open && x.reqEnd.how != whole {
 		return x.refuse()
 	}
-	if x.accepted { // stored before it was to go out
+	if x.accepted != notAccepted { // stored before it was to go out
 		if err := x.requeue(); err != nil {
-			return x.ifCallerPresent(refusal(storeError(err), relay.ID{}))
+			return x.refusal(storeError(err), relay.ID{})
 		}
-		if x.attempt.Released {
-			x.st.startDispatch()
-		}
-		x.st.dispatchIfAuto()
+		x.st.dispatchQueued(x.attempt.Released)
 		return x.queuedAnswer()
 	}
-	room := x.reserve()
-	if room == nil {
-		return refusal(errQueueFull(), relay.ID{})
+	q, opt := &x.st.queue, &x.d.opt
+	size := int64(len(x.event.Request.Head)) + max(0, x.head.Length)
+	if !q.reserve(1, size, opt.QueueLimit, opt.QueueBytes) {
+		return x.refusal(errQueueFull(), relay.ID{})
 	}
+	x.queueBytes = size
 	handedOver := false
 	defer func() {
 		if !handedOver { // refused, or the upload panicked
-			x.st.queue.giveBack(1, *room)
+			q.giveBack(1, x.queueBytes)
 		}
 	}()
 	x.readToEnd()
-	if x.reqEnd.how == whole && !x.req.reserve(x.req.rec.cost()) {
+	if x.reqEnd.how == whole && !x.growReservation() {
 		x.reqEnd = uploadResult{how: queueFull, err: errQueueFull()}
 	}
 	if x.reqEnd.how != whole {
 		return x.refuse()
 	}
 	handedOver = true
-	err := x.acceptQueued(*room)
-	if err != nil {
-		return x.ifCallerPresent(refusal(err, relay.ID{}))
+	if err := x.acceptQueued(); err != nil {
+		return x.refusal(err, relay.ID{})
 	}
 	return x.queuedAnswer()
 }
 
-// reserve reserves room in the queue for the request as far as its size is known, and
-// x.req.reserve reserves more as the body grows. The result points to the number of
-// reserved bytes; it is nil when the queue is full.
-func (x *exchange) reserve() *int64 {
-	q, opt := &x.st.queue, &x.d.opt
-	head := int64(len(x.event.Request.Head))
-	reserved := head + max(0, x.req.head.Length)
-	if !q.reserve(1, reserved, opt.QueueLimit, opt.QueueBytes) {
-		return nil
-	}
-	x.req.reserve = func(cost int64) bool {
-		more := head + cost - reserved
-		if more <= 0 {
-			return true
-		}
-		if !q.reserve(0, more, 0, opt.QueueBytes) {
-			return false
-		}
-		reserved += more
+// growReservation reserves more room in the queue for a body that has grown. It returns
+// false when there is none.
+func (x *exchange) growReservation() bool {
+	more := int64(len(x.event.Request.Head)) + x.rec.cost() - x.queueBytes
+	if x.queueBytes == 0 || more <= 0 {
 		return true
 	}
-	return &reserved
+	if !x.st.queue.reserve(0, more, 0, x.d.opt.QueueBytes) {
+		return false
+	}
+	x.queueBytes += more
+	return true
 }
 
 // queuedAnswer returns the answer to a caller whose request was queued.
 func (x *exchange) queuedAnswer() relay.Outcome {
 	return x.ifCallerPresent(relay.Outcome{
 		Answer:    &relay.Answer{Event: x.event.ID, Status: x.alias.Settings.OfflineStatus},
-		KeepAlive: !x.req.head.Close,
+		KeepAlive: !x.head.Close,
 	})
 }
 
 // acceptQueued stores the event as queued and counts it in place of the reservation.
-func (x *exchange) acceptQueued(reserved int64) *relay.Error {
-	x.accepted, x.acceptedWhole = true, true
+func (x *exchange) acceptQueued() *relay.Error {
+	x.accepted = acceptedWhole
 	x.fillRequest(relay.BodyComplete)
-	e, cost := x.event, costOf(x.event)
-	e.State = relay.StateQueued
-	st := x.st
-	_, released := st.remoteOwner() // its node delivers it at once, if it lives
-	e.Attempts = []relay.Attempt{{
-		N: 1, Kind: relay.KindOriginal, State: relay.StateQueued, ReceivedAt: e.ReceivedAt, Released: released,
-	}}
-	e.AttemptCount = 1
+	st, cost, reserved := x.st, costOf(x.event), x.queueBytes
+	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: x.event.ReceivedAt}
+	_, a.Released = st.remoteOwner() // its node delivers it at once, if it lives
+	x.addAttempt(a, relay.StateQueued)
 	st.queue.move()
-	t := x.d.store.Accept(e)
+	t := x.d.store.Accept(x.event)
 	settle := func() {
 		st.queue.giveBack(1, reserved)
 		if t.Err() != nil {
@@ -110,10 +94,7 @@ func (x *exchange) acceptQueued(reserved int64) *relay.Error {
 		}
 		st.queue.moved(1, cost)
 		st.d.feed.Tunnel(st.id)
-		if released {
-			st.startDispatch()
-		}
-		st.dispatchIfAuto()
+		st.dispatchQueued(a.Released)
 	}
 	x.accept = t
 	if err := x.awaitStored(); err != nil {
@@ -175,10 +156,10 @@ func (st *aliasState) rescanQueue() {
 	}
 }
 
-// dispatchIfAuto starts the dispatcher after an inbound event was queued, if the alias
-// delivers such events: the tunnel may be attached by now.
-func (st *aliasState) dispatchIfAuto() {
-	if st.alias.Load().Settings.AutoDeliver {
+// dispatchQueued starts the dispatcher after an inbound event was queued, if it may be
+// delivered: the tunnel may be attached by now.
+func (st *aliasState) dispatchQueued(released bool) {
+	if released || st.alias.Load().Settings.AutoDeliver {
 		st.startDispatch()
 	}
 }

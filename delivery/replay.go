@@ -46,26 +46,16 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 			st.startDispatch()
 		}
 	}()
-	if err := await(ctx, done, wait); err != nil {
-		return nil, c.N, err
+	if wait > 0 {
+		select {
+		case <-done:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, c.N, ctx.Err()
+		}
 	}
 	e, err = d.store.Event(ctx, who, id, record.MaxBody)
 	return e, c.N, err
-}
-
-func await(ctx context.Context, done <-chan struct{}, wait time.Duration) error {
-	if wait <= 0 {
-		return nil
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return nil
 }
 
 // queueReplay queues a replay until the tunnel is back.
@@ -121,7 +111,7 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	x.event, x.origin = c.Event, c.Event.Remote
 	x.attempt = attemptOf(c)
 	d.underWay.add(x.ref())
-	x.accepted, x.acceptedWhole, x.durable = true, true, true
+	x.accepted = acceptedWhole
 	head, _, err := wire.Request(c.Event.Request.Head, wire.Limits{})
 	if err != nil {
 		x.fault = relay.AsError(err)
@@ -129,7 +119,7 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 		x.awaitStored()
 		return false, next
 	}
-	x.req.resend(d, c.Event.ID, head, &c.Event.Request)
+	x.resend(head)
 	x.raw.Write(c.Event.Request.Head)
 	x.wire = x.sentHead(c.Event.Request.Head)
 	x.gather()
@@ -146,8 +136,8 @@ func (x *exchange) nextClaimed() (next relay.AttemptRef) {
 	if x.claim == nil {
 		return next
 	}
-	<-x.claimEnd.Done()
-	if x.claimEnd.Err() == nil {
+	<-x.finish.Done()
+	if x.finish.Err() == nil {
 		next = x.claim()
 	}
 	if next.N == 0 {
@@ -181,9 +171,7 @@ func (x *exchange) finishStored(v verdict) (back bool) {
 		}
 		return true
 	default:
-		x.finishFailed() // the store queues an interrupted queued delivery anew
-		if err := x.awaitStored(); err != nil {
-			x.recordIfUnstored()
+		if err := x.finishFailed(); err != nil { // the store queues an interrupted queued delivery anew
 			x.logFailure("end of an attempt not stored", err)
 		}
 	}

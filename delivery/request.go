@@ -1,7 +1,10 @@
 package delivery
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"io"
 	"time"
 
 	"relay"
@@ -34,73 +37,54 @@ type uploadResult struct {
 	panicked *panicError
 }
 
-// request is the source of a request's bytes: a caller that is still sending or, with
-// msg set, the store.
-type request struct {
-	d      *Delivery
-	caller relay.Caller // reads the answer; nil for replays and queued deliveries
-	head   *wire.Head
-	body   *wire.Body
-	rec    recording
-	limit  int64
-	// reserve, if not nil, reserves room in the queue while the body grows. It returns false
-	// when there is none.
-	reserve func(cost int64) bool
-	// msg is the stored message; its body comes in parts when it has some.
-	msg *relay.Message
-	id  relay.ID
-}
-
-// receive initializes r as the request of a caller.
-func (r *request) receive(d *Delivery, id relay.ID, c relay.Caller, h *wire.Head) {
-	r.d, r.caller, r.head, r.body, r.msg, r.id = d, c, h, nil, nil, id
-	r.limit, r.reserve = d.opt.MaxBody, nil
-	r.rec.reset(d.store, id, 0, 0, h.Length)
+// receive makes x send the request of a caller.
+func (x *exchange) receive(c relay.Caller, h *wire.Head) {
+	x.caller, x.head = c, h
+	x.rec.reset(x.d.store, x.event.ID, 0, 0, h.Length)
 	if h.Framing == relay.FramingNone {
-		r.rec.whole = true
+		x.rec.whole = true
 		return
 	}
-	r.body = wire.NewBody(h)
-	r.body.Tee = r.rec.tee
-	if _, end, _ := r.body.Feed(nil); end {
-		r.rec.whole = true
+	x.body = wire.NewBody(h)
+	x.body.Tee = x.rec.tee
+	if _, end, _ := x.body.Feed(nil); end {
+		x.rec.whole = true
 	}
 }
 
-// resend initializes r as a stored request.
-func (r *request) resend(d *Delivery, id relay.ID, h *wire.Head, m *relay.Message) {
-	r.d, r.caller, r.head, r.body, r.msg, r.id = d, nil, h, nil, m, id
-	r.limit, r.reserve = 0, nil
-	r.rec.reset(d.store, id, 0, 0, 0)
-	r.rec.whole = true
+// resend makes x send the stored request of its event.
+func (x *exchange) resend(h *wire.Head) {
+	x.stored, x.head = true, h
+	x.rec.whole = true
 }
 
 // receiveBytes parses bytes of the caller. n of them belong to this request; the caller's
 // connection gets back the bytes behind its end.
-func (r *request) receiveBytes(p []byte) (n int, how requestEnd, err *relay.Error) {
-	r.rec.waitForParts(len(p))
-	n, end, e := r.body.Feed(p)
-	size, over := r.rec.progress()
+func (x *exchange) receiveBytes(p []byte) (n int, u uploadResult) {
+	r, limit := &x.rec, x.d.opt.MaxBody
+	r.waitForParts(len(p))
+	n, end, e := x.body.Feed(p)
+	size, over := r.progress()
 	switch {
 	case e != nil:
-		return n, malformed, relay.AsError(e)
-	case over || r.limit > 0 && size > r.limit:
-		return n, tooLarge, errTooLarge(r.limit)
-	case r.reserve != nil && !r.reserve(r.rec.cost()):
-		return n, queueFull, errQueueFull()
+		return n, uploadResult{how: malformed, err: relay.AsError(e)}
+	case over || limit > 0 && size > limit:
+		return n, uploadResult{how: tooLarge, err: errTooLarge(limit)}
+	case !x.growReservation():
+		return n, uploadResult{how: queueFull, err: errQueueFull()}
 	case end:
-		r.caller.Unread(p[n:])
-		r.rec.end()
-		how = whole
+		x.caller.Unread(p[n:])
+		r.end()
+		u.how = whole
 	}
-	if e := r.rec.partsError(); e != nil {
-		return n, unstored, storeError(e)
+	if e := r.partsError(); e != nil {
+		u = uploadResult{how: unstored, err: storeError(e)}
 	}
-	return n, how, nil
+	return n, u
 }
 
 // readError translates an error of the caller's connection into the end of the request.
-func (r *request) readError(err error) uploadResult {
+func readError(err error) uploadResult {
 	var e *relay.Error
 	if errors.As(err, &e) && e.Code == relay.CodeRequestTimeout {
 		return uploadResult{how: stalled, err: e}
@@ -127,9 +111,7 @@ func storeError(err error) *relay.Error {
 	var e *relay.Error
 	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull || e.Code == relay.CodeOverloaded) {
 		c := *e
-		if c.RetryAfter == 0 {
-			c.RetryAfter = retryAfter
-		}
+		c.RetryAfter = cmp.Or(c.RetryAfter, retryAfter)
 		return &c
 	}
 	return &relay.Error{
@@ -141,23 +123,21 @@ func storeError(err error) *relay.Error {
 }
 
 // gather fills first with what should go out in the first write: the head as it is
-// sent, and of the body what is there already, up to firstPiece in all.
+// sent, and of the body what is there already, up to maxFirstWrite in all.
 func (x *exchange) gather() {
-	r := &x.req
+	x.first = x.wire
 	switch {
-	case r.msg != nil:
+	case x.stored:
 		x.gatherStored()
-	case r.rec.whole:
-		x.first, x.reqEnd = x.wire, uploadResult{how: whole}
+	case x.rec.whole:
+		x.reqEnd.how = whole
 	default:
 		x.gatherBuffered()
 	}
 }
 
 func (x *exchange) gatherBuffered() {
-	r := &x.req
-	x.first = x.wire
-	n := min(r.caller.Buffered(), maxFirstWrite-len(x.wire))
+	n := min(x.caller.Buffered(), maxFirstWrite-len(x.wire))
 	if n <= 0 {
 		return
 	}
@@ -165,28 +145,28 @@ func (x *exchange) gatherBuffered() {
 	b = append(b, make([]byte, n)...)
 	x.scratch = b
 	piece := b[len(x.wire):]
-	got, err := r.caller.Read(piece)
+	got, err := x.caller.Read(piece)
 	if err != nil && got == 0 {
-		x.reqEnd = r.readError(err)
+		x.reqEnd = readError(err)
 		return
 	}
-	used, how, e := r.receiveBytes(piece[:got])
-	x.reqEnd = uploadResult{how: how, err: e}
-	x.raw.Write(piece[:used])
-	x.first = b[:len(x.wire)+used]
+	n, x.reqEnd = x.receiveBytes(piece[:got])
+	x.raw.Write(piece[:n])
+	x.first = b[:len(x.wire)+n]
 }
 
 // gatherStored rebuilds a small message as a whole; of a larger one, or where the
 // body has to wait for 100 Continue, only the head goes first.
 func (x *exchange) gatherStored() {
-	m := x.req.msg
-	x.first = x.wire
+	m := &x.event.Request
 	switch {
 	case m.Framing == relay.FramingNone:
-		x.reqEnd = uploadResult{how: whole}
+		x.reqEnd.how = whole
 		return
 	case m.Body.Parts > 0:
-		if err := x.req.checkParts(); err != nil { // nothing of it leaves then
+		ctx, cancel := context.WithTimeout(x.d.base, storeWait)
+		defer cancel()
+		if err := x.d.store.CheckParts(ctx, x.event.ID, 0, m.Body.Parts); err != nil { // nothing of it leaves then
 			x.reqEnd = uploadResult{how: unread, err: storeError(err)}
 		}
 		return
@@ -195,13 +175,7 @@ func (x *exchange) gatherStored() {
 		return
 	}
 	b := append(x.scratch[:0], x.wire...)
-	skip := true
-	err := wire.Rebuild(m, nil, nil, func(p []byte) error {
-		if skip {
-			skip = false
-			return nil
-		}
-		x.raw.Write(p)
+	err := x.rebuild(func(p []byte) error {
 		b = append(b, p...)
 		return nil
 	})
@@ -210,11 +184,38 @@ func (x *exchange) gatherStored() {
 		x.reqEnd = uploadResult{how: unread, err: storeError(err)}
 		return
 	}
-	x.first, x.reqEnd = b, uploadResult{how: whole}
+	x.first, x.reqEnd.how = b, whole
+}
+
+// rebuild passes the stored body in its wire form to to, in pieces. Parts of a large body
+// are read one by one, each in one short query.
+func (x *exchange) rebuild(to func([]byte) error) error {
+	m := &x.event.Request
+	var next func() ([]byte, error)
+	if m.Body.Parts > 0 {
+		i := 0
+		next = func() ([]byte, error) {
+			if i == m.Body.Parts {
+				return nil, io.EOF
+			}
+			ctx, cancel := context.WithTimeout(x.d.base, storeWait)
+			defer cancel()
+			i++
+			return x.d.store.BodyPart(ctx, x.event.ID, 0, i-1)
+		}
+	}
+	head := true
+	return wire.Rebuild(m, nil, next, func(p []byte) error {
+		if head { // it has its own form in x.wire
+			head = false
+			return nil
+		}
+		x.raw.Write(p)
+		return to(p)
+	})
 }
 
 // expects tells whether a stored body has to wait for 100 Continue.
 func (x *exchange) expects() bool {
-	h := x.req.head
-	return h.Expect && h.Minor > 0 && x.req.msg.Body.Size > 0
+	return x.head.Expect && x.head.Minor > 0 && x.event.Request.Body.Size > 0
 }

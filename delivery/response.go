@@ -10,6 +10,10 @@ import (
 	"relay/wire"
 )
 
+// checkCallerEvery is how often an exchange asks whether its caller is still there, from
+// the first byte of the final answer on. Answers that end sooner never ask.
+const checkCallerEvery = time.Second
+
 // onBytes handles bytes from the local server: heads first, then the body.
 func (x *exchange) onBytes(p []byte) verdict {
 	if x.final == nil {
@@ -23,7 +27,7 @@ func (x *exchange) onBytes(p []byte) verdict {
 	case x.state == relay.ResponseUpgraded:
 		x.hold(p)
 		return x.reserveHeld()
-	case x.done:
+	case x.state != "":
 		x.trailingBytes = x.trailingBytes || len(p) > 0
 		return goOn
 	}
@@ -32,16 +36,16 @@ func (x *exchange) onBytes(p []byte) verdict {
 
 // heads parses response heads up to the final one and returns the bytes behind it.
 func (x *exchange) heads(p []byte) ([]byte, verdict) {
-	limits := wire.Limits{Head: int(x.d.opt.MaxHead), Seen: len(x.head)}
-	if len(x.head) > 0 {
-		x.head = append(x.head, p...)
-		p = x.head
+	limits := wire.Limits{Head: int(x.d.opt.MaxHead), Seen: len(x.partial)}
+	if len(x.partial) > 0 {
+		x.partial = append(x.partial, p...)
+		p = x.partial
 	}
 	for len(p) > 0 {
-		h, n, err := wire.Response(p, limits, x.req.head)
+		h, n, err := wire.Response(p, limits, x.head)
 		limits.Seen = 0
 		if errors.Is(err, wire.ErrMore) {
-			x.head = append(x.head[:0], p...)
+			x.partial = append(x.partial[:0], p...)
 			return nil, x.reserveHeld()
 		}
 		if err != nil {
@@ -57,7 +61,7 @@ func (x *exchange) heads(p []byte) ([]byte, verdict) {
 			return nil, v
 		}
 	}
-	x.head = x.head[:0]
+	x.partial = x.partial[:0]
 	return nil, goOn
 }
 
@@ -71,10 +75,10 @@ func (x *exchange) onInterim(h *wire.Head) verdict {
 	x.interim = append(x.interim, h.Raw)
 	if h.Status == 100 {
 		x.continued = true
-		x.release100()
+		x.awaiting100.Store(false)
 	}
 	x.signalContinue(true)
-	if x.req.caller != nil && x.req.head.Minor > 0 {
+	if x.caller != nil && x.head.Minor > 0 {
 		x.write(h.Raw)
 	}
 	return goOn
@@ -95,11 +99,13 @@ func (x *exchange) signalContinue(yes bool) {
 func (x *exchange) begin(h *wire.Head) {
 	x.final = h
 	x.signalContinue(false)
-	x.release100()
-	if x.req.caller == nil || x.callerGone {
+	x.awaiting100.Store(false)
+	if x.caller == nil || x.callerState >= callerGone {
 		x.limitUnreadAnswer()
 	} else {
-		x.watchCaller()
+		// Nothing reads from the caller now, so that one that leaves while the local server is
+		// silent would only be noticed by the next write, which may never come.
+		x.checkCallerAt = time.Now().Add(checkCallerEvery)
 	}
 	expect := int64(0)
 	if h.Framing == relay.FramingLength {
@@ -109,19 +115,19 @@ func (x *exchange) begin(h *wire.Head) {
 	x.hold(h.Raw)
 	switch {
 	case h.Status == 101:
-		x.done, x.trailingBytes, x.state = true, true, relay.ResponseUpgraded
+		x.state = relay.ResponseUpgraded
 	case h.Framing == relay.FramingNone:
 		x.endAnswer()
 	default:
-		x.body = wire.NewBody(h)
-		x.body.Tee = x.res.tee
+		x.resBody = wire.NewBody(h)
+		x.resBody.Tee = x.res.tee
 	}
 }
 
 // endAnswer notes that the answer has ended as its framing says.
 func (x *exchange) endAnswer() {
 	x.res.end()
-	x.done, x.state = true, relay.ResponseComplete
+	x.state = relay.ResponseComplete
 }
 
 // limitUnreadAnswer sets a time limit for an answer that no caller reads.
@@ -138,12 +144,12 @@ func (x *exchange) limitUnreadAnswer() {
 // onBody handles body bytes. It never passes on bytes behind the end of the body.
 func (x *exchange) onBody(p []byte) verdict {
 	x.res.waitForParts(len(p))
-	n, end, err := x.body.Feed(p)
+	n, end, err := x.resBody.Feed(p)
 	if end {
 		x.endAnswer()
 		x.trailingBytes = n < len(p)
 	}
-	if x.durable && !x.done && err == nil {
+	if !end && err == nil && x.isDurable() {
 		x.flush()
 		x.responseStarted = x.write(p[:n]) || x.responseStarted
 	} else {
@@ -162,15 +168,15 @@ func (x *exchange) onBody(p []byte) verdict {
 		x.final = nil // no usable answer
 		return x.fail(relay.AsError(err))
 	}
-	if _, full := x.res.progress(); full && !x.cutAt.IsZero() && !x.done && (x.callerGone || x.req.caller == nil) {
-		x.cutShort()
+	if _, full := x.res.progress(); full && !end && !x.cutAt.IsZero() && (x.callerState >= callerGone || x.caller == nil) {
+		x.state = relay.ResponseCut
 	}
 	return goOn
 }
 
 // hold keeps bytes for the caller until they may be written.
 func (x *exchange) hold(p []byte) {
-	if x.req.caller != nil && !x.callerGone {
+	if x.caller != nil && x.callerState < callerGone {
 		x.out = append(x.out, p...)
 	}
 }
@@ -183,13 +189,13 @@ const freeHeld, reserveStep = 16 << 10, 64 << 10
 // Without space the exchange fails as overloaded; no byte of the answer was written to
 // the caller by then.
 func (x *exchange) reserveHeld() verdict {
-	held := int64(len(x.out) + len(x.head))
+	held := int64(len(x.out) + len(x.partial))
 	if held <= freeHeld || held <= x.reserved {
 		return goOn
 	}
 	more := max(held-x.reserved, reserveStep)
 	if !x.d.opt.Budget.Reserve(x.alias.Owner, more) {
-		x.out, x.head = nil, nil
+		x.out, x.partial = nil, nil
 		x.unreserve()
 		return x.fail(relay.Errorf(relay.CodeOverloaded, "too many answers wait for the store or for their callers; try again in a moment"))
 	}
@@ -214,17 +220,16 @@ func (x *exchange) flush() {
 // write writes bytes to the caller. It returns false when there is no caller or the caller
 // has gone. That does not end the exchange: the answer is still recorded.
 func (x *exchange) write(p []byte) bool {
-	if x.req.caller == nil || x.callerGone || len(p) == 0 {
+	if x.caller == nil || x.callerState >= callerGone || len(p) == 0 {
 		return false
 	}
 	if x.final != nil && x.final.Framing == relay.FramingClose && !x.responseStarted {
-		x.req.caller.ResetOnCrash()
+		x.caller.ResetOnCrash()
 	}
 	for len(p) > 0 {
 		piece := p[:min(len(p), writeSize)]
-		if _, err := x.req.caller.Write(piece); err != nil {
-			x.callerGone, x.partialWrite = true, true
-			x.out = x.out[:0]
+		if _, err := x.caller.Write(piece); err != nil {
+			x.callerState, x.out = callerPartial, x.out[:0]
 			if x.final != nil {
 				x.limitUnreadAnswer()
 			}
@@ -232,14 +237,40 @@ func (x *exchange) write(p []byte) bool {
 		}
 		p = p[len(piece):]
 	}
-	x.onCallerWrite()
+	if x.callerState == callerHalfClosed {
+		// Had it closed the whole connection, the write would cause a reset, and the next check
+		// would see that.
+		x.cutAt = time.Time{}
+		x.limitUnreadAnswer()
+	}
 	return true
+}
+
+// checkCaller acts on a caller that has left or has closed its sending side.
+func (x *exchange) checkCaller(now time.Time) {
+	x.checkCallerAt = now.Add(checkCallerEvery)
+	switch {
+	case x.callerState >= callerGone:
+		x.checkCallerAt = time.Time{}
+		return
+	case x.uploading && x.writeBlocked(now) < x.writeTimeout(): // the upload reads, and learns it there
+		return
+	}
+	switch x.caller.Presence() {
+	case relay.CallerReset:
+		x.callerState, x.out, x.checkCallerAt = callerGone, x.out[:0], time.Time{}
+		x.limitUnreadAnswer()
+	case relay.CallerHalfClosed: // perhaps for good, perhaps reading on
+		x.callerState = callerHalfClosed
+		x.limitUnreadAnswer()
+	case relay.CallerPresent:
+	}
 }
 
 // reusable returns for how long the channel may be kept for another request, and whether
 // it may be kept at all (ADR 0005). It is called once the request was read to its end.
 func (x *exchange) reusable() (time.Duration, bool) {
-	q, a := x.req.head, x.final
+	q, a := x.head, x.final
 	limit := pool.ReuseLimit
 	if t := a.KeepAliveTimeout; t >= 0 {
 		limit = min(limit, time.Duration(t)*time.Second/2)
@@ -251,12 +282,12 @@ func (x *exchange) reusable() (time.Duration, bool) {
 	case q.Upgrade || q.Expect || q.Auth || a.Auth || q.ProxyConnection || a.ProxyConnection:
 	case a.Framing != relay.FramingLength && a.Framing != relay.FramingChunked:
 	case !reusableMethod(q), x.answeredEarly, x.trailingBytes: // answeredEarly is also set after a failed write
-	case hasBody && (a.Status >= 400 || x.req.caller == nil): // a replay has no caller that could go on
-	case x.req.body != nil && x.req.body.HasTrailers():
+	case hasBody && (a.Status >= 400 || x.caller == nil): // a replay has no caller that could go on
+	case x.body != nil && x.body.HasTrailers():
 	case x.pooled == nil || !x.pooled.Usable() || !x.att.pool.MayReuse():
 	default:
 		if hasBody {
-			x.pooled.Owner = x.req.caller
+			x.pooled.Owner = x.caller
 		}
 		return limit, true
 	}
@@ -271,16 +302,4 @@ func reusableMethod(h *wire.Head) bool {
 		return h.Framing == relay.FramingLength || h.Framing == relay.FramingChunked
 	}
 	return false
-}
-
-// checkReusedAnswer ends reuse for the tunnel when a reused channel was answered as if the
-// request had not been understood.
-func (x *exchange) checkReusedAnswer() {
-	if !x.reused || x.final == nil {
-		return
-	}
-	switch x.final.Status {
-	case 400, 408, 501, 505:
-		x.att.pool.DisableReuse()
-	}
 }

@@ -14,7 +14,7 @@ import (
 func (x *exchange) splice() relay.Outcome {
 	x.releaseSlot()
 	x.flush()
-	x.req.caller.DisableWriteTimeout()
+	x.caller.DisableWriteTimeout()
 	upward := make(chan error, 1)
 	go func() {
 		var err error
@@ -29,7 +29,7 @@ func (x *exchange) splice() relay.Outcome {
 	joined, err := x.spliceDown(upward)
 	if err != nil {
 		x.pooled.Close()
-		x.req.caller.Abort()
+		x.caller.Abort()
 	}
 	if !joined {
 		err = <-upward
@@ -62,11 +62,11 @@ func (x *exchange) spliceDown(upward <-chan error) (joined bool, err error) {
 			x.pooled.ReadDone()
 			x.write(x.pooled.Bytes(f))
 			switch {
-			case x.callerGone, f.Err != nil && !errors.Is(f.Err, io.EOF):
+			case x.callerState >= callerGone, f.Err != nil && !errors.Is(f.Err, io.EOF):
 				return joined, errSpliceCut
 			case f.Err != nil:
 				localEnded = true
-				_ = x.req.caller.CloseWrite()
+				_ = x.caller.CloseWrite()
 			}
 		case err := <-upward:
 			joined = true
@@ -90,7 +90,7 @@ func (x *exchange) spliceUp() error {
 	if x.uploading {
 		x.uploadEnded(<-x.uploadDone)
 	}
-	if !x.acceptedWhole {
+	if x.accepted != acceptedWhole {
 		x.amend()
 	}
 	if x.reqEnd.how != whole {
@@ -99,7 +99,7 @@ func (x *exchange) spliceUp() error {
 	b := x.d.piece()
 	defer x.d.pieces.Put(b)
 	for {
-		n, err := x.req.caller.Read(*b)
+		n, err := x.caller.Read(*b)
 		if n > 0 {
 			if _, werr := x.ch.Write((*b)[:n]); werr != nil {
 				return werr

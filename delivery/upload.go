@@ -1,14 +1,11 @@
 package delivery
 
 import (
-	"context"
 	"errors"
-	"io"
 	"time"
 
 	"relay"
 	"relay/delivery/pool"
-	"relay/wire"
 )
 
 // startUpload sends the rest of the request in its own goroutine, which ends before
@@ -16,45 +13,41 @@ import (
 func (x *exchange) startUpload() {
 	x.uploading = true
 	x.checkUploadAt = time.Now().Add(pool.SlowAfter)
-	go x.upload()
-}
-
-// upload reads and sends the request until it has ended.
-func (x *exchange) upload() {
-	var u uploadResult
-	defer func() {
-		u.panicked = asPanic(recover())
-		u.at = time.Now()
-		x.uploadDone <- u
+	go func() {
+		var u uploadResult
+		defer func() {
+			u.panicked = asPanic(recover())
+			u.at = time.Now()
+			x.uploadDone <- u
+		}()
+		if x.stored {
+			u = x.uploadStored()
+		} else {
+			u = x.uploadCaller()
+		}
 	}()
-	if x.req.msg == nil {
-		u = x.uploadCaller()
-	} else {
-		u = x.uploadStored()
-	}
 }
 
 func (x *exchange) uploadCaller() uploadResult {
 	b := x.d.piece()
 	defer x.d.pieces.Put(b)
-	r := &x.req
 	for {
 		held := x.awaiting100.Load()
-		n, err := r.caller.Read(*b)
+		n, err := x.caller.Read(*b)
 		if n > 0 {
-			x.release100()
-			used, how, e := r.receiveBytes((*b)[:n])
-			if how == open || how == whole {
+			x.awaiting100.Store(false)
+			used, u := x.receiveBytes((*b)[:n])
+			if u.how == open || u.how == whole {
 				x.raw.Write((*b)[:used])
 				x.send((*b)[:used])
 			}
-			if how != open {
-				x.allWritten.Store(how == whole && !x.writeFailed)
-				return uploadResult{how: how, err: e}
+			if u.how != open {
+				x.allWritten.Store(u.how == whole && !x.writeFailed)
+				return u
 			}
 		}
 		if err != nil {
-			u := r.readError(err)
+			u := readError(err)
 			if u.how != stalled || !held { // the stall timeout starts anew once a 100 Continue was sent
 				return u
 			}
@@ -65,20 +58,26 @@ func (x *exchange) uploadCaller() uploadResult {
 	}
 }
 
-// uploadStored sends a stored body, and stops once a write to the channel has failed.
+// errWriteFailed ends the rebuilding of a message after a write has failed.
+var errWriteFailed = errors.New("the channel takes no more")
+
+// uploadStored sends a stored body, and stops once a write to the channel has failed. Where
+// the request expects a 100 Continue, it waits a second for one, and sends nothing if the
+// final answer comes instead.
 func (x *exchange) uploadStored() uploadResult {
-	if !x.awaitContinue() {
-		return uploadResult{how: answeredBefore100}
+	if x.continueCh != nil {
+		select {
+		case yes := <-x.continueCh:
+			if !yes {
+				return uploadResult{how: answeredBefore100}
+			}
+		case <-time.After(continueWait):
+		}
 	}
 	out := x.d.piece()
 	defer x.d.pieces.Put(out)
-	n, skip := 0, true
-	err := wire.Rebuild(x.req.msg, nil, x.req.nextPart(), func(p []byte) error {
-		if skip {
-			skip = false
-			return nil
-		}
-		x.raw.Write(p)
+	n := 0
+	err := x.rebuild(func(p []byte) error {
 		for len(p) > 0 {
 			k := copy((*out)[n:], p)
 			n, p = n+k, p[k:]
@@ -95,64 +94,14 @@ func (x *exchange) uploadStored() uploadResult {
 	x.send((*out)[:n])
 	x.allWritten.Store(!x.writeFailed && err == nil)
 	if err != nil && !errors.Is(err, errWriteFailed) {
-		return uploadResult{how: unread, err: errUnreadable(err)}
+		return uploadResult{how: unread, err: &relay.Error{
+			Code:       relay.CodeStoreUnavailable,
+			Detail:     "the relay could not read the stored request to its end, so the local server did not get all of it",
+			RetryAfter: retryAfter, Cause: err,
+		}}
 	}
 	return uploadResult{how: whole}
 }
-
-// errUnreadable says that a stored request could not be read to its end.
-func errUnreadable(cause error) *relay.Error {
-	return &relay.Error{
-		Code:       relay.CodeStoreUnavailable,
-		Detail:     "the relay could not read the stored request to its end, so the local server did not get all of it",
-		RetryAfter: retryAfter, Cause: cause,
-	}
-}
-
-// awaitContinue waits for the local server's 100 Continue where a stored request expects
-// one, for a second at most. It returns false if the final answer came instead.
-func (x *exchange) awaitContinue() bool {
-	if x.continueCh == nil {
-		return true
-	}
-	late := time.NewTimer(continueWait)
-	defer late.Stop()
-	select {
-	case yes := <-x.continueCh:
-		return yes
-	case <-late.C:
-		return true
-	}
-}
-
-// checkParts returns nil when all parts of the stored body can be read.
-func (r *request) checkParts() error {
-	ctx, cancel := context.WithTimeout(r.d.base, storeWait)
-	defer cancel()
-	return r.d.store.CheckParts(ctx, r.id, 0, r.msg.Body.Parts)
-}
-
-// nextPart reads a stored body part by part, each in one short query.
-func (r *request) nextPart() func() ([]byte, error) {
-	parts := r.msg.Body.Parts
-	if parts == 0 {
-		return nil
-	}
-	i := 0
-	return func() ([]byte, error) {
-		if i == parts {
-			return nil, io.EOF
-		}
-		ctx, cancel := context.WithTimeout(r.d.base, storeWait)
-		defer cancel()
-		p, err := r.d.store.BodyPart(ctx, r.id, 0, i)
-		i++
-		return p, err
-	}
-}
-
-// errWriteFailed ends the rebuilding of a message after a write has failed.
-var errWriteFailed = errors.New("the channel takes no more")
 
 // send writes to the channel until a write has failed. A failed write does not end the
 // request: the rest of it is still recorded.
@@ -169,19 +118,81 @@ func (x *exchange) send(p []byte) {
 	}
 }
 
+// uploadEnded takes the result of the upload, whose goroutine has ended.
+func (x *exchange) uploadEnded(u uploadResult) {
+	x.uploading, x.reqEnd = false, u
+	if u.how == whole {
+		x.at.whole = u.at
+	}
+	if u.panicked != nil {
+		panic(u.panicked)
+	}
+}
+
+// joinUpload waits a moment for an upload that has read the whole request, and whose last
+// write is about to return: the answer can arrive before that.
+func (x *exchange) joinUpload() {
+	if !x.uploading || !x.rec.isWhole() {
+		return
+	}
+	select {
+	case u := <-x.uploadDone:
+		x.uploadEnded(u)
+	case <-time.After(10 * time.Millisecond):
+	}
+}
+
+// awaitUpload waits for the end of the upload, and stops it when enough comes first or the
+// drain of the relay is over.
+func (x *exchange) awaitUpload(enough <-chan time.Time) {
+	select {
+	case u := <-x.uploadDone:
+		x.uploadEnded(u)
+	case <-enough:
+		x.stopUpload()
+	case <-x.d.cut:
+		x.stopUpload()
+	}
+}
+
+// stopUpload ends an upload that may be waiting for a silent caller.
+func (x *exchange) stopUpload() {
+	x.stopReading.Store(true)
+	x.caller.Abort()
+	x.callerState = max(x.callerState, callerGone)
+	x.uploadEnded(<-x.uploadDone)
+}
+
+// readToEnd reads the request to its end when no local answer will come, so that the
+// event can be replayed. A caller that waits for 100 Continue gets it from the relay, which
+// is not recorded as part of the answer.
+func (x *exchange) readToEnd() {
+	if x.reqEnd.how != open {
+		return
+	}
+	x.awaiting100.Store(false)
+	waits := x.uploading || x.caller.Buffered() == 0 // the upload has read what was there
+	if waits && x.bodyNotSent() {
+		x.continued = true
+		x.write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
+	}
+	if !x.uploading {
+		x.writeFailed = true
+		x.startUpload()
+	}
+	x.awaitUpload(nil)
+}
+
 // writeTimeout is how long a piece of the request may wait for the local server to take
 // it: as long as the answer to all of it may, but not so short that a slow line would
 // be taken for a server that hangs.
 func (x *exchange) writeTimeout() time.Duration { return max(x.responseTimeout, minWriteTimeout) }
 
-// onUploadCheck looks at an upload that is under way. One whose write has been blocked
+// checkUpload looks at an upload that is under way. One whose write has been blocked
 // for pool.SlowAfter may wait for a local server of one connection; after writeTimeout the
 // exchange fails, since it would hold its caller and its slot for as long as the tunnel
 // lives.
-func (x *exchange) onUploadCheck(now time.Time) verdict {
-	if now.Before(x.checkUploadAt) {
-		return goOn
-	}
+func (x *exchange) checkUpload(now time.Time) verdict {
 	waited, limit := x.writeBlocked(now), x.writeTimeout()
 	if waited >= pool.SlowAfter && x.at.first.IsZero() {
 		x.becomeSlow()
@@ -204,6 +215,24 @@ func (x *exchange) writeBlocked(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(x.at.start) - time.Duration(began)
+}
+
+// startAwaiting100 notes that the caller holds its whole body back until it gets a 100
+// Continue (RFC 9110, section 10.1.1). Such a body cannot stall, but the local server
+// has to answer within the response timeout. It is called before the upload starts.
+func (x *exchange) startAwaiting100() {
+	x.continueBy = time.Time{}
+	x.awaiting100.Store(x.head.Expect && !x.continued && len(x.first) == len(x.wire))
+	if x.awaiting100.Load() && x.responseTimeout > 0 {
+		x.continueBy = x.at.open.Add(x.responseTimeout)
+	}
+}
+
+// bodyNotSent reports whether the caller still waits for a 100 Continue and has sent
+// nothing of its body.
+func (x *exchange) bodyNotSent() bool {
+	size, _ := x.rec.progress()
+	return x.head.Expect && !x.continued && size == 0
 }
 
 // piece gives a pooled buffer of readSize bytes.

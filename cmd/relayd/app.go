@@ -183,7 +183,7 @@ func (a *app) wire() error {
 		ResponseTimeout: c.ResponseTimeout, StallTimeout: c.StallTimeout,
 		QueueLimit: c.QueueLimit, QueueBytes: c.QueueBytes,
 		Capacity: a.store.Capacity, StoreFirst: a.store.StoreFirst,
-		AwaitRenewal: a.store.AwaitRenewal, MayClaim: a.store.MayClaim,
+		AwaitRenewal: a.store.AwaitRenewal,
 	}
 	if c.DatabaseURL != "" {
 		options.Remote = func(rec relay.TunnelRecord) relay.RemoteTunnel { return a.sshServer.Remote(rec) }
