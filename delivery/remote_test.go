@@ -77,9 +77,11 @@ func TestRequestThroughAnotherNode(t *testing.T) {
 			t.Errorf("answered %q", c.answer())
 		}
 		time.Sleep(10 * time.Second)
+		b.s.mu.Lock()
 		if b.s.requests["tun_1"] != 1 {
 			t.Errorf("%d requests noted", b.s.requests["tun_1"])
 		}
+		b.s.mu.Unlock()
 		b.elsewhere("tun_1", relay.TunnelStale)
 		if out, _ := b.send(post); out.Answer == nil || out.Answer.Status != 202 || b.released() {
 			t.Errorf("a silent tunnel: %+v, released %v", out.Answer, b.released())

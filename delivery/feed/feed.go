@@ -4,7 +4,9 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,7 +78,6 @@ type Feed struct {
 
 	mu      sync.Mutex
 	changes []change
-	lost    map[int64]bool                     // aliases of which changes were dropped unread
 	running *lru.Cache[relay.ID, *relay.Event] // new events whose first attempt is under way
 	wake    chan struct{}
 	viewers map[*viewer]bool
@@ -94,7 +95,10 @@ type change struct {
 	relay.Change
 	event   *relay.Event
 	attempt *relay.Attempt
+	read    bool // attempt was read; nil = it is gone
 }
+
+func (c *change) ref() relay.AttemptRef { return relay.AttemptRef{Event: c.Event, N: c.N} }
 
 type entry struct {
 	seq  uint64
@@ -113,7 +117,6 @@ func New(o Options) *Feed {
 		wake:    make(chan struct{}, 1),
 		viewers: map[*viewer]bool{},
 		missed:  map[int64]uint64{},
-		lost:    map[int64]bool{},
 		running: running,
 	}
 }
@@ -136,17 +139,17 @@ func (f *Feed) Put(changes ...relay.Change) {
 			continue
 		case c.Kind == relay.ChangeAccount:
 		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
-		case !f.watched(c.Alias):
+		case !f.watched(c.Alias) || len(f.changes) >= roundChanges:
 			f.miss(c.Alias)
-			continue
-		case len(f.changes) >= roundChanges:
-			f.lost[c.Alias] = true
 			continue
 		}
 		f.changes = append(f.changes, f.withSnapshot(c))
 	}
-	if len(f.changes)+len(f.lost) > 0 {
-		f.nudge()
+	if len(f.changes) > 0 {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -185,8 +188,8 @@ func afterEnd(begun *relay.Event, a *relay.Attempt) *relay.Event {
 	return &e
 }
 
-// miss notes that an item of the alias was left out. When too many aliases are noted,
-// all earlier ids become unknown instead. The caller holds mu.
+// miss notes that an item of the alias was left out: its viewers read their data again. When
+// too many aliases are noted, all earlier ids become unknown instead. The caller holds mu.
 func (f *Feed) miss(alias int64) {
 	if _, known := f.missed[alias]; !known && len(f.missed) >= missedAliases {
 		clear(f.missed)
@@ -194,6 +197,11 @@ func (f *Feed) miss(alias int64) {
 	}
 	f.seq++
 	f.missed[alias] = f.seq
+	for v := range f.viewers {
+		if v.sees(alias) {
+			v.resync(f.id(f.seq))
+		}
+	}
 }
 
 // MissAll makes all viewers read their data again, because it is not known what changed.
@@ -205,13 +213,6 @@ func (f *Feed) MissAll() {
 	f.running.Purge()
 	for v := range f.viewers {
 		v.resync(f.id(f.seq))
-	}
-}
-
-func (f *Feed) nudge() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -247,17 +248,13 @@ func (f *Feed) Run(ctx context.Context) {
 
 func (f *Feed) round(ctx context.Context) {
 	f.mu.Lock()
-	changes, lost := f.changes, f.lost
-	f.changes, f.lost = nil, map[int64]bool{}
+	changes := f.changes
+	f.changes = nil
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	changes = f.access(ctx, changes)
-	items, left := f.items(ctx, changes)
-	for _, c := range left {
-		lost[c.Alias] = true
-	}
-	f.deliver(items, lost)
+	items, left := f.items(ctx, f.access(ctx, changes))
+	f.deliver(items, left)
 }
 
 // access ends the viewers that have lost their rights, and returns the changes that the others
@@ -280,17 +277,20 @@ func (f *Feed) access(ctx context.Context, changes []change) []change {
 		return told
 	}
 	f.mu.Lock()
-	viewers := make([]*viewer, 0, len(f.viewers))
-	for v := range f.viewers {
-		viewers = append(viewers, v)
-	}
+	viewers := slices.Collect(maps.Keys(f.viewers))
 	f.mu.Unlock()
 	learned := true
 	for _, v := range viewers {
+		var err error
 		if accounts[v.who.Account] && f.Store.StillValid(ctx, v.who) != nil {
-			v.cut(relay.ErrNotFound)
+			err = relay.ErrNotFound
 		} else if aliases || accounts[v.who.Account] {
-			learned = v.refresh(ctx) && learned
+			err = v.learn(ctx)
+		}
+		if errors.Is(err, relay.ErrNotFound) {
+			v.cut(relay.ErrNotFound)
+		} else if err != nil {
+			learned = false
 		}
 	}
 	if !learned { // retry until the rights are known
@@ -299,8 +299,9 @@ func (f *Feed) access(ctx context.Context, changes []change) []change {
 	return told
 }
 
-// deliver numbers the items and passes each one to the viewers that may see it.
-func (f *Feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
+// deliver numbers the items and passes each one to the viewers that may see it. left are
+// changes without an item.
+func (f *Feed) deliver(items []relay.FeedItem, left []change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range items {
@@ -308,9 +309,6 @@ func (f *Feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 		items[i].ID = f.id(f.seq)
 		f.ring = append(f.ring, entry{f.seq, items[i]})
 		f.size += len(items[i].Data)
-	}
-	for alias := range lost {
-		f.miss(alias)
 	}
 	over := 0
 	for ; len(f.ring)-over > ringItems || f.size > ringBytes; over++ {
@@ -320,12 +318,9 @@ func (f *Feed) deliver(items []relay.FeedItem, lost map[int64]bool) {
 	f.ring = slices.Delete(f.ring, 0, over)
 	for v := range f.viewers {
 		v.give(items)
-		for alias := range lost {
-			if v.sees(alias) {
-				v.resync(f.id(f.seq))
-				break
-			}
-		}
+	}
+	for _, c := range left {
+		f.miss(c.Alias)
 	}
 }
 

@@ -35,12 +35,12 @@ func (f *Feed) items(ctx context.Context, changes []change) (items []relay.FeedI
 			rows[list[i].ID] = &list[i]
 		}
 	}
-	r, size := reading{f: f, changes: changes, events: rows, now: time.Now()}, 0
-	for i, c := range changes {
+	r, size := reading{f: f, changes: changes, events: rows, positions: map[int64]map[relay.AttemptRef]int{}}, 0
+	for i := range changes {
 		item, err := r.item(ctx, i)
 		switch {
 		case err != nil:
-			left = append(left, c)
+			left = append(left, changes[i])
 		case item.Data != nil:
 			items = append(items, item)
 		}
@@ -57,68 +57,49 @@ const headsAtOnce = 4
 
 // reading makes items of the changes of one round.
 type reading struct {
-	f        *Feed
-	changes  []change
-	events   map[relay.ID]*relay.Event
-	attempts map[relay.AttemptRef]*relay.Attempt // read together
-	read     int                                 // attempts of changes before this index were read
-	now      time.Time
-
+	f         *Feed
+	changes   []change
+	events    map[relay.ID]*relay.Event
 	positions map[int64]map[relay.AttemptRef]int // in the queues of aliases, read once for all changes
 }
 
-// attempt returns the attempt of change i, nil when it was removed. It reads the attempts of
-// the next changes together with it.
-func (r *reading) attempt(ctx context.Context, i int) (*relay.Attempt, error) {
-	if a := r.changes[i].attempt; a != nil {
-		return a, nil
-	}
-	if i >= r.read {
-		var refs []relay.AttemptRef
-		next := i
-		for ; next < len(r.changes) && len(refs) < headsAtOnce; next++ {
-			if c := &r.changes[next]; c.Kind == relay.ChangeAttempt && c.attempt == nil {
-				refs = append(refs, relay.AttemptRef{Event: c.Event, N: c.N})
-			}
-		}
-		var err error
-		if r.attempts, err = r.f.Store.AttemptHeads(ctx, refs); err != nil {
-			return nil, err
-		}
-		r.read = next
-	}
-	a := r.attempts[relay.AttemptRef{Event: r.changes[i].Event, N: r.changes[i].N}]
-	if a == nil || a.State != relay.StateQueued {
-		return a, nil
-	}
-	if err := r.readPositions(ctx, r.changes[i].Alias); err != nil {
-		return nil, err
-	}
-	a.Position = r.positions[r.changes[i].Alias][relay.AttemptRef{Event: r.changes[i].Event, N: r.changes[i].N}]
-	return a, nil
-}
-
-// readPositions reads the positions of all changed attempts of an alias in its queue, which
-// is numbered for that.
-func (r *reading) readPositions(ctx context.Context, alias int64) error {
-	if r.positions[alias] != nil {
-		return nil
-	}
+// readAttempts reads the attempt of change i and those of the next changes.
+func (r *reading) readAttempts(ctx context.Context, i int) error {
+	var read []*change
 	var refs []relay.AttemptRef
-	for _, c := range r.changes {
-		if c.Kind == relay.ChangeAttempt && c.Alias == alias {
-			refs = append(refs, relay.AttemptRef{Event: c.Event, N: c.N})
+	for ; i < len(r.changes) && len(refs) < headsAtOnce; i++ {
+		if c := &r.changes[i]; c.Kind == relay.ChangeAttempt && c.attempt == nil {
+			read, refs = append(read, c), append(refs, c.ref())
 		}
 	}
-	positions, err := r.f.Store.QueuePositions(ctx, alias, refs)
+	attempts, err := r.f.Store.AttemptHeads(ctx, refs)
 	if err != nil {
 		return err
 	}
-	if r.positions == nil {
-		r.positions = map[int64]map[relay.AttemptRef]int{}
+	for _, c := range read {
+		c.attempt, c.read = attempts[c.ref()], true
 	}
-	r.positions[alias] = positions
 	return nil
+}
+
+// position returns the position of a changed attempt in the queue of its alias, which is
+// numbered once for all attempts that have changed.
+func (r *reading) position(ctx context.Context, changed *change) (int, error) {
+	alias := changed.Alias
+	if r.positions[alias] == nil {
+		var refs []relay.AttemptRef
+		for i := range r.changes {
+			if c := &r.changes[i]; c.Kind == relay.ChangeAttempt && c.Alias == alias {
+				refs = append(refs, c.ref())
+			}
+		}
+		positions, err := r.f.Store.QueuePositions(ctx, alias, refs)
+		if err != nil {
+			return 0, err
+		}
+		r.positions[alias] = positions
+	}
+	return r.positions[alias][changed.ref()], nil
 }
 
 // coalesce keeps the last of equal changes. A changed attempt changes its event too.
@@ -156,9 +137,10 @@ func coalesce(changes []change) []change {
 }
 
 // item encodes one change. The item has no Data when viewers do not need the change.
-func (r *reading) item(ctx context.Context, i int) (relay.FeedItem, error) {
-	f, c := r.f, r.changes[i]
-	item := relay.FeedItem{Alias: c.Alias}
+func (r *reading) item(ctx context.Context, i int) (item relay.FeedItem, err error) {
+	f, c := r.f, &r.changes[i]
+	item.Alias = c.Alias
+	alias := f.Alias(c.Alias)
 	var value any
 	switch c.Kind {
 	case relay.ChangeEvent:
@@ -166,30 +148,37 @@ func (r *reading) item(ctx context.Context, i int) (relay.FeedItem, error) {
 		if e == nil {
 			return item, nil
 		}
-		item.Name, value = itemEvent, record.Summarise(e, f.Site, r.now)
+		item.Name, value = itemEvent, record.Summarise(e, f.Site, time.Now())
 	case relay.ChangeAttempt:
-		a, err := r.attempt(ctx, i)
-		if err != nil || a == nil {
-			return item, err
+		if c.attempt == nil && !c.read {
+			if err := r.readAttempts(ctx, i); err != nil {
+				return item, err
+			}
 		}
-		name := ""
-		if alias := f.Alias(c.Alias); alias != nil {
-			name = alias.Name
-		}
-		item.Name = itemAttempt
-		value = &record.AttemptMessage{EventID: c.Event.String(), Alias: name, Attempt: record.OfAttempt(a, false)}
-	default:
-		a := f.Alias(c.Alias)
+		a := c.attempt
 		if a == nil {
 			return item, nil
 		}
-		status, err := f.Status(ctx, []relay.Alias{*a})
+		if c.read && a.State == relay.StateQueued {
+			if a.Position, err = r.position(ctx, c); err != nil {
+				return item, err
+			}
+		}
+		message := &record.AttemptMessage{EventID: c.Event.String(), Attempt: record.OfAttempt(a, false)}
+		if alias != nil {
+			message.Alias = alias.Name
+		}
+		item.Name, value = itemAttempt, message
+	default:
+		if alias == nil {
+			return item, nil
+		}
+		status, err := f.Status(ctx, []relay.Alias{*alias})
 		if err != nil {
 			return item, err
 		}
-		item.Name, value = itemTunnel, record.OfAlias(a, status[0], f.Site)
+		item.Name, value = itemTunnel, record.OfAlias(alias, status[0], f.Site)
 	}
-	var err error
 	item.Data, err = json.Marshal(value)
 	return item, err
 }

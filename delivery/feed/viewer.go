@@ -33,15 +33,18 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 	if err := v.learn(ctx); err != nil {
 		return nil, err
 	}
-	if alias != 0 && !v.sees(alias) {
-		return nil, relay.ErrNotFound
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed != nil {
 		return nil, f.closed
 	}
-	if f.viewersOf(who) >= accountViewers {
+	others := 0
+	for o := range f.viewers {
+		if who.Kind != relay.ActorSystem && o.who.Kind != relay.ActorSystem && o.who.Account == who.Account {
+			others++
+		}
+	}
+	if others >= accountViewers {
 		return nil, &relay.Error{
 			Code: relay.CodeRateLimited, Detail: "the account has too many live views open; close some", RetryAfter: 5 * time.Second,
 		}
@@ -62,58 +65,39 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 // Start implements relay.Subscription.
 func (v *viewer) Start() string { return v.start }
 
-// viewersOf counts the viewers of an account; for relay.System it returns 0. The caller holds mu.
-func (f *Feed) viewersOf(who relay.Actor) (n int) {
-	if who.Kind == relay.ActorSystem {
-		return 0
-	}
-	for v := range f.viewers {
-		if v.who.Kind != relay.ActorSystem && v.who.Account == who.Account {
-			n++
-		}
-	}
-	return n
-}
-
-// learn reads which aliases the actor may see.
+// learn reads which aliases the actor may see. It returns ErrNotFound for a viewer of one
+// alias that the actor may not see (any more).
 func (v *viewer) learn(ctx context.Context) error {
-	if v.who.Kind == relay.ActorSystem {
-		v.mu.Lock()
-		v.all = true
-		v.mu.Unlock()
-		return nil
-	}
-	list, err := v.f.Store.Aliases(ctx, v.who)
-	if err != nil {
-		return err
-	}
-	may := make(map[int64]bool, len(list))
-	for i := range list {
-		if id := list[i].ID; v.who.Alias == 0 || v.who.Alias == id {
-			may[id] = true
+	may, all := map[int64]bool{}, v.who.Kind == relay.ActorSystem
+	if !all {
+		list, err := v.f.Store.Aliases(ctx, v.who)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if id := list[i].ID; v.who.Alias == 0 || v.who.Alias == id {
+				may[id] = true
+			}
 		}
 	}
 	v.mu.Lock()
-	v.may = may
+	v.may, v.all = may, all
 	v.mu.Unlock()
+	if v.alias != 0 && !v.sees(v.alias) {
+		return relay.ErrNotFound
+	}
 	return nil
 }
 
-// refresh reads the viewer's rights again, and ends the viewer if it is for one alias and may
-// not see that alias any more. It returns false if the rights could not be read.
-func (v *viewer) refresh(ctx context.Context) bool {
-	if v.learn(ctx) != nil {
-		return false
-	}
-	if v.alias != 0 && !v.sees(v.alias) {
-		v.cut(relay.ErrNotFound)
-	}
-	return true
-}
-
+// sees reports whether the viewer shows the alias.
 func (v *viewer) sees(alias int64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.shows(alias)
+}
+
+// shows does what sees does. The caller holds mu.
+func (v *viewer) shows(alias int64) bool {
 	return (v.alias == 0 || v.alias == alias) && (v.all || v.may[alias])
 }
 
@@ -123,34 +107,33 @@ func (v *viewer) give(items []relay.FeedItem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, item := range items {
-		if v.alias != 0 && v.alias != item.Alias || !v.all && !v.may[item.Alias] {
-			continue
-		}
-		if n := len(v.pending); n >= pendingItems || n > 0 && v.size+len(item.Data) > pendingBytes {
-			clear(v.pending)
-			v.pending, v.size = append(v.pending[:0], resyncItem(item.ID)), 0
-			continue
-		}
-		if len(v.pending) == 1 && v.pending[0].Name == itemResync {
+		n := len(v.pending)
+		switch {
+		case !v.shows(item.Alias):
+		case n >= pendingItems || n > 0 && v.size+len(item.Data) > pendingBytes:
+			v.replace(item.ID)
+		case n == 1 && v.pending[0].Name == itemResync:
 			v.pending[0].ID = item.ID // the viewer reads the changes up to this item with the earlier ones
-			continue
+		default:
+			v.pending = append(v.pending, item)
+			v.size += len(item.Data)
 		}
-		v.pending = append(v.pending, item)
-		v.size += len(item.Data)
 	}
 	v.signal()
 }
 
+// resync makes the viewer read its data again.
 func (v *viewer) resync(id string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	clear(v.pending)
-	v.pending, v.size = append(v.pending[:0], resyncItem(id)), 0
+	v.replace(id)
 	v.signal()
 }
 
-func resyncItem(id string) relay.FeedItem {
-	return relay.FeedItem{ID: id, Name: itemResync, Data: []byte("{}")}
+// replace puts one resync item in place of the items that wait. The caller holds mu.
+func (v *viewer) replace(id string) {
+	clear(v.pending)
+	v.pending, v.size = append(v.pending[:0], relay.FeedItem{ID: id, Name: itemResync, Data: []byte("{}")}), 0
 }
 
 // signal wakes Next. The caller holds mu.
@@ -191,10 +174,17 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if err := v.slow(ctx); err != nil {
-			return nil, err
-		}
 		v.mu.Lock()
+		wait := roundPause - time.Since(v.last)
+		if v.ended == nil && wait > 0 {
+			v.mu.Unlock()
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			v.mu.Lock()
+		}
 		items, ended := v.pending, v.ended
 		v.pending, v.size = nil, 0
 		if ended != nil {
@@ -208,25 +198,6 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 		case len(items) > 0:
 			return items, nil
 		}
-	}
-}
-
-// slow waits for the rest of roundPause since the last result.
-func (v *viewer) slow(ctx context.Context) error {
-	v.mu.Lock()
-	wait := roundPause - time.Since(v.last)
-	ended := v.ended
-	v.mu.Unlock()
-	if wait <= 0 || ended != nil {
-		return nil
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
