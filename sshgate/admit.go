@@ -14,6 +14,7 @@ import (
 	gliderlabs "github.com/gliderlabs/ssh"
 	"golang.org/x/crypto/ssh"
 
+	"relay"
 	"relay/record"
 )
 
@@ -56,7 +57,7 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	}
 	if c.isPeer() {
 		c.peer.Store(true)
-		srv.servePeer(c)
+		srv.peers.servePeer(c)
 		return nil
 	}
 	if srv.refusesClients() {
@@ -143,7 +144,11 @@ func (srv *Server) evict(s *slot, reason string) {
 // shared tells whether an address stands for many people, for the machine itself, or for
 // another node.
 func (srv *Server) shared(a netip.Addr) bool {
-	return !a.IsValid() || a.IsLoopback() || containsAddr(srv.o.Trusted, a) || srv.isPeerAddress(a)
+	return !a.IsValid() || a.IsLoopback() || containsAddr(srv.o.Trusted, a) ||
+		srv.o.Peers.Nodes != nil && slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool {
+			at, err := netip.ParseAddrPort(n.PeerAddr)
+			return err == nil && at.Addr().Unmap() == a.Unmap()
+		})
 }
 
 // penaltyExempt tells whether failed logins from an address cost nothing.

@@ -19,7 +19,7 @@ const writePiece = 32 << 10
 
 // maxUnclosed is how many channels that are closed here a peer may leave open when it
 // closes none of them for unclosedTime: many requests that end at once leave more to a
-// slow client. maxAlive bounds those too.
+// slow client. The next request finds it out. maxAlive bounds those of a slow client too.
 const (
 	maxUnclosed  = 1024
 	unclosedTime = 10 * time.Second
@@ -82,12 +82,11 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, owner int64)
 		peerClosed:   make(chan struct{}),
 		endKnown:     make(chan struct{}),
 	}
-	h.read, h.end = h.readOnce, h.Close
 	if !c.spawn(func() { h.requests(reqs) }) {
 		go h.requests(reqs) // the connection has just ended, and with it reqs
 	}
 	c.spawn(func() { c.guard(ch, h.peerClosed, h.readAfterEOF) })
-	h.startFills()
+	h.startFills(h.readOnce, h.Close)
 	return h
 }
 
@@ -98,12 +97,14 @@ func (h *channel) readOnce(buf []byte) relay.Fill {
 		h.eof.Store(true)
 	}
 	h.reading.Unlock()
-	switch {
-	case err == nil:
-	case h.brokeOff.Load(): // it was said, and answered, before the end
+	if err != nil && h.brokeOff.Load() { // it was said, and answered, before the end
 		err = io.ErrUnexpectedEOF
-	case h.endedWithConnection():
-		err = errLost
+	} else if err != nil {
+		// A connection that dies ends its channels as a local server does that closes its
+		// side, and only then says so. EOF and no CLOSE is the usual half-close.
+		if closed, lost := h.settle(); lost || !closed && h.c.connectionEnding() {
+			err = errLost
+		}
 	}
 	return relay.Fill{N: n, Err: err}
 }
@@ -146,18 +147,15 @@ func (c *conn) guard(ch ssh.Channel, closed <-chan struct{}, readAfterEOF func()
 	}
 }
 
-// endedWithConnection tells, after a read has ended, whether that was anything else than the
-// local server's orderly end. A connection that dies ends its channels likewise,
-// and only then says so.
-func (h *channel) endedWithConnection() bool {
-	limit := time.NewTimer(settleTime)
-	defer limit.Stop()
+// settle waits a moment for the end of the channel at the peer. lost tells that the whole
+// connection has ended with it.
+func (h *channel) settle() (closed, lost bool) {
 	select {
 	case <-h.peerClosed:
 		<-h.endKnown
-		return h.connectionLost
-	case <-limit.C:
-		return h.c.connectionEnding() // if not, it is EOF and no CLOSE: the usual half-close
+		return true, h.connectionLost
+	case <-time.After(settleTime):
+		return false, false
 	}
 }
 
@@ -199,23 +197,19 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 		_ = req.Reply(false, nil)
 	}
 	close(h.peerClosed)
-	limit := time.NewTimer(settleTime)
-	defer limit.Stop()
-	switch {
-	case h.refusal.Load() != nil: // followed by CLOSE, as it was said
-	default:
+	if h.refusal.Load() == nil { // else CLOSE follows, as it was said
 		select {
 		case <-h.c.ctx.Done():
-		case <-limit.C:
+		case <-time.After(settleTime):
 		}
 		h.connectionLost = h.c.connectionEnding()
 	}
 	close(h.endKnown)
 	h.released()
 	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
 	h.c.alive--
 	h.c.closedAt = time.Now()
-	h.c.mu.Unlock()
 }
 
 // dialFailure reads dial-failed@relay; nil when it is malformed.
@@ -224,15 +218,14 @@ func dialFailure(payload []byte) *relay.Error {
 	if ssh.Unmarshal(payload, &d) != nil {
 		return nil
 	}
-	text := record.SafeTextMax(d.Text, 256)
+	text := record.SafeTextMax(cmp.Or(d.Text, d.Class), 256)
 	switch {
 	case ssh.RejectionReason(d.Reason) == ssh.ResourceShortage:
-		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", cmp.Or(text, "no reason given"))
+		return openRefusal(ssh.ResourceShortage, text)
 	case d.Class == "unresolvable":
-		return relay.Errorf(relay.CodeLocalUnresolvable, "the name of the local server does not resolve (%s); check the target", cmp.Or(text, "no reason given"))
-	default:
-		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", cmp.Or(text, record.SafeTextMax(d.Class, 32)))
+		return relay.Errorf(relay.CodeLocalUnresolvable, "the name of the local server does not resolve (%s); check the target", text)
 	}
+	return openRefusal(ssh.ConnectionFailed, text)
 }
 
 // Write implements relay.Channel. Each packet is copied, so that p is free again
@@ -253,8 +246,14 @@ func (h *channel) Write(p []byte) (int, error) {
 		select {
 		case w := <-h.wrote:
 			total += w.n
-			if w.err != nil && total == 0 && first && h.refusedByPeer() {
-				return 0, nil
+			if w.err != nil && total == 0 && first && !h.c.lazy.Load() {
+				// plink and some libraries confirm a channel before they dial, and close it when
+				// that fails. On a connection that lives this is the local server's answer and no
+				// proof that another try is due; the next read tells the end. Clients that dial at
+				// the first byte close channels for other reasons.
+				if closed, lost := h.settle(); closed && !lost {
+					return 0, nil
+				}
 			}
 			if w.err != nil || total == len(p) {
 				return total, w.err
@@ -263,26 +262,6 @@ func (h *channel) Write(p []byte) (int, error) {
 			// Something of this packet may be on its way.
 			return max(total, 1), io.ErrClosedPipe
 		}
-	}
-}
-
-// refusedByPeer tells, when the first write has failed, whether the peer had closed the
-// channel by then, on a connection that lives: plink and some libraries confirm a
-// channel before they dial, and close it when that fails. That is the local server's
-// answer and no proof that another try is due; the next read tells the end. Clients
-// that dial at the first byte close channels for other reasons.
-func (h *channel) refusedByPeer() bool {
-	if h.c.lazy.Load() {
-		return false
-	}
-	limit := time.NewTimer(settleTime)
-	defer limit.Stop()
-	select {
-	case <-h.peerClosed:
-		<-h.endKnown
-		return !h.connectionLost
-	case <-limit.C:
-		return false
 	}
 }
 
@@ -299,13 +278,11 @@ func (h *channel) Refusal(wait time.Duration) *relay.Error {
 	if !h.c.lazy.Load() {
 		return nil
 	}
-	limit := time.NewTimer(wait)
-	defer limit.Stop()
 	select {
 	case <-h.refusalKnown:
 	case <-h.peerClosed:
 	case <-h.done:
-	case <-limit.C:
+	case <-time.After(wait):
 	}
 	return h.refusal.Load()
 }
@@ -352,27 +329,8 @@ func (h *channel) released() {
 		defer h.c.mu.Unlock()
 		h.c.open--
 		h.c.checkDrained()
-		if h.c.alive-h.c.open > maxUnclosed && !h.c.watchingUnclosed && !h.c.dead {
-			h.c.watchingUnclosed, h.c.closedAt = true, time.Now()
-			time.AfterFunc(unclosedTime, func() { h.c.countUnclosed(time.Now()) })
+		if h.c.alive-h.c.open == maxUnclosed+1 {
+			h.c.closedAt = time.Now()
 		}
 	})
-}
-
-// countUnclosed looks after a peer that has left too many channels open: as long as it
-// closes some it has time, and it is given up once it closes none.
-func (c *conn) countUnclosed(now time.Time) {
-	c.mu.Lock()
-	unclosed, quiet := c.alive-c.open, now.Sub(c.closedAt)
-	c.watchingUnclosed = unclosed > maxUnclosed && !c.dead
-	again, log := c.watchingUnclosed && quiet < unclosedTime, c.log
-	if again {
-		time.AfterFunc(unclosedTime-quiet, func() { c.countUnclosed(time.Now()) })
-	}
-	gone := !c.watchingUnclosed
-	c.mu.Unlock()
-	if !gone && !again {
-		log.Warn("the ssh peer does not close its channels; the connection is given up", "open", unclosed)
-		_ = c.sock.Close()
-	}
 }

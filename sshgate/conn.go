@@ -80,7 +80,6 @@ type conn struct {
 	open             int           // channels to the local server that are in use
 	alive            int           // those and the ones that the peer has not closed yet
 	closedAt         time.Time     // when the peer closed one last, or was first seen to leave too many
-	watchingUnclosed bool          // too many are left, and countUnclosed looks after it
 	unansweredOpens  int           // opens without an answer, or answered too late and not closed yet
 	drained          chan struct{} // made by leave, closed when open is 0
 }

@@ -45,14 +45,17 @@ func (f *forward) online() shell.Notice {
 // detach ends the hold on the alias.
 func (f *forward) detach(graceful bool) {
 	f.tunnel.closed.Store(true)
-	c := f.tunnel.c
-	c.srv.peers.detached(f)
-	c.mu.Lock()
-	att := f.att
-	c.mu.Unlock()
-	if att != nil {
+	f.tunnel.c.srv.peers.detached(f)
+	if att := f.attachment(); att != nil {
 		att.Detach(graceful)
 	}
+}
+
+// attachment is nil while the alias is being attached.
+func (f *forward) attachment() relay.Attachment {
+	f.tunnel.c.mu.Lock()
+	defer f.tunnel.c.mu.Unlock()
+	return f.att
 }
 
 // request orders a global request behind those before it. Replies carry no id, so

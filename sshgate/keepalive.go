@@ -57,7 +57,6 @@ func (c *conn) checkPulse() {
 		p.pinged, p.staleSince = 0, 0
 	}
 	now, last := time.Duration(c.sock.now()), time.Duration(c.sock.lastHeard())
-	c.sock.checkWrite()
 	if p.pinged != 0 && last > p.pinged {
 		p.pinged = 0
 	}
@@ -99,12 +98,9 @@ func (c *conn) keepalivePause(now, last time.Duration) time.Duration {
 			next = p.staleSince + o.StaleClose - now
 		}
 	case p.pinged != 0:
-		next = p.pinged + o.PingTimeout - now
+		next = min(p.pinged+o.PingTimeout-now, o.PingInterval) // to ping again soon where it was answered
 	case o.PingInterval > 0:
 		next = last + o.PingInterval - now
-	}
-	if o.PingInterval > 0 {
-		next = min(next, o.PingInterval) // for checkWrite
 	}
 	return max(next, time.Millisecond)
 }
@@ -139,7 +135,7 @@ func (c *conn) goStale(lastHeard int64) {
 		f.att.Stale()
 		c.notify(shell.Notice{Kind: relay.NoticeStale, Alias: f.alias.Name})
 	}
-	c.srv.peers.lost(c)
+	c.srv.peers.endBridges((*bridge).lose, func(f *forward) bool { return f.tunnel.c == c })
 	if c.sock.heard.Load() != lastHeard {
 		c.noteByte()
 	}

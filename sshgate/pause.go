@@ -25,9 +25,9 @@ type fills struct {
 	srv    *Server
 	log    *slog.Logger
 	owner  int64                   // account that owns the alias
+	panics func(where string)      // deferred in goroutines
 	read   func([]byte) relay.Fill // one read of the channel
 	end    func() error            // closes the channel
-	panics func(where string)      // deferred in goroutines
 	filled chan relay.Fill
 
 	mu       sync.Mutex
@@ -45,93 +45,19 @@ type fills struct {
 // aheadPiece is the size of the read ahead.
 const aheadPiece = 4 << 10
 
-// startFills completes p once its functions are set.
-func (p *fills) startFills() {
-	p.filled = make(chan relay.Fill, 1)
+// startFills completes p.
+func (p *fills) startFills(read func([]byte) relay.Fill, end func() error) {
+	p.read, p.end, p.filled = read, end, make(chan relay.Fill, 1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(pauseAfter, p.paused)
 }
 
-// Fill implements relay.Channel.
-func (p *fills) Fill(buf []byte) {
-	f, known, read := p.resume(buf)
-	switch {
-	case known:
-		p.filled <- f
-	case read:
-		go p.fill(buf)
-	}
-}
-
 // Filled implements relay.Channel.
 func (p *fills) Filled() <-chan relay.Fill { return p.filled }
 
-// fill serves one Fill. It ends with the channel or, at the latest, with the connection.
-func (p *fills) fill(buf []byte) {
-	defer p.panics("read")
-	f := p.read(buf)
-	p.mu.Lock()
-	p.filling = false
-	if f.Err == nil && !p.closed {
-		p.timer.Reset(pauseAfter)
-	}
-	p.mu.Unlock()
-	p.filled <- f
-}
-
-// paused is called when the channel has had no Fill for pauseAfter.
-func (p *fills) paused() {
-	defer p.panics("pause")
-	p.mu.Lock()
-	if p.filling || p.closed || p.ahead || p.err != nil {
-		p.mu.Unlock()
-		return
-	}
-	if len(p.buf) == 0 {
-		p.ahead = true
-		p.mu.Unlock()
-		buf := make([]byte, aheadPiece)
-		f := p.read(buf)
-		p.mu.Lock()
-		p.ahead, p.buf, p.err = false, buf[:f.N], f.Err
-	}
-	if want := p.want; want != nil { // the Fill that came meanwhile
-		p.want = nil
-		f := p.takeAhead(want)
-		p.mu.Unlock()
-		p.filled <- f
-		return
-	}
-	if len(p.buf) > 0 && p.err == nil && !p.closed {
-		p.reserved = p.srv.o.Budget.Reserve(p.owner, pausedBytes)
-		p.dropped = !p.reserved
-	}
-	dropped := p.dropped
-	p.mu.Unlock()
-	if dropped {
-		p.log.Warn("channel cut: no buffer space for an answer that its caller does not take", "account_id", p.owner)
-		p.srv.metrics.channelsCut.Inc()
-		_ = p.end()
-	}
-}
-
-// takeAhead serves a Fill with what was read ahead; the caller holds mu.
-func (p *fills) takeAhead(buf []byte) relay.Fill {
-	f := relay.Fill{N: copy(buf, p.buf)}
-	if p.buf = p.buf[f.N:]; len(p.buf) == 0 {
-		f.Err, p.buf, p.err = p.err, nil, nil
-	}
-	p.filling = false
-	if f.Err == nil && !p.closed {
-		p.timer.Reset(pauseAfter)
-	}
-	return f
-}
-
-// resume ends the pause for a Fill. It returns the result of the Fill where that is known,
-// and whether the caller has to read: a read ahead that is under way will serve the Fill.
-func (p *fills) resume(buf []byte) (f relay.Fill, known, read bool) {
+// Fill implements relay.Channel. It ends the pause.
+func (p *fills) Fill(buf []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.filling = true
@@ -139,14 +65,78 @@ func (p *fills) resume(buf []byte) (f relay.Fill, known, read bool) {
 	p.releaseLocked()
 	switch {
 	case p.dropped:
-		return relay.Fill{Err: relay.ErrOverBudget}, true, false
-	case p.ahead:
+		p.filled <- relay.Fill{Err: relay.ErrOverBudget}
+	case p.ahead: // the read ahead will serve it
 		p.want = buf
-		return relay.Fill{}, false, false
 	case len(p.buf) > 0 || p.err != nil:
-		return p.takeAhead(buf), true, false
+		p.takeAhead(buf)
+	default:
+		go p.fill(buf)
 	}
-	return relay.Fill{}, false, true
+}
+
+// fill reads for a Fill. It ends with the channel or, at the latest, with the connection.
+func (p *fills) fill(buf []byte) {
+	defer p.panics("read")
+	f := p.read(buf)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deliver(f)
+}
+
+// takeAhead serves a Fill with what was read ahead; the caller holds mu.
+func (p *fills) takeAhead(buf []byte) {
+	f := relay.Fill{N: copy(buf, p.buf)}
+	if p.buf = p.buf[f.N:]; len(p.buf) == 0 {
+		f.Err, p.buf, p.err = p.err, nil, nil
+	}
+	p.deliver(f)
+}
+
+// deliver ends the Fill that is outstanding; the caller holds mu.
+func (p *fills) deliver(f relay.Fill) {
+	p.filling = false
+	if f.Err == nil && !p.closed {
+		p.timer.Reset(pauseAfter)
+	}
+	p.filled <- f // it has space: no other Fill is outstanding
+}
+
+// paused is called when the channel has had no Fill for pauseAfter.
+func (p *fills) paused() {
+	defer p.panics("pause")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.filling || p.closed || p.ahead || p.err != nil {
+		return
+	}
+	if len(p.buf) == 0 {
+		p.readAhead()
+	}
+	if want := p.want; want != nil { // the Fill that came meanwhile
+		p.want = nil
+		p.takeAhead(want)
+	} else if len(p.buf) > 0 && p.err == nil && !p.closed {
+		p.reserved = p.srv.o.Budget.Reserve(p.owner, pausedBytes)
+		p.dropped = !p.reserved
+	}
+	if p.dropped {
+		p.log.Warn("channel cut: no buffer space for an answer that its caller does not take", "account_id", p.owner)
+		p.srv.metrics.channelsCut.Inc()
+		go func() { _ = p.end() }()
+	}
+}
+
+// readAhead reads one piece. It gives mu up meanwhile.
+func (p *fills) readAhead() {
+	p.ahead = true
+	p.mu.Unlock()
+	defer p.mu.Lock() // after a panic, too
+	buf := make([]byte, aheadPiece)
+	f := p.read(buf)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ahead, p.buf, p.err = false, buf[:f.N], f.Err
 }
 
 // endFills gives back what the channel has reserved: it is being closed, and what its peer

@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,7 @@ const (
 	maxPeerData  = 4               // connections for data to one node
 	busyPeerConn = 16              // channels in use on each connection from which on another one is opened
 	maxPeerConns = 2 * (1 + maxPeerData)
+	maxPeerNotes = 1024 // that wait to be told to a node
 )
 
 // Requests and channels between nodes, marshalled as RFC 4251 section 5 types in the order
@@ -69,21 +71,34 @@ const (
 	peerParked    = "parked@relay"       // channel, ingress to owner: no request uses the channel
 )
 
-// peerOpen is the payload of peerTunnel.
-type peerOpen struct {
-	Node       string // meant
-	Tunnel     string
-	Origin     string
-	OriginPort uint32
-}
+// peerOpen is the payload of peerTunnel, wakeQueue that of peerWake, takenOver that of
+// peerTakenOver.
+type (
+	peerOpen struct {
+		Node       string // meant
+		Tunnel     string
+		Origin     string
+		OriginPort uint32
+	}
+	wakeQueue struct{ Alias uint64 }
+	takenOver struct{ Tunnel, Reason string }
+)
 
-// Reasons of refused peerTunnel channels beside those of RFC 4254 section 5.1, which mean
-// what they mean on the channel to the client. The range is for private use.
+// Reasons of refused peerTunnel channels beside those of openCodes. The range is for private
+// use (RFC 4254, section 5.1).
 const (
 	peerNotMe  ssh.RejectionReason = 0xfe000001 + iota // another node was meant
 	peerNone                                           // the tunnel is not here (any more)
 	peerSilent                                         // the client of the tunnel does not answer
 )
+
+// openCodes are the codes for which the client of a tunnel refuses a channel, by the reason
+// that a node gives to another one.
+var openCodes = map[ssh.RejectionReason]string{
+	ssh.ConnectionFailed: relay.CodeLocalRefused,
+	ssh.Prohibited:       relay.CodeLocalUnresolvable,
+	ssh.ResourceShortage: relay.CodeOverloaded,
+}
 
 // peerEnding is the payload of peerEnd.
 type peerEnding struct {
@@ -102,16 +117,14 @@ const (
 
 // peers holds the links to the other nodes, and what other nodes use of this one.
 type peers struct {
-	srv  *Server
-	wake chan struct{}
-	wg   sync.WaitGroup
-	ctx  context.Context
-	end  context.CancelFunc
+	srv *Server
+	wg  sync.WaitGroup
+	ctx context.Context
+	end context.CancelFunc
 
 	in, out atomic.Int64 // channels that were opened by and at other nodes since the start
 
 	mu      sync.Mutex
-	running bool
 	links   map[string]*peerLink // by node id
 	tunnels map[string]*forward  // of this node, by tunnel id
 	bridges map[*bridge]struct{}
@@ -120,24 +133,11 @@ type peers struct {
 
 func newPeers(srv *Server) *peers {
 	p := &peers{
-		srv: srv, wake: make(chan struct{}, 1), links: map[string]*peerLink{}, tunnels: map[string]*forward{},
+		srv: srv, links: map[string]*peerLink{}, tunnels: map[string]*forward{},
 		bridges: map[*bridge]struct{}{}, served: map[*conn]string{},
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	return p
-}
-
-// start runs the links until stop.
-func (p *peers) start() {
-	if p.srv.o.Peers.Nodes == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.running {
-		p.running = true
-		p.wg.Go(p.run)
-	}
 }
 
 // stop closes all links. The channels of other nodes, whose clients have gone, get a moment
@@ -159,13 +159,15 @@ func (p *peers) stop(ctx context.Context) {
 	}
 }
 
-// run keeps a link to each living node, and closes idle channels of silent tunnels.
+// run keeps a link to each living node until stop. It closes unused channels of tunnels
+// whose client is silent: the next request then opens a new one, which shows whether the
+// client is still there.
 func (p *peers) run() {
 	tick := time.NewTicker(peerRedial / 2)
 	defer tick.Stop()
 	for {
 		p.follow(p.srv.o.Peers.Nodes.Peers())
-		p.closeSilent()
+		p.endBridges((*bridge).closeIdle, func(f *forward) bool { return f.tunnel.Heard() > peerIdleFor })
 		select {
 		case <-tick.C:
 		case <-p.ctx.Done():
@@ -184,7 +186,7 @@ func (p *peers) follow(nodes []relay.Node) {
 		if p.links[n.ID] != nil || n.PeerAddr == "" {
 			continue
 		}
-		l := &peerLink{p: p, node: n, queue: make(chan struct{}, 1), wakes: map[int64]bool{}, taken: map[string]string{}}
+		l := &peerLink{srv: p.srv, node: n, notes: make(chan peerNote, maxPeerNotes)}
 		l.ctx, l.end = context.WithCancel(p.ctx)
 		p.links[n.ID] = l
 		p.wg.Go(l.run)
@@ -209,17 +211,6 @@ func (p *peers) link(node string) *peerLink {
 	return p.links[node]
 }
 
-// isPeerAddress reports whether other nodes connect from an address.
-func (srv *Server) isPeerAddress(a netip.Addr) bool {
-	if srv.o.Peers.Nodes == nil {
-		return false
-	}
-	return slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool {
-		at, err := netip.ParseAddrPort(n.PeerAddr)
-		return err == nil && at.Addr().Unmap() == a.Unmap()
-	})
-}
-
 // Reached returns the number of nodes whose tunnels can be used, of all other living ones.
 func (srv *Server) Reached() (reached, all int) {
 	p := srv.peers
@@ -239,12 +230,10 @@ func (srv *Server) ReachesAll() bool {
 	if srv.o.Peers.Nodes == nil {
 		return true
 	}
-	for _, n := range srv.o.Peers.Nodes.Peers() {
-		if l := srv.peers.link(n.ID); n.PeerAddr != "" && (l == nil || l.control.Load() == nil) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool {
+		l := srv.peers.link(n.ID)
+		return n.PeerAddr != "" && (l == nil || l.control.Load() == nil)
+	})
 }
 
 // Forwarded returns how many channels this node has opened at other nodes, and they at
@@ -254,41 +243,46 @@ func (srv *Server) Forwarded() (out, in int64) { return srv.peers.out.Load(), sr
 // peerLink is this node's side of the connections that it has made to another node: one
 // for control, which carries no body, and up to maxPeerData for data.
 type peerLink struct {
-	p    *peers
+	srv  *Server
 	node relay.Node
 	ctx  context.Context
 	end  context.CancelFunc
 
 	control atomic.Pointer[peerConn] // nil while the node is unreachable
 	header  atomic.Bool              // connections begin with a PROXY header
+	notes   chan peerNote            // waits to be told to the node
 
 	mu      sync.Mutex
 	data    []*peerConn
 	dialing bool
-	queue   chan struct{} // wakes send
-	wakes   map[int64]bool
-	taken   map[string]string // reasons by tunnel id
+}
+
+// peerNote is a global request to another node.
+type peerNote struct {
+	kind    string
+	payload []byte
 }
 
 // peerConn is one connection to another node.
 type peerConn struct {
 	ssh.Conn
 	sock *socket
-	used atomic.Int64 // channels in use
-	gone chan struct{}
+	used atomic.Int64    // channels in use
+	ctx  context.Context // ends with the connection
 }
 
 // run keeps the control connection.
 func (l *peerLink) run() {
-	defer l.close()
+	log, reachable := l.srv.o.Log.With("node", l.node.Name, "addr", l.node.PeerAddr), l.srv.o.Peers.Reachable
+	defer reachable(l.node.ID, false)
 	// The first try may come before the other node knows this one.
 	for failures := 0; l.ctx.Err() == nil; {
 		begun := time.Now()
 		pc, err := l.dial()
 		if err == nil {
 			l.control.Store(pc)
-			l.p.srv.o.Log.Info("node reached", "node", l.node.Name, "addr", l.node.PeerAddr)
-			l.p.srv.o.Peers.Reachable(l.node.ID, true)
+			log.Info("node reached")
+			reachable(l.node.ID, true)
 			failures = 1
 			err = l.hold(pc)
 			l.control.Store(nil)
@@ -298,78 +292,57 @@ func (l *peerLink) run() {
 			return
 		}
 		if failures++; failures == 2 {
-			l.p.srv.o.Log.Warn("node cannot be reached; requests for its tunnels are queued", "node", l.node.Name, "addr", l.node.PeerAddr,
-				"err", record.SafeTextMax(err.Error(), 300))
-			l.p.srv.o.Peers.Reachable(l.node.ID, false)
+			log.Warn("node cannot be reached; requests for its tunnels are queued", "err", record.SafeTextMax(err.Error(), 300))
+			reachable(l.node.ID, false)
 		}
-		pause := time.NewTimer(max(0, peerRedial-time.Since(begun)) + rand.N(peerRedial/10))
 		select {
-		case <-pause.C:
+		case <-time.After(max(0, peerRedial-time.Since(begun)) + rand.N(peerRedial/10)):
 		case <-l.ctx.Done():
-			pause.Stop()
 		}
 	}
 }
 
-// hold pings the other node until the connection ends.
+// hold pings the other node, and tells it what waits to be told, until the connection ends.
 func (l *peerLink) hold(pc *peerConn) error {
 	defer pc.Close()
+	go func() { // a write waits where the socket is stuck
+		for {
+			select {
+			case n := <-l.notes:
+				_, _, _ = pc.SendRequest(n.kind, false, n.payload)
+			case <-pc.ctx.Done():
+				return
+			}
+		}
+	}()
 	tick := time.NewTicker(peerPing)
 	defer tick.Stop()
-	for pinging := false; ; {
-		if !pinging {
-			pinging = true
-			go func() { _, _, _ = pc.SendRequest(peerAlive, true, nil) }()
-		}
+	for {
+		go func() { _, _, _ = pc.SendRequest(peerAlive, true, nil) }()
 		select {
 		case <-l.ctx.Done():
 			return l.ctx.Err()
-		case <-pc.gone:
+		case <-pc.ctx.Done():
 			return errors.New("connection lost")
-		case <-l.queue:
-			go l.send(pc)
 		case <-tick.C:
-			pinging = false
 			if silent := pc.sock.silentFor(); silent > peerSilence {
 				return fmt.Errorf("no byte for %v", silent.Round(time.Second/10))
 			}
-			l.checkData()
 		}
 	}
 }
 
-// send tells the other node what waits to be told.
-func (l *peerLink) send(pc *peerConn) {
-	l.mu.Lock()
-	wakes, taken := l.wakes, l.taken
-	l.wakes, l.taken = map[int64]bool{}, map[string]string{}
-	l.mu.Unlock()
-	for id, reason := range taken {
-		_, _, _ = pc.SendRequest(peerTakenOver, false, ssh.Marshal(struct{ Tunnel, Reason string }{id, reason}))
-	}
-	for alias := range wakes {
-		_, _, _ = pc.SendRequest(peerWake, false, ssh.Marshal(struct{ Alias uint64 }{uint64(alias)}))
-	}
-}
-
-// tell queues something for send; false = the other node cannot be reached.
-func (l *peerLink) tell(note func()) bool {
+// tell queues something for the other node; false = it cannot be reached.
+func (l *peerLink) tell(kind string, payload any) bool {
 	if l.control.Load() == nil {
 		return false
 	}
-	l.mu.Lock()
-	note()
-	l.mu.Unlock()
 	select {
-	case l.queue <- struct{}{}:
+	case l.notes <- peerNote{kind, ssh.Marshal(payload)}:
+		return true
 	default:
+		return false
 	}
-	return true
-}
-
-func (l *peerLink) close() {
-	l.closeData()
-	l.p.srv.o.Peers.Reachable(l.node.ID, false)
 }
 
 func (l *peerLink) closeData() {
@@ -382,56 +355,34 @@ func (l *peerLink) closeData() {
 	}
 }
 
-// checkData ends data connections whose writes do not move, and forgets those that ended.
-func (l *peerLink) checkData() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.data = slices.DeleteFunc(l.data, func(pc *peerConn) bool {
-		pc.sock.checkWrite()
-		return closedChan(pc.gone)
-	})
-}
-
-func closedChan(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // conn returns the data connection with the fewest channels. With all busy it opens another
 // one for those that follow.
 func (l *peerLink) conn() (*peerConn, error) {
-	if l.control.Load() == nil {
-		return nil, relay.ErrNotSent
-	}
 	l.mu.Lock()
-	var best *peerConn
-	for _, pc := range l.data {
-		if !closedChan(pc.gone) && (best == nil || pc.used.Load() < best.used.Load()) {
-			best = pc
-		}
+	l.data = slices.DeleteFunc(l.data, func(pc *peerConn) bool { return pc.ctx.Err() != nil })
+	if l.control.Load() == nil || len(l.data) == 0 {
+		l.mu.Unlock()
+		return l.addData()
 	}
-	more := best != nil && best.used.Load() >= busyPeerConn && len(l.data) < maxPeerData && !l.dialing
-	l.dialing = l.dialing || more
-	l.mu.Unlock()
-	if more {
+	defer l.mu.Unlock()
+	best := slices.MinFunc(l.data, func(a, b *peerConn) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
+	if best.used.Load() >= busyPeerConn && len(l.data) < maxPeerData && !l.dialing {
+		l.dialing = true
 		go func() {
 			_, _ = l.addData()
 			l.mu.Lock()
+			defer l.mu.Unlock()
 			l.dialing = false
-			l.mu.Unlock()
 		}()
 	}
-	if best != nil {
-		return best, nil
-	}
-	return l.addData()
+	return best, nil
 }
 
+// addData opens one more data connection, while the node can be reached.
 func (l *peerLink) addData() (*peerConn, error) {
+	if l.control.Load() == nil {
+		return nil, relay.ErrNotSent
+	}
 	pc, err := l.dial()
 	if err != nil {
 		return nil, err
@@ -467,11 +418,10 @@ func (l *peerLink) dial() (*peerConn, error) {
 			return nil, err
 		}
 	}
-	pc := &peerConn{sock: newSocket(tcp, peerSilence, peerSilence), gone: make(chan struct{})}
-	pc.sock.onHeard, pc.sock.onLost, pc.sock.onClose = func() {}, func() {}, func() {}
+	pc := &peerConn{sock: newSocket(tcp, peerSilence, peerSilence)}
 	c, channels, requests, err := ssh.NewClientConn(pc.sock, l.node.PeerAddr, &ssh.ClientConfig{
-		User: l.p.srv.o.Peers.Nodes.NodeID(), ClientVersion: peerVersion,
-		Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.p.srv.o.Peers.Key)},
+		User: l.srv.o.Peers.Nodes.NodeID(), ClientVersion: peerVersion,
+		Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.srv.o.Peers.Key)},
 		HostKeyCallback: ssh.FixedHostKey(key), HostKeyAlgorithms: []string{key.Type()},
 		Config: ssh.Config{Ciphers: ciphers(hasAES())},
 	})
@@ -485,27 +435,31 @@ func (l *peerLink) dial() (*peerConn, error) {
 		}
 		return nil, err
 	}
+	var gone context.CancelFunc
 	pc.Conn = c
+	pc.ctx, gone = context.WithCancel(context.Background())
 	go ssh.DiscardRequests(requests)
 	go func() {
+		defer gone()
 		for open := range channels {
 			_ = open.Reject(ssh.Prohibited, "")
 		}
-		close(pc.gone)
 	}()
 	return pc, nil
 }
 
 // Remote returns a tunnel that another node has.
 func (srv *Server) Remote(rec relay.TunnelRecord) relay.RemoteTunnel {
-	return &remoteTunnel{p: srv.peers, rec: rec}
+	return &remoteTunnel{srv: srv, rec: rec}
 }
 
 // remoteTunnel is a tunnel of another node as relay.RemoteTunnel.
 type remoteTunnel struct {
-	p   *peers
+	srv *Server
 	rec relay.TunnelRecord
 }
+
+func (t *remoteTunnel) link() *peerLink { return t.srv.peers.link(t.rec.Node) }
 
 // Node returns the id of the node.
 func (t *remoteTunnel) Node() string { return t.rec.Node }
@@ -517,9 +471,9 @@ func (t *remoteTunnel) Info() relay.TunnelInfo { return t.rec.TunnelInfo }
 func (t *remoteTunnel) LazyDial() bool { return t.rec.LazyDial }
 
 // Heard is the time since the last byte of the other node. That node itself closes unused
-// channels of a tunnel whose client is silent: see closeSilent.
+// channels of a tunnel whose client is silent: see peers.run.
 func (t *remoteTunnel) Heard() time.Duration {
-	if l := t.p.link(t.rec.Node); l != nil {
+	if l := t.link(); l != nil {
 		if pc := l.control.Load(); pc != nil {
 			return pc.sock.silentFor()
 		}
@@ -529,72 +483,156 @@ func (t *remoteTunnel) Heard() time.Duration {
 
 // Wake asks the node to look at the queue of the alias.
 func (t *remoteTunnel) Wake() bool {
-	l := t.p.link(t.rec.Node)
-	return l != nil && l.tell(func() { l.wakes[t.rec.Alias] = true })
+	l := t.link()
+	return l != nil && l.tell(peerWake, wakeQueue{uint64(t.rec.Alias)})
 }
 
 // Close asks the node to close the tunnel. Every node learns by itself that an alias was
 // removed.
 func (t *remoteTunnel) Close(reason string) {
-	if reason == relay.AliasRemoved {
-		return
-	}
-	if l := t.p.link(t.rec.Node); l != nil {
-		l.tell(func() { l.taken[t.rec.ID] = reason })
+	if l := t.link(); l != nil && reason != relay.AliasRemoved {
+		l.tell(peerTakenOver, takenOver{t.rec.ID, reason})
 	}
 }
 
 // Open opens a channel through the other node.
 func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
-	l := t.p.link(t.rec.Node)
+	l := t.link()
 	if l == nil {
 		return nil, relay.ErrTunnelMoved
 	}
-	if !t.p.srv.o.Budget.Fits(t.rec.Owner, pausedBytes) {
+	if !t.srv.o.Budget.Fits(t.rec.Owner, pausedBytes) {
 		return nil, errNoBuffer
 	}
 	pc, err := l.conn()
 	if err != nil {
 		return nil, relay.ErrNotSent
 	}
-	addr, text := origin.Addr().Unmap(), "0.0.0.0"
-	if addr.IsValid() {
-		text = addr.String()
-	}
-	payload := ssh.Marshal(peerOpen{Node: t.rec.Node, Tunnel: t.rec.ID, Origin: text, OriginPort: uint32(origin.Port())})
-	result, over := make(chan opened, 1), &atomic.Bool{}
+	payload := ssh.Marshal(peerOpen{Node: t.rec.Node, Tunnel: t.rec.ID, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
+	o := newOpening()
 	go func() {
-		ch, reqs, err := pc.OpenChannel(peerTunnel, payload)
-		if !over.Swap(true) {
-			result <- opened{ch, reqs, err}
-		} else if err == nil {
-			go ssh.DiscardRequests(reqs)
-			_ = ch.Close()
+		r := openChannel(pc, peerTunnel, payload)
+		if !o.answer(r) && r.err == nil {
+			go ssh.DiscardRequests(r.reqs)
+			_ = r.ch.Close()
 		}
 	}()
-	select {
-	case r := <-result:
-		return t.use(pc, r)
-	case <-ctx.Done():
-		if over.Swap(true) { // the answer was faster
-			return t.use(pc, <-result)
-		}
-		return nil, relay.ErrNotSent
-	}
-}
-
-func (t *remoteTunnel) use(pc *peerConn, r opened) (relay.Channel, error) {
+	r, ok := o.wait(ctx)
 	var refused *ssh.OpenChannelError
 	switch {
+	case !ok:
+		return nil, relay.ErrNotSent
 	case r.err == nil:
-		t.p.out.Add(1)
-		return t.p.newPeerChannel(pc, r.ch, r.reqs, t), nil
+		t.srv.peers.out.Add(1)
+		return newPeerChannel(t, pc, r), nil
 	case !errors.As(r.err, &refused):
 		return nil, relay.ErrNotSent
-	case refused.Reason == peerNotMe, refused.Reason == peerNone:
-		return nil, relay.ErrTunnelMoved
 	case refused.Reason == peerSilent:
 		return nil, relay.ErrTunnelSilent
 	}
-	return nil, openRefusal(refused)
+	if code := openCodes[refused.Reason]; code != "" {
+		return nil, relay.Errorf(code, "%s", record.SafeTextMax(refused.Message, 512))
+	}
+	return nil, relay.ErrTunnelMoved
+}
+
+// peerChannel is a channel through another node as relay.Channel. The other node says how
+// it ends (peerEnd) before it sends EOF: an EOF without that is the end of the connection
+// between the nodes.
+type peerChannel struct {
+	fills
+	pc      *peerConn
+	ch      ssh.Channel
+	ended   chan struct{} // closed when ending is set
+	ending  peerEnding
+	closing sync.Once
+}
+
+func newPeerChannel(t *remoteTunnel, pc *peerConn, r opened) *peerChannel {
+	h := &peerChannel{
+		fills: fills{srv: t.srv, log: t.srv.o.Log, owner: t.rec.Owner, panics: t.srv.recovered},
+		pc:    pc, ch: r.ch, ended: make(chan struct{}), ending: peerEnding{Kind: peerLost},
+	}
+	pc.used.Add(1)
+	go h.requests(r.reqs)
+	h.startFills(h.readOnce, h.Close)
+	return h
+}
+
+// requests learns how the channel ends. It returns with the channel.
+func (h *peerChannel) requests(reqs <-chan *ssh.Request) {
+	known := false
+	for req := range reqs {
+		var e peerEnding
+		if req.Type == peerEnd && !known && ssh.Unmarshal(req.Payload, &e) == nil {
+			known, h.ending = true, e
+			close(h.ended)
+		}
+		_ = req.Reply(false, nil)
+	}
+	if !known {
+		close(h.ended)
+	}
+}
+
+func (h *peerChannel) readOnce(buf []byte) relay.Fill {
+	n, err := h.ch.Read(buf)
+	if err == nil {
+		return relay.Fill{N: n}
+	}
+	<-h.ended
+	switch h.ending.Kind {
+	case peerEOF, peerRefused:
+		err = io.EOF
+	case peerBrokeOff:
+		err = io.ErrUnexpectedEOF
+	default:
+		err = errLost
+	}
+	return relay.Fill{N: n, Err: err}
+}
+
+// Write implements relay.Channel. Close unblocks it: the other node answers the CLOSE at
+// once, or its connection is given up.
+func (h *peerChannel) Write(p []byte) (int, error) { return h.ch.Write(p) }
+
+// Refusal implements relay.Channel.
+func (h *peerChannel) Refusal(wait time.Duration) *relay.Error {
+	select {
+	case <-h.ended:
+	case <-time.After(wait):
+		return nil
+	}
+	for _, code := range openCodes {
+		if h.ending.Kind == peerRefused && h.ending.Code == code {
+			return relay.Errorf(code, "%s", record.SafeTextMax(h.ending.Detail, 512))
+		}
+	}
+	return nil
+}
+
+// CloseWrite implements relay.Channel.
+func (h *peerChannel) CloseWrite() error {
+	if _, err := h.ch.SendRequest(peerHalfClose, false, nil); err != nil {
+		return err
+	}
+	return h.ch.CloseWrite()
+}
+
+// Parked tells the other node that no request uses the channel for now, so that it does not
+// count as one of the tunnel's.
+func (h *peerChannel) Parked() { _, _ = h.ch.SendRequest(peerParked, false, nil) }
+
+// Close implements relay.Channel.
+func (h *peerChannel) Close() error {
+	h.closing.Do(func() {
+		h.endFills()
+		h.pc.used.Add(-1)
+		go func() { // it waits where the socket is stuck
+			defer h.srv.recovered("close")
+			_ = h.ch.Close()
+			_, _ = io.Copy(io.Discard, h.ch)
+		}()
+	})
+	return nil
 }

@@ -199,7 +199,9 @@ func (srv *Server) Serve(inner net.Listener) error {
 	if !srv.serving {
 		srv.serving = true
 		go srv.revalidator.run()
-		srv.peers.start()
+		if srv.o.Peers.Nodes != nil {
+			srv.peers.wg.Go(srv.peers.run)
+		}
 	}
 	srv.mu.Unlock()
 

@@ -27,8 +27,7 @@ type socket struct {
 	failed  atomic.Bool  // a read has failed: nothing more will come
 	reading atomic.Bool  // somebody waits for the peer's next bytes
 	reads   atomic.Int64 // how often somebody began to
-	writing atomic.Int64 // since start, when the write under way last moved; 0 = none
-	limit   time.Duration
+	stall   time.Duration // for a write that makes no progress; 0 = no limit
 	once    sync.Once
 	out     *relay.BatchWriter // to send
 
@@ -37,7 +36,7 @@ type socket struct {
 }
 
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
-	s := &socket{Conn: tcp, start: time.Now(), limit: stall}
+	s := &socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}}
 	s.ack, s.unread = tune(tcp, userTimeout)
 	s.out = relay.NewBatchWriter(sender{s})
 	return s
@@ -129,33 +128,21 @@ type sender struct{ *socket }
 // Close closes the connection below the socket.
 func (s sender) Close() error { return s.Conn.Close() }
 
-// Write sends all of p.
-func (s sender) Write(p []byte) (int, error) {
-	written, began := 0, s.now()
+// Write sends all of p. It ends the connection when none of it was taken for the stall time.
+func (s sender) Write(p []byte) (written int, err error) {
 	for {
-		s.writing.Store(max(s.now(), 1))
+		if s.stall > 0 {
+			_ = s.Conn.SetWriteDeadline(time.Now().Add(s.stall))
+		}
 		n, err := s.Conn.Write(p[written:])
-		s.writing.Store(0)
 		written += n
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return written, err
 		}
-		// checkWrite has interrupted us: it may have meant the write before.
-		if n == 0 && time.Duration(s.now()-began) >= s.limit {
+		if n == 0 {
 			_ = s.Close()
 			return written, err
 		}
-		began = s.now()
-		_ = s.Conn.SetWriteDeadline(time.Time{})
-	}
-}
-
-// checkWrite interrupts a write that has been under way for too long. Write goes
-// on if there was progress.
-func (s *socket) checkWrite() {
-	since := s.writing.Load()
-	if s.limit > 0 && since != 0 && time.Duration(s.now()-since) >= s.limit {
-		_ = s.Conn.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
 

@@ -77,75 +77,107 @@ func (t *tunnel) Close(reason string) {
 	})
 }
 
-// opening is an open that is under way.
-type opening struct {
-	result chan opened
-	over   atomic.Bool // set by the first of: the asker walks away, the answer is there
-}
-
+// opened is the outcome of a channel open.
 type opened struct {
 	ch   ssh.Channel
 	reqs <-chan *ssh.Request
 	err  error
 }
 
-// Open makes a channel; x/crypto would wait for the peer without end.
-func (t *tunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
-	if t.c.closing() {
-		return nil, relay.ErrNotSent
+func openChannel(c ssh.Conn, kind string, payload []byte) (r opened) {
+	r.ch, r.reqs, r.err = c.OpenChannel(kind, payload)
+	return r
+}
+
+// opening is a channel open that is under way: x/crypto waits for the peer without end.
+type opening struct {
+	result chan opened
+	over   atomic.Bool // set by the first of: the asker walks away, the answer is there
+}
+
+func newOpening() *opening { return &opening{result: make(chan opened, 1)} }
+
+// answer hands the outcome over; false when nobody waits for it any more.
+func (o *opening) answer(r opened) bool {
+	if o.over.Swap(true) {
+		return false
 	}
+	o.result <- r
+	return true
+}
+
+// wait waits for the outcome until ctx ends.
+func (o *opening) wait(ctx context.Context) (r opened, ok bool) {
+	select {
+	case r = <-o.result:
+		return r, true
+	case <-ctx.Done():
+	}
+	if o.over.Swap(true) { // the answer was faster
+		return <-o.result, true
+	}
+	return r, false
+}
+
+// originAddr is the address of a caller as channel opens name it.
+func originAddr(origin netip.AddrPort) string {
+	if addr := origin.Addr().Unmap(); addr.IsValid() {
+		return addr.String()
+	}
+	return "0.0.0.0"
+}
+
+// Open makes a channel.
+func (t *tunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
 	if !t.c.srv.o.Budget.Fits(t.owner, pausedBytes) {
 		return nil, errNoBuffer
 	}
+	if err := t.c.reserveOpen(); err != nil {
+		return nil, err
+	}
 	lastHeard := t.c.sock.heard.Load()
-	o := &opening{result: make(chan opened, 1)}
+	o := newOpening()
 	if !t.c.spawn(func() { t.open(o, origin) }) {
 		return nil, relay.ErrNotSent
 	}
-	select {
-	case r := <-o.result:
-		return t.use(r)
-	case <-ctx.Done():
-	case <-t.c.ctx.Done():
-	}
-	if o.over.Swap(true) { // the answer was faster
-		return t.use(<-o.result)
-	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && t.c.ctx.Err() == nil {
-		t.c.goStale(lastHeard)
+	r, ok := o.wait(ctx)
+	var refused *ssh.OpenChannelError
+	switch {
+	case !ok:
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && t.c.ctx.Err() == nil {
+			t.c.goStale(lastHeard)
+		}
+	case r.err == nil:
+		return t.c.newChannel(r.ch, r.reqs, t.owner), nil
+	case errors.As(r.err, &refused):
+		return nil, openRefusal(refused.Reason, record.SafeTextMax(refused.Message, 256))
 	}
 	return nil, relay.ErrNotSent
 }
 
 func (t *tunnel) open(o *opening, origin netip.AddrPort) {
-	if err := t.c.reserveOpen(); err != nil {
-		o.result <- opened{err: err}
-		return
-	}
-	addr := origin.Addr().Unmap()
-	text := addr.String()
-	if !addr.IsValid() {
-		text = "0.0.0.0"
-	}
-	ch, reqs, err := t.c.sc.OpenChannel("forwarded-tcpip", ssh.Marshal(forwardedOpen{
-		Bind: t.bind, Port: t.port, Origin: text, OriginPort: uint32(origin.Port()),
+	r := openChannel(t.c.sc, "forwarded-tcpip", ssh.Marshal(forwardedOpen{
+		Bind: t.bind, Port: t.port, Origin: originAddr(origin), OriginPort: uint32(origin.Port()),
 	}))
-	defer t.c.openAnswered()
-	if !o.over.Swap(true) {
-		o.result <- opened{ch, reqs, err}
-		return
+	if !o.answer(r) && r.err == nil {
+		_ = t.c.newChannel(r.ch, r.reqs, t.owner).Close()
 	}
-	if err == nil { // nobody waits any more
-		_ = t.c.newChannel(ch, reqs, t.owner).Close()
-	}
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	t.c.unansweredOpens--
 }
 
-// reserveOpen counts an open without an answer, or says why there can be none.
+// reserveOpen counts an open without an answer, or says why there can be none. A peer that
+// does not close its channels loses the connection.
 func (c *conn) reserveOpen() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.unansweredOpens >= maxUnanswered:
+	switch unclosed := c.alive - c.open; {
+	case c.dead || c.draining || c.unansweredOpens >= maxUnanswered:
+		return relay.ErrNotSent
+	case unclosed > maxUnclosed && time.Since(c.closedAt) >= unclosedTime:
+		c.log.Warn("the ssh peer does not close its channels; the connection is given up", "open", unclosed)
+		go func() { _ = c.sock.Close() }()
 		return relay.ErrNotSent
 	case c.alive+c.unansweredOpens >= maxAlive:
 		return errUnclosed
@@ -161,12 +193,6 @@ var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many answers wait for 
 // those before it.
 var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not closed its earlier connections yet; try again in a moment")
 
-func (c *conn) openAnswered() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unansweredOpens--
-}
-
 // closing tells that nothing new may be sent.
 func (c *conn) closing() bool {
 	c.mu.Lock()
@@ -174,24 +200,9 @@ func (c *conn) closing() bool {
 	return c.dead || c.draining
 }
 
-// use makes a relay.Channel, or says why there is none.
-func (t *tunnel) use(r opened) (relay.Channel, error) {
-	var refused *ssh.OpenChannelError
-	switch {
-	case r.err == nil:
-		return t.c.newChannel(r.ch, r.reqs, t.owner), nil
-	case r.err == error(errUnclosed):
-		return nil, errUnclosed
-	case errors.As(r.err, &refused):
-		return nil, openRefusal(refused)
-	}
-	return nil, relay.ErrNotSent
-}
-
-// openRefusal reads the peer's reason: the tunnel is up, its local end is not.
-func openRefusal(e *ssh.OpenChannelError) *relay.Error {
-	text := record.SafeTextMax(e.Message, 256)
-	switch e.Reason {
+// openRefusal is what the peer's reason means: the tunnel is up, its local end is not.
+func openRefusal(reason ssh.RejectionReason, text string) *relay.Error {
+	switch reason {
 	case ssh.ConnectionFailed:
 		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", cmp.Or(text, "connection refused"))
 	case ssh.ResourceShortage:

@@ -103,7 +103,13 @@ func TestChannelsLeftOpen(t *testing.T) {
 	for range maxUnclosed + 1 {
 		_ = c.newChannel(&badPeer{reqs: reqs}, reqs, 1).Close()
 	}
-	c.countUnclosed(time.Now().Add(unclosedTime))
+	c.mu.Lock()
+	c.closedAt = c.closedAt.Add(-unclosedTime)
+	c.mu.Unlock()
+	tun := &tunnel{c: c}
+	if _, err := tun.Open(t.Context(), netip.AddrPort{}); err != relay.ErrNotSent {
+		t.Errorf("a request: %v", err)
+	}
 	closed(t, client)
 }
 
@@ -119,21 +125,24 @@ func TestCrowdThatEndsAtOnce(t *testing.T) {
 		all = append(all, reqs)
 		_ = c.newChannel(&badPeer{reqs: reqs}, reqs, 1).Close()
 	}
-	left := func() (int, time.Time) {
+	left := func() int {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.alive, c.closedAt
+		return c.alive
 	}
 	for i, reqs := range all {
 		close(reqs)
 		if i%100 == 0 {
-			eventually(t, 30*time.Second, "it to be seen as closed", func() bool { n, _ := left(); return n < len(all)-i })
-			_, last := left()
-			c.countUnclosed(last.Add(unclosedTime - time.Millisecond))
+			eventually(t, 30*time.Second, "it to be seen as closed", func() bool { return left() < len(all)-i })
+			if err := c.reserveOpen(); err != nil {
+				t.Errorf("a request while channels are closed: %v", err)
+			}
 		}
 	}
-	eventually(t, 30*time.Second, "all to be closed", func() bool { n, _ := left(); return n == 0 })
-	c.countUnclosed(time.Now().Add(time.Hour))
+	eventually(t, 30*time.Second, "all to be closed", func() bool { return left() == 0 })
+	if err := c.reserveOpen(); err != nil {
+		t.Errorf("a request: %v", err)
+	}
 	if _, _, err := client.SendRequest("x", true, nil); err != nil {
 		t.Errorf("the connection was given up: %v", err)
 	}
@@ -147,6 +156,7 @@ func TestChannelsBeyondAll(t *testing.T) {
 	_, c := b.met()
 	c.mu.Lock()
 	c.alive += maxAlive
+	c.closedAt = time.Now()
 	c.mu.Unlock()
 	tun := &tunnel{c: c}
 	_, err := tun.Open(t.Context(), netip.AddrPort{})
