@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	gliderlabs "github.com/gliderlabs/ssh"
@@ -22,7 +21,7 @@ import (
 // gliderlabs closes it when the result is nil.
 func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	c := newConn(srv, tcp)
-	srv.metrics.accept()
+	srv.metrics.accepted.Add(1)
 	if !c.penaltyExempt {
 		if left := srv.penalties.left(c.slot.source); left > 0 {
 			srv.reject(c, dropPenalty, fmt.Sprintf("too many failed logins from your address; try again in %d s", seconds(left)))
@@ -49,7 +48,12 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	c.loginDeadline = time.Now().Add(srv.o.HandshakeTimeout)
 	c.handshake = time.AfterFunc(srv.o.HandshakeTimeout, c.loginTimedOut)
 	srv.mu.Unlock()
-	srv.evict(evicted, reason)
+	if evicted != nil {
+		srv.metrics.drop(reason)
+		srv.o.Log.Debug("ssh connection evicted", "remote", evicted.c.remote.String(), "reason", reason)
+		evicted.c.setResult(resultUnavailable)
+		_ = evicted.c.sock.Close()
+	}
 	// Here and not in config: gliderlabs holds a lock there that every login needs.
 	c.version = c.sock.exchange(serverVersion)
 	if c.version != "" {
@@ -130,17 +134,6 @@ func disconnectPacket(text string) []byte {
 	return append(packet, make([]byte, padding)...)
 }
 
-// evict closes a connection whose slot was given to another one.
-func (srv *Server) evict(s *slot, reason string) {
-	if s == nil {
-		return
-	}
-	srv.metrics.drop(reason)
-	srv.o.Log.Debug("ssh connection evicted", "remote", s.c.remote.String(), "reason", reason)
-	s.c.setResult(resultUnavailable)
-	_ = s.c.sock.Close()
-}
-
 // shared tells whether an address stands for many people, for the machine itself, or for
 // another node.
 func (srv *Server) shared(a netip.Addr) bool {
@@ -175,7 +168,7 @@ func (srv *Server) forget(c *conn) {
 		return
 	}
 	srv.metrics.noLogin(fault)
-	cost := fault.penalty()
+	cost := loginResults[fault].penalty
 	if cost == 0 || stopping || c.penaltyExempt {
 		return
 	}
@@ -188,9 +181,7 @@ func (srv *Server) forget(c *conn) {
 // net does not call temporary, such as ENOBUFS and ENOMEM, and relayd with it.
 type retryListener struct {
 	net.Listener
-	srv    *Server
-	once   sync.Once
-	closed chan struct{}
+	srv *Server
 }
 
 // Accept returns an error only when the listener is closed.
@@ -203,18 +194,6 @@ func (l *retryListener) Accept() (net.Conn, error) {
 		l.srv.acceptErrors.Do(func() {
 			l.srv.o.Log.Warn("ssh connections cannot be accepted for the moment", "err", record.SafeTextMax(err.Error(), 300))
 		})
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-l.closed:
-			timer.Stop()
-			return nil, net.ErrClosed
-		}
+		time.Sleep(pause)
 	}
-}
-
-// Close closes the listener and ends a pause of Accept.
-func (l *retryListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
 }

@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"relay"
@@ -104,4 +105,137 @@ func (c *conn) endSessions(exit int) {
 			return
 		}
 	}
+}
+
+// Bounds of a move of all clients to other nodes. They come to them in slices, so that their
+// logins do not all run at once there.
+const (
+	moveInterval = 250 * time.Millisecond // between two slices
+	maxSlices    = 40
+	minSlice     = 20              // connections
+	moveWait     = 5 * time.Second // for a client to connect to another node
+)
+
+// Move sends the clients of this node to the other ones, in slices, and refuses new ones
+// until Stay. It returns when no tunnel is left here, or at the end of ctx.
+func (srv *Server) Move(ctx context.Context) {
+	srv.mu.Lock()
+	srv.moving = true
+	srv.mu.Unlock()
+	tick := time.NewTicker(moveInterval)
+	defer tick.Stop()
+	for size := minSlice; ; {
+		waiting, left := srv.toMove()
+		if left == 0 {
+			return
+		}
+		size = max(size, (len(waiting)+maxSlices-1)/maxSlices)
+		for _, c := range waiting[:min(size, len(waiting))] {
+			c.spawn(c.move)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Stay takes clients again after Move.
+func (srv *Server) Stay() {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	srv.moving = false
+}
+
+// toMove returns the connections that were not asked to move yet, and the number of those
+// that are logged in and still in use here.
+func (srv *Server) toMove() (waiting []*conn, left int) {
+	for _, c := range srv.users() {
+		c.mu.Lock()
+		if c.started && !c.dead && !c.draining {
+			left++
+			if c.moving == nil {
+				waiting = append(waiting, c)
+			}
+		}
+		c.mu.Unlock()
+	}
+	return waiting, left
+}
+
+// refusesClients reports whether new clients have to go to another node. They are taken if
+// none serves.
+func (srv *Server) refusesClients() bool {
+	srv.mu.Lock()
+	moving := srv.moving
+	srv.mu.Unlock()
+	return moving && srv.hasOtherNodes()
+}
+
+// hasOtherNodes reports whether other nodes take clients.
+func (srv *Server) hasOtherNodes() bool {
+	return srv.o.Peers.Nodes != nil &&
+		slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool { return n.State == relay.NodeServing })
+}
+
+// move sends the client to another node and ends the connection. A client that can keeps the
+// connection until its aliases are online there; one of plain ssh is told and disconnected.
+func (c *conn) move() {
+	c.mu.Lock()
+	if c.moving != nil {
+		c.mu.Unlock()
+		return
+	}
+	moving := make(chan struct{})
+	c.moving = moving
+	waits := c.moves && len(c.forwards) > 0
+	c.mu.Unlock()
+	c.notify(shell.Notice{
+		Kind:    relay.NoticeMoving,
+		Message: "this node of the relay takes no more clients; connect again now: " + c.srv.o.Site.SSHAddr + " leads to another one",
+	})
+	if waits {
+		late := time.NewTimer(c.srv.moveWait)
+		defer late.Stop()
+		select {
+		case <-moving:
+		case <-late.C:
+		case <-c.ctx.Done():
+		}
+	}
+	ctx := c.ctx
+	if d := c.srv.o.DrainTime; d >= 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	c.drain(ctx, stoppedReason())
+}
+
+func (c *conn) isMoving() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.moving != nil
+}
+
+// handOver ends the forward of a tunnel whose client moves, after the alias has come online
+// at another node. The requests on its channels go on. It returns false when the client
+// does not move.
+func (c *conn) handOver(t *tunnel) bool {
+	if !c.isMoving() {
+		return false
+	}
+	c.spawn(func() {
+		f := c.forwardOf(t)
+		last, ok := c.takeForward(f)
+		if !ok {
+			return
+		}
+		f.detach(true)
+		if last {
+			close(c.moving)
+		}
+	})
+	return true
 }

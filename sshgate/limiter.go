@@ -3,7 +3,6 @@ package sshgate
 import (
 	"math"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 )
@@ -87,7 +86,7 @@ type connLimiter struct {
 	total           slotCounts
 	sources         map[netip.Prefix]*slotCounts
 	accounts        map[int64]int
-	unauthenticated []*slot // oldest first
+	unauthenticated map[*slot]struct{}
 }
 
 // newConnLimiter makes a limiter; a limit of 0 does not limit.
@@ -101,8 +100,7 @@ func newConnLimiter(total, perSource, perAccount int) *connLimiter {
 	return &connLimiter{
 		maxTotal: limit(total), maxPerSource: limit(perSource), maxPerAccount: limit(perAccount),
 		maxUnauthenticated: maxUnauthenticated, maxPrompts: maxPrompts,
-		sources:  map[netip.Prefix]*slotCounts{},
-		accounts: map[int64]int{},
+		sources: map[netip.Prefix]*slotCounts{}, accounts: map[int64]int{}, unauthenticated: map[*slot]struct{}{},
 	}
 }
 
@@ -113,25 +111,22 @@ func (l *connLimiter) acquire(s *slot) (evicted *slot, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.sources[s.source]
+	from := s.source
 	switch {
 	case n != nil && !s.shared && n.all() >= l.maxPerSource:
 		reason = dropSource
-		evicted = mostSilent(l.unauthenticated, s.source)
 	case l.total.all() >= l.maxTotal:
-		reason = dropTotal
-		evicted = mostSilent(l.unauthenticated, busiestSource(l.unauthenticated))
+		reason, from = dropTotal, l.busiestSource()
 	case len(l.unauthenticated) >= l.maxUnauthenticated:
-		reason = dropUnauthenticated
-		evicted = mostSilent(l.unauthenticated, busiestSource(l.unauthenticated))
+		reason, from = dropUnauthenticated, l.busiestSource()
 	}
-	if reason != "" && evicted == nil {
-		return nil, reason
-	}
-	if evicted != nil {
+	if reason != "" {
+		if evicted = l.mostSilent(from); evicted == nil {
+			return nil, reason
+		}
 		l.remove(evicted)
 	}
-	s.state = stateUnauthenticated
-	l.add(s)
+	l.count(s, 1)
 	return evicted, reason
 }
 
@@ -146,12 +141,6 @@ func (l *connLimiter) beginPrompt(s *slot) bool {
 	}
 	return l.move(s, statePrompting)
 }
-
-// endPrompt says that the wait for the person is over.
-func (l *connLimiter) endPrompt(s *slot) { l.to(s, stateUnauthenticated) }
-
-// loggedIn says that the login has succeeded.
-func (l *connLimiter) loggedIn(s *slot) { l.to(s, stateLoggedIn) }
 
 // reserveAccount counts a connection for the account that is about to log in; false
 // when the account has too many, at all nodes together.
@@ -212,6 +201,7 @@ func (l *connLimiter) counts() slotCounts {
 	return l.total
 }
 
+// to notes how far the login of a connection has come.
 func (l *connLimiter) to(s *slot, next slotState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,45 +212,40 @@ func (l *connLimiter) move(s *slot, next slotState) bool {
 	if s.released {
 		return false
 	}
-	l.remove(s)
-	s.released, s.state = false, next
-	l.add(s)
+	l.count(s, -1)
+	s.state = next
+	l.count(s, 1)
 	return true
 }
 
-func (l *connLimiter) add(s *slot) {
-	l.total[s.state]++
+// count adds a slot to the counts, or with -1 takes it out.
+func (l *connLimiter) count(s *slot, by int) {
+	l.total[s.state] += by
 	n := l.sources[s.source]
 	if n == nil {
 		n = &slotCounts{}
 		l.sources[s.source] = n
 	}
-	n[s.state]++
-	if s.state == stateUnauthenticated {
-		l.unauthenticated = append(l.unauthenticated, s)
+	if n[s.state] += by; n.all() == 0 {
+		delete(l.sources, s.source)
+	}
+	delete(l.unauthenticated, s)
+	if s.state == stateUnauthenticated && by > 0 {
+		l.unauthenticated[s] = struct{}{}
 	}
 }
 
 func (l *connLimiter) remove(s *slot) {
-	if s.released {
-		return
-	}
-	s.released = true
-	l.total[s.state]--
-	if n := l.sources[s.source]; n != nil {
-		if n[s.state]--; n.all() == 0 {
-			delete(l.sources, s.source)
-		}
-	}
-	if i := slices.Index(l.unauthenticated, s); i >= 0 {
-		l.unauthenticated = slices.Delete(l.unauthenticated, i, i+1)
+	if !s.released {
+		s.released = true
+		l.count(s, -1)
 	}
 }
 
-// busiestSource returns the source that has most slots of the list.
-func busiestSource(list []*slot) (top netip.Prefix) {
+// busiestSource returns the source that has most connections without a login.
+func (l *connLimiter) busiestSource() (top netip.Prefix) {
 	count := map[netip.Prefix]int{}
-	for _, s := range list {
+	for s := range l.unauthenticated {
 		if count[s.source]++; count[s.source] > count[top] {
 			top = s.source
 		}
@@ -272,9 +257,9 @@ func busiestSource(list []*slot) (top netip.Prefix) {
 // time, nil where the source has none. Among peers that wait for our answer it is
 // nobody: evicting them would throw away work that is nearly done, so that the new
 // connection has to come again.
-func mostSilent(list []*slot, source netip.Prefix) (most *slot) {
+func (l *connLimiter) mostSilent(source netip.Prefix) (most *slot) {
 	var longest time.Duration
-	for _, s := range list {
+	for s := range l.unauthenticated {
 		if s.source != source {
 			continue
 		}
@@ -283,4 +268,109 @@ func mostSilent(list []*slot, source netip.Prefix) (most *slot) {
 		}
 	}
 	return most
+}
+
+// The penalties of OpenSSH's PerSourcePenalties: what a connection without a login adds
+// to the penalty of its source. The source is kept out from penaltyMin on, until the
+// penalty has run down.
+const (
+	penaltyRefused = 5 * time.Second  // a login was refused
+	penaltyNothing = time.Second      // no login was tried
+	penaltySlow    = 10 * time.Second // the time for the login ran out
+	penaltyMin     = 15 * time.Second
+	penaltyMax     = 10 * time.Minute
+)
+
+// maxPenalties is how many sources are remembered. While the table is full, further
+// sources get no penalty, rather than sources that did nothing being kept out: an
+// attacker with 32 768 addresses can use that.
+const maxPenalties = 32768
+
+// penalty is the state of one source.
+type penalty struct {
+	until   time.Time
+	keptOut bool // it has reached penaltyMin, and has not run down since
+}
+
+// penalties keeps sources of failed logins out for a while. It does not know which
+// sources are exempt. Safe for concurrent use.
+type penalties struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	bySource map[netip.Prefix]penalty
+	swept    time.Time
+}
+
+func newPenalties() *penalties {
+	return &penalties{now: time.Now, bySource: map[netip.Prefix]penalty{}}
+}
+
+// add adds to the penalty of a source. It returns how long the source is kept out, 0
+// when it is not or already was.
+func (p *penalties) add(source netip.Prefix, cost time.Duration) (keptOut time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	x, known := p.bySource[source]
+	if !known && len(p.bySource) >= maxPenalties && !p.sweep(now) {
+		return 0
+	}
+	if x.until.Before(now) {
+		x = penalty{until: now}
+	}
+	if x.until = x.until.Add(cost); x.until.Sub(now) > penaltyMax {
+		x.until = now.Add(penaltyMax)
+	}
+	if left := x.until.Sub(now); left >= penaltyMin && !x.keptOut {
+		x.keptOut, keptOut = true, left
+	}
+	p.bySource[source] = x
+	return keptOut
+}
+
+// left returns how long a source is still kept out; 0 when it is not.
+func (p *penalties) left(source netip.Prefix) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x, known := p.bySource[source]
+	if !known || !x.keptOut {
+		return 0
+	}
+	return max(0, x.until.Sub(p.now()))
+}
+
+// forgive removes the penalty of a source, because one of its logins succeeded.
+func (p *penalties) forgive(source netip.Prefix) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.bySource, source)
+}
+
+// sources counts the sources that are kept out.
+func (p *penalties) sources() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	for _, x := range p.bySource {
+		if x.keptOut && x.until.After(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// sweep removes penalties that have run down, at most once a second, and returns
+// whether there is space for another source now. The caller holds mu.
+func (p *penalties) sweep(now time.Time) bool {
+	if now.Sub(p.swept) < time.Second {
+		return false
+	}
+	p.swept = now
+	for source, x := range p.bySource {
+		if !x.until.After(now) {
+			delete(p.bySource, source)
+		}
+	}
+	return len(p.bySource) < maxPenalties
 }

@@ -70,13 +70,13 @@ func TestTotalLimit(t *testing.T) {
 	t.Parallel()
 	l := newConnLimiter(3, 0, 0)
 	list := silentSlots(l, "127.0.0.1", 3)
-	l.loggedIn(list[0])
-	l.loggedIn(list[1])
+	l.to(list[0], stateLoggedIn)
+	l.to(list[1], stateLoggedIn)
 	s := &slot{source: list[0].source, shared: true}
 	if evicted, reason := l.acquire(s); reason != dropTotal || evicted != list[2] {
 		t.Error("the silent connection did not lose its slot")
 	}
-	l.loggedIn(s)
+	l.to(s, stateLoggedIn)
 	if evicted, reason := l.acquire(&slot{shared: true}); reason != dropTotal || evicted != nil {
 		t.Error("a logged-in connection was evicted, or there were too many")
 	}
@@ -120,11 +120,11 @@ func TestLimiterForgets(t *testing.T) {
 			s.released = true
 		}
 		if i%3 == 0 && l.beginPrompt(s) && i%6 == 0 {
-			l.endPrompt(s)
+			l.to(s, stateUnauthenticated)
 		}
 		if i%5 == 0 {
 			l.reserveAccount(s, int64(i%3+1))
-			l.loggedIn(s)
+			l.to(s, stateLoggedIn)
 		}
 	}
 	for _, s := range all {

@@ -58,7 +58,7 @@ func TestFigures(t *testing.T) {
 		{"relay_sshgate_tunnels", "", 1},
 		{"relay_sshgate_penalised_sources", "", 0},
 		{"relay_sshgate_logins_total", loginOK, 1},
-		{"relay_sshgate_logins_total", loginRefused, 1},
+		{"relay_sshgate_logins_total", "refused", 1},
 		{"relay_sshgate_dropped_total", dropPenalty, 0},
 		{"relay_sshgate_forwards_refused_total", "validation-failed", 1},
 		{"relay_sshgate_enrolments_total", relay.EnrolmentApproved, 0},

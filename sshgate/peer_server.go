@@ -74,7 +74,7 @@ func (p *peers) servePeer(c *conn) {
 	c.handshake.Stop()
 	c.log = c.log.With("node", node)
 	c.mu.Unlock()
-	p.srv.limiter.loggedIn(&c.slot)
+	p.srv.limiter.to(&c.slot, stateLoggedIn)
 	p.mu.Lock()
 	n := 0
 	for _, id := range p.served {

@@ -130,7 +130,7 @@ func TestFailingSourceIsKeptOut(t *testing.T) {
 		if _, _, err := b.dial("x", ssh.PublicKeys(stranger.signer)); err == nil {
 			t.Fatal("a stranger logged in")
 		}
-		eventually(t, 30*time.Second, "counted", func() bool { return b.srv.Stats().Refused >= uint64(2*n+2) })
+		eventually(t, 30*time.Second, "counted", func() bool { return b.srv.Stats().Refused >= int64(2*n+2) })
 	}
 	eventually(t, 30*time.Second, "penalty", func() bool { return b.srv.Stats().Penalised == 1 })
 	const why = "relay: too many failed logins from your address; try again in "

@@ -291,13 +291,13 @@ func TestBusyNodeCostsNothing(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		for result, want := range map[string]float64{loginSlow: 1, loginOurs: 1} {
+		for result, want := range map[string]float64{"timeout": 1, "unavailable": 1} {
 			if got := figure(t, b.registry, "relay_sshgate_logins_total", result); got != want {
 				t.Errorf("%s: %v, want %v", result, got, want)
 			}
 		}
-		if penalties := resultUnavailable.penalty(); penalties != 0 || resultTimeout.penalty() != penaltySlow {
-			t.Errorf("penalty %v of a busy node", penalties)
+		if penalty := loginResults[resultUnavailable].penalty; penalty != 0 || loginResults[resultTimeout].penalty != penaltySlow {
+			t.Errorf("penalty %v of a busy node", penalty)
 		}
 	})
 }
