@@ -56,32 +56,33 @@ type conn struct {
 	lazy     atomic.Bool
 	pulse    pulse
 
-	lookups   atomic.Int64 // questions of the login and of forwards to the store that have no answer yet
-	answering atomic.Int64 // goroutines for channels that the peer has opened
+	lookups   atomic.Int64              // questions of the login and of forwards to the store that have no answer yet
+	enrolment atomic.Pointer[enrolment] // that the login waits for
+	answering atomic.Int64              // goroutines for channels that the peer has opened
 
 	pings   atomic.Int64 // asked for since the last one was answered
 	stale   atomic.Bool
 	stateMu sync.Mutex // orders Stale and Online of the attachments
 
-	mu               sync.Mutex
-	started          bool
-	dead             bool // the socket is closed: no new goroutines
-	loggedIn         bool
-	result           loginResult // why nobody has logged in
-	loginDeadline    time.Time   // when the time for the login is over
-	draining         bool
-	moves            bool          // the client follows NoticeMoving
-	moving           chan struct{} // made by move, closed when the last forward has gone to another node
-	forwards         []*forward
-	refusals         []shell.Notice
-	clientNotices    *noticeSender // made by hello
-	targets          map[string]relay.Target
-	sessions         map[*session]struct{}
-	open             int           // channels to the local server that are in use
-	alive            int           // those and the ones that the peer has not closed yet
-	closedAt         time.Time     // when the peer closed one last, or was first seen to leave too many
-	unansweredOpens  int           // opens without an answer, or answered too late and not closed yet
-	drained          chan struct{} // made by leave, closed when open is 0
+	mu              sync.Mutex
+	started         bool
+	dead            bool // the socket is closed: no new goroutines
+	loggedIn        bool
+	result          loginResult // why nobody has logged in
+	loginDeadline   time.Time   // when the time for the login is over
+	draining        bool
+	moves           bool          // the client follows NoticeMoving
+	moving          chan struct{} // made by move, closed when the last forward has gone to another node
+	forwards        []*forward
+	refusals        []shell.Notice
+	clientNotices   *noticeSender // made by hello
+	targets         map[string]relay.Target
+	sessions        map[*session]struct{}
+	open            int           // channels to the local server that are in use
+	alive           int           // those and the ones that the peer has not closed yet
+	closedAt        time.Time     // when the peer closed one last, or was first seen to leave too many
+	unansweredOpens int           // opens without an answer, or answered too late and not closed yet
+	drained         chan struct{} // made by leave, closed when open is 0
 }
 
 func newConn(srv *Server, tcp net.Conn) *conn {
@@ -104,7 +105,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		c.remote = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.requests = requestQueue{ctx: c.ctx, spawn: c.spawn, overflow: c.overflow}
+	c.requests.c = c
 	c.log = srv.o.Log.With("remote", c.remote.String())
 	c.sock.onClose = c.end
 	c.sock.onHeard = c.noteByte
@@ -179,7 +180,11 @@ func (c *conn) loginSucceeded() {
 // is of no use.
 func (c *conn) start(sc *ssh.ServerConn) bool {
 	c.once.Do(func() {
-		who, ok := identity(sc.Permissions)
+		if sc.Permissions == nil { // no signature was verified
+			_ = c.sock.Close()
+			return
+		}
+		who, ok := sc.Permissions.ExtraData[actorKey{}].(relay.Actor)
 		if !ok {
 			_ = c.sock.Close()
 			return
@@ -190,9 +195,12 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		c.mu.Lock()
 		c.log = c.log.With("account", who.AccountName) // timers may be using it
 		c.started = true
+		c.pulse.timer = time.AfterFunc(c.keepalivePause(0, 0), func() { c.spawn(c.keepalive) })
+		if c.dead {
+			c.pulse.timer.Stop()
+		}
 		c.mu.Unlock()
 		c.srv.revalidator.recheckIfChanged(c, c.rightsVersion)
-		c.startKeepalive()
 		if c.enrolled == nil {
 			c.spawn(c.announceHostKeys)
 		}
@@ -203,27 +211,16 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 // spawn runs f in a goroutine that the end of the connection waits for; false
 // when the connection has ended.
 func (c *conn) spawn(f func()) bool {
-	if !c.enter() {
-		return false
-	}
-	go c.runEntered(f)
-	return true
-}
-
-// enter makes the end of the connection wait for runEntered; false when it has ended.
-func (c *conn) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.dead {
-		c.wg.Add(1)
+	if c.dead {
+		return false
 	}
-	return !c.dead
-}
-
-func (c *conn) runEntered(f func()) {
-	defer c.wg.Done()
-	defer c.recovered("connection")
-	f()
+	c.wg.Go(func() {
+		defer c.recovered("connection")
+		f()
+	})
+	return true
 }
 
 // recovered is deferred in everything that runs for the peer: a panic ends its
@@ -233,11 +230,6 @@ func (c *conn) recovered(where string) {
 		c.log.Error("panic in the ssh server", "where", where, "panic", r, "stack", string(debug.Stack()))
 		_ = c.sock.Close()
 	}
-}
-
-func (c *conn) overflow() {
-	c.log.Warn("too many unanswered ssh requests")
-	_ = c.sock.Close()
 }
 
 // end is called once, when the socket has been closed by anyone.
@@ -296,11 +288,6 @@ func (c *conn) updateIdleTimer() {
 	}
 }
 
-// ask returns the context of one call of the store or of delivery.
-func (c *conn) ask() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.ctx, askTime)
-}
-
 // clientName is the software of the peer without protocol and comment, such as
 // OpenSSH_9.2p1 (RFC 4253, section 4.2).
 func clientName(version []byte) string {
@@ -320,9 +307,7 @@ const maxQueuedRequests = 256
 // goroutine runs while there are jobs: those ask the store, which makes its stack grow, and
 // most connections have none for hours.
 type requestQueue struct {
-	ctx      context.Context     // no job is begun after its end
-	spawn    func(f func()) bool // starts the goroutine; false when the connection has ended
-	overflow func()              // called when too many jobs wait; it has to end ctx
+	c *conn
 
 	mu      sync.Mutex
 	jobs    []func()
@@ -339,9 +324,14 @@ func (m *requestQueue) post(job func()) {
 	m.mu.Unlock()
 	switch {
 	case full:
-		m.overflow()
+		m.c.log.Warn("too many unanswered ssh requests")
+		_ = m.c.sock.Close()
 	case start:
-		m.spawn(m.run)
+		m.c.spawn(func() {
+			for job := m.next(); job != nil; job = m.next() {
+				job()
+			}
+		})
 	}
 }
 
@@ -352,11 +342,11 @@ func (m *requestQueue) busy() bool {
 	return m.running
 }
 
-// next takes a job, nil when run has to end.
+// next takes a job, nil when there is none or the connection has ended.
 func (m *requestQueue) next() (job func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.running = len(m.jobs) > 0 && m.ctx.Err() == nil; !m.running {
+	if m.running = len(m.jobs) > 0 && m.c.ctx.Err() == nil; !m.running {
 		m.jobs = nil
 		return nil
 	}
@@ -364,10 +354,4 @@ func (m *requestQueue) next() (job func()) {
 	m.jobs[0] = nil
 	m.jobs = m.jobs[1:]
 	return job
-}
-
-func (m *requestQueue) run() {
-	for job := m.next(); job != nil; job = m.next() {
-		job()
-	}
 }

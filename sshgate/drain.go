@@ -16,16 +16,8 @@ type closeReason struct {
 	graceful bool // requests on open channels may end first
 }
 
-func stoppingNotice() shell.Notice {
-	return shell.Notice{Kind: relay.NoticeStopping, Message: shell.StoppingText}
-}
-
 // stoppedReason ends a connection whose sessions were already told that the relay stops.
 func stoppedReason() closeReason { return closeReason{exit: shell.ExitUnreachable, graceful: true} }
-
-func revokedReason(message string) closeReason {
-	return closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: message}, exit: shell.ExitRefused}
-}
 
 // drain ends the connection: it notifies the sessions, starts no new requests, lets
 // those on open channels end until ctx does, then closes the socket. Only the first
@@ -222,12 +214,11 @@ func (c *conn) isMoving() bool {
 // handOver ends the forward of a tunnel whose client moves, after the alias has come online
 // at another node. The requests on its channels go on. It returns false when the client
 // does not move.
-func (c *conn) handOver(t *tunnel) bool {
+func (c *conn) handOver(f *forward) bool {
 	if !c.isMoving() {
 		return false
 	}
 	c.spawn(func() {
-		f := c.forwardOf(t)
 		last, ok := c.takeForward(f)
 		if !ok {
 			return

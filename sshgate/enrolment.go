@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -42,51 +41,10 @@ func (w *enrolment) nudge() {
 	}
 }
 
-// enrolments are the keys that wait at this node. Their number is bounded by the limiter's
-// prompts. Safe for concurrent use.
-type enrolments struct {
-	mu   sync.Mutex
-	list map[*enrolment]bool
-}
-
-func newEnrolments() *enrolments { return &enrolments{list: map[*enrolment]bool{}} }
-
-func (e *enrolments) add(w *enrolment) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.list[w] = true
-}
-
-func (e *enrolments) remove(w *enrolment) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.list, w)
-}
-
-func (e *enrolments) count() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.list)
-}
-
-// changed nudges the enrolments of a key.
-func (e *enrolments) changed(fingerprint string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for w := range e.list {
-		if w.Fingerprint == fingerprint {
-			w.nudge()
-		}
-	}
-}
-
 // authorizedKey is a key as a line of authorized_keys, without comment.
 func authorizedKey(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
-
-// shownCode is a code as people read it.
-func shownCode(code string) string { return code[:4] + "-" + code[4:] }
 
 // enrol makes a proven but unknown key wait until somebody who is signed in lets it
 // in. It gives the owner then. It runs within the handshake, so that what is told
@@ -109,8 +67,8 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 		Remote: l.c.remote.Addr().String(), Client: clientName(meta.ClientVersion()),
 		RequestedAt: now, ExpiresAt: now.Add(srv.o.EnrolTime),
 	}}
-	srv.enrolments.add(w)
-	defer srv.enrolments.remove(w)
+	l.c.enrolment.Store(w)
+	defer l.c.enrolment.Store(nil)
 	var err error
 	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
 	w.Link, w.code, err = srv.o.Accounts.AddEnrolment(ctx, w.Enrolment)
@@ -206,7 +164,7 @@ func invitation(w *enrolment, url string) string {
 		"relay: is not registered yet. To let it in, open this page where you are",
 		"relay: signed in, and type the code there:",
 		url,
-		"Code: " + shownCode(w.code),
+		"Code: " + w.code[:4] + "-" + w.code[4:],
 		"relay: waiting, at most until " + w.ExpiresAt.Local().Format(time.TimeOnly) + "; Ctrl+C gives up",
 	}, "\r\n") + "\r\n"
 }

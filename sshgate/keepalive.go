@@ -28,26 +28,10 @@ func (c *conn) noteByte() {
 	}
 }
 
-// startKeepalive begins to follow the peer's pulse.
-func (c *conn) startKeepalive() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pulse.timer = time.AfterFunc(c.keepalivePause(0, 0), c.keepalive)
-	if c.dead {
-		c.pulse.timer.Stop()
-	}
-}
-
 // keepalive follows the peer's pulse: a byte, any byte, is a sign of life. A quiet
 // peer is pinged; one that stays quiet makes its tunnels stale, and they are
 // online again with its next byte. A connection that is stale for long is closed.
 func (c *conn) keepalive() {
-	if c.enter() {
-		c.runEntered(c.checkPulse)
-	}
-}
-
-func (c *conn) checkPulse() {
 	o, p := &c.srv.o, &c.pulse
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +119,7 @@ func (c *conn) goStale(lastHeard int64) {
 		f.att.Stale()
 		c.notify(shell.Notice{Kind: relay.NoticeStale, Alias: f.alias.Name})
 	}
-	c.srv.peers.endBridges((*bridge).lose, func(f *forward) bool { return f.tunnel.c == c })
+	c.srv.peers.endBridges((*bridge).lose, func(f *forward) bool { return f.c == c })
 	if c.sock.heard.Load() != lastHeard {
 		c.noteByte()
 	}

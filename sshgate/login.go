@@ -45,15 +45,6 @@ type login struct {
 // actorKey is where the verified identity lies in the permissions.
 type actorKey struct{}
 
-// identity is who logged in; false unless a signature was verified for it.
-func identity(p *ssh.Permissions) (relay.Actor, bool) {
-	if p == nil {
-		return relay.Actor{}, false
-	}
-	who, ok := p.ExtraData[actorKey{}].(relay.Actor)
-	return who, ok
-}
-
 var (
 	errNone    = errors.New("login without a key")
 	errRefused = errors.New("key refused")
@@ -62,11 +53,6 @@ var (
 
 // relayVersion begins the version of relay, which shows no greeting.
 const relayVersion = "SSH-2.0-relay_"
-
-func (l *login) begin(banner ssh.ServerPreAuthConn) { l.banner = banner }
-
-// none refuses the method by which clients ask what methods there are.
-func (l *login) none(ssh.ConnMetadata) (*ssh.Permissions, error) { return nil, errNone }
 
 // enrolling tells whether the login is for registering a key only.
 func (l *login) enrolling(meta ssh.ConnMetadata) bool {
@@ -160,23 +146,20 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 		}
 	}()
 	if method != "none" {
-		l.c.setResult(l.result(meta))
+		// A proven key that nobody approved, a store that does not answer and a reached limit
+		// cost the source nothing.
+		result := resultRefused
+		switch {
+		case l.unavailable:
+			result = resultUnavailable
+		case l.enrolling(meta) && l.peerLeft:
+			result = resultNoAttempt
+		case l.enrolling(meta) && l.explained:
+			result = resultUnapproved
+		}
+		l.c.setResult(result)
 		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
 	}
-}
-
-// result returns the login result after a refused attempt. A proven key that nobody
-// approved, a store that does not answer and a reached limit cost the source nothing.
-func (l *login) result(meta ssh.ConnMetadata) loginResult {
-	switch {
-	case l.unavailable:
-		return resultUnavailable
-	case l.enrolling(meta) && l.peerLeft:
-		return resultNoAttempt
-	case l.enrolling(meta) && l.explained:
-		return resultUnapproved
-	}
-	return resultRefused
 }
 
 // owner returns whose key it is. It asks the store once for the offer and the proof of a
@@ -323,7 +306,7 @@ func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 		MaxAuthTries: maxAuthTries,
 		// gliderlabs switches NoClientAuth on when it has no handlers of its own,
 		// so the method none must be refused here.
-		NoClientAuthCallback: l.none,
+		NoClientAuthCallback: func(ssh.ConnMetadata) (*ssh.Permissions, error) { return nil, errNone },
 		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 			onOtherStack(func() { p, err = l.offered(meta, key) })
 			return p, err
@@ -333,7 +316,7 @@ func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 			return p, err
 		},
 		KeyboardInteractiveCallback: l.interactive,
-		PreAuthConnCallback:         l.begin,
+		PreAuthConnCallback:         func(banner ssh.ServerPreAuthConn) { l.banner = banner },
 		AuthLogCallback:             l.attemptEnded,
 	}
 }

@@ -12,16 +12,16 @@ import (
 
 // Stats are counts of the gate as they stand.
 type Stats struct {
-	Connections int    `json:"connections"` // all
-	Handshaking int    `json:"handshaking"` // not logged in yet
-	Prompting   int    `json:"prompting"`   // not logged in yet: the login waits for a person
-	LoggedIn    int    `json:"loggedIn"`
-	Enrolments  int    `json:"enrolments"` // keys that wait for approval
-	Tunnels     int    `json:"tunnels"`
-	Penalised   int    `json:"penalised"` // sources that are kept out
-	Accepted    int64  `json:"accepted"`  // since the start
-	Dropped     int64  `json:"dropped"`   // since the start, at a limit or by a penalty
-	Refused     int64  `json:"refused"`   // logins, since the start
+	Connections int   `json:"connections"` // all
+	Handshaking int   `json:"handshaking"` // not logged in yet
+	Prompting   int   `json:"prompting"`   // not logged in yet: the login waits for a person
+	LoggedIn    int   `json:"loggedIn"`
+	Enrolments  int   `json:"enrolments"` // keys that wait for approval
+	Tunnels     int   `json:"tunnels"`
+	Penalised   int   `json:"penalised"` // sources that are kept out
+	Accepted    int64 `json:"accepted"`  // since the start
+	Dropped     int64 `json:"dropped"`   // since the start, at a limit or by a penalty
+	Refused     int64 `json:"refused"`   // logins, since the start
 }
 
 // loginOK is the result of a login that succeeded, for the figures.
@@ -165,11 +165,14 @@ func (srv *Server) Stats() Stats {
 	by := srv.limiter.counts()
 	s := Stats{
 		Connections: by.all(), Handshaking: by[stateUnauthenticated], Prompting: by[statePrompting],
-		LoggedIn: by[stateLoggedIn], Enrolments: srv.enrolments.count(), Penalised: srv.penalties.sources(),
+		LoggedIn: by[stateLoggedIn], Penalised: srv.penalties.sources(),
 		Accepted: srv.metrics.accepted.Load(), Dropped: srv.metrics.dropped.Load(), Refused: srv.metrics.refused.Load(),
 	}
 	for _, c := range srv.all() {
 		s.Tunnels += len(c.attached())
+		if c.enrolment.Load() != nil {
+			s.Enrolments++
+		}
 	}
 	return s
 }

@@ -167,7 +167,7 @@ func (p *peers) run() {
 	defer tick.Stop()
 	for {
 		p.follow(p.srv.o.Peers.Nodes.Peers())
-		p.endBridges((*bridge).closeIdle, func(f *forward) bool { return f.tunnel.Heard() > peerIdleFor })
+		p.endBridges((*bridge).closeIdle, func(f *forward) bool { return f.Heard() > peerIdleFor })
 		select {
 		case <-tick.C:
 		case <-p.ctx.Done():

@@ -113,8 +113,8 @@ func (p *peers) globalRequests(requests <-chan *ssh.Request) {
 			p.srv.o.Peers.Wake(int64(wake.Alias))
 		case req.Type == peerTakenOver && ssh.Unmarshal(req.Payload, &taken) == nil:
 			// A client that moves keeps its old connection until delivery here knows the new one.
-			if f := p.tunnel(taken.Tunnel); f != nil && !f.tunnel.c.isMoving() {
-				f.tunnel.Close(record.SafeTextMax(taken.Reason, 200))
+			if f := p.tunnel(taken.Tunnel); f != nil && !f.c.isMoving() {
+				f.Close(record.SafeTextMax(taken.Reason, 200))
 			}
 		}
 		_ = req.Reply(req.Type == peerAlive, nil)
@@ -126,12 +126,12 @@ func (p *peers) globalRequests(requests <-chan *ssh.Request) {
 func (p *peers) attached(f *forward) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tunnels[f.tunnel.info.ID] = f
+	p.tunnels[f.info.ID] = f
 }
 
 func (p *peers) detached(f *forward) {
 	p.mu.Lock()
-	delete(p.tunnels, f.tunnel.info.ID)
+	delete(p.tunnels, f.info.ID)
 	p.mu.Unlock()
 	p.endBridges((*bridge).closeIdle, func(other *forward) bool { return other == f })
 }
@@ -172,7 +172,7 @@ func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
 	addr, _ := netip.ParseAddr(m.Origin)
 	ctx, cancel := context.WithTimeout(c.ctx, peerOpenWait)
 	defer cancel()
-	local, err := f.tunnel.Open(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
+	local, err := f.Open(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
 	if err != nil {
 		_ = open.Reject(rejection(ctx, err))
 		return
@@ -330,7 +330,7 @@ func (b *bridge) unuse() {
 // reserve counts the bytes that the other node may have sent and the client does not take.
 func (b *bridge) reserve() {
 	b.mu.Lock()
-	ok := b.closed || b.reserved || b.srv.o.Budget.Reserve(b.f.tunnel.owner, pausedBytes)
+	ok := b.closed || b.reserved || b.srv.o.Budget.Reserve(b.f.alias.Owner, pausedBytes)
 	b.reserved = b.reserved || ok && !b.closed
 	b.mu.Unlock()
 	if !ok {
@@ -345,7 +345,7 @@ func (b *bridge) unreserve() {
 	defer b.mu.Unlock()
 	if b.reserved {
 		b.reserved = false
-		b.srv.o.Budget.Release(b.f.tunnel.owner, pausedBytes)
+		b.srv.o.Budget.Release(b.f.alias.Owner, pausedBytes)
 	}
 }
 

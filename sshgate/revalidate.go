@@ -58,11 +58,6 @@ func subjectOf(c relay.Change) subject {
 	return subject{all: true}
 }
 
-// whole tells whether everything of a connection is to be checked.
-func (s scope) whole(c *conn) bool {
-	return s[subject{all: true}] || s[subject{account: c.who.Account}] || s[subject{key: c.who.Credential}] || s[subject{conn: c}]
-}
-
 func newRevalidator(srv *Server) *revalidator {
 	a := &revalidator{srv: srv, due: scope{}, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -78,7 +73,11 @@ func (srv *Server) Publish(changes []relay.Change) {
 			due[subjectOf(c)] = true
 		}
 		if c.Kind == relay.ChangeEnrolment {
-			srv.enrolments.changed(c.Credential)
+			for _, waiting := range srv.all() {
+				if w := waiting.enrolment.Load(); w != nil && w.Fingerprint == c.Credential {
+					w.nudge()
+				}
+			}
 		}
 	}
 	if len(due) > 0 {
@@ -130,12 +129,6 @@ func (a *revalidator) run() {
 	}
 }
 
-// stop ends run and waits for it.
-func (a *revalidator) stop() {
-	a.cancel()
-	<-a.stopped
-}
-
 // revalidate asks the store, in one question, which rights of the connections do not stand
 // any more, and takes back what goes by them. false means that the store did not answer:
 // it is to be asked again, and nobody is cut off meanwhile.
@@ -143,14 +136,15 @@ func (a *revalidator) revalidate(due scope) bool {
 	uses := map[relay.Right][]func(){}
 	use := func(r relay.Right, end func()) { uses[r] = append(uses[r], end) }
 	for _, c := range a.srv.all() {
-		if !c.canRevalidate() {
+		c.mu.Lock()
+		skip := !c.started || c.dead || c.draining // before the start who is not known
+		c.mu.Unlock()
+		if skip {
 			continue
 		}
-		whole := due.whole(c)
+		whole := due[subject{all: true}] || due[subject{account: c.who.Account}] || due[subject{key: c.who.Credential}] || due[subject{conn: c}]
 		if whole {
-			use(relay.Right{Account: c.who.Account, Key: c.who.Credential}, func() {
-				c.closeRevoked("this key was removed; register it again to come back")
-			})
+			use(relay.Right{Account: c.who.Account, Key: c.who.Credential}, c.closeRevoked)
 		}
 		// Only what was attached before the store is asked is in its answer.
 		for _, f := range c.attached() {
@@ -181,13 +175,6 @@ func (a *revalidator) revalidate(due scope) bool {
 	return true
 }
 
-// canRevalidate tells whether who can be read.
-func (c *conn) canRevalidate() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.started && !c.dead && !c.draining
-}
-
 // removeForward takes a forward back whose alias may not be used any more. What it was the
 // last forward of is given up; else the others go on.
 func (c *conn) removeForward(f *forward) {
@@ -205,7 +192,9 @@ func (c *conn) removeForward(f *forward) {
 }
 
 // closeRevoked gives a connection up whose key is not good any more.
-func (c *conn) closeRevoked(message string) {
+func (c *conn) closeRevoked() {
+	message := "this key was removed; register it again to come back"
 	c.log.Info("ssh connection dismissed", "why", message)
-	c.spawn(func() { c.drain(c.ctx, revokedReason(message)) })
+	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: message}, exit: shell.ExitRefused}
+	c.spawn(func() { c.drain(c.ctx, why) })
 }

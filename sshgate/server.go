@@ -103,14 +103,13 @@ type Server struct {
 	buffers     sync.Pool
 	revalidator *revalidator
 
-	limiter    *connLimiter
-	penalties  *penalties
-	enrolments *enrolments
-	metrics    *metrics
-	peers      *peers
-	lookups    *semaphore.Weighted // taken by who asks the store, see beginLookup
-	waiting    atomic.Int64        // for lookups
-	rejecting  chan struct{}       // one for each connection that is told why it is rejected
+	limiter   *connLimiter
+	penalties *penalties
+	metrics   *metrics
+	peers     *peers
+	lookups   *semaphore.Weighted // taken by who asks the store, see beginLookup
+	waiting   atomic.Int64        // for lookups
+	rejecting chan struct{}       // one for each connection that is told why it is rejected
 
 	rejected, acceptErrors rate.Sometimes // for the log
 
@@ -139,12 +138,11 @@ func New(o Options) *Server {
 	o.EnrolTime = orDefault(o.EnrolTime, 110*time.Second)
 	o.StallTimeout = orDefault(o.StallTimeout, 30*time.Second)
 	srv := &Server{
-		o:          o,
-		limiter:    newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
-		penalties:  newPenalties(),
-		enrolments: newEnrolments(),
-		lookups:    semaphore.NewWeighted(maxLookups),
-		rejecting:  make(chan struct{}, maxRejecting),
+		o:         o,
+		limiter:   newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
+		penalties: newPenalties(),
+		lookups:   semaphore.NewWeighted(maxLookups),
+		rejecting: make(chan struct{}, maxRejecting),
 
 		rejected:     rate.Sometimes{Interval: logInterval},
 		acceptErrors: rate.Sometimes{Interval: logInterval},
@@ -230,7 +228,7 @@ func (srv *Server) Announce() {
 		return
 	}
 	for _, c := range srv.all() {
-		c.notify(stoppingNotice())
+		c.notify(shell.Notice{Kind: relay.NoticeStopping, Message: shell.StoppingText})
 	}
 }
 
@@ -249,7 +247,8 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	serving := srv.serving
 	srv.mu.Unlock()
 	if serving {
-		srv.revalidator.stop()
+		srv.revalidator.cancel()
+		<-srv.revalidator.stopped
 	}
 	for _, c := range conns {
 		select {
@@ -314,12 +313,7 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 		return false, nil
 	}
 	own := *req
-	// The reply is ours to give, in order but not now.
-	req.WantReply = false
-	if own.Type == hostKeysProve {
-		c.requests.post(func() { _ = own.Reply(srv.proveHostKeys(sc.SessionID(), own.Payload)) })
-		return false, nil
-	}
+	req.WantReply = false // the reply is ours to give, in order but not now
 	c.request(&own)
 	return false, nil
 }

@@ -290,7 +290,9 @@ func (s *session) SubscribeNotices() (online, refused []shell.Notice) { return s
 func (s *session) RequestsPending() bool { return s.c.requests.busy() }
 
 // Holds implements shell.Session.
-func (s *session) Holds(alias int64) bool { return s.c.holds(alias) }
+func (s *session) Holds(alias int64) bool {
+	return s.c.holds(func(a *relay.Alias) bool { return a.ID == alias })
+}
 
 // Attached implements shell.Session.
 func (s *session) Attached() (names []string) {
@@ -364,12 +366,6 @@ func (c *conn) notifyLocked(n shell.Notice) {
 type noticeSender struct {
 	*shell.Notices
 	sent chan struct{} // closed when the last notice has been sent
-}
-
-// startNotices makes the bundled client hear notices from now on. mu is held.
-func (c *conn) startNotices() *noticeSender {
-	c.clientNotices = &noticeSender{Notices: shell.NewNotices(true), sent: make(chan struct{})}
-	return c.clientNotices
 }
 
 // sendNotices sends notices in their order until the connection ends, or until all are sent

@@ -23,10 +23,10 @@ type socket struct {
 	onLost  func()      // called once, after the first read that failed
 	onClose func()
 
-	heard   atomic.Int64 // since start, of the last byte read
-	failed  atomic.Bool  // a read has failed: nothing more will come
-	reading atomic.Bool  // somebody waits for the peer's next bytes
-	reads   atomic.Int64 // how often somebody began to
+	heard   atomic.Int64  // since start, of the last byte read
+	failed  atomic.Bool   // a read has failed: nothing more will come
+	reading atomic.Bool   // somebody waits for the peer's next bytes
+	reads   atomic.Int64  // how often somebody began to
 	stall   time.Duration // for a write that makes no progress; 0 = no limit
 	once    sync.Once
 	out     *relay.BatchWriter // to send

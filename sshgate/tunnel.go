@@ -29,48 +29,33 @@ type forwardedOpen struct {
 	OriginPort uint32
 }
 
-// tunnel is a forward as relay.Tunnel.
-type tunnel struct {
-	c      *conn
-	bind   string
-	port   uint32
-	alias  string
-	owner  int64 // account that owns the alias
-	info   relay.TunnelInfo
-	closed atomic.Bool // detached or replaced: Close means nothing any more
-}
-
 // Heard is the time since the last byte of the peer.
-func (t *tunnel) Heard() time.Duration { return t.c.sock.silentFor() }
+func (f *forward) Heard() time.Duration { return f.c.sock.silentFor() }
 
 // LazyDial tells whether the peer said that it dials at the first byte.
-func (t *tunnel) LazyDial() bool { return t.c.lazy.Load() }
+func (f *forward) LazyDial() bool { return f.c.lazy.Load() }
 
 // Info describes the tunnel.
-func (t *tunnel) Info() relay.TunnelInfo { return t.info }
+func (f *forward) Info() relay.TunnelInfo { return f.info }
 
 // Close gives the connection up because of reason, or, when the alias is no more,
 // what the alias has of it. It returns at once.
-func (t *tunnel) Close(reason string) {
-	if t.closed.Swap(true) {
+func (f *forward) Close(reason string) {
+	if f.closed.Swap(true) {
 		return
 	}
 	if reason == relay.AliasRemoved {
-		t.c.spawn(func() {
-			if f := t.c.forwardOf(t); f != nil {
-				t.c.removeForward(f)
-			}
-		})
+		f.c.spawn(func() { f.c.removeForward(f) })
 		return
 	}
-	if t.c.handOver(t) {
+	if f.c.handOver(f) {
 		return
 	}
-	t.c.spawn(func() {
-		ctx, cancel := context.WithTimeout(t.c.ctx, t.c.srv.o.TakeoverDrain)
+	f.c.spawn(func() {
+		ctx, cancel := context.WithTimeout(f.c.ctx, f.c.srv.o.TakeoverDrain)
 		defer cancel()
-		t.c.drain(ctx, closeReason{
-			notice:   shell.Notice{Kind: relay.NoticeSuperseded, Alias: t.alias, Message: record.SafeText(reason)},
+		f.c.drain(ctx, closeReason{
+			notice:   shell.Notice{Kind: relay.NoticeSuperseded, Alias: f.alias.Name, Message: record.SafeText(reason)},
 			exit:     shell.ExitTaken,
 			graceful: true,
 		})
@@ -128,43 +113,43 @@ func originAddr(origin netip.AddrPort) string {
 }
 
 // Open makes a channel.
-func (t *tunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
-	if !t.c.srv.o.Budget.Fits(t.owner, pausedBytes) {
+func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
+	if !f.c.srv.o.Budget.Fits(f.alias.Owner, pausedBytes) {
 		return nil, errNoBuffer
 	}
-	if err := t.c.reserveOpen(); err != nil {
+	if err := f.c.reserveOpen(); err != nil {
 		return nil, err
 	}
-	lastHeard := t.c.sock.heard.Load()
+	lastHeard := f.c.sock.heard.Load()
 	o := newOpening()
-	if !t.c.spawn(func() { t.open(o, origin) }) {
+	if !f.c.spawn(func() { f.open(o, origin) }) {
 		return nil, relay.ErrNotSent
 	}
 	r, ok := o.wait(ctx)
 	var refused *ssh.OpenChannelError
 	switch {
 	case !ok:
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) && t.c.ctx.Err() == nil {
-			t.c.goStale(lastHeard)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && f.c.ctx.Err() == nil {
+			f.c.goStale(lastHeard)
 		}
 	case r.err == nil:
-		return t.c.newChannel(r.ch, r.reqs, t.owner), nil
+		return f.c.newChannel(r.ch, r.reqs, f.alias.Owner), nil
 	case errors.As(r.err, &refused):
 		return nil, openRefusal(refused.Reason, record.SafeTextMax(refused.Message, 256))
 	}
 	return nil, relay.ErrNotSent
 }
 
-func (t *tunnel) open(o *opening, origin netip.AddrPort) {
-	r := openChannel(t.c.sc, "forwarded-tcpip", ssh.Marshal(forwardedOpen{
-		Bind: t.bind, Port: t.port, Origin: originAddr(origin), OriginPort: uint32(origin.Port()),
+func (f *forward) open(o *opening, origin netip.AddrPort) {
+	r := openChannel(f.c.sc, "forwarded-tcpip", ssh.Marshal(forwardedOpen{
+		Bind: f.asked.Bind, Port: f.port, Origin: originAddr(origin), OriginPort: uint32(origin.Port()),
 	}))
 	if !o.answer(r) && r.err == nil {
-		_ = t.c.newChannel(r.ch, r.reqs, t.owner).Close()
+		_ = f.c.newChannel(r.ch, r.reqs, f.alias.Owner).Close()
 	}
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
-	t.c.unansweredOpens--
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	f.c.unansweredOpens--
 }
 
 // reserveOpen counts an open without an answer, or says why there can be none. A peer that

@@ -106,7 +106,7 @@ func TestChannelsLeftOpen(t *testing.T) {
 	c.mu.Lock()
 	c.closedAt = c.closedAt.Add(-unclosedTime)
 	c.mu.Unlock()
-	tun := &tunnel{c: c}
+	tun := &forward{c: c, alias: &relay.Alias{}}
 	if _, err := tun.Open(t.Context(), netip.AddrPort{}); err != relay.ErrNotSent {
 		t.Errorf("a request: %v", err)
 	}
@@ -158,7 +158,7 @@ func TestChannelsBeyondAll(t *testing.T) {
 	c.alive += maxAlive
 	c.closedAt = time.Now()
 	c.mu.Unlock()
-	tun := &tunnel{c: c}
+	tun := &forward{c: c, alias: &relay.Alias{}}
 	_, err := tun.Open(t.Context(), netip.AddrPort{})
 	if relay.AsError(err).Code != relay.CodeOverloaded {
 		t.Errorf("a channel beyond all: %v", err)
