@@ -1,3 +1,0 @@
--- +goose Up
--- Nothing was ever in it.
-DROP TABLE storage_counters;
