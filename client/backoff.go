@@ -16,20 +16,19 @@ const (
 // backoff counts the tries since the last healthy connection.
 type backoff struct {
 	tries int
-	first time.Duration // bound of the first wait; 0 = none
 	// jitter returns a number in [0, 1); nil means a random one.
 	jitter func() float64
 }
 
-// next returns how long to wait before the next try: a random part of a bound that
-// doubles (full jitter), so that the clients of a restarted relay return spread out.
-func (b *backoff) next() time.Duration {
+// next returns how long to wait before the next try: a random part of a bound that is first
+// and then doubles (full jitter), so that the clients of a restarted relay return spread out.
+func (b *backoff) next(first time.Duration) time.Duration {
 	n := b.tries
 	b.tries++
 	bound := maxDelay
 	switch {
 	case n == 0:
-		bound = b.first
+		bound = first
 	case n < 8: // 0.25 s << 7 exceeds the bound, and a larger shift would overflow
 		bound = min(maxDelay, firstDelay<<(n-1))
 	}

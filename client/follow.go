@@ -52,7 +52,7 @@ func (f *follower) run(ctx context.Context) error {
 		if !f.retryable(err, &askedAgain) {
 			return err
 		}
-		next := tries.next()
+		next := tries.next(0)
 		if askedAgain {
 			next = max(next, notFoundPause)
 		}

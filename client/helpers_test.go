@@ -106,21 +106,20 @@ func newDialer(t testing.TB, addr string) (*Dialer, *sayRecorder) {
 // upRun is an Up under test.
 type upRun struct {
 	*Up
-	messages       chan *Message
-	ready          chan bool
-	lost           chan time.Duration
-	local          chan TargetEvent
-	networkChanges chan struct{} // of this machine
-	cancel         context.CancelFunc
-	done           chan struct{}
-	err            error
+	messages chan *Message
+	ready    chan bool
+	lost     chan time.Duration
+	local    chan TargetEvent
+	cancel   context.CancelFunc
+	done     chan struct{}
+	err      error
 }
 
 func startUp(t testing.TB, dialer *Dialer, forwards ...Forward) *upRun {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &upRun{
 		messages: make(chan *Message, 256), ready: make(chan bool, 64), lost: make(chan time.Duration, 64),
-		local: make(chan TargetEvent, 64), networkChanges: make(chan struct{}),
+		local:  make(chan TargetEvent, 64),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	r.Up = &Up{
@@ -129,16 +128,6 @@ func startUp(t testing.TB, dialer *Dialer, forwards ...Forward) *upRun {
 		Ready: func(again bool) { r.ready <- again },
 		Lost:  func(_ error, next time.Duration) { r.lost <- next },
 		Local: func(n TargetEvent) { r.local <- n },
-		watchNetwork: func(ctx context.Context, changed func()) {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-r.networkChanges:
-					changed()
-				}
-			}
-		},
 	}
 	go func() {
 		defer close(r.done)

@@ -3,10 +3,9 @@ package client
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/crypto/ssh"
 
 	"relay"
 )
@@ -18,9 +17,6 @@ const (
 	pingEvery   = 2 * time.Second
 	lookEvery   = time.Second
 	silentAfter = 10 // looks
-	// hintAnswer is how many looks the relay has to answer a ping that follows a change
-	// of this machine's network.
-	hintAnswer = 3
 )
 
 const keepaliveRequest = "keepalive@openssh.com"
@@ -54,60 +50,31 @@ func (c *activityConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ping sends keepalives every pingEvery, and one at once when now gets a value, until
-// ctx or the connection ends. Any answer will do.
-func ping(ctx context.Context, conn ssh.Conn, now <-chan struct{}) {
-	tick := time.NewTicker(pingEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-now:
-		case <-tick.C:
-		}
-		if _, _, err := conn.SendRequest(keepaliveRequest, true, nil); err != nil {
-			return
-		}
-	}
-}
-
 // keepalive pings the peer until ctx ends, and closes the connection when the peer is
-// silent for too long; it returns why, or nil. A value of networkChanged, which may be
-// nil, makes it ping at once and wait less long for the answer.
+// silent for too long; it returns why, or nil. Any answer to a ping will do.
 //
 // Silence is counted in looks and not taken from a clock: while this process is stopped
 // or this machine sleeps no looks happen, so the peer gets its full time afterwards.
-func (c *Conn) keepalive(ctx context.Context, networkChanged <-chan struct{}) error {
-	now, done := make(chan struct{}, 1), make(chan struct{})
-	go func() {
-		defer close(done)
-		ping(ctx, c.Client.Conn, now)
-	}()
-	defer func() { <-done }()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	silent, reads := 0, c.activity.reads.Load()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-networkChanged:
-			select {
-			case now <- struct{}{}:
-			default: // a ping is due already
-			}
-			silent = max(silent, silentAfter-hintAnswer)
-			reads = c.activity.reads.Load()
-		case <-tick.C:
-			if n := c.activity.reads.Load(); n != reads {
-				silent, reads = 0, n
-				continue
-			}
-			if silent++; silent >= silentAfter {
-				c.Close() // also ends a ping that waits
-				return Errorf(ExitUnreachable, "the relay has been silent for %d s", int((silentAfter * lookEvery).Seconds()))
+func (c *Conn) keepalive(ctx context.Context) error {
+	var pings sync.WaitGroup
+	defer pings.Wait()
+	pings.Go(func() {
+		for wait(ctx, pingEvery) {
+			if _, _, err := c.SendRequest(keepaliveRequest, true, nil); err != nil {
+				return
 			}
 		}
+	})
+	silent, reads := 0, c.activity.reads.Load()
+	for wait(ctx, lookEvery) {
+		if n := c.activity.reads.Load(); n != reads {
+			silent, reads = 0, n
+			continue
+		}
+		if silent++; silent >= silentAfter {
+			c.Close() // also ends a ping that waits
+			return Errorf(ExitUnreachable, "the relay has been silent for %d s", int((silentAfter * lookEvery).Seconds()))
+		}
 	}
+	return nil
 }

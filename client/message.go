@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"encoding/json"
-	"net/url"
 
 	"relay"
 	"relay/record"
@@ -65,14 +64,6 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 // Transient reports whether a refused alias is asked for again, because the reason may
 // pass.
 func (m *Message) Transient() bool { return m.Type == TypeRefused && !permanent(m.Code) }
-
-func helloMessage(told *record.SSH) *Message {
-	m := &Message{Type: TypeHello, BaseURL: told.BaseURL}
-	if u, err := url.Parse(told.BaseURL); err == nil {
-		m.Host = u.Hostname()
-	}
-	return m
-}
 
 // maxLogged is how many events and attempts the request log remembers.
 const maxLogged = 512

@@ -79,7 +79,7 @@ func (l *sshLink) connect(ctx context.Context) error {
 	})
 	l.wg.Go(func() {
 		defer close(ended)
-		l.reason = conn.keepalive(alive, nil)
+		l.reason = conn.keepalive(alive)
 	})
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,7 +83,7 @@ func (t *tunnel) run(ctx context.Context) error {
 		isLost()
 	})
 	dead := make(chan error, 1)
-	t.wg.Go(func() { dead <- t.conn.keepalive(alive, t.up.networkChanged) })
+	t.wg.Go(func() { dead <- t.conn.keepalive(alive) })
 	channels := t.conn.HandleChannelOpen("forwarded-tcpip")
 	t.wg.Go(func() { t.serveChannels(alive, channels) })
 	t.wg.Go(func() {
@@ -104,14 +103,14 @@ func (t *tunnel) run(ctx context.Context) error {
 	if err == nil {
 		logging, stop := context.WithCancel(lost)
 		logEnded := make(chan struct{})
-		t.up.attach(t)
+		t.up.tunnel.Store(t)
 		t.wg.Go(func() { t.hear(alive, lost) })
 		t.wg.Go(func() {
 			defer close(logEnded)
 			t.followLog(logging)
 		})
 		err = t.handleMessages(alive)
-		t.up.detach()
+		t.up.tunnel.Store(nil)
 		stop()
 		if errors.Is(err, errMoving) {
 			<-logEnded // the next connection goes on with the log
@@ -134,7 +133,7 @@ func (t *tunnel) run(ctx context.Context) error {
 func (t *tunnel) announce() error {
 	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial | relay.HelloMoves, Version: t.up.Dialer.Version}
 	_, _, err := t.conn.SendRequest(relay.HelloRequest, false, ssh.Marshal(hello))
-	for _, f := range t.up.forwards() {
+	for _, f := range *t.up.active.Load() {
 		if err == nil {
 			err = t.forward(f)
 		}
@@ -162,7 +161,7 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 		if !wait(ctx, forwardRetry) {
 			return
 		}
-		for _, f := range t.up.forwards() { // it may have been removed meanwhile
+		for _, f := range *t.up.active.Load() { // it may have been removed meanwhile
 			if SameAlias(f.Alias, alias) {
 				_ = t.forward(f)
 			}
@@ -176,7 +175,11 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 	defer t.post(ctx, nil)
 	var told record.SSH
 	if err := t.ask(lost, "/ssh", &told); err == nil {
-		t.post(ctx, helloMessage(&told))
+		m := &Message{Type: TypeHello, BaseURL: told.BaseURL}
+		if u, err := url.Parse(told.BaseURL); err == nil {
+			m.Host = u.Hostname()
+		}
+		t.post(ctx, m)
 	} else if lost.Err() == nil {
 		t.failed = err
 		return
@@ -232,7 +235,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 	begin := sync.OnceFunc(func() { close(t.logged) })
 	log := t.up.log
 	query := "" // several aliases: one stream of all that the account may see
-	if list := t.up.forwards(); len(list) == 1 {
+	if list := *t.up.active.Load(); len(list) == 1 {
 		query = "?" + url.Values{"alias": {AliasLabel(list[0].Alias)}}.Encode()
 	}
 	var tries backoff
@@ -257,7 +260,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 		if errors.Is(err, errLongLine) {
 			log.last = ""
 		}
-		if !wait(ctx, max(askAgain, tries.next())) {
+		if !wait(ctx, max(askAgain, tries.next(0))) {
 			return
 		}
 	}
@@ -271,8 +274,14 @@ func (t *tunnel) handleMessages(ctx context.Context) error {
 	for {
 		select {
 		case m := <-t.messages:
-			if m == nil {
-				return t.lossError(heard)
+			switch {
+			case m != nil:
+			case t.failed != nil:
+				return t.failed
+			case !heard:
+				return lostConnection(errors.New("it closed the connection without a word"))
+			default:
+				return lostConnection(io.EOF)
 			}
 			heard = true
 			if err := t.handle(ctx, m); err != nil {
@@ -286,67 +295,59 @@ func (t *tunnel) handleMessages(ctx context.Context) error {
 	}
 }
 
-// lossError returns why no more notices come.
-func (t *tunnel) lossError(heard bool) error {
-	switch {
-	case t.failed != nil:
-		return t.failed
-	case !heard:
-		return lostConnection(errors.New("it closed the connection without a word"))
-	}
-	return lostConnection(io.EOF)
-}
-
 // handle handles one message; an error ends the tunnel.
 func (t *tunnel) handle(ctx context.Context, m *Message) error {
+	var gone *Error // why an alias is removed for good
+	asked := min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute)
 	switch m.Type {
 	case TypeOnline:
 		t.online[m.Alias] = true
-		t.up.lossSpread = min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute)
+		t.up.lossSpread = asked
 		t.up.reached = true
 	case TypeRequest:
 		if !t.online[m.Event.Alias] {
 			return nil // of another connection of the account
 		}
 	case TypeSuperseded:
-		t.up.removeForward(m)
+		gone = Errorf(ExitTaken, "alias %s was taken over by a newer connection", m.Alias).
+			WithHint("another relay up or ssh forwards it now; run this one again to take it back")
 	case TypeRefused:
 		if m.Transient() {
 			t.forwardLater(ctx, m.Alias)
-		} else {
-			t.up.removeForward(m)
+			break
 		}
-	case TypeStopping:
-		t.noRetryBefore = time.Now().Add(min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute))
-	case TypeMoving:
-		t.noRetryBefore = time.Now().Add(min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute))
-		t.up.Show(m)
-		return errMoving
+		gone = Errorf(ExitTaken, "alias %s was refused: %s", m.Alias, m.Message)
+		switch m.Code {
+		case relay.CodeValidationFailed:
+			gone.Exit = ExitUsage
+		case relay.CodeConflict: // the account has reached its limit of aliases
+			gone.Exit = ExitFailure
+		}
+	case TypeStopping, TypeMoving:
+		t.noRetryBefore = time.Now().Add(asked)
 	case TypeRevoked:
 		if m.Alias == "" { // the login itself was revoked
 			return Errorf(ExitRefused, "the relay has ended this connection: %s", m.Message)
 		}
-		t.up.removeForward(m)
+		gone = Errorf(ExitTaken, "%s", m.Message)
 	}
 	t.up.Show(m)
-	if len(t.up.names()) == 0 {
-		return t.up.finalError()
+	if m.Type == TypeMoving {
+		return errMoving
 	}
-	if !t.readyCalled && m.Type != TypeHello && t.allAnswered() {
-		t.readyCalled = true
-		t.up.ready()
+	if gone != nil && t.up.remove(m.Alias) == 0 {
+		return gone
+	}
+	waits := func(f Forward) bool { return !t.online[AliasLabel(f.Alias)] }
+	if !t.readyCalled && m.Type != TypeHello && !slices.ContainsFunc(*t.up.active.Load(), waits) {
+		again := t.up.readyCalled
+		t.readyCalled, t.up.readyCalled = true, true
+		// From now on nobody is asked anything: the host is known, the keys are open, and
+		// the keyboard is used for something else.
+		t.up.Dialer.Prompter = nil
+		t.up.Ready(again)
 	}
 	return nil
-}
-
-func (t *tunnel) allAnswered() bool {
-	return !slices.ContainsFunc(t.up.names(), func(name string) bool { return !t.online[AliasLabel(name)] })
-}
-
-// AliasLabel returns the alias of a bind string such as stripe-dev.example.com.
-func AliasLabel(bind string) string {
-	name, _, _ := strings.Cut(bind, ".")
-	return name
 }
 
 // maxIdlers is how many goroutines wait for the next function of spawn.
@@ -385,8 +386,9 @@ func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel
 			_ = offer.Reject(reasonConnectFailed, "malformed forwarded-tcpip")
 			continue
 		}
-		forward, ok := t.up.forward(open.Bind)
-		if !ok {
+		forwards := *t.up.active.Load()
+		at := slices.IndexFunc(forwards, func(f Forward) bool { return f.Alias == open.Bind })
+		if at < 0 {
 			_ = offer.Reject(reasonProhibited, "nothing is forwarded for "+open.Bind)
 			continue
 		}
@@ -397,7 +399,7 @@ func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel
 		}
 		t.spawn(ctx, func() {
 			defer t.open.Add(-1)
-			t.serveChannel(ctx, offer, forward)
+			t.serveChannel(ctx, offer, forwards[at])
 		})
 	}
 }
@@ -416,19 +418,16 @@ func (t *tunnel) count(delta int64) {
 // shutDown cancels the forwards, waits up to shutDownTimeout for requests in progress,
 // and closes the connection.
 func (t *tunnel) shutDown() {
-	end := time.AfterFunc(shutDownTimeout, func() { t.conn.Close() })
-	defer end.Stop()
-	for _, bind := range t.up.names() {
-		_, _, _ = t.conn.SendRequest("cancel-tcpip-forward", false, ssh.Marshal(forwardRequest{bind, forwardPort}))
+	late, cancel := context.WithTimeout(context.Background(), shutDownTimeout)
+	defer cancel()
+	defer context.AfterFunc(late, func() { t.conn.Close() })()
+	for _, f := range *t.up.active.Load() {
+		_, _, _ = t.conn.SendRequest("cancel-tcpip-forward", false, ssh.Marshal(forwardRequest{f.Alias, forwardPort}))
 	}
-	late := time.NewTimer(shutDownTimeout)
-	defer late.Stop()
-	for t.busy.Load() > 0 {
+	for t.busy.Load() > 0 && late.Err() == nil {
 		select {
 		case <-t.idle:
-		case <-late.C:
-			t.conn.Close()
-			return
+		case <-late.Done():
 		}
 	}
 	t.conn.Close()

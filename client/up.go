@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"relay"
 	"relay/record"
 )
 
@@ -41,18 +41,14 @@ type Up struct {
 	// called by several goroutines.
 	Local func(TargetEvent)
 
-	// watchNetwork reports changes of this machine's network; tests replace it.
-	watchNetwork   func(ctx context.Context, changed func())
-	networkChanged chan struct{} // capacity 1
-	monitor        *targetMonitor
-	log            *requestLog
-
+	monitor *targetMonitor
+	log     *requestLog
 	leaving sync.WaitGroup // connections to nodes that this program has left, with their last requests
 
-	mu          sync.Mutex
-	active      []Forward     // without those removed for good
-	tunnel      *tunnel       // the connected one, or nil
-	final       *Error        // why the last alias was removed
+	active atomic.Pointer[[]Forward] // without those removed for good
+	tunnel atomic.Pointer[tunnel]    // the connected one, or nil
+
+	// The rest belongs to the goroutine of Run.
 	reached     bool          // an alias has been online
 	lossSpread  time.Duration // the relay asks to wait a random part of it after a loss
 	readyCalled bool          // Ready has been called
@@ -64,6 +60,16 @@ func NormalAlias(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
+// AliasLabel returns the alias of a bind string such as stripe-dev.example.com.
+func AliasLabel(bind string) string {
+	name, _, _ := strings.Cut(bind, ".")
+	return name
+}
+
+// SameAlias reports whether two names, with or without their domain, mean the same
+// alias.
+func SameAlias(a, b string) bool { return AliasLabel(a) == AliasLabel(b) }
+
 // Run keeps the aliases online until ctx ends, which is no error, or until another try
 // cannot help: then it returns an *Error. It waits for all goroutines that it started.
 func (u *Up) Run(ctx context.Context) error {
@@ -71,87 +77,40 @@ func (u *Up) Run(ctx context.Context) error {
 		return Errorf(ExitUsage, "no alias is named")
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	defer watcher.Wait()
-	defer cancel()
-	u.active = slices.Clone(u.Forwards)
-	u.networkChanged = make(chan struct{}, 1)
-	u.monitor = newTargetMonitor(u.Local)
-	u.log = newRequestLog()
-	if u.watchNetwork == nil {
-		u.watchNetwork = watchNetwork
-	}
-	watcher.Go(func() {
-		u.watchNetwork(ctx, func() {
-			select {
-			case u.networkChanged <- struct{}{}:
-			default: // a change waits to be handled
-			}
-		})
-	})
 	defer u.leaving.Wait()
 	defer cancel()
-	return u.reconnect(ctx)
-}
-
-// reconnect connects again and again until ctx ends or an error is final.
-func (u *Up) reconnect(ctx context.Context) error {
+	u.active.Store(&u.Forwards)
+	u.monitor, u.log = newTargetMonitor(u.Local), newRequestLog()
 	var tries backoff
 	for {
 		begun := time.Now()
 		held, pause, err := u.connect(ctx)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if !retryable(err) {
+		case !retryable(err):
 			return err
-		}
-		if errors.Is(err, errMoving) {
+		case held >= healthyAfter, errors.Is(err, errMoving):
 			tries.reset()
-			if !wait(ctx, pause) {
-				return nil
+		}
+		next := pause
+		if !errors.Is(err, errMoving) {
+			if held > 0 {
+				begun = time.Now()
 			}
-			continue
+			// The time that a try took counts as waiting.
+			next = max(pause, tries.next(u.lossSpread)-time.Since(begun))
+			if !u.reached && tries.tries > firstTries {
+				return err
+			}
+			if u.reached || tries.tries > 1 {
+				u.Lost(err, next)
+			}
 		}
-		if held > 0 {
-			begun = time.Now()
-		}
-		if held >= healthyAfter {
-			tries.reset()
-		}
-		// The first of tries.next is 0, or at most lossSpread. The time that a try took
-		// counts as waiting.
-		tries.first = u.lossSpread
-		next := max(pause, tries.next()-time.Since(begun))
-		if !u.reached && tries.tries > firstTries {
-			return err
-		}
-		if u.reached || tries.tries > 1 {
-			u.Lost(err, next)
-		}
-		if !u.pause(ctx, next, pause, &tries) {
+		if !wait(ctx, next) {
 			return nil
 		}
 	}
-}
-
-// pause waits before the next try. It ends early when this machine's network has
-// changed, but not before atLeast, which a stopping relay asked for. It returns false
-// at the end of ctx.
-func (u *Up) pause(ctx context.Context, d, atLeast time.Duration, tries *backoff) bool {
-	if !wait(ctx, atLeast) {
-		return false
-	}
-	timer := time.NewTimer(d - atLeast)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-u.networkChanged:
-		tries.reset()
-	}
-	return true
 }
 
 func retryable(err error) bool {
@@ -177,31 +136,16 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	if err != nil {
 		return 0, 0, err
 	}
-	select {
-	case <-u.networkChanged: // this connection was made after the change
-	default:
-	}
 	begun := time.Now()
 	t := newTunnel(u, conn)
 	err = t.run(ctx)
 	return max(1, time.Since(begun)), max(0, time.Until(t.noRetryBefore)), err
 }
 
-// ready tells that a connection stands. From now on nobody is asked anything: the
-// host is known, the keys are open, and the keyboard is used for something else.
-func (u *Up) ready() {
-	again := u.readyCalled
-	u.readyCalled = true
-	u.Dialer.Prompter = nil
-	u.Ready(again)
-}
-
 // Release delivers the events of an alias that were queued while it was offline and returns
 // their number. It fails while there is no connection. It is safe for concurrent use.
 func (u *Up) Release(ctx context.Context, alias string) (*record.Released, error) {
-	u.mu.Lock()
-	t := u.tunnel
-	u.mu.Unlock()
+	t := u.tunnel.Load()
 	if t == nil {
 		return nil, Errorf(ExitUnreachable, "there is no connection to the relay just now")
 	}
@@ -210,72 +154,10 @@ func (u *Up) Release(ctx context.Context, alias string) (*record.Released, error
 	return released, t.api.decode(ctx, http.MethodPost, path, nil, released)
 }
 
-func (u *Up) attach(t *tunnel) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.tunnel = t
+// remove removes an alias that was taken over or refused for good, and returns how many are
+// left.
+func (u *Up) remove(alias string) (left int) {
+	active := slices.DeleteFunc(slices.Clone(*u.active.Load()), func(f Forward) bool { return SameAlias(f.Alias, alias) })
+	u.active.Store(&active)
+	return len(active)
 }
-
-func (u *Up) detach() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.tunnel = nil
-}
-
-func (u *Up) forwards() []Forward {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return slices.Clone(u.active)
-}
-
-func (u *Up) names() []string {
-	var names []string
-	for _, f := range u.forwards() {
-		names = append(names, f.Alias)
-	}
-	return names
-}
-
-func (u *Up) forward(bind string) (Forward, bool) {
-	for _, f := range u.forwards() {
-		if f.Alias == bind {
-			return f, true
-		}
-	}
-	return Forward{}, false
-}
-
-// removeForward removes an alias that was taken over or refused for good.
-func (u *Up) removeForward(m *Message) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.active = slices.DeleteFunc(u.active, func(f Forward) bool { return AliasLabel(f.Alias) == AliasLabel(m.Alias) })
-	if m.Type == TypeSuperseded {
-		u.final = Errorf(ExitTaken, "alias %s was taken over by a newer connection", m.Alias).
-			WithHint("another relay up or ssh forwards it now; run this one again to take it back")
-		return
-	}
-	if m.Type == TypeRevoked {
-		u.final = Errorf(ExitTaken, "%s", m.Message)
-		return
-	}
-	exit := ExitTaken
-	switch m.Code {
-	case relay.CodeValidationFailed:
-		exit = ExitUsage
-	case relay.CodeConflict: // the account has reached its limit of aliases
-		exit = ExitFailure
-	}
-	u.final = Errorf(exit, "alias %s was refused: %s", m.Alias, m.Message)
-}
-
-// finalError returns why no alias is left.
-func (u *Up) finalError() error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.final
-}
-
-// SameAlias reports whether two names, with or without their domain, mean the same
-// alias.
-func SameAlias(a, b string) bool { return AliasLabel(a) == AliasLabel(b) }
