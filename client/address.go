@@ -131,12 +131,6 @@ func (a *address) apply(conf *ssh_config.Config, name, home string, say func(str
 	}
 }
 
-// Addr returns the host and port that is dialed, after ~/.ssh/config.
-func (d *Dialer) Addr() (string, error) {
-	d.once.Do(d.prepare)
-	return d.where.String(), d.fail
-}
-
 func expandPath(path, home, host string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		path = filepath.Join(home, rest)

@@ -51,6 +51,15 @@ func hasCode(err error, code string) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
+// HintOf returns the hint of an error, or otherwise if it has none.
+func HintOf(err error, otherwise string) string {
+	var e *Error
+	if errors.As(err, &e) && e.Hint != "" {
+		return e.Hint
+	}
+	return otherwise
+}
+
 // Conflict reports whether the relay refused because of the present state.
 func Conflict(err error) bool { return hasCode(err, relay.CodeConflict) }
 

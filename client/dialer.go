@@ -35,6 +35,9 @@ type Dialer struct {
 	// Say gets lines for people, not yet safe to print.
 	Say func(string)
 
+	// approve makes the login an enrolment: as linkUser, with the first key alone, which the
+	// relay has approved by a person who gets link and code.
+	approve func(link, code string)
 	// connect replaces TCP in tests.
 	connect func(ctx context.Context, addr string) (net.Conn, error)
 
@@ -89,17 +92,26 @@ func (d *Dialer) Host() (string, error) {
 	return d.where.host, d.fail
 }
 
+// Addr returns the host and port that is dialed, after ~/.ssh/config.
+func (d *Dialer) Addr() (string, error) {
+	d.once.Do(d.prepare)
+	return d.where.String(), d.fail
+}
+
 func (d *Dialer) prepare() {
 	d.where, d.fail = resolve(d.Server, d.Home, d.Say)
-	d.keys = &keyring{
-		identity: d.Identity, agent: d.Agent, prompter: d.Prompter, say: d.Say,
-		files: append(d.where.identities, defaultKeys(d.Home)...),
+	if d.approve != nil {
+		d.where.user = linkUser
+	}
+	d.keys = &keyring{identity: d.Identity, agent: d.Agent, prompter: d.Prompter, say: d.Say, files: d.where.identities}
+	for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
+		d.keys.files = append(d.keys.files, filepath.Join(d.Home, ".ssh", name))
 	}
 }
 
-func (d *Dialer) hostKeys(ask Prompter) *hostKeys {
+func (d *Dialer) hostKeys() *hostKeys {
 	return &hostKeys{
-		pin: d.HostKey, prompter: ask, say: d.Say,
+		pin: d.HostKey, say: d.Say,
 		own:   filepath.Join(d.StateDir, "known_hosts"),
 		files: []string{filepath.Join(d.Home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"},
 	}
@@ -113,12 +125,15 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 		return nil, d.fail
 	}
 	for {
-		deadline := &pausableDeadline{ask: d.Prompter}
-		conn, err := d.dial(ctx, deadline)
+		person := &pausableDeadline{ask: d.Prompter, timeout: loginTimeout}
+		if d.approve != nil {
+			person.timeout = enrolTimeout
+		}
+		conn, err := d.dial(ctx, person)
 		var e *Error
 		// A person may take longer than the server waits. The next try uses the
 		// answers.
-		if errors.As(err, &e) && e.Exit == ExitUnreachable && deadline.asked && ctx.Err() == nil {
+		if errors.As(err, &e) && e.Exit == ExitUnreachable && person.asked && ctx.Err() == nil {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -128,29 +143,33 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 	}
 }
 
-func (d *Dialer) dial(ctx context.Context, deadline *pausableDeadline) (*Conn, error) {
-	var prompter Prompter
-	if d.Prompter != nil {
-		prompter = deadline
+// sayWaiting is how long a peer may be silent before the person at the terminal is
+// told.
+const sayWaiting = 3 * time.Second
+
+// dial makes one try. person is the Prompter of d, if d has one.
+func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, error) {
+	hosts := d.hostKeys()
+	if d.keys.prompter = nil; d.Prompter != nil {
+		d.keys.prompter, hosts.prompter = person, person
 	}
-	d.keys.prompter = prompter
 	if d.Identity != "" { // a bad file is reported before anything is dialed
 		if _, _, err := d.keys.signers(); err != nil {
 			return nil, err
 		}
 	}
+	if err := hosts.load(); err != nil {
+		return nil, err
+	}
 	addr := d.where.String()
-	spoke := d.waiting(addr)
-	defer spoke()
+	waiting := time.AfterFunc(sayWaiting, func() { d.Say("waiting for " + addr + " …") })
+	defer waiting.Stop()
+	if d.Prompter == nil {
+		waiting.Stop()
+	}
 	raw, err := d.open(ctx, addr)
 	if err != nil {
 		return nil, unreachable(addr, err)
-	}
-	deadline.conn = raw
-	hosts := d.hostKeys(prompter)
-	if err := hosts.load(); err != nil {
-		raw.Close()
-		return nil, err
 	}
 	signers, done, err := d.keys.signers()
 	if err != nil {
@@ -158,32 +177,18 @@ func (d *Dialer) dial(ctx context.Context, deadline *pausableDeadline) (*Conn, e
 		return nil, err
 	}
 	defer done()
-	stop := context.AfterFunc(ctx, func() { raw.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { raw.Close() })()
 	activity := &activityConn{Conn: raw, out: relay.NewBatchWriter(raw)}
-	deadline.resume()
+	person.conn = raw
+	person.resume()
 	d.keys.locked = nil
-	try := loginAttempt{addr: addr, hosts: hosts, signers: signers, keys: d.keys, gotHostKey: spoke}
-	conn, channels, requests, err := ssh.NewClientConn(activity, addr, try.config(d))
+	try := loginAttempt{Dialer: d, hosts: hosts, signers: signers, waiting: waiting}
+	conn, channels, requests, err := ssh.NewClientConn(activity, addr, try.config())
 	if err != nil {
 		return nil, try.explain(ctx, err)
 	}
 	_ = raw.SetDeadline(time.Time{})
 	return newConn(conn, channels, requests, addr, activity), nil
-}
-
-// sayWaiting is how long a peer may be silent before the person at the terminal is
-// told.
-const sayWaiting = 3 * time.Second
-
-// waiting tells the person at the terminal which address does not answer, unless the
-// returned function is called before.
-func (d *Dialer) waiting(addr string) (spoke func()) {
-	if d.Prompter == nil || d.Say == nil {
-		return func() {}
-	}
-	timer := time.AfterFunc(sayWaiting, func() { d.Say("waiting for " + addr + " …") })
-	return func() { timer.Stop() }
 }
 
 func (d *Dialer) open(ctx context.Context, addr string) (net.Conn, error) {
@@ -200,40 +205,35 @@ func unreachable(addr string, cause error) *Error {
 
 // loginAttempt is one attempt to log in.
 type loginAttempt struct {
-	addr       string
-	hosts      *hostKeys
-	signers    []ssh.Signer
-	keys       *keyring
-	gotHostKey func() // called when the peer has shown its host key; may be nil
-	banner     []string
-	bannerSize int // bytes of it
+	*Dialer
+	hosts   *hostKeys
+	signers []ssh.Signer
+	waiting *time.Timer // stopped when the peer has shown its host key
+	banner  string      // each with a line end
+	shown   bool        // link and code of an enrolment
 }
 
-// hostKey is the ssh.HostKeyCallback.
-func (l *loginAttempt) hostKey(host string, remote net.Addr, key ssh.PublicKey) error {
-	if l.gotHostKey != nil {
-		l.gotHostKey()
-	}
-	return l.hosts.check(host, remote, key)
-}
-
-// emptyAnswers answers the keyboard-interactive method, which follows the last key. It
-// proves nothing; a relay that knows none of the keys uses the method to say so.
-func emptyAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
-	return make([]string, len(questions)), nil
-}
-
-func (l *loginAttempt) config(d *Dialer) *ssh.ClientConfig {
+func (l *loginAttempt) config() *ssh.ClientConfig {
 	c := &ssh.ClientConfig{
-		User:              d.where.user,
-		Auth:              []ssh.AuthMethod{ssh.PublicKeys(l.signers...), ssh.KeyboardInteractive(emptyAnswers)},
-		HostKeyCallback:   l.hostKey,
-		HostKeyAlgorithms: l.hosts.algorithms(l.addr),
-		ClientVersion:     "SSH-2.0-relay_" + versionToken(d.Version),
-		BannerCallback: func(text string) error {
-			l.addBanner(text)
-			return nil
+		User: l.where.user,
+		HostKeyCallback: func(addr string, remote net.Addr, key ssh.PublicKey) error {
+			l.waiting.Stop()
+			return l.hosts.check(addr, remote, key)
 		},
+		HostKeyAlgorithms: l.hosts.algorithms(l.where.String()),
+		ClientVersion:     "SSH-2.0-relay_" + versionToken(l.Version),
+		BannerCallback:    l.addBanner,
+	}
+	if l.approve != nil {
+		l.signers = l.signers[:1]
+		c.Auth = []ssh.AuthMethod{ssh.PublicKeys(l.signers...)}
+	} else {
+		// Empty answers to the keyboard-interactive method, which follows the last key, prove
+		// nothing; a relay that knows none of the keys uses the method to say so.
+		empty := func(_, _ string, questions []string, _ []bool) ([]string, error) {
+			return make([]string, len(questions)), nil
+		}
+		c.Auth = []ssh.AuthMethod{ssh.PublicKeys(l.signers...), ssh.KeyboardInteractive(empty)}
 	}
 	// AES-GCM first: with AES in the CPU it is twice as fast as ChaCha20.
 	c.Ciphers = []string{
@@ -241,16 +241,6 @@ func (l *loginAttempt) config(d *Dialer) *ssh.ClientConfig {
 		ssh.CipherAES128CTR, ssh.CipherAES192CTR, ssh.CipherAES256CTR,
 	}
 	return c
-}
-
-// maxBanner bounds what is kept of the banners.
-const maxBanner = 64 << 10
-
-func (l *loginAttempt) addBanner(text string) {
-	if l.bannerSize+len(text) <= maxBanner {
-		l.bannerSize += len(text)
-		l.banner = append(l.banner, text)
-	}
 }
 
 // versionToken returns the version as RFC 4253 section 4.2 allows it: printable ASCII
@@ -264,91 +254,107 @@ func versionToken(v string) string {
 	}, v)
 }
 
+// maxBanner bounds what is kept of the banners.
+const maxBanner = 64 << 10
+
+// addBanner is the ssh.BannerCallback. The link and the code of an enrolment are shown once
+// both are known.
+func (l *loginAttempt) addBanner(text string) error {
+	if len(l.banner)+len(text) >= maxBanner {
+		return nil
+	}
+	l.banner += strings.ReplaceAll(text, "\r", "") + "\n"
+	if l.approve == nil || l.shown {
+		return nil
+	}
+	link, code := linkLine.FindString(l.banner), codeLine.FindStringSubmatch(l.banner)
+	if l.shown = link != "" && code != nil; l.shown {
+		l.approve(link, code[1])
+	}
+	return nil
+}
+
+// bannerLines returns the lines of the banners without their prefix, because the program
+// prints the same prefix.
+func (l *loginAttempt) bannerLines() []string {
+	lines := strings.Split(strings.TrimSpace(l.banner), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(line, "relay: ")
+	}
+	return lines
+}
+
 // explain turns a failed handshake into an *Error. It distinguishes a broken connection
 // from a refused login.
 func (l *loginAttempt) explain(ctx context.Context, err error) error {
+	addr, lines := l.where.String(), l.bannerLines()
+	told := strings.Join(lines, "\n")
 	var own *Error
 	var algorithms *ssh.AlgorithmNegotiationError
+	var netErr net.Error
+	isNetErr := errors.As(err, &netErr)
 	switch {
 	case errors.As(err, &own):
 		return own
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.As(err, &algorithms) && len(l.hosts.wanted(l.addr)) > 0:
-		return (&Error{Exit: ExitRefused, Text: "the host key of " + l.addr + " may have changed: it has none of the known type", Cause: err}).
-			WithHint("if the relay was set up anew, remove its old line: ssh-keygen -R '%s'", l.addr)
-	case !l.hosts.accepted && !timedOut(err):
-		return unreachable(l.addr, err).WithHint("is that the SSH address of the relay, and is relayd serve running there? its HTTP port is another one")
-	case !l.hosts.accepted || connectionError(err):
-		return l.interrupted(err)
-	}
-	if l.keys.locked != nil { // otherwise the error would be that no key was offered
+	case errors.As(err, &algorithms) && len(l.hosts.wanted(addr)) > 0:
+		return (&Error{Exit: ExitRefused, Text: "the host key of " + addr + " may have changed: it has none of the known type", Cause: err}).
+			WithHint("if the relay was set up anew, remove its old line: ssh-keygen -R '%s'", addr)
+	case !l.hosts.accepted && !(isNetErr && netErr.Timeout()):
+		return unreachable(addr, err).WithHint("is that the SSH address of the relay, and is relayd serve running there? its HTTP port is another one")
+	case l.hosts.accepted && l.approve != nil && told != "":
+		return Errorf(ExitRefused, "the key was not approved: %s", lines[len(lines)-1]).
+			WithHint("run relay login again for a new link, or make a token in the dashboard and run: relay login URL --with-token")
+	case !l.hosts.accepted || isNetErr || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed):
+		// The connection broke before the login was decided. A relay that cannot look up keys
+		// at the moment says so in a banner and hangs up.
+		if told == "" {
+			return unreachable(addr, err)
+		}
+		return (&Error{Exit: ExitUnreachable, Text: addr + " has ended the login", Cause: errors.New(told)}).
+			WithHint("this does not mean that your key is refused; try again in a moment")
+	case l.keys.locked != nil: // otherwise the error would be that no key was offered
 		return l.keys.locked
 	}
-	refused := Errorf(ExitRefused, "%s refused the login", l.addr).
-		WithHint("relay login URL has a key approved in the browser; offered here: %s", fingerprints(l.signers))
-	if text := bannerText(l.banner); text != "" {
-		refused.Cause = errors.New(text)
+	var offered []string
+	for _, s := range l.signers {
+		offered = append(offered, ssh.FingerprintSHA256(s.PublicKey()))
+	}
+	refused := Errorf(ExitRefused, "%s refused the login", addr).
+		WithHint("relay login URL has a key approved in the browser; offered here: %s", strings.Join(offered, ", "))
+	if told != "" {
+		refused.Cause = errors.New(told)
 	}
 	return refused
-}
-
-// interrupted returns the error of a connection that broke before the login was
-// decided. A relay that cannot look up keys at the moment says so in a banner and hangs
-// up.
-func (l *loginAttempt) interrupted(cause error) *Error {
-	text := bannerText(l.banner)
-	if text == "" {
-		return unreachable(l.addr, cause)
-	}
-	return (&Error{Exit: ExitUnreachable, Text: l.addr + " has ended the login", Cause: errors.New(text)}).
-		WithHint("this does not mean that your key is refused; try again in a moment")
-}
-
-// bannerText returns the text of the banners without the prefix of their lines, because
-// the program prints the same prefix.
-func bannerText(banner []string) string {
-	lines := strings.Split(strings.TrimSpace(strings.Join(banner, "\n")), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimPrefix(strings.TrimRight(line, "\r"), "relay: ")
-	}
-	return strings.Join(lines, "\n")
-}
-
-func timedOut(err error) bool {
-	var netErr net.Error
-	return errors.As(err, &netErr) && netErr.Timeout()
-}
-
-// connectionError reports whether an error is about the connection and not an answer of
-// the peer.
-func connectionError(err error) bool {
-	var netErr net.Error
-	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
 // pausableDeadline is a Prompter that suspends the deadline of the login while a person
 // is asked.
 type pausableDeadline struct {
-	ask   Prompter
-	conn  net.Conn
-	asked bool
+	ask     Prompter
+	timeout time.Duration
+	conn    net.Conn
+	asked   bool
 }
 
-func (p *pausableDeadline) resume() { _ = p.conn.SetDeadline(time.Now().Add(loginTimeout)) }
+func (p *pausableDeadline) resume() { _ = p.conn.SetDeadline(time.Now().Add(p.timeout)) }
+
+func (p *pausableDeadline) pause() {
+	p.asked = true
+	_ = p.conn.SetDeadline(time.Time{})
+}
 
 // Confirm is Prompter.Confirm without a deadline.
 func (p *pausableDeadline) Confirm(question string) bool {
-	p.asked = true
-	_ = p.conn.SetDeadline(time.Time{})
+	p.pause()
 	defer p.resume()
 	return p.ask.Confirm(question)
 }
 
 // Passphrase is Prompter.Passphrase without a deadline.
 func (p *pausableDeadline) Passphrase(file string) ([]byte, error) {
-	p.asked = true
-	_ = p.conn.SetDeadline(time.Time{})
+	p.pause()
 	defer p.resume()
 	return p.ask.Passphrase(file)
 }

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"relay/record"
 )
@@ -54,265 +56,284 @@ type Doctor struct {
 	BaseURL  string
 	Forwards []Forward // of webhooks.yaml, or as the person asks
 
-	timeoutOverride time.Duration // in place of probeLimit; 0 = that
-	list            []Finding
-	addr            string
-	shown           ssh.PublicKey // the host key that the relay shows
-	broken          bool          // the relay cannot be asked
+	timeout time.Duration // of one question to the network; 0 = probeLimit
+	list    []Finding
+	addr    string
+	shown   ssh.PublicKey // the host key that the relay shows
+	broken  bool          // the relay cannot be asked
+}
+
+// finding returns a Finding without its check; the reason becomes one line.
+func finding(verdict, fix, format string, args ...any) Finding {
+	return Finding{Verdict: verdict, Reason: strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; "), Fix: fix}
+}
+
+// note adds the outcome of a check.
+func (d *Doctor) note(check string, f Finding) {
+	f.Check = check
+	d.list = append(d.list, f)
+}
+
+// check makes a check that needs those before it.
+func (d *Doctor) check(check string, look func() Finding) {
+	if d.broken {
+		d.note(check, finding(VerdictSkip, "", "needs the check above that failed"))
+		return
+	}
+	f := look()
+	d.broken = f.Verdict == VerdictFail
+	d.note(check, f)
 }
 
 // Examine runs every check that needs the network; each check depends on the ones
 // before it. A check takes a few seconds at most.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
-	d.list = nil
 	defer func() {
 		if d.API != nil {
 			d.API.Close()
 		}
 	}()
-	host := d.names(ctx)
-	d.port(ctx)
-	d.hostKey(ctx)
-	d.login(ctx)
+	d.timeout = cmp.Or(d.timeout, probeLimit)
+	host, err := d.Dialer.Host()
+	d.addr, _ = d.Dialer.Addr()
+	d.check("name resolution", func() Finding {
+		if err != nil {
+			return finding(VerdictFail, "pass --server HOST:PORT or set RELAY_SERVER", "%v", err)
+		}
+		return d.names(ctx, host)
+	})
+	d.server(ctx)
+	if d.APIErr != nil || !d.API.overSSH() {
+		d.broken = false // what commands use is asked all the same
+	}
+	d.check("login", func() Finding { return d.login(ctx) })
 	d.aliases(ctx)
 	d.locals(ctx)
-	d.clock(ctx, host)
+	d.note("clock", d.clock(ctx, host))
 	return d.list
 }
 
-// timeout returns how long one check may wait for the network.
-func (d *Doctor) timeout() time.Duration { return cmp.Or(d.timeoutOverride, probeLimit) }
-
-func (d *Doctor) note(check, verdict, fix, format string, args ...any) {
-	reason := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ") // a finding is one line
-	d.list = append(d.list, Finding{Check: check, Verdict: verdict, Reason: reason, Fix: fix})
-	d.broken = d.broken || verdict == VerdictFail
-}
-
-func (d *Doctor) skip(check string) {
-	d.list = append(d.list, Finding{Check: check, Verdict: VerdictSkip, Reason: "needs the check above that failed"})
-}
-
 // names resolves the name of the server.
-func (d *Doctor) names(ctx context.Context) (host string) {
-	const check = "name resolution"
-	host, err := d.Dialer.Host()
-	if err == nil {
-		d.addr, err = d.Dialer.Addr()
-	}
-	if err != nil {
-		d.note(check, VerdictFail, "pass --server HOST:PORT or set RELAY_SERVER", "%v", err)
-		return ""
-	}
+func (d *Doctor) names(ctx context.Context, host string) Finding {
 	if net.ParseIP(host) != nil {
-		d.note(check, VerdictOK, "", "%s is an address", host)
-		return host
+		return finding(VerdictOK, "", "%s is an address", host)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	found, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
-		d.note(check, VerdictFail, "is the name right, and is there a network? ask the operator of the relay for its SSH address", "%v", err)
-		return host
+		return finding(VerdictFail, "is the name right, and is there a network? ask the operator of the relay for its SSH address", "%v", err)
 	}
-	d.note(check, VerdictOK, "", "%s is %s", host, strings.Join(found[:min(len(found), 4)], ", "))
-	return host
+	return finding(VerdictOK, "", "%s is %s", host, strings.Join(found[:min(len(found), 4)], ", "))
 }
 
-// port connects and reads the SSH identification.
-func (d *Doctor) port(ctx context.Context) {
-	const check = "port"
-	if d.broken {
-		d.skip(check)
-		return
-	}
-	conn, err := d.dial(ctx)
-	if err != nil {
-		d.note(check, VerdictFail, "is relayd serve running there, and does a firewall let you through? pass --server HOST:PORT for another address", "%v", err)
-		return
-	}
-	defer conn.Close()
-	// The identification of RFC 4253 section 4.2; lines may come before it.
-	start := make([]byte, 256)
-	n, err := conn.Read(start)
-	greeting, _, _ := bytes.Cut(start[:n], []byte("\n"))
-	switch {
-	case err != nil:
-		d.note(check, VerdictFail, "is that the SSH port of the relay?", "%s accepts connections and says nothing: %v", d.addr, err)
-	case !bytes.HasPrefix(greeting, []byte("SSH-2.0-")):
-		d.note(check, VerdictFail, "is that the SSH port of the relay? its HTTP port is another one", "%s does not speak SSH", d.addr)
-	case !bytes.Contains(bytes.ToLower(greeting), []byte("relayd")):
-		d.note(check, VerdictWarn, "is that the relay, or the machine's own sshd?", "%s answers as %s", d.addr, bytes.TrimSpace(greeting))
-	default:
-		d.note(check, VerdictOK, "", "%s answers as %s", d.addr, bytes.TrimSpace(greeting))
-	}
+// greetingConn keeps the beginning of what is read, which holds the SSH identification.
+type greetingConn struct {
+	net.Conn
+	start []byte
 }
 
-func (d *Doctor) dial(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout())
-	defer cancel()
-	conn, err := d.Dialer.open(ctx, d.addr)
-	if err == nil {
-		_ = conn.SetDeadline(time.Now().Add(d.timeout()))
-	}
-	return conn, err
+// Read reads and keeps the first bytes.
+func (c *greetingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.start = append(c.start, p[:min(n, max(0, 256-len(c.start)))]...)
+	return n, err
 }
+
+// server connects, reads the SSH identification (RFC 4253, section 4.2), and compares the host
+// key with the known ones. It stores none: a login does that.
+func (d *Doctor) server(ctx context.Context) {
+	hosts := d.Dialer.hostKeys()
+	loadErr := hosts.load()
+	var verdict, handshakeErr error
+	var remote net.Addr
+	d.check("port", func() Finding {
+		ctx, cancel := context.WithTimeout(ctx, d.timeout)
+		defer cancel()
+		raw, err := d.Dialer.open(ctx, d.addr)
+		if err != nil {
+			return finding(VerdictFail, "is relayd serve running there, and does a firewall let you through? pass --server HOST:PORT for another address", "%v", err)
+		}
+		defer raw.Close()
+		_ = raw.SetDeadline(time.Now().Add(d.timeout))
+		config := &ssh.ClientConfig{User: defaultUser}
+		config.HostKeyCallback = func(addr string, at net.Addr, key ssh.PublicKey) error {
+			d.shown, remote = key, at
+			if loadErr == nil {
+				verdict = hosts.known(addr, at, key)
+			}
+			return errors.New("seen enough")
+		}
+		if loadErr == nil {
+			config.HostKeyAlgorithms = hosts.algorithms(d.addr)
+		}
+		conn := &greetingConn{Conn: raw}
+		_, _, _, handshakeErr = ssh.NewClientConn(conn, d.addr, config)
+		greeting, _, _ := bytes.Cut(conn.start, []byte("\n"))
+		switch {
+		case len(greeting) == 0:
+			return finding(VerdictFail, "is that the SSH port of the relay?", "%s accepts connections and says nothing: %v", d.addr, handshakeErr)
+		case !bytes.HasPrefix(greeting, []byte("SSH-2.0-")):
+			return finding(VerdictFail, "is that the SSH port of the relay? its HTTP port is another one", "%s does not speak SSH", d.addr)
+		case !bytes.Contains(bytes.ToLower(greeting), []byte("relayd")):
+			return finding(VerdictWarn, "is that the relay, or the machine's own sshd?", "%s answers as %s", d.addr, bytes.TrimSpace(greeting))
+		}
+		return finding(VerdictOK, "", "%s answers as %s", d.addr, bytes.TrimSpace(greeting))
+	})
+	d.check("host key", func() Finding {
+		switch {
+		case loadErr != nil:
+			return finding(VerdictFail, "make the file readable, or remove it", "%v", loadErr)
+		case d.shown == nil:
+			return finding(VerdictFail, fixHostKey(hosts, d.addr), "the relay shows no key of a known kind: %v", handshakeErr)
+		}
+		return d.judgeKey(hosts, remote, verdict)
+	})
+}
+
+func fixHostKey(hosts *hostKeys, addr string) string {
+	return "ask the operator of the relay; if it was set up anew, remove the old line: ssh-keygen -R '" +
+		knownhosts.Normalize(addr) + "' -f " + hosts.fileOf(addr)
+}
+
+func (d *Doctor) judgeKey(hosts *hostKeys, remote net.Addr, verdict error) Finding {
+	shown := ssh.FingerprintSHA256(d.shown)
+	tcp, isTCP := remote.(*net.TCPAddr)
+	var unknown *knownhosts.KeyError
+	switch isUnknown := errors.As(verdict, &unknown); {
+	case hosts.pin != "" && strings.TrimRight(hosts.pin, "=") == shown:
+		return finding(VerdictOK, "", "%s is the pinned one", shown)
+	case hosts.pin != "":
+		return finding(VerdictFail, "ask the operator of the relay for its fingerprint", "%s is not the pinned %s", shown, hosts.pin)
+	case verdict == nil:
+		return finding(VerdictOK, "", "%s is known", shown)
+	case !isUnknown:
+		return finding(VerdictFail, fixHostKey(hosts, d.addr), "%s: %v", shown, verdict)
+	case len(unknown.Want) > 0:
+		return finding(VerdictFail, fixHostKey(hosts, d.addr), "%s is not the one that is known: somebody may be listening in between", shown)
+	case isTCP && tcp.IP.IsLoopback():
+		return finding(VerdictOK, "", "%s is new, and accepted at the first login: it is this machine", shown)
+	}
+	return finding(VerdictFail, "relay login URL pins it, or pass --host-key with the fingerprint that the operator of the relay tells you",
+		"%s is not known", shown)
+}
+
+const loginFix = "relay login URL"
 
 // login asks the relay for the account, over the connection that commands use. It
 // accepts only the host key that was shown before and stores nothing.
-func (d *Doctor) login(ctx context.Context) {
-	const check = "login"
+func (d *Doctor) login(ctx context.Context) Finding {
 	if d.APIErr != nil {
-		d.note(check, VerdictFail, fixOf(d.APIErr), "%v", d.APIErr)
-		return
+		return finding(VerdictFail, HintOf(d.APIErr, loginFix), "%v", d.APIErr)
 	}
-	if d.broken && d.API.overSSH() {
-		d.skip(check)
-		return
+	way := "with a token at " + d.API.Endpoint().Addr
+	if d.API.overSSH() {
+		way = "with an SSH key"
+		d.Dialer.HostKey = ssh.FingerprintSHA256(d.shown) // d.API uses this dialer
 	}
-	if d.API.overSSH() && d.shown != nil {
-		pinned, err := d.Dialer.as(d.Dialer.where.user)
-		if err != nil {
-			d.note(check, VerdictFail, fixOf(err), "%v", err)
-			return
-		}
-		pinned.HostKey = ssh.FingerprintSHA256(d.shown)
-		d.API = NewSSHAPI(pinned)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*d.timeout())
+	ctx, cancel := context.WithTimeout(ctx, 2*d.timeout)
 	defer cancel()
 	me, err := d.API.Me(ctx)
 	switch {
 	case err != nil:
-		d.note(check, VerdictFail, fixOf(err), "%v", err)
-		return
+		return finding(VerdictFail, HintOf(err, loginFix), "%v", err)
 	case me.User == "":
-		d.note(check, VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint().Addr)
-		return
+		return finding(VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint().Addr)
 	}
-	way := "with an SSH key"
-	if !d.API.overSSH() {
-		way = "with a token at " + d.API.Endpoint().Addr
-	}
-	d.note(check, VerdictOK, "", "you are %s, %s", me.User, way)
-}
-
-func fixOf(err error) string {
-	var e *Error
-	if errors.As(err, &e) && e.Hint != "" {
-		return e.Hint
-	}
-	return "relay login URL"
+	return finding(VerdictOK, "", "you are %s, %s", me.User, way)
 }
 
 // aliases checks each alias that is configured here.
 func (d *Doctor) aliases(ctx context.Context) {
-	const check = "alias"
-	if d.broken {
-		d.skip(check)
-		return
-	}
-	limited, cancel := context.WithTimeout(ctx, 2*d.timeout())
+	limited, cancel := context.WithTimeout(ctx, 2*d.timeout)
 	defer cancel()
 	var list record.List[record.Alias]
-	if err := d.API.Get(limited, "/aliases", &list); err != nil {
-		d.note(check, VerdictFail, fixOf(err), "%v", err)
-		return
+	var err error
+	if !d.broken {
+		err = d.API.Get(limited, "/aliases", &list)
 	}
-	if len(d.Forwards) == 0 {
-		d.note(check, VerdictSkip, "", "none is named here; the account has %d", len(list.Data))
-		return
-	}
-	for _, f := range d.Forwards {
-		d.alias(f.Alias, list.Data)
+	switch {
+	case err != nil:
+		d.check("alias", func() Finding { return finding(VerdictFail, HintOf(err, loginFix), "%v", err) })
+	case d.broken || len(d.Forwards) == 0:
+		d.check("alias", func() Finding {
+			return finding(VerdictSkip, "", "none is named here; the account has %d", len(list.Data))
+		})
+	default:
+		for _, f := range d.Forwards {
+			d.note("alias "+f.Alias, aliasFinding(f.Alias, list.Data))
+		}
 	}
 }
 
-func (d *Doctor) alias(name string, list []record.Alias) {
-	check := "alias " + name
-	for _, a := range list {
-		if a.Name != AliasLabel(name) {
-			continue
-		}
-		switch {
-		case a.Online && a.Tunnel != nil:
-			d.note(check, VerdictOK, "", "online since %s by %s, %s", a.Since, a.Tunnel.User, a.URL)
-		case a.Online:
-			d.note(check, VerdictOK, "", "online, %s", a.URL)
-		case a.QueuedEvents > 0:
-			d.note(check, VerdictWarn, "relay up "+name+", then relay replay-queued "+name, "%s with %d events queued, %s", a.State, a.QueuedEvents, a.URL)
-		default:
-			d.note(check, VerdictWarn, "relay up "+name, "%s, %s", a.State, a.URL)
-		}
-		return
+func aliasFinding(name string, list []record.Alias) Finding {
+	at := slices.IndexFunc(list, func(a record.Alias) bool { return a.Name == AliasLabel(name) })
+	if at < 0 {
+		return finding(VerdictWarn, "relay up "+name+" claims it when the name is free; else have its owner make you a member",
+			"the account has no such alias")
 	}
-	d.note(check, VerdictWarn, "relay up "+name+" claims it when the name is free; else have its owner make you a member",
-		"the account has no such alias")
+	switch a := list[at]; {
+	case a.Online && a.Tunnel != nil:
+		return finding(VerdictOK, "", "online since %s by %s, %s", a.Since, a.Tunnel.User, a.URL)
+	case a.Online:
+		return finding(VerdictOK, "", "online, %s", a.URL)
+	case a.QueuedEvents > 0:
+		return finding(VerdictWarn, "relay up "+name+", then relay replay-queued "+name, "%s with %d events queued, %s", a.State, a.QueuedEvents, a.URL)
+	default:
+		return finding(VerdictWarn, "relay up "+name, "%s, %s", a.State, a.URL)
+	}
 }
 
 // locals dials each local server once.
 func (d *Doctor) locals(ctx context.Context) {
-	const check = "local server"
 	if len(d.Forwards) == 0 {
-		d.note(check, VerdictSkip, "", "none is named here: there is no %s, and no --port", ConfigName)
-		return
+		d.note("local server", finding(VerdictSkip, "", "none is named here: there is no %s, and no --port", ConfigName))
 	}
 	for _, f := range d.Forwards {
-		limited, cancel := context.WithTimeout(ctx, d.timeout())
+		limited, cancel := context.WithTimeout(ctx, d.timeout)
 		conn, err := f.Target.Dial(limited)
 		cancel()
+		found := finding(VerdictOK, "", "%s accepts connections", f.Target.URL)
 		if err != nil {
-			d.list = append(d.list, Finding{
-				Check: check + " of " + f.Alias, Verdict: VerdictFail, Reason: f.Target.URL + ": " + err.Error(),
-				Fix: "start it, or name the right port; what comes meanwhile is kept and answered 502",
-			})
-			continue
+			found = finding(VerdictFail, "start it, or name the right port; what comes meanwhile is kept and answered 502", "%s: %v", f.Target.URL, err)
+		} else {
+			conn.Close()
 		}
-		conn.Close()
-		d.note(check+" of "+f.Alias, VerdictOK, "", "%s accepts connections", f.Target.URL)
+		d.note("local server of "+f.Alias, found)
 	}
 }
 
 // clock compares the clock of this machine with the Date header of the relay.
-func (d *Doctor) clock(ctx context.Context, host string) {
-	const check = "clock"
+func (d *Doctor) clock(ctx context.Context, host string) Finding {
+	const where = "set RELAY_URL to the address of the dashboard"
 	api := d.API
 	if d.broken || d.APIErr != nil {
-		base := cmp.Or(d.BaseURL, BaseURL(host))
 		var err error
-		if api, err = NewAPI(base, "", d.Dialer.Version); err != nil {
-			d.list = append(d.list, Finding{check, VerdictFail, err.Error(), "set RELAY_URL to the address of the dashboard"})
-			return
+		if api, err = NewAPI(cmp.Or(d.BaseURL, BaseURL(host)), "", d.Dialer.Version); err != nil {
+			return finding(VerdictFail, where, "%v", err)
 		}
 		defer api.Close()
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	from, asked := api.Endpoint().Addr, time.Now()
 	resp, err := api.request(ctx, http.MethodGet, "/ssh", nil, "")
 	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictSkip, "cannot ask " + from + ": " + err.Error(), "set RELAY_URL to the address of the dashboard"})
-		return
+		return finding(VerdictSkip, where, "cannot ask %s: %v", from, err)
 	}
 	defer resp.Body.Close()
 	theirs, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
-		d.list = append(d.list, Finding{check, VerdictSkip, from + " does not say what time it is", ""})
-		return
+		return finding(VerdictSkip, "", "%s does not say what time it is", from)
 	}
-	d.skew(from, clockSkew(theirs, asked, time.Now()))
-}
-
-func (d *Doctor) skew(from string, skew time.Duration) {
-	const check, fix = "clock", "set this machine's clock (NTP), or the relay's: receivers refuse signatures by their time"
-	switch {
+	const fix = "set this machine's clock (NTP), or the relay's: receivers refuse signatures by their time"
+	switch skew := clockSkew(theirs, asked, time.Now()); {
 	case skew >= skewFail:
-		d.note(check, VerdictFail, fix, "%s apart from %s", skew.Round(time.Second), from)
+		return finding(VerdictFail, fix, "%s apart from %s", skew.Round(time.Second), from)
 	case skew >= skewWarn:
-		d.note(check, VerdictWarn, fix, "%s apart from %s", skew.Round(time.Second), from)
-	default:
-		d.note(check, VerdictOK, "", "less than %s apart from %s", skewWarn, from)
+		return finding(VerdictWarn, fix, "%s apart from %s", skew.Round(time.Second), from)
 	}
+	return finding(VerdictOK, "", "less than %s apart from %s", skewWarn, from)
 }
 
 // clockSkew returns the least difference of the clocks that explains the header: it has

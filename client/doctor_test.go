@@ -28,7 +28,7 @@ func TestSkewIsTheLeastThatExplains(t *testing.T) {
 
 // verdicts gives what a doctor found, by check.
 func verdicts(t *testing.T, d *Doctor) map[string]Finding {
-	d.timeoutOverride = testTimeout
+	d.timeout = testTimeout
 	found := map[string]Finding{}
 	for _, f := range d.Examine(context.Background()) {
 		found[f.Check] = f

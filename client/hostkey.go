@@ -200,7 +200,7 @@ func (d *Dialer) Pin(keys []ssh.PublicKey) error {
 	if err != nil {
 		return err
 	}
-	return d.hostKeys(nil).replace(addr, keys)
+	return d.hostKeys().replace(addr, keys)
 }
 
 // keep adds a key to the file of this program.

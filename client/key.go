@@ -43,15 +43,6 @@ type keyring struct {
 	locked error // why a key that the server wanted could not be opened
 }
 
-// defaultKeys lists the key files below ~/.ssh that are tried, in order of preference.
-func defaultKeys(home string) []string {
-	var files []string
-	for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
-		files = append(files, filepath.Join(home, ".ssh", name))
-	}
-	return files
-}
-
 // signers lists the keys. Call done when they are no longer used.
 func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	done = func() {}
@@ -290,13 +281,4 @@ func (l *lockedSigner) open() error {
 		}
 	}
 	return wrong
-}
-
-// fingerprints lists the fingerprints of keys for people.
-func fingerprints(list []ssh.Signer) string {
-	var names []string
-	for _, s := range list {
-		names = append(names, ssh.FingerprintSHA256(s.PublicKey()))
-	}
-	return strings.Join(names, ", ")
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -38,7 +37,7 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]clie
 	conf, err := p.readConfig()
 	switch {
 	case err != nil:
-		found.Verdict, found.Reason, found.Fix = client.VerdictFail, err.Error(), hintOf(err, "correct the file; relay config check looks at it")
+		found.Verdict, found.Reason, found.Fix = client.VerdictFail, err.Error(), client.HintOf(err, "correct the file; relay config check looks at it")
 		conf = &client.Config{}
 	case conf.Path == "":
 		found.Verdict, found.Reason = client.VerdictSkip, noConfig
@@ -65,7 +64,7 @@ func (p *program) loginsFinding() client.Finding {
 	list, err := p.logins().Read()
 	switch {
 	case err != nil:
-		f.Verdict, f.Reason, f.Fix = client.VerdictFail, err.Error(), hintOf(err, "remove it and run relay login again")
+		f.Verdict, f.Reason, f.Fix = client.VerdictFail, err.Error(), client.HintOf(err, "remove it and run relay login again")
 	case len(list) == 0:
 		f.Verdict, f.Reason = client.VerdictSkip, "there is no login; commands use SSH with the key, or RELAY_TOKEN"
 	default:
@@ -76,14 +75,6 @@ func (p *program) loginsFinding() client.Finding {
 		f.Reason = strings.Join(where, ", ")
 	}
 	return f
-}
-
-func hintOf(err error, otherwise string) string {
-	var e *client.Error
-	if errors.As(err, &e) && e.Hint != "" {
-		return e.Hint
-	}
-	return otherwise
 }
 
 // doctorForwards returns the aliases to check and their targets.
