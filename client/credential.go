@@ -3,7 +3,6 @@ package client
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,7 +42,7 @@ func (l Logins) OwnKey() string { return filepath.Join(l.Dir, "id_ed25519") }
 // Read returns the logins, the newest last. A file that others can access is refused,
 // because they may have read the tokens.
 func (l Logins) Read() ([]Login, error) {
-	text, info, err := readFile(l.Path())
+	info, err := os.Stat(l.Path())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -51,6 +50,7 @@ func (l Logins) Read() ([]Login, error) {
 		return nil, Errorf(ExitFailure, "others can read %s, which holds tokens (mode %04o)", l.Path(), info.Mode().Perm()).
 			WithHint("chmod 600 '%s', then relay logout and relay login if somebody may have read it", l.Path())
 	}
+	text, err := os.ReadFile(l.Path())
 	if err != nil {
 		return nil, &Error{Exit: ExitFailure, Text: "cannot read the logins", Cause: err}
 	}
@@ -62,62 +62,32 @@ func (l Logins) Read() ([]Login, error) {
 	return file.Logins, nil
 }
 
-// maxLogins bounds the file of logins.
-const maxLogins = 1 << 20
-
-// readFile reads a small file and returns the info of the same open file.
-func readFile(path string) ([]byte, fs.FileInfo, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(file, maxLogins))
-	return text, info, err
-}
-
 // Save stores a login as the newest one and replaces an older one at the same server.
-func (l Logins) Save(login Login) error {
-	return withLock(l.Dir, func() error {
-		list, err := l.Read()
-		if err != nil {
-			return err
-		}
-		return l.write(append(without(list, login.Server), login))
-	})
-}
+func (l Logins) Save(login Login) error { return l.change(login.Server, login) }
 
 // Forget removes the login at a server, and the file with the last login.
-func (l Logins) Forget(server string) error {
+func (l Logins) Forget(server string) error { return l.change(server) }
+
+// change replaces the login at a server.
+func (l Logins) change(server string, by ...Login) error {
 	return withLock(l.Dir, func() error {
 		list, err := l.Read()
 		if err != nil {
 			return err
 		}
-		if list = without(list, server); len(list) > 0 {
-			return l.write(list)
+		list = append(slices.DeleteFunc(list, func(o Login) bool { return SameServer(o.Server, server) }), by...)
+		if len(list) == 0 {
+			if err := os.Remove(l.Path()); !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return nil
 		}
-		if err := os.Remove(l.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		text, err := json.MarshalIndent(loginsFile{Version: 1, Logins: list}, "", "  ")
+		if err != nil {
 			return err
 		}
-		return nil
+		return writePrivate(l.Path(), append(text, '\n'))
 	})
-}
-
-func without(list []Login, server string) []Login {
-	return slices.DeleteFunc(slices.Clone(list), func(o Login) bool { return SameServer(o.Server, server) })
-}
-
-func (l Logins) write(list []Login) error {
-	text, err := json.MarshalIndent(loginsFile{Version: 1, Logins: list}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return writePrivate(l.Path(), append(text, '\n'))
 }
 
 // writePrivate replaces a file atomically; only its owner can read it. The directory is

@@ -103,42 +103,34 @@ func (h *hostKeys) algorithms(addr string) []string {
 // check is the ssh.HostKeyCallback. It runs before the client sends anything about its
 // keys.
 func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error {
-	err := h.verdict(addr, remote, key)
-	h.accepted = err == nil
-	return err
-}
-
-func (h *hostKeys) verdict(addr string, remote net.Addr, key ssh.PublicKey) error {
 	shown := ssh.FingerprintSHA256(key)
-	if h.pin != "" {
-		if strings.TrimRight(h.pin, "=") == shown {
-			return nil
-		}
-		return Errorf(ExitRefused, "the host key of %s is %s, not the pinned %s", addr, shown, h.pin).
-			WithHint("somebody may be listening in between; ask the operator of the relay for its fingerprint")
-	}
 	err := h.known(addr, remote, key)
 	var unknown *knownhosts.KeyError
+	isUnknown := errors.As(err, &unknown)
 	switch {
+	case h.pin != "":
+		if strings.TrimRight(h.pin, "=") != shown {
+			return Errorf(ExitRefused, "the host key of %s is %s, not the pinned %s", addr, shown, h.pin).
+				WithHint("somebody may be listening in between; ask the operator of the relay for its fingerprint")
+		}
 	case err == nil:
-		return nil
-	case errors.As(err, &unknown) && len(unknown.Want) == 0:
-		return h.first(addr, remote, key, shown)
-	case errors.As(err, &unknown):
-		return h.changed(addr, shown, unknown.Want)
+	case isUnknown && len(unknown.Want) == 0:
+		if err := h.first(addr, remote, key); err != nil {
+			return err
+		}
+	case isUnknown:
+		var known []string
+		for _, k := range unknown.Want {
+			known = append(known, ssh.FingerprintSHA256(k.Key))
+		}
+		return Errorf(ExitRefused, "the host key of %s has changed: it shows %s, known is %s", addr, shown, strings.Join(known, " or ")).
+			WithHint("somebody may be listening in between; if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s",
+				knownhosts.Normalize(addr), h.fileOf(addr))
 	default:
 		return &Error{Exit: ExitRefused, Text: "the host key of " + addr + " is not accepted", Cause: err}
 	}
-}
-
-func (h *hostKeys) changed(addr, shown string, want []knownhosts.KnownKey) error {
-	var known []string
-	for _, k := range want {
-		known = append(known, ssh.FingerprintSHA256(k.Key))
-	}
-	return Errorf(ExitRefused, "the host key of %s has changed: it shows %s, known is %s", addr, shown, strings.Join(known, " or ")).
-		WithHint("somebody may be listening in between; if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s",
-			knownhosts.Normalize(addr), h.fileOf(addr))
+	h.accepted = true
+	return nil
 }
 
 // fileOf returns the file that holds a key of the address.
@@ -150,7 +142,8 @@ func (h *hostKeys) fileOf(addr string) string {
 }
 
 // first decides about a host without a known key.
-func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown string) error {
+func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey) error {
+	shown := ssh.FingerprintSHA256(key)
 	tcp, ok := remote.(*net.TCPAddr)
 	switch {
 	case ok && tcp.IP.IsLoopback():
@@ -160,7 +153,7 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown 
 		return Errorf(ExitRefused, "the host key of %s is not known: it shows %s", addr, shown).
 			WithHint("ask the operator of the relay for its fingerprint and pass --host-key %s", shown)
 	}
-	if err := h.keep(addr, key); err != nil {
+	if err := h.store(addr, key); err != nil {
 		h.say("warning: the host key could not be kept, so it is a first use next time too: " + err.Error())
 		return nil
 	}
@@ -168,28 +161,26 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey, shown 
 	return nil
 }
 
-// replace stores keys as the known ones of an address, instead of those that this
-// program stored before.
-func (h *hostKeys) replace(addr string, keys []ssh.PublicKey) error {
-	return withLock(filepath.Dir(h.own), func() error { return h.rewrite(addr, keys) })
-}
-
-func (h *hostKeys) rewrite(addr string, keys []ssh.PublicKey) error {
-	old, err := os.ReadFile(h.own)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	var text bytes.Buffer
-	name := []byte(knownhosts.Normalize(addr) + " ")
-	for line := range bytes.Lines(old) {
-		if !bytes.HasPrefix(line, name) {
-			text.Write(append(bytes.TrimRight(line, "\r\n"), '\n'))
+// store makes keys the known ones of an address, instead of those that this program stored
+// before.
+func (h *hostKeys) store(addr string, keys ...ssh.PublicKey) error {
+	return withLock(filepath.Dir(h.own), func() error {
+		old, err := os.ReadFile(h.own)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
-	}
-	for _, key := range keys {
-		text.WriteString(knownhosts.Line([]string{addr}, key) + "\n")
-	}
-	return writePrivate(h.own, text.Bytes())
+		var text bytes.Buffer
+		name := []byte(knownhosts.Normalize(addr) + " ")
+		for line := range bytes.Lines(old) {
+			if !bytes.HasPrefix(line, name) {
+				text.Write(append(bytes.TrimRight(line, "\r\n"), '\n'))
+			}
+		}
+		for _, key := range keys {
+			text.WriteString(knownhosts.Line([]string{addr}, key) + "\n")
+		}
+		return writePrivate(h.own, text.Bytes())
+	})
 }
 
 // Pin stores the host keys of the server, which the caller has from a trusted source. A
@@ -200,23 +191,5 @@ func (d *Dialer) Pin(keys []ssh.PublicKey) error {
 	if err != nil {
 		return err
 	}
-	return d.hostKeys().replace(addr, keys)
-}
-
-// keep adds a key to the file of this program.
-func (h *hostKeys) keep(addr string, key ssh.PublicKey) error {
-	return withLock(filepath.Dir(h.own), func() error {
-		old, err := os.ReadFile(h.own)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if len(old) > 0 && old[len(old)-1] != '\n' { // somebody has edited it
-			old = append(old, '\n')
-		}
-		line := knownhosts.Line([]string{addr}, key) + "\n"
-		if bytes.Contains(old, []byte(line)) { // another one was faster
-			return nil
-		}
-		return writePrivate(h.own, append(old, line...))
-	})
+	return d.hostKeys().store(addr, keys...)
 }

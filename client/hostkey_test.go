@@ -200,7 +200,7 @@ func TestKnownHostsWithoutALastLineEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := h.keep("b.test:2", two); err != nil {
+		if err := h.store("b.test:2", two); err != nil {
 			t.Fatal(err)
 		}
 	}

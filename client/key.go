@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
@@ -12,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -38,7 +38,6 @@ type keyring struct {
 	say          func(string)
 	agentTimeout time.Duration // for the agent to list its keys; 0 = agentTimeout
 
-	mu     sync.Mutex
 	opened map[string]ssh.Signer
 	locked error // why a key that the server wanted could not be opened
 }
@@ -64,7 +63,9 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
 			k.say("warning: the key " + file + " is not used: " + err.Error())
-		case !slices.ContainsFunc(list, func(s ssh.Signer) bool { return sameKey(s, signer) }):
+		case !slices.ContainsFunc(list, func(s ssh.Signer) bool {
+			return bytes.Equal(s.PublicKey().Marshal(), signer.PublicKey().Marshal())
+		}):
 			list = append(list, signer)
 		}
 	}
@@ -76,19 +77,18 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	return list, done, nil
 }
 
-// none reports whether there is no key at all.
-func (k *keyring) none() bool {
-	quiet := &keyring{agent: k.agent, files: k.files, prompter: k.prompter, say: func(string) {}}
-	list, done, err := quiet.signers()
-	done()
-	return err != nil || len(list) == 0
-}
-
 // NoKey reports whether there is no key to log in with: none is named, the ssh-agent
 // has none, and there are no key files.
 func (d *Dialer) NoKey() bool {
 	d.once.Do(d.prepare)
-	return d.Identity == "" && d.keys.none()
+	if d.Identity != "" {
+		return false
+	}
+	quiet := *d.keys
+	quiet.say = func(string) {}
+	_, done, err := quiet.signers()
+	done()
+	return err != nil
 }
 
 // FirstKey returns the public half of the key that is offered first.
@@ -106,63 +106,51 @@ func (d *Dialer) FirstKey() (ssh.PublicKey, error) {
 // MakeKey writes a new ed25519 key pair without a passphrase, in the format of
 // ssh-keygen, and returns its public half. An existing key is returned unchanged.
 func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
-	lockErr := withLock(filepath.Dir(file), func() error {
-		key, err = makeKey(file, comment)
-		return nil
+	err = withLock(filepath.Dir(file), func() error {
+		text, err := os.ReadFile(file)
+		if !errors.Is(err, os.ErrNotExist) {
+			var signer ssh.Signer
+			if err == nil {
+				signer, err = ssh.ParsePrivateKey(text)
+			}
+			if err != nil { // it is not replaced
+				return &Error{Exit: ExitFailure, Text: "cannot use the key " + file, Cause: err}
+			}
+			key = signer.PublicKey()
+			return nil
+		}
+		public, private, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return err
+		}
+		block, err := ssh.MarshalPrivateKey(private, comment)
+		if err != nil {
+			return err
+		}
+		if key, err = ssh.NewPublicKey(public); err != nil {
+			return err
+		}
+		if err := writePrivate(file, pem.EncodeToMemory(block)); err != nil {
+			return err
+		}
+		return writePrivate(file+".pub", append(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)), " "+comment+"\n"...))
 	})
-	if lockErr != nil {
-		return nil, &Error{Exit: ExitFailure, Text: "cannot make a key", Cause: lockErr}
+	var own *Error
+	if err != nil && !errors.As(err, &own) {
+		err = &Error{Exit: ExitFailure, Text: "cannot make a key", Cause: err}
 	}
 	return key, err
 }
 
-func makeKey(file, comment string) (ssh.PublicKey, error) {
-	text, err := os.ReadFile(file)
-	if !errors.Is(err, os.ErrNotExist) {
-		var signer ssh.Signer
-		if err == nil {
-			signer, err = ssh.ParsePrivateKey(text)
-		}
-		if err != nil { // it is not replaced
-			return nil, &Error{Exit: ExitFailure, Text: "cannot use the key " + file, Cause: err}
-		}
-		return signer.PublicKey(), nil
-	}
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	block, err := ssh.MarshalPrivateKey(private, comment)
-	if err != nil {
-		return nil, err
-	}
-	key, err := ssh.NewPublicKey(public)
-	if err != nil {
-		return nil, err
-	}
-	if err := writePrivate(file, pem.EncodeToMemory(block)); err != nil {
-		return nil, &Error{Exit: ExitFailure, Text: "cannot make a key", Cause: err}
-	}
-	line := append(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)), " "+comment+"\n"...)
-	return key, writePrivate(file+".pub", line)
-}
-
 // agentTimeout is how long an ssh-agent may take to list its keys.
 const agentTimeout = 5 * time.Second
-
-func sameKey(a, b ssh.Signer) bool {
-	return string(a.PublicKey().Marshal()) == string(b.PublicKey().Marshal())
-}
 
 func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 	none := func() {}
 	if k.agent == "" {
 		return nil, none
 	}
-	within := agentTimeout
-	if k.agentTimeout > 0 {
-		within = k.agentTimeout
-	}
+	within := cmp.Or(k.agentTimeout, agentTimeout)
 	conn, err := net.DialTimeout("unix", k.agent, within)
 	if err != nil {
 		k.say("warning: the ssh-agent is not used: " + err.Error())
@@ -182,8 +170,6 @@ func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 // open reads a key file; an encrypted one becomes a signer that asks for its
 // passphrase once the server has accepted its public half.
 func (k *keyring) open(file string) (ssh.Signer, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	if s, ok := k.opened[file]; ok {
 		return s, nil
 	}
@@ -229,8 +215,6 @@ type lockedSigner struct {
 	file   string
 	text   []byte
 	public ssh.PublicKey
-
-	mu     sync.Mutex
 	opened ssh.AlgorithmSigner
 }
 
@@ -244,8 +228,6 @@ func (l *lockedSigner) Sign(random io.Reader, data []byte) (*ssh.Signature, erro
 // SSH library continues with the next key, so the reason is kept in the keyring as
 // well.
 func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.opened == nil {
 		l.ring.locked = l.open()
 	}
