@@ -105,7 +105,7 @@ func TestBackupOfPostgres(t *testing.T) {
 func TestExamine(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
-		alias, old := withAlias(t, s), time.Now().Add(-5*time.Hour)
+		alias, old := withAlias(t, s), time.Now().Add(-73*time.Hour)
 		id := stored(t, s, eventAt(s, alias, old, relay.StateDelivering, "x"))
 		beside := mustOpen(t, store.Options{URL: o.URL, DataDir: o.DataDir, NoCreate: true})
 		db := database(t, o)

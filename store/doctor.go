@@ -299,7 +299,7 @@ func examineOrphans(q session) Finding {
 	return countFinding(q, `SELECT (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = c.event_id))
 		+ (SELECT COUNT(*) FROM payloads p WHERE p.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`,
 		[]any{before, before}, "no bytes are left over", "%d rows of bytes belong to no event",
-		"start the server, or leave it running: it sweeps them within a day")
+		"start the server, or leave it running: it sweeps them within two days")
 }
 
 // examineUnderWay checks that each attempt under way belongs to a living node.

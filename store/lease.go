@@ -9,9 +9,8 @@ import (
 // Names of the leases: work that one node does for all of them.
 const (
 	leaseRetention = "retention" // events that are too old
-	leaseTidy      = "tidy"      // partitions, expired rows, the end of the audit log
+	leaseTidy      = "tidy"      // partitions, expired rows, the end of the audit log, bodies without an event
 	leaseClaims    = "claims"    // of nodes that are gone
-	leaseOrphans   = "orphans"   // bodies without an event
 )
 
 const (

@@ -291,24 +291,21 @@ func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Ti
 }
 
 // orphanTable is a table that can hold bytes of deleted events.
-type orphanTable struct {
-	table, key string
-	rows       int // that one row of the table counts as
-}
+type orphanTable struct{ name, key string }
 
 var (
-	orphanPayloads = orphanTable{`payloads`, `event_id, n`, rowsPerPart}
-	orphanParts    = orphanTable{`body_chunks`, `event_id, n, i`, rowsPerPart}
+	orphanPayloads = orphanTable{`payloads`, `event_id, n`}
+	orphanParts    = orphanTable{`body_chunks`, `event_id, n, i`}
 )
 
 // removeOrphanRows deletes the remaining rows of deleted events from a table.
-func (s *Store) removeOrphanRows(ctx context.Context, l orphanTable, ids []relay.ID) error {
+func (s *Store) removeOrphanRows(ctx context.Context, table orphanTable, ids []relay.ID) error {
 	for some := range slices.Chunk(ids, removalMaxRows) {
 		for more := true; more; {
 			err := s.pacedUpdate(ctx, "remove bodies", func(c *writeTx, budget int) error {
-				limit := max(1, budget/l.rows)
+				limit := max(1, budget/rowsPerPart)
 				n, err := c.execIn(fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE event_id IN (?) LIMIT ?)`,
-					l.table, l.key), some, limit)
+					table.name, table.key), some, limit)
 				more = n == int64(limit)
 				return err
 			})

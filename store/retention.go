@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -135,18 +136,9 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 		}
 	}
 	if total > 0 {
-		first = firstError(first, s.vacuum(ctx))
+		first = cmp.Or(first, s.vacuum(ctx))
 	}
 	return total, first
-}
-
-func firstError(list ...error) error {
-	for _, err := range list {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // expire removes the events of one alias that are older than before.

@@ -87,7 +87,6 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	s.wait.Go(func() { s.retentionLoop(run, jumps) })
 	s.wait.Go(func() { s.evictionLoop(run) })
 	s.wait.Go(func() { s.reconcileLoop(run) })
-	s.wait.Go(func() { s.orphanLoop(run) })
 	return nil
 }
 
@@ -137,31 +136,41 @@ func (s *Store) sweepAgain(ctx context.Context) {
 
 const partitionsLate = "partitions of the days to come cannot be made yet; the default partition takes their rows until they are"
 
-// tidyLoop deletes the events of removed aliases, at once when an alias is removed here, and each
-// hour makes partitions and, if the clock can be trusted, deletes expired rows. The lock that
-// keeps partitions from being made may be given back soon: relayd tries again each minute.
+// tidyLoop deletes the events of removed aliases, at once when an alias is removed here. Each
+// hour it makes partitions and, if the clock can be trusted, deletes expired rows, and once a
+// day orphaned bodies. The lock that keeps partitions from being made may be given back soon:
+// relayd tries again each minute.
 func (s *Store) tidyLoop(ctx context.Context, jumps clockJumps) {
 	minute := time.NewTicker(time.Minute)
 	defer minute.Stop()
+	try := func(failure string, err error) bool {
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn(failure, "err", err)
+		}
+		return err == nil
+	}
 	made, woken := false, false
+	var swept time.Time
 	for n := 0; ; n++ {
 		sure := !jumps.recentJump(s.now())
 		holder := s.holdsLease(ctx, leaseTidy)
 		if holder || woken {
-			if err := s.deleteRemovedAliases(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("events of removed aliases cannot be deleted yet", "err", err)
-			}
+			try("events of removed aliases cannot be deleted yet", s.deleteRemovedAliases(ctx))
 		}
 		hour := n%60 == 0
 		if holder && (hour || !made) {
 			err := s.makePartitions(ctx, s.now())
-			if made = err == nil; !made && hour && ctx.Err() == nil {
-				s.log.Warn(partitionsLate, "err", err)
+			if made = err == nil; hour {
+				try(partitionsLate, err)
 			}
 		}
 		if holder && hour && sure {
-			if err := s.dropExpired(ctx, s.now()); err != nil && ctx.Err() == nil {
-				s.log.Warn("hourly tidying failed", "err", err)
+			try("hourly tidying failed", s.dropExpired(ctx, s.now()))
+			if swept.IsZero() || time.Since(swept) >= sweepInterval {
+				_, err := s.SweepOrphans(ctx, s.now())
+				if try("orphaned bodies cannot be removed now", err) {
+					swept = time.Now()
+				}
 			}
 		}
 		select {

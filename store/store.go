@@ -114,8 +114,6 @@ type Store struct {
 
 	retainMu  sync.Mutex
 	daysTried time.Time // when dropping partitions was last tried
-	sweepMu   sync.Mutex
-	orphans   orphans
 
 	rounds    atomic.Int64 // see Rounds
 	serving   atomic.Bool  // the committer runs
