@@ -130,7 +130,7 @@ func (a *API) overSSH() bool { return a.endpoint.Name == "ssh" }
 func (a *API) Close() {
 	a.http.CloseIdleConnections()
 	if a.link != nil {
-		a.link.close()
+		_ = a.link.lose(nil)
 	}
 }
 

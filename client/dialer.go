@@ -53,7 +53,7 @@ type Conn struct {
 	Addr     string
 	activity *activityConn
 	notices  chan relay.Notice // closed at the end of the connection
-	ended    chan struct{}     // closed then too
+	alive    context.Context   // ends then too
 }
 
 // maxNotices is how many notices wait at most; the relay sends a few for each forward.
@@ -61,25 +61,24 @@ const maxNotices = 256
 
 // newConn starts to use an SSH connection.
 func newConn(conn ssh.Conn, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request, addr string, activity *activityConn) *Conn {
-	c := &Conn{Addr: addr, activity: activity, notices: make(chan relay.Notice, maxNotices), ended: make(chan struct{})}
+	alive, end := context.WithCancel(context.Background())
+	c := &Conn{Addr: addr, activity: activity, notices: make(chan relay.Notice, maxNotices), alive: alive}
 	others := make(chan *ssh.Request)
 	c.Client = ssh.NewClient(conn, channels, others)
 	go func() {
-		defer close(c.ended)
+		defer end()
 		defer close(c.notices)
 		defer close(others)
 		for r := range requests {
-			if r.Type != relay.NoticeRequest {
-				others <- r // refused by the library
-				continue
-			}
 			var n relay.Notice
-			if ssh.Unmarshal(r.Payload, &n) != nil {
-				continue
-			}
-			select {
-			case c.notices <- n:
-			default: // waiting would stop the whole connection
+			switch {
+			case r.Type != relay.NoticeRequest:
+				others <- r // refused by the library
+			case ssh.Unmarshal(r.Payload, &n) == nil:
+				select {
+				case c.notices <- n:
+				default: // waiting would stop the whole connection
+				}
 			}
 		}
 	}()

@@ -50,37 +50,27 @@ func newSSHAPI(version string, dial func(context.Context, string, string) (net.C
 // sshLink is the SSH connection of an API.
 type sshLink struct {
 	dialer *Dialer
-	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	conn   *Conn
-	alive  context.Context // of conn
-	ended  chan struct{}   // closed when nothing of conn runs any more
-	reason error           // why keepalive has ended conn, or nil; valid after ended
+	mu        sync.Mutex
+	conn      *Conn
+	keepalive sync.WaitGroup // of conn
+	reason    error          // why keepalive has ended conn, or nil; valid when it has ended
 }
 
 // connect makes the connection unless there is one.
 func (l *sshLink) connect(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn != nil && l.alive.Err() == nil {
+	if l.conn != nil && l.conn.alive.Err() == nil {
 		return nil
 	}
 	conn, err := l.dialer.Dial(ctx)
 	if err != nil {
 		return err
 	}
-	alive, end := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	l.conn, l.alive, l.ended = conn, alive, ended
-	l.wg.Go(func() {
-		_ = conn.Wait()
-		end()
-	})
-	l.wg.Go(func() {
-		defer close(ended)
-		l.reason = conn.keepalive(alive)
-	})
+	l.keepalive.Wait() // that of the connection before
+	l.conn = conn
+	l.keepalive.Go(func() { l.reason = conn.keepalive(conn.alive) })
 	return nil
 }
 
@@ -105,19 +95,10 @@ func (l *sshLink) lose(cause error) error {
 		return cause
 	}
 	l.conn.Close()
-	if <-l.ended; l.reason != nil {
+	if l.keepalive.Wait(); l.reason != nil {
 		return l.reason
 	}
 	return cause
-}
-
-func (l *sshLink) close() {
-	l.mu.Lock()
-	if l.conn != nil {
-		l.conn.Close()
-	}
-	l.mu.Unlock()
-	l.wg.Wait()
 }
 
 // channelConn is a channel that serves the API, as the net.Conn that the HTTP transport
@@ -140,46 +121,44 @@ func (c *channelConn) SetWriteDeadline(time.Time) error { return errors.ErrUnsup
 // because x/crypto leaves an open for ever that begins while the connection ends:
 // mux.loop forgets the channels before it closes the transport.
 func (c *Conn) openAPI() (net.Conn, error) {
-	type opened struct {
-		conn net.Conn
-		err  error
-	}
-	result := make(chan opened, 1)
+	var ch ssh.Channel
+	result := make(chan error, 1)
 	go func() {
-		conn, err := c.openSubsystem()
-		result <- opened{conn, err}
+		var requests <-chan *ssh.Request
+		var err error
+		if ch, requests, err = c.OpenChannel("session", nil); err != nil {
+			result <- lostConnection(err)
+			return
+		}
+		go ssh.DiscardRequests(requests)
+		// A relay serves the API, so the request for it needs no answer and saves a round trip.
+		isRelay := strings.HasPrefix(string(c.ServerVersion()), "SSH-2.0-relayd")
+		ok, err := ch.SendRequest("subsystem", !isRelay, ssh.Marshal(struct{ Name string }{apiSubsystem}))
+		switch {
+		case err != nil:
+			err = lostConnection(err)
+		case !ok && !isRelay:
+			err = notARelay(c.Addr)
+		}
+		if err != nil {
+			ch.Close()
+		}
+		result <- err
 	}()
 	late := time.NewTimer(loginTimeout)
 	defer late.Stop()
 	select {
-	case o := <-result:
-		return o.conn, o.err
-	case <-c.ended:
+	case err := <-result:
+		if err != nil {
+			return nil, err
+		}
+		return &channelConn{Channel: ch, addr: c.RemoteAddr()}, nil
+	case <-c.alive.Done():
 		return nil, lostConnection(io.EOF)
 	case <-late.C:
 		c.Close()
 		return nil, Errorf(ExitUnreachable, "the relay has not opened a channel for %d s", int(loginTimeout.Seconds()))
 	}
-}
-
-func (c *Conn) openSubsystem() (net.Conn, error) {
-	ch, requests, err := c.OpenChannel("session", nil)
-	if err != nil {
-		return nil, lostConnection(err)
-	}
-	go ssh.DiscardRequests(requests)
-	// A relay serves the API, so the request for it needs no answer and saves a round trip.
-	isRelay := strings.HasPrefix(string(c.ServerVersion()), "SSH-2.0-relayd")
-	ok, err := ch.SendRequest("subsystem", !isRelay, ssh.Marshal(struct{ Name string }{apiSubsystem}))
-	switch {
-	case err != nil:
-		ch.Close()
-		return nil, lostConnection(err)
-	case !ok && !isRelay:
-		ch.Close()
-		return nil, notARelay(c.Addr)
-	}
-	return &channelConn{Channel: ch, addr: c.RemoteAddr()}, nil
 }
 
 func notARelay(addr string) *Error {

@@ -76,12 +76,8 @@ func newTunnel(up *Up, conn *Conn) *tunnel {
 // run keeps the tunnel up until it is lost or ctx ends. It waits for all goroutines that it
 // started, but after errMoving the connection lives on until the relay ends it.
 func (t *tunnel) run(ctx context.Context) error {
-	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	lost, isLost := context.WithCancel(alive)
-	t.wg.Go(func() {
-		_ = t.conn.Wait()
-		isLost()
-	})
+	alive, cancel := context.WithCancel(context.Background())
+	lost := t.conn.alive
 	dead := make(chan error, 1)
 	t.wg.Go(func() { dead <- t.conn.keepalive(alive) })
 	channels := t.conn.HandleChannelOpen("forwarded-tcpip")
