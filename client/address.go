@@ -2,10 +2,12 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -67,65 +69,45 @@ func resolve(server, home string, say func(string)) (address, error) {
 		return address{}, err
 	}
 	a := address{host: host, port: port, user: user}
-	if conf := readSSHConfig(filepath.Join(home, ".ssh", "config"), say); conf != nil {
-		a.apply(conf, host, home, say)
-	}
-	if a.port == "" {
-		a.port = defaultPort
-	}
-	if a.user == "" {
-		a.user = defaultUser
-	}
+	a.apply(filepath.Join(home, ".ssh", "config"), host, home, say)
+	a.port, a.user = cmp.Or(a.port, defaultPort), cmp.Or(a.user, defaultUser)
 	return a, nil
 }
 
-// readSSHConfig returns nil when the file does not exist or cannot be parsed. A parse
-// error is only a warning, because ssh understands more than this parser.
-func readSSHConfig(path string, say func(string)) *ssh_config.Config {
-	text, err := os.ReadFile(path)
+// apply applies a ssh_config file. If it cannot be parsed there is only a warning, because
+// ssh understands more than this parser.
+func (a *address) apply(path, name, home string, say func(string)) {
+	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return
 	}
 	var conf *ssh_config.Config
 	if err == nil {
-		conf, err = ssh_config.Decode(bytes.NewReader(text))
+		conf, err = ssh_config.Decode(bytes.NewReader(content))
 	}
 	if err != nil {
 		say("warning: " + path + " is not used: " + err.Error())
-		return nil
+		return
 	}
-	return conf
-}
-
-func (a *address) apply(conf *ssh_config.Config, name, home string, say func(string)) {
-	get := func(key string) string {
-		value, err := conf.Get(name, key)
+	all := func(key string) []string {
+		values, err := conf.GetAll(name, key)
 		if err != nil {
 			say("warning: ~/.ssh/config, " + key + " of " + name + ": " + err.Error())
-			return ""
 		}
-		return value
+		return append(slices.DeleteFunc(values, func(v string) bool { return v == "" }), "")
 	}
-	if v := get("HostName"); v != "" {
+	if v := all("HostName")[0]; v != "" {
 		a.host = strings.ReplaceAll(v, "%h", name)
 	}
-	if v := get("Port"); v != "" && a.port == "" {
-		a.port = v
-	}
-	if v := get("User"); v != "" && a.user == "" {
-		a.user = v
-	}
+	a.port = cmp.Or(a.port, all("Port")[0])
+	a.user = cmp.Or(a.user, all("User")[0])
 	for _, key := range []string{"ProxyJump", "ProxyCommand"} {
-		if v := get(key); v != "" && !strings.EqualFold(v, "none") {
+		if v := all(key)[0]; v != "" && !strings.EqualFold(v, "none") {
 			say("warning: " + key + " of ~/.ssh/config is not used; relay dials " + a.host + " itself")
 		}
 	}
-	files, err := conf.GetAll(name, "IdentityFile")
-	if err != nil {
-		say("warning: ~/.ssh/config, IdentityFile of " + name + ": " + err.Error())
-	}
-	for _, file := range files {
-		if !strings.EqualFold(file, "none") {
+	for _, file := range all("IdentityFile") {
+		if file != "" && !strings.EqualFold(file, "none") {
 			a.identities = append(a.identities, expandPath(file, home, a.host))
 		}
 	}

@@ -56,7 +56,14 @@ func (f *follower) run(ctx context.Context) error {
 		if askedAgain {
 			next = max(next, notFoundPause)
 		}
-		f.lost(err, next)
+		if !f.lossReported {
+			f.lossReported = true
+			in := "now"
+			if next >= time.Second {
+				in = fmt.Sprintf("in %d s", int(next.Seconds()+0.5))
+			}
+			f.say(err.Error() + "; connecting again " + in)
+		}
 		if !wait(ctx, next) {
 			return ctx.Err()
 		}
@@ -159,18 +166,6 @@ func (f *follower) lookEach(ctx context.Context, looks <-chan struct{}, failed c
 	}
 }
 
-func (f *follower) lost(err error, next time.Duration) {
-	if f.lossReported {
-		return
-	}
-	f.lossReported = true
-	in := "now"
-	if next >= time.Second {
-		in = fmt.Sprintf("in %d s", int(next.Seconds()+0.5))
-	}
-	f.say(err.Error() + "; connecting again " + in)
-}
-
 // retryable reports whether a new connection may help.
 func (f *follower) retryable(err error, askedAgain *bool) bool {
 	var e *Error
@@ -193,22 +188,18 @@ func (f *follower) take(line []byte, e *record.Summary, fromList bool) error {
 		return nil
 	}
 	if e.ID != "" {
-		f.remember(e.ID, now, known)
+		f.newest = max(f.newest, e.ID)
+		f.known[e.ID] = now
+		if !known {
+			f.order = append(f.order, e.ID)
+		}
+		if len(f.order) > maxKnownEvents {
+			delete(f.known, f.order[0])
+			f.order = slices.Delete(f.order, 0, 1)
+		}
 	}
 	f.failed = f.emit(line)
 	return f.failed
-}
-
-func (f *follower) remember(id string, now seen, known bool) {
-	f.newest = max(f.newest, id)
-	f.known[id] = now
-	if known {
-		return
-	}
-	if f.order = append(f.order, id); len(f.order) > maxKnownEvents {
-		delete(f.known, f.order[0])
-		f.order = slices.Delete(f.order, 0, 1)
-	}
 }
 
 // missed writes the events of the latest list that were not written yet, oldest first.

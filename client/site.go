@@ -76,25 +76,17 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 	}
 	site.SSHAddr = told.Addr
 	for _, k := range told.HostKeys {
-		key, err := parseHostKey(k.Key)
+		var key ssh.PublicKey
+		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(k.Key))
+		if err == nil {
+			key, err = ssh.ParsePublicKey(raw)
+		}
 		if err != nil {
 			return nil, &Error{Exit: ExitFailure, Text: base + " tells a host key that cannot be read", Cause: err}
 		}
 		site.HostKeys = append(site.HostKeys, key)
 	}
 	return site, nil
-}
-
-// parseHostKey reads the base64 of a key, alone or in an authorized_keys line.
-func parseHostKey(text string) (ssh.PublicKey, error) {
-	if key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(text)); err == nil {
-		return key, nil
-	}
-	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
-	if err != nil {
-		return nil, err
-	}
-	return ssh.ParsePublicKey(raw)
 }
 
 // accountPage finds the base URL in the text of a relay that refuses a login.
@@ -118,13 +110,15 @@ func (d *Dialer) FindBase(ctx context.Context) string {
 			return usual
 		}
 	}
-	told, err := d.askBase(ctx)
-	if err != nil {
+	api := NewSSHAPI(d)
+	defer api.Close()
+	var told record.SSH
+	if err := api.Get(ctx, "/ssh", &told); err != nil {
 		if page := accountPage.FindStringSubmatch(err.Error()); page != nil {
-			told = page[1]
+			told.BaseURL = page[1]
 		}
 	}
-	base, err := CleanBase(told)
+	base, err := CleanBase(told.BaseURL)
 	if err != nil {
 		return ""
 	}
@@ -133,12 +127,3 @@ func (d *Dialer) FindBase(ctx context.Context) string {
 
 // findLimit bounds the search for a base URL.
 const findLimit = 10 * time.Second
-
-// askBase asks the relay over SSH.
-func (d *Dialer) askBase(ctx context.Context) (string, error) {
-	api := NewSSHAPI(d)
-	defer api.Close()
-	var told record.SSH
-	err := api.Get(ctx, "/ssh", &told)
-	return told.BaseURL, err
-}

@@ -39,18 +39,36 @@ type TargetEvent struct {
 // targetMonitor reports problems with local servers, by how dials end and answers begin.
 // Its methods are safe for concurrent use.
 type targetMonitor struct {
-	report func(TargetEvent)
+	report func(TargetEvent) // nil = nobody wants to know
 
-	mu       sync.Mutex
-	down     map[string]bool // by URL
-	reported map[string]bool // by kind and URL or alias
+	mu    sync.Mutex
+	known map[problem]bool
 }
 
+// problem is a kind of TargetEvent, and the URL or alias that has it.
+type problem struct{ kind, subject string }
+
 func newTargetMonitor(report func(TargetEvent)) *targetMonitor {
-	if report == nil {
-		report = func(TargetEvent) {}
+	return &targetMonitor{report: report, known: map[problem]bool{}}
+}
+
+// changed notes whether there is a problem, and returns whether that is news to report.
+func (m *targetMonitor) changed(kind, subject string, is bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := problem{kind, subject}
+	if m.known[p] == is {
+		return false
 	}
-	return &targetMonitor{report: report, down: map[string]bool{}, reported: map[string]bool{}}
+	m.known[p] = is
+	return m.report != nil
+}
+
+// note reports a problem, unless it is known.
+func (m *targetMonitor) note(subject string, e TargetEvent) {
+	if m.changed(e.Kind, subject, true) {
+		m.report(e)
+	}
 }
 
 // dialed notes how a dial of the local server ended.
@@ -59,68 +77,36 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 	var cert *tls.CertificateVerificationError
 	var unknown *net.DNSError
 	url := f.Target.URL
-	switch {
-	case err == nil:
-		if m.setDown(url, false) {
+	if err == nil {
+		if m.changed(LocalDown, url, false) {
 			m.report(TargetEvent{Kind: LocalUp, Alias: f.Alias, Target: url, Text: "the local server " + url + " is up"})
 		}
+		return
+	}
+	e := TargetEvent{Alias: f.Alias, Target: url}
+	down := "nobody listens there"
+	switch {
 	case errors.As(err, &noTLS):
-		m.once(url, TargetEvent{
-			Kind: LocalSpeaksPlain, Alias: f.Alias, Target: url,
-			Text: "the local server " + url + " does not speak TLS",
-			Hint: "is it plain http? then pass --target http" + url[len("https"):],
-		})
+		e.Kind, e.Text = LocalSpeaksPlain, "the local server "+url+" does not speak TLS"
+		e.Hint = "is it plain http? then pass --target http" + url[len("https"):]
+		m.note(url, e)
+		return
 	case errors.As(err, &cert):
-		m.once(url, TargetEvent{
-			Kind: LocalCertificate, Alias: f.Alias, Target: url,
-			Text: fmt.Sprintf("the certificate of the local server %s is not trusted: %v", url, certText(cert.Err)),
-			Hint: "only certificates of loopback addresses are accepted unverified; add its authority to the trusted ones of this machine",
-		})
-	case errors.Is(err, syscall.ECONNREFUSED):
-		m.setDownBecause(f, "nobody listens there")
+		why := cert.Err.Error()
+		if errors.As(cert.Err, new(x509.HostnameError)) { // whose text holds the certificate
+			why = "it is for another name"
+		}
+		e.Kind, e.Text = LocalCertificate, fmt.Sprintf("the certificate of the local server %s is not trusted: %s", url, why)
+		e.Hint = "only certificates of loopback addresses are accepted unverified; add its authority to the trusted ones of this machine"
+		m.note(url, e)
+		return
 	case errors.As(err, &unknown):
-		m.setDownBecause(f, "its name is unknown")
+		down = "its name is unknown"
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return
 	}
-}
-
-// certText is a reason without the certificate itself.
-func certText(err error) string {
-	var host x509.HostnameError
-	if errors.As(err, &host) {
-		return "it is for another name"
-	}
-	return err.Error()
-}
-
-// once reports e unless one of the same kind was reported about the same subject.
-func (m *targetMonitor) once(subject string, e TargetEvent) {
-	m.mu.Lock()
-	key := e.Kind + " " + subject
-	known := m.reported[key]
-	m.reported[key] = true
-	m.mu.Unlock()
-	if !known {
-		m.report(e)
-	}
-}
-
-// setDown notes whether a local server is down; it returns whether that changed.
-func (m *targetMonitor) setDown(url string, down bool) (changed bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	changed = m.down[url] != down
-	m.down[url] = down
-	return changed
-}
-
-func (m *targetMonitor) setDownBecause(f Forward, why string) {
-	url := f.Target.URL
-	if m.setDown(url, true) {
-		m.report(TargetEvent{
-			Kind: LocalDown, Alias: f.Alias, Target: url,
-			Text: fmt.Sprintf("the local server %s is down: %s; requests are answered 502 until it is up", url, why),
-		})
-	}
+	e.Kind, e.Text = LocalDown, fmt.Sprintf("the local server %s is down: %s; requests are answered 502 until it is up", url, down)
+	m.note(url, e)
 }
 
 // maxInspected is how much of a local answer is searched for a known error text.
@@ -137,24 +123,25 @@ type answerInspector struct {
 
 // inspect takes the next piece of the answer.
 func (r *answerInspector) inspect(p []byte) {
-	if r.done {
-		return
-	}
-	if len(r.seen) == 0 && !worthInspecting(p) {
+	if r.done || len(r.seen) == 0 && !worthInspecting(p) {
 		r.done = true
 		return
 	}
 	r.seen = append(r.seen, p[:min(len(p), maxInspected-len(r.seen))]...)
-	if e, subject := diagnose(r.f, r.seen); e.Kind != "" {
-		r.m.once(subject, e)
-		r.done = true
+	e := TargetEvent{Alias: r.f.Alias, Target: r.f.Target.URL}
+	switch {
+	case r.f.Target.tls == nil && speaksTLS(r.seen):
+		e.Kind, e.Text = LocalSpeaksTLS, "the local server "+e.Target+" speaks TLS"
+		e.Hint = "pass --target https" + e.Target[len("http"):]
+		r.m.note(e.Target, e)
+	case (r.f.Target.HostHeader == "" || r.f.Target.HostHeader == relay.HostPreserve) && refusesHost(r.seen):
+		e.Kind, e.Text = LocalHost, "the local server "+e.Target+" refuses the Host header of "+e.Alias
+		e.Hint = record.HostRefusedHint(e.Alias)
+		r.m.note(e.Alias, e)
+	case len(r.seen) < maxInspected:
+		return
 	}
-	if len(r.seen) >= maxInspected {
-		r.done = true
-	}
-	if r.done {
-		r.seen = nil
-	}
+	r.seen, r.done = nil, true
 }
 
 // worthInspecting reports whether an answer may hold a known error text, by its first
@@ -169,25 +156,11 @@ func startsTLS(p []byte) bool {
 	return len(p) > 2 && (p[0] == 0x15 || p[0] == 0x16) && p[1] == 3
 }
 
-// diagnose recognises a mistake in the set-up by the start of an answer. subject is what
-// the mistake is reported about once.
-func diagnose(f Forward, p []byte) (e TargetEvent, subject string) {
-	url := f.Target.URL
-	e = TargetEvent{Alias: f.Alias, Target: url}
-	switch {
-	case f.Target.tls == nil && (startsTLS(p) || containsAny(p, "HTTP request to an HTTPS server", "plain HTTP request was sent to HTTPS port", "speaking plain HTTP to an SSL-enabled server port")):
-		e.Kind = LocalSpeaksTLS
-		e.Text = "the local server " + url + " speaks TLS"
-		e.Hint = "pass --target https" + url[len("http"):]
-		return e, url
-	case f.Target.HostHeader != "" && f.Target.HostHeader != relay.HostPreserve:
-	case refusesHost(p):
-		e.Kind = LocalHost
-		e.Text = "the local server " + url + " refuses the Host header of " + f.Alias
-		e.Hint = record.HostRefusedHint(f.Alias)
-		return e, f.Alias
-	}
-	return TargetEvent{}, ""
+// speaksTLS reports whether an answer to plain HTTP comes from a TLS server.
+func speaksTLS(p []byte) bool {
+	told := func(words string) bool { return bytes.Contains(p, []byte(words)) }
+	return startsTLS(p) || told("HTTP request to an HTTPS server") || told("plain HTTP request was sent to HTTPS port") ||
+		told("speaking plain HTTP to an SSL-enabled server port")
 }
 
 // refusesHost reads the start of an HTTP response.
@@ -196,13 +169,4 @@ func refusesHost(p []byte) bool {
 	_, status, _ := wire.StartLine(head)
 	n, err := strconv.Atoi(string(status))
 	return err == nil && record.HostRefusedBy(n, body) != ""
-}
-
-func containsAny(p []byte, words ...string) bool {
-	for _, w := range words {
-		if bytes.Contains(p, []byte(w)) {
-			return true
-		}
-	}
-	return false
 }

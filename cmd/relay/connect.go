@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -27,10 +28,7 @@ func (p *program) logins() client.Logins {
 // whichServer returns the relay to use: by flag, environment, configuration, newest
 // login, or default.
 func (p *program) whichServer(conf *client.Config) (string, error) {
-	if p.server != "" {
-		return p.server, nil
-	}
-	if server := p.getenv("RELAY_SERVER"); server != "" {
+	if server := cmp.Or(p.server, p.getenv("RELAY_SERVER")); server != "" {
 		return server, nil
 	}
 	if conf == nil {
@@ -131,8 +129,11 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*client.API
 		return client.NewSSHAPI(dialer), nil
 	case token == "":
 		token, base = login.Token, login.BaseURL
-	case base == "":
-		if base, err = p.findBase(ctx, dialer, login); err != nil {
+	case base == "" && login == nil:
+		base = dialer.FindBase(ctx)
+	}
+	if base == "" {
+		if base, err = baseOf(dialer, login); err != nil {
 			return nil, err
 		}
 	}
@@ -141,16 +142,6 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*client.API
 		api.TokenHint = "RELAY_TOKEN is set and takes precedence over login and key: unset it, or set a valid one"
 	}
 	return api, err
-}
-
-// findBase is baseOf, but asks the relay first where there is no login.
-func (p *program) findBase(ctx context.Context, dialer *client.Dialer, login *client.Login) (string, error) {
-	if login == nil {
-		if found := dialer.FindBase(ctx); found != "" {
-			return found, nil
-		}
-	}
-	return baseOf(dialer, login)
 }
 
 // baseOf returns the base URL of the login, or the usual one of the SSH host.
