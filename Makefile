@@ -71,7 +71,7 @@ bench: ## benchmarks: head parse, ingress, exchange, durable commit on both stor
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./wire ./server ./delivery ./store
 
 .PHONY: bench-compare
-bench-compare: build ## Relay beside nginx + sshd on this machine, as ratios; ARGS="-rounds 5 -json FILE"
+bench-compare: build ## Relay beside nginx + sshd on this machine, as ratios; ARGS="-rounds 5 -json FILE -svg FILE"
 	@RELAY_TEST_PROGRAMS=$(CURDIR)/bin go test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 0 ./bench -args $(ARGS)
 
 .PHONY: bench-growth

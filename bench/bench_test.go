@@ -27,6 +27,7 @@ var (
 	viewers = flag.Int("viewers", 100, "live views of the alias beside which requests are measured")
 	engine  = flag.String("engine", "sqlite", "sqlite or postgres, for the growth")
 	figures = flag.String("json", "", "file for all figures")
+	svg     = flag.String("svg", "", "file for a plot of the requests a second")
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// starter starts a system by its name. The first one of a list is the baseline.
+// starter starts a system by its name; nil = its programs are not here. The first one of a list
+// is the baseline.
 type starter struct {
 	name  string
 	start func(b *bench, name string) *system
@@ -54,9 +56,12 @@ func BenchmarkCompare(t *testing.B) {
 		{"up-sqlite", relayd(false, true)},
 		{"ssh-postgres", relayd(true, false)},
 		{"up-postgres", relayd(true, true)},
+		{"frp", (*bench).startFRP},
 	}, *loads)
 	for _, s := range all {
-		b.measureStart(s)
+		if s.connect != nil {
+			b.measureStart(s)
+		}
 	}
 	for _, s := range all {
 		if *idle > 0 && s.admin != "" {
@@ -113,8 +118,10 @@ type ratio struct {
 func (b *bench) compare(list []starter, wanted string) (all []*system) {
 	for _, s := range list {
 		if regexp.MustCompile(*systems).MatchString(s.name) {
-			all = append(all, s.start(b, s.name))
-			b.Systems = append(b.Systems, s.name)
+			if system := s.start(b, s.name); system != nil {
+				all = append(all, system)
+				b.Systems = append(b.Systems, s.name)
+			}
 		}
 	}
 	for round := range *rounds {
@@ -203,13 +210,13 @@ func (b *bench) report() {
 	if err := w.Flush(); err != nil {
 		b.Fatal(err)
 	}
-	if *figures == "" {
-		return
-	}
 	b.Cores = runtime.NumCPU()
 	text, err := json.MarshalIndent(b.results, "", " ")
-	if err == nil {
+	if err == nil && *figures != "" {
 		err = os.WriteFile(*figures, append(text, '\n'), 0o644)
+	}
+	if err == nil && *svg != "" {
+		err = os.WriteFile(*svg, []byte(b.plot()), 0o644)
 	}
 	if err != nil {
 		b.Fatal(err)

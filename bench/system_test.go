@@ -203,6 +203,29 @@ func (b *bench) startRelay(name string, onPostgres, up bool) *system {
 	return s
 }
 
+// startFRP starts frps and frpc, if they are on PATH: a tunnel that stores nothing.
+func (b *bench) startFRP(name string) *system {
+	frps, err := exec.LookPath("frps")
+	if err != nil {
+		return nil
+	}
+	frpc, err := exec.LookPath("frpc")
+	if err != nil {
+		return nil
+	}
+	s := &system{name: name, host: "bench.localhost", addr: relaytest.FreeAddr(b)}
+	_, control, _ := net.SplitHostPort(relaytest.FreeAddr(b))
+	_, callers, _ := net.SplitHostPort(s.addr)
+	_, local, _ := net.SplitHostPort(b.local)
+	s.server = []int{b.start(frps, "-c", b.write("frps.toml", fmt.Sprintf(
+		"bindAddr = \"127.0.0.1\"\nbindPort = %s\nvhostHTTPPort = %s\n", control, callers))).Cmd.Process.Pid}
+	s.client = []int{b.start(frpc, "-c", b.write("frpc.toml", fmt.Sprintf(
+		"serverAddr = \"127.0.0.1\"\nserverPort = %s\nloginFailExit = false\n[[proxies]]\nname = \"web\"\ntype = \"http\"\nlocalPort = %s\ncustomDomains = [\"bench.localhost\"]\n",
+		control, local))).Cmd.Process.Pid}
+	b.answers(s.addr, s.host)
+	return s
+}
+
 // oneWay is the delay of the line in each direction: a round trip takes 50 ms.
 const oneWay = 25 * time.Millisecond
 
