@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,33 +105,25 @@ func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 // letter case. Values may be in double quotes too, to contain spaces. A backslash before a
 // double quote, a backslash or, outside double quotes, a space stands for that character.
 func ParseFilterWords(text string) (relay.Filter, error) {
-	var f relay.Filter
 	words, err := splitFilterWords(text)
 	if err != nil {
-		return f, err
+		return relay.Filter{}, err
 	}
-	seen := map[string]bool{}
+	values := url.Values{}
 	for _, w := range words {
 		if w.text == "" {
 			continue
 		}
 		name, value, err := w.filter()
 		if err != nil {
-			return f, err
+			return relay.Filter{}, err
 		}
-		n := findFilter(name)
-		if seen[name] && !n.Repeat {
-			return f, filterError(name, "it is given more than once", value)
-		}
-		seen[name] = true
 		if name == "q" && w.quoted {
 			value = `"` + value + `"`
 		}
-		if err := n.set(&f, value); err != nil {
-			return f, err
-		}
+		values.Add(name, value)
 	}
-	return f, nil
+	return ParseFilter(values)
 }
 
 // filterWord is one typed word.
@@ -261,15 +254,31 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 	case *time.Time:
 		return setTime(to, n.Name, value)
 	case *[]relay.FieldFilter:
-		return addField(f, value)
+		path, value, found := strings.Cut(value, "=")
+		steps, ok := splitPath(path)
+		if !found || !ok {
+			return filterError(n.Name, "expected a field and its value such as data.object.id=pi_1", value)
+		}
+		if inner, err := strconv.Unquote(value); err == nil && strings.HasPrefix(value, `"`) {
+			value = inner
+		}
+		*to = append(*to, relay.FieldFilter{Path: steps, Value: value})
+		return n.checkCount(len(*to), value)
 	case *[]relay.TextFilter:
-		return addText(f, value)
+		t := relay.TextFilter{Text: value}
+		if len(value) > 2 && value[0] == '"' && value[len(value)-1] == '"' {
+			t = relay.TextFilter{Text: value[1 : len(value)-1], Exact: true}
+		}
+		*to = append(*to, t)
+		return n.checkCount(len(*to), value)
 	}
 	switch n.Name {
 	case "method":
 		f.Method = strings.ToUpper(value)
 	case "status":
-		return n.checkStatus(value)
+		if !statusFilter.MatchString(value) {
+			return notOneOf(n.Name, value, "expected a status such as 404, a class such as 2xx, or error", n.Values)
+		}
 	case "type", "label":
 		if strings.Contains(strings.TrimSuffix(value, "*"), "*") {
 			return filterError(n.Name, "a * may stand at the end only", value)
@@ -278,12 +287,13 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 	return nil
 }
 
-func (n *FilterName) checkStatus(value string) error {
-	digit := func(c byte) bool { return c >= '0' && c <= '9' }
-	if value == relay.StatusError || len(value) == 3 && value[0] >= '1' && value[0] <= '9' && (value[1:] == "xx" || digit(value[1]) && digit(value[2])) {
-		return nil
+var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-9](?:xx|[0-9][0-9]))$`)
+
+func (n *FilterName) checkCount(count int, value string) error {
+	if count > maxFilterRepeat {
+		return filterError(n.Name, fmt.Sprintf("there are more than %d of it", maxFilterRepeat), value)
 	}
-	return notOneOf("status", value, "expected a status such as 404, a class such as 2xx, or error", n.Values)
+	return nil
 }
 
 // timeLayouts are the forms of a moment in UTC besides RFC 3339; the first one is written
@@ -311,53 +321,29 @@ func setTime(to *time.Time, name, value string) error {
 	return nil
 }
 
-func addField(f *relay.Filter, text string) error {
-	path, value, found := strings.Cut(text, "=")
-	steps, ok := splitPath(path)
-	switch {
-	case !found || !ok:
-		return filterError("json", "expected a field and its value such as data.object.id=pi_1", text)
-	case len(f.JSON) == maxFilterRepeat:
-		return filterError("json", fmt.Sprintf("there are more than %d of it", maxFilterRepeat), text)
-	}
-	if inner, err := strconv.Unquote(value); err == nil && strings.HasPrefix(value, `"`) {
-		value = inner
-	}
-	f.JSON = append(f.JSON, relay.FieldFilter{Path: steps, Value: value})
-	return nil
-}
+// pathStep is one step of a path with the dot that follows it: a name, [0] or ["a.b"].
+var pathStep = regexp.MustCompile(`(?s)^(?:\[("(?:[^"\\]|\\.)*")\]|\[([^\]]+)\]|([^.\[]+))\.?`)
 
 // splitPath splits data.items[0]["a.b"] into its steps; $ at the start stands for the
 // whole body and is left out.
 func splitPath(path string) (steps []string, ok bool) {
 	rest := strings.TrimPrefix(strings.TrimPrefix(path, "$"), ".")
+	if strings.HasSuffix(rest, ".") {
+		return nil, false
+	}
 	for rest != "" {
-		step := ""
-		if inner, bracket := strings.CutPrefix(rest, "["); bracket {
-			if quoted, err := strconv.QuotedPrefix(inner); err == nil {
-				step, err = strconv.Unquote(quoted)
-				if rest, ok = strings.CutPrefix(inner[len(quoted):], "]"); err != nil || !ok {
-					return nil, false
-				}
-			} else if step, rest, ok = strings.Cut(inner, "]"); !ok || step == "" {
-				return nil, false
-			}
-		} else {
-			end := strings.IndexAny(rest, ".[")
-			if end < 0 {
-				end = len(rest)
-			}
-			if end == 0 {
-				return nil, false
-			}
-			step, rest = rest[:end], rest[end:]
+		m := pathStep.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, false
 		}
-		steps = append(steps, step)
-		if after, dot := strings.CutPrefix(rest, "."); dot {
-			if rest = after; rest == "" {
+		step := m[2] + m[3]
+		if m[1] != "" {
+			var err error
+			if step, err = strconv.Unquote(m[1]); err != nil {
 				return nil, false
 			}
 		}
+		steps, rest = append(steps, step), rest[len(m[0]):]
 	}
 	return steps, len(steps) > 0 && len(steps) <= 64
 }
@@ -376,18 +362,6 @@ func joinPath(steps []string) string {
 		}
 	}
 	return b.String()
-}
-
-func addText(f *relay.Filter, value string) error {
-	t := relay.TextFilter{Text: value}
-	if len(value) > 2 && value[0] == '"' && value[len(value)-1] == '"' {
-		t = relay.TextFilter{Text: value[1 : len(value)-1], Exact: true}
-	}
-	if len(f.Texts) == maxFilterRepeat {
-		return filterError("q", fmt.Sprintf("there are more than %d of it", maxFilterRepeat), value)
-	}
-	f.Texts = append(f.Texts, t)
-	return nil
 }
 
 // FilterValues writes a filter as the query of an address, from which ParseFilter reads

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"encoding/base64"
 	"io"
 	"slices"
 	"strconv"
@@ -41,7 +42,12 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 	if s.Label != nil {
 		label = *s.Label
 	}
-	path := s.exactPath()
+	path := s.Path
+	if s.PathBase64 != "" { // the bytes that were received
+		if p, err := base64.StdEncoding.DecodeString(s.PathBase64); err == nil {
+			path = string(p)
+		}
+	}
 	switch {
 	case f.Alias != "" && f.Alias != s.Alias,
 		f.Method != "" && !strings.EqualFold(f.Method, s.Method),
@@ -69,16 +75,6 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 	return Hit
 }
 
-// exactPath returns the path with the bytes that were received.
-func (s *Summary) exactPath() string {
-	if s.PathBase64 != "" {
-		if p, err := (&Body{Encoding: EncodingBase64, Data: s.PathBase64}).Bytes(); err == nil {
-			return string(p)
-		}
-	}
-	return s.Path
-}
-
 func matchStatus(want, state string, status int) bool {
 	switch {
 	case want == "":
@@ -103,10 +99,10 @@ func matchType(want, have string) bool {
 type TextSearch struct {
 	needles []needle
 	missing int
-	longest int
-	buf     []byte // of Read
-	plain   scan   // what was read, letter case as it is and folded
-	escaped scan   // the same with the escapes of JSON resolved
+	overlap int    // bytes at the end of a piece in which a text may begin
+	folded  []byte // of Look
+	window  []byte // of Read: the end of what was searched, and the next piece
+	escaped []byte // the same with the escapes of JSON resolved
 }
 
 type needle struct {
@@ -124,7 +120,9 @@ func NewTextSearch(texts []relay.TextFilter) *TextSearch {
 			n.text = fold(nil, n.text)
 		}
 		s.needles[i] = n
-		s.longest = max(s.longest, len(n.text))
+		// A byte of a folded text stands for three bytes at most, such as those of the sign
+		// for Kelvin, and a character may be cut.
+		s.overlap = max(s.overlap, 3*len(n.text)+utf8.UTFMax)
 	}
 	return s
 }
@@ -142,8 +140,23 @@ func (s *TextSearch) Found() bool { return s.missing == 0 }
 
 // Look searches a piece that is whole, and returns Found.
 func (s *TextSearch) Look(p []byte) bool {
-	s.plain.reset()
-	s.plain.add(s, p)
+	s.folded = s.folded[:0]
+	for i := range s.needles {
+		n, in := &s.needles[i], p
+		if n.found {
+			continue
+		}
+		if !n.exact {
+			if len(s.folded) == 0 {
+				s.folded = fold(s.folded, p)
+			}
+			in = s.folded
+		}
+		if bytes.Contains(in, n.text) {
+			n.found = true
+			s.missing--
+		}
+	}
 	return s.Found()
 }
 
@@ -153,106 +166,42 @@ const searchPiece = 64 << 10
 // Read searches a body to its end, also with the escapes of JSON strings resolved, and
 // returns Found. An error of r ends the search.
 func (s *TextSearch) Read(r io.Reader) (bool, error) {
-	s.plain.reset()
-	s.escaped.reset()
-	var open unescaper
-	if s.buf == nil {
-		s.buf = make([]byte, searchPiece)
+	if s.window == nil {
+		s.window = make([]byte, s.overlap+searchPiece)
 	}
-	buf := s.buf
+	var open unescaper
+	escaped, kept := s.escaped[:0], 0 // kept: how much of the window was searched before
 	for !s.Found() {
-		n, err := io.ReadFull(r, buf)
-		s.readPiece(buf[:n], &open)
+		n, err := io.ReadFull(r, s.window[kept:kept+searchPiece])
+		p := s.window[kept : kept+n]
+		if !open.used && bytes.IndexByte(p, '\\') >= 0 { // before it, both forms are equal
+			open.used, escaped = true, append(escaped, s.window[:kept]...)
+		}
+		s.Look(s.window[:kept+n])
+		if open.used && !s.Found() {
+			escaped = append(escaped, open.resolve(p)...)
+			s.Look(escaped)
+			escaped = escaped[:copy(escaped, s.end(escaped))]
+		}
+		kept = copy(s.window, s.end(s.window[:kept+n]))
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			break
 		} else if err != nil {
 			return s.Found(), err
 		}
 	}
+	s.escaped = escaped
 	return s.Found(), nil
 }
 
+// end returns the end of what was searched, in which a text may begin that ends in the next
+// piece.
+func (s *TextSearch) end(p []byte) []byte { return p[max(0, len(p)-s.overlap):] }
+
 // Search searches a body that is in memory like Read.
 func (s *TextSearch) Search(p []byte) bool {
-	s.plain.reset()
-	s.escaped.reset()
-	var open unescaper
-	for len(p) > 0 && !s.Found() {
-		n := min(len(p), searchPiece)
-		s.readPiece(p[:n], &open)
-		p = p[n:]
-	}
-	return s.Found()
-}
-
-// readPiece searches the next piece of a body. The resolved form is kept from the first
-// backslash on: before that, both forms are equal.
-func (s *TextSearch) readPiece(p []byte, open *unescaper) {
-	if !open.used && bytes.IndexByte(p, '\\') >= 0 {
-		open.used = true
-		s.escaped.copyTail(&s.plain)
-	}
-	s.plain.add(s, p)
-	if open.used && !s.Found() {
-		s.escaped.add(s, open.resolve(p))
-	}
-}
-
-// scan searches a stream of pieces. It keeps the end of what it has searched, because a
-// text may begin in one piece and end in the next.
-type scan struct {
-	exact, folded []byte
-	cut           []byte // start of a character whose rest is in the next piece
-}
-
-func (c *scan) reset() { c.exact, c.folded, c.cut = c.exact[:0], c.folded[:0], c.cut[:0] }
-
-func (c *scan) copyTail(from *scan) {
-	c.exact = append(c.exact[:0], from.exact...)
-	c.folded = append(c.folded[:0], from.folded...)
-	c.cut = append(c.cut[:0], from.cut...)
-}
-
-func (c *scan) add(s *TextSearch, p []byte) {
-	needsExact, needsFolded := false, false
-	for i := range s.needles {
-		if n := &s.needles[i]; !n.found {
-			needsExact, needsFolded = needsExact || n.exact, needsFolded || !n.exact
-		}
-	}
-	if needsExact {
-		c.exact = append(c.exact, p...)
-		s.mark(c.exact, true)
-		c.exact = keepTail(c.exact, s.longest-1)
-	}
-	if needsFolded {
-		whole := p
-		if len(c.cut) > 0 {
-			whole = append(c.cut, p...)
-		}
-		end := len(wholeRunes(whole))
-		c.folded = fold(c.folded, whole[:end])
-		s.mark(c.folded, false)
-		c.folded = keepTail(c.folded, s.longest-1)
-		c.cut = append(c.cut[:0], whole[end:]...)
-	}
-}
-
-// mark notes which texts occur in p.
-func (s *TextSearch) mark(p []byte, exact bool) {
-	for i := range s.needles {
-		if n := &s.needles[i]; !n.found && n.exact == exact && bytes.Contains(p, n.text) {
-			n.found = true
-			s.missing--
-		}
-	}
-}
-
-func keepTail(p []byte, n int) []byte {
-	if len(p) <= n {
-		return p
-	}
-	return append(p[:0], p[len(p)-n:]...)
+	found, _ := s.Read(bytes.NewReader(p))
+	return found
 }
 
 // fold appends p to dst with its letters in one case.
@@ -273,8 +222,8 @@ func fold(dst, p []byte) []byte {
 			break
 		}
 		r, size := utf8.DecodeRune(p[i:])
-		if r == utf8.RuneError && size == 1 {
-			dst = append(dst, p[i])
+		if r == utf8.RuneError {
+			dst = append(dst, p[i:i+size]...)
 		} else {
 			// Upper case first: some letters have two lower-case forms, as σ and ς.
 			dst = utf8.AppendRune(dst, unicode.ToLower(unicode.ToUpper(r)))
@@ -309,7 +258,8 @@ func (u *unescaper) resolve(p []byte) []byte {
 		}
 		u.out = append(u.out, p[:i]...)
 		p = p[i:]
-		if len(p) < longestEscape && !wholeEscape(p) {
+		// What follows may change what a short escape means.
+		if len(p) < 2 || p[1] == 'u' && (len(p) < 6 || len(p) < longestEscape && isSurrogate(hexRune(p[2:6]))) {
 			u.rest = slices.Clone(p)
 			break
 		}
@@ -318,15 +268,6 @@ func (u *unescaper) resolve(p []byte) []byte {
 		p = p[n:]
 	}
 	return u.out
-}
-
-// wholeEscape reports whether what follows p cannot change the meaning of the escape at
-// its start.
-func wholeEscape(p []byte) bool {
-	if len(p) < 2 || p[1] == 'u' && len(p) < 6 {
-		return false
-	}
-	return p[1] != 'u' || !isSurrogate(hexRune(p[2:6]))
 }
 
 func isSurrogate(r rune) bool { return r >= 0xd800 && r < 0xe000 }
