@@ -80,8 +80,8 @@ type Mark struct {
 
 // SavedSearch is a search of an alias that an account keeps by a name.
 type SavedSearch struct {
-	Name  string
-	Words string // as typed; see record.ParseFilterWords
+	Name  string `json:"name"`
+	Words string `json:"words" doc:"as typed in the dashboard"` // see record.ParseFilterWords
 }
 
 // Choices are values by which the events of an alias can be filtered.

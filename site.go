@@ -79,9 +79,10 @@ func (s Site) URL(path string) string {
 	return strings.TrimSuffix(s.Base.String(), "/") + path
 }
 
-// HostKey is a public host key of the SSH server.
+// HostKey is a public host key of the SSH server; type, a space and key are what follows
+// the host in a line of known_hosts.
 type HostKey struct {
-	Type        string // such as ssh-ed25519
-	Key         string // the key in base64, as it follows the type in a known_hosts line
-	Fingerprint string // SHA256:…
+	Type        string `json:"type" doc:"such as ssh-ed25519"`
+	Key         string `json:"key" doc:"base64"`
+	Fingerprint string `json:"fingerprint" doc:"SHA256:…"`
 }

@@ -101,7 +101,7 @@ func (s *server) addAliasRoutes() {
 func (s *server) addSearchRoutes() {
 	searches := route{tag: "aliases", scope: relay.ScopeEventsRead, resolve: s.resolveAlias}
 	addList(s, searches.on("GET /aliases/{alias}/searches", "list-searches", "Searches that your account saved for an alias"),
-		func(x relay.SavedSearch) record.SavedSearch { return record.SavedSearch(x) },
+		func(x relay.SavedSearch) relay.SavedSearch { return x },
 		func(ctx context.Context, c *requestInfo) ([]relay.SavedSearch, error) {
 			return s.Events.SavedSearches(ctx, c.who, c.alias.Name)
 		})

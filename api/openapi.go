@@ -10,8 +10,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-
-	"relay/record"
 )
 
 // newHuma makes the typed layer: no schema links in bodies, no documentation pages,
@@ -75,7 +73,7 @@ func (s *server) addOpenAPIRoute() {
 	delete(schemas.Map(), "ErrorDetail")
 	for name, schema := range schemas.Map() {
 		t := schemas.TypeFromRef("#/components/schemas/" + name)
-		if t.PkgPath() == reflect.TypeFor[record.Event]().PkgPath() {
+		if pkg := t.PkgPath(); pkg == "relay" || pkg == "relay/record" {
 			schema.AdditionalProperties = nil // answers gain keys, requests must not have unknown ones
 		}
 		allowNull(schema, t)

@@ -16,8 +16,8 @@ func TestSavedSearches(t *testing.T) {
 	h.call("PUT", h.asAlice, list+"/failed%20invoices", `{"words":"status:5xx type:invoice.*"}`).want(204)
 	h.call("PUT", h.asAlice, list+"/mine", `{"words":"label:bug"}`).want(204)
 	h.call("PUT", h.asAlice, list+"/mine", `{"words":"label:bug-17"}`).want(204)
-	want := []record.SavedSearch{{Name: "failed invoices", Words: "status:5xx type:invoice.*"}, {Name: "mine", Words: "label:bug-17"}}
-	if got := decoded[record.List[record.SavedSearch]](h.get(h.asAlice, list).want(200)).Data; fmt.Sprint(got) != fmt.Sprint(want) {
+	want := []relay.SavedSearch{{Name: "failed invoices", Words: "status:5xx type:invoice.*"}, {Name: "mine", Words: "label:bug-17"}}
+	if got := decoded[record.List[relay.SavedSearch]](h.get(h.asAlice, list).want(200)).Data; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	h.call("PUT", h.asAlice, list+"/bad", `{"words":"stat:5xx"}`).code(422, relay.CodeValidationFailed)
@@ -26,7 +26,7 @@ func TestSavedSearches(t *testing.T) {
 	h.call("PUT", h.asBob, list+"/mine", `{"words":"label:x"}`).want(404)
 	h.call("DELETE", h.asAlice, list+"/failed%20invoices", "").want(204)
 	h.call("DELETE", h.asAlice, list+"/failed%20invoices", "").want(204)
-	if got := decoded[record.List[record.SavedSearch]](h.get(h.asAlice, list).want(200)).Data; len(got) != 1 || got[0] != want[1] {
+	if got := decoded[record.List[relay.SavedSearch]](h.get(h.asAlice, list).want(200)).Data; len(got) != 1 || got[0] != want[1] {
 		t.Errorf("%v after one was forgotten", got)
 	}
 }

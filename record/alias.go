@@ -66,9 +66,3 @@ type Released struct {
 	Alias    string `json:"alias"`
 	Released int    `json:"released"`
 }
-
-// SavedSearch is a search of an alias that an account keeps by a name.
-type SavedSearch struct {
-	Name  string `json:"name"`
-	Words string `json:"words" doc:"as typed in the dashboard"`
-}

@@ -17,21 +17,21 @@ type Timing struct {
 
 // Attempt is one delivery of an event.
 type Attempt struct {
-	Number        int       `json:"number"`
-	Kind          string    `json:"kind" enum:"original,replay"`
-	State         string    `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled"`
-	ReceivedAt    Time      `json:"receivedAt" format:"date-time"`
-	StartedAt     *Time     `json:"startedAt" format:"date-time"`
-	Actor         *string   `json:"actor"`
-	Error         *Fault    `json:"error"`
-	Released      bool      `json:"released"`
-	QueuePosition *int      `json:"queuePosition"`
-	Connection    *string   `json:"connection" doc:"new or reused"`
-	Node          *string   `json:"node" doc:"name of the relayd that had the caller and ran it"`
-	Identical     *bool     `json:"identical"`
-	LatencyMs     *float64  `json:"latencyMs"`
-	Timing        *Timing   `json:"timing"`
-	Response      *Response `json:"response"`
+	Number        int          `json:"number"`
+	Kind          string       `json:"kind" enum:"original,replay"`
+	State         string       `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled"`
+	ReceivedAt    Time         `json:"receivedAt" format:"date-time"`
+	StartedAt     *Time        `json:"startedAt" format:"date-time"`
+	Actor         *string      `json:"actor"`
+	Error         *relay.Fault `json:"error"`
+	Released      bool         `json:"released"`
+	QueuePosition *int         `json:"queuePosition"`
+	Connection    *string      `json:"connection" doc:"new or reused"`
+	Node          *string      `json:"node" doc:"name of the relayd that had the caller and ran it"`
+	Identical     *bool        `json:"identical"`
+	LatencyMs     *float64     `json:"latencyMs"`
+	Timing        *Timing      `json:"timing"`
+	Response      *Response    `json:"response"`
 }
 
 // AttemptMessage is what the live feed says about an attempt that was added or
@@ -52,7 +52,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		ReceivedAt: Time{a.ReceivedAt},
 		StartedAt:  timeOf(a.StartedAt),
 		Actor:      textOf(a.Actor),
-		Error:      faultOf(a.Error),
+		Error:      a.Error,
 		Released:   a.Released,
 		Connection: textOf(a.Connection), Node: textOf(a.Node),
 		Identical: a.Identical,

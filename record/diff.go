@@ -146,23 +146,16 @@ func ReadDiff(ctx context.Context, from DiffSource, who relay.Actor, left, right
 	}
 	was, is := sides[0], sides[1]
 	d := &Diff{Left: was.name, Right: is.name, Part: part}
-	d.compareHeads(was, is)
-	if was.body.Size == is.body.Size && was.body.SHA256 == is.body.SHA256 {
-		d.Body = BodyDiff{Kind: DiffBinary, Same: true, Changes: []BodyChange{}}
-		if kind, _ := ContentType(was.head); was.body.Size == 0 || isTextKind(kind) {
-			d.Body.Kind = DiffText
+	for _, s := range sides {
+		if err := s.read(ctx, from); err != nil {
+			return nil, err
 		}
-		if isJSONKind(was.head) {
-			d.Body.Kind = DiffJSON
-		}
-	} else {
-		for _, s := range sides {
-			if err := s.read(ctx, from); err != nil {
-				return nil, err
-			}
-		}
-		d.Body = compareBodies(was, is)
 	}
+	d.Body = compareBodies(was, is)
+	if was.body.Size == is.body.Size && was.body.SHA256 == is.body.SHA256 {
+		d.Body = BodyDiff{Kind: d.Body.Kind, Same: true, Changes: []BodyChange{}}
+	}
+	d.compareHeads(was, is)
 	d.finish(was, is)
 	return d, nil
 }
@@ -283,7 +276,14 @@ func (d *Diff) finish(was, is *diffSide) {
 	}
 	parts = append(parts, d.Body.headline())
 	if d.LatencyMs != nil {
-		parts = append(parts, latencyChange(*d.LatencyMs))
+		switch ms := *d.LatencyMs; {
+		case math.Abs(ms) < 0.05:
+			parts = append(parts, "same latency")
+		case ms > 0:
+			parts = append(parts, MillisText(ms)+" slower")
+		default:
+			parts = append(parts, MillisText(-ms)+" faster")
+		}
 	}
 	d.Headline = strings.Join(parts, ", ")
 }
@@ -309,17 +309,6 @@ func (b *BodyDiff) headline() string {
 		return "same text, different bytes"
 	}
 	return "different body"
-}
-
-func latencyChange(ms float64) string {
-	switch {
-	case math.Abs(ms) < 0.05:
-		return "same latency"
-	case ms > 0:
-		return MillisText(ms) + " slower"
-	default:
-		return MillisText(-ms) + " faster"
-	}
 }
 
 // MillisText formats milliseconds for people.
@@ -348,7 +337,10 @@ func compareBodies(was, is *diffSide) BodyDiff {
 	switch {
 	case !was.cut && !is.cut && looksLikeJSON(was) && looksLikeJSON(is):
 		d = compareJSON(was.plain, is.plain)
-		d.markNoise(was.delivery, is.delivery)
+		for i := range d.Changes { // the ids of two deliveries of one sender always differ
+			c := &d.Changes[i]
+			c.Noise = c.Op == "replace" && was.delivery != "" && jsonLabel(c.Old) == was.delivery && is.delivery != "" && jsonLabel(c.Value) == is.delivery
+		}
 	case IsReadable(was.plain, was.cut) && IsReadable(is.plain, is.cut):
 		d = compareText(was.plain, is.plain)
 		if was.cut || is.cut {
@@ -369,19 +361,11 @@ func compareBodies(was, is *diffSide) BodyDiff {
 	return d
 }
 
-func isTextKind(kind string) bool {
-	return strings.HasPrefix(kind, "text/") || kind == "application/x-www-form-urlencoded"
-}
-
-func isJSONKind(head []byte) bool {
-	kind, _ := ContentType(head)
-	return kind == "application/json" || strings.HasSuffix(kind, "+json")
-}
-
 // looksLikeJSON reports whether a whole body is JSON, by its content.
 func looksLikeJSON(s *diffSide) bool {
+	kind, _ := ContentType(s.head)
 	start := bytes.TrimLeft(s.plain[:min(len(s.plain), 1024)], " \t\r\n")
-	return len(start) > 0 && (isJSONKind(s.head) || start[0] == '{' || start[0] == '[') && json.Valid(s.plain)
+	return len(start) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json") || start[0] == '{' || start[0] == '[') && json.Valid(s.plain)
 }
 
 // IsReadable reports whether bytes are text: UTF-8 without NUL. Of a body that was cut, the
@@ -391,14 +375,4 @@ func IsReadable(p []byte, cut bool) bool {
 		p = wholeRunes(p)
 	}
 	return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0
-}
-
-// markNoise marks the ids of two deliveries of one sender, which always differ.
-func (b *BodyDiff) markNoise(was, is string) {
-	for i := range b.Changes {
-		c := &b.Changes[i]
-		if c.Op == "replace" && was != "" && is != "" && jsonLabel(c.Old) == was && jsonLabel(c.Value) == is {
-			c.Noise = true
-		}
-	}
 }

@@ -3,7 +3,6 @@ package record
 import (
 	"slices"
 	"strings"
-	"sync"
 )
 
 // noisyHeaders are fields whose value a server makes anew for each response: its
@@ -27,7 +26,7 @@ var noisyHeaders = map[string]bool{
 
 // deliveryHeaders are the fields that senders make anew for each request: signatures, the
 // time that these cover, and ids of deliveries.
-var deliveryHeaders = sync.OnceValue(func() map[string]bool {
+var deliveryHeaders = func() map[string]bool {
 	names := map[string]bool{}
 	for i := range senders {
 		s := &senders[i]
@@ -40,7 +39,7 @@ var deliveryHeaders = sync.OnceValue(func() map[string]bool {
 	}
 	delete(names, "")
 	return names
-})
+}()
 
 // headerChanges lists the header lines that differ, field by field: the order of lines of
 // different fields has no meaning, that of one field has (RFC 9110, section 5.3). A line is
@@ -68,7 +67,7 @@ func headerChanges(was, is []Header, request bool) []HeaderChange {
 		end := commonEnd(left, right, equal)
 		left, right = left[:len(left)-end], right[:len(right)-end]
 		for i := range max(len(left), len(right)) {
-			c := HeaderChange{Op: "replace", Noise: noisyHeaders[name] || request && deliveryHeaders()[name]}
+			c := HeaderChange{Op: "replace", Noise: noisyHeaders[name] || request && deliveryHeaders[name]}
 			if i < len(right) {
 				value := right[i].Value()
 				c.Name, c.Right = right[i].Name(), &value

@@ -3,8 +3,8 @@ package record
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	udiff "github.com/aymanbagabas/go-udiff"
@@ -163,7 +163,7 @@ func markPair(was, is *BodyChange) {
 		}
 		was.Text, is.Text = cutText(was.Text), cutText(is.Text)
 	}
-	a, b := tokens(was.Text), tokens(is.Text)
+	a, b := diffToken.FindAllString(was.Text, -1), diffToken.FindAllString(is.Text, -1)
 	if len(a) > diffTokens || len(b) > diffTokens {
 		return
 	}
@@ -198,19 +198,5 @@ func addMark(list []Mark, text string, changed bool) []Mark {
 	return append(list, Mark{Text: text, Changed: changed})
 }
 
-// tokens splits a line into words and single other characters.
-func tokens(s string) (list []string) {
-	start := 0
-	inWord := false
-	for i, r := range s {
-		word := unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_'
-		if i > 0 && !(word && inWord) {
-			list, start = append(list, s[start:i]), i
-		}
-		inWord = word
-	}
-	if start < len(s) {
-		list = append(list, s[start:])
-	}
-	return list
-}
+// diffToken is a word, or any other character.
+var diffToken = regexp.MustCompile(`(?s)[\p{L}\p{Nd}_]+|.`)

@@ -13,30 +13,30 @@ import (
 // Summary is an event in lists and in the live feed: the record without request,
 // response, timing and attempts.
 type Summary struct {
-	ID            string    `json:"id"`
-	Alias         string    `json:"alias"`
-	URL           string    `json:"url"`
-	ReceivedAt    Time      `json:"receivedAt" format:"date-time" doc:"set by arrival, and anew when a replay is asked for"`
-	State         string    `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete"`
-	Error         *Fault    `json:"error"`
-	Method        string    `json:"method"`
-	Path          string    `json:"path"`
-	PathBase64    string    `json:"pathBase64,omitempty" doc:"only when the path is not UTF-8"`
-	HTTPVersion   string    `json:"httpVersion"`
-	Host          string    `json:"host"`
-	RemoteAddr    string    `json:"remoteAddr"`
-	TLS           bool      `json:"tls"`
-	PayloadSize   int64     `json:"payloadSize"`
-	Status        *int      `json:"status" doc:"of the last attempt that ended"`
-	LatencyMs     *float64  `json:"latencyMs" doc:"of the last attempt that ended"`
-	AttemptCount  int       `json:"attemptCount"`
-	Replayable    bool      `json:"replayable"`
-	ReplayBlocker *string   `json:"replayBlocker" doc:"rejected, incomplete, body, upgraded, or null"`
-	Provider      *Provider `json:"provider"`
-	Warnings      []Warning `json:"warnings" nullable:"false"`
-	Pinned        bool      `json:"pinned" doc:"retention keeps the event"`
-	Label         *string   `json:"label"`
-	Note          *string   `json:"note"`
+	ID            string       `json:"id"`
+	Alias         string       `json:"alias"`
+	URL           string       `json:"url"`
+	ReceivedAt    Time         `json:"receivedAt" format:"date-time" doc:"set by arrival, and anew when a replay is asked for"`
+	State         string       `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete"`
+	Error         *relay.Fault `json:"error"`
+	Method        string       `json:"method"`
+	Path          string       `json:"path"`
+	PathBase64    string       `json:"pathBase64,omitempty" doc:"only when the path is not UTF-8"`
+	HTTPVersion   string       `json:"httpVersion"`
+	Host          string       `json:"host"`
+	RemoteAddr    string       `json:"remoteAddr"`
+	TLS           bool         `json:"tls"`
+	PayloadSize   int64        `json:"payloadSize"`
+	Status        *int         `json:"status" doc:"of the last attempt that ended"`
+	LatencyMs     *float64     `json:"latencyMs" doc:"of the last attempt that ended"`
+	AttemptCount  int          `json:"attemptCount"`
+	Replayable    bool         `json:"replayable"`
+	ReplayBlocker *string      `json:"replayBlocker" doc:"rejected, incomplete, body, upgraded, or null"`
+	Provider      *Provider    `json:"provider"`
+	Warnings      []Warning    `json:"warnings" nullable:"false"`
+	Pinned        bool         `json:"pinned" doc:"retention keeps the event"`
+	Label         *string      `json:"label"`
+	Note          *string      `json:"note"`
 }
 
 // Event is the whole record of an event. Response and Timing are those of the last
@@ -90,7 +90,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 		URL:           site.AliasURL(e.Alias),
 		ReceivedAt:    Time{e.LastReceivedAt},
 		State:         e.State,
-		Error:         faultOf(e.Error),
+		Error:         e.Error,
 		Method:        method,
 		Path:          path,
 		HTTPVersion:   "HTTP/1." + strconv.Itoa(e.HTTPMinor),

@@ -45,7 +45,7 @@ var filters = []FilterName{
 	{Name: "status", Doc: "status of the last response such as 404, a class such as 5xx, or error: ended without being delivered, or 400 and above", Values: []string{relay.StatusError, "2xx", "3xx", "4xx", "5xx"}, Example: "status:5xx", field: func(f *relay.Filter) any { return &f.Status }},
 	{Name: "path", Doc: "beginning of the path", Example: "path:/webhooks", field: func(f *relay.Filter) any { return &f.Path }},
 	{Name: "state", Doc: "state of the event", Values: eventStates, Strict: true, Example: "state:queued", field: func(f *relay.Filter) any { return &f.State }},
-	{Name: "provider", Doc: "recognised sender", Values: ProviderNames(), Strict: true, Example: "provider:stripe", expected: "expected a known sender such as stripe or github", field: func(f *relay.Filter) any { return &f.Provider }},
+	{Name: "provider", Doc: "recognised sender", Values: providerNames, Strict: true, Example: "provider:stripe", expected: "expected a known sender such as stripe or github", field: func(f *relay.Filter) any { return &f.Provider }},
 	{Name: "type", Doc: "event type; a * at its end stands for any rest", Example: "type:invoice.*", field: func(f *relay.Filter) any { return &f.Type }},
 	{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Replayed }},
 	{Name: "pinned", Doc: "true: the event is pinned; false: it is not", Values: []string{"true", "false"}, Strict: true, Example: "pinned:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Pinned }},

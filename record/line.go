@@ -53,7 +53,7 @@ func EventLine(e *Summary) Line {
 	return l
 }
 
-func newLine(at string, e *Summary, status int, state string, fault *Fault, latencyMs *float64) Line {
+func newLine(at string, e *Summary, status int, state string, fault *relay.Fault, latencyMs *float64) Line {
 	l := Line{Time: at, Status: status, State: SafeText(state), Method: SafeText(e.Method), Path: SafeText(e.Path), ID: SafeText(e.ID)}
 	if fault != nil && state != relay.StateQueued && state != relay.StateCanceled {
 		l.Note = SafeText(fault.Code)

@@ -47,16 +47,12 @@ func secretField(name string) bool {
 	return secretName(name) || slices.Contains(secretFields, plainName(name))
 }
 
-func secretHeader(name string) bool {
-	return secretName(name) || slices.Contains(secretHeaders, plainName(name))
-}
-
 // maskHeaders hides values that are secrets, and those that contain the owner's host,
 // as in a redirect.
 func maskHeaders(headers []Header, host string) {
 	for i, h := range headers {
 		switch {
-		case secretHeader(h.Name()), host != "" && strings.Contains(strings.ToLower(h.Value()), host):
+		case secretName(h.Name()), slices.Contains(secretHeaders, plainName(h.Name())), host != "" && strings.Contains(strings.ToLower(h.Value()), host):
 			headers[i] = Header{h.Name(), Masked}
 		case strings.Contains(h.Value(), "?"):
 			if masked := maskTarget(h.Value()); masked != h.Value() {
@@ -189,12 +185,9 @@ func maskBody(b *Body, headers []Header) {
 	if b == nil || b.Data == "" {
 		return
 	}
-	if coding := headerValue(headers, "content-encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		b.Data, b.Truncated, b.SHA256 = "", true, ""
-		return
-	}
+	coding := headerValue(headers, "content-encoding")
 	raw, err := b.Bytes()
-	if err != nil {
+	if err != nil || coding != "" && !strings.EqualFold(coding, "identity") {
 		b.Data, b.Truncated, b.SHA256 = "", true, ""
 		return
 	}

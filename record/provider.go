@@ -2,9 +2,9 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"relay"
@@ -98,10 +98,8 @@ var senders = []sender{
 	{name: "cloudevents", mark: "ce-specversion", event: "ce-type", delivery: "ce-id"},
 }
 
-// ProviderNames lists the names of the senders that Recognise knows.
-func ProviderNames() []string { return slices.Clone(providerNames()) }
-
-var providerNames = sync.OnceValue(func() []string {
+// providerNames lists the names of the senders that Recognise knows.
+var providerNames = func() []string {
 	var names []string
 	for i := range senders {
 		if !slices.Contains(names, senders[i].name) {
@@ -110,7 +108,7 @@ var providerNames = sync.OnceValue(func() []string {
 	}
 	slices.Sort(names)
 	return names
-})
+}()
 
 func (s *sender) read(fields []wire.Field, mark, body []byte) relay.Provider {
 	p := relay.Provider{
@@ -118,7 +116,11 @@ func (s *sender) read(fields []wire.Field, mark, body []byte) relay.Provider {
 		EventType:  label(value(fields, s.event)),
 		DeliveryID: label(value(fields, s.delivery)),
 	}
-	s.readBody(&p, body)
+	if s.bodyEvent != "" || s.bodyDelivery != "" {
+		found := scanTop(body, s.bodyEvent, s.bodyDelivery, s.nested)
+		p.EventType = cmp.Or(jsonLabel(found.inner), p.EventType, jsonLabel(found.event))
+		p.DeliveryID = cmp.Or(p.DeliveryID, jsonLabel(found.delivery))
+	}
 	if s.at == nil {
 		return p
 	}
@@ -130,22 +132,6 @@ func (s *sender) read(fields []wire.Field, mark, body []byte) relay.Provider {
 		p.SignedAt, p.Tolerance = time.UnixMilli(ms).UTC(), s.tolerance
 	}
 	return p
-}
-
-func (s *sender) readBody(p *relay.Provider, body []byte) {
-	if s.bodyEvent == "" && s.bodyDelivery == "" {
-		return
-	}
-	found := scanTop(body, s.bodyEvent, s.bodyDelivery, s.nested)
-	if p.EventType == "" {
-		p.EventType = jsonLabel(found.event)
-	}
-	if inner := jsonLabel(found.inner); inner != "" {
-		p.EventType = inner
-	}
-	if p.DeliveryID == "" {
-		p.DeliveryID = jsonLabel(found.delivery)
-	}
 }
 
 // value gives the first value of a header line by its lower-case name; nil when
@@ -170,10 +156,7 @@ func equalLower(b []byte, lower string) bool {
 		return false
 	}
 	for i, c := range b {
-		if c >= 'A' && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
+		if foldASCII(c) != lower[i] {
 			return false
 		}
 	}

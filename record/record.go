@@ -11,8 +11,6 @@ package record
 import (
 	"strings"
 	"time"
-
-	"relay"
 )
 
 // List is the form of every list that is not paged.
@@ -74,17 +72,4 @@ func lossy(b []byte) (s string, exact bool) {
 		return s, true
 	}
 	return string([]rune(s)), false
-}
-
-// Fault is why an event or attempt stands as it does.
-type Fault struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
-func faultOf(f *relay.Fault) *Fault {
-	if f == nil {
-		return nil
-	}
-	return &Fault{Code: f.Code, Message: f.Message}
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,9 +15,9 @@ import (
 // is, backslashes too.
 func SafeText(s string) string {
 	marks := noLetter
-	for i, r := range s {
+	for _, r := range s {
 		if r == utf8.RuneError || !marks.shown(r) {
-			return escape(s, i)
+			return escape(s)
 		}
 	}
 	return s
@@ -44,21 +45,16 @@ func SafeTextMax(s string, most int) string {
 // IsSafeText tells whether SafeText leaves a text as it is.
 func IsSafeText(s string) bool { return SafeText(s) == s }
 
-// escape writes s, of which the first clean bytes can stay.
-func escape(s string, clean int) string {
+func escape(s string) string {
 	var b strings.Builder
 	b.Grow(len(s) + 16)
-	b.WriteString(s[:clean])
 	marks := noLetter
-	for _, r := range s[:clean] {
-		marks.shown(r)
-	}
-	for i := clean; i < len(s); {
-		r, size := utf8.DecodeRuneInString(s[i:])
+	for i, r := range s {
+		_, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
 			marks = noLetter
-			writeEscape(&b, 'x', uint32(s[i]), 2)
+			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case marks.shown(r):
 			b.WriteString(s[i : i+size])
 		case r == '\n':
@@ -68,24 +64,14 @@ func escape(s string, clean int) string {
 		case r == '\t':
 			b.WriteString(`\t`)
 		case r < 0x80: // above, \x is for bytes that are no UTF-8
-			writeEscape(&b, 'x', uint32(r), 2)
+			fmt.Fprintf(&b, `\x%02x`, r)
 		case r <= 0xffff:
-			writeEscape(&b, 'u', uint32(r), 4)
+			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
-			writeEscape(&b, 'U', uint32(r), 8)
+			fmt.Fprintf(&b, `\U%08x`, r)
 		}
-		i += size
 	}
 	return b.String()
-}
-
-func writeEscape(b *strings.Builder, kind byte, v uint32, digits int) {
-	const hex = "0123456789abcdef"
-	b.WriteByte('\\')
-	b.WriteByte(kind)
-	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
-		b.WriteByte(hex[v>>shift&15])
-	}
 }
 
 // accents counts the marks on the last letter: terminals stack as many as there are,
@@ -102,7 +88,8 @@ func (n *accents) shown(r rune) bool {
 	switch {
 	case r >= 0x20 && r < 0x7f:
 		*n = 0
-	case hidden(r):
+	case r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0xa0 && (r&0xfffe == 0xfffe || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, blank)):
+		// It moves the cursor, turns the text or cannot be seen.
 		*n = noLetter
 		return false
 	case r < 0x300 || !unicode.In(r, unicode.Mn, unicode.Me):
@@ -113,17 +100,6 @@ func (n *accents) shown(r rune) bool {
 		*n++
 	}
 	return true
-}
-
-// hidden tells of characters that move the cursor, turn the text or cannot be seen.
-func hidden(r rune) bool {
-	if r < 0x20 || r >= 0x7f && r < 0xa0 {
-		return true
-	}
-	if r < 0xa0 {
-		return false
-	}
-	return r&0xfffe == 0xfffe || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, blank)
 }
 
 // blank are letters and marks that show nothing although Unicode does not count

@@ -37,14 +37,14 @@ func TestRowOfFailure(t *testing.T) {
 	var s Screen
 	for _, x := range []struct {
 		state string
-		fault *record.Fault
+		fault *relay.Fault
 		want  string
 	}{
-		{relay.StateFailed, &record.Fault{Code: relay.CodeLocalRefused, Message: "x"}, "[502] GET / evt_1 local-refused: x"},
-		{relay.StateInterrupted, &record.Fault{Code: relay.CodeTunnelLost}, "[502] GET / evt_1 tunnel-lost"},
-		{relay.StateRejected, &record.Fault{Code: relay.CodeBodyTooLarge}, "[413] GET / evt_1 body-too-large"},
+		{relay.StateFailed, &relay.Fault{Code: relay.CodeLocalRefused, Message: "x"}, "[502] GET / evt_1 local-refused: x"},
+		{relay.StateInterrupted, &relay.Fault{Code: relay.CodeTunnelLost}, "[502] GET / evt_1 tunnel-lost"},
+		{relay.StateRejected, &relay.Fault{Code: relay.CodeBodyTooLarge}, "[413] GET / evt_1 body-too-large"},
 		{relay.StateQueued, nil, "[queued] GET / evt_1"},
-		{relay.StateCanceled, &record.Fault{Code: relay.CodeSuperseded}, "[canceled] GET / evt_1"},
+		{relay.StateCanceled, &relay.Fault{Code: relay.CodeSuperseded}, "[canceled] GET / evt_1"},
 	} {
 		if got := s.line(record.EventLine(&record.Summary{ID: "evt_1", Method: "GET", Path: "/", State: x.state, Error: x.fault})); !strings.HasSuffix(got, x.want) {
 			t.Errorf("%s: %q, want %q", x.state, got, x.want)
