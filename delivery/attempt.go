@@ -36,7 +36,11 @@ func (x *exchange) addAttempt(a relay.Attempt, state string) {
 func (x *exchange) fillRequest(bodyState string) {
 	e := x.event
 	e.Request = x.rec.message(e.Request.Head, x.head.Framing, bodyState)
-	e.Provider = record.Recognise(e.Request.Head, x.rec.beginning())
+	beginning := e.Request.Body.Data
+	if e.Request.Body.Parts > 0 {
+		beginning = x.rec.first
+	}
+	e.Provider = record.Recognise(e.Request.Head, beginning)
 }
 
 // sendFinish asks the store to end the attempt, and to accept the event if that was not done.
@@ -198,7 +202,7 @@ func (x *exchange) recordUnstored() {
 // marks claims that nobody runs.
 func (x *exchange) panicked() {
 	defer func() { _ = recover() }()
-	defer x.unreserve()
+	defer x.space.release()
 	defer x.releaseChannel()
 	x.timer.Stop()
 	x.stopReading.Store(true)

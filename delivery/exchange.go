@@ -100,9 +100,9 @@ type answering struct {
 	continued       bool // a 100 went to the caller
 	responseStarted bool // a byte of a final answer went to the caller
 	out             []byte
-	reserved        int64     // bytes reserved in the budget for out and partial
-	cutAt           time.Time // when an answer that nobody reads is cut; zero = never
-	checkCallerAt   time.Time // next check of the caller; zero = none
+	space           reservation // for out and partial
+	cutAt           time.Time   // when an answer that nobody reads is cut; zero = never
+	checkCallerAt   time.Time   // next check of the caller; zero = none
 }
 
 // callerState says how far a caller still takes the answer.
@@ -149,9 +149,8 @@ func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
 	*x = exchange{d: d, st: st, alias: a, timer: timer}
 	x.uploadDone, x.scratch, x.out, x.partial = up, scratch, out[:0], partial[:0]
 	x.rec.pending, x.res.pending = pending[0][:0], pending[1][:0]
-	for _, r := range []*recording{&x.rec, &x.res} {
-		r.budget, r.account = d.opt.Budget, a.Owner
-	}
+	x.space = reservation{budget: d.opt.Budget, account: a.Owner}
+	x.rec.space, x.res.space = x.space, x.space
 	x.raw.SetSeed(d.seed)
 	x.written.SetSeed(d.seed)
 	x.at.start = time.Now()
@@ -171,7 +170,7 @@ func (x *exchange) ref() relay.AttemptRef {
 // release puts the exchange back into the pool. No other goroutine may use it any more.
 func (x *exchange) release() {
 	x.timer.Stop()
-	x.unreserve()
+	x.space.release()
 	x.rec.release()
 	x.res.release()
 	x.releaseChannel()

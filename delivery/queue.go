@@ -88,25 +88,30 @@ func (x *exchange) acceptQueued() *relay.Error {
 	t := x.d.store.Accept(x.event)
 	settle := func() {
 		st.queue.giveBack(1, reserved)
-		if t.Err() != nil {
-			st.queue.moved(0, 0)
-			return
+		if st.queueMoved(t.Err(), 1, cost); t.Err() == nil {
+			st.dispatchQueued(a.Released)
 		}
-		st.queue.moved(1, cost)
-		st.d.feed.Tunnel(st.id)
-		st.dispatchQueued(a.Released)
 	}
 	x.accept = t
-	if err := x.awaitStored(); err != nil {
-		if closed(t.Done()) {
-			settle()
-		} else if !x.d.background(func() { <-t.Done(); settle() }) {
-			st.queue.moved(0, 0)
-		}
-		return err
+	err := x.awaitStored()
+	if err == nil || closed(t.Done()) {
+		settle()
+	} else if !x.d.background(func() { <-t.Done(); settle() }) {
+		st.queue.moved(0, 0)
 	}
-	settle()
-	return nil
+	return err
+}
+
+// queueMoved ends a change of the queue that queue.move has announced. After an error it is
+// not known whether the store has made the change.
+func (st *aliasState) queueMoved(err error, n int, cost int64) {
+	if err != nil {
+		st.queue.moved(0, 0)
+		st.d.registry.recount(st.id)
+		return
+	}
+	st.queue.moved(n, cost)
+	st.d.feed.Tunnel(st.id)
 }
 
 // remoteOwner returns the tunnel of the alias if another node has it; the queue is
@@ -131,27 +136,25 @@ func (st *aliasState) startDispatch() {
 		}
 		return
 	}
-	select {
-	case st.wake <- struct{}{}:
-	default:
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if !st.dispatching {
-		st.dispatching = st.d.background(st.dispatch)
-	}
+	nudge(st.wake)
+	st.runDispatcher()
 }
 
 // rescanQueue makes the dispatcher read the queue once more after the store has changed
 // it, as the store does after an outage. It does not end a backoff: what the dispatcher
 // puts back changes the queue as well.
 func (st *aliasState) rescanQueue() {
-	if h, _ := st.online(); h == nil || h.remote != nil {
-		return
+	if _, ok := st.nextClaim(); ok {
+		st.runDispatcher()
 	}
+}
+
+// runDispatcher starts the dispatcher, or makes it read the queue once more before it ends.
+func (st *aliasState) runDispatcher() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.rescan = st.dispatching; !st.dispatching {
+	st.rescan = true
+	if !st.dispatching {
 		st.dispatching = st.d.background(st.dispatch)
 	}
 }
@@ -170,6 +173,9 @@ func (st *aliasState) dispatch() {
 	pause := time.Duration(0)
 	var claimed relay.AttemptRef
 	for {
+		st.mu.Lock()
+		st.rescan = false
+		st.mu.Unlock()
 		select {
 		case <-st.wake:
 			pause = 0
@@ -190,33 +196,27 @@ func (st *aliasState) dispatch() {
 	}
 }
 
-// stopDispatch ends the dispatcher. It returns false if the dispatcher was woken
-// meanwhile.
+// stopDispatch ends the dispatcher, unless it has to read the queue once more.
 func (st *aliasState) stopDispatch() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(st.wake) > 0 || st.rescan {
-		st.rescan = false
-		return false
-	}
-	st.dispatching = false
-	return true
+	st.dispatching = st.rescan
+	return !st.dispatching
 }
 
-// sleep waits for the backoff or a wake-up. It returns false when the relay stops.
+// sleep waits for the backoff or a wake-up. When the relay stops, it ends the dispatcher and
+// returns false.
 func (st *aliasState) sleep(pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(pause):
 		return true
 	case <-st.wake:
 		return true
 	case <-st.d.stop:
 	}
 	st.mu.Lock()
+	defer st.mu.Unlock()
 	st.dispatching = false
-	st.mu.Unlock()
 	return false
 }
 
@@ -229,7 +229,11 @@ func (st *aliasState) deliverNext(claimed *relay.AttemptRef) (more, again bool) 
 	*claimed = relay.AttemptRef{}
 	next, ok := st.nextClaim()
 	if !ok || !st.d.begin() {
-		st.putBack(ref)
+		if ref.N > 0 {
+			t := st.d.store.Requeue(ref.Event, ref.N)
+			<-t.Done()
+			st.queueMoved(t.Err(), 0, 0)
+		}
 		return false, false
 	}
 	defer st.d.end()
@@ -257,8 +261,7 @@ func (st *aliasState) deliverNext(claimed *relay.AttemptRef) (more, again bool) 
 		// A fixed pause: the store says soon whether it is back.
 		return st.sleep(minRequeueBackoff), false
 	}
-	st.queue.moved(-1, -costOf(c.Event))
-	st.d.feed.Tunnel(st.id)
+	st.queueMoved(nil, -1, -costOf(c.Event))
 	back, following := st.d.deliver(st, c, true)
 	*claimed = following
 	return !back, back
@@ -272,20 +275,6 @@ func (st *aliasState) nextClaim() (next relay.NextClaim, ok bool) {
 		return next, false
 	}
 	return relay.NextClaim{Alias: st.id, Auto: st.alias.Load().Settings.AutoDeliver, Tunnel: h.info.ID}, true
-}
-
-// putBack queues an attempt again that was claimed and cannot be delivered now.
-func (st *aliasState) putBack(ref relay.AttemptRef) {
-	if ref.N == 0 {
-		return
-	}
-	t := st.d.store.Requeue(ref.Event, ref.N)
-	<-t.Done()
-	st.queue.moved(0, 0)
-	if err := t.Err(); err != nil {
-		st.d.log.Debug("claimed attempt not put back into the queue", "event", ref.Event, "attempt", ref.N, "error", err)
-		st.d.registry.recount(st.id)
-	}
 }
 
 // Release lets the inbound events that were queued while the alias was offline be

@@ -3,6 +3,7 @@ package delivery
 import (
 	"crypto/sha256"
 	"hash"
+	"slices"
 	"sync"
 
 	"relay"
@@ -18,13 +19,11 @@ type recording struct {
 	n       int   // of Journal.Chunk: 0 = the request, else the attempt
 	limit   int64 // decoded bytes that are kept; 0 = all
 	expect  int64 // announced size of the body in decoded bytes; 0 = unknown
-	budget  *relay.Budget
-	account int64 // whose share of the budget data uses
+	space   reservation
 
 	mu        sync.Mutex
 	data      []byte // inline body, or the part under way
-	reserved  int64  // bytes of the budget for data
-	first     []byte // the first part that was passed to the journal, for beginning
+	first     []byte // the first part that was passed to the journal
 	lines     []byte
 	parts     int
 	stored    int64 // in parts
@@ -34,6 +33,34 @@ type recording struct {
 	overLimit bool // more came than is kept
 	whole     bool
 	failed    error // a part cannot be stored, or data finds no buffer space
+}
+
+// freeHeld is how many bytes may be held without a reservation.
+const freeHeld = 16 << 10
+
+// reservation is buffer space of the budget for bytes that wait for a peer or the store.
+type reservation struct {
+	budget  *relay.Budget
+	account int64 // whose share of the budget it uses
+	bytes   int64
+}
+
+// cover reserves space for n bytes in all. It returns false when there is not enough.
+func (r *reservation) cover(n int) bool {
+	more := int64(n) - r.bytes
+	if n <= freeHeld || more <= 0 {
+		return true
+	}
+	if !r.budget.Reserve(r.account, more) {
+		return false
+	}
+	r.bytes += more
+	return true
+}
+
+func (r *reservation) release() {
+	r.budget.Release(r.account, r.bytes)
+	r.bytes = 0
 }
 
 // reset makes the recording ready for another message.
@@ -50,7 +77,14 @@ func (r *recording) tee(decoded, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(line) > 0 {
-		r.line(line)
+		switch {
+		case r.overLimit:
+		case len(r.lines)+len(line) > maxFramingBytes:
+			r.overLimit = true
+			r.startSum(nil)
+		default:
+			r.lines = append(r.lines, line...)
+		}
 		return
 	}
 	r.size += int64(len(decoded))
@@ -80,38 +114,26 @@ func (r *recording) startSum(decoded []byte) {
 	}
 }
 
-func (r *recording) line(p []byte) {
-	if r.overLimit {
-		return
-	}
-	if len(r.lines)+len(p) > maxFramingBytes {
-		r.overLimit = true
-		r.startSum(nil)
-		return
-	}
-	r.lines = append(r.lines, p...)
-}
-
 // add takes bytes up to the end of the part under way.
 func (r *recording) add(p []byte) int {
-	if r.parts == 0 && len(r.data)+len(p) <= relay.InlineBody {
-		if r.data == nil && r.expect > 0 { // bounded, because the announced size may be wrong
-			r.data = make([]byte, 0, max(int64(len(p)), min(r.expect, 64<<10, 4*int64(len(p)))))
+	n := len(p)
+	switch {
+	case r.parts > 0 || len(r.data)+n > relay.InlineBody:
+		if r.sum == nil {
+			r.startSum(p) // data holds all bytes before p
 		}
-		r.data = append(r.data, p...)
-		r.reserve()
-		return len(p)
+		if cap(r.data) < relay.BodyPart {
+			r.data = append(make([]byte, 0, relay.BodyPart), r.data...)
+		}
+		n = min(n, relay.BodyPart-len(r.data))
+	case r.data == nil && r.expect > 0: // bounded, because the announced size may be wrong
+		r.data = make([]byte, 0, max(int64(n), min(r.expect, 64<<10, 4*int64(n))))
 	}
-	if r.sum == nil {
-		r.startSum(p) // data holds all bytes before p
-	}
-	if cap(r.data) < relay.BodyPart {
-		r.data = append(make([]byte, 0, relay.BodyPart), r.data...)
-		r.reserve()
-	}
-	n := min(len(p), relay.BodyPart-len(r.data))
 	r.data = append(r.data, p[:n]...)
-	if len(r.data) == relay.BodyPart && n < len(p) || len(r.data) == relay.BodyPart && r.parts > 0 {
+	if !r.space.cover(cap(r.data)) && r.failed == nil {
+		r.failed = errNoBuffer
+	}
+	if len(r.data) == relay.BodyPart && (r.parts > 0 || n < len(p)) {
 		r.flush()
 	}
 	return n
@@ -119,24 +141,10 @@ func (r *recording) add(p []byte) int {
 
 var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many requests and answers are under way whose bytes wait in memory; try again in a moment")
 
-// reserve reserves buffer space for data: callers and local servers may take long for the
-// rest of a body.
-func (r *recording) reserve() {
-	more := int64(cap(r.data)) - r.reserved
-	switch {
-	case cap(r.data) <= freeHeld || more <= 0:
-	case r.budget.Reserve(r.account, more):
-		r.reserved += more
-	case r.failed == nil:
-		r.failed = errNoBuffer
-	}
-}
-
 // release drops the bytes that are held, and their reservation.
 func (r *recording) release() {
 	r.data, r.first = nil, nil
-	r.budget.Release(r.account, r.reserved)
-	r.reserved = 0
+	r.space.release()
 }
 
 // flush passes the current part to the journal, which owns its buffer from then on.
@@ -168,41 +176,28 @@ func (r *recording) waitForParts(n int) {
 func (r *recording) partsError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.settled()
-}
-
-func (r *recording) settled() error {
-	left := r.pending[:0]
-	for _, t := range r.pending {
+	r.pending = slices.DeleteFunc(r.pending, func(t *relay.Ticket) bool {
 		if !closed(t.Done()) {
-			left = append(left, t)
-		} else if t.Err() != nil && r.failed == nil {
+			return false
+		}
+		if t.Err() != nil && r.failed == nil {
 			r.failed = t.Err()
 		}
-	}
-	clear(r.pending[len(left):])
-	r.pending = left
+		return true
+	})
 	return r.failed
 }
 
 // end marks the body as whole and passes its last part to the journal.
 func (r *recording) end() {
-	r.waitForParts(relay.BodyPart)
+	r.stop(nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.whole = true
-	r.flushRest()
 }
 
-// flushRest passes the last part of a body in parts to the journal.
-func (r *recording) flushRest() {
-	if r.parts > 0 && len(r.data) > 0 {
-		r.flush()
-	}
-}
-
-// stop ends a body that will not become whole, and keeps the bytes that came. framing, if not
-// nil, is the parser of the body; it is stopped too.
+// stop passes the last part of a body to the journal, which will get no more of it. framing,
+// if not nil, is the parser of a body that will not become whole; it is stopped too.
 func (r *recording) stop(framing *wire.Body) {
 	if framing != nil {
 		framing.Stop()
@@ -210,7 +205,9 @@ func (r *recording) stop(framing *wire.Body) {
 	r.waitForParts(relay.BodyPart)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.flushRest()
+	if r.parts > 0 && len(r.data) > 0 {
+		r.flush()
+	}
 }
 
 func (r *recording) isWhole() bool {
@@ -251,14 +248,4 @@ func (r *recording) message(head []byte, framing relay.Framing, state string) re
 		r.sum.Sum(b.SHA256[:0])
 	}
 	return m
-}
-
-// beginning returns the first bytes of the body, for the detection of the provider.
-func (r *recording) beginning() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.parts > 0 {
-		return r.first
-	}
-	return r.data
 }

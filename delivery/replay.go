@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"relay"
@@ -19,25 +18,28 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 	if !d.begin() {
 		return nil, 0, errStopping()
 	}
+	running := false
+	defer func() {
+		if !running {
+			d.end()
+		}
+	}()
 	e, err := d.store.Event(ctx, who, id, 0)
 	if err != nil {
-		d.end()
 		return nil, 0, err
 	}
 	st := d.registry.byID(e.AliasID)
 	if st == nil {
-		d.end()
 		return nil, 0, relay.ErrNotFound
 	}
 	if h, _ := st.online(); h == nil {
-		defer d.end()
 		return d.queueReplay(ctx, who, st, e)
 	}
 	c, err := d.store.BeginReplay(ctx, who, id, true)
 	if err != nil {
-		d.end()
 		return nil, 0, err
 	}
+	running = true
 	done := make(chan struct{})
 	go func() {
 		defer d.end()
@@ -69,15 +71,11 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasSt
 	st.queue.move()
 	c, err := d.store.BeginReplay(ctx, who, e.ID, false)
 	st.queue.giveBack(1, cost)
+	st.queueMoved(err, 1, cost)
+	st.startDispatch() // the tunnel may have come meanwhile; the store may have queued it before it failed
 	if err != nil {
-		st.queue.moved(0, 0)
-		d.registry.recount(st.id) // the store may have queued it before it failed
-		st.startDispatch()
 		return nil, 0, err
 	}
-	st.queue.moved(1, cost)
-	d.feed.Tunnel(st.id)
-	st.startDispatch() // the tunnel may have come meanwhile
 	e, err = d.store.Event(ctx, who, e.ID, record.MaxBody)
 	return e, c.N, err
 }
@@ -109,7 +107,12 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	x.att, x.lost = st.online()
 	x.queued = queued
 	x.event, x.origin = c.Event, c.Event.Remote
-	x.attempt = attemptOf(c)
+	x.attempt = relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
+	for _, a := range c.Event.Attempts {
+		if a.N == c.N {
+			x.attempt = a
+		}
+	}
 	d.underWay.add(x.ref())
 	x.accepted = acceptedWhole
 	head, _, err := wire.Request(c.Event.Request.Head, wire.Limits{})
@@ -146,16 +149,6 @@ func (x *exchange) nextClaimed() (next relay.AttemptRef) {
 	return next
 }
 
-// attemptOf returns the claimed attempt from its event.
-func attemptOf(c *relay.Claim) relay.Attempt {
-	for _, a := range c.Event.Attempts {
-		if a.N == c.N {
-			return a
-		}
-	}
-	return relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
-}
-
 // finishStored ends an exchange that has no caller.
 func (x *exchange) finishStored(v verdict) (back bool) {
 	x.releaseChannel()
@@ -163,44 +156,30 @@ func (x *exchange) finishStored(v verdict) (back bool) {
 		x.signalContinue(false)
 		x.uploadEnded(<-x.uploadDone)
 	}
+	var err error
 	switch {
 	case v == complete:
 	case v == notSent, v == failed && x.queued && !x.reached:
-		if err := x.requeue(); err != nil {
-			x.logFailure("attempt not put back into the queue", err)
-		}
-		return true
-	default:
-		if err := x.finishFailed(); err != nil { // the store queues an interrupted queued delivery anew
-			x.logFailure("end of an attempt not stored", err)
+		back, err = true, x.requeue()
+	default: // the store queues an interrupted queued delivery anew
+		if e := x.finishFailed(); e != nil {
+			err = e
 		}
 	}
-	return false
-}
-
-// logFailure logs that a step of an attempt failed. If the event was removed meanwhile,
-// with its alias perhaps, that is no failure of the store.
-func (x *exchange) logFailure(what string, err error) {
-	level := slog.LevelError
-	if errors.Is(err, relay.ErrNotFound) {
-		level = slog.LevelDebug
+	if err != nil && !errors.Is(err, relay.ErrNotFound) { // else the event was removed meanwhile
+		x.d.log.Error("end of an attempt not stored", "event", x.event.ID, "attempt", x.attempt.N, "queued again", back, "error", err)
 	}
-	x.d.log.Log(context.Background(), level, what, "event", x.event.ID, "attempt", x.attempt.N, "error", err)
+	return back
 }
 
 // requeue puts the attempt back into the queue.
 func (x *exchange) requeue() error {
-	q := &x.st.queue
-	q.move()
+	x.st.queue.move()
 	t := x.d.store.Requeue(x.event.ID, x.attempt.N)
 	<-t.Done()
-	if err := t.Err(); err != nil {
-		q.moved(0, 0)
-		x.d.registry.recount(x.st.id)
-		return err
+	err := t.Err()
+	if x.st.queueMoved(err, 1, costOf(x.event)); err == nil {
+		x.d.counters.requeued.Inc()
 	}
-	q.moved(1, costOf(x.event))
-	x.d.counters.requeued.Inc()
-	x.d.feed.Tunnel(x.st.id)
-	return nil
+	return err
 }

@@ -181,31 +181,16 @@ func (x *exchange) hold(p []byte) {
 	}
 }
 
-// freeHeld is how many bytes an exchange may hold without a reservation, reserveStep the
-// smallest reservation.
-const freeHeld, reserveStep = 16 << 10, 64 << 10
-
 // reserveHeld reserves buffer space for the bytes of the answer that the exchange holds.
 // Without space the exchange fails as overloaded; no byte of the answer was written to
 // the caller by then.
 func (x *exchange) reserveHeld() verdict {
-	held := int64(len(x.out) + len(x.partial))
-	if held <= freeHeld || held <= x.reserved {
+	if x.space.cover(len(x.out) + len(x.partial)) {
 		return goOn
 	}
-	more := max(held-x.reserved, reserveStep)
-	if !x.d.opt.Budget.Reserve(x.alias.Owner, more) {
-		x.out, x.partial = nil, nil
-		x.unreserve()
-		return x.fail(relay.Errorf(relay.CodeOverloaded, "too many answers wait for the store or for their callers; try again in a moment"))
-	}
-	x.reserved += more
-	return goOn
-}
-
-func (x *exchange) unreserve() {
-	x.d.opt.Budget.Release(x.alias.Owner, x.reserved)
-	x.reserved = 0
+	x.out, x.partial = nil, nil
+	x.space.release()
+	return x.fail(relay.Errorf(relay.CodeOverloaded, "too many answers wait for the store or for their callers; try again in a moment"))
 }
 
 // flush writes the bytes that were held.
@@ -213,7 +198,7 @@ func (x *exchange) flush() {
 	if len(x.out) > 0 {
 		x.responseStarted = x.write(x.out) || x.responseStarted
 		x.out = x.out[:0]
-		x.unreserve()
+		x.space.release()
 	}
 }
 
