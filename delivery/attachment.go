@@ -287,11 +287,9 @@ func (h *attachment) open(x *exchange) (*pool.Channel, *relay.Error) {
 		}
 	}
 	if errors.Is(err, relay.ErrTunnelMoved) { // the record tells of the next tunnel
-		limit := time.NewTimer(time.Second)
-		defer limit.Stop()
 		select {
 		case <-d.tunnels.readLater(h.st.id):
-		case <-limit.C:
+		case <-time.After(time.Second):
 		case <-d.base.Done():
 		}
 	}

@@ -2,8 +2,10 @@ package delivery
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +49,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 	}
 	x.inbound(in, h)
 	x.att, x.lost = st.online()
-	x.wire = x.sentHead(in.Head)
+	x.wire = x.sentHead()
 	x.gather()
 	if x.att == nil {
 		return x.enqueue()
@@ -86,11 +88,8 @@ func (x *exchange) switchTunnel() bool {
 	x.releaseChannel()
 	x.att, x.lost = h, lost
 	body := x.first[len(x.wire):]
-	x.wire = x.sentHead(x.event.Request.Head)
-	x.first = x.wire
-	if len(body) > 0 {
-		x.first = append(x.wire[:len(x.wire):len(x.wire)], body...)
-	}
+	x.wire = x.sentHead()
+	x.first = slices.Concat(x.wire, body)
 	return true
 }
 
@@ -164,43 +163,29 @@ func forwardedLines(in *relay.Inbound, h *wire.Head) []byte {
 	return append(b, "\r\n"...)
 }
 
-// sentHead returns the head that the local server gets: raw itself, unless the settings of
-// the alias or the tunnel add lines or change the Host header.
-func (x *exchange) sentHead(raw []byte) []byte {
-	head := raw
+// sentHead returns the head that the local server gets: that of the event itself, unless the
+// settings of the alias or the tunnel add lines or change the Host header.
+func (x *exchange) sentHead() []byte {
+	head := x.event.Request.Head
 	if len(x.event.ForwardedLines) > 0 {
 		head = wire.AddLines(head, x.event.ForwardedLines)
 	}
-	policy := x.alias.Settings.HostHeader
-	var target string
+	policy, target := x.alias.Settings.HostHeader, ""
 	if x.att != nil {
-		if h := x.att.info.HostHeader; h != "" {
-			policy = h
-		}
-		target = x.att.info.Target
+		policy, target = cmp.Or(x.att.info.HostHeader, policy), x.att.info.Target
 	}
 	switch policy {
 	case "", relay.HostPreserve:
 		return head
-	case relay.HostRewrite:
-		policy = hostOf(target)
+	case relay.HostRewrite: // to the authority that relay up has announced; plain ssh announces none
+		if _, rest, ok := strings.Cut(target, "://"); ok {
+			target = rest
+		}
+		target, _, _ = strings.Cut(target, "/")
+		policy = cmp.Or(target, "localhost")
 	}
 	if changed := wire.SetHost(head, policy); !bytes.Equal(changed, head) {
 		return changed
 	}
 	return head
-}
-
-// hostOf returns the authority of the target that relay up has announced. With plain ssh
-// there is none, and the result is localhost.
-func hostOf(target string) string {
-	_, rest, ok := strings.Cut(target, "://")
-	if !ok {
-		rest = target
-	}
-	rest, _, _ = strings.Cut(rest, "/")
-	if rest == "" {
-		return "localhost"
-	}
-	return rest
 }

@@ -211,13 +211,12 @@ func (d *Delivery) Publish(changes []relay.Change) {
 		}
 	}
 	if len(waits) > 0 {
-		late := time.NewTimer(aliasWait)
-		defer late.Stop()
+		late := time.After(aliasWait)
 		for _, w := range waits {
 			select {
 			case <-w:
 				continue
-			case <-late.C:
+			case <-late:
 			case <-d.base.Done():
 			}
 			break
@@ -247,7 +246,19 @@ func (d *Delivery) Close(ctx context.Context) error {
 	}
 	d.mu.Unlock()
 
-	err := d.drain(ctx)
+	var err error
+	select {
+	case <-d.idle:
+	case <-ctx.Done():
+		if n := d.countRunning(); n > 0 {
+			close(d.cut)
+			select {
+			case <-d.idle:
+			case <-time.After(cutWait):
+			}
+			err = fmt.Errorf("%d exchanges were cut when the time to stop ran out", n)
+		}
+	}
 	d.endBase()
 	d.registry.each(func(st *aliasState) {
 		if h := st.tunnel(); h != nil {
@@ -259,26 +270,10 @@ func (d *Delivery) Close(ctx context.Context) error {
 	return err
 }
 
-func (d *Delivery) drain(ctx context.Context) error {
-	select {
-	case <-d.idle:
-		return nil
-	case <-ctx.Done():
-	}
+func (d *Delivery) countRunning() int {
 	d.mu.Lock()
-	n := d.running
-	d.mu.Unlock()
-	if n == 0 {
-		return nil
-	}
-	close(d.cut)
-	late := time.NewTimer(cutWait)
-	defer late.Stop()
-	select {
-	case <-d.idle:
-	case <-late.C:
-	}
-	return fmt.Errorf("%d exchanges were cut when the time to stop ran out", n)
+	defer d.mu.Unlock()
+	return d.running
 }
 
 // begin counts a capture, a replay or a queued delivery as running, until end is called. It

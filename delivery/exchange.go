@@ -255,7 +255,7 @@ func (x *exchange) run() verdict {
 		return refused
 	}
 	if err := x.connect(); err != nil {
-		x.d.counters.refused.add(err.Code)
+		count(x.d.counters.refused, err.Code)
 		x.reached = false
 		if err == relay.ErrNotSent {
 			return notSent
@@ -305,7 +305,7 @@ func (x *exchange) connect() *relay.Error {
 			return err
 		}
 		x.pooled, x.ch, x.reused = l, l.Channel, l.Reused
-		x.d.counters.opened.add(l.Origin())
+		count(x.d.counters.opened, l.Origin())
 		x.at.open = time.Now()
 		if x.caller == nil && x.d.store.MayClaim() != nil {
 			return relay.ErrNotSent // another node may have claimed it

@@ -73,9 +73,7 @@ func (p *channelSlot) acquire(maxWait time.Duration, lost, cut <-chan struct{}) 
 	s.mu.Unlock()
 	var enough <-chan time.Time
 	if maxWait > 0 {
-		late := time.NewTimer(maxWait)
-		defer late.Stop()
-		enough = late.C
+		enough = time.After(maxWait)
 	}
 	err := relay.ErrNotSent
 	select {

@@ -29,61 +29,44 @@ var outcomes = []string{
 	relay.CodeStorageFull, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeStopping, labelOther,
 }
 
-var refusals = []string{
-	relay.CodeOverloaded, relay.CodeLocalRefused, relay.CodeLocalUnresolvable, relay.CodeLocalTimeout, relay.ErrNotSent.Code, labelOther,
-}
-
-var (
-	kinds   = []string{relay.KindOriginal, relay.KindReplay, kindQueued}
-	ends    = []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted}
-	origins = []string{relay.ConnectionNew, relay.ConnectionReused, pool.OriginSpare}
-)
-
-// counterVec are counters by one label. They are resolved once, so that counting is one
-// atomic addition.
-type counterVec map[string]prometheus.Counter
-
-// newCounterVec resolves the counters of v; values are those of its labels before the last
-// one.
-func newCounterVec(v *prometheus.CounterVec, last []string, values ...string) counterVec {
-	t := make(counterVec, len(last))
-	for _, l := range last {
-		t[l] = v.WithLabelValues(append(values, l)...)
-	}
-	return t
-}
-
-// add counts one more; an unknown label counts as other.
-func (t counterVec) add(label string) {
-	c := t[label]
-	if c == nil {
-		c = t[labelOther]
-	}
-	if c != nil {
-		c.Inc()
-	}
-}
-
 // counts are the metrics of docs/metrics.md, which says what they mean. Labels are resolved
 // once, so that an observation costs no lookup by several labels.
 type counts struct {
-	outcomes counterVec             // of captures
-	ended    map[string]counterVec  // attempts, by kind and state
-	opened   counterVec             // channels, by way
-	refused  counterVec             // requests that got no channel
-	statuses [10]prometheus.Counter // answers of local servers, by hundreds; 0 = nil
+	outcomes map[string]prometheus.Counter    // of captures
+	opened   map[string]prometheus.Counter    // channels, by way
+	refused  map[string]prometheus.Counter    // requests that got no channel
+	ended    map[[2]string]prometheus.Counter // attempts, by kind and state
+	statuses [10]prometheus.Counter           // answers of local servers, by hundreds; 0 = nil
 
 	requeued, attached, takenOver prometheus.Counter
 	rejected, dropped             prometheus.Counter
 	waiting                       prometheus.Gauge // for a slot
 	storageFull                   atomic.Int64
 
-	capture                   map[string]prometheus.Observer            // by outcome
-	attempt                   map[string]map[string]prometheus.Observer // by kind and state
+	capture                   map[string]prometheus.Observer    // by outcome
+	attempt                   map[[2]string]prometheus.Observer // by kind and state
 	connect, firstByte, added prometheus.Histogram
 }
 
 const namespace = "relay_delivery_"
+
+// resolve returns the metrics of a vector by one label.
+func resolve[M any](vector func(...string) M, labels ...string) map[string]M {
+	m := make(map[string]M, len(labels))
+	for _, l := range labels {
+		m[l] = vector(l)
+	}
+	return m
+}
+
+// count counts one more; an unknown label counts as other.
+func count(m map[string]prometheus.Counter, label string) {
+	c, ok := m[label]
+	if !ok {
+		c = m[labelOther]
+	}
+	c.Inc()
+}
 
 // init makes the metrics and registers them; nothing is registered on nil.
 func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
@@ -94,14 +77,12 @@ func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return f.NewCounterVec(prometheus.CounterOpts{Name: namespace + name, Help: help}, labels)
 	}
-	c.outcomes = newCounterVec(counters("captures_total", "Requests of callers that ended, by outcome.", "outcome"), outcomes)
-	c.opened = newCounterVec(counters("channels_total", "Channels given to a request, by way.", "way"), origins)
-	c.refused = newCounterVec(counters("channels_refused_total", "Requests that got no channel, by reason.", "reason"), refusals)
-	ended, classes := counters("attempts_total", "Attempts that ended, by kind and state.", "kind", "state"), counters("responses_total", "Final answers of local servers, by class of their status.", "class")
-	c.ended = map[string]counterVec{}
-	for _, k := range kinds {
-		c.ended[k] = newCounterVec(ended, ends, k)
-	}
+	c.outcomes = resolve(counters("captures_total", "Requests of callers that ended, by outcome.", "outcome").WithLabelValues, outcomes...)
+	c.opened = resolve(counters("channels_total", "Channels given to a request, by way.", "way").WithLabelValues,
+		relay.ConnectionNew, relay.ConnectionReused, pool.OriginSpare)
+	c.refused = resolve(counters("channels_refused_total", "Requests that got no channel, by reason.", "reason").WithLabelValues,
+		relay.CodeOverloaded, relay.CodeLocalRefused, relay.CodeLocalUnresolvable, relay.CodeLocalTimeout, relay.ErrNotSent.Code, labelOther)
+	classes := counters("responses_total", "Final answers of local servers, by class of their status.", "class")
 	for i := 1; i < len(c.statuses); i++ {
 		c.statuses[i] = classes.WithLabelValues(strconv.Itoa(i) + "xx")
 	}
@@ -114,7 +95,27 @@ func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
 	f.NewCounterFunc(prometheus.CounterOpts{Name: namespace + "storage_full_total", Help: "Requests that were not taken for want of room."},
 		func() float64 { return float64(c.storageFull.Load()) })
 	c.initGauges(d, f)
-	c.initDurations(f)
+
+	options := func(name, help string) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{
+			Name: namespace + name, Help: help,
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
+		}
+	}
+	c.connect = f.NewHistogram(options("connect_seconds", "Time to open a channel through the tunnel; reused channels are not counted."))
+	c.firstByte = f.NewHistogram(options("first_byte_seconds", "Time from the opening of the channel to the first byte of the local server's answer."))
+	c.added = f.NewHistogram(options("added_seconds", "Time that the relay added to an answered request: its duration without sending, waiting and receiving."))
+	capture := f.NewHistogramVec(options("capture_seconds", "Time from the head of a caller's request to its answer, by outcome."), []string{"outcome"})
+	c.capture = resolve(capture.WithLabelValues, outcomeAnswered, outcomeQueued, outcomeRefused)
+	ended := counters("attempts_total", "Attempts that ended, by kind and state.", "kind", "state")
+	attempt := f.NewHistogramVec(options("attempt_seconds", "Latency of attempts that ended, by kind and state."), []string{"kind", "state"})
+	c.ended, c.attempt = map[[2]string]prometheus.Counter{}, map[[2]string]prometheus.Observer{}
+	for _, kind := range []string{relay.KindOriginal, relay.KindReplay, kindQueued} {
+		for _, state := range []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted} {
+			c.ended[[2]string{kind, state}] = ended.WithLabelValues(kind, state)
+			c.attempt[[2]string{kind, state}] = attempt.WithLabelValues(kind, state)
+		}
+	}
 }
 
 // initGauges makes the metrics that are read from d when Prometheus asks for them.
@@ -122,53 +123,16 @@ func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
 	gauge := func(name, help string, labels prometheus.Labels, get func() int) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: namespace + name, Help: help, ConstLabels: labels}, func() float64 { return float64(get()) })
 	}
-	gauge("running", "Captures, replays and queued deliveries under way.", nil, func() int {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.running
-	})
+	gauge("running", "Captures, replays and queued deliveries under way.", nil, d.countRunning)
 	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, d.pools.Open)
-	gauge("viewers", "Subscribers of the live feed.", nil, func() int {
-		viewers, _ := d.feed.Stats()
-		return viewers
-	})
-	gauge("feed_bytes", "Bytes of the changes kept for subscribers of the live feed that come back.", nil, func() int {
-		_, bytes := d.feed.Stats()
-		return bytes
-	})
-	gauge("queued", "Attempts that wait in queues.", nil, func() int {
-		_, queued := d.countTunnels()
-		return queued
-	})
+	gauge("viewers", "Subscribers of the live feed.", nil, d.feed.Viewers)
+	gauge("feed_bytes", "Bytes of the changes kept for subscribers of the live feed that come back.", nil, d.feed.Bytes)
+	gauge("queued", "Attempts that wait in queues.", nil, func() int { return d.Stats().Queued })
 	for _, state := range []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale} {
 		gauge("tunnels", "Aliases with a tunnel, by its state.", prometheus.Labels{"state": string(state)}, func() int {
 			tunnels, _ := d.countTunnels()
 			return tunnels[state]
 		})
-	}
-}
-
-func (c *counts) initDurations(f promauto.Factory) {
-	options := func(name, help string) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{
-			Name: namespace + name, Help: help,
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
-		}
-	}
-	capture := f.NewHistogramVec(options("capture_seconds", "Time from the head of a caller's request to its answer, by outcome."), []string{"outcome"})
-	attempt := f.NewHistogramVec(options("attempt_seconds", "Latency of attempts that ended, by kind and state."), []string{"kind", "state"})
-	c.connect = f.NewHistogram(options("connect_seconds", "Time to open a channel through the tunnel; reused channels are not counted."))
-	c.firstByte = f.NewHistogram(options("first_byte_seconds", "Time from the opening of the channel to the first byte of the local server's answer."))
-	c.added = f.NewHistogram(options("added_seconds", "Time that the relay added to an answered request: its duration without sending, waiting and receiving."))
-	c.capture, c.attempt = map[string]prometheus.Observer{}, map[string]map[string]prometheus.Observer{}
-	for _, o := range []string{outcomeAnswered, outcomeQueued, outcomeRefused} {
-		c.capture[o] = capture.WithLabelValues(o)
-	}
-	for _, k := range kinds {
-		c.attempt[k] = map[string]prometheus.Observer{}
-		for _, e := range ends {
-			c.attempt[k][e] = attempt.WithLabelValues(k, e)
-		}
 	}
 }
 
@@ -183,30 +147,29 @@ func (x *exchange) observeAdded() {
 
 // captured counts how a capture ended that began at start.
 func (c *counts) captured(start time.Time, o relay.Outcome) relay.Outcome {
-	outcome := outcomeRefused
+	outcome, code := outcomeRefused, outcomeQueued
 	switch {
 	case o.Answer == nil:
-		outcome = outcomeAnswered
-		c.outcomes.add(outcomeAnswered)
+		outcome, code = outcomeAnswered, outcomeAnswered
 	case o.Answer.Error == nil:
 		outcome = outcomeQueued
-		c.outcomes.add(outcomeQueued)
 	default:
-		c.outcomes.add(o.Answer.Error.Code)
+		code = o.Answer.Error.Code
 	}
+	count(c.outcomes, code)
 	c.capture[outcome].Observe(time.Since(start).Seconds())
 	return o
 }
 
 // finished counts the end of an attempt and observes its phases.
 func (x *exchange) finished(a *relay.Attempt) {
-	c, kind, t := &x.d.counters, a.Kind, &a.Timing
+	c, key, t := &x.d.counters, [2]string{a.Kind, a.State}, &a.Timing
 	if x.queued {
-		kind = kindQueued
+		key[0] = kindQueued
 	}
-	c.ended[kind].add(a.State)
-	if o := c.attempt[kind][a.State]; o != nil {
-		o.Observe((t.Connect + t.Send + t.Wait + t.Receive).Seconds())
+	if ended := c.ended[key]; ended != nil {
+		ended.Inc()
+		c.attempt[key].Observe((t.Connect + t.Send + t.Wait + t.Receive).Seconds())
 	}
 	if a.Connection == relay.ConnectionNew {
 		c.connect.Observe(t.Connect.Seconds())

@@ -124,7 +124,7 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	}
 	x.resend(head)
 	x.raw.Write(c.Event.Request.Head)
-	x.wire = x.sentHead(c.Event.Request.Head)
+	x.wire = x.sentHead()
 	x.gather()
 	v := notSent
 	if x.att != nil && d.store.MayClaim() == nil {

@@ -358,10 +358,16 @@ func (f *Feed) Close(why error) {
 	clear(f.viewers)
 }
 
-// Stats returns the number of viewers, and the bytes of the items that are kept for those
-// that come back.
-func (f *Feed) Stats() (viewers, bytes int) {
+// Viewers returns the number of viewers.
+func (f *Feed) Viewers() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.viewers), f.size
+	return len(f.viewers)
+}
+
+// Bytes returns the bytes of the items that are kept for viewers that come back.
+func (f *Feed) Bytes() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.size
 }
