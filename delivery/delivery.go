@@ -151,7 +151,8 @@ func New(opt Options) *Delivery {
 	}
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.registry.init()
-	d.tunnels.init()
+	d.tunnels.wake = make(chan struct{}, 1)
+	d.tunnels.readLater(0)
 	d.feed = feed.New(feed.Options{Store: opt.Store, Site: opt.Site, Log: opt.Log, Alias: d.registry.alias, Status: d.Status})
 	d.counters.init(d, opt.Registry)
 	d.exchanges.New = func() any {

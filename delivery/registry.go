@@ -22,12 +22,51 @@ type registry struct {
 	ids    map[int64]*aliasState
 	owners map[int64]*owner // those that have an alias
 
-	dirty struct {
-		sync.Mutex
-		reload map[int64]chan struct{} // closed when the alias has been read again
-		count  map[int64]bool
+	// What keepAliases has to do.
+	wake    chan struct{}
+	reloads workList[chan struct{}] // closed when the alias has been read again
+	counts  workList[bool]
+}
+
+// workList is what a background goroutine has to do, by alias.
+type workList[V any] struct {
+	mu   sync.Mutex
+	list map[int64]V
+}
+
+func (w *workList[V]) add(v V, ids ...int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.list == nil {
+		w.list = map[int64]V{}
 	}
-	wake chan struct{}
+	for _, id := range ids {
+		w.list[id] = v
+	}
+}
+
+// take empties the list.
+func (w *workList[V]) take() map[int64]V {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := w.list
+	w.list = nil
+	return list
+}
+
+// request adds an alias, and returns the channel that is closed when the work is done.
+func request(w *workList[chan struct{}], id int64) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done := w.list[id]
+	if done == nil {
+		done = make(chan struct{})
+		if w.list == nil {
+			w.list = map[int64]chan struct{}{}
+		}
+		w.list[id] = done
+	}
+	return done
 }
 
 // owner is an account that owns aliases.
@@ -38,7 +77,6 @@ type owner struct {
 
 func (r *registry) init() {
 	r.labels, r.ids, r.owners = map[string]*aliasState{}, map[int64]*aliasState{}, map[int64]*owner{}
-	r.dirty.reload, r.dirty.count = map[int64]chan struct{}{}, map[int64]bool{}
 	r.wake = make(chan struct{}, 1)
 }
 
@@ -135,24 +173,13 @@ func (r *registry) forget(st *aliasState) {
 // readAgain asks keepAliases to read an alias from the store. The returned channel is
 // closed once that is done.
 func (r *registry) readAgain(id int64) <-chan struct{} {
-	r.dirty.Lock()
-	defer r.dirty.Unlock()
-	done := r.dirty.reload[id]
-	if done == nil {
-		done = make(chan struct{})
-		r.dirty.reload[id] = done
-	}
-	nudge(r.wake)
-	return done
+	defer nudge(r.wake)
+	return request(&r.reloads, id)
 }
 
 // recount asks keepAliases to count the queues of aliases again.
 func (r *registry) recount(ids ...int64) {
-	r.dirty.Lock()
-	defer r.dirty.Unlock()
-	for _, id := range ids {
-		r.dirty.count[id] = true
-	}
+	r.counts.add(true, ids...)
 	nudge(r.wake)
 }
 
@@ -175,11 +202,7 @@ func (d *Delivery) keepAliases() {
 		case <-d.base.Done():
 			return
 		}
-		r.dirty.Lock()
-		reload := r.dirty.reload
-		r.dirty.reload = map[int64]chan struct{}{}
-		r.dirty.Unlock()
-		for id, done := range reload {
+		for id, done := range r.reloads.take() {
 			d.reload(id)
 			close(done)
 		}
@@ -215,15 +238,12 @@ func (d *Delivery) reload(id int64) {
 // the store.
 func (d *Delivery) recountAll() bool {
 	r := &d.registry
-	r.dirty.Lock()
-	versions := make(map[int64]uint64, len(r.dirty.count))
-	for id := range r.dirty.count {
+	versions := map[int64]uint64{}
+	for id := range r.counts.take() {
 		if st := r.byID(id); st != nil {
 			versions[id] = st.queue.version()
 		}
 	}
-	clear(r.dirty.count)
-	r.dirty.Unlock()
 	if len(versions) == 0 {
 		return false
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"relay"
@@ -14,11 +13,10 @@ import (
 // attached and lost is written, and what other nodes have is read. Requests never wait for
 // either. While the store is away, both wait and the last known tunnels stay in force.
 type tunnels struct {
-	mu     sync.Mutex
-	writes map[int64]relay.TunnelWrite // not stored yet, by alias
-	queues map[int64]bool              // aliases whose queue the unreachable node of their tunnel has to look at
-	reads  map[int64]chan struct{}     // aliases whose tunnel is to be read, 0 = all; closed once that is done
 	wake   chan struct{}
+	writes workList[relay.TunnelWrite] // not stored yet
+	queues workList[bool]              // aliases whose queue the unreachable node of their tunnel has to look at
+	reads  workList[chan struct{}]     // aliases whose tunnel is to be read, 0 = all; closed once that is done
 }
 
 const (
@@ -27,48 +25,46 @@ const (
 	requestsEvery = 5 * time.Second // pause between two updates of the numbers of requests
 )
 
-func (t *tunnels) init() {
-	t.writes, t.queues = map[int64]relay.TunnelWrite{}, map[int64]bool{}
-	t.reads, t.wake = map[int64]chan struct{}{0: make(chan struct{})}, make(chan struct{}, 1)
-}
-
 // write stores w later, together with an earlier write of the alias.
 func (t *tunnels) write(w relay.TunnelWrite) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.merge(w)
+	l := &t.writes
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.list == nil {
+		l.list = map[int64]relay.TunnelWrite{}
+	}
+	mergeWrite(l.list, w)
 	nudge(t.wake)
 }
 
-// merge adds w to what waits. The caller holds mu.
-func (t *tunnels) merge(w relay.TunnelWrite) {
-	if old := t.writes[w.Alias]; w.Op == relay.TunnelKeep && old.Op == relay.TunnelAttach && old.ID == w.ID {
+// mergeWrite adds a write to earlier ones.
+func mergeWrite(earlier map[int64]relay.TunnelWrite, w relay.TunnelWrite) {
+	if old := earlier[w.Alias]; w.Op == relay.TunnelKeep && old.Op == relay.TunnelAttach && old.ID == w.ID {
 		w.Op, w.At = old.Op, old.At
 	}
-	t.writes[w.Alias] = w
+	earlier[w.Alias] = w
+}
+
+// unwritten reports whether a write of the alias waits.
+func (t *tunnels) unwritten(alias int64) bool {
+	t.writes.mu.Lock()
+	defer t.writes.mu.Unlock()
+	_, waits := t.writes.list[alias]
+	return waits
 }
 
 // announceQueue tells the node of the alias' tunnel through the store that the queue has
 // changed.
 func (t *tunnels) announceQueue(alias int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.queues[alias] = true
+	t.queues.add(true, alias)
 	nudge(t.wake)
 }
 
 // readLater reads the tunnel of an alias again; alias 0 means all. The returned channel is
 // closed once that is done.
 func (t *tunnels) readLater(alias int64) <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	done := t.reads[alias]
-	if done == nil {
-		done = make(chan struct{})
-		t.reads[alias] = done
-	}
-	nudge(t.wake)
-	return done
+	defer nudge(t.wake)
+	return request(&t.reads, alias)
 }
 
 // keepTunnels writes and reads records of tunnels, many at a time: a thousand tunnels that
@@ -100,10 +96,7 @@ func (d *Delivery) keepTunnels() {
 
 func (d *Delivery) storeTunnels(ctx context.Context) {
 	t := &d.tunnels
-	t.mu.Lock()
-	writes := t.writes
-	t.writes = map[int64]relay.TunnelWrite{}
-	t.mu.Unlock()
+	writes := t.writes.take()
 	if len(writes) == 0 {
 		return
 	}
@@ -116,13 +109,12 @@ func (d *Delivery) storeTunnels(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		newer := t.writes
-		t.writes = writes
-		for _, w := range newer {
-			t.merge(w)
+		t.writes.mu.Lock()
+		defer t.writes.mu.Unlock()
+		for _, w := range t.writes.list {
+			mergeWrite(writes, w)
 		}
+		t.writes.list = writes
 		if d.base.Err() == nil {
 			d.log.Debug("tunnels not stored yet", "aliases", len(writes), "error", err)
 		}
@@ -166,30 +158,20 @@ func (d *Delivery) storeRequests(ctx context.Context) {
 }
 
 func (d *Delivery) announceQueues() {
-	t := &d.tunnels
-	t.mu.Lock()
-	queues := t.queues
-	t.queues = map[int64]bool{}
-	t.mu.Unlock()
+	queues := slices.Sorted(maps.Keys(d.tunnels.queues.take()))
 	if len(queues) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(d.base, tunnelWait)
 	defer cancel()
-	if err := d.store.AnnounceQueues(ctx, slices.Sorted(maps.Keys(queues))); err != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		maps.Copy(t.queues, queues)
+	if err := d.store.AnnounceQueues(ctx, queues); err != nil {
+		d.tunnels.queues.add(true, queues...)
 	}
 }
 
 // readTunnels reads the records that readLater asked for.
 func (d *Delivery) readTunnels() {
-	t := &d.tunnels
-	t.mu.Lock()
-	reads := t.reads
-	t.reads = map[int64]chan struct{}{}
-	t.mu.Unlock()
+	reads := d.tunnels.reads.take()
 	if len(reads) == 0 {
 		return
 	}
@@ -227,13 +209,9 @@ func (d *Delivery) readTunnels() {
 			d.log.Debug("tunnels not read yet", "aliases", len(versions), "error", err)
 		}
 		clear(versions)
-		t.mu.Lock()
 		for id := range reads { // their readers wait no longer, but the records are read again
-			if t.reads[id] == nil {
-				t.reads[id] = make(chan struct{})
-			}
+			request(&d.tunnels.reads, id)
 		}
-		t.mu.Unlock()
 	}
 	for id, version := range versions {
 		if st := d.registry.byID(id); st != nil {
@@ -317,14 +295,6 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 		h.pool.Close()
 	}
 	d.feed.Tunnel(st.id)
-}
-
-// unwritten reports whether a write of the alias waits.
-func (t *tunnels) unwritten(alias int64) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, waits := t.writes[alias]
-	return waits
 }
 
 // NodeReachable says whether the tunnels of another node can be used. Requests for them are
