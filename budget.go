@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"sync"
-	"sync/atomic"
 )
 
 // ErrOverBudget ends the reads of a Channel whose peer has sent bytes for which the
@@ -16,9 +15,9 @@ var ErrOverBudget = errors.New("no buffer space for what the peer sent")
 // most a quarter. A nil Budget bounds nothing. A Budget is safe for concurrent use.
 type Budget struct {
 	limit, perAccount int64
-	refused           atomic.Int64
 
 	mu       sync.Mutex
+	refused  int64
 	used     int64
 	accounts map[int64]int64
 }
@@ -41,7 +40,6 @@ func (b *Budget) Reserve(account, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.fits(account, n) {
-		b.refused.Add(1)
 		return false
 	}
 	b.used += n
@@ -56,15 +54,15 @@ func (b *Budget) Fits(account, n int64) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.fits(account, n) {
-		b.refused.Add(1)
-		return false
-	}
-	return true
+	return b.fits(account, n)
 }
 
 func (b *Budget) fits(account, n int64) bool {
-	return b.used <= b.limit-n && b.accounts[account] <= b.perAccount-n
+	if b.used > b.limit-n || b.accounts[account] > b.perAccount-n {
+		b.refused++
+		return false
+	}
+	return true
 }
 
 // Release returns n bytes that Reserve has taken for the account.
@@ -95,5 +93,5 @@ func (b *Budget) Stats() BudgetStats {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return BudgetStats{Used: b.used, Limit: b.limit, Accounts: len(b.accounts), Refused: b.refused.Load()}
+	return BudgetStats{Used: b.used, Limit: b.limit, Accounts: len(b.accounts), Refused: b.refused}
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"database/sql/driver"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -47,19 +48,13 @@ func ParseID(s string) (ID, error) {
 		lo = lo<<5 | uint64(v)
 	}
 	var id ID
-	for i := range 8 {
-		id[i] = byte(hi >> (56 - 8*i))
-		id[8+i] = byte(lo >> (56 - 8*i))
-	}
+	binary.BigEndian.PutUint64(id[:8], hi)
+	binary.BigEndian.PutUint64(id[8:], lo)
 	return id, nil
 }
 
 func (id ID) words() (hi, lo uint64) {
-	for i := range 8 {
-		hi = hi<<8 | uint64(id[i])
-		lo = lo<<8 | uint64(id[8+i])
-	}
-	return hi, lo
+	return binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
 }
 
 // Time returns the time of arrival in the id, in milliseconds.

@@ -59,29 +59,19 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		Response:  responseOf(a, bodies),
 	}
 	if a.Position > 0 {
-		position := a.Position
-		out.QueuePosition = &position
+		out.QueuePosition = new(a.Position)
 	}
 	if a.HasTiming {
-		var latency float64
-		out.Timing, latency = timingOf(a.Timing)
-		out.LatencyMs = &latency
+		// Each phase is cut to the microsecond before they are added up, so that the shown
+		// figures add up.
+		t := a.Timing.Micros()
+		out.LatencyMs = new(millis(t.Latency()))
+		out.Timing = &Timing{
+			Blocked: millis(t.Blocked), Connect: millis(t.Connect), Send: millis(t.Send), Wait: millis(t.Wait), Receive: millis(t.Receive),
+			Total: millis(t.Blocked + t.Latency()),
+		}
 	}
 	return out
-}
-
-// timingOf cuts each phase to the microsecond before it adds them up, so that the
-// shown figures add up.
-func timingOf(t relay.Timing) (*Timing, float64) {
-	t = t.Micros()
-	return &Timing{
-		Blocked: millis(t.Blocked),
-		Connect: millis(t.Connect),
-		Send:    millis(t.Send),
-		Wait:    millis(t.Wait),
-		Receive: millis(t.Receive),
-		Total:   millis(t.Blocked + t.Latency()),
-	}, millis(t.Latency())
 }
 
 // lastEnded is the attempt whose outcome an event shows, nil when none ended.

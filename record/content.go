@@ -2,6 +2,7 @@ package record
 
 import (
 	"bufio"
+	"bytes"
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
@@ -15,23 +16,27 @@ import (
 // ContentType returns the media type that a head names, in lower case, with its
 // parameters; "" when it names none.
 func ContentType(head []byte) (kind string, params map[string]string) {
-	if len(head) > 0 {
-		kind, params, _ = mime.ParseMediaType(string(value(wire.Fields(head), "content-type")))
-	}
+	kind, params, _ = mime.ParseMediaType(headValue(head, "content-type"))
 	return kind, params
 }
 
 // ContentCoding returns the content coding that a head names, in lower case; "" when it
 // names none, or identity.
 func ContentCoding(head []byte) string {
-	if len(head) == 0 {
-		return ""
-	}
-	coding := strings.ToLower(strings.TrimSpace(string(value(wire.Fields(head), "content-encoding"))))
+	coding := strings.ToLower(headValue(head, "content-encoding"))
 	if coding == "identity" {
 		return ""
 	}
 	return coding
+}
+
+// headValue returns the first value of a header line by its lower-case name; "" when there
+// is none, or no head.
+func headValue(head []byte, name string) string {
+	if len(head) == 0 {
+		return ""
+	}
+	return string(bytes.TrimSpace(value(wire.Fields(head), name)))
 }
 
 // DecodeContent returns body without the content coding that its head names: gzip or

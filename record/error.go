@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"net/http"
 
 	"relay"
@@ -53,7 +54,7 @@ func ProblemOf(err error, requestID string) *Problem {
 	}
 	status := relay.Status(e.Code)
 	if status == http.StatusInternalServerError {
-		e = relay.AsError(errInternal{})
+		e = relay.AsError(errors.New(relay.CodeInternal)) // its standard text
 	}
 	p := &Problem{
 		Type:      "about:blank",
@@ -70,8 +71,3 @@ func ProblemOf(err error, requestID string) *Problem {
 	}
 	return p
 }
-
-// errInternal makes relay.AsError return its standard text for an unexpected error.
-type errInternal struct{}
-
-func (errInternal) Error() string { return relay.CodeInternal }

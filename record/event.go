@@ -75,7 +75,15 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 			out.Status = &shown.Response.Status
 		}
 	}
-	out.Warnings = append(out.Warnings, hostRefused(out.Alias, out.Host, out.Response)...)
+	if r := out.Response; r != nil {
+		body, _ := r.Body.Bytes() // it was encoded here
+		if by := HostRefusedBy(r.Status, body); by != "" {
+			out.Warnings = append(out.Warnings, Warning{
+				Code:    WarningHostRefused,
+				Message: fmt.Sprintf("the local server (%s) refused the Host header %s; %s", by, out.Host, HostRefusedHint(out.Alias)),
+			})
+		}
+	}
 	return out
 }
 
@@ -115,23 +123,17 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 	if strings.HasPrefix(path, "/") || strings.HasPrefix(path, "?") {
 		out.URL += path
 	}
-	out.outcome(e)
-	return out
-}
-
-// outcome adds what is not known of every event.
-func (out *Summary) outcome(e *relay.Event) {
+	// What follows is not known of every event.
 	if e.Remote.IsValid() {
 		out.RemoteAddr = e.Remote.String()
 	}
 	if e.Status != 0 {
-		status := e.Status
-		out.Status = &status
+		out.Status = new(e.Status)
 	}
 	if e.HasLatency {
-		latency := millis(e.Latency)
-		out.LatencyMs = &latency
+		out.LatencyMs = new(millis(e.Latency))
 	}
+	return out
 }
 
 // PageOf gives a page of summaries.

@@ -44,7 +44,9 @@ var filters = []FilterName{
 	{Name: "method", Doc: "method of the request; letter case is ignored", Values: []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}, Example: "method:POST", field: func(f *relay.Filter) any { return &f.Method }},
 	{Name: "status", Doc: "status of the last response such as 404, a class such as 5xx, or error: ended without being delivered, or 400 and above", Values: []string{relay.StatusError, "2xx", "3xx", "4xx", "5xx"}, Example: "status:5xx", field: func(f *relay.Filter) any { return &f.Status }},
 	{Name: "path", Doc: "beginning of the path", Example: "path:/webhooks", field: func(f *relay.Filter) any { return &f.Path }},
-	{Name: "state", Doc: "state of the event", Values: eventStates, Strict: true, Example: "state:queued", field: func(f *relay.Filter) any { return &f.State }},
+	{Name: "state", Doc: "state of the event", Values: []string{
+		relay.StateDelivering, relay.StateQueued, relay.StateDelivered, relay.StateFailed, relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
+	}, Strict: true, Example: "state:queued", field: func(f *relay.Filter) any { return &f.State }},
 	{Name: "provider", Doc: "recognised sender", Values: providerNames, Strict: true, Example: "provider:stripe", expected: "expected a known sender such as stripe or github", field: func(f *relay.Filter) any { return &f.Provider }},
 	{Name: "type", Doc: "event type; a * at its end stands for any rest", Example: "type:invoice.*", field: func(f *relay.Filter) any { return &f.Type }},
 	{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Replayed }},
@@ -62,12 +64,6 @@ func findFilter(name string) *FilterName {
 		return &filters[i]
 	}
 	return nil
-}
-
-// eventStates lists the states of events.
-var eventStates = []string{
-	relay.StateDelivering, relay.StateQueued, relay.StateDelivered, relay.StateFailed,
-	relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
 }
 
 // ParseFilter reads a filter from the values of its names, as in the query of an address

@@ -34,22 +34,3 @@ func HostRefusedBy(status int, body []byte) string {
 func HostRefusedHint(alias string) string {
 	return fmt.Sprintf("run relay up with --host-header rewrite, or relayd alias set %s hostHeader=rewrite, or make the server accept the host", alias)
 }
-
-// hostRefused returns the warning about the last response of an event, if it has one.
-func hostRefused(alias, host string, r *Response) []Warning {
-	if r == nil || r.Body == nil {
-		return nil
-	}
-	body, err := r.Body.Bytes()
-	if err != nil {
-		return nil
-	}
-	by := HostRefusedBy(r.Status, body)
-	if by == "" {
-		return nil
-	}
-	return []Warning{{
-		Code:    WarningHostRefused,
-		Message: fmt.Sprintf("the local server (%s) refused the Host header %s; %s", by, host, HostRefusedHint(alias)),
-	}}
-}

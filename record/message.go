@@ -1,7 +1,6 @@
 package record
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"strconv"
@@ -108,23 +107,18 @@ func responseOf(a *relay.Attempt, body bool) *Response {
 		Reason:      reason,
 		Headers:     headersOf(wire.Fields, a.Response.Head),
 		Trailers:    headersOf(wire.Trailers, a.Response.Lines),
-		Interim:     interimOf(a.Interim),
+		Interim:     make([]Interim, 0, len(a.Interim)),
 		Framing:     a.Response.Framing.String(),
 		State:       a.ResponseState,
+	}
+	for _, head := range a.Interim {
+		_, status, reason := statusLine(head)
+		r.Interim = append(r.Interim, Interim{Status: status, Reason: reason, Headers: headersOf(wire.Fields, head)})
 	}
 	if body {
 		r.Body = bodyOf(&a.Response.Body)
 	}
 	return r
-}
-
-func interimOf(heads [][]byte) []Interim {
-	list := make([]Interim, 0, len(heads))
-	for _, head := range heads {
-		_, status, reason := statusLine(head)
-		list = append(list, Interim{Status: status, Reason: reason, Headers: headersOf(wire.Fields, head)})
-	}
-	return list
 }
 
 func statusLine(head []byte) (version string, status int, reason string) {
@@ -164,15 +158,14 @@ func bodyOf(b *relay.Body) *Body {
 	}
 	cut := int64(len(data)) < b.Size
 	out := &Body{Size: b.Size, SHA256: hex.EncodeToString(b.SHA256[:]), Truncated: cut, State: b.State}
-	text := data
-	if cut {
-		text = wholeRunes(data)
-	}
-	if utf8.Valid(text) && bytes.IndexByte(text, 0) < 0 {
-		out.Encoding, out.Data = EncodingUTF8, string(text)
-	} else {
+	if !IsReadable(data, cut) {
 		out.Encoding, out.Data = EncodingBase64, base64.StdEncoding.EncodeToString(data)
+		return out
 	}
+	if cut {
+		data = wholeRunes(data)
+	}
+	out.Encoding, out.Data = EncodingUTF8, string(data)
 	return out
 }
 

@@ -9,8 +9,8 @@
 package record
 
 import (
-	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // List is the form of every list that is not paged.
@@ -66,10 +66,8 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // lossy gives bytes as text: every byte that is not part of valid UTF-8 becomes
 // U+FFFD. exact tells that nothing was lost.
 func lossy(b []byte) (s string, exact bool) {
-	s = string(b)
-	valid := strings.ToValidUTF8(s, "")
-	if len(valid) == len(s) {
-		return s, true
+	if utf8.Valid(b) {
+		return string(b), true
 	}
-	return string([]rune(s)), false
+	return string([]rune(string(b))), false
 }

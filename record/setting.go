@@ -16,28 +16,14 @@ import (
 // Settings is the outward form of an alias' settings. Durations are texts such as
 // 90s or 30d; null means the server's own.
 type Settings struct {
-	OfflineStatus    int     `json:"offlineStatus"`
-	AutoDeliver      bool    `json:"autoDeliver"`
-	HostHeader       string  `json:"hostHeader"`
-	Forwarded        bool    `json:"forwarded"`
-	FreshConnections bool    `json:"freshConnections"`
-	ResponseTimeout  *string `json:"responseTimeout"`
-	Retention        *string `json:"retention"`
-	Paused           bool    `json:"paused"`
+	relay.Settings
+	ResponseTimeout *string `json:"responseTimeout"`
+	Retention       *string `json:"retention"`
 }
 
 // OfSettings gives the outward form of settings.
 func OfSettings(s relay.Settings) Settings {
-	return Settings{
-		OfflineStatus:    s.OfflineStatus,
-		AutoDeliver:      s.AutoDeliver,
-		HostHeader:       s.HostHeader,
-		Forwarded:        s.Forwarded,
-		FreshConnections: s.FreshConnections,
-		ResponseTimeout:  durationText(s.ResponseTimeout),
-		Retention:        durationText(s.Retention),
-		Paused:           s.Paused,
-	}
+	return Settings{s, durationText(s.ResponseTimeout), durationText(s.Retention)}
 }
 
 func durationText(d *time.Duration) *string {
