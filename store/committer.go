@@ -195,14 +195,17 @@ func (c *committer) dequeue() (chunks, rows []*step) {
 }
 
 // takeBatch takes up to limit steps that have space and need not wait for a chunk. behind
-// is the number of the first chunk that still waits, by event.
+// is the number of the first chunk that still waits, by event. A claim is not taken together with
+// a step that puts an attempt back into a queue, which may be the one that it has to claim.
 func takeBatch(list []*step, limit int, behind map[relay.ID]uint64) (taken, rest []*step) {
 	var bytes int64
+	requeued := false
 	for i, st := range list {
 		if st.dead {
 			continue
 		}
-		if st.waiter != nil || len(taken) == limit || bytes > 0 && bytes+st.size > batchBytes {
+		requeued = requeued || st.kind == stepRequeue
+		if st.waiter != nil || len(taken) == limit || bytes > 0 && bytes+st.size > batchBytes || requeued && st.claim != nil {
 			return taken, append(rest, list[i:]...)
 		}
 		if seq, ok := behind[st.id]; ok && seq < st.seq {

@@ -55,15 +55,13 @@ func TestLostEndOfACall(t *testing.T) {
 		t.Fatal(err)
 	}
 	away := &relay.Error{Code: relay.CodeStoreUnavailable}
-	k := callKey{who.Credential, "other"}
-	s.lateEnds.note(k, callEnd{begun: at - 1}, away)
+	s.lateEnds.note(callEnd{credential: who.Credential, key: "other", begun: at - 1}, away)
 	if _, _, err := begin("other"); err == nil || relay.AsError(err).Code != relay.CodeConflict {
 		t.Errorf("beside a call that runs: %v", err)
 	}
-	s.lateEnds.note(k, callEnd{begun: at}, away)
-	s.endAllLate(ctx)
-	if n := len(s.lateEnds.keys()); n > 0 {
-		t.Errorf("%d ends wait still", n)
+	s.lateEnds.note(callEnd{credential: who.Credential, key: "other", begun: at}, away)
+	if err := s.endLateCalls(ctx); err != nil || len(s.lateEnds.calls) > 0 {
+		t.Errorf("%d ends wait still, %v", len(s.lateEnds.calls), err)
 	}
 	if status, _, err := begin("other"); status != 0 || err != nil {
 		t.Errorf("a call whose begin was not answered, again: %d %v", status, err)

@@ -19,7 +19,6 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		return nil, err
 	}
 	var row claimedRow
-	var made lostClaim
 	err := s.update(ctx, "begin replay", func(c *writeTx) error {
 		e, err := c.event(who, id)
 		if err != nil {
@@ -33,12 +32,10 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 			state, started, node = delivering, now, s.NodeID()
 		}
 		n := 0
-		made = lostClaim{}
 		if err := c.get(&n, `UPDATE events SET attempts = attempts + 1, asked_at = ?, state = ?, error_code = '', error_message = ''
 			WHERE id = ? AND state < 6 RETURNING attempts`, micros(now), state, id); err != nil {
 			return err
 		}
-		made = lostClaim{id: id, n: n, started: micros(started)}
 		if _, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`)
 			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
 				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
@@ -58,7 +55,6 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		return c.auditOfAlias(who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
 	})
 	if err != nil {
-		s.noteClaim(made, err)
 		return nil, err
 	}
 	return row.claim(), nil

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"relay"
@@ -11,33 +10,7 @@ import (
 const (
 	reconcileInterval = 2 * time.Second
 	reconcileAge      = 10 * time.Second // of a claim before it counts as run by nobody
-	maxLostClaims     = 10_000
 )
-
-// reconciler compares the claims of this node with the attempts that it runs. A claim that
-// nobody runs was left by a step whose outcome could not be stored, or by an answer of the
-// database that was lost.
-type reconciler struct {
-	running func() map[relay.AttemptRef]bool // attempts under way; nil = not known
-	clean   int64                            // steps that were committed or had failed when nothing was left to do
-
-	mu   sync.Mutex
-	lost []lostClaim
-}
-
-// lostClaim is a claim whose commit was not answered. If the commit succeeded, the attempt is
-// delivering and nobody delivers it. The time of the claim distinguishes it from a later
-// claim of the same attempt.
-type lostClaim struct {
-	id      relay.ID
-	n       int
-	started int64
-	queue   bool // taken from the queue; else a replay that was just begun
-}
-
-var lostReplayFault = relay.Fault{
-	Code: relay.StateInterrupted, Message: "the database went away while this replay was begun; nothing of it was sent",
-}
 
 var lostEndFault = relay.Fault{
 	Code: relay.CodeResponseNotStored, Message: "the outcome could not be stored because the database was away",
@@ -46,23 +19,11 @@ var lostEndFault = relay.Fault{
 // SetRunning sets the function that returns the attempts which this process has under way:
 // from their claim, or before their event is stored, until their end is stored or has
 // failed. Call it before Serve.
-func (s *Store) SetRunning(running func() map[relay.AttemptRef]bool) { s.reconciler.running = running }
+func (s *Store) SetRunning(running func() map[relay.AttemptRef]bool) { s.underWay = running }
 
-// noteClaim remembers a claim that failed for err, unless it cannot have been made. Beyond
-// maxLostClaims it is left to its age.
-func (s *Store) noteClaim(c lostClaim, err error) {
-	if err == nil || c.started == 0 || relay.AsError(err).Code != relay.CodeStoreUnavailable {
-		return
-	}
-	r := &s.reconciler
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.lost) < maxLostClaims {
-		r.lost = append(r.lost, c)
-	}
-}
-
-// dropClaim ends the claim of a step that was not committed, as far as is known.
+// dropClaim ends the claim of a step that was not committed, as far as is known. If it was
+// committed, the attempt goes back to the queue. That step waits for a transaction of an earlier
+// connection that may still claim, and it comes before later claims of the attempt.
 func (s *Store) dropClaim(st *step) {
 	c := st.claim
 	if c == nil {
@@ -70,7 +31,7 @@ func (s *Store) dropClaim(st *step) {
 	}
 	c.got = relay.AttemptRef{}
 	if c.tried {
-		s.noteClaim(lostClaim{id: c.oldest.EventID, n: c.oldest.N, started: c.started, queue: true}, errCatchingUp)
+		s.Requeue(c.oldest.EventID, c.oldest.N) // a claim that it cannot take back is left to reconcile
 	}
 }
 
@@ -90,28 +51,12 @@ func (s *Store) reconcileLoop(ctx context.Context) {
 	}
 }
 
-// reconcile undoes the claims whose commit was not answered, and ends the attempts that this
-// node claimed before a time and that nobody runs. It does nothing while steps wait in the
-// spool, which may be their ends.
+// reconcile compares the claims of this node with the attempts that it runs, and ends those that
+// it claimed before a time and that nobody runs: they were left by a step whose outcome could not
+// be stored, or by an answer of the database that was lost. It does nothing while steps wait in
+// the spool, which may be their ends.
 func (s *Store) reconcile(ctx context.Context, before time.Time) error {
-	if s.spool.active() || s.committer.down() != nil {
-		return nil
-	}
-	r := &s.reconciler
-	r.mu.Lock()
-	lost := r.lost
-	r.lost = nil
-	r.mu.Unlock()
-	for i, c := range lost {
-		if err := s.undoClaim(ctx, c); err != nil {
-			r.mu.Lock()
-			r.lost = append(r.lost, lost[i:]...)
-			r.mu.Unlock()
-			return err
-		}
-	}
-	steps := s.committed.Load() + s.meter.failed.Load()
-	if r.running == nil || steps == r.clean {
+	if s.underWay == nil || s.spool.active() || s.committer.down() != nil {
 		return nil
 	}
 	node, former := s.claimant()
@@ -123,12 +68,9 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	running := r.running()
+	running := s.underWay()
 	if s.spool.active() { // the ends of some may have gone there meanwhile
 		return nil
-	}
-	if len(claims) == 0 && len(running) == 0 {
-		r.clean = steps
 	}
 	for i := range claims {
 		if claims[i].StartedAt >= micros(before) || running[claims[i].ref()] {
@@ -147,40 +89,4 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 		s.log.Warn("an attempt that nobody runs is marked interrupted", "event", claims[i].EventID.String(), "attempt", claims[i].N)
 	}
 	return nil
-}
-
-// undoClaim locks the rows, which waits for a transaction of an earlier connection that may
-// still change them, and then undoes the claim if it was committed.
-func (s *Store) undoClaim(ctx context.Context, lost lostClaim) error {
-	id := lost.id
-	return s.update(ctx, "take back a claim", func(c *writeTx) error {
-		if err := c.lockEvents([]relay.ID{id}); err != nil {
-			return err
-		}
-		var locked []int
-		if err := c.all(&locked, `SELECT 1 FROM attempts WHERE event_id = ? AND n = ?`+c.d.forUpdate, id, lost.n); err != nil {
-			return err
-		}
-		var rows []attemptRow
-		if err := c.all(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? AND n = ? AND state = 1
-			AND claim_node = ? AND started_at = ?`, id, lost.n, s.NodeID(), lost.started); err != nil || len(rows) == 0 {
-			return err
-		}
-		if !lost.queue {
-			return c.interrupt(&rows[0], lostReplayFault)
-		}
-		if _, err := c.exec(`UPDATE attempts SET state = 0, started_at = 0, claim_node = ''
-			WHERE event_id = ? AND n = ?`, id, lost.n); err != nil {
-			return err
-		}
-		if err := c.enqueueAttempt(id, lost.n); err != nil {
-			return err
-		}
-		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: id, N: lost.n},
-			relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
-		if _, err := c.exec(`UPDATE events SET state = 0 WHERE id = ? AND attempts = ? AND state < 6`, id, lost.n); err != nil {
-			return err
-		}
-		return c.supersedeLate(id, lost.n, rows[0].AliasID)
-	})
 }

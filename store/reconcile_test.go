@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -41,36 +40,12 @@ func TestLostClaim(t *testing.T) {
 	if <-ticket.Done(); ticket.Err() != nil {
 		t.Fatal(ticket.Err())
 	}
-	started := claimed(t, s, alias.ID, e.ID)
-	away := &relay.Error{Code: relay.CodeStoreUnavailable}
-	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
-	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, errors.New("not of the database"))
-	if err := s.reconcile(ctx, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	again := claimed(t, s, alias.ID, e.ID)
-	s.noteClaim(lostClaim{id: e.ID, n: 1, started: started, queue: true}, away)
-	if err := s.reconcile(ctx, time.Now()); err != nil || again == started {
-		t.Fatal(err)
-	}
-	if got, err := s.Event(ctx, relay.System(), e.ID, 0); err != nil || got.State != relay.StateDelivering {
+	claimed(t, s, alias.ID, e.ID)
+	s.dropClaim(&step{claim: &queueClaim{tried: true, oldest: attemptRow{EventID: e.ID, N: 1}}})
+	s.dropClaim(&step{claim: &queueClaim{oldest: attemptRow{EventID: e.ID, N: 1}}}) // no transaction had it
+	claimed(t, s, alias.ID, e.ID)
+	if got, err := s.Event(ctx, relay.System(), e.ID, 0); err != nil || got.State != relay.StateDelivering || len(got.Attempts) != 1 {
 		t.Fatalf("a later claim was taken back: %+v, %v", got, err)
-	}
-	end := s.Finish(e.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, "")
-	if <-end.Done(); end.Err() != nil {
-		t.Fatal(end.Err())
-	}
-	c, err := s.BeginReplay(ctx, relay.System(), e.ID, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.noteClaim(lostClaim{id: e.ID, n: c.N, started: micros(c.Event.Attempts[0].StartedAt)}, away)
-	if err := s.reconcile(ctx, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	got, err := s.Event(ctx, relay.System(), e.ID, 0)
-	if err != nil || got.Attempts[1].State != relay.StateInterrupted || len(got.Attempts) != 2 {
-		t.Errorf("a replay that nobody has: %+v, %v", got, err)
 	}
 }
 
@@ -120,7 +95,11 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("attempts %v, want %v", got, states)
 		}
 	}
-	lost, waited := begin(relay.StateDelivering), begin(relay.StateQueued)
+	lost, waited, replayed := begin(relay.StateDelivering), begin(relay.StateQueued), begin(relay.StateDelivering)
+	settle(t, s.Finish(replayed, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
+	if _, err := s.BeginReplay(ctx, relay.System(), replayed, true); err != nil {
+		t.Fatal(err)
+	}
 	upgraded, runs := begin(relay.StateDelivering), begin(relay.StateDelivering)
 	settle(t, s.Finish(upgraded, &relay.Attempt{
 		N: 1, State: relay.StateDelivered, Status: 101, HasResponse: true, ResponseState: relay.ResponseUpgraded,
@@ -138,6 +117,7 @@ func TestReconcile(t *testing.T) {
 		}
 		want(lost, relay.StateInterrupted)
 		want(waited, relay.StateInterrupted, relay.StateQueued)
+		want(replayed, relay.StateDelivered, relay.StateInterrupted)
 		want(upgraded, relay.StateDelivered)
 		want(runs, relay.StateDelivering)
 	}

@@ -111,7 +111,7 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 			s.flushWriteBehind(ctx)
 			s.flushRefused(ctx)
 			s.tellStorage(ctx)
-			s.endAllLate(ctx)
+			_ = s.endLateCalls(ctx) // tried again in a second
 		}
 		if s.d.isPostgres && n%10 == 9 && s.reachable() == nil && s.holdsLease(ctx, leaseClaims) {
 			s.sweepAgain(ctx)

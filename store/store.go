@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+
+	"relay"
 )
 
 // Options say which store to open and which rules it enforces.
@@ -99,7 +101,7 @@ type Store struct {
 	later           writeBehind
 	refusedQueue    refusedQueue
 	meter           meter
-	reconciler      reconciler
+	underWay        func() map[relay.AttemptRef]bool // attempts under way; nil = not known
 	lateEnds        lateEnds
 	prepared        prepared // journal statements of SQLite
 	inserts         driverStatements
