@@ -63,7 +63,7 @@ type attemptRow struct {
 	Released      int      `db:"released"`
 	FromQueue     int      `db:"from_queue"`
 	Connection    string   `db:"connection"`
-	Identical     *int     `db:"identical"`
+	Identical     *int64   `db:"identical"`
 	Timing        []byte   `db:"timing"`
 	HasResponse   int      `db:"has_response"`
 	Status        int      `db:"status"`
@@ -102,26 +102,32 @@ func faultText(f *relay.Fault) (code, message string) {
 	return storableText(f.Code), storableText(f.Message)
 }
 
-// attemptArgs are the values of attemptColumns for a new attempt. Unless it is queued, the
-// node of the target has claimed it.
-func (o *writeTarget) attemptArgs(e *relay.Event, a *relay.Attempt, state int) []any {
-	node := ""
-	if state != queued {
-		node = o.node
+// newAttemptRow is the row of a new attempt, whose request counts bytes in the queue. Unless it is
+// queued, the node has claimed it.
+func newAttemptRow(event relay.ID, alias int64, a *relay.Attempt, state int, node string, bytes int64) attemptRow {
+	if state == queued {
+		node = ""
 	}
-	code, message := faultText(a.Error)
-	return []any{
-		e.ID, a.N, e.AliasID, kindCode(a), state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), storableText(a.Actor),
-		code, message, boolToInt(a.Released), 0, storableText(a.Connection), identicalArg(a), packTiming(a), boolToInt(a.HasResponse), a.Status,
-		storableText(a.ResponseState), node, 0, requestBytes(&e.Request),
+	r := attemptRow{
+		EventID: event, N: a.N, AliasID: alias, Kind: kindCode(a), State: state, ReceivedAt: micros(a.ReceivedAt), StartedAt: micros(a.StartedAt),
+		EndedAt: micros(a.EndedAt), Actor: storableText(a.Actor), Released: boolToInt(a.Released), Connection: storableText(a.Connection),
+		Timing: packTiming(a), HasResponse: boolToInt(a.HasResponse), Status: a.Status, ResponseState: storableText(a.ResponseState),
+		ClaimNode: node, Bytes: bytes,
 	}
+	r.ErrorCode, r.ErrorMessage = faultText(a.Error)
+	if a.Identical != nil {
+		same := int64(boolToInt(*a.Identical))
+		r.Identical = &same
+	}
+	return r
 }
 
-func identicalArg(a *relay.Attempt) any {
-	if a.Identical == nil {
-		return nil
+// values are those of attemptColumns.
+func (r *attemptRow) values() []any {
+	return []any{
+		r.EventID, r.N, r.AliasID, r.Kind, r.State, r.ReceivedAt, r.StartedAt, r.EndedAt, r.Actor, r.ErrorCode, r.ErrorMessage,
+		r.Released, r.FromQueue, r.Connection, r.Identical, r.Timing, r.HasResponse, r.Status, r.ResponseState, r.ClaimNode, r.ClaimBoot, r.Bytes,
 	}
-	return boolToInt(*a.Identical)
 }
 
 // fillAttempt adds the bytes of an attempt.

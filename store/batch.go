@@ -266,11 +266,10 @@ func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 type newRows struct{ events, attempts, payloads [][]any }
 
 func (r *newRows) add(by *writeTarget, f *newEvent) error {
-	e := *f.event
-	e.Request, e.Blocker = *f.request, f.blocker
-	r.events = append(r.events, eventArgs(&e, f.attempt, f.state))
-	r.payloads = append(r.payloads, payloadArgs(e.ID, 0, f.request, e.ForwardedLines, nil))
-	a := f.attempt
+	e, a := f.event, f.attempt
+	event, request := f.row(), newPayloadRow(0, f.request, e.ForwardedLines, nil)
+	r.events = append(r.events, event.values())
+	r.payloads = append(r.payloads, request.values(e.ID))
 	if a == nil {
 		return nil
 	}
@@ -278,11 +277,20 @@ func (r *newRows) add(by *writeTarget, f *newEvent) error {
 	if err != nil {
 		return err
 	}
-	r.attempts = append(r.attempts, by.attemptArgs(&e, a, state))
+	attempt := newAttemptRow(e.ID, e.AliasID, a, state, by.node, requestBytes(f.request))
+	r.attempts = append(r.attempts, attempt.values())
 	if hasPayload(a) {
-		r.payloads = append(r.payloads, payloadArgs(e.ID, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
+		response := responseRow(a)
+		r.payloads = append(r.payloads, response.values(e.ID))
 	}
 	return nil
+}
+
+// row is the row of the event.
+func (f *newEvent) row() eventRow {
+	e := *f.event
+	e.Request, e.Blocker = *f.request, f.blocker
+	return newEventRow(&e, f.attempt, f.state)
 }
 
 // changes returns what to publish about a new event. snapshot gives it as it is after the
@@ -329,7 +337,7 @@ func (w *writer) amend(st *step) error {
 		st.err = errPartsLost
 		return err
 	}
-	args := payloadArgs(st.id, 0, m, nil, nil)
+	row := newPayloadRow(0, m, nil, nil)
 	var alias []int64
 	if err := w.all(&alias, `UPDATE events SET req_size = ?, blocker = CASE WHEN blocker IN ('', 'body') THEN ? ELSE blocker END
 		WHERE id = ? RETURNING alias_id`, m.Body.Size, bodyBlocker(m.Body.State), st.id); err != nil {
@@ -346,9 +354,9 @@ func (w *writer) amend(st *step) error {
 	for _, n := range before {
 		w.addUsage(alias[0], storedSize(m)-n)
 	}
-	// args[2:12] are the columns from head to state. The added lines do not change.
-	_, err := w.exec(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
-		state = ? WHERE event_id = ? AND n = 0`, append(args[2:12:12], st.id)...)
+	_, err := w.exec(`UPDATE payloads SET head = ?, lines = ?, framing = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
+		state = ? WHERE event_id = ? AND n = 0`,
+		row.Head, row.Lines, int(row.Framing), row.Body, row.Parts, row.Stored, row.Size, row.SHA256, row.State, st.id)
 	w.publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.id})
 	return err
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -49,6 +50,7 @@ type eventRow struct {
 	Status           int      `db:"status"`
 	Latency          *int64   `db:"latency_us"`
 	Attempts         int      `db:"attempts"`
+	EndedN           int      `db:"ended_n"`
 	Blocker          string   `db:"blocker"`
 	Size             int64    `db:"req_size"`
 	Pinned           int      `db:"pinned"`
@@ -75,34 +77,41 @@ func (r *eventRow) event() relay.Event {
 	return e
 }
 
-// eventArgs are the values of eventColumns for a new event, whose attempt (nil for
-// none) is in the state given.
-func eventArgs(e *relay.Event, a *relay.Attempt, state int) []any {
+// newEventRow is the row of a new event, whose attempt is nil for none.
+func newEventRow(e *relay.Event, a *relay.Attempt, state int) eventRow {
 	p, fault := e.Provider, e.Error
-	asked, attempts, ended, status := e.ReceivedAt, 0, 0, 0
-	var latency any
-	if a != nil {
-		asked, attempts = a.ReceivedAt, a.N
-		if a.State != relay.StateQueued && a.State != relay.StateDelivering {
-			ended, status, latency = a.N, a.Status, latencyArg(a)
-		}
-		if fault == nil {
-			fault = a.Error
-		}
+	r := eventRow{
+		ID: e.ID, AliasID: e.AliasID, Alias: e.Alias, ReceivedAt: micros(e.ReceivedAt), AskedAt: micros(e.ReceivedAt), Remote: e.Remote.String(),
+		TLS: boolToInt(e.TLS), Method: storableText(e.Method), Target: nonNil(e.Target), HTTPMinor: e.HTTPMinor, Host: storableText(e.Host),
+		ProviderName: storableText(p.Name), ProviderType: storableText(p.EventType), ProviderDelivery: storableText(p.DeliveryID),
+		SignedAt: micros(p.SignedAt), Tolerance: p.Tolerance.Microseconds(), State: state, Blocker: blockerOf(e, state), Size: e.Request.Body.Size,
 	}
-	code, message := faultText(fault)
+	if a != nil {
+		r.AskedAt, r.Attempts = micros(a.ReceivedAt), a.N
+		if a.State != relay.StateQueued && a.State != relay.StateDelivering {
+			r.EndedN, r.Status, r.Latency = a.N, a.Status, latencyMicros(a)
+		}
+		fault = cmp.Or(fault, a.Error)
+	}
+	r.ErrorCode, r.ErrorMessage = faultText(fault)
+	return r
+}
+
+// values are those of eventColumns.
+func (r *eventRow) values() []any {
 	return []any{
-		e.ID, e.AliasID, micros(e.ReceivedAt), micros(asked), e.Remote.String(), boolToInt(e.TLS), storableText(e.Method), nonNil(e.Target),
-		e.HTTPMinor, storableText(e.Host), storableText(p.Name), storableText(p.EventType), storableText(p.DeliveryID), micros(p.SignedAt),
-		p.Tolerance.Microseconds(), state, code, message, status, latency, attempts, ended, blockerOf(e, state), e.Request.Body.Size,
+		r.ID, r.AliasID, r.ReceivedAt, r.AskedAt, r.Remote, r.TLS, r.Method, r.Target, r.HTTPMinor, r.Host,
+		r.ProviderName, r.ProviderType, r.ProviderDelivery, r.SignedAt, r.Tolerance,
+		r.State, r.ErrorCode, r.ErrorMessage, r.Status, r.Latency, r.Attempts, r.EndedN, r.Blocker, r.Size,
 	}
 }
 
-func latencyArg(a *relay.Attempt) any {
+func latencyMicros(a *relay.Attempt) *int64 {
 	if !a.HasTiming {
 		return nil
 	}
-	return max(a.Timing.Latency().Microseconds(), 0)
+	us := max(a.Timing.Latency().Microseconds(), 0)
+	return &us
 }
 
 // blockerOf says why a new event may not be replayed, "" when it may.

@@ -1,8 +1,6 @@
 package store
 
-import (
-	"relay"
-)
+import "relay"
 
 // finish ends attempts; steps holds at most one of each event.
 func (w *writer) finish(steps []*step) error {
@@ -74,10 +72,10 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 		st.err = errPartsLost
 		return nil, err
 	}
-	code, message := faultText(a.Error)
+	r := newAttemptRow(st.id, 0, a, state, "", 0)
 	return []any{
-		st.id, a.N, state, micros(a.StartedAt), micros(a.EndedAt), code, message, storableText(a.Connection), identicalArg(a), packTiming(a),
-		boolToInt(a.HasResponse), a.Status, storableText(a.ResponseState),
+		r.EventID, r.N, r.State, r.StartedAt, r.EndedAt, r.ErrorCode, r.ErrorMessage, r.Connection, r.Identical, r.Timing,
+		r.HasResponse, r.Status, r.ResponseState,
 	}, nil
 }
 
@@ -115,11 +113,12 @@ func (w *writer) storeEnds(steps []*step) error {
 					return err
 				}
 			}
-			payloads = append(payloads, payloadArgs(st.id, a.N, &a.Response, a.SentHead, packInterim(a.Interim)))
+			response := responseRow(a)
+			payloads = append(payloads, response.values(st.id))
 		}
 		state, _ := finishState(st) // finishArgs has checked it
 		code, message := faultText(a.Error)
-		ends = append(ends, []any{st.id, a.N, state, code, message, a.Status, latencyArg(a), upgradeBlocker(a, "")})
+		ends = append(ends, []any{st.id, a.N, state, code, message, a.Status, latencyMicros(a), upgradeBlocker(a, "")})
 	}
 	if err := w.run(insertPayloads, payloads); err != nil {
 		return err

@@ -37,18 +37,27 @@ func (r *payloadRow) message() relay.Message {
 	return m
 }
 
-// payloadArgs are the values of payloadColumns.
-func payloadArgs(id relay.ID, n int, m *relay.Message, extra, interim []byte) []any {
-	body, stored := m.Body.Data, m.Body.Stored
-	if m.Body.Parts > 0 {
-		body = nil
-	} else {
-		stored = int64(len(body))
+// newPayloadRow is the row of a message.
+func newPayloadRow(n int, m *relay.Message, extra, interim []byte) payloadRow {
+	b := &m.Body
+	r := payloadRow{
+		N: n, Head: m.Head, Lines: m.Lines, Framing: uint8(m.Framing), Parts: b.Parts, Stored: b.Stored, Size: b.Size, SHA256: b.SHA256[:],
+		State: storableText(b.State), Extra: extra, Interim: interim,
 	}
-	return []any{
-		id, n, m.Head, m.Lines, int(m.Framing), 0, body, m.Body.Parts, stored, m.Body.Size,
-		m.Body.SHA256[:], storableText(m.Body.State), extra, interim,
+	if b.Parts == 0 {
+		r.Body, r.Stored = b.Data, int64(len(b.Data))
 	}
+	return r
+}
+
+// responseRow is the row of what an attempt sent and received.
+func responseRow(a *relay.Attempt) payloadRow {
+	return newPayloadRow(a.N, &a.Response, a.SentHead, packInterim(a.Interim))
+}
+
+// values are those of payloadColumns.
+func (r *payloadRow) values(event relay.ID) []any {
+	return []any{event, r.N, r.Head, r.Lines, int(r.Framing), 0, r.Body, r.Parts, r.Stored, r.Size, r.SHA256, r.State, r.Extra, r.Interim}
 }
 
 // requestBytes is how many bytes a request counts in the queue.

@@ -160,8 +160,8 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	dropPartitions(t, s, today(0))
 	dropPartitions(t, s, today(1))
 	q := session{t.Context(), s.direct, &s.d, &s.clock}
-	e := &relay.Event{ID: lowestID(time.Now()), AliasID: 1}
-	if err := q.runOne(insertEvents, eventArgs(e, nil, queued)); err != nil {
+	row := newEventRow(&relay.Event{ID: lowestID(time.Now()), AliasID: 1}, nil, queued)
+	if err := q.runOne(insertEvents, row.values()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.makePartitions(t.Context(), time.Now()); err != nil {

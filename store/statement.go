@@ -167,6 +167,10 @@ func binaryArray(element uint32, rows [][]any, column int) []byte {
 			b = order.AppendUint64(b, uint64(v))
 		case string:
 			b = append(b, v...)
+		case *int64:
+			if null = v == nil; !null {
+				b = order.AppendUint64(b, uint64(*v))
+			}
 		case []byte:
 			b, null = append(b, v...), v == nil
 		}
@@ -286,6 +290,10 @@ func (d *driverStatements) run(ctx context.Context, conn any, st *statement, row
 			switch v := value.(type) {
 			case int:
 				value = int64(v)
+			case *int64:
+				if value = nil; v != nil {
+					value = *v
+				}
 			case relay.ID:
 				value = v[:]
 			}
