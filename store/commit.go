@@ -80,7 +80,7 @@ func (s *Store) tryContext(ctx context.Context) (context.Context, context.Cancel
 	if !s.d.isPostgres {
 		return ctx, func() {}
 	}
-	if s.spool != nil {
+	if s.spool.enabled() {
 		return context.WithTimeout(ctx, commitLimit)
 	}
 	return context.WithTimeout(ctx, tryLimit)
@@ -144,18 +144,17 @@ func (c *committer) failAll(steps []*step, cause error) {
 
 // logThrottled logs why nothing can be stored, at most once in logInterval.
 func (c *committer) logThrottled(cause error) {
-	if time.Since(c.loggedAt) < logInterval {
-		return
-	}
-	c.loggedAt, c.logged = time.Now(), true
-	until := "the database is back"
-	switch {
-	case c.s.diskFull(cause):
-		until = formatBytes(fullDisk) + " are free on the data disk"
-	case unavailable(cause) == relay.CodeStorageFull:
-		until = "the disk of postgres has free space: free some, or set a shorter --retention"
-	}
-	c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", cause)
+	c.often.Do(func() {
+		c.logged = true
+		until := "the database is back"
+		switch {
+		case c.s.diskFull(cause):
+			until = formatBytes(fullDisk) + " are free on the data disk"
+		case unavailable(cause) == relay.CodeStorageFull:
+			until = "the disk of postgres has free space: free some, or set a shorter --retention"
+		}
+		c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", cause)
+	})
 }
 
 // tryWrite returns nil when the database commits a row, with the durability of events.

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"relay"
 )
 
@@ -46,8 +48,8 @@ type committer struct {
 	wake    chan struct{}
 
 	// Only the goroutine of the committer uses these.
-	loggedAt time.Time // when it was last logged that nothing can be stored
-	logged   bool      // the end of that was not logged yet
+	often  rate.Sometimes // for the log
+	logged bool           // that nothing can be stored, and not yet the end of that
 }
 
 // startCommitter starts the goroutine; close ends it.
@@ -64,6 +66,7 @@ func (s *Store) startCommitter(ctx context.Context) (err error) {
 func newCommitter(s *Store) *committer {
 	return &committer{
 		s: s, limit: queueBytes - partBytes, parts: partBytes / (relay.BodyPart + stepOverhead), wake: make(chan struct{}, 1),
+		often: rate.Sometimes{Interval: logInterval},
 	}
 }
 

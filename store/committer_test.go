@@ -16,7 +16,7 @@ import (
 
 // idle is a committer that nobody runs: its queue can be looked at.
 func idle(limit int64) *committer {
-	s := &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect}
+	s := &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect, spool: &spool{}}
 	s.meter.init()
 	return &committer{s: s, limit: limit, parts: 64, wake: make(chan struct{}, 1)}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,21 +44,11 @@ func (m *membership) countConnections() string {
 		return ""
 	}
 	byAccount := m.connections()
-	accounts := make([]int64, 0, len(byAccount))
-	for account := range byAccount {
-		accounts = append(accounts, account)
+	var entries []string
+	for _, account := range slices.Sorted(maps.Keys(byAccount)) {
+		entries = append(entries, strconv.FormatInt(account, 10)+":"+strconv.Itoa(byAccount[account]))
 	}
-	slices.Sort(accounts)
-	var text []byte
-	for i, account := range accounts {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendInt(text, account, 10)
-		text = append(text, ':')
-		text = strconv.AppendInt(text, int64(byAccount[account]), 10)
-	}
-	return string(text)
+	return strings.Join(entries, ",")
 }
 
 // connectionsOf reads what another node has written, unless it is what n has already.

@@ -47,24 +47,28 @@ func (s *Store) holdsLease(ctx context.Context, name string) bool {
 	if known, ok := l.known[name]; ok && start.Before(known.until) {
 		return known.held
 	}
-	var n int64
-	err := s.update(ctx, "take a lease", func(c *writeTx) (err error) {
-		life := leaseLife.Microseconds()
-		n, err = c.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.d.micros+` + CAST(? AS BIGINT))
-			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-			WHERE leases.holder = excluded.holder OR leases.until < `+c.d.micros+`
-				OR NOT EXISTS (SELECT 1 FROM nodes WHERE id = leases.holder AND state <> 'dead')`, name, s.NodeID(), life)
-		return err
-	})
+	held, err := s.takeLease(ctx, name, s.NodeID(), ` OR NOT EXISTS (SELECT 1 FROM nodes WHERE id = leases.holder AND state <> 'dead')`)
 	if err != nil {
 		return false // tried again by the next call
 	}
 	if l.known == nil {
 		l.known = map[string]leaseState{}
 	}
-	held := n == 1
 	l.known[name] = leaseState{held, start.Add(map[bool]time.Duration{true: leaseTrust, false: leaseRetry}[held])}
 	return held
+}
+
+// takeLease takes or renews a lease, also where more holds of the one that another has. It reports
+// whether holder has it now.
+func (s *Store) takeLease(ctx context.Context, name, holder, more string) (held bool, err error) {
+	err = s.update(ctx, "take a lease", func(c *writeTx) error {
+		n, err := c.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.d.micros+` + CAST(? AS BIGINT))
+			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+			WHERE leases.holder = excluded.holder OR leases.until < `+c.d.micros+more, name, holder, leaseLife.Microseconds())
+		held = n == 1
+		return err
+	})
+	return held, err
 }
 
 // hasLease reports, from memory, whether this node holds a lease.

@@ -59,7 +59,7 @@ type membership struct {
 
 	peerAddr, peerKey string // set by SetPeer before Serve
 
-	rejoined func(before, now string)
+	rejoined func()
 
 	connections  func() map[int64]int // of accounts at this node; set by SetConnections before Serve
 	toldAccounts string               // what the last renewal wrote of them
@@ -95,7 +95,12 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 	m := &s.membership
 	gone := map[string]bool{predecessor: true}
 	if s.d.isPostgres {
-		if err := s.openBeat(ctx); err != nil {
+		dsn, err := postgresDSN(s.opt.URL, "1")
+		if err != nil {
+			return fmt.Errorf("database URL: %w", err)
+		}
+		// The connection of the beat has no other use, so that nothing delays the beat.
+		if m.db, err = openPool(ctx, dsn, 1, &dialer{readTimeout: beatTimeout, shared: s.viaPooler}); err != nil {
 			return err
 		}
 		if err := s.watchNames(ctx, gone); err != nil {
@@ -139,8 +144,11 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		for _, r := range rows {
 			taken[r.Name] = taken[r.Name] || !gone[r.ID]
 		}
-		name = freeName(m.name, taken)
-		id = newNodeID(name)
+		name = m.name
+		for n := 2; taken[name]; n++ {
+			name = m.name + "-" + strconv.Itoa(n)
+		}
+		id = name + "/" + rand.Text() // attempts keep it: it tells by which node they were made after that is gone
 		if before := m.id; before != "" {
 			if _, err := c.exec(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before); err != nil {
 				return err
@@ -178,70 +186,33 @@ func (s *Store) wantedName() string {
 	return cmp.Or(name, "relayd")
 }
 
-// freeName is name, or name with the first free number from 2 on.
-func freeName(name string, taken map[string]bool) string {
-	free := name
-	for n := 2; taken[free]; n++ {
-		free = name + "-" + strconv.Itoa(n)
-	}
-	return free
-}
-
-// newNodeID makes the id of a node: its name and 26 random characters. Attempts keep it, so
-// that they can tell by which node they were made after that is gone.
-func newNodeID(name string) string { return name + "/" + rand.Text() }
-
-// openBeat opens the connection of the beat. It has no other use, so that nothing delays
-// the beat.
-func (s *Store) openBeat(ctx context.Context) (err error) {
-	dsn, err := postgresDSN(s.opt.URL, "1")
-	if err != nil {
-		return fmt.Errorf("database URL: %w", err)
-	}
-	s.membership.db, err = openPoolBy(ctx, dsn, 1, &dialer{readTimeout: beatTimeout, shared: s.viaPooler})
-	return err
-}
-
 // watchNames adds to gone the nodes with the wanted name whose beat does not move. A
 // relayd that was killed a moment ago left such a row, and must not cost the next one its
 // name.
 func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
-	name, first := s.wantedName(), map[string]int64{}
-	for began := time.Now(); ; {
+	first := map[string]int64{}
+	for again := false; ; again = true {
 		rows, err := s.nodeRows(ctx)
 		if err != nil {
 			return err
 		}
-		waiting := false
 		for _, r := range rows {
-			if r.Name != name || r.State == relay.NodeDead || gone[r.ID] {
-				continue
-			}
 			beat, known := first[r.ID]
 			switch {
-			case r.Now-r.SeenAt > (2 * deadAfter).Microseconds():
+			case r.Name != s.wantedName() || r.State == relay.NodeDead:
+			case r.Now-r.SeenAt > (2 * deadAfter).Microseconds(), known && beat == r.Beat:
 				gone[r.ID] = true
-			case !known:
-				first[r.ID], waiting = r.Beat, true
-			case beat == r.Beat:
-				waiting = true
+			case !gone[r.ID]:
+				first[r.ID] = r.Beat
 			}
 		}
-		if !waiting {
-			return nil
-		}
-		if time.Since(began) > beatInterval*3/2 {
-			for _, r := range rows {
-				if beat, known := first[r.ID]; known && beat == r.Beat {
-					gone[r.ID] = true
-				}
-			}
+		if again || len(first) == 0 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(beatInterval / 5):
+		case <-time.After(beatInterval * 3 / 2):
 		}
 	}
 }
@@ -292,7 +263,14 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
 	accounts := m.countConnections()
 	m.mu.Lock()
-	args := []any{boolToInt(m.leaving), s.spool.stepsWaiting(), s.clock.offset.Load() / 1000, s.notices.mode(), m.cutOff(), nil, m.id}
+	for id := range m.cut {
+		if m.others[id] == nil {
+			delete(m.cut, id)
+		}
+	}
+	cut := strings.Join(slices.Sorted(maps.Keys(m.cut)), "\n")
+	feed := map[bool]string{true: "listening", false: "polling"}[s.notices.listening.Load()]
+	args := []any{boolToInt(m.leaving), s.spool.waiting.Load(), s.clock.offset.Load() / 1000, feed, cut, nil, m.id}
 	if accounts != m.toldAccounts {
 		args[5] = accounts // Postgres keeps an unchanged long text where it is
 	}
@@ -367,16 +345,6 @@ func (s *Store) NodeReachable(id string, reachable bool) {
 	m.cut[id] = true
 }
 
-// cutOff lists the living nodes that this one has no connection to. The caller holds mu.
-func (m *membership) cutOff() string {
-	for id := range m.cut {
-		if m.others[id] == nil {
-			delete(m.cut, id)
-		}
-	}
-	return strings.Join(slices.Sorted(maps.Keys(m.cut)), "\n")
-}
-
 // NewerSchema is the schema of the database if a newer program has changed it since this one
 // started; else 0. Schemas are changed so that the version before can go on with them.
 func (s *Store) NewerSchema() int64 {
@@ -424,7 +392,6 @@ func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 // frozen, or had no connection to the database.
 func (s *Store) rejoin(ctx context.Context) {
 	m := &s.membership
-	before := s.NodeID()
 	if err := s.enter(ctx, nil); err != nil {
 		if ctx.Err() == nil && !s.spool.databaseDown() {
 			s.log.Warn("this node cannot rejoin yet; tried again each second", "err", err)
@@ -433,10 +400,10 @@ func (s *Store) rejoin(ctx context.Context) {
 	}
 	s.log.Warn("the other nodes called this one dead, because its beat stood still; it serves again as a new node", "name", m.name)
 	m.mu.Lock()
-	tell, now := m.rejoined, m.id
+	tell := m.rejoined
 	m.mu.Unlock()
 	if tell != nil {
-		s.wait.Go(func() { tell(before, now) })
+		s.wait.Go(tell)
 	}
 }
 
@@ -446,7 +413,7 @@ func (s *Store) SetPeer(addr, key string) { s.membership.peerAddr, s.membership.
 
 // OnRejoin sets what is called after this node has rejoined with a new id: its tunnels
 // were detached in the name of the former one. Call it before Serve.
-func (s *Store) OnRejoin(f func(before, now string)) { s.membership.rejoined = f }
+func (s *Store) OnRejoin(f func()) { s.membership.rejoined = f }
 
 // OnDrain sets what is called when an operator drains this node, and when it is to serve
 // again. It must return at once.

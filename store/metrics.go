@@ -72,9 +72,9 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	counter("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.", s.meter.retried.Load)
 	gauge("up", "1 while new events can be stored, in the database or in the spool.", flag(s.acceptsEvents))
 	gauge("spool_bytes", "Bytes in the spool that are not in Postgres yet.", func() float64 { return float64(s.spool.size()) })
-	gauge("spool_limit_bytes", "Limit of the spool; 0 without a spool.", func() float64 { return float64(s.spool.limitBytes()) })
+	gauge("spool_limit_bytes", "Limit of the spool; 0 without a spool.", func() float64 { return float64(s.spool.limit) })
 	counter("spool_steps_total", "Steps that went to the spool.", s.meter.spooled.Load)
-	counter("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.", s.spool.drainedBytes)
+	counter("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.", s.spool.drained.Load)
 	counter("spool_refused_steps_total", "Steps that were refused because the spool was full.", func() int64 { return s.Stats().SpoolFull })
 	const removed = "Events that retention removed, by reason."
 	counter("retention_events_total", removed, s.retentionCounts.expired.Load, "reason", "age")
@@ -112,21 +112,5 @@ func (s *Store) acceptsEvents() bool {
 	if c == nil || c.down() != nil || s.disk.low() != nil {
 		return false
 	}
-	return s.spool == nil || !s.spool.intakeClosed.Load()
-}
-
-// drainedBytes is how much of the spool reached the database since the start.
-func (p *spool) drainedBytes() int64 {
-	if p == nil {
-		return 0
-	}
-	return p.drained.Load()
-}
-
-// limitBytes is how many bytes the spool may hold.
-func (p *spool) limitBytes() int64 {
-	if p == nil {
-		return 0
-	}
-	return p.limit
+	return !s.spool.blocked()
 }

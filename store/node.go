@@ -117,8 +117,12 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	for i := range rows {
 		list[i] = rows[i].node()
 		if !s.d.isPostgres {
-			if err := s.view(ctx, "look for a server", func(q session) error { return s.showSQLiteNode(q, &list[i]) }); err != nil {
+			serving := false // it has no beat
+			if err := s.view(ctx, "look for a server", func(q session) (err error) { serving, err = s.served(q); return err }); err != nil {
 				return nil, err
+			}
+			if list[i].LastSeenAt = s.now(); !serving {
+				list[i].State, list[i].LastSeenAt = relay.NodeDead, fromMicros(rows[i].SeenAt)
 			}
 		}
 		m.mu.Lock()
@@ -154,15 +158,4 @@ func markUnreachable(rows []nodeRow, list []relay.Node) {
 			list[i].State = relay.NodeUnreachable
 		}
 	}
-}
-
-// showSQLiteNode completes the row of the only node, which has no beat.
-func (s *Store) showSQLiteNode(q session, n *relay.Node) error {
-	serving, err := s.served(q)
-	if !serving {
-		n.State = relay.NodeDead
-		return err
-	}
-	n.LastSeenAt = s.now()
-	return err
 }

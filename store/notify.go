@@ -22,12 +22,6 @@ const (
 	pollMissed    = 400 * time.Millisecond
 )
 
-// Values of Node.Feed.
-const (
-	feedListening = "listening"
-	feedPolling   = "polling"
-)
-
 // notices tell the other nodes which events, attempts and queues changed here, and hear it
 // of them. NOTIFY runs outside of the transactions: within them it would make their commits
 // wait for each other. A node that hears nothing, as behind a pooler that shares sessions,
@@ -63,14 +57,6 @@ func (n *notices) init() {
 	n.wake, n.echo, n.poll = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
-// mode says how this node learns of changes at the others.
-func (n *notices) mode() string {
-	if n.listening.Load() {
-		return feedListening
-	}
-	return feedPolling
-}
-
 // tell queues changes for the other nodes. All nodes read changes of aliases, accounts and
 // tunnels from revisions, which tellRevised announces.
 func (n *notices) tell(changes []relay.Change) {
@@ -82,6 +68,9 @@ func (n *notices) tell(changes []relay.Change) {
 		case relay.ChangeEvent, relay.ChangeAttempt:
 			told.event, told.n = c.Event, c.N
 		case relay.ChangeQueue:
+		case relay.ChangeMissed:
+			n.all = true
+			continue
 		default:
 			continue
 		}
@@ -94,8 +83,8 @@ func (n *notices) tell(changes []relay.Change) {
 			n.order = append(n.order, told)
 		}
 	}
-	if len(n.order) > 0 {
-		n.nudge()
+	if n.all || len(n.order) > 0 {
+		signal(n.wake)
 	}
 }
 
@@ -104,10 +93,8 @@ func (n *notices) tellRevised() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.revised = true
-	n.nudge()
+	signal(n.wake)
 }
-
-func (n *notices) nudge() { signal(n.wake) }
 
 // signal fills a channel that holds one signal, unless it is full.
 func signal(c chan struct{}) {
@@ -138,14 +125,6 @@ func (n *notices) take() string {
 	n.order, n.all, n.revised = nil, false, false
 	clear(n.changes)
 	return strings.Join(words, " ")
-}
-
-// missed makes the next notice say that all viewers have to read again.
-func (n *notices) missed() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.all = true
-	n.nudge()
 }
 
 // parseNotice gives the changes of a notice. One that cannot be read, as of a later version,
@@ -200,7 +179,7 @@ func (s *Store) noticeLoop(ctx context.Context) {
 		case <-s.notices.wake:
 		}
 		if text := s.notices.take(); text != "" && s.sendNotice(ctx, text) != nil {
-			s.notices.missed() // tried again with the next notice
+			s.notices.tell([]relay.Change{{Kind: relay.ChangeMissed}}) // tried again with the next notice
 		}
 		select {
 		case <-ctx.Done():

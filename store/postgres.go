@@ -39,14 +39,14 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	}
 	s.viaPooler = direct != dsn
 	slow, _ := postgresDSN(by, slowConnectTimeout) // the address parsed above: no error
-	if s.write, err = openPoolBy(ctx, dsn, s.poolSize(), &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
+	if s.write, err = openPool(ctx, dsn, s.poolSize(), &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
 	s.read = s.write
 	if err := s.openJournal(ctx, dsn); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
-	if s.direct, err = openPool(ctx, slow, migrationConns, directReadTimeout); err != nil {
+	if s.direct, err = openPool(ctx, slow, migrationConns, &dialer{readTimeout: directReadTimeout}); err != nil {
 		return fmt.Errorf("open postgres by the direct URL: %w", err)
 	}
 	s.direct.SetMaxIdleConns(0) // needed now and then

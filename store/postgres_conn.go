@@ -19,8 +19,7 @@ import (
 type dialer struct {
 	net.Dialer
 	readTimeout time.Duration
-	onDial      func() // if not nil, called for every new connection
-	shared      bool   // through a pooler: sessions are shared with others, so session settings do not last
+	shared      bool // through a pooler: sessions are shared with others, so session settings do not last
 }
 
 // DialContext is called by the driver.
@@ -28,9 +27,6 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	c, err := d.Dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
-	}
-	if d.onDial != nil {
-		d.onDial()
 	}
 	return &deadlineConn{Conn: c, readTimeout: d.readTimeout}, nil
 }
@@ -100,13 +96,9 @@ func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &postgresSession{driverConn: session, shared: c.shared}, nil
 }
 
-// openPool opens a handle whose connections fail when the server does not answer for
-// timeout.
-func openPool(ctx context.Context, dsn string, size int, timeout time.Duration) (*sqlx.DB, error) {
-	return openPoolBy(ctx, dsn, size, &dialer{readTimeout: timeout})
-}
-
-func openPoolBy(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, error) {
+// openPool opens a handle by a dialer, whose connections fail when the server does not answer for
+// its read timeout.
+func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, error) {
 	connector, err := pq.NewConnector(dsn)
 	if err != nil {
 		return nil, err

@@ -83,17 +83,29 @@ func tablesInUse(err error) bool {
 	return false
 }
 
-// missingDays lists the days from yesterday to a week ahead that have no partitions. The
-// partitions of a day are made in one transaction, so it is enough to look at one table.
-func (q session) missingDays(now time.Time) (missing []pastDay, err error) {
+// days lists the days that have partitions. The partitions of a day are made in one transaction,
+// so it is enough to look at one table.
+func (q session) days() (days []pastDay, err error) {
 	var names []string
-	if err := q.all(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent = to_regclass('events')`); err != nil {
+	err = q.all(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = to_regclass('events') ORDER BY c.relname`)
+	for _, name := range names {
+		if day, err := time.Parse("events_20060102", name); err == nil {
+			days = append(days, pastDay(day))
+		}
+	}
+	return days, err
+}
+
+// missingDays lists the days from yesterday to a week ahead that have no partitions.
+func (q session) missingDays(now time.Time) (missing []pastDay, err error) {
+	days, err := q.days()
+	if err != nil {
 		return nil, err
 	}
 	first := now.UTC().Truncate(24*time.Hour).AddDate(0, 0, -1)
 	for i := range partitionsAhead + 2 {
-		if day := pastDay(first.AddDate(0, 0, i)); !slices.Contains(names, day.of("events")) {
+		if day := pastDay(first.AddDate(0, 0, i)); !slices.Contains(days, day) {
 			missing = append(missing, day)
 		}
 	}
@@ -175,43 +187,27 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 		return 0, nil
 	}
 	s.daysTried = now
-	days, err := s.pastDays(ctx, now)
-	if err != nil {
+	var days []pastDay
+	if err := s.view(ctx, "list partitions", func(q session) error { days, err = q.days(); return err }); err != nil {
 		return 0, err
 	}
 	var first error
 	for _, day := range days {
-		n, err := s.dropDay(ctx, pastDay(day), now)
+		if !day.end().AddDate(0, 0, 1).Before(now) {
+			continue // makePartitions would make the partition of yesterday again
+		}
+		n, err := s.dropDay(ctx, day, now)
 		switch {
 		case tablesInUse(err): // tried again in a minute
-			s.log.Debug("a day is in use and not dropped yet", "day", day.Format(time.DateOnly))
+			s.log.Debug("a day is in use and not dropped yet", "day", day.String())
 		case ctx.Err() != nil:
 			return total, err
 		case err != nil && first == nil:
-			first = fmt.Errorf("drop partitions of %s: %w", day.Format(time.DateOnly), err)
+			first = fmt.Errorf("drop partitions of %s: %w", day, err)
 		}
 		total += n
 	}
 	return total, first
-}
-
-// pastDays lists the days with partitions that ended at least a day ago: makePartitions would
-// make the partition of yesterday again.
-func (s *Store) pastDays(ctx context.Context, now time.Time) (days []time.Time, err error) {
-	var names []string
-	if err := s.view(ctx, "list partitions", func(q session) error {
-		return q.all(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-			WHERE i.inhparent = to_regclass('events') ORDER BY c.relname`)
-	}); err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		day, err := time.Parse("20060102", strings.TrimPrefix(name, "events_"))
-		if err == nil && day.AddDate(0, 0, 2).Before(now) {
-			days = append(days, day)
-		}
-	}
-	return days, nil
 }
 
 // pastDay is a day that has partitions of its own.

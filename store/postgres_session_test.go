@@ -30,7 +30,7 @@ func TestSessionSettings(t *testing.T) {
 		"migrations": {"", "0", "0", dialer{readTimeout: directReadTimeout}},
 		"pooled":     {"", "0", "0", dialer{readTimeout: readTimeout, shared: true}},
 	} {
-		db, err := openPoolBy(t.Context(), address+c.more, 1, &c.by)
+		db, err := openPool(t.Context(), address+c.more, 1, &c.by)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestTransactionSettings(t *testing.T) {
 // next statement has a new one. What a row is refused for costs no session.
 func TestSettingThatWasTakenBack(t *testing.T) {
 	t.Parallel()
-	db, err := openPool(t.Context(), pgtest.URL(t), 1, readTimeout)
+	db, err := openPool(t.Context(), pgtest.URL(t), 1, &dialer{readTimeout: readTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,21 +79,18 @@ func folderPrefix(folder string) (prefix string, length int) {
 	return prefix, utf8.RuneCountInString(prefix)
 }
 
-// lockLife is how long a shared lock outlives a process that ended without giving it back.
-const lockLife = 30 * time.Second
-
 // LockShared takes a lock that one process of all nodes holds at a time, waiting for it until
 // ctx ends. A lock that was taken is renewed until unlock is called; after a process has
 // ended without unlocking, it is free after 30 s.
 func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err error) {
 	holder := newSecret("")
-	for wait := time.Duration(0); ; wait = lockLife / 60 {
+	for wait := time.Duration(0); ; wait = leaseLife / 60 {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(wait):
 		}
-		held, err := s.takeSharedLock(ctx, name, holder)
+		held, err := s.takeLease(ctx, name, holder, "")
 		if err != nil {
 			return nil, err
 		}
@@ -119,20 +116,9 @@ func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err
 	}, nil
 }
 
-// takeSharedLock takes or renews a lock, and reports whether holder has it now.
-func (s *Store) takeSharedLock(ctx context.Context, name, holder string) (held bool, err error) {
-	err = s.update(ctx, "take a lock", func(c *writeTx) error {
-		n, err := c.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.d.micros+` + CAST(? AS BIGINT))
-			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-			WHERE leases.holder = excluded.holder OR leases.until < `+c.d.micros, name, holder, lockLife.Microseconds())
-		held = n == 1
-		return err
-	})
-	return held, err
-}
-
+// renewSharedLock renews a lock until ctx ends.
 func (s *Store) renewSharedLock(ctx context.Context, name, holder string) {
-	tick := time.NewTicker(lockLife / 3)
+	tick := time.NewTicker(leaseLife / 3)
 	defer tick.Stop()
 	for {
 		select {
@@ -140,7 +126,7 @@ func (s *Store) renewSharedLock(ctx context.Context, name, holder string) {
 			return
 		case <-tick.C:
 		}
-		if held, err := s.takeSharedLock(ctx, name, holder); err == nil && !held {
+		if held, err := s.takeLease(ctx, name, holder, ""); err == nil && !held {
 			s.log.Warn("a lock was lost to another node, because it could not be renewed for 30 s", "lock", name)
 			return
 		}

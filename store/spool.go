@@ -1,16 +1,19 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"golang.org/x/time/rate"
 
 	"relay"
 )
@@ -18,6 +21,7 @@ import (
 const (
 	spoolRetryAfter = 5 * time.Second
 	throttleLimit   = 300 * time.Millisecond
+	throttlePause   = 2 * time.Millisecond
 	throttleRatio   = 4
 
 	// A quarter of the spool is reserved for the ends of events that were accepted: the
@@ -31,8 +35,8 @@ const (
 
 // spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does
 // not take them. While it is not empty, every step is appended to it until all of them are in
-// the database, so that the order is kept. A nil spool is never used. Methods are safe for
-// concurrent use.
+// the database, so that the order is kept. A spool without a limit is never used. Methods are safe
+// for concurrent use.
 type spool struct {
 	dir      string
 	database string // name of the database in messages
@@ -56,59 +60,44 @@ type spool struct {
 	table atomic.Pointer[spoolTable]
 
 	mu       sync.Mutex
-	lock     *os.File // proves that no other process uses the file; nil before its first use
-	last     int64    // number of the newest step
-	stored   int64    // number of the newest step that is in the database
+	last     int64 // number of the newest step
+	stored   int64 // number of the newest step that is in the database
 	rejected map[relay.ID]bool
-	since    time.Time     // when the first step came after the spool was empty
-	steps    int64         // steps taken since then
-	moved    chan struct{} // closed when drained grows
-	loggedAt time.Time
+	since    time.Time      // when the first step came after the spool was empty
+	steps    int64          // steps taken since then
+	often    rate.Sometimes // for the log
 
 	probeMu    sync.Mutex
 	probed     time.Time // when the disk was last tested
 	writeError error     // the error of that test
 }
 
-// newSpool returns the spool of a data dir; nil without a limit or data dir.
+// newSpool returns the spool of a data dir.
 func newSpool(o Options, place string, claimant func() (node, former string)) *spool {
-	if o.SpoolLimit <= 0 || o.DataDir == "" {
-		return nil
+	return &spool{
+		dir: o.DataDir, database: place, limit: o.SpoolLimit, claimant: claimant, log: o.Log, wake: make(chan struct{}, 1),
+		often: rate.Sometimes{Interval: logInterval},
 	}
-	return &spool{dir: o.DataDir, database: place, limit: o.SpoolLimit, claimant: claimant, log: o.Log, wake: make(chan struct{}, 1)}
 }
+
+// enabled reports whether there is a spool at all.
+func (p *spool) enabled() bool { return p.limit > 0 }
 
 // active reports whether steps have to be appended to the spool.
-func (p *spool) active() bool { return p != nil && p.filling.Load() }
+func (p *spool) active() bool { return p.filling.Load() }
 
 // databaseDown reports whether the database is known not to answer.
-func (p *spool) databaseDown() bool { return p != nil && p.down.Load() }
+func (p *spool) databaseDown() bool { return p.down.Load() }
 
 // size is how many bytes are not in the database yet.
-func (p *spool) size() int64 {
-	if p == nil {
-		return 0
-	}
-	return p.undrained.Load()
-}
-
-// stepsWaiting is how many steps are not in the database yet.
-func (p *spool) stepsWaiting() int64 {
-	if p == nil {
-		return 0
-	}
-	return p.waiting.Load()
-}
+func (p *spool) size() int64 { return p.undrained.Load() }
 
 // blocked reports whether new events are refused.
 func (p *spool) blocked() bool { return p.intakeClosed.Load() }
 
-// logThrottled logs an error at most once in 10 s. Call it with the lock held.
+// logThrottled logs an error at most once in logInterval.
 func (p *spool) logThrottled(what string, args ...any) {
-	if time.Since(p.loggedAt) > 10*time.Second {
-		p.loggedAt = time.Now()
-		p.log.Error(what, args...)
-	}
+	p.often.Do(func() { p.log.Error(what, args...) })
 }
 
 var errSpoolFull = &relay.Error{
@@ -171,16 +160,6 @@ func (p *spool) open() (*spoolTable, error) {
 	if t := p.table.Load(); t != nil {
 		return t, nil
 	}
-	if p.lock == nil {
-		f, err := os.OpenFile(filepath.Join(p.dir, "spool.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, fmt.Errorf("open lock of the spool: %w", err)
-		}
-		if err := lockFile(f, false); err != nil {
-			return nil, errors.Join(fmt.Errorf("another relayd uses the data dir %s; give each one its own --data-dir", p.dir), f.Close())
-		}
-		p.lock = f
-	}
 	t, c, err := openSpoolTable(p.dir, p.limit, p.vfs)
 	if damaged(err) {
 		if err = p.setAside(t, err); err == nil {
@@ -202,18 +181,26 @@ func (p *spool) open() (*spoolTable, error) {
 // but a disk may. Call it with the lock held.
 func (p *spool) setAside(t *spoolTable, cause error) error {
 	p.table.Store(nil)
-	name, err := t.setAside()
+	err := t.close()
+	name := fmt.Sprintf("spool-%d%s", time.Now().UnixNano(), spoolDamaged)
+	for _, suffix := range []string{"", "-wal"} {
+		if moved := os.Rename(t.path+suffix, filepath.Join(p.dir, name+suffix)); !errors.Is(moved, os.ErrNotExist) {
+			err = errors.Join(err, moved)
+		}
+	}
 	p.log.Error("the spool file is damaged; what was not stored of it stays in the data dir: keep the file, sqlite3 may recover it", "file", name, "err", cause)
 	p.undrained.Store(0)
 	p.waiting.Store(0)
 	p.used.Store(0)
-	return err
+	return errors.Join(err, syncDir(p.dir))
 }
 
-// updateUsed reads how much of the file is used. Call it with the lock held.
+// updateUsed reads how much of the file is used: pages that became free are used again. Call it
+// with the lock held.
 func (p *spool) updateUsed(t *spoolTable) {
-	if n, err := t.used(); err == nil {
-		p.used.Store(n)
+	var pages int64
+	if err := t.pages.QueryRow().Scan(&pages); err == nil {
+		p.used.Store(pages * spoolPage)
 	}
 }
 
@@ -292,7 +279,17 @@ func (p *spool) append(rows []spoolRow) error {
 	if err != nil {
 		return err
 	}
-	err = t.transact(func(tx *sqlx.Tx) error { return t.insertRows(tx, p.last+1, rows) })
+	err = t.transact(func(tx *sqlx.Tx) error {
+		insert := tx.Stmt(t.insert)
+		for i := range rows {
+			r := &rows[i]
+			r.Seq = p.last + 1 + int64(i)
+			if _, err := insert.Exec(r.Seq, r.Node, r.Former, r.Part, int64(r.Sum), r.Data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if damaged(err) {
 		return errors.Join(err, p.setAside(t, err)) // the next steps get another file
 	}
@@ -325,7 +322,8 @@ func (p *spool) reject(steps []*step, rows []spoolRow) (on, away []*step) {
 	space := !p.blocked() && size <= p.intakeLimit()
 	gone := map[relay.ID]bool{}
 	for _, st := range steps {
-		if p.rejected[st.id] || gone[st.id] || !space && st.startsEvent() {
+		begins := st.kind == stepAccept || st.kind == stepChunk && st.n == 0 // a part of a request
+		if p.rejected[st.id] || gone[st.id] || !space && begins {
 			gone[st.id] = true
 			away = append(away, st)
 		} else {
@@ -346,14 +344,8 @@ func (p *spool) reject(steps []*step, rows []spoolRow) (on, away []*step) {
 	return on, away
 }
 
-// startsEvent reports whether a step belongs to a new event: an Accept, or a part of its
-// request body.
-func (st *step) startsEvent() bool {
-	return st.kind == stepAccept || st.kind == stepChunk && st.n == 0
-}
-
-// next reads the oldest steps that are not in the database, see spoolTable.next. It returns no
-// rows when there are none.
+// next reads the oldest steps that are not in the database, in order: up to limit of one node,
+// and, unless the first one is larger, up to bytes. It returns no rows when there are none.
 func (p *spool) next(limit int, bytes int64) ([]spoolRow, error) {
 	p.mu.Lock()
 	t, stored := p.table.Load(), p.stored
@@ -381,7 +373,7 @@ func (p *spool) advance(rows []spoolRow) {
 	defer p.mu.Unlock()
 	p.stored = rows[len(rows)-1].Seq
 	if t := p.table.Load(); t != nil {
-		if err := t.deleteUpTo(p.stored); err != nil {
+		if _, err := t.write.Exec(`DELETE FROM steps WHERE seq <= ?`, p.stored); err != nil {
 			p.logThrottled("steps that are in postgres cannot be deleted from the spool file; its space becomes free when all steps are stored", "dir", p.dir, "err", err)
 		}
 		p.updateUsed(t)
@@ -391,15 +383,6 @@ func (p *spool) advance(rows []spoolRow) {
 	p.drained.Add(bytes)
 	if p.used.Load() <= p.intakeLimit()-p.intakeLimit()/reopenShare {
 		p.intakeClosed.Store(false)
-	}
-	p.signalMoved()
-}
-
-// signalMoved wakes the committer if it waits in throttle. Call it with the lock held.
-func (p *spool) signalMoved() {
-	if p.moved != nil {
-		close(p.moved)
-		p.moved = nil
 	}
 }
 
@@ -421,7 +404,6 @@ func (p *spool) markEmpty() bool {
 	p.intakeClosed.Store(false)
 	p.rejected = nil
 	p.filling.Store(false)
-	p.signalMoved()
 	p.log.Info("the spool is empty: all of it is stored in postgres", "steps", p.steps, "after", time.Since(p.since).Round(time.Millisecond))
 	return true
 }
@@ -430,64 +412,51 @@ func (p *spool) markEmpty() bool {
 // drained, until a multiple of them is drained, for throttleLimit at most. Otherwise callers
 // that are faster than the database would keep the spool from ever becoming empty.
 func (p *spool) throttle(bytes int64) {
-	late := time.NewTimer(throttleLimit)
-	defer late.Stop()
-	p.mu.Lock()
-	goal := p.drained.Load() + throttleRatio*bytes
-	for p.filling.Load() && !p.down.Load() && !p.blocked() && p.drained.Load() < goal {
-		if p.moved == nil {
-			p.moved = make(chan struct{})
-		}
-		moved := p.moved
-		p.mu.Unlock()
-		select {
-		case <-moved:
-		case <-late.C:
-			return
-		}
-		p.mu.Lock()
+	goal, late := p.drained.Load()+throttleRatio*bytes, time.Now().Add(throttleLimit)
+	for p.filling.Load() && !p.down.Load() && !p.blocked() && p.drained.Load() < goal && time.Now().Before(late) {
+		time.Sleep(throttlePause)
 	}
-	p.mu.Unlock()
 }
 
 // part reads a part of a body from the spool; nil when the spool does not have it, or cannot
 // read it: then the database may.
 func (p *spool) part(key partKey) []byte {
-	if !p.active() {
+	var rows []spoolRow
+	p.readParts(&rows, `SELECT seq, sum, data FROM steps WHERE part = ? LIMIT 1`, key.bytes())
+	if len(rows) == 0 {
 		return nil
 	}
-	t := p.table.Load()
-	if t == nil {
-		return nil
-	}
-	part, err := t.part(key)
+	st, err := rows[0].step()
 	if err != nil {
-		return nil // closed, because all of it is in the database, or damaged
+		return nil
 	}
-	return part
+	return st.data
 }
 
 // missingParts returns the numbers of those parts of a body that are not in the spool.
 func (p *spool) missingParts(id relay.ID, n, parts int) (missing []int) {
-	var there map[int]bool
-	if parts > 0 && p.active() {
-		if t := p.table.Load(); t != nil {
-			there, _ = t.parts(id, n) // closed, because all of it is in the database, or damaged
-		}
+	var there [][]byte
+	if parts > 0 {
+		p.readParts(&there, `SELECT part FROM steps WHERE part BETWEEN ? AND ?`, partKey{id, n, 0}.bytes(), partKey{id, n, -1}.bytes())
 	}
 	for i := range parts {
-		if !there[i] {
+		if !slices.ContainsFunc(there, func(key []byte) bool { return bytes.Equal(key, partKey{id, n, i}.bytes()) }) {
 			missing = append(missing, i)
 		}
 	}
 	return missing
 }
 
+// readParts reads rows about parts of bodies. It reads none from a file that was closed, because
+// all of it is in the database, or is damaged.
+func (p *spool) readParts(rows any, query string, args ...any) {
+	if t := p.table.Load(); t != nil && p.active() {
+		_ = t.read.Select(rows, query, args...)
+	}
+}
+
 // close closes the file. What is in it is stored after the next start.
 func (p *spool) close() (err error) {
-	if p == nil {
-		return nil
-	}
 	if n := p.size(); n > 0 {
 		p.log.Warn("events wait in the spool; they are stored at the next start with this data dir", "dir", p.dir, "bytes", n)
 	}
@@ -495,10 +464,6 @@ func (p *spool) close() (err error) {
 	defer p.mu.Unlock()
 	if t := p.table.Swap(nil); t != nil {
 		err = t.close()
-	}
-	if p.lock != nil {
-		err = errors.Join(err, p.lock.Close())
-		p.lock = nil
 	}
 	return err
 }

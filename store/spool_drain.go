@@ -10,6 +10,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
+	"golang.org/x/time/rate"
 
 	"relay"
 )
@@ -20,8 +21,6 @@ const (
 	drainPause = 100 * time.Millisecond // before the database is tried again
 	closeDrain = 5 * time.Second        // for draining the spool at a stop
 	closeStuck = time.Second            // of that, without progress
-
-	drainLogInterval = 10 * time.Second
 )
 
 // writeTarget says over which handle, and in whose name, steps are written.
@@ -81,7 +80,12 @@ func (s *Store) drain(ctx context.Context, p *spool) error {
 		p.down.Store(err != nil)
 		switch {
 		case done:
-			d.publishQueues()
+			var changes []relay.Change
+			for id := range d.aliases {
+				changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
+			}
+			s.outbox.put(changes)
+			s.tellNodes(changes)
 			d.removeMarks(ctx)
 			return nil
 		case err != nil:
@@ -96,16 +100,18 @@ func (s *Store) drain(ctx context.Context, p *spool) error {
 
 // drainer is one run of drain.
 type drainer struct {
-	s        *Store
-	p        *spool
-	limit    int               // steps of one batch
-	aliases  map[int64]bool    // aliases whose queues changed
-	foreign  map[relay.ID]bool // events of other databases, see splitForeign
-	loggedAt time.Time
+	s       *Store
+	p       *spool
+	limit   int               // steps of one batch
+	aliases map[int64]bool    // aliases whose queues changed
+	foreign map[relay.ID]bool // events of other databases, see splitForeign
+	often   rate.Sometimes    // for the log
 }
 
 func newDrainer(s *Store, p *spool) *drainer {
-	return &drainer{s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}}
+	return &drainer{
+		s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}, often: rate.Sometimes{Interval: logInterval},
+	}
 }
 
 // round writes one batch. A batch that fails is tried again with fewer steps, because it may
@@ -176,13 +182,9 @@ func (d *drainer) logServerError(err error) error {
 	return err
 }
 
-// logThrottled logs why the spool is not drained, at most once in drainLogInterval.
+// logThrottled logs why the spool is not drained, at most once in logInterval.
 func (d *drainer) logThrottled(what string, err error) {
-	if !d.loggedAt.IsZero() && time.Since(d.loggedAt) < drainLogInterval {
-		return
-	}
-	d.loggedAt = time.Now()
-	d.p.log.Error(what, "dir", d.p.dir, "err", err)
+	d.often.Do(func() { d.p.log.Error(what, "dir", d.p.dir, "err", err) })
 }
 
 // write makes a batch durable: the parts of bodies before the rows that refer to them, and the
@@ -196,16 +198,21 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 	target := &writeTarget{db: d.s.write, node: rows[0].Node, former: rows[0].Former, name: d.s.NodeName(), replaying: true}
 	var known []*step
 	changes, err := d.s.inBatch(try, target, func(w *writer) error {
-		mark, err := w.lockMark(name)
-		if err != nil {
+		// Steps up to the mark are in the database: they are not stored again when the result of the
+		// commit was lost, or the process was killed right after it. That would bring back what
+		// somebody removed in between. The lock makes sure that an earlier transaction whose result
+		// was lost has ended.
+		var mark int64
+		if err := w.get(&mark, `INSERT INTO spool_marks (spool, step) VALUES (?, 0)
+			ON CONFLICT (spool) DO UPDATE SET step = spool_marks.step RETURNING step`, name); err != nil {
 			return err
 		}
 		news := steps
 		for len(news) > 0 && news[0].spooled <= mark {
 			news[0].err, news = nil, news[1:]
 		}
-		if err := w.republish(steps[:len(steps)-len(news)]); err != nil {
-			return err
+		if len(news) < len(steps) { // the result of their commit was lost, so they were never published
+			w.publish(relay.Change{Kind: relay.ChangeMissed})
 		}
 		if known, foreign, err = d.splitForeign(w, news); err != nil {
 			return err
@@ -234,9 +241,16 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 		d.p.log.Warn("events of aliases that are not in this database are left out; they stay in the data dir, until you remove them",
 			"file", spoolRefused, "steps", len(foreign))
 	}
-	told := d.holdQueueChanges(changes)
-	d.s.outbox.put(told)
-	d.s.tellNodes(told)
+	// Changes of queues are published at the end: a count would miss the steps that are still in
+	// the spool.
+	changes = slices.DeleteFunc(changes, func(c relay.Change) bool {
+		if c.Kind == relay.ChangeQueue {
+			d.aliases[c.Alias] = true
+		}
+		return c.Kind == relay.ChangeQueue
+	})
+	d.s.outbox.put(changes)
+	d.s.tellNodes(changes)
 	for _, st := range known {
 		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
 			d.s.log.Warn("a step of the spool had no effect", "event", st.id.String(), "kind", st.kind, "err", st.err)
@@ -244,16 +258,6 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 	}
 	d.s.recordBatch(len(steps), time.Since(began))
 	return foreign, nil
-}
-
-// lockMark returns the number of the last step of a claimant that is in the database. Steps
-// that are in the database are thus not stored again when the result of the commit was lost,
-// or the process was killed right after it: that would bring back what somebody removed in
-// between. The lock makes sure that an earlier transaction whose result was lost has ended.
-func (w *writer) lockMark(name string) (mark int64, err error) {
-	err = w.get(&mark, `INSERT INTO spool_marks (spool, step) VALUES (?, 0)
-		ON CONFLICT (spool) DO UPDATE SET step = spool_marks.step RETURNING step`, name)
-	return mark, err
 }
 
 // removeMarks removes the marks of a spool that is empty, and whose file is removed durably;
@@ -267,41 +271,6 @@ func (d *drainer) removeMarks(ctx context.Context) {
 	if err != nil && ctx.Err() == nil && unavailable(err) == "" {
 		d.s.log.Debug("marks of the spool were not removed", "err", err)
 	}
-}
-
-// republish publishes the changes of steps that are in the database: the result of their
-// commit was lost, so they were never published.
-func (w *writer) republish(steps []*step) error {
-	var ids []any
-	for _, st := range steps {
-		ids = append(ids, st.id)
-	}
-	var rows []struct {
-		ID    relay.ID `db:"id"`
-		Alias int64    `db:"alias_id"`
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	if err := w.allIn(&rows, `SELECT id, alias_id FROM events WHERE id IN (?)`, ids); err != nil {
-		return err
-	}
-	aliases := make(map[relay.ID]int64, len(rows))
-	for _, r := range rows {
-		aliases[r.ID] = r.Alias
-	}
-	for _, st := range steps {
-		alias, there := aliases[st.id]
-		if !there {
-			continue // removed since
-		}
-		c := relay.Change{Kind: relay.ChangeEvent, Alias: alias, Event: st.id}
-		if st.kind == stepFinish || st.kind == stepRequeue {
-			c.Kind, c.N = relay.ChangeAttempt, st.n
-		}
-		w.publish(c, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
-	}
-	return nil
 }
 
 // splitForeign leaves out the new events whose alias is not in the database: it was removed
@@ -343,25 +312,4 @@ func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step
 		}
 	}
 	return known, foreign, nil
-}
-
-// holdQueueChanges removes the changes of queues, which are published at the end: a count
-// would miss the steps that are still in the spool.
-func (d *drainer) holdQueueChanges(changes []relay.Change) []relay.Change {
-	return slices.DeleteFunc(changes, func(c relay.Change) bool {
-		if c.Kind == relay.ChangeQueue {
-			d.aliases[c.Alias] = true
-		}
-		return c.Kind == relay.ChangeQueue
-	})
-}
-
-// publishQueues publishes that the queues changed, now that the spool is empty.
-func (d *drainer) publishQueues() {
-	var changes []relay.Change
-	for id := range d.aliases {
-		changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
-	}
-	d.s.outbox.put(changes)
-	d.s.tellNodes(changes)
 }

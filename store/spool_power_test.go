@@ -383,7 +383,7 @@ func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 	if p.mu.TryLock() {
 		t.Fatal("the lock is free while the spool syncs; nothing is tested")
 	}
-	if n := s.Stats().SpoolBytes; n != size || size < 1000 || p.drainedBytes() != 0 || p.blocked() || p.admitsTypical() != nil {
+	if n := s.Stats().SpoolBytes; n != size || size < 1000 || p.drained.Load() != 0 || p.blocked() || p.admitsTypical() != nil {
 		t.Errorf("%d bytes, want %d", n, size)
 	}
 	if b, err := s.BodyPart(t.Context(), relay.ID{1}, 1, 0); err != nil || len(b) != 1000 {

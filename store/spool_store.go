@@ -25,7 +25,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	q.Set("connect_timeout", "1")
 	u.RawQuery = q.Encode()
 	by := &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler}
-	s.journal, err = openPoolBy(ctx, u.String(), 1, by)
+	s.journal, err = openPool(ctx, u.String(), 1, by)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *Store) journalTarget() *writeTarget {
 // shouldSpool reports whether steps that failed with err go to the spool: the connection or
 // the server caused it, and not a full disk of the server.
 func (s *Store) shouldSpool(err error) bool {
-	return s.spool != nil && unavailable(err) == relay.CodeStoreUnavailable
+	return s.spool.enabled() && unavailable(err) == relay.CodeStoreUnavailable
 }
 
 // withSpoolHint adds to an error of Open that events wait for the database.
@@ -64,7 +64,7 @@ func (s *Store) StoreFirst() bool { return s.spool.nearlyFull() }
 // Health returns a nil error when new events can be stored. degraded means that they go to
 // the spool because Postgres does not take them. It answers within 2 s.
 func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
-	if s.spool == nil || !s.serving.Load() {
+	if !s.spool.enabled() || !s.serving.Load() {
 		return false, s.health(ctx)
 	}
 	if s.spool.blocked() || s.spool.admitsTypical() != nil {
@@ -167,11 +167,18 @@ func spoolLeft(dir string) bool {
 // the sweep, because the spool may hold the ends of attempts. It
 // runs also when the spool is turned off now.
 func (s *Store) recoverSpool(ctx context.Context) error {
-	p := s.spool
-	if p == nil {
-		if p = s.leftoverSpool(); p == nil {
+	p, o := s.spool, s.opt
+	if !p.enabled() {
+		switch {
+		case o.DataDir == "" || !spoolLeft(o.DataDir):
+			return nil
+		case !s.d.isPostgres:
+			s.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
+				"dir", o.DataDir)
 			return nil
 		}
+		o.SpoolLimit = 1 // nothing is put into it
+		p = newSpool(o, s.place(), s.claimant)
 		defer func() { _ = p.close() }() // empty, unless ctx ended
 	}
 	if err := p.loadLeft(); err != nil {
@@ -181,26 +188,7 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.size())
 		return s.drain(ctx, p)
 	}
-	if s.spool == nil {
-		return nil
-	}
 	return s.reconnect(ctx)
-}
-
-// leftoverSpool is the spool of an earlier run, for a run without a spool; nil when there is
-// none.
-func (s *Store) leftoverSpool() *spool {
-	if s.opt.DataDir == "" || !spoolLeft(s.opt.DataDir) {
-		return nil
-	}
-	if !s.d.isPostgres {
-		s.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
-			"dir", s.opt.DataDir)
-		return nil
-	}
-	o := s.opt
-	o.SpoolLimit = 1 // nothing is put into it
-	return newSpool(o, s.place(), s.claimant)
 }
 
 // reconnect opens the connection of the committer again if it broke, so that the next steps

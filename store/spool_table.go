@@ -181,21 +181,7 @@ func (t *spoolTable) transact(fn func(*sqlx.Tx) error) error {
 	return tx.Commit()
 }
 
-// insertRows inserts rows under the numbers from seq on.
-func (t *spoolTable) insertRows(tx *sqlx.Tx, seq int64, rows []spoolRow) error {
-	insert := tx.Stmt(t.insert)
-	for i := range rows {
-		r := &rows[i]
-		r.Seq = seq + int64(i)
-		if _, err := insert.Exec(r.Seq, r.Node, r.Former, r.Part, int64(r.Sum), r.Data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// next reads rows with numbers above seq, in order: up to limit of one node, and, unless the
-// first one is larger, up to bytes.
+// next reads rows with numbers above seq; see spool.next.
 func (t *spoolTable) next(seq int64, limit int, bytes int64) (rows []spoolRow, err error) {
 	list, err := t.read.Queryx(`SELECT seq, node, former, sum, data FROM steps WHERE seq > ? ORDER BY seq LIMIT ?`, seq, limit)
 	if err != nil {
@@ -215,32 +201,6 @@ func (t *spoolTable) next(seq int64, limit int, bytes int64) (rows []spoolRow, e
 	return rows, nil
 }
 
-// part reads a part of a body; nil without an error when it is not there.
-func (t *spoolTable) part(key partKey) ([]byte, error) {
-	var rows []spoolRow
-	if err := t.read.Select(&rows, `SELECT seq, sum, data FROM steps WHERE part = ? LIMIT 1`, key.bytes()); err != nil || len(rows) == 0 {
-		return nil, err
-	}
-	st, err := rows[0].step()
-	if err != nil {
-		return nil, err
-	}
-	return st.data, nil
-}
-
-// parts returns the numbers of the parts of a body that are there.
-func (t *spoolTable) parts(id relay.ID, n int) (there map[int]bool, err error) {
-	var keys [][]byte
-	if err := t.read.Select(&keys, `SELECT part FROM steps WHERE part BETWEEN ? AND ?`, partKey{id, n, 0}.bytes(), partKey{id, n, -1}.bytes()); err != nil {
-		return nil, err
-	}
-	there = make(map[int]bool, len(keys))
-	for _, k := range keys {
-		there[int(binary.BigEndian.Uint32(k[20:]))] = true
-	}
-	return there, nil
-}
-
 // spoolContent is what a file holds.
 type spoolContent struct {
 	Last  int64 `db:"last"` // number of the last step
@@ -251,19 +211,6 @@ type spoolContent struct {
 func (t *spoolTable) content() (c spoolContent, err error) {
 	err = t.read.Get(&c, `SELECT COALESCE(MAX(seq), 0) AS last, COUNT(*) AS steps, COALESCE(SUM(`+spoolRowSize+`), 0) AS bytes FROM steps`)
 	return c, err
-}
-
-// used is how many bytes of the file hold steps. Pages that became free are used again.
-func (t *spoolTable) used() (int64, error) {
-	var pages int64
-	err := t.pages.QueryRow().Scan(&pages)
-	return pages * spoolPage, err
-}
-
-// deleteUpTo deletes the steps up to seq.
-func (t *spoolTable) deleteUpTo(seq int64) error {
-	_, err := t.write.Exec(`DELETE FROM steps WHERE seq <= ?`, seq)
-	return err
 }
 
 func (t *spoolTable) close() (err error) {
@@ -285,18 +232,6 @@ func (t *spoolTable) remove() error {
 		}
 	}
 	return errors.Join(err, syncDir(filepath.Dir(t.path)))
-}
-
-// setAside closes and renames a file that SQLite cannot read, and returns its new name.
-func (t *spoolTable) setAside() (name string, err error) {
-	err = t.close()
-	name = fmt.Sprintf("spool-%d%s", time.Now().UnixNano(), spoolDamaged)
-	for _, suffix := range []string{"", "-wal"} {
-		if moved := os.Rename(t.path+suffix, filepath.Join(filepath.Dir(t.path), name+suffix)); !errors.Is(moved, os.ErrNotExist) {
-			err = errors.Join(err, moved)
-		}
-	}
-	return name, errors.Join(err, syncDir(filepath.Dir(t.path)))
 }
 
 // refusedStep is a line of the file spoolRefused. Bytes are in base64, as JSON has them.

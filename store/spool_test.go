@@ -184,28 +184,6 @@ func TestSpoolLimit(t *testing.T) {
 	}
 }
 
-// The spool of a process that lives is its own; when that is gone the next one has it.
-func TestSpoolOwned(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	old := spoolWithoutDatabase(t, dir, 16<<20)
-	mustPut(t, old, chunkSteps(0, 3, 10))
-	next := spoolWithoutDatabase(t, dir, 16<<20)
-	if err := next.loadLeft(); err == nil || !strings.Contains(err.Error(), "another relayd") || next.active() {
-		t.Fatalf("took the spool of a living process: %v", err)
-	}
-	if _, _, err := next.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
-		t.Fatalf("wrote into the spool of a living process: %v", err)
-	}
-	if err := old.close(); err != nil {
-		t.Fatal(err)
-	}
-	mustPut(t, next, chunkSteps(3, 2, 10))
-	if got := drainAll(t, next, 100); !slices.Equal(got, numbers(5)) {
-		t.Errorf("came out as %v", got)
-	}
-}
-
 // Parts of bodies can be read from the spool until the database has them, also those that an
 // earlier process wrote.
 func TestSpoolPartsCanBeRead(t *testing.T) {

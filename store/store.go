@@ -83,7 +83,7 @@ type Store struct {
 	viaPooler bool     // write, read and journal use a pooler
 
 	journal *sqlx.DB // connection of the committer; on SQLite the same as write
-	spool   *spool   // nil = none
+	spool   *spool
 
 	// commitMu makes changes be published in the order of their commits, where there is
 	// only one writer (SQLite).
@@ -140,9 +140,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.meter.init()
 	s.outbox.start()
 	s.notices.init()
-	if o.URL != "" && !o.NoCreate {
-		s.spool = newSpool(o, s.place(), s.claimant)
+	if o.URL == "" || o.NoCreate || o.DataDir == "" {
+		o.SpoolLimit = 0
 	}
+	s.spool = newSpool(o, s.place(), s.claimant)
 	var err error
 	switch {
 	case o.URL == "":
@@ -289,10 +290,7 @@ type Stats struct {
 
 // Stats returns the figures since Serve.
 func (s *Store) Stats() Stats {
-	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.size()}
-	if s.spool != nil {
-		st.SpoolFull = s.spool.refused.Load()
-	}
+	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.size(), SpoolFull: s.spool.refused.Load()}
 	if c := s.running(); c != nil {
 		st.QueuedSteps = c.length()
 	}

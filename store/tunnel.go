@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,42 +17,23 @@ const tunnelSlice = 200
 
 const tunnelColumns = `alias_id, tunnel_id, node_id, account_id, user_name, since, client, remote_addr, target, host_header, lazy_dial, state, requests`
 
-type tunnelRow struct {
-	AliasID    int64  `db:"alias_id"`
-	TunnelID   string `db:"tunnel_id"`
-	NodeID     string `db:"node_id"`
-	AccountID  int64  `db:"account_id"`
-	User       string `db:"user_name"`
-	Since      int64  `db:"since"`
-	Client     string `db:"client"`
-	Remote     string `db:"remote_addr"`
-	Target     string `db:"target"`
-	HostHeader string `db:"host_header"`
-	LazyDial   int    `db:"lazy_dial"`
-	State      string `db:"state"`
-	Requests   int64  `db:"requests"`
-	Alias      string `db:"alias"`
-	NodeName   string `db:"node_name"`
-}
-
-func (r *tunnelRow) record() relay.TunnelRecord {
-	remote, _ := netip.ParseAddrPort(r.Remote)
-	return relay.TunnelRecord{
-		TunnelInfo: relay.TunnelInfo{
-			ID: r.TunnelID, Account: r.AccountID, Client: r.Client, Remote: remote, User: r.User, Since: fromMicros(r.Since),
-			Target: r.Target, HostHeader: r.HostHeader,
-		},
-		Alias: r.AliasID, AliasName: r.Alias, Node: r.NodeID, NodeName: r.NodeName,
-		LazyDial: r.LazyDial != 0, State: relay.TunnelState(r.State), Requests: r.Requests,
+// tunnelFields are where tunnelColumns go.
+func tunnelFields(r *relay.TunnelRecord) []any {
+	return []any{
+		&r.Alias, &r.ID, &r.Node, &r.Account, &r.User, (*micro)(&r.Since), &r.Client, (*addrText)(&r.Remote), &r.Target, &r.HostHeader,
+		&r.LazyDial, &r.State, &r.Requests,
 	}
 }
 
-func tunnelRecords(rows []tunnelRow) []relay.TunnelRecord {
-	list := make([]relay.TunnelRecord, len(rows))
-	for i := range rows {
-		list[i] = rows[i].record()
-	}
-	return list
+// addrText is an address that a row holds as text.
+type addrText netip.AddrPort
+
+// Scan implements sql.Scanner. A text that is no address is none.
+func (a *addrText) Scan(stored any) error {
+	text, _ := stored.(string)
+	addr, _ := netip.ParseAddrPort(text)
+	*a = addrText(addr)
+	return nil
 }
 
 // StoreTunnels writes which tunnels this node has, many in one transaction, and returns the
@@ -123,23 +105,33 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 			return nil, err
 		}
 	}
-	if err := c.touchAliases(times); err != nil {
+	if err := updateEach(c, times, micros, `aliases SET last_online_at = v.value FROM v WHERE id = v.k`, `BIGINT`); err != nil {
 		return nil, err
 	}
-	c.announceTunnels(ids)
+	if len(ids) > maxAnnounced {
+		ids = []int64{0}
+	}
+	for _, id := range ids {
+		c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: relay.ChangeTunnel, Alias: id})
+	}
 	return replaced, c.sweepReplaced(replaced)
 }
 
+// maxAnnounced is the number of aliases from which on one change stands for all.
+const maxAnnounced = 100
+
+// tunnels reads the tunnels of aliases, by alias.
 func (q session) tunnels(aliases []int64, lock string) (map[int64]relay.TunnelRecord, error) {
-	var rows []tunnelRow
-	if err := q.allIn(&rows, `SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id IN (?) ORDER BY alias_id`+lock, aliases); err != nil {
+	in, args, err := columnIn(`alias_id`, aliases)
+	if err != nil {
 		return nil, err
 	}
+	rows, err := rowsOf(q, tunnelFields, `SELECT `+tunnelColumns+` FROM tunnels WHERE `+in+` ORDER BY alias_id`+lock, args...)
 	out := make(map[int64]relay.TunnelRecord, len(rows))
-	for i := range rows {
-		out[rows[i].AliasID] = rows[i].record()
+	for _, r := range rows {
+		out[r.Alias] = r
 	}
-	return out, nil
+	return out, err
 }
 
 // upsertTunnels writes records; where restricts the rows that are replaced.
@@ -170,32 +162,19 @@ func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where str
 	return err
 }
 
-// touchAliases stores when the aliases had a tunnel last.
-func (c *writeTx) touchAliases(times map[int64]time.Time) error {
-	if len(times) == 0 {
+// updateEach updates one row for each entry of a map: set is the statement after UPDATE, for rows v
+// of the key k, which has the type key, and the value as stored gives it.
+func updateEach[K comparable, V any](c *writeTx, values map[K]V, stored func(V) int64, set, key string) error {
+	if len(values) == 0 {
 		return nil
 	}
-	args := make([]any, 0, 2*len(times))
-	for id, at := range times {
-		args = append(args, id, micros(at))
+	args := make([]any, 0, 2*len(values))
+	for k, value := range values {
+		args = append(args, k, stored(value))
 	}
-	rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(times))[1:]
-	_, err := c.exec(`WITH v (alias_id, at) AS (VALUES `+rows+`)
-		UPDATE aliases SET last_online_at = v.at FROM v WHERE id = v.alias_id`, args...)
+	rows := strings.Repeat(`, (CAST(? AS `+key+`), CAST(? AS BIGINT))`, len(values))[1:]
+	_, err := c.exec(`WITH v (k, value) AS (VALUES `+rows+`) UPDATE `+set, args...)
 	return err
-}
-
-// maxAnnounced is the number of aliases from which on one change stands for all.
-const maxAnnounced = 100
-
-// announceTunnels tells the other nodes that tunnels changed.
-func (c *writeTx) announceTunnels(aliases []int64) {
-	if len(aliases) > maxAnnounced {
-		aliases = []int64{0}
-	}
-	for _, id := range aliases {
-		c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: relay.ChangeTunnel, Alias: id})
-	}
 }
 
 // sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the
@@ -238,15 +217,8 @@ func (s *Store) AddRequests(ctx context.Context, counts map[string]int64) error 
 	if len(counts) == 0 {
 		return nil
 	}
-	args := make([]any, 0, 2*len(counts))
-	for id, n := range counts {
-		args = append(args, id, n)
-	}
-	rows := strings.Repeat(`, (CAST(? AS TEXT), CAST(? AS BIGINT))`, len(counts))[1:]
 	return s.update(ctx, "count requests of tunnels", func(c *writeTx) error {
-		_, err := c.exec(`WITH v (id, more) AS (VALUES `+rows+`)
-			UPDATE tunnels SET requests = requests + v.more FROM v WHERE tunnel_id = v.id`, args...)
-		return err
+		return updateEach(c, counts, func(n int64) int64 { return n }, `tunnels SET requests = requests + v.value FROM v WHERE tunnel_id = v.k`, `TEXT`)
 	})
 }
 
@@ -267,9 +239,7 @@ func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay
 	for some := range slices.Chunk(aliases, 1000) {
 		if err := s.view(ctx, "read tunnels", func(q session) error {
 			part, err := q.tunnels(some, "")
-			for id, r := range part {
-				out[id] = r
-			}
+			maps.Copy(out, part)
 			return err
 		}); err != nil {
 			return nil, err
@@ -282,14 +252,14 @@ func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay
 // aliases' ids.
 func (s *Store) AllTunnels(ctx context.Context) (list []relay.TunnelRecord, err error) {
 	for after := int64(0); ; after = list[len(list)-1].Alias {
-		var rows []tunnelRow
-		if err := s.view(ctx, "read tunnels", func(q session) error {
-			return q.all(&rows, `SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id > ? ORDER BY alias_id LIMIT ?`, after, aliasSlice)
-		}); err != nil {
+		some, err := read(ctx, s, "read tunnels", func(q session) ([]relay.TunnelRecord, error) {
+			return rowsOf(q, tunnelFields, `SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id > ? ORDER BY alias_id LIMIT ?`, after, aliasSlice)
+		})
+		if err != nil {
 			return nil, err
 		}
-		list = append(list, tunnelRecords(rows)...)
-		if len(rows) < aliasSlice {
+		list = append(list, some...)
+		if len(some) < aliasSlice {
 			return list, nil
 		}
 	}
@@ -315,16 +285,15 @@ func (s *Store) Tunnels(ctx context.Context, who relay.Actor) (list []relay.Tunn
 	if err := allow(who, relay.ScopeAliasesRead); err != nil {
 		return nil, err
 	}
-	err = s.view(ctx, "list tunnels", func(q session) error {
+	return read(ctx, s, "list tunnels", func(q session) ([]relay.TunnelRecord, error) {
 		may, args := tunnelAccess(who)
-		var rows []tunnelRow
-		if err := q.all(&rows, tunnelQuery+may+` ORDER BY al.name`, args...); err != nil {
-			return err
-		}
-		list = tunnelRecords(rows)
-		return nil
+		return rowsOf(q, namedTunnelFields, tunnelQuery+may+` ORDER BY al.name`, args...)
 	})
-	return list, err
+}
+
+// namedTunnelFields are where the columns of tunnelQuery go.
+func namedTunnelFields(r *relay.TunnelRecord) []any {
+	return append(tunnelFields(r), &r.AliasName, &r.NodeName)
 }
 
 // CloseTunnel asks the node of a tunnel to close it. The node does so within a second;
@@ -335,15 +304,13 @@ func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) err
 	}
 	return s.update(ctx, "close tunnel", func(c *writeTx) error {
 		may, args := tunnelAccess(who)
-		var row tunnelRow
-		if err := c.get(&row, tunnelQuery+`t.tunnel_id = ? AND `+may, append([]any{storableText(id)}, args...)...); err != nil {
+		r, err := rowOf(c.session, namedTunnelFields, tunnelQuery+`t.tunnel_id = ? AND `+may, append([]any{storableText(id)}, args...)...)
+		if err != nil {
 			return err
 		}
-		if _, err := c.exec(`UPDATE tunnels SET state = 'closing' WHERE tunnel_id = ?`, row.TunnelID); err != nil {
-			return err
-		}
-		c.announce(relay.Change{Kind: relay.ChangeTunnel, Alias: row.AliasID})
-		return c.auditOfAlias(who, row.AliasID, "tunnel.close", row.Alias, row.TunnelID)
+		c.do(`UPDATE tunnels SET state = 'closing' WHERE tunnel_id = ?`, r.ID)
+		c.announce(relay.Change{Kind: relay.ChangeTunnel, Alias: r.Alias})
+		return c.auditOfAlias(who, r.Alias, "tunnel.close", r.AliasName, r.ID)
 	})
 }
 

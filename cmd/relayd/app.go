@@ -231,7 +231,7 @@ func (a *app) wireSSH(budget *relay.Budget, registry prometheus.Registerer, apiH
 		}
 		a.store.SetPeer(c.peerAddr(), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(peerKey.PublicKey()))))
 		a.store.OnDrain(a.setDraining)
-		a.store.OnRejoin(func(string, string) { a.delivery.ReadTunnels() })
+		a.store.OnRejoin(a.delivery.ReadTunnels)
 		options.Peers = sshgate.PeerOptions{
 			Nodes: a.store, Key: peerKey, Wake: a.delivery.WakeQueue, Connections: a.store.ConnectionsElsewhere,
 			Reachable: func(node string, reachable bool) {
