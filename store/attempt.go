@@ -261,9 +261,7 @@ func (c *writeTx) interrupt(row *attemptRow, fault relay.Fault) error {
 	if row.FromQueue == 0 {
 		return nil
 	}
-	if err := c.dequeueAttempt(row.EventID, row.N); err != nil {
-		return err
-	}
+	c.dequeueAttempt(row.EventID, row.N)
 	return c.requeue(row)
 }
 
@@ -285,13 +283,12 @@ func (c *writeTx) requeue(row *attemptRow) error {
 		error_code = '', error_message = '' WHERE id = ? RETURNING attempts`, row.EventID); err != nil {
 		return err
 	}
-	if _, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
-		row.EventID, n, row.AliasID, row.ReceivedAt, string(relay.ActorQueue), row.Bytes); err != nil {
-		return err
-	}
+	c.do(`INSERT INTO attempts (`+attemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
+		row.EventID, n, row.AliasID, row.ReceivedAt, string(relay.ActorQueue), row.Bytes)
 	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: n},
 		relay.Change{Kind: relay.ChangeQueue, Alias: row.AliasID})
-	return c.enqueueAttempt(row.EventID, n)
+	c.enqueueAttempt(row.EventID, n)
+	return nil
 }
 
 var interruptedFault = relay.Fault{

@@ -13,8 +13,8 @@ import (
 
 // writeChunks makes parts of large bodies durable in a transaction of their own. The row
 // that refers to them is written later.
-func (s *Store) writeChunks(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
-	return s.inBatch(ctx, by, func(w *writer) error { return w.putChunks(steps) })
+func (s *Store) writeChunks(ctx context.Context, steps []*step) ([]relay.Change, error) {
+	return s.inBatch(ctx, s.journalTarget(), func(w *writer) error { return w.putChunks(steps) })
 }
 
 func (w *writer) putChunks(steps []*step) error {
@@ -27,7 +27,8 @@ func (w *writer) putChunks(steps []*step) error {
 
 // writeRows makes the other steps durable in one transaction: first the new events, merged
 // with their ends as far as known, then the rest in rounds of one step of each event.
-func (s *Store) writeRows(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
+func (s *Store) writeRows(ctx context.Context, steps []*step) ([]relay.Change, error) {
+	by := s.journalTarget()
 	if s.d.isPostgres && !s.viaPooler { // a transaction through a pooler begins with settings
 		if list := groupByEvent(steps); onlyNewEvents(list) {
 			changes, stored, err := s.writeNewEvents(ctx, by, list)
@@ -137,7 +138,9 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 	}
 	w.writeTx, w.tx = &writeTx{session: session{ctx, tx, &s.d, &s.clock}}, tx
 	if err = s.prepareTx(w.session, journalReadTimeout); err == nil {
-		err = fn(w)
+		if err = fn(w); w.err != nil {
+			err = w.err // the first one that failed
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, rollback(tx))
@@ -354,11 +357,11 @@ func (w *writer) amend(st *step) error {
 	for _, n := range before {
 		w.addUsage(alias[0], storedSize(m)-n)
 	}
-	_, err := w.exec(`UPDATE payloads SET head = ?, lines = ?, framing = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
+	w.do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`,
 		row.Head, row.Lines, int(row.Framing), row.Body, row.Parts, row.Stored, row.Size, row.SHA256, row.State, st.id)
 	w.publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.id})
-	return err
+	return nil
 }
 
 // requeueAttemptSQL also takes back an attempt that was swept, because its caller was told that
@@ -390,11 +393,7 @@ func (w *writer) requeueAttempt(st *step) error {
 	}
 	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.id, N: st.n},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
-	if err := w.enqueueAttempt(st.id, st.n); err != nil {
-		return err
-	}
-	if _, err := w.exec(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n); err != nil {
-		return err
-	}
+	w.enqueueAttempt(st.id, st.n)
+	w.do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n)
 	return w.supersedeLate(st.id, st.n, rows[0].AliasID)
 }

@@ -224,8 +224,8 @@ func (c *committer) run(ctx context.Context) {
 	for {
 		chunks, rows := c.dequeue()
 		if len(chunks)+len(rows) > 0 {
-			c.commit(ctx, chunks, c.writeChunks)
-			c.commit(ctx, rows, c.writeRows)
+			c.commit(ctx, chunks, c.s.writeChunks)
+			c.commit(ctx, rows, c.s.writeRows)
 			c.mu.Lock()
 			c.busy = 0
 			c.mu.Unlock()

@@ -109,9 +109,7 @@ func (w *writer) storeEnds(steps []*step) error {
 		a := st.attempt
 		if hasPayload(a) {
 			if a.ResponseState == relay.ResponseUpgraded { // the second Finish replaces what the first one stored at the 101
-				if _, err := w.exec(`DELETE FROM payloads WHERE event_id = ? AND n = ?`, st.id, a.N); err != nil {
-					return err
-				}
+				w.do(`DELETE FROM payloads WHERE event_id = ? AND n = ?`, st.id, a.N)
 			}
 			response := responseRow(a)
 			payloads = append(payloads, response.values(st.id))
@@ -152,7 +150,8 @@ func (c *writeTx) supersede(id relay.ID, alias int64) error {
 		return err
 	}
 	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
-	return c.dequeueAttempt(id, 1)
+	c.dequeueAttempt(id, 1)
+	return nil
 }
 
 // supersedeLate cancels a first attempt that came back to the queue, if a replay was

@@ -72,11 +72,9 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 		status, body, call.begun = 0, nil, 0
 		now := s.now()
 		target := storableText(target)
-		if _, err := c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ?
+		c.do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ?
 			OR status = 0 AND NOT EXISTS (SELECT 1 FROM nodes WHERE id = idempotency.node AND state <> 'dead'))`,
-			call.credential, call.key, micros(now.Add(-idempotencyLife))); err != nil {
-			return err
-		}
+			call.credential, call.key, micros(now.Add(-idempotencyLife)))
 		n, err := c.exec(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 			call.credential, call.key, target, s.NodeID(), micros(now))
 		if err != nil {
@@ -124,19 +122,18 @@ func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, 
 }
 
 func (s *Store) endCall(ctx context.Context, e callEnd) error {
-	return s.update(ctx, "end idempotent call", func(c *writeTx) (err error) {
+	return s.update(ctx, "end idempotent call", func(c *writeTx) error {
 		switch {
 		case e.begun != 0:
 			// Its commit may still be under way: an equal row waits for that.
-			if _, err = c.exec(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
-				e.credential, e.key, s.NodeID(), e.begun); err == nil {
-				_, err = c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)
-			}
+			c.do(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
+				e.credential, e.key, s.NodeID(), e.begun)
+			c.do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)
 		case e.status == 0:
-			_, err = c.exec(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0`, e.credential, e.key)
+			c.do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0`, e.credential, e.key)
 		default:
-			_, err = c.exec(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, e.status, nonNil(e.body), e.credential, e.key)
+			c.do(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, e.status, nonNil(e.body), e.credential, e.key)
 		}
-		return err
+		return nil
 	})
 }

@@ -74,9 +74,9 @@ func (c *writeTx) setMark(e *relay.Event, m relay.Mark) error {
 	if n >= maxMarks {
 		return relay.Errorf(relay.CodeConflict, "%s has %d events with a pin, a label or a note, the most it may have", e.Alias, n)
 	}
-	_, err := c.exec(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, ?, ?, ?)`,
+	c.do(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, ?, ?, ?)`,
 		e.AliasID, e.ID, boolToInt(m.Pinned), m.Label, storableText(m.Note))
-	return err
+	return nil
 }
 
 // markText is a mark in the audit log, without the note: that may be private.
@@ -89,22 +89,15 @@ func markText(m relay.Mark) string {
 }
 
 // SavedSearches lists the searches that the actor's account keeps for an alias, by name.
-func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string) (list []relay.SavedSearch, err error) {
-	var rows []struct {
-		Name  string `db:"name"`
-		Words string `db:"words"`
-	}
-	err = s.view(ctx, "read saved searches", func(q session) error {
+func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string) ([]relay.SavedSearch, error) {
+	return read(ctx, s, "read saved searches", func(q session) ([]relay.SavedSearch, error) {
 		a, err := q.alias(who, alias)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return q.all(&rows, `SELECT name, words FROM saved_searches WHERE alias_id = ? AND account_id = ? ORDER BY name`, a.ID, who.Account)
+		return rowsOf(q, func(r *relay.SavedSearch) []any { return []any{&r.Name, &r.Words} },
+			`SELECT name, words FROM saved_searches WHERE alias_id = ? AND account_id = ? ORDER BY name`, a.ID, who.Account)
 	})
-	for _, row := range rows {
-		list = append(list, relay.SavedSearch{Name: row.Name, Words: row.Words})
-	}
-	return list, err
 }
 
 // SaveSearch keeps a search of an alias for the actor's account; one of the same name is

@@ -130,11 +130,9 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	}
 	err = s.update(ctx, "join the nodes", func(c *writeTx) error {
 		if !s.d.isPostgres { // the lock of the data dir proves that no other process serves
-			if _, err := c.exec(`DELETE FROM nodes`); err != nil {
-				return err
-			}
-		} else if _, err := c.exec(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, joinLock); err != nil {
-			return err
+			c.do(`DELETE FROM nodes`)
+		} else {
+			c.do(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, joinLock)
 		}
 		var rows []nodeRow
 		if err := c.all(&rows, `SELECT id, name FROM nodes WHERE state <> ?`, relay.NodeDead); err != nil {
@@ -150,16 +148,12 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		}
 		id = name + "/" + rand.Text() // attempts keep it: it tells by which node they were made after that is gone
 		if before := m.id; before != "" {
-			if _, err := c.exec(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before); err != nil {
-				return err
-			}
+			c.do(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before)
 		}
-		_, err := c.exec(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '', '')`,
+		c.do(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '', '')`,
 			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, m.state)
-		if err == nil {
-			_, err = c.exec(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
-		}
-		return err
+		c.do(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -433,11 +427,9 @@ func (s *Store) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
 	return s.update(ctx, "leave the nodes", func(c *writeTx) error {
-		for _, query := range []string{`SELECT id FROM nodes WHERE id = ?` + c.d.forUpdate, `DELETE FROM tunnels WHERE node_id = ?`, `DELETE FROM nodes WHERE id = ?`} {
-			if _, err := c.exec(query, id); err != nil {
-				return err
-			}
-		}
+		c.do(`SELECT id FROM nodes WHERE id = ?`+c.d.forUpdate, id)
+		c.do(`DELETE FROM tunnels WHERE node_id = ?`, id)
+		c.do(`DELETE FROM nodes WHERE id = ?`, id)
 		c.announce(relay.Change{Kind: relay.ChangeTunnel})
 		return nil
 	})

@@ -187,8 +187,8 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 		return 0, nil
 	}
 	s.daysTried = now
-	var days []pastDay
-	if err := s.view(ctx, "list partitions", func(q session) error { days, err = q.days(); return err }); err != nil {
+	days, err := read(ctx, s, "list partitions", session.days)
+	if err != nil {
 		return 0, err
 	}
 	var first error
@@ -297,18 +297,17 @@ func (c *writeTx) dropDay(day pastDay, now time.Time, retention time.Duration) (
 		`LOCK TABLE ` + tables("", "_default") + `, ` + tables("", day.of("")) + ` IN ACCESS EXCLUSIVE MODE`,
 		`SET LOCAL statement_timeout = 0`,
 	} {
-		if _, err := c.exec(statement); err != nil {
-			return false, err
-		}
+		c.do(statement)
+	}
+	if c.err != nil {
+		return false, c.err
 	}
 	if keep, err := c.dayStays(day, now, retention); err != nil || keep {
 		return keep, err
 	}
 	for _, table := range []string{"queue", "shares", "event_marks"} { // of the queue only what removed aliases had
-		if _, err := c.exec(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, lowestID(time.Time(day)), lowestID(day.end())); err != nil {
-			return false, err
-		}
+		c.do(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, lowestID(time.Time(day)), lowestID(day.end()))
 	}
-	_, err = c.exec(`DROP TABLE ` + tables("", day.of("")))
-	return false, err
+	c.do(`DROP TABLE ` + tables("", day.of("")))
+	return false, nil
 }

@@ -248,8 +248,8 @@ func claimTwice(ctx context.Context, s *Store) error {
 		{kind: stepClaim, id: relay.ID{1}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 4, Auto: true}}},
 		{kind: stepClaim, id: relay.ID{2}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 2, Auto: true}}},
 	}
-	target := &writeTarget{db: s.write, node: "here"}
-	if _, err := s.writeRows(ctx, target, first); err != nil {
+	s.journal, s.membership.id = s.write, "here"
+	if _, err := s.writeRows(ctx, first); err != nil {
 		return err
 	}
 	var ends []*step
@@ -263,7 +263,7 @@ func claimTwice(ctx context.Context, s *Store) error {
 			claim: &queueClaim{NextClaim: st.claim.NextClaim},
 		})
 	}
-	if _, err := s.writeRows(ctx, target, ends); err != nil {
+	if _, err := s.writeRows(ctx, ends); err != nil {
 		return err
 	}
 	if ends[0].err != nil || ends[0].claim.got.N == 0 {

@@ -36,17 +36,13 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 			WHERE id = ? AND state < 6 RETURNING attempts`, micros(now), state, id); err != nil {
 			return err
 		}
-		if _, err := c.exec(`INSERT INTO attempts (`+attemptColumns+`)
+		c.do(`INSERT INTO attempts (`+attemptColumns+`)
 			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
 				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
-			id, n, e.AliasID, state, micros(now), micros(started), storableText(who.String()), node, 0, id); err != nil {
-			return err
-		}
+			id, n, e.AliasID, state, micros(now), micros(started), storableText(who.String()), node, 0, id)
 		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
 		if !deliver {
-			if err := c.enqueueAttempt(id, n); err != nil {
-				return err
-			}
+			c.enqueueAttempt(id, n)
 			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
 		if err := c.get(&row, claimedSQL, id, id, n); err != nil {
@@ -75,16 +71,14 @@ func queueArgs(e *relay.Event, request *relay.Message, a *relay.Attempt) []any {
 }
 
 // enqueueAttempt adds a queued attempt of a locked event to the queue, or ends its claim.
-func (c *writeTx) enqueueAttempt(id relay.ID, n int) error {
-	_, err := c.exec(`INSERT INTO queue (`+queueColumns+`) SELECT `+queueColumns+` FROM attempts WHERE event_id = ? AND n = ?
+func (c *writeTx) enqueueAttempt(id relay.ID, n int) {
+	c.do(`INSERT INTO queue (`+queueColumns+`) SELECT `+queueColumns+` FROM attempts WHERE event_id = ? AND n = ?
 		ON CONFLICT (event_id, n) DO UPDATE SET claim_node = ''`, id, n)
-	return err
 }
 
 // dequeueAttempt removes an attempt of a locked event from the queue.
-func (c *writeTx) dequeueAttempt(id relay.ID, n int) error {
-	_, err := c.exec(`DELETE FROM queue WHERE event_id = ? AND n = ?`, id, n)
-	return err
+func (c *writeTx) dequeueAttempt(id relay.ID, n int) {
+	c.do(`DELETE FROM queue WHERE event_id = ? AND n = ?`, id, n)
 }
 
 // notReplayable returns the reason why e cannot be sent again.
@@ -181,9 +175,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 			if err := c.runOne(endEvent, []any{id, r.N, canceled, fault.Code, fault.Message, 0, nil, ""}); err != nil {
 				return err
 			}
-			if err := c.dequeueAttempt(id, r.N); err != nil {
-				return err
-			}
+			c.dequeueAttempt(id, r.N)
 			c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: r.N})
 		}
 		c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
@@ -193,12 +185,8 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 
 // QueuePositions returns the positions of attempts in the queue of their alias, from 1 on.
 // Attempts that do not wait are left out. It numbers the whole queue, once.
-func (s *Store) QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (positions map[relay.AttemptRef]int, err error) {
-	err = s.view(ctx, "number the queue", func(q session) error {
-		positions, err = q.queuePositions(alias, refs)
-		return err
-	})
-	return positions, err
+func (s *Store) QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
+	return read(ctx, s, "number the queue", func(q session) (map[relay.AttemptRef]int, error) { return q.queuePositions(alias, refs) })
 }
 
 func (q session) queuePositions(alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
@@ -220,14 +208,6 @@ func (q session) queuePositions(alias int64, refs []relay.AttemptRef) (map[relay
 		positions[relay.AttemptRef{Event: f.EventID, N: f.N}] = f.Position
 	}
 	return positions, nil
-}
-
-type queueRow struct {
-	Alias  int64 `db:"alias_id"`
-	Queued int   `db:"queued"`
-	Events int   `db:"events"`
-	Bytes  int64 `db:"bytes"`
-	Oldest int64 `db:"oldest"`
 }
 
 // manyAliases is the number of aliases from which on a statement no longer names each
@@ -266,14 +246,20 @@ func (s *Store) AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, 
 }
 
 func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[int64]relay.QueueStats, error) {
-	var rows []queueRow
-	err := s.view(ctx, "count queues", func(q session) error {
-		return q.all(&rows, `SELECT alias_id, COUNT(*) AS queued, SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END) AS events,
-			CAST(SUM(bytes) AS BIGINT) AS bytes, MIN(received_at) AS oldest FROM queue WHERE claim_node = '' AND `+where+` GROUP BY alias_id`, args...)
+	type row struct {
+		relay.QueueStats
+		alias int64
+	}
+	fields := func(r *row) []any {
+		return []any{&r.alias, &r.Queued, &r.QueuedEvents, &r.QueuedBytes, (*micro)(&r.OldestQueuedAt)}
+	}
+	rows, err := read(ctx, s, "count queues", func(q session) ([]row, error) {
+		return rowsOf(q, fields, `SELECT alias_id, COUNT(*), SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END), CAST(SUM(bytes) AS BIGINT),
+			MIN(received_at) FROM queue WHERE claim_node = '' AND `+where+` GROUP BY alias_id`, args...)
 	})
 	out := make(map[int64]relay.QueueStats, len(rows))
 	for _, r := range rows {
-		out[r.Alias] = relay.QueueStats{Queued: r.Queued, QueuedEvents: r.Events, QueuedBytes: r.Bytes, OldestQueuedAt: fromMicros(r.Oldest)}
+		out[r.alias] = r.QueueStats
 	}
 	return out, err
 }
@@ -291,19 +277,20 @@ func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time
 		if err != nil {
 			return nil, err
 		}
-		var rows []struct {
-			Alias int64  `db:"id"`
-			At    *int64 `db:"at"`
+		type row struct {
+			alias int64
+			at    *int64
 		}
-		if err := s.view(ctx, "find newest events", func(q session) error {
-			return q.all(&rows, `SELECT al.id, (SELECT e.received_at FROM events e WHERE e.alias_id = al.id ORDER BY e.id DESC LIMIT 1) AS at
-				FROM aliases al WHERE `+in, args...)
-		}); err != nil {
+		rows, err := read(ctx, s, "find newest events", func(q session) ([]row, error) {
+			return rowsOf(q, func(r *row) []any { return []any{&r.alias, &r.at} },
+				`SELECT al.id, (SELECT e.received_at FROM events e WHERE e.alias_id = al.id ORDER BY e.id DESC LIMIT 1) FROM aliases al WHERE `+in, args...)
+		})
+		if err != nil {
 			return nil, err
 		}
 		for _, r := range rows {
-			if r.At != nil {
-				out[r.Alias] = fromMicros(*r.At)
+			if r.at != nil {
+				out[r.alias] = fromMicros(*r.at)
 			}
 		}
 	}

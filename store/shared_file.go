@@ -31,9 +31,7 @@ func (s *Store) SharedFile(ctx context.Context, name string) (data []byte, modif
 // stored now: of several nodes that add one at the same time, all get the same.
 func (s *Store) AddSharedFile(ctx context.Context, name string, data []byte) (stored []byte, err error) {
 	err = s.update(ctx, "add shared file", func(c *writeTx) error {
-		if err := c.putSharedFile(name, data, `NOTHING`); err != nil {
-			return err
-		}
+		c.putSharedFile(name, data, `NOTHING`)
 		return c.get(&stored, `SELECT value FROM shared_files WHERE name = ?`, name)
 	})
 	return stored, err
@@ -42,24 +40,21 @@ func (s *Store) AddSharedFile(ctx context.Context, name string, data []byte) (st
 // WriteSharedFile stores a file, in place of the one of that name.
 func (s *Store) WriteSharedFile(ctx context.Context, name string, data []byte) error {
 	return s.update(ctx, "write shared file", func(c *writeTx) error {
-		return c.putSharedFile(name, data, `UPDATE SET value = excluded.value, modified_at = excluded.modified_at`)
+		c.putSharedFile(name, data, `UPDATE SET value = excluded.value, modified_at = excluded.modified_at`)
+		return nil
 	})
 }
 
-func (c *writeTx) putSharedFile(name string, data []byte, conflict string) error {
-	if data == nil {
-		data = []byte{}
-	}
-	_, err := c.exec(`INSERT INTO shared_files (name, value, modified_at) VALUES (?, ?, `+c.d.micros+`) ON CONFLICT (name) DO `+conflict, name, data)
-	return err
+func (c *writeTx) putSharedFile(name string, data []byte, conflict string) {
+	c.do(`INSERT INTO shared_files (name, value, modified_at) VALUES (?, ?, `+c.d.micros+`) ON CONFLICT (name) DO `+conflict, name, nonNil(data))
 }
 
 // RemoveSharedFiles removes the file of that name and all files in the folder of that name.
 func (s *Store) RemoveSharedFiles(ctx context.Context, name string) error {
 	return s.update(ctx, "remove shared files", func(c *writeTx) error {
 		folder, length := folderPrefix(name)
-		_, err := c.exec(`DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, storableText(name), length, folder)
-		return err
+		c.do(`DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, storableText(name), length, folder)
+		return nil
 	})
 }
 
@@ -108,8 +103,8 @@ func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err
 		stop()
 		<-ended
 		if err := s.update(context.WithoutCancel(ctx), "give a lock back", func(c *writeTx) error {
-			_, err := c.exec(`DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder)
-			return err
+			c.do(`DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder)
+			return nil
 		}); err != nil {
 			s.log.Warn("a lock of all nodes could not be given back; it is free in 30 s", "lock", name, "err", err)
 		}

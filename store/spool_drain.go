@@ -231,8 +231,8 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 		if err := d.s.putRows(w, others); err != nil {
 			return err
 		}
-		_, err = w.exec(`UPDATE spool_marks SET step = ? WHERE spool = ? AND step < ?`, last, name, last)
-		return err
+		w.do(`UPDATE spool_marks SET step = ? WHERE spool = ? AND step < ?`, last, name, last)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -265,8 +265,8 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 func (d *drainer) removeMarks(ctx context.Context) {
 	prefix := d.s.spoolID + "/"
 	err := d.s.update(ctx, "remove marks of the spool", func(c *writeTx) error {
-		_, err := c.exec(`DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
-		return err
+		c.do(`DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
+		return nil
 	})
 	if err != nil && ctx.Err() == nil && unavailable(err) == "" {
 		d.s.log.Debug("marks of the spool were not removed", "err", err)

@@ -80,14 +80,6 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	return false, err
 }
 
-func (c *committer) writeChunks(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	return c.s.writeChunks(ctx, c.s.journalTarget(), steps)
-}
-
-func (c *committer) writeRows(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	return c.s.writeRows(ctx, c.s.journalTarget(), steps)
-}
-
 // divert makes steps durable in the spool, or fails those that do not fit.
 func (c *committer) divert(steps []*step, why error) {
 	steps = slices.DeleteFunc(slices.Clone(steps), func(st *step) bool {

@@ -37,8 +37,8 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 		return nil
 	}
 	err := s.update(ctx, "call the predecessor dead", func(c *writeTx) error {
-		_, err := c.exec(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
-		return err
+		c.do(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 				return err
 			}
 			if n, err = c.interruptSome(`claim_node = ?`, node.ID); err == nil && n == 0 {
-				_, err = c.exec(`DELETE FROM nodes WHERE id = ?`, node.ID)
+				c.do(`DELETE FROM nodes WHERE id = ?`, node.ID)
 			}
 			c.clusterEvents = c.localEvents
 			return err
@@ -91,9 +91,7 @@ func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
 		return false, err
 	}
 	if rows[0].State != relay.NodeDead {
-		if _, err := c.exec(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id); err != nil {
-			return false, err
-		}
+		c.do(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
 	}
 	n, err := c.exec(`DELETE FROM tunnels WHERE node_id = ?`, id)
 	if n > 0 {

@@ -94,20 +94,14 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 			times[w.Alias] = w.At
 		}
 	}
-	if err := c.upsertTunnels(node, attach, ``); err != nil {
-		return nil, err
-	}
-	if err := c.upsertTunnels(node, keep, ` WHERE tunnels.tunnel_id = excluded.tunnel_id`); err != nil {
-		return nil, err
-	}
+	c.upsertTunnels(node, attach, ``)
+	c.upsertTunnels(node, keep, ` WHERE tunnels.tunnel_id = excluded.tunnel_id`)
 	if len(detach) > 0 {
 		if _, err := c.execIn(`DELETE FROM tunnels WHERE tunnel_id IN (?)`, detach); err != nil {
 			return nil, err
 		}
 	}
-	if err := updateEach(c, times, micros, `aliases SET last_online_at = v.value FROM v WHERE id = v.k`, `BIGINT`); err != nil {
-		return nil, err
-	}
+	updateEach(c, times, micros, `aliases SET last_online_at = v.value FROM v WHERE id = v.k`, `BIGINT`)
 	if len(ids) > maxAnnounced {
 		ids = []int64{0}
 	}
@@ -135,9 +129,9 @@ func (q session) tunnels(aliases []int64, lock string) (map[int64]relay.TunnelRe
 }
 
 // upsertTunnels writes records; where restricts the rows that are replaced.
-func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where string) error {
+func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where string) {
 	if len(list) == 0 {
-		return nil
+		return
 	}
 	const row = `, (CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT),
 		CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS INTEGER), CAST(? AS TEXT))`
@@ -151,7 +145,7 @@ func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where str
 			storableText(r.Target), storableText(r.HostHeader), boolToInt(r.LazyDial), string(r.State))
 	}
 	columns := strings.TrimSuffix(tunnelColumns, ", requests")
-	_, err := c.exec(`WITH v (`+columns+`) AS (VALUES `+strings.Repeat(row, len(list))[1:]+`)
+	c.do(`WITH v (`+columns+`) AS (VALUES `+strings.Repeat(row, len(list))[1:]+`)
 		INSERT INTO tunnels (`+columns+`) SELECT `+columns+` FROM v WHERE EXISTS (SELECT 1 FROM aliases WHERE id = v.alias_id)
 		ON CONFLICT (alias_id) DO UPDATE SET
 			requests = CASE WHEN tunnels.tunnel_id = excluded.tunnel_id THEN tunnels.requests ELSE 0 END,
@@ -159,22 +153,20 @@ func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where str
 			tunnel_id = excluded.tunnel_id, node_id = excluded.node_id, account_id = excluded.account_id, user_name = excluded.user_name,
 			since = excluded.since, client = excluded.client, remote_addr = excluded.remote_addr, target = excluded.target,
 			host_header = excluded.host_header, lazy_dial = excluded.lazy_dial`+where, args...)
-	return err
 }
 
 // updateEach updates one row for each entry of a map: set is the statement after UPDATE, for rows v
 // of the key k, which has the type key, and the value as stored gives it.
-func updateEach[K comparable, V any](c *writeTx, values map[K]V, stored func(V) int64, set, key string) error {
+func updateEach[K comparable, V any](c *writeTx, values map[K]V, stored func(V) int64, set, key string) {
 	if len(values) == 0 {
-		return nil
+		return
 	}
 	args := make([]any, 0, 2*len(values))
 	for k, value := range values {
 		args = append(args, k, stored(value))
 	}
 	rows := strings.Repeat(`, (CAST(? AS `+key+`), CAST(? AS BIGINT))`, len(values))[1:]
-	_, err := c.exec(`WITH v (k, value) AS (VALUES `+rows+`) UPDATE `+set, args...)
-	return err
+	c.do(`WITH v (k, value) AS (VALUES `+rows+`) UPDATE `+set, args...)
 }
 
 // sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the
@@ -218,7 +210,8 @@ func (s *Store) AddRequests(ctx context.Context, counts map[string]int64) error 
 		return nil
 	}
 	return s.update(ctx, "count requests of tunnels", func(c *writeTx) error {
-		return updateEach(c, counts, func(n int64) int64 { return n }, `tunnels SET requests = requests + v.value FROM v WHERE tunnel_id = v.k`, `TEXT`)
+		updateEach(c, counts, func(n int64) int64 { return n }, `tunnels SET requests = requests + v.value FROM v WHERE tunnel_id = v.k`, `TEXT`)
+		return nil
 	})
 }
 
