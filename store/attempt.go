@@ -2,10 +2,10 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jmoiron/sqlx"
 
@@ -48,6 +48,11 @@ func kindCode(a *relay.Attempt) int { return boolToInt(a.Kind == relay.KindRepla
 const attemptColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
 	released, from_queue, connection, identical, timing, has_response, status, response_state, claim_node, claim_boot, bytes`
 
+// attemptQuery reads attempts as they are shown: with the name of the node that ran them, and
+// whether they were released while they wait.
+var attemptQuery = `SELECT ` + strings.Replace(attemptColumns, `released`, releasedWhileQueued+` AS released`, 1) + `,
+	COALESCE((SELECT name FROM node_names WHERE id = attempts.claim_node), '') AS node_name FROM attempts WHERE `
+
 type attemptRow struct {
 	EventID       relay.ID `db:"event_id"`
 	N             int      `db:"n"`
@@ -71,6 +76,7 @@ type attemptRow struct {
 	ClaimNode     string   `db:"claim_node"`
 	ClaimBoot     int64    `db:"claim_boot"` // 0 since nodes have ids
 	Bytes         int64    `db:"bytes"`
+	NodeName      string   `db:"node_name"` // read by attemptQuery only
 }
 
 func (r *attemptRow) attempt() relay.Attempt {
@@ -79,6 +85,7 @@ func (r *attemptRow) attempt() relay.Attempt {
 		ReceivedAt: fromMicros(r.ReceivedAt), StartedAt: fromMicros(r.StartedAt), EndedAt: fromMicros(r.EndedAt),
 		Actor: r.Actor, Error: faultOf(r.ErrorCode, r.ErrorMessage), Released: r.Released != 0, Connection: r.Connection,
 		HasResponse: r.HasResponse != 0, Status: r.Status, ResponseState: r.ResponseState,
+		Node: r.NodeName,
 	}
 	if r.Identical != nil {
 		same := *r.Identical != 0
@@ -162,17 +169,14 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 	}
 	err = s.view(ctx, "read attempts", func(q session) error {
 		var rows []attemptRow
-		if err := q.all(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE `+where, args...); err != nil {
+		if err := q.all(&rows, attemptQuery+where, args...); err != nil {
 			return err
 		}
-		rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return !asked[r.ref()] })
-		list := make([]relay.Attempt, len(rows))
 		for i := range rows {
-			list[i] = rows[i].attempt()
-			heads[rows[i].ref()] = &list[i]
-		}
-		if err := errors.Join(q.loadQueued(rows, list), q.loadNodes(rows, list)); err != nil {
-			return err
+			if ref := rows[i].ref(); asked[ref] {
+				a := rows[i].attempt()
+				heads[ref] = &a
+			}
 		}
 		var payloads []struct {
 			EventID relay.ID `db:"event_id"`
@@ -193,56 +197,6 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 }
 
 func (r *attemptRow) ref() relay.AttemptRef { return relay.AttemptRef{Event: r.EventID, N: r.N} }
-
-// loadQueued fills in whether waiting attempts were released. list holds the attempts of rows.
-func (q session) loadQueued(rows []attemptRow, list []relay.Attempt) error {
-	waiting := map[relay.AttemptRef]*relay.Attempt{}
-	var ids []any
-	for i := range rows {
-		if rows[i].State == queued {
-			waiting[rows[i].ref()] = &list[i]
-			ids = append(ids, rows[i].EventID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	var found []attemptRow
-	if err := q.allIn(&found, `SELECT event_id, n, released FROM queue WHERE event_id IN (?)`, ids); err != nil {
-		return err
-	}
-	for i := range found {
-		if a := waiting[found[i].ref()]; a != nil {
-			a.Released = found[i].Released != 0
-		}
-	}
-	return nil
-}
-
-// loadNodes fills in the names of the nodes that ran attempts. list holds the attempts of
-// rows.
-func (q session) loadNodes(rows []attemptRow, list []relay.Attempt) error {
-	names := map[string]string{}
-	for i := range rows {
-		if id := rows[i].ClaimNode; id != "" {
-			names[id] = ""
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	var found []nodeRow
-	if err := q.allIn(&found, `SELECT id, name FROM node_names WHERE id IN (?)`, slices.Collect(maps.Keys(names))); err != nil {
-		return err
-	}
-	for _, n := range found {
-		names[n.ID] = n.Name
-	}
-	for i := range rows {
-		list[i].Node = names[rows[i].ClaimNode]
-	}
-	return nil
-}
 
 // interrupt ends an attempt whose delivering process has ended. The caller has locked the
 // event.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -220,7 +219,7 @@ func (q session) ownEvent(who relay.Actor, id relay.ID) (relay.Event, error) {
 // fill adds request and attempts to the row of an event.
 func (q session) fill(e *relay.Event, maxBody int) error {
 	var attempts []attemptRow
-	if err := q.all(&attempts, `SELECT `+attemptColumns+` FROM attempts WHERE event_id = ? ORDER BY n`, e.ID); err != nil {
+	if err := q.all(&attempts, attemptQuery+`event_id = ? ORDER BY n`, e.ID); err != nil {
 		return err
 	}
 	var list []payloadRow
@@ -245,9 +244,6 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 		if p := byN[a.N]; p != nil {
 			fillAttempt(a, p)
 		}
-	}
-	if err := errors.Join(q.loadQueued(attempts, e.Attempts), q.loadNodes(attempts, e.Attempts)); err != nil {
-		return err
 	}
 	var waiting []relay.AttemptRef
 	for _, a := range attempts {

@@ -48,9 +48,8 @@ func attemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 		return nil
 	}
 	row, payload := newAttemptRow(relay.ID{}, 0, a, state, "", 0), responseRow(a)
-	payload.Body = nil
+	payload.Body, row.NodeName = nil, node
 	out := row.attempt()
-	out.Node = node
 	fillAttempt(&out, &payload)
 	return &out
 }
