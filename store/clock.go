@@ -125,13 +125,6 @@ const (
 	jumpWait      = 10 * time.Minute // before a clock that jumped forward is trusted
 )
 
-// watchClock starts watching the clock.
-func (s *Store) watchClock() clockJumps {
-	var l clockJumps
-	l.recentJump(s.now())
-	return l
-}
-
 // recentJump reports whether the clock jumped forward within the last jumpWait, or the
 // machine was suspended. Nothing is expired in that time, so that a clock that was set
 // wrong by mistake and is corrected deletes no event.

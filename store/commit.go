@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"relay"
@@ -122,19 +121,17 @@ func (c *committer) failAll(steps []*step, cause error) {
 	c.mu.Lock()
 	c.lost, c.refusal = cause, refusal
 	var failed []*step
-	for _, list := range [][]*step{steps, c.chunks, c.rows} {
+	for _, list := range [][]*step{steps, c.chunks.steps, c.rows.steps} {
 		for _, st := range list {
-			if st.dead {
-				continue
+			if !st.dead {
+				st.stopWaiting()
+				failed = append(failed, st)
 			}
-			if st.waiter != nil {
-				st.waiter.Stop()
-				st.waiter = nil
-			}
-			failed = append(failed, st)
 		}
 	}
-	c.rows, c.chunks, c.waiting, c.bytes = nil, nil, nil, 0
+	for _, l := range []*lane{&c.rows, &c.chunks} {
+		l.steps, l.out = nil, l.in
+	}
 	c.mu.Unlock()
 	for _, st := range failed {
 		c.refuse(st, refusal)
@@ -159,17 +156,12 @@ func (c *committer) logThrottled(cause error) {
 
 // tryWrite returns nil when the database commits a row, with the durability of events.
 func (s *Store) tryWrite(ctx context.Context) error {
-	tx, end, err := s.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	_, err = session{ctx, tx, &s.d, &s.clock}.exec(`INSERT INTO meta (name, value) VALUES ('probe', ?)
-		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, time.Now().UTC().Format(time.RFC3339Nano))
-	if err != nil {
-		return errors.Join(err, rollback(tx))
-	}
-	return tx.Commit()
+	_, err := s.attemptUpdate(ctx, s.begin, func(c *writeTx) error {
+		c.do(`INSERT INTO meta (name, value) VALUES ('probe', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
+			time.Now().UTC().Format(time.RFC3339Nano))
+		return nil
+	})
+	return err
 }
 
 // probe waits a moment and then looks whether the database takes writes again.

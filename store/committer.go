@@ -29,18 +29,30 @@ const (
 	partWait   = 10 * time.Second // for space in the quota of parts
 )
 
+// lane is a queue of steps. A step that has more than the limit before it waits for space, and
+// fails when it has none in time.
+type lane struct {
+	steps   []*step
+	cost    func(*step) int64
+	limit   int64         // of the cost of what waits and has space
+	wait    time.Duration // for space
+	in, out int64         // cost of the steps that came so far, and of those that left
+}
+
+// hasSpace reports whether a step in the lane has space, given what came before it and is left.
+func (l *lane) hasSpace(st *step) bool {
+	before := st.ahead - l.out
+	return before <= 0 || before+l.cost(st) <= l.limit
+}
+
 // committer makes steps durable, in order for each event, one transaction at a time.
 type committer struct {
-	s     *Store
-	limit int64 // bytes of rows
-	parts int   // chunks that have space; each holds at most BodyPart bytes
+	s *Store
 
 	mu      sync.Mutex
-	rows    []*step
-	chunks  []*step
-	waiting []*step // rows that wait for space
-	bytes   int64   // of the rows that have space
-	busy    int     // steps in the current transaction
+	rows    lane
+	chunks  lane // each holds at most BodyPart bytes
+	busy    int  // steps in the current transaction
 	seq     uint64
 	closing bool
 	lost    error // why the database cannot be used; steps fail at once while it is set
@@ -65,8 +77,9 @@ func (s *Store) startCommitter(ctx context.Context) (err error) {
 
 func newCommitter(s *Store) *committer {
 	return &committer{
-		s: s, limit: queueBytes - partBytes, parts: partBytes / (relay.BodyPart + stepOverhead), wake: make(chan struct{}, 1),
-		often: rate.Sometimes{Interval: logInterval},
+		s: s, wake: make(chan struct{}, 1), often: rate.Sometimes{Interval: logInterval},
+		rows:   lane{limit: queueBytes - partBytes, wait: spaceWait, cost: func(st *step) int64 { return st.size }},
+		chunks: lane{limit: partBytes / (relay.BodyPart + stepOverhead), wait: partWait, cost: func(*step) int64 { return 1 }},
 	}
 }
 
@@ -90,26 +103,17 @@ func (c *committer) enqueue(st *step) {
 		return
 	}
 	c.seq++
-	st.seq = c.seq
-	switch {
-	case st.kind == stepChunk:
-		if len(c.chunks) >= c.parts {
-			c.waitForSpace(st, partWait)
-		}
-		c.chunks = append(c.chunks, st)
-	case len(c.waiting) > 0 || c.bytes > 0 && c.bytes+st.size > c.limit:
-		c.waitForSpace(st, spaceWait)
-		c.waiting, c.rows = append(c.waiting, st), append(c.rows, st)
-	default:
-		c.bytes += st.size
-		c.rows = append(c.rows, st)
+	l := &c.rows
+	if st.kind == stepChunk {
+		l = &c.chunks
+	}
+	st.seq, st.ahead = c.seq, l.in
+	l.in += l.cost(st)
+	l.steps = append(l.steps, st)
+	if !l.hasSpace(st) {
+		st.waiter = time.AfterFunc(l.wait, func() { c.expire(l, st) })
 	}
 	signal(c.wake)
-}
-
-// waitForSpace makes a step wait for space, for most at most.
-func (c *committer) waitForSpace(st *step, most time.Duration) {
-	st.waiter = time.AfterFunc(most, func() { c.expire(st) })
 }
 
 // refuse fails a step that was not tried, with the error for its caller. A result that is lost this way leaves a claim
@@ -125,48 +129,16 @@ var errQueueFull = &relay.Error{
 }
 
 // expire fails a step that got no space in time.
-func (c *committer) expire(st *step) {
+func (c *committer) expire(l *lane, st *step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st.waiter == nil || st.dead {
+	if st.waiter == nil || l.hasSpace(st) {
 		return
 	}
-	st.dead, st.data = true, nil // it stays in its list until dequeue skips it
+	st.waiter = nil
+	st.dead, st.data = true, nil // it stays in its lane until take skips it
+	l.out += l.cost(st)
 	c.refuse(st, errQueueFull)
-}
-
-// admit gives space to waiting steps, in order.
-func (c *committer) admit() {
-	c.admitChunks()
-	for len(c.waiting) > 0 {
-		st := c.waiting[0]
-		if !st.dead {
-			if c.bytes > 0 && c.bytes+st.size > c.limit {
-				return
-			}
-			c.bytes += st.size
-			st.waiter.Stop()
-		}
-		st.waiter = nil
-		c.waiting = c.waiting[1:]
-	}
-}
-
-// admitChunks gives space to the first chunks.
-func (c *committer) admitChunks() {
-	room := c.parts
-	for _, st := range c.chunks {
-		if room == 0 {
-			return
-		}
-		if st.dead {
-			continue
-		}
-		if room--; st.waiter != nil {
-			st.waiter.Stop()
-			st.waiter = nil
-		}
-	}
 }
 
 // dequeue removes the next chunks and the next rows from the queue. A row does not overtake
@@ -174,10 +146,9 @@ func (c *committer) admitChunks() {
 func (c *committer) dequeue() (chunks, rows []*step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.admit()
-	chunks, c.chunks = takeBatch(c.chunks, chunkBatch, nil)
+	chunks = c.chunks.take(chunkBatch, nil)
 	var first map[relay.ID]uint64
-	for _, st := range c.chunks {
+	for _, st := range c.chunks.steps {
 		if st.dead {
 			continue
 		}
@@ -188,36 +159,45 @@ func (c *committer) dequeue() (chunks, rows []*step) {
 			first[st.id] = st.seq
 		}
 	}
-	rows, c.rows = takeBatch(c.rows, batchSteps, first)
-	for _, st := range rows {
-		c.bytes -= st.size
-	}
-	c.admit()
+	rows = c.rows.take(batchSteps, first)
 	c.busy = len(chunks) + len(rows)
 	return chunks, rows
 }
 
-// takeBatch takes up to limit steps that have space and need not wait for a chunk. behind
-// is the number of the first chunk that still waits, by event. A claim is not taken together with
-// a step that puts an attempt back into a queue, which may be the one that it has to claim.
-func takeBatch(list []*step, limit int, behind map[relay.ID]uint64) (taken, rest []*step) {
+// take removes up to limit steps that need not wait for a chunk. behind is the number of the first
+// chunk that still waits, by event. A claim is not taken together with a step that puts an attempt
+// back into a queue, which may be the one that it has to claim.
+func (l *lane) take(limit int, behind map[relay.ID]uint64) (taken []*step) {
+	var rest []*step
 	var bytes int64
 	requeued := false
-	for i, st := range list {
+	for i, st := range l.steps {
 		if st.dead {
 			continue
 		}
 		requeued = requeued || st.kind == stepRequeue
-		if st.waiter != nil || len(taken) == limit || bytes > 0 && bytes+st.size > batchBytes || requeued && st.claim != nil {
-			return taken, append(rest, list[i:]...)
+		if len(taken) == limit || bytes > 0 && bytes+st.size > batchBytes || requeued && st.claim != nil {
+			rest = append(rest, l.steps[i:]...)
+			break
 		}
 		if seq, ok := behind[st.id]; ok && seq < st.seq {
 			rest = append(rest, st)
 			continue
 		}
+		st.stopWaiting()
 		taken, bytes = append(taken, st), bytes+st.size
+		l.out += l.cost(st)
 	}
-	return taken, rest
+	l.steps = rest
+	return taken
+}
+
+// stopWaiting ends the wait of a step for space.
+func (st *step) stopWaiting() {
+	if st.waiter != nil {
+		st.waiter.Stop()
+		st.waiter = nil
+	}
 }
 
 func (c *committer) run(ctx context.Context) {
@@ -232,7 +212,7 @@ func (c *committer) run(ctx context.Context) {
 			continue
 		}
 		c.mu.Lock()
-		done, lost := c.closing && len(c.rows)+len(c.chunks) == 0, c.lost != nil
+		done, lost := c.closing && len(c.rows.steps)+len(c.chunks.steps) == 0, c.lost != nil
 		c.mu.Unlock()
 		switch {
 		case done:
@@ -262,7 +242,7 @@ func (c *committer) currentRefusal() error {
 func (c *committer) length() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.rows) + len(c.chunks) + c.busy
+	return len(c.rows.steps) + len(c.chunks.steps) + c.busy
 }
 
 // close makes the goroutine end after the steps that wait are durable.

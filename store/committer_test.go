@@ -18,7 +18,9 @@ import (
 func idle(limit int64) *committer {
 	s := &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect, spool: &spool{}}
 	s.meter.init()
-	return &committer{s: s, limit: limit, parts: 64, wake: make(chan struct{}, 1)}
+	c := newCommitter(s)
+	c.rows.limit, c.chunks.limit = limit, 64
+	return c
 }
 
 func (c *committer) give(kind stepKind, id byte, size int64) *step {
@@ -48,24 +50,26 @@ func TestQueueRoom(t *testing.T) {
 		second := c.give(stepAccept, 2, 20)
 		third := c.give(stepAccept, 3, 5) // fits, but does not overtake
 		time.Sleep(time.Second)
-		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{first}) {
-			t.Fatalf("took %d steps, want the first", len(rows))
+		if second.waiter == nil || third.waiter == nil {
+			t.Error("rows have no bound")
 		}
-		time.Sleep(2 * time.Second)
-		if resolved(second) || resolved(third) {
-			t.Fatal("a step that found room was failed")
+		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{first, second, third}) {
+			t.Fatalf("took %d steps, want three in their order", len(rows))
 		}
-		late := c.give(stepAccept, 4, 90)
+		fits, late := c.give(stepAccept, 4, 90), c.give(stepAccept, 5, 90)
 		time.Sleep(spaceWait + time.Millisecond)
 		synctest.Wait()
+		if resolved(second) || resolved(third) || resolved(fits) {
+			t.Fatal("a step that found room was failed")
+		}
 		if !resolved(late) || !errors.Is(late.ticket.Err(), errQueueFull) {
 			t.Fatalf("a step without room: %v", late.ticket.Err())
 		}
-		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{second, third}) {
-			t.Fatalf("took %d steps, want the second and the third", len(rows))
+		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{fits}) {
+			t.Fatalf("took %d steps, want the one that has room", len(rows))
 		}
-		if c.bytes != 0 || len(c.waiting) != 0 {
-			t.Errorf("left behind: %d bytes, %d stalled", c.bytes, len(c.waiting))
+		if bytes := c.rows.in - c.rows.out; bytes != 0 || len(c.rows.steps) != 0 {
+			t.Errorf("left behind: %d bytes, %d steps", bytes, len(c.rows.steps))
 		}
 	})
 }
@@ -147,7 +151,7 @@ func TestLose(t *testing.T) {
 	c := idle(1 << 20)
 	batch, waiting := c.give(stepAccept, 1, 1), c.give(stepChunk, 2, 1)
 	_, rows := c.dequeue()
-	c.chunks = []*step{waiting}
+	c.chunks.steps = []*step{waiting}
 	c.commit(context.Background(), rows, func(context.Context, []*step) ([]relay.Change, error) {
 		return nil, context.DeadlineExceeded
 	})

@@ -70,15 +70,6 @@ func (d *disk) refresh(s *Store) {
 // low returns why nothing new may be stored; nil while there is enough space.
 func (d *disk) low() *relay.Error { return d.full.Load() }
 
-// reason is low with advice for the operator.
-func (d *disk) reason() error {
-	e := d.low()
-	if e == nil {
-		return nil
-	}
-	return fmt.Errorf("disk: %w; free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free", e.Cause)
-}
-
 // exhausted reports whether less than fullDisk is free.
 func (d *disk) exhausted() bool {
 	if d.free == nil {

@@ -50,3 +50,9 @@ var WriteFile = writeFile
 
 // QuarantineOne appends one refused step to the file of dir.
 func QuarantineOne(dir string) error { return quarantine(dir, []refusedStep{{Reason: "test"}}) }
+
+// Ready returns nil when new events can be stored: see Health.
+func (s *Store) Ready(ctx context.Context) error {
+	_, err := s.Health(ctx)
+	return err
+}

@@ -33,7 +33,8 @@ type step struct {
 	ticket  *relay.Ticket
 
 	seq    uint64
-	waiter *time.Timer // fails it; not nil while it waits for space
+	ahead  int64       // cost of all that came into its lane before
+	waiter *time.Timer // fails it if it has no space then; nil once it is taken
 	dead   bool        // its ticket was resolved while it waited
 	err    error       // the error of this step alone, set in its transaction
 

@@ -224,9 +224,23 @@ func (d pastDay) String() string { return time.Time(d).Format(time.DateOnly) }
 
 // dropDay drops the partitions of one day unless an event in them has not expired.
 func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events int, err error) {
-	weights, keep, err := s.lookAtDay(ctx, day, now)
+	// It reads all rows of the day, over a connection without the short timeouts of others.
+	if err := s.reachable(); err != nil {
+		return 0, s.fault("look at a day", err)
+	}
+	look, cancel := context.WithTimeout(ctx, dayLook)
+	defer cancel()
+	q := session{look, s.direct, &s.d, &s.clock}
+	keep, err := q.dayStays(day, now, s.opt.Retention)
 	if err != nil || keep {
-		return 0, err
+		return 0, s.fault("look at a day", err)
+	}
+	var weights []dayWeight
+	if err := q.all(&weights, `SELECT c.alias_id, c.events, COALESCE(b.bytes, 0) AS bytes
+		FROM (SELECT alias_id, COUNT(*) AS events FROM `+day.of("events")+` GROUP BY alias_id) c
+		LEFT JOIN (SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
+			FROM `+day.of("payloads")+` p JOIN `+day.of("events")+` e ON e.id = p.event_id GROUP BY e.alias_id) b USING (alias_id)`); err != nil {
+		return 0, s.fault("look at a day", err)
 	}
 	err = s.update(ctx, "drop a day", func(c *writeTx) (err error) {
 		keep, err = c.dropDay(day, now, s.opt.Retention)
@@ -251,25 +265,6 @@ type dayWeight struct {
 	Alias  int64 `db:"alias_id"`
 	Events int   `db:"events"`
 	Bytes  int64 `db:"bytes"`
-}
-
-// lookAtDay reports whether an event of a day has not expired, and otherwise the number and
-// size of its events by alias. It reads all rows of the day, over a connection without the
-// short timeouts of others.
-func (s *Store) lookAtDay(ctx context.Context, day pastDay, now time.Time) (weights []dayWeight, keep bool, err error) {
-	if err := s.reachable(); err != nil {
-		return nil, false, s.fault("look at a day", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, dayLook)
-	defer cancel()
-	q := session{ctx, s.direct, &s.d, &s.clock}
-	if keep, err = q.dayStays(day, now, s.opt.Retention); err == nil && !keep {
-		err = q.all(&weights, `SELECT c.alias_id, c.events, COALESCE(b.bytes, 0) AS bytes
-			FROM (SELECT alias_id, COUNT(*) AS events FROM `+day.of("events")+` GROUP BY alias_id) c
-			LEFT JOIN (SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
-				FROM `+day.of("payloads")+` p JOIN `+day.of("events")+` e ON e.id = p.event_id GROUP BY e.alias_id) b USING (alias_id)`)
-	}
-	return weights, keep, s.fault("look at a day", err)
 }
 
 // dayStays reports whether an event of a day has not expired; see held. It reads only a few

@@ -49,7 +49,7 @@ func TestPostgresUnavailable(t *testing.T) {
 func TestDeadlocksWithoutEnd(t *testing.T) {
 	t.Parallel()
 	s := serveSQLite(t)
-	c := &committer{s: s, limit: queueBytes, wake: make(chan struct{}, 1)}
+	c := newCommitter(s)
 	st := &step{kind: stepRequeue, id: s.NewID(), n: 1, ticket: relay.NewTicket()}
 	began, tries := time.Now(), 0
 	go c.commit(context.Background(), []*step{st}, func(context.Context, []*step) ([]relay.Change, error) {

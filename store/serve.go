@@ -82,7 +82,8 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 		return err
 	}
 	s.wait.Go(func() { s.pollLoop(run, last) })
-	jumps := s.watchClock() // from now on, also while the loops have not run yet
+	var jumps clockJumps
+	jumps.recentJump(s.now()) // watches from now on, also while the loops have not run yet
 	s.wait.Go(func() { s.tidyLoop(run, jumps) })
 	s.wait.Go(func() { s.retentionLoop(run, jumps) })
 	s.wait.Go(func() { s.evictionLoop(run) })
@@ -114,23 +115,18 @@ func (s *Store) pollLoop(ctx context.Context, last int64) {
 			_ = s.endLateCalls(ctx) // tried again in a second
 		}
 		if s.d.isPostgres && n%10 == 9 && s.reachable() == nil && s.holdsLease(ctx, leaseClaims) {
-			s.sweepAgain(ctx)
+			// A node may claim in the moment in which it is swept.
+			n, err := s.sweep(ctx)
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("attempts of dead nodes cannot be swept", "err", err)
+			} else if n > 0 {
+				s.log.Warn("attempts of a dead node are marked interrupted", "attempts", n)
+			}
 		}
 		if !s.d.isPostgres {
 			s.rounds.Add(1)
 		}
 		n++
-	}
-}
-
-// sweepAgain ends attempts that a node claimed in the moment in which it was swept.
-func (s *Store) sweepAgain(ctx context.Context) {
-	n, err := s.sweep(ctx)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		s.log.Warn("attempts of dead nodes cannot be swept", "err", err)
-	case n > 0:
-		s.log.Warn("attempts of a dead node are marked interrupted", "attempts", n)
 	}
 }
 

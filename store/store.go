@@ -247,12 +247,6 @@ func unlessAway(err error) error {
 	return err
 }
 
-// Ready returns nil when new events can be stored: see Health.
-func (s *Store) Ready(ctx context.Context) error {
-	_, err := s.Health(ctx)
-	return err
-}
-
 // health returns nil when the database takes new events: it answers a query within 2 s.
 func (s *Store) health(ctx context.Context) error {
 	if c := s.running(); c != nil {
@@ -261,8 +255,8 @@ func (s *Store) health(ctx context.Context) error {
 		}
 	}
 	s.disk.refresh(s)
-	if err := s.disk.reason(); err != nil {
-		return err
+	if e := s.disk.low(); e != nil {
+		return fmt.Errorf("disk: %w; free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free", e.Cause)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
