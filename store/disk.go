@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"relay"
@@ -94,15 +93,9 @@ func formatBytes(n int64) string {
 
 // diskFull reports whether an error means that the disk of the data dir is full.
 func (s *Store) diskFull(err error) bool {
-	if errors.Is(err, syscall.ENOSPC) {
-		return true
-	}
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return false
-	}
+	code := sqliteCode(err)
 	// SQLite has no separate code for shared memory of the log that cannot grow.
-	return e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code()&0xff == sqlite3.SQLITE_IOERR && s.disk.exhausted()
+	return errors.Is(err, syscall.ENOSPC) || code == sqlite3.SQLITE_FULL || code == sqlite3.SQLITE_IOERR && s.disk.exhausted()
 }
 
 // diskStillFull returns lost while it means a full disk and the disk still is full. A

@@ -115,22 +115,21 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(5 * time.Minute)
-	if err := firstPing(ctx, db); err != nil {
+	if err := firstPing(ctx, db, func(err error) bool { // the server is starting, or too busy for a login
+		var network net.Error
+		return errors.As(err, &network) && network.Timeout() || sqlState(err) == "57P03" // cannot_connect_now
+	}); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
 }
 
-// firstPing checks that the server can be reached. It retries for a while when the server is
-// starting or too busy for a login: no caller waits at this time.
-func firstPing(ctx context.Context, db *sqlx.DB) error {
-	began := time.Now()
-	for {
+// firstPing makes the first connection. It is tried again for a while when the database is busy: no
+// caller waits at this time.
+func firstPing(ctx context.Context, db *sqlx.DB, busy func(error) bool) error {
+	for began := time.Now(); ; {
 		err := db.PingContext(ctx)
-		var network net.Error
-		var e *pq.Error
-		busy := errors.As(err, &network) && network.Timeout() || errors.As(err, &e) && e.Code == "57P03" // cannot_connect_now
-		if !busy || ctx.Err() != nil || time.Since(began) > 2*opTimeout {
+		if err == nil || !busy(err) || ctx.Err() != nil || time.Since(began) > 2*opTimeout {
 			return err
 		}
 		select {
@@ -168,8 +167,8 @@ type driverConn interface {
 
 // markIfStale marks the session as stale if err calls for a new one. It returns err.
 func (c *postgresSession) markIfStale(err error) error {
-	var e *pq.Error
-	if errors.As(err, &e) && !isRowError(e) && !retriable(err) && e.Code.Class() != "53" { // insufficient resources
+	code := sqlState(err)
+	if code != "" && !isRowError(code) && !retriable(err) && code[:2] != "53" { // insufficient resources
 		c.stale = true
 	}
 	return err
@@ -234,19 +233,27 @@ func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 // privilege, a table that is being renamed, a replica that is being promoted. An event that
 // was answered must not be dropped because of one of those.
 func postgresUnavailable(err error) string {
-	var e *pq.Error
-	switch {
-	case !errors.As(err, &e), isRowError(e):
+	switch code := sqlState(err); {
+	case code == "", isRowError(code):
 		return ""
-	case e.Code == "53100": // disk_full
+	case code == "53100": // disk_full
 		return relay.CodeStorageFull
 	}
 	return relay.CodeStoreUnavailable
 }
 
-// isRowError reports whether the values of a row caused the error.
-func isRowError(e *pq.Error) bool {
-	switch e.Code.Class() {
+// sqlState returns the code of an error of Postgres, or "" for another error.
+func sqlState(err error) string {
+	var e *pq.Error
+	if errors.As(err, &e) {
+		return string(e.Code)
+	}
+	return ""
+}
+
+// isRowError reports whether the values of a row caused an error with this code.
+func isRowError(code string) bool {
+	switch code[:2] {
 	case "21", "22", "23": // cardinality_violation, data_exception, integrity_constraint_violation
 		return true
 	}
@@ -255,8 +262,8 @@ func isRowError(e *pq.Error) bool {
 
 // retriable reports whether the engine asks for the same transaction to be run again.
 func retriable(err error) bool {
-	var e *pq.Error
-	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01") // serialization failure, deadlock
+	code := sqlState(err)
+	return code == "40001" || code == "40P01" // serialization failure, deadlock
 }
 
 // connectionError wraps an error of connecting, or of beginning or ending a transaction. No

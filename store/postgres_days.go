@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/lib/pq"
 )
 
 const (
@@ -63,15 +61,6 @@ func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 		}
 	}
 	return nil
-}
-
-// sqlState returns the code of an error of Postgres, or "" for another error.
-func sqlState(err error) string {
-	var e *pq.Error
-	if errors.As(err, &e) {
-		return string(e.Code)
-	}
-	return ""
 }
 
 // tablesInUse reports whether a statement gave up waiting for the lock on a table.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
-	"github.com/lib/pq"
 	"golang.org/x/time/rate"
 
 	"relay"
@@ -175,8 +174,7 @@ func isDataError(err error) bool { return unavailable(err) == "" }
 
 // logServerError logs err if the server returned it, for the operator. It returns err.
 func (d *drainer) logServerError(err error) error {
-	var e *pq.Error
-	if errors.As(err, &e) {
+	if sqlState(err) != "" {
 		d.logThrottled("postgres does not take what waits in the spool; it is tried again until it does", err)
 	}
 	return err

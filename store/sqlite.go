@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/jmoiron/sqlx"
 	"modernc.org/sqlite"
@@ -70,14 +69,10 @@ func (s *Store) openSQLite(ctx context.Context) error {
 // says all.
 func (s *Store) openAdvice(err error) string {
 	forUser := "; let the user that runs relayd read and write " + s.opt.DataDir + " and every file in it"
-	var e *sqlite.Error
-	switch {
-	case errors.Is(err, os.ErrPermission):
+	if errors.Is(err, os.ErrPermission) {
 		return forUser
-	case !errors.As(err, &e):
-		return ""
 	}
-	switch e.Code() & 0xff {
+	switch sqliteCode(err) {
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
 		return forUser
 	case sqlite3.SQLITE_FULL:
@@ -92,8 +87,8 @@ func (s *Store) openAdvice(err error) string {
 
 // damaged reports whether an error means that the content of the file is damaged.
 func damaged(err error) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_CORRUPT || e.Code()&0xff == sqlite3.SQLITE_NOTADB)
+	code := sqliteCode(err)
+	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
 }
 
 // touchDatabase makes the file readable for its owner only, before sqlite would
@@ -133,27 +128,20 @@ func openFile(ctx context.Context, file string, conns int, pragmas []string, vfs
 	}
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
-	if err := firstOpen(ctx, db); err != nil {
+	// While another process keeps the file locked, such as for a migration, nobody waits for it yet.
+	if err := firstPing(ctx, db, func(err error) bool { return sqliteCode(err) == sqlite3.SQLITE_BUSY }); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
 }
 
-// firstOpen opens the first connection. While another process keeps the file locked,
-// such as for a migration, it is tried for a while: nobody waits for it yet.
-func firstOpen(ctx context.Context, db *sqlx.DB) error {
-	began := time.Now()
-	for {
-		err := db.PingContext(ctx)
-		var e *sqlite.Error
-		if !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY || ctx.Err() != nil || time.Since(began) > 2*opTimeout {
-			return err
-		}
-		select { // not every lock is waited for
-		case <-ctx.Done():
-		case <-time.After(retryPause):
-		}
+// sqliteCode is the code of an error of SQLite; 0 for another error.
+func sqliteCode(err error) int {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
 	}
+	return 0
 }
 
 // place is where the data is, for people.
@@ -171,11 +159,7 @@ func (s *Store) place() string {
 // sqliteUnavailable returns the relay code of an error that means that the file
 // cannot be written now, "" for errors of the statement itself.
 func sqliteUnavailable(err error) string {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return ""
-	}
-	switch e.Code() & 0xff {
+	switch sqliteCode(err) {
 	case sqlite3.SQLITE_FULL:
 		return relay.CodeStorageFull
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
