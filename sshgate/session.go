@@ -28,7 +28,7 @@ type session struct {
 	ch      ssh.Channel
 	ctx     context.Context // ends with the channel, or when the session shall end
 	cancel  context.CancelFunc
-	notices *shell.Notices
+	notices *shell.Queue[shell.Notice]
 	screen  shell.Screen
 	work    sync.WaitGroup // goroutines of the session beside its own
 	over    chan struct{}  // closed when the session has ended
@@ -364,7 +364,7 @@ func (c *conn) notifyLocked(n shell.Notice) {
 
 // noticeSender sends the notices of a connection to the bundled client.
 type noticeSender struct {
-	*shell.Notices
+	*shell.Queue[shell.Notice]
 	sent chan struct{} // closed when the last notice has been sent
 }
 
@@ -373,7 +373,7 @@ type noticeSender struct {
 func (c *conn) sendNotices(q *noticeSender) {
 	defer close(q.sent)
 	for {
-		waiting, ended := q.Take()
+		waiting, _, ended := q.Take()
 		for _, n := range waiting {
 			m := relay.Notice{Kind: n.Kind, Alias: n.Alias, Code: n.Code, Message: n.Message}
 			switch {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 
 	"relay"
@@ -25,11 +25,12 @@ type command struct {
 
 // flag is one flag of a command.
 type flag struct {
-	name  string // as in call.flags; one letter with one hyphen, else two
-	also  string // another name for it
-	value string // what it takes, "" = nothing
-	empty bool   // --name= is a value too
-	does  string
+	name     string // as in call.flags; one letter with one hyphen, else two
+	also     string // another name for it
+	value    string // what it takes, "" = nothing
+	empty    bool   // --name= is a value too
+	isFilter bool   // it is one of record.FilterNames
+	does     string
 }
 
 func (f flag) String() string {
@@ -131,12 +132,8 @@ type call struct {
 	filterFlags url.Values // and its flags that are filters
 }
 
-// usageError is wrong use; its text names what to do.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-func usage(text string) error { return &usageError{text} }
+// usage is the error of wrong use; its text names what to do.
+func usage(text string) error { return relay.Errorf(relay.CodeValidationFailed, "%s", text) }
 
 // dispatch runs a command line and gives its exit code.
 func (k *call) dispatch(words []string) int {
@@ -184,13 +181,11 @@ func (k *call) parse(c command, words []string) error {
 		case word == "--json":
 		default:
 			name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
-			f, ok := c.flag(name)
-			if !ok && c.filters && isFilterFlag(name) {
-				f, ok = flag{name: name, value: "VALUE"}, true
-			}
-			if !ok {
+			at := slices.IndexFunc(c.allFlags(), func(f flag) bool { return name != "" && (name == f.name || name == f.also) })
+			if at < 0 {
 				return c.unknownFlag(word, name)
 			}
+			f := c.allFlags()[at]
 			switch {
 			case f.value == "" && given:
 				return usage("the flag " + dashed(f.name) + " takes no value")
@@ -201,7 +196,7 @@ func (k *call) parse(c command, words []string) error {
 			if f.value != "" && value == "" && !(f.empty && given) {
 				return usage(fmt.Sprintf("the flag %s needs a value: %s", dashed(f.name), f))
 			}
-			if k.flags[f.name] = value; c.filters && isFilterFlag(f.name) {
+			if k.flags[f.name] = value; f.isFilter {
 				k.filterFlags.Add(f.name, value)
 			}
 		}
@@ -217,24 +212,21 @@ func (k *call) parse(c command, words []string) error {
 	return nil
 }
 
-func (c command) flag(name string) (flag, bool) {
-	for _, f := range c.flags {
-		if name == f.name || name == f.also && name != "" {
-			return f, true
+// allFlags are the flags of the command, filters included.
+func (c command) allFlags() []flag {
+	all := slices.Clone(c.flags)
+	for _, n := range record.FilterNames() {
+		if c.filters && n.Name != "alias" {
+			all = append(all, flag{name: n.Name, value: "VALUE", does: n.Doc, isFilter: true})
 		}
 	}
-	return flag{}, false
+	return all
 }
 
 func (c command) unknownFlag(word, name string) error {
 	names := []string{"json"}
-	for _, f := range c.flags {
+	for _, f := range c.allFlags() {
 		names = append(names, f.name)
-	}
-	for _, n := range record.FilterNames() {
-		if c.filters && isFilterFlag(n.Name) {
-			names = append(names, n.Name)
-		}
 	}
 	text := fmt.Sprintf("%s has no flag %q", c.name, record.SafeTextMax(word, 64))
 	if near := record.Nearest(name, names); near != "" {
@@ -245,11 +237,6 @@ func (c command) unknownFlag(word, name string) error {
 
 // fail says what went wrong on stderr and gives the exit code that goes with it.
 func (k *call) fail(err error) int {
-	var wrong *usageError
-	isUsage := errors.As(err, &wrong)
-	if isUsage {
-		err = relay.Errorf(relay.CodeValidationFailed, "%s", wrong.text)
-	}
 	if k.json {
 		if text, bad := record.MarshalSafe(record.ProblemOf(err, "")); bad == nil {
 			fmt.Fprintln(k.s.Stderr, text)
@@ -260,19 +247,16 @@ func (k *call) fail(err error) int {
 	if e := relay.AsError(err); e.Code == relay.CodeInternal && k.s.Ctx.Err() == nil {
 		k.s.Log.Error("ssh command", "err", err)
 	}
-	return k.s.Session.Exit(exitOf(err, isUsage))
-}
-
-func exitOf(err error, isUsage bool) int {
-	switch code := relay.AsError(err).Code; {
-	case isUsage, code == relay.CodeValidationFailed:
-		return ExitUsage
-	case code == relay.CodeNotFound:
-		return ExitNotFound
-	case code == relay.CodeUnauthorized:
-		return ExitRefused
+	exit := ExitFailure
+	switch code := relay.AsError(err).Code; code {
+	case relay.CodeValidationFailed:
+		exit = ExitUsage
+	case relay.CodeNotFound:
+		exit = ExitNotFound
+	case relay.CodeUnauthorized:
+		exit = ExitRefused
 	}
-	return ExitFailure
+	return k.s.Session.Exit(exit)
 }
 
 // problemText is an error in words for people, without the cause.
@@ -299,19 +283,6 @@ func (k *call) talk(text string) {
 	if !k.json {
 		fmt.Fprintf(k.s.Stderr, "relay: %s\n", text)
 	}
-}
-
-// number is the value of -n.
-func (k *call) number() (int, error) {
-	text, given := k.flags["n"]
-	if !given {
-		return 20, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 200 {
-		return 0, usage("-n takes a number from 1 to 200")
-	}
-	return n, nil
 }
 
 // id is the event id that was given.
@@ -401,4 +372,165 @@ func splitWords(line string) (words, raw []string, err error) {
 		words, raw = append(words, word.String()), append(raw, line[start:])
 	}
 	return words, raw, nil
+}
+
+// dial is how people reach this relay.
+func (s *Config) dial() string { return "ssh " + s.Site.SSHDestination("") }
+
+// helpText says what can be done here.
+func (s *Shell) helpText() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "This is the relay %s; you are %s.\n\n", s.Site.Base.Hostname(), record.SafeText(s.Who.AccountName))
+	fmt.Fprintf(&b, "Open a tunnel:  %s\n", strings.Replace(s.dial(), "ssh ", "ssh -N -R ALIAS:80:localhost:3000 ", 1))
+	fmt.Fprintf(&b, "Run a command:  %s COMMAND\n\n", s.dial())
+	for _, k := range commands() {
+		fmt.Fprintf(&b, "  %-22s %s\n", strings.TrimSpace(k.name+" "+k.args), k.does)
+	}
+	b.WriteString("\nhelp COMMAND explains one. Each takes --json.\n" +
+		"Exit codes: 0 done, 1 failed, 2 wrong use, 4 not found or not yours.\n\n")
+	fmt.Fprintf(&b, "  %s events stripe-dev -f\n  %s replay evt_01k…\n", s.dial(), s.dial())
+	return b.String()
+}
+
+// helpOf explains one command.
+func (s *Config) helpOf(c command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "usage: %s %s\n\n%s\n\n", s.dial(), c.usage(), c.does)
+	for _, f := range append(c.flags, flag{name: "json", does: "print JSON as the API gives it; a stream is one object a line"}) {
+		name := f.String()
+		if f.also != "" {
+			name += ", " + dashed(f.also)
+		}
+		fmt.Fprintf(&b, "  %-22s %s\n", name, f.does)
+	}
+	if c.filters {
+		b.WriteString("\nfilters, as words such as status:5xx or flags such as --status 5xx:\n")
+		for _, n := range record.FilterNames() {
+			if n.Name != "alias" {
+				fmt.Fprintf(&b, "  %-22s %s\n", n.Example, n.Doc)
+			}
+		}
+	}
+	b.WriteString("\nfor example:\n")
+	for _, e := range c.examples {
+		fmt.Fprintf(&b, "  %s %s\n", s.dial(), e)
+	}
+	return b.String()
+}
+
+// helpEntry is a command as a program reads it.
+type helpEntry struct {
+	Name        string     `json:"name"`
+	Usage       string     `json:"usage"`
+	Description string     `json:"description"`
+	Flags       []helpFlag `json:"flags"`
+	Examples    []string   `json:"examples"`
+}
+
+type helpFlag struct {
+	Name        string `json:"name"`
+	Value       string `json:"value,omitempty"`
+	Description string `json:"description"`
+}
+
+func (s *Config) helpEntry(c command) helpEntry {
+	e := helpEntry{Name: c.name, Usage: c.usage(), Description: c.does, Flags: []helpFlag{}, Examples: []string{}}
+	for _, f := range c.allFlags() {
+		e.Flags = append(e.Flags, helpFlag{dashed(f.name), f.value, f.does})
+	}
+	for _, x := range c.examples {
+		e.Examples = append(e.Examples, s.dial()+" "+x)
+	}
+	return e
+}
+
+func (k *call) help() error {
+	if len(k.words) > 0 {
+		c, err := find(k.words[0])
+		if err != nil {
+			return err
+		}
+		return k.print(k.s.helpEntry(c), func() string { return k.s.helpOf(c) })
+	}
+	entries := []helpEntry{}
+	for _, c := range commands() {
+		entries = append(entries, k.s.helpEntry(c))
+	}
+	return k.print(record.ListOf(entries), k.s.helpText)
+}
+
+func (k *call) version() error {
+	v := struct {
+		Version string `json:"version"`
+	}{k.s.Version}
+	return k.print(v, func() string { return "relayd " + v.Version + "\n" })
+}
+
+// filter reads the filters of a command about the events of one alias: flags such as
+// --status 5xx, and words as in the search box of the dashboard.
+func (k *call) filter(label string) (relay.Filter, error) {
+	f, err := record.ParseFilterWords(strings.Join(k.filterWords, " "))
+	if err != nil {
+		return f, err
+	}
+	all := record.FilterValues(f)
+	for name, values := range k.filterFlags {
+		all[name] = append(all[name], values...)
+	}
+	if f, err = record.ParseFilter(all); err == nil && f.Alias != "" && f.Alias != label {
+		return f, usage("the alias is given twice")
+	}
+	f.Alias = label
+	return f, err
+}
+
+// fits reports whether a live event fits a filter. Where its summary does not decide, the
+// event is read.
+func (k *call) fits(f *relay.Filter, e *record.Summary) bool {
+	switch record.MatchSummary(f, e) {
+	case record.Hit:
+		return true
+	case record.Miss:
+		return false
+	}
+	id, err := relay.ParseID(e.ID)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := k.s.ask()
+	defer cancel()
+	fits, err := k.s.Read.Matches(ctx, k.s.Who, id, *f)
+	if err != nil {
+		k.s.Log.Warn("match a live event", "event", e.ID, "err", err)
+	}
+	return fits
+}
+
+// filterWord returns a word of a command line as it is typed in a search: what was in
+// quotes stays text in its letter case.
+func filterWord(word, raw string) string {
+	if !strings.Contains(raw, "'") {
+		return raw
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
+}
+
+// diff compares two responses or two requests.
+func (k *call) diff() error {
+	var refs [2]relay.AttemptRef
+	for i := range refs {
+		var err error
+		if refs[i], err = record.ParseAttemptRef(k.words[i]); err != nil {
+			return err
+		}
+	}
+	part := k.flags["part"]
+	if part != "" && part != record.DiffRequest && part != record.DiffResponse {
+		return usage("--part is request or response")
+	}
+	d, err := record.ReadDiff(k.s.Ctx, k.s.Read, k.s.Who, refs[0], refs[1], part)
+	if err != nil {
+		return err
+	}
+	return k.print(d, func() string { return record.DiffLines(d) })
 }

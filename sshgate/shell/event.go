@@ -1,9 +1,12 @@
 package shell
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,9 +24,11 @@ func (k *call) events() error {
 	if err != nil {
 		return err
 	}
-	n, err := k.number()
-	if err != nil {
-		return err
+	n := 20
+	if text, given := k.flags["n"]; given {
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > 200 {
+			return usage("-n takes a number from 1 to 200")
+		}
 	}
 	newest, err := k.filter(label)
 	if err != nil {
@@ -65,26 +70,21 @@ func (k *call) followEvents(newest relay.Filter) error {
 	}
 	log := newFollower(k.s)
 	log.only = alias.ID
-	out := newOutputQueue()
+	out := newOutput()
 	defer k.s.print(out, k.missing)()
 	summaries := record.PageOf(page, k.s.Site, time.Now()).Data
 	slices.Reverse(summaries)
 	for _, e := range summaries {
-		out.put(k.summary(e))
+		out.line(k.summary(e))
 		log.listed(&e)
 	}
-	return k.followFeed(out, log, feed, &newest)
-}
-
-// followFeed prints what ends until somebody leaves, or may not look any more.
-func (k *call) followFeed(out *outputQueue, log *follower, feed <-chan []relay.FeedItem, f *relay.Filter) error {
-	for {
+	for { // until somebody leaves, or may not look any more
 		select {
 		case items, ok := <-feed:
 			if !ok && k.s.Ctx.Err() == nil {
 				return k.whyFeedEnded(log.only)
 			}
-			k.more(out, log, items, f)
+			k.more(out, log, items, &newest)
 		case key := <-k.s.Keys:
 			if key == "q" {
 				return nil
@@ -127,26 +127,26 @@ func (k *call) missing(n int) string {
 	if k.json {
 		return fmt.Sprintf(`{"dropped":%d}`, n)
 	}
-	return fmt.Sprintf("… %d lines dropped", n)
+	return linesDropped(n)
 }
 
-func (k *call) more(out *outputQueue, log *follower, items []relay.FeedItem, f *relay.Filter) {
+func (k *call) more(out *output, log *follower, items []relay.FeedItem, f *relay.Filter) {
 	if k.json {
 		for _, item := range items {
 			var e record.Summary
 			if item.Name == "event" && item.Alias == log.only && json.Unmarshal(item.Data, &e) == nil && k.fits(f, &e) {
-				out.put(record.SafeJSON(item.Data))
+				out.line(record.SafeJSON(item.Data))
 			}
 		}
 		return
 	}
 	requests, missed := log.take(items)
 	if missed {
-		out.put("… some requests are not shown")
+		out.line(requestsMissed)
 	}
 	for _, r := range requests {
 		if k.fits(f, &r.event) {
-			out.put(k.s.Screen.line(record.AttemptLine(&r.event, &r.attempt)))
+			out.line(k.s.Screen.line(record.AttemptLine(&r.event, &r.attempt)))
 		}
 	}
 }
@@ -180,4 +180,223 @@ func (k *call) show() error {
 	}
 	form := record.Of(e, k.s.Site, time.Now())
 	return k.print(form, func() string { return record.EventText(form) })
+}
+
+// export prints an event in another form, as it belongs into a file. With --json it
+// stands in one object: a form that is JSON as it is, another one as its text.
+func (k *call) export() error {
+	id, err := k.id()
+	if err != nil {
+		return err
+	}
+	format := k.flags["format"]
+	if format == "" {
+		format = "curl"
+	}
+	if !slices.Contains(record.ExportFormats, format) {
+		return usage("--format is one of " + strings.Join(record.ExportFormats, ", "))
+	}
+	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, record.MaxBody)
+	if err != nil {
+		return err
+	}
+	out, err := record.Export(e, format, k.s.Site, k.s.Version, time.Now())
+	if err != nil {
+		return err
+	}
+	isJSON := format == "har" || format == "json"
+	if k.json {
+		if isJSON {
+			return k.print(json.RawMessage(out.Body), nil)
+		}
+		return k.print(struct {
+			Format string `json:"format"`
+			ID     string `json:"id"`
+			Name   string `json:"name"`
+			Text   string `json:"text"`
+		}{format, id.String(), out.Name, string(out.Body)}, nil)
+	}
+	text := string(out.Body)
+	if isJSON {
+		text = record.SafeJSON(out.Body)
+	}
+	if file := id.String() + "-request.body"; format == "curl" && strings.Contains(text, "@"+file) {
+		k.talk("the body is too large for a command line; save " +
+			k.s.Site.URL("/api/v1/events/"+id.String()+"/request.body") + " as " + file)
+	}
+	_, err = io.WriteString(k.s.Stdout, text)
+	return err
+}
+
+// waitTime is how long the command wait waits unless it is told otherwise, maxWaitTime
+// the longest.
+const waitTime, maxWaitTime = 30 * time.Second, time.Hour
+
+// wait shows the first event that comes to an alias from now on and matches, once
+// it has ended. An event that is still under way when time is up is shown as it is.
+func (k *call) wait() error {
+	label, err := k.label()
+	if err != nil {
+		return err
+	}
+	timeout := waitTime
+	if text, given := k.flags["timeout"]; given {
+		if timeout, err = relay.ParseDuration(text); err != nil || timeout <= 0 || timeout > maxWaitTime {
+			return usage("--timeout takes a duration such as 30s, at most 1h")
+		}
+	}
+	f, err := k.filter(label)
+	if err != nil {
+		return err
+	}
+	if now := time.Now().Truncate(time.Millisecond); f.Since.Before(now) { // ids have milliseconds
+		f.Since = now
+	}
+	f.Limit = 200
+	alias, err := k.alias(f.Alias)
+	if err != nil {
+		return err
+	}
+	k.interruptible()
+	sub, err := k.s.Tunnels.Subscribe(k.s.Ctx, k.s.Who, alias.ID, "") // before the first look: nothing is missed between
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	ctx, cancel := context.WithTimeout(k.s.Ctx, timeout)
+	defer cancel()
+	e, err := k.await(ctx, sub, f)
+	switch {
+	case k.s.Ctx.Err() != nil:
+		return relay.Errorf(relay.CodeCanceled, "interrupted")
+	case err != nil:
+		return err
+	case e == nil:
+		return relay.Errorf(relay.CodeRequestTimeout, "no such event came within %s", relay.FormatDuration(timeout))
+	}
+	form := record.Of(e, k.s.Site, time.Now())
+	return k.print(form, func() string { return k.s.Screen.line(record.EventLine(&form.Summary)) + "\n" })
+}
+
+// await gives the oldest event that matches, nil when none came until ctx ends.
+func (k *call) await(ctx context.Context, sub relay.Subscription, f relay.Filter) (*relay.Event, error) {
+	var found *relay.Event
+	for {
+		if found == nil {
+			page, err := k.s.Read.Events(k.s.Ctx, k.s.Who, f)
+			if err != nil {
+				return nil, err
+			}
+			if n := len(page.Events); n > 0 {
+				found = &page.Events[n-1]
+			} else if f.Cursor = page.Next; f.Cursor != "" && ctx.Err() == nil {
+				continue // the search ran out of its time, not of events
+			}
+		}
+		if found != nil {
+			e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, found.ID, record.MaxBody)
+			if err != nil || e.State != relay.StateDelivering {
+				return e, err
+			}
+			found = e
+		}
+		if _, err := sub.Next(ctx); err != nil {
+			if ctx.Err() != nil {
+				return found, nil
+			}
+			return nil, fmt.Errorf("wait for the live feed: %w", err)
+		}
+	}
+}
+
+// replayWait is how long the command replay waits for the end of its attempt.
+const replayWait = 30 * time.Second
+
+// replay sends an event again. It fails where the attempt has.
+func (k *call) replay() error {
+	id, err := k.id()
+	if err != nil {
+		return err
+	}
+	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, 0)
+	if err == nil && e.Blocker == "" { // else the replay itself has the words for it
+		err = k.s.Limits.Replay(k.s.Who)
+	}
+	if err != nil {
+		return err
+	}
+	k.interruptible()
+	e, n, err := k.s.Replay.Replay(k.s.Ctx, k.s.Who, id, replayWait)
+	if err != nil {
+		return err
+	}
+	form := record.Of(e, k.s.Site, time.Now())
+	if e.State == relay.StateFailed || e.State == relay.StateInterrupted {
+		k.code = ExitFailure
+	}
+	return k.print(form, func() string {
+		i := slices.IndexFunc(form.Attempts, func(a record.Attempt) bool { return a.Number == n })
+		if i < 0 {
+			return fmt.Sprintf("%s replayed: %s\n", form.ID, form.State)
+		}
+		return k.replayText(form, form.Attempts[i])
+	})
+}
+
+func (k *call) replayText(e *record.Event, a record.Attempt) string {
+	var b strings.Builder
+	switch a.State {
+	case relay.StateQueued:
+		fmt.Fprintf(&b, "%s is queued; it goes out when %s is online\n", e.ID, e.Alias)
+	case relay.StateDelivering:
+		fmt.Fprintf(&b, "%s is still being delivered (attempt %d); see it with: show %s\n", e.ID, a.Number, e.ID)
+	default:
+		b.WriteString(k.s.Screen.line(record.AttemptLine(&e.Summary, &a)) + "\n")
+		b.WriteString(k.compare(e, a.Number))
+	}
+	for _, w := range e.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", record.SafeText(w.Message))
+	}
+	return b.String()
+}
+
+// compare returns a line that says what an attempt answered compared with the one before
+// it that got a response; "" where either has none.
+func (k *call) compare(e *record.Event, number int) string {
+	id, err := relay.ParseID(e.ID)
+	if err != nil {
+		return ""
+	}
+	for _, a := range slices.Backward(e.Attempts) {
+		if a.Number >= number || a.Response == nil {
+			continue
+		}
+		left, right := relay.AttemptRef{Event: id, N: a.Number}, relay.AttemptRef{Event: id, N: number}
+		d, err := record.ReadDiff(k.s.Ctx, k.s.Read, k.s.Who, left, right, record.DiffResponse)
+		if err != nil {
+			return ""
+		}
+		return fmt.Sprintf("compared with attempt %d: %s\n", a.Number, d.Headline)
+	}
+	return ""
+}
+
+func (k *call) replayQueued() error {
+	label, err := k.label()
+	if err != nil {
+		return err
+	}
+	if _, err := k.alias(label); err != nil { // before it is counted
+		return err
+	}
+	if err := k.s.Limits.Replay(k.s.Who); err != nil {
+		return err
+	}
+	n, err := k.s.Replay.Release(k.s.Ctx, k.s.Who, label)
+	if err != nil {
+		return err
+	}
+	return k.print(record.Released{Alias: label, Released: n}, func() string {
+		return fmt.Sprintf("%d released of %s\n", n, label)
+	})
 }

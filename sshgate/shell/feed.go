@@ -2,7 +2,6 @@ package shell
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"relay"
@@ -25,11 +24,16 @@ type follower struct {
 	only    int64 // alias; 0 = those of the connection
 	events  map[string]record.Summary
 	size    int // of what events was made of, in bytes
-	printed map[string]bool
+	printed map[printedKey]bool
+}
+
+type printedKey struct {
+	event   string
+	attempt int
 }
 
 func newFollower(s *Shell) *follower {
-	return &follower{s: s, events: map[string]record.Summary{}, printed: map[string]bool{}}
+	return &follower{s: s, events: map[string]record.Summary{}, printed: map[printedKey]bool{}}
 }
 
 // take reads a batch. missed tells that something is missing before it.
@@ -78,57 +82,35 @@ func (f *follower) wants(alias int64) bool {
 // listed is told that an event was printed by other means: its last attempt is not to be
 // printed again.
 func (f *follower) listed(e *record.Summary) {
-	f.printed[printedKey(e.ID, e.AttemptCount)] = hasEnded(e.State)
+	f.printed[printedKey{e.ID, e.AttemptCount}] = hasEnded(e.State)
 }
-
-func printedKey(id string, attempt int) string { return fmt.Sprintf("%s/%d", id, attempt) }
 
 // hasEnded tells whether an attempt in this state is shown.
 func hasEnded(state string) bool {
-	switch state {
-	case relay.StateDelivered, relay.StateFailed, relay.StateInterrupted:
-		return true
-	}
-	return false
+	return state == relay.StateDelivered || state == relay.StateFailed || state == relay.StateInterrupted
 }
 
 // attempt reads one attempt; false unless it has ended and is new.
-func (f *follower) attempt(data []byte) (endedAttempt, bool) {
+func (f *follower) attempt(data []byte) (r endedAttempt, ok bool) {
 	var m record.AttemptMessage
-	if json.Unmarshal(data, &m) != nil || m.Attempt == nil {
-		return endedAttempt{}, false
+	if json.Unmarshal(data, &m) != nil || m.Attempt == nil || !hasEnded(m.Attempt.State) {
+		return r, false
 	}
-	if !hasEnded(m.Attempt.State) {
-		return endedAttempt{}, false
-	}
-	key := printedKey(m.EventID, m.Attempt.Number)
+	key := printedKey{m.EventID, m.Attempt.Number}
 	if f.printed[key] {
-		return endedAttempt{}, false
+		return r, false
 	}
-	e, ok := f.events[m.EventID]
-	if !ok {
-		if e, ok = f.lookUp(m.EventID); !ok {
-			return endedAttempt{}, false
+	r.attempt = *m.Attempt
+	if r.event, ok = f.events[m.EventID]; !ok { // its summary did not pass by
+		e := f.s.event(m.EventID, 0)
+		if e == nil {
+			return r, false
 		}
+		r.event = *record.Summarise(e, f.s.Site, time.Now())
 	}
 	if len(f.printed) >= memory {
 		clear(f.printed)
 	}
 	f.printed[key] = true
-	return endedAttempt{event: e, attempt: *m.Attempt}, true
-}
-
-// lookUp reads an event whose summary did not pass by.
-func (f *follower) lookUp(text string) (record.Summary, bool) {
-	id, err := relay.ParseID(text)
-	if err != nil {
-		return record.Summary{}, false
-	}
-	ctx, cancel := f.s.ask()
-	defer cancel()
-	e, err := f.s.Read.Event(ctx, f.s.Who, id, 0)
-	if err != nil {
-		return record.Summary{}, false
-	}
-	return *record.Summarise(e, f.s.Site, time.Now()), true
+	return r, true
 }

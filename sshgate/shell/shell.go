@@ -128,7 +128,7 @@ type Shell struct {
 	Stdout, Stderr io.Writer
 	Screen         *Screen
 	Keys           <-chan string // what ReadKeys has read
-	Notices        *Notices
+	Notices        *Queue[Notice]
 
 	// OutputStuck says, after Run, that a write to Stdout still waits for the peer.
 	OutputStuck bool
@@ -143,10 +143,25 @@ func (s *Shell) Run(command string) int {
 	case err != nil:
 		return k.fail(usage(err.Error()))
 	case len(words) == 0:
-		return s.follow()
+		return (&live{Shell: s, out: newOutput(), shown: map[string]bool{}}).run()
 	}
 	k.raw = raw
 	return k.dispatch(words)
+}
+
+// event reads an event that the live feed has named; nil if that is not possible.
+func (s *Shell) event(text string, maxBody int) *relay.Event {
+	id, err := relay.ParseID(text)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := s.ask()
+	defer cancel()
+	e, err := s.Read.Event(ctx, s.Who, id, maxBody)
+	if err != nil {
+		return nil
+	}
+	return e
 }
 
 // ask returns the context of one call of the store or of delivery.

@@ -55,16 +55,16 @@ func TestRowOfFailure(t *testing.T) {
 // TestLinesAreBoundedInBytes: lines of the bundled client carry whole headers.
 func TestLinesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	l := newOutputQueue()
-	for range maxLines {
-		l.put(strings.Repeat("x", 100<<10))
+	l := newOutput()
+	for range maxWaiting {
+		l.line(strings.Repeat("x", 100<<10))
 	}
-	waiting, lost, _ := l.take()
-	if size := len(strings.Join(waiting, "")); size > maxWaiting || len(waiting)+lost != maxLines || lost == 0 {
+	waiting, lost, _ := l.Take()
+	if size := len(strings.Join(waiting, "")); size > maxBytes || len(waiting)+lost != maxWaiting || lost == 0 {
 		t.Errorf("%d lines of %d bytes wait, %d lost", len(waiting), size, lost)
 	}
-	l.put(strings.Repeat("x", 2*maxWaiting)) // one line always has a place
-	if waiting, lost, _ := l.take(); len(waiting) != 1 || lost != 0 {
+	l.line(strings.Repeat("x", 2*maxBytes)) // one line always has a place
+	if waiting, lost, _ := l.Take(); len(waiting) != 1 || lost != 0 {
 		t.Errorf("%d lines wait, %d lost", len(waiting), lost)
 	}
 }

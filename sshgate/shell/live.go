@@ -1,0 +1,314 @@
+package shell
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+const (
+	// FirstForward is the default of Config.FirstForward.
+	FirstForward = 300 * time.Millisecond
+	// noMore is how long a session then waits for the next one.
+	noMore = 25 * time.Millisecond
+	// FeedRetry is the default of Config.FeedRetry.
+	FeedRetry = 5 * time.Second
+)
+
+// output is the lines that wait for a peer that may not read.
+type output struct{ Queue[string] }
+
+func newOutput() *output { return &output{Queue[string]{Wake: make(chan struct{}, 1), open: true}} }
+
+// line adds a line and never blocks.
+func (o *output) line(text string) { o.put(text, len(text)) }
+
+// write writes lines to w until End or an error. dropped returns the line that says that n
+// lines are missing.
+func (o *output) write(w io.Writer, dropped func(n int) string) {
+	for {
+		waiting, lost, ended := o.Take()
+		if lost > 0 {
+			waiting = append(waiting, dropped(lost))
+		}
+		switch {
+		case len(waiting) > 0:
+			if _, err := io.WriteString(w, strings.Join(waiting, "\n")+"\n"); err != nil {
+				return
+			}
+		case ended:
+			return
+		default:
+			<-o.Wake
+		}
+	}
+}
+
+// print writes lines to stdout until what it gives is called, which waits a moment for
+// a peer that does not read.
+func (s *Shell) print(out *output, dropped func(n int) string) (end func()) {
+	written := make(chan struct{})
+	s.Session.Go("session output", func() {
+		defer close(written)
+		out.write(s.Stdout, dropped)
+	})
+	return func() {
+		out.End()
+		select {
+		case <-written:
+		case <-time.After(endTimeout):
+			s.OutputStuck = true
+		}
+	}
+}
+
+// feed returns the live feed of one alias, or with 0 of all, until the session ends; nil when
+// it cannot be had. The channel is closed when the feed ends before.
+func (s *Shell) feed(alias int64) <-chan []relay.FeedItem {
+	sub, err := s.Tunnels.Subscribe(s.Ctx, s.Who, alias, "")
+	if err != nil {
+		s.Log.Warn("subscribe to the live feed", "err", err)
+		return nil
+	}
+	items := make(chan []relay.FeedItem)
+	s.Session.Go("live feed", func() {
+		defer close(items)
+		defer sub.Close()
+		for {
+			batch, err := sub.Next(s.Ctx)
+			if err != nil {
+				return
+			}
+			select {
+			case items <- batch:
+			case <-s.Ctx.Done():
+				return
+			}
+		}
+	})
+	return items
+}
+
+// linesDropped and requestsMissed stand for what is not shown.
+func linesDropped(n int) string { return fmt.Sprintf("… %d lines dropped", n) }
+
+const requestsMissed = "… some requests are not shown"
+
+// live is a session without a command. It prints for people: the five lines of relay up,
+// then a line for each request.
+type live struct {
+	*Shell
+	out   *output
+	shown map[string]bool // aliases
+	// hostChecks counts the answers that were searched for a refused Host header.
+	hostChecks int
+}
+
+// run stays until the peer leaves, says so, or the connection is given up. The end of stdin
+// is not the end of the session.
+func (v *live) run() int {
+	defer v.print(v.out, linesDropped)()
+	online, refused := v.Session.SubscribeNotices()
+	feed := v.feed(0) // before anything is awaited: a request may come with the alias
+	online, refused, rest := v.gather(online, refused)
+	if len(online)+len(refused) == 0 {
+		if v.Ctx.Err() != nil {
+			return v.Session.Exit(ExitFailure)
+		}
+		for line := range strings.Lines(v.helpText()) {
+			v.out.line(strings.TrimSuffix(line, "\n"))
+		}
+		return ExitFailure
+	}
+	v.out.line("Connected to relay " + v.Site.Base.Hostname())
+	for _, n := range online {
+		v.online(n)
+	}
+	v.tell(refused)
+	if len(online) == 0 {
+		if slices.ContainsFunc(refused, func(n Notice) bool { return n.Code != relay.CodeNotFound }) {
+			return ExitFailure
+		}
+		return ExitTaken
+	}
+	v.out.line("Press Ctrl+C to disconnect")
+	for _, n := range online {
+		v.queued(n)
+	}
+	v.tell(rest)
+	return v.follow(feed)
+}
+
+// gather waits for the forwards that were asked for together with the session. rest is
+// what else happened meanwhile.
+func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
+	last, quiet := time.NewTimer(v.FirstForward), time.NewTimer(noMore)
+	defer last.Stop()
+	defer quiet.Stop()
+	for {
+		select {
+		case <-v.Notices.Wake:
+			all, _, _ := v.Notices.Take()
+			for _, n := range all {
+				switch n.Kind {
+				case relay.NoticeOnline:
+					online = append(online, n)
+				case relay.NoticeRefused:
+					refused = append(refused, n)
+				default:
+					rest = append(rest, n)
+				}
+			}
+			quiet.Reset(noMore)
+		case <-quiet.C:
+			if len(online)+len(refused) > 0 && !v.Session.RequestsPending() {
+				return online, refused, rest
+			}
+			quiet.Reset(noMore)
+		case <-last.C:
+			if !v.Session.RequestsPending() {
+				return online, refused, rest
+			}
+			last.Reset(noMore)
+		case <-v.Ctx.Done():
+			return online, refused, rest
+		}
+	}
+}
+
+// follow prints what happens. A feed that ends, because the store could not answer, does not
+// end it.
+func (v *live) follow(feed <-chan []relay.FeedItem) int {
+	log := newFollower(v.Shell)
+	var retry <-chan time.Time
+	for {
+		if feed == nil && retry == nil {
+			retry = time.After(v.FeedRetry)
+		}
+		select {
+		case <-v.Notices.Wake:
+			all, _, _ := v.Notices.Take()
+			v.tell(all)
+		case items, ok := <-feed:
+			if !ok {
+				feed = nil
+				continue
+			}
+			requests, missed := log.take(items)
+			for _, r := range requests {
+				v.out.line(v.Screen.line(record.AttemptLine(&r.event, &r.attempt)))
+				v.warnHostRefused(&r)
+			}
+			if missed {
+				v.out.line(requestsMissed)
+			}
+		case <-retry:
+			if retry, feed = nil, v.feed(0); feed != nil {
+				v.out.line(requestsMissed)
+			}
+		case key := <-v.Keys:
+			switch {
+			case key == "q":
+				return ExitOK
+			case strings.EqualFold(key, "r"):
+				v.release()
+			}
+		case <-v.Ctx.Done():
+			all, _, _ := v.Notices.Take()
+			v.tell(all)
+			return v.Session.Exit(ExitOK)
+		}
+	}
+}
+
+// release delivers what was queued while the aliases of this connection were offline.
+func (v *live) release() {
+	for _, alias := range v.Session.Attached() {
+		n, err := 0, v.Limits.Replay(v.Who)
+		if err == nil {
+			ctx, cancel := v.ask()
+			n, err = v.Replay.Release(ctx, v.Who, alias)
+			cancel()
+		}
+		if alias = record.SafeText(alias); err != nil {
+			v.out.line("replay-queued " + alias + ": " + problemText(err))
+		} else {
+			v.out.line(fmt.Sprintf("%d released of %s", n, alias))
+		}
+	}
+}
+
+// online prints an alias once.
+func (v *live) online(n Notice) bool {
+	if v.shown[n.Alias] {
+		return false
+	}
+	v.shown[n.Alias] = true
+	v.out.line("Alias " + n.Alias + " is online")
+	v.out.line("Public URL    " + v.Site.AliasURL(n.Alias))
+	v.out.line("Local target  " + cmp.Or(n.Target, "as given in your -R"))
+	return true
+}
+
+func (v *live) queued(n Notice) {
+	ctx, cancel := v.ask()
+	defer cancel()
+	st, err := v.Tunnels.Status(ctx, []relay.Alias{*n.Of})
+	if err == nil && len(st) == 1 && st[0].QueuedEvents > 0 {
+		v.out.line(fmt.Sprintf("%s; press R or run: relay replay-queued %s", QueuedEvents(st[0].QueuedEvents), n.Alias))
+	}
+}
+
+func (v *live) tell(notices []Notice) {
+	for _, n := range notices {
+		switch n.Kind {
+		case relay.NoticeOnline:
+			if v.online(n) {
+				v.queued(n)
+			}
+		case relay.NoticeRefused:
+			v.out.line(fmt.Sprintf("Alias %s was refused: %s", cmp.Or(n.Alias, "(none)"), n.Message))
+		case relay.NoticeOffline:
+			delete(v.shown, n.Alias)
+			v.out.line("Alias " + n.Alias + " is offline: its forward was canceled")
+		case relay.NoticeSuperseded:
+			v.out.line("Alias " + n.Alias + ": " + n.Message)
+		case relay.NoticeRevoked:
+			delete(v.shown, n.Alias)
+			v.out.line(n.Message)
+		case relay.NoticeStopping, relay.NoticeMoving:
+			v.out.line(n.Message)
+		}
+	}
+}
+
+// maxHostChecks is how many answers of a session are read to find out whether the local
+// server refuses the Host header; hostCheckBytes is how much of each.
+const maxHostChecks, hostCheckBytes = 20, 16 << 10
+
+// warnHostRefused says once per session that the local server refuses the Host header.
+// The live feed has no bodies, so an answer that may say so is read from the store.
+func (v *live) warnHostRefused(r *endedAttempt) {
+	answer := r.attempt.Response
+	if answer == nil || answer.Status != http.StatusForbidden && answer.Status != http.StatusBadRequest || v.hostChecks >= maxHostChecks {
+		return
+	}
+	v.hostChecks++
+	e := v.event(r.event.ID, hostCheckBytes)
+	if e == nil {
+		return
+	}
+	for _, w := range record.Of(e, v.Site, time.Now()).Warnings {
+		if w.Code == record.WarningHostRefused {
+			v.hostChecks = maxHostChecks
+			v.out.line("warning: " + w.Message)
+		}
+	}
+}

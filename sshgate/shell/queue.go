@@ -1,0 +1,89 @@
+package shell
+
+import (
+	"sync"
+
+	"relay"
+)
+
+// Notice is one thing that happened to a connection. Texts are safe to print.
+type Notice struct {
+	Kind    string // a kind of relay.Notice
+	Alias   string
+	Target  string       // online: what relay up announced
+	Of      *relay.Alias // online
+	Code    string       // refused
+	Message string
+}
+
+// StoppingText tells people that the relay stops.
+const StoppingText = "the relay is stopping; connect again in a moment"
+
+// NewNotices makes a queue of notices, which takes some only once it is open.
+func NewNotices(open bool) *Queue[Notice] {
+	return &Queue[Notice]{Wake: make(chan struct{}, 1), open: open}
+}
+
+// maxWaiting is how much waits in a queue at most, maxBytes how many bytes of lines. A write
+// to a full window waits without end, so what is more is dropped and counted.
+const maxWaiting, maxBytes = 256, 1 << 20
+
+// Queue is a bounded queue for one reader.
+type Queue[T any] struct {
+	Wake chan struct{} // gets a value after each change
+
+	mu      sync.Mutex
+	open    bool
+	ended   bool
+	waiting []T
+	size    int // of waiting, in bytes
+	dropped int
+}
+
+// Open lets something in.
+func (q *Queue[T]) Open() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.open = true
+}
+
+// Put adds x and never blocks.
+func (q *Queue[T]) Put(x T) { q.put(x, 0) }
+
+func (q *Queue[T]) put(x T, size int) {
+	q.mu.Lock()
+	switch {
+	case !q.open:
+	case q.dropped > 0 || len(q.waiting) >= maxWaiting || len(q.waiting) > 0 && q.size+size > maxBytes:
+		q.dropped++
+	default:
+		q.waiting = append(q.waiting, x)
+		q.size += size
+	}
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *Queue[T]) wake() {
+	select {
+	case q.Wake <- struct{}{}:
+	default:
+	}
+}
+
+// Take returns all that waits, how much was dropped behind it, and whether nothing follows.
+func (q *Queue[T]) Take() (all []T, dropped int, ended bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, dropped = q.waiting, q.dropped
+	q.waiting, q.size, q.dropped = nil, 0, 0
+	return all, dropped, q.ended
+}
+
+// End says that nothing follows.
+func (q *Queue[T]) End() {
+	q.mu.Lock()
+	q.ended, q.open = true, false
+	q.mu.Unlock()
+	q.wake()
+}
